@@ -1,0 +1,7 @@
+package heartbeat
+
+import "golang.org/x/sys/unix"
+
+// As mach_continuous_time. CLOCK_MONOTONIC counts sleep too, but is derived
+// from the wall clock, in microseconds.
+const suspendClock = unix.CLOCK_MONOTONIC_RAW

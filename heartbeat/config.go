@@ -1,0 +1,50 @@
+package heartbeat
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Config says how often a keeper beats, and how long a lease stands without.
+type Config struct {
+	// Interval is the time between two ticks, at most a third of StaleAfter.
+	Interval time.Duration
+	// StaleAfter is the age of the last beat above which others may take what
+	// the lease stands for.
+	StaleAfter time.Duration
+	// Margin is how much sooner the lease ends here: it makes up for clocks
+	// that run at different speeds, and leaves the holder time to stop. At
+	// least a fifth of StaleAfter, which is also the default, if it is 0; at
+	// most so much that the lease stands for two intervals.
+	Margin time.Duration
+	// Now is the clock, which must never step back. The default counts the time
+	// in which the machine was suspended, on Linux and macOS; elsewhere it is
+	// Go's monotonic clock, which may not.
+	Now func() Instant
+}
+
+// complete returns c with its defaults filled in, or says what is wrong with it.
+func (c Config) complete() (Config, error) {
+	if c.Margin == 0 {
+		c.Margin = c.StaleAfter / 5
+	}
+	switch {
+	case c.Interval <= 0 || c.StaleAfter <= 0:
+		return c, errors.New("heartbeat: interval and stale-after must be positive")
+	case c.Interval > c.StaleAfter/3:
+		return c, fmt.Errorf("heartbeat: an interval of %s is more than a third of stale-after, %s", c.Interval, c.StaleAfter)
+	case c.Margin < c.StaleAfter/5:
+		return c, fmt.Errorf("heartbeat: a margin of %s is less than a fifth of stale-after, %s", c.Margin, c.StaleAfter)
+	case c.Interval > (c.StaleAfter-c.Margin)/2:
+		return c, fmt.Errorf("heartbeat: a margin of %s leaves a lease less than two intervals of %s", c.Margin, c.Interval)
+	}
+	if c.Now == nil {
+		clock, err := systemClock()
+		if err != nil {
+			return c, fmt.Errorf("heartbeat: read the clock: %w", err)
+		}
+		c.Now = clock
+	}
+	return c, nil
+}
