@@ -1,0 +1,112 @@
+package refdb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/heartbeat"
+)
+
+// TryLock locks refs of a project, at most [MaxLockRefs], all or none, without
+// waiting. While others hold fresh locks on some of them the error is a
+// [*LockedError] that names every holder; stale locks are taken over.
+func (db *DB) TryLock(ctx context.Context, project string, refs ...string) (lock *Lock, err error) {
+	refs, err = checkRefs(project, refs, MaxLockRefs)
+	if err != nil {
+		return nil, fmt.Errorf("locking: %w", err)
+	}
+	start := time.Now()
+	var reclaimed int
+	defer func() {
+		db.observe(Event{Op: OpTryLock, Refs: len(refs), Reclaimed: reclaimed, Attempts: 1}, start, err)
+	}()
+	lock, reclaimed, err = db.acquire(ctx, project, refs, false)
+	if err != nil {
+		return nil, fmt.Errorf("locking: %w", err)
+	}
+	return lock, nil
+}
+
+// acquire asks the database once for the locks, or more often if replies get
+// lost. wait says that a refused caller will wait.
+func (db *DB) acquire(ctx context.Context, project string, refs []string, wait bool) (*Lock, int, error) {
+	if db.closing.Err() != nil {
+		return nil, 0, ErrClosed
+	}
+	r := AcquireRequest{
+		Project: project, Refs: refs, Owner: db.owner, Nonce: rand.Text(),
+		StaleAfter: db.opts.StaleAfter, Wait: wait,
+	}
+	// The lease counts from before the first request: whichever of several
+	// took effect, its rows are not older than that.
+	sent := db.keeper.Now()
+	var doubt bool
+	a, err := retry(ctx, db, func() (Acquired, error) {
+		a, err := db.driver.Acquire(ctx, r)
+		if errors.Is(err, ErrOutcomeUnknown) {
+			// Rows with our nonce are ours: asking again finds them.
+			doubt = true
+			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
+		}
+		return a, err
+	})
+	if err != nil {
+		if doubt {
+			db.abandon(r)
+			if ctx.Err() != nil {
+				err = fmt.Errorf("%w: %w", ctx.Err(), err)
+			}
+		}
+		return nil, 0, err
+	}
+	return db.hold(ctx, r, a, sent)
+}
+
+// hold makes a Lock of what the database has given.
+func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heartbeat.Instant) (*Lock, int, error) {
+	l := &Lock{
+		db: db, project: r.Project, refs: r.Refs, token: a.Token,
+		values: make(map[string]Value, len(a.Refs)), start: time.Now(), parent: ctx,
+	}
+	for _, ref := range a.Refs {
+		l.values[ref.Name] = ref.Value
+	}
+	l.lease = db.keeper.Keep(l, sent)
+	if err := l.Err(); err != nil {
+		// The answer took longer than the lease lasts, or the DB was closed meanwhile.
+		db.abandon(r)
+		return nil, 0, fmt.Errorf("%w: the locks were granted too late to be kept: %v", ErrUnavailable, err)
+	}
+	if n := len(a.Reclaimed); n > 0 {
+		db.opts.Logger.WarnContext(ctx, "stale locks taken over", "lock", db.digest(r.Project, r.Refs),
+			"reclaimed", n, "age", a.Reclaimed[0].Age, "stale_after", a.Reclaimed[0].StaleAfter)
+	}
+	return l, len(a.Reclaimed), nil
+}
+
+// abandon deletes what a request may have acquired that its caller gave up
+// on. If that fails too, the rows go stale, as those of a crashed process do.
+func (db *DB) abandon(r AcquireRequest) {
+	held := make([]Held, len(r.Refs))
+	for i, ref := range r.Refs {
+		held[i] = Held{Project: r.Project, Ref: ref, Nonce: r.Nonce}
+	}
+	db.inBackground(func() {
+		ctx, cancel := context.WithTimeout(db.ctx, detachedLimit)
+		defer cancel()
+		_, err := retry(ctx, db, func() ([]bool, error) {
+			gone, err := db.driver.Release(ctx, held)
+			if errors.Is(err, ErrOutcomeUnknown) {
+				err = fmt.Errorf("%w: %v", ErrUnavailable, err)
+			}
+			return gone, err
+		})
+		if err != nil {
+			db.opts.Logger.Warn("a lock that was given up on may stand until it is stale",
+				"lock", db.digest(r.Project, r.Refs), "stale_after", db.opts.StaleAfter, "class", ClassOf(err).String())
+		}
+	})
+}

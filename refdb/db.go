@@ -1,0 +1,123 @@
+package refdb
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/heartbeat"
+)
+
+// A DB is a global ref database: it holds the value of every ref of every
+// project, and the locks on them. Its methods may be called concurrently.
+type DB struct {
+	driver Driver
+	opts   Options
+	owner  string
+
+	keeper *heartbeat.Keeper[*Lock]
+	queues queues
+	hints  hints
+
+	// closing ends when Close is called; ctx a moment later, when what runs in
+	// the background must end too.
+	closing, ctx  context.Context
+	close, cancel context.CancelFunc
+	closeOnce     sync.Once
+	closeErr      error
+
+	mu         sync.Mutex // guards the start of background work against its end
+	background sync.WaitGroup
+}
+
+// New returns a DB on d, which it owns from then on: [DB.Close] closes it. On
+// an error d is left alone.
+func New(d Driver, o Options) (*DB, error) {
+	hostname, err := os.Hostname()
+	if err != nil && o.Site == "" {
+		return nil, fmt.Errorf("finding a name for this site: %w: set Options.Site", err)
+	}
+	o, err = o.resolve(hostname)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.DigestKey) == 0 {
+		o.DigestKey = []byte(rand.Text())
+	}
+	db := &DB{
+		driver: d,
+		opts:   o,
+		// The random part makes an owner unique even where two containers share
+		// a host name and a process ID.
+		owner: fmt.Sprintf("%s/%s:%d:%s", o.Site, hostname, os.Getpid(), rand.Text()[:8]),
+	}
+	db.ctx, db.cancel = context.WithCancel(context.Background())
+	db.closing, db.close = context.WithCancel(db.ctx)
+	db.keeper, err = heartbeat.New(heartbeat.Config{
+		Interval:   o.Heartbeat,
+		StaleAfter: o.StaleAfter,
+	}, db.beat, func(l *Lock, _ error) { db.tellLost(l) })
+	if err != nil {
+		db.cancel()
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return db, nil
+}
+
+// Close ends the DB. Locks still held end with [ErrClosed]: they are not
+// released, because the work they guard may still be going on, and go stale on
+// their own. It waits for what runs in the background, and closes the driver.
+func (db *DB) Close() error {
+	db.closeOnce.Do(func() {
+		db.mu.Lock()
+		db.close()
+		db.mu.Unlock()
+		db.keeper.Close()
+		// Requests that were given up on get a moment to be cleaned up behind.
+		grace := time.AfterFunc(detachedLimit, db.cancel)
+		db.background.Wait()
+		grace.Stop()
+		db.cancel()
+		db.closeErr = db.driver.Close()
+	})
+	return db.closeErr
+}
+
+// inBackground runs f in a goroutine that Close waits for, or reports that
+// Close was called already.
+func (db *DB) inBackground(f func()) bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closing.Err() != nil {
+		return false
+	}
+	db.background.Go(f)
+	return true
+}
+
+// Owner returns the name under which this DB holds locks: the site's name, a
+// "/", and what makes the process unique.
+func (db *DB) Owner() string { return db.owner }
+
+// Now returns the database's time.
+func (db *DB) Now(ctx context.Context) (time.Time, error) {
+	return retry(ctx, db, func() (time.Time, error) { return db.driver.Now(ctx) })
+}
+
+// Diagnose checks the settings of the database that this package's promises
+// rest on. It returns nothing for a driver that has none to check.
+func (db *DB) Diagnose(ctx context.Context) ([]Diagnosis, error) {
+	d, ok := db.driver.(Diagnoser)
+	if !ok {
+		return nil, nil
+	}
+	return d.Diagnose(ctx)
+}
+
+// digest stands for a lock, or a set of refs, in logs.
+func (db *DB) digest(project string, refs []string) string {
+	return Digest(db.opts.DigestKey, project, refs[0])
+}

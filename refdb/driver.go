@@ -1,0 +1,244 @@
+package refdb
+
+import (
+	"context"
+	"time"
+)
+
+// Limits of one request. They keep the largest commit below Cloud Spanner's
+// 80,000 mutations (https://cloud.google.com/spanner/quotas): an updated ref
+// costs 7 of them (5 columns and an index entry taken out and put in), a
+// released lock 1, an acquired one 7, and 5 more if it was stale.
+const (
+	MaxUpdateRefs = 10_000
+	MaxLockRefs   = 5_000
+)
+
+// A Driver is a database that refs and locks live in. Applications don't call
+// it: they hand it to [New]. It is what a new database has to implement, and
+// package refdbtest is the suite that it must pass.
+//
+// Each method is one atomic transaction, whole in itself and linearizable per
+// (project, ref) with every other; it takes and returns slices, so that n refs
+// cost one round trip where the database allows it. Methods may be called
+// concurrently. The arguments were validated: refs are sorted by bytes and
+// distinct. A driver keeps no reference to the arguments after it returns.
+//
+// All times and ages are the database's own, read after the rows' locks were
+// taken; a driver never compares them with this machine's clock. A NULL token
+// reads as 0, a NULL heartbeat as the epoch, a NULL stale_after as
+// [DefaultStaleAfter].
+//
+// Errors. Beside those that a method names, every method returns
+//   - ErrUnavailable if the request was certainly not carried out and may
+//     succeed later: connection refused, deadlock, serialization failure,
+//     server shutting down (small numbers of retries inside are welcome);
+//   - ErrOutcomeUnknown, from a method that writes, if it may have been carried
+//     out: the connection or ctx ended after the request was sent and before
+//     its answer came;
+//   - ctx's error, wrapped, whenever ctx ended;
+//   - anything else, wrapped with what was being done, as permanent.
+//
+// They are told apart by the database's error codes, never by their text.
+type Driver interface {
+	// Get returns the rows of those refs that have one, in any order.
+	Get(ctx context.Context, project string, refs []string) ([]Ref, error)
+
+	// List returns a page of a project's refs in byte order of their names.
+	List(ctx context.Context, q RefQuery) ([]Ref, error)
+
+	// Update writes all of t.Updates, or nothing and returns, in this order of precedence,
+	// a *LostError (fence), a *LockedError (mandatory locks) or a *MismatchError.
+	Update(ctx context.Context, t Transaction) error
+
+	// Remove deletes rows, at most r.Limit of refs, and returns how many refs
+	// it deleted. Unless r.Force is set it deletes nothing, and returns a
+	// *LockedError, while a fresh lock stands on any ref of the project.
+	Remove(ctx context.Context, r RemoveRequest) (int, error)
+
+	// Acquire takes the locks on all of r.Refs, or none and returns a
+	// *LockedError with every lock that stands on them.
+	Acquire(ctx context.Context, r AcquireRequest) (Acquired, error)
+
+	// Beat sets the heartbeat of every held row that still matches to the
+	// database's time, and returns what became of each, in the same order. All
+	// of held were acquired with that owner. A row that another transaction
+	// keeps locked makes only itself BeatUnknown.
+	Beat(ctx context.Context, owner string, held []Held) ([]BeatResult, error)
+
+	// Release deletes the held rows that still match, and says which did, in the
+	// same order. Rows that don't match are left alone.
+	Release(ctx context.Context, held []Held) ([]bool, error)
+
+	// Locks returns a page of locks in byte order of project, then ref.
+	Locks(ctx context.Context, q LockQuery) ([]LockInfo, error)
+
+	// Now returns the database's time.
+	Now(ctx context.Context) (time.Time, error)
+
+	// Close ends the driver's connections and goroutines, and waits for them.
+	Close() error
+}
+
+// A Notifier is a Driver that can wake those who wait for a lock. Its hints
+// may be lost, late or wrong: waiters poll as well.
+type Notifier interface {
+	// Listen calls wake for each lock, waited for through this driver
+	// (AcquireRequest.Wait), that was released. It calls started once it will
+	// miss none, and returns when ctx ends or the connection is lost, with the
+	// error, or with errors.ErrUnsupported if hints can't arrive here at all
+	// (behind a transaction pooler). Called once at a time.
+	Listen(ctx context.Context, started func(), wake func(project, ref string)) error
+}
+
+// A Diagnoser is a Driver that can check the settings its promises rest on.
+type Diagnoser interface {
+	Diagnose(ctx context.Context) ([]Diagnosis, error)
+}
+
+// A Diagnosis is one line of a doctor's report.
+type Diagnosis struct {
+	Name   string // what was looked at, such as "synchronous_commit"
+	OK     bool
+	Detail string // what was found and, unless OK, what to do
+}
+
+// A Ref is a row of the table of refs.
+type Ref struct {
+	Name  string
+	Value Value
+	Time  time.Time // of the last change, by the database's clock; zero if not recorded
+	Op    string    // the operation that last wrote it through this package, or ""
+}
+
+// A RefQuery selects a page of a project's refs.
+type RefQuery struct {
+	Project string
+	Prefix  string // of the name, compared as bytes; "" for all
+	After   string // only names greater than this; "" to start
+	Limit   int    // at most this many
+	Deleted bool   // tombstones too
+}
+
+// A Transaction is an atomic update of several refs of one project.
+type Transaction struct {
+	Project string
+	// ID names this update; it is stored in every row it writes, so that a
+	// lost reply can be resolved by reading the rows.
+	ID string
+	// Updates are sorted by ref. An absent Old matches an unknown or deleted
+	// ref, any other Old only an equal value. New is never Unknown.
+	Updates []Update
+	// Fence, unless nil: every row of it must still match, or *LostError.
+	// Rows of it are no obstacle to the updates.
+	Fence *Fence
+	// Release also deletes the rows of Fence.
+	Release bool
+	// Adopt makes any Old match an unknown ref.
+	Adopt bool
+	// Advisory ignores locks. Otherwise a fresh lock on a ref of Updates, not
+	// of Fence, is a *LockedError, and a stale one is deleted.
+	Advisory bool
+}
+
+// A Fence is a lock that must still be held.
+type Fence struct {
+	Refs  []string // sorted
+	Token Token
+}
+
+// A RemoveRequest selects rows to delete for good.
+type RemoveRequest struct {
+	Project string
+	Limit   int  // at most this many refs
+	Force   bool // in spite of fresh locks
+	// Tombstones removes only refs deleted at least OlderThan ago, and neither
+	// looks at locks nor removes any. Otherwise the project's locks go too,
+	// with its last ref.
+	Tombstones bool
+	OlderThan  time.Duration
+}
+
+// An AcquireRequest asks for the locks on several refs of one project.
+type AcquireRequest struct {
+	Project string
+	Refs    []string // sorted
+	Owner   string
+	// Nonce names this acquisition. Rows that carry it are ours already, from
+	// a request whose reply was lost: if all rows do, the answer is that
+	// acquisition's; if only some do, those are deleted and the request starts over.
+	Nonce string
+	// StaleAfter is recorded with the lock: the age from which others may
+	// reclaim it. It is at least a millisecond.
+	StaleAfter time.Duration
+	// Wait says that the caller will wait if refused: a Notifier then marks the
+	// locks, so that their release wakes it.
+	Wait bool
+}
+
+// Acquired is the answer to an AcquireRequest.
+type Acquired struct {
+	// Token is larger than that of any earlier acquisition of any of the refs.
+	Token Token
+	// Refs are the rows of those refs that have one, as of the acquisition.
+	Refs []Ref
+	// Reclaimed are the stale locks that were taken over, as they were.
+	Reclaimed []LockInfo
+}
+
+// Held names a row of the table of locks and the version of it that is meant.
+type Held struct {
+	Project string
+	Ref     string
+	// Token must be the row's; but where Nonce is set, that must be, instead.
+	Token Token
+	Nonce string
+	// Heartbeat, unless zero, must be the row's too.
+	Heartbeat time.Time
+}
+
+// A BeatResult says what became of one held row.
+type BeatResult int
+
+const (
+	BeatUnknown BeatResult = iota // neither renewed nor known to be lost
+	Beaten                        // renewed
+	BeatLost                      // gone, or another's
+)
+
+// A LockFilter selects locks. Zero fields select everything.
+type LockFilter struct {
+	Project string
+	Ref     string // exactly this one
+	Prefix  string // of the ref, compared as bytes
+	// Owner selects the locks of one owner and, given a site's name, those of
+	// all its processes: those whose owner is Owner, or starts with Owner and "/".
+	Owner     string
+	Stale     bool          // only stale ones
+	OlderThan time.Duration // only those with an age above this
+}
+
+// A LockQuery selects a page of locks.
+type LockQuery struct {
+	LockFilter
+	// Markers selects the rows whose project starts with ReclaimPrefix, and no
+	// lock; without it there are only locks.
+	Markers bool
+	// Only what comes after this project and ref, and at most Limit rows.
+	AfterProject, AfterRef string
+	Limit                  int
+}
+
+// LockInfo is a row of the table of locks.
+type LockInfo struct {
+	Project    string
+	Ref        string
+	Owner      string
+	Token      Token
+	Heartbeat  time.Time     // of the last beat, by the database's clock
+	Age        time.Duration // the database's now − Heartbeat
+	StaleAfter time.Duration // what its holder relies on; older is stale
+}
+
+// Stale reports whether the lock may be reclaimed.
+func (l LockInfo) Stale() bool { return l.Age > l.StaleAfter }

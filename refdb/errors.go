@@ -1,0 +1,164 @@
+package refdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The errors of this package wrap one of these sentinels; errors.Is finds them.
+var (
+	// ErrLocked: a fresh lock stands on a ref. The details are a *LockedError.
+	ErrLocked = errors.New("ref is locked")
+	// ErrMismatch: a ref does not hold the expected value; nothing was
+	// written. The details are a *MismatchError.
+	ErrMismatch = errors.New("ref does not hold the expected value")
+	// ErrLockLost: the lock is no longer held; nothing was written. The
+	// details are a *LostError.
+	ErrLockLost = errors.New("lock lost")
+	// ErrReleased: the lock was released by its own holder.
+	ErrReleased = errors.New("lock already released")
+	// ErrOutcomeUnknown: the request may have been carried out or not, and
+	// could not be found out. Look before doing it again.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrUnavailable: the database did not carry out the request, and may do so
+	// if asked again.
+	ErrUnavailable = errors.New("database unavailable")
+	// ErrInvalid: a name, value or option was refused before the database was asked.
+	ErrInvalid = errors.New("invalid")
+	// ErrTooMany: more refs in one request than [MaxUpdateRefs] or [MaxLockRefs].
+	ErrTooMany = errors.New("too many refs in one request")
+	// ErrSchema: the database's schema is missing, older or newer than this
+	// program's, or left half-way by a migration that failed.
+	ErrSchema = errors.New("database schema does not fit")
+	// ErrClosed: the DB was closed.
+	ErrClosed = errors.New("database closed")
+)
+
+// A LockedError says which locks stand in the way. It wraps [ErrLocked].
+type LockedError struct {
+	// Holders are all the locks found on the requested refs, stale ones too,
+	// in the order of their refs. At least one is fresh.
+	Holders []LockInfo
+}
+
+func (e *LockedError) Error() string {
+	var fresh []string
+	for _, h := range e.Holders {
+		if !h.Stale() {
+			fresh = append(fresh, fmt.Sprintf("%s %s by %s (last beat %s ago)",
+				h.Project, h.Ref, h.Owner, h.Age.Round(time.Millisecond)))
+		}
+	}
+	return enumerate(ErrLocked.Error(), fresh)
+}
+
+func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// A Mismatch is a ref that did not hold what the update expected.
+type Mismatch struct {
+	Ref  string
+	Want Value // what the update expected: its Old
+	Have Value // what the ref holds: Unknown, a zero ID or a value
+}
+
+// A MismatchError names every ref that differed. It wraps [ErrMismatch].
+type MismatchError struct {
+	Project    string
+	Mismatches []Mismatch // in the order of their refs
+}
+
+func (e *MismatchError) Error() string {
+	var all []string
+	for _, m := range e.Mismatches {
+		all = append(all, fmt.Sprintf("%s %s: expected %s, holds %s", e.Project, m.Ref, m.Want.describe(), m.Have.describe()))
+	}
+	return enumerate(ErrMismatch.Error(), all)
+}
+
+func (e *MismatchError) Unwrap() error { return ErrMismatch }
+
+// A LostError says which refs of a lock are no longer held. It wraps [ErrLockLost].
+type LostError struct {
+	Project string
+	Refs    []string // those known to be lost; losing one loses the whole lock
+	Reason  string   // why, for people
+}
+
+func (e *LostError) Error() string {
+	var all []string
+	for _, ref := range e.Refs {
+		all = append(all, e.Project+" "+ref)
+	}
+	msg := enumerate(ErrLockLost.Error(), all)
+	if e.Reason != "" {
+		msg += " (" + e.Reason + ")"
+	}
+	return msg
+}
+
+func (e *LostError) Unwrap() error { return ErrLockLost }
+
+// enumerate joins the first few items, so that an error about 10,000 refs stays readable.
+func enumerate(what string, items []string) string {
+	const most = 5
+	if len(items) == 0 {
+		return what
+	}
+	if n := len(items); n > most {
+		items = append(items[:most:most], fmt.Sprintf("and %d more", n-most))
+	}
+	return what + ": " + strings.Join(items, "; ")
+}
+
+func (v Value) describe() string {
+	switch {
+	case v == Unknown:
+		return "nothing"
+	case v.IsDeleted():
+		return "nothing (deleted)"
+	default:
+		return fmt.Sprintf("%q", string(v))
+	}
+}
+
+// A Class says what a caller can do about an error.
+type Class int
+
+const (
+	// ClassNone is the class of a nil error.
+	ClassNone Class = iota
+	// Retryable: the same caller may try again, within its lease.
+	Retryable
+	// Permanent: something outside must change first.
+	Permanent
+	// StaleOwner: the work is no longer ours. Stop, and leave it to the new owner.
+	StaleOwner
+	// OutcomeUnknown: it may have happened. Look, then decide.
+	OutcomeUnknown
+)
+
+func (c Class) String() string {
+	return [...]string{"none", "retryable", "permanent", "stale-owner", "outcome-unknown"}[c]
+}
+
+// ClassOf returns the class of an error that this package returned. An error
+// that is both, such as a lock lost while an update's reply was, has the more
+// careful class: OutcomeUnknown before StaleOwner before Retryable before Permanent.
+func ClassOf(err error) Class {
+	switch {
+	case err == nil:
+		return ClassNone
+	case errors.Is(err, ErrOutcomeUnknown):
+		return OutcomeUnknown
+	case errors.Is(err, ErrLockLost), errors.Is(err, ErrReleased):
+		return StaleOwner
+	case errors.Is(err, ErrLocked), errors.Is(err, ErrUnavailable),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return Retryable
+	default:
+		return Permanent
+	}
+}

@@ -1,0 +1,86 @@
+package refdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestClasses(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want Class
+	}{
+		{nil, ClassNone},
+		{&LockedError{}, Retryable},
+		{fmt.Errorf("x: %w", ErrUnavailable), Retryable},
+		{context.DeadlineExceeded, Retryable},
+		{&MismatchError{}, Permanent},
+		{ErrInvalid, Permanent},
+		{ErrSchema, Permanent},
+		{ErrClosed, Permanent},
+		{errors.New("something else"), Permanent},
+		{&LostError{}, StaleOwner},
+		{ErrReleased, StaleOwner},
+		{ErrOutcomeUnknown, OutcomeUnknown},
+		{errors.Join(ErrOutcomeUnknown, &LostError{}), OutcomeUnknown},
+		{errors.Join(context.Canceled, ErrOutcomeUnknown), OutcomeUnknown},
+	} {
+		if got := ClassOf(c.err); got != c.want {
+			t.Errorf("ClassOf(%v) = %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+func TestErrorsNameWhatIsInTheWay(t *testing.T) {
+	locked := &LockedError{Holders: []LockInfo{
+		{Project: "p", Ref: "refs/heads/a", Owner: "eu/1", Age: time.Second, StaleAfter: time.Minute},
+		{Project: "p", Ref: "refs/heads/b", Owner: "us/1", Age: time.Hour, StaleAfter: time.Minute},
+	}}
+	if msg := locked.Error(); !strings.Contains(msg, "refs/heads/a by eu/1 (last beat 1s ago)") || strings.Contains(msg, "us/1") {
+		t.Errorf("fresh holders are named, stale ones are not in the way: %s", msg)
+	}
+	mismatch := &MismatchError{Project: "p"}
+	for i := range 10_000 {
+		mismatch.Mismatches = append(mismatch.Mismatches, Mismatch{Ref: fmt.Sprint("refs/heads/", i), Want: "a", Have: Deleted})
+	}
+	if msg := mismatch.Error(); len(msg) > 1000 || !strings.Contains(msg, `refs/heads/0: expected "a", holds nothing (deleted)`) || !strings.Contains(msg, "and 9995 more") {
+		t.Errorf("a long list is cut: %s", msg)
+	}
+}
+
+func TestOptionsAreRefusedOrCompleted(t *testing.T) {
+	o, err := Options{}.resolve("host")
+	if err != nil || o.Site != "host" || o.Heartbeat != 2*time.Second || o.StaleAfter != 30*time.Second {
+		t.Errorf("defaults are Gerrit's: %+v, %v", o, err)
+	}
+	if o, err := (Options{StaleAfter: 3 * time.Second}).resolve("host"); err != nil || o.Heartbeat != 600*time.Millisecond {
+		t.Errorf("the heartbeat follows a short stale-after: %v, %v", o.Heartbeat, err)
+	}
+	for _, bad := range []Options{
+		{Site: "a/b"}, {Site: "\xff"}, {Site: strings.Repeat("x", 201)},
+		{StaleAfter: time.Millisecond}, {StaleAfter: -1}, {Heartbeat: -1}, {MaxWait: -1},
+		{Heartbeat: 10*time.Second + 1}, {Heartbeat: time.Second, StaleAfter: 2 * time.Second},
+	} {
+		if _, err := bad.resolve("host"); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v, want ErrInvalid", bad, err)
+		}
+	}
+}
+
+func TestDigestsHideAndTellApart(t *testing.T) {
+	key := []byte("k")
+	d := Digest(key, "project", "refs/heads/main")
+	if len(d) != 16 || strings.Contains(d, "main") {
+		t.Errorf("digest %q", d)
+	}
+	if Digest(key, "a", "bc") == Digest(key, "ab", "c") || Digest([]byte("other"), "project", "refs/heads/main") == d {
+		t.Error("different names or keys, same digest")
+	}
+	if Digest(key, "project", "refs/heads/main") != d {
+		t.Error("same names and key, another digest")
+	}
+}

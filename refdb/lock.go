@@ -1,0 +1,247 @@
+package refdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/heartbeat"
+)
+
+// A Lock is held on one or more refs of a project, from [DB.TryLock] or
+// [DB.Lock] until it is released or lost. Losing one ref loses the whole lock.
+// Its methods may be called concurrently.
+//
+// While it is held its rows in the database are renewed every
+// [Options].Heartbeat. A lock is lost when the database says that it is
+// another's or gone, or when it could not be renewed for so long that others might
+// soon take it: a holder whose process runs learns that before they can.
+// One that was frozen may act late: what it writes through the lock's own
+// Update is refused then, what it writes elsewhere is guarded only if that
+// place checks [Lock.Token].
+type Lock struct {
+	db      *DB
+	project string
+	refs    []string // sorted
+	token   Token
+	values  map[string]Value
+	start   time.Time // by this process's monotonic clock, for metrics only
+	parent  context.Context
+	lease   *heartbeat.Lease[*Lock]
+
+	// ending serialises Release and UpdateAndRelease, and guards what they know.
+	ending sync.Mutex
+	// settled: what became of the rows is known, and result says it. doubt: the reply to a release was lost.
+	settled, doubt bool
+	result         error
+
+	mu    sync.Mutex
+	gone  []string // refs that a beat found lost
+	ended error    // why the lease was stopped, unless by DB.Close
+	ctx   context.Context
+}
+
+// Project returns the project that the locked refs belong to.
+func (l *Lock) Project() string { return l.project }
+
+// Refs returns the locked refs, in byte order.
+func (l *Lock) Refs() []string { return slices.Clone(l.refs) }
+
+// Token returns the token of the acquisition, the same for all of its refs.
+func (l *Lock) Token() Token { return l.token }
+
+// Owner returns the name that the lock is held under: the DB's owner.
+func (l *Lock) Owner() string { return l.db.owner }
+
+// Value returns what a locked ref held at the moment of the acquisition.
+// Nobody but the holder can have changed it since while the lock stands, except with [Advisory].
+func (l *Lock) Value(ref string) Value { return l.values[ref] }
+
+// Done is closed when the lock is lost or released.
+func (l *Lock) Done() <-chan struct{} { return l.lease.Done() }
+
+// Err returns nil while the lock is held; then an error wrapping
+// [ErrLockLost], [ErrReleased] or [ErrClosed]. It looks at the time itself: a
+// process that was frozen gets the truth from it before any timer has fired.
+func (l *Lock) Err() error {
+	err := l.lease.Err()
+	if err == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(err, heartbeat.ErrLost):
+		return &LostError{Project: l.project, Refs: slices.Clone(l.gone), Reason: "the database has it gone, or another's"}
+	case errors.Is(err, heartbeat.ErrExpired):
+		return &LostError{Project: l.project, Refs: l.Refs(), Reason: "could not be renewed in time"}
+	case l.ended != nil:
+		return l.ended
+	default:
+		return ErrClosed
+	}
+}
+
+// Context returns a context that ends when the lock is lost or released, with
+// Err as its cause. It carries the values of the context that the lock was
+// acquired with, but not its end. Work that must not go on without the lock
+// runs under it.
+func (l *Lock) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(l.parent))
+		l.ctx = ctx
+		if !l.db.inBackground(func() {
+			<-l.Done()
+			cancel(l.Err())
+		}) {
+			cancel(ErrClosed)
+		}
+	}
+	return l.ctx
+}
+
+// Update is [DB.Update], let through only if the lock still stands on all of
+// its refs, in the same transaction: else nothing is written, and the error
+// wraps [ErrLockLost].
+func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOption) error {
+	return l.update(ctx, updates, opts, false)
+}
+
+// UpdateAndRelease is Update and, if that succeeds, Release, in one
+// transaction. If it fails the lock is held as before.
+func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...UpdateOption) error {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	// Beats must not take the rows that this deletes for lost ones.
+	l.lease.Suspend()
+	err := l.update(ctx, updates, opts, true)
+	if err != nil {
+		l.lease.Resume()
+		return err
+	}
+	l.settled = true
+	l.end(ErrReleased)
+	l.db.released(l)
+	return nil
+}
+
+func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, release bool) error {
+	t, err := newTransaction(l.project, updates, opts)
+	if err == nil {
+		err = l.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("updating refs: %w", err)
+	}
+	t.Fence = &Fence{Refs: l.refs, Token: l.token}
+	t.Release = release
+	err = l.db.update(ctx, t, l)
+	var lost *LostError
+	if errors.As(err, &lost) {
+		l.end(lost)
+		l.db.tellLost(l)
+	}
+	return err
+}
+
+// Release gives the lock up: it stops its beats and deletes its rows. If some
+// are gone or another's already, those are left alone and the error wraps
+// [ErrLockLost]: the work since the acquisition was not guarded all along. After any other
+// error the rows go stale by themselves, and calling Release again tries again. It
+// may be called any number of times.
+//
+// If ctx has ended, Release gives itself three seconds: a lock left behind would
+// keep others out until it is stale.
+func (l *Lock) Release(ctx context.Context) (err error) {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if l.settled {
+		return l.result
+	}
+	start := time.Now()
+	defer func() {
+		l.db.observe(Event{Op: OpRelease, Refs: len(l.refs), Held: start.Sub(l.start)}, start, err)
+	}()
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	expires := l.lease.Deadline()
+	l.end(ErrReleased)
+
+	gone, err := retry(ctx, l.db, func() ([]bool, error) {
+		gone, err := l.db.driver.Release(ctx, l.held())
+		if errors.Is(err, ErrOutcomeUnknown) {
+			// Deleting by token is harmless the second time: ask again.
+			l.doubt = true
+			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
+		}
+		return gone, err
+	})
+	if err != nil {
+		return fmt.Errorf("releasing locks of %s: %w", l.project, err)
+	}
+	l.settled = true
+	l.db.released(l)
+	l.result = l.judge(gone, expires)
+	return l.result
+}
+
+// judge says what a release means, of which gone are the rows that it deleted.
+func (l *Lock) judge(gone []bool, expires heartbeat.Instant) error {
+	if err := l.Err(); errors.Is(err, ErrLockLost) {
+		return fmt.Errorf("releasing locks: %w", err)
+	}
+	var missing []string
+	for i, ok := range gone {
+		if !ok {
+			missing = append(missing, l.refs[i])
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return nil
+	case !l.doubt:
+		return fmt.Errorf("releasing locks: %w", &LostError{Project: l.project, Refs: missing, Reason: "the database has it gone, or another's"})
+	case l.db.keeper.Now() < expires:
+		// Nobody could reclaim it yet: it was the request whose reply was lost.
+		return nil
+	default:
+		return fmt.Errorf("releasing locks of %s: %w: the lock was released, or lost before that", l.project, ErrOutcomeUnknown)
+	}
+}
+
+// end stops the lease for the given reason. A lease that ended before keeps its own.
+func (l *Lock) end(reason error) {
+	l.mu.Lock()
+	if l.ended == nil {
+		l.ended = reason
+	}
+	l.mu.Unlock()
+	l.lease.Stop()
+}
+
+// held names the lock's rows.
+func (l *Lock) held() []Held {
+	held := make([]Held, len(l.refs))
+	for i, ref := range l.refs {
+		held[i] = Held{Project: l.project, Ref: ref, Token: l.token}
+	}
+	return held
+}
+
+// covers reports whether all the refs that updates move are locked.
+func (l *Lock) covers(updates []Update) bool {
+	for _, u := range updates {
+		if _, ok := slices.BinarySearch(l.refs, u.Ref); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// age is for how long the lock has been held.
+func (l *Lock) age() time.Duration { return time.Since(l.start) }

@@ -1,0 +1,103 @@
+package refdb
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxNameBytes is the length of the longest project and ref, taken together:
+	// they are the key of a B-tree, and PostgreSQL ends a key at 2,704 bytes.
+	MaxNameBytes = 2000
+
+	// ReclaimPrefix starts the project of the marker rows that a reclaim leaves
+	// in the table of locks for a moment, in the form that Gerrit's
+	// spanner-refdb plugin uses. No project may start with it.
+	ReclaimPrefix = "RECLAIM_"
+)
+
+// CheckProject returns an error wrapping [ErrInvalid] if name can't be a
+// project: empty, not UTF-8, holding a NUL, over [MaxNameBytes], or starting
+// with [ReclaimPrefix].
+func CheckProject(name string) error {
+	switch reason := textFault(name); {
+	case reason != "":
+		return fmt.Errorf("%w project %q: %s", ErrInvalid, name, reason)
+	case strings.HasPrefix(name, ReclaimPrefix):
+		return fmt.Errorf("%w project %q: the prefix %s is reserved", ErrInvalid, name, ReclaimPrefix)
+	}
+	return nil
+}
+
+// CheckRef returns an error wrapping [ErrInvalid] if name can't be a full ref
+// name. The rules are those of git check-ref-format; a name of one level must
+// consist of A–Z and underscores, as HEAD does.
+func CheckRef(name string) error {
+	reason := textFault(name)
+	if reason == "" {
+		reason = refFault(name)
+	}
+	if reason != "" {
+		return fmt.Errorf("%w ref %q: %s", ErrInvalid, name, reason)
+	}
+	return nil
+}
+
+// CheckKey is CheckProject and CheckRef, and the limit on both together.
+func CheckKey(project, ref string) error {
+	if err := CheckProject(project); err != nil {
+		return err
+	}
+	if err := CheckRef(ref); err != nil {
+		return err
+	}
+	if n := len(project) + len(ref); n > MaxNameBytes {
+		return fmt.Errorf("%w ref %q of project %q: together %d bytes, at most %d are allowed",
+			ErrInvalid, ref, project, n, MaxNameBytes)
+	}
+	return nil
+}
+
+func textFault(name string) string {
+	switch {
+	case name == "":
+		return "empty"
+	case !utf8.ValidString(name):
+		return "not UTF-8"
+	case strings.Contains(name, "\x00"):
+		return "holds a NUL byte"
+	case len(name) > MaxNameBytes:
+		return fmt.Sprintf("%d bytes long, at most %d are allowed", len(name), MaxNameBytes)
+	}
+	return ""
+}
+
+func refFault(name string) string {
+	switch {
+	case !strings.Contains(name, "/") && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "":
+		return "not a full name such as refs/heads/main"
+	case strings.Contains(name, ".."):
+		return `holds ".."`
+	case strings.Contains(name, "@{"):
+		return `holds "@{"`
+	case strings.HasSuffix(name, "."):
+		return `ends with "."`
+	}
+	for _, c := range []byte(name) {
+		if c < 0x20 || c == 0x7f || strings.IndexByte(" ~^:?*[\\", c) >= 0 {
+			return fmt.Sprintf("holds the character %q", c)
+		}
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "":
+			return `has an empty component: a "/" at its start or end, or two in a row`
+		case strings.HasPrefix(part, "."):
+			return `has a component that starts with "."`
+		case strings.HasSuffix(part, ".lock"):
+			return `has a component that ends with ".lock"`
+		}
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+package refdb
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestRefNames(t *testing.T) {
+	valid := []string{
+		"HEAD", "FETCH_HEAD", "refs/heads/main", "refs/heads/o'brien", `refs/heads/a"b;--`, "refs/heads/größe/日本/🎉",
+		"refs/heads/%_", "refs/changes/01/1/meta", "refs/heads/@", "refs/heads/-x", "refs/heads/a.b", "refs/heads/a@b{",
+		"refs/multi-site/version", "refs/heads/" + strings.Repeat("x", 489),
+	}
+	for _, name := range valid {
+		if err := CheckRef(name); err != nil {
+			t.Errorf("CheckRef(%q) = %v, want nil", name, err)
+		}
+	}
+	invalid := []string{
+		"", "main", "head", "HEAD1", "/refs/heads/main", "refs/heads/", "refs//heads", "refs/heads/a b", "refs/heads/a..b",
+		"refs/heads/a~1", "refs/heads/a^", "refs/heads/a:b", "refs/heads/a?", "refs/heads/a*", "refs/heads/[a", `refs/heads/a\b`,
+		"refs/heads/.a", "refs/.heads/a", "refs/heads/a.lock", "refs/a.lock/b", "refs/heads/a.", "refs/heads/a@{b",
+		"refs/heads/a\x00b", "refs/heads/a\nb", "refs/heads/a\x7fb", "refs/heads/\xff", "refs/heads/" + strings.Repeat("x", MaxNameBytes),
+	}
+	for _, name := range invalid {
+		if err := CheckRef(name); !errors.Is(err, ErrInvalid) {
+			t.Errorf("CheckRef(%q) = %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+func TestProjectNames(t *testing.T) {
+	for _, name := range []string{"p", "a/b", "All-Projects", "o'brien", "a%_b", `a\b`, "RECLAIM", "reclaim_x", "größe", " "} {
+		if err := CheckProject(name); err != nil {
+			t.Errorf("CheckProject(%q) = %v, want nil", name, err)
+		}
+	}
+	for _, name := range []string{"", "a\x00", "\xff", "RECLAIM_", "RECLAIM_p_2026", strings.Repeat("x", MaxNameBytes+1)} {
+		if err := CheckProject(name); !errors.Is(err, ErrInvalid) {
+			t.Errorf("CheckProject(%q) = %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+func TestProjectAndRefShareALimit(t *testing.T) {
+	ref := "refs/heads/" + strings.Repeat("r", 989)
+	if err := CheckKey(strings.Repeat("p", MaxNameBytes-len(ref)), ref); err != nil {
+		t.Errorf("%d bytes: %v", MaxNameBytes, err)
+	}
+	if err := CheckKey(strings.Repeat("p", MaxNameBytes-len(ref)+1), ref); !errors.Is(err, ErrInvalid) {
+		t.Errorf("%d bytes: %v, want ErrInvalid", MaxNameBytes+1, err)
+	}
+}
+
+// FuzzCheckRef compares CheckRef with git itself: what git refuses we refuse,
+// what git takes we take, but for the rules that are our own.
+func FuzzCheckRef(f *testing.F) {
+	git, err := exec.LookPath("git")
+	if err != nil {
+		f.Fatal("git is needed: ", err)
+	}
+	for _, seed := range []string{"refs/heads/main", "HEAD", "refs/heads/a..b", "a/.b", "a/b.lock", "a/b.", "@", "a/@{", "-/a", "ä/ö", "a/b\x7f", "a//b", "a/*"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if strings.Contains(name, "\x00") || len(name) > 1000 || !utf8.ValidString(name) {
+			if CheckRef(name) == nil && (strings.Contains(name, "\x00") || !utf8.ValidString(name)) {
+				t.Fatalf("CheckRef(%q) = nil", name)
+			}
+			return
+		}
+		ours := CheckRef(name) == nil
+		if strings.HasPrefix(name, "-") {
+			return // git's command takes it for an option
+		}
+		if !strings.Contains(name, "/") {
+			if ours != (name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "") {
+				t.Fatalf("CheckRef(%q): %v", name, ours)
+			}
+			return
+		}
+		gits := exec.Command(git, "check-ref-format", name).Run() == nil
+		if ours != gits {
+			t.Fatalf("%q: git says %v, CheckRef %v", name, gits, ours)
+		}
+	})
+}
+
+func FuzzParseMarker(f *testing.F) {
+	f.Add("RECLAIM_a_b_2026-11-21T00:48:29.123456000Z")
+	f.Add("RECLAIM__2026-11-21 00:48:29.123")
+	f.Fuzz(func(t *testing.T, name string) {
+		project, token, ok := parseMarker(name)
+		if ok && (project == "" || !strings.HasPrefix(name, ReclaimPrefix+project+"_")) {
+			t.Fatalf("%q: project %q, token %d", name, project, token)
+		}
+	})
+}
+
+func TestMarkersAreTakenApart(t *testing.T) {
+	project, token, ok := parseMarker("RECLAIM_team_a/b_2026-11-21T00:48:29.123456000Z")
+	if !ok || project != "team_a/b" || token.Time().Format("15:04:05.000000") != "00:48:29.123456" {
+		t.Errorf("got %q, %v, %v", project, token.Time(), ok)
+	}
+	for _, name := range []string{"RECLAIM_", "RECLAIM_p", "RECLAIM_p_", "RECLAIM_p_q", "p_2026-11-21T00:48:29Z", "RECLAIM__2026-11-21T00:48:29Z"} {
+		if _, _, ok := parseMarker(name); ok {
+			t.Errorf("%q is taken for a marker", name)
+		}
+	}
+}
