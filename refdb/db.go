@@ -36,6 +36,12 @@ type DB struct {
 // New returns a DB on d, which it owns from then on: [DB.Close] closes it. On
 // an error d is left alone.
 func New(d Driver, o Options) (*DB, error) {
+	return newDB(d, o, nil)
+}
+
+// newDB is New with the clock that leases are measured by; nil is the one that
+// counts suspend.
+func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 	hostname, err := os.Hostname()
 	if err != nil && o.Site == "" {
 		return nil, fmt.Errorf("finding a name for this site: %w: set Options.Site", err)
@@ -59,6 +65,7 @@ func New(d Driver, o Options) (*DB, error) {
 	db.keeper, err = heartbeat.New(heartbeat.Config{
 		Interval:   o.Heartbeat,
 		StaleAfter: o.StaleAfter,
+		Now:        now,
 	}, db.beat, func(l *Lock, _ error) { db.tellLost(l) })
 	if err != nil {
 		db.cancel()

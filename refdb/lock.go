@@ -90,15 +90,19 @@ func (l *Lock) Err() error {
 // acquired with, but not its end. Work that must not go on without the lock
 // runs under it.
 func (l *Lock) Context() context.Context {
+	ended := l.Err()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
 		ctx, cancel := context.WithCancelCause(context.WithoutCancel(l.parent))
 		l.ctx = ctx
-		if !l.db.inBackground(func() {
+		switch {
+		case ended != nil:
+			cancel(ended)
+		case !l.db.inBackground(func() {
 			<-l.Done()
 			cancel(l.Err())
-		}) {
+		}):
 			cancel(ErrClosed)
 		}
 	}

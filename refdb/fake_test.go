@@ -1,0 +1,139 @@
+package refdb
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/heartbeat"
+)
+
+// A fake is a driver whose answers a test writes down. What it doesn't is
+// answered as by a database without any rows.
+type fake struct {
+	Driver // nil: a method that no test expects panics
+	start  time.Time
+
+	mu       sync.Mutex
+	acquires []call[AcquireRequest]
+	beats    []call[[]Held]
+	releases []call[[]Held]
+	updates  []call[Transaction]
+
+	acquire func(n int, r AcquireRequest) (Acquired, error) // n counts from 1
+	beat    func(n int, held []Held) ([]BeatResult, error)
+	release func(n int, held []Held) ([]bool, error)
+	update  func(n int, t Transaction) error
+	get     func(refs []string) ([]Ref, error)
+}
+
+// A call is one request, and when it came.
+type call[T any] struct {
+	at  time.Duration
+	arg T
+}
+
+func note[T any](f *fake, calls *[]call[T], arg T) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	*calls = append(*calls, call[T]{time.Since(f.start), arg})
+	return len(*calls)
+}
+
+func (f *fake) Acquire(ctx context.Context, r AcquireRequest) (Acquired, error) {
+	n := note(f, &f.acquires, r)
+	if err := ctx.Err(); err != nil {
+		return Acquired{}, err
+	}
+	if f.acquire == nil {
+		return Acquired{Token: 1}, nil
+	}
+	return f.acquire(n, r)
+}
+
+func (f *fake) Beat(_ context.Context, _ string, held []Held) ([]BeatResult, error) {
+	n := note(f, &f.beats, held)
+	if f.beat == nil {
+		return slices.Repeat([]BeatResult{Beaten}, len(held)), nil
+	}
+	return f.beat(n, held)
+}
+
+func (f *fake) Release(_ context.Context, held []Held) ([]bool, error) {
+	n := note(f, &f.releases, held)
+	if f.release == nil {
+		return slices.Repeat([]bool{true}, len(held)), nil
+	}
+	return f.release(n, held)
+}
+
+func (f *fake) Update(_ context.Context, t Transaction) error {
+	n := note(f, &f.updates, t)
+	if f.update == nil {
+		return nil
+	}
+	return f.update(n, t)
+}
+
+func (f *fake) Get(_ context.Context, _ string, refs []string) ([]Ref, error) {
+	if f.get == nil {
+		return nil, nil
+	}
+	return f.get(refs)
+}
+
+func (f *fake) Locks(context.Context, LockQuery) ([]LockInfo, error) { return nil, nil }
+func (f *fake) Close() error                                         { return nil }
+
+// A hintingFake is one that has notifications to give.
+type hintingFake struct {
+	*fake
+	listen func(ctx context.Context, started func(), wake func(project, ref string)) error
+}
+
+func (f *hintingFake) Listen(ctx context.Context, started func(), wake func(project, ref string)) error {
+	return f.listen(ctx, started, wake)
+}
+
+// inBubble runs test in fake time on a DB whose driver is d, which f is part of.
+func inBubble(t *testing.T, o Options, f *fake, d Driver, test func(t *testing.T, db *DB)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f.start = time.Now()
+		db, err := newDB(d, o, func() heartbeat.Instant { return heartbeat.Instant(time.Hour + time.Since(f.start)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		test(t, db)
+	})
+}
+
+const testRef = "refs/heads/main"
+
+// held is a refusal by a lock whose last beat is that old.
+func held(age time.Duration) error {
+	return &LockedError{Holders: []LockInfo{{Project: "p", Ref: testRef, Owner: "other/1", Token: 7, Age: age, StaleAfter: DefaultStaleAfter}}}
+}
+
+func mustLock(t *testing.T, db *DB, refs ...string) *Lock {
+	t.Helper()
+	l, err := db.TryLock(t.Context(), "p", refs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func wantIs(t *testing.T, err error, targets ...error) {
+	t.Helper()
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			t.Errorf("got %v, want one that is %v", err, target)
+		}
+	}
+}

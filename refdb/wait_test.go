@@ -1,0 +1,237 @@
+package refdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAWaiterPollsUntilTheLockIsFree(t *testing.T) {
+	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+		if n < 50 {
+			return Acquired{}, held(0)
+		}
+		return Acquired{Token: 8}, nil
+	}}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		l, err := db.Lock(t.Context(), "p", testRef)
+		if err != nil || l.Token() != 8 {
+			t.Fatal(l, err)
+		}
+		for i, c := range f.acquires[1:] {
+			if pause := c.at - f.acquires[i].at; pause < pollFirst/2 || pause > pollLast*3/2 {
+				t.Errorf("poll %d came after %s", i+1, pause)
+			}
+			if c.arg.Wait {
+				t.Error("a driver without notifications was asked to note who waits")
+			}
+		}
+	})
+}
+
+func TestAWaiterAsksAgainWhenTheHolderWouldBecomeStale(t *testing.T) {
+	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+		if n == 1 {
+			return Acquired{}, held(DefaultStaleAfter - 2*time.Millisecond)
+		}
+		return Acquired{Token: 8}, nil
+	}}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
+			t.Fatal(err)
+		}
+		if at := f.acquires[1].at; at != 3*time.Millisecond {
+			t.Errorf("asked again after %s", at)
+		}
+	})
+}
+
+func TestAWaiterIsWokenByANotificationAndPollsRarelyUntilThen(t *testing.T) {
+	free := false
+	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
+		if free {
+			return Acquired{Token: 8}, nil
+		}
+		return Acquired{}, held(0)
+	}}
+	released := make(chan struct{})
+	d := &hintingFake{fake: f, listen: func(ctx context.Context, started func(), wake func(string, string)) error {
+		started()
+		select {
+		case <-released:
+			wake("p", testRef)
+			<-ctx.Done()
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		released = make(chan struct{})
+		done := make(chan error)
+		go func() {
+			_, err := db.Lock(t.Context(), "p", testRef)
+			done <- err
+		}()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := len(f.acquires); n < 20/2 || n > 20*2+2 {
+			t.Errorf("%d requests within 20 s, want about one a second", n)
+		}
+		for i, c := range f.acquires {
+			if c.arg.Wait != (i > 0) {
+				t.Errorf("request %d: Wait = %v; all are noted once notifications arrive", i, c.arg.Wait)
+			}
+		}
+		before := time.Now()
+		free = true
+		close(released)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(before); d != 0 {
+			t.Errorf("woken after %s", d)
+		}
+	})
+}
+
+func TestWithoutNotificationsWaitersPollOnAndSayNothing(t *testing.T) {
+	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+		if n < 20 {
+			return Acquired{}, held(0)
+		}
+		return Acquired{}, nil
+	}}
+	listens := 0
+	d := &hintingFake{fake: f, listen: func(context.Context, func(), func(string, string)) error {
+		listens++
+		return fmt.Errorf("behind a pooler: %w", errors.ErrUnsupported)
+	}}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
+			t.Fatal(err)
+		}
+		if listens != 1 || f.acquires[19].arg.Wait {
+			t.Errorf("listened %d times, the last request noted: %v", listens, f.acquires[19].arg.Wait)
+		}
+	})
+}
+
+func TestWaitingEnds(t *testing.T) {
+	refuse := func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }
+	t.Run("with the context, whose error it carries beside the holders", func(t *testing.T) {
+		f := &fake{acquire: refuse}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := db.Lock(ctx, "p", testRef)
+			wantIs(t, err, context.DeadlineExceeded, ErrLocked)
+			var locked *LockedError
+			if !errors.As(err, &locked) || locked.Holders[0].Owner != "other/1" {
+				t.Errorf("%v does not name the holder", err)
+			}
+			if d := time.Since(f.start); d != 5*time.Second {
+				t.Errorf("after %s", d)
+			}
+		})
+	})
+	t.Run("with the wait limit", func(t *testing.T) {
+		f := &fake{acquire: refuse}
+		inBubble(t, Options{MaxWait: 3 * time.Second}, f, f, func(t *testing.T, db *DB) {
+			_, err := db.Lock(t.Context(), "p", testRef)
+			wantIs(t, err, ErrLocked)
+			if errors.Is(err, context.DeadlineExceeded) || time.Since(f.start) != 3*time.Second {
+				t.Errorf("%v after %s", err, time.Since(f.start))
+			}
+		})
+	})
+	t.Run("in the queue of this process too", func(t *testing.T) {
+		f := &fake{acquire: refuse}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			first, stop := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); db.Lock(first, "p", testRef) }()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := db.Lock(ctx, "p", testRef)
+			wantIs(t, err, context.DeadlineExceeded, ErrLocked)
+			stop()
+			<-done
+		})
+	})
+	t.Run("at once if the database can't be reached to begin with", func(t *testing.T) {
+		f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrUnavailable }}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			_, err := db.Lock(t.Context(), "p", testRef)
+			wantIs(t, err, ErrUnavailable)
+			if d := time.Since(f.start); d > 2*time.Second {
+				t.Errorf("after %s", d)
+			}
+		})
+	})
+	t.Run("but a short outage is sat out by who waits already", func(t *testing.T) {
+		f := &fake{}
+		f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+			switch at := time.Since(f.start); {
+			case at < time.Second:
+				return Acquired{}, held(0)
+			case at < 20*time.Second:
+				return Acquired{}, ErrUnavailable
+			default:
+				return Acquired{Token: 9}, nil
+			}
+		}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+	t.Run("and a long one is not", func(t *testing.T) {
+		f := &fake{}
+		f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+			if n == 1 {
+				return Acquired{}, held(0)
+			}
+			return Acquired{}, ErrUnavailable
+		}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			_, err := db.Lock(t.Context(), "p", testRef)
+			wantIs(t, err, ErrUnavailable)
+			if d := time.Since(f.start); d < DefaultStaleAfter || d > DefaultStaleAfter+5*time.Second {
+				t.Errorf("after %s", d)
+			}
+		})
+	})
+}
+
+func TestAReleaseHandsOverWithinTheProcessAtOnce(t *testing.T) {
+	var holder *Lock
+	f := &fake{}
+	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+		if n > 1 && len(f.releases) == 0 {
+			return Acquired{}, held(0)
+		}
+		return Acquired{Token: Token(n)}, nil
+	}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		holder = mustLock(t, db, testRef)
+		done := make(chan error)
+		go func() {
+			_, err := db.Lock(t.Context(), "p", testRef)
+			done <- err
+		}()
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		before := time.Now()
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil || time.Since(before) != 0 {
+			t.Errorf("%v after %s", err, time.Since(before))
+		}
+	})
+}
