@@ -1,0 +1,36 @@
+GO    ?= go
+FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-short lint check fmt build deps
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## show what it does, on this machine, in a temporary SQLite file
+	./demo/run.sh
+
+test: deps ## run all tests on real databases, with the race detector
+	$(GO) test -race -timeout 4m $(FLAGS) ./...
+
+test-short: ## the same without the long ones, and without installing anything
+	$(GO) test -race -short -timeout 2m $(FLAGS) ./...
+
+lint: ## gofmt, vet, staticcheck
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+check: lint ## what to run before a commit: lint, go.mod, the short tests
+	# -e: a proxy may hold back what only the tests of a dependency need.
+	$(GO) mod tidy -e -diff
+	$(MAKE) test-short
+
+fmt: ## format the code
+	gofmt -w .
+
+build: ## build bin/refdbctl
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/refdbctl
+
+deps: ## install the databases that the tests need, if they are missing
+	@./scripts/deps.sh

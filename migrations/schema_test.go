@@ -1,0 +1,166 @@
+package migrations_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	databaseadmin "cloud.google.com/go/spanner/admin/database/apiv1"
+	"cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+const (
+	project = "plugins/o'brien"
+	main    = "refs/heads/main"
+	sha     = "0123456789012345678901234567890123456789"
+)
+
+// gerrit is what Gerrit's spanner-refdb plugin executes when it starts.
+var gerrit = []string{
+	`CREATE TABLE refs (
+		project STRING(MAX) NOT NULL, ref STRING(MAX) NOT NULL, value STRING(MAX) NOT NULL,
+		time TIMESTAMP OPTIONS (allow_commit_timestamp=true)
+	) PRIMARY KEY (project, ref)`,
+	`CREATE INDEX project_time ON refs (project, time)`,
+	`CREATE TABLE locks (
+		project STRING(MAX) NOT NULL, ref STRING(MAX) NOT NULL,
+		heartbeat TIMESTAMP OPTIONS (allow_commit_timestamp=true),
+		token TIMESTAMP OPTIONS (allow_commit_timestamp=true),
+		owner STRING(MAX) NOT NULL
+	) PRIMARY KEY (project, ref)`,
+}
+
+func TestUpTwiceIsNoError(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		m := migrator(t, k.Empty(t))
+		wantVersion(t, m, 0)
+		must(t, m.Up(t.Context()))
+		wantVersion(t, m, migrations.Latest(k.Dialect))
+		must(t, m.Up(t.Context()))
+		wantVersion(t, m, migrations.Latest(k.Dialect))
+	})
+}
+
+// Version by version, what Gerrit's plugin writes into one is there in all later ones.
+func TestEveryStepKeepsTheRowsOfTheStepBefore(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		d := k.Empty(t)
+		m := migrator(t, d)
+		var written []string
+		for version := uint(1); version <= migrations.Latest(k.Dialect); version++ {
+			must(t, m.To(t.Context(), version))
+			wantVersion(t, m, version)
+			ref := "refs/heads/v" + string(rune('0'+version))
+			d.InsertRef(t, project, ref, sha)
+			d.InsertLock(t, refdb.LockInfo{Project: project, Ref: ref, Owner: "gerrit", Age: time.Hour})
+			written = append(written, ref)
+		}
+		if k.Dialect == migrations.Postgres {
+			d.Exec(t, `UPDATE locks SET nonce = 'n', stale_after = 1000000, waiting = '{a,b}'`)
+		} else {
+			d.Exec(t, `UPDATE locks SET nonce = 'n', stale_after = 1000000 WHERE true`)
+		}
+		for _, ref := range written {
+			l, ok := d.RowLock(t, project, ref)
+			if !ok || l.Owner != "gerrit" || l.Token == 0 || l.Age < time.Hour || l.StaleAfter != time.Second {
+				t.Errorf("lock %s: %+v, %t", ref, l, ok)
+			}
+		}
+		wantRefs(t, d, written)
+	})
+}
+
+func TestDownAndUpAgain(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		d := k.Empty(t)
+		m := migrator(t, d)
+		latest := migrations.Latest(k.Dialect)
+		must(t, m.Up(t.Context()))
+		d.InsertRef(t, project, main, sha)
+
+		must(t, m.Down(t.Context(), int(latest)-1))
+		wantVersion(t, m, 1)
+		must(t, m.Up(t.Context()))
+		wantRefs(t, d, []string{main})
+
+		must(t, m.Down(t.Context(), 100))
+		wantVersion(t, m, 0)
+		must(t, m.Down(t.Context(), 1))
+		must(t, m.To(t.Context(), 0))
+		must(t, m.Up(t.Context()))
+		wantVersion(t, m, latest)
+		wantRefs(t, d, nil)
+		must(t, m.To(t.Context(), 0))
+		wantVersion(t, m, 0)
+	})
+}
+
+func TestTablesOfGerritAreAdopted(t *testing.T) {
+	t.Parallel()
+	d := kind(t, migrations.Spanner).Empty(t)
+	for _, statement := range gerrit {
+		d.Exec(t, statement)
+	}
+	d.InsertRef(t, project, main, sha)
+	d.InsertLock(t, refdb.LockInfo{Project: project, Ref: main, Owner: "gerrit", Age: time.Hour})
+
+	must(t, migrator(t, d).Up(t.Context()))
+	wantRefs(t, d, []string{main})
+	l, ok := d.RowLock(t, project, main)
+	if !ok || l.Owner != "gerrit" || l.StaleAfter != refdb.DefaultStaleAfter || !l.Stale() {
+		t.Errorf("lock %+v, %t", l, ok)
+	}
+	// The plugin goes on as before.
+	d.InsertRef(t, project, "refs/heads/next", sha)
+	d.InsertLock(t, refdb.LockInfo{Project: project, Ref: "refs/heads/next", Owner: "gerrit"})
+	wantRefs(t, d, []string{main, "refs/heads/next"})
+	if got, want := spannerSchema(t, d), spannerSchema(t, dbtest.Spanner(t)); !slices.Equal(got, want) {
+		t.Errorf("the adopted schema is\n%q\nand not\n%q", got, want)
+	}
+}
+
+func spannerSchema(t *testing.T, d *dbtest.Database) []string {
+	t.Helper()
+	c, err := databaseadmin.NewDatabaseAdminClient(t.Context())
+	must(t, err)
+	defer c.Close()
+	ddl, err := c.GetDatabaseDdl(t.Context(), &databasepb.GetDatabaseDdlRequest{Database: strings.TrimPrefix(d.URL(), "spanner://")})
+	must(t, err)
+	slices.Sort(ddl.Statements)
+	return ddl.Statements
+}
+
+func TestTablesWithoutARecordedVersionAreAdopted(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		d := k.Empty(t)
+		m := migrator(t, d)
+		must(t, m.To(t.Context(), 1))
+		d.InsertRef(t, project, main, sha)
+		must(t, m.Force(t.Context(), 0))
+		wantVersion(t, m, 0)
+
+		must(t, m.Up(t.Context()))
+		wantVersion(t, m, migrations.Latest(k.Dialect))
+		wantRefs(t, d, []string{main})
+	})
+}
+
+// wantRefs reads through a driver, which checks the schema too.
+func wantRefs(t *testing.T, d *dbtest.Database, want []string) {
+	t.Helper()
+	refs, err := d.Open(t).List(t.Context(), refdb.RefQuery{Project: project, Limit: 100})
+	must(t, err)
+	if len(refs) != len(want) {
+		t.Fatalf("refs %v, want %v", refs, want)
+	}
+	for i, r := range refs {
+		if r.Name != want[i] || r.Value != sha {
+			t.Errorf("ref %+v, want %s", r, want[i])
+		}
+	}
+}

@@ -1,0 +1,3 @@
+ALTER TABLE locks DROP COLUMN stale_after;
+ALTER TABLE locks DROP COLUMN nonce;
+ALTER TABLE refs DROP COLUMN op;

@@ -1,0 +1,4 @@
+DROP TABLE token_mark;
+ALTER TABLE locks DROP COLUMN stale_after;
+ALTER TABLE locks DROP COLUMN nonce;
+ALTER TABLE refs DROP COLUMN op;

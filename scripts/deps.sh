@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Installs what the tests need and this machine lacks: PostgreSQL, PgBouncer, the
+# Spanner emulator (as container images where an engine runs, otherwise as root
+# with apt-get) and a C compiler, for Go's race detector. It never asks for other rights.
+set -euo pipefail
+
+postgres_image=postgres:17-alpine
+emulator_image=gcr.io/cloud-spanner-emulator/emulator:1.5.43 # both as in test/dbtest/container.go
+emulator_package=google-cloud-cli-spanner-emulator
+
+# The places are those where test/dbtest looks.
+any_executable() {
+	local path
+	for path; do
+		if [[ -x $path ]]; then return 0; fi
+	done
+	return 1
+}
+
+have_postgres() {
+	[[ -n ${REFDB_TEST_POSTGRES-} ]] || command -v initdb >/dev/null ||
+		any_executable /usr/lib/postgresql/*/bin/initdb "$(pg_config --bindir 2>/dev/null)/initdb"
+}
+
+have_pgbouncer() {
+	command -v pgbouncer >/dev/null || any_executable /usr/sbin/pgbouncer
+}
+
+have_emulator() {
+	[[ -n ${SPANNER_EMULATOR_HOST-} ]] || command -v emulator_main >/dev/null && return
+	local root roots=(/usr/lib/google-cloud-sdk /usr/share/google-cloud-sdk /snap/google-cloud-cli/current
+		/snap/google-cloud-sdk/current /opt/google-cloud-sdk /opt/homebrew/share/google-cloud-sdk ~/google-cloud-sdk)
+	for root in "${CLOUDSDK_ROOT_DIR-}" "${roots[@]}"; do
+		if [[ -n $root && -x $root/bin/cloud_spanner_emulator/emulator_main ]]; then return 0; fi
+	done
+	root=$(gcloud info --format='value(installation.sdk_root)' 2>/dev/null) || return 1
+	[[ -x $root/bin/cloud_spanner_emulator/emulator_main ]]
+}
+
+have_compiler() {
+	command -v "${CC:-gcc}" >/dev/null
+}
+
+have_engine() {
+	timeout 20 docker info >/dev/null 2>&1
+}
+
+have_image() {
+	docker image inspect "$1" >/dev/null 2>&1
+}
+
+missing=()
+for thing in postgres pgbouncer emulator compiler; do
+	"have_$thing" || missing+=("$thing")
+done
+if [[ ${#missing[@]} -gt 0 ]] && have_engine; then
+	rest=()
+	for thing in "${missing[@]}"; do
+		case $thing in
+		postgres) image=$postgres_image ;;
+		emulator) image=$emulator_image ;;
+		*) rest+=("$thing") && continue ;;
+		esac
+		if ! have_image "$image" && ! docker pull --quiet "$image"; then rest+=("$thing"); fi
+	done
+	missing=("${rest[@]+"${rest[@]}"}")
+fi
+if [[ ${#missing[@]} -eq 0 ]]; then
+	echo "deps: PostgreSQL, PgBouncer, the Spanner emulator and a C compiler are there"
+	exit 0
+fi
+
+packages=()
+for thing in "${missing[@]}"; do
+	case $thing in
+	postgres) packages+=(postgresql) ;;
+	pgbouncer) packages+=(pgbouncer) ;;
+	emulator) packages+=("$emulator_package") ;;
+	compiler) packages+=(gcc libc6-dev) ;;
+	esac
+done
+if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
+	cat >&2 <<-MESSAGE
+		deps: missing: ${missing[*]}
+		Install them as root (Debian, Ubuntu: make deps as root, which runs apt-get install ${packages[*]};
+		macOS: brew install postgresql pgbouncer; gcloud components install cloud-spanner-emulator),
+		or start a container engine, or set REFDB_TEST_POSTGRES and SPANNER_EMULATOR_HOST to the addresses of servers.
+	MESSAGE
+	exit 1
+fi
+
+install() {
+	DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends "$@"
+}
+
+echo "deps: installing ${packages[*]}"
+apt-get update --quiet
+if [[ " ${packages[*]} " == *" $emulator_package "* ]] && ! apt-cache show "$emulator_package" >/dev/null 2>&1; then
+	install ca-certificates curl
+	key=/usr/share/keyrings/cloud.google.asc
+	curl --fail --silent --show-error --location --output "$key" https://packages.cloud.google.com/apt/doc/apt-key.gpg
+	echo "deb [signed-by=$key] https://packages.cloud.google.com/apt cloud-sdk main" >/etc/apt/sources.list.d/google-cloud-sdk.list
+	apt-get update --quiet
+fi
+install "${packages[@]}"
