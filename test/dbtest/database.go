@@ -1,0 +1,134 @@
+package dbtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Database is a test's own. Beside drivers on it, it does what drivers don't:
+// let time pass, write as Gerrit's plugin does, look at a row.
+type Database struct {
+	kind Kind
+	url  string
+	rows rows
+}
+
+// rows is a connection to the tables that knows nothing of refdb's protocol.
+type rows interface {
+	// now returns the database's time.
+	now(ctx context.Context) (time.Time, error)
+	age(ctx context.Context, project, ref string, d time.Duration) (rows int64, err error)
+	insertLock(ctx context.Context, l refdb.LockInfo) error
+	insertRef(ctx context.Context, project, ref string, v refdb.Value) error
+	exec(ctx context.Context, sql string, args []any) error
+	lock(ctx context.Context, project, ref string) (l refdb.LockInfo, ok bool, err error)
+	close()
+}
+
+func newDatabase(tb testing.TB, k Kind, url string, r rows) *Database {
+	tb.Cleanup(r.close)
+	return &Database{kind: k, url: url, rows: r}
+}
+
+// URL returns the database's address, for Open and for other processes.
+func (d *Database) URL() string { return d.url }
+
+// Kind returns what kind of database it is.
+func (d *Database) Kind() Kind { return d.kind }
+
+// FutureTimes reports whether a row may hold a time in the future.
+func (d *Database) FutureTimes() bool { return d.kind.Dialect != migrations.Spanner }
+
+// Rounds says how often a race is repeated. The emulator, which runs one
+// transaction at a time, takes long to sort out those that collide.
+func (d *Database) Rounds() int {
+	rounds := 200
+	if d.kind.Dialect == migrations.Spanner {
+		rounds = 40
+	}
+	if testing.Short() {
+		rounds /= 4
+	}
+	return rounds
+}
+
+// Open returns another driver on the database, as another process would have.
+// It is closed at the test's end.
+func (d *Database) Open(tb testing.TB) refdb.Driver {
+	tb.Helper()
+	driver, err := d.kind.Open(within(tb), d.url)
+	if err != nil {
+		tb.Fatalf("open the %s database: %v", d.kind.Dialect, err)
+	}
+	tb.Cleanup(func() {
+		if err := driver.Close(); err != nil {
+			tb.Errorf("close the %s driver: %v", d.kind.Dialect, err)
+		}
+	})
+	return driver
+}
+
+// Age moves a lock's heartbeat back by that time, as if it had not been beaten
+// for as much longer, or forward if it is negative.
+func (d *Database) Age(tb testing.TB, project, ref string, by time.Duration) {
+	tb.Helper()
+	n, err := d.rows.age(within(tb), project, ref, by)
+	if err != nil {
+		tb.Fatalf("age the lock on %s %s: %v", project, ref, err)
+	}
+	if n != 1 {
+		tb.Fatalf("age the lock on %s %s: there is none", project, ref)
+	}
+}
+
+// InsertLock writes a lock as Gerrit's plugin does: project, ref, owner, a
+// token (l.Token or, if that is 0, the database's now) and a heartbeat (the
+// database's now − l.Age), and nothing else.
+func (d *Database) InsertLock(tb testing.TB, l refdb.LockInfo) {
+	tb.Helper()
+	if err := d.rows.insertLock(within(tb), l); err != nil {
+		tb.Fatalf("insert a lock on %s %s: %v", l.Project, l.Ref, err)
+	}
+}
+
+// InsertRef writes a ref as Gerrit's plugin does, over one that exists:
+// project, ref, value and the database's time, and nothing else.
+func (d *Database) InsertRef(tb testing.TB, project, ref string, v refdb.Value) {
+	tb.Helper()
+	if err := d.rows.insertRef(within(tb), project, ref, v); err != nil {
+		tb.Fatalf("insert %s %s: %v", project, ref, err)
+	}
+}
+
+// Exec executes a statement in the database's own words. Arguments are $1, $2,
+// … on PostgreSQL, @p1, @p2, … on Spanner and ? on SQLite.
+func (d *Database) Exec(tb testing.TB, sql string, args ...any) {
+	tb.Helper()
+	if err := d.rows.exec(within(tb), sql, args); err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// RowLock reads the row of a lock, if there is one.
+func (d *Database) RowLock(tb testing.TB, project, ref string) (l refdb.LockInfo, ok bool) {
+	tb.Helper()
+	l, ok, err := d.rows.lock(within(tb), project, ref)
+	if err != nil {
+		tb.Fatalf("read the lock on %s %s: %v", project, ref, err)
+	}
+	return l, ok
+}
+
+// Now returns the database's time.
+func (d *Database) Now(tb testing.TB) time.Time {
+	tb.Helper()
+	t, err := d.rows.now(within(tb))
+	if err != nil {
+		tb.Fatalf("read the database's time: %v", err)
+	}
+	return t
+}

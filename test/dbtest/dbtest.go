@@ -1,0 +1,145 @@
+// Package dbtest hands a test a real database: empty, migrated and its own. It
+// starts one server of a kind for the whole test binary when the first test
+// asks for it, and stops it at the end, also if the binary is killed.
+//
+// A server is, in this order: the one that the environment names
+// (REFDB_TEST_POSTGRES, SPANNER_EMULATOR_HOST), a local installation, a
+// container. If there is none the test fails, and says what to install.
+package dbtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+)
+
+// Main runs the tests of a package and stops the servers that they started:
+//
+//	func TestMain(m *testing.M) { dbtest.Main(m) }
+func Main(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	defer Stop()
+	return m.Run()
+}
+
+// Stop stops the servers that were started. It is for a TestMain that does
+// more than [Main].
+func Stop() {
+	started.stop()
+}
+
+// A Kind is one of the databases that refdb runs on.
+type Kind struct {
+	Dialect  migrations.Dialect
+	New      func(testing.TB) *Database // migrated
+	Empty    func(testing.TB) *Database // without a schema
+	Open     func(ctx context.Context, url string) (refdb.Driver, error)
+	Migrator func(ctx context.Context, url string) (*migrations.Migrator, error)
+}
+
+// All returns every kind, for a test that holds on each of them.
+func All() []Kind {
+	return []Kind{postgresKind(), spannerKind(), sqliteKind()}
+}
+
+func postgresKind() Kind {
+	return Kind{migrations.Postgres, Postgres, emptyPostgres, opener(postgres.Open), postgres.Migrator}
+}
+
+func spannerKind() Kind {
+	open := func(ctx context.Context, url string) (*spanner.Driver, error) { return spanner.Open(ctx, url) }
+	migrator := func(ctx context.Context, url string) (*migrations.Migrator, error) { return spanner.Migrator(ctx, url) }
+	return Kind{migrations.Spanner, Spanner, newSpanner, opener(open), migrator}
+}
+
+func sqliteKind() Kind {
+	return Kind{migrations.SQLite, SQLite, newSQLite, opener(sqlite.Open), sqlite.Migrator}
+}
+
+func opener[D refdb.Driver](open func(context.Context, string) (D, error)) func(context.Context, string) (refdb.Driver, error) {
+	return func(ctx context.Context, url string) (refdb.Driver, error) {
+		d, err := open(ctx, url)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
+}
+
+// migrate brings the database at url to the latest version.
+func migrate(ctx context.Context, migrator func(context.Context, string) (*migrations.Migrator, error), url string) error {
+	m, err := migrator(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return m.Up(ctx)
+}
+
+// A stopper is something to stop at the end.
+type stopper interface{ stop() }
+
+type stopFunc func()
+
+func (f stopFunc) stop() { f() }
+
+// stops are stopped last first.
+type stops struct {
+	mu  sync.Mutex
+	all []stopper
+}
+
+// started is what this process has to stop: tests share their servers, so
+// there is one for all of them.
+var started stops
+
+func (s *stops) add(it stopper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, it)
+}
+
+func (s *stops) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, it := range slices.Backward(s.all) {
+		it.stop()
+	}
+	s.all = nil
+}
+
+// served tells once which server the tests run on.
+func served(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "dbtest: "+format+"\n", args...)
+}
+
+// uniqueName returns a name that no other test, and no other process on the
+// same server, uses. It is a valid one on all databases.
+func uniqueName(kind string) string {
+	return kind + "_" + strings.ToLower(rand.Text()[:12])
+}
+
+// timeout is for one step of preparing a database, on a busy machine.
+const timeout = time.Minute
+
+func within(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), timeout)
+	tb.Cleanup(cancel)
+	return ctx
+}

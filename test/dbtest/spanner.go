@@ -1,0 +1,215 @@
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	client "cloud.google.com/go/spanner"
+	databaseadmin "cloud.google.com/go/spanner/admin/database/apiv1"
+	"cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
+	instanceadmin "cloud.google.com/go/spanner/admin/instance/apiv1"
+	"cloud.google.com/go/spanner/admin/instance/apiv1/instancepb"
+)
+
+const (
+	// emulatorVariable is what Google's client libraries obey too.
+	emulatorVariable = "SPANNER_EMULATOR_HOST"
+	emulatorProgram  = "emulator_main"
+	spannerProject   = "projects/refdb-test"
+)
+
+// A spannerServer is an instance of our own on an emulator.
+type spannerServer struct {
+	instance string // projects/P/instances/I
+}
+
+var theSpanner = sync.OnceValues(findSpanner)
+
+// Spanner returns a new migrated database on the package's Spanner emulator. It
+// is dropped at the test's end.
+func Spanner(tb testing.TB) *Database {
+	tb.Helper()
+	d := newSpanner(tb)
+	if err := migrate(within(tb), d.kind.Migrator, d.url); err != nil {
+		tb.Fatalf("prepare a Spanner database: %v", err)
+	}
+	return d
+}
+
+// SpannerEmpty returns the address of a new database without a schema. It is
+// dropped at the test's end.
+func SpannerEmpty(tb testing.TB) string {
+	tb.Helper()
+	return newSpanner(tb).URL()
+}
+
+func newSpanner(tb testing.TB) *Database {
+	tb.Helper()
+	s, err := theSpanner()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	id := uniqueName("test")
+	name := s.instance + "/databases/" + id
+	err = administer(within(tb), func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
+		op, err := a.CreateDatabase(ctx, &databasepb.CreateDatabaseRequest{
+			Parent: s.instance, CreateStatement: "CREATE DATABASE `" + id + "`",
+		})
+		if err != nil {
+			return err
+		}
+		_, err = op.Wait(ctx)
+		return err
+	})
+	if err != nil {
+		tb.Fatalf("create a Spanner database: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := administer(within(tb), func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
+			return a.DropDatabase(ctx, &databasepb.DropDatabaseRequest{Database: name})
+		}); err != nil {
+			tb.Errorf("drop a Spanner database: %v", err)
+		}
+	})
+	c, err := client.NewClientWithConfig(within(tb), name, client.ClientConfig{DisableNativeMetrics: true})
+	if err != nil {
+		tb.Fatalf("connect to a new Spanner database: %v", err)
+	}
+	return newDatabase(tb, spannerKind(), "spanner://"+name, &spannerRows{client: c, name: name})
+}
+
+// administer connects for one use: an idle connection would look like a leak.
+func administer(ctx context.Context, f func(context.Context, *databaseadmin.DatabaseAdminClient) error) error {
+	a, err := databaseadmin.NewDatabaseAdminClient(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return f(ctx, a)
+}
+
+func findSpanner() (*spannerServer, error) {
+	if address := os.Getenv(emulatorVariable); address != "" {
+		return connectSpanner(address, emulatorVariable)
+	}
+	path, err := emulatorPath()
+	if err != nil {
+		return containerSpanner(err)
+	}
+	return startSpanner(path)
+}
+
+// connectSpanner uses the emulator at address; where says what it is. Child
+// processes find it too.
+func connectSpanner(address, where string) (*spannerServer, error) {
+	if err := os.Setenv(emulatorVariable, address); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	admin, err := instanceadmin.NewInstanceAdminClient(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", where, err)
+	}
+	defer admin.Close()
+	// An emulator has the instances it is told to have: one for this process,
+	// so that several share an emulator.
+	id := "i" + strings.ReplaceAll(uniqueName("test"), "_", "-")
+	op, err := admin.CreateInstance(ctx, &instancepb.CreateInstanceRequest{
+		Parent:     spannerProject,
+		InstanceId: id,
+		Instance:   &instancepb.Instance{Config: spannerProject + "/instanceConfigs/emulator-config", DisplayName: id, NodeCount: 1},
+	})
+	if err == nil {
+		_, err = op.Wait(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create an instance on %s: %w", where, err)
+	}
+	instance := spannerProject + "/instances/" + id
+	if where == emulatorVariable {
+		started.add(stopFunc(func() { dropInstance(instance) }))
+	}
+	served("Spanner emulator at %s (%s)", address, where)
+	return &spannerServer{instance: instance}, nil
+}
+
+func dropInstance(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	admin, err := instanceadmin.NewInstanceAdminClient(ctx)
+	if err != nil {
+		return
+	}
+	defer admin.Close()
+	if err := admin.DeleteInstance(ctx, &instancepb.DeleteInstanceRequest{Name: name}); err != nil {
+		served("drop instance %s: %v", name, err)
+	}
+}
+
+// startSpanner starts an emulator, on a port that it picks itself.
+func startSpanner(path string) (*spannerServer, error) {
+	dir, err := serverDir(nil)
+	if err != nil {
+		return nil, err
+	}
+	p, err := start(dir, "KILL", nil, path, "--host_port", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	started.add(p)
+	var address string
+	line := regexp.MustCompile(`Server address: (127\.0\.0\.1:\d+)\n`)
+	err = p.until(func() error {
+		found := line.FindStringSubmatch(p.output() + "\n")
+		if found == nil {
+			return errors.New("it doesn't say its address")
+		}
+		address = found[1]
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connectSpanner(address, path)
+}
+
+// emulatorPath looks where Google's package and installers put the emulator.
+func emulatorPath() (string, error) {
+	if path, err := exec.LookPath(emulatorProgram); err == nil {
+		return path, nil
+	}
+	home, _ := os.UserHomeDir()
+	for _, root := range []string{
+		os.Getenv("CLOUDSDK_ROOT_DIR"),
+		"/usr/lib/google-cloud-sdk",
+		"/usr/share/google-cloud-sdk",
+		"/snap/google-cloud-cli/current",
+		"/snap/google-cloud-sdk/current",
+		"/opt/google-cloud-sdk",
+		"/opt/homebrew/share/google-cloud-sdk",
+		filepath.Join(home, "google-cloud-sdk"),
+	} {
+		if path := emulatorIn(root); root != "" && executable(path) {
+			return path, nil
+		}
+	}
+	if out, err := exec.Command("gcloud", "info", "--format=value(installation.sdk_root)").Output(); err == nil {
+		if path := emulatorIn(strings.TrimSpace(string(out))); executable(path) {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no Spanner emulator: install it (`make deps`), or set %s to the address of one", emulatorVariable)
+}
+
+func emulatorIn(root string) string {
+	return filepath.Join(root, "bin", "cloud_spanner_emulator", emulatorProgram)
+}

@@ -1,0 +1,108 @@
+package dbtest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver's name for sql.Open
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// SQLite returns a new migrated database file, which goes with the test.
+func SQLite(tb testing.TB) *Database {
+	tb.Helper()
+	d := newSQLite(tb)
+	if err := migrate(within(tb), d.kind.Migrator, d.url); err != nil {
+		tb.Fatalf("prepare a SQLite file: %v", err)
+	}
+	return d
+}
+
+// SQLiteEmpty returns the address of a file that isn't there yet.
+func SQLiteEmpty(tb testing.TB) string {
+	tb.Helper()
+	return newSQLite(tb).URL()
+}
+
+func newSQLite(tb testing.TB) *Database {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "refdb.db")
+	// Another connection than the driver's, with settings of its own.
+	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_txlock=immediate"
+	db, err := sql.Open("sqlite", name)
+	if err != nil {
+		tb.Fatalf("open a SQLite file: %v", err)
+	}
+	return newDatabase(tb, sqliteKind(), "sqlite:"+strings.ReplaceAll(path, "%", "%25"), sqliteRows{db})
+}
+
+// sqliteRows writes times as the driver does: in microseconds, by the clock of
+// the machine, which is SQLite's.
+type sqliteRows struct {
+	db *sql.DB
+}
+
+func (r sqliteRows) close() { r.db.Close() }
+
+func (r sqliteRows) now(context.Context) (time.Time, error) {
+	return time.Now().UTC().Truncate(time.Microsecond), nil
+}
+
+func (r sqliteRows) age(ctx context.Context, project, ref string, d time.Duration) (int64, error) {
+	result, err := r.db.ExecContext(ctx,
+		`UPDATE locks SET heartbeat = heartbeat - ? WHERE project = ? AND ref = ?`, d.Microseconds(), project, ref)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+func (r sqliteRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
+	now := time.Now()
+	token := l.Token
+	if token == 0 {
+		token = refdb.TokenOf(now)
+	}
+	return r.exec(ctx, `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES (?, ?, ?, ?, ?)`,
+		[]any{l.Project, l.Ref, now.Add(-l.Age).UnixMicro(), int64(token), l.Owner})
+}
+
+func (r sqliteRows) insertRef(ctx context.Context, project, ref string, v refdb.Value) error {
+	return r.exec(ctx,
+		`INSERT INTO refs (project, ref, value, time) VALUES (?, ?, ?, ?)
+			ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time`,
+		[]any{project, ref, string(v), time.Now().UnixMicro()})
+}
+
+func (r sqliteRows) exec(ctx context.Context, query string, args []any) error {
+	_, err := r.db.ExecContext(ctx, query, args...)
+	return err
+}
+
+func (r sqliteRows) lock(ctx context.Context, project, ref string) (refdb.LockInfo, bool, error) {
+	l := refdb.LockInfo{Project: project, Ref: ref}
+	var token, heartbeat, staleAfter *int64
+	err := r.db.QueryRowContext(ctx,
+		`SELECT owner, token, heartbeat, stale_after FROM locks WHERE project = ? AND ref = ?`,
+		project, ref).Scan(&l.Owner, &token, &heartbeat, &staleAfter)
+	if errors.Is(err, sql.ErrNoRows) {
+		return refdb.LockInfo{}, false, nil
+	}
+	fill(&l, fromMicro(token), fromMicro(heartbeat), staleAfter, time.Now())
+	return l, err == nil, err
+}
+
+func fromMicro(us *int64) *time.Time {
+	if us == nil {
+		return nil
+	}
+	t := time.UnixMicro(*us)
+	return &t
+}
