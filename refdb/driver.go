@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// Limits of one request. They keep the largest commit below Cloud Spanner's
-// 80,000 mutations (https://cloud.google.com/spanner/quotas): an updated ref
-// costs 7 of them (5 columns and an index entry taken out and put in), a
-// released lock 1, an acquired one 7, and 5 more if it was stale.
+// Limits of one request. They keep a commit below Cloud Spanner's 80,000
+// mutations (https://cloud.google.com/spanner/quotas): an updated ref costs 7
+// of them (5 columns, and an index entry taken out and put in), a lock that is
+// released or was stale 1, an acquired one 7, and 5 more if it was stale. Only
+// an update of nearly 10,000 refs that also ends thousands of locks can come to
+// more; the Spanner driver counts, and refuses it with ErrTooMany.
 const (
 	MaxUpdateRefs = 10_000
 	MaxLockRefs   = 5_000

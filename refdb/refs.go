@@ -97,7 +97,7 @@ func (db *DB) remove(ctx context.Context, r RemoveRequest) (total int, err error
 		if err != nil {
 			return total, fmt.Errorf("removing refs of %s, after %d: %w", r.Project, total, err)
 		}
-		if n < r.Limit {
+		if n == 0 {
 			return total, nil
 		}
 	}

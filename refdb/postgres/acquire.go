@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// The verdict and all that follows from it. Nothing in here waits, but for
+// rows of token_marks. Those are only ever raised; and what matters of them,
+// the tokens of the same refs, was committed under the same keys.
+//
+// A row with our nonce is ours already: if all are, they are adopted; if only
+// some are, they stand in nobody's way and are taken anew, or dropped.
+//
+//	$1 project  $2 refs  $3 owner  $4 nonce  $5 stale_after, µs
+//	$6 shards   $7 our channel  $8 whether to queue it
+//	$9 queues of waiting channels that go with the refs, or ''
+const acquireSQL = `
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), holders AS MATERIALIZED (
+  SELECT at, token, coalesce(nonce = $4, false) AS mine, ` + isStale + ` AS stale, waiting, queue
+  FROM clock, unnest($2::text[], $9::text[]) AS asked (ref, queue), LATERAL (` + lockOfAsked + `) AS lock
+), verdict AS MATERIALIZED (
+  SELECT count(*) FILTER (WHERE mine) = cardinality($2::text[]) AS adopted,
+         count(*) FILTER (WHERE NOT mine AND NOT stale) = 0 AS free,
+         max(token) AS latest
+  FROM holders
+), granted AS MATERIALIZED (
+  SELECT greatest(now, latest + interval '1 microsecond',
+    (SELECT max(mark) FROM token_marks WHERE shard = ANY ($6::smallint[])) + interval '1 microsecond') AS token
+  FROM clock, verdict WHERE free AND NOT adopted
+), marked AS ( -- in order, so that no two acquisitions wait for each other
+  UPDATE token_marks SET mark = granted.token
+  FROM granted, (
+    SELECT shard FROM token_marks
+    WHERE shard = ANY ($6) AND EXISTS (SELECT FROM granted)
+    ORDER BY shard FOR NO KEY UPDATE
+  ) AS locked
+  WHERE token_marks.shard = locked.shard AND mark < granted.token
+), taken AS (
+  INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after, waiting)
+  SELECT $1, asked.ref, now, granted.token, $3, $4, $5::bigint, string_to_array(nullif(queue, ''), ',')
+  FROM granted, clock, unnest($2::text[], $9::text[]) AS asked (ref, queue)
+  ON CONFLICT (project, ref) DO UPDATE
+  SET heartbeat = excluded.heartbeat, token = excluded.token, owner = excluded.owner, nonce = excluded.nonce,
+      stale_after = excluded.stale_after,
+      waiting = nullif(array_remove(locks.waiting || excluded.waiting, $7::text), '{}')
+), dropped AS (
+  DELETE FROM locks USING verdict
+  WHERE NOT free AND ctid = ANY (ARRAY(SELECT at FROM holders WHERE mine))
+), queued AS (
+  UPDATE locks
+  SET waiting = holders.waiting || (CASE WHEN $8::boolean AND $7 <> ALL (coalesce(holders.waiting, '{}')) THEN ARRAY[$7] END)
+                                || string_to_array(nullif(queue, ''), ',')
+  FROM holders, verdict
+  WHERE NOT free AND locks.ctid = at AND NOT mine AND NOT stale
+    AND (queue <> '' OR $8 AND $7 <> ALL (coalesce(holders.waiting, '{}')))
+    AND coalesce(cardinality(holders.waiting), 0) < ` + maxWaiting + `
+)
+SELECT asked.ref, free, adopted, granted.token, now,
+       refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
+       owner, lock.token, heartbeat, stale_after, coalesce(nonce = $4, false)
+FROM unnest($2::text[]) AS asked (ref) CROSS JOIN clock CROSS JOIN verdict LEFT JOIN granted ON true
+LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
+LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true`
+
+// acquireOneSQL does the same for a single ref, and nobody to queue: a third of the work.
+const acquireOneSQL = `
+WITH seen AS MATERIALIZED (
+  SELECT locks.*, clock_timestamp() AS now FROM (VALUES (true)) AS one
+  LEFT JOIN locks ON project = $1 AND ref = $2
+), verdict AS MATERIALIZED (
+  SELECT seen.*, coalesce(nonce = $4, false) AS mine,
+         owner IS NULL OR coalesce(nonce = $4, false) OR ` + isStale + ` AS free
+  FROM seen
+), granted AS (
+  UPDATE token_marks SET mark = greatest(now, token + interval '1 microsecond', mark + interval '1 microsecond')
+  FROM verdict WHERE shard = $6 AND free AND NOT mine
+  RETURNING mark AS token
+), taken AS (
+  INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
+  SELECT $1, $2, now, granted.token, $3, $4, $5 FROM granted, verdict
+  ON CONFLICT (project, ref) DO UPDATE
+  SET heartbeat = excluded.heartbeat, token = excluded.token, owner = excluded.owner, nonce = excluded.nonce,
+      stale_after = excluded.stale_after
+)
+SELECT $2, free, mine, (SELECT token FROM granted), now, refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
+       owner, token, heartbeat, stale_after, mine
+FROM verdict LEFT JOIN refs ON refs.project = $1 AND refs.ref = $2`
+
+// Acquire takes the locks in one round trip, or finds out who holds them.
+func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	keys := keysOf(r.Project, r.Refs)
+	inherited := d.inherits.take(r.Project, r.Refs)
+	wait := r.Wait && d.listening.Load()
+	sql, args := acquireSQL, []any{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
+		shardsOf(keys), d.channel, wait, inherited.queues}
+	if len(r.Refs) == 1 && !wait && inherited.queues[0] == "" {
+		sql, args = acquireOneSQL, []any{r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(), keys[0].shard()}
+	}
+	var a acquisition
+	err := d.do(ctx, trip{what: "acquire locks", writes: true}.
+		lockRefs(r.Project, keys).
+		lockRows(r.Project, r.Refs).
+		then(sql, func(rows pgx.Rows) error {
+			a = acquisition{project: r.Project}
+			return a.read(rows)
+		}, args...))
+	if err != nil {
+		d.inherits.putBack(inherited)
+		return refdb.Acquired{}, err
+	}
+	return a.outcome()
+}
+
+// acquisition is what the last statement of an Acquire says.
+type acquisition struct {
+	project       string
+	free, adopted bool
+	token         refdb.Token
+	refs          []refdb.Ref
+	holders       []refdb.LockInfo // others'
+}
+
+func (a *acquisition) read(rows pgx.Rows) error {
+	for rows.Next() {
+		var (
+			name         string
+			granted      *time.Time
+			now          time.Time
+			exists, mine bool
+			ref          refColumns
+			lock         lockColumns
+		)
+		if err := rows.Scan(&name, &a.free, &a.adopted, &granted, &now,
+			&exists, &ref.value, &ref.time, &ref.op,
+			&lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &mine); err != nil {
+			return err
+		}
+		if exists {
+			a.refs = append(a.refs, ref.ref(name))
+		}
+		switch {
+		case a.adopted:
+			a.token = lock.info(a.project, name, now).Token
+		case granted != nil:
+			a.token = refdb.TokenOf(*granted)
+		}
+		if lock.owner != nil && !mine {
+			a.holders = append(a.holders, lock.info(a.project, name, now))
+		}
+	}
+	return rows.Err()
+}
+
+// outcome is what Acquire returns for it.
+func (a *acquisition) outcome() (refdb.Acquired, error) {
+	switch {
+	case a.adopted:
+		return refdb.Acquired{Token: a.token, Refs: a.refs}, nil
+	case a.free:
+		return refdb.Acquired{Token: a.token, Refs: a.refs, Reclaimed: a.holders}, nil
+	default:
+		byRef(a.holders)
+		return refdb.Acquired{}, &refdb.LockedError{Holders: a.holders}
+	}
+}

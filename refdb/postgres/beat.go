@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A beat changes nothing but the heartbeat, which no index holds. It answers
+// with the rows that matched, and whether it renewed them.
+const (
+	// beatSQL passes by rows that others have locked. What it could not renew
+	// was locked, or has changed since the statement began.
+	beatSQL = `
+WITH locked AS MATERIALIZED (
+  SELECT n, project, ref, at FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE SKIP LOCKED) AS lock
+), beaten AS (
+  UPDATE locks SET heartbeat = clock_timestamp() WHERE ctid = ANY (ARRAY(SELECT at FROM locked))
+  RETURNING project, ref
+)
+SELECT n, (project, ref) IN (SELECT project, ref FROM beaten) FROM locked
+UNION ALL
+SELECT n, false FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
+WHERE (SELECT count(*) FROM locked) < cardinality($1::text[]) AND n NOT IN (SELECT n FROM locked)`
+
+	// The statements of a beat that waits: the last one sees what has become of
+	// the rows that the one before it has locked.
+	beatLimitSQL = `SELECT set_config('lock_timeout', '1s', true)`
+	beatLockSQL  = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE) AS lock`
+	beatWaitSQL  = `
+WITH locked AS MATERIALIZED (
+  SELECT n, at FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
+), beaten AS (
+  UPDATE locks SET heartbeat = clock_timestamp() WHERE ctid = ANY (ARRAY(SELECT at FROM locked))
+)
+SELECT n, true FROM locked`
+)
+
+// Beat renews all rows in one statement. Those that others have locked right
+// now get a second trip, which waits for them; if that takes too long, a third
+// renews those that have become free.
+func (d *Driver) Beat(ctx context.Context, _ string, held []refdb.Held) ([]refdb.BeatResult, error) {
+	if len(held) == 0 {
+		return nil, nil
+	}
+	rows := sortHeld(held)
+	found, err := d.beat(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]refdb.BeatResult, len(held))
+	var left heldArray
+	for i, h := range rows {
+		results[h.index] = found[i]
+		if found[i] == refdb.BeatUnknown {
+			left = append(left, h)
+		}
+	}
+	if len(left) == 0 {
+		return results, nil
+	}
+	found, err = d.beatWaiting(ctx, left)
+	if err != nil {
+		found, err = d.beat(ctx, left)
+	}
+	if err == nil { // else they stay unknown
+		for i, h := range left {
+			results[h.index] = found[i]
+		}
+	}
+	return results, nil
+}
+
+// beat passes by rows that are locked: they are unknown.
+func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err error) {
+	found = make(beats, len(rows))
+	err = d.do(ctx, trip{what: "beat", writes: true}.
+		then(beatSQL, found.read, rows.args()...))
+	return found, err
+}
+
+// beatWaiting waits for rows that are locked.
+func (d *Driver) beatWaiting(ctx context.Context, rows heldArray) (found beats, err error) {
+	found = make(beats, len(rows))
+	err = d.do(ctx, trip{what: "beat", writes: true}.
+		then(beatLimitSQL, nil).
+		then(beatLockSQL, nil, rows.args()...).
+		then(beatWaitSQL, found.read, rows.args()...))
+	return found, err
+}
+
+// beats are what became of the rows of a heldArray.
+type beats []refdb.BeatResult
+
+func (b beats) read(rows pgx.Rows) error {
+	for i := range b {
+		b[i] = refdb.BeatLost // unless it's in the answer
+	}
+	for rows.Next() {
+		var n int
+		var beaten bool
+		if err := rows.Scan(&n, &beaten); err != nil {
+			return err
+		}
+		b[n-1] = refdb.BeatUnknown
+		if beaten {
+			b[n-1] = refdb.Beaten
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,132 @@
+package postgres_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func TestABeatWaitsForALockedRowOnlyBriefly(t *testing.T) {
+	refs := []string{"refs/heads/a", "refs/heads/b", "refs/heads/c"}
+	const unknown, beaten, lost = refdb.BeatUnknown, refdb.Beaten, refdb.BeatLost
+	for _, row := range []struct {
+		name   string
+		change string // what the blocking transaction does to b
+		frees  bool   // it ends while the beat waits
+		want   []refdb.BeatResult
+	}{
+		{"a row that stays locked is unknown, and only that", ``, false, []refdb.BeatResult{beaten, unknown, beaten}},
+		{"a row that becomes free is renewed", ``, true, []refdb.BeatResult{beaten, beaten, beaten}},
+		{"a row that is deleted meanwhile is lost", `DELETE FROM locks WHERE ref = 'refs/heads/b'`, true, []refdb.BeatResult{beaten, lost, beaten}},
+		{"a row that is taken over meanwhile is lost", `UPDATE locks SET token = clock_timestamp() WHERE ref = 'refs/heads/b'`, true, []refdb.BeatResult{beaten, lost, beaten}},
+		{"a row that gets a waiter meanwhile is renewed", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = 'refs/heads/b'`, true, []refdb.BeatResult{beaten, beaten, beaten}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			a := acquire(t, d, refs...)
+			db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '1 minute'`)
+			b := block(t, db, "refs/heads/b")
+			if row.change != "" {
+				exec(t, b.conn, row.change)
+			}
+			done := make(chan []refdb.BeatResult)
+			start := time.Now()
+			go func() {
+				results, err := d.Beat(t.Context(), "site/1", held(a, refs...))
+				if err != nil {
+					t.Error(err)
+				}
+				done <- results
+			}()
+			if row.frees {
+				b.wait()
+				b.end()
+			}
+			if got := <-done; !slices.Equal(got, row.want) {
+				t.Errorf("got %v, want %v", got, row.want)
+			}
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("took %s", took)
+			}
+			if !row.frees {
+				b.end()
+			}
+			for i, ref := range refs {
+				l, _ := db.RowLock(t, project, ref)
+				if renewed := l.Age < 50*time.Second; renewed != (row.want[i] == beaten) && row.want[i] != lost {
+					t.Errorf("%s: %v, and its age is %s", ref, row.want[i], l.Age)
+				}
+			}
+		})
+	}
+}
+
+// While one row stays locked, another that was locked when the beat began is renewed.
+func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	refs := []string{"refs/heads/a", "refs/heads/b"}
+	a := acquire(t, d, refs...)
+	stays, goes := block(t, db, refs[0]), block(t, db, refs[1])
+	done := make(chan []refdb.BeatResult)
+	go func() {
+		results, err := d.Beat(t.Context(), "site/1", held(a, refs...))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- results
+	}()
+	goes.wait()
+	goes.end()
+	if got, want := <-done, []refdb.BeatResult{refdb.BeatUnknown, refdb.Beaten}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	stays.end()
+}
+
+// A process may hold a lock that it lost and does not know it, and its successor.
+func TestABeatAndAReleaseTellLocksOnTheSameRefApart(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	old := acquire(t, d, mainRef)
+	db.Age(t, project, mainRef, 2*time.Hour)
+	successor := acquire(t, d, mainRef)
+	both := slices.Concat(held(successor, mainRef), held(old, mainRef))
+	results, err := d.Beat(t.Context(), "site/1", both)
+	if want := []refdb.BeatResult{refdb.Beaten, refdb.BeatLost}; err != nil || !slices.Equal(results, want) {
+		t.Errorf("beat: %v, %v; want %v", results, err, want)
+	}
+	slices.Reverse(both)
+	gone, err := d.Release(t.Context(), both)
+	if want := []bool{false, true}; err != nil || !slices.Equal(gone, want) {
+		t.Errorf("release: %v, %v; want %v", gone, err, want)
+	}
+}
+
+func TestBeatsAreWrittenInPlace(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	refs := names(1000)
+	a := acquire(t, d, refs...)
+	const beats = 20
+	for range beats {
+		if _, err := d.Beat(t.Context(), "site/1", held(a, refs...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Close() // which has the server count
+	c := session(t, db.URL())
+	updated := query[int64](t, c, `SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'locks'`)[0]
+	inPlace := query[int64](t, c, `SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'locks'`)[0]
+	if updated != beats*1000 || inPlace < updated*95/100 {
+		t.Errorf("%d rows updated, %d of them in place", updated, inPlace)
+	}
+}

@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// SQLSTATEs, as the server's errcodes.txt lists them.
+const (
+	featureNotSupported = "0A000"
+	readOnlyTransaction = "25006"
+	noSuchStatement     = "26000"
+	wrongAuthorization  = "28000"
+	wrongPassword       = "28P01"
+	noSuchDatabase      = "3D000"
+	noSuchSchema        = "3F000"
+	serialization       = "40001"
+	deadlock            = "40P01"
+	noPrivilege         = "42501"
+	noSuchColumn        = "42703"
+	noSuchTable         = "42P01"
+	duplicateStatement  = "42P05"
+	diskFull            = "53100"
+	outOfMemory         = "53200"
+	lockNotAvailable    = "55P03"
+	queryCanceled       = "57014"
+	adminShutdown       = "57P01"
+	crashShutdown       = "57P02"
+	databaseDropped     = "57P04"
+	idleSessionTimeout  = "57P05"
+
+	// Classes of them.
+	connectionException = "08"
+	transactionRollback = "40"
+	lackOfResources     = "53"
+	intervention        = "57P"
+)
+
+// A verdict is what a failed trip means.
+type verdict struct {
+	err      error
+	again    bool // it did nothing, and may succeed right now
+	readOnly bool // the server takes no writes
+}
+
+// judge tells what became of a trip that came so far and failed with err.
+//
+// The server answers a statement before it looks at the next message, and
+// commits when it has come to the Sync. So an error in the place of a
+// statement's answer says that the transaction was rolled back, also one that
+// ends the connection (FATAL): deadlock, shutdown, an administrator's
+// termination. After the last answer only class 40 says so, with which the
+// server refuses to commit; anything else may come after the commit. Class
+// 08 is not the server's own word: a pooler says with it that it lost the server.
+func judge(ctx context.Context, t trip, came stage, err error) verdict {
+	code := sqlState(err)
+	broken := code == "" || strings.HasPrefix(code, connectionException)
+	nothing := came < executing ||
+		came == executing && !broken ||
+		came == committing && strings.HasPrefix(code, transactionRollback)
+
+	var v verdict
+	switch {
+	case !nothing && t.writes:
+		v.err = refdb.ErrOutcomeUnknown
+	case errors.Is(err, puddle.ErrClosedPool):
+		v.err = refdb.ErrClosed
+	case ctx.Err() != nil && (broken || code == queryCanceled):
+		v.err = ctx.Err()
+	case broken:
+		v = verdict{err: refdb.ErrUnavailable, again: came != connecting}
+	default:
+		v = refused(code)
+	}
+	if v.err == nil {
+		v.err = fmt.Errorf("%s: %w", t.what, oneLine{err})
+	} else {
+		v.err = fmt.Errorf("%s: %w: %w", t.what, v.err, oneLine{err})
+	}
+	if ctx.Err() != nil && !errors.Is(v.err, ctx.Err()) {
+		v.err = fmt.Errorf("%w (%w)", v.err, ctx.Err())
+	}
+	return v
+}
+
+// refused tells what the server's refusal means, which certainly did nothing.
+// Without an error of ours its own words will do.
+func refused(code string) verdict {
+	switch code {
+	case serialization, deadlock, adminShutdown, crashShutdown, idleSessionTimeout, outOfMemory:
+		return verdict{err: refdb.ErrUnavailable, again: true}
+	case lockNotAvailable, queryCanceled: // by lock_timeout, statement_timeout or somebody
+		return verdict{err: refdb.ErrUnavailable}
+	case readOnlyTransaction:
+		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, errReadOnly), again: true, readOnly: true}
+	case featureNotSupported: // of a prepared statement: its tables were altered
+		return verdict{again: true}
+	case noSuchStatement, duplicateStatement:
+		return verdict{err: errPooler, again: true}
+	case noSuchTable, noSuchColumn, noSuchSchema:
+		return verdict{err: fmt.Errorf("%w: run `refdbctl migrate up`", refdb.ErrSchema)}
+	case diskFull:
+		return verdict{err: errDiskFull}
+	case noPrivilege:
+		return verdict{err: errPrivilege}
+	case wrongPassword, wrongAuthorization:
+		return verdict{err: errPassword}
+	case noSuchDatabase, databaseDropped:
+		return verdict{err: errDatabase}
+	}
+	if strings.HasPrefix(code, lackOfResources) || strings.HasPrefix(code, intervention) {
+		return verdict{err: refdb.ErrUnavailable}
+	}
+	return verdict{}
+}
+
+// What to do about errors that don't pass by themselves.
+var (
+	errReadOnly  = errors.New("the server is read-only, as a standby is: add target_session_attrs=read-write to the database URL, and name all servers there")
+	errPooler    = errors.New("the pooler in between does not support prepared statements: add default_query_exec_mode=cache_describe to the database URL")
+	errDiskFull  = errors.New("the server's disk is full: free some space")
+	errPrivilege = errors.New("the database user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on the tables refs, locks and token_marks, and SELECT on schema_migrations")
+	errPassword  = errors.New("the server refused the user or the password: check the database URL")
+	errDatabase  = errors.New("no such database: create it, or check the database URL")
+
+	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
+)
+
+// sqlState returns the SQLSTATE of a server's or pooler's error, or "".
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// oneLine is an error whose text is put on one line: pgx reports one line per
+// address that it tried.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }

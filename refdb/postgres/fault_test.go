@@ -1,0 +1,331 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func TestALostReplyIsAnUnknownOutcomeAndTheNonceFindsTheAcquisition(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	for _, refs := range [][]string{{"refs/heads/a"}, {"refs/heads/b", "refs/heads/c"}} {
+		r := request(refs...)
+		w.inject(loseReply)
+		if _, err := d.Acquire(t.Context(), r); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+			t.Fatalf("the reply to an acquisition was lost: %v", err)
+		}
+		row, ok := db.RowLock(t, project, refs[0])
+		if !ok {
+			t.Fatal("the acquisition did not happen")
+		}
+		a, err := d.Acquire(t.Context(), r)
+		if err != nil || a.Token != row.Token {
+			t.Fatalf("asked again: token %d, %v; want %d", a.Token, err, row.Token)
+		}
+		again := request(refs...)
+		if _, err := d.Acquire(t.Context(), again); !errors.Is(err, refdb.ErrLocked) {
+			t.Fatalf("another acquisition: %v", err)
+		}
+	}
+}
+
+func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	a := acquire(t, d, mainRef)
+	before, _ := db.RowLock(t, project, mainRef)
+	for name, write := range map[string]func() error{
+		"acquire": func() error { _, err := d.Acquire(t.Context(), request(otherRef)); return err },
+		"update":  func() error { return d.Update(t.Context(), update(otherRef)) },
+		"beat":    func() error { _, err := d.Beat(t.Context(), "site/1", held(a, mainRef)); return err },
+		"release": func() error { _, err := d.Release(t.Context(), held(a, mainRef)); return err },
+		"remove": func() error {
+			_, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 1, Force: true})
+			return err
+		},
+	} {
+		w.inject(loseRequest)
+		if err := write(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+			t.Errorf("%s: the request was lost: %v", name, err)
+		}
+	}
+	if after, ok := db.RowLock(t, project, mainRef); !ok || !after.Heartbeat.Equal(before.Heartbeat) {
+		t.Errorf("the lock was %+v and is %+v", before, after)
+	}
+	if _, ok := db.RowLock(t, project, otherRef); ok {
+		t.Error("a lock was taken")
+	}
+	if refs, err := d.Get(t.Context(), project, []string{otherRef}); err != nil || len(refs) > 0 {
+		t.Errorf("got %v, %v", refs, err)
+	}
+}
+
+func TestReadsAreMadeAgainAfterALostReply(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, dbtest.Postgres(t).URL())
+	d := open(t, w.url)
+	if err := d.Update(t.Context(), update(mainRef)); err != nil {
+		t.Fatal(err)
+	}
+	get := func() {
+		refs, err := d.Get(t.Context(), project, []string{mainRef})
+		if err != nil || len(refs) != 1 {
+			t.Errorf("got %v, %v", refs, err)
+		}
+	}
+	get()
+	for _, f := range []fault{loseRequest, loseReply} {
+		w.inject(f)
+		get()
+	}
+}
+
+func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, dbtest.Postgres(t).URL())
+	d := open(t, w.url)
+	a := acquire(t, d, mainRef)
+	w.cut()
+	calls := map[string]func() error{
+		"acquire": func() error { _, err := d.Acquire(t.Context(), request(otherRef)); return err },
+		"update":  func() error { return d.Update(t.Context(), update(otherRef)) },
+		"beat":    func() error { _, err := d.Beat(t.Context(), "site/1", held(a, mainRef)); return err },
+		"release": func() error { _, err := d.Release(t.Context(), held(a, mainRef)); return err },
+		"get":     func() error { _, err := d.Get(t.Context(), project, []string{mainRef}); return err },
+	}
+	for name, call := range calls {
+		start := time.Now()
+		err := call()
+		if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("%s: %q is no clear line", name, err)
+		}
+		if d := time.Since(start); d > 5*time.Second {
+			t.Errorf("%s: took %s to find out", name, d)
+		}
+	}
+}
+
+// An idle connection that the server has ended is found out before anything is
+// sent through it.
+func TestConnectionsThatEndedWhileIdleAreReplaced(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	c := session(t, db.URL())
+	for n := range 5 {
+		a := acquire(t, d, mainRef)
+		exec(t, c, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'refdb' AND datname = current_database()`)
+		if _, err := d.Release(t.Context(), held(a, mainRef)); err != nil {
+			t.Fatalf("round %d: %v", n, err)
+		}
+	}
+}
+
+// A blockade is another client's transaction that keeps the lock on a ref locked.
+type blockade struct {
+	tb   testing.TB
+	conn *pgx.Conn
+	look *pgx.Conn
+}
+
+func block(tb testing.TB, db *dbtest.Database, ref string) *blockade {
+	tb.Helper()
+	b := &blockade{tb, session(tb, db.URL()), session(tb, db.URL())}
+	exec(tb, b.conn, `BEGIN`)
+	exec(tb, b.conn, `SELECT FROM locks WHERE project = $1 AND ref = $2 FOR UPDATE`, project, ref)
+	return b
+}
+
+const blocked = `FROM pg_stat_activity
+WHERE application_name = 'refdb' AND datname = current_database() AND wait_event_type = 'Lock'`
+
+// wait waits until a request of the driver is stuck.
+func (b *blockade) wait() {
+	b.tb.Helper()
+	eventually(b.tb, "a request waits for the row", func() bool {
+		return query[int64](b.tb, b.look, `SELECT count(*) `+blocked)[0] > 0
+	})
+}
+
+func (b *blockade) end() {
+	b.tb.Helper()
+	exec(b.tb, b.conn, `COMMIT`)
+}
+
+func TestAContextThatEndsCancelsTheRequestAndItsOutcomeIsKnown(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	acquire(t, d, mainRef)
+	b := block(t, db, mainRef)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := d.Acquire(ctx, request(mainRef))
+		done <- err
+	}()
+	b.wait()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+		t.Errorf("the context ended: %v", err)
+	}
+	b.end()
+}
+
+func TestARequestWhoseSessionIsTerminatedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	a := acquire(t, d, mainRef)
+	b := block(t, db, mainRef)
+	done := make(chan error)
+	go func() {
+		tx := refdb.Transaction{Project: project, ID: "id", Updates: []refdb.Update{{Ref: mainRef, New: v1}},
+			Fence: &refdb.Fence{Refs: []string{mainRef}, Token: a.Token}, Release: true}
+		done <- d.Update(t.Context(), tx)
+	}()
+	b.wait()
+	exec(t, b.look, `SELECT pg_terminate_backend(pid, 10000) `+blocked)
+	b.wait()
+	b.end()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARequestThatAnAdministratorCancelsIsUnavailable(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	a := acquire(t, d, mainRef)
+	b := block(t, db, mainRef)
+	done := make(chan error)
+	go func() {
+		_, err := d.Release(t.Context(), held(a, mainRef))
+		done <- err
+	}()
+	b.wait()
+	exec(t, b.look, `SELECT pg_cancel_backend(pid) `+blocked)
+	if err := <-done; !errors.Is(err, refdb.ErrUnavailable) {
+		t.Error(err)
+	}
+	b.end()
+}
+
+// provoke has the server answer every write to refs with an SQLSTATE: to the
+// statement or, deferred, to the commit.
+func provoke(t *testing.T, c *pgx.Conn, level, code string, deferred bool) {
+	t.Helper()
+	exec(t, c, `CREATE SEQUENCE IF NOT EXISTS provoked`)
+	exec(t, c, `DROP TRIGGER IF EXISTS provoke ON refs`)
+	exec(t, c, fmt.Sprintf(`CREATE OR REPLACE FUNCTION provoke() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM nextval('provoked'); RAISE %s 'provoked' USING ERRCODE = '%s'; RETURN NULL; END $$`, level, code))
+	if deferred {
+		exec(t, c, `CREATE CONSTRAINT TRIGGER provoke AFTER INSERT OR UPDATE ON refs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION provoke()`)
+	} else {
+		exec(t, c, `CREATE TRIGGER provoke AFTER INSERT OR UPDATE ON refs FOR EACH ROW EXECUTE FUNCTION provoke()`)
+	}
+}
+
+func TestErrorsAreToldApartByTheirCode(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	c := session(t, db.URL())
+	attempts := func() int64 { return query[int64](t, c, `SELECT nextval('provoked')`)[0] }
+	permanent := errors.New("permanent")
+	for _, row := range []struct {
+		level, code string
+		deferred    bool
+		want        error
+		tries       int64
+		says        string
+		written     bool
+	}{
+		{level: "EXCEPTION", code: "40P01", want: refdb.ErrUnavailable, tries: 4},
+		{level: "EXCEPTION", code: "40001", want: refdb.ErrUnavailable, tries: 4},
+		{level: "EXCEPTION", code: "40001", deferred: true, want: refdb.ErrUnavailable, tries: 4},
+		{level: "EXCEPTION", code: "55P03", want: refdb.ErrUnavailable, tries: 1},
+		{level: "EXCEPTION", code: "53300", want: refdb.ErrUnavailable, tries: 1},
+		{level: "EXCEPTION", code: "53200", want: refdb.ErrUnavailable, tries: 4},
+		{level: "EXCEPTION", code: "57P03", want: refdb.ErrUnavailable, tries: 1},
+		{level: "EXCEPTION", code: "53100", want: permanent, tries: 1, says: "free some space"},
+		{level: "EXCEPTION", code: "42501", want: permanent, tries: 1, says: "grant"},
+		{level: "EXCEPTION", code: "42P01", want: refdb.ErrSchema, tries: 1, says: "refdbctl migrate up"},
+		{level: "EXCEPTION", code: "42703", want: refdb.ErrSchema, tries: 1},
+		{level: "EXCEPTION", code: "P0001", want: permanent, tries: 1, says: "provoked"},
+		{level: "EXCEPTION", code: "08006", want: refdb.ErrOutcomeUnknown, tries: 1},
+		// Nobody knows what else a commit might fail with, and how far it came.
+		{level: "EXCEPTION", code: "P0001", deferred: true, want: refdb.ErrOutcomeUnknown, tries: 1},
+		// As a commit does whose wait for the standby was cancelled.
+		{level: "WARNING", code: "01000", deferred: true, want: refdb.ErrOutcomeUnknown, tries: 1, written: true},
+		{level: "WARNING", code: "01000", tries: 1, written: true},
+		{level: "NOTICE", code: "00000", deferred: true, tries: 1, written: true},
+	} {
+		t.Run(fmt.Sprintf("%s %s, with the commit: %v", row.level, row.code, row.deferred), func(t *testing.T) {
+			provoke(t, c, row.level, row.code, row.deferred)
+			ref := "refs/heads/" + strings.ReplaceAll(t.Name(), " ", "-")
+			before := attempts()
+			err := d.Update(t.Context(), refdb.Transaction{Project: project, ID: "id", Updates: []refdb.Update{{Ref: ref, New: v1}}})
+			switch {
+			case row.want == nil && err != nil,
+				row.want == permanent && (err == nil || refdb.ClassOf(err) != refdb.Permanent),
+				row.want != permanent && !errors.Is(err, row.want):
+				t.Errorf("got %v, want %v", err, row.want)
+			}
+			if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), row.says)) {
+				t.Errorf("%q is not one line with %q", err, row.says)
+			}
+			if tries := attempts() - before - 1; tries != row.tries {
+				t.Errorf("tried %d times, want %d", tries, row.tries)
+			}
+			refs, err := d.Get(t.Context(), project, []string{ref})
+			if err != nil || (len(refs) > 0) != row.written {
+				t.Errorf("it left %v, %v", refs, err)
+			}
+		})
+	}
+}
+
+func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	if err := d.Update(t.Context(), update(mainRef)); err != nil {
+		t.Fatal(err)
+	}
+	c := session(t, db.URL())
+	name := query[string](t, c, `SELECT quote_ident(current_database())`)[0]
+	exec(t, c, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`)
+	exec(t, c, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'refdb' AND datname = current_database()`)
+	err := d.Update(t.Context(), update(otherRef))
+	if !errors.Is(err, refdb.ErrUnavailable) || !strings.Contains(err.Error(), "target_session_attrs=read-write") {
+		t.Errorf("a write: %v", err)
+	}
+	if _, err := postgres.Open(t.Context(), db.URL()); err == nil || !strings.Contains(err.Error(), "target_session_attrs=read-write") {
+		t.Errorf("opening: %v", err)
+	}
+	exec(t, c, `SET default_transaction_read_only = off`)
+	exec(t, c, `ALTER DATABASE `+name+` RESET default_transaction_read_only`)
+	// The connections that the error came from were given up.
+	if err := d.Update(t.Context(), update(otherRef)); err != nil {
+		t.Errorf("a write when that is over: %v", err)
+	}
+}

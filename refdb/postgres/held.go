@@ -1,0 +1,63 @@
+package postgres
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// matches compares a row of locks with one of heldRows.
+const matches = `
+CASE WHEN held_nonce <> '' THEN nonce = held_nonce ELSE coalesce(token, 'epoch') = held_token END
+AND (held_heartbeat IS NULL OR coalesce(heartbeat, 'epoch') = held_heartbeat)`
+
+const (
+	// heldRows are the arrays $1 to $5, n counting from 1.
+	heldRows = `unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::timestamptz[])
+  WITH ORDINALITY AS held (held_project, held_ref, held_token, held_nonce, held_heartbeat, n)`
+
+	// lockOfHeld is the lock that such a row names, if it matches, and where it is stored.
+	lockOfHeld = `SELECT *, ctid AS at FROM locks WHERE project = held_project AND ref = held_ref AND` + matches + ` LIMIT 1`
+)
+
+// heldArray is a list of Held in the order of their keys, which is the order
+// that everybody locks rows in, each with its place in the caller's list.
+type heldArray []indexedHeld
+
+type indexedHeld struct {
+	refdb.Held
+	index int
+}
+
+func sortHeld(held []refdb.Held) heldArray {
+	all := make(heldArray, len(held))
+	for i, h := range held {
+		all[i] = indexedHeld{h, i}
+	}
+	slices.SortStableFunc(all, func(a, b indexedHeld) int {
+		return cmp.Or(strings.Compare(a.Project, b.Project), strings.Compare(a.Ref, b.Ref))
+	})
+	return all
+}
+
+// args are the arrays $1 to $5.
+func (a heldArray) args() []any {
+	projects, refs, nonces := make([]string, len(a)), make([]string, len(a)), make([]string, len(a))
+	tokens, heartbeats := make([]time.Time, len(a)), make([]*time.Time, len(a))
+	for i, h := range a {
+		projects[i], refs[i], nonces[i] = h.Project, h.Ref, h.Nonce
+		tokens[i], heartbeats[i] = h.Token.Time(), heartbeatOf(h.Held)
+	}
+	return []any{projects, refs, tokens, nonces, heartbeats}
+}
+
+// heartbeatOf returns nil if any will do.
+func heartbeatOf(h refdb.Held) *time.Time {
+	if h.Heartbeat.IsZero() {
+		return nil
+	}
+	return &h.Heartbeat
+}

@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// maxKeys is how many refs are locked by keys of their own. The server's
+	// table of locks has room for some thousands, shared by all of its clients:
+	// whoever needs more takes the whole project instead.
+	maxKeys = 256
+
+	// shards is the number of rows in token_marks.
+	shards = 1024
+)
+
+// A key stands for a project, or for one of its refs, among the server's
+// advisory locks. All processes on a database must compute the same: it may never change.
+type key int64
+
+// keyOf returns the key of a ref or, given ref "", of the project itself.
+func keyOf(project, ref string) key {
+	name := make([]byte, 0, refdb.MaxNameBytes+1)
+	name = append(name, project...)
+	name = append(name, 0) // in no name
+	name = append(name, ref...)
+	sum := sha256.Sum256(name)
+	return key(binary.BigEndian.Uint64(sum[:8]))
+}
+
+// shard is the row of token_marks that remembers the ref's tokens. All
+// processes must compute the same here, too.
+func (k key) shard() int16 { return int16(uint64(k) % shards) }
+
+// keysOf returns the keys of refs, in their order.
+func keysOf(project string, refs []string) []key {
+	keys := make([]key, len(refs))
+	for i, ref := range refs {
+		keys[i] = keyOf(project, ref)
+	}
+	return keys
+}
+
+// shardsOf returns the shards of refs, each once.
+func shardsOf(keys []key) []int16 {
+	all := make([]int16, len(keys))
+	for i, k := range keys {
+		all[i] = k.shard()
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// The project's key is taken first, by everyone, and then those of the refs in
+// the order of their hashes: nobody waits for another in a circle. What
+// pg_advisory_xact_lock waits for it waits for in its own statement, so that
+// the next one's snapshot is taken afterwards.
+const (
+	lockRefsSQL = `
+SELECT count(CASE n WHEN 1 THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
+  FROM unnest($1::bigint[]) WITH ORDINALITY AS keys (k, n)`
+
+	lockProjectSQL = `SELECT pg_advisory_xact_lock($1)`
+)
+
+// lockRefs adds the statement that keeps out all others who lock, update or
+// remove a ref of these keys. It has to be the first.
+func (t trip) lockRefs(project string, keys []key) trip {
+	if len(keys) > maxKeys {
+		return t.lockProject(project)
+	}
+	all := make([]int64, 1, 1+len(keys))
+	all[0] = int64(keyOf(project, ""))
+	for _, k := range keys {
+		all = append(all, int64(k))
+	}
+	slices.Sort(all[1:])
+	return t.then(lockRefsSQL, nil, all)
+}
+
+// lockProject adds the statement that keeps out all others from the project.
+// It has to be the first.
+func (t trip) lockProject(project string) trip {
+	return t.then(lockProjectSQL, nil, int64(keyOf(project, "")))
+}

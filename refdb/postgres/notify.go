@@ -1,0 +1,156 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Who waits for a lock has put its channel into the row's queue. Whoever
+// deletes the row notifies the first channel, and sends it the rest of the
+// queue; whoever is notified puts that into the row of the lock that it then
+// takes. So a release wakes one process, not all, and nobody is forgotten. All
+// of it is a hint: where it gets lost, waiters poll.
+
+const (
+	channelPrefix = "refdb_"
+
+	// maxWaiting is the longest queue. It keeps rows and payloads small (the
+	// server takes payloads below 8,000 bytes); who does not fit in polls.
+	maxWaiting = "100"
+
+	// maxPending is how many wake-ups may be waiting to be sent, and how many
+	// queues to be handed on.
+	maxPending = 10_000
+
+	// wakeupLimit is how long sending wake-ups may take; closing waits for it.
+	wakeupLimit = 2 * time.Second
+)
+
+// A freedLock is a lock that was deleted while somebody waited for it.
+type freedLock struct {
+	project, ref string
+	waiting      []string // channels, first come first
+}
+
+// payload says what was freed, and who else waits. A ref holds no newline.
+func (f freedLock) payload() string {
+	return strings.Join(f.waiting[1:], ",") + "\n" + f.ref + "\n" + f.project
+}
+
+func parsePayload(s string) (f freedLock, queue string, ok bool) {
+	queue, s, _ = strings.Cut(s, "\n")
+	f.ref, f.project, ok = strings.Cut(s, "\n")
+	return f, queue, ok
+}
+
+// wakeups are to be sent by sendWakeups, apart from the releases that caused
+// them: a notification's commit waits for those of all other clients.
+type wakeups struct {
+	mu      sync.Mutex
+	pending []freedLock
+	due     chan struct{} // buffered: pending is not empty
+}
+
+func (w *wakeups) add(freed []freedLock) {
+	if len(freed) == 0 {
+		return
+	}
+	w.mu.Lock()
+	if len(w.pending) < maxPending {
+		w.pending = append(w.pending, freed...)
+	}
+	w.mu.Unlock()
+	select {
+	case w.due <- struct{}{}:
+	default:
+	}
+}
+
+func (w *wakeups) take() []freedLock {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.pending
+	w.pending = nil
+	return all
+}
+
+// sendWakeups sends them until the driver is closed, all that there are at a time.
+func (d *Driver) sendWakeups() {
+	for {
+		select {
+		case <-d.wakeups.due:
+			d.notify(d.wakeups.take())
+		case <-d.closing.Done():
+			d.notify(d.wakeups.take())
+			return
+		}
+	}
+}
+
+const notifySQL = `SELECT count(pg_notify(channel, payload)) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)`
+
+func (d *Driver) notify(freed []freedLock) {
+	var channels, payloads []string
+	for _, f := range freed {
+		if strings.HasPrefix(f.waiting[0], channelPrefix) {
+			channels, payloads = append(channels, f.waiting[0]), append(payloads, f.payload())
+		}
+	}
+	if len(channels) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wakeupLimit)
+	defer cancel()
+	_ = d.do(ctx, trip{what: "notify"}.then(notifySQL, nil, channels, payloads)) // lost hints are made up for by polling
+}
+
+// inheritances are the queues that came with notifications, until the locks
+// they belong to are taken.
+type inheritances struct {
+	mu     sync.Mutex
+	queues map[freedKey]string // channels, with commas between
+}
+
+type freedKey struct{ project, ref string }
+
+// An inheritance is what an Acquire takes on: queues goes with its refs.
+type inheritance struct {
+	project      string
+	refs, queues []string
+}
+
+func (in *inheritances) put(project, ref, queue string) {
+	if queue == "" {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.queues == nil || len(in.queues) >= maxPending {
+		in.queues = make(map[freedKey]string)
+	}
+	in.queues[freedKey{project, ref}] = queue
+}
+
+func (in *inheritances) take(project string, refs []string) inheritance {
+	i := inheritance{project, refs, make([]string, len(refs))}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.queues) == 0 {
+		return i
+	}
+	for n, ref := range refs {
+		k := freedKey{project, ref}
+		i.queues[n] = in.queues[k]
+		delete(in.queues, k)
+	}
+	return i
+}
+
+// putBack undoes a take.
+func (in *inheritances) putBack(i inheritance) {
+	for n, ref := range i.refs {
+		in.put(i.project, ref, i.queues[n])
+	}
+}

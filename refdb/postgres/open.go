@@ -1,0 +1,223 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	applicationName = "refdb"
+	readCommitted   = "read committed"
+	oldestVersion   = 130000
+
+	// connectTimeout is how long connecting may take, unless the URL says it.
+	connectTimeout = 10 * time.Second
+	// cancelTimeout is how long the server's answer is waited for after ctx
+	// ended and it was asked to cancel. The answer tells what became of the request.
+	cancelTimeout = time.Second
+)
+
+// Open connects to the database at a URL of the form
+// postgres://USER:PASSWORD@HOST:PORT/DATABASE, with the parameters of libpq and
+// those of pgx and pgxpool (pool_max_conns, default_query_exec_mode). It checks
+// that the database can keep the driver's promises and has this program's
+// schema; if not, the error says what to do. An error never shows the password.
+func Open(ctx context.Context, url string) (*Driver, error) {
+	config, given, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	pooled, err := examine(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, err
+	}
+	tune(config, given, pooled)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return newDriver(pool, pooled), nil
+}
+
+// Migrator returns what moves the database at the URL between versions of the
+// schema. It connects only when it is used.
+func Migrator(ctx context.Context, url string) (*migrations.Migrator, error) {
+	config, _, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	c := config.ConnConfig
+	c.DefaultQueryExecMode = pgx.QueryExecModeExec // works through every pooler
+	db := stdlib.OpenDB(*c)
+	if err := db.PingContext(ctx); err != nil {
+		db.Close()
+		return nil, judge(ctx, trip{what: "open the database"}, connecting, err).err
+	}
+	m, err := migrations.NewSQL(migrations.Postgres, db)
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return m, nil
+}
+
+// parse returns the configuration that the URL asks for, and which of the
+// parameters that tune might set were given in it, or in the environment.
+func parse(url string) (config *pgxpool.Config, given map[string]bool, err error) {
+	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
+		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", refdb.ErrInvalid)
+	}
+	raw, err := pgconn.ParseConfig(url)
+	if err == nil {
+		config, err = pgxpool.ParseConfig(url)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w database URL: %s: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE&…, "+
+			"with %%XX for special characters", refdb.ErrInvalid, reason(err))
+	}
+	given = make(map[string]bool)
+	for name := range raw.RuntimeParams {
+		given[name] = true
+	}
+	c := config.ConnConfig
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
+	}
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	c.DialFunc = dialer.DialContext
+	if !given["application_name"] {
+		c.RuntimeParams["application_name"] = applicationName
+	}
+	return config, given, nil
+}
+
+// reason says what is wrong with a URL, without any part of it: pgx's own
+// words repeat it, and guess which part is the password.
+func reason(err error) string {
+	var parse *pgconn.ParseConfigError
+	if !errors.As(err, &parse) {
+		return "can't be parsed"
+	}
+	text := strings.TrimPrefix(err.Error(), "cannot parse `")
+	_, text, ok := cutLast(text, "`: ")
+	if !ok {
+		return "can't be parsed"
+	}
+	text, _, _ = strings.Cut(text, " (")
+	text, _, _ = strings.Cut(text, ": ")
+	return text
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// tune sets what the URL left open.
+func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
+	c := config.ConnConfig
+	if !given["pool_max_conns"] {
+		config.MaxConns = int32(max(16, 2*runtime.NumCPU()))
+	}
+	if pooled {
+		// Prepared statements and settings belong to a connection to the server,
+		// and the next trip may get another one.
+		if !given["default_query_exec_mode"] {
+			c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		}
+	} else {
+		// All statements find their rows by primary key: a plan that is made
+		// while a table is small has to be good when it has grown.
+		for name, value := range map[string]string{
+			"plan_cache_mode": "force_generic_plan",
+			"enable_seqscan":  "off",
+			"jit":             "off",
+		} {
+			if !given[name] {
+				c.RuntimeParams[name] = value
+			}
+		}
+	}
+	c.OnNotice = noteWarning
+	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelTimeout}
+	}
+	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
+		if quiet, known := isQuiet(p.Conn.PgConn().Conn()); known {
+			return !quiet
+		}
+		return p.IdleDuration > time.Second
+	}
+}
+
+const examineSQL = `
+SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_version'),
+       pg_is_in_recovery(), current_setting('transaction_read_only')::boolean,
+       current_setting('transaction_isolation'), current_setting('server_encoding')`
+
+// examine connects once, checks the database, and finds out whether a pooler
+// is in between: it tells clients a process ID of its own.
+func examine(ctx context.Context, config *pgx.ConnConfig) (pooled bool, err error) {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, judge(ctx, trip{what: "open the database"}, connecting, err).err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		conn.Close(ctx)
+	}()
+	failed := func(err error) error {
+		return judge(ctx, trip{what: "open the database"}, executing, err).err
+	}
+
+	var pid uint32
+	var version int
+	var name, isolation, encoding string
+	var standby, readOnly bool
+	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &version, &name, &standby, &readOnly, &isolation, &encoding)
+	if err != nil {
+		return false, failed(err)
+	}
+	switch {
+	case version < oldestVersion:
+		return false, fmt.Errorf("open the database: PostgreSQL %s is too old: 13 or newer is needed", name)
+	case standby || readOnly:
+		return false, fmt.Errorf("open the database: %w", errReadOnly)
+	case isolation != readCommitted:
+		return false, fmt.Errorf("open the database: default_transaction_isolation is %q: it has to be \"read committed\", "+
+			"for instance by ALTER ROLE … SET default_transaction_isolation = 'read committed'", isolation)
+	case encoding != "UTF8" && encoding != "SQL_ASCII":
+		return false, fmt.Errorf("open the database: its encoding is %s, which can't hold every name: create it with ENCODING 'UTF8'", encoding)
+	}
+
+	var schema int64
+	var dirty, exists bool
+	err = conn.QueryRow(ctx, `SELECT version, dirty FROM schema_migrations`, pgx.QueryExecModeExec).Scan(&schema, &dirty)
+	switch {
+	case err == nil:
+		exists = true
+	case !errors.Is(err, pgx.ErrNoRows) && sqlState(err) != noSuchTable:
+		return false, failed(err)
+	}
+	if err := migrations.Check(migrations.Postgres, uint(max(schema, 0)), dirty, exists); err != nil {
+		return false, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+	}
+	return pid != conn.PgConn().PID(), nil
+}

@@ -1,0 +1,268 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+const secret = "s3cr3t"
+
+// openers are the functions that take a URL.
+func openers(ctx context.Context, url string) map[string]error {
+	d, err := postgres.Open(ctx, url)
+	if err == nil {
+		d.Close()
+	}
+	m, merr := postgres.Migrator(ctx, url)
+	if merr == nil {
+		m.Close()
+	}
+	return map[string]error{"Open": err, "Migrator": merr}
+}
+
+// wantLine checks that err is one line that says something and not the password.
+func wantLine(t *testing.T, err error, says string) {
+	t.Helper()
+	switch {
+	case err == nil:
+		t.Error("no error")
+	case strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), says):
+		t.Errorf("%q is not one line that says %q", err, says)
+	case strings.Contains(fmt.Sprintf("%v %+v %q", err, err, err), secret):
+		t.Errorf("%q shows the password", err)
+	}
+}
+
+func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
+	t.Parallel()
+	for url, says := range map[string]string{
+		"":                                    "postgres://",
+		"host=x password=" + secret:           "postgres://",
+		"sqlite:x":                            "postgres://",
+		"postgresql+x://u:" + secret:          "postgres://",
+		"postgres://u:" + secret + "%":        "expected",
+		"postgres://u:" + secret + "@[::1/db": "expected",
+		"postgres://u:" + secret + "@host:port/db":                       "expected",
+		"postgres://u:a/" + secret + "@host/db":                          "expected",
+		"postgres://u:a?" + secret + "@host/db":                          "expected",
+		"postgres://u:" + secret + "@host/db?sslmode=maybe":              "sslmode",
+		"postgres://u:" + secret + "@host/db?pool_max_conns=0":           "pool_max_conns",
+		"postgres://u:" + secret + "@host/db?default_query_exec_mode=x":  "default_query_exec_mode",
+		"postgres://u:" + secret + "@host/db?target_session_attrs=x":     "target_session_attrs",
+		"postgres://u@host/db?password=" + secret + "&connect_timeout=x": "connect_timeout",
+	} {
+		for name, err := range openers(t.Context(), url) {
+			t.Run(name+" "+strings.ReplaceAll(url, "/", "|"), func(t *testing.T) {
+				wantLine(t, err, says)
+				if !errors.Is(err, refdb.ErrInvalid) {
+					t.Errorf("got %v, want ErrInvalid", err)
+				}
+			})
+		}
+	}
+}
+
+// A fakeServer answers every client's first message with one of its own.
+func fakeServer(t *testing.T, answer pgproto3.BackendMessage) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			b := pgproto3.NewBackend(c, c)
+			if _, err := b.ReceiveStartupMessage(); err == nil && answer != nil {
+				b.Send(answer)
+				_ = b.Flush()
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		ln.Close()
+		<-done
+	})
+	return ln.Addr().String()
+}
+
+func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
+	for _, row := range []struct {
+		code  string
+		class refdb.Class
+		says  string
+	}{
+		{"28P01", refdb.Permanent, "refused the user or the password"},
+		{"28000", refdb.Permanent, "refused the user or the password"},
+		{"3D000", refdb.Permanent, "no such database"},
+		{"53300", refdb.Retryable, "database unavailable"},
+		{"57P03", refdb.Retryable, "database unavailable"},
+		{"", refdb.Retryable, "database unavailable"}, // it hangs up
+	} {
+		t.Run("code "+row.code, func(t *testing.T) {
+			t.Parallel()
+			var answer pgproto3.BackendMessage
+			if row.code != "" {
+				answer = &pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: row.code, Message: "no"}
+			}
+			url := "postgres://u:" + secret + "@" + fakeServer(t, answer) + "/db?sslmode=disable"
+			for name, err := range openers(t.Context(), url) {
+				wantLine(t, err, row.says)
+				if refdb.ClassOf(err) != row.class {
+					t.Errorf("%s: %v is %s, want %s", name, err, refdb.ClassOf(err), row.class)
+				}
+			}
+		})
+	}
+}
+
+func TestAServerThatIsNotThereIsUnavailableQuickly(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := ln.Addr().String() // takes connections, and says nothing
+	defer ln.Close()
+	gone := fakeGone(t)
+	for name, url := range map[string]string{
+		"refused":                "postgres://u:" + secret + "@" + gone + "/db",
+		"several, all refused":   "postgres://u:" + secret + "@" + gone + "," + gone + "/db?target_session_attrs=read-write",
+		"no such name":           "postgres://u:" + secret + "@no-such-host.invalid/db",
+		"no socket":              "postgres://u:" + secret + "@/db?host=/no/such/directory",
+		"silent, within timeout": "postgres://u:" + secret + "@" + silent + "/db?sslmode=disable&connect_timeout=1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			for _, err := range openers(t.Context(), url) {
+				wantLine(t, err, "database unavailable")
+				if !errors.Is(err, refdb.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+			}
+			if d := time.Since(start); d > 8*time.Second {
+				t.Errorf("took %s", d)
+			}
+		})
+	}
+	t.Run("silent, within the context", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		for _, err := range openers(ctx, "postgres://u:"+secret+"@"+silent+"/db?sslmode=disable") {
+			wantLine(t, err, "open the database")
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+// fakeGone returns an address where nobody listens.
+func fakeGone(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
+	for _, row := range []struct {
+		name, setting string
+		says          string
+	}{
+		{"stricter isolation", `ALTER DATABASE %s SET default_transaction_isolation = 'serializable'`, "read committed"},
+		{"read-only", `ALTER DATABASE %s SET default_transaction_read_only = on`, "target_session_attrs=read-write"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			c := session(t, db.URL())
+			name := query[string](t, c, `SELECT quote_ident(current_database())`)[0]
+			exec(t, c, fmt.Sprintf(row.setting, name))
+			d, err := postgres.Open(t.Context(), db.URL())
+			if err == nil {
+				d.Close()
+			}
+			wantLine(t, err, row.says)
+		})
+	}
+}
+
+func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
+	for _, row := range []struct{ name, change, says string }{
+		{"no table", `DROP TABLE schema_migrations`, "refdbctl migrate up"},
+		{"no row", `DELETE FROM schema_migrations`, "refdbctl migrate up"},
+		{"nothing migrated", `UPDATE schema_migrations SET version = -1`, "refdbctl migrate up"},
+		{"older", `UPDATE schema_migrations SET version = 1`, "refdbctl migrate up"},
+		{"newer", `UPDATE schema_migrations SET version = 99`, "upgrade the program"},
+		{"interrupted", `UPDATE schema_migrations SET dirty = true`, "interrupted"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			db.Exec(t, row.change)
+			d, err := postgres.Open(t.Context(), db.URL())
+			if err == nil {
+				d.Close()
+			}
+			wantLine(t, err, row.says)
+			if !errors.Is(err, refdb.ErrSchema) {
+				t.Errorf("got %v, want ErrSchema", err)
+			}
+		})
+	}
+}
+
+func TestSessionsCarryTheProgramsNameUnlessTheURLGivesOne(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	c := session(t, db.URL())
+	for url, want := range map[string]string{db.URL(): "refdb", with(t, db.URL(), "application_name", "mine"): "mine"} {
+		d := open(t, url)
+		if _, err := d.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()`, want)[0]; n != 1 {
+			t.Errorf("%d sessions are named %s", n, want)
+		}
+		d.Close()
+	}
+}
+
+func TestADoctorFindsTheTestServerHealthyButForItsSpeed(t *testing.T) {
+	t.Parallel()
+	all, err := open(t, dbtest.Postgres(t).URL()).Diagnose(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		if strings.Contains(d.Detail, "\n") || d.Detail == "" {
+			t.Errorf("%q is not one line", d.Detail)
+		}
+		// Tests may run on a server that need not survive a crash.
+		if !d.OK && d.Name != "fsync" && d.Name != "full_page_writes" && d.Name != "synchronous_commit" && d.Name != "connections" {
+			t.Errorf("%s: %s", d.Name, d.Detail)
+		}
+	}
+}

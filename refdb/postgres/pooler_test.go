@@ -1,0 +1,113 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// pooled is a database whose drivers go through PgBouncer, in transaction mode.
+type pooled struct {
+	*dbtest.Database
+	url string
+}
+
+func newPooled(tb testing.TB) pooled {
+	tb.Helper()
+	db := dbtest.Postgres(tb)
+	return pooled{db, dbtest.PgBouncer(tb, db.URL())}
+}
+
+func (p pooled) URL() string                     { return p.url }
+func (p pooled) Open(tb testing.TB) refdb.Driver { return open(tb, p.url) }
+func (p pooled) Rounds() int                     { return 50 }
+
+func TestConformanceThroughPgBouncer(t *testing.T) {
+	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return newPooled(tb) })
+}
+
+func TestThroughPgBouncerNotificationsAreUnsupported(t *testing.T) {
+	t.Parallel()
+	d := open(t, newPooled(t).url)
+	start := time.Now()
+	err := d.Listen(t.Context(), func() { t.Error("started") }, nil)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("took %s to find out", d)
+	}
+}
+
+// Many clients share few connections to the server, and meet the same statements there.
+func TestManyDriversShareFewServerConnections(t *testing.T) {
+	t.Parallel()
+	db := newPooled(t)
+	var work sync.WaitGroup
+	for n := range 4 {
+		d := open(t, db.url)
+		for lane := range 4 {
+			work.Go(func() {
+				ref := fmt.Sprintf("refs/heads/%d-%d", n, lane)
+				for range 25 {
+					a, err := d.Acquire(t.Context(), request(ref))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					tx := refdb.Transaction{Project: project, ID: "id", Updates: []refdb.Update{{Ref: ref, Old: value(a), New: v2}},
+						Fence: &refdb.Fence{Refs: []string{ref}, Token: a.Token}, Release: true}
+					if err := d.Update(t.Context(), tx); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+}
+
+// Whatever mode the URL asks for is used.
+func TestEveryModeOfExecutionWorks(t *testing.T) {
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, with(t, db.URL(), "default_query_exec_mode", mode))
+			for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
+				a := acquire(t, d, refs...)
+				if results, err := d.Beat(t.Context(), "site/1", held(a, refs...)); err != nil || results[0] != refdb.Beaten {
+					t.Fatal(results, err)
+				}
+				tx := update(refs...)
+				tx.Adopt, tx.Fence, tx.Release = true, &refdb.Fence{Refs: refs, Token: a.Token}, true
+				if err := d.Update(t.Context(), tx); err != nil {
+					t.Fatal(err)
+				}
+				a = acquire(t, d, refs...)
+				if gone, err := d.Release(t.Context(), held(a, refs...)); err != nil || !gone[0] {
+					t.Fatal(gone, err)
+				}
+				if _, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10, Tombstones: true}); err != nil {
+					t.Fatal(err)
+				}
+				if n, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10}); err != nil || n != len(refs) {
+					t.Fatal(n, err)
+				}
+				if _, err := d.Locks(t.Context(), refdb.LockQuery{LockFilter: refdb.LockFilter{Owner: "x", Prefix: "refs/", Stale: true, OlderThan: 1}, Limit: 1}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := d.List(t.Context(), refdb.RefQuery{Project: project, Prefix: "refs/", Limit: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	lockHeldSQL = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR UPDATE) AS lock`
+
+	releaseSQL = `
+WITH doomed AS MATERIALIZED (
+  SELECT n, at, waiting FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
+), deleted AS (
+  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT at FROM doomed))
+)
+SELECT n, waiting FROM doomed`
+
+	// releaseOneSQL is what a lock on a single ref needs: there is no order to keep.
+	releaseOneSQL = `
+DELETE FROM locks
+USING (VALUES ($3::timestamptz, $4::text, $5::timestamptz)) AS held (held_token, held_nonce, held_heartbeat)
+WHERE project = $1 AND ref = $2 AND` + matches + `
+RETURNING 1, waiting`
+)
+
+// Release needs no keys: its first statement waits for whoever has locked a
+// row, and looks at the row again.
+func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
+	if len(held) == 0 {
+		return nil, nil
+	}
+	rows := sortHeld(held)
+	var gone []bool
+	var freed []freedLock
+	read := func(answer pgx.Rows) error {
+		gone, freed = make([]bool, len(held)), nil
+		for answer.Next() {
+			var n int
+			var waiting []string
+			if err := answer.Scan(&n, &waiting); err != nil {
+				return err
+			}
+			h := rows[n-1]
+			gone[h.index] = true
+			if len(waiting) > 0 {
+				freed = append(freed, freedLock{h.Project, h.Ref, waiting})
+			}
+		}
+		return answer.Err()
+	}
+	t := trip{what: "release locks", writes: true}
+	if h := held[0]; len(held) == 1 {
+		t = t.then(releaseOneSQL, read, h.Project, h.Ref, h.Token.Time(), h.Nonce, heartbeatOf(h))
+	} else {
+		t = t.then(lockHeldSQL, nil, rows.args()...).then(releaseSQL, read, rows.args()...)
+	}
+	if err := d.do(ctx, t); err != nil {
+		return nil, err
+	}
+	d.wakeups.add(freed)
+	return gone, nil
+}

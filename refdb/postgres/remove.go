@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// lockProjectRowsSQL keeps beats and releases away from the project's locks.
+	lockProjectRowsSQL = `SELECT 1 FROM locks WHERE project = $1 ORDER BY ref FOR UPDATE`
+
+	// removeSQL removes the first $2 refs and, if there are no more, the locks.
+	// $3 forces it. It returns a row with the number and, for each lock that
+	// was removed or is in the way, one more.
+	removeSQL = `
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), verdict AS MATERIALIZED (
+  SELECT $3::boolean OR NOT EXISTS (
+    SELECT FROM locks, clock WHERE project = $1 AND NOT (` + isStale + `)
+  ) AS free
+), page AS MATERIALIZED (
+  SELECT ctid AS at FROM refs WHERE project = $1 AND (SELECT free FROM verdict) ORDER BY ref LIMIT $2::bigint + 1
+), gone AS (
+  DELETE FROM refs WHERE ctid = ANY (ARRAY(SELECT at FROM page LIMIT $2)) RETURNING 1
+), unlocked AS (
+  DELETE FROM locks WHERE project = $1 AND (SELECT free AND (SELECT count(*) FROM page) <= $2 FROM verdict)
+  RETURNING ref, waiting
+)
+SELECT free, (SELECT count(*) FROM gone), now, NULL AS ref, NULL AS owner, NULL::timestamptz AS token,
+       NULL::timestamptz AS heartbeat, NULL::bigint AS stale_after, NULL::text[] AS waiting
+FROM verdict, clock
+UNION ALL
+SELECT free, 0, now, ref, owner, token, heartbeat, stale_after, NULL FROM locks, verdict, clock WHERE project = $1 AND NOT free
+UNION ALL
+SELECT free, 0, now, ref, NULL, NULL, NULL, NULL, waiting FROM unlocked, verdict, clock WHERE waiting IS NOT NULL`
+)
+
+// Remove deletes one chunk in one round trip, two for tombstones. It has the project to itself meanwhile.
+func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	if r.Tombstones {
+		return d.removeTombstones(ctx, r)
+	}
+	var (
+		removed int
+		free    bool
+		freed   []freedLock
+		holders []refdb.LockInfo
+	)
+	err := d.do(ctx, trip{what: "remove refs", writes: true}.
+		lockProject(r.Project).
+		then(lockProjectRowsSQL, nil, r.Project).
+		then(removeSQL, func(rows pgx.Rows) error {
+			removed, freed, holders = 0, nil, nil
+			for rows.Next() {
+				var n int
+				var now time.Time
+				var ref *string
+				var lock lockColumns
+				var waiting []string
+				if err := rows.Scan(&free, &n, &now, &ref, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &waiting); err != nil {
+					return err
+				}
+				removed += n
+				switch {
+				case ref == nil:
+				case free:
+					freed = append(freed, freedLock{r.Project, *ref, waiting})
+				default:
+					holders = append(holders, lock.info(r.Project, *ref, now))
+				}
+			}
+			return rows.Err()
+		}, r.Project, r.Limit, r.Force))
+	if err != nil {
+		return 0, err
+	}
+	if !free {
+		byRef(holders)
+		return 0, &refdb.LockedError{Holders: holders}
+	}
+	d.wakeups.add(freed)
+	return removed, nil
+}
+
+const (
+	isOldTombstone = `value IN ` + zeroIDs + `
+AND clock_timestamp() - coalesce(time, 'epoch') >= $2::bigint * interval '1 microsecond'`
+
+	findTombstonesSQL = `SELECT ref FROM refs WHERE project = $1 AND ` + isOldTombstone + ` ORDER BY ref LIMIT $3`
+
+	removeTombstonesSQL = `
+DELETE FROM refs WHERE ctid = ANY (ARRAY(
+  SELECT at FROM unnest($3::text[]) AS asked (ref), LATERAL (` + refOfAsked + `) AS refs WHERE ` + isOldTombstone + `
+))`
+)
+
+// removeTombstones looks for them first, which can take a while among many
+// refs, and only then keeps others out.
+func (d *Driver) removeTombstones(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	var found []string
+	err := d.do(ctx, trip{what: "find deleted refs"}.then(findTombstonesSQL, func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	}, r.Project, r.OlderThan.Microseconds(), r.Limit))
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	var removed int
+	err = d.do(ctx, trip{what: "remove deleted refs", writes: true}.
+		lockRefs(r.Project, keysOf(r.Project, found)).
+		then(removeTombstonesSQL, func(rows pgx.Rows) error {
+			rows.Close()
+			removed = int(rows.CommandTag().RowsAffected())
+			return rows.Err()
+		}, r.Project, r.OlderThan.Microseconds(), found))
+	if err != nil {
+		return 0, err
+	}
+	return removed, nil
+}

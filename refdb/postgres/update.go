@@ -1,0 +1,233 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// The verdict and all that follows from it. Nothing in here waits. Besides the
+// row with the verdict it returns the details of an unfavourable one, or the
+// channels that wait for the locks it deleted.
+//
+//	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
+//	$7 refs whose locks are in the way   $8 those of them that end, and those to release
+//	$9 fence     $10 its token
+const updateSQL = `
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), lost AS MATERIALIZED (
+  SELECT asked.ref FROM unnest($9::text[]) AS asked (ref) LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
+  WHERE lock.ref IS NULL OR coalesce(token, 'epoch') <> $10::timestamptz
+), standing AS MATERIALIZED (
+  SELECT lock.*, ` + isStale + ` AS stale FROM clock, unnest($7::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
+), differing AS MATERIALIZED (
+  SELECT asked.ref, value FROM unnest($2::text[], $3::text[]) AS asked (ref, old)
+  LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
+  WHERE CASE
+    WHEN refs.ref IS NULL THEN old IS NOT NULL AND NOT $6::boolean
+    WHEN value IN ` + absent + ` THEN old IS NOT NULL
+    ELSE value IS DISTINCT FROM old
+  END
+), verdict AS MATERIALIZED (
+  SELECT CASE
+    WHEN EXISTS (SELECT FROM lost) THEN 'lost'
+    WHEN EXISTS (SELECT FROM standing WHERE NOT stale) THEN 'locked'
+    WHEN EXISTS (SELECT FROM differing) THEN 'differs'
+    ELSE 'done'
+  END AS verdict
+), written AS (
+  INSERT INTO refs (project, ref, value, time, op)
+  SELECT $1, asked.ref, asked.new, now, $5 FROM verdict, clock, unnest($2::text[], $4::text[]) AS asked (ref, new)
+  WHERE verdict = 'done'
+  ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
+), deleted AS (
+  DELETE FROM locks USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(
+    SELECT at FROM unnest($8::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
+  ))
+  RETURNING ref, waiting
+)
+SELECT verdict, NULL AS ref, NULL AS value, NULL AS owner, NULL::timestamptz AS token, NULL::timestamptz AS heartbeat,
+       NULL::bigint AS stale_after, now, NULL::text[] AS waiting
+FROM verdict, clock
+UNION ALL
+SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, NULL FROM lost, verdict, clock WHERE verdict = 'lost'
+UNION ALL
+SELECT verdict, ref, NULL, owner, token, heartbeat, stale_after, now, NULL FROM standing, verdict, clock WHERE verdict = 'locked'
+UNION ALL
+SELECT verdict, ref, value, NULL, NULL, NULL, NULL, now, NULL FROM differing, verdict, clock WHERE verdict = 'differs'
+UNION ALL
+SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, waiting FROM deleted, verdict, clock WHERE waiting IS NOT NULL`
+
+// updateOneSQL does the same for a single ref and no fence, or one on that ref: half of the work.
+//
+//	$1 project  $2 ref  $3 old, NULL if absent  $4 new  $5 operation  $6 whether to adopt
+//	$7 token of the fence, or NULL  $8 whether a lock is in the way  $9 whether it ends, or is released
+const updateOneSQL = `
+WITH seen AS MATERIALIZED (
+  SELECT clock_timestamp() AS now, refs.ref IS NOT NULL AS known, value,
+         owner, token, heartbeat, stale_after, waiting
+  FROM (VALUES (true)) AS one
+  LEFT JOIN refs ON refs.project = $1 AND refs.ref = $2
+  LEFT JOIN locks ON locks.project = $1 AND locks.ref = $2
+), verdict AS MATERIALIZED (
+  SELECT seen.*, CASE
+    WHEN $7::timestamptz IS NOT NULL AND (owner IS NULL OR coalesce(token, 'epoch') <> $7) THEN 'lost'
+    WHEN $8::boolean AND owner IS NOT NULL AND NOT (` + isStale + `) THEN 'locked'
+    WHEN CASE
+      WHEN NOT known THEN $3::text IS NOT NULL AND NOT $6::boolean
+      WHEN value IN ` + absent + ` THEN $3 IS NOT NULL
+      ELSE value IS DISTINCT FROM $3
+    END THEN 'differs'
+    ELSE 'done'
+  END AS verdict
+  FROM seen
+), written AS (
+  INSERT INTO refs (project, ref, value, time, op)
+  SELECT $1, $2, $4, now, $5 FROM verdict WHERE verdict = 'done'
+  ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
+), deleted AS (
+  DELETE FROM locks USING verdict WHERE $9::boolean AND verdict = 'done' AND project = $1 AND ref = $2
+)
+SELECT verdict, $2, value, owner, token, heartbeat, stale_after, now, CASE WHEN $9 THEN waiting END FROM verdict`
+
+// Update decides and writes in one round trip.
+func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
+	var c change
+	c.take(t)
+	work := trip{what: "update refs", writes: true}.lockRefs(t.Project, keysOf(t.Project, c.keyed))
+	if len(c.doomed) > 0 {
+		work = work.lockRows(t.Project, c.doomed)
+	}
+	if len(c.fence) > 0 && !t.Release {
+		work = work.lockFence(t.Project, c.fence)
+	}
+	sql, args := updateSQL, []any{t.Project, c.refs, c.olds, c.news, t.ID, t.Adopt, c.inTheWay, c.doomed, c.fence, c.token.Time()}
+	if len(c.keyed) == 1 && len(c.refs) == 1 {
+		var token *time.Time
+		if len(c.fence) > 0 {
+			token = new(c.token.Time())
+		}
+		sql, args = updateOneSQL, []any{t.Project, c.refs[0], c.olds[0], c.news[0], t.ID, t.Adopt,
+			token, len(c.inTheWay) > 0, len(c.doomed) > 0}
+	}
+	var o outcome
+	err := d.do(ctx, work.then(sql, func(rows pgx.Rows) error {
+		o = outcome{project: t.Project}
+		return o.read(rows)
+	}, args...))
+	if err != nil {
+		return err
+	}
+	d.wakeups.add(o.freed)
+	return o.err(t)
+}
+
+// A change is a Transaction as arrays.
+type change struct {
+	refs, news []string
+	olds       []*string // nil if absent
+	fence      []string
+	token      refdb.Token
+	inTheWay   []string // refs whose locks are, unless they are stale
+	doomed     []string // refs whose locks are deleted with the update
+	keyed      []string // all refs that it touches
+}
+
+func (c *change) take(t refdb.Transaction) {
+	c.refs, c.news, c.olds = make([]string, len(t.Updates)), make([]string, len(t.Updates)), make([]*string, len(t.Updates))
+	c.fence, c.inTheWay = []string{}, []string{}
+	if t.Fence != nil {
+		c.fence, c.token = t.Fence.Refs, t.Fence.Token
+	}
+	c.keyed = slices.Clone(c.fence)
+	for i := range t.Updates {
+		u := &t.Updates[i]
+		c.refs[i], c.news[i] = u.Ref, string(u.New)
+		if !u.Old.IsAbsent() {
+			c.olds[i] = (*string)(&u.Old)
+		}
+		if _, ours := slices.BinarySearch(c.fence, u.Ref); !ours {
+			c.keyed = append(c.keyed, u.Ref)
+			if !t.Advisory {
+				c.inTheWay = append(c.inTheWay, u.Ref)
+			}
+		}
+	}
+	c.doomed = c.inTheWay
+	if t.Release {
+		c.doomed = slices.Concat(c.fence, c.inTheWay)
+		slices.Sort(c.doomed)
+	}
+}
+
+// outcome is what the last statement of an Update says.
+type outcome struct {
+	project string
+	verdict string
+	lost    []string
+	holders []refdb.LockInfo
+	have    map[string]refdb.Value
+	freed   []freedLock
+}
+
+func (o *outcome) read(rows pgx.Rows) error {
+	for rows.Next() {
+		var (
+			ref, value *string
+			lock       lockColumns
+			now        time.Time
+			waiting    []string
+		)
+		if err := rows.Scan(&o.verdict, &ref, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &waiting); err != nil {
+			return err
+		}
+		if ref == nil {
+			continue
+		}
+		switch o.verdict {
+		case "lost":
+			o.lost = append(o.lost, *ref)
+		case "locked":
+			o.holders = append(o.holders, lock.info(o.project, *ref, now))
+		case "differs":
+			if o.have == nil {
+				o.have = make(map[string]refdb.Value)
+			}
+			o.have[*ref] = refdb.Unknown
+			if value != nil {
+				o.have[*ref] = refdb.Value(*value)
+			}
+		default:
+			if len(waiting) > 0 {
+				o.freed = append(o.freed, freedLock{o.project, *ref, waiting})
+			}
+		}
+	}
+	return rows.Err()
+}
+
+// err is what Update returns for it.
+func (o *outcome) err(t refdb.Transaction) error {
+	switch o.verdict {
+	case "lost":
+		slices.Sort(o.lost)
+		return &refdb.LostError{Project: t.Project, Refs: o.lost, Reason: "the database has it gone, or another's"}
+	case "locked":
+		byRef(o.holders)
+		return &refdb.LockedError{Holders: o.holders}
+	case "differs":
+		e := &refdb.MismatchError{Project: t.Project}
+		for _, u := range t.Updates {
+			if have, ok := o.have[u.Ref]; ok {
+				e.Mismatches = append(e.Mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+			}
+		}
+		return e
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package refdbtest
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	refA = "refs/heads/a"
+	refB = "refs/heads/b"
+	refC = "refs/heads/c"
+
+	v1 refdb.Value = "1111111111111111111111111111111111111111"
+	v2 refdb.Value = "2222222222222222222222222222222222222222"
+	v3 refdb.Value = "3333333333333333333333333333333333333333"
+
+	// What the suite's locks rely on, unless a row says otherwise: long enough
+	// that nothing becomes stale by itself.
+	staleAfter = time.Hour
+	stale      = staleAfter + time.Minute // an age to give a lock
+)
+
+// env is what a row works with: two processes on the topic's database, and a
+// project of the row's own, whose name is plain enough to be put into SQL.
+type env struct {
+	*testing.T
+	db      Database
+	a, b    process
+	project string
+}
+
+// A process is a driver, as one process uses it.
+type process struct {
+	refdb.Driver
+	owner string
+}
+
+// spawn opens a driver for one more process.
+func (e *env) spawn(owner string) process {
+	e.Helper()
+	return process{e.db.Open(e), owner}
+}
+
+// rounds returns how often to repeat a race.
+func (e *env) rounds() int {
+	if r, ok := e.db.(rounder); ok {
+		return r.Rounds()
+	}
+	return defaultRounds
+}
+
+// most scales a limit down for a slow database.
+func (e *env) most(limit int) int {
+	if e.rounds() < defaultRounds {
+		return limit / 10
+	}
+	return limit
+}
+
+// futureTimes reports whether a row may hold a time in the future.
+func (e *env) futureTimes() bool {
+	if k, ok := e.db.(timeKeeper); ok {
+		return k.FutureTimes()
+	}
+	return true
+}
+
+// must ends the row if err is not nil.
+func (e *env) must(err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+// retry repeats what the database certainly didn't do: any method may say
+// ErrUnavailable after a deadlock or a serialization failure.
+func retry(do func() error) error {
+	var err error
+	for range 50 {
+		if err = do(); !errors.Is(err, refdb.ErrUnavailable) {
+			break
+		}
+	}
+	return err
+}
+
+// move is an update of one ref.
+func move(ref string, from, to refdb.Value) refdb.Update {
+	return refdb.Update{Ref: ref, Old: from, New: to}
+}
+
+// transact is p's Update of the row's project, under a fresh ID unless t has one.
+func (e *env) transact(p process, t refdb.Transaction) error {
+	if t.Project == "" {
+		t.Project = e.project
+	}
+	if t.ID == "" {
+		t.ID = rand.Text()
+	}
+	return retry(func() error { return p.Update(e.Context(), t) })
+}
+
+// update is a plain transaction of p.
+func (e *env) update(p process, updates ...refdb.Update) error {
+	return e.transact(p, refdb.Transaction{Updates: updates})
+}
+
+// A lock is an acquisition: what was asked, and what was answered.
+type lock struct {
+	refdb.AcquireRequest
+	refdb.Acquired
+}
+
+// held returns l as Beat and Release take it.
+func (l lock) held() []refdb.Held {
+	var all []refdb.Held
+	for _, ref := range l.AcquireRequest.Refs {
+		all = append(all, refdb.Held{Project: l.Project, Ref: ref, Token: l.Token})
+	}
+	return all
+}
+
+// fence returns l as Update takes it.
+func (l lock) fence() *refdb.Fence {
+	return &refdb.Fence{Refs: l.AcquireRequest.Refs, Token: l.Token}
+}
+
+// values returns what the refs held as of the acquisition.
+func (l lock) values() map[string]refdb.Value { return valuesOf(l.Acquired.Refs) }
+
+func valuesOf(refs []refdb.Ref) map[string]refdb.Value {
+	all := make(map[string]refdb.Value)
+	for _, r := range refs {
+		all[r.Name] = r.Value
+	}
+	return all
+}
+
+// request asks for the row's refs, as p would.
+func (e *env) request(p process, refs ...string) refdb.AcquireRequest {
+	return refdb.AcquireRequest{
+		Project: e.project, Refs: refs, Owner: p.owner, Nonce: rand.Text(), StaleAfter: staleAfter,
+	}
+}
+
+// send carries out a request.
+func (e *env) send(p process, r refdb.AcquireRequest) (lock, error) {
+	var got refdb.Acquired
+	err := retry(func() (err error) {
+		got, err = p.Acquire(e.Context(), r)
+		return err
+	})
+	return lock{r, got}, err
+}
+
+// tryAcquire is p's attempt to take locks.
+func (e *env) tryAcquire(p process, refs ...string) (lock, error) {
+	return e.send(p, e.request(p, refs...))
+}
+
+// acquire takes locks that are free, or stale.
+func (e *env) acquire(p process, refs ...string) lock {
+	e.Helper()
+	l, err := e.tryAcquire(p, refs...)
+	e.must(err)
+	return l
+}
+
+// refused attempts to take locks that are not free, and returns their holders.
+func (e *env) refused(p process, refs ...string) []refdb.LockInfo {
+	e.Helper()
+	_, err := e.tryAcquire(p, refs...)
+	return e.holders(err)
+}
+
+// tryBeat is p's beat of what it holds.
+func (e *env) tryBeat(p process, held ...refdb.Held) (got []refdb.BeatResult, err error) {
+	err = retry(func() error {
+		got, err = p.Beat(e.Context(), p.owner, held)
+		return err
+	})
+	if err == nil && len(got) != len(held) {
+		err = fmt.Errorf("a beat of %d rows gave %d results", len(held), len(got))
+	}
+	return got, err
+}
+
+// beat is a tryBeat that succeeds.
+func (e *env) beat(p process, held ...refdb.Held) []refdb.BeatResult {
+	e.Helper()
+	got, err := e.tryBeat(p, held...)
+	e.must(err)
+	return got
+}
+
+// tryRelease deletes the held rows that still match, and reports which did.
+func (e *env) tryRelease(p process, held ...refdb.Held) (got []bool, err error) {
+	err = retry(func() error {
+		got, err = p.Release(e.Context(), held)
+		return err
+	})
+	if err == nil && len(got) != len(held) {
+		err = fmt.Errorf("a release of %d rows gave %d results", len(held), len(got))
+	}
+	return got, err
+}
+
+// release is a tryRelease that succeeds.
+func (e *env) release(p process, held ...refdb.Held) []bool {
+	e.Helper()
+	got, err := e.tryRelease(p, held...)
+	e.must(err)
+	return got
+}
+
+// age makes all of l older.
+func (e *env) age(l lock, d time.Duration) {
+	e.Helper()
+	for _, ref := range l.AcquireRequest.Refs {
+		e.db.Age(e, l.Project, ref, d)
+	}
+}
+
+// list returns all refs of a project, tombstones too.
+func (e *env) list(project string) []refdb.Ref {
+	e.Helper()
+	got, err := e.a.List(e.Context(), refdb.RefQuery{Project: project, Deleted: true, Limit: 100_000})
+	e.must(err)
+	return got
+}
+
+// wantRefs checks all that the row's project holds, tombstones too.
+func (e *env) wantRefs(want map[string]refdb.Value) {
+	e.Helper()
+	if got := valuesOf(e.list(e.project)); !maps.Equal(got, want) {
+		e.Errorf("the project holds %v, want %v", got, want)
+	}
+}
+
+// wantLock checks that l's rows stand, on the given refs or on all of l's.
+func (e *env) wantLock(l lock, refs ...string) {
+	e.Helper()
+	if refs == nil {
+		refs = l.AcquireRequest.Refs
+	}
+	for _, ref := range refs {
+		row, ok := e.db.RowLock(e, l.Project, ref)
+		if !ok || row.Token != l.Token || row.Owner != l.Owner {
+			e.Errorf("the lock on %s is %v by %q (%v), want %v by %q", ref, row.Token, row.Owner, ok, l.Token, l.Owner)
+		}
+	}
+}
+
+// wantFree checks that no lock stands on the refs.
+func (e *env) wantFree(refs ...string) {
+	e.Helper()
+	for _, ref := range refs {
+		if row, ok := e.db.RowLock(e, e.project, ref); ok {
+			e.Errorf("a lock of %q stands on %s, want none", row.Owner, ref)
+		}
+	}
+}
+
+// row returns the row of a lock, which must exist.
+func (e *env) row(ref string) refdb.LockInfo {
+	e.Helper()
+	l, ok := e.db.RowLock(e, e.project, ref)
+	if !ok {
+		e.Fatalf("no lock stands on %s", ref)
+	}
+	return l
+}
+
+// holders returns the details of an ErrLocked.
+func (e *env) holders(err error) []refdb.LockInfo {
+	e.Helper()
+	var locked *refdb.LockedError
+	if !errors.As(err, &locked) || !errors.Is(err, refdb.ErrLocked) {
+		e.Fatalf("got %v, want a *LockedError", err)
+	}
+	return locked.Holders
+}
+
+// wantHolders checks that err is an ErrLocked that names exactly these refs.
+func (e *env) wantHolders(err error, refs ...string) []refdb.LockInfo {
+	e.Helper()
+	holders := e.holders(err)
+	var got []string
+	for _, h := range holders {
+		got = append(got, h.Ref)
+	}
+	if !slices.Equal(got, refs) {
+		e.Fatalf("the holders are those of %q, want those of %q", got, refs)
+	}
+	return holders
+}
+
+// wantMismatches checks that err is an ErrMismatch with exactly these details.
+func (e *env) wantMismatches(err error, want ...refdb.Mismatch) {
+	e.Helper()
+	var mismatch *refdb.MismatchError
+	if !errors.As(err, &mismatch) || !errors.Is(err, refdb.ErrMismatch) {
+		e.Fatalf("got %v, want a *MismatchError", err)
+	}
+	if mismatch.Project != e.project || !slices.Equal(mismatch.Mismatches, want) {
+		e.Errorf("got mismatches %+v of %q, want %+v", mismatch.Mismatches, mismatch.Project, want)
+	}
+}
+
+// wantLost checks that err is an ErrLockLost that names exactly these refs.
+func (e *env) wantLost(err error, refs ...string) {
+	e.Helper()
+	var lost *refdb.LostError
+	if !errors.As(err, &lost) || !errors.Is(err, refdb.ErrLockLost) {
+		e.Fatalf("got %v, want a *LostError", err)
+	}
+	if lost.Project != e.project || !slices.Equal(lost.Refs, refs) {
+		e.Errorf("lost %q of %q, want %q", lost.Refs, lost.Project, refs)
+	}
+}

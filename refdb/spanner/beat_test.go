@@ -1,0 +1,91 @@
+package spanner_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/spanner/apiv1/spannerpb"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// holdUp makes queries about that ref wait until they are given up, as if
+// another transaction had its row locked.
+func holdUp(w *wire, ref string) {
+	w.set(func(w *wire) {
+		w.sent = func(ctx context.Context, _ string, request any) error {
+			sql, ok := request.(*spannerpb.ExecuteSqlRequest)
+			if !ok {
+				return nil
+			}
+			params, err := protojson.Marshal(sql.Params)
+			if err != nil || !strings.Contains(string(params), `"`+ref+`"`) {
+				return err
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	})
+}
+
+func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	w := &wire{}
+	d := openWire(t, db, w)
+	refs := names(60)
+	a := acquire(t, d, "n", refs...)
+	before, _ := db.RowLock(t, project, refs[0])
+	rows := held(a.Token, refs...)
+	rows[3].Token-- // another's by now
+	const stuck = 42
+	holdUp(w, refs[stuck])
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	results, err := d.Beat(ctx, "site/1", rows)
+	must(t, err)
+	for i, r := range results {
+		want := refdb.Beaten
+		switch i {
+		case 3:
+			want = refdb.BeatLost
+		case stuck:
+			want = refdb.BeatUnknown
+		}
+		if r != want {
+			t.Errorf("the beat of row %d says %v, want %v", i, r, want)
+		}
+	}
+	if after, _ := db.RowLock(t, project, refs[0]); !after.Heartbeat.After(before.Heartbeat) {
+		t.Errorf("the heartbeat was %v and is %v", before.Heartbeat, after.Heartbeat)
+	}
+}
+
+func TestBeatThatIsHeldUpAltogetherFailsAndIsNotMultiplied(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	d := openWire(t, dbtest.Spanner(t), w)
+	refs := names(60)
+	a := acquire(t, d, "n", refs...)
+	w.set(func(w *wire) {
+		w.sent = func(ctx context.Context, _ string, _ any) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	})
+	w.take()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if results, err := d.Beat(ctx, "site/1", held(a.Token, refs...)); err == nil {
+		t.Errorf("no error, and %v", results)
+	}
+	queries := slices.DeleteFunc(w.take(), func(name string) bool { return name != "ExecuteStreamingSql" })
+	if len(queries) > 1+10 {
+		t.Errorf("%d queries were sent", len(queries))
+	}
+}

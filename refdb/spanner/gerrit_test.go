@@ -1,0 +1,230 @@
+package spanner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// The tables as Gerrit's spanner-refdb plugin creates them.
+var gerritTables = []string{
+	`CREATE TABLE refs (
+		project STRING(MAX) NOT NULL, ref STRING(MAX) NOT NULL, value STRING(MAX) NOT NULL,
+		time TIMESTAMP OPTIONS (allow_commit_timestamp=true)
+	) PRIMARY KEY (project, ref)`,
+	`CREATE INDEX project_time ON refs (project, time)`,
+	`CREATE TABLE locks (
+		project STRING(MAX) NOT NULL, ref STRING(MAX) NOT NULL,
+		heartbeat TIMESTAMP OPTIONS (allow_commit_timestamp=true),
+		token TIMESTAMP OPTIONS (allow_commit_timestamp=true),
+		owner STRING(MAX) NOT NULL
+	) PRIMARY KEY (project, ref)`,
+}
+
+func migrate(tb testing.TB, url string) {
+	tb.Helper()
+	m, err := spanner.Migrator(tb.Context(), url)
+	must(tb, err)
+	defer m.Close()
+	must(tb, m.Up(tb.Context()))
+}
+
+func TestDatabaseThatGerritsPluginCreatedIsAdopted(t *testing.T) {
+	t.Parallel()
+	db := spannerKind(t).Empty(t)
+	for _, statement := range gerritTables {
+		db.Exec(t, statement)
+	}
+	db.InsertRef(t, project, branch, v1)
+	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: branch, Owner: "gerrit-1"})
+	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: "HEAD", Owner: "gerrit-2", Age: time.Hour})
+	migrate(t, db.URL())
+	d := db.Open(t)
+
+	var locked *refdb.LockedError
+	if err := update(t, d, "u", move(branch, v1, v2)); !errors.As(err, &locked) {
+		t.Fatalf("an update under the plugin's lock: %v", err)
+	}
+	if h := locked.Holders[0]; h.Owner != "gerrit-1" || h.StaleAfter != refdb.DefaultStaleAfter || h.Stale() {
+		t.Errorf("holder %+v", h)
+	}
+	a := acquire(t, d, "n", "HEAD")
+	if len(a.Reclaimed) != 1 || a.Reclaimed[0].Owner != "gerrit-2" {
+		t.Errorf("reclaimed %+v", a.Reclaimed)
+	}
+	if released, err := d.Release(t.Context(), held(locked.Holders[0].Token, branch)); err != nil || !released[0] {
+		t.Fatalf("release: %v, %v", released, err)
+	}
+	must(t, update(t, d, "u", move(branch, v1, v2)))
+
+	// The plugin's own inserts still work.
+	db.InsertRef(t, project, "refs/heads/other", v1)
+	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: "refs/heads/other", Owner: "gerrit-1"})
+}
+
+func TestRowsOfNullsAreReadAsTheOldest(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	d := db.Open(t)
+	db.Exec(t, "INSERT INTO locks (project, ref, owner) VALUES ('"+project+"', '"+branch+"', 'somebody')")
+	db.Exec(t, "INSERT INTO refs (project, ref, value) VALUES ('"+project+"', '"+branch+"', '"+string(v1)+"')")
+	l := locks(t, d)
+	if len(l) != 1 || l[0].Token != 0 || !l[0].Heartbeat.Equal(time.Unix(0, 0)) || !l[0].Stale() {
+		t.Fatalf("locks: %+v", l)
+	}
+	if ref := get(t, d, branch); ref.Value != v1 || !ref.Time.IsZero() || ref.Op != "" {
+		t.Errorf("ref: %+v", ref)
+	}
+	a := acquire(t, d, "n", branch)
+	if len(a.Reclaimed) != 1 || a.Token == 0 {
+		t.Errorf("acquired %+v", a)
+	}
+	if l := locks(t, d); len(l) != 1 || l[0].Token != a.Token {
+		t.Errorf("locks: %+v", l)
+	}
+}
+
+func TestTokensFinerThanAMicrosecondAreReached(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	d := db.Open(t)
+	db.Exec(t, "INSERT INTO locks (project, ref, owner, token, heartbeat) VALUES ('"+project+"', '"+branch+"', 'somebody', "+
+		"TIMESTAMP '2020-01-02 03:04:05.123456789Z', TIMESTAMP '2020-01-02 03:04:06.987654321Z')")
+	l := locks(t, d)[0]
+	rows := held(l.Token, branch)
+	rows[0].Heartbeat = l.Heartbeat
+	if results, err := d.Beat(t.Context(), "somebody", held(l.Token, branch)); err != nil || results[0] != refdb.Beaten {
+		t.Fatalf("beat: %v, %v", results, err)
+	}
+	if released, err := d.Release(t.Context(), rows); err != nil || released[0] {
+		t.Fatalf("release by the heartbeat before: %v, %v", released, err)
+	}
+	rows[0].Heartbeat = locks(t, d)[0].Heartbeat.Truncate(time.Microsecond)
+	if released, err := d.Release(t.Context(), rows); err != nil || !released[0] {
+		t.Fatalf("release: %v, %v", released, err)
+	}
+}
+
+// While the plugin reclaims a lock, its marker stands, named with the token as
+// Java prints it.
+func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
+	t.Parallel()
+	for token, printed := range map[string]string{
+		"2020-01-02T03:04:05.123456Z":    "2020-01-02T03:04:05.123456000Z",
+		"2020-01-02T03:04:05.1Z":         "2020-01-02T03:04:05.100000000Z",
+		"2020-01-02T03:04:05.123456789Z": "2020-01-02T03:04:05.123456789Z",
+		"2020-01-02T03:04:00Z":           "2020-01-02T03:04:00Z",
+	} {
+		t.Run(token, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Spanner(t)
+			d := db.Open(t)
+			db.Exec(t, "INSERT INTO locks (project, ref, owner, token, heartbeat) VALUES ('"+project+"', '"+branch+"', 'gerrit-1', "+
+				"TIMESTAMP '"+token+"', TIMESTAMP '2020-01-02T03:04:06Z')")
+			marker := refdb.LockInfo{Project: "RECLAIM_" + project + "_" + printed, Ref: branch, Owner: "gerrit-2"}
+			db.InsertLock(t, marker)
+			before := locks(t, d)
+			_, err := d.Acquire(t.Context(), request("n", "HEAD", branch))
+			if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "purg") {
+				t.Fatalf("acquire: %v", err)
+			}
+			after := locks(t, d)
+			if len(after) != 2 || after[0].Token != before[0].Token || after[0].Owner != "gerrit-1" || after[1].Token != before[1].Token {
+				t.Fatalf("the locks were %+v and are %+v", before, after)
+			}
+			released, err := d.Release(t.Context(), []refdb.Held{{Project: marker.Project, Ref: branch, Token: after[1].Token}})
+			if err != nil || !released[0] {
+				t.Fatalf("remove the marker: %v, %v", released, err)
+			}
+			a := acquire(t, d, "n", "HEAD", branch)
+			if len(a.Reclaimed) != 1 {
+				t.Errorf("reclaimed %+v", a.Reclaimed)
+			}
+		})
+	}
+}
+
+func TestMarkerOfAReclaimStandsUntilItIsCommittedAndNoLonger(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	w := &wire{}
+	d := openWire(t, db, w)
+	refs := names(3)
+	for _, ref := range refs {
+		db.InsertLock(t, refdb.LockInfo{Project: project, Ref: ref, Owner: "gerrit", Age: time.Minute})
+	}
+	var commits int
+	var seen []refdb.LockInfo
+	other := db.Open(t)
+	w.set(func(w *wire) {
+		w.around = func(name string, send func() error) error {
+			if name == "Commit" {
+				if commits++; commits == 2 { // the reclaim is committed, the markers are about to go
+					seen = locks(t, other)
+				}
+			}
+			return send()
+		}
+	})
+	a := acquire(t, d, "n", refs...)
+	must(t, d.Close())
+	if len(seen) != 6 {
+		t.Fatalf("after the reclaim there were %+v", seen)
+	}
+	for i, l := range seen[:3] {
+		m := seen[3+i]
+		was := a.Reclaimed[i]
+		if l.Token != a.Token || m.Ref != l.Ref || m.Token != a.Token ||
+			m.Project != "RECLAIM_"+project+"_"+was.Token.Time().Format("2006-01-02T15:04:05.000000000Z") {
+			t.Errorf("lock %+v, marker %+v, after %+v", l, m, was)
+		}
+	}
+	if left := locks(t, other); len(left) != 3 {
+		t.Errorf("left are %+v", left)
+	}
+}
+
+func TestReclaimWhoseMarkersCannotBeDeletedSucceeds(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	w := &wire{}
+	d := openWire(t, db, w)
+	db.InsertLock(t, refdb.LockInfo{Project: project, Ref: branch, Owner: "gerrit", Age: time.Minute})
+	var commits int
+	stuck := make(chan struct{})
+	w.set(func(w *wire) {
+		w.around = func(name string, send func() error) error {
+			if name == "Commit" {
+				if commits++; commits == 2 {
+					<-stuck
+				}
+			}
+			return send()
+		}
+	})
+	a := acquire(t, d, "n", branch) // doesn't wait for it
+	if l, ok := db.RowLock(t, project, branch); !ok || l.Token != a.Token {
+		t.Errorf("the lock is %+v", l)
+	}
+	close(stuck)
+	must(t, d.Close())
+	if left := locks(t, db.Open(t)); len(left) != 1 {
+		t.Errorf("left are %+v", left)
+	}
+}
+
+func spannerKind(tb testing.TB) dbtest.Kind {
+	tb.Helper()
+	for _, k := range dbtest.All() {
+		if k.Dialect == "spanner" {
+			return k
+		}
+	}
+	tb.Fatal("dbtest knows no Spanner")
+	return dbtest.Kind{}
+}

@@ -1,0 +1,29 @@
+package spanner_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	defer dbtest.Stop()
+	code := m.Run()
+	// OpenCensus, which the client counts with, starts this one for good when it is imported.
+	if err := goleak.Find(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+func TestConformance(t *testing.T) {
+	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return dbtest.Spanner(tb) })
+}

@@ -1,0 +1,232 @@
+package spanner_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func TestURLThatIsNoDatabaseNameIsRefusedInOneLine(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"",
+		"spanner://",
+		"projects/p/instances/i/databases/d",
+		"postgres://user:secret@host/db",
+		"spanner://projects/p/instances/i",
+		"spanner://projects/p/instances//databases/d",
+		"spanner://projects/p/instances/i/databases/d/",
+		"spanner://projects/p/instances/i/databases/d?x-clean-statements=true",
+		"spanner://user:secret@projects/p/instances/i/databases/d",
+		"spanner://projects/p/instances/i/databases/d\n",
+	} {
+		_, err := spanner.Open(t.Context(), url)
+		_, migratorErr := spanner.Migrator(t.Context(), url)
+		for _, err := range []error{err, migratorErr} {
+			if !errors.Is(err, refdb.ErrInvalid) || strings.ContainsAny(err.Error(), "\n") || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%q: %v", url, err)
+			}
+		}
+	}
+}
+
+func TestSchemaIsCheckedAtOpen(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, says string
+		sql        []string // on top of the first version
+	}{
+		{"an older schema says what to run", "refdbctl migrate up", nil},
+		{"a schema left half-way says what to run", "refdbctl migrate force", []string{
+			"UPDATE SchemaMigrations SET Dirty = true WHERE true"}},
+		{"a newer schema asks for a newer program", "upgrade the program", []string{
+			"DELETE FROM SchemaMigrations WHERE true", "INSERT INTO SchemaMigrations (Version, Dirty) VALUES (99, false)"}},
+		{"a table without a version says what to run", "refdbctl migrate up", []string{
+			"DELETE FROM SchemaMigrations WHERE true"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			db := spannerKind(t).Empty(t)
+			m, err := spanner.Migrator(t.Context(), db.URL())
+			must(t, err)
+			defer m.Close()
+			must(t, m.To(t.Context(), 1))
+			for _, sql := range row.sql {
+				db.Exec(t, sql)
+			}
+			wantNoSchema(t, db.URL(), row.says)
+		})
+	}
+	t.Run("no schema says what to run", func(t *testing.T) {
+		t.Parallel()
+		wantNoSchema(t, dbtest.SpannerEmpty(t), "refdbctl migrate up")
+	})
+}
+
+func wantNoSchema(tb testing.TB, url, says string) {
+	tb.Helper()
+	_, err := spanner.Open(tb.Context(), url)
+	if !errors.Is(err, refdb.ErrSchema) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
+		tb.Error(err)
+	}
+}
+
+func TestDatabaseThatIsMissingIsPermanent(t *testing.T) {
+	t.Parallel()
+	url := dbtest.Spanner(t).URL()
+	for _, missing := range []string{url + "x", strings.Replace(url, "/instances/", "/instances/x", 1)} {
+		_, err := spanner.Open(t.Context(), missing)
+		if err == nil || errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrSchema) || !strings.Contains(err.Error(), "no such database") {
+			t.Errorf("open: %v", err)
+		}
+	}
+}
+
+// unreachable returns an address where nobody listens.
+func unreachable(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(tb, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// silent returns an address where connections are accepted and nothing is said.
+func silent(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(tb, err)
+	tb.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+func TestServerThatDoesNotAnswerIsUnavailableInTime(t *testing.T) {
+	t.Parallel()
+	const url = "spanner://projects/p/instances/i/databases/d"
+	var all []func()
+	for name, address := range map[string]string{"refused": unreachable(t), "silent": silent(t)} {
+		all = append(all, func() {
+			start := time.Now()
+			_, err := spanner.Open(t.Context(), url, spanner.Emulator(address))
+			if !errors.Is(err, refdb.ErrUnavailable) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(start); took > 20*time.Second {
+				t.Errorf("%s: it took %v", name, took)
+			}
+		}, func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := spanner.Open(ctx, url, spanner.Emulator(address)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	race(all...)
+}
+
+func TestEmulatorOptionPrevailsOverTheEnvironment(t *testing.T) {
+	db := dbtest.Spanner(t)
+	d := db.Open(t).(*spanner.Driver)
+	address := emulatorOf(t, d)
+	t.Setenv("SPANNER_EMULATOR_HOST", unreachable(t))
+	explicit, err := spanner.Open(t.Context(), db.URL(), spanner.Emulator(address))
+	must(t, err)
+	defer explicit.Close()
+	acquire(t, explicit, "n", branch)
+	m, err := spanner.Migrator(t.Context(), db.URL(), spanner.Emulator(address))
+	must(t, err)
+	defer m.Close()
+	if _, dirty, err := m.Version(t.Context()); dirty || err != nil {
+		t.Errorf("the migrator says %v, %v", dirty, err)
+	}
+}
+
+// emulatorOf returns the address of the emulator that d talks to.
+func emulatorOf(tb testing.TB, d *spanner.Driver) string {
+	tb.Helper()
+	found, err := d.Diagnose(tb.Context())
+	must(tb, err)
+	_, after, ok := strings.Cut(found[0].Detail, "emulator at ")
+	address, _, _ := strings.Cut(after, ": ")
+	if !ok || found[0].Name != "server" {
+		tb.Fatalf("no server in %+v", found)
+	}
+	return address
+}
+
+func TestDiagnosis(t *testing.T) {
+	t.Parallel()
+	t.Run("of a sound database is all well", func(t *testing.T) {
+		t.Parallel()
+		found, err := dbtest.Spanner(t).Open(t).(refdb.Diagnoser).Diagnose(t.Context())
+		must(t, err)
+		var names []string
+		for _, f := range found {
+			names = append(names, f.Name)
+			if !f.OK || f.Detail == "" {
+				t.Errorf("%+v", f)
+			}
+		}
+		if got, want := strings.Join(names, ", "), "server, database_dialect, version_retention_period, columns, allow_commit_timestamp, index project_time"; got != want {
+			t.Errorf("looked at %s, want %s", got, want)
+		}
+	})
+	t.Run("names what is missing", func(t *testing.T) {
+		t.Parallel()
+		db := dbtest.Spanner(t)
+		d := db.Open(t)
+		db.Exec(t, "DROP INDEX project_time")
+		db.Exec(t, "ALTER TABLE refs DROP COLUMN op")
+		db.Exec(t, "ALTER TABLE locks ALTER COLUMN token SET OPTIONS (allow_commit_timestamp=false)")
+		found, err := d.(refdb.Diagnoser).Diagnose(t.Context())
+		must(t, err)
+		wrong := map[string]string{"columns": "refs.op", "index project_time": "project", "allow_commit_timestamp": "locks.token"}
+		for _, f := range found {
+			if want, bad := wrong[f.Name]; f.OK == bad || !strings.Contains(f.Detail, want) {
+				t.Errorf("%+v", f)
+			}
+		}
+	})
+}
+
+func TestCloseEndsWhatIsUnderWayAndLeavesNothingBehind(t *testing.T) {
+	db := dbtest.Spanner(t)
+	before := goleak.IgnoreCurrent()
+	w := &wire{}
+	d := openWire(t, db, w)
+	acquire(t, d, "n", branch)
+	asked := make(chan struct{})
+	w.set(func(w *wire) {
+		w.sent = func(ctx context.Context, _ string, _ any) error {
+			close(asked)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	})
+	ended := make(chan error)
+	go func() {
+		_, err := d.Acquire(t.Context(), request("n2", "HEAD"))
+		ended <- err
+	}()
+	<-asked
+	closed := make(chan error)
+	go func() { closed <- d.Close() }()
+	if err := <-ended; !errors.Is(err, refdb.ErrClosed) {
+		t.Errorf("acquire: %v", err)
+	}
+	must(t, <-closed)
+	if _, err := d.Now(t.Context()); !errors.Is(err, refdb.ErrClosed) {
+		t.Errorf("now: %v", err)
+	}
+	goleak.VerifyNone(t, before)
+}

@@ -1,0 +1,186 @@
+package spanner_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// rounds is how often a race is run, or a few times with -short.
+func rounds(n int) int {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
+// race lets all of f run at once.
+func race(f ...func()) {
+	start := make(chan struct{})
+	var wait sync.WaitGroup
+	for _, f := range f {
+		wait.Go(func() {
+			<-start
+			f()
+		})
+	}
+	close(start)
+	wait.Wait()
+}
+
+func clients(tb testing.TB, n int) (*dbtest.Database, []refdb.Driver) {
+	tb.Helper()
+	db := dbtest.Spanner(tb)
+	all := make([]refdb.Driver, n)
+	for i := range all {
+		all[i] = db.Open(tb)
+	}
+	return db, all
+}
+
+// What is read but isn't there must be locked as well: the update that comes
+// second has to see the lock, the acquisition that comes second the value.
+func TestRaceOfAnAcquisitionAndUpdatesOfARefThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	_, d := clients(t, 3)
+	var updatesFirst int
+	for n := range rounds(200) {
+		ref := fmt.Sprintf("refs/heads/%d", n)
+		var a refdb.Acquired
+		var acquireErr error
+		updateErrs := make([]error, 2)
+		race(
+			func() { a, acquireErr = d[0].Acquire(t.Context(), request("n", ref)) },
+			func() { updateErrs[0] = update(t, d[1], fmt.Sprint("u1/", n), move(ref, "", v1)) },
+			func() { updateErrs[1] = update(t, d[2], fmt.Sprint("u2/", n), move(ref, "", v2)) },
+		)
+		must(t, acquireErr)
+		var won refdb.Value
+		for i, err := range updateErrs {
+			switch {
+			case err == nil && won == "":
+				won = []refdb.Value{v1, v2}[i]
+			case err == nil:
+				t.Fatalf("%s was created twice", ref)
+			case !errors.Is(err, refdb.ErrLocked) && !errors.Is(err, refdb.ErrMismatch):
+				t.Fatal(err)
+			}
+		}
+		var seen refdb.Value
+		if len(a.Refs) > 0 {
+			seen = a.Refs[0].Value
+		}
+		if seen != won {
+			t.Fatalf("%s was locked with %q, an update put %q", ref, seen, won)
+		}
+		if won != "" {
+			updatesFirst++
+		}
+	}
+	t.Logf("an update came first in %d of %d rounds", updatesFirst, rounds(200))
+}
+
+func TestRaceOfSetsThatOverlap(t *testing.T) {
+	t.Parallel()
+	_, d := clients(t, 3)
+	sets := [][]string{{"refs/a", "refs/b"}, {"refs/b", "refs/c"}, {"refs/a", "refs/c"}}
+	var last refdb.Token
+	for n := range rounds(100) {
+		a := make([]refdb.Acquired, 3)
+		errs := make([]error, 3)
+		var contenders []func()
+		for i := range sets {
+			contenders = append(contenders, func() {
+				a[i], errs[i] = d[i].Acquire(t.Context(), request(fmt.Sprint("n", i, "/", n), sets[i]...))
+			})
+		}
+		race(contenders...)
+		winner := -1
+		for i, err := range errs {
+			var locked *refdb.LockedError
+			switch {
+			case err == nil && winner < 0:
+				winner = i
+			case err == nil:
+				t.Fatalf("%v and %v were both acquired", sets[winner], sets[i])
+			case !errors.As(err, &locked) || len(locked.Holders) != 1:
+				t.Fatalf("%v: %v", sets[i], err)
+			}
+		}
+		if winner < 0 {
+			t.Fatal("nobody won")
+		}
+		if a[winner].Token <= last {
+			t.Fatalf("token %d came after %d", a[winner].Token, last)
+		}
+		last = a[winner].Token
+		if l := locks(t, d[0]); len(l) != 2 || l[0].Token != last || l[1].Token != last {
+			t.Fatalf("the locks are %+v", l)
+		}
+		released, err := d[winner].Release(t.Context(), held(last, sets[winner]...))
+		if err != nil || !released[0] || !released[1] {
+			t.Fatalf("release: %v, %v", released, err)
+		}
+	}
+}
+
+func TestRaceOfContendersForAStaleLock(t *testing.T) {
+	t.Parallel()
+	const contenders = 6
+	db, d := clients(t, 3) // two of them in each process
+	last := acquire(t, d[0], "first", branch).Token
+	for n := range rounds(60) {
+		db.Age(t, project, branch, time.Hour)
+		a := make([]refdb.Acquired, contenders)
+		errs := make([]error, contenders)
+		var all []func()
+		for i := range contenders {
+			all = append(all, func() {
+				a[i], errs[i] = d[i%len(d)].Acquire(t.Context(), request(fmt.Sprint(i, "/", n), branch))
+			})
+		}
+		var beat []refdb.BeatResult
+		var beatErr, fencedErr error
+		all = append(all, func() { beat, beatErr = d[0].Beat(t.Context(), "site/1", held(last, branch)) },
+			func() {
+				fencedErr = d[1].Update(t.Context(), refdb.Transaction{Project: project, ID: fmt.Sprint("u", n),
+					Updates: []refdb.Update{move(fmt.Sprint("refs/heads/", n), "", v1)},
+					Fence:   &refdb.Fence{Refs: []string{branch}, Token: last}})
+			})
+		race(all...)
+		must(t, beatErr)
+		winner := -1
+		for i, err := range errs {
+			switch {
+			case err == nil && winner < 0:
+				winner = i
+			case err == nil:
+				t.Fatalf("contenders %d and %d both won", winner, i)
+			case !errors.Is(err, refdb.ErrLocked):
+				t.Fatal(err)
+			}
+		}
+		if fencedErr != nil && !errors.Is(fencedErr, refdb.ErrLockLost) {
+			t.Fatal(fencedErr)
+		}
+		if winner < 0 {
+			// The beat came first, and nobody may have the lock then.
+			if beat[0] != refdb.Beaten {
+				t.Fatalf("nobody won, and the beat says %v", beat)
+			}
+			continue
+		}
+		if len(a[winner].Reclaimed) != 1 || a[winner].Reclaimed[0].Token != last || a[winner].Token <= last {
+			t.Fatalf("token %d reclaimed as %+v", last, a[winner])
+		}
+		last = a[winner].Token
+		if l, ok := db.RowLock(t, project, branch); !ok || l.Token != last {
+			t.Fatalf("the lock is %+v", l)
+		}
+	}
+}

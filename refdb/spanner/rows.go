@@ -1,0 +1,185 @@
+package spanner
+
+import (
+	"context"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// keyBytes is how much of keys goes into one request: Spanner takes 10 MiB,
+// and 100 only in a commit. Only thousands of very long names need two.
+const keyBytes = 4 << 20
+
+// A key says which rows of one ref a transaction reads. A NULL reads none, and
+// locks none.
+type key struct {
+	Ref  string             `spanner:"ref"`
+	Lock spanner.NullString `spanner:"lock"` // the lock on it
+	// Fence is the lock again, but only its token. Spanner locks columns, not
+	// whole rows: a fenced update gets by with its holder's beats.
+	Fence spanner.NullString `spanner:"fence"`
+	Value spanner.NullString `spanner:"value"` // the ref
+}
+
+func (k key) bytes() int {
+	return len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + 32
+}
+
+// A state is what was found for a key. What was not there, or not asked for, is nil.
+type state struct {
+	ref   string
+	lock  *lock
+	fence *refdb.Token
+	value *refdb.Ref
+}
+
+// lock is a row of locks, with what [refdb.LockInfo] doesn't say.
+type lock struct {
+	refdb.LockInfo
+	nonce string
+	token time.Time // to the nanosecond
+}
+
+// The keys drive the joins (that is what the hints say), so that only rows of
+// these keys are read and locked, and the gaps where there is none.
+const stateSQL = `
+SELECT k.ref,
+       IF(f.ref IS NULL, NULL, IFNULL(UNIX_MICROS(f.token), 0)),
+       l.nonce, ` + lockSQL + `,
+       r.value, r.time, r.op
+FROM UNNEST(@keys) AS k
+LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS f ON f.project = @project AND f.ref = k.fence
+LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = @project AND l.ref = k.lock
+LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = @project AND r.ref = k.value`
+
+// states reads and locks what keys name, in any order.
+func (t *transaction) states(ctx context.Context, project string, keys []key) ([]state, error) {
+	states := make([]state, 0, len(keys))
+	for chunk := range chunks(keys, key.bytes) {
+		err := t.query(ctx, spanner.Statement{
+			SQL:    stateSQL,
+			Params: map[string]any{"project": project, "keys": chunk},
+		}, func(r *spanner.Row) error {
+			s, err := readState(project, r)
+			states = append(states, s)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
+}
+
+func readState(project string, r *spanner.Row) (state, error) {
+	var (
+		s     state
+		fence spanner.NullInt64
+		nonce spanner.NullString
+		held  lockRow
+		value refRow
+	)
+	into := slices.Concat([]any{&s.ref, &fence, &nonce}, held.columns(), value.columns())
+	if err := r.Columns(into...); err != nil {
+		return s, err
+	}
+	if fence.Valid {
+		s.fence = new(refdb.Token(fence.Int64))
+	}
+	if held.owner.Valid {
+		s.lock = &lock{LockInfo: held.info(project, s.ref), nonce: nonce.StringVal, token: held.exactToken()}
+	}
+	if value.value.Valid {
+		s.value = new(value.ref(s.ref))
+	}
+	return s, nil
+}
+
+// lockSQL selects a lockRow from locks AS l. The age is by the server's clock
+// as it begins to read: if it then waits for a beat to be committed, the lock
+// seems younger than it is, which breaks no promise.
+const lockSQL = `l.owner, l.token, l.heartbeat, l.stale_after,
+       TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), IFNULL(l.heartbeat, TIMESTAMP_SECONDS(0)), MICROSECOND)`
+
+type lockRow struct {
+	owner            spanner.NullString // NULL only if there is no row
+	token, heartbeat spanner.NullTime
+	staleAfter       spanner.NullInt64 // microseconds
+	age              int64             // microseconds
+}
+
+func (l *lockRow) columns() []any {
+	return []any{&l.owner, &l.token, &l.heartbeat, &l.staleAfter, &l.age}
+}
+
+// exactToken is what a marker is named after.
+func (l *lockRow) exactToken() time.Time {
+	if !l.token.Valid {
+		return time.Unix(0, 0).UTC()
+	}
+	return l.token.Time
+}
+
+func (l *lockRow) info(project, ref string) refdb.LockInfo {
+	info := refdb.LockInfo{
+		Project: project, Ref: ref, Owner: l.owner.StringVal,
+		Heartbeat: time.Unix(0, 0).UTC(), Age: micros(l.age), StaleAfter: refdb.DefaultStaleAfter,
+	}
+	if l.token.Valid {
+		info.Token = refdb.TokenOf(l.token.Time)
+	}
+	if l.heartbeat.Valid {
+		info.Heartbeat = l.heartbeat.Time.UTC()
+	}
+	if l.staleAfter.Valid {
+		info.StaleAfter = micros(l.staleAfter.Int64)
+	}
+	return info
+}
+
+type refRow struct {
+	value spanner.NullString // NULL only if there is no row
+	time  spanner.NullTime
+	op    spanner.NullString
+}
+
+func (r *refRow) columns() []any { return []any{&r.value, &r.time, &r.op} }
+
+func (r *refRow) ref(name string) refdb.Ref {
+	ref := refdb.Ref{Name: name, Value: refdb.Value(r.value.StringVal), Op: r.op.StringVal}
+	if r.time.Valid {
+		ref.Time = r.time.Time.UTC()
+	}
+	return ref
+}
+
+// micros returns n microseconds, or as many as a Duration holds.
+func micros(n int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(max(n, -most), most)) * time.Microsecond
+}
+
+// chunks cuts items into pieces that fit a request.
+func chunks[T any](items []T, size func(T) int) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for len(items) > 0 {
+			n, bytes := 1, size(items[0])
+			for n < len(items) && bytes+size(items[n]) <= keyBytes {
+				bytes += size(items[n])
+				n++
+			}
+			if !yield(items[:n]) {
+				return
+			}
+			items = items[n:]
+		}
+	}
+}
+
+func some(s string) spanner.NullString { return spanner.NullString{StringVal: s, Valid: true} }

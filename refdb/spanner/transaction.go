@@ -1,0 +1,137 @@
+package spanner
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"cloud.google.com/go/spanner"
+	"cloud.google.com/go/spanner/apiv1/spannerpb"
+	"github.com/googleapis/gax-go/v2"
+	"google.golang.org/grpc/codes"
+)
+
+// rollbackTime bounds the request that lets go of the locks of a transaction
+// that failed before its commit. Spanner takes them back by itself otherwise,
+// only later.
+const rollbackTime = time.Second
+
+// maxForgotten is how often a transaction is begun anew because of [Driver.forgot].
+const maxForgotten = 3
+
+// A transaction is one attempt at a read-write transaction.
+type transaction struct {
+	txn    *spanner.ReadWriteStmtBasedTransaction
+	tag    string
+	writes bool
+}
+
+// query reads rows and locks them until the end of the transaction.
+func (t *transaction) query(ctx context.Context, s spanner.Statement, each func(*spanner.Row) error) error {
+	return t.txn.QueryWithOptions(ctx, s, spanner.QueryOptions{RequestTag: t.tag}).Do(each)
+}
+
+// write has the commit carry b.
+func (t *transaction) write(b *batch) error {
+	if err := b.check(); err != nil || len(b.mutations) == 0 {
+		return err
+	}
+	t.writes = true
+	return t.txn.BufferWrite(b.mutations)
+}
+
+// transact runs f in a read-write transaction and returns its commit timestamp.
+// It runs f again when Spanner aborts the attempt, which is how it resolves
+// conflicts; what f decided in an attempt before means nothing then.
+//
+// A refusal is committed too, although nothing is written: only a commit
+// proves that all that was read was true at one time. It costs no more than
+// the rollback would.
+//
+// The client's own loop (Client.ReadWriteTransaction) is not used: it also runs
+// f again after some errors that leave open whether the commit happened, and
+// doesn't say so.
+func (d *Driver) transact(ctx context.Context, r request, f func(context.Context, *transaction) error) (time.Time, error) {
+	c, ctx, err := d.begin(ctx)
+	if err != nil {
+		return time.Time{}, failed(r.what, err)
+	}
+	defer c.end()
+	if err := d.gate.enter(ctx); err != nil {
+		return time.Time{}, d.judge(ctx, c, r.what, err, false)
+	}
+	defer d.gate.leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.within, patience), errNoAnswer)
+	defer cancel()
+
+	options := spanner.TransactionOptions{
+		TransactionTag: r.tag,
+		// Spanner's defaults, but all rests on them.
+		IsolationLevel: spannerpb.TransactionOptions_SERIALIZABLE,
+		ReadLockMode:   spannerpb.TransactionOptions_ReadWrite_PESSIMISTIC,
+		// The first query begins the transaction: no round trip of its own.
+		BeginTransactionOption: spanner.InlinedBeginTransaction,
+	}
+	txn, err := spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, d.client, options)
+	pause := gax.Backoff{Initial: 10 * time.Millisecond, Max: 500 * time.Millisecond, Multiplier: 1.5}
+	for forgotten := 0; ; {
+		var at time.Time
+		var doubt bool
+		if err == nil {
+			at, doubt, err = c.attempt(ctx, &transaction{txn: txn, tag: r.tag}, f)
+		}
+		if err == nil {
+			return at, nil
+		}
+		aborted := spanner.ErrCode(err) == codes.Aborted
+		if !aborted {
+			if forgotten++; doubt || forgotten > maxForgotten || !d.forgot(err) {
+				return time.Time{}, d.judge(ctx, c, r.what, err, doubt)
+			}
+		}
+		delay, told := spanner.ExtractRetryDelay(err)
+		if !told {
+			delay = pause.Pause()
+		}
+		if gax.Sleep(ctx, delay) != nil {
+			return time.Time{}, d.judge(ctx, c, r.what, err, false)
+		}
+		var next *spanner.ReadWriteStmtBasedTransaction
+		if aborted && txn != nil {
+			// It keeps its age: Spanner prefers it over those that began after its first attempt.
+			next, err = txn.ResetForRetry(ctx)
+		} else {
+			next, err = spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, d.client, options)
+		}
+		if err == nil {
+			txn = next
+		}
+	}
+}
+
+// forgot reports whether err may be that of a transaction that an emulator has
+// forgotten. It does so when another begins in the same session, and then the
+// gate is no help: a request that was given up may begin one later.
+func (d *Driver) forgot(err error) bool {
+	code := spanner.ErrCode(err)
+	return d.emulator != "" && (code == codes.NotFound || code == codes.FailedPrecondition)
+}
+
+// attempt runs f and commits. doubt says that the commit may have happened
+// in spite of the error.
+func (c *call) attempt(ctx context.Context, t *transaction, f func(context.Context, *transaction) error) (at time.Time, doubt bool, err error) {
+	c.commits.Store(0)
+	if err = f(ctx, t); err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		if spanner.ErrCode(err) != codes.Aborted {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+			defer cancel()
+			t.txn.Rollback(ctx)
+		}
+		return time.Time{}, false, err
+	}
+	at, err = t.txn.Commit(ctx)
+	return at, err != nil && t.writes && inDoubt(spanner.ErrCode(err), c.commits.Load()), err
+}

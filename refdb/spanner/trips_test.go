@@ -1,0 +1,204 @@
+package spanner_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+const (
+	project = "proj"
+	branch  = "refs/heads/main"
+
+	v1 refdb.Value = "1111111111111111111111111111111111111111"
+	v2 refdb.Value = "2222222222222222222222222222222222222222"
+)
+
+func request(nonce string, refs ...string) refdb.AcquireRequest {
+	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: "site/1", Nonce: nonce, StaleAfter: 30 * time.Second}
+}
+
+func acquire(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.Acquired {
+	tb.Helper()
+	a, err := d.Acquire(tb.Context(), request(nonce, refs...))
+	if err != nil {
+		tb.Fatalf("acquire %v: %v", refs, err)
+	}
+	return a
+}
+
+func move(ref string, old, new refdb.Value) refdb.Update {
+	return refdb.Update{Ref: ref, Old: old, New: new}
+}
+
+func update(tb testing.TB, d refdb.Driver, id string, updates ...refdb.Update) error {
+	tb.Helper()
+	return d.Update(tb.Context(), refdb.Transaction{Project: project, ID: id, Updates: updates})
+}
+
+func held(token refdb.Token, refs ...string) []refdb.Held {
+	held := make([]refdb.Held, len(refs))
+	for i, ref := range refs {
+		held[i] = refdb.Held{Project: project, Ref: ref, Token: token}
+	}
+	return held
+}
+
+func names(n int) []string {
+	refs := make([]string, n)
+	for i := range refs {
+		refs[i] = fmt.Sprintf("refs/heads/%05d", i)
+	}
+	return refs
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Each writing operation is one query, which begins the transaction, and its
+// Commit; each reading one is one request.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	const query, commit, read = "ExecuteStreamingSql", "Commit", "StreamingRead"
+	many := names(1000)
+	var a refdb.Acquired
+	ctx := t.Context()
+	for _, row := range []struct {
+		name  string
+		setup func(testing.TB, *dbtest.Database, *spanner.Driver)
+		do    func(testing.TB, *spanner.Driver) error
+		want  []string
+	}{
+		{
+			name: "acquiring a free ref",
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Acquire(ctx, request("n", branch))
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name: "acquiring a thousand free refs",
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Acquire(ctx, request("n", many...))
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name:  "being refused",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { acquire(tb, d, "other", branch) },
+			do: func(tb testing.TB, d *spanner.Driver) error {
+				if _, err := d.Acquire(ctx, request("n", branch)); err == nil {
+					tb.Error("acquired a ref that is locked")
+				}
+				return nil
+			},
+			want: []string{query, commit},
+		}, {
+			name: "reclaiming a stale lock",
+			setup: func(tb testing.TB, db *dbtest.Database, _ *spanner.Driver) {
+				db.InsertLock(tb, refdb.LockInfo{Project: project, Ref: branch, Owner: "gerrit", Age: time.Minute})
+			},
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Acquire(ctx, request("n", branch))
+				return err
+			},
+			want: []string{query, commit, commit}, // the last deletes the marker
+		}, {
+			name: "an update that creates",
+			do:   func(tb testing.TB, d *spanner.Driver) error { return update(tb, d, "u", move(branch, "", v1)) },
+			want: []string{query, commit},
+		}, {
+			name:  "an update under a lock",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				return d.Update(ctx, refdb.Transaction{Project: project, ID: "u", Updates: []refdb.Update{move(branch, "", v1)},
+					Fence: &refdb.Fence{Refs: []string{branch}, Token: a.Token}})
+			},
+			want: []string{query, commit},
+		}, {
+			name:  "an update that releases",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				return d.Update(ctx, refdb.Transaction{Project: project, ID: "u", Updates: []refdb.Update{move(branch, "", v1)},
+					Fence: &refdb.Fence{Refs: []string{branch}, Token: a.Token}, Release: true})
+			},
+			want: []string{query, commit},
+		}, {
+			name:  "a beat of a thousand locks",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", many...) },
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Beat(ctx, "site/1", held(a.Token, many...))
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name:  "a release",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Release(ctx, held(a.Token, branch))
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name: "removing a project",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
+				must(tb, update(tb, d, "u", move(branch, "", v1)))
+			},
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 10})
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name: "purging tombstones where there are none",
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 10, Tombstones: true})
+				return err
+			},
+			want: []string{query},
+		}, {
+			name: "getting a thousand refs",
+			do:   func(_ testing.TB, d *spanner.Driver) error { _, err := d.Get(ctx, project, many); return err },
+			want: []string{read},
+		}, {
+			name: "listing refs",
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.List(ctx, refdb.RefQuery{Project: project, Prefix: "refs/", Limit: 10})
+				return err
+			},
+			want: []string{query},
+		}, {
+			name: "listing locks",
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Locks(ctx, refdb.LockQuery{Limit: 10})
+				return err
+			},
+			want: []string{query},
+		}, {
+			name: "reading the time",
+			do:   func(_ testing.TB, d *spanner.Driver) error { _, err := d.Now(ctx); return err },
+			want: []string{query},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			db := dbtest.Spanner(t)
+			w := &wire{}
+			d := openWire(t, db, w)
+			if row.setup != nil {
+				row.setup(t, db, d)
+			}
+			w.take()
+			must(t, row.do(t, d))
+			must(t, d.Close()) // waits for what goes on in the background
+			wantCalls(t, row.name, w.take(), row.want...)
+		})
+	}
+}

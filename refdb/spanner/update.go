@@ -1,0 +1,131 @@
+package spanner
+
+import (
+	"context"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// Update writes all of t's updates, or nothing.
+func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
+	keys := updateKeys(&t)
+	var refused error
+	_, err := d.transact(ctx, request{tag: "refdb.update", what: "update refs"}, func(ctx context.Context, txn *transaction) error {
+		states, err := txn.states(ctx, t.Project, keys)
+		if err != nil {
+			return err
+		}
+		var b *batch
+		b, refused = plan(&t, states)
+		return txn.write(b)
+	})
+	if err == nil && refused != nil {
+		err = failed("update refs", refused)
+	}
+	return err
+}
+
+// updateKeys are the keys of the rows that decide about t.
+func updateKeys(t *refdb.Transaction) []key {
+	keys := make([]key, 0, len(t.Updates))
+	fence := make(map[string]bool)
+	if t.Fence != nil {
+		for _, ref := range t.Fence.Refs {
+			fence[ref] = true
+		}
+	}
+	for _, u := range t.Updates {
+		k := key{Ref: u.Ref, Value: some(u.Ref)}
+		switch {
+		case fence[u.Ref]:
+			k.Fence = some(u.Ref)
+			delete(fence, u.Ref)
+		case !t.Advisory:
+			k.Lock = some(u.Ref)
+		}
+		keys = append(keys, k)
+	}
+	for ref := range fence {
+		keys = append(keys, key{Ref: ref, Fence: some(ref)})
+	}
+	return keys
+}
+
+// plan says what t writes in view of what it found, or why it is refused.
+func plan(t *refdb.Transaction, states []state) (*batch, error) {
+	found := make(map[string]state, len(states))
+	for _, s := range states {
+		if s.value != nil && t.ID != "" && s.value.Op == t.ID {
+			// An earlier request for the same update has happened, all of it,
+			// whatever became of the other refs since.
+			return &batch{}, nil
+		}
+		found[s.ref] = s
+	}
+	b := &batch{}
+	if t.Fence != nil {
+		if lost := lostRefs(t.Fence, found); len(lost) > 0 {
+			return b, &refdb.LostError{Project: t.Project, Refs: lost, Reason: "the lock was released, or taken over by another"}
+		}
+	}
+	standing := holders(t.Updates, found)
+	if slices.ContainsFunc(standing, fresh) {
+		return b, &refdb.LockedError{Holders: standing}
+	}
+	if m := mismatches(t, found); len(m) > 0 {
+		return b, &refdb.MismatchError{Project: t.Project, Mismatches: m}
+	}
+	for _, l := range standing {
+		b.deleteLock(l.Project, l.Ref) // stale: its holder has to learn
+	}
+	for _, u := range t.Updates {
+		b.putRef(t.Project, u.Ref, u.New, t.ID)
+	}
+	if t.Fence != nil && t.Release {
+		for _, ref := range t.Fence.Refs {
+			b.deleteLock(t.Project, ref)
+		}
+	}
+	return b, nil
+}
+
+// lostRefs returns the refs of a fence that no longer stands.
+func lostRefs(f *refdb.Fence, found map[string]state) (lost []string) {
+	for _, ref := range f.Refs {
+		if token := found[ref].fence; token == nil || *token != f.Token {
+			lost = append(lost, ref)
+		}
+	}
+	return lost
+}
+
+// holders returns the locks that were found on the refs to update, but for the fence.
+func holders(updates []refdb.Update, found map[string]state) (all []refdb.LockInfo) {
+	for _, u := range updates {
+		if l := found[u.Ref].lock; l != nil {
+			all = append(all, l.LockInfo)
+		}
+	}
+	return all
+}
+
+func fresh(l refdb.LockInfo) bool { return !l.Stale() }
+
+func mismatches(t *refdb.Transaction, found map[string]state) (all []refdb.Mismatch) {
+	for _, u := range t.Updates {
+		var have refdb.Value
+		row := found[u.Ref].value
+		if row != nil {
+			have = row.Value
+		}
+		switch {
+		case row == nil && t.Adopt:
+		case u.Old.IsAbsent() && have.IsAbsent():
+		case u.Old == have:
+		default:
+			all = append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+		}
+	}
+	return all
+}

@@ -1,0 +1,144 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	raiseMark = `UPDATE token_mark SET mark = max(?, mark + 1) RETURNING mark`
+
+	takeLocks = `
+		INSERT OR REPLACE INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
+		SELECT ?1, name.value, ?3, ?4, ?5, ?6, ?7 FROM json_each(?2) AS name`
+
+	dropLocks = `DELETE FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2))`
+)
+
+// Acquire implements refdb.Driver. Contenders for a stale lock exclude each
+// other by the write transaction: there is no marker row.
+func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	refused, err := d.glance(ctx, r)
+	if err != nil {
+		return refdb.Acquired{}, err
+	}
+	if refused != nil {
+		return refdb.Acquired{}, refused
+	}
+	var acquired refdb.Acquired
+	err = d.write(ctx, "acquire locks", func(t *tx) (err error) {
+		acquired, refused, err = t.acquire(r)
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return refdb.Acquired{}, err
+	}
+	return acquired, nil
+}
+
+// glance returns a *refdb.LockedError if r is to be refused, as most requests
+// are that wait for a lock: they ask again and again, and would be in the way
+// of its holder if they took a writer's turn each time.
+func (d *Driver) glance(ctx context.Context, r refdb.AcquireRequest) (refused, err error) {
+	err = d.read(ctx, "look at locks", func(c *conn) error {
+		// Read before the rows, the time makes no lock older than it is.
+		states, err := look(func(each func(row), query string, args ...any) error {
+			return c.query(ctx, each, query, args...)
+		}, d.now(), r.Project, r.Refs)
+		if found := survey(states, r.Nonce); err == nil && len(found.own) == 0 {
+			refused = found.refusal()
+		}
+		return err
+	})
+	return refused, err
+}
+
+// acquire keeps what it did if it is refused: what is left of a request with
+// the same nonce is gone then.
+func (t *tx) acquire(r refdb.AcquireRequest) (acquired refdb.Acquired, refused, err error) {
+	states, err := look(t.query, t.now, r.Project, r.Refs)
+	if err != nil {
+		return refdb.Acquired{}, nil, err
+	}
+	found := survey(states, r.Nonce)
+	acquired = refdb.Acquired{Token: found.newest, Refs: found.refs, Reclaimed: found.others}
+	if len(found.own) == len(r.Refs) {
+		return acquired, nil, nil
+	}
+	if len(found.own) > 0 {
+		if _, err := t.exec(dropLocks, r.Project, asJSON(found.own)); err != nil {
+			return refdb.Acquired{}, nil, err
+		}
+	}
+	if refused := found.refusal(); refused != nil {
+		return refdb.Acquired{}, refused, nil
+	}
+	if acquired.Token, err = t.token(found.newest); err != nil {
+		return refdb.Acquired{}, nil, err
+	}
+	_, err = t.exec(takeLocks, r.Project, asJSON(r.Refs), t.now, int64(acquired.Token),
+		r.Owner, orNull(r.Nonce), microsOf(r.StaleAfter))
+	return acquired, nil, err
+}
+
+// findings is what an acquisition finds on its refs.
+type findings struct {
+	refs   []refdb.Ref
+	own    []string         // refs with a lock of the same acquisition
+	others []refdb.LockInfo // the other locks
+	fresh  bool             // one of others is
+	newest refdb.Token      // of all locks
+}
+
+func survey(states []state, nonce string) (f findings) {
+	for _, s := range states {
+		if s.row != nil {
+			f.refs = append(f.refs, *s.row)
+		}
+		if s.lock == nil {
+			continue
+		}
+		f.newest = max(f.newest, s.lock.Token)
+		if nonce != "" && s.nonce == nonce {
+			f.own = append(f.own, s.lock.Ref)
+			continue
+		}
+		f.others = append(f.others, *s.lock)
+		f.fresh = f.fresh || !s.lock.Stale()
+	}
+	return f
+}
+
+// refusal returns nil, or a *refdb.LockedError.
+func (f findings) refusal() error {
+	if !f.fresh {
+		return nil
+	}
+	return &refdb.LockedError{Holders: f.others}
+}
+
+// token returns a token larger than newest and than all that were given out,
+// even if the clock was set back.
+func (t *tx) token(newest refdb.Token) (token refdb.Token, err error) {
+	if newest == math.MaxInt64 {
+		return 0, errors.New("the lock that stands there has the largest token possible: it was not written by this program, delete it")
+	}
+	err = t.query(func(r row) { token = refdb.Token(r.int(0)) }, raiseMark, max(t.now, int64(newest)+1))
+	if err == nil && token == 0 {
+		err = errors.New("the table token_mark has lost its row: restore the file from a backup")
+	}
+	return token, err
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

@@ -1,0 +1,110 @@
+package sqlite_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+)
+
+// fault is an error of SQLite with that code.
+type fault int
+
+func (f fault) Error() string { return fmt.Sprintf("fault %d", int(f)) }
+func (f fault) Code() int     { return int(f) }
+
+const (
+	full     fault = 13
+	ioSync   fault = 1034
+	ioWrite  fault = 778
+	ioRead   fault = 266
+	isBusy   fault = 5
+	corrupt  fault = 11
+	noMemory fault = 7
+)
+
+func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {
+	d, url := open(t)
+	observer := openAgain(t, url)
+	var where string
+	var what error
+	d.Hook(func(query string) error {
+		if where != "" && strings.Contains(query, where) {
+			return what
+		}
+		return nil
+	})
+	for _, e := range []struct {
+		where string
+		what  error
+		want  refdb.Class
+	}{
+		{"BEGIN", full, refdb.Permanent},
+		{"SELECT", corrupt, refdb.Permanent},
+		{"INSERT", full, refdb.Permanent},
+		{"INSERT", ioWrite, refdb.Permanent},
+		{"INSERT", ioRead, refdb.Permanent},
+		{"INSERT", noMemory, refdb.Permanent},
+		{"COMMIT", isBusy, refdb.Retryable},
+		{"COMMIT", full, refdb.Permanent},
+		{"COMMIT", ioWrite, refdb.Permanent},
+		{"COMMIT", ioSync, refdb.OutcomeUnknown},
+		{"COMMIT", corrupt, refdb.OutcomeUnknown},
+		{"COMMIT", noMemory, refdb.OutcomeUnknown},
+	} {
+		t.Run(fmt.Sprintf("%s %v", e.where, e.what), func(t *testing.T) {
+			where, what = e.where, e.what
+			err := put(t.Context(), d, refA, "", v1)
+			if refdb.ClassOf(err) != e.want || !errors.Is(err, e.what) {
+				t.Errorf("the update is %v: %v", refdb.ClassOf(err), err)
+			}
+			_, err = d.Acquire(t.Context(), request("owner/1", refA))
+			if refdb.ClassOf(err) != e.want || !errors.Is(err, e.what) {
+				t.Errorf("the acquisition is %v: %v", refdb.ClassOf(err), err)
+			}
+			where = ""
+			if got := value(t, observer, refA); got != refdb.Unknown {
+				t.Errorf("the ref holds %q", got)
+			}
+			if got := locks(t, observer); len(got) != 0 {
+				t.Errorf("there are locks: %v", got)
+			}
+			// And the driver goes on, as does everybody else.
+			for _, d := range []*sqlite.Driver{d, observer} {
+				update(t, d, refA, "", v1)
+				if n, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10}); err != nil || n != 1 {
+					t.Errorf("removed %d, %v", n, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAFullDiskIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
+	d, _ := open(t)
+	update(t, d, refA, "", v1)
+	write(t, d, `PRAGMA max_page_count = 1`) // taken for: no more than there are
+	updates := []refdb.Update{{Ref: refA, Old: v1, New: v2}}
+	for i := range refdb.MaxUpdateRefs - 1 {
+		updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/x/%05d", i), New: v1})
+	}
+	x := refdb.Transaction{Project: project, Updates: updates}
+	err := d.Update(t.Context(), x)
+	if err == nil || !strings.HasSuffix(err.Error(), "update refs: database or disk is full (13): nothing was written; free some space on the file's disk") ||
+		refdb.ClassOf(err) != refdb.Permanent {
+		t.Errorf("got %v", err)
+	}
+	if got, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 10}); err != nil || len(got) != 1 || got[0].Value != v1 {
+		t.Errorf("there is %v, %v", got, err)
+	}
+	if err := put(t.Context(), d, refA, v1, v1); err != nil {
+		t.Errorf("what needs no space: %v", err)
+	}
+	write(t, d, `PRAGMA max_page_count = 1000000`)
+	if err := d.Update(t.Context(), x); err != nil {
+		t.Errorf("when there is space again: %v", err)
+	}
+}

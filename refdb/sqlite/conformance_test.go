@@ -1,0 +1,18 @@
+package sqlite_test
+
+import (
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// database repeats races half as often as others: each waits for the disk a few
+// times. Those in race_test.go don't, and are repeated more often.
+type database struct{ *dbtest.Database }
+
+func (database) Rounds() int { return 100 }
+
+func TestConformance(t *testing.T) {
+	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return database{dbtest.SQLite(tb)} })
+}

@@ -1,0 +1,118 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// fewBytes is how little free space is worth a warning.
+const fewBytes = 64 << 20
+
+// finding is what one check has to say. It found fault if there is a remedy.
+type finding struct{ detail, remedy string }
+
+// Diagnose implements refdb.Diagnoser. It reads the whole file, and writes a row.
+func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
+	checks := []struct {
+		name string
+		look func(context.Context) (finding, error)
+	}{
+		{"version", d.checkVersion},
+		{"journal_mode", d.checkJournal},
+		{"synchronous", d.checkSynchronous},
+		{"quick_check", d.checkIntegrity},
+		{"write", d.checkWrite},
+	}
+	var report []refdb.Diagnosis
+	for _, check := range checks {
+		f, err := check.look(ctx)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("diagnose: %w", ctx.Err())
+		}
+		if err != nil {
+			f = finding{"failed", err.Error()}
+		}
+		report = append(report, f.diagnosis(check.name))
+	}
+	if disk, ok := diskOf(filepath.Dir(d.path)); ok {
+		report = append(report, disk.checkKind().diagnosis("file system"), disk.checkSpace().diagnosis("free space"))
+	}
+	return report, nil
+}
+
+func (f finding) diagnosis(name string) refdb.Diagnosis {
+	if f.remedy == "" {
+		return refdb.Diagnosis{Name: name, OK: true, Detail: f.detail}
+	}
+	return refdb.Diagnosis{Name: name, Detail: f.detail + ": " + f.remedy}
+}
+
+func (d *Driver) checkVersion(ctx context.Context) (f finding, err error) {
+	err = d.read(ctx, "read the version", func(c *conn) error {
+		return c.query(ctx, func(r row) { f.detail = "SQLite " + r.text(0) }, `SELECT sqlite_version()`)
+	})
+	return f, err
+}
+
+func (d *Driver) checkJournal(ctx context.Context) (f finding, err error) {
+	f.detail, err = d.setting(ctx, "journal_mode")
+	if f.detail != "wal" {
+		f.remedy = "another program changed it; stop all that use the file and start again"
+	}
+	return f, err
+}
+
+func (d *Driver) checkSynchronous(ctx context.Context) (f finding, err error) {
+	level, err := d.setting(ctx, "synchronous")
+	if level == "2" {
+		return finding{detail: "full"}, err
+	}
+	return finding{"not full", "a power failure may undo the last transactions; leave synchronous out of the address"}, err
+}
+
+func (d *Driver) checkIntegrity(ctx context.Context) (f finding, err error) {
+	f.detail, err = d.setting(ctx, "quick_check(1)")
+	if f.detail != "ok" {
+		f.remedy = "stop all that use the file and restore it from a backup"
+	}
+	return f, err
+}
+
+func (d *Driver) checkWrite(ctx context.Context) (finding, error) {
+	return finding{detail: "committed a row"}, d.write(ctx, "write a row", func(t *tx) error {
+		_, err := t.exec(`UPDATE token_mark SET mark = mark`)
+		return err
+	})
+}
+
+func (d *Driver) setting(ctx context.Context, name string) (value string, err error) {
+	err = d.read(ctx, "read the setting "+name, func(c *conn) (err error) {
+		value, err = pragma(ctx, c, name)
+		return err
+	})
+	return value, err
+}
+
+// disk is the file system that a file is on.
+type disk struct {
+	network string // its kind, if that is one that other machines have access to
+	free    uint64 // bytes
+}
+
+func (d disk) checkKind() finding {
+	if d.network != "" {
+		return finding{d.network, "locks don't exclude other machines there; move the file to a local file system"}
+	}
+	return finding{detail: "local"}
+}
+
+func (d disk) checkSpace() finding {
+	f := finding{detail: fmt.Sprintf("%d MiB", d.free>>20)}
+	if d.free < fewBytes {
+		f.remedy = "free some"
+	}
+	return f
+}

@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const needsAccess = "this process needs write access to the file, its directory and its file system"
+
+// code returns SQLite's result code of an error, and 0 if it has none.
+func code(err error) int {
+	if coded, ok := errors.AsType[interface {
+		error
+		Code() int
+	}](err); ok {
+		return coded.Code()
+	}
+	return 0
+}
+
+// busy reports whether another connection was in the way.
+func busy(err error) bool {
+	switch code(err) & 0xff {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
+		return true
+	}
+	return false
+}
+
+// explain turns what SQLite returned into the errors of refdb.Driver, and
+// says what was being done, to which file, and what to do. What it explains
+// was certainly not carried out.
+func explain(path, doing string, err error) error {
+	if busy(err) {
+		err = fmt.Errorf("%w: %w", refdb.ErrUnavailable, err)
+	}
+	if advice := advise(err); advice != "" {
+		err = fmt.Errorf("%w: %s", err, advice)
+	}
+	return fmt.Errorf("sqlite file %q: %s: %w", path, doing, err)
+}
+
+// explainCommit does so for a COMMIT that failed, after which the transaction
+// was rolled back.
+func explainCommit(path, doing string, err error) error {
+	if !certain(err) {
+		err = fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, err)
+	}
+	return explain(path, doing+": commit", err)
+}
+
+// certain reports whether a COMMIT that failed with err did nothing, for good.
+//
+// A transaction is committed by the last of its pages in the log, which says
+// so and carries a checksum over all of them; then the log is synced; then the
+// index in shared memory is moved on, and only now others see it. Until that
+// page was written whole nothing can have happened: so it is for locks, that
+// come before, and for writes that fail. After it, when the sync or the index
+// fails, no process sees the transaction, but the page is in the log. The next
+// commit overwrites it; but should the machine go down before that, whoever recovers
+// the log finds it and takes it for committed.
+func certain(err error) bool {
+	switch c := code(err); {
+	case busy(err), c == lib.SQLITE_IOERR_WRITE:
+		return true
+	default:
+		return c&0xff == lib.SQLITE_FULL
+	}
+}
+
+// advise says what to do about an error of SQLite.
+func advise(err error) string {
+	switch code(err) & 0xff {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
+		return "other processes keep the file locked; look for one that was stopped"
+	case lib.SQLITE_FULL:
+		return "nothing was written; free some space on the file's disk"
+	case lib.SQLITE_IOERR:
+		return "check the file's disk, its space and quota"
+	case lib.SQLITE_READONLY:
+		return needsAccess
+	case lib.SQLITE_CANTOPEN, lib.SQLITE_PERM:
+		return needsAccess + ", and file descriptors to spare"
+	case lib.SQLITE_CORRUPT:
+		return "the file is damaged; stop its processes and restore it from a backup"
+	case lib.SQLITE_NOTADB:
+		return "name another file"
+	}
+	return ""
+}
+
+// ended returns ctx's error in place of err if ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
+}

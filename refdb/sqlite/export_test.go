@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"time"
+)
+
+// SetClock gives the driver another clock than the machine's. Call it before others use d.
+func (d *Driver) SetClock(clock func() time.Time) { d.clock = clock }
+
+// SetPatience sets how long the driver waits for other processes.
+func (d *Driver) SetPatience(p time.Duration) { d.patience = p }
+
+// Write runs do in a write transaction, which ends with do's error or a commit.
+func (d *Driver) Write(ctx context.Context, do func(exec func(query string, args ...any) error) error) error {
+	return d.write(ctx, "test", func(t *tx) error {
+		return do(func(query string, args ...any) error {
+			_, err := t.exec(query, args...)
+			return err
+		})
+	})
+}
+
+// Hook calls before in place of each statement from now on. An error of it is
+// the statement's; otherwise the statement runs.
+func (d *Driver) Hook(before func(query string) error) {
+	conns := []*conn{<-d.writer}
+	for range readConns {
+		conns = append(conns, <-d.readers)
+	}
+	for i, c := range conns {
+		_ = c.close()
+		c.connector = hookedConnector{c.connector, before}
+		if i == 0 {
+			d.writer <- c
+		} else {
+			d.readers <- c
+		}
+	}
+}
+
+type hookedConnector struct {
+	driver.Connector
+	before func(query string) error
+}
+
+func (c hookedConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	raw, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return hookedConn{raw, c.before}, nil
+}
+
+type hookedConn struct {
+	driver.Conn
+	before func(query string) error
+}
+
+func (c hookedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	s, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return hookedStmt{s, func() error { return c.before(query) }}, nil
+}
+
+type hookedStmt struct {
+	driver.Stmt
+	before func() error
+}
+
+func (s hookedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if err := s.before(); err != nil {
+		return nil, err
+	}
+	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+}
+
+func (s hookedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if err := s.before(); err != nil {
+		return nil, err
+	}
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+// Plans returns how SQLite goes about each statement that reads or writes more than one row.
+func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
+	plans := make(map[string]string)
+	err := d.read(ctx, "explain", func(c *conn) error {
+		for _, query := range []string{
+			lookRefs, get, lostOf, takeLocks, dropLocks, putRefs, beat, release,
+			projectLocks, removeRefs, removeLocks, findTombstones, removeTombstones,
+		} {
+			if err := c.query(ctx, func(r row) { plans[query] += r.text(3) + "\n" }, "EXPLAIN QUERY PLAN "+query, make([]any, 7)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return plans, err
+}

@@ -1,0 +1,116 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// TestMain runs the tests, or what another process does in one of them.
+func TestMain(m *testing.M) {
+	if part, ok := parts()[os.Getenv(partVariable)]; ok {
+		if err := part(os.Args[1:]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	// dbtest brings the client of Cloud Spanner along, which starts it for good.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+const (
+	project = "project"
+	refA    = "refs/heads/a"
+	refB    = "refs/heads/b"
+
+	v1 refdb.Value = "1111111111111111111111111111111111111111"
+	v2 refdb.Value = "2222222222222222222222222222222222222222"
+)
+
+// open returns a driver on a new migrated file, and the file's address.
+func open(t testing.TB) (*sqlite.Driver, string) {
+	t.Helper()
+	url := dbtest.SQLite(t).URL()
+	return openAgain(t, url), url
+}
+
+// openAgain returns another driver on a file.
+func openAgain(t testing.TB, url string) *sqlite.Driver {
+	t.Helper()
+	d, err := sqlite.Open(context.WithoutCancel(t.Context()), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// request asks for locks that nobody may reclaim during a test.
+func request(owner string, refs ...string) refdb.AcquireRequest {
+	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: refdb.DefaultStaleAfter}
+}
+
+// acquire takes locks, or ends the test.
+func acquire(t testing.TB, d *sqlite.Driver, refs ...string) refdb.Acquired {
+	t.Helper()
+	a, err := d.Acquire(t.Context(), request("owner/1", refs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// update moves a ref, or ends the test.
+func update(t testing.TB, d *sqlite.Driver, ref string, from, to refdb.Value) {
+	t.Helper()
+	if err := put(t.Context(), d, ref, from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(ctx context.Context, d *sqlite.Driver, ref string, from, to refdb.Value) error {
+	return d.Update(ctx, refdb.Transaction{Project: project, ID: "op", Updates: []refdb.Update{{Ref: ref, Old: from, New: to}}})
+}
+
+// value returns what a ref holds.
+func value(t testing.TB, d *sqlite.Driver, ref string) refdb.Value {
+	t.Helper()
+	rows, err := d.Get(context.WithoutCancel(t.Context()), project, []string{ref})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) == 0 {
+		return refdb.Unknown
+	}
+	return rows[0].Value
+}
+
+// locks returns all locks.
+func locks(t testing.TB, d *sqlite.Driver) []refdb.LockInfo {
+	t.Helper()
+	all, err := d.Locks(context.WithoutCancel(t.Context()), refdb.LockQuery{Limit: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// write executes a statement that no driver would.
+func write(t testing.TB, d *sqlite.Driver, query string, args ...any) {
+	t.Helper()
+	if err := d.Write(t.Context(), func(exec func(string, ...any) error) error { return exec(query, args...) }); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,379 @@
+package sqlite_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// A test plays other processes by starting its own binary again, with the name
+// of a part in this variable of its environment.
+const partVariable = "REFDB_SQLITE_TEST_PART"
+
+func parts() map[string]func(args []string) error {
+	return map[string]func(args []string) error{
+		"count":   count,
+		"pairs":   pairs,
+		"linger":  linger,
+		"limited": limited,
+		"open":    openOnce,
+	}
+}
+
+// A process plays a part.
+type process struct {
+	cmd *exec.Cmd
+	out *bufio.Reader
+}
+
+// play starts a process, which is killed at the test's end if it still runs.
+// It runs as somebody who is not root if asked to.
+func play(t testing.TB, unprivileged bool, part string, args ...string) *process {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), partVariable+"="+part)
+	cmd.Stderr = os.Stderr
+	if unprivileged && os.Geteuid() == 0 {
+		const nobody = 65534
+		cmd.Path = "/proc/self/exe" // its own name may lead through directories that are root's alone
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd, bufio.NewReader(out)}
+	t.Cleanup(p.kill)
+	return p
+}
+
+// kill is kill -9.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// line waits for the next line of the process.
+func (p *process) line(t testing.TB) string {
+	t.Helper()
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("the process said %q: %v", line, err)
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// end waits for the process and returns what else it said.
+func (p *process) end(t testing.TB) string {
+	t.Helper()
+	said, err := io.ReadAll(p.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	return strings.TrimSpace(string(said))
+}
+
+func TestP1ProcessesNeverOverlapUnderALock(t *testing.T) {
+	t.Parallel()
+	url := dbtest.SQLite(t).URL() + "?synchronous=normal"
+	const n, each = 4, 100
+	var all []*process
+	dir := t.TempDir()
+	for range n {
+		all = append(all, play(t, false, "count", url, filepath.Join(dir, "inside"), strconv.Itoa(each)))
+	}
+	for _, p := range all {
+		p.end(t)
+	}
+	if got := value(t, openAgain(t, url), refA); got != refdb.Value(strconv.Itoa(n*each)) {
+		t.Errorf("they counted to %s, want %d", got, n*each)
+	}
+}
+
+// count adds one to a number, that often, under a lock.
+func count(args []string) error {
+	url, inside, often := args[0], args[1], args[2]
+	n, err := strconv.Atoi(often)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	d, err := sqlite.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	var last refdb.Token
+	for n > 0 {
+		a, err := d.Acquire(ctx, request(fmt.Sprintf("site/%d", os.Getpid()), refA, refB))
+		if errors.Is(err, refdb.ErrLocked) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if a.Token <= last {
+			return fmt.Errorf("token %d after %d", a.Token, last)
+		}
+		last = a.Token
+		if err := os.Mkdir(inside, 0o777); err != nil {
+			return fmt.Errorf("another process is inside: %w", err)
+		}
+		var old refdb.Value
+		if len(a.Refs) > 0 {
+			old = a.Refs[0].Value
+		}
+		number, _ := strconv.Atoi(string(old))
+		if err := os.Remove(inside); err != nil {
+			return err
+		}
+		if err := d.Update(ctx, refdb.Transaction{
+			Project: project,
+			Updates: []refdb.Update{{Ref: refA, Old: old, New: refdb.Value(strconv.Itoa(number + 1))}},
+			Fence:   &refdb.Fence{Refs: []string{refA, refB}, Token: a.Token},
+			Release: true,
+		}); err != nil {
+			return err
+		}
+		n--
+	}
+	return nil
+}
+
+func TestAProcessThatIsKilledLeavesAllOfATransactionOrNothing(t *testing.T) {
+	t.Parallel()
+	d, url := open(t)
+	for range 15 {
+		p := play(t, false, "pairs", url)
+		for range 1 + rand.N(60) {
+			p.line(t)
+		}
+		p.kill()
+
+		// Both refs were last written by one update.
+		refs, err := d.Get(t.Context(), project, []string{refA, refB})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(refs) != 2 || refs[0].Value != refs[1].Value || refs[0].Op != refs[1].Op {
+			t.Fatalf("the refs hold %v", refs)
+		}
+		// Both locks stand, or none.
+		left := locks(t, d)
+		if len(left) != 0 && (len(left) != 2 || left[0].Token != left[1].Token) {
+			t.Fatalf("there are %v", left)
+		}
+		// And nobody is kept out.
+		update(t, d, "refs/heads/other", value(t, d, "refs/heads/other"), v1)
+	}
+	if got := faults(t, d); len(got) != 0 {
+		t.Errorf("in the end: %v", got)
+	}
+}
+
+// pairs locks, moves and releases two refs, until it is killed.
+func pairs(args []string) error {
+	ctx := context.Background()
+	d, err := sqlite.Open(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	for {
+		r := request(fmt.Sprintf("site/%d", os.Getpid()), refA, refB)
+		r.StaleAfter = time.Millisecond // for whoever comes after us
+		a, err := d.Acquire(ctx, r)
+		if errors.Is(err, refdb.ErrLocked) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var old refdb.Value
+		if len(a.Refs) > 0 {
+			old = a.Refs[0].Value
+		}
+		next := refdb.Value(fmt.Sprint(a.Token))
+		fence := &refdb.Fence{Refs: r.Refs, Token: a.Token}
+		for i, x := range []refdb.Transaction{
+			{Updates: []refdb.Update{{Ref: refA, Old: old, New: v1}, {Ref: refB, Old: old, New: v1}}},
+			{Updates: []refdb.Update{{Ref: refA, Old: v1, New: next}, {Ref: refB, Old: v1, New: next}}, Release: true},
+		} {
+			x.Project, x.ID, x.Fence = project, fmt.Sprint(i, next), fence
+			if err := d.Update(ctx, x); err != nil {
+				return err
+			}
+		}
+		fmt.Println(next)
+	}
+}
+
+func TestAProcessInsideItsTransactionKeepsWritersOutUntilItDies(t *testing.T) {
+	t.Parallel()
+	d, url := open(t)
+	update(t, d, refA, "", v1)
+	p := play(t, false, "linger", url)
+	p.line(t)
+
+	d.SetPatience(20 * time.Millisecond)
+	if err := put(t.Context(), d, refA, v1, v2); !errors.Is(err, refdb.ErrUnavailable) {
+		t.Errorf("while it is inside: %v", err)
+	}
+	if got := value(t, d, refA); got != v1 {
+		t.Errorf("while it is inside, the ref holds %q", got)
+	}
+	d.SetPatience(time.Minute)
+	waiting := make(chan error)
+	go func() { waiting <- put(context.WithoutCancel(t.Context()), d, refA, v1, v2) }()
+	p.kill()
+	if err := <-waiting; err != nil {
+		t.Errorf("when it was killed: %v", err)
+	}
+	if got := locks(t, d); len(got) != 0 {
+		t.Errorf("it left %v", got)
+	}
+}
+
+// linger writes something and never commits it.
+func linger(args []string) error {
+	d, err := sqlite.Open(context.Background(), args[0])
+	if err != nil {
+		return err
+	}
+	return d.Write(context.Background(), func(exec func(string, ...any) error) error {
+		if err := exec(`UPDATE refs SET value = 'half done'`); err != nil {
+			return err
+		}
+		if err := exec(`INSERT INTO locks (project, ref, owner) VALUES ('p', 'r', 'o')`); err != nil {
+			return err
+		}
+		fmt.Println("inside")
+		select {}
+	})
+}
+
+func TestADiskThatTakesNoMoreIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
+	t.Parallel()
+	_, url := open(t)
+	play(t, false, "limited", url).end(t)
+}
+
+// limited meets a limit on the size of files, in the middle of transactions and in their COMMIT.
+func limited(args []string) error {
+	ctx := context.Background()
+	d, err := sqlite.Open(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := put(ctx, d, refA, "", v1); err != nil {
+		return err
+	}
+	var unlimited syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &unlimited); err != nil {
+		return err
+	}
+	for _, size := range []int{10, refdb.MaxUpdateRefs} {
+		updates := []refdb.Update{{Ref: refA, Old: v1, New: v2}}
+		for i := range size - 1 {
+			updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/x/%05d/%s", i, strings.Repeat("y", 100)), New: v1})
+		}
+		x := refdb.Transaction{Project: project, Updates: updates}
+		limit := unlimited
+		limit.Cur = 4096 // less than the log needs for one page
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			return err
+		}
+		err := d.Update(ctx, x)
+		if refdb.ClassOf(err) != refdb.Permanent || !strings.Contains(fmt.Sprint(err), ": check the file's disk, its space and quota") {
+			return fmt.Errorf("%d updates on a full disk: %v", size, err)
+		}
+		refs, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: 10})
+		if err != nil || len(refs) != 1 || refs[0].Value != v1 {
+			return fmt.Errorf("%d updates on a full disk left %v, %v", size, refs, err)
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &unlimited); err != nil {
+			return err
+		}
+		if err := d.Update(ctx, x); err != nil {
+			return fmt.Errorf("%d updates when there was space again: %w", size, err)
+		}
+		if n, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 2 * size}); err != nil || n != size {
+			return fmt.Errorf("removed %d of %d: %w", n, size, err)
+		}
+		if err := put(ctx, d, refA, "", v1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestAFileThatCantBeWrittenToIsRefused(t *testing.T) {
+	t.Parallel()
+	const access = "this process needs write access to the file, its directory and its file system"
+	for _, e := range []struct {
+		name      string
+		dir, file os.FileMode
+		want      string
+	}{
+		{"file read-only", 0o777, 0o444, "open: it can't be written to: " + access},
+		{"directory read-only", 0o555, 0o666, "open: attempt to write a readonly database (1544): " + access},
+		{"both", 0o555, 0o444, "open: attempt to write a readonly database (1544): " + access},
+		{"file of others", 0o777, 0o000, "open: unable to open database file (14): " + access + ", and file descriptors to spare"},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			// t.TempDir lies in a directory that is its owner's alone.
+			dir, err := os.MkdirTemp("", "refdb")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = os.Chmod(dir, 0o777)
+				_ = os.RemoveAll(dir)
+			})
+			path := filepath.Join(dir, "refdb.db")
+			migrate(t, path, func(m migrator) error { return m.Up(t.Context()) })
+			if err := errors.Join(os.Chmod(path, e.file), os.Chmod(dir, e.dir)); err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, true, "open", "sqlite:"+path).end(t)
+			if !strings.HasSuffix(got, ": "+e.want) || strings.Contains(got, "\n") {
+				t.Errorf("got  %s\nwant … %s", got, e.want)
+			}
+		})
+	}
+}
+
+// openOnce says with what error a file opens.
+func openOnce(args []string) error {
+	d, err := sqlite.Open(context.Background(), args[0])
+	if err == nil {
+		err = errors.Join(errors.New("it opened"), d.Close())
+	}
+	fmt.Println(err)
+	return nil
+}

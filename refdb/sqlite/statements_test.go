@@ -1,0 +1,117 @@
+package sqlite_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// P8. A beat or release of any number of locks is one transaction, and so one
+// write to the disk, with a function call for each lock.
+func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBeatenOrReleased(t *testing.T) {
+	d, _ := open(t)
+	var mu sync.Mutex
+	var statements []string
+	d.Hook(func(query string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		statements = append(statements, query)
+		return nil
+	})
+	ctx := t.Context()
+	for _, n := range []int{1, 1000} {
+		refs := make([]string, n)
+		updates := make([]refdb.Update, n)
+		for i := range refs {
+			refs[i] = fmt.Sprintf("refs/%d/%04d", n, i)
+			updates[i] = refdb.Update{Ref: refs[i], New: v1}
+		}
+		var token refdb.Token
+		held := func() []refdb.Held {
+			var all []refdb.Held
+			for _, ref := range refs {
+				all = append(all, refdb.Held{Project: project, Ref: ref, Token: token})
+			}
+			return all
+		}
+		for _, e := range []struct {
+			name string
+			want int
+			call func() error
+		}{
+			{"Acquire", 6, func() error { // look, BEGIN, look, mark, insert, COMMIT
+				a, err := d.Acquire(ctx, request("owner/1", refs...))
+				token = a.Token
+				return err
+			}},
+			{"Acquire, refused", 1, func() error {
+				if _, err := d.Acquire(ctx, request("owner/1", refs...)); !errors.Is(err, refdb.ErrLocked) {
+					return fmt.Errorf("got %w", err)
+				}
+				return nil
+			}},
+			{"Get", 1, func() error { _, err := d.Get(ctx, project, refs); return err }},
+			{"List", 1, func() error { _, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: n}); return err }},
+			{"Locks", 1, func() error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: n}); return err }},
+			{"Update under a fence", 5, func() error { // BEGIN, fence, look, put, COMMIT
+				return d.Update(ctx, refdb.Transaction{Project: project, Updates: updates, Fence: &refdb.Fence{Refs: refs, Token: token}})
+			}},
+			{"Beat", 2 + n, func() error { _, err := d.Beat(ctx, "owner/1", held()); return err }},
+			{"Release", 2 + n, func() error { _, err := d.Release(ctx, held()); return err }},
+			{"Remove", 5, func() error { // BEGIN, locks, refs, locks, COMMIT
+				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})
+				return err
+			}},
+			{"Remove tombstones", 1, func() error {
+				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Tombstones: true, OlderThan: time.Hour})
+				return err
+			}},
+			{"Now", 0, func() error { _, err := d.Now(ctx); return err }},
+		} {
+			statements = nil
+			if err := e.call(); err != nil {
+				t.Fatalf("%s: %v", e.name, err)
+			}
+			commits := 0
+			for _, s := range statements {
+				if s == "COMMIT" {
+					commits++
+				}
+			}
+			if commits > 1 {
+				t.Errorf("%s of %d: %d commits", e.name, n, commits)
+			}
+			if got := len(statements); got != e.want {
+				t.Errorf("%s of %d: %d statements, want %d:\n%.2000s", e.name, n, got, e.want, strings.Join(statements, "\n"))
+			}
+		}
+	}
+}
+
+func TestNoStatementReadsMoreOfATableThanItMust(t *testing.T) {
+	d, _ := open(t)
+	plans, err := d.Plans(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plans) == 0 {
+		t.Error("there are no plans")
+	}
+	for query, plan := range plans {
+		for line := range strings.Lines(plan) {
+			line = strings.TrimSpace(line)
+			if strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "VIRTUAL TABLE") {
+				t.Errorf("%s\nreads a whole table: %s", query, line)
+			}
+			// By the project alone is right where the whole project is meant.
+			if strings.Contains(query, "json_each") && strings.HasSuffix(line, "(project=?)") {
+				t.Errorf("%s\nreads a whole project: %s", query, line)
+			}
+		}
+	}
+}
