@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+type doctorJSON struct {
+	OK     *bool
+	Checks []struct{ Check, Status, Detail string }
+}
+
+func (d doctorJSON) status(name string) string {
+	for _, c := range d.Checks {
+		if c.Check == name {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+func TestDoctorFindsNothingWrong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := decode[doctorJSON](t, w.do(t, "doctor", "-o", "json"))
+	if d.OK == nil || !*d.OK {
+		t.Errorf("%+v", d)
+	}
+	for _, name := range []string{"connect", "schema", "latency", "clock", "stale locks", "orphaned markers"} {
+		if d.status(name) != checkOK {
+			t.Errorf("%s: %q in %+v", name, d.status(name), d)
+		}
+	}
+	table := w.do(t, "doctor")
+	if strings.Count(table, "\n") != len(d.Checks)+1 {
+		t.Errorf("not a line for each check:\n%s", table)
+	}
+}
+
+func TestDoctorCountsStaleLocksAndOrphansWithoutFailing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "o", Age: time.Hour})
+	w.InsertLock(t, refdb.LockInfo{Project: "RECLAIM_p_2020-01-01T00:00:00.000000000Z", Ref: main_, Owner: "o"})
+	d := decode[doctorJSON](t, w.do(t, "doctor", "-o", "json"))
+	if d.status("stale locks") != checkNote || d.status("orphaned markers") != checkNote || !*d.OK {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestDoctorWithoutASchema(t *testing.T) {
+	t.Parallel()
+	w := &world{env: map[string]string{"REFDB_URL": dbtest.SQLiteEmpty(t)}}
+	r := w.run(t, "doctor", "-o", "json")
+	r.is(t, exitError, "1 check failed")
+	d := decode[doctorJSON](t, r.out)
+	if *d.OK || d.status("schema") != checkFail || !strings.Contains(r.out, "refdbctl migrate up") {
+		t.Errorf("%+v", d)
+	}
+}
+
+// ailing is a driver whose clock is off, and which does not answer or whose
+// settings are wrong.
+type ailing struct {
+	refdb.Driver
+	skew    time.Duration
+	err     error
+	setting refdb.Diagnosis
+}
+
+func (a ailing) Now(ctx context.Context) (time.Time, error) {
+	now, err := a.Driver.Now(ctx)
+	return now.Add(a.skew), errors.Join(err, a.err)
+}
+
+func (a ailing) Diagnose(context.Context) ([]refdb.Diagnosis, error) {
+	return []refdb.Diagnosis{a.setting}, nil
+}
+
+func TestDoctorsFindings(t *testing.T) {
+	t.Parallel()
+	fine := refdb.Diagnosis{Name: "fsync", OK: true, Detail: "on"}
+	for _, c := range []struct {
+		name          string
+		ail           ailing
+		code          int
+		check, status string
+	}{
+		{"a clock that differs is only noted", ailing{skew: time.Hour, setting: fine}, exitOK, "clock", checkNote},
+		{"a wrong setting fails", ailing{setting: refdb.Diagnosis{Name: "fsync", Detail: "off"}}, exitError, "fsync", checkFail},
+		{"a good one does not", ailing{setting: fine}, exitOK, "fsync", checkOK},
+		{"a database that does not answer fails", ailing{err: errors.New("gone"), setting: fine}, exitError, "latency", checkFail},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.wrap = func(d refdb.Driver) refdb.Driver { c.ail.Driver = d; return c.ail }
+			r := w.run(t, "doctor", "-o", "json")
+			if d := decode[doctorJSON](t, r.out); r.code != c.code || d.status(c.check) != c.status || *d.OK != (c.code == exitOK) {
+				t.Errorf("status %d: %s", r.code, r.out)
+			}
+		})
+	}
+}

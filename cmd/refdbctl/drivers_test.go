@@ -1,0 +1,63 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func TestEveryDatabaseIsServed(t *testing.T) {
+	t.Parallel()
+	for _, kind := range dbtest.All() {
+		t.Run(string(kind.Dialect), func(t *testing.T) {
+			t.Run("without a schema", func(t *testing.T) {
+				w := &world{env: map[string]string{"REFDB_URL": kind.Empty(t).URL()}}
+				r := w.run(t, "refs", "list", "p")
+				r.is(t, exitError, "refdbctl migrate up")
+				r.isOneLine(t)
+				d := w.run(t, "doctor", "-o", "json")
+				if d.code != exitError || decode[doctorJSON](t, d.out).status("schema") != checkFail {
+					t.Errorf("doctor: %+v", d)
+				}
+				w.do(t, "migrate", "up")
+				v := decode[versionsJSON](t, w.do(t, "migrate", "version", "-o", "json"))
+				if *v.DatabaseVersion != migrations.Latest(kind.Dialect) || *v.ProgramVersion != *v.DatabaseVersion || *v.Dirty {
+					t.Errorf("version: %+v", v)
+				}
+				w.do(t, "refs", "list", "p")
+			})
+			t.Run("with one", func(t *testing.T) {
+				db := kind.New(t)
+				w := &world{Database: db, env: map[string]string{"REFDB_URL": db.URL(), "REFDB_SITE": "here"}}
+				d := decode[doctorJSON](t, w.run(t, "doctor", "-o", "json").out)
+				for _, name := range []string{"connect", "schema", "latency", "stale locks", "orphaned markers"} {
+					if d.status(name) != checkOK {
+						t.Errorf("doctor: %s in %+v", name, d)
+					}
+				}
+				r := newRepo(t, branches(30)...)
+				w.importing(t, r, exitOK)
+				w.verifying(t, r, exitOK)
+				w.run(t, "refs", "put", "p", "refs/heads/b00000", id("a"), "--old=none").is(t, exitMismatch, r.commit)
+				w.do(t, "refs", "delete", "p", "refs/heads/b00000", "--old", r.commit)
+				w.verifying(t, r, exitError)
+
+				if out := w.do(t, "lock", "p", main_, "--", "sh", "-c", "echo $REFDB_TOKEN"); len(out) < 10 {
+					t.Errorf("token: %q", out)
+				}
+				w.isFree(t, main_)
+				w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "dead", Age: time.Hour})
+				if out := w.do(t, "locks", "purge", "--stale", "--yes", "-o", "json"); !strings.Contains(out, `"purged"`) {
+					t.Errorf("purge: %s", out)
+				}
+				if out := w.do(t, "project", "remove", "p", "--yes", "-o", "json"); !strings.Contains(out, `"removed": 30`) {
+					t.Errorf("remove: %s", out)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,127 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// passedOn are the signals that the command gets in our place.
+var passedOn = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+}
+
+// groupPoll is how often a process group that was told to end is looked at.
+const groupPoll = 10 * time.Millisecond
+
+// guarded is a command that runs only while a lock is held.
+type guarded struct {
+	command   []string
+	env       []string
+	in        io.Reader
+	out, err  io.Writer
+	killAfter time.Duration
+
+	signals <-chan os.Signal
+	lost    <-chan struct{} // closed when the lock is lost
+	stands  func() bool     // looks at the time itself
+
+	cmd *exec.Cmd
+}
+
+// run runs the command to its end, in a process group of its own, and returns
+// its exit status as a shell has it. An error says that it was not started.
+func (g *guarded) run() (code int, err error) {
+	g.cmd = exec.Command(g.command[0], g.command[1:]...)
+	g.cmd.Env, g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = g.env, g.in, g.out, g.err
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(g.cmd.SysProcAttr)
+	// What it leaves in the background may keep its output open; don't wait for that.
+	g.cmd.WaitDelay = time.Second
+
+	job := newJob()
+	defer job.end()
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		// The kernel ends the command when the thread that started it ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := g.cmd.Start()
+		started <- err
+		if err == nil {
+			g.cmd.Wait() // how it ended is in ProcessState
+		}
+		close(ended)
+	}()
+	if err := <-started; err != nil {
+		return 0, cannotRun(g.command[0], err)
+	}
+	job.begin(g.cmd.Process.Pid, g.in, g.out)
+	for {
+		select {
+		case <-ended:
+			return exitStatus(g.cmd.ProcessState), nil
+		case <-g.lost:
+			g.end(ended)
+			return exitStatus(g.cmd.ProcessState), nil
+		case s := <-g.signals:
+			g.kill(s.(syscall.Signal))
+		case s := <-job.signals:
+			switch {
+			case !job.follow(s):
+			case g.stands():
+				job.resume()
+			default:
+				// We were stopped for too long: others may have the lock already.
+				g.killAfter = 0
+			}
+		}
+	}
+}
+
+// kill sends a signal to the command's process group.
+func (g *guarded) kill(s syscall.Signal) error {
+	return syscall.Kill(-g.cmd.Process.Pid, s)
+}
+
+// end makes the whole group end, not only the command.
+func (g *guarded) end(ended <-chan struct{}) {
+	deadline := time.NewTimer(g.killAfter)
+	defer deadline.Stop()
+	poll := time.NewTicker(groupPoll)
+	defer poll.Stop()
+	if g.killAfter > 0 {
+		g.kill(syscall.SIGTERM)
+		g.kill(syscall.SIGCONT) // one that is stopped could not end
+	}
+	for {
+		if errors.Is(g.kill(0), syscall.ESRCH) {
+			break
+		}
+		select {
+		case <-poll.C:
+			continue
+		case <-deadline.C:
+			g.kill(syscall.SIGKILL)
+		}
+		break
+	}
+	<-ended
+}
+
+// exitStatus is the status that a shell would have for it.
+func exitStatus(s *os.ProcessState) int {
+	if s == nil {
+		return exitError
+	}
+	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return exitSignal + int(w.Signal())
+	}
+	return s.ExitCode()
+}

@@ -1,0 +1,211 @@
+// Package gitrepo reads the refs of a Git repository on this machine, through
+// the git command: whatever format the repository has, git knows it.
+package gitrepo
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A Repo is a Git repository, bare or not.
+type Repo struct {
+	path   string // as given, for messages
+	gitDir string
+}
+
+// A Ref is a ref of a repository.
+type Ref struct {
+	Name string
+	// Value is an object ID, or "ref: " and the target of a symbolic ref.
+	Value string
+}
+
+// Open finds the repository at path: a bare one, a work tree's top or its .git.
+// Directories above path are not searched: they would be another repository than the
+// one that was named.
+func Open(ctx context.Context, path string) (*Repo, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("repository %q: %w", path, err)
+	}
+	// Git compares the ceiling with real paths.
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return nil, fmt.Errorf("repository %q: %w", path, pathReason(err))
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("repository %q is not a directory: give the path of a Git repository", path)
+	}
+	cmd := git(ctx, "-C", real, "rev-parse", "--absolute-git-dir")
+	cmd.Env = append(cmd.Env, "GIT_CEILING_DIRECTORIES="+filepath.Dir(real))
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a Git repository that can be read: %w", path, reason(ctx, err))
+	}
+	return &Repo{path: path, gitDir: strings.TrimSuffix(string(out), "\n")}, nil
+}
+
+// Head returns what HEAD holds, and false if it can't be told.
+func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
+	out, err := r.git(ctx, "symbolic-ref", "--quiet", "HEAD").Output()
+	if err == nil {
+		return Ref{Name: "HEAD", Value: "ref: " + strings.TrimSuffix(string(out), "\n")}, true, nil
+	}
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		return Ref{}, false, fmt.Errorf("reading HEAD of %q: %w", r.path, reason(ctx, err))
+	}
+	// Exit status 1 says that HEAD is detached: it holds an object ID.
+	out, err = r.git(ctx, "rev-parse", "--verify", "--quiet", "HEAD").Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
+		return Ref{}, false, nil
+	}
+	if err != nil {
+		return Ref{}, false, fmt.Errorf("reading HEAD of %q: %w", r.path, reason(ctx, err))
+	}
+	return Ref{Name: "HEAD", Value: strings.TrimSuffix(string(out), "\n")}, true, nil
+}
+
+// Refs iterates over all refs but HEAD, in byte order of their names, as git
+// prints them: they are never all in memory. warn is called with each line of
+// complaint by git, such as that it ignores a broken ref. An error ends it.
+func (r *Repo) Refs(ctx context.Context, warn func(line string)) iter.Seq2[Ref, error] {
+	return func(yield func(Ref, error) bool) {
+		if err := r.refs(ctx, warn, yield); err != nil {
+			yield(Ref{}, fmt.Errorf("reading the refs of %q: %w", r.path, err))
+		}
+	}
+}
+
+// refs returns nil once yield has returned false.
+func (r *Repo) refs(ctx context.Context, warn func(string), yield func(Ref, error) bool) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	// A ref's name holds no NUL and no newline.
+	cmd := r.git(running, "for-each-ref", "--format=%(objectname)%00%(symref)%00%(refname)")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var complaints bytes.Buffer
+	cmd.Stderr = &limited{to: &complaints, left: 1 << 20}
+	if err := cmd.Start(); err != nil {
+		return reason(ctx, err)
+	}
+	in := bufio.NewReader(stdout)
+	line, err := in.ReadString('\n')
+	for ; err == nil; line, err = in.ReadString('\n') {
+		ref, ok := parseRef(line)
+		if !ok {
+			break
+		}
+		if !yield(ref, nil) {
+			stop()
+			cmd.Wait() // killed: its status says nothing
+			return nil
+		}
+	}
+	if line != "" {
+		stop()
+		cmd.Wait()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("git for-each-ref printed %q", line)
+	}
+	if err := cmd.Wait(); err != nil {
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			exit.Stderr = complaints.Bytes()
+		}
+		return reason(ctx, err)
+	}
+	for line := range strings.Lines(complaints.String()) {
+		warn(strings.TrimSpace(line))
+	}
+	return nil
+}
+
+func parseRef(line string) (Ref, bool) {
+	fields := strings.Split(strings.TrimSuffix(line, "\n"), "\x00")
+	if len(fields) != 3 || fields[2] == "" {
+		return Ref{}, false
+	}
+	ref := Ref{Name: fields[2], Value: fields[0]}
+	if fields[1] != "" {
+		ref.Value = "ref: " + fields[1]
+	}
+	return ref, true
+}
+
+func (r *Repo) git(ctx context.Context, args ...string) *exec.Cmd {
+	return git(ctx, append([]string{"--git-dir=" + r.gitDir}, args...)...)
+}
+
+// pointers are the variables that would make git look at another repository
+// than the one named, as they are set inside a hook.
+var pointers = []string{
+	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CEILING_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE",
+	"GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_WORK_TREE",
+}
+
+func git(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	// A Ctrl-C is for this program, which then ends git in good order.
+	cmd.SysProcAttr = ownGroup()
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if !slices.Contains(pointers, name) {
+			cmd.Env = append(cmd.Env, entry)
+		}
+	}
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0")
+	return cmd
+}
+
+// reason makes one line of what git, or starting it, failed with.
+func reason(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%w: install git", err)
+	}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		for line := range strings.Lines(string(exit.Stderr)) {
+			if fatal, ok := strings.CutPrefix(strings.TrimSpace(line), "fatal: "); ok {
+				return errors.New("git says: " + fatal)
+			}
+		}
+		return fmt.Errorf("git: %w", err)
+	}
+	return err
+}
+
+// pathReason drops the resolved path from err: the message has the given one.
+func pathReason(err error) error {
+	if p := (*os.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// limited keeps what fits, and lets go of the rest.
+type limited struct {
+	to   *bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	keep := min(len(p), l.left)
+	l.left -= keep
+	l.to.Write(p[:keep])
+	return len(p), nil
+}

@@ -1,0 +1,377 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func TestLockRunsACommandAndReturnsItsStatus(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		command []string
+		code    int
+		says    string
+	}{
+		{"success", []string{"true"}, exitOK, ""},
+		{"failure", []string{"sh", "-c", "exit 42"}, 42, ""},
+		{"a status that means something here too", []string{"sh", "-c", "exit 3"}, 3, ""},
+		{"ended by a signal", []string{"sh", "-c", "kill -9 $$"}, 128 + 9, ""},
+		{"not found", []string{"no-such-command-here"}, exitNotFound, `can't run "no-such-command-here"`},
+		{"no such file", []string{dir + "/nothing"}, exitNotFound, "no such file"},
+		{"a directory", []string{dir}, exitNotExecutable, "is a directory"},
+		{"not a program", []string{text}, exitNotExecutable, "exec format error"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			r := w.run(t, append([]string{"lock", "p", main_, "--"}, c.command...)...)
+			r.is(t, c.code, c.says)
+			if c.says != "" {
+				r.isOneLine(t)
+			}
+			w.isFree(t, main_)
+		})
+	}
+}
+
+func TestTheCommandFindsItsLockInTheEnvironment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	out := w.do(t, "lock", "p", "refs/heads/b", "refs/heads/a", "--", "sh", "-c",
+		`printf '%s|%s|%s|%s|' "$REFDB_PROJECT" "$REFDB_REFS" "$REFDB_TOKEN" "$REFDB_OWNER"`)
+	f := strings.Split(out, "|")
+	if len(f) != 5 || f[0] != "p" || f[1] != "refs/heads/a\nrefs/heads/b" || !strings.HasPrefix(f[3], "here/") {
+		t.Fatalf("got %q", out)
+	}
+	if token, err := strconv.ParseInt(f[2], 10, 64); err != nil || time.Since(refdb.Token(token).Time()).Abs() > time.Minute {
+		t.Errorf("token %s: %v", f[2], err)
+	}
+}
+
+func TestStandardStreamsAreTheCommands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cmd := w.program(t, "lock", "p", main_, "--", "sh", "-c", "cat; echo oops >&2")
+	cmd.Stdin = strings.NewReader("from stdin")
+	var out, messages strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &messages
+	if err := cmd.Run(); err != nil || out.String() != "from stdin" || messages.String() != "oops\n" {
+		t.Errorf("%v: %q, %q", err, out.String(), messages.String())
+	}
+}
+
+func TestALockedRefIsWaitedForOrNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lock, err := w.open(t).TryLock(t.Context(), "p", main_)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"--try", "--wait=50ms"} {
+		r := w.run(t, "lock", "p", "refs/heads/other", main_, flag, "--", "touch", filepath.Join(t.TempDir(), "x"))
+		r.is(t, exitLocked, "ref is locked: p "+main_+" by "+lock.Owner())
+		r.isOneLine(t)
+		w.isFree(t, "refs/heads/other")
+	}
+	got := make(chan result)
+	go func() { got <- w.run(t, "lock", "p", main_, "--wait=20s", "--", "echo", "mine") }()
+	select {
+	case r := <-got:
+		t.Fatalf("did not wait: %+v", r)
+	case <-time.After(100 * time.Millisecond):
+	}
+	if err := lock.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-got; r.code != exitOK || r.out != "mine\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAStaleLockIsTakenOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "dead", Age: time.Hour})
+	w.do(t, "lock", "p", main_, "--try", "--", "true")
+	w.isFree(t, main_)
+}
+
+// holder is refdbctl lock as a process, whose command says when it runs.
+type holder struct {
+	cmd      *exec.Cmd
+	lines    *bufio.Scanner
+	messages strings.Builder
+	child    int // the command's process
+}
+
+// hold starts a command under a lock on main, and waits until it has printed
+// its process ID.
+func (w *world) hold(tb testing.TB, command []string, flags ...string) *holder {
+	tb.Helper()
+	args := append([]string{"lock", "p", main_}, flags...)
+	args = append(args, "--")
+	h := &holder{cmd: w.program(tb, append(args, command...)...)}
+	h.cmd.Stderr = &h.messages
+	out, err := h.cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	h.lines = bufio.NewScanner(out)
+	if err := h.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	if h.child, err = strconv.Atoi(h.next(tb)); err != nil {
+		tb.Fatalf("%v: %s", err, h.messages.String())
+	}
+	tb.Cleanup(func() {
+		syscall.Kill(-h.child, syscall.SIGKILL)
+		h.cmd.Process.Kill()
+		h.cmd.Wait()
+	})
+	return h
+}
+
+// child is a command that does what childMain says.
+func child(tb testing.TB, role string) []string {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return []string{self, childArgument, role}
+}
+
+// sleeper prints its process ID and does nothing.
+var sleeper = []string{"sh", "-c", "echo $$; exec sleep 1000"}
+
+// next returns the next line that the command prints.
+func (h *holder) next(tb testing.TB) string {
+	tb.Helper()
+	if !h.lines.Scan() {
+		tb.Fatalf("the command printed nothing more: %v", h.lines.Err())
+	}
+	return h.lines.Text()
+}
+
+// end waits for refdbctl's end.
+func (h *holder) end(tb testing.TB) result {
+	tb.Helper()
+	var out strings.Builder
+	for h.lines.Scan() {
+		out.WriteString(h.lines.Text() + "\n")
+	}
+	h.cmd.Wait()
+	code := h.cmd.ProcessState.ExitCode()
+	if s, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		code = -int(s.Signal())
+	}
+	return result{code, out.String(), h.messages.String()}
+}
+
+// groupIsGone reports whether no process of the command's group runs any more.
+// Dead ones may be listed until somebody reaps them.
+func (h *holder) groupIsGone() bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		// The name, in parentheses, may hold anything.
+		f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if state, group := f[0], f[2]; group == strconv.Itoa(h.child) && state != "Z" && state != "X" {
+			return false
+		}
+	}
+	return true
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.hold(t, child(t, "listener"))
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
+		if err := h.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.next(t); got != s.String() {
+			t.Errorf("got %s, want %s", got, s)
+		}
+		if _, ok := w.RowLock(t, "p", main_); !ok {
+			t.Fatalf("%s ended the lock", s)
+		}
+	}
+	h.cmd.Process.Signal(syscall.SIGUSR2)
+	if r := h.end(t); r.code != 9 || r.err != "" {
+		t.Errorf("%+v", r)
+	}
+	w.isFree(t, main_)
+}
+
+func TestASignalThatEndsTheCommandIsItsStatus(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.hold(t, sleeper)
+	h.cmd.Process.Signal(syscall.SIGTERM)
+	if r := h.end(t); r.code != 128+int(syscall.SIGTERM) || r.err != "" {
+		t.Errorf("%+v", r)
+	}
+	w.isFree(t, main_)
+}
+
+func TestASignalEndsTheWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lock, err := w.open(t).TryLock(t.Context(), "p", main_)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		cmd := w.program(t, "lock", "p", main_, "--", "true")
+		var messages screen
+		cmd.Stderr = &messages
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// By then it handles signals.
+		eventually(t, "the program opens the database", func() bool { return w.isOpenIn(cmd.Process.Pid) })
+		cmd.Process.Signal(s)
+		cmd.Wait()
+		r := result{code: cmd.ProcessState.ExitCode(), err: messages.String()}
+		r.is(t, exitSignal+int(s), "interrupted")
+		r.isOneLine(t)
+	}
+	if err := lock.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// isOpenIn reports whether a process has the database's file open.
+func (w *world) isOpenIn(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, file := range files {
+		if target, err := os.Readlink(file); err == nil && "sqlite:"+target == w.URL() {
+			return true
+		}
+	}
+	return false
+}
+
+func TestALostLockEndsTheWholeGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	db := w.open(t)
+	purge := func(t *testing.T) {
+		r := w.run(t, "locks", "purge", "p", main_, "--force", "--yes")
+		r.is(t, exitOK, "purged 1 lock")
+	}
+	t.Run("with SIGTERM", func(t *testing.T) {
+		h := w.hold(t, child(t, "obedient"), "--heartbeat=50ms")
+		purge(t)
+		r := h.end(t)
+		r.is(t, exitLost, "the command was stopped: lock lost: p "+main_)
+		r.isOneLine(t)
+		if r.out != syscall.SIGTERM.String()+"\n" {
+			t.Errorf("printed %q", r.out)
+		}
+		if !h.groupIsGone() {
+			t.Error("processes are left")
+		}
+	})
+	t.Run("with SIGKILL what ignores it", func(t *testing.T) {
+		h := w.hold(t, child(t, "stubborn"), "--heartbeat=50ms", "--kill-after=200ms")
+		purge(t)
+		r := h.end(t)
+		r.is(t, exitLost, "lock lost")
+		if !h.groupIsGone() {
+			t.Error("processes are left")
+		}
+	})
+	t.Run("also when another has it already", func(t *testing.T) {
+		h := w.hold(t, sleeper, "--heartbeat=50ms")
+		var lock *refdb.Lock
+		// A beat may come between the two.
+		eventually(t, "the lock is taken over", func() (ok bool) {
+			w.Age(t, "p", main_, time.Hour)
+			var err error
+			lock, err = db.TryLock(t.Context(), "p", main_)
+			return err == nil
+		})
+		r := h.end(t)
+		r.is(t, exitLost, "lock lost")
+		if err := lock.Release(t.Context()); err != nil {
+			t.Errorf("the loser took its successor's lock along: %v", err)
+		}
+	})
+}
+
+func TestKillingTheHolderKillsTheCommand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.hold(t, sleeper, "--stale-after=2s")
+	if err := h.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	h.end(t)
+	eventually(t, "the command is gone", h.groupIsGone)
+	// Its lock stands until it is stale, and is taken over then.
+	if _, ok := w.RowLock(t, "p", main_); !ok {
+		t.Error("nobody was left to release the lock, but it is gone")
+	}
+	start := time.Now()
+	w.do(t, "lock", "p", main_, "--wait=20s", "--", "true")
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("taken over only after %s", took)
+	}
+}
+
+func TestALockLostAtTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	out := w.run(t, "lock", "p", main_, "--heartbeat=9s", "--", "sh", "-c", "exit 7")
+	out.is(t, 7, "")
+	w.wrap = func(d refdb.Driver) refdb.Driver {
+		return meddler{d, func() { w.Exec(t, `DELETE FROM locks`) }}
+	}
+	r := w.run(t, "lock", "p", main_, "--", "sh", "-c", "exit 7")
+	r.is(t, exitLost, "lock lost")
+	r.isOneLine(t)
+}
+
+func TestALockThatCannotBeReleased(t *testing.T) {
+	t.Parallel()
+	for script, code := range map[string]int{"exit 0": exitError, "exit 7": 7} {
+		w := newWorld(t)
+		w.wrap = func(d refdb.Driver) refdb.Driver {
+			return unreleasable{d}
+		}
+		r := w.run(t, "lock", "p", main_, "--", "sh", "-c", script)
+		r.is(t, code, "not released and stands until it is stale")
+		r.isOneLine(t)
+	}
+}
+
+// unreleasable is a driver that can't release locks.
+type unreleasable struct{ refdb.Driver }
+
+func (unreleasable) Release(context.Context, []refdb.Held) ([]bool, error) {
+	return nil, fmt.Errorf("disk full")
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func (a *app) locksCommand() *cobra.Command {
+	return group("locks", "List, show and purge locks",
+		a.locksListCommand(), a.locksShowCommand(), a.locksPurgeCommand())
+}
+
+const (
+	defaultWatch = 2 * time.Second
+	clearScreen  = "\x1b[H\x1b[2J\x1b[3J"
+)
+
+// filter is the flags that select locks.
+type filter struct {
+	refdb.LockFilter
+	olderThan age
+}
+
+func (f *filter) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.Project, "project", "", "only locks of this `project`")
+	flags.StringVar(&f.Prefix, "prefix", "", "only locks on refs that start with `prefix`")
+	flags.StringVar(&f.Owner, "owner", "", "only locks of this `owner`; a site's name stands for all of its processes")
+	flags.BoolVar(&f.Stale, "stale", false, "only stale locks: those that others may take over")
+	flags.Var(&f.olderThan, "older-than", "only locks not renewed for more than `age`, such as 90s, 10m or 2d")
+}
+
+func (f *filter) get() refdb.LockFilter {
+	f.OlderThan = time.Duration(f.olderThan)
+	return f.LockFilter
+}
+
+func (a *app) locksListCommand() *cobra.Command {
+	var f filter
+	var watch time.Duration
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List locks",
+		Long: `List the locks that all of the given conditions select, in order of project and ref. Ages are by the
+database's clock.
+
+With --watch the list is repeated, every 2 seconds or as --watch=INTERVAL says, until Ctrl-C, which
+ends it with status 0: in place on a terminal, else one list after the other.
+
+Fields: ` + output.Names(lockColumns(output.Palette{})),
+		Example: `  refdbctl locks list --stale
+  refdbctl locks list --project my/project --prefix refs/heads/ --older-than 10m -o json
+  refdbctl locks list --owner eu-1 --watch=5s`,
+		Args: cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("watch") && watch <= 0 {
+				return usage(fmt.Sprintf("--watch %s: the interval must be positive", watch))
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if watch > 0 {
+					return a.watchLocks(ctx, db, f.get(), watch)
+				}
+				return a.printLocks(ctx, db, f.get(), a.out)
+			})
+		}),
+	}
+	f.addFlags(cmd)
+	cmd.Flags().StringVar(&f.Ref, "ref", "", "only locks on this `ref`")
+	cmd.Flags().DurationVar(&watch, "watch", 0, "repeat the list every `interval`")
+	cmd.Flags().Lookup("watch").NoOptDefVal = defaultWatch.String()
+	return cmd
+}
+
+func (a *app) printLocks(ctx context.Context, db *refdb.DB, f refdb.LockFilter, to io.Writer) error {
+	w := output.NewWriter(to, a.format, a.palette(a.out), lockColumns(a.palette(a.out)))
+	for l, err := range a.locks(ctx, db, f) {
+		if err != nil {
+			return err
+		}
+		if err := w.Write(l); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+func (a *app) locks(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.Seq2[refdb.LockInfo, error] {
+	return paced(ctx, a, func(ctx context.Context) iter.Seq2[refdb.LockInfo, error] { return db.Locks(ctx, f) })
+}
+
+// watchLocks repeats the list until ctx ends, which is no error.
+func (a *app) watchLocks(ctx context.Context, db *refdb.DB, f refdb.LockFilter, interval time.Duration) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := a.printRound(ctx, db, f, interval); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *app) printRound(ctx context.Context, db *refdb.DB, f refdb.LockFilter, interval time.Duration) error {
+	if a.format != output.Table {
+		return a.printLocks(ctx, db, f, a.out)
+	}
+	// Written at once: a list that is drawn row by row flickers.
+	var round roundBuffer
+	now, err := db.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if isTerminal(a.out) {
+		fmt.Fprintf(&round, "%s%s, every %s; Ctrl-C ends\n\n", clearScreen, now.UTC().Format(time.DateTime), interval)
+	} else {
+		fmt.Fprintf(&round, "# %s\n", now.UTC().Format(time.RFC3339))
+	}
+	if err := a.printLocks(ctx, db, f, &round); err != nil {
+		return err
+	}
+	_, err = a.out.Write(round)
+	return err
+}
+
+type roundBuffer []byte
+
+func (b *roundBuffer) Write(p []byte) (int, error) {
+	*b = append(*b, p...)
+	return len(p), nil
+}
+
+func (a *app) locksShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show PROJECT REF",
+		Short: "Show the lock on a ref",
+		Long: `Show the lock on a ref: who holds it, since when, when it was last renewed, and whether others may
+take it over (stale). The status is 1 if there is none.
+
+Fields: ` + output.Names(lockColumns(output.Palette{})),
+		Example: `  refdbctl locks show my/project refs/heads/main`,
+		Args:    cobra.ExactArgs(2),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			project, ref := args[0], args[1]
+			if err := refdb.CheckKey(project, ref); err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				for l, err := range a.locks(ctx, db, refdb.LockFilter{Project: project, Ref: ref}) {
+					if err != nil {
+						return err
+					}
+					columns := lockColumns(a.palette(a.out))
+					for i := range columns {
+						columns[i].Hidden = false
+					}
+					return output.One(a.out, a.format, a.palette(a.out), columns, l)
+				}
+				return &status{exitError, fmt.Sprintf("there is no lock on %s %s", project, ref)}
+			})
+		}),
+	}
+}
+
+// lockColumns are the fields of a lock. A lock that Gerrit took may lack a
+// heartbeat or a token.
+func lockColumns(p output.Palette) []output.Column[refdb.LockInfo] {
+	return []output.Column[refdb.LockInfo]{
+		{Name: "project", Value: func(l refdb.LockInfo) any { return l.Project }},
+		{Name: "ref", Value: func(l refdb.LockInfo) any { return l.Ref }},
+		{Name: "owner", Value: func(l refdb.LockInfo) any { return l.Owner }},
+		{
+			Name:    "held_seconds",
+			Heading: "HELD FOR",
+			Value:   func(l refdb.LockInfo) any { return orNil(l.Token != 0, output.Seconds(held(l))) },
+			Text:    func(l refdb.LockInfo) string { return orDash(l.Token != 0, ago(held(l))) },
+		},
+		{
+			Name:    "age_seconds",
+			Heading: "LAST BEAT",
+			Value:   func(l refdb.LockInfo) any { return orNil(hasHeartbeat(l), output.Seconds(l.Age)) },
+			Text:    func(l refdb.LockInfo) string { return orDash(hasHeartbeat(l), ago(l.Age)+" ago") },
+		},
+		{
+			Name:    "stale_after_seconds",
+			Heading: "STALE AFTER",
+			Value:   func(l refdb.LockInfo) any { return output.Seconds(l.StaleAfter) },
+			Text:    func(l refdb.LockInfo) string { return l.StaleAfter.String() },
+			Hidden:  true,
+		},
+		{
+			Name:    "stale",
+			Heading: "STATE",
+			Value:   func(l refdb.LockInfo) any { return l.Stale() },
+			Text: func(l refdb.LockInfo) string {
+				if l.Stale() {
+					return p.Yellow("stale")
+				}
+				return p.Green("fresh")
+			},
+		},
+		{Name: "token", Value: func(l refdb.LockInfo) any { return orNil(l.Token != 0, int64(l.Token)) }, Hidden: true},
+		{Name: "token_time", Value: func(l refdb.LockInfo) any { return orNil(l.Token != 0, l.Token.Time()) }, Hidden: true},
+		{Name: "heartbeat", Value: func(l refdb.LockInfo) any { return orNil(hasHeartbeat(l), l.Heartbeat) }, Hidden: true},
+	}
+}
+
+// held is how long the lock has stood. Both times are the database's.
+func held(l refdb.LockInfo) time.Duration {
+	return l.Heartbeat.Add(l.Age).Sub(l.Token.Time())
+}
+
+func hasHeartbeat(l refdb.LockInfo) bool { return l.Heartbeat.Unix() > 0 }
+
+// ago is as exact as a reader cares for.
+func ago(d time.Duration) string {
+	if d < time.Minute {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func orNil(ok bool, v any) any {
+	if ok {
+		return v
+	}
+	return nil
+}
+
+func orDash(ok bool, s string) string {
+	if ok {
+		return s
+	}
+	return "-"
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// asProgram makes the test binary be refdbctl itself, for tests that need a
+// process: signals, terminals, kill -9.
+const asProgram = "REFDBCTL_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == childArgument {
+		os.Exit(childMain(os.Args[2]))
+	}
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	code := m.Run()
+	dbtest.Stop()
+	// The Spanner client's own, which nothing ends.
+	census := goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")
+	if err := goleak.Find(census); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// world is a database, and what a run of refdbctl finds around it.
+type world struct {
+	*dbtest.Database
+	env map[string]string
+	// wrap, unless nil, gets between the program and its driver.
+	wrap func(refdb.Driver) refdb.Driver
+}
+
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	db := dbtest.SQLite(tb)
+	return &world{Database: db, env: map[string]string{"REFDB_URL": db.URL(), "REFDB_SITE": "here"}}
+}
+
+// result is what a run left.
+type result struct {
+	code     int
+	out, err string
+}
+
+func (w *world) run(tb testing.TB, args ...string) result {
+	tb.Helper()
+	return w.runIn(tb, tb.Context(), args...)
+}
+
+func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result {
+	tb.Helper()
+	var out, messages bytes.Buffer
+	a := newApp(streams{
+		in: strings.NewReader(""), out: &out, err: &messages,
+		env: func(name string) string { return w.env[name] },
+	})
+	if w.wrap != nil {
+		a.backend = func(url string) (backend, error) {
+			b, err := backendOf(url)
+			open := b.open
+			b.open = func(ctx context.Context, url string) (refdb.Driver, error) {
+				d, err := open(ctx, url)
+				if err != nil {
+					return nil, err
+				}
+				return w.wrap(d), nil
+			}
+			return b, err
+		}
+	}
+	code := a.run(ctx, args)
+	return result{code, out.String(), messages.String()}
+}
+
+// do is run for what must succeed; it returns the output.
+func (w *world) do(tb testing.TB, args ...string) string {
+	tb.Helper()
+	r := w.run(tb, args...)
+	r.is(tb, exitOK, "")
+	return r.out
+}
+
+// is checks the status, and that the messages hold says and are one line if
+// the run failed, and nothing that looks like a stack trace.
+func (r result) is(tb testing.TB, code int, says string) {
+	tb.Helper()
+	if r.code != code || !strings.Contains(r.err, says) {
+		tb.Errorf("status %d, want %d with %q; stderr:\n%s\nstdout:\n%s", r.code, code, says, r.err, r.out)
+	}
+	if strings.Contains(r.err, "goroutine ") || strings.Contains(r.err, "Usage:") {
+		tb.Errorf("stderr is not for people:\n%s", r.err)
+	}
+}
+
+// isOneLine is for errors: they say what happened in a line.
+func (r result) isOneLine(tb testing.TB) {
+	tb.Helper()
+	if !strings.HasPrefix(r.err, "refdbctl: ") || strings.Count(r.err, "\n") != 1 {
+		tb.Errorf("not one line: %q", r.err)
+	}
+}
+
+// decode reads JSON output.
+func decode[T any](tb testing.TB, text string) T {
+	tb.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		tb.Fatalf("%v in %q", err, text)
+	}
+	return v
+}
+
+// program returns refdbctl as a process of its own, not yet started.
+func (w *world) program(tb testing.TB, args ...string) *exec.Cmd {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.CommandContext(tb.Context(), self, args...)
+	cmd.WaitDelay = 10 * time.Second
+	// The race detector sleeps for a second at the end of each process, unless told.
+	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0")
+	for name, value := range w.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
+// eventually waits until ok, which takes no longer than a busy machine needs.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// open returns the library on the same database, as another site.
+func (w *world) open(tb testing.TB) *refdb.DB {
+	tb.Helper()
+	db, err := refdb.New(w.Open(tb), refdb.Options{Site: "there"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	return db
+}
+
+func (w *world) isFree(tb testing.TB, refs ...string) {
+	tb.Helper()
+	for _, ref := range refs {
+		if l, ok := w.RowLock(tb, "p", ref); ok {
+			tb.Errorf("%s is locked by %s", ref, l.Owner)
+		}
+	}
+}
+
+func id(digit string) string { return strings.Repeat(digit, 40) }
+
+const main_ = "refs/heads/main"

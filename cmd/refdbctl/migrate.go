@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/migrations"
+)
+
+func (a *app) migrateCommand() *cobra.Command {
+	return group("migrate", "Create, upgrade or remove the database's schema",
+		a.migrateUpCommand(), a.migrateDownCommand(), a.migrateVersionCommand(), a.migrateForceCommand())
+}
+
+func (a *app) migrateUpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "up",
+		Short: "Bring the schema to the version that this program needs",
+		Long: `Bring the schema to the version that this program needs. Tables that Gerrit's spanner-refdb plugin
+made are adopted, with what is in them, and the plugin can go on using them. If the schema is there
+already nothing is done. Of several that run at once, the others wait for the first.`,
+		Example: `  refdbctl migrate up --db sqlite:/var/lib/refdb/refdb.db`,
+		Args:    cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
+				before, _, err := a.schemaVersion(ctx, m)
+				if err != nil {
+					return err
+				}
+				if err := m.Up(ctx); err != nil {
+					return err
+				}
+				return a.printVersions(ctx, m, d, before)
+			})
+		}),
+	}
+}
+
+func (a *app) migrateDownCommand() *cobra.Command {
+	var c consent
+	var steps int
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Undo the last step of the schema, or all",
+		Long: `Undo the last step of the schema, or --steps of them, or --all. What the undone versions added to
+the tables is lost; below version 1 the tables themselves go, with every ref and lock in them,
+adopted ones too.`,
+		Example: `  refdbctl migrate down --dry-run
+  refdbctl migrate down --all --yes`,
+		Args: cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			if steps < 1 {
+				return usage(fmt.Sprintf("--steps %d: at least 1 is needed", steps))
+			}
+			if err := c.check(a); err != nil {
+				return err
+			}
+			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
+				before, _, err := a.schemaVersion(ctx, m)
+				if err != nil {
+					return err
+				}
+				after := before - min(before, uint(steps))
+				if all {
+					after = 0
+				}
+				if before == after {
+					return a.printVersions(ctx, m, d, before)
+				}
+				a.note("%s", describeDown(before, after))
+				if c.dryRun {
+					return nil
+				}
+				if err := c.ask(ctx, a, fmt.Sprintf("Bring the schema down to version %d?", after)); err != nil {
+					return err
+				}
+				if err := m.Down(ctx, int(before-after)); err != nil {
+					return err
+				}
+				return a.printVersions(ctx, m, d, before)
+			})
+		}),
+	}
+	cmd.Flags().IntVar(&steps, "steps", 1, "how many `versions` to go down")
+	cmd.Flags().BoolVar(&all, "all", false, "go down to no schema at all")
+	cmd.MarkFlagsMutuallyExclusive("steps", "all")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func describeDown(before, after uint) string {
+	lost := "what newer versions added to the tables is lost; locks held by running processes end"
+	if after == 0 {
+		lost = "the tables are dropped: ALL REFS AND LOCKS of all projects are lost"
+	}
+	return fmt.Sprintf("schema version %d -> %d: %s", before, after, lost)
+}
+
+func (a *app) migrateVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the schema, and which one this program needs",
+		Long: `Print the version of the schema, 0 if there is none, and which one this program needs. A dirty
+schema is one that an interrupted migration left half-way.
+
+Fields: ` + output.Names(versionColumns),
+		Example: `  refdbctl migrate version -o json`,
+		Args:    cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
+				v, err := a.versions(ctx, m, d)
+				if err != nil {
+					return err
+				}
+				return output.One(a.out, a.format, a.palette(a.out), versionColumns, v)
+			})
+		}),
+	}
+}
+
+func (a *app) migrateForceCommand() *cobra.Command {
+	var c consent
+	cmd := &cobra.Command{
+		Use:   "force VERSION",
+		Short: "Record which version a half-migrated schema really has",
+		Long: `Record that the schema has VERSION and is not dirty, and change nothing else. It is for a database
+that an interrupted migration left dirty, when no migration is running any more. Steps up can be
+repeated, so the version before the interrupted one is a safe answer; run "refdbctl migrate up"
+afterwards.`,
+		Example: `  refdbctl migrate force 1`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			version, err := strconv.ParseUint(args[0], 10, 31)
+			if err != nil {
+				return usage(fmt.Sprintf("VERSION %q is not a version number", args[0]))
+			}
+			if err := c.check(a); err != nil {
+				return err
+			}
+			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
+				before, dirty, err := a.schemaVersion(ctx, m)
+				if err != nil {
+					return err
+				}
+				a.note("the schema is recorded as version %d, dirty: %t", before, dirty)
+				if c.dryRun {
+					return nil
+				}
+				if err := c.ask(ctx, a, fmt.Sprintf("Record it as version %d, not dirty?", version)); err != nil {
+					return err
+				}
+				if err := m.Force(ctx, uint(version)); err != nil {
+					return err
+				}
+				return a.printVersions(ctx, m, d, before)
+			})
+		}),
+	}
+	c.addFlags(cmd)
+	return cmd
+}
+
+// versions is what "migrate version" prints.
+type versions struct {
+	database, program uint
+	dirty             bool
+}
+
+var versionColumns = []output.Column[versions]{
+	{Name: "database_version", Value: func(v versions) any { return v.database }},
+	{Name: "program_version", Value: func(v versions) any { return v.program }},
+	{Name: "dirty", Value: func(v versions) any { return v.dirty }},
+}
+
+func (a *app) versions(ctx context.Context, m *migrations.Migrator, d migrations.Dialect) (versions, error) {
+	version, dirty, err := a.schemaVersion(ctx, m)
+	return versions{database: version, program: migrations.Latest(d), dirty: dirty}, err
+}
+
+func (a *app) schemaVersion(ctx context.Context, m *migrations.Migrator) (version uint, dirty bool, err error) {
+	ctx, cancel := a.limited(ctx)
+	defer cancel()
+	return m.Version(ctx)
+}
+
+// printVersions says where a migration led.
+func (a *app) printVersions(ctx context.Context, m *migrations.Migrator, d migrations.Dialect, before uint) error {
+	v, err := a.versions(ctx, m, d)
+	if err != nil {
+		return err
+	}
+	if a.format != output.Table {
+		return output.One(a.out, a.format, output.Palette{}, versionColumns, v)
+	}
+	change := fmt.Sprintf("is at version %d already", v.database)
+	if before != v.database {
+		change = fmt.Sprintf("version %d -> %d", before, v.database)
+	}
+	_, err = fmt.Fprintf(a.out, "schema %s\n", change)
+	return err
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func (a *app) projectCommand() *cobra.Command {
+	return group("project", "Remove projects", a.projectRemoveCommand())
+}
+
+// removal is how many refs of a project were removed.
+type removal struct {
+	project string
+	refs    int
+}
+
+var removalColumns = []output.Column[removal]{
+	{Name: "project", Value: func(r removal) any { return r.project }},
+	{Name: "removed", Value: func(r removal) any { return r.refs }},
+}
+
+func (a *app) printRemoval(r removal, what string) error {
+	if a.format != output.Table {
+		return output.One(a.out, a.format, output.Palette{}, removalColumns, r)
+	}
+	_, err := fmt.Fprintf(a.out, "removed %s of %s\n", count(r.refs, what), output.Escape(r.project))
+	return err
+}
+
+func (a *app) projectRemoveCommand() *cobra.Command {
+	var c consent
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "remove PROJECT",
+		Short: "Remove all refs and locks of a project",
+		Long: `Remove all refs and locks of a project and of no other: removing "a" leaves "a/b" alone.
+Repositories are not touched. While somebody holds a fresh lock on one of its refs it is refused
+with status 3, unless --force.
+
+Fields: ` + output.Names(removalColumns),
+		Example: `  refdbctl project remove my/project`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			project := args[0]
+			if err := refdb.CheckProject(project); err != nil {
+				return err
+			}
+			if err := c.check(a); err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if !c.yes {
+					refs, locks, err := a.extent(ctx, db, project)
+					if err != nil {
+						return err
+					}
+					a.note("project %s has %s, deleted ones included, and %s", project, count(refs, "ref"), count(locks, "lock"))
+				}
+				if c.dryRun {
+					return nil
+				}
+				if err := c.ask(ctx, a, fmt.Sprintf("Remove all of project %s?", output.Escape(project))); err != nil {
+					return err
+				}
+				var options []refdb.RemoveOption
+				if force {
+					options = append(options, refdb.Force())
+				}
+				n, err := db.RemoveProject(ctx, project, options...)
+				if err != nil {
+					return err
+				}
+				return a.printRemoval(removal{project, n}, "ref")
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "in spite of fresh locks")
+	c.addFlags(cmd)
+	return cmd
+}
+
+// extent counts what removing a project would remove.
+func (a *app) extent(ctx context.Context, db *refdb.DB, project string) (refs, locks int, err error) {
+	for _, err := range a.refs(ctx, db, project, "", true) {
+		if err != nil {
+			return 0, 0, err
+		}
+		refs++
+	}
+	for _, err := range a.locks(ctx, db, refdb.LockFilter{Project: project}) {
+		if err != nil {
+			return 0, 0, err
+		}
+		locks++
+	}
+	return refs, locks, nil
+}
+
+func (a *app) refsPurgeTombstonesCommand() *cobra.Command {
+	var olderThan age
+	cmd := &cobra.Command{
+		Use:   "purge-tombstones PROJECT --older-than AGE",
+		Short: "Forget refs that were deleted long ago",
+		Long: `Forget refs of a project that were deleted at least AGE ago, by the database's clock. After that
+nothing keeps a site that missed the deletion, and still has the ref, from bringing it back: choose
+AGE well above the longest that a site may lag behind.
+
+Fields: ` + output.Names(removalColumns),
+		Example: `  refdbctl refs purge-tombstones my/project --older-than 90d`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			if err := refdb.CheckProject(args[0]); err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				n, err := db.PurgeTombstones(ctx, args[0], time.Duration(olderThan))
+				if err != nil {
+					return err
+				}
+				return a.printRemoval(removal{args[0], n}, "tombstone")
+			})
+		}),
+	}
+	cmd.Flags().Var(&olderThan, "older-than", "only refs deleted at least `age` ago, such as 90d")
+	must(cmd.MarkFlagRequired("older-than"))
+	return cmd
+}

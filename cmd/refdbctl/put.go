@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// put is one change of one ref.
+type put struct {
+	project, ref string
+	old, new     refdb.Value
+
+	oldText  string
+	force    bool
+	anything bool
+	adopt    bool
+	token    int64
+}
+
+func (p *put) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&p.oldText, "old", "", `only if the ref holds this `+"`value`"+`; "none": only if it is not there`)
+	flags.BoolVar(&p.force, "force", false, "whatever the ref holds")
+	flags.BoolVar(&p.anything, "string", false, "values may be any string, not only object IDs and \"ref: NAME\"")
+	flags.BoolVar(&p.adopt, "adopt", false, "also if the database does not know the ref at all, whatever --old says")
+	flags.Int64Var(&p.token, "token", 0, "only while the ref's lock with this `token` stands, as \"refdbctl lock\" gives in REFDB_TOKEN")
+	cmd.MarkFlagsMutuallyExclusive("old", "force")
+	cmd.MarkFlagsMutuallyExclusive("adopt", "force")
+	cmd.MarkFlagsMutuallyExclusive("token", "force")
+}
+
+const putHelp = `
+--old says what the ref must hold for the change to be made: a full object ID, "ref: NAME", or "none" (or a
+zero ID) if it must not be there. If it holds something else nothing is changed, its value is named, and the
+status is 5. --force changes it whatever it holds, and shows what that was.
+
+While somebody holds a fresh lock on the ref the change is refused with status 3, with --force too.
+Who holds the lock passes its --token: then the change is made if that lock still stands, else the
+status is 4.
+
+Fields: `
+
+func (a *app) refsPutCommand() *cobra.Command {
+	var p put
+	cmd := &cobra.Command{
+		Use:   "put PROJECT REF NEW (--old OLD | --force)",
+		Short: "Change what a ref holds, if it holds what is expected",
+		Long: `Change what a ref holds, if it holds what is expected. NEW is a full object ID (40 or 64 hex
+digits), "ref: NAME" or, with --string, any string.
+` + putHelp + output.Names(changeColumns()),
+		Example: `  refdbctl refs put my/project refs/heads/main $NEW --old $OLD
+  refdbctl refs put my/project refs/heads/topic $NEW --old none
+  refdbctl refs put my/project refs/multi-site/version 7 --string --force`,
+		Args: cobra.ExactArgs(3),
+		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
+			if p.new, err = parseValue(args[2], p.anything); err != nil {
+				return err
+			}
+			if p.new.IsDeleted() {
+				return usage("a zero ID means a deleted ref: use refdbctl refs delete")
+			}
+			return p.run(ctx, a, cmd, args)
+		}),
+	}
+	p.addFlags(cmd)
+	return cmd
+}
+
+func (a *app) refsDeleteCommand() *cobra.Command {
+	var p put
+	cmd := &cobra.Command{
+		Use:   "delete PROJECT REF (--old OLD | --force)",
+		Short: "Delete a ref, if it holds what is expected",
+		Long: `Delete a ref, if it holds what is expected. It leaves a tombstone, which keeps sites that still have
+the ref from bringing it back.
+` + putHelp + output.Names(changeColumns()),
+		Example: `  refdbctl refs delete my/project refs/heads/topic --old $OLD`,
+		Args:    cobra.ExactArgs(2),
+		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return p.run(ctx, a, cmd, args)
+		}),
+	}
+	p.addFlags(cmd)
+	return cmd
+}
+
+func (p *put) run(ctx context.Context, a *app, cmd *cobra.Command, args []string) (err error) {
+	p.project, p.ref = args[0], args[1]
+	if !p.force && !cmd.Flags().Changed("old") {
+		return usage(`give --old OLD, what the ref must hold ("none" if it must not be there), or --force to change it whatever it holds`)
+	}
+	if err := refdb.CheckKey(p.project, p.ref); err != nil {
+		return err
+	}
+	if !p.force {
+		if p.old, err = parseOld(p.oldText, p.anything); err != nil {
+			return fmt.Errorf("--old: %w", err)
+		}
+		if p.old.IsAbsent() && p.new == refdb.Unknown {
+			return usage("--old none: a ref that is not there can't be deleted")
+		}
+	}
+	if cmd.Flags().Changed("token") && p.token <= 0 {
+		return usage(fmt.Sprintf("--token %d: a token is a positive number, as in REFDB_TOKEN", p.token))
+	}
+	return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+		limited, cancel := a.limited(ctx)
+		defer cancel()
+		if err := p.apply(limited, db); err != nil {
+			return err
+		}
+		return a.printChange(p)
+	})
+}
+
+func (p *put) apply(ctx context.Context, db *refdb.DB) (err error) {
+	if p.force {
+		p.old, err = db.Put(ctx, p.project, p.ref, p.new)
+		return err
+	}
+	var options []refdb.UpdateOption
+	if p.adopt {
+		options = append(options, refdb.Adopt())
+	}
+	if p.token != 0 {
+		options = append(options, fenced(refdb.Token(p.token), p.ref))
+	}
+	return db.Update(ctx, p.project, []refdb.Update{{Ref: p.ref, Old: p.old, New: p.new}}, options...)
+}
+
+// fenced lets an update through only while the lock on ref stands that another
+// process, such as our parent, acquired with that token.
+func fenced(token refdb.Token, ref string) refdb.UpdateOption {
+	return func(t *refdb.Transaction) { t.Fence = &refdb.Fence{Refs: []string{ref}, Token: token} }
+}
+
+func changeColumns() []output.Column[*put] {
+	return []output.Column[*put]{
+		{Name: "project", Value: func(p *put) any { return p.project }},
+		{Name: "ref", Value: func(p *put) any { return p.ref }},
+		{Name: "old", Value: func(p *put) any { return orNil(!p.old.IsAbsent(), string(p.old)) }},
+		{Name: "new", Value: func(p *put) any { return orNil(!p.new.IsAbsent(), string(p.new)) }},
+	}
+}
+
+func (a *app) printChange(p *put) error {
+	if a.format != output.Table {
+		return output.One(a.out, a.format, output.Palette{}, changeColumns(), p)
+	}
+	_, err := fmt.Fprintf(a.out, "%s %s: %s -> %s\n", output.Escape(p.project), output.Escape(p.ref),
+		output.Escape(describe(p.old)), output.Escape(describe(p.new)))
+	return err
+}

@@ -1,0 +1,349 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// terminal is a pseudo-terminal, and the person in front of it.
+type terminal struct {
+	master, slave *os.File
+	shown         screen
+	done          chan struct{}
+}
+
+func newTerminal(tb testing.TB) *terminal {
+	tb.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		tb.Fatalf("this test needs pseudo-terminals: %v", err)
+	}
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		tb.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t := &terminal{master: master, slave: slave, done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		io.Copy(&t.shown, master) // until the last process has closed it
+	}()
+	tb.Cleanup(func() {
+		slave.Close()
+		master.Close()
+	})
+	return t
+}
+
+func (t *terminal) types(tb testing.TB, keys string) {
+	tb.Helper()
+	if _, err := t.master.WriteString(keys); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (t *terminal) shows(tb testing.TB, text string) {
+	tb.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !strings.Contains(t.shown.String(), text) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("%q is not shown within 20 s, but: %q", text, t.shown.String())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// start runs a command in a session of its own on the terminal.
+func (t *terminal) start(tb testing.TB, cmd *exec.Cmd) {
+	tb.Helper()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = t.slave, t.slave, t.slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+}
+
+func exitOf(tb testing.TB, cmd *exec.Cmd) int {
+	tb.Helper()
+	cmd.Wait()
+	return cmd.ProcessState.ExitCode()
+}
+
+// shell returns a shell with job control, in whose script $REFDBCTL is the program.
+func (w *world) shell(tb testing.TB, script string) *exec.Cmd {
+	tb.Helper()
+	cmd := w.program(tb)
+	cmd.Env = append(cmd.Env, "REFDBCTL="+cmd.Path)
+	cmd.Path = "/bin/sh"
+	cmd.Args = []string{"sh", "-c", "set -m; " + script}
+	return cmd
+}
+
+func TestTheCommandHasTheTerminal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.program(t, "lock", "p", main_, "--", "sh", "-c", `echo ready; read x; echo "got <$x>"; exit 5`)
+	term.start(t, cmd)
+	term.shows(t, "ready")
+	term.types(t, "hello\n")
+	term.shows(t, "got <hello>")
+	if code := exitOf(t, cmd); code != 5 {
+		t.Errorf("status %d", code)
+	}
+}
+
+func TestCtrlCReachesTheCommandAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.program(t, "lock", "p", main_, "--", "sh", "-c", `trap 'echo interrupted; exit 5' INT; echo ready; read x`)
+	term.start(t, cmd)
+	term.shows(t, "ready")
+	term.types(t, "\x03")
+	if code := exitOf(t, cmd); code != 5 {
+		t.Errorf("status %d", code)
+	}
+	w.isFree(t, main_)
+	if n := strings.Count(term.shown.String(), "interrupted"); n != 1 {
+		t.Errorf("the command was interrupted %d times", n)
+	}
+}
+
+func TestCtrlZStopsBothAndTheyGoOnTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+main_+` -- sh -c 'trap "exit 5" INT; echo ready; read x'
+		echo "stopped with $?"; read x; fg; echo "ended with $?"; read y; echo "shell got <$y>"`)
+	term.start(t, cmd)
+	term.shows(t, "ready")
+	term.types(t, "\x1a")
+	term.shows(t, "stopped with 149")
+	term.types(t, "go on\n")
+	term.shows(t, "REFDBCTL") // fg prints the job
+	term.types(t, "\x03")
+	term.shows(t, "ended with 5")
+	term.types(t, "mine\n")
+	term.shows(t, "shell got <mine>")
+	w.isFree(t, main_)
+}
+
+func TestCtrlZWhereNoShellCouldContinueIsUndone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.program(t, "lock", "p", main_, "--", "sh", "-c", `trap "exit 5" INT; echo ready; read x; echo "got <$x>"; read x`)
+	term.start(t, cmd)
+	term.shows(t, "ready")
+	term.types(t, "\x1a")
+	term.types(t, "go on\n")
+	term.shows(t, "got <go on>")
+	term.types(t, "\x03")
+	if code := exitOf(t, cmd); code != 5 {
+		t.Errorf("status %d", code)
+	}
+}
+
+func TestCtrlZInAScriptStopsItAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.shell(t, `sh -c '"$REFDBCTL" lock p `+main_+` -- sh -c "echo ready; read x; exit 5"; echo "script sees $?"'
+		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
+	term.start(t, cmd)
+	term.shows(t, "ready")
+	term.types(t, "\x1a")
+	term.shows(t, "stopped with 148")
+	term.types(t, "go on\n")
+	term.shows(t, "REFDBCTL")
+	term.types(t, "line\n")
+	term.shows(t, "script sees 5")
+	term.shows(t, "ended with 0")
+}
+
+func TestCtrlZInAPipelineStopsTheCommandToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+main_+` -- sh -c 'echo pid=$$.; exec sleep 1000' | cat
+		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
+	term.start(t, cmd)
+	term.shows(t, "pid=")
+	term.shows(t, ".")
+	_, after, _ := strings.Cut(term.shown.String(), "pid=")
+	pid, _, _ := strings.Cut(after, ".")
+	term.types(t, "\x1a")
+	term.shows(t, "stopped with 148")
+	if s := processState(t, pid); s != "T" {
+		t.Errorf("the command goes on, in state %s, while nobody renews its lock", s)
+	}
+	term.types(t, "go on\n")
+	eventually(t, "the command is continued", func() bool { return processState(t, pid) != "T" })
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(-n, syscall.SIGTERM)
+	term.shows(t, "ended with 0")
+	w.isFree(t, main_)
+}
+
+func processState(tb testing.TB, pid string) string {
+	tb.Helper()
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[0]
+}
+
+func TestALockThatWentStaleWhileStopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+main_+` --stale-after=2s -- sh -c 'echo ready; read x'
+		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
+	term.start(t, cmd)
+	term.shows(t, "ready")
+	term.types(t, "\x1a")
+	term.shows(t, "stopped with 149")
+	eventually(t, "the lock is stale", func() bool {
+		l, ok := w.RowLock(t, "p", main_)
+		return ok && l.Stale()
+	})
+	term.types(t, "go on\n")
+	term.shows(t, "ended with 4")
+}
+
+func TestAPagerKeepsTheTerminal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+main_+` -- echo text | { cat; read x </dev/tty; echo "pager got <$x>"; }`)
+	term.start(t, cmd)
+	term.shows(t, "text")
+	term.types(t, "key\n")
+	term.shows(t, "pager got <key>")
+}
+
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]struct {
+		code  int
+		shows string
+		left  bool
+	}{
+		"y\n":   {exitOK, "purged 1 lock", false},
+		"YES\n": {exitOK, "purged 1 lock", false},
+		"n\n":   {exitError, "nothing was done", true},
+		"\n":    {exitError, "nothing was done", true},
+		"\x04":  {exitError, "nothing was done", true},
+		"\x03":  {exitSignal + int(syscall.SIGINT), "interrupted", true},
+	} {
+		t.Run(fmt.Sprintf("%q", answer), func(t *testing.T) {
+			w := newWorld(t)
+			w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "dead", Age: time.Hour})
+			term := newTerminal(t)
+			cmd := w.program(t, "locks", "purge", "--stale")
+			term.start(t, cmd)
+			term.shows(t, "Purge 1 lock? [y/N]")
+			if !strings.Contains(term.shown.String(), "dead") {
+				t.Errorf("does not say what it will do: %q", term.shown.String())
+			}
+			term.types(t, answer)
+			if code := exitOf(t, cmd); code != want.code {
+				t.Errorf("status %d, want %d", code, want.code)
+			}
+			term.shows(t, want.shows)
+			if _, left := w.RowLock(t, "p", main_); left != want.left {
+				t.Errorf("the lock is left: %v", left)
+			}
+		})
+	}
+}
+
+func TestColoursAndProgressAreForTerminals(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.env["TERM"] = "xterm"
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "dead", Age: time.Hour})
+	show := func(args ...string) string {
+		term := newTerminal(t)
+		cmd := w.program(t, args...)
+		term.start(t, cmd)
+		if code := exitOf(t, cmd); code != exitOK {
+			t.Errorf("%v: status %d", args, code)
+		}
+		term.slave.Close()
+		<-term.done
+		return term.shown.String()
+	}
+	if got := show("locks", "list"); !strings.Contains(got, "\x1b[33mstale") {
+		t.Errorf("no colour: %q", got)
+	}
+	repo := newRepo(t, branches(1500)...)
+	if got := show("refs", "import", "p", "--repo", repo.path); !strings.Contains(got, "/1500") || !strings.Contains(got, "1500 imported") {
+		t.Errorf("no progress: %q", got)
+	}
+	w.env["NO_COLOR"] = "1"
+	if got := show("locks", "list"); strings.Contains(got, "\x1b") {
+		t.Errorf("colour in spite of NO_COLOR: %q", got)
+	}
+}
+
+func TestWatchOnATerminalDrawsInPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	term := newTerminal(t)
+	cmd := w.program(t, "locks", "list", "--watch=50ms")
+	term.start(t, cmd)
+	eventually(t, "two rounds", func() bool { return strings.Count(term.shown.String(), clearScreen) >= 2 })
+	term.types(t, "\x03")
+	if code := exitOf(t, cmd); code != exitOK {
+		t.Errorf("status %d: %q", code, term.shown.String())
+	}
+}
+
+func TestAWaiterOnATerminalSaysWhomItWaitsFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lock, err := w.open(t).TryLock(t.Context(), "p", main_)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := newTerminal(t)
+	cmd := w.program(t, "lock", "p", main_, "--", "echo", "mine")
+	term.start(t, cmd)
+	term.shows(t, "waiting: ")
+	term.shows(t, lock.Owner())
+	if err := lock.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	term.shows(t, "mine")
+	exitOf(t, cmd)
+}

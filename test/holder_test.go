@@ -1,0 +1,142 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+const (
+	before refdb.Value = "1111111111111111111111111111111111111111"
+	after  refdb.Value = "2222222222222222222222222222222222222222"
+)
+
+func TestP2P4AProcessFrozenPastStaleAfterCanDoNothingAnyMore(t *testing.T) {
+	onEach(t, func(t *testing.T, d *dbtest.Database) {
+		db := site(t, d, nil)
+		if err := db.Update(t.Context(), project, []refdb.Update{{Ref: mainRef, New: before}}); err != nil {
+			t.Fatal(err)
+		}
+		frozen := start(t, d, "holder")
+		token := heldToken(t, frozen.hear(t))
+		if got := frozen.ask(t, "err"); got != "ok" {
+			t.Fatalf("the holder says %s", got)
+		}
+		if err := frozen.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		lock := mustLock(t, db)
+		if lock.Token() <= token {
+			t.Errorf("token %d follows %d", lock.Token(), token)
+		}
+		if err := frozen.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		for _, request := range []string{
+			"update-by-token", // asks the database: the fence refuses it
+			"err", "update", "update-and-release", "cause", "release", "release",
+		} {
+			if got := frozen.ask(t, request); !strings.HasPrefix(got, "stale-owner: ") || !strings.Contains(got, refdb.ErrLockLost.Error()) {
+				t.Errorf("%s: %s", request, got)
+			}
+		}
+		// None of that touched the lock of its successor, nor the ref.
+		if err := lock.UpdateAndRelease(t.Context(), []refdb.Update{{Ref: mainRef, Old: before, New: after}}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestALockWhoseHolderWasKilledIsTakenOverWithinStaleAfterAndASecond(t *testing.T) {
+	onEach(t, func(t *testing.T, d *dbtest.Database) {
+		db := site(t, d, nil)
+		holder := start(t, d, "holder")
+		token := heldToken(t, holder.hear(t))
+		// Renewed for a while: it does not go stale while it lives.
+		ctx, cancel := context.WithTimeout(t.Context(), staleAfter+beatEvery)
+		defer cancel()
+		if lock, err := db.Lock(ctx, project, mainRef); err == nil {
+			t.Fatalf("the lock of a living holder was taken, with token %d", lock.Token())
+		}
+		if err := holder.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		killed := time.Now()
+		lock := mustLock(t, db)
+		took := time.Since(killed)
+		if took > staleAfter+time.Second {
+			t.Errorf("taken over after %s", took)
+		}
+		if soonest := staleAfter - beatEvery - 500*time.Millisecond; took < soonest {
+			t.Errorf("taken over after %s: too early, the last beat was at most %s before", took, beatEvery)
+		}
+		if lock.Token() <= token {
+			t.Errorf("token %d follows %d", lock.Token(), token)
+		}
+		if err := lock.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func mustLock(t *testing.T, db *refdb.DB) *refdb.Lock {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	lock, err := db.Lock(ctx, project, mainRef)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func heldToken(t *testing.T, line string) refdb.Token {
+	t.Helper()
+	token, err := strconv.ParseInt(strings.TrimPrefix(line, "held "), 10, 64)
+	if err != nil {
+		t.Fatalf("the holder says %q", line)
+	}
+	return refdb.Token(token)
+}
+
+// hold holds the lock and does with it what it is told.
+func hold(db *refdb.DB) error {
+	ctx := context.Background()
+	lock, err := db.Lock(ctx, project, mainRef)
+	if err != nil {
+		return err
+	}
+	guarded := lock.Context()
+	fmt.Println("held", int64(lock.Token()))
+	move := []refdb.Update{{Ref: mainRef, Old: before, New: after}}
+	for requests := bufio.NewScanner(os.Stdin); requests.Scan(); {
+		switch requests.Text() {
+		case "err":
+			err = lock.Err()
+		case "cause":
+			<-guarded.Done()
+			err = context.Cause(guarded)
+		case "update":
+			err = lock.Update(ctx, move)
+		case "update-by-token":
+			err = db.Update(ctx, project, move, refdb.Under(lock.Token(), mainRef))
+		case "update-and-release":
+			err = lock.UpdateAndRelease(ctx, move)
+		case "release":
+			err = lock.Release(ctx)
+		default:
+			err = fmt.Errorf("no such request: %s", requests.Text())
+		}
+		fmt.Println(answer(err))
+	}
+	return nil
+}

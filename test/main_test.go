@@ -1,0 +1,155 @@
+// Package test holds what takes more than one process: sites that contend,
+// freeze, die and lose their database, on each of the databases.
+package test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+const (
+	// These tell a process that was started by a test what to be.
+	roleVariable    = "REFDB_TEST_ROLE"
+	dialectVariable = "REFDB_TEST_DIALECT"
+	urlVariable     = "REFDB_TEST_URL"
+
+	project = "company/product"
+	mainRef = "refs/heads/main"
+
+	// Short leases, so that what they end is seen soon.
+	staleAfter = 2 * time.Second
+	beatEvery  = 400 * time.Millisecond
+)
+
+var roles = map[string]func(*refdb.DB) error{
+	"contender": contend,
+	"holder":    hold,
+}
+
+func TestMain(m *testing.M) {
+	role, ok := roles[os.Getenv(roleVariable)]
+	if !ok {
+		dbtest.Main(m)
+		return
+	}
+	if err := play(role); err != nil {
+		fmt.Fprintln(os.Stderr, os.Getenv(roleVariable)+":", err)
+		os.Exit(1)
+	}
+}
+
+// play is the main of a process that a test started.
+func play(role func(*refdb.DB) error) error {
+	for _, kind := range dbtest.All() {
+		if kind.Dialect != migrations.Dialect(os.Getenv(dialectVariable)) {
+			continue
+		}
+		driver, err := kind.Open(context.Background(), os.Getenv(urlVariable))
+		if err != nil {
+			return err
+		}
+		db, err := refdb.New(driver, refdb.Options{Site: "us", StaleAfter: staleAfter, Heartbeat: beatEvery})
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return role(db)
+	}
+	return fmt.Errorf("no such database: %s", os.Getenv(dialectVariable))
+}
+
+// onEach runs test on a new database of each kind.
+func onEach(t *testing.T, test func(t *testing.T, d *dbtest.Database)) {
+	for _, kind := range dbtest.All() {
+		t.Run(string(kind.Dialect), func(t *testing.T) {
+			t.Parallel()
+			test(t, kind.New(t))
+		})
+	}
+}
+
+// site opens a DB of this process, around whose driver wrap may put something.
+func site(t *testing.T, d *dbtest.Database, wrap func(refdb.Driver) refdb.Driver) *refdb.DB {
+	t.Helper()
+	driver := d.Open(t)
+	if wrap != nil {
+		driver = wrap(driver)
+	}
+	db, err := refdb.New(driver, refdb.Options{Site: "eu", StaleAfter: staleAfter, Heartbeat: beatEvery})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// A process is this test binary in one of the roles. It is told what to do
+// line by line, and answers each with a line.
+type process struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+// start starts one, which is killed at the test's end if it still runs then.
+func start(t *testing.T, d *dbtest.Database, role string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0], args...)}
+	p.Env = append(os.Environ(),
+		roleVariable+"="+role, dialectVariable+"="+string(d.Kind().Dialect), urlVariable+"="+d.URL())
+	p.Stderr = os.Stderr
+	var err error
+	if p.in, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.out = bufio.NewScanner(out)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Process.Kill()
+		p.Wait()
+	})
+	return p
+}
+
+// hear returns its next line.
+func (p *process) hear(t *testing.T) string {
+	t.Helper()
+	if !p.out.Scan() {
+		t.Fatalf("the process ended: %v", p.out.Err())
+	}
+	return p.out.Text()
+}
+
+// ask sends a line and returns the answer.
+func (p *process) ask(t *testing.T, line string) string {
+	t.Helper()
+	if _, err := fmt.Fprintln(p.in, line); err != nil {
+		t.Fatal(err)
+	}
+	return p.hear(t)
+}
+
+// answer is what a process says of an error, in one line.
+func answer(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return refdb.ClassOf(err).String() + ": " + strings.ReplaceAll(err.Error(), "\n", " ")
+}
