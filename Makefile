@@ -7,8 +7,8 @@ FLAGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## show what it does, on this machine, in a temporary SQLite file
-	./demo/run.sh
+demo: build ## show what it is for, in a temporary SQLite file or on REFDB_URL
+	@./demo/run.sh bin/refdbctl
 
 test: deps ## run all tests on real databases, with the race detector
 	$(GO) test -race -timeout 4m $(FLAGS) ./...
@@ -30,7 +30,7 @@ fmt: ## format the code
 	gofmt -w .
 
 build: ## build bin/refdbctl
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/refdbctl
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/refdbctl
 
 deps: ## install the databases that the tests need, if they are missing
 	@./scripts/deps.sh

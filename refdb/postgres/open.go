@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"runtime"
 	"strings"
 	"time"
@@ -36,8 +37,8 @@ const (
 // those of pgx and pgxpool (pool_max_conns, default_query_exec_mode). It checks
 // that the database can keep the driver's promises and has this program's
 // schema; if not, the error says what to do. An error never shows the password.
-func Open(ctx context.Context, url string) (*Driver, error) {
-	config, given, err := parse(url)
+func Open(ctx context.Context, address string) (*Driver, error) {
+	config, given, err := parse(address)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +56,8 @@ func Open(ctx context.Context, url string) (*Driver, error) {
 
 // Migrator returns what moves the database at the URL between versions of the
 // schema. It connects only when it is used.
-func Migrator(ctx context.Context, url string) (*migrations.Migrator, error) {
-	config, _, err := parse(url)
+func Migrator(ctx context.Context, address string) (*migrations.Migrator, error) {
+	config, _, err := parse(address)
 	if err != nil {
 		return nil, err
 	}
@@ -77,17 +78,17 @@ func Migrator(ctx context.Context, url string) (*migrations.Migrator, error) {
 
 // parse returns the configuration that the URL asks for, and which of the
 // parameters that tune might set were given in it, or in the environment.
-func parse(url string) (config *pgxpool.Config, given map[string]bool, err error) {
-	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
+func parse(address string) (config *pgxpool.Config, given map[string]bool, err error) {
+	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", refdb.ErrInvalid)
 	}
-	raw, err := pgconn.ParseConfig(url)
+	raw, err := pgconn.ParseConfig(address)
 	if err == nil {
-		config, err = pgxpool.ParseConfig(url)
+		config, err = pgxpool.ParseConfig(address)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w database URL: %s: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE&…, "+
-			"with %%XX for special characters", refdb.ErrInvalid, reason(err))
+			"with %%XX for special characters", refdb.ErrInvalid, reason(address))
 	}
 	given = make(map[string]bool)
 	for name := range raw.RuntimeParams {
@@ -105,28 +106,26 @@ func parse(url string) (config *pgxpool.Config, given map[string]bool, err error
 	return config, given, nil
 }
 
-// reason says what is wrong with a URL, without any part of it: pgx's own
-// words repeat it, and guess which part is the password.
-func reason(err error) string {
+// reason says what is wrong with a URL. pgx's own words repeat it, and can only
+// guess which part of it is the password: it is told of one without.
+func reason(address string) string {
+	const unknown = "can't be parsed"
+	u, err := url.Parse(address)
+	if err != nil {
+		return unknown
+	}
+	u.User = url.User(u.User.Username())
+	q := u.Query()
+	q.Del("password")
+	q.Del("sslpassword")
+	u.RawQuery = q.Encode()
+	_, err = pgxpool.ParseConfig(u.String())
 	var parse *pgconn.ParseConfigError
 	if !errors.As(err, &parse) {
-		return "can't be parsed"
+		return unknown
 	}
-	text := strings.TrimPrefix(err.Error(), "cannot parse `")
-	_, text, ok := cutLast(text, "`: ")
-	if !ok {
-		return "can't be parsed"
-	}
-	text, _, _ = strings.Cut(text, " (")
-	text, _, _ = strings.Cut(text, ": ")
-	return text
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
+	text := oneLine{err}.Error()
+	return text[strings.LastIndex(text, "`: ")+len("`: "):]
 }
 
 // tune sets what the URL left open.

@@ -26,7 +26,7 @@ func newPooled(tb testing.TB) pooled {
 
 func (p pooled) URL() string                     { return p.url }
 func (p pooled) Open(tb testing.TB) refdb.Driver { return open(tb, p.url) }
-func (p pooled) Rounds() int                     { return 50 }
+func (p pooled) Rounds() int                     { return 20 }
 
 func TestConformanceThroughPgBouncer(t *testing.T) {
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return newPooled(tb) })

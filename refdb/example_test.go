@@ -1,0 +1,169 @@
+package refdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+)
+
+const (
+	oldMain refdb.Value = "1111111111111111111111111111111111111111"
+	newMain refdb.Value = "2222222222222222222222222222222222222222"
+)
+
+// Opening a database: its schema is made by "refdbctl migrate up" or, as here,
+// by the program itself. PostgreSQL and Spanner are opened in the same way.
+func Example() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "refdb")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	url := "sqlite:" + filepath.Join(dir, "refs.sqlite")
+
+	schema, err := sqlite.Migrator(ctx, url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(schema.Up(ctx), schema.Close()); err != nil {
+		log.Fatal(err)
+	}
+
+	driver, err := sqlite.Open(ctx, url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	db, err := refdb.New(driver, refdb.Options{Site: "eu-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	err = db.Update(ctx, "my/project", []refdb.Update{{Ref: "refs/heads/main", New: oldMain}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	value, err := db.Get(ctx, "my/project", "refs/heads/main")
+	fmt.Println(value, err)
+	// Output: 1111111111111111111111111111111111111111 <nil>
+}
+
+// An update of several refs happens whole or not at all, and says what is in its way.
+func ExampleDB_Update() {
+	ctx, db := context.Background(), exampleDB()
+	defer db.Close()
+
+	err := db.Update(ctx, "my/project", []refdb.Update{
+		{Ref: "refs/heads/main", Old: oldMain, New: newMain},
+		{Ref: "refs/tags/v1", Old: oldMain, New: newMain}, // there is no such tag
+	})
+	var mismatch *refdb.MismatchError
+	if errors.As(err, &mismatch) {
+		for _, m := range mismatch.Mismatches {
+			fmt.Printf("%s: unknown: %v\n", m.Ref, m.Have == refdb.Unknown)
+		}
+	}
+	value, err := db.Get(ctx, "my/project", "refs/heads/main")
+	fmt.Println("main was left alone:", value == oldMain, err)
+	// Output:
+	// refs/tags/v1: unknown: true
+	// main was left alone: true <nil>
+}
+
+// A lock guards work, and fences the writes made through it.
+func ExampleDB_Lock() {
+	ctx, db := context.Background(), exampleDB()
+	defer db.Close()
+
+	lock, err := db.Lock(ctx, "my/project", "refs/heads/main")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+
+	work := func(ctx context.Context, from refdb.Value) refdb.Value { return newMain }
+	value := work(lock.Context(), lock.Value("refs/heads/main"))
+
+	err = lock.UpdateAndRelease(ctx, []refdb.Update{
+		{Ref: "refs/heads/main", Old: lock.Value("refs/heads/main"), New: value},
+	})
+	fmt.Println(err, errors.Is(lock.Err(), refdb.ErrReleased))
+	// Output: <nil> true
+}
+
+// TryLock does not wait; the error names who holds the lock.
+func ExampleDB_TryLock() {
+	ctx, db := context.Background(), exampleDB()
+	defer db.Close()
+
+	if _, err := db.TryLock(ctx, "my/project", "refs/heads/main"); err != nil {
+		log.Fatal(err)
+	}
+	_, err := db.TryLock(ctx, "my/project", "refs/heads/main", "refs/heads/topic")
+	var locked *refdb.LockedError
+	if errors.As(err, &locked) {
+		holder := locked.Holders[0]
+		fmt.Println(holder.Ref, holder.Owner == db.Owner(), refdb.ClassOf(err))
+	}
+	// Output: refs/heads/main true retryable
+}
+
+// Refs lists a project of any size page by page.
+func ExampleDB_Refs() {
+	ctx, db := context.Background(), exampleDB()
+	defer db.Close()
+
+	for ref, err := range db.Refs(ctx, "my/project", "refs/heads/") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ref.Name, ref.Value)
+	}
+	// Output: refs/heads/main 1111111111111111111111111111111111111111
+}
+
+// exampleDB is a database in which main holds oldMain.
+func exampleDB() *refdb.DB {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "refdb")
+	if err != nil {
+		log.Fatal(err)
+	}
+	url := "sqlite:" + filepath.Join(dir, "refs.sqlite")
+	schema, err := sqlite.Migrator(ctx, url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(schema.Up(ctx), schema.Close()); err != nil {
+		log.Fatal(err)
+	}
+	driver, err := sqlite.Open(ctx, url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	db, err := refdb.New(removing{driver, dir}, refdb.Options{Site: "eu-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := db.Put(ctx, "my/project", "refs/heads/main", oldMain); err != nil {
+		log.Fatal(err)
+	}
+	return db
+}
+
+// removing is a driver whose file is removed when it is closed.
+type removing struct {
+	*sqlite.Driver
+	dir string
+}
+
+func (r removing) Close() error {
+	return errors.Join(r.Driver.Close(), os.RemoveAll(r.dir))
+}

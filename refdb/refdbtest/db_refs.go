@@ -1,0 +1,285 @@
+package refdbtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func dbRefRows() []row {
+	return []row{
+		{"a missing ref is unknown and doesn't exist, a stored one is and does, a deleted one exists", func(e *env) {
+			db := e.open(refdb.Options{})
+			check := func(want refdb.Value, exists bool) {
+				e.Helper()
+				v, err := db.Get(e.Context(), e.project, refA)
+				e.must(err)
+				there, err := db.Exists(e.Context(), e.project, refA)
+				e.must(err)
+				if v != want || there != exists {
+					e.Errorf("Get is %q, Exists %v; want %q, %v", v, there, want, exists)
+				}
+			}
+			check(refdb.Unknown, false)
+			e.must(e.update(e.a, move(refA, "", v1)))
+			check(v1, true)
+			e.must(e.update(e.a, move(refA, v1, refdb.Deleted)))
+			check(refdb.Deleted, true)
+		}},
+		{"a site is up to date if the ref is unknown, or deleted and absent, or equal", func(e *env) {
+			db := e.open(refdb.Options{})
+			for i, want := range []struct {
+				global, local refdb.Value
+				upToDate      bool
+			}{
+				{refdb.Unknown, refdb.Unknown, true},
+				{refdb.Unknown, refdb.Deleted, true},
+				{refdb.Unknown, v1, true},
+				{v1, v1, true},
+				{v1, v2, false}, // behind, or ahead: only equality counts
+				{v2, v1, false},
+				{v1, refdb.Unknown, false},
+				{v1, refdb.Deleted, false},
+				{refdb.Deleted, refdb.Unknown, true},
+				{refdb.Deleted, refdb.Deleted, true},
+				{refdb.Deleted, refdb.Deleted256, true},
+				{refdb.Deleted256, refdb.Unknown, true},
+				{refdb.Deleted, v1, false},
+				{"42", "42", true},
+				{"42", "43", false},
+			} {
+				ref := fmt.Sprintf("refs/heads/%d", i)
+				if want.global != refdb.Unknown {
+					e.must(e.update(e.a, move(ref, "", want.global)))
+				}
+				got, err := db.IsUpToDate(e.Context(), e.project, ref, want.local)
+				e.must(err)
+				if got != want.upToDate {
+					e.Errorf("global %q, local %q: %v", want.global, want.local, got)
+				}
+			}
+		}},
+		{"compare-and-put says whether the ref held what was expected, and else leaves it", func(e *env) {
+			db := e.open(refdb.Options{})
+			for i, step := range []struct {
+				old, new refdb.Value
+				put      bool
+				holds    refdb.Value
+			}{
+				{v1, v2, false, refdb.Unknown},
+				{refdb.Unknown, v1, true, v1},
+				{refdb.Unknown, v2, false, v1},
+				{refdb.Deleted, v2, false, v1},
+				{v2, v3, false, v1},
+				{v1, v2, true, v2},
+				{v2, refdb.Deleted, true, refdb.Deleted},
+				{v2, v3, false, refdb.Deleted},
+				{refdb.Deleted, v3, true, v3},
+				{v3, refdb.Unknown, true, refdb.Deleted},
+				{refdb.Unknown, v1 + v1[:24], true, v1 + v1[:24]},
+				{v1 + v1[:24], refdb.Unknown, true, refdb.Deleted256}, // as long as what it replaces
+				{refdb.Unknown, "1", true, "1"},
+				{"1", "9223372036854775807", true, "9223372036854775807"},
+				{"1", "2", false, "9223372036854775807"},
+				{"9223372036854775807", "ref: refs/heads/main", true, "ref: refs/heads/main"},
+				{"ref: refs/heads/main", "any other string", true, "any other string"},
+			} {
+				put, err := db.CompareAndPut(e.Context(), e.project, refA, step.old, step.new)
+				e.must(err)
+				holds, err := db.Get(e.Context(), e.project, refA)
+				e.must(err)
+				if put != step.put || holds != step.holds {
+					e.Fatalf("step %d, %q to %q: %v, and it holds %q", i, step.old, step.new, put, holds)
+				}
+			}
+		}},
+		{"compare-and-put of a locked ref is an error, not a mismatch", func(e *env) {
+			db := e.open(refdb.Options{})
+			e.acquire(e.a, refA)
+			put, err := db.CompareAndPut(e.Context(), e.project, refA, refdb.Unknown, v1)
+			if put {
+				e.Error("it was put")
+			}
+			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
+			if put, err := db.CompareAndPut(e.Context(), e.project, refA, refdb.Unknown, v1, refdb.Advisory()); !put || err != nil {
+				e.Errorf("advisory: %v, %v", put, err)
+			}
+			if put, err := db.CompareAndPut(e.Context(), e.project, refB, v1, v2, refdb.Adopt()); !put || err != nil {
+				e.Errorf("adopting: %v, %v", put, err)
+			}
+		}},
+		{"put creates, overwrites and deletes, and returns what was there", func(e *env) {
+			db := e.open(refdb.Options{})
+			holds := refdb.Unknown
+			for _, v := range []refdb.Value{v1, v2, v2, "42", refdb.Unknown, v3, refdb.Deleted256, refdb.Unknown} {
+				old, err := db.Put(e.Context(), e.project, refA, v)
+				e.must(err)
+				if old != holds {
+					e.Errorf("putting %q returned %q, want %q", v, old, holds)
+				}
+				got := e.getOne(refA).Value
+				if got != v && !(v.IsAbsent() && got.IsDeleted()) {
+					e.Errorf("putting %q left %q", v, got)
+				}
+				holds = got
+			}
+			l := e.acquire(e.a, refA)
+			_, err := db.Put(e.Context(), e.project, refA, v1)
+			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.wantLock(l)
+		}},
+		{"every one of many puts replaces another's value", func(e *env) {
+			const puts = 8
+			dbs := []*refdb.DB{e.open(refdb.Options{}), e.open(refdb.Options{})}
+			replaced := make(map[refdb.Value]int)
+			var mu sync.Mutex
+			var all []func()
+			for i := range puts {
+				all = append(all, func() {
+					old, err := dbs[i%2].Put(e.Context(), e.project, refA, refdb.Value(fmt.Sprint(i)))
+					if err != nil {
+						e.Error(err)
+					}
+					mu.Lock()
+					replaced[old]++
+					mu.Unlock()
+				})
+			}
+			race(all...)
+			replaced[e.getOne(refA).Value]++
+			if len(replaced) != puts+1 {
+				e.Errorf("the values replaced are %v", replaced)
+			}
+		}},
+		{"several refs are returned in order, as far as they have rows", func(e *env) {
+			db := e.open(refdb.Options{})
+			e.must(e.update(e.a, move(refA, "", refdb.Deleted), move(refC, "", v1)))
+			got, err := db.GetAll(e.Context(), e.project, refC, refB, refA)
+			e.must(err)
+			if len(got) != 2 || got[0].Name != refA || got[1].Name != refC || got[0].Value != refdb.Deleted || got[1].Value != v1 {
+				e.Errorf("got %v", got)
+			}
+		}},
+		{"P6 an update takes refs in any order and leaves the caller's slice alone", func(e *env) {
+			db := e.open(refdb.Options{})
+			updates := []refdb.Update{move(refC, "", v3), move(refA, "", v1), move(refB, "", "")}
+			was := slices.Clone(updates)
+			e.must(db.Update(e.Context(), e.project, updates))
+			if !slices.Equal(updates, was) {
+				e.Errorf("the slice became %v", updates)
+			}
+			e.wantRefs(map[string]refdb.Value{refA: v1, refB: refdb.Deleted, refC: v3})
+			err := db.Update(e.Context(), e.project, []refdb.Update{move(refC, v1, v2), move(refB, "", v2), move(refA, v2, v3)})
+			e.wantMismatches(err, refdb.Mismatch{Ref: refA, Want: v2, Have: v1}, refdb.Mismatch{Ref: refC, Want: v1, Have: v3})
+			e.wantClass(err, refdb.ErrMismatch, refdb.Permanent)
+		}},
+		{"a token fences the update of another process", func(e *env) {
+			parent, child := e.open(refdb.Options{}), e.open(refdb.Options{})
+			l := e.hold(parent, refA, refB)
+			under := refdb.Under(l.Token(), refB, refA)
+			e.must(child.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1)}, under))
+			e.must(l.Release(e.Context()))
+			err := child.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, v2)}, under)
+			e.wantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+			e.wantRefs(map[string]refdb.Value{refA: v1})
+		}},
+		{"all refs of a project are listed in order, page after page, as far as the caller reads", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			names := e.storeMany(2500)
+			var got []string
+			for ref, err := range db.Refs(e.Context(), e.project, "refs/heads/") {
+				e.must(err)
+				got = append(got, ref.Name)
+			}
+			if !slices.Equal(got, names) {
+				e.Errorf("%d refs were listed of %d", len(got), len(names))
+			}
+			if n := tap.count("List"); n < 3 {
+				e.Errorf("2,500 refs came in %d pages", n)
+			}
+			pages := tap.count("List")
+			for range db.Refs(e.Context(), e.project, "") {
+				break
+			}
+			if n := tap.count("List") - pages; n != 1 {
+				e.Errorf("the first ref took %d pages", n)
+			}
+			n := 0
+			for ref, err := range db.Refs(e.Context(), e.project, "refs/heads/01") {
+				e.must(err)
+				if !strings.HasPrefix(ref.Name, "refs/heads/01") {
+					e.Errorf("got %q", ref.Name)
+				}
+				n++
+			}
+			if n != 1000 {
+				e.Errorf("%d refs have the prefix, want 1,000", n)
+			}
+		}},
+		{"deleted refs are listed on request", func(e *env) {
+			db := e.open(refdb.Options{})
+			e.must(e.update(e.a, move(refA, "", v1), move(refB, "", refdb.Deleted)))
+			count := func(opts ...refdb.ListOption) (n int) {
+				for _, err := range db.Refs(e.Context(), e.project, "", opts...) {
+					e.must(err)
+					n++
+				}
+				return n
+			}
+			if count() != 1 || count(refdb.IncludeDeleted()) != 2 {
+				e.Errorf("listed %d and %d", count(), count(refdb.IncludeDeleted()))
+			}
+		}},
+		{"a project of any size is removed whole, but not under a fresh lock", func(e *env) {
+			db := e.open(refdb.Options{})
+			names := e.storeMany(2500)
+			e.must(e.transact(e.a, refdb.Transaction{Project: e.project + "/b", Updates: []refdb.Update{move(refA, "", v1)}}))
+			l := e.acquire(e.a, names[2400])
+			_, err := db.RemoveProject(e.Context(), e.project)
+			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
+			if n := len(e.list(e.project)); n != len(names) {
+				e.Errorf("%d refs are left of %d", n, len(names))
+			}
+			n, err := db.RemoveProject(e.Context(), e.project, refdb.Force())
+			e.must(err)
+			if n != len(names) || len(e.list(e.project)) != 0 || len(e.list(e.project+"/b")) != 1 {
+				e.Errorf("removed %d, left are %v", n, e.list(e.project))
+			}
+			e.wantFree(l.AcquireRequest.Refs...)
+		}},
+		{"old tombstones are purged on request, young ones and live refs stay", func(e *env) {
+			db := e.open(refdb.Options{})
+			e.must(e.update(e.a, move(refA, "", refdb.Deleted), move(refB, "", v1)))
+			for _, step := range []struct {
+				olderThan time.Duration
+				want      int
+			}{{time.Hour, 0}, {0, 1}, {0, 0}} {
+				n, err := db.PurgeTombstones(e.Context(), e.project, step.olderThan)
+				e.must(err)
+				if n != step.want {
+					e.Errorf("purged %d older than %v, want %d", n, step.olderThan, step.want)
+				}
+			}
+			e.wantRefs(map[string]refdb.Value{refB: v1})
+		}},
+	}
+}
+
+// storeMany creates refs with v1, by the thousand, and returns their names in order.
+func (e *env) storeMany(n int) []string {
+	e.Helper()
+	var names []string
+	var updates []refdb.Update
+	for i := range n {
+		names = append(names, fmt.Sprintf("refs/heads/%05d", i))
+		updates = append(updates, move(names[i], "", v1))
+	}
+	for chunk := range slices.Chunk(updates, 1000) {
+		e.must(e.update(e.a, chunk...))
+	}
+	return names
+}

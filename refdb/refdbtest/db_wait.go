@@ -1,0 +1,321 @@
+package refdbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A waiter is a Lock under way.
+type waiter struct {
+	e    *env
+	lock *refdb.Lock
+	err  error
+	done chan struct{}
+}
+
+// wait has db wait for locks.
+func (e *env) wait(ctx context.Context, db *refdb.DB, refs ...string) *waiter {
+	w := &waiter{e: e, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lock, w.err = db.Lock(ctx, e.project, refs...)
+	}()
+	return w
+}
+
+// waitFirst is wait, and returns once the database has been asked, and so the
+// waiter is the first of its process.
+func (e *env) waitFirst(ctx context.Context, db *refdb.DB, t *tap, refs ...string) *waiter {
+	e.Helper()
+	asked := t.count("Acquire")
+	w := e.wait(ctx, db, refs...)
+	e.eventually("a waiter that asks the database", func() bool { return t.count("Acquire") > asked })
+	return w
+}
+
+// granted returns the lock that was waited for.
+func (w *waiter) granted() *refdb.Lock {
+	w.e.Helper()
+	select {
+	case <-w.done:
+		w.e.must(w.err)
+	case <-time.After(20 * time.Second):
+		w.e.Fatal("nobody got the lock")
+	}
+	return w.lock
+}
+
+// gaveUp returns why the lock was not got.
+func (w *waiter) gaveUp() error {
+	w.e.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(20 * time.Second):
+		w.e.Fatal("it waits forever")
+	}
+	if w.lock != nil || w.err == nil {
+		w.e.Fatalf("got %v, %v", w.lock, w.err)
+	}
+	return w.err
+}
+
+// grantedAll returns the locks of waiters for the same refs, in whichever order
+// they get them; each hands over to the next.
+func (e *env) grantedAll(all []*waiter) []*refdb.Lock {
+	e.Helper()
+	errs := make([]error, len(all))
+	locks := make([]*refdb.Lock, len(all))
+	var released sync.WaitGroup
+	for i, w := range all {
+		released.Go(func() {
+			<-w.done
+			if locks[i], errs[i] = w.lock, w.err; w.err == nil {
+				errs[i] = w.lock.Release(e.Context())
+			}
+		})
+	}
+	released.Wait()
+	e.must(errors.Join(errs...))
+	return locks
+}
+
+func dbWaitRows() []row {
+	return []row{
+		{"a lock that is free is got at once", func(e *env) {
+			l := e.wait(e.Context(), e.open(refdb.Options{}), refA).granted()
+			e.wantHeld(l)
+		}},
+		{"one that waits gets the lock when it is released, long before it would be stale, and the new value", func(e *env) {
+			db := e.open(refdb.Options{})
+			holder := e.hold(e.open(refdb.Options{}), refA)
+			waiting, tap := e.openTapped(refdb.Options{})
+			w := e.waitFirst(e.Context(), waiting, tap, refA)
+			e.must(holder.Update(e.Context(), []refdb.Update{move(refA, "", v1)}))
+			e.must(holder.Release(e.Context()))
+			l := w.granted()
+			if l.Value(refA) != v1 {
+				e.Errorf("it has %q", l.Value(refA))
+			}
+			e.wantMismatches(l.Update(e.Context(), []refdb.Update{move(refA, "", v2)}), refdb.Mismatch{Ref: refA, Have: v1})
+			_, err := db.TryLock(e.Context(), e.project, refA)
+			e.wantHolders(err, refA)
+		}},
+		{"one that waits is served through notifications as well", func(e *env) {
+			holder := e.open(refdb.Options{})
+			waiting := e.open(refdb.Options{}) // nothing hides what its driver can do
+			for range 5 {
+				l := e.hold(holder, refA)
+				w := e.wait(e.Context(), waiting, refA)
+				e.must(l.UpdateAndRelease(e.Context(), []refdb.Update{move(refB, "", refdb.Deleted)}))
+				e.must(w.granted().Release(e.Context()))
+			}
+		}},
+		{"who waits first within a process is served first", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			holder := e.acquire(e.a, refA)
+			first := e.waitFirst(e.Context(), db, tap, refA)
+			var others []*waiter
+			for range 5 {
+				others = append(others, e.wait(e.Context(), db, refA))
+			}
+			e.release(e.a, holder.held()...)
+			token := first.granted().Token()
+			e.must(first.lock.Release(e.Context()))
+			for _, l := range e.grantedAll(others) {
+				if l.Token() <= token {
+					e.Errorf("token %d was granted before %d", l.Token(), token)
+				}
+			}
+		}},
+		{"of a process's waiters only one at a time asks the database", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			var asking atomic.Int32
+			var crowded atomic.Bool
+			tap.do(func(c call) error {
+				if c.method == "Acquire" {
+					if asking.Add(1) > 1 {
+						crowded.Store(true)
+					}
+					defer asking.Add(-1)
+				}
+				return c.do()
+			})
+			holder := e.acquire(e.a, refA)
+			var all []*waiter
+			for range 8 {
+				all = append(all, e.wait(e.Context(), db, refA))
+			}
+			e.eventually("several attempts", func() bool { return tap.count("Acquire") >= 3 })
+			e.release(e.a, holder.held()...)
+			e.grantedAll(all)
+			if crowded.Load() {
+				e.Error("two asked at once")
+			}
+		}},
+		{"waiters for overlapping sets, in any order and process, all get their turn", func(e *env) {
+			sets := [][]string{{refA, refB}, {refC, refB}, {refC, refA}, {refB}, {refA, refB, refC}}
+			dbs := []*refdb.DB{e.open(refdb.Options{}), e.open(refdb.Options{})}
+			sections := map[string]*section{refA: {}, refB: {}, refC: {}}
+			errs := make([]error, 2*len(sets))
+			var working sync.WaitGroup
+			for i := range errs {
+				working.Go(func() {
+					for range 3 {
+						if errs[i] = e.turn(dbs[i%2], sections, sets[i/2]...); errs[i] != nil {
+							return
+						}
+					}
+				})
+			}
+			working.Wait()
+			e.must(errors.Join(errs...))
+			e.wantFree(refA, refB, refC)
+		}},
+		{"one that stops waiting says why, leaves nothing, and the next moves up", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			holder := e.acquire(e.a, refA)
+			ctx, cancel := context.WithCancel(e.Context())
+			first := e.waitFirst(ctx, db, tap, refA, refB)
+			next := e.wait(e.Context(), db, refA)
+			cancel()
+			err := first.gaveUp()
+			if !errors.Is(err, context.Canceled) {
+				e.Errorf("got %v", err)
+			}
+			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.wantHolders(err, refA)
+			e.wantFree(refB)
+			e.release(e.a, holder.held()...)
+			e.must(next.granted().Release(e.Context()))
+		}},
+		{"one that waits behind another can stop too", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			holder := e.acquire(e.a, refA)
+			first := e.waitFirst(e.Context(), db, tap, refA)
+			ctx, cancel := context.WithTimeout(e.Context(), 20*time.Millisecond)
+			defer cancel()
+			second := e.wait(ctx, db, refA)
+			third := e.wait(e.Context(), db, refA)
+			if err := second.gaveUp(); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refdb.ErrLocked) {
+				e.Errorf("got %v", err)
+			}
+			e.release(e.a, holder.held()...)
+			e.must(first.granted().Release(e.Context()))
+			e.must(third.granted().Release(e.Context()))
+		}},
+		{"a wait limit ends it, with the holder's name", func(e *env) {
+			const limit = 100 * time.Millisecond
+			db := e.open(refdb.Options{MaxWait: limit})
+			holder := e.acquire(e.a, refA)
+			start := time.Now()
+			_, err := db.Lock(e.Context(), e.project, refA)
+			if waited := time.Since(start); waited < limit {
+				e.Errorf("it waited %v only", waited)
+			}
+			if h := e.wantHolders(err, refA); h[0].Owner != holder.Owner || h[0].Token != holder.Token {
+				e.Errorf("the holders are %+v", h)
+			}
+			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.release(e.a, holder.held()...)
+			e.must(e.wait(e.Context(), db, refA).granted().Release(e.Context()))
+		}},
+		{"P3 a lock that has been dead for long is got at once", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			e.age(e.acquire(e.a, refA), stale)
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refB, Owner: "gerrit", Age: time.Hour})
+			l := e.wait(e.Context(), db, refA, refB).granted()
+			if n := tap.count("Acquire"); n != 1 {
+				e.Errorf("it took %d attempts", n)
+			}
+			e.wantHeld(l)
+		}},
+		{"P3 the lock of a holder that died is got when it is stale, and no sooner", func(e *env) {
+			const staleAfter = time.Second
+			r := e.request(e.a, refA)
+			r.StaleAfter = staleAfter
+			_, err := e.send(e.a, r)
+			e.must(err)
+			last := e.row(refA).Heartbeat
+			l := e.wait(e.Context(), e.open(refdb.Options{}), refA).granted()
+			now := e.now(e.b)
+			if age := l.Token().Time().Sub(last); age <= staleAfter || now.Sub(last) > 10*staleAfter {
+				e.Errorf("it was got at an age of %v, known after %v", age, now.Sub(last))
+			}
+		}},
+		{"one that waits sits a short outage of the database out", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			holder := e.acquire(e.a, refA)
+			w := e.waitFirst(e.Context(), db, tap, refA)
+			var failed atomic.Int32
+			tap.do(func(c call) error {
+				if c.method == "Acquire" && failed.Add(1) <= 6 { // more than one attempt's own retries
+					return errDown
+				}
+				return c.do()
+			})
+			e.eventually("the outage", func() bool { return failed.Load() > 6 })
+			e.release(e.a, holder.held()...)
+			e.wantHeld(w.granted())
+		}},
+		{"P7 one that waits and loses a reply gets its lock once", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			holder := e.acquire(e.a, refA)
+			w := e.waitFirst(e.Context(), db, tap, refA)
+			tap.do(first("Acquire", func(c call) error {
+				e.release(e.a, holder.held()...)
+				return errors.Join(errLost, c.do())
+			}))
+			l := w.granted()
+			e.wantHeld(l)
+			e.must(l.Release(e.Context()))
+			e.wantFree(refA)
+		}},
+		{"P1 sections under a lock that is waited for never overlap", func(e *env) {
+			dbs := []*refdb.DB{e.open(refdb.Options{}), e.open(refdb.Options{})}
+			sections := map[string]*section{refA: {}}
+			e.must(e.update(e.a, move(refA, "", "0")))
+			const workers, turns = 6, 5
+			errs := make([]error, workers)
+			var working sync.WaitGroup
+			for i := range workers {
+				working.Go(func() {
+					for range turns {
+						if errs[i] = e.turn(dbs[i%2], sections, refA); errs[i] != nil {
+							return
+						}
+					}
+				})
+			}
+			working.Wait()
+			e.must(errors.Join(errs...))
+			if got, want := e.getOne(refA).Value, refdb.Value(fmt.Sprint(workers*turns)); got != want {
+				e.Errorf("counted to %q, want %q", got, want)
+			}
+		}},
+	}
+}
+
+// turn waits for locks, and counts in the first ref while it has them.
+func (e *env) turn(db *refdb.DB, sections map[string]*section, refs ...string) error {
+	l, err := db.Lock(e.Context(), e.project, refs...)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		if err := sections[ref].enter(l.Token()); err != nil {
+			return fmt.Errorf("%s: %w", ref, err)
+		}
+	}
+	n := 0
+	fmt.Sscan(string(l.Value(refs[0])), &n)
+	for _, ref := range refs {
+		sections[ref].inside.Store(false)
+	}
+	return l.UpdateAndRelease(e.Context(), []refdb.Update{move(refs[0], l.Value(refs[0]), refdb.Value(fmt.Sprint(n+1)))})
+}
