@@ -46,8 +46,8 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 func TestDoctorCountsStaleLocksAndOrphansWithoutFailing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "o", Age: time.Hour})
-	w.InsertLock(t, refdb.LockInfo{Project: "RECLAIM_p_2020-01-01T00:00:00.000000000Z", Ref: main_, Owner: "o"})
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "o", Age: time.Hour})
+	w.InsertLock(t, refdb.LockInfo{Project: "RECLAIM_p_2020-01-01T00:00:00.000000000Z", Ref: mainRef, Owner: "o"})
 	d := decode[doctorJSON](t, w.do(t, "doctor", "-o", "json"))
 	if d.status("stale locks") != checkNote || d.status("orphaned markers") != checkNote || !*d.OK {
 		t.Errorf("%+v", d)

@@ -46,11 +46,11 @@ func TestEveryDatabaseIsServed(t *testing.T) {
 				w.do(t, "refs", "delete", "p", "refs/heads/b00000", "--old", r.commit)
 				w.verifying(t, r, exitError)
 
-				if out := w.do(t, "lock", "p", main_, "--", "sh", "-c", "echo $REFDB_TOKEN"); len(out) < 10 {
+				if out := w.do(t, "lock", "p", mainRef, "--", "sh", "-c", "echo $REFDB_TOKEN"); len(out) < 10 {
 					t.Errorf("token: %q", out)
 				}
-				w.isFree(t, main_)
-				w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "dead", Age: time.Hour})
+				w.isFree(t, mainRef)
+				w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "dead", Age: time.Hour})
 				if out := w.do(t, "locks", "purge", "--stale", "--yes", "-o", "json"); !strings.Contains(out, `"purged"`) {
 					t.Errorf("purge: %s", out)
 				}

@@ -142,10 +142,10 @@ func TestNastyNamesAreImportedAndCompared(t *testing.T) {
 func TestSymbolicRefs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := newRepo(t, main_)
-	git(t, r.path, "symbolic-ref", "refs/heads/alias", main_)
+	r := newRepo(t, mainRef)
+	git(t, r.path, "symbolic-ref", "refs/heads/alias", mainRef)
 	w.importing(t, r, exitOK)
-	if got := w.do(t, "refs", "get", "p", "refs/heads/alias"); got != "ref: "+main_+"\n" {
+	if got := w.do(t, "refs", "get", "p", "refs/heads/alias"); got != "ref: "+mainRef+"\n" {
 		t.Errorf("symbolic ref: %q", got)
 	}
 	w.verifying(t, r, exitOK)
@@ -159,10 +159,10 @@ func TestASHA256Repository(t *testing.T) {
 	r.path += "256"
 	tree := git(t, r.path, "hash-object", "-t", "tree", "-w", "/dev/null")
 	r.commit = git(t, r.path, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", tree)
-	git(t, r.path, "update-ref", main_, r.commit)
+	git(t, r.path, "update-ref", mainRef, r.commit)
 	w.importing(t, r, exitOK)
 	w.verifying(t, r, exitOK)
-	if got := w.do(t, "refs", "get", "p", main_); len(got) != 65 {
+	if got := w.do(t, "refs", "get", "p", mainRef); len(got) != 65 {
 		t.Errorf("got %q", got)
 	}
 }
@@ -170,7 +170,7 @@ func TestASHA256Repository(t *testing.T) {
 func TestWhatGerritKeepsOutIsSkippedOnBothSides(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := newRepo(t, main_, "refs/changes/01/1/1", "refs/changes/01/1/meta", "refs/cache-automerge/ab/cd", "refs/draft-comments/01/1/5", "refs/multi-site/version")
+	r := newRepo(t, mainRef, "refs/changes/01/1/1", "refs/changes/01/1/meta", "refs/cache-automerge/ab/cd", "refs/draft-comments/01/1/5", "refs/multi-site/version")
 	w.InsertRef(t, "p", "refs/multi-site/version", "1795224671380")
 	w.InsertRef(t, "p", "refs/changes/02/2/1", refdb.Value(id("b")))
 	if got := w.importing(t, r, exitOK); got.counts() != "2 0 0 0 0 0 4" {
@@ -185,7 +185,7 @@ func TestWhatGerritKeepsOutIsSkippedOnBothSides(t *testing.T) {
 	if got := w.importing(t, r, exitMismatch, "--all"); got.counts() != "4 0 2 1 0 0 0" {
 		t.Errorf("import --all: %s", got.counts())
 	}
-	if got := w.do(t, "refs", "get", "p", "HEAD"); got != "ref: "+main_+"\n" {
+	if got := w.do(t, "refs", "get", "p", "HEAD"); got != "ref: "+mainRef+"\n" {
 		t.Errorf("HEAD: %q", got)
 	}
 }
@@ -243,7 +243,7 @@ func TestALockedRefDoesNotStopItsNeighbours(t *testing.T) {
 func TestWhatCannotBeStoredIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := newRepo(t, main_, "refs/heads/not-utf8-\xff", "refs/heads/"+strings.Repeat("long/", 500)+"end")
+	r := newRepo(t, mainRef, "refs/heads/not-utf8-\xff", "refs/heads/"+strings.Repeat("long/", 500)+"end")
 	for name, text := range map[string]string{"broken": "garbage", "two..dots": r.commit} {
 		if err := os.WriteFile(filepath.Join(r.path, "refs/heads", name), []byte(text+"\n"), 0o644); err != nil {
 			t.Fatal(err)

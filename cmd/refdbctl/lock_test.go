@@ -42,12 +42,12 @@ func TestLockRunsACommandAndReturnsItsStatus(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
-			r := w.run(t, append([]string{"lock", "p", main_, "--"}, c.command...)...)
+			r := w.run(t, append([]string{"lock", "p", mainRef, "--"}, c.command...)...)
 			r.is(t, c.code, c.says)
 			if c.says != "" {
 				r.isOneLine(t)
 			}
-			w.isFree(t, main_)
+			w.isFree(t, mainRef)
 		})
 	}
 }
@@ -69,7 +69,7 @@ func TestTheCommandFindsItsLockInTheEnvironment(t *testing.T) {
 func TestStandardStreamsAreTheCommands(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cmd := w.program(t, "lock", "p", main_, "--", "sh", "-c", "cat; echo oops >&2")
+	cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c", "cat; echo oops >&2")
 	cmd.Stdin = strings.NewReader("from stdin")
 	var out, messages strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &messages
@@ -81,18 +81,18 @@ func TestStandardStreamsAreTheCommands(t *testing.T) {
 func TestALockedRefIsWaitedForOrNot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	lock, err := w.open(t).TryLock(t.Context(), "p", main_)
+	lock, err := w.open(t).TryLock(t.Context(), "p", mainRef)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, flag := range []string{"--try", "--wait=50ms"} {
-		r := w.run(t, "lock", "p", "refs/heads/other", main_, flag, "--", "touch", filepath.Join(t.TempDir(), "x"))
-		r.is(t, exitLocked, "ref is locked: p "+main_+" by "+lock.Owner())
+		r := w.run(t, "lock", "p", "refs/heads/other", mainRef, flag, "--", "touch", filepath.Join(t.TempDir(), "x"))
+		r.is(t, exitLocked, "ref is locked: p "+mainRef+" by "+lock.Owner())
 		r.isOneLine(t)
 		w.isFree(t, "refs/heads/other")
 	}
 	got := make(chan result)
-	go func() { got <- w.run(t, "lock", "p", main_, "--wait=20s", "--", "echo", "mine") }()
+	go func() { got <- w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "mine") }()
 	select {
 	case r := <-got:
 		t.Fatalf("did not wait: %+v", r)
@@ -109,9 +109,9 @@ func TestALockedRefIsWaitedForOrNot(t *testing.T) {
 func TestAStaleLockIsTakenOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "dead", Age: time.Hour})
-	w.do(t, "lock", "p", main_, "--try", "--", "true")
-	w.isFree(t, main_)
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "dead", Age: time.Hour})
+	w.do(t, "lock", "p", mainRef, "--try", "--", "true")
+	w.isFree(t, mainRef)
 }
 
 // holder is refdbctl lock as a process, whose command says when it runs.
@@ -126,7 +126,7 @@ type holder struct {
 // its process ID.
 func (w *world) hold(tb testing.TB, command []string, flags ...string) *holder {
 	tb.Helper()
-	args := append([]string{"lock", "p", main_}, flags...)
+	args := append([]string{"lock", "p", mainRef}, flags...)
 	args = append(args, "--")
 	h := &holder{cmd: w.program(tb, append(args, command...)...)}
 	h.cmd.Stderr = &h.messages
@@ -215,7 +215,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 		if got := h.next(t); got != s.String() {
 			t.Errorf("got %s, want %s", got, s)
 		}
-		if _, ok := w.RowLock(t, "p", main_); !ok {
+		if _, ok := w.RowLock(t, "p", mainRef); !ok {
 			t.Fatalf("%s ended the lock", s)
 		}
 	}
@@ -223,7 +223,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 	if r := h.end(t); r.code != 9 || r.err != "" {
 		t.Errorf("%+v", r)
 	}
-	w.isFree(t, main_)
+	w.isFree(t, mainRef)
 }
 
 func TestASignalThatEndsTheCommandIsItsStatus(t *testing.T) {
@@ -234,18 +234,18 @@ func TestASignalThatEndsTheCommandIsItsStatus(t *testing.T) {
 	if r := h.end(t); r.code != 128+int(syscall.SIGTERM) || r.err != "" {
 		t.Errorf("%+v", r)
 	}
-	w.isFree(t, main_)
+	w.isFree(t, mainRef)
 }
 
 func TestASignalEndsTheWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	lock, err := w.open(t).TryLock(t.Context(), "p", main_)
+	lock, err := w.open(t).TryLock(t.Context(), "p", mainRef)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		cmd := w.program(t, "lock", "p", main_, "--", "true")
+		cmd := w.program(t, "lock", "p", mainRef, "--", "true")
 		var messages screen
 		cmd.Stderr = &messages
 		if err := cmd.Start(); err != nil {
@@ -280,14 +280,14 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 	w := newWorld(t)
 	db := w.open(t)
 	purge := func(t *testing.T) {
-		r := w.run(t, "locks", "purge", "p", main_, "--force", "--yes")
+		r := w.run(t, "locks", "purge", "p", mainRef, "--force", "--yes")
 		r.is(t, exitOK, "purged 1 lock")
 	}
 	t.Run("with SIGTERM", func(t *testing.T) {
 		h := w.hold(t, child(t, "obedient"), "--heartbeat=50ms")
 		purge(t)
 		r := h.end(t)
-		r.is(t, exitLost, "the command was stopped: lock lost: p "+main_)
+		r.is(t, exitLost, "the command was stopped: lock lost: p "+mainRef)
 		r.isOneLine(t)
 		if r.out != syscall.SIGTERM.String()+"\n" {
 			t.Errorf("printed %q", r.out)
@@ -310,9 +310,9 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 		var lock *refdb.Lock
 		// A beat may come between the two.
 		eventually(t, "the lock is taken over", func() (ok bool) {
-			w.Age(t, "p", main_, time.Hour)
+			w.Age(t, "p", mainRef, time.Hour)
 			var err error
-			lock, err = db.TryLock(t.Context(), "p", main_)
+			lock, err = db.TryLock(t.Context(), "p", mainRef)
 			return err == nil
 		})
 		r := h.end(t)
@@ -321,6 +321,22 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 			t.Errorf("the loser took its successor's lock along: %v", err)
 		}
 	})
+}
+
+// unrenewable is a driver whose database can't be reached for beats.
+type unrenewable struct{ refdb.Driver }
+
+func (unrenewable) Beat(context.Context, string, []refdb.Held) ([]refdb.BeatResult, error) {
+	return nil, fmt.Errorf("%w: no route to host", refdb.ErrUnavailable)
+}
+
+func TestALockThatCannotBeRenewedIsGivenUpInTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.wrap = func(d refdb.Driver) refdb.Driver { return unrenewable{d} }
+	r := w.run(t, "lock", "p", mainRef, "--stale-after=1s", "--", "sh", "-c", "exec sleep 1000")
+	r.is(t, exitLost, "could not be renewed in time")
+	r.isOneLine(t)
 }
 
 func TestKillingTheHolderKillsTheCommand(t *testing.T) {
@@ -333,11 +349,11 @@ func TestKillingTheHolderKillsTheCommand(t *testing.T) {
 	h.end(t)
 	eventually(t, "the command is gone", h.groupIsGone)
 	// Its lock stands until it is stale, and is taken over then.
-	if _, ok := w.RowLock(t, "p", main_); !ok {
+	if _, ok := w.RowLock(t, "p", mainRef); !ok {
 		t.Error("nobody was left to release the lock, but it is gone")
 	}
 	start := time.Now()
-	w.do(t, "lock", "p", main_, "--wait=20s", "--", "true")
+	w.do(t, "lock", "p", mainRef, "--wait=20s", "--", "true")
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("taken over only after %s", took)
 	}
@@ -346,12 +362,12 @@ func TestKillingTheHolderKillsTheCommand(t *testing.T) {
 func TestALockLostAtTheEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	out := w.run(t, "lock", "p", main_, "--heartbeat=9s", "--", "sh", "-c", "exit 7")
+	out := w.run(t, "lock", "p", mainRef, "--heartbeat=9s", "--", "sh", "-c", "exit 7")
 	out.is(t, 7, "")
 	w.wrap = func(d refdb.Driver) refdb.Driver {
 		return meddler{d, func() { w.Exec(t, `DELETE FROM locks`) }}
 	}
-	r := w.run(t, "lock", "p", main_, "--", "sh", "-c", "exit 7")
+	r := w.run(t, "lock", "p", mainRef, "--", "sh", "-c", "exit 7")
 	r.is(t, exitLost, "lock lost")
 	r.isOneLine(t)
 }
@@ -363,7 +379,7 @@ func TestALockThatCannotBeReleased(t *testing.T) {
 		w.wrap = func(d refdb.Driver) refdb.Driver {
 			return unreleasable{d}
 		}
-		r := w.run(t, "lock", "p", main_, "--", "sh", "-c", script)
+		r := w.run(t, "lock", "p", mainRef, "--", "sh", "-c", script)
 		r.is(t, code, "not released and stands until it is stale")
 		r.isOneLine(t)
 	}

@@ -110,8 +110,8 @@ func TestLocksShow(t *testing.T) {
 			t.Errorf("no %q in\n%s", says, table)
 		}
 	}
-	r := w.run(t, "locks", "show", "p", main_)
-	r.is(t, exitError, "there is no lock on p "+main_)
+	r := w.run(t, "locks", "show", "p", mainRef)
+	r.is(t, exitError, "there is no lock on p "+mainRef)
 	r.isOneLine(t)
 }
 
@@ -143,7 +143,7 @@ func TestWatchRepeatsUntilInterrupted(t *testing.T) {
 	code := make(chan int)
 	go func() { code <- a.run(ctx, []string{"locks", "list", "--stale", "--watch=20ms"}) }()
 	eventually(t, "three rounds", func() bool { return strings.Count(out.String(), "# ") >= 3 })
-	w.InsertLock(t, refdb.LockInfo{Project: "z", Ref: main_, Owner: "o", Age: time.Hour})
+	w.InsertLock(t, refdb.LockInfo{Project: "z", Ref: mainRef, Owner: "o", Age: time.Hour})
 	eventually(t, "the new lock", func() bool { return strings.Contains(out.String(), "z ") })
 	cancel(&interrupted{signal: syscall.SIGINT})
 	if got := <-code; got != exitOK {

@@ -176,4 +176,4 @@ func (w *world) isFree(tb testing.TB, refs ...string) {
 
 func id(digit string) string { return strings.Repeat(digit, 40) }
 
-const main_ = "refs/heads/main"
+const mainRef = "refs/heads/main"

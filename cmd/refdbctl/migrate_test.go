@@ -38,13 +38,13 @@ func TestMigrate(t *testing.T) {
 	step("schema version 0 -> 2\n", "", "migrate", "up")
 	check(latest)
 	step("schema is at version 2 already\n", "", "migrate", "up")
-	w.do(t, "refs", "put", "p", main_, id("a"), "--old=none")
+	w.do(t, "refs", "put", "p", mainRef, id("a"), "--old=none")
 	step("", "schema version 2 -> 1: what newer versions added", "migrate", "down", "--dry-run")
 	check(latest)
 	step("schema version 2 -> 1\n", "", "migrate", "down", "--yes")
 	w.run(t, "refs", "list", "p").is(t, exitError, "refdbctl migrate up")
 	step("schema version 1 -> 2\n", "", "migrate", "up")
-	w.do(t, "refs", "get", "p", main_)
+	w.do(t, "refs", "get", "p", mainRef)
 	step("", "ALL REFS AND LOCKS", "migrate", "down", "--all", "--dry-run")
 	step("schema version 2 -> 0\n", "", "migrate", "down", "--all", "--yes")
 	check(0)
@@ -72,10 +72,10 @@ func TestAHalfMigratedSchemaIsForced(t *testing.T) {
 func TestMigrateUpAdoptsThePluginsTables(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.InsertRef(t, "p", main_, refdb.Value(id("a")))
+	w.InsertRef(t, "p", mainRef, refdb.Value(id("a")))
 	w.do(t, "migrate", "down", "--yes")
 	w.do(t, "migrate", "up")
-	if got := w.do(t, "refs", "get", "p", main_); got != id("a")+"\n" {
+	if got := w.do(t, "refs", "get", "p", mainRef); got != id("a")+"\n" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -128,15 +128,9 @@ func (p *put) apply(ctx context.Context, db *refdb.DB) (err error) {
 		options = append(options, refdb.Adopt())
 	}
 	if p.token != 0 {
-		options = append(options, fenced(refdb.Token(p.token), p.ref))
+		options = append(options, refdb.Under(refdb.Token(p.token), p.ref))
 	}
 	return db.Update(ctx, p.project, []refdb.Update{{Ref: p.ref, Old: p.old, New: p.new}}, options...)
-}
-
-// fenced lets an update through only while the lock on ref stands that another
-// process, such as our parent, acquired with that token.
-func fenced(token refdb.Token, ref string) refdb.UpdateOption {
-	return func(t *refdb.Transaction) { t.Fence = &refdb.Fence{Refs: []string{ref}, Token: token} }
 }
 
 func changeColumns() []output.Column[*put] {

@@ -66,7 +66,7 @@ func TestListPrintsEveryRefOnceInEachFormat(t *testing.T) {
 	}
 	w.InsertRef(t, "p", "refs/tags/o'brien\u202e", refdb.Value(id("b")))
 	w.InsertRef(t, "p", "refs/tags/deleted", refdb.Deleted)
-	w.InsertRef(t, "p/q", main_, refdb.Value(id("b")))
+	w.InsertRef(t, "p/q", mainRef, refdb.Value(id("b")))
 
 	if rows := decode[[]refJSON](t, w.do(t, "refs", "list", "p", "-o", "json")); len(rows) != n+1 || rows[7].Ref != updates[7].Ref {
 		t.Errorf("JSON has %d rows", len(rows))
@@ -100,19 +100,19 @@ func TestPutAndDelete(t *testing.T) {
 		says string // in stderr
 		out  string // after "p refs/heads/main: "
 	}{
-		{"create", []string{"put", main_, a, "--old=none"}, exitOK, "", "none -> " + a},
-		{"create what is there", []string{"put", main_, b, "--old=none"}, exitMismatch, a, ""},
-		{"create by a zero ID what is there", []string{"put", main_, b, "--old", zero}, exitMismatch, a, ""},
-		{"move from the wrong value", []string{"put", main_, b, "--old", c}, exitMismatch, a, ""},
-		{"move, in upper case", []string{"put", main_, strings.ToUpper(b), "--old", strings.ToUpper(a)}, exitOK, "", a + " -> " + b},
-		{"force shows the old value", []string{"put", main_, c, "--force"}, exitOK, "", b + " -> " + c},
-		{"symbolic ref", []string{"put", main_, "ref: refs/heads/x", "--old", c}, exitOK, "", c + " -> ref: refs/heads/x"},
-		{"any string", []string{"put", main_, "17", "--string", "--old", "ref: refs/heads/x"}, exitOK, "", "ref: refs/heads/x -> 17"},
-		{"delete from the wrong value", []string{"delete", main_, "--old", a}, exitMismatch, "17", ""},
-		{"delete", []string{"delete", main_, "--old", "17", "--string"}, exitOK, "", "17 -> none"},
-		{"delete again", []string{"delete", main_, "--old", "17", "--string"}, exitMismatch, "deleted", ""},
-		{"force a delete", []string{"delete", main_, "--force"}, exitOK, "", "none -> none"},
-		{"re-create", []string{"put", main_, a, "--old", zero}, exitOK, "", "none -> " + a},
+		{"create", []string{"put", mainRef, a, "--old=none"}, exitOK, "", "none -> " + a},
+		{"create what is there", []string{"put", mainRef, b, "--old=none"}, exitMismatch, a, ""},
+		{"create by a zero ID what is there", []string{"put", mainRef, b, "--old", zero}, exitMismatch, a, ""},
+		{"move from the wrong value", []string{"put", mainRef, b, "--old", c}, exitMismatch, a, ""},
+		{"move, in upper case", []string{"put", mainRef, strings.ToUpper(b), "--old", strings.ToUpper(a)}, exitOK, "", a + " -> " + b},
+		{"force shows the old value", []string{"put", mainRef, c, "--force"}, exitOK, "", b + " -> " + c},
+		{"symbolic ref", []string{"put", mainRef, "ref: refs/heads/x", "--old", c}, exitOK, "", c + " -> ref: refs/heads/x"},
+		{"any string", []string{"put", mainRef, "17", "--string", "--old", "ref: refs/heads/x"}, exitOK, "", "ref: refs/heads/x -> 17"},
+		{"delete from the wrong value", []string{"delete", mainRef, "--old", a}, exitMismatch, "17", ""},
+		{"delete", []string{"delete", mainRef, "--old", "17", "--string"}, exitOK, "", "17 -> none"},
+		{"delete again", []string{"delete", mainRef, "--old", "17", "--string"}, exitMismatch, "deleted", ""},
+		{"force a delete", []string{"delete", mainRef, "--force"}, exitOK, "", "none -> none"},
+		{"re-create", []string{"put", mainRef, a, "--old", zero}, exitOK, "", "none -> " + a},
 		{"an old value for an unknown ref", []string{"put", "refs/heads/new", b, "--old", a}, exitMismatch, "nothing", ""},
 		{"adopt an unknown ref", []string{"put", "refs/heads/new", b, "--old", a, "--adopt"}, exitOK, "", a + " -> " + b},
 		{"a locked ref", []string{"put", locked, a, "--old=none"}, exitLocked, "locked: p " + locked + " by there/", ""},
@@ -144,8 +144,8 @@ func TestPutAndDelete(t *testing.T) {
 func TestPutInJSON(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	got := decode[changeJSON](t, w.do(t, "refs", "put", "p", main_, id("a"), "--old=none", "-o", "json"))
-	if got.Project != "p" || got.Ref != main_ || got.Old != nil || got.New == nil || *got.New != id("a") {
+	got := decode[changeJSON](t, w.do(t, "refs", "put", "p", mainRef, id("a"), "--old=none", "-o", "json"))
+	if got.Project != "p" || got.Ref != mainRef || got.Old != nil || got.New == nil || *got.New != id("a") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -169,11 +169,11 @@ func TestALostReply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return lossy{d, false} }
-	r := w.run(t, "refs", "put", "p", main_, id("a"), "--old=none")
+	r := w.run(t, "refs", "put", "p", mainRef, id("a"), "--old=none")
 	r.is(t, exitUnknown, "outcome unknown")
 	r.isOneLine(t)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return lossy{d, true} }
-	w.do(t, "refs", "put", "p", main_, id("a"), "--old=none")
+	w.do(t, "refs", "put", "p", mainRef, id("a"), "--old=none")
 }
 
 // hanging is a driver that does not answer.
@@ -193,7 +193,7 @@ func TestADatabaseThatHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return hanging{d} }
-	for _, args := range []string{"refs get p " + main_, "refs list p"} {
+	for _, args := range []string{"refs get p " + mainRef, "refs list p"} {
 		r := w.run(t, append(strings.Fields(args), "--timeout=50ms")...)
 		r.is(t, exitError, "--timeout 50ms")
 		r.isOneLine(t)
@@ -220,7 +220,7 @@ func TestProjectRemove(t *testing.T) {
 	w := newWorld(t)
 	db := w.open(t)
 	for _, project := range []string{"a", "a/b"} {
-		w.InsertRef(t, project, main_, refdb.Value(id("a")))
+		w.InsertRef(t, project, mainRef, refdb.Value(id("a")))
 	}
 	r := w.run(t, "project", "remove", "a", "--dry-run")
 	if r.is(t, exitOK, "project a has 1 ref, deleted ones included, and 0 locks"); r.out != "" {
@@ -235,7 +235,7 @@ func TestProjectRemove(t *testing.T) {
 	if got := w.do(t, "project", "remove", "a", "--yes", "--force"); got != "removed 1 ref of a\n" {
 		t.Errorf("got %q", got)
 	}
-	w.do(t, "refs", "get", "a/b", main_)
+	w.do(t, "refs", "get", "a/b", mainRef)
 	if got := w.do(t, "project", "remove", "a", "--yes", "-o", "json"); !strings.Contains(got, `"removed": 0`) {
 		t.Errorf("got %q", got)
 	}

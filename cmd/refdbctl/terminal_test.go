@@ -107,7 +107,7 @@ func TestTheCommandHasTheTerminal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.program(t, "lock", "p", main_, "--", "sh", "-c", `echo ready; read x; echo "got <$x>"; exit 5`)
+	cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c", `echo ready; read x; echo "got <$x>"; exit 5`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
 	term.types(t, "hello\n")
@@ -121,14 +121,14 @@ func TestCtrlCReachesTheCommandAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.program(t, "lock", "p", main_, "--", "sh", "-c", `trap 'echo interrupted; exit 5' INT; echo ready; read x`)
+	cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c", `trap 'echo interrupted; exit 5' INT; echo ready; read x`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
 	term.types(t, "\x03")
 	if code := exitOf(t, cmd); code != 5 {
 		t.Errorf("status %d", code)
 	}
-	w.isFree(t, main_)
+	w.isFree(t, mainRef)
 	if n := strings.Count(term.shown.String(), "interrupted"); n != 1 {
 		t.Errorf("the command was interrupted %d times", n)
 	}
@@ -138,7 +138,7 @@ func TestCtrlZStopsBothAndTheyGoOnTogether(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `"$REFDBCTL" lock p `+main_+` -- sh -c 'trap "exit 5" INT; echo ready; read x'
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` -- sh -c 'trap "exit 5" INT; echo ready; read x'
 		echo "stopped with $?"; read x; fg; echo "ended with $?"; read y; echo "shell got <$y>"`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
@@ -150,14 +150,14 @@ func TestCtrlZStopsBothAndTheyGoOnTogether(t *testing.T) {
 	term.shows(t, "ended with 5")
 	term.types(t, "mine\n")
 	term.shows(t, "shell got <mine>")
-	w.isFree(t, main_)
+	w.isFree(t, mainRef)
 }
 
 func TestCtrlZWhereNoShellCouldContinueIsUndone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.program(t, "lock", "p", main_, "--", "sh", "-c", `trap "exit 5" INT; echo ready; read x; echo "got <$x>"; read x`)
+	cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c", `trap "exit 5" INT; echo ready; read x; echo "got <$x>"; read x`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
 	term.types(t, "\x1a")
@@ -173,7 +173,7 @@ func TestCtrlZInAScriptStopsItAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `sh -c '"$REFDBCTL" lock p `+main_+` -- sh -c "echo ready; read x; exit 5"; echo "script sees $?"'
+	cmd := w.shell(t, `sh -c '"$REFDBCTL" lock p `+mainRef+` -- sh -c "echo ready; read x; exit 5"; echo "script sees $?"'
 		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
@@ -190,7 +190,7 @@ func TestCtrlZInAPipelineStopsTheCommandToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `"$REFDBCTL" lock p `+main_+` -- sh -c 'echo pid=$$.; exec sleep 1000' | cat
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` -- sh -c 'echo pid=$$.; exec sleep 1000' | cat
 		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
 	term.start(t, cmd)
 	term.shows(t, "pid=")
@@ -210,7 +210,7 @@ func TestCtrlZInAPipelineStopsTheCommandToo(t *testing.T) {
 	}
 	syscall.Kill(-n, syscall.SIGTERM)
 	term.shows(t, "ended with 0")
-	w.isFree(t, main_)
+	w.isFree(t, mainRef)
 }
 
 func processState(tb testing.TB, pid string) string {
@@ -226,14 +226,14 @@ func TestALockThatWentStaleWhileStopped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `"$REFDBCTL" lock p `+main_+` --stale-after=2s -- sh -c 'echo ready; read x'
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` --stale-after=2s -- sh -c 'echo ready; read x'
 		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
 	term.types(t, "\x1a")
 	term.shows(t, "stopped with 149")
 	eventually(t, "the lock is stale", func() bool {
-		l, ok := w.RowLock(t, "p", main_)
+		l, ok := w.RowLock(t, "p", mainRef)
 		return ok && l.Stale()
 	})
 	term.types(t, "go on\n")
@@ -244,7 +244,7 @@ func TestAPagerKeepsTheTerminal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `"$REFDBCTL" lock p `+main_+` -- echo text | { cat; read x </dev/tty; echo "pager got <$x>"; }`)
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` -- echo text | { cat; read x </dev/tty; echo "pager got <$x>"; }`)
 	term.start(t, cmd)
 	term.shows(t, "text")
 	term.types(t, "key\n")
@@ -267,7 +267,7 @@ func TestQuestions(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%q", answer), func(t *testing.T) {
 			w := newWorld(t)
-			w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "dead", Age: time.Hour})
+			w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "dead", Age: time.Hour})
 			term := newTerminal(t)
 			cmd := w.program(t, "locks", "purge", "--stale")
 			term.start(t, cmd)
@@ -280,7 +280,7 @@ func TestQuestions(t *testing.T) {
 				t.Errorf("status %d, want %d", code, want.code)
 			}
 			term.shows(t, want.shows)
-			if _, left := w.RowLock(t, "p", main_); left != want.left {
+			if _, left := w.RowLock(t, "p", mainRef); left != want.left {
 				t.Errorf("the lock is left: %v", left)
 			}
 		})
@@ -291,7 +291,7 @@ func TestColoursAndProgressAreForTerminals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.env["TERM"] = "xterm"
-	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: main_, Owner: "dead", Age: time.Hour})
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "dead", Age: time.Hour})
 	show := func(args ...string) string {
 		term := newTerminal(t)
 		cmd := w.program(t, args...)
@@ -332,12 +332,12 @@ func TestWatchOnATerminalDrawsInPlace(t *testing.T) {
 func TestAWaiterOnATerminalSaysWhomItWaitsFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	lock, err := w.open(t).TryLock(t.Context(), "p", main_)
+	lock, err := w.open(t).TryLock(t.Context(), "p", mainRef)
 	if err != nil {
 		t.Fatal(err)
 	}
 	term := newTerminal(t)
-	cmd := w.program(t, "lock", "p", main_, "--", "echo", "mine")
+	cmd := w.program(t, "lock", "p", mainRef, "--", "echo", "mine")
 	term.start(t, cmd)
 	term.shows(t, "waiting: ")
 	term.shows(t, lock.Owner())

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 const (
@@ -44,16 +46,16 @@ type address struct {
 func parse(rawURL string) (address, error) {
 	rest, ok := cutScheme(rawURL)
 	if !ok {
-		return address{}, fmt.Errorf("address %q: want %s:FILE", rawURL, scheme)
+		return address{}, fmt.Errorf("%w address %q: want %s:FILE", refdb.ErrInvalid, rawURL, scheme)
 	}
 	escaped, query, _ := strings.Cut(rest, "?")
 	path, err := parsePath(escaped)
 	if err != nil {
-		return address{}, fmt.Errorf("address %q: %w", rawURL, err)
+		return address{}, fmt.Errorf("%w address %q: %w", refdb.ErrInvalid, rawURL, err)
 	}
 	a := address{path: path}
 	if a.synchronous, err = parseQuery(query); err != nil {
-		return address{}, fmt.Errorf("address %q: %w", rawURL, err)
+		return address{}, fmt.Errorf("%w address %q: %w", refdb.ErrInvalid, rawURL, err)
 	}
 	return a, nil
 }

@@ -38,15 +38,15 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 		return nil, fmt.Errorf("repository %q: %w", path, err)
 	}
 	// Git compares the ceiling with real paths.
-	real, err := filepath.EvalSymlinks(abs)
+	resolved, err := filepath.EvalSymlinks(abs)
 	if err != nil {
 		return nil, fmt.Errorf("repository %q: %w", path, pathReason(err))
 	}
-	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+	if info, err := os.Stat(resolved); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("repository %q is not a directory: give the path of a Git repository", path)
 	}
-	cmd := git(ctx, "-C", real, "rev-parse", "--absolute-git-dir")
-	cmd.Env = append(cmd.Env, "GIT_CEILING_DIRECTORIES="+filepath.Dir(real))
+	cmd := git(ctx, "-C", resolved, "rev-parse", "--absolute-git-dir")
+	cmd.Env = append(cmd.Env, "GIT_CEILING_DIRECTORIES="+filepath.Dir(resolved))
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a Git repository that can be read: %w", path, reason(ctx, err))
