@@ -32,25 +32,31 @@ const (
 	beatEvery  = 400 * time.Millisecond
 )
 
-var roles = map[string]func(*refdb.DB) error{
-	"contender": contend,
-	"holder":    hold,
+// A role is what a process does, and how long its locks stand.
+type role struct {
+	play    func(*refdb.DB) error
+	options refdb.Options
+}
+
+var roles = map[string]role{
+	"contender": {contend, refdb.Options{Site: "us"}},
+	"holder":    {hold, refdb.Options{Site: "us", StaleAfter: staleAfter, Heartbeat: beatEvery}},
 }
 
 func TestMain(m *testing.M) {
-	role, ok := roles[os.Getenv(roleVariable)]
+	r, ok := roles[os.Getenv(roleVariable)]
 	if !ok {
 		dbtest.Main(m)
 		return
 	}
-	if err := play(role); err != nil {
+	if err := play(r); err != nil {
 		fmt.Fprintln(os.Stderr, os.Getenv(roleVariable)+":", err)
 		os.Exit(1)
 	}
 }
 
 // play is the main of a process that a test started.
-func play(role func(*refdb.DB) error) error {
+func play(r role) error {
 	for _, kind := range dbtest.All() {
 		if kind.Dialect != migrations.Dialect(os.Getenv(dialectVariable)) {
 			continue
@@ -59,12 +65,12 @@ func play(role func(*refdb.DB) error) error {
 		if err != nil {
 			return err
 		}
-		db, err := refdb.New(driver, refdb.Options{Site: "us", StaleAfter: staleAfter, Heartbeat: beatEvery})
+		db, err := refdb.New(driver, r.options)
 		if err != nil {
 			return err
 		}
 		defer db.Close()
-		return role(db)
+		return r.play(db)
 	}
 	return fmt.Errorf("no such database: %s", os.Getenv(dialectVariable))
 }

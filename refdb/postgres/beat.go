@@ -15,9 +15,9 @@ const (
 	// was locked, or has changed since the statement began.
 	beatSQL = `
 WITH locked AS MATERIALIZED (
-  SELECT n, project, ref, at FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE SKIP LOCKED) AS lock
+  SELECT n, project, ref, tid FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE SKIP LOCKED) AS lock
 ), beaten AS (
-  UPDATE locks SET heartbeat = clock_timestamp() WHERE ctid = ANY (ARRAY(SELECT at FROM locked))
+  UPDATE locks SET heartbeat = clock_timestamp() WHERE ctid = ANY (ARRAY(SELECT tid FROM locked))
   RETURNING project, ref
 )
 SELECT n, (project, ref) IN (SELECT project, ref FROM beaten) FROM locked
@@ -31,9 +31,9 @@ WHERE (SELECT count(*) FROM locked) < cardinality($1::text[]) AND n NOT IN (SELE
 	beatLockSQL  = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE) AS lock`
 	beatWaitSQL  = `
 WITH locked AS MATERIALIZED (
-  SELECT n, at FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
+  SELECT n, tid FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
 ), beaten AS (
-  UPDATE locks SET heartbeat = clock_timestamp() WHERE ctid = ANY (ARRAY(SELECT at FROM locked))
+  UPDATE locks SET heartbeat = clock_timestamp() WHERE ctid = ANY (ARRAY(SELECT tid FROM locked))
 )
 SELECT n, true FROM locked`
 )

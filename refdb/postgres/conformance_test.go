@@ -126,6 +126,13 @@ func query[T any](tb testing.TB, c *pgx.Conn, sql string, args ...any) []T {
 	return all
 }
 
+// terminate ends the driver's sessions that where selects, as an administrator does.
+func terminate(tb testing.TB, c *pgx.Conn, where string) {
+	tb.Helper()
+	exec(tb, c, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE application_name = 'refdb' AND datname = current_database() AND `+where)
+}
+
 // eventually polls until ok is true.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()

@@ -38,10 +38,10 @@ type Driver struct {
 	wakeups  wakeups
 	inherits inheritances
 
-	closing   context.Context // ends with Close
-	close     context.CancelFunc
-	closeOnce sync.Once
-	running   sync.WaitGroup // what Close waits for
+	mu      sync.Mutex      // guards the start of what runs against the end of closing
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	running sync.WaitGroup // what Close waits for
 }
 
 var (
@@ -51,7 +51,7 @@ var (
 )
 
 func newDriver(pool *pgxpool.Pool, pooled bool) *Driver {
-	var name [8]byte
+	var name [channelDigits / 2]byte
 	rand.Read(name[:]) // never fails
 	d := &Driver{
 		pool:    pool,
@@ -66,12 +66,24 @@ func newDriver(pool *pgxpool.Pool, pooled bool) *Driver {
 
 // Close ends the connections and the driver's goroutines, and waits for them.
 func (d *Driver) Close() error {
-	d.closeOnce.Do(func() {
-		d.close()
-		d.running.Wait()
-		d.pool.Close()
-	})
+	d.mu.Lock()
+	d.close()
+	d.mu.Unlock()
+	d.running.Wait()
+	d.pool.Close()
 	return nil
+}
+
+// enter notes that something runs which Close has to wait for, or reports that
+// Close was called.
+func (d *Driver) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing.Err() != nil {
+		return false
+	}
+	d.running.Add(1)
+	return true
 }
 
 const nowSQL = `SELECT clock_timestamp()`

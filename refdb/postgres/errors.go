@@ -72,8 +72,11 @@ func judge(ctx context.Context, t trip, came stage, err error) verdict {
 		v.err = refdb.ErrOutcomeUnknown
 	case errors.Is(err, puddle.ErrClosedPool):
 		v.err = refdb.ErrClosed
+	case errors.Is(err, errIsolation): // says it all
 	case ctx.Err() != nil && (broken || code == queryCanceled):
-		v.err = ctx.Err()
+		if !errors.Is(err, ctx.Err()) {
+			v.err = ctx.Err()
+		}
 	case broken:
 		v = verdict{err: refdb.ErrUnavailable, again: came != connecting}
 	default:
@@ -129,6 +132,8 @@ var (
 	errPrivilege = errors.New("the database user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on the tables refs, locks and token_marks, and SELECT on schema_migrations")
 	errPassword  = errors.New("the server refused the user or the password: check the database URL")
 	errDatabase  = errors.New("no such database: create it, or check the database URL")
+
+	errIsolation = errors.New(`default_transaction_isolation has to be "read committed": set it for this user with ALTER ROLE … SET default_transaction_isolation = 'read committed'`)
 
 	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
 )

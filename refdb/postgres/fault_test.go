@@ -15,6 +15,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
+// connected makes sure that there is a connection: what is lost while it is
+// made is not lost.
+func connected(t *testing.T, d *postgres.Driver) {
+	t.Helper()
+	if _, err := d.Now(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestALostReplyIsAnUnknownOutcomeAndTheNonceFindsTheAcquisition(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -22,6 +31,7 @@ func TestALostReplyIsAnUnknownOutcomeAndTheNonceFindsTheAcquisition(t *testing.T
 	d := open(t, w.url)
 	for _, refs := range [][]string{{"refs/heads/a"}, {"refs/heads/b", "refs/heads/c"}} {
 		r := request(refs...)
+		connected(t, d)
 		w.inject(loseReply)
 		if _, err := d.Acquire(t.Context(), r); !errors.Is(err, refdb.ErrOutcomeUnknown) {
 			t.Fatalf("the reply to an acquisition was lost: %v", err)
@@ -58,6 +68,7 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 			return err
 		},
 	} {
+		connected(t, d)
 		w.inject(loseRequest)
 		if err := write(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
 			t.Errorf("%s: the request was lost: %v", name, err)
@@ -89,6 +100,7 @@ func TestReadsAreMadeAgainAfterALostReply(t *testing.T) {
 	}
 	get()
 	for _, f := range []fault{loseRequest, loseReply} {
+		connected(t, d)
 		w.inject(f)
 		get()
 	}
@@ -100,6 +112,11 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 	d := open(t, w.url)
 	a := acquire(t, d, mainRef)
 	w.cut()
+	// Whoever uses the broken connection first may not know whether its request
+	// arrived. A read does not mind.
+	if _, err := d.Get(t.Context(), project, []string{mainRef}); !errors.Is(err, refdb.ErrUnavailable) {
+		t.Errorf("get: %v", err)
+	}
 	calls := map[string]func() error{
 		"acquire": func() error { _, err := d.Acquire(t.Context(), request(otherRef)); return err },
 		"update":  func() error { return d.Update(t.Context(), update(otherRef)) },
@@ -131,7 +148,7 @@ func TestConnectionsThatEndedWhileIdleAreReplaced(t *testing.T) {
 	c := session(t, db.URL())
 	for n := range 5 {
 		a := acquire(t, d, mainRef)
-		exec(t, c, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'refdb' AND datname = current_database()`)
+		terminate(t, c, `true`)
 		if _, err := d.Release(t.Context(), held(a, mainRef)); err != nil {
 			t.Fatalf("round %d: %v", n, err)
 		}
@@ -153,14 +170,13 @@ func block(tb testing.TB, db *dbtest.Database, ref string) *blockade {
 	return b
 }
 
-const blocked = `FROM pg_stat_activity
-WHERE application_name = 'refdb' AND datname = current_database() AND wait_event_type = 'Lock'`
+const isBlocked = `application_name = 'refdb' AND datname = current_database() AND wait_event_type = 'Lock'`
 
 // wait waits until a request of the driver is stuck.
 func (b *blockade) wait() {
 	b.tb.Helper()
 	eventually(b.tb, "a request waits for the row", func() bool {
-		return query[int64](b.tb, b.look, `SELECT count(*) `+blocked)[0] > 0
+		return query[int64](b.tb, b.look, `SELECT count(*) FROM pg_stat_activity WHERE `+isBlocked)[0] > 0
 	})
 }
 
@@ -202,8 +218,11 @@ func TestARequestWhoseSessionIsTerminatedIsMadeAgain(t *testing.T) {
 		done <- d.Update(t.Context(), tx)
 	}()
 	b.wait()
-	exec(t, b.look, `SELECT pg_terminate_backend(pid, 10000) `+blocked)
-	b.wait()
+	before := query[int64](t, b.look, `SELECT max(pid)::bigint FROM pg_stat_activity WHERE `+isBlocked)[0]
+	terminate(t, b.look, isBlocked)
+	eventually(t, "another session waits for the row", func() bool {
+		return query[int64](t, b.look, `SELECT count(*) FROM pg_stat_activity WHERE `+isBlocked+` AND pid <> $1`, before)[0] > 0
+	})
 	b.end()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -222,7 +241,7 @@ func TestARequestThatAnAdministratorCancelsIsUnavailable(t *testing.T) {
 		done <- err
 	}()
 	b.wait()
-	exec(t, b.look, `SELECT pg_cancel_backend(pid) `+blocked)
+	exec(t, b.look, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE `+isBlocked)
 	if err := <-done; !errors.Is(err, refdb.ErrUnavailable) {
 		t.Error(err)
 	}
@@ -314,7 +333,7 @@ func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
 	c := session(t, db.URL())
 	name := query[string](t, c, `SELECT quote_ident(current_database())`)[0]
 	exec(t, c, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`)
-	exec(t, c, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'refdb' AND datname = current_database()`)
+	terminate(t, c, `true`)
 	err := d.Update(t.Context(), update(otherRef))
 	if !errors.Is(err, refdb.ErrUnavailable) || !strings.Contains(err.Error(), "target_session_attrs=read-write") {
 		t.Errorf("a write: %v", err)

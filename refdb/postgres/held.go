@@ -20,7 +20,7 @@ const (
   WITH ORDINALITY AS held (held_project, held_ref, held_token, held_nonce, held_heartbeat, n)`
 
 	// lockOfHeld is the lock that such a row names, if it matches, and where it is stored.
-	lockOfHeld = `SELECT *, ctid AS at FROM locks WHERE project = held_project AND ref = held_ref AND` + matches + ` LIMIT 1`
+	lockOfHeld = `SELECT *, ctid AS tid FROM locks WHERE project = held_project AND ref = held_ref AND` + matches + ` LIMIT 1`
 )
 
 // heldArray is a list of Held in the order of their keys, which is the order

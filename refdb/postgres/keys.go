@@ -19,7 +19,8 @@ const (
 )
 
 // A key stands for a project, or for one of its refs, among the server's
-// advisory locks. All processes on a database must compute the same: it may never change.
+// advisory locks. All processes on a database have to compute the same one: it
+// may never change.
 type key int64
 
 // keyOf returns the key of a ref or, given ref "", of the project itself.
@@ -32,8 +33,8 @@ func keyOf(project, ref string) key {
 	return key(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// shard is the row of token_marks that remembers the ref's tokens. All
-// processes must compute the same here, too.
+// shard is the row of token_marks that remembers the ref's tokens. It may never
+// change either.
 func (k key) shard() int16 { return int16(uint64(k) % shards) }
 
 // keysOf returns the keys of refs, in their order.
@@ -55,10 +56,9 @@ func shardsOf(keys []key) []int16 {
 	return slices.Compact(all)
 }
 
-// The project's key is taken first, by everyone, and then those of the refs in
-// the order of their hashes: nobody waits for another in a circle. What
-// pg_advisory_xact_lock waits for it waits for in its own statement, so that
-// the next one's snapshot is taken afterwards.
+// Everybody takes the project's key first, and then those of the refs in their
+// order, so that no circle of waiting can arise. It is a statement of its own
+// because the next one's snapshot has to be taken after the wait.
 const (
 	lockRefsSQL = `
 SELECT count(CASE n WHEN 1 THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)

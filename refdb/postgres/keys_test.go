@@ -54,23 +54,6 @@ func TestKeysAreLockedInTheirOrderAfterTheProjects(t *testing.T) {
 	}
 }
 
-func TestPayloadsHoldAnyName(t *testing.T) {
-	for _, project := range []string{"a", "a\nb", "\n", "ü,\n\n"} {
-		f := freedLock{project, "refs/heads/ü,x", []string{"refdb_1", "refdb_2", "refdb_3"}}
-		got, queue, ok := parsePayload(f.payload())
-		if !ok || got.project != f.project || got.ref != f.ref || queue != "refdb_2,refdb_3" {
-			t.Errorf("%q: %+v %q %v", f.payload(), got, queue, ok)
-		}
-	}
-	if _, _, ok := parsePayload("a probe"); ok {
-		t.Error("a probe is taken for a payload")
-	}
-	long := freedLock{strings.Repeat("p", 1000), strings.Repeat("r", 1000), slices.Repeat([]string{channelPrefix + strings.Repeat("0", 16)}, 101)}
-	if n := len(long.payload()); n >= 8000 {
-		t.Errorf("a payload has %d bytes", n)
-	}
-}
-
 func TestPrefixEndIsTheLeastTextAboveAllThatStartWithIt(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"a":                     "b",

@@ -55,7 +55,7 @@ func (r *refs) read(rows pgx.Rows) error {
 }
 
 // refOfAsked is the row of asked.ref of project $1, and where it is stored.
-const refOfAsked = `SELECT *, ctid AS at FROM refs WHERE project = $1 AND ref = asked.ref LIMIT 1`
+const refOfAsked = `SELECT *, ctid AS tid FROM refs WHERE project = $1 AND ref = asked.ref LIMIT 1`
 
 const getSQL = `
 SELECT refs.ref, value, time, op FROM unnest($2::text[]) AS asked (ref), LATERAL (` + refOfAsked + `) AS refs`

@@ -26,7 +26,9 @@ const (
 // Listen receives the notifications to this driver's channel, on a connection
 // of its own.
 func (d *Driver) Listen(ctx context.Context, started func(), wake func(project, ref string)) error {
-	d.running.Add(1)
+	if !d.enter() {
+		return fmt.Errorf("listen: %w", refdb.ErrClosed)
+	}
 	defer d.running.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

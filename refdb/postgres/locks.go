@@ -17,12 +17,13 @@ const isStale = `now - coalesce(heartbeat, 'epoch') > coalesce(stale_after, 3000
 
 // Rows of locks are locked by a statement of their own before the one that
 // decides, so that no beat and no release changes them in between. Of a fence
-// it is enough that the rows stay: their tokens change under their keys alone, and
-// FOR KEY SHARE lets the holder's beats through.
+// it is enough that the rows stay: their tokens change under their keys alone,
+// and FOR KEY SHARE lets the holder's beats through.
 //
-// Here and elsewhere, LATERAL … LIMIT 1 looks rows up by the whole key, one
-// after the other, whatever the tables' statistics are. For "ref = ANY (…)" a plan made
-// while a table is small reads all of the project's rows, and is kept when it has grown.
+// Here and elsewhere LATERAL … LIMIT 1 looks up one row after the other by its
+// whole key, whatever the planner believes about the table. With "ref = ANY (…)"
+// a plan that was made while the table was small reads all rows of the project,
+// and is kept when there are many.
 const (
 	lockRowSQL      = `SELECT 1 FROM locks WHERE project = $1 AND ref = $2 FOR UPDATE`
 	lockRowsSQL     = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR UPDATE) AS lock`
@@ -30,7 +31,7 @@ const (
 	lockFenceSQL    = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR KEY SHARE) AS lock`
 
 	// lockOfAsked is the lock on asked.ref of project $1, and where it is stored.
-	lockOfAsked = `SELECT *, ctid AS at FROM locks WHERE project = $1 AND ref = asked.ref LIMIT 1`
+	lockOfAsked = `SELECT *, ctid AS tid FROM locks WHERE project = $1 AND ref = asked.ref LIMIT 1`
 )
 
 // lockRows adds the statement that locks the rows of the locks on refs, which are sorted.

@@ -14,11 +14,13 @@ import (
 // of it is a hint: where it gets lost, waiters poll.
 
 const (
+	// A channel's name is channelPrefix and channelDigits random digits.
 	channelPrefix = "refdb_"
+	channelDigits = 16
 
-	// maxWaiting is the longest queue. It keeps rows and payloads small (the
-	// server takes payloads below 8,000 bytes); who does not fit in polls.
-	maxWaiting = "100"
+	// maxWaiting is the longest queue that is handed on or added to: the server
+	// takes payloads below 8,000 bytes. Who does not fit in polls.
+	maxWaiting = 100
 
 	// maxPending is how many wake-ups may be waiting to be sent, and how many
 	// queues to be handed on.
@@ -34,9 +36,20 @@ type freedLock struct {
 	waiting      []string // channels, first come first
 }
 
-// payload says what was freed, and who else waits. A ref holds no newline.
-func (f freedLock) payload() string {
-	return strings.Join(f.waiting[1:], ",") + "\n" + f.ref + "\n" + f.project
+// notification returns whom to tell that the lock is free, and what: its name,
+// and who else waits. A ref holds no newline. ok is false if there is nobody.
+func (f freedLock) notification() (channel, payload string, ok bool) {
+	var queue []string
+	for _, c := range f.waiting {
+		if strings.HasPrefix(c, channelPrefix) && len(c) == len(channelPrefix)+channelDigits {
+			queue = append(queue, c)
+		}
+	}
+	if len(queue) == 0 {
+		return "", "", false
+	}
+	rest := queue[1:min(len(queue), maxWaiting)]
+	return queue[0], strings.Join(rest, ",") + "\n" + f.ref + "\n" + f.project, true
 }
 
 func parsePayload(s string) (f freedLock, queue string, ok bool) {
@@ -94,8 +107,8 @@ const notifySQL = `SELECT count(pg_notify(channel, payload)) FROM unnest($1::tex
 func (d *Driver) notify(freed []freedLock) {
 	var channels, payloads []string
 	for _, f := range freed {
-		if strings.HasPrefix(f.waiting[0], channelPrefix) {
-			channels, payloads = append(channels, f.waiting[0]), append(payloads, f.payload())
+		if channel, payload, ok := f.notification(); ok {
+			channels, payloads = append(channels, channel), append(payloads, payload)
 		}
 	}
 	if len(channels) == 0 {

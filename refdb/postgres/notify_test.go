@@ -204,7 +204,7 @@ func TestAListenerEndsWithItsConnectionAndWithItsDriver(t *testing.T) {
 	db := dbtest.Postgres(t)
 	lost := newWaiter(t, db.URL())
 	c := session(t, db.URL())
-	exec(t, c, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'refdb' AND datname = current_database()`)
+	terminate(t, c, `true`)
 	if err := <-lost.ended; !errors.Is(err, refdb.ErrUnavailable) {
 		t.Errorf("the connection was lost: %v", err)
 	}

@@ -27,9 +27,6 @@ const (
 
 	// connectTimeout is how long connecting may take, unless the URL says it.
 	connectTimeout = 10 * time.Second
-	// cancelTimeout is how long the server's answer is waited for after ctx
-	// ended and it was asked to cancel. The answer tells what became of the request.
-	cancelTimeout = time.Second
 )
 
 // Open connects to the database at a URL of the form
@@ -38,11 +35,20 @@ const (
 // that the database can keep the driver's promises and has this program's
 // schema; if not, the error says what to do. An error never shows the password.
 func Open(ctx context.Context, address string) (*Driver, error) {
-	config, given, err := parse(address)
-	if err != nil {
-		return nil, err
+	d, err := openAs(ctx, address, false)
+	if errors.Is(err, errPooled) {
+		d, err = openAs(ctx, address, true)
 	}
-	pooled, err := examine(ctx, config.ConnConfig)
+	return d, err
+}
+
+// errPooled says that a pooler is in between.
+var errPooled = errors.New("there is a pooler in between")
+
+// openAs opens the database on the assumption that a pooler is in between, or
+// not: without one the connections have settings of their own.
+func openAs(ctx context.Context, address string, pooled bool) (*Driver, error) {
+	config, given, err := parse(address)
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +57,15 @@ func Open(ctx context.Context, address string) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
+	if err := examine(ctx, pool, pooled); err != nil {
+		pool.Close()
+		return nil, err
+	}
 	return newDriver(pool, pooled), nil
 }
 
 // Migrator returns what moves the database at the URL between versions of the
-// schema. It connects only when it is used.
+// schema. It connects once, to see that there is a database.
 func Migrator(ctx context.Context, address string) (*migrations.Migrator, error) {
 	config, _, err := parse(address)
 	if err != nil {
@@ -134,13 +144,14 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 	if !given["pool_max_conns"] {
 		config.MaxConns = int32(max(16, 2*runtime.NumCPU()))
 	}
-	if pooled {
+	switch {
+	case given["default_query_exec_mode"]:
+		// Somebody knows what is in between.
+	case pooled:
 		// Prepared statements and settings belong to a connection to the server,
 		// and the next trip may get another one.
-		if !given["default_query_exec_mode"] {
-			c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-		}
-	} else {
+		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	default:
 		// All statements find their rows by primary key: a plan that is made
 		// while a table is small has to be good when it has grown.
 		for name, value := range map[string]string{
@@ -153,9 +164,10 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 			}
 		}
 	}
+	config.AfterConnect = checkIsolation
 	c.OnNotice = noteWarning
 	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelTimeout}
+		return &canceller{conn: conn}
 	}
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		if quiet, known := isQuiet(p.Conn.PgConn().Conn()); known {
@@ -165,58 +177,63 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 	}
 }
 
+// checkIsolation is done on every new connection: the default may change.
+func checkIsolation(ctx context.Context, conn *pgx.Conn) error {
+	var isolation string
+	err := conn.QueryRow(ctx, `SELECT current_setting('transaction_isolation')`, pgx.QueryExecModeExec).Scan(&isolation)
+	if err == nil && isolation != readCommitted {
+		err = errIsolation
+	}
+	return err
+}
+
 const examineSQL = `
 SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_version'),
-       pg_is_in_recovery(), current_setting('transaction_read_only')::boolean,
-       current_setting('transaction_isolation'), current_setting('server_encoding')`
+       pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, current_setting('server_encoding')`
 
-// examine connects once, checks the database, and finds out whether a pooler
-// is in between: it tells clients a process ID of its own.
-func examine(ctx context.Context, config *pgx.ConnConfig) (pooled bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, config)
+// examine checks the database through its first connection. Unless a pooler is
+// known to be in between it looks for one, which tells its clients a process ID
+// of its own.
+func examine(ctx context.Context, pool *pgxpool.Pool, pooled bool) error {
+	failed := func(came stage, err error) error {
+		return judge(ctx, trip{what: "open the database"}, came, err).err
+	}
+	conn, err := pool.Acquire(ctx)
+	if !pooled && strings.HasPrefix(sqlState(err), connectionException) {
+		return errPooled // it knows nothing of our settings
+	}
 	if err != nil {
-		return false, judge(ctx, trip{what: "open the database"}, connecting, err).err
+		return failed(connecting, err)
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		conn.Close(ctx)
-	}()
-	failed := func(err error) error {
-		return judge(ctx, trip{what: "open the database"}, executing, err).err
-	}
+	defer conn.Release()
 
 	var pid uint32
-	var version int
-	var name, isolation, encoding string
-	var standby, readOnly bool
-	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &version, &name, &standby, &readOnly, &isolation, &encoding)
-	if err != nil {
-		return false, failed(err)
-	}
+	var number int
+	var version, encoding string
+	var readOnly bool
+	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &number, &version, &readOnly, &encoding)
 	switch {
-	case version < oldestVersion:
-		return false, fmt.Errorf("open the database: PostgreSQL %s is too old: 13 or newer is needed", name)
-	case standby || readOnly:
-		return false, fmt.Errorf("open the database: %w", errReadOnly)
-	case isolation != readCommitted:
-		return false, fmt.Errorf("open the database: default_transaction_isolation is %q: it has to be \"read committed\", "+
-			"for instance by ALTER ROLE … SET default_transaction_isolation = 'read committed'", isolation)
+	case err != nil:
+		return failed(executing, err)
+	case !pooled && pid != conn.Conn().PgConn().PID():
+		return errPooled
+	case number < oldestVersion:
+		return fmt.Errorf("open the database: PostgreSQL %s is too old: 13 or newer is needed", version)
+	case readOnly:
+		return fmt.Errorf("open the database: %w", errReadOnly)
 	case encoding != "UTF8" && encoding != "SQL_ASCII":
-		return false, fmt.Errorf("open the database: its encoding is %s, which can't hold every name: create it with ENCODING 'UTF8'", encoding)
+		return fmt.Errorf("open the database: its encoding is %s, which can't hold every name: create it with ENCODING 'UTF8'", encoding)
 	}
 
 	var schema int64
-	var dirty, exists bool
+	var dirty bool
 	err = conn.QueryRow(ctx, `SELECT version, dirty FROM schema_migrations`, pgx.QueryExecModeExec).Scan(&schema, &dirty)
-	switch {
-	case err == nil:
-		exists = true
-	case !errors.Is(err, pgx.ErrNoRows) && sqlState(err) != noSuchTable:
-		return false, failed(err)
+	exists := err == nil
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) && sqlState(err) != noSuchTable {
+		return failed(executing, err)
 	}
 	if err := migrations.Check(migrations.Postgres, uint(max(schema, 0)), dirty, exists); err != nil {
-		return false, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
 	}
-	return pid != conn.PgConn().PID(), nil
+	return nil
 }

@@ -208,6 +208,24 @@ func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
 	}
 }
 
+func TestNewConnectionsAreCheckedToo(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	c := session(t, db.URL())
+	name := query[string](t, c, `SELECT quote_ident(current_database())`)[0]
+	exec(t, c, `ALTER DATABASE `+name+` SET default_transaction_isolation = 'repeatable read'`)
+	terminate(t, c, `true`)
+	eventually(t, "the connection has ended", func() bool {
+		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'refdb' AND datname = current_database()`)[0] == 0
+	})
+	err := d.Update(t.Context(), update(mainRef))
+	wantLine(t, err, "read committed")
+	if refdb.ClassOf(err) != refdb.Permanent {
+		t.Errorf("%v is %s", err, refdb.ClassOf(err))
+	}
+}
+
 func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
 	for _, row := range []struct{ name, change, says string }{
 		{"no table", `DROP TABLE schema_migrations`, "refdbctl migrate up"},

@@ -87,7 +87,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 			}
 			d.Close()
 			eventually(t, "the server's connections have ended", func() bool {
-				exec(t, c, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+				exec(t, c, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 				return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()`)[0] == 1
 			})
 			// A few look-ups for each row, dead versions of it, and pages of 10.

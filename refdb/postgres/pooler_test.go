@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -26,7 +27,7 @@ func newPooled(tb testing.TB) pooled {
 
 func (p pooled) URL() string                     { return p.url }
 func (p pooled) Open(tb testing.TB) refdb.Driver { return open(tb, p.url) }
-func (p pooled) Rounds() int                     { return 20 }
+func (p pooled) Rounds() int                     { return 5 }
 
 func TestConformanceThroughPgBouncer(t *testing.T) {
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return newPooled(tb) })
@@ -42,6 +43,33 @@ func TestThroughPgBouncerNotificationsAreUnsupported(t *testing.T) {
 	}
 	if d := time.Since(start); d > 10*time.Second {
 		t.Errorf("took %s to find out", d)
+	}
+}
+
+// PgBouncer 1.18 ends itself when a client hangs up on it while it passes on a
+// request to cancel, as pgx's own handler of ended contexts does.
+func TestPgBouncerSurvivesRequestsThatAreCancelled(t *testing.T) {
+	t.Parallel()
+	db := newPooled(t)
+	d := open(t, db.url)
+	acquire(t, d, mainRef)
+	b := block(t, db.Database, mainRef)
+	var work sync.WaitGroup
+	for range 4 {
+		work.Go(func() {
+			for n := range 12 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n)*time.Millisecond)
+				if _, err := d.Acquire(ctx, request(mainRef)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	work.Wait()
+	b.end()
+	if _, err := open(t, db.url).Now(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

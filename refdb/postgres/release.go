@@ -13,9 +13,9 @@ const (
 
 	releaseSQL = `
 WITH doomed AS MATERIALIZED (
-  SELECT n, at, waiting FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
+  SELECT n, tid, waiting FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
 ), deleted AS (
-  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT at FROM doomed))
+  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM doomed))
 )
 SELECT n, waiting FROM doomed`
 

@@ -24,9 +24,9 @@ WITH clock AS MATERIALIZED (
     SELECT FROM locks, clock WHERE project = $1 AND NOT (` + isStale + `)
   ) AS free
 ), page AS MATERIALIZED (
-  SELECT ctid AS at FROM refs WHERE project = $1 AND (SELECT free FROM verdict) ORDER BY ref LIMIT $2::bigint + 1
+  SELECT ctid AS tid FROM refs WHERE project = $1 AND (SELECT free FROM verdict) ORDER BY ref LIMIT $2::bigint + 1
 ), gone AS (
-  DELETE FROM refs WHERE ctid = ANY (ARRAY(SELECT at FROM page LIMIT $2)) RETURNING 1
+  DELETE FROM refs WHERE ctid = ANY (ARRAY(SELECT tid FROM page LIMIT $2)) RETURNING 1
 ), unlocked AS (
   DELETE FROM locks WHERE project = $1 AND (SELECT free AND (SELECT count(*) FROM page) <= $2 FROM verdict)
   RETURNING ref, waiting
@@ -40,7 +40,8 @@ UNION ALL
 SELECT free, 0, now, ref, NULL, NULL, NULL, NULL, waiting FROM unlocked, verdict, clock WHERE waiting IS NOT NULL`
 )
 
-// Remove deletes one chunk in one round trip, two for tombstones. It has the project to itself meanwhile.
+// Remove deletes one chunk in one round trip, and has the project to itself
+// meanwhile. Tombstones take two.
 func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
 	if r.Tombstones {
 		return d.removeTombstones(ctx, r)
@@ -95,7 +96,7 @@ AND clock_timestamp() - coalesce(time, 'epoch') >= $2::bigint * interval '1 micr
 
 	removeTombstonesSQL = `
 DELETE FROM refs WHERE ctid = ANY (ARRAY(
-  SELECT at FROM unnest($3::text[]) AS asked (ref), LATERAL (` + refOfAsked + `) AS refs WHERE ` + isOldTombstone + `
+  SELECT tid FROM unnest($3::text[]) AS asked (ref), LATERAL (` + refOfAsked + `) AS refs WHERE ` + isOldTombstone + `
 ))`
 )
 

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -56,5 +57,21 @@ func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 	takeAll()
 	for _, ref := range many {
 		take(ref)
+	}
+}
+
+// Without its mark nothing would keep a ref's tokens apart.
+func TestNoTokenIsGivenOutWithoutAMark(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	db.Exec(t, `DELETE FROM token_marks`)
+	for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
+		if a, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, refdb.ErrSchema) {
+			t.Errorf("got %+v, %v", a, err)
+		}
+		if _, ok := db.RowLock(t, project, mainRef); ok {
+			t.Error("a lock was taken")
+		}
 	}
 }

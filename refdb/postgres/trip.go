@@ -23,7 +23,7 @@ type trip struct {
 type statement struct {
 	sql  string
 	args []any
-	// read takes the rows, all of them each time that the trip is made; nil if there is nothing in them.
+	// read takes all of the rows, anew each time that the trip is made. nil: they say nothing.
 	read func(pgx.Rows) error
 }
 

@@ -47,7 +47,7 @@ WITH clock AS MATERIALIZED (
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
 ), deleted AS (
   DELETE FROM locks USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(
-    SELECT at FROM unnest($8::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
+    SELECT tid FROM unnest($8::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
   ))
   RETURNING ref, waiting
 )
@@ -63,7 +63,8 @@ SELECT verdict, ref, value, NULL, NULL, NULL, NULL, now, NULL FROM differing, ve
 UNION ALL
 SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, waiting FROM deleted, verdict, clock WHERE waiting IS NOT NULL`
 
-// updateOneSQL does the same for a single ref and no fence, or one on that ref: half of the work.
+// updateOneSQL does the same for a single ref without a fence, or with one on
+// that ref alone, in half the time.
 //
 //	$1 project  $2 ref  $3 old, NULL if absent  $4 new  $5 operation  $6 whether to adopt
 //	$7 token of the fence, or NULL  $8 whether a lock is in the way  $9 whether it ends, or is released

@@ -186,6 +186,29 @@ func dbReplyRows() []row {
 			e.wantEnd(l, refdb.ErrReleased)
 			e.wantFree(refA)
 		}},
+		{"P7 after an update that releases, with an unknown outcome, a release claims no loss", func(e *env) {
+			for _, o := range []refdb.Options{{}, quick()} {
+				db, tap := e.openTapped(o)
+				l := e.hold(db, refA)
+				var lost bool
+				tap.do(func(c call) error {
+					switch {
+					case c.method == "Update" && !lost:
+						lost = true
+						return errors.Join(errLost, c.do())
+					case c.method == "Get" && lost: // what became of it can't be found out
+						return errDown
+					default:
+						return c.do()
+					}
+				})
+				err := l.UpdateAndRelease(e.Context(), []refdb.Update{move(refA, "", refdb.Deleted)})
+				e.wantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+				if err := l.Release(e.Context()); errors.Is(err, refdb.ErrLockLost) {
+					e.Errorf("the lock was not lost, but: %v", err)
+				}
+			}
+		}},
 		{"P7 a beat that runs into an update that releases is no loss", func(e *env) {
 			db, tap := e.openTapped(quick())
 			l := e.hold(db, refA)

@@ -29,13 +29,13 @@ func (e *env) wait(ctx context.Context, db *refdb.DB, refs ...string) *waiter {
 	return w
 }
 
-// waitFirst is wait, and returns once the database has been asked, and so the
-// waiter is the first of its process.
+// waitFirst is wait for locks that are held. It returns once the waiter has been
+// refused and asks again: it is the first of its process, and has seen a holder.
 func (e *env) waitFirst(ctx context.Context, db *refdb.DB, t *tap, refs ...string) *waiter {
 	e.Helper()
 	asked := t.count("Acquire")
 	w := e.wait(ctx, db, refs...)
-	e.eventually("a waiter that asks the database", func() bool { return t.count("Acquire") > asked })
+	e.eventually("a waiter that asks again", func() bool { return t.count("Acquire") > asked+1 })
 	return w
 }
 

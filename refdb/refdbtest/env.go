@@ -58,11 +58,14 @@ func (e *env) rounds() int {
 
 // most scales a limit down for a slow database.
 func (e *env) most(limit int) int {
-	if e.rounds() < defaultRounds {
+	if e.slow() {
 		return limit / 10
 	}
 	return limit
 }
+
+// slow reports whether the database asks to be spared.
+func (e *env) slow() bool { return e.rounds() < defaultRounds }
 
 // futureTimes reports whether a row may hold a time in the future.
 func (e *env) futureTimes() bool {

@@ -44,7 +44,7 @@ type Database interface {
 // A Database may also have these methods.
 type (
 	// rounder says how often a race is repeated. One that asks for fewer than
-	// defaultRounds is slow, and is spared the largest requests too.
+	// defaultRounds is slow, and is spared other numbers too.
 	rounder interface{ Rounds() int }
 	// timeKeeper says whether a row may hold a time in the future. Cloud Spanner
 	// refuses that; a Database without the method is taken to allow it.
@@ -91,6 +91,9 @@ func topics() []topic {
 		{"Contenders", contenderRows()},
 		{"Races of locks", lockRaceRows()},
 		{"Races of updates", updateRaceRows()},
+		{"DB loss", dbLossRows()},
+		{"DB waiting", dbWaitRows()},
+		{"DB cost", dbCostRows()},
 		{"Names", nameRows()},
 		{"Size", sizeRows()},
 		{"Get", getRows()},
@@ -107,5 +110,10 @@ func topics() []topic {
 		{"Locks", locksRows()},
 		{"Connection", connectionRows()},
 		{"Notifier", notifierRows()},
+		{"DB refs", dbRefRows()},
+		{"DB locks", dbLockRows()},
+		{"DB replies", dbReplyRows()},
+		{"DB refusals", dbRefusedRows()},
+		{"DB administration", dbAdminRows()},
 	}
 }

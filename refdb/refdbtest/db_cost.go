@@ -1,0 +1,216 @@
+package refdbtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func dbCostRows() []row {
+	return []row{
+		{"P8 holding many locks costs one beat per tick", func(e *env) {
+			const interval = 250 * time.Millisecond
+			locks := e.most(1000)
+			db, tap := e.openTapped(refdb.Options{Heartbeat: interval, StaleAfter: time.Hour})
+			errs := make([]error, 4)
+			var taking sync.WaitGroup
+			for i := range errs {
+				taking.Go(func() {
+					for n := i; n < locks && errs[i] == nil; n += len(errs) {
+						_, errs[i] = db.TryLock(e.Context(), e.project, fmt.Sprintf("refs/heads/%d", n))
+					}
+				})
+			}
+			taking.Wait()
+			e.must(errors.Join(errs...))
+
+			type beat struct {
+				at   time.Time
+				rows int
+			}
+			beats := make(chan beat, 100)
+			tap.do(func(c call) error {
+				if c.method == "Beat" {
+					beats <- beat{time.Now(), len(c.arg.([]refdb.Held))}
+				}
+				return c.do()
+			})
+			const ticks = 3
+			start := <-beats
+			last := start
+			for range ticks {
+				last = <-beats
+				if last.rows != locks {
+					e.Errorf("a beat renewed %d of %d locks", last.rows, locks)
+				}
+			}
+			// A tick that comes late may be followed by the next one sooner.
+			if took := last.at.Sub(start.at); took < (ticks-1)*interval*3/4 {
+				e.Errorf("%d beats took %v", ticks, took)
+			}
+		}},
+		{"P8 a lock on many refs is one beat too", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{Heartbeat: 100 * time.Millisecond, StaleAfter: time.Hour})
+			l := e.hold(db, manyNames(e.most(1000))...)
+			beats := make(chan int, 1000)
+			tap.do(func(c call) error {
+				if c.method == "Beat" {
+					beats <- len(c.arg.([]refdb.Held))
+				}
+				return c.do()
+			})
+			for range 3 {
+				if n := <-beats; n != len(l.Refs()) {
+					e.Errorf("a beat renewed %d rows of %d", n, len(l.Refs()))
+				}
+			}
+			e.wantHeld(l)
+		}},
+		{"a lock and its values take one request, an update one, a release one", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			e.must(e.update(e.a, move(refA, "", v1)))
+			l := e.hold(db, refA, refB, refC)
+			e.must(l.Update(e.Context(), []refdb.Update{move(refA, v1, v2), move(refB, "", v1)}))
+			e.must(l.Release(e.Context()))
+			if n := tap.count("") - tap.count("Beat"); n != 3 {
+				e.Errorf("it took %d requests", n)
+			}
+			l = e.hold(db, refA)
+			e.must(l.UpdateAndRelease(e.Context(), []refdb.Update{move(refA, v2, v3)}))
+			if n := tap.count("") - tap.count("Beat"); n != 5 {
+				e.Errorf("it took %d requests", n-3)
+			}
+		}},
+		{"P9 neither logs nor events carry a name, a value, an owner or a token", privacy},
+	}
+}
+
+func manyNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("refs/heads/%05d", i)
+	}
+	return names
+}
+
+// privacy lives through all that is worth a log line, and looks for names in it.
+func privacy(e *env) {
+	const (
+		secretRef   = "refs/heads/secret-of-the-ref"
+		otherRef    = "refs/heads/secret-of-the-other"
+		secretValue = refdb.Value("secret of the value")
+	)
+	e = &env{T: e.T, db: e.db, a: process{e.a.Driver, "secret-of-the-site/1"}, b: e.b, project: "secret-of-the-" + e.project}
+	said := &record{}
+	o := refdb.Options{
+		Site: "secret-of-mine", Heartbeat: 20 * time.Millisecond, StaleAfter: time.Hour, MaxWait: 50 * time.Millisecond,
+		Logger:  slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Observe: func(event refdb.Event) { fmt.Fprintf(said, "%+v\n", event) },
+	}
+	ctx := e.Context()
+	db, tap := e.openTapped(o)
+	secrets := []string{"secret", db.Owner(), db.Owner()[strings.LastIndexAny(db.Owner(), ":/")+1:]}
+	tokens := func(all ...refdb.Token) {
+		for _, t := range all {
+			secrets = append(secrets, fmt.Sprint(int64(t)), t.Time().Format("2006-01-02T15:04:05.000000"), t.Time().Format("2006-01-02 15:04:05.000000"))
+		}
+	}
+
+	// Reclaimed, refused, waited for, mismatched.
+	old := e.acquire(e.a, secretRef)
+	e.age(old, stale)
+	l := e.hold(db, secretRef, otherRef)
+	tokens(old.Token, l.Token())
+	_, err := db.TryLock(ctx, e.project, secretRef)
+	e.refusal(err)
+	_, err = db.Lock(ctx, e.project, secretRef)
+	e.refusal(err)
+	e.refusal(db.Update(ctx, e.project, []refdb.Update{move(secretRef, "", secretValue)}))
+	e.must(l.Update(ctx, []refdb.Update{move(secretRef, "", secretValue)}))
+	if err := l.Update(ctx, []refdb.Update{move(secretRef, "", secretValue)}); !errors.Is(err, refdb.ErrMismatch) {
+		e.Fatal(err)
+	}
+	// Beaten in vain, then in doubt, then lost.
+	for _, failure := range []error{errDown, errLost, fmt.Errorf("the server said: %q is %q", secretRef, secretValue)} {
+		failed := make(chan struct{})
+		tap.do(first("Beat", func(call) error {
+			defer close(failed)
+			return failure
+		}))
+		<-failed
+		e.wantBeats(secretRef)
+	}
+	tokens(e.seize(l, secretRef).Token)
+	e.wantEnd(l, refdb.ErrLockLost)
+	e.loss(l.Release(ctx))
+	e.loss(l.Update(ctx, []refdb.Update{move(secretRef, "", secretValue)}))
+	// Lost by a fenced write; replies lost; nothing reached.
+	l = e.hold(db, otherRef)
+	tokens(l.Token())
+	e.release(e.b, lockOf(l).held()...)
+	e.loss(l.Update(ctx, []refdb.Update{move(otherRef, "", secretValue)}))
+	for _, method := range []string{"Acquire", "Update", "Release"} {
+		for _, fault := range []func(string) func(call) error{lose, drop} {
+			tap.do(fault(method))
+			if l, err := db.TryLock(ctx, e.project, otherRef); err == nil {
+				tokens(l.Token())
+				_ = l.Update(ctx, []refdb.Update{move(otherRef, "", secretValue)})
+				_ = l.Release(ctx)
+			}
+		}
+	}
+	for _, failure := range []error{errDown, errLost, context.DeadlineExceeded} {
+		tap.do(func(call) error { return failure })
+		_, _ = db.TryLock(ctx, e.project, otherRef)
+		_, _ = db.Get(ctx, e.project, otherRef)
+		_ = db.Update(ctx, e.project, []refdb.Update{move(otherRef, "", secretValue)})
+		_ = firstError(db.Refs(ctx, e.project, "refs/heads/secret"))
+	}
+	tap.do(nil)
+	// Purged and removed.
+	_, err = db.Purge(ctx, e.listed(db, refdb.LockFilter{Project: e.project}), refdb.PurgeFresh())
+	e.must(err)
+	_, err = db.RemoveProject(ctx, e.project)
+	e.must(err)
+	l = e.hold(db, secretRef)
+	tokens(l.Token())
+	e.must(db.Close())
+	e.wantEnd(l, refdb.ErrClosed)
+
+	out := said.String()
+	if !strings.Contains(out, `"msg"`) || !strings.Contains(out, "Op:") {
+		e.Errorf("nothing was said:\n%s", out)
+	}
+	for _, secret := range secrets {
+		for line := range strings.Lines(out) {
+			if strings.Contains(line, secret) {
+				e.Errorf("%q is in %s", secret, line)
+			}
+		}
+	}
+}
+
+// A record keeps what is written to it.
+type record struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.String()
+}
