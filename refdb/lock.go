@@ -117,14 +117,20 @@ func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOptio
 }
 
 // UpdateAndRelease is Update and, if that succeeds, Release, in one
-// transaction. If it fails the lock is held as before.
+// transaction. If it fails the lock is held as before; but with
+// [ErrOutcomeUnknown] it may be released, and Release makes sure of that.
 func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...UpdateOption) error {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	// Beats must not take the rows that this deletes for lost ones.
 	l.lease.Suspend()
-	err := l.update(ctx, updates, opts, true)
-	if err != nil {
+	switch err := l.update(ctx, updates, opts, true); {
+	case errors.Is(err, ErrOutcomeUnknown):
+		// The rows may be gone because this deleted them: from now on that is no
+		// loss, to a beat or to Release.
+		l.doubt = true
+		return err
+	case err != nil:
 		l.lease.Resume()
 		return err
 	}
@@ -146,7 +152,7 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 	t.Release = release
 	err = l.db.update(ctx, t, l)
 	var lost *LostError
-	if errors.As(err, &lost) {
+	if errors.As(err, &lost) && !(release && errors.Is(err, ErrOutcomeUnknown)) {
 		l.end(lost)
 		l.db.tellLost(l)
 	}
