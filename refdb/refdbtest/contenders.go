@@ -78,7 +78,7 @@ func contenderRows() []row {
 
 // insist tries to take locks until it gets them.
 func (e *env) insist(p process, refs ...string) (lock, error) {
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		l, err := e.tryAcquire(p, refs...)
 		if !errors.Is(err, refdb.ErrLocked) || time.Now().After(deadline) {
 			return l, err

@@ -43,10 +43,10 @@ func dbCostRows() []row {
 				return c.do()
 			})
 			const ticks = 3
-			start := <-beats
+			start := receive(e, beats, "a beat")
 			last := start
 			for range ticks {
-				last = <-beats
+				last = receive(e, beats, "a beat")
 				if last.rows != locks {
 					e.Errorf("a beat renewed %d of %d locks", last.rows, locks)
 				}
@@ -67,7 +67,7 @@ func dbCostRows() []row {
 				return c.do()
 			})
 			for range 3 {
-				if n := <-beats; n != len(l.Refs()) {
+				if n := receive(e, beats, "a beat"); n != len(l.Refs()) {
 					e.Errorf("a beat renewed %d rows of %d", n, len(l.Refs()))
 				}
 			}
@@ -144,7 +144,7 @@ func privacy(e *env) {
 			defer close(failed)
 			return failure
 		}))
-		<-failed
+		receive(e, failed, "a beat")
 		e.wantBeats(secretRef)
 	}
 	tokens(e.seize(l, secretRef).Token)

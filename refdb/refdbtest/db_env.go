@@ -1,6 +1,7 @@
 package refdbtest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -61,7 +62,7 @@ func lockOf(l *refdb.Lock) lock {
 // seize takes a lock from its living holder, whose beats would make it fresh again.
 func (e *env) seize(l *refdb.Lock, refs ...string) lock {
 	e.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		for _, ref := range refs {
 			e.db.Age(e, e.project, ref, 2*time.Hour)
 		}
@@ -81,16 +82,35 @@ func (e *env) wantClass(err error, sentinel error, class refdb.Class) {
 	}
 }
 
+// patience is how long to wait for what must come at some time.
+const patience = 20 * time.Second
+
+// receive returns what comes out of a channel, or that it was closed.
+func receive[T any](e *env, c <-chan T, what string) (v T) {
+	e.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		e.Fatalf("it never came to this: %s", what)
+	}
+	return v
+}
+
 // wantEnd waits until the lock's holder is told that it ended, for a reason.
 func (e *env) wantEnd(l *refdb.Lock, reason error) {
 	e.Helper()
-	select {
-	case <-l.Done():
-	case <-time.After(10 * time.Second):
-		e.Fatalf("the holder is not told; Err is %v", l.Err())
-	}
+	receive(e, l.Done(), "the holder is told")
 	if err := l.Err(); !errors.Is(err, reason) {
 		e.Errorf("Err is %v, want %v", err, reason)
+	}
+}
+
+// wantCause waits until a lock's context ends, for a reason.
+func (e *env) wantCause(ctx context.Context, reason error) {
+	e.Helper()
+	receive(e, ctx.Done(), "the lock's context ends")
+	if cause := context.Cause(ctx); !errors.Is(cause, reason) {
+		e.Errorf("the context's cause is %v, want %v", cause, reason)
 	}
 }
 
@@ -111,7 +131,7 @@ func (e *env) wantHeld(l *refdb.Lock) {
 // eventually polls until ok, for what happens in the background.
 func (e *env) eventually(what string, ok func() bool) {
 	e.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			e.Fatalf("it never came to this: %s", what)
 		}

@@ -90,10 +90,7 @@ func dbLockRows() []row {
 			e.must(l.Release(e.Context()))
 			e.wantFree(refA, refB)
 			e.wantEnd(l, refdb.ErrReleased)
-			<-ctx.Done()
-			if cause := context.Cause(ctx); !errors.Is(cause, refdb.ErrReleased) {
-				e.Errorf("the context's cause is %v", cause)
-			}
+			e.wantCause(ctx, refdb.ErrReleased)
 			next := e.hold(db, refA)
 			e.must(l.Release(e.Context()))
 			e.wantHeld(next)
@@ -157,10 +154,7 @@ func dbLockRows() []row {
 			e.must(db.Close())
 			e.wantEnd(l, refdb.ErrClosed)
 			e.wantEnd(released, refdb.ErrReleased)
-			<-ctx.Done()
-			if cause := context.Cause(ctx); !errors.Is(cause, refdb.ErrClosed) {
-				e.Errorf("the context's cause is %v", cause)
-			}
+			e.wantCause(ctx, refdb.ErrClosed)
 			beats := tap.count("Beat")
 			e.wantLock(lockOf(l))
 			e.wantFree(refB)
@@ -185,9 +179,9 @@ func dbLockRows() []row {
 				}
 				return c.do()
 			})
-			<-beaten // may have begun before the release
+			receive(e, beaten, "a beat") // may have begun before the release
 			for range 3 {
-				if held := <-beaten; len(held) != 1 || held[0].Ref != refB {
+				if held := receive(e, beaten, "a beat"); len(held) != 1 || held[0].Ref != refB {
 					e.Errorf("beaten was %+v", held)
 				}
 			}

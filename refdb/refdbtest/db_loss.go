@@ -19,10 +19,7 @@ func dbLossRows() []row {
 			successor := e.seize(l, refA)
 			e.wantEnd(l, refdb.ErrLockLost)
 			e.wantLost(l.Err(), refA)
-			<-ctx.Done()
-			if cause := context.Cause(ctx); !errors.Is(cause, refdb.ErrLockLost) {
-				e.Errorf("the context's cause is %v", cause)
-			}
+			e.wantCause(ctx, refdb.ErrLockLost)
 			e.wantClass(l.Update(e.Context(), []refdb.Update{move(refA, v1, v2)}), refdb.ErrLockLost, refdb.StaleOwner)
 			e.wantClass(l.UpdateAndRelease(e.Context(), []refdb.Update{move(refA, v1, v2)}), refdb.ErrLockLost, refdb.StaleOwner)
 			e.wantClass(l.Release(e.Context()), refdb.ErrLockLost, refdb.StaleOwner)
@@ -38,6 +35,12 @@ func dbLossRows() []row {
 			}
 			e.wantEnd(l, refdb.ErrLockLost)
 			e.wantLost(l.Err(), refB)
+		}},
+		{"a lock whose update that releases failed can still be lost, and be told of it", func(e *env) {
+			l := e.hold(e.open(quick()), refA)
+			e.wantMismatches(l.UpdateAndRelease(e.Context(), []refdb.Update{move(refA, v1, v2)}), refdb.Mismatch{Ref: refA, Want: v1})
+			e.seize(l, refA)
+			e.wantEnd(l, refdb.ErrLockLost)
 		}},
 		{"losing one lock leaves the process's others held", func(e *env) {
 			db := e.open(quick())
@@ -86,7 +89,7 @@ func dbLossRows() []row {
 					}
 					return failure
 				})
-				<-failed
+				receive(e, failed, "three beats")
 				tap.do(nil)
 				e.wantBeats(refA)
 				e.wantHeld(l)
@@ -137,14 +140,17 @@ func (e *env) losesInTime(cut func(call) error) {
 	ctx := l.Context()
 	e.wantBeats(refA)
 	tap.do(cut)
-	for {
+	for deadline := time.Now().Add(patience); ; {
+		if time.Now().After(deadline) {
+			e.Fatal("nobody could take the lock of a holder that is cut off")
+		}
 		took, err := e.tryAcquire(e.b, refA)
 		if !e.refusal(err) {
 			if err := l.Err(); !errors.Is(err, refdb.ErrLockLost) {
 				e.Errorf("another has the lock, and its holder believes: %v", err)
 			}
 			e.wantEnd(l, refdb.ErrLockLost)
-			<-ctx.Done()
+			e.wantCause(ctx, refdb.ErrLockLost)
 			e.wantLock(took)
 			break
 		}

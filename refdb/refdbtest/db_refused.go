@@ -1,6 +1,7 @@
 package refdbtest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,10 +66,12 @@ func dbRefusedRows() []row {
 				refs[i] = fmt.Sprintf("refs/heads/%d", i)
 				updates[i] = move(refs[i], "", v1)
 			}
+			ended, cancel := context.WithCancel(e.Context())
+			cancel() // a Lock that is not refused must not wait for those before it
 			for name, err := range map[string]error{
 				"Update":  db.Update(e.Context(), e.project, updates),
 				"TryLock": second(db.TryLock(e.Context(), e.project, refs[:refdb.MaxLockRefs+1]...)),
-				"Lock":    second(db.Lock(e.Context(), e.project, refs[:refdb.MaxLockRefs+1]...)),
+				"Lock":    second(db.Lock(ended, e.project, refs[:refdb.MaxLockRefs+1]...)),
 				"GetAll":  second(db.GetAll(e.Context(), e.project, refs...)),
 			} {
 				if err == nil {
@@ -124,6 +127,8 @@ func (e *env) refusedByAll(project, ref string) {
 	e.Helper()
 	db, tap := e.openTapped(refdb.Options{})
 	ctx := e.Context()
+	ended, cancel := context.WithCancel(ctx)
+	cancel() // a Lock that is not refused must not wait for those before it
 	type op struct {
 		name string
 		err  error
@@ -140,7 +145,7 @@ func (e *env) refusedByAll(project, ref string) {
 		{"CompareAndPut", second(db.CompareAndPut(ctx, project, ref, "", v1))},
 		{"Put", second(db.Put(ctx, project, ref, v1))},
 		{"TryLock", second(db.TryLock(ctx, project, "HEAD", ref))},
-		{"Lock", second(db.Lock(ctx, project, "HEAD", ref))},
+		{"Lock", second(db.Lock(ended, project, "HEAD", ref))},
 	}
 	if refdb.CheckProject(project) != nil {
 		ops = append(ops,

@@ -219,7 +219,7 @@ func dbReplyRows() []row {
 				<-released // the rows are gone when this beat arrives
 				return c.do()
 			}))
-			<-beating
+			receive(e, beating, "a beat")
 			tap.do(func(c call) error {
 				err := c.do()
 				if c.method == "Update" {
@@ -263,7 +263,7 @@ func dbReplyRows() []row {
 				defer close(answered)
 				return errors.Join(errLost, c.do())
 			}))
-			<-answered
+			receive(e, answered, "a beat")
 			e.wantBeats(refA)
 			e.wantHeld(l)
 		}},

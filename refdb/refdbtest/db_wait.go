@@ -19,11 +19,13 @@ type waiter struct {
 	done chan struct{}
 }
 
-// wait has db wait for locks.
+// wait has db wait for locks, as long as the row has patience.
 func (e *env) wait(ctx context.Context, db *refdb.DB, refs ...string) *waiter {
 	w := &waiter{e: e, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		w.lock, w.err = db.Lock(ctx, e.project, refs...)
 	}()
 	return w
@@ -42,23 +44,15 @@ func (e *env) waitFirst(ctx context.Context, db *refdb.DB, t *tap, refs ...strin
 // granted returns the lock that was waited for.
 func (w *waiter) granted() *refdb.Lock {
 	w.e.Helper()
-	select {
-	case <-w.done:
-		w.e.must(w.err)
-	case <-time.After(20 * time.Second):
-		w.e.Fatal("nobody got the lock")
-	}
+	receive(w.e, w.done, "the lock is got")
+	w.e.must(w.err)
 	return w.lock
 }
 
 // gaveUp returns why the lock was not got.
 func (w *waiter) gaveUp() error {
 	w.e.Helper()
-	select {
-	case <-w.done:
-	case <-time.After(20 * time.Second):
-		w.e.Fatal("it waits forever")
-	}
+	receive(w.e, w.done, "the waiter gives up")
 	if w.lock != nil || w.err == nil {
 		w.e.Fatalf("got %v, %v", w.lock, w.err)
 	}
@@ -214,7 +208,7 @@ func dbWaitRows() []row {
 			db := e.open(refdb.Options{MaxWait: limit})
 			holder := e.acquire(e.a, refA)
 			start := time.Now()
-			_, err := db.Lock(e.Context(), e.project, refA)
+			err := e.wait(e.Context(), db, refA).gaveUp()
 			if waited := time.Since(start); waited < limit {
 				e.Errorf("it waited %v only", waited)
 			}
@@ -303,7 +297,9 @@ func dbWaitRows() []row {
 
 // turn waits for locks, and counts in the first ref while it has them.
 func (e *env) turn(db *refdb.DB, sections map[string]*section, refs ...string) error {
-	l, err := db.Lock(e.Context(), e.project, refs...)
+	ctx, cancel := context.WithTimeout(e.Context(), patience)
+	defer cancel()
+	l, err := db.Lock(ctx, e.project, refs...)
 	if err != nil {
 		return err
 	}
