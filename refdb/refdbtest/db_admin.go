@@ -18,7 +18,7 @@ func dbAdminRows() []row {
 			var got []string
 			for l, err := range db.Locks(e.Context(), refdb.LockFilter{Project: e.project}) {
 				e.must(err)
-				if l.Project != e.project || l.Owner != e.a.owner || l.Stale() {
+				if l.Project != e.project || l.Owner != e.a.owner || l.Stale() || len(got) == len(names) {
 					e.Fatalf("got %+v", l)
 				}
 				got = append(got, l.Ref)

@@ -97,16 +97,19 @@ func dbLossRows() []row {
 			e.must(l.Update(e.Context(), []refdb.Update{move(refA, "", v1)}))
 		}},
 		{"P4 a holder that can't reach the database knows that it lost before anybody can take the lock", func(e *env) {
-			e.losesInTime(func(c call) error { return errDown })
+			e.losesInTime(time.Second, 0, func(c call) error { return errDown })
 		}},
 		{"P4 one whose requests hang knows it too", func(e *env) {
-			e.losesInTime(func(c call) error {
+			e.losesInTime(time.Second, 0, func(c call) error {
 				<-c.ctx.Done()
 				return c.ctx.Err()
 			})
 		}},
 		{"P4 one whose beats arrive, but no reply to them, knows it too", func(e *env) {
-			e.losesInTime(func(c call) error { return errors.Join(errLost, c.do()) })
+			e.losesInTime(time.Second, 0, func(c call) error { return errors.Join(errLost, c.do()) })
+		}},
+		{"P4 one whose replies took long, until none came, counts from when it asked", func(e *env) {
+			e.losesInTime(2*time.Second, 500*time.Millisecond, func(c call) error { return errDown })
 		}},
 		{"an answer that is unknown for one lock is so for that lock only", func(e *env) {
 			d := &unsure{tap: e.tapped(), ref: refA}
@@ -118,10 +121,10 @@ func dbLossRows() []row {
 	}
 }
 
-// losesInTime cuts a holder off and has a contender try to take its lock again
-// and again: when it succeeds the holder must know.
-func (e *env) losesInTime(cut func(call) error) {
-	const staleAfter = time.Second
+// losesInTime cuts a holder off, whose replies took some time before, and has a
+// contender try to take its lock again and again: when it succeeds the holder
+// must know.
+func (e *env) losesInTime(staleAfter, latency time.Duration, cut func(call) error) {
 	db, tap := e.openTapped(refdb.Options{StaleAfter: staleAfter, Heartbeat: 50 * time.Millisecond})
 	var mu sync.Mutex
 	sent := time.Now() // the latest request that renewed the lock began no later
@@ -132,6 +135,10 @@ func (e *env) losesInTime(cut func(call) error) {
 			mu.Lock()
 			sent = start
 			mu.Unlock()
+		}
+		select {
+		case <-time.After(latency):
+		case <-c.ctx.Done():
 		}
 		return err
 	}

@@ -43,7 +43,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 		for _, bug := range bugs {
 			t.Run(topic+": "+bug, func(t *testing.T) {
 				t.Parallel()
-				child := exec.Command(os.Args[0], "-test.run=^TestTheSimplestDriverPasses$/^"+strings.ReplaceAll(topic, " ", "_")+"$", "-test.timeout=1m")
+				child := exec.Command(os.Args[0], "-test.run=^TestTheSimplestDriverPasses$/^"+strings.ReplaceAll(topic, " ", "_")+"$", "-test.parallel=8", "-test.timeout=1m")
 				child.Env = append(os.Environ(), bugVar+"="+bug)
 				out, err := child.CombinedOutput()
 				var exit *exec.ExitError
