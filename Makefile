@@ -2,7 +2,7 @@ GO    ?= go
 FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short lint check fmt build deps
+.PHONY: help demo test test-short lint check fmt build deps bench chaos model
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,15 @@ test: deps ## run all tests on real databases, with the race detector
 
 test-short: ## the same without the long ones, and without installing anything
 	$(GO) test -race -short -timeout 10m $(FLAGS) ./...
+
+bench: deps ## measure the speed beside the peers'; FLAGS='-run W1,W4 -o json' for less, or for machines
+	cd bench && $(GO) run . $(FLAGS)
+
+chaos: deps ## ten minutes of sites under load and faults; FLAGS='-d 1m -db postgres' for less
+	cd chaos && $(GO) run . $(FLAGS)
+
+model: ## check the model of the protocol, and that it catches seeded mistakes
+	@./docs/model/run.sh
 
 lint: ## gofmt, vet, staticcheck
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }

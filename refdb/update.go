@@ -159,7 +159,8 @@ func (db *DB) settle(ctx context.Context, t Transaction, lock *Lock, send func()
 	if done, lookErr := db.carriedOut(ctx, t); done || lookErr != nil {
 		return joinUnknown(unknown, lookErr)
 	}
-	if errors.Is(err, ErrMismatch) || errors.Is(err, ErrLocked) {
+	// It did not, if nobody else can have written over it until we looked.
+	if lock.Err() == nil && (errors.Is(err, ErrMismatch) || errors.Is(err, ErrLocked)) {
 		return err
 	}
 	return errors.Join(unknown, err)
