@@ -73,53 +73,53 @@ FROM unnest($2::text[]) AS asked (ref) CROSS JOIN clock CROSS JOIN verdict LEFT 
 LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
 LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true`
 
-// acquireOneSQL does the same for a single ref, and nobody to queue, in half the time.
-const acquireOneSQL = `
-WITH seen AS MATERIALIZED (
-  SELECT locks.*, clock_timestamp() AS now FROM (VALUES (true)) AS one
-  LEFT JOIN locks ON project = $1 AND ref = $2
-), verdict AS MATERIALIZED (
-  SELECT seen.*, coalesce(nonce = $4, false) AS mine,
-         owner IS NULL OR coalesce(nonce = $4, false) OR ` + isStale + ` AS free
-  FROM seen
-), granted AS (
-  UPDATE token_marks SET mark = greatest(now, token + interval '1 microsecond', mark + interval '1 microsecond')
-  FROM verdict WHERE shard = $6 AND free AND NOT mine
-  RETURNING mark AS token
+// acquireFreeSQL does the same for a single ref that nobody holds, and nobody to
+// queue, in half the time. Of a ref that is locked it returns the lock.
+const acquireFreeSQL = `
+WITH granted AS (
+  UPDATE token_marks SET mark = greatest(clock_timestamp(), mark + interval '1 microsecond')
+  WHERE shard = $6 AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2)
+  RETURNING mark
 ), taken AS (
   INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
-  SELECT $1, $2, now, granted.token, $3, $4, $5 FROM granted, verdict
-  ON CONFLICT (project, ref) DO UPDATE
-  SET heartbeat = excluded.heartbeat, token = excluded.token, owner = excluded.owner, nonce = excluded.nonce,
-      stale_after = excluded.stale_after
+  SELECT $1, $2, clock_timestamp(), mark, $3, $4, $5::bigint FROM granted
 )
-SELECT $2, free, mine, (SELECT token FROM granted), now, refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
-       owner, token, heartbeat, stale_after, mine
-FROM verdict LEFT JOIN refs ON refs.project = $1 AND refs.ref = $2`
+SELECT $2, mark IS NOT NULL, coalesce(nonce = $4, false), mark, clock_timestamp(), refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
+       owner, token, heartbeat, stale_after, coalesce(nonce = $4, false)
+FROM (VALUES (true)) AS one LEFT JOIN granted ON true
+LEFT JOIN refs ON refs.project = $1 AND refs.ref = $2
+LEFT JOIN locks ON locks.project = $1 AND locks.ref = $2`
 
 // Acquire takes the locks in one round trip, or finds out who holds them.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
 	keys := keysOf(r.Project, r.Refs)
 	inherited := d.inherits.take(r.Project, r.Refs)
 	wait := r.Wait && d.listening.Load()
-	sql, args := acquireSQL, []any{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
-		shardsOf(keys), d.channel, wait, inherited.queues, maxWaiting}
 	if len(r.Refs) == 1 && !wait && inherited.queues[0] == "" {
-		sql, args = acquireOneSQL, []any{r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(), keys[0].shard()}
+		a := acquisition{project: r.Project}
+		alone := func() error {
+			return d.do(ctx, trip{what: "acquire locks", writes: true}.
+				lockRefs(r.Project, keys).
+				then(acquireFreeSQL, a.read, r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(), keys[0].shard()))
+		}
+		call, err := d.acquires.pass(ctx, freedKey{r.Project, r.Refs[0]}, acquireCall{request: r}, alone)
+		if call != nil {
+			a = call.answer
+		}
+		if err != nil || a.token != 0 || a.fresh() {
+			return a.outcome(err)
+		}
 	}
-	var a acquisition
+	a := acquisition{project: r.Project}
 	err := d.do(ctx, trip{what: "acquire locks", writes: true}.
 		lockRefs(r.Project, keys).
 		lockRows(r.Project, r.Refs).
-		then(sql, func(rows pgx.Rows) error {
-			a = acquisition{project: r.Project}
-			return a.read(rows)
-		}, args...))
+		then(acquireSQL, a.read, r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
+			shardsOf(keys), d.channel, wait, inherited.queues, maxWaiting))
 	if err != nil {
 		d.inherits.putBack(inherited)
-		return refdb.Acquired{}, err
 	}
-	return a.outcome()
+	return a.outcome(err)
 }
 
 // acquisition is what the last statement of an Acquire says.
@@ -132,6 +132,7 @@ type acquisition struct {
 }
 
 func (a *acquisition) read(rows pgx.Rows) error {
+	*a = acquisition{project: a.project}
 	for rows.Next() {
 		var (
 			name         string
@@ -162,9 +163,16 @@ func (a *acquisition) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// outcome is what Acquire returns for it.
-func (a *acquisition) outcome() (refdb.Acquired, error) {
+// fresh reports whether another's lock is in the way.
+func (a *acquisition) fresh() bool {
+	return len(a.holders) > 0 && !a.holders[0].Stale()
+}
+
+// outcome is what Acquire returns for it, or for the error of its trip.
+func (a *acquisition) outcome(err error) (refdb.Acquired, error) {
 	switch {
+	case err != nil:
+		return refdb.Acquired{}, err
 	case a.adopted:
 		return refdb.Acquired{Token: a.token, Refs: a.refs}, nil
 	case a.free && a.token == 0:

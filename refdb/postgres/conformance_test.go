@@ -21,6 +21,19 @@ func TestConformance(t *testing.T) {
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return dbtest.Postgres(tb) })
 }
 
+func TestConformanceWhereTripsAreShared(t *testing.T) {
+	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return sharing{dbtest.Postgres(tb)} })
+}
+
+// sharing opens drivers whose requests queue for a shared trip, always.
+type sharing struct{ *dbtest.Database }
+
+func (s sharing) Open(tb testing.TB) refdb.Driver {
+	d := open(tb, s.URL())
+	d.ShareAll()
+	return d
+}
+
 const (
 	project  = "a/project"
 	mainRef  = "refs/heads/main"

@@ -35,6 +35,10 @@ type Driver struct {
 	// listening: what is sent to channel arrives.
 	listening atomic.Bool
 
+	acquires *lane[acquireCall]
+	releases *lane[refdb.Held]
+	updates  *lane[updateCall]
+
 	wakeups  wakeups
 	inherits inheritances
 
@@ -59,6 +63,9 @@ func newDriver(pool *pgxpool.Pool, pooled bool) *Driver {
 		channel: channelPrefix + hex.EncodeToString(name[:]),
 		wakeups: wakeups{due: make(chan struct{}, 1)},
 	}
+	d.acquires = newLane(d, "acquire locks", d.acquireShared)
+	d.releases = newLane(d, "release locks", d.releaseShared)
+	d.updates = newLane(d, "update refs", d.updateShared)
 	d.closing, d.close = context.WithCancel(context.Background())
 	d.running.Go(d.sendWakeups)
 	return d

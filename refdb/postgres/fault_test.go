@@ -194,7 +194,7 @@ func TestAContextThatEndsCancelsTheRequestAndItsOutcomeIsKnown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, err := d.Acquire(ctx, request(mainRef))
+		_, err := d.Acquire(ctx, request(mainRef, otherRef))
 		done <- err
 	}()
 	b.wait()

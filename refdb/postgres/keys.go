@@ -64,13 +64,17 @@ const (
 SELECT count(CASE n WHEN 1 THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
   FROM unnest($1::bigint[]) WITH ORDINALITY AS keys (k, n)`
 
+	lockRefSQL     = `SELECT pg_advisory_xact_lock_shared($1), pg_advisory_xact_lock($2)`
 	lockProjectSQL = `SELECT pg_advisory_xact_lock($1)`
 )
 
 // lockRefs adds the statement that keeps out all others who lock, update or
 // remove a ref of these keys. It has to be the first.
 func (t trip) lockRefs(project string, keys []key) trip {
-	if len(keys) > maxKeys {
+	switch {
+	case len(keys) == 1:
+		return t.then(lockRefSQL, nil, int64(keyOf(project, "")), int64(keys[0]))
+	case len(keys) > maxKeys:
 		return t.lockProject(project)
 	}
 	all := make([]int64, 1, 1+len(keys))
@@ -86,4 +90,29 @@ func (t trip) lockRefs(project string, keys []key) trip {
 // It has to be the first.
 func (t trip) lockProject(project string) trip {
 	return t.then(lockProjectSQL, nil, int64(keyOf(project, "")))
+}
+
+// The keys that could be had without waiting are noted in a setting of the
+// transaction, a digit for each pair, because the statements after it are sent
+// before its answer has come.
+//
+//	$1 keys of the projects  $2 of the refs
+const (
+	tryRefsSQL = `
+SELECT set_config('refdb.got', string_agg(
+         CASE WHEN pg_try_advisory_xact_lock_shared(p) AND pg_try_advisory_xact_lock(r) THEN '1' ELSE '0' END, '' ORDER BY n), true)
+  FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS keys (p, r, n)`
+
+	// gotRef holds for the n-th ref whose keys we have.
+	gotRef = `substr(current_setting('refdb.got'), n::int, 1) = '1'`
+)
+
+// tryRefs adds the statement that keeps out all others from each of the refs
+// whose keys nobody has. It has to be the first.
+func (t trip) tryRefs(projects, refs []string) trip {
+	ofProjects, ofRefs := make([]int64, len(refs)), make([]int64, len(refs))
+	for i, ref := range refs {
+		ofProjects[i], ofRefs[i] = int64(keyOf(projects[i], "")), int64(keyOf(projects[i], ref))
+	}
+	return t.then(tryRefsSQL, nil, ofProjects, ofRefs)
 }

@@ -59,7 +59,7 @@ func TestPgBouncerSurvivesRequestsThatAreCancelled(t *testing.T) {
 		work.Go(func() {
 			for n := range 12 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n)*time.Millisecond)
-				if _, err := d.Acquire(ctx, request(mainRef)); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := d.Acquire(ctx, request(mainRef, otherRef)); !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 				cancel()

@@ -1,0 +1,255 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A track is a lane whose trips take until they are let go.
+type track struct {
+	lane[string]
+	alone  atomic.Int32
+	trips  chan []string // that were shared
+	ctxs   []context.Context
+	letGo  chan error      // ends a shared trip with that error
+	refuse map[string]bool // not decided by a shared trip
+	closed bool
+}
+
+func newTrack() *track {
+	t := &track{trips: make(chan []string, 100), letGo: make(chan error)}
+	t.begin, t.end = func() bool { return !t.closed }, func() {}
+	t.what, t.share = "test", func(ctx context.Context, together []*seat[string]) error {
+		var names []string
+		for _, s := range together {
+			names = append(names, s.request)
+			s.decided = !t.refuse[s.request]
+		}
+		t.ctxs = append(t.ctxs, ctx)
+		t.trips <- names
+		return <-t.letGo
+	}
+	return t
+}
+
+var errAlone = errors.New("made a trip of its own")
+
+// ride makes a request, and tells what came of it.
+func (t *track) ride(ctx context.Context, name string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		request, err := t.pass(ctx, freedKey{"project", name}, name, func() error {
+			t.alone.Add(1)
+			return errAlone
+		})
+		if err == nil && *request != name {
+			err = fmt.Errorf("%s got the answer of %s", name, *request)
+		}
+		done <- err
+	}()
+	synctest.Wait()
+	return done
+}
+
+// occupy has a trip of its own under way until the function is called.
+func (t *track) occupy() (leave func()) {
+	gone, left := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = t.pass(context.Background(), freedKey{"project", "first"}, "first", func() error { <-gone; return nil })
+		close(left)
+	}()
+	synctest.Wait()
+	return func() { close(gone); <-left; synctest.Wait() }
+}
+
+func want(t *testing.T, done <-chan error, err error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case got := <-done:
+		if !errors.Is(got, err) {
+			t.Errorf("got %v, want %v", got, err)
+		}
+	default:
+		t.Error("no answer")
+	}
+}
+
+func waits(t *testing.T, done <-chan error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-done:
+		t.Errorf("answered: %v", err)
+	default:
+	}
+}
+
+func TestLane(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, l *track){
+		"whoever finds it free goes alone, at once": func(t *testing.T, l *track) {
+			want(t, l.ride(t.Context(), "a"), errAlone)
+			want(t, l.ride(t.Context(), "b"), errAlone)
+		},
+		"those who come while a trip is under way share the next": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			a, b := l.ride(t.Context(), "a"), l.ride(t.Context(), "b")
+			waits(t, a)
+			leave()
+			c := l.ride(t.Context(), "c")
+			if got := <-l.trips; !slices.Equal(got, []string{"a", "b"}) {
+				t.Error(got)
+			}
+			l.letGo <- nil
+			want(t, a, nil)
+			want(t, b, nil)
+			if got := <-l.trips; !slices.Equal(got, []string{"c"}) {
+				t.Error(got)
+			}
+			l.letGo <- nil
+			want(t, c, nil)
+			want(t, l.ride(t.Context(), "d"), errAlone)
+		},
+		"nobody waits long for a trip that does not return": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			a := l.ride(t.Context(), "a")
+			time.Sleep(lanePatience - 1)
+			b := l.ride(t.Context(), "b")
+			waits(t, a)
+			if len(l.trips) > 0 {
+				t.Error("left early")
+			}
+			time.Sleep(1)
+			if got := <-l.trips; !slices.Equal(got, []string{"a", "b"}) {
+				t.Error(got)
+			}
+			c := l.ride(t.Context(), "c")
+			time.Sleep(lanePatience)
+			if got := <-l.trips; !slices.Equal(got, []string{"c"}) {
+				t.Error(got)
+			}
+			l.letGo <- nil
+			l.letGo <- nil
+			want(t, a, nil)
+			want(t, b, nil)
+			want(t, c, nil)
+			leave()
+		},
+		"a full trip leaves at once": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			var all []<-chan error
+			for n := range laneSeats {
+				all = append(all, l.ride(t.Context(), fmt.Sprint(n)))
+			}
+			if got := <-l.trips; len(got) != laneSeats {
+				t.Error(len(got))
+			}
+			l.letGo <- nil
+			for _, done := range all {
+				want(t, done, nil)
+			}
+			leave()
+		},
+		"a request for a ref that another queues for goes alone": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			a := l.ride(t.Context(), "a")
+			want(t, l.ride(t.Context(), "a"), errAlone)
+			leave()
+			<-l.trips
+			l.letGo <- nil
+			want(t, a, nil)
+		},
+		"what a shared trip left undecided goes alone, the others have their answers": func(t *testing.T, l *track) {
+			l.refuse = map[string]bool{"b": true}
+			leave := l.occupy()
+			a, b, c := l.ride(t.Context(), "a"), l.ride(t.Context(), "b"), l.ride(t.Context(), "c")
+			leave()
+			<-l.trips
+			l.letGo <- nil
+			want(t, a, nil)
+			want(t, b, errAlone)
+			want(t, c, nil)
+		},
+		"after a shared trip that did nothing all go alone": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			a, b := l.ride(t.Context(), "a"), l.ride(t.Context(), "b")
+			leave()
+			<-l.trips
+			l.letGo <- refdb.ErrUnavailable
+			want(t, a, errAlone)
+			want(t, b, errAlone)
+		},
+		"after the driver was closed all go alone, to hear of it": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			a := l.ride(t.Context(), "a")
+			l.closed = true
+			leave()
+			want(t, a, errAlone)
+		},
+		"an unknown outcome is everybody's": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			a, b := l.ride(t.Context(), "a"), l.ride(t.Context(), "b")
+			leave()
+			<-l.trips
+			l.letGo <- fmt.Errorf("lost: %w", refdb.ErrOutcomeUnknown)
+			want(t, a, refdb.ErrOutcomeUnknown)
+			want(t, b, refdb.ErrOutcomeUnknown)
+			if n := l.alone.Load(); n != 0 {
+				t.Errorf("%d went again", n)
+			}
+		},
+		"who gives up in the queue was not carried out": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := l.ride(ctx, "a"), l.ride(t.Context(), "b")
+			cancel()
+			want(t, a, errAlone) // which fails, for ctx has ended
+			leave()
+			if got := <-l.trips; !slices.Equal(got, []string{"b"}) {
+				t.Error(got)
+			}
+			l.letGo <- nil
+			want(t, b, nil)
+		},
+		"who gives up under way knows nothing, and ends it for nobody else": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := l.ride(ctx, "a"), l.ride(t.Context(), "b")
+			leave()
+			<-l.trips
+			cancel()
+			want(t, a, refdb.ErrOutcomeUnknown)
+			if l.ctxs[0].Err() != nil {
+				t.Error("the trip was ended")
+			}
+			l.letGo <- nil
+			want(t, b, nil)
+		},
+		"a trip that nobody waits for any more is ended": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := l.ride(ctx, "a"), l.ride(ctx, "b")
+			leave()
+			<-l.trips
+			cancel()
+			want(t, a, context.Canceled)
+			want(t, b, context.Canceled)
+			if l.ctxs[0].Err() == nil {
+				t.Error("the trip goes on")
+			}
+			l.letGo <- nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, newTrack()) })
+		})
+	}
+}

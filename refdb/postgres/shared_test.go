@@ -1,0 +1,203 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// together makes requests at about the same time and waits for them.
+func together(requests ...func()) {
+	var all sync.WaitGroup
+	for _, r := range requests {
+		all.Go(r)
+	}
+	all.Wait()
+}
+
+func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	d.ShareAll()
+	const n = 50
+	tokens := make([]refdb.Token, n)
+	check := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	// each makes n requests, which get into a few trips: how many depends on how
+	// soon they come.
+	each := func(what string, do func(i int, ref string)) {
+		t.Helper()
+		requests := make([]func(), n)
+		for i := range requests {
+			requests[i] = func() { do(i, ref("x", i)) }
+		}
+		if trips := w.count(func() { together(requests...) }); trips > n/5 {
+			t.Errorf("%d %ss took %d trips", n, what, trips)
+		}
+	}
+	for range 2 { // the first time statements are prepared
+		each("acquisition", func(i int, ref string) { tokens[i] = acquire(t, d, ref).Token })
+		each("refusal", func(_ int, ref string) {
+			if _, err := d.Acquire(t.Context(), request(ref)); !errors.Is(err, refdb.ErrLocked) {
+				t.Error(err)
+			}
+		})
+		each("release", func(i int, ref string) {
+			gone, err := d.Release(t.Context(), held(refdb.Acquired{Token: tokens[i]}, ref))
+			if err != nil || !gone[0] {
+				t.Error(gone, err)
+			}
+		})
+		each("update", func(_ int, ref string) {
+			tx := update(ref)
+			tx.Adopt = true
+			tx.Updates[0].Old, tx.Updates[0].New = v1, v1
+			check(d.Update(t.Context(), tx))
+		})
+		each("acquisition", func(i int, ref string) { tokens[i] = acquire(t, d, ref).Token })
+		each("update and release", func(i int, ref string) {
+			tx := update(ref)
+			tx.Updates[0].Old = v1
+			tx.Fence, tx.Release = &refdb.Fence{Refs: []string{ref}, Token: tokens[i]}, true
+			check(d.Update(t.Context(), tx))
+		})
+	}
+}
+
+// A trip is shared by a request of every kind there is; what it can't decide at
+// once it must not keep the others waiting for.
+func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	c, other := session(t, db.URL()), open(t, db.URL())
+	d := open(t, db.URL())
+	d.ShareAll()
+
+	setUp := func(round int) (kind func(string) string) {
+		kind = func(name string) string { return fmt.Sprintf("refs/heads/%s-%d", name, round) }
+		for _, name := range []string{"free", "held", "stale", "busy", "gone"} {
+			if err := other.Update(t.Context(), update(kind(name))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return kind
+	}
+	// busy has somebody else hold the keys of a ref, until the others have their answers.
+	busy := func(ref string, others ...func()) (all []func()) {
+		_, key := postgres.KeysOf(project, ref)
+		exec(t, c, `SELECT pg_advisory_lock($1)`, key)
+		var answered sync.WaitGroup
+		answered.Add(len(others))
+		for _, o := range others {
+			all = append(all, func() { o(); answered.Done() })
+		}
+		return append(all, func() {
+			answered.Wait()
+			exec(t, c, `SELECT pg_advisory_unlock($1)`, key)
+		})
+	}
+
+	for round := range 5 {
+		kind := setUp(round)
+		acquire(t, other, kind("held"))
+		acquire(t, other, kind("stale"))
+		db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '2 hours' WHERE ref = $1`, kind("stale"))
+		mine := request(kind("mine"))
+		if _, err := other.Acquire(t.Context(), mine); err != nil {
+			t.Fatal(err)
+		}
+		take := func(r refdb.AcquireRequest, refused bool, reclaimed int, value refdb.Value) func() {
+			return func() {
+				a, err := d.Acquire(t.Context(), r)
+				switch {
+				case refused:
+					var locked *refdb.LockedError
+					if !errors.As(err, &locked) || len(locked.Holders) != 1 || locked.Holders[0].Ref != r.Refs[0] {
+						t.Errorf("%s: %v", r.Refs[0], err)
+					}
+				case err != nil || a.Token == 0 || len(a.Reclaimed) != reclaimed:
+					t.Errorf("%s: %+v, %v", r.Refs[0], a, err)
+				case len(a.Refs) > 1 || len(a.Refs) == 1 && (a.Refs[0].Name != r.Refs[0] || a.Refs[0].Value != value):
+					t.Errorf("%s: %+v, want %q", r.Refs[0], a.Refs, value)
+				}
+			}
+		}
+		together(append(busy(kind("busy"),
+			take(request(kind("free")), false, 0, v1),
+			take(request(kind("new")), false, 0, refdb.Unknown),
+			take(request(kind("held")), true, 0, ""),
+			take(request(kind("stale")), false, 1, v1),
+			take(mine, false, 0, refdb.Unknown)),
+			take(request(kind("busy")), false, 0, v1))...)
+	}
+
+	for round := range 5 {
+		kind := setUp(100 + round)
+		acquire(t, other, kind("held"))
+		acquire(t, other, kind("stale"))
+		db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '2 hours' WHERE ref = $1`, kind("stale"))
+		fenced := acquire(t, other, kind("fenced"))
+		fence := func(token refdb.Token) *refdb.Fence { return &refdb.Fence{Refs: []string{kind("fenced")}, Token: token} }
+		move := func(ref string, old refdb.Value, f *refdb.Fence, want error) func() {
+			return func() {
+				tx := refdb.Transaction{Project: project, ID: ref, Updates: []refdb.Update{{Ref: ref, Old: old, New: v2}}, Fence: f, Release: f != nil}
+				if err := d.Update(t.Context(), tx); !errors.Is(err, want) || want == nil && err != nil {
+					t.Errorf("%s: %v, want %v", ref, err, want)
+				}
+			}
+		}
+		together(append(busy(kind("busy"),
+			move(kind("free"), v1, nil, nil),
+			move(kind("new"), "", nil, nil),
+			move(kind("gone"), v2, nil, refdb.ErrMismatch),
+			move(kind("missing"), v1, nil, refdb.ErrMismatch),
+			move(kind("held"), v1, nil, refdb.ErrLocked),
+			move(kind("stale"), v1, nil, nil),
+			move(kind("fenced"), "", fence(fenced.Token), nil)),
+			move(kind("busy"), v1, nil, nil))...)
+		for name, want := range map[string]refdb.Value{"free": v2, "new": v2, "gone": v1, "held": v1, "stale": v2, "fenced": v2, "busy": v2} {
+			rows, err := other.Get(t.Context(), project, []string{kind(name)})
+			if err != nil || len(rows) != 1 || rows[0].Value != want {
+				t.Errorf("%s: %+v, %v, want %s", name, rows, err, want)
+			}
+		}
+		if n := len(query[string](t, c, `SELECT ref FROM locks WHERE ref IN ($1, $2)`, kind("fenced"), kind("stale"))); n != 0 {
+			t.Errorf("%d locks of fenced and stale are left", n)
+		}
+		move(kind("fenced"), v2, fence(fenced.Token), refdb.ErrLockLost)()
+	}
+
+	for round := range 5 {
+		ref := func(i int) string { return fmt.Sprintf("refs/tags/%d-%d", round, i) }
+		a, b, gone := acquire(t, other, ref(1)), acquire(t, other, ref(2)), acquire(t, other, ref(3))
+		if _, err := other.Release(t.Context(), held(gone, ref(3))); err != nil {
+			t.Fatal(err)
+		}
+		let := func(a refdb.Acquired, ref string, want bool) func() {
+			return func() {
+				if ok, err := d.Release(t.Context(), held(a, ref)); err != nil || ok[0] != want {
+					t.Errorf("%s: %v, %v", ref, ok, err)
+				}
+			}
+		}
+		block := block(t, db, ref(2))
+		others := []func(){let(a, ref(1), true), let(gone, ref(3), false)}
+		var answered sync.WaitGroup
+		answered.Add(len(others))
+		all := []func(){let(b, ref(2), true), func() { answered.Wait(); block.end() }}
+		for _, o := range others {
+			all = append(all, func() { o(); answered.Done() })
+		}
+		together(all...)
+	}
+}
