@@ -1,6 +1,7 @@
 package migrations_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	databaseadmin "cloud.google.com/go/spanner/admin/database/apiv1"
 	"cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -98,6 +100,38 @@ func TestDownAndUpAgain(t *testing.T) {
 		must(t, m.To(t.Context(), 0))
 		wantVersion(t, m, 0)
 	})
+}
+
+// The step that beats got sets an index and the table's storage, and takes both back.
+func TestWhatBeatsNeedGoesWithTheirStep(t *testing.T) {
+	t.Parallel()
+	d := kind(t, migrations.Postgres).Empty(t)
+	m := migrator(t, d)
+	must(t, m.To(t.Context(), 2))
+	before := lockStorage(t, d)
+	must(t, m.To(t.Context(), 3))
+	if got := lockStorage(t, d); len(got) <= len(before) || !slices.Contains(got, "locks_owner") {
+		t.Errorf("the table of locks has %q, and had %q", got, before)
+	}
+	must(t, m.Down(t.Context(), 1))
+	if got := lockStorage(t, d); !slices.Equal(got, before) {
+		t.Errorf("the table of locks has %q, and had %q", got, before)
+	}
+}
+
+// lockStorage returns the table's indexes and storage parameters.
+func lockStorage(t *testing.T, d *dbtest.Database) []string {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), d.URL())
+	must(t, err)
+	defer c.Close(context.WithoutCancel(t.Context()))
+	rows, err := c.Query(t.Context(), `
+		SELECT unnest(reloptions) FROM pg_class WHERE oid = 'locks'::regclass
+		UNION ALL SELECT indexname FROM pg_indexes WHERE tablename = 'locks' ORDER BY 1`)
+	must(t, err)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	must(t, err)
+	return all
 }
 
 func TestTablesOfGerritAreAdopted(t *testing.T) {

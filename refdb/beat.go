@@ -7,45 +7,32 @@ import (
 	"github.com/globalrefdb/globalrefdb/heartbeat"
 )
 
-// beatRows is how many rows one beat's statement renews at most, but for a
-// single lock on more refs. 5,000 rows of three columns stay far below
-// Spanner's 80,000 mutations.
-const beatRows = 5000
-
-// beat renews locks for the keeper, in as few statements as beatRows allows.
+// beat renews locks for the keeper, all in one request to the driver.
 func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, error) {
-	results := make([]heartbeat.Result, len(locks))
-	var failure error
-	for first := 0; first < len(locks); {
-		var held []Held
-		next := first
-		for next < len(locks) && (next == first || len(held)+len(locks[next].refs) <= beatRows) {
-			held = append(held, locks[next].held()...)
-			next++
-		}
-		if err := db.beatChunk(ctx, locks[first:next], held, results[first:next]); err != nil {
-			failure = err // those stay Unknown; the other chunks have their own luck
-		}
-		first = next
+	var held []Held
+	for _, l := range locks {
+		held = append(held, l.held()...)
 	}
-	if failure != nil {
-		db.opts.Logger.WarnContext(ctx, "heartbeat failed: locks are kept, and tried again", "locks", len(locks), "class", ClassOf(failure).String())
-	}
-	return results, nil
-}
-
-func (db *DB) beatChunk(ctx context.Context, locks []*Lock, held []Held, results []heartbeat.Result) error {
 	start := time.Now()
 	rows, err := db.driver.Beat(ctx, db.owner, held)
 	db.observe(Event{Op: OpBeat, Refs: len(held)}, start, err)
+	results := make([]heartbeat.Result, len(locks))
 	if err != nil {
-		return err
+		rows = make([]BeatResult, len(held)) // all Unknown
 	}
+	unknown := 0
 	for i, l := range locks {
 		results[i] = l.beaten(rows[:len(l.refs)])
 		rows = rows[len(l.refs):]
+		if results[i] == heartbeat.Unknown {
+			unknown++
+		}
 	}
-	return nil
+	if unknown > 0 {
+		db.opts.Logger.WarnContext(ctx, "heartbeat failed: locks are kept, and tried again",
+			"locks", unknown, "of", len(locks), "class", ClassOf(err).String())
+	}
+	return results, nil
 }
 
 // beaten says what the beats of its rows mean for the lock: losing one ref

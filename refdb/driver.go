@@ -64,8 +64,12 @@ type Driver interface {
 
 	// Beat sets the heartbeat of every held row that still matches to the
 	// database's time, and returns what became of each, in the same order. All
-	// of held were acquired with that owner. A row that another transaction
-	// keeps locked makes only itself BeatUnknown.
+	// of held were acquired with that owner. No other row's heartbeat is touched.
+	// There may be any number of them: a driver cuts them into as many
+	// transactions as suit its database, the one exception to the rule above. A
+	// row that another transaction keeps locked makes only itself BeatUnknown, a
+	// transaction that failed only its own rows; an error means that nothing was
+	// learned of any.
 	Beat(ctx context.Context, owner string, held []Held) ([]BeatResult, error)
 
 	// Release deletes the held rows that still match, and says which did, in the

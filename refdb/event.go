@@ -14,7 +14,7 @@ const (
 	OpTryLock = "trylock" // TryLock
 	OpLock    = "lock"    // Lock, its waiting included
 	OpRelease = "release" // Release
-	OpBeat    = "beat"    // one statement's worth of beats
+	OpBeat    = "beat"    // a beat of all locks held
 	OpLost    = "lost"    // a lock that its holder lost; Held is how long it had it
 	OpPurge   = "purge"   // Purge
 )

@@ -155,13 +155,11 @@ func (db *DB) settle(ctx context.Context, t Transaction, lock *Lock, send func()
 	if err == nil || errors.Is(err, ErrOutcomeUnknown) {
 		return err
 	}
-	// The first may have come through meanwhile, and be why the second was refused.
+	// The first may have come through meanwhile, and be why the second was
+	// refused. That there is no trace of it doesn't say that it did not: the lease may
+	// have ended since, and a writer that heeds no locks may have been there.
 	if done, lookErr := db.carriedOut(ctx, t); done || lookErr != nil {
 		return joinUnknown(unknown, lookErr)
-	}
-	// It did not, if nobody else can have written over it until we looked.
-	if lock.Err() == nil && (errors.Is(err, ErrMismatch) || errors.Is(err, ErrLocked)) {
-		return err
 	}
 	return errors.Join(unknown, err)
 }

@@ -32,15 +32,25 @@ const (
 	beatEvery  = 400 * time.Millisecond
 )
 
-// A role is what a process does, and how long its locks stand.
-type role struct {
-	play    func(*refdb.DB) error
-	options refdb.Options
-}
+// A role is what a process does with a driver, which it closes.
+type role func(refdb.Driver) error
 
 var roles = map[string]role{
-	"contender": {contend, refdb.Options{Site: "us"}},
-	"holder":    {hold, refdb.Options{Site: "us", StaleAfter: staleAfter, Heartbeat: beatEvery}},
+	"contender": onDB(contend, refdb.Options{Site: "us"}),
+	"holder":    onDB(hold, refdb.Options{Site: "us", StaleAfter: staleAfter, Heartbeat: beatEvery}),
+	"historian": makeHistory,
+}
+
+// onDB is the role of what works on a DB.
+func onDB(play func(*refdb.DB) error, o refdb.Options) role {
+	return func(d refdb.Driver) error {
+		db, err := refdb.New(d, o)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return play(db)
+	}
 }
 
 func TestMain(m *testing.M) {
@@ -65,12 +75,7 @@ func play(r role) error {
 		if err != nil {
 			return err
 		}
-		db, err := refdb.New(driver, r.options)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		return r.play(db)
+		return r(driver)
 	}
 	return fmt.Errorf("no such database: %s", os.Getenv(dialectVariable))
 }
@@ -111,9 +116,16 @@ type process struct {
 // start starts one, which is killed at the test's end if it still runs then.
 func start(t *testing.T, d *dbtest.Database, role string, args ...string) *process {
 	t.Helper()
+	return startIn(t, nil, d, role, args...)
+}
+
+// startIn is start with some variables of the environment set otherwise.
+func startIn(t *testing.T, env []string, d *dbtest.Database, role string, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: exec.Command(os.Args[0], args...)}
 	p.Env = append(os.Environ(),
 		roleVariable+"="+role, dialectVariable+"="+string(d.Kind().Dialect), urlVariable+"="+d.URL())
+	p.Env = append(p.Env, env...)
 	p.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.StdinPipe(); err != nil {

@@ -122,6 +122,9 @@ func (d *driver) Run(migration io.Reader) error {
 }
 
 func (d *driver) change(statements []string) error {
+	if len(statements) == 0 {
+		return nil // which the server refuses
+	}
 	ctx := context.Background()
 	for try := 1; ; try++ {
 		op, err := d.ddl.UpdateDatabaseDdl(ctx, &databasepb.UpdateDatabaseDdlRequest{Database: d.name, Statements: statements})

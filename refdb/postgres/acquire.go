@@ -73,16 +73,18 @@ FROM unnest($2::text[]) AS asked (ref) CROSS JOIN clock CROSS JOIN verdict LEFT 
 LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
 LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true`
 
-// acquireFreeSQL does the same for a single ref that nobody holds, and nobody to
-// queue, in half the time. Of a ref that is locked it returns the lock.
+// acquireFreeSQL does the same for a single ref that nobody holds, in half the
+// time. Of a ref that is locked it returns the lock, and queues nobody.
+//
+//	$1 project  $2 ref  $3 owner  $4 nonce  $5 stale_after, µs  $6 shard  $7 queue that goes with the ref, or ''
 const acquireFreeSQL = `
 WITH granted AS (
   UPDATE token_marks SET mark = greatest(clock_timestamp(), mark + interval '1 microsecond')
   WHERE shard = $6 AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2)
   RETURNING mark
 ), taken AS (
-  INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
-  SELECT $1, $2, clock_timestamp(), mark, $3, $4, $5::bigint FROM granted
+  INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after, waiting)
+  SELECT $1, $2, clock_timestamp(), mark, $3, $4, $5::bigint, string_to_array(nullif($7, ''), ',') FROM granted
 )
 SELECT $2, mark IS NOT NULL, coalesce(nonce = $4, false), mark, clock_timestamp(), refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
        owner, token, heartbeat, stale_after, coalesce(nonce = $4, false)
@@ -90,27 +92,23 @@ FROM (VALUES (true)) AS one LEFT JOIN granted ON true
 LEFT JOIN refs ON refs.project = $1 AND refs.ref = $2
 LEFT JOIN locks ON locks.project = $1 AND locks.ref = $2`
 
-// Acquire takes the locks in one round trip, or finds out who holds them.
+// Acquire takes the locks in one round trip, or finds out who holds them. For a
+// single ref it takes two if that has a stale lock, or if somebody else came in
+// between when it was woken.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	keys := keysOf(r.Project, r.Refs)
 	inherited := d.inherits.take(r.Project, r.Refs)
 	wait := r.Wait && d.listening.Load()
-	if len(r.Refs) == 1 && !wait && inherited.queues[0] == "" {
-		a := acquisition{project: r.Project}
-		alone := func() error {
-			return d.do(ctx, trip{what: "acquire locks", writes: true}.
-				lockRefs(r.Project, keys).
-				then(acquireFreeSQL, a.read, r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(), keys[0].shard()))
+	if len(r.Refs) == 1 && (!wait || inherited.woken) {
+		a, err := d.acquireFree(ctx, r, inherited)
+		if err != nil {
+			d.inherits.putBack(inherited)
 		}
-		call, err := d.acquires.pass(ctx, freedKey{r.Project, r.Refs[0]}, acquireCall{request: r}, alone)
-		if call != nil {
-			a = call.answer
-		}
-		if err != nil || a.token != 0 || a.fresh() {
+		if err != nil || a.token != 0 || a.fresh() && !wait {
 			return a.outcome(err)
 		}
 	}
 	a := acquisition{project: r.Project}
+	keys := keysOf(r.Project, r.Refs)
 	err := d.do(ctx, trip{what: "acquire locks", writes: true}.
 		lockRefs(r.Project, keys).
 		lockRows(r.Project, r.Refs).
@@ -120,6 +118,28 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 		d.inherits.putBack(inherited)
 	}
 	return a.outcome(err)
+}
+
+// acquireFree takes the lock on a single ref unless somebody holds it: together
+// with others, but for whoever brings a queue.
+func (d *Driver) acquireFree(ctx context.Context, r refdb.AcquireRequest, inherited inheritance) (acquisition, error) {
+	a := acquisition{project: r.Project}
+	alone := func() error {
+		keys := keysOf(r.Project, r.Refs)
+		return d.do(ctx, trip{what: "acquire locks", writes: true}.
+			lockRefs(r.Project, keys).
+			then(acquireFreeSQL, a.read, r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
+				keys[0].shard(), inherited.queues[0]))
+	}
+	if inherited.woken {
+		err := alone()
+		return a, err
+	}
+	call, err := d.acquires.pass(ctx, freedKey{r.Project, r.Refs[0]}, acquireCall{request: r}, alone)
+	if call != nil {
+		a = call.answer
+	}
+	return a, err
 }
 
 // acquisition is what the last statement of an Acquire says.

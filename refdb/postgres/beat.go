@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -38,19 +39,44 @@ WITH locked AS MATERIALIZED (
 SELECT n, true FROM locked`
 )
 
-// Beat renews all rows in one statement. Those that others have locked right
+// beatRows is how many rows a beat by key renews in one transaction.
+const beatRows = 5000
+
+// Beat renews all rows by their owner's name, if there are many and those are
+// all that it has, else by their keys.
+func (d *Driver) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
+	results := make([]refdb.BeatResult, len(held))
+	switch beaten, err := d.beatByOwner(ctx, owner, held); {
+	case err != nil:
+		return nil, err
+	case beaten:
+		for i := range results {
+			results[i] = refdb.Beaten
+		}
+		return results, nil
+	}
+	var failure error
+	failed := 0
+	for rows := range slices.Chunk(sortHeld(held), beatRows) {
+		if err := d.beatByKey(ctx, rows, results); err != nil {
+			failure = err
+			failed += len(rows)
+		}
+	}
+	if failed == len(held) {
+		return nil, failure
+	}
+	return results, nil
+}
+
+// beatByKey renews rows in one statement. Those that others have locked right
 // now get a second trip, which waits for them; if that takes too long, a third
 // renews those that have become free.
-func (d *Driver) Beat(ctx context.Context, _ string, held []refdb.Held) ([]refdb.BeatResult, error) {
-	if len(held) == 0 {
-		return nil, nil
-	}
-	rows := sortHeld(held)
+func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.BeatResult) error {
 	found, err := d.beat(ctx, rows)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	results := make([]refdb.BeatResult, len(held))
 	var left heldArray
 	for i, h := range rows {
 		results[h.index] = found[i]
@@ -59,7 +85,7 @@ func (d *Driver) Beat(ctx context.Context, _ string, held []refdb.Held) ([]refdb
 		}
 	}
 	if len(left) == 0 {
-		return results, nil
+		return nil
 	}
 	found, err = d.beatWaiting(ctx, left)
 	if err != nil {
@@ -70,7 +96,7 @@ func (d *Driver) Beat(ctx context.Context, _ string, held []refdb.Held) ([]refdb
 			results[h.index] = found[i]
 		}
 	}
-	return results, nil
+	return nil
 }
 
 // beat passes by rows that are locked: they are unknown.

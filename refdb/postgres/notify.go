@@ -132,12 +132,10 @@ type freedKey struct{ project, ref string }
 type inheritance struct {
 	project      string
 	refs, queues []string
+	woken        bool // by notifications, of one of the refs at least
 }
 
 func (in *inheritances) put(project, ref, queue string) {
-	if queue == "" {
-		return
-	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.queues == nil || len(in.queues) >= maxPending {
@@ -147,7 +145,7 @@ func (in *inheritances) put(project, ref, queue string) {
 }
 
 func (in *inheritances) take(project string, refs []string) inheritance {
-	i := inheritance{project, refs, make([]string, len(refs))}
+	i := inheritance{project: project, refs: refs, queues: make([]string, len(refs))}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if len(in.queues) == 0 {
@@ -155,7 +153,8 @@ func (in *inheritances) take(project string, refs []string) inheritance {
 	}
 	for n, ref := range refs {
 		k := freedKey{project, ref}
-		i.queues[n] = in.queues[k]
+		queue, ok := in.queues[k]
+		i.queues[n], i.woken = queue, i.woken || ok
 		delete(in.queues, k)
 	}
 	return i
@@ -163,7 +162,9 @@ func (in *inheritances) take(project string, refs []string) inheritance {
 
 // putBack undoes a take.
 func (in *inheritances) putBack(i inheritance) {
-	for n, ref := range i.refs {
-		in.put(i.project, ref, i.queues[n])
+	for n, queue := range i.queues {
+		if queue != "" {
+			in.put(i.project, i.refs[n], queue)
+		}
 	}
 }

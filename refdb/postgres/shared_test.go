@@ -147,7 +147,9 @@ func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
 		acquire(t, other, kind("stale"))
 		db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '2 hours' WHERE ref = $1`, kind("stale"))
 		fenced := acquire(t, other, kind("fenced"))
-		fence := func(token refdb.Token) *refdb.Fence { return &refdb.Fence{Refs: []string{kind("fenced")}, Token: token} }
+		fence := func(token refdb.Token) *refdb.Fence {
+			return &refdb.Fence{Refs: []string{kind("fenced")}, Token: token}
+		}
 		move := func(ref string, old refdb.Value, f *refdb.Fence, want error) func() {
 			return func() {
 				tx := refdb.Transaction{Project: project, ID: ref, Updates: []refdb.Update{{Ref: ref, Old: old, New: v2}}, Fence: f, Release: f != nil}

@@ -92,6 +92,26 @@ func beatRows() []row {
 				e.Errorf("the heartbeat of %s went from %v to %v", refB, was, now)
 			}
 		}},
+		{"of many locks those that are lost are found, and those that were not named are not beaten", func(e *env) {
+			names := manyNames(e.most(1000))
+			l, other := e.acquire(e.a, names...), e.acquire(e.a, refA)
+			e.age(other, 10*time.Minute)
+			was := e.row(refA).Heartbeat
+			want := slices.Repeat([]refdb.BeatResult{beaten}, len(names))
+			for _, n := range []int{0, len(names) / 2} {
+				if got := e.beat(e.a, l.held()...); !slices.Equal(got, want) {
+					e.Fatalf("got %v", got)
+				}
+				e.release(e.a, l.held()[n])
+				want[n] = lost
+			}
+			if got := e.beat(e.a, l.held()...); !slices.Equal(got, want) {
+				e.Fatalf("got %v", got)
+			}
+			if now := e.row(refA).Heartbeat; !now.Equal(was) {
+				e.Errorf("the heartbeat of %s went from %v to %v", refA, was, now)
+			}
+		}},
 		{"P2 another token is lost, larger or smaller, and its row not refreshed", func(e *env) {
 			l := e.acquire(e.a, refA)
 			e.age(l, 10*time.Minute)

@@ -1,0 +1,365 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+const owner = "site/1"
+
+// hold inserts n locks of owner's, of names of all kinds, in no order.
+func hold(tb testing.TB, db *dbtest.Database, n int) []refdb.Held {
+	tb.Helper()
+	c := session(tb, db.URL())
+	rows, err := c.Query(tb.Context(), `
+		INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
+		SELECT repeat('pé/', n % 7) || 'project-' || n % 100, 'refs/heads/o''brien-日本-' || repeat('x', n % 50) || n,
+		       clock_timestamp() - interval '10 minutes', clock_timestamp() - interval '1 hour', $1, 'nonce', 3600000000
+		FROM generate_series(1, $2::int) n ORDER BY hashint4(n)
+		RETURNING project, ref, token`, owner, n)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var held []refdb.Held
+	for rows.Next() {
+		var h refdb.Held
+		var token time.Time
+		if err := rows.Scan(&h.Project, &h.Ref, &token); err != nil {
+			tb.Fatal(err)
+		}
+		h.Token = refdb.TokenOf(token)
+		held = append(held, h)
+	}
+	if rows.Err() != nil {
+		tb.Fatal(rows.Err())
+	}
+	return held
+}
+
+// insertLike inserts a lock of owner's with the token of h, or one that is larger by so much.
+func insertLike(tb testing.TB, db *dbtest.Database, h refdb.Held, ref string, later time.Duration) {
+	tb.Helper()
+	db.Exec(tb, `INSERT INTO locks (project, ref, heartbeat, token, owner, stale_after)
+		VALUES ($1, $2, clock_timestamp() - interval '10 minutes', $3, $4, 3600000000)`, h.Project, ref, h.Token.Time().Add(later), owner)
+}
+
+func beat(tb testing.TB, d refdb.Driver, held []refdb.Held) []refdb.BeatResult {
+	tb.Helper()
+	results, err := d.Beat(tb.Context(), owner, held)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return results
+}
+
+// wantBeaten checks what became of the rows, those at the given places having got another result.
+func wantBeaten(tb testing.TB, results []refdb.BeatResult, n int, others map[int]refdb.BeatResult) {
+	tb.Helper()
+	if len(results) != n {
+		tb.Fatalf("%d results for %d rows", len(results), n)
+	}
+	for i, got := range results {
+		want, ok := others[i]
+		if !ok {
+			want = refdb.Beaten
+		}
+		if got != want {
+			tb.Errorf("the beat of row %d says %v, want %v", i, got, want)
+		}
+	}
+}
+
+// renewed returns how many locks have been beaten since they were inserted.
+func renewed(tb testing.TB, db *dbtest.Database) int64 {
+	tb.Helper()
+	return query[int64](tb, session(tb, db.URL()), `SELECT count(*) FROM locks WHERE heartbeat > clock_timestamp() - interval '5 minutes'`)[0]
+}
+
+// By key they would be twenty transactions.
+func TestAHundredThousandLocksAreRenewedInOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	const n = 100_000
+	held := hold(t, db, n)
+	beat(t, d, held) // prepares the statements
+	db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '10 minutes'`)
+	if trips := w.count(func() { wantBeaten(t, beat(t, d, held), n, nil) }); trips != 1 {
+		t.Errorf("it took %d round trips", trips)
+	}
+	if got := renewed(t, db); got != n {
+		t.Errorf("%d of %d rows were renewed", got, n)
+	}
+}
+
+func TestOfManyLocksThoseThatWereLostAreFound(t *testing.T) {
+	for name, lose := range map[string]string{
+		"one was purged":                 `DELETE FROM locks WHERE project = $1 AND ref = $2`,
+		"another process took one over":  `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE project = $1 AND ref = $2`,
+		"this process took its own over": `UPDATE locks SET token = clock_timestamp() WHERE project = $1 AND ref = $2`,
+		"one is of an older acquisition": `UPDATE locks SET token = token - interval '1 microsecond' WHERE project = $1 AND ref = $2`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			held := hold(t, db, 6000)
+			db.Exec(t, lose, held[4321].Project, held[4321].Ref)
+			lost := map[int]refdb.BeatResult{4321: refdb.BeatLost}
+			wantBeaten(t, beat(t, d, held), len(held), lost)
+			if got := renewed(t, db); got != int64(len(held)-1) {
+				t.Errorf("%d rows were renewed", got)
+			}
+			wantBeaten(t, beat(t, d, held), len(held), lost)
+		})
+	}
+}
+
+func TestAProcessThatTookOverItsOwnLockHoldsOnlyTheSuccessor(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	held := hold(t, db, 1000)
+	old := held[17]
+	held[17].Token++
+	db.Exec(t, `UPDATE locks SET token = $3 WHERE project = $1 AND ref = $2`, old.Project, old.Ref, held[17].Token.Time())
+	wantBeaten(t, beat(t, d, append(held, old)), 1001, map[int]refdb.BeatResult{1000: refdb.BeatLost})
+	wantBeaten(t, beat(t, d, held), 1000, nil)
+}
+
+// Left behind by an acquisition or a release whose reply was lost, they have to become stale.
+func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		later time.Duration // than the newest that is held
+		loses bool          // one that is held is lost at the same time
+		trips int
+	}{
+		{"as new as one that is held", 0, false, 3},
+		{"as new as one that is held and was lost", 0, true, 3},
+		{"older", -time.Minute, false, 3},
+		{"newer than all that are held", time.Second, false, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			w := newWire(t, db.URL())
+			d := open(t, w.url)
+			held := hold(t, db, 6000)
+			newest := slices.MaxFunc(held, func(a, b refdb.Held) int { return int(a.Token - b.Token) })
+			insertLike(t, db, newest, "refs/heads/abandoned", row.later)
+			others := make(map[int]refdb.BeatResult)
+			if row.loses {
+				i := slices.Index(held, newest)
+				db.Exec(t, `DELETE FROM locks WHERE project = $1 AND ref = $2`, newest.Project, newest.Ref)
+				others[i] = refdb.BeatLost
+			}
+			beat(t, d, held)
+			if trips := w.count(func() { wantBeaten(t, beat(t, d, held), len(held), others) }); trips != row.trips {
+				t.Errorf("it took %d round trips, want %d", trips, row.trips)
+			}
+			if l, _ := db.RowLock(t, newest.Project, "refs/heads/abandoned"); l.Age < 10*time.Minute {
+				t.Errorf("the one that was not named was renewed %s ago", l.Age)
+			}
+		})
+	}
+}
+
+// While a lock is stale, somebody may be taking it over.
+func TestManyLocksOfWhichOneIsStaleAreRenewedByKey(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	held := hold(t, db, 6000)
+	beat(t, d, held) // prepares the statements, and so does
+	beat(t, d, held[:1])
+	db.Age(t, held[5].Project, held[5].Ref, time.Hour)
+	for _, trips := range []int{3, 1} { // then all are fresh
+		if got := w.count(func() { wantBeaten(t, beat(t, d, held), len(held), nil) }); got != trips {
+			t.Errorf("it took %d round trips, want %d", got, trips)
+		}
+	}
+}
+
+// Rows named by anything but their tokens are not told by owner and token.
+func TestManyLocksNamedByNonceOrHeartbeatAreMatchedByThem(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	held := hold(t, db, 1000)
+	held[1].Nonce, held[1].Token = "nonce", 0
+	held[2].Nonce = "another"
+	held[3].Heartbeat = time.Unix(1, 0)
+	wantBeaten(t, beat(t, d, held), 1000, map[int]refdb.BeatResult{2: refdb.BeatLost, 3: refdb.BeatLost})
+}
+
+func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change string
+		age    time.Duration // of the row
+		frees  bool          // the other transaction ends while the beat waits
+		want   refdb.BeatResult
+	}{
+		{"it stays locked", ``, 0, false, refdb.BeatUnknown},
+		{"it becomes free", ``, 0, true, refdb.Beaten},
+		{"it is deleted meanwhile", `DELETE FROM locks WHERE ref = $1`, 0, true, refdb.BeatLost},
+		{"another process takes it over meanwhile", `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE ref = $1`, time.Hour, true, refdb.BeatLost},
+		{"this process takes it over meanwhile", `UPDATE locks SET token = token + interval '1 microsecond' WHERE ref = $1`, time.Hour, true, refdb.BeatLost},
+		{"it gets a waiter meanwhile", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = $1`, 0, true, refdb.Beaten},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			held := hold(t, db, 1000)
+			db.Exec(t, `UPDATE locks SET project = $3 WHERE project = $1 AND ref = $2`, held[500].Project, held[500].Ref, project)
+			held[500].Project = project
+			db.Age(t, project, held[500].Ref, row.age)
+			b := block(t, db, held[500].Ref)
+			if row.change != "" {
+				exec(t, b.conn, row.change, held[500].Ref)
+			}
+			var results []refdb.BeatResult
+			var beating sync.WaitGroup
+			beating.Go(func() {
+				var err error
+				if results, err = d.Beat(t.Context(), owner, held); err != nil {
+					t.Error(err)
+				}
+			})
+			if row.frees {
+				b.wait()
+				b.end()
+			}
+			beating.Wait()
+			if !row.frees {
+				b.end()
+			}
+			wantBeaten(t, results, len(held), map[int]refdb.BeatResult{500: row.want})
+		})
+	}
+}
+
+// A beat by owner locks rows in the order in which they are stored, its
+// neighbours lock them in the order of their keys. It gives way.
+func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
+	a := newArena(t)
+	all := hold(t, a.db, 2000)
+	byProject := make(map[string][]string)
+	tokens := make(map[string]refdb.Token)
+	for _, h := range all {
+		byProject[h.Project] = append(byProject[h.Project], h.Ref)
+		tokens[h.Ref] = h.Token
+	}
+	// Tokens that are those of one acquisition, for the fence.
+	var projects []string
+	for p, refs := range byProject {
+		slices.Sort(refs)
+		projects = append(projects, p)
+		a.db.Exec(t, `UPDATE locks SET token = $2 WHERE project = $1`, p, tokens[refs[0]].Time())
+	}
+	slices.Sort(projects)
+	for i, h := range all {
+		all[i].Token = tokens[byProject[h.Project][0]]
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	var beats, neighbours atomic.Int64
+	var longest atomic.Int64
+	var work sync.WaitGroup
+	timed := func(what string, do func() error) {
+		start := time.Now()
+		if err := do(); err != nil && !errors.Is(err, refdb.ErrLocked) {
+			t.Errorf("%s: %v", what, err)
+		}
+		took := time.Since(start)
+		for was := longest.Load(); int64(took) > was && !longest.CompareAndSwap(was, int64(took)); was = longest.Load() {
+		}
+		neighbours.Add(1)
+	}
+	work.Go(func() {
+		for ctx.Err() == nil {
+			results, err := a.left.Beat(t.Context(), owner, all)
+			if err != nil || slices.Contains(results, refdb.BeatLost) {
+				t.Errorf("a beat of locks that are held: %v", err)
+				return
+			}
+			beats.Add(1)
+		}
+	})
+	for range 2 {
+		work.Go(func() {
+			for ctx.Err() == nil {
+				p := projects[rand.N(len(projects))]
+				refs := byProject[p]
+				timed("a refused acquisition", func() error {
+					r := request(refs...)
+					r.Project, r.Owner = p, "site/2"
+					_, err := a.right.Acquire(t.Context(), r)
+					return err
+				})
+				timed("a refused update", func() error {
+					tx := update(refs...)
+					tx.Project = p
+					return a.right.Update(t.Context(), tx)
+				})
+				timed("a fenced update", func() error {
+					tx := update(refs...)
+					tx.Project, tx.Fence = p, &refdb.Fence{Refs: refs, Token: tokens[refs[0]]}
+					for i := range tx.Updates {
+						tx.Updates[i].Old = refdb.Unknown
+					}
+					tx.Adopt = true
+					if err := a.right.Update(t.Context(), tx); !errors.Is(err, refdb.ErrMismatch) {
+						return err
+					}
+					return nil
+				})
+				timed("a release that finds other tokens", func() error {
+					var rows []refdb.Held
+					for _, ref := range refs {
+						rows = append(rows, refdb.Held{Project: p, Ref: ref, Token: 1})
+					}
+					_, err := a.right.Release(t.Context(), rows)
+					return err
+				})
+			}
+		})
+	}
+	// Locks of another project of the same owner come and go: the beat has strangers.
+	work.Go(func() {
+		refs := names(50)
+		for ctx.Err() == nil {
+			timed("a lock and its release", func() error {
+				got, err := a.right.Acquire(t.Context(), request(refs...))
+				if err == nil {
+					_, err = a.right.Release(t.Context(), held(got, refs...))
+				}
+				return err
+			})
+		}
+	})
+	work.Wait()
+	t.Logf("%d beats, %d neighbours, of which the slowest took %s", beats.Load(), neighbours.Load(), time.Duration(longest.Load()))
+	if took := time.Duration(longest.Load()); took > 900*time.Millisecond {
+		t.Errorf("a neighbour took %s: as long as it takes to find a deadlock", took)
+	}
+	a.left.Close()
+	a.right.Close()
+	if n := query[int64](t, session(t, a.db.URL()), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)[0]; n > 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}

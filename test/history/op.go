@@ -1,0 +1,96 @@
+package history
+
+import (
+	"math"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// An Op is one call to a [Client] and what came of it.
+type Op struct {
+	Owner  string // whose call it was
+	ID     int    // which of its calls
+	Input  Input
+	Output Output
+	Call   int64 // when, in nanoseconds by a clock that all processes of the machine share
+	Return int64 // when it returned; Never if that was not recorded
+}
+
+// Never is when a call returns whose process did not live to record it.
+const Never = math.MaxInt64
+
+// A Kind is what was called.
+type Kind string
+
+const (
+	Get     Kind = "get"
+	Update  Kind = "update"
+	Acquire Kind = "acquire"
+	Release Kind = "release"
+	Beat    Kind = "beat"       // a request of the database for all locks of a DB
+	Step    Kind = "clock step" // of the database's clock, told by [Recorder.ClockStepped]
+)
+
+// Input is what was asked.
+type Input struct {
+	Kind    Kind           `json:"kind"`
+	Project string         `json:"project,omitempty"`
+	Refs    []string       `json:"refs,omitempty"` // read, locked or released; of an update those of its fence
+	Updates []refdb.Update `json:"updates,omitempty"`
+	Token   refdb.Token    `json:"token,omitempty"` // of the fence, or of the lock to release
+
+	Release  bool `json:"release,omitempty"` // with the update
+	Adopt    bool `json:"adopt,omitempty"`
+	Advisory bool `json:"advisory,omitempty"`
+
+	StaleAfter time.Duration `json:"stale_after,omitempty"` // of the locks asked for
+}
+
+// A Result is what an answer comes to.
+type Result string
+
+const (
+	Done     Result = "done"
+	Locked   Result = "locked"
+	Mismatch Result = "mismatch"
+	Lost     Result = "lost"
+	Nothing  Result = "nothing" // certainly not carried out, and no more is said
+	Unknown  Result = "unknown" // it may have been carried out, or still be
+)
+
+// Output is the answer.
+type Output struct {
+	Result     Result                 `json:"result"`
+	Values     map[string]refdb.Value `json:"values,omitempty"` // of the refs that have a row
+	Mismatches []refdb.Mismatch       `json:"mismatches,omitempty"`
+	Token      refdb.Token            `json:"token,omitempty"`     // acquired
+	Reclaimed  []Holder               `json:"reclaimed,omitempty"` // on the way
+	Holders    []Holder               `json:"holders,omitempty"`   // who stood in the way
+	Lost       []string               `json:"lost,omitempty"`      // refs
+	Deleted    []string               `json:"deleted,omitempty"`   // refs whose locks a release deleted
+	Beats      []Row                  `json:"beats,omitempty"`
+	// Doubt says that the reply to a request for it was lost, or that what was
+	// granted was given back: it may have been carried out besides what the answer says.
+	Doubt bool   `json:"doubt,omitempty"`
+	Error string `json:"error,omitempty"` // in its own words, for people
+}
+
+// A Holder is a lock that an answer tells of.
+type Holder struct {
+	Ref        string        `json:"ref"`
+	Owner      string        `json:"owner"`
+	Token      refdb.Token   `json:"token"`
+	Age        time.Duration `json:"age"`
+	StaleAfter time.Duration `json:"stale_after"`
+}
+
+func (h Holder) stale() bool { return h.Age > h.StaleAfter }
+
+// A Row is what became of the beat of one row.
+type Row struct {
+	Project string           `json:"project"`
+	Ref     string           `json:"ref"`
+	Token   refdb.Token      `json:"token"`
+	Result  refdb.BeatResult `json:"result"`
+}

@@ -1,0 +1,89 @@
+package history
+
+import (
+	"context"
+	"errors"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A tap stands between a DB and its driver, and notes what the database
+// answered to the requests of a call.
+type tap struct {
+	refdb.Driver
+	client *Client
+}
+
+// tapped puts a tap on d, which keeps what else it can do.
+func tapped(d refdb.Driver, c *Client) refdb.Driver {
+	t := &tap{d, c}
+	if n, ok := d.(refdb.Notifier); ok {
+		return struct {
+			*tap
+			refdb.Notifier
+		}{t, n}
+	}
+	return t
+}
+
+// heard is what the database answered in the course of one call.
+type heard struct {
+	updates  int  // requests
+	doubt    bool // a reply was lost
+	acquired refdb.Acquired
+	released []bool
+}
+
+type heardKey struct{}
+
+// listen has the tap note what is heard under the context that it returns.
+func listen(ctx context.Context) (context.Context, *heard) {
+	h := &heard{}
+	return context.WithValue(ctx, heardKey{}, h), h
+}
+
+// hearing returns where to note it. What a DB does in the background is noted nowhere.
+func hearing(ctx context.Context) *heard {
+	if h, ok := ctx.Value(heardKey{}).(*heard); ok {
+		return h
+	}
+	return &heard{}
+}
+
+func (t *tap) Update(ctx context.Context, tx refdb.Transaction) error {
+	hearing(ctx).updates++
+	return t.Driver.Update(ctx, tx)
+}
+
+func (t *tap) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	h := hearing(ctx)
+	a, err := t.Driver.Acquire(ctx, r)
+	if err == nil {
+		h.acquired = a
+	}
+	h.doubt = h.doubt || errors.Is(err, refdb.ErrOutcomeUnknown)
+	return a, err
+}
+
+func (t *tap) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
+	h := hearing(ctx)
+	deleted, err := t.Driver.Release(ctx, held)
+	if err == nil {
+		h.released = deleted
+	}
+	h.doubt = h.doubt || errors.Is(err, refdb.ErrOutcomeUnknown)
+	return deleted, err
+}
+
+func (t *tap) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
+	end := t.client.begin(owner, Input{Kind: Beat})
+	results, err := t.Driver.Beat(ctx, owner, held)
+	out := answer(err)
+	for i, r := range results {
+		if r != refdb.BeatUnknown {
+			out.Beats = append(out.Beats, Row{held[i].Project, held[i].Ref, held[i].Token, r})
+		}
+	}
+	end(out)
+	return results, err
+}

@@ -1,0 +1,120 @@
+package history
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// update is an answered one.
+func (p *partition) update(op Op, at span) rule {
+	in, out := op.Input, op.Output
+	others := unfenced(in)
+	return func(s state) bool {
+		if out.Result == Lost {
+			return p.fenceBroken(s, op, at)
+		}
+		if !p.holds(s, in.Refs, in.Token) {
+			return false
+		}
+		switch out.Result {
+		case Locked:
+			return p.refused(s, others, out.Holders, at)
+		case Mismatch:
+			return p.unlocked(s, others, at) && slices.Equal(p.differences(s, in), out.Mismatches)
+		}
+		if !p.unlocked(s, others, at) || len(p.differences(s, in)) > 0 {
+			return false
+		}
+		for _, ref := range others {
+			p.at(s, ref).free()
+		}
+		p.write(s, in)
+		return true
+	}
+}
+
+// late is an update that was carried out, nobody knows when: nor, therefore,
+// which locks were stale then.
+func (p *partition) late(op Op) rule {
+	return func(s state) bool {
+		if !p.holds(s, op.Input.Refs, op.Input.Token) || len(p.differences(s, op.Input)) > 0 {
+			return false
+		}
+		p.write(s, op.Input)
+		return true
+	}
+}
+
+func (p *partition) write(s state, in Input) {
+	for _, u := range in.Updates {
+		p.at(s, u.Ref).value = stored(u)
+	}
+	if in.Release {
+		for _, ref := range in.Refs {
+			p.at(s, ref).free()
+		}
+	}
+}
+
+// stored is what an update leaves in the row.
+func stored(u refdb.Update) refdb.Value {
+	switch {
+	case u.New != refdb.Unknown:
+		return u.New
+	case len(u.Old) == len(refdb.Deleted256):
+		return refdb.Deleted256
+	}
+	return refdb.Deleted
+}
+
+// unfenced are the refs whose locks an update heeds.
+func unfenced(in Input) (refs []string) {
+	if in.Advisory {
+		return nil
+	}
+	for _, u := range in.Updates {
+		if !slices.Contains(in.Refs, u.Ref) {
+			refs = append(refs, u.Ref)
+		}
+	}
+	return refs
+}
+
+// unlocked reports whether there can be no fresh lock on any of the refs.
+func (p *partition) unlocked(s state, refs []string, at span) bool {
+	return !slices.ContainsFunc(refs, func(ref string) bool {
+		token := p.at(s, ref).lock
+		return token != 0 && !p.mayBeStale(lockID{ref, token}, at) && !p.gone(s, ref, at)
+	})
+}
+
+// fenceBroken reports whether exactly those refs can be lost that the answer names.
+func (p *partition) fenceBroken(s state, op Op, at span) bool {
+	for _, ref := range op.Input.Refs {
+		switch named := slices.Contains(op.Output.Lost, ref); {
+		case named && !p.lost(s, ref, op.Input.Token, at):
+			return false
+		case !named && p.at(s, ref).lock != op.Input.Token:
+			return false
+		}
+	}
+	return len(op.Output.Lost) > 0
+}
+
+// differences are the mismatches that an update comes upon, in the order of their refs.
+func (p *partition) differences(s state, in Input) (all []refdb.Mismatch) {
+	for _, u := range in.Updates {
+		have := p.at(s, u.Ref).value
+		switch {
+		case have == u.Old:
+		case have.IsAbsent() && u.Old.IsAbsent():
+		case have == refdb.Unknown && in.Adopt:
+		default:
+			all = append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+		}
+	}
+	slices.SortFunc(all, func(a, b refdb.Mismatch) int { return strings.Compare(a.Ref, b.Ref) })
+	return all
+}

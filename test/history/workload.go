@@ -1,0 +1,147 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Workload is a mix of calls that contend for a few refs, as its random
+// numbers have it. It is one goroutine's.
+type Workload struct {
+	Client   *Client
+	Rand     *rand.Rand
+	Projects []string
+	Refs     []string      // of each project: at least three
+	Pause    time.Duration // the longest between two turns
+	Hold     time.Duration // the longest that a lock is held without doing anything
+	// Patience, unless 0, is the longest that the context of a turn lasts which
+	// is to end on its way, as one in eight is.
+	Patience time.Duration
+	Advisory bool // make updates that heed no locks, too
+}
+
+// Run takes turns, each to its end, until ctx ends. Errors are part of the
+// history, and no reason to stop.
+func (w *Workload) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.Turn(context.WithoutCancel(ctx))
+		w.wait(ctx, w.Pause)
+	}
+}
+
+func (w *Workload) wait(ctx context.Context, most time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Duration(w.Rand.Int64N(int64(most) + 1))):
+	}
+}
+
+// Turn makes the few calls of one turn.
+func (w *Workload) Turn(ctx context.Context) {
+	if w.Patience > 0 && w.Rand.IntN(8) == 0 {
+		limited, cancel := context.WithTimeout(ctx, time.Duration(w.Rand.Int64N(int64(w.Patience))))
+		defer cancel()
+		ctx = limited
+	}
+	project := w.Projects[w.Rand.IntN(len(w.Projects))]
+	switch n := w.Rand.IntN(10); {
+	case n < 2:
+		_, _ = w.Client.Get(ctx, project, w.some(3)...)
+	case n < 6:
+		w.move(ctx, project)
+	default:
+		w.guard(ctx, project)
+	}
+}
+
+// some returns up to n of the refs.
+func (w *Workload) some(n int) []string {
+	var refs []string
+	for _, i := range w.Rand.Perm(len(w.Refs))[:1+w.Rand.IntN(n)] {
+		refs = append(refs, w.Refs[i])
+	}
+	return refs
+}
+
+// move moves refs from what they hold, or held a moment ago.
+func (w *Workload) move(ctx context.Context, project string) {
+	refs := w.some(2)
+	rows, err := w.Client.Get(ctx, project, refs...)
+	if err != nil {
+		return
+	}
+	held := values(rows)
+	var updates []refdb.Update
+	for _, ref := range refs {
+		updates = append(updates, refdb.Update{Ref: ref, Old: held[ref], New: w.value()})
+	}
+	var opts []refdb.UpdateOption
+	switch n := w.Rand.IntN(16); {
+	case n == 0:
+		opts = append(opts, refdb.Adopt())
+	case n < 3 && w.Advisory:
+		opts = append(opts, refdb.Advisory())
+	}
+	_ = w.Client.Update(ctx, project, updates, opts...)
+}
+
+// value returns one that nobody else writes, or now and then a deletion.
+func (w *Workload) value() refdb.Value {
+	if w.Rand.IntN(12) == 0 {
+		return refdb.Unknown
+	}
+	return refdb.Value(fmt.Sprintf("%040x", w.Rand.Uint64()))
+}
+
+// guard goes through a critical section, and tries to write once more after it.
+func (w *Workload) guard(ctx context.Context, project string) {
+	lock, err := w.Client.TryLock(ctx, project, w.some(2)...)
+	if err != nil {
+		return
+	}
+	g := guarded{w: w, held: make(map[string]refdb.Value)}
+	for _, ref := range lock.Refs() {
+		g.held[ref] = lock.Value(ref)
+	}
+	for range w.Rand.IntN(3) {
+		g.move(func(u []refdb.Update) error { return lock.Update(ctx, u) })
+	}
+	w.wait(ctx, w.Hold)
+	if w.Rand.IntN(2) == 0 { // past its own lock
+		g.move(func(u []refdb.Update) error { return w.Client.Update(ctx, project, u) })
+	}
+	if w.Rand.IntN(2) == 0 {
+		g.move(func(u []refdb.Update) error { return lock.UpdateAndRelease(ctx, u) })
+	}
+	_ = lock.Release(ctx)
+	if w.Rand.IntN(2) == 0 { // too late
+		fence := refdb.Under(lock.Token(), lock.Refs()...)
+		g.move(func(u []refdb.Update) error { return w.Client.Update(ctx, project, u, fence) })
+	}
+}
+
+// guarded is what a holder knows its refs to hold.
+type guarded struct {
+	w    *Workload
+	held map[string]refdb.Value
+}
+
+// move moves all of the refs, if it may.
+func (g *guarded) move(update func([]refdb.Update) error) {
+	var updates []refdb.Update
+	for _, ref := range slices.Sorted(maps.Keys(g.held)) {
+		updates = append(updates, refdb.Update{Ref: ref, Old: g.held[ref], New: g.w.value()})
+	}
+	if update(updates) != nil {
+		return
+	}
+	for _, u := range updates {
+		g.held[u.Ref] = stored(u)
+	}
+}

@@ -1,0 +1,207 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/history"
+)
+
+const (
+	// seedVariable repeats the random choices of a run.
+	seedVariable = "REFDB_TEST_SEED"
+
+	// undecided is how long a check may take, which takes less than a second.
+	undecided = time.Minute
+)
+
+func TestGetUpdateLockAndReleaseAreLinearizable(t *testing.T) {
+	onEach(t, func(t *testing.T, d *dbtest.Database) {
+		r := newRun(t, d, false)
+		all := []*process{r.start(t), r.start(t), r.start(t)}
+		r.last(t, 2*time.Second)
+		r.stop(t, all)
+		r.check(t)
+	})
+}
+
+func TestTheyAreWhileConnectionsBreakAndProcessesDieAndFreeze(t *testing.T) {
+	onEach(t, func(t *testing.T, d *dbtest.Database) {
+		r := newRun(t, d, true)
+		killed, frozen, other := r.start(t), r.start(t), r.start(t)
+		r.last(t, time.Second)
+		for _, p := range []*process{killed, frozen} {
+			if got := p.ask(t, "hold"); got != "ok" {
+				t.Fatal(got)
+			}
+		}
+		signal(t, killed, syscall.SIGKILL)
+		signal(t, frozen, syscall.SIGSTOP)
+		restarted := r.start(t)
+		r.last(t, 3*historyStale)
+		signal(t, frozen, syscall.SIGCONT)
+		if got := frozen.ask(t, "use"); got == "ok" {
+			t.Error("a process that was frozen past stale-after did what its lock guards")
+		}
+		r.last(t, time.Second, "reclaimed", "in doubt")
+		r.stop(t, []*process{frozen, other, restarted})
+		r.check(t)
+	})
+}
+
+func signal(t *testing.T, p *process, s syscall.Signal) {
+	t.Helper()
+	if err := p.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A run is some processes that record what they do on a database.
+type run struct {
+	database *dbtest.Database
+	faults   bool
+	env      []string
+	seed     uint64
+	dir      string
+	files    []string
+}
+
+func newRun(t *testing.T, d *dbtest.Database, faults bool) *run {
+	t.Helper()
+	r := &run{database: d, faults: faults, seed: rand.Uint64(), dir: t.TempDir()}
+	if given := os.Getenv(seedVariable); given != "" {
+		var err error
+		if r.seed, err = strconv.ParseUint(given, 10, 64); err != nil {
+			t.Fatalf("%s: %v", seedVariable, err)
+		}
+	}
+	t.Logf("%s=%d repeats the random choices", seedVariable, r.seed)
+	if faults {
+		r.env = cuttingProxy(t, d, rand.New(rand.NewPCG(r.seed, 0)))
+	}
+	return r
+}
+
+func (r *run) start(t *testing.T) *process {
+	t.Helper()
+	file := filepath.Join(r.dir, fmt.Sprint(len(r.files)+1, ".jsonl"))
+	r.files = append(r.files, file)
+	return startIn(t, r.env, r.database, "historian", file, fmt.Sprint(r.seed), fmt.Sprint(len(r.files)), fmt.Sprint(r.faults))
+}
+
+func (r *run) stop(t *testing.T, all []*process) {
+	t.Helper()
+	for _, p := range all {
+		if got := p.ask(t, "stop"); got != "ok" {
+			t.Error(got)
+		}
+		p.in.Close()
+		if err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// last lets the processes go on for that long, and until all has happened that makes
+// a history worth checking.
+func (r *run) last(t *testing.T, atLeast time.Duration, want ...string) {
+	t.Helper()
+	for _, result := range []history.Result{history.Done, history.Locked, history.Mismatch, history.Lost} {
+		want = append(want, string(result))
+	}
+	time.Sleep(atLeast)
+	deadline := time.Now().Add(time.Minute)
+	for {
+		seen := tally(r.read(t))
+		missing := slices.DeleteFunc(slices.Clone(want), func(what string) bool { return seen[what] > 0 })
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no call was %v: %v", missing, seen)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// read reads what they recorded so far.
+func (r *run) read(t *testing.T) []history.Op {
+	t.Helper()
+	var files []io.Reader
+	for _, name := range r.files {
+		f, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // not yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	ops, err := history.Read(files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+// check checks what they recorded.
+func (r *run) check(t *testing.T) {
+	t.Helper()
+	ops := r.read(t)
+	start := time.Now()
+	report := history.Check(ops, undecided)
+	t.Logf("%d calls, %v; checked in %s", len(ops), tally(ops), time.Since(start).Round(time.Millisecond))
+	if err := report.Err(); err != nil {
+		t.Errorf("%v\n%s", err, r.keep(t, report))
+	}
+}
+
+// tally counts what came of calls.
+func tally(ops []history.Op) map[string]int {
+	n := make(map[string]int)
+	for _, op := range ops {
+		n[string(op.Output.Result)]++
+		if op.Output.Doubt || op.Output.Result == history.Unknown {
+			n["in doubt"]++
+		}
+		if len(op.Output.Reclaimed) > 0 {
+			n["reclaimed"]++
+		}
+	}
+	return n
+}
+
+// keep keeps the records of a failed run, with a picture of each project at fault.
+func (r *run) keep(t *testing.T, report history.Report) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "refdb-history-")
+	if err == nil {
+		err = os.CopyFS(dir, os.DirFS(r.dir))
+	}
+	for i, p := range report.Projects {
+		if p.Verdict != history.Illegal || err != nil {
+			continue
+		}
+		var page *os.File
+		if page, err = os.Create(filepath.Join(dir, fmt.Sprint(i, ".html"))); err == nil {
+			err = p.Visualize(page)
+			page.Close()
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return "the records, and pictures of them, are in " + dir
+}
