@@ -9,7 +9,12 @@ import (
 )
 
 const (
-	raiseMark = `UPDATE token_mark SET mark = max(?, mark + 1) RETURNING mark`
+	readMark = `SELECT mark FROM token_mark`
+	setMark  = `UPDATE token_mark SET mark = ?`
+
+	takeLock = `
+		INSERT OR REPLACE INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
+		VALUES (?, ?, ?, ?, ?, ?, ?)`
 
 	takeLocks = `
 		INSERT OR REPLACE INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
@@ -21,30 +26,27 @@ const (
 // Acquire implements refdb.Driver. Contenders for a stale lock exclude each
 // other by the write transaction: there is no marker row.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	refused, err := d.glance(ctx, r)
-	if err != nil {
-		return refdb.Acquired{}, err
-	}
-	if refused != nil {
-		return refdb.Acquired{}, refused
-	}
 	var acquired refdb.Acquired
-	err = d.write(ctx, "acquire locks", func(t *tx) (err error) {
-		acquired, refused, err = t.acquire(r)
-		return err
-	})
-	if err == nil {
-		err = refused
+	var refused, err error
+	if d.contended.Load() {
+		refused, err = d.glance(ctx, r)
+	}
+	if err == nil && refused == nil {
+		err = d.write(ctx, "acquire locks", len(r.Refs), func(t *tx) (err error) {
+			acquired, refused, err = t.acquire(r)
+			return err
+		})
 	}
 	if err != nil {
 		return refdb.Acquired{}, err
 	}
-	return acquired, nil
+	d.contended.Store(refused != nil)
+	return acquired, refused
 }
 
 // glance returns a *refdb.LockedError if r is to be refused, as most requests
-// are that wait for a lock: they ask again and again, and would be in the way
-// of its holder if they took a writer's turn each time.
+// are that come after a refusal: those that wait for a lock ask again and again,
+// and would be in the way of its holder if they took a writer's turn each time.
 func (d *Driver) glance(ctx context.Context, r refdb.AcquireRequest) (refused, err error) {
 	err = d.read(ctx, "look at locks", func(c *conn) error {
 		// Read before the rows, the time makes no lock older than it is.
@@ -82,8 +84,8 @@ func (t *tx) acquire(r refdb.AcquireRequest) (acquired refdb.Acquired, refused, 
 	if acquired.Token, err = t.token(found.newest); err != nil {
 		return refdb.Acquired{}, nil, err
 	}
-	_, err = t.exec(takeLocks, r.Project, asJSON(r.Refs), t.now, int64(acquired.Token),
-		r.Owner, orNull(r.Nonce), microsOf(r.StaleAfter))
+	statement, names := choose(takeLock, takeLocks, r.Refs)
+	_, err = t.exec(statement, r.Project, names, t.now, int64(acquired.Token), r.Owner, orNull(r.Nonce), microsOf(r.StaleAfter))
 	return acquired, nil, err
 }
 
@@ -125,15 +127,23 @@ func (f findings) refusal() error {
 
 // token returns a token larger than newest and than all that were given out,
 // even if the clock was set back.
-func (t *tx) token(newest refdb.Token) (token refdb.Token, err error) {
+func (t *tx) token(newest refdb.Token) (refdb.Token, error) {
 	if newest == math.MaxInt64 {
 		return 0, errors.New("the lock that stands there has the largest token possible: it was not written by this program, delete it")
 	}
-	err = t.query(func(r row) { token = refdb.Token(r.int(0)) }, raiseMark, max(t.now, int64(newest)+1))
-	if err == nil && token == 0 {
-		err = errors.New("the table token_mark has lost its row: restore the file from a backup")
+	if t.mark == nil {
+		if err := t.query(func(r row) { mark := r.int(0); t.mark = &mark }, readMark); err != nil {
+			return 0, err
+		}
+		if t.mark == nil {
+			return 0, errors.New("the table token_mark has lost its row: restore the file from a backup")
+		}
 	}
-	return token, err
+	if *t.mark == math.MaxInt64 {
+		return 0, errors.New("the table token_mark holds the largest token possible: restore the file from a backup")
+	}
+	*t.mark = max(t.now, *t.mark+1, int64(newest)+1)
+	return refdb.Token(*t.mark), nil
 }
 
 func orNull(s string) any {

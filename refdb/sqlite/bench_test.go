@@ -2,51 +2,11 @@ package sqlite_test
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
-
-// lockAndRelease has that many goroutines share b.N acquisitions and releases, each of its own ref.
-func lockAndRelease(b *testing.B, goroutines int, parameters string) {
-	_, url := open(b)
-	d := openAgain(b, url+parameters)
-	work := make(chan struct{}, b.N)
-	for range b.N {
-		work <- struct{}{}
-	}
-	close(work)
-	var all sync.WaitGroup
-	b.ResetTimer()
-	for g := range goroutines {
-		all.Go(func() {
-			ref := fmt.Sprintf("refs/heads/%d", g)
-			for range work {
-				a, err := d.Acquire(b.Context(), request("owner/1", ref))
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				if _, err := d.Release(b.Context(), []refdb.Held{{Project: project, Ref: ref, Token: a.Token}}); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
-}
-
-func BenchmarkLockAndRelease(b *testing.B) {
-	for _, parameters := range []string{"?synchronous=full", "?synchronous=normal"} {
-		for _, n := range []int{1, 16} {
-			b.Run(fmt.Sprintf("%s/%d", parameters[1:], n), func(b *testing.B) { lockAndRelease(b, n, parameters) })
-		}
-	}
-}
 
 func BenchmarkUpdate(b *testing.B) {
 	for _, n := range []int{1, 1000, refdb.MaxUpdateRefs} {

@@ -17,13 +17,14 @@ func (f fault) Error() string { return fmt.Sprintf("fault %d", int(f)) }
 func (f fault) Code() int     { return int(f) }
 
 const (
-	full     fault = 13
-	ioSync   fault = 1034
-	ioWrite  fault = 778
-	ioRead   fault = 266
-	isBusy   fault = 5
-	corrupt  fault = 11
-	noMemory fault = 7
+	full       fault = 13
+	ioSync     fault = 1034
+	ioWrite    fault = 778
+	ioRead     fault = 266
+	isBusy     fault = 5
+	corrupt    fault = 11
+	noMemory   fault = 7
+	constraint fault = 19
 )
 
 func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {

@@ -82,7 +82,7 @@ func (d *Driver) checkIntegrity(ctx context.Context) (f finding, err error) {
 }
 
 func (d *Driver) checkWrite(ctx context.Context) (finding, error) {
-	return finding{detail: "committed a row"}, d.write(ctx, "write a row", func(t *tx) error {
+	return finding{detail: "committed a row"}, d.write(ctx, "write a row", 1, func(t *tx) error {
 		_, err := t.exec(`UPDATE token_mark SET mark = mark`)
 		return err
 	})

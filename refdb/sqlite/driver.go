@@ -9,7 +9,9 @@
 // one without the others, or while the file is in use, damages it.
 //
 // Writers take turns: within a process in the order they came, between processes
-// by trying again and again. A process that is stopped, not killed, inside
+// by trying again and again. While one transaction is committed, the requests
+// that come in gather for the next: under load many share one wait for the disk,
+// and a lone one waits for no company. A process that is stopped, not killed, inside
 // its write transaction stops all others until it goes on or dies.
 package sqlite
 
@@ -20,6 +22,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -33,8 +36,14 @@ type Driver struct {
 	path string
 	file fs.FileInfo // of the file that is open; path may name another one day
 
-	writer  chan *conn // the one connection that writes, unless somebody uses it
+	turns   turns
+	writer  *conn // the one connection that writes, of whoever leads
 	readers chan *conn
+
+	busySince time.Time // since when the writer has hardly paused; of whoever leads
+	left      time.Time // when the writer last left the file to others; of whoever leads
+
+	contended atomic.Bool // the last acquisition was refused
 
 	closed  chan struct{}
 	closing sync.Once
@@ -61,13 +70,12 @@ func newDriver(a address, file fs.FileInfo) (*Driver, error) {
 	d := &Driver{
 		path:     a.path,
 		file:     file,
-		writer:   make(chan *conn, 1),
+		writer:   &conn{connector: writing},
 		readers:  make(chan *conn, readConns),
 		closed:   make(chan struct{}),
 		clock:    time.Now,
 		patience: busyLimit,
 	}
-	d.writer <- &conn{connector: writing}
 	for range readConns {
 		d.readers <- &conn{connector: reading}
 	}
@@ -96,7 +104,8 @@ func (d *Driver) Close() error {
 		}
 		// Whoever leaves last copies the log into the file: let it be the one
 		// that may write.
-		errs = append(errs, (<-d.writer).close())
+		d.turns.take(&request{ctx: context.Background(), alone: true}, nil)
+		errs = append(errs, d.writer.close())
 		if err := errors.Join(errs...); err != nil {
 			d.failure = explain(d.path, "close", err)
 		}
@@ -114,13 +123,13 @@ func (d *Driver) open(ctx context.Context) error {
 	}
 }
 
-// take borrows a connection; those who ask for the same get it first come, first served.
-func (d *Driver) take(ctx context.Context, from chan *conn) (*conn, error) {
+// take borrows a connection that reads, first come, first served.
+func (d *Driver) take(ctx context.Context) (*conn, error) {
 	if err := d.open(ctx); err != nil {
 		return nil, err
 	}
 	select {
-	case c := <-from:
+	case c := <-d.readers:
 		return c, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -225,6 +225,10 @@ func TestATokenThatCantBeSurpassedIsAnError(t *testing.T) {
 	if _, err := d.Acquire(t.Context(), request("owner/1", refA)); err == nil || refdb.ClassOf(err) != refdb.Permanent {
 		t.Errorf("got %v", err)
 	}
+	write(t, d, `UPDATE token_mark SET mark = 9223372036854775807`)
+	if _, err := d.Acquire(t.Context(), request("owner/1", refB)); err == nil || refdb.ClassOf(err) != refdb.Permanent {
+		t.Errorf("above the largest mark: %v", err)
+	}
 	write(t, d, `DELETE FROM token_mark`)
 	if _, err := d.Acquire(t.Context(), request("owner/1", refB)); err == nil || refdb.ClassOf(err) != refdb.Permanent {
 		t.Errorf("without a mark: %v", err)

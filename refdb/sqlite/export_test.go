@@ -14,7 +14,7 @@ func (d *Driver) SetPatience(p time.Duration) { d.patience = p }
 
 // Write runs do in a write transaction, which ends with do's error or a commit.
 func (d *Driver) Write(ctx context.Context, do func(exec func(query string, args ...any) error) error) error {
-	return d.write(ctx, "test", func(t *tx) error {
+	return d.write(ctx, "test", 1, func(t *tx) error {
 		return do(func(query string, args ...any) error {
 			_, err := t.exec(query, args...)
 			return err
@@ -22,21 +22,27 @@ func (d *Driver) Write(ctx context.Context, do func(exec func(query string, args
 	})
 }
 
+// Waiting returns how many requests wait for their turn to write.
+func (d *Driver) Waiting() int {
+	d.turns.mu.Lock()
+	defer d.turns.mu.Unlock()
+	return len(d.turns.waiting)
+}
+
 // Hook calls before in place of each statement from now on. An error of it is
 // the statement's; otherwise the statement runs.
 func (d *Driver) Hook(before func(query string) error) {
-	conns := []*conn{<-d.writer}
-	for range readConns {
-		conns = append(conns, <-d.readers)
-	}
-	for i, c := range conns {
+	hook := func(c *conn) {
 		_ = c.close()
 		c.connector = hookedConnector{c.connector, before}
-		if i == 0 {
-			d.writer <- c
-		} else {
-			d.readers <- c
-		}
+	}
+	d.turns.take(&request{ctx: context.Background(), alone: true}, nil)
+	hook(d.writer)
+	d.turns.pass()
+	for range readConns {
+		c := <-d.readers
+		hook(c)
+		d.readers <- c
 	}
 }
 
@@ -90,7 +96,7 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 	plans := make(map[string]string)
 	err := d.read(ctx, "explain", func(c *conn) error {
 		for _, query := range []string{
-			lookRefs, get, lostOf, takeLocks, dropLocks, putRefs, beat, release,
+			lookRef, lookRefs, get, lostOf, takeLocks, dropLocks, putRefs, renew, release,
 			projectLocks, removeRefs, removeLocks, findTombstones, removeTombstones,
 		} {
 			if err := c.query(ctx, func(r row) { plans[query] += r.text(3) + "\n" }, "EXPLAIN QUERY PLAN "+query, make([]any, 7)...); err != nil {

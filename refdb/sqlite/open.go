@@ -78,12 +78,7 @@ func (d *Driver) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := d.take(ctx, d.writer)
-	if err != nil {
-		return explain(d.path, "open", err)
-	}
-	defer func() { d.writer <- c }()
-	if err := d.checkWriter(ctx, c); err != nil {
+	if err := d.checkWriter(ctx, d.writer); err != nil {
 		return explain(d.path, "open", ended(ctx, err))
 	}
 	return nil

@@ -30,6 +30,7 @@ func parts() map[string]func(args []string) error {
 		"count":   count,
 		"pairs":   pairs,
 		"linger":  linger,
+		"busy":    busy,
 		"limited": limited,
 		"open":    openOnce,
 	}
@@ -274,6 +275,48 @@ func linger(args []string) error {
 		fmt.Println("inside")
 		select {}
 	})
+}
+
+func TestProcessesThatAreNeverIdleLetEachOtherIn(t *testing.T) {
+	t.Parallel()
+	d, url := open(t)
+	a, b := play(t, false, "busy", url), play(t, false, "busy", url)
+	for range 3 {
+		a.line(t)
+		b.line(t)
+	}
+	for i := range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		if err := put(ctx, d, fmt.Sprintf("refs/heads/mine/%d", i), "", v1); err != nil {
+			t.Errorf("who comes now and then: %v", err)
+		}
+		cancel()
+	}
+}
+
+// busy has many write all the time, and says so each hundred times, until it is killed.
+func busy(args []string) error {
+	ctx := context.Background()
+	d, err := sqlite.Open(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	done := make(chan error)
+	for w := range 16 {
+		go func() {
+			for i := 0; ; i++ {
+				done <- put(ctx, d, fmt.Sprintf("refs/heads/%d/%d/%d", os.Getpid(), w, i), "", v1)
+			}
+		}()
+	}
+	for n := 1; ; n++ {
+		if err := <-done; err != nil {
+			return err
+		}
+		if n%100 == 0 {
+			fmt.Println(n)
+		}
+	}
 }
 
 func TestADiskThatTakesNoMoreIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {

@@ -7,7 +7,7 @@ import "context"
 // on before it returns, and a read starts by looking there. So one statement is
 // linearizable, and waits for no writer.
 func (d *Driver) read(ctx context.Context, doing string, do func(*conn) error) error {
-	c, err := d.take(ctx, d.readers)
+	c, err := d.take(ctx)
 	if err != nil {
 		return explain(d.path, doing, err)
 	}

@@ -31,7 +31,7 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int
 		return d.removeTombstones(ctx, r)
 	}
 	var refused error
-	err = d.write(ctx, "remove project", func(t *tx) (err error) {
+	err = d.write(ctx, "remove project", r.Limit, func(t *tx) (err error) {
 		removed, refused, err = t.remove(r)
 		return err
 	})
@@ -100,7 +100,7 @@ func (d *Driver) removeSomeTombstones(ctx context.Context, r refdb.RemoveRequest
 	if err != nil || len(refs) == 0 {
 		return 0, 0, err
 	}
-	err = d.write(ctx, "remove tombstones", func(t *tx) error {
+	err = d.write(ctx, "remove tombstones", len(refs), func(t *tx) error {
 		n, err := t.exec(removeTombstones, args(t.now, asJSON(refs))...)
 		removed = int(n)
 		return err

@@ -18,16 +18,26 @@ type state struct {
 
 // A list of names goes to SQLite as one JSON array: that is one statement
 // whatever its length, and for more than a few names much faster than one each.
-const lookRefs = `
-	SELECT name.key, r.value, r.time, r.op,
-	       l.owner, l.token, l.heartbeat, l.stale_after, l.nonce
+const (
+	stateColumns = `r.value, r.time, r.op, l.owner, l.token, l.heartbeat, l.stale_after, l.nonce`
+
+	lookRef = `
+	SELECT 0, ` + stateColumns + `
+	FROM (SELECT 1) AS one_row
+	LEFT JOIN refs  AS r ON r.project = ?1 AND r.ref = ?2
+	LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = ?2`
+
+	lookRefs = `
+	SELECT name.key, ` + stateColumns + `
 	FROM json_each(?2) AS name
 	LEFT JOIN refs  AS r ON r.project = ?1 AND r.ref = name.value
 	LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = name.value`
+)
 
 // look returns the state of each of refs, with ages up to now.
 func look(query func(func(row), string, ...any) error, now int64, project string, refs []string) ([]state, error) {
 	states := make([]state, len(refs))
+	statement, names := choose(lookRef, lookRefs, refs)
 	err := query(func(r row) {
 		i := r.int(0)
 		if !r.null(1) {
@@ -38,8 +48,17 @@ func look(query func(func(row), string, ...any) error, now int64, project string
 			lock := lockOf(now, project, refs[i], r[4:])
 			states[i].lock, states[i].nonce = &lock, r.text(8)
 		}
-	}, lookRefs, project, asJSON(refs))
+	}, statement, project, names)
 	return states, err
+}
+
+// choose returns the statement for a single ref, with its name, or that for any
+// number, with a list of them: the first takes two thirds of the time.
+func choose(single, many string, refs []string) (statement, names string) {
+	if len(refs) == 1 {
+		return single, refs[0]
+	}
+	return many, asJSON(refs)
 }
 
 func refOf(name, value string, micros int64, op string) refdb.Ref {

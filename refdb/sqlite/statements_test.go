@@ -39,22 +39,25 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}
 			return all
 		}
+		lock := func() error {
+			a, err := d.Acquire(ctx, request("owner/1", refs...))
+			token = a.Token
+			return err
+		}
+		refused := func() error {
+			if _, err := d.Acquire(ctx, request("owner/1", refs...)); !errors.Is(err, refdb.ErrLocked) {
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		}
 		for _, e := range []struct {
 			name string
 			want int
 			call func() error
 		}{
-			{"Acquire", 6, func() error { // look, BEGIN, look, mark, insert, COMMIT
-				a, err := d.Acquire(ctx, request("owner/1", refs...))
-				token = a.Token
-				return err
-			}},
-			{"Acquire, refused", 1, func() error {
-				if _, err := d.Acquire(ctx, request("owner/1", refs...)); !errors.Is(err, refdb.ErrLocked) {
-					return fmt.Errorf("got %w", err)
-				}
-				return nil
-			}},
+			{"Acquire", 6, lock},             // BEGIN, look, read the mark, insert, set the mark, COMMIT
+			{"Acquire, refused", 3, refused}, // BEGIN, look, COMMIT
+			{"Acquire, refused again", 1, refused},
 			{"Get", 1, func() error { _, err := d.Get(ctx, project, refs); return err }},
 			{"List", 1, func() error { _, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: n}); return err }},
 			{"Locks", 1, func() error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: n}); return err }},
@@ -63,6 +66,8 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}},
 			{"Beat", 2 + n, func() error { _, err := d.Beat(ctx, "owner/1", held()); return err }},
 			{"Release", 2 + n, func() error { _, err := d.Release(ctx, held()); return err }},
+			{"Acquire, after a refusal", 7, lock}, // look, and as above
+			{"Release again", 2 + n, func() error { _, err := d.Release(ctx, held()); return err }},
 			{"Remove", 5, func() error { // BEGIN, locks, refs, locks, COMMIT
 				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})
 				return err
@@ -105,7 +110,8 @@ func TestNoStatementReadsMoreOfATableThanItMust(t *testing.T) {
 	for query, plan := range plans {
 		for line := range strings.Lines(plan) {
 			line = strings.TrimSpace(line)
-			if strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "VIRTUAL TABLE") {
+			constant := line == "SCAN CONSTANT ROW" || line == "SCAN one_row" // no table
+			if strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "VIRTUAL TABLE") && !constant {
 				t.Errorf("%s\nreads a whole table: %s", query, line)
 			}
 			// By the project alone is right where the whole project is meant.

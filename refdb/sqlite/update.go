@@ -15,6 +15,8 @@ const (
 		WHERE l.ref IS NULL OR coalesce(l.token, 0) <> ?3
 		ORDER BY name.key`
 
+	putRef = `INSERT OR REPLACE INTO refs (project, ref, value, time, op) VALUES (?, ?, ?, ?, ?)`
+
 	putRefs = `
 		INSERT OR REPLACE INTO refs (project, ref, value, time, op)
 		SELECT ?1, pair.value ->> 0, pair.value ->> 1, ?3, ?4 FROM json_each(?2) AS pair`
@@ -23,7 +25,7 @@ const (
 // Update implements refdb.Driver.
 func (d *Driver) Update(ctx context.Context, x refdb.Transaction) error {
 	var refused error
-	err := d.write(ctx, "update refs", func(t *tx) (err error) {
+	err := d.write(ctx, "update refs", rowsOf(x), func(t *tx) (err error) {
 		refused, err = t.update(x)
 		return err
 	})
@@ -66,14 +68,8 @@ func (t *tx) update(x refdb.Transaction) (refused, err error) {
 			return nil, err
 		}
 	}
-	if len(x.Updates) > 0 {
-		pairs := make([][2]string, len(x.Updates))
-		for i, u := range x.Updates {
-			pairs[i] = [2]string{u.Ref, string(u.New)}
-		}
-		if _, err := t.exec(putRefs, x.Project, asJSON(pairs), t.now, orNull(x.ID)); err != nil {
-			return nil, err
-		}
+	if err := t.put(x); err != nil {
+		return nil, err
 	}
 	if x.Fence != nil && x.Release {
 		if _, err := t.exec(dropLocks, x.Project, asJSON(x.Fence.Refs)); err != nil {
@@ -81,6 +77,22 @@ func (t *tx) update(x refdb.Transaction) (refused, err error) {
 		}
 	}
 	return nil, nil
+}
+
+// put writes the new values.
+func (t *tx) put(x refdb.Transaction) (err error) {
+	switch len(x.Updates) {
+	case 0:
+	case 1:
+		_, err = t.exec(putRef, x.Project, x.Updates[0].Ref, string(x.Updates[0].New), t.now, orNull(x.ID))
+	default:
+		pairs := make([][2]string, len(x.Updates))
+		for i, u := range x.Updates {
+			pairs[i] = [2]string{u.Ref, string(u.New)}
+		}
+		_, err = t.exec(putRefs, x.Project, asJSON(pairs), t.now, orNull(x.ID))
+	}
+	return err
 }
 
 // lost returns a *refdb.LostError if the lock f is no longer held.
@@ -137,4 +149,13 @@ func compare(x refdb.Transaction, states []state) error {
 		return nil
 	}
 	return &refdb.MismatchError{Project: x.Project, Mismatches: mismatches}
+}
+
+// rowsOf is how many rows x writes, or looks at.
+func rowsOf(x refdb.Transaction) int {
+	rows := len(x.Updates)
+	if x.Fence != nil {
+		rows += len(x.Fence.Refs)
+	}
+	return rows
 }
