@@ -16,7 +16,7 @@ import (
 //
 //	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
 //	$7 refs whose locks are in the way   $8 those of them that end, and those to release
-//	$9 fence     $10 its token
+//	$9 fence     $10 its token   $11 whether the locks that end are locked, so that no beat comes in between
 const updateSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
@@ -37,6 +37,7 @@ WITH clock AS MATERIALIZED (
   SELECT CASE
     WHEN EXISTS (SELECT FROM lost) THEN 'lost'
     WHEN EXISTS (SELECT FROM standing WHERE NOT stale) THEN 'locked'
+    WHEN NOT $11::boolean AND EXISTS (SELECT FROM standing) THEN 'stale'
     WHEN EXISTS (SELECT FROM differing) THEN 'differs'
     ELSE 'done'
   END AS verdict
@@ -92,8 +93,7 @@ WITH verdict AS MATERIALIZED (
 )
 SELECT verdict, $2, value, owner, token, heartbeat, stale_after, now, CASE WHEN $9 THEN waiting END FROM verdict`
 
-// Update decides and writes in one round trip; in two if a stale lock stands on
-// a single ref.
+// Update decides and writes in one round trip; in two if stale locks are in the way.
 func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 	var c change
 	c.take(t)
@@ -103,9 +103,9 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 			return err
 		}
 	}
-	if o.verdict == "" || o.verdict == "stale" {
-		err := d.do(ctx, c.trip(t).then(updateSQL, o.read,
-			t.Project, c.refs, c.olds, c.news, t.ID, t.Adopt, c.inTheWay, c.doomed, c.fence, c.token.Time()))
+	for careful := t.Release || o.verdict == "stale"; o.verdict == "" || o.verdict == "stale"; careful = true {
+		err := d.do(ctx, c.trip(t, careful).then(updateSQL, o.read,
+			t.Project, c.refs, c.olds, c.news, t.ID, t.Adopt, c.inTheWay, c.doomed, c.fence, c.token.Time(), careful))
 		if err != nil {
 			return err
 		}
@@ -118,11 +118,7 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 // fence that stays, which is for the few who write under a lock several times.
 func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o *outcome) error {
 	alone := func() error {
-		work := trip{what: "update refs", writes: true}.lockRefs(t.Project, keysOf(t.Project, c.keyed))
-		if t.Fence != nil {
-			work = c.trip(t)
-		}
-		return d.do(ctx, work.then(updateOneSQL, o.read,
+		return d.do(ctx, c.trip(t, t.Release).then(updateOneSQL, o.read,
 			t.Project, c.refs[0], c.olds[0], c.news[0], t.ID, t.Adopt, c.fenceTime(), len(c.inTheWay) > 0, t.Release))
 	}
 	if t.Fence != nil && !t.Release {
@@ -135,10 +131,11 @@ func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o
 	return err
 }
 
-// trip is the beginning of the update's: all locks that it takes.
-func (c *change) trip(t refdb.Transaction) trip {
+// trip is the beginning of the update's: all locks that it takes. The rows of
+// the locks that end are locked only if there are any for sure.
+func (c *change) trip(t refdb.Transaction, careful bool) trip {
 	work := trip{what: "update refs", writes: true}.lockRefs(t.Project, keysOf(t.Project, c.keyed))
-	if len(c.doomed) > 0 {
+	if careful && len(c.doomed) > 0 {
 		work = work.lockRows(t.Project, c.doomed)
 	}
 	if len(c.fence) > 0 && !t.Release {

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+)
+
+const (
+	cpuTime = "cpu_ms"
+	walSize = "wal_mb"
+	hot     = "hot_percent"
+)
+
+// beatsWorkload is W3: what it costs, per tick, to keep many locks.
+func beatsWorkload(ctx context.Context, s *servers) (workload, error) {
+	if err := s.needPostgres(ctx); err != nil {
+		return workload{}, err
+	}
+	w := workload{
+		id:    "W3",
+		title: "one heartbeat of all locks held",
+		setting: fmt.Sprintf("PostgreSQL %s: %sall on the product's own table of locks, as its migrations make it. Means of the ticks of a measurement, "+
+			"after one uncounted; full-page images are written before them. Database CPU: of all of the server's processes, by their schedstat. HOT: of all updates.",
+			s.postgres.version, postgresSetting),
+		less:    true,
+		metrics: []metric{{wallTime, "ms", 1}, {cpuTime, "database CPU ms", 1}, {walSize, "WAL MB", 2}, {hot, "HOT %", 0}},
+	}
+	for _, n := range []int{1000, 10_000, 100_000} {
+		t, err := s.holdLocks(ctx, n)
+		if err != nil {
+			return workload{}, err
+		}
+		c := benchCase{name: number(float64(n), 0) + " locks", baseline: "by owner"}
+		for _, who := range beaters() {
+			c.contestants = append(c.contestants, contestant{who.name, func(ctx context.Context) (sample, error) {
+				return s.measureBeats(ctx, t, who.open)
+			}})
+		}
+		w.cases = append(w.cases, c)
+	}
+	return w, nil
+}
+
+// A heldLocks is a template database in which one owner holds locks.
+type heldLocks struct {
+	template string
+	held     []refdb.Held
+}
+
+// holdLocks makes it, once.
+func (s *servers) holdLocks(ctx context.Context, n int) (heldLocks, error) {
+	if t, ok := s.held[n]; ok {
+		return t, nil
+	}
+	t := heldLocks{template: fmt.Sprintf("held%d", n)}
+	if err := s.postgres.create(ctx, t.template, migratedTemplate); err != nil {
+		return t, err
+	}
+	d, err := postgres.Open(ctx, s.postgres.url(t.template))
+	if err != nil {
+		return t, err
+	}
+	refs := numbered("refs/heads/branch", n)
+	for len(refs) > 0 {
+		chunk := refs[:min(len(refs), refdb.MaxLockRefs)]
+		refs = refs[len(chunk):]
+		a, err := d.Acquire(ctx, refdb.AcquireRequest{
+			Project: project, Refs: chunk, Owner: owner, Nonce: fmt.Sprint(len(refs)), StaleAfter: refdb.DefaultStaleAfter,
+		})
+		if err != nil {
+			return t, errors.Join(err, d.Close())
+		}
+		for _, ref := range chunk {
+			t.held = append(t.held, refdb.Held{Project: project, Ref: ref, Token: a.Token})
+		}
+	}
+	s.held[n] = t
+	return t, d.Close()
+}
+
+// A tick renews all locks once.
+type tick func(context.Context) error
+
+// A beater is a way to do that.
+type beater struct {
+	name string
+	open openBeater
+}
+
+// An openBeater connects to the database in which the locks are held; close
+// ends all connections.
+type openBeater func(ctx context.Context, url string, held []refdb.Held) (do tick, close func() error, err error)
+
+func beaters() []beater {
+	return []beater{
+		{"by owner", sqlBeater(beatOwner)},
+		{"refdb", refdbBeater},
+		{"keys", sqlBeater(beatKeys)},
+		{"row by row", sqlBeater(beatRows)},
+	}
+}
+
+func refdbBeater(ctx context.Context, url string, held []refdb.Held) (tick, func() error, error) {
+	d, err := postgres.Open(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) error {
+		results, err := d.Beat(ctx, owner, held)
+		if err != nil {
+			return err
+		}
+		for i, r := range results {
+			if r != refdb.Beaten {
+				return fmt.Errorf("the lock on %s was not renewed", held[i].Ref)
+			}
+		}
+		return nil
+	}, d.Close, nil
+}
+
+// sqlBeater is one that runs beat, which says how many rows it renewed.
+func sqlBeater(beat func(context.Context, *pgx.Conn, []refdb.Held) (int64, error)) openBeater {
+	return func(ctx context.Context, url string, held []refdb.Held) (tick, func() error, error) {
+		c, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(ctx context.Context) error {
+			n, err := beat(ctx, c, held)
+			if err == nil && n != int64(len(held)) {
+				err = fmt.Errorf("%d of %d locks were renewed", n, len(held))
+			}
+			return err
+		}, func() error { return c.Close(ctx) }, nil
+	}
+}
+
+// beatOwner names no lock: it can't say which are lost.
+func beatOwner(ctx context.Context, c *pgx.Conn, _ []refdb.Held) (int64, error) {
+	tag, err := c.Exec(ctx, `UPDATE locks SET heartbeat = clock_timestamp() WHERE owner = $1`, owner)
+	return tag.RowsAffected(), err
+}
+
+// beatKeys names every lock by its key and token.
+func beatKeys(ctx context.Context, c *pgx.Conn, held []refdb.Held) (int64, error) {
+	refs, tokens := make([]string, len(held)), make([]int64, len(held))
+	for i, h := range held {
+		refs[i], tokens[i] = h.Ref, int64(h.Token)
+	}
+	tag, err := c.Exec(ctx, `UPDATE locks SET heartbeat = clock_timestamp()
+		FROM unnest($2::text[], $3::bigint[]) AS held (ref, token)
+		WHERE locks.project = $1 AND locks.ref = held.ref
+		  AND locks.token = 'epoch'::timestamptz + held.token * interval '1 microsecond'`, project, refs, tokens)
+	return tag.RowsAffected(), err
+}
+
+// beatRows sends a statement for each lock, all in one transaction.
+func beatRows(ctx context.Context, c *pgx.Conn, held []refdb.Held) (n int64, err error) {
+	err = pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+		for _, h := range held {
+			tag, err := tx.Exec(ctx, `UPDATE locks SET heartbeat = clock_timestamp() WHERE project = $1 AND ref = $2 AND token = $3`,
+				h.Project, h.Ref, h.Token.Time())
+			if err != nil {
+				return err
+			}
+			n += tag.RowsAffected()
+		}
+		return nil
+	})
+	return n, err
+}

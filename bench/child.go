@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+)
+
+// childArgument as the first makes this program a child of its own kind: the
+// second names its role, and it talks JSON on stdin and stdout.
+const childArgument = "child-of-bench"
+
+const (
+	handOffRole = "hand-off"
+	listRole    = "list"
+)
+
+// runChild is main for a child.
+func runChild(ctx context.Context, role string, in io.Reader, out io.Writer) error {
+	switch role {
+	case handOffRole:
+		return handOffChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
+	case listRole:
+		return listChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
+	}
+	return fmt.Errorf("no role %q", role)
+}
+
+// A child is this program, run again.
+type child struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	encode *json.Encoder
+	decode *json.Decoder
+	errors bytes.Buffer
+}
+
+// startChild starts one with a task. It ends with ctx, and by stop.
+func startChild(ctx context.Context, role string, task any) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &child{cmd: exec.CommandContext(ctx, self, childArgument, role)}
+	c.cmd.Stderr = &c.errors
+	c.in, err = c.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.encode, c.decode = json.NewEncoder(c.in), json.NewDecoder(out)
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := c.send(task); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *child) send(v any) error { return c.encode.Encode(v) }
+
+// receive waits for the child's next message.
+func (c *child) receive(v any) error {
+	err := c.decode.Decode(v)
+	if err == nil {
+		return nil
+	}
+	c.stop()
+	if said := bytes.TrimSpace(c.errors.Bytes()); len(said) > 0 {
+		err = errors.New(string(said))
+	}
+	return fmt.Errorf("a child process failed: %w", err)
+}
+
+// stop closes the child's stdin, on which it ends if it still waits for a
+// message, and waits for it.
+func (c *child) stop() {
+	c.in.Close()
+	_ = c.cmd.Wait()
+}

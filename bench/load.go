@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// An op is one operation of one worker.
+type op func(context.Context) error
+
+// An operation that takes longer than that never ends.
+const stuckAfter = time.Minute
+
+var errStuck = fmt.Errorf("an operation did not end within %s", stuckAfter)
+
+// load runs each op again and again in a goroutine of its own, and counts what
+// completes within d. Before that it lets them run for a fifth of d, uncounted:
+// connections are made, statements prepared, caches filled.
+func load(ctx context.Context, d time.Duration, ops []op) (sample, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*d+stuckAfter, errStuck)
+	defer cancel()
+	begin := time.Now().Add(d / 5)
+	end := begin.Add(d)
+	took := make([][]time.Duration, len(ops))
+	workers, running := errgroup.WithContext(ctx)
+	for i, do := range ops {
+		workers.Go(func() error {
+			for {
+				start := time.Now()
+				if err := do(running); err != nil {
+					return fmt.Errorf("worker %d: %w", i, err)
+				}
+				switch now := time.Now(); {
+				case !now.Before(end):
+					return nil
+				case !now.Before(begin):
+					took[i] = append(took[i], now.Sub(start))
+				}
+			}
+		})
+	}
+	if err := workers.Wait(); err != nil {
+		if errors.Is(context.Cause(ctx), errStuck) {
+			err = fmt.Errorf("%w: %w", errStuck, err)
+		}
+		return nil, err
+	}
+	var all []time.Duration
+	for _, t := range took {
+		all = append(all, t...)
+	}
+	return rates(all, d), nil
+}
+
+// rates are the metrics of operations that took so long each, completed within d.
+func rates(took []time.Duration, d time.Duration) sample {
+	result := sample{perSecond: float64(len(took)) / d.Seconds()}
+	if len(took) > 0 {
+		result[p50], result[p99] = milliseconds(percentile(took, 0.50)), milliseconds(percentile(took, 0.99))
+	}
+	return result
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
