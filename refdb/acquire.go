@@ -43,16 +43,22 @@ func (db *DB) acquire(ctx context.Context, project string, refs []string, wait b
 	// The lease counts from before the first request: whichever of several
 	// took effect, its rows are not older than that.
 	sent := db.keeper.Now()
-	var doubt bool
+	var doubt, unconfirmed bool
 	a, err := retry(ctx, db, func() (Acquired, error) {
 		a, err := db.driver.Acquire(ctx, r)
-		if errors.Is(err, ErrOutcomeUnknown) {
+		unconfirmed = errors.Is(err, ErrUnconfirmed)
+		if errors.Is(err, ErrOutcomeUnknown) && !unconfirmed {
 			// Rows with our nonce are ours: asking again finds them.
 			doubt = true
 			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 		}
 		return a, err
 	})
+	if unconfirmed {
+		// Finding them would not confirm them.
+		doubt = true
+		err = fmt.Errorf("%w: %v", ErrUnavailable, err)
+	}
 	if err != nil {
 		if doubt {
 			db.abandon(r)

@@ -37,7 +37,8 @@ const (
 //     server shutting down (small numbers of retries inside are welcome);
 //   - ErrOutcomeUnknown, from a method that writes, if it may have been carried
 //     out: the connection or ctx ended after the request was sent and before
-//     its answer came;
+//     its answer came; ErrUnconfirmed, which is one, if it was carried out, and
+//     shows, but may be lost in a failover;
 //   - ctx's error, wrapped, whenever ctx ended;
 //   - anything else, wrapped with what was being done, as permanent.
 //

@@ -23,6 +23,9 @@ var (
 	// ErrOutcomeUnknown: the request may have been carried out or not, and
 	// could not be found out. Look before doing it again.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrUnconfirmed is an ErrOutcomeUnknown that looking doesn't resolve: the
+	// database shows that it was carried out, but may lose that in a failover.
+	ErrUnconfirmed = fmt.Errorf("%w: not confirmed by a standby", ErrOutcomeUnknown)
 	// ErrUnavailable: the database did not carry out the request, and may do so
 	// if asked again.
 	ErrUnavailable = errors.New("database unavailable")

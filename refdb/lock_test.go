@@ -38,6 +38,21 @@ func TestAnAcquisitionWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
 	})
 }
 
+// Its rows show, but a failover may lose them: they are no lock.
+func TestAnAcquisitionThatNoStandbyConfirmedIsGivenBack(t *testing.T) {
+	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrUnconfirmed }}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		_, err := db.TryLock(t.Context(), "p", testRef)
+		synctest.Wait()
+		if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) || len(f.acquires) != 1 {
+			t.Errorf("%d requests: %v", len(f.acquires), err)
+		}
+		if len(f.releases) != 1 || f.releases[0].arg[0].Nonce != f.acquires[0].arg.Nonce {
+			t.Errorf("released: %+v", f.releases)
+		}
+	})
+}
+
 func TestAnAcquisitionThatIsGivenUpIsCleanedUpBehind(t *testing.T) {
 	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, errCut }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
@@ -156,6 +171,7 @@ func TestUpdatesWhoseReplyWasLost(t *testing.T) {
 		{"happened if a row carries their ID", answers(errCut), written, unlocked, nil, 1},
 		{"are unknown if none does: another may have overwritten it", answers(errCut), others, unlocked, ErrOutcomeUnknown, 1},
 		{"are unknown if nobody can look", answers(errCut), func([]string) ([]Ref, error) { return nil, ErrUnavailable }, unlocked, ErrOutcomeUnknown, 1},
+		{"are unknown in spite of the row if no standby confirmed them", answers(ErrUnconfirmed), written, locked, ErrUnconfirmed, 1},
 		{"happened under a lock too", answers(errCut), written, locked, nil, 1},
 		{"are sent again under a lock that covers them", answers(errCut, nil), others, locked, nil, 2},
 		{"are unknown when the second is refused: the first may be why", answers(errCut, &MismatchError{}), others, locked, ErrOutcomeUnknown, 2},

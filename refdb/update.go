@@ -145,6 +145,9 @@ func (db *DB) update(ctx context.Context, t Transaction, lock *Lock) (err error)
 // under a lock that covers all of the refs nobody else writes them. There t can
 // be sent again: its compare-and-put lets only one of the two through.
 func (db *DB) settle(ctx context.Context, t Transaction, lock *Lock, send func() error, unknown error) error {
+	if errors.Is(unknown, ErrUnconfirmed) {
+		return unknown
+	}
 	if done, err := db.carriedOut(ctx, t); done || err != nil {
 		return joinUnknown(unknown, err)
 	}

@@ -18,27 +18,31 @@ WITH found AS MATERIALIZED (
   SELECT asked.*, lock.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::smallint[])
     WITH ORDINALITY AS asked (project, ref, owner, nonce, stale_after, shard, n)
   LEFT JOIN LATERAL (
-    SELECT owner AS holder, token, heartbeat, stale_after AS stands, nonce AS holds
+    SELECT owner AS holder, token AS held, heartbeat, stale_after AS stands, nonce AS holds
     FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
   ) AS lock ON true
   WHERE ` + gotRef + `
-), marks AS MATERIALIZED (
-  SELECT mark.* FROM (SELECT DISTINCT shard FROM found WHERE holder IS NULL) AS free,
-  LATERAL (SELECT shard, mark, ctid AS tid FROM token_marks WHERE shard = free.shard LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS mark
+), free AS MATERIALIZED (
+  SELECT found.*, mark, tid FROM found, LATERAL (
+    SELECT mark, ctid AS tid FROM token_marks WHERE token_marks.shard = found.shard LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+  ) AS marks
+  WHERE holder IS NULL
 ), granted AS MATERIALIZED (
-  SELECT clock_timestamp() AS now, greatest(clock_timestamp(), max(mark) + interval '1 microsecond') AS token FROM marks
+  SELECT clock_timestamp() AS now, greatest(clock_timestamp(), max(mark) + interval '1 microsecond') AS token FROM free
 ), marked AS (
-  UPDATE token_marks SET mark = token FROM granted WHERE ctid = ANY (ARRAY(SELECT tid FROM marks))
+  UPDATE token_marks SET mark = token FROM granted WHERE ctid = ANY (ARRAY(SELECT tid FROM free))
 ), taken AS (
   INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
-  SELECT project, ref, now, granted.token, owner, nonce, stale_after
-  FROM granted, found WHERE holder IS NULL AND shard IN (SELECT shard FROM marks)
+  SELECT project, ref, now, token, owner, nonce, stale_after FROM granted, free
 )
-SELECT n, CASE WHEN holder IS NULL THEN granted.token END, now, refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
-       holder, found.token, heartbeat, stands, holds
-FROM granted, found
-LEFT JOIN LATERAL (SELECT * FROM refs WHERE project = found.project AND ref = found.ref LIMIT 1) AS refs ON true
-WHERE holder IS NOT NULL OR shard IN (SELECT shard FROM marks)`
+SELECT n, token, now, known, value, time, op, NULL AS holder, NULL::timestamptz AS held,
+       NULL::timestamptz AS heartbeat, NULL::bigint AS stands, NULL AS holds
+FROM granted, free LEFT JOIN LATERAL (
+  SELECT true AS known, value, time, op FROM refs WHERE project = free.project AND ref = free.ref LIMIT 1
+) AS refs ON true
+UNION ALL
+SELECT n, NULL, now, NULL, NULL, NULL, NULL, holder, held, heartbeat, stands, holds
+FROM granted, found WHERE holder IS NOT NULL`
 
 // An acquireCall is a request for the lock on a single ref, and the answer.
 type acquireCall struct {
@@ -65,7 +69,7 @@ func (d *Driver) acquireShared(ctx context.Context, together []*seat[acquireCall
 				n     int
 				token *time.Time
 				now   time.Time
-				known bool
+				known *bool
 				ref   refColumns
 				lock  lockColumns
 				nonce *string
@@ -77,7 +81,7 @@ func (d *Driver) acquireShared(ctx context.Context, together []*seat[acquireCall
 			s := together[n-1]
 			r := &s.request.request
 			a := acquisition{project: r.Project}
-			if known {
+			if known != nil {
 				a.refs = append(a.refs, ref.ref(r.Refs[0]))
 			}
 			if token != nil {

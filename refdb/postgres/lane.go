@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,11 @@ const (
 // that were alone. What it would have to wait for, and what is rare, it leaves
 // undecided: that request then makes a trip of its own, and so do all of them
 // if it fails.
+//
+// Those who come back from a shared trip often have more to ask for, at once.
+// So that not the first of them goes alone and the others wait for it, trips
+// leave a moment later, once whoever can run has run, until one that did so
+// was lonely.
 type lane[R any] struct {
 	what string // is being done, for errors
 	// share makes a trip for all of them.
@@ -40,6 +46,8 @@ type lane[R any] struct {
 	begin func() bool
 	end   func()
 
+	crowded *atomic.Bool // the last trip was shared, on this lane or a neighbouring one
+
 	mu         sync.Mutex
 	under      int // trips under way
 	queue      []*seat[R]
@@ -47,7 +55,7 @@ type lane[R any] struct {
 }
 
 func newLane[R any](d *Driver, what string, share func(context.Context, []*seat[R]) error) *lane[R] {
-	return &lane[R]{what: what, share: share, begin: d.enter, end: d.running.Done}
+	return &lane[R]{what: what, share: share, begin: d.enter, end: d.running.Done, crowded: &d.crowded}
 }
 
 // A seat is a request's place in the queue and in the trip.
@@ -65,9 +73,9 @@ type seat[R any] struct {
 // pass carries out a request by a trip, its own or a shared one. It returns the
 // request with the answer if that was a shared one, else nil and what alone returned.
 func (l *lane[R]) pass(ctx context.Context, ref freedKey, request R, alone func() error) (*R, error) {
-	s, free := l.enter(ref, request)
+	s, counts := l.enter(ref, request)
 	if s == nil {
-		if free {
+		if counts {
 			defer l.leave()
 		}
 		return nil, alone()
@@ -91,10 +99,11 @@ func (l *lane[R]) pass(ctx context.Context, ref freedKey, request R, alone func(
 }
 
 // enter returns a seat; or nil for a trip alone, and whether that counts as one of the lane.
-func (l *lane[R]) enter(ref freedKey, request R) (s *seat[R], free bool) {
+func (l *lane[R]) enter(ref freedKey, request R) (s *seat[R], counts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.under < laneWidth && len(l.queue) == 0 {
+	free := l.under < laneWidth && len(l.queue) == 0
+	if free && !l.crowded.Load() {
 		l.under++
 		return nil, true
 	}
@@ -107,15 +116,24 @@ func (l *lane[R]) enter(ref freedKey, request R) (s *seat[R], free bool) {
 	case len(l.queue) == laneSeats:
 		l.depart()
 	case len(l.queue) == 1:
-		l.impatience = time.AfterFunc(lanePatience, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			if len(l.queue) > 0 && l.queue[0] == s {
-				l.depart()
-			}
-		})
+		l.impatience = time.AfterFunc(lanePatience, func() { l.departWith(s) })
+		if free {
+			go func() {
+				runtime.Gosched()
+				l.departWith(s)
+			}()
+		}
 	}
 	return s, false
+}
+
+// departWith sends the queue off, if s is the first in it.
+func (l *lane[R]) departWith(s *seat[R]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) > 0 && l.queue[0] == s {
+		l.depart()
+	}
 }
 
 // leave notes that a trip has returned.
@@ -140,6 +158,7 @@ func (l *lane[R]) depart() {
 		s.passengers, s.cancel = passengers, cancel
 	}
 	l.under++
+	l.crowded.Store(len(together) > 1)
 	go func() {
 		defer cancel()
 		defer l.leave()

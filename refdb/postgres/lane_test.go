@@ -27,6 +27,7 @@ type track struct {
 func newTrack() *track {
 	t := &track{trips: make(chan []string, 100), letGo: make(chan error)}
 	t.begin, t.end = func() bool { return !t.closed }, func() {}
+	t.crowded = new(atomic.Bool)
 	t.what, t.share = "test", func(ctx context.Context, together []*seat[string]) error {
 		var names []string
 		for _, s := range together {

@@ -109,7 +109,7 @@ func parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 		c.ConnectTimeout = connectTimeout
 	}
 	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-	c.DialFunc = dialer.DialContext
+	c.DialFunc = neverCancel(dialer.DialContext)
 	if !given["application_name"] {
 		c.RuntimeParams["application_name"] = applicationName
 	}
@@ -167,7 +167,10 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 	config.AfterConnect = checkIsolation
 	c.OnNotice = noteWarning
 	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &canceller{conn: conn}
+		if pooled {
+			return &canceller{conn: conn}
+		}
+		return &canceller{conn: conn, config: c}
 	}
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		if quiet, known := isQuiet(p.Conn.PgConn().Conn()); known {

@@ -11,8 +11,12 @@ import (
 // last word of the server nor its end, without a round trip. known is false if
 // it can't be told.
 func isQuiet(conn net.Conn) (quiet, known bool) {
-	if t, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
-		conn = t.NetConn()
+	for {
+		outer, ok := conn.(interface{ NetConn() net.Conn }) // TLS, or a line
+		if !ok {
+			break
+		}
+		conn = outer.NetConn()
 	}
 	sc, ok := conn.(syscall.Conn)
 	if !ok {

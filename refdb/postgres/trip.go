@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 // A trip is what is done in one round trip: statements that are sent together,
@@ -122,13 +124,11 @@ func (d *Driver) attempt(ctx context.Context, t trip) (stage, error) {
 	}
 	warned := warnings(conn)
 	*warned = false
-	if err := results.Close(); err != nil {
-		return committing, err
-	}
+	err = results.Close()
 	if *warned {
-		return committing, errNotConfirmed
+		return committing, errors.Join(refdb.ErrUnconfirmed, errNotConfirmed, err)
 	}
-	return committing, nil
+	return committing, err
 }
 
 // unsent reports whether a batch whose first result is err was never sent to

@@ -35,7 +35,7 @@ WITH found AS MATERIALIZED (
   ) AS lock ON true
   WHERE ` + gotRef + `
 ), doomed AS MATERIALIZED (
-  SELECT n, lock.* FROM found, LATERAL (
+  SELECT n, project, ref, new, op, now, lock.* FROM found, LATERAL (
     SELECT ctid AS tid, waiting FROM locks
     WHERE project = found.project AND ref = found.ref AND coalesce(token, 'epoch') = fence
     LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -45,13 +45,15 @@ WITH found AS MATERIALIZED (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM doomed))
 ), written AS (
   INSERT INTO refs (project, ref, value, time, op)
-  SELECT project, ref, new, now, op FROM found
-  WHERE verdict = 'done' AND (fence IS NULL OR n IN (SELECT n FROM doomed))
+  SELECT project, ref, new, now, op FROM found WHERE fence IS NULL AND verdict = 'done'
+  UNION ALL
+  SELECT project, ref, new, now, op FROM doomed
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
 )
-SELECT n, verdict, value, owner, token, heartbeat, stale_after, now, waiting
-FROM found LEFT JOIN doomed USING (n)
-WHERE verdict <> 'done' OR verdict = 'done' AND (fence IS NULL OR doomed.n IS NOT NULL)`
+SELECT n, verdict, value, owner, token, heartbeat, stale_after, now, NULL::text[] AS waiting
+FROM found WHERE verdict <> 'done' OR fence IS NULL AND verdict = 'done'
+UNION ALL
+SELECT n, 'done', NULL, NULL, NULL, NULL, NULL, now, waiting FROM doomed`
 
 // An updateCall is an update of a single ref, and the answer.
 type updateCall struct {

@@ -119,12 +119,16 @@ func (a *acquisition) take(r *refdb.AcquireRequest, s state) {
 // then, and nobody can need them again: the token in their names is gone. What
 // it fails to delete is an orphan, which harms nobody and a purge removes.
 func (d *Driver) sweep(ctx context.Context, markers []spanner.Key) {
-	if len(markers) == 0 || d.start() != nil {
+	if len(markers) == 0 {
+		return
+	}
+	client, err := d.start()
+	if err != nil {
 		return
 	}
 	swept := make(chan struct{})
 	go func() {
-		defer d.work.Done()
+		defer d.finish(client)
 		defer close(swept)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
@@ -133,7 +137,7 @@ func (d *Driver) sweep(ctx context.Context, markers []spanner.Key) {
 		}
 		defer d.gate.leave()
 		// Deleting twice does no harm, and so needs no transaction: one request.
-		_, _ = d.client.Apply(ctx, []*spanner.Mutation{spanner.Delete("locks", spanner.KeySetFromKeys(markers...))},
+		_, _ = client.Apply(ctx, []*spanner.Mutation{spanner.Delete("locks", spanner.KeySetFromKeys(markers...))},
 			spanner.ApplyAtLeastOnce(), spanner.TransactionTag("refdb.sweep"))
 	}()
 	patient := time.NewTimer(sweepWait)

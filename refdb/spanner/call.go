@@ -23,6 +23,8 @@ var errUnreachable = errors.New("the server can't be reached")
 // connections find it in its context. The client hides how often it really
 // asked, which decides what an error means.
 type call struct {
+	client  *client
+	renewed bool // by [Driver.renew]
 	caller  context.Context
 	cancel  context.CancelCauseFunc
 	end     func()

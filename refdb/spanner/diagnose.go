@@ -14,10 +14,11 @@ import (
 // Diagnose checks what the database says about itself. Serializability, strong
 // reads and durability need no check: Spanner has no setting that takes them away.
 func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
-	all := []refdb.Diagnosis{d.server()}
-	err := d.read(ctx, request{what: "look at the database"}, func(ctx context.Context) error {
+	var all []refdb.Diagnosis
+	err := d.read(ctx, request{what: "look at the database"}, func(ctx context.Context, c *client) error {
+		all = []refdb.Diagnosis{d.server()}
 		for _, look := range []func(context.Context) ([]refdb.Diagnosis, error){
-			d.diagnoseOptions, d.diagnoseColumns, d.diagnoseIndex,
+			c.diagnoseOptions, c.diagnoseColumns, c.diagnoseIndex,
 		} {
 			found, err := look(ctx)
 			if err != nil {
@@ -41,9 +42,9 @@ func (d *Driver) server() refdb.Diagnosis {
 		Detail: fmt.Sprintf("an emulator at %s: for tests only, it keeps everything in memory", d.emulator)}
 }
 
-func (d *Driver) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error) {
+func (c *client) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error) {
 	options := map[string]string{"version_retention_period": "1h"} // Spanner's default
-	err := d.catalogue(ctx, `SELECT OPTION_NAME, OPTION_VALUE FROM INFORMATION_SCHEMA.DATABASE_OPTIONS`, func(r *spanner.Row) error {
+	err := c.catalogue(ctx, `SELECT OPTION_NAME, OPTION_VALUE FROM INFORMATION_SCHEMA.DATABASE_OPTIONS`, func(r *spanner.Row) error {
 		var name, value string
 		err := r.Columns(&name, &value)
 		options[name] = value
@@ -62,8 +63,8 @@ func (d *Driver) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error)
 
 // diagnoseColumns checks that our columns are there, and that those of times
 // take the commit timestamp.
-func (d *Driver) diagnoseColumns(ctx context.Context) ([]refdb.Diagnosis, error) {
-	missing, err := d.missingColumns(ctx)
+func (c *client) diagnoseColumns(ctx context.Context) ([]refdb.Diagnosis, error) {
+	missing, err := c.missingColumns(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func (d *Driver) diagnoseColumns(ctx context.Context) ([]refdb.Diagnosis, error)
 		columns.Detail = "there is no " + strings.Join(missing, " and no ") + ": " + repair
 	}
 	fixed := []string{"locks.heartbeat", "locks.token", "refs.time"}
-	err = d.catalogue(ctx, `
+	err = c.catalogue(ctx, `
 		SELECT CONCAT(TABLE_NAME, '.', COLUMN_NAME) FROM INFORMATION_SCHEMA.COLUMN_OPTIONS
 		WHERE TABLE_SCHEMA = '' AND OPTION_NAME = 'allow_commit_timestamp' AND UPPER(OPTION_VALUE) = 'TRUE'`, func(r *spanner.Row) error {
 		var name string
@@ -87,9 +88,9 @@ func (d *Driver) diagnoseColumns(ctx context.Context) ([]refdb.Diagnosis, error)
 	return []refdb.Diagnosis{columns, times}, err
 }
 
-func (d *Driver) diagnoseIndex(ctx context.Context) ([]refdb.Diagnosis, error) {
+func (c *client) diagnoseIndex(ctx context.Context) ([]refdb.Diagnosis, error) {
 	var columns []string
-	err := d.catalogue(ctx, `
+	err := c.catalogue(ctx, `
 		SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.INDEX_COLUMNS
 		WHERE TABLE_SCHEMA = '' AND TABLE_NAME = 'refs' AND INDEX_NAME = 'project_time'
 		ORDER BY ORDINAL_POSITION`, func(r *spanner.Row) error {

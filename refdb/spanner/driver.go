@@ -39,15 +39,15 @@ type request struct {
 // Driver is a [refdb.Driver] on one Cloud Spanner database. It is also a
 // [refdb.Diagnoser].
 type Driver struct {
-	client   *spanner.Client
-	name     string // projects/P/instances/I/databases/D
-	emulator string // the emulator's address, or "" on the service
+	connect  func() (*spanner.Client, error) // does not wait for the server
+	name     string                          // projects/P/instances/I/databases/D
+	emulator string                          // the emulator's address, or "" on the service
 	gate     gate
 
 	mu     sync.Mutex
+	client *client // the present one
 	closed bool
-	// work is the requests and background work under way: the client must not
-	// be closed under them.
+	// work is the requests and background work under way, which Close waits for.
 	work    sync.WaitGroup
 	closing context.Context
 	close   context.CancelFunc
@@ -58,10 +58,14 @@ var (
 	_ refdb.Diagnoser = (*Driver)(nil)
 )
 
-func newDriver(client *spanner.Client, name, emulator string) *Driver {
-	d := &Driver{client: client, name: name, emulator: emulator, gate: newGate(emulator != "")}
+func newDriver(connect func() (*spanner.Client, error), name, emulator string) (*Driver, error) {
+	first, err := connect()
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{connect: connect, client: newUsed(first), name: name, emulator: emulator, gate: newGate(emulator != "")}
 	d.closing, d.close = context.WithCancel(context.Background())
-	return d
+	return d, nil
 }
 
 // Close ends what is under way, waits for it, and closes the connections.
@@ -73,19 +77,8 @@ func (d *Driver) Close() error {
 	d.close()
 	d.work.Wait()
 	if !closed {
-		d.client.Close()
+		d.client.leave()
 	}
-	return nil
-}
-
-// start registers work that Close waits for; its end must be told to d.work.
-func (d *Driver) start() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return refdb.ErrClosed
-	}
-	d.work.Add(1)
 	return nil
 }
 
@@ -95,23 +88,24 @@ func (d *Driver) begin(ctx context.Context) (*call, context.Context, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if err := d.start(); err != nil {
+	client, err := d.start()
+	if err != nil {
 		return nil, nil, err
 	}
-	c := &call{caller: ctx}
+	c := &call{client: client, caller: ctx}
 	ctx, c.cancel = context.WithCancelCause(context.WithValue(ctx, callKey{}, c))
 	unwatch := context.AfterFunc(d.closing, func() { c.cancel(refdb.ErrClosed) })
 	c.end = func() {
 		unwatch()
 		c.cancel(nil)
-		d.work.Done()
+		d.finish(c.client)
 	}
 	return c, ctx, nil
 }
 
 // read runs f, which makes one read-only request, and tells its error in
-// refdb's terms.
-func (d *Driver) read(ctx context.Context, r request, f func(context.Context) error) error {
+// refdb's terms. It may run f again, which then forgets what it has read.
+func (d *Driver) read(ctx context.Context, r request, f func(context.Context, *client) error) error {
 	c, ctx, err := d.begin(ctx)
 	if err != nil {
 		return failed(r.what, err)
@@ -119,17 +113,36 @@ func (d *Driver) read(ctx context.Context, r request, f func(context.Context) er
 	defer c.end()
 	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.within, patience), errNoAnswer)
 	defer cancel()
-	if err := f(ctx); err != nil {
+	if err = f(ctx, c.client); err != nil {
+		if err = d.renew(c, err); err == nil {
+			err = f(ctx, c.client)
+		}
+	}
+	if err != nil {
 		return d.judge(ctx, c, r.what, err, false)
 	}
 	return nil
 }
 
-// query runs a strong query of its own and passes its rows to each.
+// query runs a strong query of its own and passes its rows to each, when all are there.
 func (d *Driver) query(ctx context.Context, r request, s spanner.Statement, each func(*spanner.Row) error) error {
-	return d.read(ctx, r, func(ctx context.Context) error {
-		return d.client.Single().QueryWithOptions(ctx, s, spanner.QueryOptions{RequestTag: r.tag}).Do(each)
+	var rows []*spanner.Row
+	err := d.read(ctx, r, func(ctx context.Context, c *client) error {
+		rows = nil
+		return c.Single().QueryWithOptions(ctx, s, spanner.QueryOptions{RequestTag: r.tag}).Do(func(row *spanner.Row) error {
+			rows = append(rows, row)
+			return nil
+		})
 	})
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := each(row); err != nil {
+			return failed(r.what, oneLine{err})
+		}
+	}
+	return nil
 }
 
 // Now returns the server's time.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cloud.google.com/go/spanner"
+	"github.com/googleapis/gax-go/v2/apierror"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -62,6 +63,9 @@ func (d *Driver) judge(ctx context.Context, c *call, what string, err error, dou
 	if _, ok := status.FromError(err); !ok { // not the server's, nor the connection's
 		return failed(what, why)
 	}
+	if sessionLost(err) {
+		return fmt.Errorf("%s: %w: %w", what, refdb.ErrUnavailable, why)
+	}
 	switch spanner.ErrCode(err) {
 	case codes.Unavailable, codes.Aborted, codes.ResourceExhausted, codes.Internal,
 		codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
@@ -74,11 +78,25 @@ func (d *Driver) judge(ctx context.Context, c *call, what string, err error, dou
 		return fmt.Errorf("%s: %w: %w", what, errStranger, why)
 	case codes.NotFound, codes.InvalidArgument:
 		// A missing table or column is one or the other, and a missing database the first.
-		if fault := d.fault(ctx); fault != nil {
+		if fault := c.client.fault(ctx); fault != nil {
 			return fmt.Errorf("%s: %w", what, fault)
 		}
 	}
 	return failed(what, why)
+}
+
+// sessionType is the type of a session in Spanner's errors. A database has another.
+const sessionType = "type.googleapis.com/google.spanner.v1.Session"
+
+// sessionLost reports whether the server doesn't know the session. It tells
+// that before it does anything.
+func sessionLost(err error) bool {
+	var api *apierror.APIError
+	if spanner.ErrCode(err) != codes.NotFound || !errors.As(err, &api) {
+		return false
+	}
+	missing := api.Details().ResourceInfo
+	return missing != nil && missing.GetResourceType() == sessionType
 }
 
 func failed(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }

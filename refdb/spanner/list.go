@@ -22,14 +22,15 @@ func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refd
 		sets = append(sets, spanner.KeySetFromKeys(keys...))
 	}
 	var rows []refdb.Ref
-	err := d.read(ctx, request{what: "read refs"}, func(ctx context.Context) error {
-		txn := d.client.Single()
+	err := d.read(ctx, request{what: "read refs"}, func(ctx context.Context, c *client) error {
+		rows = nil
+		txn := c.Single()
 		if len(sets) > 1 {
 			if err := d.gate.enter(ctx); err != nil {
 				return err
 			}
 			defer d.gate.leave()
-			txn = d.client.ReadOnlyTransaction() // all as of one time
+			txn = c.ReadOnlyTransaction() // all as of one time
 			defer txn.Close()
 		}
 		for _, set := range sets {

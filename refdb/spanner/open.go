@@ -47,11 +47,11 @@ func Open(ctx context.Context, url string, opts ...option.ClientOption) (*Driver
 		return nil, err
 	}
 	emulator, opts := findEmulator(opts)
-	client, err := newClient(ctx, name, opts)
+	connect := func() (*spanner.Client, error) { return newClient(ctx, name, opts) }
+	d, err := newDriver(connect, name, emulator)
 	if err != nil {
 		return nil, failed("open "+url, err)
 	}
-	d := newDriver(client, name, emulator)
 	if err := d.checkSchema(ctx); err != nil {
 		d.Close()
 		return nil, failed("open "+url, err)

@@ -18,8 +18,9 @@ func (d *Driver) checkSchema(ctx context.Context) error {
 	var version int64
 	var dirty, exists bool
 	r := request{tag: "refdb.open", what: "read the schema's version", within: openTime}
-	err := d.read(ctx, r, func(ctx context.Context) error {
-		rows := d.client.Single().ReadWithOptions(ctx, spannermigrate.Table, spanner.AllKeys(), []string{"Version", "Dirty"},
+	err := d.read(ctx, r, func(ctx context.Context, c *client) error {
+		exists = false
+		rows := c.Single().ReadWithOptions(ctx, spannermigrate.Table, spanner.AllKeys(), []string{"Version", "Dirty"},
 			&spanner.ReadOptions{Limit: 1, RequestTag: r.tag})
 		err := rows.Do(func(r *spanner.Row) error {
 			exists = true
@@ -27,7 +28,7 @@ func (d *Driver) checkSchema(ctx context.Context) error {
 		})
 		if spanner.ErrCode(err) == codes.NotFound {
 			// Either the table or all of the database: its catalogue is always there.
-			_, err = d.missingColumns(ctx)
+			_, err = c.missingColumns(ctx)
 		}
 		return err
 	})
@@ -41,11 +42,14 @@ func (d *Driver) checkSchema(ctx context.Context) error {
 }
 
 // fault explains why the server may not have found something: it returns
-// ErrSchema if a table or column that we need is missing, and another error if
-// the database is. It is nil if neither is, or that can't be told.
-func (d *Driver) fault(ctx context.Context) error {
-	missing, err := d.missingColumns(ctx)
+// ErrSchema if a table or column that we need is missing, ErrUnavailable if the
+// session is, and another error if the database is. It is nil if none is, or
+// that can't be told.
+func (c *client) fault(ctx context.Context) error {
+	missing, err := c.missingColumns(ctx)
 	switch {
+	case sessionLost(err):
+		return fmt.Errorf("%w: %w", refdb.ErrUnavailable, oneLine{err})
 	case spanner.ErrCode(err) == codes.NotFound:
 		return fmt.Errorf("%w: %w", errNoDatabase, oneLine{err})
 	case err != nil || len(missing) == 0:
@@ -58,9 +62,9 @@ func (d *Driver) fault(ctx context.Context) error {
 const repair = "run `refdbctl migrate force 0`, then `refdbctl migrate up`"
 
 // missingColumns names those of our tables and columns that the database lacks.
-func (d *Driver) missingColumns(ctx context.Context) ([]string, error) {
+func (c *client) missingColumns(ctx context.Context) ([]string, error) {
 	found := make(map[string]bool)
-	err := d.catalogue(ctx, `
+	err := c.catalogue(ctx, `
 		SELECT TABLE_NAME, CONCAT(TABLE_NAME, '.', COLUMN_NAME) FROM INFORMATION_SCHEMA.COLUMNS
 		WHERE TABLE_SCHEMA = '' AND TABLE_NAME IN ('refs', 'locks')`, func(r *spanner.Row) error {
 		var table, column string
@@ -87,6 +91,6 @@ func (d *Driver) missingColumns(ctx context.Context) ([]string, error) {
 }
 
 // catalogue queries the database's own description of itself.
-func (d *Driver) catalogue(ctx context.Context, sql string, each func(*spanner.Row) error) error {
-	return d.client.Single().QueryWithOptions(ctx, spanner.NewStatement(sql), spanner.QueryOptions{RequestTag: "refdb.schema"}).Do(each)
+func (c *client) catalogue(ctx context.Context, sql string, each func(*spanner.Row) error) error {
+	return c.Single().QueryWithOptions(ctx, spanner.NewStatement(sql), spanner.QueryOptions{RequestTag: "refdb.schema"}).Do(each)
 }

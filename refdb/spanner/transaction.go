@@ -72,7 +72,7 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		// The first query begins the transaction: no round trip of its own.
 		BeginTransactionOption: spanner.InlinedBeginTransaction,
 	}
-	txn, err := spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, d.client, options)
+	txn, err := spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, c.client.Client, options)
 	pause := gax.Backoff{Initial: 10 * time.Millisecond, Max: 500 * time.Millisecond, Multiplier: 1.5}
 	for forgotten := 0; ; {
 		var at time.Time
@@ -84,7 +84,10 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 			return at, nil
 		}
 		aborted := spanner.ErrCode(err) == codes.Aborted
-		if !aborted {
+		if !aborted && !doubt {
+			err = d.renew(c, err)
+		}
+		if !aborted && err != nil {
 			if forgotten++; doubt || forgotten > maxForgotten || !d.forgot(err) {
 				return time.Time{}, d.judge(ctx, c, r.what, err, doubt)
 			}
@@ -93,15 +96,15 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		if !told {
 			delay = pause.Pause()
 		}
-		if gax.Sleep(ctx, delay) != nil {
-			return time.Time{}, d.judge(ctx, c, r.what, err, false)
+		if ended := gax.Sleep(ctx, delay); ended != nil {
+			return time.Time{}, d.judge(ctx, c, r.what, cmp.Or(err, ended), false)
 		}
 		var next *spanner.ReadWriteStmtBasedTransaction
 		if aborted && txn != nil {
 			// It keeps its age: Spanner prefers it over those that began after its first attempt.
 			next, err = txn.ResetForRetry(ctx)
 		} else {
-			next, err = spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, d.client, options)
+			next, err = spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, c.client.Client, options)
 		}
 		if err == nil {
 			txn = next
@@ -114,7 +117,7 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 // gate is no help: a request that was given up may begin one later.
 func (d *Driver) forgot(err error) bool {
 	code := spanner.ErrCode(err)
-	return d.emulator != "" && (code == codes.NotFound || code == codes.FailedPrecondition)
+	return d.emulator != "" && !sessionLost(err) && (code == codes.NotFound || code == codes.FailedPrecondition)
 }
 
 // attempt runs f and commits. doubt says that the commit may have happened

@@ -1,0 +1,111 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// withoutStandby has the server's commits wait for a standby that never comes,
+// until the test ends. It is a setting of the whole server: no other test may run
+// meanwhile, so those that call it are not parallel. The session it returns
+// doesn't wait.
+func withoutStandby(t *testing.T, db *dbtest.Database) *pgx.Conn {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // for the end of the test, too
+	c, err := pgx.Connect(ctx, db.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(names string) {
+		for _, sql := range []string{`SET synchronous_commit = local`, `ALTER SYSTEM SET synchronous_standby_names = ` + names, `SELECT pg_reload_conf()`} {
+			if _, err := c.Exec(ctx, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// The server's other processes hear of it in their own time: commits are
+	// made until one waits.
+	probed := make(chan struct{})
+	t.Cleanup(func() {
+		set(`''`)
+		<-probed
+		c.Close(ctx)
+	})
+	set(`'nobody'`)
+	probe := session(t, db.URL())
+	go func() {
+		defer close(probed)
+		for t.Context().Err() == nil {
+			// What becomes of it is all the same.
+			_, _ = probe.Exec(t.Context(), `INSERT INTO refs (project, ref, value) VALUES ('probe', gen_random_uuid()::text, '')`)
+		}
+	}()
+	eventually(t, "a commit waits", func() bool {
+		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)[0] > 0
+	})
+	return c
+}
+
+func newDB(t *testing.T, db *dbtest.Database) *refdb.DB {
+	t.Helper()
+	d, err := refdb.New(open(t, db.URL()), refdb.Options{Site: "us"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// Asked to cancel the request, the server would give up its wait and show to
+// everybody what the standby doesn't have.
+func TestACommitThatWaitsForItsStandbyIsNotCancelled(t *testing.T) {
+	db := dbtest.Postgres(t)
+	d := newDB(t, db)
+	withoutStandby(t, db)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := d.Update(ctx, project, []refdb.Update{{Ref: mainRef, New: v1}}); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+		t.Errorf("the update is not confirmed: %v", err)
+	}
+	if v, err := d.Get(t.Context(), project, mainRef); err != nil || v != refdb.Unknown {
+		t.Errorf("read what the standby doesn't have: %q, %v", v, err)
+	}
+}
+
+// Somebody else may stop the wait. Then what was done shows, and looking at it
+// must not pass for a confirmation.
+func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
+	for _, stop := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
+		t.Run(stop, func(t *testing.T) {
+			db := dbtest.Postgres(t)
+			d := newDB(t, db)
+			c := withoutStandby(t, db)
+			updated, locked := make(chan error, 1), make(chan error, 1)
+			go func() { updated <- d.Update(t.Context(), project, []refdb.Update{{Ref: mainRef, New: v1}}) }()
+			go func() {
+				_, err := d.TryLock(t.Context(), project, otherRef)
+				locked <- err
+			}()
+			eventually(t, "both have their answers", func() bool {
+				exec(t, c, `SELECT `+stop+`(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+				return len(updated) == 1 && len(locked) == 1
+			})
+			if err := <-updated; !errors.Is(err, refdb.ErrUnconfirmed) {
+				t.Errorf("the update: %v", err)
+			}
+			if err := <-locked; !errors.Is(err, refdb.ErrUnavailable) {
+				t.Errorf("the lock: %v", err)
+			}
+			if v, err := d.Get(t.Context(), project, mainRef); err != nil || v != v1 {
+				t.Errorf("the update doesn't show: %q, %v", v, err)
+			}
+		})
+	}
+}
