@@ -1,5 +1,6 @@
-GO    ?= go
-FLAGS ?=
+GO      ?= go
+FLAGS   ?=
+MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-short lint check fmt build deps bench chaos model
@@ -12,6 +13,7 @@ demo: build ## show what it is for, in a temporary SQLite file or on REFDB_URL
 
 test: deps ## run all tests on real databases, with the race detector
 	$(GO) test -race -timeout 10m $(FLAGS) ./...
+	@for m in $(MODULES); do echo "$(GO) test ./$$m/..." && (cd $$m && $(GO) test ./...) || exit 1; done
 
 test-short: ## the same without the long ones, and without installing anything
 	$(GO) test -race -short -timeout 10m $(FLAGS) ./...
@@ -29,10 +31,11 @@ lint: ## gofmt, vet, staticcheck
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	@for m in $(MODULES); do echo "$(GO) vet ./$$m/..." && (cd $$m && $(GO) vet ./...) || exit 1; done
 
 check: lint ## what to run before a commit: lint, go.mod, the short tests
 	# -e: a proxy may hold back what only the tests of a dependency need.
-	$(GO) mod tidy -e -diff
+	@for m in . $(MODULES); do echo "$(GO) mod tidy in $$m" && (cd $$m && $(GO) mod tidy -e -diff) || exit 1; done
 	$(MAKE) test-short
 
 fmt: ## format the code

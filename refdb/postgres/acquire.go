@@ -66,7 +66,7 @@ WITH clock AS MATERIALIZED (
     AND (queue <> '' OR $8 AND $7 <> ALL (coalesce(holders.waiting, '{}')))
     AND coalesce(cardinality(holders.waiting), 0) < $10::int
 )
-SELECT asked.ref, free, adopted, granted.token, now,
+SELECT asked.ref, CASE WHEN free THEN true ELSE set_config('synchronous_commit', 'off', true) IS NULL END, adopted, granted.token, now,
        refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
        owner, lock.token, heartbeat, stale_after, coalesce(nonce = $4, false)
 FROM unnest($2::text[]) AS asked (ref) CROSS JOIN clock CROSS JOIN verdict LEFT JOIN granted ON true

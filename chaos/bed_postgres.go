@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+)
+
+// siteConnections counts the connections that sites have.
+const siteConnections = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'refdb'`
+
+// newPostgresBed makes one PostgreSQL server, and a proxy between it and each site.
+func newPostgresBed(ctx context.Context, b *bed, stepLibrary string) error {
+	clock, err := newWallClock(filepath.Join(b.dir, "postgres.clock"))
+	if err != nil {
+		return err
+	}
+	server, err := newPostgres(filepath.Join(b.dir, "postgres"), clock.variable(), "LD_PRELOAD="+stepLibrary)
+	if err != nil {
+		return err
+	}
+	b.closers = append(b.closers, server.crash)
+	if err := server.create(ctx); err != nil {
+		return err
+	}
+	n := newNetwork()
+	b.closers = append(b.closers, func() error { n.close(); return nil })
+	urls := make(map[string]string)
+	for _, site := range siteNames {
+		address, err := n.connect(site, server.hostPort())
+		if err != nil {
+			return err
+		}
+		urls[site] = postgresURL(address, postgresDatabase, "application_name", "refdb")
+	}
+	b.configure = func(c *siteConfig) error {
+		c.URL = urls[c.Site]
+		return nil
+	}
+	b.open = func(ctx context.Context) (*refdb.DB, error) { return openPostgres(ctx, server.url()) }
+	b.lockRows = func(ctx context.Context) (int, error) { return server.count(ctx, "SELECT count(*) FROM locks") }
+	b.connections = func(ctx context.Context) (int, error) { return server.count(ctx, siteConnections) }
+	b.faults = append(networkFaults(b, n),
+		killSites(b), freezeSites(b), stepSite(b),
+		stepDatabase(b, clock, databaseStep), stepDatabase(b, clock, -databaseStep),
+		crashPostgres(server), freezePostgres(server))
+	return nil
+}
+
+func openPostgres(ctx context.Context, url string) (*refdb.DB, error) {
+	d, err := postgres.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return refdb.New(d, refdb.Options{Site: "nemesis"})
+}
+
+// crashPostgres kills all processes of the server with SIGKILL; it recovers from its log.
+func crashPostgres(s *postgresServer) fault {
+	return fault{"kill -9 of PostgreSQL", func(ctx context.Context, random *rand.Rand) (string, error) {
+		if err := s.crash(); err != nil {
+			return "", err
+		}
+		rest(ctx, within(random, 0, staleAfter))
+		return "", s.start(ctx)
+	}}
+}
+
+// freezePostgres stops all processes of the server for a while.
+func freezePostgres(s *postgresServer) fault {
+	return fault{"PostgreSQL frozen", func(ctx context.Context, random *rand.Rand) (string, error) {
+		thaw, err := s.freeze()
+		if err != nil {
+			return "", err
+		}
+		length := within(random, shortest, longest)
+		rest(ctx, length)
+		thaw()
+		return "for " + length.Round(time.Millisecond).String(), nil
+	}}
+}

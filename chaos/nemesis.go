@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	recoveryCheck = "throughput recovers"
+
+	// calm is between the recovery from one fault and the next: its rate is the one before that.
+	calm = bucketsBefore*bucket + lateReports
+	// slump is the part of their best rate below which the sites are not fit for another fault.
+	slump = 0.25
+	// faultTime is what a fault takes, about, with the calm before and the recovery after it.
+	faultTime = calm + 5*time.Second
+	// faultsBetweenLooks is how many there are between two quiet points, where everything is checked.
+	faultsBetweenLooks = 5
+)
+
+// A nemesis does faults to a bed, one after the other.
+type nemesis struct {
+	*bed
+	*record
+	random *rand.Rand
+	best   float64 // rate of the sites, in calm
+	since  instant // when the calm began
+}
+
+// torment injects faults for that long, each of them once before any comes again.
+func (n *nemesis) torment(ctx context.Context, d time.Duration) error {
+	end := now().add(d)
+	for done := 0; ; {
+		for _, i := range n.random.Perm(len(n.faults)) {
+			if done > 0 && now().add(faultTime) > end {
+				return nil
+			}
+			if err := n.inject(ctx, n.faults[i]); err != nil {
+				return err
+			}
+			if done++; done%faultsBetweenLooks == 0 {
+				if err := n.look(ctx); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// inject does a fault and measures how long the sites take to recover.
+func (n *nemesis) inject(ctx context.Context, f fault) error {
+	before, err := n.await(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		n.checked(n.name, recoveryCheck, n.recoveries, violationOf(err))
+		return n.restart(ctx)
+	}
+	n.tell(event{Database: n.name, Event: "fault begins", Fault: f.name, Before: before})
+	begin := now()
+	detail, err := f.inject(ctx, n.random)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("inject the fault %q: %w", f.name, err)
+	}
+	end := now()
+	n.tell(event{Database: n.name, Event: "fault ends", Fault: f.name, Detail: detail, Seconds: end.sub(begin).Seconds()})
+	took, recovered := recovery(n.meter, before, end, func(t instant) bool {
+		rest(ctx, t.sub(now()))
+		return ctx.Err() == nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	n.since = end.add(took)
+	n.fault(n.name, f.name, took, recovered)
+	var found []violation
+	if !recovered {
+		found = append(found, violation{Text: fmt.Sprintf("%s after the end of %q the sites do less than %.0f %% of the %.0f operations per second before it",
+			recoveryLimit, f.name, 100*recoveryShare, before)})
+	}
+	n.recoveries++
+	n.checked(n.name, recoveryCheck, n.recoveries, found)
+	if !recovered {
+		return n.restart(ctx)
+	}
+	return nil
+}
+
+// await lets the sites work in peace until they do as much as they usually
+// do, nearly, and returns how much that is.
+func (n *nemesis) await(ctx context.Context) (before float64, err error) {
+	rest(ctx, n.since.add(calm).sub(now()))
+	err = await(ctx, "the usual rate of work", func() error {
+		before = n.meter.rateBefore(now())
+		n.best = max(n.best, before)
+		if before == 0 || before < slump*n.best {
+			return fmt.Errorf("it is %.0f operations per second, and was up to %.0f", before, n.best)
+		}
+		return nil
+	})
+	return before, err
+}
+
+// restart starts all sites anew: those that a fault has crippled would make nothing of the next.
+func (n *nemesis) restart(ctx context.Context) error {
+	n.tell(event{Database: n.name, Event: "sites restarted"})
+	for _, site := range siteNames {
+		n.kill(site)
+		if err := n.start(site); err != nil {
+			return err
+		}
+	}
+	err := n.running(ctx)
+	n.since = now()
+	return err
+}
+
+// look pauses the sites, checks everything, and lets them go on.
+func (n *nemesis) look(ctx context.Context) error {
+	if err := n.pauseAll(ctx); err != nil {
+		return err
+	}
+	if err := n.check(ctx); err != nil {
+		return err
+	}
+	err := n.resumeAll(ctx)
+	n.since = now()
+	return err
+}
+
+// check checks all that was written into the journals so far, and what the sites use.
+func (n *nemesis) check(ctx context.Context) error {
+	h, err := readHistory(n.dir)
+	if err != nil {
+		return err
+	}
+	w := &world{history: h, disturbances: n.disturbances}
+	if w.final, err = n.values(ctx); err != nil {
+		return err
+	}
+	for _, c := range checks {
+		looked, found := c.do(w)
+		n.checked(n.name, c.name, looked, found)
+	}
+	looked, found := checkLeaks(n.usages())
+	n.checked(n.name, leakCheck, looked, found)
+	if n.connections == nil {
+		return nil
+	}
+	connections, err := n.connections(ctx)
+	if err != nil {
+		return err
+	}
+	n.checked(n.name, connectionCheck, 1, checkConnections(connections, len(n.sites)))
+	return nil
+}
+
+// finish kills one site, stops the others, and sees that nothing is left of them.
+func (n *nemesis) finish(ctx context.Context) error {
+	rest(ctx, staleAfter) // for the victim to hold locks
+	victim := siteNames[n.random.IntN(len(siteNames))]
+	n.kill(victim)
+	for site := range n.sites {
+		if err := n.stop(ctx, site); err != nil {
+			return err
+		}
+	}
+	if err := n.check(ctx); err != nil {
+		return err
+	}
+	if n.connections != nil {
+		err := await(ctx, "the end of the sites' connections", func() error {
+			c, err := n.connections(ctx)
+			if err == nil && c > 0 {
+				err = fmt.Errorf("there are %d", c)
+			}
+			return err
+		})
+		n.checked(n.name, connectionCheck, 1, violationOf(err))
+	}
+	looked, found, undecided, err := checkLinear(n.dir, &n.disturbances)
+	if err != nil {
+		return err
+	}
+	for _, u := range undecided {
+		n.tell(event{Database: n.name, Event: "undecided whether linearizable", Detail: u})
+	}
+	n.checked(n.name, linearCheck, looked, found)
+	return n.purge(ctx)
+}
+
+// purge removes what the killed site left behind, once it is stale: then there is nothing left.
+func (n *nemesis) purge(ctx context.Context) error {
+	rest(ctx, staleAfter+time.Second)
+	var removed int
+	err := n.withDB(ctx, func(db *refdb.DB) error {
+		var left []refdb.LockInfo
+		for l, err := range db.Locks(ctx, refdb.LockFilter{Stale: true}) {
+			if err != nil {
+				return err
+			}
+			left = append(left, l)
+		}
+		for l, err := range db.Orphans(ctx) {
+			if err != nil {
+				return err
+			}
+			left = append(left, l)
+		}
+		gone, err := db.Purge(ctx, left)
+		removed = len(gone)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("purge what is left: %w", err)
+	}
+	rows, err := n.lockRows(ctx)
+	if err != nil {
+		return err
+	}
+	var found []violation
+	if rows > 0 {
+		found = append(found, violation{Text: fmt.Sprintf("%d rows are left in the table of locks after a purge that removed %d", rows, removed)})
+	}
+	n.checked(n.name, "every orphan can be purged", removed, found)
+	return nil
+}
+
+// usages is what each start of a site used.
+func (n *nemesis) usages() (all []usage) {
+	for _, s := range n.ended {
+		all = append(all, s.usage())
+	}
+	for _, s := range n.sites {
+		all = append(all, s.usage())
+	}
+	return all
+}
+
+func violationOf(err error) []violation {
+	if err == nil {
+		return nil
+	}
+	return []violation{{Text: err.Error()}}
+}

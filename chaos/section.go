@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// sectionsFile is written only inside critical sections, by all sites.
+	sectionsFile = "sections.journal"
+	// lookEvery is how often a holder looks whether it still is one.
+	lookEvery = 10 * time.Millisecond
+)
+
+// A section is a critical section under a lock.
+type section struct {
+	*worker
+	lock   *refdb.Lock
+	id     string
+	values map[string]refdb.Value
+}
+
+// section locks refs, works under the lock for about that long, and releases it.
+func (w *worker) section(ctx context.Context, refs []string, wait bool, length time.Duration) {
+	s, watched := w.enter(ctx, refs, wait)
+	if s == nil {
+		return
+	}
+	defer func() { <-watched }()
+	defer s.release(ctx)
+	s.stay(length)
+	if w.random.IntN(2) == 0 {
+		s.fenced(ctx, s.lock.Update)
+	} else if w.random.IntN(2) == 0 {
+		s.leave()
+		s.fenced(ctx, s.lock.UpdateAndRelease)
+	}
+}
+
+// holdLong holds a slow ref for up to five seconds, and moves it again and again.
+func (w *worker) holdLong(ctx context.Context) {
+	entering, cancel := context.WithTimeout(ctx, opLimit)
+	defer cancel()
+	s, watched := w.enter(entering, []string{slowRef(w.random.IntN(slowRefs))}, true)
+	if s == nil {
+		return
+	}
+	defer func() { <-watched }()
+	defer s.release(ctx)
+	for end := now().add(w.upTo(5 * time.Second)); now() < end && ctx.Err() == nil && !w.hurried.Load(); {
+		if !s.stay(w.upTo(200 * time.Millisecond)) {
+			return
+		}
+		updating, cancel := context.WithTimeout(ctx, opLimit)
+		ok := s.fenced(updating, s.lock.Update)
+		cancel()
+		if !ok {
+			return
+		}
+	}
+}
+
+// enter locks refs and returns the section, or nil if it did not get the lock.
+// watched is closed after the lock's end.
+func (w *worker) enter(ctx context.Context, refs []string, wait bool) (_ *section, watched <-chan struct{}) {
+	from := now()
+	take := w.db.TryLock
+	if wait {
+		take = w.db.Lock
+	}
+	lock, err := take(ctx, project, refs...)
+	if err != nil {
+		return nil, nil
+	}
+	s := &section{worker: w, lock: lock, id: w.id(), values: make(map[string]refdb.Value)}
+	for _, ref := range refs {
+		s.values[ref] = lock.Value(ref)
+		w.read(from, ref, lock.Value(ref))
+	}
+	done := make(chan struct{})
+	guarded := lock.Context()
+	go func() { // its owner waits for watched
+		defer close(done)
+		<-guarded.Done()
+		if at := now(); errors.Is(context.Cause(guarded), refdb.ErrLockLost) {
+			w.journal.write(entry{Kind: noticed, T: at, ID: s.id, Error: context.Cause(guarded).Error()})
+		}
+	}()
+	// Not sooner than the acquisition; and the lock stands for its holder at a
+	// moment that is not before it.
+	t := now()
+	if lock.Err() == nil {
+		w.sections.write(entry{Kind: entered, T: t, From: from, ID: s.id, Refs: refs, Token: int64(lock.Token())})
+		w.ops.Add(1)
+	}
+	return s, done
+}
+
+// stay works in the section for d, and reports whether the lock stands after it.
+func (s *section) stay(d time.Duration) bool {
+	for end := now().add(d); ; {
+		t := now()
+		if s.lock.Err() != nil {
+			return false
+		}
+		s.sections.write(entry{Kind: held, T: t, ID: s.id})
+		if t >= end {
+			return true
+		}
+		rest(s.lock.Context(), min(lookEvery, end.sub(t)))
+	}
+}
+
+// fenced moves the section's refs by one of its lock's methods.
+func (s *section) fenced(ctx context.Context, update func(context.Context, []refdb.Update, ...refdb.UpdateOption) error) bool {
+	return s.update(s.lock.Refs(), s.values, s.lock.Token(), func(u []refdb.Update) error { return update(ctx, u) })
+}
+
+// leave ends the section, before its lock is released.
+func (s *section) leave() {
+	if t := now(); s.lock.Err() == nil {
+		s.sections.write(entry{Kind: left, T: t, ID: s.id})
+	}
+}
+
+func (s *section) release(ctx context.Context) {
+	s.leave()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opLimit)
+	defer cancel()
+	// Nothing can be done about an error: the lock ended, or goes stale.
+	_ = s.lock.Release(ctx)
+}

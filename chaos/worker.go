@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	quickWorkers = 6 // of a site
+	slowWorkers  = 2 // of a site: they hold their locks for seconds
+	quickRefs    = 12
+	slowRefs     = 3
+
+	// opLimit is how long an operation may take, and a worker wait for a lock.
+	opLimit = 4 * time.Second
+)
+
+func quickRef(i int) string { return fmt.Sprintf("refs/heads/quick-%02d", i) }
+func slowRef(i int) string  { return fmt.Sprintf("refs/heads/slow-%d", i) }
+
+// allRefs are the refs that the sites share.
+func allRefs() (refs []string) {
+	for i := range quickRefs {
+		refs = append(refs, quickRef(i))
+	}
+	for i := range slowRefs {
+		refs = append(refs, slowRef(i))
+	}
+	return refs
+}
+
+// A worker does one operation after the other.
+type worker struct {
+	*site
+	random *rand.Rand
+}
+
+func (w *worker) run(ctx context.Context, slow bool) {
+	for ctx.Err() == nil {
+		w.work.RLock()
+		if slow {
+			w.holdLong(ctx)
+		} else {
+			w.quick(ctx)
+		}
+		w.work.RUnlock()
+		rest(ctx, w.Pause/2+w.upTo(w.Pause))
+	}
+}
+
+// quick does one of the operations that take a moment.
+func (w *worker) quick(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, opLimit)
+	defer cancel()
+	switch dice := w.random.IntN(100); {
+	case dice < 30:
+		w.section(ctx, w.pick(1), false, w.upTo(20*time.Millisecond))
+	case dice < 50:
+		w.section(ctx, w.pick(1), true, w.upTo(10*time.Millisecond))
+	case dice < 55:
+		w.section(ctx, w.pick(2+w.random.IntN(2)), true, w.upTo(10*time.Millisecond))
+	case dice < 60:
+		w.section(ctx, w.pickAny(2+w.random.IntN(2)), false, w.upTo(10*time.Millisecond))
+	case dice < 88:
+		w.unfenced(ctx, w.pickAny(1))
+	default:
+		w.unfenced(ctx, w.pickAny(2+w.random.IntN(3)))
+	}
+}
+
+// pick returns n different quick refs.
+func (w *worker) pick(n int) []string {
+	refs := make([]string, n)
+	for i, k := range w.random.Perm(quickRefs)[:n] {
+		refs[i] = quickRef(k)
+	}
+	return refs
+}
+
+// pickAny does so with a slow one among them now and then. It is not for who
+// waits: all that queue behind for its quick refs would wait as long.
+func (w *worker) pickAny(n int) []string {
+	refs := w.pick(n)
+	if w.random.IntN(8) == 0 {
+		refs[0] = slowRef(w.random.IntN(slowRefs))
+	}
+	return refs
+}
+
+// unfenced reads refs and moves them, without a lock.
+func (w *worker) unfenced(ctx context.Context, refs []string) {
+	from := now()
+	rows, err := w.db.GetAll(ctx, project, refs...)
+	if err != nil {
+		return
+	}
+	values := make(map[string]refdb.Value)
+	for _, row := range rows {
+		values[row.Name] = row.Value
+		w.read(from, row.Name, row.Value)
+	}
+	w.update(refs, values, 0, func(u []refdb.Update) error { return w.db.Update(ctx, project, u) })
+}
+
+// read notes what a call returned that began at from.
+func (w *worker) read(from instant, ref string, v refdb.Value) {
+	w.journal.write(entry{Kind: got, From: from, T: now(), Refs: []string{ref}, Value: string(v)})
+}
+
+// update moves refs away from values, each to a value that was never written
+// before. It reports whether that is known to have happened, and sets values.
+func (w *worker) update(refs []string, values map[string]refdb.Value, token refdb.Token, send func([]refdb.Update) error) bool {
+	id := w.id()
+	var updates []refdb.Update
+	var moves []move
+	for i, ref := range refs {
+		old, new := values[ref], refdb.Value(fmt.Sprintf("%s#%d", id, i))
+		if old.IsAbsent() {
+			return false // the nemesis creates all refs, and none is ever deleted
+		}
+		updates = append(updates, refdb.Update{Ref: ref, Old: old, New: new})
+		moves = append(moves, move{ref, string(old), string(new)})
+	}
+	from := now()
+	w.journal.write(entry{Kind: asked, T: from, ID: id, Moves: moves, Token: int64(token)})
+	err := send(updates)
+	answer := entry{Kind: answered, T: now(), ID: id, Outcome: accepted}
+	var mismatch *refdb.MismatchError
+	if err != nil {
+		answer.Outcome, answer.Error = refused, err.Error()
+		if refdb.ClassOf(err) == refdb.OutcomeUnknown {
+			answer.Outcome = unknown
+		} else if errors.As(err, &mismatch) {
+			answer.Mismatch = true
+			for _, m := range mismatch.Mismatches {
+				w.read(from, m.Ref, m.Have)
+			}
+		}
+	}
+	w.journal.write(answer)
+	if err != nil {
+		return false
+	}
+	for _, u := range updates {
+		values[u.Ref] = u.New
+	}
+	w.ops.Add(1)
+	return true
+}
+
+// rest waits for d or for ctx's end.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// upTo returns a random time below d.
+func (w *worker) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.random.Int64N(int64(d)))
+}
