@@ -92,18 +92,32 @@ FROM (VALUES (true)) AS one LEFT JOIN granted ON true
 LEFT JOIN refs ON refs.project = $1 AND refs.ref = $2
 LEFT JOIN locks ON locks.project = $1 AND locks.ref = $2`
 
+// queueSQL adds to the queue for a lock that somebody else holds. It finds none
+// if that was released since the statement before it: then there is nobody to be
+// woken by. Its commit doesn't wait for the disk either.
+//
+//	$1 project  $2 ref  $3 our nonce  $4 our channel, or ''  $5 queue that goes with the ref, or ''  $6 the longest queue to add to
+const queueSQL = `
+UPDATE locks SET waiting = CASE
+  WHEN cardinality(waiting) >= $6::int THEN waiting
+  ELSE coalesce(waiting, '{}') || CASE WHEN $4::text <> ALL (array_append(waiting, '')) THEN ARRAY[$4] END
+                               || string_to_array(nullif($5, ''), ',')
+END
+WHERE project = $1 AND ref = $2 AND nonce IS DISTINCT FROM $3
+RETURNING set_config('synchronous_commit', 'off', true)`
+
 // Acquire takes the locks in one round trip, or finds out who holds them. For a
-// single ref it takes two if that has a stale lock, or if somebody else came in
-// between when it was woken.
+// single ref it takes two if that has a stale lock, or if a lock that it was
+// about to queue for was released.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
 	inherited := d.inherits.take(r.Project, r.Refs)
 	wait := r.Wait && d.listening.Load()
-	if len(r.Refs) == 1 && (!wait || inherited.woken) {
-		a, err := d.acquireFree(ctx, r, inherited)
+	if len(r.Refs) == 1 {
+		a, err := d.acquireOne(ctx, r, wait, inherited)
 		if err != nil {
 			d.inherits.putBack(inherited)
 		}
-		if err != nil || a.token != 0 || a.fresh() && !wait {
+		if err != nil || a.token != 0 || a.fresh() && (a.queued || !wait && inherited.queues[0] == "") {
 			return a.outcome(err)
 		}
 	}
@@ -120,18 +134,30 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	return a.outcome(err)
 }
 
-// acquireFree takes the lock on a single ref unless somebody holds it: together
-// with others, but for whoever brings a queue.
-func (d *Driver) acquireFree(ctx context.Context, r refdb.AcquireRequest, inherited inheritance) (acquisition, error) {
+// acquireOne takes the lock on a single ref unless somebody holds it: together
+// with others, but for whoever queues or brings a queue.
+func (d *Driver) acquireOne(ctx context.Context, r refdb.AcquireRequest, wait bool, inherited inheritance) (acquisition, error) {
 	a := acquisition{project: r.Project}
 	alone := func() error {
 		keys := keysOf(r.Project, r.Refs)
-		return d.do(ctx, trip{what: "acquire locks", writes: true}.
+		work := trip{what: "acquire locks", writes: true}.
 			lockRefs(r.Project, keys).
 			then(acquireFreeSQL, a.read, r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
-				keys[0].shard(), inherited.queues[0]))
+				keys[0].shard(), inherited.queues[0])
+		if wait || inherited.queues[0] != "" {
+			channel := ""
+			if wait {
+				channel = d.channel
+			}
+			work = work.then(queueSQL, func(rows pgx.Rows) error {
+				a.queued = rows.Next()
+				rows.Close()
+				return rows.Err()
+			}, r.Project, r.Refs[0], r.Nonce, channel, inherited.queues[0], maxWaiting)
+		}
+		return d.do(ctx, work)
 	}
-	if inherited.woken {
+	if wait || inherited.woken {
 		err := alone()
 		return a, err
 	}
@@ -149,6 +175,7 @@ type acquisition struct {
 	token         refdb.Token
 	refs          []refdb.Ref
 	holders       []refdb.LockInfo // others'
+	queued        bool             // for the only one of them
 }
 
 func (a *acquisition) read(rows pgx.Rows) error {

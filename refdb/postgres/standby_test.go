@@ -23,6 +23,10 @@ func withoutStandby(t *testing.T, db *dbtest.Database) *pgx.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
+	probe, err := pgx.Connect(ctx, db.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
 	set := func(names string) {
 		for _, sql := range []string{`SET synchronous_commit = local`, `ALTER SYSTEM SET synchronous_standby_names = ` + names, `SELECT pg_reload_conf()`} {
 			if _, err := c.Exec(ctx, sql); err != nil {
@@ -39,9 +43,9 @@ func withoutStandby(t *testing.T, db *dbtest.Database) *pgx.Conn {
 		c.Close(ctx)
 	})
 	set(`'nobody'`)
-	probe := session(t, db.URL())
 	go func() {
 		defer close(probed)
+		defer probe.Close(ctx)
 		for t.Context().Err() == nil {
 			// What becomes of it is all the same.
 			_, _ = probe.Exec(t.Context(), `INSERT INTO refs (project, ref, value) VALUES ('probe', gen_random_uuid()::text, '')`)
