@@ -139,8 +139,8 @@ type Transaction struct {
 	// Fence, unless nil: every row of it must still match, or *LostError.
 	// Rows of it are no obstacle to the updates.
 	Fence *Fence
-	// Release also deletes the rows of Fence.
-	Release bool
+	// Release also deletes the rows of Fence. Next is as in Held.
+	Release, Next bool
 	// Adopt makes any Old match an unknown ref.
 	Adopt bool
 	// Advisory ignores locks. Otherwise a fresh lock on a ref of Updates, not
@@ -202,6 +202,9 @@ type Held struct {
 	Nonce string
 	// Heartbeat, unless zero, must be the row's too.
 	Heartbeat time.Time
+	// Next says, to a release, that a waiter of this driver will ask for the lock
+	// right after it: a Notifier then wakes nobody else.
+	Next bool
 }
 
 // A BeatResult says what became of one held row.

@@ -50,10 +50,16 @@ func (db *DB) hear(n Notifier) {
 	}
 }
 
+// handOver reports whether l, about to be released, goes to a waiter of this
+// process, past the driver's notifications.
+func (db *DB) handOver(l *Lock) bool {
+	return db.hints.live.Load() && len(l.refs) == 1 && db.queues.handOver(l.project, l.refs[0])
+}
+
 // released wakes who waits for l's refs in this process, unless the driver's
 // notifications will: those keep the order among all processes.
-func (db *DB) released(l *Lock) {
-	if db.hints.live.Load() {
+func (db *DB) released(l *Lock, handOver bool) {
+	if db.hints.live.Load() && !handOver {
 		return
 	}
 	for _, ref := range l.refs {

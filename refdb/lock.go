@@ -113,7 +113,7 @@ func (l *Lock) Context() context.Context {
 // its refs, in the same transaction: else nothing is written, and the error
 // wraps [ErrLockLost].
 func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOption) error {
-	return l.update(ctx, updates, opts, false)
+	return l.update(ctx, updates, opts, false, false)
 }
 
 // UpdateAndRelease is Update and, if that succeeds, Release, in one
@@ -124,7 +124,8 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	defer l.ending.Unlock()
 	// Beats must not take the rows that this deletes for lost ones.
 	l.lease.Suspend()
-	switch err := l.update(ctx, updates, opts, true); {
+	next := l.db.handOver(l)
+	switch err := l.update(ctx, updates, opts, true, next); {
 	case errors.Is(err, ErrOutcomeUnknown):
 		// The rows may be gone because this deleted them: from now on that is no
 		// loss, to a beat or to Release.
@@ -136,11 +137,11 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	}
 	l.settled = true
 	l.end(ErrReleased)
-	l.db.released(l)
+	l.db.released(l, next)
 	return nil
 }
 
-func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, release bool) error {
+func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, release, next bool) error {
 	t, err := newTransaction(l.project, updates, opts)
 	if err == nil {
 		err = l.Err()
@@ -149,7 +150,7 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 		return fmt.Errorf("updating refs: %w", err)
 	}
 	t.Fence = &Fence{Refs: l.refs, Token: l.token}
-	t.Release = release
+	t.Release, t.Next = release, next
 	err = l.db.update(ctx, t, l)
 	var lost *LostError
 	if errors.As(err, &lost) && !(release && errors.Is(err, ErrOutcomeUnknown)) {
@@ -182,8 +183,10 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 	expires := l.lease.Deadline()
 	l.end(ErrReleased)
 
+	held, next := l.held(), l.db.handOver(l)
+	held[0].Next = next
 	gone, err := retry(ctx, l.db, func() ([]bool, error) {
-		gone, err := l.db.driver.Release(ctx, l.held())
+		gone, err := l.db.driver.Release(ctx, held)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			// Deleting by token is harmless the second time: ask again.
 			l.doubt = true
@@ -195,7 +198,7 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 		return fmt.Errorf("releasing locks of %s: %w", l.project, err)
 	}
 	l.settled = true
-	l.db.released(l)
+	l.db.released(l, next)
 	l.result = l.judge(gone, expires)
 	return l.result
 }

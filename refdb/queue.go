@@ -3,6 +3,7 @@ package refdb
 import (
 	"container/list"
 	"sync"
+	"time"
 )
 
 // queues order the waiters of this process: for each (project, ref) first
@@ -12,7 +13,20 @@ import (
 type queues struct {
 	mu    sync.Mutex
 	lines map[key]*list.List // of *waiter; a line that is empty is deleted
+	// passed counts how often in a row a lock was handed over within this process.
+	passed map[key]int
+	// turns is until when it is the turn of others.
+	turns map[key]time.Time
 }
+
+// handOvers is how often in a row a lock may stay in this process, from holder to
+// waiter, before the processes that wait have their turn. It saves a
+// notification each time, and keeps nobody waiting for long. Then nobody of this
+// process asks for the lock for othersTurn, in which those others are woken.
+const (
+	handOvers  = 4
+	othersTurn = 500 * time.Microsecond
+)
 
 type key struct{ project, ref string }
 
@@ -76,6 +90,49 @@ func (q *queues) leave(w *waiter) {
 	w.places = nil
 }
 
+// handOver reports whether a lock that is about to be released goes to a waiter
+// of this process, which is then to be woken.
+func (q *queues) handOver(project, ref string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := key{project, ref}
+	delete(q.turns, k)
+	line := q.lines[k]
+	if line == nil || line.Front().Value.(*waiter).behind > 0 {
+		delete(q.passed, k)
+		return false
+	}
+	if q.passed[k] == handOvers {
+		delete(q.passed, k)
+		if q.turns == nil {
+			q.turns = make(map[key]time.Time)
+		}
+		q.turns[k] = time.Now().Add(othersTurn)
+		return false
+	}
+	if q.passed == nil {
+		q.passed = make(map[key]int)
+	}
+	q.passed[k]++
+	return true
+}
+
+// others returns for how long it is the turn of other processes to ask for a lock.
+func (q *queues) others(project string, refs []string) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := key{project, refs[0]}
+	until, ok := q.turns[k]
+	if !ok || len(refs) > 1 {
+		return 0
+	}
+	if d := time.Until(until); d > 0 {
+		return d
+	}
+	delete(q.turns, k)
+	return 0
+}
+
 // wake tells the first waiter for a ref to ask the database now.
 func (q *queues) wake(project, ref string) {
 	q.mu.Lock()
@@ -91,6 +148,23 @@ func (q *queues) wakeAll() {
 	defer q.mu.Unlock()
 	for _, line := range q.lines {
 		line.Front().Value.(*waiter).hint()
+	}
+}
+
+// pause forgets hints from before, and waits for d unless there is one.
+func (w *waiter) pause(d time.Duration) {
+	if d <= 0 {
+		select {
+		case <-w.wake:
+		default:
+		}
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-w.wake:
+	case <-t.C:
 	}
 }
 

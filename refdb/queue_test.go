@@ -133,3 +133,30 @@ func TestOverlappingSetsNeverDeadlockNorOverlap(t *testing.T) {
 		t.Fatalf("%d lines are left over", len(q.lines))
 	}
 }
+
+func TestALockIsHandedOverWithinTheProcessOnlySoOftenInARow(t *testing.T) {
+	var q queues
+	if q.handOver("p", testRef) {
+		t.Error("handed over to nobody")
+	}
+	q.enter("p", []string{testRef})
+	for turn := range 3 {
+		for n := range handOvers {
+			if !q.handOver("p", testRef) {
+				t.Errorf("turn %d: handed over %d times, want %d", turn, n, handOvers)
+			}
+		}
+		if q.handOver("p", testRef) {
+			t.Errorf("turn %d: handed over once more, past the others", turn)
+		}
+	}
+}
+
+func TestALockIsNotHandedOverToOneWhoWaitsForAnotherToo(t *testing.T) {
+	var q queues
+	q.enter("p", []string{"refs/heads/other"})
+	q.enter("p", []string{testRef, "refs/heads/other"})
+	if q.handOver("p", testRef) {
+		t.Error("handed over")
+	}
+}

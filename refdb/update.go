@@ -28,7 +28,9 @@ type UpdateOption func(*Transaction)
 // Gerrit brings existing repositories in: the first update of a ref decides.
 func Adopt() UpdateOption { return func(t *Transaction) { t.Adopt = true } }
 
-// Advisory makes the update heed no locks, as Gerrit's refdb plugins do.
+// Advisory makes the update heed no locks, as Gerrit's refdb plugins do. Beside
+// such writers a holder's own update may happen twice: if its reply is lost, and one of
+// them puts the old value back before it is sent again.
 func Advisory() UpdateOption { return func(t *Transaction) { t.Advisory = true } }
 
 // Under lets the update through only if the lock of that token still stands on

@@ -64,10 +64,7 @@ func (db *DB) lockFirst(ctx, limit context.Context, w *waiter, project string, r
 	var locked *LockedError // the latest refusal
 	var heard time.Time     // when the database last answered, once it has
 	for {
-		select {
-		case <-w.wake: // from before this attempt
-		default:
-		}
+		w.pause(db.queues.others(project, refs))
 		e.Attempts++
 		hinted := db.hints.live.Load()
 		lock, e.Reclaimed, err = db.acquire(ctx, project, refs, hinted)

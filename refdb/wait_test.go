@@ -235,3 +235,48 @@ func TestAReleaseHandsOverWithinTheProcessAtOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestALockIsHandedOverPastTheNotifications(t *testing.T) {
+	f := &fake{}
+	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+		if n > 1 && len(f.releases)+len(f.updates) == 0 {
+			return Acquired{}, held(0)
+		}
+		return Acquired{Token: Token(n)}, nil
+	}
+	d := &hintingFake{f, func(ctx context.Context, started func(), _ func(project, ref string)) error {
+		started()
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	for name, end := range map[string]func(*Lock, *testing.T) error{
+		"by a release": func(l *Lock, t *testing.T) error { return l.Release(t.Context()) },
+		"by an update's release": func(l *Lock, t *testing.T) error {
+			return l.UpdateAndRelease(t.Context(), []Update{{Ref: testRef, New: "a"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.acquires, f.releases, f.updates = nil, nil, nil
+			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+				holder := mustLock(t, db, testRef)
+				done := make(chan error)
+				go func() {
+					_, err := db.Lock(t.Context(), "p", testRef)
+					done <- err
+				}()
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				before := time.Now()
+				if err := end(holder, t); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-done; err != nil || time.Since(before) != 0 {
+					t.Errorf("%v after %s", err, time.Since(before))
+				}
+				if len(f.releases) > 0 && !f.releases[0].arg[0].Next || len(f.updates) > 0 && !f.updates[0].arg.Next {
+					t.Error("the driver was not told")
+				}
+			})
+		})
+	}
+}

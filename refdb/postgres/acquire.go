@@ -97,11 +97,13 @@ LEFT JOIN locks ON locks.project = $1 AND locks.ref = $2`
 // woken by. Its commit doesn't wait for the disk either.
 //
 //	$1 project  $2 ref  $3 our nonce  $4 our channel, or ''  $5 queue that goes with the ref, or ''  $6 the longest queue to add to
+//	$7 whether it was our turn, and somebody got in between: we stay the first
 const queueSQL = `
 UPDATE locks SET waiting = CASE
   WHEN cardinality(waiting) >= $6::int THEN waiting
-  ELSE coalesce(waiting, '{}') || CASE WHEN $4::text <> ALL (array_append(waiting, '')) THEN ARRAY[$4] END
-                               || string_to_array(nullif($5, ''), ',')
+  WHEN $7::boolean THEN array_remove(ARRAY[$4::text] || string_to_array(nullif($5, ''), ',') || waiting, '')
+  WHEN $4 <> ALL (array_append(waiting, '')) THEN coalesce(waiting, '{}') || $4
+  ELSE waiting
 END
 WHERE project = $1 AND ref = $2 AND nonce IS DISTINCT FROM $3
 RETURNING set_config('synchronous_commit', 'off', true)`
@@ -153,7 +155,7 @@ func (d *Driver) acquireOne(ctx context.Context, r refdb.AcquireRequest, wait bo
 				a.queued = rows.Next()
 				rows.Close()
 				return rows.Err()
-			}, r.Project, r.Refs[0], r.Nonce, channel, inherited.queues[0], maxWaiting)
+			}, r.Project, r.Refs[0], r.Nonce, channel, inherited.queues[0], maxWaiting, inherited.woken)
 		}
 		return d.do(ctx, work)
 	}

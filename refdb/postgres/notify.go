@@ -34,22 +34,28 @@ const (
 type freedLock struct {
 	project, ref string
 	waiting      []string // channels, first come first
+	next         bool     // a waiter of this driver asks for it now
+}
+
+// channels are those that wait, but for one.
+func (f freedLock) channels(but string) []string {
+	var queue []string
+	for _, c := range f.waiting {
+		if strings.HasPrefix(c, channelPrefix) && len(c) == len(channelPrefix)+channelDigits && c != but {
+			queue = append(queue, c)
+		}
+	}
+	return queue[:min(len(queue), maxWaiting)]
 }
 
 // notification returns whom to tell that the lock is free, and what: its name,
 // and who else waits. A ref holds no newline. ok is false if there is nobody.
 func (f freedLock) notification() (channel, payload string, ok bool) {
-	var queue []string
-	for _, c := range f.waiting {
-		if strings.HasPrefix(c, channelPrefix) && len(c) == len(channelPrefix)+channelDigits {
-			queue = append(queue, c)
-		}
-	}
+	queue := f.channels("")
 	if len(queue) == 0 {
 		return "", "", false
 	}
-	rest := queue[1:min(len(queue), maxWaiting)]
-	return queue[0], strings.Join(rest, ",") + "\n" + f.ref + "\n" + f.project, true
+	return queue[0], strings.Join(queue[1:], ",") + "\n" + f.ref + "\n" + f.project, true
 }
 
 func parsePayload(s string) (f freedLock, queue string, ok bool) {
@@ -79,6 +85,20 @@ func (w *wakeups) add(freed []freedLock) {
 	case w.due <- struct{}{}:
 	default:
 	}
+}
+
+// released has those woken who wait for locks that were deleted, unless a waiter
+// of this driver is next: that one takes the queue on.
+func (d *Driver) released(freed []freedLock) {
+	var wake []freedLock
+	for _, f := range freed {
+		if f.next {
+			d.inherits.put(f.project, f.ref, strings.Join(f.channels(d.channel), ","))
+		} else {
+			wake = append(wake, f)
+		}
+	}
+	d.wakeups.add(wake)
 }
 
 func (w *wakeups) take() []freedLock {

@@ -128,6 +128,39 @@ func TestAQueueGoesOnBehindOneWhoCameFirstOutOfTurn(t *testing.T) {
 	second.wantWoken(mainRef)
 }
 
+// One who is next in this process takes the lock, and the queue with it.
+func TestAQueueGoesOnBehindOneWhoIsNextInTheProcess(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	for _, end := range []string{"release", "update and release"} {
+		first, second := newWaiter(t, db.URL()), newWaiter(t, db.URL())
+		ref := "refs/heads/" + strings.ReplaceAll(end, " ", "-")
+		a := acquire(t, first, ref)
+		first.refused(ref) // for another in the same process
+		second.refused(ref)
+		if end == "release" {
+			h := held(a, ref)
+			h[0].Next = true
+			if _, err := first.Release(t.Context(), h); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			tx := update(ref)
+			tx.Fence, tx.Release, tx.Next = &refdb.Fence{Refs: []string{ref}, Token: a.Token}, true, true
+			if err := first.Update(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first.wantAsleep()
+		second.wantAsleep()
+		a = acquire(t, first, ref)
+		if _, err := first.Release(t.Context(), held(a, ref)); err != nil {
+			t.Fatal(err)
+		}
+		second.wantWoken(ref)
+	}
+}
+
 func TestEveryWayThatALockEndsWakesThoseWhoWait(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, db *dbtest.Database, d *postgres.Driver, a refdb.Acquired) error{
 		"an update that releases": func(t *testing.T, _ *dbtest.Database, d *postgres.Driver, a refdb.Acquired) error {

@@ -11,7 +11,7 @@ func channel(n int) string { return fmt.Sprintf("%s%0*x", channelPrefix, channel
 
 func TestPayloadsHoldAnyName(t *testing.T) {
 	for _, project := range []string{"a", "a\nb", "\n", "ü,\n\n"} {
-		f := freedLock{project, "refs/heads/ü,x", []string{channel(1), channel(2), channel(3)}}
+		f := freedLock{project, "refs/heads/ü,x", []string{channel(1), channel(2), channel(3)}, false}
 		to, payload, ok := f.notification()
 		got, queue, parsed := parsePayload(payload)
 		if !ok || !parsed || to != channel(1) || got.project != f.project || got.ref != f.ref || queue != channel(2)+","+channel(3) {
@@ -24,7 +24,7 @@ func TestPayloadsHoldAnyName(t *testing.T) {
 }
 
 func TestPayloadsAreShortAndGoToNobodyButUs(t *testing.T) {
-	f := freedLock{strings.Repeat("p", 1000), strings.Repeat("r", 1000), slices.Repeat([]string{channel(1)}, 1000)}
+	f := freedLock{strings.Repeat("p", 1000), strings.Repeat("r", 1000), slices.Repeat([]string{channel(1)}, 1000), false}
 	if _, payload, ok := f.notification(); !ok || len(payload) >= 8000 {
 		t.Errorf("a payload has %d bytes", len(payload))
 	}

@@ -47,7 +47,7 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 			h := rows[n-1]
 			gone[h.index] = true
 			if len(waiting) > 0 {
-				freed = append(freed, freedLock{h.Project, h.Ref, waiting})
+				freed = append(freed, freedLock{h.Project, h.Ref, waiting, h.Next})
 			}
 		}
 		return answer.Err()
@@ -66,6 +66,6 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 	} else if err := d.do(ctx, t.then(lockHeldSQL, nil, rows.args()...).then(releaseSQL, read, rows.args()...)); err != nil {
 		return nil, err
 	}
-	d.wakeups.add(freed)
+	d.released(freed)
 	return gone, nil
 }

@@ -43,13 +43,13 @@ func (d *Driver) releaseShared(ctx context.Context, together []*seat[refdb.Held]
 				s := together[n-1]
 				s.decided = true
 				if len(waiting) > 0 {
-					freed = append(freed, freedLock{s.request.Project, s.request.Ref, waiting})
+					freed = append(freed, freedLock{s.request.Project, s.request.Ref, waiting, s.request.Next})
 				}
 			}
 			return rows.Err()
 		}, projects, refs, tokens, nonces, heartbeats))
 	if err == nil {
-		d.wakeups.add(freed)
+		d.released(freed)
 	}
 	return err
 }

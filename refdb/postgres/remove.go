@@ -70,7 +70,7 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 				switch {
 				case ref == nil:
 				case free:
-					freed = append(freed, freedLock{r.Project, *ref, waiting})
+					freed = append(freed, freedLock{project: r.Project, ref: *ref, waiting: waiting})
 				default:
 					holders = append(holders, lock.info(r.Project, *ref, now))
 				}
@@ -84,7 +84,7 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 		byRef(holders)
 		return 0, &refdb.LockedError{Holders: holders}
 	}
-	d.wakeups.add(freed)
+	d.released(freed)
 	return removed, nil
 }
 

@@ -110,7 +110,10 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 			return err
 		}
 	}
-	d.wakeups.add(o.freed)
+	for i := range o.freed {
+		o.freed[i].next = t.Next
+	}
+	d.released(o.freed)
 	return o.err(t)
 }
 
@@ -242,7 +245,7 @@ func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time
 		}
 	default:
 		if len(waiting) > 0 {
-			o.freed = append(o.freed, freedLock{o.project, ref, waiting})
+			o.freed = append(o.freed, freedLock{project: o.project, ref: ref, waiting: waiting})
 		}
 	}
 }
