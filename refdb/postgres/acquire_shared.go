@@ -10,7 +10,8 @@ import (
 )
 
 // acquireSharedSQL takes the locks on refs that nobody holds. Of a ref that is
-// locked it returns the lock.
+// locked it returns the lock. A mark that others have locked, or changed since
+// the statement began, leaves its refs undecided.
 //
 //	$1 projects  $2 refs  $3 owners  $4 nonces  $5 stale_after, µs  $6 shards
 const acquireSharedSQL = `
@@ -31,14 +32,17 @@ WITH found AS MATERIALIZED (
   SELECT clock_timestamp() AS now, greatest(clock_timestamp(), max(mark) + interval '1 microsecond') AS token FROM free
 ), marked AS (
   UPDATE token_marks SET mark = token FROM granted WHERE ctid = ANY (ARRAY(SELECT tid FROM free))
+  RETURNING shard
+), taking AS MATERIALIZED (
+  SELECT * FROM free WHERE shard = ANY (ARRAY(SELECT shard FROM marked))
 ), taken AS (
   INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
-  SELECT project, ref, now, token, owner, nonce, stale_after FROM granted, free
+  SELECT project, ref, now, token, owner, nonce, stale_after FROM granted, taking
 )
 SELECT n, token, now, known, value, time, op, NULL AS holder, NULL::timestamptz AS held,
        NULL::timestamptz AS heartbeat, NULL::bigint AS stands, NULL AS holds
-FROM granted, free LEFT JOIN LATERAL (
-  SELECT true AS known, value, time, op FROM refs WHERE project = free.project AND ref = free.ref LIMIT 1
+FROM granted, taking LEFT JOIN LATERAL (
+  SELECT true AS known, value, time, op FROM refs WHERE project = taking.project AND ref = taking.ref LIMIT 1
 ) AS refs ON true
 UNION ALL
 SELECT n, NULL, now, NULL, NULL, NULL, NULL, holder, held, heartbeat, stands, holds

@@ -10,14 +10,16 @@ import (
 )
 
 // releaseSharedSQL passes by rows that others have locked, and answers with
-// those that it deleted.
+// those that it deleted: not one that was changed since the statement began,
+// which it can lock, but doesn't see.
 const releaseSharedSQL = `
 WITH doomed AS MATERIALIZED (
   SELECT n, tid, waiting FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR UPDATE SKIP LOCKED) AS lock
 ), deleted AS (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM doomed))
+  RETURNING ctid
 )
-SELECT n, waiting FROM doomed`
+SELECT n, waiting FROM doomed WHERE tid = ANY (ARRAY(SELECT ctid FROM deleted))`
 
 // releaseShared is the trip of a lane. What it did not delete is left
 // undecided: it was locked, or is gone.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
@@ -72,6 +73,66 @@ func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
 			check(d.Update(t.Context(), tx))
 		})
 	}
+}
+
+// Others change a row, without ending it, while a shared trip has begun to look
+// at it. What the trip then says must have happened.
+func TestASharedTripSaysOnlyWhatItDid(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	d.ShareAll()
+	c := session(t, db.URL())
+	const rounds = 150
+	// meanwhile runs a statement again and again while do runs.
+	meanwhile := func(sql string, do func()) {
+		done, ended := make(chan struct{}), make(chan struct{})
+		other := session(t, db.URL())
+		go func() {
+			defer close(ended)
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					exec(t, other, sql)
+				}
+			}
+		}()
+		defer func() { close(done); <-ended }()
+		do()
+	}
+	left := func(ref string) int64 {
+		return query[int64](t, c, `SELECT count(*) FROM locks WHERE project = $1 AND ref = $2`, project, ref)[0]
+	}
+	meanwhile(`UPDATE locks SET waiting = '{}'`, func() {
+		for n := range rounds {
+			a, ref := acquire(t, d, ref("released", n)), ref("released", n)
+			if gone, err := d.Release(t.Context(), held(a, ref)); err != nil || !gone[0] || left(ref) != 0 {
+				t.Fatalf("released: %v, %v, but %d are left", gone, err, left(ref))
+			}
+		}
+		for n := range rounds {
+			a, ref := acquire(t, d, ref("updated", n)), ref("updated", n)
+			tx := update(ref)
+			tx.Fence, tx.Release = &refdb.Fence{Refs: []string{ref}, Token: a.Token}, true
+			if err := d.Update(t.Context(), tx); err != nil || left(ref) != 0 {
+				t.Fatalf("updated and released: %v, but %d are left", err, left(ref))
+			}
+		}
+	})
+	meanwhile(`UPDATE token_marks SET mark = mark WHERE shard < 16`, func() {
+		for n := 0; n < 100*rounds; n++ {
+			shard := postgres.ShardOf(project, ref("marked", n))
+			if shard >= 16 {
+				continue
+			}
+			a := acquire(t, d, ref("marked", n))
+			if mark := query[time.Time](t, c, `SELECT mark FROM token_marks WHERE shard = $1`, shard)[0]; refdb.TokenOf(mark) < a.Token {
+				t.Fatalf("the mark %v is behind the token %v", refdb.TokenOf(mark), a.Token)
+			}
+		}
+	})
 }
 
 // A trip is shared by a request of every kind there is; what it can't decide at

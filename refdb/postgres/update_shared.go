@@ -10,7 +10,8 @@ import (
 )
 
 // updateSharedSQL decides about each ref for itself. A lock that would have to
-// be waited for, or is stale, leaves its ref undecided.
+// be waited for, is stale, or was changed since the statement began, so that it
+// could be locked but not deleted, leaves its ref undecided.
 //
 //	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 whether to adopt
 //	$7 tokens of the locks to hold and release, or NULL  $8 whether locks are in the way
@@ -43,17 +44,20 @@ WITH found AS MATERIALIZED (
   WHERE fence IS NOT NULL AND verdict = 'done'
 ), deleted AS (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM doomed))
+  RETURNING ctid
+), ended AS MATERIALIZED (
+  SELECT * FROM doomed WHERE tid = ANY (ARRAY(SELECT ctid FROM deleted))
 ), written AS (
   INSERT INTO refs (project, ref, value, time, op)
   SELECT project, ref, new, now, op FROM found WHERE fence IS NULL AND verdict = 'done'
   UNION ALL
-  SELECT project, ref, new, now, op FROM doomed
+  SELECT project, ref, new, now, op FROM ended
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
 )
 SELECT n, verdict, value, owner, token, heartbeat, stale_after, now, NULL::text[] AS waiting
 FROM found WHERE verdict <> 'done' OR fence IS NULL AND verdict = 'done'
 UNION ALL
-SELECT n, 'done', NULL, NULL, NULL, NULL, NULL, now, waiting FROM doomed`
+SELECT n, 'done', NULL, NULL, NULL, NULL, NULL, now, waiting FROM ended`
 
 // An updateCall is an update of a single ref, and the answer.
 type updateCall struct {
