@@ -44,7 +44,7 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 
 func TestDialectsHaveTheSameVersions(t *testing.T) {
 	for _, d := range []migrations.Dialect{migrations.Postgres, migrations.Spanner, migrations.SQLite} {
-		if got := migrations.Latest(d); got != 3 {
+		if got := migrations.Latest(d); got != 4 {
 			t.Errorf("%s: latest version %d", d, got)
 		}
 	}
@@ -69,7 +69,7 @@ func TestAnEndedContextLetsTheStepUnderWayFinish(t *testing.T) {
 
 	d.run, d.calls = nil, nil
 	must(t, m.Up(t.Context()))
-	d.wantCalls(t, "lock", "mark 2", "run", "done 2", "mark 3", "run", "done 3", "unlock")
+	d.wantCalls(t, "lock", "mark 2", "run", "done 2", "mark 3", "run", "done 3", "mark 4", "run", "done 4", "unlock")
 }
 
 func TestAFailedStepIsNamed(t *testing.T) {
@@ -86,15 +86,15 @@ func TestAFailedStepIsNamed(t *testing.T) {
 }
 
 func TestWhoeverIsSlowerLooksAgain(t *testing.T) {
-	d := &recorder{version: 2}
+	d := &recorder{version: 3}
 	d.mark = func() error {
-		d.version, d.mark = 3, nil
+		d.version, d.mark = 4, nil
 		return database.ErrLocked
 	}
 	m, err := migrations.New(migrations.Spanner, d)
 	must(t, err)
 	must(t, m.Up(t.Context()))
-	wantVersion(t, m, 3)
+	wantVersion(t, m, 4)
 	d.wantCalls(t, "lock", "unlock", "lock", "unlock")
 }
 

@@ -102,6 +102,34 @@ func TestDownAndUpAgain(t *testing.T) {
 	})
 }
 
+// Without the table nobody knows what was intended; the locks stay, and can be ended.
+func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		d := k.New(t)
+		prepared, err := d.Open(t).Acquire(t.Context(), refdb.AcquireRequest{
+			Project: project, Refs: []string{main}, Owner: "eu-1/1", Nonce: "n", StaleAfter: refdb.NeverStale,
+			Intents: []refdb.Update{{Ref: main, New: sha}}, Agent: "agent",
+		})
+		must(t, err)
+		m := migrator(t, d)
+		must(t, m.Down(t.Context(), 1))
+		must(t, m.Up(t.Context()))
+
+		again := d.Open(t)
+		if intents, err := again.Intents(t.Context(), refdb.IntentQuery{Limit: 10}); len(intents) != 0 || err != nil {
+			t.Errorf("intents %+v, %v", intents, err)
+		}
+		locks, err := again.Locks(t.Context(), refdb.LockQuery{Limit: 10})
+		if err != nil || len(locks) != 1 || !locks[0].Intended() || locks[0].Token != prepared.Token {
+			t.Errorf("locks %+v, %v", locks, err)
+		}
+		ended, err := again.Release(t.Context(), []refdb.Held{{Project: project, Ref: main, Token: prepared.Token, Intent: true}})
+		if err != nil || !ended[0] {
+			t.Errorf("ended: %v, %v", ended, err)
+		}
+	})
+}
+
 // The step that beats got sets an index and the table's storage, and takes both back.
 func TestWhatBeatsNeedGoesWithTheirStep(t *testing.T) {
 	t.Parallel()

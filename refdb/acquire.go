@@ -33,9 +33,6 @@ func (db *DB) TryLock(ctx context.Context, project string, refs ...string) (lock
 // acquire asks the database once for the locks, or more often if replies get
 // lost. wait says that a refused caller will wait.
 func (db *DB) acquire(ctx context.Context, project string, refs []string, wait bool) (*Lock, int, error) {
-	if db.closing.Err() != nil {
-		return nil, 0, ErrClosed
-	}
 	r := AcquireRequest{
 		Project: project, Refs: refs, Owner: db.owner, Nonce: rand.Text(),
 		StaleAfter: db.opts.StaleAfter, Wait: wait,
@@ -43,6 +40,18 @@ func (db *DB) acquire(ctx context.Context, project string, refs []string, wait b
 	// The lease counts from before the first request: whichever of several
 	// took effect, its rows are not older than that.
 	sent := db.keeper.Now()
+	a, err := db.request(ctx, r)
+	if err != nil {
+		return nil, 0, err
+	}
+	return db.hold(ctx, r, a, sent)
+}
+
+// request asks the database for what r says; more often if replies get lost.
+func (db *DB) request(ctx context.Context, r AcquireRequest) (Acquired, error) {
+	if db.closing.Err() != nil {
+		return Acquired{}, ErrClosed
+	}
 	var doubt, unconfirmed bool
 	a, err := retry(ctx, db, func() (Acquired, error) {
 		a, err := db.driver.Acquire(ctx, r)
@@ -60,15 +69,19 @@ func (db *DB) acquire(ctx context.Context, project string, refs []string, wait b
 		err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 	}
 	if err != nil {
-		if doubt {
-			db.abandon(r)
-			if ctx.Err() != nil {
-				err = fmt.Errorf("%w: %w", ctx.Err(), err)
-			}
+		if doubt && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		return nil, 0, err
+		switch {
+		case doubt && r.Intents != nil:
+			// They don't go stale: the caller has to see to them.
+			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		case doubt:
+			db.abandon(r)
+		}
+		return Acquired{}, err
 	}
-	return db.hold(ctx, r, a, sent)
+	return a, nil
 }
 
 // hold makes a Lock of what the database has given.

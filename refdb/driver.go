@@ -8,9 +8,10 @@ import (
 // Limits of one request. They keep a commit below Cloud Spanner's 80,000
 // mutations (https://cloud.google.com/spanner/quotas): an updated ref costs 7
 // of them (5 columns, and an index entry taken out and put in), a lock that is
-// released or was stale 1, an acquired one 7, and 5 more if it was stale. Only
-// an update of nearly 10,000 refs that also ends thousands of locks can come to
-// more; the Spanner driver counts, and refuses it with ErrTooMany.
+// released or was stale 1, an acquired one 7, and 5 more if it was stale; an
+// intent 8, and its end 1. Only an update of nearly 10,000 refs that also ends
+// thousands of locks, and a preparation of thousands of refs with stale ones, can
+// come to more; the Spanner driver counts, and refuses it with ErrTooMany.
 const (
 	MaxUpdateRefs = 10_000
 	MaxLockRefs   = 5_000
@@ -60,7 +61,8 @@ type Driver interface {
 	Remove(ctx context.Context, r RemoveRequest) (int, error)
 
 	// Acquire takes the locks on all of r.Refs, or none and returns a
-	// *LockedError with every lock that stands on them.
+	// *LockedError with every lock that stands on them. With r.Intents it records
+	// those too; then, if nothing is locked, a *MismatchError is the other reason for none.
 	Acquire(ctx context.Context, r AcquireRequest) (Acquired, error)
 
 	// Beat sets the heartbeat of every held row that still matches to the
@@ -79,6 +81,29 @@ type Driver interface {
 
 	// Locks returns a page of locks in byte order of project, then ref.
 	Locks(ctx context.Context, q LockQuery) ([]LockInfo, error)
+
+	// Intents returns a page of intents in byte order of project, then ref, then
+	// by token.
+	Intents(ctx context.Context, q IntentQuery) ([]Intent, error)
+
+	// Resolve ends every one of r.Intents that is still pending under its token,
+	// and says which were, in the same order: the row of the ref is written
+	// (TakeNew), the lock deleted, the decision recorded with the database's
+	// time. The others are left alone.
+	Resolve(ctx context.Context, r ResolveRequest) ([]bool, error)
+
+	// Forget deletes the records of those intents that are not pending.
+	Forget(ctx context.Context, intents []Intent) error
+
+	// Revoke makes sure that r, an Acquire with Intents whose outcome is unknown,
+	// has no effect: the locks and intents that it recorded are deleted, and if it is
+	// carried out later, it does nothing and the error wraps ErrReleased. That is
+	// kept as an intent on r's first ref, of the decision Revoked, until Forget.
+	Revoke(ctx context.Context, r AcquireRequest) error
+
+	// States returns what there is about those of refs that have a row, or a
+	// lock, or both, in any order, as of one point in time.
+	States(ctx context.Context, project string, refs []string) ([]State, error)
 
 	// Now returns the database's time.
 	Now(ctx context.Context) (time.Time, error)
@@ -143,7 +168,8 @@ type Transaction struct {
 	Release, Next bool
 	// Adopt makes any Old match an unknown ref.
 	Adopt bool
-	// Advisory ignores locks. Otherwise a fresh lock on a ref of Updates, not
+	// Advisory ignores locks, but for those that stand for an intent (their
+	// stale_after is NeverStale). Otherwise a fresh lock on a ref of Updates, not
 	// of Fence, is a *LockedError, and a stale one is deleted.
 	Advisory bool
 }
@@ -152,13 +178,16 @@ type Transaction struct {
 type Fence struct {
 	Refs  []string // sorted
 	Token Token
+	// Intents says that there is a pending intent with each row: Transaction.Release
+	// deletes it, too.
+	Intents bool
 }
 
 // A RemoveRequest selects rows to delete for good.
 type RemoveRequest struct {
 	Project string
 	Limit   int  // at most this many refs
-	Force   bool // in spite of fresh locks
+	Force   bool // in spite of fresh locks, but not of those that stand for an intent
 	// Tombstones removes only refs deleted at least OlderThan ago, and neither
 	// looks at locks nor removes any. Otherwise the project's locks go too,
 	// with its last ref.
@@ -181,6 +210,12 @@ type AcquireRequest struct {
 	// Wait says that the caller will wait if refused: a Notifier then marks the
 	// locks, so that their release wakes it.
 	Wait bool
+	// Intents, unless nil, are recorded with the locks: one for each of Refs, in
+	// the same order, Old as in a Transaction. StaleAfter is NeverStale then,
+	// which marks the locks. Rows that carry Nonce count as the lock of somebody
+	// else then, unless all do.
+	Intents []Update
+	Agent   string // recorded with each intent
 }
 
 // Acquired is the answer to an AcquireRequest.
@@ -205,6 +240,9 @@ type Held struct {
 	// Next says, to a release, that a waiter of this driver will ask for the lock
 	// right after it: a Notifier then wakes nobody else.
 	Next bool
+	// Intent says that the row may stand for an intent, which is deleted with it.
+	// Without it, a row that does (its stale_after is NeverStale) does not match.
+	Intent bool
 }
 
 // A BeatResult says what became of one held row.
@@ -237,6 +275,22 @@ type LockQuery struct {
 	// Only what comes after this project and ref, and at most Limit rows.
 	AfterProject, AfterRef string
 	Limit                  int
+}
+
+// An IntentQuery selects a page of intents.
+type IntentQuery struct {
+	IntentFilter
+	// Only what comes after this project, ref and token, and at most Limit rows.
+	AfterProject, AfterRef string
+	AfterToken             Token
+	Limit                  int
+}
+
+// A ResolveRequest ends intents in their owner's place.
+type ResolveRequest struct {
+	Intents    []Intent // Project, Ref and Token name them; in any order
+	Decision   Decision // KeepOld or TakeNew
+	By, Reason string   // recorded
 }
 
 // LockInfo is a row of the table of locks.

@@ -7,9 +7,9 @@ import (
 
 // The operations that an [Event] tells of.
 const (
-	OpGet     = "get"     // Get, GetAll, Exists, IsUpToDate
+	OpGet     = "get"     // Get, GetAll, Exists, IsUpToDate, States
 	OpList    = "list"    // a page of Refs or Locks
-	OpUpdate  = "update"  // Update, CompareAndPut, Put, fenced or not, releasing or not
+	OpUpdate  = "update"  // Update, CompareAndPut, Put, fenced or not, releasing or not; Finish
 	OpRemove  = "remove"  // RemoveProject, PurgeTombstones
 	OpTryLock = "trylock" // TryLock
 	OpLock    = "lock"    // Lock, its waiting included
@@ -17,6 +17,8 @@ const (
 	OpBeat    = "beat"    // a beat of all locks held
 	OpLost    = "lost"    // a lock that its holder lost; Held is how long it had it
 	OpPurge   = "purge"   // Purge
+	OpPrepare = "prepare" // Prepare
+	OpResolve = "resolve" // Resolve
 )
 
 // An Event is one finished operation. It holds no names, so that it can become

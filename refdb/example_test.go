@@ -129,6 +129,38 @@ func ExampleDB_Refs() {
 	// Output: refs/heads/main 1111111111111111111111111111111111111111
 }
 
+// What is about to be done outside of the database, such as in a Git repository,
+// is recorded before: whoever comes after a crash in between can tell what may
+// have been done, and nobody else moves the ref until that is settled.
+func ExampleDB_Prepare() {
+	ctx, db := context.Background(), exampleDB()
+	defer db.Close()
+
+	prepared, err := db.Prepare(ctx, "my/project", []refdb.Update{
+		{Ref: "refs/heads/main", Old: oldMain, New: newMain},
+	}, "process 42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for intent, err := range db.Intents(ctx, refdb.IntentFilter{Project: "my/project"}) {
+		fmt.Println(intent.Ref, intent.New == newMain, intent.Agent, err)
+	}
+	err = db.Update(ctx, "my/project", []refdb.Update{{Ref: "refs/heads/main", Old: oldMain}})
+	fmt.Println("others are refused:", errors.Is(err, refdb.ErrLocked))
+
+	moveInRepository := func() bool { return true }
+	if moveInRepository() {
+		err = db.Finish(ctx, prepared, []string{"refs/heads/main"}, nil)
+	} else {
+		err = db.Finish(ctx, prepared, nil, []string{"refs/heads/main"})
+	}
+	fmt.Println("finished:", err)
+	// Output:
+	// refs/heads/main true process 42 <nil>
+	// others are refused: true
+	// finished: <nil>
+}
+
 // exampleDB is a database in which main holds oldMain.
 func exampleDB() *refdb.DB {
 	ctx := context.Background()

@@ -23,12 +23,18 @@ type fake struct {
 	beats    []call[[]Held]
 	releases []call[[]Held]
 	updates  []call[Transaction]
+	resolves []call[ResolveRequest]
 
+	revokes []call[AcquireRequest]
+
+	revoke  func(n int) error
 	acquire func(n int, r AcquireRequest) (Acquired, error) // n counts from 1
 	beat    func(n int, held []Held) ([]BeatResult, error)
 	release func(n int, held []Held) ([]bool, error)
 	update  func(n int, t Transaction) error
 	get     func(refs []string) ([]Ref, error)
+	resolve func(n int, r ResolveRequest) ([]bool, error)
+	states  func(refs []string) ([]State, error)
 }
 
 // A call is one request, and when it came.
@@ -84,6 +90,29 @@ func (f *fake) Get(_ context.Context, _ string, refs []string) ([]Ref, error) {
 		return nil, nil
 	}
 	return f.get(refs)
+}
+
+func (f *fake) Resolve(_ context.Context, r ResolveRequest) ([]bool, error) {
+	n := note(f, &f.resolves, r)
+	if f.resolve == nil {
+		return slices.Repeat([]bool{true}, len(r.Intents)), nil
+	}
+	return f.resolve(n, r)
+}
+
+func (f *fake) Revoke(_ context.Context, r AcquireRequest) error {
+	n := note(f, &f.revokes, r)
+	if f.revoke == nil {
+		return nil
+	}
+	return f.revoke(n)
+}
+
+func (f *fake) States(_ context.Context, _ string, refs []string) ([]State, error) {
+	if f.states == nil {
+		return nil, nil
+	}
+	return f.states(refs)
 }
 
 func (f *fake) Locks(context.Context, LockQuery) ([]LockInfo, error) { return nil, nil }

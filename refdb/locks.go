@@ -110,7 +110,8 @@ func PurgeFresh() PurgeOption { return func(p *purge) { p.fresh = true } }
 // those it removed. One that was listed as stale, or is an orphan, goes only if it still has
 // the listed token and heartbeat, so that a lock which was renewed or has changed hands
 // meanwhile stays; one listed as fresh goes by its token, and needs
-// [PurgeFresh]: else nothing is removed and the error is a [*LockedError]. It works in
+// [PurgeFresh]: else nothing is removed and the error is a [*LockedError]; so it is, whatever
+// the options, if one stands for an [Intent]. It works in
 // chunks: after an error the returned ones are gone.
 func (db *DB) Purge(ctx context.Context, locks []LockInfo, opts ...PurgeOption) (removed []LockInfo, err error) {
 	var p purge
@@ -119,6 +120,9 @@ func (db *DB) Purge(ctx context.Context, locks []LockInfo, opts ...PurgeOption) 
 	}
 	var fresh []LockInfo
 	for _, l := range locks {
+		if l.Intended() {
+			return nil, fmt.Errorf("purging locks: %w: %w", &LockedError{Holders: []LockInfo{l}}, errIntent)
+		}
 		if !l.isMarker() && !l.Stale() {
 			fresh = append(fresh, l)
 		}

@@ -71,6 +71,8 @@ func (o Options) resolve(hostname string) (Options, error) {
 		return o, fmt.Errorf("%w site %q: give 1 to %d bytes of UTF-8 without \"/\" and NUL", ErrInvalid, o.Site, maxSiteBytes)
 	case o.StaleAfter < minStaleAfter:
 		return o, fmt.Errorf("%w stale-after %s: at least %s is needed", ErrInvalid, o.StaleAfter, minStaleAfter)
+	case o.StaleAfter >= NeverStale:
+		return o, fmt.Errorf("%w stale-after %s: less than %s is needed", ErrInvalid, o.StaleAfter, NeverStale)
 	case o.Heartbeat <= 0 || o.Heartbeat > o.StaleAfter/3:
 		return o, fmt.Errorf("%w heartbeat interval %s: it must be positive and at most a third of stale-after (%s)",
 			ErrInvalid, o.Heartbeat, o.StaleAfter)

@@ -121,7 +121,7 @@ func (db *DB) update(ctx context.Context, t Transaction, lock *Lock) (err error)
 	start := time.Now()
 	defer func() {
 		e := Event{Op: OpUpdate, Refs: len(t.Updates)}
-		if t.Release && err == nil {
+		if t.Release && lock != nil && err == nil {
 			e.Held = lock.age()
 		}
 		db.observe(e, start, err)
@@ -153,7 +153,10 @@ func (db *DB) settle(ctx context.Context, t Transaction, lock *Lock, send func()
 	if done, err := db.carriedOut(ctx, t); done || err != nil {
 		return joinUnknown(unknown, err)
 	}
-	if lock == nil || !lock.covers(t.Updates) || t.Advisory || lock.Err() != nil || ctx.Err() != nil {
+	// Intents end with the update: there is nothing left for a second one to do.
+	intents := t.Fence != nil && t.Fence.Intents
+	held := lock != nil && lock.covers(t.Updates) && !t.Advisory && lock.Err() == nil
+	if !intents && !held || ctx.Err() != nil {
 		return unknown
 	}
 	err := send()

@@ -31,7 +31,28 @@ WITH clock AS MATERIALIZED (
          count(*) FILTER (WHERE NOT mine AND NOT stale) = 0 AS free,
          max(token) AS latest
   FROM holders
-), granted AS MATERIALIZED (
+), ` + grantSQL + `, dropped AS (
+  DELETE FROM locks USING verdict
+  WHERE NOT free AND ctid = ANY (ARRAY(SELECT tid FROM holders WHERE mine))
+), queued AS (
+  UPDATE locks
+  SET waiting = holders.waiting || (CASE WHEN $8::boolean AND $7 <> ALL (coalesce(holders.waiting, '{}')) THEN ARRAY[$7] END)
+                                || string_to_array(nullif(queue, ''), ',')
+  FROM holders, verdict
+  WHERE NOT free AND locks.ctid = tid AND NOT mine AND NOT stale
+    AND (queue <> '' OR $8 AND $7 <> ALL (coalesce(holders.waiting, '{}')))
+    AND coalesce(cardinality(holders.waiting), 0) < $10::int
+)
+SELECT asked.ref, CASE WHEN free THEN true ELSE set_config('synchronous_commit', 'off', true) IS NULL END, adopted, granted.token, now,
+       refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
+       owner, lock.token, heartbeat, stale_after, coalesce(nonce = $4, false)
+FROM unnest($2::text[]) AS asked (ref) CROSS JOIN clock CROSS JOIN verdict LEFT JOIN granted ON true
+LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
+LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true`
+
+// grantSQL takes the locks if the verdict is that they are free.
+const grantSQL = `
+granted AS MATERIALIZED (
   SELECT greatest(now, latest + interval '1 microsecond', highest + interval '1 microsecond') AS token
   FROM clock, verdict, (
     SELECT max(mark) AS highest FROM token_marks WHERE shard = ANY ($6::smallint[])
@@ -54,24 +75,7 @@ WITH clock AS MATERIALIZED (
   SET heartbeat = excluded.heartbeat, token = excluded.token, owner = excluded.owner, nonce = excluded.nonce,
       stale_after = excluded.stale_after,
       waiting = nullif(array_remove(locks.waiting || excluded.waiting, $7::text), '{}')
-), dropped AS (
-  DELETE FROM locks USING verdict
-  WHERE NOT free AND ctid = ANY (ARRAY(SELECT tid FROM holders WHERE mine))
-), queued AS (
-  UPDATE locks
-  SET waiting = holders.waiting || (CASE WHEN $8::boolean AND $7 <> ALL (coalesce(holders.waiting, '{}')) THEN ARRAY[$7] END)
-                                || string_to_array(nullif(queue, ''), ',')
-  FROM holders, verdict
-  WHERE NOT free AND locks.ctid = tid AND NOT mine AND NOT stale
-    AND (queue <> '' OR $8 AND $7 <> ALL (coalesce(holders.waiting, '{}')))
-    AND coalesce(cardinality(holders.waiting), 0) < $10::int
-)
-SELECT asked.ref, CASE WHEN free THEN true ELSE set_config('synchronous_commit', 'off', true) IS NULL END, adopted, granted.token, now,
-       refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
-       owner, lock.token, heartbeat, stale_after, coalesce(nonce = $4, false)
-FROM unnest($2::text[]) AS asked (ref) CROSS JOIN clock CROSS JOIN verdict LEFT JOIN granted ON true
-LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
-LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true`
+)`
 
 // acquireFreeSQL does the same for a single ref that nobody holds, in half the
 // time. Of a ref that is locked it returns the lock, and queues nobody.
@@ -112,6 +116,9 @@ RETURNING set_config('synchronous_commit', 'off', true)`
 // single ref it takes two if that has a stale lock, or if a lock that it was
 // about to queue for was released.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	if r.Intents != nil {
+		return d.acquireIntents(ctx, r)
+	}
 	inherited := d.inherits.take(r.Project, r.Refs)
 	wait := r.Wait && d.listening.Load()
 	if len(r.Refs) == 1 {

@@ -29,20 +29,21 @@ const (
 	// beatOwnerSQL renews all rows of the owner or none. That they are fresh, by
 	// half of the time they have, means that none is taken over while it runs: it
 	// can only be deleted, and then the count says so. Rows newer than the
-	// newest one held are acquisitions under way.
+	// newest one held are acquisitions under way; those that stand for intents need no beats.
 	//
 	//	$1 owner  $2 the newest token held  $3 how many are held  $4 their digest
 	beatOwnerSQL = `
 WITH any_of_them AS MATERIALIZED (
   SELECT stale_after, clock_timestamp() - stale_after / 2 * interval '1 microsecond' AS fresh
-  FROM locks WHERE owner = $1 LIMIT 1
+  FROM locks WHERE owner = $1 AND NOT (` + isIntent + `) LIMIT 1
 ), mine AS MATERIALIZED (
   SELECT count(*) = $3::bigint AND bit_xor(` + rowDigest + `) = $4::bigint AS held
   FROM locks
   WHERE owner = $1 AND token <= $2
     AND stale_after = (SELECT stale_after FROM any_of_them) AND heartbeat > (SELECT fresh FROM any_of_them)
 )
-UPDATE locks SET heartbeat = clock_timestamp() WHERE owner = $1 AND token <= $2 AND (SELECT held FROM mine)`
+UPDATE locks SET heartbeat = clock_timestamp()
+WHERE owner = $1 AND token <= $2 AND NOT (` + isIntent + `) AND (SELECT held FROM mine)`
 
 	// rowDigest is what digestOf computes of a row of locks.
 	rowDigest = `hashtextextended(ref, hashtextextended(project, (date_part('epoch', token) * 1000000)::bigint))`

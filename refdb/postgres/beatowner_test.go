@@ -102,6 +102,35 @@ func TestAHundredThousandLocksAreRenewedInOneRoundTrip(t *testing.T) {
 	}
 }
 
+// A site holds both: locks that it beats, and intents, which need no beats.
+func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	const intents = 2000 // they are found first
+	refs := names(intents)
+	a, err := d.Acquire(t.Context(), intention("", v1, refs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.Exec(t, `UPDATE locks SET token = token - interval '2 hours', heartbeat = heartbeat - interval '2 hours'`)
+	held := hold(t, db, 6000)
+	db.Exec(t, `UPDATE intents SET token = token - interval '2 hours'`)
+	db.Exec(t, `ANALYZE locks`)
+	beat(t, d, held) // prepares the statements
+	db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '10 minutes'`)
+	if trips := w.count(func() { wantBeaten(t, beat(t, d, held), len(held), nil) }); trips != 1 {
+		t.Errorf("it took %d round trips", trips)
+	}
+	if got := renewed(t, db); got != int64(len(held)) {
+		t.Errorf("%d rows were renewed, of %d", got, len(held))
+	}
+	if ended, err := d.Release(t.Context(), drop(a.Token-refdb.Token(2*time.Hour/time.Microsecond), refs...)); err != nil || slices.Contains(ended, false) {
+		t.Errorf("the intents were not there: %v", err)
+	}
+}
+
 func TestOfManyLocksThoseThatWereLostAreFound(t *testing.T) {
 	for name, lose := range map[string]string{
 		"one was purged":                 `DELETE FROM locks WHERE project = $1 AND ref = $2`,

@@ -76,6 +76,16 @@ func request(refs ...string) refdb.AcquireRequest {
 	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: "site/1", Nonce: rand.Text(), StaleAfter: time.Hour}
 }
 
+// intention asks for intents that move refs of the project.
+func intention(old, new refdb.Value, refs ...string) refdb.AcquireRequest {
+	r := request(refs...)
+	r.StaleAfter, r.Agent = refdb.NeverStale, "boot:1:2"
+	for _, ref := range refs {
+		r.Intents = append(r.Intents, refdb.Update{Ref: ref, Old: old, New: new})
+	}
+	return r
+}
+
 func acquire(tb testing.TB, d refdb.Driver, refs ...string) refdb.Acquired {
 	tb.Helper()
 	a, err := d.Acquire(tb.Context(), request(refs...))
@@ -90,6 +100,15 @@ func held(a refdb.Acquired, refs ...string) []refdb.Held {
 	var all []refdb.Held
 	for _, ref := range refs {
 		all = append(all, refdb.Held{Project: project, Ref: ref, Token: a.Token})
+	}
+	return all
+}
+
+// named names the intents of an acquisition.
+func named(a refdb.Acquired, refs ...string) []refdb.Intent {
+	var all []refdb.Intent
+	for _, ref := range refs {
+		all = append(all, refdb.Intent{Project: project, Ref: ref, Token: a.Token})
 	}
 	return all
 }

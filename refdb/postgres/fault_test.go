@@ -29,8 +29,11 @@ func TestALostReplyIsAnUnknownOutcomeAndTheNonceFindsTheAcquisition(t *testing.T
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
-	for _, refs := range [][]string{{"refs/heads/a"}, {"refs/heads/b", "refs/heads/c"}} {
-		r := request(refs...)
+	for _, r := range []refdb.AcquireRequest{
+		request("refs/heads/a"), request("refs/heads/b", "refs/heads/c"),
+		intention("", v1, "refs/heads/d"), intention("", v1, "refs/heads/e", "refs/heads/f"),
+	} {
+		refs := r.Refs
 		connected(t, d)
 		w.inject(loseReply)
 		if _, err := d.Acquire(t.Context(), r); !errors.Is(err, refdb.ErrOutcomeUnknown) {
@@ -58,6 +61,11 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 	d := open(t, w.url)
 	a := acquire(t, d, mainRef)
 	before, _ := db.RowLock(t, project, mainRef)
+	const intended = "refs/heads/intended"
+	intent, err := d.Acquire(t.Context(), intention("", v1, intended))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, write := range map[string]func() error{
 		"acquire": func() error { _, err := d.Acquire(t.Context(), request(otherRef)); return err },
 		"update":  func() error { return d.Update(t.Context(), update(otherRef)) },
@@ -67,6 +75,14 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 			_, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 1, Force: true})
 			return err
 		},
+		"prepare": func() error { _, err := d.Acquire(t.Context(), intention("", v1, otherRef)); return err },
+		"finish":  func() error { return d.Update(t.Context(), done(intent.Token, "", v1, intended)) },
+		"drop":    func() error { _, err := d.Release(t.Context(), drop(intent.Token, intended)); return err },
+		"resolve": func() error {
+			_, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: named(intent, intended), Decision: refdb.TakeNew})
+			return err
+		},
+		"forget": func() error { return d.Forget(t.Context(), named(intent, intended)) },
 	} {
 		connected(t, d)
 		w.inject(loseRequest)
@@ -80,8 +96,11 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 	if _, ok := db.RowLock(t, project, otherRef); ok {
 		t.Error("a lock was taken")
 	}
-	if refs, err := d.Get(t.Context(), project, []string{otherRef}); err != nil || len(refs) > 0 {
+	if refs, err := d.Get(t.Context(), project, []string{intended, otherRef}); err != nil || len(refs) > 0 {
 		t.Errorf("got %v, %v", refs, err)
+	}
+	if intents, err := d.Intents(t.Context(), refdb.IntentQuery{Limit: 10}); err != nil || len(intents) != 1 || intents[0].Token != intent.Token {
+		t.Errorf("the intents are %v, %v", intents, err)
 	}
 }
 

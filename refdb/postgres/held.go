@@ -9,8 +9,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// matches compares a row of locks with one of heldRows.
-const matches = `
+// matches compares a row of locks with one of heldRows. A row that stands for
+// an intent needs more than that: see releaseIntents.
+const matches = matchesAny + `
+AND NOT (` + isIntent + `)`
+
+const matchesAny = `
 CASE WHEN held_nonce <> '' THEN nonce = held_nonce ELSE coalesce(token, 'epoch') = held_token END
 AND (held_heartbeat IS NULL OR coalesce(heartbeat, 'epoch') = held_heartbeat)`
 

@@ -15,6 +15,14 @@ import (
 // isStale judges a row of locks by the column now.
 const isStale = `now - coalesce(heartbeat, 'epoch') > coalesce(stale_after, 30000000) * interval '1 microsecond'`
 
+const (
+	// neverStale is refdb.NeverStale as it is recorded.
+	neverStale = `3153600000000000`
+
+	// isIntent tells the rows of locks that stand for an intent.
+	isIntent = `coalesce(stale_after, 0) = ` + neverStale
+)
+
 // Rows of locks are locked by a statement of their own before the one that
 // decides, so that no beat and no release changes them in between. Of a fence
 // it is enough that the rows stay: their tokens change under their keys alone,

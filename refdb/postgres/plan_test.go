@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -67,23 +68,61 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			// intend makes two preparations: one is finished, one resolved.
+			intend := func(refs ...string) {
+				t.Helper()
+				operations, rows = operations+9, rows+9*len(refs)
+				prepare := func(old, new refdb.Value) refdb.Acquired {
+					t.Helper()
+					r := intention(old, new, refs...)
+					if _, err := d.Acquire(t.Context(), r); err != nil {
+						t.Fatal(err)
+					}
+					a, err := d.Acquire(t.Context(), r) // adopted
+					if err != nil {
+						t.Fatal(err)
+					}
+					if states, err := d.States(t.Context(), project, refs); err != nil || len(states) != len(refs) {
+						t.Fatal(states, err)
+					}
+					return a
+				}
+				if err := d.Update(t.Context(), done(prepare("", v1).Token, "", v1, refs...)); err != nil {
+					t.Fatal(err)
+				}
+				intents := named(prepare(v1, v2), refs...)
+				ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.TakeNew})
+				if err != nil || slices.Contains(ended, false) {
+					t.Fatal(ended, err)
+				}
+				if err := d.Forget(t.Context(), intents); err != nil {
+					t.Fatal(err)
+				}
+			}
 			once("refs/heads/warm")
 			once("refs/heads/warm1", "refs/heads/warm2")
+			intend("refs/heads/warm3")
+			intend("refs/heads/warm4", "refs/heads/warm5")
 
 			exec(t, c, `INSERT INTO locks (project, ref, heartbeat, token, owner)
 				SELECT p, 'refs/tags/' || n, clock_timestamp(), clock_timestamp(), 'other' FROM generate_series(1, 5000) n, unnest($1::text[]) p`,
 				[]string{"a", project, "z"})
+			exec(t, c, `INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time)
+				SELECT p, 'refs/tags/' || n, clock_timestamp(), 'other', 'agent', '', 'x', clock_timestamp() FROM generate_series(1, 5000) n, unnest($1::text[]) p`,
+				[]string{"a", project, "z"})
 			exec(t, c, `INSERT INTO refs (project, ref, value, time)
 				SELECT p, 'refs/tags/' || n, 'x', clock_timestamp() FROM generate_series(1, 5000) n, unnest($1::text[]) p`,
 				[]string{"a", project, "z"})
-			const reads = `SELECT (SELECT sum(seq_tup_read)::bigint FROM pg_stat_user_tables WHERE relname IN ('refs', 'locks'))
-				+ (SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname IN ('refs', 'locks'))`
+			const reads = `SELECT (SELECT sum(seq_tup_read)::bigint FROM pg_stat_user_tables WHERE relname IN ('refs', 'locks', 'intents'))
+				+ (SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname IN ('refs', 'locks', 'intents'))`
 			before := query[int64](t, c, reads)[0]
 
 			operations, rows = 0, 0
 			for i := range 3 {
 				once(fmt.Sprintf("refs/heads/%d", i))
 				once(some(fmt.Sprintf("refs/heads/%d/", i), 20)...)
+				intend(fmt.Sprintf("refs/intended/%d", i))
+				intend(some(fmt.Sprintf("refs/intended/%d/", i), 20)...)
 			}
 			d.Close()
 			eventually(t, "the server's connections have ended", func() bool {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,24 +34,15 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 	if len(held) == 0 {
 		return nil, nil
 	}
+	if slices.ContainsFunc(held, func(h refdb.Held) bool { return h.Intent }) {
+		return d.releaseIntents(ctx, held)
+	}
 	rows := sortHeld(held)
 	var gone []bool
 	var freed []freedLock
-	read := func(answer pgx.Rows) error {
-		gone, freed = make([]bool, len(held)), nil
-		for answer.Next() {
-			var n int
-			var waiting []string
-			if err := answer.Scan(&n, &waiting); err != nil {
-				return err
-			}
-			h := rows[n-1]
-			gone[h.index] = true
-			if len(waiting) > 0 {
-				freed = append(freed, freedLock{h.Project, h.Ref, waiting, h.Next})
-			}
-		}
-		return answer.Err()
+	read := func(answer pgx.Rows) (err error) {
+		gone, freed, err = rows.released(answer)
+		return err
 	}
 	t := trip{what: "release locks", writes: true}
 	if h := held[0]; len(held) == 1 {
@@ -68,4 +60,22 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 	}
 	d.released(freed)
 	return gone, nil
+}
+
+// released reads which of the rows were deleted, and who waits for them.
+func (a heldArray) released(answer pgx.Rows) (gone []bool, freed []freedLock, err error) {
+	gone = make([]bool, len(a))
+	for answer.Next() {
+		var n int
+		var waiting []string
+		if err := answer.Scan(&n, &waiting); err != nil {
+			return nil, nil, err
+		}
+		h := a[n-1]
+		gone[h.index] = true
+		if len(waiting) > 0 {
+			freed = append(freed, freedLock{h.Project, h.Ref, waiting, h.Next})
+		}
+	}
+	return gone, freed, answer.Err()
 }

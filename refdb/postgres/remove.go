@@ -14,14 +14,14 @@ const (
 	lockProjectRowsSQL = `SELECT 1 FROM locks WHERE project = $1 ORDER BY ref FOR UPDATE`
 
 	// removeSQL removes the first $2 refs and, if there are no more, the locks.
-	// $3 forces it. It returns a row with the number and, for each lock that
+	// $3 forces it, but not past intents. It returns a row with the number and, for each lock that
 	// was removed or is in the way, one more.
 	removeSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), verdict AS MATERIALIZED (
-  SELECT $3::boolean OR NOT EXISTS (
-    SELECT FROM locks, clock WHERE project = $1 AND NOT (` + isStale + `)
+  SELECT NOT EXISTS (
+    SELECT FROM locks, clock WHERE project = $1 AND CASE WHEN $3::boolean THEN ` + isIntent + ` ELSE NOT (` + isStale + `) END
   ) AS free
 ), page AS MATERIALIZED (
   SELECT ctid AS tid FROM refs WHERE project = $1 AND (SELECT free FROM verdict) ORDER BY ref LIMIT $2::bigint + 1

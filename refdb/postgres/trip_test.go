@@ -61,6 +61,27 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			tx.Fence, tx.Release = &refdb.Fence{Refs: refs, Token: a.Token}, release
 			return tx
 		}
+		intent := intention(v1, v2, refs...)
+		prepare := func(old, new refdb.Value) {
+			t.Helper()
+			intent = intention(old, new, refs...)
+			intent.Project = project
+			var err error
+			a, err = d.Acquire(ctx, intent)
+			must(err)
+		}
+		finish := func(old, new refdb.Value) refdb.Transaction {
+			tx := fenced(old, new, true)
+			tx.Fence.Intents = true
+			return tx
+		}
+		named := func() []refdb.Intent {
+			var all []refdb.Intent
+			for _, ref := range refs {
+				all = append(all, refdb.Intent{Project: project, Ref: ref, Token: a.Token})
+			}
+			return all
+		}
 		refused := func(_ any, err error) {
 			t.Helper()
 			if err == nil {
@@ -109,6 +130,40 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 				must(err)
 			}},
 			{"a page of locks", func() { _, err := d.Locks(ctx, refdb.LockQuery{Limit: 10}); must(err) }},
+			{"a refused preparation", func() {
+				r := intention(v1, v2, refs...)
+				r.Project, r.Intents[0].Old = project, v2
+				refused(d.Acquire(ctx, r))
+			}},
+			{"a preparation", func() { prepare(v1, v2) }},
+			{"a preparation that is adopted", func() { _, err := d.Acquire(ctx, intent); must(err) }},
+			{"a look at refs and locks", func() { _, err := d.States(ctx, project, refs); must(err) }},
+			{"an end of intents", func() { must(d.Update(ctx, finish(v1, v2))) }},
+			{"another preparation", func() { prepare(v2, v1) }},
+			{"an end of dropped intents", func() {
+				rows := held()
+				for i := range rows {
+					rows[i].Intent = true
+				}
+				gone, err := d.Release(ctx, rows)
+				must(err)
+				if slices.Contains(gone, false) {
+					t.Fatal(gone)
+				}
+			}},
+			{"one more preparation", func() { prepare(v2, v1) }},
+			{"a page of intents", func() {
+				_, err := d.Intents(ctx, refdb.IntentQuery{Limit: 10})
+				must(err)
+			}},
+			{"a resolution", func() {
+				ended, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: named(), Decision: refdb.TakeNew, By: "by", Reason: "reason"})
+				must(err)
+				if slices.Contains(ended, false) {
+					t.Fatal(ended)
+				}
+			}},
+			{"forgetting", func() { must(d.Forget(ctx, named())) }},
 			{"the time", func() { _, err := d.Now(ctx); must(err) }},
 			{"a removal", func() {
 				removed, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})

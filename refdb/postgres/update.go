@@ -17,7 +17,12 @@ import (
 //	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
 //	$7 refs whose locks are in the way   $8 those of them that end, and those to release
 //	$9 fence     $10 its token   $11 whether the locks that end are locked, so that no beat comes in between
-const updateSQL = `
+//	$12 whether of the locks only those that stand for an intent are in the way
+const (
+	updateSQL        = decideUpdate + answerUpdate
+	updateIntentsSQL = decideUpdate + endIntents + answerUpdate
+
+	decideUpdate = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), lost AS MATERIALIZED (
@@ -25,6 +30,7 @@ WITH clock AS MATERIALIZED (
   WHERE lock.ref IS NULL OR coalesce(token, 'epoch') <> $10::timestamptz
 ), standing AS MATERIALIZED (
   SELECT lock.*, ` + isStale + ` AS stale FROM clock, unnest($7::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
+  WHERE NOT $12::boolean OR ` + isIntent + `
 ), differing AS MATERIALIZED (
   SELECT asked.ref, value FROM unnest($2::text[], $3::text[]) AS asked (ref, old)
   LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
@@ -51,7 +57,8 @@ WITH clock AS MATERIALIZED (
     SELECT tid FROM unnest($8::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
   ))
   RETURNING ref, waiting
-)
+)`
+	answerUpdate = `
 SELECT verdict, NULL AS ref, NULL AS value, NULL AS owner, NULL::timestamptz AS token, NULL::timestamptz AS heartbeat,
        NULL::bigint AS stale_after, now, NULL::text[] AS waiting
 FROM verdict, clock
@@ -63,6 +70,7 @@ UNION ALL
 SELECT verdict, ref, value, NULL, NULL, NULL, NULL, now, NULL FROM differing, verdict, clock WHERE verdict = 'differs'
 UNION ALL
 SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, waiting FROM deleted, verdict, clock WHERE waiting IS NOT NULL`
+)
 
 // updateOneSQL does the same for a single ref without a fence, or with one on
 // that ref alone, in half the time. Where a stale lock is in the way it only says so.
@@ -74,6 +82,7 @@ WITH verdict AS MATERIALIZED (
   SELECT now, value, owner, token, heartbeat, stale_after, waiting, CASE
     WHEN $7::timestamptz IS NOT NULL AND (owner IS NULL OR coalesce(token, 'epoch') <> $7) THEN 'lost'
     WHEN $8::boolean AND owner IS NOT NULL THEN CASE WHEN ` + isStale + ` THEN 'stale' ELSE 'locked' END
+    WHEN $7 IS NULL AND ` + isIntent + ` THEN 'locked'
     WHEN CASE
       WHEN refs.ref IS NULL THEN $3::text IS NOT NULL AND NOT $6::boolean
       WHEN value IN ` + absent + ` THEN $3 IS NOT NULL
@@ -98,14 +107,18 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 	var c change
 	c.take(t)
 	o := outcome{project: t.Project}
-	if len(c.keyed) == 1 && len(c.refs) == 1 {
+	sql, endsIntents := updateSQL, t.Release && t.Fence.Intents
+	if endsIntents {
+		sql = updateIntentsSQL
+	}
+	if len(c.keyed) == 1 && len(c.refs) == 1 && !endsIntents {
 		if err := d.updateOne(ctx, t, c, &o); err != nil {
 			return err
 		}
 	}
 	for careful := t.Release || o.verdict == "stale"; o.verdict == "" || o.verdict == "stale"; careful = true {
-		err := d.do(ctx, c.trip(t, careful).then(updateSQL, o.read,
-			t.Project, c.refs, c.olds, c.news, t.ID, t.Adopt, c.inTheWay, c.doomed, c.fence, c.token.Time(), careful))
+		err := d.do(ctx, c.trip(t, careful).then(sql, o.read,
+			t.Project, c.refs, c.olds, c.news, t.ID, t.Adopt, c.inTheWay, c.doomed, c.fence, c.token.Time(), careful, t.Advisory))
 		if err != nil {
 			return err
 		}
@@ -122,7 +135,7 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o *outcome) error {
 	alone := func() error {
 		return d.do(ctx, c.trip(t, t.Release).then(updateOneSQL, o.read,
-			t.Project, c.refs[0], c.olds[0], c.news[0], t.ID, t.Adopt, c.fenceTime(), len(c.inTheWay) > 0, t.Release))
+			t.Project, c.refs[0], c.olds[0], c.news[0], t.ID, t.Adopt, c.fenceTime(), c.heeds, t.Release))
 	}
 	if t.Fence != nil && !t.Release {
 		return alone()
@@ -162,6 +175,7 @@ type change struct {
 	fence      []string
 	token      refdb.Token
 	inTheWay   []string // refs whose locks are, unless they are stale
+	heeds      bool     // those of other than intents, too
 	doomed     []string // refs whose locks are deleted with the update
 	keyed      []string // all refs that it touches
 }
@@ -181,14 +195,16 @@ func (c *change) take(t refdb.Transaction) {
 		}
 		if _, ours := slices.BinarySearch(c.fence, u.Ref); !ours {
 			c.keyed = append(c.keyed, u.Ref)
-			if !t.Advisory {
-				c.inTheWay = append(c.inTheWay, u.Ref)
-			}
+			c.inTheWay = append(c.inTheWay, u.Ref)
 		}
 	}
-	c.doomed = c.inTheWay
+	c.heeds = !t.Advisory && len(c.inTheWay) > 0
+	c.doomed = []string{}
+	if !t.Advisory {
+		c.doomed = c.inTheWay
+	}
 	if t.Release {
-		c.doomed = slices.Concat(c.fence, c.inTheWay)
+		c.doomed = slices.Concat(c.fence, c.doomed)
 		slices.Sort(c.doomed)
 	}
 }

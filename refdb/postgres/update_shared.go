@@ -20,6 +20,7 @@ WITH found AS MATERIALIZED (
   SELECT asked.*, lock.*, now, known, value, CASE
     WHEN fence IS NOT NULL AND (owner IS NULL OR coalesce(token, 'epoch') <> fence) THEN 'lost'
     WHEN fence IS NULL AND heeding AND owner IS NOT NULL THEN CASE WHEN ` + isStale + ` THEN NULL ELSE 'locked' END
+    WHEN fence IS NULL AND ` + isIntent + ` THEN 'locked'
     WHEN CASE
       WHEN known IS NULL THEN old IS NOT NULL AND NOT adopt
       WHEN value IN ` + absent + ` THEN old IS NOT NULL
@@ -78,7 +79,7 @@ func (d *Driver) updateShared(ctx context.Context, together []*seat[updateCall])
 	for i, s := range together {
 		t, c := &s.request.transaction, &s.request.change
 		projects[i], refs[i], olds[i], news[i], ids[i] = t.Project, c.refs[0], c.olds[0], c.news[0], t.ID
-		adopt[i], heeding[i], fences[i] = t.Adopt, len(c.inTheWay) > 0, c.fenceTime()
+		adopt[i], heeding[i], fences[i] = t.Adopt, c.heeds, c.fenceTime()
 	}
 	read := func(rows pgx.Rows) error {
 		for rows.Next() {

@@ -88,6 +88,27 @@ func dbCostRows() []row {
 				e.Errorf("it took %d requests", n-3)
 			}
 		}},
+		{"P8 a preparation of any number of refs takes one request, a finish one, their states one", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			names := manyNames(e.most(1000))
+			var updates []refdb.Update
+			for _, name := range names {
+				updates = append(updates, move(name, "", v1))
+			}
+			for n, ask := range []func() error{
+				func() error { return second(db.States(e.Context(), e.project, names)) },
+				func() error { return second(db.Prepare(e.Context(), e.project, updates, agent)) },
+				func() error { return db.Finish(e.Context(), preparationFrom(e.pending()), names, nil) },
+				func() error { e.intend(db, move(names[0], v1, v2)); return nil },
+				func() error { return db.Finish(e.Context(), preparationFrom(e.pending()), nil, names[:1]) },
+			} {
+				e.must(ask())
+				if asked := tap.count(""); asked != n+1 {
+					e.Fatalf("step %d: %d requests so far", n, asked)
+				}
+			}
+			e.wantNone()
+		}},
 		{"P9 neither logs nor events carry a name, a value, an owner or a token", privacy},
 	}
 }
@@ -174,6 +195,44 @@ func privacy(e *env) {
 		_ = firstError(db.Refs(ctx, e.project, "refs/heads/secret"))
 	}
 	tap.do(nil)
+	// Prepared, refused, finished, lost, given up, resolved, forgotten.
+	const secretAgent, secretReason = "secret of the agent", "secret of the reason"
+	prepare := func() (refdb.Preparation, error) {
+		return db.Prepare(ctx, e.project, []refdb.Update{move(refA, refdb.Unknown, secretValue)}, secretAgent)
+	}
+	for _, fault := range []func(string) func(call) error{lose, drop} {
+		for _, method := range []string{"Acquire", "Update", "Release"} {
+			tap.do(fault(method))
+			p, err := prepare()
+			e.must(err)
+			tokens(p.Token)
+			if _, err := prepare(); !errors.Is(err, refdb.ErrLocked) {
+				e.Fatal(err)
+			}
+			_, err = db.Purge(ctx, e.listed(db, refdb.LockFilter{Project: e.project, Ref: refA}), refdb.PurgeFresh())
+			e.refusal(err)
+			_ = db.Finish(ctx, p, nil, []string{refA})
+			e.loss(db.Finish(ctx, p, []string{refA}, nil))
+			_ = db.Update(ctx, e.project, []refdb.Update{move(refA, secretValue, "")})
+		}
+	}
+	tap.do(func(c call) error {
+		if c.method == "Acquire" {
+			return errors.Join(errLost, c.do())
+		}
+		return c.do()
+	})
+	p, err := prepare()
+	e.wantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+	tap.do(nil)
+	e.must(db.Revoke(ctx, p))
+	p, err = prepare()
+	e.must(err)
+	tokens(p.Token)
+	resolved, err := db.Resolve(ctx, e.pending(), refdb.TakeNew, "secret of the operator", secretReason)
+	e.must(err)
+	e.must(db.Forget(ctx, resolved))
+	e.must(second(db.States(ctx, e.project, []string{secretRef, refA})))
 	// Purged and removed.
 	_, err = db.Purge(ctx, e.listed(db, refdb.LockFilter{Project: e.project}), refdb.PurgeFresh())
 	e.must(err)

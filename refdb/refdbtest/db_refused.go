@@ -145,6 +145,9 @@ func (e *env) refusedByAll(project, ref string) {
 		{"CompareAndPut", second(db.CompareAndPut(ctx, project, ref, "", v1))},
 		{"Put", second(db.Put(ctx, project, ref, v1))},
 		{"TryLock", second(db.TryLock(ctx, project, "HEAD", ref))},
+		{"Prepare", second(db.Prepare(ctx, project, updates, agent))},
+		{"Finish", db.Finish(ctx, refdb.Preparation{Project: project, Token: 1, Updates: updates}, []string{ref}, nil)},
+		{"States", second(db.States(ctx, project, []string{"HEAD", ref}))},
 		{"Lock", second(db.Lock(ended, project, "HEAD", ref))},
 	}
 	if refdb.CheckProject(project) != nil {
@@ -156,7 +159,10 @@ func (e *env) refusedByAll(project, ref string) {
 	}
 	// A filter's empty name is none, and the limit on both together is not its business.
 	if project != "" && ref != "" && (refdb.CheckProject(project) != nil || refdb.CheckRef(ref) != nil) {
-		ops = append(ops, op{"Locks", firstError(db.Locks(ctx, refdb.LockFilter{Project: project, Ref: ref}))})
+		ops = append(ops,
+			op{"Locks", firstError(db.Locks(ctx, refdb.LockFilter{Project: project, Ref: ref}))},
+			op{"Intents", firstError(db.Intents(ctx, refdb.IntentFilter{Project: project, Ref: ref}))},
+		)
 	}
 	for _, op := range ops {
 		if op.err == nil {

@@ -21,11 +21,12 @@ import (
 type memory struct {
 	bug string
 
-	mu    sync.Mutex
-	refs  map[key]refdb.Ref
-	locks map[key]lockRow
-	lines map[key][]*driver // who waits for a lock, first come first
-	mark  refdb.Token
+	mu      sync.Mutex
+	refs    map[key]refdb.Ref
+	locks   map[key]lockRow
+	intents map[intentKey]refdb.Intent
+	lines   map[key][]*driver // who waits for a lock, first come first
+	mark    refdb.Token
 }
 
 type key struct{ project, ref string }
@@ -44,7 +45,10 @@ var _ refdb.Notifier = (*driver)(nil)
 var _ refdbtest.Database = (*memory)(nil)
 
 func newMemory(bug string) *memory {
-	return &memory{bug: bug, refs: make(map[key]refdb.Ref), locks: make(map[key]lockRow), lines: make(map[key][]*driver)}
+	return &memory{
+		bug: bug, refs: make(map[key]refdb.Ref), locks: make(map[key]lockRow),
+		intents: make(map[intentKey]refdb.Intent), lines: make(map[key][]*driver),
+	}
 }
 
 func (m *memory) URL() string       { return "memory:" }
@@ -102,6 +106,8 @@ func (m *memory) Exec(tb testing.TB, sql string, _ ...any) {
 		case strings.HasPrefix(sql, "UPDATE locks SET stale_after = 0"):
 			row.StaleAfter = 0
 			m.locks[k] = row
+		case strings.HasPrefix(sql, "DELETE FROM locks"):
+			delete(m.locks, k)
 		case strings.HasPrefix(sql, "UPDATE refs SET time = (SELECT"):
 			for _, ref := range []string{quoted[7], quoted[9]} {
 				r := m.refs[key{k.project, ref}]
@@ -239,7 +245,7 @@ func like(s, pattern string) bool {
 func (d *driver) standing(k key) (lockRow, bool) {
 	row, ok := d.locks[k]
 	row.Age = now().Sub(row.Heartbeat)
-	if d.bug == "all stale after 30 s" {
+	if d.bug == "all stale after 30 s" || d.bug == "intents go stale" && row.Intended() {
 		row.StaleAfter = refdb.DefaultStaleAfter
 	}
 	if d.bug == "future is stale" && row.Age < 0 {
@@ -283,11 +289,11 @@ func (d *driver) Update(ctx context.Context, t refdb.Transaction) error {
 		d.pause("fence before transaction")
 	}
 	var holders []refdb.LockInfo
-	if !t.Advisory {
-		for _, u := range t.Updates {
-			if row, ok := d.standing(key{t.Project, u.Ref}); ok && !own[key{t.Project, u.Ref}] && !(d.bug == "fence passes all" && t.Fence != nil) {
-				holders = append(holders, row.LockInfo)
-			}
+	for _, u := range t.Updates {
+		row, ok := d.standing(key{t.Project, u.Ref})
+		heeded := !t.Advisory || row.Intended() && d.bug != "advisory passes intents"
+		if ok && heeded && !own[key{t.Project, u.Ref}] && !(d.bug == "fence passes all" && t.Fence != nil) {
+			holders = append(holders, row.LockInfo)
 		}
 	}
 	locked := anyFresh(holders) && d.bug != "no mandatory locks"
@@ -325,6 +331,9 @@ func (d *driver) Update(ctx context.Context, t refdb.Transaction) error {
 	d.pause("compares before transaction")
 	if t.Release && (len(mismatches) == 0 && !locked || d.bug == "released though refused") {
 		for k := range own {
+			if t.Fence.Intents {
+				d.endIntent(k, t.Fence.Token)
+			}
 			delete(d.locks, k)
 			d.released(k)
 		}
@@ -378,7 +387,8 @@ func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 			holders = append(holders, row.LockInfo)
 		}
 	}
-	if !r.Force && !r.Tombstones && anyFresh(holders) && d.bug != "removes under locks" {
+	intended := slices.ContainsFunc(holders, refdb.LockInfo.Intended) && d.bug != "force takes intents"
+	if !r.Tombstones && (intended || !r.Force && anyFresh(holders)) && d.bug != "removes under locks" {
 		return 0, fmt.Errorf("removing: %w", &refdb.LockedError{Holders: holders})
 	}
 	d.pause("removes after looking")
@@ -422,7 +432,10 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	if len(own) == len(r.Refs) {
 		return refdb.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
 	}
-	if d.bug != "partial rows stay" {
+	if r.Intents != nil && d.bug != "partial intents are given up" {
+		holders = append(holders, own...)
+		slices.SortFunc(holders, func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+	} else if d.bug != "partial rows stay" {
 		for _, l := range own {
 			delete(d.locks, key{l.Project, l.Ref})
 			d.mark = max(d.mark, l.Token)
@@ -446,6 +459,12 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 		}
 		return refdb.Acquired{}, fmt.Errorf("acquiring: %w", &refdb.LockedError{Holders: holders})
 	}
+	if r.Intents != nil && d.revoked(r) {
+		return refdb.Acquired{}, refdb.ErrReleased
+	}
+	if err := d.compare(r); err != nil {
+		return refdb.Acquired{}, err
+	}
 	token := max(refdb.TokenOf(now()), d.mark+1)
 	for _, l := range holders {
 		if d.bug != "token by the clock" {
@@ -465,6 +484,7 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 		d.insert(r, ref, token)
 		d.pause("acquires row by row")
 	}
+	d.intend(r, token)
 	if d.bug == "marker stays" && len(holders) > 0 {
 		m := holders[0]
 		m.Project = refdb.ReclaimPrefix + r.Project + "_" + m.Token.Time().Format("2006-01-02T15:04:05.000000000Z")
@@ -527,6 +547,7 @@ func (d *driver) matches(h refdb.Held) (lockRow, bool) {
 	} else {
 		ok = ok && row.Token == h.Token
 	}
+	ok = ok && (h.Intent || !row.Intended() || d.bug == "intents are released as locks")
 	return row, ok && (h.Heartbeat.IsZero() || h.Heartbeat.Equal(row.Heartbeat) || d.bug == "heartbeat ignored")
 }
 
@@ -581,9 +602,10 @@ func (d *driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 	defer end()
 	results := make([]bool, len(held))
 	for i, h := range held {
-		_, ok := d.matches(h)
+		row, ok := d.matches(h)
 		d.pause("releases after looking")
 		if ok {
+			d.endIntent(key{h.Project, h.Ref}, row.Token)
 			delete(d.locks, key{h.Project, h.Ref})
 			d.released(key{h.Project, h.Ref})
 			results[i] = true

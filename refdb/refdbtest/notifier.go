@@ -77,6 +77,35 @@ func notifierRows() []row {
 			e.release(e.a, l.held()...)
 			b.wantWoken(refA)
 		}},
+		{"the end of an intent wakes it, whoever ends it and how", func(e *env) {
+			b := e.listen()
+			if b == nil {
+				return // hints can't arrive here
+			}
+			for what, end := range map[string]func(lock) error{
+				"done":     func(l lock) error { return e.finish(e.a, l) },
+				"dropped":  func(l lock) error { return e.tryFinish(e.a, l, nil, l.AcquireRequest.Refs) },
+				"released": func(l lock) error { e.release(e.a, l.intended()...); return nil },
+				"resolved": func(l lock) error { e.resolve(e.a, refdb.KeepOld, l.named()...); return nil },
+			} {
+				ref := "refs/heads/" + what
+				l := e.prepare(e.a, move(ref, "", v1))
+				wait(e, b.process, ref)
+				e.must(end(l))
+				b.wantWoken(ref)
+			}
+		}},
+		{"one that waits is woken through a preparation that takes the stale lock over", func(e *env) {
+			b := e.listen()
+			if b == nil {
+				return // hints can't arrive here
+			}
+			l := e.acquire(e.a, refA)
+			wait(e, b.process, refA)
+			e.age(l, stale)
+			e.must(e.finish(e.a, e.prepare(e.a, move(refA, "", v1))))
+			b.wantWoken(refA)
+		}},
 	}
 }
 

@@ -12,6 +12,7 @@ package refdbtest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,6 +92,7 @@ func topics() []topic {
 		{"Contenders", contenderRows()},
 		{"Races of locks", lockRaceRows()},
 		{"Races of updates", updateRaceRows()},
+		{"Races of intents", intentRaceRows()},
 		{"DB loss", dbLossRows()},
 		{"DB waiting", dbWaitRows()},
 		{"DB cost", dbCostRows()},
@@ -108,11 +110,15 @@ func topics() []topic {
 		{"Beat", beatRows()},
 		{"Release", releaseRows()},
 		{"Locks", locksRows()},
+		{"Intents", slices.Concat(intentRows(), intentEndRows())},
+		{"Resolve", resolveRows()},
+		{"States", stateRows()},
 		{"Connection", connectionRows()},
 		{"Notifier", notifierRows()},
 		{"DB refs", dbRefRows()},
 		{"DB locks", dbLockRows()},
 		{"DB replies", dbReplyRows()},
+		{"DB intents", slices.Concat(dbIntentRows(), dbIntentReplyRows())},
 		{"DB refusals", dbRefusedRows()},
 		{"DB administration", dbAdminRows()},
 	}

@@ -34,11 +34,19 @@ func TestEveryBugIsCaught(t *testing.T) {
 		"Release":          {"by name", "tokens not before", "heartbeat ignored", "nonce ignored", "all released"},
 		"Locks":            {"page by ref", "sites by prefix", "markers are locks", "stale filter ignored", "prefix by like"},
 		"Connection":       {"closes once", "context ignored"},
-		"Notifier":         {"wakes nobody", "forgets the line"},
+		"Notifier":         {"wakes nobody", "forgets the line", "resolutions wake nobody"},
 		"Names":            {"names ignore case", "by name"},
 		"Contenders":       {"acquires after looking", "token of the holder"},
 		"Races of locks":   {"acquires after looking", "acquires row by row", "values before transaction", "fence before transaction", "locks before transaction", "beats after looking", "releases after looking", "removes after looking"},
 		"Races of updates": {"compares before transaction", "writes row by row", "reads row by row"},
+		"Intents": {"prepares what it can", "intents expect nothing", "records the first intent", "intents outlive their locks", "intents go stale", "advisory passes intents",
+			"force takes intents", "removes under locks", "intents are released as locks", "partial intents are given up", "no adoption", "mismatch leaves intents", "a page ends a ref",
+			"sites by prefix", "decided are pending", "fence by name", "never reclaims", "nonce ignored", "beats all of the owner"},
+		"Resolve": {"resolves by name", "resolves twice", "resolves without a lock", "never writes", "always writes", "resolved stay locked", "resolved are forgotten", "forgets the pending",
+			"revokes by name", "revokes only what comes", "revokes only what came", "revokes the ref"},
+		"States": {"states of rows only", "states without stale locks", "context ignored"},
+		"Races of intents": {"compares intents before transaction", "acquires after looking", "fence before transaction", "locks before transaction", "removes after looking", "resolves after looking",
+			"states in two looks", "compares before transaction"},
 	} {
 		for _, bug := range bugs {
 			t.Run(topic+": "+bug, func(t *testing.T) {

@@ -144,6 +144,26 @@ func (t *tap) Locks(ctx context.Context, q refdb.LockQuery) ([]refdb.LockInfo, e
 	return asked(t, ctx, "Locks", q, func() ([]refdb.LockInfo, error) { return t.Driver.Locks(ctx, q) })
 }
 
+func (t *tap) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
+	return asked(t, ctx, "Intents", q, func() ([]refdb.Intent, error) { return t.Driver.Intents(ctx, q) })
+}
+
+func (t *tap) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	return asked(t, ctx, "Resolve", r, func() ([]bool, error) { return t.Driver.Resolve(ctx, r) })
+}
+
+func (t *tap) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
+	return t.call(ctx, "Revoke", r, func() error { return t.Driver.Revoke(ctx, r) })
+}
+
+func (t *tap) Forget(ctx context.Context, intents []refdb.Intent) error {
+	return t.call(ctx, "Forget", intents, func() error { return t.Driver.Forget(ctx, intents) })
+}
+
+func (t *tap) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	return asked(t, ctx, "States", refs, func() ([]refdb.State, error) { return t.Driver.States(ctx, project, refs) })
+}
+
 func (t *tap) Now(ctx context.Context) (time.Time, error) {
 	return asked(t, ctx, "Now", nil, func() (time.Time, error) { return t.Driver.Now(ctx) })
 }

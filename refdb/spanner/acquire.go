@@ -19,7 +19,7 @@ const (
 	sweepWait = 250 * time.Millisecond
 )
 
-// Acquire takes the locks, or finds out who holds them.
+// Acquire takes the locks, or finds out what is in the way.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
 	keys := make([]key, len(r.Refs))
 	for i, ref := range r.Refs {
@@ -27,9 +27,17 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	}
 	var a acquisition
 	at, err := d.transact(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, func(ctx context.Context, t *transaction) error {
-		states, err := t.states(ctx, r.Project, keys)
+		read := func() ([]state, error) { return t.states(ctx, r.Project, keys) }
+		if r.Intents != nil {
+			read = func() ([]state, error) { return t.unrevoked(ctx, &r, keys) }
+		}
+		states, err := read()
 		if err != nil {
 			return err
+		}
+		if len(states) == 0 {
+			a = acquisition{refused: refdb.ErrReleased}
+			return nil
 		}
 		a = decide(&r, states)
 		return t.write(&a.batch)
@@ -60,35 +68,45 @@ func decide(r *refdb.AcquireRequest, states []state) (a acquisition) {
 	slices.SortFunc(states, func(a, b state) int { return strings.Compare(a.ref, b.ref) })
 	var holders []refdb.LockInfo
 	var fresh bool
-	var ours int
-	for _, s := range states {
-		switch {
-		case s.lock == nil:
-		case s.lock.of(r):
-			ours++
+	var ours []string
+	var mismatches []refdb.Mismatch
+	for i, s := range states {
+		of := s.lock != nil && s.lock.of(r)
+		if of {
+			ours = append(ours, s.ref)
 			a.Token = s.lock.Token
-		default:
+		}
+		// What is left of our intents was not ended by us: it is not given up.
+		if s.lock != nil && (!of || r.Intents != nil) {
 			holders = append(holders, s.lock.LockInfo)
 			fresh = fresh || !s.lock.Stale()
 		}
 		if s.value != nil {
 			a.Refs = append(a.Refs, *s.value)
 		}
+		if r.Intents != nil {
+			mismatches = mismatch(mismatches, r.Intents[i], s.value)
+		}
 	}
 	switch {
-	case ours == len(states):
+	case len(ours) == len(states):
 		a.adopted = true
 	case fresh:
 		a.refused = &refdb.LockedError{Holders: holders}
-		for _, s := range states {
-			if s.lock != nil && s.lock.of(r) {
-				a.batch.deleteLock(r.Project, s.ref)
+		if r.Intents == nil {
+			for _, ref := range ours {
+				a.batch.deleteLock(r.Project, ref)
 			}
 		}
+	case len(mismatches) > 0:
+		a.refused = &refdb.MismatchError{Project: r.Project, Mismatches: mismatches}
 	default:
 		a.Reclaimed = holders
 		for _, s := range states {
 			a.take(r, s)
+		}
+		for _, u := range r.Intents {
+			a.batch.insertIntent(u, r)
 		}
 	}
 	return a

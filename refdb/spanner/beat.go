@@ -54,7 +54,7 @@ func (d *Driver) beatAtOnce(ctx context.Context, held []refdb.Held, results []re
 
 // beat renews all of held in one transaction.
 func (d *Driver) beat(ctx context.Context, held []refdb.Held, results []refdb.BeatResult) error {
-	var match []bool
+	var match []*heldRow
 	r := request{tag: "refdb.beat", what: "renew locks", within: beatTime(ctx)}
 	_, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) (err error) {
 		if match, err = t.matching(ctx, held); err != nil {
@@ -62,7 +62,7 @@ func (d *Driver) beat(ctx context.Context, held []refdb.Held, results []refdb.Be
 		}
 		var b batch
 		for i, h := range held {
-			if match[i] {
+			if match[i] != nil {
 				b.beat(h.Project, h.Ref)
 			}
 		}
@@ -73,7 +73,7 @@ func (d *Driver) beat(ctx context.Context, held []refdb.Held, results []refdb.Be
 	}
 	for i := range held {
 		results[i] = refdb.BeatLost
-		if match[i] {
+		if match[i] != nil {
 			results[i] = refdb.Beaten
 		}
 	}

@@ -72,7 +72,7 @@ func (c *client) diagnoseColumns(ctx context.Context) ([]refdb.Diagnosis, error)
 	if !columns.OK {
 		columns.Detail = "there is no " + strings.Join(missing, " and no ") + ": " + repair
 	}
-	fixed := []string{"locks.heartbeat", "locks.token", "refs.time"}
+	fixed := []string{"intents.decided_at", "intents.time", "intents.token", "locks.heartbeat", "locks.token", "refs.time"}
 	err = c.catalogue(ctx, `
 		SELECT CONCAT(TABLE_NAME, '.', COLUMN_NAME) FROM INFORMATION_SCHEMA.COLUMN_OPTIONS
 		WHERE TABLE_SCHEMA = '' AND OPTION_NAME = 'allow_commit_timestamp' AND UPPER(OPTION_VALUE) = 'TRUE'`, func(r *spanner.Row) error {

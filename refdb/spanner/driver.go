@@ -145,6 +145,20 @@ func (d *Driver) query(ctx context.Context, r request, s spanner.Statement, each
 	return nil
 }
 
+// snapshot runs f, which makes that many strong requests, all as of one time.
+func (d *Driver) snapshot(ctx context.Context, c *client, requests int, f func(*spanner.ReadOnlyTransaction) error) error {
+	if requests < 2 {
+		return f(c.Single())
+	}
+	if err := d.gate.enter(ctx); err != nil {
+		return err
+	}
+	defer d.gate.leave()
+	txn := c.ReadOnlyTransaction()
+	defer txn.Close()
+	return f(txn)
+}
+
 // Now returns the server's time.
 func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 	var now time.Time

@@ -19,19 +19,28 @@ type heldKey struct {
 func (k heldKey) bytes() int { return len(k.Project) + len(k.Ref) + 32 }
 
 const (
-	tokenSQL     = `SELECT k.held, IFNULL(UNIX_MICROS(l.token), 0), IFNULL(l.nonce, ''), `
+	tokenSQL     = `SELECT k.held, IFNULL(UNIX_MICROS(l.token), 0), IFNULL(l.nonce, ''), IFNULL(l.stale_after, 0), `
 	heartbeatSQL = `IFNULL(UNIX_MICROS(l.heartbeat), 0)`
 	heldSQL      = `
 FROM UNNEST(@keys) AS k
 JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = k.project AND l.ref = k.ref`
 )
 
-// matching reads and locks the held rows, and tells which match. Tokens and
-// heartbeats are compared in microseconds: a row of Gerrit's may have finer ones.
+// A heldRow is what decides whether a row is the version of it that is meant.
+// Times are in microseconds: a row of Gerrit's may have finer ones.
+type heldRow struct {
+	token      int64
+	nonce      string
+	staleAfter int64
+	heartbeat  int64
+}
+
+// matching reads and locks the held rows, and returns those that match; nil for
+// those that don't.
 //
 // A heartbeat is only read if it matters: a beat that doesn't read the column
 // writes it without having locked it before.
-func (t *transaction) matching(ctx context.Context, held []refdb.Held) ([]bool, error) {
+func (t *transaction) matching(ctx context.Context, held []refdb.Held) ([]*heldRow, error) {
 	sql := tokenSQL + `0` + heldSQL
 	if slices.ContainsFunc(held, func(h refdb.Held) bool { return !h.Heartbeat.IsZero() }) {
 		sql = tokenSQL + heartbeatSQL + heldSQL
@@ -40,31 +49,36 @@ func (t *transaction) matching(ctx context.Context, held []refdb.Held) ([]bool, 
 	for i, h := range held {
 		keys[i] = heldKey{Held: int64(i), Project: h.Project, Ref: h.Ref}
 	}
-	match := make([]bool, len(held))
+	matching := make([]*heldRow, len(held))
 	for chunk := range chunks(keys, heldKey.bytes) {
 		err := t.query(ctx, spanner.Statement{SQL: sql, Params: map[string]any{"keys": chunk}}, func(r *spanner.Row) error {
-			var i, token, heartbeat int64
-			var nonce string
-			if err := r.Columns(&i, &token, &nonce, &heartbeat); err != nil {
+			var i int64
+			var row heldRow
+			if err := r.Columns(&i, &row.token, &row.nonce, &row.staleAfter, &row.heartbeat); err != nil {
 				return err
 			}
-			match[i] = matches(&held[i], refdb.Token(token), nonce, heartbeat)
+			if row.matches(&held[i]) {
+				matching[i] = &row
+			}
 			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return match, nil
+	return matching, nil
 }
 
-// matches tells whether h means the version of its row with these values.
-func matches(h *refdb.Held, token refdb.Token, nonce string, heartbeat int64) bool {
-	if !h.Heartbeat.IsZero() && h.Heartbeat.UnixMicro() != heartbeat {
+// matches tells whether h means this version of the row.
+func (r *heldRow) matches(h *refdb.Held) bool {
+	if r.intended() && !h.Intent || !h.Heartbeat.IsZero() && h.Heartbeat.UnixMicro() != r.heartbeat {
 		return false
 	}
 	if h.Nonce != "" {
-		return h.Nonce == nonce
+		return h.Nonce == r.nonce
 	}
-	return h.Token == token
+	return int64(h.Token) == r.token
 }
+
+// intended reports whether the lock stands for an intent.
+func (r *heldRow) intended() bool { return r.staleAfter >= refdb.NeverStale.Microseconds() }

@@ -24,22 +24,15 @@ func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refd
 	var rows []refdb.Ref
 	err := d.read(ctx, request{what: "read refs"}, func(ctx context.Context, c *client) error {
 		rows = nil
-		txn := c.Single()
-		if len(sets) > 1 {
-			if err := d.gate.enter(ctx); err != nil {
-				return err
+		return d.snapshot(ctx, c, len(sets), func(txn *spanner.ReadOnlyTransaction) error {
+			for _, set := range sets {
+				found := txn.ReadWithOptions(ctx, "refs", set, []string{"ref", "value", "time", "op"}, &spanner.ReadOptions{RequestTag: "refdb.get"})
+				if err := found.Do(func(r *spanner.Row) error { return readRef(r, &rows) }); err != nil {
+					return err
+				}
 			}
-			defer d.gate.leave()
-			txn = c.ReadOnlyTransaction() // all as of one time
-			defer txn.Close()
-		}
-		for _, set := range sets {
-			found := txn.ReadWithOptions(ctx, "refs", set, []string{"ref", "value", "time", "op"}, &spanner.ReadOptions{RequestTag: "refdb.get"})
-			if err := found.Do(func(r *spanner.Row) error { return readRef(r, &rows) }); err != nil {
-				return err
-			}
-		}
-		return nil
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, err

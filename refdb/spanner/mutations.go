@@ -21,17 +21,41 @@ var (
 	lockColumns   = []string{"project", "ref", "heartbeat", "token", "owner", "nonce", "stale_after"}
 	markerColumns = lockColumns[:5]
 	beatColumns   = lockColumns[:3]
+
+	intentColumns   = []string{"project", "ref", "token", "owner", "agent", "old_value", "new_value", "time"}
+	decisionColumns = []string{"project", "ref", "token", "decision", "decided_by", "reason", "decided_at"}
+
+	revocationColumns = append(intentColumns[:len(intentColumns):len(intentColumns)], "decision", "decided_by", "decided_at", "nonce")
 )
 
-// A batch is what a commit writes.
+// A batch is what a commit writes. It writes no row that it deletes.
 type batch struct {
 	mutations []*spanner.Mutation
-	cost      int // in Spanner's count
+	deleted   map[string][]spanner.KeySet // by table
+	cost      int                         // in Spanner's count
 }
 
 func (b *batch) add(cost int, m *spanner.Mutation) {
 	b.mutations = append(b.mutations, m)
 	b.cost += cost
+}
+
+func (b *batch) delete(cost int, table string, keys spanner.KeySet) {
+	if b.deleted == nil {
+		b.deleted = make(map[string][]spanner.KeySet)
+	}
+	b.deleted[table] = append(b.deleted[table], keys)
+	b.cost += cost
+}
+
+// all returns what the commit carries: what is deleted from a table as one
+// mutation. As thousands of them it would take an emulator half a minute.
+func (b *batch) all() []*spanner.Mutation {
+	all := b.mutations
+	for table, keys := range b.deleted {
+		all = append(all, spanner.Delete(table, spanner.KeySets(keys...)))
+	}
+	return all
 }
 
 // check returns ErrTooMany if Spanner would refuse the batch for its size.
@@ -50,7 +74,7 @@ func (b *batch) putRef(project, ref string, v refdb.Value, op string) {
 }
 
 func (b *batch) deleteRef(project, ref string) {
-	b.add(1+1, spanner.Delete("refs", spanner.Key{project, ref}))
+	b.delete(1+1, "refs", spanner.Key{project, ref})
 }
 
 // insertLock takes a lock that was free: it fails if it isn't.
@@ -78,12 +102,37 @@ func (b *batch) beat(project, ref string) {
 }
 
 func (b *batch) deleteLock(project, ref string) {
-	b.add(1, spanner.Delete("locks", spanner.Key{project, ref}))
+	b.delete(1, "locks", spanner.Key{project, ref})
 }
 
 // deleteLocks deletes all locks of a project.
 func (b *batch) deleteLocks(project string) {
-	b.add(1, spanner.Delete("locks", spanner.Key{project}.AsPrefix()))
+	b.delete(1, "locks", spanner.Key{project}.AsPrefix())
+}
+
+// insertIntent records what u is about to do. Its token is that of the lock.
+func (b *batch) insertIntent(u refdb.Update, r *refdb.AcquireRequest) {
+	b.add(len(intentColumns), spanner.Insert("intents", intentColumns,
+		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp}))
+}
+
+// insertRevocation records that r must not be carried out.
+func (b *batch) insertRevocation(r *refdb.AcquireRequest) {
+	u := r.Intents[0]
+	b.add(len(revocationColumns), spanner.Insert("intents", revocationColumns,
+		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp,
+			string(refdb.Revoked), r.Owner, spanner.CommitTimestamp, r.Nonce}))
+}
+
+func (b *batch) decideIntent(i refdb.Intent, r *refdb.ResolveRequest) {
+	b.add(len(decisionColumns), spanner.Update("intents", decisionColumns,
+		[]any{i.Project, i.Ref, i.Token.Time(), string(r.Decision), r.By, r.Reason, spanner.CommitTimestamp}))
+}
+
+// deleteIntent deletes an intent, if there is one of that token. A token is as
+// fine as the column: Spanner's commit timestamps are whole microseconds.
+func (b *batch) deleteIntent(project, ref string, token refdb.Token) {
+	b.delete(1, "intents", spanner.Key{project, ref, token.Time()})
 }
 
 func orNull(s string) spanner.NullString { return spanner.NullString{StringVal: s, Valid: s != ""} }

@@ -30,6 +30,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		updates           int // on refs that carry stale locks, unless fenced
 		fence, overlap    int // refs of the fence, how many of which are updated
 		release, advisory bool
+		intents           bool
 		want              int
 		tooMany           bool
 	}{
@@ -37,6 +38,8 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		{name: "the largest update, past as many stale locks", updates: refdb.MaxUpdateRefs, want: 80_000},
 		{name: "the largest update under the largest lock", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, want: 75_000},
 		{name: "the same with release", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, want: 80_000},
+		{name: "the same that ends intents", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, advisory: true, intents: true, want: 80_000},
+		{name: "the largest end of intents", updates: refdb.MaxLockRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, intents: true, want: 45_000},
 		{name: "the same with a lock on other refs", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, release: true, want: 85_000, tooMany: true},
 		{name: "the same with a lock on other refs, without stale ones", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, release: true, advisory: true, want: 75_000},
 	} {
@@ -48,7 +51,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 				tx.Updates = append(tx.Updates, refdb.Update{Ref: states[i].ref, New: refdb.Deleted})
 			}
 			if row.fence > 0 {
-				tx.Fence = &refdb.Fence{Token: 7}
+				tx.Fence = &refdb.Fence{Token: 7, Intents: row.intents}
 			}
 			for i := range row.fence {
 				ref := fmt.Sprintf("refs/tags/%05d", i)
@@ -68,16 +71,27 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		})
 	}
 	for name, row := range map[string]struct {
-		states []state
-		want   int
+		states  []state
+		intents bool
+		want    int
+		tooMany bool
 	}{
-		"the largest acquisition":                 {statesOf(refdb.MaxLockRefs, false, 0), 35_000},
-		"the largest acquisition, of stale locks": {statesOf(refdb.MaxLockRefs, true, stale), 60_000},
+		"the largest acquisition":                               {statesOf(refdb.MaxLockRefs, false, 0), false, 35_000, false},
+		"the largest acquisition, of stale locks":               {statesOf(refdb.MaxLockRefs, true, stale), false, 60_000, false},
+		"the largest acquisition with intents":                  {statesOf(refdb.MaxLockRefs, false, 0), true, 75_000, false},
+		"the largest acquisition with intents, of stale locks":  {statesOf(4000, true, stale), true, 80_000, false},
+		"a larger acquisition with intents, of only stale ones": {statesOf(4001, true, stale), true, 80_020, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := decide(&refdb.AcquireRequest{Project: "p", Nonce: "n"}, row.states)
-			check(t, &a.batch, row.want, false)
+			r := refdb.AcquireRequest{Project: "p", Nonce: "n"}
+			for _, s := range row.states {
+				if row.intents {
+					r.Intents = append(r.Intents, refdb.Update{Ref: s.ref, New: "1"})
+				}
+			}
+			a := decide(&r, row.states)
+			check(t, &a.batch, row.want, row.tooMany)
 		})
 	}
 	t.Run("a beat and a release of the largest lock", func(t *testing.T) {

@@ -188,9 +188,10 @@ func TestDiagnosis(t *testing.T) {
 		db.Exec(t, "DROP INDEX project_time")
 		db.Exec(t, "ALTER TABLE refs DROP COLUMN op")
 		db.Exec(t, "ALTER TABLE locks ALTER COLUMN token SET OPTIONS (allow_commit_timestamp=false)")
+		db.Exec(t, "ALTER TABLE intents DROP COLUMN reason")
 		found, err := d.(refdb.Diagnoser).Diagnose(t.Context())
 		must(t, err)
-		wrong := map[string]string{"columns": "refs.op", "index project_time": "project", "allow_commit_timestamp": "locks.token"}
+		wrong := map[string]string{"columns": "refs.op and no column intents.reason", "index project_time": "project", "allow_commit_timestamp": "locks.token"}
 		for _, f := range found {
 			if want, bad := wrong[f.Name]; f.OK == bad || !strings.Contains(f.Detail, want) {
 				t.Errorf("%+v", f)

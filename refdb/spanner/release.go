@@ -6,17 +6,24 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// Release deletes the held rows that still match.
+// Release deletes the held rows that still match, and the intents they stand for.
 func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
-	var match []bool
-	_, err := d.transact(ctx, request{tag: "refdb.release", what: "release locks"}, func(ctx context.Context, t *transaction) (err error) {
-		if match, err = t.matching(ctx, held); err != nil {
+	released := make([]bool, len(held))
+	_, err := d.transact(ctx, request{tag: "refdb.release", what: "release locks"}, func(ctx context.Context, t *transaction) error {
+		rows, err := t.matching(ctx, held)
+		if err != nil {
 			return err
 		}
 		var b batch
 		for i, h := range held {
-			if match[i] {
-				b.deleteLock(h.Project, h.Ref)
+			row := rows[i]
+			released[i] = row != nil
+			if row == nil {
+				continue
+			}
+			b.deleteLock(h.Project, h.Ref)
+			if row.intended() {
+				b.deleteIntent(h.Project, h.Ref, refdb.Token(row.token))
 			}
 		}
 		return t.write(&b)
@@ -24,5 +31,5 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 	if err != nil {
 		return nil, err
 	}
-	return match, nil
+	return released, nil
 }

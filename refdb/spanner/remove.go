@@ -23,7 +23,11 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 			return err
 		}
 		var b batch
-		if refused = nil; !r.Force && slices.ContainsFunc(holders, fresh) {
+		heeded := fresh
+		if r.Force {
+			heeded = refdb.LockInfo.Intended
+		}
+		if refused = nil; slices.ContainsFunc(holders, heeded) {
 			refused = &refdb.LockedError{Holders: holders}
 			return t.write(&b)
 		}

@@ -58,14 +58,15 @@ LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS f ON f.project = @project AND f.ref 
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = @project AND l.ref = k.lock
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = @project AND r.ref = k.value`
 
+func stateStatement(project string, keys []key) spanner.Statement {
+	return spanner.Statement{SQL: stateSQL, Params: map[string]any{"project": project, "keys": keys}}
+}
+
 // states reads and locks what keys name, in any order.
 func (t *transaction) states(ctx context.Context, project string, keys []key) ([]state, error) {
 	states := make([]state, 0, len(keys))
 	for chunk := range chunks(keys, key.bytes) {
-		err := t.query(ctx, spanner.Statement{
-			SQL:    stateSQL,
-			Params: map[string]any{"project": project, "keys": chunk},
-		}, func(r *spanner.Row) error {
+		err := t.query(ctx, stateStatement(project, chunk), func(r *spanner.Row) error {
 			s, err := readState(project, r)
 			states = append(states, s)
 			return err

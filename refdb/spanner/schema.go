@@ -3,6 +3,7 @@ package spanner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cloud.google.com/go/spanner"
@@ -66,7 +67,7 @@ func (c *client) missingColumns(ctx context.Context) ([]string, error) {
 	found := make(map[string]bool)
 	err := c.catalogue(ctx, `
 		SELECT TABLE_NAME, CONCAT(TABLE_NAME, '.', COLUMN_NAME) FROM INFORMATION_SCHEMA.COLUMNS
-		WHERE TABLE_SCHEMA = '' AND TABLE_NAME IN ('refs', 'locks')`, func(r *spanner.Row) error {
+		WHERE TABLE_SCHEMA = '' AND TABLE_NAME IN ('refs', 'locks', 'intents')`, func(r *spanner.Row) error {
 		var table, column string
 		err := r.Columns(&table, &column)
 		found[table], found[column] = true, true
@@ -76,7 +77,7 @@ func (c *client) missingColumns(ctx context.Context) ([]string, error) {
 	for _, t := range []struct {
 		name    string
 		columns []string
-	}{{"refs", refColumns}, {"locks", lockColumns}} {
+	}{{"refs", refColumns}, {"locks", lockColumns}, {"intents", slices.Concat(revocationColumns, []string{"reason"})}} {
 		if !found[t.name] {
 			missing = append(missing, "table "+t.name)
 			continue

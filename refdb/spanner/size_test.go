@@ -31,16 +31,22 @@ func TestLargestRequestsAreTaken(t *testing.T) {
 	}
 }
 
-func TestNamesThatDoNotFitOneRequestAreReadInSeveral(t *testing.T) {
-	t.Parallel()
-	w := &wire{}
-	d := openWire(t, dbtest.Spanner(t), w)
-	refs := make([]string, 2400)
-	updates := make([]refdb.Update, len(refs))
+// longNames are n refs of nearly 2 kB each, and updates that create them.
+func longNames(n int) ([]string, []refdb.Update) {
+	refs := make([]string, n)
+	updates := make([]refdb.Update, n)
 	for i := range refs {
 		refs[i] = fmt.Sprintf("refs/heads/%05d/%s", i, strings.Repeat("x", 1900))
 		updates[i] = move(refs[i], "", v1)
 	}
+	return refs, updates
+}
+
+func TestNamesThatDoNotFitOneRequestAreReadInSeveral(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	d := openWire(t, dbtest.Spanner(t), w)
+	refs, updates := longNames(2400)
 	w.take()
 	must(t, update(t, d, "u", updates...))
 	wantCalls(t, "update", w.take(), "ExecuteStreamingSql", "ExecuteStreamingSql", "ExecuteStreamingSql", "ExecuteStreamingSql", "Commit")

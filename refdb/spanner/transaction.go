@@ -33,11 +33,11 @@ func (t *transaction) query(ctx context.Context, s spanner.Statement, each func(
 
 // write has the commit carry b.
 func (t *transaction) write(b *batch) error {
-	if err := b.check(); err != nil || len(b.mutations) == 0 {
+	if err := b.check(); err != nil || b.cost == 0 {
 		return err
 	}
 	t.writes = true
-	return t.txn.BufferWrite(b.mutations)
+	return t.txn.BufferWrite(b.all())
 }
 
 // transact runs f in a read-write transaction and returns its commit timestamp.

@@ -148,6 +148,52 @@ func TestRoundTrips(t *testing.T) {
 			},
 			want: []string{query, commit},
 		}, {
+			name: "preparing a thousand refs",
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Acquire(ctx, preparing("n", many...))
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name:  "finishing a thousand refs",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = prepare(tb, d, "n", many...) },
+			do:    func(_ testing.TB, d *spanner.Driver) error { return d.Update(ctx, finishing(a, many...)) },
+			want:  []string{query, commit},
+		}, {
+			name:  "dropping a thousand intents",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = prepare(tb, d, "n", many...) },
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Release(ctx, heldIntents(a, many...))
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name:  "resolving an intent",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = prepare(tb, d, "n", branch) },
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: []refdb.Intent{{Project: project, Ref: branch, Token: a.Token}},
+					Decision: refdb.TakeNew, By: "me", Reason: "why"})
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name: "forgetting an intent",
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				return d.Forget(ctx, []refdb.Intent{{Project: project, Ref: branch, Token: 1}})
+			},
+			want: []string{query, commit},
+		}, {
+			name: "listing intents",
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Intents(ctx, refdb.IntentQuery{Limit: 10})
+				return err
+			},
+			want: []string{query},
+		}, {
+			name: "reading the states of a thousand refs",
+			do:   func(_ testing.TB, d *spanner.Driver) error { _, err := d.States(ctx, project, many); return err },
+			want: []string{query},
+		}, {
 			name: "removing a project",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
 				must(tb, update(tb, d, "u", move(branch, "", v1)))

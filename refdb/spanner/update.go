@@ -41,7 +41,7 @@ func updateKeys(t *refdb.Transaction) []key {
 		case fence[u.Ref]:
 			k.Fence = some(u.Ref)
 			delete(fence, u.Ref)
-		case !t.Advisory:
+		default:
 			k.Lock = some(u.Ref)
 		}
 		keys = append(keys, k)
@@ -69,7 +69,7 @@ func plan(t *refdb.Transaction, states []state) (*batch, error) {
 			return b, &refdb.LostError{Project: t.Project, Refs: lost, Reason: "the lock was released, or taken over by another"}
 		}
 	}
-	standing := holders(t.Updates, found)
+	standing := holders(t, found)
 	if slices.ContainsFunc(standing, fresh) {
 		return b, &refdb.LockedError{Holders: standing}
 	}
@@ -85,6 +85,9 @@ func plan(t *refdb.Transaction, states []state) (*batch, error) {
 	if t.Fence != nil && t.Release {
 		for _, ref := range t.Fence.Refs {
 			b.deleteLock(t.Project, ref)
+			if t.Fence.Intents {
+				b.deleteIntent(t.Project, ref, t.Fence.Token)
+			}
 		}
 	}
 	return b, nil
@@ -100,10 +103,11 @@ func lostRefs(f *refdb.Fence, found map[string]state) (lost []string) {
 	return lost
 }
 
-// holders returns the locks that were found on the refs to update, but for the fence.
-func holders(updates []refdb.Update, found map[string]state) (all []refdb.LockInfo) {
-	for _, u := range updates {
-		if l := found[u.Ref].lock; l != nil {
+// holders returns the locks that t heeds among those found on the refs to
+// update. The fence is none of them.
+func holders(t *refdb.Transaction, found map[string]state) (all []refdb.LockInfo) {
+	for _, u := range t.Updates {
+		if l := found[u.Ref].lock; l != nil && (!t.Advisory || l.Intended()) {
 			all = append(all, l.LockInfo)
 		}
 	}
@@ -114,18 +118,22 @@ func fresh(l refdb.LockInfo) bool { return !l.Stale() }
 
 func mismatches(t *refdb.Transaction, found map[string]state) (all []refdb.Mismatch) {
 	for _, u := range t.Updates {
-		var have refdb.Value
-		row := found[u.Ref].value
-		if row != nil {
-			have = row.Value
-		}
-		switch {
-		case row == nil && t.Adopt:
-		case u.Old.IsAbsent() && have.IsAbsent():
-		case u.Old == have:
-		default:
-			all = append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+		if row := found[u.Ref].value; row != nil || !t.Adopt {
+			all = mismatch(all, u, row)
 		}
 	}
 	return all
+}
+
+// mismatch adds to all what u finds instead of what it expects, if it does. row
+// is nil if there is none.
+func mismatch(all []refdb.Mismatch, u refdb.Update, row *refdb.Ref) []refdb.Mismatch {
+	var have refdb.Value
+	if row != nil {
+		have = row.Value
+	}
+	if u.Old == have || u.Old.IsAbsent() && have.IsAbsent() {
+		return all
+	}
+	return append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 }

@@ -40,7 +40,7 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	if err != nil {
 		return refdb.Acquired{}, err
 	}
-	d.contended.Store(refused != nil)
+	d.contended.Store(errors.Is(refused, refdb.ErrLocked))
 	return acquired, refused
 }
 
@@ -73,7 +73,25 @@ func (t *tx) acquire(r refdb.AcquireRequest) (acquired refdb.Acquired, refused, 
 	if len(found.own) == len(r.Refs) {
 		return acquired, nil, nil
 	}
-	if len(found.own) > 0 {
+	if r.Intents != nil {
+		// What is left of a preparation is for its owner to finish.
+		refused := survey(states, "").refusal()
+		if refused == nil {
+			refused = compare(refdb.Transaction{Project: r.Project, Updates: r.Intents}, states)
+		}
+		if refused == nil {
+			revoked, err := t.revoked(r)
+			if err != nil {
+				return refdb.Acquired{}, nil, err
+			}
+			if revoked {
+				refused = refdb.ErrReleased
+			}
+		}
+		if refused != nil {
+			return refdb.Acquired{}, refused, nil
+		}
+	} else if len(found.own) > 0 {
 		if _, err := t.exec(dropLocks, r.Project, asJSON(found.own)); err != nil {
 			return refdb.Acquired{}, nil, err
 		}
@@ -86,6 +104,9 @@ func (t *tx) acquire(r refdb.AcquireRequest) (acquired refdb.Acquired, refused, 
 	}
 	statement, names := choose(takeLock, takeLocks, r.Refs)
 	_, err = t.exec(statement, r.Project, names, t.now, int64(acquired.Token), r.Owner, orNull(r.Nonce), microsOf(r.StaleAfter))
+	if err == nil {
+		err = t.intend(r, acquired.Token)
+	}
 	return acquired, nil, err
 }
 

@@ -98,6 +98,7 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 		for _, query := range []string{
 			lookRef, lookRefs, get, lostOf, takeLocks, dropLocks, putRefs, renew, release,
 			projectLocks, removeRefs, removeLocks, findTombstones, removeTombstones,
+			putIntents, dropIntents, dropIntent, releaseAny, decide, takeNew, dropLock, forget,
 		} {
 			if err := c.query(ctx, func(r row) { plans[query] += r.text(3) + "\n" }, "EXPLAIN QUERY PLAN "+query, make([]any, 7)...); err != nil {
 				return err

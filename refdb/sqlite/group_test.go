@@ -168,6 +168,10 @@ func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 			_, err := d.Acquire(ctx, request("owner/2", refB, other))
 			return err
 		}, nothing, refdb.ErrLocked},
+		{"preparation refused", func(ctx context.Context, d *sqlite.Driver) error {
+			_, err := d.Acquire(ctx, intention(refdb.Update{Ref: refB, Old: v1, New: v2}))
+			return err
+		}, nothing, refdb.ErrMismatch},
 		{"constraint", func(ctx context.Context, d *sqlite.Driver) error {
 			return d.Write(ctx, func(exec func(string, ...any) error) error {
 				if err := exec(`DELETE FROM refs`); err != nil {

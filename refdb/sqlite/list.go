@@ -50,6 +50,14 @@ func (w *where) prefix(column, prefix string) {
 	}
 }
 
+// owner selects what is one owner's, or of any process of a site; all for "".
+func (w *where) owner(name string) {
+	if name != "" {
+		// Between the "/" and what comes after it is whatever starts with it.
+		w.add("(owner = ? OR owner >= ? AND owner < ?)", name, name+"/", name+string(rune('/'+1)))
+	}
+}
+
 func (w *where) String() string {
 	if len(w.conditions) == 0 {
 		return ""

@@ -38,10 +38,7 @@ func locksWhere(q refdb.LockQuery, now int64) *where {
 		w.add("ref = ?", q.Ref)
 	}
 	w.prefix("ref", q.Prefix)
-	if q.Owner != "" {
-		// Between the "/" and what comes after it is whatever starts with it.
-		w.add("(owner = ? OR owner >= ? AND owner < ?)", q.Owner, q.Owner+"/", q.Owner+string(rune('/'+1)))
-	}
+	w.owner(q.Owner)
 	if q.Stale {
 		w.add("? - coalesce(heartbeat, 0) > coalesce(stale_after, ?)", now, refdb.DefaultStaleAfter.Microseconds())
 	}

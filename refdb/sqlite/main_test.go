@@ -62,6 +62,15 @@ func request(owner string, refs ...string) refdb.AcquireRequest {
 	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: refdb.DefaultStaleAfter}
 }
 
+// intention asks to record what is about to be done.
+func intention(updates ...refdb.Update) refdb.AcquireRequest {
+	r := refdb.AcquireRequest{Project: project, Owner: "owner/1", StaleAfter: refdb.NeverStale, Intents: updates, Agent: "agent"}
+	for _, u := range updates {
+		r.Refs = append(r.Refs, u.Ref)
+	}
+	return r
+}
+
 // acquire takes locks, or ends the test.
 func acquire(t testing.TB, d *sqlite.Driver, refs ...string) refdb.Acquired {
 	t.Helper()

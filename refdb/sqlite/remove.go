@@ -42,11 +42,8 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int
 }
 
 func (t *tx) remove(r refdb.RemoveRequest) (removed int, refused, err error) {
-	if !r.Force {
-		refused, err := t.lockedProject(r.Project)
-		if err != nil || refused != nil {
-			return 0, refused, err
-		}
+	if refused, err := t.lockedProject(r); err != nil || refused != nil {
+		return 0, refused, err
 	}
 	n, err := t.exec(removeRefs, r.Project, int64(r.Limit))
 	if err != nil {
@@ -56,16 +53,17 @@ func (t *tx) remove(r refdb.RemoveRequest) (removed int, refused, err error) {
 	return int(n), nil, err
 }
 
-// lockedProject returns a *refdb.LockedError if a fresh lock stands on any ref of the project.
-func (t *tx) lockedProject(project string) (refused, err error) {
+// lockedProject returns a *refdb.LockedError if a lock stands on any ref of the
+// project that r must heed.
+func (t *tx) lockedProject(r refdb.RemoveRequest) (refused, err error) {
 	var holders []refdb.LockInfo
-	fresh := false
-	err = t.query(func(r row) {
-		l := lockOf(t.now, project, r.text(0), r[1:])
+	heeded := false
+	err = t.query(func(columns row) {
+		l := lockOf(t.now, r.Project, columns.text(0), columns[1:])
 		holders = append(holders, l)
-		fresh = fresh || !l.Stale()
-	}, projectLocks, project)
-	if err != nil || !fresh {
+		heeded = heeded || l.Intended() || !l.Stale() && !r.Force
+	}, projectLocks, r.Project)
+	if err != nil || !heeded {
 		return nil, err
 	}
 	return &refdb.LockedError{Holders: holders}, nil

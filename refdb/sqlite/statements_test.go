@@ -76,6 +76,27 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Tombstones: true, OlderThan: time.Hour})
 				return err
 			}},
+			{"Prepare", 7, func() error { // BEGIN, look, read the mark, insert locks, insert intents, set the mark, COMMIT
+				a, err := d.Acquire(ctx, intention(updates...))
+				token = a.Token
+				return err
+			}},
+			{"Intents", 1, func() error { _, err := d.Intents(ctx, refdb.IntentQuery{Limit: n}); return err }},
+			{"States", 1, func() error { _, err := d.States(ctx, project, refs); return err }},
+			{"Finish", 7, func() error { // BEGIN, fence, look, put, drop locks, drop intents, COMMIT
+				fence := &refdb.Fence{Refs: refs, Token: token, Intents: true}
+				return d.Update(ctx, refdb.Transaction{Project: project, Updates: updates, Fence: fence, Release: true})
+			}},
+			{"Prepare what is not so", 3, func() error { // BEGIN, look, COMMIT
+				if _, err := d.Acquire(ctx, intention(updates...)); !errors.Is(err, refdb.ErrMismatch) {
+					return fmt.Errorf("got %w", err)
+				}
+				return nil
+			}},
+			{"Remove again", 5, func() error {
+				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Force: true})
+				return err
+			}},
 			{"Now", 0, func() error { _, err := d.Now(ctx); return err }},
 		} {
 			statements = nil

@@ -51,13 +51,9 @@ func (t *tx) update(x refdb.Transaction) (refused, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var passed []string
-	if !x.Advisory {
-		stale, locked := standing(states, x.Fence)
-		if locked != nil {
-			return locked, nil
-		}
-		passed = stale
+	passed, locked := standing(x, states)
+	if locked != nil {
+		return locked, nil
 	}
 	if mismatch := compare(x, states); mismatch != nil {
 		return mismatch, nil
@@ -73,6 +69,10 @@ func (t *tx) update(x refdb.Transaction) (refused, err error) {
 	}
 	if x.Fence != nil && x.Release {
 		if _, err := t.exec(dropLocks, x.Project, asJSON(x.Fence.Refs)); err != nil {
+			return nil, err
+		}
+		if x.Fence.Intents {
+			_, err := t.exec(dropIntents, x.Project, asJSON(x.Fence.Refs), int64(x.Fence.Token))
 			return nil, err
 		}
 	}
@@ -105,17 +105,17 @@ func (t *tx) lost(project string, f refdb.Fence) (lost, err error) {
 	return &refdb.LostError{Project: project, Refs: refs, Reason: "gone, or another's"}, nil
 }
 
-// standing looks at the locks that are not f's. If one is fresh, they are in
-// the way; if none is, it returns their refs.
-func standing(states []state, f *refdb.Fence) (stale []string, locked error) {
+// standing looks at the locks that x must heed, which are none of its fence. If
+// one is fresh, they are in the way; if none is, it returns their refs.
+func standing(x refdb.Transaction, states []state) (stale []string, locked error) {
 	var holders []refdb.LockInfo
 	fresh := false
 	for _, s := range states {
-		if s.lock == nil {
+		if s.lock == nil || x.Advisory && !s.lock.Intended() {
 			continue
 		}
-		if f != nil {
-			if _, own := slices.BinarySearch(f.Refs, s.lock.Ref); own {
+		if x.Fence != nil {
+			if _, own := slices.BinarySearch(x.Fence.Refs, s.lock.Ref); own {
 				continue
 			}
 		}

@@ -273,3 +273,19 @@ func (m *memory) Remove(context.Context, refdb.RemoveRequest) (int, error) {
 func (m *memory) Locks(context.Context, refdb.LockQuery) ([]refdb.LockInfo, error) {
 	return nil, errors.ErrUnsupported
 }
+
+func (m *memory) Intents(context.Context, refdb.IntentQuery) ([]refdb.Intent, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (m *memory) Resolve(context.Context, refdb.ResolveRequest) ([]bool, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (m *memory) Revoke(context.Context, refdb.AcquireRequest) error { return errors.ErrUnsupported }
+
+func (m *memory) Forget(context.Context, []refdb.Intent) error { return errors.ErrUnsupported }
+
+func (m *memory) States(context.Context, string, []string) ([]refdb.State, error) {
+	return nil, errors.ErrUnsupported
+}

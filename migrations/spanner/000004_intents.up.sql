@@ -1,0 +1,15 @@
+CREATE TABLE IF NOT EXISTS intents (
+    project    STRING(MAX) NOT NULL,
+    ref        STRING(MAX) NOT NULL,
+    token      TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
+    owner      STRING(MAX) NOT NULL,
+    agent      STRING(MAX) NOT NULL,
+    old_value  STRING(MAX) NOT NULL,
+    new_value  STRING(MAX) NOT NULL,
+    time       TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
+    decision   STRING(16),
+    decided_by STRING(MAX),
+    reason     STRING(MAX),
+    decided_at TIMESTAMP OPTIONS (allow_commit_timestamp=true),
+    nonce      STRING(64),
+) PRIMARY KEY (project, ref, token);

@@ -1,0 +1,337 @@
+package refdb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// NeverStale is the stale-after of a lock that stands for an [Intent]: such a
+// lock outlives its owner, because time alone can't tell what the owner's site has
+// shown to its readers. It is recorded with the lock like any other stale-after.
+const NeverStale = 100 * 365 * 24 * time.Hour
+
+const (
+	maxAgentBytes  = 200
+	maxReasonBytes = 1000
+)
+
+// An Intent is a move of a ref that its owner is about to make outside of the
+// database, such as in a Git repository: recorded before, together with a lock
+// on the ref, so that a crash in between leaves a trace of what may have been
+// done. Until it is ended, by its owner with [DB.Finish] or by an operator with
+// [DB.Resolve], nobody else can move the ref, however long that takes.
+type Intent struct {
+	Project string
+	Ref     string
+	Token   Token  // of the lock
+	Owner   string // of the lock
+	Agent   string // who is about to do it, in the owner's own words
+	Old     Value  // what the ref holds; [Unknown] or a zero ID if it doesn't exist
+	New     Value  // what it is to hold; a zero ID if it is to be deleted
+	Time    time.Time
+	Age     time.Duration // the database's now − Time
+
+	// Decision says how it was resolved; [Pending] if it was not.
+	Decision  Decision
+	DecidedBy string
+	Reason    string
+	DecidedAt time.Time
+}
+
+// A Decision is what an operator makes of an intent whose owner can't be asked.
+type Decision string
+
+const (
+	Pending Decision = ""         // none yet: the lock stands
+	KeepOld Decision = "keep-old" // the ref keeps what it held
+	TakeNew Decision = "take-new" // the ref holds what was intended
+	Revoked Decision = "revoked"  // by its owner: it was not, and will not be, announced
+)
+
+// A Preparation is a set of intents that were recorded together.
+type Preparation struct {
+	Project string
+	Token   Token
+	Updates []Update // in the order of their refs; New is never Unknown
+
+	request AcquireRequest // that asked for it
+}
+
+// Prepare locks the refs of updates, at most [MaxLockRefs], and records the
+// updates as intents, all or none, in one transaction, if every ref holds its Old.
+// If not, the error is a [*MismatchError]; while others hold fresh locks or
+// intents on some of the refs, a [*LockedError]. Stale locks are taken over.
+//
+// The caller then does outside of the database what it announced, and calls
+// [DB.Finish]. The locks neither need beats nor go stale: whoever prepares
+// must see to it that every intent is ended, after a crash too. [DB.Intents]
+// lists them, with agent, which should tell whether whoever was about to do it still
+// might: at most 200 bytes.
+//
+// With [ErrOutcomeUnknown] the intents may be recorded, or be so at any later time:
+// before anybody moves those refs, by another preparation or by replication, the returned
+// Preparation must be given to [DB.Revoke]. Otherwise an intent that comes late might
+// find the ref back at the old value, and be taken for done because the ref once had the new one.
+func (db *DB) Prepare(ctx context.Context, project string, updates []Update, agent string) (p Preparation, err error) {
+	t, err := newTransaction(project, updates, nil)
+	if err == nil && len(updates) > MaxLockRefs {
+		err = fmt.Errorf("%w: %d refs, at most %d", ErrTooMany, len(updates), MaxLockRefs)
+	}
+	if err == nil {
+		err = checkNote("agent", agent, maxAgentBytes)
+	}
+	if err != nil {
+		return Preparation{}, fmt.Errorf("preparing: %w", err)
+	}
+	start := time.Now()
+	var reclaimed int
+	defer func() { db.observe(Event{Op: OpPrepare, Refs: len(updates), Reclaimed: reclaimed}, start, err) }()
+	r := AcquireRequest{
+		Project: project, Owner: db.owner, Nonce: rand.Text(), StaleAfter: NeverStale,
+		Intents: t.Updates, Agent: agent,
+	}
+	for _, u := range t.Updates {
+		r.Refs = append(r.Refs, u.Ref)
+	}
+	p = Preparation{Project: project, Updates: t.Updates, request: r}
+	a, err := db.request(ctx, r)
+	if errors.Is(err, ErrOutcomeUnknown) {
+		return p, fmt.Errorf("preparing: %w", err)
+	}
+	if err != nil {
+		return Preparation{}, fmt.Errorf("preparing: %w", err)
+	}
+	reclaimed = len(a.Reclaimed)
+	p.Token = a.Token
+	return p, nil
+}
+
+// Revoke takes back a preparation that [DB.Prepare] returned with
+// [ErrOutcomeUnknown]: after it there is no trace of its intents, and there
+// never will be. It may be called again until it succeeds. What keeps a late
+// request out is listed by [DB.Intents] as a decision, [Revoked]; [DB.Forget]
+// removes it once no request can be under way any more, such as after a day.
+func (db *DB) Revoke(ctx context.Context, p Preparation) error {
+	if p.request.Nonce == "" {
+		return fmt.Errorf("revoking: %w: this preparation was not asked for by this process", ErrInvalid)
+	}
+	_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Revoke(ctx, p.request) })
+	if err != nil {
+		return fmt.Errorf("revoking: %w", err)
+	}
+	return nil
+}
+
+// Finish ends intents of one preparation, in one transaction: the refs of done
+// take the intended value, those of dropped keep the old one, and their locks
+// are released. What is in neither stays as it is. Refs are given once.
+//
+// If any of the intents is not pending any more, because it was finished before
+// or an operator resolved it, no ref is changed and the error wraps
+// [ErrLockLost]; if all were to be dropped, those that were pending have ended. A
+// [*MismatchError] says that somebody who heeds no locks moved a ref of done; nothing is
+// changed then. If the reply is lost, [ErrOutcomeUnknown]: calling it again, or
+// [DB.Intents], tells.
+func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string) (err error) {
+	t, err := p.transaction(done, dropped)
+	if err != nil {
+		return fmt.Errorf("finishing: %w", err)
+	}
+	if len(t.Updates) > 0 {
+		return db.update(ctx, t, nil)
+	}
+	start := time.Now()
+	defer func() { db.observe(Event{Op: OpRelease, Refs: len(dropped)}, start, err) }()
+	held := make([]Held, len(t.Fence.Refs))
+	for i, ref := range t.Fence.Refs {
+		held[i] = Held{Project: p.Project, Ref: ref, Token: p.Token, Intent: true}
+	}
+	released, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Release(ctx, held) })
+	if err != nil {
+		return fmt.Errorf("finishing: %w", err)
+	}
+	lost := &LostError{Project: p.Project, Reason: "the intent was ended already"}
+	for i, ok := range released {
+		if !ok {
+			lost.Refs = append(lost.Refs, held[i].Ref)
+		}
+	}
+	if len(lost.Refs) > 0 {
+		return fmt.Errorf("finishing: %w", lost)
+	}
+	return nil
+}
+
+// transaction is what ends the intents of done and dropped.
+func (p Preparation) transaction(done, dropped []string) (Transaction, error) {
+	fence, err := checkRefs(p.Project, slices.Concat(done, dropped), MaxLockRefs)
+	if err != nil {
+		return Transaction{}, err
+	}
+	t := Transaction{
+		Project: p.Project, ID: rand.Text(), Release: true,
+		Fence: &Fence{Refs: fence, Token: p.Token, Intents: true},
+	}
+	prepared := make(map[string]Update, len(p.Updates))
+	for _, u := range p.Updates {
+		prepared[u.Ref] = u
+	}
+	for _, ref := range fence {
+		if _, ok := prepared[ref]; !ok {
+			return Transaction{}, fmt.Errorf("%w ref %q: it is not of this preparation", ErrInvalid, ref)
+		}
+	}
+	for _, ref := range slices.Sorted(slices.Values(done)) {
+		u := prepared[ref]
+		u.New = u.New.tombstone(u.Old)
+		t.Updates = append(t.Updates, u)
+	}
+	return t, nil
+}
+
+// An IntentFilter selects intents. Zero fields select everything.
+type IntentFilter struct {
+	Project string
+	Ref     string // exactly this one
+	// Owner selects the intents of one owner and, given a site's name, those of
+	// all its processes, as in a [LockFilter].
+	Owner string
+	// Decided selects those that were resolved and not forgotten yet, instead
+	// of the pending ones.
+	Decided bool
+}
+
+// Intents iterates over the intents that f selects, in byte order of project
+// and ref. It reads page by page, each as of its own point in time. An error ends it.
+func (db *DB) Intents(ctx context.Context, f IntentFilter) iter.Seq2[Intent, error] {
+	return func(yield func(Intent, error) bool) {
+		check := LockFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner}
+		if err := check.check(); err != nil {
+			yield(Intent{}, fmt.Errorf("listing intents: %w", err))
+			return
+		}
+		for q := (IntentQuery{IntentFilter: f, Limit: pageSize}); ; {
+			start := time.Now()
+			page, err := retry(ctx, db, func() ([]Intent, error) { return db.driver.Intents(ctx, q) })
+			db.observe(Event{Op: OpList, Refs: len(page)}, start, err)
+			if err != nil {
+				yield(Intent{}, fmt.Errorf("listing intents: %w", err))
+				return
+			}
+			for _, i := range page {
+				if !yield(i, nil) {
+					return
+				}
+			}
+			if len(page) < q.Limit {
+				return
+			}
+			last := page[len(page)-1]
+			q.AfterProject, q.AfterRef, q.AfterToken = last.Project, last.Ref, last.Token
+		}
+	}
+}
+
+// Resolve ends pending intents, as listed by [DB.Intents], in their owner's
+// place: their refs take the intended value, or keep the old one, and their locks
+// end. It returns those it ended; one that its owner finished meanwhile is left
+// out. The decision, who made it and why stay recorded until the owner's site has heeded
+// them and calls [DB.Forget]. It works in chunks: after an error the returned
+// ones are ended.
+//
+// It is for a site that won't come back, or not soon: that site may have shown
+// to its readers what is decided against here.
+func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, reason string) (resolved []Intent, err error) {
+	if d != KeepOld && d != TakeNew {
+		return nil, fmt.Errorf("resolving: %w decision %q: give %q or %q", ErrInvalid, d, KeepOld, TakeNew)
+	}
+	if by == "" || reason == "" {
+		return nil, fmt.Errorf("resolving: %w: say who decides, and why", ErrInvalid)
+	}
+	if err := errors.Join(checkNote("name", by, maxReasonBytes), checkNote("reason", reason, maxReasonBytes)); err != nil {
+		return nil, fmt.Errorf("resolving: %w", err)
+	}
+	start := time.Now()
+	defer func() { db.observe(Event{Op: OpResolve, Refs: len(resolved)}, start, err) }()
+	for chunk := range slices.Chunk(intents, pageSize) {
+		r := ResolveRequest{Intents: chunk, Decision: d, By: by, Reason: reason}
+		ended, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Resolve(ctx, r) })
+		if err != nil {
+			return resolved, fmt.Errorf("resolving: %w", err)
+		}
+		for i, ok := range ended {
+			if ok {
+				resolved = append(resolved, chunk[i])
+			}
+		}
+	}
+	db.opts.Logger.WarnContext(ctx, "intents resolved by an operator", "asked", len(intents), "resolved", len(resolved), "decision", string(d))
+	return resolved, nil
+}
+
+// Forget removes the records of intents that were resolved, once their site
+// has heeded the decision. Pending ones are left alone.
+func (db *DB) Forget(ctx context.Context, intents []Intent) error {
+	for chunk := range slices.Chunk(intents, pageSize) {
+		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Forget(ctx, chunk) })
+		if err != nil {
+			return fmt.Errorf("forgetting intents: %w", err)
+		}
+	}
+	return nil
+}
+
+// A State is what the database knows about a ref at one moment.
+type State struct {
+	Ref   string
+	Value Value     // [Unknown] if there is no row
+	Lock  *LockInfo // nil if there is none; it may be stale
+}
+
+// States returns the values of refs and the locks on them, in the order of refs,
+// as of one point in time for every thousand refs.
+func (db *DB) States(ctx context.Context, project string, refs []string) (states []State, err error) {
+	start := time.Now()
+	defer func() { db.observe(Event{Op: OpGet, Refs: len(refs)}, start, err) }()
+	for chunk := range slices.Chunk(refs, pageSize) {
+		sorted, err := checkRefs(project, chunk, pageSize)
+		if err != nil {
+			return nil, fmt.Errorf("reading refs: %w", err)
+		}
+		page, err := retry(ctx, db, func() ([]State, error) { return db.driver.States(ctx, project, sorted) })
+		if err != nil {
+			return nil, fmt.Errorf("reading refs of %s: %w", project, err)
+		}
+		byRef := make(map[string]State, len(page))
+		for _, s := range page {
+			byRef[s.Ref] = s
+		}
+		for _, ref := range chunk {
+			s := byRef[ref]
+			s.Ref = ref
+			states = append(states, s)
+		}
+	}
+	return states, nil
+}
+
+// checkNote returns an error wrapping ErrInvalid if s is not fit to be recorded.
+func checkNote(what, s string, most int) error {
+	if len(s) > most || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+		return fmt.Errorf("%w %s %.100q: give at most %d bytes of UTF-8 without NUL", ErrInvalid, what, s, most)
+	}
+	return nil
+}
+
+// Intended reports whether the lock stands for an [Intent].
+func (l LockInfo) Intended() bool { return l.StaleAfter >= NeverStale }
+
+// errIntent explains why a lock can't be purged.
+var errIntent = errors.New("it stands for an intent: its site ends it, or `refdbctl locks resolve`")

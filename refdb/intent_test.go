@@ -1,0 +1,391 @@
+package refdb
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const testAgent = "boot:42:1"
+
+func mustPrepare(t *testing.T, db *DB, updates ...Update) Preparation {
+	t.Helper()
+	p, err := db.Prepare(t.Context(), "p", updates, testAgent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestAPreparationAsksForLocksThatNeverGoStaleAndSaysWhatIsIntended(t *testing.T) {
+	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{Token: 9}, nil }}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		p := mustPrepare(t, db, Update{Ref: "refs/heads/b", Old: "x"}, Update{Ref: "refs/heads/a", New: "y"})
+		want := []Update{{Ref: "refs/heads/a", New: "y"}, {Ref: "refs/heads/b", Old: "x", New: Deleted}}
+		if p.Project != "p" || p.Token != 9 || !slices.Equal(p.Updates, want) {
+			t.Errorf("prepared %+v", p)
+		}
+		r := f.acquires[0].arg
+		if r.Owner != db.Owner() || r.Nonce == "" || r.StaleAfter != NeverStale || r.Wait || r.Agent != testAgent ||
+			!slices.Equal(r.Intents, want) || !slices.Equal(r.Refs, []string{"refs/heads/a", "refs/heads/b"}) {
+			t.Errorf("asked %+v", r)
+		}
+		time.Sleep(time.Hour)
+		if len(f.beats) != 0 || len(f.acquires) != 1 {
+			t.Errorf("%d beats, %d requests", len(f.beats), len(f.acquires))
+		}
+	})
+}
+
+func TestAPreparationWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
+	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+		if n == 1 {
+			return Acquired{}, errCut
+		}
+		return Acquired{Token: 3}, nil
+	}}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		mustPrepare(t, db, Update{Ref: testRef, New: "a"})
+		if len(f.acquires) != 2 || f.acquires[0].arg.Nonce != f.acquires[1].arg.Nonce {
+			t.Errorf("requests %+v", f.acquires)
+		}
+		mustPrepare(t, db, Update{Ref: testRef, New: "a"})
+		if f.acquires[2].arg.Nonce == f.acquires[0].arg.Nonce {
+			t.Error("two preparations, one nonce")
+		}
+	})
+}
+
+func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
+	for name, failure := range map[string]error{"unknown": errCut, "unconfirmed": ErrUnconfirmed} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{
+				acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, failure },
+				revoke: func(n int) error {
+					if n == 1 {
+						return ErrOutcomeUnknown
+					}
+					return nil
+				},
+			}
+			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+				p, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
+				wantIs(t, err, ErrOutcomeUnknown)
+				synctest.Wait()
+				if len(f.releases)+len(f.revokes) != 0 {
+					t.Errorf("released %+v, revoked %+v", f.releases, f.revokes)
+				}
+				wantIs(t, db.Revoke(t.Context(), p), ErrOutcomeUnknown)
+				if err := db.Revoke(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				if asked, revoked := f.acquires[0].arg, f.revokes[1].arg; revoked.Nonce != asked.Nonce || !slices.Equal(revoked.Intents, asked.Intents) {
+					t.Errorf("asked %+v, revoked %+v", asked, revoked)
+				}
+			})
+		})
+	}
+}
+
+func TestOnlyAPreparationOfThisProcessIsRevoked(t *testing.T) {
+	f := &fake{}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		wantIs(t, db.Revoke(t.Context(), Preparation{Project: "p", Token: 1}), ErrInvalid)
+		if len(f.revokes) != 0 {
+			t.Errorf("revoked %+v", f.revokes)
+		}
+	})
+}
+
+func TestARefusedPreparationTakesNothingBack(t *testing.T) {
+	for _, refusal := range []error{&LockedError{}, &MismatchError{}} {
+		f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, refusal }}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			_, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
+			wantIs(t, err, refusal)
+			synctest.Wait()
+			if len(f.acquires) != 1 || len(f.releases) != 0 {
+				t.Errorf("%d requests, %d releases", len(f.acquires), len(f.releases))
+			}
+		})
+	}
+}
+
+func TestAFinishIsOneRequest(t *testing.T) {
+	f := &fake{}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		a, b, c := "refs/heads/a", "refs/heads/b", "refs/heads/c"
+		p := mustPrepare(t, db, Update{Ref: c, Old: "x"}, Update{Ref: b, New: "y"}, Update{Ref: a, New: "z"})
+
+		if err := db.Finish(t.Context(), p, []string{c, a}, []string{b}); err != nil {
+			t.Fatal(err)
+		}
+		u := f.updates[0].arg
+		if u.Project != "p" || u.ID == "" || !u.Release || u.Advisory || u.Adopt ||
+			!slices.Equal(u.Updates, []Update{{Ref: a, New: "z"}, {Ref: c, Old: "x", New: Deleted}}) ||
+			!slices.Equal(u.Fence.Refs, []string{a, b, c}) || u.Fence.Token != p.Token || !u.Fence.Intents {
+			t.Errorf("asked %+v, fence %+v", u, u.Fence)
+		}
+		if err := db.Finish(t.Context(), p, nil, []string{c, b}); err != nil {
+			t.Fatal(err)
+		}
+		want := []Held{{Project: "p", Ref: b, Token: p.Token, Intent: true}, {Project: "p", Ref: c, Token: p.Token, Intent: true}}
+		if !slices.Equal(f.releases[0].arg, want) {
+			t.Errorf("released %+v", f.releases[0].arg)
+		}
+		if len(f.updates) != 1 || len(f.releases) != 1 {
+			t.Errorf("%d updates, %d releases", len(f.updates), len(f.releases))
+		}
+	})
+}
+
+// A preparation made by hand, from the intents of a process before this one.
+func TestAFinishOfWhatIsToBeDeletedLeavesATombstone(t *testing.T) {
+	f := &fake{}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		p := Preparation{Project: "p", Token: 3, Updates: []Update{{Ref: testRef, Old: Value(strings.Repeat("a", 64))}}}
+		if err := db.Finish(t.Context(), p, []string{testRef}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.updates[0].arg.Updates[0].New; got != Deleted256 {
+			t.Errorf("it writes %q", got)
+		}
+	})
+}
+
+func TestADroppedIntentThatWasEndedIsALoss(t *testing.T) {
+	f := &fake{release: func(int, []Held) ([]bool, error) { return []bool{true, false}, nil }}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		p := mustPrepare(t, db, Update{Ref: "refs/heads/a"}, Update{Ref: "refs/heads/b"})
+		err := db.Finish(t.Context(), p, nil, []string{"refs/heads/a", "refs/heads/b"})
+		var lost *LostError
+		if !errors.As(err, &lost) || !slices.Equal(lost.Refs, []string{"refs/heads/b"}) || ClassOf(err) != StaleOwner {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestFinishesWhoseReplyWasLost(t *testing.T) {
+	var f *fake
+	written := func([]string) ([]Ref, error) { return []Ref{{Name: testRef, Op: f.updates[0].arg.ID}}, nil }
+	others := func([]string) ([]Ref, error) { return []Ref{{Name: testRef, Op: "somebody else's"}}, nil }
+	// late is a first request that comes through behind the first look.
+	late := func() func([]string) ([]Ref, error) {
+		looks := 0
+		return func(refs []string) ([]Ref, error) {
+			if looks++; looks == 1 {
+				return others(refs)
+			}
+			return written(refs)
+		}
+	}
+	answers := func(errs ...error) func(int, Transaction) error {
+		return func(n int, _ Transaction) error { return errs[min(n, len(errs))-1] }
+	}
+	for _, c := range []struct {
+		name   string
+		update func(int, Transaction) error
+		get    func([]string) ([]Ref, error)
+		want   error
+		sent   int
+	}{
+		{"happened if a row carries their ID", answers(errCut), written, nil, 1},
+		{"are sent again if none does: nobody else could write the refs", answers(errCut, nil), others, nil, 2},
+		{"happened if the second is refused because of the first", answers(errCut, &LostError{}), late(), nil, 2},
+		{"are unknown if the second is refused and there is no trace of the first", answers(errCut, &LostError{}), others, ErrOutcomeUnknown, 2},
+		{"tell of the loss as well then", answers(errCut, &LostError{}), others, ErrLockLost, 2},
+		{"are unknown when the second reply is lost too", answers(errCut), others, ErrOutcomeUnknown, 2},
+		{"are unknown if nobody can look", answers(errCut), func([]string) ([]Ref, error) { return nil, ErrUnavailable }, ErrOutcomeUnknown, 1},
+		{"are unknown in spite of the row if no standby confirmed them", answers(ErrUnconfirmed), written, ErrUnconfirmed, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f = &fake{update: c.update, get: c.get}
+			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+				p := mustPrepare(t, db, Update{Ref: testRef, New: "a"}, Update{Ref: "refs/heads/b", New: "a"})
+				err := db.Finish(t.Context(), p, []string{testRef}, []string{"refs/heads/b"})
+				if !errors.Is(err, c.want) || c.want == nil && err != nil {
+					t.Errorf("%v, want %v", err, c.want)
+				}
+				if len(f.updates) != c.sent {
+					t.Errorf("sent %d times, want %d", len(f.updates), c.sent)
+				}
+				for _, u := range f.updates {
+					if u.arg.ID != f.updates[0].arg.ID {
+						t.Error("two requests, two operations")
+					}
+				}
+			})
+		})
+	}
+}
+
+// A release that names its rows by their token can be sent twice, but the answer
+// to the second says nothing of the first: the caller is to look.
+func TestADropWhoseReplyWasLostIsUnknown(t *testing.T) {
+	f := &fake{release: func(int, []Held) ([]bool, error) { return nil, errCut }}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"})
+		err := db.Finish(t.Context(), p, nil, []string{testRef})
+		if ClassOf(err) != OutcomeUnknown || len(f.releases) != 1 {
+			t.Errorf("%d releases: %v", len(f.releases), err)
+		}
+	})
+}
+
+func TestWhatMakesNoSenseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
+	a, b := Update{Ref: "refs/heads/a", New: "1"}, Update{Ref: "refs/heads/b", New: "1"}
+	p := Preparation{Project: "p", Token: 1, Updates: []Update{a, b}}
+	intents := []Intent{{Project: "p", Ref: a.Ref, Token: 1}}
+	prepare := func(project string, agent string, updates ...Update) func(*testing.T, *DB) error {
+		return func(t *testing.T, db *DB) error {
+			_, err := db.Prepare(t.Context(), project, updates, agent)
+			return err
+		}
+	}
+	finish := func(p Preparation, done, dropped []string) func(*testing.T, *DB) error {
+		return func(t *testing.T, db *DB) error { return db.Finish(t.Context(), p, done, dropped) }
+	}
+	resolve := func(d Decision, by, reason string) func(*testing.T, *DB) error {
+		return func(t *testing.T, db *DB) error {
+			_, err := db.Resolve(t.Context(), intents, d, by, reason)
+			return err
+		}
+	}
+	list := func(f IntentFilter) func(*testing.T, *DB) error {
+		return func(t *testing.T, db *DB) error {
+			for _, err := range db.Intents(t.Context(), f) {
+				return err
+			}
+			return nil
+		}
+	}
+	states := func(refs ...string) func(*testing.T, *DB) error {
+		return func(t *testing.T, db *DB) error { _, err := db.States(t.Context(), "p", refs); return err }
+	}
+	for name, c := range map[string]struct {
+		do   func(*testing.T, *DB) error
+		says string
+	}{
+		"a project without a name":      {prepare("", testAgent, a), "project"},
+		"a ref that is none":            {prepare("p", testAgent, Update{Ref: "main", New: "1"}), `"main"`},
+		"a ref twice":                   {prepare("p", testAgent, a, a), a.Ref},
+		"nothing to prepare":            {prepare("p", testAgent), "no ref"},
+		"a value that is no text":       {prepare("p", testAgent, Update{Ref: a.Ref, New: "\xff"}), "UTF-8"},
+		"an agent that is no text":      {prepare("p", "\xff", a), "agent"},
+		"an agent with a NUL":           {prepare("p", "a\x00", a), "agent"},
+		"an agent of 201 bytes":         {prepare("p", strings.Repeat("x", 201), a), "at most 200 bytes"},
+		"nothing to finish":             {finish(p, nil, nil), "no ref"},
+		"done twice":                    {finish(p, []string{a.Ref, a.Ref}, nil), a.Ref},
+		"done and dropped":              {finish(p, []string{a.Ref}, []string{a.Ref}), a.Ref},
+		"done, of no preparation":       {finish(p, []string{a.Ref, "refs/heads/c"}, nil), "refs/heads/c"},
+		"dropped, of no preparation":    {finish(p, []string{a.Ref}, []string{"refs/heads/c"}), "refs/heads/c"},
+		"all dropped, of none":          {finish(Preparation{Project: "p", Token: 1}, nil, []string{a.Ref}), a.Ref},
+		"of no project":                 {finish(Preparation{}, []string{a.Ref}, nil), "project"},
+		"no decision":                   {resolve(Pending, "me", "why"), "keep-old"},
+		"a decision that is none":       {resolve("flip-a-coin", "me", "why"), "flip-a-coin"},
+		"nobody's decision":             {resolve(KeepOld, "", "why"), "who"},
+		"a decision without a reason":   {resolve(TakeNew, "me", ""), "why"},
+		"a name that is no text":        {resolve(TakeNew, "\xff", "why"), "name"},
+		"a reason of 1001 bytes":        {resolve(TakeNew, "me", strings.Repeat("x", 1001)), "at most 1000 bytes"},
+		"intents of what is no project": {list(IntentFilter{Project: "\xff"}), "project"},
+		"intents of what is no ref":     {list(IntentFilter{Ref: "main"}), `"main"`},
+		"intents of what is no owner":   {list(IntentFilter{Owner: "\xff"}), "owner"},
+		"states of what is no ref":      {states("refs/heads/a", "main"), `"main"`},
+		"states of a ref twice":         {states("refs/heads/a", "refs/heads/a"), "refs/heads/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+				err := c.do(t, db)
+				if !errors.Is(err, ErrInvalid) || ClassOf(err) != Permanent || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 500 {
+					t.Errorf("got %v, want one that says %q", err, c.says)
+				}
+				if n := len(f.acquires) + len(f.updates) + len(f.releases) + len(f.resolves); n != 0 {
+					t.Errorf("the database was asked %d times", n)
+				}
+			})
+		})
+	}
+	t.Run("more refs than a lock may have", func(t *testing.T) {
+		f := &fake{}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			var many []Update
+			for i := range MaxLockRefs + 1 {
+				many = append(many, Update{Ref: fmt.Sprintf("refs/heads/%d", i), New: "1"})
+			}
+			wantIs(t, prepare("p", testAgent, many...)(t, db), ErrTooMany)
+			if len(f.acquires) != 0 {
+				t.Error("the database was asked")
+			}
+		})
+	})
+}
+
+func TestAResolutionStopsAtTheFirstErrorAndTellsWhatItEnded(t *testing.T) {
+	f := &fake{resolve: func(n int, r ResolveRequest) ([]bool, error) {
+		if n == 2 {
+			return nil, errCut
+		}
+		ended := make([]bool, len(r.Intents))
+		ended[1] = true
+		return ended, nil
+	}}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		intents := make([]Intent, 3*pageSize)
+		for i := range intents {
+			intents[i] = Intent{Project: "p", Ref: testRef, Token: Token(i)}
+		}
+		resolved, err := db.Resolve(t.Context(), intents, TakeNew, "me", "why")
+		wantIs(t, err, ErrOutcomeUnknown)
+		if len(resolved) != 1 || resolved[0].Token != 1 || len(f.resolves) != 2 {
+			t.Errorf("%d requests, resolved %+v", len(f.resolves), resolved)
+		}
+		if r := f.resolves[0].arg; r.Decision != TakeNew || r.By != "me" || r.Reason != "why" || len(r.Intents) != pageSize {
+			t.Errorf("asked %q %q %q about %d", r.Decision, r.By, r.Reason, len(r.Intents))
+		}
+	})
+}
+
+func TestStatesComeInTheOrderTheyWereAskedFor(t *testing.T) {
+	lock := &LockInfo{Token: 5}
+	f := &fake{states: func(refs []string) ([]State, error) {
+		if !slices.IsSorted(refs) {
+			t.Errorf("asked for %q", refs)
+		}
+		return []State{{Ref: "refs/heads/a", Value: "1"}, {Ref: "refs/heads/c", Lock: lock}}, nil
+	}}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		got, err := db.States(t.Context(), "p", []string{"refs/heads/c", "refs/heads/b", "refs/heads/a"})
+		want := []State{{Ref: "refs/heads/c", Lock: lock}, {Ref: "refs/heads/b"}, {Ref: "refs/heads/a", Value: "1"}}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+func TestALockThatStandsForAnIntentIsNotPurgedNorAreThoseBesideIt(t *testing.T) {
+	f := &fake{}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		locks := []LockInfo{
+			{Project: "p", Ref: "refs/heads/a", Age: time.Hour, StaleAfter: time.Minute},
+			{Project: "p", Ref: "refs/heads/b", Age: 50 * 365 * 24 * time.Hour, StaleAfter: NeverStale},
+		}
+		if locks[1].Stale() || !locks[1].Intended() || locks[0].Intended() {
+			t.Errorf("%+v", locks)
+		}
+		for _, opts := range [][]PurgeOption{nil, {PurgeFresh()}} {
+			_, err := db.Purge(t.Context(), locks, opts...)
+			var locked *LockedError
+			if !errors.As(err, &locked) || locked.Holders[0].Ref != "refs/heads/b" || !strings.Contains(err.Error(), "locks resolve") {
+				t.Errorf("got %v", err)
+			}
+		}
+		if len(f.releases) != 0 {
+			t.Errorf("released %+v", f.releases)
+		}
+	})
+}

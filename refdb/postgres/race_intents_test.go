@@ -1,0 +1,329 @@
+package postgres_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// alone runs a race with requests that make trips of their own.
+func alone(t *testing.T, race func(a *arena)) {
+	t.Run("alone", func(t *testing.T) {
+		a := newArena(t)
+		race(a)
+		a.wantIntentsAndLocksTogether()
+	})
+}
+
+// aloneAndShared runs it with requests about single refs that share trips, too.
+func aloneAndShared(t *testing.T, race func(a *arena)) {
+	alone(t, race)
+	t.Run("shared", func(t *testing.T) {
+		a := newArena(t)
+		a.left.ShareAll()
+		a.right.ShareAll()
+		race(a)
+		a.wantIntentsAndLocksTogether()
+	})
+}
+
+// wantIntentsAndLocksTogether checks that each lock that stands for an intent has one, and the reverse.
+func (a *arena) wantIntentsAndLocksTogether() {
+	a.Helper()
+	c := session(a, a.db.URL())
+	alone := query[string](a, c, `
+		SELECT concat(l.ref, i.ref) FROM (SELECT * FROM locks WHERE stale_after = $1) l
+		FULL JOIN (SELECT * FROM intents WHERE decision IS NULL) i USING (project, ref, token)
+		WHERE l.owner IS NULL OR i.owner IS NULL`, refdb.NeverStale.Microseconds())
+	if len(alone) > 0 {
+		a.Errorf("%d locks without an intent, or intents without a lock: %s", len(alone), alone[0])
+	}
+}
+
+// refsOf returns the refs of a round.
+func refsOf(round int, kinds ...string) []string {
+	var refs []string
+	for _, k := range kinds {
+		refs = append(refs, ref(k, round))
+	}
+	return refs
+}
+
+// prepare records intents for the refs of all rounds under one token.
+func (a *arena) prepare(old, new refdb.Value, refs []string) refdb.Token {
+	a.Helper()
+	got, err := a.left.Acquire(a.Context(), intention(old, new, refs...))
+	a.must(err)
+	return got.Token
+}
+
+// drop is how intents end that were not carried out.
+func drop(token refdb.Token, refs ...string) []refdb.Held {
+	rows := held(refdb.Acquired{Token: token}, refs...)
+	for i := range rows {
+		rows[i].Intent = true
+	}
+	return rows
+}
+
+// done is how intents end that were.
+func done(token refdb.Token, old, new refdb.Value, refs ...string) refdb.Transaction {
+	tx := refdb.Transaction{Project: project, ID: "done", Release: true, Fence: &refdb.Fence{Refs: refs, Token: token, Intents: true}}
+	for _, ref := range refs {
+		tx.Updates = append(tx.Updates, refdb.Update{Ref: ref, Old: old, New: new})
+	}
+	return tx
+}
+
+func TestOfAPreparationAndAnUpdateOneIsRefused(t *testing.T) {
+	for name, row := range map[string]struct {
+		refs     []string
+		advisory bool
+		run      func(*testing.T, func(*arena))
+	}{
+		"of one ref":           {[]string{"x"}, false, aloneAndShared},
+		"of several refs":      {[]string{"w", "x"}, false, alone},
+		"advisory":             {[]string{"x"}, true, aloneAndShared},
+		"advisory, of several": {[]string{"x", "y"}, true, alone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row.run(t, func(a *arena) {
+				prepared, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
+				a.race(
+					func(n int) { _, prepared[n] = a.left.Acquire(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
+					func(n int) {
+						tx := update(refsOf(n, row.refs...)...)
+						tx.Advisory = row.advisory
+						updated[n] = a.right.Update(a.Context(), tx)
+					},
+					func(n int) {
+						if a.is(prepared[n], refdb.ErrMismatch) == a.is(updated[n], refdb.ErrLocked) {
+							a.Errorf("the preparation ended with %v, the update with %v", prepared[n], updated[n])
+						}
+					})
+			})
+		})
+	}
+}
+
+func TestOfAPreparationAndAnAcquisitionOneIsRefused(t *testing.T) {
+	for name, row := range map[string]struct {
+		refs  []string
+		stale bool
+		run   func(*testing.T, func(*arena))
+	}{
+		"of one ref":                     {[]string{"x"}, false, aloneAndShared},
+		"of one ref whose lock is stale": {[]string{"x"}, true, alone},
+		"of several refs":                {[]string{"w", "x"}, false, alone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row.run(t, func(a *arena) {
+				if row.stale {
+					a.hold(all("x"), true)
+				}
+				prepared, acquired := make([]error, raceRounds+1), make([]error, raceRounds+1)
+				a.race(
+					func(n int) { _, prepared[n] = a.left.Acquire(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
+					func(n int) { _, acquired[n] = a.right.Acquire(a.Context(), request(refsOf(n, row.refs...)...)) },
+					func(n int) {
+						if a.is(prepared[n], refdb.ErrLocked) == a.is(acquired[n], refdb.ErrLocked) {
+							a.Errorf("the preparation ended with %v, the acquisition with %v", prepared[n], acquired[n])
+						}
+					})
+			})
+		})
+	}
+}
+
+func TestAPreparationSeesTheUpdateThatReleasedTheLock(t *testing.T) {
+	aloneAndShared(t, func(a *arena) {
+		token := a.hold(all("x"), false)
+		prepared, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
+		a.race(
+			func(n int) { _, prepared[n] = a.left.Acquire(a.Context(), intention("", v2, ref("x", n))) },
+			func(n int) {
+				tx := done(token, "", v1, ref("x", n))
+				tx.Fence.Intents = false
+				updated[n] = a.right.Update(a.Context(), tx)
+			},
+			func(n int) {
+				if updated[n] != nil || prepared[n] == nil {
+					a.Errorf("the preparation ended with %v, the update with %v", prepared[n], updated[n])
+				}
+			})
+	})
+}
+
+// A release takes no keys: only the row of the lock stands between.
+func TestOfAReleaseAndAPreparationThatTakesTheStaleLockOverOneDoesIt(t *testing.T) {
+	aloneAndShared(t, func(a *arena) {
+		token := a.hold(all("x"), true)
+		took := make([]refdb.Acquired, raceRounds+1)
+		prepared, errs := make([]error, raceRounds+1), make([]error, raceRounds+1)
+		gone := make([][]bool, raceRounds+1)
+		a.race(
+			func(n int) { took[n], prepared[n] = a.left.Acquire(a.Context(), intention("", v2, ref("x", n))) },
+			func(n int) {
+				gone[n], errs[n] = a.right.Release(a.Context(), held(refdb.Acquired{Token: token}, ref("x", n)))
+			},
+			func(n int) {
+				if prepared[n] != nil || errs[n] != nil || gone[n][0] == (len(took[n].Reclaimed) == 1) {
+					a.Errorf("the preparation ended with %+v, %v, the release with %v, %v", took[n], prepared[n], gone[n], errs[n])
+				}
+			})
+	})
+}
+
+func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
+	for name, advisory := range map[string]bool{"an update": false, "an advisory update": true} {
+		t.Run(name, func(t *testing.T) {
+			aloneAndShared(t, func(a *arena) {
+				token := a.prepare("", v1, all("x"))
+				finished, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
+				a.race(
+					func(n int) { finished[n] = a.left.Update(a.Context(), done(token, "", v1, ref("x", n))) },
+					func(n int) {
+						updated[n] = a.right.Update(a.Context(), refdb.Transaction{
+							Project: project, ID: "id", Advisory: advisory, Updates: []refdb.Update{{Ref: ref("x", n), Old: v1, New: v2}}})
+					},
+					func(n int) {
+						if finished[n] != nil {
+							a.Error(finished[n])
+						}
+						a.is(updated[n], refdb.ErrLocked)
+					})
+			})
+		})
+	}
+}
+
+// Dropped intents are released without keys, too.
+func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
+	a := newArena(t)
+	token := a.prepare("", v1, all("x"))
+	gone, ended := make([][]bool, raceRounds+1), make([][]bool, raceRounds+1)
+	errs, resolved := make([]error, raceRounds+1), make([]error, raceRounds+1)
+	a.race(
+		func(n int) { gone[n], errs[n] = a.left.Release(a.Context(), drop(token, ref("x", n))) },
+		func(n int) {
+			ended[n], resolved[n] = a.right.Resolve(a.Context(), refdb.ResolveRequest{
+				Intents: named(refdb.Acquired{Token: token}, ref("x", n)), Decision: refdb.TakeNew, By: "by", Reason: "reason"})
+		},
+		func(n int) {
+			if err := errors.Join(errs[n], resolved[n]); err != nil || gone[n][0] == ended[n][0] {
+				a.Errorf("it was dropped: %v, it was resolved: %v, %v", gone[n], ended[n], err)
+				return
+			}
+			rows, err := a.left.Get(a.Context(), project, []string{ref("x", n)})
+			if err != nil || (len(rows) == 1) != ended[n][0] {
+				a.Errorf("it was resolved: %v, and the ref holds %v, %v", ended[n], rows, err)
+			}
+		})
+	a.wantIntentsAndLocksTogether()
+	left, err := a.left.Locks(t.Context(), refdb.LockQuery{Limit: 10})
+	if err != nil || len(left) > 0 {
+		t.Errorf("locks are left: %v, %v", left, err)
+	}
+}
+
+// The reply to the first was lost, and somebody ends what it did while it is sent again.
+func TestAPreparationIsAdoptedOrMadeAnewWhileItIsDropped(t *testing.T) {
+	a := newArena(t)
+	requests, first := make([]refdb.AcquireRequest, raceRounds+1), make([]refdb.Acquired, raceRounds+1)
+	for n := 1; n <= raceRounds; n++ {
+		requests[n] = intention("", v1, ref("x", n), ref("y", n))
+		var err error
+		first[n], err = a.left.Acquire(t.Context(), requests[n])
+		a.must(err)
+	}
+	again := make([]refdb.Acquired, raceRounds+1)
+	gone := make([][]bool, raceRounds+1)
+	errs, dropped := make([]error, raceRounds+1), make([]error, raceRounds+1)
+	a.race(
+		func(n int) { again[n], errs[n] = a.left.Acquire(a.Context(), requests[n]) },
+		func(n int) {
+			gone[n], dropped[n] = a.right.Release(a.Context(), drop(first[n].Token, ref("x", n), ref("y", n)))
+		},
+		func(n int) {
+			if errs[n] != nil || dropped[n] != nil || !gone[n][0] || !gone[n][1] || again[n].Token < first[n].Token {
+				a.Errorf("sent again: %+v, %v; dropped: %v, %v", again[n], errs[n], gone[n], dropped[n])
+			}
+		})
+	a.wantIntentsAndLocksTogether()
+}
+
+// Somebody who knows of no intents has deleted the lock, so that its row keeps nobody apart.
+func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
+	a := newArena(t)
+	token := a.prepare("", v1, all("x"))
+	a.db.Exec(t, `DELETE FROM locks`)
+	left, right := make([][]bool, raceRounds+1), make([][]bool, raceRounds+1)
+	leftErr, rightErr := make([]error, raceRounds+1), make([]error, raceRounds+1)
+	resolve := func(d refdb.Driver, decision refdb.Decision, n int) ([]bool, error) {
+		return d.Resolve(a.Context(), refdb.ResolveRequest{
+			Intents: named(refdb.Acquired{Token: token}, ref("x", n)), Decision: decision, By: "by", Reason: "reason"})
+	}
+	if ended, err := resolve(a.left, refdb.TakeNew, 1); err != nil || ended[0] {
+		t.Errorf("its new value was taken, though the ref may have moved: %v, %v", ended, err)
+	}
+	a.race(
+		func(n int) { left[n], leftErr[n] = resolve(a.left, refdb.KeepOld, n) },
+		func(n int) { right[n], rightErr[n] = resolve(a.right, refdb.KeepOld, n) },
+		func(n int) {
+			if err := errors.Join(leftErr[n], rightErr[n]); err != nil || left[n][0] == right[n][0] {
+				a.Errorf("one says %v, the other %v, %v", left[n], right[n], err)
+			}
+		})
+	decided, err := a.left.Intents(t.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: true}, Limit: 2 * raceRounds})
+	if err != nil || len(decided) != raceRounds {
+		t.Errorf("%d of %d are decided, %v", len(decided), raceRounds, err)
+	}
+}
+
+func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
+	a := newArena(t)
+	projects, refs := []string{"p/a", "p/b", "p/c", "p/d"}, names(8)
+	resolve := func(d refdb.Driver, intents ...refdb.Intent) {
+		if _, err := d.Resolve(a.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.KeepOld, By: "by", Reason: "reason"}); err != nil {
+			a.Error(err)
+		}
+	}
+	for n := range 300 {
+		p := projects[n%len(projects)]
+		var intents []refdb.Intent
+		for _, project := range projects {
+			for _, ref := range refs {
+				intents = append(intents, refdb.Intent{Project: project, Ref: ref, Token: refdb.Token(n)})
+			}
+		}
+		rand.Shuffle(len(intents), func(i, j int) { intents[i], intents[j] = intents[j], intents[i] })
+		together(
+			func() { resolve(a.left, intents...) },
+			func() { resolve(a.right, intents[len(intents)/2:]...) },
+			func() {
+				r := intention("", v1, refs...)
+				r.Project = p
+				got, err := a.left.Acquire(t.Context(), r)
+				if a.is(err, refdb.ErrMismatch) { // the removal refused last time
+					return
+				}
+				tx := done(got.Token, "", v1)
+				tx.Project, tx.Updates, tx.Fence.Refs = p, r.Intents, refs
+				if err := a.right.Update(t.Context(), tx); err != nil {
+					a.Error(err)
+				}
+			},
+			func() {
+				stagger()
+				_, err := a.right.Remove(t.Context(), refdb.RemoveRequest{Project: p, Limit: 10, Force: true})
+				a.is(err, refdb.ErrLocked)
+			})
+	}
+	a.left.Close()
+	a.right.Close()
+	if n := query[int64](t, session(t, a.db.URL()), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)[0]; n > 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}

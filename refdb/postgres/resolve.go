@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	lockIntentRowsSQL = `SELECT 1 FROM ` + askedIntents + `, LATERAL (` + lockOfIntent + ` FOR UPDATE) AS lock`
+
+	// lockOfIntent is the lock that an intent was recorded with.
+	lockOfIntent = `SELECT ctid AS tid, waiting FROM locks WHERE project = asked.project AND ref = asked.ref AND token = asked.token LIMIT 1`
+
+	// resolveSQL ends those that are pending. Should the lock of one have been
+	// deleted by somebody who knows of no intents, the ref may have moved since:
+	// it can only keep what it holds.
+	//
+	//	$1 to $3 the intents  $4 decision  $5 who made it  $6 why
+	resolveSQL = `
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), pending AS MATERIALIZED (
+  SELECT n, intent.*, lock.tid AS lock, waiting FROM ` + askedIntents + `, LATERAL (` + pendingOfAsked + `) AS intent
+  LEFT JOIN LATERAL (` + lockOfIntent + `) AS lock ON true
+  WHERE lock.tid IS NOT NULL OR $4::text = '` + string(refdb.KeepOld) + `'
+), decided AS (
+  UPDATE intents SET decision = $4, decided_by = $5, reason = $6, decided_at = now
+  FROM clock WHERE ctid = ANY (ARRAY(SELECT tid FROM pending))
+), written AS (
+  INSERT INTO refs (project, ref, value, time)
+  SELECT project, ref, new_value, now FROM pending, clock WHERE $4 = '` + string(refdb.TakeNew) + `'
+  ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = NULL
+), unlocked AS (
+  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT lock FROM pending))
+)
+SELECT n, waiting FROM pending`
+)
+
+// Resolve ends intents of any number of projects in one round trip.
+func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	if len(r.Intents) == 0 {
+		return nil, nil
+	}
+	asked := sortIntents(r.Intents)
+	ended := make([]bool, len(r.Intents))
+	var freed []freedLock
+	err := d.do(ctx, trip{what: "resolve intents", writes: true}.
+		lockIntents(asked).
+		then(lockIntentRowsSQL, nil, asked.args()...).
+		then(resolveSQL, func(rows pgx.Rows) error {
+			clear(ended)
+			freed = nil
+			for rows.Next() {
+				var n int
+				var waiting []string
+				if err := rows.Scan(&n, &waiting); err != nil {
+					return err
+				}
+				i := asked[n-1]
+				ended[i.index] = true
+				if len(waiting) > 0 {
+					freed = append(freed, freedLock{project: i.Project, ref: i.Ref, waiting: waiting})
+				}
+			}
+			return rows.Err()
+		}, append(asked.args(), string(r.Decision), r.By, r.Reason)...))
+	if err != nil {
+		return nil, err
+	}
+	d.released(freed)
+	return ended, nil
+}
+
+const lockKeysSQL = `
+SELECT count(CASE WHEN shared THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
+  FROM unnest($1::bigint[], $2::boolean[]) AS keys (k, shared)`
+
+// lockIntents adds the statement that keeps out all others from the refs of
+// intents, as lockRefs does for a single project. It has to be the first.
+// All projects come first, in the order of their names, then the refs in that of their keys.
+func (t trip) lockIntents(asked intentArray) trip {
+	var projects, refs []int64
+	for _, i := range asked {
+		projects, refs = append(projects, int64(keyOf(i.Project, ""))), append(refs, int64(keyOf(i.Project, i.Ref)))
+	}
+	projects = slices.Compact(projects)
+	slices.Sort(refs)
+	refs = slices.Compact(refs)
+	if len(refs) > maxKeys {
+		return t.then(lockKeysSQL, nil, projects, make([]bool, len(projects)))
+	}
+	shared := make([]bool, len(projects)+len(refs))
+	for i := range projects {
+		shared[i] = true
+	}
+	return t.then(lockKeysSQL, nil, slices.Concat(projects, refs), shared)
+}

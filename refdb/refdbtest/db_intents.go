@@ -1,0 +1,299 @@
+package refdbtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func dbIntentRows() []row {
+	return []row{
+		{"what is prepared is finished: done, dropped, or later", func(e *env) {
+			db := e.open(refdb.Options{})
+			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1), move(refB, "", v1)}))
+			p := e.intend(db, move(refC, "", v2), move(refA, v1, v2), move(refB, v1, ""))
+			want := []refdb.Update{move(refA, v1, v2), move(refB, v1, refdb.Deleted), move(refC, "", v2)}
+			if p.Project != e.project || p.Token <= 0 || !slices.Equal(p.Updates, want) {
+				e.Errorf("got %+v", p)
+			}
+			e.wantIntended(preparationOf(db, p))
+			e.must(db.Finish(e.Context(), p, []string{refB}, nil))
+			e.must(db.Finish(e.Context(), p, nil, []string{refA}))
+			e.wantIntended(preparationOf(db, p), refC)
+			e.must(db.Finish(e.Context(), p, []string{refC}, nil))
+			e.wantRefs(map[string]refdb.Value{refA: v1, refB: refdb.Deleted, refC: v2})
+			e.wantNone()
+		}},
+		{"a preparation that is refused says why, and leaves nothing", func(e *env) {
+			db, other := e.open(refdb.Options{}), e.open(refdb.Options{})
+			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1)}))
+			_, err := db.Prepare(e.Context(), e.project, []refdb.Update{move(refA, v2, v3), move(refB, "", v1)}, agent)
+			e.wantMismatches(err, refdb.Mismatch{Ref: refA, Want: v2, Have: v1})
+			e.wantClass(err, refdb.ErrMismatch, refdb.Permanent)
+			e.wantNone()
+			p := e.intend(other, move(refA, v1, v2))
+			_, err = db.Prepare(e.Context(), e.project, []refdb.Update{move(refA, v2, v3), move(refB, "", v1)}, agent)
+			e.wantHolders(err, refA)
+			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.wantFree(refB)
+			e.must(other.Finish(e.Context(), p, nil, []string{refA}))
+			e.wantNone()
+		}},
+		{"an intent keeps out whatever else would move the ref or take its lock", func(e *env) {
+			db, other := e.open(refdb.Options{}), e.open(refdb.Options{MaxWait: 10 * time.Millisecond})
+			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1)}))
+			p := e.intend(db, move(refA, v1, v2))
+			e.age(preparationOf(db, p), 50*years)
+			for _, x := range []*refdb.DB{db, other} {
+				for name, err := range map[string]error{
+					"TryLock":       second(x.TryLock(e.Context(), e.project, refA)),
+					"Update":        x.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, v3)}),
+					"Advisory":      x.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, v3)}, refdb.Advisory()),
+					"Put":           second(x.Put(e.Context(), e.project, refA, v3)),
+					"Prepare":       second(x.Prepare(e.Context(), e.project, []refdb.Update{move(refA, v1, v3)}, agent)),
+					"RemoveProject": second(x.RemoveProject(e.Context(), e.project)),
+					"Force":         second(x.RemoveProject(e.Context(), e.project, refdb.Force())),
+					"Purge":         second(x.Purge(e.Context(), e.listed(x, refdb.LockFilter{Project: e.project}))),
+					"PurgeFresh":    second(x.Purge(e.Context(), e.listed(x, refdb.LockFilter{Project: e.project}), refdb.PurgeFresh())),
+				} {
+					if err == nil {
+						e.Errorf("%s was not refused", name)
+						continue
+					}
+					e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
+				}
+			}
+			if _, err := other.Lock(e.Context(), e.project, refA); !errors.Is(err, refdb.ErrLocked) && !errors.Is(err, context.DeadlineExceeded) {
+				e.Errorf("Lock: %v", err)
+			}
+			e.wantIntended(preparationOf(db, p))
+			e.wantRefs(map[string]refdb.Value{refA: v1})
+			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.wantRefs(map[string]refdb.Value{refA: v2})
+		}},
+		{"one lock among those to purge that stands for an intent refuses all", func(e *env) {
+			db := e.open(refdb.Options{})
+			old := e.acquire(e.a, refA)
+			e.age(old, stale)
+			e.intend(db, move(refB, "", v1))
+			removed, err := db.Purge(e.Context(), e.listed(db, refdb.LockFilter{Project: e.project}), refdb.PurgeFresh())
+			e.wantHolders(err, refB)
+			if len(removed) != 0 {
+				e.Errorf("removed %+v", removed)
+			}
+			if !strings.Contains(err.Error(), "locks resolve") {
+				e.Errorf("it doesn't say what to do: %v", err)
+			}
+			e.wantLock(old)
+		}},
+		{"who waits for a lock gets it when the intent ends, and finds what was done", func(e *env) {
+			db, other := e.open(refdb.Options{}), e.open(refdb.Options{})
+			p := e.intend(db, move(refA, "", v1))
+			got := make(chan *refdb.Lock, 1)
+			go func() {
+				l, err := other.Lock(e.Context(), e.project, refA)
+				if err != nil {
+					e.Errorf("Lock: %v", err)
+				}
+				got <- l
+			}()
+			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
+			if l := receive(e, got, "the lock"); l != nil && l.Value(refA) != v1 {
+				e.Errorf("it finds %q", l.Value(refA))
+			}
+		}},
+		{"P7 what was finished can't be finished again", func(e *env) {
+			db := e.open(refdb.Options{})
+			p := e.intend(db, move(refA, "", v1), move(refB, "", v1))
+			e.must(db.Finish(e.Context(), p, []string{refA, refB}, nil))
+			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, ""), move(refB, v1, "")}))
+			for _, err := range []error{
+				db.Finish(e.Context(), p, []string{refA, refB}, nil),
+				db.Finish(e.Context(), p, nil, []string{refA, refB}),
+				db.Finish(e.Context(), p, []string{refA}, []string{refB}),
+			} {
+				e.wantLost(err, refA, refB)
+				e.wantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+			}
+			e.wantRefs(map[string]refdb.Value{refA: refdb.Deleted, refB: refdb.Deleted})
+		}},
+		{"P8 intents are not beaten", func(e *env) {
+			db := e.open(quick())
+			p := e.intend(db, move(refA, "", v1))
+			l := e.hold(db, refB)
+			was := e.row(refA)
+			e.wantBeats(refB)
+			e.wantBeats(refB)
+			if now := e.row(refA); !now.Heartbeat.Equal(was.Heartbeat) {
+				e.Errorf("the heartbeat went from %v to %v", was.Heartbeat, now.Heartbeat)
+			}
+			e.wantHeld(l)
+			e.wantIntended(preparationOf(db, p))
+		}},
+		{"closing a DB leaves its intents, for whoever comes after it to finish", func(e *env) {
+			db := e.open(refdb.Options{})
+			p := e.intend(db, move(refA, "", v1))
+			e.must(db.Close())
+			if err := db.Finish(e.Context(), p, []string{refA}, nil); !errors.Is(err, refdb.ErrClosed) {
+				e.Errorf("Finish: %v", err)
+			}
+			if _, err := db.Prepare(e.Context(), e.project, []refdb.Update{move(refB, "", v1)}, agent); !errors.Is(err, refdb.ErrClosed) {
+				e.Errorf("Prepare: %v", err)
+			}
+			next := e.open(refdb.Options{})
+			found := e.intended(next, refdb.IntentFilter{Project: e.project, Owner: "site-x"})
+			e.must(next.Finish(e.Context(), preparationFrom(found), []string{refA}, nil))
+			e.wantRefs(map[string]refdb.Value{refA: v1})
+			e.wantNone()
+		}},
+		{"all intents that a filter selects are listed, page after page, as far as the caller reads", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			names := manyNames(e.many())
+			for chunk := range slices.Chunk(names, 1000) {
+				var updates []refdb.Update
+				for _, name := range chunk {
+					updates = append(updates, move(name, "", v1))
+				}
+				e.intend(db, updates...)
+			}
+			var got []string
+			for _, i := range e.intended(db, refdb.IntentFilter{Project: e.project}) {
+				if i.Project != e.project || i.Owner != db.Owner() || i.Agent != agent || i.New != v1 {
+					e.Fatalf("got %+v", i)
+				}
+				got = append(got, i.Ref)
+			}
+			if !slices.Equal(got, names) {
+				e.Errorf("%d intents were listed of %d", len(got), len(names))
+			}
+			pages := tap.count("Intents")
+			if pages < 2 {
+				e.Errorf("%d intents came in %d pages", len(names), pages)
+			}
+			for range db.Intents(e.Context(), refdb.IntentFilter{Project: e.project}) {
+				break
+			}
+			if n := tap.count("Intents") - pages; n != 1 {
+				e.Errorf("the first intent took %d pages", n)
+			}
+			broken := errors.New("a test's error")
+			tap.do(func(call) error { return broken })
+			if err := firstError(db.Intents(e.Context(), refdb.IntentFilter{})); !errors.Is(err, broken) {
+				e.Errorf("got %v", err)
+			}
+		}},
+		{"an operator resolves what is pending, and the site forgets what it has heeded", func(e *env) {
+			db, operator := e.open(refdb.Options{}), e.open(refdb.Options{})
+			p := e.intend(db, move(refA, "", v1), move(refB, "", v1), move(refC, "", v1))
+			listed := e.intended(operator, refdb.IntentFilter{Project: e.project})
+			e.must(db.Finish(e.Context(), p, []string{refB}, nil))
+			resolved, err := operator.Resolve(e.Context(), listed, refdb.TakeNew, "an operator", "the site burnt down")
+			e.must(err)
+			if len(listed) != 3 || len(resolved) != 2 || resolved[0].Ref != refA || resolved[1].Ref != refC {
+				e.Errorf("listed %+v, resolved %+v", listed, resolved)
+			}
+			e.wantRefs(map[string]refdb.Value{refA: v1, refB: v1, refC: v1})
+			e.wantLost(db.Finish(e.Context(), p, []string{refA, refC}, nil), refA, refC)
+			if resolved, err := operator.Resolve(e.Context(), listed, refdb.KeepOld, "an operator", "again"); len(resolved) != 0 || err != nil {
+				e.Errorf("again: %+v, %v", resolved, err)
+			}
+			decided := e.intended(db, refdb.IntentFilter{Project: e.project, Owner: db.Owner(), Decided: true})
+			if len(decided) != 2 || decided[0].Decision != refdb.TakeNew || decided[0].DecidedBy != "an operator" || decided[0].Reason != "the site burnt down" {
+				e.Errorf("decided are %+v", decided)
+			}
+			e.must(db.Forget(e.Context(), decided))
+			e.must(db.Forget(e.Context(), decided))
+			e.must(db.Forget(e.Context(), nil))
+			e.wantNone()
+		}},
+		{"thousands are resolved and forgotten in chunks", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			names := manyNames(e.many())
+			for chunk := range slices.Chunk(names, 1000) {
+				var updates []refdb.Update
+				for _, name := range chunk {
+					updates = append(updates, move(name, "", v1))
+				}
+				e.intend(db, updates...)
+			}
+			resolved, err := db.Resolve(e.Context(), e.intended(db, refdb.IntentFilter{Project: e.project}), refdb.KeepOld, "an operator", "the site is gone")
+			e.must(err)
+			if len(resolved) != len(names) || tap.count("Resolve") < 2 {
+				e.Errorf("%d of %d were resolved, in %d requests", len(resolved), len(names), tap.count("Resolve"))
+			}
+			e.must(db.Forget(e.Context(), resolved))
+			e.wantNone()
+		}},
+		{"states come in the order of their refs, those of unknown ones too, thousands in pages", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			names := e.storeMany()
+			p := e.intend(db, move(refC, "", v2))
+			asked := slices.Concat([]string{refC, refA}, names)
+			slices.Reverse(asked)
+			states, err := db.States(e.Context(), e.project, asked)
+			e.must(err)
+			if len(states) != len(asked) || tap.count("States") < 2 {
+				e.Fatalf("got %d states of %d, in %d requests", len(states), len(asked), tap.count("States"))
+			}
+			for i, s := range states {
+				want := refdb.State{Ref: asked[i], Value: v1}
+				if asked[i] == refA || asked[i] == refC {
+					want.Value = refdb.Unknown
+				}
+				if s.Ref != want.Ref || s.Value != want.Value || (s.Lock != nil) != (s.Ref == refC) {
+					e.Fatalf("got %+v, want %+v", s, want)
+				}
+				if s.Lock != nil && (s.Lock.Token != p.Token || s.Lock.Owner != db.Owner() || !s.Lock.Intended()) {
+					e.Errorf("the lock is %+v", s.Lock)
+				}
+			}
+			if states, err := db.States(e.Context(), e.project, nil); len(states) != 0 || err != nil {
+				e.Errorf("of nothing: %v, %v", states, err)
+			}
+		}},
+	}
+}
+
+// intend has db prepare updates of the row's project.
+func (e *env) intend(db *refdb.DB, updates ...refdb.Update) refdb.Preparation {
+	e.Helper()
+	p, err := db.Prepare(e.Context(), e.project, updates, agent)
+	e.must(err)
+	return p
+}
+
+// preparationOf is p as drivers know it.
+func preparationOf(db *refdb.DB, p refdb.Preparation) lock {
+	l := lock{
+		refdb.AcquireRequest{Project: p.Project, Owner: db.Owner(), Intents: p.Updates, Agent: agent},
+		refdb.Acquired{Token: p.Token},
+	}
+	for _, u := range p.Updates {
+		l.AcquireRequest.Refs = append(l.AcquireRequest.Refs, u.Ref)
+	}
+	return l
+}
+
+// preparationFrom makes a preparation of its intents, as listed.
+func preparationFrom(intents []refdb.Intent) (p refdb.Preparation) {
+	for _, i := range intents {
+		p.Project, p.Token = i.Project, i.Token
+		p.Updates = append(p.Updates, move(i.Ref, i.Old, i.New))
+	}
+	return p
+}
+
+// intended returns the intents that db lists.
+func (e *env) intended(db *refdb.DB, f refdb.IntentFilter) []refdb.Intent {
+	e.Helper()
+	var all []refdb.Intent
+	for i, err := range db.Intents(e.Context(), f) {
+		e.must(err)
+		all = append(all, i)
+	}
+	return all
+}

@@ -1,0 +1,236 @@
+package spanner_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// preparing asks for the locks on refs that don't exist, to create them.
+func preparing(nonce string, refs ...string) refdb.AcquireRequest {
+	r := request(nonce, refs...)
+	r.StaleAfter, r.Agent = refdb.NeverStale, "boot:1:2"
+	for _, ref := range refs {
+		r.Intents = append(r.Intents, move(ref, "", v1))
+	}
+	return r
+}
+
+func prepare(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.Acquired {
+	tb.Helper()
+	a, err := d.Acquire(tb.Context(), preparing(nonce, refs...))
+	if err != nil {
+		tb.Fatalf("prepare %v: %v", refs, err)
+	}
+	return a
+}
+
+// finishing is the transaction that does what a has announced.
+func finishing(a refdb.Acquired, refs ...string) refdb.Transaction {
+	t := refdb.Transaction{Project: project, ID: "finish", Release: true,
+		Fence: &refdb.Fence{Refs: refs, Token: a.Token, Intents: true}}
+	for _, ref := range refs {
+		t.Updates = append(t.Updates, move(ref, "", v1))
+	}
+	return t
+}
+
+// heldIntents are the rows of locks that stand for intents.
+func heldIntents(a refdb.Acquired, refs ...string) []refdb.Held {
+	all := held(a.Token, refs...)
+	for i := range all {
+		all[i].Intent = true
+	}
+	return all
+}
+
+func intents(tb testing.TB, d refdb.Driver) []refdb.Intent {
+	tb.Helper()
+	var all []refdb.Intent
+	for _, decided := range []bool{false, true} {
+		page, err := d.Intents(tb.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: decided}, Limit: 10_000})
+		must(tb, err)
+		all = append(all, page...)
+	}
+	return all
+}
+
+func TestTokenOfAnIntentIsThatOfItsLockWhoeverTellsIt(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	d := db.Open(t)
+	for range 10 {
+		a := prepare(t, d, "n", branch)
+		l, ok := db.RowLock(t, project, branch)
+		all := intents(t, d)
+		if !ok || len(all) != 1 || l.Token != a.Token || all[0].Token != a.Token {
+			t.Fatalf("the answer is %d, the lock %+v, the intents %+v", a.Token, l, all)
+		}
+		if at := all[0].Time; !at.Equal(a.Token.Time()) || !at.Equal(l.Heartbeat) {
+			t.Fatalf("the intent is of %v, the token of %v, the heartbeat of %v", at, a.Token.Time(), l.Heartbeat)
+		}
+		released, err := d.Release(t.Context(), heldIntents(a, branch))
+		if err != nil || !released[0] || len(intents(t, d)) != 0 {
+			t.Fatalf("release: %v, %v; left are %+v", released, err, intents(t, d))
+		}
+	}
+}
+
+func TestLostReplyAboutIntents(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	d := openWire(t, dbtest.Spanner(t), w)
+	unknown := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, refdb.ErrOutcomeUnknown) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	loseReply(w, codes.Internal)
+	_, err := d.Acquire(t.Context(), preparing("n", "HEAD", branch))
+	unknown("prepare", err)
+	first := intents(t, d)
+	a := prepare(t, d, "n", "HEAD", branch)
+	if all := intents(t, d); len(first) != 2 || len(all) != 2 || all[0].Token != a.Token || first[0].Token != a.Token {
+		t.Fatalf("asking again gave token %d: first %+v, then %+v", a.Token, first, all)
+	}
+
+	loseReply(w, codes.Internal)
+	unknown("finish", d.Update(t.Context(), finishing(a, branch)))
+	must(t, d.Update(t.Context(), finishing(a, branch)))
+	if all := intents(t, d); len(all) != 1 || all[0].Ref != "HEAD" {
+		t.Fatalf("the intents are %+v", all)
+	}
+
+	left := intents(t, d)
+	loseReply(w, codes.Internal)
+	_, err = d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.TakeNew, By: "me", Reason: "why"})
+	unknown("resolve", err)
+	if got := get(t, d, "HEAD"); got.Value != v1 {
+		t.Fatalf("HEAD is %+v", got)
+	}
+	ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.KeepOld, By: "you", Reason: "why"})
+	must(t, err)
+	if all := intents(t, d); ended[0] || len(all) != 1 || all[0].DecidedBy != "me" {
+		t.Fatalf("it was resolved again: %v, %+v", ended, all)
+	}
+
+	loseReply(w, codes.Internal)
+	unknown("forget", d.Forget(t.Context(), left))
+	must(t, d.Forget(t.Context(), left))
+	if all := intents(t, d); len(all) != 0 {
+		t.Fatalf("the intents are %+v", all)
+	}
+}
+
+// Gerrit's plugin deletes what it takes for a stale lock.
+func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	d := db.Open(t)
+	prepare(t, d, "n", "HEAD", branch)
+	left := intents(t, d)
+	db.Exec(t, `DELETE FROM locks WHERE true`)
+	must(t, update(t, d, "u", move(branch, "", v2)))
+	other := acquire(t, d, "other", branch)
+	resolve := func(decision refdb.Decision) []bool {
+		ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: decision, By: "me", Reason: "why"})
+		must(t, err)
+		return ended
+	}
+	if ended := resolve(refdb.TakeNew); ended[0] || ended[1] {
+		t.Errorf("the new value was taken: %v", ended)
+	}
+	if ended := resolve(refdb.KeepOld); !ended[0] || !ended[1] {
+		t.Errorf("the old value was not kept: %v", ended)
+	}
+	if r := get(t, d, branch); r.Value != v2 {
+		t.Errorf("the ref is %+v", r)
+	}
+	if l := locks(t, d); len(l) != 1 || l[0].Token != other.Token {
+		t.Errorf("the locks are %+v", l)
+	}
+}
+
+func TestLargestPreparationIsTaken(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Spanner(t).Open(t)
+	refs := names(refdb.MaxLockRefs)
+	a := prepare(t, d, "n", refs...)
+	if all := intents(t, d); len(all) != len(refs) {
+		t.Fatalf("%d intents are listed", len(all))
+	}
+	must(t, d.Update(t.Context(), finishing(a, refs...)))
+	if all := intents(t, d); len(all) != 0 {
+		t.Fatalf("%d intents are left", len(all))
+	}
+}
+
+func TestPreparationOverMoreStaleLocksThanFitIsRefusedWhole(t *testing.T) {
+	t.Parallel()
+	const most = 4000 // of which each costs 20 changes
+	db := dbtest.Spanner(t)
+	d := db.Open(t)
+	refs := names(most + 1)
+	a := acquire(t, d, "other", refs...)
+	db.Exec(t, `UPDATE locks SET heartbeat = TIMESTAMP_SUB(heartbeat, INTERVAL 1 HOUR) WHERE true`)
+	if _, err := d.Acquire(t.Context(), preparing("n", refs...)); !errors.Is(err, refdb.ErrTooMany) {
+		t.Fatal(err)
+	}
+	if l, ok := db.RowLock(t, project, refs[0]); !ok || l.Token != a.Token || len(intents(t, d)) != 0 {
+		t.Fatalf("the lock is %+v, the intents are %d", l, len(intents(t, d)))
+	}
+	if b := prepare(t, d, "n", refs[:most]...); len(b.Reclaimed) != most {
+		t.Errorf("%d were reclaimed", len(b.Reclaimed))
+	}
+}
+
+func TestStatesOfNamesThatDoNotFitOneRequestAreOfOneTime(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	d := openWire(t, dbtest.Spanner(t), w)
+	refs, updates := longNames(1000)
+	must(t, update(t, d, "u", updates...))
+	acquire(t, d, "n", refs[:500]...)
+	w.take()
+	states, err := d.States(t.Context(), project, refs)
+	must(t, err)
+	wantCalls(t, "states", w.take(), "BeginTransaction", "ExecuteStreamingSql", "ExecuteStreamingSql")
+	var locked int
+	for _, s := range states {
+		if s.Value != v1 {
+			t.Fatalf("%+v", s)
+		}
+		if s.Lock != nil {
+			locked++
+		}
+	}
+	if len(states) != len(refs) || locked != 500 {
+		t.Errorf("%d states, %d of them locked", len(states), locked)
+	}
+}
+
+func TestAnAdvisoryUpdateStillIgnoresOtherLocks(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	d := db.Open(t)
+	a := acquire(t, d, "other", branch)
+	prepare(t, d, "n", "HEAD")
+	advisory := func(ref string) error {
+		return d.Update(t.Context(), refdb.Transaction{Project: project, ID: ref, Advisory: true, Updates: []refdb.Update{move(ref, "", v2)}})
+	}
+	must(t, advisory(branch))
+	db.Age(t, project, branch, time.Hour)
+	must(t, d.Update(t.Context(), refdb.Transaction{Project: project, ID: "u", Advisory: true, Updates: []refdb.Update{move(branch, v2, v1)}}))
+	if l, ok := db.RowLock(t, project, branch); !ok || l.Token != a.Token {
+		t.Errorf("the stale lock is %+v", l)
+	}
+	if err := advisory("HEAD"); !errors.Is(err, refdb.ErrLocked) {
+		t.Error(err)
+	}
+}
