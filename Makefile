@@ -8,8 +8,8 @@ MODULES := bench chaos # programs with modules of their own, so that their peers
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build ## show what it is for, in a temporary SQLite file or on REFDB_URL
-	@./demo/run.sh bin/refdbctl
+demo: build ## two sites, real pushes, a crash: on a temporary SQLite file or on REFDB_URL
+	@$(GO) build -o bin/ ./demo/gitserver && ./demo/run.sh bin
 
 test: deps ## run all tests on real databases, with the race detector
 	$(GO) test -race -timeout 10m $(FLAGS) ./...
@@ -41,8 +41,8 @@ check: lint ## what to run before a commit: lint, go.mod, the short tests
 fmt: ## format the code
 	gofmt -w .
 
-build: ## build bin/refdbctl
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/refdbctl
+build: ## build bin/refdbctl and bin/refdb-hook
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/refdbctl ./cmd/refdb-hook
 
 deps: ## install the databases that the tests need, if they are missing
 	@./scripts/deps.sh

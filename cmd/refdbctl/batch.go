@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 

@@ -58,25 +58,3 @@ func TestValuesOnTheCommandLine(t *testing.T) {
 		t.Errorf("none: %q, %v", v, err)
 	}
 }
-
-func TestWhatGerritKeepsOut(t *testing.T) {
-	t.Parallel()
-	for ref, want := range map[string]bool{
-		"refs/heads/main":                   true,
-		"refs/meta/config":                  true,
-		"refs/tags/v1":                      true,
-		"refs/changes/01/1/1":               false,
-		"refs/changes/01/1/meta":            true,
-		"refs/changes/01/1/robot-comments":  true,
-		"refs/changesets/x":                 true,
-		"refs/cache-automerge/ab/cdef":      false,
-		"refs/draft-comments/01/1/1000":     false,
-		"refs/multi-site/version":           false,
-		"refs/multi-site/version/something": true,
-		"HEAD":                              false,
-	} {
-		if kept(ref) != want {
-			t.Errorf("%s: kept is %v", ref, !want)
-		}
-	}
-}

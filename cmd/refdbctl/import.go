@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 

@@ -5,7 +5,8 @@ import (
 	"iter"
 	"strings"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site"
 )
 
 // local is the refs of a repository that an import or a comparison is about.
@@ -31,7 +32,7 @@ func (l *local) refs(ctx context.Context) iter.Seq2[gitrepo.Ref, error] {
 			}
 		}
 		for ref, err := range l.repo.Refs(ctx, l.warn) {
-			if err == nil && !l.all && !kept(ref.Name) {
+			if err == nil && !l.all && !site.Kept(ref.Name) {
 				l.skipped(ref.Name)
 				continue
 			}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,8 +17,8 @@ import (
 )
 
 func (a *app) locksCommand() *cobra.Command {
-	return group("locks", "List, show and purge locks",
-		a.locksListCommand(), a.locksShowCommand(), a.locksPurgeCommand())
+	return group("locks", "List, show and purge locks, resolve intents",
+		a.locksListCommand(), a.locksShowCommand(), a.locksPurgeCommand(), a.locksResolveCommand())
 }
 
 const (
@@ -46,16 +49,21 @@ func (f *filter) get() refdb.LockFilter {
 func (a *app) locksListCommand() *cobra.Command {
 	var f filter
 	var watch time.Duration
+	var intents bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List locks",
 		Long: `List the locks that all of the given conditions select, in order of project and ref. Ages are by the
 database's clock.
 
+A lock that stands for an intent, which is a push that a site has announced and not ended yet, shows from
+which value to which. It never goes stale: its site ends it, or refdbctl locks resolve.
+
 With --watch the list is repeated, every 2 seconds or as --watch=INTERVAL says, until Ctrl-C, which
 ends it with status 0: in place on a terminal, else one list after the other.
 
-Fields: ` + output.Names(lockColumns(output.Palette{})),
+Fields:
+` + output.Names(lockColumns(output.Palette{})),
 		Example: `  refdbctl locks list --stale
   refdbctl locks list --project my/project --prefix refs/heads/ --older-than 10m -o json
   refdbctl locks list --owner eu-1 --watch=5s`,
@@ -65,25 +73,36 @@ Fields: ` + output.Names(lockColumns(output.Palette{})),
 				return usage(fmt.Sprintf("--watch %s: the interval must be positive", watch))
 			}
 			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				list := lockList{f.get(), intents}
 				if watch > 0 {
-					return a.watchLocks(ctx, db, f.get(), watch)
+					return a.watchLocks(ctx, db, list, watch)
 				}
-				return a.printLocks(ctx, db, f.get(), a.out)
+				return a.printLocks(ctx, db, list, a.out)
 			})
 		}),
 	}
 	f.addFlags(cmd)
+	cmd.Flags().BoolVar(&intents, "intents", false, "only locks that stand for an intent")
 	cmd.Flags().StringVar(&f.Ref, "ref", "", "only locks on this `ref`")
 	cmd.Flags().DurationVar(&watch, "watch", 0, "repeat the list every `interval`")
 	cmd.Flags().Lookup("watch").NoOptDefVal = defaultWatch.String()
 	return cmd
 }
 
-func (a *app) printLocks(ctx context.Context, db *refdb.DB, f refdb.LockFilter, to io.Writer) error {
+// lockList says which locks to list.
+type lockList struct {
+	refdb.LockFilter
+	intents bool // only those that stand for one
+}
+
+func (a *app) printLocks(ctx context.Context, db *refdb.DB, list lockList, to io.Writer) error {
 	w := output.NewWriter(to, a.format, a.palette(a.out), lockColumns(a.palette(a.out)))
-	for l, err := range a.locks(ctx, db, f) {
+	for l, err := range a.locksWithIntents(ctx, db, list.LockFilter) {
 		if err != nil {
 			return err
+		}
+		if list.intents && !l.Intended() {
+			continue
 		}
 		if err := w.Write(l); err != nil {
 			return err
@@ -97,11 +116,11 @@ func (a *app) locks(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.
 }
 
 // watchLocks repeats the list until ctx ends, which is no error.
-func (a *app) watchLocks(ctx context.Context, db *refdb.DB, f refdb.LockFilter, interval time.Duration) error {
+func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		if err := a.printRound(ctx, db, f, interval); err != nil {
+		if err := a.printRound(ctx, db, list, interval); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -115,9 +134,9 @@ func (a *app) watchLocks(ctx context.Context, db *refdb.DB, f refdb.LockFilter, 
 	}
 }
 
-func (a *app) printRound(ctx context.Context, db *refdb.DB, f refdb.LockFilter, interval time.Duration) error {
+func (a *app) printRound(ctx context.Context, db *refdb.DB, list lockList, interval time.Duration) error {
 	if a.format != output.Table {
-		return a.printLocks(ctx, db, f, a.out)
+		return a.printLocks(ctx, db, list, a.out)
 	}
 	// Written at once: a list that is drawn row by row flickers.
 	var round roundBuffer
@@ -130,7 +149,7 @@ func (a *app) printRound(ctx context.Context, db *refdb.DB, f refdb.LockFilter, 
 	} else {
 		fmt.Fprintf(&round, "# %s\n", now.UTC().Format(time.RFC3339))
 	}
-	if err := a.printLocks(ctx, db, f, &round); err != nil {
+	if err := a.printLocks(ctx, db, list, &round); err != nil {
 		return err
 	}
 	_, err = a.out.Write(round)
@@ -149,9 +168,11 @@ func (a *app) locksShowCommand() *cobra.Command {
 		Use:   "show PROJECT REF",
 		Short: "Show the lock on a ref",
 		Long: `Show the lock on a ref: who holds it, since when, when it was last renewed, and whether others may
-take it over (stale). The status is 1 if there is none.
+take it over (stale). If it stands for an intent, also which value the ref is to take in place of
+which, and by which process of the site. The status is 1 if there is none.
 
-Fields: ` + output.Names(lockColumns(output.Palette{})),
+Fields:
+` + output.Names(lockColumns(output.Palette{})),
 		Example: `  refdbctl locks show my/project refs/heads/main`,
 		Args:    cobra.ExactArgs(2),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -160,13 +181,17 @@ Fields: ` + output.Names(lockColumns(output.Palette{})),
 				return err
 			}
 			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				for l, err := range a.locks(ctx, db, refdb.LockFilter{Project: project, Ref: ref}) {
+				for l, err := range a.locksWithIntents(ctx, db, refdb.LockFilter{Project: project, Ref: ref}) {
 					if err != nil {
 						return err
 					}
 					columns := lockColumns(a.palette(a.out))
 					for i := range columns {
 						columns[i].Hidden = false
+					}
+					if l.Intended() {
+						defer a.note("the site %s ends it once its push has, or when its daemon runs again; if it won't come back: "+
+							"refdbctl locks resolve %s %s", siteOf(l.Owner), project, ref)
 					}
 					return output.One(a.out, a.format, a.palette(a.out), columns, l)
 				}
@@ -176,46 +201,126 @@ Fields: ` + output.Names(lockColumns(output.Palette{})),
 	}
 }
 
+// lockRow is a lock and, if it stands for one, its intent.
+type lockRow struct {
+	refdb.LockInfo
+	intent refdb.Intent
+}
+
+// locksWithIntents joins the locks with the intents, which come in the same
+// order. Where there are none, nobody asks for them.
+func (a *app) locksWithIntents(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.Seq2[lockRow, error] {
+	return func(yield func(lockRow, error) bool) {
+		intents := paced(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Intent, error] {
+			return db.Intents(ctx, refdb.IntentFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner})
+		})
+		next, stop := iter.Pull2(intents)
+		defer stop()
+		var i refdb.Intent
+		more := true
+		for l, err := range a.locks(ctx, db, f) {
+			row := lockRow{LockInfo: l}
+			for err == nil && l.Intended() && more && before(i, l) {
+				i, err, more = next()
+			}
+			if i.Project == l.Project && i.Ref == l.Ref && i.Token == l.Token {
+				row.intent = i
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// before reports whether i comes before the intent of l.
+func before(i refdb.Intent, l refdb.LockInfo) bool {
+	return cmp.Or(strings.Compare(i.Project, l.Project), strings.Compare(i.Ref, l.Ref), cmp.Compare(i.Token, l.Token)) < 0
+}
+
+// siteOf is the site of an owner.
+func siteOf(owner string) string {
+	site, _, _ := strings.Cut(owner, "/")
+	return site
+}
+
+// abbreviated is as much of a value as tells it from others.
+func abbreviated(v refdb.Value) string {
+	if v.IsObjectID() && !v.IsAbsent() {
+		return string(v[:7])
+	}
+	return describe(v)
+}
+
 // lockColumns are the fields of a lock. A lock that Gerrit took may lack a
 // heartbeat or a token.
-func lockColumns(p output.Palette) []output.Column[refdb.LockInfo] {
-	return []output.Column[refdb.LockInfo]{
-		{Name: "project", Value: func(l refdb.LockInfo) any { return l.Project }},
-		{Name: "ref", Value: func(l refdb.LockInfo) any { return l.Ref }},
-		{Name: "owner", Value: func(l refdb.LockInfo) any { return l.Owner }},
+func lockColumns(p output.Palette) []output.Column[lockRow] {
+	columns := plainLockColumns(p)
+	at := slices.IndexFunc(columns, func(c output.Column[lockRow]) bool { return c.Name == "token" })
+	return slices.Insert(columns, at, intentColumns...)
+}
+
+// intentColumns are the fields of the intent that a lock stands for.
+var intentColumns = []output.Column[lockRow]{
+	{
+		Name:  "intent",
+		Value: func(l lockRow) any { return l.Intended() },
+		Text: func(l lockRow) string {
+			return orDash(l.intent.New != refdb.Unknown, output.Escape(abbreviated(l.intent.Old)+" → "+abbreviated(l.intent.New)))
+		},
+	},
+	{Name: "old", Value: func(l lockRow) any { return orNil(!l.intent.Old.IsAbsent(), string(l.intent.Old)) }, Hidden: true},
+	{Name: "new", Value: func(l lockRow) any { return orNil(!l.intent.New.IsAbsent(), string(l.intent.New)) }, Hidden: true},
+	{Name: "agent", Value: func(l lockRow) any { return orNil(l.intent.Agent != "", l.intent.Agent) }, Hidden: true},
+}
+
+// plainLockColumns are the fields of a lock that stands for none.
+func plainLockColumns(p output.Palette) []output.Column[lockRow] {
+	return []output.Column[lockRow]{
+		{Name: "project", Value: func(l lockRow) any { return l.Project }},
+		{Name: "ref", Value: func(l lockRow) any { return l.Ref }},
+		{Name: "owner", Value: func(l lockRow) any { return l.Owner }},
 		{
 			Name:    "held_seconds",
 			Heading: "HELD FOR",
-			Value:   func(l refdb.LockInfo) any { return orNil(l.Token != 0, output.Seconds(held(l))) },
-			Text:    func(l refdb.LockInfo) string { return orDash(l.Token != 0, ago(held(l))) },
+			Value:   func(l lockRow) any { return orNil(l.Token != 0, output.Seconds(held(l.LockInfo))) },
+			Text:    func(l lockRow) string { return orDash(l.Token != 0, ago(held(l.LockInfo))) },
 		},
 		{
 			Name:    "age_seconds",
 			Heading: "LAST BEAT",
-			Value:   func(l refdb.LockInfo) any { return orNil(hasHeartbeat(l), output.Seconds(l.Age)) },
-			Text:    func(l refdb.LockInfo) string { return orDash(hasHeartbeat(l), ago(l.Age)+" ago") },
+			Value:   func(l lockRow) any { return orNil(hasHeartbeat(l.LockInfo), output.Seconds(l.Age)) },
+			Text:    func(l lockRow) string { return orDash(hasHeartbeat(l.LockInfo), ago(l.Age)+" ago") },
 		},
 		{
 			Name:    "stale_after_seconds",
 			Heading: "STALE AFTER",
-			Value:   func(l refdb.LockInfo) any { return output.Seconds(l.StaleAfter) },
-			Text:    func(l refdb.LockInfo) string { return l.StaleAfter.String() },
-			Hidden:  true,
+			Value:   func(l lockRow) any { return output.Seconds(l.StaleAfter) },
+			Text: func(l lockRow) string {
+				if l.Intended() {
+					return "never"
+				}
+				return l.StaleAfter.String()
+			},
+			Hidden: true,
 		},
 		{
 			Name:    "stale",
 			Heading: "STATE",
-			Value:   func(l refdb.LockInfo) any { return l.Stale() },
-			Text: func(l refdb.LockInfo) string {
+			Value:   func(l lockRow) any { return l.Stale() },
+			Text: func(l lockRow) string {
+				if l.Intended() {
+					return p.Yellow("intent")
+				}
 				if l.Stale() {
 					return p.Yellow("stale")
 				}
 				return p.Green("fresh")
 			},
 		},
-		{Name: "token", Value: func(l refdb.LockInfo) any { return orNil(l.Token != 0, int64(l.Token)) }, Hidden: true},
-		{Name: "token_time", Value: func(l refdb.LockInfo) any { return orNil(l.Token != 0, l.Token.Time()) }, Hidden: true},
-		{Name: "heartbeat", Value: func(l refdb.LockInfo) any { return orNil(hasHeartbeat(l), l.Heartbeat) }, Hidden: true},
+		{Name: "token", Value: func(l lockRow) any { return orNil(l.Token != 0, int64(l.Token)) }, Hidden: true},
+		{Name: "token_time", Value: func(l lockRow) any { return orNil(l.Token != 0, l.Token.Time()) }, Hidden: true},
+		{Name: "heartbeat", Value: func(l lockRow) any { return orNil(hasHeartbeat(l.LockInfo), l.Heartbeat) }, Hidden: true},
 	}
 }
 

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
 
 // progress is a bar on a terminal, and nothing elsewhere.
@@ -27,21 +28,33 @@ func (im *importer) startProgress(ctx context.Context, repo *gitrepo.Repo) error
 		}
 		total++
 	}
-	im.progress.bar = progressbar.NewOptions(total,
-		progressbar.OptionSetWriter(im.app.err),
+	im.progress.bar = newBar(im.app.err, total)
+	return nil
+}
+
+func newBar(to io.Writer, total int) *progressbar.ProgressBar {
+	return progressbar.NewOptions(total,
+		progressbar.OptionSetWriter(to),
 		progressbar.OptionSetDescription("refs"),
 		progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 	)
-	return nil
 }
 
 func (p *progress) add(n int) {
 	if p.bar != nil {
 		p.bar.Add(n) // what it can't draw is no loss
 	}
+}
+
+// of shows how many of how many are done.
+func (p *progress) of(to io.Writer, done, total int) {
+	if p.bar == nil {
+		p.bar = newBar(to, total)
+	}
+	p.bar.Set(done)
 }
 
 func (p *progress) stop() {

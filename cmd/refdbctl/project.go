@@ -42,7 +42,8 @@ func (a *app) projectRemoveCommand() *cobra.Command {
 		Short: "Remove all refs and locks of a project",
 		Long: `Remove all refs and locks of a project and of no other: removing "a" leaves "a/b" alone.
 Repositories are not touched. While somebody holds a fresh lock on one of its refs it is refused
-with status 3, unless --force.
+with status 3, unless --force. A lock that stands for an intent is not forced either: see
+refdbctl locks resolve.
 
 Fields: ` + output.Names(removalColumns),
 		Example: `  refdbctl project remove my/project`,
@@ -81,7 +82,7 @@ Fields: ` + output.Names(removalColumns),
 			})
 		}),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "in spite of fresh locks")
+	cmd.Flags().BoolVar(&force, "force", false, "in spite of fresh locks, but not of intents")
 	c.addFlags(cmd)
 	return cmd
 }

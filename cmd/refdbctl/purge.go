@@ -26,7 +26,8 @@ the next who wants it, without this command. Purging is for what nobody wants: i
 What would be removed is shown first, and asked about on a terminal; otherwise --yes is needed. A
 lock goes only in the version that was shown: one that was renewed or changed hands meanwhile is
 kept, and reported. A fresh lock goes only with --force. Its holder learns of that with its next
-beat, and what it does until then is not guarded.
+beat, and what it does until then is not guarded. A lock that stands for an intent goes by no means:
+see refdbctl locks resolve.
 
 --orphans, included in --stale, removes marker rows that a crash in the middle of a takeover has
 left behind.
@@ -89,6 +90,9 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseIntents(locks); err != nil {
+		return err
+	}
 	if !p.force {
 		if err := refuseFresh(locks); err != nil {
 			return err
@@ -102,9 +106,9 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 		return p.print(a, results)
 	}
 	if !p.yes {
-		plan := output.NewWriter(a.messages, output.Table, a.palette(a.err), lockColumns(a.palette(a.err)))
+		plan := output.NewWriter(a.messages, output.Table, a.palette(a.err), plainLockColumns(a.palette(a.err)))
 		for _, l := range locks {
-			if err := plan.Write(l); err != nil {
+			if err := plan.Write(lockRow{LockInfo: l}); err != nil {
 				return err
 			}
 		}
@@ -176,6 +180,16 @@ func (p *purge) selectsMarker(m refdb.LockInfo) bool {
 		(f.OlderThan == 0 || m.Age > f.OlderThan)
 }
 
+// refuseIntents fails if there are locks among those selected that stand for an intent.
+func refuseIntents(locks []refdb.LockInfo) error {
+	intended := slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool { return !l.Intended() })
+	if len(intended) == 0 {
+		return nil
+	}
+	return fmt.Errorf("nothing was purged, because %s among them: what its site has shown to its readers must be decided on: "+
+		"refdbctl locks resolve: %w", count(len(intended), "intent"), &refdb.LockedError{Holders: intended})
+}
+
 // refuseFresh fails if there are fresh locks among those selected. Markers
 // are never held, however new they are.
 func refuseFresh(locks []refdb.LockInfo) error {
@@ -220,13 +234,13 @@ func (p *purge) print(a *app, results []purged) error {
 // purgeColumns are the result and the fields of the lock.
 func purgeColumns(p output.Palette) []output.Column[purged] {
 	columns := []output.Column[purged]{{Name: "result", Value: func(r purged) any { return r.result }}}
-	for _, c := range lockColumns(p) {
+	for _, c := range plainLockColumns(p) {
 		of := output.Column[purged]{
 			Name: c.Name, Heading: c.Heading, Hidden: c.Hidden,
-			Value: func(r purged) any { return c.Value(r.LockInfo) },
+			Value: func(r purged) any { return c.Value(lockRow{LockInfo: r.LockInfo}) },
 		}
 		if c.Text != nil {
-			of.Text = func(r purged) string { return c.Text(r.LockInfo) }
+			of.Text = func(r purged) string { return c.Text(lockRow{LockInfo: r.LockInfo}) }
 		}
 		columns = append(columns, of)
 	}

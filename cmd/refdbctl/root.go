@@ -119,6 +119,7 @@ colours off. Colours and progress are shown on a terminal only.`,
 		a.lockCommand(),
 		a.refsCommand(),
 		a.projectCommand(),
+		a.siteCommand(),
 	)
 	return root
 }

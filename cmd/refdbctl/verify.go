@@ -7,9 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
 )
 
 // difference is a ref that verify or import has something to say about.
@@ -120,7 +121,7 @@ func (v *verification) run(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo
 func (v *verification) global(ctx context.Context, db *refdb.DB, all bool) iter.Seq2[refdb.Ref, error] {
 	return func(yield func(refdb.Ref, error) bool) {
 		for ref, err := range v.refs(ctx, db, v.project, "", false) {
-			if err == nil && !all && !kept(ref.Name) {
+			if err == nil && !all && !site.Kept(ref.Name) {
 				continue
 			}
 			if !yield(ref, err) {

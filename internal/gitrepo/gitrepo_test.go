@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
 
 // newRepo makes a repository with one commit and returns its path and that commit.

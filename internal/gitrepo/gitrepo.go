@@ -1,5 +1,6 @@
-// Package gitrepo reads the refs of a Git repository on this machine, through
-// the git command: whatever format the repository has, git knows it.
+// Package gitrepo reads the refs of a Git repository on this machine: all of them
+// through the git command, which knows whatever format the repository has; single
+// ones from its files, which takes microseconds.
 package gitrepo
 
 import (
@@ -18,8 +19,11 @@ import (
 
 // A Repo is a Git repository, bare or not.
 type Repo struct {
-	path   string // as given, for messages
-	gitDir string
+	path    string // as given, for messages
+	gitDir  string
+	common  string // the real path of what all work trees share
+	format  string // of refs: "files", "reftable", or what a later git calls it
+	idBytes int    // of an object ID in hex
 }
 
 // A Ref is a ref of a repository.
@@ -51,12 +55,25 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a Git repository that can be read: %w", path, reason(ctx, err))
 	}
-	return &Repo{path: path, gitDir: strings.TrimSuffix(string(out), "\n")}, nil
+	return load(path, strings.TrimSuffix(string(out), "\n"))
+}
+
+// Dir returns the absolute real path of the directory that the repository's
+// work trees share: the Git directory itself, but for an additional work tree.
+func (r *Repo) Dir() string { return r.common }
+
+// Reftable reports whether the refs are in tables instead of files.
+func (r *Repo) Reftable() bool { return r.format == "reftable" }
+
+// Command is git, about to work on the repository: in a process group of its own, in
+// English, and without those variables of a hook's environment that point to a repository.
+func (r *Repo) Command(ctx context.Context, args ...string) *exec.Cmd {
+	return git(ctx, append([]string{"--git-dir=" + r.gitDir}, args...)...)
 }
 
 // Head returns what HEAD holds, and false if it can't be told.
 func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
-	out, err := r.git(ctx, "symbolic-ref", "--quiet", "HEAD").Output()
+	out, err := r.Command(ctx, "symbolic-ref", "--quiet", "HEAD").Output()
 	if err == nil {
 		return Ref{Name: "HEAD", Value: "ref: " + strings.TrimSuffix(string(out), "\n")}, true, nil
 	}
@@ -64,7 +81,7 @@ func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
 		return Ref{}, false, fmt.Errorf("reading HEAD of %q: %w", r.path, reason(ctx, err))
 	}
 	// Exit status 1 says that HEAD is detached: it holds an object ID.
-	out, err = r.git(ctx, "rev-parse", "--verify", "--quiet", "HEAD").Output()
+	out, err = r.Command(ctx, "rev-parse", "--verify", "--quiet", "HEAD").Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
 		return Ref{}, false, nil
 	}
@@ -90,7 +107,7 @@ func (r *Repo) refs(ctx context.Context, warn func(string), yield func(Ref, erro
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	// A ref's name holds no NUL and no newline.
-	cmd := r.git(running, "for-each-ref", "--format=%(objectname)%00%(symref)%00%(refname)")
+	cmd := r.Command(running, "for-each-ref", "--format=%(objectname)%00%(symref)%00%(refname)")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -145,15 +162,11 @@ func parseRef(line string) (Ref, bool) {
 	return ref, true
 }
 
-func (r *Repo) git(ctx context.Context, args ...string) *exec.Cmd {
-	return git(ctx, append([]string{"--git-dir=" + r.gitDir}, args...)...)
-}
-
 // pointers are the variables that would make git look at another repository
 // than the one named, as they are set inside a hook.
 var pointers = []string{
 	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CEILING_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE",
-	"GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_WORK_TREE",
+	"GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_REFERENCE_BACKEND", "GIT_WORK_TREE",
 }
 
 func git(ctx context.Context, args ...string) *exec.Cmd {

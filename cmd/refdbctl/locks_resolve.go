@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+)
+
+func (a *app) locksResolveCommand() *cobra.Command {
+	var r resolution
+	cmd := &cobra.Command{
+		Use:   "resolve (PROJECT REF | --project P | --site S) --keep-old|--take-new --why TEXT",
+		Short: "Decide on intents whose site can't",
+		Long: `Decide on intents: pushes that a site announced and did not end, because it is gone. Their refs are
+locked at all sites until somebody says whether they keep the old value or take the new one.
+
+A site that runs, or comes back soon, resolves its own intents by itself: it knows what its
+repository has. Only for one that doesn't is this command. That site may have shown to its readers
+what is decided against here; when it comes back, it takes what the database has. So a site whose
+daemon is alive is refused with status 3, unless --force.
+
+What would be decided is shown first, and asked about on a terminal; otherwise --yes is needed. An
+intent that its site ends meanwhile is left to it. Who decided, and why, stays recorded until the site
+has heeded it.
+
+With --take-new, see to it that some other site has the objects: refdbctl site sync tells.
+
+Fields: ` + output.Names(resolvedColumns) + `
+(result: resolved, ended, which its site did meanwhile, or, with --dry-run, would_resolve)`,
+		Example: `  refdbctl locks resolve my/project refs/heads/main --keep-old --why "eu-1 lost its disk"
+  refdbctl locks resolve --site eu-1 --take-new --why "eu-1 is gone, all was replicated" --yes`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 0 && len(args) != 2 {
+				return errors.New("give both PROJECT and REF, or --project, or --site")
+			}
+			return nil
+		},
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			if err := r.check(a, args); err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.Project, "project", "", "all intents of this `project`")
+	// This hides the flag of all commands that names the site that they run at.
+	flags.StringVar(&r.Owner, "site", "", "all intents of this `site`")
+	flags.BoolVar(&r.keepOld, "keep-old", false, "the refs keep what they held")
+	flags.BoolVar(&r.takeNew, "take-new", false, "the refs take what was intended")
+	flags.StringVar(&r.why, "why", "", "the reason, recorded with the decision: a `text`")
+	flags.StringVar(&r.by, "by", "", "who decides: a `name` (default: user@host)")
+	flags.BoolVar(&r.force, "force", false, "also intents of a site that is alive")
+	must(cmd.MarkFlagRequired("why"))
+	cmd.MarkFlagsOneRequired("keep-old", "take-new")
+	cmd.MarkFlagsMutuallyExclusive("keep-old", "take-new")
+	r.consent.addFlags(cmd)
+	return cmd
+}
+
+// resolution is a decision on intents.
+type resolution struct {
+	refdb.IntentFilter
+	consent
+	keepOld, takeNew bool
+	why, by          string
+	force            bool
+}
+
+func (r *resolution) check(a *app, args []string) error {
+	switch {
+	case len(args) == 2 && r.Project != "":
+		return usage("PROJECT REF names one intent: leave out --project")
+	case len(args) == 2:
+		if err := refdb.CheckKey(args[0], args[1]); err != nil {
+			return err
+		}
+		r.Project, r.Ref = args[0], args[1]
+	case r.Project == "" && r.Owner == "":
+		return usage("say which intents: PROJECT REF, --project or --site")
+	}
+	if strings.TrimSpace(r.why) == "" {
+		return usage("--why: say why, for those who will look at this later")
+	}
+	if r.by == "" {
+		r.by = operator()
+	}
+	return r.consent.check(a)
+}
+
+// operator is who runs this program, as user@host.
+func operator() string {
+	name := fmt.Sprintf("uid %d", os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return name + "@" + host
+}
+
+func (r *resolution) decision() refdb.Decision {
+	if r.keepOld {
+		return refdb.KeepOld
+	}
+	return refdb.TakeNew
+}
+
+// resolved is an intent and what became of it.
+type resolved struct {
+	refdb.Intent
+	decision refdb.Decision
+	result   string
+}
+
+var resolvedColumns = []output.Column[resolved]{
+	{Name: "result", Value: func(r resolved) any { return r.result }},
+	{Name: "project", Value: func(r resolved) any { return r.Project }},
+	{Name: "ref", Value: func(r resolved) any { return r.Ref }},
+	{Name: "owner", Value: func(r resolved) any { return r.Owner }},
+	{Name: "age_seconds", Heading: "AGE", Value: func(r resolved) any { return output.Seconds(r.Age) },
+		Text: func(r resolved) string { return ago(r.Age) }},
+	{Name: "old", Value: func(r resolved) any { return orNil(!r.Old.IsAbsent(), string(r.Old)) },
+		Text: func(r resolved) string { return output.Escape(abbreviated(r.Old)) }},
+	{Name: "new", Value: func(r resolved) any { return orNil(!r.New.IsAbsent(), string(r.New)) },
+		Text: func(r resolved) string { return output.Escape(abbreviated(r.New)) }},
+	{Name: "decision", Value: func(r resolved) any { return string(r.decision) }},
+}
+
+func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
+	intents, err := a.intents(ctx, db, r.IntentFilter)
+	if err != nil {
+		return err
+	}
+	if r.Ref != "" && len(intents) == 0 {
+		return &status{exitError, fmt.Sprintf("there is no intent on %s %s", r.Project, r.Ref)}
+	}
+	if !r.force {
+		if err := a.refuseAlive(ctx, db, intents); err != nil {
+			return err
+		}
+	}
+	results := make([]resolved, len(intents))
+	for i, in := range intents {
+		results[i] = resolved{in, r.decision(), "would_resolve"}
+	}
+	if r.dryRun || len(intents) == 0 {
+		return r.print(a, results)
+	}
+	if !r.yes {
+		plan := output.NewWriter(a.messages, output.Table, a.palette(a.err), resolvedColumns)
+		for _, in := range results {
+			if err := plan.Write(in); err != nil {
+				return err
+			}
+		}
+		if err := plan.Close(); err != nil {
+			return err
+		}
+		question := fmt.Sprintf("Let %s keep the old value?", count(len(intents), "ref"))
+		if r.takeNew {
+			question = fmt.Sprintf("Let %s take the new value?", count(len(intents), "ref"))
+		}
+		if err := r.ask(ctx, a, question); err != nil {
+			return err
+		}
+	}
+	limited, cancel := a.limited(ctx)
+	defer cancel()
+	ended, err := db.Resolve(limited, intents, r.decision(), r.by, r.why)
+	if err != nil {
+		return fmt.Errorf("after %s: %w", count(len(ended), "intent"), err)
+	}
+	for i := range results {
+		results[i].result = "ended"
+		// Both are in the same order.
+		if len(ended) > 0 && ended[0].Token == results[i].Token && ended[0].Ref == results[i].Ref && ended[0].Project == results[i].Project {
+			results[i].result = "resolved"
+			ended = ended[1:]
+		}
+	}
+	return r.print(a, results)
+}
+
+// intents lists all that f selects.
+func (a *app) intents(ctx context.Context, db *refdb.DB, f refdb.IntentFilter) ([]refdb.Intent, error) {
+	var all []refdb.Intent
+	for i, err := range paced(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Intent, error] { return db.Intents(ctx, f) }) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// refuseAlive fails if one of the intents' sites has a daemon that runs: it
+// ends its intents itself.
+func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Intent) error {
+	ctx, cancel := a.limited(ctx)
+	defer cancel()
+	var sites []string
+	for _, i := range intents {
+		sites = append(sites, siteOf(i.Owner))
+	}
+	slices.Sort(sites)
+	var alive []refdb.LockInfo
+	for _, name := range slices.Compact(sites) {
+		l, err := site.Presence(ctx, db, name)
+		if err != nil {
+			return err
+		}
+		if l != nil {
+			alive = append(alive, *l)
+		}
+	}
+	if len(alive) == 0 {
+		return nil
+	}
+	return fmt.Errorf("nothing was resolved, because the daemon of site %s is alive (last seen %s ago) and ends its intents by itself; "+
+		"--force decides in its place: %w", siteOf(alive[0].Owner), ago(alive[0].Age), &refdb.LockedError{Holders: alive})
+}
+
+func (r *resolution) print(a *app, results []resolved) error {
+	w := output.NewWriter(a.out, a.format, a.palette(a.out), resolvedColumns)
+	ended := 0
+	for _, in := range results {
+		if in.result == "ended" {
+			ended++
+		}
+		if err := w.Write(in); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	switch {
+	case len(results) == 0:
+		a.note("nothing to resolve")
+	case r.dryRun:
+		a.note("would resolve %s", count(len(results), "intent"))
+	case ended > 0:
+		a.note("resolved %s; %d were ended meanwhile by their site", count(len(results)-ended, "intent"), ended)
+	default:
+		a.note("resolved %s", count(len(results), "intent"))
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/site"
+)
+
+// findingColumns have the result last but one: the code is what one looks for.
+var findingColumns = []output.Column[site.Finding]{
+	{Name: "code", Value: func(f site.Finding) any { return f.Code }},
+	{Name: "project", Value: func(f site.Finding) any { return f.Project },
+		Text: func(f site.Finding) string { return orDash(f.Project != "", output.Escape(f.Project)) }},
+	{Name: "subject", Value: func(f site.Finding) any { return f.Subject },
+		Text: func(f site.Finding) string { return orDash(f.Subject != "", output.Escape(f.Subject)) }},
+	{Name: "mended", Value: func(f site.Finding) any { return f.Mended },
+		Text: func(f site.Finding) string { return orDash(f.Mended, "mended") }},
+	{Name: "detail", Value: func(f site.Finding) any { return f.Detail }},
+}
+
+func (a *app) siteCheckCommand() *cobra.Command {
+	var f siteFlags
+	var o site.CheckOptions
+	cmd := &cobra.Command{
+		Use:   "check [REPO...]",
+		Short: "Look for whatever leaves repositories unguarded or out of step",
+		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
+hooks are there, can be run and are refdb-hook; git's settings; the link to the daemon's socket and the
+daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long;
+and lock files that a killed git has left. One line each. The status is 1 if there is any finding.
+A push that is under way is none.
+
+--repair mends what is safe: hooks, settings, the link, lock files that no process needs. It moves
+no ref: that is what refdbctl site sync does. The status is 1 if a finding is left.
+
+The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
+hook-not-executable, hook-outdated, hooks-path, socket, setting, symref, ref-broken, local-unknown,
+local-differs, global-missing-here, intent-pending, intent-decided, leftover-lock.
+
+JSON: an object with "findings", a list of ` + output.Names(findingColumns) + `;
+and repositories, mended, ok.`,
+		Example: `  refdbctl site check
+  refdbctl site check team/app --repair
+  refdbctl site check -o json`,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			c, err := a.load(ctx, f)
+			if err != nil {
+				return err
+			}
+			repositories, err := siteRepositories(ctx, c, args)
+			if err != nil {
+				return err
+			}
+			if o.Hook == "" {
+				o.Hook = findHook() // without it the hooks' version is not compared
+			}
+			return a.check(ctx, c, repositories, o)
+		}),
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&o.Repair, "repair", false, "mend what is safe")
+	cmd.Flags().StringVar(&o.Hook, "hook", "", hookFlagHelp)
+	return cmd
+}
+
+// siteRepositories are those named, or all.
+func siteRepositories(ctx context.Context, c *site.Config, args []string) ([]site.Repository, error) {
+	if len(args) == 0 {
+		return c.Repositories()
+	}
+	var all []site.Repository
+	for _, arg := range args {
+		r, err := siteRepository(ctx, c, arg)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func (a *app) check(ctx context.Context, c *site.Config, repositories []site.Repository, o site.CheckOptions) error {
+	report := output.NewReport(a.out, a.format, a.palette(a.out), "findings", findingColumns)
+	var printing error
+	var left, mended int
+	found := func(f site.Finding) {
+		if f.Mended {
+			mended++
+		} else {
+			left++
+		}
+		if printing == nil {
+			printing = report.Write(f)
+		}
+	}
+	db, err := a.openForSite(ctx)
+	if err != nil {
+		// The rest can be looked at all the same.
+		found(site.Finding{Code: "database", Detail: err.Error()})
+		db = nil
+	}
+	err = site.Check(ctx, c, db, repositories, o, found)
+	if db != nil {
+		defer db.Close()
+	}
+	if printing == nil {
+		printing = report.CloseWith(
+			output.Field{Name: "repositories", Value: len(repositories)},
+			output.Field{Name: "mended", Value: mended},
+			output.Field{Name: "ok", Value: err == nil && left == 0},
+		)
+	}
+	summary := fmt.Sprintf("looked at %s: %s", repositoryCount(len(repositories)), count(left, "finding"))
+	if mended > 0 {
+		summary += fmt.Sprintf(", and %d mended", mended)
+	}
+	switch {
+	case err != nil:
+		return err
+	case printing != nil:
+		return printing
+	case left > 0:
+		return &status{exitError, summary}
+	}
+	a.note("%s", summary)
+	return nil
+}
+
+func repositoryCount(n int) string {
+	if n == 1 {
+		return "1 repository"
+	}
+	return fmt.Sprintf("%d repositories", n)
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// siteConfig writes a site's configuration and returns its path.
+func siteConfig(tb testing.TB, dir, more string) string {
+	tb.Helper()
+	path := filepath.Join(dir, "site.config")
+	text := fmt.Sprintf("[site]\nname = eu-1\nsocket = %s\nstate = %s\nroot = %s\n%s\n",
+		filepath.Join(dir, "sock"), filepath.Join(dir, "state"), dir, more)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// serving runs `site serve` in a process of its own, and returns what it has logged so far.
+func (w *world) serving(tb testing.TB, config string) (*exec.Cmd, func() string) {
+	tb.Helper()
+	cmd := w.program(tb, "site", "serve", "--config", config)
+	stderr, err := os.Create(filepath.Join(tb.TempDir(), "log"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer stderr.Close()
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return cmd, func() string {
+		b, err := os.ReadFile(stderr.Name())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return string(b)
+	}
+}
+
+// awaitStatus waits until the daemon's status is as it should be.
+func awaitStatus(tb testing.TB, dir, what string, ok func(site.Status) bool) (s site.Status) {
+	tb.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Second)
+		s, err := site.Query(ctx, filepath.Join(dir, "sock"))
+		cancel()
+		if err == nil && ok(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("not %s: %+v, %v", what, s, err)
+		}
+	}
+}
+
+func TestServeFromStartToStop(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := t.TempDir()
+	config := siteConfig(t, dir, "")
+	w.run(t, "site", "status", "--config", config).is(t, exitError, "the site daemon does not answer at "+dir)
+	cmd, log := w.serving(t, config)
+	awaitStatus(t, dir, "serving", site.Status.OK)
+	out := w.do(t, "site", "status", "--config", config)
+	for _, line := range []string{"site         eu-1", "serving      yes", "database     yes", "since start  0 transactions let through"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("no %q in\n%s", line, out)
+		}
+	}
+	if s := decode[site.Status](t, w.do(t, "site", "status", "--config", config, "-o", "json")); s.Site != "eu-1" || s.PID != cmd.Process.Pid || !s.Presence {
+		t.Errorf("%+v", s)
+	}
+	w.run(t, "site", "serve", "--config", config).is(t, exitError, "a site daemon runs already")
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	for _, line := range []string{"level=INFO msg=serving", "msg=stopping"} {
+		if !strings.Contains(log(), line) {
+			t.Errorf("no %q in\n%s", line, log())
+		}
+	}
+}
+
+func TestReloadIsLogged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range []struct{ name, more, says string }{
+		{"right", "[guard]\nskipRef = refs/heads/wip/*", "configuration reloaded"},
+		{"wrong", "[sote]\nx = 1", "the old one stays"},
+		{"for another database", "database = sqlite:/x", "site.database can't change while the daemon runs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			config := siteConfig(t, dir, "")
+			cmd, log := w.serving(t, config)
+			awaitStatus(t, dir, "serving", site.Status.OK)
+			siteConfig(t, dir, c.more)
+			cmd.Process.Signal(syscall.SIGHUP)
+			eventually(t, c.says, func() bool { return strings.Contains(log(), c.says) })
+			awaitStatus(t, dir, "serving still", site.Status.OK)
+			cmd.Process.Signal(syscall.SIGTERM)
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A daemon outlasts a database that is not there, or not of its version, and
+// serves once it is.
+func TestServeBeforeTheDatabaseIsReady(t *testing.T) {
+	t.Parallel()
+	url := dbtest.SQLiteEmpty(t)
+	w := &world{env: map[string]string{"REFDB_URL": url}}
+	dir := t.TempDir()
+	config := siteConfig(t, dir, "")
+	w.serving(t, config)
+	awaitStatus(t, dir, "refusing", func(s site.Status) bool {
+		return !s.OK() && strings.Contains(s.PresenceError, "refdbctl migrate up")
+	})
+	w.run(t, "site", "status", "--config", config).is(t, exitError, "")
+	w.do(t, "migrate", "up")
+	awaitStatus(t, dir, "serving", site.Status.OK)
+}
+
+func TestServeRefusesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range []struct {
+		name, more string
+		code       int
+		says       string
+	}{
+		{"a key that is not known", "sokket = /x", exitError, "site.sokket: there is no such key"},
+		{"a database of no kind", "database = oracle:x", exitUsage, `unknown database scheme "oracle"`},
+		{"a socket nowhere", "socket = /nowhere/at/all/sock", exitError, "making the socket /nowhere/at/all/sock: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := w.run(t, "site", "serve", "--config", siteConfig(t, t.TempDir(), c.more), "--log-level", "error")
+			r.is(t, c.code, c.says)
+			r.isOneLine(t)
+		})
+	}
+	w.run(t, "site", "serve", "--config", "/nowhere/site.config").is(t, exitError, "no such file")
+}

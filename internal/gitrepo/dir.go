@@ -1,0 +1,111 @@
+package gitrepo
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// OpenDir is [Open] without asking git: cheap enough to be called each time, so
+// that a repository that was replaced or converted is never mistaken for the old
+// one. It takes the Git directory, that of an additional work tree, or a work tree's top.
+func OpenDir(path string) (*Repo, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("repository %q: %w", path, err)
+	}
+	dir, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return nil, fmt.Errorf("repository %q: %w", path, pathReason(err))
+	}
+	if !isGitDir(dir) {
+		if dir, err = dotGit(dir); err != nil {
+			return nil, fmt.Errorf("%q is not a Git repository that can be read: %w", path, pathReason(err))
+		}
+	}
+	return load(path, dir)
+}
+
+// load completes what is known about the repository of gitDir.
+func load(path, gitDir string) (*Repo, error) {
+	common, err := commonDir(gitDir)
+	if err != nil {
+		return nil, fmt.Errorf("repository %q: %w", path, err)
+	}
+	text, err := os.ReadFile(filepath.Join(common, "config"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("repository %q: its config: %w", path, pathReason(err))
+	}
+	c := parseConfig(string(text))
+	r := &Repo{path: path, gitDir: gitDir, common: common, format: "files", idBytes: 40}
+	if f, ok := c["extensions.refstorage"]; ok {
+		r.format = f
+	}
+	switch f := c["extensions.objectformat"]; f {
+	case "", "sha1":
+	case "sha256":
+		r.idBytes = 64
+	default:
+		return nil, fmt.Errorf("repository %q: objects of format %q are not supported", path, f)
+	}
+	return r, nil
+}
+
+// isGitDir looks for what git itself looks for.
+func isGitDir(dir string) bool {
+	if _, err := os.Lstat(filepath.Join(dir, "HEAD")); err != nil {
+		return false
+	}
+	common, err := commonDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, part := range []string{"objects", "refs"} {
+		if info, err := os.Stat(filepath.Join(common, part)); err != nil || !info.IsDir() {
+			return false
+		}
+	}
+	return true
+}
+
+// dotGit finds the Git directory of the work tree whose top is dir.
+func dotGit(dir string) (string, error) {
+	found := filepath.Join(dir, ".git")
+	if info, err := os.Stat(found); err == nil && !info.IsDir() {
+		text, err := os.ReadFile(found)
+		if err != nil {
+			return "", err
+		}
+		target, ok := strings.CutPrefix(string(text), "gitdir: ")
+		if !ok {
+			return "", errors.New("its .git is neither a directory nor a pointer to one")
+		}
+		found = rooted(dir, strings.TrimRight(target, "\r\n"))
+	}
+	if !isGitDir(found) {
+		return "", errors.New("it is neither a Git directory nor the top of a work tree")
+	}
+	return filepath.EvalSymlinks(found)
+}
+
+func commonDir(gitDir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(gitDir, "commondir"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return filepath.EvalSymlinks(gitDir)
+	}
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(rooted(gitDir, strings.TrimRight(string(text), "\r\n")))
+}
+
+// rooted is path, seen from dir.
+func rooted(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}

@@ -1,0 +1,10 @@
+package gitrepo
+
+// AskingGit returns the repository as if only git knew the format of its refs.
+func (r *Repo) AskingGit() *Repo {
+	other := *r
+	other.format = "of a later git"
+	return &other
+}
+
+var ParseConfig = parseConfig

@@ -1,0 +1,428 @@
+package site_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// loose writes a ref's file as git's last step does.
+func (g *guard) loose(ref, value string) {
+	g.tb.Helper()
+	path := filepath.Join(g.repo, ref)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		g.tb.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(value+"\n"), 0o644); err != nil {
+		g.tb.Fatal(err)
+	}
+}
+
+// unlock removes what a killed git leaves behind.
+func (g *guard) unlock() {
+	g.tb.Helper()
+	err := filepath.WalkDir(g.repo, func(path string, _ os.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".lock") {
+			err = os.Remove(path)
+		}
+		return err
+	})
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+}
+
+func TestAPusherThatIsKilled(t *testing.T) {
+	t.Parallel()
+	refs := []string{"refs/heads/one", "refs/heads/two"}
+	for _, c := range []struct {
+		name string
+		// moved are the refs that git had moved when it was killed.
+		moved []string
+		// from and to are commits; -1: none.
+		from, to int
+	}{
+		{"before a creation", nil, -1, 0},
+		{"between two creations", refs[:1], -1, 0},
+		{"after two creations", refs, -1, 0},
+		{"before an update", nil, 0, 1},
+		{"between two updates", refs[1:], 0, 1},
+		{"after two updates", refs, 0, 1},
+		{"before a deletion", nil, 1, -1},
+		{"between two deletions", refs[:1], 1, -1},
+		{"after two deletions", refs, 1, -1},
+	} {
+		for _, daemon := range []string{"watches", "starts later", "is restarted before the death"} {
+			t.Run(c.name+", the daemon "+daemon, func(t *testing.T) {
+				t.Parallel()
+				g := newGuard(t, dbtest.SQLite(t), "eu-1")
+				old, to := g.value(c.from), g.value(c.to)
+				before := old // globally: unknown, if it was never there
+				if c.from < 0 {
+					before = ""
+				}
+				for _, ref := range refs {
+					if c.from >= 0 {
+						g.set(ref, old)
+					}
+				}
+				s := g.session()
+				if err := s.prepare("update "+refs[0]+" "+to+" "+old, "update "+refs[1]+" "+to+" "+old); err != nil {
+					t.Fatal(err)
+				}
+				if n := g.intents(); n != 2 {
+					t.Fatalf("%d intents stand, want 2", n)
+				}
+				if daemon != "watches" {
+					g.halt()
+				}
+				if daemon == "is restarted before the death" {
+					g.start()
+					if n := g.intents(); n != 2 {
+						t.Fatalf("%d intents stand while git lives, want 2", n)
+					}
+				}
+				for _, ref := range c.moved {
+					if c.to < 0 {
+						os.Remove(filepath.Join(g.repo, ref))
+					} else {
+						g.loose(ref, to)
+					}
+				}
+				s.kill()
+				if daemon == "starts later" {
+					g.start()
+				}
+				g.resolved()
+				g.unlock()
+				for _, ref := range refs {
+					want := before
+					if slices.Contains(c.moved, ref) {
+						want = to
+					}
+					g.has(ref, present(want), want)
+				}
+			})
+		}
+	}
+}
+
+// present is what git says of a ref with that value.
+func present(value string) string {
+	if value == zero {
+		return ""
+	}
+	return value
+}
+
+// value is that of a commit, or zeros for -1.
+func (g *guard) value(commit int) string {
+	if commit < 0 {
+		return zero
+	}
+	return g.commit[commit]
+}
+
+func TestADaemonRestartedBetweenPreparedAndTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"commit", "abort"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			g := newGuard(t, dbtest.SQLite(t), "eu-1")
+			a, b := g.commit[0], g.commit[1]
+			g.set("refs/heads/x", a)
+			s := g.session()
+			if err := s.prepare("update refs/heads/x " + b + " " + a); err != nil {
+				t.Fatal(err)
+			}
+			g.halt()
+			g.start()
+			s.must(end)
+			if end == "commit" {
+				g.has("refs/heads/x", b, b)
+			} else {
+				g.has("refs/heads/x", a, a)
+			}
+			s.close()
+		})
+	}
+}
+
+func TestTransactionsOfOneProcess(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	a, b := g.commit[0], g.commit[1]
+	s := g.session()
+	for range 2 {
+		for _, step := range []struct{ from, to, end string }{
+			{zero, a, "abort"}, {zero, a, "commit"}, {a, b, "commit"}, {b, a, "abort"}, {b, a, "commit"}, {a, zero, "commit"},
+		} {
+			if err := s.prepare("update refs/heads/x " + step.to + " " + step.from); err != nil {
+				t.Fatal(err)
+			}
+			s.must(step.end)
+		}
+		g.has("refs/heads/x", "", zero)
+	}
+	s.close()
+}
+
+// A deletion without an old value is reported in a way that ends nothing: the
+// next transaction of the same process shows that it is over.
+func TestAnUnreportedDeletionDoesNotStandInTheWay(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	a, b := g.commit[0], g.commit[1]
+	g.set("refs/heads/x", a)
+	g.git("pack-refs", "--all", "--prune")
+	s := g.session()
+	s.must("start", "delete refs/heads/x", "commit")
+	s.must("start", "create refs/heads/x "+b, "commit")
+	g.has("refs/heads/x", b, b)
+	s.close()
+}
+
+func TestAValueThatNobodyAnnouncedRaisesAnAlarm(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	a, b, c := g.commit[0], g.commit[1], g.commit[2]
+	g.set("refs/heads/x", a)
+	s := g.session()
+	if err := s.prepare("update refs/heads/x " + b + " " + a); err != nil {
+		t.Fatal(err)
+	}
+	g.loose("refs/heads/x", c)
+	s.kill()
+	g.unlock()
+	eventually(t, "an alarm", func() bool { return len(g.status().Stuck) == 1 })
+	if st := g.status(); st.OK() || st.Counters.Alarms != 1 || !strings.Contains(st.Stuck[0].Reason, c[:7]) {
+		t.Errorf("status %+v", st)
+	}
+	if n := g.intents(); n != 1 {
+		t.Errorf("%d intents stand, want 1", n)
+	}
+	if strings.Contains(g.log.String(), "refs/heads/x") {
+		t.Error("the log names the ref")
+	}
+	// Nobody moves it meanwhile; the administrator makes it one of the two.
+	if said := g.fails("update-ref", "refs/heads/x", b); !strings.Contains(said, "another push to it is under way here since") {
+		t.Errorf("git said %q", said)
+	}
+	g.loose("refs/heads/x", b)
+	g.resolved()
+	g.has("refs/heads/x", b, b)
+	eventually(t, "the alarm is taken back", func() bool { return g.status().OK() })
+}
+
+func TestADecisionMadeInTheSitesAbsence(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		decision refdb.Decision
+		moved    bool // git had moved the ref
+		from, to int  // commits; -1: none
+	}{
+		{"keep old, update done", refdb.KeepOld, true, 0, 1},
+		{"keep old, update not done", refdb.KeepOld, false, 0, 1},
+		{"take new, update done", refdb.TakeNew, true, 0, 1},
+		{"take new, update not done", refdb.TakeNew, false, 0, 1},
+		{"keep old, creation done", refdb.KeepOld, true, -1, 1},
+		{"take new, deletion not done", refdb.TakeNew, false, 0, -1},
+		{"keep old, deletion done", refdb.KeepOld, true, 0, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGuard(t, dbtest.SQLite(t), "eu-1")
+			from, to := g.value(c.from), g.value(c.to)
+			if c.from >= 0 {
+				g.set("refs/heads/x", from)
+			}
+			s := g.session()
+			if err := s.prepare("update refs/heads/x " + to + " " + from); err != nil {
+				t.Fatal(err)
+			}
+			g.halt()
+			if c.moved && c.to >= 0 {
+				g.loose("refs/heads/x", to)
+			} else if c.moved {
+				os.Remove(filepath.Join(g.repo, "refs/heads/x"))
+			}
+			s.kill()
+			g.unlock()
+			var intents []refdb.Intent
+			for i, err := range g.db.Intents(t.Context(), refdb.IntentFilter{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				intents = append(intents, i)
+			}
+			if done, err := g.db.Resolve(t.Context(), intents, c.decision, "op", "gone"); err != nil || len(done) != 1 {
+				t.Fatal(done, err)
+			}
+			g.start()
+			eventually(t, "the decision is carried out", func() bool { return g.status().Counters.Heeded == 1 })
+			want := from
+			if c.decision == refdb.TakeNew {
+				want = to
+			}
+			if got := g.local("refs/heads/x"); got != present(want) {
+				t.Errorf("here it is %q, want %q", got, want)
+			}
+			for i, err := range g.db.Intents(t.Context(), refdb.IntentFilter{Decided: true}) {
+				t.Errorf("not forgotten: %+v, %v", i, err)
+			}
+		})
+	}
+}
+
+// failing is a driver whose requests fail while it is down.
+type failing struct {
+	refdb.Driver
+	down func() bool
+	// deaf: requests are carried out, and their replies lost.
+	deaf atomic.Bool
+	// stubborn: nothing is taken back.
+	stubborn atomic.Bool
+	// slow: an announcement is on its way while it is deaf, and kept in late.
+	slow  bool
+	late  atomic.Pointer[refdb.AcquireRequest]
+	reads atomic.Int64
+}
+
+// lost loses the reply of a request that was carried out.
+func (f *failing) lost(err error) error {
+	if err == nil && f.deaf.Load() {
+		return fmt.Errorf("%w: unplugged", refdb.ErrOutcomeUnknown)
+	}
+	return err
+}
+
+func (f *failing) err() error {
+	if f.down() {
+		return errors.Join(refdb.ErrUnavailable, errors.New("unplugged"))
+	}
+	return nil
+}
+
+func (f *failing) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	if err := f.err(); err != nil {
+		return refdb.Acquired{}, err
+	}
+	if f.slow && f.deaf.Load() && r.Intents != nil {
+		f.late.Store(&r)
+		return refdb.Acquired{}, f.lost(nil)
+	}
+	a, err := f.Driver.Acquire(ctx, r)
+	if r.Intents == nil {
+		return a, err
+	}
+	return a, f.lost(err)
+}
+
+func (f *failing) Update(ctx context.Context, x refdb.Transaction) error {
+	if err := f.err(); err != nil {
+		return err
+	}
+	return f.Driver.Update(ctx, x)
+}
+
+func (f *failing) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	gone, err := f.Driver.Release(ctx, held)
+	return gone, f.lost(err)
+}
+
+func (f *failing) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return f.Driver.Beat(ctx, owner, held)
+}
+
+func (f *failing) Locks(ctx context.Context, q refdb.LockQuery) ([]refdb.LockInfo, error) {
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return f.Driver.Locks(ctx, q)
+}
+
+func (f *failing) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return f.Driver.Intents(ctx, q)
+}
+
+func (f *failing) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
+	if err := f.err(); err != nil {
+		return err
+	}
+	if f.stubborn.Load() {
+		return fmt.Errorf("%w: unplugged", refdb.ErrUnavailable)
+	}
+	return f.Driver.Revoke(ctx, r)
+}
+
+func (f *failing) List(ctx context.Context, q refdb.RefQuery) ([]refdb.Ref, error) {
+	f.reads.Add(1)
+	return f.Driver.List(ctx, q)
+}
+
+func (f *failing) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	f.reads.Add(1)
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return f.Driver.States(ctx, project, refs)
+}
+
+// What a daemon has found in the database it does not take for what git
+// announces now: it may have been ended since.
+func TestAnAnnouncementIsNotTakenFromAnEarlierDaemons(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	a := g.commit[0]
+	s := g.session()
+	if err := s.prepare("create refs/heads/x " + a); err != nil {
+		t.Fatal(err)
+	}
+	g.halt()
+	g.start()
+	// The daemon does not hear that git gives up, and an operator ends the intent.
+	link := filepath.Join(g.repo, "refdb/socket")
+	if err := os.Rename(link, link+".away"); err != nil {
+		t.Fatal(err)
+	}
+	s.must("abort")
+	if err := os.Rename(link+".away", link); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range g.db.Intents(t.Context(), refdb.IntentFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.db.Resolve(t.Context(), []refdb.Intent{i}, refdb.KeepOld, "op", "why"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.prepare("create refs/heads/x " + a); err != nil {
+		t.Fatal(err)
+	}
+	if n := g.intents(); n != 1 {
+		t.Errorf("%d intents stand, want 1", n)
+	}
+	s.must("commit")
+	g.has("refs/heads/x", a, a)
+	s.close()
+}

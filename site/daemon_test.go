@@ -1,0 +1,196 @@
+package site_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func contains(tb testing.TB, text, want string) {
+	tb.Helper()
+	if !strings.Contains(text, want) {
+		tb.Errorf("got %q, want something with %q", text, want)
+	}
+}
+
+func TestStoppingFinishesWhatIsPrepared(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\tstopTimeout = 30s")
+	g.start()
+	s := g.session()
+	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
+		t.Fatal(err)
+	}
+	g.stop()
+	eventually(t, "it is stopping", func() bool { return g.status().Stopping })
+	contains(t, g.fails("update-ref", "refs/heads/y", g.commit[0]), "the site daemon is stopping: nothing was changed, retry in a few seconds")
+	s.must("commit")
+	s.close()
+	if err := <-g.ended; err != nil {
+		t.Error(err)
+	}
+	g.ended <- nil
+	g.has("refs/heads/x", g.commit[0], g.commit[0])
+	if _, err := os.Lstat(filepath.Join(g.dir, "sock")); !os.IsNotExist(err) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+	for l, err := range g.db.Locks(t.Context(), refdb.LockFilter{}) {
+		t.Errorf("a lock is left behind: %+v, %v", l, err)
+	}
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	write := func(text string) *site.Config {
+		path := filepath.Join(g.dir, "new.config")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := site.LoadConfig(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	old, err := os.ReadFile(g.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := g.session()
+	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.daemon.Reload(write(string(old) + "[guard]\n\tskipRef = refs/heads/wip/*")); err != nil {
+		t.Fatal(err)
+	}
+	g.git("update-ref", "refs/heads/wip/x", g.commit[1])
+	if v := g.global("refs/heads/wip/x"); v != "" {
+		t.Errorf("what is skipped by now is %q globally", v)
+	}
+	s.must("commit")
+	s.close()
+	g.has("refs/heads/x", g.commit[0], g.commit[0])
+	err = g.daemon.Reload(write(strings.Replace(string(old), "eu-1", "eu-2", 1)))
+	if err == nil || !strings.Contains(err.Error(), "site.name can't change while the daemon runs") {
+		t.Errorf("another name: %v", err)
+	}
+}
+
+func TestASiteHasOneDaemon(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	g := newGuard(t, shared, "eu-1")
+	same := *g
+	same.stop = nil
+	if err := same.tryStart(); err == nil || !strings.Contains(err.Error(), "a site daemon runs already") {
+		t.Errorf("a second one with its state directory: %v", err)
+	}
+	other := idleGuard(t, shared, "eu-1")
+	if err := other.tryStart(); err == nil || !strings.Contains(err.Error(), `"eu-1" is served by eu-1/`) {
+		t.Errorf("a second one of its name: %v", err)
+	}
+	if got := g.status(); !got.Presence {
+		t.Errorf("the first: %+v", got)
+	}
+	// Once the first has stopped in good order, its name is free.
+	g.halt()
+	other.start()
+}
+
+// A presence that was left behind is taken at once by a daemon with the same
+// state directory, and by no other, however old it is.
+func TestAPresenceLeftBehind(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	g := idleGuard(t, shared, "eu-1")
+	dead, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	if _, err := dead.TryLock(t.Context(), "refdb/sites", "refs/sites/eu-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "is served by "+dead.Owner()) {
+		t.Errorf("a fresh one of another: %v", err)
+	}
+	dead.Close()
+	shared.Age(t, "refdb/sites", "refs/sites/eu-1", time.Hour)
+	if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "refdbctl locks purge --project refdb/sites --stale") {
+		t.Errorf("a stale one of another: %v", err)
+	}
+	shared.Age(t, "refdb/sites", "refs/sites/eu-1", -time.Hour)
+	if err := os.WriteFile(filepath.Join(g.dir, "state/owners"), []byte(dead.Owner()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	g.start()
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("it took %s", d)
+	}
+}
+
+func TestTheSocket(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	g := idleGuard(t, shared, "eu-1")
+	socket := filepath.Join(g.dir, "sock")
+	if err := os.WriteFile(socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "something that is not a socket") {
+		t.Errorf("a file in its place: %v", err)
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "another process answers there") {
+		t.Errorf("another's in its place: %v", err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	g.start()
+	if info, err := os.Lstat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := site.Query(ctx, filepath.Join(g.dir, "nowhere")); err == nil {
+		t.Error("a socket that is not there answers")
+	}
+}
+
+func TestTheDaemonForgetsPushesThatAreOver(t *testing.T) {
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	watched := func() (n int) {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if target, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.Contains(target, "pidfd") {
+				n++
+			}
+		}
+		return n
+	}
+	for range 10 {
+		g.git("update-ref", "refs/heads/x", g.commit[0])
+		g.git("update-ref", "-d", "refs/heads/x")
+	}
+	g.resolved()
+	eventually(t, "no process is watched", func() bool { return watched() == 0 })
+}

@@ -1,0 +1,150 @@
+package site_test
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// An earlier daemon asked for an intent, and ended before it had the answer. The
+// request takes effect only now, after the ref was moved to the intended value and back
+// by others: the repository seems to say that it was carried out.
+func TestWhatAnEarlierDaemonAskedForAndComesLateIsDropped(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	g := newGuard(t, shared, "eu-1")
+	a, b := g.commit[0], g.commit[1]
+	g.set("refs/heads/x", a)
+	g.set("refs/heads/x", b)
+	// Another site moves it back, and this one has not caught up.
+	if err := g.db.Update(t.Context(), "team/app", []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(b), New: refdb.Value(a)}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := shared.Open(t).Acquire(t.Context(), refdb.AcquireRequest{
+		Project: "team/app", Refs: []string{"refs/heads/x"}, Owner: "eu-1/earlier", Nonce: rand.Text(), StaleAfter: refdb.NeverStale,
+		Intents: []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}}, Agent: "another boot:42:1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.reload() // has it look at once
+	eventually(t, "the intent is gone", func() bool { return g.intents() == 0 })
+	g.has("refs/heads/x", b, a)
+}
+
+// What it had the answer to may have been carried out: that stands before this
+// daemon looks for the first time.
+func TestWhatAnEarlierDaemonWasToldIsReadFromTheRepository(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	a := g.commit[0]
+	s := g.session()
+	if err := s.prepare("create refs/heads/x " + a); err != nil {
+		t.Fatal(err)
+	}
+	g.halt()
+	g.loose("refs/heads/x", a)
+	s.kill()
+	g.unlock()
+	g.start()
+	eventually(t, "the intent is gone", func() bool { return g.intents() == 0 })
+	g.has("refs/heads/x", a, a)
+}
+
+// While the database is asked about a move nobody else may move the ref here, even
+// if git would let them because the pusher has died.
+func TestNobodyMovesARefThatIsBeingAnnounced(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	g.driver = func(d refdb.Driver) refdb.Driver { return &waiting{d, asked, answer} }
+	g.start()
+	a, b := g.commit[0], g.commit[1]
+	g.loose("refs/heads/x", a)
+	if err := g.db.Update(t.Context(), "team/app", []refdb.Update{{Ref: "refs/heads/x", New: refdb.Value(a)}}); err != nil {
+		t.Fatal(err)
+	}
+	s := g.session()
+	go func() { _ = s.prepare("update refs/heads/x " + b + " " + a) }()
+	<-asked
+	s.kill()
+	g.unlock()
+	if err := g.db.Update(t.Context(), "team/app", []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}}); err != nil {
+		t.Fatal(err)
+	}
+	replica := g.session("REFDB_REPLICA=1")
+	if err := replica.prepare("update refs/heads/x " + b + " " + a); err == nil || !strings.Contains(err.Error(), "not certain yet") {
+		t.Errorf("replication: %v", err)
+	}
+	close(answer)
+	eventually(t, "replication is let through", func() bool {
+		replica := g.session("REFDB_REPLICA=1")
+		defer replica.close()
+		return replica.prepare("update refs/heads/x "+b+" "+a) == nil && replica.say("commit") == nil
+	})
+	g.has("refs/heads/x", b, b)
+}
+
+// reload has the daemon look at the database at once.
+func (g *guard) reload() {
+	g.tb.Helper()
+	c, err := site.LoadConfig(g.tb.Context(), g.config)
+	if err == nil {
+		err = g.daemon.Reload(c)
+	}
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+}
+
+// waiting is a driver that keeps the first announcement until it may be sent.
+type waiting struct {
+	refdb.Driver
+	asked, answer chan struct{}
+}
+
+func (w *waiting) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	if r.Intents != nil {
+		close(w.asked)
+		<-w.answer
+	}
+	return w.Driver.Acquire(ctx, r)
+}
+
+// A decision is not over while the process may move the ref that it is about.
+func TestADecisionIsKeptWhileThePusherLives(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	a, b := g.commit[0], g.commit[1]
+	g.set("refs/heads/x", a)
+	s := g.session()
+	if err := s.prepare("update refs/heads/x " + b + " " + a); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range g.db.Intents(t.Context(), refdb.IntentFilter{Ref: "refs/heads/x"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.db.Resolve(t.Context(), []refdb.Intent{i}, refdb.KeepOld, "op", "why"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rounds := strings.Count(g.log.String(), "configuration reloaded")
+	g.reload()
+	eventually(t, "it has looked", func() bool {
+		return strings.Count(g.log.String(), "configuration reloaded") > rounds && g.status().OK()
+	})
+	s.must("commit")
+	if n := g.decided(); n != 1 {
+		t.Fatalf("%d decisions are kept", n)
+	}
+	s.close()
+	g.reload()
+	eventually(t, "the decision is heeded", func() bool { return g.decided() == 0 })
+	g.has("refs/heads/x", a, a)
+}

@@ -1,0 +1,396 @@
+package site_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// patience bounds what a test waits for on a busy machine.
+const patience = 20 * time.Second
+
+const zero = "0000000000000000000000000000000000000000"
+
+// A guard is a site: a bare repository with the real hooks, and the daemon that they ask.
+type guard struct {
+	tb     testing.TB
+	name   string
+	dir    string // of everything
+	repo   string // team/app
+	config string
+	shared *dbtest.Database
+	db     *refdb.DB // for the test's own questions
+	commit []string  // IDs of a line of commits, the same on every site
+
+	daemon *site.Daemon
+	stop   context.CancelFunc
+	ended  chan error
+	log    *lockedBuffer
+	driver func(refdb.Driver) refdb.Driver // around the daemon's
+}
+
+// newGuard returns a site on the database whose daemon runs.
+func newGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...string) *guard {
+	tb.Helper()
+	g := idleGuard(tb, shared, name, settings...)
+	g.start()
+	return g
+}
+
+// idleGuard returns a site whose daemon doesn't run yet.
+func idleGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...string) *guard {
+	tb.Helper()
+	dir := tb.TempDir()
+	g := &guard{
+		tb: tb, name: name, dir: dir, shared: shared,
+		repo:   filepath.Join(dir, "git/team/app.git"),
+		config: filepath.Join(dir, "site.config"),
+		log:    &lockedBuffer{},
+	}
+	db, err := refdb.New(shared.Open(tb), refdb.Options{Site: "test"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	g.db = db
+	text := fmt.Sprintf("[site]\n\tname = %s\n\tsocket = %s\n\tstate = %s\n\troot = %s\n\tstopTimeout = 200ms\n%s\n", name,
+		filepath.Join(dir, "sock"), filepath.Join(dir, "state"), filepath.Join(dir, "git"), strings.Join(settings, "\n"))
+	if err := os.WriteFile(g.config, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	g.newRepository("team/app")
+	g.commit = g.commits(8)
+	return g
+}
+
+// newRepository makes a guarded repository below the root.
+func (g *guard) newRepository(project string, args ...string) string {
+	g.tb.Helper()
+	repo := filepath.Join(g.dir, "git", project+".git")
+	run(g.tb, "", "git", append(append([]string{"init", "--quiet", "--bare"}, args...), repo)...)
+	if err := os.MkdirAll(filepath.Join(repo, "refdb"), 0o755); err != nil {
+		g.tb.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(g.dir, "sock"), filepath.Join(repo, "refdb/socket")); err != nil {
+		g.tb.Fatal(err)
+	}
+	g.hooks(repo, true)
+	return repo
+}
+
+// hooks puts the hooks in place, or away.
+func (g *guard) hooks(repo string, on bool) {
+	g.tb.Helper()
+	for _, name := range []string{"reference-transaction", "update"} {
+		path := filepath.Join(repo, "hooks", name)
+		if !on {
+			if err := os.Remove(path); err != nil {
+				g.tb.Fatal(err)
+			}
+			continue
+		}
+		b, err := os.ReadFile(hookBinary)
+		if err == nil {
+			err = os.WriteFile(path, b, 0o755)
+		}
+		if err != nil {
+			g.tb.Fatal(err)
+		}
+	}
+}
+
+// commits writes a line of n commits, with the same IDs on all sites.
+func (g *guard) commits(n int) (ids []string) {
+	g.tb.Helper()
+	tree := run(g.tb, "", "git", "--git-dir="+g.repo, "hash-object", "-t", "tree", "-w", "/dev/null")
+	parent := []string{}
+	for i := range n {
+		cmd := exec.Command("git", append([]string{"--git-dir=" + g.repo, "commit-tree", "-m", fmt.Sprint(i), tree}, parent...)...)
+		cmd.Env = append(os.Environ(), "GIT_AUTHOR_DATE=1700000000 +0000", "GIT_COMMITTER_DATE=1700000000 +0000")
+		out, err := cmd.Output()
+		if err != nil {
+			g.tb.Fatal(err)
+		}
+		id := strings.TrimSpace(string(out))
+		ids, parent = append(ids, id), []string{"-p", id}
+	}
+	return ids
+}
+
+// start runs a daemon until stopped, or the test's end.
+func (g *guard) start() {
+	g.tb.Helper()
+	if err := g.tryStart(); err != nil {
+		g.tb.Fatalf("the daemon of %s: %v", g.name, err)
+	}
+}
+
+func (g *guard) tryStart() error {
+	g.tb.Helper()
+	c, err := site.LoadConfig(g.tb.Context(), g.config)
+	if err != nil {
+		return err
+	}
+	driver := g.shared.Open(g.tb)
+	if g.driver != nil {
+		driver = g.driver(driver)
+	}
+	before := strings.Count(g.log.String(), "msg=serving")
+	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: 100 * time.Millisecond, StaleAfter: time.Second})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(g.tb.Context()))
+	g.daemon, g.stop, g.ended = site.New(c, db, site.Options{Logger: log, Version: "test"}), stop, make(chan error, 1)
+	ended := g.ended
+	go func() {
+		err := g.daemon.Run(ctx)
+		db.Close()
+		ended <- err
+	}()
+	g.tb.Cleanup(func() { g.halt() })
+	for deadline := time.After(patience); ; {
+		select {
+		case err := <-ended:
+			ended <- err
+			return err
+		case <-deadline:
+			return errors.New("does not serve")
+		case <-time.After(5 * time.Millisecond):
+		}
+		if strings.Count(g.log.String(), "msg=serving") > before {
+			return nil
+		}
+	}
+}
+
+// halt stops the daemon gracefully, and returns what it ended with.
+func (g *guard) halt() error {
+	if g.stop == nil {
+		return nil
+	}
+	g.stop()
+	err := <-g.ended
+	g.ended <- err
+	if g.tb.Failed() {
+		g.tb.Logf("log of %s:\n%s", g.name, g.log)
+	}
+	return err
+}
+
+func (g *guard) status() site.Status {
+	g.tb.Helper()
+	s, err := site.Query(g.tb.Context(), filepath.Join(g.dir, "sock"))
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	return s
+}
+
+// git runs git in the repository, which must succeed.
+func (g *guard) git(args ...string) string {
+	g.tb.Helper()
+	return run(g.tb, "", "git", append([]string{"--git-dir=" + g.repo}, args...)...)
+}
+
+// fails runs git in the repository, which must not succeed, and returns what it says.
+func (g *guard) fails(args ...string) string {
+	g.tb.Helper()
+	out, err := exec.Command("git", append([]string{"--git-dir=" + g.repo}, args...)...).CombinedOutput()
+	if err == nil {
+		g.tb.Fatalf("git %s succeeded: %s", strings.Join(args, " "), out)
+	}
+	return string(out)
+}
+
+// set moves a ref here and globally, as if it had been so from the beginning.
+func (g *guard) set(ref, value string) {
+	g.tb.Helper()
+	g.git("-c", "core.hooksPath=/dev/null", "update-ref", ref, value)
+	if _, err := g.db.Put(g.tb.Context(), "team/app", ref, refdb.Value(value)); err != nil {
+		g.tb.Fatal(err)
+	}
+}
+
+func (g *guard) global(ref string) string {
+	g.tb.Helper()
+	v, err := g.db.Get(g.tb.Context(), "team/app", ref)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	return string(v)
+}
+
+func (g *guard) local(ref string) string {
+	g.tb.Helper()
+	out, err := exec.Command("git", "--git-dir="+g.repo, "rev-parse", "--verify", "--quiet", ref).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// intents counts the site's pending ones.
+func (g *guard) intents() (n int) {
+	g.tb.Helper()
+	for _, err := range g.db.Intents(g.tb.Context(), refdb.IntentFilter{Owner: g.name}) {
+		if err != nil {
+			g.tb.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+// has checks what a ref is here and globally ("" or zero: absent), and that nothing is pending.
+func (g *guard) has(ref, local, global string) {
+	g.tb.Helper()
+	if got := g.local(ref); got != local {
+		g.tb.Errorf("%s of %s is %q here, want %q", ref, g.name, got, local)
+	}
+	if got := g.global(ref); got != global {
+		g.tb.Errorf("%s is %q globally, want %q", ref, got, global)
+	}
+	if n := g.intents(); n != 0 {
+		g.tb.Errorf("%d intents of %s are left", n, g.name)
+	}
+}
+
+// eventually waits for a condition.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// resolved waits until the site has no intent left.
+func (g *guard) resolved() {
+	g.tb.Helper()
+	eventually(g.tb, "all intents are ended", func() bool { return g.intents() == 0 })
+}
+
+// A session is a transaction of git, step by step: `git update-ref --stdin`, whose hooks
+// run when it is told to prepare, to commit and to abort.
+type session struct {
+	tb  testing.TB
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+	err *lockedBuffer
+}
+
+func (g *guard) session(env ...string) *session {
+	g.tb.Helper()
+	s := &session{tb: g.tb, cmd: exec.Command("git", "--git-dir="+g.repo, "update-ref", "--stdin"), err: &lockedBuffer{}}
+	s.cmd.Env = append(os.Environ(), env...)
+	s.cmd.Stderr = s.err
+	var err error
+	if s.in, err = s.cmd.StdinPipe(); err != nil {
+		g.tb.Fatal(err)
+	}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	s.out = bufio.NewReader(out)
+	if err := s.cmd.Start(); err != nil {
+		g.tb.Fatal(err)
+	}
+	g.tb.Cleanup(func() { s.kill() })
+	return s
+}
+
+// say sends commands, the last of which git answers.
+func (s *session) say(commands ...string) error {
+	s.tb.Helper()
+	if _, err := io.WriteString(s.in, strings.Join(commands, "\n")+"\n"); err != nil {
+		return fmt.Errorf("%w: %s", err, s.err)
+	}
+	last := strings.Fields(commands[len(commands)-1])[0]
+	for {
+		line, err := s.out.ReadString('\n')
+		if err != nil {
+			s.cmd.Wait()
+			return fmt.Errorf("%w: %s", err, s.err)
+		}
+		if line == last+": ok\n" {
+			return nil
+		}
+	}
+}
+
+func (s *session) must(commands ...string) {
+	s.tb.Helper()
+	if err := s.say(commands...); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// prepare begins a transaction and lets the daemon decide.
+func (s *session) prepare(commands ...string) error {
+	s.tb.Helper()
+	return s.say(append(append([]string{"start"}, commands...), "prepare")...)
+}
+
+// kill is kill -9.
+func (s *session) kill() {
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+}
+
+// close ends the session in good order.
+func (s *session) close() {
+	s.tb.Helper()
+	s.in.Close()
+	if err := s.cmd.Wait(); err != nil {
+		s.tb.Errorf("git update-ref: %v: %s", err, s.err)
+	}
+}
+
+func run(tb testing.TB, dir, name string, args ...string) string {
+	tb.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		tb.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// A lockedBuffer may be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,199 @@
+package site_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// unplug puts a switch between the daemon and its database.
+func (g *guard) unplug() *atomic.Bool {
+	down := &atomic.Bool{}
+	g.driver = func(d refdb.Driver) refdb.Driver { return &failing{Driver: d, down: down.Load} }
+	return down
+}
+
+// listen puts a driver that may turn deaf between the daemon and its database.
+func (g *guard) listen() *failing {
+	f := &failing{down: func() bool { return false }}
+	g.driver = func(d refdb.Driver) refdb.Driver { f.Driver = d; return f }
+	return f
+}
+
+// While it is not known whether a move was announced nobody moves that ref; then
+// the announcement is taken back.
+func TestALostReplyToAnAnnouncement(t *testing.T) {
+	t.Parallel()
+	for _, slow := range []bool{false, true} {
+		t.Run(fmt.Sprint("slow ", slow), func(t *testing.T) { testLostAnnouncement(t, slow) })
+	}
+}
+
+func testLostAnnouncement(t *testing.T, slow bool) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	g, other := idleGuard(t, shared, "eu-1"), newGuard(t, shared, "eu-2")
+	driver := g.listen()
+	driver.slow = slow
+	g.start()
+	a, b := g.commit[0], g.commit[1]
+	for _, site := range []*guard{g, other} {
+		site.set("refs/heads/x", a)
+	}
+	driver.deaf.Store(true)
+	driver.stubborn.Store(true)
+	s := g.session()
+	if err := s.prepare("update refs/heads/x " + b + " " + a); err == nil || !strings.Contains(err.Error(), "the global ref database does not answer") {
+		t.Fatalf("the push: %v", err)
+	}
+	if n := g.intents(); slow == (n == 1) {
+		t.Fatalf("%d intents stand", n)
+	}
+	driver.deaf.Store(false)
+	for _, env := range []string{"X=1", "REFDB_REPLICA=1"} {
+		s := g.session(env)
+		if err := s.prepare("update refs/heads/x " + b + " " + a); err == nil {
+			t.Errorf("%s: the ref can be moved", env)
+		}
+	}
+	driver.stubborn.Store(false)
+	eventually(t, "the announcement is taken back", func() bool {
+		return g.intents() == 0 && (!slow || g.decided() == 1)
+	})
+	g.has("refs/heads/x", a, a)
+	if slow {
+		if _, err := driver.Driver.Acquire(t.Context(), *driver.late.Load()); err == nil || g.intents() != 0 {
+			t.Errorf("it came late, and was let in: %v", err)
+		}
+	}
+	other.git("update-ref", "refs/heads/x", b)
+	other.has("refs/heads/x", b, b)
+	// The record that keeps a late request out stays, and is nothing for an operator.
+	eventually(t, "a round without a fault", func() bool { return g.status().OK() })
+	if s := g.status(); g.decided() == 0 || s.Counters.Heeded != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// decided counts the site's intents that are not pending and not forgotten.
+func (g *guard) decided() (n int) {
+	g.tb.Helper()
+	for _, err := range g.db.Intents(g.tb.Context(), refdb.IntentFilter{Owner: g.name, Decided: true}) {
+		if err != nil {
+			g.tb.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+func TestALostReplyToAnEnd(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	driver := g.listen()
+	g.start()
+	a := g.commit[0]
+	s := g.session()
+	if err := s.prepare("create refs/heads/x " + a); err != nil {
+		t.Fatal(err)
+	}
+	driver.deaf.Store(true)
+	s.must("abort")
+	g.has("refs/heads/x", "", "")
+	if n := len(g.status().Pushes); n != 0 {
+		t.Errorf("%d pushes are under way", n)
+	}
+	driver.deaf.Store(false)
+	s.must("start", "create refs/heads/x "+a, "commit")
+	g.has("refs/heads/x", a, a)
+	s.close()
+}
+
+func TestAPushOfManyRefsAsksTheDatabaseFewTimes(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	driver := g.listen()
+	g.start()
+	client := g.client()
+	specs := []string{"--quiet", "--atomic"}
+	const n = 200
+	for i := range n {
+		specs = append(specs, fmt.Sprintf("c0:refs/tags/t%03d", i))
+	}
+	start := time.Now()
+	if said, ok := client.push(specs...); !ok {
+		t.Fatal(said)
+	}
+	// A range is good for a second.
+	rounds := int64(time.Since(start)/time.Second) + 1
+	if reads := driver.reads.Load(); reads > 3+3*rounds {
+		t.Errorf("%d reads for %d refs in %d seconds", reads, n, rounds)
+	}
+	if c := g.status().Counters; c.Updated != n {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestADatabaseThatIsDown(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	down := g.unplug()
+	g.start()
+	a, b := g.commit[0], g.commit[1]
+	eventually(t, "the daemon serves", func() bool { return g.status().Presence })
+	g.git("update-ref", "refs/heads/x", a)
+
+	committed, died := g.session(), g.session()
+	if err := committed.prepare("update refs/heads/x " + b + " " + a); err != nil {
+		t.Fatal(err)
+	}
+	if err := died.prepare("create refs/heads/y " + a); err != nil {
+		t.Fatal(err)
+	}
+	down.Store(true)
+	if said := g.fails("update-ref", "refs/heads/z", a); !strings.Contains(said, "does not answer: nothing was changed") || strings.Contains(said, "unplugged") {
+		t.Errorf("git said %q", said)
+	}
+	// What is through the door is not undone, and is recorded once that can be.
+	committed.must("commit")
+	committed.close()
+	died.kill()
+	g.unlock()
+	if got := g.local("refs/heads/x"); got != b {
+		t.Errorf("refs/heads/x is %q here, want %q", got, b)
+	}
+	eventually(t, "the lease ends", func() bool { return !g.status().Presence })
+	if s := g.status(); s.OK() || s.Database || !strings.Contains(s.DatabaseError, "unplugged") {
+		t.Errorf("status %+v", s)
+	}
+	if said := g.fails("update-ref", "refs/heads/z", a); !strings.Contains(said, "the site daemon can't serve") {
+		t.Errorf("git said %q", said)
+	}
+	down.Store(false)
+	g.resolved()
+	g.has("refs/heads/x", b, b)
+	g.has("refs/heads/y", "", "")
+	eventually(t, "the daemon serves again", func() bool { return g.status().OK() })
+	g.git("update-ref", "refs/heads/z", a)
+	g.has("refs/heads/z", a, a)
+}
+
+func TestADatabaseThatIsDownAtTheStart(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	down := g.unplug()
+	down.Store(true)
+	g.start()
+	if said := g.fails("update-ref", "refs/heads/x", g.commit[0]); !strings.Contains(said, "waiting for the global ref database: nothing was changed") || strings.Contains(said, "unplugged") {
+		t.Errorf("git said %q", said)
+	}
+	down.Store(false)
+	eventually(t, "the daemon serves", func() bool { return g.status().OK() })
+	g.git("update-ref", "refs/heads/x", g.commit[0])
+	g.has("refs/heads/x", g.commit[0], g.commit[0])
+}

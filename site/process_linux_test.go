@@ -1,0 +1,144 @@
+package site
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStatOfAProcess(t *testing.T) {
+	t.Parallel()
+	rest := " S 7 8 9 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0"
+	for _, name := range []string{"(git)", "(a b)", "(a) S 1 1 1)", "(()", "())"} {
+		s, err := parseStat([]byte("42 " + name + rest))
+		if err != nil || s != (stat{parent: 7, group: 8, start: "4711"}) {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+	for _, text := range []string{"", "42 (git", "42 (git) S 1"} {
+		if s, err := parseStat([]byte(text)); err == nil {
+			t.Errorf("%q: %+v", text, s)
+		}
+	}
+	s, err := statOf(os.Getpid())
+	if err != nil || s.parent != os.Getppid() || s.group != syscall.Getpgrp() {
+		t.Errorf("our own: %+v, %v", s, err)
+	}
+}
+
+func TestAgent(t *testing.T) {
+	t.Parallel()
+	a := agent{"11f3b0a4-6a43-4a4f-9d6e-0d6b8a5c1f00", 42, "4711"}
+	if got, ok := parseAgent(a.String()); !ok || got != a {
+		t.Errorf("%v, %v", got, ok)
+	}
+	for _, s := range []string{"", "a:b:c", "a:1", "a:0:1", "a:-1:1", "a:1:2:3"} {
+		if got, ok := parseAgent(s); ok {
+			t.Errorf("%q: %+v", s, got)
+		}
+	}
+}
+
+// sleeper is a process in a group of its own, with a child whose ID it prints.
+func sleeper(t *testing.T, script string) (*exec.Cmd, string) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); cmd.Wait() })
+	b := make([]byte, 20)
+	n, err := out.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, strings.TrimSpace(string(b[:n]))
+}
+
+func TestThePusherIsTheHooksParent(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+	cmd, child := sleeper(t, "sleep 100 & echo $!; wait")
+	hook := peer{pid: atoi(t, child)}
+	a, err := hook.pusher("boot")
+	if err != nil || a.pid != cmd.Process.Pid {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	p, err := watch(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if p.ended() || hook.stillOf(a) != nil {
+		t.Error("it has ended already")
+	}
+	other := a
+	other.start += "1"
+	if _, err := watch(other); !errors.Is(err, errOrphan) {
+		t.Errorf("another process of the same ID: %v", err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- p.wait() }()
+	syscall.Kill(a.pid, syscall.SIGKILL)
+	select {
+	case err := <-waited:
+		// It is dead, though nobody has collected it yet.
+		if err != nil || !p.ended() {
+			t.Errorf("%v, ended %v", err, p.ended())
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("its end goes unnoticed")
+	}
+	if _, err := watch(a); !errors.Is(err, errOrphan) {
+		t.Errorf("one that has ended: %v", err)
+	}
+	cmd.Wait()
+	// Now the hook is an orphan: of the first process or, here, of one that adopts orphans.
+	if a, err := hook.pusher("boot"); !errors.Is(err, errOrphan) {
+		t.Errorf("an orphan's: %+v, %v", a, err)
+	}
+	if hook.stillOf(a) == nil {
+		t.Error("an orphan still has its parent")
+	}
+	if _, err := (peer{}).pusher("boot"); err == nil || errors.Is(err, errOrphan) {
+		t.Errorf("one that can't be seen: %v", err)
+	}
+}
+
+func TestClosingEndsTheWait(t *testing.T) {
+	t.Parallel()
+	cmd, _ := sleeper(t, "echo; exec sleep 100")
+	s, err := statOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := watch(agent{"boot", cmd.Process.Pid, s.start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(10*time.Millisecond, p.close)
+	if err := p.wait(); err == nil {
+		t.Error("a process that lives has ended")
+	}
+}
+
+func atoi(t *testing.T, s string) (n int) {
+	t.Helper()
+	for _, c := range s {
+		n = 10*n + int(c-'0')
+	}
+	return n
+}

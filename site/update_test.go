@@ -1,0 +1,167 @@
+package site_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// A client is a clone that pushes.
+type client struct {
+	tb  testing.TB
+	dir string
+	g   *guard
+}
+
+// client has the site's commits as branches c0, c1, …
+func (g *guard) client() *client {
+	g.tb.Helper()
+	c := &client{g.tb, filepath.Join(g.tb.TempDir(), "client.git"), g}
+	run(g.tb, "", "git", "init", "--quiet", "--bare", c.dir)
+	for i, id := range g.commit {
+		run(g.tb, "", "git", "--git-dir="+g.repo, "-c", "core.hooksPath=/dev/null", "update-ref", "refs/peer/test/tip", id)
+		run(g.tb, "", "git", "--git-dir="+c.dir, "fetch", "--quiet", "file://"+g.repo, "refs/peer/test/tip")
+		run(g.tb, "", "git", "--git-dir="+c.dir, "update-ref", "refs/heads/c"+string(rune('0'+i)), id)
+	}
+	return c
+}
+
+// push returns what git says, and whether it succeeded.
+func (c *client) push(args ...string) (string, bool) {
+	c.tb.Helper()
+	out, err := exec.Command("git", append([]string{"--git-dir=" + c.dir, "push", "file://" + c.g.repo}, args...)...).CombinedOutput()
+	return string(out), err == nil
+}
+
+func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	east, west := newGuard(t, shared, "east", "[site]\n\tlockWait = 100ms"), newGuard(t, shared, "west")
+	a, b, c := east.commit[0], east.commit[1], east.commit[2]
+	for _, ref := range []string{"refs/heads/behind", "refs/heads/gone", "refs/heads/locked", "refs/heads/packed", "refs/heads/fine"} {
+		east.set(ref, a)
+		west.set(ref, a)
+	}
+	east.git("pack-refs", "--all", "--prune")
+	east.git("-c", "core.hooksPath=/dev/null", "update-ref", "refs/heads/stray", a)
+	west.git("update-ref", "refs/heads/behind", b)
+	west.git("update-ref", "refs/heads/packed", b)
+	west.git("update-ref", "-d", "refs/heads/gone", a)
+	west.git("update-ref", "refs/heads/new", b)
+	s := west.session()
+	if err := s.prepare("update refs/heads/locked " + b + " " + a); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Millisecond) // so that it has an age
+	client := east.client()
+	said, ok := client.push("c2:behind", "c2:gone", "c2:locked", "c2:new", "c2:stray", ":packed", "c2:fine", "c2:sound", "c2:refs/peer/x/y")
+	if ok {
+		t.Error("the push succeeded")
+	}
+	for _, line := range []string{
+		"remote: refs/heads/behind: this site is behind (global " + b[:7] + ", here " + a[:7] + "): fetch and retry in a few seconds",
+		"remote: refs/heads/gone: this site is behind (global deleted, here " + a[:7] + ")",
+		"remote: refs/heads/locked: another push to it is under way at west since ",
+		"remote: refs/heads/new: this site is behind (global " + b[:7] + ", here nothing)",
+		"remote: refs/heads/stray is not in the global database, but here: the administrator runs `refdbctl site check`",
+		"remote: refs/heads/packed: this site is behind (global " + b[:7] + ", here " + a[:7] + ")",
+		"! [remote rejected] c2 -> behind (hook declined)",
+	} {
+		contains(t, said, line)
+	}
+	for _, ref := range []string{"fine", "sound"} {
+		if east.local("refs/heads/"+ref) != c || east.global("refs/heads/"+ref) != c {
+			t.Errorf("%s did not go on: %s", ref, said)
+		}
+	}
+	if east.local("refs/peer/x/y") != c {
+		t.Error("what is not guarded did not go on")
+	}
+	s.must("abort")
+	if said, ok := client.push("c2:locked"); !ok {
+		t.Errorf("when the lock is gone: %s", said)
+	}
+	s.close()
+}
+
+func TestAPushWaitsALittleForAnother(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
+	s := west.session()
+	if err := s.prepare("create refs/heads/x " + west.commit[0]); err != nil {
+		t.Fatal(err)
+	}
+	pushed := make(chan string, 1)
+	client := east.client()
+	go func() {
+		said, ok := client.push("c1:refs/heads/x")
+		if !ok {
+			pushed <- said
+		}
+		close(pushed)
+	}()
+	time.Sleep(300 * time.Millisecond)
+	s.must("abort")
+	if said := <-pushed; said != "" {
+		t.Error(said)
+	}
+	east.has("refs/heads/x", east.commit[1], east.commit[1])
+	s.close()
+}
+
+func TestAPushWithoutADaemon(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	client := g.client()
+	start := time.Now()
+	said, ok := client.push("c0:x")
+	if ok {
+		t.Error("the push succeeded")
+	}
+	contains(t, said, "the site daemon does not answer")
+	if d := time.Since(start); d < 4*time.Second || d > 15*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	if g.local("refs/heads/x") != "" {
+		t.Error("the ref is there")
+	}
+}
+
+// hook runs a hook by hand, as git would be.
+func (g *guard) hook(name, stdin string, args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(g.repo, "hooks", name), args...)
+	cmd.Dir, cmd.Stdin = g.repo, strings.NewReader(stdin)
+	cmd.Env = append(os.Environ(), "GIT_DIR=.")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestAHookCalledByHand(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	for _, c := range []struct{ name, hook, stdin, args, says string }{
+		{"rubbish", "reference-transaction", "rubbish\n", "prepared", "is not OLD NEW REF"},
+		{"half a line", "reference-transaction", zero + " " + g.commit[0], "prepared", "is not OLD NEW REF"},
+		{"nothing", "reference-transaction", "", "prepared", ""},
+		{"a state of the future", "reference-transaction", "x\n", "pondering", ""},
+		{"an end that nobody announced", "reference-transaction", zero + " " + g.commit[0] + " refs/heads/x\n", "committed", ""},
+		{"a symbolic value", "reference-transaction", zero + " ref:refs/heads/y refs/heads/x\n", "prepared", "a symbolic ref can't be guarded"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			said, err := g.hook(c.hook, c.stdin, strings.Fields(c.args)...)
+			if (err == nil) != (c.says == "") {
+				t.Errorf("%v: %s", err, said)
+			}
+			contains(t, said, c.says)
+		})
+	}
+	if n := g.intents(); n != 0 {
+		t.Errorf("%d intents stand", n)
+	}
+}

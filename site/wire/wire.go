@@ -1,0 +1,233 @@
+// Package wire is what Git's hooks and the site daemon say to each other: one
+// request and one response per connection, over a Unix socket. It imports next
+// to nothing, because a hook starts several times per push.
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Version is that of the protocol. Hook and daemon must have the same.
+const Version = 1
+
+// What a request is about: the states of Git's reference-transaction hook, its
+// update hook, and a question about the daemon itself.
+const (
+	StatePrepared  = "prepared"
+	StateCommitted = "committed"
+	StateAborted   = "aborted"
+	StateUpdate    = "update"
+	StateStatus    = "status"
+)
+
+// Limits of what is read, in bytes.
+const (
+	MaxHeader = 1 << 20
+	MaxBody   = 64 << 20 // also that of a response
+)
+
+var (
+	// ErrVersion: the other side speaks another version of the protocol. The
+	// message names both.
+	ErrVersion = errors.New("different versions of refdb-hook and the site daemon")
+	// ErrMalformed: what was read is not of this protocol, or incomplete.
+	ErrMalformed = errors.New("malformed message")
+	// ErrTooLarge: more than a message may hold.
+	ErrTooLarge = errors.New("too large")
+)
+
+const magic = "refdb-hook "
+
+// wrapped adds details to one of the errors above. Package fmt would be half
+// of the hook's size.
+type wrapped struct {
+	err     error
+	details string
+}
+
+func (w *wrapped) Error() string { return w.err.Error() + ": " + w.details }
+func (w *wrapped) Unwrap() error { return w.err }
+
+func malformed(details string) error { return &wrapped{ErrMalformed, details} }
+
+// excerpt quotes the beginning of s.
+func excerpt(s string) string {
+	if len(s) > 100 {
+		return strconv.Quote(s[:100]) + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// readAll reads up to the end, and at most limit bytes.
+func readAll(r io.Reader, limit int64, what string) ([]byte, error) {
+	var b bytes.Buffer
+	n, err := b.ReadFrom(io.LimitReader(r, limit+1))
+	if err == nil && n > limit {
+		err = &wrapped{ErrTooLarge, what + " of more than " + strconv.FormatInt(limit>>20, 10) + " MB"}
+	}
+	return b.Bytes(), err
+}
+
+// A Request is what a hook asks or tells the daemon.
+type Request struct {
+	State string
+	// Dir is the absolute real path of the common Git directory; empty if the
+	// request is about the daemon.
+	Dir string
+	// Replica marks replication: the refs move to what the database says.
+	Replica bool
+	// Limit is how long the hook will still wait, in whole milliseconds; zero if it doesn't say.
+	Limit time.Duration
+	// Body holds the lines that [ParseLines] reads.
+	Body []byte
+}
+
+// Write sends the request, in a single write. The caller then closes the
+// connection's writing half: that ends the body.
+func (q Request) Write(w io.Writer) error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	b := make([]byte, 0, 128+len(q.Dir)+len(q.Body))
+	b = append(b, magic...)
+	b = strconv.AppendInt(b, Version, 10)
+	b = append(b, "\nstate "+q.State+"\n"...)
+	if q.Dir != "" {
+		b = append(b, "dir "+q.Dir+"\n"...)
+	}
+	if q.Replica {
+		b = append(b, "replica 1\n"...)
+	}
+	if q.Limit > 0 {
+		b = append(b, "limit "...)
+		b = strconv.AppendInt(b, q.Limit.Milliseconds(), 10)
+		b = append(b, '\n')
+	}
+	b = append(b, '\n')
+	_, err := w.Write(append(b, q.Body...))
+	return err
+}
+
+// ReadRequest reads a request up to the end of r. The error wraps [ErrVersion],
+// [ErrMalformed] or [ErrTooLarge] if it is the other side's fault; its message is
+// fit for an answer.
+func ReadRequest(r io.Reader) (Request, error) {
+	b, err := readAll(r, MaxHeader+MaxBody, "a request")
+	if err != nil {
+		return Request{}, err
+	}
+	head := string(b[:min(len(b), MaxHeader)])
+	first, rest, complete := strings.Cut(head, "\n")
+	version, ours := strings.CutPrefix(first, magic)
+	if !ours || !complete {
+		return Request{}, malformed("a request can't begin with " + excerpt(first))
+	}
+	if version != strconv.Itoa(Version) {
+		return Request{}, &wrapped{ErrVersion, "the hook speaks version " + excerpt(version) + " of the protocol, the daemon " +
+			strconv.Itoa(Version) + ": install the hook that came with the daemon (refdbctl site enable)"}
+	}
+	var q Request
+	seen := map[string]bool{}
+	for {
+		line, more, complete := strings.Cut(rest, "\n")
+		if !complete && len(head) < len(b) {
+			return Request{}, &wrapped{ErrTooLarge, "a header of more than 1 MB"}
+		}
+		if !complete {
+			return Request{}, malformed("the header ends early")
+		}
+		rest = more
+		if line == "" {
+			break
+		}
+		key, value, _ := strings.Cut(line, " ")
+		if seen[key] || !q.set(key, value) {
+			return Request{}, malformed("a header can't hold " + excerpt(line))
+		}
+		seen[key] = true
+	}
+	q.Body = b[len(head)-len(rest):]
+	return q, q.check()
+}
+
+// set takes a line of the header, and reports whether it is one.
+func (q *Request) set(key, value string) bool {
+	switch key {
+	case "state":
+		q.State = value
+	case "dir":
+		q.Dir = value
+		return value != ""
+	case "replica":
+		q.Replica = true
+		return value == "1"
+	case "limit":
+		ms, err := strconv.ParseUint(value, 10, 31)
+		q.Limit = time.Duration(ms) * time.Millisecond
+		return err == nil
+	default:
+		return false
+	}
+	return true
+}
+
+// check is the same for what is sent and what was received.
+func (q Request) check() error {
+	switch {
+	case q.State == "" || strings.ContainsAny(q.State, " \n\x00"):
+		return malformed("state " + excerpt(q.State))
+	case q.Dir != "" && (q.Dir[0] != '/' || strings.ContainsAny(q.Dir, "\n\x00") || len(q.Dir) > MaxHeader/2):
+		return malformed("directory " + excerpt(q.Dir) + ": an absolute path without line breaks is needed")
+	case len(q.Body) > MaxBody:
+		return &wrapped{ErrTooLarge, "refs of more than " + strconv.Itoa(MaxBody>>20) + " MB in one transaction: push fewer at a time"}
+	}
+	return nil
+}
+
+// A Response is the daemon's answer.
+type Response struct {
+	OK bool
+	// Lines are for the pusher to read, or what was asked for.
+	Lines []string
+}
+
+// Write sends the response, in a single write. Closing the connection ends it.
+func (p Response) Write(w io.Writer) error {
+	first := "refused\n"
+	if p.OK {
+		first = "ok\n"
+	}
+	b := []byte(first)
+	for _, line := range p.Lines {
+		b = append(append(b, line...), '\n')
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+// ReadResponse reads a response up to the end of r. An answer that breaks off
+// in its first line is an error, as is one that r doesn't deliver to its end. Nothing at
+// all is [io.EOF]: the daemon went away.
+func ReadResponse(r io.Reader) (Response, error) {
+	b, err := readAll(r, MaxBody, "an answer")
+	if err != nil {
+		return Response{}, err
+	}
+	if len(b) == 0 {
+		return Response{}, io.EOF
+	}
+	first, rest, complete := strings.Cut(string(b), "\n")
+	if !complete || first != "ok" && first != "refused" {
+		return Response{}, malformed("an answer can't begin with " + excerpt(first))
+	}
+	p := Response{OK: first == "ok"}
+	for line := range strings.Lines(rest) {
+		p.Lines = append(p.Lines, strings.TrimSuffix(line, "\n"))
+	}
+	return p, nil
+}
