@@ -1,24 +1,26 @@
 #!/usr/bin/env bash
-# What the global ref database is for, shown with real repositories: two sites,
-# one truth. Usage: demo/run.sh REFDBCTL. It works on an embedded database in a
-# temporary directory, or on the one that REFDB_URL names, in a project of its own.
+# What the global ref database is for, shown with real repositories, servers
+# and pushes: two sites, one truth. Usage: demo/run.sh BIN, the directory of refdbctl,
+# refdb-hook and gitserver. It works on an embedded database in a temporary directory, or on
+# the one that REFDB_URL names, in a project of its own.
 # It exits with 1 as soon as anything is not as it should be.
 set -uo pipefail
 
-refdbctl=$(realpath "${1:?usage: demo/run.sh REFDBCTL}")
-rounds=${DEMO_ROUNDS:-50}
+bin=$(realpath "${1:?usage: demo/run.sh BIN}")
+rounds=${DEMO_ROUNDS:-12}
 work=$(mktemp -d)
 export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite}
 project=demo/$(basename "$work")
 main=refs/heads/main
 started=$SECONDS
+declare -A daemon server url
 
-export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
+export HOME=$work GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
 export GIT_AUTHOR_NAME=demo GIT_AUTHOR_EMAIL=demo@example.com GIT_COMMITTER_NAME=demo GIT_COMMITTER_EMAIL=demo@example.com
 
 clean_up() {
-  [ -z "${holder:-}" ] || kill -9 "$holder" 2>/dev/null
-  "$refdbctl" project remove "$project" --force --yes >/dev/null 2>&1
+  for pid in "${daemon[@]}" "${server[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
+  "$bin/refdbctl" project remove "$project" --force --yes >/dev/null 2>&1
   rm -rf "$work"
 }
 trap clean_up EXIT
@@ -26,101 +28,125 @@ trap 'exit 130' INT TERM
 
 title() { printf '\n== %s\n' "$*"; }
 say() { printf '   %s\n' "$*"; }
-show() { printf '   $ refdbctl %s\n' "$*"; "$refdbctl" "$@" 2>&1 | sed 's/^/     /'; return "${PIPESTATUS[0]}"; }
-fail() { printf '   FAILED: %s\n' "$*" >&2; exit 1; }
+indent() { sed 's/^/     /'; }
+fail() { printf '   FAILED: %s\n' "$*" >&2; tail -n 20 "$work"/*/site.log >&2; exit 1; }
 
-site_git() { git --git-dir="$work/$1.git" "${@:2}"; }
+refdbctl() { "$bin/refdbctl" "$@"; }
+# on SITE refdbctl site SUBCOMMAND …
+site() { refdbctl site "$2" --config "$work/$1/site.config" "${@:3}"; }
+repo() { echo "$work/$1/root/$project.git"; }
+site_git() { git --git-dir="$(repo "$1")" "${@:2}"; }
+value() { site_git "$1" rev-parse -q --verify "$2"; }
+global() { refdbctl refs get "$project" "$1"; }
+other() { [ "$1" = eu ] && echo us || echo eu; }
+# catch_up SITE: the site takes what the other one has.
+catch_up() { site "$1" sync --from "${url[$(other "$1")]}" --peer "$(other "$1")" "$(repo "$1")" >"$work/sync.out" 2>&1 || fail "sync of $1: $(cat "$work/sync.out")"; }
 
-# Each site's own copy, made on the spot: a few commits, branches and a tag.
-make_repositories() {
-  git init -q -b main "$work/seed" && cd "$work/seed" || return
-  for n in 1 2 3; do
-    echo "$n" >file && git add file && git commit -q -m "commit $n" && git branch "topic-$n" || return
-  done
-  git branch "o'brien" && git tag v1 || return
-  cd / && git clone -q --mirror "$work/seed" "$work/eu.git" && git clone -q --mirror "$work/seed" "$work/us.git"
+start_daemon() {
+  "$bin/refdbctl" site serve --config "$work/$1/site.config" >>"$work/$1/site.log" 2>&1 &
+  daemon[$1]=$!
+  for _ in $(seq 200); do site "$1" status >/dev/null 2>&1 && return; sleep 0.05; done
+  return 1
 }
 
-title "1. A repository is imported into the global ref database"
-make_repositories || fail "git could not make the repositories"
-"$refdbctl" migrate up >/dev/null || fail "no schema"
-say "database: ${REFDB_URL%%:*}; two sites, eu and us, each with a copy of $project"
-show refs import "$project" --repo "$work/eu.git" || fail "the import"
-show refs list "$project" || fail "the list"
-
-# try_to_move SITE OLD: the site makes a commit of its own on OLD and asks for main.
-try_to_move() {
-  local new status
-  new=$(site_git "$1" commit-tree -p "$2" -m "by $1, round $round" "$2^{tree}") || exit 1
-  "$refdbctl" refs put "$project" "$main" "$new" --old "$2" --site "$1" >/dev/null 2>"$work/$1.err"
-  status=$?
-  echo "$new" >"$work/$1.new"
-  # Who was accepted moves its own copy; who was refused leaves it alone.
-  [ $status != 0 ] || site_git "$1" update-ref "$main" "$new" "$2" || exit 1
-  exit $status
+# Each site has a copy, a daemon beside it, and a web server in front of it.
+make_site() {
+  mkdir -p "$(dirname "$(repo "$1")")" && git clone -q --mirror "$work/seed" "$(repo "$1")" || return
+  site_git "$1" config http.receivepack true && site_git "$1" remote remove origin
+  printf '[site]\n\tname = %s\n\troot = %s\n\tsocket = %s\n\tstate = %s\n' \
+    "$1" "$work/$1/root" "$work/$1/site.sock" "$work/$1" >"$work/$1/site.config"
+  start_daemon "$1" || return
+  site "$1" enable "$(repo "$1")" >"$work/$1/enable.out" 2>&1 || { cat "$work/$1/enable.out" >&2; return 1; }
+  "$bin/gitserver" 127.0.0.1:0 "$work/$1/root" >"$work/$1/address" 2>"$work/$1/server.log" &
+  server[$1]=$!
+  for _ in $(seq 100); do [ -s "$work/$1/address" ] && break; sleep 0.05; done
+  url[$1]=http://$(cat "$work/$1/address")/$project.git
 }
 
-title "2. Both sites move $main at the same time, $rounds times: each time exactly one may"
+title "1. Two sites, eu and us: each a bare repository behind smart HTTP, one database"
+{ git init -q -b main "$work/seed" && cd "$work/seed" && echo 1 >file && git add file && git commit -q -m "first" && git branch "o'brien" && git tag v1 && cd /; } || fail "git could not make a repository"
+refdbctl migrate up >/dev/null || fail "no schema"
+for s in eu us; do make_site $s || fail "site $s"; done
+say "\$ refdbctl site enable $project.git"
+indent <"$work/eu/enable.out"
+for s in eu us; do git clone -q "${url[$s]}" "$work/$s/client" || fail "clone from $s"; done
+
+# push SITE REF: somebody there commits on top of what main holds, and pushes.
+push() {
+  local new
+  new=$(git -C "$work/$1/client" commit-tree -p "$3" -m "by $1, $RANDOM" "$3^{tree}") || exit 1
+  git -C "$work/$1/client" push -q "${url[$1]}" "$new:$2" >"$work/$1/push.out" 2>&1
+}
+
+title "2. Both take a push to $main at the same time, $rounds times: each time exactly one is accepted"
 eu_won=0 us_won=0
 for round in $(seq "$rounds"); do
-  old=$(site_git eu rev-parse "$main")
-  (try_to_move eu "$old") & eu=$!
-  (try_to_move us "$old") & us=$!
+  old=$(global "$main")
+  for s in eu us; do git -C "$work/$s/client" fetch -q "${url[$s]}" "$main" || fail "fetch from $s"; done
+  push eu "$main" "$old" & eu=$!
+  push us "$main" "$old" & us=$!
   wait $eu; eu_status=$?
   wait $us; us_status=$?
   case $eu_status/$us_status in
-    0/5) winner=eu loser=us; eu_won=$((eu_won + 1)) ;;
-    5/0) winner=us loser=eu; us_won=$((us_won + 1)) ;;
-    *) cat "$work"/*.err >&2; fail "round $round: the sites' statuses are $eu_status and $us_status, not one 0 and one 5" ;;
+    0/1) winner=eu loser=us; eu_won=$((eu_won + 1)) ;;
+    1/0) winner=us loser=eu; us_won=$((us_won + 1)) ;;
+    *) cat "$work"/*/push.out >&2; fail "round $round: the pushes' statuses are $eu_status and $us_status, not one 0 and one 1" ;;
   esac
-  # The one that was refused catches up, as replication would.
-  site_git $loser fetch -q "$work/$winner.git" "+$main:$main" || fail "round $round: replication"
-  [ "$(site_git eu rev-parse "$main")" = "$(site_git us rev-parse "$main")" ] || fail "round $round: the sites differ"
+  [ "$(value $winner $main)" = "$(global $main)" ] || fail "round $round: the database does not have what $winner accepted"
+  [ "$(value $loser $main)" = "$old" ] || fail "round $round: $loser moved"
+  [ "$round" = "$rounds" ] || catch_up $loser
 done
-say "$rounds rounds: eu was accepted $eu_won times, us $us_won times, both 0 times, neither 0 times"
-say "what the refused one was told in the last round:"
-sed 's/^/     /' "$work/$loser.err"
+say "$rounds rounds: eu accepted $eu_won, us $us_won, both 0, neither 0"
 
-title "3. Site us is killed with -9 while it holds the lock on $main"
-stale=(--stale-after 2s --heartbeat 400ms)
-"$refdbctl" lock "$project" "$main" --site us "${stale[@]}" -- sh -c 'echo "$REFDB_TOKEN" >"$0.part" && mv "$0.part" "$0" && exec sleep 600' "$work/token" &
-holder=$!
-for _ in $(seq 100); do [ -e "$work/token" ] && break; sleep 0.05; done
-us_token=$(cat "$work/token" 2>/dev/null) || fail "us did not get the lock"
-"$refdbctl" refs put "$project" "$main" "$(cat "$work/eu.new")" --old "$(site_git eu rev-parse "$main")" --site eu >/dev/null 2>"$work/eu.err"
-[ $? = 3 ] || fail "a push through eu was not refused while us held the lock"
-say "us holds it; a push through eu is refused meanwhile:"
-sed 's/^/     /' "$work/eu.err"
-kill -9 "$holder"; wait "$holder" 2>/dev/null; holder=
-say "us is killed. Nobody renews its lock any more; after 2 s it is stale:"
-for _ in $(seq 100); do
-  [ "$("$refdbctl" locks list --project "$project" --stale -o json | tr -d '[:space:]')" = "[]" ] || break
-  sleep 0.1
-done
-show locks list --project "$project" --stale
-"$refdbctl" locks list --project "$project" --stale -o csv | grep -q "$main" || fail "the lock of the killed site did not become stale"
+title "3. Site $loser is one push behind now: it says so, and catches up"
+push $loser "$main" "$old" && fail "$loser accepted a push on top of an old value"
+say "\$ git push   # to $loser"
+indent <"$work/$loser/push.out"
+grep -q "is behind" "$work/$loser/push.out" || fail "the refusal does not say why"
+say "\$ refdbctl site sync --from ${url[$winner]} $project.git   # on $loser"
+catch_up $loser
+indent <"$work/sync.out"
+[ "$(value eu $main)" = "$(value us $main)" ] || fail "the sites differ"
 
-title "4. Site eu takes the lock over; the killed site's delayed write comes in"
-old=$(site_git eu rev-parse "$main")
-eu_new=$(site_git eu commit-tree -p "$old" -m "by eu, under its lock" "$old^{tree}")
-us_new=$(site_git us commit-tree -p "$old" -m "by us, too late" "$old^{tree}")
-cat >"$work/under_lock" <<'SCRIPT'
-"$refdbctl" refs put "$REFDB_PROJECT" "$REFDB_REFS" "$us_new" --old "$old" --site us --token "$us_token" 2>"$work/us.err" >/dev/null
-echo $? >"$work/us.status"
-exec "$refdbctl" refs put "$REFDB_PROJECT" "$REFDB_REFS" "$eu_new" --old "$old" --site eu --token "$REFDB_TOKEN" >/dev/null
+title "4. A crash on eu: the push and the daemon are killed with -9, after git moved the branch"
+# A hook of the site's own, chained by the guard, plays the crash.
+cat >"$(repo eu)/hooks/reference-transaction.chained" <<SCRIPT
+#!/bin/sh
+[ "\$1" = committed ] && [ -e $work/crash ] || exit 0
+rm $work/crash
+kill -9 \$(cat $work/eu/daemon.pid) \$(awk '{print \$4}' /proc/\$PPID/stat)
 SCRIPT
-refdbctl=$refdbctl work=$work old=$old eu_new=$eu_new us_new=$us_new us_token=$us_token \
-  "$refdbctl" lock "$project" "$main" --site eu --try "${stale[@]}" -- sh "$work/under_lock" || fail "eu could not write under its lock"
-[ "$(cat "$work/us.status")" = 4 ] || fail "the delayed write of us ended with status $(cat "$work/us.status"), not 4"
-say "the write of us, with the token of the lock it had, is refused:"
-sed 's/^/     /' "$work/us.err"
-say "the write of eu, with the token of its own, is accepted"
-site_git eu update-ref "$main" "$eu_new" "$old" && site_git us fetch -q "$work/eu.git" "+$main:$main" || fail "replication"
+chmod +x "$(repo eu)/hooks/reference-transaction.chained"
+old=$(global "$main")
+git -C "$work/eu/client" fetch -q "${url[eu]}" "$main"
+echo "${daemon[eu]}" >"$work/eu/daemon.pid"
+touch "$work/crash"
+push eu "$main" "$old" && fail "a push that was killed reported success"
+wait "${daemon[eu]}" 2>/dev/null
+[ "$(value eu $main)" != "$old" ] || fail "the crash came too early"
+[ "$(global $main)" = "$old" ] || fail "the crash came too late"
+say "eu's branch moved, the database does not know, eu's readers may have seen it. The intent stands:"
+say "\$ refdbctl locks list"
+refdbctl locks list --project "$project" | indent
+git -C "$work/us/client" fetch -q "${url[us]}" "$main"
+push us "$main" "$old" && fail "us accepted a push meanwhile"
+say "\$ git push   # to us"
+indent <"$work/us/push.out"
+say "eu's daemon is started again, reads its repository, and settles it:"
+start_daemon eu || fail "the daemon does not start"
+[ "$(global $main)" = "$(value eu $main)" ] || fail "the intent was not settled"
+say "\$ refdbctl refs get $project $main"
+global "$main" | indent
+catch_up us
 
-title "5. Both copies are compared with the global ref database"
-for site in eu us; do
-  show refs verify "$project" --repo "$work/$site.git" || fail "$site differs from the global ref database"
+title "5. Both sites are audited"
+rm "$(repo eu)/hooks/reference-transaction.chained" # the crash
+for s in eu us; do
+  say "\$ refdbctl site check   # on $s"
+  site $s check >"$work/check.out" 2>&1 || { cat "$work/check.out" >&2; fail "$s has findings"; }
+  indent <"$work/check.out"
 done
-[ "$("$refdbctl" locks list --project "$project" -o json | tr -d '[:space:]')" = "[]" ] || fail "a lock was left over"
+[ "$(value eu $main)" = "$(value us $main)" ] || fail "the sites differ"
+[ "$(refdbctl locks list --project "$project" -o json | tr -d '[:space:]')" = "[]" ] || fail "a lock was left over"
 
 title "All as it should be, in $((SECONDS - started)) s"
