@@ -25,10 +25,11 @@ func importWorkload(ctx context.Context, s *servers) (workload, error) {
 	if err := s.needPostgres(ctx); err != nil {
 		return workload{}, err
 	}
-	refdbctl, err := buildRefdbctl(ctx, s.dir)
+	programs, err := buildPrograms(ctx, s.dir)
 	if err != nil {
 		return workload{}, err
 	}
+	refdbctl := filepath.Join(programs, "refdbctl")
 	w := workload{
 		id:    "W6",
 		title: "refdbctl refs import of a whole project",
@@ -51,17 +52,6 @@ func importWorkload(ctx context.Context, s *servers) (workload, error) {
 		})
 	}
 	return w, nil
-}
-
-// buildRefdbctl builds the tool in its own module, with that one's dependencies.
-func buildRefdbctl(ctx context.Context, dir string) (string, error) {
-	module, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/globalrefdb/globalrefdb")
-	if err != nil {
-		return "", fmt.Errorf("find the product's module: %w: run this in the bench directory", err)
-	}
-	path := filepath.Join(dir, "refdbctl")
-	_, err = output(ctx, "go", "build", "-C", module, "-o", path, "./cmd/refdbctl")
-	return path, err
 }
 
 func (s *servers) importRefs(ctx context.Context, refdbctl, repo string, n int) (sample, error) {

@@ -51,6 +51,7 @@ func workloads() []plan {
 		{"W4", "compare-and-put of distinct refs: one at a time, and many at once", tables{updatesWorkload, bulkWorkload}},
 		{"W5", "lock, update, release over a line with 20 and 80 ms of round-trip time", tables{distanceWorkload}},
 		{"W6", "listing and importing a project of 100,000 and 1,000,000 refs", tables{importWorkload, listWorkload}},
+		{"W7", "git push into a guarded repository", tables{pushWorkload}},
 		{"SQLITE", "W1 and W4 on SQLite", tables{sqliteLocksWorkload, sqliteUpdatesWorkload}},
 	}
 }
