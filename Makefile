@@ -3,7 +3,7 @@ FLAGS   ?=
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short lint check fmt build deps bench chaos model
+.PHONY: help demo test test-short lint check fmt build deps bench chaos chaos-git model
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,17 +12,20 @@ demo: build ## two sites, real pushes, a crash: on a temporary SQLite file or on
 	@$(GO) build -o bin/ ./demo/gitserver && ./demo/run.sh bin
 
 test: deps ## run all tests on real databases, with the race detector
-	$(GO) test -race -timeout 10m $(FLAGS) ./...
+	$(GO) test -race -timeout 20m $(FLAGS) ./...
 	@for m in $(MODULES); do echo "$(GO) test ./$$m/..." && (cd $$m && $(GO) test ./...) || exit 1; done
 
 test-short: ## the same without the long ones, and without installing anything
-	$(GO) test -race -short -timeout 10m $(FLAGS) ./...
+	$(GO) test -race -short -timeout 20m $(FLAGS) ./...
 
 bench: deps ## measure the speed beside the peers'; FLAGS='-run W1,W4 -o json' for less, or for machines
 	cd bench && $(GO) run . $(FLAGS)
 
 chaos: deps ## ten minutes of sites under load and faults; FLAGS='-d 1m -db postgres' for less
 	cd chaos && $(GO) run . $(FLAGS)
+
+chaos-git: ## pushes to two sites for a minute, under faults
+	REFDB_TEST_LONG=1 $(GO) test -race -count=1 -timeout 20m -v -run 'UnderChaos|DatabaseIsCut' $(FLAGS) ./test/sites/
 
 model: ## check the model of the protocol, and that it catches seeded mistakes
 	@./docs/model/run.sh

@@ -43,8 +43,8 @@ type Daemon struct {
 	boot   string          // the machine's
 	work   context.Context // ends when the daemon does, after all that it waits for
 
-	// inherited are the intents that were there when this daemon first looked; nil before that.
-	inherited atomic.Pointer[map[stuckKey]bool]
+	// inherited are the intents of earlier daemons that count; nil before the first look.
+	inherited atomic.Pointer[map[inheritedIntent]bool]
 
 	presence presence
 	pushes   pushes
@@ -76,6 +76,7 @@ func New(c *Config, db *refdb.DB, o Options) *Daemon {
 		started: make(chan struct{}), unclean: make(chan struct{}, 1),
 	}
 	d.config.Store(c)
+	d.health.err = errors.New("it has not answered yet")
 	d.presence = presence{db: db, log: o.Logger, err: errors.New("it is starting")}
 	return d
 }

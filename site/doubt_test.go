@@ -3,6 +3,8 @@ package site_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -16,25 +18,37 @@ import (
 // by others: the repository seems to say that it was carried out.
 func TestWhatAnEarlierDaemonAskedForAndComesLateIsDropped(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
-	g := newGuard(t, shared, "eu-1")
-	a, b := g.commit[0], g.commit[1]
-	g.set("refs/heads/x", a)
-	g.set("refs/heads/x", b)
-	// Another site moves it back, and this one has not caught up.
-	if err := g.db.Update(t.Context(), "team/app", []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(b), New: refdb.Value(a)}}); err != nil {
-		t.Fatal(err)
+	for _, running := range []bool{true, false} {
+		t.Run(fmt.Sprint("while a daemon runs ", running), func(t *testing.T) {
+			t.Parallel()
+			shared := dbtest.SQLite(t)
+			g := newGuard(t, shared, "eu-1")
+			a, b := g.commit[0], g.commit[1]
+			g.set("refs/heads/x", a)
+			g.set("refs/heads/x", b)
+			// Another site moves it back, and this one has not caught up.
+			if err := g.db.Update(t.Context(), "team/app", []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(b), New: refdb.Value(a)}}); err != nil {
+				t.Fatal(err)
+			}
+			if !running {
+				g.halt()
+			}
+			_, err := shared.Open(t).Acquire(t.Context(), refdb.AcquireRequest{
+				Project: "team/app", Refs: []string{"refs/heads/x"}, Owner: "eu-1/earlier", Nonce: rand.Text(), StaleAfter: refdb.NeverStale,
+				Intents: []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}}, Agent: "another boot:42:1",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if running {
+				g.reload()
+			} else {
+				g.start()
+			}
+			eventually(t, "the intent is gone", func() bool { return g.intents() == 0 })
+			g.has("refs/heads/x", b, a)
+		})
 	}
-	_, err := shared.Open(t).Acquire(t.Context(), refdb.AcquireRequest{
-		Project: "team/app", Refs: []string{"refs/heads/x"}, Owner: "eu-1/earlier", Nonce: rand.Text(), StaleAfter: refdb.NeverStale,
-		Intents: []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}}, Agent: "another boot:42:1",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.reload() // has it look at once
-	eventually(t, "the intent is gone", func() bool { return g.intents() == 0 })
-	g.has("refs/heads/x", b, a)
 }
 
 // What it had the answer to may have been carried out: that stands before this
@@ -70,7 +84,9 @@ func TestNobodyMovesARefThatIsBeingAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := g.session()
-	go func() { _ = s.prepare("update refs/heads/x " + b + " " + a) }()
+	if _, err := io.WriteString(s.in, "start\nupdate refs/heads/x "+b+" "+a+"\nprepare\n"); err != nil {
+		t.Fatal(err)
+	}
 	<-asked
 	s.kill()
 	g.unlock()

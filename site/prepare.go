@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -185,7 +186,7 @@ func (d *Daemon) moves(ctx context.Context, r Repository, lines []wire.Line, loc
 // transactions within others. Any other move of a ref shows that the
 // earlier transaction is over, because git does one thing at a time.
 func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves []refdb.Update) ([]refdb.Update, error) {
-	var over []*pending
+	var over, again []*pending
 	var left []refdb.Update
 	for _, u := range moves {
 		m := p.find(project, u.Ref)
@@ -195,6 +196,21 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 		case m.over || m.adopted || !same(m.Old, u.Old) || !same(m.New, u.New):
 			over = append(over, m)
 			left = append(left, u)
+		default:
+			again = append(again, m)
+		}
+	}
+	if len(again) > 0 {
+		// An operator may have ended some in our place.
+		still, err := d.standing(ctx, again)
+		if err != nil {
+			return nil, databaseFailed(err)
+		}
+		for _, m := range again {
+			if !slices.Contains(still, m) {
+				p.drop([]*pending{m})
+				left = append(left, m.Update)
+			}
 		}
 	}
 	if len(over) > 0 {

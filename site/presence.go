@@ -174,14 +174,22 @@ func readOwners(path string) ([]string, error) {
 func writeOwners(path string, owners []string) error {
 	slices.Sort(owners)
 	owners = slices.Compact(owners)
+	return replaceFile(path, []byte(strings.Join(owners, "\n")+"\n"))
+}
+
+// replaceFile has the file hold data, whole, after a crash of the machine too.
+func replaceFile(path string, data []byte) error {
 	temporary := path + ".new"
 	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err == nil {
-		_, err = f.WriteString(strings.Join(owners, "\n") + "\n")
+		_, err = f.Write(data)
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
 	if err == nil {
 		err = os.Rename(temporary, path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return fmt.Errorf("writing the daemon's state: %w", err)

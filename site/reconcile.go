@@ -67,7 +67,10 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	}
 	d.forgetAlarms(slices.Concat(pending, decided))
 	d.forgetEnded(start, pending)
-	late, pending := d.inherit(pending)
+	late, pending, err := d.inherit(c.State, pending)
+	if err != nil {
+		return err
+	}
 	byAgent := map[string][]refdb.Intent{}
 	for _, i := range pending {
 		byAgent[i.Agent] = append(byAgent[i.Agent], i)
@@ -82,31 +85,6 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	}
 	d.clean.Store(dirt)
 	return nil
-}
-
-// inherit tells the intents of earlier daemons that came after this one began,
-// and have to be dropped whatever the repository says, from all others. They were asked for
-// by a daemon that ended before it had the answer: no push was let through on
-// them. What it had the answer to was there when this one looked first. Before that nothing
-// moves here, so that until then the repository tells what became of each.
-func (d *Daemon) inherit(pending []refdb.Intent) (late, others []refdb.Intent) {
-	inherited := d.inherited.Load()
-	if inherited == nil {
-		first := make(map[stuckKey]bool, len(pending))
-		for _, i := range pending {
-			first[stuckKey{i.Project, i.Ref, i.Token}] = true
-		}
-		d.inherited.Store(&first)
-		return nil, pending
-	}
-	for _, i := range pending {
-		if i.Owner != d.db.Owner() && !(*inherited)[stuckKey{i.Project, i.Ref, i.Token}] {
-			late = append(late, i)
-		} else {
-			others = append(others, i)
-		}
-	}
-	return late, others
 }
 
 // disregard drops intents that came too late to count.

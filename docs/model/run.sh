@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the model of the protocol with Spin, exhaustively, and that it catches
+# Checks the models of the protocols with Spin, exhaustively, and that they catch
 # seeded mistakes. Usage: docs/model/run.sh [--trail VARIANT]. The first prints a
 # table and exits with 1 unless every line is as it should be; the second shows
 # the shortest counterexample of one variant, step by step. It installs Spin and
@@ -9,38 +9,75 @@ set -euo pipefail
 model=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 megabytes=${MODEL_MEMORY:-3000} # for the search; more is an error, not a guess
 
-# variant | what must come of it | flags | what it is
-# What holds keeps P1, P2, P4, P5 and P7, unless its flags name one. A promise in
-# the second column must be broken, an event must happen.
+# variant | model | what must come of it | flags | what it is
+# What holds keeps all promises of its model, P1 to P7 or S1 to S5, unless its flags name
+# one. A promise in the third column must be broken, an event must happen.
 variants='
-locks                 |holds |-DSITES=3                                      |three sites: acquire, beat, release
-updates               |holds |-DSITES=2 -DUPDATES                            |two sites: acquire, release, fenced and unfenced updates
-operator              |holds |-DSITES=2 -DOPERATOR -DPROMISE=2               |P2 even if an operator deletes locks by force
-reclaim               |event |-DSITES=2 -DEVENT=1                            |a stale lock is taken over
-adoption              |event |-DSITES=2 -DEVENT=2                            |an acquire finds the row of its own lost reply
-refused-write         |event |-DSITES=2 -DEVENT=3 -DUPDATES                  |a frozen holder'\''s fenced update is refused
-passed-lock           |event |-DSITES=2 -DEVENT=4 -DUPDATES                  |an unfenced update passes a stale lock
-lost-by-beat          |event |-DSITES=2 -DEVENT=5 -DOPERATOR                 |a beat finds its lock gone
-expiry                |event |-DSITES=2 -DEVENT=6                            |a holder stops though its lock was not taken
-late-request          |event |-DSITES=2 -DEVENT=7                            |a request takes effect after it was given up on
-resent-write          |event |-DSITES=2 -DEVENT=8 -DUPDATES                  |an update sent twice is found written
-certain-release       |event |-DSITES=2 -DEVENT=9                            |a release without a reply is known to have happened
-refused-beat          |event |-DSITES=2 -DEVENT=10                           |a late beat finds another'\''s lock
-no-deadline           |P1    |-DSITES=2 -DNO_DEADLINE                        |the holder goes on while it cannot reach the database
-put-heedless          |P1    |-DSITES=2 -DPUT_HEEDLESS -DUPDATES             |an unfenced update ignores locks
-beat-unchecked        |P2    |-DSITES=2 -DBEAT_UNCHECKED                     |a beat does not compare the token
-release-unchecked     |P2    |-DSITES=2 -DRELEASE_UNCHECKED                  |a release does not compare the token
-fence-checked-earlier |P2    |-DSITES=2 -DFENCE_CHECKED_EARLIER -DUPDATES    |the fence is checked in a transaction before the write
-put-leaves-lock       |P2    |-DSITES=2 -DPUT_LEAVES_LOCK -DUPDATES          |an unfenced update leaves the stale lock it passes
-deadline-from-reply   |P4    |-DSITES=2 -DDEADLINE_FROM_REPLY                |the lease counts from the reply to a beat
-no-margin             |P4    |-DSITES=2 -DNO_MARGIN                          |the lease lasts until the lock is stale
-reclaim-by-delete     |P5    |-DSITES=2 -DRECLAIM_BY_DELETE                  |a stale lock is deleted, then taken in a second transaction
-reclaim-unchecked     |P5    |-DSITES=2 -DRECLAIM_UNCHECKED                  |a lock seen stale is taken in a second transaction
-acquire-without-nonce |P7    |-DSITES=2 -DACQUIRE_WITHOUT_NONCE              |an acquire after a lost reply does not know its own row
-failed-beat-is-loss   |P7    |-DSITES=2 -DFAILED_BEAT_IS_LOSS                |a beat that failed is taken for a lost lock
-update-without-compare|P7    |-DSITES=2 -DUPDATE_WITHOUT_COMPARE -DUPDATES   |an update is sent again without compare-and-put
-update-absence-late   |P7    |-DSITES=2 -DUPDATE_ABSENCE_LATE -DUPDATES      |no trace of an update is trusted after the lease
-release-absence-late  |P7    |-DSITES=2 -DRELEASE_ABSENCE_LATE               |a release that finds nothing is trusted after the lease
+locks                 |protocol|holds |-DSITES=3                                             |three sites: acquire, beat, release
+pushes                |push    |holds |-DAGAIN -DREJECTED -DOPERATOR                         |pushes at a site in trouble and at one without; operator
+updates               |protocol|holds |-DSITES=2 -DUPDATES                                   |two sites: acquire, release, fenced and unfenced updates
+operator              |protocol|holds |-DSITES=2 -DOPERATOR -DPROMISE=2                      |P2 even if an operator deletes locks by force
+reclaim               |protocol|event |-DSITES=2 -DEVENT=1                                   |a stale lock is taken over
+adoption              |protocol|event |-DSITES=2 -DEVENT=2                                   |an acquire finds the row of its own lost reply
+refused-write         |protocol|event |-DSITES=2 -DEVENT=3 -DUPDATES                         |a frozen holder'\''s fenced update is refused
+passed-lock           |protocol|event |-DSITES=2 -DEVENT=4 -DUPDATES                         |an unfenced update passes a stale lock
+lost-by-beat          |protocol|event |-DSITES=2 -DEVENT=5 -DOPERATOR                        |a beat finds its lock gone
+expiry                |protocol|event |-DSITES=2 -DEVENT=6                                   |a holder stops though its lock was not taken
+late-request          |protocol|event |-DSITES=2 -DEVENT=7                                   |a request takes effect after it was given up on
+resent-write          |protocol|event |-DSITES=2 -DEVENT=8 -DUPDATES                         |an update sent twice is found written
+certain-release       |protocol|event |-DSITES=2 -DEVENT=9                                   |a release without a reply is known to have happened
+refused-beat          |protocol|event |-DSITES=2 -DEVENT=10                                  |a late beat finds another'\''s lock
+no-deadline           |protocol|P1    |-DSITES=2 -DNO_DEADLINE                               |the holder goes on while it cannot reach the database
+put-heedless          |protocol|P1    |-DSITES=2 -DPUT_HEEDLESS -DUPDATES                    |an unfenced update ignores locks
+beat-unchecked        |protocol|P2    |-DSITES=2 -DBEAT_UNCHECKED                            |a beat does not compare the token
+release-unchecked     |protocol|P2    |-DSITES=2 -DRELEASE_UNCHECKED                         |a release does not compare the token
+fence-checked-earlier |protocol|P2    |-DSITES=2 -DFENCE_CHECKED_EARLIER -DUPDATES           |the fence is checked in a transaction before the write
+put-leaves-lock       |protocol|P2    |-DSITES=2 -DPUT_LEAVES_LOCK -DUPDATES                 |an unfenced update leaves the stale lock it passes
+deadline-from-reply   |protocol|P4    |-DSITES=2 -DDEADLINE_FROM_REPLY                       |the lease counts from the reply to a beat
+no-margin             |protocol|P4    |-DSITES=2 -DNO_MARGIN                                 |the lease lasts until the lock is stale
+reclaim-by-delete     |protocol|P5    |-DSITES=2 -DRECLAIM_BY_DELETE                         |a stale lock is deleted, then taken in a second transaction
+reclaim-unchecked     |protocol|P5    |-DSITES=2 -DRECLAIM_UNCHECKED                         |a lock seen stale is taken in a second transaction
+acquire-without-nonce |protocol|P7    |-DSITES=2 -DACQUIRE_WITHOUT_NONCE                     |an acquire after a lost reply does not know its own row
+failed-beat-is-loss   |protocol|P7    |-DSITES=2 -DFAILED_BEAT_IS_LOSS                       |a beat that failed is taken for a lost lock
+update-without-compare|protocol|P7    |-DSITES=2 -DUPDATE_WITHOUT_COMPARE -DUPDATES          |an update is sent again without compare-and-put
+update-absence-late   |protocol|P7    |-DSITES=2 -DUPDATE_ABSENCE_LATE -DUPDATES             |no trace of an update is trusted after the lease
+release-absence-late  |protocol|P7    |-DSITES=2 -DRELEASE_ABSENCE_LATE                      |a release that finds nothing is trusted after the lease
+both-in-trouble       |push    |holds |-DBOTH -DVALUES=2                                     |pushes at two sites in trouble
+overlap               |push    |holds |-DSLOTS=3 -DVALUES=2 -DPUNCTUAL                       |two pushes at one site at a time
+two-refs              |push    |holds |-DREFS=2 -DVALUES=2 -DPUNCTUAL                        |two refs in one push
+replication           |push    |holds |-DREPLICATION                                         |replication step by step
+global-first-checked  |push    |holds |-DREPLICATION -DGLOBAL_FIRST                          |replication in the wrong order, but checked by the hook
+ends                  |push    |holds |-DCALM -DVALUES=2 -DOPERATOR -DAGAIN -DREJECTED         |after the last trouble all ends by itself
+behind                |push    |event |-DEVENT=1                                             |a push is refused because its site is behind
+died-after            |push    |event |-DEVENT=2                                             |a push that died after git'\''s move is carried through
+died-between          |push    |event |-DEVENT=3 -DREFS=2 -DVALUES=2                         |a push died between two renames
+late-prepare          |push    |event |-DEVENT=4                                             |a prepare that was given up on takes effect
+late-finish           |push    |event |-DEVENT=5                                             |so does a finish
+restarted             |push    |event |-DEVENT=6                                             |a daemon ends an intent that an earlier one recorded
+phantom               |push    |event |-DEVENT=7 -DREJECTED                                  |git reports as committed what it rejected
+reused                |push    |event |-DEVENT=8 -DAGAIN                                     |a transaction within another uses its intent
+unrecorded            |push    |event |-DEVENT=9                                             |a push is acknowledged before the database has it
+caught-up             |push    |event |-DEVENT=10                                            |replication moves a ref
+overtaken             |push    |event |-DEVENT=11 -DREPLICATION                              |the hook refuses a replication that others overtook
+heeded                |push    |event |-DEVENT=12 -DOPERATOR                                 |a decision against git'\''s move is heeded
+settled               |push    |event |-DEVENT=13 -DCALM -DVALUES=2                          |all has ended
+time-reclaim          |push    |S1    |-DTIME_RECLAIM                                        |a lock with an intent is taken over after a time
+lines-trusted         |push    |S1    |-DLINES_TRUSTED                                       |the old value is taken from the hook'\''s line
+prepare-uncompared    |push    |S1    |-DPREPARE_UNCOMPARED                                  |prepare does not compare the value
+prepare-unfenced      |push    |S1    |-DPREPARE_UNFENCED                                    |a late prepare is not fenced by the daemon'\''s presence
+no-latch              |push    |S1    |-DNO_LATCH                                            |others go on while a prepare on the ref is under way
+committed-unread      |push    |S1    |-DREJECTED -DCOMMITTED_UNREAD                         |committed finishes without reading the repository
+reuse-unchecked       |push    |S1    |-DAGAIN -DOPERATOR -DREUSE_UNCHECKED                  |an announced move is let through without a look at its intent
+global-first          |push    |S2    |-DREPLICATION -DGLOBAL_FIRST -DREPLICA_UNCHECKED      |replication reads global before local, unchecked by the hook
+replica-unchecked     |push    |S2    |-DREPLICATION -DREPLICA_UNCHECKED                     |replication is not checked by the hook
+two-daemons           |push    |S2    |-DTWO_DAEMONS                                         |two daemons have one name
+zero-lines            |push    |S4    |-DZERO_LINES                                          |an inner committed 0 0 ends an intent
+living-buried         |push    |S4    |-DLIVING_BURIED                                       |reconcile ends intents of running processes
+reuse-over            |push    |S4    |-DAGAIN -DREUSE_OVER                                  |an intent whose end is under way is used again
+strays-heard          |push    |S4    |-DAGAIN -DSTRAYS_HEARD                                |a hook is heard that git waits for no more
+decision-ignored      |push    |S5    |-DOPERATOR -DFORGET_BLINDLY=true                      |a returning site ignores the operator'\''s decision
+heed-living           |push    |S5    |-DOPERATOR -DHEED_LIVING                              |a decision is forgotten while its process runs
+unburied              |push    |S5    |-DCALM -DVALUES=2 -DUNBURIED                          |nobody ends the intents of processes that ended
 '
 
 install_tools() {
@@ -66,10 +103,10 @@ field() {
 # report. Breadth first: no depth to run out of, and shortest counterexamples.
 search() {
 	local name wanted flags promise=()
-	name=$(field 1 "$1") wanted=$(field 2 "$1")
-	read -ra flags <<<"$(field 3 "$1")"
+	name=$(field 1 "$1") wanted=$(field 3 "$1")
+	read -ra flags <<<"$(field 4 "$1")"
 	case $wanted in
-	P*) promise=("-DPROMISE=${wanted#P}") ;;
+	[PS]*) promise=("-DPROMISE=${wanted#?}") ;;
 	event) promise=(-DPROMISE=99) ;; # none: only the event
 	esac
 	local optimise=0 hash_bits=20
@@ -77,8 +114,8 @@ search() {
 	mkdir "$work/$name"
 	cd "$work/$name"
 	cp "$model"/*.pml .
-	spin -a "${flags[@]}" "${promise[@]+"${promise[@]}"}" protocol.pml >spin.out
-	"${CC:-gcc}" "-O$optimise" -w -DSAFETY -DBFS -DNOREDUCE -DVECTORSZ=256 "-DMEMLIM=$megabytes" -o pan pan.c
+	spin -a "${flags[@]}" "${promise[@]+"${promise[@]}"}" "$(field 2 "$1").pml" >spin.out
+	"${CC:-gcc}" "-O$optimise" -w -DSAFETY -DBFS -DNOREDUCE -DVECTORSZ=512 "-DMEMLIM=$megabytes" -o pan pan.c
 	./pan "-w$hash_bits" >out 2>&1 || true
 	printf '%s\n' "${flags[@]}" "${promise[@]+"${promise[@]}"}" >flags
 }
@@ -96,7 +133,7 @@ verdict() {
 		return
 		;;
 	event) violated+='([0-9]+)!=\1\)' expected=happens ;;
-	P*) violated+="!\(\(\(${1#P}==0\)\|\|\(${1#P}==${1#P}\)\)\)" expected=caught ;;
+	[PS]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
 	esac
 	if grep -Eq "$violated" out; then echo "$expected"; else echo "NOT ${expected^^}"; fi
 }
@@ -104,44 +141,48 @@ verdict() {
 # report LINE prints the line of the table for a variant that was searched.
 report() {
 	local name wanted result states depth seconds
-	name=$(field 1 "$1") wanted=$(field 2 "$1")
+	name=$(field 1 "$1") wanted=$(field 3 "$1")
 	cd "$work/$name"
 	result=$(verdict "$wanted")
 	states=$(awk '/states, stored/ { print $1; exit }' out)
 	depth=$(sed -n 's/.*depth reached \([0-9]*\).*/\1/p' out)
 	seconds=$(sed -n 's/.*elapsed time \([0-9.]*\) seconds.*/\1/p' out)
-	printf '%-22s %-6s %9s %5s %8s  %-8s %s\n' "$name" "$wanted" "${states:-?}" "${depth:-?}" "${seconds:-0}" "$result" "$(field 4 "$1")"
+	printf '%-22s %-6s %9s %5s %8s  %-8s %s\n' "$name" "$wanted" "${states:-?}" "${depth:-?}" "${seconds:-0}" "$result" "$(field 5 "$1")"
 	case $result in
 	holds | happens | caught) ;;
 	*) tail -n 20 out >&2 && return 1 ;;
 	esac
 }
 
-# check searches the first variant, by far the largest, beside all others.
+# check searches all variants that must hold, the large ones, beside all others.
 check() {
-	local lines line failed=0
-	mapfile -t lines < <(sed '/^$/d' <<<"$variants")
+	local large small line failed=0
+	mapfile -t large < <(sed '/^$/d' <<<"$variants" | grep -E '^[^|]*\|[^|]*\|holds')
+	mapfile -t small < <(sed '/^$/d' <<<"$variants" | grep -Ev '^[^|]*\|[^|]*\|holds')
 	printf '%-22s %-6s %9s %5s %8s  %-8s %s\n' variant wanted states depth seconds result 'what it is'
-	(search "${lines[0]}") &
-	for line in "${lines[@]:1}"; do
+	(for line in "${large[@]}"; do (search "$line"); done) &
+	for line in "${small[@]}"; do
 		(search "$line")
 		(report "$line") || failed=1
 	done
 	wait "$!"
-	(report "${lines[0]}") || failed=1
+	for line in "${large[@]}"; do
+		(report "$line") || failed=1
+	done
 	return "$failed"
 }
 
 trail() {
-	local line flags
+	local line flags file
 	line=$(grep -E "^$1 *\|" <<<"$variants") || { echo "model: no variant $1; there are:" $(cut -d'|' -f1 <<<"$variants") >&2 && return 1; }
 	(search "$line")
 	cd "$work/$1"
-	if [[ ! -e protocol.pml.trail ]]; then
+	file=$(field 2 "$line").pml
+	if [[ ! -e $file.trail ]]; then
 		echo "model: $1 has no counterexample" && return
 	fi
 	mapfile -t flags <flags
-	spin -t -T "${flags[@]}" protocol.pml | awk '
+	spin -t -T "${flags[@]}" "$file" | awk '
 		/^spin: .*assertion/ { print "=> " $0; exit }
 		/^--- tick/ { print "--- tick " ++ticks " ---"; next }
 		NF { print }'

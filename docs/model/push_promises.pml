@@ -1,0 +1,34 @@
+/*
+ * What Git sites promise, as assertions. -DPROMISE=n checks Sn alone, so that a
+ * seeded mistake is known to break the one it is said to break; 0 checks all.
+ */
+#ifndef PROMISE
+#define PROMISE 0
+#endif
+#define checked(n) (PROMISE == 0 || PROMISE == n)
+
+#define S1(x) assert(!checked(1) || (x)) /* two sites never accept different values: the global values are a single line of real moves */
+#define S2(x) assert(!checked(2) || (x)) /* what git moved for a push is undone only by a decision, or by a later push from it */
+#define S3(x) assert(!checked(3) || (x)) /* nobody moves a ref while an intent of somebody else is pending */
+#define S4(x) assert(!checked(4) || (x)) /* no intent is ended while its pusher may still move the ref */
+#define S5(x) assert(!checked(5) || (x)) /* all ends without an operator: no alarm, nothing left pending, no decision lost */
+
+/* Events that must be possible. With -DEVENT=n the first one is an error. */
+#ifndef EVENT
+#define EVENT 0
+#endif
+#define event(n) assert(n != EVENT)
+
+#define BEHIND       1 /* a push is refused because its site is behind */
+#define DIED_AFTER   2 /* a push that died after git's move is carried through */
+#define DIED_BETWEEN 3 /* one that died between two renames: one ref is carried through, the other not */
+#define LATE_PREPARE 4 /* a prepare takes effect though the daemon gave it up */
+#define LATE_FINISH  5 /* so does a finish */
+#define RESTARTED    6 /* a daemon that was restarted between ends the intent at git's word */
+#define PHANTOM      7 /* git reports as committed what it rejected */
+#define REUSED       8 /* a transaction within another uses its intent */
+#define UNRECORDED   9 /* a push is acknowledged before the database has it */
+#define CAUGHT_UP   10 /* replication moves a ref */
+#define OVERTAKEN   11 /* the hook refuses a replication that others overtook */
+#define HEEDED      12 /* a decision that undoes git's move is heeded */
+#define SETTLED     13 /* without further trouble all ends */

@@ -1,0 +1,258 @@
+//go:build linux
+
+package sites
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+)
+
+// A target is a ref of a project.
+type target struct{ project, ref string }
+
+// A journal is what the clients have seen.
+type journal struct {
+	start time.Time
+
+	mu      sync.Mutex
+	moves   map[target][]*move
+	pushes  int
+	count   map[outcome]int
+	why     map[string]int           // reasons of refusals
+	jobs    map[string]int           // how those in the background ended
+	latest  map[string]time.Duration // by site: the latest start of a push with something acknowledged
+	slowest time.Duration
+}
+
+func newJournal() *journal {
+	return &journal{start: time.Now(), moves: make(map[target][]*move), count: make(map[outcome]int),
+		why: make(map[string]int), jobs: make(map[string]int), latest: make(map[string]time.Duration)}
+}
+
+func (j *journal) now() time.Duration { return time.Since(j.start) }
+
+// record notes a push to a site: its moves by ref, and what its client was told.
+func (j *journal) record(site, project string, moves map[string]*move, p push) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pushes++
+	for ref, m := range moves {
+		m.outcome = p.outcome(ref)
+		at := target{project, ref}
+		j.moves[at] = append(j.moves[at], m)
+		j.count[m.outcome]++
+		j.slowest = max(j.slowest, m.end-m.start)
+		switch m.outcome {
+		case acknowledged:
+			j.latest[site] = max(j.latest[site], m.start)
+		case refused:
+			j.why[p.reason[ref]]++
+		}
+	}
+}
+
+// job notes how one in the background ended. While things fail, it may fail.
+func (j *journal) job(name string, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err != nil {
+		name += " failed"
+	}
+	j.jobs[name]++
+}
+
+// accepts reports whether a push that started at that time, or later, was acknowledged by the site.
+func (j *journal) accepts(site string, since time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.latest[site] > since
+}
+
+func (j *journal) acknowledged() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.count[acknowledged]
+}
+
+// of is for a reader.
+func (j *journal) of(at target) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var all []string
+	for _, m := range j.moves[at] {
+		all = append(all, m.String())
+	}
+	return strings.Join(all, "\n\t")
+}
+
+// outcome is what the client was told of a ref.
+func (p push) outcome(ref string) outcome {
+	switch flag, told := p.status[ref]; {
+	case !told, strings.Contains(p.reason[ref], "failed to report status"):
+		return unknown
+	case flag == '!', flag == '=':
+		return refused
+	}
+	return acknowledged
+}
+
+// chaosRefs are few, so that pushers meet. The first is what HEAD points to: git
+// lets nobody delete it.
+var chaosRefs = [...]string{"refs/heads/main", "refs/heads/topic", "refs/tags/latest"}
+
+// A pusher pushes to both sites, one push after the other, new values that
+// nobody else has.
+type pusher struct {
+	c      *chaos
+	number int
+	random *rand.Rand
+	count  int
+}
+
+func (p *pusher) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := p.push(ctx); err != nil && ctx.Err() == nil {
+			p.c.Errorf("pusher %d: %v", p.number, err)
+			return
+		}
+	}
+}
+
+// push makes one push, of one ref or several.
+func (p *pusher) push(ctx context.Context) error {
+	s := p.c.sites[p.random.IntN(2)]
+	project := p.c.projects[p.random.IntN(len(p.c.projects))]
+	refs := slices.Clone(chaosRefs[:])
+	p.random.Shuffle(len(refs), func(i, k int) { refs[i], refs[k] = refs[k], refs[i] })
+	args := []string{"push", "--porcelain", "--no-verify", s.repo(project)}
+	if p.random.IntN(3) > 0 {
+		refs = refs[:1]
+	} else if p.random.IntN(2) == 0 {
+		args = append(args, "--atomic")
+	}
+	refs = slices.DeleteFunc(refs, func(ref string) bool { return p.c.jams.jammed(s.repo(project), ref) })
+	if len(refs) == 0 {
+		return nil
+	}
+	mayDelete := !p.c.jams.jammed(s.repo(project), "packed-refs")
+	repo, err := gitrepo.OpenDir(s.repo(project))
+	if err != nil {
+		return err
+	}
+	values, err := repo.Values(ctx, refs)
+	if err != nil {
+		return err
+	}
+	moves := make(map[string]*move)
+	for _, ref := range refs {
+		m := &move{old: values[ref], where: fmt.Sprintf("by %d at %s", p.number, s.name)}
+		switch dice := p.random.IntN(20); {
+		case m.old == "" || dice < 4:
+			m.new, err = p.commit(ctx, p.c.h.a) // no descendant
+		case dice < 7 && mayDelete && ref != chaosRefs[0]:
+		default:
+			m.new, err = p.commit(ctx, m.old)
+		}
+		if err != nil {
+			return err
+		}
+		moves[ref] = m
+		// The lease makes sure of the old value; where it holds, it forces as well.
+		args = append(args, "--force-with-lease="+ref+":"+m.old, m.new+":"+ref)
+	}
+	start := p.c.journal.now()
+	told, err := p.git(args)
+	if err != nil {
+		return err
+	}
+	for _, m := range moves {
+		m.start, m.end = start, p.c.journal.now()
+	}
+	p.c.journal.record(s.name, project, moves, told)
+	p.c.jams.hear(told)
+	return nil
+}
+
+// git runs git push to its end, whatever that is.
+func (p *pusher) git(args []string) (push, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	cmd := p.c.g.commandContext(ctx, p.c.h.dir, args...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.WaitDelay = time.Second // orphans may hold on to its output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return push{}, fmt.Errorf("git %q does not end: %s", args, &said)
+	}
+	return readPush(err == nil, out.String(), said.String()), nil
+}
+
+// commit makes one that nobody else makes.
+func (p *pusher) commit(ctx context.Context, parent string) (string, error) {
+	p.count++
+	out, err := p.c.g.commandContext(ctx, p.c.h.dir, "commit-tree", "-p", parent, "-m",
+		fmt.Sprintf("%d of pusher %d", p.count, p.number), p.c.tree).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("commit-tree on %s: %w: %s", parent, err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// jams are what killed processes of git have left locked. Whoever pushes there
+// waits long, for nothing: so pushers go around it until somebody has cleaned up.
+type jams struct {
+	mu    sync.Mutex
+	known map[string]bool // lock files
+	seen  int
+}
+
+var lockFilePattern = regexp.MustCompile(`Unable to create '([^']+\.lock)': File exists`)
+
+// hear notes what a push has found locked.
+func (j *jams) hear(p push) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, found := range lockFilePattern.FindAllStringSubmatch(p.said, -1) {
+		if file := found[1]; !j.known[file] {
+			j.known[file] = true
+			j.seen++
+		}
+	}
+}
+
+// jammed reports whether a file of a repository is known to be locked.
+func (j *jams) jammed(repo, name string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.known[filepath.Join(repo, name+".lock")]
+}
+
+// forget forgets those that are gone, and returns how many are left.
+func (j *jams) forget() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	maps.DeleteFunc(j.known, func(file string, _ bool) bool {
+		_, err := os.Lstat(file)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	return len(j.known)
+}

@@ -1,0 +1,93 @@
+//go:build linux
+
+package sites
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// patience is how long anything may take that has to happen.
+const patience = 30 * time.Second
+
+// work is the directory of what all tests share. It is in /tmp because the path
+// of a socket ends at about 100 bytes.
+var work = sync.OnceValues(func() (string, error) { return os.MkdirTemp("/tmp", "sites-") })
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	dbtest.Stop()
+	if dir, err := work(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(status)
+}
+
+// programs builds refdbctl and refdb-hook as they are shipped, and a daemon with
+// the race detector, refdbctl-race, into one directory, and returns that.
+var programs = sync.OnceValues(func() (string, error) {
+	dir, err := work()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "bin")
+	shipped := []string{"build", "-trimpath", "-ldflags", "-s -w", "-o"}
+	for _, b := range []struct {
+		cgo  string
+		args []string
+	}{
+		{"0", append(shipped, bin+"/", "../../cmd/refdbctl", "../../cmd/refdb-hook")},
+		{"1", []string{"build", "-race", "-o", bin + "/refdbctl-race", "../../cmd/refdbctl"}},
+	} {
+		cmd := exec.Command("go", b.args...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%s: %w: %s", cmd, err, out)
+		}
+	}
+	return bin, nil
+})
+
+// must returns v, or ends the test.
+func must[T any](t testing.TB, v T, err error) T {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// shortDir is a new directory with a short path, for sockets. It goes with the test.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	shared, err := work()
+	dir, err2 := os.MkdirTemp(must(t, shared, err), "")
+	must(t, dir, err2)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// eventually asks, again and again, until the answer is nil.
+func eventually(t testing.TB, what string, ask func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not come within %s: %v", what, patience, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// long reports whether outages are to be as long as in life.
+func long() bool { return os.Getenv("REFDB_TEST_LONG") != "" }

@@ -1,0 +1,315 @@
+//go:build linux
+
+package sites
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The database is cut off from one site for a while, with a push of that site between
+// prepared and committed.
+func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwards(t *testing.T) {
+	length := 7 * time.Second // more than a hook waits
+	if long() {
+		length = time.Minute
+	}
+	eachGit(t, func(t *testing.T, g *git) {
+		c, proxy := proxied(t, g, files)
+		url := serveHTTP(t, g, c.eu.root) + "/" + project + ".git"
+		c.eu.pushed(c.h.a+":refs/heads/x", c.h.a+":refs/heads/y")
+		c.us.sync()
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate.shut("committed")
+		told := c.eu.startPush(c.h.b + ":refs/heads/x")
+		gate.waits("committed")
+		proxy.cut()
+		cut := time.Now()
+		gate.open("committed")
+
+		for n := 0; time.Since(cut) < length; n++ {
+			p := c.h.push(t, url, c.h.b+":refs/heads/y")
+			if p.ok || !strings.Contains(p.remote(), "the global ref database ") || !strings.Contains(p.remote(), "nothing was changed") {
+				t.Fatalf("push %d without the database: %+v", n, p)
+			}
+			// Where the database is, is none of the pusher's business.
+			if strings.Contains(p.said, proxy.from[1]) && n == 0 {
+				t.Errorf("the pusher reads the database's address: %s", p.said)
+			}
+		}
+		// Git has done it, and does not heed what its hook says then.
+		if p := told(); !p.ok {
+			t.Errorf("the push that was under way: %+v", p)
+		}
+		// What is pending keeps the others away, and nothing else.
+		if p := c.us.push(c.h.c + ":refs/heads/x"); p.ok {
+			t.Errorf("the other site took a ref that is pending: %+v", p)
+		}
+		c.us.pushed(c.h.a + ":refs/heads/z")
+		if got := c.global(project)["refs/heads/x"]; got != c.h.a {
+			t.Errorf("the database has %q", got)
+		}
+		if status, err := c.eu.status(); err != nil || status.Database || status.OK() {
+			t.Errorf("the daemon's status without the database: %+v, %v", status, err)
+		}
+
+		proxy.restore()
+		c.settled()
+		if got := c.global(project)["refs/heads/x"]; got != c.h.b {
+			t.Errorf("the database has %q", got)
+		}
+		c.caughtUp()
+		eventually(t, "a push after the outage", func() error {
+			if p := c.eu.push(c.h.b + ":refs/heads/y"); !p.ok {
+				return fmt.Errorf("%+v", p)
+			}
+			return nil
+		})
+		c.caughtUp()
+	})
+}
+
+// PostgreSQL is killed and started again, with pushes at both sides of it.
+func TestADatabaseThatIsKilledAndComesBackLosesNothing(t *testing.T) {
+	for _, state := range []string{"prepared", "committed"} {
+		t.Run(state, func(t *testing.T) {
+			eachGit(t, func(t *testing.T, g *git) {
+				db := newPostgres(t)
+				c := newCluster(t, g, design{database: func(testing.TB) database { return db }})
+				c.eu.pushed(c.h.a + ":refs/heads/x")
+				c.us.sync()
+				gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+				gate.shut(state)
+				told := c.eu.startPush(c.h.b + ":refs/heads/x")
+				pack := parentOf(t, gate.waits(state))
+				if state == "prepared" { // decided, and git has done nothing yet
+					signal(t, pack, syscall.SIGSTOP)
+					gate.open(state)
+					eventually(t, "the intent", func() error {
+						if c.intents() == 0 {
+							return errPending
+						}
+						return nil
+					})
+				}
+				db.crash()
+				if state == "prepared" {
+					signal(t, pack, syscall.SIGCONT)
+				}
+				gate.open(state)
+				c.us.refused("", c.h.c+":refs/heads/x")
+				if p := told(); !p.ok {
+					t.Errorf("the push under way: %+v", p)
+				}
+				db.start()
+				c.settled()
+				if got := c.global(project)["refs/heads/x"]; got != c.h.b {
+					t.Errorf("the database has %q", got)
+				}
+				c.caughtUp()
+				eventually(t, "a push after the outage", func() error {
+					if p := c.us.push("+" + c.h.c + ":refs/heads/x"); !p.ok {
+						return fmt.Errorf("%+v", p)
+					}
+					return nil
+				})
+				c.caughtUp()
+			})
+		})
+	}
+}
+
+// A daemon that is stopped serves what is prepared, and nothing new.
+func TestAGracefulStopFinishesWhatIsPrepared(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate.shut("committed")
+		told := c.eu.startPush(c.h.a + ":refs/heads/x")
+		gate.waits("committed")
+		signal(t, c.eu.daemon.Process.Pid, syscall.SIGTERM)
+		eventually(t, "the daemon to stop", func() error {
+			status, err := c.eu.status()
+			if err == nil && !status.Stopping {
+				return errPending
+			}
+			return err
+		})
+		if p := c.eu.push(c.h.a + ":refs/heads/y"); p.ok || !strings.Contains(p.said, "stopping") {
+			t.Errorf("a push to a daemon that stops: %+v", p)
+		}
+		gate.open("committed")
+		if p := told(); !p.ok {
+			t.Errorf("the push under way: %+v", p)
+		}
+		if !c.eu.daemon.wait(t) {
+			t.Errorf("the daemon ended with %s", c.eu.daemon.ProcessState)
+		}
+		if n := c.intents(); n > 0 {
+			t.Errorf("%d intents are left", n)
+		}
+		c.eu.start()
+		c.caughtUp()
+	})
+}
+
+// SIGHUP makes the daemon read its configuration again, with a push under way; one that is
+// wrong changes nothing.
+func TestAReloadDropsNothing(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate.shut("committed")
+		told := c.eu.startPush(c.h.a + ":refs/heads/x")
+		pack := parentOf(t, gate.waits("committed"))
+		signal(t, pack, syscall.SIGSTOP) // so that others may pass the gate
+		gate.open("committed")
+		c.eu.configure("[guard]\n\tskipRef = refs/heads/free/*")
+		signal(t, c.eu.daemon.Process.Pid, syscall.SIGHUP)
+		tries := 0
+		eventually(t, "a ref that is not guarded any more", func() error {
+			tries++
+			ref := fmt.Sprint("refs/heads/free/", tries)
+			c.eu.pushed(c.h.a + ":" + ref)
+			if c.global(project)[ref] != "" {
+				return errPending
+			}
+			return nil
+		})
+		signal(t, pack, syscall.SIGCONT)
+		if p := told(); !p.ok {
+			t.Errorf("the push under way: %+v", p)
+		}
+		c.settled()
+		if got := c.global(project)["refs/heads/x"]; got != c.h.a {
+			t.Errorf("the database has %q", got)
+		}
+
+		c.eu.configure("[guard]\n\tnoSuchKey = refs/heads/x")
+		signal(t, c.eu.daemon.Process.Pid, syscall.SIGHUP)
+		eventually(t, "a complaint", func() error {
+			if !strings.Contains(strings.ToLower(c.eu.daemon.out.String()), "nosuchkey") {
+				return errPending
+			}
+			return nil
+		})
+		c.eu.pushed(c.h.b + ":refs/heads/x")
+		if got := c.global(project)["refs/heads/x"]; got != c.h.b {
+			t.Errorf("the database has %q", got)
+		}
+		if status, err := c.eu.status(); err != nil || !status.OK() {
+			t.Errorf("the daemon's status: %+v, %v", status, err)
+		}
+	})
+}
+
+// A daemon that is restarted is not noticed by those who push meanwhile.
+func TestARestartOfTheDaemonGoesUnnoticed(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		c.eu.pushed(c.h.a + ":refs/heads/x")
+		c.eu.kill()
+		told := c.eu.startPush(c.h.b + ":refs/heads/x")
+		c.eu.start()
+		if p := told(); !p.ok {
+			t.Errorf("the push during the restart: %+v", p)
+		}
+		c.caughtUp()
+	})
+}
+
+// A daemon that is frozen is as one that is not there: pushes are refused in time.
+func TestADaemonThatDoesNotAnswerMeansNo(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		c.eu.pushed(c.h.a + ":refs/heads/x")
+		signal(t, c.eu.daemon.Process.Pid, syscall.SIGSTOP)
+		began := time.Now()
+		c.eu.refused("the site daemon does not answer", c.h.b+":refs/heads/x")
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		signal(t, c.eu.daemon.Process.Pid, syscall.SIGCONT)
+		c.caughtUp()
+		c.eu.pushed(c.h.b + ":refs/heads/x")
+		c.caughtUp()
+	})
+}
+
+// What git says in committed and aborted is not believed.
+func TestLinesAboutWhatDidNotHappenChangeNothing(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		c.eu.pushed(c.h.a+":refs/heads/x", c.h.b+":refs/heads/other")
+		line := fmt.Sprintf("%s %s refs/heads/x", c.h.a, c.h.b)
+		hook := func(state, line string) string {
+			return fmt.Sprintf("echo %s | hooks/reference-transaction %s\n", line, state)
+		}
+		move := func(to string) string {
+			return "git -c core.hooksPath=/dev/null update-ref refs/heads/x " + to + "\n"
+		}
+		for _, row := range []struct {
+			name, script, want string
+		}{
+			{"committed without prepared", hook("committed", line), c.h.a},
+			{"aborted without prepared", hook("aborted", line), c.h.a},
+			{"committed, and nothing was done", hook("prepared", line) + hook("committed", line), c.h.a},
+			{"aborted, and nothing was done", hook("prepared", line) + hook("aborted", line), c.h.a},
+			{"prepared, and the end of the process", hook("prepared", line), c.h.a},
+			{"prepared twice", hook("prepared", line) + hook("prepared", line), c.h.a},
+			{"aborted, though it was done", hook("prepared", line) + move(c.h.b) + hook("aborted", line), c.h.b},
+			{"the end of the process, after it was done", hook("prepared", line) + move(c.h.b), c.h.b},
+			{"committed 0 0", hook("prepared", line) + hook("committed", fmt.Sprintf("%s %s refs/heads/x", c.h.zero, c.h.zero)), c.h.a},
+		} {
+			t.Run(row.name, func(t *testing.T) {
+				c := c.in(t)
+				c.script(row.script + "exit 0\n")
+				c.settled()
+				want := map[string]string{"refs/heads/x": row.want, "refs/heads/other": c.h.b}
+				sameRefs(t, "the site", c.eu.refs(project), want)
+				sameRefs(t, "the database", c.global(project), want)
+				c.eu.pushed("+" + c.h.a + ":refs/heads/x")
+			})
+		}
+		t.Run("neither the old value nor the new one: kept, and said", func(t *testing.T) {
+			c := c.in(t)
+			c.g.run(t, c.eu.repo(project), "-c", "core.hooksPath=/dev/null", "fetch", "--quiet", c.h.dir, c.h.c)
+			c.script(hook("prepared", line) + move(c.h.c) + "exit 0\n")
+			eventually(t, "the alarm", func() error {
+				status, err := c.eu.status()
+				if err == nil && (len(status.Stuck) != 1 || status.Stuck[0].Ref != "refs/heads/x") {
+					err = fmt.Errorf("%+v", status)
+				}
+				return err
+			})
+			if got := c.global(project)["refs/heads/x"]; got != c.h.a {
+				t.Errorf("the database has %q", got)
+			}
+			c.eu.refused("", "+"+c.h.b+":refs/heads/x")
+			// Whoever did it undoes it.
+			c.script(move(c.h.b))
+			c.settled()
+			if got := c.global(project)["refs/heads/x"]; got != c.h.b {
+				t.Errorf("the database has %q", got)
+			}
+			if status, err := c.eu.status(); err != nil || len(status.Stuck) > 0 {
+				t.Errorf("the daemon's status: %+v, %v", status, err)
+			}
+		})
+	})
+}
+
+// script runs a shell script in eu's repository, whose process is to the daemon what git is.
+func (c *cluster) script(text string) {
+	c.Helper()
+	cmd := c.g.command(c.eu.repo(project), "--version")
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", text}
+	cmd.Env = append(slices.Clone(cmd.Env), "GIT_DIR=.")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		c.Fatalf("%s: %v: %s", text, err, out)
+	}
+}

@@ -1,0 +1,252 @@
+//go:build linux
+
+package sites
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A quietRow is something that is done in a site's repository by other means
+// than a push. Before it, refs/heads/x holds A, refs/heads/y B and refs/tags/v A,
+// at both sites and in the database, and so it is what git has.
+type quietRow struct {
+	name string
+	do   func(c *cluster) error
+	// after is what the database has of those three then; nil: what it had. The
+	// repository has the same.
+	after map[string]string
+	// refused says that git must fail, with that in what it says.
+	refused string
+}
+
+// inRepo runs git in eu's repository.
+func inRepo(args ...string) func(*cluster) error {
+	return func(c *cluster) error {
+		_, err := c.g.try(c.eu.repo(project), c.spell(args)...)
+		return err
+	}
+}
+
+// spell puts the names of objects in the place of letters.
+func (c *cluster) spell(args []string) (spelt []string) {
+	object := strings.NewReplacer("{A}", c.h.a, "{B}", c.h.b, "{C}", c.h.c, "{US}", c.us.repo(project))
+	for _, arg := range args {
+		spelt = append(spelt, object.Replace(arg))
+	}
+	return spelt
+}
+
+// all does one thing after the other.
+func all(steps ...func(*cluster) error) func(*cluster) error {
+	return func(c *cluster) error {
+		for _, do := range steps {
+			if err := do(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// asReplica runs git update-ref with that input, marked as replication.
+func asReplica(input string) func(*cluster) error {
+	return func(c *cluster) error {
+		cmd := c.g.command(c.eu.repo(project), "update-ref", "--stdin")
+		cmd.Env = append(cmd.Env[:len(cmd.Env):len(cmd.Env)], "REFDB_REPLICA=1")
+		cmd.Stdin = strings.NewReader(c.spell([]string{input})[0])
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+}
+
+// byHand sets a ref of us without anybody's knowledge.
+func byHand(args ...string) func(*cluster) error {
+	return func(c *cluster) error {
+		_, err := c.g.try(c.us.repo(project), append([]string{"-c", "core.hooksPath=/dev/null"}, c.spell(args)...)...)
+		return err
+	}
+}
+
+var packed = inRepo("-c", "core.hooksPath=/dev/null", "pack-refs", "--all")
+
+var quietRows = []quietRow{
+	{name: "gc", do: inRepo("gc", "--quiet", "--prune=now")},
+	{name: "pack-refs", do: inRepo("pack-refs", "--all")},
+	{name: "pack-refs with the hooks off", do: packed},
+	{name: "pack-refs of what is packed", do: all(packed, inRepo("pack-refs", "--all"))},
+	{name: "refs that are a site's own", do: all(
+		inRepo("update-ref", "refs/peer/us/x", "{C}"), inRepo("update-ref", "-d", "refs/peer/us/x"))},
+	{name: "HEAD elsewhere", do: all(
+		inRepo("symbolic-ref", "HEAD", "refs/heads/x"), inRepo("symbolic-ref", "HEAD", "refs/heads/main"))},
+	{name: "fetch that brings nothing new", do: inRepo("fetch", "--quiet", "--prune", "{US}", "+refs/*:refs/*")},
+
+	{
+		name: "update-ref without an old value", do: inRepo("update-ref", "refs/heads/x", "{B}"),
+		after: map[string]string{"refs/heads/x": "B", "refs/heads/y": "B", "refs/tags/v": "A"},
+	},
+	{
+		name: "update-ref -d without an old value", do: inRepo("update-ref", "-d", "refs/heads/x"),
+		after: map[string]string{"refs/heads/y": "B", "refs/tags/v": "A"},
+	},
+	{
+		name: "update-ref -d without an old value, packed", do: all(packed, inRepo("update-ref", "-d", "refs/heads/x")),
+		after: map[string]string{"refs/heads/y": "B", "refs/tags/v": "A"},
+	},
+	{
+		name: "branch -D", do: inRepo("branch", "-D", "x"),
+		after: map[string]string{"refs/heads/y": "B", "refs/tags/v": "A"},
+	},
+	{
+		name: "branch -D, packed", do: all(packed, inRepo("branch", "-D", "x", "y")),
+		after: map[string]string{"refs/tags/v": "A"},
+	},
+	{
+		name: "branch -D, loose and packed", do: all(packed, inRepo("update-ref", "refs/heads/x", "{C}"), inRepo("branch", "-D", "x")),
+		after: map[string]string{"refs/heads/y": "B", "refs/tags/v": "A"},
+	},
+	{
+		name: "tag -d", do: inRepo("tag", "-d", "v"),
+		after: map[string]string{"refs/heads/x": "A", "refs/heads/y": "B"},
+	},
+	{
+		name: "tag -d, packed", do: all(packed, inRepo("tag", "-d", "v")),
+		after: map[string]string{"refs/heads/x": "A", "refs/heads/y": "B"},
+	},
+	{
+		name: "fetch --prune of a peer that has less",
+		do:   all(byHand("update-ref", "-d", "refs/heads/x"), inRepo("fetch", "--quiet", "--prune", "{US}", "+refs/*:refs/*", "^refs/peer/*")),
+		// Nobody has marked it as replication: it is a deletion like any other.
+		after: map[string]string{"refs/heads/y": "B", "refs/tags/v": "A"},
+	},
+	{
+		name:    "replication of what the database does not say",
+		do:      all(byHand("update-ref", "refs/heads/x", "{C}"), asReplica("update refs/heads/x {C}\n")),
+		refused: "refs/heads/x",
+	},
+	{name: "replication of a deletion that the database does not say", do: asReplica("delete refs/heads/x\n"), refused: "refs/heads/x"},
+	{name: "replication of what is there", do: asReplica("update refs/heads/x {A} {A}\n")},
+	{
+		name: "a site that is behind", do: all(
+			func(c *cluster) error { c.us.pushed("+" + c.h.c + ":refs/heads/x"); return nil },
+			inRepo("update-ref", "refs/heads/x", "{B}")),
+		refused: "refs/heads/x",
+		after:   map[string]string{"refs/heads/x": "C", "refs/heads/y": "B", "refs/tags/v": "A"},
+	},
+}
+
+func TestWhatIsNoPushIsEitherNothingToTheDatabaseOrWhatItSays(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		for _, kind := range g.storages() {
+			t.Run(kind.String(), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t, g, design{storage: kind})
+				object := map[string]string{"A": c.h.a, "B": c.h.b, "C": c.h.c}
+				before := map[string]string{"refs/heads/x": "A", "refs/heads/y": "B", "refs/tags/v": "A"}
+				c.eu.pushed(c.h.b+":refs/heads/main", c.h.c+":refs/heads/c")
+				for _, row := range quietRows {
+					t.Run(row.name, func(t *testing.T) {
+						c := c.in(t)
+						want := map[string]string{"refs/heads/main": c.h.b, "refs/heads/c": c.h.c}
+						for ref, letter := range before {
+							c.eu.pushed("+" + object[letter] + ":" + ref)
+						}
+						c.us.sync()
+						here := maps.Clone(before)
+						err := row.do(c)
+						switch {
+						case row.refused == "" && err != nil:
+							t.Errorf("it fails: %v", err)
+						case row.refused != "" && (err == nil || !strings.Contains(err.Error(), row.refused)):
+							t.Errorf("it should be refused with %q: %v", row.refused, err)
+						}
+						c.settled()
+						if row.after != nil && row.refused == "" {
+							here = row.after
+						}
+						there := row.after
+						if there == nil {
+							there = before
+						}
+						sameRefs(t, "the repository", c.eu.refs(project), with(want, here, object))
+						sameRefs(t, "the database", c.global(project), with(want, there, object))
+						c.caughtUp()
+					})
+				}
+			})
+		}
+	})
+}
+
+// with is m and those refs, with the names of objects in the place of letters.
+func with(m, letters, object map[string]string) map[string]string {
+	all := maps.Clone(m)
+	for ref, letter := range letters {
+		all[ref] = object[letter]
+	}
+	return all
+}
+
+// A symbolic ref has a site's own meaning: the database knows none. What is
+// pushed to one either moves its target, here and there, or is refused.
+func TestASymbolicRefIsNeverGuardedItself(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		for _, kind := range g.storages() {
+			t.Run(kind.String(), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t, g, design{storage: kind})
+				c.eu.pushed(c.h.a + ":refs/heads/target")
+				c.eu.git("-c", "core.hooksPath=/dev/null", "symbolic-ref", "refs/heads/sym", "refs/heads/target")
+				p := c.eu.push(c.h.b + ":refs/heads/sym")
+				c.settled()
+				want := map[string]string{"refs/heads/target": c.h.a}
+				if p.ok {
+					want["refs/heads/target"] = c.h.b
+				} else if !strings.Contains(p.said, "symbolic") {
+					t.Errorf("the client reads %s", p.said)
+				}
+				sameRefs(t, "the database", c.global(project), want)
+				want["refs/heads/sym"] = want["refs/heads/target"]
+				sameRefs(t, "the repository", c.eu.refs(project), want)
+				c.us.sync()
+				if got := c.us.refs(project)["refs/heads/sym"]; got != "" {
+					t.Errorf("the other site has it: %s", got)
+				}
+			})
+		}
+	})
+}
+
+// A symref below refs/heads is refused where git asks its hook about it.
+func TestNoSymbolicRefIsMadeWhereGitAsks(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		c.eu.pushed(c.h.a + ":refs/heads/target")
+		_, err := g.try(c.eu.repo(project), "symbolic-ref", "refs/heads/sym", "refs/heads/target")
+		if asks, known := g.measured(); known && asks != (err != nil) {
+			t.Errorf("symbolic-ref: %v", err)
+		}
+		sameRefs(t, "the database", c.global(project), map[string]string{"refs/heads/target": c.h.a})
+	})
+}
+
+func TestAHookOfTheAdministratorRunsBeforeOurs(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		repo := c.eu.repo(project)
+		c.eu.must("site", "disable", repo)
+		recordIn(t, c.h, repo, "update")
+		writeScript(t, filepath.Join(repo, "hooks/reference-transaction"), "[ $1 != prepared ] || ! grep -q forbidden\n")
+		c.eu.must("site", "enable", repo)
+		c.eu.refused("", c.h.a+":refs/heads/forbidden")
+		c.eu.pushed(c.h.a + ":refs/heads/allowed")
+		c.settled()
+		sameRefs(t, "the database", c.global(project), map[string]string{"refs/heads/allowed": c.h.a})
+		c.caughtUp()
+	})
+}

@@ -1,0 +1,358 @@
+//go:build linux
+
+package sites
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// project is the repository of most tests.
+const project = "team/app"
+
+// A cluster is two sites that share a database.
+type cluster struct {
+	testing.TB
+	g      *git
+	h      *history
+	db     *refdb.DB // the database as a bystander sees it
+	eu, us *server
+}
+
+// A server is a site: its repositories and its daemon.
+type server struct {
+	c      *cluster
+	life   testing.TB // the daemon's: that of the whole cluster
+	name   string
+	dir    string
+	root   string // of the repositories
+	db     string // the URL of the database, as this site sees it
+	config string
+	daemon *child
+}
+
+// A design says what a cluster is made of. The zero one does.
+type design struct {
+	storage  storage
+	h        *history                             // default: a small one
+	database func(testing.TB) database            // default: onSQLite
+	url      func(site string, d database) string // the site's way to the database
+	projects []string                             // default: project
+	extra    string                               // lines of the sites' configuration
+}
+
+// A database is one of dbtest's, or one that may be killed.
+type database interface {
+	URL() string
+	Open(testing.TB) refdb.Driver
+}
+
+func onSQLite(t testing.TB) database   { return dbtest.SQLite(t) }
+func onPostgres(t testing.TB) database { return dbtest.Postgres(t) }
+
+// newCluster starts two sites with the same, empty repositories: eu and us.
+func newCluster(t testing.TB, g *git, d design) *cluster {
+	t.Helper()
+	if d.storage == (storage{}) {
+		d.storage = files
+	}
+	if d.h == nil {
+		d.h = newHistory(t, g, d.storage.objects, 0, 0)
+	}
+	if d.database == nil {
+		d.database = onSQLite
+	}
+	if d.url == nil {
+		d.url = func(_ string, d database) string { return d.URL() }
+	}
+	if d.projects == nil {
+		d.projects = []string{project}
+	}
+	shared := d.database(t)
+	db, err := refdb.New(shared.Open(t), refdb.Options{Site: "bystander"})
+	c := &cluster{TB: t, g: g, h: d.h, db: must(t, db, err)}
+	t.Cleanup(func() { db.Close() })
+	for _, s := range []struct {
+		name string
+		site **server
+	}{{"eu", &c.eu}, {"us", &c.us}} {
+		*s.site = c.newServer(s.name, d.url(s.name, shared), d)
+	}
+	return c
+}
+
+func (c *cluster) newServer(name, url string, d design) *server {
+	c.Helper()
+	dir := shortDir(c)
+	s := &server{c: c, life: c.TB, name: name, dir: dir, root: filepath.Join(dir, "git"), db: url, config: filepath.Join(dir, "site.config")}
+	for _, p := range d.projects {
+		repo := s.repo(p)
+		if err := os.MkdirAll(filepath.Dir(repo), 0o755); err != nil {
+			c.Fatal(err)
+		}
+		c.g.initBare(c, repo, d.storage)
+		c.g.run(c, repo, "config", "http.receivepack", "true")
+	}
+	s.configure(d.extra)
+	s.start()
+	for _, p := range d.projects {
+		s.must("site", "enable", s.repo(p))
+	}
+	return s
+}
+
+// configure writes the site's configuration, with those lines at its end.
+func (s *server) configure(extra string) {
+	s.c.Helper()
+	text := fmt.Sprintf("[site]\n\tname = %s\n\tdatabase = %q\n\tsocket = %s\n\tstate = %s\n\troot = %s\n%s\n",
+		s.name, s.db, s.socket(), filepath.Join(s.dir, "state"), s.root, extra)
+	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
+		s.c.Fatal(err)
+	}
+}
+
+func (s *server) repo(project string) string { return filepath.Join(s.root, project+".git") }
+func (s *server) socket() string             { return filepath.Join(s.dir, "sock") }
+
+// command is refdbctl at this site.
+func (s *server) command(args ...string) *exec.Cmd {
+	s.c.Helper()
+	bin, err := programs()
+	program := filepath.Join(must(s.c, bin, err), "refdbctl")
+	if len(args) > 1 && args[1] == "serve" {
+		program += "-race"
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Dir = s.dir
+	cmd.Env = append([]string{"REFDB_URL=" + s.db, "REFDB_SITE=" + s.name, "REFDB_SITE_CONFIG=" + s.config}, s.c.g.env...)
+	if len(args) > 0 && args[0] == "site" {
+		cmd.Args = append(cmd.Args, "--config", s.config)
+	}
+	return cmd
+}
+
+// run runs refdbctl at this site.
+func (s *server) run(args ...string) (string, error) {
+	s.c.Helper()
+	cmd := s.command(args...)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("refdbctl %s at %s: %w: %s%s", strings.Join(args, " "), s.name, err, complaint.Bytes(), out.Bytes())
+	}
+	return out.String(), nil
+}
+
+// must is run for what must succeed.
+func (s *server) must(args ...string) string {
+	s.c.Helper()
+	out, err := s.run(args...)
+	return must(s.c, out, err)
+}
+
+// start starts the daemon and waits until it is ready.
+func (s *server) start() {
+	s.c.Helper()
+	if err := s.tryStart(); err != nil {
+		s.c.Fatal(err)
+	}
+}
+
+// tryStart returns an error if the daemon ends instead of getting ready.
+func (s *server) tryStart() error {
+	s.c.Helper()
+	path := filepath.Join(s.dir, "notify")
+	os.Remove(path)
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		s.c.Fatal(err)
+	}
+	defer notify.Close()
+	cmd := s.command("site", "serve", "--log-level", "debug")
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+path)
+	daemon := launch(s.life, cmd)
+	s.daemon = daemon
+	s.life.Cleanup(func() {
+		if strings.Contains(daemon.out.String(), "DATA RACE") {
+			s.life.Errorf("the daemon of %s has a data race", s.name)
+		}
+		if s.life.Failed() {
+			s.life.Logf("the daemon %d of %s says\n%s", daemon.Process.Pid, s.name, daemon.out)
+		}
+	})
+	for deadline := time.Now().Add(patience); ; {
+		message := make([]byte, 4096)
+		notify.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if n, err := notify.Read(message); err == nil && strings.Contains(string(message[:n]), "READY=1") {
+			return nil
+		}
+		select {
+		case <-s.daemon.ended:
+			return fmt.Errorf("the daemon of %s ended: %s: %s", s.name, s.daemon.ProcessState, s.daemon.out)
+		default:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the daemon of %s is not ready: %s", s.name, s.daemon.out)
+		}
+	}
+}
+
+// stop asks the daemon to end, and waits for that.
+func (s *server) stop() {
+	s.c.Helper()
+	signal(s.c, s.daemon.Process.Pid, syscall.SIGTERM)
+	if !s.daemon.wait(s.c) {
+		s.c.Fatalf("the daemon of %s: %s: %s", s.name, s.daemon.ProcessState, s.daemon.out)
+	}
+}
+
+// kill kills the daemon.
+func (s *server) kill() { s.daemon.kill() }
+
+// status asks the daemon.
+func (s *server) status() (site.Status, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	return site.Query(ctx, s.socket())
+}
+
+// git runs git in the site's repository of the project.
+func (s *server) git(args ...string) string {
+	s.c.Helper()
+	return s.c.g.run(s.c, s.repo(project), args...)
+}
+
+// push pushes to the site's repository of the project, over the file system.
+func (s *server) push(args ...string) push {
+	s.c.Helper()
+	return s.c.h.push(s.c, s.repo(project), args...)
+}
+
+// startPush starts a push, whose result is what the function returns.
+func (s *server) startPush(args ...string) func() push {
+	s.c.Helper()
+	p, told := s.c.h.startPush(s.c, s.repo(project), args...)
+	return func() push {
+		s.c.Helper()
+		return told(p)
+	}
+}
+
+// pushed pushes, which must succeed.
+func (s *server) pushed(args ...string) {
+	s.c.Helper()
+	if p := s.push(args...); !p.ok {
+		s.c.Fatalf("the push %q to %s was refused: %+v", args, s.name, p)
+	}
+}
+
+// refused pushes, which must fail and tell the client something that contains text.
+func (s *server) refused(text string, args ...string) {
+	s.c.Helper()
+	if p := s.push(args...); p.ok || len(p.accepted()) > 0 || !strings.Contains(p.said, text) {
+		s.c.Errorf("the push %q to %s should be refused with %q: %+v", args, s.name, text, p)
+	}
+}
+
+// refs are those that a site has, but for its private ones.
+func (s *server) refs(project string) map[string]string {
+	s.c.Helper()
+	return s.c.g.refs(s.c, s.repo(project))
+}
+
+// sync catches up with the other site.
+func (s *server) sync() {
+	s.c.Helper()
+	s.syncFrom(s.other(), project)
+}
+
+// trySync is sync while pushes go on: status 1 says that something could not be
+// caught up with yet.
+func (s *server) trySync() {
+	s.c.Helper()
+	_, err := s.run(syncArgs(s.other(), s, project)...)
+	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
+		s.c.Error(err)
+	}
+}
+
+func (s *server) other() *server {
+	if s == s.c.eu {
+		return s.c.us
+	}
+	return s.c.eu
+}
+
+func syncArgs(from, to *server, project string) []string {
+	return []string{"site", "sync", "--peer", from.name, "--from", from.repo(project), to.repo(project)}
+}
+
+func (s *server) syncFrom(other *server, project string) {
+	s.c.Helper()
+	s.must(syncArgs(other, s, project)...)
+}
+
+// global are the refs that the database says there are.
+func (c *cluster) global(project string) map[string]string {
+	c.Helper()
+	values := make(map[string]string)
+	for r, err := range c.db.Refs(c.Context(), project, "") {
+		if err != nil {
+			c.Fatal(err)
+		}
+		values[r.Name] = string(r.Value)
+	}
+	return values
+}
+
+// settled waits until nothing is pending.
+func (c *cluster) settled() {
+	c.Helper()
+	eventually(c, "the end of all intents", func() error {
+		for i, err := range c.db.Intents(c.Context(), refdb.IntentFilter{}) {
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("%s of %s: %s to %s by %s (%s), and maybe others", i.Ref, i.Project, i.Old, i.New, i.Owner, i.Agent)
+		}
+		return nil
+	})
+}
+
+// agreed fails the test unless both sites and the database hold the same, and nothing is pending.
+func (c *cluster) agreed() {
+	c.Helper()
+	c.settled()
+	want := c.global(project)
+	sameRefs(c, "eu", c.eu.refs(project), want)
+	sameRefs(c, "us", c.us.refs(project), want)
+}
+
+// caughtUp syncs both sites and then fails the test unless they agree.
+func (c *cluster) caughtUp() {
+	c.Helper()
+	c.settled()
+	c.eu.sync()
+	c.us.sync()
+	c.agreed()
+}
+
+// errPending says that what is waited for has not come.
+var errPending = errors.New("not yet")
+
+// background is for what happens after the test's own context has ended.
+func (c *cluster) background() context.Context { return context.WithoutCancel(c.Context()) }
