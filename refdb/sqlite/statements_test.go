@@ -76,7 +76,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Tombstones: true, OlderThan: time.Hour})
 				return err
 			}},
-			{"Prepare", 7, func() error { // BEGIN, look, read the mark, insert locks, insert intents, set the mark, COMMIT
+			{"Prepare", 8, func() error { // BEGIN, look, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
 				a, err := d.Acquire(ctx, intention(updates...))
 				token = a.Token
 				return err
