@@ -25,7 +25,7 @@ chaos: deps ## ten minutes of sites under load and faults; FLAGS='-d 1m -db post
 	cd chaos && $(GO) run . $(FLAGS)
 
 chaos-git: ## pushes to two sites for a minute, under faults
-	REFDB_TEST_LONG=1 $(GO) test -race -count=1 -timeout 20m -v -run 'UnderChaos|DatabaseIsCut' $(FLAGS) ./test/sites/
+	REFDB_TEST_LONG=1 $(GO) test -race -count=1 -timeout 20m -v -run 'UnderChaos|WithoutTheDatabase' $(FLAGS) ./test/sites/
 
 model: ## check the model of the protocol, and that it catches seeded mistakes
 	@./docs/model/run.sh
