@@ -144,6 +144,9 @@ func (r *Repo) refs(ctx context.Context, warn func(string), yield func(Ref, erro
 		}
 		return reason(ctx, err)
 	}
+	if ctx.Err() != nil { // git was quicker: its end is no answer to that
+		return context.Cause(ctx)
+	}
 	for line := range strings.Lines(complaints.String()) {
 		warn(strings.TrimSpace(line))
 	}
