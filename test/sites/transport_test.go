@@ -178,6 +178,6 @@ func (g *git) client(t testing.TB, url string) *git {
 			return other
 		}
 	}
-	t.Skip("no git that was found can push by HTTP")
+	t.Fatal("no git that was found can push by HTTP (git-remote-http is missing): install Debian's git, or name one in GIT_FOR_TEST that was built with curl")
 	return nil
 }
