@@ -13,7 +13,7 @@ import (
 // alarms are the intents that nobody but an operator can resolve.
 type alarms struct {
 	mu    sync.Mutex
-	stuck map[stuckKey]alarm
+	stuck map[intentKey]alarm
 }
 
 type alarm struct {
@@ -21,12 +21,16 @@ type alarm struct {
 	since  time.Time
 }
 
-type stuckKey struct {
-	project, ref string
-	token        refdb.Token
+// An intentKey names an intent.
+type intentKey struct {
+	Project string      `json:"project"`
+	Ref     string      `json:"ref"`
+	Token   refdb.Token `json:"token"`
 }
 
-func (m *pending) key() stuckKey { return stuckKey{m.project, m.Ref, m.token} }
+func keyOf(i refdb.Intent) intentKey { return intentKey{i.Project, i.Ref, i.Token} }
+
+func (m *pending) key() intentKey { return intentKey{m.project, m.Ref, m.token} }
 
 // alarm notes that m is stuck, and tells of it once.
 func (d *Daemon) alarm(ctx context.Context, m *pending, reason string) {
@@ -37,7 +41,7 @@ func (d *Daemon) alarm(ctx context.Context, m *pending, reason string) {
 		d.o.Logger.ErrorContext(ctx, "a push can't be resolved: see `refdbctl site status`", "ref", d.digest(m.project, m.Ref))
 	}
 	if d.alarms.stuck == nil {
-		d.alarms.stuck = map[stuckKey]alarm{}
+		d.alarms.stuck = map[intentKey]alarm{}
 	}
 	d.alarms.stuck[m.key()] = alarm{reason, m.since}
 }
@@ -57,7 +61,7 @@ func (as *alarms) list() []Stuck {
 	defer as.mu.Unlock()
 	list := []Stuck{}
 	for k, a := range as.stuck {
-		list = append(list, Stuck{Project: k.project, Ref: k.ref, Reason: a.reason, Age: time.Since(a.since).Seconds()})
+		list = append(list, Stuck{Project: k.Project, Ref: k.Ref, Reason: a.reason, Age: time.Since(a.since).Seconds()})
 	}
 	slices.SortFunc(list, func(a, b Stuck) int {
 		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.Ref, b.Ref))

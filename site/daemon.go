@@ -44,7 +44,7 @@ type Daemon struct {
 	work   context.Context // ends when the daemon does, after all that it waits for
 
 	// inherited are the intents of earlier daemons that count; nil before the first look.
-	inherited atomic.Pointer[map[inheritedIntent]bool]
+	inherited atomic.Pointer[map[intentKey]bool]
 
 	presence presence
 	pushes   pushes

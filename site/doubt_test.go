@@ -142,14 +142,7 @@ func TestADecisionIsKeptWhileThePusherLives(t *testing.T) {
 	if err := s.prepare("update refs/heads/x " + b + " " + a); err != nil {
 		t.Fatal(err)
 	}
-	for i, err := range g.db.Intents(t.Context(), refdb.IntentFilter{Ref: "refs/heads/x"}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := g.db.Resolve(t.Context(), []refdb.Intent{i}, refdb.KeepOld, "op", "why"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	g.decide("refs/heads/x", refdb.KeepOld)
 	rounds := strings.Count(g.log.String(), "configuration reloaded")
 	g.reload()
 	eventually(t, "it has looked", func() bool {

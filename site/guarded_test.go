@@ -188,10 +188,30 @@ func (g *guard) halt() error {
 	g.stop()
 	err := <-g.ended
 	g.ended <- err
+	for _, name := range []string{"refs/", "team/", g.db.Owner()} { // P9
+		if strings.Contains(g.log.String(), name) {
+			g.tb.Errorf("the log names %s", name)
+		}
+	}
 	if g.tb.Failed() {
 		g.tb.Logf("log of %s:\n%s", g.name, g.log)
 	}
 	return err
+}
+
+// decide ends the one pending intent on a ref, as an operator.
+func (g *guard) decide(ref string, d refdb.Decision) {
+	g.tb.Helper()
+	var intents []refdb.Intent
+	for i, err := range g.db.Intents(g.tb.Context(), refdb.IntentFilter{Ref: ref}) {
+		if err != nil {
+			g.tb.Fatal(err)
+		}
+		intents = append(intents, i)
+	}
+	if done, err := g.db.Resolve(g.tb.Context(), intents, d, "op", "why"); err != nil || len(done) != 1 {
+		g.tb.Fatalf("%d intents were decided, %v", len(done), err)
+	}
 }
 
 func (g *guard) status() site.Status {

@@ -23,16 +23,8 @@ type inheritance struct {
 	// Owner is the daemon that wrote this. All of its intents may have been answered.
 	Owner string `json:"owner"`
 	// Intents are those that stood when it looked for the first time.
-	Intents []inheritedIntent `json:"intents"`
+	Intents []intentKey `json:"intents"`
 }
-
-type inheritedIntent struct {
-	Project string      `json:"project"`
-	Ref     string      `json:"ref"`
-	Token   refdb.Token `json:"token"`
-}
-
-func inherited(i refdb.Intent) inheritedIntent { return inheritedIntent{i.Project, i.Ref, i.Token} }
 
 // readInheritance returns nil if there is none: then this is the first start
 // with this state directory.
@@ -71,9 +63,9 @@ func (d *Daemon) inherit(state string, pending []refdb.Intent) (late, others []r
 			return nil, nil, err
 		}
 		stood := h.stood()
-		answered = func(i refdb.Intent) bool { return h == nil || i.Owner == h.Owner || stood[inherited(i)] }
+		answered = func(i refdb.Intent) bool { return h == nil || i.Owner == h.Owner || stood[keyOf(i)] }
 	} else {
-		answered = func(i refdb.Intent) bool { return i.Owner == d.db.Owner() || (*mine)[inherited(i)] }
+		answered = func(i refdb.Intent) bool { return i.Owner == d.db.Owner() || (*mine)[keyOf(i)] }
 	}
 	for _, i := range pending {
 		if answered(i) {
@@ -85,9 +77,9 @@ func (d *Daemon) inherit(state string, pending []refdb.Intent) (late, others []r
 	if !first {
 		return late, others, nil
 	}
-	h := &inheritance{Owner: d.db.Owner(), Intents: []inheritedIntent{}}
+	h := &inheritance{Owner: d.db.Owner(), Intents: []intentKey{}}
 	for _, i := range others {
-		h.Intents = append(h.Intents, inherited(i))
+		h.Intents = append(h.Intents, keyOf(i))
 	}
 	if err := h.write(state); err != nil {
 		return nil, nil, err
@@ -97,8 +89,8 @@ func (d *Daemon) inherit(state string, pending []refdb.Intent) (late, others []r
 	return late, others, nil
 }
 
-func (h *inheritance) stood() map[inheritedIntent]bool {
-	stood := map[inheritedIntent]bool{}
+func (h *inheritance) stood() map[intentKey]bool {
+	stood := map[intentKey]bool{}
 	if h != nil {
 		for _, i := range h.Intents {
 			stood[i] = true

@@ -206,21 +206,21 @@ func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) err
 
 // forgetAlarms takes back the alarms about intents that are not among these any more.
 func (d *Daemon) forgetAlarms(intents []refdb.Intent) {
-	still := make(map[stuckKey]bool, len(intents))
+	still := make(map[intentKey]bool, len(intents))
 	for _, i := range intents {
-		still[stuckKey{i.Project, i.Ref, i.Token}] = true
+		still[keyOf(i)] = true
 	}
 	d.alarms.mu.Lock()
 	defer d.alarms.mu.Unlock()
-	maps.DeleteFunc(d.alarms.stuck, func(k stuckKey, _ alarm) bool { return !still[k] })
+	maps.DeleteFunc(d.alarms.stuck, func(k intentKey, _ alarm) bool { return !still[k] })
 }
 
 // forgetEnded lets go of moves that are over, and were ended by a request whose
 // reply was lost: the database did not have them any more when it was asked, after start.
 func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
-	still := make(map[stuckKey]bool, len(intents))
+	still := make(map[intentKey]bool, len(intents))
 	for _, i := range intents {
-		still[stuckKey{i.Project, i.Ref, i.Token}] = true
+		still[keyOf(i)] = true
 	}
 	for _, p := range d.pushes.all() {
 		if !p.tryEnter() {

@@ -216,9 +216,7 @@ func (n *nemesis) cut() ([]*server, string) {
 	d := n.between(n.size.fault)
 	n.straits[s.name].cut()
 	time.Sleep(d)
-	if err := n.straits[s.name].restore(); err != nil {
-		n.Fatal(err)
-	}
+	n.straits[s.name].restore(n)
 	return hit, fmt.Sprintf("%s, for %s", s.name, d.Round(time.Millisecond))
 }
 
@@ -245,9 +243,7 @@ func (n *nemesis) hold(way direction) ([]*server, string) {
 	}
 	n.straits[s.name].calm()
 	if lost {
-		if err := n.straits[s.name].restore(); err != nil {
-			n.Fatal(err)
-		}
+		n.straits[s.name].restore(n)
 	}
 	return hit, fmt.Sprintf("%s, for %s, then %s", s.name, d.Round(time.Millisecond), end)
 }

@@ -64,10 +64,10 @@ var crashRows = []crashRow{
 // A crashed is a push that is to crash.
 type crashed struct {
 	*cluster
-	row   crashRow
-	proxy *proxy // of eu
-	gate  *gate  // at eu
-	refs  [3]string
+	row  crashRow
+	way  *strait // of eu to the database
+	gate *gate   // at eu
+	refs [3]string
 }
 
 func TestACrashAtAnyStepLeavesNothingDivergedAndNothingToDo(t *testing.T) {
@@ -79,12 +79,12 @@ func TestACrashAtAnyStepLeavesNothingDivergedAndNothingToDo(t *testing.T) {
 		for _, kind := range kinds {
 			t.Run(kind.String(), func(t *testing.T) {
 				t.Parallel()
-				c, proxy := proxied(t, g, kind)
+				c, way := narrowed(t, g, kind)
 				gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
 				for i, row := range crashRows {
 					t.Run(fmt.Sprintf("%s, %s, %s", row.state, row.when, row.victim), func(t *testing.T) {
-						gate.t, proxy.t = t, t
-						x := &crashed{cluster: c.in(t), row: row, proxy: proxy, gate: gate}
+						gate.t = t
+						x := &crashed{cluster: c.in(t), row: row, way: way, gate: gate}
 						for n := range x.refs {
 							x.refs[n] = fmt.Sprintf("refs/heads/crash-%d-%d", i, n)
 						}
@@ -97,17 +97,17 @@ func TestACrashAtAnyStepLeavesNothingDivergedAndNothingToDo(t *testing.T) {
 	})
 }
 
-// proxied is a cluster on PostgreSQL, where eu has a proxy to the database.
-func proxied(t *testing.T, g *git, kind storage) (*cluster, *proxy) {
+// narrowed is a cluster on PostgreSQL, where eu has a strait to the database.
+func narrowed(t *testing.T, g *git, kind storage) (*cluster, *strait) {
 	t.Helper()
-	var p *proxy
+	var p *strait
 	c := newCluster(t, g, design{
 		storage: kind, database: onPostgres,
 		url: func(site string, d database) string {
 			if site != "eu" {
 				return d.URL()
 			}
-			p = newProxy(t, d.URL())
+			p = newStrait(t, d.URL(), 0)
 			return p.address
 		},
 	})
@@ -127,7 +127,7 @@ func (x *crashed) play() {
 	pack := parentOf(x, hook)
 	switch x.row.when {
 	case deciding:
-		x.proxy.hold()
+		x.way.hold(answers)
 		x.gate.open(x.row.state)
 		eventually(x, "the database's decision", x.isDecided)
 	case decided:
@@ -184,22 +184,22 @@ func (x *crashed) crash(hook, pack int) {
 	case theDaemon:
 		x.eu.kill()
 	case theDatabase:
-		x.proxy.cut()
+		x.way.cut()
 	}
 	// It may wait for a child that has ended: it learns of that now.
 	_ = syscall.Kill(pack, syscall.SIGCONT)
 	switch x.row.victim {
 	case theDaemon:
-		x.proxy.release()
+		x.way.calm()
 		x.eu.start()
 		x.gate.open(x.row.state)
 	case theDatabase:
 		x.gate.open(x.row.state)
-		x.proxy.release()
-		x.proxy.restore()
+		x.way.calm()
+		x.way.restore(x)
 	default:
 		x.gate.open(x.row.state)
-		x.proxy.release()
+		x.way.calm()
 	}
 }
 

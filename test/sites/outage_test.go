@@ -19,7 +19,7 @@ func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwa
 		length = time.Minute
 	}
 	eachGit(t, func(t *testing.T, g *git) {
-		c, proxy := proxied(t, g, files)
+		c, way := narrowed(t, g, files)
 		url := serveHTTP(t, g, c.eu.root) + "/" + project + ".git"
 		c.eu.pushed(c.h.a+":refs/heads/x", c.h.a+":refs/heads/y")
 		c.us.sync()
@@ -27,7 +27,7 @@ func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwa
 		gate.shut("committed")
 		told := c.eu.startPush(c.h.b + ":refs/heads/x")
 		gate.waits("committed")
-		proxy.cut()
+		way.cut()
 		cut := time.Now()
 		gate.open("committed")
 
@@ -37,7 +37,7 @@ func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwa
 				t.Fatalf("push %d without the database: %+v", n, p)
 			}
 			// Where the database is, is none of the pusher's business.
-			if strings.Contains(p.said, proxy.from[1]) && n == 0 {
+			if strings.Contains(p.said, way.socket) && n == 0 {
 				t.Errorf("the pusher reads the database's address: %s", p.said)
 			}
 		}
@@ -57,7 +57,7 @@ func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwa
 			t.Errorf("the daemon's status without the database: %+v, %v", status, err)
 		}
 
-		proxy.restore()
+		way.restore(c)
 		c.settled()
 		if got := c.global(project)["refs/heads/x"]; got != c.h.b {
 			t.Errorf("the database has %q", got)

@@ -59,9 +59,7 @@ func newStrait(t testing.TB, database string, distance time.Duration) *strait {
 		"host": {dir}, "user": {server.User}, "password": {server.Password}, "sslmode": {"disable"},
 	}.Encode()}
 	s.address = u.String()
-	if err := s.restore(); err != nil {
-		t.Fatal(err)
-	}
+	s.restore(t)
 	t.Cleanup(func() {
 		s.cut()
 		s.calm()
@@ -84,13 +82,14 @@ func (s *strait) cut() {
 }
 
 // restore lets connections through.
-func (s *strait) restore() error {
+func (s *strait) restore(t testing.TB) {
+	t.Helper()
 	if err := os.Remove(s.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+		t.Fatal(err)
 	}
 	l, err := net.Listen("unix", s.socket)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
 	s.mu.Lock()
 	s.listener = l
@@ -109,7 +108,6 @@ func (s *strait) restore() error {
 			s.join(l, client, server)
 		}
 	})
-	return nil
 }
 
 func (s *strait) join(l net.Listener, client, server net.Conn) {
