@@ -38,6 +38,7 @@ type guard struct {
 	commit []string  // IDs of a line of commits, the same on every site
 
 	daemon *site.Daemon
+	owner  string // the daemon, in the database
 	stop   context.CancelFunc
 	ended  chan error
 	log    *lockedBuffer
@@ -157,6 +158,7 @@ func (g *guard) tryStart() error {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(g.tb.Context()))
+	g.owner = db.Owner()
 	g.daemon, g.stop, g.ended = site.New(c, db, site.Options{Logger: log, Version: "test"}), stop, make(chan error, 1)
 	ended := g.ended
 	go func() {
@@ -188,7 +190,7 @@ func (g *guard) halt() error {
 	g.stop()
 	err := <-g.ended
 	g.ended <- err
-	for _, name := range []string{"refs/", "team/", g.db.Owner()} { // P9
+	for _, name := range append([]string{"refs/", "team/", g.owner}, g.commit...) { // P9
 		if strings.Contains(g.log.String(), name) {
 			g.tb.Errorf("the log names %s", name)
 		}

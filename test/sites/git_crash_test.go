@@ -113,10 +113,18 @@ func TestGitWaitsForALockedRefOnlyIfToldTo(t *testing.T) {
 				g.run(t, s.repo, "config", "core.filesRefLockTimeout", wait)
 				stop := gateIn(t, s.repo, "reference-transaction")
 				stop.shut("prepared")
+				received := filepath.Join(shortDir(t), "received")
+				writeScript(t, filepath.Join(s.repo, "hooks/pre-receive"), fmt.Sprintf("cat >/dev/null\necho x >>%q\n", received))
 				first, toldFirst := s.h.startPush(t, url, s.h.a+":refs/heads/x")
 				stop.waits("prepared")
-				// The ref is there for the second push, too, and may be locked then.
 				second, toldSecond := s.h.startPush(t, url, s.h.a+":refs/heads/x")
+				eventually(t, "the second push, which has not seen the ref", func() error {
+					text, err := os.ReadFile(received)
+					if err == nil && string(text) != "x\nx\n" {
+						err = fmt.Errorf("received: %q", text)
+					}
+					return err
+				})
 				if !ok {
 					// Newer versions call the hook even so.
 					eventually(t, "the second push", func() error {
