@@ -45,7 +45,7 @@ fmt: ## format the code
 	gofmt -w .
 
 build: ## build bin/refdbctl and bin/refdb-hook
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/refdbctl ./cmd/refdb-hook
+	@GO=$(GO) ./scripts/build.sh bin
 
 deps: ## install the databases that the tests need, if they are missing
 	@./scripts/deps.sh

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -25,13 +26,18 @@ func (c call) ask() int {
 	if err != nil {
 		return c.failed(err.Error())
 	}
-	deadline := time.Now().Add(limit)
+	deadline := c.began.Add(limit)
 	dir, err := enterRepository()
 	if err != nil {
 		return c.failed(err.Error())
 	}
 	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(replicaVar) != "", Body: c.body}
-	answer, err := exchange(q, deadline)
+	var answer wire.Response
+	if c.answer != nil {
+		answer, err = wire.ReadResponse(bytes.NewReader(c.answer))
+	} else {
+		answer, err = exchange(q, deadline)
+	}
 	if err != nil {
 		return c.failed(explain(err, dir, limit))
 	}
@@ -69,6 +75,9 @@ var (
 // answer: it may be restarting, and each request may be repeated.
 func exchange(q wire.Request, deadline time.Time) (wire.Response, error) {
 	for {
+		if !time.Now().Before(deadline) {
+			return wire.Response{}, os.ErrDeadlineExceeded
+		}
 		q.Limit = max(time.Until(deadline), time.Millisecond)
 		answer, err := exchangeOnce(q, deadline)
 		if err == nil || !again(err) || time.Until(deadline) <= retryPeriod {

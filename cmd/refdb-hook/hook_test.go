@@ -1,6 +1,8 @@
 package main_test
 
 import (
+	"debug/elf"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -393,6 +395,55 @@ func TestTheBinaryIsSmallAndStatic(t *testing.T) {
 		t.Errorf("%d bytes", info.Size())
 	}
 	t.Logf("%d bytes", info.Size())
+	program, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("it needs a dynamic linker")
+		}
+	}
+}
+
+// While the shortcut waits for the answer there is but one thread: Go's runtime
+// has not started.
+func TestTheShortcutIsTakenForWhatIsPlain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(r *run)
+		plain  bool
+	}{
+		"as git runs it":       {func(*run) {}, true},
+		"with the usual limit": {func(r *run) { r.limit = "" }, true},
+		"another limit":        {func(r *run) { r.limit = "1m" }, false},
+		"a replica":            {func(r *run) { r.env = append(r.env, "REFDB_REPLICA=1") }, false},
+		"a symbolic ref":       {func(r *run) { r.stdin = "ref:refs/heads/main " + b + " refs/heads/x\n" }, false},
+		"a path":               {func(r *run) { r.env = []string{"GIT_DIR=" + r.dir} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			r := s.transaction("prepared", lines)
+			c.change(r)
+			cmd := r.command()
+			pid, threads := make(chan int, 1), make(chan int, 1)
+			s.serveWith(func(_ int, conn net.Conn) {
+				all, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", <-pid))
+				if err != nil {
+					t.Error(err)
+				}
+				threads <- len(all)
+				io.WriteString(conn, "ok\n")
+			})
+			s.must(cmd.Start())
+			pid <- cmd.Process.Pid
+			s.must(cmd.Wait())
+			if n := <-threads; (n == 1) != (c.plain && shortcut) {
+				t.Errorf("%d threads", n)
+			}
+		})
+	}
 }
 
 // BenchmarkStart is the cost of a hook that asks nothing.

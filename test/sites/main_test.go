@@ -38,16 +38,10 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(dir, "bin")
-	shipped := []string{"build", "-trimpath", "-ldflags", "-s -w", "-o"}
-	for _, b := range []struct {
-		cgo  string
-		args []string
-	}{
-		{"0", append(shipped, bin+"/", "../../cmd/refdbctl", "../../cmd/refdb-hook")},
-		{"1", []string{"build", "-race", "-o", bin + "/refdbctl-race", "../../cmd/refdbctl"}},
+	for _, cmd := range []*exec.Cmd{
+		exec.Command("../../scripts/build.sh", bin),
+		exec.Command("go", "build", "-race", "-o", bin+"/refdbctl-race", "../../cmd/refdbctl"),
 	} {
-		cmd := exec.Command("go", b.args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%s: %w: %s", cmd, err, out)
 		}
