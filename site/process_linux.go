@@ -52,11 +52,18 @@ type stat struct {
 
 // statOf reads /proc/PID/stat. The name in it may hold spaces and parentheses.
 func statOf(pid int) (stat, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	// As this is asked several times per push, it goes without package os and its poller.
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return stat{}, err
 	}
-	return parseStat(b)
+	defer unix.Close(fd)
+	var b [1024]byte // more than the fields can have
+	n, err := unix.Read(fd, b[:])
+	if err != nil {
+		return stat{}, err
+	}
+	return parseStat(b[:n])
 }
 
 func parseStat(b []byte) (stat, error) {

@@ -76,10 +76,20 @@ func (c *Config) Repository(project string) (Repository, error) {
 	if path, ok := c.paths[project]; ok {
 		return Repository{project, path}, nil
 	}
-	return c.below(project)
+	r, err := c.below(project)
+	if err != nil {
+		return Repository{}, err
+	}
+	// The name may lead through symbolic links, out of the root or to where
+	// another project is.
+	if real, err := filepath.EvalSymlinks(r.Path); err != nil || real != r.Path {
+		return Repository{}, fmt.Errorf("%w: project %q leads through a symbolic link: name it as a [repository]", ErrNotConfigured, project)
+	}
+	return r, nil
 }
 
-// below returns the repository of a project that has its path from its name.
+// below returns the repository of a project that has its path from its name, maybe
+// through symbolic links.
 func (c *Config) below(project string) (Repository, error) {
 	if err := refdb.CheckProject(project); err != nil {
 		return Repository{}, err
@@ -105,16 +115,10 @@ func (c *Config) below(project string) (Repository, error) {
 	case 2:
 		return Repository{}, fmt.Errorf("%w: project %q could be %s or %s: name one as a [repository]", ErrNotConfigured, project, found[0], found[1])
 	}
-	// The name may lead through symbolic links, out of the root or to where
-	// another project is.
-	real, err := filepath.EvalSymlinks(found[0])
-	if err != nil || real != found[0] {
-		return Repository{}, fmt.Errorf("%w: project %q leads through a symbolic link: name it as a [repository]", ErrNotConfigured, project)
+	if other, ok := c.projectAt[found[0]]; ok {
+		return Repository{}, fmt.Errorf("%w: %s is project %q", ErrNotConfigured, found[0], other)
 	}
-	if other, ok := c.projectAt[real]; ok {
-		return Repository{}, fmt.Errorf("%w: %s is project %q", ErrNotConfigured, real, other)
-	}
-	return Repository{project, real}, nil
+	return Repository{project, found[0]}, nil
 }
 
 // Repositories returns all repositories of the site, those found below

@@ -21,20 +21,17 @@ func OpenDir(path string) (*Repo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("repository %q: %w", path, pathReason(err))
 	}
-	if !isGitDir(dir) {
-		if dir, err = dotGit(dir); err != nil {
+	common, ok := commonOf(dir)
+	if !ok {
+		if dir, common, err = dotGit(dir); err != nil {
 			return nil, fmt.Errorf("%q is not a Git repository that can be read: %w", path, pathReason(err))
 		}
 	}
-	return load(path, dir)
+	return load(path, dir, common)
 }
 
 // load completes what is known about the repository of gitDir.
-func load(path, gitDir string) (*Repo, error) {
-	common, err := commonDir(gitDir)
-	if err != nil {
-		return nil, fmt.Errorf("repository %q: %w", path, err)
-	}
+func load(path, gitDir, common string) (*Repo, error) {
 	text, err := os.ReadFile(filepath.Join(common, "config"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("repository %q: its config: %w", path, pathReason(err))
@@ -54,47 +51,51 @@ func load(path, gitDir string) (*Repo, error) {
 	return r, nil
 }
 
-// isGitDir looks for what git itself looks for.
-func isGitDir(dir string) bool {
+// commonOf returns the common Git directory of dir, if dir has what git itself looks
+// for in a Git directory. Dir has no symbolic links.
+func commonOf(dir string) (common string, ok bool) {
 	if _, err := os.Lstat(filepath.Join(dir, "HEAD")); err != nil {
-		return false
+		return "", false
 	}
 	common, err := commonDir(dir)
 	if err != nil {
-		return false
+		return "", false
 	}
 	for _, part := range []string{"objects", "refs"} {
 		if info, err := os.Stat(filepath.Join(common, part)); err != nil || !info.IsDir() {
-			return false
+			return "", false
 		}
 	}
-	return true
+	return common, true
 }
 
-// dotGit finds the Git directory of the work tree whose top is dir.
-func dotGit(dir string) (string, error) {
+// dotGit finds the Git directory of the work tree whose top is dir, and its common one.
+func dotGit(dir string) (gitDir, common string, err error) {
 	found := filepath.Join(dir, ".git")
 	if info, err := os.Stat(found); err == nil && !info.IsDir() {
 		text, err := os.ReadFile(found)
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		target, ok := strings.CutPrefix(string(text), "gitdir: ")
 		if !ok {
-			return "", errors.New("its .git is neither a directory nor a pointer to one")
+			return "", "", errors.New("its .git is neither a directory nor a pointer to one")
 		}
 		found = rooted(dir, strings.TrimRight(target, "\r\n"))
 	}
-	if !isGitDir(found) {
-		return "", errors.New("it is neither a Git directory nor the top of a work tree")
+	if gitDir, err = filepath.EvalSymlinks(found); err == nil {
+		if common, ok := commonOf(gitDir); ok {
+			return gitDir, common, nil
+		}
 	}
-	return filepath.EvalSymlinks(found)
+	return "", "", errors.New("it is neither a Git directory nor the top of a work tree")
 }
 
+// commonDir returns the real path of what gitDir, a real path, shares with other work trees.
 func commonDir(gitDir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(gitDir, "commondir"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return filepath.EvalSymlinks(gitDir)
+		return gitDir, nil
 	}
 	if err != nil {
 		return "", err

@@ -55,7 +55,12 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a Git repository that can be read: %w", path, reason(ctx, err))
 	}
-	return load(path, strings.TrimSuffix(string(out), "\n"))
+	gitDir := strings.TrimSuffix(string(out), "\n") // the real path
+	common, err := commonDir(gitDir)
+	if err != nil {
+		return nil, fmt.Errorf("repository %q: %w", path, err)
+	}
+	return load(path, gitDir, common)
 }
 
 // Dir returns the absolute real path of the directory that the repository's
