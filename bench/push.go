@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -19,6 +21,8 @@ const (
 	noOpHook  hooks = "no-op hook"
 	refdbHook hooks = "refdb"
 )
+
+var allHooks = []hooks{noHook, noOpHook, refdbHook}
 
 // pushTimes is how often a measurement pushes, by the number of refs, and how often
 // before that, uncounted: a daemon that has just started has its statements to prepare.
@@ -55,9 +59,10 @@ func pushWorkload(ctx context.Context, s *servers) (workload, error) {
 		if refs > 1 {
 			c.name = number(float64(refs), 0) + " refs, atomic"
 		}
-		for _, h := range []hooks{noHook, noOpHook, refdbHook} {
+		t := &turns{s: s, programs: programs, refs: refs}
+		for _, h := range allHooks {
 			c.contestants = append(c.contestants, contestant{string(h), func(ctx context.Context) (sample, error) {
-				return s.pushes(ctx, programs, h, refs)
+				return t.next(ctx, h)
 			}})
 		}
 		w.cases = append(w.cases, c)
@@ -77,37 +82,59 @@ func buildPrograms(ctx context.Context, dir string) (string, error) {
 	return bin, err
 }
 
-func (s *servers) pushes(ctx context.Context, programs string, h hooks, refs int) (sample, error) {
-	return s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (_ sample, err error) {
-		dir, err := os.MkdirTemp(s.dir, "push-")
-		if err != nil {
+// turns measures all ways at once, push by push in turn: within seconds a
+// machine becomes faster or slower by more than what is compared here.
+type turns struct {
+	s        *servers
+	programs string
+	refs     int
+	measured map[hooks]sample // of this round, and not asked for yet
+}
+
+// next returns the next round's measurement of h. Each is asked for once per round.
+func (t *turns) next(ctx context.Context, h hooks) (sample, error) {
+	if _, ok := t.measured[h]; !ok {
+		var err error
+		if t.measured, err = t.measure(ctx); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-		repo := filepath.Join(dir, "root", project+".git")
-		if _, err := git(ctx, "init", "--quiet", "--bare", repo); err != nil {
-			return nil, err
+	}
+	defer delete(t.measured, h)
+	return t.measured[h], nil
+}
+
+func (t *turns) measure(ctx context.Context) (measured map[hooks]sample, err error) {
+	dir, err := os.MkdirTemp(t.s.dir, "push-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	_, err = t.s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (sample, error) {
+		repos := map[hooks]string{}
+		for _, h := range allHooks {
+			repos[h] = filepath.Join(dir, "root", strings.ReplaceAll(string(h), " ", "-")+".git")
+			if _, err := git(ctx, "init", "--quiet", "--bare", repos[h]); err != nil {
+				return nil, err
+			}
 		}
 		// All are enabled, for the settings.
-		stop, err := serveSite(ctx, dir, programs, url, repo)
+		stop, err := serveSite(ctx, dir, t.programs, url, slices.Collect(maps.Values(repos)))
 		if err != nil {
 			return nil, err
 		}
 		defer stop()
 		for _, name := range []string{"update", "reference-transaction"} {
-			hook := filepath.Join(repo, "hooks", name)
-			switch h {
-			case noHook:
-				err = os.Remove(hook)
-			case noOpHook:
-				err = replaceBy(hook, "/bin/true")
-			}
+			err := errors.Join(
+				os.Remove(filepath.Join(repos[noHook], "hooks", name)),
+				replaceBy(filepath.Join(repos[noOpHook], "hooks", name), "/bin/true"))
 			if err != nil {
 				return nil, err
 			}
 		}
-		return timePushes(ctx, filepath.Join(dir, "client"), repo, refs)
+		measured, err = timePushes(ctx, filepath.Join(dir, "client"), repos, t.refs)
+		return nil, err
 	})
+	return measured, err
 }
 
 // replaceBy makes hook a copy of a program.
@@ -122,22 +149,25 @@ func replaceBy(hook, program string) error {
 	return err
 }
 
-// serveSite runs a site's daemon and enables the repository.
-func serveSite(ctx context.Context, dir, programs, url, repo string) (stop func(), err error) {
+// serveSite runs a site's daemon and enables the repositories.
+func serveSite(ctx context.Context, dir, programs, url string, repos []string) (stop func(), err error) {
 	config := filepath.Join(dir, "site.config")
 	text := fmt.Sprintf("[site]\n\tname = bench\n\troot = %s\n\tsocket = %s\n\tstate = %s\n",
 		filepath.Join(dir, "root"), filepath.Join(dir, "site.sock"), dir)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	refdbctl := filepath.Join(programs, "refdbctl")
+	site := func(command string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, filepath.Join(programs, "refdbctl"), append([]string{"site", command, "--config", config}, args...)...)
+		cmd.Env = append(os.Environ(), "REFDB_URL="+url)
+		return cmd
+	}
 	log, err := os.Create(filepath.Join(dir, "site.log"))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	daemon := exec.CommandContext(ctx, refdbctl, "site", "serve", "--config", config)
-	daemon.Env = append(os.Environ(), "REFDB_URL="+url)
+	daemon := site("serve")
 	daemon.Stdout, daemon.Stderr = log, log
 	if err := daemon.Start(); err != nil {
 		return nil, err
@@ -146,12 +176,12 @@ func serveSite(ctx context.Context, dir, programs, url, repo string) (stop func(
 		_ = daemon.Process.Signal(os.Interrupt)
 		_ = daemon.Wait()
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		cmd := exec.CommandContext(ctx, refdbctl, "site", "enable", "--config", config, repo)
-		cmd.Env = append(os.Environ(), "REFDB_URL="+url)
-		said, err := cmd.CombinedOutput()
+	deadline := time.Now().Add(20 * time.Second)
+	for i := 0; i < len(repos); {
+		said, err := site("enable", repos[i]).CombinedOutput()
 		if err == nil {
-			return stop, nil
+			i++
+			continue
 		}
 		if time.Now().After(deadline) {
 			stop()
@@ -160,34 +190,38 @@ func serveSite(ctx context.Context, dir, programs, url, repo string) (stop func(
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	return stop, nil
 }
 
 // timePushes makes a client's repository and pushes from it.
-func timePushes(ctx context.Context, client, repo string, refs int) (sample, error) {
+func timePushes(ctx context.Context, client string, repos map[hooks]string, refs int) (map[hooks]sample, error) {
 	counted, before := pushTimes(refs)
 	commits, err := makeHistory(ctx, client, before+counted)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-C", client, "push", "--quiet", "--atomic", repo}
-	var took []time.Duration
+	args := []string{"-C", client, "push", "--quiet", "--atomic"}
+	took := map[hooks][]time.Duration{}
 	for i, commit := range commits {
 		specs := make([]string, refs)
 		for n := range specs {
 			specs[n] = commit + ":" + branch(n)
 		}
-		start := time.Now()
-		if _, err := git(ctx, slices.Concat(args, specs)...); err != nil {
-			return nil, err
-		}
-		if i >= before {
-			took = append(took, time.Since(start))
+		for _, h := range rotated(allHooks, i) {
+			start := time.Now()
+			if _, err := git(ctx, slices.Concat(args, []string{repos[h]}, specs)...); err != nil {
+				return nil, err
+			}
+			if i >= before {
+				took[h] = append(took[h], time.Since(start))
+			}
 		}
 	}
-	return sample{
-		p50:     milliseconds(percentile(took, 0.5)),
-		slowest: milliseconds(slices.Max(took)),
-	}, nil
+	measured := map[hooks]sample{}
+	for h, t := range took {
+		measured[h] = sample{p50: milliseconds(percentile(t, 0.5)), slowest: milliseconds(slices.Max(t))}
+	}
+	return measured, nil
 }
 
 // makeHistory makes a repository with a line of n commits, and returns them.

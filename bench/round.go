@@ -53,7 +53,7 @@ func run(ctx context.Context, w workload, rounds int, progress io.Writer) (repor
 }
 
 // rotated returns all, beginning with the n-th.
-func rotated(all []contestant, n int) []contestant {
+func rotated[T any](all []T, n int) []T {
 	n %= len(all)
 	return slices.Concat(all[n:], all[:n])
 }

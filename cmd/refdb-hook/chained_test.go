@@ -48,6 +48,13 @@ func TestAChainedHookRunsFirst(t *testing.T) {
 	}
 }
 
+func TestAChainedHookCanBeInterrupted(t *testing.T) {
+	s := newSite(t)
+	s.serve("ok\n")
+	s.write("hooks/update.chained", "#!/bin/sh\nsed -n 's/^SigIgn:[ \t]*//p' /proc/$$/status >&2\n", 0o755)
+	s.update("refs/heads/main", a, b).do().is(0, strings.Repeat("0", 16)+"\n")
+}
+
 func TestAChainedUpdateHook(t *testing.T) {
 	s := newSite(t)
 	d := s.serve("ok\n")
