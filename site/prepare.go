@@ -134,7 +134,10 @@ func (d *Daemon) serving(ctx context.Context) error {
 	if d.stopping.Load() {
 		return errors.New("the site daemon is stopping: nothing was changed, retry in a few seconds")
 	}
-	return d.presence.lost()
+	if err := d.presence.lost(); err != nil {
+		return unserved(err)
+	}
+	return nil
 }
 
 // moves compares the lines with the repository, and leaves out those that move

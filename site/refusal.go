@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,15 @@ func databaseFailed(err error) error {
 	}
 	// No more of err: it names the database's address, and whoever pushes reads this.
 	return errors.New("the global ref database does not answer: nothing was changed, try again later; the administrator looks at `refdbctl site status`")
+}
+
+// unserved says of an error of the daemon's presence what it means for a push.
+// The status has the error itself.
+func unserved(err error) error {
+	if file := (*fs.PathError)(nil); errors.Is(err, errTaken) || errors.As(err, &file) {
+		return errors.New("this site does not serve pushes now: nothing was changed; the administrator looks at `refdbctl site status`")
+	}
+	return databaseFailed(err)
 }
 
 // mismatched says why a ref that is local here can't be moved.
