@@ -74,17 +74,20 @@ var (
 // exchange asks again while the daemon is not there, or goes away without an
 // answer: it may be restarting, and each request may be repeated.
 func exchange(q wire.Request, deadline time.Time) (wire.Response, error) {
-	for {
-		if !time.Now().Before(deadline) {
-			return wire.Response{}, os.ErrDeadlineExceeded
-		}
+	last := os.ErrDeadlineExceeded // maybe by the shortcut
+	for time.Now().Before(deadline) {
 		q.Limit = max(time.Until(deadline), time.Millisecond)
 		answer, err := exchangeOnce(q, deadline)
-		if err == nil || !again(err) || time.Until(deadline) <= retryPeriod {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break // what went wrong before says more
+		}
+		if err == nil || !again(err) {
 			return answer, err
 		}
-		time.Sleep(retryPeriod)
+		last = err
+		time.Sleep(min(retryPeriod, time.Until(deadline)))
 	}
+	return wire.Response{}, last
 }
 
 func again(err error) bool {

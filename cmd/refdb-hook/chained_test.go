@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -48,11 +50,22 @@ func TestAChainedHookRunsFirst(t *testing.T) {
 	}
 }
 
+// While it waits the hook heeds no signals. What it runs is not to inherit that.
 func TestAChainedHookCanBeInterrupted(t *testing.T) {
 	s := newSite(t)
 	s.serve("ok\n")
-	s.write("hooks/update.chained", "#!/bin/sh\nsed -n 's/^SigIgn:[ \t]*//p' /proc/$$/status >&2\n", 0o755)
-	s.update("refs/heads/main", a, b).do().is(0, strings.Repeat("0", 16)+"\n")
+	const ignored = "sed -n 's/^SigIgn:[ \t]*//p' /proc/$$/status"
+	s.write("hooks/update.chained", "#!/bin/sh\n"+ignored+" >&2\n", 0o755)
+	mask := func(text string) uint64 {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+		s.must(err)
+		return n
+	}
+	ours, err := exec.Command("sh", "-c", ignored).Output()
+	s.must(err)
+	if more := mask(s.update("refs/heads/main", a, b).do().stderr) &^ mask(string(ours)); more != 0 {
+		t.Errorf("it ignores the signals %#x", more)
+	}
 }
 
 func TestAChainedUpdateHook(t *testing.T) {

@@ -325,13 +325,12 @@ __attribute__((used)) void shortcut_take(long *stack)
 {
 	int argc = *stack;
 	char **argv = (char **)(stack + 1);
-	struct action ignore = {.handler = SIG_IGN}, before[SIGNALS];
+	static const struct action ignore = {.handler = SIG_IGN};
 	sys(SYS_clock_gettime, CLOCK_MONOTONIC, &began, 0, NULL, 0);
-	// Whoever interrupts git interrupts the hook as well, which is to get its answer all the same.
+	// Whoever interrupts git interrupts the hook as well, which is to get its answer all
+	// the same. The Go program sets these signals anew.
 	for (int i = 0; i < SIGNALS; i++)
-		sys(SYS_rt_sigaction, signals[i], &ignore, (long)&before[i], (void *)sizeof ignore.mask, 0);
+		sys(SYS_rt_sigaction, signals[i], &ignore, 0, (void *)sizeof ignore.mask, 0);
 	attempt(argc, argv, argv + argc + 1);
-	for (int i = 0; i < SIGNALS; i++)
-		sys(SYS_rt_sigaction, signals[i], &before[i], 0, (void *)sizeof ignore.mask, 0);
 	taken.took_ns = elapsed_ns();
 }
