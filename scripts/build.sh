@@ -2,7 +2,8 @@
 # Builds refdbctl and refdb-hook as they are released, both static: scripts/build.sh DIR
 set -euo pipefail
 
-out=$(realpath -m "${1:?usage: scripts/build.sh DIR}")
+mkdir -p "${1:?usage: scripts/build.sh DIR}"
+out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 build=("${GO:-go}" build -trimpath -o "$out/" -ldflags)
 
