@@ -45,32 +45,9 @@ FROM unnest($2::text[]) AS asked (ref) CROSS JOIN clock CROSS JOIN verdict LEFT 
 LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
 LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true`
 
-// acquireIntentFreeSQL does the same for a single ref that nobody holds, with what is
-// expected in it. Else it does nothing and returns nothing.
-//
-//	$1 project  $2 ref  $3 owner  $4 nonce  $5 stale_after, µs  $6 shard  $7 old, NULL if absent  $8 new  $9 agent
-const acquireIntentFreeSQL = `
-WITH granted AS (
-  UPDATE token_marks SET mark = greatest(clock_timestamp(), mark + interval '1 microsecond')
-  WHERE shard = $6
-    AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2)
-    AND NOT EXISTS (SELECT FROM intents WHERE project = $1 AND ref = $2 AND nonce = $4)
-    AND coalesce((SELECT value FROM refs WHERE project = $1 AND ref = $2 AND value NOT IN ` + absent + `), '') = coalesce($7::text, '')
-  RETURNING mark
-), taken AS (
-  INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
-  SELECT $1, $2, clock_timestamp(), mark, $3, $4, $5::bigint FROM granted
-), recorded AS (
-  INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time)
-  SELECT $1, $2, mark, $3, $9, coalesce($7, ''), $8, clock_timestamp() FROM granted
-)
-SELECT $2, true, false, mark, clock_timestamp(), refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
-       NULL::text, NULL::timestamptz, NULL::timestamptz, NULL::bigint, false
-FROM granted LEFT JOIN refs ON refs.project = $1 AND refs.ref = $2`
-
-// acquireIntents takes the locks for intents in one round trip, or in two if a single
-// ref is not free or not as expected. It is for those who try again by themselves: it queues
-// nobody, and leaves the queues that came with notifications to those who wait.
+// acquireIntents takes the locks for intents in one round trip. It is for those
+// who try again by themselves: it queues nobody, and leaves the queues that came
+// with notifications to those who wait.
 func (d *Driver) acquireIntents(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
 	olds, news := make([]*string, len(r.Refs)), make([]string, len(r.Refs))
 	for i := range r.Intents {
@@ -82,15 +59,8 @@ func (d *Driver) acquireIntents(ctx context.Context, r refdb.AcquireRequest) (re
 	}
 	a := acquisition{project: r.Project}
 	keys := keysOf(r.Project, r.Refs)
-	work := trip{what: "record intents", writes: true}.lockRefs(r.Project, keys)
-	if len(r.Refs) == 1 {
-		err := d.do(ctx, work.then(acquireIntentFreeSQL, a.read, r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
-			keys[0].shard(), olds[0], news[0], r.Agent))
-		if err != nil || a.token != 0 {
-			return a.outcome(err)
-		}
-	}
-	err := d.do(ctx, work.
+	err := d.do(ctx, trip{what: "record intents", writes: true}.
+		lockRefs(r.Project, keys).
 		lockRows(r.Project, r.Refs).
 		then(acquireIntentsSQL, a.read, r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
 			shardsOf(keys), d.channel, olds, make([]string, len(r.Refs)), news, r.Agent))

@@ -102,30 +102,7 @@ WITH verdict AS MATERIALIZED (
 )
 SELECT verdict, $2, value, owner, token, heartbeat, stale_after, now, CASE WHEN $9 THEN waiting END FROM verdict`
 
-// updateIntentSQL carries out the pending intent on a single ref, and releases its lock. If
-// that is not all there is to it, it does nothing and returns nothing.
-//
-//	$1 project  $2 ref  $3 token  $4 old, NULL if absent  $5 new  $6 operation
-const updateIntentSQL = `
-WITH ended AS (
-  DELETE FROM intents
-  WHERE project = $1 AND ref = $2 AND token = $3 AND decision IS NULL
-    AND EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2 AND token = $3)
-    AND coalesce((SELECT value FROM refs WHERE project = $1 AND ref = $2 AND value NOT IN ` + absent + `), '') = coalesce($4::text, '')
-  RETURNING true
-), deleted AS (
-  DELETE FROM locks USING ended WHERE project = $1 AND ref = $2
-  RETURNING waiting
-), written AS (
-  INSERT INTO refs (project, ref, value, time, op)
-  SELECT $1, $2, $5, clock_timestamp(), $6 FROM ended
-  ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
-)
-SELECT 'done', $2, NULL::text, NULL::text, NULL::timestamptz, NULL::timestamptz, NULL::bigint, clock_timestamp(), waiting
-FROM ended LEFT JOIN deleted ON true`
-
-// Update decides and writes in one round trip; in two if stale locks are in the way, or if
-// the only intent to be carried out is not as expected.
+// Update decides and writes in one round trip; in two if stale locks are in the way.
 func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 	var c change
 	c.take(t)
@@ -134,12 +111,8 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 	if endsIntents {
 		sql = updateIntentsSQL
 	}
-	if len(c.keyed) == 1 && len(c.refs) == 1 {
-		one := d.updateOne
-		if endsIntents {
-			one = d.updateIntent
-		}
-		if err := one(ctx, t, c, &o); err != nil {
+	if len(c.keyed) == 1 && len(c.refs) == 1 && !endsIntents {
+		if err := d.updateOne(ctx, t, c, &o); err != nil {
 			return err
 		}
 	}
@@ -155,11 +128,6 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 	}
 	d.released(o.freed)
 	return o.err(t)
-}
-
-// updateIntent carries out the intent on a single ref.
-func (d *Driver) updateIntent(ctx context.Context, t refdb.Transaction, c change, o *outcome) error {
-	return d.do(ctx, c.trip(t, true).then(updateIntentSQL, o.read, t.Project, c.refs[0], c.token.Time(), c.olds[0], c.news[0], t.ID))
 }
 
 // updateOne updates a single ref, alone or together with others. But for a
