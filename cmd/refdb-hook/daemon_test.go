@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 	}
 	code := 0
 	for cgo, flags := range map[string]string{"0": "-s -w", "1": "-s -w -extldflags -static"} {
-		binary, shortcut = filepath.Join(dir, "refdb-hook"+cgo), cgo == "1"
+		binary, shortcut = filepath.Join(dir, "refdb-hook"+cgo), cgo == "1" && runtime.GOARCH == "amd64"
 		build := exec.Command("go", "build", "-trimpath", "-ldflags", flags, "-o", binary, ".")
 		build.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
 		if out, err := build.CombinedOutput(); err != nil {
