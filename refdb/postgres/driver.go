@@ -38,7 +38,7 @@ type Driver struct {
 	acquires *lane[acquireCall]
 	releases *lane[refdb.Held]
 	updates  *lane[updateCall]
-	crowded  atomic.Bool // many requests come at once
+	crowd    atomic.Int32 // how many requests come at once
 
 	wakeups  wakeups
 	inherits inheritances

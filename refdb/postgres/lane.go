@@ -21,6 +21,9 @@ const (
 	// On a long line, or with a slow disk, there is more to lose by waiting for
 	// them than to gain by sharing.
 	lanePatience = 5 * time.Millisecond
+	// laneYields is how often a trip lets others run first, at most, until as
+	// many have come as shared the last one: some 50 µs where nobody else wants to run.
+	laneYields = 256
 )
 
 // A lane is the way to the server of requests of one kind, each about a single
@@ -34,9 +37,9 @@ const (
 // if it fails.
 //
 // Those who come back from a shared trip often have more to ask for, at once.
-// So that not the first of them goes alone and the others wait for it, trips
-// leave a moment later, once whoever can run has run, until one that did so
-// was lonely.
+// So that not the first of them go, and the others wait for the next trip, it
+// leaves once as many have come as shared the last one, or a moment later; until
+// one that did so was lonely.
 type lane[R any] struct {
 	what string // is being done, for errors
 	// share makes a trip for all of them.
@@ -46,16 +49,17 @@ type lane[R any] struct {
 	begin func() bool
 	end   func()
 
-	crowded *atomic.Bool // the last trip was shared, on this lane or a neighbouring one
+	crowd *atomic.Int32 // how many shared the last trip, on this lane or a neighbouring one
 
 	mu         sync.Mutex
 	under      int // trips under way
 	queue      []*seat[R]
-	impatience *time.Timer // for the first in the queue
+	departed   int         // how many queues have
+	impatience *time.Timer // that this one has not
 }
 
 func newLane[R any](d *Driver, what string, share func(context.Context, []*seat[R]) error) *lane[R] {
-	return &lane[R]{what: what, share: share, begin: d.enter, end: d.running.Done, crowded: &d.crowded}
+	return &lane[R]{what: what, share: share, begin: d.enter, end: d.running.Done, crowd: &d.crowd}
 }
 
 // A seat is a request's place in the queue and in the trip.
@@ -103,7 +107,7 @@ func (l *lane[R]) enter(ref freedKey, request R) (s *seat[R], counts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	free := l.under < laneWidth && len(l.queue) == 0
-	if free && !l.crowded.Load() {
+	if free && l.crowd.Load() <= 1 {
 		l.under++
 		return nil, true
 	}
@@ -116,24 +120,35 @@ func (l *lane[R]) enter(ref freedKey, request R) (s *seat[R], counts bool) {
 	case len(l.queue) == laneSeats:
 		l.depart()
 	case len(l.queue) == 1:
-		l.impatience = time.AfterFunc(lanePatience, func() { l.departWith(s) })
+		number := l.departed
+		l.impatience = time.AfterFunc(lanePatience, func() { l.departAs(number, 1) })
 		if free {
-			go func() {
-				runtime.Gosched()
-				l.departWith(s)
-			}()
+			go l.gather(number)
 		}
 	}
 	return s, false
 }
 
-// departWith sends the queue off, if s is the first in it.
-func (l *lane[R]) departWith(s *seat[R]) {
+// gather sends the queue of that number off once it is as long as the last one was, or nearly at once.
+func (l *lane[R]) gather(number int) {
+	for range laneYields {
+		runtime.Gosched()
+		if l.departAs(number, int(l.crowd.Load())) {
+			return
+		}
+	}
+	l.departAs(number, 1)
+}
+
+// departAs sends the queue off if it is the one of that number, and at least that
+// long. It reports whether that queue is gone.
+func (l *lane[R]) departAs(number, length int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) > 0 && l.queue[0] == s {
+	if l.departed == number && len(l.queue) >= max(length, 1) {
 		l.depart()
 	}
+	return l.departed != number
 }
 
 // leave notes that a trip has returned.
@@ -142,7 +157,7 @@ func (l *lane[R]) leave() {
 	defer l.mu.Unlock()
 	l.under--
 	if l.under < laneWidth && len(l.queue) > 0 {
-		l.depart()
+		go l.gather(l.departed)
 	}
 }
 
@@ -150,6 +165,7 @@ func (l *lane[R]) leave() {
 func (l *lane[R]) depart() {
 	together := l.queue
 	l.queue = nil
+	l.departed++
 	l.impatience.Stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	passengers := new(atomic.Int32)
@@ -158,7 +174,7 @@ func (l *lane[R]) depart() {
 		s.passengers, s.cancel = passengers, cancel
 	}
 	l.under++
-	l.crowded.Store(len(together) > 1)
+	l.crowd.Store(int32(len(together)))
 	go func() {
 		defer cancel()
 		defer l.leave()

@@ -27,7 +27,7 @@ type track struct {
 func newTrack() *track {
 	t := &track{trips: make(chan []string, 100), letGo: make(chan error)}
 	t.begin, t.end = func() bool { return !t.closed }, func() {}
-	t.crowded = new(atomic.Bool)
+	t.crowd = new(atomic.Int32)
 	t.what, t.share = "test", func(ctx context.Context, together []*seat[string]) error {
 		var names []string
 		for _, s := range together {
@@ -214,6 +214,26 @@ func TestLane(t *testing.T) {
 			cancel()
 			want(t, a, errAlone) // which fails, for ctx has ended
 			leave()
+			if got := <-l.trips; !slices.Equal(got, []string{"b"}) {
+				t.Error(got)
+			}
+			l.letGo <- nil
+			want(t, b, nil)
+		},
+		"who gives up as the first does not take the others' patience along": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := l.ride(ctx, "a"), l.ride(t.Context(), "b")
+			cancel()
+			want(t, a, errAlone)
+			time.Sleep(lanePatience)
+			synctest.Wait()
+			if len(l.trips) == 0 {
+				t.Error("the other is left behind")
+				leave()
+			} else {
+				defer leave()
+			}
 			if got := <-l.trips; !slices.Equal(got, []string{"b"}) {
 				t.Error(got)
 			}
