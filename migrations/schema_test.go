@@ -112,7 +112,7 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 		})
 		must(t, err)
 		m := migrator(t, d)
-		must(t, m.Down(t.Context(), 1))
+		must(t, m.To(t.Context(), 3))
 		must(t, m.Up(t.Context()))
 
 		again := d.Open(t)
@@ -128,6 +128,44 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 			t.Errorf("ended: %v, %v", ended, err)
 		}
 	})
+}
+
+// Tokens go on growing when what they are made of changes, whatever the clock says.
+func TestTokensGoOnAcrossTheirStep(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]string{
+		"a mark is ahead":  `UPDATE token_marks SET mark = clock_timestamp() + interval '1 day' WHERE shard = 7`,
+		"a token is ahead": `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES ('p', 'refs/heads/x', 'epoch', clock_timestamp() + interval '1 day', 'other')`,
+		"none is":          `UPDATE token_marks SET mark = mark`,
+	} {
+		d := kind(t, migrations.Postgres).Empty(t)
+		m := migrator(t, d)
+		must(t, m.To(t.Context(), 4))
+		d.Exec(t, ahead)
+		last := refdb.TokenOf(queryOne[time.Time](t, d,
+			`SELECT greatest((SELECT max(mark) FROM token_marks), (SELECT max(token) FROM locks), clock_timestamp())`))
+		must(t, m.Up(t.Context()))
+		acquired, err := d.Open(t).Acquire(t.Context(), refdb.AcquireRequest{
+			Project: project, Refs: []string{main}, Owner: "eu-1/1", Nonce: "n", StaleAfter: time.Minute,
+		})
+		must(t, err)
+		if acquired.Token <= last {
+			t.Errorf("%s: token %s follows %s", name, acquired.Token.Time(), last.Time())
+		}
+		must(t, m.To(t.Context(), 4))
+		if mark := queryOne[time.Time](t, d, `SELECT min(mark) FROM token_marks HAVING count(*) = 1024`); refdb.TokenOf(mark) < acquired.Token {
+			t.Errorf("%s: mark %s is behind the token %s", name, mark, acquired.Token.Time())
+		}
+	}
+}
+
+func queryOne[T any](t *testing.T, d *dbtest.Database, sql string) (value T) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), d.URL())
+	must(t, err)
+	defer c.Close(context.WithoutCancel(t.Context()))
+	must(t, c.QueryRow(t.Context(), sql).Scan(&value))
+	return value
 }
 
 // The step that beats got sets an index and the table's storage, and takes both back.

@@ -3,8 +3,9 @@ package refdb
 import "time"
 
 // A Token names one version of a lock: the database's timestamp of the
-// acquisition, in microseconds since the Unix epoch. Of two tokens of the same
-// ref the larger is the later; no two acquisitions of a ref have the same one.
+// acquisition, in microseconds since the Unix epoch; on PostgreSQL mostly up to
+// two seconds before that. Of two tokens of the same ref the larger is the later,
+// whatever the clock did; no two acquisitions of a ref have the same one.
 //
 // A token is what makes a lock safe outside this package too: a resource that
 // remembers the largest token it has seen, and refuses smaller ones, can't be
@@ -15,5 +16,5 @@ type Token int64
 // microseconds.
 func TokenOf(t time.Time) Token { return Token(t.UnixMicro()) }
 
-// Time returns the database's timestamp that t stands for, in UTC.
+// Time returns the timestamp that t stands for, in UTC.
 func (t Token) Time() time.Time { return time.UnixMicro(int64(t)).UTC() }

@@ -10,22 +10,21 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// The verdict and all that follows from it. Nothing in here waits, but for
-// rows of token_marks. Those are only ever raised; and what matters of them,
-// the tokens of the same refs, was committed under the same keys.
+// The verdict and all that follows from it. Nothing in here waits, unless a stale
+// lock has a token from the future: then for the row of token_origin.
 //
 // A row with our nonce is ours already: if all are, they are adopted; if only
 // some are, they stand in nobody's way and are taken anew, or dropped.
 //
 //	$1 project  $2 refs  $3 owner  $4 nonce  $5 stale_after, µs
-//	$6 shards   $7 our channel  $8 whether to queue it
-//	$9 queues of waiting channels that go with the refs, or ''  $10 the longest queue to add to
+//	$6 queues of waiting channels that go with the refs, or ''  $7 our channel
+//	$8 whether to queue it  $9 the longest queue to add to
 const acquireSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), holders AS MATERIALIZED (
   SELECT tid, token, coalesce(nonce = $4, false) AS mine, ` + isStale + ` AS stale, waiting, queue
-  FROM clock, unnest($2::text[], $9::text[]) AS asked (ref, queue), LATERAL (` + lockOfAsked + `) AS lock
+  FROM clock, unnest($2::text[], $6::text[]) AS asked (ref, queue), LATERAL (` + lockOfAsked + `) AS lock
 ), verdict AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE mine) = cardinality($2::text[]) AS adopted,
          count(*) FILTER (WHERE NOT mine AND NOT stale) = 0 AS free,
@@ -41,7 +40,7 @@ WITH clock AS MATERIALIZED (
   FROM holders, verdict
   WHERE NOT free AND locks.ctid = tid AND NOT mine AND NOT stale
     AND (queue <> '' OR $8 AND $7 <> ALL (coalesce(holders.waiting, '{}')))
-    AND coalesce(cardinality(holders.waiting), 0) < $10::int
+    AND coalesce(cardinality(holders.waiting), 0) < $9::int
 )
 SELECT asked.ref, CASE WHEN free THEN true ELSE set_config('synchronous_commit', 'off', true) IS NULL END, adopted, granted.token, now,
        refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
@@ -52,25 +51,17 @@ LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true`
 
 // grantSQL takes the locks if the verdict is that they are free.
 const grantSQL = `
-granted AS MATERIALIZED (
-  SELECT greatest(now, latest + interval '1 microsecond', highest + interval '1 microsecond') AS token
-  FROM clock, verdict, (
-    SELECT max(mark) AS highest FROM token_marks WHERE shard = ANY ($6::smallint[])
-    HAVING count(*) = cardinality($6::smallint[])
-  ) AS marks
-  WHERE free AND NOT adopted
-), marked AS ( -- in order, so that no two acquisitions wait for each other
-  UPDATE token_marks SET mark = granted.token
-  FROM granted, (
-    SELECT shard FROM token_marks
-    WHERE shard = ANY ($6) AND EXISTS (SELECT FROM granted)
-    ORDER BY shard FOR NO KEY UPDATE
-  ) AS locked
-  WHERE token_marks.shard = locked.shard AND mark < granted.token
+raised AS (
+  UPDATE token_origin SET origin = greatest(origin, latest + interval '1 microsecond' - ` + passed + `),
+                          reached = greatest(reached, latest + interval '1 microsecond')
+  FROM verdict WHERE id = 1 AND free AND NOT adopted AND origin + ` + passed + ` <= latest
+), granted AS MATERIALIZED (
+  SELECT greatest(origin + ` + passed + `, latest + interval '1 microsecond') AS token
+  FROM verdict, ` + ofOrigin + ` AND free AND NOT adopted
 ), taken AS (
   INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after, waiting)
   SELECT $1, asked.ref, now, granted.token, $3, $4, $5::bigint, string_to_array(nullif(queue, ''), ',')
-  FROM granted, clock, unnest($2::text[], $9::text[]) AS asked (ref, queue)
+  FROM granted, clock, unnest($2::text[], $6::text[]) AS asked (ref, queue)
   ON CONFLICT (project, ref) DO UPDATE
   SET heartbeat = excluded.heartbeat, token = excluded.token, owner = excluded.owner, nonce = excluded.nonce,
       stale_after = excluded.stale_after,
@@ -80,19 +71,16 @@ granted AS MATERIALIZED (
 // acquireFreeSQL does the same for a single ref that nobody holds, in half the
 // time. Of a ref that is locked it returns the lock, and queues nobody.
 //
-//	$1 project  $2 ref  $3 owner  $4 nonce  $5 stale_after, µs  $6 shard  $7 queue that goes with the ref, or ''
+//	$1 project  $2 ref  $3 owner  $4 nonce  $5 stale_after, µs  $6 queue that goes with the ref, or ''
 const acquireFreeSQL = `
-WITH granted AS (
-  UPDATE token_marks SET mark = greatest(clock_timestamp(), mark + interval '1 microsecond')
-  WHERE shard = $6 AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2)
-  RETURNING mark
-), taken AS (
+WITH taken AS (
   INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after, waiting)
-  SELECT $1, $2, clock_timestamp(), mark, $3, $4, $5::bigint, string_to_array(nullif($7, ''), ',') FROM granted
+  SELECT $1, $2, clock_timestamp(), origin + ` + passed + `, $3, $4, $5::bigint, string_to_array(nullif($6, ''), ',')
+  FROM ` + ofOrigin + ` AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2)
+  RETURNING token
 )
-SELECT $2, mark IS NOT NULL, coalesce(nonce = $4, false), mark, clock_timestamp(), refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
-       owner, token, heartbeat, stale_after, coalesce(nonce = $4, false)
-FROM (VALUES (true)) AS one LEFT JOIN granted ON true
+SELECT taken.token, clock_timestamp(), value, time, op, owner, locks.token, heartbeat, stale_after, nonce
+FROM (VALUES (true)) AS one LEFT JOIN taken ON true
 LEFT JOIN refs ON refs.project = $1 AND refs.ref = $2
 LEFT JOIN locks ON locks.project = $1 AND locks.ref = $2`
 
@@ -127,20 +115,22 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 			d.inherits.putBack(inherited)
 		}
 		if err != nil || a.token != 0 || a.fresh() && (a.queued || !wait && inherited.queues[0] == "") {
-			return a.outcome(err)
+			return d.acquired(a, err)
 		}
 	}
 	a := acquisition{project: r.Project}
-	keys := keysOf(r.Project, r.Refs)
-	err := d.do(ctx, trip{what: "acquire locks", writes: true}.
-		lockRefs(r.Project, keys).
-		lockRows(r.Project, r.Refs).
-		then(acquireSQL, a.read, r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
-			shardsOf(keys), d.channel, wait, inherited.queues, maxWaiting))
+	err := d.grant(ctx, &a, func() trip {
+		return trip{what: "acquire locks", writes: true}.
+			lockRefs(r.Project, keysOf(r.Project, r.Refs)).
+			lockRows(r.Project, r.Refs).
+			raise(d.lag).
+			then(acquireSQL, a.read, r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
+				inherited.queues, d.channel, wait, maxWaiting)
+	})
 	if err != nil {
 		d.inherits.putBack(inherited)
 	}
-	return a.outcome(err)
+	return d.acquired(a, err)
 }
 
 // acquireOne takes the lock on a single ref unless somebody holds it: together
@@ -148,11 +138,17 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 func (d *Driver) acquireOne(ctx context.Context, r refdb.AcquireRequest, wait bool, inherited inheritance) (acquisition, error) {
 	a := acquisition{project: r.Project}
 	alone := func() error {
-		keys := keysOf(r.Project, r.Refs)
 		work := trip{what: "acquire locks", writes: true}.
-			lockRefs(r.Project, keys).
-			then(acquireFreeSQL, a.read, r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
-				keys[0].shard(), inherited.queues[0])
+			lockRefs(r.Project, keysOf(r.Project, r.Refs)).
+			raise(d.lag).
+			then(acquireFreeSQL, func(rows pgx.Rows) error {
+				var t taking
+				if err := one(rows, t.columns()...); err != nil {
+					return err
+				}
+				a = t.acquisition(r)
+				return nil
+			}, r.Project, r.Refs[0], r.Owner, r.Nonce, r.StaleAfter.Microseconds(), inherited.queues[0])
 		if wait || inherited.queues[0] != "" {
 			channel := ""
 			if wait {
@@ -177,9 +173,42 @@ func (d *Driver) acquireOne(ctx context.Context, r refdb.AcquireRequest, wait bo
 	return a, err
 }
 
+// taking is what acquireFreeSQL and acquireSharedSQL say of a ref.
+type taking struct {
+	token *time.Time // nil if the lock was not taken
+	now   time.Time
+	ref   refColumns
+	lock  lockColumns // that was there
+	nonce *string
+}
+
+func (t *taking) columns() []any {
+	return []any{&t.token, &t.now, &t.ref.value, &t.ref.time, &t.ref.op,
+		&t.lock.owner, &t.lock.token, &t.lock.heartbeat, &t.lock.staleAfter, &t.nonce}
+}
+
+func (t *taking) acquisition(r refdb.AcquireRequest) acquisition {
+	a := acquisition{project: r.Project, now: t.now}
+	if t.ref.value != nil {
+		a.refs = append(a.refs, t.ref.ref(r.Refs[0]))
+	}
+	lock := t.lock.info(r.Project, r.Refs[0], t.now)
+	switch {
+	case t.token != nil:
+		a.free, a.token = true, refdb.TokenOf(*t.token)
+	case t.lock.owner == nil: // there is something wrong: see outcome
+	case t.nonce != nil && *t.nonce == r.Nonce:
+		a.free, a.adopted, a.token = true, true, lock.Token
+	default:
+		a.holders = append(a.holders, lock)
+	}
+	return a
+}
+
 // acquisition is what the last statement of an Acquire says.
 type acquisition struct {
 	project       string
+	now           time.Time
 	free, adopted bool
 	token         refdb.Token
 	refs          []refdb.Ref
@@ -193,12 +222,11 @@ func (a *acquisition) read(rows pgx.Rows) error {
 		var (
 			name         string
 			granted      *time.Time
-			now          time.Time
 			exists, mine bool
 			ref          refColumns
 			lock         lockColumns
 		)
-		if err := rows.Scan(&name, &a.free, &a.adopted, &granted, &now,
+		if err := rows.Scan(&name, &a.free, &a.adopted, &granted, &a.now,
 			&exists, &ref.value, &ref.time, &ref.op,
 			&lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &mine); err != nil {
 			return err
@@ -208,12 +236,12 @@ func (a *acquisition) read(rows pgx.Rows) error {
 		}
 		switch {
 		case a.adopted:
-			a.token = lock.info(a.project, name, now).Token
+			a.token = lock.info(a.project, name, a.now).Token
 		case granted != nil:
 			a.token = refdb.TokenOf(*granted)
 		}
 		if lock.owner != nil && !mine {
-			a.holders = append(a.holders, lock.info(a.project, name, now))
+			a.holders = append(a.holders, lock.info(a.project, name, a.now))
 		}
 	}
 	return rows.Err()
@@ -224,6 +252,24 @@ func (a *acquisition) fresh() bool {
 	return len(a.holders) > 0 && !a.holders[0].Stale()
 }
 
+// grant makes the trip that take returns, and again if there were no tokens to be had.
+func (d *Driver) grant(ctx context.Context, a *acquisition, take func() trip) error {
+	err := d.do(ctx, take())
+	if err == nil && a.free && a.token == 0 {
+		d.lag.forget()
+		err = d.do(ctx, take())
+	}
+	return err
+}
+
+// acquired is what Acquire returns for what its trip said, or for the trip's error.
+func (d *Driver) acquired(a acquisition, err error) (refdb.Acquired, error) {
+	if err == nil && a.token != 0 && !a.adopted {
+		d.lag.saw(a.token, a.now)
+	}
+	return a.outcome(err)
+}
+
 // outcome is what Acquire returns for it, or for the error of its trip.
 func (a *acquisition) outcome(err error) (refdb.Acquired, error) {
 	switch {
@@ -232,8 +278,8 @@ func (a *acquisition) outcome(err error) (refdb.Acquired, error) {
 	case a.adopted:
 		return refdb.Acquired{Token: a.token, Refs: a.refs}, nil
 	case a.free && a.token == 0:
-		return refdb.Acquired{}, fmt.Errorf("acquire locks: %w: rows of token_marks are missing: "+
-			"insert all of the shards 0 to %d again, with the mark clock_timestamp()", refdb.ErrSchema, shards-1)
+		return refdb.Acquired{}, fmt.Errorf("acquire locks: %w: the row of token_origin is missing: "+
+			"insert it again, with the id 1, both origin and reached being clock_timestamp()", refdb.ErrSchema)
 	case a.free:
 		return refdb.Acquired{Token: a.token, Refs: a.refs, Reclaimed: a.holders}, nil
 	default:

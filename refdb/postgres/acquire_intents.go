@@ -11,8 +11,8 @@ import (
 // records the intents. Rows with our nonce are ours only if all are, and all of
 // their intents are pending still; else somebody has ended some of them.
 //
-//	$1 to $7 and $9 as in acquireSQL, the queues being empty
-//	$8 olds, NULL if absent  $10 news  $11 agent
+//	$1 to $7 as in acquireSQL, the queues being empty
+//	$8 olds, NULL if absent  $9 news  $10 agent
 const acquireIntentsSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
@@ -35,8 +35,8 @@ WITH clock AS MATERIALIZED (
   ) AS found
 ), ` + grantSQL + `, recorded AS (
   INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time)
-  SELECT $1, asked.ref, granted.token, $3, $11, coalesce(old, ''), new, now
-  FROM granted, clock, unnest($2::text[], $8::text[], $10::text[]) AS asked (ref, old, new)
+  SELECT $1, asked.ref, granted.token, $3, $10, coalesce(old, ''), new, now
+  FROM granted, clock, unnest($2::text[], $8::text[], $9::text[]) AS asked (ref, old, new)
 )
 SELECT asked.ref, CASE WHEN free THEN true ELSE set_config('synchronous_commit', 'off', true) IS NULL END, adopted, granted.token, now,
        refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
@@ -58,17 +58,19 @@ func (d *Driver) acquireIntents(ctx context.Context, r refdb.AcquireRequest) (re
 		}
 	}
 	a := acquisition{project: r.Project}
-	keys := keysOf(r.Project, r.Refs)
-	err := d.do(ctx, trip{what: "record intents", writes: true}.
-		lockRefs(r.Project, keys).
-		lockRows(r.Project, r.Refs).
-		then(acquireIntentsSQL, a.read, r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
-			shardsOf(keys), d.channel, olds, make([]string, len(r.Refs)), news, r.Agent))
+	err := d.grant(ctx, &a, func() trip {
+		return trip{what: "record intents", writes: true}.
+			lockRefs(r.Project, keysOf(r.Project, r.Refs)).
+			lockRows(r.Project, r.Refs).
+			raise(d.lag).
+			then(acquireIntentsSQL, a.read, r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
+				make([]string, len(r.Refs)), d.channel, olds, news, r.Agent)
+	})
 	inTheWay := slices.ContainsFunc(a.holders, func(l refdb.LockInfo) bool { return !l.Stale() })
 	if err == nil && !a.free && !inTheWay {
 		return refdb.Acquired{}, a.mismatch(r.Intents)
 	}
-	return a.outcome(err)
+	return d.acquired(a, err)
 }
 
 // mismatch says which refs do not hold what was expected, or that this is not why.

@@ -39,6 +39,7 @@ type Driver struct {
 	releases *lane[refdb.Held]
 	updates  *lane[updateCall]
 	crowd    atomic.Int32 // how many requests come at once
+	lag      *lag
 
 	wakeups  wakeups
 	inherits inheritances
@@ -62,6 +63,7 @@ func newDriver(pool *pgxpool.Pool, pooled bool) *Driver {
 		pool:    pool,
 		pooled:  pooled,
 		channel: channelPrefix + hex.EncodeToString(name[:]),
+		lag:     newLag(),
 		wakeups: wakeups{due: make(chan struct{}, 1)},
 	}
 	d.acquires = newLane(d, "acquire locks", d.acquireShared)

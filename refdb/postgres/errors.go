@@ -129,7 +129,7 @@ var (
 	errReadOnly  = errors.New("the server is read-only, as a standby is: add target_session_attrs=read-write to the database URL, and name all servers there")
 	errPooler    = errors.New("the pooler in between does not support prepared statements: add default_query_exec_mode=cache_describe to the database URL")
 	errDiskFull  = errors.New("the server's disk is full: free some space")
-	errPrivilege = errors.New("the database user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on the tables refs, locks, intents and token_marks, and SELECT on schema_migrations")
+	errPrivilege = errors.New("the database user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on the tables refs, locks, intents and token_origin, and SELECT on schema_migrations")
 	errPassword  = errors.New("the server refused the user or the password: check the database URL")
 	errDatabase  = errors.New("no such database: create it, or check the database URL")
 

@@ -9,6 +9,3 @@ func (d *Driver) ShareAll() {
 func KeysOf(project, ref string) (int64, int64) {
 	return int64(keyOf(project, "")), int64(keyOf(project, ref))
 }
-
-// ShardOf returns the shard of token_marks that a ref belongs to.
-func ShardOf(project, ref string) int16 { return keyOf(project, ref).shard() }

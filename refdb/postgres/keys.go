@@ -8,15 +8,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-const (
-	// maxKeys is how many refs are locked by keys of their own. The server's
-	// table of locks has room for some thousands, shared by all of its clients:
-	// whoever needs more takes the whole project instead.
-	maxKeys = 256
-
-	// shards is the number of rows in token_marks.
-	shards = 1024
-)
+// maxKeys is how many refs are locked by keys of their own. The server's
+// table of locks has room for some thousands, shared by all of its clients:
+// whoever needs more takes the whole project instead.
+const maxKeys = 256
 
 // A key stands for a project, or for one of its refs, among the server's
 // advisory locks. All processes on a database have to compute the same one: it
@@ -33,10 +28,6 @@ func keyOf(project, ref string) key {
 	return key(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// shard is the row of token_marks that remembers the ref's tokens. It may never
-// change either.
-func (k key) shard() int16 { return int16(uint64(k) % shards) }
-
 // keysOf returns the keys of refs, in their order.
 func keysOf(project string, refs []string) []key {
 	keys := make([]key, len(refs))
@@ -44,16 +35,6 @@ func keysOf(project string, refs []string) []key {
 		keys[i] = keyOf(project, ref)
 	}
 	return keys
-}
-
-// shardsOf returns the shards of refs, each once.
-func shardsOf(keys []key) []int16 {
-	all := make([]int16, len(keys))
-	for i, k := range keys {
-		all[i] = k.shard()
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // Everybody takes the project's key first, and then those of the refs in their

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,30 +11,13 @@ func TestKeysAndShardsNeverChange(t *testing.T) {
 	for _, row := range []struct {
 		project, ref string
 		key          key
-		shard        int16
 	}{
-		{"a", "", -6285999736695548, 260},
-		{"a", "refs/heads/main", -3397994850682450710, 234},
-		{"a/b", "refs/heads/é", -1360148513125430879, 417},
+		{"a", "", -6285999736695548},
+		{"a", "refs/heads/main", -3397994850682450710},
+		{"a/b", "refs/heads/é", -1360148513125430879},
 	} {
-		k := keyOf(row.project, row.ref)
-		if k != row.key || k.shard() != row.shard {
-			t.Errorf("%s %s has key %d and shard %d", row.project, row.ref, k, k.shard())
-		}
-	}
-}
-
-func TestShardsAreEvenAndInRange(t *testing.T) {
-	count := make(map[int16]int)
-	for n := range 100 * shards {
-		count[keyOf("project", fmt.Sprint("refs/heads/", n)).shard()]++
-	}
-	if len(count) != shards {
-		t.Errorf("%d shards are used", len(count))
-	}
-	for shard, n := range count {
-		if shard < 0 || shard >= shards || n < 40 || n > 180 {
-			t.Errorf("shard %d has %d refs", shard, n)
+		if k := keyOf(row.project, row.ref); k != row.key {
+			t.Errorf("%s %s has key %d", row.project, row.ref, k)
 		}
 	}
 }

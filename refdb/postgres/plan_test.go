@@ -13,11 +13,14 @@ import (
 // for, also by a plan made when they were empty, and known to be.
 func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		url  func(testing.TB, *dbtest.Database) string
+		name   string
+		url    func(testing.TB, *dbtest.Database) string
+		shared bool // trips, that is
 	}{
-		{"directly", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }},
-		{"through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }},
+		{"directly", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, false},
+		{"in shared trips", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, true},
+		{"through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, false},
+		{"in shared trips through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -25,11 +28,14 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 			c := session(t, db.URL())
 			exec(t, c, `VACUUM ANALYZE`)
 			d := open(t, with(t, row.url(t, db), "pool_max_conns", "1"))
+			if row.shared {
+				d.ShareAll()
+			}
 
 			var operations, rows int
 			once := func(refs ...string) {
 				t.Helper()
-				operations, rows = operations+12, rows+12*len(refs)
+				operations, rows = operations+13, rows+13*len(refs)
 				for range 2 { // the second acquisition is refused
 					_, _ = d.Acquire(t.Context(), request(refs...))
 				}
@@ -55,6 +61,13 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 					tx.Updates[i].Old, tx.Updates[i].New = v1, v2
 				}
 				tx.Fence.Token, tx.Release = a.Token, true
+				if err := d.Update(t.Context(), tx); err != nil {
+					t.Fatal(err)
+				}
+				for i := range tx.Updates {
+					tx.Updates[i].Old, tx.Updates[i].New = v2, v1
+				}
+				tx.Fence, tx.Release = nil, false
 				if err := d.Update(t.Context(), tx); err != nil {
 					t.Fatal(err)
 				}

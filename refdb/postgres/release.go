@@ -20,11 +20,15 @@ WITH doomed AS MATERIALIZED (
 )
 SELECT n, waiting FROM doomed`
 
+	// matchesOne is matches for the parameters $3 token, $4 nonce and $5 heartbeat.
+	matchesOne = `
+CASE WHEN $4::text <> '' THEN nonce = $4 ELSE coalesce(token, 'epoch') = $3::timestamptz END
+AND ($5::timestamptz IS NULL OR coalesce(heartbeat, 'epoch') = $5)
+AND NOT (` + isIntent + `)`
+
 	// releaseOneSQL is what a lock on a single ref needs: there is no order to keep.
 	releaseOneSQL = `
-DELETE FROM locks
-USING (VALUES ($3::timestamptz, $4::text, $5::timestamptz)) AS held (held_token, held_nonce, held_heartbeat)
-WHERE project = $1 AND ref = $2 AND` + matches + `
+DELETE FROM locks WHERE project = $1 AND ref = $2 AND` + matchesOne + `
 RETURNING 1, waiting`
 )
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
@@ -59,9 +58,14 @@ func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
 				t.Error(gone, err)
 			}
 		})
-		each("update", func(_ int, ref string) {
+		each("adopting update", func(_ int, ref string) {
 			tx := update(ref)
 			tx.Adopt = true
+			tx.Updates[0].Old, tx.Updates[0].New = v1, v1
+			check(d.Update(t.Context(), tx))
+		})
+		each("plain update", func(_ int, ref string) {
+			tx := update(ref)
 			tx.Updates[0].Old, tx.Updates[0].New = v1, v1
 			check(d.Update(t.Context(), tx))
 		})
@@ -118,18 +122,6 @@ func TestASharedTripSaysOnlyWhatItDid(t *testing.T) {
 			tx.Fence, tx.Release = &refdb.Fence{Refs: []string{ref}, Token: a.Token}, true
 			if err := d.Update(t.Context(), tx); err != nil || left(ref) != 0 {
 				t.Fatalf("updated and released: %v, but %d are left", err, left(ref))
-			}
-		}
-	})
-	meanwhile(`UPDATE token_marks SET mark = mark WHERE shard < 16`, func() {
-		for n := 0; n < 100*rounds; n++ {
-			shard := postgres.ShardOf(project, ref("marked", n))
-			if shard >= 16 {
-				continue
-			}
-			a := acquire(t, d, ref("marked", n))
-			if mark := query[time.Time](t, c, `SELECT mark FROM token_marks WHERE shard = $1`, shard)[0]; refdb.TokenOf(mark) < a.Token {
-				t.Fatalf("the mark %v is behind the token %v", refdb.TokenOf(mark), a.Token)
 			}
 		}
 	})

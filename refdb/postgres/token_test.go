@@ -2,76 +2,210 @@ package postgres_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// Marks that are ahead of the clock are what a clock that stepped back leaves.
+// A taker takes locks and releases them, and sees to it that the tokens of each ref grow.
+type taker struct {
+	db   *dbtest.Database
+	last map[string]refdb.Token
+}
+
+func (k *taker) take(t *testing.T, d *postgres.Driver, refs ...string) refdb.Token {
+	t.Helper()
+	a := acquire(t, d, refs...)
+	for _, ref := range refs {
+		if a.Token <= k.last[ref] {
+			t.Fatalf("token %s of %s follows %s", a.Token.Time(), ref, k.last[ref].Time())
+		}
+		k.last[ref] = a.Token
+	}
+	l, ok := k.db.RowLock(t, project, refs[0])
+	if now := k.db.Now(t); !ok || l.Token != a.Token || l.Heartbeat.After(now) || now.Sub(l.Heartbeat) > time.Minute {
+		t.Fatalf("now %s: %+v", now, l)
+	}
+	if gone, err := d.Release(t.Context(), held(a, refs...)); err != nil || !gone[0] {
+		t.Fatal(gone, err)
+	}
+	return a.Token
+}
+
+// aloneAndTogether returns a driver whose requests go alone, and one whose requests share trips.
+func aloneAndTogether(t *testing.T, db *dbtest.Database) map[string]*postgres.Driver {
+	together := open(t, db.URL())
+	together.ShareAll()
+	return map[string]*postgres.Driver{"alone": open(t, db.URL()), "together": together}
+}
+
+// An origin that is ahead of the clock is what a clock that stepped back leaves.
 func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
-	d := open(t, db.URL())
-	many := names(300) // of more than one shard, and more than 256 keys
-	last := make(map[string]refdb.Token)
-	take := func(refs ...string) {
-		t.Helper()
-		a := acquire(t, d, refs...)
-		for _, ref := range refs {
-			if a.Token <= last[ref] {
-				t.Fatalf("token %s of %s follows %s", a.Token.Time(), ref, last[ref].Time())
-			}
-			last[ref] = a.Token
-		}
-		l, ok := db.RowLock(t, project, refs[0])
-		if now := db.Now(t); !ok || l.Token != a.Token || l.Heartbeat.After(now) || now.Sub(l.Heartbeat) > time.Minute {
-			t.Fatalf("now %s: %+v", now, l)
-		}
-		if gone, err := d.Release(t.Context(), held(a, refs...)); err != nil || !gone[0] {
-			t.Fatal(gone, err)
-		}
-	}
+	drivers := aloneAndTogether(t, db)
+	many := names(300) // more than 256 keys
+	k := taker{db, make(map[string]refdb.Token)}
 	takeAll := func() {
 		t.Helper()
 		for range 2 {
-			take(many[0])
-			take(many[:2]...)
-			take(many...)
-			take(many[1])
+			for _, d := range drivers {
+				k.take(t, d, many[0])
+				k.take(t, d, many[:2]...)
+				k.take(t, d, many...)
+				k.take(t, d, many[1])
+			}
 		}
 	}
 
 	takeAll()
 	ahead := db.Now(t).Add(24 * time.Hour)
-	db.Exec(t, `UPDATE token_marks SET mark = $1`, ahead)
+	db.Exec(t, `UPDATE token_origin SET origin = $1`, ahead)
 	takeAll()
 	for _, ref := range many {
-		if last[ref] <= refdb.TokenOf(ahead) {
-			t.Errorf("token %s of %s is before the marks", last[ref].Time(), ref)
+		if k.last[ref] <= refdb.TokenOf(ahead) {
+			t.Errorf("token %s of %s is before the origin", k.last[ref].Time(), ref)
 		}
-	}
-	// One shard alone is ahead, and takes those along that are locked with it.
-	db.Exec(t, `UPDATE token_marks SET mark = $1 WHERE shard % 2 = 0`, ahead.Add(24*time.Hour))
-	takeAll()
-	for _, ref := range many {
-		take(ref)
 	}
 }
 
-// Without its mark nothing would keep a ref's tokens apart.
-func TestNoTokenIsGivenOutWithoutAMark(t *testing.T) {
+// Tokens tell since when a lock is held: they may be behind, but not for long.
+func TestTokensCatchUpWithTheClock(t *testing.T) {
+	t.Parallel()
+	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
+		db := dbtest.Postgres(t)
+		for how, d := range aloneAndTogether(t, db) {
+			k := taker{db, make(map[string]refdb.Token)}
+			// As after an hour without any transaction.
+			db.Exec(t, `UPDATE token_origin SET origin = origin - interval '1 hour', reached = reached - interval '1 hour'`)
+			if lag := db.Now(t).Sub(k.take(t, d, refs...).Time()); lag > 2*time.Second {
+				t.Errorf("%s, %s: the first token is %s behind", name, how, lag)
+			}
+			db.Exec(t, `UPDATE token_origin SET origin = origin + interval '900 ms'`)
+			eventually(t, "tokens keep up", func() bool {
+				lag := db.Now(t).Sub(k.take(t, d, refs...).Time())
+				if lag > 2*time.Second {
+					t.Fatalf("%s, %s: a token is %s behind", name, how, lag)
+				}
+				return lag < 100*time.Millisecond // caught up once more
+			})
+		}
+	}
+}
+
+// What others raise while trips are under way, or have locked, matters to no token.
+func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
-	d := open(t, db.URL())
-	db.Exec(t, `DELETE FROM token_marks`)
-	for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
-		if a, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, refdb.ErrSchema) {
-			t.Errorf("got %+v, %v", a, err)
+	for how, d := range aloneAndTogether(t, db) {
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		c := session(t, db.URL())
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					exec(t, c, `UPDATE token_origin SET origin = greatest(origin, clock_timestamp() - txid_current() * interval '1 microsecond')`)
+				}
+			}
+		}()
+		var all sync.WaitGroup
+		for n := range 4 {
+			all.Go(func() {
+				k := make(map[string]refdb.Token)
+				for i := range 100 {
+					refs := []string{ref("raised", n), ref("raised", n+10)}[:1+i%2]
+					a, err := d.Acquire(t.Context(), request(refs...))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, ref := range refs {
+						if a.Token <= k[ref] {
+							t.Errorf("%s: token %s of %s follows %s", how, a.Token.Time(), ref, k[ref].Time())
+						}
+						k[ref] = a.Token
+					}
+					if _, err := d.Release(t.Context(), held(a, refs...)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
 		}
-		if _, ok := db.RowLock(t, project, mainRef); ok {
-			t.Error("a lock was taken")
+		all.Wait()
+		close(stop)
+		<-stopped
+	}
+}
+
+// A lock with a token from the future is what a clock that was ahead leaves,
+// or a program that knows of no origin.
+func TestTokensGrowAfterOneFromTheFuture(t *testing.T) {
+	t.Parallel()
+	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
+		db := dbtest.Postgres(t)
+		d := open(t, db.URL())
+		future := db.Now(t).Add(time.Hour).Truncate(time.Microsecond)
+		db.Exec(t, `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES ($1, $2, 'epoch', $3, 'other')`, project, mainRef, future)
+		k := taker{db, map[string]refdb.Token{mainRef: refdb.TokenOf(future)}}
+		for range 3 {
+			k.take(t, d, refs...)
+		}
+		k.take(t, d, mainRef)
+		if n := len(k.last); n != len(refs) {
+			t.Errorf("%s: %d refs were taken", name, n)
+		}
+	}
+}
+
+// Another server, to which the tables were copied, has begun fewer transactions.
+func TestTokensGrowOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
+		for _, how := range []string{"alone", "together"} {
+			db := dbtest.Postgres(t)
+			d := aloneAndTogether(t, db)[how]
+			k := taker{db, make(map[string]refdb.Token)}
+			k.take(t, d, refs...)
+			fewer := func(by string) {
+				t.Helper()
+				db.Exec(t, `UPDATE token_origin SET origin = origin - $1::interval`, by)
+				k.take(t, d, refs...)
+				k.take(t, d, refs...)
+			}
+			fewer("1 day")
+			fewer("3 s")
+			if ahead := k.last[mainRef].Time().Sub(db.Now(t)); ahead > 10*time.Minute {
+				t.Errorf("%s, %s: tokens are ahead by %s", name, how, ahead)
+			}
+			// And its clock is behind.
+			db.Exec(t, `UPDATE token_origin SET origin = origin + interval '1 day', reached = reached + interval '1 day'`)
+			k.take(t, d, refs...)
+			fewer("1 hour")
+		}
+	}
+}
+
+// Without the origin nothing would keep a ref's tokens apart.
+func TestNoTokenIsGivenOutWithoutAnOrigin(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	db.Exec(t, `DELETE FROM token_origin`)
+	for how, d := range aloneAndTogether(t, db) {
+		for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
+			if a, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, refdb.ErrSchema) {
+				t.Errorf("%s: got %+v, %v", how, a, err)
+			}
+			if _, ok := db.RowLock(t, project, mainRef); ok {
+				t.Error("a lock was taken")
+			}
 		}
 	}
 }

@@ -102,7 +102,18 @@ WITH verdict AS MATERIALIZED (
 )
 SELECT verdict, $2, value, owner, token, heartbeat, stale_after, now, CASE WHEN $9 THEN waiting END FROM verdict`
 
-// Update decides and writes in one round trip; in two if stale locks are in the way.
+// updatePlainSQL moves a single ref that nobody has locked and that holds what it
+// should, in less time still. Why it returns nothing, updateOneSQL tells.
+//
+//	$1 project  $2 ref  $3 old  $4 new  $5 operation  $6 whether a lock is in the way that stands for no intent
+const updatePlainSQL = `
+UPDATE refs SET value = $4, time = clock_timestamp(), op = $5
+WHERE project = $1 AND ref = $2 AND value = $3
+AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2 AND ($6::boolean OR ` + isIntent + `))
+RETURNING true`
+
+// Update decides and writes in one round trip; in two if stale locks are in the
+// way, or if a single ref without a fence is refused that was to be there already.
 func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 	var c change
 	c.take(t)
@@ -133,18 +144,38 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 // updateOne updates a single ref, alone or together with others. But for a
 // fence that stays, which is for the few who write under a lock several times.
 func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o *outcome) error {
-	alone := func() error {
+	decide := func() error {
 		return d.do(ctx, c.trip(t, t.Release).then(updateOneSQL, o.read,
 			t.Project, c.refs[0], c.olds[0], c.news[0], t.ID, t.Adopt, c.fenceTime(), c.heeds, t.Release))
 	}
-	if t.Fence != nil && !t.Release {
-		return alone()
+	alone := decide
+	switch {
+	case t.Fence != nil && !t.Release:
+		return decide()
+	case c.plain(t):
+		alone = func() error {
+			err := d.do(ctx, c.trip(t, false).then(updatePlainSQL, o.readPlain,
+				t.Project, c.refs[0], c.olds[0], c.news[0], t.ID, c.heeds))
+			if err == nil && o.verdict == "" {
+				err = decide()
+			}
+			return err
+		}
 	}
 	call, err := d.updates.pass(ctx, freedKey{t.Project, c.refs[0]}, updateCall{transaction: t, change: c}, alone)
-	if call != nil {
-		*o = call.answer
+	if call == nil {
+		return err
 	}
-	return err
+	*o = call.answer
+	if o.verdict == "" {
+		return decide()
+	}
+	return nil
+}
+
+// plain reports whether updatePlainSQL may do.
+func (c *change) plain(t refdb.Transaction) bool {
+	return t.Fence == nil && !t.Adopt && c.olds[0] != nil
 }
 
 // trip is the beginning of the update's: all locks that it takes. The rows of
@@ -212,7 +243,7 @@ func (c *change) take(t refdb.Transaction) {
 // outcome is what the last statement of an Update says.
 type outcome struct {
 	project string
-	verdict string
+	verdict string // "" while there is none
 	lost    []string
 	holders []refdb.LockInfo
 	have    map[string]refdb.Value
@@ -240,6 +271,16 @@ func (o *outcome) read(rows pgx.Rows) error {
 		if ref != nil {
 			o.add(*ref, value, lock, now, waiting)
 		}
+	}
+	return rows.Err()
+}
+
+// readPlain reads whether a plain update was done.
+func (o *outcome) readPlain(rows pgx.Rows) error {
+	*o = outcome{project: o.project}
+	if rows.Next() {
+		o.verdict = "done"
+		rows.Close()
 	}
 	return rows.Err()
 }

@@ -9,12 +9,24 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
+// updatePlainSharedSQL is updatePlainSQL for several refs.
+//
+//	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 whether locks are in the way  $7 places in the trip
+const updatePlainSharedSQL = `
+UPDATE refs SET value = new, time = clock_timestamp(), op = asked.op
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::int[])
+  AS asked (project, ref, old, new, op, heeding, n),
+LATERAL (SELECT ctid AS tid FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS found
+WHERE refs.ctid = tid AND value = old AND ` + gotRef + `
+AND NOT EXISTS (SELECT FROM locks WHERE project = asked.project AND ref = asked.ref AND (heeding OR ` + isIntent + `) OFFSET 0)
+RETURNING n`
+
 // updateSharedSQL decides about each ref for itself. A lock that would have to
 // be waited for, is stale, or was changed since the statement began, so that it
 // could be locked but not deleted, leaves its ref undecided.
 //
-//	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 whether to adopt
-//	$7 tokens of the locks to hold and release, or NULL  $8 whether locks are in the way
+//	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 whether locks are in the way
+//	$7 places in the trip  $8 whether to adopt  $9 tokens of the locks to hold and release, or NULL
 const updateSharedSQL = `
 WITH found AS MATERIALIZED (
   SELECT asked.*, lock.*, now, known, value, CASE
@@ -29,8 +41,8 @@ WITH found AS MATERIALIZED (
     ELSE 'done'
   END AS verdict
   FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock,
-  unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::timestamptz[], $8::boolean[])
-    WITH ORDINALITY AS asked (project, ref, old, new, op, adopt, fence, heeding, n)
+  unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::int[], $8::boolean[], $9::timestamptz[])
+    AS asked (project, ref, old, new, op, heeding, n, adopt, fence)
   LEFT JOIN LATERAL (SELECT true AS known, value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
   LEFT JOIN LATERAL (
     SELECT owner, token, heartbeat, stale_after FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
@@ -67,19 +79,56 @@ type updateCall struct {
 	answer      outcome
 }
 
-// updateShared is the trip of a lane.
+// updateColumns are updateCalls as arrays.
+type updateColumns struct {
+	projects, refs, news, ids []string
+	olds                      []*string
+	heeding                   []bool
+	places                    []int32 // in the trip, counted from 1
+	adopt                     []bool
+	fences                    []*time.Time
+}
+
+func (u *updateColumns) add(call *updateCall, place int) {
+	t, c := &call.transaction, &call.change
+	u.projects, u.refs, u.news, u.ids = append(u.projects, t.Project), append(u.refs, c.refs[0]), append(u.news, c.news[0]), append(u.ids, t.ID)
+	u.olds, u.heeding, u.places = append(u.olds, c.olds[0]), append(u.heeding, c.heeds), append(u.places, int32(place))
+	u.adopt, u.fences = append(u.adopt, t.Adopt), append(u.fences, c.fenceTime())
+}
+
+// plain are the arguments of updatePlainSharedSQL, all those of updateSharedSQL.
+func (u *updateColumns) plain() []any {
+	return []any{u.projects, u.refs, u.olds, u.news, u.ids, u.heeding, u.places}
+}
+func (u *updateColumns) all() []any { return append(u.plain(), u.adopt, u.fences) }
+
+// updateShared is the trip of a lane. A plain update that it has no verdict about
+// is not made again alone, for the same to come of it: see updateOne.
 func (d *Driver) updateShared(ctx context.Context, together []*seat[updateCall]) error {
-	n := len(together)
-	var (
-		projects, refs, news, ids = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-		olds                      = make([]*string, n)
-		adopt, heeding            = make([]bool, n), make([]bool, n)
-		fences                    = make([]*time.Time, n)
-	)
+	var plain, others updateColumns
+	projects, refs := make([]string, len(together)), make([]string, len(together))
 	for i, s := range together {
-		t, c := &s.request.transaction, &s.request.change
-		projects[i], refs[i], olds[i], news[i], ids[i] = t.Project, c.refs[0], c.olds[0], c.news[0], t.ID
-		adopt[i], heeding[i], fences[i] = t.Adopt, c.heeds, c.fenceTime()
+		projects[i], refs[i] = s.request.transaction.Project, s.request.change.refs[0]
+		columns := &others
+		if s.request.change.plain(s.request.transaction) {
+			columns = &plain
+			s.decided = true
+		}
+		columns.add(&s.request, i+1)
+	}
+	readPlain := func(rows pgx.Rows) error {
+		for _, place := range plain.places {
+			call := &together[place-1].request
+			call.answer = outcome{project: call.transaction.Project}
+		}
+		for rows.Next() {
+			var n int
+			if err := rows.Scan(&n); err != nil {
+				return err
+			}
+			together[n-1].request.answer.verdict = "done"
+		}
+		return rows.Err()
 	}
 	read := func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -101,7 +150,12 @@ func (d *Driver) updateShared(ctx context.Context, together []*seat[updateCall])
 		}
 		return rows.Err()
 	}
-	return d.do(ctx, trip{what: "update refs", writes: true}.
-		tryRefs(projects, refs).
-		then(updateSharedSQL, read, projects, refs, olds, news, ids, adopt, fences, heeding))
+	work := trip{what: "update refs", writes: true}.tryRefs(projects, refs)
+	if len(plain.refs) > 0 {
+		work = work.then(updatePlainSharedSQL, readPlain, plain.plain()...)
+	}
+	if len(others.refs) > 0 {
+		work = work.then(updateSharedSQL, read, others.all()...)
+	}
+	return d.do(ctx, work)
 }

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A token is the origin of tokens plus a microsecond for each transaction that
+// the server has ever begun, up to the one that takes the locks. Whoever holds a
+// ref's key began after all who took the ref's locks before, so has a larger
+// number; and the origin is only ever raised: tokens of a ref grow whatever the
+// clock does, and taking a lock writes nothing but the lock.
+//
+// The number is the server's 64-bit transaction ID, which survives crashes,
+// promotions of standbys and pg_upgrade. On another server, to which the tables
+// were copied, it may be smaller: then tokens fall behind those that had been
+// reached, and none is given out until the origin has been raised.
+const passed = `txid_current() * interval '1 microsecond'`
+
+// ofOrigin selects the one row of token_origin, if tokens may be made of it.
+const ofOrigin = `token_origin WHERE id = 1 AND origin + ` + passed + ` >= reached`
+
+// tokenLag is how far tokens may fall behind the clock, so that they tell since
+// when a lock is held. Servers begin fewer transactions than one per
+// microsecond, so that tokens do fall behind.
+const tokenLag = time.Second
+
+// raiseSQL has tokens catch up with the clock, unless somebody does right now.
+// Since tokens reached what is recorded they can have grown by what is raised at
+// a time, and by the transactions of a moment: a minute is more than that.
+const raiseSQL = `
+UPDATE token_origin SET (origin, reached) = (
+  SELECT now - ` + passed + `, now FROM greatest(clock_timestamp(), origin + ` + passed + `,
+    CASE WHEN origin + ` + passed + ` < reached THEN reached + interval '1 minute' END) AS now
+)
+WHERE ctid = (
+  SELECT ctid FROM token_origin WHERE id = 1 AND origin + ` + passed + ` < greatest(reached, clock_timestamp() - interval '1 s')
+  FOR NO KEY UPDATE SKIP LOCKED
+)`
+
+// raise adds the statement that has tokens catch up, if that may be due. It
+// comes after those that wait.
+func (t trip) raise(l *lag) trip {
+	if !l.due() {
+		return t
+	}
+	return t.then(raiseSQL, nil)
+}
+
+// lag is what a process knows of how far tokens are behind.
+type lag struct {
+	begun time.Time
+	fine  atomic.Int64 // how long after begun they are not too far behind, at least; in nanoseconds
+}
+
+func newLag() *lag { return &lag{begun: time.Now()} }
+
+func (l *lag) due() bool { return int64(time.Since(l.begun)) >= l.fine.Load() }
+
+// forget has the next trip raise the origin, if it needs that.
+func (l *lag) forget() { l.fine.Store(0) }
+
+// saw notes that a token was given out at a time, both by the server's clock.
+func (l *lag) saw(token refdb.Token, now time.Time) {
+	l.fine.Store(int64(time.Since(l.begun) + tokenLag - now.Sub(token.Time())))
+}
