@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -175,11 +176,11 @@ func (d *Driver) acquireOne(ctx context.Context, r refdb.AcquireRequest, wait bo
 
 // taking is what acquireFreeSQL and acquireSharedSQL say of a ref.
 type taking struct {
-	token *time.Time // nil if the lock was not taken
+	token pgtype.Timestamptz // NULL if the lock was not taken
 	now   time.Time
 	ref   refColumns
 	lock  lockColumns // that was there
-	nonce *string
+	nonce pgtype.Text
 }
 
 func (t *taking) columns() []any {
@@ -189,15 +190,15 @@ func (t *taking) columns() []any {
 
 func (t *taking) acquisition(r refdb.AcquireRequest) acquisition {
 	a := acquisition{project: r.Project, now: t.now}
-	if t.ref.value != nil {
+	if t.ref.value.Valid {
 		a.refs = append(a.refs, t.ref.ref(r.Refs[0]))
 	}
 	lock := t.lock.info(r.Project, r.Refs[0], t.now)
 	switch {
-	case t.token != nil:
-		a.free, a.token = true, refdb.TokenOf(*t.token)
-	case t.lock.owner == nil: // there is something wrong: see outcome
-	case t.nonce != nil && *t.nonce == r.Nonce:
+	case t.token.Valid:
+		a.free, a.token = true, refdb.TokenOf(t.token.Time)
+	case !t.lock.owner.Valid: // there is something wrong: see outcome
+	case t.nonce.Valid && t.nonce.String == r.Nonce:
 		a.free, a.adopted, a.token = true, true, lock.Token
 	default:
 		a.holders = append(a.holders, lock)
@@ -240,7 +241,7 @@ func (a *acquisition) read(rows pgx.Rows) error {
 		case granted != nil:
 			a.token = refdb.TokenOf(*granted)
 		}
-		if lock.owner != nil && !mine {
+		if lock.owner.Valid && !mine {
 			a.holders = append(a.holders, lock.info(a.project, name, a.now))
 		}
 	}

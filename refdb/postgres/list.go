@@ -3,10 +3,10 @@ package postgres
 import (
 	"context"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -19,21 +19,15 @@ const (
 
 // refColumns are the columns of refs beside the key, all of them NULL if there is no row.
 type refColumns struct {
-	value *string
-	time  *time.Time
-	op    *string
+	value pgtype.Text
+	time  pgtype.Timestamptz
+	op    pgtype.Text
 }
 
 func (c refColumns) ref(name string) refdb.Ref {
-	r := refdb.Ref{Name: name}
-	if c.value != nil {
-		r.Value = refdb.Value(*c.value)
-	}
-	if c.time != nil {
-		r.Time = c.time.UTC()
-	}
-	if c.op != nil {
-		r.Op = *c.op
+	r := refdb.Ref{Name: name, Value: refdb.Value(c.value.String), Op: c.op.String}
+	if c.time.Valid {
+		r.Time = c.time.Time.UTC()
 	}
 	return r
 }

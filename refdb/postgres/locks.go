@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -61,28 +62,25 @@ func (t trip) lockFence(project string, refs []string) trip {
 
 // lockColumns are the columns of locks beside the key. A row always has an owner.
 type lockColumns struct {
-	owner            *string
-	token, heartbeat *time.Time
-	staleAfter       *int64 // µs
+	owner            pgtype.Text
+	token, heartbeat pgtype.Timestamptz
+	staleAfter       pgtype.Int8 // µs
 }
 
 func (c lockColumns) info(project, ref string, now time.Time) refdb.LockInfo {
 	l := refdb.LockInfo{
-		Project: project, Ref: ref,
+		Project: project, Ref: ref, Owner: c.owner.String,
 		Heartbeat:  time.Unix(0, 0).UTC(),
 		StaleAfter: refdb.DefaultStaleAfter,
 	}
-	if c.owner != nil {
-		l.Owner = *c.owner
+	if c.token.Valid {
+		l.Token = refdb.TokenOf(c.token.Time)
 	}
-	if c.token != nil {
-		l.Token = refdb.TokenOf(*c.token)
+	if c.heartbeat.Valid {
+		l.Heartbeat = c.heartbeat.Time.UTC()
 	}
-	if c.heartbeat != nil {
-		l.Heartbeat = c.heartbeat.UTC()
-	}
-	if c.staleAfter != nil {
-		l.StaleAfter = time.Duration(*c.staleAfter) * time.Microsecond
+	if c.staleAfter.Valid {
+		l.StaleAfter = time.Duration(c.staleAfter.Int64) * time.Microsecond
 	}
 	l.Age = now.Sub(l.Heartbeat)
 	return l

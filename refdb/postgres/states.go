@@ -34,7 +34,7 @@ func (d *Driver) States(ctx context.Context, project string, refs []string) ([]r
 			if value != nil {
 				s.Value = *value
 			}
-			if lock.owner != nil {
+			if lock.owner.Valid {
 				s.Lock = new(lock.info(project, s.Ref, now))
 			}
 			states = append(states, s)
