@@ -79,6 +79,25 @@ func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
 	}
 }
 
+// meanwhile runs a statement again and again while do runs.
+func meanwhile(t *testing.T, db *dbtest.Database, sql string, do func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	other := session(t, db.URL())
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				exec(t, other, sql)
+			}
+		}
+	}()
+	defer func() { close(done); <-ended }()
+	do()
+}
+
 // Others change a row, without ending it, while a shared trip has begun to look
 // at it. What the trip then says must have happened.
 func TestASharedTripSaysOnlyWhatItDid(t *testing.T) {
@@ -88,28 +107,10 @@ func TestASharedTripSaysOnlyWhatItDid(t *testing.T) {
 	d.ShareAll()
 	c := session(t, db.URL())
 	const rounds = 150
-	// meanwhile runs a statement again and again while do runs.
-	meanwhile := func(sql string, do func()) {
-		done, ended := make(chan struct{}), make(chan struct{})
-		other := session(t, db.URL())
-		go func() {
-			defer close(ended)
-			for {
-				select {
-				case <-done:
-					return
-				default:
-					exec(t, other, sql)
-				}
-			}
-		}()
-		defer func() { close(done); <-ended }()
-		do()
-	}
 	left := func(ref string) int64 {
 		return query[int64](t, c, `SELECT count(*) FROM locks WHERE project = $1 AND ref = $2`, project, ref)[0]
 	}
-	meanwhile(`UPDATE locks SET waiting = '{}'`, func() {
+	meanwhile(t, db, `UPDATE locks SET waiting = '{}'`, func() {
 		for n := range rounds {
 			a, ref := acquire(t, d, ref("released", n)), ref("released", n)
 			if gone, err := d.Release(t.Context(), held(a, ref)); err != nil || !gone[0] || left(ref) != 0 {

@@ -102,46 +102,34 @@ func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	for how, d := range aloneAndTogether(t, db) {
-		stop, stopped := make(chan struct{}), make(chan struct{})
-		c := session(t, db.URL())
-		go func() {
-			defer close(stopped)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					exec(t, c, `UPDATE token_origin SET origin = greatest(origin, clock_timestamp() - txid_current() * interval '1 microsecond')`)
-				}
-			}
-		}()
-		var all sync.WaitGroup
-		for n := range 4 {
-			all.Go(func() {
-				k := make(map[string]refdb.Token)
-				for i := range 100 {
-					refs := []string{ref("raised", n), ref("raised", n+10)}[:1+i%2]
-					a, err := d.Acquire(t.Context(), request(refs...))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for _, ref := range refs {
-						if a.Token <= k[ref] {
-							t.Errorf("%s: token %s of %s follows %s", how, a.Token.Time(), ref, k[ref].Time())
+		const raise = `UPDATE token_origin SET origin = greatest(origin, clock_timestamp() - txid_current() * interval '1 microsecond')`
+		meanwhile(t, db, raise, func() {
+			var all sync.WaitGroup
+			for n := range 4 {
+				all.Go(func() {
+					k := make(map[string]refdb.Token)
+					for i := range 100 {
+						refs := []string{ref("raised", n), ref("raised", n+10)}[:1+i%2]
+						a, err := d.Acquire(t.Context(), request(refs...))
+						if err != nil {
+							t.Error(err)
+							return
 						}
-						k[ref] = a.Token
+						for _, ref := range refs {
+							if a.Token <= k[ref] {
+								t.Errorf("%s: token %s of %s follows %s", how, a.Token.Time(), ref, k[ref].Time())
+							}
+							k[ref] = a.Token
+						}
+						if _, err := d.Release(t.Context(), held(a, refs...)); err != nil {
+							t.Error(err)
+							return
+						}
 					}
-					if _, err := d.Release(t.Context(), held(a, refs...)); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
-		close(stop)
-		<-stopped
+				})
+			}
+			all.Wait()
+		})
 	}
 }
 
