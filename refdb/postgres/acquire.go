@@ -120,14 +120,7 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 		}
 	}
 	a := acquisition{project: r.Project}
-	err := d.grant(ctx, &a, func() trip {
-		return trip{what: "acquire locks", writes: true}.
-			lockRefs(r.Project, keysOf(r.Project, r.Refs)).
-			lockRows(r.Project, r.Refs).
-			raise(d.lag).
-			then(acquireSQL, a.read, r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
-				inherited.queues, d.channel, wait, maxWaiting)
-	})
+	err := d.grant(ctx, "acquire locks", r, &a, acquireSQL, inherited.queues, d.channel, wait, maxWaiting)
 	if err != nil {
 		d.inherits.putBack(inherited)
 	}
@@ -253,12 +246,21 @@ func (a *acquisition) fresh() bool {
 	return len(a.holders) > 0 && !a.holders[0].Stale()
 }
 
-// grant makes the trip that take returns, and again if there were no tokens to be had.
-func (d *Driver) grant(ctx context.Context, a *acquisition, take func() trip) error {
-	err := d.do(ctx, take())
+// grant makes the trip that decides with sql, and again if there were no tokens
+// to be had. The arguments are those from $6 on.
+func (d *Driver) grant(ctx context.Context, what string, r refdb.AcquireRequest, a *acquisition, sql string, args ...any) error {
+	args = append([]any{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds()}, args...)
+	take := func() error {
+		return d.do(ctx, trip{what: what, writes: true}.
+			lockRefs(r.Project, keysOf(r.Project, r.Refs)).
+			lockRows(r.Project, r.Refs).
+			raise(d.lag).
+			then(sql, a.read, args...))
+	}
+	err := take()
 	if err == nil && a.free && a.token == 0 {
 		d.lag.forget()
-		err = d.do(ctx, take())
+		err = take()
 	}
 	return err
 }

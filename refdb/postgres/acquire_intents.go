@@ -58,14 +58,7 @@ func (d *Driver) acquireIntents(ctx context.Context, r refdb.AcquireRequest) (re
 		}
 	}
 	a := acquisition{project: r.Project}
-	err := d.grant(ctx, &a, func() trip {
-		return trip{what: "record intents", writes: true}.
-			lockRefs(r.Project, keysOf(r.Project, r.Refs)).
-			lockRows(r.Project, r.Refs).
-			raise(d.lag).
-			then(acquireIntentsSQL, a.read, r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds(),
-				make([]string, len(r.Refs)), d.channel, olds, news, r.Agent)
-	})
+	err := d.grant(ctx, "record intents", r, &a, acquireIntentsSQL, make([]string, len(r.Refs)), d.channel, olds, news, r.Agent)
 	inTheWay := slices.ContainsFunc(a.holders, func(l refdb.LockInfo) bool { return !l.Stale() })
 	if err == nil && !a.free && !inTheWay {
 		return refdb.Acquired{}, a.mismatch(r.Intents)
