@@ -160,9 +160,10 @@ func (d *Driver) acquireOne(ctx context.Context, r refdb.AcquireRequest, wait bo
 		err := alone()
 		return a, err
 	}
-	call, err := d.acquires.pass(ctx, freedKey{r.Project, r.Refs[0]}, acquireCall{request: r}, alone)
-	if call != nil {
-		a = call.answer
+	c := acquireCall{request: r}
+	shared, err := d.lane.pass(ctx, &c, alone)
+	if shared {
+		a = c.answer
 	}
 	return a, err
 }

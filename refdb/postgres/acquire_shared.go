@@ -1,8 +1,6 @@
 package postgres
 
 import (
-	"context"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -11,11 +9,11 @@ import (
 // acquireSharedSQL takes the locks on refs that nobody holds. Of a ref that is
 // locked it returns the lock.
 //
-//	$1 projects  $2 refs  $3 owners  $4 nonces  $5 stale_after, µs
+//	$1 projects  $2 refs  $3 owners  $4 nonces  $5 stale_after, µs  $6 places of their keys
 const acquireSharedSQL = `
 WITH found AS MATERIALIZED (
-  SELECT asked.*, lock.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
-    WITH ORDINALITY AS asked (project, ref, owner, nonce, stale_after, n)
+  SELECT asked.*, lock.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[])
+    WITH ORDINALITY AS asked (project, ref, owner, nonce, stale_after, place, n)
   LEFT JOIN LATERAL (
     SELECT owner AS holder, token AS held, heartbeat, stale_after AS stands, nonce AS holds
     FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
@@ -38,34 +36,43 @@ type acquireCall struct {
 	answer  acquisition
 }
 
-// acquireShared is the trip of a lane.
-func (d *Driver) acquireShared(ctx context.Context, together []*seat[acquireCall]) error {
-	n := len(together)
-	var (
-		projects, refs, owners, nonces = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-		staleAfter                     = make([]int64, n)
-	)
-	for i, s := range together {
-		r := &s.request.request
-		projects[i], refs[i], owners[i], nonces[i] = r.Project, r.Refs[0], r.Owner, r.Nonce
-		staleAfter[i] = r.StaleAfter.Microseconds()
+func (c *acquireCall) what() string  { return "acquire locks" }
+func (c *acquireCall) ref() freedKey { return freedKey{c.request.Project, c.request.Refs[0]} }
+
+// A stale lock is not decided about: see Acquire.
+func (c *acquireCall) decided() bool { return c.answer.token != 0 || c.answer.fresh() }
+
+// acquireColumns are acquireCalls as arrays.
+type acquireColumns struct {
+	calls                          []*acquireCall
+	projects, refs, owners, nonces []string
+	staleAfter                     []int64
+	places                         []int32
+}
+
+func (a *acquireColumns) add(c *acquireCall, place int) {
+	r := &c.request
+	a.calls, a.places = append(a.calls, c), append(a.places, int32(place))
+	a.projects, a.refs = append(a.projects, r.Project), append(a.refs, r.Refs[0])
+	a.owners, a.nonces, a.staleAfter = append(a.owners, r.Owner), append(a.nonces, r.Nonce), append(a.staleAfter, r.StaleAfter.Microseconds())
+}
+
+func (a *acquireColumns) args() []any {
+	return []any{a.projects, a.refs, a.owners, a.nonces, a.staleAfter, a.places}
+}
+
+func (a *acquireColumns) read(rows pgx.Rows) error {
+	for _, c := range a.calls {
+		c.answer = acquisition{}
 	}
-	read := func(rows pgx.Rows) error {
-		for rows.Next() {
-			var n int
-			var t taking
-			if err := rows.Scan(append([]any{&n}, t.columns()...)...); err != nil {
-				return err
-			}
-			s := together[n-1]
-			a := t.acquisition(s.request.request)
-			s.decided = a.token != 0 || a.fresh() // or stale: see Acquire
-			s.request.answer = a
+	for rows.Next() {
+		var n int
+		var t taking
+		if err := rows.Scan(append([]any{&n}, t.columns()...)...); err != nil {
+			return err
 		}
-		return rows.Err()
+		c := a.calls[n-1]
+		c.answer = t.acquisition(c.request)
 	}
-	return d.do(ctx, trip{what: "acquire locks", writes: true}.
-		tryRefs(projects, refs).
-		raise(d.lag).
-		then(acquireSharedSQL, read, projects, refs, owners, nonces, staleAfter))
+	return rows.Err()
 }

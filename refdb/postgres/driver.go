@@ -35,11 +35,8 @@ type Driver struct {
 	// listening: what is sent to channel arrives.
 	listening atomic.Bool
 
-	acquires *lane[acquireCall]
-	releases *lane[refdb.Held]
-	updates  *lane[updateCall]
-	crowd    atomic.Int32 // how many requests come at once
-	lag      *lag
+	lane lane
+	lag  *lag
 
 	wakeups  wakeups
 	inherits inheritances
@@ -66,9 +63,7 @@ func newDriver(pool *pgxpool.Pool, pooled bool) *Driver {
 		lag:     newLag(),
 		wakeups: wakeups{due: make(chan struct{}, 1)},
 	}
-	d.acquires = newLane(d, "acquire locks", d.acquireShared)
-	d.releases = newLane(d, "release locks", d.releaseShared)
-	d.updates = newLane(d, "update refs", d.updateShared)
+	d.lane.share, d.lane.begin, d.lane.end = d.share, d.enter, d.running.Done
 	d.closing, d.close = context.WithCancel(context.Background())
 	d.running.Go(d.sendWakeups)
 	return d

@@ -2,7 +2,7 @@ package postgres
 
 // ShareAll has every request about a single ref share a trip, be it with nobody.
 func (d *Driver) ShareAll() {
-	d.acquires.under, d.releases.under, d.updates.under = laneWidth, laneWidth, laneWidth
+	d.lane.under = laneWidth
 }
 
 // KeysOf returns the keys of a project and of a ref.

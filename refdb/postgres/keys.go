@@ -84,16 +84,16 @@ SELECT set_config('refdb.got', string_agg(
          CASE WHEN pg_try_advisory_xact_lock_shared(p) AND pg_try_advisory_xact_lock(r) THEN '1' ELSE '0' END, '' ORDER BY n), true)
   FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS keys (p, r, n)`
 
-	// gotRef holds for the n-th ref whose keys we have.
-	gotRef = `substr(current_setting('refdb.got'), n::int, 1) = '1'`
+	// gotRef holds for a ref whose keys we have, place counting from 1.
+	gotRef = `substr(current_setting('refdb.got'), place, 1) = '1'`
 )
 
 // tryRefs adds the statement that keeps out all others from each of the refs
 // whose keys nobody has. It has to be the first.
-func (t trip) tryRefs(projects, refs []string) trip {
+func (t trip) tryRefs(refs []freedKey) trip {
 	ofProjects, ofRefs := make([]int64, len(refs)), make([]int64, len(refs))
-	for i, ref := range refs {
-		ofProjects[i], ofRefs[i] = int64(keyOf(projects[i], "")), int64(keyOf(projects[i], ref))
+	for i, r := range refs {
+		ofProjects[i], ofRefs[i] = int64(keyOf(r.project, "")), int64(keyOf(r.project, r.ref))
 	}
 	return t.then(tryRefsSQL, nil, ofProjects, ofRefs)
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -13,8 +14,9 @@ import (
 )
 
 const (
-	// laneWidth is how many trips of a lane are under way before requests queue up.
-	laneWidth = 1
+	// laneWidth is how many trips of a lane are under way before requests queue up:
+	// while the server makes one, the answers of the other are told.
+	laneWidth = 2
 	// laneSeats is how many requests share a trip at most.
 	laneSeats = 128
 	// lanePatience is how long a request queues for trips under way to return.
@@ -26,10 +28,9 @@ const (
 	laneYields = 256
 )
 
-// A lane is the way to the server of requests of one kind, each about a single
-// ref. Whoever finds it free makes a trip of its own at once. Those who come
-// while others are under way queue up, and share the next trip: its round trip
-// and its commit.
+// A lane is the way to the server of requests about a single ref. Whoever finds
+// it free makes a trip of its own at once. Those who come while others are under
+// way queue up, and share the next trip: its round trip and its commit.
 //
 // A shared trip waits for nobody, and decides about each of its requests as if
 // that were alone. What it would have to wait for, and what is rare, it leaves
@@ -40,88 +41,87 @@ const (
 // So that not the first of them go, and the others wait for the next trip, it
 // leaves once as many have come as shared the last one, or a moment later; until
 // one that did so was lonely.
-type lane[R any] struct {
-	what string // is being done, for errors
+type lane struct {
 	// share makes a trip for all of them.
-	share func(ctx context.Context, together []*seat[R]) error
+	share func(ctx context.Context, together []call) error
 	// begin says that a trip begins that Close has to wait for until end, or
 	// reports that it is too late.
 	begin func() bool
 	end   func()
 
-	crowd *atomic.Int32 // how many shared the last trip, on this lane or a neighbouring one
-
 	mu         sync.Mutex
 	under      int // trips under way
-	queue      []*seat[R]
+	crowd      int // how many shared the last one
+	queue      []*seat
 	departed   int         // how many queues have
 	impatience *time.Timer // that this one has not
 }
 
-func newLane[R any](d *Driver, what string, share func(context.Context, []*seat[R]) error) *lane[R] {
-	return &lane[R]{what: what, share: share, begin: d.enter, end: d.running.Done, crowd: &d.crowd}
+// A call is a request about a single ref, with room for its answer.
+type call interface {
+	what() string  // is being done, for errors
+	ref() freedKey // it is about
+	decided() bool // the answer is there
 }
 
-// A seat is a request's place in the queue and in the trip.
-type seat[R any] struct {
-	ref     freedKey
-	request R
-	decided bool          // request has its answer
-	done    chan struct{} // closed when the trip has returned
-	err     error         // of the trip, if nobody knows what came of it
+// A seat is a call's place in the queue and in the trip.
+type seat struct {
+	call call
+	done chan struct{} // closed when the trip has returned
+	err  error         // of the trip
 
 	passengers *atomic.Int32 // of the same trip, who still wait for it; nil in the queue
 	cancel     context.CancelFunc
 }
 
-// pass carries out a request by a trip, its own or a shared one. It returns the
-// request with the answer if that was a shared one, else nil and what alone returned.
-func (l *lane[R]) pass(ctx context.Context, ref freedKey, request R, alone func() error) (*R, error) {
-	s, counts := l.enter(ref, request)
+// pass makes a call by a trip, its own or a shared one. It reports whether that
+// was a shared one, after which the call has its answer, and else returns what alone did.
+func (l *lane) pass(ctx context.Context, c call, alone func() error) (shared bool, err error) {
+	s, counts := l.enter(c)
 	if s == nil {
 		if counts {
 			defer l.leave()
 		}
-		return nil, alone()
+		return false, alone()
 	}
 	select {
 	case <-s.done:
 	case <-ctx.Done():
 		if l.getOff(s) {
-			return nil, judge(ctx, trip{what: l.what, writes: true}, executing, ctx.Err()).err
+			return false, judge(ctx, trip{what: c.what(), writes: true}, executing, ctx.Err()).err
 		}
-		return nil, alone() // which has something to say about ctx
+		return false, alone() // which has something to say about ctx
 	}
 	switch {
-	case s.err != nil:
-		return nil, s.err
-	case s.decided:
-		return &s.request, nil
+	case errors.Is(s.err, refdb.ErrOutcomeUnknown):
+		return false, fmt.Errorf("%s: %w", c.what(), s.err)
+	case s.err == nil && c.decided():
+		return true, nil
 	default:
-		return nil, alone()
+		return false, alone()
 	}
 }
 
 // enter returns a seat; or nil for a trip alone, and whether that counts as one of the lane.
-func (l *lane[R]) enter(ref freedKey, request R) (s *seat[R], counts bool) {
+func (l *lane) enter(c call) (s *seat, counts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	free := l.under < laneWidth && len(l.queue) == 0
-	if free && l.crowd.Load() <= 1 {
+	if free && l.crowd <= 1 {
 		l.under++
 		return nil, true
 	}
-	if slices.ContainsFunc(l.queue, func(other *seat[R]) bool { return other.ref == ref }) {
+	if slices.ContainsFunc(l.queue, func(other *seat) bool { return other.call.ref() == c.ref() }) {
 		return nil, false // only one of them can share a trip
 	}
-	s = &seat[R]{ref: ref, request: request, done: make(chan struct{})}
+	s = &seat{call: c, done: make(chan struct{})}
 	l.queue = append(l.queue, s)
 	switch {
 	case len(l.queue) == laneSeats:
 		l.depart()
 	case len(l.queue) == 1:
 		number := l.departed
-		l.impatience = time.AfterFunc(lanePatience, func() { l.departAs(number, 1) })
+		l.impatience = time.AfterFunc(lanePatience, func() { l.departAs(number, true) })
 		if free {
 			go l.gather(number)
 		}
@@ -130,29 +130,29 @@ func (l *lane[R]) enter(ref freedKey, request R) (s *seat[R], counts bool) {
 }
 
 // gather sends the queue of that number off once it is as long as the last one was, or nearly at once.
-func (l *lane[R]) gather(number int) {
+func (l *lane) gather(number int) {
 	for range laneYields {
 		runtime.Gosched()
-		if l.departAs(number, int(l.crowd.Load())) {
+		if l.departAs(number, false) {
 			return
 		}
 	}
-	l.departAs(number, 1)
+	l.departAs(number, true)
 }
 
-// departAs sends the queue off if it is the one of that number, and at least that
-// long. It reports whether that queue is gone.
-func (l *lane[R]) departAs(number, length int) bool {
+// departAs sends the queue off if it is the one of that number: as long as the
+// last one was or, in a hurry, as it is. It reports whether that queue is gone.
+func (l *lane) departAs(number int, hurry bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.departed == number && len(l.queue) >= max(length, 1) {
+	if n := len(l.queue); l.departed == number && n > 0 && (hurry || n >= l.crowd) {
 		l.depart()
 	}
 	return l.departed != number
 }
 
 // leave notes that a trip has returned.
-func (l *lane[R]) leave() {
+func (l *lane) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.under--
@@ -162,7 +162,7 @@ func (l *lane[R]) leave() {
 }
 
 // depart sends all of the queue off.
-func (l *lane[R]) depart() {
+func (l *lane) depart() {
 	together := l.queue
 	l.queue = nil
 	l.departed++
@@ -174,7 +174,7 @@ func (l *lane[R]) depart() {
 		s.passengers, s.cancel = passengers, cancel
 	}
 	l.under++
-	l.crowd.Store(int32(len(together)))
+	l.crowd = len(together)
 	go func() {
 		defer cancel()
 		defer l.leave()
@@ -185,24 +185,23 @@ func (l *lane[R]) depart() {
 	}()
 }
 
-func (l *lane[R]) travel(ctx context.Context, together []*seat[R]) {
-	if !l.begin() {
-		return // and let each find out
-	}
-	defer l.end()
-	err := l.share(ctx, together)
-	for _, s := range together {
-		switch {
-		case errors.Is(err, refdb.ErrOutcomeUnknown):
-			s.err = err
-		case err != nil:
-			s.decided = false
+func (l *lane) travel(ctx context.Context, together []*seat) {
+	err := refdb.ErrClosed
+	if l.begin() {
+		defer l.end()
+		calls := make([]call, len(together))
+		for i, s := range together {
+			calls[i] = s.call
 		}
+		err = l.share(ctx, calls)
+	}
+	for _, s := range together {
+		s.err = err
 	}
 }
 
 // getOff has s not wait any more. It reports whether its trip is under way.
-func (l *lane[R]) getOff(s *seat[R]) bool {
+func (l *lane) getOff(s *seat) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s.passengers != nil {
@@ -211,6 +210,6 @@ func (l *lane[R]) getOff(s *seat[R]) bool {
 		}
 		return true
 	}
-	l.queue = slices.DeleteFunc(l.queue, func(other *seat[R]) bool { return other == s })
+	l.queue = slices.DeleteFunc(l.queue, func(other *seat) bool { return other == s })
 	return false
 }

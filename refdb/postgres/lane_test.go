@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,7 @@ import (
 
 // A track is a lane whose trips take until they are let go.
 type track struct {
-	lane[string]
+	lane
 	alone  atomic.Int32
 	trips  chan []string // that were shared
 	ctxs   []context.Context
@@ -24,15 +25,25 @@ type track struct {
 	closed bool
 }
 
+// A ticket is the call of that name.
+type ticket struct {
+	name     string
+	answered bool
+}
+
+func (t *ticket) what() string  { return "test" }
+func (t *ticket) ref() freedKey { return freedKey{"project", t.name} }
+func (t *ticket) decided() bool { return t.answered }
+
 func newTrack() *track {
 	t := &track{trips: make(chan []string, 100), letGo: make(chan error)}
 	t.begin, t.end = func() bool { return !t.closed }, func() {}
-	t.crowd = new(atomic.Int32)
-	t.what, t.share = "test", func(ctx context.Context, together []*seat[string]) error {
+	t.share = func(ctx context.Context, together []call) error {
 		var names []string
-		for _, s := range together {
-			names = append(names, s.request)
-			s.decided = !t.refuse[s.request]
+		for _, c := range together {
+			c := c.(*ticket)
+			names = append(names, c.name)
+			c.answered = !t.refuse[c.name]
 		}
 		t.ctxs = append(t.ctxs, ctx)
 		t.trips <- names
@@ -47,12 +58,13 @@ var errAlone = errors.New("made a trip of its own")
 func (t *track) ride(ctx context.Context, name string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		request, err := t.pass(ctx, freedKey{"project", name}, name, func() error {
+		c := ticket{name: name}
+		shared, err := t.pass(ctx, &c, func() error {
 			t.alone.Add(1)
 			return errAlone
 		})
-		if err == nil && *request != name {
-			err = fmt.Errorf("%s got the answer of %s", name, *request)
+		if shared != (err == nil) || shared && !c.answered {
+			err = fmt.Errorf("shared: %v, answered: %v, %w", shared, c.answered, err)
 		}
 		done <- err
 	}()
@@ -60,15 +72,17 @@ func (t *track) ride(ctx context.Context, name string) <-chan error {
 	return done
 }
 
-// occupy has a trip of its own under way until the function is called.
+// occupy has trips of their own under way, as many as there may be, until the function is called.
 func (t *track) occupy() (leave func()) {
-	gone, left := make(chan struct{}), make(chan struct{})
-	go func() {
-		_, _ = t.pass(context.Background(), freedKey{"project", "first"}, "first", func() error { <-gone; return nil })
-		close(left)
-	}()
+	gone := make(chan struct{})
+	var all sync.WaitGroup
+	for n := range laneWidth {
+		all.Go(func() {
+			_, _ = t.pass(context.Background(), &ticket{name: fmt.Sprint("occupied ", n)}, func() error { <-gone; return nil })
+		})
+	}
 	synctest.Wait()
-	return func() { close(gone); <-left; synctest.Wait() }
+	return func() { close(gone); all.Wait(); synctest.Wait() }
 }
 
 func want(t *testing.T, done <-chan error, err error) {

@@ -50,13 +50,13 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 	}
 	t := trip{what: "release locks", writes: true}
 	if h := held[0]; len(held) == 1 {
-		shared, err := d.releases.pass(ctx, freedKey{h.Project, h.Ref}, h, func() error {
+		shared, err := d.lane.pass(ctx, &releaseCall{held: h}, func() error {
 			return d.do(ctx, t.then(releaseOneSQL, read, h.Project, h.Ref, h.Token.Time(), h.Nonce, heartbeatOf(h)))
 		})
 		if err != nil {
 			return nil, err
 		}
-		if shared != nil {
+		if shared {
 			return []bool{true}, nil
 		}
 	} else if err := d.do(ctx, t.then(lockHeldSQL, nil, rows.args()...).then(releaseSQL, read, rows.args()...)); err != nil {

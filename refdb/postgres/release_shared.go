@@ -1,9 +1,6 @@
 package postgres
 
 import (
-	"context"
-	"time"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -21,37 +18,53 @@ WITH doomed AS MATERIALIZED (
 )
 SELECT n, waiting FROM doomed WHERE tid = ANY (ARRAY(SELECT ctid FROM deleted))`
 
-// releaseShared is the trip of a lane. What it did not delete is left
-// undecided: it was locked, or is gone.
-func (d *Driver) releaseShared(ctx context.Context, together []*seat[refdb.Held]) error {
-	n := len(together)
-	projects, refs, nonces := make([]string, n), make([]string, n), make([]string, n)
-	tokens, heartbeats := make([]time.Time, n), make([]*time.Time, n)
-	for i, s := range together {
-		h := s.request
-		projects[i], refs[i], nonces[i] = h.Project, h.Ref, h.Nonce
-		tokens[i], heartbeats[i] = h.Token.Time(), heartbeatOf(h)
+// A releaseCall is a request to release a single lock, and the answer.
+type releaseCall struct {
+	held    refdb.Held
+	gone    bool
+	waiting []string
+}
+
+func (c *releaseCall) what() string  { return "release locks" }
+func (c *releaseCall) ref() freedKey { return freedKey{c.held.Project, c.held.Ref} }
+
+// What was not deleted is not decided about: it was locked, or is gone.
+func (c *releaseCall) decided() bool { return c.gone }
+
+// releaseColumns are releaseCalls as arrays.
+type releaseColumns struct {
+	calls []*releaseCall
+	rows  heldArray
+}
+
+func (r *releaseColumns) add(c *releaseCall) {
+	r.calls, r.rows = append(r.calls, c), append(r.rows, indexedHeld{Held: c.held})
+}
+
+func (r *releaseColumns) args() []any { return r.rows.args() }
+
+func (r *releaseColumns) read(rows pgx.Rows) error {
+	for _, c := range r.calls {
+		c.gone, c.waiting = false, nil
 	}
-	var freed []freedLock
-	err := d.do(ctx, trip{what: "release locks", writes: true}.
-		then(releaseSharedSQL, func(rows pgx.Rows) error {
-			freed = nil
-			for rows.Next() {
-				var n int
-				var waiting []string
-				if err := rows.Scan(&n, &waiting); err != nil {
-					return err
-				}
-				s := together[n-1]
-				s.decided = true
-				if len(waiting) > 0 {
-					freed = append(freed, freedLock{s.request.Project, s.request.Ref, waiting, s.request.Next})
-				}
-			}
-			return rows.Err()
-		}, projects, refs, tokens, nonces, heartbeats))
-	if err == nil {
-		d.released(freed)
+	for rows.Next() {
+		var n int
+		var waiting []string
+		if err := rows.Scan(&n, &waiting); err != nil {
+			return err
+		}
+		c := r.calls[n-1]
+		c.gone, c.waiting = true, waiting
 	}
-	return err
+	return rows.Err()
+}
+
+// freed are the released locks that somebody waits for.
+func (r *releaseColumns) freed() (all []freedLock) {
+	for _, c := range r.calls {
+		if len(c.waiting) > 0 {
+			all = append(all, freedLock{c.held.Project, c.held.Ref, c.waiting, c.held.Next})
+		}
+	}
+	return all
 }

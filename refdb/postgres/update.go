@@ -162,11 +162,12 @@ func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o
 			return err
 		}
 	}
-	call, err := d.updates.pass(ctx, freedKey{t.Project, c.refs[0]}, updateCall{transaction: t, change: c}, alone)
-	if call == nil {
+	u := updateCall{transaction: t, change: c}
+	shared, err := d.lane.pass(ctx, &u, alone)
+	if !shared {
 		return err
 	}
-	*o = call.answer
+	*o = u.answer
 	if o.verdict == "" {
 		return decide()
 	}

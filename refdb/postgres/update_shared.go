@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,11 +10,11 @@ import (
 
 // updatePlainSharedSQL is updatePlainSQL for several refs.
 //
-//	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 whether locks are in the way  $7 places in the trip
+//	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 whether locks are in the way  $7 places of their keys
 const updatePlainSharedSQL = `
 UPDATE refs SET value = new, time = clock_timestamp(), op = asked.op
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::int[])
-  AS asked (project, ref, old, new, op, heeding, n),
+  WITH ORDINALITY AS asked (project, ref, old, new, op, heeding, place, n),
 LATERAL (SELECT ctid AS tid FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS found
 WHERE refs.ctid = tid AND value = old AND ` + gotRef + `
 AND NOT EXISTS (SELECT FROM locks WHERE project = asked.project AND ref = asked.ref AND (heeding OR ` + isIntent + `) OFFSET 0)
@@ -26,7 +25,7 @@ RETURNING n`
 // could be locked but not deleted, leaves its ref undecided.
 //
 //	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 whether locks are in the way
-//	$7 places in the trip  $8 whether to adopt  $9 tokens of the locks to hold and release, or NULL
+//	$7 places of their keys  $8 whether to adopt  $9 tokens of the locks to hold and release, or NULL
 const updateSharedSQL = `
 WITH found AS MATERIALIZED (
   SELECT asked.*, lock.*, now, known, value, CASE
@@ -42,7 +41,7 @@ WITH found AS MATERIALIZED (
   END AS verdict
   FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock,
   unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::int[], $8::boolean[], $9::timestamptz[])
-    AS asked (project, ref, old, new, op, heeding, n, adopt, fence)
+    WITH ORDINALITY AS asked (project, ref, old, new, op, heeding, place, adopt, fence, n)
   LEFT JOIN LATERAL (SELECT true AS known, value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
   LEFT JOIN LATERAL (
     SELECT owner, token, heartbeat, stale_after FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
@@ -79,83 +78,75 @@ type updateCall struct {
 	answer      outcome
 }
 
+func (c *updateCall) what() string  { return "update refs" }
+func (c *updateCall) ref() freedKey { return freedKey{c.transaction.Project, c.change.refs[0]} }
+
+// A plain update without a verdict is not made again alone, for the same to come
+// of it: see updateOne.
+func (c *updateCall) decided() bool { return c.answer.verdict != "" || c.plain() }
+
+func (c *updateCall) plain() bool { return c.change.plain(c.transaction) }
+
 // updateColumns are updateCalls as arrays.
 type updateColumns struct {
+	calls                     []*updateCall
 	projects, refs, news, ids []string
 	olds                      []*string
-	heeding                   []bool
-	places                    []int32 // in the trip, counted from 1
-	adopt                     []bool
+	heeding, adopt            []bool
+	places                    []int32
 	fences                    []*time.Time
 }
 
 func (u *updateColumns) add(call *updateCall, place int) {
 	t, c := &call.transaction, &call.change
+	u.calls, u.places = append(u.calls, call), append(u.places, int32(place))
 	u.projects, u.refs, u.news, u.ids = append(u.projects, t.Project), append(u.refs, c.refs[0]), append(u.news, c.news[0]), append(u.ids, t.ID)
-	u.olds, u.heeding, u.places = append(u.olds, c.olds[0]), append(u.heeding, c.heeds), append(u.places, int32(place))
+	u.olds, u.heeding = append(u.olds, c.olds[0]), append(u.heeding, c.heeds)
 	u.adopt, u.fences = append(u.adopt, t.Adopt), append(u.fences, c.fenceTime())
 }
 
-// plain are the arguments of updatePlainSharedSQL, all those of updateSharedSQL.
-func (u *updateColumns) plain() []any {
+// plainArgs are the arguments of updatePlainSharedSQL, args those of updateSharedSQL.
+func (u *updateColumns) plainArgs() []any {
 	return []any{u.projects, u.refs, u.olds, u.news, u.ids, u.heeding, u.places}
 }
-func (u *updateColumns) all() []any { return append(u.plain(), u.adopt, u.fences) }
+func (u *updateColumns) args() []any { return append(u.plainArgs(), u.adopt, u.fences) }
 
-// updateShared is the trip of a lane. A plain update that it has no verdict about
-// is not made again alone, for the same to come of it: see updateOne.
-func (d *Driver) updateShared(ctx context.Context, together []*seat[updateCall]) error {
-	var plain, others updateColumns
-	projects, refs := make([]string, len(together)), make([]string, len(together))
-	for i, s := range together {
-		projects[i], refs[i] = s.request.transaction.Project, s.request.change.refs[0]
-		columns := &others
-		if s.request.change.plain(s.request.transaction) {
-			columns = &plain
-			s.decided = true
+// reset has no call answered.
+func (u *updateColumns) reset() {
+	for _, c := range u.calls {
+		c.answer = outcome{project: c.transaction.Project}
+	}
+}
+
+func (u *updateColumns) readPlain(rows pgx.Rows) error {
+	u.reset()
+	for rows.Next() {
+		var n int
+		if err := rows.Scan(&n); err != nil {
+			return err
 		}
-		columns.add(&s.request, i+1)
+		u.calls[n-1].answer.verdict = "done"
 	}
-	readPlain := func(rows pgx.Rows) error {
-		for _, place := range plain.places {
-			call := &together[place-1].request
-			call.answer = outcome{project: call.transaction.Project}
+	return rows.Err()
+}
+
+func (u *updateColumns) read(rows pgx.Rows) error {
+	u.reset()
+	for rows.Next() {
+		var (
+			n       int
+			verdict string
+			value   *string
+			lock    lockColumns
+			now     time.Time
+			waiting []string
+		)
+		if err := rows.Scan(&n, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &waiting); err != nil {
+			return err
 		}
-		for rows.Next() {
-			var n int
-			if err := rows.Scan(&n); err != nil {
-				return err
-			}
-			together[n-1].request.answer.verdict = "done"
-		}
-		return rows.Err()
+		c := u.calls[n-1]
+		c.answer.verdict = verdict
+		c.answer.add(c.change.refs[0], value, lock, now, waiting)
 	}
-	read := func(rows pgx.Rows) error {
-		for rows.Next() {
-			var (
-				n       int
-				o       outcome
-				value   *string
-				lock    lockColumns
-				now     time.Time
-				waiting []string
-			)
-			if err := rows.Scan(&n, &o.verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &waiting); err != nil {
-				return err
-			}
-			s := together[n-1]
-			o.project = s.request.transaction.Project
-			o.add(s.request.change.refs[0], value, lock, now, waiting)
-			s.request.answer, s.decided = o, true
-		}
-		return rows.Err()
-	}
-	work := trip{what: "update refs", writes: true}.tryRefs(projects, refs)
-	if len(plain.refs) > 0 {
-		work = work.then(updatePlainSharedSQL, readPlain, plain.plain()...)
-	}
-	if len(others.refs) > 0 {
-		work = work.then(updateSharedSQL, read, others.all()...)
-	}
-	return d.do(ctx, work)
+	return rows.Err()
 }
