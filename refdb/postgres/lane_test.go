@@ -114,7 +114,29 @@ func TestLane(t *testing.T) {
 			want(t, l.ride(t.Context(), "a"), errAlone)
 			want(t, l.ride(t.Context(), "b"), errAlone)
 		},
-		"those who come while a trip is under way share the next": func(t *testing.T, l *track) {
+		"as many go alone at once as the lane is wide": func(t *testing.T, l *track) {
+			l.under = laneWidth - 1
+			want(t, l.ride(t.Context(), "a"), errAlone)
+		},
+		"a trip leaves once as many have come as shared the last one": func(t *testing.T, l *track) {
+			l.under, l.crowd = laneWidth, 3
+			a, b := l.ride(t.Context(), "a"), l.ride(t.Context(), "b")
+			if l.departAs(l.departed, false) {
+				t.Error("left too early")
+			}
+			c := l.ride(t.Context(), "c")
+			if !l.departAs(l.departed, false) {
+				t.Error("waits for more")
+			}
+			if got := <-l.trips; len(got) != 3 {
+				t.Error(got)
+			}
+			l.letGo <- nil
+			want(t, a, nil)
+			want(t, b, nil)
+			want(t, c, nil)
+		},
+		"those who come while trips are under way share the next": func(t *testing.T, l *track) {
 			leave := l.occupy()
 			a, b := l.ride(t.Context(), "a"), l.ride(t.Context(), "b")
 			waits(t, a)

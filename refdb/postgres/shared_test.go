@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -76,6 +77,32 @@ func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
 			tx.Fence, tx.Release = &refdb.Fence{Refs: []string{ref}, Token: tokens[i]}, true
 			check(d.Update(t.Context(), tx))
 		})
+		var taken []string
+		for i := 1; i < n; i += 3 {
+			taken = append(taken, ref("x", i))
+		}
+		slices.Sort(taken)
+		ours := acquire(t, d, taken...)
+		each("request of any kind", func(i int, ref string) {
+			switch i % 3 {
+			case 0:
+				tokens[i] = acquire(t, d, ref).Token
+			case 1:
+				gone, err := d.Release(t.Context(), held(ours, ref))
+				if err != nil || !gone[0] {
+					t.Error(gone, err)
+				}
+			case 2:
+				tx := update(ref)
+				tx.Updates[0].Old, tx.Updates[0].New = v1, v1
+				check(d.Update(t.Context(), tx))
+			}
+		})
+		for i := 0; i < n; i += 3 {
+			if _, err := d.Release(t.Context(), held(refdb.Acquired{Token: tokens[i]}, ref("x", i))); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 
@@ -256,4 +283,52 @@ func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
 		}
 		together(all...)
 	}
+}
+
+// A shared trip fails half-way, and is made again: what it said the first time
+// was undone, and others may have come in between.
+func TestASharedTripThatIsMadeAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d, c := open(t, db.URL()), session(t, db.URL())
+	d.ShareAll()
+	exec(t, c, `CREATE SEQUENCE tries`)
+	exec(t, c, `CREATE FUNCTION fail_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.ref LIKE '%/failing-%' AND nextval('tries') % 2 = 1 THEN
+			PERFORM pg_sleep(0.3);
+			RAISE EXCEPTION 'once' USING ERRCODE = '40001';
+		END IF;
+		RETURN NEW;
+	END $$`)
+	exec(t, c, `CREATE TRIGGER fail_once BEFORE INSERT ON locks FOR EACH ROW EXECUTE FUNCTION fail_once()`)
+
+	for round := range 10 {
+		mine, other := ref("mine", round), ref("failing", round)
+		a := acquire(t, d, mine)
+		var gone, stolen bool
+		together(
+			func() {
+				all, err := d.Release(t.Context(), held(a, mine))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				gone = all[0]
+			},
+			func() { acquire(t, d, other) },
+			func() {
+				eventually(t, "the first try fails", func() bool {
+					return len(query[int32](t, c, `SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()`)) > 0
+				})
+				stolen = len(query[string](t, c, `DELETE FROM locks WHERE ref = $1 RETURNING ref`, mine)) > 0
+			},
+		)
+		if gone == stolen {
+			t.Fatalf("released: %v, deleted by somebody else: %v", gone, stolen)
+		}
+		if stolen {
+			return // they shared a trip
+		}
+	}
+	t.Error("no release shared a trip with an acquisition")
 }
