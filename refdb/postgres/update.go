@@ -103,14 +103,13 @@ WITH verdict AS MATERIALIZED (
 SELECT verdict, $2, value, owner, token, heartbeat, stale_after, now, CASE WHEN $9 THEN waiting END FROM verdict`
 
 // updatePlainSQL moves a single ref that nobody has locked and that holds what it
-// should, in less time still. Why it returns nothing, updateOneSQL tells.
+// should, in less time still. Why it moves none, updateOneSQL tells.
 //
 //	$1 project  $2 ref  $3 old  $4 new  $5 operation  $6 whether a lock is in the way that stands for no intent
 const updatePlainSQL = `
 UPDATE refs SET value = $4, time = clock_timestamp(), op = $5
 WHERE project = $1 AND ref = $2 AND value = $3
-AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2 AND ($6::boolean OR ` + isIntent + `))
-RETURNING true`
+AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref = $2 AND ($6::boolean OR ` + isIntent + `))`
 
 // Update decides and writes in one round trip; in two if stale locks are in the
 // way, or if a single ref without a fence is refused that was to be there already.
@@ -279,9 +278,9 @@ func (o *outcome) read(rows pgx.Rows) error {
 // readPlain reads whether a plain update was done.
 func (o *outcome) readPlain(rows pgx.Rows) error {
 	*o = outcome{project: o.project}
-	if rows.Next() {
+	rows.Close() // there are none
+	if rows.CommandTag().RowsAffected() == 1 {
 		o.verdict = "done"
-		rows.Close()
 	}
 	return rows.Err()
 }
