@@ -37,7 +37,7 @@ type acquireCall struct {
 }
 
 func (c *acquireCall) what() string  { return "acquire locks" }
-func (c *acquireCall) ref() freedKey { return freedKey{c.request.Project, c.request.Refs[0]} }
+func (c *acquireCall) ref() refName { return refName{c.request.Project, c.request.Refs[0]} }
 
 // A stale lock is not decided about: see Acquire.
 func (c *acquireCall) decided() bool { return c.answer.token != 0 || c.answer.fresh() }

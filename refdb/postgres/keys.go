@@ -90,7 +90,7 @@ SELECT set_config('refdb.got', string_agg(
 
 // tryRefs adds the statement that keeps out all others from each of the refs
 // whose keys nobody has. It has to be the first.
-func (t trip) tryRefs(refs []freedKey) trip {
+func (t trip) tryRefs(refs []refName) trip {
 	ofProjects, ofRefs := make([]int64, len(refs)), make([]int64, len(refs))
 	for i, r := range refs {
 		ofProjects[i], ofRefs[i] = int64(keyOf(r.project, "")), int64(keyOf(r.project, r.ref))

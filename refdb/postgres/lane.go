@@ -60,7 +60,7 @@ type lane struct {
 // A call is a request about a single ref, with room for its answer.
 type call interface {
 	what() string  // is being done, for errors
-	ref() freedKey // it is about
+	ref() refName // it is about
 	decided() bool // the answer is there
 }
 

@@ -32,7 +32,7 @@ type ticket struct {
 }
 
 func (t *ticket) what() string  { return "test" }
-func (t *ticket) ref() freedKey { return freedKey{"project", t.name} }
+func (t *ticket) ref() refName { return refName{"project", t.name} }
 func (t *ticket) decided() bool { return t.answered }
 
 func newTrack() *track {

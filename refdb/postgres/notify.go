@@ -143,10 +143,10 @@ func (d *Driver) notify(freed []freedLock) {
 // they belong to are taken.
 type inheritances struct {
 	mu     sync.Mutex
-	queues map[freedKey]string // channels, with commas between
+	queues map[refName]string // channels, with commas between
 }
 
-type freedKey struct{ project, ref string }
+type refName struct{ project, ref string }
 
 // An inheritance is what an Acquire takes on: queues goes with its refs.
 type inheritance struct {
@@ -159,9 +159,9 @@ func (in *inheritances) put(project, ref, queue string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.queues == nil || len(in.queues) >= maxPending {
-		in.queues = make(map[freedKey]string)
+		in.queues = make(map[refName]string)
 	}
-	in.queues[freedKey{project, ref}] = queue
+	in.queues[refName{project, ref}] = queue
 }
 
 func (in *inheritances) take(project string, refs []string) inheritance {
@@ -172,7 +172,7 @@ func (in *inheritances) take(project string, refs []string) inheritance {
 		return i
 	}
 	for n, ref := range refs {
-		k := freedKey{project, ref}
+		k := refName{project, ref}
 		queue, ok := in.queues[k]
 		i.queues[n], i.woken = queue, i.woken || ok
 		delete(in.queues, k)

@@ -26,7 +26,7 @@ type releaseCall struct {
 }
 
 func (c *releaseCall) what() string  { return "release locks" }
-func (c *releaseCall) ref() freedKey { return freedKey{c.held.Project, c.held.Ref} }
+func (c *releaseCall) ref() refName { return refName{c.held.Project, c.held.Ref} }
 
 // What was not deleted is not decided about: it was locked, or is gone.
 func (c *releaseCall) decided() bool { return c.gone }

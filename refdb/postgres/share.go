@@ -7,7 +7,7 @@ import "context"
 // after all that had them before.
 func (d *Driver) share(ctx context.Context, together []call) error {
 	var (
-		keyed         []freedKey
+		keyed         []refName
 		acquires      acquireColumns
 		releases      releaseColumns
 		plain, others updateColumns

@@ -79,7 +79,7 @@ type updateCall struct {
 }
 
 func (c *updateCall) what() string  { return "update refs" }
-func (c *updateCall) ref() freedKey { return freedKey{c.transaction.Project, c.change.refs[0]} }
+func (c *updateCall) ref() refName { return refName{c.transaction.Project, c.change.refs[0]} }
 
 // A plain update without a verdict is not made again alone, for the same to come
 // of it: see updateOne.
