@@ -163,7 +163,9 @@ func (d *Driver) acquireOne(ctx context.Context, r refdb.AcquireRequest, wait bo
 	c := acquireCall{request: r}
 	shared, err := d.lane.pass(ctx, &c, alone)
 	if shared {
-		a = c.answer
+		if a = c.answer; a.token == 0 && len(a.holders) == 0 {
+			err = alone()
+		}
 	}
 	return a, err
 }

@@ -30,17 +30,15 @@ SELECT n, CASE WHEN holder IS NULL THEN token END, coalesce(now, clock_timestamp
 FROM found LEFT JOIN granted ON true
 LEFT JOIN LATERAL (SELECT value, time, op FROM refs WHERE project = found.project AND ref = found.ref LIMIT 1) AS refs ON true`
 
-// An acquireCall is a request for the lock on a single ref, and the answer.
+// An acquireCall is a request for the lock on a single ref, and the answer:
+// neither a token nor a holder if it is undecided.
 type acquireCall struct {
 	request refdb.AcquireRequest
 	answer  acquisition
 }
 
-func (c *acquireCall) what() string  { return "acquire locks" }
+func (c *acquireCall) what() string { return "acquire locks" }
 func (c *acquireCall) ref() refName { return refName{c.request.Project, c.request.Refs[0]} }
-
-// A stale lock is not decided about: see Acquire.
-func (c *acquireCall) decided() bool { return c.answer.token != 0 || c.answer.fresh() }
 
 // acquireColumns are acquireCalls as arrays.
 type acquireColumns struct {

@@ -34,8 +34,8 @@ const (
 //
 // A shared trip waits for nobody, and decides about each of its requests as if
 // that were alone. What it would have to wait for, and what is rare, it leaves
-// undecided: that request then makes a trip of its own, and so do all of them
-// if it fails.
+// undecided: those who asked then make a trip of their own, and so do all of
+// them if it fails.
 //
 // Those who come back from a shared trip often have more to ask for, at once.
 // So that not the first of them go, and the others wait for the next trip, it
@@ -59,9 +59,8 @@ type lane struct {
 
 // A call is a request about a single ref, with room for its answer.
 type call interface {
-	what() string  // is being done, for errors
+	what() string // is being done, for errors
 	ref() refName // it is about
-	decided() bool // the answer is there
 }
 
 // A seat is a call's place in the queue and in the trip.
@@ -75,7 +74,8 @@ type seat struct {
 }
 
 // pass makes a call by a trip, its own or a shared one. It reports whether that
-// was a shared one, after which the call has its answer, and else returns what alone did.
+// was a shared one, which has the call answered or left undecided, and else
+// returns what alone did.
 func (l *lane) pass(ctx context.Context, c call, alone func() error) (shared bool, err error) {
 	s, counts := l.enter(c)
 	if s == nil {
@@ -95,10 +95,10 @@ func (l *lane) pass(ctx context.Context, c call, alone func() error) (shared boo
 	switch {
 	case errors.Is(s.err, refdb.ErrOutcomeUnknown):
 		return false, fmt.Errorf("%s: %w", c.what(), s.err)
-	case s.err == nil && c.decided():
-		return true, nil
-	default:
+	case s.err != nil:
 		return false, alone()
+	default:
+		return true, nil
 	}
 }
 

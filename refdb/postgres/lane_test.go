@@ -20,8 +20,7 @@ type track struct {
 	alone  atomic.Int32
 	trips  chan []string // that were shared
 	ctxs   []context.Context
-	letGo  chan error      // ends a shared trip with that error
-	refuse map[string]bool // not decided by a shared trip
+	letGo  chan error // ends a shared trip with that error
 	closed bool
 }
 
@@ -31,9 +30,8 @@ type ticket struct {
 	answered bool
 }
 
-func (t *ticket) what() string  { return "test" }
+func (t *ticket) what() string { return "test" }
 func (t *ticket) ref() refName { return refName{"project", t.name} }
-func (t *ticket) decided() bool { return t.answered }
 
 func newTrack() *track {
 	t := &track{trips: make(chan []string, 100), letGo: make(chan error)}
@@ -43,7 +41,7 @@ func newTrack() *track {
 		for _, c := range together {
 			c := c.(*ticket)
 			names = append(names, c.name)
-			c.answered = !t.refuse[c.name]
+			c.answered = true
 		}
 		t.ctxs = append(t.ctxs, ctx)
 		t.trips <- names
@@ -203,17 +201,6 @@ func TestLane(t *testing.T) {
 			<-l.trips
 			l.letGo <- nil
 			want(t, a, nil)
-		},
-		"what a shared trip left undecided goes alone, the others have their answers": func(t *testing.T, l *track) {
-			l.refuse = map[string]bool{"b": true}
-			leave := l.occupy()
-			a, b, c := l.ride(t.Context(), "a"), l.ride(t.Context(), "b"), l.ride(t.Context(), "c")
-			leave()
-			<-l.trips
-			l.letGo <- nil
-			want(t, a, nil)
-			want(t, b, errAlone)
-			want(t, c, nil)
 		},
 		"after a shared trip that did nothing all go alone": func(t *testing.T, l *track) {
 			leave := l.occupy()

@@ -48,22 +48,40 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 		gone, freed, err = rows.released(answer)
 		return err
 	}
-	t := trip{what: "release locks", writes: true}
-	if h := held[0]; len(held) == 1 {
-		shared, err := d.lane.pass(ctx, &releaseCall{held: h}, func() error {
-			return d.do(ctx, t.then(releaseOneSQL, read, h.Project, h.Ref, h.Token.Time(), h.Nonce, heartbeatOf(h)))
-		})
-		if err != nil {
-			return nil, err
-		}
-		if shared {
+	var err error
+	if len(held) == 1 {
+		var done bool
+		if done, err = d.releaseOne(ctx, held[0], read); done {
 			return []bool{true}, nil
 		}
-	} else if err := d.do(ctx, t.then(lockHeldSQL, nil, rows.args()...).then(releaseSQL, read, rows.args()...)); err != nil {
+	} else {
+		err = d.do(ctx, trip{what: "release locks", writes: true}.
+			then(lockHeldSQL, nil, rows.args()...).
+			then(releaseSQL, read, rows.args()...))
+	}
+	if err != nil {
 		return nil, err
 	}
 	d.released(freed)
 	return gone, nil
+}
+
+// releaseOne releases a single lock, alone or together with others. It reports
+// whether a shared trip did, which wakes those who wait by itself.
+func (d *Driver) releaseOne(ctx context.Context, h refdb.Held, read func(pgx.Rows) error) (done bool, err error) {
+	alone := func() error {
+		return d.do(ctx, trip{what: "release locks", writes: true}.
+			then(releaseOneSQL, read, h.Project, h.Ref, h.Token.Time(), h.Nonce, heartbeatOf(h)))
+	}
+	c := releaseCall{held: h}
+	switch shared, err := d.lane.pass(ctx, &c, alone); {
+	case !shared:
+		return false, err
+	case c.gone:
+		return true, nil
+	default:
+		return false, alone()
+	}
 }
 
 // released reads which of the rows were deleted, and who waits for them.

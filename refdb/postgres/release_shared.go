@@ -18,18 +18,16 @@ WITH doomed AS MATERIALIZED (
 )
 SELECT n, waiting FROM doomed WHERE tid = ANY (ARRAY(SELECT ctid FROM deleted))`
 
-// A releaseCall is a request to release a single lock, and the answer.
+// A releaseCall is a request to release a single lock, and the answer: what was
+// not deleted is undecided, for it was locked or is gone.
 type releaseCall struct {
 	held    refdb.Held
 	gone    bool
 	waiting []string
 }
 
-func (c *releaseCall) what() string  { return "release locks" }
+func (c *releaseCall) what() string { return "release locks" }
 func (c *releaseCall) ref() refName { return refName{c.held.Project, c.held.Ref} }
-
-// What was not deleted is not decided about: it was locked, or is gone.
-func (c *releaseCall) decided() bool { return c.gone }
 
 // releaseColumns are releaseCalls as arrays.
 type releaseColumns struct {

@@ -23,7 +23,7 @@ func (d *Driver) share(ctx context.Context, together []call) error {
 		case *acquireCall:
 			acquires.add(c, key(c))
 		case *updateCall:
-			if c.plain() {
+			if c.change.plain(c.transaction) {
 				plain.add(c, key(c))
 			} else {
 				others.add(c, key(c))

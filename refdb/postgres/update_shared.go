@@ -71,21 +71,15 @@ FROM found WHERE verdict <> 'done' OR fence IS NULL AND verdict = 'done'
 UNION ALL
 SELECT n, 'done', NULL, NULL, NULL, NULL, NULL, now, waiting FROM ended`
 
-// An updateCall is an update of a single ref, and the answer.
+// An updateCall is an update of a single ref, and the answer: no verdict if it is undecided.
 type updateCall struct {
 	transaction refdb.Transaction
 	change      change
 	answer      outcome
 }
 
-func (c *updateCall) what() string  { return "update refs" }
+func (c *updateCall) what() string { return "update refs" }
 func (c *updateCall) ref() refName { return refName{c.transaction.Project, c.change.refs[0]} }
-
-// A plain update without a verdict is not made again alone, for the same to come
-// of it: see updateOne.
-func (c *updateCall) decided() bool { return c.answer.verdict != "" || c.plain() }
-
-func (c *updateCall) plain() bool { return c.change.plain(c.transaction) }
 
 // updateColumns are updateCalls as arrays.
 type updateColumns struct {
