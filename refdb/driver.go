@@ -164,8 +164,8 @@ type Transaction struct {
 	// Fence, unless nil: every row of it must still match, or *LostError.
 	// Rows of it are no obstacle to the updates.
 	Fence *Fence
-	// Release also deletes the rows of Fence. Next is as in Held.
-	Release, Next bool
+	// Release also deletes the rows of Fence. Next and Back are as in Held.
+	Release, Next, Back bool
 	// Adopt makes any Old match an unknown ref.
 	Adopt bool
 	// Advisory ignores locks, but for those that stand for an intent (their
@@ -238,8 +238,9 @@ type Held struct {
 	// Heartbeat, unless zero, must be the row's too.
 	Heartbeat time.Time
 	// Next says, to a release, that a waiter of this driver will ask for the lock
-	// right after it: a Notifier then wakes nobody else.
-	Next bool
+	// right after it: a Notifier then wakes nobody else. Back says that one waits
+	// for its turn behind all others: a Notifier wakes it then, without having been asked.
+	Next, Back bool
 	// Intent says that the row may stand for an intent, which is deleted with it.
 	// Without it, a row that does (its stale_after is NeverStale) does not match.
 	Intent bool

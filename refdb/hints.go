@@ -50,10 +50,14 @@ func (db *DB) hear(n Notifier) {
 	}
 }
 
-// handOver reports whether l, about to be released, goes to a waiter of this
-// process, past the driver's notifications.
-func (db *DB) handOver(l *Lock) bool {
-	return db.hints.live.Load() && len(l.refs) == 1 && db.queues.handOver(l.project, l.refs[0])
+// handOver reports whether l, about to be released, goes next to a waiter of this
+// process, past the driver's notifications, or whether one goes back behind those
+// that they wake.
+func (db *DB) handOver(l *Lock) (next, back bool) {
+	if !db.hints.live.Load() || len(l.refs) > 1 {
+		return false, false
+	}
+	return db.queues.handOver(l.project, l.refs[0])
 }
 
 // released wakes who waits for l's refs in this process, unless the driver's

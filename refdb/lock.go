@@ -113,7 +113,7 @@ func (l *Lock) Context() context.Context {
 // its refs, in the same transaction: else nothing is written, and the error
 // wraps [ErrLockLost].
 func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOption) error {
-	return l.update(ctx, updates, opts, false, false)
+	return l.update(ctx, updates, opts, false, false, false)
 }
 
 // UpdateAndRelease is Update and, if that succeeds, Release, in one
@@ -124,8 +124,8 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	defer l.ending.Unlock()
 	// Beats must not take the rows that this deletes for lost ones.
 	l.lease.Suspend()
-	next := l.db.handOver(l)
-	switch err := l.update(ctx, updates, opts, true, next); {
+	next, back := l.db.handOver(l)
+	switch err := l.update(ctx, updates, opts, true, next, back); {
 	case errors.Is(err, ErrOutcomeUnknown):
 		// The rows may be gone because this deleted them: from now on that is no
 		// loss, to a beat or to Release.
@@ -141,7 +141,7 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	return nil
 }
 
-func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, release, next bool) error {
+func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, release, next, back bool) error {
 	t, err := newTransaction(l.project, updates, opts)
 	if err == nil {
 		err = l.Err()
@@ -150,7 +150,7 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 		return fmt.Errorf("updating refs: %w", err)
 	}
 	t.Fence = &Fence{Refs: l.refs, Token: l.token}
-	t.Release, t.Next = release, next
+	t.Release, t.Next, t.Back = release, next, back
 	err = l.db.update(ctx, t, l)
 	var lost *LostError
 	if errors.As(err, &lost) && !(release && errors.Is(err, ErrOutcomeUnknown)) {
@@ -183,8 +183,9 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 	expires := l.lease.Deadline()
 	l.end(ErrReleased)
 
-	held, next := l.held(), l.db.handOver(l)
-	held[0].Next = next
+	held := l.held()
+	next, back := l.db.handOver(l)
+	held[0].Next, held[0].Back = next, back
 	gone, err := retry(ctx, l.db, func() ([]bool, error) {
 		gone, err := l.db.driver.Release(ctx, held)
 		if errors.Is(err, ErrOutcomeUnknown) {

@@ -2,6 +2,7 @@ package refdb
 
 import (
 	"container/list"
+	"context"
 	"sync"
 	"time"
 )
@@ -21,11 +22,12 @@ type queues struct {
 
 // handOvers is how often in a row a lock may stay in this process, from holder to
 // waiter, before the processes that wait have their turn. It saves a
-// notification each time, and keeps nobody waiting for long. Then nobody of this
-// process asks for the lock for othersTurn, in which those others are woken.
+// notification each time, and keeps nobody waiting for long. Then this process
+// goes back to the end of the queue, and asks by itself only after othersTurn, in
+// case that its wake-up is lost: before that it would get in between.
 const (
-	handOvers  = 4
-	othersTurn = 500 * time.Microsecond
+	handOvers  = 8
+	othersTurn = 100 * time.Millisecond
 )
 
 type key struct{ project, ref string }
@@ -90,9 +92,10 @@ func (q *queues) leave(w *waiter) {
 	w.places = nil
 }
 
-// handOver reports whether a lock that is about to be released goes to a waiter
-// of this process, which is then to be woken.
-func (q *queues) handOver(project, ref string) bool {
+// handOver reports whether a lock that is about to be released goes next to a
+// waiter of this process, which is then to be woken, or whether one goes back
+// behind the other processes.
+func (q *queues) handOver(project, ref string) (next, back bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := key{project, ref}
@@ -100,7 +103,7 @@ func (q *queues) handOver(project, ref string) bool {
 	line := q.lines[k]
 	if line == nil || line.Front().Value.(*waiter).behind > 0 {
 		delete(q.passed, k)
-		return false
+		return false, false
 	}
 	if q.passed[k] == handOvers {
 		delete(q.passed, k)
@@ -108,13 +111,13 @@ func (q *queues) handOver(project, ref string) bool {
 			q.turns = make(map[key]time.Time)
 		}
 		q.turns[k] = time.Now().Add(othersTurn)
-		return false
+		return false, true
 	}
 	if q.passed == nil {
 		q.passed = make(map[key]int)
 	}
 	q.passed[k]++
-	return true
+	return true, false
 }
 
 // others returns for how long it is the turn of other processes to ask for a lock.
@@ -151,13 +154,9 @@ func (q *queues) wakeAll() {
 	}
 }
 
-// pause forgets hints from before, and waits for d unless there is one.
-func (w *waiter) pause(d time.Duration) {
+// pause waits for d, a hint, or the end of limit.
+func (w *waiter) pause(limit context.Context, d time.Duration) {
 	if d <= 0 {
-		select {
-		case <-w.wake:
-		default:
-		}
 		return
 	}
 	t := time.NewTimer(d)
@@ -165,6 +164,15 @@ func (w *waiter) pause(d time.Duration) {
 	select {
 	case <-w.wake:
 	case <-t.C:
+	case <-limit.Done():
+	}
+}
+
+// forget drops a hint from before.
+func (w *waiter) forget() {
+	select {
+	case <-w.wake:
+	default:
 	}
 }
 

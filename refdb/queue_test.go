@@ -136,17 +136,17 @@ func TestOverlappingSetsNeverDeadlockNorOverlap(t *testing.T) {
 
 func TestALockIsHandedOverWithinTheProcessOnlySoOftenInARow(t *testing.T) {
 	var q queues
-	if q.handOver("p", testRef) {
+	if next, back := q.handOver("p", testRef); next || back {
 		t.Error("handed over to nobody")
 	}
 	q.enter("p", []string{testRef})
 	for turn := range 3 {
 		for n := range handOvers {
-			if !q.handOver("p", testRef) {
+			if next, back := q.handOver("p", testRef); !next || back {
 				t.Errorf("turn %d: handed over %d times, want %d", turn, n, handOvers)
 			}
 		}
-		if q.handOver("p", testRef) {
+		if next, back := q.handOver("p", testRef); next || !back {
 			t.Errorf("turn %d: handed over once more, past the others", turn)
 		}
 	}
@@ -156,7 +156,7 @@ func TestALockIsNotHandedOverToOneWhoWaitsForAnotherToo(t *testing.T) {
 	var q queues
 	q.enter("p", []string{"refs/heads/other"})
 	q.enter("p", []string{testRef, "refs/heads/other"})
-	if q.handOver("p", testRef) {
+	if next, back := q.handOver("p", testRef); next || back {
 		t.Error("handed over")
 	}
 }

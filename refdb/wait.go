@@ -63,8 +63,9 @@ func (db *DB) lockFirst(ctx, limit context.Context, w *waiter, project string, r
 	poll := newBackOff(pollFirst, pollLast)
 	var locked *LockedError // the latest refusal
 	var heard time.Time     // when the database last answered, once it has
+	w.pause(limit, db.queues.others(project, refs))
 	for {
-		w.pause(db.queues.others(project, refs))
+		w.forget()
 		e.Attempts++
 		hinted := db.hints.live.Load()
 		lock, e.Reclaimed, err = db.acquire(ctx, project, refs, hinted)

@@ -280,3 +280,71 @@ func TestALockIsHandedOverPastTheNotifications(t *testing.T) {
 		})
 	}
 }
+
+// A process that had a lock several times in a row goes back behind the others,
+// and does not ask for it before it is woken, or that is overdue.
+func TestAProcessThatHadItsTurnWaitsToBeWoken(t *testing.T) {
+	for name, want := range map[string]time.Duration{"woken": 30 * time.Millisecond, "forgotten": othersTurn, "given up": 10 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			granted := 0
+			f.acquire = func(int, AcquireRequest) (Acquired, error) {
+				if granted > len(f.releases) {
+					return Acquired{}, held(0)
+				}
+				granted++
+				return Acquired{Token: Token(granted)}, nil
+			}
+			var hint func(project, ref string)
+			d := &hintingFake{f, func(ctx context.Context, started func(), wake func(project, ref string)) error {
+				hint = wake
+				started()
+				<-ctx.Done()
+				return ctx.Err()
+			}}
+			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+				holder := mustLock(t, db, testRef)
+				for n := range handOvers + 1 {
+					ctx, cancel := context.WithCancel(t.Context())
+					next := make(chan *Lock)
+					go func() {
+						l, _ := db.Lock(ctx, "p", testRef)
+						next <- l
+					}()
+					time.Sleep(time.Second) // it is refused, and waits
+					synctest.Wait()
+					if err := holder.Release(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					h := f.releases[n].arg[0]
+					if back := n == handOvers; h.Next == back || h.Back != back {
+						t.Errorf("release %d: %+v", n, h)
+					} else if back {
+						cancel()
+					}
+					holder = <-next
+					cancel()
+				}
+
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				asked, before := len(f.acquires), time.Now()
+				time.AfterFunc(want, func() {
+					switch name {
+					case "woken":
+						hint("p", testRef)
+					case "given up":
+						cancel()
+					}
+				})
+				_, err := db.Lock(ctx, "p", testRef)
+				if took := time.Since(before); took != want || (err == nil) == (name == "given up") {
+					t.Errorf("%v after %s, want %s", err, took, want)
+				}
+				if n := len(f.acquires) - asked; n > 1 {
+					t.Errorf("asked %d times", n)
+				}
+			})
+		})
+	}
+}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type freedLock struct {
 	project, ref string
 	waiting      []string // channels, first come first
 	next         bool     // a waiter of this driver asks for it now
+	back         bool     // one waits behind all others
 }
 
 // channels are those that wait, but for one.
@@ -88,15 +90,20 @@ func (w *wakeups) add(freed []freedLock) {
 }
 
 // released has those woken who wait for locks that were deleted, unless a waiter
-// of this driver is next: that one takes the queue on.
+// of this driver is next: that one takes the queue on. One that goes back gets
+// its place at the end of the queue.
 func (d *Driver) released(freed []freedLock) {
 	var wake []freedLock
 	for _, f := range freed {
-		if f.next {
-			d.inherits.put(f.project, f.ref, strings.Join(f.channels(d.channel), ","))
-		} else {
-			wake = append(wake, f)
+		others := f.channels(d.channel)
+		switch {
+		case f.next:
+			d.inherits.put(f.project, f.ref, strings.Join(others, ","))
+			continue
+		case f.back:
+			f.waiting = append(others, d.channel)
 		}
+		wake = append(wake, f)
 	}
 	d.wakeups.add(wake)
 }
@@ -155,13 +162,23 @@ type inheritance struct {
 	woken        bool // by notifications, of one of the refs at least
 }
 
+// put adds to what is there: that came with a notification which the lock was
+// taken without.
 func (in *inheritances) put(project, ref, queue string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.queues == nil || len(in.queues) >= maxPending {
 		in.queues = make(map[refName]string)
 	}
-	in.queues[refName{project, ref}] = queue
+	k := refName{project, ref}
+	all := strings.FieldsFunc(in.queues[k]+","+queue, func(r rune) bool { return r == ',' })
+	var once []string
+	for _, c := range all {
+		if !slices.Contains(once, c) {
+			once = append(once, c)
+		}
+	}
+	in.queues[k] = strings.Join(once[:min(len(once), maxWaiting)], ",")
 }
 
 func (in *inheritances) take(project string, refs []string) inheritance {

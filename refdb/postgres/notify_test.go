@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -158,6 +159,50 @@ func TestAQueueGoesOnBehindOneWhoIsNextInTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		second.wantWoken(ref)
+	}
+}
+
+// One who goes back is woken behind the others that wait, and at once if there are none.
+func TestOneWhoGoesBackIsWokenInItsTurn(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	for name, end := range map[string]func(w *waiter, a refdb.Acquired, ref string) error{
+		"release": func(w *waiter, a refdb.Acquired, ref string) error {
+			h := held(a, ref)
+			h[0].Back = true
+			_, err := w.Release(t.Context(), h)
+			return err
+		},
+		"update-and-release": func(w *waiter, a refdb.Acquired, ref string) error {
+			tx := update(ref)
+			tx.Fence, tx.Release, tx.Back = &refdb.Fence{Refs: []string{ref}, Token: a.Token}, true, true
+			return w.Update(t.Context(), tx)
+		},
+	} {
+		for _, shared := range []bool{false, true} {
+			first, second, third := newWaiter(t, db.URL()), newWaiter(t, db.URL()), newWaiter(t, db.URL())
+			if shared {
+				first.ShareAll()
+			}
+			ref, alone := fmt.Sprintf("refs/heads/%s-%t", name, shared), fmt.Sprintf("refs/heads/%s-%t-alone", name, shared)
+			a := acquire(t, first, ref)
+			second.refused(ref)
+			third.refused(ref)
+			if err := end(first, a, ref); err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range []*waiter{second, third} {
+				w.wantWoken(ref)
+				first.wantAsleep()
+				release(t, w, acquire(t, w, ref), ref)
+			}
+			first.wantWoken(ref)
+
+			if err := end(first, acquire(t, first, alone), alone); err != nil {
+				t.Fatal(err)
+			}
+			first.wantWoken(alone)
+		}
 	}
 }
 

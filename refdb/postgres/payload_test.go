@@ -11,7 +11,7 @@ func channel(n int) string { return fmt.Sprintf("%s%0*x", channelPrefix, channel
 
 func TestPayloadsHoldAnyName(t *testing.T) {
 	for _, project := range []string{"a", "a\nb", "\n", "ü,\n\n"} {
-		f := freedLock{project, "refs/heads/ü,x", []string{channel(1), channel(2), channel(3)}, false}
+		f := freedLock{project, "refs/heads/ü,x", []string{channel(1), channel(2), channel(3)}, false, false}
 		to, payload, ok := f.notification()
 		got, queue, parsed := parsePayload(payload)
 		if !ok || !parsed || to != channel(1) || got.project != f.project || got.ref != f.ref || queue != channel(2)+","+channel(3) {
@@ -24,7 +24,7 @@ func TestPayloadsHoldAnyName(t *testing.T) {
 }
 
 func TestPayloadsAreShortAndGoToNobodyButUs(t *testing.T) {
-	f := freedLock{strings.Repeat("p", 1000), strings.Repeat("r", 1000), slices.Repeat([]string{channel(1)}, 1000), false}
+	f := freedLock{strings.Repeat("p", 1000), strings.Repeat("r", 1000), slices.Repeat([]string{channel(1)}, 1000), false, false}
 	if _, payload, ok := f.notification(); !ok || len(payload) >= 8000 {
 		t.Errorf("a payload has %d bytes", len(payload))
 	}
@@ -35,5 +35,25 @@ func TestPayloadsAreShortAndGoToNobodyButUs(t *testing.T) {
 	f.waiting = []string{"other"}
 	if to, _, ok := f.notification(); ok {
 		t.Errorf("to %q", to)
+	}
+}
+
+func TestAQueueThatCameTooLateIsNotForgotten(t *testing.T) {
+	var in inheritances
+	in.put("p", "r", channel(1)+","+channel(2))
+	in.put("p", "r", channel(2)+","+channel(3))
+	in.put("p", "other", "")
+	got := in.take("p", []string{"other", "r"})
+	if want := []string{"", channel(1) + "," + channel(2) + "," + channel(3)}; !slices.Equal(got.queues, want) || !got.woken {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	if got := in.take("p", []string{"r"}); got.woken || got.queues[0] != "" {
+		t.Errorf("taken twice: %+v", got)
+	}
+	for n := range 3 * maxWaiting {
+		in.put("p", "r", channel(n))
+	}
+	if got := strings.Count(in.take("p", []string{"r"}).queues[0], ",") + 1; got != maxWaiting {
+		t.Errorf("%d are handed on, want %d", got, maxWaiting)
 	}
 }

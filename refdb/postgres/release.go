@@ -95,8 +95,8 @@ func (a heldArray) released(answer pgx.Rows) (gone []bool, freed []freedLock, er
 		}
 		h := a[n-1]
 		gone[h.index] = true
-		if len(waiting) > 0 {
-			freed = append(freed, freedLock{h.Project, h.Ref, waiting, h.Next})
+		if len(waiting) > 0 || h.Back {
+			freed = append(freed, freedLock{h.Project, h.Ref, waiting, h.Next, h.Back})
 		}
 	}
 	return gone, freed, answer.Err()

@@ -60,8 +60,8 @@ func (r *releaseColumns) read(rows pgx.Rows) error {
 // freed are the released locks that somebody waits for.
 func (r *releaseColumns) freed() (all []freedLock) {
 	for _, c := range r.calls {
-		if len(c.waiting) > 0 {
-			all = append(all, freedLock{c.held.Project, c.held.Ref, c.waiting, c.held.Next})
+		if c.gone && (len(c.waiting) > 0 || c.held.Back) {
+			all = append(all, freedLock{c.held.Project, c.held.Ref, c.waiting, c.held.Next, c.held.Back})
 		}
 	}
 	return all

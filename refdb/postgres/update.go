@@ -133,11 +133,28 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 			return err
 		}
 	}
-	for i := range o.freed {
-		o.freed[i].next = t.Next
+	if o.verdict == "done" {
+		d.released(o.freedBy(t))
 	}
-	d.released(o.freed)
 	return o.err(t)
+}
+
+// freedBy are the locks that t deleted and somebody waits for.
+func (o *outcome) freedBy(t refdb.Transaction) []freedLock {
+	if !t.Next && !t.Back {
+		return o.freed
+	}
+	ref := t.Fence.Refs[0]
+	for i := range o.freed {
+		if f := &o.freed[i]; f.ref == ref {
+			f.next, f.back = t.Next, t.Back
+			return o.freed
+		}
+	}
+	if t.Back {
+		return append(o.freed, freedLock{project: t.Project, ref: ref, back: true})
+	}
+	return o.freed
 }
 
 // updateOne updates a single ref, alone or together with others. But for a
