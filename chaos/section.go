@@ -21,6 +21,7 @@ type section struct {
 	lock   *refdb.Lock
 	id     string
 	values map[string]refdb.Value
+	left   bool
 }
 
 // section locks refs, works under the lock for about that long, and releases it.
@@ -119,11 +120,13 @@ func (s *section) fenced(ctx context.Context, update func(context.Context, []ref
 	return s.update(s.lock.Refs(), s.values, s.lock.Token(), func(u []refdb.Update) error { return update(ctx, u) })
 }
 
-// leave ends the section, before its lock is released.
+// leave ends the section, before its lock is released: once, for after a release
+// whose reply was lost nobody knows whether the lock still stands.
 func (s *section) leave() {
-	if t := now(); s.lock.Err() == nil {
+	if t := now(); !s.left && s.lock.Err() == nil {
 		s.sections.write(entry{Kind: left, T: t, ID: s.id})
 	}
+	s.left = true
 }
 
 func (s *section) release(ctx context.Context) {
