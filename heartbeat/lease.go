@@ -76,14 +76,16 @@ func (l *Lease[T]) Resume() {
 	}
 }
 
-// Stop ends the lease with ErrStopped, unless it ended before. No beat that
+// Stop ends the lease with ErrStopped, or reports that it ended before. No beat that
 // starts later carries it, and the answer of one under way means nothing to it.
-func (l *Lease[T]) Stop() {
+func (l *Lease[T]) Stop() (stopped bool) {
 	k := l.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expire(l, k.now())
+	stopped = l.err == nil
 	k.end(l, ErrStopped)
+	return stopped
 }
 
 // A queue is a heap of the leases that stand, the first to expire on top.

@@ -56,27 +56,27 @@ func (db *DB) request(ctx context.Context, r AcquireRequest) (Acquired, error) {
 	a, err := retry(ctx, db, func() (Acquired, error) {
 		a, err := db.driver.Acquire(ctx, r)
 		unconfirmed = errors.Is(err, ErrUnconfirmed)
-		if errors.Is(err, ErrOutcomeUnknown) && !unconfirmed {
+		if errors.Is(err, ErrOutcomeUnknown) && !unconfirmed && r.Intents == nil {
 			// Rows with our nonce are ours: asking again finds them.
 			doubt = true
 			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 		}
 		return a, err
 	})
+	if r.Intents != nil {
+		// Those don't go stale: what is unknown of them is for the caller to see to.
+		return a, err
+	}
 	if unconfirmed {
 		// Finding them would not confirm them.
 		doubt = true
 		err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 	}
 	if err != nil {
-		if doubt && ctx.Err() != nil {
+		if doubt && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		switch {
-		case doubt && r.Intents != nil:
-			// They don't go stale: the caller has to see to them.
-			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
-		case doubt:
+		if doubt {
 			db.abandon(r)
 		}
 		return Acquired{}, err
@@ -94,8 +94,11 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 		l.values[ref.Name] = ref.Value
 	}
 	l.lease = db.keeper.Keep(l, sent)
-	if err := l.Err(); err != nil {
-		// The answer took longer than the lease lasts, or the DB was closed meanwhile.
+	switch err := l.Err(); {
+	case errors.Is(err, ErrClosed):
+		return nil, 0, err
+	case err != nil:
+		// The answer took longer than the lease lasts.
 		db.abandon(r)
 		return nil, 0, fmt.Errorf("%w: the locks were granted too late to be kept: %v", ErrUnavailable, err)
 	}
@@ -111,7 +114,7 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 func (db *DB) abandon(r AcquireRequest) {
 	held := make([]Held, len(r.Refs))
 	for i, ref := range r.Refs {
-		held[i] = Held{Project: r.Project, Ref: ref, Nonce: r.Nonce}
+		held[i] = Held{Project: r.Project, Ref: ref, Nonce: r.Nonce, Owner: r.Owner}
 	}
 	db.inBackground(func() {
 		ctx, cancel := context.WithTimeout(db.ctx, detachedLimit)

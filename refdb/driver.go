@@ -25,7 +25,8 @@ const (
 // (project, ref) with every other; it takes and returns slices, so that n refs
 // cost one round trip where the database allows it. Methods may be called
 // concurrently. The arguments were validated: refs are sorted by bytes and
-// distinct. A driver keeps no reference to the arguments after it returns.
+// distinct. A driver changes none of the arguments, and keeps no reference to
+// them after it returns, but where the outcome is unknown to it.
 //
 // All times and ages are the database's own, read after the rows' locks were
 // taken; a driver never compares them with this machine's clock. A NULL token
@@ -121,6 +122,10 @@ type Notifier interface {
 	// error, or with errors.ErrUnsupported if hints can't arrive here at all
 	// (behind a transaction pooler). Called once at a time.
 	Listen(ctx context.Context, started func(), wake func(project, ref string)) error
+
+	// PassOn says that nobody waits for a lock through this driver any more. If it
+	// was the one to be woken, the next is. It does not block.
+	PassOn(project, ref string)
 }
 
 // A Diagnoser is a Driver that can check the settings its promises rest on.
@@ -179,7 +184,7 @@ type Fence struct {
 	Refs  []string // sorted
 	Token Token
 	// Intents says that there is a pending intent with each row: Transaction.Release
-	// deletes it, too.
+	// deletes it, too. Without it, a row that stands for an intent does not match.
 	Intents bool
 }
 
@@ -203,6 +208,8 @@ type AcquireRequest struct {
 	// Nonce names this acquisition. Rows that carry it are ours already, from
 	// a request whose reply was lost: if all rows do, the answer is that
 	// acquisition's; if only some do, those are deleted and the request starts over.
+	// A row of another owner is never ours: Gerrit's plugin, which knows of no
+	// nonces, leaves them in the locks that it takes over.
 	Nonce string
 	// StaleAfter is recorded with the lock: the age from which others may
 	// reclaim it. It is at least a millisecond.
@@ -232,9 +239,9 @@ type Acquired struct {
 type Held struct {
 	Project string
 	Ref     string
-	// Token must be the row's; but where Nonce is set, that must be, instead.
-	Token Token
-	Nonce string
+	// Token must be the row's; but where Nonce is set, that and Owner must be, instead.
+	Token        Token
+	Nonce, Owner string
 	// Heartbeat, unless zero, must be the row's too.
 	Heartbeat time.Time
 	// Next says, to a release, that a waiter of this driver will ask for the lock

@@ -121,11 +121,21 @@ func (f *fake) Close() error                                         { return ni
 // A hintingFake is one that has notifications to give.
 type hintingFake struct {
 	*fake
-	listen func(ctx context.Context, started func(), wake func(project, ref string)) error
+	listen func(ctx context.Context, started func(), wake func(project, ref string)) error // nil: until ctx ends
+	hint   func(project, ref string)                                                       // what that was called with
+	passed []string                                                                        // the refs passed on
 }
 
+func (f *hintingFake) PassOn(_, ref string) { f.passed = append(f.passed, ref) }
+
 func (f *hintingFake) Listen(ctx context.Context, started func(), wake func(project, ref string)) error {
-	return f.listen(ctx, started, wake)
+	if f.listen != nil {
+		return f.listen(ctx, started, wake)
+	}
+	f.hint = wake
+	started()
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // inBubble runs test in fake time on a DB whose driver is d, which f is part of.

@@ -36,7 +36,7 @@ func (db *DB) hear(n Notifier) {
 			db.hints.live.Store(true)
 			// What was released before we listened was not heard.
 			db.queues.wakeAll()
-		}, db.queues.wake)
+		}, db.wake)
 		db.hints.live.Store(false)
 		db.queues.wakeAll() // they go over to polling
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -60,14 +60,34 @@ func (db *DB) handOver(l *Lock) (next, back bool) {
 	return db.queues.handOver(l.project, l.refs[0])
 }
 
-// released wakes who waits for l's refs in this process, unless the driver's
-// notifications will: those keep the order among all processes.
-func (db *DB) released(l *Lock, handOver bool) {
-	if db.hints.live.Load() && !handOver {
+// released notes that l went next to a waiter of this process or not, as handOver
+// said, and wakes who waits for its refs here, unless the driver's notifications
+// will: those keep the order among all processes.
+func (db *DB) released(l *Lock, next bool) {
+	db.queues.handedOver(l.project, l.refs[0], next)
+	if db.hints.live.Load() && !next {
 		return
 	}
 	for _, ref := range l.refs {
-		db.queues.wake(l.project, ref)
+		if next {
+			db.wake(l.project, ref)
+		} else {
+			db.queues.wake(l.project, ref)
+		}
+	}
+}
+
+// wake tells who waits first for a ref in this process to ask the database now.
+// If nobody does any more, it is the turn of other processes.
+func (db *DB) wake(project, ref string) {
+	if !db.queues.wake(project, ref) {
+		db.passOn(project, ref)
+	}
+}
+
+func (db *DB) passOn(project, ref string) {
+	if n, ok := db.driver.(Notifier); ok {
+		n.PassOn(project, ref)
 	}
 }
 

@@ -75,6 +75,7 @@ type Preparation struct {
 // lists them, with agent, which should tell whether whoever was about to do it still
 // might: at most 200 bytes.
 //
+// A request whose reply is lost is revoked before it is made again, a few times.
 // With [ErrOutcomeUnknown] the intents may be recorded, or be so at any later time:
 // before anybody moves those refs, by another preparation or by replication, the returned
 // Preparation must be given to [DB.Revoke]. Otherwise an intent that comes late might
@@ -102,6 +103,14 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	}
 	p = Preparation{Project: project, Updates: t.Updates, request: r}
 	a, err := db.request(ctx, r)
+	// A request whose reply was lost may be carried out much later. Once these
+	// intents have ended nothing would be left to tell that it was meant by them:
+	// so it is revoked before anything is asked again.
+	for try := 1; try < retryTries && errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, ErrUnconfirmed) && db.Revoke(ctx, p) == nil; try++ {
+		r.Nonce = rand.Text()
+		p.request = r
+		a, err = db.request(ctx, r)
+	}
 	if errors.Is(err, ErrOutcomeUnknown) {
 		return p, fmt.Errorf("preparing: %w", err)
 	}

@@ -41,7 +41,8 @@ func TestAPreparationAsksForLocksThatNeverGoStaleAndSaysWhatIsIntended(t *testin
 	})
 }
 
-func TestAPreparationWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
+// The first request may come much later, after all of this is over.
+func TestAPreparationWhoseReplyWasLostIsRevokedBeforeItIsAskedForAgain(t *testing.T) {
 	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
 		if n == 1 {
 			return Acquired{}, errCut
@@ -49,13 +50,12 @@ func TestAPreparationWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
 		return Acquired{Token: 3}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		mustPrepare(t, db, Update{Ref: testRef, New: "a"})
-		if len(f.acquires) != 2 || f.acquires[0].arg.Nonce != f.acquires[1].arg.Nonce {
-			t.Errorf("requests %+v", f.acquires)
+		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"})
+		if len(f.acquires) != 2 || f.acquires[0].arg.Nonce == f.acquires[1].arg.Nonce || p.request.Nonce != f.acquires[1].arg.Nonce || p.Token != 3 {
+			t.Errorf("requests %+v, prepared %+v", f.acquires, p)
 		}
-		mustPrepare(t, db, Update{Ref: testRef, New: "a"})
-		if f.acquires[2].arg.Nonce == f.acquires[0].arg.Nonce {
-			t.Error("two preparations, one nonce")
+		if len(f.revokes) != 1 || f.revokes[0].arg.Nonce != f.acquires[0].arg.Nonce {
+			t.Errorf("revoked %+v", f.revokes)
 		}
 	})
 }
@@ -76,11 +76,14 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 				p, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
 				wantIs(t, err, ErrOutcomeUnknown)
 				synctest.Wait()
-				if len(f.releases)+len(f.revokes) != 0 {
-					t.Errorf("released %+v, revoked %+v", f.releases, f.revokes)
+				// What no standby has confirmed is not looked after yet.
+				if tried := name == "unknown"; len(f.releases) != 0 || len(f.acquires) != 1 || (len(f.revokes) == 1) != tried {
+					t.Errorf("asked %+v, released %+v, revoked %+v", f.acquires, f.releases, f.revokes)
 				}
-				wantIs(t, db.Revoke(t.Context(), p), ErrOutcomeUnknown)
-				if err := db.Revoke(t.Context(), p); err != nil {
+				for len(f.revokes) < 2 {
+					err = db.Revoke(t.Context(), p)
+				}
+				if err != nil {
 					t.Fatal(err)
 				}
 				if asked, revoked := f.acquires[0].arg, f.revokes[1].arg; revoked.Nonce != asked.Nonce || !slices.Equal(revoked.Intents, asked.Intents) {

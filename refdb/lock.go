@@ -34,11 +34,12 @@ type Lock struct {
 
 	// ending serialises Release and UpdateAndRelease, and guards what they know.
 	ending sync.Mutex
-	// settled: what became of the rows is known, and result says it. doubt: the reply to a release was lost.
-	settled, doubt bool
-	result         error
+	// settled: what became of the rows is known, and result says it.
+	settled bool
+	result  error
 
 	mu    sync.Mutex
+	doubt bool     // the reply to a release was lost
 	gone  []string // refs that a beat found lost
 	ended error    // why the lease was stopped, unless by DB.Close
 	ctx   context.Context
@@ -128,8 +129,8 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	switch err := l.update(ctx, updates, opts, true, next, back); {
 	case errors.Is(err, ErrOutcomeUnknown):
 		// The rows may be gone because this deleted them: from now on that is no
-		// loss, to a beat or to Release.
-		l.doubt = true
+		// loss, to a beat, to Release or to another update.
+		l.startDoubt()
 		return err
 	case err != nil:
 		l.lease.Resume()
@@ -153,9 +154,18 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 	t.Release, t.Next, t.Back = release, next, back
 	err = l.db.update(ctx, t, l)
 	var lost *LostError
-	if errors.As(err, &lost) && !(release && errors.Is(err, ErrOutcomeUnknown)) {
-		l.end(lost)
+	switch {
+	case !errors.As(err, &lost), release && errors.Is(err, ErrOutcomeUnknown):
+		return err
+	case l.inDoubt():
+		return errors.Join(ErrOutcomeUnknown, err)
+	case l.end(lost):
 		l.db.tellLost(l)
+	default:
+		// It had ended before: its holder may have released it meanwhile.
+		if ended := l.Err(); errors.Is(ended, ErrReleased) {
+			return fmt.Errorf("updating refs of %s: %w", l.project, ended)
+		}
 	}
 	return err
 }
@@ -166,8 +176,9 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 // error the rows go stale by themselves, and calling Release again tries again. It
 // may be called any number of times.
 //
-// If ctx has ended, Release gives itself three seconds: a lock left behind would
-// keep others out until it is stale.
+// If ctx has ended, or ends because a lock is released, as that of [Lock.Context]
+// does, Release gives itself three seconds: a lock left behind would keep others
+// out until it is stale.
 func (l *Lock) Release(ctx context.Context) (err error) {
 	l.ending.Lock()
 	defer l.ending.Unlock()
@@ -178,7 +189,8 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 	defer func() {
 		l.db.observe(Event{Op: OpRelease, Refs: len(l.refs), Held: start.Sub(l.start)}, start, err)
 	}()
-	ctx, cancel := detached(ctx)
+	// Ending the lease ends what Context returned, too.
+	ctx, cancel := pastRelease(ctx)
 	defer cancel()
 	expires := l.lease.Deadline()
 	l.end(ErrReleased)
@@ -190,7 +202,7 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 		gone, err := l.db.driver.Release(ctx, held)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			// Deleting by token is harmless the second time: ask again.
-			l.doubt = true
+			l.startDoubt()
 			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 		}
 		return gone, err
@@ -206,19 +218,20 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 
 // judge says what a release means, of which gone are the rows that it deleted.
 func (l *Lock) judge(gone []bool, expires heartbeat.Instant) error {
-	if err := l.Err(); errors.Is(err, ErrLockLost) {
-		return fmt.Errorf("releasing locks: %w", err)
-	}
 	var missing []string
 	for i, ok := range gone {
 		if !ok {
 			missing = append(missing, l.refs[i])
 		}
 	}
-	switch {
+	doubt := len(missing) > 0 && l.inDoubt()
+	expired := errors.Is(l.lease.Err(), heartbeat.ErrExpired)
+	switch err := l.Err(); {
+	case errors.Is(err, ErrLockLost) && !(doubt && expired):
+		return fmt.Errorf("releasing locks: %w", err)
 	case len(missing) == 0:
 		return nil
-	case !l.doubt:
+	case !doubt:
 		return fmt.Errorf("releasing locks: %w", &LostError{Project: l.project, Refs: missing, Reason: "the database has it gone, or another's"})
 	case l.db.keeper.Now() < expires:
 		// Nobody could reclaim it yet: it was the request whose reply was lost.
@@ -228,14 +241,28 @@ func (l *Lock) judge(gone []bool, expires heartbeat.Instant) error {
 	}
 }
 
-// end stops the lease for the given reason. A lease that ended before keeps its own.
-func (l *Lock) end(reason error) {
+// end stops the lease for the given reason, or reports that it ended before: it
+// keeps its own.
+func (l *Lock) end(reason error) bool {
 	l.mu.Lock()
 	if l.ended == nil {
 		l.ended = reason
 	}
 	l.mu.Unlock()
-	l.lease.Stop()
+	return l.lease.Stop()
+}
+
+// startDoubt notes that the rows may have been deleted by a release of our own.
+func (l *Lock) startDoubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubt = true
+}
+
+func (l *Lock) inDoubt() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.doubt
 }
 
 // held names the lock's rows.

@@ -71,8 +71,9 @@ func (q *queues) enter(project string, refs []string) *waiter {
 	return w
 }
 
-// leave takes w out of its queues, which hands over to those behind it.
-func (q *queues) leave(w *waiter) {
+// leave takes w out of its queues, which hands over to those behind it. It
+// returns those in which there is nobody left.
+func (q *queues) leave(w *waiter) (empty []key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, p := range w.places {
@@ -82,6 +83,7 @@ func (q *queues) leave(w *waiter) {
 		switch {
 		case line.Len() == 0:
 			delete(q.lines, p.key)
+			empty = append(empty, p.key)
 		case wasFirst:
 			next := line.Front().Value.(*waiter)
 			if next.behind--; next.behind == 0 {
@@ -90,6 +92,7 @@ func (q *queues) leave(w *waiter) {
 		}
 	}
 	w.places = nil
+	return empty
 }
 
 // handOver reports whether a lock that is about to be released goes next to a
@@ -101,23 +104,33 @@ func (q *queues) handOver(project, ref string) (next, back bool) {
 	k := key{project, ref}
 	delete(q.turns, k)
 	line := q.lines[k]
-	if line == nil || line.Front().Value.(*waiter).behind > 0 {
-		delete(q.passed, k)
-		return false, false
+	if line == nil || len(line.Front().Value.(*waiter).places) > 1 {
+		return false, false // who waits for others, too, might not be able to take it
 	}
-	if q.passed[k] == handOvers {
+	if q.passed[k] < handOvers {
+		return true, false
+	}
+	// From now on: one who asks while the release is under way might come right after it.
+	if q.turns == nil {
+		q.turns = make(map[key]time.Time)
+	}
+	q.turns[k] = time.Now().Add(othersTurn)
+	return false, true
+}
+
+// handedOver notes that the lock was released, to a waiter of this process or not.
+func (q *queues) handedOver(project, ref string, next bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := key{project, ref}
+	if !next {
 		delete(q.passed, k)
-		if q.turns == nil {
-			q.turns = make(map[key]time.Time)
-		}
-		q.turns[k] = time.Now().Add(othersTurn)
-		return false, true
+		return
 	}
 	if q.passed == nil {
 		q.passed = make(map[key]int)
 	}
 	q.passed[k]++
-	return true, false
 }
 
 // others returns for how long it is the turn of other processes to ask for a lock.
@@ -136,13 +149,17 @@ func (q *queues) others(project string, refs []string) time.Duration {
 	return 0
 }
 
-// wake tells the first waiter for a ref to ask the database now.
-func (q *queues) wake(project, ref string) {
+// wake tells the first waiter for a ref to ask the database now, or reports that
+// there is none.
+func (q *queues) wake(project, ref string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if line := q.lines[key{project, ref}]; line != nil {
-		line.Front().Value.(*waiter).hint()
+	line := q.lines[key{project, ref}]
+	if line == nil {
+		return false
 	}
+	line.Front().Value.(*waiter).hint()
+	return true
 }
 
 // wakeAll tells every first waiter to ask the database now.

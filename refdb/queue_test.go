@@ -142,21 +142,33 @@ func TestALockIsHandedOverWithinTheProcessOnlySoOftenInARow(t *testing.T) {
 	q.enter("p", []string{testRef})
 	for turn := range 3 {
 		for n := range handOvers {
-			if next, back := q.handOver("p", testRef); !next || back {
-				t.Errorf("turn %d: handed over %d times, want %d", turn, n, handOvers)
+			for range 2 { // the first time it is not released after all
+				if next, back := q.handOver("p", testRef); !next || back {
+					t.Errorf("turn %d: handed over %d times, want %d", turn, n, handOvers)
+				}
+			}
+			q.handedOver("p", testRef, true)
+		}
+		for range 2 {
+			if next, back := q.handOver("p", testRef); next || !back {
+				t.Errorf("turn %d: handed over once more, past the others", turn)
+			}
+			if q.others("p", []string{testRef}) == 0 { // before it is released
+				t.Errorf("turn %d: somebody may ask out of turn", turn)
 			}
 		}
-		if next, back := q.handOver("p", testRef); next || !back {
-			t.Errorf("turn %d: handed over once more, past the others", turn)
-		}
+		q.handedOver("p", testRef, false)
 	}
 }
 
 func TestALockIsNotHandedOverToOneWhoWaitsForAnotherToo(t *testing.T) {
 	var q queues
-	q.enter("p", []string{"refs/heads/other"})
+	first := q.enter("p", []string{"refs/heads/other"})
 	q.enter("p", []string{testRef, "refs/heads/other"})
-	if next, back := q.handOver("p", testRef); next || back {
-		t.Error("handed over")
+	for what := range 2 { // it is behind somebody there; and first in both
+		if next, back := q.handOver("p", testRef); next || back {
+			t.Errorf("handed over (%d)", what)
+		}
+		q.leave(first)
 	}
 }

@@ -3,6 +3,7 @@ package refdb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -18,17 +19,27 @@ const (
 // retry repeats op while it fails with ErrUnavailable, which says that it was
 // not carried out, a few times within a fraction of a second: enough for a
 // dropped connection or a deadlock, not for an outage.
-func retry[T any](ctx context.Context, db *DB, op func() (T, error)) (T, error) {
-	return backoff.Retry(ctx, func() (v T, err error) {
+//
+// If ctx ends in between, the error wraps ctx's and the last one of op. Never the
+// cause of ctx's end: that may be the loss of a lock that op has nothing to do with.
+func retry[T any](ctx context.Context, db *DB, op func() (T, error)) (v T, err error) {
+	again := false
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
 		if db.ctx.Err() != nil {
-			return v, backoff.Permanent(ErrClosed)
+			err = ErrClosed
+		} else {
+			v, err = op()
 		}
-		v, err = op()
-		if err != nil && (!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) || ctx.Err() != nil) {
-			err = backoff.Permanent(err)
+		again = errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown) && ctx.Err() == nil
+		if err != nil && !again {
+			return struct{}{}, backoff.Permanent(err)
 		}
-		return v, err
+		return struct{}{}, err
 	}, backoff.WithBackOff(newBackOff(20*time.Millisecond, 500*time.Millisecond)), backoff.WithMaxTries(retryTries))
+	if again && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return v, err
 }
 
 // newBackOff grows by half from first to last, each jittered by half.
@@ -47,4 +58,23 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), detachedLimit)
+}
+
+// pastRelease is detached; but if ctx ends later because a lock is released, as
+// that lock's own context does, what it returns lives for detachedLimit more.
+func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() != nil {
+		return detached(ctx)
+	}
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), ErrReleased) {
+			sleep(lasting, detachedLimit)
+		}
+		cancel()
+	})
+	return lasting, func() {
+		stop()
+		cancel()
+	}
 }

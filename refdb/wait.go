@@ -38,13 +38,21 @@ func (db *DB) Lock(ctx context.Context, project string, refs ...string) (lock *L
 		defer cancel()
 	}
 	w := db.queues.enter(project, refs)
-	defer db.queues.leave(w)
+	leave := func() {
+		for _, k := range db.queues.leave(w) {
+			if lock == nil { // what woke this one may have been meant for others, too
+				db.passOn(k.project, k.ref)
+			}
+		}
+	}
+	defer leave()
 	select {
 	case <-w.first:
 	default:
 		select {
 		case <-w.first:
 		case <-limit.Done():
+			leave() // those behind must not wait for the look
 			return nil, fmt.Errorf("locking: %w", gaveUp(limit, db.standing(ctx, project, refs)))
 		}
 	}
@@ -101,7 +109,7 @@ func (db *DB) lockFirst(ctx, limit context.Context, w *waiter, project string, r
 
 // standing says, for an error only, who holds the locks that were waited for.
 func (db *DB) standing(ctx context.Context, project string, refs []string) *LockedError {
-	ctx, cancel := detached(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachedLimit)
 	defer cancel()
 	locked := &LockedError{}
 	for _, ref := range refs[:min(len(refs), 10)] {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,11 +245,7 @@ func TestALockIsHandedOverPastTheNotifications(t *testing.T) {
 		}
 		return Acquired{Token: Token(n)}, nil
 	}
-	d := &hintingFake{f, func(ctx context.Context, started func(), _ func(project, ref string)) error {
-		started()
-		<-ctx.Done()
-		return ctx.Err()
-	}}
+	d := &hintingFake{fake: f}
 	for name, end := range map[string]func(*Lock, *testing.T) error{
 		"by a release": func(l *Lock, t *testing.T) error { return l.Release(t.Context()) },
 		"by an update's release": func(l *Lock, t *testing.T) error {
@@ -295,13 +292,7 @@ func TestAProcessThatHadItsTurnWaitsToBeWoken(t *testing.T) {
 				granted++
 				return Acquired{Token: Token(granted)}, nil
 			}
-			var hint func(project, ref string)
-			d := &hintingFake{f, func(ctx context.Context, started func(), wake func(project, ref string)) error {
-				hint = wake
-				started()
-				<-ctx.Done()
-				return ctx.Err()
-			}}
+			d := &hintingFake{fake: f}
 			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 				holder := mustLock(t, db, testRef)
 				for n := range handOvers + 1 {
@@ -332,7 +323,7 @@ func TestAProcessThatHadItsTurnWaitsToBeWoken(t *testing.T) {
 				time.AfterFunc(want, func() {
 					switch name {
 					case "woken":
-						hint("p", testRef)
+						d.hint("p", testRef)
 					case "given up":
 						cancel()
 					}
@@ -347,4 +338,87 @@ func TestAProcessThatHadItsTurnWaitsToBeWoken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What wakes a process is not kept from the others, if nobody waits there any more.
+func TestAWakeUpForNobodyIsPassedOn(t *testing.T) {
+	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
+	d := &hintingFake{fake: f}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		want := func(when string, refs ...string) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(d.passed, refs) {
+				t.Errorf("%s: passed on are %q, want %q", when, d.passed, refs)
+			}
+			d.passed = nil
+		}
+		waiting := func(ctx context.Context) (ended chan error) {
+			ended = make(chan error)
+			go func() {
+				_, err := db.Lock(ctx, "p", testRef)
+				ended <- err
+			}()
+			time.Sleep(2 * time.Second) // it is refused, and waits
+			return ended
+		}
+		first, giveUp := context.WithCancel(t.Context())
+		second, giveUpToo := context.WithCancel(t.Context())
+		one, other := waiting(first), waiting(second)
+		synctest.Wait()
+		d.hint("p", testRef)
+		want("two wait")
+		giveUp()
+		<-one
+		want("one waits")
+		giveUpToo()
+		<-other
+		want("the last has given up", testRef)
+		d.hint("p", testRef)
+		want("nobody waits", testRef)
+
+		f.acquire = func(int, AcquireRequest) (Acquired, error) { return Acquired{Token: 8}, nil }
+		l, err := db.Lock(t.Context(), "p", testRef)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want("it has the lock, and releases it")
+	})
+}
+
+// The one that a release made way for may have given up before it was done.
+func TestALockThatIsHandedOverToNobodyIsPassedOn(t *testing.T) {
+	f := &fake{}
+	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+		if n > 1 {
+			return Acquired{}, held(0)
+		}
+		return Acquired{Token: Token(n)}, nil
+	}
+	d := &hintingFake{fake: f}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		holder := mustLock(t, db, testRef)
+		ctx, giveUp := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := db.Lock(ctx, "p", testRef)
+			ended <- err
+		}()
+		time.Sleep(2 * time.Second) // it is refused, and waits
+		f.release = func(int, []Held) ([]bool, error) {
+			giveUp()
+			<-ended
+			d.passed = nil
+			return []bool{true}, nil
+		}
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !f.releases[0].arg[0].Next || !slices.Equal(d.passed, []string{testRef}) {
+			t.Errorf("passed on are %q", d.passed)
+		}
+	})
 }

@@ -14,8 +14,8 @@ import (
 // The verdict and all that follows from it. Nothing in here waits, unless a stale
 // lock has a token from the future: then for the row of token_origin.
 //
-// A row with our nonce is ours already: if all are, they are adopted; if only
-// some are, they stand in nobody's way and are taken anew, or dropped.
+// A row with our name and nonce is ours already: if all are, they are adopted;
+// if only some are, they stand in nobody's way and are taken anew, or dropped.
 //
 //	$1 project  $2 refs  $3 owner  $4 nonce  $5 stale_after, µs
 //	$6 queues of waiting channels that go with the refs, or ''  $7 our channel
@@ -24,7 +24,7 @@ const acquireSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), holders AS MATERIALIZED (
-  SELECT tid, token, coalesce(nonce = $4, false) AS mine, ` + isStale + ` AS stale, waiting, queue
+  SELECT tid, token, coalesce(nonce = $4 AND owner = $3, false) AS mine, ` + isStale + ` AS stale, waiting, queue
   FROM clock, unnest($2::text[], $6::text[]) AS asked (ref, queue), LATERAL (` + lockOfAsked + `) AS lock
 ), verdict AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE mine) = cardinality($2::text[]) AS adopted,
@@ -45,7 +45,7 @@ WITH clock AS MATERIALIZED (
 )
 SELECT asked.ref, CASE WHEN free THEN true ELSE set_config('synchronous_commit', 'off', true) IS NULL END, adopted, granted.token, now,
        refs.ref IS NOT NULL, refs.value, refs.time, refs.op,
-       owner, lock.token, heartbeat, stale_after, coalesce(nonce = $4, false)
+       owner, lock.token, heartbeat, stale_after, coalesce(nonce = $4 AND owner = $3, false)
 FROM unnest($2::text[]) AS asked (ref) CROSS JOIN clock CROSS JOIN verdict LEFT JOIN granted ON true
 LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
 LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true`
@@ -194,7 +194,7 @@ func (t *taking) acquisition(r refdb.AcquireRequest) acquisition {
 	case t.token.Valid:
 		a.free, a.token = true, refdb.TokenOf(t.token.Time)
 	case !t.lock.owner.Valid: // there is something wrong: see outcome
-	case t.nonce.Valid && t.nonce.String == r.Nonce:
+	case t.nonce.Valid && t.nonce.String == r.Nonce && lock.Owner == r.Owner:
 		a.free, a.adopted, a.token = true, true, lock.Token
 	default:
 		a.holders = append(a.holders, lock)
@@ -253,17 +253,14 @@ func (a *acquisition) fresh() bool {
 // to be had. The arguments are those from $6 on.
 func (d *Driver) grant(ctx context.Context, what string, r refdb.AcquireRequest, a *acquisition, sql string, args ...any) error {
 	args = append([]any{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds()}, args...)
-	take := func() error {
-		return d.do(ctx, trip{what: what, writes: true}.
+	locked := func() trip {
+		return trip{what: what, writes: true}.
 			lockRefs(r.Project, keysOf(r.Project, r.Refs)).
-			lockRows(r.Project, r.Refs).
-			raise(d.lag).
-			then(sql, a.read, args...))
+			lockRows(r.Project, r.Refs)
 	}
-	err := take()
+	err := d.do(ctx, locked().raise(d.lag).then(sql, a.read, args...))
 	if err == nil && a.free && a.token == 0 {
-		d.lag.forget()
-		err = take()
+		err = d.do(ctx, locked().then(raiseWaitingSQL, nil).then(sql, a.read, args...))
 	}
 	return err
 }

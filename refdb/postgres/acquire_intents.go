@@ -17,7 +17,7 @@ const acquireIntentsSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), holders AS MATERIALIZED (
-  SELECT token, ` + isStale + ` AS stale, coalesce(nonce = $4 AND (
+  SELECT token, ` + isStale + ` AS stale, coalesce(nonce = $4 AND owner = $3 AND (
     SELECT decision IS NULL FROM intents WHERE project = $1 AND ref = lock.ref AND token = lock.token
   ), false) AS mine
   FROM clock, unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock

@@ -5,12 +5,13 @@ import (
 	"math/bits"
 )
 
-// textHash is the server's hashtextextended on text in UTF-8: Bob Jenkins'
-// lookup3 (public domain) with a seed. Partitions by hash rest on it, so that
-// it is the same in all versions of the server.
+// The server's hash functions are Bob Jenkins' lookup3 (public domain) with a
+// seed. Partitions by hash rest on them, so that they are the same in all of its versions.
+const hashInitial = 0x9e3779b9 + 3923095
+
+// textHash is hashtextextended on text in UTF-8.
 func textHash(text string, seed uint64) uint64 {
-	const golden, initial = 0x9e3779b9, 3923095
-	a := golden + initial + uint32(len(text))
+	a := hashInitial + uint32(len(text))
 	b, c := a, a
 	if seed != 0 {
 		a, b, c = mix(a+uint32(seed>>32), b+uint32(seed), c)
@@ -28,7 +29,17 @@ func textHash(text string, seed uint64) uint64 {
 	a += binary.LittleEndian.Uint32(block[0:])
 	b += binary.LittleEndian.Uint32(block[4:])
 	c += binary.LittleEndian.Uint32(block[8:]) << 8 // its lowest byte is the length's
+	return final(a, b, c)
+}
 
+// intervalHash is interval_hash_extended on that many microseconds, none of
+// them negative, with the seed 0. It folds them to 32 bits.
+func intervalHash(micros uint64) uint64 {
+	const a = hashInitial + 4 // bytes
+	return final(a+uint32(micros^micros>>32), a, a)
+}
+
+func final(a, b, c uint32) uint64 {
 	c = (c ^ b) - bits.RotateLeft32(b, 14)
 	a = (a ^ c) - bits.RotateLeft32(c, 11)
 	b = (b ^ a) - bits.RotateLeft32(a, 25)

@@ -30,12 +30,15 @@ const (
 	// half of the time they have, means that none is taken over while it runs: it
 	// can only be deleted, and then the count says so. Rows newer than the
 	// newest one held are acquisitions under way; those that stand for intents need no beats.
+	// What is renewed is what was counted: also a row that was left behind is not
+	// fresh by half some time. The clock is read for each row: one that had to be
+	// waited for may have been renewed since the statement began.
 	//
-	//	$1 owner  $2 the newest token held  $3 how many are held  $4 their digest
+	//	$1 owner  $2 the newest token held  $3 how many are held  $4 their digest  $5 project and $6 ref of any of them
 	beatOwnerSQL = `
 WITH any_of_them AS MATERIALIZED (
   SELECT stale_after, clock_timestamp() - stale_after / 2 * interval '1 microsecond' AS fresh
-  FROM locks WHERE owner = $1 AND NOT (` + isIntent + `) LIMIT 1
+  FROM locks WHERE project = $5 AND ref = $6
 ), mine AS MATERIALIZED (
   SELECT count(*) = $3::bigint AND bit_xor(` + rowDigest + `) = $4::bigint AS held
   FROM locks
@@ -43,10 +46,11 @@ WITH any_of_them AS MATERIALIZED (
     AND stale_after = (SELECT stale_after FROM any_of_them) AND heartbeat > (SELECT fresh FROM any_of_them)
 )
 UPDATE locks SET heartbeat = clock_timestamp()
-WHERE owner = $1 AND token <= $2 AND NOT (` + isIntent + `) AND (SELECT held FROM mine)`
+WHERE owner = $1 AND token <= $2
+  AND stale_after = (SELECT stale_after FROM any_of_them) AND heartbeat > (SELECT fresh FROM any_of_them) AND (SELECT held FROM mine)`
 
 	// rowDigest is what digestOf computes of a row of locks.
-	rowDigest = `hashtextextended(ref, hashtextextended(project, (date_part('epoch', token) * 1000000)::bigint))`
+	rowDigest = `hashtextextended(ref, hashtextextended(project, interval_hash_extended(token - timestamptz 'epoch', 0)))`
 )
 
 // beatByOwner renews all of held by their owner's name, or reports that it
@@ -57,8 +61,8 @@ func (d *Driver) beatByOwner(ctx context.Context, owner string, held []refdb.Hel
 	}
 	newest, digest := refdb.Token(math.MinInt64), uint64(0)
 	for _, h := range held {
-		if h.Nonce != "" || !h.Heartbeat.IsZero() {
-			return false, nil // its row can't be told by owner and token
+		if !byToken(h) {
+			return false, nil // the digest can't tell its row
 		}
 		newest = max(newest, h.Token)
 		digest ^= digestOf(h)
@@ -71,7 +75,7 @@ func (d *Driver) beatByOwner(ctx context.Context, owner string, held []refdb.Hel
 			}
 			renewed = rows.CommandTag().RowsAffected()
 			return rows.Err()
-		}, owner, newest.Time(), len(held), int64(digest)))
+		}, owner, newest.Time(), len(held), int64(digest), held[0].Project, held[0].Ref))
 	if sqlState(err) == lockNotAvailable {
 		return false, nil
 	}
@@ -82,5 +86,5 @@ func (d *Driver) beatByOwner(ctx context.Context, owner string, held []refdb.Hel
 // is the server's time in microseconds, which nobody can choose. Should a
 // server compute another digest, all beats would go by key.
 func digestOf(h refdb.Held) uint64 {
-	return textHash(h.Ref, textHash(h.Project, uint64(h.Token)))
+	return textHash(h.Ref, textHash(h.Project, intervalHash(uint64(h.Token))))
 }

@@ -204,6 +204,26 @@ func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
 	}
 }
 
+// So do those that are half-way there already, and those that are stale.
+func TestLocksOfTheOwnerThatWereNotNamedStayAsOldAsTheyAre(t *testing.T) {
+	for name, age := range map[string]time.Duration{"half-way to stale": 40 * time.Minute, "stale": 2 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			held := hold(t, db, 1000)
+			insertLike(t, db, held[7], "refs/heads/abandoned", -time.Minute)
+			db.Age(t, held[7].Project, "refs/heads/abandoned", age)
+			for range 2 {
+				wantBeaten(t, beat(t, d, held), len(held), nil)
+				if l, _ := db.RowLock(t, held[7].Project, "refs/heads/abandoned"); l.Age < age {
+					t.Errorf("it was renewed %s ago", l.Age)
+				}
+			}
+		})
+	}
+}
+
 // While a lock is stale, somebody may be taking it over.
 func TestManyLocksOfWhichOneIsStaleAreRenewedByKey(t *testing.T) {
 	t.Parallel()
@@ -227,8 +247,8 @@ func TestManyLocksNamedByNonceOrHeartbeatAreMatchedByThem(t *testing.T) {
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
 	held := hold(t, db, 1000)
-	held[1].Nonce, held[1].Token = "nonce", 0
-	held[2].Nonce = "another"
+	held[1].Nonce, held[1].Owner, held[1].Token = "nonce", owner, 0
+	held[2].Nonce, held[2].Owner = "another", owner
 	held[3].Heartbeat = time.Unix(1, 0)
 	wantBeaten(t, beat(t, d, held), 1000, map[int]refdb.BeatResult{2: refdb.BeatLost, 3: refdb.BeatLost})
 }
@@ -239,14 +259,16 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 		change string
 		age    time.Duration // of the row
 		frees  bool          // the other transaction ends while the beat waits
+		left   bool          // the owner has a row besides, left behind and half-way to stale
 		want   refdb.BeatResult
 	}{
-		{"it stays locked", ``, 0, false, refdb.BeatUnknown},
-		{"it becomes free", ``, 0, true, refdb.Beaten},
-		{"it is deleted meanwhile", `DELETE FROM locks WHERE ref = $1`, 0, true, refdb.BeatLost},
-		{"another process takes it over meanwhile", `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE ref = $1`, time.Hour, true, refdb.BeatLost},
-		{"this process takes it over meanwhile", `UPDATE locks SET token = token + interval '1 microsecond' WHERE ref = $1`, time.Hour, true, refdb.BeatLost},
-		{"it gets a waiter meanwhile", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = $1`, 0, true, refdb.Beaten},
+		{"it stays locked", ``, 0, false, false, refdb.BeatUnknown},
+		{"it becomes free", ``, 0, true, false, refdb.Beaten},
+		{"it is deleted meanwhile", `DELETE FROM locks WHERE ref = $1`, 0, true, false, refdb.BeatLost},
+		{"it is deleted meanwhile, and another might stand for it", `DELETE FROM locks WHERE ref = $1`, 0, true, true, refdb.BeatLost},
+		{"another process takes it over meanwhile", `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE ref = $1`, time.Hour, true, false, refdb.BeatLost},
+		{"this process takes it over meanwhile", `UPDATE locks SET token = token + interval '1 microsecond' WHERE ref = $1`, time.Hour, true, false, refdb.BeatLost},
+		{"it gets a waiter meanwhile", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = $1`, 0, true, false, refdb.Beaten},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -256,6 +278,10 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 			db.Exec(t, `UPDATE locks SET project = $3 WHERE project = $1 AND ref = $2`, held[500].Project, held[500].Ref, project)
 			held[500].Project = project
 			db.Age(t, project, held[500].Ref, row.age)
+			if row.left {
+				insertLike(t, db, held[7], "refs/heads/abandoned", -time.Minute)
+				db.Age(t, held[7].Project, "refs/heads/abandoned", 40*time.Minute)
+			}
 			b := block(t, db, held[500].Ref)
 			if row.change != "" {
 				exec(t, b.conn, row.change, held[500].Ref)

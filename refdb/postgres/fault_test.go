@@ -204,6 +204,40 @@ func (b *blockade) end() {
 	exec(b.tb, b.conn, `COMMIT`)
 }
 
+// Whether the row is to be seen yet or not when the caller gives up.
+func TestALockThatItsCallerGaveUpOnDoesNotStand(t *testing.T) {
+	for name, slow := range map[string]string{"the answer comes soon": "0.3", "it comes late": "1.5"} {
+		for _, together := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, together %v", name, together), func(t *testing.T) {
+				t.Parallel()
+				pg := dbtest.Postgres(t)
+				d := open(t, pg.URL())
+				if together {
+					d.ShareAll()
+				}
+				db, err := refdb.New(d, refdb.Options{Site: "site"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer db.Close()
+				pg.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(`+slow+`); RETURN NEW; END $$`)
+				pg.Exec(t, `CREATE TRIGGER slow BEFORE INSERT ON locks FOR EACH ROW EXECUTE FUNCTION slow()`)
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				if l, err := db.TryLock(ctx, project, mainRef); err == nil {
+					if err := l.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(2 * time.Second) // everything is done by then
+				if l, ok := pg.RowLock(t, project, mainRef); ok {
+					t.Errorf("a lock stands that nobody holds: %+v", l)
+				}
+			})
+		}
+	}
+}
+
 func TestAContextThatEndsCancelsTheRequestAndItsOutcomeIsKnown(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

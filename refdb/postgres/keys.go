@@ -67,6 +67,30 @@ func (t trip) lockRefs(project string, keys []key) trip {
 	return t.then(lockRefsSQL, nil, all)
 }
 
+const lockKeysSQL = `
+SELECT count(CASE WHEN shared THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
+  FROM unnest($1::bigint[], $2::boolean[]) AS keys (k, shared)`
+
+// lockNames is lockRefs for refs of any number of projects, in their order. All
+// projects come first, in the order of their names, then the refs in that of their keys.
+func (t trip) lockNames(names []refName) trip {
+	var projects, refs []int64
+	for _, n := range names {
+		projects, refs = append(projects, int64(keyOf(n.project, ""))), append(refs, int64(keyOf(n.project, n.ref)))
+	}
+	projects = slices.Compact(projects)
+	slices.Sort(refs)
+	refs = slices.Compact(refs)
+	if len(refs) > maxKeys {
+		return t.then(lockKeysSQL, nil, projects, make([]bool, len(projects)))
+	}
+	shared := make([]bool, len(projects)+len(refs))
+	for i := range projects {
+		shared[i] = true
+	}
+	return t.then(lockKeysSQL, nil, slices.Concat(projects, refs), shared)
+}
+
 // lockProject adds the statement that keeps out all others from the project.
 // It has to be the first.
 func (t trip) lockProject(project string) trip {

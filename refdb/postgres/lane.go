@@ -87,10 +87,17 @@ func (l *lane) pass(ctx context.Context, c call, alone func() error) (shared boo
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		if l.getOff(s) {
+		if !l.getOff(s) {
+			return false, alone() // which has something to say about ctx
+		}
+		// As for a trip of one's own, the answer is waited for a little.
+		limit := time.NewTimer(cancelLimit)
+		defer limit.Stop()
+		select {
+		case <-s.done:
+		case <-limit.C:
 			return false, judge(ctx, trip{what: c.what(), writes: true}, executing, ctx.Err()).err
 		}
-		return false, alone() // which has something to say about ctx
 	}
 	switch {
 	case errors.Is(s.err, refdb.ErrOutcomeUnknown):

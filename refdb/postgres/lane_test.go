@@ -270,11 +270,31 @@ func TestLane(t *testing.T) {
 			leave()
 			<-l.trips
 			cancel()
+			time.Sleep(cancelLimit - 1)
+			synctest.Wait()
+			if len(a) > 0 {
+				t.Error("the answer was not waited for")
+			}
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
 			want(t, a, refdb.ErrOutcomeUnknown)
 			if l.ctxs[0].Err() != nil {
 				t.Error("the trip was ended")
 			}
 			l.letGo <- nil
+			want(t, b, nil)
+		},
+		"who gives up under way still takes the answer if it comes soon": func(t *testing.T, l *track) {
+			leave := l.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := l.ride(ctx, "a"), l.ride(t.Context(), "b")
+			leave()
+			<-l.trips
+			cancel()
+			time.Sleep(cancelLimit / 2)
+			l.letGo <- nil
+			synctest.Wait()
+			want(t, a, nil)
 			want(t, b, nil)
 		},
 		"a trip that nobody waits for any more is ended": func(t *testing.T, l *track) {
@@ -284,12 +304,14 @@ func TestLane(t *testing.T) {
 			leave()
 			<-l.trips
 			cancel()
-			want(t, a, context.Canceled)
-			want(t, b, context.Canceled)
+			synctest.Wait()
 			if l.ctxs[0].Err() == nil {
 				t.Error("the trip goes on")
 			}
-			l.letGo <- nil
+			l.letGo <- l.ctxs[0].Err()
+			synctest.Wait()
+			want(t, a, errAlone) // which fails, for ctx has ended
+			want(t, b, errAlone)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -162,6 +162,13 @@ type inheritance struct {
 	woken        bool // by notifications, of one of the refs at least
 }
 
+// PassOn notifies the next in the queue that came with a notification.
+func (d *Driver) PassOn(project, ref string) {
+	if queue := d.inherits.take(project, []string{ref}).queues[0]; queue != "" {
+		d.wakeups.add([]freedLock{{project: project, ref: ref, waiting: strings.Split(queue, ",")}})
+	}
+}
+
 // put adds to what is there: that came with a notification which the lock was
 // taken without.
 func (in *inheritances) put(project, ref, queue string) {

@@ -20,20 +20,15 @@ WITH doomed AS MATERIALIZED (
 )
 SELECT n, waiting FROM doomed`
 
-	// matchesOne is matches for the parameters $3 token, $4 nonce and $5 heartbeat.
-	matchesOne = `
-CASE WHEN $4::text <> '' THEN nonce = $4 ELSE coalesce(token, 'epoch') = $3::timestamptz END
-AND ($5::timestamptz IS NULL OR coalesce(heartbeat, 'epoch') = $5)
-AND NOT (` + isIntent + `)`
-
-	// releaseOneSQL is what a lock on a single ref needs: there is no order to keep.
+	// releaseOneSQL is what a lock on a single ref needs, named by its token: there is no order to keep.
 	releaseOneSQL = `
-DELETE FROM locks WHERE project = $1 AND ref = $2 AND` + matchesOne + `
+DELETE FROM locks WHERE project = $1 AND ref = $2 AND coalesce(token, 'epoch') = $3 AND NOT (` + isIntent + `)
 RETURNING 1, waiting`
 )
 
-// Release needs no keys: its first statement waits for whoever has locked a
-// row, and looks at the row again.
+// Release needs no keys for rows that are named by their tokens, for those are
+// there: its first statement waits for whoever has locked a row, and looks at
+// the row again.
 func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
 	if len(held) == 0 {
 		return nil, nil
@@ -49,13 +44,13 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 		return err
 	}
 	var err error
-	if len(held) == 1 {
+	if len(held) == 1 && byToken(held[0]) {
 		var done bool
 		if done, err = d.releaseOne(ctx, held[0], read); done {
 			return []bool{true}, nil
 		}
 	} else {
-		err = d.do(ctx, trip{what: "release locks", writes: true}.
+		err = d.do(ctx, rows.excluding("release locks").
 			then(lockHeldSQL, nil, rows.args()...).
 			then(releaseSQL, read, rows.args()...))
 	}
@@ -71,7 +66,7 @@ func (d *Driver) Release(ctx context.Context, held []refdb.Held) ([]bool, error)
 func (d *Driver) releaseOne(ctx context.Context, h refdb.Held, read func(pgx.Rows) error) (done bool, err error) {
 	alone := func() error {
 		return d.do(ctx, trip{what: "release locks", writes: true}.
-			then(releaseOneSQL, read, h.Project, h.Ref, h.Token.Time(), h.Nonce, heartbeatOf(h)))
+			then(releaseOneSQL, read, h.Project, h.Ref, h.Token.Time()))
 	}
 	c := releaseCall{held: h}
 	switch shared, err := d.lane.pass(ctx, &c, alone); {

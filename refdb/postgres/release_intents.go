@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// heldIntentRows are the arrays $1 to $6: those of heldRows, and whether the
+	// heldIntentRows are the arrays $1 to $7: those of heldRows, and whether the
 	// row may stand for an intent.
-	heldIntentRows = `unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::timestamptz[], $6::boolean[])
-  WITH ORDINALITY AS held (held_project, held_ref, held_token, held_nonce, held_heartbeat, held_intent, n)`
+	heldIntentRows = `unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::text[], $6::timestamptz[], $7::boolean[])
+  WITH ORDINALITY AS held (held_project, held_ref, held_token, held_nonce, held_owner, held_heartbeat, held_intent, n)`
 
 	// lockOfHeldIntent is the lock that such a row names, if it matches.
 	lockOfHeldIntent = `SELECT *, ctid AS tid FROM locks WHERE project = held_project AND ref = held_ref AND` + matchesAny + `
@@ -42,7 +42,7 @@ func (d *Driver) releaseIntents(ctx context.Context, held []refdb.Held) ([]bool,
 	args := append(rows.args(), intents)
 	var gone []bool
 	var freed []freedLock
-	err := d.do(ctx, trip{what: "release locks", writes: true}.
+	err := d.do(ctx, rows.excluding("release locks").
 		then(lockHeldIntentsSQL, nil, args...).
 		then(releaseIntentsSQL, func(answer pgx.Rows) (err error) {
 			gone, freed, err = rows.released(answer)

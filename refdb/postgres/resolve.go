@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,7 +48,7 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	ended := make([]bool, len(r.Intents))
 	var freed []freedLock
 	err := d.do(ctx, trip{what: "resolve intents", writes: true}.
-		lockIntents(asked).
+		lockNames(asked.names()).
 		then(lockIntentRowsSQL, nil, asked.args()...).
 		then(resolveSQL, func(rows pgx.Rows) error {
 			clear(ended)
@@ -75,27 +74,11 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	return ended, nil
 }
 
-const lockKeysSQL = `
-SELECT count(CASE WHEN shared THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
-  FROM unnest($1::bigint[], $2::boolean[]) AS keys (k, shared)`
-
-// lockIntents adds the statement that keeps out all others from the refs of
-// intents, as lockRefs does for a single project. It has to be the first.
-// All projects come first, in the order of their names, then the refs in that of their keys.
-func (t trip) lockIntents(asked intentArray) trip {
-	var projects, refs []int64
-	for _, i := range asked {
-		projects, refs = append(projects, int64(keyOf(i.Project, ""))), append(refs, int64(keyOf(i.Project, i.Ref)))
+// names are the refs of the intents.
+func (a intentArray) names() []refName {
+	all := make([]refName, len(a))
+	for i, h := range a {
+		all[i] = refName{h.Project, h.Ref}
 	}
-	projects = slices.Compact(projects)
-	slices.Sort(refs)
-	refs = slices.Compact(refs)
-	if len(refs) > maxKeys {
-		return t.then(lockKeysSQL, nil, projects, make([]bool, len(projects)))
-	}
-	shared := make([]bool, len(projects)+len(refs))
-	for i := range projects {
-		shared[i] = true
-	}
-	return t.then(lockKeysSQL, nil, slices.Concat(projects, refs), shared)
+	return all
 }

@@ -16,7 +16,7 @@ WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), doomed AS MATERIALIZED (
   SELECT $1 AS project, asked.ref, token, lock.tid FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
-  WHERE nonce = $4
+  WHERE nonce = $4 AND owner = $3
 ), ended AS (
   DELETE FROM intents WHERE ctid = ANY (ARRAY(SELECT intent.tid FROM doomed AS asked, LATERAL (` + pendingOfAsked + `) AS intent))
 ), deleted AS (

@@ -48,7 +48,8 @@ func (d *Driver) share(ctx context.Context, together []call) error {
 	}
 	err := d.do(ctx, t)
 	if err == nil {
-		d.released(releases.freed())
+		// Here, for those who asked may have given up meanwhile.
+		d.released(append(releases.freed(), others.freed()...))
 	}
 	return err
 }

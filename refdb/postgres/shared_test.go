@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -331,4 +332,57 @@ func TestASharedTripThatIsMadeAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 		}
 	}
 	t.Error("no release shared a trip with an acquisition")
+}
+
+// Who asked is not there any more when the trip returns, but those who wait are.
+func TestOneWhoGivesUpOnASharedTripWakesThoseWhoWaitAllTheSame(t *testing.T) {
+	for what, end := range map[string]func(ctx context.Context, d *postgres.Driver, a refdb.Acquired, ref string) error{
+		"release": func(ctx context.Context, d *postgres.Driver, a refdb.Acquired, ref string) error {
+			_, err := d.Release(ctx, held(a, ref))
+			return err
+		},
+		"update": func(ctx context.Context, d *postgres.Driver, a refdb.Acquired, ref string) error {
+			return d.Update(ctx, refdb.Transaction{Project: project, ID: "op", Updates: []refdb.Update{{Ref: ref, New: v1}},
+				Fence: &refdb.Fence{Refs: []string{ref}, Token: a.Token}, Release: true})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d, w, c := open(t, db.URL()), newWaiter(t, db.URL()), session(t, db.URL())
+			d.ShareAll()
+			exec(t, c, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF NEW.ref LIKE '%/slow-%' THEN
+					PERFORM pg_sleep(0.3);
+				END IF;
+				RETURN NEW;
+			END $$`)
+			exec(t, c, `CREATE TRIGGER slow BEFORE INSERT ON locks FOR EACH ROW EXECUTE FUNCTION slow()`)
+			for round := range 10 {
+				mine := ref("mine", round)
+				a := acquire(t, d, mine)
+				w.refused(mine)
+				ctx, giveUp := context.WithCancel(t.Context())
+				together(
+					func() { acquire(t, d, ref("slow", round)) },
+					func() {
+						if err := end(ctx, d, a, mine); err != nil && !errors.Is(err, refdb.ErrOutcomeUnknown) {
+							t.Error(err)
+						}
+					},
+					func() {
+						eventually(t, "somebody sleeps", func() bool {
+							return len(query[int32](t, c, `SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()`)) > 0
+						})
+						giveUp()
+					},
+				)
+				if _, stands := db.RowLock(t, project, mine); !stands {
+					w.wantWoken(mine)
+					return
+				}
+			}
+			t.Error("nobody gave up on a shared trip")
+		})
+	}
 }

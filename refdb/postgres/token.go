@@ -30,15 +30,20 @@ const tokenLag = time.Second
 // raiseSQL has tokens catch up with the clock, unless somebody does right now.
 // Since tokens reached what is recorded they can have grown by what is raised at
 // a time, and by the transactions of a moment: a minute is more than that.
-const raiseSQL = `
+const raiseSQL = raise + ` SKIP LOCKED)`
+
+// raiseWaitingSQL waits for who does right now, and then has nothing left to do.
+// It is for those who got no token.
+const raiseWaitingSQL = raise + `)`
+
+const raise = `
 UPDATE token_origin SET (origin, reached) = (
   SELECT now - ` + passed + `, now FROM greatest(clock_timestamp(), origin + ` + passed + `,
     CASE WHEN origin + ` + passed + ` < reached THEN reached + interval '1 minute' END) AS now
 )
 WHERE ctid = (
   SELECT ctid FROM token_origin WHERE id = 1 AND origin + ` + passed + ` < greatest(reached, clock_timestamp() - interval '1 s')
-  FOR NO KEY UPDATE SKIP LOCKED
-)`
+  FOR NO KEY UPDATE`
 
 // raise adds the statement that has tokens catch up, if that may be due. It
 // comes after those that wait.
@@ -58,9 +63,6 @@ type lag struct {
 func newLag() *lag { return &lag{begun: time.Now()} }
 
 func (l *lag) due() bool { return int64(time.Since(l.begun)) >= l.fine.Load() }
-
-// forget has the next trip raise the origin, if it needs that.
-func (l *lag) forget() { l.fine.Store(0) }
 
 // saw notes that a token was given out at a time, both by the server's clock.
 func (l *lag) saw(token refdb.Token, now time.Time) {

@@ -181,6 +181,30 @@ func TestTokensGrowOnAnotherServer(t *testing.T) {
 	}
 }
 
+// Somebody else raises the origin right now, and is slow to commit.
+func TestATokenIsWaitedForWhileSomebodyRaisesTheOrigin(t *testing.T) {
+	for name, refs := range map[string][]string{"one ref": {mainRef}, "two refs": {mainRef, otherRef}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			db.Exec(t, `UPDATE token_origin SET origin = origin - interval '1 hour'`) // fewer transactions
+			b := &blockade{t, session(t, db.URL()), session(t, db.URL())}
+			exec(t, b.conn, `BEGIN`)
+			exec(t, b.conn, `UPDATE token_origin SET origin = origin + interval '2 hours'`)
+			var acquiring sync.WaitGroup
+			acquiring.Go(func() {
+				if _, err := d.Acquire(t.Context(), request(refs...)); err != nil {
+					t.Error(err)
+				}
+			})
+			b.wait()
+			b.end()
+			acquiring.Wait()
+		})
+	}
+}
+
 // Without the origin nothing would keep a ref's tokens apart.
 func TestNoTokenIsGivenOutWithoutAnOrigin(t *testing.T) {
 	t.Parallel()

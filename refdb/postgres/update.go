@@ -17,7 +17,7 @@ import (
 //	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
 //	$7 refs whose locks are in the way   $8 those of them that end, and those to release
 //	$9 fence     $10 its token   $11 whether the locks that end are locked, so that no beat comes in between
-//	$12 whether of the locks only those that stand for an intent are in the way
+//	$12 whether of the locks only those that stand for an intent are in the way   $13 whether those of the fence do
 const (
 	updateSQL        = decideUpdate + answerUpdate
 	updateIntentsSQL = decideUpdate + endIntents + answerUpdate
@@ -27,7 +27,7 @@ WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), lost AS MATERIALIZED (
   SELECT asked.ref FROM unnest($9::text[]) AS asked (ref) LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
-  WHERE lock.ref IS NULL OR coalesce(token, 'epoch') <> $10::timestamptz
+  WHERE lock.ref IS NULL OR coalesce(token, 'epoch') <> $10::timestamptz OR NOT $13::boolean AND ` + isIntent + `
 ), standing AS MATERIALIZED (
   SELECT lock.*, ` + isStale + ` AS stale FROM clock, unnest($7::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
   WHERE NOT $12::boolean OR ` + isIntent + `
@@ -80,7 +80,7 @@ SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, waiting FROM deleted, ve
 const updateOneSQL = `
 WITH verdict AS MATERIALIZED (
   SELECT now, value, owner, token, heartbeat, stale_after, waiting, CASE
-    WHEN $7::timestamptz IS NOT NULL AND (owner IS NULL OR coalesce(token, 'epoch') <> $7) THEN 'lost'
+    WHEN $7::timestamptz IS NOT NULL AND (owner IS NULL OR coalesce(token, 'epoch') <> $7 OR ` + isIntent + `) THEN 'lost'
     WHEN $8::boolean AND owner IS NOT NULL THEN CASE WHEN ` + isStale + ` THEN 'stale' ELSE 'locked' END
     WHEN $7 IS NULL AND ` + isIntent + ` THEN 'locked'
     WHEN CASE
@@ -117,18 +117,18 @@ func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
 	var c change
 	c.take(t)
 	o := outcome{project: t.Project}
-	sql, endsIntents := updateSQL, t.Release && t.Fence.Intents
-	if endsIntents {
+	sql, intents := updateSQL, t.Fence != nil && t.Fence.Intents
+	if intents && t.Release {
 		sql = updateIntentsSQL
 	}
-	if len(c.keyed) == 1 && len(c.refs) == 1 && !endsIntents {
-		if err := d.updateOne(ctx, t, c, &o); err != nil {
+	if len(c.keyed) == 1 && len(c.refs) == 1 && !intents {
+		if done, err := d.updateOne(ctx, t, c, &o); done || err != nil {
 			return err
 		}
 	}
 	for careful := t.Release || o.verdict == "stale"; o.verdict == "" || o.verdict == "stale"; careful = true {
 		err := d.do(ctx, c.trip(t, careful).then(sql, o.read,
-			t.Project, c.refs, c.olds, c.news, t.ID, t.Adopt, c.inTheWay, c.doomed, c.fence, c.token.Time(), careful, t.Advisory))
+			t.Project, c.refs, c.olds, c.news, t.ID, t.Adopt, c.inTheWay, c.doomed, c.fence, c.token.Time(), careful, t.Advisory, intents))
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,8 @@ func (o *outcome) freedBy(t refdb.Transaction) []freedLock {
 
 // updateOne updates a single ref, alone or together with others. But for a
 // fence that stays, which is for the few who write under a lock several times.
-func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o *outcome) error {
+// It reports whether a shared trip did, which wakes those who wait by itself.
+func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o *outcome) (done bool, err error) {
 	decide := func() error {
 		return d.do(ctx, c.trip(t, t.Release).then(updateOneSQL, o.read,
 			t.Project, c.refs[0], c.olds[0], c.news[0], t.ID, t.Adopt, c.fenceTime(), c.heeds, t.Release))
@@ -167,7 +168,7 @@ func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o
 	alone := decide
 	switch {
 	case t.Fence != nil && !t.Release:
-		return decide()
+		return false, decide()
 	case c.plain(t):
 		alone = func() error {
 			err := d.do(ctx, c.trip(t, false).then(updatePlainSQL, o.readPlain,
@@ -181,13 +182,13 @@ func (d *Driver) updateOne(ctx context.Context, t refdb.Transaction, c change, o
 	u := updateCall{transaction: t, change: c}
 	shared, err := d.lane.pass(ctx, &u, alone)
 	if !shared {
-		return err
+		return false, err
 	}
 	*o = u.answer
 	if o.verdict == "" {
-		return decide()
+		return false, decide()
 	}
-	return nil
+	return o.verdict == "done", nil
 }
 
 // plain reports whether updatePlainSQL may do.

@@ -29,7 +29,7 @@ RETURNING n`
 const updateSharedSQL = `
 WITH found AS MATERIALIZED (
   SELECT asked.*, lock.*, now, known, value, CASE
-    WHEN fence IS NOT NULL AND (owner IS NULL OR coalesce(token, 'epoch') <> fence) THEN 'lost'
+    WHEN fence IS NOT NULL AND (owner IS NULL OR coalesce(token, 'epoch') <> fence OR ` + isIntent + `) THEN 'lost'
     WHEN fence IS NULL AND heeding AND owner IS NOT NULL THEN CASE WHEN ` + isStale + ` THEN NULL ELSE 'locked' END
     WHEN fence IS NULL AND ` + isIntent + ` THEN 'locked'
     WHEN CASE
@@ -122,6 +122,16 @@ func (u *updateColumns) readPlain(rows pgx.Rows) error {
 		u.calls[n-1].answer.verdict = "done"
 	}
 	return rows.Err()
+}
+
+// freed are the locks that were released and somebody waits for.
+func (u *updateColumns) freed() (all []freedLock) {
+	for _, c := range u.calls {
+		if c.answer.verdict == "done" {
+			all = append(all, c.answer.freedBy(c.transaction)...)
+		}
+	}
+	return all
 }
 
 func (u *updateColumns) read(rows pgx.Rows) error {

@@ -129,13 +129,27 @@ func beatRows() []row {
 		}},
 		{"a row named by its nonce matches by that, not by its token", func(e *env) {
 			l := e.acquire(e.a, refA)
-			mine := refdb.Held{Project: e.project, Ref: refA, Nonce: l.Nonce}
-			other := refdb.Held{Project: e.project, Ref: refA, Nonce: l.Nonce + "x", Token: l.Token}
+			mine := refdb.Held{Project: e.project, Ref: refA, Nonce: l.Nonce, Owner: l.Owner}
+			other := refdb.Held{Project: e.project, Ref: refA, Nonce: l.Nonce + "x", Owner: l.Owner, Token: l.Token}
 			if got := e.beat(e.a, mine); got[0] != beaten {
 				e.Errorf("its own nonce: %v", got)
 			}
 			if got := e.beat(e.a, other); got[0] != lost {
 				e.Errorf("another nonce: %v", got)
+			}
+		}},
+		{"P2 a row that Gerrit's plugin has taken over is lost, named by its token or its nonce", func(e *env) {
+			l := e.acquire(e.a, refA)
+			e.db.TakeOver(e, e.project, refA, gerrit)
+			e.db.Age(e, e.project, refA, time.Minute)
+			was := e.row(refA).Heartbeat
+			for _, rows := range [][]refdb.Held{l.held(), l.byNonce()} {
+				if got := e.beat(e.a, rows...); got[0] != lost {
+					e.Errorf("%+v: got %v", rows, got)
+				}
+			}
+			if now := e.row(refA).Heartbeat; !now.Equal(was) {
+				e.Errorf("the heartbeat went from %v to %v", was, now)
 			}
 		}},
 		{"P7 a beat that could not be sent is an error, never a loss", func(e *env) {

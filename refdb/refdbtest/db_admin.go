@@ -136,7 +136,7 @@ func dbAdminRows() []row {
 			db := e.open(refdb.Options{})
 			a, b := e.acquire(e.a, refA), e.acquire(e.a, refB)
 			insert := func(project, ref string) {
-				e.db.InsertLock(e, refdb.LockInfo{Project: project, Ref: ref, Owner: "gerrit"})
+				e.db.InsertLock(e, refdb.LockInfo{Project: project, Ref: ref, Owner: gerrit})
 			}
 			// Gerrit's plugin prints the time in one way, other programs in another.
 			orphans := []string{

@@ -21,9 +21,24 @@ func dbIntentReplyRows() []row {
 				}
 				e.wantOnly(preparationOf(db, p))
 				e.must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
+				e.must(db.Forget(e.Context(), e.decided()))
 				e.wantNone()
 			}
 			e.wantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+		}},
+		{"P7 a preparation that was asked for again, finished and forgotten, does not come a second time", func(e *env) {
+			db, tap := e.openTapped(refdb.Options{})
+			var late refdb.AcquireRequest
+			tap.do(first("Acquire", func(c call) error {
+				late = c.arg.(refdb.AcquireRequest)
+				return errLost
+			}))
+			p := e.intend(db, move(refA, "", v1))
+			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.must(e.update(e.b, move(refA, v1, refdb.Deleted))) // there and back
+			_, err := e.send(e.a, late)
+			e.wantIs(err, refdb.ErrReleased)
+			e.wantFree(refA)
 		}},
 		{"P7 a preparation that nobody can tell the outcome of is its caller's to revoke", func(e *env) {
 			db, tap := e.openTapped(refdb.Options{})

@@ -222,7 +222,7 @@ func dbWaitRows() []row {
 		{"P3 a lock that has been dead for long is got at once", func(e *env) {
 			db, tap := e.openTapped(refdb.Options{})
 			e.age(e.acquire(e.a, refA), stale)
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refB, Owner: "gerrit", Age: time.Hour})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refB, Owner: gerrit, Age: time.Hour})
 			l := e.wait(e.Context(), db, refA, refB).granted()
 			if n := tap.count("Acquire"); n != 1 {
 				e.Errorf("it took %d attempts", n)

@@ -21,6 +21,8 @@ const (
 	v2 refdb.Value = "2222222222222222222222222222222222222222"
 	v3 refdb.Value = "3333333333333333333333333333333333333333"
 
+	gerrit = "gerrit" // the owner of what its plugin wrote
+
 	// What the suite's locks rely on, unless a row says otherwise: long enough
 	// that nothing becomes stale by itself.
 	staleAfter = time.Hour
@@ -127,6 +129,15 @@ func (l lock) held() []refdb.Held {
 	var all []refdb.Held
 	for _, ref := range l.AcquireRequest.Refs {
 		all = append(all, refdb.Held{Project: l.Project, Ref: ref, Token: l.Token})
+	}
+	return all
+}
+
+// byNonce returns l as Release takes what was acquired without a reply.
+func (l lock) byNonce() []refdb.Held {
+	var all []refdb.Held
+	for _, ref := range l.AcquireRequest.Refs {
+		all = append(all, refdb.Held{Project: l.Project, Ref: ref, Nonce: l.Nonce, Owner: l.Owner})
 	}
 	return all
 }

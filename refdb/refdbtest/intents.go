@@ -137,7 +137,7 @@ func intentRows() []row {
 			}
 		}},
 		{"a lock of Gerrit's is taken over once it is stale", func(e *env) {
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit", Age: 15 * time.Second})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
 			_, err := e.tryPrepare(e.a, move(refA, "", v1))
 			e.wantHolders(err, refA)
 			e.db.Age(e, e.project, refA, 16*time.Second)

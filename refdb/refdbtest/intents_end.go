@@ -14,7 +14,7 @@ func intentEndRows() []row {
 			e.age(l, 50*years)
 			byToken := l.held()[0]
 			byNonce, byHeartbeat := byToken, byToken
-			byNonce.Nonce = l.Nonce
+			byNonce.Nonce, byNonce.Owner = l.Nonce, l.Owner
 			byHeartbeat.Heartbeat = e.row(refA).Heartbeat
 			for _, h := range []refdb.Held{byToken, byNonce, byHeartbeat} {
 				if got := e.release(e.a, h); got[0] {
@@ -27,13 +27,13 @@ func intentEndRows() []row {
 			byToken, byNonce, plain := e.prepare(e.a, move(refA, "", v1)), e.prepare(e.a, move(refB, "", v1)), e.acquire(e.a, refC)
 			held := []refdb.Held{
 				byToken.intended()[0],
-				{Project: e.project, Ref: refB, Nonce: byNonce.Nonce, Intent: true},
+				{Project: e.project, Ref: refB, Nonce: byNonce.Nonce, Owner: byNonce.Owner, Intent: true},
 				plain.intended()[0],
 				{Project: e.project, Ref: "refs/x", Token: plain.Token, Intent: true},
 			}
 			for _, wrong := range []refdb.Held{
 				{Project: e.project, Ref: refA, Token: byToken.Token - 1, Intent: true},
-				{Project: e.project, Ref: refB, Token: byNonce.Token, Nonce: byNonce.Nonce + "x", Intent: true},
+				{Project: e.project, Ref: refB, Token: byNonce.Token, Nonce: byNonce.Nonce + "x", Owner: byNonce.Owner, Intent: true},
 			} {
 				if got := e.release(e.a, wrong); got[0] {
 					e.Errorf("%+v released something", wrong)
@@ -89,10 +89,27 @@ func intentEndRows() []row {
 		}},
 		{"P6 a ref that holds another value after all keeps everything as it is", func(e *env) {
 			l := e.prepare(e.a, move(refA, "", v1), move(refB, "", v1))
-			e.must(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: []refdb.Update{move(refB, "", v3)}}))
+			fence := l.fence()
+			fence.Intents = true
+			e.must(e.transact(e.a, refdb.Transaction{Fence: fence, Updates: []refdb.Update{move(refB, "", v3)}}))
 			e.wantMismatches(e.finish(e.a, l), refdb.Mismatch{Ref: refB, Have: v3})
 			e.wantIntended(l)
 			e.wantRefs(map[string]refdb.Value{refB: v3})
+		}},
+		{"P11 the token of an intent alone moves its ref for nobody, with others or without", func(e *env) {
+			l := e.prepare(e.a, move(refA, "", v1))
+			p := e.prepare(e.a, move(refB, "", v1), move(refC, "", v1))
+			for _, release := range []bool{false, true} {
+				for _, advisory := range []bool{false, true} {
+					t := refdb.Transaction{Fence: l.fence(), Release: release, Advisory: advisory, Updates: []refdb.Update{move(refA, "", v3)}}
+					e.wantLost(e.transact(e.b, t), refA)
+					t.Fence, t.Updates = p.fence(), []refdb.Update{move(refC, "", v3), move("refs/heads/d", "", v3)}
+					e.wantLost(e.transact(e.b, t), refB, refC)
+				}
+			}
+			e.wantIntended(l)
+			e.wantIntended(p)
+			e.wantRefs(nil)
 		}},
 		{"an update fenced by intents that releases nothing leaves them", func(e *env) {
 			l := e.prepare(e.a, move(refA, "", v1))

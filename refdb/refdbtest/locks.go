@@ -31,15 +31,15 @@ func locksRows() []row {
 			}
 		}},
 		{"a lock of Gerrit's is listed as one of 30 s", func(e *env) {
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit", Age: 15 * time.Second})
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refB, Owner: "gerrit", Age: 31 * time.Second})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refB, Owner: gerrit, Age: 31 * time.Second})
 			got := e.locks(refdb.LockQuery{LockFilter: refdb.LockFilter{Project: e.project}})
 			if len(got) != 2 || got[0].StaleAfter != refdb.DefaultStaleAfter || got[0].Stale() || !got[1].Stale() || got[0].Token == 0 {
 				e.Errorf("got %+v", got)
 			}
 		}},
 		{"a lock without heartbeat and token has token 0 and the epoch's", func(e *env) {
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit"})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit})
 			e.db.Exec(e, "UPDATE locks SET heartbeat = NULL, token = NULL WHERE project = '"+e.project+"'")
 			got := e.locks(refdb.LockQuery{LockFilter: refdb.LockFilter{Project: e.project, Stale: true, OlderThan: 50 * 365 * 24 * time.Hour}})
 			if len(got) != 1 || got[0].Token != 0 || !got[0].Heartbeat.Equal(time.UnixMicro(0)) || !got[0].Stale() {

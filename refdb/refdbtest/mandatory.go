@@ -77,7 +77,7 @@ func mandatoryRows() []row {
 			e.wantHolders(e.update(e.b, move(refB, "", v1)), refB)
 		}},
 		{"a lock of Gerrit's refuses for 30 s", func(e *env) {
-			gerrit := refdb.LockInfo{Project: e.project, Owner: "gerrit", Ref: refA, Age: 15 * time.Second}
+			gerrit := refdb.LockInfo{Project: e.project, Owner: gerrit, Ref: refA, Age: 15 * time.Second}
 			e.db.InsertLock(e, gerrit)
 			gerrit.Ref, gerrit.Age = refB, 31*time.Second
 			e.db.InsertLock(e, gerrit)

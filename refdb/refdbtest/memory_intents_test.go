@@ -159,7 +159,7 @@ func (d *driver) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
 	defer end()
 	for _, ref := range r.Refs {
 		k := key{r.Project, ref}
-		if row, ok := d.locks[k]; ok && (row.nonce == r.Nonce || d.bug == "revokes by name") && d.bug != "revokes only what comes" {
+		if row, ok := d.locks[k]; ok && (row.of(r.Owner, r.Nonce, d.bug) || d.bug == "revokes by name") && d.bug != "revokes only what comes" {
 			delete(d.locks, k)
 			d.endIntent(k, row.Token)
 		}

@@ -26,6 +26,7 @@ type memory struct {
 	locks   map[key]lockRow
 	intents map[intentKey]refdb.Intent
 	lines   map[key][]*driver // who waits for a lock, first come first
+	awake   map[key]*driver   // who was woken last
 	mark    refdb.Token
 }
 
@@ -47,7 +48,7 @@ var _ refdbtest.Database = (*memory)(nil)
 func newMemory(bug string) *memory {
 	return &memory{
 		bug: bug, refs: make(map[key]refdb.Ref), locks: make(map[key]lockRow),
-		intents: make(map[intentKey]refdb.Intent), lines: make(map[key][]*driver),
+		intents: make(map[intentKey]refdb.Intent), lines: make(map[key][]*driver), awake: make(map[key]*driver),
 	}
 }
 
@@ -83,6 +84,15 @@ func (m *memory) InsertLock(tb testing.TB, l refdb.LockInfo) {
 		l.Token = refdb.TokenOf(now)
 	}
 	m.locks[key{l.Project, l.Ref}] = lockRow{LockInfo: l}
+}
+
+func (m *memory) TakeOver(tb testing.TB, project, ref, owner string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := key{project, ref}
+	row, now := m.locks[k], now()
+	row.Heartbeat, row.Token, row.Owner = now, max(refdb.TokenOf(now), row.Token+1), owner
+	m.locks[k] = row
 }
 
 func (m *memory) InsertRef(tb testing.TB, project, ref string, v refdb.Value) {
@@ -276,7 +286,7 @@ func (d *driver) Update(ctx context.Context, t refdb.Transaction) error {
 			k := key{t.Project, ref}
 			own[k] = true
 			row, ok := d.locks[k]
-			if !ok || row.Token != t.Fence.Token && d.bug != "fence by name" || row.Token == t.Fence.Token && d.bug == "fence by age" && now().Sub(row.Heartbeat) > row.StaleAfter {
+			if !ok || row.Token != t.Fence.Token && d.bug != "fence by name" || row.Intended() && !t.Fence.Intents && d.bug != "fence passes intents" || row.Token == t.Fence.Token && d.bug == "fence by age" && now().Sub(row.Heartbeat) > row.StaleAfter {
 				lost = append(lost, ref)
 			}
 			if d.bug == "fence looks at one row" {
@@ -423,7 +433,7 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	for _, ref := range r.Refs {
 		row, ok := d.standing(key{r.Project, ref})
 		switch {
-		case ok && row.nonce == r.Nonce && d.bug != "no adoption" || ok && row.Owner == r.Owner && d.bug == "adopts by owner":
+		case ok && row.of(r.Owner, r.Nonce, d.bug) && d.bug != "no adoption" || ok && row.Owner == r.Owner && d.bug == "adopts by owner":
 			own = append(own, row.LockInfo)
 		case ok:
 			holders = append(holders, row.LockInfo)
@@ -515,10 +525,20 @@ func (d *driver) wait(holders []refdb.LockInfo) {
 func (d *driver) released(k key) {
 	if line := d.lines[k]; len(line) > 0 && d.bug != "wakes nobody" {
 		line[0].woken <- refdb.Held{Project: k.project, Ref: k.ref}
-		d.lines[k] = line[1:]
+		d.lines[k], d.awake[k] = line[1:], line[0]
 		if d.bug == "forgets the line" {
 			delete(d.lines, k)
 		}
+	}
+}
+
+func (d *driver) PassOn(project, ref string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := key{project, ref}
+	if d.awake[k] == d && d.bug != "passes nothing on" {
+		delete(d.awake, k)
+		d.released(k)
 	}
 }
 
@@ -534,6 +554,11 @@ func (d *driver) Listen(ctx context.Context, started func(), wake func(project, 
 	}
 }
 
+// of reports whether the row is that acquisition's.
+func (row lockRow) of(owner, nonce, bug string) bool {
+	return row.nonce == nonce && (row.Owner == owner || bug == "nonce of any owner")
+}
+
 func (d *driver) matches(h refdb.Held) (lockRow, bool) {
 	row, ok := d.locks[key{h.Project, h.Ref}]
 	if d.bug == "by name" {
@@ -543,7 +568,7 @@ func (d *driver) matches(h refdb.Held) (lockRow, bool) {
 		return row, ok && row.Token >= h.Token
 	}
 	if h.Nonce != "" && d.bug != "nonce ignored" {
-		ok = ok && row.nonce == h.Nonce
+		ok = ok && row.of(h.Owner, h.Nonce, d.bug)
 	} else {
 		ok = ok && row.Token == h.Token
 	}

@@ -79,6 +79,45 @@ func nonceRows() []row {
 			}
 			e.wantLock(again)
 		}},
+		{"P1 P7 a lock that Gerrit's plugin took over, and left the nonce in, is not one's own", func(e *env) {
+			for _, refs := range [][]string{{refA}, {refB, refC}} {
+				l := e.acquire(e.a, refs...)
+				for _, ref := range refs {
+					e.db.TakeOver(e, e.project, ref, gerrit)
+				}
+				for range 2 {
+					_, err := e.send(e.a, l.AcquireRequest)
+					e.wantHolders(err, refs...)
+				}
+				for _, ref := range refs {
+					if row := e.row(ref); row.Owner != gerrit {
+						e.Errorf("the lock on %s is %+v", ref, row)
+					}
+				}
+			}
+		}},
+		{"P1 P7 an acquisition of which Gerrit's plugin took over a part is given up, and refused by that", func(e *env) {
+			l := e.acquire(e.a, refA, refB, refC)
+			e.db.TakeOver(e, e.project, refB, gerrit)
+			_, err := e.send(e.a, l.AcquireRequest)
+			e.wantHolders(err, refB)
+			e.wantFree(refA, refC)
+			if row := e.row(refB); row.Owner != gerrit {
+				e.Errorf("the lock is %+v", row)
+			}
+		}},
+		{"P5 a lock that Gerrit's plugin took over is reclaimed by the first owner, once stale, as anybody's", func(e *env) {
+			l := e.acquire(e.a, refA)
+			e.db.TakeOver(e, e.project, refA, gerrit)
+			e.db.Age(e, e.project, refA, stale)
+			was := e.row(refA).Token
+			again, err := e.send(e.a, l.AcquireRequest)
+			e.must(err)
+			if again.Token <= was || len(again.Reclaimed) != 1 || again.Reclaimed[0].Token != was || again.Reclaimed[0].Owner != gerrit {
+				e.Errorf("got %+v, want token %d reclaimed", again.Acquired, was)
+			}
+			e.wantLock(again)
+		}},
 		{"a lock of Gerrit's, which has no nonce, is nobody's own", func(e *env) {
 			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: e.a.owner})
 			e.refused(e.a, refA)

@@ -55,6 +55,25 @@ func notifierRows() []row {
 			e.release(b.process, l.held()...)
 			c.wantWoken(refA)
 		}},
+		{"one that is woken, and in which nobody waits any more, passes it on", func(e *env) {
+			b := e.listen()
+			if b == nil {
+				return // hints can't arrive here
+			}
+			c, d := e.listen(), e.listen()
+			l := e.acquire(e.a, refA)
+			for _, p := range []*listener{b, c, d} {
+				wait(e, p.process, refA)
+			}
+			b.Driver.(refdb.Notifier).PassOn(refA, e.project) // of another
+			e.release(e.a, l.held()...)
+			for _, p := range []*listener{b, c} {
+				p.wantWoken(refA)
+				p.Driver.(refdb.Notifier).PassOn(e.project, refA)
+				p.Driver.(refdb.Notifier).PassOn(e.project, refA) // says nothing new
+			}
+			d.wantWoken(refA)
+		}},
 		{"a process that waits for several locks is woken by the release of the one that is held", func(e *env) {
 			b := e.listen()
 			if b == nil {

@@ -63,7 +63,7 @@ func reclaimRows() []row {
 			e.refused(e.a, refA)
 		}},
 		{"P3 a lock of Gerrit's is stale after 30 s, whatever the contender relies on", func(e *env) {
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit", Age: 15 * time.Second})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
 			impatient := e.request(e.b, refA)
 			impatient.StaleAfter = time.Millisecond
 			_, err := e.send(e.b, impatient)
@@ -93,7 +93,7 @@ func reclaimRows() []row {
 				return // such a row can't be
 			}
 			future := refdb.TokenOf(e.now(e.a).Add(time.Hour))
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit", Token: future, Age: time.Minute})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit, Token: future, Age: time.Minute})
 			got := e.acquire(e.b, refA, refB)
 			if got.Token <= future {
 				e.Fatalf("got token %d after %d", got.Token, future)
@@ -107,7 +107,7 @@ func reclaimRows() []row {
 			}
 		}},
 		{"a lock without heartbeat and token is stale, and its token 0", func(e *env) {
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit"})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit})
 			e.db.Exec(e, "UPDATE locks SET heartbeat = NULL, token = NULL WHERE project = '"+e.project+"'")
 			got := e.acquire(e.b, refA)
 			if len(got.Reclaimed) != 1 || got.Reclaimed[0].Token != 0 || !got.Reclaimed[0].Heartbeat.Equal(time.UnixMicro(0)) {
@@ -157,7 +157,7 @@ func reclaimRows() []row {
 		}},
 		{"a marker that a crashed reclaim left for an earlier token is no obstacle", func(e *env) {
 			l := e.acquire(e.a, refA)
-			e.db.InsertLock(e, refdb.LockInfo{Project: marker(e.project, l.Token-1), Ref: refA, Owner: "gerrit"})
+			e.db.InsertLock(e, refdb.LockInfo{Project: marker(e.project, l.Token-1), Ref: refA, Owner: gerrit})
 			e.age(l, stale)
 			e.wantLock(e.acquire(e.b, refA))
 		}},

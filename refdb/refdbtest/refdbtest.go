@@ -34,6 +34,10 @@ type Database interface {
 	// Owner, a heartbeat of the database's time less Age, and Token or, if that
 	// is 0, the database's time. All other columns are NULL.
 	InsertLock(tb testing.TB, l refdb.LockInfo)
+	// TakeOver takes a lock over as Gerrit's plugin would: it sets the heartbeat and
+	// the token to the database's time, which is later than the old token, and the
+	// owner. All other columns stay.
+	TakeOver(tb testing.TB, project, ref, owner string)
 	// InsertRef writes a ref as Gerrit's plugin would: without an operation.
 	InsertRef(tb testing.TB, project, ref string, v refdb.Value)
 	// Exec executes a statement in the database's own dialect.

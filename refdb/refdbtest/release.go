@@ -66,14 +66,29 @@ func releaseRows() []row {
 		}},
 		{"a row named by its nonce matches by that, not by its token", func(e *env) {
 			l := e.acquire(e.a, refA)
-			if got := e.release(e.a, refdb.Held{Project: e.project, Ref: refA, Nonce: l.Nonce + "x", Token: l.Token}); got[0] {
+			if got := e.release(e.a, refdb.Held{Project: e.project, Ref: refA, Nonce: l.Nonce + "x", Owner: l.Owner, Token: l.Token}); got[0] {
 				e.Error("another nonce released it")
 			}
 			e.wantLock(l)
-			if got := e.release(e.a, refdb.Held{Project: e.project, Ref: refA, Nonce: l.Nonce}); !got[0] {
+			if got := e.release(e.a, refdb.Held{Project: e.project, Ref: refA, Nonce: l.Nonce, Owner: l.Owner}); !got[0] {
 				e.Error("its own nonce did not release it")
 			}
 			e.wantFree(refA)
+		}},
+		{"P2 a row named by its nonce stays where Gerrit's plugin has taken the lock over", func(e *env) {
+			l := e.acquire(e.a, refA, refB)
+			e.db.TakeOver(e, e.project, refA, gerrit)
+			rows := l.byNonce()
+			if got := e.release(e.a, rows[0]); got[0] {
+				e.Error("the plugin's lock was released")
+			}
+			if got := e.release(e.a, rows...); !slices.Equal(got, []bool{false, true}) {
+				e.Errorf("of the plugin's lock and one's own were released %v", got)
+			}
+			if row := e.row(refA); row.Owner != gerrit {
+				e.Errorf("the lock is %+v", row)
+			}
+			e.wantFree(refB)
 		}},
 		{"a release on condition of the heartbeat leaves a lock that has beaten since", func(e *env) {
 			l := e.acquire(e.a, refA, refB)
@@ -103,7 +118,7 @@ func releaseRows() []row {
 			}
 		}},
 		{"a lock without token and heartbeat is named by token 0", func(e *env) {
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit"})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit})
 			if got := e.release(e.a, refdb.Held{Project: e.project, Ref: refA}); got[0] {
 				e.Fatal("token 0 released a lock that has a token")
 			}
@@ -115,14 +130,14 @@ func releaseRows() []row {
 			e.wantFree(refA)
 		}},
 		{"a lock of Gerrit's is released by its token", func(e *env) {
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit"})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit})
 			l := e.row(refA)
 			if got := e.release(e.a, refdb.Held{Project: e.project, Ref: refA, Token: l.Token}); !got[0] {
 				e.Errorf("%+v was not released", l)
 			}
 		}},
 		{"a marker is released as a lock is", func(e *env) {
-			e.db.InsertLock(e, refdb.LockInfo{Project: marker(e.project, 1), Ref: refA, Owner: "gerrit"})
+			e.db.InsertLock(e, refdb.LockInfo{Project: marker(e.project, 1), Ref: refA, Owner: gerrit})
 			for _, m := range e.locks(refdb.LockQuery{Markers: true}) {
 				if m.Project != marker(e.project, 1) {
 					continue

@@ -90,7 +90,7 @@ func removeRows() []row {
 		}},
 		{"a fresh lock of Gerrit's refuses it too", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", v1)))
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: "gerrit", Age: 15 * time.Second})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
 			_, err := e.b.Remove(e.Context(), refdb.RemoveRequest{Project: e.project, Limit: 10})
 			e.wantHolders(err, refA)
 			e.db.Age(e, e.project, refA, 16*time.Second)

@@ -249,6 +249,31 @@ func resolveRows() []row {
 			}
 			e.wantRefs(nil)
 		}},
+		{"P2 an intent whose lock Gerrit's plugin took over can only keep the old value, and leaves the lock alone", func(e *env) {
+			l := e.prepare(e.a, move(refA, "", v1))
+			e.db.TakeOver(e, e.project, refA, gerrit)
+			if ended := e.resolve(e.b, refdb.TakeNew, l.named()...); ended[0] {
+				e.Error("the new value was taken")
+			}
+			if ended := e.resolve(e.b, refdb.KeepOld, l.named()...); !ended[0] {
+				e.Error("the old value was not kept")
+			}
+			if row := e.row(refA); row.Owner != gerrit {
+				e.Errorf("the lock is %+v", row)
+			}
+			e.wantRefs(nil)
+		}},
+		{"P2 a revocation leaves a lock alone that Gerrit's plugin took over", func(e *env) {
+			r := e.intention(e.a, move(refA, "", v1), move(refB, "", v1))
+			_, err := e.send(e.a, r)
+			e.must(err)
+			e.db.TakeOver(e, e.project, refA, gerrit)
+			e.revoke(e.a, r)
+			if row := e.row(refA); row.Owner != gerrit {
+				e.Errorf("the lock is %+v", row)
+			}
+			e.wantFree(refB)
+		}},
 		{"a revocation leaves the locks and intents of others alone", func(e *env) {
 			r := e.intention(e.a, move(refA, "", v1), move(refB, "", v1), move(refC, "", v1))
 			l := e.prepare(e.a, move(refA, "", v1))

@@ -33,7 +33,7 @@ func stateRows() []row {
 		{"stale locks are told too, and those that stand for an intent", func(e *env) {
 			e.age(e.acquire(e.a, refA), stale)
 			e.prepare(e.a, move(refB, "", v1))
-			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refC, Owner: "gerrit", Age: 15 * time.Second})
+			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refC, Owner: gerrit, Age: 15 * time.Second})
 			got := e.states(refA, refB, refC)
 			if l := got[refA].Lock; l == nil || !l.Stale() || l.Age < stale {
 				e.Errorf("got %+v", l)

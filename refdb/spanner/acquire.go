@@ -112,8 +112,11 @@ func decide(r *refdb.AcquireRequest, states []state) (a acquisition) {
 	return a
 }
 
-// of reports whether l was taken by an earlier request for the same acquisition.
-func (l *lock) of(r *refdb.AcquireRequest) bool { return r.Nonce != "" && l.nonce == r.Nonce }
+// of reports whether l was taken by an earlier request for the same acquisition,
+// and by nobody since.
+func (l *lock) of(r *refdb.AcquireRequest) bool {
+	return r.Nonce != "" && l.nonce == r.Nonce && l.Owner == r.Owner
+}
 
 // take acquires one ref that is free, stale or ours already.
 //

@@ -49,8 +49,11 @@ func inDoubt(code codes.Code, requests int32) bool {
 // judge tells a failed request's error in refdb's terms. ctx is the request's,
 // and doubt says that it may have been carried out.
 func (d *Driver) judge(ctx context.Context, c *call, what string, err error, doubt bool) error {
-	why, ended := error(oneLine{err}), c.caller.Err()
-	switch cause := cmp.Or(ended, context.Cause(ctx)); {
+	why, cause := error(oneLine{err}), context.Cause(ctx)
+	// Of the caller's context never the cause: that may be an error of refdb's own,
+	// about a lock that the request has nothing to do with.
+	ended := c.caller.Err()
+	switch cause = cmp.Or(ended, cause); {
 	case doubt && cause != nil:
 		return fmt.Errorf("%s: %w: %w: %w", what, refdb.ErrOutcomeUnknown, cause, why)
 	case doubt:

@@ -19,7 +19,7 @@ type heldKey struct {
 func (k heldKey) bytes() int { return len(k.Project) + len(k.Ref) + 32 }
 
 const (
-	tokenSQL     = `SELECT k.held, IFNULL(UNIX_MICROS(l.token), 0), IFNULL(l.nonce, ''), IFNULL(l.stale_after, 0), `
+	tokenSQL     = `SELECT k.held, IFNULL(UNIX_MICROS(l.token), 0), IFNULL(l.nonce, ''), l.owner, IFNULL(l.stale_after, 0), `
 	heartbeatSQL = `IFNULL(UNIX_MICROS(l.heartbeat), 0)`
 	heldSQL      = `
 FROM UNNEST(@keys) AS k
@@ -31,6 +31,7 @@ JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = k.project AND l.ref = k.
 type heldRow struct {
 	token      int64
 	nonce      string
+	owner      string
 	staleAfter int64
 	heartbeat  int64
 }
@@ -54,7 +55,7 @@ func (t *transaction) matching(ctx context.Context, held []refdb.Held) ([]*heldR
 		err := t.query(ctx, spanner.Statement{SQL: sql, Params: map[string]any{"keys": chunk}}, func(r *spanner.Row) error {
 			var i int64
 			var row heldRow
-			if err := r.Columns(&i, &row.token, &row.nonce, &row.staleAfter, &row.heartbeat); err != nil {
+			if err := r.Columns(&i, &row.token, &row.nonce, &row.owner, &row.staleAfter, &row.heartbeat); err != nil {
 				return err
 			}
 			if row.matches(&held[i]) {
@@ -75,7 +76,7 @@ func (r *heldRow) matches(h *refdb.Held) bool {
 		return false
 	}
 	if h.Nonce != "" {
-		return h.Nonce == r.nonce
+		return h.Nonce == r.nonce && h.Owner == r.owner
 	}
 	return int64(h.Token) == r.token
 }

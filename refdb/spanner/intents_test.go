@@ -128,7 +128,6 @@ func TestLostReplyAboutIntents(t *testing.T) {
 	}
 }
 
-// Gerrit's plugin deletes what it takes for a stale lock.
 func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)

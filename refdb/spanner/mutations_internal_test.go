@@ -56,10 +56,10 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 			for i := range row.fence {
 				ref := fmt.Sprintf("refs/tags/%05d", i)
 				if i < row.overlap {
-					states[i].lock, states[i].fence = nil, new(refdb.Token(7))
+					states[i].lock, states[i].fence = nil, &fenced{token: 7}
 					ref = states[i].ref
 				} else {
-					states = append(states, state{ref: ref, fence: new(refdb.Token(7))})
+					states = append(states, state{ref: ref, fence: &fenced{token: 7}})
 				}
 				tx.Fence.Refs = append(tx.Fence.Refs, ref)
 			}

@@ -35,8 +35,14 @@ func (k key) bytes() int {
 type state struct {
 	ref   string
 	lock  *lock
-	fence *refdb.Token
+	fence *fenced
 	value *refdb.Ref
+}
+
+// fenced is a row of locks, as far as a fence needs it.
+type fenced struct {
+	token    refdb.Token
+	intended bool // it stands for an intent
 }
 
 // lock is a row of locks, with what [refdb.LockInfo] doesn't say.
@@ -50,7 +56,7 @@ type lock struct {
 // these keys are read and locked, and the gaps where there is none.
 const stateSQL = `
 SELECT k.ref,
-       IF(f.ref IS NULL, NULL, IFNULL(UNIX_MICROS(f.token), 0)),
+       IF(f.ref IS NULL, NULL, IFNULL(UNIX_MICROS(f.token), 0)), IFNULL(f.stale_after, 0),
        l.nonce, ` + lockSQL + `,
        r.value, r.time, r.op
 FROM UNNEST(@keys) AS k
@@ -82,16 +88,17 @@ func readState(project string, r *spanner.Row) (state, error) {
 	var (
 		s     state
 		fence spanner.NullInt64
+		stale int64 // the fence's stale_after
 		nonce spanner.NullString
 		held  lockRow
 		value refRow
 	)
-	into := slices.Concat([]any{&s.ref, &fence, &nonce}, held.columns(), value.columns())
+	into := slices.Concat([]any{&s.ref, &fence, &stale, &nonce}, held.columns(), value.columns())
 	if err := r.Columns(into...); err != nil {
 		return s, err
 	}
 	if fence.Valid {
-		s.fence = new(refdb.Token(fence.Int64))
+		s.fence = &fenced{refdb.Token(fence.Int64), stale >= refdb.NeverStale.Microseconds()}
 	}
 	if held.owner.Valid {
 		s.lock = &lock{LockInfo: held.info(project, s.ref), nonce: nonce.StringVal, token: held.exactToken()}

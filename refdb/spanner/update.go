@@ -96,7 +96,7 @@ func plan(t *refdb.Transaction, states []state) (*batch, error) {
 // lostRefs returns the refs of a fence that no longer stands.
 func lostRefs(f *refdb.Fence, found map[string]state) (lost []string) {
 	for _, ref := range f.Refs {
-		if token := found[ref].fence; token == nil || *token != f.Token {
+		if row := found[ref].fence; row == nil || row.token != f.Token || row.intended && !f.Intents {
 			lost = append(lost, ref)
 		}
 	}

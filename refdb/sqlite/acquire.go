@@ -53,7 +53,7 @@ func (d *Driver) glance(ctx context.Context, r refdb.AcquireRequest) (refused, e
 		states, err := look(func(each func(row), query string, args ...any) error {
 			return c.query(ctx, each, query, args...)
 		}, d.now(), r.Project, r.Refs)
-		if found := survey(states, r.Nonce); err == nil && len(found.own) == 0 {
+		if found := survey(states, &r); err == nil && len(found.own) == 0 {
 			refused = found.refusal()
 		}
 		return err
@@ -68,14 +68,14 @@ func (t *tx) acquire(r refdb.AcquireRequest) (acquired refdb.Acquired, refused, 
 	if err != nil {
 		return refdb.Acquired{}, nil, err
 	}
-	found := survey(states, r.Nonce)
+	found := survey(states, &r)
 	acquired = refdb.Acquired{Token: found.newest, Refs: found.refs, Reclaimed: found.others}
 	if len(found.own) == len(r.Refs) {
 		return acquired, nil, nil
 	}
 	if r.Intents != nil {
 		// What is left of a preparation is for its owner to finish.
-		refused := survey(states, "").refusal()
+		refused := survey(states, nil).refusal()
 		if refused == nil {
 			refused = compare(refdb.Transaction{Project: r.Project, Updates: r.Intents}, states)
 		}
@@ -119,7 +119,8 @@ type findings struct {
 	newest refdb.Token      // of all locks
 }
 
-func survey(states []state, nonce string) (f findings) {
+// survey takes no lock for r's own if r is nil.
+func survey(states []state, r *refdb.AcquireRequest) (f findings) {
 	for _, s := range states {
 		if s.row != nil {
 			f.refs = append(f.refs, *s.row)
@@ -128,7 +129,7 @@ func survey(states []state, nonce string) (f findings) {
 			continue
 		}
 		f.newest = max(f.newest, s.lock.Token)
-		if nonce != "" && s.nonce == nonce {
+		if r != nil && r.Nonce != "" && s.nonce == r.Nonce && s.lock.Owner == r.Owner {
 			f.own = append(f.own, s.lock.Ref)
 			continue
 		}

@@ -8,10 +8,10 @@ import (
 
 // matches selects the row of a lock by its key, its version and, if given, its heartbeat.
 const matches = ` WHERE project = ?1 AND ref = ?2
-	AND CASE WHEN ?4 IS NULL THEN coalesce(token, 0) = ?3 ELSE nonce = ?4 END
+	AND CASE WHEN ?4 IS NULL THEN coalesce(token, 0) = ?3 ELSE nonce = ?4 AND owner = ?6 END
 	AND (?5 IS NULL OR coalesce(heartbeat, 0) = ?5)`
 
-const renew = `UPDATE locks SET heartbeat = ?6` + matches
+const renew = `UPDATE locks SET heartbeat = ?7` + matches
 
 // beatRows is how many rows a transaction renews at most: some 20 ms, for which
 // others wait.
@@ -60,5 +60,5 @@ func version(h refdb.Held) []any {
 	if !h.Heartbeat.IsZero() {
 		heartbeat = h.Heartbeat.UnixMicro()
 	}
-	return []any{h.Project, h.Ref, int64(h.Token), orNull(h.Nonce), heartbeat}
+	return []any{h.Project, h.Ref, int64(h.Token), orNull(h.Nonce), heartbeat, h.Owner}
 }

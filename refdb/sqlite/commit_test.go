@@ -109,3 +109,25 @@ func TestAFullDiskIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
 		t.Errorf("when there is space again: %v", err)
 	}
 }
+
+func TestTombstonesThatAFailedTransactionRemovedDoNotCount(t *testing.T) {
+	d, _ := open(t)
+	update(t, d, refA, "", v1)
+	update(t, d, refA, v1, refdb.Deleted)
+	var failure error
+	d.Hook(func(query string) error {
+		if query == "COMMIT" {
+			return failure
+		}
+		return nil
+	})
+	r := refdb.RemoveRequest{Project: project, Limit: 10, Tombstones: true}
+	failure = full
+	if n, err := d.Remove(t.Context(), r); n != 0 || err == nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	failure = nil
+	if n, err := d.Remove(t.Context(), r); n != 1 || err != nil {
+		t.Errorf("then removed %d, %v", n, err)
+	}
+}

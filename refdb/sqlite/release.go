@@ -8,7 +8,7 @@ import (
 
 const (
 	// The lock of an intent never goes without it.
-	release = `DELETE FROM locks` + matches + ` AND coalesce(stale_after, 0) < ?6`
+	release = `DELETE FROM locks` + matches + ` AND coalesce(stale_after, 0) < ?7`
 
 	releaseAny = `DELETE FROM locks` + matches
 )

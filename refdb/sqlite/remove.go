@@ -103,5 +103,8 @@ func (d *Driver) removeSomeTombstones(ctx context.Context, r refdb.RemoveRequest
 		removed = int(n)
 		return err
 	})
-	return removed, len(refs), err
+	if err != nil {
+		return 0, len(refs), err
+	}
+	return removed, len(refs), nil
 }

@@ -10,9 +10,9 @@ const (
 	dropRevokedIntents = `
 		DELETE FROM intents
 		WHERE project = ?1 AND decision IS NULL AND (ref, token) IN (
-			SELECT ref, token FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND nonce = ?3)`
+			SELECT ref, token FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND nonce = ?3 AND owner = ?4)`
 
-	dropRevokedLocks = `DELETE FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND nonce = ?3`
+	dropRevokedLocks = `DELETE FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND nonce = ?3 AND owner = ?4`
 
 	putRevocation = `
 		INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, decided_at, nonce)
@@ -25,7 +25,7 @@ const (
 func (d *Driver) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
 	return d.write(ctx, "revoke intents", len(r.Refs), func(t *tx) error {
 		for _, statement := range []string{dropRevokedIntents, dropRevokedLocks} {
-			if _, err := t.exec(statement, r.Project, asJSON(r.Refs), r.Nonce); err != nil {
+			if _, err := t.exec(statement, r.Project, asJSON(r.Refs), r.Nonce, r.Owner); err != nil {
 				return err
 			}
 		}

@@ -12,7 +12,7 @@ const (
 		SELECT name.value
 		FROM json_each(?2) AS name
 		LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = name.value
-		WHERE l.ref IS NULL OR coalesce(l.token, 0) <> ?3
+		WHERE l.ref IS NULL OR coalesce(l.token, 0) <> ?3 OR NOT ?4 AND coalesce(l.stale_after, 0) >= ?5
 		ORDER BY name.key`
 
 	putRef = `INSERT OR REPLACE INTO refs (project, ref, value, time, op) VALUES (?, ?, ?, ?, ?)`
@@ -98,7 +98,8 @@ func (t *tx) put(x refdb.Transaction) (err error) {
 // lost returns a *refdb.LostError if the lock f is no longer held.
 func (t *tx) lost(project string, f refdb.Fence) (lost, err error) {
 	var refs []string
-	err = t.query(func(r row) { refs = append(refs, r.text(0)) }, lostOf, project, asJSON(f.Refs), int64(f.Token))
+	err = t.query(func(r row) { refs = append(refs, r.text(0)) }, lostOf, project, asJSON(f.Refs), int64(f.Token),
+		f.Intents, microsOf(refdb.NeverStale))
 	if err != nil || len(refs) == 0 {
 		return nil, err
 	}

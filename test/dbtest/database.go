@@ -23,6 +23,7 @@ type rows interface {
 	now(ctx context.Context) (time.Time, error)
 	age(ctx context.Context, project, ref string, d time.Duration) (rows int64, err error)
 	insertLock(ctx context.Context, l refdb.LockInfo) error
+	takeOver(ctx context.Context, project, ref, owner string) error
 	insertRef(ctx context.Context, project, ref string, v refdb.Value) error
 	exec(ctx context.Context, sql string, args []any) error
 	lock(ctx context.Context, project, ref string) (l refdb.LockInfo, ok bool, err error)
@@ -92,6 +93,15 @@ func (d *Database) InsertLock(tb testing.TB, l refdb.LockInfo) {
 	tb.Helper()
 	if err := d.rows.insertLock(within(tb), l); err != nil {
 		tb.Fatalf("insert a lock on %s %s: %v", l.Project, l.Ref, err)
+	}
+}
+
+// TakeOver takes a lock over as Gerrit's plugin does: it sets its heartbeat and
+// its token to the database's now, and its owner, and nothing else.
+func (d *Database) TakeOver(tb testing.TB, project, ref, owner string) {
+	tb.Helper()
+	if err := d.rows.takeOver(within(tb), project, ref, owner); err != nil {
+		tb.Fatalf("take over the lock on %s %s: %v", project, ref, err)
 	}
 }
 

@@ -41,6 +41,13 @@ func (r postgresRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
 	return err
 }
 
+func (r postgresRows) takeOver(ctx context.Context, project, ref, owner string) error {
+	_, err := r.pool.Exec(ctx,
+		`UPDATE locks SET heartbeat = now, token = greatest(now, token + interval '1 microsecond'), owner = $3 FROM clock_timestamp() now WHERE project = $1 AND ref = $2`,
+		project, ref, owner)
+	return err
+}
+
 func (r postgresRows) insertRef(ctx context.Context, project, ref string, v refdb.Value) error {
 	_, err := r.pool.Exec(ctx,
 		`INSERT INTO refs (project, ref, value, time) VALUES ($1, $2, $3, clock_timestamp())

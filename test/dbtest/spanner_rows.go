@@ -56,6 +56,14 @@ func (r *spannerRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
 	return err
 }
 
+func (r *spannerRows) takeOver(ctx context.Context, project, ref, owner string) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	_, err := r.client.Apply(ctx, []*client.Mutation{client.Update("locks",
+		[]string{"project", "ref", "heartbeat", "token", "owner"}, []any{project, ref, client.CommitTimestamp, client.CommitTimestamp, owner})})
+	return err
+}
+
 func (r *spannerRows) insertRef(ctx context.Context, project, ref string, v refdb.Value) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()

@@ -74,6 +74,12 @@ func (r sqliteRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
 		[]any{l.Project, l.Ref, now.Add(-l.Age).UnixMicro(), int64(token), l.Owner})
 }
 
+func (r sqliteRows) takeOver(ctx context.Context, project, ref, owner string) error {
+	now := time.Now().UnixMicro()
+	return r.exec(ctx, `UPDATE locks SET heartbeat = ?, token = max(?, token + 1), owner = ? WHERE project = ? AND ref = ?`,
+		[]any{now, now, owner, project, ref})
+}
+
 func (r sqliteRows) insertRef(ctx context.Context, project, ref string, v refdb.Value) error {
 	return r.exec(ctx,
 		`INSERT INTO refs (project, ref, value, time) VALUES (?, ?, ?, ?)

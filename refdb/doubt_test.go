@@ -1,0 +1,231 @@
+package refdb
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A heedingFake has a release take a second, unless its context ends before.
+type heedingFake struct{ *fake }
+
+func (f heedingFake) Release(ctx context.Context, held []Held) ([]bool, error) {
+	sleep(ctx, time.Second)
+	if err := ctx.Err(); err != nil {
+		note(f.fake, &f.releases, held)
+		return nil, errors.Join(ErrUnavailable, err)
+	}
+	return f.fake.Release(ctx, held)
+}
+
+// told are the operations that were told of.
+type told struct {
+	mu  sync.Mutex
+	ops []string
+}
+
+func (o *told) note(e Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ops = append(o.ops, e.Op)
+}
+
+func (o *told) has(op string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Contains(o.ops, op)
+}
+
+// The context that guarded work runs under is at hand when the work is done.
+func TestALockIsReleasedUnderItsOwnContext(t *testing.T) {
+	for name, under := range map[string]func(l, other *Lock) context.Context{
+		"its own": func(l, _ *Lock) context.Context { return l.Context() },
+		"one derived from it": func(l, _ *Lock) context.Context {
+			ctx, cancel := context.WithCancel(l.Context())
+			t.Cleanup(cancel)
+			return ctx
+		},
+		"that of another one, released meanwhile": func(_, other *Lock) context.Context {
+			time.AfterFunc(time.Second/2, func() { other.end(ErrReleased) })
+			return other.Context()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			inBubble(t, Options{}, f, heedingFake{f}, func(t *testing.T, db *DB) {
+				l, other := mustLock(t, db, testRef), mustLock(t, db, "refs/heads/other")
+				if err := l.Release(under(l, other)); err != nil {
+					t.Error(err)
+				}
+				if len(f.releases) != 1 {
+					t.Errorf("%d requests", len(f.releases))
+				}
+			})
+		})
+	}
+}
+
+func TestAReleaseEndsWithItsContextForAnyOtherReason(t *testing.T) {
+	f := &fake{}
+	inBubble(t, Options{}, f, heedingFake{f}, func(t *testing.T, db *DB) {
+		l := mustLock(t, db, testRef)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		start := time.Now()
+		if err := l.Release(ctx); err == nil || time.Since(start) != time.Second/2 {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+		// A context that has ended gets a moment.
+		if err := l.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Work under one lock may write under another one, too.
+func TestTheLossOfOneLockIsNotThatOfAnother(t *testing.T) {
+	f := &fake{
+		beat: func(_ int, held []Held) ([]BeatResult, error) {
+			r := make([]BeatResult, len(held))
+			for i, h := range held {
+				if r[i] = Beaten; h.Ref == "refs/heads/a" {
+					r[i] = BeatLost
+				}
+			}
+			return r, nil
+		},
+		update: func(int, Transaction) error { return ErrUnavailable },
+	}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		a, b := mustLock(t, db, "refs/heads/a"), mustLock(t, db, "refs/heads/b")
+		time.Sleep(DefaultHeartbeat - 5*time.Millisecond) // a is lost while the update pauses between two tries
+		err := b.Update(a.Context(), []Update{{Ref: "refs/heads/b", New: "x"}})
+		wantIs(t, err, ErrUnavailable, context.Canceled)
+		if errors.Is(err, ErrLockLost) {
+			t.Error(err)
+		}
+		wantIs(t, a.Err(), ErrLockLost)
+		if err := b.Err(); err != nil {
+			t.Errorf("the other lock: %v", err)
+		}
+		if err := b.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An update-and-release whose reply was lost may have deleted the rows: that they
+// are not found later is no loss.
+func TestAReleaseInDoubtIsNoLoss(t *testing.T) {
+	put := []Update{{Ref: testRef, New: "x"}}
+	for name, row := range map[string]struct {
+		takes time.Duration // the update-and-release
+		then  func(l *Lock, t *testing.T) error
+		want  error // of the release after that
+	}{
+		"found by the same again":  {0, func(l *Lock, t *testing.T) error { return l.UpdateAndRelease(t.Context(), put) }, nil},
+		"found by a fenced update": {0, func(l *Lock, t *testing.T) error { return l.Update(t.Context(), put) }, nil},
+		"found by the release":     {0, nil, nil},
+		"found after the lease":    {25 * time.Second, nil, ErrOutcomeUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{
+				update: func(n int, _ Transaction) error {
+					if n == 1 {
+						time.Sleep(row.takes)
+						return errCut
+					}
+					return &LostError{Project: "p", Refs: []string{testRef}}
+				},
+				get:     func([]string) ([]Ref, error) { return nil, errors.New("no answer") },
+				release: func(int, []Held) ([]bool, error) { return []bool{false}, nil },
+			}
+			if row.takes > 0 {
+				f.beat = func(_ int, held []Held) ([]BeatResult, error) { return nil, ErrUnavailable }
+			}
+			var told told
+			inBubble(t, Options{Observe: told.note}, f, f, func(t *testing.T, db *DB) {
+				l := mustLock(t, db, testRef)
+				wantIs(t, l.UpdateAndRelease(t.Context(), put), ErrOutcomeUnknown)
+				if row.then != nil {
+					if err := row.then(l, t); ClassOf(err) != OutcomeUnknown {
+						t.Errorf("then %v", err)
+					}
+					if err := l.Err(); err != nil {
+						t.Errorf("the lock: %v", err)
+					}
+				}
+				if err := l.Release(t.Context()); !errors.Is(err, row.want) || errors.Is(err, ErrLockLost) {
+					t.Errorf("the release: %v, want %v", err, row.want)
+				}
+				synctest.Wait()
+				if row.takes == 0 && told.has(OpLost) {
+					t.Error("a loss was told")
+				}
+			})
+		})
+	}
+}
+
+// That the lock was lost was known before the reply to its release was.
+func TestALossStaysOneWhenTheReplyToTheReleaseIsLost(t *testing.T) {
+	f := &fake{
+		beat: func(int, []Held) ([]BeatResult, error) { return []BeatResult{BeatLost}, nil },
+		release: func(n int, _ []Held) ([]bool, error) {
+			if n == 1 {
+				return nil, errCut
+			}
+			return []bool{false}, nil
+		},
+	}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		l := mustLock(t, db, testRef)
+		<-l.Done()
+		wantIs(t, l.Release(t.Context()), ErrLockLost)
+	})
+}
+
+func TestALockThatItsHolderReleasedMeanwhileIsNotLost(t *testing.T) {
+	f := &fake{update: func(int, Transaction) error {
+		time.Sleep(time.Second)
+		return &LostError{Project: "p", Refs: []string{testRef}}
+	}}
+	var told told
+	inBubble(t, Options{Observe: told.note}, f, f, func(t *testing.T, db *DB) {
+		l := mustLock(t, db, testRef)
+		updated := make(chan error)
+		go func() { updated <- l.Update(t.Context(), []Update{{Ref: testRef, New: "x"}}) }()
+		synctest.Wait()
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		err := <-updated
+		wantIs(t, err, ErrReleased)
+		if errors.Is(err, ErrLockLost) || told.has(OpLost) {
+			t.Errorf("%v; told %q", err, told.ops)
+		}
+	})
+}
+
+// Asked again, it was refused: what was asked the first time may not come any more.
+func TestAPreparationThatIsRefusedInTheEndLeavesNothingInDoubt(t *testing.T) {
+	for _, refusal := range []error{&LockedError{}, &MismatchError{}} {
+		f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+			if n == 1 {
+				return Acquired{}, errCut
+			}
+			return Acquired{}, refusal
+		}}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			_, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
+			wantIs(t, err, refusal)
+			if errors.Is(err, ErrOutcomeUnknown) || len(f.revokes) != 1 || f.revokes[0].arg.Nonce != f.acquires[0].arg.Nonce {
+				t.Errorf("%v; revoked %+v", err, f.revokes)
+			}
+		})
+	}
+}
