@@ -50,6 +50,18 @@ func TestAChainedHookRunsFirst(t *testing.T) {
 	}
 }
 
+func TestAChainedHookTakesNothingOfTheDaemonsTime(t *testing.T) {
+	s := newSite(t)
+	d := s.serve("ok\n")
+	s.write("hooks/reference-transaction.chained", "#!/bin/sh\nexec sleep 1\n", 0o755)
+	r := s.transaction("prepared", lines)
+	r.limit = "500ms"
+	r.do().is(0)
+	if n := len(d.requests()); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
 // While it waits the hook heeds no signals. What it runs is not to inherit that.
 func TestAChainedHookCanBeInterrupted(t *testing.T) {
 	s := newSite(t)

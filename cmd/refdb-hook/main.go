@@ -75,6 +75,7 @@ func run(args []string, t taken) int {
 		if status := c.runChained(chained); status != 0 && c.decides() {
 			return status
 		}
+		c.began = time.Now() // it may take its time
 	}
 	if !c.known() || len(c.body) == 0 {
 		return 0
