@@ -2,56 +2,82 @@ package site
 
 import (
 	"bytes"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // gitAt looks through the processes of this machine for those of git that work on
-// the repository: by their directory, their arguments or their environment.
+// the repository, or a linked work tree of it: by their directory, their
+// arguments or their environment.
 // It is unsure if there are some that it can't look at.
 func gitAt(dir string) (found []gitProcess, unsure bool) {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil, true
 	}
+	tops := topsOf(dir)
 	for _, proc := range processes {
-		name, err := os.ReadFile(filepath.Join(proc, "comm"))
-		if err != nil || !bytes.HasPrefix(name, []byte("git")) {
-			continue
-		}
-		works, err := worksOn(proc, dir)
+		p, works, err := lookAt(proc, tops)
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH): // it has ended
-		case err != nil:
+		case err == nil && works:
+			found = append(found, p)
+		case err != nil && !isGone(err):
 			unsure = true
-		case works:
-			pid, _ := strconv.Atoi(filepath.Base(proc))
-			if s, err := statOf(pid); err == nil {
-				found = append(found, gitProcess{pid, s.start})
-			}
 		}
 	}
 	return found, unsure
 }
 
+// lookAt reports whether a process is one of git's that works on the repository.
+func lookAt(proc string, tops []string) (p gitProcess, works bool, err error) {
+	name, err := os.ReadFile(filepath.Join(proc, "comm"))
+	if err != nil || !bytes.HasPrefix(name, []byte("git")) {
+		return p, false, err
+	}
+	if works, err = worksOn(proc, tops); err != nil || !works {
+		return p, false, err
+	}
+	pid, _ := strconv.Atoi(filepath.Base(proc))
+	s, err := statOf(pid)
+	return gitProcess{pid, s.start}, true, err
+}
+
 func (p gitProcess) ended() bool {
 	s, err := statOf(p.pid)
-	return err != nil || s.start != p.start
+	return err == nil && s.start != p.start || err != nil && isGone(err)
+}
+
+// topsOf are the directory of the repository, or its work tree if that is around
+// it, and those of its linked work trees.
+func topsOf(dir string) []string {
+	tops := []string{strings.TrimSuffix(dir, "/.git")}
+	links, _ := filepath.Glob(filepath.Join(dir, "worktrees", "*", "gitdir"))
+	for _, link := range links {
+		text, err := os.ReadFile(link)
+		if err != nil {
+			continue
+		}
+		tree := filepath.Dir(strings.TrimSpace(string(text))) // of its file .git
+		if !filepath.IsAbs(tree) {
+			tree = filepath.Join(filepath.Dir(link), tree)
+		}
+		if real, err := filepath.EvalSymlinks(tree); err == nil {
+			tops = append(tops, real)
+		}
+	}
+	return tops
 }
 
 // worksOn reports whether a process has to do with the repository.
-func worksOn(proc, dir string) (bool, error) {
-	top := strings.TrimSuffix(dir, "/.git") // the work tree, if there is one
+func worksOn(proc string, tops []string) (bool, error) {
 	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
 	if err != nil {
 		return false, err
 	}
-	if cwd == top || strings.HasPrefix(cwd, top+"/") {
+	if slices.ContainsFunc(tops, func(top string) bool { return cwd == top || strings.HasPrefix(cwd, top+"/") }) {
 		return true, nil
 	}
 	for _, name := range []string{"cmdline", "environ"} {
@@ -60,7 +86,7 @@ func worksOn(proc, dir string) (bool, error) {
 			return false, err
 		}
 		for word := range bytes.SplitSeq(text, []byte{0}) {
-			if names(string(word), cwd, top) {
+			if slices.ContainsFunc(tops, func(top string) bool { return names(string(word), cwd, top) }) {
 				return true, nil
 			}
 		}

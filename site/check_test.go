@@ -207,6 +207,13 @@ func TestALockFileOfALivingGitIsNoFinding(t *testing.T) {
 			cmd.Env = append(os.Environ(), "GIT_DIR="+r.b.dir)
 			return cmd
 		},
+		"in a linked work tree": func(r *replicas) *exec.Cmd {
+			tree := filepath.Join(t.TempDir(), "tree")
+			r.b.quietly(t, "worktree", "add", "--quiet", "--detach", tree, r.b.commit(t, "x"))
+			cmd := exec.Command("git", "cat-file", "--batch")
+			cmd.Dir = tree
+			return cmd
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

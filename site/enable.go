@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,7 +29,9 @@ type Step struct {
 // is the path of the hook's program, which is copied. What was there before is remembered,
 // and put back by [Disable]. It is safe to call again: what is there is left, and
 // older hooks are replaced. done is called for each step. It refuses if no
-// daemon that serves the repository answers: pushes would be refused.
+// daemon that serves the repository answers: pushes would be refused. With the hooks in
+// place it waits five seconds at most for whoever holds locks of git's: that may be a
+// transaction that no hook was asked about.
 func Enable(ctx context.Context, c *Config, r Repository, hook string, done func(Step)) error {
 	program, err := readHook(hook)
 	if err != nil {
@@ -69,7 +72,34 @@ func Enable(ctx context.Context, c *Config, r Repository, hook string, done func
 		}
 		done(Step{name, did})
 	}
-	return nil
+	return settle(ctx, repo.Dir())
+}
+
+// settle waits for the transactions of git that may have been let through before
+// the hooks were in place: until then refs may move that the database does not know
+// of. They hold locks. Called again, it can't tell them from those that came later.
+func settle(ctx context.Context, dir string) error {
+	files, err := lockFiles(dir)
+	if err != nil {
+		return err
+	}
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	patience := time.After(leftoverPatience)
+	for {
+		files = slices.DeleteFunc(files, func(f lockFile) bool { return !f.same() })
+		if len(files) == 0 {
+			return nil
+		}
+		select {
+		case <-poll.C:
+		case <-patience:
+			return fmt.Errorf("%s: a git may be moving refs since before the hooks were in place: run this again when it is through; "+
+				"if no git runs any more, remove the file", files[0].path)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // Disable ends the guard of a repository and puts back what was there before.

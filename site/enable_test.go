@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,7 +120,9 @@ func TestEnableAndDisableLeaveARepositoryAsItWas(t *testing.T) {
 				tb.Fatal(err)
 			}
 		},
-		"with its own hooks path": func(tb testing.TB, r *replicas) { gitIn(tb, r.b.dir, "config", "core.hooksPath", "hooks") },
+		"with its own hooks path": func(tb testing.TB, r *replicas) {
+			gitIn(tb, r.b.dir, "config", "core.hooksPath", filepath.Join(r.b.dir, "hooks"))
+		},
 		"without a hooks directory": func(tb testing.TB, r *replicas) {
 			if err := os.RemoveAll(filepath.Join(r.b.dir, "hooks")); err != nil {
 				tb.Fatal(err)
@@ -162,6 +165,26 @@ func TestEnableAndDisableLeaveARepositoryAsItWas(t *testing.T) {
 	}
 }
 
+// Git asked no hook about a move that it began before, and imported refs would be
+// behind it.
+func TestEnableWaitsForMovesThatBeganBefore(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t)
+	r.serve(t)
+	lock := lockFile(t, r.b, mainRef+".lock")
+	if _, err := r.enable(t, hookFile(t, "")); err == nil {
+		t.Error("it was not waited for")
+	}
+	var over atomic.Bool
+	time.AfterFunc(300*time.Millisecond, func() {
+		over.Store(true)
+		os.Remove(lock)
+	})
+	if _, err := r.enable(t, hookFile(t, "")); err != nil || !over.Load() {
+		t.Errorf("it was over: %v, %v", over.Load(), err)
+	}
+}
+
 func TestEnableChainsAHookThatIsThere(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
@@ -190,6 +213,14 @@ func TestEnableRefuses(t *testing.T) {
 			gitIn(tb, r.b.dir, "config", "core.hooksPath", "/etc/git-hooks")
 			return hookFile(tb, "")
 		}, "core.hooksPath"},
+		{"hooks that git looks for wherever it runs", func(tb testing.TB, r *replicas) string {
+			gitIn(tb, r.b.dir, "config", "core.hooksPath", "hooks")
+			return hookFile(tb, "")
+		}, "core.hooksPath"},
+		{"a repository whose refs are being moved", func(tb testing.TB, r *replicas) string {
+			lockFile(tb, r.b, mainRef+".lock")
+			return hookFile(tb, "")
+		}, "may be moving refs"},
 		{"a hook's program that is another", func(tb testing.TB, r *replicas) string { return "/bin/sh" }, "is not refdb-hook"},
 		{"a hook's program that is none", func(tb testing.TB, r *replicas) string { return "/nowhere/refdb-hook" }, "no such file"},
 		{"a repository that the daemon does not know", func(tb testing.TB, r *replicas) string {

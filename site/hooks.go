@@ -48,7 +48,8 @@ func hooksOf(ctx context.Context, repo *gitrepo.Repo, program []byte) (hookFiles
 	path := strings.TrimSuffix(string(out), "\n")
 	h.dir = path
 	if !filepath.IsAbs(path) {
-		h.dir = filepath.Join(repo.Dir(), path)
+		return h, fmt.Errorf("core.hooksPath is %q: git looks for that from wherever it runs, and mostly finds no hooks; unset it, "+
+			"or set it to %s in the repository's configuration", path, filepath.Join(repo.Dir(), "hooks"))
 	}
 	if real, err := filepath.EvalSymlinks(h.dir); err == nil {
 		h.dir = real

@@ -68,7 +68,7 @@ func (d *Daemon) prepared(ctx context.Context, hook peer, q wire.Request) error 
 	if err != nil || len(moves) == 0 {
 		return err
 	}
-	announced, err := d.announce(ctx, c, p, r, moves)
+	announced, err := d.announce(ctx, c, p, hook, r, moves)
 	if err != nil {
 		return err
 	}
@@ -229,9 +229,15 @@ func same(a, b refdb.Value) bool { return a == b || a.IsAbsent() && b.IsAbsent()
 
 // announce records the moves as intents, and waits a little for pushes that are in
 // the way.
-func (d *Daemon) announce(ctx context.Context, c *Config, p *push, r Repository, moves []refdb.Update) (announced []*pending, err error) {
+func (d *Daemon) announce(ctx context.Context, c *Config, p *push, hook peer, r Repository, moves []refdb.Update) (announced []*pending, err error) {
 	doubt, err := d.doubts.begin(r.Project, moves)
 	if err != nil {
+		return nil, err
+	}
+	// If git has let go of its locks since, others may have moved the refs there and
+	// back. From here on nobody can.
+	if err := hook.stillOf(p.agent); err != nil {
+		d.doubts.end(doubt)
 		return nil, err
 	}
 	var preparation refdb.Preparation
@@ -294,8 +300,9 @@ func notPrepared(c *Config, err error) error {
 		for _, m := range mismatch.Mismatches {
 			why = append(why, mismatched(m.Ref, m.Want, m.Have))
 		}
-	default:
+	}
+	if len(why) == 0 {
 		return databaseFailed(err)
 	}
-	return why.or()
+	return why
 }

@@ -122,12 +122,21 @@ func watch(a agent) (*process, error) {
 	}
 	p := &process{os.NewFile(uintptr(fd), "pidfd")}
 	// What was opened may be another, that got the ID since.
-	if s, err := statOf(a.pid); err != nil || s.start != a.start || p.ended() {
-		p.close()
-		return nil, errOrphan
+	s, err := statOf(a.pid)
+	switch {
+	case err == nil && s.start == a.start && !p.ended():
+		return p, nil
+	case err != nil && !isGone(err): // such as for want of descriptors
+		err = fmt.Errorf("looking at process %d: %w", a.pid, err)
+	default:
+		err = errOrphan
 	}
-	return p, nil
+	p.close()
+	return nil, err
 }
+
+// isGone reports whether that is why /proc says nothing of a process.
+func isGone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }
 
 // wait returns when the process has ended, or an error once it is closed.
 func (p *process) wait() error {

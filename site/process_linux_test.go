@@ -45,6 +45,58 @@ func TestAgent(t *testing.T) {
 	}
 }
 
+// Not parallel: it takes all file descriptors but one.
+func TestAProcessThatCannotBeLookedAtHasNotEnded(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	s, err := statOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := agent{boot, cmd.Process.Pid, s.start}
+	d := &Daemon{boot: boot}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	var files []*os.File
+	for {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			break
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	for left := range 3 {
+		p, err := watch(a)
+		if errors.Is(err, errOrphan) || (err == nil) != (left == 2) {
+			t.Errorf("with %d descriptors left: %v", left, err)
+		}
+		if err == nil {
+			p.close()
+		}
+		if !d.running(a.String()) {
+			t.Errorf("with %d descriptors left it has ended", left)
+		}
+		files[left].Close()
+	}
+}
+
 // sleeper is a process in a group of its own, with a child whose ID it prints.
 func sleeper(t *testing.T, script string) (*exec.Cmd, string) {
 	t.Helper()

@@ -304,6 +304,12 @@ func (d *Daemon) heedOne(ctx context.Context, c *Config, i refdb.Intent) (bool, 
 		return false, err
 	}
 	global := states[0]
+	// A push that is about to be announced must not see it move there and back.
+	claim, err := d.doubts.begin(i.Project, []refdb.Update{{Ref: i.Ref}})
+	if err != nil {
+		return false, nil // the next time
+	}
+	defer d.doubts.end(claim)
 	switch {
 	case same(local, global.Value):
 		return true, nil
