@@ -127,9 +127,9 @@ func (x *crashed) play() {
 	pack := parentOf(x, hook)
 	switch x.row.when {
 	case deciding:
-		x.way.hold(answers)
+		x.way.holdOnce(x.isDecided)
 		x.gate.open(x.row.state)
-		eventually(x, "the database's decision", x.isDecided)
+		eventually(x, "the database's decision", x.way.holds)
 	case decided:
 		signal(x, pack, syscall.SIGSTOP)
 		x.gate.open(x.row.state)

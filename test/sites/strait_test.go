@@ -36,6 +36,8 @@ type strait struct {
 	listener net.Listener // nil while it is cut
 	conns    map[net.Conn]bool
 	held     [2]bool
+	reached  func() error  // nil from when on answers are to be held
+	missing  error         // what it said last
 	distance time.Duration // delays each piece, either way
 	delay    time.Duration // as well
 	running  sync.WaitGroup
@@ -150,6 +152,11 @@ func (s *strait) carry(to, from net.Conn, d direction) {
 // wait returns when something may go through.
 func (s *strait) wait(d direction) {
 	s.mu.Lock()
+	if d == answers && s.reached != nil {
+		if s.missing = s.reached(); s.missing == nil {
+			s.held[answers], s.reached = true, nil
+		}
+	}
 	for s.held[d] {
 		s.changed.Wait()
 	}
@@ -161,11 +168,27 @@ func (s *strait) wait(d direction) {
 // hold keeps back all that goes in that direction from now on.
 func (s *strait) hold(d direction) { s.set(func() { s.held[d] = true }) }
 
+// holdOnce keeps back answers once reached returns nil, which is asked before each
+// goes through: what leads there, such as a new connection, is not held up.
+func (s *strait) holdOnce(reached func() error) {
+	s.set(func() { s.reached, s.missing = reached, errors.New("no answer has come") })
+}
+
+// holds returns nil once answers are held.
+func (s *strait) holds() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[answers] {
+		return nil
+	}
+	return s.missing
+}
+
 // slow delays everything by that much from now on.
 func (s *strait) slow(by time.Duration) { s.set(func() { s.delay = by }) }
 
 // calm ends hold and slow.
-func (s *strait) calm() { s.set(func() { s.held, s.delay = [2]bool{}, 0 }) }
+func (s *strait) calm() { s.set(func() { s.held, s.reached, s.delay = [2]bool{}, nil, 0 }) }
 
 func (s *strait) set(change func()) {
 	s.mu.Lock()
