@@ -29,7 +29,7 @@ func tapped(d refdb.Driver, c *Client) refdb.Driver {
 // heard is what the database answered in the course of one call.
 type heard struct {
 	updates  int  // requests
-	doubt    bool // a reply was lost
+	doubt    bool // a reply was lost, or what was granted was given back
 	acquired refdb.Acquired
 	released []bool
 }
@@ -57,6 +57,8 @@ func (t *tap) Update(ctx context.Context, tx refdb.Transaction) error {
 
 func (t *tap) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
 	h := hearing(ctx)
+	// Who asks again has given back what came too late.
+	h.doubt = h.doubt || h.acquired.Token != 0
 	a, err := t.Driver.Acquire(ctx, r)
 	if err == nil {
 		h.acquired = a
