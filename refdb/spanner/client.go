@@ -49,11 +49,12 @@ func (d *Driver) finish(c *client) {
 }
 
 // renew gives c a client with another session, if err says that the server
-// lost the one it had: then nothing was done, and c may ask again. Otherwise it
+// lost the one it had, or, if shared, may say that another process works in it:
+// then nothing was done, and c may ask again. Otherwise it
 // returns the error that c ends with. It renews once in a call, so that a server
 // that loses every session isn't asked forever.
-func (d *Driver) renew(c *call, err error) error {
-	if c.renewed || !sessionLost(err) {
+func (d *Driver) renew(c *call, err error, shared bool) error {
+	if c.renewed || !sessionLost(err) && !(shared && d.forgot(err)) {
 		return err
 	}
 	c.renewed = true

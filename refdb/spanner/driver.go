@@ -114,7 +114,7 @@ func (d *Driver) read(ctx context.Context, r request, f func(context.Context, *c
 	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.within, patience), errNoAnswer)
 	defer cancel()
 	if err = f(ctx, c.client); err != nil {
-		if err = d.renew(c, err); err == nil {
+		if err = d.renew(c, err, false); err == nil {
 			err = f(ctx, c.client)
 		}
 	}

@@ -16,7 +16,8 @@ import (
 // only later.
 const rollbackTime = time.Second
 
-// maxForgotten is how often a transaction is begun anew because of [Driver.forgot].
+// maxForgotten is how often a transaction is begun anew because of
+// [Driver.forgot], before that is laid to the session.
 const maxForgotten = 3
 
 // A transaction is one attempt at a read-write transaction.
@@ -85,7 +86,7 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		}
 		aborted := spanner.ErrCode(err) == codes.Aborted
 		if !aborted && !doubt {
-			err = d.renew(c, err)
+			err = d.renew(c, err, forgotten == maxForgotten)
 		}
 		if !aborted && err != nil {
 			if forgotten++; doubt || forgotten > maxForgotten || !d.forgot(err) {
@@ -114,7 +115,9 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 
 // forgot reports whether err may be that of a transaction that an emulator has
 // forgotten. It does so when another begins in the same session, and then the
-// gate is no help: a request that was given up may begin one later.
+// gate is no help: a request that was given up may begin one later. An emulator that
+// was restarted also gives session names again, so that another process may be
+// at work in this one's session for good.
 func (d *Driver) forgot(err error) bool {
 	code := spanner.ErrCode(err)
 	return d.emulator != "" && !sessionLost(err) && (code == codes.NotFound || code == codes.FailedPrecondition)
