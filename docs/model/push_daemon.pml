@@ -20,8 +20,10 @@
 #define usable(i) (!mem[i].over && !mem[i].adopted)
 #endif
 
+#define unanswered(m) (mem[m].phase == PREPARING || mem[m].phase == REVOKING)
+
 /* A Prepare on the ref is under way: nothing else is let through. */
-#define preparing(m, s, r) (at(m) == (s) && mem[m].phase == PREPARING && mem[m].what[r] != NONE)
+#define preparing(m, s, r) (at(m) == (s) && unanswered(m) && mem[m].what[r] != NONE)
 #ifdef NO_LATCH
 #define latched(s, r) false
 #else
@@ -76,7 +78,7 @@ inline prepare_arrives(m) {
 		forget_intents(m);
 		for (x : 0 .. REFS - 1) {
 			if
-			:: wanted(x) -> mem[m].has[x] = 1; mem[m].ours[x] = 1
+			:: wanted(x) -> mem[m].has[x] = 1; mem[m].ours[x] = 1; db[x].unconfirmed = 0
 			:: else
 			fi
 		}
@@ -93,6 +95,16 @@ inline prepare_arrives(m) {
 		rest(m)
 	fi;
 	served()
+}
+
+/* Whether or not it was carried out, the request never will be from now on: it is made again. */
+inline revoke_arrives(m) {
+	serve_revoke(m);
+	printf("database, to site %d: revoked\n", of(m));
+	if
+	:: mem[m].ended -> rest(m)
+	:: else -> mem[m].phase = PREPARING; event(ASKED_ANEW)
+	fi
 }
 
 /* The repository is read, and the database told. unread is a mistake. */
@@ -154,7 +166,7 @@ inline end_turn(m) {
 /* Whose request it was does not know its outcome. */
 inline give_up(m) {
 	if
-	:: mem[m].phase == PREPARING ->
+	:: unanswered(m) ->
 #ifndef PREPARE_UNFENCED
 		copy[of(m)].doubtful = 1;
 #endif
@@ -185,11 +197,18 @@ inline renew(s) {
 	copy[s].doubtful = 0;
 	for (y : 0 .. SLOTS - 1) {
 		if
-		:: at(y) == s && mem[y].phase == PREPARING -> refuse(y); rest(y)
+		:: at(y) == s && unanswered(y) -> refuse(y); rest(y)
 		:: else
 		fi
 	}
 	y = 0;
+	for (x : 0 .. REFS - 1) {
+		if
+		:: db[x].owner == s -> db[x].unconfirmed = 0 /* whoever asks from now on did not ask for it */
+		:: else
+		fi
+	}
+	x = 0;
 	if
 	:: late.kind == PREPARING && late.site == s -> drop_late()
 	:: else
@@ -318,6 +337,11 @@ end:	do
 	:: d_step { trouble && under_way(me); say("gives up a request", at(me)); give_up(me) }
 	:: d_step { trouble && mem[me].phase == PREPARING; receive(me); serve_prepare();
 		printf("database, to site %d: prepare: %e, and the answer is lost\n", at(me), answer); served(); give_up(me) }
+	:: d_step { trouble && mem[me].phase == PREPARING; receive(me); serve_prepare();
+		printf("database, to site %d: prepare: %e, and the answer is lost; it will be revoked\n", at(me), answer); served(); mem[me].phase = REVOKING }
+	:: d_step { trouble && mem[me].phase == PREPARING && may_be_late(me); say("has no answer to a request, which stays under way and will be revoked", at(me)); postpone(me); mem[me].phase = REVOKING }
+	:: d_step { mem[me].phase == REVOKING; revoke_arrives(me) }
+	:: d_step { trouble && mem[me].phase == REVOKING; say("gives up a revocation", at(me)); give_up(me) }
 	:: d_step { trouble && mem[me].phase == FINISHING; receive(me); serve_finish();
 		printf("database, to site %d: finish: %e, and the answer is lost\n", at(me), answer); served(); give_up(me) }
 	:: d_step { trouble && may_be_late(me); say("gives up a request, which stays under way", at(me)); postpone(me); give_up(me) }

@@ -56,6 +56,7 @@ inline serve_prepare() {
 				db[x].pending = 1;
 				db[x].owner = q.site;
 				db[x].agent = q.agent;
+				db[x].unconfirmed = 1;
 				db[x].old = q.old[x];
 				db[x].new = q.new[x]
 			:: else
@@ -63,6 +64,26 @@ inline serve_prepare() {
 		}
 		x = 0
 	fi
+}
+
+/* DB.Revoke: what m asked for was not recorded, and will not be. */
+inline serve_revoke(m) {
+	for (x : 0 .. REFS - 1) {
+		if
+		:: mem[m].what[x] != NONE && db[x].unconfirmed && db[x].owner == of(m) ->
+			S2(!db[x].moved);
+			S4(!may_move(db[x].agent, x));
+			end_intent(x)
+		:: else
+		fi
+	}
+	x = 0;
+#ifndef ASKED_AGAIN
+	if
+	:: late.kind == PREPARING && late.site == of(m) -> drop_late()
+	:: else
+	fi
+#endif
 }
 
 #ifdef FINISH_UNCHECKED

@@ -32,3 +32,4 @@
 #define OVERTAKEN   11 /* the hook refuses a replication that others overtook */
 #define HEEDED      12 /* a decision that undoes git's move is heeded */
 #define SETTLED     13 /* without further trouble all ends */
+#define ASKED_ANEW  14 /* a prepare without an answer is revoked and made again */

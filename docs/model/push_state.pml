@@ -2,7 +2,7 @@
 #define NONE 0
 #define REST 0
 mtype = { ASKING, TOLD, COMMITTED, ABORTED, THROUGH };  /* a process of git, or NONE */
-mtype = { PREPARING, GRANTED, FINISHING };              /* what the daemon does for it, or REST */
+mtype = { PREPARING, REVOKING, GRANTED, FINISHING };    /* what the daemon does for it, or REST */
 mtype = { LOOKED, COMPARED, SWAPPING };                 /* a replication, or REST */
 mtype = { DONE, DROPPED, GONE, BUSY, MISMATCH, LOST };  /* what becomes of intents, and answers */
 
@@ -13,6 +13,7 @@ typedef Ref {       /* in the database */
 	byte agent;     /* the process of git */
 	byte old;
 	byte new;
+	bit unconfirmed; /* its daemon has no answer to the request that recorded it: the request's nonce tells */
 	bit moved       /* only for S1, S2: git has carried it out */
 };
 
@@ -175,6 +176,7 @@ inline end_intent(r) {
 	db[r].agent = 0;
 	db[r].old = 0;
 	db[r].new = 0;
+	db[r].unconfirmed = 0;
 	db[r].moved = 0;
 	for (y : 0 .. MEMORIES - 1) {
 		mem[y].ours[r] = 0;

@@ -61,10 +61,12 @@ caught-up             |push    |event |-DEVENT=10                               
 overtaken             |push    |event |-DEVENT=11 -DREPLICATION                              |the hook refuses a replication that others overtook
 heeded                |push    |event |-DEVENT=12 -DOPERATOR                                 |a decision against git'\''s move is heeded
 settled               |push    |event |-DEVENT=13 -DCALM -DVALUES=2                          |all has ended
+asked-anew            |push    |event |-DEVENT=14                                            |a prepare without an answer is revoked and made again
 time-reclaim          |push    |S1    |-DTIME_RECLAIM                                        |a lock with an intent is taken over after a time
 lines-trusted         |push    |S1    |-DLINES_TRUSTED                                       |the old value is taken from the hook'\''s line
 prepare-uncompared    |push    |S1    |-DPREPARE_UNCOMPARED                                  |prepare does not compare the value
 prepare-unfenced      |push    |S1    |-DPREPARE_UNFENCED                                    |a late prepare is not fenced by the daemon'\''s presence
+asked-again           |push    |S1    |-DASKED_AGAIN                                         |a prepare is made again while the first may still come
 no-latch              |push    |S1    |-DNO_LATCH                                            |others go on while a prepare on the ref is under way
 committed-unread      |push    |S1    |-DREJECTED -DCOMMITTED_UNREAD                         |committed finishes without reading the repository
 reuse-unchecked       |push    |S1    |-DAGAIN -DOPERATOR -DREUSE_UNCHECKED                  |an announced move is let through without a look at its intent
