@@ -14,9 +14,12 @@ import (
 )
 
 const (
-	// laneWidth is how many trips of a lane are under way before requests queue up:
-	// while the server makes one, the answers of the other are told.
+	// laneWidth is how many trips of a lane are under way before requests queue up.
 	laneWidth = 2
+	// laneFull is with how many requests a shared trip leaves beside another one:
+	// while the server makes one, the answers of the other are told. Fewer gain more by
+	// waiting for those who come back from it.
+	laneFull = 32
 	// laneSeats is how many requests share a trip at most.
 	laneSeats = 128
 	// lanePatience is how long a request queues for trips under way to return.
@@ -39,8 +42,8 @@ const (
 //
 // Those who come back from a shared trip often have more to ask for, at once.
 // So that not the first of them go, and the others wait for the next trip, it
-// leaves once as many have come as shared the last one, or a moment later; until
-// one that did so was lonely.
+// leaves when that has returned, once as many have come as shared it, or a moment
+// later; until one that did so was lonely.
 type lane struct {
 	// share makes a trip for all of them.
 	share func(ctx context.Context, together []call) error
@@ -113,8 +116,7 @@ func (l *lane) pass(ctx context.Context, c call, alone func() error) (shared boo
 func (l *lane) enter(c call) (s *seat, counts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	free := l.under < laneWidth && len(l.queue) == 0
-	if free && l.crowd <= 1 {
+	if l.under < laneWidth && len(l.queue) == 0 && l.crowd <= 1 {
 		l.under++
 		return nil, true
 	}
@@ -124,12 +126,12 @@ func (l *lane) enter(c call) (s *seat, counts bool) {
 	s = &seat{call: c, done: make(chan struct{})}
 	l.queue = append(l.queue, s)
 	switch {
-	case len(l.queue) == laneSeats:
+	case len(l.queue) == laneSeats, len(l.queue) >= laneFull && l.under < laneWidth:
 		l.depart()
 	case len(l.queue) == 1:
 		number := l.departed
 		l.impatience = time.AfterFunc(lanePatience, func() { l.departAs(number, true) })
-		if free {
+		if l.under == 0 {
 			go l.gather(number)
 		}
 	}
@@ -163,8 +165,12 @@ func (l *lane) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.under--
-	if l.under < laneWidth && len(l.queue) > 0 {
+	switch {
+	case len(l.queue) == 0:
+	case l.under == 0:
 		go l.gather(l.departed)
+	case len(l.queue) >= laneFull && l.under < laneWidth:
+		l.depart()
 	}
 }
 

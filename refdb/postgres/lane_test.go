@@ -153,6 +153,60 @@ func TestLane(t *testing.T) {
 			want(t, c, nil)
 			want(t, l.ride(t.Context(), "d"), errAlone)
 		},
+		"the next waits for a shared trip to return": func(t *testing.T, l *track) {
+			l.crowd = 2
+			a := l.ride(t.Context(), "a")
+			l.crowd = 2
+			b, c := l.ride(t.Context(), "b"), l.ride(t.Context(), "c")
+			if got := <-l.trips; !slices.Equal(got, []string{"a"}) {
+				t.Error(got)
+			}
+			if len(l.trips) > 0 {
+				t.Error("the next left beside it")
+			}
+			l.letGo <- nil
+			want(t, a, nil)
+			if got := <-l.trips; !slices.Equal(got, []string{"b", "c"}) {
+				t.Error(got)
+			}
+			l.letGo <- nil
+			want(t, b, nil)
+			want(t, c, nil)
+		},
+		"unless many come": func(t *testing.T, l *track) {
+			l.under, l.crowd = 1, 2
+			var all []<-chan error
+			come := func(n int) {
+				for range n {
+					all = append(all, l.ride(t.Context(), fmt.Sprint(len(all))))
+				}
+			}
+			left := func(n int) {
+				t.Helper()
+				synctest.Wait()
+				switch {
+				case len(l.trips) > 0:
+					if got := <-l.trips; len(got) != n {
+						t.Errorf("left with %d, want %d", len(got), n)
+					}
+				case n > 0:
+					t.Error("has not left")
+				}
+			}
+			come(laneFull - 1)
+			left(0)
+			come(1)
+			left(laneFull)
+			come(laneFull) // more than two are not under way
+			left(0)
+			l.leave()
+			left(laneFull)
+			l.letGo <- nil
+			l.letGo <- nil
+			for _, done := range all {
+				want(t, done, nil)
+			}
+		},
 		"nobody waits long for a trip that does not return": func(t *testing.T, l *track) {
 			leave := l.occupy()
 			a := l.ride(t.Context(), "a")
