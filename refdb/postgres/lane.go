@@ -126,7 +126,7 @@ func (l *lane) enter(c call) (s *seat, counts bool) {
 	s = &seat{call: c, done: make(chan struct{})}
 	l.queue = append(l.queue, s)
 	switch {
-	case len(l.queue) == laneSeats, len(l.queue) >= laneFull && l.under < laneWidth:
+	case l.full():
 		l.depart()
 	case len(l.queue) == 1:
 		number := l.departed
@@ -136,6 +136,11 @@ func (l *lane) enter(c call) (s *seat, counts bool) {
 		}
 	}
 	return s, false
+}
+
+// full reports whether the queue waits for nobody: neither for more, nor for a trip under way.
+func (l *lane) full() bool {
+	return len(l.queue) == laneSeats || len(l.queue) >= laneFull && l.under < laneWidth
 }
 
 // gather sends the queue of that number off once it is as long as the last one was, or nearly at once.
@@ -169,7 +174,7 @@ func (l *lane) leave() {
 	case len(l.queue) == 0:
 	case l.under == 0:
 		go l.gather(l.departed)
-	case len(l.queue) >= laneFull && l.under < laneWidth:
+	case l.full():
 		l.depart()
 	}
 }

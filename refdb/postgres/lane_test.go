@@ -83,6 +83,15 @@ func (t *track) occupy() (leave func()) {
 	return func() { close(gone); all.Wait(); synctest.Wait() }
 }
 
+// board has a and b under way in a trip that they share.
+func (t *track) board(a, b context.Context) (aDone, bDone <-chan error) {
+	leave := t.occupy()
+	aDone, bDone = t.ride(a, "a"), t.ride(b, "b")
+	leave()
+	<-t.trips
+	return aDone, bDone
+}
+
 func want(t *testing.T, done <-chan error, err error) {
 	t.Helper()
 	synctest.Wait()
@@ -257,10 +266,7 @@ func TestLane(t *testing.T) {
 			want(t, a, nil)
 		},
 		"after a shared trip that did nothing all go alone": func(t *testing.T, l *track) {
-			leave := l.occupy()
-			a, b := l.ride(t.Context(), "a"), l.ride(t.Context(), "b")
-			leave()
-			<-l.trips
+			a, b := l.board(t.Context(), t.Context())
 			l.letGo <- refdb.ErrUnavailable
 			want(t, a, errAlone)
 			want(t, b, errAlone)
@@ -273,10 +279,7 @@ func TestLane(t *testing.T) {
 			want(t, a, errAlone)
 		},
 		"an unknown outcome is everybody's": func(t *testing.T, l *track) {
-			leave := l.occupy()
-			a, b := l.ride(t.Context(), "a"), l.ride(t.Context(), "b")
-			leave()
-			<-l.trips
+			a, b := l.board(t.Context(), t.Context())
 			l.letGo <- fmt.Errorf("lost: %w", refdb.ErrOutcomeUnknown)
 			want(t, a, refdb.ErrOutcomeUnknown)
 			want(t, b, refdb.ErrOutcomeUnknown)
@@ -318,11 +321,8 @@ func TestLane(t *testing.T) {
 			want(t, b, nil)
 		},
 		"who gives up under way knows nothing, and ends it for nobody else": func(t *testing.T, l *track) {
-			leave := l.occupy()
 			ctx, cancel := context.WithCancel(t.Context())
-			a, b := l.ride(ctx, "a"), l.ride(t.Context(), "b")
-			leave()
-			<-l.trips
+			a, b := l.board(ctx, t.Context())
 			cancel()
 			time.Sleep(cancelLimit - 1)
 			synctest.Wait()
@@ -339,11 +339,8 @@ func TestLane(t *testing.T) {
 			want(t, b, nil)
 		},
 		"who gives up under way still takes the answer if it comes soon": func(t *testing.T, l *track) {
-			leave := l.occupy()
 			ctx, cancel := context.WithCancel(t.Context())
-			a, b := l.ride(ctx, "a"), l.ride(t.Context(), "b")
-			leave()
-			<-l.trips
+			a, b := l.board(ctx, t.Context())
 			cancel()
 			time.Sleep(cancelLimit / 2)
 			l.letGo <- nil
@@ -352,11 +349,8 @@ func TestLane(t *testing.T) {
 			want(t, b, nil)
 		},
 		"a trip that nobody waits for any more is ended": func(t *testing.T, l *track) {
-			leave := l.occupy()
 			ctx, cancel := context.WithCancel(t.Context())
-			a, b := l.ride(ctx, "a"), l.ride(ctx, "b")
-			leave()
-			<-l.trips
+			a, b := l.board(ctx, ctx)
 			cancel()
 			synctest.Wait()
 			if l.ctxs[0].Err() == nil {
