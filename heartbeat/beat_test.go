@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/heartbeat"
@@ -50,6 +51,29 @@ func TestNothingRunsWithoutLeases(t *testing.T) {
 		}
 		l.Stop()
 		idle()
+	})
+}
+
+// Waking the loop costs more than all else that a lease of a moment takes.
+func TestLeasesOfAMomentWakeTheLoopOnceAnInterval(t *testing.T) {
+	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *world) {
+		const leases = 100
+		synctest.Wait()
+		before := w.readings.Load()
+		for i := range leases {
+			l := w.keep(i)
+			l.Stop() // before the loop has looked
+			synctest.Wait()
+		}
+		const each = 3 // looks at the clock by the test, Keep and Stop
+		if n := w.readings.Load() - before - leases*each; n > 1 {
+			t.Errorf("the loop looked %d times, want once", n)
+		}
+		w.keep(leases)
+		w.at(3 * interval)
+		if n := len(w.beats()); n != 3 {
+			t.Errorf("%d beats in 3 intervals of a lease that stands", n)
+		}
 	})
 }
 

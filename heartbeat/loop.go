@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// run looks whenever something is due, and sets no timer while there is no lease.
+// run looks whenever something is due, and soon sets no timer any more while there is no lease.
 func (k *Keeper[T]) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -24,7 +24,7 @@ func (k *Keeper[T]) run() {
 	}
 }
 
-// look does what is due and returns how long nothing will be, or false while
+// look does what is due and returns how long nothing will be, or false if
 // there is no lease.
 func (k *Keeper[T]) look() (time.Duration, bool) {
 	k.mu.Lock()
@@ -34,6 +34,10 @@ func (k *Keeper[T]) look() (time.Duration, bool) {
 		k.expire(k.leases[0], now)
 	}
 	if len(k.leases) == 0 {
+		if now < k.wakeAt && k.wakeAt != never {
+			// Often the next lease comes before that, and needs no nudge then.
+			return time.Duration(k.wakeAt - now), true
+		}
 		k.wakeAt = never
 		return 0, false
 	}
@@ -52,9 +56,11 @@ func (k *Keeper[T]) look() (time.Duration, bool) {
 // nudge wakes the loop if a beat is due before it would look again by itself.
 // A deadline can't be: a lease that has less than an interval left is early.
 func (k *Keeper[T]) nudge() {
-	if min(k.tick, k.early) >= k.wakeAt {
+	due := min(k.tick, k.early)
+	if due >= k.wakeAt {
 		return
 	}
+	k.wakeAt = due
 	select {
 	case k.wake <- struct{}{}:
 	default: // it is about to
