@@ -30,6 +30,8 @@ type Driver struct {
 	// pooled: something between us and the server hands out its connections,
 	// such as PgBouncer.
 	pooled bool
+	// prepares: statements are prepared, once on each connection.
+	prepares bool
 	// channel is the notification channel of this driver alone.
 	channel string
 	// listening: what is sent to channel arrives.
@@ -57,11 +59,12 @@ func newDriver(pool *pgxpool.Pool, pooled bool) *Driver {
 	var name [channelDigits / 2]byte
 	rand.Read(name[:]) // never fails
 	d := &Driver{
-		pool:    pool,
-		pooled:  pooled,
-		channel: channelPrefix + hex.EncodeToString(name[:]),
-		lag:     newLag(),
-		wakeups: wakeups{due: make(chan struct{}, 1)},
+		pool:     pool,
+		pooled:   pooled,
+		prepares: pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement,
+		channel:  channelPrefix + hex.EncodeToString(name[:]),
+		lag:      newLag(),
+		wakeups:  wakeups{due: make(chan struct{}, 1)},
 	}
 	d.lane.share, d.lane.begin, d.lane.end = d.share, d.enter, d.running.Done
 	d.closing, d.close = context.WithCancel(context.Background())

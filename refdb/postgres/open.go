@@ -164,7 +164,11 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 			}
 		}
 	}
-	config.AfterConnect = checkIsolation
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		pg := conn.PgConn()
+		connectionOf(pg).watcher = ctxwatch.NewContextWatcher(c.BuildContextWatcherHandler(pg))
+		return checkIsolation(ctx, conn)
+	}
 	c.OnNotice = noteWarning
 	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		if pooled {

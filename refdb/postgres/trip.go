@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -100,14 +99,13 @@ func (d *Driver) attempt(ctx context.Context, t trip) (stage, error) {
 		return connecting, err
 	}
 	defer conn.Release()
-	var b pgx.Batch
-	for _, s := range t.statements {
-		b.Queue(s.sql, s.args...)
+	answers, err := d.send(ctx, conn.Conn(), t)
+	if err != nil {
+		return preparing, err
 	}
-	results := conn.SendBatch(ctx, &b)
-	defer results.Close()
+	defer answers.Close()
 	for i, s := range t.statements {
-		rows, err := results.Query()
+		rows, err := answers.Query()
 		if err == nil && s.read != nil {
 			err = s.read(rows)
 		}
@@ -122,13 +120,32 @@ func (d *Driver) attempt(ctx context.Context, t trip) (stage, error) {
 			return executing, err
 		}
 	}
-	warned := warnings(conn)
-	*warned = false
-	err = results.Close()
-	if *warned {
+	on := connectionOf(conn.Conn().PgConn())
+	on.warned = false
+	err = answers.Close()
+	if on.warned {
 		return committing, errors.Join(refdb.ErrUnconfirmed, errNotConfirmed, err)
 	}
 	return committing, err
+}
+
+// answers are those to a trip's statements, and at last to its Sync.
+type answers interface {
+	Query() (pgx.Rows, error)
+	Close() error
+}
+
+// send sends the trip's statements. An error says that none was sent to be executed;
+// the answer to the first may still say so.
+func (d *Driver) send(ctx context.Context, conn *pgx.Conn, t trip) (answers, error) {
+	if d.prepares {
+		return connectionOf(conn.PgConn()).exchange(ctx, conn, t)
+	}
+	var b pgx.Batch
+	for _, s := range t.statements {
+		b.Queue(s.sql, s.args...)
+	}
+	return conn.SendBatch(ctx, &b), nil
 }
 
 // unsent reports whether a batch whose first result is err was never sent to
@@ -136,35 +153,4 @@ func (d *Driver) attempt(ctx context.Context, t trip) (stage, error) {
 func unsent(err error) bool {
 	var prepare pgx.ErrPreprocessingBatch
 	return errors.As(err, &prepare) || pgconn.SafeToRetry(err)
-}
-
-const warningsKey = "refdb.warned"
-
-// warnings is where noteWarning notes a warning that arrives on conn.
-func warnings(conn *pgxpool.Conn) *bool {
-	data := conn.Conn().PgConn().CustomData()
-	warned, ok := data[warningsKey].(*bool)
-	if !ok {
-		warned = new(bool)
-		data[warningsKey] = warned
-	}
-	return warned
-}
-
-// noteWarning is called with what the server says beside its answers. A commit
-// that gives up waiting for its synchronous standby, because somebody cancels
-// or terminates it, warns and then reports success: it is durable here but not
-// there. It has no code of its own, so that any warning counts that comes with
-// a commit; a statement's own warnings come earlier.
-func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
-	const (
-		warning       = "01000" // canceling wait for synchronous replication
-		adminShutdown = "57P01" // the same, and terminating the connection
-	)
-	if n.Code != warning && n.Code != adminShutdown {
-		return
-	}
-	if warned, ok := conn.CustomData()[warningsKey].(*bool); ok {
-		*warned = true
-	}
 }

@@ -1,0 +1,175 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// onlyOne has a driver use one connection.
+const onlyOne = "&pool_max_conns=1"
+
+// backend returns the ID of the server's process at the end of the only connection.
+func backend(t *testing.T, d *postgres.Driver) (pid int32) {
+	t.Helper()
+	err := d.Trip(t.Context(), func(rows pgx.Rows) error {
+		rows.Next()
+		return rows.Scan(&pid)
+	}, `SELECT pg_backend_pid()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// Whatever becomes of a trip, the next one gets the answers to its own statements.
+func TestATripLeavesNothingOfItselfOnTheConnection(t *testing.T) {
+	errRead := errors.New("can't be read")
+	const rows, wide = `SELECT n FROM generate_series(1, 100000) n`, `SELECT repeat('x', 3000000)`
+	tests := []struct {
+		name       string
+		statements []string
+		read       func(pgx.Rows) error
+		want       error // nil: some error of the server
+		done       bool
+		lost       bool // so is the connection
+	}{
+		{name: "rows that nobody reads", statements: []string{rows, wide, rows}, done: true},
+		{name: "rows of which one is read", statements: []string{rows, wide}, read: func(rows pgx.Rows) error {
+			rows.Next()
+			return nil
+		}, done: true},
+		{name: "rows that can't be read", statements: []string{rows, rows}, read: func(rows pgx.Rows) error {
+			rows.Next()
+			return errRead
+		}, want: errRead},
+		{name: "a value of another type", statements: []string{`SELECT 'x' UNION ALL SELECT 'y'`, rows}, read: func(rows pgx.Rows) error {
+			rows.Next()
+			return rows.Scan(new(time.Time))
+		}, want: pgx.ScanArgError{}},
+		{name: "one column more", statements: []string{`SELECT 1, 2`}, read: func(rows pgx.Rows) error {
+			rows.Next()
+			return rows.Scan(new(int))
+		}, want: refdb.ErrOutcomeUnknown},
+		{name: "the first statement fails", statements: []string{`SELECT 1/0`, rows, rows}},
+		{name: "the last one fails", statements: []string{rows, wide, `SELECT 1/0`}},
+		{name: "one fails after some rows", statements: []string{`SELECT 1/(50000-n) FROM generate_series(1, 100000) n`, rows}},
+		{name: "one that can't be prepared", statements: []string{rows, `SELECT nothing`, rows}},
+		{name: "the commit fails", statements: []string{`INSERT INTO late VALUES (1), (1)`}, want: refdb.ErrOutcomeUnknown},
+		{name: "the server ends it", statements: []string{rows, `SELECT pg_terminate_backend(pg_backend_pid())`, `SELECT pg_sleep(60)`}, want: refdb.ErrUnavailable, lost: true},
+	}
+	db := dbtest.Postgres(t)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			d := open(t, db.URL()+onlyOne)
+			if err := d.Trip(t.Context(), nil, `CREATE TABLE IF NOT EXISTS late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)`); err != nil {
+				t.Fatal(err)
+			}
+			before := backend(t, d)
+			for range 3 {
+				err := d.Trip(t.Context(), test.read, test.statements...)
+				var scan pgx.ScanArgError
+				switch {
+				case test.done != (err == nil):
+					t.Errorf("got %v", err)
+				case errors.As(test.want, &scan):
+					if !errors.As(err, &scan) {
+						t.Errorf("got %v, want a scan's error", err)
+					}
+				case !errors.Is(err, test.want) && test.want != nil:
+					t.Errorf("got %v, want %v", err, test.want)
+				}
+			}
+			if after := backend(t, d); (after != before) != test.lost {
+				t.Errorf("backend %d, before %d", after, before)
+			}
+		})
+	}
+}
+
+func TestAContextThatEndsDuringATripEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	d := open(t, dbtest.Postgres(t).URL()+onlyOne)
+	for _, statements := range [][]string{
+		{`SELECT pg_sleep(60)`},
+		{`SELECT n FROM generate_series(1, 100000) n`, `SELECT pg_sleep(60)`},
+	} {
+		before := backend(t, d)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		err := d.Trip(ctx, nil, statements...)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refdb.ErrOutcomeUnknown) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if backend(t, d) == before {
+			t.Error("the connection is still in use")
+		}
+	}
+}
+
+func TestAContextThatEndsAfterATripIsNoneOfItsBusiness(t *testing.T) {
+	t.Parallel()
+	d := open(t, dbtest.Postgres(t).URL()+onlyOne)
+	before := backend(t, d)
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := d.Trip(ctx, nil, `SELECT 1`); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := d.Trip(ctx, nil, `SELECT 1`); !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+			t.Fatalf("a trip whose context had ended: %v", err)
+		}
+	}
+	if backend(t, d) != before {
+		t.Error("the connection was given up")
+	}
+}
+
+// Both sides would wait for the other to read if all was written before anything is read.
+func TestATripMayBeLargerThanWhatAConnectionTakesUp(t *testing.T) {
+	t.Parallel()
+	d := open(t, dbtest.Postgres(t).URL()+onlyOne)
+	const size = 20_000_000
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	back := fmt.Sprintf(`SELECT repeat('x', %d) WHERE $1::text <> ''`, size)
+	if err := d.TripAbout(ctx, strings.Repeat("y", size), back, back, back); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStatementsArePreparedAnewWhenTheirTablesAreAltered(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL()+onlyOne)
+	before := backend(t, d)
+	get := func() {
+		t.Helper()
+		a := acquire(t, d, mainRef)
+		if _, err := d.Get(t.Context(), project, []string{mainRef}); err != nil {
+			t.Error(err)
+		}
+		release(t, d, a, mainRef)
+	}
+	get()
+	db.Exec(t, `ALTER TABLE refs ALTER COLUMN op TYPE varchar(100)`)
+	get()
+	get()
+	if backend(t, d) != before {
+		t.Error("the connection was given up")
+	}
+}
