@@ -40,7 +40,7 @@ func (c *connection) exchange(ctx context.Context, conn *pgx.Conn, t trip) (*exc
 	if err := c.prepare(ctx, conn, t); err != nil {
 		return nil, err
 	}
-	message, err := c.encode(conn, t, e)
+	message, err := e.encode(t)
 	if err != nil {
 		return nil, err
 	}
@@ -62,18 +62,19 @@ func (c *connection) exchange(ctx context.Context, conn *pgx.Conn, t trip) (*exc
 }
 
 // encode returns the messages of the trip, in a buffer that the next trip reuses.
-func (c *connection) encode(conn *pgx.Conn, t trip, e *exchange) (message []byte, err error) {
-	message = c.buffer[:0]
+func (e *exchange) encode(t trip) (message []byte, err error) {
+	message = e.on.buffer[:0]
+	values := &e.on.builder
 	for _, s := range t.statements {
-		prepared := c.statements[s.sql]
-		if err := c.builder.Build(conn.TypeMap(), prepared, s.args); err != nil {
+		prepared := e.on.statements[s.sql]
+		if err := values.Build(e.conn.TypeMap(), prepared, s.args); err != nil {
 			return nil, err
 		}
 		bind := pgproto3.Bind{
 			PreparedStatement:    prepared.Name,
-			ParameterFormatCodes: c.builder.ParamFormats,
-			Parameters:           c.builder.ParamValues,
-			ResultFormatCodes:    c.builder.ResultFormats,
+			ParameterFormatCodes: values.ParamFormats,
+			Parameters:           values.ParamValues,
+			ResultFormatCodes:    values.ResultFormats,
 		}
 		if message, err = bind.Encode(message); err != nil {
 			return nil, err
@@ -87,7 +88,7 @@ func (c *connection) encode(conn *pgx.Conn, t trip, e *exchange) (message []byte
 		return nil, err
 	}
 	if len(message) <= writtenBlind {
-		c.buffer = message
+		e.on.buffer = message
 	}
 	return message, nil
 }
@@ -105,9 +106,8 @@ func (e *exchange) Query() (pgx.Rows, error) {
 // such answer came, the connection can't be used again.
 func (e *exchange) Close() error {
 	for !e.ended && !e.conn.IsClosed() {
-		_, err := e.receive()
-		if err != nil && sqlState(err) == "" {
-			e.conn.Close(context.Background())
+		if _, err := e.receive(); err != nil && sqlState(err) == "" {
+			e.conn.Close(context.Background()) // it isn't the server that complains
 		}
 	}
 	if e.watched {

@@ -2,21 +2,95 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// onlyOne has a driver use one connection.
-const onlyOne = "&pool_max_conns=1"
+// onlyOne opens a driver that uses one connection.
+func onlyOne(t *testing.T, address string) *postgres.Driver {
+	t.Helper()
+	return open(t, address+"&pool_max_conns=1")
+}
+
+// eachWay runs a test with the address of a database that is reached in the
+// clear, and over TLS.
+func eachWay(t *testing.T, test func(t *testing.T, address string)) {
+	db := dbtest.Postgres(t)
+	t.Run("in the clear", func(t *testing.T) { test(t, db.URL()) })
+	t.Run("over TLS", func(t *testing.T) { test(t, overTLS(t, db.URL())) })
+}
+
+// overTLS returns the address of a proxy that speaks TLS with its clients, and
+// with the server at address in the clear.
+func overTLS(t *testing.T, address string) string {
+	t.Helper()
+	to, err := pgx.ParseConfig(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	https := httptest.NewTLSServer(nil) // for its certificate
+	t.Cleanup(https.Close)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	serve := func(client net.Conn) {
+		defer client.Close()
+		request := make([]byte, 8) // SSLRequest; a client that asks to cancel sends the same first
+		if _, err := io.ReadFull(client, request); err != nil {
+			return
+		}
+		if _, err := client.Write([]byte("S")); err != nil {
+			return
+		}
+		inside := tls.Server(client, &tls.Config{Certificates: https.TLS.Certificates})
+		network, at := pgconn.NetworkAddress(to.Host, to.Port)
+		server, err := net.Dial(network, at)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer server.Close()
+		running.Go(func() {
+			defer server.Close()
+			io.Copy(server, inside)
+		})
+		io.Copy(inside, server)
+	}
+	running.Go(func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { serve(client) })
+		}
+	})
+	t.Cleanup(running.Wait)
+	t.Cleanup(func() { ln.Close() })
+	through := url.URL{
+		Scheme: "postgres", Host: ln.Addr().String(), Path: "/" + to.Database,
+		User: url.UserPassword(to.User, to.Password), RawQuery: "sslmode=require",
+	}
+	return through.String()
+}
 
 // backend returns the ID of the server's process at the end of the only connection.
 func backend(t *testing.T, d *postgres.Driver) (pid int32) {
@@ -67,62 +141,65 @@ func TestATripLeavesNothingOfItselfOnTheConnection(t *testing.T) {
 		{name: "the commit fails", statements: []string{`INSERT INTO late VALUES (1), (1)`}, want: refdb.ErrOutcomeUnknown},
 		{name: "the server ends it", statements: []string{rows, `SELECT pg_terminate_backend(pg_backend_pid())`, `SELECT pg_sleep(60)`}, want: refdb.ErrUnavailable, lost: true},
 	}
-	db := dbtest.Postgres(t)
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			d := open(t, db.URL()+onlyOne)
-			if err := d.Trip(t.Context(), nil, `CREATE TABLE IF NOT EXISTS late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)`); err != nil {
-				t.Fatal(err)
-			}
-			before := backend(t, d)
-			for range 3 {
-				err := d.Trip(t.Context(), test.read, test.statements...)
-				var scan pgx.ScanArgError
-				switch {
-				case test.done != (err == nil):
-					t.Errorf("got %v", err)
-				case errors.As(test.want, &scan):
-					if !errors.As(err, &scan) {
-						t.Errorf("got %v, want a scan's error", err)
-					}
-				case !errors.Is(err, test.want) && test.want != nil:
-					t.Errorf("got %v, want %v", err, test.want)
+	eachWay(t, func(t *testing.T, address string) {
+		for _, test := range tests {
+			t.Run(test.name, func(t *testing.T) {
+				d := onlyOne(t, address)
+				if err := d.Trip(t.Context(), nil, `CREATE TABLE IF NOT EXISTS late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)`); err != nil {
+					t.Fatal(err)
 				}
-			}
-			if after := backend(t, d); (after != before) != test.lost {
-				t.Errorf("backend %d, before %d", after, before)
-			}
-		})
-	}
+				before := backend(t, d)
+				for range 3 {
+					err := d.Trip(t.Context(), test.read, test.statements...)
+					var scan pgx.ScanArgError
+					switch {
+					case test.done != (err == nil):
+						t.Errorf("got %v", err)
+					case errors.As(test.want, &scan):
+						if !errors.As(err, &scan) {
+							t.Errorf("got %v, want a scan's error", err)
+						}
+					case !errors.Is(err, test.want) && test.want != nil:
+						t.Errorf("got %v, want %v", err, test.want)
+					}
+				}
+				if after := backend(t, d); (after != before) != test.lost {
+					t.Errorf("backend %d, before %d", after, before)
+				}
+			})
+		}
+	})
 }
 
 func TestAContextThatEndsDuringATripEndsTheConnection(t *testing.T) {
 	t.Parallel()
-	d := open(t, dbtest.Postgres(t).URL()+onlyOne)
-	for _, statements := range [][]string{
-		{`SELECT pg_sleep(60)`},
-		{`SELECT n FROM generate_series(1, 100000) n`, `SELECT pg_sleep(60)`},
-	} {
-		before := backend(t, d)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		err := d.Trip(ctx, nil, statements...)
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refdb.ErrOutcomeUnknown) {
-			t.Errorf("got %v", err)
+	eachWay(t, func(t *testing.T, address string) {
+		d := onlyOne(t, address)
+		for _, statements := range [][]string{
+			{`SELECT pg_sleep(60)`},
+			{`SELECT n FROM generate_series(1, 100000) n`, `SELECT pg_sleep(60)`},
+		} {
+			before := backend(t, d)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			err := d.Trip(ctx, nil, statements...)
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refdb.ErrOutcomeUnknown) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if backend(t, d) == before {
+				t.Error("the connection is still in use")
+			}
 		}
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("it took %s", took)
-		}
-		if backend(t, d) == before {
-			t.Error("the connection is still in use")
-		}
-	}
+	})
 }
 
 func TestAContextThatEndsAfterATripIsNoneOfItsBusiness(t *testing.T) {
 	t.Parallel()
-	d := open(t, dbtest.Postgres(t).URL()+onlyOne)
+	d := onlyOne(t, dbtest.Postgres(t).URL())
 	before := backend(t, d)
 	for range 100 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -142,20 +219,21 @@ func TestAContextThatEndsAfterATripIsNoneOfItsBusiness(t *testing.T) {
 // Both sides would wait for the other to read if all was written before anything is read.
 func TestATripMayBeLargerThanWhatAConnectionTakesUp(t *testing.T) {
 	t.Parallel()
-	d := open(t, dbtest.Postgres(t).URL()+onlyOne)
-	const size = 20_000_000
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	back := fmt.Sprintf(`SELECT repeat('x', %d) WHERE $1::text <> ''`, size)
-	if err := d.TripAbout(ctx, strings.Repeat("y", size), back, back, back); err != nil {
-		t.Fatal(err)
-	}
+	eachWay(t, func(t *testing.T, address string) {
+		const size = 20_000_000
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		back := fmt.Sprintf(`SELECT repeat('x', %d) WHERE $1::text <> ''`, size)
+		if err := onlyOne(t, address).TripAbout(ctx, strings.Repeat("y", size), back, back, back); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func TestStatementsArePreparedAnewWhenTheirTablesAreAltered(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
-	d := open(t, db.URL()+onlyOne)
+	d := onlyOne(t, db.URL())
 	before := backend(t, d)
 	get := func() {
 		t.Helper()
