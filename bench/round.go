@@ -25,8 +25,9 @@ type report struct {
 }
 
 // run measures w in several rounds. In each round every contestant of a case
-// runs once, one after the other, each time beginning with the next: so a
-// disturbance of some seconds hits all of them, and nobody is always the first.
+// runs once, one after the other, in an order of its own: so a disturbance of
+// some seconds hits all of them, and nobody is always the first, or always comes
+// after the same one, whose database has just been dropped.
 func run(ctx context.Context, w workload, rounds int, progress io.Writer) (report, error) {
 	r := report{workload: w}
 	if w.atMost > 0 {
@@ -35,7 +36,7 @@ func run(ctx context.Context, w workload, rounds int, progress io.Writer) (repor
 	for _, c := range w.cases {
 		samples := make(map[string][]sample)
 		for round := range rounds {
-			for _, who := range rotated(c.contestants, round) {
+			for _, who := range inOrder(c.contestants, round) {
 				fmt.Fprintf(progress, "%s %s: round %d of %d: %s\n", w.id, c.name, round+1, rounds, who.name)
 				s, err := who.measure(ctx)
 				if err != nil {
@@ -50,6 +51,15 @@ func run(ctx context.Context, w workload, rounds int, progress io.Writer) (repor
 		r.results = append(r.results, summarizeCase(w, c, samples)...)
 	}
 	return r, nil
+}
+
+// inOrder returns all in the order of a round: there and back, then from the next one on.
+func inOrder[T any](all []T, round int) []T {
+	order := rotated(all, round/2)
+	if round%2 == 1 {
+		slices.Reverse(order)
+	}
+	return order
 }
 
 // rotated returns all, beginning with the n-th.
