@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -104,7 +105,12 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer unbind(listener, c.Socket)
+	socket, err := os.Lstat(c.Socket)
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	defer unbind(listener, c.Socket, socket)
 
 	// What is under way outlives ctx: it is what a graceful stop waits for.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -191,14 +197,14 @@ func (d *Daemon) digest(project, ref string) string {
 	return refdb.Digest(d.o.DigestKey, project, ref)
 }
 
-// unbind removes the socket, unless it is another daemon's by now.
-func unbind(l *net.UnixListener, path string) {
-	l.Close()
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return
+// unbind removes the socket that was made, unless another daemon's is there by
+// now. Whether somebody answers wouldn't tell: a process that is being started
+// has all that its parent listens on, for a moment.
+func unbind(l *net.UnixListener, path string, made fs.FileInfo) {
+	if there, err := os.Lstat(path); err == nil && os.SameFile(there, made) {
+		os.Remove(path)
 	}
-	os.Remove(path)
+	l.Close()
 }
 
 // counters are what a Status reports.
