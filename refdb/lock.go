@@ -114,7 +114,7 @@ func (l *Lock) Context() context.Context {
 // its refs, in the same transaction: else nothing is written, and the error
 // wraps [ErrLockLost].
 func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOption) error {
-	return l.update(ctx, updates, opts, false, false, false)
+	return l.update(ctx, updates, opts)
 }
 
 // UpdateAndRelease is Update and, if that succeeds, Release, in one
@@ -126,7 +126,7 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	// Beats must not take the rows that this deletes for lost ones.
 	l.lease.Suspend()
 	next, back := l.db.handOver(l)
-	switch err := l.update(ctx, updates, opts, true, next, back); {
+	switch err := l.update(ctx, updates, append(slices.Clip(opts), endLock(next, back))); {
 	case errors.Is(err, ErrOutcomeUnknown):
 		// The rows may be gone because this deleted them: from now on that is no
 		// loss, to a beat, to Release or to another update.
@@ -142,7 +142,12 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	return nil
 }
 
-func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, release, next, back bool) error {
+// endLock has an update release the lock that it is made under.
+func endLock(next, back bool) UpdateOption {
+	return func(t *Transaction) { t.Release, t.Next, t.Back = true, next, back }
+}
+
+func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption) error {
 	t, err := newTransaction(l.project, updates, opts)
 	if err == nil {
 		err = l.Err()
@@ -151,11 +156,10 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 		return fmt.Errorf("updating refs: %w", err)
 	}
 	t.Fence = &Fence{Refs: l.refs, Token: l.token}
-	t.Release, t.Next, t.Back = release, next, back
 	err = l.db.update(ctx, t, l)
 	var lost *LostError
 	switch {
-	case !errors.As(err, &lost), release && errors.Is(err, ErrOutcomeUnknown):
+	case !errors.As(err, &lost), t.Release && errors.Is(err, ErrOutcomeUnknown):
 		return err
 	case l.inDoubt():
 		return errors.Join(ErrOutcomeUnknown, err)
