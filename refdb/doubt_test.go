@@ -171,6 +171,45 @@ func TestAReleaseInDoubtIsNoLoss(t *testing.T) {
 	}
 }
 
+// An update is sent again when its reply was lost and no trace of it is found. That the lock
+// is gone by then is a loss, unless the update was to release it.
+func TestAnUpdateThatIsSentAgainAndFindsTheLockGone(t *testing.T) {
+	for name, row := range map[string]struct {
+		update func(l *Lock, ctx context.Context, updates []Update, opts ...UpdateOption) error
+		want   error // of the lock, and of its release
+	}{
+		"loses it":                       {(*Lock).Update, ErrLockLost},
+		"may have released it by itself": {(*Lock).UpdateAndRelease, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{
+				update: func(n int, _ Transaction) error {
+					if n == 1 {
+						return errCut
+					}
+					return &LostError{Project: "p", Refs: []string{testRef}}
+				},
+				release: func(int, []Held) ([]bool, error) { return []bool{false}, nil },
+			}
+			var told told
+			inBubble(t, Options{Observe: told.note}, f, f, func(t *testing.T, db *DB) {
+				l := mustLock(t, db, testRef)
+				wantIs(t, row.update(l, t.Context(), []Update{{Ref: testRef, New: "x"}}), ErrOutcomeUnknown)
+				if err := l.Err(); !errors.Is(err, row.want) {
+					t.Errorf("the lock: %v, want %v", err, row.want)
+				}
+				synctest.Wait()
+				if told.has(OpLost) != (row.want != nil) {
+					t.Errorf("told %q", told.ops)
+				}
+				if err := l.Release(t.Context()); !errors.Is(err, row.want) {
+					t.Errorf("the release: %v, want %v", err, row.want)
+				}
+			})
+		})
+	}
+}
+
 // That the lock was lost was known before the reply to its release was.
 func TestALossStaysOneWhenTheReplyToTheReleaseIsLost(t *testing.T) {
 	f := &fake{
