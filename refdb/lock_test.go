@@ -28,6 +28,9 @@ func TestAnAcquisitionWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
 		if len(f.acquires) != 2 || f.acquires[0].arg.Nonce != f.acquires[1].arg.Nonce || f.acquires[0].arg.Nonce == "" {
 			t.Errorf("requests %v", f.acquires)
 		}
+		if f.acquires[0].arg.Wait {
+			t.Error("who only tries is put in the queue")
+		}
 		// The rows may be as old as the first request.
 		if left := time.Duration(l.lease.Deadline() - db.keeper.Now()); left > 19*time.Second {
 			t.Errorf("the lease stands for %s: it counts from the second request", left)
@@ -54,15 +57,27 @@ func TestAnAcquisitionThatNoStandbyConfirmedIsGivenBack(t *testing.T) {
 }
 
 func TestAnAcquisitionThatIsGivenUpIsCleanedUpBehind(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, errCut }}
+	f := &fake{
+		acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, errCut },
+		release: func(n int, held []Held) ([]bool, error) {
+			if n == 1 {
+				return nil, errCut
+			}
+			return make([]bool, len(held)), nil
+		},
+	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		_, err := db.TryLock(t.Context(), "p", testRef, "refs/heads/b")
 		wantIs(t, err, ErrUnavailable)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("%v: whether rows are left behind is not the caller's to settle", err)
 		}
+		if strings.Contains(err.Error(), "%!") {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(f.releases) != 1 || len(f.releases[0].arg) != 2 || f.releases[0].arg[0].Nonce != f.acquires[0].arg.Nonce {
+		if len(f.releases) != 2 || len(f.releases[0].arg) != 2 || f.releases[0].arg[0].Nonce != f.acquires[0].arg.Nonce {
 			t.Errorf("released %v", f.releases)
 		}
 	})

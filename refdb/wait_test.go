@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,6 +122,14 @@ func TestWithoutNotificationsWaitersPollOnAndSayNothing(t *testing.T) {
 	})
 }
 
+// A slowToList takes ten seconds to say who holds locks, or until ctx ends.
+type slowToList struct{ *fake }
+
+func (f slowToList) Locks(ctx context.Context, _ LockQuery) ([]LockInfo, error) {
+	sleep(ctx, 10*time.Second)
+	return nil, ctx.Err()
+}
+
 func TestWaitingEnds(t *testing.T) {
 	refuse := func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }
 	t.Run("with the context, whose error it carries beside the holders", func(t *testing.T) {
@@ -163,11 +173,58 @@ func TestWaitingEnds(t *testing.T) {
 			<-done
 		})
 	})
+	t.Run("without a wait for those behind, while it looks who holds the lock", func(t *testing.T) {
+		f := &fake{}
+		f.acquire = func(int, AcquireRequest) (Acquired, error) {
+			if time.Since(f.start) > 2*time.Second {
+				return Acquired{Token: 9}, nil
+			}
+			return Acquired{}, held(0)
+		}
+		inBubble(t, Options{}, f, slowToList{f}, func(t *testing.T, db *DB) {
+			var waiters sync.WaitGroup
+			for _, limit := range []time.Duration{2 * time.Second, time.Second} { // the first asks, the second looks for three more
+				waiters.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					defer cancel()
+					if _, err := db.Lock(ctx, "p", testRef); !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+			}
+			if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(f.start); d > 3*time.Second {
+				t.Errorf("the third has it after %s", d)
+			}
+			waiters.Wait()
+		})
+	})
+	t.Run("in the middle of a request, and still names who was seen", func(t *testing.T) {
+		f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+			if n == 1 {
+				return Acquired{}, held(0)
+			}
+			time.Sleep(10 * time.Second)
+			return Acquired{}, context.DeadlineExceeded
+		}}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := db.Lock(ctx, "p", testRef)
+			wantIs(t, err, context.DeadlineExceeded, ErrLocked)
+		})
+	})
 	t.Run("at once if the database can't be reached to begin with", func(t *testing.T) {
 		f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrUnavailable }}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 			_, err := db.Lock(t.Context(), "p", testRef)
 			wantIs(t, err, ErrUnavailable)
+			if strings.Contains(err.Error(), "%!") {
+				t.Error(err)
+			}
 			if d := time.Since(f.start); d > 2*time.Second {
 				t.Errorf("after %s", d)
 			}
