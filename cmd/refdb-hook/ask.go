@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -32,12 +31,7 @@ func (c call) ask() int {
 		return c.failed(err.Error())
 	}
 	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(replicaVar) != "", Body: c.body}
-	var answer wire.Response
-	if c.answer != nil {
-		answer, err = wire.ReadResponse(bytes.NewReader(c.answer))
-	} else {
-		answer, err = exchange(q, deadline)
-	}
+	answer, err := exchange(q, deadline)
 	if err != nil {
 		return c.failed(explain(err, dir, limit))
 	}
@@ -74,7 +68,7 @@ var (
 // exchange asks again while the daemon is not there, or goes away without an
 // answer: it may be restarting, and each request may be repeated.
 func exchange(q wire.Request, deadline time.Time) (wire.Response, error) {
-	last := os.ErrDeadlineExceeded // maybe by the shortcut
+	last := os.ErrDeadlineExceeded
 	for time.Now().Before(deadline) {
 		q.Limit = max(time.Until(deadline), time.Millisecond)
 		answer, err := exchangeOnce(q, deadline)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -24,30 +23,21 @@ const (
 	lines = a + " " + b + " refs/heads/main\n" + zero + " " + b + " refs/heads/\xff\n"
 )
 
-// binary is the hook as it is released; shortcut says that it takes the shortcut.
-var (
-	binary   string
-	shortcut bool
-)
+// binary is the hook as it is released.
+var binary string
 
-// TestMain runs all tests of each of the two builds: whatever the shortcut
-// leaves to the Go program must come out the same.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "hook")
 	if err != nil {
 		panic(err)
 	}
-	code := 0
-	for cgo, flags := range map[string]string{"0": "-s -w", "1": "-s -w -extldflags -static"} {
-		binary, shortcut = filepath.Join(dir, "refdb-hook"+cgo), cgo == "1" && runtime.GOARCH == "amd64"
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", flags, "-o", binary, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
-		if out, err := build.CombinedOutput(); err != nil {
-			panic(fmt.Sprintf("%v\n%s", err, out))
-		}
-		fmt.Println("the hook built with CGO_ENABLED=" + cgo)
-		code = max(code, m.Run())
+	binary = filepath.Join(dir, "refdb-hook")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("%v\n%s", err, out))
 	}
+	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
 }

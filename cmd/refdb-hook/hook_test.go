@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"debug/elf"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -407,42 +406,24 @@ func TestTheBinaryIsSmallAndStatic(t *testing.T) {
 	}
 }
 
-// While the shortcut waits for the answer there is but one thread: Go's runtime
-// has not started.
-func TestTheShortcutIsTakenForWhatIsPlain(t *testing.T) {
+// Whatever is linked in costs each push several times.
+func TestItDependsOnNextToNothing(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		change func(r *run)
-		plain  bool
-	}{
-		"as git runs it":       {func(*run) {}, true},
-		"with the usual limit": {func(r *run) { r.limit = "" }, true},
-		"another limit":        {func(r *run) { r.limit = "1m" }, false},
-		"a replica":            {func(r *run) { r.env = append(r.env, "REFDB_REPLICA=1") }, false},
-		"a symbolic ref":       {func(r *run) { r.stdin = "ref:refs/heads/main " + b + " refs/heads/x\n" }, false},
-		"a path":               {func(r *run) { r.env = []string{"GIT_DIR=" + r.dir} }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
-			r := s.transaction("prepared", lines)
-			c.change(r)
-			cmd := r.command()
-			pid, threads := make(chan int, 1), make(chan int, 1)
-			s.serveWith(func(_ int, conn net.Conn) {
-				all, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", <-pid))
-				if err != nil {
-					t.Error(err)
-				}
-				threads <- len(all)
-				io.WriteString(conn, "ok\n")
-			})
-			s.must(cmd.Start())
-			pid <- cmd.Process.Pid
-			s.must(cmd.Wait())
-			if n := <-threads; (n == 1) != (c.plain && shortcut) {
-				t.Errorf("%d threads", n)
-			}
-		})
+	cmd := exec.Command("go", "list", "-deps", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range strings.Lines(string(out)) {
+		path = strings.TrimSpace(path)
+		ours := strings.HasPrefix(path, "github.com/globalrefdb/globalrefdb/")
+		switch {
+		case ours && !strings.HasSuffix(path, "/cmd/refdb-hook") && !strings.HasSuffix(path, "/site/wire"):
+			t.Errorf("it depends on %s", path)
+		case path == "runtime/cgo", path == "net", path == "fmt", strings.Contains(path, ".") && !ours:
+			t.Errorf("it depends on %s", path)
+		}
 	}
 }
 

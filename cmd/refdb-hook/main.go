@@ -1,13 +1,12 @@
 // Refdb-hook lets the site daemon decide about every change of a guarded
 // repository's refs. A copy of it is the repository's hooks/reference-transaction,
 // and another its hooks/update. Git starts it several times per push, so it is
-// small and does next to nothing itself; built with cgo, it takes a shortcut.
+// small and does next to nothing itself.
 //
 // A hook of the repository's own goes on working as NAME.chained beside it.
 package main
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"os/signal"
@@ -26,27 +25,19 @@ func main() {
 	// all the same what git decides, and that takes no longer than the limit. What the
 	// hook runs itself doesn't inherit this, unlike ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	os.Exit(run(os.Args, shortcut()))
-}
-
-// What the shortcut got, before it found that this call is not for it. All of it
-// is empty without a shortcut.
-type taken struct {
-	began  time.Time // the hook
-	stdin  []byte    // what was read of it
-	answer []byte    // the daemon's, if there is one: all of it
+	os.Exit(run(os.Args))
 }
 
 // A call is what git runs the hook for.
 type call struct {
-	taken
+	began time.Time
 	args  []string
 	state string
 	body  []byte
 }
 
-func run(args []string, t taken) int {
-	c := call{taken: t, args: args}
+func run(args []string) int {
+	c := call{began: time.Now(), args: args}
 	switch name := hookName(args); {
 	case name == "update" && len(args) == 4:
 		c.state = wire.StateUpdate
@@ -63,8 +54,7 @@ func run(args []string, t taken) int {
 	}
 	if c.state != wire.StateUpdate {
 		var err error
-		all := io.MultiReader(bytes.NewReader(c.stdin), os.Stdin)
-		if c.body, err = io.ReadAll(io.LimitReader(all, wire.MaxBody+1)); err != nil {
+		if c.body, err = io.ReadAll(io.LimitReader(os.Stdin, wire.MaxBody+1)); err != nil {
 			return c.failed("standard input can't be read: " + err.Error())
 		}
 		if len(c.body) > wire.MaxBody {
