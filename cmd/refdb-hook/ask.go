@@ -59,12 +59,6 @@ func timeout() (time.Duration, error) {
 	return d, nil
 }
 
-// What is wrong with the socket, in a way that waiting doesn't mend.
-var (
-	errNoLink   = errors.New("no link")
-	errNoSocket = errors.New("no socket")
-)
-
 // exchange asks again while the daemon is not there, or goes away without an
 // answer: it may be restarting, and each request may be repeated.
 func exchange(q wire.Request, deadline time.Time) (wire.Response, error) {
@@ -96,59 +90,20 @@ func again(err error) bool {
 }
 
 func exchangeOnce(q wire.Request, deadline time.Time) (wire.Response, error) {
-	conn, err := connect()
+	conn, err := connect(deadline)
 	if err != nil {
 		return wire.Response{}, err
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return wire.Response{}, err
-	}
+	defer syscall.Close(conn.fd)
 	sent := q.Write(conn)
 	if sent == nil {
-		sent = shutdown(conn)
+		sent = syscall.Shutdown(conn.fd, syscall.SHUT_WR)
 	}
 	if sent != nil && !errors.Is(sent, syscall.EPIPE) && !errors.Is(sent, syscall.ECONNRESET) {
 		return wire.Response{}, sent
 	}
 	// A daemon may have answered before it read all.
 	return wire.ReadResponse(conn)
-}
-
-func connect() (*os.File, error) {
-	if _, err := os.Lstat(socket); errors.Is(err, os.ErrNotExist) {
-		return nil, errNoLink
-	}
-	if info, err := os.Stat(socket); err == nil && info.Mode().Type() != os.ModeSocket {
-		return nil, errNoSocket
-	}
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		return nil, err
-	}
-	syscall.CloseOnExec(fd)
-	// It doesn't block, so that the file has deadlines. Connecting then fails with
-	// EAGAIN if too many others are waiting.
-	err = syscall.SetNonblock(fd, true)
-	if err == nil {
-		err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket})
-	}
-	if err != nil {
-		syscall.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), socket), nil
-}
-
-// shutdown ends what is sent; the answer can still be read.
-func shutdown(conn *os.File) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) { failed = syscall.Shutdown(int(fd), syscall.SHUT_WR) })
-	return errors.Join(err, failed)
 }
 
 // explain says what happened and what to do.

@@ -21,10 +21,6 @@ const usage = `refdb-hook is no command: git runs it, as hooks/reference-transac
 or as hooks/update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
 
 func main() {
-	// Whoever interrupts git interrupts the hook as well. The daemon is to learn
-	// all the same what git decides, and that takes no longer than the limit. What the
-	// hook runs itself doesn't inherit this, unlike ignored signals.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	os.Exit(run(os.Args))
 }
 
@@ -49,6 +45,7 @@ func run(args []string) int {
 		return 1
 	}
 	chained := chainedHook(args[0])
+	outlast(chained != "")
 	if !c.known() && chained == "" {
 		return 0
 	}
@@ -74,6 +71,19 @@ func run(args []string) int {
 		return c.failed(err.Error() + ": " + usage)
 	}
 	return c.ask()
+}
+
+// outlast makes the hook go on when git is interrupted, and the hook with it: the
+// daemon is to learn all the same what git decides, and that takes no longer than
+// the limit. What the hook runs itself is to be interrupted: it would inherit
+// ignored signals, but not handlers, which take a thread to start.
+func outlast(runs bool) {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+	if runs {
+		signal.Notify(make(chan os.Signal, 1), signals...)
+	} else {
+		signal.Ignore(signals...)
+	}
 }
 
 // hookName tells by the name of the program, or else by the number of arguments.

@@ -20,8 +20,12 @@ func enterRepository() (string, error) {
 	}
 	if common := os.Getenv("GIT_COMMON_DIR"); common != "" {
 		dir = common
-	} else if text, err := os.ReadFile(dir); err == nil {
+	} else if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
 		// In an additional work tree .git is a file that points to the directory.
+		text, err := os.ReadFile(dir)
+		if err != nil {
+			return "", err
+		}
 		target, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
 		if !ok {
 			return "", errors.New(dir + " is not a Git directory")
