@@ -123,7 +123,7 @@ func (t *turns) measure(ctx context.Context) (measured map[hooks]sample, err err
 			return nil, err
 		}
 		defer stop()
-		for _, name := range []string{"update", "reference-transaction"} {
+		for _, name := range []string{"pre-receive", "update", "reference-transaction"} {
 			err := errors.Join(
 				os.Remove(filepath.Join(repos[noHook], "hooks", name)),
 				replaceBy(filepath.Join(repos[noOpHook], "hooks", name), "/bin/true"))

@@ -18,7 +18,7 @@ const (
 	DaemonDown        = "daemon-down"         // the daemon does not answer, or says that something is wrong
 	RepositoryBroken  = "repository"          // it can't be read
 	RepositoryUnknown = "repository-unknown"  // the daemon does not serve it
-	HookMissing       = "hook-missing"        // pushes are not guarded
+	HookMissing       = "hook-missing"        // pushes are not guarded, or slow
 	HookForeign       = "hook-foreign"        // another program is in its place
 	HookNotExecutable = "hook-not-executable" // git ignores it
 	HookOutdated      = "hook-outdated"       // it is of another version

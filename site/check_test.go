@@ -90,6 +90,9 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			hook(tb, r.b, "reference-transaction", "exit 0")
 		}, "hook-foreign hooks/reference-transaction", ""},
 		{"a hook that can't be run", func(tb testing.TB, r *replicas) { must(tb, os.Chmod(in(r, "hooks/update"), 0o644)) }, "hook-not-executable hooks/update", ""},
+		{"an installation from before there was a hook pre-receive", func(tb testing.TB, r *replicas) {
+			must(tb, os.Remove(in(r, "hooks/pre-receive")))
+		}, "hook-missing hooks/pre-receive", ""},
 		{"an old hook", func(tb testing.TB, r *replicas) {
 			must(tb, os.Rename(hookFile(tb, "older"), in(r, "hooks/update")))
 		}, "hook-outdated hooks/update", ""},

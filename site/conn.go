@@ -93,6 +93,10 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 		if err := d.over(ctx, hook, q); err != nil {
 			return d.refusal(ctx, err)
 		}
+	case wire.StatePreReceive:
+		if err := d.preReceive(ctx, hook, q); err != nil {
+			return d.refusal(ctx, err)
+		}
 	case wire.StateUpdate:
 		if err := d.update(ctx, hook, q); err != nil {
 			return d.refusal(ctx, err)

@@ -281,9 +281,16 @@ type failing struct {
 	// stubborn: nothing is taken back.
 	stubborn atomic.Bool
 	// slow: an announcement is on its way while it is deaf, and kept in late.
-	slow  bool
-	late  atomic.Pointer[refdb.AcquireRequest]
-	reads atomic.Int64
+	slow bool
+	late atomic.Pointer[refdb.AcquireRequest]
+	// asked counts the requests that pushes make, by their kinds.
+	asked asked
+}
+
+type asked struct{ states, prepared, finished, listed atomic.Int64 }
+
+func (a *asked) String() string {
+	return fmt.Sprintf("%d states, %d prepared, %d finished, %d listed", a.states.Load(), a.prepared.Load(), a.finished.Load(), a.listed.Load())
 }
 
 // lost loses the reply of a request that was carried out.
@@ -313,6 +320,7 @@ func (f *failing) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Ac
 	if r.Intents == nil {
 		return a, err
 	}
+	f.asked.prepared.Add(1)
 	return a, f.lost(err)
 }
 
@@ -320,6 +328,7 @@ func (f *failing) Update(ctx context.Context, x refdb.Transaction) error {
 	if err := f.err(); err != nil {
 		return err
 	}
+	f.asked.finished.Add(1)
 	return f.Driver.Update(ctx, x)
 }
 
@@ -363,12 +372,12 @@ func (f *failing) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
 }
 
 func (f *failing) List(ctx context.Context, q refdb.RefQuery) ([]refdb.Ref, error) {
-	f.reads.Add(1)
+	f.asked.listed.Add(1)
 	return f.Driver.List(ctx, q)
 }
 
 func (f *failing) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	f.reads.Add(1)
+	f.asked.states.Add(1)
 	if err := f.err(); err != nil {
 		return nil, err
 	}

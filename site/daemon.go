@@ -50,7 +50,6 @@ type Daemon struct {
 	presence presence
 	pushes   pushes
 	doubts   doubts
-	aheads   aheads
 	alarms   alarms
 	counters counters
 	health   health

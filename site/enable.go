@@ -160,7 +160,7 @@ func refusalOf(ctx context.Context, socket, dir string) (refusal string, err err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	err = wire.Request{State: wire.StatePrepared, Dir: dir, Limit: hookLimit}.Write(conn)
+	err = wire.Request{State: wire.StatePreReceive, Dir: dir, Limit: hookLimit}.Write(conn)
 	if err == nil {
 		err = conn.(*net.UnixConn).CloseWrite()
 	}

@@ -81,7 +81,7 @@ func (b bare) files(tb testing.TB) string {
 	tb.Helper()
 	var all strings.Builder
 	all.WriteString(b.file(tb, "config"))
-	for _, name := range []string{"reference-transaction", "update", "reference-transaction.chained", "update.chained"} {
+	for _, name := range []string{"reference-transaction", "update", "pre-receive", "reference-transaction.chained", "update.chained", "pre-receive.chained"} {
 		path := filepath.Join(b.dir, "hooks", name)
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -97,7 +97,7 @@ func (g *guard) newRepository(project string, args ...string) string {
 // hooks puts the hooks in place, or away.
 func (g *guard) hooks(repo string, on bool) {
 	g.tb.Helper()
-	for _, name := range []string{"reference-transaction", "update"} {
+	for _, name := range []string{"reference-transaction", "update", "pre-receive"} {
 		path := filepath.Join(repo, "hooks", name)
 		if !on {
 			if err := os.Remove(path); err != nil {

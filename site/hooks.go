@@ -15,9 +15,20 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
 
-// hookNames are the hooks that guard a repository: the first decides, the
-// second explains.
-var hookNames = [...]string{"reference-transaction", "update"}
+// hookNames are the hooks that guard a repository: the first decides, the second
+// explains, and the third reads what the second needs.
+var hookNames = [...]string{"reference-transaction", "update", "pre-receive"}
+
+// without says what comes of it if git doesn't run our hook.
+func without(name string) string {
+	switch name {
+	case "update":
+		return "pushes are refused as a whole, and over HTTP without the reason"
+	case "pre-receive":
+		return "pushes of many refs are slow"
+	}
+	return "pushes are not guarded"
+}
 
 const (
 	// hookProgram is what the build information of our hook names.
@@ -83,15 +94,15 @@ func (h hookFiles) look(name string) (code, detail string) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return HookMissing, "pushes are not guarded"
+		return HookMissing, without(name)
 	case err != nil:
 		return HookMissing, err.Error()
 	case !isOurs(path):
-		return HookForeign, "the hook is not refdb-hook: pushes are not guarded"
+		return HookForeign, "the hook is not refdb-hook: " + without(name)
 	case info.Mode().Type() == fs.ModeSymlink:
-		return HookOutdated, "it is a symbolic link: once its target is gone, pushes are not guarded"
+		return HookOutdated, "it is a symbolic link: once its target is gone, " + without(name)
 	case info.Mode().Perm()&0o111 == 0:
-		return HookNotExecutable, "git ignores it: pushes are not guarded"
+		return HookNotExecutable, "git ignores it: " + without(name)
 	}
 	if h.program == nil {
 		return "", ""

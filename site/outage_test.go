@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -112,31 +111,6 @@ func TestALostReplyToAnEnd(t *testing.T) {
 	s.must("start", "create refs/heads/x "+a, "commit")
 	g.has("refs/heads/x", a, a)
 	s.close()
-}
-
-func TestAPushOfManyRefsAsksTheDatabaseFewTimes(t *testing.T) {
-	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
-	driver := g.listen()
-	g.start()
-	client := g.client()
-	specs := []string{"--quiet", "--atomic"}
-	const n = 200
-	for i := range n {
-		specs = append(specs, fmt.Sprintf("c0:refs/tags/t%03d", i))
-	}
-	start := time.Now()
-	if said, ok := client.push(specs...); !ok {
-		t.Fatal(said)
-	}
-	// A range is good for a second.
-	rounds := int64(time.Since(start)/time.Second) + 1
-	if reads := driver.reads.Load(); reads > 3+3*rounds {
-		t.Errorf("%d reads for %d refs in %d seconds", reads, n, rounds)
-	}
-	if c := g.status().Counters; c.Updated != n {
-		t.Errorf("%+v", c)
-	}
 }
 
 func TestADatabaseThatIsDown(t *testing.T) {

@@ -10,11 +10,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A push is a process of git that announced moves of refs, until it has ended.
+// A push is what is known of a process of git that moves refs, until that has
+// ended: what was read for it, and what it announced.
 type push struct {
-	agent   agent
-	process *process
-	turn    chan struct{} // taken by whoever decides about this push
+	agent    agent
+	process  *process
+	turn     chan struct{} // taken by whoever decides about this push
+	snapshot *snapshot     // guarded by the lock of pushes; nil if there is none
 
 	// Changed by whoever has the turn.
 	dead bool
@@ -104,6 +106,36 @@ func (ps *pushes) get(a agent) *push {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.byAgent[a]
+}
+
+// remember keeps a snapshot for a push until that has ended, unless all pushes
+// together have too much to keep: then the database is asked for each ref.
+func (ps *pushes) remember(p *push, s *snapshot) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.snapshot = nil
+	kept := len(s.values)
+	for _, other := range ps.byAgent {
+		if other.snapshot != nil && other.snapshot.old() {
+			other.snapshot = nil
+		}
+		if other.snapshot != nil {
+			kept += len(other.snapshot.values)
+		}
+	}
+	if kept <= snapshotRefs {
+		p.snapshot = s
+	}
+}
+
+// snapshot returns what was read for a push, to be read only; nil if there is none.
+func (ps *pushes) snapshot(a agent) *snapshot {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.byAgent[a]; p != nil {
+		return p.snapshot
+	}
+	return nil
 }
 
 // all are in the order of their processes' IDs.

@@ -33,8 +33,9 @@ func (d *Daemon) update(ctx context.Context, hook peer, q wire.Request) error {
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
+	known := d.pushes.snapshot(a)
 	for _, u := range moves {
-		if d.allowed(ctx, c, a, r.Project, u) {
+		if known.allows(r.Project, u) {
 			continue
 		}
 		if err := d.movable(ctx, c, r.Project, u); err != nil {

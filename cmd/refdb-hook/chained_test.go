@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -88,6 +89,20 @@ func TestAChainedUpdateHook(t *testing.T) {
 	s.update("refs/heads/evil", a, b).do().is(3, "refs/heads/evil "+a+" "+b+"\n")
 	if got := d.requests(); len(got) != 1 {
 		t.Errorf("the daemon was asked %+v", got)
+	}
+}
+
+func TestAChainedPreReceiveHook(t *testing.T) {
+	for status, asked := range map[int]int{0: 1, 3: 0} {
+		s := newSite(t)
+		d := s.serve("ok\n")
+		s.write("hooks/pre-receive.chained", fmt.Sprintf("#!/bin/sh\n{ echo \"$0 $# $GIT_QUARANTINE_PATH\"; cat; } >&2\nexit %d\n", status), 0o755)
+		r := s.preReceive(lines + a + " " + b + " refs/heads/x\n")
+		r.env = append(r.env, "GIT_QUARANTINE_PATH=objects/in")
+		r.do().is(status, "hooks/pre-receive.chained 0 objects/in\n"+r.stdin)
+		if got := d.requests(); len(got) != asked {
+			t.Errorf("the daemon was asked %+v", got)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func newSiteAt(tb testing.TB, dir string) *site {
 		s.must(os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	s.write("HEAD", "ref: refs/heads/main\n", 0o644)
-	for _, name := range []string{"reference-transaction", "update"} {
+	for _, name := range []string{"reference-transaction", "update", "pre-receive"} {
 		s.must(os.Link(binary, s.path("hooks/"+name)))
 	}
 	s.must(os.Symlink(s.address, s.path("refdb/socket")))
@@ -160,6 +160,12 @@ func (s *site) transaction(state, stdin string) *run {
 
 func (s *site) update(args ...string) *run {
 	return &run{site: s, args: append([]string{"hooks/update"}, args...), dir: s.dir, env: []string{"GIT_DIR=."}, limit: "10s"}
+}
+
+func (s *site) preReceive(stdin string) *run {
+	r := s.transaction("", stdin)
+	r.args = []string{"hooks/pre-receive"}
+	return r
 }
 
 func (r *run) command() *exec.Cmd {

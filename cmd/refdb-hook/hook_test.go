@@ -86,6 +86,39 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+func TestPreReceive(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]struct {
+		status int
+		says   []string
+	}{
+		"ok\n":                            {0, nil},
+		"refused\nthe database is away\n": {1, []string{"the database is away\n"}},
+	} {
+		s := newSite(t)
+		d := s.serve(answer)
+		s.preReceive(lines).do().is(want.status, want.says...)
+		got := d.requests()
+		if len(got) != 1 || got[0].State != wire.StatePreReceive || got[0].Dir != s.dir || string(got[0].Body) != lines {
+			t.Errorf("the daemon was asked %+v", got)
+		}
+	}
+}
+
+// Git shows pre-receive whatever names a client has sent, and refuses those that
+// are none later, one by one.
+func TestPreReceiveLeavesNamesThatAreNoneToGit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	d := s.serve("refused\n")
+	for name, stdin := range map[string]string{"a space": lines + a + " " + b + " refs/heads/x y\n", "rubbish": "hello\n", "nothing": ""} {
+		t.Run(name, func(t *testing.T) { s.preReceive(stdin).do().is(0) })
+	}
+	if got := d.requests(); len(got) != 0 {
+		t.Errorf("the daemon was asked %+v", got)
+	}
+}
+
 func TestALargeTransactionArrivesWhole(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -225,13 +258,16 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 			r = s.update("refs/heads/main", a, b)
 			r.limit = "300ms"
 			r.do().is(1, append(c.says, "nothing was changed\n")...)
+			r = s.preReceive(lines)
+			r.limit = "300ms"
+			r.do().is(1, append(c.says, "nothing was changed\n")...)
 			for _, state := range []string{"committed", "aborted"} {
 				r := s.transaction(state, lines)
 				r.limit = "300ms"
 				r.do().is(0, append(c.says[:len(c.says)-1:len(c.says)-1], "was not told")...)
 			}
 			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("four calls of at most 300 ms took %v", took)
+				t.Errorf("five calls of at most 300 ms took %v", took)
 			}
 		})
 	}
@@ -290,6 +326,7 @@ func TestCalledByHandItSaysWhatItIs(t *testing.T) {
 		"no argument":       {"hooks/reference-transaction"},
 		"two arguments":     {"hooks/reference-transaction", "prepared", "x"},
 		"update of nothing": {"hooks/update"},
+		"an argument":       {"hooks/pre-receive", "x"},
 		"half an update":    {"hooks/update", "refs/heads/x"},
 		"another name":      {binary},
 		"--help":            {"hooks/update", "--help"},

@@ -1,7 +1,7 @@
 // Refdb-hook lets the site daemon decide about every change of a guarded
-// repository's refs. A copy of it is the repository's hooks/reference-transaction,
-// and another its hooks/update. Git starts it several times per push, so it is
-// small and does next to nothing itself.
+// repository's refs. It is the repository's hooks/reference-transaction, hooks/update
+// and hooks/pre-receive. Git starts it several times per push, so it is small and
+// does next to nothing itself.
 //
 // A hook of the repository's own goes on working as NAME.chained beside it.
 package main
@@ -17,8 +17,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-const usage = `refdb-hook is no command: git runs it, as hooks/reference-transaction STATE with lines OLD NEW REF on standard input,
-or as hooks/update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
+const usage = `refdb-hook is no command: git runs it, as hooks/reference-transaction STATE or hooks/pre-receive, with lines OLD NEW REF
+on standard input, or as hooks/update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
 
 func main() {
 	os.Exit(run(os.Args))
@@ -38,6 +38,8 @@ func run(args []string) int {
 	case name == "update" && len(args) == 4:
 		c.state = wire.StateUpdate
 		c.body = []byte(args[2] + " " + args[3] + " " + args[1] + "\n")
+	case name == "pre-receive" && len(args) == 1:
+		c.state = wire.StatePreReceive
 	case name == "reference-transaction" && len(args) == 2:
 		c.state = args[1]
 	default:
@@ -67,7 +69,9 @@ func run(args []string) int {
 	if !c.known() || len(c.body) == 0 {
 		return 0
 	}
-	if _, err := wire.ParseLines(c.body); err != nil {
+	if _, err := wire.ParseLines(c.body); err != nil && c.state == wire.StatePreReceive {
+		return 0 // git has not looked at the names yet, and refuses each that is none
+	} else if err != nil {
 		return c.failed(err.Error() + ": " + usage)
 	}
 	return c.ask()
@@ -92,7 +96,7 @@ func hookName(args []string) string {
 		return ""
 	}
 	name := args[0][strings.LastIndexByte(args[0], '/')+1:]
-	if name == "update" || name == "reference-transaction" {
+	if name == "update" || name == "pre-receive" || name == "reference-transaction" {
 		return name
 	}
 	return map[int]string{2: "reference-transaction", 4: "update"}[len(args)]
@@ -102,7 +106,7 @@ func hookName(args []string) string {
 // anything is locked.
 func (c call) known() bool {
 	switch c.state {
-	case wire.StatePrepared, wire.StateCommitted, wire.StateAborted, wire.StateUpdate:
+	case wire.StatePrepared, wire.StateCommitted, wire.StateAborted, wire.StatePreReceive, wire.StateUpdate:
 		return true
 	}
 	return false

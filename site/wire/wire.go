@@ -16,13 +16,14 @@ import (
 const Version = 1
 
 // What a request is about: the states of Git's reference-transaction hook, its
-// update hook, and a question about the daemon itself.
+// pre-receive and update hooks, and a question about the daemon itself.
 const (
-	StatePrepared  = "prepared"
-	StateCommitted = "committed"
-	StateAborted   = "aborted"
-	StateUpdate    = "update"
-	StateStatus    = "status"
+	StatePrepared   = "prepared"
+	StateCommitted  = "committed"
+	StateAborted    = "aborted"
+	StatePreReceive = "pre-receive"
+	StateUpdate     = "update"
+	StateStatus     = "status"
 )
 
 // Limits of what is read, in bytes.

@@ -201,7 +201,7 @@ func kindOf(words []string) (is kind, name string) {
 		name += " " + words[1]
 	}
 	switch program := filepath.Base(words[0]); {
-	case program == "reference-transaction", program == "update":
+	case program == "reference-transaction", program == "update", program == "pre-receive":
 		return hook, name
 	case strings.Contains(name, "receive-pack"):
 		return receiver, name

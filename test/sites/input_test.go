@@ -4,6 +4,7 @@ package sites
 
 import (
 	"bytes"
+	"crypto/sha1"
 	"fmt"
 	"os"
 	"os/exec"
@@ -210,6 +211,34 @@ func TestANameThatIsNotUTF8IsRefusedAndOthersGoOn(t *testing.T) {
 			t.Errorf("update-ref: %v", err)
 		}
 		sameRefs(t, "the repository", c.eu.refs(project), want)
+		c.caughtUp()
+	})
+}
+
+// A client may name refs as it likes. Git refuses those names, one by one, after it
+// has shown them to pre-receive.
+func TestANameThatIsNoneIsRefusedAndOthersGoOn(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		c.eu.pushed(c.h.a + ":refs/heads/x")
+		var in bytes.Buffer
+		for _, line := range []string{
+			c.h.zero + " " + c.h.a + " refs/heads/with a space\x00report-status",
+			c.h.zero + " " + c.h.a + " refs/heads/two..dots",
+			c.h.zero + " " + c.h.a + " refs/heads/y",
+		} {
+			fmt.Fprintf(&in, "%04x%s", len(line)+4, line)
+		}
+		pack := "PACK\x00\x00\x00\x02\x00\x00\x00\x00" // without objects
+		fmt.Fprintf(&in, "0000%s%s", pack, sha1.Sum([]byte(pack)))
+		said := g.feed(t, c.eu.root, in.String(), "receive-pack", c.eu.repo(project))
+		for _, line := range []string{"ng refs/heads/with a space funny refname", "ng refs/heads/two..dots funny refname", "ok refs/heads/y"} {
+			if !strings.Contains(said, line) {
+				t.Errorf("the client was told %q, without %q", said, line)
+			}
+		}
+		c.settled()
+		sameRefs(t, "the database", c.global(project), map[string]string{"refs/heads/x": c.h.a, "refs/heads/y": c.h.a})
 		c.caughtUp()
 	})
 }

@@ -5,6 +5,7 @@ package sites
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -248,5 +249,40 @@ func TestAHookOfTheAdministratorRunsBeforeOurs(t *testing.T) {
 		c.settled()
 		sameRefs(t, "the database", c.global(project), map[string]string{"refs/heads/allowed": c.h.a})
 		c.caughtUp()
+	})
+}
+
+func TestAPreReceiveHookOfTheAdministratorRunsBeforeOurs(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{})
+		repo := c.eu.repo(project)
+		c.eu.must("site", "disable", repo)
+		const script = `
+[ $# = 0 ] && [ -n "$GIT_QUARANTINE_PATH" ] || exit 1
+cat >told
+! grep -q forbidden told
+`
+		hook := filepath.Join(repo, "hooks/pre-receive")
+		writeScript(t, hook, script)
+		c.eu.must("site", "enable", repo)
+		url := serveHTTP(t, g, c.eu.root) + "/" + project + ".git"
+		if p := c.h.push(t, url, c.h.a+":refs/heads/forbidden", c.h.a+":refs/heads/free"); p.ok || len(p.accepted()) > 0 {
+			t.Errorf("the client was told %+v", p)
+		}
+		c.eu.pushed(c.h.a + ":refs/heads/x")
+		if p := c.h.push(t, url, c.h.b+":refs/heads/x", c.h.a+":refs/heads/y"); !p.ok {
+			t.Errorf("the client was told %+v", p)
+		}
+		told, err := os.ReadFile(filepath.Join(repo, "told"))
+		want := fmt.Sprintf("%s %s refs/heads/x\n%s %s refs/heads/y\n", c.h.a, c.h.b, c.h.zero, c.h.a)
+		if err != nil || string(told) != want {
+			t.Errorf("the hook was told %q, not %q: %v", told, want, err)
+		}
+		c.settled()
+		sameRefs(t, "the database", c.global(project), map[string]string{"refs/heads/x": c.h.b, "refs/heads/y": c.h.a})
+		c.eu.must("site", "disable", repo)
+		if text, err := os.ReadFile(hook); err != nil || string(text) != "#!/bin/sh\n"+script {
+			t.Errorf("disabling does not bring it back: %q, %v", text, err)
+		}
 	})
 }
