@@ -150,7 +150,7 @@ func (k *check) find(code, subject, detail string, mend func() (string, error)) 
 }
 
 func (k *check) hooks(ctx context.Context) {
-	h, err := hooksOf(ctx, k.repo, k.program)
+	h, err := hooksOf(ctx, k.Config, k.repo, k.program)
 	if err != nil {
 		k.find(HooksPath, h.dir, err.Error(), nil)
 		return

@@ -89,7 +89,12 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			must(tb, os.Remove(in(r, "hooks/reference-transaction")))
 			hook(tb, r.b, "reference-transaction", "exit 0")
 		}, "hook-foreign hooks/reference-transaction", ""},
-		{"a hook that can't be run", func(tb testing.TB, r *replicas) { must(tb, os.Chmod(in(r, "hooks/update"), 0o644)) }, "hook-not-executable hooks/update", ""},
+		{"a hook that can't be run", func(tb testing.TB, r *replicas) {
+			must(tb, os.Rename(hookFile(tb, ""), in(r, "hooks/update"))) // not a link, as the others are
+			must(tb, os.Chmod(in(r, "hooks/update"), 0o644))
+		}, "hook-not-executable hooks/update", ""},
+		{"hooks that can't be run", func(tb testing.TB, r *replicas) { must(tb, os.Chmod(in(r, "hooks/update"), 0o444)) },
+			"hook-not-executable hooks/pre-receive, hook-not-executable hooks/reference-transaction, hook-not-executable hooks/update", ""},
 		{"an installation from before there was a hook pre-receive", func(tb testing.TB, r *replicas) {
 			must(tb, os.Remove(in(r, "hooks/pre-receive")))
 		}, "hook-missing hooks/pre-receive", ""},

@@ -26,7 +26,7 @@ type Step struct {
 
 // Enable puts a repository under guard: git's settings, the link by which the
 // hook finds the daemon, and the hooks, the last of which makes it so. hook
-// is the path of the hook's program, which is copied. What was there before is remembered,
+// is the path of the hook's program, of which the site gets a copy. What was there before is remembered,
 // and put back by [Disable]. It is safe to call again: what is there is left, and
 // older hooks are replaced. done is called for each step. It refuses if no
 // daemon that serves the repository answers: pushes would be refused. With the hooks in
@@ -41,7 +41,7 @@ func Enable(ctx context.Context, c *Config, r Repository, hook string, done func
 	if err != nil {
 		return err
 	}
-	hooks, err := hooksOf(ctx, repo, program)
+	hooks, err := hooksOf(ctx, c, repo, program)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func Disable(ctx context.Context, c *Config, db *refdb.DB, r Repository, done fu
 	if err != nil {
 		return err
 	}
-	hooks, err := hooksOf(ctx, repo, nil)
+	hooks, err := hooksOf(ctx, c, repo, nil)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,13 @@
 package site_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,6 +162,120 @@ func TestEnableAndDisableLeaveARepositoryAsItWas(t *testing.T) {
 			}
 			if err := r.disable(t); err != nil {
 				t.Errorf("again: %v", err)
+			}
+		})
+	}
+}
+
+// links are the paths, of those given, that are one file.
+func links(tb testing.TB, paths ...string) string {
+	tb.Helper()
+	first, err := os.Stat(paths[0])
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var same []string
+	for _, path := range paths {
+		if info, err := os.Stat(path); err != nil {
+			tb.Fatal(err)
+		} else if os.SameFile(first, info) {
+			same = append(same, filepath.Base(path))
+		}
+	}
+	return strings.Join(same, " ")
+}
+
+func (b bare) hooks() (paths []string) {
+	for _, name := range []string{"reference-transaction", "update", "pre-receive"} {
+		paths = append(paths, filepath.Join(b.dir, "hooks", name))
+	}
+	return paths
+}
+
+func TestTheHooksOfAllRepositoriesAreOneFile(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t)
+	r.serve(t)
+	shared := filepath.Join(r.config.State, "refdb-hook")
+	other := bare{filepath.Join(filepath.Dir(r.b.dir), "other.git")}
+	gitIn(t, "/", "init", "--quiet", "--bare", other.dir)
+	enableOther := func(hook string) {
+		t.Helper()
+		found, err := r.config.Find(other.dir)
+		if err == nil {
+			err = site.Enable(t.Context(), r.config, found, hook, func(site.Step) {})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	enableOther(hookFile(t, "older"))
+	if _, err := r.enable(t, hookFile(t, "older")); err != nil {
+		t.Fatal(err)
+	}
+	const names = " reference-transaction update pre-receive"
+	if got := links(t, slices.Concat([]string{shared}, r.b.hooks(), other.hooks())...); got != "refdb-hook"+names+names {
+		t.Errorf("one file: %s", got)
+	}
+	// An upgrade leaves the other repository with what it has: it may be running.
+	before, err := os.ReadFile(other.hooks()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.enable(t, hookFile(t, "")); err != nil {
+		t.Fatal(err)
+	}
+	if got := links(t, slices.Concat([]string{shared}, r.b.hooks(), other.hooks())...); got != "refdb-hook"+names {
+		t.Errorf("one file after the upgrade of one repository: %s", got)
+	}
+	if after, err := os.ReadFile(other.hooks()[0]); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the other's hook is another: %v", err)
+	}
+	enableOther(hookFile(t, ""))
+	if got := links(t, slices.Concat([]string{shared}, r.b.hooks(), other.hooks())...); got != "refdb-hook"+names+names {
+		t.Errorf("one file after the upgrade of both: %s", got)
+	}
+	if entries, err := filepath.Glob(filepath.Join(r.b.dir, "hooks/*refdb*")); err != nil || len(entries) != 0 {
+		t.Errorf("left behind: %q, %v", entries, err)
+	}
+}
+
+func TestWhereHooksCanNotBeLinksTheyAreCopies(t *testing.T) {
+	t.Parallel()
+	for name, state := range map[string]func(testing.TB) string{
+		"another file system": func(tb testing.TB) string {
+			dir, err := os.MkdirTemp("/dev/shm", "site-test")
+			if err != nil {
+				tb.Skip(err)
+			}
+			tb.Cleanup(func() { os.RemoveAll(dir) })
+			return dir
+		},
+		"no place for a copy of the site's": func(testing.TB) string { return "/dev/null/state" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplicas(t)
+			r.serve(t)
+			c := *r.config
+			c.State = state(t)
+			for _, version := range []string{"older", ""} {
+				hook := hookFile(t, version)
+				if err := site.Enable(t.Context(), &c, r.repositoryB(), hook, func(site.Step) {}); err != nil {
+					t.Fatal(err)
+				}
+				want, err := os.ReadFile(hook)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, path := range r.b.hooks() {
+					if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+						t.Errorf("%s: %v", path, err)
+					}
+				}
+				if got := links(t, r.b.hooks()...); got != "reference-transaction" {
+					t.Errorf("one file: %s", got)
+				}
 			}
 		})
 	}

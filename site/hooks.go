@@ -42,13 +42,16 @@ type hookFiles struct {
 	dir string
 	// program is what ours should hold; nil if it isn't known.
 	program []byte
+	// shared is the path of the site's own copy of the program, which all
+	// repositories' hooks are links to where that can be.
+	shared string
 }
 
 // hooksOf finds the directory that git takes a repository's hooks from. It
 // must belong to the repository: in one that others share, our hooks would
 // run for them too, and those of the repository can be changed from outside.
-func hooksOf(ctx context.Context, repo *gitrepo.Repo, program []byte) (hookFiles, error) {
-	h := hookFiles{dir: filepath.Join(repo.Dir(), "hooks"), program: program}
+func hooksOf(ctx context.Context, c *Config, repo *gitrepo.Repo, program []byte) (hookFiles, error) {
+	h := hookFiles{dir: filepath.Join(repo.Dir(), "hooks"), program: program, shared: filepath.Join(c.State, "refdb-hook")}
 	out, err := repo.Command(ctx, "config", "--type=path", "--get", "core.hooksPath").Output()
 	if err != nil {
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
@@ -139,7 +142,49 @@ func (h hookFiles) install(name string) (did string, err error) {
 	if err := os.MkdirAll(h.dir, 0o755); err != nil {
 		return "", err
 	}
-	return did, writeFile(path, h.program, 0o755)
+	return did, h.place(path)
+}
+
+// hookMode lets nobody write to a hook: it would change those of all repositories.
+const hookMode = 0o555
+
+// place puts the program at path, by a link to the site's copy, or as a copy of its
+// own if that is on another file system, or can't be made.
+func (h hookFiles) place(path string) error {
+	fresh := path + ".refdb-new"
+	if err := removeIfThere(fresh); err != nil {
+		return err
+	}
+	if h.share() != nil || os.Link(h.shared, fresh) != nil {
+		return writeFile(path, h.program, hookMode)
+	}
+	// A rename from one link to another of the same file would leave both.
+	if err := errors.Join(os.Rename(fresh, path), removeIfThere(fresh)); err != nil {
+		return err
+	}
+	return syncDir(h.dir)
+}
+
+// share makes sure that the site has its copy. An older one is not written to, but
+// replaced: it may be running, and other repositories' hooks keep it.
+func (h hookFiles) share() error {
+	info, err := os.Lstat(h.shared)
+	if err == nil && info.Mode() == hookMode {
+		if have, err := os.ReadFile(h.shared); err == nil && bytes.Equal(have, h.program) {
+			return nil
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(h.shared), 0o700); err != nil {
+		return err
+	}
+	return writeFile(h.shared, h.program, hookMode)
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // keepForeign gives somebody else's hook a second name, under which ours runs it.

@@ -32,8 +32,9 @@ func (a *app) siteEnableCommand() *cobra.Command {
 		Use:   "enable REPO",
 		Short: "Put a repository under guard",
 		Long: `Put REPO, a project of this site's configuration or the path of its repository, under guard: git's
-settings, the link to the daemon's socket, the hooks, as copies of refdb-hook; then the refs that the
-database does not know are imported. The daemon must run. Run it as the user who owns the repository.
+settings, the link to the daemon's socket, the hooks, as hard links to the site's copy of refdb-hook;
+then the refs that the database does not know are imported. The daemon must run. Run it as the user who
+owns the repository.
 
 A hook that is there already is kept, and run before ours, as HOOK.chained. What git's settings were is
 remembered. refdbctl site disable puts both back.
