@@ -17,9 +17,9 @@ const (
 	snapshotFor  = time.Minute
 )
 
-// A snapshot is what the database had of a push's refs when git began with it.
-// It answers the update hook, which promises nothing: what changed since,
-// prepared finds.
+// A snapshot is what the database had of a push's refs when the push began. It
+// answers the update hook, which promises nothing: prepared finds what has
+// changed since.
 type snapshot struct {
 	project string
 	taken   time.Time
@@ -28,7 +28,7 @@ type snapshot struct {
 
 func (s *snapshot) old() bool { return time.Since(s.taken) > snapshotFor }
 
-// allows reports whether u can go on by what was read. If not, one has to ask.
+// allows reports whether the snapshot lets u go on. If not, the database is to be asked.
 func (s *snapshot) allows(project string, u refdb.Update) bool {
 	if s == nil || s.project != project || s.old() {
 		return false
@@ -37,9 +37,9 @@ func (s *snapshot) allows(project string, u refdb.Update) bool {
 	return read && same(value, u.Old)
 }
 
-// preReceive reads at once what the database has of all refs of a push, before
-// git runs the update hook for each of them. If it can't, and the push has
-// guarded refs only, it refuses as that would for each; else update tells each ref.
+// preReceive reads what the database has of all refs of a push, before git runs
+// the update hook for each of them. If that fails it refuses the push, as update
+// would each of its refs; unless some refs are not guarded: those are to go on.
 func (d *Daemon) preReceive(ctx context.Context, hook peer, q wire.Request) error {
 	c := d.config.Load()
 	r, err := c.Find(q.Dir)

@@ -105,9 +105,9 @@ func TestPreReceive(t *testing.T) {
 	}
 }
 
-// Git shows pre-receive whatever names a client has sent, and refuses those that
-// are none later, one by one.
-func TestPreReceiveLeavesNamesThatAreNoneToGit(t *testing.T) {
+// Git shows pre-receive whatever names a client has sent, and refuses invalid ones
+// after it, one by one.
+func TestPreReceiveLeavesInvalidNamesToGit(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	d := s.serve("refused\n")

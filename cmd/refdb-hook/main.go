@@ -70,7 +70,7 @@ func run(args []string) int {
 		return 0
 	}
 	if _, err := wire.ParseLines(c.body); err != nil && c.state == wire.StatePreReceive {
-		return 0 // git has not looked at the names yet, and refuses each that is none
+		return 0 // git refuses invalid names after this hook, one by one
 	} else if err != nil {
 		return c.failed(err.Error() + ": " + usage)
 	}

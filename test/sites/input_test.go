@@ -215,9 +215,9 @@ func TestANameThatIsNotUTF8IsRefusedAndOthersGoOn(t *testing.T) {
 	})
 }
 
-// A client may name refs as it likes. Git refuses those names, one by one, after it
-// has shown them to pre-receive.
-func TestANameThatIsNoneIsRefusedAndOthersGoOn(t *testing.T) {
+// Git shows pre-receive whatever names a client has sent, and refuses invalid ones
+// after it, one by one.
+func TestAnInvalidNameIsRefusedAndOthersGoOn(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		c := newCluster(t, g, design{})
 		c.eu.pushed(c.h.a + ":refs/heads/x")
