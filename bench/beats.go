@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
 const (
@@ -50,7 +50,7 @@ func beatsWorkload(ctx context.Context, s *servers) (workload, error) {
 // A heldLocks is a template database in which one owner holds locks.
 type heldLocks struct {
 	template string
-	held     []refdb.Held
+	held     []refdb.LockID
 }
 
 // holdLocks makes it, once.
@@ -62,7 +62,7 @@ func (s *servers) holdLocks(ctx context.Context, n int) (heldLocks, error) {
 	if err := s.postgres.create(ctx, t.template, migratedTemplate); err != nil {
 		return t, err
 	}
-	d, err := postgres.Open(ctx, s.postgres.url(t.template))
+	d, err := drivers.Open(ctx, s.postgres.url(t.template))
 	if err != nil {
 		return t, err
 	}
@@ -77,7 +77,7 @@ func (s *servers) holdLocks(ctx context.Context, n int) (heldLocks, error) {
 			return t, errors.Join(err, d.Close())
 		}
 		for _, ref := range chunk {
-			t.held = append(t.held, refdb.Held{Project: project, Ref: ref, Token: a.Token})
+			t.held = append(t.held, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: a.Token})
 		}
 	}
 	s.held[n] = t
@@ -95,7 +95,7 @@ type beater struct {
 
 // An openBeater connects to the database in which the locks are held; close
 // ends all connections.
-type openBeater func(ctx context.Context, url string, held []refdb.Held) (do tick, close func() error, err error)
+type openBeater func(ctx context.Context, url string, held []refdb.LockID) (do tick, close func() error, err error)
 
 func beaters() []beater {
 	return []beater{
@@ -106,13 +106,13 @@ func beaters() []beater {
 	}
 }
 
-func refdbBeater(ctx context.Context, url string, held []refdb.Held) (tick, func() error, error) {
-	d, err := postgres.Open(ctx, url)
+func refdbBeater(ctx context.Context, url string, held []refdb.LockID) (tick, func() error, error) {
+	d, err := drivers.Open(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}
 	return func(ctx context.Context) error {
-		results, err := d.Beat(ctx, owner, held)
+		results, err := d.Beat(ctx, held)
 		if err != nil {
 			return err
 		}
@@ -126,8 +126,8 @@ func refdbBeater(ctx context.Context, url string, held []refdb.Held) (tick, func
 }
 
 // sqlBeater is one that runs beat, which says how many rows it renewed.
-func sqlBeater(beat func(context.Context, *pgx.Conn, []refdb.Held) (int64, error)) openBeater {
-	return func(ctx context.Context, url string, held []refdb.Held) (tick, func() error, error) {
+func sqlBeater(beat func(context.Context, *pgx.Conn, []refdb.LockID) (int64, error)) openBeater {
+	return func(ctx context.Context, url string, held []refdb.LockID) (tick, func() error, error) {
 		c, err := pgx.Connect(ctx, url)
 		if err != nil {
 			return nil, nil, err
@@ -143,13 +143,13 @@ func sqlBeater(beat func(context.Context, *pgx.Conn, []refdb.Held) (int64, error
 }
 
 // beatOwner names no lock: it can't say which are lost.
-func beatOwner(ctx context.Context, c *pgx.Conn, _ []refdb.Held) (int64, error) {
+func beatOwner(ctx context.Context, c *pgx.Conn, _ []refdb.LockID) (int64, error) {
 	tag, err := c.Exec(ctx, `UPDATE locks SET heartbeat = clock_timestamp() WHERE owner = $1`, owner)
 	return tag.RowsAffected(), err
 }
 
 // beatKeys names every lock by its key and token.
-func beatKeys(ctx context.Context, c *pgx.Conn, held []refdb.Held) (int64, error) {
+func beatKeys(ctx context.Context, c *pgx.Conn, held []refdb.LockID) (int64, error) {
 	refs, tokens := make([]string, len(held)), make([]int64, len(held))
 	for i, h := range held {
 		refs[i], tokens[i] = h.Ref, int64(h.Token)
@@ -162,7 +162,7 @@ func beatKeys(ctx context.Context, c *pgx.Conn, held []refdb.Held) (int64, error
 }
 
 // beatRows sends a statement for each lock, all in one transaction.
-func beatRows(ctx context.Context, c *pgx.Conn, held []refdb.Held) (n int64, err error) {
+func beatRows(ctx context.Context, c *pgx.Conn, held []refdb.LockID) (n int64, err error) {
 	err = pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
 		for _, h := range held {
 			tag, err := tx.Exec(ctx, `UPDATE locks SET heartbeat = clock_timestamp() WHERE project = $1 AND ref = $2 AND token = $3`,

@@ -5,8 +5,7 @@ import (
 	"errors"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
-	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
 // What all contestants call the things they lock and update.
@@ -17,22 +16,10 @@ const (
 
 // openRefdb opens the product on a migrated database, as an application would.
 func openRefdb(ctx context.Context, url string, observe func(refdb.Event)) (*refdb.DB, error) {
-	d, err := postgres.Open(ctx, url)
+	d, err := drivers.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	return newRefdb(d, observe)
-}
-
-func openRefdbSQLite(ctx context.Context, url string) (*refdb.DB, error) {
-	d, err := sqlite.Open(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	return newRefdb(d, nil)
-}
-
-func newRefdb(d refdb.Driver, observe func(refdb.Event)) (*refdb.DB, error) {
 	db, err := refdb.New(d, refdb.Options{Site: "bench", Observe: observe})
 	if err != nil {
 		return nil, errors.Join(err, d.Close())

@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
 // postgresSettings are what differs from PostgreSQL's defaults. What a commit
@@ -128,11 +128,7 @@ func (s *postgresServer) migrate(ctx context.Context) error {
 	if err := s.create(ctx, migratedTemplate, emptyTemplate); err != nil {
 		return err
 	}
-	m, err := postgres.Migrator(ctx, s.url(migratedTemplate))
-	if err != nil {
-		return err
-	}
-	return errors.Join(m.Up(ctx), m.Close())
+	return schema.Up(ctx, s.url(migratedTemplate))
 }
 
 // url returns the address of a database.

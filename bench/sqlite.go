@@ -13,7 +13,7 @@ import (
 	_ "modernc.org/sqlite" // the engine that the product uses
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
 // sqliteCases are the numbers of workers, each with both kinds of durability:
@@ -85,14 +85,10 @@ func (s *servers) withFile(do func(path string) (sample, error)) (_ sample, err 
 func (s *servers) sqliteRefdb(ctx context.Context, synchronous string, do func(*refdb.DB) (sample, error)) (sample, error) {
 	return s.withFile(func(path string) (_ sample, err error) {
 		address := "sqlite:" + (&url.URL{Path: path}).EscapedPath() + "?synchronous=" + synchronous
-		m, err := sqlite.Migrator(ctx, address)
-		if err != nil {
+		if err := schema.Up(ctx, address); err != nil {
 			return nil, err
 		}
-		if err := errors.Join(m.Up(ctx), m.Close()); err != nil {
-			return nil, err
-		}
-		db, err := openRefdbSQLite(ctx, address)
+		db, err := openRefdb(ctx, address, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -48,7 +48,7 @@ func newFailoverBed(ctx context.Context, b *bed, _ string) error {
 		c.URL = p.url("refdb")
 		return nil
 	}
-	b.open = func(ctx context.Context) (*refdb.DB, error) { return openPostgres(ctx, p.url("nemesis")) }
+	b.open = func(ctx context.Context) (*refdb.DB, error) { return openForNemesis(ctx, p.url("nemesis"), "") }
 	b.lockRows = func(ctx context.Context) (int, error) { return p.primary.count(ctx, "SELECT count(*) FROM locks") }
 	b.connections = func(ctx context.Context) (int, error) { return p.primary.count(ctx, siteConnections) }
 	b.faults = []fault{failOver(p), failOverUnconfirmed(p), freezeStandby(p), killSites(b), freezeSites(b)}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 )
 
 // siteConnections counts the connections that sites have.
@@ -41,7 +40,7 @@ func newPostgresBed(ctx context.Context, b *bed, stepLibrary string) error {
 		c.URL = urls[c.Site]
 		return nil
 	}
-	b.open = func(ctx context.Context) (*refdb.DB, error) { return openPostgres(ctx, server.url()) }
+	b.open = func(ctx context.Context) (*refdb.DB, error) { return openForNemesis(ctx, server.url(), "") }
 	b.lockRows = func(ctx context.Context) (int, error) { return server.count(ctx, "SELECT count(*) FROM locks") }
 	b.connections = func(ctx context.Context) (int, error) { return server.count(ctx, siteConnections) }
 	b.faults = append(networkFaults(b, n),
@@ -49,14 +48,6 @@ func newPostgresBed(ctx context.Context, b *bed, stepLibrary string) error {
 		stepDatabase(b, clock, databaseStep), stepDatabase(b, clock, -databaseStep),
 		crashPostgres(server), freezePostgres(server))
 	return nil
-}
-
-func openPostgres(ctx context.Context, url string) (*refdb.DB, error) {
-	d, err := postgres.Open(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	return refdb.New(d, refdb.Options{Site: "nemesis"})
 }
 
 // crashPostgres kills all processes of the server with SIGKILL; it recovers from its log.

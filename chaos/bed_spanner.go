@@ -160,13 +160,7 @@ func newSpannerBed(ctx context.Context, b *bed, _ string) error {
 		c.URL, c.Spanner = spannerURL, addresses[c.Site]
 		return nil
 	}
-	b.open = func(ctx context.Context) (*refdb.DB, error) {
-		d, err := spanner.Open(ctx, spannerURL, spanner.Emulator(e.address))
-		if err != nil {
-			return nil, err
-		}
-		return refdb.New(d, refdb.Options{Site: "nemesis"})
-	}
+	b.open = func(ctx context.Context) (*refdb.DB, error) { return openForNemesis(ctx, spannerURL, e.address) }
 	b.lockRows = e.countLocks
 	b.faults = append(networkFaults(b, n),
 		killSites(b), freezeSites(b), stepSite(b), loseMessages(b),

@@ -14,7 +14,7 @@ import (
 	_ "modernc.org/sqlite" // the driver's name for sql.Open
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
 // diskSize is enough for the database, its log and what a checkpoint needs.
@@ -38,11 +38,7 @@ func newSQLiteBed(ctx context.Context, b *bed, _ string) error {
 	b.closers = append(b.closers, func() error { return syscall.Unmount(disk, 0) })
 	file := filepath.Join(disk, "refdb.db")
 	url := "sqlite:" + file
-	m, err := sqlite.Migrator(ctx, url)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(m.Up(ctx), m.Close()); err != nil {
+	if err := schema.Up(ctx, url); err != nil {
 		return err
 	}
 	raw, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)")
@@ -54,13 +50,7 @@ func newSQLiteBed(ctx context.Context, b *bed, _ string) error {
 		c.URL = url
 		return nil
 	}
-	b.open = func(ctx context.Context) (*refdb.DB, error) {
-		d, err := sqlite.Open(ctx, url)
-		if err != nil {
-			return nil, err
-		}
-		return refdb.New(d, refdb.Options{Site: "nemesis"})
-	}
+	b.open = func(ctx context.Context) (*refdb.DB, error) { return openForNemesis(ctx, url, "") }
 	b.lockRows = func(ctx context.Context) (n int, err error) {
 		err = raw.QueryRowContext(ctx, "SELECT count(*) FROM locks").Scan(&n)
 		return n, err

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"sync/atomic"
 
 	"google.golang.org/api/option"
@@ -14,34 +13,30 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
-	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// openDriver opens the database at url; emulator is the address of Spanner's.
+// openDriver opens the database at url. Spanner's is the emulator at that
+// address, by way of wire.
 func openDriver(ctx context.Context, url, emulator string, wire *lossyWire) (refdb.Driver, error) {
-	// Each case keeps a nil pointer from becoming a Driver.
-	switch {
-	case strings.HasPrefix(url, "spanner:"):
-		d, err := spanner.Open(ctx, url, append(wire.options(), spanner.Emulator(emulator))...)
-		if err != nil {
-			return nil, err
-		}
-		return d, nil
-	case strings.HasPrefix(url, "sqlite:"):
-		d, err := sqlite.Open(ctx, url)
-		if err != nil {
-			return nil, err
-		}
-		return d, nil
-	default:
-		d, err := postgres.Open(ctx, url)
-		if err != nil {
-			return nil, err
-		}
-		return d, nil
+	if url != spannerURL {
+		return drivers.Open(ctx, url)
 	}
+	d, err := spanner.Open(ctx, url, append(wire.options(), spanner.Emulator(emulator))...)
+	if err != nil {
+		return nil, err // not a nil *spanner.Driver in a Driver
+	}
+	return d, nil
+}
+
+// openForNemesis opens the database at url, with no faults in between.
+func openForNemesis(ctx context.Context, url, emulator string) (*refdb.DB, error) {
+	d, err := openDriver(ctx, url, emulator, &lossyWire{})
+	if err != nil {
+		return nil, err
+	}
+	return refdb.New(d, refdb.Options{Site: "nemesis"})
 }
 
 // A lossyWire loses some of a Spanner client's requests, before they are sent,

@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
 const postgresDatabase = "refdb"
@@ -87,11 +87,7 @@ func (s *postgresServer) create(ctx context.Context) error {
 	if err := s.query(ctx, "postgres", "CREATE DATABASE "+postgresDatabase); err != nil {
 		return err
 	}
-	m, err := postgres.Migrator(ctx, s.url())
-	if err != nil {
-		return err
-	}
-	return errors.Join(m.Up(ctx), m.Close())
+	return schema.Up(ctx, s.url())
 }
 
 // start starts the server and waits until it answers.

@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 // childVariable makes the test binary a process that migrates one database:
-// its value is a dialect and an address.
+// its value is the database's URL.
 const childVariable = "MIGRATIONS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if job := os.Getenv(childVariable); job != "" {
-		if err := child(job); err != nil {
+	if url := os.Getenv(childVariable); url != "" {
+		if err := schema.Up(context.Background(), url); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -27,34 +27,15 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m)
 }
 
-func child(job string) error {
-	dialect, url, _ := strings.Cut(job, " ")
-	k, err := find(migrations.Dialect(dialect))
-	if err != nil {
-		return err
-	}
-	m, err := k.Migrator(context.Background(), url)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	return m.Up(context.Background())
-}
-
-func find(d migrations.Dialect) (dbtest.Kind, error) {
-	for _, k := range dbtest.All() {
-		if k.Dialect == d {
-			return k, nil
-		}
-	}
-	return dbtest.Kind{}, fmt.Errorf("no dialect %q", d)
-}
-
 func kind(t *testing.T, d migrations.Dialect) dbtest.Kind {
 	t.Helper()
-	k, err := find(d)
-	must(t, err)
-	return k
+	for _, k := range dbtest.All() {
+		if k.Dialect == d {
+			return k
+		}
+	}
+	t.Fatalf("no dialect %q", d)
+	panic("not reached")
 }
 
 // inProcess returns a command that migrates the database in a process of its own.
@@ -65,7 +46,7 @@ func inProcess(t *testing.T, d *dbtest.Database) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s", childVariable, d.Kind().Dialect, d.URL()))
+	cmd.Env = append(os.Environ(), childVariable+"="+d.URL())
 	return cmd
 }
 
@@ -82,7 +63,7 @@ func each(t *testing.T, f func(t *testing.T, k dbtest.Kind)) {
 
 func migrator(t *testing.T, d *dbtest.Database) *migrations.Migrator {
 	t.Helper()
-	m, err := d.Kind().Migrator(t.Context(), d.URL())
+	m, err := schema.Open(t.Context(), d.URL())
 	if err != nil {
 		t.Fatal(err)
 	}

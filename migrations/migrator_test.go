@@ -12,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -84,7 +85,7 @@ func TestAStepDoesNotWaitLongForATable(t *testing.T) {
 func TestMigrationsWorkThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
 	through := dbtest.PgBouncer(t, dbtest.PostgresEmpty(t))
-	m, err := postgres.Migrator(t.Context(), through)
+	m, err := schema.Open(t.Context(), through)
 	must(t, err)
 	defer m.Close()
 	must(t, m.Up(t.Context()))
@@ -106,7 +107,7 @@ func TestASchemaNewerThanTheProgramIsLeftAlone(t *testing.T) {
 			t.Run(name, func(t *testing.T) { wantError(t, move(), "upgrade the program") })
 		}
 		wantVersion(t, m, 99)
-		if _, err := k.Open(t.Context(), d.URL()); err == nil {
+		if _, err := drivers.Open(t.Context(), d.URL()); err == nil {
 			t.Error("a driver opened it")
 		}
 	})

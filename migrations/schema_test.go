@@ -106,9 +106,8 @@ func TestDownAndUpAgain(t *testing.T) {
 func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
-		prepared, err := d.Open(t).Acquire(t.Context(), refdb.AcquireRequest{
-			Project: project, Refs: []string{main}, Owner: "eu-1/1", Nonce: "n", StaleAfter: refdb.NeverStale,
-			Intents: []refdb.Update{{Ref: main, New: sha}}, Agent: "agent",
+		prepared, err := d.Open(t).Prepare(t.Context(), refdb.PrepareRequest{
+			Project: project, Updates: []refdb.Update{{Ref: main, New: sha}}, Owner: "eu-1/1", Nonce: "n", Agent: "agent",
 		})
 		must(t, err)
 		m := migrator(t, d)
@@ -116,16 +115,18 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 		must(t, m.Up(t.Context()))
 
 		again := d.Open(t)
-		if intents, err := again.Intents(t.Context(), refdb.IntentQuery{Limit: 10}); len(intents) != 0 || err != nil {
-			t.Errorf("intents %+v, %v", intents, err)
+		if page, err := again.Intents(t.Context(), refdb.IntentQuery{Limit: 10}); len(page.Intents) != 0 || err != nil {
+			t.Errorf("intents %+v, %v", page.Intents, err)
 		}
-		locks, err := again.Locks(t.Context(), refdb.LockQuery{Limit: 10})
-		if err != nil || len(locks) != 1 || !locks[0].Intended() || locks[0].Token != prepared.Token {
+		page, err := again.Locks(t.Context(), refdb.LockQuery{Limit: 10})
+		if locks := page.Locks; err != nil || len(locks) != 1 || !locks[0].Intended() || locks[0].Token != prepared.Token {
 			t.Errorf("locks %+v, %v", locks, err)
 		}
-		ended, err := again.Release(t.Context(), []refdb.Held{{Project: project, Ref: main, Token: prepared.Token, Intent: true}})
-		if err != nil || !ended[0] {
-			t.Errorf("ended: %v, %v", ended, err)
+		must(t, again.Finish(t.Context(), refdb.FinishRequest{
+			Project: project, ID: "id", Owner: "eu-1/1", Token: prepared.Token, Dropped: []string{main},
+		}))
+		if left, err := again.Locks(t.Context(), refdb.LockQuery{Limit: 10}); err != nil || len(left.Locks) != 0 {
+			t.Errorf("left: %+v, %v", left.Locks, err)
 		}
 	})
 }
@@ -253,8 +254,9 @@ func TestTablesWithoutARecordedVersionAreAdopted(t *testing.T) {
 // wantRefs reads through a driver, which checks the schema too.
 func wantRefs(t *testing.T, d *dbtest.Database, want []string) {
 	t.Helper()
-	refs, err := d.Open(t).List(t.Context(), refdb.RefQuery{Project: project, Limit: 100})
+	page, err := d.Open(t).List(t.Context(), refdb.RefQuery{Project: project, Limit: 100})
 	must(t, err)
+	refs := page.Refs
 	if len(refs) != len(want) {
 		t.Fatalf("refs %v, want %v", refs, want)
 	}

@@ -23,7 +23,7 @@ func (db *DB) TryLock(ctx context.Context, project string, refs ...string) (lock
 	defer func() {
 		db.observe(Event{Op: OpTryLock, Refs: len(refs), Reclaimed: reclaimed, Attempts: 1}, start, err)
 	}()
-	lock, reclaimed, err = db.acquire(ctx, project, refs, false)
+	lock, reclaimed, err = db.acquire(ctx, project, refs, Waiter{})
 	if err != nil {
 		return nil, fmt.Errorf("locking: %w", err)
 	}
@@ -31,17 +31,18 @@ func (db *DB) TryLock(ctx context.Context, project string, refs ...string) (lock
 }
 
 // acquire asks the database once for the locks, or more often if replies get
-// lost. wait says that a refused caller will wait.
-func (db *DB) acquire(ctx context.Context, project string, refs []string, wait bool) (*Lock, int, error) {
+// lost. waiter, unless zero, is to be woken if they are refused.
+func (db *DB) acquire(ctx context.Context, project string, refs []string, waiter Waiter) (*Lock, int, error) {
 	r := AcquireRequest{
 		Project: project, Refs: refs, Owner: db.owner, Nonce: rand.Text(),
-		StaleAfter: db.opts.StaleAfter, Wait: wait,
+		StaleAfter: db.opts.StaleAfter, Waiter: waiter, Queues: db.queues.takeTurns(project, refs, waiter),
 	}
 	// The lease counts from before the first request: whichever of several
 	// took effect, its rows are not older than that.
 	sent := db.keeper.Now()
 	a, err := db.request(ctx, r)
 	if err != nil {
+		db.returnQueues(r, err)
 		return nil, 0, err
 	}
 	return db.hold(ctx, r, a, sent)
@@ -56,17 +57,13 @@ func (db *DB) request(ctx context.Context, r AcquireRequest) (Acquired, error) {
 	a, err := retry(ctx, db, func() (Acquired, error) {
 		a, err := db.driver.Acquire(ctx, r)
 		unconfirmed = errors.Is(err, ErrUnconfirmed)
-		if errors.Is(err, ErrOutcomeUnknown) && !unconfirmed && r.Intents == nil {
+		if errors.Is(err, ErrOutcomeUnknown) && !unconfirmed {
 			// Rows with our nonce are ours: asking again finds them.
 			doubt = true
 			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 		}
 		return a, err
 	})
-	if r.Intents != nil {
-		// Those don't go stale: what is unknown of them is for the caller to see to.
-		return a, err
-	}
 	if unconfirmed {
 		// Finding them would not confirm them.
 		doubt = true
@@ -112,19 +109,15 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 // abandon deletes what a request may have acquired that its caller gave up
 // on. If that fails too, the rows go stale, as those of a crashed process do.
 func (db *DB) abandon(r AcquireRequest) {
-	held := make([]Held, len(r.Refs))
-	for i, ref := range r.Refs {
-		held[i] = Held{Project: r.Project, Ref: ref, Nonce: r.Nonce, Owner: r.Owner}
-	}
 	db.inBackground(func() {
 		ctx, cancel := context.WithTimeout(db.ctx, detachedLimit)
 		defer cancel()
-		_, err := retry(ctx, db, func() ([]bool, error) {
-			gone, err := db.driver.Release(ctx, held)
+		_, err := retry(ctx, db, func() (struct{}, error) {
+			err := db.driver.Abandon(ctx, AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
 			if errors.Is(err, ErrOutcomeUnknown) {
 				err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 			}
-			return gone, err
+			return struct{}{}, err
 		})
 		if err != nil {
 			db.opts.Logger.Warn("a lock that was given up on may stand until it is stale",

@@ -9,16 +9,18 @@ import (
 
 // beat renews locks for the keeper, all in one request to the driver.
 func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, error) {
-	var held []Held
+	var ids []LockID
 	for _, l := range locks {
-		held = append(held, l.held()...)
+		for _, ref := range l.refs {
+			ids = append(ids, LockID{l.project, ref, db.owner, l.token})
+		}
 	}
 	start := time.Now()
-	rows, err := db.driver.Beat(ctx, db.owner, held)
-	db.observe(Event{Op: OpBeat, Refs: len(held)}, start, err)
+	rows, err := db.driver.Beat(ctx, ids)
+	db.observe(Event{Op: OpBeat, Refs: len(ids)}, start, err)
 	results := make([]heartbeat.Result, len(locks))
 	if err != nil {
-		rows = make([]BeatResult, len(held)) // all Unknown
+		rows = make([]BeatResult, len(ids)) // all Unknown
 	}
 	unknown := 0
 	for i, l := range locks {

@@ -17,6 +17,7 @@ type DB struct {
 	driver Driver
 	opts   Options
 	owner  string
+	waiter Waiter // who waits for locks here, as the database's queues name them
 
 	keeper *heartbeat.Keeper[*Lock]
 	queues queues
@@ -58,7 +59,8 @@ func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 		opts:   o,
 		// The random part makes an owner unique even where two containers share
 		// a host name and a process ID.
-		owner: fmt.Sprintf("%s/%s:%d:%s", o.Site, hostname, os.Getpid(), rand.Text()[:8]),
+		owner:  fmt.Sprintf("%s/%s:%d:%s", o.Site, hostname, os.Getpid(), rand.Text()[:8]),
+		waiter: Waiter{Channel: rand.Text()[:16], Client: rand.Text()[:8]},
 	}
 	db.ctx, db.cancel = context.WithCancel(context.Background())
 	db.closing, db.close = context.WithCancel(db.ctx)

@@ -13,13 +13,13 @@ import (
 // A heedingFake has a release take a second, unless its context ends before.
 type heedingFake struct{ *fake }
 
-func (f heedingFake) Release(ctx context.Context, held []Held) ([]bool, error) {
+func (f heedingFake) Release(ctx context.Context, r ReleaseRequest) (Released, error) {
 	sleep(ctx, time.Second)
 	if err := ctx.Err(); err != nil {
-		note(f.fake, &f.releases, held)
-		return nil, errors.Join(ErrUnavailable, err)
+		note(f.fake, &f.releases, r)
+		return Released{}, errors.Join(ErrUnavailable, err)
 	}
-	return f.fake.Release(ctx, held)
+	return f.fake.Release(ctx, r)
 }
 
 // told are the operations that were told of.
@@ -89,7 +89,7 @@ func TestAReleaseEndsWithItsContextForAnyOtherReason(t *testing.T) {
 // Work under one lock may write under another one, too.
 func TestTheLossOfOneLockIsNotThatOfAnother(t *testing.T) {
 	f := &fake{
-		beat: func(_ int, held []Held) ([]BeatResult, error) {
+		beat: func(_ int, held []LockID) ([]BeatResult, error) {
 			r := make([]BeatResult, len(held))
 			for i, h := range held {
 				if r[i] = Beaten; h.Ref == "refs/heads/a" {
@@ -98,7 +98,7 @@ func TestTheLossOfOneLockIsNotThatOfAnother(t *testing.T) {
 			}
 			return r, nil
 		},
-		update: func(int, Transaction) error { return ErrUnavailable },
+		update: func(int, UpdateRequest) error { return ErrUnavailable },
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		a, b := mustLock(t, db, "refs/heads/a"), mustLock(t, db, "refs/heads/b")
@@ -134,7 +134,7 @@ func TestAReleaseInDoubtIsNoLoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{
-				update: func(n int, _ Transaction) error {
+				update: func(n int, _ UpdateRequest) error {
 					if n == 1 {
 						time.Sleep(row.takes)
 						return errCut
@@ -142,10 +142,10 @@ func TestAReleaseInDoubtIsNoLoss(t *testing.T) {
 					return &LostError{Project: "p", Refs: []string{testRef}}
 				},
 				get:     func([]string) ([]Ref, error) { return nil, errors.New("no answer") },
-				release: func(int, []Held) ([]bool, error) { return []bool{false}, nil },
+				release: func(_ int, r ReleaseRequest) (Released, error) { return Released{Missing: r.Refs}, nil },
 			}
 			if row.takes > 0 {
-				f.beat = func(_ int, held []Held) ([]BeatResult, error) { return nil, ErrUnavailable }
+				f.beat = func(_ int, held []LockID) ([]BeatResult, error) { return nil, ErrUnavailable }
 			}
 			var told told
 			inBubble(t, Options{Observe: told.note}, f, f, func(t *testing.T, db *DB) {
@@ -183,13 +183,13 @@ func TestAnUpdateThatIsSentAgainAndFindsTheLockGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{
-				update: func(n int, _ Transaction) error {
+				update: func(n int, _ UpdateRequest) error {
 					if n == 1 {
 						return errCut
 					}
 					return &LostError{Project: "p", Refs: []string{testRef}}
 				},
-				release: func(int, []Held) ([]bool, error) { return []bool{false}, nil },
+				release: func(_ int, r ReleaseRequest) (Released, error) { return Released{Missing: r.Refs}, nil },
 			}
 			var told told
 			inBubble(t, Options{Observe: told.note}, f, f, func(t *testing.T, db *DB) {
@@ -213,12 +213,12 @@ func TestAnUpdateThatIsSentAgainAndFindsTheLockGone(t *testing.T) {
 // That the lock was lost was known before the reply to its release was.
 func TestALossStaysOneWhenTheReplyToTheReleaseIsLost(t *testing.T) {
 	f := &fake{
-		beat: func(int, []Held) ([]BeatResult, error) { return []BeatResult{BeatLost}, nil },
-		release: func(n int, _ []Held) ([]bool, error) {
+		beat: func(int, []LockID) ([]BeatResult, error) { return []BeatResult{BeatLost}, nil },
+		release: func(n int, r ReleaseRequest) (Released, error) {
 			if n == 1 {
-				return nil, errCut
+				return Released{}, errCut
 			}
-			return []bool{false}, nil
+			return Released{Missing: r.Refs}, nil
 		},
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
@@ -229,7 +229,7 @@ func TestALossStaysOneWhenTheReplyToTheReleaseIsLost(t *testing.T) {
 }
 
 func TestALockThatItsHolderReleasedMeanwhileIsNotLost(t *testing.T) {
-	f := &fake{update: func(int, Transaction) error {
+	f := &fake{update: func(int, UpdateRequest) error {
 		time.Sleep(time.Second)
 		return &LostError{Project: "p", Refs: []string{testRef}}
 	}}
@@ -253,16 +253,16 @@ func TestALockThatItsHolderReleasedMeanwhileIsNotLost(t *testing.T) {
 // Asked again, it was refused: what was asked the first time may not come any more.
 func TestAPreparationThatIsRefusedInTheEndLeavesNothingInDoubt(t *testing.T) {
 	for _, refusal := range []error{&LockedError{}, &MismatchError{}} {
-		f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+		f := &fake{prepare: func(n int, _ PrepareRequest) (Prepared, error) {
 			if n == 1 {
-				return Acquired{}, errCut
+				return Prepared{}, errCut
 			}
-			return Acquired{}, refusal
+			return Prepared{}, refusal
 		}}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 			_, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
 			wantIs(t, err, refusal)
-			if errors.Is(err, ErrOutcomeUnknown) || len(f.revokes) != 1 || f.revokes[0].arg.Nonce != f.acquires[0].arg.Nonce {
+			if errors.Is(err, ErrOutcomeUnknown) || len(f.revokes) != 1 || f.revokes[0].arg.Nonce != f.prepares[0].arg.Nonce {
 				t.Errorf("%v; revoked %+v", err, f.revokes)
 			}
 		})

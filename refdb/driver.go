@@ -17,16 +17,22 @@ const (
 	MaxLockRefs   = 5_000
 )
 
-// A Driver is a database that refs and locks live in. Applications don't call
-// it: they hand it to [New]. It is what a new database has to implement, and
-// package refdbtest is the suite that it must pass.
+// A Driver is a database that refs, locks and intents live in. Applications
+// don't call it: they hand it to [New]. It is what a new database has to
+// implement, role by role, and package refdbtest is the suite that it must pass.
 //
-// Each method is one atomic transaction, whole in itself and linearizable per
-// (project, ref) with every other; it takes and returns slices, so that n refs
-// cost one round trip where the database allows it. Methods may be called
+// Each method is one atomic transaction, linearizable per (project, ref) with
+// every other, of all roles; it takes and returns slices, so that n refs cost
+// one round trip where the database allows it. Methods may be called
 // concurrently. The arguments were validated: refs are sorted by bytes and
 // distinct. A driver changes none of the arguments, and keeps no reference to
-// them after it returns, but where the outcome is unknown to it.
+// them after it returns, except where the outcome is unknown to it.
+//
+// A driver keeps nothing between two calls that an answer depends on: two calls of
+// one client may go through two drivers on the same database.
+//
+// Whoever acts is named. A lock or intent is meant by its owner and its token
+// together: a row that another owner or another token stands in does not match.
 //
 // All times and ages are the database's own, read after the rows' locks were
 // taken; a driver never compares them with this machine's clock. A NULL token
@@ -46,86 +52,133 @@ const (
 //
 // They are told apart by the database's error codes, never by their text.
 type Driver interface {
-	// Get returns the rows of those refs that have one, in any order.
-	Get(ctx context.Context, project string, refs []string) ([]Ref, error)
-
-	// List returns a page of a project's refs in byte order of their names.
-	List(ctx context.Context, q RefQuery) ([]Ref, error)
-
-	// Update writes all of t.Updates, or nothing and returns, in this order of precedence,
-	// a *LostError (fence), a *LockedError (mandatory locks) or a *MismatchError.
-	Update(ctx context.Context, t Transaction) error
-
-	// Remove deletes rows, at most r.Limit of refs, and returns how many refs
-	// it deleted. Unless r.Force is set it deletes nothing, and returns a
-	// *LockedError, while a fresh lock stands on any ref of the project.
-	Remove(ctx context.Context, r RemoveRequest) (int, error)
-
-	// Acquire takes the locks on all of r.Refs, or none and returns a
-	// *LockedError with every lock that stands on them. With r.Intents it records
-	// those too; then, if nothing is locked, a *MismatchError is the other reason for none.
-	Acquire(ctx context.Context, r AcquireRequest) (Acquired, error)
-
-	// Beat sets the heartbeat of every held row that still matches to the
-	// database's time, and returns what became of each, in the same order. All
-	// of held were acquired with that owner. No other row's heartbeat is touched.
-	// There may be any number of them: a driver cuts them into as many
-	// transactions as suit its database, the one exception to the rule above. A
-	// row that another transaction keeps locked makes only itself BeatUnknown, a
-	// transaction that failed only its own rows; an error means that nothing was
-	// learned of any.
-	Beat(ctx context.Context, owner string, held []Held) ([]BeatResult, error)
-
-	// Release deletes the held rows that still match, and says which did, in the
-	// same order. Rows that don't match are left alone.
-	Release(ctx context.Context, held []Held) ([]bool, error)
-
-	// Locks returns a page of locks in byte order of project, then ref.
-	Locks(ctx context.Context, q LockQuery) ([]LockInfo, error)
-
-	// Intents returns a page of intents in byte order of project, then ref, then
-	// by token.
-	Intents(ctx context.Context, q IntentQuery) ([]Intent, error)
-
-	// Resolve ends every one of r.Intents that is still pending under its token,
-	// and says which were, in the same order: the row of the ref is written
-	// (TakeNew), the lock deleted, the decision recorded with the database's
-	// time. The others are left alone.
-	Resolve(ctx context.Context, r ResolveRequest) ([]bool, error)
-
-	// Forget deletes the records of those intents that are not pending.
-	Forget(ctx context.Context, intents []Intent) error
-
-	// Revoke makes sure that r, an Acquire with Intents whose outcome is unknown,
-	// has no effect: the locks and intents that it recorded are deleted, and if it is
-	// carried out later, it does nothing and the error wraps ErrReleased. That is
-	// kept as an intent on r's first ref, of the decision Revoked, until Forget.
-	Revoke(ctx context.Context, r AcquireRequest) error
-
-	// States returns what there is about those of refs that have a row, or a
-	// lock, or both, in any order, as of one point in time.
-	States(ctx context.Context, project string, refs []string) ([]State, error)
+	RefStore
+	LockStore
+	IntentStore
 
 	// Now returns the database's time.
 	Now(ctx context.Context) (time.Time, error)
 
 	// Close ends the driver's connections and goroutines, and waits for them.
+	// It may be called more than once.
 	Close() error
+}
+
+// A RefStore holds the value of every ref.
+type RefStore interface {
+	// Get returns the rows of those refs that have one, in any order.
+	Get(ctx context.Context, project string, refs []string) ([]Ref, error)
+
+	// List returns a page of a project's refs in byte order of their names.
+	List(ctx context.Context, q RefQuery) (RefPage, error)
+
+	// States returns what there is about those of refs that have a row, or a
+	// lock, or both, in any order, as of one point in time.
+	States(ctx context.Context, project string, refs []string) ([]State, error)
+
+	// Update writes all of r.Updates, or nothing and returns, in this order of
+	// precedence, a *LostError (fence), a *LockedError (locks of others) or a
+	// *MismatchError.
+	Update(ctx context.Context, r UpdateRequest) (Updated, error)
+
+	// Remove deletes at most r.Limit rows of a project's refs and, with the last
+	// of them, its locks. It returns how many refs it deleted. With [MandatoryLocks]
+	// it deletes nothing, and returns a *LockedError, while a fresh lock stands on
+	// any ref of the project.
+	Remove(ctx context.Context, r RemoveRequest) (int, error)
+
+	// PurgeTombstones deletes at most r.Limit rows of deleted refs, and returns
+	// how many. It neither looks at locks nor removes any.
+	PurgeTombstones(ctx context.Context, r TombstoneRequest) (int, error)
+}
+
+// A LockStore holds the locks on refs.
+type LockStore interface {
+	// Acquire takes the locks on all of r.Refs, or none and returns a
+	// *LockedError with every lock that stands on them.
+	Acquire(ctx context.Context, r AcquireRequest) (Acquired, error)
+
+	// Beat sets the heartbeat of every lock that still matches to the database's
+	// time, and returns what became of each, in the same order. No other row's
+	// heartbeat is touched. A lock that stands for an intent does not match.
+	// There may be any number of locks: a driver cuts them into as many
+	// transactions as suit its database, the one exception to the rule above. A
+	// row that another transaction keeps locked makes only itself BeatUnknown, a
+	// transaction that failed only its own rows; an error means that nothing was
+	// learned of any.
+	Beat(ctx context.Context, locks []LockID) ([]BeatResult, error)
+
+	// Release deletes the rows of a lock that still match, and says which did not:
+	// those are left alone. A row that stands for an intent does not match.
+	Release(ctx context.Context, r ReleaseRequest) (Released, error)
+
+	// Purge deletes the locks, of any owners, that still match, and says which
+	// did, in the same order. The others are left alone. A row that stands for an
+	// intent does not match.
+	Purge(ctx context.Context, locks []StandingLock) ([]bool, error)
+
+	// Abandon deletes the rows that an Acquire took whose answer was lost, or came
+	// too late: those that carry its owner and its nonce. One that the database
+	// is still carrying out is waited for. (Cloud Spanner can't tell of one whose
+	// commit has not arrived yet: its rows then stand until they are stale.) A row
+	// that stands for an intent does not match.
+	Abandon(ctx context.Context, r AbandonRequest) error
+
+	// Locks returns a page of locks in byte order of project, then ref.
+	Locks(ctx context.Context, q LockQuery) (LockPage, error)
+}
+
+// An IntentStore holds the intents, each with the lock that it was recorded with.
+type IntentStore interface {
+	// Prepare takes the locks on the refs of all of r.Updates and records those as
+	// intents, or does nothing and returns, in this order of precedence, a
+	// *LockedError with every lock that stands on them, or a *MismatchError. After
+	// Revoke of r it does nothing, and the error is one of those or wraps ErrReleased.
+	Prepare(ctx context.Context, r PrepareRequest) (Prepared, error)
+
+	// Finish ends intents and their locks: the refs of r.Done take their new
+	// values, those of r.Dropped keep what they hold. Or it does nothing and returns,
+	// in this order of precedence, a *LostError with the refs on which no lock of an
+	// intent stands under r's owner and token, or a *MismatchError. The lock tells: whatever
+	// ends an intent deletes its lock in the same transaction.
+	Finish(ctx context.Context, r FinishRequest) error
+
+	// Revoke makes sure that r, whose outcome is unknown, has no effect: the locks
+	// and intents that it recorded are deleted, and if it is carried out later, it
+	// does nothing and the error wraps ErrReleased. That is kept as an intent on
+	// r's first ref, of the decision Revoked, until Forget.
+	Revoke(ctx context.Context, r PrepareRequest) error
+
+	// Resolve ends every one of r.Intents that is still pending, and says which
+	// were, in the same order: the row of the ref is written (TakeNew), the lock
+	// deleted, the decision recorded with the database's time. The others are
+	// left alone.
+	Resolve(ctx context.Context, r ResolveRequest) ([]bool, error)
+
+	// Forget deletes the records of those intents that are not pending.
+	Forget(ctx context.Context, intents []LockID) error
+
+	// Intents returns a page of intents in byte order of project, then ref, then
+	// by token.
+	Intents(ctx context.Context, q IntentQuery) (IntentPage, error)
 }
 
 // A Notifier is a Driver that can wake those who wait for a lock. Its hints
 // may be lost, late or wrong: waiters poll as well.
+//
+// Whoever is refused a lock and gives its name ([AcquireRequest].Waiter) enters
+// the lock's queue. Whatever ends the lock wakes the first of the queue and gives
+// it the rest, which goes back with the Acquire that follows, or on with PassOn.
 type Notifier interface {
-	// Listen calls wake for each lock, waited for through this driver
-	// (AcquireRequest.Wait), that was released. It calls started once it will
-	// miss none, and returns when ctx ends or the connection is lost, with the
-	// error, or with errors.ErrUnsupported if hints can't arrive here at all
-	// (behind a transaction pooler). Called once at a time.
-	Listen(ctx context.Context, started func(), wake func(project, ref string)) error
+	// Listen calls wake for each wake-up that is sent to the channel. It calls
+	// started once it will miss none, and returns when ctx ends or the connection
+	// is lost, with the error, or with errors.ErrUnsupported if hints can't arrive
+	// here at all (behind a transaction pooler). Called once at a time for a channel.
+	Listen(ctx context.Context, channel string, started func(), wake func(Wakeup)) error
 
-	// PassOn says that nobody waits for a lock through this driver any more. If it
-	// was the one to be woken, the next is. It does not block.
-	PassOn(project, ref string)
+	// PassOn wakes the first of those who wait for a lock, in place of somebody who
+	// was woken and does not want it any more. It does not block.
+	PassOn(w Wakeup)
 }
 
 // A Diagnoser is a Driver that can check the settings its promises rest on.
@@ -139,178 +192,3 @@ type Diagnosis struct {
 	OK     bool
 	Detail string // what was found and, unless OK, what to do
 }
-
-// A Ref is a row of the table of refs.
-type Ref struct {
-	Name  string
-	Value Value
-	Time  time.Time // of the last change, by the database's clock; zero if not recorded
-	Op    string    // the operation that last wrote it through this package, or ""
-}
-
-// A RefQuery selects a page of a project's refs.
-type RefQuery struct {
-	Project string
-	Prefix  string // of the name, compared as bytes; "" for all
-	After   string // only names greater than this; "" to start
-	Limit   int    // at most this many
-	Deleted bool   // tombstones too
-}
-
-// A Transaction is an atomic update of several refs of one project.
-type Transaction struct {
-	Project string
-	// ID names this update; it is stored in every row it writes, so that a
-	// lost reply can be resolved by reading the rows.
-	ID string
-	// Updates are sorted by ref. An absent Old matches an unknown or deleted
-	// ref, any other Old only an equal value. New is never Unknown.
-	Updates []Update
-	// Fence, unless nil: every row of it must still match, or *LostError.
-	// Rows of it are no obstacle to the updates.
-	Fence *Fence
-	// Release also deletes the rows of Fence. Next and Back are as in Held.
-	Release, Next, Back bool
-	// Adopt makes any Old match an unknown ref.
-	Adopt bool
-	// Advisory ignores locks, but for those that stand for an intent (their
-	// stale_after is NeverStale). Otherwise a fresh lock on a ref of Updates, not
-	// of Fence, is a *LockedError, and a stale one is deleted.
-	Advisory bool
-}
-
-// A Fence is a lock that must still be held.
-type Fence struct {
-	Refs  []string // sorted
-	Token Token
-	// Intents says that there is a pending intent with each row: Transaction.Release
-	// deletes it, too. Without it, a row that stands for an intent does not match.
-	Intents bool
-}
-
-// A RemoveRequest selects rows to delete for good.
-type RemoveRequest struct {
-	Project string
-	Limit   int  // at most this many refs
-	Force   bool // in spite of fresh locks, but not of those that stand for an intent
-	// Tombstones removes only refs deleted at least OlderThan ago, and neither
-	// looks at locks nor removes any. Otherwise the project's locks go too,
-	// with its last ref.
-	Tombstones bool
-	OlderThan  time.Duration
-}
-
-// An AcquireRequest asks for the locks on several refs of one project.
-type AcquireRequest struct {
-	Project string
-	Refs    []string // sorted
-	Owner   string
-	// Nonce names this acquisition. Rows that carry it are ours already, from
-	// a request whose reply was lost: if all rows do, the answer is that
-	// acquisition's; if only some do, those are deleted and the request starts over.
-	// A row of another owner is never ours: Gerrit's plugin, which knows of no
-	// nonces, leaves them in the locks that it takes over.
-	Nonce string
-	// StaleAfter is recorded with the lock: the age from which others may
-	// reclaim it. It is at least a millisecond.
-	StaleAfter time.Duration
-	// Wait says that the caller will wait if refused: a Notifier then marks the
-	// locks, so that their release wakes it.
-	Wait bool
-	// Intents, unless nil, are recorded with the locks: one for each of Refs, in
-	// the same order, Old as in a Transaction. StaleAfter is NeverStale then,
-	// which marks the locks. Rows that carry Nonce count as the lock of somebody
-	// else then, unless all do.
-	Intents []Update
-	Agent   string // recorded with each intent
-}
-
-// Acquired is the answer to an AcquireRequest.
-type Acquired struct {
-	// Token is larger than that of any earlier acquisition of any of the refs.
-	Token Token
-	// Refs are the rows of those refs that have one, as of the acquisition.
-	Refs []Ref
-	// Reclaimed are the stale locks that were taken over, as they were.
-	Reclaimed []LockInfo
-}
-
-// Held names a row of the table of locks and the version of it that is meant.
-type Held struct {
-	Project string
-	Ref     string
-	// Token must be the row's; but where Nonce is set, that and Owner must be, instead.
-	Token        Token
-	Nonce, Owner string
-	// Heartbeat, unless zero, must be the row's too.
-	Heartbeat time.Time
-	// Next says, to a release, that a waiter of this driver will ask for the lock
-	// right after it: a Notifier then wakes nobody else. Back says that one waits
-	// for its turn behind all others: a Notifier wakes it then, without having been asked.
-	Next, Back bool
-	// Intent says that the row may stand for an intent, which is deleted with it.
-	// Without it, a row that does (its stale_after is NeverStale) does not match.
-	Intent bool
-}
-
-// A BeatResult says what became of one held row.
-type BeatResult int
-
-const (
-	BeatUnknown BeatResult = iota // neither renewed nor known to be lost
-	Beaten                        // renewed
-	BeatLost                      // gone, or another's
-)
-
-// A LockFilter selects locks. Zero fields select everything.
-type LockFilter struct {
-	Project string
-	Ref     string // exactly this one
-	Prefix  string // of the ref, compared as bytes
-	// Owner selects the locks of one owner and, given a site's name, those of
-	// all its processes: those whose owner is Owner, or starts with Owner and "/".
-	Owner     string
-	Stale     bool          // only stale ones
-	OlderThan time.Duration // only those with an age above this
-}
-
-// A LockQuery selects a page of locks.
-type LockQuery struct {
-	LockFilter
-	// Markers selects the rows whose project starts with ReclaimPrefix, and no
-	// lock; without it there are only locks.
-	Markers bool
-	// Only what comes after this project and ref, and at most Limit rows.
-	AfterProject, AfterRef string
-	Limit                  int
-}
-
-// An IntentQuery selects a page of intents.
-type IntentQuery struct {
-	IntentFilter
-	// Only what comes after this project, ref and token, and at most Limit rows.
-	AfterProject, AfterRef string
-	AfterToken             Token
-	Limit                  int
-}
-
-// A ResolveRequest ends intents in their owner's place.
-type ResolveRequest struct {
-	Intents    []Intent // Project, Ref and Token name them; in any order
-	Decision   Decision // KeepOld or TakeNew
-	By, Reason string   // recorded
-}
-
-// LockInfo is a row of the table of locks.
-type LockInfo struct {
-	Project    string
-	Ref        string
-	Owner      string
-	Token      Token
-	Heartbeat  time.Time     // of the last beat, by the database's clock
-	Age        time.Duration // the database's now − Heartbeat
-	StaleAfter time.Duration // what its holder relies on; older is stale
-}
-
-// Stale reports whether the lock may be reclaimed.
-func (l LockInfo) Stale() bool { return l.Age > l.StaleAfter }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -163,39 +164,12 @@ func ExampleDB_Prepare() {
 
 // exampleDB is a database in which main holds oldMain.
 func exampleDB() *refdb.DB {
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "refdb")
+	db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "eu-1"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	url := "sqlite:" + filepath.Join(dir, "refs.sqlite")
-	schema, err := sqlite.Migrator(ctx, url)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := errors.Join(schema.Up(ctx), schema.Close()); err != nil {
-		log.Fatal(err)
-	}
-	driver, err := sqlite.Open(ctx, url)
-	if err != nil {
-		log.Fatal(err)
-	}
-	db, err := refdb.New(removing{driver, dir}, refdb.Options{Site: "eu-1"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err := db.Put(ctx, "my/project", "refs/heads/main", oldMain); err != nil {
+	if _, err := db.Put(context.Background(), "my/project", "refs/heads/main", oldMain); err != nil {
 		log.Fatal(err)
 	}
 	return db
-}
-
-// removing is a driver whose file is removed when it is closed.
-type removing struct {
-	*sqlite.Driver
-	dir string
-}
-
-func (r removing) Close() error {
-	return errors.Join(r.Driver.Close(), os.RemoveAll(r.dir))
 }

@@ -20,18 +20,23 @@ type fake struct {
 
 	mu       sync.Mutex
 	acquires []call[AcquireRequest]
-	beats    []call[[]Held]
-	releases []call[[]Held]
-	updates  []call[Transaction]
+	beats    []call[[]LockID]
+	releases []call[ReleaseRequest]
+	abandons []call[AbandonRequest]
+	updates  []call[UpdateRequest]
+	prepares []call[PrepareRequest]
+	finishes []call[FinishRequest]
 	resolves []call[ResolveRequest]
+	revokes  []call[PrepareRequest]
 
-	revokes []call[AcquireRequest]
-
-	revoke  func(n int) error
 	acquire func(n int, r AcquireRequest) (Acquired, error) // n counts from 1
-	beat    func(n int, held []Held) ([]BeatResult, error)
-	release func(n int, held []Held) ([]bool, error)
-	update  func(n int, t Transaction) error
+	beat    func(n int, locks []LockID) ([]BeatResult, error)
+	release func(n int, r ReleaseRequest) (Released, error)
+	abandon func(n int) error
+	update  func(n int, r UpdateRequest) error
+	prepare func(n int, r PrepareRequest) (Prepared, error)
+	finish  func(n int, r FinishRequest) error
+	revoke  func(n int) error
 	get     func(refs []string) ([]Ref, error)
 	resolve func(n int, r ResolveRequest) ([]bool, error)
 	states  func(refs []string) ([]State, error)
@@ -61,28 +66,52 @@ func (f *fake) Acquire(ctx context.Context, r AcquireRequest) (Acquired, error) 
 	return f.acquire(n, r)
 }
 
-func (f *fake) Beat(_ context.Context, _ string, held []Held) ([]BeatResult, error) {
-	n := note(f, &f.beats, held)
+func (f *fake) Beat(_ context.Context, locks []LockID) ([]BeatResult, error) {
+	n := note(f, &f.beats, locks)
 	if f.beat == nil {
-		return slices.Repeat([]BeatResult{Beaten}, len(held)), nil
+		return slices.Repeat([]BeatResult{Beaten}, len(locks)), nil
 	}
-	return f.beat(n, held)
+	return f.beat(n, locks)
 }
 
-func (f *fake) Release(_ context.Context, held []Held) ([]bool, error) {
-	n := note(f, &f.releases, held)
+func (f *fake) Release(_ context.Context, r ReleaseRequest) (Released, error) {
+	n := note(f, &f.releases, r)
 	if f.release == nil {
-		return slices.Repeat([]bool{true}, len(held)), nil
+		return Released{}, nil
 	}
-	return f.release(n, held)
+	return f.release(n, r)
 }
 
-func (f *fake) Update(_ context.Context, t Transaction) error {
-	n := note(f, &f.updates, t)
-	if f.update == nil {
+func (f *fake) Abandon(_ context.Context, r AbandonRequest) error {
+	n := note(f, &f.abandons, r)
+	if f.abandon == nil {
 		return nil
 	}
-	return f.update(n, t)
+	return f.abandon(n)
+}
+
+func (f *fake) Update(_ context.Context, r UpdateRequest) (Updated, error) {
+	n := note(f, &f.updates, r)
+	if f.update == nil {
+		return Updated{}, nil
+	}
+	return Updated{}, f.update(n, r)
+}
+
+func (f *fake) Prepare(_ context.Context, r PrepareRequest) (Prepared, error) {
+	n := note(f, &f.prepares, r)
+	if f.prepare == nil {
+		return Prepared{Token: 1}, nil
+	}
+	return f.prepare(n, r)
+}
+
+func (f *fake) Finish(_ context.Context, r FinishRequest) error {
+	n := note(f, &f.finishes, r)
+	if f.finish == nil {
+		return nil
+	}
+	return f.finish(n, r)
 }
 
 func (f *fake) Get(_ context.Context, _ string, refs []string) ([]Ref, error) {
@@ -100,7 +129,7 @@ func (f *fake) Resolve(_ context.Context, r ResolveRequest) ([]bool, error) {
 	return f.resolve(n, r)
 }
 
-func (f *fake) Revoke(_ context.Context, r AcquireRequest) error {
+func (f *fake) Revoke(_ context.Context, r PrepareRequest) error {
 	n := note(f, &f.revokes, r)
 	if f.revoke == nil {
 		return nil
@@ -115,24 +144,31 @@ func (f *fake) States(_ context.Context, _ string, refs []string) ([]State, erro
 	return f.states(refs)
 }
 
-func (f *fake) Locks(context.Context, LockQuery) ([]LockInfo, error) { return nil, nil }
-func (f *fake) Close() error                                         { return nil }
+func (f *fake) Locks(context.Context, LockQuery) (LockPage, error) { return LockPage{}, nil }
+func (f *fake) Close() error                                       { return nil }
 
 // A hintingFake is one that has notifications to give.
 type hintingFake struct {
 	*fake
-	listen func(ctx context.Context, started func(), wake func(project, ref string)) error // nil: until ctx ends
-	hint   func(project, ref string)                                                       // what that was called with
-	passed []string                                                                        // the refs passed on
+	listen func(ctx context.Context, started func(), wake func(Wakeup)) error // nil: until ctx ends
+	wakeUp func(Wakeup)                                                       // what that was called with
+	passed []Wakeup
 }
 
-func (f *hintingFake) PassOn(_, ref string) { f.passed = append(f.passed, ref) }
+// hint wakes the DB, with somebody else behind it.
+func (f *hintingFake) hint(db *DB, ref string) {
+	f.wakeUp(Wakeup{Project: "p", Ref: ref, Queue: Queue{db.waiter, otherWaiter}})
+}
 
-func (f *hintingFake) Listen(ctx context.Context, started func(), wake func(project, ref string)) error {
+var otherWaiter = Waiter{Channel: "elsewhere", Client: "other"}
+
+func (f *hintingFake) PassOn(w Wakeup) { f.passed = append(f.passed, w) }
+
+func (f *hintingFake) Listen(ctx context.Context, _ string, started func(), wake func(Wakeup)) error {
 	if f.listen != nil {
 		return f.listen(ctx, started, wake)
 	}
-	f.hint = wake
+	f.wakeUp = wake
 	started()
 	<-ctx.Done()
 	return ctx.Err()

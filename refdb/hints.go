@@ -3,6 +3,7 @@ package refdb
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,12 +32,12 @@ func (db *DB) listen() {
 func (db *DB) hear(n Notifier) {
 	pause := newBackOff(100*time.Millisecond, 5*time.Second)
 	for db.closing.Err() == nil {
-		err := n.Listen(db.closing, func() {
+		err := n.Listen(db.closing, db.waiter.Channel, func() {
 			pause.Reset()
 			db.hints.live.Store(true)
 			// What was released before we listened was not heard.
 			db.queues.wakeAll()
-		}, db.wake)
+		}, db.wakeUp)
 		db.hints.live.Store(false)
 		db.queues.wakeAll() // they go over to polling
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -50,31 +51,51 @@ func (db *DB) hear(n Notifier) {
 	}
 }
 
-// handOver reports whether l, about to be released, goes next to a waiter of this
-// process, past the driver's notifications, or whether one goes back behind those
-// that they wake.
-func (db *DB) handOver(l *Lock) (next, back bool) {
+// handoff says whether l, about to be released, goes next to a waiter of this
+// process, past the driver's notifications, or whether this process goes back
+// behind those that they wake.
+func (db *DB) handoff(l *Lock) Handoff {
 	if !db.hints.live.Load() || len(l.refs) > 1 {
-		return false, false
+		return Handoff{}
 	}
-	return db.queues.handOver(l.project, l.refs[0])
+	switch next, back := db.queues.handOver(l.project, l.refs[0]); {
+	case next:
+		return Handoff{Next: db.waiter}
+	case back:
+		return Handoff{Last: db.waiter}
+	default:
+		return Handoff{}
+	}
 }
 
-// released notes that l went next to a waiter of this process or not, as handOver
-// said, and wakes who waits for its refs here, unless the driver's notifications
-// will: those keep the order among all processes.
-func (db *DB) released(l *Lock, next bool) {
+// released notes that l was released with h, and wakes who waits for its refs
+// here, unless the driver's notifications will: those keep the order among all
+// processes. queues are those that the release answered with.
+func (db *DB) released(l *Lock, h Handoff, queues []Queue) {
+	next := h.Next != Waiter{}
 	db.queues.handedOver(l.project, l.refs[0], next)
-	if db.hints.live.Load() && !next {
-		return
-	}
-	for _, ref := range l.refs {
-		if next {
-			db.wake(l.project, ref)
-		} else {
+	switch {
+	case next:
+		var behind Queue
+		if len(queues) > 0 {
+			behind = queues[0]
+		}
+		db.queues.giveTurn(l.project, l.refs[0], behind)
+		db.wake(l.project, l.refs[0])
+	case !db.hints.live.Load():
+		for _, ref := range l.refs {
 			db.queues.wake(l.project, ref)
 		}
 	}
+}
+
+// wakeUp notes that it is this process's turn to lock a ref.
+func (db *DB) wakeUp(w Wakeup) {
+	if len(w.Queue) == 0 || w.Queue[0] != db.waiter {
+		return // meant for somebody else behind the same channel
+	}
+	db.queues.giveTurn(w.Project, w.Ref, w.Queue[1:])
+	db.wake(w.Project, w.Ref)
 }
 
 // wake tells who waits first for a ref in this process to ask the database now.
@@ -85,9 +106,35 @@ func (db *DB) wake(project, ref string) {
 	}
 }
 
+// passOn gives up this process's turn to lock a ref, if it has it.
 func (db *DB) passOn(project, ref string) {
-	if n, ok := db.driver.(Notifier); ok {
-		n.PassOn(project, ref)
+	db.passOnTo(project, ref, db.queues.takeTurn(project, ref))
+}
+
+func (db *DB) passOnTo(project, ref string, behind Queue) {
+	if n, ok := db.driver.(Notifier); ok && len(behind) > 0 {
+		n.PassOn(Wakeup{Project: project, Ref: ref, Queue: behind})
+	}
+}
+
+// returnQueues sees to the queues of a request for locks that failed. The driver
+// has put those of locks that stand back into their rows. Where none stands the
+// others may have their turn. After another error it is still ours.
+func (db *DB) returnQueues(r AcquireRequest, err error) {
+	var locked *LockedError
+	refused := errors.As(err, &locked)
+	for i, q := range r.Queues {
+		ref, behind := r.Refs[i], q
+		if len(q) > 0 && q[0] == db.waiter {
+			behind = q[1:]
+		}
+		switch {
+		case q == nil:
+		case !refused:
+			db.queues.giveTurn(r.Project, ref, behind)
+		case !slices.ContainsFunc(locked.Holders, func(l LockInfo) bool { return l.Ref == ref && !l.Stale() }):
+			db.passOnTo(r.Project, ref, behind)
+		}
 	}
 }
 

@@ -45,6 +45,9 @@ type Intent struct {
 	DecidedAt time.Time
 }
 
+// ID names the intent: its lock's name is its own.
+func (i Intent) ID() LockID { return LockID{i.Project, i.Ref, i.Owner, i.Token} }
+
 // A Decision is what an operator makes of an intent whose owner can't be asked.
 type Decision string
 
@@ -58,10 +61,11 @@ const (
 // A Preparation is a set of intents that were recorded together.
 type Preparation struct {
 	Project string
+	Owner   string // that the intents were recorded under
 	Token   Token
 	Updates []Update // in the order of their refs; New is never Unknown
 
-	request AcquireRequest // that asked for it
+	request PrepareRequest // that asked for it
 }
 
 // Prepare locks the refs of updates, at most [MaxLockRefs], and records the
@@ -81,7 +85,7 @@ type Preparation struct {
 // Preparation must be given to [DB.Revoke]. Otherwise an intent that comes late might
 // find the ref back at the old value, and be taken for done because the ref once had the new one.
 func (db *DB) Prepare(ctx context.Context, project string, updates []Update, agent string) (p Preparation, err error) {
-	t, err := newTransaction(project, updates, nil)
+	u, err := newUpdateRequest(project, updates, nil)
 	if err == nil && len(updates) > MaxLockRefs {
 		err = fmt.Errorf("%w: %d refs, at most %d", ErrTooMany, len(updates), MaxLockRefs)
 	}
@@ -92,24 +96,26 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 		return Preparation{}, fmt.Errorf("preparing: %w", err)
 	}
 	start := time.Now()
-	var reclaimed int
-	defer func() { db.observe(Event{Op: OpPrepare, Refs: len(updates), Reclaimed: reclaimed}, start, err) }()
-	r := AcquireRequest{
-		Project: project, Owner: db.owner, Nonce: rand.Text(), StaleAfter: NeverStale,
-		Intents: t.Updates, Agent: agent,
+	var prepared Prepared
+	defer func() {
+		db.observe(Event{Op: OpPrepare, Refs: len(updates), Reclaimed: len(prepared.Reclaimed)}, start, err)
+	}()
+	r := PrepareRequest{Project: project, Updates: u.Updates, Owner: db.owner, Nonce: rand.Text(), Agent: agent}
+	prepare := func() (Prepared, error) {
+		if db.closing.Err() != nil {
+			return Prepared{}, ErrClosed
+		}
+		return retry(ctx, db, func() (Prepared, error) { return db.driver.Prepare(ctx, r) })
 	}
-	for _, u := range t.Updates {
-		r.Refs = append(r.Refs, u.Ref)
-	}
-	p = Preparation{Project: project, Updates: t.Updates, request: r}
-	a, err := db.request(ctx, r)
+	p = Preparation{Project: project, Owner: db.owner, Updates: u.Updates, request: r}
+	prepared, err = prepare()
 	// A request whose reply was lost may be carried out much later. Once these
 	// intents have ended nothing would be left to tell that it was meant by them:
 	// so it is revoked before anything is asked again.
 	for try := 1; try < retryTries && errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, ErrUnconfirmed) && db.Revoke(ctx, p) == nil; try++ {
 		r.Nonce = rand.Text()
 		p.request = r
-		a, err = db.request(ctx, r)
+		prepared, err = prepare()
 	}
 	if errors.Is(err, ErrOutcomeUnknown) {
 		return p, fmt.Errorf("preparing: %w", err)
@@ -117,8 +123,7 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	if err != nil {
 		return Preparation{}, fmt.Errorf("preparing: %w", err)
 	}
-	reclaimed = len(a.Reclaimed)
-	p.Token = a.Token
+	p.Token = prepared.Token
 	return p, nil
 }
 
@@ -149,60 +154,75 @@ func (db *DB) Revoke(ctx context.Context, p Preparation) error {
 // changed then. If the reply is lost, [ErrOutcomeUnknown]: calling it again, or
 // [DB.Intents], tells.
 func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string) (err error) {
-	t, err := p.transaction(done, dropped)
+	r, err := p.finish(done, dropped)
 	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
-	if len(t.Updates) > 0 {
-		return db.update(ctx, t, nil)
+	e := Event{Op: OpUpdate, Refs: len(r.Done)}
+	if len(r.Done) == 0 {
+		e = Event{Op: OpRelease, Refs: len(r.Dropped)}
 	}
 	start := time.Now()
-	defer func() { db.observe(Event{Op: OpRelease, Refs: len(dropped)}, start, err) }()
-	held := make([]Held, len(t.Fence.Refs))
-	for i, ref := range t.Fence.Refs {
-		held[i] = Held{Project: p.Project, Ref: ref, Token: p.Token, Intent: true}
+	defer func() { db.observe(e, start, err) }()
+	w := write{project: r.Project, id: r.ID, updates: r.Done}
+	w.send = func() error {
+		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Finish(ctx, r) })
+		return err
 	}
-	released, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Release(ctx, held) })
+	// The intents end with it: there is nothing left for a second request to do.
+	w.repeatable = func() bool { return true }
+
+	var ended []string // no more pending
+	var lost *LostError
+	for err = db.write(ctx, w); len(r.Done) == 0 && errors.As(err, &lost); err = db.write(ctx, w) {
+		// No ref is to be moved: those intents that are pending end all the same.
+		ended = append(ended, lost.Refs...)
+		rest := without(r.Dropped, lost.Refs)
+		if len(rest) == 0 || len(rest) == len(r.Dropped) {
+			break
+		}
+		r.Dropped = rest
+	}
+	if len(ended) > 0 && (err == nil || errors.Is(err, ErrLockLost)) {
+		slices.Sort(ended)
+		err = &LostError{Project: p.Project, Refs: ended, Reason: "the intent was ended already"}
+	}
 	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
-	}
-	lost := &LostError{Project: p.Project, Reason: "the intent was ended already"}
-	for i, ok := range released {
-		if !ok {
-			lost.Refs = append(lost.Refs, held[i].Ref)
-		}
-	}
-	if len(lost.Refs) > 0 {
-		return fmt.Errorf("finishing: %w", lost)
 	}
 	return nil
 }
 
-// transaction is what ends the intents of done and dropped.
-func (p Preparation) transaction(done, dropped []string) (Transaction, error) {
-	fence, err := checkRefs(p.Project, slices.Concat(done, dropped), MaxLockRefs)
+// without returns the refs that are not in others.
+func without(refs, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
+		_, found := slices.BinarySearch(others, ref)
+		return found
+	})
+}
+
+// finish is the request that ends the intents of done and dropped.
+func (p Preparation) finish(done, dropped []string) (FinishRequest, error) {
+	all, err := checkRefs(p.Project, slices.Concat(done, dropped), MaxLockRefs)
 	if err != nil {
-		return Transaction{}, err
-	}
-	t := Transaction{
-		Project: p.Project, ID: rand.Text(), Release: true,
-		Fence: &Fence{Refs: fence, Token: p.Token, Intents: true},
+		return FinishRequest{}, err
 	}
 	prepared := make(map[string]Update, len(p.Updates))
 	for _, u := range p.Updates {
 		prepared[u.Ref] = u
 	}
-	for _, ref := range fence {
+	for _, ref := range all {
 		if _, ok := prepared[ref]; !ok {
-			return Transaction{}, fmt.Errorf("%w ref %q: it is not of this preparation", ErrInvalid, ref)
+			return FinishRequest{}, fmt.Errorf("%w ref %q: it is not of this preparation", ErrInvalid, ref)
 		}
 	}
+	r := FinishRequest{Project: p.Project, ID: rand.Text(), Owner: p.Owner, Token: p.Token, Dropped: slices.Sorted(slices.Values(dropped))}
 	for _, ref := range slices.Sorted(slices.Values(done)) {
 		u := prepared[ref]
 		u.New = u.New.tombstone(u.Old)
-		t.Updates = append(t.Updates, u)
+		r.Done = append(r.Done, u)
 	}
-	return t, nil
+	return r, nil
 }
 
 // An IntentFilter selects intents. Zero fields select everything.
@@ -228,22 +248,21 @@ func (db *DB) Intents(ctx context.Context, f IntentFilter) iter.Seq2[Intent, err
 		}
 		for q := (IntentQuery{IntentFilter: f, Limit: pageSize}); ; {
 			start := time.Now()
-			page, err := retry(ctx, db, func() ([]Intent, error) { return db.driver.Intents(ctx, q) })
-			db.observe(Event{Op: OpList, Refs: len(page)}, start, err)
+			page, err := retry(ctx, db, func() (IntentPage, error) { return db.driver.Intents(ctx, q) })
+			db.observe(Event{Op: OpList, Refs: len(page.Intents)}, start, err)
 			if err != nil {
 				yield(Intent{}, fmt.Errorf("listing intents: %w", err))
 				return
 			}
-			for _, i := range page {
+			for _, i := range page.Intents {
 				if !yield(i, nil) {
 					return
 				}
 			}
-			if len(page) < q.Limit {
+			if page.Next == (IntentCursor{}) {
 				return
 			}
-			last := page[len(page)-1]
-			q.AfterProject, q.AfterRef, q.AfterToken = last.Project, last.Ref, last.Token
+			q.After = page.Next
 		}
 	}
 }
@@ -270,7 +289,7 @@ func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, rea
 	start := time.Now()
 	defer func() { db.observe(Event{Op: OpResolve, Refs: len(resolved)}, start, err) }()
 	for chunk := range slices.Chunk(intents, pageSize) {
-		r := ResolveRequest{Intents: chunk, Decision: d, By: by, Reason: reason}
+		r := ResolveRequest{Intents: intentIDs(chunk), Decision: d, By: by, Reason: reason}
 		ended, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Resolve(ctx, r) })
 		if err != nil {
 			return resolved, fmt.Errorf("resolving: %w", err)
@@ -289,7 +308,7 @@ func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, rea
 // has heeded the decision. Pending ones are left alone.
 func (db *DB) Forget(ctx context.Context, intents []Intent) error {
 	for chunk := range slices.Chunk(intents, pageSize) {
-		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Forget(ctx, chunk) })
+		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Forget(ctx, intentIDs(chunk)) })
 		if err != nil {
 			return fmt.Errorf("forgetting intents: %w", err)
 		}
@@ -297,11 +316,12 @@ func (db *DB) Forget(ctx context.Context, intents []Intent) error {
 	return nil
 }
 
-// A State is what the database knows about a ref at one moment.
-type State struct {
-	Ref   string
-	Value Value     // [Unknown] if there is no row
-	Lock  *LockInfo // nil if there is none; it may be stale
+func intentIDs(intents []Intent) []LockID {
+	ids := make([]LockID, len(intents))
+	for i, in := range intents {
+		ids[i] = in.ID()
+	}
+	return ids
 }
 
 // States returns the values of refs and the locks on them, in the order of refs,
@@ -338,9 +358,6 @@ func checkNote(what, s string, most int) error {
 	}
 	return nil
 }
-
-// Intended reports whether the lock stands for an [Intent].
-func (l LockInfo) Intended() bool { return l.StaleAfter >= NeverStale }
 
 // errIntent explains why a lock can't be purged.
 var errIntent = errors.New("it stands for an intent: its site ends it, or `refdbctl locks resolve`")

@@ -21,40 +21,39 @@ func mustPrepare(t *testing.T, db *DB, updates ...Update) Preparation {
 	return p
 }
 
-func TestAPreparationAsksForLocksThatNeverGoStaleAndSaysWhatIsIntended(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{Token: 9}, nil }}
+func TestAPreparationSaysWhatIsIntendedAndNeedsNoBeats(t *testing.T) {
+	f := &fake{prepare: func(int, PrepareRequest) (Prepared, error) { return Prepared{Token: 9}, nil }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		p := mustPrepare(t, db, Update{Ref: "refs/heads/b", Old: "x"}, Update{Ref: "refs/heads/a", New: "y"})
 		want := []Update{{Ref: "refs/heads/a", New: "y"}, {Ref: "refs/heads/b", Old: "x", New: Deleted}}
-		if p.Project != "p" || p.Token != 9 || !slices.Equal(p.Updates, want) {
+		if p.Project != "p" || p.Owner != db.Owner() || p.Token != 9 || !slices.Equal(p.Updates, want) {
 			t.Errorf("prepared %+v", p)
 		}
-		r := f.acquires[0].arg
-		if r.Owner != db.Owner() || r.Nonce == "" || r.StaleAfter != NeverStale || r.Wait || r.Agent != testAgent ||
-			!slices.Equal(r.Intents, want) || !slices.Equal(r.Refs, []string{"refs/heads/a", "refs/heads/b"}) {
+		r := f.prepares[0].arg
+		if r.Project != "p" || r.Owner != db.Owner() || r.Nonce == "" || r.Agent != testAgent || !slices.Equal(r.Updates, want) {
 			t.Errorf("asked %+v", r)
 		}
 		time.Sleep(time.Hour)
-		if len(f.beats) != 0 || len(f.acquires) != 1 {
-			t.Errorf("%d beats, %d requests", len(f.beats), len(f.acquires))
+		if len(f.beats) != 0 || len(f.prepares) != 1 || len(f.acquires) != 0 {
+			t.Errorf("%d beats, %d preparations, %d acquisitions", len(f.beats), len(f.prepares), len(f.prepares))
 		}
 	})
 }
 
 // The first request may come much later, after all of this is over.
 func TestAPreparationWhoseReplyWasLostIsRevokedBeforeItIsAskedForAgain(t *testing.T) {
-	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+	f := &fake{prepare: func(n int, _ PrepareRequest) (Prepared, error) {
 		if n == 1 {
-			return Acquired{}, errCut
+			return Prepared{}, errCut
 		}
-		return Acquired{Token: 3}, nil
+		return Prepared{Token: 3}, nil
 	}}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"})
-		if len(f.acquires) != 2 || f.acquires[0].arg.Nonce == f.acquires[1].arg.Nonce || p.request.Nonce != f.acquires[1].arg.Nonce || p.Token != 3 {
-			t.Errorf("requests %+v, prepared %+v", f.acquires, p)
+		if len(f.prepares) != 2 || f.prepares[0].arg.Nonce == f.prepares[1].arg.Nonce || p.request.Nonce != f.prepares[1].arg.Nonce || p.Token != 3 {
+			t.Errorf("requests %+v, prepared %+v", f.prepares, p)
 		}
-		if len(f.revokes) != 1 || f.revokes[0].arg.Nonce != f.acquires[0].arg.Nonce {
+		if len(f.revokes) != 1 || f.revokes[0].arg.Nonce != f.prepares[0].arg.Nonce {
 			t.Errorf("revoked %+v", f.revokes)
 		}
 	})
@@ -64,7 +63,7 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 	for name, failure := range map[string]error{"unknown": errCut, "unconfirmed": ErrUnconfirmed} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{
-				acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, failure },
+				prepare: func(int, PrepareRequest) (Prepared, error) { return Prepared{}, failure },
 				revoke: func(n int) error {
 					if n == 1 {
 						return ErrOutcomeUnknown
@@ -77,8 +76,8 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 				wantIs(t, err, ErrOutcomeUnknown)
 				synctest.Wait()
 				// What no standby has confirmed is not looked after yet.
-				if tried := name == "unknown"; len(f.releases) != 0 || len(f.acquires) != 1 || (len(f.revokes) == 1) != tried {
-					t.Errorf("asked %+v, released %+v, revoked %+v", f.acquires, f.releases, f.revokes)
+				if tried := name == "unknown"; len(f.abandons) != 0 || len(f.prepares) != 1 || (len(f.revokes) == 1) != tried {
+					t.Errorf("asked %+v, abandoned %+v, revoked %+v", f.prepares, f.abandons, f.revokes)
 				}
 				for len(f.revokes) < 2 {
 					err = db.Revoke(t.Context(), p)
@@ -86,7 +85,7 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if asked, revoked := f.acquires[0].arg, f.revokes[1].arg; revoked.Nonce != asked.Nonce || !slices.Equal(revoked.Intents, asked.Intents) {
+				if asked, revoked := f.prepares[0].arg, f.revokes[1].arg; revoked.Nonce != asked.Nonce || !slices.Equal(revoked.Updates, asked.Updates) {
 					t.Errorf("asked %+v, revoked %+v", asked, revoked)
 				}
 			})
@@ -106,13 +105,13 @@ func TestOnlyAPreparationOfThisProcessIsRevoked(t *testing.T) {
 
 func TestARefusedPreparationTakesNothingBack(t *testing.T) {
 	for _, refusal := range []error{&LockedError{}, &MismatchError{}} {
-		f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, refusal }}
+		f := &fake{prepare: func(int, PrepareRequest) (Prepared, error) { return Prepared{}, refusal }}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 			_, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
 			wantIs(t, err, refusal)
 			synctest.Wait()
-			if len(f.acquires) != 1 || len(f.releases) != 0 {
-				t.Errorf("%d requests, %d releases", len(f.acquires), len(f.releases))
+			if len(f.prepares) != 1 || len(f.abandons)+len(f.revokes) != 0 {
+				t.Errorf("%d requests, %d abandoned, %d revoked", len(f.prepares), len(f.abandons), len(f.revokes))
 			}
 		})
 	}
@@ -127,21 +126,19 @@ func TestAFinishIsOneRequest(t *testing.T) {
 		if err := db.Finish(t.Context(), p, []string{c, a}, []string{b}); err != nil {
 			t.Fatal(err)
 		}
-		u := f.updates[0].arg
-		if u.Project != "p" || u.ID == "" || !u.Release || u.Advisory || u.Adopt ||
-			!slices.Equal(u.Updates, []Update{{Ref: a, New: "z"}, {Ref: c, Old: "x", New: Deleted}}) ||
-			!slices.Equal(u.Fence.Refs, []string{a, b, c}) || u.Fence.Token != p.Token || !u.Fence.Intents {
-			t.Errorf("asked %+v, fence %+v", u, u.Fence)
+		r := f.finishes[0].arg
+		if r.Project != "p" || r.ID == "" || r.Owner != p.Owner || r.Token != p.Token ||
+			!slices.Equal(r.Done, []Update{{Ref: a, New: "z"}, {Ref: c, Old: "x", New: Deleted}}) || !slices.Equal(r.Dropped, []string{b}) {
+			t.Errorf("asked %+v", r)
 		}
 		if err := db.Finish(t.Context(), p, nil, []string{c, b}); err != nil {
 			t.Fatal(err)
 		}
-		want := []Held{{Project: "p", Ref: b, Token: p.Token, Intent: true}, {Project: "p", Ref: c, Token: p.Token, Intent: true}}
-		if !slices.Equal(f.releases[0].arg, want) {
-			t.Errorf("released %+v", f.releases[0].arg)
+		if r := f.finishes[1].arg; len(r.Done) != 0 || !slices.Equal(r.Dropped, []string{b, c}) {
+			t.Errorf("asked %+v", r)
 		}
-		if len(f.updates) != 1 || len(f.releases) != 1 {
-			t.Errorf("%d updates, %d releases", len(f.updates), len(f.releases))
+		if len(f.finishes) != 2 || len(f.updates)+len(f.releases) != 0 {
+			t.Errorf("%d finishes, %d updates, %d releases", len(f.finishes), len(f.updates), len(f.releases))
 		}
 	})
 }
@@ -150,31 +147,61 @@ func TestAFinishIsOneRequest(t *testing.T) {
 func TestAFinishOfWhatIsToBeDeletedLeavesATombstone(t *testing.T) {
 	f := &fake{}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		p := Preparation{Project: "p", Token: 3, Updates: []Update{{Ref: testRef, Old: Value(strings.Repeat("a", 64))}}}
+		p := Preparation{Project: "p", Owner: "site/before", Token: 3, Updates: []Update{{Ref: testRef, Old: Value(strings.Repeat("a", 64))}}}
 		if err := db.Finish(t.Context(), p, []string{testRef}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.updates[0].arg.Updates[0].New; got != Deleted256 {
-			t.Errorf("it writes %q", got)
+		if r := f.finishes[0].arg; r.Done[0].New != Deleted256 || r.Owner != "site/before" {
+			t.Errorf("asked %+v", r)
 		}
 	})
 }
 
-func TestADroppedIntentThatWasEndedIsALoss(t *testing.T) {
-	f := &fake{release: func(int, []Held) ([]bool, error) { return []bool{true, false}, nil }}
+// Nothing is to be moved, so that what is pending can end beside what was lost.
+func TestADroppedIntentThatWasEndedIsALossAndTheOthersEndAllTheSame(t *testing.T) {
+	a, b, c := "refs/heads/a", "refs/heads/b", "refs/heads/c"
+	gone := func(refs ...string) error { return &LostError{Project: "p", Refs: refs} }
+	for name, row := range map[string]struct {
+		answers []error
+		lost    []string
+		asked   int
+	}{
+		"one":              {[]error{gone(b), nil}, []string{b}, 2},
+		"one more then":    {[]error{gone(c), gone(a), nil}, []string{a, c}, 3},
+		"all":              {[]error{gone(a, b, c)}, []string{a, b, c}, 1},
+		"all in two looks": {[]error{gone(a), gone(b, c)}, []string{a, b, c}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{finish: func(n int, _ FinishRequest) error { return row.answers[n-1] }}
+			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+				p := mustPrepare(t, db, Update{Ref: a}, Update{Ref: b}, Update{Ref: c})
+				err := db.Finish(t.Context(), p, nil, []string{a, b, c})
+				var lost *LostError
+				if !errors.As(err, &lost) || !slices.Equal(lost.Refs, row.lost) || ClassOf(err) != StaleOwner {
+					t.Errorf("got %v", err)
+				}
+				if len(f.finishes) != row.asked {
+					t.Errorf("%d requests", len(f.finishes))
+				}
+			})
+		})
+	}
+}
+
+func TestAFinishThatMovesRefsIsNotMadeInParts(t *testing.T) {
+	f := &fake{finish: func(int, FinishRequest) error { return &LostError{Project: "p", Refs: []string{"refs/heads/b"}} }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		p := mustPrepare(t, db, Update{Ref: "refs/heads/a"}, Update{Ref: "refs/heads/b"})
-		err := db.Finish(t.Context(), p, nil, []string{"refs/heads/a", "refs/heads/b"})
-		var lost *LostError
-		if !errors.As(err, &lost) || !slices.Equal(lost.Refs, []string{"refs/heads/b"}) || ClassOf(err) != StaleOwner {
-			t.Errorf("got %v", err)
+		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"}, Update{Ref: "refs/heads/b"})
+		wantIs(t, db.Finish(t.Context(), p, []string{testRef}, []string{"refs/heads/b"}), ErrLockLost)
+		if len(f.finishes) != 1 {
+			t.Errorf("%d requests", len(f.finishes))
 		}
 	})
 }
 
 func TestFinishesWhoseReplyWasLost(t *testing.T) {
 	var f *fake
-	written := func([]string) ([]Ref, error) { return []Ref{{Name: testRef, Op: f.updates[0].arg.ID}}, nil }
+	written := func([]string) ([]Ref, error) { return []Ref{{Name: testRef, Op: f.finishes[0].arg.ID}}, nil }
 	others := func([]string) ([]Ref, error) { return []Ref{{Name: testRef, Op: "somebody else's"}}, nil }
 	// late is a first request that comes through behind the first look.
 	late := func() func([]string) ([]Ref, error) {
@@ -186,12 +213,12 @@ func TestFinishesWhoseReplyWasLost(t *testing.T) {
 			return written(refs)
 		}
 	}
-	answers := func(errs ...error) func(int, Transaction) error {
-		return func(n int, _ Transaction) error { return errs[min(n, len(errs))-1] }
+	answers := func(errs ...error) func(int, FinishRequest) error {
+		return func(n int, _ FinishRequest) error { return errs[min(n, len(errs))-1] }
 	}
 	for _, c := range []struct {
 		name   string
-		update func(int, Transaction) error
+		finish func(int, FinishRequest) error
 		get    func([]string) ([]Ref, error)
 		want   error
 		sent   int
@@ -206,18 +233,18 @@ func TestFinishesWhoseReplyWasLost(t *testing.T) {
 		{"are unknown in spite of the row if no standby confirmed them", answers(ErrUnconfirmed), written, ErrUnconfirmed, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f = &fake{update: c.update, get: c.get}
+			f = &fake{finish: c.finish, get: c.get}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 				p := mustPrepare(t, db, Update{Ref: testRef, New: "a"}, Update{Ref: "refs/heads/b", New: "a"})
 				err := db.Finish(t.Context(), p, []string{testRef}, []string{"refs/heads/b"})
 				if !errors.Is(err, c.want) || c.want == nil && err != nil {
 					t.Errorf("%v, want %v", err, c.want)
 				}
-				if len(f.updates) != c.sent {
-					t.Errorf("sent %d times, want %d", len(f.updates), c.sent)
+				if len(f.finishes) != c.sent {
+					t.Errorf("sent %d times, want %d", len(f.finishes), c.sent)
 				}
-				for _, u := range f.updates {
-					if u.arg.ID != f.updates[0].arg.ID {
+				for _, u := range f.finishes {
+					if u.arg.ID != f.finishes[0].arg.ID {
 						t.Error("two requests, two operations")
 					}
 				}
@@ -226,15 +253,15 @@ func TestFinishesWhoseReplyWasLost(t *testing.T) {
 	}
 }
 
-// A release that names its rows by their token can be sent twice, but the answer
-// to the second says nothing of the first: the caller is to look.
+// A request to drop can be sent twice, but the answer to the second says nothing
+// of the first: the caller is to look.
 func TestADropWhoseReplyWasLostIsUnknown(t *testing.T) {
-	f := &fake{release: func(int, []Held) ([]bool, error) { return nil, errCut }}
+	f := &fake{finish: func(int, FinishRequest) error { return errCut }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"})
 		err := db.Finish(t.Context(), p, nil, []string{testRef})
-		if ClassOf(err) != OutcomeUnknown || len(f.releases) != 1 {
-			t.Errorf("%d releases: %v", len(f.releases), err)
+		if ClassOf(err) != OutcomeUnknown || len(f.finishes) != 1 {
+			t.Errorf("%d requests: %v", len(f.finishes), err)
 		}
 	})
 }
@@ -307,7 +334,7 @@ func TestWhatMakesNoSenseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
 				if !errors.Is(err, ErrInvalid) || ClassOf(err) != Permanent || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 500 {
 					t.Errorf("got %v, want one that says %q", err, c.says)
 				}
-				if n := len(f.acquires) + len(f.updates) + len(f.releases) + len(f.resolves); n != 0 {
+				if n := len(f.prepares) + len(f.updates) + len(f.releases) + len(f.resolves); n != 0 {
 					t.Errorf("the database was asked %d times", n)
 				}
 			})
@@ -321,7 +348,7 @@ func TestWhatMakesNoSenseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
 				many = append(many, Update{Ref: fmt.Sprintf("refs/heads/%d", i), New: "1"})
 			}
 			wantIs(t, prepare("p", testAgent, many...)(t, db), ErrTooMany)
-			if len(f.acquires) != 0 {
+			if len(f.prepares) != 0 {
 				t.Error("the database was asked")
 			}
 		})

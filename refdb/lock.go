@@ -114,7 +114,8 @@ func (l *Lock) Context() context.Context {
 // its refs, in the same transaction: else nothing is written, and the error
 // wraps [ErrLockLost].
 func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOption) error {
-	return l.update(ctx, updates, opts)
+	_, err := l.update(ctx, updates, opts, nil)
+	return err
 }
 
 // UpdateAndRelease is Update and, if that succeeds, Release, in one
@@ -125,8 +126,9 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	defer l.ending.Unlock()
 	// Beats must not take the rows that this deletes for lost ones.
 	l.lease.Suspend()
-	next, back := l.db.handOver(l)
-	switch err := l.update(ctx, updates, append(slices.Clip(opts), endLock(next, back))); {
+	handoff := l.db.handoff(l)
+	u, err := l.update(ctx, updates, opts, &handoff)
+	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 		// The rows may be gone because this deleted them: from now on that is no
 		// loss, to a beat, to Release or to another update.
@@ -138,40 +140,36 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	}
 	l.settled = true
 	l.end(ErrReleased)
-	l.db.released(l, next)
+	l.db.released(l, handoff, u.Queues)
 	return nil
 }
 
-// endLock has an update release the lock that it is made under.
-func endLock(next, back bool) UpdateOption {
-	return func(t *Transaction) { t.Release, t.Next, t.Back = true, next, back }
-}
-
-func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption) error {
-	t, err := newTransaction(l.project, updates, opts)
+// update makes the updates under the lock and, unless release is nil, ends it with them.
+func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, release *Handoff) (Updated, error) {
+	r, err := newUpdateRequest(l.project, updates, opts)
 	if err == nil {
 		err = l.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("updating refs: %w", err)
+		return Updated{}, fmt.Errorf("updating refs: %w", err)
 	}
-	t.Fence = &Fence{Refs: l.refs, Token: l.token}
-	err = l.db.update(ctx, t, l)
+	r.Fence = &Fence{Refs: l.refs, Owner: l.db.owner, Token: l.token, Release: release}
+	u, err := l.db.update(ctx, r, l)
 	var lost *LostError
 	switch {
-	case !errors.As(err, &lost), t.Release && errors.Is(err, ErrOutcomeUnknown):
-		return err
+	case !errors.As(err, &lost), release != nil && errors.Is(err, ErrOutcomeUnknown):
+		return u, err
 	case l.inDoubt():
-		return errors.Join(ErrOutcomeUnknown, err)
+		return u, errors.Join(ErrOutcomeUnknown, err)
 	case l.end(lost):
 		l.db.tellLost(l)
 	default:
 		// It had ended before: its holder may have released it meanwhile.
 		if ended := l.Err(); errors.Is(ended, ErrReleased) {
-			return fmt.Errorf("updating refs of %s: %w", l.project, ended)
+			return u, fmt.Errorf("updating refs of %s: %w", l.project, ended)
 		}
 	}
-	return err
+	return u, err
 }
 
 // Release gives the lock up: it stops its beats and deletes its rows. If some
@@ -199,35 +197,27 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 	expires := l.lease.Deadline()
 	l.end(ErrReleased)
 
-	held := l.held()
-	next, back := l.db.handOver(l)
-	held[0].Next, held[0].Back = next, back
-	gone, err := retry(ctx, l.db, func() ([]bool, error) {
-		gone, err := l.db.driver.Release(ctx, held)
+	r := ReleaseRequest{Project: l.project, Refs: l.refs, Owner: l.db.owner, Token: l.token, Handoff: l.db.handoff(l)}
+	released, err := retry(ctx, l.db, func() (Released, error) {
+		released, err := l.db.driver.Release(ctx, r)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			// Deleting by token is harmless the second time: ask again.
 			l.startDoubt()
 			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 		}
-		return gone, err
+		return released, err
 	})
 	if err != nil {
 		return fmt.Errorf("releasing locks of %s: %w", l.project, err)
 	}
 	l.settled = true
-	l.db.released(l, next)
-	l.result = l.judge(gone, expires)
+	l.db.released(l, r.Handoff, released.Queues)
+	l.result = l.judge(released.Missing, expires)
 	return l.result
 }
 
-// judge says what a release means, of which gone are the rows that it deleted.
-func (l *Lock) judge(gone []bool, expires heartbeat.Instant) error {
-	var missing []string
-	for i, ok := range gone {
-		if !ok {
-			missing = append(missing, l.refs[i])
-		}
-	}
+// judge says what a release means that found the rows of some refs missing.
+func (l *Lock) judge(missing []string, expires heartbeat.Instant) error {
 	doubt := len(missing) > 0 && l.inDoubt()
 	expired := errors.Is(l.lease.Err(), heartbeat.ErrExpired)
 	switch err := l.Err(); {
@@ -267,15 +257,6 @@ func (l *Lock) inDoubt() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.doubt
-}
-
-// held names the lock's rows.
-func (l *Lock) held() []Held {
-	held := make([]Held, len(l.refs))
-	for i, ref := range l.refs {
-		held[i] = Held{Project: l.project, Ref: ref, Token: l.token}
-	}
-	return held
 }
 
 // covers reports whether all the refs that updates move are locked.

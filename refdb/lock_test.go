@@ -28,7 +28,7 @@ func TestAnAcquisitionWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
 		if len(f.acquires) != 2 || f.acquires[0].arg.Nonce != f.acquires[1].arg.Nonce || f.acquires[0].arg.Nonce == "" {
 			t.Errorf("requests %v", f.acquires)
 		}
-		if f.acquires[0].arg.Wait {
+		if f.acquires[0].arg.Waiter != (Waiter{}) {
 			t.Error("who only tries is put in the queue")
 		}
 		// The rows may be as old as the first request.
@@ -50,8 +50,8 @@ func TestAnAcquisitionThatNoStandbyConfirmedIsGivenBack(t *testing.T) {
 		if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) || len(f.acquires) != 1 {
 			t.Errorf("%d requests: %v", len(f.acquires), err)
 		}
-		if len(f.releases) != 1 || f.releases[0].arg[0].Nonce != f.acquires[0].arg.Nonce {
-			t.Errorf("released: %+v", f.releases)
+		if len(f.abandons) != 1 || f.abandons[0].arg.Nonce != f.acquires[0].arg.Nonce || f.abandons[0].arg.Owner != db.Owner() {
+			t.Errorf("abandoned: %+v", f.abandons)
 		}
 	})
 }
@@ -59,11 +59,11 @@ func TestAnAcquisitionThatNoStandbyConfirmedIsGivenBack(t *testing.T) {
 func TestAnAcquisitionThatIsGivenUpIsCleanedUpBehind(t *testing.T) {
 	f := &fake{
 		acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, errCut },
-		release: func(n int, held []Held) ([]bool, error) {
+		abandon: func(n int) error {
 			if n == 1 {
-				return nil, errCut
+				return errCut
 			}
-			return make([]bool, len(held)), nil
+			return nil
 		},
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
@@ -77,8 +77,8 @@ func TestAnAcquisitionThatIsGivenUpIsCleanedUpBehind(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(f.releases) != 2 || len(f.releases[0].arg) != 2 || f.releases[0].arg[0].Nonce != f.acquires[0].arg.Nonce {
-			t.Errorf("released %v", f.releases)
+		if len(f.abandons) != 2 || len(f.abandons[0].arg.Refs) != 2 || f.abandons[0].arg.Nonce != f.acquires[0].arg.Nonce {
+			t.Errorf("abandoned %v", f.abandons)
 		}
 	})
 }
@@ -93,33 +93,38 @@ func TestALockGrantedTooLateIsNotHandedOut(t *testing.T) {
 			t.Errorf("%v, %v", l, err)
 		}
 		synctest.Wait()
-		if len(f.releases) != 1 {
-			t.Error("its rows were not released")
+		if len(f.abandons) != 1 {
+			t.Error("its rows were not abandoned")
 		}
 	})
 }
 
 func TestReleases(t *testing.T) {
-	cut := func(gone bool, wait time.Duration) func(int, []Held) ([]bool, error) {
-		return func(n int, held []Held) ([]bool, error) {
-			if n == 1 {
+	// cut loses the reply to the first of two releases. The second finds no row, or all.
+	cut := func(gone bool, wait time.Duration) func(int, ReleaseRequest) (Released, error) {
+		return func(n int, r ReleaseRequest) (Released, error) {
+			switch {
+			case n == 1:
 				time.Sleep(wait)
-				return nil, errCut
+				return Released{}, errCut
+			case gone:
+				return Released{Missing: r.Refs}, nil
+			default:
+				return Released{}, nil
 			}
-			return slices.Repeat([]bool{gone}, len(held)), nil
 		}
 	}
 	for _, c := range []struct {
 		name    string
-		release func(int, []Held) ([]bool, error)
+		release func(int, ReleaseRequest) (Released, error)
 		want    error
 	}{
 		{"succeed when all rows go", nil, nil},
-		{"report a row that was gone as loss", func(_ int, held []Held) ([]bool, error) { return []bool{true, false}, nil }, ErrLockLost},
-		{"whose reply was lost are asked for again", cut(true, 0), nil},
-		{"that find nothing after a lost reply succeeded while the lease stands", cut(false, 0), nil},
-		{"that find nothing after a lost reply and the lease's end are unknown", cut(false, 25*time.Second), ErrOutcomeUnknown},
-		{"that never get through are not", func(int, []Held) ([]bool, error) { return nil, errCut }, ErrUnavailable},
+		{"report a row that was gone as loss", func(_ int, r ReleaseRequest) (Released, error) { return Released{Missing: r.Refs[1:]}, nil }, ErrLockLost},
+		{"whose reply was lost are asked for again", cut(false, 0), nil},
+		{"that find nothing after a lost reply succeeded while the lease stands", cut(true, 0), nil},
+		{"that find nothing after a lost reply and the lease's end are unknown", cut(true, 25*time.Second), ErrOutcomeUnknown},
+		{"that never get through are not", func(int, ReleaseRequest) (Released, error) { return Released{}, errCut }, ErrUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := &fake{release: c.release}
@@ -172,12 +177,12 @@ func TestUpdatesWhoseReplyWasLost(t *testing.T) {
 	advisory := func(db *DB, t *testing.T) error {
 		return mustLock(t, db, testRef).Update(t.Context(), move, Advisory())
 	}
-	answers := func(errs ...error) func(int, Transaction) error {
-		return func(n int, _ Transaction) error { return errs[min(n, len(errs))-1] }
+	answers := func(errs ...error) func(int, UpdateRequest) error {
+		return func(n int, _ UpdateRequest) error { return errs[min(n, len(errs))-1] }
 	}
 	for _, c := range []struct {
 		name   string
-		update func(int, Transaction) error
+		update func(int, UpdateRequest) error
 		get    func([]string) ([]Ref, error)
 		do     func(*DB, *testing.T) error
 		want   error
@@ -214,7 +219,7 @@ func TestUpdatesWhoseReplyWasLost(t *testing.T) {
 
 func TestABeatIsOneRequestAndEachLockHasItsOwnLuck(t *testing.T) {
 	f := &fake{}
-	f.beat = func(n int, held []Held) ([]BeatResult, error) {
+	f.beat = func(n int, held []LockID) ([]BeatResult, error) {
 		results := slices.Repeat([]BeatResult{Beaten}, len(held))
 		for i, h := range held {
 			switch {
@@ -265,11 +270,11 @@ func TestABeatIsOneRequestAndEachLockHasItsOwnLuck(t *testing.T) {
 
 func TestUpdateAndReleaseIsNotTakenForALoss(t *testing.T) {
 	f := &fake{}
-	f.update = func(int, Transaction) error {
+	f.update = func(int, UpdateRequest) error {
 		time.Sleep(5 * time.Second) // beats go on, and find the rows gone
 		return nil
 	}
-	f.beat = func(_ int, held []Held) ([]BeatResult, error) {
+	f.beat = func(_ int, held []LockID) ([]BeatResult, error) {
 		return slices.Repeat([]BeatResult{BeatLost}, len(held)), nil
 	}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
@@ -289,7 +294,7 @@ func TestUpdateAndReleaseIsNotTakenForALoss(t *testing.T) {
 
 func TestAFencedWriteThatFindsTheLockGoneLosesItAtOnce(t *testing.T) {
 	var events []Event
-	f := &fake{update: func(int, Transaction) error { return &LostError{Project: "p", Refs: []string{testRef}} }}
+	f := &fake{update: func(int, UpdateRequest) error { return &LostError{Project: "p", Refs: []string{testRef}} }}
 	inBubble(t, Options{Observe: func(e Event) { events = append(events, e) }}, f, f, func(t *testing.T, db *DB) {
 		l := mustLock(t, db, testRef)
 		ctx := l.Context()
@@ -337,7 +342,7 @@ func TestLogsCarryDigestsInsteadOfNames(t *testing.T) {
 		acquire: func(int, AcquireRequest) (Acquired, error) {
 			return Acquired{Token: 1234567, Reclaimed: []LockInfo{{Project: "secret", Ref: "refs/heads/hidden", Owner: "whoever/1"}}}, nil
 		},
-		beat: func(_ int, held []Held) ([]BeatResult, error) { return nil, errors.New("secret refs/heads/hidden") },
+		beat: func(_ int, held []LockID) ([]BeatResult, error) { return nil, errors.New("secret refs/heads/hidden") },
 	}
 	o := Options{Site: "whoever", Logger: slog.New(slog.NewTextHandler(&log, nil)), DigestKey: []byte("k")}
 	inBubble(t, o, f, f, func(t *testing.T, db *DB) {

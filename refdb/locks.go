@@ -44,7 +44,8 @@ func (db *DB) Orphans(ctx context.Context) iter.Seq2[LockInfo, error] {
 
 func (db *DB) lockOn(ctx context.Context, project, ref string) ([]LockInfo, error) {
 	q := LockQuery{LockFilter: LockFilter{Project: project, Ref: ref}, Limit: 1}
-	return retry(ctx, db, func() ([]LockInfo, error) { return db.driver.Locks(ctx, q) })
+	page, err := retry(ctx, db, func() (LockPage, error) { return db.driver.Locks(ctx, q) })
+	return page.Locks, err
 }
 
 func (db *DB) locks(ctx context.Context, q LockQuery) iter.Seq2[LockInfo, error] {
@@ -55,22 +56,21 @@ func (db *DB) locks(ctx context.Context, q LockQuery) iter.Seq2[LockInfo, error]
 		}
 		for q := q; ; {
 			start := time.Now()
-			page, err := retry(ctx, db, func() ([]LockInfo, error) { return db.driver.Locks(ctx, q) })
-			db.observe(Event{Op: OpList, Refs: len(page)}, start, err)
+			page, err := retry(ctx, db, func() (LockPage, error) { return db.driver.Locks(ctx, q) })
+			db.observe(Event{Op: OpList, Refs: len(page.Locks)}, start, err)
 			if err != nil {
 				yield(LockInfo{}, fmt.Errorf("listing locks: %w", err))
 				return
 			}
-			for _, l := range page {
+			for _, l := range page.Locks {
 				if !yield(l, nil) {
 					return
 				}
 			}
-			if len(page) < q.Limit {
+			if page.Next == (LockCursor{}) {
 				return
 			}
-			last := page[len(page)-1]
-			q.AfterProject, q.AfterRef = last.Project, last.Ref
+			q.After = page.Next
 		}
 	}
 }
@@ -108,8 +108,8 @@ func PurgeFresh() PurgeOption { return func(p *purge) { p.fresh = true } }
 
 // Purge removes locks, as listed by [DB.Locks] or [DB.Orphans], and returns
 // those it removed. One that was listed as stale, or is an orphan, goes only if it still has
-// the listed token and heartbeat, so that a lock which was renewed or has changed hands
-// meanwhile stays; one listed as fresh goes by its token, and needs
+// the listed owner, token and heartbeat, so that a lock which was renewed or has changed hands
+// meanwhile stays; one listed as fresh goes by its owner and token, and needs
 // [PurgeFresh]: else nothing is removed and the error is a [*LockedError]; so it is, whatever
 // the options, if one stands for an [Intent]. It works in
 // chunks: after an error the returned ones are gone.
@@ -133,14 +133,14 @@ func (db *DB) Purge(ctx context.Context, locks []LockInfo, opts ...PurgeOption) 
 	start := time.Now()
 	defer func() { db.observe(Event{Op: OpPurge, Refs: len(removed)}, start, err) }()
 	for chunk := range slices.Chunk(locks, pageSize) {
-		held := make([]Held, len(chunk))
+		standing := make([]StandingLock, len(chunk))
 		for i, l := range chunk {
-			held[i] = Held{Project: l.Project, Ref: l.Ref, Token: l.Token}
+			standing[i].LockID = l.ID()
 			if l.isMarker() || l.Stale() {
-				held[i].Heartbeat = l.Heartbeat
+				standing[i].Heartbeat = l.Heartbeat
 			}
 		}
-		gone, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Release(ctx, held) })
+		gone, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Purge(ctx, standing) })
 		if err != nil {
 			return removed, fmt.Errorf("purging locks: %w", err)
 		}

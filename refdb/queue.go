@@ -3,6 +3,7 @@ package refdb
 import (
 	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,9 +17,16 @@ type queues struct {
 	lines map[key]*list.List // of *waiter; a line that is empty is deleted
 	// passed counts how often in a row a lock was handed over within this process.
 	passed map[key]int
-	// turns is until when it is the turn of others.
-	turns map[key]time.Time
+	// others is until when it is the turn of other processes.
+	others map[key]time.Time
+	// turns are the locks that it is this process's turn to take, by the database's
+	// queues, with those who wait behind it.
+	turns map[key]Queue
 }
+
+// maxTurns bounds what the database's queues may leave behind here. Whoever is
+// forgotten polls.
+const maxTurns = 10_000
 
 // handOvers is how often in a row a lock may stay in this process, from holder to
 // waiter, before the processes that wait have their turn. It saves a
@@ -102,7 +110,7 @@ func (q *queues) handOver(project, ref string) (next, back bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := key{project, ref}
-	delete(q.turns, k)
+	delete(q.others, k)
 	line := q.lines[k]
 	if line == nil || len(line.Front().Value.(*waiter).places) > 1 {
 		return false, false // who waits for others, too, might not be able to take it
@@ -111,10 +119,10 @@ func (q *queues) handOver(project, ref string) (next, back bool) {
 		return true, false
 	}
 	// From now on: one who asks while the release is under way might come right after it.
-	if q.turns == nil {
-		q.turns = make(map[key]time.Time)
+	if q.others == nil {
+		q.others = make(map[key]time.Time)
 	}
-	q.turns[k] = time.Now().Add(othersTurn)
+	q.others[k] = time.Now().Add(othersTurn)
 	return false, true
 }
 
@@ -133,24 +141,80 @@ func (q *queues) handedOver(project, ref string, next bool) {
 	q.passed[k]++
 }
 
-// others returns for how long it is the turn of other processes to ask for a lock.
-func (q *queues) others(project string, refs []string) time.Duration {
+// untilTurn returns for how long it is the turn of other processes to ask for a lock.
+func (q *queues) untilTurn(project string, refs []string) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := key{project, refs[0]}
-	until, ok := q.turns[k]
+	until, ok := q.others[k]
 	if !ok || len(refs) > 1 {
 		return 0
 	}
 	if d := time.Until(until); d > 0 {
 		return d
 	}
-	delete(q.turns, k)
+	delete(q.others, k)
 	return 0
 }
 
+// giveTurn notes that it is this process's turn to lock a ref, and who waits
+// behind it. They join those of a turn that it has already.
+func (q *queues) giveTurn(project, ref string, behind Queue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.turns == nil || len(q.turns) >= maxTurns {
+		q.turns = make(map[key]Queue)
+	}
+	k := key{project, ref}
+	turn := q.turns[k]
+	for _, w := range behind {
+		if !slices.Contains(turn, w) {
+			turn = append(turn, w)
+		}
+	}
+	q.turns[k] = turn
+}
+
+// takeTurn ends the process's turn to lock a ref, and returns who waits behind it.
+func (q *queues) takeTurn(project, ref string) (behind Queue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := key{project, ref}
+	behind = q.turns[k]
+	delete(q.turns, k)
+	return behind
+}
+
+// takeTurns ends the process's turns to lock refs, and returns the queues for a
+// request that does so: nil, or one for each of them, with the waiter, unless it
+// is zero, before those behind it.
+func (q *queues) takeTurns(project string, refs []string, waiter Waiter) (all []Queue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.turns) == 0 {
+		return nil
+	}
+	for i, ref := range refs {
+		k := key{project, ref}
+		behind, ok := q.turns[k]
+		if !ok {
+			continue
+		}
+		delete(q.turns, k)
+		if all == nil {
+			all = make([]Queue, len(refs))
+		}
+		if waiter != (Waiter{}) {
+			behind = append(Queue{waiter}, behind...)
+		}
+		all[i] = behind
+	}
+	return all
+}
+
 // wake tells the first waiter for a ref to ask the database now, or reports that
-// there is none.
+// there is none that could: one that waits for other refs behind somebody else asks
+// once it is the first for all.
 func (q *queues) wake(project, ref string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -158,8 +222,9 @@ func (q *queues) wake(project, ref string) bool {
 	if line == nil {
 		return false
 	}
-	line.Front().Value.(*waiter).hint()
-	return true
+	first := line.Front().Value.(*waiter)
+	first.hint()
+	return first.behind == 0
 }
 
 // wakeAll tells every first waiter to ask the database now.

@@ -153,7 +153,7 @@ func TestALockIsHandedOverWithinTheProcessOnlySoOftenInARow(t *testing.T) {
 			if next, back := q.handOver("p", testRef); next || !back {
 				t.Errorf("turn %d: handed over once more, past the others", turn)
 			}
-			if q.others("p", []string{testRef}) == 0 { // before it is released
+			if q.untilTurn("p", []string{testRef}) == 0 { // before it is released
 				t.Errorf("turn %d: somebody may ask out of turn", turn)
 			}
 		}

@@ -37,21 +37,21 @@ func (db *DB) Refs(ctx context.Context, project, prefix string, opts ...ListOpti
 		}
 		for q := q; ; {
 			start := time.Now()
-			page, err := retry(ctx, db, func() ([]Ref, error) { return db.driver.List(ctx, q) })
-			db.observe(Event{Op: OpList, Refs: len(page)}, start, err)
+			page, err := retry(ctx, db, func() (RefPage, error) { return db.driver.List(ctx, q) })
+			db.observe(Event{Op: OpList, Refs: len(page.Refs)}, start, err)
 			if err != nil {
 				yield(Ref{}, fmt.Errorf("listing refs of %s: %w", project, err))
 				return
 			}
-			for _, ref := range page {
+			for _, ref := range page.Refs {
 				if !yield(ref, nil) {
 					return
 				}
 			}
-			if len(page) < q.Limit {
+			if page.Next == "" {
 				return
 			}
-			q.After = page[len(page)-1].Name
+			q.After = page.Next
 		}
 	}
 }
@@ -60,7 +60,7 @@ func (db *DB) Refs(ctx context.Context, project, prefix string, opts ...ListOpti
 type RemoveOption func(*RemoveRequest)
 
 // Force removes a project in spite of fresh locks on it, and them with it.
-func Force() RemoveOption { return func(r *RemoveRequest) { r.Force = true } }
+func Force() RemoveOption { return func(r *RemoveRequest) { r.Locks = AdvisoryLocks } }
 
 // RemoveProject removes all refs and locks of a project and of no other, and
 // returns how many refs it removed. It refuses with a [*LockedError] while a
@@ -71,7 +71,7 @@ func (db *DB) RemoveProject(ctx context.Context, project string, opts ...RemoveO
 	for _, o := range opts {
 		o(&r)
 	}
-	return db.remove(ctx, r)
+	return db.remove(ctx, project, func() (int, error) { return db.driver.Remove(ctx, r) })
 }
 
 // PurgeTombstones removes the rows of refs that were deleted at least olderThan
@@ -82,20 +82,22 @@ func (db *DB) PurgeTombstones(ctx context.Context, project string, olderThan tim
 	if olderThan < 0 {
 		return 0, fmt.Errorf("%w age %s: it can't be negative", ErrInvalid, olderThan)
 	}
-	return db.remove(ctx, RemoveRequest{Project: project, Limit: pageSize, Tombstones: true, OlderThan: olderThan})
+	r := TombstoneRequest{Project: project, Limit: pageSize, OlderThan: olderThan}
+	return db.remove(ctx, project, func() (int, error) { return db.driver.PurgeTombstones(ctx, r) })
 }
 
-func (db *DB) remove(ctx context.Context, r RemoveRequest) (total int, err error) {
-	if err := CheckProject(r.Project); err != nil {
+// remove has chunk remove refs of a project until there are none left.
+func (db *DB) remove(ctx context.Context, project string, chunk func() (int, error)) (total int, err error) {
+	if err := CheckProject(project); err != nil {
 		return 0, fmt.Errorf("removing refs: %w", err)
 	}
 	start := time.Now()
 	defer func() { db.observe(Event{Op: OpRemove, Refs: total}, start, err) }()
 	for {
-		n, err := retry(ctx, db, func() (int, error) { return db.driver.Remove(ctx, r) })
+		n, err := retry(ctx, db, chunk)
 		total += n
 		if err != nil {
-			return total, fmt.Errorf("removing refs of %s, after %d: %w", r.Project, total, err)
+			return total, fmt.Errorf("removing refs of %s, after %d: %w", project, total, err)
 		}
 		if n == 0 {
 			return total, nil

@@ -40,9 +40,7 @@ func (db *DB) Lock(ctx context.Context, project string, refs ...string) (lock *L
 	w := db.queues.enter(project, refs)
 	leave := func() {
 		for _, k := range db.queues.leave(w) {
-			if lock == nil { // what woke this one may have been meant for others, too
-				db.passOn(k.project, k.ref)
-			}
+			db.passOn(k.project, k.ref) // a wake-up that came too late for this one
 		}
 	}
 	defer leave()
@@ -71,12 +69,15 @@ func (db *DB) lockFirst(ctx, limit context.Context, w *waiter, project string, r
 	poll := newBackOff(pollFirst, pollLast)
 	var locked *LockedError // the latest refusal
 	var heard time.Time     // when the database last answered, once it has
-	w.pause(limit, db.queues.others(project, refs))
+	w.pause(limit, db.queues.untilTurn(project, refs))
 	for {
 		w.forget()
 		e.Attempts++
-		hinted := db.hints.live.Load()
-		lock, e.Reclaimed, err = db.acquire(ctx, project, refs, hinted)
+		hinted, waiter := db.hints.live.Load(), Waiter{}
+		if hinted {
+			waiter = db.waiter
+		}
+		lock, e.Reclaimed, err = db.acquire(ctx, project, refs, waiter)
 		switch {
 		case err == nil:
 			return lock, nil

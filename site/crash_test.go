@@ -282,7 +282,7 @@ type failing struct {
 	stubborn atomic.Bool
 	// slow: an announcement is on its way while it is deaf, and kept in late.
 	slow bool
-	late atomic.Pointer[refdb.AcquireRequest]
+	late atomic.Pointer[refdb.PrepareRequest]
 	// asked counts the requests that pushes make, by their kinds.
 	asked asked
 }
@@ -308,60 +308,71 @@ func (f *failing) err() error {
 	return nil
 }
 
-func (f *failing) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+func (f *failing) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
 	if err := f.err(); err != nil {
-		return refdb.Acquired{}, err
+		return refdb.Prepared{}, err
 	}
-	if f.slow && f.deaf.Load() && r.Intents != nil {
+	if f.slow && f.deaf.Load() {
 		f.late.Store(&r)
-		return refdb.Acquired{}, f.lost(nil)
-	}
-	a, err := f.Driver.Acquire(ctx, r)
-	if r.Intents == nil {
-		return a, err
+		return refdb.Prepared{}, f.lost(nil)
 	}
 	f.asked.prepared.Add(1)
-	return a, f.lost(err)
+	p, err := f.Driver.Prepare(ctx, r)
+	return p, f.lost(err)
 }
 
-func (f *failing) Update(ctx context.Context, x refdb.Transaction) error {
+func (f *failing) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	if err := f.err(); err != nil {
 		return err
 	}
 	f.asked.finished.Add(1)
-	return f.Driver.Update(ctx, x)
+	return f.lost(f.Driver.Finish(ctx, r))
 }
 
-func (f *failing) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
+func (f *failing) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+	if err := f.err(); err != nil {
+		return refdb.Updated{}, err
+	}
+	return f.Driver.Update(ctx, r)
+}
+
+func (f *failing) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	if err := f.err(); err != nil {
+		return refdb.Acquired{}, err
+	}
+	return f.Driver.Acquire(ctx, r)
+}
+
+func (f *failing) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	gone, err := f.Driver.Release(ctx, held)
-	return gone, f.lost(err)
+	return f.Driver.Beat(ctx, locks)
 }
 
-func (f *failing) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
+func (f *failing) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
 	if err := f.err(); err != nil {
-		return nil, err
+		return refdb.Released{}, err
 	}
-	return f.Driver.Beat(ctx, owner, held)
+	released, err := f.Driver.Release(ctx, r)
+	return released, f.lost(err)
 }
 
-func (f *failing) Locks(ctx context.Context, q refdb.LockQuery) ([]refdb.LockInfo, error) {
+func (f *failing) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
 	if err := f.err(); err != nil {
-		return nil, err
+		return refdb.LockPage{}, err
 	}
 	return f.Driver.Locks(ctx, q)
 }
 
-func (f *failing) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
+func (f *failing) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
 	if err := f.err(); err != nil {
-		return nil, err
+		return refdb.IntentPage{}, err
 	}
 	return f.Driver.Intents(ctx, q)
 }
 
-func (f *failing) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
+func (f *failing) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	if err := f.err(); err != nil {
 		return err
 	}
@@ -371,7 +382,7 @@ func (f *failing) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
 	return f.Driver.Revoke(ctx, r)
 }
 
-func (f *failing) List(ctx context.Context, q refdb.RefQuery) ([]refdb.Ref, error) {
+func (f *failing) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
 	f.asked.listed.Add(1)
 	return f.Driver.List(ctx, q)
 }

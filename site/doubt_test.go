@@ -33,9 +33,9 @@ func TestWhatAnEarlierDaemonAskedForAndComesLateIsDropped(t *testing.T) {
 			if !running {
 				g.halt()
 			}
-			_, err := shared.Open(t).Acquire(t.Context(), refdb.AcquireRequest{
-				Project: "team/app", Refs: []string{"refs/heads/x"}, Owner: "eu-1/earlier", Nonce: rand.Text(), StaleAfter: refdb.NeverStale,
-				Intents: []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}}, Agent: "another boot:42:1",
+			_, err := shared.Open(t).Prepare(t.Context(), refdb.PrepareRequest{
+				Project: "team/app", Updates: []refdb.Update{{Ref: "refs/heads/x", Old: refdb.Value(a), New: refdb.Value(b)}},
+				Owner: "eu-1/earlier", Nonce: rand.Text(), Agent: "another boot:42:1",
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -124,12 +124,10 @@ type waiting struct {
 	asked, answer chan struct{}
 }
 
-func (w *waiting) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	if r.Intents != nil {
-		close(w.asked)
-		<-w.answer
-	}
-	return w.Driver.Acquire(ctx, r)
+func (w *waiting) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	close(w.asked)
+	<-w.answer
+	return w.Driver.Prepare(ctx, r)
 }
 
 // A decision is not over while the process may move the ref that it is about.

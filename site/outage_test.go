@@ -66,7 +66,7 @@ func testLostAnnouncement(t *testing.T, slow bool) {
 	})
 	g.has("refs/heads/x", a, a)
 	if slow {
-		if _, err := driver.Driver.Acquire(t.Context(), *driver.late.Load()); err == nil || g.intents() != 0 {
+		if _, err := driver.Driver.Prepare(t.Context(), *driver.late.Load()); err == nil || g.intents() != 0 {
 			t.Errorf("it came late, and was let in: %v", err)
 		}
 	}

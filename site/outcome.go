@@ -79,14 +79,10 @@ func (d *Daemon) end(ctx context.Context, p *push, moves []*pending) error {
 // ended. One whose ref has neither value stays, and raises an alarm. The caller
 // must know that whoever announced them won't move the refs any more.
 func (d *Daemon) resolve(ctx context.Context, moves []*pending) (ended []*pending, err error) {
-	type announcement struct {
-		project string
-		token   refdb.Token
-	}
 	groups := map[announcement][]*pending{}
 	var order []announcement
 	for _, m := range moves {
-		k := announcement{m.project, m.token}
+		k := announcement{m.project, m.owner, m.token}
 		if groups[k] == nil {
 			order = append(order, k)
 		}
@@ -94,17 +90,23 @@ func (d *Daemon) resolve(ctx context.Context, moves []*pending) (ended []*pendin
 	}
 	var failures []error
 	for _, k := range order {
-		these, err := d.resolveTogether(ctx, k.project, k.token, groups[k])
+		these, err := d.resolveTogether(ctx, k, groups[k])
 		ended = append(ended, these...)
 		failures = append(failures, err)
 	}
 	return ended, errors.Join(failures...)
 }
 
-func (d *Daemon) resolveTogether(ctx context.Context, project string, token refdb.Token, moves []*pending) (ended []*pending, err error) {
+// An announcement names the intents that were prepared together.
+type announcement struct {
+	project, owner string
+	token          refdb.Token
+}
+
+func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*pending) (ended []*pending, err error) {
 	path := moves[0].path
 	if path == "" {
-		r, err := d.config.Load().Repository(project)
+		r, err := d.config.Load().Repository(of.project)
 		if err != nil {
 			for _, m := range moves {
 				d.alarm(ctx, m, "its repository is not configured any more: "+err.Error())
@@ -137,7 +139,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, project string, token refd
 		if err != nil {
 			return ended, err
 		}
-		p := refdb.Preparation{Project: project, Token: token}
+		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token}
 		var done, dropped []string
 		var these, odd []*pending
 		for _, m := range moves {

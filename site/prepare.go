@@ -257,7 +257,7 @@ func (d *Daemon) announce(ctx context.Context, c *Config, p *push, hook peer, r 
 	}
 	now := time.Now()
 	for _, u := range preparation.Updates {
-		announced = append(announced, &pending{project: r.Project, path: r.Path, token: preparation.Token, Update: u, since: now})
+		announced = append(announced, &pending{project: r.Project, path: r.Path, owner: preparation.Owner, token: preparation.Token, Update: u, since: now})
 	}
 	p.add(announced...)
 	return announced, nil

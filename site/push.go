@@ -29,6 +29,7 @@ type push struct {
 type pending struct {
 	project string
 	path    string // of the repository; "" if it is to be found by the project
+	owner   string // of the intent: this daemon, or one before it
 	token   refdb.Token
 	refdb.Update
 	since time.Time

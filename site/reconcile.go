@@ -91,7 +91,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 func (d *Daemon) disregard(ctx context.Context, late []refdb.Intent) error {
 	var failures []error
 	for _, i := range late {
-		p := refdb.Preparation{Project: i.Project, Token: i.Token, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
+		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
 		err := d.db.Finish(ctx, p, nil, []string{i.Ref})
 		d.heard(err)
 		if !errors.Is(err, refdb.ErrLockLost) {
@@ -169,7 +169,7 @@ func (d *Daemon) bury(ctx context.Context, intents []refdb.Intent) error {
 
 func pendingOf(i refdb.Intent) *pending {
 	return &pending{
-		project: i.Project, token: i.Token, Update: refdb.Update{Ref: i.Ref, Old: i.Old, New: i.New},
+		project: i.Project, owner: i.Owner, token: i.Token, Update: refdb.Update{Ref: i.Ref, Old: i.Old, New: i.New},
 		since: time.Now().Add(-i.Age), adopted: true,
 	}
 }

@@ -128,7 +128,7 @@ func hold(db *refdb.DB) error {
 		case "update":
 			err = lock.Update(ctx, move)
 		case "update-by-token":
-			err = db.Update(ctx, project, move, refdb.Under(lock.Token(), mainRef))
+			err = db.Update(ctx, project, move, refdb.Under(lock.Owner(), lock.Token(), mainRef))
 		case "update-and-release":
 			err = lock.UpdateAndRelease(ctx, move)
 		case "release":

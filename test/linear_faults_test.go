@@ -184,8 +184,12 @@ func (f *forgetful) ask(do func() error) error {
 	return err
 }
 
-func (f *forgetful) Update(ctx context.Context, t refdb.Transaction) error {
-	return f.ask(func() error { return f.Driver.Update(ctx, t) })
+func (f *forgetful) Update(ctx context.Context, r refdb.UpdateRequest) (u refdb.Updated, err error) {
+	err = f.ask(func() (err error) {
+		u, err = f.Driver.Update(ctx, r)
+		return err
+	})
+	return u, err
 }
 
 func (f *forgetful) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refdb.Acquired, err error) {
@@ -196,10 +200,14 @@ func (f *forgetful) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refd
 	return a, err
 }
 
-func (f *forgetful) Release(ctx context.Context, held []refdb.Held) (gone []bool, err error) {
+func (f *forgetful) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
 	err = f.ask(func() (err error) {
-		gone, err = f.Driver.Release(ctx, held)
+		released, err = f.Driver.Release(ctx, r)
 		return err
 	})
-	return gone, err
+	return released, err
+}
+
+func (f *forgetful) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	return f.ask(func() error { return f.Driver.Abandon(ctx, r) })
 }

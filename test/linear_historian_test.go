@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/test/history"
 )
 
@@ -45,7 +46,11 @@ func makeHistory(d refdb.Driver) error {
 		return err
 	}
 	defer file.Close()
-	if faults && os.Getenv(dialectVariable) == string(migrations.SQLite) {
+	dialect, err := drivers.DialectOf(os.Getenv(urlVariable))
+	if err != nil {
+		return err
+	}
+	if faults && dialect == migrations.SQLite {
 		d = &forgetful{Driver: d, rand: rand.New(rand.NewPCG(seed, uint64(number)))}
 	}
 	c, err := history.Open(history.NewRecorder(file), d, refdb.Options{
@@ -126,7 +131,7 @@ func use(ctx context.Context, c *history.Client, lock *history.Lock) error {
 	move := []refdb.Update{{Ref: ref, Old: lock.Value(ref), New: after}}
 	return errors.Join(
 		lock.Update(ctx, move),
-		c.Update(ctx, lock.Project(), move, refdb.Under(lock.Token(), ref)),
+		c.Update(ctx, lock.Project(), move, refdb.Under(lock.Owner(), lock.Token(), ref)),
 		lock.Release(ctx),
 	)
 }

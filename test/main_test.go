@@ -13,16 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 const (
 	// These tell a process that was started by a test what to be.
-	roleVariable    = "REFDB_TEST_ROLE"
-	dialectVariable = "REFDB_TEST_DIALECT"
-	urlVariable     = "REFDB_TEST_URL"
+	roleVariable = "REFDB_TEST_ROLE"
+	urlVariable  = "REFDB_TEST_URL"
 
 	project = "company/product"
 	mainRef = "refs/heads/main"
@@ -67,17 +66,11 @@ func TestMain(m *testing.M) {
 
 // play is the main of a process that a test started.
 func play(r role) error {
-	for _, kind := range dbtest.All() {
-		if kind.Dialect != migrations.Dialect(os.Getenv(dialectVariable)) {
-			continue
-		}
-		driver, err := kind.Open(context.Background(), os.Getenv(urlVariable))
-		if err != nil {
-			return err
-		}
-		return r(driver)
+	driver, err := drivers.Open(context.Background(), os.Getenv(urlVariable))
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("no such database: %s", os.Getenv(dialectVariable))
+	return r(driver)
 }
 
 // onEach runs test on a new database of each kind.
@@ -123,8 +116,7 @@ func start(t *testing.T, d *dbtest.Database, role string, args ...string) *proce
 func startIn(t *testing.T, env []string, d *dbtest.Database, role string, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command(os.Args[0], args...)}
-	p.Env = append(os.Environ(),
-		roleVariable+"="+role, dialectVariable+"="+string(d.Kind().Dialect), urlVariable+"="+d.URL())
+	p.Env = append(os.Environ(), roleVariable+"="+role, urlVariable+"="+d.URL())
 	p.Env = append(p.Env, env...)
 	p.Stderr = os.Stderr
 	var err error

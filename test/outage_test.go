@@ -19,7 +19,7 @@ type flaky struct {
 	hang, fail atomic.Bool
 }
 
-func (f *flaky) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
+func (f *flaky) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	switch {
 	case f.hang.Load():
 		<-ctx.Done()
@@ -27,7 +27,7 @@ func (f *flaky) Beat(ctx context.Context, owner string, held []refdb.Held) ([]re
 	case f.fail.Load():
 		return nil, fmt.Errorf("connection refused: %w", refdb.ErrUnavailable)
 	}
-	return f.Driver.Beat(ctx, owner, held)
+	return f.Driver.Beat(ctx, locks)
 }
 
 func TestP4AHolderThatCannotReachTheDatabaseKnowsBeforeAnybodyTakesOver(t *testing.T) {

@@ -22,7 +22,7 @@ type connection struct {
 }
 
 func connect(deadline time.Time) (connection, error) {
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return connection{}, err
 	}

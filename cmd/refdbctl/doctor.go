@@ -69,7 +69,7 @@ Nothing is changed. JSON: an object with "checks", a list of ` + output.Names(ch
   refdbctl doctor -o json`,
 		Args: cobra.NoArgs,
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			if _, err := a.backend(a.url); err != nil {
+			if _, err := a.dialect(); err != nil {
 				return err
 			}
 			palette := a.palette(a.out)
@@ -122,11 +122,11 @@ func (d *doctor) examine(ctx context.Context) error {
 	defer db.Close()
 	d.say("connect", checkOK, "%s", redact(d.url, d.url))
 	// Opening has checked that the schema's version is this program's.
-	b, err := d.backend(d.url)
+	dialect, err := d.dialect()
 	if err != nil {
 		return err
 	}
-	d.say("schema", checkOK, "version %d, as this program needs", migrations.Latest(b.dialect))
+	d.say("schema", checkOK, "version %d, as this program needs", migrations.Latest(dialect))
 	if d.clock(ctx, db) {
 		d.settings(ctx, db)
 		d.locks(ctx, db)

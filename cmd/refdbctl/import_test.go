@@ -265,25 +265,23 @@ func TestWhatCannotBeStoredIsReported(t *testing.T) {
 // onUpdate is a driver that does something before or after each update.
 type onUpdate struct {
 	refdb.Driver
-	before func(n int, t refdb.Transaction) error
+	before func(n int, r refdb.UpdateRequest) error
 	after  func(n int) error
 	n      *atomic.Int64
 }
 
-func (o onUpdate) Update(ctx context.Context, t refdb.Transaction) error {
+func (o onUpdate) Update(ctx context.Context, r refdb.UpdateRequest) (u refdb.Updated, err error) {
 	n := int(o.n.Add(1))
 	if o.before != nil {
-		if err := o.before(n, t); err != nil {
-			return err
-		}
+		err = o.before(n, r)
 	}
-	if err := o.Driver.Update(ctx, t); err != nil {
-		return err
+	if err == nil {
+		u, err = o.Driver.Update(ctx, r)
 	}
-	if o.after != nil {
-		return o.after(n)
+	if err == nil && o.after != nil {
+		err = o.after(n)
 	}
-	return nil
+	return u, err
 }
 
 // importBatches runs an import in batches of 100 through such a driver.
@@ -317,7 +315,7 @@ func TestAnInterruptedImportFinishesItsBatchAndGoesOnLater(t *testing.T) {
 	r := newRepo(t, branches(1000)...)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	got, messages, err := w.importBatches(t, ctx, r, onUpdate{before: func(n int, _ refdb.Transaction) error {
+	got, messages, err := w.importBatches(t, ctx, r, onUpdate{before: func(n int, _ refdb.UpdateRequest) error {
 		if n == 3 {
 			cancel(&interrupted{signal: syscall.SIGINT})
 		}
@@ -342,11 +340,11 @@ func TestAnInterruptedImportFinishesItsBatchAndGoesOnLater(t *testing.T) {
 
 func TestAnImportBesideOtherWriters(t *testing.T) {
 	t.Parallel()
-	meddle := func(w *world) func(int, refdb.Transaction) error {
-		return func(n int, tx refdb.Transaction) error {
+	meddle := func(w *world) func(int, refdb.UpdateRequest) error {
+		return func(n int, u refdb.UpdateRequest) error {
 			if n == 2 {
-				w.InsertRef(t, "p", tx.Updates[3].Ref, refdb.Value(id("a")))
-				w.InsertRef(t, "p", tx.Updates[4].Ref, tx.Updates[4].New)
+				w.InsertRef(t, "p", u.Updates[3].Ref, refdb.Value(id("a")))
+				w.InsertRef(t, "p", u.Updates[4].Ref, u.Updates[4].New)
 			}
 			return nil
 		}
@@ -386,7 +384,7 @@ func TestAnImportBesideOtherWriters(t *testing.T) {
 	t.Run("a database that is gone ends it, and it can go on", func(t *testing.T) {
 		w := newWorld(t)
 		r := newRepo(t, branches(300)...)
-		fail := func(n int, _ refdb.Transaction) error {
+		fail := func(n int, _ refdb.UpdateRequest) error {
 			if n > 1 {
 				return fmt.Errorf("disk full")
 			}

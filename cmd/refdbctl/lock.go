@@ -39,8 +39,8 @@ when the command ends. A lock that others hold is waited for, as long as it take
 
 The command finds in its environment REFDB_PROJECT, REFDB_REFS (one to a line), REFDB_OWNER and
 REFDB_TOKEN, a number that is larger for each later holder: what the command writes to should refuse
-smaller ones than it has seen. "refdbctl refs put --token $REFDB_TOKEN" writes a locked ref only
-while the lock stands.
+smaller ones than it has seen. "refdbctl refs put --token $REFDB_TOKEN", which takes the owner from
+REFDB_OWNER, writes a locked ref only while the lock stands.
 
 The command runs in a process group of its own. On a terminal it gets the foreground (unless
 standard output is a pipe), so that it can read from it. Ctrl-C reaches it alone; Ctrl-Z stops both,

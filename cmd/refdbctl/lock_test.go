@@ -66,6 +66,38 @@ func TestTheCommandFindsItsLockInTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestTheCommandPutsWithWhatItFindsInItsEnvironment(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, as string
+		code     int
+		says     string
+	}{
+		{"its own lock", "", exitOK, ""},
+		{"its token with another owner", "REFDB_OWNER=there/1", exitLost, "lock lost"},
+		{"its token with no owner", "REFDB_OWNER=", exitUsage, "give --owner NAME"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c",
+				`env $1 "$0" refs put "$REFDB_PROJECT" "$REFDB_REFS" "$2" --old none --token "$REFDB_TOKEN"`, self, c.as, id("a"))
+			var messages strings.Builder
+			cmd.Stderr = &messages
+			cmd.Run()
+			result{code: cmd.ProcessState.ExitCode(), err: messages.String()}.is(t, c.code, c.says)
+			want := exitOK
+			if c.code != exitOK {
+				want = exitError // no such ref
+			}
+			w.run(t, "refs", "get", "p", mainRef).is(t, want, "")
+		})
+	}
+}
+
 func TestStandardStreamsAreTheCommands(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -326,7 +358,7 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 // unrenewable is a driver whose database can't be reached for beats.
 type unrenewable struct{ refdb.Driver }
 
-func (unrenewable) Beat(context.Context, string, []refdb.Held) ([]refdb.BeatResult, error) {
+func (unrenewable) Beat(context.Context, []refdb.LockID) ([]refdb.BeatResult, error) {
 	return nil, fmt.Errorf("%w: no route to host", refdb.ErrUnavailable)
 }
 
@@ -388,6 +420,6 @@ func TestALockThatCannotBeReleased(t *testing.T) {
 // unreleasable is a driver that can't release locks.
 type unreleasable struct{ refdb.Driver }
 
-func (unreleasable) Release(context.Context, []refdb.Held) ([]bool, error) {
-	return nil, fmt.Errorf("disk full")
+func (unreleasable) Release(context.Context, refdb.ReleaseRequest) (refdb.Released, error) {
+	return refdb.Released{}, fmt.Errorf("disk full")
 }

@@ -227,15 +227,20 @@ func TestAFreshLockNeedsForce(t *testing.T) {
 }
 
 // meddler is a driver that does something between the listing of locks and
-// their release.
+// their end.
 type meddler struct {
 	refdb.Driver
 	meddle func()
 }
 
-func (m meddler) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
+func (m meddler) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
 	m.meddle()
-	return m.Driver.Release(ctx, held)
+	return m.Driver.Release(ctx, r)
+}
+
+func (m meddler) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	m.meddle()
+	return m.Driver.Purge(ctx, locks)
 }
 
 func TestALockThatChangedMeanwhileIsKept(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -72,17 +73,12 @@ func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result
 		env: func(name string) string { return w.env[name] },
 	})
 	if w.wrap != nil {
-		a.backend = func(url string) (backend, error) {
-			b, err := backendOf(url)
-			open := b.open
-			b.open = func(ctx context.Context, url string) (refdb.Driver, error) {
-				d, err := open(ctx, url)
-				if err != nil {
-					return nil, err
-				}
-				return w.wrap(d), nil
+		a.openDriver = func(ctx context.Context, url string) (refdb.Driver, error) {
+			d, err := drivers.Open(ctx, url)
+			if err != nil {
+				return nil, err
 			}
-			return b, err
+			return w.wrap(d), nil
 		}
 	}
 	code := a.run(ctx, args)

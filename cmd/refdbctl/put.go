@@ -20,18 +20,23 @@ type put struct {
 	anything bool
 	adopt    bool
 	token    int64
+	owner    string
 }
 
-func (p *put) addFlags(cmd *cobra.Command) {
+func (p *put) addFlags(a *app, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&p.oldText, "old", "", `only if the ref holds this `+"`value`"+`; "none": only if it is not there`)
 	flags.BoolVar(&p.force, "force", false, "whatever the ref holds")
 	flags.BoolVar(&p.anything, "string", false, "values may be any string, not only object IDs and \"ref: NAME\"")
 	flags.BoolVar(&p.adopt, "adopt", false, "also if the database does not know the ref at all, whatever --old says")
-	flags.Int64Var(&p.token, "token", 0, "only while the ref's lock with this `token` stands, as \"refdbctl lock\" gives in REFDB_TOKEN")
+	flags.Int64Var(&p.token, "token", 0, "only while --owner's lock with this `token` stands on the ref, as \"refdbctl lock\" gives in REFDB_TOKEN")
+	flags.StringVar(&p.owner, "owner", a.env("REFDB_OWNER"), "whose lock --token is: a `name` as in \"refdbctl locks list\" (default: REFDB_OWNER)")
 	cmd.MarkFlagsMutuallyExclusive("old", "force")
 	cmd.MarkFlagsMutuallyExclusive("adopt", "force")
 	cmd.MarkFlagsMutuallyExclusive("token", "force")
+	for _, name := range []string{"old", "token", "owner"} { // no files
+		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
 }
 
 const putHelp = `
@@ -40,8 +45,9 @@ zero ID) if it must not be there. If it holds something else nothing is changed,
 status is 5. --force changes it whatever it holds, and shows what that was.
 
 While somebody holds a fresh lock on the ref the change is refused with status 3, with --force too.
-Who holds the lock passes its --token: then the change is made if that lock still stands, else the
-status is 4.
+The holder passes its --token and --owner: then the change is made if that lock still stands, else
+the status is 4. A command that "refdbctl lock" runs finds both in its environment, as REFDB_TOKEN
+and REFDB_OWNER, and need not pass --owner.
 
 Fields: `
 
@@ -67,7 +73,7 @@ digits), "ref: NAME" or, with --string, any string.
 			return p.run(ctx, a, cmd, args)
 		}),
 	}
-	p.addFlags(cmd)
+	p.addFlags(a, cmd)
 	return cmd
 }
 
@@ -85,7 +91,7 @@ the ref from bringing it back.
 			return p.run(ctx, a, cmd, args)
 		}),
 	}
-	p.addFlags(cmd)
+	p.addFlags(a, cmd)
 	return cmd
 }
 
@@ -105,8 +111,13 @@ func (p *put) run(ctx context.Context, a *app, cmd *cobra.Command, args []string
 			return usage("--old none: a ref that is not there can't be deleted")
 		}
 	}
-	if cmd.Flags().Changed("token") && p.token <= 0 {
+	switch fenced := cmd.Flags().Changed("token"); {
+	case fenced && p.token <= 0:
 		return usage(fmt.Sprintf("--token %d: a token is a positive number, as in REFDB_TOKEN", p.token))
+	case fenced && p.owner == "":
+		return usage("--token needs the owner of the lock: give --owner NAME, or set REFDB_OWNER as refdbctl lock does")
+	case !fenced && cmd.Flags().Changed("owner"):
+		return usage("--owner needs the --token of the lock")
 	}
 	return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 		limited, cancel := a.limited(ctx)
@@ -128,7 +139,7 @@ func (p *put) apply(ctx context.Context, db *refdb.DB) (err error) {
 		options = append(options, refdb.Adopt())
 	}
 	if p.token != 0 {
-		options = append(options, refdb.Under(refdb.Token(p.token), p.ref))
+		options = append(options, refdb.Under(p.owner, refdb.Token(p.token), p.ref))
 	}
 	return db.Update(ctx, p.project, []refdb.Update{{Ref: p.ref, Old: p.old, New: p.new}}, options...)
 }

@@ -50,18 +50,3 @@ func FuzzRedact(f *testing.F) {
 		}
 	})
 }
-
-func FuzzBackendOf(f *testing.F) {
-	for _, s := range []string{"", "sqlite:x", "postgres://u:pw@h/d", "spanner://projects/p", "mysql:", ":", "x"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, raw string) {
-		b, err := backendOf(raw)
-		if (err == nil) != (b.open != nil && b.migrator != nil && b.dialect != "") {
-			t.Errorf("backendOf(%q) = %+v, %v", raw, b, err)
-		}
-		if err != nil && exitCode(err) != exitUsage {
-			t.Errorf("backendOf(%q): %v is no usage error", raw, err)
-		}
-	})
-}

@@ -93,6 +93,7 @@ func TestPutAndDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Release(t.Context())
+	fence := strings.NewReplacer("TOKEN", fmt.Sprint(int64(lock.Token())), "OWNER", lock.Owner())
 	for _, step := range []struct {
 		name string
 		args []string
@@ -117,14 +118,16 @@ func TestPutAndDelete(t *testing.T) {
 		{"adopt an unknown ref", []string{"put", "refs/heads/new", b, "--old", a, "--adopt"}, exitOK, "", a + " -> " + b},
 		{"a locked ref", []string{"put", locked, a, "--old=none"}, exitLocked, "locked: p " + locked + " by there/", ""},
 		{"a locked ref by force", []string{"put", locked, a, "--force"}, exitLocked, "locked", ""},
-		{"a locked ref with a stale token", []string{"put", locked, a, "--old=none", "--token=5"}, exitLost, "lock lost", ""},
-		{"a locked ref with its token", []string{"put", locked, a, "--old=none", "--token=TOKEN"}, exitOK, "", "none -> " + a},
-		{"delete a locked ref with its token", []string{"delete", locked, "--old", a, "--token=TOKEN"}, exitOK, "", a + " -> none"},
+		{"a locked ref with a stale token", []string{"put", locked, a, "--old=none", "--token=5", "--owner=OWNER"}, exitLost, "lock lost", ""},
+		{"a locked ref with its token and another owner", []string{"put", locked, a, "--old=none", "--token=TOKEN", "--owner=here/1"}, exitLost, "lock lost", ""},
+		{"a locked ref with its token and owner", []string{"put", locked, a, "--old=none", "--token=TOKEN", "--owner=OWNER"}, exitOK, "", "none -> " + a},
+		{"delete a locked ref with its token and another owner", []string{"delete", locked, "--old", a, "--token=TOKEN", "--owner=here/1"}, exitLost, "lock lost", ""},
+		{"delete a locked ref with its token and owner", []string{"delete", locked, "--old", a, "--token=TOKEN", "--owner=OWNER"}, exitOK, "", a + " -> none"},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			args := []string{"refs", step.args[0], "p"}
 			for _, arg := range step.args[1:] {
-				args = append(args, strings.ReplaceAll(arg, "TOKEN", fmt.Sprint(int64(lock.Token()))))
+				args = append(args, fence.Replace(arg))
 			}
 			r := w.run(t, args...)
 			r.is(t, step.code, step.says)
@@ -156,13 +159,13 @@ type lossy struct {
 	carryOut bool
 }
 
-func (l lossy) Update(ctx context.Context, t refdb.Transaction) error {
+func (l lossy) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
 	if l.carryOut {
-		if err := l.Driver.Update(ctx, t); err != nil {
-			return err
+		if u, err := l.Driver.Update(ctx, r); err != nil {
+			return u, err
 		}
 	}
-	return fmt.Errorf("reply lost: %w", refdb.ErrOutcomeUnknown)
+	return refdb.Updated{}, fmt.Errorf("reply lost: %w", refdb.ErrOutcomeUnknown)
 }
 
 func TestALostReply(t *testing.T) {
@@ -184,9 +187,9 @@ func (hanging) Get(ctx context.Context, _ string, _ []string) ([]refdb.Ref, erro
 	return nil, ctx.Err()
 }
 
-func (hanging) List(ctx context.Context, _ refdb.RefQuery) ([]refdb.Ref, error) {
+func (hanging) List(ctx context.Context, _ refdb.RefQuery) (refdb.RefPage, error) {
 	<-ctx.Done()
-	return nil, ctx.Err()
+	return refdb.RefPage{}, ctx.Err()
 }
 
 func TestADatabaseThatHangs(t *testing.T) {

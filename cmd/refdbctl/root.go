@@ -17,6 +17,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
 // logNothing is above all levels. What the library logs, as a lock that was
@@ -33,7 +34,7 @@ type streams struct {
 // app is one run: its streams and the flags that all commands share.
 type app struct {
 	streams
-	backend func(url string) (backend, error)
+	openDriver func(ctx context.Context, url string) (refdb.Driver, error)
 
 	// messages is err, for whatever is not a result; no password gets through.
 	messages io.Writer
@@ -50,7 +51,7 @@ type app struct {
 }
 
 func newApp(s streams) *app {
-	a := &app{streams: s, backend: backendOf, format: output.Table, logLevel: logNothing}
+	a := &app{streams: s, openDriver: drivers.Open, format: output.Table, logLevel: logNothing}
 	a.url = a.env("REFDB_URL")
 	a.messages = &redactor{to: s.err, secret: func() string { return a.url }}
 	return a

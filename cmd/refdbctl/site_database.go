@@ -20,17 +20,12 @@ func (a *app) withSiteDB(ctx context.Context, do func(*refdb.DB) error) (err err
 
 func (a *app) openForSite(ctx context.Context) (*refdb.DB, error) {
 	impatient := *a
-	impatient.backend = func(url string) (backend, error) {
-		b, err := a.backend(url)
-		open := b.open
-		b.open = func(ctx context.Context, url string) (refdb.Driver, error) {
-			d, err := open(ctx, url)
-			if err != nil {
-				return nil, err
-			}
-			return limitedDriver{d, a}, nil
+	impatient.openDriver = func(ctx context.Context, url string) (refdb.Driver, error) {
+		d, err := a.openDriver(ctx, url)
+		if err != nil {
+			return nil, err
 		}
-		return b, err
+		return limitedDriver{d, a}, nil
 	}
 	return impatient.open(ctx, refdb.Options{})
 }
@@ -41,7 +36,7 @@ type limitedDriver struct {
 	app *app
 }
 
-func (d limitedDriver) List(ctx context.Context, q refdb.RefQuery) ([]refdb.Ref, error) {
+func (d limitedDriver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
 	ctx, cancel := d.app.limited(ctx)
 	defer cancel()
 	return d.Driver.List(ctx, q)
@@ -53,7 +48,7 @@ func (d limitedDriver) States(ctx context.Context, project string, refs []string
 	return d.Driver.States(ctx, project, refs)
 }
 
-func (d limitedDriver) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
+func (d limitedDriver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
 	ctx, cancel := d.app.limited(ctx)
 	defer cancel()
 	return d.Driver.Intents(ctx, q)

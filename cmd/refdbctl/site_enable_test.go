@@ -211,9 +211,9 @@ func TestSiteCommandsRefuse(t *testing.T) {
 // deaf is a driver that never answers.
 type deaf struct{ refdb.Driver }
 
-func (deaf) List(ctx context.Context, _ refdb.RefQuery) ([]refdb.Ref, error) {
+func (deaf) List(ctx context.Context, _ refdb.RefQuery) (refdb.RefPage, error) {
 	<-ctx.Done()
-	return nil, ctx.Err()
+	return refdb.RefPage{}, ctx.Err()
 }
 
 func TestSiteCommandsWaitForTheDatabaseAsLongAsTheTimeoutSays(t *testing.T) {

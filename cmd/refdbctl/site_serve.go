@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/site"
 )
 
@@ -46,17 +47,12 @@ func (a *app) serve(ctx context.Context, f siteFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(a.url)
-	if err != nil {
+	if _, err := a.dialect(); err != nil {
 		return err
 	}
 	key := []byte(a.env("REFDB_DIGEST_KEY"))
-	driver := openLate(func(ctx context.Context) (refdb.Driver, error) {
-		opening, opened := a.opening(ctx)
-		defer opened()
-		d, err := b.open(opening, a.url)
-		return d, opening.explain(err)
-	}, a.logger())
+	open := func(ctx context.Context) (refdb.Driver, error) { return reach(ctx, a, a.openDriver) }
+	driver := drivers.OpenLazy(open, a.logger())
 	db, err := refdb.New(driver, refdb.Options{Site: c.Site, Logger: a.logger(), DigestKey: key})
 	if err != nil {
 		return errors.Join(err, driver.Close())

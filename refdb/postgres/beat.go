@@ -12,7 +12,7 @@ import (
 // A beat changes nothing but the heartbeat, which no index holds. It answers
 // with the rows that matched, and whether it renewed them.
 const (
-	// beatSQL passes by rows that others have locked. What it could not renew
+	// beatSQL skips rows that others have locked. What it could not renew
 	// was locked, or has changed since the statement began.
 	beatSQL = `
 WITH locked AS MATERIALIZED (
@@ -44,9 +44,9 @@ const beatRows = 5000
 
 // Beat renews all rows by their owner's name, if there are many and those are
 // all that it has, else by their keys.
-func (d *Driver) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
-	results := make([]refdb.BeatResult, len(held))
-	switch beaten, err := d.beatByOwner(ctx, owner, held); {
+func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	results := make([]refdb.BeatResult, len(locks))
+	switch beaten, err := d.beatByOwner(ctx, locks); {
 	case err != nil:
 		return nil, err
 	case beaten:
@@ -54,6 +54,10 @@ func (d *Driver) Beat(ctx context.Context, owner string, held []refdb.Held) ([]r
 			results[i] = refdb.Beaten
 		}
 		return results, nil
+	}
+	held := make(heldArray, len(locks))
+	for i, l := range locks {
+		held[i] = heldLock{refdb.StandingLock{LockID: l}, i}
 	}
 	var failure error
 	failed := 0
@@ -63,15 +67,15 @@ func (d *Driver) Beat(ctx context.Context, owner string, held []refdb.Held) ([]r
 			failed += len(rows)
 		}
 	}
-	if failed == len(held) {
+	if failed == len(locks) {
 		return nil, failure
 	}
 	return results, nil
 }
 
-// beatByKey renews rows in one statement. Those that others have locked right
-// now get a second trip, which waits for them; if that takes too long, a third
-// renews those that have become free.
+// beatByKey renews rows in one statement. For those that others have locked right
+// now it makes a second round trip, which waits for them; if that takes too long, a
+// third renews those that have become free.
 func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.BeatResult) error {
 	found, err := d.beat(ctx, rows)
 	if err != nil {
@@ -99,10 +103,10 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.
 	return nil
 }
 
-// beat passes by rows that are locked: they are unknown.
+// beat skips rows that are locked: they are unknown.
 func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
-	err = d.do(ctx, trip{what: "beat", writes: true}.
+	err = d.do(ctx, roundTrip{what: "beat", writes: true}.
 		then(beatSQL, found.read, rows.args()...))
 	return found, err
 }
@@ -110,7 +114,7 @@ func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err err
 // beatWaiting waits for rows that are locked.
 func (d *Driver) beatWaiting(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
-	err = d.do(ctx, trip{what: "beat", writes: true}.
+	err = d.do(ctx, roundTrip{what: "beat", writes: true}.
 		then(beatLimitSQL, nil).
 		then(beatLockSQL, nil, rows.args()...).
 		then(beatWaitSQL, found.read, rows.args()...))

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestABeatWaitsForALockedRowOnlyBriefly(t *testing.T) {
 			done := make(chan []refdb.BeatResult)
 			start := time.Now()
 			go func() {
-				results, err := d.Beat(t.Context(), "site/1", held(a, refs...))
+				results, err := d.Beat(t.Context(), ids(a.Token, refs...))
 				if err != nil {
 					t.Error(err)
 				}
@@ -76,7 +77,7 @@ func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
 	stays, goes := block(t, db, refs[0]), block(t, db, refs[1])
 	done := make(chan []refdb.BeatResult)
 	go func() {
-		results, err := d.Beat(t.Context(), "site/1", held(a, refs...))
+		results, err := d.Beat(t.Context(), ids(a.Token, refs...))
 		if err != nil {
 			t.Error(err)
 		}
@@ -91,22 +92,105 @@ func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
 }
 
 // A process may hold a lock that it lost and does not know it, and its successor.
-func TestABeatAndAReleaseTellLocksOnTheSameRefApart(t *testing.T) {
+func TestABeatAndAPurgeTellLocksOnTheSameRefApart(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
 	old := acquire(t, d, mainRef)
 	db.Age(t, project, mainRef, 2*time.Hour)
 	successor := acquire(t, d, mainRef)
-	both := slices.Concat(held(successor, mainRef), held(old, mainRef))
-	results, err := d.Beat(t.Context(), "site/1", both)
+	both := []refdb.LockID{ids(successor.Token, mainRef)[0], ids(old.Token, mainRef)[0]}
+	results, err := d.Beat(t.Context(), both)
 	if want := []refdb.BeatResult{refdb.Beaten, refdb.BeatLost}; err != nil || !slices.Equal(results, want) {
 		t.Errorf("beat: %v, %v; want %v", results, err, want)
 	}
-	slices.Reverse(both)
-	gone, err := d.Release(t.Context(), both)
-	if want := []bool{false, true}; err != nil || !slices.Equal(gone, want) {
-		t.Errorf("release: %v, %v; want %v", gone, err, want)
+	purged, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: both[1]}, {LockID: both[0]}})
+	if want := []bool{false, true}; err != nil || !slices.Equal(purged, want) {
+		t.Errorf("purge: %v, %v; want %v", purged, err, want)
+	}
+}
+
+// A right token with another owner names no lock and no intent.
+func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	const stranger = "site/2"
+	for _, shared := range []bool{false, true} {
+		for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			if shared {
+				d.ShareAll()
+			}
+			r := request(refs...)
+			a, err := d.Acquire(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			db.Age(t, project, mainRef, time.Minute)
+			strange := ids(a.Token, refs...)
+			var standing []refdb.StandingLock
+			for i := range strange {
+				strange[i].Owner = stranger
+				standing = append(standing, refdb.StandingLock{LockID: strange[i]})
+			}
+			if results, err := d.Beat(t.Context(), strange); err != nil || slices.ContainsFunc(results, func(r refdb.BeatResult) bool { return r != refdb.BeatLost }) {
+				t.Errorf("a beat: %v, %v", results, err)
+			}
+			e := ending(a.Token, refs...)
+			e.Owner = stranger
+			if got, err := d.Release(t.Context(), e); err != nil || !slices.Equal(got.Missing, refs) {
+				t.Errorf("a release: %v, %v", got, err)
+			}
+			if purged, err := d.Purge(t.Context(), standing); err != nil || slices.Contains(purged, true) {
+				t.Errorf("a purge: %v, %v", purged, err)
+			}
+			if err := d.Abandon(t.Context(), refdb.AbandonRequest{Project: project, Refs: refs, Owner: stranger, Nonce: r.Nonce}); err != nil {
+				t.Error(err)
+			}
+			for _, f := range []*refdb.Fence{fence(a.Token, refs...), releasing(a.Token, refs...)} {
+				f.Owner = stranger
+				u := update(refs...)
+				u.Fence = f
+				if err := try(t.Context(), d, u); !errors.Is(err, refdb.ErrLockLost) {
+					t.Errorf("an update: %v", err)
+				}
+			}
+			if l, ok := db.RowLock(t, project, mainRef); !ok || l.Token != a.Token || l.Age < time.Minute {
+				t.Fatalf("the lock is %+v", l)
+			}
+			release(t, d, a, refs...)
+
+			p, err := d.Prepare(t.Context(), intention("", v1, refs...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			strange = ids(p.Token, refs...)
+			for i := range strange {
+				strange[i].Owner = stranger
+			}
+			for _, f := range []refdb.FinishRequest{done(p.Token, "", v1, refs...), dropped(p.Token, refs...)} {
+				f.Owner = stranger
+				var lost *refdb.LostError
+				if err := d.Finish(t.Context(), f); !errors.As(err, &lost) || !slices.Equal(lost.Refs, refs) {
+					t.Errorf("a finish: %v", err)
+				}
+			}
+			resolve := refdb.ResolveRequest{Intents: strange, Decision: refdb.KeepOld, By: "by", Reason: "reason"}
+			if ended, err := d.Resolve(t.Context(), resolve); err != nil || slices.Contains(ended, true) {
+				t.Errorf("a resolution: %v, %v", ended, err)
+			}
+			resolve.Intents = ids(p.Token, refs...)
+			if ended, err := d.Resolve(t.Context(), resolve); err != nil || slices.Contains(ended, false) {
+				t.Errorf("a resolution by the right owner: %v, %v", ended, err)
+			}
+			if err := d.Forget(t.Context(), strange); err != nil {
+				t.Error(err)
+			}
+			page, err := d.Intents(t.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: true}, Limit: 10})
+			if err != nil || len(page.Intents) != len(refs) {
+				t.Errorf("the decisions are %v, %v", page, err)
+			}
+		}
 	}
 }
 
@@ -119,7 +203,7 @@ func TestBeatsAreWrittenInPlace(t *testing.T) {
 	a := acquire(t, d, refs...)
 	const beats = 20
 	for range beats {
-		if _, err := d.Beat(t.Context(), "site/1", held(a, refs...)); err != nil {
+		if _, err := d.Beat(t.Context(), ids(a.Token, refs...)); err != nil {
 			t.Fatal(err)
 		}
 	}

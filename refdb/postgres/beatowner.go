@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,42 +48,45 @@ UPDATE locks SET heartbeat = clock_timestamp()
 WHERE owner = $1 AND token <= $2
   AND stale_after = (SELECT stale_after FROM any_of_them) AND heartbeat > (SELECT fresh FROM any_of_them) AND (SELECT held FROM mine)`
 
-	// rowDigest is what digestOf computes of a row of locks.
+	// rowDigest is what digestOf computes of a row of locks. Neither the count of
+	// the rows nor the sum of their tokens could replace it: a batch gives several
+	// locks the same token, so that one that was left behind may make up for
+	// one that was lost.
 	rowDigest = `hashtextextended(ref, hashtextextended(project, interval_hash_extended(token - timestamptz 'epoch', 0)))`
 )
 
-// beatByOwner renews all of held by their owner's name, or reports that it
+// beatByOwner renews all of locks by their owner's name, or reports that it
 // can't, and has renewed none that it does not know of.
-func (d *Driver) beatByOwner(ctx context.Context, owner string, held []refdb.Held) (beaten bool, err error) {
-	if len(held) < ownerRows {
+func (d *Driver) beatByOwner(ctx context.Context, locks []refdb.LockID) (beaten bool, err error) {
+	if len(locks) < ownerRows {
 		return false, nil
 	}
-	newest, digest := refdb.Token(math.MinInt64), uint64(0)
-	for _, h := range held {
-		if !byToken(h) {
-			return false, nil // the digest can't tell its row
+	first := locks[0]
+	newest, digest := first.Token, uint64(0)
+	for _, l := range locks {
+		if l.Owner != first.Owner {
+			return false, nil
 		}
-		newest = max(newest, h.Token)
-		digest ^= digestOf(h)
+		newest = max(newest, l.Token)
+		digest ^= digestOf(l)
 	}
 	var renewed int64
-	err = d.do(ctx, trip{what: "beat", writes: true}.
+	err = d.do(ctx, roundTrip{what: "beat", writes: true}.
 		then(beatOwnerSetSQL, nil).
 		then(beatOwnerSQL, func(rows pgx.Rows) error {
-			for rows.Next() { // there are none
-			}
+			rows.Close() // there are none
 			renewed = rows.CommandTag().RowsAffected()
 			return rows.Err()
-		}, owner, newest.Time(), len(held), int64(digest), held[0].Project, held[0].Ref))
+		}, first.Owner, newest.Time(), len(locks), int64(digest), first.Project, first.Ref))
 	if sqlState(err) == lockNotAvailable {
 		return false, nil
 	}
-	return renewed == int64(len(held)), err
+	return renewed == int64(len(locks)), err
 }
 
 // digestOf tells versions of rows apart: names are the callers', but the token
 // is the server's time in microseconds, which nobody can choose. Should a
 // server compute another digest, all beats would go by key.
-func digestOf(h refdb.Held) uint64 {
-	return textHash(h.Ref, textHash(h.Project, intervalHash(uint64(h.Token))))
+func digestOf(l refdb.LockID) uint64 {
+	return textHash(l.Ref, textHash(l.Project, intervalHash(uint64(l.Token))))
 }

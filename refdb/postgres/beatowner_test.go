@@ -14,10 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-const owner = "site/1"
-
 // hold inserts n locks of owner's, of names of all kinds, in no order.
-func hold(tb testing.TB, db *dbtest.Database, n int) []refdb.Held {
+func hold(tb testing.TB, db *dbtest.Database, n int) []refdb.LockID {
 	tb.Helper()
 	c := session(tb, db.URL())
 	rows, err := c.Query(tb.Context(), `
@@ -29,9 +27,9 @@ func hold(tb testing.TB, db *dbtest.Database, n int) []refdb.Held {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var held []refdb.Held
+	var held []refdb.LockID
 	for rows.Next() {
-		var h refdb.Held
+		h := refdb.LockID{Owner: owner}
 		var token time.Time
 		if err := rows.Scan(&h.Project, &h.Ref, &token); err != nil {
 			tb.Fatal(err)
@@ -46,15 +44,15 @@ func hold(tb testing.TB, db *dbtest.Database, n int) []refdb.Held {
 }
 
 // insertLike inserts a lock of owner's with the token of h, or one that is larger by so much.
-func insertLike(tb testing.TB, db *dbtest.Database, h refdb.Held, ref string, later time.Duration) {
+func insertLike(tb testing.TB, db *dbtest.Database, h refdb.LockID, ref string, later time.Duration) {
 	tb.Helper()
 	db.Exec(tb, `INSERT INTO locks (project, ref, heartbeat, token, owner, stale_after)
 		VALUES ($1, $2, clock_timestamp() - interval '10 minutes', $3, $4, 3600000000)`, h.Project, ref, h.Token.Time().Add(later), owner)
 }
 
-func beat(tb testing.TB, d refdb.Driver, held []refdb.Held) []refdb.BeatResult {
+func beat(tb testing.TB, d refdb.Driver, held []refdb.LockID) []refdb.BeatResult {
 	tb.Helper()
-	results, err := d.Beat(tb.Context(), owner, held)
+	results, err := d.Beat(tb.Context(), held)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -110,7 +108,7 @@ func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
 	d := open(t, w.url)
 	const intents = 2000 // they are found first
 	refs := names(intents)
-	a, err := d.Acquire(t.Context(), intention("", v1, refs...))
+	p, err := d.Prepare(t.Context(), intention("", v1, refs...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +124,7 @@ func TestIntentsOfTheSameOwnerDoNotSlowItsBeatsDown(t *testing.T) {
 	if got := renewed(t, db); got != int64(len(held)) {
 		t.Errorf("%d rows were renewed, of %d", got, len(held))
 	}
-	if ended, err := d.Release(t.Context(), drop(a.Token-refdb.Token(2*time.Hour/time.Microsecond), refs...)); err != nil || slices.Contains(ended, false) {
+	if err := d.Finish(t.Context(), dropped(p.Token-refdb.Token(2*time.Hour/time.Microsecond), refs...)); err != nil {
 		t.Errorf("the intents were not there: %v", err)
 	}
 }
@@ -185,7 +183,7 @@ func TestLocksOfTheOwnerThatWereNotNamedAreNotRenewed(t *testing.T) {
 			w := newWire(t, db.URL())
 			d := open(t, w.url)
 			held := hold(t, db, 6000)
-			newest := slices.MaxFunc(held, func(a, b refdb.Held) int { return int(a.Token - b.Token) })
+			newest := slices.MaxFunc(held, func(a, b refdb.LockID) int { return int(a.Token - b.Token) })
 			insertLike(t, db, newest, "refs/heads/abandoned", row.later)
 			others := make(map[int]refdb.BeatResult)
 			if row.loses {
@@ -241,16 +239,18 @@ func TestManyLocksOfWhichOneIsStaleAreRenewedByKey(t *testing.T) {
 	}
 }
 
-// Rows named by anything but their tokens are not told by owner and token.
-func TestManyLocksNamedByNonceOrHeartbeatAreMatchedByThem(t *testing.T) {
+// They are not all of one owner: each is told by its own.
+func TestManyLocksOfTwoOwnersAreRenewedByKey(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
 	held := hold(t, db, 1000)
-	held[1].Nonce, held[1].Owner, held[1].Token = "nonce", owner, 0
-	held[2].Nonce, held[2].Owner = "another", owner
-	held[3].Heartbeat = time.Unix(1, 0)
-	wantBeaten(t, beat(t, d, held), 1000, map[int]refdb.BeatResult{2: refdb.BeatLost, 3: refdb.BeatLost})
+	held[1].Owner, held[2].Owner = "site/2", "site/2"
+	db.Exec(t, `UPDATE locks SET owner = 'site/2' WHERE project = $1 AND ref = $2`, held[2].Project, held[2].Ref)
+	wantBeaten(t, beat(t, d, held), 1000, map[int]refdb.BeatResult{1: refdb.BeatLost})
+	if got := renewed(t, db); got != 999 {
+		t.Errorf("%d rows were renewed", got)
+	}
 }
 
 func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) {
@@ -290,7 +290,7 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 			var beating sync.WaitGroup
 			beating.Go(func() {
 				var err error
-				if results, err = d.Beat(t.Context(), owner, held); err != nil {
+				if results, err = d.Beat(t.Context(), held); err != nil {
 					t.Error(err)
 				}
 			})
@@ -347,7 +347,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 	}
 	work.Go(func() {
 		for ctx.Err() == nil {
-			results, err := a.left.Beat(t.Context(), owner, all)
+			results, err := a.left.Beat(t.Context(), all)
 			if err != nil || slices.Contains(results, refdb.BeatLost) {
 				t.Errorf("a beat of locks that are held: %v", err)
 				return
@@ -367,28 +367,22 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 					return err
 				})
 				timed("a refused update", func() error {
-					tx := update(refs...)
-					tx.Project = p
-					return a.right.Update(t.Context(), tx)
+					r := update(refs...)
+					r.Project = p
+					return try(t.Context(), a.right, r)
 				})
 				timed("a fenced update", func() error {
-					tx := update(refs...)
-					tx.Project, tx.Fence = p, &refdb.Fence{Refs: refs, Token: tokens[refs[0]]}
-					for i := range tx.Updates {
-						tx.Updates[i].Old = refdb.Unknown
-					}
-					tx.Adopt = true
-					if err := a.right.Update(t.Context(), tx); !errors.Is(err, refdb.ErrMismatch) {
+					r := update(refs...)
+					r.Project, r.Fence, r.Adopt = p, fence(tokens[refs[0]], refs...), true
+					if err := try(t.Context(), a.right, r); !errors.Is(err, refdb.ErrMismatch) {
 						return err
 					}
 					return nil
 				})
 				timed("a release that finds other tokens", func() error {
-					var rows []refdb.Held
-					for _, ref := range refs {
-						rows = append(rows, refdb.Held{Project: p, Ref: ref, Token: 1})
-					}
-					_, err := a.right.Release(t.Context(), rows)
+					r := ending(1, refs...)
+					r.Project = p
+					_, err := a.right.Release(t.Context(), r)
 					return err
 				})
 			}
@@ -401,7 +395,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 			timed("a lock and its release", func() error {
 				got, err := a.right.Acquire(t.Context(), request(refs...))
 				if err == nil {
-					_, err = a.right.Release(t.Context(), held(got, refs...))
+					_, err = a.right.Release(t.Context(), ending(got.Token, refs...))
 				}
 				return err
 			})

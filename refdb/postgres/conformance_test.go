@@ -21,11 +21,22 @@ func TestConformance(t *testing.T) {
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return dbtest.Postgres(tb) })
 }
 
+func TestConformanceAlternating(t *testing.T) {
+	refdbtest.Run(t, refdbtest.Alternating(func(tb testing.TB) refdbtest.Database { return narrow{dbtest.Postgres(tb)} }))
+}
+
+// narrow opens drivers that have few connections, because there are many of them.
+type narrow struct{ *dbtest.Database }
+
+func (n narrow) Open(tb testing.TB) refdb.Driver {
+	return open(tb, with(tb, n.URL(), "pool_max_conns", "4"))
+}
+
 func TestConformanceWhereTripsAreShared(t *testing.T) {
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return sharing{dbtest.Postgres(tb)} })
 }
 
-// sharing opens drivers whose requests queue for a shared trip, always.
+// sharing opens drivers whose requests queue for a shared round trip, always.
 type sharing struct{ *dbtest.Database }
 
 func (s sharing) Open(tb testing.TB) refdb.Driver {
@@ -71,19 +82,23 @@ func with(tb testing.TB, address, name, value string) string {
 	return u.String()
 }
 
+const owner = "site/1"
+
 // request asks for locks of the project that stay fresh.
 func request(refs ...string) refdb.AcquireRequest {
-	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: "site/1", Nonce: rand.Text(), StaleAfter: time.Hour}
+	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: rand.Text(), StaleAfter: time.Hour}
 }
 
 // intention asks for intents that move refs of the project.
-func intention(old, new refdb.Value, refs ...string) refdb.AcquireRequest {
-	r := request(refs...)
-	r.StaleAfter, r.Agent = refdb.NeverStale, "boot:1:2"
+func intention(old, new refdb.Value, refs ...string) refdb.PrepareRequest {
+	return refdb.PrepareRequest{Project: project, Updates: moves(old, new, refs...), Owner: owner, Nonce: rand.Text(), Agent: "boot:1:2"}
+}
+
+func moves(old, new refdb.Value, refs ...string) (updates []refdb.Update) {
 	for _, ref := range refs {
-		r.Intents = append(r.Intents, refdb.Update{Ref: ref, Old: old, New: new})
+		updates = append(updates, refdb.Update{Ref: ref, Old: old, New: new})
 	}
-	return r
+	return updates
 }
 
 func acquire(tb testing.TB, d refdb.Driver, refs ...string) refdb.Acquired {
@@ -95,31 +110,64 @@ func acquire(tb testing.TB, d refdb.Driver, refs ...string) refdb.Acquired {
 	return a
 }
 
-// held names the rows of an acquisition.
-func held(a refdb.Acquired, refs ...string) []refdb.Held {
-	var all []refdb.Held
+// ids names the locks of an acquisition, or the intents of a preparation.
+func ids(token refdb.Token, refs ...string) []refdb.LockID {
+	var all []refdb.LockID
 	for _, ref := range refs {
-		all = append(all, refdb.Held{Project: project, Ref: ref, Token: a.Token})
+		all = append(all, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
 	}
 	return all
 }
 
-// named names the intents of an acquisition.
-func named(a refdb.Acquired, refs ...string) []refdb.Intent {
-	var all []refdb.Intent
-	for _, ref := range refs {
-		all = append(all, refdb.Intent{Project: project, Ref: ref, Token: a.Token})
-	}
-	return all
+// ending asks for the release of an acquisition.
+func ending(token refdb.Token, refs ...string) refdb.ReleaseRequest {
+	return refdb.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token}
 }
 
-// update is an unfenced transaction that creates, or moves from v1 to v2.
-func update(refs ...string) refdb.Transaction {
-	t := refdb.Transaction{Project: project, ID: rand.Text()}
-	for _, ref := range refs {
-		t.Updates = append(t.Updates, refdb.Update{Ref: ref, New: v1})
+// release releases an acquisition that stands.
+func release(tb testing.TB, d refdb.Driver, a refdb.Acquired, refs ...string) {
+	tb.Helper()
+	if released, err := d.Release(tb.Context(), ending(a.Token, refs...)); err != nil || released.Missing != nil {
+		tb.Fatal(released, err)
 	}
-	return t
+}
+
+// released reports whether a release found all that it was to end.
+func released(d refdb.Driver, r refdb.ReleaseRequest) (bool, error) {
+	got, err := d.Release(context.Background(), r)
+	return err == nil && got.Missing == nil, err
+}
+
+// fence is the lock of an acquisition, which stays.
+func fence(token refdb.Token, refs ...string) *refdb.Fence {
+	return &refdb.Fence{Refs: refs, Owner: owner, Token: token}
+}
+
+// releasing is the same lock, which the update releases.
+func releasing(token refdb.Token, refs ...string) *refdb.Fence {
+	f := fence(token, refs...)
+	f.Release = &refdb.Handoff{}
+	return f
+}
+
+// update is an unfenced update that creates refs.
+func update(refs ...string) refdb.UpdateRequest {
+	return refdb.UpdateRequest{Project: project, ID: rand.Text(), Updates: moves("", v1, refs...)}
+}
+
+// try makes an update.
+func try(ctx context.Context, d refdb.Driver, r refdb.UpdateRequest) error {
+	_, err := d.Update(ctx, r)
+	return err
+}
+
+// done has the intents of a preparation done, dropped has none of them done.
+func done(token refdb.Token, old, new refdb.Value, refs ...string) refdb.FinishRequest {
+	return refdb.FinishRequest{Project: project, ID: "done", Owner: owner, Token: token, Done: moves(old, new, refs...)}
+}
+
+func dropped(token refdb.Token, refs ...string) refdb.FinishRequest {
+	return refdb.FinishRequest{Project: project, ID: "dropped", Owner: owner, Token: token, Dropped: refs}
 }
 
 // session is a plain connection beside the driver's.

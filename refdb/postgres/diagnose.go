@@ -40,7 +40,7 @@ type setup struct {
 // Diagnose checks the settings that the promises rest on.
 func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	var s setup
-	err := d.do(ctx, trip{what: "diagnose"}.then(diagnoseSQL, func(rows pgx.Rows) error {
+	err := d.do(ctx, roundTrip{what: "diagnose"}.then(diagnoseSQL, func(rows pgx.Rows) error {
 		return one(rows, &s.version, &s.number, &s.fsync, &s.fullPages, &s.synchronous, &s.standbyNames,
 			&s.isolation, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys)
 	}))

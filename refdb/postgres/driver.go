@@ -7,14 +7,16 @@
 // locks on the keys of the refs; the statements after it have snapshots taken
 // under them, and see all that went before. One clever statement instead is
 // not linearizable: what waits inside a statement decides on old data.
+//
+// Requests about a single ref go through a batcher. Its statements decide many
+// requests at once and wait for nothing: what is locked by somebody else right
+// now they leave undecided. That is for the statements that wait, which decide a
+// request of any number of refs.
 package postgres
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,18 +32,10 @@ type Driver struct {
 	// pooled: something between us and the server hands out its connections,
 	// such as PgBouncer.
 	pooled bool
-	// prepares: statements are prepared, once on each connection.
-	prepares bool
-	// channel is the notification channel of this driver alone.
-	channel string
-	// listening: what is sent to channel arrives.
-	listening atomic.Bool
 
-	lane lane
-	lag  *lag
-
-	wakeups  wakeups
-	inherits inheritances
+	batcher batcher
+	lag     *lag
+	wakeups wakeups
 
 	mu      sync.Mutex      // guards the start of what runs against the end of closing
 	closing context.Context // ends with Close
@@ -56,17 +50,14 @@ var (
 )
 
 func newDriver(pool *pgxpool.Pool, pooled bool) *Driver {
-	var name [channelDigits / 2]byte
-	rand.Read(name[:]) // never fails
 	d := &Driver{
-		pool:     pool,
-		pooled:   pooled,
-		prepares: pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement,
-		channel:  channelPrefix + hex.EncodeToString(name[:]),
-		lag:      newLag(),
-		wakeups:  wakeups{due: make(chan struct{}, 1)},
+		pool:    pool,
+		pooled:  pooled,
+		lag:     newLag(),
+		wakeups: wakeups{due: make(chan struct{}, 1)},
 	}
-	d.lane.share, d.lane.begin, d.lane.end = d.share, d.enter, d.running.Done
+	d.batcher.carryOut, d.batcher.disown = d.carryOut, d.disown
+	d.batcher.begin, d.batcher.end = d.begin, d.running.Done
 	d.closing, d.close = context.WithCancel(context.Background())
 	d.running.Go(d.sendWakeups)
 	return d
@@ -82,9 +73,9 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// enter notes that something runs which Close has to wait for, or reports that
+// begin notes that something runs which Close has to wait for, or reports that
 // Close was called.
-func (d *Driver) enter() bool {
+func (d *Driver) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closing.Err() != nil {
@@ -99,7 +90,7 @@ const nowSQL = `SELECT clock_timestamp()`
 // Now returns the server's time.
 func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 	var now time.Time
-	err := d.do(ctx, trip{what: "read the time"}.then(nowSQL, func(rows pgx.Rows) error {
+	err := d.do(ctx, roundTrip{what: "read the time"}.then(nowSQL, func(rows pgx.Rows) error {
 		return one(rows, &now)
 	}))
 	return now.UTC(), err

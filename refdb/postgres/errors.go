@@ -43,14 +43,14 @@ const (
 	intervention        = "57P"
 )
 
-// A verdict is what a failed trip means.
+// A verdict is what a failed round trip means.
 type verdict struct {
 	err      error
 	again    bool // it did nothing, and may succeed right now
 	readOnly bool // the server takes no writes
 }
 
-// judge tells what became of a trip that came so far and failed with err.
+// judge tells what became of a round trip that came so far and failed with err.
 //
 // The server answers a statement before it looks at the next message, and
 // commits when it has come to the Sync. So an error in the place of a
@@ -59,7 +59,7 @@ type verdict struct {
 // termination. After the last answer only class 40 says so, with which the
 // server refuses to commit; anything else may come after the commit. Class
 // 08 is not the server's own word: a pooler says with it that it lost the server.
-func judge(ctx context.Context, t trip, came stage, err error) verdict {
+func judge(ctx context.Context, t roundTrip, came stage, err error) verdict {
 	code := sqlState(err)
 	broken := code == "" || strings.HasPrefix(code, connectionException)
 	nothing := came < executing ||

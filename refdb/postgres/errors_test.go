@@ -14,9 +14,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// What a failure means depends on its code, on how far the trip came, and on
+// What a failure means depends on its code, on how far the round trip came, and on
 // whether it writes.
-func TestAFailureIsJudgedByItsCodeAndByHowFarTheTripCame(t *testing.T) {
+func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 	server := func(code string) error {
 		return fmt.Errorf("wrapped: %w", &pgconn.PgError{Severity: "FATAL", Code: code, Message: "two\nlines"})
 	}
@@ -25,7 +25,7 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheTripCame(t *testing.T) {
 	type row struct {
 		came  stage
 		err   error
-		write error // what a writing trip's error wraps
+		write error // what the error of one that writes wraps
 		read  error
 		again bool
 	}
@@ -76,7 +76,7 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheTripCame(t *testing.T) {
 			again := r.again && !errors.Is(want, refdb.ErrOutcomeUnknown)
 			name := fmt.Sprintf("stage %d, %q, writes: %v", r.came, sqlState(r.err), writes)
 			t.Run(name, func(t *testing.T) {
-				task := trip{what: "do it", writes: writes}
+				task := roundTrip{what: "do it", writes: writes}
 				v := judge(t.Context(), task, r.came, r.err)
 				if v.again != again {
 					t.Errorf("again is %v", v.again)

@@ -29,28 +29,38 @@ func TestALostReplyIsAnUnknownOutcomeAndTheNonceFindsTheAcquisition(t *testing.T
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
-	for _, r := range []refdb.AcquireRequest{
-		request("refs/heads/a"), request("refs/heads/b", "refs/heads/c"),
-		intention("", v1, "refs/heads/d"), intention("", v1, "refs/heads/e", "refs/heads/f"),
-	} {
-		refs := r.Refs
-		connected(t, d)
-		w.inject(loseReply)
-		if _, err := d.Acquire(t.Context(), r); !errors.Is(err, refdb.ErrOutcomeUnknown) {
-			t.Fatalf("the reply to an acquisition was lost: %v", err)
-		}
-		row, ok := db.RowLock(t, project, refs[0])
-		if !ok {
-			t.Fatal("the acquisition did not happen")
-		}
-		a, err := d.Acquire(t.Context(), r)
-		if err != nil || a.Token != row.Token {
-			t.Fatalf("asked again: token %d, %v; want %d", a.Token, err, row.Token)
-		}
-		again := request(refs...)
-		if _, err := d.Acquire(t.Context(), again); !errors.Is(err, refdb.ErrLocked) {
-			t.Fatalf("another acquisition: %v", err)
-		}
+	for _, r := range []refdb.AcquireRequest{request("refs/heads/a"), request("refs/heads/b", "refs/heads/c")} {
+		findsItself(t, db, d, w, r.Refs, func() (refdb.Token, error) {
+			a, err := d.Acquire(t.Context(), r)
+			return a.Token, err
+		})
+	}
+	for _, refs := range [][]string{{"refs/heads/d"}, {"refs/heads/e", "refs/heads/f"}} {
+		r := intention("", v1, refs...)
+		findsItself(t, db, d, w, refs, func() (refdb.Token, error) {
+			p, err := d.Prepare(t.Context(), r)
+			return p.Token, err
+		})
+	}
+}
+
+// findsItself has a request's reply lost, and sends it again.
+func findsItself(t *testing.T, db *dbtest.Database, d *postgres.Driver, w *wire, refs []string, send func() (refdb.Token, error)) {
+	t.Helper()
+	connected(t, d)
+	w.inject(loseReply)
+	if _, err := send(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+		t.Fatalf("the reply was lost: %v", err)
+	}
+	row, ok := db.RowLock(t, project, refs[0])
+	if !ok {
+		t.Fatal("the lock was not taken")
+	}
+	if token, err := send(); err != nil || token != row.Token {
+		t.Fatalf("asked again: token %d, %v; want %d", token, err, row.Token)
+	}
+	if _, err := d.Acquire(t.Context(), request(refs...)); !errors.Is(err, refdb.ErrLocked) {
+		t.Fatalf("another acquisition: %v", err)
 	}
 }
 
@@ -62,27 +72,35 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 	a := acquire(t, d, mainRef)
 	before, _ := db.RowLock(t, project, mainRef)
 	const intended = "refs/heads/intended"
-	intent, err := d.Acquire(t.Context(), intention("", v1, intended))
+	intent, err := d.Prepare(t.Context(), intention("", v1, intended))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, write := range map[string]func() error{
 		"acquire": func() error { _, err := d.Acquire(t.Context(), request(otherRef)); return err },
-		"update":  func() error { return d.Update(t.Context(), update(otherRef)) },
-		"beat":    func() error { _, err := d.Beat(t.Context(), "site/1", held(a, mainRef)); return err },
-		"release": func() error { _, err := d.Release(t.Context(), held(a, mainRef)); return err },
+		"update":  func() error { return try(t.Context(), d, update(otherRef)) },
+		"beat":    func() error { _, err := d.Beat(t.Context(), ids(a.Token, mainRef)); return err },
+		"release": func() error { _, err := d.Release(t.Context(), ending(a.Token, mainRef)); return err },
+		"purge": func() error {
+			_, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: ids(a.Token, mainRef)[0]}})
+			return err
+		},
+		"abandon": func() error {
+			return d.Abandon(t.Context(), refdb.AbandonRequest{Project: project, Refs: []string{mainRef}, Owner: owner, Nonce: "nonce"})
+		},
 		"remove": func() error {
-			_, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 1, Force: true})
+			_, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 1, Locks: refdb.AdvisoryLocks})
 			return err
 		},
-		"prepare": func() error { _, err := d.Acquire(t.Context(), intention("", v1, otherRef)); return err },
-		"finish":  func() error { return d.Update(t.Context(), done(intent.Token, "", v1, intended)) },
-		"drop":    func() error { _, err := d.Release(t.Context(), drop(intent.Token, intended)); return err },
+		"prepare": func() error { _, err := d.Prepare(t.Context(), intention("", v1, otherRef)); return err },
+		"finish":  func() error { return d.Finish(t.Context(), done(intent.Token, "", v1, intended)) },
+		"drop":    func() error { return d.Finish(t.Context(), dropped(intent.Token, intended)) },
+		"revoke":  func() error { return d.Revoke(t.Context(), intention("", v1, otherRef)) },
 		"resolve": func() error {
-			_, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: named(intent, intended), Decision: refdb.TakeNew})
+			_, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: ids(intent.Token, intended), Decision: refdb.TakeNew})
 			return err
 		},
-		"forget": func() error { return d.Forget(t.Context(), named(intent, intended)) },
+		"forget": func() error { return d.Forget(t.Context(), ids(intent.Token, intended)) },
 	} {
 		connected(t, d)
 		w.inject(loseRequest)
@@ -99,8 +117,8 @@ func TestALostRequestIsAnUnknownOutcomeAndDidNothing(t *testing.T) {
 	if refs, err := d.Get(t.Context(), project, []string{intended, otherRef}); err != nil || len(refs) > 0 {
 		t.Errorf("got %v, %v", refs, err)
 	}
-	if intents, err := d.Intents(t.Context(), refdb.IntentQuery{Limit: 10}); err != nil || len(intents) != 1 || intents[0].Token != intent.Token {
-		t.Errorf("the intents are %v, %v", intents, err)
+	if page, err := d.Intents(t.Context(), refdb.IntentQuery{Limit: 10}); err != nil || len(page.Intents) != 1 || page.Intents[0].Token != intent.Token {
+		t.Errorf("the intents are %v, %v", page, err)
 	}
 }
 
@@ -108,7 +126,7 @@ func TestReadsAreMadeAgainAfterALostReply(t *testing.T) {
 	t.Parallel()
 	w := newWire(t, dbtest.Postgres(t).URL())
 	d := open(t, w.url)
-	if err := d.Update(t.Context(), update(mainRef)); err != nil {
+	if err := try(t.Context(), d, update(mainRef)); err != nil {
 		t.Fatal(err)
 	}
 	get := func() {
@@ -138,9 +156,9 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 	}
 	calls := map[string]func() error{
 		"acquire": func() error { _, err := d.Acquire(t.Context(), request(otherRef)); return err },
-		"update":  func() error { return d.Update(t.Context(), update(otherRef)) },
-		"beat":    func() error { _, err := d.Beat(t.Context(), "site/1", held(a, mainRef)); return err },
-		"release": func() error { _, err := d.Release(t.Context(), held(a, mainRef)); return err },
+		"update":  func() error { return try(t.Context(), d, update(otherRef)) },
+		"beat":    func() error { _, err := d.Beat(t.Context(), ids(a.Token, mainRef)); return err },
+		"release": func() error { _, err := d.Release(t.Context(), ending(a.Token, mainRef)); return err },
 		"get":     func() error { _, err := d.Get(t.Context(), project, []string{mainRef}); return err },
 	}
 	for name, call := range calls {
@@ -168,7 +186,7 @@ func TestConnectionsThatEndedWhileIdleAreReplaced(t *testing.T) {
 	for n := range 5 {
 		a := acquire(t, d, mainRef)
 		terminate(t, c, `true`)
-		if _, err := d.Release(t.Context(), held(a, mainRef)); err != nil {
+		if _, err := d.Release(t.Context(), ending(a.Token, mainRef)); err != nil {
 			t.Fatalf("round %d: %v", n, err)
 		}
 	}
@@ -266,9 +284,9 @@ func TestARequestWhoseSessionIsTerminatedIsMadeAgain(t *testing.T) {
 	b := block(t, db, mainRef)
 	done := make(chan error)
 	go func() {
-		tx := refdb.Transaction{Project: project, ID: "id", Updates: []refdb.Update{{Ref: mainRef, New: v1}},
-			Fence: &refdb.Fence{Refs: []string{mainRef}, Token: a.Token}, Release: true}
-		done <- d.Update(t.Context(), tx)
+		r := update(mainRef)
+		r.Fence = releasing(a.Token, mainRef)
+		done <- try(t.Context(), d, r)
 	}()
 	b.wait()
 	before := query[int64](t, b.look, `SELECT max(pid)::bigint FROM pg_stat_activity WHERE `+isBlocked)[0]
@@ -290,7 +308,7 @@ func TestARequestThatAnAdministratorCancelsIsUnavailable(t *testing.T) {
 	b := block(t, db, mainRef)
 	done := make(chan error)
 	go func() {
-		_, err := d.Release(t.Context(), held(a, mainRef))
+		_, err := d.Release(t.Context(), ending(a.Token, mainRef))
 		done <- err
 	}()
 	b.wait()
@@ -355,7 +373,7 @@ func TestErrorsAreToldApartByTheirCode(t *testing.T) {
 			provoke(t, c, row.level, row.code, row.deferred)
 			ref := "refs/heads/" + strings.ReplaceAll(t.Name(), " ", "-")
 			before := attempts()
-			err := d.Update(t.Context(), refdb.Transaction{Project: project, ID: "id", Updates: []refdb.Update{{Ref: ref, New: v1}}})
+			err := try(t.Context(), d, update(ref))
 			switch {
 			case row.want == nil && err != nil,
 				row.want == permanent && (err == nil || refdb.ClassOf(err) != refdb.Permanent),
@@ -380,14 +398,14 @@ func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
-	if err := d.Update(t.Context(), update(mainRef)); err != nil {
+	if err := try(t.Context(), d, update(mainRef)); err != nil {
 		t.Fatal(err)
 	}
 	c := session(t, db.URL())
 	name := query[string](t, c, `SELECT quote_ident(current_database())`)[0]
 	exec(t, c, `ALTER DATABASE `+name+` SET default_transaction_read_only = on`)
 	terminate(t, c, `true`)
-	err := d.Update(t.Context(), update(otherRef))
+	err := try(t.Context(), d, update(otherRef))
 	if !errors.Is(err, refdb.ErrUnavailable) || !strings.Contains(err.Error(), "target_session_attrs=read-write") {
 		t.Errorf("a write: %v", err)
 	}
@@ -397,7 +415,7 @@ func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
 	exec(t, c, `SET default_transaction_read_only = off`)
 	exec(t, c, `ALTER DATABASE `+name+` RESET default_transaction_read_only`)
 	// The connections that the error came from were given up.
-	if err := d.Update(t.Context(), update(otherRef)); err != nil {
+	if err := try(t.Context(), d, update(otherRef)); err != nil {
 		t.Errorf("a write when that is over: %v", err)
 	}
 }

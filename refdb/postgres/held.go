@@ -2,83 +2,99 @@ package postgres
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// matches compares a row of locks with one of heldRows. A row that stands for
-// an intent needs more than that: see releaseIntents.
-const matches = matchesAny + `
-AND NOT (` + isIntent + `)`
-
-const matchesAny = `
-CASE WHEN held_nonce <> '' THEN nonce = held_nonce AND owner = held_owner ELSE coalesce(token, 'epoch') = held_token END
-AND (held_heartbeat IS NULL OR coalesce(heartbeat, 'epoch') = held_heartbeat)`
-
 const (
-	// heldRows are the arrays $1 to $6, n counting from 1.
-	heldRows = `unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::text[], $6::timestamptz[])
-  WITH ORDINALITY AS held (held_project, held_ref, held_token, held_nonce, held_owner, held_heartbeat, n)`
+	// heldRows are the arrays $1 to $5, n counting from 1.
+	heldRows = `unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[])
+  WITH ORDINALITY AS held (held_project, held_ref, held_owner, held_token, held_heartbeat, n)`
 
-	// lockOfHeld is the lock that such a row names, if it matches, and where it is stored.
-	lockOfHeld = `SELECT *, ctid AS tid FROM locks WHERE project = held_project AND ref = held_ref AND` + matches + ` LIMIT 1`
+	// lockOfHeld is the lock that such a row names, if it matches, and where it
+	// is stored. One that stands for an intent needs more than that: see finishSQL.
+	//
+	// Here and elsewhere "owner IS NOT DISTINCT FROM" keeps the planner from looking
+	// the lock up by its owner, who may have any number of them.
+	lockOfHeld = `SELECT *, ctid AS tid FROM locks
+WHERE project = held_project AND ref = held_ref AND owner IS NOT DISTINCT FROM held_owner AND coalesce(token, 'epoch') = held_token
+AND (held_heartbeat IS NULL OR coalesce(heartbeat, 'epoch') = held_heartbeat) AND NOT (` + isIntent + `) LIMIT 1`
 )
 
-// heldArray is a list of Held in the order of their keys, which is the order
+// heldArray is a list of locks in the order of their keys, which is the order
 // that everybody locks rows in, each with its place in the caller's list.
-type heldArray []indexedHeld
+type heldArray []heldLock
 
-type indexedHeld struct {
-	refdb.Held
+type heldLock struct {
+	refdb.StandingLock
 	index int
 }
 
-func sortHeld(held []refdb.Held) heldArray {
-	all := make(heldArray, len(held))
-	for i, h := range held {
-		all[i] = indexedHeld{h, i}
-	}
-	slices.SortStableFunc(all, func(a, b indexedHeld) int {
+// sortHeld sorts all.
+func sortHeld(all heldArray) heldArray {
+	slices.SortStableFunc(all, func(a, b heldLock) int {
 		return cmp.Or(strings.Compare(a.Project, b.Project), strings.Compare(a.Ref, b.Ref))
 	})
 	return all
 }
 
-// args are the arrays $1 to $6.
+// args are the arrays $1 to $5.
 func (a heldArray) args() []any {
-	projects, refs := make([]string, len(a)), make([]string, len(a))
-	nonces, owners := make([]string, len(a)), make([]string, len(a))
+	projects, refs, owners := make([]string, len(a)), make([]string, len(a)), make([]string, len(a))
 	tokens, heartbeats := make([]time.Time, len(a)), make([]*time.Time, len(a)) // nil: any will do
-	for i, h := range a {
-		projects[i], refs[i] = h.Project, h.Ref
-		tokens[i], nonces[i], owners[i] = h.Token.Time(), h.Nonce, h.Owner
+	for i := range a {
+		h := &a[i]
+		projects[i], refs[i], owners[i], tokens[i] = h.Project, h.Ref, h.Owner, h.Token.Time()
 		if !h.Heartbeat.IsZero() {
 			heartbeats[i] = &h.Heartbeat
 		}
 	}
-	return []any{projects, refs, tokens, nonces, owners, heartbeats}
+	return []any{projects, refs, owners, tokens, heartbeats}
 }
 
-// excluding is the beginning of a trip that ends these locks. A row that is named
-// by its nonce may be that of an acquisition under way, which nobody sees yet:
-// its keys have to be waited for.
-func (a heldArray) excluding(what string) trip {
-	t := trip{what: what, writes: true}
-	var names []refName
-	for _, h := range a {
-		if h.Nonce != "" {
-			names = append(names, refName{h.Project, h.Ref})
-		}
-	}
-	if len(names) == 0 {
-		return t
-	}
-	return t.lockNames(names)
+const (
+	lockHeldSQL = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR UPDATE) AS lock`
+
+	deleteHeldSQL = `
+WITH doomed AS MATERIALIZED (
+  SELECT n, tid, waiting FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
+), deleted AS (
+  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM doomed))
+)
+SELECT n, waiting FROM doomed`
+)
+
+// A deletedRow is what became of a row that was to be deleted.
+type deletedRow struct {
+	deleted bool
+	waiting []string // the entries of its queue
 }
 
-// byToken reports whether the row is named by its token alone, as that of every
-// lock is that somebody holds.
-func byToken(h refdb.Held) bool { return h.Nonce == "" && h.Heartbeat.IsZero() }
+// deleteHeld deletes the rows that match, and says what became of each, in the
+// caller's order. It needs no keys, for the rows are there: its first statement
+// waits for whoever has locked a row, and looks at the row again.
+func (d *Driver) deleteHeld(ctx context.Context, what string, rows heldArray) ([]deletedRow, error) {
+	found := make([]deletedRow, len(rows))
+	args := rows.args()
+	err := d.do(ctx, roundTrip{what: what, writes: true}.
+		then(lockHeldSQL, nil, args...).
+		then(deleteHeldSQL, func(answer pgx.Rows) error {
+			clear(found)
+			for answer.Next() {
+				var n int
+				var waiting []string
+				if err := answer.Scan(&n, &waiting); err != nil {
+					return err
+				}
+				found[rows[n-1].index] = deletedRow{true, waiting}
+			}
+			return answer.Err()
+		}, args...))
+	return found, err
+}

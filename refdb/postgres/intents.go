@@ -14,35 +14,36 @@ import (
 )
 
 const (
-	// askedIntents are the arrays $1 to $3, n counting from 1.
-	askedIntents = `unnest($1::text[], $2::text[], $3::timestamptz[]) WITH ORDINALITY AS asked (project, ref, token, n)`
+	// askedIntents are the arrays $1 to $4, n counting from 1.
+	askedIntents = `unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) WITH ORDINALITY AS asked (project, ref, owner, token, n)`
 
-	// pendingOfAsked is the intent that asked names, if it is pending, and where it is stored.
-	pendingOfAsked = `SELECT *, ctid AS tid FROM intents
-WHERE project = asked.project AND ref = asked.ref AND token = asked.token AND decision IS NULL LIMIT 1`
+	// intentOfAsked is the record that asked names, and where it is stored.
+	intentOfAsked = `SELECT *, ctid AS tid FROM intents
+WHERE project = asked.project AND ref = asked.ref AND owner = asked.owner AND token = asked.token`
 
-	// endIntents ends those of the fence of an update, once that is done.
-	endIntents = `, ended AS (
-  DELETE FROM intents USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(
-    SELECT tid FROM (SELECT $1 AS project, ref, $10 AS token FROM unnest($9::text[]) AS fence (ref)) AS asked, LATERAL (` + pendingOfAsked + `) AS intent
-  ))
-)`
+	pendingOfAsked = intentOfAsked + ` AND decision IS NULL LIMIT 1`
+	decidedOfAsked = intentOfAsked + ` AND decision IS NOT NULL LIMIT 1`
+
+	// lockOfIntent is the lock that the intent was recorded with.
+	lockOfIntent = `SELECT ctid AS tid, waiting FROM locks
+WHERE project = asked.project AND ref = asked.ref AND owner IS NOT DISTINCT FROM asked.owner AND token = asked.token AND ` + isIntent + ` LIMIT 1`
 )
 
-// intentArray is a list of intents, each once, in the order of their keys, each
-// with its first place in the caller's list.
+// intentArray names intents, each once, in the order of their keys, each with its
+// first place in the caller's list.
 type intentArray []indexedIntent
 
 type indexedIntent struct {
-	refdb.Intent
+	refdb.LockID
 	index int
 }
 
 func (i indexedIntent) compare(other indexedIntent) int {
-	return cmp.Or(strings.Compare(i.Project, other.Project), strings.Compare(i.Ref, other.Ref), cmp.Compare(i.Token, other.Token))
+	return cmp.Or(strings.Compare(i.Project, other.Project), strings.Compare(i.Ref, other.Ref),
+		cmp.Compare(i.Token, other.Token), strings.Compare(i.Owner, other.Owner))
 }
 
-func sortIntents(intents []refdb.Intent) intentArray {
+func sortIntents(intents []refdb.LockID) intentArray {
 	all := make(intentArray, len(intents))
 	for n, i := range intents {
 		all[n] = indexedIntent{i, n}
@@ -51,23 +52,26 @@ func sortIntents(intents []refdb.Intent) intentArray {
 	return slices.CompactFunc(all, func(a, b indexedIntent) bool { return a.compare(b) == 0 })
 }
 
-// args are the arrays $1 to $3.
+// args are the arrays $1 to $4.
 func (a intentArray) args() []any {
-	projects, refs, tokens := make([]string, len(a)), make([]string, len(a)), make([]time.Time, len(a))
+	projects, refs, owners, tokens := make([]string, len(a)), make([]string, len(a)), make([]string, len(a)), make([]time.Time, len(a))
 	for n, i := range a {
-		projects[n], refs[n], tokens[n] = i.Project, i.Ref, i.Token.Time()
+		projects[n], refs[n], owners[n], tokens[n] = i.Project, i.Ref, i.Owner, i.Token.Time()
 	}
-	return []any{projects, refs, tokens}
+	return []any{projects, refs, owners, tokens}
 }
 
 // Intents reads one page, from the index's entry after the last row of the page before.
-func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
+func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) (page refdb.IntentPage, err error) {
 	sql, args := intentsQuery(q)
-	var page []refdb.Intent
-	err := d.do(ctx, trip{what: "list intents"}.then(sql, func(rows pgx.Rows) (err error) {
-		page, err = pgx.CollectRows(rows, readIntent)
+	err = d.do(ctx, roundTrip{what: "list intents"}.then(sql, func(rows pgx.Rows) (err error) {
+		page.Intents, err = pgx.CollectRows(rows, readIntent)
 		return err
 	}, args...))
+	if n := len(page.Intents); err == nil && n > 0 && n == q.Limit {
+		last := page.Intents[n-1]
+		page.Next = refdb.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}
+	}
 	return page, err
 }
 
@@ -116,8 +120,8 @@ func intentsQuery(q refdb.IntentQuery) (string, []any) {
 	if q.Project != "" {
 		and(`project = $%d`, q.Project)
 	}
-	if q.AfterProject != "" || q.AfterRef != "" {
-		and(`(project, ref, token) > ($%d, $%d, $%d)`, q.AfterProject, q.AfterRef, q.AfterToken.Time())
+	if q.After != (refdb.IntentCursor{}) {
+		and(`(project, ref, token) > ($%d, $%d, $%d)`, q.After.Project, q.After.Ref, q.After.Token.Time())
 	}
 	if q.Ref != "" {
 		and(`ref = $%d`, q.Ref)
@@ -135,16 +139,13 @@ ORDER BY project, ref, token LIMIT $%d`, strings.Join(where, " AND "), len(args)
 
 const forgetSQL = `
 DELETE FROM intents WHERE ctid = ANY (ARRAY(
-  SELECT intent.tid FROM ` + askedIntents + `, LATERAL (
-    SELECT ctid AS tid FROM intents
-    WHERE project = asked.project AND ref = asked.ref AND token = asked.token AND decision IS NOT NULL LIMIT 1
-  ) AS intent
+  SELECT intent.tid FROM ` + askedIntents + `, LATERAL (` + decidedOfAsked + `) AS intent
 ))`
 
 // Forget needs no keys: nobody changes an intent that was decided.
-func (d *Driver) Forget(ctx context.Context, intents []refdb.Intent) error {
+func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
 	if len(intents) == 0 {
 		return nil
 	}
-	return d.do(ctx, trip{what: "forget intents", writes: true}.then(forgetSQL, nil, sortIntents(intents).args()...))
+	return d.do(ctx, roundTrip{what: "forget intents", writes: true}.then(forgetSQL, nil, sortIntents(intents).args()...))
 }

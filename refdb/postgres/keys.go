@@ -13,6 +13,9 @@ import (
 // whoever needs more takes the whole project instead.
 const maxKeys = 256
 
+// A refName names a ref.
+type refName struct{ project, ref string }
+
 // A key stands for a project, or for one of its refs, among the server's
 // advisory locks. All processes on a database have to compute the same one: it
 // may never change.
@@ -28,15 +31,6 @@ func keyOf(project, ref string) key {
 	return key(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// keysOf returns the keys of refs, in their order.
-func keysOf(project string, refs []string) []key {
-	keys := make([]key, len(refs))
-	for i, ref := range refs {
-		keys[i] = keyOf(project, ref)
-	}
-	return keys
-}
-
 // Everybody takes the project's key first, and then those of the refs in their
 // order, so that no circle of waiting can arise. It is a statement of its own
 // because the next one's snapshot has to be taken after the wait.
@@ -45,26 +39,22 @@ const (
 SELECT count(CASE n WHEN 1 THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
   FROM unnest($1::bigint[]) WITH ORDINALITY AS keys (k, n)`
 
-	lockRefSQL     = `SELECT pg_advisory_xact_lock_shared($1), pg_advisory_xact_lock($2)`
 	lockProjectSQL = `SELECT pg_advisory_xact_lock($1)`
 )
 
 // lockRefs adds the statement that keeps out all others who lock, update or
-// remove a ref of these keys. It has to be the first.
-func (t trip) lockRefs(project string, keys []key) trip {
-	switch {
-	case len(keys) == 1:
-		return t.then(lockRefSQL, nil, int64(keyOf(project, "")), int64(keys[0]))
-	case len(keys) > maxKeys:
+// remove one of the refs. It has to be the first.
+func (t roundTrip) lockRefs(project string, refs []string) roundTrip {
+	if len(refs) > maxKeys {
 		return t.lockProject(project)
 	}
-	all := make([]int64, 1, 1+len(keys))
-	all[0] = int64(keyOf(project, ""))
-	for _, k := range keys {
-		all = append(all, int64(k))
+	keys := make([]int64, 1, 1+len(refs))
+	keys[0] = int64(keyOf(project, ""))
+	for _, ref := range refs {
+		keys = append(keys, int64(keyOf(project, ref)))
 	}
-	slices.Sort(all[1:])
-	return t.then(lockRefsSQL, nil, all)
+	slices.Sort(keys[1:])
+	return t.then(lockRefsSQL, nil, keys)
 }
 
 const lockKeysSQL = `
@@ -73,7 +63,7 @@ SELECT count(CASE WHEN shared THEN pg_advisory_xact_lock_shared(k) ELSE pg_advis
 
 // lockNames is lockRefs for refs of any number of projects, in their order. All
 // projects come first, in the order of their names, then the refs in that of their keys.
-func (t trip) lockNames(names []refName) trip {
+func (t roundTrip) lockNames(names []refName) roundTrip {
 	var projects, refs []int64
 	for _, n := range names {
 		projects, refs = append(projects, int64(keyOf(n.project, ""))), append(refs, int64(keyOf(n.project, n.ref)))
@@ -93,28 +83,28 @@ func (t trip) lockNames(names []refName) trip {
 
 // lockProject adds the statement that keeps out all others from the project.
 // It has to be the first.
-func (t trip) lockProject(project string) trip {
+func (t roundTrip) lockProject(project string) roundTrip {
 	return t.then(lockProjectSQL, nil, int64(keyOf(project, "")))
 }
 
 // The keys that could be had without waiting are noted in a setting of the
-// transaction, a digit for each pair, because the statements after it are sent
-// before its answer has come.
+// transaction, a character for each pair, because the statements after it are
+// sent before its answer has come.
 //
 //	$1 keys of the projects  $2 of the refs
 const (
 	tryRefsSQL = `
-SELECT set_config('refdb.got', string_agg(
-         CASE WHEN pg_try_advisory_xact_lock_shared(p) AND pg_try_advisory_xact_lock(r) THEN '1' ELSE '0' END, '' ORDER BY n), true)
+SELECT set_config('refdb.got', coalesce(string_agg(
+         CASE WHEN pg_try_advisory_xact_lock_shared(p) AND pg_try_advisory_xact_lock(r) THEN chr(n::int + 64) END, ''), ''), true)
   FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS keys (p, r, n)`
 
 	// gotRef holds for a ref whose keys we have, place counting from 1.
-	gotRef = `substr(current_setting('refdb.got'), place, 1) = '1'`
+	gotRef = `strpos(current_setting('refdb.got'), chr(place + 64)) > 0`
 )
 
 // tryRefs adds the statement that keeps out all others from each of the refs
 // whose keys nobody has. It has to be the first.
-func (t trip) tryRefs(refs []refName) trip {
+func (t roundTrip) tryRefs(refs []refName) roundTrip {
 	ofProjects, ofRefs := make([]int64, len(refs)), make([]int64, len(refs))
 	for i, r := range refs {
 		ofProjects[i], ofRefs[i] = int64(keyOf(r.project, "")), int64(keyOf(r.project, r.ref))

@@ -24,13 +24,13 @@ func TestKeysAndShardsNeverChange(t *testing.T) {
 
 func TestKeysAreLockedInTheirOrderAfterTheProjects(t *testing.T) {
 	refs := []string{"refs/a", "refs/b", "refs/c", "refs/d"}
-	work := trip{}.lockRefs("p", keysOf("p", refs))
+	work := roundTrip{}.lockRefs("p", refs)
 	keys := work.statements[0].args[0].([]int64)
 	if len(keys) != 5 || keys[0] != int64(keyOf("p", "")) || !slices.IsSorted(keys[1:]) {
 		t.Errorf("got %v", keys)
 	}
 	for n, sql := range map[int]string{maxKeys: lockRefsSQL, maxKeys + 1: lockProjectSQL} {
-		if work := (trip{}).lockRefs("p", make([]key, n)); work.statements[0].sql != sql {
+		if work := (roundTrip{}).lockRefs("p", make([]string, n)); work.statements[0].sql != sql {
 			t.Errorf("%d refs: %s", n, work.statements[0].sql)
 		}
 	}

@@ -57,7 +57,7 @@ SELECT refs.ref, value, time, op FROM unnest($2::text[]) AS asked (ref), LATERAL
 // Get reads the refs in one statement, so that all are as of one moment.
 func (d *Driver) Get(ctx context.Context, project string, names []string) ([]refdb.Ref, error) {
 	var found refs
-	err := d.do(ctx, trip{what: "get refs"}.then(getSQL, found.read, project, names))
+	err := d.do(ctx, roundTrip{what: "get refs"}.then(getSQL, found.read, project, names))
 	return found, err
 }
 
@@ -75,13 +75,17 @@ ORDER BY ref LIMIT $5`
 )
 
 // List reads one page.
-func (d *Driver) List(ctx context.Context, q refdb.RefQuery) ([]refdb.Ref, error) {
+func (d *Driver) List(ctx context.Context, q refdb.RefQuery) (page refdb.RefPage, err error) {
 	sql, args := listSQL, []any{q.Project, q.Prefix, q.After, q.Deleted, q.Limit}
 	if end, ok := prefixEnd(q.Prefix); ok {
 		sql, args = listPrefixSQL, append(args, end)
 	}
-	var page refs
-	err := d.do(ctx, trip{what: "list refs"}.then(sql, page.read, args...))
+	var found refs
+	err = d.do(ctx, roundTrip{what: "list refs"}.then(sql, found.read, args...))
+	page.Refs = found
+	if n := len(found); err == nil && n > 0 && n == q.Limit {
+		page.Next = found[n-1].Name
+	}
 	return page, err
 }
 

@@ -23,10 +23,9 @@ const (
 	listenPing = 20 * time.Second
 )
 
-// Listen receives the notifications to this driver's channel, on a connection
-// of its own.
-func (d *Driver) Listen(ctx context.Context, started func(), wake func(project, ref string)) error {
-	if !d.enter() {
+// Listen receives the notifications to a channel, on a connection of its own.
+func (d *Driver) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
+	if !d.begin() {
 		return fmt.Errorf("listen: %w", refdb.ErrClosed)
 	}
 	defer d.running.Done()
@@ -34,18 +33,18 @@ func (d *Driver) Listen(ctx context.Context, started func(), wake func(project, 
 	defer cancel(nil)
 	defer context.AfterFunc(d.closing, func() { cancel(refdb.ErrClosed) })()
 
-	err := d.listen(ctx, started, wake)
+	err := d.listen(ctx, channelPrefix+channel, started, wake)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		return fmt.Errorf("listen: %w", err)
 	case ctx.Err() != nil:
 		return fmt.Errorf("listen: %w", context.Cause(ctx))
 	default:
-		return judge(ctx, trip{what: "listen"}, connecting, err).err
+		return judge(ctx, roundTrip{what: "listen"}, connecting, err).err
 	}
 }
 
-func (d *Driver) listen(ctx context.Context, started func(), wake func(project, ref string)) error {
+func (d *Driver) listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
 	config := d.pool.Config().ConnConfig
 	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		// There is never anything to cancel, only a wait to end.
@@ -60,31 +59,29 @@ func (d *Driver) listen(ctx context.Context, started func(), wake func(project, 
 		defer cancel()
 		conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{d.channel}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return err
 	}
-	if err := d.probe(ctx, conn); err != nil {
+	if err := d.probe(ctx, conn, channel); err != nil {
 		return err
 	}
-	d.listening.Store(true)
-	defer d.listening.Store(false)
 	started()
 	for {
 		n, err := next(ctx, conn)
 		if err != nil {
 			return err
 		}
-		if f, queue, ok := parsePayload(n.Payload); ok {
-			d.inherits.put(f.project, f.ref, queue)
-			wake(f.project, f.ref)
+		if w, ok := parsePayload(n.Payload); ok {
+			wake(w)
 		}
 	}
 }
 
 // probe sends a notification to ourselves. Behind a transaction pooler LISTEN
 // succeeds and nothing ever arrives. It has to come through another connection:
-// the pooler would pass on what its server connection says in an answer to this one.
-func (d *Driver) probe(ctx context.Context, conn *pgx.Conn) error {
+// the pooler would pass on what its server connection says in an answer to this
+// one. Whoever else listens to the channel finds no wake-up in it.
+func (d *Driver) probe(ctx context.Context, conn *pgx.Conn, channel string) error {
 	limit := probeLimit
 	if d.pooled {
 		limit = probeLimitPooled
@@ -92,7 +89,7 @@ func (d *Driver) probe(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	text := rand.Text()
-	if err := d.do(ctx, trip{what: "notify"}.then(notifySQL, nil, []string{d.channel}, []string{text})); err != nil {
+	if err := d.do(ctx, roundTrip{what: "notify"}.then(notifySQL, nil, []string{channel}, []string{text})); err != nil {
 		return err
 	}
 	for {

@@ -34,29 +34,21 @@ const (
 // a plan that was made while the table was small reads all rows of the project,
 // and is kept when there are many.
 const (
-	lockRowSQL      = `SELECT 1 FROM locks WHERE project = $1 AND ref = $2 FOR UPDATE`
-	lockRowsSQL     = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR UPDATE) AS lock`
-	lockFenceRowSQL = `SELECT 1 FROM locks WHERE project = $1 AND ref = $2 FOR KEY SHARE`
-	lockFenceSQL    = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR KEY SHARE) AS lock`
+	lockRowsSQL  = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR UPDATE) AS lock`
+	lockFenceSQL = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR KEY SHARE) AS lock`
 
 	// lockOfAsked is the lock on asked.ref of project $1, and where it is stored.
 	lockOfAsked = `SELECT *, ctid AS tid FROM locks WHERE project = $1 AND ref = asked.ref LIMIT 1`
 )
 
 // lockRows adds the statement that locks the rows of the locks on refs, which are sorted.
-func (t trip) lockRows(project string, refs []string) trip {
-	if len(refs) == 1 {
-		return t.then(lockRowSQL, nil, project, refs[0])
-	}
+func (t roundTrip) lockRows(project string, refs []string) roundTrip {
 	return t.then(lockRowsSQL, nil, project, refs)
 }
 
 // lockFence adds the statement that keeps the rows of the locks on refs, which
 // are sorted, from being deleted.
-func (t trip) lockFence(project string, refs []string) trip {
-	if len(refs) == 1 {
-		return t.then(lockFenceRowSQL, nil, project, refs[0])
-	}
+func (t roundTrip) lockFence(project string, refs []string) roundTrip {
 	return t.then(lockFenceSQL, nil, project, refs)
 }
 
@@ -94,11 +86,10 @@ func byRef(locks []refdb.LockInfo) {
 // Locks reads one page. It starts at the index's entry after the last row of
 // the page before. Each condition is added only if it's asked for: a plan that is
 // kept for all filters could not use the index.
-func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) ([]refdb.LockInfo, error) {
+func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) (page refdb.LockPage, err error) {
 	sql, args := locksQuery(q)
-	var page []refdb.LockInfo
-	err := d.do(ctx, trip{what: "list locks"}.then(sql, func(rows pgx.Rows) error {
-		page = nil
+	err = d.do(ctx, roundTrip{what: "list locks"}.then(sql, func(rows pgx.Rows) error {
+		page = refdb.LockPage{}
 		for rows.Next() {
 			var project, ref string
 			var now time.Time
@@ -106,10 +97,13 @@ func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) ([]refdb.LockInfo
 			if err := rows.Scan(&project, &ref, &c.owner, &c.token, &c.heartbeat, &c.staleAfter, &now); err != nil {
 				return err
 			}
-			page = append(page, c.info(project, ref, now))
+			page.Locks = append(page.Locks, c.info(project, ref, now))
 		}
 		return rows.Err()
 	}, args...))
+	if n := len(page.Locks); err == nil && n > 0 && n == q.Limit {
+		page.Next = refdb.LockCursor{Project: page.Locks[n-1].Project, Ref: page.Locks[n-1].Ref}
+	}
 	return page, err
 }
 
@@ -137,8 +131,8 @@ func locksQuery(q refdb.LockQuery) (string, []any) {
 	if q.Project != "" {
 		and(`project = $%d`, q.Project)
 	}
-	if q.AfterProject != "" || q.AfterRef != "" {
-		and(`(project, ref) > ($%d, $%d)`, q.AfterProject, q.AfterRef)
+	if q.After != (refdb.LockCursor{}) {
+		and(`(project, ref) > ($%d, $%d)`, q.After.Project, q.After.Ref)
 	}
 	if q.Ref != "" {
 		and(`ref = $%d`, q.Ref)

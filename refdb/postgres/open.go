@@ -76,7 +76,7 @@ func Migrator(ctx context.Context, address string) (*migrations.Migrator, error)
 	db := stdlib.OpenDB(*c)
 	if err := db.PingContext(ctx); err != nil {
 		db.Close()
-		return nil, judge(ctx, trip{what: "open the database"}, connecting, err).err
+		return nil, judge(ctx, roundTrip{what: "open the database"}, connecting, err).err
 	}
 	m, err := migrations.NewSQL(migrations.Postgres, db)
 	if err != nil {
@@ -149,7 +149,7 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 		// Somebody knows what is in between.
 	case pooled:
 		// Prepared statements and settings belong to a connection to the server,
-		// and the next trip may get another one.
+		// and the next round trip may get another one.
 		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	default:
 		// All statements find their rows by primary key: a plan that is made
@@ -164,11 +164,7 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 			}
 		}
 	}
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		pg := conn.PgConn()
-		connectionOf(pg).watcher = ctxwatch.NewContextWatcher(c.BuildContextWatcherHandler(pg))
-		return checkIsolation(ctx, conn)
-	}
+	config.AfterConnect = checkIsolation
 	c.OnNotice = noteWarning
 	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		if pooled {
@@ -203,7 +199,7 @@ SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_set
 // of its own.
 func examine(ctx context.Context, pool *pgxpool.Pool, pooled bool) error {
 	failed := func(came stage, err error) error {
-		return judge(ctx, trip{what: "open the database"}, came, err).err
+		return judge(ctx, roundTrip{what: "open the database"}, came, err).err
 	}
 	conn, err := pool.Acquire(ctx)
 	if !pooled && strings.HasPrefix(sqlState(err), connectionException) {

@@ -219,7 +219,7 @@ func TestNewConnectionsAreCheckedToo(t *testing.T) {
 	eventually(t, "the connection has ended", func() bool {
 		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'refdb' AND datname = current_database()`)[0] == 0
 	})
-	err := d.Update(t.Context(), update(mainRef))
+	err := try(t.Context(), d, update(mainRef))
 	wantLine(t, err, "read committed")
 	if refdb.ClassOf(err) != refdb.Permanent {
 		t.Errorf("%v is %s", err, refdb.ClassOf(err))

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -15,12 +16,12 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		url    func(testing.TB, *dbtest.Database) string
-		shared bool // trips, that is
+		shared bool // batches, that is
 	}{
 		{"directly", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, false},
-		{"in shared trips", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, true},
+		{"in shared batches", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, true},
 		{"through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, false},
-		{"in shared trips through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, true},
+		{"in shared batches through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -35,40 +36,43 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 			var operations, rows int
 			once := func(refs ...string) {
 				t.Helper()
-				operations, rows = operations+13, rows+13*len(refs)
+				operations, rows = operations+15, rows+15*len(refs)
 				for range 2 { // the second acquisition is refused
 					_, _ = d.Acquire(t.Context(), request(refs...))
 				}
-				_ = d.Update(t.Context(), update(refs...)) // refused, too
+				_ = try(t.Context(), d, update(refs...)) // refused, too
 				locks, err := d.Locks(t.Context(), refdb.LockQuery{LockFilter: refdb.LockFilter{Project: project, Ref: refs[0]}, Limit: 10})
-				if err != nil || len(locks) != 1 {
+				if err != nil || len(locks.Locks) != 1 {
 					t.Fatal(locks, err)
 				}
-				a := refdb.Acquired{Token: locks[0].Token}
-				if _, err := d.Beat(t.Context(), "site/1", held(a, refs...)); err != nil {
+				token := locks.Locks[0].Token
+				if _, err := d.Beat(t.Context(), ids(token, refs...)); err != nil {
 					t.Fatal(err)
 				}
-				tx := update(refs...)
-				tx.Fence = &refdb.Fence{Refs: refs, Token: a.Token}
-				if err := d.Update(t.Context(), tx); err != nil {
+				r := update(refs...)
+				r.Fence = fence(token, refs...)
+				if err := try(t.Context(), d, r); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := d.Release(t.Context(), held(a, refs...)); err != nil {
+				release(t, d, refdb.Acquired{Token: token}, refs...)
+				again := request(refs...)
+				a, err := d.Acquire(t.Context(), again)
+				if err != nil {
 					t.Fatal(err)
 				}
-				a = acquire(t, d, refs...)
-				for i := range tx.Updates {
-					tx.Updates[i].Old, tx.Updates[i].New = v1, v2
-				}
-				tx.Fence.Token, tx.Release = a.Token, true
-				if err := d.Update(t.Context(), tx); err != nil {
+				again.Nonce, again.Waiter = "other", refdb.Waiter{Channel: "channel", Client: "1"}
+				if _, err := d.Acquire(t.Context(), again); !errors.Is(err, refdb.ErrLocked) { // and is queued
 					t.Fatal(err)
 				}
-				for i := range tx.Updates {
-					tx.Updates[i].Old, tx.Updates[i].New = v2, v1
+				r.Updates, r.Fence = moves(v1, v2, refs...), releasing(a.Token, refs...)
+				if err := try(t.Context(), d, r); err != nil {
+					t.Fatal(err)
 				}
-				tx.Fence, tx.Release = nil, false
-				if err := d.Update(t.Context(), tx); err != nil {
+				r.Updates, r.Fence = moves(v2, v1, refs...), nil
+				if err := try(t.Context(), d, r); err != nil {
+					t.Fatal(err)
+				}
+				if err := d.Abandon(t.Context(), refdb.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "none"}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := d.Get(t.Context(), project, refs); err != nil {
@@ -77,7 +81,8 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 				if _, err := d.List(t.Context(), refdb.RefQuery{Project: project, Prefix: refs[0], Limit: 10}); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := d.Locks(t.Context(), refdb.LockQuery{AfterProject: project, AfterRef: "refs/heads/x", Limit: 10}); err != nil {
+				after := refdb.LockCursor{Project: project, Ref: "refs/heads/x"}
+				if _, err := d.Locks(t.Context(), refdb.LockQuery{After: after, Limit: 10}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -85,25 +90,25 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 			intend := func(refs ...string) {
 				t.Helper()
 				operations, rows = operations+9, rows+9*len(refs)
-				prepare := func(old, new refdb.Value) refdb.Acquired {
+				prepare := func(old, new refdb.Value) refdb.Token {
 					t.Helper()
 					r := intention(old, new, refs...)
-					if _, err := d.Acquire(t.Context(), r); err != nil {
+					if _, err := d.Prepare(t.Context(), r); err != nil {
 						t.Fatal(err)
 					}
-					a, err := d.Acquire(t.Context(), r) // adopted
+					p, err := d.Prepare(t.Context(), r) // adopted
 					if err != nil {
 						t.Fatal(err)
 					}
 					if states, err := d.States(t.Context(), project, refs); err != nil || len(states) != len(refs) {
 						t.Fatal(states, err)
 					}
-					return a
+					return p.Token
 				}
-				if err := d.Update(t.Context(), done(prepare("", v1).Token, "", v1, refs...)); err != nil {
+				if err := d.Finish(t.Context(), done(prepare("", v1), "", v1, refs...)); err != nil {
 					t.Fatal(err)
 				}
-				intents := named(prepare(v1, v2), refs...)
+				intents := ids(prepare(v1, v2), refs...)
 				ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.TakeNew})
 				if err != nil || slices.Contains(ended, false) {
 					t.Fatal(ended, err)

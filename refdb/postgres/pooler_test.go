@@ -37,7 +37,7 @@ func TestThroughPgBouncerNotificationsAreUnsupported(t *testing.T) {
 	t.Parallel()
 	d := open(t, newPooled(t).url)
 	start := time.Now()
-	err := d.Listen(t.Context(), func() { t.Error("started") }, nil)
+	err := d.Listen(t.Context(), "channel", func() { t.Error("started") }, nil)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
@@ -89,9 +89,8 @@ func TestManyDriversShareFewServerConnections(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					tx := refdb.Transaction{Project: project, ID: "id", Updates: []refdb.Update{{Ref: ref, Old: value(a), New: v2}},
-						Fence: &refdb.Fence{Refs: []string{ref}, Token: a.Token}, Release: true}
-					if err := d.Update(t.Context(), tx); err != nil {
+					r := refdb.UpdateRequest{Project: project, ID: "id", Updates: moves(value(a), v2, ref), Fence: releasing(a.Token, ref)}
+					if err := try(t.Context(), d, r); err != nil {
 						t.Error(err)
 						return
 					}
@@ -111,19 +110,42 @@ func TestEveryModeOfExecutionWorks(t *testing.T) {
 			d := open(t, with(t, db.URL(), "default_query_exec_mode", mode))
 			for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
 				a := acquire(t, d, refs...)
-				if results, err := d.Beat(t.Context(), "site/1", held(a, refs...)); err != nil || results[0] != refdb.Beaten {
+				if results, err := d.Beat(t.Context(), ids(a.Token, refs...)); err != nil || results[0] != refdb.Beaten {
 					t.Fatal(results, err)
 				}
-				tx := update(refs...)
-				tx.Adopt, tx.Fence, tx.Release = true, &refdb.Fence{Refs: refs, Token: a.Token}, true
-				if err := d.Update(t.Context(), tx); err != nil {
+				r := update(refs...)
+				r.Adopt, r.Fence = true, releasing(a.Token, refs...)
+				if err := try(t.Context(), d, r); err != nil {
 					t.Fatal(err)
 				}
 				a = acquire(t, d, refs...)
-				if gone, err := d.Release(t.Context(), held(a, refs...)); err != nil || !gone[0] {
-					t.Fatal(gone, err)
+				w := request(refs...)
+				w.Waiter, w.Queues = refdb.Waiter{Channel: "channel", Client: "1"}, make([]refdb.Queue, len(refs))
+				w.Queues[0] = refdb.Queue{{Channel: "other", Client: "2"}}
+				if _, err := d.Acquire(t.Context(), w); !errors.Is(err, refdb.ErrLocked) {
+					t.Fatal(err)
 				}
-				if _, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10, Tombstones: true}); err != nil {
+				release(t, d, a, refs...)
+				for _, end := range []func(token refdb.Token) refdb.FinishRequest{
+					func(token refdb.Token) refdb.FinishRequest { return done(token, v1, v2, refs...) },
+					func(token refdb.Token) refdb.FinishRequest { return dropped(token, refs...) },
+				} {
+					p := intention(v1, v2, refs...)
+					got, err := d.Prepare(t.Context(), p)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := d.Finish(t.Context(), end(got.Token)); err != nil {
+						t.Fatal(err)
+					}
+					if err := try(t.Context(), d, refdb.UpdateRequest{Project: project, ID: "id", Adopt: true, Updates: moves(v2, v1, refs...)}); err != nil && !errors.Is(err, refdb.ErrMismatch) {
+						t.Fatal(err)
+					}
+				}
+				if err := d.Revoke(t.Context(), intention(v1, v2, refs...)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := d.PurgeTombstones(t.Context(), refdb.TombstoneRequest{Project: project, Limit: 10}); err != nil {
 					t.Fatal(err)
 				}
 				if n, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10}); err != nil || n != len(refs) {

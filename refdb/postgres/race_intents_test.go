@@ -8,7 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// alone runs a race with requests that make trips of their own.
+// alone runs a race with requests that are sent by themselves.
 func alone(t *testing.T, race func(a *arena)) {
 	t.Run("alone", func(t *testing.T) {
 		a := newArena(t)
@@ -17,7 +17,7 @@ func alone(t *testing.T, race func(a *arena)) {
 	})
 }
 
-// aloneAndShared runs it with requests about single refs that share trips, too.
+// aloneAndShared runs it with requests about single refs that share batches, too.
 func aloneAndShared(t *testing.T, race func(a *arena)) {
 	alone(t, race)
 	t.Run("shared", func(t *testing.T) {
@@ -54,49 +54,31 @@ func refsOf(round int, kinds ...string) []string {
 // prepare records intents for the refs of all rounds under one token.
 func (a *arena) prepare(old, new refdb.Value, refs []string) refdb.Token {
 	a.Helper()
-	got, err := a.left.Acquire(a.Context(), intention(old, new, refs...))
+	got, err := a.left.Prepare(a.Context(), intention(old, new, refs...))
 	a.must(err)
 	return got.Token
 }
 
-// drop is how intents end that were not carried out.
-func drop(token refdb.Token, refs ...string) []refdb.Held {
-	rows := held(refdb.Acquired{Token: token}, refs...)
-	for i := range rows {
-		rows[i].Intent = true
-	}
-	return rows
-}
-
-// done is how intents end that were.
-func done(token refdb.Token, old, new refdb.Value, refs ...string) refdb.Transaction {
-	tx := refdb.Transaction{Project: project, ID: "done", Release: true, Fence: &refdb.Fence{Refs: refs, Token: token, Intents: true}}
-	for _, ref := range refs {
-		tx.Updates = append(tx.Updates, refdb.Update{Ref: ref, Old: old, New: new})
-	}
-	return tx
-}
-
 func TestOfAPreparationAndAnUpdateOneIsRefused(t *testing.T) {
 	for name, row := range map[string]struct {
-		refs     []string
-		advisory bool
-		run      func(*testing.T, func(*arena))
+		refs  []string
+		locks refdb.LockMode
+		run   func(*testing.T, func(*arena))
 	}{
-		"of one ref":           {[]string{"x"}, false, aloneAndShared},
-		"of several refs":      {[]string{"w", "x"}, false, alone},
-		"advisory":             {[]string{"x"}, true, aloneAndShared},
-		"advisory, of several": {[]string{"x", "y"}, true, alone},
+		"of one ref":           {[]string{"x"}, refdb.MandatoryLocks, aloneAndShared},
+		"of several refs":      {[]string{"w", "x"}, refdb.MandatoryLocks, alone},
+		"advisory":             {[]string{"x"}, refdb.AdvisoryLocks, aloneAndShared},
+		"advisory, of several": {[]string{"x", "y"}, refdb.AdvisoryLocks, alone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			row.run(t, func(a *arena) {
 				prepared, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
 				a.race(
-					func(n int) { _, prepared[n] = a.left.Acquire(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
+					func(n int) { _, prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
 					func(n int) {
-						tx := update(refsOf(n, row.refs...)...)
-						tx.Advisory = row.advisory
-						updated[n] = a.right.Update(a.Context(), tx)
+						r := update(refsOf(n, row.refs...)...)
+						r.Locks = row.locks
+						updated[n] = try(a.Context(), a.right, r)
 					},
 					func(n int) {
 						if a.is(prepared[n], refdb.ErrMismatch) == a.is(updated[n], refdb.ErrLocked) {
@@ -125,7 +107,7 @@ func TestOfAPreparationAndAnAcquisitionOneIsRefused(t *testing.T) {
 				}
 				prepared, acquired := make([]error, raceRounds+1), make([]error, raceRounds+1)
 				a.race(
-					func(n int) { _, prepared[n] = a.left.Acquire(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
+					func(n int) { _, prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
 					func(n int) { _, acquired[n] = a.right.Acquire(a.Context(), request(refsOf(n, row.refs...)...)) },
 					func(n int) {
 						if a.is(prepared[n], refdb.ErrLocked) == a.is(acquired[n], refdb.ErrLocked) {
@@ -142,11 +124,11 @@ func TestAPreparationSeesTheUpdateThatReleasedTheLock(t *testing.T) {
 		token := a.hold(all("x"), false)
 		prepared, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
 		a.race(
-			func(n int) { _, prepared[n] = a.left.Acquire(a.Context(), intention("", v2, ref("x", n))) },
+			func(n int) { _, prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n))) },
 			func(n int) {
-				tx := done(token, "", v1, ref("x", n))
-				tx.Fence.Intents = false
-				updated[n] = a.right.Update(a.Context(), tx)
+				r := update(ref("x", n))
+				r.Fence = releasing(token, ref("x", n))
+				updated[n] = try(a.Context(), a.right, r)
 			},
 			func(n int) {
 				if updated[n] != nil || prepared[n] == nil {
@@ -160,16 +142,16 @@ func TestAPreparationSeesTheUpdateThatReleasedTheLock(t *testing.T) {
 func TestOfAReleaseAndAPreparationThatTakesTheStaleLockOverOneDoesIt(t *testing.T) {
 	aloneAndShared(t, func(a *arena) {
 		token := a.hold(all("x"), true)
-		took := make([]refdb.Acquired, raceRounds+1)
+		took := make([]refdb.Prepared, raceRounds+1)
 		prepared, errs := make([]error, raceRounds+1), make([]error, raceRounds+1)
-		gone := make([][]bool, raceRounds+1)
+		gone := make([]bool, raceRounds+1)
 		a.race(
-			func(n int) { took[n], prepared[n] = a.left.Acquire(a.Context(), intention("", v2, ref("x", n))) },
+			func(n int) { took[n], prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n))) },
 			func(n int) {
-				gone[n], errs[n] = a.right.Release(a.Context(), held(refdb.Acquired{Token: token}, ref("x", n)))
+				gone[n], errs[n] = released(a.right, ending(token, ref("x", n)))
 			},
 			func(n int) {
-				if prepared[n] != nil || errs[n] != nil || gone[n][0] == (len(took[n].Reclaimed) == 1) {
+				if prepared[n] != nil || errs[n] != nil || gone[n] == (len(took[n].Reclaimed) == 1) {
 					a.Errorf("the preparation ended with %+v, %v, the release with %v, %v", took[n], prepared[n], gone[n], errs[n])
 				}
 			})
@@ -177,16 +159,15 @@ func TestOfAReleaseAndAPreparationThatTakesTheStaleLockOverOneDoesIt(t *testing.
 }
 
 func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
-	for name, advisory := range map[string]bool{"an update": false, "an advisory update": true} {
+	for name, locks := range map[string]refdb.LockMode{"an update": refdb.MandatoryLocks, "an advisory update": refdb.AdvisoryLocks} {
 		t.Run(name, func(t *testing.T) {
 			aloneAndShared(t, func(a *arena) {
 				token := a.prepare("", v1, all("x"))
 				finished, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
 				a.race(
-					func(n int) { finished[n] = a.left.Update(a.Context(), done(token, "", v1, ref("x", n))) },
+					func(n int) { finished[n] = a.left.Finish(a.Context(), done(token, "", v1, ref("x", n))) },
 					func(n int) {
-						updated[n] = a.right.Update(a.Context(), refdb.Transaction{
-							Project: project, ID: "id", Advisory: advisory, Updates: []refdb.Update{{Ref: ref("x", n), Old: v1, New: v2}}})
+						updated[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, ID: "id", Locks: locks, Updates: moves(v1, v2, ref("x", n))})
 					},
 					func(n int) {
 						if finished[n] != nil {
@@ -199,21 +180,20 @@ func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
 	}
 }
 
-// Dropped intents are released without keys, too.
 func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 	a := newArena(t)
 	token := a.prepare("", v1, all("x"))
-	gone, ended := make([][]bool, raceRounds+1), make([][]bool, raceRounds+1)
-	errs, resolved := make([]error, raceRounds+1), make([]error, raceRounds+1)
+	finished, ended := make([]error, raceRounds+1), make([][]bool, raceRounds+1)
+	resolved := make([]error, raceRounds+1)
 	a.race(
-		func(n int) { gone[n], errs[n] = a.left.Release(a.Context(), drop(token, ref("x", n))) },
+		func(n int) { finished[n] = a.left.Finish(a.Context(), dropped(token, ref("x", n))) },
 		func(n int) {
 			ended[n], resolved[n] = a.right.Resolve(a.Context(), refdb.ResolveRequest{
-				Intents: named(refdb.Acquired{Token: token}, ref("x", n)), Decision: refdb.TakeNew, By: "by", Reason: "reason"})
+				Intents: ids(token, ref("x", n)), Decision: refdb.TakeNew, By: "by", Reason: "reason"})
 		},
 		func(n int) {
-			if err := errors.Join(errs[n], resolved[n]); err != nil || gone[n][0] == ended[n][0] {
-				a.Errorf("it was dropped: %v, it was resolved: %v, %v", gone[n], ended[n], err)
+			if lost := a.is(finished[n], refdb.ErrLockLost); resolved[n] != nil || lost != ended[n][0] {
+				a.Errorf("the drop ended with %v, it was resolved: %v, %v", finished[n], ended[n], resolved[n])
 				return
 			}
 			rows, err := a.left.Get(a.Context(), project, []string{ref("x", n)})
@@ -223,7 +203,7 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 		})
 	a.wantIntentsAndLocksTogether()
 	left, err := a.left.Locks(t.Context(), refdb.LockQuery{Limit: 10})
-	if err != nil || len(left) > 0 {
+	if err != nil || len(left.Locks) > 0 {
 		t.Errorf("locks are left: %v, %v", left, err)
 	}
 }
@@ -231,24 +211,23 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 // The reply to the first was lost, and somebody ends what it did while it is sent again.
 func TestAPreparationIsAdoptedOrMadeAnewWhileItIsDropped(t *testing.T) {
 	a := newArena(t)
-	requests, first := make([]refdb.AcquireRequest, raceRounds+1), make([]refdb.Acquired, raceRounds+1)
+	requests, first := make([]refdb.PrepareRequest, raceRounds+1), make([]refdb.Prepared, raceRounds+1)
 	for n := 1; n <= raceRounds; n++ {
 		requests[n] = intention("", v1, ref("x", n), ref("y", n))
 		var err error
-		first[n], err = a.left.Acquire(t.Context(), requests[n])
+		first[n], err = a.left.Prepare(t.Context(), requests[n])
 		a.must(err)
 	}
-	again := make([]refdb.Acquired, raceRounds+1)
-	gone := make([][]bool, raceRounds+1)
-	errs, dropped := make([]error, raceRounds+1), make([]error, raceRounds+1)
+	again := make([]refdb.Prepared, raceRounds+1)
+	errs, finished := make([]error, raceRounds+1), make([]error, raceRounds+1)
 	a.race(
-		func(n int) { again[n], errs[n] = a.left.Acquire(a.Context(), requests[n]) },
+		func(n int) { again[n], errs[n] = a.left.Prepare(a.Context(), requests[n]) },
 		func(n int) {
-			gone[n], dropped[n] = a.right.Release(a.Context(), drop(first[n].Token, ref("x", n), ref("y", n)))
+			finished[n] = a.right.Finish(a.Context(), dropped(first[n].Token, ref("x", n), ref("y", n)))
 		},
 		func(n int) {
-			if errs[n] != nil || dropped[n] != nil || !gone[n][0] || !gone[n][1] || again[n].Token < first[n].Token {
-				a.Errorf("sent again: %+v, %v; dropped: %v, %v", again[n], errs[n], gone[n], dropped[n])
+			if errs[n] != nil || finished[n] != nil || again[n].Token < first[n].Token {
+				a.Errorf("sent again: %+v, %v; dropped: %v", again[n], errs[n], finished[n])
 			}
 		})
 	a.wantIntentsAndLocksTogether()
@@ -263,7 +242,7 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 	leftErr, rightErr := make([]error, raceRounds+1), make([]error, raceRounds+1)
 	resolve := func(d refdb.Driver, decision refdb.Decision, n int) ([]bool, error) {
 		return d.Resolve(a.Context(), refdb.ResolveRequest{
-			Intents: named(refdb.Acquired{Token: token}, ref("x", n)), Decision: decision, By: "by", Reason: "reason"})
+			Intents: ids(token, ref("x", n)), Decision: decision, By: "by", Reason: "reason"})
 	}
 	if ended, err := resolve(a.left, refdb.TakeNew, 1); err != nil || ended[0] {
 		t.Errorf("its new value was taken, though the ref may have moved: %v, %v", ended, err)
@@ -277,25 +256,25 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 			}
 		})
 	decided, err := a.left.Intents(t.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: true}, Limit: 2 * raceRounds})
-	if err != nil || len(decided) != raceRounds {
-		t.Errorf("%d of %d are decided, %v", len(decided), raceRounds, err)
+	if err != nil || len(decided.Intents) != raceRounds {
+		t.Errorf("%d of %d are decided, %v", len(decided.Intents), raceRounds, err)
 	}
 }
 
 func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
 	a := newArena(t)
 	projects, refs := []string{"p/a", "p/b", "p/c", "p/d"}, names(8)
-	resolve := func(d refdb.Driver, intents ...refdb.Intent) {
+	resolve := func(d refdb.Driver, intents ...refdb.LockID) {
 		if _, err := d.Resolve(a.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.KeepOld, By: "by", Reason: "reason"}); err != nil {
 			a.Error(err)
 		}
 	}
 	for n := range 300 {
 		p := projects[n%len(projects)]
-		var intents []refdb.Intent
+		var intents []refdb.LockID
 		for _, project := range projects {
 			for _, ref := range refs {
-				intents = append(intents, refdb.Intent{Project: project, Ref: ref, Token: refdb.Token(n)})
+				intents = append(intents, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: refdb.Token(n)})
 			}
 		}
 		rand.Shuffle(len(intents), func(i, j int) { intents[i], intents[j] = intents[j], intents[i] })
@@ -305,19 +284,19 @@ func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
 			func() {
 				r := intention("", v1, refs...)
 				r.Project = p
-				got, err := a.left.Acquire(t.Context(), r)
+				got, err := a.left.Prepare(t.Context(), r)
 				if a.is(err, refdb.ErrMismatch) { // the removal refused last time
 					return
 				}
-				tx := done(got.Token, "", v1)
-				tx.Project, tx.Updates, tx.Fence.Refs = p, r.Intents, refs
-				if err := a.right.Update(t.Context(), tx); err != nil {
+				f := done(got.Token, "", v1, refs...)
+				f.Project = p
+				if err := a.right.Finish(t.Context(), f); err != nil {
 					a.Error(err)
 				}
 			},
 			func() {
 				stagger()
-				_, err := a.right.Remove(t.Context(), refdb.RemoveRequest{Project: p, Limit: 10, Force: true})
+				_, err := a.right.Remove(t.Context(), refdb.RemoveRequest{Project: p, Limit: 10, Locks: refdb.AdvisoryLocks})
 				a.is(err, refdb.ErrLocked)
 			})
 	}

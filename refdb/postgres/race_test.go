@@ -87,7 +87,7 @@ func all(kinds ...string) []string {
 func (a *arena) create(refs []string) {
 	a.Helper()
 	for chunk := range slices.Chunk(refs, 1000) {
-		a.must(a.left.Update(a.Context(), update(chunk...)))
+		a.must(try(a.Context(), a.left, update(chunk...)))
 	}
 }
 
@@ -137,8 +137,7 @@ func TestAnAcquisitionSeesTheUpdateThatItsLockDidNotRefuse(t *testing.T) {
 			a.race(
 				func(n int) { took[n], errs[n] = a.left.Acquire(a.Context(), request(ref("x", n))) },
 				func(n int) {
-					tx := refdb.Transaction{Project: project, ID: "id", Updates: []refdb.Update{{Ref: ref("x", n), Old: before, New: v2}}}
-					refused[n] = a.right.Update(a.Context(), tx)
+					refused[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, ID: "id", Updates: moves(before, v2, ref("x", n))})
 				},
 				func(n int) {
 					if errs[n] != nil {
@@ -195,9 +194,9 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 					defer mu.Unlock()
 					tokens[ref(more, n)], tokens[ref("b", n)] = winner.Token, winner.Token
 				})
-			locks, err := a.left.Locks(a.Context(), refdb.LockQuery{Limit: 10 * raceRounds})
+			page, err := a.left.Locks(a.Context(), refdb.LockQuery{Limit: 10 * raceRounds})
 			a.must(err)
-			for _, l := range locks {
+			for _, l := range page.Locks {
 				if tokens[l.Ref] != l.Token {
 					a.Errorf("a lock with token %d is left on %s", l.Token, l.Ref)
 				}
@@ -212,10 +211,9 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 
 // A fence holds its rows FOR KEY SHARE only.
 func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
-	fenced := func(token refdb.Token, n int) refdb.Transaction {
-		return refdb.Transaction{
-			Project: project, ID: "id", Updates: []refdb.Update{{Ref: ref("x", n), New: v2}},
-			Fence: &refdb.Fence{Refs: []string{ref("x", n), ref("y", n)}, Token: token},
+	fenced := func(token refdb.Token, n int) refdb.UpdateRequest {
+		return refdb.UpdateRequest{
+			Project: project, ID: "id", Updates: moves("", v2, ref("x", n)), Fence: fence(token, ref("x", n), ref("y", n)),
 		}
 	}
 	ends := map[string]func(a *arena, token refdb.Token, n int) (refdb.Acquired, error){
@@ -223,8 +221,8 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 			return a.right.Acquire(a.Context(), request(ref("x", n)))
 		},
 		"a purge": func(a *arena, token refdb.Token, n int) (refdb.Acquired, error) {
-			gone, err := a.right.Release(a.Context(), []refdb.Held{{Project: project, Ref: ref("y", n), Token: token}})
-			if err == nil && !gone[0] {
+			purged, err := a.right.Purge(a.Context(), []refdb.StandingLock{{LockID: ids(token, ref("y", n))[0]}})
+			if err == nil && !purged[0] {
 				err = errors.New("nothing was purged")
 			}
 			a.is(err, nil)
@@ -232,7 +230,7 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 			return refdb.Acquired{Refs: rows}, err
 		},
 		"an update that passes the stale lock": func(a *arena, _ refdb.Token, n int) (refdb.Acquired, error) {
-			err := a.right.Update(a.Context(), update(ref("y", n)))
+			err := try(a.Context(), a.right, update(ref("y", n)))
 			a.is(err, nil)
 			rows, err := a.right.Get(a.Context(), project, []string{ref("x", n)})
 			return refdb.Acquired{Refs: rows}, err
@@ -245,7 +243,7 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 			lost := make([]error, raceRounds+1)
 			saw, errs := make([]refdb.Acquired, raceRounds+1), make([]error, raceRounds+1)
 			a.race(
-				func(n int) { lost[n] = a.left.Update(a.Context(), fenced(token, n)) },
+				func(n int) { lost[n] = try(a.Context(), a.left, fenced(token, n)) },
 				func(n int) { saw[n], errs[n] = end(a, token, n) },
 				func(n int) {
 					if errs[n] != nil {
@@ -270,9 +268,9 @@ func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
 	refused := make([]error, raceRounds+1)
 	a.race(
 		func(n int) {
-			beats[n], errs[n] = a.left.Beat(a.Context(), "site/1", []refdb.Held{{Project: project, Ref: ref("x", n), Token: token}})
+			beats[n], errs[n] = a.left.Beat(a.Context(), ids(token, ref("x", n)))
 		},
-		func(n int) { refused[n] = a.right.Update(a.Context(), update(ref("x", n))) },
+		func(n int) { refused[n] = try(a.Context(), a.right, update(ref("x", n))) },
 		func(n int) {
 			want := refdb.BeatLost
 			if a.is(refused[n], refdb.ErrLocked) {
@@ -300,8 +298,7 @@ func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 		both.Go(func() { large[n], errs[n] = a.left.Acquire(a.Context(), request(refs...)) })
 		both.Go(func() {
 			stagger()
-			updated[n] = a.right.Update(a.Context(), refdb.Transaction{Project: project, ID: "id",
-				Updates: []refdb.Update{{Ref: refs[150], Old: current, New: small[n]}}})
+			updated[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, ID: "id", Updates: moves(current, small[n], refs[150])})
 		})
 		both.Wait()
 		a.must(errs[n])
@@ -311,9 +308,7 @@ func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 		if got := value(large[n]); got != current {
 			t.Errorf("the update ended with %v, and the acquisition saw %q", updated[n], got)
 		}
-		if _, err := a.left.Release(t.Context(), held(large[n], refs...)); err != nil {
-			t.Fatal(err)
-		}
+		release(t, a.left, large[n], refs...)
 	}
 }
 
@@ -329,10 +324,10 @@ func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
 	var work sync.WaitGroup
 	for range 2 {
 		work.Go(func() {
-			rows := held(refdb.Acquired{Token: token}, refs...)
+			rows := ids(token, refs...)
 			for ctx.Err() == nil {
 				rand.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
-				results, err := a.left.Beat(t.Context(), "site/1", rows)
+				results, err := a.left.Beat(t.Context(), rows)
 				if err != nil || slices.Contains(results, refdb.BeatLost) {
 					t.Errorf("a beat of locks that are held: %v", err)
 					return
@@ -345,11 +340,10 @@ func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
 		})
 		work.Go(func() {
 			for n := 1; ctx.Err() == nil; n++ {
-				tx := update(refs...)
-				tx.Advisory, tx.Adopt = true, true
-				tx.Fence = &refdb.Fence{Refs: refs, Token: token}
+				r := update(refs...)
+				r.Locks, r.Adopt, r.Fence = refdb.AdvisoryLocks, true, fence(token, refs...)
 				start := time.Now()
-				if err := a.right.Update(t.Context(), tx); err != nil && !errors.Is(err, refdb.ErrMismatch) {
+				if err := try(t.Context(), a.right, r); err != nil && !errors.Is(err, refdb.ErrMismatch) {
 					t.Errorf("a fenced update under a lock that is held: %v", err)
 					return
 				}

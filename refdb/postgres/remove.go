@@ -14,7 +14,7 @@ const (
 	lockProjectRowsSQL = `SELECT 1 FROM locks WHERE project = $1 ORDER BY ref FOR UPDATE`
 
 	// removeSQL removes the first $2 refs and, if there are no more, the locks.
-	// $3 forces it, but not past intents. It returns a row with the number and, for each lock that
+	// With $3 only those that stand for intents are in the way. It returns a row with the number and, for each lock that
 	// was removed or is in the way, one more.
 	removeSQL = `
 WITH clock AS MATERIALIZED (
@@ -40,19 +40,15 @@ UNION ALL
 SELECT free, 0, now, ref, NULL, NULL, NULL, NULL, waiting FROM unlocked, verdict, clock WHERE waiting IS NOT NULL`
 )
 
-// Remove deletes one chunk in one round trip, and has the project to itself
-// meanwhile. Tombstones take two.
+// Remove deletes one chunk in one round trip, and has the project to itself meanwhile.
 func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
-	if r.Tombstones {
-		return d.removeTombstones(ctx, r)
-	}
 	var (
 		removed int
 		free    bool
 		freed   []freedLock
 		holders []refdb.LockInfo
 	)
-	err := d.do(ctx, trip{what: "remove refs", writes: true}.
+	err := d.do(ctx, roundTrip{what: "remove refs", writes: true}.
 		lockProject(r.Project).
 		then(lockProjectRowsSQL, nil, r.Project).
 		then(removeSQL, func(rows pgx.Rows) error {
@@ -76,7 +72,7 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 				}
 			}
 			return rows.Err()
-		}, r.Project, r.Limit, r.Force))
+		}, r.Project, r.Limit, r.Locks == refdb.AdvisoryLocks))
 	if err != nil {
 		return 0, err
 	}
@@ -84,7 +80,7 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 		byRef(holders)
 		return 0, &refdb.LockedError{Holders: holders}
 	}
-	d.released(freed)
+	d.wakeFreed(freed...)
 	return removed, nil
 }
 
@@ -100,11 +96,11 @@ DELETE FROM refs WHERE ctid = ANY (ARRAY(
 ))`
 )
 
-// removeTombstones looks for them first, which can take a while among many
-// refs, and only then keeps others out.
-func (d *Driver) removeTombstones(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+// PurgeTombstones looks for them first, which can take a while among many refs,
+// and only then keeps others out.
+func (d *Driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
 	var found []string
-	err := d.do(ctx, trip{what: "find deleted refs"}.then(findTombstonesSQL, func(rows pgx.Rows) (err error) {
+	err := d.do(ctx, roundTrip{what: "find deleted refs"}.then(findTombstonesSQL, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	}, r.Project, r.OlderThan.Microseconds(), r.Limit))
@@ -112,8 +108,8 @@ func (d *Driver) removeTombstones(ctx context.Context, r refdb.RemoveRequest) (i
 		return 0, err
 	}
 	var removed int
-	err = d.do(ctx, trip{what: "remove deleted refs", writes: true}.
-		lockRefs(r.Project, keysOf(r.Project, found)).
+	err = d.do(ctx, roundTrip{what: "remove deleted refs", writes: true}.
+		lockRefs(r.Project, found).
 		then(removeTombstonesSQL, func(rows pgx.Rows) error {
 			rows.Close()
 			removed = int(rows.CommandTag().RowsAffected())

@@ -11,27 +11,24 @@ import (
 const (
 	lockIntentRowsSQL = `SELECT 1 FROM ` + askedIntents + `, LATERAL (` + lockOfIntent + ` FOR UPDATE) AS lock`
 
-	// lockOfIntent is the lock that an intent was recorded with.
-	lockOfIntent = `SELECT ctid AS tid, waiting FROM locks WHERE project = asked.project AND ref = asked.ref AND token = asked.token LIMIT 1`
-
 	// resolveSQL ends those that are pending. Should the lock of one have been
 	// deleted by somebody who knows of no intents, the ref may have moved since:
 	// it can only keep what it holds.
 	//
-	//	$1 to $3 the intents  $4 decision  $5 who made it  $6 why
+	//	$1 to $4 the intents  $5 decision  $6 who made it  $7 why
 	resolveSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), pending AS MATERIALIZED (
   SELECT n, intent.*, lock.tid AS lock, waiting FROM ` + askedIntents + `, LATERAL (` + pendingOfAsked + `) AS intent
   LEFT JOIN LATERAL (` + lockOfIntent + `) AS lock ON true
-  WHERE lock.tid IS NOT NULL OR $4::text = '` + string(refdb.KeepOld) + `'
+  WHERE lock.tid IS NOT NULL OR $5::text = '` + string(refdb.KeepOld) + `'
 ), decided AS (
-  UPDATE intents SET decision = $4, decided_by = $5, reason = $6, decided_at = now
+  UPDATE intents SET decision = $5, decided_by = $6, reason = $7, decided_at = now
   FROM clock WHERE ctid = ANY (ARRAY(SELECT tid FROM pending))
 ), written AS (
   INSERT INTO refs (project, ref, value, time)
-  SELECT project, ref, new_value, now FROM pending, clock WHERE $4 = '` + string(refdb.TakeNew) + `'
+  SELECT project, ref, new_value, now FROM pending, clock WHERE $5 = '` + string(refdb.TakeNew) + `'
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = NULL
 ), unlocked AS (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT lock FROM pending))
@@ -47,7 +44,7 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	asked := sortIntents(r.Intents)
 	ended := make([]bool, len(r.Intents))
 	var freed []freedLock
-	err := d.do(ctx, trip{what: "resolve intents", writes: true}.
+	err := d.do(ctx, roundTrip{what: "resolve intents", writes: true}.
 		lockNames(asked.names()).
 		then(lockIntentRowsSQL, nil, asked.args()...).
 		then(resolveSQL, func(rows pgx.Rows) error {
@@ -61,16 +58,14 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 				}
 				i := asked[n-1]
 				ended[i.index] = true
-				if len(waiting) > 0 {
-					freed = append(freed, freedLock{project: i.Project, ref: i.Ref, waiting: waiting})
-				}
+				freed = append(freed, freedLock{i.Project, i.Ref, waiting})
 			}
 			return rows.Err()
 		}, append(asked.args(), string(r.Decision), r.By, r.Reason)...))
 	if err != nil {
 		return nil, err
 	}
-	d.released(freed)
+	d.wakeFreed(freed...)
 	return ended, nil
 }
 

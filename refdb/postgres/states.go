@@ -19,7 +19,7 @@ WHERE refs.ref IS NOT NULL OR lock.ref IS NOT NULL`
 // States reads values and locks in one statement, so that all are as of one moment.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
 	var states []refdb.State
-	err := d.do(ctx, trip{what: "get refs and locks"}.then(statesSQL, func(rows pgx.Rows) error {
+	err := d.do(ctx, roundTrip{what: "get refs and locks"}.then(statesSQL, func(rows pgx.Rows) error {
 		states = nil
 		for rows.Next() {
 			var (

@@ -47,14 +47,16 @@ WHERE ctid = (
 
 // raise adds the statement that has tokens catch up, if that may be due. It
 // comes after those that wait.
-func (t trip) raise(l *lag) trip {
+func (t roundTrip) raise(l *lag) roundTrip {
 	if !l.due() {
 		return t
 	}
 	return t.then(raiseSQL, nil)
 }
 
-// lag is what a process knows of how far tokens are behind.
+// lag is a driver's estimate of how far tokens are behind the clock. They fall
+// behind no faster than time passes, whoever raises the origin: an estimate that
+// others have overtaken only has it raised once more than needed.
 type lag struct {
 	begun time.Time
 	fine  atomic.Int64 // how long after begun they are not too far behind, at least; in nanoseconds

@@ -30,13 +30,11 @@ func (k *taker) take(t *testing.T, d *postgres.Driver, refs ...string) refdb.Tok
 	if now := k.db.Now(t); !ok || l.Token != a.Token || l.Heartbeat.After(now) || now.Sub(l.Heartbeat) > time.Minute {
 		t.Fatalf("now %s: %+v", now, l)
 	}
-	if gone, err := d.Release(t.Context(), held(a, refs...)); err != nil || !gone[0] {
-		t.Fatal(gone, err)
-	}
+	release(t, d, a, refs...)
 	return a.Token
 }
 
-// aloneAndTogether returns a driver whose requests go alone, and one whose requests share trips.
+// aloneAndTogether returns a driver whose requests are sent by themselves, and one whose requests share batches.
 func aloneAndTogether(t *testing.T, db *dbtest.Database) map[string]*postgres.Driver {
 	together := open(t, db.URL())
 	together.ShareAll()
@@ -97,7 +95,7 @@ func TestTokensCatchUpWithTheClock(t *testing.T) {
 	}
 }
 
-// What others raise while trips are under way, or have locked, matters to no token.
+// What others raise while requests are under way, or have locked, matters to no token.
 func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -121,7 +119,7 @@ func TestTokensGrowWhileTheOriginIsRaised(t *testing.T) {
 							}
 							k[ref] = a.Token
 						}
-						if _, err := d.Release(t.Context(), held(a, refs...)); err != nil {
+						if _, err := d.Release(t.Context(), ending(a.Token, refs...)); err != nil {
 							t.Error(err)
 							return
 						}

@@ -29,7 +29,7 @@ type wire struct {
 	done  sync.WaitGroup
 }
 
-// A fault is what happens to the next trip that executes something.
+// A fault is what happens to the next round trip that executes something.
 type fault int
 
 const (
@@ -74,14 +74,14 @@ func (w *wire) cut() {
 	w.conns = nil
 }
 
-// inject has the next trip fail.
+// inject has the next round trip fail.
 func (w *wire) inject(f fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault = f
 }
 
-// count returns how many trips do takes.
+// count returns how many round trips do takes.
 func (w *wire) count(do func()) int {
 	read := func() int {
 		w.mu.Lock()

@@ -70,17 +70,17 @@ func acquireRows() []row {
 		{"asking to wait changes neither the answer nor the lock", func(e *env) {
 			l := e.acquire(e.a, refA)
 			r := e.request(e.b, refA, refB)
-			r.Wait = true
+			r.Waiter = someWaiter()
 			for range 3 {
 				_, err := e.send(e.b, r)
 				e.wantHolders(err, refA)
 			}
 			e.wantFree(refB)
 			e.wantLock(l)
-			if got := e.beat(e.a, l.held()...); got[0] != refdb.Beaten {
+			if got := e.beat(e.a, l.ids()...); got[0] != refdb.Beaten {
 				e.Errorf("the holder's beat says %v", got)
 			}
-			e.must(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Release: true, Updates: []refdb.Update{move(refA, "", v1)}}))
+			e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.releasing(), Updates: []refdb.Update{move(refA, "", v1)}}))
 			_, err := e.send(e.b, r)
 			e.must(err)
 		}},
@@ -107,7 +107,7 @@ func acquireRows() []row {
 				if at := got[0].Heartbeat; at.Before(before.Truncate(time.Microsecond)) || at.After(e.now(e.b)) {
 					e.Errorf("the heartbeat is %v, the acquisition was after %v", at, before)
 				}
-				e.release(e.a, l.held()...)
+				e.release(e.a, l)
 			}
 		}},
 		{"P2 every token is larger than any before it on any of the refs, whoever took them", func(e *env) {
@@ -116,13 +116,13 @@ func acquireRows() []row {
 			for i := range 10 * len(sets) {
 				p := []process{e.a, e.b, e.b}[i%3]
 				l := e.acquire(p, sets[i%len(sets)]...)
-				for _, ref := range l.AcquireRequest.Refs {
+				for _, ref := range l.refs() {
 					if l.Token <= last[ref] {
 						e.Fatalf("acquisition %d of %s has token %d after %d", i, ref, l.Token, last[ref])
 					}
 					last[ref] = l.Token
 				}
-				e.release(p, l.held()...)
+				e.release(p, l)
 			}
 		}},
 		{"an acquisition whose context has ended says so and takes nothing", func(e *env) {

@@ -32,7 +32,7 @@ func connectionRows() []row {
 				}
 			}
 			e.wantRefs(nil)
-			e.wantFree(refA)
+			e.wantNone()
 		}},
 		{"a closed driver refuses every call, and closes again in peace", func(e *env) {
 			p := e.spawn("site-c/3")
@@ -44,37 +44,53 @@ func connectionRows() []row {
 			}
 			e.must(p.Close())
 			e.wantRefs(nil)
-			e.wantFree(refA)
+			e.wantNone()
 		}},
 		{"processes come and go without an effect on each other", func(e *env) {
 			l := e.acquire(e.a, refA)
 			p := e.spawn("site-c/3")
 			e.must(p.Close())
-			e.must(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}}))
+			e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}}))
 			e.wantLock(l)
 		}},
 	}
 }
 
-// calls is one call of every method, each of which would do something.
+// calls is one call of every method.
 func calls(e *env, ctx context.Context, p process) map[string]func() error {
+	refs := []string{refA}
+	ids := idsOf(e.project, p.owner, 1, refs)
 	return map[string]func() error{
-		"Get":  func() error { _, err := p.Get(ctx, e.project, []string{refA}); return err },
-		"List": func() error { _, err := p.List(ctx, refdb.RefQuery{Project: e.project, Limit: 1}); return err },
+		"Get":    func() error { return second(p.Get(ctx, e.project, refs)) },
+		"List":   func() error { return second(p.List(ctx, refdb.RefQuery{Project: e.project, Limit: 1})) },
+		"States": func() error { return second(p.States(ctx, e.project, refs)) },
 		"Update": func() error {
-			return p.Update(ctx, refdb.Transaction{Project: e.project, ID: "x", Updates: []refdb.Update{move(refA, "", v1)}})
+			return second(p.Update(ctx, refdb.UpdateRequest{Project: e.project, ID: "x", Updates: []refdb.Update{move(refA, "", v1)}}))
 		},
-		"Remove":  func() error { _, err := p.Remove(ctx, refdb.RemoveRequest{Project: e.project, Limit: 1}); return err },
-		"Acquire": func() error { _, err := p.Acquire(ctx, e.request(p, refA)); return err },
-		"Beat": func() error {
-			_, err := p.Beat(ctx, p.owner, []refdb.Held{{Project: e.project, Ref: refA, Token: 1}})
-			return err
+		"Remove": func() error { return second(p.Remove(ctx, refdb.RemoveRequest{Project: e.project, Limit: 1})) },
+		"PurgeTombstones": func() error {
+			return second(p.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: e.project, Limit: 1}))
 		},
+		"Acquire": func() error { return second(p.Acquire(ctx, e.request(p, refA))) },
+		"Beat":    func() error { return second(p.Beat(ctx, ids)) },
 		"Release": func() error {
-			_, err := p.Release(ctx, []refdb.Held{{Project: e.project, Ref: refA, Token: 1}})
-			return err
+			return second(p.Release(ctx, refdb.ReleaseRequest{Project: e.project, Refs: refs, Owner: p.owner, Token: 1}))
 		},
-		"Locks": func() error { _, err := p.Locks(ctx, refdb.LockQuery{Limit: 1}); return err },
-		"Now":   func() error { _, err := p.Now(ctx); return err },
+		"Purge": func() error { return second(p.Purge(ctx, standing(ids...))) },
+		"Abandon": func() error {
+			return p.Abandon(ctx, refdb.AbandonRequest{Project: e.project, Refs: refs, Owner: p.owner, Nonce: "x"})
+		},
+		"Locks":   func() error { return second(p.Locks(ctx, refdb.LockQuery{Limit: 1})) },
+		"Prepare": func() error { return second(p.Prepare(ctx, e.intention(p, move(refA, "", v1)))) },
+		"Finish": func() error {
+			return p.Finish(ctx, refdb.FinishRequest{Project: e.project, ID: "x", Owner: p.owner, Token: 1, Dropped: refs})
+		},
+		"Revoke": func() error { return p.Revoke(ctx, e.intention(p, move(refA, "", v1))) },
+		"Resolve": func() error {
+			return second(p.Resolve(ctx, refdb.ResolveRequest{Intents: ids, Decision: refdb.KeepOld, By: "x", Reason: "x"}))
+		},
+		"Forget":  func() error { return p.Forget(ctx, ids) },
+		"Intents": func() error { return second(p.Intents(ctx, refdb.IntentQuery{Limit: 1})) },
+		"Now":     func() error { return second(p.Now(ctx)) },
 	}
 }

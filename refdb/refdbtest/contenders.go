@@ -63,7 +63,7 @@ func contenderRows() []row {
 					if err != nil {
 						return err
 					}
-					if _, err := e.tryRelease(p, l.held()...); err != nil {
+					if _, err := e.tryRelease(p, l); err != nil {
 						return err
 					}
 				}
@@ -130,7 +130,7 @@ func exclusion(e *env) {
 		if n%3 == 0 { // a holder that sleeps now: the next may enter, and only one of them writes
 			e.age(l, stale)
 		}
-		err = e.transact(p, refdb.Transaction{Fence: l.fence(), Release: true, Updates: updates})
+		err = e.transact(p, refdb.UpdateRequest{Fence: l.releasing(), Updates: updates})
 		if n%3 == 0 && errors.Is(err, refdb.ErrLockLost) {
 			err = nil
 		}

@@ -86,7 +86,7 @@ func dbAdminRows() []row {
 			l := e.acquire(e.a, refA, refB)
 			e.age(l, stale)
 			listed := e.listed(db, refdb.LockFilter{Project: e.project})
-			e.beat(e.a, l.held()[0])
+			e.beat(e.a, l.ids()[0])
 			removed, err := db.Purge(e.Context(), listed, refdb.PurgeFresh())
 			e.must(err)
 			if len(removed) != 1 || removed[0].Ref != refB {
@@ -100,7 +100,7 @@ func dbAdminRows() []row {
 			old, fresh := e.acquire(e.a, refA), e.acquire(e.a, refB)
 			e.age(old, stale)
 			listed := e.listed(db, refdb.LockFilter{Project: e.project})
-			e.release(e.a, fresh.held()...)
+			e.release(e.a, fresh)
 			next := e.acquire(e.b, refA, refB)
 			removed, err := db.Purge(e.Context(), listed, refdb.PurgeFresh())
 			e.must(err)

@@ -38,7 +38,7 @@ func dbCostRows() []row {
 			beats := make(chan beat, 100)
 			tap.do(func(c call) error {
 				if c.method == "Beat" {
-					beats <- beat{time.Now(), len(c.arg.([]refdb.Held))}
+					beats <- beat{time.Now(), len(c.arg.([]refdb.LockID))}
 				}
 				return c.do()
 			})
@@ -62,7 +62,7 @@ func dbCostRows() []row {
 			beats := make(chan int, 1000)
 			tap.do(func(c call) error {
 				if c.method == "Beat" {
-					beats <- len(c.arg.([]refdb.Held))
+					beats <- len(c.arg.([]refdb.LockID))
 				}
 				return c.do()
 			})
@@ -175,7 +175,7 @@ func privacy(e *env) {
 	// Lost by a fenced write; replies lost; nothing reached.
 	l = e.hold(db, otherRef)
 	tokens(l.Token())
-	e.release(e.b, lockOf(l).held()...)
+	e.release(e.b, lockOf(l))
 	e.loss(l.Update(ctx, []refdb.Update{move(otherRef, "", secretValue)}))
 	for _, method := range []string{"Acquire", "Update", "Release"} {
 		for _, fault := range []func(string) func(call) error{lose, drop} {
@@ -201,7 +201,7 @@ func privacy(e *env) {
 		return db.Prepare(ctx, e.project, []refdb.Update{move(refA, refdb.Unknown, secretValue)}, secretAgent)
 	}
 	for _, fault := range []func(string) func(call) error{lose, drop} {
-		for _, method := range []string{"Acquire", "Update", "Release"} {
+		for _, method := range []string{"Prepare", "Finish"} {
 			tap.do(fault(method))
 			p, err := prepare()
 			e.must(err)
@@ -217,7 +217,7 @@ func privacy(e *env) {
 		}
 	}
 	tap.do(func(c call) error {
-		if c.method == "Acquire" {
+		if c.method == "Prepare" {
 			return errors.Join(errLost, c.do())
 		}
 		return c.do()

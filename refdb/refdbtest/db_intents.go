@@ -17,13 +17,13 @@ func dbIntentRows() []row {
 			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1), move(refB, "", v1)}))
 			p := e.intend(db, move(refC, "", v2), move(refA, v1, v2), move(refB, v1, ""))
 			want := []refdb.Update{move(refA, v1, v2), move(refB, v1, refdb.Deleted), move(refC, "", v2)}
-			if p.Project != e.project || p.Token <= 0 || !slices.Equal(p.Updates, want) {
+			if p.Project != e.project || p.Owner != db.Owner() || p.Token <= 0 || !slices.Equal(p.Updates, want) {
 				e.Errorf("got %+v", p)
 			}
-			e.wantIntended(preparationOf(db, p))
+			e.wantIntended(preparationOf(p))
 			e.must(db.Finish(e.Context(), p, []string{refB}, nil))
 			e.must(db.Finish(e.Context(), p, nil, []string{refA}))
-			e.wantIntended(preparationOf(db, p), refC)
+			e.wantIntended(preparationOf(p), refC)
 			e.must(db.Finish(e.Context(), p, []string{refC}, nil))
 			e.wantRefs(map[string]refdb.Value{refA: v1, refB: refdb.Deleted, refC: v2})
 			e.wantNone()
@@ -47,7 +47,7 @@ func dbIntentRows() []row {
 			db, other := e.open(refdb.Options{}), e.open(refdb.Options{MaxWait: 10 * time.Millisecond})
 			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1)}))
 			p := e.intend(db, move(refA, v1, v2))
-			e.age(preparationOf(db, p), 50*years)
+			e.age(preparationOf(p), 50*years)
 			for _, x := range []*refdb.DB{db, other} {
 				for name, err := range map[string]error{
 					"TryLock":       second(x.TryLock(e.Context(), e.project, refA)),
@@ -70,7 +70,7 @@ func dbIntentRows() []row {
 			if _, err := other.Lock(e.Context(), e.project, refA); !errors.Is(err, refdb.ErrLocked) && !errors.Is(err, context.DeadlineExceeded) {
 				e.Errorf("Lock: %v", err)
 			}
-			e.wantIntended(preparationOf(db, p))
+			e.wantIntended(preparationOf(p))
 			e.wantRefs(map[string]refdb.Value{refA: v1})
 			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
 			e.wantRefs(map[string]refdb.Value{refA: v2})
@@ -132,7 +132,7 @@ func dbIntentRows() []row {
 				e.Errorf("the heartbeat went from %v to %v", was.Heartbeat, now.Heartbeat)
 			}
 			e.wantHeld(l)
-			e.wantIntended(preparationOf(db, p))
+			e.wantIntended(preparationOf(p))
 		}},
 		{"closing a DB leaves its intents, for whoever comes after it to finish", func(e *env) {
 			db := e.open(refdb.Options{})
@@ -267,21 +267,17 @@ func (e *env) intend(db *refdb.DB, updates ...refdb.Update) refdb.Preparation {
 }
 
 // preparationOf is p as drivers know it.
-func preparationOf(db *refdb.DB, p refdb.Preparation) lock {
-	l := lock{
-		refdb.AcquireRequest{Project: p.Project, Owner: db.Owner(), Intents: p.Updates, Agent: agent},
-		refdb.Acquired{Token: p.Token},
+func preparationOf(p refdb.Preparation) preparation {
+	return preparation{
+		refdb.PrepareRequest{Project: p.Project, Owner: p.Owner, Updates: p.Updates, Agent: agent},
+		refdb.Prepared{Token: p.Token},
 	}
-	for _, u := range p.Updates {
-		l.AcquireRequest.Refs = append(l.AcquireRequest.Refs, u.Ref)
-	}
-	return l
 }
 
 // preparationFrom makes a preparation of its intents, as listed.
 func preparationFrom(intents []refdb.Intent) (p refdb.Preparation) {
 	for _, i := range intents {
-		p.Project, p.Token = i.Project, i.Token
+		p.Project, p.Owner, p.Token = i.Project, i.Owner, i.Token
 		p.Updates = append(p.Updates, move(i.Ref, i.Old, i.New))
 	}
 	return p

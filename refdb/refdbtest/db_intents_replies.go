@@ -14,12 +14,12 @@ func dbIntentReplyRows() []row {
 			for i, fault := range []func(string) func(call) error{lose, drop} {
 				db, tap := e.openTapped(refdb.Options{})
 				ref := []string{refA, refB}[i]
-				tap.do(fault("Acquire"))
+				tap.do(fault("Prepare"))
 				p := e.intend(db, move(ref, "", v1), move(refC, "", v1))
-				if n := tap.count("Acquire"); n != 2 {
+				if n := tap.count("Prepare"); n != 2 {
 					e.Errorf("it took %d requests", n)
 				}
-				e.wantOnly(preparationOf(db, p))
+				e.wantOnly(preparationOf(p))
 				e.must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
 				e.must(db.Forget(e.Context(), e.decided()))
 				e.wantNone()
@@ -28,22 +28,22 @@ func dbIntentReplyRows() []row {
 		}},
 		{"P7 a preparation that was asked for again, finished and forgotten, does not come a second time", func(e *env) {
 			db, tap := e.openTapped(refdb.Options{})
-			var late refdb.AcquireRequest
-			tap.do(first("Acquire", func(c call) error {
-				late = c.arg.(refdb.AcquireRequest)
+			var late refdb.PrepareRequest
+			tap.do(first("Prepare", func(c call) error {
+				late = c.arg.(refdb.PrepareRequest)
 				return errLost
 			}))
 			p := e.intend(db, move(refA, "", v1))
 			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
 			e.must(e.update(e.b, move(refA, v1, refdb.Deleted))) // there and back
-			_, err := e.send(e.a, late)
+			_, err := e.sendIntention(e.a, late)
 			e.wantIs(err, refdb.ErrReleased)
 			e.wantFree(refA)
 		}},
 		{"P7 a preparation that nobody can tell the outcome of is its caller's to revoke", func(e *env) {
 			db, tap := e.openTapped(refdb.Options{})
 			tap.do(func(c call) error {
-				if c.method == "Acquire" {
+				if c.method == "Prepare" {
 					return errors.Join(errLost, c.do())
 				}
 				return c.do()
@@ -59,9 +59,9 @@ func dbIntentReplyRows() []row {
 			db, tap := e.openTapped(refdb.Options{})
 			ctx, cancel := context.WithCancel(e.Context())
 			defer cancel()
-			var late refdb.AcquireRequest
-			tap.do(first("Acquire", func(c call) error {
-				late = c.arg.(refdb.AcquireRequest)
+			var late refdb.PrepareRequest
+			tap.do(first("Prepare", func(c call) error {
+				late = c.arg.(refdb.PrepareRequest)
 				cancel()
 				return errors.Join(errLost, c.ctx.Err())
 			}))
@@ -72,7 +72,7 @@ func dbIntentReplyRows() []row {
 			// The ref has been there and back.
 			e.must(e.update(e.b, move(refA, "", v1)))
 			e.must(e.update(e.b, move(refA, v1, refdb.Deleted)))
-			_, err = e.send(e.a, late)
+			_, err = e.sendIntention(e.a, late)
 			e.wantIs(err, refdb.ErrReleased)
 			e.wantFree(refA)
 		}},
@@ -81,9 +81,9 @@ func dbIntentReplyRows() []row {
 				db, tap := e.openTapped(refdb.Options{})
 				ref := []string{refA, refB}[i]
 				p := e.intend(db, move(ref, "", v1), move(refC, "", v1))
-				tap.do(fault("Update"))
+				tap.do(fault("Finish"))
 				e.must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
-				if n := tap.count("Update"); n != 1+i {
+				if n := tap.count("Finish"); n != 1+i {
 					e.Errorf("it was sent %d times", n)
 				}
 				e.wantNone()
@@ -97,7 +97,7 @@ func dbIntentReplyRows() []row {
 			var late func() error
 			tap.do(func(c call) error {
 				switch {
-				case c.method != "Update":
+				case c.method != "Finish":
 					return c.do()
 				case late == nil:
 					late = c.do
@@ -114,7 +114,7 @@ func dbIntentReplyRows() []row {
 		{"P7 a finish that was overwritten before it could be looked for has an unknown outcome, and is not repeated", func(e *env) {
 			db, tap := e.openTapped(refdb.Options{})
 			p := e.intend(db, move(refA, "", v1))
-			tap.do(first("Update", func(c call) error {
+			tap.do(first("Finish", func(c call) error {
 				e.must(c.do())
 				e.must(e.update(e.b, move(refA, v1, "")))
 				return errLost
@@ -133,7 +133,7 @@ func dbIntentReplyRows() []row {
 				if carriedOut {
 					fault = lose
 				}
-				tap.do(fault("Release"))
+				tap.do(fault("Finish"))
 				e.wantClass(db.Finish(e.Context(), p, nil, []string{refA}), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
 				if err := db.Finish(e.Context(), p, nil, []string{refA}); e.loss(err) != carriedOut {
 					e.Errorf("again: %v", err)
@@ -144,7 +144,7 @@ func dbIntentReplyRows() []row {
 		{"P7 a finish that the database certainly didn't do is tried again", func(e *env) {
 			db, tap := e.openTapped(refdb.Options{})
 			p := e.intend(db, move(refA, "", v1), move(refB, "", v1))
-			tap.do(first("Update", func(call) error { return errDown }))
+			tap.do(first("Finish", func(call) error { return errDown }))
 			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
 			tap.do(func(call) error { return errDown })
 			e.wantClass(db.Finish(e.Context(), p, []string{refB}, nil), refdb.ErrUnavailable, refdb.Retryable)

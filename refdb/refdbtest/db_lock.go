@@ -169,11 +169,11 @@ func dbLockRows() []row {
 			e.wantBeats(refA)
 			e.must(l.Release(e.Context()))
 			keeper := e.hold(db, refB) // what is beaten from now on
-			beaten := make(chan []refdb.Held, 100)
+			beaten := make(chan []refdb.LockID, 100)
 			tap.do(func(c call) error {
 				if c.method == "Beat" {
 					select {
-					case beaten <- c.arg.([]refdb.Held):
+					case beaten <- c.arg.([]refdb.LockID):
 					default:
 					}
 				}
@@ -181,8 +181,8 @@ func dbLockRows() []row {
 			})
 			receive(e, beaten, "a beat") // may have begun before the release
 			for range 3 {
-				if held := receive(e, beaten, "a beat"); len(held) != 1 || held[0].Ref != refB {
-					e.Errorf("beaten was %+v", held)
+				if ids := receive(e, beaten, "a beat"); len(ids) != 1 || ids[0].Ref != refB {
+					e.Errorf("beaten was %+v", ids)
 				}
 			}
 			e.wantHeld(keeper)

@@ -30,7 +30,7 @@ func dbLossRows() []row {
 		}},
 		{"a lock that was purged is lost with the next beat", func(e *env) {
 			l := e.hold(e.open(quick()), refA, refB)
-			if got := e.release(e.b, lockOf(l).held()[1]); !got[0] {
+			if got := e.purge(e.b, standing(lockOf(l).ids()[1])...); !got[0] {
 				e.Fatal("it was not purged")
 			}
 			e.wantEnd(l, refdb.ErrLockLost)
@@ -180,15 +180,15 @@ type unsure struct {
 	ref string
 }
 
-func (d *unsure) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
-	known := slices.DeleteFunc(slices.Clone(held), func(h refdb.Held) bool { return h.Ref == d.ref })
-	answers, err := d.tap.Beat(ctx, owner, known)
+func (d *unsure) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	known := slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockID) bool { return l.Ref == d.ref })
+	answers, err := d.tap.Beat(ctx, known)
 	if err != nil {
 		return nil, err
 	}
-	results := make([]refdb.BeatResult, len(held))
-	for i, h := range held {
-		if h.Ref != d.ref {
+	results := make([]refdb.BeatResult, len(locks))
+	for i, l := range locks {
+		if l.Ref != d.ref {
 			results[i], answers = answers[0], answers[1:]
 		}
 	}

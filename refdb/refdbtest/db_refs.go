@@ -177,11 +177,13 @@ func dbRefRows() []row {
 			e.wantMismatches(err, refdb.Mismatch{Ref: refA, Want: v2, Have: v1}, refdb.Mismatch{Ref: refC, Want: v1, Have: v3})
 			e.wantClass(err, refdb.ErrMismatch, refdb.Permanent)
 		}},
-		{"a token fences the update of another process", func(e *env) {
+		{"an owner and a token fence the update of another process", func(e *env) {
 			parent, child := e.open(refdb.Options{}), e.open(refdb.Options{})
 			l := e.hold(parent, refA, refB)
-			under := refdb.Under(l.Token(), refB, refA)
+			under := refdb.Under(l.Owner(), l.Token(), refB, refA)
 			e.must(child.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1)}, under))
+			wrong := refdb.Under(child.Owner(), l.Token(), refB, refA)
+			e.wantClass(child.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, v2)}, wrong), refdb.ErrLockLost, refdb.StaleOwner)
 			e.must(l.Release(e.Context()))
 			err := child.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, v2)}, under)
 			e.wantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
@@ -239,7 +241,7 @@ func dbRefRows() []row {
 		{"a project of any size is removed whole, but not under a fresh lock", func(e *env) {
 			db := e.open(refdb.Options{})
 			names := e.storeMany()
-			e.must(e.transact(e.a, refdb.Transaction{Project: e.project + "/b", Updates: []refdb.Update{move(refA, "", v1)}}))
+			e.must(e.transact(e.a, refdb.UpdateRequest{Project: e.project + "/b", Updates: []refdb.Update{move(refA, "", v1)}}))
 			l := e.acquire(e.a, names[len(names)-2])
 			_, err := db.RemoveProject(e.Context(), e.project)
 			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
@@ -251,7 +253,7 @@ func dbRefRows() []row {
 			if n != len(names) || len(e.list(e.project)) != 0 || len(e.list(e.project+"/b")) != 1 {
 				e.Errorf("removed %d, left are %v", n, e.list(e.project))
 			}
-			e.wantFree(l.AcquireRequest.Refs...)
+			e.wantFree(l.refs()...)
 		}},
 		{"old tombstones are purged on request, young ones and live refs stay", func(e *env) {
 			db := e.open(refdb.Options{})

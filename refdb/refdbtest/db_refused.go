@@ -141,7 +141,7 @@ func (e *env) refusedByAll(project, ref string) {
 		{"IsUpToDate", second(db.IsUpToDate(ctx, project, ref, v1))},
 		{"Update", db.Update(ctx, project, updates[1:])},
 		{"Update of several", db.Update(ctx, project, append(updates, move("HEAD", "", v1)))},
-		{"Update under a token", db.Update(ctx, project, []refdb.Update{move("HEAD", "", v1)}, refdb.Under(1, ref))},
+		{"Update under a lock", db.Update(ctx, project, []refdb.Update{move("HEAD", "", v1)}, refdb.Under("site/1", 1, ref))},
 		{"CompareAndPut", second(db.CompareAndPut(ctx, project, ref, "", v1))},
 		{"Put", second(db.Put(ctx, project, ref, v1))},
 		{"TryLock", second(db.TryLock(ctx, project, "HEAD", ref))},

@@ -269,11 +269,13 @@ func dbReplyRows() []row {
 		}},
 		{"what the database certainly didn't do is tried again, a few times", func(e *env) {
 			db, tap := e.openTapped(refdb.Options{})
-			for _, method := range []string{"Get", "Update", "Acquire", "Release", "Remove"} {
+			for _, method := range []string{"Get", "Update", "Acquire", "Release", "PurgeTombstones", "Remove"} {
 				tap.do(first(method, func(call) error { return errDown }))
 				e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", refdb.Deleted)}))
 				e.must(e.hold(db, refA).Release(e.Context()))
 				_, err := db.Get(e.Context(), e.project, refA)
+				e.must(err)
+				_, err = db.PurgeTombstones(e.Context(), e.project, 0)
 				e.must(err)
 				_, err = db.RemoveProject(e.Context(), e.project)
 				e.must(err)

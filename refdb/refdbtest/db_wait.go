@@ -118,7 +118,7 @@ func dbWaitRows() []row {
 			for range 5 {
 				others = append(others, e.wait(e.Context(), db, refA))
 			}
-			e.release(e.a, holder.held()...)
+			e.release(e.a, holder)
 			token := first.granted().Token()
 			e.must(first.lock.Release(e.Context()))
 			for _, l := range e.grantedAll(others) {
@@ -146,7 +146,7 @@ func dbWaitRows() []row {
 				all = append(all, e.wait(e.Context(), db, refA))
 			}
 			e.eventually("several attempts", func() bool { return tap.count("Acquire") >= 3 })
-			e.release(e.a, holder.held()...)
+			e.release(e.a, holder)
 			e.grantedAll(all)
 			if crowded.Load() {
 				e.Error("two asked at once")
@@ -185,7 +185,7 @@ func dbWaitRows() []row {
 			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
 			e.wantHolders(err, refA)
 			e.wantFree(refB)
-			e.release(e.a, holder.held()...)
+			e.release(e.a, holder)
 			e.must(next.granted().Release(e.Context()))
 		}},
 		{"one that waits behind another can stop too", func(e *env) {
@@ -199,7 +199,7 @@ func dbWaitRows() []row {
 			if err := second.gaveUp(); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refdb.ErrLocked) {
 				e.Errorf("got %v", err)
 			}
-			e.release(e.a, holder.held()...)
+			e.release(e.a, holder)
 			e.must(first.granted().Release(e.Context()))
 			e.must(third.granted().Release(e.Context()))
 		}},
@@ -216,7 +216,7 @@ func dbWaitRows() []row {
 				e.Errorf("the holders are %+v", h)
 			}
 			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
-			e.release(e.a, holder.held()...)
+			e.release(e.a, holder)
 			e.must(e.wait(e.Context(), db, refA).granted().Release(e.Context()))
 		}},
 		{"P3 a lock that has been dead for long is got at once", func(e *env) {
@@ -254,7 +254,7 @@ func dbWaitRows() []row {
 				return c.do()
 			})
 			e.eventually("the outage", func() bool { return failed.Load() > 6 })
-			e.release(e.a, holder.held()...)
+			e.release(e.a, holder)
 			e.wantHeld(w.granted())
 		}},
 		{"P7 one that waits and loses a reply gets its lock once", func(e *env) {
@@ -262,7 +262,7 @@ func dbWaitRows() []row {
 			holder := e.acquire(e.a, refA)
 			w := e.waitFirst(e.Context(), db, tap, refA)
 			tap.do(first("Acquire", func(c call) error {
-				e.release(e.a, holder.held()...)
+				e.release(e.a, holder)
 				return errors.Join(errLost, c.do())
 			}))
 			l := w.granted()

@@ -52,7 +52,15 @@ func (e *env) spawn(owner string) process {
 
 // rounds returns how often to repeat a race.
 func (e *env) rounds() int {
-	if r, ok := e.db.(rounder); ok {
+	n := roundsOf(e.db)
+	if _, ok := e.db.(alternating); ok {
+		n = (n + 3) / 4
+	}
+	return n
+}
+
+func roundsOf(db Database) int {
+	if r, ok := db.(rounder); ok {
 		return r.Rounds()
 	}
 	return defaultRounds
@@ -67,11 +75,13 @@ func (e *env) most(limit int) int {
 }
 
 // slow reports whether the database asks to be spared.
-func (e *env) slow() bool { return e.rounds() < defaultRounds }
+func (e *env) slow() bool { return roundsOf(e.db) < defaultRounds }
 
 // futureTimes reports whether a row may hold a time in the future.
-func (e *env) futureTimes() bool {
-	if k, ok := e.db.(timeKeeper); ok {
+func (e *env) futureTimes() bool { return futureTimesOf(e.db) }
+
+func futureTimesOf(db Database) bool {
+	if k, ok := db.(timeKeeper); ok {
 		return k.FutureTimes()
 	}
 	return true
@@ -102,20 +112,30 @@ func move(ref string, from, to refdb.Value) refdb.Update {
 	return refdb.Update{Ref: ref, Old: from, New: to}
 }
 
-// transact is p's Update of the row's project, under a fresh ID unless t has one.
-func (e *env) transact(p process, t refdb.Transaction) error {
-	if t.Project == "" {
-		t.Project = e.project
-	}
-	if t.ID == "" {
-		t.ID = rand.Text()
-	}
-	return retry(func() error { return p.Update(e.Context(), t) })
+// transact is p's Update of the row's project, under a fresh ID unless r has one.
+func (e *env) transact(p process, r refdb.UpdateRequest) error {
+	_, err := e.tryUpdate(p, r)
+	return err
 }
 
-// update is a plain transaction of p.
+// tryUpdate is transact, with the answer.
+func (e *env) tryUpdate(p process, r refdb.UpdateRequest) (u refdb.Updated, err error) {
+	if r.Project == "" {
+		r.Project = e.project
+	}
+	if r.ID == "" {
+		r.ID = rand.Text()
+	}
+	err = retry(func() error {
+		u, err = p.Update(e.Context(), r)
+		return err
+	})
+	return u, err
+}
+
+// update is a plain update by p.
 func (e *env) update(p process, updates ...refdb.Update) error {
-	return e.transact(p, refdb.Transaction{Updates: updates})
+	return e.transact(p, refdb.UpdateRequest{Updates: updates})
 }
 
 // A lock is an acquisition: what was asked, and what was answered.
@@ -124,27 +144,29 @@ type lock struct {
 	refdb.Acquired
 }
 
-// held returns l as Beat and Release take it.
-func (l lock) held() []refdb.Held {
-	var all []refdb.Held
-	for _, ref := range l.AcquireRequest.Refs {
-		all = append(all, refdb.Held{Project: l.Project, Ref: ref, Token: l.Token})
-	}
-	return all
-}
+func (l lock) refs() []string { return l.AcquireRequest.Refs }
 
-// byNonce returns l as Release takes what was acquired without a reply.
-func (l lock) byNonce() []refdb.Held {
-	var all []refdb.Held
-	for _, ref := range l.AcquireRequest.Refs {
-		all = append(all, refdb.Held{Project: l.Project, Ref: ref, Nonce: l.Nonce, Owner: l.Owner})
+// ids names l's rows, as Beat takes them.
+func (l lock) ids() []refdb.LockID { return idsOf(l.Project, l.Owner, l.Token, l.refs()) }
+
+func idsOf(project, owner string, token refdb.Token, refs []string) []refdb.LockID {
+	var ids []refdb.LockID
+	for _, ref := range refs {
+		ids = append(ids, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
 	}
-	return all
+	return ids
 }
 
 // fence returns l as Update takes it.
 func (l lock) fence() *refdb.Fence {
-	return &refdb.Fence{Refs: l.AcquireRequest.Refs, Token: l.Token}
+	return &refdb.Fence{Refs: l.refs(), Owner: l.Owner, Token: l.Token}
+}
+
+// releasing returns l as an Update takes it that also ends it.
+func (l lock) releasing() *refdb.Fence {
+	f := l.fence()
+	f.Release = &refdb.Handoff{}
+	return f
 }
 
 // values returns what the refs held as of the acquisition.
@@ -195,60 +217,132 @@ func (e *env) refused(p process, refs ...string) []refdb.LockInfo {
 	return e.holders(err)
 }
 
-// tryBeat is p's beat of what it holds.
-func (e *env) tryBeat(p process, held ...refdb.Held) (got []refdb.BeatResult, err error) {
+// tryBeat is p's beat of those rows.
+func (e *env) tryBeat(p process, ids ...refdb.LockID) (got []refdb.BeatResult, err error) {
 	err = retry(func() error {
-		got, err = p.Beat(e.Context(), p.owner, held)
+		got, err = p.Beat(e.Context(), ids)
 		return err
 	})
-	if err == nil && len(got) != len(held) {
-		err = fmt.Errorf("a beat of %d rows gave %d results", len(held), len(got))
+	if err == nil && len(got) != len(ids) {
+		err = fmt.Errorf("a beat of %d rows gave %d results", len(ids), len(got))
 	}
 	return got, err
 }
 
 // beat is a tryBeat that succeeds.
-func (e *env) beat(p process, held ...refdb.Held) []refdb.BeatResult {
+func (e *env) beat(p process, ids ...refdb.LockID) []refdb.BeatResult {
 	e.Helper()
-	got, err := e.tryBeat(p, held...)
+	got, err := e.tryBeat(p, ids...)
 	e.must(err)
 	return got
 }
 
-// tryRelease deletes the held rows that still match, and reports which did.
-func (e *env) tryRelease(p process, held ...refdb.Held) (got []bool, err error) {
+// tryRelease has p release l, on the given refs or on all of l's.
+func (e *env) tryRelease(p process, l lock, refs ...string) (refdb.Released, error) {
+	if refs == nil {
+		refs = l.refs()
+	}
+	return e.sendRelease(p, refdb.ReleaseRequest{Project: l.Project, Refs: refs, Owner: l.Owner, Token: l.Token})
+}
+
+// sendRelease carries out a request.
+func (e *env) sendRelease(p process, r refdb.ReleaseRequest) (got refdb.Released, err error) {
 	err = retry(func() error {
-		got, err = p.Release(e.Context(), held)
+		got, err = p.Release(e.Context(), r)
 		return err
 	})
-	if err == nil && len(got) != len(held) {
-		err = fmt.Errorf("a release of %d rows gave %d results", len(held), len(got))
+	return got, err
+}
+
+// release is a tryRelease that succeeds. It returns the refs whose rows did not match.
+func (e *env) release(p process, l lock, refs ...string) (missing []string) {
+	e.Helper()
+	got, err := e.tryRelease(p, l, refs...)
+	e.must(err)
+	return got.Missing
+}
+
+// tryPurge deletes the rows that still match, and reports which did.
+func (e *env) tryPurge(p process, locks ...refdb.StandingLock) (got []bool, err error) {
+	err = retry(func() error {
+		got, err = p.Purge(e.Context(), locks)
+		return err
+	})
+	if err == nil && len(got) != len(locks) {
+		err = fmt.Errorf("a purge of %d locks gave %d results", len(locks), len(got))
 	}
 	return got, err
 }
 
-// release is a tryRelease that succeeds.
-func (e *env) release(p process, held ...refdb.Held) []bool {
+// purge is a tryPurge that succeeds.
+func (e *env) purge(p process, locks ...refdb.StandingLock) []bool {
 	e.Helper()
-	got, err := e.tryRelease(p, held...)
+	got, err := e.tryPurge(p, locks...)
 	e.must(err)
 	return got
 }
 
-// age makes all of l older.
-func (e *env) age(l lock, d time.Duration) {
+// standing returns rows as Purge takes them, whatever their heartbeats.
+func standing(ids ...refdb.LockID) []refdb.StandingLock {
+	var all []refdb.StandingLock
+	for _, id := range ids {
+		all = append(all, refdb.StandingLock{LockID: id})
+	}
+	return all
+}
+
+// asListed returns a lock as Purge takes it, provided that it was not renewed.
+func asListed(l refdb.LockInfo) refdb.StandingLock {
+	return refdb.StandingLock{LockID: l.ID(), Heartbeat: l.Heartbeat}
+}
+
+// abandon deletes what r may have acquired.
+func (e *env) abandon(p process, r refdb.AcquireRequest) {
 	e.Helper()
-	for _, ref := range l.AcquireRequest.Refs {
-		e.db.Age(e, l.Project, ref, d)
+	e.must(e.tryAbandon(p, r))
+}
+
+func (e *env) tryAbandon(p process, r refdb.AcquireRequest) error {
+	return retry(func() error {
+		return p.Abandon(e.Context(), refdb.AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
+	})
+}
+
+// disown gives locks on the row's project another owner, and leaves their tokens.
+func (e *env) disown(refs ...string) {
+	e.Helper()
+	for _, ref := range refs {
+		e.db.Exec(e, fmt.Sprintf("UPDATE locks SET owner = '%s' WHERE project = '%s' AND ref = '%s'", gerrit, e.project, ref))
+	}
+}
+
+// wantDisowned checks that those locks stand, with that owner and l's token.
+func (e *env) wantDisowned(l locked, refs ...string) {
+	e.Helper()
+	for _, ref := range refs {
+		if row := e.row(ref); row.Owner != gerrit || row.Token != l.ids()[0].Token {
+			e.Errorf("the lock on %s is %+v", ref, row)
+		}
+	}
+}
+
+// locked is a lock, or a preparation, which is one too.
+type locked interface{ ids() []refdb.LockID }
+
+// age makes all of l older.
+func (e *env) age(l locked, d time.Duration) {
+	e.Helper()
+	for _, id := range l.ids() {
+		e.db.Age(e, id.Project, id.Ref, d)
 	}
 }
 
 // list returns all refs of a project, tombstones too.
 func (e *env) list(project string) []refdb.Ref {
 	e.Helper()
-	got, err := e.a.List(e.Context(), refdb.RefQuery{Project: project, Deleted: true, Limit: 100_000})
+	page, err := e.a.List(e.Context(), refdb.RefQuery{Project: project, Deleted: true, Limit: 100_000})
 	e.must(err)
-	return got
+	return page.Refs
 }
 
 // wantRefs checks all that the row's project holds, tombstones too.
@@ -260,15 +354,15 @@ func (e *env) wantRefs(want map[string]refdb.Value) {
 }
 
 // wantLock checks that l's rows stand, on the given refs or on all of l's.
-func (e *env) wantLock(l lock, refs ...string) {
+func (e *env) wantLock(l locked, refs ...string) {
 	e.Helper()
-	if refs == nil {
-		refs = l.AcquireRequest.Refs
-	}
-	for _, ref := range refs {
-		row, ok := e.db.RowLock(e, l.Project, ref)
-		if !ok || row.Token != l.Token || row.Owner != l.Owner {
-			e.Errorf("the lock on %s is %v by %q (%v), want %v by %q", ref, row.Token, row.Owner, ok, l.Token, l.Owner)
+	for _, id := range l.ids() {
+		if refs != nil && !slices.Contains(refs, id.Ref) {
+			continue
+		}
+		row, ok := e.db.RowLock(e, id.Project, id.Ref)
+		if !ok || row.Token != id.Token || row.Owner != id.Owner {
+			e.Errorf("the lock on %s is %v by %q (%v), want %v by %q", id.Ref, row.Token, row.Owner, ok, id.Token, id.Owner)
 		}
 	}
 }

@@ -1,8 +1,11 @@
 package refdbtest
 
 import (
+	"cmp"
+	"crypto/rand"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -11,23 +14,53 @@ import (
 // agent is who is about to do what the suite prepares.
 const agent = "boot-1:42:1234567"
 
-// intention asks for what p is about to do to the row's project. Updates are sorted.
-func (e *env) intention(p process, updates ...refdb.Update) refdb.AcquireRequest {
-	r := e.request(p)
-	r.StaleAfter, r.Intents, r.Agent = refdb.NeverStale, updates, agent
-	for _, u := range updates {
-		r.Refs = append(r.Refs, u.Ref)
+// A preparation is a set of intents: what was asked, and what was answered.
+type preparation struct {
+	refdb.PrepareRequest
+	refdb.Prepared
+}
+
+func (l preparation) refs() []string {
+	var refs []string
+	for _, u := range l.Updates {
+		refs = append(refs, u.Ref)
 	}
-	return r
+	return refs
+}
+
+// ids names l's intents, and their locks.
+func (l preparation) ids() []refdb.LockID { return idsOf(l.Project, l.Owner, l.Token, l.refs()) }
+
+// lock is l as if it had been acquired.
+func (l preparation) lock() lock {
+	return lock{
+		refdb.AcquireRequest{Project: l.Project, Refs: l.refs(), Owner: l.Owner, Nonce: l.Nonce},
+		refdb.Acquired{Token: l.Token},
+	}
+}
+
+// intention asks for what p is about to do to the row's project. Updates are sorted.
+func (e *env) intention(p process, updates ...refdb.Update) refdb.PrepareRequest {
+	return refdb.PrepareRequest{Project: e.project, Updates: updates, Owner: p.owner, Nonce: rand.Text(), Agent: agent}
+}
+
+// sendIntention carries out a request.
+func (e *env) sendIntention(p process, r refdb.PrepareRequest) (preparation, error) {
+	var got refdb.Prepared
+	err := retry(func() (err error) {
+		got, err = p.Prepare(e.Context(), r)
+		return err
+	})
+	return preparation{r, got}, err
 }
 
 // tryPrepare is p's attempt to record intents.
-func (e *env) tryPrepare(p process, updates ...refdb.Update) (lock, error) {
-	return e.send(p, e.intention(p, updates...))
+func (e *env) tryPrepare(p process, updates ...refdb.Update) (preparation, error) {
+	return e.sendIntention(p, e.intention(p, updates...))
 }
 
 // prepare is a tryPrepare that succeeds.
-func (e *env) prepare(p process, updates ...refdb.Update) lock {
+func (e *env) prepare(p process, updates ...refdb.Update) preparation {
 	e.Helper()
 	l, err := e.tryPrepare(p, updates...)
 	e.must(err)
@@ -35,46 +68,34 @@ func (e *env) prepare(p process, updates ...refdb.Update) lock {
 }
 
 // tryFinish ends intents of l: the refs of done take the new value, those of dropped keep the old.
-func (e *env) tryFinish(p process, l lock, done, dropped []string) error {
-	refs := slices.Concat(done, dropped)
-	slices.Sort(refs)
-	t := refdb.Transaction{
-		Project: l.Project, Release: true,
-		Fence: &refdb.Fence{Refs: refs, Token: l.Token, Intents: true},
-	}
-	for _, u := range l.Intents {
+func (e *env) tryFinish(p process, l preparation, done, dropped []string) error {
+	r := refdb.FinishRequest{Project: l.Project, ID: rand.Text(), Owner: l.Owner, Token: l.Token, Dropped: dropped}
+	for _, u := range l.Updates {
 		if slices.Contains(done, u.Ref) {
-			t.Updates = append(t.Updates, u)
+			r.Done = append(r.Done, u)
 		}
 	}
-	return e.transact(p, t)
+	return retry(func() error { return p.Finish(e.Context(), r) })
 }
 
 // finish has all that l intends done.
-func (e *env) finish(p process, l lock) error {
-	return e.tryFinish(p, l, l.AcquireRequest.Refs, nil)
+func (e *env) finish(p process, l preparation) error {
+	return e.tryFinish(p, l, l.refs(), nil)
 }
 
-// intended returns l's rows as Release takes them to drop the intents.
-func (l lock) intended() []refdb.Held {
-	held := l.held()
-	for i := range held {
-		held[i].Intent = true
-	}
-	return held
+// tryDrop has nothing of it done.
+func (e *env) tryDrop(p process, l preparation) error {
+	return e.tryFinish(p, l, nil, l.refs())
 }
 
-// named returns l's intents as Resolve and Forget take them.
-func (l lock) named() []refdb.Intent {
-	var all []refdb.Intent
-	for _, ref := range l.AcquireRequest.Refs {
-		all = append(all, refdb.Intent{Project: l.Project, Ref: ref, Token: l.Token})
-	}
-	return all
+// drop is a tryDrop that succeeds.
+func (e *env) drop(p process, l preparation) {
+	e.Helper()
+	e.must(e.tryDrop(p, l))
 }
 
 // tryResolve decides in place of the intents' owner.
-func (e *env) tryResolve(p process, d refdb.Decision, intents ...refdb.Intent) (ended []bool, err error) {
+func (e *env) tryResolve(p process, d refdb.Decision, intents ...refdb.LockID) (ended []bool, err error) {
 	err = retry(func() error {
 		ended, err = p.Resolve(e.Context(), refdb.ResolveRequest{Intents: intents, Decision: d, By: "an operator", Reason: "the site is gone"})
 		return err
@@ -86,7 +107,7 @@ func (e *env) tryResolve(p process, d refdb.Decision, intents ...refdb.Intent) (
 }
 
 // resolve is a tryResolve that succeeds.
-func (e *env) resolve(p process, d refdb.Decision, intents ...refdb.Intent) []bool {
+func (e *env) resolve(p process, d refdb.Decision, intents ...refdb.LockID) []bool {
 	e.Helper()
 	ended, err := e.tryResolve(p, d, intents...)
 	e.must(err)
@@ -94,15 +115,24 @@ func (e *env) resolve(p process, d refdb.Decision, intents ...refdb.Intent) []bo
 }
 
 // revoke takes r back, whatever became of it.
-func (e *env) revoke(p process, r refdb.AcquireRequest) {
+func (e *env) revoke(p process, r refdb.PrepareRequest) {
 	e.Helper()
 	e.must(retry(func() error { return p.Revoke(e.Context(), r) }))
 }
 
 // forget has the records of decisions deleted.
-func (e *env) forget(p process, intents ...refdb.Intent) {
+func (e *env) forget(p process, intents ...refdb.LockID) {
 	e.Helper()
 	e.must(retry(func() error { return p.Forget(e.Context(), intents) }))
+}
+
+// intentIDs names intents as Resolve and Forget take them.
+func intentIDs(intents []refdb.Intent) []refdb.LockID {
+	var ids []refdb.LockID
+	for _, i := range intents {
+		ids = append(ids, i.ID())
+	}
+	return ids
 }
 
 // intents lists everything that q selects, in pages of q.Limit or of many.
@@ -115,19 +145,33 @@ func (e *env) intents(q refdb.IntentQuery) []refdb.Intent {
 	for {
 		page, err := e.b.Intents(e.Context(), q)
 		e.must(err)
-		if len(page) > q.Limit {
-			e.Fatalf("a page of at most %d has %d intents", q.Limit, len(page))
+		if len(page.Intents) > q.Limit {
+			e.Fatalf("a page of at most %d has %d intents", q.Limit, len(page.Intents))
 		}
-		all = append(all, page...)
-		if len(page) < q.Limit {
+		for _, i := range page.Intents {
+			if compareIntents(i, q.After) <= 0 || len(all) > 0 && compareIntents(i, cursorOf(all[len(all)-1])) <= 0 {
+				e.Fatalf("the page after %+v has %+v", q.After, i)
+			}
+			all = append(all, i)
+		}
+		if page.Next == (refdb.IntentCursor{}) {
 			return all
 		}
-		if len(all) > 100_000 {
-			e.Fatalf("the pages have no end: the last starts with %+v", page[0])
+		if compareCursors(page.Next, q.After) <= 0 {
+			e.Fatalf("the cursor goes from %+v to %+v", q.After, page.Next)
 		}
-		last := page[len(page)-1]
-		q.AfterProject, q.AfterRef, q.AfterToken = last.Project, last.Ref, last.Token
+		q.After = page.Next
 	}
+}
+
+func cursorOf(i refdb.Intent) refdb.IntentCursor {
+	return refdb.IntentCursor{Project: i.Project, Ref: i.Ref, Token: i.Token}
+}
+
+func compareIntents(i refdb.Intent, c refdb.IntentCursor) int { return compareCursors(cursorOf(i), c) }
+
+func compareCursors(a, b refdb.IntentCursor) int {
+	return cmp.Or(strings.Compare(a.Project, b.Project), strings.Compare(a.Ref, b.Ref), cmp.Compare(a.Token, b.Token))
 }
 
 // pending lists the intents of the row's project that nobody has ended.
@@ -144,10 +188,10 @@ func (e *env) decided() []refdb.Intent {
 
 // wantIntended checks that l's locks and intents stand as they were recorded, on
 // the given refs or on all of l's.
-func (e *env) wantIntended(l lock, refs ...string) {
+func (e *env) wantIntended(l preparation, refs ...string) {
 	e.Helper()
 	if refs == nil {
-		refs = l.AcquireRequest.Refs
+		refs = l.refs()
 	}
 	e.wantLock(l, refs...)
 	found := make(map[string]refdb.Intent)
@@ -156,7 +200,7 @@ func (e *env) wantIntended(l lock, refs ...string) {
 			found[i.Ref] = i
 		}
 	}
-	for _, u := range l.Intents {
+	for _, u := range l.Updates {
 		if !slices.Contains(refs, u.Ref) {
 			continue
 		}

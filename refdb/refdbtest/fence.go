@@ -6,10 +6,10 @@ import (
 
 func fenceRows() []row {
 	fenced := func(e *env, p process, l lock, updates ...refdb.Update) error {
-		return e.transact(p, refdb.Transaction{Fence: l.fence(), Updates: updates})
+		return e.transact(p, refdb.UpdateRequest{Fence: l.fence(), Updates: updates})
 	}
 	releasing := func(e *env, p process, l lock, updates ...refdb.Update) error {
-		return e.transact(p, refdb.Transaction{Fence: l.fence(), Release: true, Updates: updates})
+		return e.transact(p, refdb.UpdateRequest{Fence: l.releasing(), Updates: updates})
 	}
 	return []row{
 		{"a fenced update passes its own lock and keeps it", func(e *env) {
@@ -31,7 +31,7 @@ func fenceRows() []row {
 		}},
 		{"P2 a fence whose lock was released, even taken again by its owner, writes nothing", func(e *env) {
 			l := e.acquire(e.a, refA)
-			e.release(e.a, l.held()...)
+			e.release(e.a, l)
 			e.wantLost(fenced(e, e.a, l, move(refA, "", v1)), refA)
 			e.acquire(e.a, refA)
 			e.wantLost(fenced(e, e.a, l, move(refA, "", v1)), refA)
@@ -48,6 +48,20 @@ func fenceRows() []row {
 			e.wantRefs(map[string]refdb.Value{refA: v1})
 			e.wantLock(l, "HEAD", refB)
 		}},
+		{"P2 a fence whose lock has another owner writes nothing, whatever the token", func(e *env) {
+			l := e.acquire(e.a, refA, refB)
+			e.disown(refB)
+			e.wantLost(fenced(e, e.a, l, move(refA, "", v1)), refB)
+			e.wantLost(releasing(e, e.a, l, move(refA, "", v1)), refB)
+			e.wantLock(l, refA)
+			e.wantDisowned(l, refB)
+			alone := e.acquire(e.a, refC)
+			e.disown(refC)
+			e.wantLost(fenced(e, e.a, alone, move(refC, "", v1)), refC)
+			e.wantLost(releasing(e, e.a, alone, move(refC, "", v1)), refC)
+			e.wantDisowned(alone, refC)
+			e.wantRefs(nil)
+		}},
 		{"a fence holds as long as nobody took the lock, stale or not", func(e *env) {
 			l := e.acquire(e.a, refA)
 			e.age(l, stale)
@@ -59,7 +73,7 @@ func fenceRows() []row {
 			e.acquire(e.b, refB)
 			updates := []refdb.Update{move(refA, v1, v2), move(refB, v1, v2)}
 			e.wantHolders(fenced(e, e.a, l, updates...), refB)
-			e.release(e.a, l.held()...)
+			e.release(e.a, l)
 			e.wantLost(fenced(e, e.a, l, updates...), refA)
 			e.wantRefs(nil)
 		}},
@@ -114,14 +128,14 @@ func fenceRows() []row {
 		{"a fenced update compares as any other, and may adopt", func(e *env) {
 			l := e.acquire(e.a, refA)
 			e.wantMismatches(fenced(e, e.a, l, move(refA, v1, v2)), refdb.Mismatch{Ref: refA, Want: v1})
-			e.must(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Adopt: true, Updates: []refdb.Update{move(refA, v1, v2)}}))
+			e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Adopt: true, Updates: []refdb.Update{move(refA, v1, v2)}}))
 			e.wantRefs(map[string]refdb.Value{refA: v2})
 		}},
 		{"an advisory update with a fence passes the locks of others, not the loss of its own", func(e *env) {
 			l, foreign := e.acquire(e.a, refA), e.acquire(e.b, refB)
-			t := refdb.Transaction{Fence: l.fence(), Advisory: true, Updates: []refdb.Update{move(refB, "", v1)}}
+			t := refdb.UpdateRequest{Fence: l.fence(), Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(refB, "", v1)}}
 			e.must(e.transact(e.a, t))
-			e.release(e.a, l.held()...)
+			e.release(e.a, l)
 			t.Updates = []refdb.Update{move(refB, v1, v2)}
 			e.wantLost(e.transact(e.a, t), refA)
 			e.wantRefs(map[string]refdb.Value{refB: v1})
@@ -129,7 +143,7 @@ func fenceRows() []row {
 		}},
 		{"a fence of one project says nothing of the same ref in another", func(e *env) {
 			l := e.acquire(e.a, refA)
-			err := e.transact(e.a, refdb.Transaction{Project: e.project + "/x", Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}})
+			err := e.transact(e.a, refdb.UpdateRequest{Project: e.project + "/x", Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}})
 			if len(e.list(e.project+"/x")) != 0 {
 				e.Errorf("wrote under another project's lock: %v", err)
 			}

@@ -48,14 +48,14 @@ func getRows() []row {
 		}},
 		{"the same ref of two projects is two refs", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", v1)))
-			e.must(e.transact(e.a, refdb.Transaction{Project: e.project + "/x", Updates: []refdb.Update{move(refA, "", v2)}}))
+			e.must(e.transact(e.a, refdb.UpdateRequest{Project: e.project + "/x", Updates: []refdb.Update{move(refA, "", v2)}}))
 			if got := e.getOne(refA); got.Value != v1 {
 				e.Errorf("got %v", got)
 			}
 		}},
 		{"a ref names the update that wrote it last", func(e *env) {
 			for _, id := range []string{"first", "second"} {
-				e.must(e.transact(e.a, refdb.Transaction{ID: id, Updates: []refdb.Update{move(refA, "", refdb.Deleted), move(refB, "", refdb.Deleted)}}))
+				e.must(e.transact(e.a, refdb.UpdateRequest{ID: id, Updates: []refdb.Update{move(refA, "", refdb.Deleted), move(refB, "", refdb.Deleted)}}))
 				for _, r := range e.get(refA, refB) {
 					if r.Op != id {
 						e.Errorf("%s was written by %q, want %q", r.Name, r.Op, id)

@@ -20,7 +20,7 @@ func intentRows() []row {
 			before := e.now(e.b)
 			l := e.prepare(e.a, move(refA, v1, v2), move(refB, v1, refdb.Deleted), move(refC, "", v3))
 			if l.Token <= 0 || len(l.Reclaimed) != 0 {
-				e.Errorf("got %+v", l.Acquired)
+				e.Errorf("got %+v", l.Prepared)
 			}
 			e.wantIntended(l)
 			got := e.pending()
@@ -73,7 +73,7 @@ func intentRows() []row {
 			for _, old := range []refdb.Value{"", refdb.Deleted, refdb.Deleted256} {
 				l := e.prepare(e.a, move(refA, old, v1), move(refB, old, v1), move(refC, old, v1))
 				e.wantIntended(l)
-				e.release(e.a, l.intended()...)
+				e.drop(e.a, l)
 			}
 			e.wantNone()
 		}},
@@ -114,13 +114,13 @@ func intentRows() []row {
 			e.age(old, stale)
 			l := e.prepare(e.a, move(refA, v1, v2), move(refB, "", v2), move(refC, "", v2))
 			if l.Token <= old.Token || len(l.Reclaimed) != 2 || l.Reclaimed[0].Token != old.Token || !l.Reclaimed[0].Stale() {
-				e.Errorf("got %+v after token %d", l.Acquired, old.Token)
+				e.Errorf("got %+v after token %d", l.Prepared, old.Token)
 			}
 			e.wantIntended(l)
-			if got := e.beat(e.b, old.held()...); got[0] != refdb.BeatLost || got[1] != refdb.BeatLost {
+			if got := e.beat(e.b, old.ids()...); got[0] != refdb.BeatLost || got[1] != refdb.BeatLost {
 				e.Errorf("the holder's beat says %v", got)
 			}
-			e.wantLost(e.transact(e.b, refdb.Transaction{Fence: old.fence(), Updates: []refdb.Update{move(refA, v1, v3)}}), refA, refC)
+			e.wantLost(e.transact(e.b, refdb.UpdateRequest{Fence: old.fence(), Updates: []refdb.Update{move(refA, v1, v3)}}), refA, refC)
 		}},
 		{"a preparation that a mismatch refuses leaves the stale locks as they were", func(e *env) {
 			old := e.acquire(e.b, refA)
@@ -132,7 +132,7 @@ func intentRows() []row {
 			if now := e.row(refA); !now.Heartbeat.Equal(was.Heartbeat) {
 				e.Errorf("the heartbeat went from %v to %v", was.Heartbeat, now.Heartbeat)
 			}
-			if got := e.beat(e.b, old.held()...); got[0] != refdb.Beaten {
+			if got := e.beat(e.b, old.ids()...); got[0] != refdb.Beaten {
 				e.Errorf("the holder's beat says %v", got)
 			}
 		}},
@@ -146,17 +146,20 @@ func intentRows() []row {
 		{"P2 tokens of preparations and of locks are in one order", func(e *env) {
 			var last refdb.Token
 			for i := range 20 {
-				var l lock
+				var token refdb.Token
 				if i%2 == 0 {
-					l = e.prepare(e.a, move(refA, "", v1))
+					l := e.prepare(e.a, move(refA, "", v1))
+					token = l.Token
+					e.drop(e.a, l)
 				} else {
-					l = e.acquire(e.b, refA)
+					l := e.acquire(e.b, refA)
+					token = l.Token
+					e.release(e.b, l)
 				}
-				if l.Token <= last {
-					e.Fatalf("acquisition %d has token %d after %d", i, l.Token, last)
+				if token <= last {
+					e.Fatalf("acquisition %d has token %d after %d", i, token, last)
 				}
-				last = l.Token
-				e.release(e.a, l.intended()...)
+				last = token
 			}
 		}},
 		{"however old it is, an intent refuses locks and updates", func(e *env) {
@@ -173,7 +176,7 @@ func intentRows() []row {
 		}},
 		{"an intent refuses an advisory update too, and nothing else does", func(e *env) {
 			advisory := func(updates ...refdb.Update) error {
-				return e.transact(e.b, refdb.Transaction{Advisory: true, Updates: updates})
+				return e.transact(e.b, refdb.UpdateRequest{Locks: refdb.AdvisoryLocks, Updates: updates})
 			}
 			l, fresh, old := e.prepare(e.a, move(refA, "", v1)), e.acquire(e.a, refB), e.acquire(e.a, refC)
 			e.age(old, stale)
@@ -198,15 +201,15 @@ func intentRows() []row {
 			e.must(e.update(e.a, move(refA, "", v1)))
 			l := e.prepare(e.a, move(refC, "", v1))
 			e.age(l, 50*years)
-			for _, force := range []bool{false, true} {
-				_, err := e.b.Remove(e.Context(), refdb.RemoveRequest{Project: e.project, Limit: 10, Force: force})
+			for _, mode := range []refdb.LockMode{refdb.MandatoryLocks, refdb.AdvisoryLocks} {
+				_, err := e.b.Remove(e.Context(), refdb.RemoveRequest{Project: e.project, Limit: 10, Locks: mode})
 				e.wantHolders(err, refC)
 			}
 			e.wantRefs(map[string]refdb.Value{refA: v1})
 			e.wantIntended(l)
 			other := e.project + "/x"
-			e.must(e.transact(e.a, refdb.Transaction{Project: other, Updates: []refdb.Update{move(refA, "", v1)}}))
-			if n, err := e.b.Remove(e.Context(), refdb.RemoveRequest{Project: other, Limit: 10, Force: true}); n != 1 || err != nil {
+			e.must(e.transact(e.a, refdb.UpdateRequest{Project: other, Updates: []refdb.Update{move(refA, "", v1)}}))
+			if n, err := e.b.Remove(e.Context(), refdb.RemoveRequest{Project: other, Limit: 10, Locks: refdb.AdvisoryLocks}); n != 1 || err != nil {
 				e.Errorf("of another project: %d, %v", n, err)
 			}
 			e.must(e.tryFinish(e.a, l, nil, []string{refC}))
@@ -217,7 +220,7 @@ func intentRows() []row {
 		{"purging tombstones neither heeds intents nor ends them", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", refdb.Deleted)))
 			l := e.prepare(e.a, move(refA, "", v1))
-			if n := e.remove(refdb.RemoveRequest{Limit: 10, Tombstones: true}); n != 1 {
+			if n := e.purgeTombstones(refdb.TombstoneRequest{Limit: 10}); n != 1 {
 				e.Errorf("removed %d", n)
 			}
 			e.wantIntended(l)
@@ -229,10 +232,10 @@ func intentRows() []row {
 			first := e.prepare(e.a, move(refA, v1, v2), move(refB, "", v2))
 			e.age(first, 50*years)
 			for _, p := range []process{e.a, e.b} {
-				again, err := e.send(p, first.AcquireRequest)
+				again, err := e.sendIntention(p, first.PrepareRequest)
 				e.must(err)
 				if again.Token != first.Token || len(again.Reclaimed) != 0 {
-					e.Errorf("got %+v, then %+v", first.Acquired, again.Acquired)
+					e.Errorf("got %+v, then %+v", first.Prepared, again.Prepared)
 				}
 			}
 			e.wantIntended(first)
@@ -243,7 +246,7 @@ func intentRows() []row {
 		{"P7 the same request, of which a part has ended, is refused by the rest and changes nothing", func(e *env) {
 			l := e.prepare(e.a, move(refA, "", v1), move(refB, "", v1), move(refC, "", v1))
 			e.must(e.tryFinish(e.a, l, nil, []string{refB}))
-			_, err := e.send(e.a, l.AcquireRequest)
+			_, err := e.sendIntention(e.a, l.PrepareRequest)
 			e.wantHolders(err, refA, refC)
 			e.wantFree(refB)
 			e.wantIntended(l, refA, refC)
@@ -258,7 +261,7 @@ func intentRows() []row {
 			was := e.row(refA).Heartbeat
 			for range 2 {
 				want := slices.Repeat([]refdb.BeatResult{refdb.Beaten}, len(names))
-				if got := e.beat(e.a, l.held()...); !slices.Equal(got, want) {
+				if got := e.beat(e.a, l.ids()...); !slices.Equal(got, want) {
 					e.Fatalf("got %v", got)
 				}
 			}
@@ -277,14 +280,14 @@ func intentRows() []row {
 				r := &env{T: e.T, db: e.db, a: process{e.a.Driver, name}, b: e.b, project: project}
 				intention := r.intention(r.a, move(ref, "", refdb.Value(name)))
 				intention.Agent = name
-				l, err := r.send(r.a, intention)
+				l, err := r.sendIntention(r.a, intention)
 				r.must(err)
 				r.wantIntended(l)
 				if i%2 == 0 {
 					r.must(r.finish(r.a, l))
 				} else {
-					r.resolve(r.b, refdb.TakeNew, r.pending()...)
-					r.forget(r.b, l.named()...)
+					r.resolve(r.b, refdb.TakeNew, intentIDs(r.pending())...)
+					r.forget(r.b, l.ids()...)
 				}
 				if got := r.getOne(ref).Value; got != refdb.Value(name) {
 					e.Errorf("%q %q holds %q", project, ref, got)
@@ -304,7 +307,7 @@ func intentRows() []row {
 		{"a preparation whose context has ended says so and leaves nothing", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
-			if _, err := e.a.Acquire(ctx, e.intention(e.a, move(refA, "", v1))); !errors.Is(err, context.Canceled) {
+			if _, err := e.a.Prepare(ctx, e.intention(e.a, move(refA, "", v1))); !errors.Is(err, context.Canceled) {
 				e.Errorf("got %v", err)
 			}
 			e.wantNone()

@@ -1,7 +1,6 @@
 package refdbtest
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -21,11 +20,11 @@ func intentFilters(e *env) {
 				r := e.intention(e.a, move(ref, "", v1))
 				r.Project += project
 				r.Owner = owners[(i+j+round)%len(owners)]
-				l, err := e.send(e.a, r)
+				l, err := e.sendIntention(e.a, r)
 				e.must(err)
 				intent := refdb.Intent{Project: r.Project, Ref: ref, Token: l.Token, Owner: r.Owner}
 				if round < 2 {
-					if got := e.resolve(e.b, refdb.KeepOld, intent); !got[0] {
+					if got := e.resolve(e.b, refdb.KeepOld, intent.ID()); !got[0] {
 						e.Fatalf("%+v was not pending", intent)
 					}
 					intent.Decision = refdb.KeepOld
@@ -34,9 +33,7 @@ func intentFilters(e *env) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b refdb.Intent) int {
-		return strings.Compare(fmt.Sprintf("%s\x00%s\x00%020d", a.Project, a.Ref, a.Token), fmt.Sprintf("%s\x00%s\x00%020d", b.Project, b.Ref, b.Token))
-	})
+	slices.SortFunc(all, func(a, b refdb.Intent) int { return compareCursors(cursorOf(a), cursorOf(b)) })
 	projects := make(map[string]bool)
 	for _, i := range all {
 		projects[i.Project] = true

@@ -76,12 +76,12 @@ func listRows() []row {
 			all := sortedNames()
 			e.store(all)
 			for _, size := range []int{1, 2, 7, len(all) - 1, len(all), len(all) + 1} {
-				if got := e.pages(refdb.RefQuery{Limit: size}); !slices.Equal(got, all) {
+				if got := e.names(refdb.RefQuery{Limit: size}); !slices.Equal(got, all) {
 					e.Errorf("pages of %d: got %q", size, got)
 				}
 			}
 		}},
-		{"tombstones are left out unless asked for, and take no place on a page", func(e *env) {
+		{"tombstones are left out unless asked for, and hide nothing that comes after them", func(e *env) {
 			var alive, all []string
 			var updates []refdb.Update
 			for i := range 12 {
@@ -94,20 +94,19 @@ func listRows() []row {
 				}
 			}
 			e.must(e.update(e.a, updates...))
-			if got := e.names(refdb.RefQuery{Limit: 3}); !slices.Equal(got, alive[:3]) {
-				e.Errorf("a page of 3 is %q, want %q", got, alive[:3])
-			}
-			if got := e.pages(refdb.RefQuery{Limit: 3}); !slices.Equal(got, alive) {
-				e.Errorf("pages without tombstones: %q, want %q", got, alive)
-			}
-			if got := e.pages(refdb.RefQuery{Limit: 5, Deleted: true}); !slices.Equal(got, all) {
-				e.Errorf("pages with tombstones: %q, want %q", got, all)
+			for _, size := range []int{1, 2, 3, 5} {
+				if got := e.names(refdb.RefQuery{Limit: size}); !slices.Equal(got, alive) {
+					e.Errorf("pages of %d without tombstones: %q, want %q", size, got, alive)
+				}
+				if got := e.names(refdb.RefQuery{Limit: size, Deleted: true}); !slices.Equal(got, all) {
+					e.Errorf("pages of %d with tombstones: %q, want %q", size, got, all)
+				}
 			}
 		}},
 		{"a project's refs are its own", func(e *env) {
 			neighbours := []string{"", "/b", "_b", "%", "-", " ", "A", "\U0010FFFF"}
 			for _, n := range neighbours {
-				e.must(e.transact(e.a, refdb.Transaction{Project: e.project + n, Updates: []refdb.Update{move("refs/of/"+escape(n), "", v1)}}))
+				e.must(e.transact(e.a, refdb.UpdateRequest{Project: e.project + n, Updates: []refdb.Update{move("refs/of/"+escape(n), "", v1)}}))
 			}
 			for _, n := range neighbours {
 				if got := e.names(refdb.RefQuery{Project: e.project + n}); !slices.Equal(got, []string{"refs/of/" + escape(n)}) {
@@ -143,7 +142,8 @@ func (e *env) store(names []string) {
 	e.must(e.update(e.a, updates...))
 }
 
-// names returns what a query lists; each ref must hold its own name, or be a tombstone or v1.
+// names returns all that a query lists, page after page. Each ref must hold its
+// own name, or be a tombstone or v1.
 func (e *env) names(q refdb.RefQuery) []string {
 	e.Helper()
 	if q.Project == "" {
@@ -152,34 +152,28 @@ func (e *env) names(q refdb.RefQuery) []string {
 	if q.Limit == 0 {
 		q.Limit = 1000
 	}
-	refs, err := e.a.List(e.Context(), q)
-	e.must(err)
-	if len(refs) > q.Limit {
-		e.Fatalf("a page of at most %d has %d refs", q.Limit, len(refs))
-	}
-	var all []string
-	for _, r := range refs {
-		if v := r.Value; string(v) != r.Name && v != v1 && !v.IsDeleted() {
-			e.Errorf("%q holds %q", r.Name, v)
-		}
-		all = append(all, r.Name)
-	}
-	return all
-}
-
-// pages lists page after page.
-func (e *env) pages(q refdb.RefQuery) []string {
-	e.Helper()
 	var all []string
 	for {
-		page := e.names(q)
-		if len(page) > 0 && page[0] <= q.After {
-			e.Fatalf("the page after %q starts with %q", q.After, page[0])
+		page, err := e.a.List(e.Context(), q)
+		e.must(err)
+		if len(page.Refs) > q.Limit {
+			e.Fatalf("a page of at most %d has %d refs", q.Limit, len(page.Refs))
 		}
-		all = append(all, page...)
-		if len(page) < q.Limit {
+		for _, r := range page.Refs {
+			if r.Name <= q.After {
+				e.Fatalf("the page after %q has %q", q.After, r.Name)
+			}
+			if v := r.Value; string(v) != r.Name && v != v1 && !v.IsDeleted() {
+				e.Errorf("%q holds %q", r.Name, v)
+			}
+			all = append(all, r.Name)
+		}
+		if page.Next == "" {
 			return all
 		}
-		q.After = page[len(page)-1]
+		if page.Next <= q.After {
+			e.Fatalf("the cursor goes from %q to %q", q.After, page.Next)
+		}
+		q.After = page.Next
 	}
 }

@@ -128,19 +128,31 @@ func (e *env) locks(q refdb.LockQuery) []refdb.LockInfo {
 	for {
 		page, err := e.b.Locks(e.Context(), q)
 		e.must(err)
-		if len(page) > q.Limit {
-			e.Fatalf("a page of at most %d has %d locks", q.Limit, len(page))
+		if len(page.Locks) > q.Limit {
+			e.Fatalf("a page of at most %d has %d locks", q.Limit, len(page.Locks))
 		}
-		if len(page) > 0 && page[0].Project == q.AfterProject && page[0].Ref <= q.AfterRef {
-			e.Fatalf("the page after %q %q starts with %+v", q.AfterProject, q.AfterRef, page[0])
+		for _, l := range page.Locks {
+			if comparePlaces(placeOf(l), q.After) <= 0 || len(all) > 0 && comparePlaces(placeOf(l), placeOf(all[len(all)-1])) <= 0 {
+				e.Fatalf("the page after %+v has %+v", q.After, l)
+			}
+			all = append(all, l)
 		}
-		all = append(all, page...)
-		if len(page) < q.Limit {
+		if page.Next == (refdb.LockCursor{}) {
 			return all
 		}
-		last := page[len(page)-1]
-		q.AfterProject, q.AfterRef = last.Project, last.Ref
+		if comparePlaces(page.Next, q.After) <= 0 {
+			e.Fatalf("the cursor goes from %+v to %+v", q.After, page.Next)
+		}
+		q.After = page.Next
 	}
+}
+
+func placeOf(l refdb.LockInfo) refdb.LockCursor {
+	return refdb.LockCursor{Project: l.Project, Ref: l.Ref}
+}
+
+func comparePlaces(a, b refdb.LockCursor) int {
+	return cmp.Or(strings.Compare(a.Project, b.Project), strings.Compare(a.Ref, b.Ref))
 }
 
 func everyFilter(e *env) {

@@ -55,7 +55,7 @@ func mandatoryRows() []row {
 			e.must(e.update(e.b, move(refA, "", v1)))
 			e.wantFree(refA)
 			e.wantLock(l, refB)
-			if got := e.beat(e.a, l.held()...); got[0] != refdb.BeatLost || got[1] != refdb.Beaten {
+			if got := e.beat(e.a, l.ids()...); got[0] != refdb.BeatLost || got[1] != refdb.Beaten {
 				e.Errorf("the holder's beat says %v", got)
 			}
 		}},
@@ -98,14 +98,14 @@ func mandatoryRows() []row {
 		{"an advisory update ignores locks and leaves them, stale or fresh", func(e *env) {
 			fresh, old := e.acquire(e.a, refA), e.acquire(e.a, refB)
 			e.age(old, stale)
-			e.must(e.transact(e.b, refdb.Transaction{Advisory: true, Updates: []refdb.Update{move(refA, "", v1), move(refB, "", v1)}}))
+			e.must(e.transact(e.b, refdb.UpdateRequest{Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(refA, "", v1), move(refB, "", v1)}}))
 			e.wantRefs(map[string]refdb.Value{refA: v1, refB: v1})
 			e.wantLock(fresh)
 			e.wantLock(old)
 		}},
 		{"an advisory update still compares", func(e *env) {
 			e.acquire(e.a, refA)
-			err := e.transact(e.b, refdb.Transaction{Advisory: true, Updates: []refdb.Update{move(refA, v1, v2)}})
+			err := e.transact(e.b, refdb.UpdateRequest{Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(refA, v1, v2)}})
 			e.wantMismatches(err, refdb.Mismatch{Ref: refA, Want: v1})
 		}},
 	}

@@ -16,15 +16,59 @@ type intentKey struct {
 	token refdb.Token
 }
 
-// compare returns a *refdb.MismatchError unless the refs hold what r's intents expect.
-func (d *driver) compare(r refdb.AcquireRequest) error {
+func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.Prepared{}, err
+	}
+	defer end()
+	asked := refdb.AcquireRequest{Project: r.Project, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: refdb.NeverStale}
+	for _, u := range r.Updates {
+		asked.Refs = append(asked.Refs, u.Ref)
+	}
+	own, holders := d.found(r.Project, asked.Refs, r.Owner, r.Nonce)
+	if len(own) == len(asked.Refs) {
+		return refdb.Prepared{Token: own[0].Token}, nil
+	}
+	if d.bug == "partial intents are given up" {
+		for _, l := range own {
+			delete(d.locks, key{l.Project, l.Ref})
+		}
+	} else {
+		holders = append(holders, own...)
+		slices.SortFunc(holders, func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+	}
+	d.pause("acquires after looking")
+	if d.refuses(holders) {
+		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.LockedError{Holders: holders})
+	}
+	if d.revoked(r) {
+		return refdb.Prepared{}, refdb.ErrReleased
+	}
+	if err := d.compare(r, asked); err != nil {
+		return refdb.Prepared{}, err
+	}
+	token := d.nextToken(holders)
+	for _, ref := range asked.Refs {
+		queue := d.locks[key{r.Project, ref}].queue
+		d.insert(asked, ref, token)
+		if d.bug != "reclaims forget the queue" {
+			d.setQueue(key{r.Project, ref}, queue)
+		}
+	}
+	d.intend(r, token)
+	return refdb.Prepared{Token: token, Reclaimed: holders}, nil
+}
+
+// compare returns a *refdb.MismatchError unless the refs hold what r expects.
+func (d *driver) compare(r refdb.PrepareRequest, asked refdb.AcquireRequest) error {
 	var mismatches []refdb.Mismatch
-	for _, u := range r.Intents {
+	for _, u := range r.Updates {
 		have := d.refs[key{r.Project, u.Ref}].Value
 		if have != u.Old && !(have.IsAbsent() && u.Old.IsAbsent()) {
 			mismatches = append(mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		} else if d.bug == "prepares what it can" {
-			d.insert(r, u.Ref, d.mark+1)
+			d.insert(asked, u.Ref, d.mark+1)
 		}
 	}
 	d.pause("compares intents before transaction")
@@ -34,18 +78,102 @@ func (d *driver) compare(r refdb.AcquireRequest) error {
 	if d.bug == "mismatch leaves intents" {
 		d.intend(r, d.mark+1)
 	}
-	return fmt.Errorf("acquiring: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
+	return fmt.Errorf("preparing: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
 }
 
 // intend records r's intents.
-func (d *driver) intend(r refdb.AcquireRequest, token refdb.Token) {
-	for _, u := range r.Intents {
+func (d *driver) intend(r refdb.PrepareRequest, token refdb.Token) {
+	for _, u := range r.Updates {
 		i := refdb.Intent{Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, Old: u.Old, New: u.New, Time: now()}
 		d.intents[intentKey{key{r.Project, u.Ref}, token}] = i
 		if d.bug == "records the first intent" {
 			break
 		}
 	}
+}
+
+// pending returns the intent that id names, and whether its lock stands.
+func (d *driver) pending(id refdb.LockID, method string) (i refdb.Intent, pending, stands bool) {
+	k := key{id.Project, id.Ref}
+	own := func(owner string) bool { return owner == id.Owner || d.bug == "owner ignored by "+method }
+	i, known := d.intents[intentKey{k, id.Token}]
+	lock, locked := d.locks[k]
+	return i, known && i.Decision == refdb.Pending && own(i.Owner), locked && lock.Token == id.Token && own(lock.Owner)
+}
+
+func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	refs := slices.Clone(r.Dropped)
+	for _, u := range r.Done {
+		refs = append(refs, u.Ref)
+	}
+	slices.Sort(refs)
+	if lock, ok := d.locks[key{r.Project, refs[0]}]; ok && d.bug == "finishes by name" {
+		r.Owner, r.Token = lock.Owner, lock.Token
+	}
+	var lost []string
+	for _, ref := range refs {
+		if _, pending, stands := d.pending(refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}, "finishes"); !pending || !stands {
+			lost = append(lost, ref)
+		}
+	}
+	d.pause("finishes after looking")
+	if len(lost) > 0 && !(d.bug == "finishes twice") {
+		return d.lost(r, refs, lost)
+	}
+	var mismatches []refdb.Mismatch
+	for _, u := range r.Done {
+		if have := d.refs[key{r.Project, u.Ref}].Value; have != u.Old && !(have.IsAbsent() && u.Old.IsAbsent()) {
+			mismatches = append(mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+		}
+	}
+	if len(mismatches) > 0 && d.bug != "finishes over any value" {
+		return fmt.Errorf("finishing: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
+	}
+	for _, u := range r.Done {
+		ref := refdb.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
+		if d.bug == "finishes by no operation" {
+			ref.Op = ""
+		}
+		d.refs[key{r.Project, u.Ref}] = ref
+	}
+	for _, ref := range refs {
+		d.endIntent(key{r.Project, ref}, r.Token)
+		d.endBy("finishes", key{r.Project, ref})
+		if old, ok := d.refs[key{r.Project, ref}]; ok && d.bug == "finishes touch the dropped" {
+			old.Op = r.ID
+			d.refs[key{r.Project, ref}] = old
+		}
+	}
+	return nil
+}
+
+// lost refuses a finish of refs, of which some are not pending.
+func (d *driver) lost(r refdb.FinishRequest, refs, lost []string) error {
+	if d.bug == "drops what it can" && len(r.Done) == 0 || d.bug == "finishes what it can" {
+		for _, ref := range refs {
+			if !slices.Contains(lost, ref) {
+				d.endIntent(key{r.Project, ref}, r.Token)
+				d.endBy("finishes", key{r.Project, ref})
+			}
+		}
+	}
+	switch d.bug {
+	case "the first lost only":
+		lost = lost[:1]
+	case "all are lost":
+		lost = refs
+	}
+	for _, u := range r.Done {
+		if d.bug == "mismatch before loss" && d.refs[key{r.Project, u.Ref}].Value != u.Old {
+			return fmt.Errorf("finishing: %w", &refdb.MismatchError{Project: r.Project})
+		}
+	}
+	return fmt.Errorf("finishing: %w", &refdb.LostError{Project: r.Project, Refs: lost})
 }
 
 // endIntent deletes the intent that a lock stands for, if it does.
@@ -55,33 +183,36 @@ func (d *driver) endIntent(k key, token refdb.Token) {
 	}
 }
 
-func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
+func (d *driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return nil, err
+		return refdb.IntentPage{}, err
 	}
 	defer end()
 	all := slices.SortedFunc(maps.Values(d.intents), func(a, b refdb.Intent) int {
-		return compareIntents(a, b.Project, b.Ref, b.Token)
+		return compareIntents(a, refdb.IntentCursor{Project: b.Project, Ref: b.Ref, Token: b.Token})
 	})
-	var page []refdb.Intent
+	var page refdb.IntentPage
 	for _, i := range all {
-		if d.selectsIntent(q, i) && len(page) < q.Limit {
+		if d.selectsIntent(q, i) && len(page.Intents) < q.Limit {
 			i.Age = now().Sub(i.Time)
-			page = append(page, i)
+			page.Intents = append(page.Intents, i)
 		}
+	}
+	if i, ok := lastOf(d.bug, page.Intents, q.Limit); ok {
+		page.Next = refdb.IntentCursor{Project: i.Project, Ref: i.Ref, Token: i.Token}
 	}
 	return page, nil
 }
 
-func compareIntents(i refdb.Intent, project, ref string, token refdb.Token) int {
-	return cmp.Or(strings.Compare(i.Project, project), strings.Compare(i.Ref, ref), cmp.Compare(i.Token, token))
+func compareIntents(i refdb.Intent, c refdb.IntentCursor) int {
+	return cmp.Or(strings.Compare(i.Project, c.Project), strings.Compare(i.Ref, c.Ref), cmp.Compare(i.Token, c.Token))
 }
 
 func (d *driver) selectsIntent(q refdb.IntentQuery, i refdb.Intent) bool {
-	after := compareIntents(i, q.AfterProject, q.AfterRef, q.AfterToken) > 0
+	after := compareIntents(i, q.After) > 0
 	if d.bug == "a page ends a ref" {
-		after = key{i.Project, i.Ref}.compare(key{q.AfterProject, q.AfterRef}) > 0
+		after = key{i.Project, i.Ref}.compare(key{q.After.Project, q.After.Ref}) > 0
 	}
 	owner := i.Owner == q.Owner || strings.HasPrefix(i.Owner, q.Owner+"/")
 	if d.bug == "sites by prefix" {
@@ -100,67 +231,63 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	}
 	defer end()
 	ended := make([]bool, len(r.Intents))
-	for n, asked := range r.Intents {
-		k := key{asked.Project, asked.Ref}
-		lock, locked := d.locks[k]
-		token := asked.Token
-		if d.bug == "resolves by name" {
-			token = lock.Token
+	for n, id := range r.Intents {
+		k := key{id.Project, id.Ref}
+		if lock := d.locks[k]; d.bug == "resolves by name" {
+			id.Owner, id.Token = lock.Owner, lock.Token
 		}
-		i, known := d.intents[intentKey{k, token}]
+		i, pending, stands := d.pending(id, "resolutions")
+		_, known := d.intents[intentKey{k, id.Token}]
 		d.pause("resolves after looking")
-		pending := known && i.Decision == refdb.Pending
-		stands := locked && lock.Token == token || r.Decision == refdb.KeepOld
-		if !pending && !(known && d.bug == "resolves twice") || !stands && d.bug != "resolves twice" && d.bug != "resolves without a lock" {
+		if !pending && !(known && d.bug == "resolves twice") {
+			continue
+		}
+		if !stands && r.Decision != refdb.KeepOld && d.bug != "resolves twice" && d.bug != "resolves without a lock" {
 			continue
 		}
 		if r.Decision == refdb.TakeNew && d.bug != "never writes" || d.bug == "always writes" {
 			d.refs[k] = refdb.Ref{Name: k.ref, Value: i.New, Time: now()}
 		}
-		if d.bug != "resolved stay locked" {
-			if locked && lock.Token == token {
-				delete(d.locks, k)
-			}
-			if d.bug != "resolutions wake nobody" {
-				d.released(k)
-			}
+		if stands && d.bug != "resolved stay locked" || d.bug == "resolves any lock" {
+			d.endBy("resolutions", k)
 		}
 		i.Decision, i.DecidedBy, i.Reason, i.DecidedAt = r.Decision, r.By, r.Reason, now()
 		if d.bug == "resolved are forgotten" {
-			delete(d.intents, intentKey{k, token})
+			delete(d.intents, intentKey{k, id.Token})
 		} else {
-			d.intents[intentKey{k, token}] = i
+			d.intents[intentKey{k, id.Token}] = i
 		}
 		ended[n] = true
 	}
 	return ended, nil
 }
 
-func (d *driver) Forget(ctx context.Context, intents []refdb.Intent) error {
+func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	for _, i := range intents {
-		k := intentKey{key{i.Project, i.Ref}, i.Token}
-		if d.intents[k].Decision != refdb.Pending || d.bug == "forgets the pending" {
+	for _, id := range intents {
+		k := intentKey{key{id.Project, id.Ref}, id.Token}
+		i := d.intents[k]
+		if (i.Decision != refdb.Pending || d.bug == "forgets the pending") && (i.Owner == id.Owner || d.bug == "owner ignored by forgetting") {
 			delete(d.intents, k)
 		}
 	}
 	return nil
 }
 
-func (d *driver) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
+func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	for _, ref := range r.Refs {
-		k := key{r.Project, ref}
+	for _, u := range r.Updates {
+		k := key{r.Project, u.Ref}
 		if row, ok := d.locks[k]; ok && (row.of(r.Owner, r.Nonce, d.bug) || d.bug == "revokes by name") && d.bug != "revokes only what comes" {
-			delete(d.locks, k)
+			d.endBy("revocations", k)
 			d.endIntent(k, row.Token)
 		}
 	}
@@ -168,7 +295,7 @@ func (d *driver) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
 		return nil
 	}
 	d.mark++
-	u := r.Intents[0]
+	u := r.Updates[0]
 	d.intents[intentKey{key{r.Project, u.Ref}, d.mark}] = refdb.Intent{
 		Project: r.Project, Ref: u.Ref, Token: d.mark, Owner: r.Owner, Agent: r.Agent, Old: u.Old, New: u.New, Time: now(),
 		Decision: refdb.Revoked, DecidedBy: r.Owner, Reason: r.Nonce, DecidedAt: now(),
@@ -177,35 +304,11 @@ func (d *driver) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
 }
 
 // revoked reports whether r must not be carried out. The nonce is kept as the reason.
-func (d *driver) revoked(r refdb.AcquireRequest) bool {
+func (d *driver) revoked(r refdb.PrepareRequest) bool {
 	for _, i := range d.intents {
 		if i.Decision == refdb.Revoked && i.Project == r.Project && (i.Reason == r.Nonce || d.bug == "revokes the ref") {
 			return true
 		}
 	}
 	return false
-}
-
-func (d *driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	end, err := d.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	var states []refdb.State
-	for _, ref := range refs {
-		k := key{project, ref}
-		row, known := d.refs[k]
-		d.pause("states in two looks")
-		lock, locked := d.standing(k)
-		if !known && (!locked || d.bug == "states of rows only") {
-			continue
-		}
-		s := refdb.State{Ref: ref, Value: row.Value}
-		if locked && !(d.bug == "states without stale locks" && lock.Stale()) {
-			s.Lock = &lock.LockInfo
-		}
-		states = append(states, s)
-	}
-	return states, nil
 }

@@ -28,16 +28,26 @@ func nameRows() []row {
 			for i, owner := range nastyProjects() {
 				p := process{e.a.Driver, owner}
 				l := e.acquire(p, fmt.Sprintf("refs/heads/%d", i))
-				if got := e.beat(p, l.held()...); got[0] != refdb.Beaten {
+				if got := e.beat(p, l.ids()...); got[0] != refdb.Beaten {
 					e.Errorf("the beat of %q says %v", owner, got)
 				}
-				if h := e.refused(e.b, l.AcquireRequest.Refs...); h[0].Owner != owner {
+				if h := e.refused(e.b, l.refs()...); h[0].Owner != owner {
 					e.Errorf("the holder is %q, want %q", h[0].Owner, owner)
 				}
 				if got := e.locks(refdb.LockQuery{LockFilter: refdb.LockFilter{Project: e.project, Owner: owner}}); len(got) != 1 || got[0].Owner != owner {
 					e.Errorf("the locks of %q are %+v", owner, got)
 				}
-				e.release(p, l.held()...)
+				update := refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(l.refs()[0], "", v1)}}
+				e.must(e.transact(p, update))
+				switch i % 3 {
+				case 0:
+					e.release(p, l)
+				case 1:
+					e.purge(e.b, asListed(e.row(l.refs()[0])))
+				default:
+					e.abandon(p, l.AcquireRequest)
+				}
+				e.wantFree(l.refs()...)
 			}
 		}},
 	}
@@ -63,7 +73,7 @@ func allNames(e *env) {
 	e.wantHolders(e.update(e.b, wrong...), names...)
 	_, err := e.tryAcquire(e.b, names...)
 	e.wantHolders(err, names...)
-	for i, got := range e.beat(e.a, l.held()...) {
+	for i, got := range e.beat(e.a, l.ids()...) {
 		if got != refdb.Beaten {
 			e.Errorf("the beat of %q says %v", names[i], got)
 		}
@@ -73,8 +83,8 @@ func allNames(e *env) {
 	if len(next.Reclaimed) != len(names) {
 		e.Errorf("reclaimed %d of %d", len(next.Reclaimed), len(names))
 	}
-	e.wantLost(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: wrong}), names...)
-	for i, got := range e.beat(e.a, l.held()...) {
+	e.wantLost(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: wrong}), names...)
+	for i, got := range e.beat(e.a, l.ids()...) {
 		if got != refdb.BeatLost {
 			e.Errorf("the loser's beat of %q says %v", names[i], got)
 		}
@@ -83,7 +93,7 @@ func allNames(e *env) {
 	for _, name := range names {
 		updates = append(updates, move(name, refdb.Value(name), v2))
 	}
-	e.must(e.transact(e.b, refdb.Transaction{Fence: next.fence(), Release: true, Updates: updates}))
+	e.must(e.transact(e.b, refdb.UpdateRequest{Fence: next.releasing(), Updates: updates}))
 	e.wantFree(names...)
 	got := e.get(names...)
 	for _, r := range got {
@@ -98,11 +108,16 @@ func allNames(e *env) {
 		e.Errorf("listed %v", got)
 	}
 	l = e.acquire(e.a, names...)
-	for i, ok := range e.release(e.a, l.held()...) {
-		if !ok {
-			e.Errorf("%q was not released", names[i])
-		}
+	if missing := e.release(e.a, l); len(missing) != 0 {
+		e.Errorf("%q were not released", missing)
 	}
+	l = e.acquire(e.a, names...)
+	if got := e.purge(e.b, standing(l.ids()...)...); slices.Contains(got, false) {
+		e.Errorf("purged %v", got)
+	}
+	l = e.acquire(e.a, names...)
+	e.abandon(e.b, l.AcquireRequest)
+	e.wantFree(names...)
 	if n := e.remove(refdb.RemoveRequest{Limit: len(names) + 1}); n != len(names) {
 		e.Errorf("removed %d of %d", n, len(names))
 	}
@@ -115,7 +130,7 @@ func (e *env) everyName(key func(int, string) (project, ref string), names []str
 	for i, name := range names {
 		project, ref := key(i, name)
 		e.must(refdb.CheckKey(project, ref))
-		e.must(e.transact(e.a, refdb.Transaction{Project: project, Updates: []refdb.Update{move(ref, "", value(i))}}))
+		e.must(e.transact(e.a, refdb.UpdateRequest{Project: project, Updates: []refdb.Update{move(ref, "", value(i))}}))
 	}
 	for i, name := range names {
 		project, ref := key(i, name)
@@ -144,7 +159,7 @@ func (e *env) oneName(ref string, value refdb.Value) {
 	}
 	page, err := e.a.List(e.Context(), refdb.RefQuery{Project: e.project, Prefix: ref, Limit: 1})
 	e.must(err)
-	if len(page) != 1 || page[0].Name != ref {
+	if len(page.Refs) != 1 || page.Refs[0].Name != ref {
 		e.Fatalf("%q: listed %+v", ref, page)
 	}
 	e.wantMismatches(e.update(e.b, move(ref, v1, v2)), refdb.Mismatch{Ref: ref, Want: v1, Have: value})
@@ -157,7 +172,7 @@ func (e *env) oneName(ref string, value refdb.Value) {
 	if h := e.refused(e.b, ref); len(h) != 1 || h[0].Ref != ref || h[0].Project != e.project {
 		e.Fatalf("%q: the holders are %+v", ref, h)
 	}
-	if got := e.beat(e.a, l.held()...); got[0] != refdb.Beaten {
+	if got := e.beat(e.a, l.ids()...); got[0] != refdb.Beaten {
 		e.Fatalf("%q: the beat says %v", ref, got)
 	}
 	for _, f := range []refdb.LockFilter{{Project: e.project, Prefix: ref}, {Project: e.project, Ref: ref}} {
@@ -166,22 +181,22 @@ func (e *env) oneName(ref string, value refdb.Value) {
 			e.Fatalf("%q: the locks with %+v are %+v", ref, f, got)
 		}
 	}
-	e.must(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: []refdb.Update{move(ref, value, refdb.Deleted)}}))
+	e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(ref, value, refdb.Deleted)}}))
 
 	e.age(l, stale)
 	next := e.acquire(e.b, ref)
 	if len(next.Reclaimed) != 1 || next.Reclaimed[0].Ref != ref || next.Reclaimed[0].Token != l.Token {
 		e.Fatalf("%q: reclaimed %+v", ref, next.Reclaimed)
 	}
-	e.wantLost(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: []refdb.Update{move(ref, "", v1)}}), ref)
-	if got := e.beat(e.a, l.held()...); got[0] != refdb.BeatLost {
+	e.wantLost(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(ref, "", v1)}}), ref)
+	if got := e.beat(e.a, l.ids()...); got[0] != refdb.BeatLost {
 		e.Fatalf("%q: the loser's beat says %v", ref, got)
 	}
-	e.must(e.transact(e.b, refdb.Transaction{Fence: next.fence(), Release: true, Updates: []refdb.Update{move(ref, "", value)}}))
+	e.must(e.transact(e.b, refdb.UpdateRequest{Fence: next.releasing(), Updates: []refdb.Update{move(ref, "", value)}}))
 	e.wantFree(ref)
 
 	l = e.acquire(e.a, ref)
-	if got := e.release(e.a, l.held()...); !got[0] {
+	if missing := e.release(e.a, l); len(missing) != 0 {
 		e.Fatalf("%q was not released", ref)
 	}
 }

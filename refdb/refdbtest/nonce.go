@@ -71,7 +71,7 @@ func nonceRows() []row {
 		}},
 		{"P7 an acquisition that was released meanwhile is made anew", func(e *env) {
 			l := e.acquire(e.a, refA)
-			e.release(e.a, l.held()...)
+			e.release(e.a, l)
 			again, err := e.send(e.a, l.AcquireRequest)
 			e.must(err)
 			if again.Token <= l.Token {

@@ -1,23 +1,11 @@
 package refdbtest
 
 import (
-	"context"
-	"errors"
-	"time"
-
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 // Hints may be lost, but not where nothing goes wrong.
 func notifierRows() []row {
-	wait := func(e *env, p process, refs ...string) refdb.AcquireRequest {
-		e.Helper()
-		r := e.request(p, refs...)
-		r.Wait = true
-		_, err := e.send(p, r)
-		e.holders(err)
-		return r
-	}
 	return []row{
 		{"a release wakes the process that waits", func(e *env) {
 			b := e.listen()
@@ -25,9 +13,9 @@ func notifierRows() []row {
 				return // hints can't arrive here
 			}
 			l := e.acquire(e.a, refA)
-			wait(e, b.process, refA)
-			e.release(e.a, l.held()...)
-			b.wantWoken(refA)
+			b.wait(b.waiter, refA)
+			e.release(e.a, l)
+			b.wantWoken(refA, b.waiter)
 		}},
 		{"an update that releases wakes it", func(e *env) {
 			b := e.listen()
@@ -35,9 +23,9 @@ func notifierRows() []row {
 				return // hints can't arrive here
 			}
 			l := e.acquire(e.a, refA)
-			wait(e, b.process, refA)
-			e.must(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Release: true, Updates: []refdb.Update{move(refA, "", v1)}}))
-			b.wantWoken(refA)
+			b.wait(b.waiter, refA)
+			e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.releasing(), Updates: []refdb.Update{move(refA, "", v1)}}))
+			b.wantWoken(refA, b.waiter)
 		}},
 		{"processes that wait are woken one after the other", func(e *env) {
 			b := e.listen()
@@ -46,16 +34,15 @@ func notifierRows() []row {
 			}
 			c := e.listen()
 			l := e.acquire(e.a, refA)
-			r := wait(e, b.process, refA)
-			wait(e, c.process, refA)
-			e.release(e.a, l.held()...)
-			b.wantWoken(refA)
-			l, err := e.send(b.process, r)
-			e.must(err)
-			e.release(b.process, l.held()...)
-			c.wantWoken(refA)
+			b.wait(b.waiter, refA)
+			c.wait(c.waiter, refA)
+			e.release(e.a, l)
+			w := b.wantWoken(refA, b.waiter, c.waiter)
+			l = b.take(w)
+			e.release(b.process, l)
+			c.wantWoken(refA, c.waiter)
 		}},
-		{"one that is woken, and in which nobody waits any more, passes it on", func(e *env) {
+		{"a process that is woken, and does not want the lock any more, passes it on", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
@@ -63,16 +50,17 @@ func notifierRows() []row {
 			c, d := e.listen(), e.listen()
 			l := e.acquire(e.a, refA)
 			for _, p := range []*listener{b, c, d} {
-				wait(e, p.process, refA)
+				p.wait(p.waiter, refA)
 			}
-			b.Driver.(refdb.Notifier).PassOn(refA, e.project) // of another
-			e.release(e.a, l.held()...)
-			for _, p := range []*listener{b, c} {
-				p.wantWoken(refA)
-				p.Driver.(refdb.Notifier).PassOn(e.project, refA)
-				p.Driver.(refdb.Notifier).PassOn(e.project, refA) // says nothing new
-			}
-			d.wantWoken(refA)
+			e.release(e.a, l)
+			b.passOn(b.wantWoken(refA, b.waiter, c.waiter, d.waiter))
+			c.passOn(c.wantWoken(refA, c.waiter, d.waiter))
+			d.passOn(d.wantWoken(refA, d.waiter)) // there is nobody left
+
+			l = e.acquire(e.a, refA)
+			b.wait(b.waiter, refA)
+			e.release(e.a, l)
+			b.wantWoken(refA, b.waiter)
 		}},
 		{"a process that waits for several locks is woken by the release of the one that is held", func(e *env) {
 			b := e.listen()
@@ -80,108 +68,117 @@ func notifierRows() []row {
 				return // hints can't arrive here
 			}
 			l := e.acquire(e.a, refB)
-			wait(e, b.process, refA, refB, refC)
-			e.release(e.a, l.held()...)
-			b.wantWoken(refB)
+			b.wait(b.waiter, refA, refB, refC)
+			e.release(e.a, l)
+			b.wantWoken(refB, b.waiter)
 		}},
-		{"one that waits is woken through a reclaim", func(e *env) {
+		{"a waiter of a stale lock is woken by the release of the lock that took it over", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
 			}
 			l := e.acquire(e.a, refA)
-			wait(e, b.process, refA)
+			b.wait(b.waiter, refA)
 			e.age(l, stale)
 			l = e.acquire(e.a, refA)
-			e.release(e.a, l.held()...)
-			b.wantWoken(refA)
+			e.release(e.a, l)
+			b.wantWoken(refA, b.waiter)
 		}},
-		{"the end of an intent wakes it, whoever ends it and how", func(e *env) {
+		{"a waiter of a stale lock is woken by the end of the preparation that took it over", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
 			}
-			for what, end := range map[string]func(lock) error{
-				"done":     func(l lock) error { return e.finish(e.a, l) },
-				"dropped":  func(l lock) error { return e.tryFinish(e.a, l, nil, l.AcquireRequest.Refs) },
-				"released": func(l lock) error { e.release(e.a, l.intended()...); return nil },
-				"resolved": func(l lock) error { e.resolve(e.a, refdb.KeepOld, l.named()...); return nil },
+			l := e.acquire(e.a, refA)
+			b.wait(b.waiter, refA)
+			e.age(l, stale)
+			e.must(e.finish(e.a, e.prepare(e.a, move(refA, "", v1))))
+			b.wantWoken(refA, b.waiter)
+		}},
+		{"beats, and updates that keep the lock, leave its queue", func(e *env) {
+			b := e.listen()
+			if b == nil {
+				return // hints can't arrive here
+			}
+			l := e.acquire(e.a, refA)
+			b.wait(b.waiter, refA)
+			e.beat(e.a, l.ids()...)
+			e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}}))
+			e.beat(e.a, l.ids()...)
+			e.release(e.a, l)
+			b.wantWoken(refA, b.waiter)
+		}},
+		{"the end of an intent wakes a waiter, whoever ends it and how", func(e *env) {
+			b := e.listen()
+			if b == nil {
+				return // hints can't arrive here
+			}
+			for what, end := range map[string]func(preparation) error{
+				"done":     func(l preparation) error { return e.finish(e.a, l) },
+				"dropped":  func(l preparation) error { return e.tryDrop(e.a, l) },
+				"kept-old": func(l preparation) error { e.resolve(e.a, refdb.KeepOld, l.ids()...); return nil },
+				"took-new": func(l preparation) error { e.resolve(e.a, refdb.TakeNew, l.ids()...); return nil },
+				"revoked":  func(l preparation) error { e.revoke(e.a, l.PrepareRequest); return nil },
 			} {
 				ref := "refs/heads/" + what
 				l := e.prepare(e.a, move(ref, "", v1))
-				wait(e, b.process, ref)
+				b.wait(b.waiter, ref)
 				e.must(end(l))
-				b.wantWoken(ref)
+				b.wantWoken(ref, b.waiter)
 			}
 		}},
-		{"one that waits is woken through a preparation that takes the stale lock over", func(e *env) {
+		{"whatever else ends a lock wakes a waiter", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
 			}
-			l := e.acquire(e.a, refA)
-			wait(e, b.process, refA)
-			e.age(l, stale)
-			e.must(e.finish(e.a, e.prepare(e.a, move(refA, "", v1))))
-			b.wantWoken(refA)
-		}},
-	}
-}
-
-// A listener is a process that collects the hints it gets.
-type listener struct {
-	process
-	e     *env
-	woken chan refdb.Held
-}
-
-// listen starts a process that listens, or returns nil if hints don't exist
-// for this driver. It ends with the row.
-func (e *env) listen() *listener {
-	e.Helper()
-	p := e.spawn("site-c/3")
-	n, ok := p.Driver.(refdb.Notifier)
-	if !ok {
-		return nil
-	}
-	l := &listener{p, e, make(chan refdb.Held, 100)}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(e.Context()))
-	started, done := make(chan struct{}), make(chan error, 1)
-	go func() {
-		done <- n.Listen(ctx, func() { close(started) }, func(project, ref string) {
-			l.woken <- refdb.Held{Project: project, Ref: ref}
-		})
-	}()
-	select {
-	case <-started:
-	case err := <-done:
-		cancel()
-		if !errors.Is(err, errors.ErrUnsupported) {
-			e.Fatalf("Listen: %v", err)
-		}
-		return nil
-	}
-	e.Cleanup(func() {
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			e.Errorf("Listen ended with %v", err)
-		}
-	})
-	return l
-}
-
-// wantWoken waits for the hint about a ref.
-func (l *listener) wantWoken(ref string) {
-	l.e.Helper()
-	timeout := time.After(5 * time.Second)
-	for {
-		select {
-		case got := <-l.woken:
-			if got.Project == l.e.project && got.Ref == ref {
-				return
+			for _, end := range []struct {
+				what string
+				by   func(lock) error
+			}{
+				{"purge", func(l lock) error { return second(e.tryPurge(e.b, standing(l.ids()...)...)) }},
+				{"abandonment", func(l lock) error { return e.tryAbandon(e.b, l.AcquireRequest) }},
+				{"passing-update", func(l lock) error {
+					e.age(l, stale)
+					return e.update(e.b, move(l.refs()[0], "", v1))
+				}},
+				{"removal", func(l lock) error {
+					e.age(l, stale)
+					return second(e.b.Remove(e.Context(), refdb.RemoveRequest{Project: e.project, Limit: 10}))
+				}},
+				{"forced-removal", func(l lock) error {
+					return second(e.b.Remove(e.Context(), refdb.RemoveRequest{Project: e.project, Limit: 10, Locks: refdb.AdvisoryLocks}))
+				}},
+			} {
+				l := e.acquire(e.a, "refs/heads/"+end.what)
+				b.wait(b.waiter, l.refs()...)
+				e.must(end.by(l))
+				b.wantWoken(l.refs()[0], b.waiter)
 			}
-		case <-timeout:
-			l.e.Fatalf("nobody was woken for %s", ref)
-		}
+		}},
+		{"several channels are listened to through one driver, and one of them may end and come back", func(e *env) {
+			b := e.listen()
+			if b == nil {
+				return // hints can't arrive here
+			}
+			c := e.listenTo(b.process, someWaiter())
+			for _, p := range []*listener{b, c, b, c} {
+				l := e.acquire(e.a, refA)
+				p.wait(p.waiter, refA)
+				e.release(e.a, l)
+				p.wantWoken(refA, p.waiter)
+			}
+			b.stop()
+			l := e.acquire(e.a, refA)
+			c.wait(c.waiter, refA)
+			e.release(e.a, l)
+			c.wantWoken(refA, c.waiter)
+
+			b = e.listenTo(b.process, b.waiter)
+			l = e.acquire(e.a, refA)
+			b.wait(b.waiter, refA)
+			e.release(e.a, l)
+			b.wantWoken(refA, b.waiter)
+		}},
 	}
 }

@@ -21,7 +21,7 @@ func intentRaceRows() []row {
 		}},
 		{"of two preparations that overlap one wins, the other sees it and leaves nothing", func(e *env) {
 			e.repeat(func(a, b, c string) {
-				var ab, bc lock
+				var ab, bc preparation
 				var abErr, bcErr error
 				race(
 					func() { ab, abErr = e.tryPrepare(e.a, move(a, "", v1), move(b, "", v1)) },
@@ -44,7 +44,7 @@ func intentRaceRows() []row {
 		}},
 		{"of a preparation and an update one wins", func(e *env) {
 			e.repeat(func(ref, other, _ string) {
-				var l lock
+				var l preparation
 				var err, updateErr error
 				race(
 					func() { l, err = e.tryPrepare(e.a, move(ref, "", v1), move(other, "", v1)) },
@@ -66,7 +66,7 @@ func intentRaceRows() []row {
 				r := e.intention(e.a, move(ref, "", v1), move(other, "", v1))
 				var err error
 				race(
-					func() { _, err = e.send(e.a, r) },
+					func() { _, err = e.sendIntention(e.a, r) },
 					func() { e.revoke(e.b, r) },
 				)
 				if err != nil {
@@ -80,12 +80,12 @@ func intentRaceRows() []row {
 		}},
 		{"of a preparation and an advisory update one wins", func(e *env) {
 			e.repeat(func(ref, _, _ string) {
-				var l lock
+				var l preparation
 				var err, updateErr error
 				race(
 					func() { l, err = e.tryPrepare(e.a, move(ref, "", v1)) },
 					func() {
-						updateErr = e.transact(e.b, refdb.Transaction{Advisory: true, Updates: []refdb.Update{move(ref, "", v2)}})
+						updateErr = e.transact(e.b, refdb.UpdateRequest{Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(ref, "", v2)}})
 					},
 				)
 				if e.mismatch(err) == e.refusal(updateErr) {
@@ -98,7 +98,8 @@ func intentRaceRows() []row {
 		}},
 		{"of a preparation and an acquisition one wins", func(e *env) {
 			e.repeat(func(a, b, _ string) {
-				var l, plain lock
+				var l preparation
+				var plain lock
 				var err, plainErr error
 				race(
 					func() { l, err = e.tryPrepare(e.a, move(a, "", v1), move(b, "", v1)) },
@@ -120,12 +121,12 @@ func intentRaceRows() []row {
 			e.repeat(func(ref, _, _ string) {
 				old := e.acquire(e.b, ref)
 				e.age(old, stale)
-				var l lock
+				var l preparation
 				var err, writeErr error
 				race(
 					func() { l, err = e.tryPrepare(e.a, move(ref, "", v1)) },
 					func() {
-						writeErr = e.transact(e.b, refdb.Transaction{Fence: old.fence(), Updates: []refdb.Update{move(ref, "", v2)}})
+						writeErr = e.transact(e.b, refdb.UpdateRequest{Fence: old.fence(), Updates: []refdb.Update{move(ref, "", v2)}})
 					},
 				)
 				if e.mismatch(err) == e.loss(writeErr) {
@@ -143,12 +144,12 @@ func intentRaceRows() []row {
 			e.repeat(func(ref, _, _ string) {
 				old := e.acquire(e.b, ref)
 				e.age(old, stale)
-				var l lock
+				var l preparation
 				var err, beatErr error
 				var beats []refdb.BeatResult
 				race(
 					func() { l, err = e.tryPrepare(e.a, move(ref, "", v1)) },
-					func() { beats, beatErr = e.tryBeat(e.b, old.held()...) },
+					func() { beats, beatErr = e.tryBeat(e.b, old.ids()...) },
 				)
 				e.must(beatErr)
 				refused := e.refusal(err)
@@ -164,13 +165,13 @@ func intentRaceRows() []row {
 			e.repeat(func(ref, _, _ string) {
 				r := &env{T: e.T, db: e.db, a: e.a, b: e.b, project: e.project + ref}
 				r.must(r.update(r.a, move(ref, "", v1)))
-				var l lock
+				var l preparation
 				var err, removeErr error
 				race(
 					func() { l, err = r.tryPrepare(r.a, move(ref, v1, v2)) },
 					func() {
 						removeErr = retry(func() error {
-							_, err := r.b.Remove(r.Context(), refdb.RemoveRequest{Project: r.project, Limit: 10, Force: true})
+							_, err := r.b.Remove(r.Context(), refdb.RemoveRequest{Project: r.project, Limit: 10, Locks: refdb.AdvisoryLocks})
 							return err
 						})
 					},
@@ -190,11 +191,11 @@ func intentRaceRows() []row {
 		{"P7 a request sent twice is one preparation, even while the first is under way", func(e *env) {
 			e.repeat(func(a, b, _ string) {
 				r := e.intention(e.a, move(a, "", v1), move(b, "", v1))
-				var first, again lock
+				var first, again preparation
 				var err, againErr error
 				race(
-					func() { first, err = e.send(e.a, r) },
-					func() { again, againErr = e.send(e.b, r) },
+					func() { first, err = e.sendIntention(e.a, r) },
+					func() { again, againErr = e.sendIntention(e.b, r) },
 				)
 				e.must(err)
 				e.must(againErr)
@@ -234,7 +235,7 @@ func intentRaceRows() []row {
 					var ended []bool
 					race(
 						func() { err = e.tryFinish(e.a, l, done, dropped) },
-						func() { ended, resolveErr = e.tryResolve(e.b, d, l.named()...) },
+						func() { ended, resolveErr = e.tryResolve(e.b, d, l.ids()...) },
 					)
 					e.must(resolveErr)
 					if ended[0] != ended[1] || e.loss(err) != ended[0] {
@@ -254,8 +255,8 @@ func intentRaceRows() []row {
 				var keep, take []bool
 				var keepErr, takeErr error
 				race(
-					func() { keep, keepErr = e.tryResolve(e.a, refdb.KeepOld, l.named()...) },
-					func() { take, takeErr = e.tryResolve(e.b, refdb.TakeNew, l.named()...) },
+					func() { keep, keepErr = e.tryResolve(e.a, refdb.KeepOld, l.ids()...) },
+					func() { take, takeErr = e.tryResolve(e.b, refdb.TakeNew, l.ids()...) },
 				)
 				e.must(keepErr)
 				e.must(takeErr)
@@ -271,7 +272,7 @@ func intentRaceRows() []row {
 		{"of a finish and the next preparation, the next is refused or expects what was done", func(e *env) {
 			e.repeat(func(a, _, _ string) {
 				l := e.prepare(e.a, move(a, "", v1))
-				var next lock
+				var next preparation
 				var err, nextErr error
 				race(
 					func() { err = e.finish(e.a, l) },
@@ -309,7 +310,7 @@ func intentRaceRows() []row {
 func (e *env) prepareByMany(n int, refs ...string) {
 	e.Helper()
 	processes := []process{e.a, e.b}
-	locks, errs := make([]lock, n), make([]error, n)
+	made, errs := make([]preparation, n), make([]error, n)
 	var all []func()
 	for i := range n {
 		p := process{processes[i%len(processes)].Driver, fmt.Sprintf("contender/%d", i)}
@@ -317,13 +318,13 @@ func (e *env) prepareByMany(n int, refs ...string) {
 		for _, ref := range refs {
 			updates = append(updates, move(ref, "", refdb.Value(p.owner)))
 		}
-		all = append(all, func() { locks[i], errs[i] = e.tryPrepare(p, updates...) })
+		all = append(all, func() { made[i], errs[i] = e.tryPrepare(p, updates...) })
 	}
 	race(all...)
-	var winners []lock
+	var winners []preparation
 	for i, err := range errs {
 		if !e.refusal(err) {
-			winners = append(winners, locks[i])
+			winners = append(winners, made[i])
 		}
 	}
 	if len(winners) != 1 {
@@ -346,11 +347,11 @@ func (e *env) prepareByMany(n int, refs ...string) {
 }
 
 // wantOnly checks that l's intents stand, and no others on its refs.
-func (e *env) wantOnly(l lock) {
+func (e *env) wantOnly(l preparation) {
 	e.Helper()
 	e.wantIntended(l)
 	for _, i := range e.pending() {
-		if i.Token != l.Token && slices.Contains(l.AcquireRequest.Refs, i.Ref) {
+		if i.Token != l.Token && slices.Contains(l.refs(), i.Ref) {
 			e.Errorf("%+v is left beside %+v", i, l)
 		}
 	}
@@ -371,10 +372,10 @@ func (e *env) wantValues(written bool, v refdb.Value, refs ...string) {
 }
 
 // decidedOf returns those of l's intents that were decided.
-func (e *env) decidedOf(l lock) []refdb.Intent {
+func (e *env) decidedOf(l preparation) []refdb.Intent {
 	e.Helper()
 	var all []refdb.Intent
-	for _, ref := range l.AcquireRequest.Refs {
+	for _, ref := range l.refs() {
 		all = append(all, e.intents(refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Project: l.Project, Ref: ref, Decided: true}})...)
 	}
 	return slices.DeleteFunc(all, func(i refdb.Intent) bool { return i.Token != l.Token })

@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// race starts functions at about the same moment, and waits for them.
+// race starts functions at about the same moment, and waits for them. On a busy
+// machine one is often first, so their order is a new one each time.
 func race(fs ...func()) {
+	rand.Shuffle(len(fs), func(i, j int) { fs[i], fs[j] = fs[j], fs[i] })
 	var ready, done sync.WaitGroup
 	start := make(chan struct{})
 	for _, f := range fs {
@@ -87,7 +90,7 @@ func lockRaceRows() []row {
 				var took lock
 				race(
 					func() {
-						err = e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: []refdb.Update{move(ref, "", v1)}})
+						err = e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(ref, "", v1)}})
 					},
 					func() { took, takeErr = e.tryAcquire(e.b, ref) },
 				)
@@ -105,7 +108,7 @@ func lockRaceRows() []row {
 				var took lock
 				race(
 					func() {
-						err = e.transact(e.a, refdb.Transaction{Fence: l.fence(), Release: true, Updates: []refdb.Update{move(ref, "", v1)}})
+						err = e.transact(e.a, refdb.UpdateRequest{Fence: l.releasing(), Updates: []refdb.Update{move(ref, "", v1)}})
 					},
 					func() { took, takeErr = e.tryAcquire(e.b, ref) },
 				)
@@ -123,15 +126,15 @@ func lockRaceRows() []row {
 		{"of a release and an acquisition, the acquisition is refused or later", func(e *env) {
 			e.repeat(func(ref, _, _ string) {
 				l := e.acquire(e.a, ref)
-				var gone []bool
+				var got refdb.Released
 				var err, takeErr error
 				var took lock
 				race(
-					func() { gone, err = e.tryRelease(e.a, l.held()...) },
+					func() { got, err = e.tryRelease(e.a, l) },
 					func() { took, takeErr = e.tryAcquire(e.b, ref) },
 				)
 				e.must(err)
-				if !gone[0] {
+				if len(got.Missing) != 0 {
 					e.Error("the release released nothing")
 				}
 				if e.refusal(takeErr) {
@@ -144,6 +147,25 @@ func lockRaceRows() []row {
 				}
 			})
 		}},
+		{"P2 of a release and a reclaim, the reclaimed lock stands", func(e *env) {
+			e.repeat(func(a, b, _ string) {
+				l := e.acquire(e.a, a, b)
+				e.age(l, stale)
+				var got refdb.Released
+				var err, takeErr error
+				var took lock
+				race(
+					func() { got, err = e.tryRelease(e.a, l) },
+					func() { took, takeErr = e.tryAcquire(e.b, a, b) },
+				)
+				e.must(err)
+				e.must(takeErr)
+				if n := len(got.Missing); n != len(took.Reclaimed) {
+					e.Errorf("%d were missing, %d reclaimed", n, len(took.Reclaimed))
+				}
+				e.wantLock(took)
+			})
+		}},
 		{"of a beat and an update that passes the stale lock, one is refused", func(e *env) {
 			e.repeat(func(ref, _, _ string) {
 				l := e.acquire(e.a, ref)
@@ -151,7 +173,7 @@ func lockRaceRows() []row {
 				var err, beatErr error
 				var beats []refdb.BeatResult
 				race(
-					func() { beats, beatErr = e.tryBeat(e.a, l.held()...) },
+					func() { beats, beatErr = e.tryBeat(e.a, l.ids()...) },
 					func() { err = e.update(e.b, move(ref, "", v1)) },
 				)
 				e.must(beatErr)
@@ -168,7 +190,7 @@ func lockRaceRows() []row {
 				var beats []refdb.BeatResult
 				var took lock
 				race(
-					func() { beats, beatErr = e.tryBeat(e.a, l.held()...) },
+					func() { beats, beatErr = e.tryBeat(e.a, l.ids()...) },
 					func() { took, takeErr = e.tryAcquire(e.b, ref) },
 				)
 				e.must(beatErr)
@@ -187,13 +209,13 @@ func lockRaceRows() []row {
 			e.repeat(func(ref, _, _ string) {
 				l := e.acquire(e.a, ref)
 				e.age(l, stale)
-				seen := refdb.Held{Project: e.project, Ref: ref, Token: l.Token, Heartbeat: e.row(ref).Heartbeat}
+				seen := asListed(e.row(ref))
 				var err, beatErr error
 				var beats []refdb.BeatResult
 				var gone []bool
 				race(
-					func() { beats, beatErr = e.tryBeat(e.a, l.held()...) },
-					func() { gone, err = e.tryRelease(e.b, seen) },
+					func() { beats, beatErr = e.tryBeat(e.a, l.ids()...) },
+					func() { gone, err = e.tryPurge(e.b, seen) },
 				)
 				e.must(beatErr)
 				e.must(err)
@@ -206,15 +228,15 @@ func lockRaceRows() []row {
 			e.repeat(func(a, b, c string) {
 				l := e.acquire(e.a, a, b, c)
 				var err, beatErr error
-				var gone []bool
+				var got refdb.Released
 				race(
-					func() { _, beatErr = e.tryBeat(e.a, l.held()...) },
-					func() { gone, err = e.tryRelease(e.a, l.held()...) },
+					func() { _, beatErr = e.tryBeat(e.a, l.ids()...) },
+					func() { got, err = e.tryRelease(e.a, l) },
 				)
 				e.must(beatErr)
 				e.must(err)
-				if !gone[0] || !gone[1] || !gone[2] {
-					e.Errorf("the release says %v", gone)
+				if len(got.Missing) != 0 {
+					e.Errorf("the release finds %q missing", got.Missing)
 				}
 				e.wantFree(a, b, c)
 			})
@@ -225,9 +247,9 @@ func lockRaceRows() []row {
 				var beats []refdb.BeatResult
 				var err, beatErr error
 				race(
-					func() { beats, beatErr = e.tryBeat(e.a, l.held()...) },
+					func() { beats, beatErr = e.tryBeat(e.a, l.ids()...) },
 					func() {
-						err = e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: []refdb.Update{move(c, "", v1)}})
+						err = e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(c, "", v1)}})
 					},
 				)
 				e.must(beatErr)
@@ -237,6 +259,24 @@ func lockRaceRows() []row {
 						e.Errorf("the beat says %v", beats)
 					}
 				}
+			})
+		}},
+		{"P7 of an acquisition and its abandonment, all of its locks are left or none", func(e *env) {
+			e.repeat(func(a, b, c string) {
+				r := e.request(e.a, a, b, c)
+				var took lock
+				var err, takeErr error
+				race(
+					func() { took, takeErr = e.send(e.a, r) },
+					func() { err = e.tryAbandon(e.b, r) },
+				)
+				e.must(takeErr)
+				e.must(err)
+				if !e.free(a, b, c) {
+					e.wantLock(took)
+				}
+				e.abandon(e.b, r)
+				e.wantFree(a, b, c)
 			})
 		}},
 		{"P7 a request sent twice is one acquisition, even while the first is under way", func(e *env) {

@@ -66,7 +66,7 @@ func updateRaceRows() []row {
 					}
 					from, to := refdb.Value(fmt.Sprint(n)), refdb.Value(fmt.Sprint(n+1))
 					// An advisory one, so that the acquisitions below don't stop it.
-					err := e.transact(e.a, refdb.Transaction{Advisory: true, Updates: []refdb.Update{move(refA, from, to), move(refB, from, to), move(refC, from, to)}})
+					err := e.transact(e.a, refdb.UpdateRequest{Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(refA, from, to), move(refB, from, to), move(refC, from, to)}})
 					if err != nil {
 						failed <- err
 						return
@@ -84,11 +84,11 @@ func updateRaceRows() []row {
 				default:
 				}
 				refs := e.get(refA, refB, refC)
-				listed, err := e.b.List(e.Context(), refdb.RefQuery{Project: e.project, Limit: 10})
+				page, err := e.b.List(e.Context(), refdb.RefQuery{Project: e.project, Limit: 10})
 				e.must(err)
 				l := e.acquire(e.b, refA, refB, refC)
-				e.release(e.b, l.held()...)
-				for _, seen := range [][]refdb.Ref{refs, listed, l.Acquired.Refs} {
+				e.release(e.b, l)
+				for _, seen := range [][]refdb.Ref{refs, page.Refs, l.Acquired.Refs} {
 					if len(seen) != 3 || seen[0].Value != seen[1].Value || seen[1].Value != seen[2].Value {
 						e.Fatalf("saw %v", seen)
 					}

@@ -99,7 +99,7 @@ func reclaimRows() []row {
 				e.Fatalf("got token %d after %d", got.Token, future)
 			}
 			// And so it stays, for all of its refs.
-			e.release(e.b, got.held()...)
+			e.release(e.b, got)
 			for _, ref := range []string{refA, refB} {
 				if l := e.acquire(e.a, ref); l.Token <= got.Token {
 					e.Errorf("%s has token %d after %d", ref, l.Token, got.Token)
@@ -118,7 +118,7 @@ func reclaimRows() []row {
 		{"a beat revives a stale lock that nobody took", func(e *env) {
 			l := e.acquire(e.a, refA)
 			e.age(l, stale)
-			if got := e.beat(e.a, l.held()...); got[0] != refdb.Beaten {
+			if got := e.beat(e.a, l.ids()...); got[0] != refdb.Beaten {
 				e.Errorf("the beat says %v", got)
 			}
 			e.refused(e.b, refA)
@@ -129,13 +129,13 @@ func reclaimRows() []row {
 			e.age(l, stale)
 			successor := e.acquire(e.b, refA)
 			was := e.row(refA)
-			if got := e.beat(e.a, l.held()...); got[0] != refdb.BeatLost {
+			if got := e.beat(e.a, l.ids()...); got[0] != refdb.BeatLost {
 				e.Errorf("its beat says %v", got)
 			}
-			if got := e.release(e.a, l.held()...); got[0] {
+			if missing := e.release(e.a, l); len(missing) != 1 {
 				e.Error("its release released its successor's")
 			}
-			e.wantLost(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}}), refA)
+			e.wantLost(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}}), refA)
 			e.wantLock(successor)
 			if now := e.row(refA); !now.Heartbeat.Equal(was.Heartbeat) {
 				e.Errorf("its successor's heartbeat went from %v to %v", was.Heartbeat, now.Heartbeat)

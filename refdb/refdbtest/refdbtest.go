@@ -1,13 +1,33 @@
 // Package refdbtest is the conformance suite that every database behind refdb
-// passes. It is written against [refdb.Driver] and [refdb.DB] alone: a new
-// driver's test hands it a way to open databases, and it checks each promise
-// and each method's contract, one topic per file.
+// passes. It is written against [refdb.Driver] and [refdb.DB] alone, and checks
+// each promise and each method's contract, one topic per file.
+//
+// A new driver's test implements [Database], which makes an empty database with
+// the driver's schema, opens drivers on it, and does what a driver must not
+// offer: let a lock grow old, or write as Gerrit's plugin does. It runs the suite twice:
 //
 //	func TestConformance(t *testing.T) {
-//		refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return dbtest.SQLite(tb) })
+//		refdbtest.Run(t, newDatabase)
 //	}
 //
-// A subtest whose name starts with P1 to P10 shows that promise of the design.
+//	func TestConformanceAlternating(t *testing.T) {
+//		refdbtest.Run(t, refdbtest.Alternating(newDatabase))
+//	}
+//
+// In the second run the requests of a process alternate between two instances of
+// the driver, because a driver keeps nothing between two calls: those of one
+// client may go through two processes, such as two servers behind a balancer.
+//
+// What a driver need not do is skipped: rows about a [refdb.Notifier] pass at once
+// if the driver is none, or if its Listen returns errors.ErrUnsupported.
+//
+// A failing row says what was expected of the driver in its name:
+//
+//	go test -run 'TestConformance/Beat/another_token' ./refdb/mydb
+//
+// A row whose name starts with P1 to P12 shows that promise of docs/DESIGN.md,
+// section 8. The suite's own test runs it against a driver in memory, and
+// against many that have one bug each: each must fail the topic it belongs to.
 package refdbtest
 
 import (
@@ -40,7 +60,8 @@ type Database interface {
 	TakeOver(tb testing.TB, project, ref, owner string)
 	// InsertRef writes a ref as Gerrit's plugin would: without an operation.
 	InsertRef(tb testing.TB, project, ref string, v refdb.Value)
-	// Exec executes a statement in the database's own dialect.
+	// Exec executes a statement in the database's own dialect. The suite's are plain
+	// SQL on the tables locks and refs, without arguments: few, and always the same.
 	Exec(tb testing.TB, sql string, args ...any)
 	// RowLock reads the row of a lock.
 	RowLock(tb testing.TB, project, ref string) (l refdb.LockInfo, ok bool)
@@ -113,17 +134,21 @@ func topics() []topic {
 		{"Reclaim", reclaimRows()},
 		{"Beat", beatRows()},
 		{"Release", releaseRows()},
+		{"Purge", purgeRows()},
+		{"Abandon", abandonRows()},
 		{"Locks", locksRows()},
 		{"Intents", slices.Concat(intentRows(), intentEndRows())},
+		{"Cursors", cursorRows()},
 		{"Resolve", resolveRows()},
 		{"States", stateRows()},
 		{"Connection", connectionRows()},
-		{"Notifier", notifierRows()},
+		{"Notifier", slices.Concat(notifierRows(), queueRows())},
 		{"DB refs", dbRefRows()},
 		{"DB locks", dbLockRows()},
 		{"DB replies", dbReplyRows()},
 		{"DB intents", slices.Concat(dbIntentRows(), dbIntentReplyRows())},
 		{"DB refusals", dbRefusedRows()},
 		{"DB administration", dbAdminRows()},
+		{"DB pages", dbPageRows()},
 	}
 }

@@ -7,58 +7,134 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 )
 
 // bugVar names the bug that a child process is to run the suite with.
 const bugVar = "REFDBTEST_BUG"
 
+func open(testing.TB) refdbtest.Database { return newMemory(os.Getenv(bugVar)) }
+
 func TestTheSimplestDriverPasses(t *testing.T) {
-	refdbtest.Run(t, func(testing.TB) refdbtest.Database { return newMemory(os.Getenv(bugVar)) })
+	refdbtest.Run(t, open)
+}
+
+func TestTheSimplestDriverPassesAlternating(t *testing.T) {
+	refdbtest.Run(t, refdbtest.Alternating(open))
+}
+
+func TestAPairNotifiesIfItsDriversDo(t *testing.T) {
+	if _, ok := refdbtest.Alternating(open)(t).Open(t).(refdb.Notifier); !ok {
+		t.Error("it does not")
+	}
 }
 
 // A suite is worth what it catches: each of these drivers has one bug, of the
 // kind that the databases' own drivers could have, and must fail the topic.
 func TestEveryBugIsCaught(t *testing.T) {
 	for topic, bugs := range map[string][]string{
-		"Get":              {"no tombstones", "op of the first", "context ignored"},
-		"List":             {"order of a language", "projects by prefix", "prefix by like", "page starts with the last", "page before tombstones"},
-		"Update":           {"zero is not unknown", "unknown matches all", "adopts tombstones", "values ignore case", "first mismatch only", "not all or nothing", "deletes rows"},
-		"Mandatory locks":  {"no mandatory locks", "mismatch before lock", "stale ended though refused", "stale locks stay", "all stale after 30 s", "future is stale"},
-		"Fence":            {"fence by name", "fence by age", "fence looks at one row", "fence passes all", "released though refused"},
-		"Remove":           {"removes by prefix", "removes under locks", "no limit", "purges young tombstones", "tombstones take locks", "locks go first"},
-		"Acquire":          {"takes what it can", "reclaims what it can", "names the first holder"},
-		"Nonce":            {"no adoption", "adopts by owner", "partial rows stay", "nonce of any owner"},
-		"Reclaim":          {"token of the holder", "token by the clock", "reclaims fresh locks", "never reclaims", "marker stays", "future is stale", "by name"},
-		"Beat":             {"by name", "tokens not before", "beats all of the owner", "beats nothing", "beat renews the token", "results by name", "unknown is lost", "unknown for lost", "nonce ignored", "nonce of any owner"},
-		"Release":          {"by name", "tokens not before", "heartbeat ignored", "nonce ignored", "nonce of any owner", "all released"},
-		"Locks":            {"page by ref", "sites by prefix", "markers are locks", "stale filter ignored", "prefix by like"},
-		"Connection":       {"closes once", "context ignored"},
-		"Notifier":         {"wakes nobody", "forgets the line", "passes nothing on", "resolutions wake nobody"},
-		"Names":            {"names ignore case", "by name"},
-		"Contenders":       {"acquires after looking", "token of the holder"},
-		"Races of locks":   {"acquires after looking", "acquires row by row", "values before transaction", "fence before transaction", "locks before transaction", "beats after looking", "releases after looking", "removes after looking"},
+		"Get":             {"no tombstones", "op of the first", "context ignored"},
+		"List":            {"order of a language", "projects by prefix", "prefix by like", "page starts with the last", "page before tombstones", "pages without Next"},
+		"Update":          {"zero is not unknown", "unknown matches all", "adopts tombstones", "values ignore case", "first mismatch only", "not all or nothing", "deletes rows"},
+		"Mandatory locks": {"no mandatory locks", "mismatch before lock", "stale ended though refused", "stale locks stay", "all stale after 30 s", "future is stale"},
+		"Fence":           {"fence by name", "fence by age", "fence looks at one row", "fence passes all", "released though refused", "owner ignored by fences"},
+		"Remove": {"removes by prefix", "removes under locks", "no limit", "purges young tombstones", "tombstones take locks", "tombstones heed locks", "locks go first",
+			"force takes locks first", "force takes intents"},
+		"Acquire": {"takes what it can", "reclaims what it can", "names the first holder"},
+		"Nonce":   {"no adoption", "adopts by owner", "partial rows stay", "nonce of any owner"},
+		"Reclaim": {"token of the holder", "token by the clock", "reclaims fresh locks", "never reclaims", "marker stays", "future is stale", "by name"},
+		"Beat": {"by name", "tokens not before", "beats all of the owner", "beats nothing", "beat renews the token", "results by name", "unknown is lost", "unknown for lost",
+			"owner ignored by beats", "intents are locks to beats", "beats of one owner"},
+		"Release":    {"by name", "tokens not before", "owner ignored by releases", "nothing is missing", "releases all or nothing", "missing in reverse"},
+		"Purge":      {"by name", "tokens not before", "heartbeat ignored", "all purged", "owner ignored by purges", "purges the stale only", "intents are locks to purges"},
+		"Abandon":    {"abandons nothing", "abandons all or nothing", "nonce ignored", "nonce of any owner", "intents are locks to abandonments"},
+		"Locks":      {"page by ref", "sites by prefix", "markers are locks", "stale filter ignored", "prefix by like"},
+		"Cursors":    {"pages without Next", "Next of the first row", "Next of the row before", "endless pages", "page by ref", "a page ends a ref"},
+		"Connection": {"closes once", "context ignored"},
+		"Notifier": {"wakes nobody", "wakes the last", "forgets the queue", "passes nothing on", "one listener", "clients are one", "channels are one",
+			"resolutions wake nobody", "finishes wake nobody", "revocations wake nobody", "purges wake nobody", "abandonments wake nobody", "removals wake nobody",
+			"passing updates wake nobody", "beats forget the queue", "reclaims forget the queue",
+			"all are queued", "queues twice", "granted queues are lost", "brought queues go behind", "the granted wait on", "one queue for all",
+			"refused queues are lost", "refused queues go behind", "refused queues go to any lock",
+			"the next wakes others", "the next stays queued", "the next gets no queue", "queues of those that have one",
+			"the last is first", "the last stays where it is", "the last is forgotten"},
+		"Names":      {"names ignore case", "by name"},
+		"Contenders": {"acquires after looking", "token of the holder"},
+		"Races of locks": {"acquires after looking", "acquires row by row", "values before transaction", "fence before transaction", "locks before transaction", "beats after looking",
+			"releases after looking", "purges after looking", "removes after looking", "abandons row by row"},
 		"Races of updates": {"compares before transaction", "writes row by row", "reads row by row"},
 		"Intents": {"prepares what it can", "intents expect nothing", "records the first intent", "intents outlive their locks", "intents go stale", "advisory passes intents",
-			"force takes intents", "removes under locks", "intents are released as locks", "partial intents are given up", "no adoption", "mismatch leaves intents", "a page ends a ref",
-			"sites by prefix", "decided are pending", "fence by name", "fence passes intents", "never reclaims", "nonce ignored", "beats all of the owner"},
-		"Resolve": {"resolves by name", "resolves twice", "resolves without a lock", "never writes", "always writes", "resolved stay locked", "resolved are forgotten", "forgets the pending",
+			"force takes intents", "removes under locks", "partial intents are given up", "no adoption", "mismatch leaves intents", "a page ends a ref",
+			"sites by prefix", "decided are pending", "finishes by name", "fence passes intents", "never reclaims", "beats all of the owner",
+			"intents are locks to releases", "intents are locks to purges", "intents are locks to abandonments", "owner ignored by finishes",
+			"drops what it can", "finishes what it can", "finishes twice", "the first lost only", "all are lost", "mismatch before loss",
+			"finishes over any value", "finishes by no operation", "finishes touch the dropped"},
+		"Resolve": {"resolves by name", "resolves twice", "resolves without a lock", "resolves any lock", "never writes", "always writes", "resolved stay locked", "resolved are forgotten",
+			"forgets the pending", "owner ignored by resolutions", "owner ignored by forgetting",
 			"revokes by name", "revokes only what comes", "revokes only what came", "revokes the ref", "nonce of any owner"},
 		"States": {"states of rows only", "states without stale locks", "context ignored"},
 		"Races of intents": {"compares intents before transaction", "acquires after looking", "fence before transaction", "locks before transaction", "removes after looking", "resolves after looking",
-			"states in two looks", "compares before transaction"},
+			"states in two looks", "compares before transaction", "finishes after looking"},
 	} {
-		for _, bug := range bugs {
-			t.Run(topic+": "+bug, func(t *testing.T) {
-				t.Parallel()
-				child := exec.Command(os.Args[0], "-test.run=^TestTheSimplestDriverPasses$/^"+strings.ReplaceAll(topic, " ", "_")+"$", "-test.parallel=8", "-test.timeout=1m")
-				child.Env = append(os.Environ(), bugVar+"="+bug)
-				out, err := child.CombinedOutput()
-				var exit *exec.ExitError
-				if !errors.As(err, &exit) || !strings.Contains(string(out), "--- FAIL") {
-					t.Errorf("the suite ended with %v:\n%s", err, out)
-				}
-			})
+		t.Run(topic, func(t *testing.T) {
+			t.Parallel()
+			results := make(map[string]func(*testing.T) (string, bool))
+			for _, bug := range bugs {
+				results[bug] = start(bug, "TestTheSimplestDriverPasses", topic)
+			}
+			for bug, result := range results {
+				t.Run(bug, func(t *testing.T) {
+					if out, passed := result(t); passed {
+						t.Errorf("the suite passed:\n%s", out)
+					}
+				})
+			}
+		})
+	}
+}
+
+// What a driver keeps between two calls shows only where the second goes to another.
+func TestAlternatingCatchesWhatADriverKeeps(t *testing.T) {
+	for _, topic := range []string{"Beat", "Release"} {
+		alone := start("remembers its locks", "TestTheSimplestDriverPasses", topic)
+		both := start("remembers its locks", "TestTheSimplestDriverPassesAlternating", topic)
+		t.Run(topic, func(t *testing.T) {
+			if out, passed := alone(t); !passed {
+				t.Errorf("the suite failed without alternating:\n%s", out)
+			}
+			if out, passed := both(t); passed {
+				t.Errorf("the suite passed:\n%s", out)
+			}
+		})
+	}
+}
+
+// children are as many processes as may run at once: most of them wait for a
+// wake-up that never comes.
+var children = make(chan struct{}, 8)
+
+// start runs a topic of the suite with a bug, in a process of its own. What it
+// returns waits for the end, and reports whether the suite passed.
+func start(bug, test, topic string) func(*testing.T) (out string, passed bool) {
+	child := exec.Command(os.Args[0], "-test.run=^"+test+"$/^"+strings.ReplaceAll(topic, " ", "_")+"$", "-test.parallel=8", "-test.timeout=1m")
+	child.Env = append(os.Environ(), bugVar+"="+bug)
+	var out []byte
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		children <- struct{}{}
+		defer func() { <-children }()
+		out, err = child.CombinedOutput()
+	}()
+	return func(t *testing.T) (string, bool) {
+		t.Helper()
+		<-done
+		var exit *exec.ExitError
+		if err != nil && (!errors.As(err, &exit) || !strings.Contains(string(out), "--- FAIL")) {
+			t.Errorf("the suite ended with %v:\n%s", err, out)
 		}
+		return string(out), err == nil
 	}
 }

@@ -13,7 +13,7 @@ func removeRows() []row {
 		{"a project is removed whole, tombstones too, and nothing else", func(e *env) {
 			neighbours := []string{"/b", "_b", "%", "-", "A", " "}
 			for _, n := range append(neighbours, "") {
-				e.must(e.transact(e.a, refdb.Transaction{Project: e.project + n, Updates: []refdb.Update{move(refA, "", v1), move(refB, "", refdb.Deleted)}}))
+				e.must(e.transact(e.a, refdb.UpdateRequest{Project: e.project + n, Updates: []refdb.Update{move(refA, "", v1), move(refB, "", refdb.Deleted)}}))
 				r := e.request(e.a, refA)
 				r.Project += n
 				l, err := e.send(e.a, r)
@@ -67,7 +67,7 @@ func removeRows() []row {
 			if !slices.Equal(got, []int{4, 4, 2}) {
 				e.Errorf("removed %v", got)
 			}
-			e.wantFree(l.AcquireRequest.Refs...)
+			e.wantFree(l.refs()...)
 		}},
 		{"a fresh lock on any ref of the project refuses its removal", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", v1)))
@@ -83,7 +83,7 @@ func removeRows() []row {
 			e.wantRefs(map[string]refdb.Value{refA: v1})
 			e.wantLock(l)
 			e.wantLock(old)
-			e.release(e.a, l.held()...)
+			e.release(e.a, l)
 			if n := e.remove(refdb.RemoveRequest{Limit: 10}); n != 1 {
 				e.Errorf("removed %d", n)
 			}
@@ -113,24 +113,46 @@ func removeRows() []row {
 		{"force removes in spite of a fresh lock, whose holder learns", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", v1)))
 			l := e.acquire(e.a, refA)
-			if n := e.remove(refdb.RemoveRequest{Limit: 10, Force: true}); n != 1 {
+			if n := e.remove(refdb.RemoveRequest{Limit: 10, Locks: refdb.AdvisoryLocks}); n != 1 {
 				e.Errorf("removed %d", n)
 			}
 			e.wantFree(refA)
-			if got := e.beat(e.a, l.held()...); got[0] != refdb.BeatLost {
+			if got := e.beat(e.a, l.ids()...); got[0] != refdb.BeatLost {
 				e.Errorf("the holder's beat says %v", got)
 			}
-			e.wantLost(e.transact(e.a, refdb.Transaction{Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}}), refA)
+			e.wantLost(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}}), refA)
+		}},
+		{"force removes at most as many refs as it may, and the locks go with the last, whose intents it heeds", func(e *env) {
+			e.must(e.update(e.a, move(refA, "", v1), move(refB, "", v1), move(refC, "", v1)))
+			fresh, old := e.acquire(e.a, refA), e.acquire(e.a, "refs/x")
+			e.age(old, stale)
+			forced := refdb.RemoveRequest{Limit: 2, Locks: refdb.AdvisoryLocks}
+			if n := e.remove(forced); n != 2 {
+				e.Errorf("removed %d", n)
+			}
+			e.wantLock(fresh)
+			e.wantLock(old)
+			l := e.prepare(e.a, move("refs/y", "", v1))
+			forced.Project = e.project
+			_, err := e.b.Remove(e.Context(), forced)
+			if !slices.ContainsFunc(e.holders(err), func(h refdb.LockInfo) bool { return h.Ref == "refs/y" && h.Intended() }) {
+				e.Errorf("refused by %v", err)
+			}
+			e.drop(e.a, l)
+			if n := e.remove(forced); n != 1 {
+				e.Errorf("removed %d", n)
+			}
+			e.wantFree(refA, "refs/x")
 		}},
 		{"purging tombstones takes the deleted refs of one project only", func(e *env) {
 			want := map[string]refdb.Value{refA: v1, refB: "0"}
 			for _, p := range []string{e.project, e.project + "/b", e.project + "_"} {
-				e.must(e.transact(e.a, refdb.Transaction{Project: p, Updates: []refdb.Update{
+				e.must(e.transact(e.a, refdb.UpdateRequest{Project: p, Updates: []refdb.Update{
 					move("refs/dead/1", "", refdb.Deleted), move("refs/dead/2", "", refdb.Deleted256),
 					move(refA, "", v1), move(refB, "", "0"),
 				}}))
 			}
-			if n := e.remove(refdb.RemoveRequest{Limit: 10, Tombstones: true}); n != 2 {
+			if n := e.purgeTombstones(refdb.TombstoneRequest{Limit: 10}); n != 2 {
 				e.Errorf("removed %d refs, want 2", n)
 			}
 			e.wantRefs(want)
@@ -145,7 +167,7 @@ func removeRows() []row {
 				e.must(e.update(e.a, move(fmt.Sprintf("refs/heads/%d", i), "", refdb.Deleted)))
 			}
 			for _, want := range []int{2, 2, 1, 0} {
-				if n := e.remove(refdb.RemoveRequest{Limit: 2, Tombstones: true}); n != want {
+				if n := e.purgeTombstones(refdb.TombstoneRequest{Limit: 2}); n != want {
 					e.Errorf("removed %d, want %d", n, want)
 				}
 			}
@@ -161,7 +183,7 @@ func removeRows() []row {
 				olderThan time.Duration
 				want      int
 			}{{3 * time.Hour, 0}, {time.Hour, 1}, {time.Hour, 0}} {
-				if n := e.remove(refdb.RemoveRequest{Limit: 10, Tombstones: true, OlderThan: step.olderThan}); n != step.want {
+				if n := e.purgeTombstones(refdb.TombstoneRequest{Limit: 10, OlderThan: step.olderThan}); n != step.want {
 					e.Errorf("older than %v: removed %d, want %d", step.olderThan, n, step.want)
 				}
 			}
@@ -171,7 +193,7 @@ func removeRows() []row {
 			e.must(e.update(e.a, move(refA, "", refdb.Deleted)))
 			fresh, old := e.acquire(e.a, refA), e.acquire(e.a, refB)
 			e.age(old, stale)
-			if n := e.remove(refdb.RemoveRequest{Limit: 10, Tombstones: true}); n != 1 {
+			if n := e.purgeTombstones(refdb.TombstoneRequest{Limit: 10}); n != 1 {
 				e.Errorf("removed %d", n)
 			}
 			e.wantRefs(nil)
@@ -182,12 +204,22 @@ func removeRows() []row {
 }
 
 // remove is a Remove of the row's project that succeeds.
-func (e *env) remove(r refdb.RemoveRequest) int {
+func (e *env) remove(r refdb.RemoveRequest) (n int) {
 	e.Helper()
 	r.Project = e.project
-	var n int
 	e.must(retry(func() (err error) {
 		n, err = e.b.Remove(e.Context(), r)
+		return err
+	}))
+	return n
+}
+
+// purgeTombstones is a PurgeTombstones of the row's project that succeeds.
+func (e *env) purgeTombstones(r refdb.TombstoneRequest) (n int) {
+	e.Helper()
+	r.Project = e.project
+	e.must(retry(func() (err error) {
+		n, err = e.b.PurgeTombstones(e.Context(), r)
 		return err
 	}))
 	return n

@@ -16,7 +16,7 @@ func resolveRows() []row {
 			was := e.getOne(refA)
 			l := e.prepare(e.a, move(refA, v1, v2))
 			before := e.now(e.b)
-			if got := e.resolve(e.b, refdb.KeepOld, l.named()...); !got[0] {
+			if got := e.resolve(e.b, refdb.KeepOld, l.ids()...); !got[0] {
 				e.Fatal("it was not pending")
 			}
 			e.wantFree(refA)
@@ -44,7 +44,7 @@ func resolveRows() []row {
 			was := e.getOne(refA)
 			l := e.prepare(e.a, move(refA, v1, v2), move(refB, v1, refdb.Deleted), move(refC, "", v3))
 			before := e.now(e.b)
-			if got := e.resolve(e.b, refdb.TakeNew, l.named()...); !slices.Equal(got, []bool{true, true, true}) {
+			if got := e.resolve(e.b, refdb.TakeNew, l.ids()...); !slices.Equal(got, []bool{true, true, true}) {
 				e.Fatalf("got %v", got)
 			}
 			e.wantRefs(map[string]refdb.Value{refA: v2, refB: refdb.Deleted, refC: v3})
@@ -58,17 +58,15 @@ func resolveRows() []row {
 				e.Errorf("decided are %+v", got)
 			}
 		}},
-		{"what was decided is not decided again, nor finished, nor released", func(e *env) {
+		{"what was decided is not decided again, nor finished, nor dropped", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", v1)))
 			l := e.prepare(e.a, move(refA, v1, v2), move(refB, "", v2))
-			e.resolve(e.b, refdb.KeepOld, l.named()[0])
-			if got := e.resolve(e.a, refdb.TakeNew, l.named()...); !slices.Equal(got, []bool{false, true}) {
+			e.resolve(e.b, refdb.KeepOld, l.ids()[0])
+			if got := e.resolve(e.a, refdb.TakeNew, l.ids()...); !slices.Equal(got, []bool{false, true}) {
 				e.Errorf("got %v", got)
 			}
 			e.wantLost(e.finish(e.a, l), refA, refB)
-			if got := e.release(e.a, l.intended()...); got[0] || got[1] {
-				e.Errorf("a release says %v", got)
-			}
+			e.wantLost(e.tryDrop(e.a, l), refA, refB)
 			e.wantRefs(map[string]refdb.Value{refA: v1, refB: v2})
 			if got := e.decided(); len(got) != 2 || got[0].Decision != refdb.KeepOld || got[1].Decision != refdb.TakeNew {
 				e.Errorf("decided are %+v", got)
@@ -76,7 +74,7 @@ func resolveRows() []row {
 		}},
 		{"the rest of a preparation can still be finished", func(e *env) {
 			l := e.prepare(e.a, move(refA, "", v1), move(refB, "", v1))
-			e.resolve(e.b, refdb.KeepOld, l.named()[0])
+			e.resolve(e.b, refdb.KeepOld, l.ids()[0])
 			e.wantLost(e.finish(e.a, l), refA)
 			e.must(e.tryFinish(e.a, l, []string{refB}, nil))
 			e.wantRefs(map[string]refdb.Value{refB: v1})
@@ -85,19 +83,19 @@ func resolveRows() []row {
 		{"what its owner ended is left alone", func(e *env) {
 			l := e.prepare(e.a, move(refA, "", v1), move(refB, "", v1), move(refC, "", v1))
 			e.must(e.tryFinish(e.a, l, []string{refA}, []string{refB}))
-			if got := e.resolve(e.b, refdb.TakeNew, l.named()...); !slices.Equal(got, []bool{false, false, true}) {
+			if got := e.resolve(e.b, refdb.TakeNew, l.ids()...); !slices.Equal(got, []bool{false, false, true}) {
 				e.Errorf("got %v", got)
 			}
 			e.wantRefs(map[string]refdb.Value{refA: v1, refC: v1})
 		}},
 		{"P2 another token resolves nothing: neither an earlier intent's nor a lock's", func(e *env) {
 			first := e.prepare(e.a, move(refA, "", v1))
-			e.resolve(e.b, refdb.KeepOld, first.named()...)
+			e.resolve(e.b, refdb.KeepOld, first.ids()...)
 			next, plain := e.prepare(e.a, move(refA, "", v2)), e.acquire(e.a, refB)
-			wrong := next.named()[0]
+			wrong := next.ids()[0]
 			wrong.Token++
 			for _, d := range []refdb.Decision{refdb.TakeNew, refdb.KeepOld} {
-				if got := e.resolve(e.b, d, first.named()[0], wrong, plain.named()[0]); slices.Contains(got, true) {
+				if got := e.resolve(e.b, d, first.ids()[0], wrong, plain.ids()[0]); slices.Contains(got, true) {
 					e.Errorf("got %v", got)
 				}
 			}
@@ -107,28 +105,60 @@ func resolveRows() []row {
 			e.must(e.finish(e.a, next))
 			e.wantRefs(map[string]refdb.Value{refA: v2})
 		}},
+		{"P2 the right token resolves nothing of another owner, and forgets nothing of it", func(e *env) {
+			l := e.prepare(e.a, move(refA, "", v1), move(refB, "", v1))
+			wrong := l.ids()[0]
+			wrong.Owner = e.b.owner
+			for _, d := range []refdb.Decision{refdb.TakeNew, refdb.KeepOld} {
+				if got := e.resolve(e.b, d, wrong); got[0] {
+					e.Errorf("%s: it was resolved", d)
+				}
+			}
+			e.wantIntended(l)
+			e.wantRefs(nil)
+			if got := e.resolve(e.b, refdb.TakeNew, wrong, l.ids()[1]); !slices.Equal(got, []bool{false, true}) {
+				e.Errorf("got %v", got)
+			}
+			e.resolve(e.b, refdb.KeepOld, l.ids()[0])
+			e.forget(e.b, wrong, l.ids()[1])
+			if got := e.decided(); len(got) != 1 || got[0].Ref != refA {
+				e.Errorf("decided are %+v", got)
+			}
+		}},
+		{"P2 an intent whose lock has another owner can only keep the old value, and leaves the lock alone", func(e *env) {
+			l := e.prepare(e.a, move(refA, "", v1))
+			e.disown(refA)
+			if ended := e.resolve(e.b, refdb.TakeNew, l.ids()...); ended[0] {
+				e.Error("the new value was taken")
+			}
+			if ended := e.resolve(e.b, refdb.KeepOld, l.ids()...); !ended[0] {
+				e.Error("the old value was not kept")
+			}
+			e.wantDisowned(l, refA)
+			e.wantRefs(nil)
+		}},
 		{"an intent whose lock somebody deleted writes nothing", func(e *env) {
 			l := e.prepare(e.a, move(refA, "", v1))
 			e.db.Exec(e, "DELETE FROM locks WHERE project = '"+e.project+"'")
 			e.must(e.update(e.b, move(refA, "", v3)))
-			if got := e.resolve(e.b, refdb.TakeNew, l.named()...); got[0] {
+			if got := e.resolve(e.b, refdb.TakeNew, l.ids()...); got[0] {
 				e.Error("it says that it ended it")
 			}
 			e.wantLost(e.finish(e.a, l), refA)
 			e.wantRefs(map[string]refdb.Value{refA: v3})
-			if got := e.resolve(e.b, refdb.KeepOld, l.named()...); !got[0] {
+			if got := e.resolve(e.b, refdb.KeepOld, l.ids()...); !got[0] {
 				e.Error("nobody can end it")
 			}
 			e.wantRefs(map[string]refdb.Value{refA: v3})
-			e.forget(e.a, l.named()...)
+			e.forget(e.a, l.ids()...)
 			e.wantNone()
 		}},
 		{"after a decision the ref is free for anybody, and later decisions are recorded beside", func(e *env) {
 			first := e.prepare(e.a, move(refA, "", v1))
-			e.resolve(e.b, refdb.TakeNew, first.named()...)
+			e.resolve(e.b, refdb.TakeNew, first.ids()...)
 			e.must(e.update(e.b, move(refA, v1, v2)))
 			second := e.prepare(e.a, move(refA, v2, v3))
-			e.resolve(e.b, refdb.KeepOld, second.named()...)
+			e.resolve(e.b, refdb.KeepOld, second.ids()...)
 			got := e.decided()
 			if len(got) != 2 || got[0].Token != first.Token || got[1].Token != second.Token {
 				e.Fatalf("decided are %+v", got)
@@ -139,14 +169,14 @@ func resolveRows() []row {
 			}
 		}},
 		{"what became of each comes back in the order it was asked, over projects", func(e *env) {
-			var asked []refdb.Intent
+			var asked []refdb.LockID
 			var want []bool
 			for i, p := range []string{"A", "", "_", "/b"} {
 				r := e.intention(e.a, move(refA, "", v1), move(refB, "", v1))
 				r.Project += p
-				l, err := e.send(e.a, r)
+				l, err := e.sendIntention(e.a, r)
 				e.must(err)
-				rows := l.named()
+				rows := l.ids()
 				slices.Reverse(rows)
 				if i%2 == 0 {
 					rows[0].Token++
@@ -178,7 +208,7 @@ func resolveRows() []row {
 				updates = append(updates, move(name, "", refdb.Value(name)))
 			}
 			l := e.prepare(e.a, updates...)
-			if got := e.resolve(e.b, refdb.TakeNew, l.named()...); slices.Contains(got, false) {
+			if got := e.resolve(e.b, refdb.TakeNew, l.ids()...); slices.Contains(got, false) {
 				e.Fatalf("got %v", got)
 			}
 			for i, r := range e.list(e.project) {
@@ -189,31 +219,31 @@ func resolveRows() []row {
 			if got := e.decided(); len(got) != len(names) {
 				e.Errorf("decided are %d of %d", len(got), len(names))
 			}
-			e.forget(e.a, l.named()...)
+			e.forget(e.a, l.ids()...)
 			e.wantNone()
 		}},
 		{"only what was decided is forgotten, and only the one that was named", func(e *env) {
 			decided := e.prepare(e.a, move(refA, "", v1), move(refB, "", v1))
-			e.resolve(e.b, refdb.KeepOld, decided.named()...)
+			e.resolve(e.b, refdb.KeepOld, decided.ids()...)
 			pending := e.prepare(e.a, move(refA, "", v2), move(refC, "", v2))
-			unknown := refdb.Intent{Project: e.project, Ref: refA, Token: 1}
-			e.forget(e.a, append(pending.named(), unknown)...)
+			unknown := refdb.LockID{Project: e.project, Ref: refA, Owner: e.a.owner, Token: 1}
+			e.forget(e.a, append(pending.ids(), unknown)...)
 			e.wantIntended(pending)
 			if got := e.decided(); len(got) != 2 {
 				e.Fatalf("decided are %+v", got)
 			}
-			e.forget(e.a, decided.named()[0])
+			e.forget(e.a, decided.ids()[0])
 			if got := e.decided(); len(got) != 1 || got[0].Ref != refB {
 				e.Errorf("decided are %+v", got)
 			}
-			e.forget(e.a, decided.named()...)
+			e.forget(e.a, decided.ids()...)
 			e.must(e.finish(e.a, pending))
 			e.wantNone()
 		}},
 		{"a decision outlives the removal of its project", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", v1)))
 			l := e.prepare(e.a, move(refA, v1, v2))
-			e.resolve(e.b, refdb.TakeNew, l.named()...)
+			e.resolve(e.b, refdb.TakeNew, l.ids()...)
 			if n := e.remove(refdb.RemoveRequest{Limit: 10}); n != 1 {
 				e.Errorf("removed %d", n)
 			}
@@ -227,7 +257,7 @@ func resolveRows() []row {
 			e.revoke(e.b, r)
 			e.revoke(e.b, r)
 			for range 2 {
-				_, err := e.send(e.a, r)
+				_, err := e.sendIntention(e.a, r)
 				e.wantIs(err, refdb.ErrReleased)
 			}
 			e.wantFree(refA, refB)
@@ -238,11 +268,11 @@ func resolveRows() []row {
 		}},
 		{"P7 a request that was revoked after it came leaves nothing, and does nothing if it comes again", func(e *env) {
 			r := e.intention(e.a, move(refA, "", v1), move(refB, "", v1))
-			_, err := e.send(e.a, r)
+			_, err := e.sendIntention(e.a, r)
 			e.must(err)
 			e.revoke(e.a, r)
 			e.wantFree(refA, refB)
-			_, err = e.send(e.a, r)
+			_, err = e.sendIntention(e.a, r)
 			e.wantIs(err, refdb.ErrReleased)
 			if got := e.pending(); len(got) != 0 {
 				e.Errorf("pending are %+v", got)
@@ -252,10 +282,10 @@ func resolveRows() []row {
 		{"P2 an intent whose lock Gerrit's plugin took over can only keep the old value, and leaves the lock alone", func(e *env) {
 			l := e.prepare(e.a, move(refA, "", v1))
 			e.db.TakeOver(e, e.project, refA, gerrit)
-			if ended := e.resolve(e.b, refdb.TakeNew, l.named()...); ended[0] {
+			if ended := e.resolve(e.b, refdb.TakeNew, l.ids()...); ended[0] {
 				e.Error("the new value was taken")
 			}
-			if ended := e.resolve(e.b, refdb.KeepOld, l.named()...); !ended[0] {
+			if ended := e.resolve(e.b, refdb.KeepOld, l.ids()...); !ended[0] {
 				e.Error("the old value was not kept")
 			}
 			if row := e.row(refA); row.Owner != gerrit {
@@ -265,7 +295,7 @@ func resolveRows() []row {
 		}},
 		{"P2 a revocation leaves a lock alone that Gerrit's plugin took over", func(e *env) {
 			r := e.intention(e.a, move(refA, "", v1), move(refB, "", v1))
-			_, err := e.send(e.a, r)
+			_, err := e.sendIntention(e.a, r)
 			e.must(err)
 			e.db.TakeOver(e, e.project, refA, gerrit)
 			e.revoke(e.a, r)
@@ -291,18 +321,18 @@ func resolveRows() []row {
 				got[0].Agent != agent || got[0].New != v1 || got[0].DecidedAt.IsZero() {
 				e.Fatalf("decided are %+v", got)
 			}
-			if ended := e.resolve(e.b, refdb.KeepOld, got...); ended[0] {
+			if ended := e.resolve(e.b, refdb.KeepOld, intentIDs(got)...); ended[0] {
 				e.Error("it was pending")
 			}
-			e.forget(e.a, got...)
+			e.forget(e.a, intentIDs(got)...)
 			e.wantNone()
 		}},
 		{"P10 who decided and why are data", func(e *env) {
 			for i, text := range nastyProjects() {
 				l := e.prepare(e.a, move(fmt.Sprintf("refs/heads/%d", i), "", v1))
-				_, err := e.b.Resolve(e.Context(), refdb.ResolveRequest{Intents: l.named(), Decision: refdb.KeepOld, By: text, Reason: text + "."})
+				_, err := e.b.Resolve(e.Context(), refdb.ResolveRequest{Intents: l.ids(), Decision: refdb.KeepOld, By: text, Reason: text + "."})
 				e.must(err)
-				got := e.intents(refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Project: e.project, Ref: l.AcquireRequest.Refs[0], Decided: true}})
+				got := e.intents(refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Project: e.project, Ref: l.refs()[0], Decided: true}})
 				if len(got) != 1 || got[0].DecidedBy != text || got[0].Reason != text+"." {
 					e.Errorf("%q: got %+v", text, got)
 				}

@@ -2,6 +2,7 @@ package refdbtest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -35,13 +36,13 @@ func sizeRows() []row {
 				e.Errorf("removed %d", n)
 			}
 		}},
-		{"as many locks as an acquisition may have are taken, reclaimed, beaten and released at once", func(e *env) {
+		{"as many locks as an acquisition may have are taken, reclaimed, beaten, released and purged at once", func(e *env) {
 			refs := make([]string, e.most(refdb.MaxLockRefs))
 			for i := range refs {
 				refs[i] = fmt.Sprintf("refs/heads/%05d", i)
 			}
 			l := e.acquire(e.a, refs...)
-			for i, got := range e.beat(e.a, l.held()...) {
+			for i, got := range e.beat(e.a, l.ids()...) {
 				if got != refdb.Beaten {
 					e.Fatalf("the beat of %s says %v", refs[i], got)
 				}
@@ -55,15 +56,17 @@ func sizeRows() []row {
 			if len(next.Reclaimed) != len(refs) || next.Token <= l.Token {
 				e.Errorf("reclaimed %d of %d, token %d after %d", len(next.Reclaimed), len(refs), next.Token, l.Token)
 			}
-			e.must(e.transact(e.b, refdb.Transaction{Fence: next.fence(), Release: true, Updates: []refdb.Update{move(refA, "", v1)}}))
+			e.must(e.transact(e.b, refdb.UpdateRequest{Fence: next.releasing(), Updates: []refdb.Update{move(refA, "", v1)}}))
 			if got := e.locks(refdb.LockQuery{LockFilter: refdb.LockFilter{Project: e.project}}); len(got) != 0 {
 				e.Errorf("%d locks are left", len(got))
 			}
 			l = e.acquire(e.a, refs...)
-			for i, ok := range e.release(e.a, l.held()...) {
-				if !ok {
-					e.Fatalf("%s was not released", refs[i])
-				}
+			if missing := e.release(e.a, l); len(missing) != 0 {
+				e.Fatalf("%d were not released", len(missing))
+			}
+			l = e.acquire(e.a, refs...)
+			if got := e.purge(e.b, standing(l.ids()...)...); slices.Contains(got, false) {
+				e.Fatalf("purged %v", got)
 			}
 		}},
 	}

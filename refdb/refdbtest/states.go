@@ -49,9 +49,9 @@ func stateRows() []row {
 			for _, p := range []string{"/b", "_", "A"} {
 				r := e.intention(e.a, move(refA, "", v1))
 				r.Project += p
-				_, err := e.send(e.a, r)
+				_, err := e.sendIntention(e.a, r)
 				e.must(err)
-				e.must(e.transact(e.a, refdb.Transaction{Project: e.project + p, Updates: []refdb.Update{move(refB, "", v1)}}))
+				e.must(e.transact(e.a, refdb.UpdateRequest{Project: e.project + p, Updates: []refdb.Update{move(refB, "", v1)}}))
 			}
 			if got := e.states(refA, refB); len(got) != 0 {
 				e.Errorf("got %+v", got)

@@ -116,52 +116,72 @@ func (t *tap) Get(ctx context.Context, project string, refs []string) ([]refdb.R
 	return asked(t, ctx, "Get", refs, func() ([]refdb.Ref, error) { return t.Driver.Get(ctx, project, refs) })
 }
 
-func (t *tap) List(ctx context.Context, q refdb.RefQuery) ([]refdb.Ref, error) {
-	return asked(t, ctx, "List", q, func() ([]refdb.Ref, error) { return t.Driver.List(ctx, q) })
+func (t *tap) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	return asked(t, ctx, "List", q, func() (refdb.RefPage, error) { return t.Driver.List(ctx, q) })
 }
 
-func (t *tap) Update(ctx context.Context, r refdb.Transaction) error {
-	return t.call(ctx, "Update", r, func() error { return t.Driver.Update(ctx, r) })
+func (t *tap) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	return asked(t, ctx, "States", refs, func() ([]refdb.State, error) { return t.Driver.States(ctx, project, refs) })
+}
+
+func (t *tap) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+	return asked(t, ctx, "Update", r, func() (refdb.Updated, error) { return t.Driver.Update(ctx, r) })
 }
 
 func (t *tap) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
 	return asked(t, ctx, "Remove", r, func() (int, error) { return t.Driver.Remove(ctx, r) })
 }
 
+func (t *tap) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+	return asked(t, ctx, "PurgeTombstones", r, func() (int, error) { return t.Driver.PurgeTombstones(ctx, r) })
+}
+
 func (t *tap) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
 	return asked(t, ctx, "Acquire", r, func() (refdb.Acquired, error) { return t.Driver.Acquire(ctx, r) })
 }
 
-func (t *tap) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
-	return asked(t, ctx, "Beat", held, func() ([]refdb.BeatResult, error) { return t.Driver.Beat(ctx, owner, held) })
+func (t *tap) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	return asked(t, ctx, "Beat", locks, func() ([]refdb.BeatResult, error) { return t.Driver.Beat(ctx, locks) })
 }
 
-func (t *tap) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
-	return asked(t, ctx, "Release", held, func() ([]bool, error) { return t.Driver.Release(ctx, held) })
+func (t *tap) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	return asked(t, ctx, "Release", r, func() (refdb.Released, error) { return t.Driver.Release(ctx, r) })
 }
 
-func (t *tap) Locks(ctx context.Context, q refdb.LockQuery) ([]refdb.LockInfo, error) {
-	return asked(t, ctx, "Locks", q, func() ([]refdb.LockInfo, error) { return t.Driver.Locks(ctx, q) })
+func (t *tap) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	return asked(t, ctx, "Purge", locks, func() ([]bool, error) { return t.Driver.Purge(ctx, locks) })
 }
 
-func (t *tap) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
-	return asked(t, ctx, "Intents", q, func() ([]refdb.Intent, error) { return t.Driver.Intents(ctx, q) })
+func (t *tap) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	return t.call(ctx, "Abandon", r, func() error { return t.Driver.Abandon(ctx, r) })
+}
+
+func (t *tap) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	return asked(t, ctx, "Locks", q, func() (refdb.LockPage, error) { return t.Driver.Locks(ctx, q) })
+}
+
+func (t *tap) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	return asked(t, ctx, "Prepare", r, func() (refdb.Prepared, error) { return t.Driver.Prepare(ctx, r) })
+}
+
+func (t *tap) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	return t.call(ctx, "Finish", r, func() error { return t.Driver.Finish(ctx, r) })
+}
+
+func (t *tap) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+	return t.call(ctx, "Revoke", r, func() error { return t.Driver.Revoke(ctx, r) })
 }
 
 func (t *tap) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
 	return asked(t, ctx, "Resolve", r, func() ([]bool, error) { return t.Driver.Resolve(ctx, r) })
 }
 
-func (t *tap) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
-	return t.call(ctx, "Revoke", r, func() error { return t.Driver.Revoke(ctx, r) })
-}
-
-func (t *tap) Forget(ctx context.Context, intents []refdb.Intent) error {
+func (t *tap) Forget(ctx context.Context, intents []refdb.LockID) error {
 	return t.call(ctx, "Forget", intents, func() error { return t.Driver.Forget(ctx, intents) })
 }
 
-func (t *tap) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	return asked(t, ctx, "States", refs, func() ([]refdb.State, error) { return t.Driver.States(ctx, project, refs) })
+func (t *tap) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	return asked(t, ctx, "Intents", q, func() (refdb.IntentPage, error) { return t.Driver.Intents(ctx, q) })
 }
 
 func (t *tap) Now(ctx context.Context) (time.Time, error) {

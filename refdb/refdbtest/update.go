@@ -107,18 +107,18 @@ func updateRows() []row {
 		}},
 		{"moving a ref to what it holds is an update too", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", v1)))
-			e.must(e.transact(e.a, refdb.Transaction{ID: "again", Updates: []refdb.Update{move(refA, v1, v1)}}))
+			e.must(e.transact(e.a, refdb.UpdateRequest{ID: "again", Updates: []refdb.Update{move(refA, v1, v1)}}))
 			if got := e.getOne(refA); got.Value != v1 || got.Op != "again" {
 				e.Errorf("got %+v", got)
 			}
 		}},
 		{"adopting takes any Old of an unknown ref", func(e *env) {
-			e.must(e.transact(e.a, refdb.Transaction{Adopt: true, Updates: []refdb.Update{move(refA, v1, v2), move(refB, "", v1), move(refC, v1, refdb.Deleted)}}))
+			e.must(e.transact(e.a, refdb.UpdateRequest{Adopt: true, Updates: []refdb.Update{move(refA, v1, v2), move(refB, "", v1), move(refC, v1, refdb.Deleted)}}))
 			e.wantRefs(map[string]refdb.Value{refA: v2, refB: v1, refC: refdb.Deleted})
 		}},
 		{"adopting does not take a wrong Old of a ref that has a row", func(e *env) {
 			e.must(e.update(e.a, move(refA, "", refdb.Deleted), move(refB, "", v1)))
-			err := e.transact(e.a, refdb.Transaction{Adopt: true, Updates: []refdb.Update{move(refA, v1, v2), move(refB, v2, v3), move(refC, v1, v2)}})
+			err := e.transact(e.a, refdb.UpdateRequest{Adopt: true, Updates: []refdb.Update{move(refA, v1, v2), move(refB, v2, v3), move(refC, v1, v2)}})
 			e.wantMismatches(err,
 				refdb.Mismatch{Ref: refA, Want: v1, Have: refdb.Deleted},
 				refdb.Mismatch{Ref: refB, Want: v2, Have: v1})
@@ -126,7 +126,7 @@ func updateRows() []row {
 		}},
 		{"an update of one project leaves the same refs of its neighbours alone", func(e *env) {
 			for _, p := range []string{e.project, e.project + "/b", e.project + "_"} {
-				e.must(e.transact(e.a, refdb.Transaction{Project: p, Updates: []refdb.Update{move(refA, "", v1)}}))
+				e.must(e.transact(e.a, refdb.UpdateRequest{Project: p, Updates: []refdb.Update{move(refA, "", v1)}}))
 			}
 			e.must(e.update(e.a, move(refA, v1, v2)))
 			for _, p := range []string{e.project + "/b", e.project + "_"} {
@@ -138,7 +138,7 @@ func updateRows() []row {
 		{"an update whose context has ended says so and writes nothing", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
-			err := e.a.Update(ctx, refdb.Transaction{Project: e.project, ID: "late", Updates: []refdb.Update{move(refA, "", v1)}})
+			_, err := e.a.Update(ctx, refdb.UpdateRequest{Project: e.project, ID: "late", Updates: []refdb.Update{move(refA, "", v1)}})
 			if !errors.Is(err, context.Canceled) {
 				e.Errorf("got %v", err)
 			}

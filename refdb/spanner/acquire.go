@@ -19,121 +19,116 @@ const (
 	sweepWait = 250 * time.Millisecond
 )
 
+// A claim is what a request wants to write into the rows of locks.
+type claim struct {
+	project, owner, nonce string
+	staleAfter            time.Duration
+}
+
+// took reports whether l was taken by an earlier request for the same claim, and
+// by nobody since.
+func (c claim) took(l *lock) bool {
+	intended := c.staleAfter >= refdb.NeverStale
+	return c.nonce != "" && l.nonce == c.nonce && l.Owner == c.owner && l.Intended() == intended
+}
+
 // Acquire takes the locks, or finds out what is in the way.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	keys := make([]key, len(r.Refs))
-	for i, ref := range r.Refs {
-		keys[i] = key{Ref: ref, Lock: some(ref), Value: some(ref)}
-	}
+	return d.acquire(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, statesOf(stateStatement(r.Project), stateKeys(r.Refs)),
+		func(b *batch, states []state) (acquisition, error) {
+			return planAcquire(b, claim{r.Project, r.Owner, r.Nonce, r.StaleAfter}, states)
+		})
+}
+
+// An acquisition is what becomes of a claim that is not refused.
+type acquisition struct {
+	refdb.Acquired               // with a token only if an earlier request has taken the locks
+	markers        []spanner.Key // to delete afterwards
+}
+
+// acquire carries out what plan makes of what read has found.
+func (d *Driver) acquire(ctx context.Context, r request, read func(context.Context, *transaction) ([]state, error),
+	plan func(*batch, []state) (acquisition, error)) (refdb.Acquired, error) {
 	var a acquisition
-	at, err := d.transact(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, func(ctx context.Context, t *transaction) error {
-		read := func() ([]state, error) { return t.states(ctx, r.Project, keys) }
-		if r.Intents != nil {
-			read = func() ([]state, error) { return t.unrevoked(ctx, &r, keys) }
-		}
-		states, err := read()
-		if err != nil {
-			return err
-		}
-		if len(states) == 0 {
-			a = acquisition{refused: refdb.ErrReleased}
-			return nil
-		}
-		a = decide(&r, states)
-		return t.write(&a.batch)
+	at, err := decide(ctx, d, r, read, func(b *batch, states []state) (err error) {
+		a, err = plan(b, states)
+		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return refdb.Acquired{}, err
-	case a.refused != nil:
-		return refdb.Acquired{}, failed("acquire locks", a.refused)
-	case !a.adopted:
+	}
+	if a.Token == 0 {
 		a.Token = refdb.TokenOf(at)
 	}
 	d.sweep(ctx, a.markers)
 	return a.Acquired, nil
 }
 
-// An acquisition is what becomes of an AcquireRequest.
-type acquisition struct {
-	refdb.Acquired
-	adopted bool
-	refused error
-	batch   batch
-	markers []spanner.Key // to delete afterwards
-}
-
-// decide says what becomes of a request in view of what stands on its refs.
-func decide(r *refdb.AcquireRequest, states []state) (a acquisition) {
-	slices.SortFunc(states, func(a, b state) int { return strings.Compare(a.ref, b.ref) })
-	var holders []refdb.LockInfo
-	var fresh bool
-	var ours []string
-	var mismatches []refdb.Mismatch
-	for i, s := range states {
-		of := s.lock != nil && s.lock.of(r)
-		if of {
-			ours = append(ours, s.ref)
-			a.Token = s.lock.Token
-		}
-		// What is left of our intents was not ended by us: it is not given up.
-		if s.lock != nil && (!of || r.Intents != nil) {
-			holders = append(holders, s.lock.LockInfo)
-			fresh = fresh || !s.lock.Stale()
-		}
-		if s.value != nil {
-			a.Refs = append(a.Refs, *s.value)
-		}
-		if r.Intents != nil {
-			mismatches = mismatch(mismatches, r.Intents[i], s.value)
-		}
-	}
+// planAcquire says what becomes of c in view of what stands on its refs.
+func planAcquire(b *batch, c claim, states []state) (a acquisition, refused error) {
+	found := survey(c, states)
 	switch {
-	case len(ours) == len(states):
-		a.adopted = true
-	case fresh:
-		a.refused = &refdb.LockedError{Holders: holders}
-		if r.Intents == nil {
-			for _, ref := range ours {
-				a.batch.deleteLock(r.Project, ref)
-			}
+	case len(found.ours) == len(states):
+		a.Token = found.ours[0].Token
+	case found.fresh:
+		for _, l := range found.ours {
+			b.deleteLock(l.Project, l.Ref)
 		}
-	case len(mismatches) > 0:
-		a.refused = &refdb.MismatchError{Project: r.Project, Mismatches: mismatches}
+		return a, &refdb.LockedError{Holders: found.others}
 	default:
-		a.Reclaimed = holders
-		for _, s := range states {
-			a.take(r, s)
+		a = c.take(b, states, found)
+	}
+	a.Refs = found.refs
+	return a, nil
+}
+
+// findings are what a claim finds on its refs.
+type findings struct {
+	refs   []refdb.Ref
+	ours   []refdb.LockInfo // the locks that an earlier request for the same claim took
+	others []refdb.LockInfo // the other locks
+	fresh  bool             // one of others is
+}
+
+// survey puts states in the order of their refs.
+func survey(c claim, states []state) (f findings) {
+	slices.SortFunc(states, func(a, b state) int { return strings.Compare(a.ref, b.ref) })
+	for _, s := range states {
+		if s.value != nil {
+			f.refs = append(f.refs, *s.value)
 		}
-		for _, u := range r.Intents {
-			a.batch.insertIntent(u, r)
+		switch {
+		case s.lock == nil:
+		case c.took(s.lock):
+			f.ours = append(f.ours, s.lock.LockInfo)
+		default:
+			f.others = append(f.others, s.lock.LockInfo)
+			f.fresh = f.fresh || !s.lock.Stale()
 		}
 	}
-	return a
+	return f
 }
 
-// of reports whether l was taken by an earlier request for the same acquisition,
-// and by nobody since.
-func (l *lock) of(r *refdb.AcquireRequest) bool {
-	return r.Nonce != "" && l.nonce == r.Nonce && l.Owner == r.Owner
-}
-
-// take acquires one ref that is free, stale or ours already.
+// take takes all refs, each of which is free, stale or ours already.
 //
 // The transaction would exclude other reclaims by itself; the marker is for
 // Gerrit's plugin, which inserts the same row when it reclaims. Whichever of us
 // comes second fails to.
-func (a *acquisition) take(r *refdb.AcquireRequest, s state) {
-	if s.lock == nil {
-		a.batch.insertLock(s.ref, r)
-		return
+func (c claim) take(b *batch, states []state, found findings) acquisition {
+	a := acquisition{Acquired: refdb.Acquired{Reclaimed: found.others}}
+	for _, s := range states {
+		if s.lock == nil {
+			b.insertLock(s.ref, c)
+			continue
+		}
+		if !c.took(s.lock) {
+			project := marker(c.project, s.lock.token)
+			b.insertMarker(project, s.ref, c.owner)
+			a.markers = append(a.markers, spanner.Key{project, s.ref})
+		}
+		b.updateLock(s.ref, c)
 	}
-	if !s.lock.of(r) {
-		project := marker(r.Project, s.lock.token)
-		a.batch.insertMarker(project, s.ref, r.Owner)
-		a.markers = append(a.markers, spanner.Key{project, s.ref})
-	}
-	a.batch.updateLock(s.ref, r)
+	return a
 }
 
 // sweep deletes the markers of a reclaim that has happened. They are ours until

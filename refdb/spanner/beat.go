@@ -22,72 +22,68 @@ const (
 	beatParts = 10
 )
 
-// Beat renews the held rows that still match, beatRows in a transaction.
-func (d *Driver) Beat(ctx context.Context, _ string, held []refdb.Held) ([]refdb.BeatResult, error) {
-	results := make([]refdb.BeatResult, len(held))
+// Beat renews the locks that still match, beatRows in a transaction. If one is held
+// up, its locks are cut into parts, and those that are held up again are cut further
+// while others go through: in the end a row that another transaction keeps locked is
+// the only one that is not renewed.
+func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	results := make([]refdb.BeatResult, len(locks))
 	var failure error
 	failed := 0
-	for first := 0; first < len(held); first += beatRows {
-		next := min(first+beatRows, len(held))
-		if err := d.beatAtOnce(ctx, held[first:next], results[first:next]); err != nil {
+	for first := 0; first < len(locks); first += beatRows {
+		next := min(first+beatRows, len(locks))
+		err := d.beat(ctx, locks[first:next], results[first:next])
+		if err != nil {
+			err = d.beatInParts(ctx, locks[first:next], results[first:next], err)
+		}
+		if err != nil {
 			failure = err
 			failed += next - first
 		}
 	}
-	if failed == len(held) {
+	if failed == len(locks) {
 		return nil, failure
 	}
 	return results, nil
 }
 
-// beatAtOnce renews held in one transaction. If that is held up, it is cut into
-// parts, and those that are held up again are cut further while others go
-// through: in the end a row that another transaction keeps locked is the only
-// one that is not renewed.
-func (d *Driver) beatAtOnce(ctx context.Context, held []refdb.Held, results []refdb.BeatResult) error {
-	err := d.beat(ctx, held, results)
-	if err != nil {
-		err = d.beatInParts(ctx, held, results, err)
+// beat renews all of locks in one transaction.
+func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb.BeatResult) error {
+	keys := make([]lockKey, len(locks))
+	for i, l := range locks {
+		keys[i] = keyOf(i, l)
 	}
-	return err
-}
-
-// beat renews all of held in one transaction.
-func (d *Driver) beat(ctx context.Context, held []refdb.Held, results []refdb.BeatResult) error {
-	var match []*heldRow
+	var beaten []bool
 	r := request{tag: "refdb.beat", what: "renew locks", within: beatTime(ctx)}
-	_, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) (err error) {
-		if match, err = t.matching(ctx, held); err != nil {
-			return err
-		}
-		var b batch
-		for i, h := range held {
-			if match[i] != nil {
-				b.beat(h.Project, h.Ref)
+	_, err := decide(ctx, d, r, matching(matchSQL, keys), func(b *batch, match []bool) error {
+		for i, l := range locks {
+			if match[i] {
+				b.beat(l.Project, l.Ref)
 			}
 		}
-		return t.write(&b)
+		beaten = match
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for i := range held {
+	for i, ok := range beaten {
 		results[i] = refdb.BeatLost
-		if match[i] != nil {
+		if ok {
 			results[i] = refdb.Beaten
 		}
 	}
 	return nil
 }
 
-// beatInParts renews held in parts, after all at once failed with err. It
+// beatInParts renews locks in parts, after all at once failed with err. It
 // returns err if no part came through: then it is not a row that is in the way.
-func (d *Driver) beatInParts(ctx context.Context, held []refdb.Held, results []refdb.BeatResult, err error) error {
-	if !errors.Is(err, errNoAnswer) || len(held) == 1 || ctx.Err() != nil {
+func (d *Driver) beatInParts(ctx context.Context, locks []refdb.LockID, results []refdb.BeatResult, err error) error {
+	if !errors.Is(err, errNoAnswer) || len(locks) == 1 || ctx.Err() != nil {
 		return err
 	}
-	size := (len(held) + beatParts - 1) / beatParts
-	parts := slices.Collect(slices.Chunk(held, size))
+	size := (len(locks) + beatParts - 1) / beatParts
+	parts := slices.Collect(slices.Chunk(locks, size))
 	partResults := slices.Collect(slices.Chunk(results, size))
 	errs := make([]error, len(parts))
 	var wait sync.WaitGroup

@@ -41,18 +41,19 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 	refs := names(60)
 	a := acquire(t, d, "n", refs...)
 	before, _ := db.RowLock(t, project, refs[0])
-	rows := held(a.Token, refs...)
+	rows := lockIDs(a.Token, refs...)
 	rows[3].Token-- // another's by now
+	rows[4].Owner = "site/2"
 	const stuck = 42
 	holdUp(w, refs[stuck])
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
-	results, err := d.Beat(ctx, "site/1", rows)
+	results, err := d.Beat(ctx, rows)
 	must(t, err)
 	for i, r := range results {
 		want := refdb.Beaten
 		switch i {
-		case 3:
+		case 3, 4:
 			want = refdb.BeatLost
 		case stuck:
 			want = refdb.BeatUnknown
@@ -81,7 +82,7 @@ func TestBeatThatIsHeldUpAltogetherFailsAndIsNotMultiplied(t *testing.T) {
 	w.take()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if results, err := d.Beat(ctx, "site/1", held(a.Token, refs...)); err == nil {
+	if results, err := d.Beat(ctx, lockIDs(a.Token, refs...)); err == nil {
 		t.Errorf("no error, and %v", results)
 	}
 	queries := slices.DeleteFunc(w.take(), func(name string) bool { return name != "ExecuteStreamingSql" })

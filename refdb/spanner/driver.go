@@ -124,49 +124,66 @@ func (d *Driver) read(ctx context.Context, r request, f func(context.Context, *c
 	return nil
 }
 
-// query runs a strong query of its own and passes its rows to each, when all are there.
-func (d *Driver) query(ctx context.Context, r request, s spanner.Statement, each func(*spanner.Row) error) error {
-	var rows []*spanner.Row
-	err := d.read(ctx, r, func(ctx context.Context, c *client) error {
-		rows = nil
-		return c.Single().QueryWithOptions(ctx, s, spanner.QueryOptions{RequestTag: r.tag}).Do(func(row *spanner.Row) error {
-			rows = append(rows, row)
-			return nil
-		})
-	})
-	if err != nil {
-		return err
+// A part is one of the requests of a read.
+type part func(context.Context, *spanner.ReadOnlyTransaction) *spanner.RowIterator
+
+// query is a part that executes a statement.
+func (r request) query(s spanner.Statement) part {
+	return func(ctx context.Context, txn *spanner.ReadOnlyTransaction) *spanner.RowIterator {
+		return txn.QueryWithOptions(ctx, s, spanner.QueryOptions{RequestTag: r.tag})
 	}
-	for _, row := range rows {
-		if err := each(row); err != nil {
-			return failed(r.what, oneLine{err})
-		}
-	}
-	return nil
 }
 
-// snapshot runs f, which makes that many strong requests, all as of one time.
-func (d *Driver) snapshot(ctx context.Context, c *client, requests int, f func(*spanner.ReadOnlyTransaction) error) error {
-	if requests < 2 {
-		return f(c.Single())
+// readRows makes strong reads, all as of one time, and returns what rowOf makes of
+// their rows.
+func readRows[T any](ctx context.Context, d *Driver, r request, rowOf func(*spanner.Row) (T, error), parts ...part) (rows []T, err error) {
+	err = d.read(ctx, r, func(ctx context.Context, c *client) error {
+		rows = nil
+		txn := c.Single()
+		if len(parts) > 1 {
+			if err := d.gate.enter(ctx); err != nil {
+				return err
+			}
+			defer d.gate.leave()
+			txn = c.ReadOnlyTransaction()
+			defer txn.Close()
+		}
+		for _, part := range parts {
+			if err := part(ctx, txn).Do(collect(&rows, rowOf)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	if err := d.gate.enter(ctx); err != nil {
+	return rows, nil
+}
+
+// collect returns a function that adds what rowOf makes of a row to rows.
+func collect[T any](rows *[]T, rowOf func(*spanner.Row) (T, error)) func(*spanner.Row) error {
+	return func(r *spanner.Row) error {
+		row, err := rowOf(r)
+		*rows = append(*rows, row)
 		return err
 	}
-	defer d.gate.leave()
-	txn := c.ReadOnlyTransaction()
-	defer txn.Close()
-	return f(txn)
 }
 
 // Now returns the server's time.
 func (d *Driver) Now(ctx context.Context) (time.Time, error) {
-	var now time.Time
 	r := request{tag: "refdb.now", what: "read the time"}
-	err := d.query(ctx, r, spanner.NewStatement(`SELECT CURRENT_TIMESTAMP()`), func(row *spanner.Row) error {
-		return row.Columns(&now)
-	})
-	return now.UTC(), err
+	rows, err := readRows(ctx, d, r, column[time.Time], r.query(spanner.NewStatement(`SELECT CURRENT_TIMESTAMP()`)))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return rows[0].UTC(), nil
+}
+
+// column returns what the only column of a row holds.
+func column[T any](r *spanner.Row) (value T, err error) {
+	err = r.Columns(&value)
+	return value, err
 }
 
 var errNoAnswer = errors.New("no answer in time")

@@ -26,7 +26,7 @@ var (
 	errNoDatabase = errors.New("no such database: create it, or check the database URL")
 )
 
-// inDoubt tells whether a commit that ended with that code may have happened,
+// mayHaveHappened tells whether a commit that ended with that code may have happened,
 // after so many requests for it.
 //
 // A request whose reply was lost (UNAVAILABLE) is repeated by the client, with
@@ -34,7 +34,7 @@ var (
 // says that it didn't happen. So do the codes with which Spanner refuses a
 // commit for what is in it or for who sent it, as the answer to the only
 // request. All others can arise on the way back.
-func inDoubt(code codes.Code, requests int32) bool {
+func mayHaveHappened(code codes.Code, requests int32) bool {
 	switch code {
 	case codes.Aborted:
 		return false
@@ -47,16 +47,16 @@ func inDoubt(code codes.Code, requests int32) bool {
 }
 
 // judge tells a failed request's error in refdb's terms. ctx is the request's,
-// and doubt says that it may have been carried out.
-func (d *Driver) judge(ctx context.Context, c *call, what string, err error, doubt bool) error {
+// and unresolved says that it may have been carried out.
+func (d *Driver) judge(ctx context.Context, c *call, what string, err error, unresolved bool) error {
 	why, cause := error(oneLine{err}), context.Cause(ctx)
 	// Of the caller's context never the cause: that may be an error of refdb's own,
 	// about a lock that the request has nothing to do with.
 	ended := c.caller.Err()
 	switch cause = cmp.Or(ended, cause); {
-	case doubt && cause != nil:
+	case unresolved && cause != nil:
 		return fmt.Errorf("%s: %w: %w: %w", what, refdb.ErrOutcomeUnknown, cause, why)
-	case doubt:
+	case unresolved:
 		return fmt.Errorf("%s: %w: %w", what, refdb.ErrOutcomeUnknown, why)
 	case ended != nil, errors.Is(cause, refdb.ErrClosed):
 		return failed(what, cause)

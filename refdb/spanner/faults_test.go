@@ -48,9 +48,9 @@ func locks(tb testing.TB, d refdb.Driver) []refdb.LockInfo {
 	tb.Helper()
 	var all []refdb.LockInfo
 	for _, markers := range []bool{false, true} {
-		l, err := d.Locks(tb.Context(), refdb.LockQuery{Markers: markers, Limit: 100})
+		page, err := d.Locks(tb.Context(), refdb.LockQuery{Markers: markers, Limit: 100})
 		must(tb, err)
-		all = append(all, l...)
+		all = append(all, page.Locks...)
 	}
 	return all
 }
@@ -92,26 +92,25 @@ func TestLostReply(t *testing.T) {
 				t.Errorf("asking again gave token %d, the row has %d", again.Token, stands.Token)
 			}
 
-			tx := refdb.Transaction{Project: project, ID: "u1", Updates: []refdb.Update{move(branch, "", v1)},
-				Fence: &refdb.Fence{Refs: []string{branch}, Token: again.Token}, Release: true}
+			change := func() error { return fenced(t, d, "u1", again.Token, &refdb.Handoff{}) }
 			loseReply(w, code)
-			unknown("update", d.Update(t.Context(), tx))
+			unknown("update", change())
 			first := get(t, d, branch)
 			if first.Value != v1 || first.Op != "u1" {
 				t.Fatalf("the update did not take effect: %+v", first)
 			}
 			// The fence is gone and the old value too, but it happened.
-			must(t, d.Update(t.Context(), tx))
+			must(t, change())
 			if second := get(t, d, branch); second != first {
 				t.Errorf("the update was carried out twice: %+v, then %+v", first, second)
 			}
 
 			loseReply(w, code)
-			_, err = d.Beat(t.Context(), "site/1", held(again.Token, "HEAD"))
+			_, err = d.Beat(t.Context(), lockIDs(again.Token, "HEAD"))
 			unknown("beat", err)
 
 			loseReply(w, code)
-			_, err = d.Release(t.Context(), held(again.Token, "HEAD"))
+			_, err = d.Release(t.Context(), releasing(again.Token, "HEAD"))
 			unknown("release", err)
 			if l := locks(t, d); len(l) != 0 {
 				t.Errorf("locks are left: %+v", l)
@@ -138,9 +137,7 @@ func TestLostReply(t *testing.T) {
 			loseReply(w, code)
 			must(t, update(t, d, "u", move("HEAD", "", v1)))
 			loseReply(w, code)
-			if released, err := d.Release(t.Context(), held(a.Token, branch)); err != nil || !released[0] {
-				t.Errorf("release: %v, %v", released, err)
-			}
+			release(t, d, a.Token, branch)
 		})
 	}
 	t.Run("a refusal whose commit gets lost is no unknown outcome", func(t *testing.T) {
@@ -269,7 +266,7 @@ func TestFailedQuery(t *testing.T) {
 	calls := func(d *spanner.Driver) map[string]func(context.Context) error {
 		return map[string]func(context.Context) error{
 			"acquire": func(ctx context.Context) error { _, err := d.Acquire(ctx, request("n", branch)); return err },
-			"beat":    func(ctx context.Context) error { _, err := d.Beat(ctx, "site/1", held(1, branch)); return err },
+			"beat":    func(ctx context.Context) error { _, err := d.Beat(ctx, lockIDs(1, branch)); return err },
 			"get":     func(ctx context.Context) error { _, err := d.Get(ctx, project, []string{branch}); return err },
 			"locks":   func(ctx context.Context) error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: 1}); return err },
 		}

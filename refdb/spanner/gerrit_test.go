@@ -57,8 +57,8 @@ func TestDatabaseThatGerritsPluginCreatedIsAdopted(t *testing.T) {
 	if len(a.Reclaimed) != 1 || a.Reclaimed[0].Owner != "gerrit-2" {
 		t.Errorf("reclaimed %+v", a.Reclaimed)
 	}
-	if released, err := d.Release(t.Context(), held(locked.Holders[0].Token, branch)); err != nil || !released[0] {
-		t.Fatalf("release: %v, %v", released, err)
+	if purged, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: locked.Holders[0].ID()}}); err != nil || !purged[0] {
+		t.Fatalf("purge: %v, %v", purged, err)
 	}
 	must(t, update(t, d, "u", move(branch, v1, v2)))
 
@@ -96,17 +96,16 @@ func TestTokensFinerThanAMicrosecondAreReached(t *testing.T) {
 	db.Exec(t, "INSERT INTO locks (project, ref, owner, token, heartbeat) VALUES ('"+project+"', '"+branch+"', 'somebody', "+
 		"TIMESTAMP '2020-01-02 03:04:05.123456789Z', TIMESTAMP '2020-01-02 03:04:06.987654321Z')")
 	l := locks(t, d)[0]
-	rows := held(l.Token, branch)
-	rows[0].Heartbeat = l.Heartbeat
-	if results, err := d.Beat(t.Context(), "somebody", held(l.Token, branch)); err != nil || results[0] != refdb.Beaten {
+	rows := []refdb.StandingLock{{LockID: l.ID(), Heartbeat: l.Heartbeat}}
+	if results, err := d.Beat(t.Context(), []refdb.LockID{l.ID()}); err != nil || results[0] != refdb.Beaten {
 		t.Fatalf("beat: %v, %v", results, err)
 	}
-	if released, err := d.Release(t.Context(), rows); err != nil || released[0] {
-		t.Fatalf("release by the heartbeat before: %v, %v", released, err)
+	if purged, err := d.Purge(t.Context(), rows); err != nil || purged[0] {
+		t.Fatalf("purge by the heartbeat before: %v, %v", purged, err)
 	}
 	rows[0].Heartbeat = locks(t, d)[0].Heartbeat.Truncate(time.Microsecond)
-	if released, err := d.Release(t.Context(), rows); err != nil || !released[0] {
-		t.Fatalf("release: %v, %v", released, err)
+	if purged, err := d.Purge(t.Context(), rows); err != nil || !purged[0] {
+		t.Fatalf("purge: %v, %v", purged, err)
 	}
 }
 
@@ -137,9 +136,9 @@ func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
 			if len(after) != 2 || after[0].Token != before[0].Token || after[0].Owner != "gerrit-1" || after[1].Token != before[1].Token {
 				t.Fatalf("the locks were %+v and are %+v", before, after)
 			}
-			released, err := d.Release(t.Context(), []refdb.Held{{Project: marker.Project, Ref: branch, Token: after[1].Token}})
-			if err != nil || !released[0] {
-				t.Fatalf("remove the marker: %v, %v", released, err)
+			purged, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: after[1].ID()}})
+			if err != nil || !purged[0] {
+				t.Fatalf("remove the marker: %v, %v", purged, err)
 			}
 			a := acquire(t, d, "n", "HEAD", branch)
 			if len(a.Reclaimed) != 1 {

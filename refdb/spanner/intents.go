@@ -10,17 +10,9 @@ import (
 )
 
 // Intents reads a page of intents.
-func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
-	var page []refdb.Intent
-	err := d.query(ctx, request{tag: "refdb.intents", what: "list intents"}, intentsStatement(q), func(r *spanner.Row) error {
-		i, err := readIntent(r)
-		page = append(page, i)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return page, nil
+func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	intents, last, err := page(ctx, d, request{tag: "refdb.intents", what: "list intents"}, intentsStatement(q), q.Limit, readIntent)
+	return refdb.IntentPage{Intents: intents, Next: refdb.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}}, err
 }
 
 const intentsSQL = `
@@ -30,32 +22,20 @@ SELECT i.project, i.ref, i.token, i.owner, i.agent, i.old_value, i.new_value, i.
 FROM intents AS i WHERE `
 
 func intentsStatement(q refdb.IntentQuery) spanner.Statement {
-	s := spanner.Statement{SQL: intentsSQL, Params: map[string]any{"limit": int64(q.Limit)}}
+	s := spanner.Statement{SQL: intentsSQL, Params: make(map[string]any)}
 	if q.Decided {
 		s.SQL += `i.decision IS NOT NULL`
 	} else {
 		s.SQL += `i.decision IS NULL`
 	}
-	and := func(condition, name string, value any) {
-		s.SQL += ` AND ` + condition
-		s.Params[name] = value
-	}
-	if q.AfterProject != "" || q.AfterRef != "" {
+	if q.After != (refdb.IntentCursor{}) {
 		// The first part is implied by the second, and bounds the range to read.
-		and(`i.project >= @after_project`, "after_project", q.AfterProject)
-		and(`(i.project > @after_project OR i.ref > @after_ref OR i.ref = @after_ref AND i.token > @after_token)`, "after_ref", q.AfterRef)
-		s.Params["after_token"] = q.AfterToken.Time()
+		and(&s, `i.project >= @after_project`, "after_project", q.After.Project)
+		and(&s, `(i.project > @after_project OR i.ref > @after_ref OR i.ref = @after_ref AND i.token > @after_token)`, "after_ref", q.After.Ref)
+		s.Params["after_token"] = q.After.Token.Time()
 	}
-	if q.Project != "" {
-		and(`i.project = @project`, "project", q.Project)
-	}
-	if q.Ref != "" {
-		and(`i.ref = @ref`, "ref", q.Ref)
-	}
-	if q.Owner != "" {
-		and(`(i.owner = @owner OR STARTS_WITH(i.owner, CONCAT(@owner, '/')))`, "owner", q.Owner)
-	}
-	s.SQL += ` ORDER BY i.project, i.ref, i.token LIMIT @limit`
+	andNamed(&s, q.Project, q.Ref, q.Owner)
+	s.SQL += ` ORDER BY i.project, i.ref, i.token`
 	return s
 }
 

@@ -11,42 +11,32 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// preparing asks for the locks on refs that don't exist, to create them.
-func preparing(nonce string, refs ...string) refdb.AcquireRequest {
-	r := request(nonce, refs...)
-	r.StaleAfter, r.Agent = refdb.NeverStale, "boot:1:2"
+// preparing asks for intents to create refs.
+func preparing(nonce string, refs ...string) refdb.PrepareRequest {
+	r := refdb.PrepareRequest{Project: project, Owner: owner, Nonce: nonce, Agent: "boot:1:2"}
 	for _, ref := range refs {
-		r.Intents = append(r.Intents, move(ref, "", v1))
+		r.Updates = append(r.Updates, move(ref, "", v1))
 	}
 	return r
 }
 
-func prepare(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.Acquired {
+func prepare(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.Prepared {
 	tb.Helper()
-	a, err := d.Acquire(tb.Context(), preparing(nonce, refs...))
+	p, err := d.Prepare(tb.Context(), preparing(nonce, refs...))
 	if err != nil {
 		tb.Fatalf("prepare %v: %v", refs, err)
 	}
-	return a
+	return p
 }
 
-// finishing is the transaction that does what a has announced.
-func finishing(a refdb.Acquired, refs ...string) refdb.Transaction {
-	t := refdb.Transaction{Project: project, ID: "finish", Release: true,
-		Fence: &refdb.Fence{Refs: refs, Token: a.Token, Intents: true}}
-	for _, ref := range refs {
-		t.Updates = append(t.Updates, move(ref, "", v1))
-	}
-	return t
+// finishing ends intents of p, which were done.
+func finishing(p refdb.Prepared, refs ...string) refdb.FinishRequest {
+	return refdb.FinishRequest{Project: project, ID: "finish", Owner: owner, Token: p.Token, Done: preparing("", refs...).Updates}
 }
 
-// heldIntents are the rows of locks that stand for intents.
-func heldIntents(a refdb.Acquired, refs ...string) []refdb.Held {
-	all := held(a.Token, refs...)
-	for i := range all {
-		all[i].Intent = true
-	}
-	return all
+// dropping ends intents of p, which were not done.
+func dropping(p refdb.Prepared, refs ...string) refdb.FinishRequest {
+	return refdb.FinishRequest{Project: project, Owner: owner, Token: p.Token, Dropped: refs}
 }
 
 func intents(tb testing.TB, d refdb.Driver) []refdb.Intent {
@@ -55,7 +45,7 @@ func intents(tb testing.TB, d refdb.Driver) []refdb.Intent {
 	for _, decided := range []bool{false, true} {
 		page, err := d.Intents(tb.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: decided}, Limit: 10_000})
 		must(tb, err)
-		all = append(all, page...)
+		all = append(all, page.Intents...)
 	}
 	return all
 }
@@ -74,9 +64,8 @@ func TestTokenOfAnIntentIsThatOfItsLockWhoeverTellsIt(t *testing.T) {
 		if at := all[0].Time; !at.Equal(a.Token.Time()) || !at.Equal(l.Heartbeat) {
 			t.Fatalf("the intent is of %v, the token of %v, the heartbeat of %v", at, a.Token.Time(), l.Heartbeat)
 		}
-		released, err := d.Release(t.Context(), heldIntents(a, branch))
-		if err != nil || !released[0] || len(intents(t, d)) != 0 {
-			t.Fatalf("release: %v, %v; left are %+v", released, err, intents(t, d))
+		if err := d.Finish(t.Context(), dropping(a, branch)); err != nil || len(intents(t, d)) != 0 {
+			t.Fatalf("drop: %v; left are %+v", err, intents(t, d))
 		}
 	}
 }
@@ -92,7 +81,7 @@ func TestLostReplyAboutIntents(t *testing.T) {
 		}
 	}
 	loseReply(w, codes.Internal)
-	_, err := d.Acquire(t.Context(), preparing("n", "HEAD", branch))
+	_, err := d.Prepare(t.Context(), preparing("n", "HEAD", branch))
 	unknown("prepare", err)
 	first := intents(t, d)
 	a := prepare(t, d, "n", "HEAD", branch)
@@ -101,13 +90,13 @@ func TestLostReplyAboutIntents(t *testing.T) {
 	}
 
 	loseReply(w, codes.Internal)
-	unknown("finish", d.Update(t.Context(), finishing(a, branch)))
-	must(t, d.Update(t.Context(), finishing(a, branch)))
+	unknown("finish", d.Finish(t.Context(), finishing(a, branch)))
+	must(t, d.Finish(t.Context(), finishing(a, branch)))
 	if all := intents(t, d); len(all) != 1 || all[0].Ref != "HEAD" {
 		t.Fatalf("the intents are %+v", all)
 	}
 
-	left := intents(t, d)
+	left := lockIDs(a.Token, "HEAD")
 	loseReply(w, codes.Internal)
 	_, err = d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.TakeNew, By: "me", Reason: "why"})
 	unknown("resolve", err)
@@ -132,8 +121,7 @@ func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)
 	d := db.Open(t)
-	prepare(t, d, "n", "HEAD", branch)
-	left := intents(t, d)
+	left := lockIDs(prepare(t, d, "n", "HEAD", branch).Token, "HEAD", branch)
 	db.Exec(t, `DELETE FROM locks WHERE true`)
 	must(t, update(t, d, "u", move(branch, "", v2)))
 	other := acquire(t, d, "other", branch)
@@ -164,7 +152,7 @@ func TestLargestPreparationIsTaken(t *testing.T) {
 	if all := intents(t, d); len(all) != len(refs) {
 		t.Fatalf("%d intents are listed", len(all))
 	}
-	must(t, d.Update(t.Context(), finishing(a, refs...)))
+	must(t, d.Finish(t.Context(), finishing(a, refs...)))
 	if all := intents(t, d); len(all) != 0 {
 		t.Fatalf("%d intents are left", len(all))
 	}
@@ -178,7 +166,7 @@ func TestPreparationOverMoreStaleLocksThanFitIsRefusedWhole(t *testing.T) {
 	refs := names(most + 1)
 	a := acquire(t, d, "other", refs...)
 	db.Exec(t, `UPDATE locks SET heartbeat = TIMESTAMP_SUB(heartbeat, INTERVAL 1 HOUR) WHERE true`)
-	if _, err := d.Acquire(t.Context(), preparing("n", refs...)); !errors.Is(err, refdb.ErrTooMany) {
+	if _, err := d.Prepare(t.Context(), preparing("n", refs...)); !errors.Is(err, refdb.ErrTooMany) {
 		t.Fatal(err)
 	}
 	if l, ok := db.RowLock(t, project, refs[0]); !ok || l.Token != a.Token || len(intents(t, d)) != 0 {
@@ -220,16 +208,17 @@ func TestAnAdvisoryUpdateStillIgnoresOtherLocks(t *testing.T) {
 	d := db.Open(t)
 	a := acquire(t, d, "other", branch)
 	prepare(t, d, "n", "HEAD")
-	advisory := func(ref string) error {
-		return d.Update(t.Context(), refdb.Transaction{Project: project, ID: ref, Advisory: true, Updates: []refdb.Update{move(ref, "", v2)}})
+	advisory := func(ref string, old, new refdb.Value) error {
+		_, err := d.Update(t.Context(), refdb.UpdateRequest{Project: project, ID: string(new), Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(ref, old, new)}})
+		return err
 	}
-	must(t, advisory(branch))
+	must(t, advisory(branch, "", v2))
 	db.Age(t, project, branch, time.Hour)
-	must(t, d.Update(t.Context(), refdb.Transaction{Project: project, ID: "u", Advisory: true, Updates: []refdb.Update{move(branch, v2, v1)}}))
+	must(t, advisory(branch, v2, v1))
 	if l, ok := db.RowLock(t, project, branch); !ok || l.Token != a.Token {
 		t.Errorf("the stale lock is %+v", l)
 	}
-	if err := advisory("HEAD"); !errors.Is(err, refdb.ErrLocked) {
+	if err := advisory("HEAD", "", v2); !errors.Is(err, refdb.ErrLocked) {
 		t.Error(err)
 	}
 }

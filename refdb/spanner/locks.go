@@ -9,65 +9,46 @@ import (
 )
 
 // staleSQL tells whether a row of locks AS l is stale.
-const staleSQL = `TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), IFNULL(l.heartbeat, TIMESTAMP_SECONDS(0)), MICROSECOND)
-  > IFNULL(l.stale_after, @default_stale_after)`
+const staleSQL = ageSQL + ` > IFNULL(l.stale_after, @default_stale_after)`
 
 // Locks reads a page of locks, or of markers.
-func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) ([]refdb.LockInfo, error) {
-	var page []refdb.LockInfo
-	err := d.query(ctx, request{tag: "refdb.locks", what: "list locks"}, locksStatement(q), func(r *spanner.Row) error {
-		var project, ref string
-		var row lockRow
-		if err := r.Columns(append([]any{&project, &ref}, row.columns()...)...); err != nil {
-			return err
-		}
-		page = append(page, row.info(project, ref))
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return page, nil
+func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	locks, last, err := page(ctx, d, request{tag: "refdb.locks", what: "list locks"}, locksStatement(q), q.Limit, readLock)
+	return refdb.LockPage{Locks: locks, Next: refdb.LockCursor{Project: last.Project, Ref: last.Ref}}, err
+}
+
+func readLock(r *spanner.Row) (refdb.LockInfo, error) {
+	var project, ref string
+	var row lockRow
+	err := r.Columns(append([]any{&project, &ref}, row.columns()...)...)
+	return row.info(project, ref), err
 }
 
 func locksStatement(q refdb.LockQuery) spanner.Statement {
 	s := spanner.Statement{
 		SQL:    `SELECT l.project, l.ref, ` + lockSQL + ` FROM locks AS l WHERE `,
-		Params: map[string]any{"markers": refdb.ReclaimPrefix, "limit": int64(q.Limit)},
+		Params: map[string]any{"markers": refdb.ReclaimPrefix},
 	}
 	if q.Markers {
 		s.SQL += `STARTS_WITH(l.project, @markers)`
 	} else {
 		s.SQL += `NOT STARTS_WITH(l.project, @markers)`
 	}
-	and := func(condition, name string, value any) {
-		s.SQL += ` AND ` + condition
-		s.Params[name] = value
-	}
-	if q.AfterProject != "" || q.AfterRef != "" {
+	if q.After != (refdb.LockCursor{}) {
 		// The first part is implied by the second, and bounds the range to read.
-		and(`l.project >= @after_project`, "after_project", q.AfterProject)
-		and(`(l.project > @after_project OR l.ref > @after_ref)`, "after_ref", q.AfterRef)
+		and(&s, `l.project >= @after_project`, "after_project", q.After.Project)
+		and(&s, `(l.project > @after_project OR l.ref > @after_ref)`, "after_ref", q.After.Ref)
 	}
-	if q.Project != "" {
-		and(`l.project = @project`, "project", q.Project)
-	}
-	if q.Ref != "" {
-		and(`l.ref = @ref`, "ref", q.Ref)
-	}
+	andNamed(&s, q.Project, q.Ref, q.Owner)
 	if q.Prefix != "" {
-		and(`STARTS_WITH(l.ref, @prefix)`, "prefix", q.Prefix)
-	}
-	if q.Owner != "" {
-		and(`(l.owner = @owner OR STARTS_WITH(l.owner, CONCAT(@owner, '/')))`, "owner", q.Owner)
+		and(&s, `STARTS_WITH(l.ref, @prefix)`, "prefix", q.Prefix)
 	}
 	if q.Stale {
-		and(staleSQL, "default_stale_after", refdb.DefaultStaleAfter.Microseconds())
+		and(&s, staleSQL, "default_stale_after", refdb.DefaultStaleAfter.Microseconds())
 	}
 	if q.OlderThan > 0 {
-		and(`TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), IFNULL(l.heartbeat, TIMESTAMP_SECONDS(0)), MICROSECOND) > @older_than`,
-			"older_than", q.OlderThan.Microseconds())
+		and(&s, ageSQL+` > @older_than`, "older_than", q.OlderThan.Microseconds())
 	}
-	s.SQL += ` ORDER BY l.project, l.ref LIMIT @limit`
+	s.SQL += ` ORDER BY l.project, l.ref`
 	return s
 }

@@ -24,6 +24,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-func TestConformance(t *testing.T) {
-	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return dbtest.Spanner(tb) })
-}
+func newDatabase(tb testing.TB) refdbtest.Database { return dbtest.Spanner(tb) }
+
+func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
+
+func TestConformanceAlternating(t *testing.T) { refdbtest.Run(t, refdbtest.Alternating(newDatabase)) }

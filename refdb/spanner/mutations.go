@@ -78,17 +78,18 @@ func (b *batch) deleteRef(project, ref string) {
 }
 
 // insertLock takes a lock that was free: it fails if it isn't.
-func (b *batch) insertLock(ref string, r *refdb.AcquireRequest) {
-	b.add(len(lockColumns), spanner.Insert("locks", lockColumns, lockValues(ref, r)))
+func (b *batch) insertLock(ref string, c claim) {
+	b.add(len(lockColumns), spanner.Insert("locks", lockColumns, c.values(ref)))
 }
 
 // updateLock takes a lock over: it fails if there is none.
-func (b *batch) updateLock(ref string, r *refdb.AcquireRequest) {
-	b.add(len(lockColumns), spanner.Update("locks", lockColumns, lockValues(ref, r)))
+func (b *batch) updateLock(ref string, c claim) {
+	b.add(len(lockColumns), spanner.Update("locks", lockColumns, c.values(ref)))
 }
 
-func lockValues(ref string, r *refdb.AcquireRequest) []any {
-	return []any{r.Project, ref, spanner.CommitTimestamp, spanner.CommitTimestamp, r.Owner, orNull(r.Nonce), r.StaleAfter.Microseconds()}
+// values are those of lockColumns.
+func (c claim) values(ref string) []any {
+	return []any{c.project, ref, spanner.CommitTimestamp, spanner.CommitTimestamp, c.owner, orNull(c.nonce), c.staleAfter.Microseconds()}
 }
 
 // insertMarker keeps others from reclaiming the same lock: it fails if they do.
@@ -111,20 +112,20 @@ func (b *batch) deleteLocks(project string) {
 }
 
 // insertIntent records what u is about to do. Its token is that of the lock.
-func (b *batch) insertIntent(u refdb.Update, r *refdb.AcquireRequest) {
+func (b *batch) insertIntent(u refdb.Update, r *refdb.PrepareRequest) {
 	b.add(len(intentColumns), spanner.Insert("intents", intentColumns,
 		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp}))
 }
 
 // insertRevocation records that r must not be carried out.
-func (b *batch) insertRevocation(r *refdb.AcquireRequest) {
-	u := r.Intents[0]
+func (b *batch) insertRevocation(r *refdb.PrepareRequest) {
+	u := r.Updates[0]
 	b.add(len(revocationColumns), spanner.Insert("intents", revocationColumns,
 		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp,
 			string(refdb.Revoked), r.Owner, spanner.CommitTimestamp, r.Nonce}))
 }
 
-func (b *batch) decideIntent(i refdb.Intent, r *refdb.ResolveRequest) {
+func (b *batch) decideIntent(i refdb.LockID, r *refdb.ResolveRequest) {
 	b.add(len(decisionColumns), spanner.Update("intents", decisionColumns,
 		[]any{i.Project, i.Ref, i.Token.Time(), string(r.Decision), r.By, r.Reason, spanner.CommitTimestamp}))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// states are what a transaction finds on so many refs, each locked or not.
-func statesOf(n int, locked bool, age time.Duration) []state {
+// statesOn are what a transaction finds on so many refs, each locked or not.
+func statesOn(n int, locked bool, age time.Duration) []state {
 	states := make([]state, n)
 	for i := range states {
 		ref := fmt.Sprintf("refs/heads/%05d", i)
@@ -22,6 +22,15 @@ func statesOf(n int, locked bool, age time.Duration) []state {
 	return states
 }
 
+// deletionsOf delete the refs of states.
+func deletionsOf(states []state) []refdb.Update {
+	updates := make([]refdb.Update, len(states))
+	for i, s := range states {
+		updates[i] = refdb.Update{Ref: s.ref, New: refdb.Deleted}
+	}
+	return updates
+}
+
 func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	t.Parallel()
 	stale := time.Minute
@@ -30,7 +39,6 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		updates           int // on refs that carry stale locks, unless fenced
 		fence, overlap    int // refs of the fence, how many of which are updated
 		release, advisory bool
-		intents           bool
 		want              int
 		tooMany           bool
 	}{
@@ -38,60 +46,88 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		{name: "the largest update, past as many stale locks", updates: refdb.MaxUpdateRefs, want: 80_000},
 		{name: "the largest update under the largest lock", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, want: 75_000},
 		{name: "the same with release", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, want: 80_000},
-		{name: "the same that ends intents", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, advisory: true, intents: true, want: 80_000},
-		{name: "the largest end of intents", updates: refdb.MaxLockRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, intents: true, want: 45_000},
 		{name: "the same with a lock on other refs", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, release: true, want: 85_000, tooMany: true},
 		{name: "the same with a lock on other refs, without stale ones", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, release: true, advisory: true, want: 75_000},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			tx := refdb.Transaction{Project: "p", ID: "id", Release: row.release, Advisory: row.advisory}
-			states := statesOf(row.updates, !row.advisory, stale)
-			for i := range states {
-				tx.Updates = append(tx.Updates, refdb.Update{Ref: states[i].ref, New: refdb.Deleted})
+			r := refdb.UpdateRequest{Project: "p", ID: "id"}
+			if row.advisory {
+				r.Locks = refdb.AdvisoryLocks
 			}
+			states := statesOn(row.updates, !row.advisory, stale)
+			r.Updates = deletionsOf(states)
 			if row.fence > 0 {
-				tx.Fence = &refdb.Fence{Token: 7, Intents: row.intents}
+				r.Fence = &refdb.Fence{Owner: "o", Token: 7}
+			}
+			if row.release {
+				r.Fence.Release = &refdb.Handoff{}
 			}
 			for i := range row.fence {
 				ref := fmt.Sprintf("refs/tags/%05d", i)
 				if i < row.overlap {
-					states[i].lock, states[i].fence = nil, &fenced{token: 7}
+					states[i].lock, states[i].fence = nil, &fence{owner: "o", token: 7}
 					ref = states[i].ref
 				} else {
-					states = append(states, state{ref: ref, fence: &fenced{token: 7}})
+					states = append(states, state{ref: ref, fence: &fence{owner: "o", token: 7}})
 				}
-				tx.Fence.Refs = append(tx.Fence.Refs, ref)
+				r.Fence.Refs = append(r.Fence.Refs, ref)
 			}
-			b, err := plan(&tx, states)
-			if err != nil {
+			var b batch
+			if err := planUpdate(&b, &r, states); err != nil {
 				t.Fatal(err)
 			}
-			check(t, b, row.want, row.tooMany)
+			check(t, &b, row.want, row.tooMany)
 		})
 	}
 	for name, row := range map[string]struct {
 		states  []state
-		intents bool
 		want    int
 		tooMany bool
 	}{
-		"the largest acquisition":                               {statesOf(refdb.MaxLockRefs, false, 0), false, 35_000, false},
-		"the largest acquisition, of stale locks":               {statesOf(refdb.MaxLockRefs, true, stale), false, 60_000, false},
-		"the largest acquisition with intents":                  {statesOf(refdb.MaxLockRefs, false, 0), true, 75_000, false},
-		"the largest acquisition with intents, of stale locks":  {statesOf(4000, true, stale), true, 80_000, false},
-		"a larger acquisition with intents, of only stale ones": {statesOf(4001, true, stale), true, 80_020, true},
+		"the largest preparation":                   {statesOn(refdb.MaxLockRefs, false, 0), 75_000, false},
+		"the largest preparation, of stale locks":   {statesOn(4000, true, stale), 80_000, false},
+		"a larger preparation, of only stale locks": {statesOn(4001, true, stale), 80_020, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := refdb.AcquireRequest{Project: "p", Nonce: "n"}
-			for _, s := range row.states {
-				if row.intents {
-					r.Intents = append(r.Intents, refdb.Update{Ref: s.ref, New: "1"})
-				}
+			var b batch
+			r := refdb.PrepareRequest{Project: "p", Nonce: "n", Updates: deletionsOf(row.states)}
+			if _, err := planPrepare(&b, &r, row.states); err != nil {
+				t.Fatal(err)
 			}
-			a := decide(&r, row.states)
-			check(t, &a.batch, row.want, row.tooMany)
+			check(t, &b, row.want, row.tooMany)
+		})
+	}
+	for name, row := range map[string]struct {
+		states []state
+		want   int
+	}{
+		"the largest acquisition":                 {statesOn(refdb.MaxLockRefs, false, 0), 35_000},
+		"the largest acquisition, of stale locks": {statesOn(refdb.MaxLockRefs, true, stale), 60_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b batch
+			if _, err := planAcquire(&b, claim{project: "p", nonce: "n"}, row.states); err != nil {
+				t.Fatal(err)
+			}
+			check(t, &b, row.want, false)
+		})
+	}
+	for done, want := range map[int]int{refdb.MaxLockRefs: 45_000, 1000: 17_000, 0: 10_000} {
+		t.Run(fmt.Sprintf("the largest end of intents, of which %d were done", done), func(t *testing.T) {
+			t.Parallel()
+			states := statesOn(refdb.MaxLockRefs, false, 0)
+			for i := range states {
+				states[i].fence = &fence{owner: "o", token: 7, intended: true}
+			}
+			r := refdb.FinishRequest{Project: "p", ID: "id", Owner: "o", Token: 7, Done: deletionsOf(states[:done])}
+			var b batch
+			if err := planFinish(&b, &r, refsOf(deletionsOf(states)), states); err != nil {
+				t.Fatal(err)
+			}
+			check(t, &b, want, false)
 		})
 	}
 	t.Run("a beat and a release of the largest lock", func(t *testing.T) {

@@ -122,10 +122,7 @@ func TestRaceOfSetsThatOverlap(t *testing.T) {
 		if l := locks(t, d[0]); len(l) != 2 || l[0].Token != last || l[1].Token != last {
 			t.Fatalf("the locks are %+v", l)
 		}
-		released, err := d[winner].Release(t.Context(), held(last, sets[winner]...))
-		if err != nil || !released[0] || !released[1] {
-			t.Fatalf("release: %v, %v", released, err)
-		}
+		release(t, d[winner], last, sets[winner]...)
 	}
 }
 
@@ -146,11 +143,11 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 		}
 		var beat []refdb.BeatResult
 		var beatErr, fencedErr error
-		all = append(all, func() { beat, beatErr = d[0].Beat(t.Context(), "site/1", held(last, branch)) },
+		all = append(all, func() { beat, beatErr = d[0].Beat(t.Context(), lockIDs(last, branch)) },
 			func() {
-				fencedErr = d[1].Update(t.Context(), refdb.Transaction{Project: project, ID: fmt.Sprint("u", n),
+				_, fencedErr = d[1].Update(t.Context(), refdb.UpdateRequest{Project: project, ID: fmt.Sprint("u", n),
 					Updates: []refdb.Update{move(fmt.Sprint("refs/heads/", n), "", v1)},
-					Fence:   &refdb.Fence{Refs: []string{branch}, Token: last}})
+					Fence:   &refdb.Fence{Refs: []string{branch}, Owner: owner, Token: last}})
 			})
 		race(all...)
 		must(t, beatErr)

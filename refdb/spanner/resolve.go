@@ -15,12 +15,7 @@ import (
 // the ref may have moved since: then it can only keep what it holds.
 func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
 	ended := make([]bool, len(r.Intents))
-	_, err := d.transact(ctx, request{tag: "refdb.resolve", what: "resolve intents"}, func(ctx context.Context, t *transaction) error {
-		rows, err := t.intents(ctx, r.Intents)
-		if err != nil {
-			return err
-		}
-		var b batch
+	_, err := decide(ctx, d, request{tag: "refdb.resolve", what: "resolve intents"}, intentsOf(r.Intents), func(b *batch, rows []*intentRow) error {
 		for n, i := range r.Intents {
 			row := rows[n]
 			ended[n] = row != nil && row.pending && (row.locked || r.Decision == refdb.KeepOld)
@@ -35,7 +30,7 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 			}
 			b.decideIntent(i, &r)
 		}
-		return t.write(&b)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -44,19 +39,14 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 }
 
 // Forget deletes the records of those intents that are not pending.
-func (d *Driver) Forget(ctx context.Context, intents []refdb.Intent) error {
-	_, err := d.transact(ctx, request{tag: "refdb.forget", what: "forget intents"}, func(ctx context.Context, t *transaction) error {
-		rows, err := t.intents(ctx, intents)
-		if err != nil {
-			return err
-		}
-		var b batch
+func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+	_, err := decide(ctx, d, request{tag: "refdb.forget", what: "forget intents"}, intentsOf(intents), func(b *batch, rows []*intentRow) error {
 		for n, i := range intents {
 			if rows[n] != nil && !rows[n].pending {
 				b.deleteIntent(i.Project, i.Ref, i.Token)
 			}
 		}
-		return t.write(&b)
+		return nil
 	})
 	return err
 }
@@ -67,9 +57,10 @@ type intentKey struct {
 	Project string    `spanner:"project"`
 	Ref     string    `spanner:"ref"`
 	Token   time.Time `spanner:"token"`
+	Owner   string    `spanner:"owner"`
 }
 
-func (k intentKey) bytes() int { return len(k.Project) + len(k.Ref) + 64 }
+func (k intentKey) bytes() int { return len(k.Project) + len(k.Ref) + len(k.Owner) + 64 }
 
 // An intentRow is what decides about an intent.
 type intentRow struct {
@@ -81,31 +72,27 @@ type intentRow struct {
 const intentSQL = `
 SELECT k.asked, i.new_value, i.decision IS NULL, l.ref IS NOT NULL
 FROM UNNEST(@keys) AS k
-JOIN@{JOIN_METHOD=APPLY_JOIN} intents AS i ON i.project = k.project AND i.ref = k.ref AND i.token = k.token
-LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = k.project AND l.ref = k.ref AND l.token = k.token`
+JOIN@{JOIN_METHOD=APPLY_JOIN} intents AS i
+  ON i.project = k.project AND i.ref = k.ref AND i.token = k.token AND i.owner = k.owner
+LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l
+  ON l.project = k.project AND l.ref = k.ref AND l.token = k.token AND l.owner = k.owner`
 
-// intents reads and locks the rows of intents and what of their locks matters;
-// nil for those that are not there.
-func (t *transaction) intents(ctx context.Context, intents []refdb.Intent) ([]*intentRow, error) {
+// intentsOf has a transaction read and lock the rows of intents and what of their
+// locks matters; nil for those that are not there.
+func intentsOf(intents []refdb.LockID) func(context.Context, *transaction) ([]*intentRow, error) {
 	keys := make([]intentKey, len(intents))
 	for n, i := range intents {
-		keys[n] = intentKey{Asked: int64(n), Project: i.Project, Ref: i.Ref, Token: i.Token.Time()}
+		keys[n] = intentKey{Asked: int64(n), Project: i.Project, Ref: i.Ref, Token: i.Token.Time(), Owner: i.Owner}
 	}
-	rows := make([]*intentRow, len(intents))
-	for chunk := range chunks(keys, intentKey.bytes) {
-		s := spanner.Statement{SQL: intentSQL, Params: map[string]any{"keys": chunk}}
-		err := t.query(ctx, s, func(r *spanner.Row) error {
+	return func(ctx context.Context, t *transaction) ([]*intentRow, error) {
+		rows := make([]*intentRow, len(intents))
+		s := spanner.Statement{SQL: intentSQL, Params: make(map[string]any)}
+		return rows, queryKeys(ctx, t, s, keys, intentKey.bytes, func(r *spanner.Row) error {
 			var n int64
 			var row intentRow
-			if err := r.Columns(&n, &row.intended, &row.pending, &row.locked); err != nil {
-				return err
-			}
+			err := r.Columns(&n, &row.intended, &row.pending, &row.locked)
 			rows[n] = &row
-			return nil
+			return err
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
-	return rows, nil
 }

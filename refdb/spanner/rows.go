@@ -21,8 +21,8 @@ const keyBytes = 4 << 20
 type key struct {
 	Ref  string             `spanner:"ref"`
 	Lock spanner.NullString `spanner:"lock"` // the lock on it
-	// Fence is the lock again, but only its token. Spanner locks columns, not
-	// whole rows: a fenced update gets by with its holder's beats.
+	// Fence is the lock again, without its heartbeat. Spanner locks columns, not
+	// whole rows: so a fenced update does not wait for its holder's beats.
 	Fence spanner.NullString `spanner:"fence"`
 	Value spanner.NullString `spanner:"value"` // the ref
 }
@@ -35,12 +35,13 @@ func (k key) bytes() int {
 type state struct {
 	ref   string
 	lock  *lock
-	fence *fenced
+	fence *fence
 	value *refdb.Ref
 }
 
-// fenced is a row of locks, as far as a fence needs it.
-type fenced struct {
+// A fence is a row of locks, as far as a fence needs it.
+type fence struct {
+	owner    string
 	token    refdb.Token
 	intended bool // it stands for an intent
 }
@@ -56,7 +57,7 @@ type lock struct {
 // these keys are read and locked, and the gaps where there is none.
 const stateSQL = `
 SELECT k.ref,
-       IF(f.ref IS NULL, NULL, IFNULL(UNIX_MICROS(f.token), 0)), IFNULL(f.stale_after, 0),
+       f.owner, IFNULL(UNIX_MICROS(f.token), 0), IFNULL(f.stale_after, 0),
        l.nonce, ` + lockSQL + `,
        r.value, r.time, r.op
 FROM UNNEST(@keys) AS k
@@ -64,41 +65,55 @@ LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS f ON f.project = @project AND f.ref 
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = @project AND l.ref = k.lock
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = @project AND r.ref = k.value`
 
-func stateStatement(project string, keys []key) spanner.Statement {
-	return spanner.Statement{SQL: stateSQL, Params: map[string]any{"project": project, "keys": keys}}
+func stateStatement(project string) spanner.Statement {
+	return spanner.Statement{SQL: stateSQL, Params: map[string]any{"project": project}}
 }
 
-// states reads and locks what keys name, in any order.
-func (t *transaction) states(ctx context.Context, project string, keys []key) ([]state, error) {
-	states := make([]state, 0, len(keys))
-	for chunk := range chunks(keys, key.bytes) {
-		err := t.query(ctx, stateStatement(project, chunk), func(r *spanner.Row) error {
-			s, err := readState(project, r)
-			states = append(states, s)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+// statesOf has a transaction read and lock what keys name, in any order, with
+// stateStatement or one that selects less.
+func statesOf(s spanner.Statement, keys []key) func(context.Context, *transaction) ([]state, error) {
+	return func(ctx context.Context, t *transaction) (states []state, err error) {
+		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(r *spanner.Row) (state, error) {
+			return readState(s.Params["project"].(string), r)
+		}))
+		return states, err
 	}
-	return states, nil
+}
+
+// lockKeys name the locks on refs.
+func lockKeys(refs []string) []key {
+	keys := make([]key, len(refs))
+	for i, ref := range refs {
+		keys[i] = key{Ref: ref, Lock: some(ref)}
+	}
+	return keys
+}
+
+// stateKeys name refs and the locks on them.
+func stateKeys(refs []string) []key {
+	keys := lockKeys(refs)
+	for i, ref := range refs {
+		keys[i].Value = some(ref)
+	}
+	return keys
 }
 
 func readState(project string, r *spanner.Row) (state, error) {
 	var (
-		s     state
-		fence spanner.NullInt64
-		stale int64 // the fence's stale_after
-		nonce spanner.NullString
-		held  lockRow
-		value refRow
+		s          state
+		owner      spanner.NullString // of the fence, as is what follows; NULL only if there is no row
+		token      int64
+		staleAfter int64
+		nonce      spanner.NullString
+		held       lockRow
+		value      refRow
 	)
-	into := slices.Concat([]any{&s.ref, &fence, &stale, &nonce}, held.columns(), value.columns())
+	into := slices.Concat([]any{&s.ref, &owner, &token, &staleAfter, &nonce}, held.columns(), value.columns())
 	if err := r.Columns(into...); err != nil {
 		return s, err
 	}
-	if fence.Valid {
-		s.fence = &fenced{refdb.Token(fence.Int64), stale >= refdb.NeverStale.Microseconds()}
+	if owner.Valid {
+		s.fence = &fence{owner.StringVal, refdb.Token(token), staleAfter >= refdb.NeverStale.Microseconds()}
 	}
 	if held.owner.Valid {
 		s.lock = &lock{LockInfo: held.info(project, s.ref), nonce: nonce.StringVal, token: held.exactToken()}
@@ -112,8 +127,10 @@ func readState(project string, r *spanner.Row) (state, error) {
 // lockSQL selects a lockRow from locks AS l. The age is by the server's clock
 // as it begins to read: if it then waits for a beat to be committed, the lock
 // seems younger than it is, which breaks no promise.
-const lockSQL = `l.owner, l.token, l.heartbeat, l.stale_after,
-       TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), IFNULL(l.heartbeat, TIMESTAMP_SECONDS(0)), MICROSECOND)`
+const (
+	lockSQL = `l.owner, l.token, l.heartbeat, l.stale_after, ` + ageSQL
+	ageSQL  = `TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), IFNULL(l.heartbeat, TIMESTAMP_SECONDS(0)), MICROSECOND)`
+)
 
 type lockRow struct {
 	owner            spanner.NullString // NULL only if there is no row

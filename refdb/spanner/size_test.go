@@ -22,7 +22,7 @@ func TestLargestRequestsAreTaken(t *testing.T) {
 	if len(a.Refs) != len(refs) {
 		t.Errorf("%d refs were read with the locks", len(a.Refs))
 	}
-	results, err := d.Beat(t.Context(), "site/1", held(a.Token, refs...))
+	results, err := d.Beat(t.Context(), lockIDs(a.Token, refs...))
 	must(t, err)
 	for i, r := range results {
 		if r != refdb.Beaten {

@@ -27,6 +27,36 @@ type transaction struct {
 	writes bool
 }
 
+// decide runs a transaction that writes what plan makes of what read has found.
+// An error of plan is a refusal: decide fails with it, after plan's writes were committed.
+func decide[T any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) error) (time.Time, error) {
+	var refused error
+	at, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
+		found, err := read(ctx, t)
+		if err != nil {
+			return err
+		}
+		var b batch
+		refused = plan(&b, found)
+		return t.write(&b)
+	})
+	if err == nil && refused != nil {
+		err = failed(r.what, refused)
+	}
+	return at, err
+}
+
+// queryKeys is query for rows that keys name, in as many requests as those need.
+func queryKeys[K any](ctx context.Context, t *transaction, s spanner.Statement, keys []K, size func(K) int, each func(*spanner.Row) error) error {
+	for chunk := range chunks(keys, size) {
+		s.Params["keys"] = chunk
+		if err := t.query(ctx, s, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // query reads rows and locks them until the end of the transaction.
 func (t *transaction) query(ctx context.Context, s spanner.Statement, each func(*spanner.Row) error) error {
 	return t.txn.QueryWithOptions(ctx, s, spanner.QueryOptions{RequestTag: t.tag}).Do(each)
@@ -77,20 +107,20 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 	pause := gax.Backoff{Initial: 10 * time.Millisecond, Max: 500 * time.Millisecond, Multiplier: 1.5}
 	for forgotten := 0; ; {
 		var at time.Time
-		var doubt bool
+		var unresolved bool
 		if err == nil {
-			at, doubt, err = c.attempt(ctx, &transaction{txn: txn, tag: r.tag}, f)
+			at, unresolved, err = c.attempt(ctx, &transaction{txn: txn, tag: r.tag}, f)
 		}
 		if err == nil {
 			return at, nil
 		}
 		aborted := spanner.ErrCode(err) == codes.Aborted
-		if !aborted && !doubt {
+		if !aborted && !unresolved {
 			err = d.renew(c, err, forgotten == maxForgotten)
 		}
 		if !aborted && err != nil {
-			if forgotten++; doubt || forgotten > maxForgotten || !d.forgot(err) {
-				return time.Time{}, d.judge(ctx, c, r.what, err, doubt)
+			if forgotten++; unresolved || forgotten > maxForgotten || !d.forgot(err) {
+				return time.Time{}, d.judge(ctx, c, r.what, err, unresolved)
 			}
 		}
 		delay, told := spanner.ExtractRetryDelay(err)
@@ -123,9 +153,9 @@ func (d *Driver) forgot(err error) bool {
 	return d.emulator != "" && !sessionLost(err) && (code == codes.NotFound || code == codes.FailedPrecondition)
 }
 
-// attempt runs f and commits. doubt says that the commit may have happened
+// attempt runs f and commits. unresolved says that the commit may have happened
 // in spite of the error.
-func (c *call) attempt(ctx context.Context, t *transaction, f func(context.Context, *transaction) error) (at time.Time, doubt bool, err error) {
+func (c *call) attempt(ctx context.Context, t *transaction, f func(context.Context, *transaction) error) (at time.Time, unresolved bool, err error) {
 	c.commits.Store(0)
 	if err = f(ctx, t); err == nil {
 		err = ctx.Err()
@@ -139,5 +169,5 @@ func (c *call) attempt(ctx context.Context, t *transaction, f func(context.Conte
 		return time.Time{}, false, err
 	}
 	at, err = t.txn.Commit(ctx)
-	return at, err != nil && t.writes && inDoubt(spanner.ErrCode(err), c.commits.Load()), err
+	return at, err != nil && t.writes && mayHaveHappened(spanner.ErrCode(err), c.commits.Load()), err
 }

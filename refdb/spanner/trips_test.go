@@ -16,10 +16,12 @@ const (
 
 	v1 refdb.Value = "1111111111111111111111111111111111111111"
 	v2 refdb.Value = "2222222222222222222222222222222222222222"
+
+	owner = "site/1"
 )
 
 func request(nonce string, refs ...string) refdb.AcquireRequest {
-	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: "site/1", Nonce: nonce, StaleAfter: 30 * time.Second}
+	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: nonce, StaleAfter: 30 * time.Second}
 }
 
 func acquire(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.Acquired {
@@ -37,15 +39,37 @@ func move(ref string, old, new refdb.Value) refdb.Update {
 
 func update(tb testing.TB, d refdb.Driver, id string, updates ...refdb.Update) error {
 	tb.Helper()
-	return d.Update(tb.Context(), refdb.Transaction{Project: project, ID: id, Updates: updates})
+	_, err := d.Update(tb.Context(), refdb.UpdateRequest{Project: project, ID: id, Updates: updates})
+	return err
 }
 
-func held(token refdb.Token, refs ...string) []refdb.Held {
-	held := make([]refdb.Held, len(refs))
+// fenced creates branch under the lock on it.
+func fenced(tb testing.TB, d refdb.Driver, id string, token refdb.Token, release *refdb.Handoff) error {
+	tb.Helper()
+	_, err := d.Update(tb.Context(), refdb.UpdateRequest{Project: project, ID: id, Updates: []refdb.Update{move(branch, "", v1)},
+		Fence: &refdb.Fence{Refs: []string{branch}, Owner: owner, Token: token, Release: release}})
+	return err
+}
+
+// lockIDs names the locks on refs that were acquired with that token.
+func lockIDs(token refdb.Token, refs ...string) []refdb.LockID {
+	ids := make([]refdb.LockID, len(refs))
 	for i, ref := range refs {
-		held[i] = refdb.Held{Project: project, Ref: ref, Token: token}
+		ids[i] = refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token}
 	}
-	return held
+	return ids
+}
+
+func releasing(token refdb.Token, refs ...string) refdb.ReleaseRequest {
+	return refdb.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token}
+}
+
+// release releases all of a lock, or ends the test.
+func release(tb testing.TB, d refdb.Driver, token refdb.Token, refs ...string) {
+	tb.Helper()
+	if released, err := d.Release(tb.Context(), releasing(token, refs...)); err != nil || len(released.Missing) > 0 {
+		tb.Fatalf("release %v: %+v, %v", refs, released, err)
+	}
 }
 
 func names(n int) []string {
@@ -70,6 +94,7 @@ func TestRoundTrips(t *testing.T) {
 	const query, commit, read = "ExecuteStreamingSql", "Commit", "StreamingRead"
 	many := names(1000)
 	var a refdb.Acquired
+	var p refdb.Prepared
 	ctx := t.Context()
 	for _, row := range []struct {
 		name  string
@@ -118,24 +143,18 @@ func TestRoundTrips(t *testing.T) {
 		}, {
 			name:  "an update under a lock",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
-			do: func(_ testing.TB, d *spanner.Driver) error {
-				return d.Update(ctx, refdb.Transaction{Project: project, ID: "u", Updates: []refdb.Update{move(branch, "", v1)},
-					Fence: &refdb.Fence{Refs: []string{branch}, Token: a.Token}})
-			},
-			want: []string{query, commit},
+			do:    func(tb testing.TB, d *spanner.Driver) error { return fenced(tb, d, "u", a.Token, nil) },
+			want:  []string{query, commit},
 		}, {
 			name:  "an update that releases",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
-			do: func(_ testing.TB, d *spanner.Driver) error {
-				return d.Update(ctx, refdb.Transaction{Project: project, ID: "u", Updates: []refdb.Update{move(branch, "", v1)},
-					Fence: &refdb.Fence{Refs: []string{branch}, Token: a.Token}, Release: true})
-			},
-			want: []string{query, commit},
+			do:    func(tb testing.TB, d *spanner.Driver) error { return fenced(tb, d, "u", a.Token, &refdb.Handoff{}) },
+			want:  []string{query, commit},
 		}, {
 			name:  "a beat of a thousand locks",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", many...) },
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Beat(ctx, "site/1", held(a.Token, many...))
+				_, err := d.Beat(ctx, lockIDs(a.Token, many...))
 				return err
 			},
 			want: []string{query, commit},
@@ -143,35 +162,51 @@ func TestRoundTrips(t *testing.T) {
 			name:  "a release",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Release(ctx, held(a.Token, branch))
+				_, err := d.Release(ctx, releasing(a.Token, branch))
 				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name:  "a purge over projects",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Purge(ctx, []refdb.StandingLock{{LockID: lockIDs(a.Token, branch)[0]}, {LockID: refdb.LockID{Project: "other", Ref: branch}}})
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name:  "abandoning a thousand locks",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { acquire(tb, d, "n", many...) },
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: many, Owner: owner, Nonce: "n"})
 			},
 			want: []string{query, commit},
 		}, {
 			name: "preparing a thousand refs",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Acquire(ctx, preparing("n", many...))
+				_, err := d.Prepare(ctx, preparing("n", many...))
 				return err
 			},
 			want: []string{query, commit},
 		}, {
 			name:  "finishing a thousand refs",
-			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = prepare(tb, d, "n", many...) },
-			do:    func(_ testing.TB, d *spanner.Driver) error { return d.Update(ctx, finishing(a, many...)) },
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { p = prepare(tb, d, "n", many...) },
+			do:    func(_ testing.TB, d *spanner.Driver) error { return d.Finish(ctx, finishing(p, many...)) },
 			want:  []string{query, commit},
 		}, {
 			name:  "dropping a thousand intents",
-			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = prepare(tb, d, "n", many...) },
-			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Release(ctx, heldIntents(a, many...))
-				return err
-			},
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { p = prepare(tb, d, "n", many...) },
+			do:    func(_ testing.TB, d *spanner.Driver) error { return d.Finish(ctx, dropping(p, many...)) },
+			want:  []string{query, commit},
+		}, {
+			name: "revoking a thousand intents",
+			do:   func(_ testing.TB, d *spanner.Driver) error { return d.Revoke(ctx, preparing("n", many...)) },
 			want: []string{query, commit},
 		}, {
 			name:  "resolving an intent",
-			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = prepare(tb, d, "n", branch) },
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { p = prepare(tb, d, "n", branch) },
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: []refdb.Intent{{Project: project, Ref: branch, Token: a.Token}},
+				_, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: lockIDs(p.Token, branch),
 					Decision: refdb.TakeNew, By: "me", Reason: "why"})
 				return err
 			},
@@ -179,7 +214,7 @@ func TestRoundTrips(t *testing.T) {
 		}, {
 			name: "forgetting an intent",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				return d.Forget(ctx, []refdb.Intent{{Project: project, Ref: branch, Token: 1}})
+				return d.Forget(ctx, lockIDs(1, branch))
 			},
 			want: []string{query, commit},
 		}, {
@@ -206,7 +241,7 @@ func TestRoundTrips(t *testing.T) {
 		}, {
 			name: "purging tombstones where there are none",
 			do: func(_ testing.TB, d *spanner.Driver) error {
-				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 10, Tombstones: true})
+				_, err := d.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: project, Limit: 10})
 				return err
 			},
 			want: []string{query},

@@ -4,110 +4,112 @@ import (
 	"context"
 	"slices"
 
+	"cloud.google.com/go/spanner"
+
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// Update writes all of t's updates, or nothing.
-func (d *Driver) Update(ctx context.Context, t refdb.Transaction) error {
-	keys := updateKeys(&t)
-	var refused error
-	_, err := d.transact(ctx, request{tag: "refdb.update", what: "update refs"}, func(ctx context.Context, txn *transaction) error {
-		states, err := txn.states(ctx, t.Project, keys)
-		if err != nil {
-			return err
-		}
-		var b *batch
-		b, refused = plan(&t, states)
-		return txn.write(b)
-	})
-	if err == nil && refused != nil {
-		err = failed("update refs", refused)
+// Update writes all of r's updates, or nothing.
+func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+	var fenced []string
+	if r.Fence != nil {
+		fenced = r.Fence.Refs
 	}
-	return err
+	_, err := decide(ctx, d, request{tag: "refdb.update", what: "update refs"}, statesOf(stateStatement(r.Project), updateKeys(r.Updates, fenced)),
+		func(b *batch, states []state) error { return planUpdate(b, &r, states) })
+	return refdb.Updated{}, err
 }
 
-// updateKeys are the keys of the rows that decide about t.
-func updateKeys(t *refdb.Transaction) []key {
-	keys := make([]key, 0, len(t.Updates))
-	fence := make(map[string]bool)
-	if t.Fence != nil {
-		for _, ref := range t.Fence.Refs {
-			fence[ref] = true
-		}
+func refsOf(updates []refdb.Update) []string {
+	refs := make([]string, len(updates))
+	for i, u := range updates {
+		refs[i] = u.Ref
 	}
-	for _, u := range t.Updates {
-		k := key{Ref: u.Ref, Value: some(u.Ref)}
-		switch {
-		case fence[u.Ref]:
-			k.Fence = some(u.Ref)
-			delete(fence, u.Ref)
-		default:
-			k.Lock = some(u.Ref)
+	return refs
+}
+
+// updateKeys are the keys of the rows that decide about updates under a fence on
+// those refs.
+func updateKeys(updates []refdb.Update, fenced []string) []key {
+	refs := refsOf(updates)
+	keys := stateKeys(refs)
+	for _, ref := range fenced {
+		if i, updated := slices.BinarySearch(refs, ref); updated {
+			keys[i].Lock, keys[i].Fence = spanner.NullString{}, some(ref)
+		} else {
+			keys = append(keys, key{Ref: ref, Fence: some(ref)})
 		}
-		keys = append(keys, k)
-	}
-	for ref := range fence {
-		keys = append(keys, key{Ref: ref, Fence: some(ref)})
 	}
 	return keys
 }
 
-// plan says what t writes in view of what it found, or why it is refused.
-func plan(t *refdb.Transaction, states []state) (*batch, error) {
-	found := make(map[string]state, len(states))
-	for _, s := range states {
-		if s.value != nil && t.ID != "" && s.value.Op == t.ID {
-			// An earlier request for the same update has happened, all of it,
-			// whatever became of the other refs since.
-			return &batch{}, nil
-		}
-		found[s.ref] = s
+// planUpdate says what r writes in view of what it found, or why it is refused.
+func planUpdate(b *batch, r *refdb.UpdateRequest, states []state) error {
+	if carriedOut(r.ID, states) {
+		return nil
 	}
-	b := &batch{}
-	if t.Fence != nil {
-		if lost := lostRefs(t.Fence, found); len(lost) > 0 {
-			return b, &refdb.LostError{Project: t.Project, Refs: lost, Reason: "the lock was released, or taken over by another"}
+	found := byRef(states)
+	if f := r.Fence; f != nil {
+		if lost := lost(r.Project, f.Refs, fence{f.Owner, f.Token, false}, found); lost != nil {
+			return lost
 		}
 	}
-	standing := holders(t, found)
+	standing := standing(r, found)
 	if slices.ContainsFunc(standing, fresh) {
-		return b, &refdb.LockedError{Holders: standing}
+		return &refdb.LockedError{Holders: standing}
 	}
-	if m := mismatches(t, found); len(m) > 0 {
-		return b, &refdb.MismatchError{Project: t.Project, Mismatches: m}
+	if mismatch := compare(r.Project, r.Updates, r.Adopt, found); mismatch != nil {
+		return mismatch
 	}
 	for _, l := range standing {
 		b.deleteLock(l.Project, l.Ref) // stale: its holder has to learn
 	}
-	for _, u := range t.Updates {
-		b.putRef(t.Project, u.Ref, u.New, t.ID)
+	for _, u := range r.Updates {
+		b.putRef(r.Project, u.Ref, u.New, r.ID)
 	}
-	if t.Fence != nil && t.Release {
-		for _, ref := range t.Fence.Refs {
-			b.deleteLock(t.Project, ref)
-			if t.Fence.Intents {
-				b.deleteIntent(t.Project, ref, t.Fence.Token)
-			}
+	if r.Fence != nil && r.Fence.Release != nil {
+		for _, ref := range r.Fence.Refs {
+			b.deleteLock(r.Project, ref)
 		}
 	}
-	return b, nil
+	return nil
 }
 
-// lostRefs returns the refs of a fence that no longer stands.
-func lostRefs(f *refdb.Fence, found map[string]state) (lost []string) {
-	for _, ref := range f.Refs {
-		if row := found[ref].fence; row == nil || row.token != f.Token || row.intended && !f.Intents {
-			lost = append(lost, ref)
-		}
+// carriedOut reports whether an earlier request for the same update has
+// happened: all of it, whatever became of the other refs since.
+func carriedOut(id string, states []state) bool {
+	return id != "" && slices.ContainsFunc(states, func(s state) bool { return s.value != nil && s.value.Op == id })
+}
+
+func byRef(states []state) map[string]state {
+	found := make(map[string]state, len(states))
+	for _, s := range states {
+		found[s.ref] = s
 	}
-	return lost
+	return found
 }
 
-// holders returns the locks that t heeds among those found on the refs to
+// lost returns a *refdb.LostError unless want stands on all of refs.
+func lost(project string, refs []string, want fence, found map[string]state) error {
+	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
+		row := found[ref].fence
+		return row != nil && *row == want
+	})
+	if len(refs) == 0 {
+		return nil
+	}
+	reason := "the database has it gone, or another's"
+	if want.intended {
+		reason = "the intent was ended already"
+	}
+	return &refdb.LostError{Project: project, Refs: refs, Reason: reason}
+}
+
+// standing returns the locks that r heeds among those found on the refs to
 // update. The fence is none of them.
-func holders(t *refdb.Transaction, found map[string]state) (all []refdb.LockInfo) {
-	for _, u := range t.Updates {
-		if l := found[u.Ref].lock; l != nil && (!t.Advisory || l.Intended()) {
+func standing(r *refdb.UpdateRequest, found map[string]state) (all []refdb.LockInfo) {
+	for _, u := range r.Updates {
+		if l := found[u.Ref].lock; l != nil && (r.Locks == refdb.MandatoryLocks || l.Intended()) {
 			all = append(all, l.LockInfo)
 		}
 	}
@@ -116,24 +118,26 @@ func holders(t *refdb.Transaction, found map[string]state) (all []refdb.LockInfo
 
 func fresh(l refdb.LockInfo) bool { return !l.Stale() }
 
-func mismatches(t *refdb.Transaction, found map[string]state) (all []refdb.Mismatch) {
-	for _, u := range t.Updates {
-		if row := found[u.Ref].value; row != nil || !t.Adopt {
-			all = mismatch(all, u, row)
+// compare returns a *refdb.MismatchError unless every ref holds what is
+// expected, or is unknown and adopted.
+func compare(project string, updates []refdb.Update, adopt bool, found map[string]state) error {
+	var all []refdb.Mismatch
+	for _, u := range updates {
+		have := refdb.Unknown
+		row := found[u.Ref].value
+		if row != nil {
+			have = row.Value
+		}
+		switch {
+		case have == u.Old:
+		case have.IsAbsent() && u.Old.IsAbsent():
+		case row == nil && adopt:
+		default:
+			all = append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		}
 	}
-	return all
-}
-
-// mismatch adds to all what u finds instead of what it expects, if it does. row
-// is nil if there is none.
-func mismatch(all []refdb.Mismatch, u refdb.Update, row *refdb.Ref) []refdb.Mismatch {
-	var have refdb.Value
-	if row != nil {
-		have = row.Value
+	if all == nil {
+		return nil
 	}
-	if u.Old == have || u.Old.IsAbsent() && have.IsAbsent() {
-		return all
-	}
-	return append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+	return &refdb.MismatchError{Project: project, Mismatches: all}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -23,104 +24,109 @@ const (
 	dropLocks = `DELETE FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2))`
 )
 
-// Acquire implements refdb.Driver. Contenders for a stale lock exclude each
-// other by the write transaction: there is no marker row.
-func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	var acquired refdb.Acquired
-	var refused, err error
-	if d.contended.Load() {
-		refused, err = d.glance(ctx, r)
-	}
-	if err == nil && refused == nil {
-		err = d.write(ctx, "acquire locks", len(r.Refs), func(t *tx) (err error) {
-			acquired, refused, err = t.acquire(r)
-			return err
-		})
-	}
+// A claim is what a request wants to write into the rows of locks.
+type claim struct {
+	project      string
+	refs         []string
+	owner, nonce string
+	staleAfter   time.Duration
+}
+
+// took reports whether the lock of s was taken by an earlier request for the same claim.
+func (c claim) took(s state) bool {
+	intended := c.staleAfter >= refdb.NeverStale
+	return c.nonce != "" && s.nonce == c.nonce && s.lock.Owner == c.owner && s.lock.Intended() == intended
+}
+
+// Acquire implements refdb.LockStore.
+func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (acquired refdb.Acquired, err error) {
+	c := claim{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter}
+	err = d.contend(ctx, "acquire locks", c, func(t *tx) (refused, err error) {
+		acquired, refused, err = t.acquire(c)
+		return refused, err
+	})
 	if err != nil {
 		return refdb.Acquired{}, err
 	}
-	d.contended.Store(errors.Is(refused, refdb.ErrLocked))
-	return acquired, refused
+	return acquired, nil
 }
 
-// glance returns a *refdb.LockedError if r is to be refused, as most requests
-// are that come after a refusal: those that wait for a lock ask again and again,
-// and would be in the way of its holder if they took a writer's turn each time.
-func (d *Driver) glance(ctx context.Context, r refdb.AcquireRequest) (refused, err error) {
-	err = d.read(ctx, "look at locks", func(c *conn) error {
+// contend carries out do, which takes locks unless it is refused. Contenders for a
+// stale lock exclude each other by the write transaction: there is no marker row.
+func (d *Driver) contend(ctx context.Context, doing string, c claim, do func(*tx) (refused, err error)) error {
+	var err error
+	if d.contended.Load() {
+		err = d.glance(ctx, c)
+	}
+	if err == nil {
+		err = d.decide(ctx, doing, len(c.refs), do)
+	}
+	d.contended.Store(errors.Is(err, refdb.ErrLocked))
+	return err
+}
+
+// glance returns a *refdb.LockedError if c is to be refused, as most claims are
+// that come after a refusal: those that wait for a lock ask again and again, and
+// would be in the way of its holder if they took a writer's turn each time.
+func (d *Driver) glance(ctx context.Context, c claim) error {
+	var found findings
+	err := d.read(ctx, "look at locks", func(conn *conn) error {
 		// Read before the rows, the time makes no lock older than it is.
-		states, err := look(func(each func(row), query string, args ...any) error {
-			return c.query(ctx, each, query, args...)
-		}, d.now(), r.Project, r.Refs)
-		if found := survey(states, &r); err == nil && len(found.own) == 0 {
-			refused = found.refusal()
-		}
+		states, err := look(ctx, conn, d.now(), c.project, c.refs)
+		found = survey(c, states)
 		return err
 	})
-	return refused, err
+	if err == nil && len(found.ours) == 0 {
+		err = found.refusal()
+	}
+	return err
 }
 
 // acquire keeps what it did if it is refused: what is left of a request with
 // the same nonce is gone then.
-func (t *tx) acquire(r refdb.AcquireRequest) (acquired refdb.Acquired, refused, err error) {
-	states, err := look(t.query, t.now, r.Project, r.Refs)
+func (t *tx) acquire(c claim) (acquired refdb.Acquired, refused, err error) {
+	states, err := t.look(c.project, c.refs)
 	if err != nil {
 		return refdb.Acquired{}, nil, err
 	}
-	found := survey(states, &r)
+	found := survey(c, states)
 	acquired = refdb.Acquired{Token: found.newest, Refs: found.refs, Reclaimed: found.others}
-	if len(found.own) == len(r.Refs) {
+	if len(found.ours) == len(c.refs) {
 		return acquired, nil, nil
 	}
-	if r.Intents != nil {
-		// What is left of a preparation is for its owner to finish.
-		refused := survey(states, nil).refusal()
-		if refused == nil {
-			refused = compare(refdb.Transaction{Project: r.Project, Updates: r.Intents}, states)
-		}
-		if refused == nil {
-			revoked, err := t.revoked(r)
-			if err != nil {
-				return refdb.Acquired{}, nil, err
-			}
-			if revoked {
-				refused = refdb.ErrReleased
-			}
-		}
-		if refused != nil {
-			return refdb.Acquired{}, refused, nil
-		}
-	} else if len(found.own) > 0 {
-		if _, err := t.exec(dropLocks, r.Project, asJSON(found.own)); err != nil {
+	if len(found.ours) > 0 {
+		if _, err := t.exec(dropLocks, c.project, asJSON(found.ours)); err != nil {
 			return refdb.Acquired{}, nil, err
 		}
 	}
 	if refused := found.refusal(); refused != nil {
 		return refdb.Acquired{}, refused, nil
 	}
-	if acquired.Token, err = t.token(found.newest); err != nil {
-		return refdb.Acquired{}, nil, err
-	}
-	statement, names := choose(takeLock, takeLocks, r.Refs)
-	_, err = t.exec(statement, r.Project, names, t.now, int64(acquired.Token), r.Owner, orNull(r.Nonce), microsOf(r.StaleAfter))
-	if err == nil {
-		err = t.intend(r, acquired.Token)
-	}
+	acquired.Token, err = t.take(c, found.newest)
 	return acquired, nil, err
 }
 
-// findings is what an acquisition finds on its refs.
+// take takes all of c's refs, on which the newest lock has that token.
+func (t *tx) take(c claim, newest refdb.Token) (refdb.Token, error) {
+	token, err := t.token(newest)
+	if err != nil {
+		return 0, err
+	}
+	statement, names := choose(takeLock, takeLocks, c.refs)
+	_, err = t.exec(statement, c.project, names, t.now, int64(token), c.owner, orNull(c.nonce), microsOf(c.staleAfter))
+	return token, err
+}
+
+// findings are what a claim finds on its refs.
 type findings struct {
 	refs   []refdb.Ref
-	own    []string         // refs with a lock of the same acquisition
+	ours   []string         // refs whose locks are of the same claim
 	others []refdb.LockInfo // the other locks
 	fresh  bool             // one of others is
 	newest refdb.Token      // of all locks
 }
 
-// survey takes no lock for r's own if r is nil.
-func survey(states []state, r *refdb.AcquireRequest) (f findings) {
+func survey(c claim, states []state) (f findings) {
 	for _, s := range states {
 		if s.row != nil {
 			f.refs = append(f.refs, *s.row)
@@ -129,8 +135,8 @@ func survey(states []state, r *refdb.AcquireRequest) (f findings) {
 			continue
 		}
 		f.newest = max(f.newest, s.lock.Token)
-		if r != nil && r.Nonce != "" && s.nonce == r.Nonce && s.lock.Owner == r.Owner {
-			f.own = append(f.own, s.lock.Ref)
+		if c.took(s) {
+			f.ours = append(f.ours, s.lock.Ref)
 			continue
 		}
 		f.others = append(f.others, *s.lock)

@@ -27,7 +27,7 @@ func move(b *testing.B, d *sqlite.Driver, n int, from, to refdb.Value) {
 	for i := range updates {
 		updates[i] = refdb.Update{Ref: fmt.Sprintf("refs/heads/feature/%05d", i), Old: from, New: to}
 	}
-	if err := d.Update(b.Context(), refdb.Transaction{Project: project, ID: "op", Updates: updates}); err != nil {
+	if err := change(b.Context(), d, refdb.UpdateRequest{ID: "op", Updates: updates}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -37,16 +37,16 @@ func BenchmarkBeat(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			d, _ := open(b)
 			refs := make([]string, n)
-			held := make([]refdb.Held, n)
+			ids := make([]refdb.LockID, n)
 			for i := range refs {
 				refs[i] = fmt.Sprintf("refs/heads/feature/%05d", i)
 			}
 			a := acquire(b, d, refs...)
 			for i, ref := range refs {
-				held[i] = refdb.Held{Project: project, Ref: ref, Token: a.Token}
+				ids[i] = refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: a.Token}
 			}
 			for b.Loop() {
-				results, err := d.Beat(b.Context(), "owner/1", held)
+				results, err := d.Beat(b.Context(), ids)
 				if err != nil || results[n-1] != refdb.Beaten {
 					b.Fatal(results[n-1], err)
 				}

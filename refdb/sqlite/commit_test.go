@@ -62,7 +62,7 @@ func TestATransactionThatFailsAnywhereDidNothing(t *testing.T) {
 			if refdb.ClassOf(err) != e.want || !errors.Is(err, e.what) {
 				t.Errorf("the update is %v: %v", refdb.ClassOf(err), err)
 			}
-			_, err = d.Acquire(t.Context(), request("owner/1", refA))
+			_, err = d.Acquire(t.Context(), request(owner, refA))
 			if refdb.ClassOf(err) != e.want || !errors.Is(err, e.what) {
 				t.Errorf("the acquisition is %v: %v", refdb.ClassOf(err), err)
 			}
@@ -92,20 +92,20 @@ func TestAFullDiskIsAClearErrorAndLeavesNothingHalfDone(t *testing.T) {
 	for i := range refdb.MaxUpdateRefs - 1 {
 		updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/x/%05d", i), New: v1})
 	}
-	x := refdb.Transaction{Project: project, Updates: updates}
-	err := d.Update(t.Context(), x)
+	x := refdb.UpdateRequest{Updates: updates}
+	err := change(t.Context(), d, x)
 	if err == nil || !strings.HasSuffix(err.Error(), "update refs: database or disk is full (13): nothing was written; free some space on the file's disk") ||
 		refdb.ClassOf(err) != refdb.Permanent {
 		t.Errorf("got %v", err)
 	}
-	if got, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 10}); err != nil || len(got) != 1 || got[0].Value != v1 {
+	if got, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 10}); err != nil || len(got.Refs) != 1 || got.Refs[0].Value != v1 {
 		t.Errorf("there is %v, %v", got, err)
 	}
 	if err := put(t.Context(), d, refA, v1, v1); err != nil {
 		t.Errorf("what needs no space: %v", err)
 	}
 	write(t, d, `PRAGMA max_page_count = 1000000`)
-	if err := d.Update(t.Context(), x); err != nil {
+	if err := change(t.Context(), d, x); err != nil {
 		t.Errorf("when there is space again: %v", err)
 	}
 }
@@ -121,13 +121,13 @@ func TestTombstonesThatAFailedTransactionRemovedDoNotCount(t *testing.T) {
 		}
 		return nil
 	})
-	r := refdb.RemoveRequest{Project: project, Limit: 10, Tombstones: true}
+	r := refdb.TombstoneRequest{Project: project, Limit: 10}
 	failure = full
-	if n, err := d.Remove(t.Context(), r); n != 0 || err == nil {
+	if n, err := d.PurgeTombstones(t.Context(), r); n != 0 || err == nil {
 		t.Errorf("removed %d, %v", n, err)
 	}
 	failure = nil
-	if n, err := d.Remove(t.Context(), r); n != 1 || err != nil {
+	if n, err := d.PurgeTombstones(t.Context(), r); n != 1 || err != nil {
 		t.Errorf("then removed %d, %v", n, err)
 	}
 }

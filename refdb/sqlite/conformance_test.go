@@ -13,6 +13,8 @@ type database struct{ *dbtest.Database }
 
 func (database) Rounds() int { return 100 }
 
-func TestConformance(t *testing.T) {
-	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return database{dbtest.SQLite(tb)} })
-}
+func newDatabase(tb testing.TB) refdbtest.Database { return database{dbtest.SQLite(tb)} }
+
+func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
+
+func TestConformanceAlternating(t *testing.T) { refdbtest.Run(t, refdbtest.Alternating(newDatabase)) }

@@ -60,7 +60,7 @@ func TestDiagnoseFindsADamagedFile(t *testing.T) {
 	for i := range 2000 {
 		updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/%05d", i), New: v1})
 	}
-	if err := d.Update(t.Context(), refdb.Transaction{Project: project, Updates: updates}); err != nil {
+	if err := change(t.Context(), d, refdb.UpdateRequest{Updates: updates}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Close(); err != nil {

@@ -8,11 +8,11 @@
 // bear its name and -wal or -shm belong to it: to copy, move or delete
 // one without the others, or while the file is in use, damages it.
 //
-// Writers take turns: within a process in the order they came, between processes
-// by trying again and again. While one transaction is committed, the requests
-// that come in gather for the next: under load many share one wait for the disk,
-// and a lone one waits for no company. A process that is stopped, not killed, inside
-// its write transaction stops all others until it goes on or dies.
+// Writers take turns: within a process in the order in which they came, between
+// processes by trying again and again. Writes use group commit: the requests that
+// come in during one transaction share the next, and so one wait for the disk. A
+// request that finds no other goes on at once. A process that is stopped, not killed,
+// inside its write transaction stops all others until it continues or dies.
 package sqlite
 
 import (
@@ -37,13 +37,13 @@ type Driver struct {
 	file fs.FileInfo // of the file that is open; path may name another one day
 
 	turns   turns
-	writer  *conn // the one connection that writes, of whoever leads
+	writer  *conn // the one connection that writes, used by the leader
 	readers chan *conn
 
-	busySince time.Time // since when the writer has hardly paused; of whoever leads
-	left      time.Time // when the writer last left the file to others; of whoever leads
+	busySince time.Time // since when the writer has hardly paused; used by the leader
+	left      time.Time // when the writer last left the file to others; used by the leader
 
-	contended atomic.Bool // the last acquisition was refused
+	contended atomic.Bool // the last claim was refused because of locks
 
 	closed  chan struct{}
 	closing sync.Once
@@ -102,8 +102,8 @@ func (d *Driver) Close() error {
 		for range readConns {
 			errs = append(errs, (<-d.readers).close())
 		}
-		// Whoever leaves last copies the log into the file: let it be the one
-		// that may write.
+		// The connection that is closed last copies the log into the file: it has
+		// to be the one that may write.
 		d.turns.take(&request{ctx: context.Background(), alone: true}, nil)
 		errs = append(errs, d.writer.close())
 		if err := errors.Join(errs...); err != nil {

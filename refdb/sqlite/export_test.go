@@ -96,11 +96,11 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 	plans := make(map[string]string)
 	err := d.read(ctx, "explain", func(c *conn) error {
 		for _, query := range []string{
-			lookRef, lookRefs, get, lostOf, takeLocks, dropLocks, putRefs, renew, release,
-			projectLocks, removeRefs, removeLocks, findTombstones, removeTombstones,
-			putIntents, dropIntents, dropIntent, releaseAny, decide, takeNew, dropLock, forget,
+			lookRef, lookRefs, get, lostOf, takeLocks, dropLocks, putRefs, renew, release, purge, abandon,
+			projectLocks, removeRefs, removeLocks, findTombstones, purgeTombstones,
+			putIntents, dropIntents, decide, takeNew, dropLock, forget, revokeIntents, revokeLocks, findRevocation,
 		} {
-			if err := c.query(ctx, func(r row) { plans[query] += r.text(3) + "\n" }, "EXPLAIN QUERY PLAN "+query, make([]any, 7)...); err != nil {
+			if err := c.query(ctx, func(r row) { plans[query] += r.text(3) + "\n" }, "EXPLAIN QUERY PLAN "+query, make([]any, 8)...); err != nil {
 				return err
 			}
 		}

@@ -47,7 +47,7 @@ func floor(b *testing.B, url string) contender {
 		lockAndRelease: func(ctx context.Context, ref string) error {
 			var token int64
 			now := time.Now().UnixMicro()
-			if err := lock.QueryRowContext(ctx, project, ref, now, now, "owner/1").Scan(&token); err != nil {
+			if err := lock.QueryRowContext(ctx, project, ref, now, now, owner).Scan(&token); err != nil {
 				return err
 			}
 			return one(release.ExecContext(ctx, project, ref, token))
@@ -76,15 +76,11 @@ func one(r sql.Result, err error) error {
 func ours(d *sqlite.Driver) contender {
 	return contender{
 		lockAndRelease: func(ctx context.Context, ref string) error {
-			a, err := d.Acquire(ctx, request("owner/1", ref))
+			a, err := d.Acquire(ctx, request(owner, ref))
 			if err != nil {
 				return err
 			}
-			released, err := d.Release(ctx, []refdb.Held{{Project: project, Ref: ref, Token: a.Token}})
-			if err == nil && !released[0] {
-				err = fmt.Errorf("%s was not released", ref)
-			}
-			return err
+			return release(ctx, d, owner, a.Token, ref)
 		},
 		update: func(ctx context.Context, ref string, from, to refdb.Value) error { return put(ctx, d, ref, from, to) },
 	}

@@ -12,10 +12,10 @@ const get = `
 	FROM json_each(?2) AS name
 	CROSS JOIN refs AS r ON r.project = ?1 AND r.ref = name.value`
 
-// Get implements refdb.Driver.
+// Get implements refdb.RefStore.
 func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
 	var found []refdb.Ref
-	err := d.read(ctx, "get refs", func(c *conn) error {
+	err := d.read(ctx, "read refs", func(c *conn) error {
 		return c.query(ctx, func(r row) {
 			found = append(found, refOf(r.text(0), r.text(1), r.int(2), r.text(3)))
 		}, get, project, asJSON(refs))

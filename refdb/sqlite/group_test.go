@@ -137,13 +137,12 @@ func TestUnderLoadThereAreFewerCommitsThanRequests(t *testing.T) {
 // What becomes of one request of a group is no business of the others.
 func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 	const other = "refs/heads/other"
-	gone := &refdb.Fence{Refs: []string{refB}, Token: 1}
-	write := func(x refdb.Transaction) func(context.Context, *sqlite.Driver) error {
-		x.Project = project
-		return func(ctx context.Context, d *sqlite.Driver) error { return d.Update(ctx, x) }
+	gone := &refdb.Fence{Refs: []string{refB}, Owner: owner, Token: 1}
+	write := func(x refdb.UpdateRequest) func(context.Context, *sqlite.Driver) error {
+		return func(ctx context.Context, d *sqlite.Driver) error { return change(ctx, d, x) }
 	}
 	remove := func(ctx context.Context, d *sqlite.Driver) error {
-		_, err := d.Remove(ctx, refdb.RemoveRequest{Project: "another", Limit: 10, Force: true})
+		_, err := d.Remove(ctx, refdb.RemoveRequest{Project: "another", Limit: 10, Locks: refdb.AdvisoryLocks})
 		return err
 	}
 	failing := func(code error) func(string) error {
@@ -160,16 +159,16 @@ func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 		hook func(query string) error
 		want error
 	}{
-		{"success", write(refdb.Transaction{Updates: []refdb.Update{{Ref: refB, New: v2}}}), nothing, nil},
-		{"mismatch", write(refdb.Transaction{Updates: []refdb.Update{{Ref: refB, Old: v1, New: v2}}}), nothing, refdb.ErrMismatch},
-		{"locked", write(refdb.Transaction{Updates: []refdb.Update{{Ref: other, New: v2}}}), nothing, refdb.ErrLocked},
-		{"lost", write(refdb.Transaction{Updates: []refdb.Update{{Ref: refB, New: v2}}, Fence: gone}), nothing, refdb.ErrLockLost},
+		{"success", write(refdb.UpdateRequest{Updates: []refdb.Update{{Ref: refB, New: v2}}}), nothing, nil},
+		{"mismatch", write(refdb.UpdateRequest{Updates: []refdb.Update{{Ref: refB, Old: v1, New: v2}}}), nothing, refdb.ErrMismatch},
+		{"locked", write(refdb.UpdateRequest{Updates: []refdb.Update{{Ref: other, New: v2}}}), nothing, refdb.ErrLocked},
+		{"lost", write(refdb.UpdateRequest{Updates: []refdb.Update{{Ref: refB, New: v2}}, Fence: gone}), nothing, refdb.ErrLockLost},
 		{"acquisition refused", func(ctx context.Context, d *sqlite.Driver) error {
 			_, err := d.Acquire(ctx, request("owner/2", refB, other))
 			return err
 		}, nothing, refdb.ErrLocked},
 		{"preparation refused", func(ctx context.Context, d *sqlite.Driver) error {
-			_, err := d.Acquire(ctx, intention(refdb.Update{Ref: refB, Old: v1, New: v2}))
+			_, err := d.Prepare(ctx, preparation(refdb.Update{Ref: refB, Old: v1, New: v2}))
 			return err
 		}, nothing, refdb.ErrMismatch},
 		{"constraint", func(ctx context.Context, d *sqlite.Driver) error {
@@ -193,7 +192,7 @@ func TestOfAGroupEachGetsItsOwnAnswer(t *testing.T) {
 			d.Hook(e.hook)
 			errs := together(t, d,
 				func() error { return put(t.Context(), d, "refs/heads/first", v1, v2) },
-				func() error { _, err := d.Acquire(t.Context(), request("owner/1", refA)); return err },
+				func() error { _, err := d.Acquire(t.Context(), request(owner, refA)); return err },
 				func() error { return e.call(t.Context(), d) },
 				func() error { return put(t.Context(), d, "refs/heads/last", "", v1) },
 			)
@@ -277,13 +276,13 @@ func TestAFullDiskIsTheErrorOfThoseWhoNeedSpace(t *testing.T) {
 	d, _ := open(t)
 	update(t, d, refA, "", v1)
 	write(t, d, `PRAGMA max_page_count = 1`) // taken for: no more than there are
-	x := refdb.Transaction{Project: project}
+	x := refdb.UpdateRequest{}
 	for i := range 200 {
 		x.Updates = append(x.Updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/x/%05d/%s", i, strings.Repeat("y", 100)), New: v1})
 	}
 	errs := together(t, d,
 		func() error { return put(t.Context(), d, refA, v1, v2) },
-		func() error { return d.Update(t.Context(), x) },
+		func() error { return change(t.Context(), d, x) },
 		func() error { return put(t.Context(), d, refA, v2, v1) },
 	)
 	if errs[0] != nil || errs[2] != nil {
@@ -292,7 +291,7 @@ func TestAFullDiskIsTheErrorOfThoseWhoNeedSpace(t *testing.T) {
 	if err := errs[1]; !is(err, full) || refdb.ClassOf(err) != refdb.Permanent {
 		t.Errorf("who needs space got %v", err)
 	}
-	if got, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 10}); err != nil || len(got) != 1 || got[0].Value != v1 {
+	if got, err := d.List(t.Context(), refdb.RefQuery{Project: project, Limit: 10}); err != nil || len(got.Refs) != 1 || got.Refs[0].Value != v1 {
 		t.Errorf("there is %v, %v", got, err)
 	}
 }
@@ -302,11 +301,11 @@ func TestAGroupIsBoundedAndNobodyIsOvertaken(t *testing.T) {
 	executed := record(d, nothing)
 	var calls []func() error
 	for i, size := range []int{200, 56, 1, 5000, 1, 255} { // 256 rows at most, or one request
-		x := refdb.Transaction{Project: project}
+		x := refdb.UpdateRequest{}
 		for j := range size {
 			x.Updates = append(x.Updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/%d/%05d", i, j), New: v1})
 		}
-		calls = append(calls, func() error { return d.Update(t.Context(), x) })
+		calls = append(calls, func() error { return change(t.Context(), d, x) })
 	}
 	if err := errors.Join(together(t, d, calls...)...); err != nil {
 		t.Error(err)
@@ -483,7 +482,7 @@ func TestTokensOfAGroupGrowInItsOrder(t *testing.T) {
 	var calls []func() error
 	for i := range n {
 		calls = append(calls, func() (err error) {
-			acquired[i], err = d.Acquire(t.Context(), request("owner/1", fmt.Sprintf("refs/heads/%d", i)))
+			acquired[i], err = d.Acquire(t.Context(), request(owner, fmt.Sprintf("refs/heads/%d", i)))
 			return err
 		})
 	}

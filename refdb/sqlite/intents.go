@@ -15,74 +15,39 @@ const (
 		DELETE FROM intents
 		WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND token = ?3 AND decision IS NULL`
 
-	// The intent that the row of a lock stands for.
-	dropIntent = `
-		DELETE FROM intents
-		WHERE project = ?1 AND ref = ?2 AND decision IS NULL
-		AND token = (SELECT coalesce(token, 0) FROM locks` + matches + `)`
-
 	intentColumns = `project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, reason, decided_at`
 
-	oneIntent = ` WHERE project = ?1 AND ref = ?2 AND token = ?3`
+	// An intent, or the lock that it was recorded with.
+	oneIntent = ` WHERE project = ?1 AND ref = ?2 AND token = ?3 AND owner = ?4`
 
 	decide = `
-		UPDATE intents SET decision = ?4, decided_by = ?5, reason = ?6, decided_at = ?7` + oneIntent + ` AND decision IS NULL
-		AND (?4 = '` + string(refdb.KeepOld) + `' OR EXISTS (SELECT 1 FROM locks` + oneIntent + `))`
+		UPDATE intents SET decision = ?5, decided_by = ?6, reason = ?7, decided_at = ?8` + oneIntent + ` AND decision IS NULL
+		AND (?5 = '` + string(refdb.KeepOld) + `' OR EXISTS (SELECT 1 FROM locks` + oneIntent + `))`
 
 	takeNew = `
 		INSERT OR REPLACE INTO refs (project, ref, value, time)
-		SELECT project, ref, new_value, ?4 FROM intents` + oneIntent
+		SELECT project, ref, new_value, ?5 FROM intents` + oneIntent
 
 	dropLock = `DELETE FROM locks` + oneIntent
 
 	forget = `DELETE FROM intents` + oneIntent + ` AND decision IS NOT NULL`
 )
 
-// intend records what r is about to do.
-func (t *tx) intend(r refdb.AcquireRequest, token refdb.Token) error {
-	if r.Intents == nil {
-		return nil
-	}
-	moves := make([][3]string, len(r.Intents))
-	for i, u := range r.Intents {
-		moves[i] = [3]string{u.Ref, string(u.Old), string(u.New)}
-	}
-	_, err := t.exec(putIntents, r.Project, asJSON(moves), int64(token), r.Owner, r.Agent, t.now)
-	return err
+// Intents implements refdb.IntentStore.
+func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	intents, last, err := page(ctx, d, "list intents", intentColumns+" FROM intents", intentsWhere(q), "project, ref, token", q.Limit, intentOf)
+	return refdb.IntentPage{Intents: intents, Next: refdb.IntentCursor{Project: last.Project, Ref: last.Ref, Token: last.Token}}, err
 }
 
-// Intents implements refdb.Driver. The time that ages are counted to is read
-// before the rows, as that of locks.
-func (d *Driver) Intents(ctx context.Context, q refdb.IntentQuery) ([]refdb.Intent, error) {
-	w := intentsWhere(q)
-	var page []refdb.Intent
-	err := d.read(ctx, "list intents", func(c *conn) error {
-		now := d.now()
-		return c.query(ctx, func(r row) { page = append(page, intentOf(now, r)) },
-			"SELECT "+intentColumns+" FROM intents"+w.String()+" ORDER BY project, ref, token LIMIT ?", w.with(int64(q.Limit))...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return page, nil
-}
-
-func intentsWhere(q refdb.IntentQuery) *where {
-	w := new(where)
+func intentsWhere(q refdb.IntentQuery) (w where) {
 	if q.Decided {
 		w.add("decision IS NOT NULL")
 	} else {
 		w.add("decision IS NULL")
 	}
-	if q.Project != "" {
-		w.add("project = ?", q.Project)
-	}
-	if q.Ref != "" {
-		w.add("ref = ?", q.Ref)
-	}
-	w.owner(q.Owner)
-	if q.AfterProject != "" || q.AfterRef != "" {
-		w.add("(project, ref, token) > (?, ?, ?)", q.AfterProject, q.AfterRef, int64(q.AfterToken))
+	w.named(q.Project, q.Ref, q.Owner)
+	if q.After != (refdb.IntentCursor{}) {
+		w.add("(project, ref, token) > (?, ?, ?)", q.After.Project, q.After.Ref, int64(q.After.Token))
 	}
 	return w
 }
@@ -109,49 +74,30 @@ func intentOf(now int64, r row) refdb.Intent {
 	return i
 }
 
-// Resolve implements refdb.Driver.
-func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
-	ended := make([]bool, len(r.Intents))
-	err := d.write(ctx, "resolve intents", len(r.Intents), func(t *tx) (err error) {
-		for n, i := range r.Intents {
-			if ended[n], err = t.resolve(i, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return ended, nil
-}
+// keyOf returns the arguments of oneIntent.
+func keyOf(i refdb.LockID) []any { return []any{i.Project, i.Ref, int64(i.Token), i.Owner} }
 
-// resolve reports whether i was pending. Should its lock have been deleted by
-// somebody who knows of no intents, the ref may have moved since: then it can
+// Resolve implements refdb.IntentStore. Should the lock of an intent have been deleted
+// by somebody who knows of no intents, the ref may have moved since: then it can
 // only keep what it holds.
-func (t *tx) resolve(i refdb.Intent, r refdb.ResolveRequest) (bool, error) {
-	key := []any{i.Project, i.Ref, int64(i.Token)}
-	n, err := t.exec(decide, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
-	if err != nil || n == 0 {
-		return false, err
-	}
-	if r.Decision == refdb.TakeNew {
-		if _, err := t.exec(takeNew, append(key, t.now)...); err != nil {
-			return false, err
+func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	return d.writeEach(ctx, "resolve intents", len(r.Intents), func(t *tx, i int) (bool, error) {
+		key := keyOf(r.Intents[i])
+		ended, err := t.execOne(decide, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
+		if err == nil && ended && r.Decision == refdb.TakeNew {
+			_, err = t.exec(takeNew, append(key, t.now)...)
 		}
-	}
-	_, err = t.exec(dropLock, key...)
-	return true, err
+		if err == nil && ended {
+			_, err = t.exec(dropLock, key...)
+		}
+		return ended, err
+	})
 }
 
-// Forget implements refdb.Driver.
-func (d *Driver) Forget(ctx context.Context, intents []refdb.Intent) error {
-	return d.write(ctx, "forget intents", len(intents), func(t *tx) error {
-		for _, i := range intents {
-			if _, err := t.exec(forget, i.Project, i.Ref, int64(i.Token)); err != nil {
-				return err
-			}
-		}
-		return nil
+// Forget implements refdb.IntentStore.
+func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+	_, err := d.writeEach(ctx, "forget intents", len(intents), func(t *tx, i int) (bool, error) {
+		return t.execOne(forget, keyOf(intents[i])...)
 	})
+	return err
 }

@@ -2,13 +2,14 @@ package sqlite
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// List implements refdb.Driver.
-func (d *Driver) List(ctx context.Context, q refdb.RefQuery) ([]refdb.Ref, error) {
+// List implements refdb.RefStore.
+func (d *Driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
 	var w where
 	w.add("project = ?", q.Project)
 	w.prefix("ref", q.Prefix)
@@ -18,16 +19,28 @@ func (d *Driver) List(ctx context.Context, q refdb.RefQuery) ([]refdb.Ref, error
 	if !q.Deleted {
 		w.add("value NOT IN (?, ?)", string(refdb.Deleted), string(refdb.Deleted256))
 	}
-	var page []refdb.Ref
-	err := d.read(ctx, "list refs", func(c *conn) error {
-		return c.query(ctx, func(r row) {
-			page = append(page, refOf(r.text(0), r.text(1), r.int(2), r.text(3)))
-		}, "SELECT ref, value, time, op FROM refs"+w.String()+" ORDER BY ref LIMIT ?", w.with(int64(q.Limit))...)
+	refs, last, err := page(ctx, d, "list refs", "ref, value, time, op FROM refs", w, "ref", q.Limit, func(_ int64, r row) refdb.Ref {
+		return refOf(r.text(0), r.text(1), r.int(2), r.text(3))
+	})
+	return refdb.RefPage{Refs: refs, Next: last.Name}, err
+}
+
+// page reads that many rows. If there are as many, it also returns the last of
+// them, behind which there may be more. The time that ages are counted to, ?1 and
+// now, is read before the rows: a beat in between makes its lock younger, never older.
+func page[T any](ctx context.Context, d *Driver, doing, table string, w where, order string, limit int, rowOf func(now int64, r row) T) (rows []T, last T, err error) {
+	err = d.read(ctx, doing, func(c *conn) error {
+		args := slices.Concat([]any{d.now()}, w.args, []any{int64(limit)})
+		return c.query(ctx, func(r row) { rows = append(rows, rowOf(r.int(0), r[1:])) },
+			"SELECT ?1, "+table+" WHERE "+strings.Join(w.conditions, " AND ")+" ORDER BY "+order+" LIMIT ?", args...)
 	})
 	if err != nil {
-		return nil, err
+		return nil, last, err
 	}
-	return page, nil
+	if n := len(rows); n > 0 && n == limit {
+		last = rows[n-1]
+	}
+	return rows, last, nil
 }
 
 // where is a WHERE clause made of fixed conditions, and their arguments.
@@ -50,20 +63,17 @@ func (w *where) prefix(column, prefix string) {
 	}
 }
 
-// owner selects what is one owner's, or of any process of a site; all for "".
-func (w *where) owner(name string) {
-	if name != "" {
+// named selects what is of one project, ref, and owner or any process of a site;
+// all for "".
+func (w *where) named(project, ref, owner string) {
+	if project != "" {
+		w.add("project = ?", project)
+	}
+	if ref != "" {
+		w.add("ref = ?", ref)
+	}
+	if owner != "" {
 		// Between the "/" and what comes after it is whatever starts with it.
-		w.add("(owner = ? OR owner >= ? AND owner < ?)", name, name+"/", name+string(rune('/'+1)))
+		w.add("(owner = ? OR owner >= ? AND owner < ?)", owner, owner+"/", owner+string(rune('/'+1)))
 	}
 }
-
-func (w *where) String() string {
-	if len(w.conditions) == 0 {
-		return ""
-	}
-	return " WHERE " + strings.Join(w.conditions, " AND ")
-}
-
-// with returns the arguments, and one more.
-func (w *where) with(last any) []any { return append(w.args[:len(w.args):len(w.args)], last) }

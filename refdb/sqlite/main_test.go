@@ -30,6 +30,7 @@ const (
 	project = "project"
 	refA    = "refs/heads/a"
 	refB    = "refs/heads/b"
+	owner   = "owner/1"
 
 	v1 refdb.Value = "1111111111111111111111111111111111111111"
 	v2 refdb.Value = "2222222222222222222222222222222222222222"
@@ -62,19 +63,15 @@ func request(owner string, refs ...string) refdb.AcquireRequest {
 	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: refdb.DefaultStaleAfter}
 }
 
-// intention asks to record what is about to be done.
-func intention(updates ...refdb.Update) refdb.AcquireRequest {
-	r := refdb.AcquireRequest{Project: project, Owner: "owner/1", StaleAfter: refdb.NeverStale, Intents: updates, Agent: "agent"}
-	for _, u := range updates {
-		r.Refs = append(r.Refs, u.Ref)
-	}
-	return r
+// preparation asks to record what is about to be done.
+func preparation(updates ...refdb.Update) refdb.PrepareRequest {
+	return refdb.PrepareRequest{Project: project, Owner: owner, Updates: updates, Agent: "agent"}
 }
 
 // acquire takes locks, or ends the test.
 func acquire(t testing.TB, d *sqlite.Driver, refs ...string) refdb.Acquired {
 	t.Helper()
-	a, err := d.Acquire(t.Context(), request("owner/1", refs...))
+	a, err := d.Acquire(t.Context(), request(owner, refs...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +87,23 @@ func update(t testing.TB, d *sqlite.Driver, ref string, from, to refdb.Value) {
 }
 
 func put(ctx context.Context, d *sqlite.Driver, ref string, from, to refdb.Value) error {
-	return d.Update(ctx, refdb.Transaction{Project: project, ID: "op", Updates: []refdb.Update{{Ref: ref, Old: from, New: to}}})
+	return change(ctx, d, refdb.UpdateRequest{ID: "op", Updates: []refdb.Update{{Ref: ref, Old: from, New: to}}})
+}
+
+// change carries out an update of the project.
+func change(ctx context.Context, d *sqlite.Driver, r refdb.UpdateRequest) error {
+	r.Project = project
+	_, err := d.Update(ctx, r)
+	return err
+}
+
+// release releases a lock that was acquired with that token, all of it.
+func release(ctx context.Context, d *sqlite.Driver, owner string, token refdb.Token, refs ...string) error {
+	released, err := d.Release(ctx, refdb.ReleaseRequest{Project: project, Refs: refs, Owner: owner, Token: token})
+	if err == nil && len(released.Missing) > 0 {
+		err = fmt.Errorf("%s were not released", released.Missing)
+	}
+	return err
 }
 
 // value returns what a ref holds.
@@ -109,11 +122,11 @@ func value(t testing.TB, d *sqlite.Driver, ref string) refdb.Value {
 // locks returns all locks.
 func locks(t testing.TB, d *sqlite.Driver) []refdb.LockInfo {
 	t.Helper()
-	all, err := d.Locks(context.WithoutCancel(t.Context()), refdb.LockQuery{Limit: 10_000})
+	page, err := d.Locks(context.WithoutCancel(t.Context()), refdb.LockQuery{Limit: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return page.Locks
 }
 
 // write executes a statement that no driver would.

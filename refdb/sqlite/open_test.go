@@ -178,7 +178,7 @@ func TestAFileThatWasReplacedOrRemovedIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			const want = "the file was removed or replaced while in use: restart this process"
-			if _, err := d.Acquire(t.Context(), request("owner/1", refA)); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := d.Acquire(t.Context(), request(owner, refA)); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("acquired: %v", err)
 			}
 			if _, err := d.Get(t.Context(), project, []string{refA}); err == nil || !strings.Contains(err.Error(), want) {

@@ -129,9 +129,10 @@ func count(args []string) error {
 		return err
 	}
 	defer d.Close()
+	name := fmt.Sprintf("site/%d", os.Getpid())
 	var last refdb.Token
 	for n > 0 {
-		a, err := d.Acquire(ctx, request(fmt.Sprintf("site/%d", os.Getpid()), refA, refB))
+		a, err := d.Acquire(ctx, request(name, refA, refB))
 		if errors.Is(err, refdb.ErrLocked) {
 			continue
 		}
@@ -153,11 +154,9 @@ func count(args []string) error {
 		if err := os.Remove(inside); err != nil {
 			return err
 		}
-		if err := d.Update(ctx, refdb.Transaction{
-			Project: project,
+		if err := change(ctx, d, refdb.UpdateRequest{
 			Updates: []refdb.Update{{Ref: refA, Old: old, New: refdb.Value(strconv.Itoa(number + 1))}},
-			Fence:   &refdb.Fence{Refs: []string{refA, refB}, Token: a.Token},
-			Release: true,
+			Fence:   &refdb.Fence{Refs: []string{refA, refB}, Owner: name, Token: a.Token, Release: &refdb.Handoff{}},
 		}); err != nil {
 			return err
 		}
@@ -219,13 +218,15 @@ func pairs(args []string) error {
 			old = a.Refs[0].Value
 		}
 		next := refdb.Value(fmt.Sprint(a.Token))
-		fence := &refdb.Fence{Refs: r.Refs, Token: a.Token}
-		for i, x := range []refdb.Transaction{
+		for i, u := range []refdb.UpdateRequest{
 			{Updates: []refdb.Update{{Ref: refA, Old: old, New: v1}, {Ref: refB, Old: old, New: v1}}},
-			{Updates: []refdb.Update{{Ref: refA, Old: v1, New: next}, {Ref: refB, Old: v1, New: next}}, Release: true},
+			{Updates: []refdb.Update{{Ref: refA, Old: v1, New: next}, {Ref: refB, Old: v1, New: next}}},
 		} {
-			x.Project, x.ID, x.Fence = project, fmt.Sprint(i, next), fence
-			if err := d.Update(ctx, x); err != nil {
+			u.ID, u.Fence = fmt.Sprint(i, next), &refdb.Fence{Refs: r.Refs, Owner: r.Owner, Token: a.Token}
+			if i == 1 {
+				u.Fence.Release = &refdb.Handoff{}
+			}
+			if err := change(ctx, d, u); err != nil {
 				return err
 			}
 		}
@@ -345,24 +346,24 @@ func limited(args []string) error {
 		for i := range size - 1 {
 			updates = append(updates, refdb.Update{Ref: fmt.Sprintf("refs/heads/x/%05d/%s", i, strings.Repeat("y", 100)), New: v1})
 		}
-		x := refdb.Transaction{Project: project, Updates: updates}
+		x := refdb.UpdateRequest{Updates: updates}
 		limit := unlimited
 		limit.Cur = 4096 // less than the log needs for one page
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 			return err
 		}
-		err := d.Update(ctx, x)
+		err := change(ctx, d, x)
 		if refdb.ClassOf(err) != refdb.Permanent || !strings.Contains(fmt.Sprint(err), ": check the file's disk, its space and quota") {
 			return fmt.Errorf("%d updates on a full disk: %v", size, err)
 		}
-		refs, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: 10})
-		if err != nil || len(refs) != 1 || refs[0].Value != v1 {
-			return fmt.Errorf("%d updates on a full disk left %v, %v", size, refs, err)
+		page, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: 10})
+		if err != nil || len(page.Refs) != 1 || page.Refs[0].Value != v1 {
+			return fmt.Errorf("%d updates on a full disk left %v, %v", size, page, err)
 		}
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &unlimited); err != nil {
 			return err
 		}
-		if err := d.Update(ctx, x); err != nil {
+		if err := change(ctx, d, x); err != nil {
 			return fmt.Errorf("%d updates when there was space again: %w", size, err)
 		}
 		if n, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 2 * size}); err != nil || n != size {

@@ -55,7 +55,7 @@ func TestOfAnAcquisitionAndAnUpdateTheUpdateIsRefusedOrItsValueAcquired(t *testi
 		var acquired refdb.Acquired
 		var lockErr, updateErr error
 		race(
-			func() { acquired, lockErr = d[0].Acquire(t.Context(), request("owner/1", ref)) },
+			func() { acquired, lockErr = d[0].Acquire(t.Context(), request(owner, ref)) },
 			func() {
 				if i%2 == 0 {
 					// An acquisition looks before it writes: be as late, half of the time.
@@ -111,13 +111,12 @@ func TestOfTwoAcquisitionsThatOverlapOneWinsAndTheOtherLeavesNothing(t *testing.
 			t.Fatalf("round %d: token %d after %d", i, acquired[winner].Token, last)
 		}
 		last = acquired[winner].Token
-		var held []refdb.Held
+		var refs []string
 		for _, l := range locks(t, d[1-winner]) {
-			held = append(held, refdb.Held{Project: l.Project, Ref: l.Ref, Token: last})
+			refs = append(refs, l.Ref)
 		}
-		released, err := d[winner].Release(t.Context(), held)
-		if err != nil || !slices.Equal(released, []bool{true, true}) {
-			t.Fatalf("round %d: there were %v; released %v, %v", i, held, released, err)
+		if err := release(t.Context(), d[winner], fmt.Sprintf("owner/%d", winner), last, refs...); err != nil || len(refs) != 2 {
+			t.Fatalf("round %d: there were %v; %v", i, refs, err)
 		}
 	}
 }
@@ -163,8 +162,8 @@ func TestOfAFencedUpdateAndAReclaimTheUpdateIsLostOrItsValueAcquired(t *testing.
 		race(
 			func() { reclaimed, lockErr = d[1].Acquire(t.Context(), request("owner/2", ref)) },
 			func() {
-				updateErr = d[0].Update(t.Context(), refdb.Transaction{Project: project, Updates: []refdb.Update{{Ref: ref, New: v1}},
-					Fence: &refdb.Fence{Refs: []string{ref}, Token: old.Token}})
+				updateErr = change(t.Context(), d[0], refdb.UpdateRequest{Updates: []refdb.Update{{Ref: ref, New: v1}},
+					Fence: &refdb.Fence{Refs: []string{ref}, Owner: owner, Token: old.Token}})
 			},
 		)
 		if lockErr != nil {

@@ -21,24 +21,20 @@ const (
 	// A tombstone without a time is older than any.
 	oldTombstone = ` project = ?1 AND value IN (?2, ?3) AND coalesce(time, 0) <= ?4`
 
-	findTombstones   = `SELECT ref FROM refs WHERE` + oldTombstone + ` ORDER BY ref LIMIT ?5`
-	removeTombstones = `DELETE FROM refs WHERE ref IN (SELECT value FROM json_each(?5)) AND` + oldTombstone
+	findTombstones  = `SELECT ref FROM refs WHERE` + oldTombstone + ` ORDER BY ref LIMIT ?5`
+	purgeTombstones = `DELETE FROM refs WHERE ref IN (SELECT value FROM json_each(?5)) AND` + oldTombstone
 )
 
-// Remove implements refdb.Driver.
+// Remove implements refdb.RefStore.
 func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int, err error) {
-	if r.Tombstones {
-		return d.removeTombstones(ctx, r)
-	}
-	var refused error
-	err = d.write(ctx, "remove project", r.Limit, func(t *tx) (err error) {
+	err = d.decide(ctx, "remove refs", r.Limit, func(t *tx) (refused, err error) {
 		removed, refused, err = t.remove(r)
-		return err
+		return refused, err
 	})
 	if err != nil {
 		return 0, err
 	}
-	return removed, refused
+	return removed, nil
 }
 
 func (t *tx) remove(r refdb.RemoveRequest) (removed int, refused, err error) {
@@ -61,7 +57,7 @@ func (t *tx) lockedProject(r refdb.RemoveRequest) (refused, err error) {
 	err = t.query(func(columns row) {
 		l := lockOf(t.now, r.Project, columns.text(0), columns[1:])
 		holders = append(holders, l)
-		heeded = heeded || l.Intended() || !l.Stale() && !r.Force
+		heeded = heeded || l.Intended() || !l.Stale() && r.Locks == refdb.MandatoryLocks
 	}, projectLocks, r.Project)
 	if err != nil || !heeded {
 		return nil, err
@@ -69,42 +65,33 @@ func (t *tx) lockedProject(r refdb.RemoveRequest) (refused, err error) {
 	return &refdb.LockedError{Holders: holders}, nil
 }
 
-// removeTombstones looks for them before the write transaction, because it
-// has to read the whole project for that, and in it once more at those it
-// found: one may have come to life again. Then there is a place for another.
-func (d *Driver) removeTombstones(ctx context.Context, r refdb.RemoveRequest) (removed int, err error) {
+// PurgeTombstones implements refdb.RefStore. It looks for them before the write
+// transaction, because it has to read the whole project for that, and once more in
+// it at those that it found: one may have been set again. Then there is a place
+// for another.
+func (d *Driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (removed int, err error) {
+	args := func(now int64, last any) []any {
+		return []any{r.Project, string(refdb.Deleted), string(refdb.Deleted256), now - microsOf(r.OlderThan), last}
+	}
 	for removed < r.Limit {
-		n, found, err := d.removeSomeTombstones(ctx, r, r.Limit-removed)
-		removed += n
+		var refs []string
+		err := d.read(ctx, "look for tombstones", func(c *conn) error {
+			return c.query(ctx, func(r row) { refs = append(refs, r.text(0)) }, findTombstones, args(d.now(), int64(r.Limit-removed))...)
+		})
+		if err != nil || len(refs) == 0 {
+			return removed, err
+		}
+		var n int64
+		err = d.write(ctx, "purge tombstones", len(refs), func(t *tx) (err error) {
+			n, err = t.exec(purgeTombstones, args(t.now, asJSON(refs))...)
+			return err
+		})
 		if err != nil {
 			return removed, err
 		}
-		if n == found {
+		if removed += int(n); int(n) == len(refs) {
 			break
 		}
 	}
 	return removed, nil
-}
-
-func (d *Driver) removeSomeTombstones(ctx context.Context, r refdb.RemoveRequest, limit int) (removed, found int, err error) {
-	age := microsOf(r.OlderThan)
-	args := func(now int64, last any) []any {
-		return []any{r.Project, string(refdb.Deleted), string(refdb.Deleted256), now - age, last}
-	}
-	var refs []string
-	err = d.read(ctx, "find tombstones", func(c *conn) error {
-		return c.query(ctx, func(r row) { refs = append(refs, r.text(0)) }, findTombstones, args(d.now(), int64(limit))...)
-	})
-	if err != nil || len(refs) == 0 {
-		return 0, 0, err
-	}
-	err = d.write(ctx, "remove tombstones", len(refs), func(t *tx) error {
-		n, err := t.exec(removeTombstones, args(t.now, asJSON(refs))...)
-		removed = int(n)
-		return err
-	})
-	if err != nil {
-		return 0, len(refs), err
-	}
-	return removed, len(refs), nil
 }

@@ -7,12 +7,11 @@ import (
 )
 
 const (
-	dropRevokedIntents = `
+	revokeIntents = `
 		DELETE FROM intents
-		WHERE project = ?1 AND decision IS NULL AND (ref, token) IN (
-			SELECT ref, token FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND nonce = ?3 AND owner = ?4)`
+		WHERE project = ?1 AND decision IS NULL AND (ref, token) IN (SELECT ref, token FROM locks` + claimed + `)`
 
-	dropRevokedLocks = `DELETE FROM locks WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND nonce = ?3 AND owner = ?4`
+	revokeLocks = `DELETE FROM locks` + claimed
 
 	putRevocation = `
 		INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, decided_at, nonce)
@@ -21,11 +20,12 @@ const (
 	findRevocation = `SELECT 1 FROM intents WHERE project = ? AND ref = ? AND nonce = ?`
 )
 
-// Revoke implements refdb.Driver.
-func (d *Driver) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
-	return d.write(ctx, "revoke intents", len(r.Refs), func(t *tx) error {
-		for _, statement := range []string{dropRevokedIntents, dropRevokedLocks} {
-			if _, err := t.exec(statement, r.Project, asJSON(r.Refs), r.Nonce, r.Owner); err != nil {
+// Revoke implements refdb.IntentStore.
+func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+	refs := asJSON(refsOf(r.Updates))
+	return d.write(ctx, "revoke intents", len(r.Updates), func(t *tx) error {
+		for _, statement := range []string{revokeIntents, revokeLocks} {
+			if _, err := t.exec(statement, r.Project, refs, r.Owner, r.Nonce); err != nil {
 				return err
 			}
 		}
@@ -33,15 +33,15 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.AcquireRequest) error {
 		if err != nil {
 			return err
 		}
-		u := r.Intents[0]
+		u := r.Updates[0]
 		_, err = t.exec(putRevocation, r.Project, u.Ref, int64(token), r.Owner, r.Agent, string(u.Old), string(u.New), t.now,
 			string(refdb.Revoked), r.Nonce)
 		return err
 	})
 }
 
-// revoked reports whether r must not be carried out.
-func (t *tx) revoked(r refdb.AcquireRequest) (found bool, err error) {
-	err = t.query(func(row) { found = true }, findRevocation, r.Project, r.Refs[0], r.Nonce)
-	return found, err
+// revoked returns refdb.ErrReleased if r must not be carried out.
+func (t *tx) revoked(r refdb.PrepareRequest) (refused, err error) {
+	err = t.query(func(row) { refused = refdb.ErrReleased }, findRevocation, r.Project, r.Updates[0].Ref, r.Nonce)
+	return refused, err
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"time"
@@ -34,11 +35,16 @@ const (
 	LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = name.value`
 )
 
+// look returns the state of each of refs.
+func (t *tx) look(project string, refs []string) ([]state, error) {
+	return look(context.Background(), t.conn, t.now, project, refs)
+}
+
 // look returns the state of each of refs, with ages up to now.
-func look(query func(func(row), string, ...any) error, now int64, project string, refs []string) ([]state, error) {
+func look(ctx context.Context, c *conn, now int64, project string, refs []string) ([]state, error) {
 	states := make([]state, len(refs))
 	statement, names := choose(lookRef, lookRefs, refs)
-	err := query(func(r row) {
+	err := c.query(ctx, func(r row) {
 		i := r.int(0)
 		if !r.null(1) {
 			ref := refOf(refs[i], r.text(1), r.int(2), r.text(3))

@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,20 +33,28 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			updates[i] = refdb.Update{Ref: refs[i], New: v1}
 		}
 		var token refdb.Token
-		held := func() []refdb.Held {
-			var all []refdb.Held
+		held := func() []refdb.LockID {
+			var all []refdb.LockID
 			for _, ref := range refs {
-				all = append(all, refdb.Held{Project: project, Ref: ref, Token: token})
+				all = append(all, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
 			}
 			return all
 		}
 		lock := func() error {
-			a, err := d.Acquire(ctx, request("owner/1", refs...))
+			r := request(owner, refs...)
+			r.Nonce = "nonce"
+			a, err := d.Acquire(ctx, r)
 			token = a.Token
 			return err
 		}
+		unlock := func() error { return release(ctx, d, owner, token, refs...) }
+		prepare := func() error {
+			p, err := d.Prepare(ctx, preparation(updates...))
+			token = p.Token
+			return err
+		}
 		refused := func() error {
-			if _, err := d.Acquire(ctx, request("owner/1", refs...)); !errors.Is(err, refdb.ErrLocked) {
+			if _, err := d.Acquire(ctx, request(owner, refs...)); !errors.Is(err, refdb.ErrLocked) {
 				return fmt.Errorf("got %w", err)
 			}
 			return nil
@@ -62,39 +71,52 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			{"List", 1, func() error { _, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: n}); return err }},
 			{"Locks", 1, func() error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: n}); return err }},
 			{"Update under a fence", 5, func() error { // BEGIN, fence, look, put, COMMIT
-				return d.Update(ctx, refdb.Transaction{Project: project, Updates: updates, Fence: &refdb.Fence{Refs: refs, Token: token}})
+				return change(ctx, d, refdb.UpdateRequest{Updates: updates, Fence: &refdb.Fence{Refs: refs, Owner: owner, Token: token}})
 			}},
-			{"Beat", 2 + n, func() error { _, err := d.Beat(ctx, "owner/1", held()); return err }},
-			{"Release", 2 + n, func() error { _, err := d.Release(ctx, held()); return err }},
+			{"Beat", 2 + n, func() error { _, err := d.Beat(ctx, held()); return err }},
+			{"Release", 2 + n, unlock},
 			{"Acquire, after a refusal", 7, lock}, // look, and as above
-			{"Release again", 2 + n, func() error { _, err := d.Release(ctx, held()); return err }},
+			{"Abandon", 3, func() error {
+				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "nonce"})
+			}},
+			{"Acquire again", 6, lock},
+			{"Purge", 2 + n, func() error {
+				var all []refdb.StandingLock
+				for _, l := range held() {
+					all = append(all, refdb.StandingLock{LockID: l})
+				}
+				purged, err := d.Purge(ctx, all)
+				if slices.Contains(purged, false) {
+					err = errors.New("a lock was left")
+				}
+				return err
+			}},
 			{"Remove", 5, func() error { // BEGIN, locks, refs, locks, COMMIT
 				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})
 				return err
 			}},
-			{"Remove tombstones", 1, func() error {
-				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Tombstones: true, OlderThan: time.Hour})
+			{"PurgeTombstones", 1, func() error {
+				_, err := d.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: project, Limit: n, OlderThan: time.Hour})
 				return err
 			}},
-			{"Prepare", 8, func() error { // BEGIN, look, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
-				a, err := d.Acquire(ctx, intention(updates...))
-				token = a.Token
-				return err
+			{"Prepare", 8, prepare}, // BEGIN, look, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
+			{"Finish, nothing done", 5, func() error { // BEGIN, fence, drop locks, drop intents, COMMIT
+				return d.Finish(ctx, refdb.FinishRequest{Project: project, Owner: owner, Token: token, Dropped: refs})
 			}},
+			{"Prepare again", 8, prepare},
 			{"Intents", 1, func() error { _, err := d.Intents(ctx, refdb.IntentQuery{Limit: n}); return err }},
 			{"States", 1, func() error { _, err := d.States(ctx, project, refs); return err }},
 			{"Finish", 7, func() error { // BEGIN, fence, look, put, drop locks, drop intents, COMMIT
-				fence := &refdb.Fence{Refs: refs, Token: token, Intents: true}
-				return d.Update(ctx, refdb.Transaction{Project: project, Updates: updates, Fence: fence, Release: true})
+				return d.Finish(ctx, refdb.FinishRequest{Project: project, Owner: owner, Token: token, Done: updates})
 			}},
 			{"Prepare what is not so", 3, func() error { // BEGIN, look, COMMIT
-				if _, err := d.Acquire(ctx, intention(updates...)); !errors.Is(err, refdb.ErrMismatch) {
+				if _, err := d.Prepare(ctx, preparation(updates...)); !errors.Is(err, refdb.ErrMismatch) {
 					return fmt.Errorf("got %w", err)
 				}
 				return nil
 			}},
 			{"Remove again", 5, func() error {
-				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Force: true})
+				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Locks: refdb.AdvisoryLocks})
 				return err
 			}},
 			{"Now", 0, func() error { _, err := d.Now(ctx); return err }},

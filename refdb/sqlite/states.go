@@ -6,14 +6,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// States implements refdb.Driver. Values and locks come from one statement, and
+// States implements refdb.RefStore. Values and locks come from one statement, and
 // so from one snapshot; the time that ages are counted to is read before.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
 	var found []refdb.State
-	err := d.read(ctx, "read states", func(c *conn) error {
-		states, err := look(func(each func(row), query string, args ...any) error {
-			return c.query(ctx, each, query, args...)
-		}, d.now(), project, refs)
+	err := d.read(ctx, "read refs and locks", func(c *conn) error {
+		states, err := look(ctx, c, d.now(), project, refs)
 		for i, s := range states {
 			if s.row == nil && s.lock == nil {
 				continue

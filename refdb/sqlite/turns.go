@@ -12,8 +12,8 @@ import (
 // one request: so many take a few milliseconds, for which others wait.
 const groupRows = 256
 
-// A request is to write something. Its fields belong to whoever leads, but
-// for those that never change; it is answered, or leads itself, once turn is closed.
+// A request is a piece of work in a write transaction. Fields that change belong
+// to the leader; once turn is closed the request is answered, or leads itself.
 type request struct {
 	ctx  context.Context
 	rows int             // about how many it writes
@@ -29,9 +29,9 @@ type request struct {
 func (r *request) answer(err error) { r.err, r.answered = err, true }
 
 // turns is the order in which a process's requests write: first come, first
-// served. One of them leads at a time, with the connection that writes, and
-// carries out others that wait together with itself. Nobody waits for company:
-// a request that finds no leader is one at once, and alone.
+// served. One of them leads at a time: it has the connection that writes, and
+// carries out waiting requests together with itself, in one group commit. A request
+// that finds no leader leads at once, alone.
 type turns struct {
 	mu      sync.Mutex
 	taken   bool // somebody leads
@@ -61,7 +61,7 @@ func (q *turns) take(r *request, closed <-chan struct{}) {
 	<-r.turn // its work is under way
 }
 
-// enter reports whether r leads; if it doesn't, it waits.
+// enter reports whether r leads. If not, r waits.
 func (q *turns) enter(r *request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,7 +74,7 @@ func (q *turns) enter(r *request) bool {
 	return false
 }
 
-// leave reports whether r still waited. It doesn't any more.
+// leave ends the wait of r, and reports whether r still waited.
 func (q *turns) leave(r *request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,8 +110,8 @@ func (q *turns) gather(leader *request) []*request {
 	return group
 }
 
-// separate has each of a group, of which nothing was carried out, try again
-// alone, before all that came later. The first of them goes on leading.
+// separate has each request of a group, none of which was carried out, try again
+// alone, before all that came later. The first of them continues to lead.
 func (q *turns) separate(group []*request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -119,7 +119,7 @@ func (q *turns) separate(group []*request) {
 	for i, r := range group {
 		r.alone = true
 		if err := r.ctx.Err(); err != nil && i > 0 {
-			// It may not look at its context any more.
+			// Its own wait may not look at the context any more.
 			r.answer(err)
 			close(r.turn)
 		} else if i > 0 {

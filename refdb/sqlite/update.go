@@ -12,7 +12,7 @@ const (
 		SELECT name.value
 		FROM json_each(?2) AS name
 		LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = name.value
-		WHERE l.ref IS NULL OR coalesce(l.token, 0) <> ?3 OR NOT ?4 AND coalesce(l.stale_after, 0) >= ?5
+		WHERE l.ref IS NULL OR l.owner <> ?3 OR coalesce(l.token, 0) <> ?4 OR (coalesce(l.stale_after, 0) >= ?5) <> ?6
 		ORDER BY name.key`
 
 	putRef = `INSERT OR REPLACE INTO refs (project, ref, value, time, op) VALUES (?, ?, ?, ?, ?)`
@@ -22,101 +22,99 @@ const (
 		SELECT ?1, pair.value ->> 0, pair.value ->> 1, ?3, ?4 FROM json_each(?2) AS pair`
 )
 
-// Update implements refdb.Driver.
-func (d *Driver) Update(ctx context.Context, x refdb.Transaction) error {
-	var refused error
-	err := d.write(ctx, "update refs", rowsOf(x), func(t *tx) (err error) {
-		refused, err = t.update(x)
-		return err
-	})
-	if err != nil {
-		return err
+// Update implements refdb.RefStore.
+func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+	rows := len(r.Updates)
+	if r.Fence != nil {
+		rows += len(r.Fence.Refs)
 	}
-	return refused
+	return refdb.Updated{}, d.decide(ctx, "update refs", rows, func(t *tx) (refused, err error) { return t.update(r) })
+}
+
+func refsOf(updates []refdb.Update) []string {
+	refs := make([]string, len(updates))
+	for i, u := range updates {
+		refs[i] = u.Ref
+	}
+	return refs
 }
 
 // update has written nothing if it is refused.
-func (t *tx) update(x refdb.Transaction) (refused, err error) {
-	if x.Fence != nil {
-		lost, err := t.lost(x.Project, *x.Fence)
-		if err != nil || lost != nil {
+func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
+	if r.Fence != nil {
+		if lost, err := t.lost(r.Project, *r.Fence, false); err != nil || lost != nil {
 			return lost, err
 		}
 	}
-	refs := make([]string, len(x.Updates))
-	for i, u := range x.Updates {
-		refs[i] = u.Ref
-	}
-	states, err := look(t.query, t.now, x.Project, refs)
+	states, err := t.look(r.Project, refsOf(r.Updates))
 	if err != nil {
 		return nil, err
 	}
-	passed, locked := standing(x, states)
+	stale, locked := standing(r, states)
 	if locked != nil {
 		return locked, nil
 	}
-	if mismatch := compare(x, states); mismatch != nil {
+	if mismatch := compare(r.Project, r.Updates, r.Adopt, states); mismatch != nil {
 		return mismatch, nil
 	}
 
-	if len(passed) > 0 {
-		if _, err := t.exec(dropLocks, x.Project, asJSON(passed)); err != nil {
+	if len(stale) > 0 {
+		if _, err := t.exec(dropLocks, r.Project, asJSON(stale)); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.put(x); err != nil {
+	if err := t.put(r.Project, r.ID, r.Updates); err != nil {
 		return nil, err
 	}
-	if x.Fence != nil && x.Release {
-		if _, err := t.exec(dropLocks, x.Project, asJSON(x.Fence.Refs)); err != nil {
-			return nil, err
-		}
-		if x.Fence.Intents {
-			_, err := t.exec(dropIntents, x.Project, asJSON(x.Fence.Refs), int64(x.Fence.Token))
-			return nil, err
-		}
+	if r.Fence != nil && r.Fence.Release != nil {
+		_, err = t.exec(dropLocks, r.Project, asJSON(r.Fence.Refs))
 	}
-	return nil, nil
+	return nil, err
 }
 
 // put writes the new values.
-func (t *tx) put(x refdb.Transaction) (err error) {
-	switch len(x.Updates) {
+func (t *tx) put(project, id string, updates []refdb.Update) (err error) {
+	switch len(updates) {
 	case 0:
 	case 1:
-		_, err = t.exec(putRef, x.Project, x.Updates[0].Ref, string(x.Updates[0].New), t.now, orNull(x.ID))
+		_, err = t.exec(putRef, project, updates[0].Ref, string(updates[0].New), t.now, orNull(id))
 	default:
-		pairs := make([][2]string, len(x.Updates))
-		for i, u := range x.Updates {
+		pairs := make([][2]string, len(updates))
+		for i, u := range updates {
 			pairs[i] = [2]string{u.Ref, string(u.New)}
 		}
-		_, err = t.exec(putRefs, x.Project, asJSON(pairs), t.now, orNull(x.ID))
+		_, err = t.exec(putRefs, project, asJSON(pairs), t.now, orNull(id))
 	}
 	return err
 }
 
-// lost returns a *refdb.LostError if the lock f is no longer held.
-func (t *tx) lost(project string, f refdb.Fence) (lost, err error) {
+// lost returns a *refdb.LostError if the lock f is no longer held. It has to stand
+// for intents, or not to.
+func (t *tx) lost(project string, f refdb.Fence, intended bool) (lost, err error) {
 	var refs []string
-	err = t.query(func(r row) { refs = append(refs, r.text(0)) }, lostOf, project, asJSON(f.Refs), int64(f.Token),
-		f.Intents, microsOf(refdb.NeverStale))
+	err = t.query(func(r row) { refs = append(refs, r.text(0)) }, lostOf, project, asJSON(f.Refs), f.Owner, int64(f.Token),
+		microsOf(refdb.NeverStale), intended)
 	if err != nil || len(refs) == 0 {
 		return nil, err
 	}
-	return &refdb.LostError{Project: project, Refs: refs, Reason: "gone, or another's"}, nil
+	reason := "the database has it gone, or another's"
+	if intended {
+		reason = "the intent was ended already"
+	}
+	return &refdb.LostError{Project: project, Refs: refs, Reason: reason}, nil
 }
 
-// standing looks at the locks that x must heed, which are none of its fence. If
+// standing looks at the locks that r must heed, which are none of its fence. If
 // one is fresh, they are in the way; if none is, it returns their refs.
-func standing(x refdb.Transaction, states []state) (stale []string, locked error) {
+func standing(r refdb.UpdateRequest, states []state) (stale []string, locked error) {
 	var holders []refdb.LockInfo
 	fresh := false
 	for _, s := range states {
-		if s.lock == nil || x.Advisory && !s.lock.Intended() {
+		if s.lock == nil || r.Locks == refdb.AdvisoryLocks && !s.lock.Intended() {
 			continue
 		}
-		if x.Fence != nil {
-			if _, own := slices.BinarySearch(x.Fence.Refs, s.lock.Ref); own {
+		if r.Fence != nil {
+			if _, own := slices.BinarySearch(r.Fence.Refs, s.lock.Ref); own {
 				continue
 			}
 		}
@@ -130,33 +128,26 @@ func standing(x refdb.Transaction, states []state) (stale []string, locked error
 	return stale, nil
 }
 
-// compare returns a *refdb.MismatchError unless every ref holds what is expected.
-func compare(x refdb.Transaction, states []state) error {
-	var mismatches []refdb.Mismatch
-	for i, u := range x.Updates {
+// compare returns a *refdb.MismatchError unless every ref holds what is
+// expected, or is unknown and adopted.
+func compare(project string, updates []refdb.Update, adopt bool, states []state) error {
+	var all []refdb.Mismatch
+	for i, u := range updates {
 		have := refdb.Unknown
-		if states[i].row != nil {
-			have = states[i].row.Value
+		row := states[i].row
+		if row != nil {
+			have = row.Value
 		}
 		switch {
 		case have == u.Old:
 		case have.IsAbsent() && u.Old.IsAbsent():
-		case states[i].row == nil && x.Adopt:
+		case row == nil && adopt:
 		default:
-			mismatches = append(mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+			all = append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		}
 	}
-	if mismatches == nil {
+	if all == nil {
 		return nil
 	}
-	return &refdb.MismatchError{Project: x.Project, Mismatches: mismatches}
-}
-
-// rowsOf is how many rows x writes, or looks at.
-func rowsOf(x refdb.Transaction) int {
-	rows := len(x.Updates)
-	if x.Fence != nil {
-		rows += len(x.Fence.Refs)
-	}
-	return rows
+	return &refdb.MismatchError{Project: project, Mismatches: all}
 }

@@ -156,7 +156,7 @@ func TestTheLongestPathCanBeOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if _, err := d.Release(context.Background(), nil); err != nil {
+	if err := d.Forget(context.Background(), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -39,25 +39,30 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 	return t.conn.exec(context.Background(), query, args...)
 }
 
+// execOne is exec of a statement that changes one row, or none.
+func (t *tx) execOne(query string, args ...any) (bool, error) {
+	n, err := t.exec(query, args...)
+	return n > 0, err
+}
+
 func (t *tx) query(each func(row), query string, args ...any) error {
 	return t.conn.query(context.Background(), each, query, args...)
 }
 
-// write runs do in a write transaction and commits it; if do fails, nothing
-// has happened. There is one write transaction at a time among all processes,
-// so they are in one order, and each sees what those before it did.
+// write runs do in a write transaction and commits it. If do fails, nothing has
+// happened. There is one write transaction at a time among all processes, so they
+// have one order, and each sees the effects of those before it.
 //
-// The transaction may hold other requests of this process too: its commit, the
-// wait for the disk above all, is then shared by all. They are carried out one
-// after the other, so that each sees what those before it did, and none is
-// answered before the commit. If one of them fails, all is undone, and each
-// tries again in a transaction of its own: an error has no effect on others.
-// So do may be called twice, and a refusal must not be an error of it.
+// With group commit the transaction may hold other requests of this process too,
+// which share the wait for the disk. They are carried out one after the other,
+// each sees the effects of those before it, and none is answered before the
+// commit. If one of them fails, all are undone, and each is tried again in a
+// transaction of its own, so that an error has no effect on others. Therefore do
+// may be called twice, and a refusal must not be an error of do.
 //
-// ctx ends the wait for other writers, and the transaction between do and
-// COMMIT, unless others share it: then its outcome is what counts. It doesn't
-// end a COMMIT: that waits for nobody but the disk, and so its answer always
-// comes.
+// ctx ends the wait for other writers, and the transaction between do and COMMIT,
+// unless others share it. It doesn't end a COMMIT, which waits only for the disk:
+// so the answer always comes.
 func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx) error) error {
 	if err := d.open(ctx); err != nil {
 		return explain(d.path, doing, err)
@@ -77,14 +82,45 @@ func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx)
 	}
 }
 
-// lead carries out r, and with it the requests that wait once the file is
-// ours to write.
+// decide is write for what may be refused. A refusal is committed, with what do
+// has written, and then the error of decide.
+func (d *Driver) decide(ctx context.Context, doing string, rows int, do func(*tx) (refused, err error)) error {
+	var refused error
+	err := d.write(ctx, doing, rows, func(t *tx) (err error) {
+		refused, err = do(t)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+// writeEach is write for n rows, and reports of which do says that it matched.
+func (d *Driver) writeEach(ctx context.Context, doing string, n int, do func(t *tx, i int) (bool, error)) ([]bool, error) {
+	matched := make([]bool, n)
+	err := d.write(ctx, doing, n, func(t *tx) (err error) {
+		for i := range matched {
+			if matched[i], err = do(t, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return matched, nil
+}
+
+// lead carries out r, together with the requests that wait by the time that this
+// process may write the file.
 func (d *Driver) lead(r *request) {
 	defer d.turns.pass()
 	for !r.answered {
 		if d.turns.shared {
-			// Those who were just answered may have more to write: without
-			// this, one of them would go alone and the others wait for it.
+			// The callers just answered may have more to write. Without this, the
+			// first of them would write alone while the others wait for it.
 			runtime.Gosched()
 		}
 		if err := d.begin(r.ctx); err != nil {
@@ -96,9 +132,9 @@ func (d *Driver) lead(r *request) {
 	}
 }
 
-// begin begins a write transaction. Before that it lets other processes in, if
-// this one kept them out for long: it can't know whether any waits, SQLite has
-// no queue of writers.
+// begin begins a write transaction. Before that it pauses for other processes if
+// this one kept them out for long: SQLite has no queue of writers that would tell
+// whether one waits.
 func (d *Driver) begin(ctx context.Context) error {
 	if err := d.open(ctx); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
 // A Database is a test's own. Beside drivers on it, it does what drivers don't:
@@ -61,7 +62,7 @@ func (d *Database) Rounds() int {
 // It is closed at the test's end.
 func (d *Database) Open(tb testing.TB) refdb.Driver {
 	tb.Helper()
-	driver, err := d.kind.Open(within(tb), d.url)
+	driver, err := drivers.Open(within(tb), d.url)
 	if err != nil {
 		tb.Fatalf("open the %s database: %v", d.kind.Dialect, err)
 	}

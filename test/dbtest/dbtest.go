@@ -19,10 +19,6 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
-	"github.com/globalrefdb/globalrefdb/refdb/spanner"
-	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
 // Main runs the tests of a package and stops the servers that they started:
@@ -45,11 +41,9 @@ func Stop() {
 
 // A Kind is one of the databases that refdb runs on.
 type Kind struct {
-	Dialect  migrations.Dialect
-	New      func(testing.TB) *Database // migrated
-	Empty    func(testing.TB) *Database // without a schema
-	Open     func(ctx context.Context, url string) (refdb.Driver, error)
-	Migrator func(ctx context.Context, url string) (*migrations.Migrator, error)
+	Dialect migrations.Dialect
+	New     func(testing.TB) *Database // migrated
+	Empty   func(testing.TB) *Database // without a schema
 }
 
 // All returns every kind, for a test that holds on each of them.
@@ -57,39 +51,9 @@ func All() []Kind {
 	return []Kind{postgresKind(), spannerKind(), sqliteKind()}
 }
 
-func postgresKind() Kind {
-	return Kind{migrations.Postgres, Postgres, emptyPostgres, opener(postgres.Open), postgres.Migrator}
-}
-
-func spannerKind() Kind {
-	open := func(ctx context.Context, url string) (*spanner.Driver, error) { return spanner.Open(ctx, url) }
-	migrator := func(ctx context.Context, url string) (*migrations.Migrator, error) { return spanner.Migrator(ctx, url) }
-	return Kind{migrations.Spanner, Spanner, newSpanner, opener(open), migrator}
-}
-
-func sqliteKind() Kind {
-	return Kind{migrations.SQLite, SQLite, newSQLite, opener(sqlite.Open), sqlite.Migrator}
-}
-
-func opener[D refdb.Driver](open func(context.Context, string) (D, error)) func(context.Context, string) (refdb.Driver, error) {
-	return func(ctx context.Context, url string) (refdb.Driver, error) {
-		d, err := open(ctx, url)
-		if err != nil {
-			return nil, err
-		}
-		return d, nil
-	}
-}
-
-// migrate brings the database at url to the latest version.
-func migrate(ctx context.Context, migrator func(context.Context, string) (*migrations.Migrator, error), url string) error {
-	m, err := migrator(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	return m.Up(ctx)
-}
+func postgresKind() Kind { return Kind{migrations.Postgres, Postgres, emptyPostgres} }
+func spannerKind() Kind  { return Kind{migrations.Spanner, Spanner, newSpanner} }
+func sqliteKind() Kind   { return Kind{migrations.SQLite, SQLite, newSQLite} }
 
 // A stopper is something to stop at the end.
 type stopper interface{ stop() }

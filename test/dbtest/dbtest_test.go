@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -31,7 +32,7 @@ func each(t *testing.T, f func(t *testing.T, k dbtest.Kind)) {
 func TestADatabaseIsMigratedAndEmpty(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
-		m, err := k.Migrator(t.Context(), d.URL())
+		m, err := schema.Open(t.Context(), d.URL())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
 // postgresVariable names an address, as a superuser or with CREATEDB, on whose
@@ -203,7 +203,7 @@ func (s *postgresServer) newTemplate() (string, error) {
 		return "", err
 	}
 	started.add(stopFunc(func() { _ = s.drop(name) }))
-	return name, migrate(ctx, postgres.Migrator, s.address(name))
+	return name, schema.Up(ctx, s.address(name))
 }
 
 func (s *postgresServer) create(ctx context.Context, name, template string) error {

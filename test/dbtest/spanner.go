@@ -17,6 +17,8 @@ import (
 	"cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
 	instanceadmin "cloud.google.com/go/spanner/admin/instance/apiv1"
 	"cloud.google.com/go/spanner/admin/instance/apiv1/instancepb"
+
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
 const (
@@ -38,7 +40,7 @@ var theSpanner = sync.OnceValues(findSpanner)
 func Spanner(tb testing.TB) *Database {
 	tb.Helper()
 	d := newSpanner(tb)
-	if err := migrate(within(tb), d.kind.Migrator, d.url); err != nil {
+	if err := schema.Up(within(tb), d.url); err != nil {
 		tb.Fatalf("prepare a Spanner database: %v", err)
 	}
 	return d

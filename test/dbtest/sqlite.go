@@ -13,13 +13,14 @@ import (
 	_ "modernc.org/sqlite" // the driver's name for sql.Open
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
 // SQLite returns a new migrated database file, which goes with the test.
 func SQLite(tb testing.TB) *Database {
 	tb.Helper()
 	d := newSQLite(tb)
-	if err := migrate(within(tb), d.kind.Migrator, d.url); err != nil {
+	if err := schema.Up(within(tb), d.url); err != nil {
 		tb.Fatalf("prepare a SQLite file: %v", err)
 	}
 	return d

@@ -52,6 +52,7 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 		"an update does not release",
 		"a mismatch names an old value",
 		"a stale token passes the fence",
+		"a fence of another owner passes",
 		"a lock that stands is said to be lost",
 		"two hold a lock",
 		"a fresh lock is reclaimed",

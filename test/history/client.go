@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -62,15 +63,21 @@ func (c *Client) Get(ctx context.Context, project string, refs ...string) ([]ref
 
 // Update is [refdb.DB.Update].
 func (c *Client) Update(ctx context.Context, project string, updates []refdb.Update, opts ...refdb.UpdateOption) error {
-	var t refdb.Transaction
-	for _, o := range opts {
-		o(&t)
-	}
-	in := Input{Kind: Update, Project: project, Updates: updates, Adopt: t.Adopt, Advisory: t.Advisory}
-	if t.Fence != nil {
-		in.Refs, in.Token = t.Fence.Refs, t.Fence.Token
-	}
+	in := newUpdate(project, updates, opts)
 	return c.update(ctx, in, func(ctx context.Context) error { return c.db.Update(ctx, project, updates, opts...) })
+}
+
+// newUpdate is what an update asks for.
+func newUpdate(project string, updates []refdb.Update, opts []refdb.UpdateOption) Input {
+	var r refdb.UpdateRequest
+	for _, o := range opts {
+		o(&r)
+	}
+	in := Input{Kind: Update, Project: project, Updates: updates, Adopt: r.Adopt, Advisory: r.Locks == refdb.AdvisoryLocks}
+	if r.Fence != nil {
+		in.Refs, in.Owner, in.Token = r.Fence.Refs, r.Fence.Owner, r.Fence.Token
+	}
+	return in
 }
 
 func (c *Client) update(ctx context.Context, in Input, do func(context.Context) error) error {
@@ -141,12 +148,8 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []refdb.Update, opt
 
 func (l *Lock) update(ctx context.Context, updates []refdb.Update, opts []refdb.UpdateOption, release bool,
 	do func(context.Context, []refdb.Update, ...refdb.UpdateOption) error) error {
-	var t refdb.Transaction
-	for _, o := range opts {
-		o(&t)
-	}
-	in := Input{Kind: Update, Project: l.Project(), Updates: updates, Adopt: t.Adopt, Advisory: t.Advisory,
-		Refs: l.Refs(), Token: l.Token(), Release: release}
+	in := newUpdate(l.Project(), updates, opts)
+	in.Refs, in.Owner, in.Token, in.Release = l.Refs(), l.Owner(), l.Token(), release
 	return l.client.update(ctx, in, func(ctx context.Context) error { return do(ctx, updates, opts...) })
 }
 
@@ -164,9 +167,11 @@ func (l *Lock) Release(ctx context.Context) error {
 	case heard.released == nil:
 		out.Result = Nothing
 	}
-	for i, deleted := range heard.released {
-		if deleted {
-			out.Deleted = append(out.Deleted, refs[i])
+	if heard.released != nil {
+		for _, ref := range refs {
+			if !slices.Contains(heard.released.Missing, ref) {
+				out.Deleted = append(out.Deleted, ref)
+			}
 		}
 	}
 	end(out)

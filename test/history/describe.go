@@ -28,7 +28,7 @@ func describe(op Op) string {
 			fmt.Fprintf(&b, "%s: %s → %s ", u.Ref, show(u.Old), show(stored(u)))
 		}
 		if in.Token != 0 {
-			fmt.Fprintf(&b, "under %d on %s ", in.Token, strings.Join(in.Refs, " "))
+			fmt.Fprintf(&b, "under %d by %s on %s ", in.Token, short(in.Owner), strings.Join(in.Refs, " "))
 		}
 		if in.Release {
 			b.WriteString("releasing ")

@@ -2,7 +2,6 @@ package history_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,6 +12,8 @@ import (
 // memory is a database behind one mutex. With a bug set it breaks a promise now
 // and then, in a way that looks well from each caller's side.
 type memory struct {
+	refdb.Driver // nil: what is no part of a history panics
+
 	bug    string
 	losing bool // replies, and requests on their way
 
@@ -93,17 +94,22 @@ func rows(of map[string]refdb.Ref, project string, refs []string) (all []refdb.R
 	return all
 }
 
-func (m *memory) Update(_ context.Context, t refdb.Transaction) error {
+func (m *memory) Update(_ context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
 	defer m.begin()()
+	return refdb.Updated{}, m.update(r)
+}
+
+func (m *memory) update(r refdb.UpdateRequest) error {
 	if m.loses(11) {
 		return errLost // on its way
 	}
 	own := make(map[string]bool)
-	if t.Fence != nil {
-		lost := &refdb.LostError{Project: t.Project}
-		for _, ref := range t.Fence.Refs {
+	if r.Fence != nil {
+		lost := &refdb.LostError{Project: r.Project}
+		for _, ref := range r.Fence.Refs {
 			own[ref] = true
-			if m.locks[t.Project+ref].Token != t.Fence.Token {
+			row := m.locks[r.Project+ref]
+			if row.Token != r.Fence.Token || row.Owner != r.Fence.Owner && !m.fails("a fence of another owner passes") {
 				lost.Refs = append(lost.Refs, ref)
 			}
 		}
@@ -111,31 +117,31 @@ func (m *memory) Update(_ context.Context, t refdb.Transaction) error {
 			return lost
 		}
 		if m.fails("a lock that stands is said to be lost") {
-			return &refdb.LostError{Project: t.Project, Refs: t.Fence.Refs}
+			return &refdb.LostError{Project: r.Project, Refs: r.Fence.Refs}
 		}
 	}
 	var others []string
-	mismatch := &refdb.MismatchError{Project: t.Project}
-	for _, u := range t.Updates {
-		if !own[u.Ref] && !t.Advisory {
+	mismatch := &refdb.MismatchError{Project: r.Project}
+	for _, u := range r.Updates {
+		if !own[u.Ref] && r.Locks == refdb.MandatoryLocks {
 			others = append(others, u.Ref)
 		}
-		row, known := m.refs[t.Project+u.Ref]
-		if row.Value != u.Old && !(row.Value.IsAbsent() && u.Old.IsAbsent()) && (known || !t.Adopt) {
+		row, known := m.refs[r.Project+u.Ref]
+		if row.Value != u.Old && !(row.Value.IsAbsent() && u.Old.IsAbsent()) && (known || !r.Adopt) {
 			have := row.Value
 			if m.fails("a mismatch names an old value") {
-				have = m.old[t.Project+u.Ref].Value
+				have = m.old[r.Project+u.Ref].Value
 			}
 			mismatch.Mismatches = append(mismatch.Mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		}
 	}
-	standing, fresh := m.standing(t.Project, others)
+	standing, fresh := m.standing(r.Project, others)
 	if fresh && !m.fails("an update passes a fresh lock") {
 		return &refdb.LockedError{Holders: standing}
 	}
 	if len(mismatch.Mismatches) > 0 {
 		if m.fails("a refused update is visible") {
-			m.write(t)
+			m.write(r)
 		}
 		return mismatch
 	}
@@ -143,19 +149,19 @@ func (m *memory) Update(_ context.Context, t refdb.Transaction) error {
 		return nil
 	}
 	if m.fails("an update is half done") {
-		t.Updates = t.Updates[:1]
+		r.Updates = r.Updates[:1]
 	}
 	for _, l := range standing {
-		delete(m.locks, t.Project+l.Ref)
+		delete(m.locks, r.Project+l.Ref)
 	}
-	m.write(t)
-	if t.Release && !m.fails("an update does not release") {
+	m.write(r)
+	if r.Fence != nil && r.Fence.Release != nil && !m.fails("an update does not release") {
 		for ref := range own {
-			delete(m.locks, t.Project+ref)
+			delete(m.locks, r.Project+ref)
 		}
 	}
 	if m.fails("an update is carried out again after a while") && m.again == nil {
-		m.again, m.due = func() { m.write(t) }, m.calls+10
+		m.again, m.due = func() { m.write(r) }, m.calls+10
 	}
 	switch {
 	case m.fails("an update that was carried out is unavailable"):
@@ -166,10 +172,10 @@ func (m *memory) Update(_ context.Context, t refdb.Transaction) error {
 	return nil
 }
 
-func (m *memory) write(t refdb.Transaction) {
-	for _, u := range t.Updates {
-		m.old[t.Project+u.Ref] = m.refs[t.Project+u.Ref]
-		m.refs[t.Project+u.Ref] = refdb.Ref{Name: u.Ref, Value: u.New, Op: t.ID}
+func (m *memory) write(r refdb.UpdateRequest) {
+	for _, u := range r.Updates {
+		m.old[r.Project+u.Ref] = m.refs[r.Project+u.Ref]
+		m.refs[r.Project+u.Ref] = refdb.Ref{Name: u.Ref, Value: u.New, Op: r.ID}
 	}
 }
 
@@ -225,67 +231,50 @@ func (m *memory) Acquire(_ context.Context, r refdb.AcquireRequest) (refdb.Acqui
 	return a, nil
 }
 
-func (m *memory) Beat(_ context.Context, _ string, held []refdb.Held) ([]refdb.BeatResult, error) {
+func (m *memory) Beat(_ context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	defer m.begin()()
-	results := make([]refdb.BeatResult, len(held))
-	for i, h := range held {
-		row, ok := m.locks[h.Project+h.Ref]
-		if !ok || row.Token != h.Token {
+	results := make([]refdb.BeatResult, len(locks))
+	for i, l := range locks {
+		row, ok := m.locks[l.Project+l.Ref]
+		if !ok || row.Token != l.Token || row.Owner != l.Owner {
 			results[i] = refdb.BeatLost
 			continue
 		}
 		row.Heartbeat = time.Now()
-		m.locks[h.Project+h.Ref], results[i] = row, refdb.Beaten
+		m.locks[l.Project+l.Ref], results[i] = row, refdb.Beaten
 	}
 	return results, nil
 }
 
-func (m *memory) Release(_ context.Context, held []refdb.Held) ([]bool, error) {
+func (m *memory) Release(_ context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
 	defer m.begin()()
-	deleted := make([]bool, len(held))
-	for i, h := range held {
-		row, ok := m.locks[h.Project+h.Ref]
-		deleted[i] = ok && (row.Token == h.Token && h.Token != 0 || row.nonce == h.Nonce && h.Nonce != "")
-		if m.fails("a release deletes nothing") {
-			continue
+	for _, ref := range r.Refs {
+		row, ok := m.locks[r.Project+ref]
+		stands := ok && row.Token == r.Token && row.Owner == r.Owner
+		if !stands {
+			released.Missing = append(released.Missing, ref)
 		}
-		if deleted[i] {
-			delete(m.locks, h.Project+h.Ref)
+		if stands && !m.fails("a release deletes nothing") {
+			delete(m.locks, r.Project+ref)
 		}
 	}
 	if m.loses(7) {
-		return nil, errLost
+		return refdb.Released{}, errLost
 	}
-	return deleted, nil
+	return released, nil
 }
 
-func (m *memory) Now(context.Context) (time.Time, error) { return time.Now(), nil }
-func (m *memory) Close() error                           { return nil }
-
-func (m *memory) List(context.Context, refdb.RefQuery) ([]refdb.Ref, error) {
-	return nil, errors.ErrUnsupported
+func (m *memory) Abandon(_ context.Context, r refdb.AbandonRequest) error {
+	defer m.begin()()
+	for _, ref := range r.Refs {
+		if row := m.locks[r.Project+ref]; row.Owner == r.Owner && row.nonce == r.Nonce {
+			delete(m.locks, r.Project+ref)
+		}
+	}
+	if m.loses(7) {
+		return errLost
+	}
+	return nil
 }
 
-func (m *memory) Remove(context.Context, refdb.RemoveRequest) (int, error) {
-	return 0, errors.ErrUnsupported
-}
-
-func (m *memory) Locks(context.Context, refdb.LockQuery) ([]refdb.LockInfo, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (m *memory) Intents(context.Context, refdb.IntentQuery) ([]refdb.Intent, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (m *memory) Resolve(context.Context, refdb.ResolveRequest) ([]bool, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (m *memory) Revoke(context.Context, refdb.AcquireRequest) error { return errors.ErrUnsupported }
-
-func (m *memory) Forget(context.Context, []refdb.Intent) error { return errors.ErrUnsupported }
-
-func (m *memory) States(context.Context, string, []string) ([]refdb.State, error) {
-	return nil, errors.ErrUnsupported
-}
+func (m *memory) Close() error { return nil }

@@ -38,6 +38,7 @@ type Input struct {
 	Project string         `json:"project,omitempty"`
 	Refs    []string       `json:"refs,omitempty"` // read, locked or released; of an update those of its fence
 	Updates []refdb.Update `json:"updates,omitempty"`
+	Owner   string         `json:"owner,omitempty"` // of the fence
 	Token   refdb.Token    `json:"token,omitempty"` // of the fence, or of the lock to release
 
 	Release  bool `json:"release,omitempty"` // with the update

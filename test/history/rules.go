@@ -49,24 +49,30 @@ func (p *partition) shows(s state, op Op) bool {
 	})
 }
 
+// stands reports whether the lock on a ref is that of owner and token.
+func (p *partition) stands(s state, ref, owner string, token refdb.Token) bool {
+	lock := p.at(s, ref).lock
+	return lock != 0 && lock == token && p.leases[lockID{ref, lock}].owner == owner
+}
+
 // holds reports whether a lock stands on all of its refs.
-func (p *partition) holds(s state, refs []string, token refdb.Token) bool {
-	return !slices.ContainsFunc(refs, func(ref string) bool { return p.at(s, ref).lock != token })
+func (p *partition) holds(s state, refs []string, owner string, token refdb.Token) bool {
+	return !slices.ContainsFunc(refs, func(ref string) bool { return !p.stands(s, ref, owner, token) })
 }
 
 // beat is that of one row.
 func (p *partition) beat(b beaten) rule {
 	return func(s state) bool {
 		if b.Result == refdb.Beaten {
-			return p.at(s, b.Ref).lock == b.Token
+			return p.stands(s, b.Ref, b.owner, b.Token)
 		}
-		return p.lost(s, b.Ref, b.Token, b.span)
+		return p.lost(s, b.Ref, b.owner, b.Token, b.span)
 	}
 }
 
-// lost reports whether a ref can be without the lock of that token.
-func (p *partition) lost(s state, ref string, token refdb.Token, at span) bool {
-	return p.at(s, ref).lock != token || p.gone(s, ref, at)
+// lost reports whether a ref can be without the lock of that owner and token.
+func (p *partition) lost(s state, ref, owner string, token refdb.Token, at span) bool {
+	return !p.stands(s, ref, owner, token) || p.gone(s, ref, at)
 }
 
 // acquire is a request for locks that got them.
@@ -87,7 +93,7 @@ func (p *partition) acquire(op Op, at span) rule {
 // a later answer than the one that gave the locks, and an advisory update may have
 // come in between.
 func (p *partition) values(op Op) rule {
-	return func(s state) bool { return p.holds(s, op.Input.Refs, op.Output.Token) && p.shows(s, op) }
+	return func(s state) bool { return p.holds(s, op.Input.Refs, op.Owner, op.Output.Token) && p.shows(s, op) }
 }
 
 // take gives the locks on refs to token. unsaid says that stale ones may have been reclaimed without a word.
@@ -159,7 +165,7 @@ func (p *partition) release(op Op, at span) rule {
 			switch {
 			case deleted && r.lock != token:
 				return false
-			case !deleted && !out.Doubt && !p.lost(s, ref, token, at):
+			case !deleted && !out.Doubt && !p.lost(s, ref, op.Owner, token, at):
 				return false
 			}
 			if r.lock == token {

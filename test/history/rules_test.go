@@ -51,7 +51,11 @@ func (p *past) update(old, new refdb.Value, out history.Output) {
 }
 
 func (p *past) fenced(token refdb.Token, new refdb.Value, out history.Output) {
-	p.call("holder", history.Input{Kind: history.Update, Refs: []string{ref}, Token: token,
+	p.fencedAs("holder", token, new, out)
+}
+
+func (p *past) fencedAs(owner string, token refdb.Token, new refdb.Value, out history.Output) {
+	p.call("holder", history.Input{Kind: history.Update, Refs: []string{ref}, Owner: owner, Token: token,
 		Updates: []refdb.Update{{Ref: ref, New: new}}}, out)
 }
 
@@ -129,6 +133,19 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 			p.wait(longer)
 			p.acquire("next", 2, held("holder", 1, longer))
 			p.fenced(1, v1, done)
+		}, history.Illegal},
+		"a fence of another owner is refused": {func(p *past) {
+			p.acquire("holder", 1)
+			p.fencedAs("other", 1, v1, lost)
+			p.beat(1, refdb.Beaten)
+			p.fenced(1, v1, done)
+		}, history.OK},
+		"a fence of another owner passes": {func(p *past) {
+			p.acquire("holder", 1)
+			p.fencedAs("other", 1, v1, done)
+		}, history.Illegal},
+		"a fence without a lock passes": {func(p *past) {
+			p.fenced(0, v1, done)
 		}, history.Illegal},
 		"a stale token beats": {func(p *past) {
 			p.acquire("holder", 1)

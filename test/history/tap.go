@@ -31,7 +31,7 @@ type heard struct {
 	updates  int  // requests
 	doubt    bool // a reply was lost, or what was granted was given back
 	acquired refdb.Acquired
-	released []bool
+	released *refdb.Released
 }
 
 type heardKey struct{}
@@ -50,9 +50,9 @@ func hearing(ctx context.Context) *heard {
 	return &heard{}
 }
 
-func (t *tap) Update(ctx context.Context, tx refdb.Transaction) error {
+func (t *tap) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
 	hearing(ctx).updates++
-	return t.Driver.Update(ctx, tx)
+	return t.Driver.Update(ctx, r)
 }
 
 func (t *tap) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
@@ -67,23 +67,23 @@ func (t *tap) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquir
 	return a, err
 }
 
-func (t *tap) Release(ctx context.Context, held []refdb.Held) ([]bool, error) {
+func (t *tap) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
 	h := hearing(ctx)
-	deleted, err := t.Driver.Release(ctx, held)
+	released, err := t.Driver.Release(ctx, r)
 	if err == nil {
-		h.released = deleted
+		h.released = &released
 	}
 	h.doubt = h.doubt || errors.Is(err, refdb.ErrOutcomeUnknown)
-	return deleted, err
+	return released, err
 }
 
-func (t *tap) Beat(ctx context.Context, owner string, held []refdb.Held) ([]refdb.BeatResult, error) {
-	end := t.client.begin(owner, Input{Kind: Beat})
-	results, err := t.Driver.Beat(ctx, owner, held)
+func (t *tap) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	end := t.client.begin(t.client.Owner(), Input{Kind: Beat})
+	results, err := t.Driver.Beat(ctx, locks)
 	out := answer(err)
 	for i, r := range results {
 		if r != refdb.BeatUnknown {
-			out.Beats = append(out.Beats, Row{held[i].Project, held[i].Ref, held[i].Token, r})
+			out.Beats = append(out.Beats, Row{locks[i].Project, locks[i].Ref, locks[i].Token, r})
 		}
 	}
 	end(out)

@@ -15,7 +15,7 @@ func (p *partition) update(op Op, at span) rule {
 		if out.Result == Lost {
 			return p.fenceBroken(s, op, at)
 		}
-		if !p.holds(s, in.Refs, in.Token) {
+		if !p.holds(s, in.Refs, in.Owner, in.Token) {
 			return false
 		}
 		switch out.Result {
@@ -39,7 +39,7 @@ func (p *partition) update(op Op, at span) rule {
 // which locks were stale then.
 func (p *partition) late(op Op) rule {
 	return func(s state) bool {
-		if !p.holds(s, op.Input.Refs, op.Input.Token) || len(p.differences(s, op.Input)) > 0 {
+		if !p.holds(s, op.Input.Refs, op.Input.Owner, op.Input.Token) || len(p.differences(s, op.Input)) > 0 {
 			return false
 		}
 		p.write(s, op.Input)
@@ -92,11 +92,12 @@ func (p *partition) unlocked(s state, refs []string, at span) bool {
 
 // fenceBroken reports whether exactly those refs can be lost that the answer names.
 func (p *partition) fenceBroken(s state, op Op, at span) bool {
-	for _, ref := range op.Input.Refs {
+	in := op.Input
+	for _, ref := range in.Refs {
 		switch named := slices.Contains(op.Output.Lost, ref); {
-		case named && !p.lost(s, ref, op.Input.Token, at):
+		case named && !p.lost(s, ref, in.Owner, in.Token, at):
 			return false
-		case !named && p.at(s, ref).lock != op.Input.Token:
+		case !named && !p.stands(s, ref, in.Owner, in.Token):
 			return false
 		}
 	}

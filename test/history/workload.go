@@ -116,12 +116,16 @@ func (w *Workload) guard(ctx context.Context, project string) {
 	if w.Rand.IntN(2) == 0 { // past its own lock
 		g.move(func(u []refdb.Update) error { return w.Client.Update(ctx, project, u) })
 	}
+	if w.Rand.IntN(4) == 0 { // under another owner's name
+		fence := refdb.Under("somebody/else", lock.Token(), lock.Refs()...)
+		g.move(func(u []refdb.Update) error { return w.Client.Update(ctx, project, u, fence) })
+	}
 	if w.Rand.IntN(2) == 0 {
 		g.move(func(u []refdb.Update) error { return lock.UpdateAndRelease(ctx, u) })
 	}
 	_ = lock.Release(ctx)
 	if w.Rand.IntN(2) == 0 { // too late
-		fence := refdb.Under(lock.Token(), lock.Refs()...)
+		fence := refdb.Under(lock.Owner(), lock.Token(), lock.Refs()...)
 		g.move(func(u []refdb.Update) error { return w.Client.Update(ctx, project, u, fence) })
 	}
 }

@@ -22,7 +22,7 @@ func together(requests ...func()) {
 	all.Wait()
 }
 
-func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
+func TestRequestsThatShareABatchCostOneCommit(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
@@ -35,7 +35,7 @@ func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// each makes n requests, which get into a few trips: how many depends on how
+	// each makes n requests, which get into a few batches: how many depends on how
 	// soon they come.
 	each := func(what string, do func(i int, ref string)) {
 		t.Helper()
@@ -44,7 +44,7 @@ func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
 			requests[i] = func() { do(i, ref("x", i)) }
 		}
 		if trips := w.count(func() { together(requests...) }); trips > n/5 {
-			t.Errorf("%d %ss took %d trips", n, what, trips)
+			t.Errorf("%d %ss took %d round trips", n, what, trips)
 		}
 	}
 	for range 2 { // the first time statements are prepared
@@ -55,28 +55,26 @@ func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
 			}
 		})
 		each("release", func(i int, ref string) {
-			gone, err := d.Release(t.Context(), held(refdb.Acquired{Token: tokens[i]}, ref))
-			if err != nil || !gone[0] {
-				t.Error(gone, err)
+			if ok, err := released(d, ending(tokens[i], ref)); !ok {
+				t.Errorf("%s was not released: %v", ref, err)
 			}
 		})
 		each("adopting update", func(_ int, ref string) {
-			tx := update(ref)
-			tx.Adopt = true
-			tx.Updates[0].Old, tx.Updates[0].New = v1, v1
-			check(d.Update(t.Context(), tx))
+			r := update(ref)
+			r.Adopt = true
+			r.Updates[0].Old, r.Updates[0].New = v1, v1
+			check(try(t.Context(), d, r))
 		})
 		each("plain update", func(_ int, ref string) {
-			tx := update(ref)
-			tx.Updates[0].Old, tx.Updates[0].New = v1, v1
-			check(d.Update(t.Context(), tx))
+			r := update(ref)
+			r.Updates[0].Old, r.Updates[0].New = v1, v1
+			check(try(t.Context(), d, r))
 		})
 		each("acquisition", func(i int, ref string) { tokens[i] = acquire(t, d, ref).Token })
 		each("update and release", func(i int, ref string) {
-			tx := update(ref)
-			tx.Updates[0].Old = v1
-			tx.Fence, tx.Release = &refdb.Fence{Refs: []string{ref}, Token: tokens[i]}, true
-			check(d.Update(t.Context(), tx))
+			r := update(ref)
+			r.Updates[0].Old, r.Fence = v1, releasing(tokens[i], ref)
+			check(try(t.Context(), d, r))
 		})
 		var taken []string
 		for i := 1; i < n; i += 3 {
@@ -89,19 +87,18 @@ func TestRequestsThatShareATripCostOneCommit(t *testing.T) {
 			case 0:
 				tokens[i] = acquire(t, d, ref).Token
 			case 1:
-				gone, err := d.Release(t.Context(), held(ours, ref))
-				if err != nil || !gone[0] {
-					t.Error(gone, err)
+				if ok, err := released(d, ending(ours.Token, ref)); !ok {
+					t.Errorf("%s was not released: %v", ref, err)
 				}
 			case 2:
-				tx := update(ref)
-				tx.Updates[0].Old, tx.Updates[0].New = v1, v1
-				check(d.Update(t.Context(), tx))
+				r := update(ref)
+				r.Updates[0].Old, r.Updates[0].New = v1, v1
+				check(try(t.Context(), d, r))
 			}
 		})
 		for i := 0; i < n; i += 3 {
-			if _, err := d.Release(t.Context(), held(refdb.Acquired{Token: tokens[i]}, ref("x", i))); err != nil {
-				t.Error(err)
+			if ok, err := released(d, ending(tokens[i], ref("x", i))); !ok {
+				t.Errorf("%s was not released: %v", ref("x", i), err)
 			}
 		}
 	}
@@ -126,9 +123,9 @@ func meanwhile(t *testing.T, db *dbtest.Database, sql string, do func()) {
 	do()
 }
 
-// Others change a row, without ending it, while a shared trip has begun to look
-// at it. What the trip then says must have happened.
-func TestASharedTripSaysOnlyWhatItDid(t *testing.T) {
+// Others change a row, without ending it, while a batch has begun to look at
+// it. What the batch then says must have happened.
+func TestABatchSaysOnlyWhatItDid(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
@@ -141,24 +138,24 @@ func TestASharedTripSaysOnlyWhatItDid(t *testing.T) {
 	meanwhile(t, db, `UPDATE locks SET waiting = '{}'`, func() {
 		for n := range rounds {
 			a, ref := acquire(t, d, ref("released", n)), ref("released", n)
-			if gone, err := d.Release(t.Context(), held(a, ref)); err != nil || !gone[0] || left(ref) != 0 {
-				t.Fatalf("released: %v, %v, but %d are left", gone, err, left(ref))
+			if ok, err := released(d, ending(a.Token, ref)); !ok || left(ref) != 0 {
+				t.Fatalf("released: %v, %v, but %d are left", ok, err, left(ref))
 			}
 		}
 		for n := range rounds {
 			a, ref := acquire(t, d, ref("updated", n)), ref("updated", n)
-			tx := update(ref)
-			tx.Fence, tx.Release = &refdb.Fence{Refs: []string{ref}, Token: a.Token}, true
-			if err := d.Update(t.Context(), tx); err != nil || left(ref) != 0 {
+			r := update(ref)
+			r.Fence = releasing(a.Token, ref)
+			if err := try(t.Context(), d, r); err != nil || left(ref) != 0 {
 				t.Fatalf("updated and released: %v, but %d are left", err, left(ref))
 			}
 		}
 	})
 }
 
-// A trip is shared by a request of every kind there is; what it can't decide at
-// once it must not keep the others waiting for.
-func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
+// A batch has a request of every kind there is; the others must not wait for what
+// it can't decide at once.
+func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	c, other := session(t, db.URL()), open(t, db.URL())
@@ -168,7 +165,7 @@ func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
 	setUp := func(round int) (kind func(string) string) {
 		kind = func(name string) string { return fmt.Sprintf("refs/heads/%s-%d", name, round) }
 		for _, name := range []string{"free", "held", "stale", "busy", "gone"} {
-			if err := other.Update(t.Context(), update(kind(name))); err != nil {
+			if err := try(t.Context(), other, update(kind(name))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -229,13 +226,11 @@ func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
 		acquire(t, other, kind("stale"))
 		db.Exec(t, `UPDATE locks SET heartbeat = heartbeat - interval '2 hours' WHERE ref = $1`, kind("stale"))
 		fenced := acquire(t, other, kind("fenced"))
-		fence := func(token refdb.Token) *refdb.Fence {
-			return &refdb.Fence{Refs: []string{kind("fenced")}, Token: token}
-		}
+		fence := releasing(fenced.Token, kind("fenced"))
 		move := func(ref string, old refdb.Value, f *refdb.Fence, want error) func() {
 			return func() {
-				tx := refdb.Transaction{Project: project, ID: ref, Updates: []refdb.Update{{Ref: ref, Old: old, New: v2}}, Fence: f, Release: f != nil}
-				if err := d.Update(t.Context(), tx); !errors.Is(err, want) || want == nil && err != nil {
+				r := refdb.UpdateRequest{Project: project, ID: ref, Updates: moves(old, v2, ref), Fence: f}
+				if err := try(t.Context(), d, r); !errors.Is(err, want) || want == nil && err != nil {
 					t.Errorf("%s: %v, want %v", ref, err, want)
 				}
 			}
@@ -247,7 +242,7 @@ func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
 			move(kind("missing"), v1, nil, refdb.ErrMismatch),
 			move(kind("held"), v1, nil, refdb.ErrLocked),
 			move(kind("stale"), v1, nil, nil),
-			move(kind("fenced"), "", fence(fenced.Token), nil)),
+			move(kind("fenced"), "", fence, nil)),
 			move(kind("busy"), v1, nil, nil))...)
 		for name, want := range map[string]refdb.Value{"free": v2, "new": v2, "gone": v1, "held": v1, "stale": v2, "fenced": v2, "busy": v2} {
 			rows, err := other.Get(t.Context(), project, []string{kind(name)})
@@ -258,18 +253,16 @@ func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
 		if n := len(query[string](t, c, `SELECT ref FROM locks WHERE ref IN ($1, $2)`, kind("fenced"), kind("stale"))); n != 0 {
 			t.Errorf("%d locks of fenced and stale are left", n)
 		}
-		move(kind("fenced"), v2, fence(fenced.Token), refdb.ErrLockLost)()
+		move(kind("fenced"), v2, fence, refdb.ErrLockLost)()
 	}
 
 	for round := range 5 {
 		ref := func(i int) string { return fmt.Sprintf("refs/tags/%d-%d", round, i) }
 		a, b, gone := acquire(t, other, ref(1)), acquire(t, other, ref(2)), acquire(t, other, ref(3))
-		if _, err := other.Release(t.Context(), held(gone, ref(3))); err != nil {
-			t.Fatal(err)
-		}
+		release(t, other, gone, ref(3))
 		let := func(a refdb.Acquired, ref string, want bool) func() {
 			return func() {
-				if ok, err := d.Release(t.Context(), held(a, ref)); err != nil || ok[0] != want {
+				if ok, err := released(d, ending(a.Token, ref)); err != nil || ok != want {
 					t.Errorf("%s: %v, %v", ref, ok, err)
 				}
 			}
@@ -286,9 +279,9 @@ func TestRequestsThatShareATripDoNotAffectEachOther(t *testing.T) {
 	}
 }
 
-// A shared trip fails half-way, and is made again: what it said the first time
-// was undone, and others may have come in between.
-func TestASharedTripThatIsMadeAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
+// A batch fails half-way, and is sent again: what it said the first time was
+// undone, and others may have come in between.
+func TestABatchThatIsSentAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d, c := open(t, db.URL()), session(t, db.URL())
@@ -309,12 +302,10 @@ func TestASharedTripThatIsMadeAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 		var gone, stolen bool
 		together(
 			func() {
-				all, err := d.Release(t.Context(), held(a, mine))
-				if err != nil {
+				var err error
+				if gone, err = released(d, ending(a.Token, mine)); err != nil {
 					t.Error(err)
-					return
 				}
-				gone = all[0]
 			},
 			func() { acquire(t, d, other) },
 			func() {
@@ -328,61 +319,71 @@ func TestASharedTripThatIsMadeAgainSaysOnlyWhatItDidTheLastTime(t *testing.T) {
 			t.Fatalf("released: %v, deleted by somebody else: %v", gone, stolen)
 		}
 		if stolen {
-			return // they shared a trip
+			return // they shared a batch
 		}
 	}
-	t.Error("no release shared a trip with an acquisition")
+	t.Error("no release shared a batch with an acquisition")
 }
 
-// Who asked is not there any more when the trip returns, but those who wait are.
-func TestOneWhoGivesUpOnASharedTripWakesThoseWhoWaitAllTheSame(t *testing.T) {
-	for what, end := range map[string]func(ctx context.Context, d *postgres.Driver, a refdb.Acquired, ref string) error{
-		"release": func(ctx context.Context, d *postgres.Driver, a refdb.Acquired, ref string) error {
-			_, err := d.Release(ctx, held(a, ref))
+// Whoever released the lock is not there any more when the batch returns, but
+// those who wait are. With Next they would have been the answer.
+func TestACallerThatGivesUpOnABatchWakesThoseWhoWaitAllTheSame(t *testing.T) {
+	for what, end := range map[string]func(ctx context.Context, d *postgres.Driver, token refdb.Token, ref string, h refdb.Handoff) error{
+		"release": func(ctx context.Context, d *postgres.Driver, token refdb.Token, ref string, h refdb.Handoff) error {
+			r := ending(token, ref)
+			r.Handoff = h
+			_, err := d.Release(ctx, r)
 			return err
 		},
-		"update": func(ctx context.Context, d *postgres.Driver, a refdb.Acquired, ref string) error {
-			return d.Update(ctx, refdb.Transaction{Project: project, ID: "op", Updates: []refdb.Update{{Ref: ref, New: v1}},
-				Fence: &refdb.Fence{Refs: []string{ref}, Token: a.Token}, Release: true})
+		"update": func(ctx context.Context, d *postgres.Driver, token refdb.Token, ref string, h refdb.Handoff) error {
+			r := update(ref)
+			r.Fence = releasing(token, ref)
+			r.Fence.Release = &h
+			return try(ctx, d, r)
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.Postgres(t)
-			d, w, c := open(t, db.URL()), newWaiter(t, db.URL()), session(t, db.URL())
-			d.ShareAll()
-			exec(t, c, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF NEW.ref LIKE '%/slow-%' THEN
-					PERFORM pg_sleep(0.3);
-				END IF;
-				RETURN NEW;
-			END $$`)
-			exec(t, c, `CREATE TRIGGER slow BEFORE INSERT ON locks FOR EACH ROW EXECUTE FUNCTION slow()`)
-			for round := range 10 {
-				mine := ref("mine", round)
-				a := acquire(t, d, mine)
-				w.refused(mine)
-				ctx, giveUp := context.WithCancel(t.Context())
-				together(
-					func() { acquire(t, d, ref("slow", round)) },
-					func() {
-						if err := end(ctx, d, a, mine); err != nil && !errors.Is(err, refdb.ErrOutcomeUnknown) {
-							t.Error(err)
-						}
-					},
-					func() {
-						eventually(t, "somebody sleeps", func() bool {
-							return len(query[int32](t, c, `SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()`)) > 0
-						})
-						giveUp()
-					},
-				)
-				if _, stands := db.RowLock(t, project, mine); !stands {
-					w.wantWoken(mine)
-					return
+		for with, h := range map[string]refdb.Handoff{"": {}, ", handed to the next": {Next: refdb.Waiter{Channel: "next", Client: "1"}}} {
+			t.Run(what+with, func(t *testing.T) {
+				t.Parallel()
+				db := dbtest.Postgres(t)
+				d, w, c := open(t, db.URL()), newWaiter(t, db.URL()), session(t, db.URL())
+				d.ShareAll()
+				exec(t, c, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+					IF NEW.ref LIKE '%/slow-%' THEN
+						PERFORM pg_sleep(1.5);
+					END IF;
+					RETURN NEW;
+				END $$`)
+				exec(t, c, `CREATE TRIGGER slow BEFORE INSERT ON locks FOR EACH ROW EXECUTE FUNCTION slow()`)
+				for round := range 10 {
+					mine := ref("mine", round)
+					a := acquire(t, d, mine)
+					w.refused(mine)
+					ctx, giveUp := context.WithCancel(t.Context())
+					var err error
+					together(
+						func() { acquire(t, d, ref("slow", round)) },
+						func() { err = end(ctx, d, a.Token, mine, h) },
+						func() {
+							eventually(t, "somebody sleeps", func() bool {
+								return len(query[int32](t, c, `SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()`)) > 0
+							})
+							giveUp()
+						},
+					)
+					if err != nil && !errors.Is(err, refdb.ErrOutcomeUnknown) {
+						t.Fatal(err)
+					}
+					_, stands := db.RowLock(t, project, mine)
+					if !stands && (err != nil || h.Next == (refdb.Waiter{})) {
+						w.wantWoken(mine)
+					}
+					if !stands && err != nil {
+						return
+					}
 				}
-			}
-			t.Error("nobody gave up on a shared trip")
-		})
+				t.Error("nobody gave up on a batch that was carried out")
+			})
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,10 +13,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A trip is what is done in one round trip: statements that are sent together,
-// with one Sync at their end. The server executes them in one implicit
-// transaction, each with a snapshot of its own, and commits.
-type trip struct {
+// A roundTrip is statements that are sent together, with one Sync at their end.
+// The server executes them in one implicit transaction, each with a snapshot of
+// its own, and commits.
+type roundTrip struct {
 	what       string // is being done, for errors
 	writes     bool
 	statements []statement
@@ -24,12 +25,12 @@ type trip struct {
 type statement struct {
 	sql  string
 	args []any
-	// read takes all of the rows, anew each time that the trip is made. nil: they say nothing.
+	// read takes all of the rows, anew in each attempt. nil: they are of no interest.
 	read func(pgx.Rows) error
 }
 
 // then returns t with one more statement.
-func (t trip) then(sql string, read func(pgx.Rows) error, args ...any) trip {
+func (t roundTrip) then(sql string, read func(pgx.Rows) error, args ...any) roundTrip {
 	t.statements = append(t.statements, statement{sql, args, read})
 	return t
 }
@@ -45,14 +46,14 @@ func one(rows pgx.Rows, into ...any) error {
 	return rows.Scan(into...)
 }
 
-// A trip that certainly did nothing is made again, at most tries times in all.
+// A round trip that certainly did nothing is made again, at most tries times in all.
 const (
 	tries    = 4
 	tryPause = 5 * time.Millisecond
 )
 
-// do makes the trip, and says what became of it as refdb.Driver asks for.
-func (d *Driver) do(ctx context.Context, t trip) error {
+// do makes the round trip, and returns its error as refdb.Driver asks for.
+func (d *Driver) do(ctx context.Context, t roundTrip) error {
 	for try := 1; ; try++ {
 		came, err := d.attempt(ctx, t)
 		if err == nil {
@@ -82,7 +83,7 @@ func pause(ctx context.Context, try int) bool {
 	}
 }
 
-// A stage is how far a trip came.
+// A stage is how far a round trip came.
 type stage int
 
 const (
@@ -92,20 +93,22 @@ const (
 	committing              // it has, but not that to the Sync
 )
 
-// attempt makes the trip once.
-func (d *Driver) attempt(ctx context.Context, t trip) (stage, error) {
+// attempt makes the round trip once.
+func (d *Driver) attempt(ctx context.Context, t roundTrip) (stage, error) {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return connecting, err
 	}
 	defer conn.Release()
-	answers, err := d.send(ctx, conn.Conn(), t)
-	if err != nil {
-		return preparing, err
+	defer hangUp(conn.Conn().PgConn())
+	var batch pgx.Batch
+	for _, s := range t.statements {
+		batch.Queue(s.sql, s.args...)
 	}
-	defer answers.Close()
+	results := conn.SendBatch(ctx, &batch)
+	defer results.Close()
 	for i, s := range t.statements {
-		rows, err := answers.Query()
+		rows, err := results.Query()
 		if err == nil && s.read != nil {
 			err = s.read(rows)
 		}
@@ -120,36 +123,37 @@ func (d *Driver) attempt(ctx context.Context, t trip) (stage, error) {
 			return executing, err
 		}
 	}
-	on := connectionOf(conn.Conn().PgConn())
-	on.warned = false
-	err = answers.Close()
-	if on.warned {
+	warned := warnedOn(conn.Conn().PgConn())
+	*warned = false
+	err = results.Close()
+	if *warned {
 		return committing, errors.Join(refdb.ErrUnconfirmed, errNotConfirmed, err)
 	}
 	return committing, err
 }
 
-// answers are those to a trip's statements, and at last to its Sync.
-type answers interface {
-	Query() (pgx.Rows, error)
-	Close() error
+// hangUp ends a broken connection at once. pgx would listen for 15 s whether the
+// server says goodbye, and keep the connection's place in the pool as long.
+func hangUp(conn *pgconn.PgConn) {
+	if !conn.IsClosed() {
+		return
+	}
+	c := conn.Conn()
+	for {
+		outer, ok := c.(interface{ NetConn() net.Conn }) // TLS, which would say goodbye, or a line
+		if !ok {
+			break
+		}
+		c = outer.NetConn()
+	}
+	c.Close()
 }
 
-// send sends the trip's statements. An error says that none was sent to be executed;
-// the answer to the first may still say so.
-func (d *Driver) send(ctx context.Context, conn *pgx.Conn, t trip) (answers, error) {
-	if d.prepares {
-		return connectionOf(conn.PgConn()).exchange(ctx, conn, t)
-	}
-	var b pgx.Batch
-	for _, s := range t.statements {
-		b.Queue(s.sql, s.args...)
-	}
-	return conn.SendBatch(ctx, &b), nil
-}
-
-// unsent reports whether a batch whose first result is err was never sent to
-// be executed.
+// unsent reports whether a batch whose first result is err was certainly never sent
+// to be executed: statements are prepared before, in a round trip of their own, and an
+// error that pgconn calls safe to retry came before the first byte was written. After
+// that the first error of a connection is never called safe; later ones might be. A
+// connection that breaks while statements are prepared may pass for one that broke later.
 func unsent(err error) bool {
 	var prepare pgx.ErrPreprocessingBatch
 	return errors.As(err, &prepare) || pgconn.SafeToRetry(err)

@@ -1,0 +1,256 @@
+package drivers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// firstAttempt is how long OpenLazy waits for a database that is probably up.
+	firstAttempt = time.Second
+
+	shortestPause = 100 * time.Millisecond
+	longestPause  = 5 * time.Second
+)
+
+// OpenLazy returns a driver on a database that may be down for now. It calls
+// open until that succeeds; until then every request fails with
+// [refdb.ErrUnavailable] and the reason, and Listen waits. The context of open
+// lasts until the driver is closed.
+func OpenLazy(open func(context.Context) (refdb.Driver, error), log *slog.Logger) refdb.Driver {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &lazy{open: open, log: log, cancel: cancel, done: make(chan struct{}), err: refdb.ErrUnavailable}
+	tried := make(chan struct{})
+	go func() {
+		defer close(l.done)
+		l.keepTrying(ctx, tried)
+	}()
+	select {
+	case <-tried:
+	case <-time.After(firstAttempt):
+	}
+	return l
+}
+
+// A lazy is a driver on another one, which may not be open yet.
+type lazy struct {
+	open   func(context.Context) (refdb.Driver, error)
+	log    *slog.Logger
+	cancel context.CancelFunc
+	done   chan struct{} // closed when open is called no more
+
+	mu     sync.Mutex
+	driver refdb.Driver // nil before it is open
+	err    error        // why it is not
+}
+
+var (
+	_ refdb.Notifier  = (*lazy)(nil)
+	_ refdb.Diagnoser = (*lazy)(nil)
+)
+
+// keepTrying tries until the database is open or ctx ends. It closes tried
+// after the first attempt.
+func (l *lazy) keepTrying(ctx context.Context, tried chan<- struct{}) {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = shortestPause, longestPause
+	for attempt := 1; ; attempt++ {
+		err := l.try(ctx)
+		if attempt == 1 {
+			close(tried)
+		}
+		if err == nil {
+			return
+		}
+		l.log.WarnContext(ctx, "the database can't be opened; trying again", "attempt", attempt, "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause.NextBackOff()):
+		}
+	}
+}
+
+func (l *lazy) try(ctx context.Context) error {
+	d, err := l.open(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.err = fmt.Errorf("%w: %w", refdb.ErrUnavailable, err)
+		return err
+	}
+	l.driver = d
+	return nil
+}
+
+// get returns the open driver, or why there is none.
+func (l *lazy) get() (refdb.Driver, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.driver == nil {
+		return nil, l.err
+	}
+	return l.driver, nil
+}
+
+// Close ends the attempts, and closes what they led to.
+func (l *lazy) Close() error {
+	l.cancel()
+	<-l.done
+	if d, err := l.get(); err == nil {
+		return d.Close()
+	}
+	return nil
+}
+
+// ask forwards a request that has an answer, do forwards one that has none.
+func ask[R, A any](ctx context.Context, l *lazy, method func(refdb.Driver, context.Context, R) (A, error), request R) (answer A, err error) {
+	d, err := l.get()
+	if err != nil {
+		return answer, err
+	}
+	return method(d, ctx, request)
+}
+
+func do[R any](ctx context.Context, l *lazy, method func(refdb.Driver, context.Context, R) error, request R) error {
+	d, err := l.get()
+	if err != nil {
+		return err
+	}
+	return method(d, ctx, request)
+}
+
+func (l *lazy) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
+	d, err := l.get()
+	if err != nil {
+		return nil, err
+	}
+	return d.Get(ctx, project, refs)
+}
+
+func (l *lazy) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	return ask(ctx, l, refdb.Driver.List, q)
+}
+
+func (l *lazy) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	d, err := l.get()
+	if err != nil {
+		return nil, err
+	}
+	return d.States(ctx, project, refs)
+}
+
+func (l *lazy) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+	return ask(ctx, l, refdb.Driver.Update, r)
+}
+
+func (l *lazy) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	return ask(ctx, l, refdb.Driver.Remove, r)
+}
+
+func (l *lazy) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+	return ask(ctx, l, refdb.Driver.PurgeTombstones, r)
+}
+
+func (l *lazy) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	return ask(ctx, l, refdb.Driver.Acquire, r)
+}
+
+func (l *lazy) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	return ask(ctx, l, refdb.Driver.Beat, locks)
+}
+
+func (l *lazy) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	return ask(ctx, l, refdb.Driver.Release, r)
+}
+
+func (l *lazy) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	return ask(ctx, l, refdb.Driver.Purge, locks)
+}
+
+func (l *lazy) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	return do(ctx, l, refdb.Driver.Abandon, r)
+}
+
+func (l *lazy) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	return ask(ctx, l, refdb.Driver.Locks, q)
+}
+
+func (l *lazy) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	return ask(ctx, l, refdb.Driver.Prepare, r)
+}
+
+func (l *lazy) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	return do(ctx, l, refdb.Driver.Finish, r)
+}
+
+func (l *lazy) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+	return do(ctx, l, refdb.Driver.Revoke, r)
+}
+
+func (l *lazy) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	return ask(ctx, l, refdb.Driver.Resolve, r)
+}
+
+func (l *lazy) Forget(ctx context.Context, intents []refdb.LockID) error {
+	return do(ctx, l, refdb.Driver.Forget, intents)
+}
+
+func (l *lazy) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	return ask(ctx, l, refdb.Driver.Intents, q)
+}
+
+func (l *lazy) Now(ctx context.Context) (time.Time, error) {
+	d, err := l.get()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return d.Now(ctx)
+}
+
+// Listen implements [refdb.Notifier], once it is known whether the driver does.
+func (l *lazy) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d, err := l.get()
+	if err != nil {
+		return err
+	}
+	n, ok := d.(refdb.Notifier)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return n.Listen(ctx, channel, started, wake)
+}
+
+// PassOn implements [refdb.Notifier].
+func (l *lazy) PassOn(w refdb.Wakeup) {
+	if d, err := l.get(); err == nil {
+		if n, ok := d.(refdb.Notifier); ok {
+			n.PassOn(w)
+		}
+	}
+}
+
+// Diagnose implements [refdb.Diagnoser].
+func (l *lazy) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
+	d, err := l.get()
+	if err != nil {
+		return nil, err
+	}
+	if g, ok := d.(refdb.Diagnoser); ok {
+		return g.Diagnose(ctx)
+	}
+	return nil, nil
+}

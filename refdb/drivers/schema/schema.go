@@ -1,0 +1,40 @@
+// Package schema migrates the database at a URL, of whichever kind it is. What
+// the versions of a schema hold is in package migrations.
+package schema
+
+import (
+	"context"
+	"errors"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+)
+
+// Open returns what moves the database at url between versions of the schema,
+// whatever version it has now. URLs and their errors are those of [drivers.Open].
+func Open(ctx context.Context, url string) (*migrations.Migrator, error) {
+	dialect, err := drivers.DialectOf(url)
+	if err != nil {
+		return nil, err
+	}
+	switch dialect {
+	case migrations.SQLite:
+		return sqlite.Migrator(ctx, url)
+	case migrations.Postgres:
+		return postgres.Migrator(ctx, url)
+	default:
+		return spanner.Migrator(ctx, url)
+	}
+}
+
+// Up brings the database at url to the version that this program needs.
+func Up(ctx context.Context, url string) error {
+	m, err := Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.Up(ctx), m.Close())
+}

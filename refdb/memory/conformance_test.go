@@ -1,0 +1,28 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
+)
+
+// database is a Database as the suite sees one.
+type database struct{ *memory.Database }
+
+func (database) URL() string { return "memory:" }
+
+func (d database) Open(tb testing.TB) refdb.Driver {
+	driver := d.Database.Open()
+	tb.Cleanup(func() { driver.Close() })
+	return driver
+}
+
+func newDatabase(testing.TB) refdbtest.Database { return database{memory.New()} }
+
+func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
+
+func TestConformanceAlternating(t *testing.T) {
+	refdbtest.Run(t, refdbtest.Alternating(newDatabase))
+}

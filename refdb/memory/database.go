@@ -1,0 +1,118 @@
+// Package memory is a ref database in the memory of one process, for unit tests
+// of programs that use package refdb. It needs no server, no file and no schema:
+//
+//	db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "eu-1"})
+//
+// It keeps the contract of [refdb.Driver] and passes the same suite as the other
+// drivers: locks, fences, mismatches and intents are what they are in production.
+// It is not for production: nothing outlives the process, and no other process can
+// see it. Requests never fail for reasons of their own: to test lost replies, wrap the driver.
+//
+// The database's time is time.Now. In a bubble of testing/synctest that is the
+// bubble's time, so a test need not wait until a lock is stale. Open the drivers
+// inside the bubble, and close a [refdb.DB] to leave its locks behind, as a crash
+// would. A DB that stays open measures its leases by the machine's clock, not by the
+// bubble's: there it neither renews its locks nor notices that it lost them.
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Database holds refs, locks and intents.
+type Database struct {
+	mu      sync.Mutex
+	refs    map[key]refdb.Ref
+	locks   map[key]*lock
+	intents map[intentKey]*intent
+	mark    refdb.Token // the largest that was given out
+}
+
+// New returns an empty database.
+func New() *Database {
+	return &Database{refs: make(map[key]refdb.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent)}
+}
+
+// Open returns a driver on the database, such as each process has its own. Closing it
+// leaves the database as it is.
+func (db *Database) Open() refdb.Driver { return &driver{db: db} }
+
+type driver struct {
+	db     *Database
+	closed bool // guarded by db.mu
+}
+
+// A tx is a transaction. It decides first and writes then: nothing is rolled back.
+type tx struct {
+	*Database
+	now time.Time
+}
+
+// transact runs do while nobody else reads or writes.
+func (d *driver) transact(ctx context.Context, doing string, do func(*tx) error) error {
+	d.db.mu.Lock()
+	defer d.db.mu.Unlock()
+	err := ctx.Err()
+	if d.closed {
+		err = refdb.ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("memory: %s: %w", doing, err)
+	}
+	return do(&tx{d.db, now()})
+}
+
+// now returns the time as the other databases do: in microseconds, and without
+// the monotonic reading, so that the same times are equal.
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+func (d *driver) Now(ctx context.Context) (at time.Time, err error) {
+	err = d.transact(ctx, "read the time", func(t *tx) error {
+		at = t.now
+		return nil
+	})
+	return at, err
+}
+
+func (d *driver) Close() error {
+	d.db.mu.Lock()
+	defer d.db.mu.Unlock()
+	d.closed = true
+	return nil
+}
+
+// The key of a ref and of a lock, and that of an intent.
+type (
+	key       refdb.LockCursor
+	intentKey refdb.IntentCursor
+)
+
+func (k key) compare(o key) int {
+	return cmp.Or(strings.Compare(k.Project, o.Project), strings.Compare(k.Ref, o.Ref))
+}
+
+func (k intentKey) compare(o intentKey) int {
+	return cmp.Or(key{k.Project, k.Ref}.compare(key{o.Project, o.Ref}), cmp.Compare(k.Token, o.Token))
+}
+
+// sorted returns the keys of a table in their order.
+func sorted[K interface {
+	comparable
+	compare(K) int
+}, R any](rows map[K]R) []K {
+	return slices.SortedFunc(maps.Keys(rows), K.compare)
+}
+
+// ownedBy reports whether name is that of the owner, or of its site, or empty.
+func ownedBy(owner, name string) bool {
+	return name == "" || owner == name || strings.HasPrefix(owner, name+"/")
+}

@@ -1,0 +1,195 @@
+package postgres_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// names returns n refs.
+func names(n int) []string { return some("refs/heads/", n) }
+
+// some returns n refs that start with prefix, sorted.
+func some(prefix string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("%s%05d", prefix, i)
+	}
+	return all
+}
+
+// Every operation is one round trip once its statements are prepared; the
+// count is exact, so that one trip more is a failure.
+func TestOperationsTakeOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, n := range []int{1, 2, 200, 1000} {
+		refs := names(n)
+		project := fmt.Sprint("project-", n)
+		r := request(refs...)
+		r.Project = project
+		var token refdb.Token
+		take := func() {
+			t.Helper()
+			a, err := d.Acquire(ctx, r)
+			must(err)
+			token = a.Token
+		}
+		locks := func() []refdb.LockID {
+			all := ids(token, refs...)
+			for i := range all {
+				all[i].Project = project
+			}
+			return all
+		}
+		change := func(old, new refdb.Value, f *refdb.Fence) error {
+			return try(ctx, d, refdb.UpdateRequest{Project: project, ID: "id", Updates: moves(old, new, refs...), Fence: f})
+		}
+		var intent refdb.PrepareRequest
+		prepare := func(old, new refdb.Value) {
+			t.Helper()
+			intent = intention(old, new, refs...)
+			intent.Project = project
+			p, err := d.Prepare(ctx, intent)
+			must(err)
+			token = p.Token
+		}
+		finish := func(f refdb.FinishRequest) {
+			t.Helper()
+			f.Project = project
+			must(d.Finish(ctx, f))
+		}
+		refused := func(err error) {
+			t.Helper()
+			if err == nil {
+				t.Fatal("not refused")
+			}
+		}
+		waiting := refdb.Waiter{Channel: "channel", Client: "1"}
+		steps := []struct {
+			name string
+			do   func()
+		}{
+			{"an uncontended acquisition", take},
+			{"a refused acquisition", func() { other := r; other.Nonce = "other"; _, err := d.Acquire(ctx, other); refused(err) }},
+			{"a refused acquisition that waits", func() {
+				other := r
+				other.Nonce, other.Waiter = "other", waiting
+				_, err := d.Acquire(ctx, other)
+				refused(err)
+			}},
+			{"an adopting acquisition", func() { _, err := d.Acquire(ctx, r); must(err) }},
+			{"a beat", func() {
+				results, err := d.Beat(ctx, locks())
+				must(err)
+				if slices.ContainsFunc(results, func(r refdb.BeatResult) bool { return r != refdb.Beaten }) {
+					t.Fatal(results)
+				}
+			}},
+			{"a refused update", func() { refused(change("", v1, nil)) }},
+			{"a fenced update", func() { must(change("", v1, fence(token, refs...))) }},
+			{"a mismatch", func() { refused(change(v2, v1, fence(token, refs...))) }},
+			{"an update that releases", func() {
+				f := fence(token, refs...)
+				f.Release = &refdb.Handoff{Next: waiting} // else it would be woken, some time later
+				must(change(v1, v2, f))
+			}},
+			{"a lost fence", func() { refused(change(v1, v2, releasing(token, refs...))) }},
+			{"an update", func() { must(change(v2, v1, nil)) }},
+			{"an acquisition with a queue", func() {
+				r := r
+				r.Waiter, r.Queues = waiting, slices.Repeat([]refdb.Queue{{waiting, {Channel: "other", Client: "2"}}}, n)
+				a, err := d.Acquire(ctx, r)
+				must(err)
+				token = a.Token
+			}},
+			{"a release", func() {
+				e := ending(token, refs...)
+				e.Project, e.Handoff.Next = project, waiting
+				released, err := d.Release(ctx, e)
+				must(err)
+				if released.Missing != nil || len(released.Queues) != n || len(released.Queues[n-1]) != 1 {
+					t.Fatal(released)
+				}
+			}},
+			{"an acquisition to be purged", take},
+			{"a purge", func() {
+				var all []refdb.StandingLock
+				for _, l := range locks() {
+					all = append(all, refdb.StandingLock{LockID: l})
+				}
+				purged, err := d.Purge(ctx, all)
+				must(err)
+				if slices.Contains(purged, false) {
+					t.Fatal(purged)
+				}
+			}},
+			{"an acquisition to be abandoned", take},
+			{"an abandonment", func() {
+				must(d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce}))
+			}},
+			{"a read", func() { _, err := d.Get(ctx, project, refs); must(err) }},
+			{"a page of refs", func() {
+				_, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: 10})
+				must(err)
+			}},
+			{"a page of locks", func() { _, err := d.Locks(ctx, refdb.LockQuery{Limit: 10}); must(err) }},
+			{"a refused preparation", func() {
+				r := intention(v1, v2, refs...)
+				r.Project, r.Updates[0].Old = project, v2
+				_, err := d.Prepare(ctx, r)
+				refused(err)
+			}},
+			{"a preparation", func() { prepare(v1, v2) }},
+			{"a preparation that is adopted", func() { _, err := d.Prepare(ctx, intent); must(err) }},
+			{"a look at refs and locks", func() { _, err := d.States(ctx, project, refs); must(err) }},
+			{"an end of intents", func() { finish(done(token, v1, v2, refs...)) }},
+			{"another preparation", func() { prepare(v2, v1) }},
+			{"an end of dropped intents", func() { finish(dropped(token, refs...)) }},
+			{"a preparation to be revoked", func() { prepare(v2, v1) }},
+			{"a revocation", func() { must(d.Revoke(ctx, intent)) }},
+			{"one more preparation", func() { prepare(v2, v1) }},
+			{"a page of intents", func() {
+				_, err := d.Intents(ctx, refdb.IntentQuery{Limit: 10})
+				must(err)
+			}},
+			{"a resolution", func() {
+				ended, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: locks(), Decision: refdb.TakeNew, By: "by", Reason: "reason"})
+				must(err)
+				if slices.Contains(ended, false) {
+					t.Fatal(ended)
+				}
+			}},
+			{"forgetting", func() { must(d.Forget(ctx, locks())) }},
+			{"the time", func() { _, err := d.Now(ctx); must(err) }},
+			{"a removal", func() {
+				removed, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})
+				must(err)
+				if removed != n {
+					t.Fatalf("removed %d of %d refs", removed, n)
+				}
+			}},
+		}
+		for _, s := range steps { // prepares the statements
+			s.do()
+		}
+		for _, s := range steps {
+			if trips := w.count(s.do); trips != 1 {
+				t.Errorf("%s of %d refs took %d round trips, want 1", s.name, n, trips)
+			}
+		}
+	}
+}

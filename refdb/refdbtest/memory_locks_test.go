@@ -1,0 +1,314 @@
+package refdbtest_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func (d *driver) standing(k key) (lockRow, bool) {
+	row, ok := d.locks[k]
+	row.Age = now().Sub(row.Heartbeat)
+	if d.bug == "all stale after 30 s" || d.bug == "intents go stale" && row.Intended() {
+		row.StaleAfter = refdb.DefaultStaleAfter
+	}
+	if d.bug == "future is stale" && row.Age < 0 {
+		row.StaleAfter = -1 << 62
+	}
+	return row, ok
+}
+
+func anyFresh(holders []refdb.LockInfo) bool {
+	return slices.ContainsFunc(holders, func(l refdb.LockInfo) bool { return !l.Stale() })
+}
+
+// found are the locks on refs: those that carry an owner's nonce, and the others.
+func (d *driver) found(project string, refs []string, owner, nonce string) (own, holders []refdb.LockInfo) {
+	for _, ref := range refs {
+		row, ok := d.standing(key{project, ref})
+		switch {
+		case ok && row.of(owner, nonce, d.bug) && d.bug != "no adoption" || ok && row.Owner == owner && d.bug == "adopts by owner":
+			own = append(own, row.LockInfo)
+		case ok:
+			holders = append(holders, row.LockInfo)
+		}
+	}
+	return own, holders
+}
+
+// of reports whether the row is that acquisition's.
+func (row lockRow) of(owner, nonce, bug string) bool {
+	return row.nonce == nonce && (row.Owner == owner || bug == "nonce of any owner")
+}
+
+func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.Acquired{}, err
+	}
+	defer end()
+	own, holders := d.found(r.Project, r.Refs, r.Owner, r.Nonce)
+	if len(own) == len(r.Refs) {
+		for i, ref := range r.Refs {
+			d.setQueue(key{r.Project, ref}, d.bring(r, i, d.locks[key{r.Project, ref}].queue))
+		}
+		return refdb.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
+	}
+	if d.bug != "partial rows stay" {
+		for _, l := range own {
+			d.endBy("partial rows", key{l.Project, l.Ref})
+			d.mark = max(d.mark, l.Token)
+		}
+	}
+	d.pause("acquires after looking")
+	if d.bug == "takes what it can" || d.bug == "reclaims what it can" {
+		for _, ref := range r.Refs {
+			row, ok := d.standing(key{r.Project, ref})
+			if !ok && d.bug == "takes what it can" || ok && row.Stale() && d.bug == "reclaims what it can" {
+				d.insert(r, ref, d.mark+1)
+			}
+		}
+	}
+	if d.refuses(holders) {
+		d.enqueue(r, holders)
+		if d.bug == "names the first holder" {
+			holders = holders[:1]
+		}
+		return refdb.Acquired{}, fmt.Errorf("acquiring: %w", &refdb.LockedError{Holders: holders})
+	}
+	token := d.nextToken(holders)
+	a := refdb.Acquired{Token: token, Reclaimed: holders, Refs: d.rows(r.Project, r.Refs)}
+	d.pause("values before transaction")
+	for i, ref := range r.Refs {
+		queue := d.bring(r, i, d.locks[key{r.Project, ref}].queue)
+		d.insert(r, ref, token)
+		d.setQueue(key{r.Project, ref}, queue)
+		d.pause("acquires row by row")
+	}
+	if d.bug == "marker stays" && len(holders) > 0 {
+		m := holders[0]
+		m.Project = refdb.ReclaimPrefix + r.Project + "_" + m.Token.Time().Format("2006-01-02T15:04:05.000000000Z")
+		m.Owner = r.Owner
+		d.locks[key{m.Project, m.Ref}] = lockRow{LockInfo: m}
+	}
+	return a, nil
+}
+
+func (d *driver) refuses(holders []refdb.LockInfo) bool {
+	return anyFresh(holders) && d.bug != "reclaims fresh locks" || len(holders) > 0 && d.bug == "never reclaims"
+}
+
+// nextToken returns one for locks that are taken over from holders.
+func (d *driver) nextToken(holders []refdb.LockInfo) refdb.Token {
+	token := max(refdb.TokenOf(now()), d.mark+1)
+	for _, l := range holders {
+		if d.bug != "token by the clock" {
+			token = max(token, l.Token+1)
+		}
+	}
+	if d.bug == "token of the holder" && len(holders) > 0 {
+		token = holders[0].Token
+	}
+	if d.bug != "token by the clock" {
+		d.mark = token
+	}
+	return token
+}
+
+func (d *driver) insert(r refdb.AcquireRequest, ref string, token refdb.Token) {
+	row := lockRow{
+		LockInfo: refdb.LockInfo{Project: r.Project, Ref: ref, Owner: r.Owner, Token: token, Heartbeat: now(), StaleAfter: r.StaleAfter},
+		nonce:    r.Nonce,
+	}
+	d.locks[key{r.Project, ref}] = row
+	if d.bug == "remembers its locks" {
+		d.taken[row.ID()] = true
+	}
+}
+
+// remembers reports whether this driver would know that lock, if it kept what it took.
+func (d *driver) remembers(id refdb.LockID) bool {
+	return d.bug != "remembers its locks" || d.taken[id]
+}
+
+// matches reports whether the lock that id names stands, for a method that has
+// its own bugs.
+func (d *driver) matches(id refdb.LockID, method string) (lockRow, bool) {
+	row, ok := d.locks[key{id.Project, id.Ref}]
+	switch d.bug {
+	case "by name":
+		return row, ok
+	case "tokens not before":
+		return row, ok && row.Token >= id.Token
+	}
+	return row, ok && row.Token == id.Token &&
+		(row.Owner == id.Owner || d.bug == "owner ignored by "+method) &&
+		(!row.Intended() || d.bug == "intents are locks to "+method)
+}
+
+func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		if d.bug == "unknown is lost" {
+			return slices.Repeat([]refdb.BeatResult{refdb.BeatLost}, len(locks)), err
+		}
+		return nil, err
+	}
+	defer end()
+	if d.bug == "beats all of the owner" && len(locks) > 0 {
+		for k, row := range d.locks {
+			if row.Owner == locks[0].Owner {
+				row.Heartbeat = now()
+				d.locks[k] = row
+			}
+		}
+	}
+	results := make([]refdb.BeatResult, len(locks))
+	for i, id := range locks {
+		row, ok := d.matches(id, "beats")
+		d.pause("beats after looking")
+		if !ok || d.bug == "beats of one owner" && id.Owner != locks[0].Owner || !d.remembers(id) {
+			results[i] = refdb.BeatLost
+			if d.bug == "unknown for lost" {
+				results[i] = refdb.BeatUnknown
+			}
+			continue
+		}
+		results[i] = refdb.Beaten
+		row.Heartbeat = now()
+		if d.bug == "beat renews the token" {
+			row.Token++
+		}
+		if d.bug == "beats forget the queue" {
+			row.queue = nil
+		}
+		if d.bug != "beats nothing" {
+			d.locks[key{id.Project, id.Ref}] = row
+		}
+	}
+	if d.bug == "results by name" {
+		slices.SortFunc(results, func(a, b refdb.BeatResult) int { return cmp.Compare(a, b) })
+	}
+	return results, nil
+}
+
+func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.Released{}, err
+	}
+	defer end()
+	var a refdb.Released
+	for _, ref := range r.Refs {
+		id := refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}
+		_, ok := d.matches(id, "releases")
+		d.pause("releases after looking")
+		var queue refdb.Queue
+		if ok && d.remembers(id) {
+			queue = d.end(key{r.Project, ref}, r.Handoff)
+		} else if d.bug != "nothing is missing" {
+			a.Missing = append(a.Missing, ref)
+		}
+		a.Queues = append(a.Queues, queue)
+	}
+	a.Queues = d.answer(a.Queues, r.Handoff)
+	switch {
+	case d.bug == "releases all or nothing" && len(a.Missing) > 0:
+		a.Missing = r.Refs
+	case d.bug == "missing in reverse":
+		slices.Reverse(a.Missing)
+	}
+	return a, nil
+}
+
+func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	results := make([]bool, len(locks))
+	for i, l := range locks {
+		row, ok := d.matches(l.LockID, "purges")
+		ok = ok && (l.Heartbeat.IsZero() || l.Heartbeat.Equal(row.Heartbeat) || d.bug == "heartbeat ignored")
+		ok = ok && (row.Stale() || !l.Heartbeat.IsZero() || d.bug != "purges the stale only")
+		d.pause("purges after looking")
+		if ok {
+			d.endBy("purges", key{l.Project, l.Ref})
+		}
+		results[i] = ok || d.bug == "all purged"
+	}
+	return results, nil
+}
+
+func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for _, ref := range r.Refs {
+		row, ok := d.locks[key{r.Project, ref}]
+		ok = ok && (row.of(r.Owner, r.Nonce, d.bug) || d.bug == "nonce ignored" && row.Owner == r.Owner)
+		ok = ok && (!row.Intended() || d.bug == "intents are locks to abandonments")
+		if ok && d.bug != "abandons nothing" {
+			d.endBy("abandonments", key{r.Project, ref})
+		} else if d.bug == "abandons all or nothing" {
+			return nil
+		}
+		d.pause("abandons row by row")
+	}
+	return nil
+}
+
+func (d *driver) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.LockPage{}, err
+	}
+	defer end()
+	var page refdb.LockPage
+	for _, k := range slices.SortedFunc(maps.Keys(d.locks), key.compare) {
+		row, _ := d.standing(k)
+		if d.selects(q, k, row.LockInfo) && len(page.Locks) < q.Limit {
+			page.Locks = append(page.Locks, row.LockInfo)
+		}
+	}
+	if l, ok := lastOf(d.bug, page.Locks, q.Limit); ok {
+		page.Next = refdb.LockCursor{Project: l.Project, Ref: l.Ref}
+	}
+	return page, nil
+}
+
+func (d *driver) selects(q refdb.LockQuery, k key, l refdb.LockInfo) bool {
+	after := k.compare(key{q.After.Project, q.After.Ref}) > 0
+	if d.bug == "page by ref" {
+		after = l.Project > q.After.Project && l.Ref > q.After.Ref
+	}
+	owner := l.Owner == q.Owner || strings.HasPrefix(l.Owner, q.Owner+"/")
+	if d.bug == "sites by prefix" {
+		owner = strings.HasPrefix(l.Owner, q.Owner)
+	}
+	return after && (q.Owner == "" || owner) &&
+		(strings.HasPrefix(l.Project, refdb.ReclaimPrefix) == q.Markers || d.bug == "markers are locks") &&
+		(q.Project == "" || l.Project == q.Project) &&
+		(q.Ref == "" || l.Ref == q.Ref) &&
+		d.hasPrefix(l.Ref, q.Prefix) &&
+		(!q.Stale || l.Stale() || d.bug == "stale filter ignored") &&
+		(q.OlderThan == 0 || l.Age > q.OlderThan)
+}
+
+func (d *driver) Now(ctx context.Context) (time.Time, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer end()
+	return now(), nil
+}

@@ -1,0 +1,317 @@
+package refdbtest_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func (d *driver) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return d.rows(project, refs), nil
+}
+
+func (d *driver) rows(project string, refs []string) []refdb.Ref {
+	var rows []refdb.Ref
+	for _, ref := range refs {
+		if r, ok := d.refs[key{project, ref}]; ok && !(d.bug == "no tombstones" && r.Value.IsDeleted()) {
+			rows = append(rows, r)
+		}
+		d.pause("reads row by row")
+	}
+	return rows
+}
+
+func (d *driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.RefPage{}, err
+	}
+	defer end()
+	var page refdb.RefPage
+	keys := slices.SortedFunc(maps.Keys(d.refs), key.compare)
+	if d.bug == "order of a language" {
+		slices.SortStableFunc(keys, func(a, b key) int { return strings.Compare(strings.ToLower(a.ref), strings.ToLower(b.ref)) })
+	}
+	limit := q.Limit
+	for _, k := range keys {
+		r := d.refs[k]
+		in := k.project == q.Project || d.bug == "projects by prefix" && strings.HasPrefix(k.project, q.Project)
+		in = in && d.hasPrefix(r.Name, q.Prefix)
+		in = in && (r.Name > q.After || d.bug == "page starts with the last" && r.Name == q.After)
+		if d.bug == "page before tombstones" && len(page.Refs) < limit && in && r.Value.IsDeleted() && !q.Deleted {
+			limit--
+		}
+		if in && (q.Deleted || !r.Value.IsDeleted()) && len(page.Refs) < limit {
+			page.Refs = append(page.Refs, r)
+		}
+	}
+	if r, ok := lastOf(d.bug, page.Refs, q.Limit); ok {
+		page.Next = r.Name
+	} else if d.bug == "endless pages" {
+		page.Next = cmp.Or(q.After, "x")
+	}
+	return page, nil
+}
+
+// lastOf returns the row whose place is a page's Next.
+func lastOf[T any](bug string, page []T, limit int) (row T, ok bool) {
+	switch {
+	case len(page) < limit || bug == "pages without Next":
+		return row, false
+	case bug == "Next of the first row":
+		return page[0], true
+	case bug == "Next of the row before" && limit > 1:
+		return page[limit-2], true
+	default:
+		return page[limit-1], true
+	}
+}
+
+// hasPrefix compares bytes, unless it is LIKE.
+func (d *driver) hasPrefix(s, prefix string) bool {
+	if d.bug == "prefix by like" {
+		return like(s, prefix+"%")
+	}
+	return strings.HasPrefix(s, prefix)
+}
+
+func like(s, pattern string) bool {
+	switch {
+	case pattern == "":
+		return s == ""
+	case pattern[0] == '%':
+		return like(s, pattern[1:]) || s != "" && like(s[1:], pattern)
+	default:
+		return s != "" && (pattern[0] == '_' || strings.EqualFold(s[:1], pattern[:1])) && like(s[1:], pattern[1:])
+	}
+}
+
+func (d *driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var states []refdb.State
+	for _, ref := range refs {
+		k := key{project, ref}
+		row, known := d.refs[k]
+		d.pause("states in two looks")
+		lock, locked := d.standing(k)
+		if !known && (!locked || d.bug == "states of rows only") {
+			continue
+		}
+		s := refdb.State{Ref: ref, Value: row.Value}
+		if locked && !(d.bug == "states without stale locks" && lock.Stale()) {
+			s.Lock = &lock.LockInfo
+		}
+		states = append(states, s)
+	}
+	return states, nil
+}
+
+func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.Updated{}, err
+	}
+	defer end()
+	if d.bug == "names ignore case" {
+		for i := range r.Updates {
+			r.Updates[i].Ref = strings.ToLower(r.Updates[i].Ref)
+		}
+	}
+	own := make(map[key]bool)
+	if f := r.Fence; f != nil {
+		var lost []string
+		for _, ref := range f.Refs {
+			own[key{r.Project, ref}] = true
+			if !d.stands(r.Project, ref, f) {
+				lost = append(lost, ref)
+			}
+			if d.bug == "fence looks at one row" {
+				break
+			}
+		}
+		if len(lost) > 0 {
+			return refdb.Updated{}, fmt.Errorf("updating: %w", &refdb.LostError{Project: r.Project, Refs: lost})
+		}
+		d.pause("fence before transaction")
+	}
+	var holders []refdb.LockInfo
+	for _, u := range r.Updates {
+		row, ok := d.standing(key{r.Project, u.Ref})
+		heeded := r.Locks == refdb.MandatoryLocks || row.Intended() && d.bug != "advisory passes intents"
+		if ok && heeded && !own[key{r.Project, u.Ref}] && !(d.bug == "fence passes all" && r.Fence != nil) {
+			holders = append(holders, row.LockInfo)
+		}
+	}
+	locked := anyFresh(holders) && d.bug != "no mandatory locks"
+	if locked && d.bug != "mismatch before lock" {
+		return refdb.Updated{}, fmt.Errorf("updating: %w", &refdb.LockedError{Holders: holders})
+	}
+	if d.bug == "stale ended though refused" {
+		d.endStale(holders)
+	}
+	d.pause("locks before transaction")
+
+	mismatches := d.mismatches(r)
+	d.pause("compares before transaction")
+	var u refdb.Updated
+	if r.Fence != nil && r.Fence.Release != nil && (len(mismatches) == 0 && !locked || d.bug == "released though refused") {
+		for _, ref := range r.Fence.Refs {
+			u.Queues = append(u.Queues, d.end(key{r.Project, ref}, *r.Fence.Release))
+		}
+		u.Queues = d.answer(u.Queues, *r.Fence.Release)
+	}
+	if len(mismatches) > 0 {
+		return refdb.Updated{}, fmt.Errorf("updating: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
+	}
+	if locked {
+		return refdb.Updated{}, fmt.Errorf("updating: %w", &refdb.LockedError{Holders: holders})
+	}
+	if d.bug != "stale locks stay" {
+		d.endStale(holders)
+	}
+	d.write(r)
+	return u, nil
+}
+
+// stands reports whether the lock on a ref is the fence's.
+func (d *driver) stands(project, ref string, f *refdb.Fence) bool {
+	row, ok := d.locks[key{project, ref}]
+	same := row.Token == f.Token && (row.Owner == f.Owner || d.bug == "owner ignored by fences")
+	return ok && (same || d.bug == "fence by name") &&
+		(!row.Intended() || d.bug == "fence passes intents") &&
+		!(d.bug == "fence by age" && now().Sub(row.Heartbeat) > row.StaleAfter) &&
+		d.remembers(refdb.LockID{Project: project, Ref: ref, Owner: f.Owner, Token: f.Token})
+}
+
+func (d *driver) mismatches(r refdb.UpdateRequest) (mismatches []refdb.Mismatch) {
+	for _, u := range r.Updates {
+		row, known := d.refs[key{r.Project, u.Ref}]
+		ok := row.Value == u.Old || row.Value.IsAbsent() && u.Old.IsAbsent() || !known && r.Adopt
+		switch d.bug {
+		case "zero is not unknown":
+			ok = row.Value == u.Old || !known && r.Adopt
+		case "unknown matches all":
+			ok = ok || !known
+		case "adopts tombstones":
+			ok = ok || r.Adopt && row.Value.IsDeleted()
+		case "values ignore case":
+			ok = ok || strings.EqualFold(string(row.Value), string(u.Old))
+		}
+		if !ok {
+			mismatches = append(mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: row.Value})
+			if d.bug == "first mismatch only" {
+				return mismatches
+			}
+		} else if d.bug == "not all or nothing" {
+			d.refs[key{r.Project, u.Ref}] = refdb.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
+		}
+	}
+	return mismatches
+}
+
+func (d *driver) write(r refdb.UpdateRequest) {
+	for _, u := range r.Updates {
+		row := refdb.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
+		if d.bug == "op of the first" {
+			if old, ok := d.refs[key{r.Project, u.Ref}]; ok {
+				row.Op = old.Op
+			}
+		}
+		if d.bug == "deletes rows" && u.New.IsDeleted() {
+			delete(d.refs, key{r.Project, u.Ref})
+			continue
+		}
+		d.refs[key{r.Project, u.Ref}] = row
+		d.pause("writes row by row")
+	}
+}
+
+func (d *driver) endStale(locks []refdb.LockInfo) {
+	for _, l := range locks {
+		if l.Stale() {
+			d.endBy("passing updates", key{l.Project, l.Ref})
+		}
+	}
+}
+
+func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	var holders []refdb.LockInfo
+	for k := range d.locks {
+		if row, _ := d.standing(k); d.removes(k.project, r.Project) {
+			holders = append(holders, row.LockInfo)
+		}
+	}
+	intended := slices.ContainsFunc(holders, refdb.LockInfo.Intended) && d.bug != "force takes intents"
+	fresh := anyFresh(holders) && r.Locks == refdb.MandatoryLocks
+	if (intended || fresh) && d.bug != "removes under locks" {
+		return 0, fmt.Errorf("removing: %w", &refdb.LockedError{Holders: holders})
+	}
+	d.pause("removes after looking")
+	n, left := d.delete(r.Project, r.Limit, func(refdb.Ref) bool { return true })
+	if left == 0 || d.bug == "locks go first" || d.bug == "force takes locks first" && r.Locks == refdb.AdvisoryLocks {
+		for _, l := range holders {
+			d.endBy("removals", key{l.Project, l.Ref})
+		}
+	}
+	return n, nil
+}
+
+func (d *driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	if d.bug == "tombstones heed locks" {
+		for k := range d.locks {
+			if row, _ := d.standing(k); k.project == r.Project && !row.Stale() {
+				return 0, fmt.Errorf("purging: %w", &refdb.LockedError{Holders: []refdb.LockInfo{row.LockInfo}})
+			}
+		}
+	}
+	n, left := d.delete(r.Project, r.Limit, func(ref refdb.Ref) bool {
+		return ref.Value.IsDeleted() && (now().Sub(ref.Time) >= r.OlderThan || d.bug == "purges young tombstones")
+	})
+	if d.bug == "tombstones take locks" && left == 0 {
+		maps.DeleteFunc(d.locks, func(k key, _ lockRow) bool { return k.project == r.Project })
+	}
+	return n, nil
+}
+
+func (d *driver) removes(project, asked string) bool {
+	return project == asked || d.bug == "removes by prefix" && strings.HasPrefix(project, asked)
+}
+
+// delete deletes refs of a project that match, and says how many more would have to go.
+func (d *driver) delete(project string, limit int, match func(refdb.Ref) bool) (n, left int) {
+	for _, k := range slices.SortedFunc(maps.Keys(d.refs), key.compare) {
+		switch {
+		case !d.removes(k.project, project) || !match(d.refs[k]):
+		case n == limit && d.bug != "no limit":
+			left++
+		default:
+			delete(d.refs, k)
+			n++
+		}
+	}
+	return n, left
+}

@@ -1,0 +1,315 @@
+package refdb
+
+import "time"
+
+// A Ref is a row of the table of refs.
+type Ref struct {
+	Name  string
+	Value Value
+	Time  time.Time // of the last change, by the database's clock; zero if not recorded
+	Op    string    // the operation that last wrote it through this package, or ""
+}
+
+// A State is what the database knows about a ref at one moment.
+type State struct {
+	Ref   string
+	Value Value     // [Unknown] if there is no row
+	Lock  *LockInfo // nil if there is none; it may be stale
+}
+
+// A RefQuery selects a page of a project's refs.
+type RefQuery struct {
+	Project string
+	Prefix  string // of the name, compared as bytes; "" for all
+	After   string // only names greater than this; "" to start
+	Limit   int    // at most this many
+	Deleted bool   // tombstones too
+}
+
+// A RefPage is a part of a listing. It may be short, or empty, and not be the last.
+type RefPage struct {
+	Refs []Ref
+	Next string // RefQuery.After of the next page; "" if there is none
+}
+
+// A LockMode says which locks of others stand in the way of a request. Those
+// that stand for an intent always do.
+type LockMode int
+
+const (
+	// MandatoryLocks: every fresh lock stands in the way, and stale ones that do not are ended.
+	MandatoryLocks LockMode = iota
+	// AdvisoryLocks: no lock stands in the way, and none is ended for being stale.
+	AdvisoryLocks
+)
+
+// An UpdateRequest is an atomic update of several refs of one project.
+type UpdateRequest struct {
+	Project string
+	// ID names this update; it is stored in every row it writes, so that a
+	// lost reply can be resolved by reading the rows.
+	ID string
+	// Updates are sorted by ref. An absent Old matches an unknown or deleted
+	// ref, any other Old only an equal value. New is never Unknown.
+	Updates []Update
+	// Adopt makes any Old match an unknown ref.
+	Adopt bool
+	// Locks says which locks on refs of Updates, not of Fence, are heeded.
+	Locks LockMode
+	// Fence, unless nil, is a lock that must still be held, or *LostError. Its
+	// rows are no obstacle to the updates.
+	Fence *Fence
+}
+
+// A Fence is a lock that must still be held. A row that stands for an intent
+// does not match.
+type Fence struct {
+	Refs  []string // sorted
+	Owner string
+	Token Token
+	// Release, unless nil, also ends the lock, in the same transaction.
+	Release *Handoff
+}
+
+// Updated is the answer to an UpdateRequest.
+type Updated struct {
+	// Queues are those of the released locks, one for each of Fence.Refs, if
+	// Handoff.Next asked for them.
+	Queues []Queue
+}
+
+// A RemoveRequest selects a project's refs to delete for good, and its locks with
+// the last of them.
+type RemoveRequest struct {
+	Project string
+	Limit   int // at most this many refs
+	Locks   LockMode
+}
+
+// A TombstoneRequest selects rows of deleted refs to delete for good.
+type TombstoneRequest struct {
+	Project   string
+	Limit     int           // at most this many refs
+	OlderThan time.Duration // only those deleted at least so long ago
+}
+
+// A LockID names the lock on one ref, as one owner acquired it once. It names an
+// intent too, which was recorded with its lock.
+type LockID struct {
+	Project, Ref string
+	Owner        string
+	Token        Token
+}
+
+// LockInfo is a row of the table of locks.
+type LockInfo struct {
+	Project    string
+	Ref        string
+	Owner      string
+	Token      Token
+	Heartbeat  time.Time     // of the last beat, by the database's clock
+	Age        time.Duration // the database's now − Heartbeat
+	StaleAfter time.Duration // what its holder relies on; older is stale
+}
+
+// ID names the lock.
+func (l LockInfo) ID() LockID { return LockID{l.Project, l.Ref, l.Owner, l.Token} }
+
+// Stale reports whether the lock may be reclaimed.
+func (l LockInfo) Stale() bool { return l.Age > l.StaleAfter }
+
+// Intended reports whether the lock stands for an [Intent].
+func (l LockInfo) Intended() bool { return l.StaleAfter >= NeverStale }
+
+// An AcquireRequest asks for the locks on several refs of one project.
+type AcquireRequest struct {
+	Project string
+	Refs    []string // sorted
+	Owner   string
+	// Nonce names this acquisition. Rows that carry it are ours already, from
+	// a request whose reply was lost: if all rows do, the answer is that
+	// acquisition's; if only some do, those are deleted and the request starts over.
+	// A row of another owner is never ours: Gerrit's plugin, which knows of no
+	// nonces, leaves them in the locks that it takes over.
+	Nonce string
+	// StaleAfter is recorded with the lock: the age from which others may
+	// reclaim it. It is at least a millisecond.
+	StaleAfter time.Duration
+	// Waiter is to be woken if the locks are refused. A [Notifier] puts it at the
+	// end of the queues of the fresh locks, unless it is in them. The zero Waiter does not wait.
+	Waiter Waiter
+	// Queues, unless nil, has one for each of Refs: those that came with wake-ups,
+	// in their order, or nil. They go before what is in the row's queue, and each
+	// waiter stays there once. If the locks are taken, Waiter is not put into the rows. Queues
+	// of refs that no fresh lock stands on are the caller's to keep if the
+	// locks are refused.
+	Queues []Queue
+}
+
+// Acquired is the answer to an AcquireRequest.
+type Acquired struct {
+	// Token is larger than that of any earlier acquisition of any of the refs.
+	Token Token
+	// Refs are the rows of those refs that have one, as of the acquisition.
+	Refs []Ref
+	// Reclaimed are the stale locks that were taken over, as they were.
+	Reclaimed []LockInfo
+}
+
+// A BeatResult says what became of a lock that was to be renewed.
+type BeatResult int
+
+const (
+	BeatUnknown BeatResult = iota // neither renewed nor known to be lost
+	Beaten                        // renewed
+	BeatLost                      // gone, or another's
+)
+
+// A ReleaseRequest ends the lock on refs of one project.
+type ReleaseRequest struct {
+	Project string
+	Refs    []string // sorted
+	Owner   string
+	Token   Token
+	Handoff Handoff
+}
+
+// Released is the answer to a ReleaseRequest.
+type Released struct {
+	Missing []string // those of the refs whose rows did not match, sorted
+	// Queues are those of the released locks, one for each of the request's Refs,
+	// if Handoff.Next asked for them.
+	Queues []Queue
+}
+
+// A StandingLock is a lock as it was listed.
+type StandingLock struct {
+	LockID
+	// Heartbeat, unless zero, must be the row's too, so that a lock which was
+	// renewed since does not match.
+	Heartbeat time.Time
+}
+
+// An AbandonRequest names an acquisition by what it asked for.
+type AbandonRequest struct {
+	Project string
+	Refs    []string // sorted
+	Owner   string
+	Nonce   string
+}
+
+// A LockFilter selects locks. Zero fields select everything.
+type LockFilter struct {
+	Project string
+	Ref     string // exactly this one
+	Prefix  string // of the ref, compared as bytes
+	// Owner selects the locks of one owner and, given a site's name, those of
+	// all its processes: those whose owner is Owner, or starts with Owner and "/".
+	Owner     string
+	Stale     bool          // only stale ones
+	OlderThan time.Duration // only those with an age above this
+}
+
+// A LockQuery selects a page of locks.
+type LockQuery struct {
+	LockFilter
+	// Markers selects the rows whose project starts with ReclaimPrefix, and no
+	// lock; without it there are only locks.
+	Markers bool
+	After   LockCursor // only what comes after this; zero to start
+	Limit   int        // at most this many
+}
+
+// A LockCursor is a place in a listing of locks: that of a row.
+type LockCursor struct{ Project, Ref string }
+
+// A LockPage is a part of a listing. It may be short, or empty, and not be the last.
+type LockPage struct {
+	Locks []LockInfo
+	Next  LockCursor // LockQuery.After of the next page; zero if there is none
+}
+
+// A PrepareRequest asks for locks on the refs of updates of one project, and
+// records those as intents.
+type PrepareRequest struct {
+	Project string
+	Updates []Update // as in an UpdateRequest
+	Owner   string
+	// Nonce names this preparation. If all rows carry it and their intents are
+	// pending, the answer is theirs, as of an Acquire; else rows that carry it count as
+	// locks of somebody else.
+	Nonce string
+	Agent string // recorded with each intent
+}
+
+// Prepared is the answer to a PrepareRequest.
+type Prepared struct {
+	// Token is larger than that of any earlier acquisition of any of the refs.
+	Token Token
+	// Reclaimed are the stale locks that were taken over, as they were.
+	Reclaimed []LockInfo
+}
+
+// A FinishRequest ends intents that were prepared together. A ref is in Done, in
+// Dropped or in neither.
+type FinishRequest struct {
+	Project string
+	ID      string // of the update of Done's refs: see UpdateRequest
+	Owner   string
+	Token   Token
+	Done    []Update // of the intents, sorted by ref
+	Dropped []string // sorted
+}
+
+// A ResolveRequest ends intents in their owners' place.
+type ResolveRequest struct {
+	Intents    []LockID // in any order
+	Decision   Decision // KeepOld or TakeNew
+	By, Reason string   // recorded
+}
+
+// An IntentQuery selects a page of intents.
+type IntentQuery struct {
+	IntentFilter
+	After IntentCursor // only what comes after this; zero to start
+	Limit int          // at most this many
+}
+
+// An IntentCursor is a place in a listing of intents: that of a record.
+type IntentCursor struct {
+	Project, Ref string
+	Token        Token
+}
+
+// An IntentPage is a part of a listing. It may be short, or empty, and not be the last.
+type IntentPage struct {
+	Intents []Intent
+	Next    IntentCursor // IntentQuery.After of the next page; zero if there is none
+}
+
+// A Waiter is somebody who waits for a lock, as a queue names them: ASCII
+// letters and digits, at most 32 of each.
+type Waiter struct {
+	Channel string // that wakes them: see Notifier.Listen
+	Client  string // whom of those behind the channel
+}
+
+// A Queue is who waits for a lock, first come first, each of them once.
+type Queue []Waiter
+
+// A Wakeup tells the first of Queue that the lock on a ref may be free. The rest
+// wait behind it.
+type Wakeup struct {
+	Project, Ref string
+	Queue        Queue
+}
+
+// A Handoff says what becomes of the queue of a lock that is released. With the
+// zero Handoff its first is woken, and gets the rest. Only a [Notifier] has queues.
+type Handoff struct {
+	// Next, unless zero, is who asks for the lock now: nobody is woken, and the
+	// answer has the queue, without Next.
+	Next Waiter
+	// Last, unless zero, goes to the end of the queue before its first is woken.
+	Last Waiter
+}
