@@ -12,25 +12,27 @@ import (
 func (d *Driver) carryOut(ctx context.Context, calls []call) error {
 	var (
 		keyed         []refName
-		acquires      acquireColumns
-		releases      releaseColumns
-		plain, others updateColumns
+		releases      []*releaseCall
+		acquires      []*acquireCall
+		plain, others []*updateCall
 	)
-	key := func(c call) (place int) {
+	key := func(c call) (place int32) {
 		keyed = append(keyed, c.ref())
-		return len(keyed)
+		return int32(len(keyed))
 	}
 	for _, c := range calls {
 		switch c := c.(type) {
 		case *releaseCall:
-			releases.add(c)
+			releases = append(releases, c)
 		case *acquireCall:
-			acquires.add(c, key(c))
+			c.place = key(c)
+			acquires = append(acquires, c)
 		case *updateCall:
+			c.place = key(c)
 			if c.plain() {
-				plain.add(c, key(c))
+				plain = append(plain, c)
 			} else {
-				others.add(c, key(c))
+				others = append(others, c)
 			}
 		}
 	}
@@ -41,34 +43,17 @@ func (d *Driver) carryOut(ctx context.Context, calls []call) error {
 	if len(keyed) > 0 {
 		t = t.tryRefs(keyed)
 	}
-	if len(releases.calls) > 0 {
-		t = t.then(releaseBatchedSQL, releases.read, releases.args()...)
+	t = t.releaseCalls(releases).plainCalls(plain).updateCalls(others)
+	if len(acquires) > 0 {
+		t = t.raise(d.lag)
 	}
-	if len(plain.calls) > 0 {
-		t = t.then(updatePlainSQL, plain.readPlain, plain.plainArgs()...)
-	}
-	if len(others.calls) > 0 {
-		t = t.then(updateBatchedSQL, others.read, others.args()...)
-	}
-	if len(acquires.calls) > 0 {
-		t = t.raise(d.lag).then(acquireBatchedSQL, acquires.read, acquires.args()...)
-	}
-	err := d.do(ctx, t)
-	if err != nil {
-		acquires.reset()
-		releases.reset()
-		plain.reset()
-		others.reset()
+	t = t.acquireCalls(acquires)
+	if err := d.do(ctx, t); err != nil {
+		reset(calls)
 		return err
 	}
 	// Here, because callers may have given up meanwhile.
-	for _, c := range releases.calls {
-		c.decide(d)
-	}
-	for _, c := range plain.calls {
-		c.decide(d)
-	}
-	for _, c := range others.calls {
+	for _, c := range calls {
 		c.decide(d)
 	}
 	return nil
@@ -80,4 +65,29 @@ func (d *Driver) disown(c call) {
 	for _, q := range c.queues() {
 		d.wake(refdb.Wakeup{Project: c.ref().project, Ref: c.ref().ref, Queue: q})
 	}
+}
+
+// reset leaves the calls undecided.
+func reset[C call](calls []C) {
+	for _, c := range calls {
+		c.reset()
+	}
+}
+
+// column is an array with an element for each call.
+func column[C, T any](calls []C, of func(C) T) []T {
+	all := make([]T, len(calls))
+	for i, c := range calls {
+		all[i] = of(c)
+	}
+	return all
+}
+
+// byName finds a call by its ref, of which a batch has each once.
+func byName[C call](calls []C) map[refName]C {
+	named := make(map[refName]C, len(calls))
+	for _, c := range calls {
+		named[c.ref()] = c
+	}
+	return named
 }

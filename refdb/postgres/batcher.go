@@ -66,6 +66,8 @@ type call interface {
 	what() string          // is being done, for errors
 	ref() refName          // it is about
 	queues() []refdb.Queue // that the answer has: see refdb.Handoff
+	reset()                // leaves it undecided
+	decide(d *Driver)      // makes its answer, and wakes those who wait
 }
 
 // A request is a call's place in the queue and in its batch.

@@ -33,6 +33,8 @@ type ticket struct {
 func (t *ticket) what() string          { return "test" }
 func (t *ticket) ref() refName          { return refName{"project", t.name} }
 func (t *ticket) queues() []refdb.Queue { return nil }
+func (t *ticket) reset()                {}
+func (t *ticket) decide(*Driver)        {}
 
 func newStation() *station {
 	s := &station{batches: make(chan []string, 100), letGo: make(chan error)}

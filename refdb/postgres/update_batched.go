@@ -16,7 +16,10 @@ import (
 const updatePlainSQL = `
 INSERT INTO refs (project, ref, value, time, op)
 SELECT project, ref, new, clock_timestamp(), op
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[]) AS asked (project, ref, old, new, op, place)
+FROM (
+  SELECT unnest($1::text[]) AS project, unnest($2::text[]) AS ref, unnest($3::text[]) AS old, unnest($4::text[]) AS new,
+         unnest($5::text[]) AS op, unnest($6::int[]) AS place
+) AS asked
 WHERE ` + gotRef + `
 AND NOT EXISTS (SELECT FROM locks WHERE project = asked.project AND ref = asked.ref OFFSET 0)
 AND old = (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1)
@@ -42,9 +45,11 @@ WITH found AS MATERIALIZED (
     END THEN 'differs'
     ELSE 'done'
   END AS verdict
-  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock,
-  unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::boolean[], $8::boolean[], $9::text[], $10::timestamptz[])
-    AS asked (project, ref, old, new, op, place, heeding, adopt, holder, fence)
+  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (
+    SELECT unnest($1::text[]) AS project, unnest($2::text[]) AS ref, unnest($3::text[]) AS old, unnest($4::text[]) AS new,
+           unnest($5::text[]) AS op, unnest($6::int[]) AS place, unnest($7::boolean[]) AS heeding, unnest($8::boolean[]) AS adopt,
+           unnest($9::text[]) AS holder, unnest($10::timestamptz[]) AS fence
+  ) AS asked
   LEFT JOIN LATERAL (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
   LEFT JOIN LATERAL (
     SELECT owner, token, heartbeat, stale_after FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
@@ -75,6 +80,7 @@ SELECT place, verdict, value, owner, token, heartbeat, stale_after, now, waiting
 type updateCall struct {
 	request refdb.UpdateRequest
 	change  change
+	place   int32 // of its keys
 	answer  outcome
 	updated refdb.Updated // if it was done
 }
@@ -82,8 +88,8 @@ type updateCall struct {
 func (c *updateCall) what() string          { return "update refs" }
 func (c *updateCall) ref() refName          { return refName{c.request.Project, c.change.refs[0]} }
 func (c *updateCall) queues() []refdb.Queue { return c.updated.Queues }
+func (c *updateCall) reset()                { c.answer = outcome{project: c.request.Project} }
 
-// decide makes the answer, and wakes those who wait.
 func (c *updateCall) decide(d *Driver) {
 	if c.answer.verdict == "done" {
 		c.updated = d.updated(c.request, &c.answer)
@@ -95,77 +101,84 @@ func (c *updateCall) plain() bool {
 	return c.request.Fence == nil && c.change.heeds && !c.request.Adopt && c.change.olds[0] != nil
 }
 
-// updateColumns are updateCalls as arrays.
-type updateColumns struct {
-	calls                     []*updateCall
-	projects, refs, news, ids []string
-	olds, owners              []*string
-	heeding, adopt            []bool
-	places                    []int32
-	fences                    []*time.Time
-}
-
-func (u *updateColumns) add(call *updateCall, place int) {
-	r, c := &call.request, &call.change
-	u.calls, u.places = append(u.calls, call), append(u.places, int32(place))
-	u.projects, u.refs, u.news, u.ids = append(u.projects, r.Project), append(u.refs, c.refs[0]), append(u.news, c.news[0]), append(u.ids, r.ID)
-	u.olds, u.heeding, u.adopt = append(u.olds, c.olds[0]), append(u.heeding, c.heeds), append(u.adopt, r.Adopt)
-	var owner *string
-	var fence *time.Time
-	if c.release {
-		owner, fence = &c.owner, new(c.token.Time())
-	}
-	u.owners, u.fences = append(u.owners, owner), append(u.fences, fence)
-}
-
-// plainArgs are the arguments of updatePlainSQL, args those of updateBatchedSQL.
-func (u *updateColumns) plainArgs() []any {
-	return []any{u.projects, u.refs, u.olds, u.news, u.ids, u.places}
-}
-func (u *updateColumns) args() []any {
-	return append(u.plainArgs(), u.heeding, u.adopt, u.owners, u.fences)
-}
-
-// reset leaves all calls undecided.
-func (u *updateColumns) reset() {
-	for _, c := range u.calls {
-		c.answer = outcome{project: c.request.Project}
+// updateColumns are the first arguments of both statements.
+func updateColumns(calls []*updateCall) []any {
+	return []any{
+		column(calls, func(c *updateCall) string { return c.request.Project }),
+		column(calls, func(c *updateCall) string { return c.change.refs[0] }),
+		column(calls, func(c *updateCall) *string { return c.change.olds[0] }),
+		column(calls, func(c *updateCall) string { return c.change.news[0] }),
+		column(calls, func(c *updateCall) string { return c.request.ID }),
+		column(calls, func(c *updateCall) int32 { return c.place }),
 	}
 }
 
-func (u *updateColumns) readPlain(rows pgx.Rows) error {
-	u.reset()
-	named := make(map[refName]*updateCall, len(u.calls))
-	for _, c := range u.calls {
-		named[c.ref()] = c
+// plainCalls adds the statement for plain updates, if there are any.
+func (t roundTrip) plainCalls(calls []*updateCall) roundTrip {
+	if len(calls) == 0 {
+		return t
 	}
-	for rows.Next() {
-		var name refName
-		if err := rows.Scan(&name.project, &name.ref); err != nil {
-			return err
+	named := byName(calls)
+	return t.then(updatePlainSQL, func(rows pgx.Rows) error {
+		reset(calls)
+		for rows.Next() {
+			var name refName
+			if err := rows.Scan(&name.project, &name.ref); err != nil {
+				return err
+			}
+			named[name].answer.verdict = "done"
 		}
-		named[name].answer.verdict = "done"
-	}
-	return rows.Err()
+		return rows.Err()
+	}, updateColumns(calls)...)
 }
 
-func (u *updateColumns) read(rows pgx.Rows) error {
-	u.reset()
-	for rows.Next() {
-		var (
-			place   int32
-			verdict string
-			value   *string
-			lock    lockColumns
-			now     time.Time
-			waiting []string
-		)
-		if err := rows.Scan(&place, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &waiting); err != nil {
-			return err
-		}
-		c := u.calls[slices.Index(u.places, place)]
-		c.answer.verdict = verdict
-		c.answer.add(c.change.refs[0], value, lock, now, waiting)
+// updateCalls adds the statement for the other updates, if there are any.
+func (t roundTrip) updateCalls(calls []*updateCall) roundTrip {
+	if len(calls) == 0 {
+		return t
 	}
-	return rows.Err()
+	owner := func(c *updateCall) (owner *string) {
+		if c.change.release {
+			owner = &c.change.owner
+		}
+		return owner
+	}
+	token := func(c *updateCall) (token *time.Time) {
+		if c.change.release {
+			token = new(c.change.token.Time())
+		}
+		return token
+	}
+	return t.then(updateBatchedSQL, func(rows pgx.Rows) error {
+		reset(calls)
+		for rows.Next() {
+			if err := readUpdated(rows, calls); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}, append(updateColumns(calls),
+		column(calls, func(c *updateCall) bool { return c.change.heeds }),
+		column(calls, func(c *updateCall) bool { return c.request.Adopt }),
+		column(calls, owner),
+		column(calls, token))...)
+}
+
+// readUpdated reads the row of one of the calls.
+func readUpdated(row pgx.Rows, calls []*updateCall) error {
+	var (
+		place   int32
+		verdict string
+		value   *string
+		lock    lockColumns
+		now     time.Time
+		waiting []string
+	)
+	if err := row.Scan(&place, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &waiting); err != nil {
+		return err
+	}
+	c := calls[slices.IndexFunc(calls, func(c *updateCall) bool { return c.place == place })]
+	c.answer.verdict = verdict
+	c.answer.add(c.change.refs[0], value, lock, now, waiting)
+	return nil
 }
