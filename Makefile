@@ -12,7 +12,7 @@ demo: build ## two sites, real pushes, a crash: on a temporary SQLite file or on
 	@$(GO) build -o bin/ ./demo/gitserver && ./demo/run.sh bin
 
 test: deps ## run all tests on real databases, with the race detector
-	$(GO) test -race -timeout 20m $(FLAGS) ./...
+	$(GO) test -race -timeout 30m $(FLAGS) ./...
 	@for m in $(MODULES); do echo "$(GO) test ./$$m/..." && (cd $$m && $(GO) test ./...) || exit 1; done
 
 test-short: ## the same without the long ones, and without installing anything
