@@ -43,6 +43,7 @@ type guard struct {
 	ended  chan error
 	log    *lockedBuffer
 	driver func(refdb.Driver) refdb.Driver // around the daemon's
+	stale  time.Duration                   // of its locks
 }
 
 // newGuard returns a site on the database whose daemon runs.
@@ -62,6 +63,7 @@ func idleGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...
 		repo:   filepath.Join(dir, "git/team/app.git"),
 		config: filepath.Join(dir, "site.config"),
 		log:    &lockedBuffer{},
+		stale:  time.Second,
 	}
 	db, err := refdb.New(shared.Open(tb), refdb.Options{Site: "test"})
 	if err != nil {
@@ -153,7 +155,7 @@ func (g *guard) tryStart() error {
 	}
 	before := strings.Count(g.log.String(), "msg=serving")
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: 100 * time.Millisecond, StaleAfter: time.Second})
+	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: 100 * time.Millisecond, StaleAfter: g.stale})
 	if err != nil {
 		return err
 	}

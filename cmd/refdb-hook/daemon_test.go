@@ -122,7 +122,11 @@ func (s *site) serveWith(reply func(n int, conn net.Conn)) *daemon {
 			}
 			running.Go(func() {
 				defer conn.Close()
-				q, err := wire.ReadRequest(conn)
+				request, err := io.ReadAll(conn)
+				if err == nil && len(request) == 0 {
+					return // the hook's time was up before it could ask
+				}
+				q, err := wire.ReadRequest(bytes.NewReader(request))
 				if err != nil {
 					s.tb.Errorf("the hook sent what can't be read: %v", err)
 				}

@@ -218,7 +218,10 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 		s.serveWith(func(_ int, conn net.Conn) { <-done })
 		s.tb.Cleanup(func() { close(done) })
 	}
-	const start = "systemctl start refdb-site"
+	const (
+		start = "systemctl start refdb-site"
+		limit = "2s" // more than a busy machine takes to ask once
+	)
 	for name, c := range map[string]struct {
 		arrange func(s *site)
 		says    []string
@@ -234,7 +237,7 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 		"not enabled":     {func(s *site) { s.must(os.RemoveAll(s.path("refdb"))) }, []string{"refdb/socket is missing", "site enable"}},
 		"a file":          {func(s *site) { s.must(os.WriteFile(s.address, nil, 0o644)) }, []string{"refdb/socket is not a socket", "site enable"}},
 		"a directory":     {func(s *site) { s.must(os.Mkdir(s.address, 0o755)) }, []string{"refdb/socket is not a socket", "site enable"}},
-		"it hangs":        {hang, []string{"nothing within 300ms", start}},
+		"it hangs":        {hang, []string{"nothing within " + limit, start}},
 		"garbage":         {func(s *site) { s.serve("HTTP/1.1 400 Bad Request\r\n") }, []string{"HTTP/1.1 400", start}},
 		"half an answer":  {func(s *site) { s.serve("ok") }, []string{"malformed", start}},
 		"an empty answer": {func(s *site) { s.serve("") }, []string{"went away without an answer", start}},
@@ -242,7 +245,7 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 			done := make(chan struct{})
 			s.serveWith(func(_ int, conn net.Conn) { io.WriteString(conn, "ok\n"); <-done })
 			s.tb.Cleanup(func() { close(done) })
-		}, []string{"nothing within 300ms", start}},
+		}, []string{"nothing within " + limit, start}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -250,24 +253,24 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 			c.arrange(s)
 			began := time.Now()
 			r := s.transaction("prepared", lines)
-			r.limit = "300ms"
+			r.limit = limit
 			r.do().is(1, append(c.says, "nothing was changed\n")...)
 			if n := strings.Count(r.stderr, "\n"); n != 1 {
 				t.Errorf("%d lines: %q", n, r.stderr)
 			}
 			r = s.update("refs/heads/main", a, b)
-			r.limit = "300ms"
+			r.limit = limit
 			r.do().is(1, append(c.says, "nothing was changed\n")...)
 			r = s.preReceive(lines)
-			r.limit = "300ms"
+			r.limit = limit
 			r.do().is(1, append(c.says, "nothing was changed\n")...)
 			for _, state := range []string{"committed", "aborted"} {
 				r := s.transaction(state, lines)
-				r.limit = "300ms"
+				r.limit = limit
 				r.do().is(0, append(c.says[:len(c.says)-1:len(c.says)-1], "was not told")...)
 			}
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("five calls of at most 300 ms took %v", took)
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("five calls of at most %s took %v", limit, took)
 			}
 		})
 	}
