@@ -14,25 +14,24 @@ import (
 // locked it returns the lock.
 //
 //	$1 projects  $2 refs  $3 owners  $4 nonces  $5 stale_after, µs  $6 places of their keys
-const acquireBatchedSQL = `
+var acquireBatchedSQL = bothForms(func(f form) string {
+	return `
 WITH found AS MATERIALIZED (
   SELECT asked.*, lock.*, value, time, op, clock_timestamp() AS now,
          CASE WHEN holder IS NULL THEN (SELECT origin + ` + passed + ` FROM ` + ofOrigin + `) END AS token
-  FROM (
-    SELECT unnest($1::text[]) AS project, unnest($2::text[]) AS ref, unnest($3::text[]) AS owner, unnest($4::text[]) AS nonce,
-           unnest($5::bigint[]) AS stale_after, unnest($6::int[]) AS place
-  ) AS asked
+  FROM (` + f.asked("project text", "ref text", "owner text", "nonce text", "stale_after bigint", "place int") + `) AS asked
   LEFT JOIN LATERAL (
     SELECT owner AS holder, token AS held, heartbeat, stale_after AS stands, nonce AS holds
     FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
   ) AS lock ON true
   LEFT JOIN LATERAL (SELECT value, time, op FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
-  WHERE ` + gotRef + `
+  WHERE ` + f.gotKeys() + `
 ), taken AS (
   INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
   SELECT project, ref, now, token, owner, nonce, stale_after FROM found WHERE token IS NOT NULL
 )
 SELECT place, token, now, value, time, op, holder, held, heartbeat, stands, holds FROM found`
+})
 
 // An acquireCall is a request for the lock on a single ref. It is undecided
 // unless the answer has a token, or a holder whose lock is fresh.
@@ -49,11 +48,11 @@ func (c *acquireCall) reset()                { c.answer = acquisition{} }
 func (c *acquireCall) decide(*Driver)        {}
 
 // acquireCalls adds the statement for acquisitions, if there are any.
-func (t roundTrip) acquireCalls(calls []*acquireCall) roundTrip {
+func (t roundTrip) acquireCalls(f form, calls []*acquireCall) roundTrip {
 	if len(calls) == 0 {
 		return t
 	}
-	return t.then(acquireBatchedSQL, func(rows pgx.Rows) error {
+	return t.then(acquireBatchedSQL[f], func(rows pgx.Rows) error {
 		reset(calls)
 		for rows.Next() {
 			if err := readAcquired(rows, calls); err != nil {
@@ -62,12 +61,12 @@ func (t roundTrip) acquireCalls(calls []*acquireCall) roundTrip {
 		}
 		return rows.Err()
 	},
-		column(calls, func(c *acquireCall) string { return c.request.Project }),
-		column(calls, func(c *acquireCall) string { return c.request.Refs[0] }),
-		column(calls, func(c *acquireCall) string { return c.request.Owner }),
-		column(calls, func(c *acquireCall) string { return c.request.Nonce }),
-		column(calls, func(c *acquireCall) int64 { return c.request.StaleAfter.Microseconds() }),
-		column(calls, func(c *acquireCall) int32 { return c.place }))
+		column(f, calls, func(c *acquireCall) string { return c.request.Project }),
+		column(f, calls, func(c *acquireCall) string { return c.request.Refs[0] }),
+		column(f, calls, func(c *acquireCall) string { return c.request.Owner }),
+		column(f, calls, func(c *acquireCall) string { return c.request.Nonce }),
+		column(f, calls, func(c *acquireCall) int64 { return c.request.StaleAfter.Microseconds() }),
+		column(f, calls, func(c *acquireCall) int32 { return c.place }))
 }
 
 // readAcquired reads the row of one of the calls.

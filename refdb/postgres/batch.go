@@ -16,6 +16,10 @@ func (d *Driver) carryOut(ctx context.Context, calls []call) error {
 		acquires      []*acquireCall
 		plain, others []*updateCall
 	)
+	f := several
+	if len(calls) == 1 {
+		f = single
+	}
 	key := func(c call) (place int32) {
 		keyed = append(keyed, c.ref())
 		return int32(len(keyed))
@@ -40,14 +44,18 @@ func (d *Driver) carryOut(ctx context.Context, calls []call) error {
 	if len(calls) == 1 {
 		t.what = calls[0].what()
 	}
-	if len(keyed) > 0 {
+	switch {
+	case len(keyed) == 0:
+	case f == single:
+		t = t.lockRef(keyed[0])
+	default:
 		t = t.tryRefs(keyed)
 	}
-	t = t.releaseCalls(releases).plainCalls(plain).updateCalls(others)
+	t = t.releaseCalls(f, releases).plainCalls(f, plain).updateCalls(f, others)
 	if len(acquires) > 0 {
 		t = t.raise(d.lag)
 	}
-	t = t.acquireCalls(acquires)
+	t = t.acquireCalls(f, acquires)
 	if err := d.do(ctx, t); err != nil {
 		reset(calls)
 		return err
@@ -72,15 +80,6 @@ func reset[C call](calls []C) {
 	for _, c := range calls {
 		c.reset()
 	}
-}
-
-// column is an array with an element for each call.
-func column[C, T any](calls []C, of func(C) T) []T {
-	all := make([]T, len(calls))
-	for i, c := range calls {
-		all[i] = of(c)
-	}
-	return all
 }
 
 // byName finds a call by its ref, of which a batch has each once.

@@ -34,7 +34,7 @@ const (
 // it idle is sent at once. Those that come while others are under way queue up,
 // and share the next batch: its round trip and its commit.
 //
-// A batch waits for nobody, and decides each of its requests as if that were
+// A batch of several waits for nobody, and decides each of its requests as if that were
 // alone. What it would have to wait for, and what is rare, it leaves undecided;
 // if it fails, it leaves all of its requests undecided, unless their outcome is
 // unknown. Undecided requests are then made one by one, by statements that wait.

@@ -28,7 +28,7 @@ WHERE (SELECT count(*) FROM locked) < cardinality($1::text[]) AND n NOT IN (SELE
 
 	// The statements of a beat that waits: the last one sees what has become of
 	// the rows that the one before it has locked.
-	beatLimitSQL = `SELECT set_config('lock_timeout', '1s', true)`
+	beatLimitSQL = `SELECT ` + guard + `, set_config('lock_timeout', '1s', true)`
 	beatLockSQL  = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE) AS lock`
 	beatWaitSQL  = `
 WITH locked AS MATERIALIZED (
@@ -107,6 +107,7 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.
 func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
 	err = d.do(ctx, roundTrip{what: "beat", writes: true}.
+		guard().
 		then(beatSQL, found.read, rows.args()...))
 	return found, err
 }

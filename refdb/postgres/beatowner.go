@@ -23,7 +23,7 @@ const (
 	// they are stored, others lock them in that of their keys, and who is found
 	// in a deadlock, or waits for one, has lost a second. A bitmap of the rows
 	// visits each page once.
-	beatOwnerSetSQL = `SELECT set_config('lock_timeout', '100ms', true), set_config('enable_indexscan', 'off', true)`
+	beatOwnerSetSQL = `SELECT ` + guard + `, set_config('lock_timeout', '100ms', true), set_config('enable_indexscan', 'off', true)`
 
 	// beatOwnerSQL renews all rows of the owner or none. That they are fresh, by
 	// half of the time they have, means that none is taken over while it runs: it

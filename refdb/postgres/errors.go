@@ -15,6 +15,7 @@ import (
 // SQLSTATEs, as the server's errcodes.txt lists them.
 const (
 	featureNotSupported = "0A000"
+	divisionByZero      = "22012"
 	readOnlyTransaction = "25006"
 	noSuchStatement     = "26000"
 	wrongAuthorization  = "28000"
@@ -103,6 +104,8 @@ func refused(code string) verdict {
 		return verdict{err: refdb.ErrUnavailable}
 	case readOnlyTransaction:
 		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, errReadOnly), again: true, readOnly: true}
+	case divisionByZero: // see guard
+		return verdict{err: errIsolation}
 	case featureNotSupported: // of a prepared statement: its tables were altered
 		return verdict{again: true}
 	case noSuchStatement, duplicateStatement:
@@ -133,7 +136,7 @@ var (
 	errPassword  = errors.New("the server refused the user or the password: check the database URL")
 	errDatabase  = errors.New("no such database: create it, or check the database URL")
 
-	errIsolation = errors.New(`default_transaction_isolation has to be "read committed": set it for this user with ALTER ROLE … SET default_transaction_isolation = 'read committed'`)
+	errIsolation = errors.New(`default_transaction_isolation has to be "read committed": set it for this user with ALTER ROLE … SET default_transaction_isolation = 'read committed', and end the connections of a pooler that still have another`)
 
 	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
 )

@@ -83,6 +83,7 @@ func (d *Driver) deleteHeld(ctx context.Context, what string, rows heldArray) ([
 	found := make([]deletedRow, len(rows))
 	args := rows.args()
 	err := d.do(ctx, roundTrip{what: what, writes: true}.
+		guard().
 		then(lockHeldSQL, nil, args...).
 		then(deleteHeldSQL, func(answer pgx.Rows) error {
 			clear(found)

@@ -147,5 +147,5 @@ func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
 	if len(intents) == 0 {
 		return nil
 	}
-	return d.do(ctx, roundTrip{what: "forget intents", writes: true}.then(forgetSQL, nil, sortIntents(intents).args()...))
+	return d.do(ctx, roundTrip{what: "forget intents", writes: true}.guard().then(forgetSQL, nil, sortIntents(intents).args()...))
 }

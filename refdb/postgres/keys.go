@@ -36,10 +36,11 @@ func keyOf(project, ref string) key {
 // because the next one's snapshot has to be taken after the wait.
 const (
 	lockRefsSQL = `
-SELECT count(CASE n WHEN 1 THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
+SELECT ` + guard + `, count(CASE n WHEN 1 THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
   FROM unnest($1::bigint[]) WITH ORDINALITY AS keys (k, n)`
 
-	lockProjectSQL = `SELECT pg_advisory_xact_lock($1)`
+	lockRefSQL     = `SELECT ` + guard + `, pg_advisory_xact_lock_shared($1), pg_advisory_xact_lock($2)`
+	lockProjectSQL = `SELECT ` + guard + `, pg_advisory_xact_lock($1)`
 )
 
 // lockRefs adds the statement that keeps out all others who lock, update or
@@ -57,8 +58,13 @@ func (t roundTrip) lockRefs(project string, refs []string) roundTrip {
 	return t.then(lockRefsSQL, nil, keys)
 }
 
+// lockRef is lockRefs for a single ref.
+func (t roundTrip) lockRef(r refName) roundTrip {
+	return t.then(lockRefSQL, nil, int64(keyOf(r.project, "")), int64(keyOf(r.project, r.ref)))
+}
+
 const lockKeysSQL = `
-SELECT count(CASE WHEN shared THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
+SELECT ` + guard + `, count(CASE WHEN shared THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
   FROM unnest($1::bigint[], $2::boolean[]) AS keys (k, shared)`
 
 // lockNames is lockRefs for refs of any number of projects, in their order. All
@@ -91,20 +97,11 @@ func (t roundTrip) lockProject(project string) roundTrip {
 // transaction, a character for each pair, because the statements after it are
 // sent before its answer has come.
 //
-// Here and in the statements of batches, unnest stands in a SELECT list: in FROM
-// each array would be copied first, which costs a request that is alone a few
-// microseconds for each.
-//
 //	$1 keys of the projects  $2 of the refs
-const (
-	tryRefsSQL = `
-SELECT set_config('refdb.got', coalesce(string_agg(
+const tryRefsSQL = `
+SELECT ` + guard + `, set_config('refdb.got', coalesce(string_agg(
          CASE WHEN pg_try_advisory_xact_lock_shared(p) AND pg_try_advisory_xact_lock(r) THEN chr(n + 64) END, ''), ''), true)
   FROM (SELECT unnest($1::bigint[]) AS p, unnest($2::bigint[]) AS r, generate_subscripts($1::bigint[], 1) AS n) AS keys`
-
-	// gotRef holds for a ref whose keys we have, place counting from 1.
-	gotRef = `strpos(current_setting('refdb.got'), chr(place + 64)) > 0`
-)
 
 // tryRefs adds the statement that keeps out all others from each of the refs
 // whose keys nobody has. It has to be the first.

@@ -13,16 +13,17 @@ import (
 // can lock, but doesn't see.
 //
 //	$1 projects  $2 refs  $3 owners  $4 tokens
-const releaseBatchedSQL = `
+var releaseBatchedSQL = bothForms(func(f form) string {
+	return `
 DELETE FROM locks WHERE ctid = ANY (ARRAY(
-  SELECT tid FROM (
-    SELECT unnest($1::text[]) AS project, unnest($2::text[]) AS ref, unnest($3::text[]) AS owner, unnest($4::timestamptz[]) AS token
-  ) AS held, LATERAL (
+  SELECT tid FROM (` + f.asked("project text", "ref text", "owner text", "token timestamptz") + `) AS held, LATERAL (
     SELECT ctid AS tid FROM locks
     WHERE project = held.project AND ref = held.ref AND owner IS NOT DISTINCT FROM held.owner AND coalesce(token, 'epoch') = held.token AND NOT (` + isIntent + `)
     LIMIT 1 FOR UPDATE SKIP LOCKED
   ) AS lock
-)) RETURNING project, ref, waiting`
+)) AND ` + guard + `
+RETURNING project, ref, waiting`
+})
 
 // A releaseCall is a request to release a single lock. It is undecided unless
 // the row was deleted: the row may be locked, or gone.
@@ -44,12 +45,12 @@ func (c *releaseCall) decide(d *Driver) {
 }
 
 // releaseCalls adds the statement for releases, if there are any.
-func (t roundTrip) releaseCalls(calls []*releaseCall) roundTrip {
+func (t roundTrip) releaseCalls(f form, calls []*releaseCall) roundTrip {
 	if len(calls) == 0 {
 		return t
 	}
 	named := byName(calls)
-	return t.then(releaseBatchedSQL, func(rows pgx.Rows) error {
+	return t.then(releaseBatchedSQL[f], func(rows pgx.Rows) error {
 		reset(calls)
 		for rows.Next() {
 			var name refName
@@ -61,8 +62,8 @@ func (t roundTrip) releaseCalls(calls []*releaseCall) roundTrip {
 		}
 		return rows.Err()
 	},
-		column(calls, func(c *releaseCall) string { return c.request.Project }),
-		column(calls, func(c *releaseCall) string { return c.request.Refs[0] }),
-		column(calls, func(c *releaseCall) string { return c.request.Owner }),
-		column(calls, func(c *releaseCall) time.Time { return c.request.Token.Time() }))
+		column(f, calls, func(c *releaseCall) string { return c.request.Project }),
+		column(f, calls, func(c *releaseCall) string { return c.request.Refs[0] }),
+		column(f, calls, func(c *releaseCall) string { return c.request.Owner }),
+		column(f, calls, func(c *releaseCall) time.Time { return c.request.Token.Time() }))
 }

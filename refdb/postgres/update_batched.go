@@ -13,18 +13,14 @@ import (
 // should, in less time than updateBatchedSQL. It answers with the refs that it moved.
 //
 //	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 places of their keys
-const updatePlainSQL = `
-INSERT INTO refs (project, ref, value, time, op)
-SELECT project, ref, new, clock_timestamp(), op
-FROM (
-  SELECT unnest($1::text[]) AS project, unnest($2::text[]) AS ref, unnest($3::text[]) AS old, unnest($4::text[]) AS new,
-         unnest($5::text[]) AS op, unnest($6::int[]) AS place
-) AS asked
-WHERE ` + gotRef + `
-AND NOT EXISTS (SELECT FROM locks WHERE project = asked.project AND ref = asked.ref OFFSET 0)
-AND old = (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1)
-ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
-RETURNING project, ref`
+var updatePlainSQL = bothForms(func(f form) string {
+	return `
+UPDATE refs SET value = new, time = clock_timestamp(), op = operation
+FROM (` + f.asked("asked_project text", "asked_ref text", "old text", "new text", "operation text", "place int") + `) AS asked
+WHERE project = asked_project AND ref = asked_ref AND value = old AND ` + f.gotKeys() + `
+AND NOT EXISTS (SELECT FROM locks WHERE project = asked_project AND ref = asked_ref OFFSET 0)
+RETURNING place`
+})
 
 // updateBatchedSQL decides about each ref for itself. A lock that would have to
 // be waited for, or was changed since the statement began, so that it could be
@@ -32,7 +28,8 @@ RETURNING project, ref`
 //
 //	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 places of their keys
 //	$7 whether locks are in the way  $8 whether to adopt  $9 owners and $10 tokens of the locks to hold and release, or NULL
-const updateBatchedSQL = `
+var updateBatchedSQL = bothForms(func(f form) string {
+	return `
 WITH found AS MATERIALIZED (
   SELECT asked.*, value, owner, token, heartbeat, stale_after, now, CASE
     WHEN fence IS NOT NULL AND (owner IS DISTINCT FROM holder OR coalesce(token, 'epoch') <> fence OR ` + isIntent + `) THEN 'lost'
@@ -45,16 +42,13 @@ WITH found AS MATERIALIZED (
     END THEN 'differs'
     ELSE 'done'
   END AS verdict
-  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (
-    SELECT unnest($1::text[]) AS project, unnest($2::text[]) AS ref, unnest($3::text[]) AS old, unnest($4::text[]) AS new,
-           unnest($5::text[]) AS op, unnest($6::int[]) AS place, unnest($7::boolean[]) AS heeding, unnest($8::boolean[]) AS adopt,
-           unnest($9::text[]) AS holder, unnest($10::timestamptz[]) AS fence
-  ) AS asked
+  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (` + f.asked("project text", "ref text", "old text", "new text", "op text", "place int",
+		"heeding boolean", "adopt boolean", "holder text", "fence timestamptz") + `) AS asked
   LEFT JOIN LATERAL (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
   LEFT JOIN LATERAL (
     SELECT owner, token, heartbeat, stale_after FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
   ) AS lock ON true
-  WHERE ` + gotRef + `
+  WHERE ` + f.gotKeys() + `
 ), deleted AS (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(
     SELECT tid FROM found, LATERAL (
@@ -74,6 +68,7 @@ WITH found AS MATERIALIZED (
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
 )
 SELECT place, verdict, value, owner, token, heartbeat, stale_after, now, waiting FROM decided`
+})
 
 // An updateCall is an update of a single ref, with the lock on it as its fence or
 // none. It is undecided if the answer has no verdict, or "stale".
@@ -102,38 +97,37 @@ func (c *updateCall) plain() bool {
 }
 
 // updateColumns are the first arguments of both statements.
-func updateColumns(calls []*updateCall) []any {
+func updateColumns(f form, calls []*updateCall) []any {
 	return []any{
-		column(calls, func(c *updateCall) string { return c.request.Project }),
-		column(calls, func(c *updateCall) string { return c.change.refs[0] }),
-		column(calls, func(c *updateCall) *string { return c.change.olds[0] }),
-		column(calls, func(c *updateCall) string { return c.change.news[0] }),
-		column(calls, func(c *updateCall) string { return c.request.ID }),
-		column(calls, func(c *updateCall) int32 { return c.place }),
+		column(f, calls, func(c *updateCall) string { return c.request.Project }),
+		column(f, calls, func(c *updateCall) string { return c.change.refs[0] }),
+		column(f, calls, func(c *updateCall) *string { return c.change.olds[0] }),
+		column(f, calls, func(c *updateCall) string { return c.change.news[0] }),
+		column(f, calls, func(c *updateCall) string { return c.request.ID }),
+		column(f, calls, func(c *updateCall) int32 { return c.place }),
 	}
 }
 
 // plainCalls adds the statement for plain updates, if there are any.
-func (t roundTrip) plainCalls(calls []*updateCall) roundTrip {
+func (t roundTrip) plainCalls(f form, calls []*updateCall) roundTrip {
 	if len(calls) == 0 {
 		return t
 	}
-	named := byName(calls)
-	return t.then(updatePlainSQL, func(rows pgx.Rows) error {
+	return t.then(updatePlainSQL[f], func(rows pgx.Rows) error {
 		reset(calls)
 		for rows.Next() {
-			var name refName
-			if err := rows.Scan(&name.project, &name.ref); err != nil {
+			var place int32
+			if err := rows.Scan(&place); err != nil {
 				return err
 			}
-			named[name].answer.verdict = "done"
+			placed(calls, place).answer.verdict = "done"
 		}
 		return rows.Err()
-	}, updateColumns(calls)...)
+	}, updateColumns(f, calls)...)
 }
 
 // updateCalls adds the statement for the other updates, if there are any.
-func (t roundTrip) updateCalls(calls []*updateCall) roundTrip {
+func (t roundTrip) updateCalls(f form, calls []*updateCall) roundTrip {
 	if len(calls) == 0 {
 		return t
 	}
@@ -149,7 +143,7 @@ func (t roundTrip) updateCalls(calls []*updateCall) roundTrip {
 		}
 		return token
 	}
-	return t.then(updateBatchedSQL, func(rows pgx.Rows) error {
+	return t.then(updateBatchedSQL[f], func(rows pgx.Rows) error {
 		reset(calls)
 		for rows.Next() {
 			if err := readUpdated(rows, calls); err != nil {
@@ -157,11 +151,16 @@ func (t roundTrip) updateCalls(calls []*updateCall) roundTrip {
 			}
 		}
 		return rows.Err()
-	}, append(updateColumns(calls),
-		column(calls, func(c *updateCall) bool { return c.change.heeds }),
-		column(calls, func(c *updateCall) bool { return c.request.Adopt }),
-		column(calls, owner),
-		column(calls, token))...)
+	}, append(updateColumns(f, calls),
+		column(f, calls, func(c *updateCall) bool { return c.change.heeds }),
+		column(f, calls, func(c *updateCall) bool { return c.request.Adopt }),
+		column(f, calls, owner),
+		column(f, calls, token))...)
+}
+
+// placed finds a call by the place of its keys.
+func placed(calls []*updateCall, place int32) *updateCall {
+	return calls[slices.IndexFunc(calls, func(c *updateCall) bool { return c.place == place })]
 }
 
 // readUpdated reads the row of one of the calls.
@@ -177,7 +176,7 @@ func readUpdated(row pgx.Rows, calls []*updateCall) error {
 	if err := row.Scan(&place, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &waiting); err != nil {
 		return err
 	}
-	c := calls[slices.IndexFunc(calls, func(c *updateCall) bool { return c.place == place })]
+	c := placed(calls, place)
 	c.answer.verdict = verdict
 	c.answer.add(c.change.refs[0], value, lock, now, waiting)
 	return nil
