@@ -9,16 +9,14 @@ import (
 
 const (
 	// finishSQL is an update whose fence is the locks of intents, which end with them.
-	finishSQL = lostIntents + decideUpdate + endIntents + answerUpdate
+	finishSQL = fenceOfIntents + decideUpdate + endIntents + answerUpdate
 
-	lostIntents = `
+	fenceOfIntents = `
 WITH fence AS MATERIALIZED (
   SELECT asked.ref, lock.tid AS lock, intent.tid AS intent
   FROM (SELECT $1 AS project, ref, $10 AS owner, $11::timestamptz AS token FROM unnest($9::text[]) AS fence (ref)) AS asked
   LEFT JOIN LATERAL (` + lockOfIntent + `) AS lock ON true
   LEFT JOIN LATERAL (` + pendingOfAsked + `) AS intent ON true
-), lost AS MATERIALIZED (
-  SELECT ref FROM fence WHERE lock IS NULL
 )`
 	endIntents = `, ended AS (
   DELETE FROM intents USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(SELECT intent FROM fence))
@@ -31,11 +29,11 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	all := slices.Concat(refs, r.Dropped)
 	slices.Sort(all)
 	o := outcome{project: r.Project}
-	const adopt, careful, advisory = false, true, false
+	const adopt, ends, careful, advisory = false, true, true, false
 	err := d.do(ctx, roundTrip{what: "finish intents", writes: true}.
 		lockRefs(r.Project, all).
 		lockRows(r.Project, all).
-		then(finishSQL, o.read, r.Project, refs, olds, news, r.ID, adopt, []string{}, all, all, r.Owner, r.Token.Time(), careful, advisory))
+		then(finishSQL, o.read, r.Project, refs, olds, news, r.ID, adopt, []string{}, ends, all, r.Owner, r.Token.Time(), careful, advisory))
 	if err == nil {
 		err = o.err(r.Done)
 	}

@@ -15,27 +15,31 @@ import (
 // queues of the locks it deleted.
 //
 //	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
-//	$7 refs whose locks are in the way   $8 those of them that end, and those to release
+//	$7 refs whose locks are in the way   $8 whether those of the fence end
 //	$9 fence     $10 its owner   $11 its token   $12 whether the locks that end are locked, so that no beat comes in between
 //	$13 whether of the locks only those that stand for an intent are in the way
 const (
-	updateSQL = lostFence + decideUpdate + answerUpdate
+	updateSQL = fenceOfUpdate + decideUpdate + answerUpdate
 
-	lostFence = `
-WITH lost AS MATERIALIZED (
-  SELECT asked.ref FROM unnest($9::text[]) AS asked (ref) LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
-  WHERE lock.ref IS NULL OR owner <> $10 OR coalesce(token, 'epoch') <> $11::timestamptz OR ` + isIntent + `
+	fenceOfUpdate = `
+WITH fence AS MATERIALIZED (
+  SELECT asked.ref, CASE WHEN owner = $10 AND coalesce(token, 'epoch') = $11::timestamptz AND NOT (` + isIntent + `) THEN lock.tid END AS lock
+  FROM unnest($9::text[]) AS asked (ref) LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
 )`
-	decideUpdate = `, clock AS MATERIALIZED (
+	decideUpdate = `, lost AS MATERIALIZED (
+  SELECT ref FROM fence WHERE lock IS NULL
+), clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), standing AS MATERIALIZED (
   SELECT lock.*, ` + isStale + ` AS stale FROM clock, unnest($7::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
   WHERE NOT $13::boolean OR ` + isIntent + `
-), differing AS MATERIALIZED (
-  SELECT asked.ref, value FROM unnest($2::text[], $3::text[]) AS asked (ref, old)
+), found AS MATERIALIZED (
+  SELECT asked.*, tid, value FROM unnest($2::text[], $3::text[], $4::text[]) AS asked (ref, old, new)
   LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
+), differing AS MATERIALIZED (
+  SELECT ref, value FROM found
   WHERE CASE
-    WHEN refs.ref IS NULL THEN old IS NOT NULL AND NOT $6::boolean
+    WHEN tid IS NULL THEN old IS NOT NULL AND NOT $6::boolean
     WHEN value IN ` + absent + ` THEN old IS NOT NULL
     ELSE value IS DISTINCT FROM old
   END
@@ -47,14 +51,14 @@ WITH lost AS MATERIALIZED (
     WHEN EXISTS (SELECT FROM differing) THEN 'differs'
     ELSE 'done'
   END AS verdict
-), written AS (
+), created AS (
   INSERT INTO refs (project, ref, value, time, op)
-  SELECT $1, asked.ref, asked.new, now, $5 FROM verdict, clock, unnest($2::text[], $4::text[]) AS asked (ref, new)
-  WHERE verdict = 'done'
-  ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
+  SELECT $1, ref, new, now, $5 FROM found, verdict, clock WHERE verdict = 'done' AND tid IS NULL
+), changed AS (
+  UPDATE refs SET value = new, time = now, op = $5 FROM found, verdict, clock WHERE verdict = 'done' AND refs.ctid = tid
 ), deleted AS (
   DELETE FROM locks USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(
-    SELECT tid FROM unnest($8::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
+    SELECT tid FROM standing UNION ALL SELECT lock FROM fence WHERE $8::boolean
   ))
   RETURNING ref, waiting
 )`
@@ -100,7 +104,7 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updat
 			t = t.lockFence(r.Project, c.fence)
 		}
 		err := d.do(ctx, t.then(updateSQL, o.read,
-			r.Project, c.refs, c.olds, c.news, r.ID, r.Adopt, c.inTheWay, c.doomed, c.fence, c.owner, c.token.Time(), careful, !c.heeds))
+			r.Project, c.refs, c.olds, c.news, r.ID, r.Adopt, c.inTheWay, c.release, c.fence, c.owner, c.token.Time(), careful, !c.heeds))
 		if err != nil {
 			return refdb.Updated{}, err
 		}
