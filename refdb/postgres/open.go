@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,13 +93,22 @@ func parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", refdb.ErrInvalid)
 	}
+	refused := func(reason string) error {
+		return fmt.Errorf("%w database URL: %s: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE&…, "+
+			"with %%XX for special characters", refdb.ErrInvalid, reason)
+	}
+	if isAmbiguous(address) {
+		return nil, nil, refused(ambiguous)
+	}
 	raw, err := pgconn.ParseConfig(address)
 	if err == nil {
 		config, err = pgxpool.ParseConfig(address)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w database URL: %s: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE&…, "+
-			"with %%XX for special characters", refdb.ErrInvalid, reason(address))
+		return nil, nil, refused(reason(address))
+	}
+	if slices.ContainsFunc(hostsOf(raw), func(host string) bool { return strings.Contains(host, "@") && !strings.HasPrefix(host, "/") }) {
+		return nil, nil, refused(ambiguous)
 	}
 	given = make(map[string]bool)
 	for name := range raw.RuntimeParams {
@@ -114,6 +124,29 @@ func parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 		c.RuntimeParams["application_name"] = applicationName
 	}
 	return config, given, nil
+}
+
+const ambiguous = "an @ is too many: write %40 for one in the password, %2F for a / there"
+
+// isAmbiguous reports whether an @ follows on that before the host, or on a "/":
+// a piece of the password would pass for the host or the database, be asked of
+// the name server, and stand in errors.
+func isAmbiguous(address string) bool {
+	_, rest, _ := strings.Cut(address, "://")
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+		rest = rest[i+1:]
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	return strings.Contains(rest, "@")
+}
+
+// hostsOf returns all hosts that a connection may be made to.
+func hostsOf(c *pgconn.Config) []string {
+	hosts := []string{c.Host}
+	for _, f := range c.Fallbacks {
+		hosts = append(hosts, f.Host)
+	}
+	return hosts
 }
 
 // reason says what is wrong with a URL. pgx's own words repeat it, and can only

@@ -60,6 +60,13 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
 		"postgres://u:" + secret + "@host/db?default_query_exec_mode=x":  "default_query_exec_mode",
 		"postgres://u:" + secret + "@host/db?target_session_attrs=x":     "target_session_attrs",
 		"postgres://u@host/db?password=" + secret + "&connect_timeout=x": "connect_timeout",
+		// Everything after the first @ would be the host, or the database.
+		"postgres://u:p@" + secret + "@host/db":       "%40",
+		"postgres://u:p@" + secret + "@host,other/db": "%40",
+		"postgres://u:p@" + secret + "/x@host/db":     "%40",
+		"postgres://u:12/" + secret + "@host/db":      "%40",
+		"postgres://u:p@other," + secret + "@host/db": "%40",
+		"postgres:///db?host=p%40" + secret:           "%40",
 	} {
 		for name, err := range openers(t.Context(), url) {
 			t.Run(name+" "+strings.ReplaceAll(url, "/", "|"), func(t *testing.T) {
