@@ -1,6 +1,11 @@
 package postgres
 
-import "github.com/jackc/pgx/v5/pgconn"
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
 
 const warnedKey = "refdb.warned"
 
@@ -28,5 +33,37 @@ func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
 	)
 	if n.Code == warning || n.Code == adminShutdown {
 		*warnedOn(conn) = true
+	}
+}
+
+// probeSQL takes an advisory lock in each of the ways in which keys are taken,
+// and looks for them among the server's locks: servers that only speak
+// PostgreSQL's protocol may take none and report success. The keys are this
+// connection's own, so that nobody waits. The statements are one message, and so
+// one transaction, which a transaction pooler doesn't take apart.
+const probeSQL = `
+SELECT pg_advisory_xact_lock(own + 1), pg_advisory_xact_lock_shared(own + 2),
+       pg_try_advisory_xact_lock(own + 3), pg_try_advisory_xact_lock_shared(own + 4)
+  FROM (SELECT pg_catalog.pg_backend_pid()::bigint << 32 AS own) AS keys;
+SELECT pg_catalog.current_setting('transaction_isolation'),
+       (SELECT count(*) = 4 FROM pg_catalog.pg_locks
+         WHERE locktype = 'advisory' AND granted AND pid = pg_catalog.pg_backend_pid() AND classid = pid::oid AND objsubid = 1
+           AND (objid, mode) IN ((1, 'ExclusiveLock'), (2, 'ShareLock'), (3, 'ExclusiveLock'), (4, 'ShareLock')))`
+
+// probe is a new connection's first round trip. It refuses a server that
+// can't keep requests apart.
+func probe(ctx context.Context, conn *pgx.Conn) error {
+	results, err := conn.PgConn().Exec(ctx, probeSQL).ReadAll()
+	if err != nil {
+		return err
+	}
+	found := results[len(results)-1].Rows
+	switch {
+	case len(found) != 1 || len(found[0]) != 2 || string(found[0][1]) != "t":
+		return errNoLocks
+	case string(found[0][0]) != readCommitted:
+		return errIsolation
+	default:
+		return nil
 	}
 }

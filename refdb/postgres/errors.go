@@ -73,7 +73,7 @@ func judge(ctx context.Context, t roundTrip, came stage, err error) verdict {
 		v.err = refdb.ErrOutcomeUnknown
 	case errors.Is(err, puddle.ErrClosedPool):
 		v.err = refdb.ErrClosed
-	case errors.Is(err, errIsolation): // says it all
+	case errors.Is(err, errIsolation), errors.Is(err, errNoLocks): // says it all
 	case ctx.Err() != nil && (broken || code == queryCanceled):
 		if !errors.Is(err, ctx.Err()) {
 			v.err = ctx.Err()
@@ -137,6 +137,9 @@ var (
 	errDatabase  = errors.New("no such database: create it, or check the database URL")
 
 	errIsolation = errors.New(`default_transaction_isolation has to be "read committed": set it for this user with ALTER ROLE … SET default_transaction_isolation = 'read committed', and end the connections of a pooler that still have another`)
+
+	errNoLocks = errors.New("the server reports advisory locks as taken and doesn't keep them, as CockroachDB does, so that nothing would keep two writers apart: " +
+		"use PostgreSQL; if it is, a function on the search_path hides its own: put pg_catalog first there")
 
 	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
 )

@@ -23,6 +23,7 @@ import (
 
 const (
 	applicationName = "refdb"
+	isolationParam  = "default_transaction_isolation"
 	readCommitted   = "read committed"
 	oldestVersion   = 130000
 
@@ -74,7 +75,13 @@ func Migrator(ctx context.Context, address string) (*migrations.Migrator, error)
 	}
 	c := config.ConnConfig
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec // works through every pooler
-	db := stdlib.OpenDB(*c)
+	db := stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		err := probe(ctx, conn) // migrations are kept apart by an advisory lock, too
+		if errors.Is(err, errIsolation) {
+			return nil // that is all the same to them
+		}
+		return err
+	}))
 	if err := db.PingContext(ctx); err != nil {
 		db.Close()
 		return nil, judge(ctx, roundTrip{what: "open the database"}, connecting, err).err
@@ -109,6 +116,9 @@ func parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	}
 	if slices.ContainsFunc(hostsOf(raw), func(host string) bool { return strings.Contains(host, "@") && !strings.HasPrefix(host, "/") }) {
 		return nil, nil, refused(ambiguous)
+	}
+	if level, ok := raw.RuntimeParams[isolationParam]; ok && !strings.EqualFold(level, readCommitted) {
+		return nil, nil, refused(isolationParam + " has to be " + readCommitted)
 	}
 	given = make(map[string]bool)
 	for name := range raw.RuntimeParams {
@@ -174,6 +184,11 @@ func reason(address string) string {
 // tune sets what the URL left open.
 func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 	c := config.ConnConfig
+	if !pooled {
+		// What a connection begins with stays, whatever becomes of the settings of
+		// the server, the database and the role.
+		c.RuntimeParams[isolationParam] = readCommitted
+	}
 	if !given["pool_max_conns"] {
 		config.MaxConns = int32(max(16, 2*runtime.NumCPU()))
 	}
@@ -197,7 +212,7 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 			}
 		}
 	}
-	config.AfterConnect = checkIsolation
+	config.AfterConnect = probe
 	c.OnNotice = noteWarning
 	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		if pooled {
@@ -211,16 +226,6 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 		}
 		return p.IdleDuration > time.Second
 	}
-}
-
-// checkIsolation is done on every new connection: the default may change.
-func checkIsolation(ctx context.Context, conn *pgx.Conn) error {
-	var isolation string
-	err := conn.QueryRow(ctx, `SELECT current_setting('transaction_isolation')`, pgx.QueryExecModeExec).Scan(&isolation)
-	if err == nil && isolation != readCommitted {
-		err = errIsolation
-	}
-	return err
 }
 
 const examineSQL = `

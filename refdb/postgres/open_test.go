@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -61,12 +62,13 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
 		"postgres://u:" + secret + "@host/db?target_session_attrs=x":     "target_session_attrs",
 		"postgres://u@host/db?password=" + secret + "&connect_timeout=x": "connect_timeout",
 		// Everything after the first @ would be the host, or the database.
-		"postgres://u:p@" + secret + "@host/db":       "%40",
-		"postgres://u:p@" + secret + "@host,other/db": "%40",
-		"postgres://u:p@" + secret + "/x@host/db":     "%40",
-		"postgres://u:12/" + secret + "@host/db":      "%40",
-		"postgres://u:p@other," + secret + "@host/db": "%40",
-		"postgres:///db?host=p%40" + secret:           "%40",
+		"postgres://u:p@" + secret + "@host/db":                                               "%40",
+		"postgres://u:p@" + secret + "@host,other/db":                                         "%40",
+		"postgres://u:p@" + secret + "/x@host/db":                                             "%40",
+		"postgres://u:12/" + secret + "@host/db":                                              "%40",
+		"postgres://u:p@other," + secret + "@host/db":                                         "%40",
+		"postgres:///db?host=p%40" + secret:                                                   "%40",
+		"postgres://u:" + secret + "@host/db?default_transaction_isolation=" + "serializable": "read committed",
 	} {
 		for name, err := range openers(t.Context(), url) {
 			t.Run(name+" "+strings.ReplaceAll(url, "/", "|"), func(t *testing.T) {
@@ -193,20 +195,21 @@ func fakeGone(t *testing.T) string {
 }
 
 func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
+	direct := func(_ testing.TB, address string) string { return address }
 	for _, row := range []struct {
 		name, setting string
+		through       func(tb testing.TB, address string) string
 		says          string
 	}{
-		{"stricter isolation", `ALTER DATABASE %s SET default_transaction_isolation = 'serializable'`, "read committed"},
-		{"read-only", `ALTER DATABASE %s SET default_transaction_read_only = on`, "target_session_attrs=read-write"},
+		// Without a pooler the connections have an isolation of their own.
+		{"stricter isolation", `default_transaction_isolation = 'serializable'`, dbtest.PgBouncer, "read committed"},
+		{"read-only", `default_transaction_read_only = on`, direct, "target_session_attrs=read-write"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Postgres(t)
-			c := session(t, db.URL())
-			name := query[string](t, c, `SELECT quote_ident(current_database())`)[0]
-			exec(t, c, fmt.Sprintf(row.setting, name))
-			d, err := postgres.Open(t.Context(), db.URL())
+			setDefault(t, db, row.setting)
+			d, err := postgres.Open(t.Context(), row.through(t, db.URL()))
 			if err == nil {
 				d.Close()
 			}
@@ -215,19 +218,106 @@ func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
 	}
 }
 
+// hide puts a function that does nothing in the place of the server's own, for
+// the sessions that begin from now on.
+func hide(t *testing.T, db *dbtest.Database, function string) {
+	t.Helper()
+	returns, value := "void", ""
+	if strings.HasPrefix(function, "pg_try") {
+		returns, value = "boolean", "true"
+	}
+	db.Exec(t, fmt.Sprintf(`CREATE FUNCTION public.%s(bigint) RETURNS %s LANGUAGE sql AS 'SELECT %s'`, function, returns, value))
+	setDefault(t, db, `search_path = public, pg_catalog`)
+}
+
+// setDefault sets what the database's sessions begin with from now on.
+func setDefault(t *testing.T, db *dbtest.Database, setting string) {
+	t.Helper()
+	c := session(t, db.URL())
+	name := query[string](t, c, `SELECT quote_ident(current_database())`)[0]
+	exec(t, c, `ALTER DATABASE `+name+` SET `+setting)
+}
+
+// A server may take an advisory lock in name only, as CockroachDB does.
+func TestAServerThatKeepsNoAdvisoryLocksIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, function := range []string{
+		"pg_advisory_xact_lock", "pg_advisory_xact_lock_shared", "pg_try_advisory_xact_lock", "pg_try_advisory_xact_lock_shared",
+	} {
+		t.Run(function, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			hide(t, db, function)
+			for way, url := range map[string]string{"directly": db.URL(), "through PgBouncer": dbtest.PgBouncer(t, db.URL())} {
+				for name, err := range openers(t.Context(), url) {
+					wantLine(t, err, "advisory locks")
+					if refdb.ClassOf(err) != refdb.Permanent {
+						t.Errorf("%s, %s: %v is %s", name, way, err, refdb.ClassOf(err))
+					}
+				}
+			}
+		})
+	}
+}
+
+// isolation is what the transactions of a driver's requests have.
+func isolation(t *testing.T, d *postgres.Driver) (level string) {
+	t.Helper()
+	err := d.RoundTrip(t.Context(), func(rows pgx.Rows) error {
+		rows.Next()
+		return rows.Scan(&level)
+	}, `SELECT current_setting('transaction_isolation')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return level
+}
+
+// It is a setting of the whole server: no other test may run meanwhile.
+func TestTheServersDefaultIsolationMayChangeUnderRunningConnections(t *testing.T) {
+	db := dbtest.Postgres(t)
+	c := session(t, db.URL())
+	d := onlyOne(t, db.URL())
+	for _, d := range []*postgres.Driver{d, onlyOne(t, with(t, db.URL(), "options", "-cdefault_transaction_isolation=serializable"))} {
+		if level := isolation(t, d); level != "read committed" {
+			t.Fatal(level)
+		}
+	}
+	set := func(what, want string) {
+		exec(t, c, what)
+		exec(t, c, `SELECT pg_reload_conf()`)
+		eventually(t, "the server has read its configuration", func() bool {
+			return query[string](t, c, `SELECT current_setting('default_transaction_isolation')`)[0] == want
+		})
+	}
+	defer set(`ALTER SYSTEM RESET default_transaction_isolation`, "read committed")
+	set(`ALTER SYSTEM SET default_transaction_isolation = 'repeatable read'`, "repeatable read")
+	for range 20 {
+		if level := isolation(t, d); level != "read committed" {
+			t.Fatalf("a request runs under %s", level)
+		}
+	}
+	a := acquire(t, d, mainRef)
+	release(t, d, a, mainRef)
+}
+
 func TestNewConnectionsAreCheckedToo(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	d := open(t, db.URL())
 	c := session(t, db.URL())
-	name := query[string](t, c, `SELECT quote_ident(current_database())`)[0]
-	exec(t, c, `ALTER DATABASE `+name+` SET default_transaction_isolation = 'repeatable read'`)
+	setDefault(t, db, `default_transaction_isolation = 'repeatable read'`)
+	terminate(t, c, `true`)
+	if level := isolation(t, d); level != "read committed" {
+		t.Errorf("a new connection's requests run under %s", level)
+	}
+	hide(t, db, "pg_advisory_xact_lock")
 	terminate(t, c, `true`)
 	eventually(t, "the connection has ended", func() bool {
 		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'refdb' AND datname = current_database()`)[0] == 0
 	})
 	err := try(t.Context(), d, update(mainRef))
-	wantLine(t, err, "read committed")
+	wantLine(t, err, "advisory locks")
 	if refdb.ClassOf(err) != refdb.Permanent {
 		t.Errorf("%v is %s", err, refdb.ClassOf(err))
 	}
