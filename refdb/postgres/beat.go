@@ -115,7 +115,7 @@ func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err err
 // beatWaiting waits for rows that are locked.
 func (d *Driver) beatWaiting(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
-	err = d.do(ctx, roundTrip{what: "beat", writes: true}.
+	err = d.do(ctx, roundTrip{what: "beat", writes: true, hasty: true}.
 		then(beatLimitSQL, nil).
 		then(beatLockSQL, nil, rows.args()...).
 		then(beatWaitSQL, found.read, rows.args()...))

@@ -6,80 +6,37 @@ import (
 	"net"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 )
 
 const (
 	// cancelLimit is how long the server's answer is waited for after a request's
 	// context ended.
 	cancelLimit = time.Second
-	// cancelPause is between two looks at what the request is doing.
-	cancelPause = 100 * time.Millisecond
+	// lockTimeout is how long a statement waits for a lock until the server ends
+	// it: so long before cancelLimit that the answer is in time. The request is
+	// then made again, for as long as its context goes on.
+	lockTimeout = cancelLimit / 2
 )
 
-// cancelSQL cancels what waits for a lock, and so has not begun to commit. A
-// request to cancel in the protocol's own way might meet a commit that waits
-// for its standby: the server would then show to everybody what the next
-// failover may lose.
-const cancelSQL = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`
+// Nothing is ever cancelled from outside. Such a signal is not bound to a
+// request: it may arrive when the connection's next one is under way, or when
+// this one waits for its standby with its commit, and then the server shows to
+// everybody what the next failover may lose. A timeout of the server's own can
+// only strike while the statement waits for a lock. It holds as well for requests whose
+// client has gone.
 
-// A canceller ends the wait for a request whose context has ended. It gives the
+// A lastWait ends the wait for a request whose context has ended. It gives the
 // server a moment to answer, which says what became of the request, and hangs
 // up. What is under way there then may still be carried out.
-type canceller struct {
-	conn *pgconn.PgConn
-	// config is how to reach the server beside conn; nil where a pooler is in
-	// between, behind which the request can't be found.
-	config *pgx.ConnConfig
+type lastWait struct{ conn *pgconn.PgConn }
 
-	stop context.CancelFunc
-	done chan struct{} // closed when the server isn't asked any more
+func (w lastWait) HandleCancel(context.Context) {
+	w.conn.Conn().SetDeadline(time.Now().Add(cancelLimit))
 }
 
-func (c *canceller) HandleCancel(context.Context) {
-	limit := time.Now().Add(cancelLimit)
-	c.conn.Conn().SetDeadline(limit)
-	c.done = make(chan struct{})
-	var ctx context.Context
-	ctx, c.stop = context.WithDeadline(context.Background(), limit)
-	go func() {
-		defer close(c.done)
-		if c.config != nil {
-			_ = c.ask(ctx) // then it goes on until it's done
-		}
-	}()
-}
-
-func (c *canceller) HandleUnwatchAfterCancel() {
-	c.stop()
-	<-c.done
-	c.conn.Conn().SetDeadline(time.Time{})
-}
-
-// ask has the request cancelled whenever it waits for a lock, until ctx ends. It
-// uses a connection of its own: those of the pool may all be stuck.
-func (c *canceller) ask(ctx context.Context) error {
-	config := c.config.Copy()
-	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
-	}
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	for {
-		if _, err := conn.Exec(ctx, cancelSQL, pgx.QueryExecModeExec, c.conn.PID()); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(cancelPause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+func (w lastWait) HandleUnwatchAfterCancel() {
+	w.conn.Conn().SetDeadline(time.Time{})
 }
 
 // neverCancel keeps pgx from asking the server to cancel what is under way on a

@@ -49,6 +49,7 @@ type verdict struct {
 	err      error
 	again    bool // it did nothing, and may succeed right now
 	readOnly bool // the server takes no writes
+	waited   bool // it did nothing, and waited for a lock for as long as the server allows
 }
 
 // judge tells what became of a round trip that came so far and failed with err.
@@ -74,7 +75,7 @@ func judge(ctx context.Context, t roundTrip, came stage, err error) verdict {
 	case errors.Is(err, puddle.ErrClosedPool):
 		v.err = refdb.ErrClosed
 	case errors.Is(err, errIsolation), errors.Is(err, errNoLocks): // says it all
-	case ctx.Err() != nil && (broken || code == queryCanceled):
+	case ctx.Err() != nil && (broken || code == queryCanceled || code == lockNotAvailable):
 		if !errors.Is(err, ctx.Err()) {
 			v.err = ctx.Err()
 		}
@@ -100,7 +101,9 @@ func refused(code string) verdict {
 	switch code {
 	case serialization, deadlock, adminShutdown, crashShutdown, idleSessionTimeout, outOfMemory:
 		return verdict{err: refdb.ErrUnavailable, again: true}
-	case lockNotAvailable, queryCanceled: // by lock_timeout, statement_timeout or somebody
+	case lockNotAvailable: // by lock_timeout
+		return verdict{err: refdb.ErrUnavailable, waited: true}
+	case queryCanceled: // by statement_timeout or somebody
 		return verdict{err: refdb.ErrUnavailable}
 	case readOnlyTransaction:
 		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, errReadOnly), again: true, readOnly: true}

@@ -352,7 +352,6 @@ func TestErrorsAreToldApartByTheirCode(t *testing.T) {
 		{level: "EXCEPTION", code: "40P01", want: refdb.ErrUnavailable, tries: 4},
 		{level: "EXCEPTION", code: "40001", want: refdb.ErrUnavailable, tries: 4},
 		{level: "EXCEPTION", code: "40001", deferred: true, want: refdb.ErrUnavailable, tries: 4},
-		{level: "EXCEPTION", code: "55P03", want: refdb.ErrUnavailable, tries: 1},
 		{level: "EXCEPTION", code: "53300", want: refdb.ErrUnavailable, tries: 1},
 		{level: "EXCEPTION", code: "53200", want: refdb.ErrUnavailable, tries: 4},
 		{level: "EXCEPTION", code: "57P03", want: refdb.ErrUnavailable, tries: 1},

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -188,6 +189,9 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 		// What a connection begins with stays, whatever becomes of the settings of
 		// the server, the database and the role.
 		c.RuntimeParams[isolationParam] = readCommitted
+		if !given["lock_timeout"] {
+			c.RuntimeParams["lock_timeout"] = strconv.FormatInt(lockTimeout.Milliseconds(), 10)
+		}
 	}
 	if !given["pool_max_conns"] {
 		config.MaxConns = int32(max(16, 2*runtime.NumCPU()))
@@ -214,12 +218,7 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 	}
 	config.AfterConnect = probe
 	c.OnNotice = noteWarning
-	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		if pooled {
-			return &canceller{conn: conn}
-		}
-		return &canceller{conn: conn, config: c}
-	}
+	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return lastWait{conn} }
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
 		if quiet, known := isQuiet(p.Conn.PgConn().Conn()); known {
 			return !quiet
@@ -268,7 +267,12 @@ func examine(ctx context.Context, pool *pgxpool.Pool, pooled bool) error {
 
 	var schema int64
 	var dirty bool
-	err = conn.QueryRow(ctx, `SELECT version, dirty FROM schema_migrations`, pgx.QueryExecModeExec).Scan(&schema, &dirty)
+	for {
+		err = conn.QueryRow(ctx, `SELECT version, dirty FROM schema_migrations`, pgx.QueryExecModeExec).Scan(&schema, &dirty)
+		if sqlState(err) != lockNotAvailable || ctx.Err() != nil {
+			break // else it is being migrated
+		}
+	}
 	exists := err == nil
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) && sqlState(err) != noSuchTable {
 		return failed(executing, err)

@@ -19,6 +19,7 @@ import (
 type roundTrip struct {
 	what       string // is being done, for errors
 	writes     bool
+	hasty      bool // it sets lock_timeout by itself, and fails when that is over
 	statements []statement
 }
 
@@ -64,6 +65,11 @@ func (d *Driver) do(ctx context.Context, t roundTrip) error {
 			// All our connections lead to this server, which is not the primary,
 			// or not any more. New ones may find the one that is.
 			d.pool.Reset()
+		}
+		if v.waited && !t.hasty {
+			pause(ctx, 1) // if that ends with ctx, the next attempt says so
+			try--
+			continue
 		}
 		if !v.again || try == tries || !pause(ctx, try) {
 			return v.err

@@ -1,0 +1,126 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// Whatever becomes of a request whose context ends, the connection's next one is
+// none of its business.
+func TestRequestsWhoseContextsEndDisturbNoOthers(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, with(t, db.URL(), "pool_max_conns", "4"))
+	a := acquire(t, d, mainRef)
+	done := make(chan struct{})
+	var impatient, work sync.WaitGroup
+
+	// The lock's row is locked most of the time, but never for long.
+	c := session(t, db.URL())
+	impatient.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			exec(t, c, `BEGIN`)
+			exec(t, c, `SELECT FROM locks WHERE project = $1 AND ref = $2 FOR UPDATE`, project, mainRef)
+			time.Sleep(rand.N(5 * time.Millisecond))
+			exec(t, c, `COMMIT`)
+		}
+	})
+	for range 4 {
+		impatient.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(10*time.Millisecond))
+				_, err := d.Acquire(ctx, request(mainRef, otherRef))
+				cancel()
+				if !errors.Is(err, refdb.ErrLocked) && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a request whose context may end: %v", err)
+				}
+			}
+		})
+	}
+	for range 2 {
+		work.Go(func() {
+			for range 300 {
+				r := update(mainRef, otherRef)
+				r.Adopt, r.Fence = true, fence(a.Token, mainRef)
+				if err := try(t.Context(), d, r); err != nil && !errors.Is(err, refdb.ErrMismatch) {
+					t.Errorf("a request whose context goes on: %v", err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	close(done)
+	impatient.Wait()
+}
+
+// The server gives up a wait by and by; the request goes on as long as its context.
+func TestARequestWaitsForALockAsLongAsItsContextGoesOn(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	acquire(t, d, mainRef)
+	b := block(t, db, mainRef)
+	done := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(t.Context(), request(mainRef, otherRef))
+		done <- err
+	}()
+	waits := make(map[time.Time]bool)
+	eventually(t, "it waits for the sixth time", func() bool {
+		for _, began := range query[time.Time](t, b.look, `SELECT xact_start FROM pg_stat_activity WHERE `+isBlocked) {
+			waits[began] = true
+		}
+		return len(waits) == 6
+	})
+	if len(done) > 0 {
+		t.Fatal(<-done)
+	}
+	b.end()
+	if err := <-done; !errors.Is(err, refdb.ErrLocked) {
+		t.Error(err)
+	}
+}
+
+// Nobody waits for what such a request would do.
+func TestTheServerSoonForgetsARequestThatWaitsForALockAndLostItsClient(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	a := acquire(t, d, mainRef)
+	b := block(t, db, mainRef)
+	done := make(chan error, 1)
+	go func() {
+		_, err := d.Release(t.Context(), ending(a.Token, mainRef, otherRef))
+		done <- err
+	}()
+	b.wait()
+	w.cut()
+	if err := <-done; !errors.Is(err, refdb.ErrOutcomeUnknown) {
+		t.Errorf("the reply was lost: %v", err)
+	}
+	eventually(t, "the server has ended the request", func() bool {
+		return query[int64](t, b.look, `SELECT count(*) FROM pg_stat_activity WHERE `+isBlocked)[0] == 0
+	})
+	b.end()
+	if _, ok := db.RowLock(t, project, mainRef); !ok {
+		t.Error("the request was carried out")
+	}
+}
