@@ -7,18 +7,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-const warnedKey = "refdb.warned"
+// A connection's notes are kept with it.
+type notes struct {
+	warned bool  // a warning came
+	number int64 // which of the driver's connections it is, from 1 on
+}
 
-// warnedOn returns where it is noted that a warning came on conn: the same
-// place each time.
-func warnedOn(conn *pgconn.PgConn) *bool {
+const notesKey = "refdb"
+
+// notesOn returns conn's notes, the same each time.
+func notesOn(conn *pgconn.PgConn) *notes {
 	data := conn.CustomData()
-	warned, ok := data[warnedKey].(*bool)
+	n, ok := data[notesKey].(*notes)
 	if !ok {
-		warned = new(bool)
-		data[warnedKey] = warned
+		n = new(notes)
+		data[notesKey] = n
 	}
-	return warned
+	return n
 }
 
 // noteWarning is called with what the server says beside its answers. A commit
@@ -32,7 +37,7 @@ func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
 		adminShutdown = "57P01" // the same, and terminating the connection
 	)
 	if n.Code == warning || n.Code == adminShutdown {
-		*warnedOn(conn) = true
+		notesOn(conn).warned = true
 	}
 }
 

@@ -33,6 +33,8 @@ type Driver struct {
 	// such as PgBouncer.
 	pooled bool
 
+	renewal *renewal
+
 	batcher batcher
 	lag     *lag
 	wakeups wakeups
@@ -49,10 +51,11 @@ var (
 	_ refdb.Diagnoser = (*Driver)(nil)
 )
 
-func newDriver(pool *pgxpool.Pool, pooled bool) *Driver {
+func newDriver(pool *pgxpool.Pool, renewal *renewal, pooled bool) *Driver {
 	d := &Driver{
 		pool:    pool,
 		pooled:  pooled,
+		renewal: renewal,
 		lag:     newLag(),
 		wakeups: wakeups{due: make(chan struct{}, 1)},
 	}

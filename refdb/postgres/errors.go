@@ -46,10 +46,9 @@ const (
 
 // A verdict is what a failed round trip means.
 type verdict struct {
-	err      error
-	again    bool // it did nothing, and may succeed right now
-	readOnly bool // the server takes no writes
-	waited   bool // it did nothing, and waited for a lock for as long as the server allows
+	err    error
+	again  bool // it did nothing, and may succeed right now
+	waited bool // it did nothing, and waited for a lock for as long as the server allows
 }
 
 // judge tells what became of a round trip that came so far and failed with err.
@@ -106,7 +105,7 @@ func refused(code string) verdict {
 	case queryCanceled: // by statement_timeout or somebody
 		return verdict{err: refdb.ErrUnavailable}
 	case readOnlyTransaction:
-		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, errReadOnly), again: true, readOnly: true}
+		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, errReadOnly), again: true}
 	case divisionByZero: // see guard
 		return verdict{err: errIsolation}
 	case featureNotSupported: // of a prepared statement: its tables were altered

@@ -33,3 +33,6 @@ func (d *Driver) RoundTripAbout(ctx context.Context, arg string, statements ...s
 	}
 	return d.do(ctx, t)
 }
+
+// Connections returns how many connections the driver has made so far.
+func (d *Driver) Connections() int64 { return d.pool.Stat().NewConnsCount() }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -413,8 +414,34 @@ func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
 	}
 	exec(t, c, `SET default_transaction_read_only = off`)
 	exec(t, c, `ALTER DATABASE `+name+` RESET default_transaction_read_only`)
-	// The connections that the error came from were given up.
-	if err := try(t.Context(), d, update(otherRef)); err != nil {
-		t.Errorf("a write when that is over: %v", err)
+	// The connections that the error came from are given up, but not all at once.
+	eventually(t, "a write succeeds when that is over", func() bool { return try(t.Context(), d, update(otherRef)) == nil })
+}
+
+// A new connection may lead to the primary, or not. Finding out for each request
+// anew would cost a server that stays read-only thousands of them.
+func TestAServerThatStaysReadOnlyIsNotConnectedToAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	setDefault(t, db, `default_transaction_read_only = on`)
+	terminate(t, session(t, db.URL()), `true`)
+	const callers, calls = 4, 50
+	before, start := d.Connections(), time.Now()
+	var work sync.WaitGroup
+	for n := range callers {
+		work.Go(func() {
+			for range calls {
+				err := try(t.Context(), d, update(fmt.Sprint("refs/heads/", n), otherRef))
+				if !errors.Is(err, refdb.ErrUnavailable) {
+					t.Errorf("a write: %v", err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	resets := int64(time.Since(start)/(100*time.Millisecond)) + 1
+	if made := d.Connections() - before; made > callers*(1+resets) {
+		t.Errorf("%d connections for %d calls, want at most %d", made, callers*calls, callers*(1+resets))
 	}
 }

@@ -55,7 +55,8 @@ func openAs(ctx context.Context, address string, pooled bool) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	tune(config, given, pooled)
+	renewal := new(renewal)
+	tune(config, given, pooled, renewal)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
@@ -64,7 +65,7 @@ func openAs(ctx context.Context, address string, pooled bool) (*Driver, error) {
 		pool.Close()
 		return nil, err
 	}
-	return newDriver(pool, pooled), nil
+	return newDriver(pool, renewal, pooled), nil
 }
 
 // Migrator returns what moves the database at the URL between versions of the
@@ -183,7 +184,7 @@ func reason(address string) string {
 }
 
 // tune sets what the URL left open.
-func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
+func tune(config *pgxpool.Config, given map[string]bool, pooled bool, renewal *renewal) {
 	c := config.ConnConfig
 	if !pooled {
 		// What a connection begins with stays, whatever becomes of the settings of
@@ -216,7 +217,10 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool) {
 			}
 		}
 	}
-	config.AfterConnect = probe
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		renewal.count(conn.PgConn())
+		return probe(ctx, conn)
+	}
 	c.OnNotice = noteWarning
 	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return lastWait{conn} }
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {

@@ -61,11 +61,6 @@ func (d *Driver) do(ctx context.Context, t roundTrip) error {
 			return nil
 		}
 		v := judge(ctx, t, came, err)
-		if v.readOnly {
-			// All our connections lead to this server, which is not the primary,
-			// or not any more. New ones may find the one that is.
-			d.pool.Reset()
-		}
 		if v.waited && !t.hasty {
 			pause(ctx, 1) // if that ends with ctx, the next attempt says so
 			try--
@@ -101,12 +96,22 @@ const (
 
 // attempt makes the round trip once.
 func (d *Driver) attempt(ctx context.Context, t roundTrip) (stage, error) {
-	conn, err := d.pool.Acquire(ctx)
+	pooled, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return connecting, err
 	}
-	defer conn.Release()
-	defer hangUp(conn.Conn().PgConn())
+	defer pooled.Release()
+	conn := pooled.Conn()
+	defer hangUp(conn.PgConn())
+	came, err := t.send(ctx, conn)
+	if sqlState(err) == readOnlyTransaction {
+		d.renewal.renew(d.pool, conn.PgConn())
+	}
+	return came, err
+}
+
+// send makes the round trip on conn.
+func (t roundTrip) send(ctx context.Context, conn *pgx.Conn) (stage, error) {
 	var batch pgx.Batch
 	for _, s := range t.statements {
 		batch.Queue(s.sql, s.args...)
@@ -129,10 +134,10 @@ func (d *Driver) attempt(ctx context.Context, t roundTrip) (stage, error) {
 			return executing, err
 		}
 	}
-	warned := warnedOn(conn.Conn().PgConn())
-	*warned = false
-	err = results.Close()
-	if *warned {
+	notes := notesOn(conn.PgConn())
+	notes.warned = false
+	err := results.Close()
+	if notes.warned {
 		return committing, errors.Join(refdb.ErrUnconfirmed, errNotConfirmed, err)
 	}
 	return committing, err

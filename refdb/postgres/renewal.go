@@ -1,0 +1,43 @@
+package postgres
+
+import (
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// renewalPause is at least between two renewals: a server that stays read-only
+// would have a new connection to it made for each attempt.
+const renewalPause = 100 * time.Millisecond
+
+// A renewal gives up all connections of a pool when one of them turned out to lead to
+// a server that takes no writes, which is not the primary, or not any more. New
+// ones may find the one that is.
+type renewal struct {
+	mu      sync.Mutex
+	made    int64 // how many connections there were so far
+	givenUp int64 // how many of them were made before the last renewal
+	last    time.Time
+}
+
+// count numbers a new connection.
+func (r *renewal) count(conn *pgconn.PgConn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.made++
+	notesOn(conn).number = r.made
+}
+
+// renew resets the pool because of conn, unless conn was given up already or
+// that was only just done.
+func (r *renewal) renew(pool *pgxpool.Pool, conn *pgconn.PgConn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if notesOn(conn).number <= r.givenUp || time.Since(r.last) < renewalPause {
+		return
+	}
+	r.givenUp, r.last = r.made, time.Now()
+	pool.Reset()
+}
