@@ -42,6 +42,8 @@ type Driver struct {
 	mu      sync.Mutex      // guards the start of what runs against the end of closing
 	closing context.Context // ends with Close
 	close   context.CancelFunc
+	ending  context.Context // ends a moment later, and with it all requests under way
+	end     context.CancelFunc
 	running sync.WaitGroup // what Close waits for
 }
 
@@ -62,17 +64,25 @@ func newDriver(pool *pgxpool.Pool, renewal *renewal, pooled bool) *Driver {
 	d.batcher.carryOut, d.batcher.disown = d.carryOut, d.disown
 	d.batcher.begin, d.batcher.end = d.begin, d.running.Done
 	d.closing, d.close = context.WithCancel(context.Background())
+	d.ending, d.end = context.WithCancel(context.Background())
 	d.running.Go(d.sendWakeups)
 	return d
 }
 
+// closeGrace is how long Close lets requests under way go on.
+const closeGrace = time.Second
+
 // Close ends the connections and the driver's goroutines, and waits for them.
+// Requests under way may finish; after a moment they end with an error.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.close()
 	d.mu.Unlock()
+	grace := time.AfterFunc(closeGrace, d.end)
 	d.running.Wait()
 	d.pool.Close()
+	grace.Stop()
+	d.end()
 	return nil
 }
 

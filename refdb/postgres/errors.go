@@ -66,6 +66,13 @@ func judge(ctx context.Context, t roundTrip, came stage, err error) verdict {
 	nothing := came < executing ||
 		came == executing && !broken ||
 		came == committing && strings.HasPrefix(code, transactionRollback)
+	over := ctx.Err() // why nobody waits any more
+	if over != nil && context.Cause(ctx) == errEnded {
+		over = errEnded
+		if errors.Is(err, context.Canceled) {
+			err = errEnded // its caller cancelled nothing
+		}
+	}
 
 	var v verdict
 	switch {
@@ -74,9 +81,9 @@ func judge(ctx context.Context, t roundTrip, came stage, err error) verdict {
 	case errors.Is(err, puddle.ErrClosedPool):
 		v.err = refdb.ErrClosed
 	case errors.Is(err, errIsolation), errors.Is(err, errNoLocks): // says it all
-	case ctx.Err() != nil && (broken || code == queryCanceled || code == lockNotAvailable):
-		if !errors.Is(err, ctx.Err()) {
-			v.err = ctx.Err()
+	case over != nil && (broken || code == queryCanceled || code == lockNotAvailable):
+		if !errors.Is(err, over) {
+			v.err = over
 		}
 	case broken:
 		v = verdict{err: refdb.ErrUnavailable, again: came != connecting}
@@ -88,8 +95,8 @@ func judge(ctx context.Context, t roundTrip, came stage, err error) verdict {
 	} else {
 		v.err = fmt.Errorf("%s: %w: %w", t.what, v.err, oneLine{err})
 	}
-	if ctx.Err() != nil && !errors.Is(v.err, ctx.Err()) {
-		v.err = fmt.Errorf("%w (%w)", v.err, ctx.Err())
+	if over != nil && !errors.Is(v.err, over) {
+		v.err = fmt.Errorf("%w (%w)", v.err, over)
 	}
 	return v
 }
@@ -142,6 +149,8 @@ var (
 
 	errNoLocks = errors.New("the server reports advisory locks as taken and doesn't keep them, as CockroachDB does, so that nothing would keep two writers apart: " +
 		"use PostgreSQL; if it is, a function on the search_path hides its own: put pg_catalog first there")
+
+	errEnded = fmt.Errorf("%w before the answer came", refdb.ErrClosed)
 
 	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
 )

@@ -55,6 +55,9 @@ const (
 
 // do makes the round trip, and returns its error as refdb.Driver asks for.
 func (d *Driver) do(ctx context.Context, t roundTrip) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(d.ending, func() { cancel(errEnded) })()
 	for try := 1; ; try++ {
 		came, err := d.attempt(ctx, t)
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -122,5 +123,40 @@ func TestTheServerSoonForgetsARequestThatWaitsForALockAndLostItsClient(t *testin
 	b.end()
 	if _, ok := db.RowLock(t, project, mainRef); !ok {
 		t.Error("the request was carried out")
+	}
+}
+
+func TestClosingEndsRequestsThatAreStuck(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	for name, call := range map[string]func(d refdb.Driver) error{
+		"a write":                          func(d refdb.Driver) error { return try(t.Context(), d, update(mainRef, otherRef)) },
+		"a write that shares a round trip": func(d refdb.Driver) error { return try(t.Context(), d, update(mainRef)) },
+		"a read":                           func(d refdb.Driver) error { _, err := d.Get(t.Context(), project, []string{mainRef}); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, db.URL())
+			connected(t, d)
+			stuck := session(t, db.URL())
+			exec(t, stuck, `BEGIN`)
+			exec(t, stuck, `LOCK TABLE refs`)
+			look := session(t, db.URL())
+			done := make(chan error, 1)
+			go func() { done <- call(d) }()
+			eventually(t, "the request is stuck", func() bool {
+				return query[int64](t, look, `SELECT count(*) FROM pg_stat_activity WHERE `+isBlocked)[0] > 0
+			})
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			err := <-done
+			if !errors.Is(err, refdb.ErrClosed) {
+				t.Errorf("got %v, want ErrClosed", err)
+			}
+			if errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v: nobody cancelled it", err)
+			}
+			exec(t, stuck, `ROLLBACK`)
+		})
 	}
 }
