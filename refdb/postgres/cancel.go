@@ -21,9 +21,9 @@ const (
 
 // Nothing is ever cancelled from outside. Such a signal is not bound to a
 // request: it may arrive when the connection's next one is under way, or when
-// this one waits for its standby with its commit, and then the server shows to
-// everybody what the next failover may lose. A timeout of the server's own can
-// only strike while the statement waits for a lock. It holds as well for requests whose
+// this one's commit waits for its standby, and then the server shows to
+// everybody what the next failover may lose. The server's own lock_timeout
+// strikes only while a statement waits for a lock. It also ends requests whose
 // client has gone.
 
 // A lastWait ends the wait for a request whose context has ended. It gives the

@@ -67,6 +67,8 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
+	closing, end := context.WithCancelCause(t.Context())
+	end(errEnded)
 	for _, r := range rows {
 		for _, writes := range []bool{true, false} {
 			want := r.read
@@ -89,6 +91,14 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 				}
 				if !errors.Is(v.err, r.err) || !strings.HasPrefix(v.err.Error(), "do it: ") || strings.Contains(v.err.Error(), "\n") {
 					t.Errorf("%q does not tell what happened on one line", v.err)
+				}
+				if v.waited != (sqlState(r.err) == lockNotAvailable) {
+					t.Errorf("waited is %v", v.waited)
+				}
+				closed := judge(closing, task, r.came, context.Canceled)
+				if !errors.Is(closed.err, refdb.ErrClosed) || errors.Is(closed.err, context.Canceled) ||
+					errors.Is(closed.err, refdb.ErrOutcomeUnknown) != (writes && r.came >= executing) {
+					t.Errorf("ended by closing the driver it is %q", closed.err)
 				}
 				late := judge(ended, task, r.came, r.err)
 				if !errors.Is(late.err, context.Canceled) || errors.Is(late.err, refdb.ErrOutcomeUnknown) != errors.Is(v.err, refdb.ErrOutcomeUnknown) {

@@ -144,12 +144,19 @@ const ambiguous = "an @ is too many: write %40 for one in the password, %2F for 
 // a piece of the password would pass for the host or the database, be asked of
 // the name server, and stand in errors.
 func isAmbiguous(address string) bool {
-	_, rest, _ := strings.Cut(address, "://")
-	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
-		rest = rest[i+1:]
-	}
+	_, rest := cutUser(address)
 	rest, _, _ = strings.Cut(rest, "?")
 	return strings.Contains(rest, "@")
+}
+
+// cutUser returns the user and password in a URL, and what follows on its scheme
+// and them. Like pgx and libpq it takes the first @ for their end; url.Parse takes the last.
+func cutUser(address string) (user, rest string) {
+	_, rest, _ = strings.Cut(address, "://")
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+		return rest[:i], rest[i+1:]
+	}
+	return "", rest
 }
 
 // hostsOf returns all hosts that a connection may be made to.
@@ -162,14 +169,14 @@ func hostsOf(c *pgconn.Config) []string {
 }
 
 // reason says what is wrong with a URL. pgx's own words repeat it, and can only
-// guess which part of it is the password: it is told of one without.
+// guess which part of it is the password: it is told of one without a user.
 func reason(address string) string {
 	const unknown = "can't be parsed"
-	u, err := url.Parse(address)
+	_, rest := cutUser(address)
+	u, err := url.Parse("postgres://" + rest)
 	if err != nil {
 		return unknown
 	}
-	u.User = url.User(u.User.Username())
 	q := u.Query()
 	q.Del("password")
 	q.Del("sslpassword")
