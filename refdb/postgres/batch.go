@@ -40,9 +40,12 @@ func (d *Driver) carryOut(ctx context.Context, calls []call) error {
 			}
 		}
 	}
-	t := roundTrip{what: "in a batch of requests", writes: true}
+	t := roundTrip{what: "in a batch of requests", writes: true, hasty: f == several}
 	if len(calls) == 1 {
 		t.what = calls[0].what()
+	}
+	if len(releases) > 0 {
+		t.spare = d.spares.releases
 	}
 	switch {
 	case len(keyed) == 0:

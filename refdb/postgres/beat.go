@@ -106,7 +106,7 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.
 // beat skips rows that are locked: they are unknown.
 func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
-	err = d.do(ctx, roundTrip{what: "beat", writes: true}.
+	err = d.do(ctx, roundTrip{what: "beat", writes: true, spare: d.spares.beats}.
 		guard().
 		then(beatSQL, found.read, rows.args()...))
 	return found, err
@@ -115,7 +115,7 @@ func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err err
 // beatWaiting waits for rows that are locked.
 func (d *Driver) beatWaiting(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
-	err = d.do(ctx, roundTrip{what: "beat", writes: true, hasty: true}.
+	err = d.do(ctx, roundTrip{what: "beat", writes: true, hasty: true, spare: d.spares.beats}.
 		then(beatLimitSQL, nil).
 		then(beatLockSQL, nil, rows.args()...).
 		then(beatWaitSQL, found.read, rows.args()...))

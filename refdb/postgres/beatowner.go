@@ -71,7 +71,7 @@ func (d *Driver) beatByOwner(ctx context.Context, locks []refdb.LockID) (beaten 
 		digest ^= digestOf(l)
 	}
 	var renewed int64
-	err = d.do(ctx, roundTrip{what: "beat", writes: true, hasty: true}.
+	err = d.do(ctx, roundTrip{what: "beat", writes: true, hasty: true, spare: d.spares.beats}.
 		then(beatOwnerSetSQL, nil).
 		then(beatOwnerSQL, func(rows pgx.Rows) error {
 			rows.Close() // there are none

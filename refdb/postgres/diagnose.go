@@ -53,7 +53,7 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		hosts[f.Host] = true
 	}
 	s.pooled, s.readWrite, s.hosts = d.pooled, config.ConnConfig.ValidateConnect != nil, len(hosts)
-	s.connectsUpTo = int(config.MaxConns)
+	s.connectsUpTo = int(config.MaxConns) + connectionsBeside
 	return s.diagnoses(), nil
 }
 

@@ -28,7 +28,8 @@ import (
 // Driver is a [refdb.Driver] on one PostgreSQL database, with a pool of connections.
 // It is also a [refdb.Notifier] and a [refdb.Diagnoser].
 type Driver struct {
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	spares spares
 	// pooled: something between us and the server hands out its connections,
 	// such as PgBouncer.
 	pooled bool
@@ -53,9 +54,10 @@ var (
 	_ refdb.Diagnoser = (*Driver)(nil)
 )
 
-func newDriver(pool *pgxpool.Pool, renewal *renewal, pooled bool) *Driver {
+func newDriver(pool *pgxpool.Pool, spares spares, renewal *renewal, pooled bool) *Driver {
 	d := &Driver{
 		pool:    pool,
+		spares:  spares,
 		pooled:  pooled,
 		renewal: renewal,
 		lag:     newLag(),
@@ -81,6 +83,7 @@ func (d *Driver) Close() error {
 	grace := time.AfterFunc(closeGrace, d.end)
 	d.running.Wait()
 	d.pool.Close()
+	d.spares.close()
 	grace.Stop()
 	d.end()
 	return nil

@@ -36,3 +36,13 @@ func (d *Driver) RoundTripAbout(ctx context.Context, arg string, statements ...s
 
 // Connections returns how many connections the driver has made so far.
 func (d *Driver) Connections() int64 { return d.pool.Stat().NewConnsCount() }
+
+// Idle returns how many connections of the pool are free, or could be made.
+func (d *Driver) Idle() int32 {
+	return d.pool.Config().MaxConns - d.pool.Stat().AcquiredConns()
+}
+
+// ConnectsUpTo returns how many connections a doctor says the driver may have.
+func (d *Driver) ConnectsUpTo() int {
+	return int(d.pool.Config().MaxConns) + connectionsBeside
+}

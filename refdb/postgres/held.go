@@ -82,7 +82,7 @@ type deletedRow struct {
 func (d *Driver) deleteHeld(ctx context.Context, what string, rows heldArray) ([]deletedRow, error) {
 	found := make([]deletedRow, len(rows))
 	args := rows.args()
-	err := d.do(ctx, roundTrip{what: what, writes: true}.
+	err := d.do(ctx, roundTrip{what: what, writes: true, spare: d.spares.releases}.
 		guard().
 		then(lockHeldSQL, nil, args...).
 		then(deleteHeldSQL, func(answer pgx.Rows) error {

@@ -65,7 +65,12 @@ func openAs(ctx context.Context, address string, pooled bool) (*Driver, error) {
 		pool.Close()
 		return nil, err
 	}
-	return newDriver(pool, renewal, pooled), nil
+	spares, err := newSpares(ctx, config)
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return newDriver(pool, spares, renewal, pooled), nil
 }
 
 // Migrator returns what moves the database at the URL between versions of the

@@ -12,7 +12,7 @@ import (
 // would have a new connection to it made for each attempt.
 const renewalPause = 100 * time.Millisecond
 
-// A renewal gives up all connections of a pool when one of them turned out to lead to
+// A renewal gives up all connections of some pools when one of them turned out to lead to
 // a server that takes no writes, which is not the primary, or not any more. New
 // ones may find the one that is.
 type renewal struct {
@@ -30,14 +30,16 @@ func (r *renewal) count(conn *pgconn.PgConn) {
 	notesOn(conn).number = r.made
 }
 
-// renew resets the pool because of conn, unless conn was given up already or
+// renew resets the pools because of conn, unless conn was given up already or
 // that was only just done.
-func (r *renewal) renew(pool *pgxpool.Pool, conn *pgconn.PgConn) {
+func (r *renewal) renew(conn *pgconn.PgConn, pools ...*pgxpool.Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if notesOn(conn).number <= r.givenUp || time.Since(r.last) < renewalPause {
 		return
 	}
 	r.givenUp, r.last = r.made, time.Now()
-	pool.Reset()
+	for _, p := range pools {
+		p.Reset()
+	}
 }

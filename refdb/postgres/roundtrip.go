@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -19,7 +20,8 @@ import (
 type roundTrip struct {
 	what       string // is being done, for errors
 	writes     bool
-	hasty      bool // it sets lock_timeout by itself, and fails when that is over
+	hasty      bool          // it fails when lock_timeout is over
+	spare      *pgxpool.Pool // where it finds a connection if those of the pool are all in use; or nil
 	statements []statement
 }
 
@@ -99,7 +101,7 @@ const (
 
 // attempt makes the round trip once.
 func (d *Driver) attempt(ctx context.Context, t roundTrip) (stage, error) {
-	pooled, err := d.pool.Acquire(ctx)
+	pooled, err := d.connect(ctx, t)
 	if err != nil {
 		return connecting, err
 	}
@@ -108,7 +110,7 @@ func (d *Driver) attempt(ctx context.Context, t roundTrip) (stage, error) {
 	defer hangUp(conn.PgConn())
 	came, err := t.send(ctx, conn)
 	if sqlState(err) == readOnlyTransaction {
-		d.renewal.renew(d.pool, conn.PgConn())
+		d.renewal.renew(conn.PgConn(), d.pool, d.spares.beats, d.spares.releases)
 	}
 	return came, err
 }

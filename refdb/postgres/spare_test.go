@@ -1,0 +1,141 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// However many requests wait for something else, with all of the pool's connections.
+func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
+	t.Parallel()
+	for path, url := range paths {
+		for _, conns := range []int{1, 4} {
+			t.Run(fmt.Sprintf("%s, %d connections", path, conns), func(t *testing.T) {
+				t.Parallel()
+				db := dbtest.Postgres(t)
+				d := open(t, with(t, url(t, db), "pool_max_conns", fmt.Sprint(conns)))
+				few, many := some("refs/heads/few/", 2), some("refs/heads/many/", 600)
+				ofOne, ofFew, ofMany := acquire(t, d, mainRef), acquire(t, d, few...), acquire(t, d, many...)
+
+				c := session(t, db.URL())
+				exec(t, c, `BEGIN`)
+				exec(t, c, `LOCK TABLE refs`) // as some changes of its schema do
+				ctx, cancel := context.WithCancel(t.Context())
+				var stuck sync.WaitGroup
+				defer stuck.Wait()
+				defer exec(t, c, `COMMIT`)
+				defer cancel()
+				for i := range 100 {
+					stuck.Go(func() {
+						if i%2 == 0 {
+							_, _ = d.Get(ctx, project, []string{otherRef})
+						} else {
+							_ = try(ctx, d, update(fmt.Sprint("refs/heads/stuck", i)))
+						}
+					})
+				}
+				eventually(t, "all connections are in use", func() bool { return d.Idle() == 0 })
+
+				soon, cancelSoon := context.WithTimeout(t.Context(), 20*time.Second) // of 25 and more
+				defer cancelSoon()
+				for what, beaten := range map[string][]refdb.LockID{
+					"one": ids(ofOne.Token, mainRef), "few": ids(ofFew.Token, few...), "many": ids(ofMany.Token, many...),
+				} {
+					results, err := d.Beat(soon, beaten)
+					if err != nil || slices.ContainsFunc(results, func(r refdb.BeatResult) bool { return r != refdb.Beaten }) {
+						t.Errorf("a beat of %s: %v", what, err)
+					}
+				}
+				for what, r := range map[string]refdb.ReleaseRequest{"one": ending(ofOne.Token, mainRef), "few": ending(ofFew.Token, few...)} {
+					if released, err := d.Release(soon, r); err != nil || released.Missing != nil {
+						t.Errorf("a release of %s: %v, %v", what, released, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A release shares its round trip with requests that are stuck.
+func TestAReleaseIsNotHeldUpByThoseOfItsBatch(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, with(t, db.URL(), "pool_max_conns", "1"))
+	d.ShareAll()
+	a := acquire(t, d, mainRef)
+	c := session(t, db.URL())
+	exec(t, c, `BEGIN`)
+	exec(t, c, `LOCK TABLE refs`)
+	ctx, cancel := context.WithCancel(t.Context())
+	var stuck sync.WaitGroup
+	defer stuck.Wait()
+	defer exec(t, c, `COMMIT`)
+	defer cancel()
+	for i := range 20 {
+		stuck.Go(func() { _ = try(ctx, d, update(fmt.Sprint("refs/heads/stuck", i))) })
+	}
+	eventually(t, "the updates are stuck", func() bool { return d.Idle() == 0 })
+	soon, cancelSoon := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancelSoon()
+	if released, err := d.Release(soon, ending(a.Token, mainRef)); err != nil || released.Missing != nil {
+		t.Errorf("%v, %v", released, err)
+	}
+}
+
+// As OPERATIONS says, and doctor.
+func TestADriverHasNoMoreConnectionsThanItSays(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	look := session(t, db.URL())
+	count := func() int64 {
+		return query[int64](t, look, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'refdb'`)[0]
+	}
+	d := open(t, with(t, db.URL(), "pool_max_conns", "4"))
+	a := acquire(t, d, mainRef)
+	if _, err := d.Beat(t.Context(), ids(a.Token, mainRef)); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(); n > 2 {
+		t.Errorf("%d connections for a lock and a beat", n)
+	}
+	listening := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = d.Listen(ctx, "channel", func() { close(listening) }, func(refdb.Wakeup) {}) }()
+	<-listening
+	c := session(t, db.URL())
+	exec(t, c, `BEGIN`)
+	exec(t, c, `LOCK TABLE refs`)
+	var work sync.WaitGroup
+	for i := range 60 {
+		work.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Millisecond) // so that some are given up on
+			defer cancel()
+			_ = try(ctx, d, update(fmt.Sprint("refs/heads/stuck", i)))
+			_, _ = d.Beat(ctx, ids(a.Token, mainRef))
+			_, _ = d.Release(ctx, ending(a.Token+1, mainRef))
+		})
+	}
+	done := make(chan struct{})
+	go func() { work.Wait(); close(done) }()
+	var most int64
+	for going := true; going; {
+		select {
+		case <-done:
+			going = false
+		case <-time.After(10 * time.Millisecond):
+		}
+		most = max(most, count())
+	}
+	exec(t, c, `COMMIT`)
+	if says := int64(d.ConnectsUpTo()); most > says || says != 4+3 {
+		t.Errorf("%d connections, of %d", most, says)
+	}
+}
