@@ -107,6 +107,14 @@ func (db *DB) inBackground(f func()) bool {
 	return true
 }
 
+// lastly is inBackground; but once Close was called, which may still wait for
+// the caller, it runs f at once.
+func (db *DB) lastly(f func()) {
+	if !db.inBackground(f) {
+		f()
+	}
+}
+
 // Owner returns the name under which this DB holds locks: the site's name, a
 // "/", and what makes the process unique.
 func (db *DB) Owner() string { return db.owner }

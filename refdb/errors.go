@@ -43,8 +43,11 @@ var (
 // A LockedError says which locks stand in the way. It wraps [ErrLocked].
 type LockedError struct {
 	// Holders are all the locks found on the requested refs, stale ones too,
-	// in the order of their refs. At least one is fresh.
+	// in the order of their refs. At least one is fresh, unless Queued.
 	Holders []LockInfo
+	// Queued: other callers of [DB.Lock] of this process were ahead, for some of
+	// the refs, of one that gave up. Holders are those that they were refused by.
+	Queued bool
 }
 
 func (e *LockedError) Error() string {
@@ -54,6 +57,9 @@ func (e *LockedError) Error() string {
 			fresh = append(fresh, fmt.Sprintf("%s %s by %s (last beat %s ago)",
 				h.Project, h.Ref, h.Owner, h.Age.Round(time.Millisecond)))
 		}
+	}
+	if e.Queued {
+		return enumerate(ErrLocked.Error(), fresh) + "; others of this process wait ahead"
 	}
 	return enumerate(ErrLocked.Error(), fresh)
 }

@@ -162,7 +162,11 @@ func (f *hintingFake) hint(db *DB, ref string) {
 
 var otherWaiter = Waiter{Channel: "elsewhere", Client: "other"}
 
-func (f *hintingFake) PassOn(w Wakeup) { f.passed = append(f.passed, w) }
+func (f *hintingFake) PassOn(w Wakeup) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.passed = append(f.passed, w)
+}
 
 func (f *hintingFake) Listen(ctx context.Context, _ string, started func(), wake func(Wakeup)) error {
 	if f.listen != nil {

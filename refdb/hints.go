@@ -132,6 +132,9 @@ func (db *DB) returnQueues(r AcquireRequest, err error) {
 		case q == nil:
 		case !refused:
 			db.queues.giveTurn(r.Project, ref, behind)
+			if !db.queues.waits(r.Project, ref) {
+				db.passOn(r.Project, ref) // whoever it was for has given up
+			}
 		case !slices.ContainsFunc(locked.Holders, func(l LockInfo) bool { return l.Ref == ref && !l.Stale() }):
 			db.passOnTo(r.Project, ref, behind)
 		}

@@ -10,11 +10,26 @@ import (
 
 // queues order the waiters of this process: for each (project, ref) first
 // come, first served, and only who is first in all of its queues asks the database.
-// A set of refs enters all of its queues at once, so that two waiters are in
-// the same order in every queue they share, and no circle of waiting can arise.
+//
+// A set of refs enters all of its queues at once. So there is one order in which
+// all waiters came, and each waits only for some that came earlier: no circle of waiting
+// can arise, and whoever came first of all can always ask. Nobody holds a lock while
+// it waits here, and the database gives all the refs of a set or none.
+//
+// One that waits for several refs may be unable to go on for a long time: because the
+// database refused it for one of them, or because it is not first for one. For the
+// others it then lets those pass who wait for a single ref: the first of them, one at a
+// time, so that they keep their order among each other. Passing only takes a wait
+// away, so that the order above still holds. After maxPasses of them it lets nobody pass any
+// more: what they hold comes free, and it is first. What stands for an intent may
+// never come free; while that is what stops it, directly or by way of those ahead of it,
+// any number may pass. It learns that the intent has ended when it asks again, which it does
+// by itself, and counts from then on.
 type queues struct {
 	mu    sync.Mutex
-	lines map[key]*list.List // of *waiter; a line that is empty is deleted
+	lines map[key]*line // a line that is empty is deleted
+	// stopped are the lines in which somebody might pass the first, but may not yet.
+	stopped map[*line]struct{}
 	// passed counts how often in a row a lock was handed over within this process.
 	passed map[key]int
 	// others is until when it is the turn of other processes.
@@ -23,6 +38,9 @@ type queues struct {
 	// queues, with those who wait behind it.
 	turns map[key]Queue
 }
+
+// maxPasses is how many may pass somebody who waits for several refs.
+const maxPasses = 16
 
 // maxTurns bounds what the database's queues may leave behind here. Whoever is
 // forgotten polls.
@@ -40,17 +58,47 @@ const (
 
 type key struct{ project, ref string }
 
+// A line is the queue for one ref.
+type line struct {
+	list.List         // of *waiter
+	passing   *waiter // has passed the first, and asks the database too
+}
+
+func (l *line) first() *waiter { return l.Front().Value.(*waiter) }
+
+// next is whoever asks next for the ref alone or, if there is none, the first.
+func (l *line) next() *waiter {
+	if l.passing != nil {
+		return l.passing
+	}
+	return l.first()
+}
+
+// firstAlone is the first who waits for nothing but this ref, or nil.
+func (l *line) firstAlone() *waiter {
+	for e := l.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); len(w.places) == 1 {
+			return w
+		}
+	}
+	return nil
+}
+
 // A waiter is a caller of Lock in its queues.
 type waiter struct {
-	places []place
+	places []place       // in the order of their refs
 	behind int           // in how many queues it is not first
-	first  chan struct{} // closed once it is first in all
+	passes int           // how many have passed it, those that it may have to wait for without end left out
+	asks   bool          // first is closed
+	first  chan struct{} // closed once it is first in all, or passes
 	wake   chan struct{} // buffered: a hint to ask the database now
 }
 
 type place struct {
-	key  key
-	elem *list.Element
+	key    key
+	line   *line
+	elem   *list.Element
+	holder *LockInfo // of the fresh lock that it was refused for last, if any
 }
 
 // enter puts a new waiter at the end of the queues of all refs.
@@ -59,48 +107,164 @@ func (q *queues) enter(project string, refs []string) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lines == nil {
-		q.lines = make(map[key]*list.List)
+		q.lines = make(map[key]*line)
+		q.stopped = make(map[*line]struct{})
 	}
 	for _, ref := range refs {
 		k := key{project, ref}
-		line := q.lines[k]
-		if line == nil {
-			line = list.New()
-			q.lines[k] = line
+		l := q.lines[k]
+		if l == nil {
+			l = new(line)
+			q.lines[k] = l
 		}
-		if line.Len() > 0 {
+		if l.Len() > 0 {
 			w.behind++
 		}
-		w.places = append(w.places, place{k, line.PushBack(w)})
+		w.places = append(w.places, place{key: k, line: l, elem: l.PushBack(w)})
 	}
 	if w.behind == 0 {
-		close(w.first)
+		w.ask()
+	} else if len(w.places) == 1 {
+		q.letPass(w.places[0].line)
 	}
 	return w
 }
 
 // leave takes w out of its queues, which hands over to those behind it. It
-// returns those in which there is nobody left.
-func (q *queues) leave(w *waiter) (empty []key) {
+// returns those in which there is nobody who asks.
+func (q *queues) leave(w *waiter) (idle []key) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, p := range w.places {
-		line := q.lines[p.key]
-		wasFirst := line.Front() == p.elem
-		line.Remove(p.elem)
-		switch {
-		case line.Len() == 0:
+		l := p.line
+		wasFirst := l.Front() == p.elem
+		l.Remove(p.elem)
+		if l.passing == w {
+			l.passing = nil
+		}
+		if l.Len() == 0 {
 			delete(q.lines, p.key)
-			empty = append(empty, p.key)
-		case wasFirst:
-			next := line.Front().Value.(*waiter)
-			if next.behind--; next.behind == 0 {
-				close(next.first)
+			delete(q.stopped, l)
+		} else if wasFirst {
+			if next := l.first(); next == l.passing {
+				next.behind, l.passing = 0, nil
+			} else if next.behind--; next.behind == 0 {
+				next.ask()
 			}
 		}
 	}
+	for _, p := range w.places {
+		if p.line.Len() > 0 {
+			q.letPass(p.line)
+		}
+	}
+	q.letAllPass()
+	for _, p := range w.places {
+		if p.line.Len() == 0 || !p.line.next().asks {
+			idle = append(idle, p.key)
+		}
+	}
 	w.places = nil
-	return empty
+	return idle
+}
+
+// refused notes that the database refused w, a waiter of this owner, for the locks of holders.
+func (q *queues) refused(w *waiter, holders []LockInfo, owner string) {
+	fresh := make(map[string]*LockInfo, len(holders))
+	for i, h := range holders {
+		if !h.Stale() {
+			fresh[h.Ref] = &holders[i]
+		}
+	}
+	intended := func(h *LockInfo) bool { return h != nil && h.Intended() }
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	changed := false
+	for i := range w.places {
+		p := &w.places[i]
+		before := p.holder
+		p.holder = fresh[p.key.ref]
+		changed = changed || (before == nil) != (p.holder == nil) || intended(before) != intended(p.holder)
+		if p.holder != nil && p.holder.Owner != owner {
+			delete(q.passed, p.key) // another process was faster than a hand-over
+		}
+	}
+	if !changed {
+		return
+	}
+	for _, p := range w.places {
+		q.letPass(p.line)
+	}
+	q.letAllPass()
+}
+
+// letAllPass is letPass for the lines whose first may have been stopped by what
+// has just changed in another one.
+func (q *queues) letAllPass() {
+	for l := range q.stopped {
+		q.letPass(l)
+	}
+}
+
+// letPass lets the first who waits for the ref alone pass those before it, if the
+// first of these can't go on for another ref's sake.
+func (q *queues) letPass(l *line) {
+	first, next := l.first(), l.firstAlone()
+	switch {
+	case l.passing != nil || next == nil || next == first:
+		delete(q.stopped, l)
+		return
+	case first.stoppedForGood(l, map[*waiter]bool{}):
+	case first.stoppedBeside(l) && first.passes < maxPasses:
+		first.passes++
+	default:
+		q.stopped[l] = struct{}{}
+		return
+	}
+	delete(q.stopped, l)
+	l.passing = next
+	next.ask()
+}
+
+// stoppedBeside reports whether w has to wait for another ref than that of l.
+func (w *waiter) stoppedBeside(l *line) bool {
+	return slices.ContainsFunc(w.places, func(p place) bool {
+		return p.line != l && (p.holder != nil || p.line.first() != w)
+	})
+}
+
+// stoppedForGood reports whether w has to wait for what stands for an intent on another
+// ref than that of l, or for somebody who does. seen are those who were looked at.
+func (w *waiter) stoppedForGood(l *line, seen map[*waiter]bool) bool {
+	seen[w] = true
+	return slices.ContainsFunc(w.places, func(p place) bool {
+		if p.line == l {
+			return false
+		}
+		if p.holder != nil && p.holder.Intended() {
+			return true
+		}
+		first := p.line.first()
+		return !seen[first] && first.stoppedForGood(nil, seen)
+	})
+}
+
+// ahead says what w waits for, which is not the first in all of its queues: those
+// before it and, as far as these were told, the locks on its refs.
+func (q *queues) ahead(w *waiter) *LockedError {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	locked := &LockedError{Queued: true}
+	for _, p := range w.places {
+		for _, other := range []*waiter{p.line.next(), p.line.first()} {
+			i := slices.IndexFunc(other.places, func(o place) bool { return o.line == p.line })
+			if h := other.places[i].holder; h != nil {
+				locked.Holders = append(locked.Holders, *h)
+				break
+			}
+		}
+	}
+	return locked
 }
 
 // handOver reports whether a lock that is about to be released goes next to a
@@ -111,8 +275,8 @@ func (q *queues) handOver(project, ref string) (next, back bool) {
 	defer q.mu.Unlock()
 	k := key{project, ref}
 	delete(q.others, k)
-	line := q.lines[k]
-	if line == nil || len(line.Front().Value.(*waiter).places) > 1 {
+	l := q.lines[k]
+	if l == nil || len(l.next().places) > 1 {
 		return false, false // who waits for others, too, might not be able to take it
 	}
 	if q.passed[k] < handOvers {
@@ -122,7 +286,16 @@ func (q *queues) handOver(project, ref string) (next, back bool) {
 	if q.others == nil {
 		q.others = make(map[key]time.Time)
 	}
-	q.others[k] = time.Now().Add(othersTurn)
+	until := time.Now().Add(othersTurn)
+	q.others[k] = until
+	// Nobody may ask for it again.
+	time.AfterFunc(othersTurn, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.others[k].Equal(until) {
+			delete(q.others, k)
+		}
+	})
 	return false, true
 }
 
@@ -180,8 +353,11 @@ func (q *queues) takeTurn(project, ref string) (behind Queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := key{project, ref}
-	behind = q.turns[k]
-	delete(q.turns, k)
+	behind, ok := q.turns[k]
+	if ok {
+		delete(q.turns, k)
+		delete(q.passed, k) // a hand-over that was for nobody
+	}
 	return behind
 }
 
@@ -212,27 +388,44 @@ func (q *queues) takeTurns(project string, refs []string, waiter Waiter) (all []
 	return all
 }
 
-// wake tells the first waiter for a ref to ask the database now, or reports that
+// wake tells the next waiter for a ref to ask the database now, or reports that
 // there is none that could: one that waits for other refs behind somebody else asks
 // once it is the first for all.
 func (q *queues) wake(project, ref string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line := q.lines[key{project, ref}]
-	if line == nil {
+	l := q.lines[key{project, ref}]
+	if l == nil {
 		return false
 	}
-	first := line.Front().Value.(*waiter)
-	first.hint()
-	return first.behind == 0
+	next := l.next()
+	next.hint()
+	return next.asks
 }
 
-// wakeAll tells every first waiter to ask the database now.
+// waits reports whether somebody waits for a ref who asks the database.
+func (q *queues) waits(project, ref string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[key{project, ref}]
+	return l != nil && l.next().asks
+}
+
+// wakeAll tells every waiter that asks to do so now.
 func (q *queues) wakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, line := range q.lines {
-		line.Front().Value.(*waiter).hint()
+	for _, l := range q.lines {
+		l.first().hint()
+		l.next().hint()
+	}
+}
+
+// ask tells w that it may ask the database.
+func (w *waiter) ask() {
+	if !w.asks {
+		w.asks = true
+		close(w.first)
 	}
 }
 

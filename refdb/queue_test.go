@@ -2,6 +2,7 @@ package refdb
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 )
@@ -58,7 +59,7 @@ func TestAWaiterThatGivesUpHandsOver(t *testing.T) {
 	var q queues
 	first := q.enter("p", []string{"a"})
 	middle := q.enter("p", []string{"a", "b"})
-	last := q.enter("p", []string{"b"})
+	last := q.enter("p", []string{"b", "c"})
 	if isFirst(last) {
 		t.Fatal("the waiter in the middle stands before the last in b")
 	}
@@ -67,8 +68,8 @@ func TestAWaiterThatGivesUpHandsOver(t *testing.T) {
 		t.Fatal("nobody stands before the last any more")
 	}
 	q.leave(first)
-	if len(q.lines) != 1 {
-		t.Fatalf("%d lines, want b's only", len(q.lines))
+	if len(q.lines) != 2 {
+		t.Fatalf("%d lines, want those of b and c only", len(q.lines))
 	}
 }
 
@@ -90,7 +91,8 @@ func TestAWakeUpReachesTheFirstAndIsNotLost(t *testing.T) {
 	<-w.wake
 }
 
-func TestOverlappingSetsNeverDeadlockNorOverlap(t *testing.T) {
+// The database gives all refs of a set or none.
+func TestOverlappingSetsNeverDeadlock(t *testing.T) {
 	var (
 		q    queues
 		wg   sync.WaitGroup
@@ -98,6 +100,19 @@ func TestOverlappingSetsNeverDeadlockNorOverlap(t *testing.T) {
 		busy = map[string]bool{}
 		refs = []string{"a", "b", "c", "d"}
 	)
+	take := func(set []string) (holders []LockInfo) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, ref := range set {
+			if busy[ref] {
+				holders = append(holders, LockInfo{Ref: ref, StaleAfter: DefaultStaleAfter})
+			}
+		}
+		for _, ref := range set {
+			busy[ref] = busy[ref] || holders == nil
+		}
+		return holders
+	}
 	for range 32 {
 		wg.Go(func() {
 			for range 200 {
@@ -111,26 +126,23 @@ func TestOverlappingSetsNeverDeadlockNorOverlap(t *testing.T) {
 					continue
 				}
 				<-w.first
-				mu.Lock()
-				for _, ref := range set {
-					if busy[ref] {
-						t.Errorf("two are first for %s", ref)
-					}
-					busy[ref] = true
+				for holders := take(set); holders != nil; holders = take(set) {
+					q.refused(w, holders, "")
+					runtime.Gosched()
 				}
-				mu.Unlock()
+				q.leave(w)
+				runtime.Gosched()
 				mu.Lock()
 				for _, ref := range set {
 					busy[ref] = false
 				}
 				mu.Unlock()
-				q.leave(w)
 			}
 		})
 	}
 	wg.Wait()
-	if len(q.lines) != 0 {
-		t.Fatalf("%d lines are left over", len(q.lines))
+	if n := q.entries() + len(q.stopped); n != 0 {
+		t.Fatalf("%d entries are left over", n)
 	}
 }
 
@@ -170,5 +182,42 @@ func TestALockIsNotHandedOverToOneWhoWaitsForAnotherToo(t *testing.T) {
 			t.Errorf("handed over (%d)", what)
 		}
 		q.leave(first)
+	}
+}
+
+func TestThosePassWhoWaitForARefAloneOneAtATimeInTheirOrder(t *testing.T) {
+	var q queues
+	v := q.enter("p", []string{"b"})
+	ab, ac := q.enter("p", []string{"a", "b"}), q.enter("p", []string{"a", "c"})
+	a1, a2 := q.enter("p", []string{"a"}), q.enter("p", []string{"a"})
+	if isFirst(ab) || isFirst(ac) || !isFirst(a1) || isFirst(a2) {
+		t.Fatal("{a,b} waits for b: the first who waits for a alone passes, {a,c} doesn't")
+	}
+	q.leave(a1)
+	if isFirst(ac) || !isFirst(a2) {
+		t.Fatal("now the second passes")
+	}
+	q.leave(v)
+	a3 := q.enter("p", []string{"a"})
+	q.leave(a2)
+	if !isFirst(ab) || isFirst(a3) {
+		t.Fatal("{a,b} is first in both: nobody passes")
+	}
+	q.refused(ab, []LockInfo{{Ref: "a", StaleAfter: DefaultStaleAfter}}, "")
+	if isFirst(a3) {
+		t.Fatal("{a,b} waits for a, as the others do")
+	}
+	q.refused(ab, []LockInfo{{Ref: "b", StaleAfter: DefaultStaleAfter}}, "")
+	if !isFirst(a3) {
+		t.Fatal("{a,b} waits for b, which somebody holds")
+	}
+	q.leave(ab)
+	if !isFirst(ac) {
+		t.Fatal("{a,c} is next")
+	}
+	q.leave(ac)
+	q.leave(a3)
+	if n := q.entries() + len(q.stopped); n != 0 {
+		t.Fatalf("%d entries are left over", n)
 	}
 }

@@ -11,6 +11,10 @@ import (
 
 const (
 	retryTries = 4
+	// What is cleaned up behind a caller is tried again after a pause between
+	// insistFirst and insistLast.
+	insistFirst = 100 * time.Millisecond
+	insistLast  = 2 * time.Second
 	// detachedLimit bounds what is done after the caller's context ended, to
 	// find out what became of a request or to clean up behind it.
 	detachedLimit = 3 * time.Second
@@ -77,4 +81,49 @@ func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
 		stop()
 		cancel()
 	}
+}
+
+// past returns a context with ctx's values that lives for detachedLimit more than
+// ctx, but not longer than the DB's background work.
+func (db *DB) past(ctx context.Context) (context.Context, context.CancelFunc) {
+	lasting, cancel := db.detach(ctx)
+	stop := context.AfterFunc(ctx, func() {
+		sleep(lasting, detachedLimit)
+		cancel()
+	})
+	return lasting, func() {
+		stop()
+		cancel()
+	}
+}
+
+// detach returns a context with ctx's values that lives as long as the DB's background work.
+func (db *DB) detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(db.ctx, cancel)
+	return detached, func() {
+		stop()
+		cancel()
+	}
+}
+
+// attempt is detach for one of several tries to delete rows behind a caller: a
+// third of the time there is for them, so that one that hangs does not take it all.
+func (db *DB) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	detached, cancel := db.detach(ctx)
+	limited, stop := context.WithTimeout(detached, max(detachedLimit, db.opts.StaleAfter/3))
+	return limited, func() {
+		stop()
+		cancel()
+	}
+}
+
+// insist tries again to delete rows behind a caller, the first try having
+// ended with err: until it is done, can't be, or the rows must be stale.
+func (db *DB) insist(err error, try func() error) error {
+	pause := newBackOff(insistFirst, insistLast)
+	for start := time.Now(); ClassOf(err) == Retryable && time.Since(start) < db.opts.StaleAfter; err = try() {
+		sleep(db.ctx, pause.NextBackOff())
+	}
+	return err
 }
