@@ -86,6 +86,7 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 	l := &Lock{
 		db: db, project: r.Project, refs: r.Refs, token: a.Token,
 		values: make(map[string]Value, len(a.Refs)), start: time.Now(), parent: ctx,
+		ending: make(chan struct{}, 1),
 	}
 	for _, ref := range a.Refs {
 		l.values[ref.Name] = ref.Value
@@ -93,6 +94,8 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 	l.lease = db.keeper.Keep(l, sent)
 	switch err := l.Err(); {
 	case errors.Is(err, ErrClosed):
+		// Nobody will release it.
+		db.abandon(r)
 		return nil, 0, err
 	case err != nil:
 		// The answer took longer than the lease lasts.
@@ -109,8 +112,8 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 // abandon deletes what a request may have acquired that its caller gave up
 // on. If that fails too, the rows go stale, as those of a crashed process do.
 func (db *DB) abandon(r AcquireRequest) {
-	db.inBackground(func() {
-		ctx, cancel := context.WithTimeout(db.ctx, detachedLimit)
+	try := func() error {
+		ctx, cancel := db.attempt(db.ctx)
 		defer cancel()
 		_, err := retry(ctx, db, func() (struct{}, error) {
 			err := db.driver.Abandon(ctx, AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
@@ -119,6 +122,10 @@ func (db *DB) abandon(r AcquireRequest) {
 			}
 			return struct{}{}, err
 		})
+		return err
+	}
+	db.lastly(func() {
+		err := db.insist(try(), try)
 		if err != nil {
 			db.opts.Logger.Warn("a lock that was given up on may stand until it is stale",
 				"lock", db.digest(r.Project, r.Refs), "stale_after", db.opts.StaleAfter, "class", ClassOf(err).String())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/heartbeat"
@@ -32,8 +33,11 @@ type Lock struct {
 	parent  context.Context
 	lease   *heartbeat.Lease[*Lock]
 
-	// ending serialises Release and UpdateAndRelease, and guards what they know.
-	ending sync.Mutex
+	// ending is a mutex, for which one waits no longer than one's context: it
+	// serialises Release and UpdateAndRelease, and guards what they know.
+	ending chan struct{}
+	// insisting: a release is tried again and again in the background.
+	insisting atomic.Bool
 	// settled: what became of the rows is known, and result says it.
 	settled bool
 	result  error
@@ -122,8 +126,10 @@ func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOptio
 // transaction. If it fails the lock is held as before; but with
 // [ErrOutcomeUnknown] it may be released, and Release makes sure of that.
 func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...UpdateOption) error {
-	l.ending.Lock()
-	defer l.ending.Unlock()
+	if err := l.startEnding(ctx); err != nil {
+		return fmt.Errorf("updating refs of %s: another release of the lock is under way: %w", l.project, err)
+	}
+	defer l.stopEnding()
 	// Beats must not take the rows that this deletes for lost ones.
 	l.lease.Suspend()
 	handoff := l.db.handoff(l)
@@ -174,16 +180,59 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 
 // Release gives the lock up: it stops its beats and deletes its rows. If some
 // are gone or another's already, those are left alone and the error wraps
-// [ErrLockLost]: the work since the acquisition was not guarded all along. After any other
-// error the rows go stale by themselves, and calling Release again tries again. It
+// [ErrLockLost]: the work since the acquisition was not guarded all along. It
 // may be called any number of times.
 //
+// If ctx ends, the error wraps ctx's; if the database can't be reached,
+// [ErrUnavailable]. The lock is being released in the background then, until that is done or
+// the rows are stale by themselves, and calling Release again tells what came of it,
+// or tries again. [DB.Close] waits for it a few seconds.
+//
 // If ctx has ended, or ends because a lock is released, as that of [Lock.Context]
-// does, Release gives itself three seconds: a lock left behind would keep others
-// out until it is stale.
-func (l *Lock) Release(ctx context.Context) (err error) {
-	l.ending.Lock()
-	defer l.ending.Unlock()
+// does, Release waits for three seconds.
+func (l *Lock) Release(ctx context.Context) error {
+	waiting, cancel := pastRelease(ctx)
+	defer cancel()
+	result := make(chan error, 1)
+	l.db.lastly(func() {
+		past, cancel := l.db.past(waiting)
+		defer cancel()
+		err := l.release(past)
+		result <- err
+		if ClassOf(err) != Retryable || !l.insisting.CompareAndSwap(false, true) {
+			return
+		}
+		defer l.insisting.Store(false)
+		err = l.db.insist(err, func() error {
+			attempt, cancel := l.db.attempt(ctx)
+			defer cancel()
+			return l.release(attempt)
+		})
+		if ClassOf(err) == Retryable || errors.Is(err, ErrClosed) {
+			l.db.opts.Logger.Warn("a lock that could not be released stands until it is stale",
+				"lock", l.db.digest(l.project, l.refs), "stale_after", l.db.opts.StaleAfter)
+		}
+	})
+	select {
+	case err := <-result:
+		return err
+	case <-waiting.Done():
+	}
+	select {
+	case err := <-result:
+		return err
+	default:
+		return fmt.Errorf("releasing locks of %s: %w: it goes on in the background", l.project, ctx.Err())
+	}
+}
+
+// release deletes the rows, unless it is known what became of them. An update
+// that is under way may do that: it is waited for whatever ctx does.
+func (l *Lock) release(ctx context.Context) (err error) {
+	if err := l.startEnding(l.db.ctx); err != nil {
+		return fmt.Errorf("releasing locks of %s: %w", l.project, ErrClosed)
+	}
+	defer l.stopEnding()
 	if l.settled {
 		return l.result
 	}
@@ -192,8 +241,6 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 		l.db.observe(Event{Op: OpRelease, Refs: len(l.refs), Held: start.Sub(l.start)}, start, err)
 	}()
 	// Ending the lease ends what Context returned, too.
-	ctx, cancel := pastRelease(ctx)
-	defer cancel()
 	expires := l.lease.Deadline()
 	l.end(ErrReleased)
 
@@ -207,7 +254,10 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 		}
 		return released, err
 	})
-	if err != nil {
+	switch {
+	case err != nil && l.db.ctx.Err() != nil:
+		return fmt.Errorf("releasing locks of %s: %w: %v", l.project, ErrClosed, err)
+	case err != nil:
 		return fmt.Errorf("releasing locks of %s: %w", l.project, err)
 	}
 	l.settled = true
@@ -215,6 +265,24 @@ func (l *Lock) Release(ctx context.Context) (err error) {
 	l.result = l.judge(released.Missing, expires)
 	return l.result
 }
+
+// startEnding begins what only one may do at a time, or returns ctx's error if
+// that has ended before.
+func (l *Lock) startEnding(ctx context.Context) error {
+	select {
+	case l.ending <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case l.ending <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *Lock) stopEnding() { <-l.ending }
 
 // judge says what a release means that found the rows of some refs missing.
 func (l *Lock) judge(missing []string, expires heartbeat.Instant) error {

@@ -20,10 +20,15 @@ const (
 // for it as long as others hold fresh locks on some. Within this process
 // callers for a ref are served in the order in which they came.
 //
-// It gives up when ctx ends or [Options].MaxWait has passed. The error then
-// wraps ctx's, if that was it, and is a [*LockedError] if holders were seen.
+// It gives up when ctx ends or [Options].MaxWait has passed, whatever the database
+// does. The error then wraps ctx's, if that was it, and is a [*LockedError] if
+// somebody was in the way; if the database has not answered so far, it wraps
+// [ErrUnavailable]. What a request that is still under way gets is given back.
 func (db *DB) Lock(ctx context.Context, project string, refs ...string) (lock *Lock, err error) {
 	refs, err = checkRefs(project, refs, MaxLockRefs)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("locking: %w", err)
 	}
@@ -38,58 +43,62 @@ func (db *DB) Lock(ctx context.Context, project string, refs ...string) (lock *L
 		defer cancel()
 	}
 	w := db.queues.enter(project, refs)
-	leave := func() {
+	defer func() {
 		for _, k := range db.queues.leave(w) {
 			db.passOn(k.project, k.ref) // a wake-up that came too late for this one
 		}
-	}
-	defer leave()
+	}()
 	select {
 	case <-w.first:
 	default:
 		select {
 		case <-w.first:
 		case <-limit.Done():
-			leave() // those behind must not wait for the look
-			return nil, fmt.Errorf("locking: %w", gaveUp(limit, db.standing(ctx, project, refs)))
+			return nil, fmt.Errorf("locking: %w", gaveUp(limit, db.queues.ahead(w)))
 		}
 	}
-	lock, err = db.lockFirst(ctx, limit, w, project, refs, &e)
+	lock, err = db.lockFirst(limit, w, project, refs, &e)
 	if err != nil {
 		return nil, fmt.Errorf("locking: %w", err)
 	}
 	return lock, nil
 }
 
-var errMaxWait = errors.New("wait limit reached")
+var (
+	errMaxWait  = errors.New("wait limit reached")
+	errNoAnswer = fmt.Errorf("%w: it has not answered yet", ErrUnavailable)
+)
 
 // lockFirst asks the database, as the first of this process, until it gets the
-// locks or limit ends. Requests under way are cut off by ctx's end only.
-func (db *DB) lockFirst(ctx, limit context.Context, w *waiter, project string, refs []string, e *Event) (lock *Lock, err error) {
+// locks or limit ends.
+func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs []string, e *Event) (*Lock, error) {
 	poll := newBackOff(pollFirst, pollLast)
 	var locked *LockedError // the latest refusal
 	var heard time.Time     // when the database last answered, once it has
 	w.pause(limit, db.queues.untilTurn(project, refs))
-	for {
+	for limit.Err() == nil {
 		w.forget()
 		e.Attempts++
 		hinted, waiter := db.hints.live.Load(), Waiter{}
 		if hinted {
 			waiter = db.waiter
 		}
-		lock, e.Reclaimed, err = db.acquire(ctx, project, refs, waiter)
+		a, ok := db.acquireWithin(limit, project, refs, waiter)
+		if !ok {
+			break
+		}
+		e.Reclaimed = a.reclaimed
 		switch {
-		case err == nil:
-			return lock, nil
-		case errors.As(err, &locked):
+		case a.err == nil:
+			return a.lock, nil
+		case errors.As(a.err, &locked):
 			heard = time.Now()
+			db.queues.refused(w, locked.Holders, db.owner)
 			db.listen()
-		case errors.Is(err, ErrUnavailable) && ctx.Err() == nil && locked != nil && time.Since(heard) < db.opts.StaleAfter:
+		case errors.Is(a.err, ErrUnavailable) && locked != nil && time.Since(heard) < db.opts.StaleAfter:
 			// We queue already: sit a short outage out.
-		case ctx.Err() != nil && locked != nil:
-			return nil, gaveUp(ctx, locked)
 		default:
-			return nil, err
+			return nil, a.err
 		}
 		pause := poll.NextBackOff()
 		if hinted {
@@ -101,34 +110,58 @@ func (db *DB) lockFirst(ctx, limit context.Context, w *waiter, project string, r
 		case <-w.wake:
 			poll.Reset()
 		case <-limit.Done():
-			t.Stop()
-			return nil, gaveUp(limit, locked)
 		}
 		t.Stop()
 	}
+	if locked == nil {
+		return nil, gaveUp(limit, errNoAnswer)
+	}
+	return nil, gaveUp(limit, locked)
 }
 
-// standing says, for an error only, who holds the locks that were waited for.
-func (db *DB) standing(ctx context.Context, project string, refs []string) *LockedError {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachedLimit)
-	defer cancel()
-	locked := &LockedError{}
-	for _, ref := range refs[:min(len(refs), 10)] {
-		holders, err := db.lockOn(ctx, project, ref)
-		if err != nil {
-			break
+// An answer is what became of a request for locks.
+type answer struct {
+	lock      *Lock
+	reclaimed int
+	err       error
+}
+
+// acquireWithin is acquire, unless limit ends before it has an answer. The request
+// then goes on for a while in the background, and gives back what it gets.
+func (db *DB) acquireWithin(limit context.Context, project string, refs []string, waiter Waiter) (a answer, ok bool) {
+	answers := make(chan answer)
+	if !db.inBackground(func() {
+		ctx, cancel := db.past(limit)
+		defer cancel()
+		var a answer
+		a.lock, a.reclaimed, a.err = db.acquire(ctx, project, refs, waiter)
+		if a.err != nil && db.ctx.Err() != nil {
+			a.err = fmt.Errorf("%w: %v", ErrClosed, a.err)
 		}
-		locked.Holders = append(locked.Holders, holders...)
+		select {
+		case answers <- a:
+		case <-limit.Done():
+			if a.lock != nil {
+				_ = a.lock.Release(db.ctx) // which sees to it
+			}
+		}
+	}) {
+		return answer{err: ErrClosed}, true
 	}
-	return locked
+	select {
+	case a := <-answers:
+		return a, true
+	case <-limit.Done():
+		return answer{}, false
+	}
 }
 
-// gaveUp is the error of a waiter whose limit ended.
-func gaveUp(limit context.Context, locked *LockedError) error {
+// gaveUp is the error of a waiter whose limit ended because of what was in the way.
+func gaveUp(limit context.Context, inTheWay error) error {
 	if context.Cause(limit) == errMaxWait {
-		return fmt.Errorf("%w: %w", errMaxWait, locked)
+		return fmt.Errorf("%w: %w", errMaxWait, inTheWay)
 	}
-	return fmt.Errorf("%w: %w", limit.Err(), locked)
+	return fmt.Errorf("%w: %w", limit.Err(), inTheWay)
 }
 
 // untilStale is how long until the last of the holders would become stale, if

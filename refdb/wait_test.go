@@ -175,7 +175,7 @@ func TestWaitingEnds(t *testing.T) {
 			<-done
 		})
 	})
-	t.Run("without a wait for those behind, while it looks who holds the lock", func(t *testing.T) {
+	t.Run("in the middle of the queue, without a wait for those behind", func(t *testing.T) {
 		f := &fake{}
 		f.acquire = func(int, AcquireRequest) (Acquired, error) {
 			if time.Since(f.start) > 2*time.Second {
@@ -185,7 +185,7 @@ func TestWaitingEnds(t *testing.T) {
 		}
 		inBubble(t, Options{}, f, slowToList{f}, func(t *testing.T, db *DB) {
 			var waiters sync.WaitGroup
-			for _, limit := range []time.Duration{2 * time.Second, time.Second} { // the first asks, the second looks for three more
+			for _, limit := range []time.Duration{2 * time.Second, time.Second} { // the first asks, the second is behind it
 				waiters.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
@@ -345,9 +345,9 @@ func TestAProcessThatHadItsTurnWaitsToBeWoken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
 			granted := 0
-			f.acquire = func(int, AcquireRequest) (Acquired, error) {
+			f.acquire = func(_ int, r AcquireRequest) (Acquired, error) {
 				if granted > len(f.releases) {
-					return Acquired{}, held(0)
+					return Acquired{}, &LockedError{Holders: []LockInfo{{Project: "p", Ref: testRef, Owner: r.Owner, StaleAfter: DefaultStaleAfter}}}
 				}
 				granted++
 				return Acquired{Token: Token(granted)}, nil
