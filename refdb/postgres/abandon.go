@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,8 +21,14 @@ WITH doomed AS MATERIALIZED (
 )
 SELECT ref, waiting FROM doomed`
 
+// abandonLimit bounds an Abandon that nobody waits for.
+const abandonLimit = 10 * time.Second
+
 // Abandon waits for the keys, and so for an acquisition that is still being
-// carried out, whose rows nobody sees yet.
+// carried out, whose rows nobody sees yet. One that has not come to its keys when
+// its caller gives up is not overtaken either: in a batch that waits for a connection
+// it is left out, and one in a batch that was sent is disowned. That leaves what a
+// connection that broke had under way: unless the server has begun with it, it may come later.
 func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	var freed []freedLock
 	err := d.do(ctx, roundTrip{what: "abandon locks", writes: true}.
@@ -35,6 +42,25 @@ func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 		d.wakeFreed(freed...)
 	}
 	return err
+}
+
+// disown undoes what a call did, or may have done, whose caller has given up. An
+// acquisition is given back, and the first of a queue that the answer has is woken.
+func (d *Driver) disown(c call) {
+	for _, q := range c.queues() {
+		d.wake(refdb.Wakeup{Project: c.ref().project, Ref: c.ref().ref, Queue: q})
+	}
+	a, ok := c.(*acquireCall)
+	if !ok || a.answer.refused() {
+		return
+	}
+	// Close waits for the batch that this is called by, so it will for this.
+	d.running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), abandonLimit)
+		defer cancel()
+		r := a.request
+		_ = d.Abandon(ctx, refdb.AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
+	})
 }
 
 // readFreed reads rows of a ref of the project and the entries of its queue.

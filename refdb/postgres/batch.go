@@ -2,14 +2,37 @@ package postgres
 
 import (
 	"context"
-
-	"github.com/globalrefdb/globalrefdb/refdb"
+	"slices"
 )
 
-// carryOut makes the round trip of a batch, with one statement for each kind of
-// call. The keys come first, so that the transaction, of whose number tokens are
+// carryOut makes the round trip of a batch, with those of the calls that are
+// still wanted once there is a connection.
+func (d *Driver) carryOut(ctx context.Context, calls []call, wanted func() []call) error {
+	t := roundTrip{what: "in a batch of requests", writes: true, hasty: len(calls) > 1, late: func() roundTrip {
+		calls = wanted()
+		return d.batch(calls)
+	}}
+	if len(calls) == 1 {
+		t.what = calls[0].what()
+	}
+	if slices.ContainsFunc(calls, func(c call) bool { _, ok := c.(*releaseCall); return ok }) {
+		t.spare = d.spares.releases
+	}
+	if err := d.do(ctx, t); err != nil {
+		reset(calls)
+		return err
+	}
+	// Here, because callers may have given up meanwhile.
+	for _, c := range calls {
+		c.decide(d)
+	}
+	return nil
+}
+
+// batch is the round trip of calls, with one statement for each kind of
+// them. The keys come first, so that the transaction, of whose number tokens are
 // made, begins after all that had them before.
-func (d *Driver) carryOut(ctx context.Context, calls []call) error {
+func (d *Driver) batch(calls []call) (t roundTrip) {
 	var (
 		keyed         []refName
 		releases      []*releaseCall
@@ -40,13 +63,6 @@ func (d *Driver) carryOut(ctx context.Context, calls []call) error {
 			}
 		}
 	}
-	t := roundTrip{what: "in a batch of requests", writes: true, hasty: f == several}
-	if len(calls) == 1 {
-		t.what = calls[0].what()
-	}
-	if len(releases) > 0 {
-		t.spare = d.spares.releases
-	}
 	switch {
 	case len(keyed) == 0:
 	case f == single:
@@ -58,24 +74,7 @@ func (d *Driver) carryOut(ctx context.Context, calls []call) error {
 	if len(acquires) > 0 {
 		t = t.raise(d.lag)
 	}
-	t = t.acquireCalls(f, acquires)
-	if err := d.do(ctx, t); err != nil {
-		reset(calls)
-		return err
-	}
-	// Here, because callers may have given up meanwhile.
-	for _, c := range calls {
-		c.decide(d)
-	}
-	return nil
-}
-
-// disown wakes the first of a queue that went with the answer to somebody who
-// has given up.
-func (d *Driver) disown(c call) {
-	for _, q := range c.queues() {
-		d.wake(refdb.Wakeup{Project: c.ref().project, Ref: c.ref().ref, Queue: q})
-	}
+	return t.acquireCalls(f, acquires)
 }
 
 // reset leaves the calls undecided.

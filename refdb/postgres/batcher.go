@@ -43,10 +43,11 @@ const (
 // them together, the next batch is sent when as many are queued as the last one
 // had, or after about 50 µs. A batch of one ends this mode.
 type batcher struct {
-	// carryOut makes the round trip of a batch, and answers its calls. After an
-	// error all of them are undecided.
-	carryOut func(ctx context.Context, calls []call) error
-	// disown is given a call that was answered when its caller did not wait any more.
+	// carryOut makes the round trip of a batch, with those of the calls that wanted
+	// returns once it can be sent, and answers them. After an error all of them are undecided.
+	carryOut func(ctx context.Context, calls []call, wanted func() []call) error
+	// disown is given a call that was answered, or may have been carried out, when
+	// its caller did not wait any more.
 	disown func(call)
 	// begin says that a batch begins that Close has to wait for until end, or
 	// reports that it is too late.
@@ -76,9 +77,17 @@ type request struct {
 	done chan struct{} // closed when the batch has returned
 	err  error         // of the batch
 
-	waiters   *int // callers of the same batch that still wait; nil in the queue
-	cancel    context.CancelFunc
-	abandoned bool // nobody will look at the answer
+	batch     *batch // nil in the queue
+	left      bool   // its caller has, before the batch was sent
+	abandoned bool   // nobody will look at the answer
+}
+
+// A batch is requests that share a round trip.
+type batch struct {
+	requests []*request
+	waiters  int  // callers that still wait
+	sent     bool // or about to be
+	cancel   context.CancelFunc
 }
 
 // do has a call answered or, without an error, left undecided. After an error the
@@ -89,7 +98,8 @@ func (b *batcher) do(ctx context.Context, c call) error {
 		if counts {
 			defer b.leave()
 		}
-		return b.carryOut(ctx, []call{c})
+		alone := []call{c}
+		return b.carryOut(ctx, alone, func() []call { return alone })
 	}
 	select {
 	case <-r.done:
@@ -185,60 +195,75 @@ func (b *batcher) leave() {
 
 // send makes a batch of the queue and sends it.
 func (b *batcher) send() {
-	batch := b.queue
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &batch{requests: b.queue, waiters: len(b.queue), cancel: cancel}
+	for _, r := range t.requests {
+		r.batch = t
+	}
 	b.queue = nil
 	b.sent++
 	b.impatience.Stop()
-	ctx, cancel := context.WithCancel(context.Background())
-	waiters := new(len(batch))
-	calls := make([]call, len(batch))
-	for i, r := range batch {
-		r.waiters, r.cancel = waiters, cancel
+	b.underWay++
+	b.lastSize = len(t.requests)
+	calls := make([]call, len(t.requests))
+	for i, r := range t.requests {
 		calls[i] = r.call
 	}
-	b.underWay++
-	b.lastSize = len(batch)
 	go func() {
 		defer cancel()
 		defer b.leave()
 		err := refdb.ErrClosed
 		if b.begin() {
 			defer b.end()
-			err = b.carryOut(ctx, calls)
+			err = b.carryOut(ctx, calls, func() []call { return b.wanted(t) })
 		}
-		b.finish(batch, err)
+		b.finish(t, err)
 	}()
 }
 
-// finish has the callers of a batch look at their answers.
-func (b *batcher) finish(batch []*request, err error) {
+// wanted returns the calls whose callers still wait, of a batch that is sent now.
+func (b *batcher) wanted(t *batch) (calls []call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, r := range batch {
+	t.sent = true
+	for _, r := range t.requests {
+		if !r.left && !r.abandoned {
+			calls = append(calls, r.call)
+		}
+	}
+	return calls
+}
+
+// finish has the callers of a batch look at their answers.
+func (b *batcher) finish(t *batch, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range t.requests {
 		r.err = err
-		if err != nil && len(batch) > 1 {
+		if err != nil && len(t.requests) > 1 {
 			r.err = fmt.Errorf("%s: %w", r.what(), err)
 		}
-		if r.abandoned && err == nil {
+		if r.abandoned && (err == nil || errors.Is(err, refdb.ErrOutcomeUnknown)) {
 			b.disown(r.call)
 		}
 		close(r.done)
 	}
 }
 
-// stopWaiting takes r out of the queue, or reports that its batch is under way:
-// that is cancelled if nobody waits for it any more.
+// stopWaiting takes r out of the queue, or of a batch that waits for a connection;
+// or reports that it is under way. A batch that nobody waits for any more is cancelled.
 func (b *batcher) stopWaiting(r *request) (underWay bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r.waiters != nil {
-		if *r.waiters--; *r.waiters == 0 {
-			r.cancel()
-		}
-		return true
+	if r.batch == nil {
+		b.queue = slices.DeleteFunc(b.queue, func(other *request) bool { return other == r })
+		return false
 	}
-	b.queue = slices.DeleteFunc(b.queue, func(other *request) bool { return other == r })
-	return false
+	if r.batch.waiters--; r.batch.waiters == 0 {
+		r.batch.cancel()
+	}
+	r.left = !r.batch.sent
+	return r.batch.sent
 }
 
 // abandon gives up the answer to r, or reports that it has come.

@@ -21,6 +21,8 @@ type station struct {
 	letGo    chan error // ends the round trip of a batch with that error
 	disowned []string
 	closed   bool
+	// noConnection, unless nil, keeps batches from being sent until it is closed.
+	noConnection chan struct{}
 }
 
 // A ticket is the call of that name.
@@ -40,7 +42,11 @@ func newStation() *station {
 	s := &station{batches: make(chan []string, 100), letGo: make(chan error)}
 	s.begin, s.end = func() bool { return !s.closed }, func() {}
 	s.disown = func(c call) { s.disowned = append(s.disowned, c.(*ticket).name) }
-	s.carryOut = func(ctx context.Context, calls []call) error {
+	s.carryOut = func(ctx context.Context, _ []call, wanted func() []call) error {
+		if s.noConnection != nil {
+			<-s.noConnection
+		}
+		calls := wanted()
 		if first := calls[0].(*ticket); ctx.Value(alone) != nil {
 			first.alone = true
 			return errAlone
@@ -317,6 +323,39 @@ func TestBatcher(t *testing.T) {
 			}
 			s.letGo <- nil
 			want(t, b, nil)
+		},
+		"so was not one that is given up before its batch has a connection": func(t *testing.T, s *station) {
+			s.noConnection = make(chan struct{})
+			leave := s.occupy()
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := s.ask(ctx, "a"), s.ask(t.Context(), "b")
+			leave()
+			cancel()
+			synctest.Wait()
+			if err := <-a; !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+				t.Error(err)
+			}
+			close(s.noConnection)
+			if got := <-s.batches; !slices.Equal(got, []string{"b"}) {
+				t.Error(got)
+			}
+			s.letGo <- nil
+			want(t, b, nil)
+			if s.disowned != nil {
+				t.Errorf("the answers of %q were nobody's", s.disowned)
+			}
+		},
+		"one that is given up under way may have been carried out, if that is unknown": func(t *testing.T, s *station) {
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := s.board(ctx, t.Context())
+			cancel()
+			time.Sleep(cancelLimit)
+			want(t, a, refdb.ErrOutcomeUnknown)
+			s.letGo <- refdb.ErrOutcomeUnknown
+			want(t, b, refdb.ErrOutcomeUnknown)
+			if !slices.Equal(s.disowned, []string{"a"}) {
+				t.Errorf("disowned are %q", s.disowned)
+			}
 		},
 		"giving up the first request does not end the patience of the others": func(t *testing.T, s *station) {
 			leave := s.occupy()

@@ -23,6 +23,9 @@ type roundTrip struct {
 	hasty      bool          // it fails when lock_timeout is over
 	spare      *pgxpool.Pool // where it finds a connection if those of the pool are all in use; or nil
 	statements []statement
+	// late, unless nil, says what is sent once there is a connection for it,
+	// which may be nothing.
+	late func() roundTrip
 }
 
 type statement struct {
@@ -108,6 +111,11 @@ func (d *Driver) attempt(ctx context.Context, t roundTrip) (stage, error) {
 	defer pooled.Release()
 	conn := pooled.Conn()
 	defer hangUp(conn.PgConn())
+	if t.late != nil {
+		if t = t.late(); len(t.statements) == 0 {
+			return preparing, nil
+		}
+	}
 	came, err := t.send(ctx, conn)
 	if sqlState(err) == readOnlyTransaction {
 		d.renewal.renew(conn.PgConn(), d.pool, d.spares.beats, d.spares.releases)
