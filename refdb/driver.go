@@ -118,9 +118,12 @@ type LockStore interface {
 	Purge(ctx context.Context, locks []StandingLock) ([]bool, error)
 
 	// Abandon deletes the rows that an Acquire took whose answer was lost, or came
-	// too late: those that carry its owner and its nonce. One that the database
-	// is still carrying out is waited for. (Cloud Spanner can't tell of one whose
-	// commit has not arrived yet: its rows then stand until they are stale.) A row
+	// too late: those that carry its owner and its nonce. It does not overtake that
+	// Acquire: one that the database is still carrying out is waited for; one that the
+	// driver has not sent when its ctx ends is never sent; and if the driver goes on with one
+	// after it returned, as part of a batch, it gives back by itself what that takes. What is
+	// left is a request on a connection that broke, or a commit on Cloud Spanner, which the
+	// server has not begun with: its rows then stand until they are stale. A row
 	// that stands for an intent does not match.
 	Abandon(ctx context.Context, r AbandonRequest) error
 

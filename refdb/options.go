@@ -36,7 +36,8 @@ type Options struct {
 	// knows only its own 30 s. Default 30 s, at least 100 ms.
 	StaleAfter time.Duration
 
-	// MaxWait is the longest that [DB.Lock] waits. Default: until its context ends.
+	// MaxWait is the longest that [DB.Lock] waits, for the locks and for the
+	// database. Default: until its context ends.
 	MaxWait time.Duration
 
 	// Logger gets what an operator should know: locks lost or reclaimed, beats

@@ -130,7 +130,8 @@ type AcquireRequest struct {
 	// a request whose reply was lost: if all rows do, the answer is that
 	// acquisition's; if only some do, those are deleted and the request starts over.
 	// A row of another owner is never ours: Gerrit's plugin, which knows of no
-	// nonces, leaves them in the locks that it takes over.
+	// nonces, leaves them in the locks that it takes over. After the ctx of a request has
+	// ended its nonce is not used again, except to abandon it.
 	Nonce string
 	// StaleAfter is recorded with the lock: the age from which others may
 	// reclaim it. It is at least a millisecond.
