@@ -112,7 +112,7 @@ func TestWaitersThatCameAndWentLeaveNothing(t *testing.T) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				if holder[r.Refs[0]] {
-					return Acquired{}, onRef(r.Refs[0], DefaultStaleAfter)
+					return Acquired{}, &LockedError{Holders: []LockInfo{{Project: "p", Ref: r.Refs[0], Owner: r.Owner, StaleAfter: DefaultStaleAfter}}}
 				}
 				holder[r.Refs[0]] = true
 				return Acquired{Token: 8}, nil
