@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -21,14 +22,23 @@ func matching(l refdb.LockID, others ...any) []any {
 const beatRows = 5000
 
 // Beat implements refdb.LockStore. With no network between, a prepared statement
-// per lock is several times as fast as one statement over a list of them.
+// per lock is several times as fast as one statement over a list of them. When the
+// files were removed or replaced, all locks are lost: others don't see them, and here they can't
+// be renewed any more.
 func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	results := make([]refdb.BeatResult, len(locks))
 	var failure error
 	failed := 0
 	for first := 0; first < len(locks); first += beatRows {
 		end := min(first+beatRows, len(locks))
-		if err := d.beat(ctx, locks[first:end], results[first:end]); err != nil {
+		err := d.beat(ctx, locks[first:end], results[first:end])
+		if errors.Is(err, errGone) {
+			for i := range results {
+				results[i] = refdb.BeatLost
+			}
+			return results, nil
+		}
+		if err != nil {
 			failure = err
 			failed += end - first
 		}

@@ -8,8 +8,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// fewBytes is how little free space is worth a warning.
-const fewBytes = 64 << 20
+const (
+	// fewBytes is how little free space is worth a warning.
+	fewBytes = 64 << 20
+
+	// longLog is how large a log is worth one: much larger than where it is trimmed.
+	longLog = 8 * logStep
+)
 
 // finding is what one check has to say. It found fault if there is a remedy.
 type finding struct{ detail, remedy string }
@@ -25,6 +30,8 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		{"synchronous", d.checkSynchronous},
 		{"quick_check", d.checkIntegrity},
 		{"write", d.checkWrite},
+		{"log", d.checkLog},
+		{"place", d.checkPlace},
 	}
 	var report []refdb.Diagnosis
 	for _, check := range checks {
@@ -86,6 +93,30 @@ func (d *Driver) checkWrite(ctx context.Context) (finding, error) {
 		_, err := t.exec(`UPDATE token_mark SET mark = mark`)
 		return err
 	})
+}
+
+func (d *Driver) checkLog(context.Context) (finding, error) {
+	size, err := d.files.standing()
+	f := finding{detail: fmt.Sprintf("%.1f MiB", float64(size)/(1<<20))}
+	if size > longLog {
+		f.remedy = fmt.Sprintf("a program that reads without a pause keeps it from shrinking; "+
+			"find it with `fuser -v %s` and end it, and the next writes shorten the log", d.files.paths[1])
+	}
+	return f, err
+}
+
+func (d *Driver) checkPlace(ctx context.Context) (f finding, err error) {
+	recorded, err := d.place.recorded(ctx)
+	switch {
+	case err != nil:
+	case d.place.id == unrecorded:
+		f.detail = "not recorded on this system: open the file under one path only"
+	case recorded == unrecorded:
+		f = finding{"not recorded, so that the file may be opened under two paths", "run `refdbctl migrate up` while nothing uses the file"}
+	default:
+		f.detail = "recorded"
+	}
+	return f, err
 }
 
 func (d *Driver) setting(ctx context.Context, name string) (value string, err error) {

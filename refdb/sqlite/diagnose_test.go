@@ -30,7 +30,7 @@ func faults(t *testing.T, d *sqlite.Driver) map[string]string {
 			found[line.Name] = line.Detail
 		}
 	}
-	for _, name := range []string{"version", "journal_mode", "synchronous", "quick_check", "write"} {
+	for _, name := range []string{"version", "journal_mode", "synchronous", "quick_check", "write", "log", "place"} {
 		if !names[name] {
 			t.Errorf("nothing about %s", name)
 		}

@@ -6,21 +6,23 @@
 // memory shared by all processes that have the file open, which no network
 // file system offers; on one, locks would not exclude each other. The files that
 // bear its name and -wal or -shm belong to it: to copy, move or delete
-// one without the others, or while the file is in use, damages it.
+// one without the others, or while the file is in use, damages it. A process whose
+// files were removed or replaced writes and reads no more, and its locks are lost.
+// A file that is in use does not open under another path, where its log would be
+// another.
 //
 // Writers take turns: within a process in the order in which they came, between
 // processes by trying again and again. Writes use group commit: the requests that
 // come in during one transaction share the next, and so one wait for the disk. A
 // request that finds no other goes on at once. A process that is stopped, not killed,
-// inside its write transaction stops all others until it continues or dies.
+// inside its write transaction stops all others until it continues or dies: they
+// fail with refdb.ErrUnavailable, all that wait at once.
 package sqlite
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,15 +35,23 @@ const readConns = 4
 
 // Driver is a refdb.Driver on one SQLite file.
 type Driver struct {
-	path string
-	file fs.FileInfo // of the file that is open; path may name another one day
+	path  string
+	place place
+	files *files
 
 	turns   turns
 	writer  *conn // the one connection that writes, used by the leader
 	readers chan *conn
 
+	// anchor is open from Open to Close, whatever becomes of the others: as long
+	// as it is, the files and the place can't change. The leader trims the log with it.
+	anchor *conn
+
 	busySince time.Time // since when the writer has hardly paused; used by the leader
 	left      time.Time // when the writer last left the file to others; used by the leader
+	stuck     bool      // the last one to wait for the file gave up; used by the leader
+	untrimmed int64     // the size of the log when it could not be emptied; used by the leader
+	tried     time.Time // when the leader tried
 
 	contended atomic.Bool // the last claim was refused because of locks
 
@@ -58,8 +68,9 @@ var (
 	_ refdb.Diagnoser = (*Driver)(nil)
 )
 
-func newDriver(a address, file fs.FileInfo) (*Driver, error) {
-	writing, err := a.connector("rw", 0) // Driver.insist waits
+func newDriver(a address, p place) (*Driver, error) {
+	limit := fmt.Sprintf("_pragma=journal_size_limit(%d)", logKept)
+	writing, err := a.connector("rw", 0, limit) // insist waits
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +78,16 @@ func newDriver(a address, file fs.FileInfo) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	anchor, err := a.connector("rw", logWait, limit)
+	if err != nil {
+		return nil, err
+	}
 	d := &Driver{
 		path:     a.path,
-		file:     file,
+		place:    p,
+		files:    new(files),
 		writer:   &conn{connector: writing},
+		anchor:   &conn{connector: anchor},
 		readers:  make(chan *conn, readConns),
 		closed:   make(chan struct{}),
 		clock:    time.Now,
@@ -98,14 +115,20 @@ func (d *Driver) now() int64 { return d.clock().UnixMicro() }
 func (d *Driver) Close() error {
 	d.closing.Do(func() {
 		close(d.closed)
-		var errs []error
+		var all []*conn
 		for range readConns {
-			errs = append(errs, (<-d.readers).close())
+			all = append(all, <-d.readers)
 		}
-		// The connection that is closed last copies the log into the file: it has
-		// to be the one that may write.
 		d.turns.take(&request{ctx: context.Background(), alone: true}, nil)
-		errs = append(errs, d.writer.close())
+		if _, err := d.files.standing(); errors.Is(err, errGone) {
+			// The connection that is closed last would copy a log that is no longer
+			// the file's into it. They stay open until the process ends.
+			return
+		}
+		var errs []error
+		for _, c := range append(all, d.writer, d.anchor) {
+			errs = append(errs, c.close())
+		}
 		if err := errors.Join(errs...); err != nil {
 			d.failure = explain(d.path, "close", err)
 		}
@@ -136,19 +159,4 @@ func (d *Driver) take(ctx context.Context) (*conn, error) {
 	case <-d.closed:
 		return nil, refdb.ErrClosed
 	}
-}
-
-// standing returns an error if the path no longer leads to the file that is
-// open: processes started since use another one, with other locks in it. It
-// must not open the file: to close it again would drop the locks that SQLite
-// holds on it in this process.
-func (d *Driver) standing() error {
-	file, err := os.Stat(d.path)
-	if err == nil && !os.SameFile(file, d.file) {
-		err = errors.New("another file has its name")
-	}
-	if err != nil {
-		return fmt.Errorf("the file was removed or replaced while in use: restart this process: %w", err)
-	}
-	return nil
 }

@@ -12,6 +12,18 @@ func (d *Driver) SetClock(clock func() time.Time) { d.clock = clock }
 // SetPatience sets how long the driver waits for other processes.
 func (d *Driver) SetPatience(p time.Duration) { d.patience = p }
 
+// OpenWithin opens a file as Open does, and waits that long for other processes.
+func OpenWithin(ctx context.Context, url string, patience time.Duration) (*Driver, error) {
+	a, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, a, patience)
+}
+
+// LogStep is how large the log may grow before it is trimmed.
+const LogStep = logStep
+
 // Write runs do in a write transaction, which ends with do's error or a commit.
 func (d *Driver) Write(ctx context.Context, do func(exec func(query string, args ...any) error) error) error {
 	return d.write(ctx, "test", 1, func(t *tx) error {
@@ -19,6 +31,19 @@ func (d *Driver) Write(ctx context.Context, do func(exec func(query string, args
 			_, err := t.exec(query, args...)
 			return err
 		})
+	})
+}
+
+// Read runs do while a connection reads, as a listing that takes that long.
+func (d *Driver) Read(ctx context.Context, do func()) error {
+	return d.read(ctx, "test", func(c *conn) error {
+		first := true
+		return c.query(ctx, func(row) {
+			if first {
+				do()
+			}
+			first = false
+		}, `SELECT ref FROM refs`)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -30,41 +31,54 @@ func Open(ctx context.Context, url string) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := stat(a.path)
+	return open(ctx, a, busyLimit)
+}
+
+// open waits that long for other processes.
+func open(ctx context.Context, a address, patience time.Duration) (*Driver, error) {
+	err := stat(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, explain(a.path, "open", fmt.Errorf("%w: there is no such file: run `refdbctl migrate up`", refdb.ErrSchema))
 	}
 	if err != nil {
 		return nil, explain(a.path, "open", err)
 	}
-	d, err := newDriver(a, file)
+	p, err := placeOf(a.path)
+	if err == nil {
+		err = p.settle(ctx, patience)
+	}
+	if err != nil {
+		return nil, explain(a.path, "open", ended(ctx, err))
+	}
+	d, err := newDriver(a, p)
 	if err != nil {
 		return nil, explain(a.path, "open", err)
 	}
+	d.patience = patience
 	if err := d.check(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// stat returns the database file, or an error if there can't be one of that name.
-func stat(path string) (fs.FileInfo, error) {
+// stat returns an error if there is no database file of that name, or can't be one.
+func stat(path string) error {
 	file, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		dir := filepath.Dir(path)
 		if parent, err := os.Stat(dir); err != nil || !parent.IsDir() {
-			return nil, fmt.Errorf("there is no directory %s: create it", dir)
+			return fmt.Errorf("there is no directory %s: create it", dir)
 		}
-		return nil, err
+		return err
 	case err != nil:
-		return nil, err
+		return err
 	case file.IsDir():
-		return nil, errors.New("it is a directory: name a file")
+		return errors.New("it is a directory: name a file")
 	case !file.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file: name another")
+		return errors.New("it is not a regular file: name another")
 	}
-	return file, nil
+	return nil
 }
 
 // check finds out whether the file can be worked with.
@@ -78,10 +92,30 @@ func (d *Driver) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.checkWriter(ctx, d.writer); err != nil {
+	err = d.checkWriter(ctx, d.writer)
+	if err == nil {
+		err = d.hold(ctx)
+	}
+	if err != nil {
 		return explain(d.path, "open", ended(ctx, err))
 	}
 	return nil
+}
+
+// hold opens the anchor, and finds out what it holds.
+func (d *Driver) hold(ctx context.Context) error {
+	// With its first read it takes the lock on the file, and opens the log.
+	if _, err := pragma(ctx, d.anchor, "schema_version"); err != nil {
+		return err
+	}
+	if err := d.place.verify(ctx); err != nil {
+		return err
+	}
+	files, err := openFiles(d.path, d.place)
+	if err == nil {
+		d.files = files
+	}
+	return err
 }
 
 func checkSchema(ctx context.Context, c *conn) error {
@@ -116,7 +150,7 @@ func checkEncoding(ctx context.Context, c *conn) error {
 // checkWriter turns the write-ahead log on. Without it readers and writers
 // wait for each other. Migrations did it when they created the file.
 func (d *Driver) checkWriter(ctx context.Context, c *conn) error {
-	if err := d.insist(ctx, c, "PRAGMA journal_mode(wal)"); err != nil {
+	if err := d.insist(ctx, c, time.Now().Add(d.patience), "PRAGMA journal_mode(wal)"); err != nil {
 		return err
 	}
 	mode, err := pragma(ctx, c, "journal_mode")
@@ -147,8 +181,15 @@ func Migrator(ctx context.Context, url string) (*migrations.Migrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := stat(a.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := stat(a.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, explain(a.path, "migrate", err)
+	}
+	p, err := placeOf(a.path)
+	if err == nil {
+		err = p.found(ctx)
+	}
+	if err != nil {
+		return nil, explain(a.path, "migrate", ended(ctx, err))
 	}
 	connector, err := a.connector("rwc", busyLimit, "_journal_mode=wal")
 	if err != nil {
@@ -157,7 +198,10 @@ func Migrator(ctx context.Context, url string) (*migrations.Migrator, error) {
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(1)
 	// Turning the log on fails at once if another process does so too.
-	err = insist(ctx, nil, busyLimit, func() error { return db.PingContext(ctx) })
+	err = insist(ctx, nil, time.Now().Add(busyLimit), func() error { return db.PingContext(ctx) })
+	if err == nil {
+		err = p.verify(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(explain(a.path, "migrate", ended(ctx, err)), db.Close())
 	}

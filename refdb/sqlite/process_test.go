@@ -248,7 +248,7 @@ func TestAProcessInsideItsTransactionKeepsWritersOutUntilItDies(t *testing.T) {
 	if got := value(t, d, refA); got != v1 {
 		t.Errorf("while it is inside, the ref holds %q", got)
 	}
-	d.SetPatience(time.Minute)
+	d.SetPatience(10 * time.Minute)
 	waiting := make(chan error)
 	go func() { waiting <- put(context.WithoutCancel(t.Context()), d, refA, v1, v2) }()
 	p.kill()

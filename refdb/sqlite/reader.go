@@ -12,9 +12,10 @@ func (d *Driver) read(ctx context.Context, doing string, do func(*conn) error) e
 		return explain(d.path, doing, err)
 	}
 	defer func() { d.readers <- c }()
-	err = d.standing()
-	if err == nil {
-		err = do(c)
+	err = do(c)
+	// Afterwards: no log was read that others had replaced before.
+	if _, gone := d.files.standing(); gone != nil {
+		return explain(d.path, doing, gone)
 	}
 	if err == nil {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -18,6 +19,8 @@ type request struct {
 	ctx  context.Context
 	rows int             // about how many it writes
 	do   func(*tx) error // again, if what it did was undone
+
+	arrived time.Time
 
 	alone    bool // in its transaction, because a group that it was in failed
 	turn     chan struct{}
@@ -127,6 +130,17 @@ func (q *turns) separate(group []*request) {
 		}
 	}
 	q.waiting = slices.Insert(q.waiting, 0, again...)
+}
+
+// refuse answers all that wait: what the leader could not have, they can't either.
+func (q *turns) refuse(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.waiting {
+		r.answer(err)
+		close(r.turn)
+	}
+	q.waiting = nil
 }
 
 // pass lets the next lead.

@@ -15,6 +15,10 @@ const (
 	// that long one of them is stuck.
 	busyLimit = 5 * time.Second
 
+	// hopeless is the part of its patience that a writer has left after another
+	// gave up: whoever tries again and again shall not wait as long each time.
+	hopeless = 50
+
 	// The pauses between tries grow from the first to the last. SQLite's own
 	// grow to a hundred milliseconds, and a process that is never idle would
 	// keep others out for seconds; these cost a waiter some percent of a core.
@@ -67,7 +71,7 @@ func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx)
 	if err := d.open(ctx); err != nil {
 		return explain(d.path, doing, err)
 	}
-	r := &request{ctx: ctx, rows: rows, do: do}
+	r := &request{ctx: ctx, rows: rows, do: do, arrived: time.Now()}
 	d.turns.take(r, d.closed)
 	if !r.answered {
 		d.lead(r)
@@ -123,19 +127,24 @@ func (d *Driver) lead(r *request) {
 			// first of them would write alone while the others wait for it.
 			runtime.Gosched()
 		}
-		if err := d.begin(r.ctx); err != nil {
+		if err := d.begin(r.ctx, r.arrived); err != nil {
 			r.answer(err)
+			if busy(err) {
+				d.turns.refuse(err)
+			}
 			return
 		}
-		d.carryOut(d.turns.gather(r))
+		size := d.carryOut(d.turns.gather(r))
 		d.left = time.Now()
+		d.trim(size)
 	}
 }
 
 // begin begins a write transaction. Before that it pauses for other processes if
 // this one kept them out for long: SQLite has no queue of writers that would tell
-// whether one waits.
-func (d *Driver) begin(ctx context.Context) error {
+// whether one waits. Patience counts from the arrival of the request, or from
+// when this process last had the file.
+func (d *Driver) begin(ctx context.Context, arrived time.Time) error {
 	if err := d.open(ctx); err != nil {
 		return err
 	}
@@ -148,7 +157,17 @@ func (d *Driver) begin(ctx context.Context) error {
 			return refdb.ErrClosed
 		}
 	}
-	err := d.insist(ctx, d.writer, "BEGIN IMMEDIATE")
+	since, patience := arrived, d.patience
+	if since.Before(d.left) {
+		since = d.left
+	}
+	if d.stuck {
+		patience /= hopeless
+	}
+	err := d.insist(ctx, d.writer, since.Add(patience), "BEGIN IMMEDIATE")
+	if err == nil || busy(err) {
+		d.stuck = err != nil
+	}
 	if now := time.Now(); now.Sub(d.left) >= rest {
 		d.busySince = now
 	}
@@ -156,15 +175,18 @@ func (d *Driver) begin(ctx context.Context) error {
 }
 
 // carryOut does the work of a group in the transaction that has begun, and
-// answers all of it, or none.
-func (d *Driver) carryOut(group []*request) {
+// answers all of it, or none. It returns the size of the log.
+func (d *Driver) carryOut(group []*request) (size int64) {
 	committing, err := d.commit(group)
 	if err != nil {
 		d.writer.rollback()
 		if len(group) > 1 && (!committing || certain(err)) {
 			d.turns.separate(group)
-			return
+			return 0
 		}
+	} else if size, err = d.files.standing(); err != nil {
+		// It went to a log that others had perhaps replaced already.
+		committing = true
 	}
 	for i, r := range group {
 		r.unsure = committing
@@ -173,12 +195,16 @@ func (d *Driver) carryOut(group []*request) {
 			close(r.turn)
 		}
 	}
+	return size
 }
 
 // commit does the work of a group and commits it. It reports whether an error
 // is that of the COMMIT.
 func (d *Driver) commit(group []*request) (committing bool, err error) {
-	if err := d.standing(); err != nil {
+	// Another process may have replaced the files and taken the lock in the new
+	// ones. It did so after the COMMIT if they still stand then, and before any
+	// answer: so carryOut looks again. This first look is to write nothing in vain.
+	if _, err := d.files.standing(); err != nil {
 		return false, err
 	}
 	t := &tx{conn: d.writer}
@@ -203,8 +229,8 @@ func (d *Driver) commit(group []*request) (committing bool, err error) {
 }
 
 // insist runs a statement again and again while other processes are in its way.
-func (d *Driver) insist(ctx context.Context, c *conn, query string) error {
-	err := insist(ctx, d.closed, d.patience, func() error {
+func (d *Driver) insist(ctx context.Context, c *conn, until time.Time, query string) error {
+	err := insist(ctx, d.closed, until, func() error {
 		_, err := c.exec(context.Background(), query)
 		return err
 	})
@@ -215,11 +241,10 @@ func (d *Driver) insist(ctx context.Context, c *conn, query string) error {
 }
 
 // insist repeats try while other processes are in its way.
-func insist(ctx context.Context, closed <-chan struct{}, patience time.Duration, try func() error) error {
-	pause := firstPause
-	for start := time.Now(); ; {
+func insist(ctx context.Context, closed <-chan struct{}, until time.Time, try func() error) error {
+	for pause := firstPause; ; {
 		err := try()
-		if !busy(err) || time.Since(start) > patience {
+		if !busy(err) || time.Now().After(until) {
 			return err
 		}
 		select {
