@@ -13,7 +13,7 @@ const (
 	OpRemove  = "remove"  // RemoveProject, PurgeTombstones
 	OpTryLock = "trylock" // TryLock
 	OpLock    = "lock"    // Lock, its waiting included
-	OpRelease = "release" // Release
+	OpRelease = "release" // Release, and each of its tries in the background
 	OpBeat    = "beat"    // a beat of all locks held
 	OpLost    = "lost"    // a lock that its holder lost; Held is how long it had it
 	OpPurge   = "purge"   // Purge
