@@ -131,7 +131,7 @@ func privacy(e *env) {
 	e = &env{T: e.T, db: e.db, a: process{e.a.Driver, "secret-of-the-site/1"}, b: e.b, project: "secret-of-the-" + e.project}
 	said := &record{}
 	o := refdb.Options{
-		Site: "secret-of-mine", Heartbeat: 20 * time.Millisecond, StaleAfter: time.Hour, MaxWait: 50 * time.Millisecond,
+		Site: "secret-of-mine", Heartbeat: 20 * time.Millisecond, StaleAfter: time.Hour, MaxWait: waitLimit,
 		Logger:  slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Observe: func(event refdb.Event) { fmt.Fprintf(said, "%+v\n", event) },
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -44,7 +43,7 @@ func dbIntentRows() []row {
 			e.wantNone()
 		}},
 		{"an intent keeps out whatever else would move the ref or take its lock", func(e *env) {
-			db, other := e.open(refdb.Options{}), e.open(refdb.Options{MaxWait: 10 * time.Millisecond})
+			db, other := e.open(refdb.Options{}), e.open(refdb.Options{MaxWait: waitLimit})
 			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1)}))
 			p := e.intend(db, move(refA, v1, v2))
 			e.age(preparationOf(p), 50*years)

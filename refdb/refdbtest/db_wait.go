@@ -11,6 +11,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
+// waitLimit is long enough for an answer, without which Lock can't name a holder.
+const waitLimit = 3 * time.Second
+
 // A waiter is a Lock under way.
 type waiter struct {
 	e    *env
@@ -204,12 +207,11 @@ func dbWaitRows() []row {
 			e.must(third.granted().Release(e.Context()))
 		}},
 		{"a wait limit ends it, with the holder's name", func(e *env) {
-			const limit = 100 * time.Millisecond
-			db := e.open(refdb.Options{MaxWait: limit})
+			db := e.open(refdb.Options{MaxWait: waitLimit})
 			holder := e.acquire(e.a, refA)
 			start := time.Now()
 			err := e.wait(e.Context(), db, refA).gaveUp()
-			if waited := time.Since(start); waited < limit {
+			if waited := time.Since(start); waited < waitLimit {
 				e.Errorf("it waited %v only", waited)
 			}
 			if h := e.wantHolders(err, refA); h[0].Owner != holder.Owner || h[0].Token != holder.Token {
