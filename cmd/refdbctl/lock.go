@@ -203,12 +203,6 @@ func (l *locking) acquire(ctx context.Context, db *refdb.DB) (*refdb.Lock, error
 		}
 		l.note("waiting: %s", err)
 	}
-	if l.wait > 0 && l.timeout > 0 {
-		// MaxWait lets a request that hangs hang.
-		limited, cancel := context.WithTimeout(ctx, l.wait+l.timeout)
-		defer cancel()
-		ctx = limited
-	}
 	return db.Lock(ctx, l.project, l.refs...)
 }
 
