@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"path/filepath"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -46,7 +49,7 @@ func newPostgresBed(ctx context.Context, b *bed, stepLibrary string) error {
 	b.faults = append(networkFaults(b, n),
 		killSites(b), freezeSites(b), stepSite(b),
 		stepDatabase(b, clock, databaseStep), stepDatabase(b, clock, -databaseStep),
-		crashPostgres(server), freezePostgres(server))
+		crashPostgres(server), freezePostgres(server), changeSettings(server), lockRefsTable(server))
 	return nil
 }
 
@@ -72,5 +75,47 @@ func freezePostgres(s *postgresServer) fault {
 		rest(ctx, length)
 		thaw()
 		return "for " + length.Round(time.Millisecond).String(), nil
+	}}
+}
+
+// changeSettings has the server begin transactions in another isolation, and
+// acknowledge commits that are not on disk, as an administrator might.
+func changeSettings(s *postgresServer) fault {
+	return fault{"isolation and durability of the server changed", func(ctx context.Context, random *rand.Rand) (string, error) {
+		levels := []string{"repeatable read", "serializable"}
+		level, length := levels[random.IntN(len(levels))], within(random, shortest, longest)
+		err := s.reload(ctx, "ALTER SYSTEM SET default_transaction_isolation = '"+level+"'", "ALTER SYSTEM SET synchronous_commit = off")
+		if err == nil {
+			rest(ctx, length)
+		}
+		return level + " for " + length.Round(time.Millisecond).String(),
+			errors.Join(err, s.reload(ctx, "ALTER SYSTEM RESET default_transaction_isolation", "ALTER SYSTEM RESET synchronous_commit"))
+	}}
+}
+
+// reload changes settings of the server that runs.
+func (s *postgresServer) reload(ctx context.Context, statements ...string) error {
+	for _, sql := range append(statements, "SELECT pg_reload_conf()") {
+		if err := s.query(ctx, postgresDatabase, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockRefsTable keeps everybody out of the table of refs, as some changes of its
+// schema do: requests get stuck, and take up all connections.
+func lockRefsTable(s *postgresServer) fault {
+	return fault{"table of refs locked", func(ctx context.Context, random *rand.Rand) (string, error) {
+		length := within(random, shortest, longest)
+		return "for " + length.Round(time.Millisecond).String(), s.connect(ctx, postgresDatabase, func(c *pgx.Conn) error {
+			return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "LOCK TABLE refs")
+				if err == nil {
+					rest(ctx, length)
+				}
+				return err
+			})
+		})
 	}}
 }

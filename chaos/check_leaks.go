@@ -10,8 +10,8 @@ const (
 	// the first time: those of connections, of which its pool keeps more or fewer.
 	spare = 20
 	// poolSize is how many connections a site has at most: it opens the database
-	// twice, for 16 connections each, and one that listens.
-	poolSize = 2 * 17
+	// twice, for 16 connections each, one that listens, and two spare ones.
+	poolSize = 2 * 19
 )
 
 // A usage is what one start of a site said of itself.

@@ -18,6 +18,8 @@ const (
 
 	// opLimit is how long an operation may take, and a worker wait for a lock.
 	opLimit = 4 * time.Second
+	// hurry is how long some may take: they are given up on at any point.
+	hurry = 20 * time.Millisecond
 )
 
 func quickRef(i int) string { return fmt.Sprintf("refs/heads/quick-%02d", i) }
@@ -55,7 +57,11 @@ func (w *worker) run(ctx context.Context, slow bool) {
 
 // quick does one of the operations that take a moment.
 func (w *worker) quick(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, opLimit)
+	limit := opLimit
+	if w.random.IntN(20) == 0 {
+		limit = w.upTo(hurry)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	switch dice := w.random.IntN(100); {
 	case dice < 30:
