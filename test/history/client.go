@@ -81,9 +81,10 @@ func newUpdate(project string, updates []refdb.Update, opts []refdb.UpdateOption
 }
 
 func (c *Client) update(ctx context.Context, in Input, do func(context.Context) error) error {
-	ctx, heard := listen(ctx)
+	ctx, hearing := listen(ctx)
 	end := c.begin(c.Owner(), in)
 	err := do(ctx)
+	heard := hearing.sofar()
 	out := answer(err)
 	if err != nil && heard.updates == 0 {
 		// The DB refused by itself: that says nothing about the database.
@@ -106,13 +107,15 @@ func (c *Client) Lock(ctx context.Context, project string, refs ...string) (*Loc
 
 func (c *Client) acquire(ctx context.Context, project string, refs []string, waits bool,
 	acquire func(context.Context, string, ...string) (*refdb.Lock, error)) (*Lock, error) {
-	ctx, heard := listen(ctx)
+	ctx, hearing := listen(ctx)
 	end := c.begin(c.Owner(), Input{Kind: Acquire, Project: project, Refs: refs, StaleAfter: c.staleAfter})
 	lock, err := acquire(ctx, project, refs...)
+	heard := hearing.sofar()
 	out := answer(err)
 	// Of an acquisition whose reply was lost the DB says that it failed, and
 	// that is right: the caller has no lock. But rows may stand for a while.
-	out.Doubt = heard.doubt || err != nil && heard.acquired.Token != 0
+	// A Lock that gave up leaves its request to the background.
+	out.Doubt = heard.doubt || err != nil && (heard.acquired.Token != 0 || waits && heard.goesOn)
 	if err != nil {
 		if waits && out.Result == Locked {
 			out = Output{Result: Nothing, Doubt: out.Doubt, Error: out.Error}
@@ -155,15 +158,16 @@ func (l *Lock) update(ctx context.Context, updates []refdb.Update, opts []refdb.
 
 // Release is [refdb.Lock.Release].
 func (l *Lock) Release(ctx context.Context) error {
-	ctx, heard := listen(ctx)
+	ctx, hearing := listen(ctx)
 	refs := l.Refs()
 	end := l.client.begin(l.client.Owner(), Input{Kind: Release, Project: l.Project(), Refs: refs, Token: l.Token()})
 	err := l.Lock.Release(ctx)
+	heard := hearing.sofar()
 	out := answer(err)
 	out.Doubt = heard.doubt
 	switch {
-	case heard.released == nil && heard.doubt:
-		out.Result = Unknown
+	case heard.released == nil && (heard.doubt || refdb.ClassOf(err) == refdb.Retryable):
+		out.Result = Unknown // or it goes on in the background
 	case heard.released == nil:
 		out.Result = Nothing
 	}

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -26,12 +27,47 @@ func tapped(d refdb.Driver, c *Client) refdb.Driver {
 	return t
 }
 
-// heard is what the database answered in the course of one call.
+// heard is what the database answered in the course of one call. What a call
+// leaves behind in the background may still ask when it has returned.
 type heard struct {
+	mu       sync.Mutex
+	underWay int // requests without an answer so far
+	answers
+}
+
+// answers are those that have come.
+type answers struct {
 	updates  int  // requests
+	goesOn   bool // a request is under way, or may be made again because it was not carried out
 	doubt    bool // a reply was lost, or what was granted was given back
 	acquired refdb.Acquired
 	released *refdb.Released
+}
+
+// ask notes that a request is made, and returns what notes its answer.
+func (h *heard) ask(note func()) (answered func(err error, note func())) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.underWay++
+	h.goesOn = true
+	note()
+	return func(err error, note func()) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.underWay--
+		h.goesOn = h.underWay > 0 || errors.Is(err, refdb.ErrUnavailable)
+		h.doubt = h.doubt || errors.Is(err, refdb.ErrOutcomeUnknown)
+		if err == nil {
+			note()
+		}
+	}
+}
+
+// sofar returns the answers that have come by now.
+func (h *heard) sofar() answers {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.answers
 }
 
 type heardKey struct{}
@@ -51,29 +87,27 @@ func hearing(ctx context.Context) *heard {
 }
 
 func (t *tap) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
-	hearing(ctx).updates++
-	return t.Driver.Update(ctx, r)
+	h := hearing(ctx)
+	answered := h.ask(func() { h.updates++ })
+	updated, err := t.Driver.Update(ctx, r)
+	answered(err, func() {})
+	return updated, err
 }
 
 func (t *tap) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
 	h := hearing(ctx)
 	// Who asks again has given back what came too late.
-	h.doubt = h.doubt || h.acquired.Token != 0
+	answered := h.ask(func() { h.doubt = h.doubt || h.acquired.Token != 0 })
 	a, err := t.Driver.Acquire(ctx, r)
-	if err == nil {
-		h.acquired = a
-	}
-	h.doubt = h.doubt || errors.Is(err, refdb.ErrOutcomeUnknown)
+	answered(err, func() { h.acquired = a })
 	return a, err
 }
 
 func (t *tap) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
 	h := hearing(ctx)
+	answered := h.ask(func() {})
 	released, err := t.Driver.Release(ctx, r)
-	if err == nil {
-		h.released = &released
-	}
-	h.doubt = h.doubt || errors.Is(err, refdb.ErrOutcomeUnknown)
+	answered(err, func() { h.released = &released })
 	return released, err
 }
 
