@@ -58,7 +58,7 @@ func (w *worker) run(ctx context.Context, slow bool) {
 // quick does one of the operations that take a moment.
 func (w *worker) quick(ctx context.Context) {
 	limit := opLimit
-	if w.random.IntN(20) == 0 {
+	if w.random.IntN(50) == 0 {
 		limit = w.upTo(hurry)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
