@@ -77,7 +77,7 @@ type deletedRow struct {
 }
 
 // deleteHeld deletes the rows that match, and says what became of each, in the
-// caller's order. It needs no keys, for the rows are there: its first statement
+// caller's order. It needs no keys, for the rows are there: lockHeldSQL
 // waits for whoever has locked a row, and looks at the row again.
 func (d *Driver) deleteHeld(ctx context.Context, what string, rows heldArray) ([]deletedRow, error) {
 	found := make([]deletedRow, len(rows))
