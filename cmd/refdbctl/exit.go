@@ -33,7 +33,7 @@ const exitCodesHelp = `Exit status:
   4    lock lost: it is another's or gone; what needed it was not done
   5    value mismatch: a ref holds another value than was expected; it was left alone
   6    outcome unknown: the reply was lost, and it may have been done; look, then decide
-  128+N  ended by signal N, such as 130 for Ctrl-C
+  128+N  ended by signal N, such as 130 for Ctrl-C: so a shell has it, refdbctl dies of the signal
 "lock" returns the status of the command that it ran (see refdbctl lock --help).`
 
 // usageError is a mistake in the command line.
@@ -68,14 +68,22 @@ type status struct {
 
 func (e *status) Error() string { return e.message }
 
+// killed says that a signal ended the command that was run.
+type killed struct{ signal syscall.Signal }
+
+func (e *killed) Error() string { return "" }
+
 // exitCode is the one place where errors become exit statuses.
 func exitCode(err error) int {
 	var own *status
 	var wrong *usageError
 	var signal *interrupted
+	var dead *killed
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &dead):
+		return exitSignal + int(dead.signal)
 	case errors.As(err, &own):
 		return own.code
 	case errors.As(err, &wrong):
@@ -98,6 +106,22 @@ func exitCode(err error) int {
 	default:
 		return exitError
 	}
+}
+
+// deathOf returns the signal that the program is to die of after err, 0 for
+// none: a shell ends its script only if it sees that.
+func deathOf(err error) syscall.Signal {
+	var dead *killed
+	var i *interrupted
+	switch {
+	case errors.As(err, &dead):
+		return dead.signal
+	case errors.As(err, &i):
+		if s, ok := i.signal.(syscall.Signal); ok && exitCode(err) == exitSignal+int(s) {
+			return s
+		}
+	}
+	return 0
 }
 
 // report prints err in one line, and returns the exit status.

@@ -32,12 +32,15 @@ type guarded struct {
 	lost    <-chan struct{} // closed when the lock is lost
 	stands  func() bool     // looks at the time itself
 
+	// keyboard is the signal from there that ended the command, 0 for none.
+	keyboard syscall.Signal
+
 	cmd *exec.Cmd
 }
 
 // run runs the command to its end, in a process group of its own, and returns
-// its exit status as a shell has it. An error says that it was not started.
-func (g *guarded) run() (code int, err error) {
+// nil, a *status or *killed as ended. An err says that it was not started.
+func (g *guarded) run() (ended, err error) {
 	g.cmd = exec.Command(g.command[0], g.command[1:]...)
 	g.cmd.Env, g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = g.env, g.in, g.out, g.err
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -47,7 +50,7 @@ func (g *guarded) run() (code int, err error) {
 
 	job := newJob()
 	defer job.end()
-	started, ended := make(chan error), make(chan struct{})
+	started, over := make(chan error), make(chan struct{})
 	go func() {
 		// The kernel ends the command when the thread that started it ends.
 		runtime.LockOSThread()
@@ -57,20 +60,25 @@ func (g *guarded) run() (code int, err error) {
 		if err == nil {
 			g.cmd.Wait() // how it ended is in ProcessState
 		}
-		close(ended)
+		close(over)
 	}()
 	if err := <-started; err != nil {
-		return 0, cannotRun(g.command[0], err)
+		return nil, cannotRun(g.command[0], err)
 	}
 	job.begin(g.cmd.Process.Pid, g.in, g.out)
+	passed := false
 	for {
 		select {
-		case <-ended:
-			return exitStatus(g.cmd.ProcessState), nil
+		case <-over:
+			if s := signalOf(g.cmd.ProcessState); !passed && (s == syscall.SIGINT || s == syscall.SIGQUIT) && job.lent() {
+				g.keyboard = s
+			}
+			return howEnded(g.cmd.ProcessState), nil
 		case <-g.lost:
-			g.end(ended)
-			return exitStatus(g.cmd.ProcessState), nil
+			g.end(over)
+			return howEnded(g.cmd.ProcessState), nil
 		case s := <-g.signals:
+			passed = true
 			g.kill(s.(syscall.Signal))
 		case s := <-job.signals:
 			switch {
@@ -91,7 +99,7 @@ func (g *guarded) kill(s syscall.Signal) error {
 }
 
 // end makes the whole group end, not only the command.
-func (g *guarded) end(ended <-chan struct{}) {
+func (g *guarded) end(over <-chan struct{}) {
 	deadline := time.NewTimer(g.killAfter)
 	defer deadline.Stop()
 	poll := time.NewTicker(groupPoll)
@@ -112,16 +120,36 @@ func (g *guarded) end(ended <-chan struct{}) {
 		}
 		break
 	}
-	<-ended
+	<-over
 }
 
-// exitStatus is the status that a shell would have for it.
-func exitStatus(s *os.ProcessState) int {
-	if s == nil {
-		return exitError
+// tellJob sends the rest of our own job, such as the script that runs us, what
+// the keyboard sent to the command alone.
+func (g *guarded) tellJob() {
+	if g.keyboard != 0 {
+		syscall.Kill(0, g.keyboard)
 	}
-	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		return exitSignal + int(w.Signal())
+}
+
+// howEnded returns nil, a *status or a *killed.
+func howEnded(s *os.ProcessState) error {
+	switch {
+	case s == nil:
+		return &status{code: exitError}
+	case signalOf(s) != 0:
+		return &killed{signalOf(s)}
+	case s.ExitCode() != exitOK:
+		return &status{code: s.ExitCode()}
 	}
-	return s.ExitCode()
+	return nil
+}
+
+// signalOf is the signal that ended a process, 0 for none.
+func signalOf(s *os.ProcessState) syscall.Signal {
+	if s != nil {
+		if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+			return w.Signal()
+		}
+	}
+	return 0
 }

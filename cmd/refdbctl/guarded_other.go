@@ -23,6 +23,8 @@ type guarded struct {
 }
 
 // run refuses: without process groups a command can't be stopped with all that it started.
-func (g *guarded) run() (int, error) {
-	return 0, errors.New("running a command under a lock is not supported on this system")
+func (g *guarded) run() (ended, err error) {
+	return nil, errors.New("running a command under a lock is not supported on this system")
 }
+
+func (g *guarded) tellJob() {}

@@ -106,13 +106,16 @@ func (j *job) resume() {
 	syscall.Kill(-j.group, syscall.SIGCONT)
 }
 
+// lent reports whether the command has the terminal.
+func (j *job) lent() bool { return j.terminal >= 0 && j.foreground() == j.group }
+
 // end takes the terminal back.
 func (j *job) end() {
 	signal.Stop(j.signals)
 	if j.terminal < 0 {
 		return
 	}
-	if j.foreground() == j.group {
+	if j.lent() {
 		j.setForeground(j.ours)
 	}
 	signal.Reset(syscall.SIGTTOU)

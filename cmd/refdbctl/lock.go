@@ -59,7 +59,11 @@ has started are not; on other systems it goes on. The lock stands until it is st
 Processes that the command leaves running in the background are not waited for, and run without the
 lock.
 
-The status is the command's own; 128+N if signal N ended it; 126 if it can't be executed and 127 if
+If a signal ends the command, refdbctl dies of it, too, so that a script which runs it ends with
+Ctrl-C as if it ran the command alone. A SIGHUP or SIGINT that the caller made refdbctl ignore, as
+nohup does, is ignored by it and by the command.
+
+The status is the command's own; 128+N, for a shell, if signal N ended it; 126 if it can't be executed and 127 if
 it is not found, and then no lock was taken. If the lock was not acquired it is 3, if it was lost 4,
 whatever the command's was. If the lock can't be released that is an error: it goes stale by itself.`,
 		Example: `  refdbctl lock my/project refs/heads/main -- ./deploy.sh
@@ -107,6 +111,7 @@ type locking struct {
 	try       bool
 	options   refdb.Options
 	killAfter time.Duration
+	guarded   guarded // the command, while it runs
 }
 
 func (l *locking) check(cmd *cobra.Command) error {
@@ -154,11 +159,13 @@ func cannotRun(command string, err error) error {
 func (l *locking) run(ctx context.Context) error {
 	// From here on signals are the command's, or end the wait for the lock.
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, passedOn...)
+	notify(signals, passedOn...)
 	defer signal.Stop(signals)
 
 	waiting, stopWaiting := untilSignal(ctx, signals)
 	defer stopWaiting()
+	// Last of all, when the lock is released.
+	defer l.guarded.tellJob()
 	err := l.withDB(waiting, l.options, func(db *refdb.DB) error {
 		lock, err := l.acquire(waiting, db)
 		stopWaiting()
@@ -209,7 +216,7 @@ func (l *locking) acquire(ctx context.Context, db *refdb.DB) (*refdb.Lock, error
 // runUnder runs the command, and releases the lock. ctx's end is not heeded:
 // the signal that caused it is passed on to the command.
 func (l *locking) runUnder(ctx context.Context, lock *refdb.Lock, signals <-chan os.Signal) error {
-	g := &guarded{
+	l.guarded = guarded{
 		command: l.command,
 		env: append(os.Environ(),
 			"REFDB_PROJECT="+lock.Project(),
@@ -222,7 +229,7 @@ func (l *locking) runUnder(ctx context.Context, lock *refdb.Lock, signals <-chan
 		lost:      lock.Done(),
 		stands:    func() bool { return lock.Err() == nil },
 	}
-	code, err := g.run()
+	ended, err := l.guarded.run()
 	// Asked before the release, which would end it another way.
 	lost := lock.Err()
 	released := l.release(ctx, lock)
@@ -233,15 +240,12 @@ func (l *locking) runUnder(ctx context.Context, lock *refdb.Lock, signals <-chan
 		return errors.Join(lost, released, err)
 	case err != nil:
 		return errors.Join(err, released)
-	case released != nil && code == exitOK:
+	case released != nil && ended == nil:
 		return fmt.Errorf("the command is done, but its lock was not released and stands until it is stale: %w", released)
 	case released != nil:
 		l.note("the lock was not released and stands until it is stale: %s", released)
 	}
-	if code == exitOK {
-		return nil
-	}
-	return &status{code: code}
+	return ended
 }
 
 func (l *locking) release(ctx context.Context, lock *refdb.Lock) error {

@@ -160,7 +160,13 @@ func (w *world) hold(tb testing.TB, command []string, flags ...string) *holder {
 	tb.Helper()
 	args := append([]string{"lock", "p", mainRef}, flags...)
 	args = append(args, "--")
-	h := &holder{cmd: w.program(tb, append(args, command...)...)}
+	return w.holdIn(tb, w.program(tb, append(args, command...)...))
+}
+
+// holdIn is hold for a process that is not yet started.
+func (w *world) holdIn(tb testing.TB, cmd *exec.Cmd) *holder {
+	tb.Helper()
+	h := &holder{cmd: cmd}
 	h.cmd.Stderr = &h.messages
 	out, err := h.cmd.StdoutPipe()
 	if err != nil {
@@ -210,12 +216,7 @@ func (h *holder) end(tb testing.TB) result {
 	for h.lines.Scan() {
 		out.WriteString(h.lines.Text() + "\n")
 	}
-	h.cmd.Wait()
-	code := h.cmd.ProcessState.ExitCode()
-	if s, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-		code = -int(s.Signal())
-	}
-	return result{code, out.String(), h.messages.String()}
+	return result{exitOf(tb, h.cmd), out.String(), h.messages.String()}
 }
 
 // groupIsGone reports whether no process of the command's group runs any more.
@@ -263,7 +264,7 @@ func TestASignalThatEndsTheCommandIsItsStatus(t *testing.T) {
 	w := newWorld(t)
 	h := w.hold(t, sleeper)
 	h.cmd.Process.Signal(syscall.SIGTERM)
-	if r := h.end(t); r.code != 128+int(syscall.SIGTERM) || r.err != "" {
+	if r := h.end(t); r.code != -int(syscall.SIGTERM) || r.err != "" {
 		t.Errorf("%+v", r)
 	}
 	w.isFree(t, mainRef)
@@ -286,9 +287,8 @@ func TestASignalEndsTheWait(t *testing.T) {
 		// By then it handles signals.
 		eventually(t, "the program opens the database", func() bool { return w.isOpenIn(cmd.Process.Pid) })
 		cmd.Process.Signal(s)
-		cmd.Wait()
-		r := result{code: cmd.ProcessState.ExitCode(), err: messages.String()}
-		r.is(t, exitSignal+int(s), "interrupted")
+		r := result{code: exitOf(t, cmd), err: messages.String()}
+		r.is(t, -int(s), "interrupted")
 		r.isOneLine(t)
 	}
 	if err := lock.Err(); err != nil {

@@ -141,7 +141,7 @@ func TestWatchRepeatsUntilInterrupted(t *testing.T) {
 	var out screen
 	a := newApp(streams{out: &out, err: &out, env: func(name string) string { return w.env[name] }})
 	code := make(chan int)
-	go func() { code <- a.run(ctx, []string{"locks", "list", "--stale", "--watch=20ms"}) }()
+	go func() { code <- a.report(a.run(ctx, []string{"locks", "list", "--stale", "--watch=20ms"})) }()
 	eventually(t, "three rounds", func() bool { return strings.Count(out.String(), "# ") >= 3 })
 	w.InsertLock(t, refdb.LockInfo{Project: "z", Ref: mainRef, Owner: "o", Age: time.Hour})
 	eventually(t, "the new lock", func() bool { return strings.Contains(out.String(), "z ") })

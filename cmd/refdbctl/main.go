@@ -8,26 +8,15 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 )
 
 func main() {
 	ctx := withSignals(context.Background())
 	a := newApp(streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv})
-	os.Exit(a.run(ctx, os.Args[1:]))
-}
-
-// withSignals returns a context that ends, with an *interrupted as its cause,
-// with the first SIGINT or SIGTERM. The second has its usual effect.
-func withSignals(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		s := <-signals
-		signal.Stop(signals)
-		cancel(&interrupted{signal: s})
-	}()
-	return ctx
+	err := a.run(ctx, os.Args[1:])
+	code := a.report(err)
+	if s := deathOf(err); s != 0 {
+		dieOf(s)
+	}
+	os.Exit(code)
 }

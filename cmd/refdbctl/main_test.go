@@ -81,7 +81,7 @@ func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result
 			return w.wrap(d), nil
 		}
 	}
-	code := a.run(ctx, args)
+	code := a.report(a.run(ctx, args))
 	return result{code, out.String(), messages.String()}
 }
 

@@ -57,8 +57,8 @@ func newApp(s streams) *app {
 	return a
 }
 
-// run executes a command line and returns the exit status.
-func (a *app) run(ctx context.Context, args []string) int {
+// run executes a command line.
+func (a *app) run(ctx context.Context, args []string) error {
 	root := a.rootCommand()
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	root.SetIn(a.in)
@@ -68,7 +68,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err != nil && !a.started {
 		err = usage(fmt.Sprintf("%s (see %s --help)", err, cmd.CommandPath()))
 	}
-	return a.report(err)
+	return err
 }
 
 func (a *app) rootCommand() *cobra.Command {

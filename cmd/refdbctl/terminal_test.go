@@ -87,9 +87,13 @@ func (t *terminal) start(tb testing.TB, cmd *exec.Cmd) {
 	})
 }
 
+// exitOf is a process's exit status, -N if signal N ended it.
 func exitOf(tb testing.TB, cmd *exec.Cmd) int {
 	tb.Helper()
 	cmd.Wait()
+	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return -int(s.Signal())
+	}
 	return cmd.ProcessState.ExitCode()
 }
 
@@ -263,7 +267,7 @@ func TestQuestions(t *testing.T) {
 		"n\n":   {exitError, "nothing was done", true},
 		"\n":    {exitError, "nothing was done", true},
 		"\x04":  {exitError, "nothing was done", true},
-		"\x03":  {exitSignal + int(syscall.SIGINT), "interrupted", true},
+		"\x03":  {-int(syscall.SIGINT), "interrupted", true},
 	} {
 		t.Run(fmt.Sprintf("%q", answer), func(t *testing.T) {
 			w := newWorld(t)
