@@ -7,8 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -35,11 +33,14 @@ func (a *app) lockCommand() *cobra.Command {
 		Short: "Run a command while holding the lock on refs",
 		Long: `Run a command while holding the lock on one or more refs of a project, all or none, and release it
 when the command ends. A lock that others hold is waited for, as long as it takes or as --wait says;
---try does not wait.
+--try does not wait. When the wait begins, a line on stderr names the holder. With --wait a database
+that is down is waited for, too. A command that already runs under the lock can't take it again: that
+is refused, because it would wait for itself.
 
-The command finds in its environment REFDB_PROJECT, REFDB_REFS (one to a line), REFDB_OWNER and
-REFDB_TOKEN, a number that is larger for each later holder: what the command writes to should refuse
-smaller ones than it has seen. "refdbctl refs put --token $REFDB_TOKEN", which takes the owner from
+The command finds in its environment REFDB_PROJECT, REFDB_REFS (one to a line; if they are more than
+64 KiB it is not set, and REFDB_REFS_FILE names a file that holds them), REFDB_OWNER and REFDB_TOKEN,
+a number that is larger for each later holder: what the command writes to should refuse smaller ones
+than it has seen. --pass-db adds REFDB_URL. "refdbctl refs put --token $REFDB_TOKEN", which takes the owner from
 REFDB_OWNER, writes a locked ref only while the lock stands.
 
 The command runs in a process group of its own. On a terminal it gets the foreground (unless
@@ -64,8 +65,10 @@ Ctrl-C as if it ran the command alone. A SIGHUP or SIGINT that the caller made r
 nohup does, is ignored by it and by the command.
 
 The status is the command's own; 128+N, for a shell, if signal N ended it; 126 if it can't be executed and 127 if
-it is not found, and then no lock was taken. If the lock was not acquired it is 3, if it was lost 4,
-whatever the command's was. If the lock can't be released that is an error: it goes stale by itself.`,
+it is not found, and then no lock was taken. If others hold the lock it is 3, or as
+--conflict-exit-code says; if it was lost 4, whatever the command's was. A release that does not
+reach the database is tried again for --timeout. If the lock can't be released that is an error: it
+goes stale by itself.`,
 		Example: `  refdbctl lock my/project refs/heads/main -- ./deploy.sh
   refdbctl lock my/project refs/heads/main --try -- git push backup main
   refdbctl lock my/project refs/heads/main --wait 30s -- sh -c \
@@ -92,11 +95,13 @@ whatever the command's was. If the lock can't be released that is an error: it g
 		}),
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&l.wait, "wait", 0, "wait for the lock for this `duration` at most (default: as long as it takes)")
+	flags.DurationVar(&l.wait, "wait", 0, "wait for the lock, and for the database, for this `duration` at most (default: for the lock as long as it takes)")
 	flags.BoolVar(&l.try, "try", false, "don't wait")
 	cmd.MarkFlagsMutuallyExclusive("wait", "try")
 	flags.DurationVar(&l.options.StaleAfter, "stale-after", refdb.DefaultStaleAfter, "how long the lock stands without being renewed")
 	flags.DurationVar(&l.options.Heartbeat, "heartbeat", 0, "how often it is renewed (default: 2s, or a fifth of --stale-after)")
+	flags.IntVar(&l.conflict, "conflict-exit-code", exitLocked, "the status `N` if others hold the lock")
+	flags.BoolVar(&l.passDB, "pass-db", false, "hand the database's URL to the command as REFDB_URL, also if --db named it")
 	flags.DurationVar(&l.killAfter, "kill-after", 0, "after a loss, time from SIGTERM to SIGKILL (default: 5s, or a sixth of --stale-after)")
 	return cmd
 }
@@ -111,6 +116,8 @@ type locking struct {
 	try       bool
 	options   refdb.Options
 	killAfter time.Duration
+	conflict  int
+	passDB    bool
 	guarded   guarded // the command, while it runs
 }
 
@@ -126,6 +133,8 @@ func (l *locking) check(cmd *cobra.Command) error {
 		return usage(fmt.Sprintf("--wait %s: it must be positive; --try does not wait, neither of them waits as long as it takes", l.wait))
 	case l.options.StaleAfter <= 0:
 		return usage(fmt.Sprintf("--stale-after %s: it must be positive", l.options.StaleAfter))
+	case l.conflict < 0 || l.conflict > 255:
+		return usage(fmt.Sprintf("--conflict-exit-code %d: an exit status is a number from 0 to 255", l.conflict))
 	case changed("heartbeat") && l.options.Heartbeat <= 0:
 		return usage(fmt.Sprintf("--heartbeat %s: it must be positive", l.options.Heartbeat))
 	}
@@ -135,7 +144,6 @@ func (l *locking) check(cmd *cobra.Command) error {
 	} else if l.killAfter < 0 || l.killAfter > margin {
 		return usage(fmt.Sprintf("--kill-after %s: at most a fifth of --stale-after (%s), or the command might outlive the lock", l.killAfter, margin))
 	}
-	l.options.MaxWait = l.wait
 	// Before the lock is taken: it would be in vain.
 	if _, err := exec.LookPath(l.command[0]); err != nil {
 		return cannotRun(l.command[0], err)
@@ -166,18 +174,28 @@ func (l *locking) run(ctx context.Context) error {
 	defer stopWaiting()
 	// Last of all, when the lock is released.
 	defer l.guarded.tellJob()
-	err := l.withDB(waiting, l.options, func(db *refdb.DB) error {
-		lock, err := l.acquire(waiting, db)
-		stopWaiting()
-		if err != nil {
-			return err
-		}
-		if waiting.Err() != nil {
-			return errors.Join(waiting.Err(), l.release(ctx, lock))
-		}
-		return l.runUnder(ctx, lock, signals)
-	})
-	return interruption(waiting, err)
+	within, cancel := l.within(waiting)
+	defer cancel()
+	db, err := l.openWithin(within)
+	if err != nil {
+		return interruption(waiting, err)
+	}
+	lock, err := l.acquire(within, db)
+	stopWaiting()
+	if err != nil {
+		return interruption(waiting, errors.Join(err, db.Close()))
+	}
+	var w work
+	if w.err = waiting.Err(); w.err == nil {
+		w = l.runUnder(lock, signals)
+	}
+	w.released = l.release(ctx, lock)
+	closed := db.Close()
+	if refdb.ClassOf(w.released) == refdb.Retryable {
+		// Close gave it a last chance.
+		w.released = told(lock.Release(ctx))
+	}
+	return interruption(waiting, errors.Join(l.judge(w), closed))
 }
 
 // untilSignal returns a context that the first of signals ends. Stopping it
@@ -200,58 +218,70 @@ func untilSignal(parent context.Context, signals <-chan os.Signal) (_ context.Co
 	})
 }
 
-func (l *locking) acquire(ctx context.Context, db *refdb.DB) (*refdb.Lock, error) {
-	if l.try || isTerminal(l.err) {
-		limited, cancel := l.limited(ctx)
-		defer cancel()
-		lock, err := db.TryLock(limited, l.project, l.refs...)
-		if l.try || !errors.Is(err, refdb.ErrLocked) {
-			return lock, err
-		}
-		l.note("waiting: %s", err)
-	}
-	return db.Lock(ctx, l.project, l.refs...)
+// work is what became of a command and its lock.
+type work struct {
+	ended    error // how the command did: see guarded.run
+	err      error // why it was not started
+	lost     error
+	released error
 }
 
-// runUnder runs the command, and releases the lock. ctx's end is not heeded:
-// the signal that caused it is passed on to the command.
-func (l *locking) runUnder(ctx context.Context, lock *refdb.Lock, signals <-chan os.Signal) error {
+// runUnder runs the command. The signal that would have ended the wait is
+// passed on to it.
+func (l *locking) runUnder(lock *refdb.Lock, signals <-chan os.Signal) (w work) {
+	env, err := l.environment(lock)
+	if err != nil {
+		return work{err: err}
+	}
+	defer env.remove()
 	l.guarded = guarded{
 		command: l.command,
-		env: append(os.Environ(),
-			"REFDB_PROJECT="+lock.Project(),
-			"REFDB_REFS="+strings.Join(lock.Refs(), "\n"),
-			"REFDB_TOKEN="+strconv.FormatInt(int64(lock.Token()), 10),
-			"REFDB_OWNER="+lock.Owner()),
-		in: l.in, out: l.out, err: l.err,
+		env:     env.vars,
+		in:      l.in, out: l.out, err: l.err,
 		killAfter: l.killAfter,
 		signals:   signals,
 		lost:      lock.Done(),
 		stands:    func() bool { return lock.Err() == nil },
 	}
-	ended, err := l.guarded.run()
+	w.ended, w.err = l.guarded.run()
 	// Asked before the release, which would end it another way.
-	lost := lock.Err()
-	released := l.release(ctx, lock)
-	switch {
-	case lost != nil && err == nil:
-		return fmt.Errorf("the command was stopped: %w", lost)
-	case lost != nil || errors.Is(released, refdb.ErrLockLost):
-		return errors.Join(lost, released, err)
-	case err != nil:
-		return errors.Join(err, released)
-	case released != nil && ended == nil:
-		return fmt.Errorf("the command is done, but its lock was not released and stands until it is stale: %w", released)
-	case released != nil:
-		l.note("the lock was not released and stands until it is stale: %s", released)
-	}
-	return ended
+	w.lost = lock.Err()
+	return w
 }
 
+// judge makes one error of it all.
+func (l *locking) judge(w work) error {
+	switch {
+	case w.lost != nil && w.err == nil:
+		return fmt.Errorf("the command was stopped: %w", w.lost)
+	case w.lost != nil || errors.Is(w.released, refdb.ErrLockLost):
+		return errors.Join(w.lost, w.released, w.err)
+	case w.err != nil:
+		return errors.Join(w.err, w.released)
+	case w.released != nil && w.ended == nil:
+		return fmt.Errorf("the command is done, but its lock was not released and stands until it is stale: %w", w.released)
+	case w.released != nil:
+		l.note("the lock was not released and stands until it is stale: %s", w.released)
+	}
+	return w.ended
+}
+
+// release tries for as long as it may take, or until the lock is stale by itself.
 func (l *locking) release(ctx context.Context, lock *refdb.Lock) error {
 	limited, cancel := l.limited(context.WithoutCancel(ctx))
 	defer cancel()
-	err := lock.Release(limited)
+	stale, cancel := context.WithTimeout(limited, l.options.StaleAfter)
+	defer cancel()
+	for {
+		err := told(lock.Release(stale))
+		if refdb.ClassOf(err) != refdb.Retryable || pause(stale, databasePause) != nil {
+			return err
+		}
+	}
+}
+
+// told is the error of a release that nobody has done before.
+func told(err error) error {
 	if errors.Is(err, refdb.ErrReleased) {
 		return nil
 	}

@@ -120,7 +120,11 @@ func TestALockedRefIsWaitedForOrNot(t *testing.T) {
 	for _, flag := range []string{"--try", "--wait=50ms"} {
 		r := w.run(t, "lock", "p", "refs/heads/other", mainRef, flag, "--", "touch", filepath.Join(t.TempDir(), "x"))
 		r.is(t, exitLocked, "ref is locked: p "+mainRef+" by "+lock.Owner())
-		r.isOneLine(t)
+		if flag == "--try" {
+			r.isOneLine(t)
+		} else {
+			r.isTwoLines(t, "waiting: ref is locked: p "+mainRef+" by "+lock.Owner())
+		}
 		w.isFree(t, "refs/heads/other")
 	}
 	got := make(chan result)
@@ -284,12 +288,11 @@ func TestASignalEndsTheWait(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// By then it handles signals.
-		eventually(t, "the program opens the database", func() bool { return w.isOpenIn(cmd.Process.Pid) })
+		eventually(t, "the program waits", func() bool { return strings.Contains(messages.String(), "waiting") })
 		cmd.Process.Signal(s)
 		r := result{code: exitOf(t, cmd), err: messages.String()}
 		r.is(t, -int(s), "interrupted")
-		r.isOneLine(t)
+		r.isTwoLines(t, "waiting: ")
 	}
 	if err := lock.Err(); err != nil {
 		t.Error(err)

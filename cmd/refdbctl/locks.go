@@ -60,7 +60,8 @@ A lock that stands for an intent, which is a push that a site has announced and 
 which value to which. It never goes stale: its site ends it, or refdbctl locks resolve.
 
 With --watch the list is repeated, every 2 seconds or as --watch=INTERVAL says, until Ctrl-C, which
-ends it with status 0: in place on a terminal, else one list after the other.
+ends it with status 0: in place on a terminal, else one list after the other. A database that goes
+away is waited for.
 
 Fields:
 ` + output.Names(lockColumns(output.Palette{})),
@@ -115,17 +116,23 @@ func (a *app) locks(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.
 	return paced(ctx, a, func(ctx context.Context) iter.Seq2[refdb.LockInfo, error] { return db.Locks(ctx, f) })
 }
 
-// watchLocks repeats the list until ctx ends, which is no error.
+// watchLocks repeats the list until ctx ends, which is no error. It sits out a
+// restart of the database.
 func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	down := false
 	for {
-		if err := a.printRound(ctx, db, list, interval); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		err := a.printRound(ctx, db, list, interval)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !outage(err):
 			return err
+		case err != nil && !down:
+			a.note("going on when the database answers again: %s", err)
 		}
+		down = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
@@ -134,25 +141,27 @@ func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, inter
 	}
 }
 
+// printRound prints the list at once: drawn row by row it would flicker, and be
+// cut off where the database goes away.
 func (a *app) printRound(ctx context.Context, db *refdb.DB, list lockList, interval time.Duration) error {
-	if a.format != output.Table {
-		return a.printLocks(ctx, db, list, a.out)
-	}
-	// Written at once: a list that is drawn row by row flickers.
 	var round roundBuffer
-	now, err := db.Now(ctx)
-	if err != nil {
-		return err
-	}
-	if isTerminal(a.out) {
-		fmt.Fprintf(&round, "%s%s, every %s; Ctrl-C ends\n\n", clearScreen, now.UTC().Format(time.DateTime), interval)
-	} else {
-		fmt.Fprintf(&round, "# %s\n", now.UTC().Format(time.RFC3339))
+	if a.format == output.Table {
+		limited, cancel := a.limited(ctx)
+		defer cancel()
+		now, err := db.Now(limited)
+		if err != nil {
+			return err
+		}
+		if isTerminal(a.out) {
+			fmt.Fprintf(&round, "%s%s, every %s; Ctrl-C ends\n\n", clearScreen, now.UTC().Format(time.DateTime), interval)
+		} else {
+			fmt.Fprintf(&round, "# %s\n", now.UTC().Format(time.RFC3339))
+		}
 	}
 	if err := a.printLocks(ctx, db, list, &round); err != nil {
 		return err
 	}
-	_, err = a.out.Write(round)
+	_, err := a.out.Write(round)
 	return err
 }
 

@@ -46,6 +46,8 @@ type world struct {
 	env map[string]string
 	// wrap, unless nil, gets between the program and its driver.
 	wrap func(refdb.Driver) refdb.Driver
+	// down, unless nil, returns the error that opening the database fails with.
+	down func() error
 }
 
 func newWorld(tb testing.TB) *world {
@@ -68,21 +70,28 @@ func (w *world) run(tb testing.TB, args ...string) result {
 func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result {
 	tb.Helper()
 	var out, messages bytes.Buffer
-	a := newApp(streams{
-		in: strings.NewReader(""), out: &out, err: &messages,
-		env: func(name string) string { return w.env[name] },
-	})
-	if w.wrap != nil {
-		a.openDriver = func(ctx context.Context, url string) (refdb.Driver, error) {
-			d, err := drivers.Open(ctx, url)
-			if err != nil {
-				return nil, err
-			}
-			return w.wrap(d), nil
-		}
-	}
+	a := w.app(streams{in: strings.NewReader(""), out: &out, err: &messages})
 	code := a.report(a.run(ctx, args))
 	return result{code, out.String(), messages.String()}
+}
+
+// app is a run of the program in this world.
+func (w *world) app(s streams) *app {
+	s.env = func(name string) string { return w.env[name] }
+	a := newApp(s)
+	a.openDriver = func(ctx context.Context, url string) (refdb.Driver, error) {
+		if w.down != nil {
+			if err := w.down(); err != nil {
+				return nil, err
+			}
+		}
+		d, err := drivers.Open(ctx, url)
+		if err != nil || w.wrap == nil {
+			return d, err
+		}
+		return w.wrap(d), nil
+	}
+	return a
 }
 
 // do is run for what must succeed; it returns the output.
@@ -111,6 +120,16 @@ func (r result) isOneLine(tb testing.TB) {
 	if !strings.HasPrefix(r.err, "refdbctl: ") || strings.Count(r.err, "\n") != 1 {
 		tb.Errorf("not one line: %q", r.err)
 	}
+}
+
+// isTwoLines is for errors after a line about a wait.
+func (r result) isTwoLines(tb testing.TB, first string) {
+	tb.Helper()
+	one, two, _ := strings.Cut(r.err, "\n")
+	if !strings.HasPrefix(one, "refdbctl: "+first) {
+		tb.Errorf("the first line is %q, not %q", one, first)
+	}
+	result{r.code, r.out, two}.isOneLine(tb)
 }
 
 // decode reads JSON output.
