@@ -28,7 +28,7 @@ func TestEveryDatabaseIsServed(t *testing.T) {
 				if *v.DatabaseVersion != migrations.Latest(kind.Dialect) || *v.ProgramVersion != *v.DatabaseVersion || *v.Dirty {
 					t.Errorf("version: %+v", v)
 				}
-				w.do(t, "refs", "list", "p")
+				w.run(t, "refs", "list", "p").is(t, exitError, "no such project")
 			})
 			t.Run("with one", func(t *testing.T) {
 				db := kind.New(t)

@@ -29,6 +29,10 @@ that somebody holds a lock on is left alone, too (status 3 if that is all). A re
 can't hold, such as one that is not UTF-8, or that git refuses to read, is reported; with --strict
 the status is then 1.
 
+With --prune the refs that the database has and the repository does not are deleted afterwards: they are
+counted and asked about on a terminal; otherwise --yes is needed. A repository that has not caught up
+with the other sites would delete what they pushed: refdbctl site sync first.
+
 It works in batches, each of which is written whole or not at all. Ctrl-C lets the batch under way
 finish and says how far it came (status 130). Run it again to go on: what is there already is
 counted as equal.
@@ -36,7 +40,7 @@ counted as equal.
 ` + skipHelp + `
 
 JSON: an object with "problems", a list of ` + output.Names(differenceColumns) + ` (result: different, locked or
-refused); and project, imported, overwritten, equal, different, locked, refused, skipped, complete, dry_run.`,
+refused); and project, imported, overwritten, equal, different, locked, refused, skipped, pruned, complete, dry_run.`,
 		Example: `  refdbctl refs import my/project --repo /srv/git/my/project.git --dry-run
   refdbctl refs import my/project --repo /srv/git/my/project.git`,
 		Args: cobra.ExactArgs(1),
@@ -44,6 +48,11 @@ refused); and project, imported, overwritten, equal, different, locked, refused,
 			im.project = args[0]
 			if err := refdb.CheckProject(im.project); err != nil {
 				return err
+			}
+			if im.prune {
+				if err := im.consent.check(a); err != nil {
+					return err
+				}
 			}
 			repo, err := gitrepo.Open(ctx, path)
 			if err != nil {
@@ -61,7 +70,8 @@ refused); and project, imported, overwritten, equal, different, locked, refused,
 	flags.BoolVar(&im.all, "all", false, "import what Gerrit keeps out, too, and HEAD")
 	flags.BoolVar(&im.overwrite, "overwrite", false, "set refs that hold another value, or were deleted, to the repository's")
 	flags.BoolVar(&im.strict, "strict", false, "fail if a ref was refused")
-	flags.BoolVarP(&im.dryRun, "dry-run", "n", false, "show what would be done, and do nothing")
+	flags.BoolVar(&im.prune, "prune", false, "delete the refs that the repository does not have")
+	im.consent.addFlags(cmd)
 	return cmd
 }
 
@@ -72,13 +82,14 @@ type importer struct {
 	project string
 	batch   int
 
-	all, overwrite, strict, dryRun bool
+	consent
+	all, overwrite, strict, prune bool
 
 	report   *output.Writer[difference]
 	progress progress
 	err      error // of printing
 
-	imported, overwritten, equal, different, locked, refused, skipped int
+	imported, overwritten, equal, different, locked, refused, skipped, pruned int
 }
 
 func (im *importer) run(ctx context.Context, repo *gitrepo.Repo) error {
@@ -88,6 +99,9 @@ func (im *importer) run(ctx context.Context, repo *gitrepo.Repo) error {
 		err = im.walk(ctx, im.local(repo))
 	}
 	im.progress.stop()
+	if err == nil && im.prune {
+		err = im.deleteMissing(ctx, repo)
+	}
 	return im.conclude(ctx, err)
 }
 
@@ -150,12 +164,16 @@ func (im *importer) conclude(ctx context.Context, err error) error {
 			output.Field{Name: "locked", Value: im.locked},
 			output.Field{Name: "refused", Value: im.refused},
 			output.Field{Name: "skipped", Value: im.skipped},
+			output.Field{Name: "pruned", Value: im.pruned},
 			output.Field{Name: "complete", Value: err == nil},
 			output.Field{Name: "dry_run", Value: im.dryRun},
 		)
 	}
 	summary := fmt.Sprintf("%d imported, %d overwritten, %d equal, %d different, %d locked, %d refused, %d skipped",
 		im.imported, im.overwritten, im.equal, im.different, im.locked, im.refused, im.skipped)
+	if im.prune {
+		summary += fmt.Sprintf(", %d pruned", im.pruned)
+	}
 	if im.dryRun {
 		summary = "dry run: " + summary
 	}

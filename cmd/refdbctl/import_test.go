@@ -26,6 +26,7 @@ type importJSON struct {
 	Project                                                           string
 	Problems                                                          []problemJSON
 	Imported, Overwritten, Equal, Different, Locked, Refused, Skipped int
+	Pruned                                                            int
 	Complete, DryRun                                                  bool
 }
 

@@ -78,6 +78,9 @@ Fields:
 				if watch > 0 {
 					return a.watchLocks(ctx, db, list, watch)
 				}
+				if err := a.noteMissing(ctx, db, f.Project); err != nil {
+					return err
+				}
 				return a.printLocks(ctx, db, list, a.out)
 			})
 		}),

@@ -66,7 +66,7 @@ func TestAHalfMigratedSchemaIsForced(t *testing.T) {
 	if r := w.run(t, "migrate", "force", "5", "--yes"); r.code != exitOK {
 		t.Error(r)
 	}
-	w.do(t, "refs", "list", "p")
+	w.run(t, "refs", "list", "p").is(t, exitError, "no such project")
 }
 
 func TestMigrateUpAdoptsThePluginsTables(t *testing.T) {

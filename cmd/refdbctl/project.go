@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -41,9 +42,9 @@ func (a *app) projectRemoveCommand() *cobra.Command {
 		Use:   "remove PROJECT",
 		Short: "Remove all refs and locks of a project",
 		Long: `Remove all refs and locks of a project and of no other: removing "a" leaves "a/b" alone.
-Repositories are not touched. While somebody holds a fresh lock on one of its refs it is refused
-with status 3, unless --force. A lock that stands for an intent is not forced either: see
-refdbctl locks resolve.
+Repositories are not touched. A project that is not there is an error (status 1). While somebody holds
+a fresh lock on one of its refs it is refused with status 3, unless --force. A lock that stands for an
+intent is not forced either: see refdbctl locks resolve.
 
 Fields: ` + output.Names(removalColumns),
 		Example: `  refdbctl project remove my/project`,
@@ -57,6 +58,9 @@ Fields: ` + output.Names(removalColumns),
 				return err
 			}
 			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if err := a.isThere(ctx, db, project); err != nil {
+					return err
+				}
 				if !c.yes {
 					refs, locks, err := a.extent(ctx, db, project)
 					if err != nil {
@@ -85,6 +89,33 @@ Fields: ` + output.Names(removalColumns),
 	cmd.Flags().BoolVar(&force, "force", false, "in spite of fresh locks, but not of intents")
 	c.addFlags(cmd)
 	return cmd
+}
+
+// isThere fails if the database has neither a ref of a project, were it a deleted
+// one, nor a lock: its name may be misspelt.
+func (a *app) isThere(ctx context.Context, db *refdb.DB, project string) error {
+	for _, err := range a.refs(ctx, db, project, "", true) {
+		return err
+	}
+	for _, err := range a.locks(ctx, db, refdb.LockFilter{Project: project}) {
+		return err
+	}
+	return &status{exitError, "no such project: " + project + " (the database has no ref of it, and no lock)"}
+}
+
+// noteMissing says that a project whose locks are asked for is not there. That is no
+// error: a project that is only locked has nothing while it is not.
+func (a *app) noteMissing(ctx context.Context, db *refdb.DB, project string) error {
+	if project == "" {
+		return nil
+	}
+	err := a.isThere(ctx, db, project)
+	var missing *status
+	if errors.As(err, &missing) {
+		a.note("%s", missing)
+		return nil
+	}
+	return err
 }
 
 // extent counts what removing a project would remove.
@@ -121,6 +152,9 @@ Fields: ` + output.Names(removalColumns),
 				return err
 			}
 			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if err := a.isThere(ctx, db, args[0]); err != nil {
+					return err
+				}
 				n, err := db.PurgeTombstones(ctx, args[0], time.Duration(olderThan))
 				if err != nil {
 					return err

@@ -90,6 +90,11 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
+	if len(locks) == 0 {
+		if err := a.noteMissing(ctx, db, p.Project); err != nil {
+			return err
+		}
+	}
 	if err := refuseIntents(locks); err != nil {
 		return err
 	}

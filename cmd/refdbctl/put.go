@@ -77,24 +77,6 @@ digits), "ref: NAME" or, with --string, any string.
 	return cmd
 }
 
-func (a *app) refsDeleteCommand() *cobra.Command {
-	var p put
-	cmd := &cobra.Command{
-		Use:   "delete PROJECT REF (--old OLD | --force)",
-		Short: "Delete a ref, if it holds what is expected",
-		Long: `Delete a ref, if it holds what is expected. It leaves a tombstone, which keeps sites that still have
-the ref from bringing it back.
-` + putHelp + output.Names(changeColumns()),
-		Example: `  refdbctl refs delete my/project refs/heads/topic --old $OLD`,
-		Args:    cobra.ExactArgs(2),
-		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return p.run(ctx, a, cmd, args)
-		}),
-	}
-	p.addFlags(a, cmd)
-	return cmd
-}
-
 func (p *put) run(ctx context.Context, a *app, cmd *cobra.Command, args []string) (err error) {
 	p.project, p.ref = args[0], args[1]
 	if !p.force && !cmd.Flags().Changed("old") {
@@ -107,7 +89,7 @@ func (p *put) run(ctx context.Context, a *app, cmd *cobra.Command, args []string
 		if p.old, err = parseOld(p.oldText, p.anything); err != nil {
 			return fmt.Errorf("--old: %w", err)
 		}
-		if p.old.IsAbsent() && p.new == refdb.Unknown {
+		if p.old.IsAbsent() && p.deletes() {
 			return usage("--old none: a ref that is not there can't be deleted")
 		}
 	}
@@ -129,8 +111,15 @@ func (p *put) run(ctx context.Context, a *app, cmd *cobra.Command, args []string
 	})
 }
 
+// deletes reports whether the ref is to be deleted, by a zero ID as long as what it held.
+func (p *put) deletes() bool { return p.new == refdb.Unknown }
+
 func (p *put) apply(ctx context.Context, db *refdb.DB) (err error) {
-	if p.force {
+	switch {
+	case p.force && p.deletes():
+		p.old, err = forceDelete(ctx, db, p.project, p.ref)
+		return err
+	case p.force:
 		p.old, err = db.Put(ctx, p.project, p.ref, p.new)
 		return err
 	}
@@ -141,7 +130,11 @@ func (p *put) apply(ctx context.Context, db *refdb.DB) (err error) {
 	if p.token != 0 {
 		options = append(options, refdb.Under(p.owner, refdb.Token(p.token), p.ref))
 	}
-	return db.Update(ctx, p.project, []refdb.Update{{Ref: p.ref, Old: p.old, New: p.new}}, options...)
+	u := refdb.Update{Ref: p.ref, Old: p.old, New: p.new}
+	if p.deletes() {
+		u.New = tombstone(p.old)
+	}
+	return db.Update(ctx, p.project, []refdb.Update{u}, options...)
 }
 
 func changeColumns() []output.Column[*put] {

@@ -93,7 +93,7 @@ func (a *app) refsListCommand() *cobra.Command {
 		Use:   "list PROJECT",
 		Short: "List a project's refs",
 		Long: `List a project's refs and what they hold, in byte order of their names. They are printed as they are
-read, however many there are.
+read, however many there are. A project that is not there is an error (status 1).
 
 Fields: ` + output.Names(refColumns()) + stateHelp,
 		Example: `  refdbctl refs list my/project --prefix refs/heads/
@@ -106,6 +106,7 @@ Fields: ` + output.Names(refColumns()) + stateHelp,
 			}
 			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				w := output.NewWriter(a.out, a.format, a.palette(a.out), refColumns())
+				empty := true
 				for ref, err := range a.refs(ctx, db, project, prefix, deleted) {
 					if err != nil {
 						return err
@@ -113,8 +114,12 @@ Fields: ` + output.Names(refColumns()) + stateHelp,
 					if err := w.Write(projectRef{project, ref}); err != nil {
 						return err
 					}
+					empty = false
 				}
-				return w.Close()
+				if err := w.Close(); err != nil || !empty {
+					return err
+				}
+				return a.isThere(ctx, db, project)
 			})
 		}),
 	}

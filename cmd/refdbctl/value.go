@@ -36,6 +36,14 @@ func parseOld(s string, any bool) (refdb.Value, error) {
 	return parseValue(s, any)
 }
 
+// tombstone is the zero ID that stands for a deleted ref which held old.
+func tombstone(old refdb.Value) refdb.Value {
+	if len(old) == len(refdb.Deleted256) {
+		return refdb.Deleted256
+	}
+	return refdb.Deleted
+}
+
 // describe is a value as texts show it.
 func describe(v refdb.Value) string {
 	if v.IsAbsent() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -38,7 +39,7 @@ func (a *app) refsVerifyCommand() *cobra.Command {
 		Short: "Compare a repository's refs with the database's, both ways",
 		Long: `Compare the refs of the Git repository at PATH with those that the database has for PROJECT, both
 ways, in constant memory. Every difference is listed, the equal ones are counted. The status is 1 if
-there is any difference. A ref that the database does not know and one that was deleted are both
+there is any difference, or no such project. A ref that the database does not know and one that was deleted are both
 absent. Refs that move while they are compared may be listed: look again at those.
 
 ` + skipHelp + `
@@ -114,6 +115,11 @@ func (v *verification) run(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo
 			g, gerr, gok = nextGlobal()
 		}
 	}
+	if v.equal+v.globalOnly+v.different == 0 {
+		if err := v.isThere(ctx, db, v.project); err != nil {
+			return errors.Join(v.finish(), err)
+		}
+	}
 	return v.conclude()
 }
 
@@ -162,8 +168,12 @@ func (v *verification) say(d difference) {
 	}
 }
 
-func (v *verification) conclude() error {
-	differ := v.localOnly + v.globalOnly + v.different + v.refused
+func (v *verification) differ() int {
+	return v.localOnly + v.globalOnly + v.different + v.refused
+}
+
+// finish ends the report.
+func (v *verification) finish() error {
 	if v.err == nil {
 		v.err = v.report.CloseWith(
 			output.Field{Name: "project", Value: v.project},
@@ -173,15 +183,19 @@ func (v *verification) conclude() error {
 			output.Field{Name: "different", Value: v.different},
 			output.Field{Name: "skipped", Value: v.skipped},
 			output.Field{Name: "refused", Value: v.refused},
-			output.Field{Name: "ok", Value: differ == 0},
+			output.Field{Name: "ok", Value: v.differ() == 0},
 		)
 	}
-	if v.err != nil {
-		return v.err
+	return v.err
+}
+
+func (v *verification) conclude() error {
+	if err := v.finish(); err != nil {
+		return err
 	}
 	summary := fmt.Sprintf("%d equal, %d local only, %d global only, %d different, %d skipped, %d refused",
 		v.equal, v.localOnly, v.globalOnly, v.different, v.skipped, v.refused)
-	if differ > 0 {
+	if v.differ() > 0 {
 		return &status{exitError, fmt.Sprintf("%s: local and global differ: %s", v.project, summary)}
 	}
 	return v.printSummary(v.project, summary)

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func (a *app) refsDeleteCommand() *cobra.Command {
+	var p put
+	var c consent
+	var prefix string
+	cmd := &cobra.Command{
+		Use:   "delete PROJECT (REF (--old OLD | --force) | --prefix PREFIX)",
+		Short: "Delete a ref, if it holds what is expected, or all below a prefix",
+		Long: `Delete a ref, if it holds what is expected. It leaves a tombstone, which keeps sites that still have
+the ref from bringing it back. A ref that the database does not know is not deleted by force
+either (status 1).
+
+With --prefix all refs whose names start with it are deleted. They are counted and asked about on a
+terminal; otherwise --yes is needed, and --dry-run lists them. A ref that is locked, or that somebody changes
+meanwhile, is left alone and listed (status 3 or 5).
+` + putHelp + output.Names(changeColumns()) + `; with --prefix ` + output.Names(deletedColumns) + `
+(result: deleted, changed, locked or, with --dry-run, would_delete)`,
+		Example: `  refdbctl refs delete my/project refs/heads/topic --old $OLD
+  refdbctl refs delete my/project --prefix refs/heads/topic/ --dry-run`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			switch byPrefix := cmd.Flags().Changed("prefix"); {
+			case byPrefix == (len(args) == 2):
+				return usage("give either one REF or --prefix PREFIX")
+			case byPrefix && prefix == "":
+				return usage(`--prefix "": give the start of a name; "refs/" is all of a project's refs`)
+			case byPrefix:
+				return a.deletePrefix(ctx, c, args[0], prefix)
+			case c.yes || c.dryRun:
+				return usage("--yes and --dry-run go with --prefix: one ref is deleted by what it holds (--old), or with --force")
+			}
+			return p.run(ctx, a, cmd, args)
+		}),
+	}
+	p.addFlags(a, cmd)
+	c.addFlags(cmd)
+	cmd.Flags().StringVar(&prefix, "prefix", "", "all refs that start with `prefix`")
+	for _, name := range []string{"old", "force", "string", "adopt", "token", "owner"} {
+		cmd.MarkFlagsMutuallyExclusive(name, "prefix")
+	}
+	return cmd
+}
+
+// forceDelete deletes a ref whatever it holds, and returns what that was. One
+// that the database does not know would only leave a tombstone.
+func forceDelete(ctx context.Context, db *refdb.DB, project, ref string) (refdb.Value, error) {
+	old, err := db.Get(ctx, project, ref)
+	for err == nil && old != refdb.Unknown {
+		err = db.Update(ctx, project, []refdb.Update{{Ref: ref, Old: old, New: tombstone(old)}})
+		var mismatch *refdb.MismatchError
+		if !errors.As(err, &mismatch) {
+			return old, err
+		}
+		// Somebody else was first: that is the value we delete.
+		old, err = mismatch.Mismatches[0].Have, ctx.Err()
+	}
+	if err != nil {
+		return old, err
+	}
+	return old, &status{exitError, fmt.Sprintf("no such ref: %s %s", project, ref)}
+}
+
+// deleted is a ref that was to be deleted, and what became of it.
+type deleted struct {
+	projectRef
+	result string
+}
+
+var deletedColumns = []output.Column[deleted]{
+	{Name: "result", Value: func(d deleted) any { return d.result }},
+	{Name: "project", Value: func(d deleted) any { return d.project }, Hidden: true},
+	{Name: "old", Value: func(d deleted) any { return string(d.Value) }},
+	{Name: "ref", Value: func(d deleted) any { return d.Name }},
+}
+
+func (a *app) deletePrefix(ctx context.Context, c consent, project, prefix string) error {
+	if err := refdb.CheckProject(project); err != nil {
+		return err
+	}
+	if err := c.check(a); err != nil {
+		return err
+	}
+	return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+		if err := a.isThere(ctx, db, project); err != nil {
+			return err
+		}
+		var refs []refdb.Ref
+		for ref, err := range a.refs(ctx, db, project, prefix, false) {
+			if err != nil {
+				return err
+			}
+			refs = append(refs, ref)
+		}
+		d := &deletion{app: a, db: db, project: project}
+		if len(refs) > 0 && !c.dryRun {
+			if err := c.ask(ctx, a, fmt.Sprintf("Delete %s of project %s, from %s to %s?", count(len(refs), "ref"),
+				output.Escape(project), output.Escape(refs[0].Name), output.Escape(refs[len(refs)-1].Name))); err != nil {
+				return err
+			}
+		}
+		report := output.NewWriter(a.out, a.format, a.palette(a.out), deletedColumns)
+		var printing error
+		d.tell = func(ref refdb.Ref, result string) {
+			printing = errors.Join(printing, report.Write(deleted{projectRef{project, ref}, result}))
+		}
+		err := d.run(ctx, refs, c.dryRun)
+		return errors.Join(printing, report.Close(), d.conclude(err))
+	})
+}
+
+// deletion deletes refs that still hold what was listed.
+type deletion struct {
+	*app
+	db      *refdb.DB
+	project string
+	tell    func(ref refdb.Ref, result string)
+
+	deleted, changed, locked int
+}
+
+// run deletes refs batch by batch. Ctrl-C lets the batch under way finish.
+func (d *deletion) run(ctx context.Context, refs []refdb.Ref, dryRun bool) error {
+	if dryRun {
+		for _, ref := range refs {
+			d.tell(ref, "would_delete")
+		}
+		d.deleted = len(refs)
+		return nil
+	}
+	for batch := range slices.Chunk(refs, importBatch) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := d.send(context.WithoutCancel(ctx), batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send deletes those of a batch that are neither locked nor changed.
+func (d *deletion) send(ctx context.Context, batch []refdb.Ref) error {
+	for len(batch) > 0 {
+		err := d.update(ctx, batch)
+		in := make(map[string]bool) // the way
+		var locked *refdb.LockedError
+		var mismatch *refdb.MismatchError
+		result, counter := "deleted", &d.deleted
+		switch {
+		case errors.As(err, &locked):
+			result, counter = "locked", &d.locked
+			for _, h := range locked.Holders {
+				if !h.Stale() {
+					in[h.Ref] = true
+				}
+			}
+		case errors.As(err, &mismatch):
+			result, counter = "changed", &d.changed
+			for _, m := range mismatch.Mismatches {
+				in[m.Ref] = true
+			}
+		case err != nil:
+			return err
+		}
+		var rest []refdb.Ref
+		for _, ref := range batch {
+			if err != nil && !in[ref.Name] {
+				rest = append(rest, ref)
+				continue
+			}
+			*counter++
+			d.tell(ref, result)
+		}
+		if len(rest) == len(batch) {
+			return err // it names none of them
+		}
+		batch = rest
+	}
+	return nil
+}
+
+func (d *deletion) update(ctx context.Context, batch []refdb.Ref) error {
+	updates := make([]refdb.Update, len(batch))
+	for i, ref := range batch {
+		updates[i] = refdb.Update{Ref: ref.Name, Old: ref.Value, New: tombstone(ref.Value)}
+	}
+	limited, cancel := d.limited(ctx)
+	defer cancel()
+	return d.db.Update(limited, d.project, updates)
+}
+
+// conclude says how far it came.
+func (d *deletion) conclude(err error) error {
+	summary := fmt.Sprintf("%s: %d deleted, %d changed, %d locked", d.project, d.deleted, d.changed, d.locked)
+	switch {
+	case err != nil:
+		d.note("not finished: %s; run it again to go on", summary)
+		return err
+	case d.changed > 0:
+		return &status{exitMismatch, summary + "; those were left alone: run it again"}
+	case d.locked > 0:
+		return &status{exitLocked, summary + "; those were left alone: run it again"}
+	}
+	d.note("%s", summary)
+	return nil
+}
