@@ -30,6 +30,9 @@ func (im *importer) send(ctx context.Context, batch []gitrepo.Ref) error {
 		if err != nil {
 			return err
 		}
+		if im.dryRun {
+			updates = im.setAside(updates, im.held)
+		}
 		if im.dryRun || len(updates) == 0 {
 			im.count(updates)
 			break

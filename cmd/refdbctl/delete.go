@@ -134,11 +134,7 @@ type deletion struct {
 // run deletes refs batch by batch. Ctrl-C lets the batch under way finish.
 func (d *deletion) run(ctx context.Context, refs []refdb.Ref, dryRun bool) error {
 	if dryRun {
-		for _, ref := range refs {
-			d.tell(ref, "would_delete")
-		}
-		d.deleted = len(refs)
-		return nil
+		return d.rehearse(ctx, refs)
 	}
 	for batch := range slices.Chunk(refs, importBatch) {
 		if ctx.Err() != nil {
@@ -149,6 +145,38 @@ func (d *deletion) run(ctx context.Context, refs []refdb.Ref, dryRun bool) error
 		}
 	}
 	return nil
+}
+
+// rehearse tells what run would do now.
+func (d *deletion) rehearse(ctx context.Context, refs []refdb.Ref) error {
+	held, err := d.freshLocks(ctx, d.db, d.project)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		if slices.ContainsFunc(held.Holders, func(l refdb.LockInfo) bool { return l.Ref == ref.Name }) {
+			d.locked++
+			d.tell(ref, "locked")
+		} else {
+			d.deleted++
+			d.tell(ref, "would_delete")
+		}
+	}
+	return nil
+}
+
+// freshLocks is the refusal that an update of all refs of a project would get.
+func (a *app) freshLocks(ctx context.Context, db *refdb.DB, project string) (*refdb.LockedError, error) {
+	held := new(refdb.LockedError)
+	for l, err := range a.locks(ctx, db, refdb.LockFilter{Project: project}) {
+		if err != nil {
+			return nil, err
+		}
+		if !l.Stale() {
+			held.Holders = append(held.Holders, l)
+		}
+	}
+	return held, nil
 }
 
 // send deletes those of a batch that are neither locked nor changed.

@@ -85,6 +85,8 @@ type importer struct {
 	consent
 	all, overwrite, strict, prune bool
 
+	held *refdb.LockedError // what a dry run takes for locked
+
 	report   *output.Writer[difference]
 	progress progress
 	err      error // of printing
@@ -95,6 +97,9 @@ type importer struct {
 func (im *importer) run(ctx context.Context, repo *gitrepo.Repo) error {
 	im.report = output.NewReport(im.out, im.format, im.palette(im.out), "problems", differenceColumns)
 	err := im.startProgress(ctx, repo)
+	if err == nil && im.dryRun {
+		im.held, err = im.freshLocks(ctx, im.db, im.project)
+	}
 	if err == nil {
 		err = im.walk(ctx, im.local(repo))
 	}

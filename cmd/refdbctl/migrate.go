@@ -49,7 +49,9 @@ func (a *app) migrateDownCommand() *cobra.Command {
 		Short: "Undo the last step of the schema, or all",
 		Long: `Undo the last step of the schema, or --steps of them, or --all. What the undone versions added to
 the tables is lost; below version 1 the tables themselves go, with every ref and lock in them,
-adopted ones too.`,
+adopted ones too.
+
+Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate down --dry-run
   refdbctl migrate down --all --yes`,
 		Args: cobra.NoArgs,
@@ -61,9 +63,12 @@ adopted ones too.`,
 				return err
 			}
 			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
-				before, _, err := a.schemaVersion(ctx, m)
+				before, dirty, err := a.schemaVersion(ctx, m)
 				if err != nil {
 					return err
+				}
+				if dirty || before > migrations.Latest(d) {
+					return fmt.Errorf("migrate down: %w", migrations.Check(d, before, dirty, true))
 				}
 				after := before - min(before, uint(steps))
 				if all {
@@ -74,7 +79,7 @@ adopted ones too.`,
 				}
 				a.note("%s", describeDown(before, after))
 				if c.dryRun {
-					return nil
+					return a.printPlan(plan{before, after})
 				}
 				if err := c.ask(ctx, a, fmt.Sprintf("Bring the schema down to version %d?", after)); err != nil {
 					return err
@@ -131,7 +136,9 @@ func (a *app) migrateForceCommand() *cobra.Command {
 		Long: `Record that the schema has VERSION and is not dirty, and change nothing else. It is for a database
 that an interrupted migration left dirty, when no migration is running any more. Steps up can be
 repeated, so the version before the interrupted one is a safe answer; run "refdbctl migrate up"
-afterwards.`,
+afterwards.
+
+Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate force 1`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -147,9 +154,12 @@ afterwards.`,
 				if err != nil {
 					return err
 				}
+				if latest := migrations.Latest(d); uint(version) > latest {
+					return fmt.Errorf("force schema version %d: the latest is %d", version, latest)
+				}
 				a.note("the schema is recorded as version %d, dirty: %t", before, dirty)
 				if c.dryRun {
-					return nil
+					return a.printPlan(plan{before, uint(version)})
 				}
 				if err := c.ask(ctx, a, fmt.Sprintf("Record it as version %d, not dirty?", version)); err != nil {
 					return err
@@ -163,6 +173,23 @@ afterwards.`,
 	}
 	c.addFlags(cmd)
 	return cmd
+}
+
+// plan is what a dry run would do to the recorded version.
+type plan struct{ database, target uint }
+
+var planColumns = []output.Column[plan]{
+	{Name: "database_version", Value: func(p plan) any { return p.database }},
+	{Name: "target_version", Value: func(p plan) any { return p.target }},
+	{Name: "dry_run", Value: func(plan) any { return true }},
+}
+
+// printPlan is for programs; people were told before.
+func (a *app) printPlan(p plan) error {
+	if a.format == output.Table {
+		return nil
+	}
+	return output.One(a.out, a.format, output.Palette{}, planColumns, p)
 }
 
 // versions is what "migrate version" prints.

@@ -20,16 +20,21 @@ func (a *app) projectCommand() *cobra.Command {
 type removal struct {
 	project string
 	refs    int
+	dryRun  bool
 }
 
 var removalColumns = []output.Column[removal]{
 	{Name: "project", Value: func(r removal) any { return r.project }},
 	{Name: "removed", Value: func(r removal) any { return r.refs }},
+	{Name: "dry_run", Value: func(r removal) any { return r.dryRun }},
 }
 
 func (a *app) printRemoval(r removal, what string) error {
 	if a.format != output.Table {
 		return output.One(a.out, a.format, output.Palette{}, removalColumns, r)
+	}
+	if r.dryRun {
+		return nil // it was told before
 	}
 	_, err := fmt.Fprintf(a.out, "removed %s of %s\n", count(r.refs, what), output.Escape(r.project))
 	return err
@@ -63,13 +68,16 @@ Fields: ` + output.Names(removalColumns),
 				}
 				if !c.yes {
 					refs, locks, err := a.extent(ctx, db, project)
+					if err == nil {
+						err = refuseHeld(locks, force)
+					}
 					if err != nil {
 						return err
 					}
-					a.note("project %s has %s, deleted ones included, and %s", project, count(refs, "ref"), count(locks, "lock"))
-				}
-				if c.dryRun {
-					return nil
+					a.note("project %s has %s, deleted ones included, and %s", project, count(refs, "ref"), count(len(locks), "lock"))
+					if c.dryRun {
+						return a.printRemoval(removal{project, refs, true}, "ref")
+					}
 				}
 				if err := c.ask(ctx, a, fmt.Sprintf("Remove all of project %s?", output.Escape(project))); err != nil {
 					return err
@@ -82,7 +90,7 @@ Fields: ` + output.Names(removalColumns),
 				if err != nil {
 					return err
 				}
-				return a.printRemoval(removal{project, n}, "ref")
+				return a.printRemoval(removal{project, n, false}, "ref")
 			})
 		}),
 	}
@@ -118,21 +126,36 @@ func (a *app) noteMissing(ctx context.Context, db *refdb.DB, project string) err
 	return err
 }
 
-// extent counts what removing a project would remove.
-func (a *app) extent(ctx context.Context, db *refdb.DB, project string) (refs, locks int, err error) {
+// extent is what removing a project would remove.
+func (a *app) extent(ctx context.Context, db *refdb.DB, project string) (refs int, locks []refdb.LockInfo, err error) {
 	for _, err := range a.refs(ctx, db, project, "", true) {
 		if err != nil {
-			return 0, 0, err
+			return 0, nil, err
 		}
 		refs++
 	}
-	for _, err := range a.locks(ctx, db, refdb.LockFilter{Project: project}) {
+	for l, err := range a.locks(ctx, db, refdb.LockFilter{Project: project}) {
 		if err != nil {
-			return 0, 0, err
+			return 0, nil, err
 		}
-		locks++
+		locks = append(locks, l)
 	}
 	return refs, locks, nil
+}
+
+// refuseHeld fails if somebody holds one of the locks. Those that stand for an
+// intent are never forced.
+func refuseHeld(locks []refdb.LockInfo, force bool) error {
+	var held []refdb.LockInfo
+	for _, l := range locks {
+		if l.Intended() || !force && !l.Stale() {
+			held = append(held, l)
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	return fmt.Errorf("nothing was done: %w", &refdb.LockedError{Holders: held})
 }
 
 func (a *app) refsPurgeTombstonesCommand() *cobra.Command {
@@ -159,7 +182,7 @@ Fields: ` + output.Names(removalColumns),
 				if err != nil {
 					return err
 				}
-				return a.printRemoval(removal{args[0], n}, "tombstone")
+				return a.printRemoval(removal{args[0], n, false}, "tombstone")
 			})
 		}),
 	}
