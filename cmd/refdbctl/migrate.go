@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -43,13 +45,18 @@ already nothing is done. Of several that run at once, the others wait for the fi
 func (a *app) migrateDownCommand() *cobra.Command {
 	var c consent
 	var steps int
-	var all bool
+	var all, force bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Undo the last step of the schema, or all",
 		Long: `Undo the last step of the schema, or --steps of them, or --all. What the undone versions added to
 the tables is lost; below version 1 the tables themselves go, with every ref and lock in them,
 adopted ones too.
+
+While somebody holds a fresh lock, such as a site's daemon that runs, it is refused with status 3,
+unless --force: two could hold the same lock otherwise. A lock that stands for an intent is not forced:
+see refdbctl locks resolve. The locks of a schema that is older than this program's can't be looked
+at: going down from there needs --force, when nothing uses the database any more.
 
 Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate down --dry-run
@@ -77,6 +84,9 @@ Fields with --dry-run: ` + output.Names(planColumns),
 				if before == after {
 					return a.printVersions(ctx, m, d, before)
 				}
+				if err := a.refuseUnderLocks(ctx, before == migrations.Latest(d), force); err != nil {
+					return err
+				}
 				a.note("%s", describeDown(before, after))
 				if c.dryRun {
 					return a.printPlan(plan{before, after})
@@ -93,9 +103,32 @@ Fields with --dry-run: ` + output.Names(planColumns),
 	}
 	cmd.Flags().IntVar(&steps, "steps", 1, "how many `versions` to go down")
 	cmd.Flags().BoolVar(&all, "all", false, "go down to no schema at all")
+	cmd.Flags().BoolVar(&force, "force", false, "in spite of fresh locks, but not of intents, or without looking at them")
 	cmd.MarkFlagsMutuallyExclusive("steps", "all")
 	c.addFlags(cmd)
 	return cmd
+}
+
+// refuseUnderLocks fails if somebody holds a lock. Only the locks of a schema that
+// is this program's own can be listed.
+func (a *app) refuseUnderLocks(ctx context.Context, own, force bool) error {
+	if !own {
+		if force {
+			return nil
+		}
+		return errors.New("migrate down: this program can't see whether locks are held in a schema older than its own: " +
+			"stop all that uses the database, then add --force")
+	}
+	return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+		var locks []refdb.LockInfo
+		for l, err := range a.locks(ctx, db, refdb.LockFilter{}) {
+			if err != nil {
+				return err
+			}
+			locks = append(locks, l)
+		}
+		return refuseHeld(locks, force)
+	})
 }
 
 func describeDown(before, after uint) string {
