@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -41,13 +42,6 @@ type guarded struct {
 // run runs the command to its end, in a process group of its own, and returns
 // nil, a *status or *killed as ended. An err says that it was not started.
 func (g *guarded) run() (ended, err error) {
-	g.cmd = exec.Command(g.command[0], g.command[1:]...)
-	g.cmd.Env, g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = g.env, g.in, g.out, g.err
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithParent(g.cmd.SysProcAttr)
-	// What it leaves in the background may keep its output open; don't wait for that.
-	g.cmd.WaitDelay = time.Second
-
 	job := newJob()
 	defer job.end()
 	started, over := make(chan error), make(chan struct{})
@@ -55,7 +49,7 @@ func (g *guarded) run() (ended, err error) {
 		// The kernel ends the command when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := g.cmd.Start()
+		err := g.start()
 		started <- err
 		if err == nil {
 			g.cmd.Wait() // how it ended is in ProcessState
@@ -91,6 +85,39 @@ func (g *guarded) run() (ended, err error) {
 			}
 		}
 	}
+}
+
+// start starts the command; a script that does not name its interpreter, with a
+// shell, as a shell and execvp(3) do.
+func (g *guarded) start() error {
+	g.prepare(g.command)
+	err := g.cmd.Start()
+	if path := g.cmd.Path; errors.Is(err, syscall.ENOEXEC) && isText(path) {
+		g.prepare(append([]string{"/bin/sh", path}, g.command[1:]...))
+		err = g.cmd.Start()
+	}
+	return err
+}
+
+func (g *guarded) prepare(command []string) {
+	g.cmd = exec.Command(command[0], command[1:]...)
+	g.cmd.Env, g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = g.env, g.in, g.out, g.err
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(g.cmd.SysProcAttr)
+	// What it leaves in the background may keep its output open; don't wait for that.
+	g.cmd.WaitDelay = time.Second
+}
+
+// isText reports whether a file begins like a script, not like a program of another system.
+func isText(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, 128)
+	n, err := io.ReadFull(f, head)
+	return (err == nil || errors.Is(err, io.ErrUnexpectedEOF)) && bytes.IndexByte(head[:n], 0) < 0
 }
 
 // kill sends a signal to the command's process group.

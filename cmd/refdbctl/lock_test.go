@@ -21,9 +21,11 @@ import (
 func TestLockRunsACommandAndReturnsItsStatus(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	text := filepath.Join(dir, "text")
-	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
-		t.Fatal(err)
+	script, binary := filepath.Join(dir, "script"), filepath.Join(dir, "binary")
+	for name, text := range map[string]string{script: "exit $1\n", binary: "\x7fno program\x00\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, c := range []struct {
 		name    string
@@ -38,7 +40,8 @@ func TestLockRunsACommandAndReturnsItsStatus(t *testing.T) {
 		{"not found", []string{"no-such-command-here"}, exitNotFound, `can't run "no-such-command-here"`},
 		{"no such file", []string{dir + "/nothing"}, exitNotFound, "no such file"},
 		{"a directory", []string{dir}, exitNotExecutable, "is a directory"},
-		{"not a program", []string{text}, exitNotExecutable, "exec format error"},
+		{"a script without a shebang", []string{script, "6"}, 6, ""},
+		{"not a program", []string{binary}, exitNotExecutable, "exec format error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)

@@ -181,7 +181,10 @@ func (a *app) locksShowCommand() *cobra.Command {
 		Short: "Show the lock on a ref",
 		Long: `Show the lock on a ref: who holds it, since when, when it was last renewed, and whether others may
 take it over (stale). If it stands for an intent, also which value the ref is to take in place of
-which, and by which process of the site. The status is 1 if there is none.
+which, and by which process of the site. The status is 1 if there is none; JSON is null then, CSV only
+its header.
+
+HELD FOR is counted from the token. On PostgreSQL that may be up to two seconds before the lock was taken.
 
 Fields:
 ` + output.Names(lockColumns(output.Palette{})),
@@ -206,6 +209,9 @@ Fields:
 							"refdbctl locks resolve %s %s", siteOf(l.Owner), project, ref)
 					}
 					return output.One(a.out, a.format, a.palette(a.out), columns, l)
+				}
+				if err := output.Nothing(a.out, a.format, lockColumns(output.Palette{})); err != nil {
+					return err
 				}
 				return &status{exitError, fmt.Sprintf("there is no lock on %s %s", project, ref)}
 			})

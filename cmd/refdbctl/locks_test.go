@@ -263,3 +263,18 @@ func TestALockThatChangedMeanwhileIsKept(t *testing.T) {
 		})
 	}
 }
+
+func TestALockThatIsNotThereIsShownToPrograms(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for format, check := range map[string]func(string) bool{
+		"json": func(out string) bool { return out == "null\n" },
+		"csv":  func(out string) bool { return strings.HasPrefix(out, "project,ref,") && strings.Count(out, "\n") == 1 },
+	} {
+		r := w.run(t, "locks", "show", "p", mainRef, "-o", format)
+		r.is(t, exitError, "there is no lock on p "+mainRef)
+		if !check(r.out) {
+			t.Errorf("%s: %q", format, r.out)
+		}
+	}
+}

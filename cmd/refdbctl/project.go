@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,6 +89,7 @@ Fields: ` + output.Names(removalColumns),
 				}
 				n, err := db.RemoveProject(ctx, project, options...)
 				if err != nil {
+					a.noteUnfinished(project, count(n, "ref"))
 					return err
 				}
 				return a.printRemoval(removal{project, n, false}, "ref")
@@ -97,6 +99,13 @@ Fields: ` + output.Names(removalColumns),
 	cmd.Flags().BoolVar(&force, "force", false, "in spite of fresh locks, but not of intents")
 	c.addFlags(cmd)
 	return cmd
+}
+
+// noteUnfinished says how far a removal got that an error, or Ctrl-C, ended.
+func (a *app) noteUnfinished(project, removed string) {
+	if !strings.HasPrefix(removed, "0 ") {
+		a.note("%s: not finished: removed %s; run it again to go on", project, removed)
+	}
 }
 
 // isThere fails if the database has neither a ref of a project, were it a deleted
@@ -180,6 +189,7 @@ Fields: ` + output.Names(removalColumns),
 				}
 				n, err := db.PurgeTombstones(ctx, args[0], time.Duration(olderThan))
 				if err != nil {
+					a.noteUnfinished(args[0], count(n, "tombstone"))
 					return err
 				}
 				return a.printRemoval(removal{args[0], n, false}, "tombstone")

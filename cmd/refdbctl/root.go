@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -121,6 +120,7 @@ colours off. Colours and progress are shown on a terminal only.`,
 		a.refsCommand(),
 		a.projectCommand(),
 		a.siteCommand(),
+		a.versionCommand(),
 	)
 	return root
 }
@@ -186,13 +186,6 @@ func (a *app) palette(w io.Writer) output.Palette {
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }
 
 // must is for mistakes in this program's own declarations.

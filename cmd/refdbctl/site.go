@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -21,16 +22,30 @@ func (a *app) siteCommand() *cobra.Command {
 }
 
 // siteFlags are what the commands about a site share.
-type siteFlags struct{ config string }
+type siteFlags struct{ config file }
 
 func (f *siteFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.config, "config", site.DefaultConfig, "the site's configuration `file`")
+	f.config = site.DefaultConfig
+	cmd.Flags().Var(&f.config, "config", "the site's configuration `file`")
+}
+
+// file is a flag's value: a path, which holds wherever a program that gets it is run.
+type file string
+
+func (f *file) String() string { return string(*f) }
+
+func (f *file) Type() string { return "file" }
+
+func (f *file) Set(path string) error {
+	absolute, err := filepath.Abs(path)
+	*f = file(absolute)
+	return err
 }
 
 // load reads the configuration, and takes the site's name and database from it. --db and
 // REFDB_URL are for where it names no database.
 func (a *app) load(ctx context.Context, f siteFlags) (*site.Config, error) {
-	c, err := site.LoadConfig(ctx, f.config)
+	c, err := site.LoadConfig(ctx, string(f.config))
 	if err != nil {
 		return nil, err
 	}

@@ -246,3 +246,13 @@ func TestCheckWithoutADatabaseLooksAtTheRest(t *testing.T) {
 		t.Errorf("after the repair\n%s", r.out)
 	}
 }
+
+func TestTheConfigurationMayBeNamedByARelativePath(t *testing.T) {
+	w := newWorld(t)
+	s := w.newSite(t, "a")
+	t.Chdir(s.dir)
+	r := s.run(t, "site", "enable", "team/app", "--config", filepath.Base(s.config), "--hook", s.hook)
+	if strings.Contains(r.err, "configuration") {
+		t.Errorf("%+v", r)
+	}
+}

@@ -78,7 +78,7 @@ func (a *app) serve(ctx context.Context, f siteFlags) (err error) {
 // reload never ends the daemon.
 func (a *app) reload(ctx context.Context, f siteFlags, daemon *site.Daemon) {
 	defer site.NotifyReloading()()
-	c, err := site.LoadConfig(ctx, f.config)
+	c, err := site.LoadConfig(ctx, string(f.config))
 	if err == nil {
 		err = daemon.Reload(c)
 	}

@@ -1,9 +1,11 @@
 package output
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -27,6 +29,27 @@ func Escape(s string) string {
 		i += size
 	}
 	return b.String()
+}
+
+// escapeJSON makes JSON safe to show on a terminal, and leaves what it means: what
+// Go's encoder leaves as it is and is not printable, stands in strings only.
+func escapeJSON(text string) []byte {
+	if printable(text) {
+		return []byte(text)
+	}
+	var b []byte
+	for _, r := range text {
+		switch {
+		case unicode.IsPrint(r):
+			b = utf8.AppendRune(b, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		}
+	}
+	return b
 }
 
 func printable(s string) bool {

@@ -90,10 +90,7 @@ func plain(v any) string {
 	case nil:
 		return ""
 	case string:
-		if !utf8.ValidString(v) {
-			return Escape(v)
-		}
-		return v
+		return Escape(v) // a terminal may show it
 	case time.Time:
 		return v.UTC().Format(timeLayout)
 	default:
@@ -118,7 +115,7 @@ func encode(v any) []byte {
 		// Columns hold only what JSON can.
 		panic(fmt.Sprintf("a column holds %T: %v", v, err))
 	}
-	return []byte(strings.TrimSuffix(b.String(), "\n"))
+	return escapeJSON(strings.TrimSuffix(b.String(), "\n"))
 }
 
 // Seconds is a duration as programs get it: a number of seconds, to the microsecond.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 )
@@ -218,5 +219,21 @@ func TestAFormatIsAFlagValue(t *testing.T) {
 	}
 	if err := f.Set("yaml"); err == nil || !strings.Contains(err.Error(), "table, json, csv") {
 		t.Errorf("yaml: %v", err)
+	}
+}
+
+func TestNoFormatSendsATerminalWhatItWouldObey(t *testing.T) {
+	nasty := "a\u009b2Jb\u202egnp\x1b[2J\x7f\U000e0001"
+	for _, f := range []output.Format{output.Table, output.JSON, output.CSV} {
+		got := write(t, f, record{name: nasty})
+		for _, r := range got {
+			if r != '\n' && !unicode.IsPrint(r) {
+				t.Errorf("%s holds %U: %q", f, r, got)
+			}
+		}
+	}
+	var rows []struct{ Name string }
+	if err := json.Unmarshal([]byte(write(t, output.JSON, record{name: nasty})), &rows); err != nil || rows[0].Name != nasty {
+		t.Errorf("JSON loses something: %v, %+v", err, rows)
 	}
 }

@@ -206,6 +206,20 @@ func One[T any](w io.Writer, f Format, p Palette, columns []Column[T], record T)
 	}
 }
 
+// Nothing prints that there is no record where [One] would have printed it: null
+// in JSON, and nothing in a table.
+func Nothing[T any](w io.Writer, f Format, columns []Column[T]) error {
+	switch f {
+	case JSON:
+		_, err := io.WriteString(w, "null\n")
+		return err
+	case CSV:
+		return NewWriter(w, f, Palette{}, columns).Close()
+	default:
+		return nil
+	}
+}
+
 func writeObject[T any](out *bufio.Writer, columns []Column[T], record T) {
 	for i, c := range columns {
 		if i == 0 {
