@@ -32,6 +32,7 @@ func (im *importer) send(ctx context.Context, batch []gitrepo.Ref) error {
 		}
 		if im.dryRun {
 			updates = im.setAside(updates, im.held)
+			im.sayOverwritten(updates)
 		}
 		if im.dryRun || len(updates) == 0 {
 			im.count(updates)
@@ -101,6 +102,15 @@ func (im *importer) update(ctx context.Context, updates []refdb.Update) error {
 	limited, cancel := im.limited(ctx)
 	defer cancel()
 	return im.db.Update(limited, im.project, updates)
+}
+
+// sayOverwritten reports what a dry run would overwrite.
+func (im *importer) sayOverwritten(updates []refdb.Update) {
+	for _, u := range updates {
+		if u.Old != refdb.Unknown {
+			im.say(difference{ref: u.Ref, result: "would_overwrite", local: u.New, global: u.Old})
+		}
+	}
 }
 
 func (im *importer) count(updates []refdb.Update) {

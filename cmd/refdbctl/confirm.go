@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 )
 
 // consent is the flags of a command that destroys something.
@@ -35,21 +37,52 @@ func (c *consent) ask(ctx context.Context, a *app, question string) error {
 	if c.yes {
 		return nil
 	}
-	fmt.Fprintf(a.messages, "%s [y/N] ", question)
+	answer, err := a.answer(ctx, question+" [y/N] ")
+	if answer = strings.ToLower(answer); err == nil && answer != "y" && answer != "yes" {
+		err = &status{exitError, "nothing was done"}
+	}
+	return err
+}
+
+// askName is ask for what removes so much that the name of it must be typed.
+func (c *consent) askName(ctx context.Context, a *app, question, name string) error {
+	if c.yes {
+		return nil
+	}
+	answer, err := a.answer(ctx, fmt.Sprintf("%s Type %s to go on: ", question, output.Escape(name)))
+	if err == nil && answer != name {
+		err = &status{exitError, "nothing was done"}
+	}
+	return err
+}
+
+// answer says which database a question is about, asks, and returns the line that is typed.
+func (a *app) answer(ctx context.Context, question string) (string, error) {
+	a.note("database: %s", redact(a.url, a.url))
+	fmt.Fprint(a.messages, question)
 	answer := make(chan string, 1)
 	// A read from a terminal can't be interrupted; at the program's end it goes with it.
 	go func() {
 		line, _ := bufio.NewReader(a.in).ReadString('\n')
-		answer <- strings.ToLower(strings.TrimSpace(line))
+		answer <- strings.TrimSpace(line)
 	}()
 	select {
 	case got := <-answer:
-		if got == "y" || got == "yes" {
-			return nil
-		}
-		return &status{exitError, "nothing was done"}
+		return got, nil
 	case <-ctx.Done():
 		fmt.Fprintln(a.messages)
-		return ctx.Err()
+		return "", ctx.Err()
 	}
+}
+
+// databaseName is the last part of a database's URL: its file's name, or its own.
+func databaseName(url string) string {
+	scheme, rest, _ := strings.Cut(url, ":")
+	rest, _, _ = strings.Cut(rest, "?")
+	rest, authority := strings.CutPrefix(rest, "//")
+	name := rest[strings.LastIndexByte(rest, '/')+1:]
+	if name == "" || authority && name == rest {
+		return scheme
+	}
+	return name
 }

@@ -17,7 +17,7 @@ func TestAProjectThatIsNotThereIsAnError(t *testing.T) {
 	empty := newRepo(t)
 	for _, args := range []string{
 		"refs list nope", "refs list nope -o json", "refs list nope --deleted", "project remove nope --yes", "project remove nope --dry-run",
-		"refs delete nope --prefix=refs/ --yes", "refs purge-tombstones nope --older-than=90d",
+		"refs delete nope --prefix=refs/ --yes", "refs purge-tombstones nope --older-than=90d --yes",
 		"refs verify nope --repo " + empty.path,
 	} {
 		r := w.run(t, strings.Fields(args)...)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,10 +26,12 @@ func (a *app) refsImportCommand() *cobra.Command {
 read.
 
 Only what the database does not know is written. A ref that holds another value there, or was
-deleted there, is reported and left alone, and the status is 5, unless --overwrite is given. A ref
+deleted there, is reported and left alone, and the status is 5, unless --overwrite is given: what that
+would overwrite is shown, and asked about on a terminal; otherwise --yes is needed. A ref
 that somebody holds a lock on is left alone, too (status 3 if that is all). A ref that the database
 can't hold, such as one that is not UTF-8, or that git refuses to read, is reported; with --strict
-the status is then 1.
+the status is then 1. It is 1 for refs/remotes/* and refs/stash, too, which a clone to work in has
+for itself: they are left out unless --work-clone is given.
 
 With --prune the refs that the database has and the repository does not are deleted afterwards: they are
 counted and asked about on a terminal; otherwise --yes is needed. A repository that has not caught up
@@ -39,8 +43,9 @@ counted as equal.
 
 ` + skipHelp + `
 
-JSON: an object with "problems", a list of ` + output.Names(differenceColumns) + ` (result: different, locked or
-refused); and project, imported, overwritten, equal, different, locked, refused, skipped, pruned, complete, dry_run.`,
+JSON: an object with "problems", a list of ` + output.Names(differenceColumns) + ` (result: different, locked,
+refused or would_overwrite); and project, imported, overwritten, equal, different, locked, refused,
+skipped, pruned, complete, dry_run.`,
 		Example: `  refdbctl refs import my/project --repo /srv/git/my/project.git --dry-run
   refdbctl refs import my/project --repo /srv/git/my/project.git`,
 		Args: cobra.ExactArgs(1),
@@ -49,7 +54,7 @@ refused); and project, imported, overwritten, equal, different, locked, refused,
 			if err := refdb.CheckProject(im.project); err != nil {
 				return err
 			}
-			if im.prune {
+			if im.prune || im.overwrite {
 				if err := im.consent.check(a); err != nil {
 					return err
 				}
@@ -70,6 +75,7 @@ refused); and project, imported, overwritten, equal, different, locked, refused,
 	flags.BoolVar(&im.all, "all", false, "import what Gerrit keeps out, too, and HEAD")
 	flags.BoolVar(&im.overwrite, "overwrite", false, "set refs that hold another value, or were deleted, to the repository's")
 	flags.BoolVar(&im.strict, "strict", false, "fail if a ref was refused")
+	flags.BoolVar(&im.workClone, "work-clone", false, "import refs/remotes/* and refs/stash, too")
 	flags.BoolVar(&im.prune, "prune", false, "delete the refs that the repository does not have")
 	im.consent.addFlags(cmd)
 	return cmd
@@ -83,13 +89,14 @@ type importer struct {
 	batch   int
 
 	consent
-	all, overwrite, strict, prune bool
+	all, overwrite, strict, prune, workClone bool
 
 	held *refdb.LockedError // what a dry run takes for locked
 
 	report   *output.Writer[difference]
 	progress progress
 	err      error // of printing
+	private  int   // of those refused
 
 	imported, overwritten, equal, different, locked, refused, skipped, pruned int
 }
@@ -97,6 +104,9 @@ type importer struct {
 func (im *importer) run(ctx context.Context, repo *gitrepo.Repo) error {
 	im.report = output.NewReport(im.out, im.format, im.palette(im.out), "problems", differenceColumns)
 	err := im.startProgress(ctx, repo)
+	if err == nil && im.overwrite && !im.yes && !im.dryRun {
+		err = im.askOverwrite(ctx, repo)
+	}
 	if err == nil && im.dryRun {
 		im.held, err = im.freshLocks(ctx, im.db, im.project)
 	}
@@ -108,6 +118,20 @@ func (im *importer) run(ctx context.Context, repo *gitrepo.Repo) error {
 		err = im.deleteMissing(ctx, repo)
 	}
 	return im.conclude(ctx, err)
+}
+
+// askOverwrite shows what would be overwritten, and asks.
+func (im *importer) askOverwrite(ctx context.Context, repo *gitrepo.Repo) error {
+	plan := &importer{app: im.app, db: im.db, project: im.project, batch: im.batch, consent: consent{dryRun: true},
+		all: im.all, overwrite: true, workClone: im.workClone, held: new(refdb.LockedError)}
+	plan.report = output.NewWriter(im.messages, output.Table, im.palette(im.app.err), differenceColumns)
+	if err := plan.walk(ctx, plan.local(repo)); err != nil {
+		return err
+	}
+	if err := errors.Join(plan.err, plan.report.Close()); err != nil || plan.overwritten == 0 {
+		return err
+	}
+	return im.ask(ctx, im.app, fmt.Sprintf("Overwrite %s of project %s?", count(plan.overwritten, "ref"), output.Escape(im.project)))
 }
 
 func (im *importer) local(repo *gitrepo.Repo) *local {
@@ -124,6 +148,12 @@ func (im *importer) walk(ctx context.Context, from *local) error {
 		if err != nil {
 			return err
 		}
+		if !im.workClone && isPrivate(ref.Name) {
+			im.private++
+			im.refuse(ref, "a work clone's own: import from the repository that it was cloned from, or add --work-clone")
+			im.progress.add(1)
+			continue
+		}
 		if err := im.storable(ref); err != nil {
 			im.refuse(ref, err.Error())
 			im.progress.add(1)
@@ -137,6 +167,11 @@ func (im *importer) walk(ctx context.Context, from *local) error {
 		}
 	}
 	return im.send(ctx, batch)
+}
+
+// isPrivate reports whether a ref is what a clone to work in has for itself.
+func isPrivate(ref string) bool {
+	return strings.HasPrefix(ref, "refs/remotes/") || ref == "refs/stash"
 }
 
 func (im *importer) storable(ref gitrepo.Ref) error {
@@ -194,7 +229,7 @@ func (im *importer) conclude(ctx context.Context, err error) error {
 		return &status{exitMismatch, fmt.Sprintf("%s: %s; refs that differ were left alone: --overwrite sets them", im.project, summary)}
 	case im.locked > 0:
 		return &status{exitLocked, fmt.Sprintf("%s: %s; locked refs were left alone: run it again", im.project, summary)}
-	case im.refused > 0 && im.strict:
+	case im.private > 0, im.refused > 0 && im.strict:
 		return &status{exitError, fmt.Sprintf("%s: %s", im.project, summary)}
 	}
 	return im.printSummary(im.project, summary)

@@ -214,7 +214,7 @@ func TestADifferentValueIsLeftAloneUnlessTold(t *testing.T) {
 	if got := w.importing(t, r, exitOK, "--overwrite", "--dry-run"); got.counts() != "0 2 18 0 0 0 0" {
 		t.Errorf("dry run: %+v", got)
 	}
-	if got := w.importing(t, r, exitOK, "--overwrite"); got.counts() != "0 2 18 0 0 0 0" {
+	if got := w.importing(t, r, exitOK, "--overwrite", "--yes"); got.counts() != "0 2 18 0 0 0 0" {
 		t.Errorf("overwrite: %+v", got)
 	}
 	w.verifying(t, r, exitOK)

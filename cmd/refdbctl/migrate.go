@@ -91,7 +91,13 @@ Fields with --dry-run: ` + output.Names(planColumns),
 				if c.dryRun {
 					return a.printPlan(plan{before, after})
 				}
-				if err := c.ask(ctx, a, fmt.Sprintf("Bring the schema down to version %d?", after)); err != nil {
+				question := fmt.Sprintf("Bring the schema down to version %d?", after)
+				if after == 0 {
+					err = c.askName(ctx, a, question, databaseName(a.url))
+				} else {
+					err = c.ask(ctx, a, question)
+				}
+				if err != nil {
 					return err
 				}
 				if err := m.Down(ctx, int(before-after)); err != nil {

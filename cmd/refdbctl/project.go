@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -75,12 +74,12 @@ Fields: ` + output.Names(removalColumns),
 					if err != nil {
 						return err
 					}
-					a.note("project %s has %s, deleted ones included, and %s", project, count(refs, "ref"), count(len(locks), "lock"))
+					a.note("project %s has %s, deleted ones included, and %s", project, count(refs, "ref"), holding(locks))
 					if c.dryRun {
 						return a.printRemoval(removal{project, refs, true}, "ref")
 					}
 				}
-				if err := c.ask(ctx, a, fmt.Sprintf("Remove all of project %s?", output.Escape(project))); err != nil {
+				if err := c.askName(ctx, a, fmt.Sprintf("Remove all of project %s?", output.Escape(project)), project); err != nil {
 					return err
 				}
 				var options []refdb.RemoveOption
@@ -152,6 +151,19 @@ func (a *app) extent(ctx context.Context, db *refdb.DB, project string) (refs in
 	return refs, locks, nil
 }
 
+// holding counts locks and who holds them.
+func holding(locks []refdb.LockInfo) string {
+	holders := make(map[string]bool)
+	for _, l := range locks {
+		holders[l.Owner] = true
+	}
+	text := count(len(locks), "lock")
+	if len(locks) > 0 {
+		text += " of " + count(len(holders), "holder")
+	}
+	return text
+}
+
 // refuseHeld fails if somebody holds one of the locks. Those that stand for an
 // intent are never forced.
 func refuseHeld(locks []refdb.LockInfo, force bool) error {
@@ -165,38 +177,4 @@ func refuseHeld(locks []refdb.LockInfo, force bool) error {
 		return nil
 	}
 	return fmt.Errorf("nothing was done: %w", &refdb.LockedError{Holders: held})
-}
-
-func (a *app) refsPurgeTombstonesCommand() *cobra.Command {
-	var olderThan age
-	cmd := &cobra.Command{
-		Use:   "purge-tombstones PROJECT --older-than AGE",
-		Short: "Forget refs that were deleted long ago",
-		Long: `Forget refs of a project that were deleted at least AGE ago, by the database's clock. After that
-nothing keeps a site that missed the deletion, and still has the ref, from bringing it back: choose
-AGE well above the longest that a site may lag behind.
-
-Fields: ` + output.Names(removalColumns),
-		Example: `  refdbctl refs purge-tombstones my/project --older-than 90d`,
-		Args:    cobra.ExactArgs(1),
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			if err := refdb.CheckProject(args[0]); err != nil {
-				return err
-			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				if err := a.isThere(ctx, db, args[0]); err != nil {
-					return err
-				}
-				n, err := db.PurgeTombstones(ctx, args[0], time.Duration(olderThan))
-				if err != nil {
-					a.noteUnfinished(args[0], count(n, "tombstone"))
-					return err
-				}
-				return a.printRemoval(removal{args[0], n, false}, "tombstone")
-			})
-		}),
-	}
-	cmd.Flags().Var(&olderThan, "older-than", "only refs deleted at least `age` ago, such as 90d")
-	must(cmd.MarkFlagRequired("older-than"))
-	return cmd
 }

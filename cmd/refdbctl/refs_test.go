@@ -210,7 +210,7 @@ func TestTombstonesArePurgedByAge(t *testing.T) {
 	w.InsertRef(t, "p", "refs/heads/new", refdb.Deleted)
 	w.InsertRef(t, "p", "refs/heads/alive", refdb.Value(id("a")))
 	w.Exec(t, `UPDATE refs SET time = time - ? WHERE ref <> 'refs/heads/new'`, (48 * time.Hour).Microseconds())
-	if got := w.do(t, "refs", "purge-tombstones", "p", "--older-than=1d"); got != "removed 1 tombstone of p\n" {
+	if got := w.do(t, "refs", "purge-tombstones", "p", "--older-than=1d", "--yes"); got != "removed 1 tombstone of p\n" {
 		t.Errorf("got %q", got)
 	}
 	if rows := decode[[]refJSON](t, w.do(t, "refs", "list", "p", "--deleted", "-o", "json")); len(rows) != 2 {
