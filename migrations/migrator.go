@@ -34,14 +34,16 @@ type Migrator struct {
 // and closes it. The driver's Lock, or a SetVersion that fails with
 // [database.ErrLocked], must keep other processes out.
 func New(d Dialect, db database.Driver) (*Migrator, error) {
+	return NewFor(d, func(context.Context) database.Driver { return db }, db.Close)
+}
+
+// NewFor is New for a driver whose operations heed a context: driver returns it
+// for one operation of the Migrator.
+func NewFor(d Dialect, driver func(ctx context.Context) database.Driver, close func() error) (*Migrator, error) {
 	if Latest(d) == 0 {
 		return nil, fmt.Errorf("no migrations for dialect %q", d)
 	}
-	return &Migrator{
-		dialect: d,
-		driver:  func(context.Context) database.Driver { return db },
-		close:   db.Close,
-	}, nil
+	return &Migrator{dialect: d, driver: driver, close: close}, nil
 }
 
 // NewSQL returns a Migrator for PostgreSQL or SQLite that does each operation in

@@ -24,6 +24,9 @@ const (
 	exitSignal   = 128 // and the signal's number
 )
 
+// emulatorVariable is what Google's client libraries obey.
+const emulatorVariable = "SPANNER_EMULATOR_HOST"
+
 const exitCodesHelp = `Exit status:
   0    done
   1    error: the message says what to do; also a difference that verify found, a ref that get
@@ -129,11 +132,20 @@ func (a *app) report(err error) int {
 	if err != nil && err.Error() != "" {
 		message := oneLine(err.Error())
 		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, refdb.ErrLocked) {
-			message += fmt.Sprintf(" (no answer from the database within --timeout %s)", a.timeout)
+			message += fmt.Sprintf(" (no answer from the database within --timeout %s: %s)", a.timeout, a.address())
 		}
 		fmt.Fprintf(a.messages, "refdbctl: %s\n", message)
 	}
 	return exitCode(err)
+}
+
+// address is where the database is asked; no password gets through.
+func (a *app) address() string {
+	address := redact(a.url, a.url)
+	if emulator := a.env(emulatorVariable); emulator != "" && strings.HasPrefix(a.url, "spanner:") {
+		address += fmt.Sprintf(", the emulator at %s that %s names", emulator, emulatorVariable)
+	}
+	return address
 }
 
 // note prints a line beside the results.

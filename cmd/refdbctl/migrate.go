@@ -251,7 +251,12 @@ func (a *app) versions(ctx context.Context, m *migrations.Migrator, d migrations
 func (a *app) schemaVersion(ctx context.Context, m *migrations.Migrator) (version uint, dirty bool, err error) {
 	ctx, cancel := a.limited(ctx)
 	defer cancel()
-	return m.Version(ctx)
+	version, dirty, err = m.Version(ctx)
+	if err != nil && ctx.Err() != nil {
+		// A driver may tell of it in words of its own.
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return version, dirty, err
 }
 
 // printVersions says where a migration led.

@@ -158,6 +158,9 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 func (a *app) body(do func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true
+		if a.timeout < 0 {
+			return usage(fmt.Sprintf("--timeout %s: give how long to wait for an answer, or 0 for as long as it takes", a.timeout))
+		}
 		ctx := cmd.Context()
 		return interruption(ctx, do(ctx, cmd, args))
 	}

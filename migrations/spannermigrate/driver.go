@@ -37,10 +37,13 @@ const (
 // New returns a Migrator for the database of that name
 // (projects/P/instances/I/databases/D), and closes both clients.
 func New(ddl *admin.DatabaseAdminClient, rows *spanner.Client, name string) (*migrations.Migrator, error) {
-	return migrations.New(migrations.Spanner, &driver{ddl: ddl, rows: rows, name: name})
+	return migrations.NewFor(migrations.Spanner, func(ctx context.Context) database.Driver {
+		return &driver{ctx: ctx, ddl: ddl, rows: rows, name: name}
+	}, (&driver{ddl: ddl, rows: rows}).Close)
 }
 
 type driver struct {
+	ctx  context.Context // ends reads; what was begun to be written is finished
 	ddl  *admin.DatabaseAdminClient
 	rows *spanner.Client
 	name string
@@ -56,7 +59,7 @@ var none = state{version: int64(database.NilVersion)}
 
 // Lock only makes sure that there is a table: SetVersion is what excludes others.
 func (d *driver) Lock() error {
-	ctx, cancel := context.WithTimeout(context.Background(), rowTimeout)
+	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
 	defer cancel()
 	_, err := read(ctx, d.rows.Single())
 	if spanner.ErrCode(err) != codes.NotFound {
@@ -71,7 +74,7 @@ func (d *driver) Unlock() error {
 }
 
 func (d *driver) Version() (version int, dirty bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), rowTimeout)
+	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
 	defer cancel()
 	s, err := read(ctx, d.rows.Single())
 	if spanner.ErrCode(err) == codes.NotFound {
