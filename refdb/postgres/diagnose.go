@@ -19,7 +19,14 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
        current_setting('autovacuum')::boolean,
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
-       (SELECT count(*) FROM pg_stat_replication)`
+       (SELECT count(*) FROM pg_stat_replication),
+       (SELECT coalesce(string_agg(missing, '; ' ORDER BY tab), '') FROM (
+          SELECT tab, format('GRANT %s ON %s TO %I', string_agg(privilege, ', ' ORDER BY n), tab, current_user) AS missing
+          FROM (VALUES ('refs', 1, 'SELECT'), ('refs', 2, 'INSERT'), ('refs', 3, 'UPDATE'), ('refs', 4, 'DELETE'),
+                       ('locks', 1, 'SELECT'), ('locks', 2, 'INSERT'), ('locks', 3, 'UPDATE'), ('locks', 4, 'DELETE'),
+                       ('intents', 1, 'SELECT'), ('intents', 2, 'INSERT'), ('intents', 3, 'UPDATE'), ('intents', 4, 'DELETE'),
+                       ('token_origin', 1, 'SELECT'), ('token_origin', 3, 'UPDATE')) AS needed (tab, n, privilege)
+          WHERE NOT has_table_privilege(tab, privilege) GROUP BY tab) AS grants)`
 
 // A setup is what Diagnose finds.
 type setup struct {
@@ -33,8 +40,9 @@ type setup struct {
 	autovacuum          bool
 	room, clients       int // connections that the server has for users, and those in use
 	standbys            int
-	pooled, readWrite   bool // a pooler is in between; the URL asks for a server that takes writes
-	hosts, connectsUpTo int  // in the URL; of this driver
+	grants              string // that are missing, "" for none
+	pooled, readWrite   bool   // a pooler is in between; the URL asks for a server that takes writes
+	hosts, connectsUpTo int    // in the URL; of this driver
 }
 
 // Diagnose checks the settings that the promises rest on.
@@ -42,7 +50,7 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	var s setup
 	err := d.do(ctx, roundTrip{what: "diagnose"}.then(diagnoseSQL, func(rows pgx.Rows) error {
 		return one(rows, &s.version, &s.number, &s.fsync, &s.fullPages, &s.synchronous, &s.standbyNames,
-			&s.isolation, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys)
+			&s.isolation, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys, &s.grants)
 	}))
 	if err != nil {
 		return nil, err
@@ -70,6 +78,8 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 	check("server version", s.number >= oldestVersion, "PostgreSQL "+s.version,
 		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 13 or newer", s.version))
 	check("read-write", !s.readOnly, "the server takes writes", errReadOnly.Error())
+	check("privileges", s.grants == "", "all that sites and refdbctl need, but for migrate",
+		"too few for a site, and for whatever changes refs or takes locks; a role that only looks needs no more than SELECT: "+s.grants)
 	check("default isolation", s.isolation == readCommitted, s.isolation,
 		fmt.Sprintf("%q: set default_transaction_isolation to %q for this user", s.isolation, readCommitted))
 	check("fsync", s.fsync, "on", "off: a crash of the server's machine can corrupt the database: set fsync = on")
