@@ -33,6 +33,7 @@ const (
 	IntentPending     = "intent-pending"      // a push that was announced and neither done nor dropped
 	IntentDecided     = "intent-decided"      // an operator's decision that this site has not heeded
 	LeftoverLock      = "leftover-lock"       // a lock file of a git that is gone
+	PeerRef           = "peer-ref"            // in the way of the refs of a peer
 )
 
 // intentPatience is how long a push may take before its intent is a finding,
@@ -121,6 +122,9 @@ func (k *check) run(ctx context.Context) error {
 	k.link()
 	k.known(ctx)
 	if err := k.settings(ctx); err != nil {
+		return err
+	}
+	if err := k.peers(ctx); err != nil {
 		return err
 	}
 	if err := k.leftovers(ctx); err != nil {

@@ -60,7 +60,12 @@ func Enable(ctx context.Context, c *Config, r Repository, hook string, done func
 		}
 		done(Step{s.key, did})
 	}
-	did, err := linkSocket(repo, c.Socket)
+	did, err := config.hidePeers(ctx)
+	if err != nil {
+		return err
+	}
+	done(Step{hidden.key, did})
+	did, err = linkSocket(repo, c.Socket)
 	if err != nil {
 		return fmt.Errorf("linking to the daemon's socket: %w", err)
 	}
@@ -137,6 +142,11 @@ func Disable(ctx context.Context, c *Config, db *refdb.DB, r Repository, done fu
 		}
 		done(Step{s.key, did})
 	}
+	did, err := config.showPeers(ctx)
+	if err != nil {
+		return err
+	}
+	done(Step{hidden.key, did})
 	switch err := os.Remove(socketLink(repo)); {
 	case errors.Is(err, fs.ErrNotExist):
 		done(Step{"socket", "is not there"})

@@ -21,9 +21,6 @@ func Kept(ref string) bool {
 	return true
 }
 
-// PeerPrefix is where a site keeps what it fetched from others: guarded by nothing.
-const PeerPrefix = "refs/peer/"
-
 // private are the namespaces that each site, or each of its work trees, has for itself.
 var private = [...]string{PeerPrefix, "refs/bisect/", "refs/worktree/", "refs/rewritten/"}
 

@@ -202,12 +202,12 @@ func TestAPushWithoutTheDatabase(t *testing.T) {
 	if ok || strings.Count(said, reason) != 1 || !strings.Contains(said, "x (pre-receive hook declined)") {
 		t.Errorf("guarded refs: %s", said)
 	}
-	said, ok = client.push("c0:refs/heads/x", "c0:refs/peer/y/z")
+	said, ok = client.push("c0:refs/heads/x", "c0:refs/changes/01/1/1")
 	if ok || !strings.Contains(said, reason) || !strings.Contains(said, "x (hook declined)") {
 		t.Errorf("a guarded ref and another: %s", said)
 	}
-	if g.local("refs/heads/x") != "" || g.local("refs/peer/y/z") != g.commit[0] {
-		t.Errorf("the refs are %q and %q", g.local("refs/heads/x"), g.local("refs/peer/y/z"))
+	if g.local("refs/heads/x") != "" || g.local("refs/changes/01/1/1") != g.commit[0] {
+		t.Errorf("the refs are %q and %q", g.local("refs/heads/x"), g.local("refs/changes/01/1/1"))
 	}
 	down.Store(false)
 }

@@ -18,6 +18,9 @@ func (d *Daemon) update(ctx context.Context, hook peer, q wire.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := noPeers(q.Body); err != nil {
+		return err
+	}
 	lines, err := guarded(c, r.Project, q.Body)
 	if err != nil || len(lines) == 0 || q.Replica {
 		return err

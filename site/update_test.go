@@ -59,7 +59,7 @@ func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 	}
 	time.Sleep(10 * time.Millisecond) // so that it has an age
 	client := east.client()
-	said, ok := client.push("c2:behind", "c2:gone", "c2:locked", "c2:new", "c2:stray", ":packed", "c2:fine", "c2:sound", "c2:refs/peer/x/y")
+	said, ok := client.push("c2:behind", "c2:gone", "c2:locked", "c2:new", "c2:stray", ":packed", "c2:fine", "c2:sound", "c2:refs/changes/01/1/1")
 	if ok {
 		t.Error("the push succeeded")
 	}
@@ -79,7 +79,7 @@ func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 			t.Errorf("%s did not go on: %s", ref, said)
 		}
 	}
-	if east.local("refs/peer/x/y") != c {
+	if east.local("refs/changes/01/1/1") != c {
 		t.Error("what is not guarded did not go on")
 	}
 	s.must("abort")
