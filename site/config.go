@@ -39,6 +39,8 @@ type Config struct {
 
 	projects, refs, skipRefs patterns
 
+	gitExes []string // names of programs that are git, beside git's own
+
 	root      string            // Root without symbolic links
 	paths     map[string]string // of configured repositories, by project
 	projectAt map[string]string // the inverse
@@ -139,6 +141,11 @@ func (c *Config) set(e entry) error {
 		return setDuration(&c.LockWait, e.value, hookLimit)
 	case "site.stoptimeout":
 		return setDuration(&c.StopTimeout, e.value, time.Hour)
+	case "site.gitexe":
+		if e.value == "" || strings.Contains(e.value, "/") {
+			return fmt.Errorf("%q is not the name of a program, without its directory", e.value)
+		}
+		c.gitExes = append(c.gitExes, e.value)
 	case "guard.project":
 		return c.projects.add(e.value)
 	case "guard.ref":

@@ -34,7 +34,7 @@ func (d *Daemon) over(ctx context.Context, hook peer, q wire.Request) error {
 	case <-ctx.Done():
 		return nil
 	}
-	a, err := hook.pusher(d.boot)
+	a, err := hook.pusher(c, q.Process, d.boot)
 	if err != nil {
 		return nil // the end of the process resolves
 	}

@@ -40,7 +40,7 @@ func (d *Daemon) prepared(ctx context.Context, hook peer, q wire.Request) error 
 		}
 		return d.replicated(ctx, c, r, moves)
 	}
-	a, err := hook.pusher(d.boot)
+	a, err := hook.pusher(c, q.Process, d.boot)
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}

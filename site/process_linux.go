@@ -77,26 +77,6 @@ func parseStat(b []byte) (stat, error) {
 	return stat{parent: parent, group: group, start: string(fields[19])}, errors.Join(err1, err2)
 }
 
-// pusher returns the process of git that runs the hook p.
-//
-// A hook whose git was killed has another parent: the first process, or
-// whichever else adopts orphans, which is not of the same process group. git starts
-// hooks in its own.
-func (p peer) pusher(boot string) (agent, error) {
-	if p.pid <= 0 {
-		return agent{}, errors.New("the hook runs where the site daemon can't see it: let both have the same PID namespace")
-	}
-	hook, err := statOf(p.pid)
-	if err != nil || hook.parent <= 1 {
-		return agent{}, errOrphan
-	}
-	parent, err := statOf(hook.parent)
-	if err != nil || parent.group != hook.group {
-		return agent{}, errOrphan
-	}
-	return agent{boot, hook.parent, parent.start}, nil
-}
-
 // stillOf makes sure that a, which is watched by now, runs the hook still: then
 // it is a that is watched, and no other that got its ID.
 func (p peer) stillOf(a agent) error {

@@ -124,8 +124,8 @@ func TestThePusherIsTheHooksParent(t *testing.T) {
 	}
 	defer unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 	cmd, child := sleeper(t, "sleep 100 & echo $!; wait")
-	hook := peer{pid: atoi(t, child)}
-	a, err := hook.pusher("boot")
+	hook, c := peer{pid: atoi(t, child)}, &Config{gitExes: []string{"sh", "dash", "bash", "busybox"}}
+	a, err := hook.pusher(c, nil, "boot")
 	if err != nil || a.pid != cmd.Process.Pid {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -159,13 +159,13 @@ func TestThePusherIsTheHooksParent(t *testing.T) {
 	}
 	cmd.Wait()
 	// Now the hook is an orphan: of the first process or, here, of one that adopts orphans.
-	if a, err := hook.pusher("boot"); !errors.Is(err, errOrphan) {
+	if a, err := hook.pusher(c, nil, "boot"); !errors.Is(err, errOrphan) {
 		t.Errorf("an orphan's: %+v, %v", a, err)
 	}
 	if hook.stillOf(a) == nil {
 		t.Error("an orphan still has its parent")
 	}
-	if _, err := (peer{}).pusher("boot"); err == nil || errors.Is(err, errOrphan) {
+	if _, err := (peer{}).pusher(c, nil, "boot"); err == nil || errors.Is(err, errOrphan) {
 		t.Errorf("one that can't be seen: %v", err)
 	}
 }

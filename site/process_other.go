@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 var errPlatform = fmt.Errorf("the site daemon runs on Linux only: %w", errors.ErrUnsupported)
@@ -18,11 +20,12 @@ type peer struct {
 
 func peerOf(*net.UnixConn) (peer, error)     { return peer{}, errPlatform }
 func bootID() (string, error)                { return "", errPlatform }
-func (peer) pusher(string) (agent, error)    { return agent{}, errPlatform }
 func lockState(string) (*os.File, error)     { return nil, errPlatform }
 func bind(string) (*net.UnixListener, error) { return nil, errPlatform }
 
 func (peer) stillOf(agent) error { return errPlatform }
+
+func (peer) pusher(*Config, *wire.Process, string) (agent, error) { return agent{}, errPlatform }
 
 type process struct{}
 

@@ -61,18 +61,18 @@ func (d *Daemon) preReceive(ctx context.Context, hook peer, q wire.Request) erro
 	}
 	mixed := len(refs) < len(lines)
 	slices.Sort(refs)
-	if err := d.prefetch(ctx, c, hook, r.Project, slices.Compact(refs)); err != nil && !mixed {
+	if err := d.prefetch(ctx, c, hook, q.Process, r.Project, slices.Compact(refs)); err != nil && !mixed {
 		return err
 	}
 	return nil
 }
 
 // prefetch takes a snapshot of refs for the push that runs the hook.
-func (d *Daemon) prefetch(ctx context.Context, c *Config, hook peer, project string, refs []string) error {
+func (d *Daemon) prefetch(ctx context.Context, c *Config, hook peer, said *wire.Process, project string, refs []string) error {
 	if err := d.serving(ctx); err != nil {
 		return err
 	}
-	a, err := hook.pusher(d.boot)
+	a, err := hook.pusher(c, said, d.boot)
 	var p *push
 	if err == nil {
 		p, err = d.track(d.work, a)

@@ -32,7 +32,7 @@ func (d *Daemon) update(ctx context.Context, hook peer, q wire.Request) error {
 	if err != nil {
 		return err
 	}
-	a, err := hook.pusher(d.boot)
+	a, err := hook.pusher(c, q.Process, d.boot)
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}

@@ -30,7 +30,7 @@ func (c call) ask() int {
 	if err != nil {
 		return c.failed(err.Error())
 	}
-	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(replicaVar) != "", Body: c.body}
+	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(replicaVar) != "", Process: &c.process, Body: c.body}
 	answer, err := exchange(q, deadline)
 	if err != nil {
 		return c.failed(explain(err, dir, limit))

@@ -26,14 +26,15 @@ func main() {
 
 // A call is what git runs the hook for.
 type call struct {
-	began time.Time
-	args  []string
-	state string
-	body  []byte
+	began   time.Time
+	process wire.Process
+	args    []string
+	state   string
+	body    []byte
 }
 
 func run(args []string) int {
-	c := call{began: time.Now(), args: args}
+	c := call{began: time.Now(), process: self(), args: args}
 	switch name := hookName(args); {
 	case name == "update" && len(args) == 4:
 		c.state = wire.StateUpdate

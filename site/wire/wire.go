@@ -12,8 +12,12 @@ import (
 	"time"
 )
 
-// Version is that of the protocol. Hook and daemon must have the same.
-const Version = 1
+// Version is that of the protocol. A request that names no process is of the version
+// before, which daemons still take: hooks are replaced after them.
+const (
+	Version = 2
+	before  = 1
+)
 
 // What a request is about: the states of Git's reference-transaction hook, its
 // pre-receive and update hooks, and a question about the daemon itself.
@@ -82,10 +86,30 @@ type Request struct {
 	Dir string
 	// Replica marks replication: the refs move to what the database says.
 	Replica bool
+	// Process is what the hook knew of itself when it started; nil in the version before.
+	Process *Process
 	// Limit is how long the hook will still wait, in whole milliseconds; zero if it doesn't say.
 	Limit time.Duration
 	// Body holds the lines that [ParseLines] reads.
 	Body []byte
+}
+
+// A Process is a hook, and the process that had started it.
+type Process struct {
+	PID, Parent int
+	ParentStart string // in the kernel's own unit; "-" if the hook can't tell
+}
+
+func (p *Process) parse(value string) bool {
+	fields := strings.Split(value, " ")
+	if len(fields) != 3 || fields[2] == "" {
+		return false
+	}
+	var err1, err2 error
+	p.PID, err1 = strconv.Atoi(fields[0])
+	p.Parent, err2 = strconv.Atoi(fields[1])
+	p.ParentStart = fields[2]
+	return err1 == nil && err2 == nil && p.PID > 0 && p.Parent >= 0
 }
 
 // Write sends the request, in a single write. The caller then closes the
@@ -96,13 +120,16 @@ func (q Request) Write(w io.Writer) error {
 	}
 	b := make([]byte, 0, 128+len(q.Dir)+len(q.Body))
 	b = append(b, magic...)
-	b = strconv.AppendInt(b, Version, 10)
+	b = strconv.AppendInt(b, q.version(), 10)
 	b = append(b, "\nstate "+q.State+"\n"...)
 	if q.Dir != "" {
 		b = append(b, "dir "+q.Dir+"\n"...)
 	}
 	if q.Replica {
 		b = append(b, "replica 1\n"...)
+	}
+	if p := q.Process; p != nil {
+		b = append(b, "process "+strconv.Itoa(p.PID)+" "+strconv.Itoa(p.Parent)+" "+p.ParentStart+"\n"...)
 	}
 	if q.Limit > 0 {
 		b = append(b, "limit "...)
@@ -112,6 +139,13 @@ func (q Request) Write(w io.Writer) error {
 	b = append(b, '\n')
 	_, err := w.Write(append(b, q.Body...))
 	return err
+}
+
+func (q Request) version() int64 {
+	if q.Process == nil {
+		return before
+	}
+	return Version
 }
 
 // ReadRequest reads a request up to the end of r. The error wraps [ErrVersion],
@@ -128,7 +162,7 @@ func ReadRequest(r io.Reader) (Request, error) {
 	if !ours || !complete {
 		return Request{}, malformed("a request can't begin with " + excerpt(first))
 	}
-	if version != strconv.Itoa(Version) {
+	if version != strconv.Itoa(Version) && version != strconv.Itoa(before) {
 		return Request{}, &wrapped{ErrVersion, "the hook speaks version " + excerpt(version) + " of the protocol, the daemon " +
 			strconv.Itoa(Version) + ": install the hook that came with the daemon (refdbctl site enable)"}
 	}
@@ -167,6 +201,9 @@ func (q *Request) set(key, value string) bool {
 	case "replica":
 		q.Replica = true
 		return value == "1"
+	case "process":
+		q.Process = new(Process)
+		return q.Process.parse(value)
 	case "limit":
 		ms, err := strconv.ParseUint(value, 10, 31)
 		q.Limit = time.Duration(ms) * time.Millisecond

@@ -69,7 +69,7 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 	}{
 		"nothing":               {"", wire.ErrMalformed, `begin with ""`},
 		"something else":        {"GET / HTTP/1.1\r\n\r\n", wire.ErrMalformed, "GET / HTTP"},
-		"a newer version":       {"refdb-hook 2\nsecret 1\n\n", wire.ErrVersion, `version "2" of the protocol, the daemon 1`},
+		"a newer version":       {"refdb-hook 3\nsecret 1\n\n", wire.ErrVersion, `version "3" of the protocol, the daemon 2`},
 		"a version cut off":     {"refdb-hook 1", wire.ErrMalformed, "refdb-hook 1"},
 		"no end of the header":  {start, wire.ErrMalformed, "ends early"},
 		"half a line":           {start + "dir /sr", wire.ErrMalformed, "ends early"},
@@ -278,4 +278,22 @@ func FuzzParseLines(f *testing.F) {
 			t.Fatalf("%q was read as %q", text, lines)
 		}
 	})
+}
+
+// Commands ask daemons of the version before as well: only what names a process is of the newer one.
+func TestARequestThatNamesItsProcessIsOfTheNewerVersion(t *testing.T) {
+	t.Parallel()
+	q := wire.Request{State: wire.StatePrepared, Dir: "/r", Process: &wire.Process{PID: 12, Parent: 11, ParentStart: "4711"}, Body: []byte{}}
+	const text = "refdb-hook 2\nstate prepared\ndir /r\nprocess 12 11 4711\n\n"
+	if got := sent(t, q); got != text {
+		t.Errorf("sent %q, want %q", got, text)
+	}
+	if got, err := wire.ReadRequest(strings.NewReader(text)); err != nil || !reflect.DeepEqual(got, q) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, process := range []string{"", "12", "12 11", "12 11 ", "12 11 4711 5", "x 11 4711", "0 11 4711", "12 -1 4711"} {
+		if got, err := wire.ReadRequest(strings.NewReader("refdb-hook 2\nstate prepared\nprocess " + process + "\n\n")); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("process %q: %+v, %v", process, got, err)
+		}
+	}
 }
