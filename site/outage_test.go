@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -172,4 +173,44 @@ func TestADatabaseThatIsDownAtTheStart(t *testing.T) {
 	eventually(t, "the daemon serves", func() bool { return g.status().OK() })
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	g.has("refs/heads/x", g.commit[0], g.commit[0])
+}
+
+// mute doesn't answer questions about refs, while it is.
+type mute struct {
+	refdb.Driver
+	is    atomic.Bool
+	asked atomic.Int64
+}
+
+func (m *mute) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	if !m.is.Load() {
+		return m.Driver.States(ctx, project, refs)
+	}
+	m.asked.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A push waits once for a database that does not answer, however many refs it has.
+func TestAPushWaitsOnceForADatabaseThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\ttimeout = 500ms")
+	m := &mute{}
+	g.driver = func(d refdb.Driver) refdb.Driver { m.Driver = d; return m }
+	g.start()
+	client := g.client()
+	m.is.Store(true)
+	// The last one is not guarded: for its sake the others are looked at one by one.
+	refs := []string{"c0:refs/heads/a", "c0:refs/heads/b", "c0:refs/heads/c", "c0:refs/heads/d", "c0:refs/heads/e", "c0:refs/changes/01/1/1"}
+	said, ok := client.push(refs...)
+	if ok || strings.Count(said, "did not answer in time: nothing was changed") != 5 || g.local("refs/changes/01/1/1") != g.commit[0] {
+		t.Errorf("the push: %s", said)
+	}
+	if n := m.asked.Load(); n != 1 {
+		t.Errorf("the database was asked %d times", n)
+	}
+	m.is.Store(false)
+	if said, ok := client.push(refs...); !ok {
+		t.Errorf("the next push: %s", said)
+	}
 }

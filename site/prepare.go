@@ -40,25 +40,18 @@ func (d *Daemon) prepared(ctx context.Context, hook peer, q wire.Request) error 
 		}
 		return d.replicated(ctx, c, r, moves)
 	}
-	a, err := hook.pusher(c, q.Process, d.boot)
-	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
-	}
 	if err := d.serving(ctx); err != nil {
 		return err
 	}
-	p, err := d.track(d.work, a)
-	if err == nil {
-		err = hook.stillOf(a)
-	}
+	p, err := d.pushing(c, hook, q.Process)
 	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
+		return err
 	}
 	if err := p.enter(ctx); err != nil {
 		return databaseFailed(err)
 	}
 	defer p.leave()
-	if p.dead || hook.stillOf(a) != nil {
+	if p.dead || hook.stillOf(p.agent) != nil {
 		return errOrphan
 	}
 	moves, err := d.moves(ctx, r, lines, true)
@@ -70,9 +63,9 @@ func (d *Daemon) prepared(ctx context.Context, hook peer, q wire.Request) error 
 	}
 	announced, err := d.announce(ctx, c, p, hook, r, moves)
 	if err != nil {
-		return err
+		return p.remember(err)
 	}
-	if hook.stillOf(a) != nil {
+	if hook.stillOf(p.agent) != nil {
 		// The hook gave up before it had the answer, and so vetoed: git may have
 		// told that it aborted, before there was anything to end.
 		d.end(ctx, p, announced)

@@ -21,8 +21,9 @@ type push struct {
 	// Changed by whoever has the turn.
 	dead bool
 
-	mu      sync.Mutex // guards pending, for those who only look
+	mu      sync.Mutex // guards what follows, for those who only look
 	pending []*pending
+	failed  error // nil, or an outage
 }
 
 // A pending move of a ref: what the database has as an intent.

@@ -47,14 +47,14 @@ func (d *Daemon) refusal(ctx context.Context, err error) wire.Response {
 func databaseFailed(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return errors.New("the global ref database did not answer in time: nothing was changed, try again later")
+		return outage{"the global ref database did not answer in time: nothing was changed, try again later"}
 	case errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrSchema):
 		return err
 	case errors.Is(err, refdb.ErrTooMany):
 		return fmt.Errorf("more than %d refs in one transaction: nothing was changed, push fewer at a time", refdb.MaxLockRefs)
 	}
 	// No more of err: it names the database's address, and whoever pushes reads this.
-	return errors.New("the global ref database does not answer: nothing was changed, try again later; the administrator looks at `refdbctl site status`")
+	return outage{"the global ref database does not answer: nothing was changed, try again later; the administrator looks at `refdbctl site status`"}
 }
 
 // unserved says of an error of the daemon's presence what it means for a push.

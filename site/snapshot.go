@@ -2,7 +2,6 @@ package site
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -72,16 +71,9 @@ func (d *Daemon) prefetch(ctx context.Context, c *Config, hook peer, said *wire.
 	if err := d.serving(ctx); err != nil {
 		return err
 	}
-	a, err := hook.pusher(c, said, d.boot)
-	var p *push
-	if err == nil {
-		p, err = d.track(d.work, a)
-	}
-	if err == nil {
-		err = hook.stillOf(a)
-	}
+	p, err := d.pushing(c, hook, said)
 	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
+		return err
 	}
 	s := &snapshot{project: project, taken: time.Now(), values: map[string]refdb.Value{}}
 	// What can't be read in time, update asks for.
@@ -92,7 +84,7 @@ func (d *Daemon) prefetch(ctx context.Context, c *Config, hook peer, said *wire.
 		}
 		states, err := d.states(ctx, c, project, page)
 		if err != nil {
-			return err
+			return p.remember(err)
 		}
 		for _, state := range states {
 			if state.Lock == nil || state.Lock.Stale() {

@@ -3,7 +3,6 @@ package site
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -32,17 +31,17 @@ func (d *Daemon) update(ctx context.Context, hook peer, q wire.Request) error {
 	if err != nil {
 		return err
 	}
-	a, err := hook.pusher(c, q.Process, d.boot)
+	p, err := d.pushing(c, hook, q.Process)
 	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
+		return err
 	}
-	known := d.pushes.snapshot(a)
+	known := d.pushes.snapshot(p.agent)
 	for _, u := range moves {
 		if known.allows(r.Project, u) {
 			continue
 		}
 		if err := d.movable(ctx, c, r.Project, u); err != nil {
-			return err
+			return p.remember(err)
 		}
 	}
 	return nil

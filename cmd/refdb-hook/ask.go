@@ -30,10 +30,17 @@ func (c call) ask() int {
 	if err != nil {
 		return c.failed(err.Error())
 	}
+	if c.state != wire.StateCommitted { // what git has done is told in any case
+		if reason, ok := remembered(c.process); ok {
+			return c.failed(reason)
+		}
+	}
 	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(replicaVar) != "", Process: &c.process, Body: c.body}
 	answer, err := exchange(q, deadline)
 	if err != nil {
-		return c.failed(explain(err, dir, limit))
+		reason := explain(err, dir, limit)
+		remember(c.process, reason)
+		return c.failed(reason)
 	}
 	if len(answer.Lines) > 0 {
 		say(strings.Join(answer.Lines, "\n"))
