@@ -33,23 +33,12 @@ func (k *check) leftovers(ctx context.Context) error {
 	if len(files) == 0 {
 		return nil
 	}
-	owners, unsure := gitAt(k.repo.Dir())
-	poll := time.NewTicker(50 * time.Millisecond)
-	defer poll.Stop()
-	for patience := time.After(leftoverPatience); len(owners) > 0; {
-		select {
-		case <-poll.C:
-			owners = slices.DeleteFunc(owners, gitProcess.ended)
-			continue
-		case <-patience:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		return nil
+	files, unsure, err := unowned(ctx, k.repo.Dir(), files, time.Now().Add(leftoverPatience))
+	if err != nil {
+		return err
 	}
 	for _, f := range files {
 		switch {
-		case !f.same():
 		case unsure:
 			k.find(LeftoverLock, f.path, fmt.Sprintf("it is %s old; whether a git still works on this repository can't be told: look as root", f.age()), nil)
 		default:
@@ -57,6 +46,27 @@ func (k *check) leftovers(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// unowned returns those of files that no running git can have made: it waits for those
+// that run, at most until a time, and returns none if some still do then. It is unsure if
+// there are processes that it can't look at.
+func unowned(ctx context.Context, dir string, files []lockFile, until time.Time) (left []lockFile, unsure bool, err error) {
+	owners, unsure := gitAt(dir)
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	for patience := time.After(time.Until(until)); len(owners) > 0; {
+		select {
+		case <-poll.C:
+			owners = slices.DeleteFunc(owners, gitProcess.ended)
+			continue
+		case <-patience:
+		case <-ctx.Done():
+			return nil, unsure, ctx.Err()
+		}
+		return nil, unsure, nil
+	}
+	return slices.DeleteFunc(files, func(f lockFile) bool { return !f.same() }), unsure, nil
 }
 
 // A lockFile is one of git's.

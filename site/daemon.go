@@ -100,6 +100,13 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer lock.Close()
+	booted, err := d.booted(c.State)
+	if err != nil {
+		return err
+	}
+	if booted {
+		d.unlock(ctx, c)
+	}
 	listener, err := bind(c.Socket)
 	if err != nil {
 		return err
@@ -127,6 +134,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	close(d.started)
 	d.tasks.Go(func() { d.presence.keep(work, c) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
+	if booted {
+		d.tasks.Go(func() { d.catchUp(work, c) })
+	}
 	notifyReady()
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.presence.lost() == nil)
 

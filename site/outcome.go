@@ -160,6 +160,11 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		if err != nil || len(these) == 0 {
 			return ended, err
 		}
+		// Once the database says that a ref has moved, a crash of the machine must not
+		// bring its old value back.
+		if err := repo.Sync(done); err != nil {
+			return ended, err
+		}
 		err = d.db.Finish(ctx, p, done, dropped)
 		d.heard(err)
 		if err == nil {

@@ -25,7 +25,7 @@ var settings = [...]setting{
 	{"receive.autogc", "false", "a push would start gc, which fires the hook for every ref"},
 	{"gc.auto", "0", "gc fires the hook for every ref"},
 	{"maintenance.auto", "false", "maintenance fires the hook for every ref"},
-	{"core.fsync", "all", "after a power failure a ref could be older than what the database was told"},
+	{"core.fsync", "all", "after a crash of the machine a ref's file could be empty, and its objects missing"},
 	{"core.filesRefLockTimeout", lockTimeout, "pushes would fail while another waits for the database"},
 	{"core.packedRefsTimeout", lockTimeout, "pushes would fail while another waits for the database"},
 	{"reftable.lockTimeout", lockTimeout, "pushes would fail while another waits for the database"},

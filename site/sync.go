@@ -58,6 +58,9 @@ type SyncReport struct {
 	Equal   int // they needed nothing
 	Unknown int // here, and not in the database: never touched
 	Results map[SyncResult]int
+	// Unreachable is why the peer could not be fetched from. It was not needed: the
+	// objects of all refs that differed were here.
+	Unreachable error
 }
 
 // Sync makes the repository's guarded refs what the database says, deletes
@@ -66,7 +69,8 @@ type SyncReport struct {
 // be had. Every ref is moved from the very value that was compared, which was read
 // before the database was asked: a push that is under way at the same time is
 // never undone. So it is safe at any time, and twice at once. After an error
-// some refs have been moved; running it again does the rest.
+// some refs have been moved; running it again does the rest. A peer that can't be
+// reached is an error only if something is missing here.
 func Sync(ctx context.Context, c *Config, db *refdb.DB, r Repository, o SyncOptions) (SyncReport, error) {
 	from, err := newSource(o.From, o.Peer)
 	if err != nil {
@@ -76,8 +80,8 @@ func Sync(ctx context.Context, c *Config, db *refdb.DB, r Repository, o SyncOpti
 	if err != nil {
 		return SyncReport{}, err
 	}
-	s := &syncer{Config: c, SyncOptions: o, db: db, repo: repo, project: r.Project, peer: from,
-		report: SyncReport{Peer: from.name, Results: map[SyncResult]int{}}}
+	s := newSyncer(c, db, repo, r.Project, &from, o)
+	s.report.Peer = from.name
 	err = s.run(ctx)
 	return s.report, err
 }
@@ -89,16 +93,25 @@ type syncer struct {
 	db      *refdb.DB
 	repo    *gitrepo.Repo
 	project string
-	peer    source
+	peer    *source // nil for what is here already
 	report  SyncReport
 
 	done, total int
 	failures    int // in a row
 }
 
+func newSyncer(c *Config, db *refdb.DB, repo *gitrepo.Repo, project string, from *source, o SyncOptions) *syncer {
+	return &syncer{Config: c, SyncOptions: o, db: db, repo: repo, project: project, peer: from,
+		report: SyncReport{Results: map[SyncResult]int{}}}
+}
+
 func (s *syncer) run(ctx context.Context) error {
-	if err := s.peer.fetch(ctx, s.repo, s.FetchProgress); err != nil {
-		return err
+	unreachable := s.fetch(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if unreachable != nil {
+		s.peer = nil // what came from it before may have been lost since
 	}
 	deletes, others, err := s.candidates(ctx)
 	if err != nil {
@@ -120,9 +133,16 @@ func (s *syncer) run(ctx context.Context) error {
 		missing = append(missing, more...)
 	}
 	if len(missing) == 0 {
+		s.report.Unreachable = unreachable
 		return nil
 	}
-	if err := s.peer.fetch(ctx, s.repo, s.FetchProgress); err != nil {
+	if s.peer == nil {
+		for _, m := range missing {
+			s.tell(m)
+		}
+		return unreachable
+	}
+	if err := s.fetch(ctx); err != nil {
 		return err
 	}
 	again := make([]string, len(missing))
@@ -134,6 +154,13 @@ func (s *syncer) run(ctx context.Context) error {
 		s.tell(m)
 	}
 	return err
+}
+
+func (s *syncer) fetch(ctx context.Context) error {
+	if s.peer == nil {
+		return nil
+	}
+	return s.peer.fetch(ctx, s.repo, s.FetchProgress)
 }
 
 // ready fails if the hooks would refuse n moves one by one, each after a while.
@@ -230,18 +257,13 @@ func obstacle(l look) (result SyncResult, detail string) {
 
 // complete parts the moves whose objects are here from those that lack some.
 func (s *syncer) complete(ctx context.Context, moves []pair) (ready []pair, missing []Synced, err error) {
-	// What the peer's own refs hold came with the fetch, whole.
-	names := make([]string, len(moves))
-	for i, m := range moves {
-		names[i] = s.peer.ref(m.ref)
-	}
-	fetched, err := s.repo.Values(ctx, names)
+	came, err := s.fetched(ctx, moves)
 	if err != nil {
 		return nil, nil, err
 	}
 	var doubtful []string
 	for _, m := range moves {
-		if !m.global.IsDeleted() && fetched[s.peer.ref(m.ref)] != string(m.global) {
+		if !m.global.IsDeleted() && !came[m.ref] {
 			doubtful = append(doubtful, string(m.global))
 		}
 	}
@@ -250,14 +272,32 @@ func (s *syncer) complete(ctx context.Context, moves []pair) (ready []pair, miss
 		return nil, nil, err
 	}
 	for _, m := range moves {
-		if m.global.IsDeleted() || fetched[s.peer.ref(m.ref)] == string(m.global) || here[string(m.global)] {
+		if m.global.IsDeleted() || came[m.ref] || here[string(m.global)] {
 			ready = append(ready, m)
 			continue
 		}
 		missing = append(missing, Synced{m.ref, SyncMissing, m.local, m.global,
-			"its objects are not here, and peer " + s.peer.name + " does not have them yet"})
+			"its objects are not here, and peer " + s.report.Peer + " does not have them yet"})
 	}
 	return ready, missing, nil
+}
+
+// fetched are the refs whose global values are what the peer's own hold here: those came
+// with a fetch, whole.
+func (s *syncer) fetched(ctx context.Context, moves []pair) (map[string]bool, error) {
+	if s.peer == nil {
+		return nil, nil
+	}
+	names := make([]string, len(moves))
+	for i, m := range moves {
+		names[i] = s.peer.ref(m.ref)
+	}
+	values, err := s.repo.Values(ctx, names)
+	came := make(map[string]bool, len(moves))
+	for i, m := range moves {
+		came[m.ref] = values[names[i]] == string(m.global)
+	}
+	return came, err
 }
 
 func (s *syncer) tell(o Synced) {

@@ -666,6 +666,7 @@ func TestSyncNamesARefThatIsBroken(t *testing.T) {
 func TestSyncSaysWhatIsWrongWithThePeer(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
+	r.put(t, mainRef, r.a.commit(t, "x")) // so that the peer is needed
 	for _, c := range []struct{ from, peer, says string }{
 		{r.a.dir, "a/b", `peer "a/b"`},
 		{r.a.dir, "..", `peer ".."`},
@@ -678,5 +679,30 @@ func TestSyncSaysWhatIsWrongWithThePeer(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q as %q: got %v, want %q", c.from, c.peer, err, c.says)
 		}
+	}
+}
+
+func TestSyncGoesOnWithoutThePeerIfNothingIsMissing(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t)
+	old := r.a.commit(t, "x")
+	r.both(t, mainRef, old)
+	r.sync(t)
+	next := r.b.commit(t, "y", old)
+	r.put(t, mainRef, next)
+	o := site.SyncOptions{From: r.a.dir + "/nowhere", Peer: "a"}
+	s, err := site.Sync(t.Context(), r.config, r.db, r.repositoryB(), o)
+	if err != nil || s.Results[site.SyncUpdated] != 1 || s.Unreachable == nil || !strings.Contains(s.Unreachable.Error(), "nowhere") {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if got := r.b.refs(t)[mainRef]; got != next {
+		t.Errorf("main is %s, not %s", got, next)
+	}
+	// What is here goes on all the same; for what is not, the peer is needed.
+	r.put(t, "refs/heads/far", r.a.commit(t, "z", old))
+	r.put(t, mainRef, old)
+	s, err = site.Sync(t.Context(), r.config, r.db, r.repositoryB(), o)
+	if err == nil || !strings.Contains(err.Error(), "nowhere") || s.Results[site.SyncUpdated] != 1 || s.Results[site.SyncMissing] != 1 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -39,7 +39,8 @@ once.
 
 Refs that the database does not know are never touched. A ref that somebody holds a lock on is
 skipped, since a push is under way; so is one whose objects the peer does not have yet: the status is 1
-then, and if git refuses to move a ref. Locked refs, and those that moved meanwhile, are no failure.
+then, and if git refuses to move a ref. Locked refs, and those that moved meanwhile, are no failure; nor is
+a peer that can't be reached if nothing is missing here: a warning says so.
 
 JSON: an object with "refs", a list of ` + output.Names(syncedColumns) + ` for those that differed
 (result: created, updated, deleted, locked, moved, missing or failed); and project, peer, equal, unknown,
@@ -138,6 +139,9 @@ func (a *app) sync(ctx context.Context, c *site.Config, db *refdb.DB, r site.Rep
 		return &status{exitError, fmt.Sprintf("%s: %s", r.Project, summary)}
 	case n[site.SyncMissing] > 0:
 		return &status{exitError, fmt.Sprintf("%s: %s; peer %s does not have what is missing yet: run it again, or --from another", r.Project, summary, got.Peer)}
+	}
+	if got.Unreachable != nil {
+		a.note("warning: %s; all that was needed was here", got.Unreachable)
 	}
 	return a.printSummary(r.Project, summary)
 }

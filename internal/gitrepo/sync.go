@@ -1,0 +1,58 @@
+package gitrepo
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// Sync makes what the named refs hold outlast a crash of the machine. Git has written
+// their files (core.fsync), but it leaves open when the directories learn of it.
+func (r *Repo) Sync(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	for _, dir := range r.dirsOf(names) {
+		if err := syncDir(dir); err != nil {
+			return fmt.Errorf("writing refs of %q to disk: %w", r.path, err)
+		}
+	}
+	return nil
+}
+
+// dirsOf are the directories in which git creates, renames or removes something when
+// it moves the named refs, each before the one that it is in.
+func (r *Repo) dirsOf(names []string) []string {
+	if r.format != "files" {
+		return []string{filepath.Join(r.common, r.format), r.common}
+	}
+	var dirs []string
+	for _, name := range names {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			dirs = append(dirs, filepath.Join(r.common, dir))
+		}
+	}
+	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
+	slices.Reverse(dirs)
+	if real, err := filepath.EvalSymlinks(r.packedPath()); err == nil && filepath.Dir(real) != r.common {
+		dirs = append(dirs, filepath.Dir(real))
+	}
+	return append(dirs, r.common)
+}
+
+// syncDir leaves out one that went with the last ref in it.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
