@@ -33,6 +33,7 @@ const (
 	IntentPending     = "intent-pending"      // a push that was announced and neither done nor dropped
 	IntentDecided     = "intent-decided"      // an operator's decision that this site has not heeded
 	LeftoverLock      = "leftover-lock"       // a lock file of a git that is gone
+	ForeignOwner      = "foreign-owner"       // files of another user than the repository's
 	PeerRef           = "peer-ref"            // in the way of the refs of a peer
 )
 
@@ -125,6 +126,9 @@ func (k *check) run(ctx context.Context) error {
 		return err
 	}
 	if err := k.peers(ctx); err != nil {
+		return err
+	}
+	if err := k.owners(); err != nil {
 		return err
 	}
 	if err := k.leftovers(ctx); err != nil {

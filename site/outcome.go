@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -109,13 +110,19 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		r, err := d.config.Load().Repository(of.project)
 		if err != nil {
 			for _, m := range moves {
-				d.alarm(ctx, m, "its repository is not configured any more: "+err.Error())
+				d.alarm(ctx, m, "its repository is gone, or not configured any more ("+oneLine(err.Error())+"): bring it back, or run `refdbctl locks resolve`")
 			}
 			return nil, nil
 		}
 		path = r.Path
 	}
 	repo, err := gitrepo.OpenDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		for _, m := range moves {
+			d.alarm(ctx, m, "its repository is gone ("+oneLine(err.Error())+"): bring it back, or run `refdbctl locks resolve`")
+		}
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,7 @@ func (d *Daemon) prepared(ctx context.Context, hook peer, q wire.Request) error 
 	if err != nil {
 		return err
 	}
+	p.transacted()
 	if err := p.enter(ctx); err != nil {
 		return databaseFailed(err)
 	}

@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ type push struct {
 	mu      sync.Mutex // guards what follows, for those who only look
 	pending []*pending
 	failed  error // nil, or an outage
+	// admitted counts the refs that update let through since the last transaction.
+	admitted int
 }
 
 // A pending move of a ref: what the database has as an intent.
@@ -61,6 +64,25 @@ func (p *push) tryEnter() bool {
 	default:
 		return false
 	}
+}
+
+// admit counts n refs that update lets through, and refuses those that the transaction to
+// come has no room for: refused there, git would break the connection off without a word.
+func (p *push) admit(n int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.admitted+n > refdb.MaxLockRefs {
+		return refused{fmt.Sprintf("more than %d refs in one push: push the others again", refdb.MaxLockRefs)}
+	}
+	p.admitted += n
+	return nil
+}
+
+// transacted says that a transaction of git's has what update let through.
+func (p *push) transacted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.admitted = 0
 }
 
 func (p *push) leave() { <-p.turn }

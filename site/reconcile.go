@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -264,8 +265,20 @@ func (d *Daemon) heed(ctx context.Context, c *Config, decided []refdb.Intent) er
 		err := d.db.Forget(ctx, heeded)
 		d.heard(err)
 		failures = append(failures, err)
+		if err == nil {
+			d.calmAbout(heeded)
+		}
 	}
 	return errors.Join(failures...)
+}
+
+// calmAbout takes alarms about intents back that are settled.
+func (d *Daemon) calmAbout(intents []refdb.Intent) {
+	moves := make([]*pending, len(intents))
+	for i, intent := range intents {
+		moves[i] = pendingOf(intent)
+	}
+	d.calm(moves)
 }
 
 // disown lets go of a push's intent that was resolved in its place.
@@ -284,11 +297,15 @@ func (d *Daemon) disown(i refdb.Intent) {
 // heedOne reports whether the ref has its global value.
 func (d *Daemon) heedOne(ctx context.Context, c *Config, i refdb.Intent) (bool, error) {
 	r, err := c.Repository(i.Project)
-	if err != nil {
-		d.alarm(ctx, pendingOf(i), "an operator resolved it, but its repository is not configured any more: "+err.Error())
-		return false, nil
+	var repo *gitrepo.Repo
+	if err == nil {
+		repo, err = gitrepo.OpenDir(r.Path)
 	}
-	repo, err := gitrepo.OpenDir(r.Path)
+	if errors.Is(err, ErrNotConfigured) || errors.Is(err, fs.ErrNotExist) {
+		// Nothing is here that could have another value. If the repository comes back,
+		// its ref differs from the database, and pushes to it are refused.
+		return true, nil
+	}
 	if err != nil {
 		return false, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -37,6 +38,9 @@ func (r refused) or() error {
 func (d *Daemon) refusal(ctx context.Context, err error) wire.Response {
 	var lines refused
 	if !errors.As(err, &lines) {
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			err = errors.New("the site daemon has too many files open: nothing was changed, try again later; the administrator raises LimitNOFILE of refdb-site")
+		}
 		lines = refused{oneLine(err.Error())}
 		d.o.Logger.InfoContext(ctx, "refused", "class", refdb.ClassOf(err).String())
 	}

@@ -44,7 +44,7 @@ func (d *Daemon) update(ctx context.Context, hook peer, q wire.Request) error {
 			return p.remember(err)
 		}
 	}
-	return nil
+	return p.admit(len(moves))
 }
 
 // movable reports why a ref can't be moved now, after a little patience with

@@ -39,7 +39,8 @@ no ref: that is what refdbctl site sync does. The status is 1 if a finding is le
 
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hooks-path, socket, setting, symref, ref-broken, local-unknown,
-local-differs, global-missing-here, intent-pending, intent-decided, leftover-lock, peer-ref.
+local-differs, global-missing-here, intent-pending, intent-decided, leftover-lock,
+peer-ref, foreign-owner.
 
 JSON: an object with "findings", a list of ` + output.Names(findingColumns) + `;
 and repositories, mended, ok.`,

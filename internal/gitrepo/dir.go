@@ -21,11 +21,15 @@ func OpenDir(path string) (*Repo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("repository %q: %w", path, pathReason(err))
 	}
-	common, ok := commonOf(dir)
-	if !ok {
-		if dir, common, err = dotGit(dir); err != nil {
-			return nil, fmt.Errorf("%q is not a Git repository that can be read: %w", path, pathReason(err))
-		}
+	common, err := commonOf(dir)
+	if errors.Is(err, errNoGitDir) {
+		dir, common, err = dotGit(dir)
+	}
+	if errors.Is(err, errNoGitDir) {
+		return nil, fmt.Errorf("%q is not a Git repository that can be read: %w", path, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("repository %q can't be read: %w", path, pathReason(err))
 	}
 	return load(path, dir, common)
 }
@@ -51,22 +55,36 @@ func load(path, gitDir, common string) (*Repo, error) {
 	return r, nil
 }
 
-// commonOf returns the common Git directory of dir, if dir has what git itself looks
-// for in a Git directory. Dir has no symbolic links.
-func commonOf(dir string) (common string, ok bool) {
+// errNoGitDir: that is no Git directory, as opposed to one that can't be looked at.
+var errNoGitDir = errors.New("it is neither a Git directory nor the top of a work tree")
+
+// commonOf returns the common Git directory of dir. The error is errNoGitDir unless dir
+// has what git itself looks for in a Git directory. Dir has no symbolic links.
+func commonOf(dir string) (common string, err error) {
 	if _, err := os.Lstat(filepath.Join(dir, "HEAD")); err != nil {
-		return "", false
+		return "", notGit(err)
 	}
-	common, err := commonDir(dir)
-	if err != nil {
-		return "", false
+	if common, err = commonDir(dir); err != nil {
+		return "", notGit(err)
 	}
 	for _, part := range []string{"objects", "refs"} {
-		if info, err := os.Stat(filepath.Join(common, part)); err != nil || !info.IsDir() {
-			return "", false
+		info, err := os.Stat(filepath.Join(common, part))
+		if err != nil {
+			return "", notGit(err)
+		}
+		if !info.IsDir() {
+			return "", errNoGitDir
 		}
 	}
-	return common, true
+	return common, nil
+}
+
+// notGit makes errNoGitDir of the error of a path that is not there.
+func notGit(err error) error {
+	if unlessAbsent(err) == nil {
+		return errNoGitDir
+	}
+	return err
 }
 
 // dotGit finds the Git directory of the work tree whose top is dir, and its common one.
@@ -83,12 +101,11 @@ func dotGit(dir string) (gitDir, common string, err error) {
 		}
 		found = rooted(dir, strings.TrimRight(target, "\r\n"))
 	}
-	if gitDir, err = filepath.EvalSymlinks(found); err == nil {
-		if common, ok := commonOf(gitDir); ok {
-			return gitDir, common, nil
-		}
+	if gitDir, err = filepath.EvalSymlinks(found); err != nil {
+		return "", "", notGit(err)
 	}
-	return "", "", errors.New("it is neither a Git directory nor the top of a work tree")
+	common, err = commonOf(gitDir)
+	return gitDir, common, err
 }
 
 // commonDir returns the real path of what gitDir, a real path, shares with other work trees.

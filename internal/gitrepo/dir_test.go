@@ -1,11 +1,14 @@
 package gitrepo_test
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
@@ -93,5 +96,28 @@ func TestConfigIsReadAsGitReadsIt(t *testing.T) {
 		if !maps.Equal(got, want) {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
+	}
+}
+
+// Not parallel: it takes all file descriptors.
+func TestForWantOfDescriptorsARepositoryIsStillOne(t *testing.T) {
+	dir, _ := newRepo(t, "--bare")
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	for {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			break
+		}
+		defer f.Close()
+	}
+	if _, err := gitrepo.OpenDir(dir); !errors.Is(err, unix.EMFILE) || strings.Contains(err.Error(), "not a Git repository") {
+		t.Errorf("got %v", err)
 	}
 }
