@@ -40,7 +40,7 @@ func (k *check) leftovers(ctx context.Context) error {
 	for _, f := range files {
 		switch {
 		case unsure:
-			k.find(LeftoverLock, f.path, fmt.Sprintf("it is %s old; whether a git still works on this repository can't be told: look as root", f.age()), nil)
+			k.find(LeftoverLock, f.path, fmt.Sprintf("it is %s old; whether a git still works on this repository can't be told, as some processes are another user's: look at them as root", f.age()), nil)
 		default:
 			k.find(LeftoverLock, f.path, fmt.Sprintf("it is %s old, and no git has it any more: pushes to what it locks fail; remove it", f.age()), f.remove)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -27,11 +28,12 @@ const hookLimit = 5 * time.Second
 // A Config is what a site's daemon and the commands beside it are told. It
 // does not change once it is loaded.
 type Config struct {
-	Site     string // the site's name, one component of a ref
-	Database string // its URL; "" leaves it to the environment
-	Socket   string // that hooks talk to
-	State    string // directory of the daemon's own files
-	Root     string // repositories are found below it; "" if all are configured one by one
+	Site         string // the site's name, one component of a ref
+	Database     string // its URL; "" leaves it to the environment
+	DatabaseFile string // or a file that holds it
+	Socket       string // that hooks talk to
+	State        string // directory of the daemon's own files
+	Root         string // repositories are found below it; "" if all are configured one by one
 
 	Timeout     time.Duration // of the database, within a hook
 	LockWait    time.Duration // how long a push waits for another site's
@@ -92,7 +94,7 @@ func readConfig(ctx context.Context, path string) ([]entry, error) {
 	f.Close()
 	cmd := exec.CommandContext(ctx, "git", "config", "--file", path, "--null", "--list")
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
 	out, err := cmd.Output()
 	if err != nil {
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -129,6 +131,8 @@ func (c *Config) set(e entry) error {
 		}
 	case "site.database":
 		c.Database = e.value
+	case "site.databasefile":
+		return setPath(&c.DatabaseFile, e.value)
 	case "site.socket":
 		return setPath(&c.Socket, e.value)
 	case "site.state":

@@ -22,11 +22,15 @@ func (a *app) siteCommand() *cobra.Command {
 }
 
 // siteFlags are what the commands about a site share.
-type siteFlags struct{ config file }
+type siteFlags struct {
+	config       file
+	databaseFile string
+}
 
 func (f *siteFlags) add(cmd *cobra.Command) {
 	f.config = site.DefaultConfig
 	cmd.Flags().Var(&f.config, "config", "the site's configuration `file`")
+	cmd.Flags().StringVar(&f.databaseFile, "database-file", "", "a `file` that holds the database's URL, - for standard input (default: site.databaseFile)")
 }
 
 // file is a flag's value: a path, which holds wherever a program that gets it is run.
@@ -42,16 +46,22 @@ func (f *file) Set(path string) error {
 	return err
 }
 
-// load reads the configuration, and takes the site's name and database from it. --db and
-// REFDB_URL are for where it names no database.
+// load reads the configuration, and takes the site's name and database from it, unless
+// --database-file has that. --db and REFDB_URL are for where it names no database; a file
+// that it names is for where those don't either.
 func (a *app) load(ctx context.Context, f siteFlags) (*site.Config, error) {
 	c, err := site.LoadConfig(ctx, string(f.config))
 	if err != nil {
 		return nil, err
 	}
 	a.site = c.Site
-	if c.Database != "" {
+	switch {
+	case f.databaseFile != "":
+		a.url, err = a.readAddress(f.databaseFile)
+	case c.Database != "":
 		a.url = c.Database
+	case a.url == "" && c.DatabaseFile != "":
+		a.url, err = a.readAddress(c.DatabaseFile)
 	}
-	return c, nil
+	return c, err
 }

@@ -32,7 +32,7 @@ func (a *app) siteCheckCommand() *cobra.Command {
 hooks are there, can be run and are refdb-hook; git's settings; the link to the daemon's socket and the
 daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long;
 and lock files that a killed git has left. One line each. The status is 1 if there is any finding.
-A push that is under way is none.
+A push that is under way is none. Run it as root, as which it becomes the daemon's user, or as that user.
 
 --repair mends what is safe: hooks, settings, the link, lock files that no process needs. It moves
 no ref: that is what refdbctl site sync does. The status is 1 if a finding is left.
@@ -49,6 +49,9 @@ and repositories, mended, ok.`,
   refdbctl site check -o json`,
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			c, err := a.load(ctx, f)
+			if err == nil {
+				err = becomeOwner(c.State)
+			}
 			if err != nil {
 				return err
 			}

@@ -33,8 +33,8 @@ func (a *app) siteEnableCommand() *cobra.Command {
 		Short: "Put a repository under guard",
 		Long: `Put REPO, a project of this site's configuration or the path of its repository, under guard: git's
 settings, the link to the daemon's socket, the hooks, as hard links to the site's copy of refdb-hook;
-then the refs that the database does not know are imported. The daemon must run. Run it as the user who
-owns the repository.
+then the refs that the database does not know are imported. The daemon must run. Run it as root, which
+can read the database's address and then becomes the user who owns the repository, or as that user.
 
 A hook that is there already is kept, and run before ours, as HOOK.chained. What git's settings were is
 remembered. refdbctl site disable puts both back.
@@ -100,13 +100,17 @@ Fields: ` + output.Names(stepColumns),
 	return cmd
 }
 
-// siteAnd loads the configuration and finds a repository in it.
+// siteAnd loads the configuration and finds a repository in it, to which it is going to
+// write: as root it becomes that one's owner.
 func (a *app) siteAnd(ctx context.Context, f siteFlags, repo string) (*site.Config, site.Repository, error) {
 	c, err := a.load(ctx, f)
 	if err != nil {
 		return nil, site.Repository{}, err
 	}
 	r, err := siteRepository(ctx, c, repo)
+	if err == nil {
+		err = becomeOwner(r.Path)
+	}
 	return c, r, err
 }
 

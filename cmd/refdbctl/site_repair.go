@@ -30,7 +30,7 @@ hold tells whether a push that was announced came to its end. And take over what
 site's absence. The daemon does that by itself, at its start and all the time: if it runs, this
 only says how it is, as refdbctl site status does.
 
-Run it as the user whom the daemon runs as. The status is 1 if something is left: the reasons say what to do.
+Run it as root, as which it becomes the daemon's user, or as that user. The status is 1 if something is left: the reasons say what to do.
 
 JSON: an object with "stuck", a list of ` + output.Names(stuckColumns) + `;
 and updated, dropped, heeded, under_way, ok.`,
@@ -38,6 +38,9 @@ and updated, dropped, heeded, under_way, ok.`,
 		Args:    cobra.NoArgs,
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			c, err := a.load(ctx, f)
+			if err == nil {
+				err = becomeOwner(c.State)
+			}
 			if err != nil {
 				return err
 			}

@@ -26,6 +26,9 @@ push; without it pushes are refused. It logs on stderr, from --log-level info on
 While the database is down it refuses pushes with the reason, and goes on by itself afterwards. What a
 crash left behind it resolves when it starts.
 
+With --database-file - it reads the database's address, with a password in it maybe, from standard
+input: that can be a file which only root can read. No other process of its user can read it off the daemon.
+
 SIGTERM and SIGINT stop it: it takes no new push, and waits for those under way, at most
 site.stopTimeout; a second signal stops it at once. SIGHUP makes it read its configuration again; if
 that is wrong, it goes on with the old one and says so.`,
@@ -43,6 +46,9 @@ that is wrong, it goes on with the old one and says so.`,
 }
 
 func (a *app) serve(ctx context.Context, f siteFlags) (err error) {
+	if err := conceal(); err != nil {
+		return err
+	}
 	c, err := a.load(ctx, f)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ says is printed as one object.`,
   refdbctl site status -o json`,
 		Args: cobra.NoArgs,
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			c, err := a.load(ctx, f)
+			c, err := site.LoadConfig(ctx, string(f.config)) // it needs no database
 			if err != nil {
 				return err
 			}

@@ -33,8 +33,8 @@ func (a *app) siteSyncCommand() *cobra.Command {
 		Short: "Bring a repository's refs to what the database says",
 		Long: `Bring the refs of REPO, a project of this site's configuration or the path of its repository, to
 exactly what the database says, deletions included. The objects are fetched from another site's copy
-at URL, into refs/peer/NAME/*. The database is never written to. Run it as the user who owns the
-repository, such as every minute and after pushes at other sites; it is safe at any time and twice at
+at URL, into refs/peer/NAME/*. The database is never written to. Run it as root, as which
+it becomes the user who owns the repository, or as that user, such as every minute and after pushes at other sites; it is safe at any time and twice at
 once.
 
 Refs that the database does not know are never touched. A ref that somebody holds a lock on is
@@ -49,11 +49,7 @@ created, updated, deleted, locked, moved, missing, failed, complete, dry_run.`,
   refdbctl site sync --from https://us-1.example.com/team/app.git --peer us-1 /srv/git/team/app.git`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			c, err := a.load(ctx, f)
-			if err != nil {
-				return err
-			}
-			r, err := siteRepository(ctx, c, args[0])
+			c, r, err := a.siteAnd(ctx, f, args[0])
 			if err != nil {
 				return err
 			}

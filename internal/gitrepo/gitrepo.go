@@ -177,17 +177,20 @@ var pointers = []string{
 	"GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_REFERENCE_BACKEND", "GIT_WORK_TREE",
 }
 
+// Environ is the environment for git: without those, and without the database's address,
+// which git and what it runs could be asked for.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return name == "REFDB_URL" || slices.Contains(pointers, name)
+	})
+}
+
 func git(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	// A Ctrl-C is for this program, which then ends git in good order.
 	cmd.SysProcAttr = ownGroup()
-	for _, entry := range os.Environ() {
-		name, _, _ := strings.Cut(entry, "=")
-		if !slices.Contains(pointers, name) {
-			cmd.Env = append(cmd.Env, entry)
-		}
-	}
-	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0")
+	cmd.Env = append(Environ(), "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0")
 	return cmd
 }
 
