@@ -1,0 +1,35 @@
+package main
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every command that docs/GIT.md tells an operator to run can be run as it is written.
+func TestTheCommandsOfTheSiteDocumentationAreUnderstood(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/GIT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?:`|\\$ )(?:sudo )?(?:-u git )?refdbctl ([^`\n]*)").FindAllSubmatch(text, -1)
+	if len(found) < 10 {
+		t.Fatalf("only %d commands were found", len(found))
+	}
+	for _, f := range found {
+		words := strings.Fields(strings.NewReplacer(`"us burnt down, its disks are lost"`, "why", `"$(sudo cat /etc/refdb/database)"`, "URL").Replace(string(f[1])))
+		a := newApp(streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(string) string { return "" }})
+		cmd, rest, err := a.rootCommand().Find(words)
+		if err == nil {
+			err = cmd.ParseFlags(rest)
+		}
+		if err != nil {
+			t.Errorf("refdbctl %s: %v", f[1], err)
+		} else if cmd.HasSubCommands() {
+			t.Errorf("refdbctl %s: that is a group of commands", f[1])
+		}
+	}
+}
