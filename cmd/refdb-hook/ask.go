@@ -39,7 +39,9 @@ func (c call) ask() int {
 	answer, err := exchange(q, deadline)
 	if err != nil {
 		reason := explain(err, dir, limit)
-		remember(c.process, reason)
+		if !time.Now().Before(deadline) { // an answer that comes at once may be another one next time
+			remember(c.process, reason)
+		}
 		return c.failed(reason)
 	}
 	if len(answer.Lines) > 0 {

@@ -30,7 +30,8 @@ hold tells whether a push that was announced came to its end. And take over what
 site's absence. The daemon does that by itself, at its start and all the time: if it runs, this
 only says how it is, as refdbctl site status does.
 
-Run it as root, as which it becomes the daemon's user, or as that user. The status is 1 if something is left: the reasons say what to do.
+Run it as root, as which it becomes the daemon's user, or as that user. The status is 1 if something
+is left: the reasons say what to do.
 
 JSON: an object with "stuck", a list of ` + output.Names(stuckColumns) + `;
 and updated, dropped, heeded, under_way, ok.`,

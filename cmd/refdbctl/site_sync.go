@@ -33,9 +33,9 @@ func (a *app) siteSyncCommand() *cobra.Command {
 		Short: "Bring a repository's refs to what the database says",
 		Long: `Bring the refs of REPO, a project of this site's configuration or the path of its repository, to
 exactly what the database says, deletions included. The objects are fetched from another site's copy
-at URL, into refs/peer/NAME/*. The database is never written to. Run it as root, as which
-it becomes the user who owns the repository, or as that user, such as every minute and after pushes at other sites; it is safe at any time and twice at
-once.
+at URL, into refs/peer/NAME/*. The database is never written to. Run it as root, as which it becomes
+the user who owns the repository, or as that user, such as every minute and after pushes at other
+sites; it is safe at any time and twice at once.
 
 Refs that the database does not know are never touched. A ref that somebody holds a lock on is
 skipped, since a push is under way; so is one whose objects the peer does not have yet: the status is 1
