@@ -44,7 +44,7 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 
 func TestDialectsHaveTheSameVersions(t *testing.T) {
 	for _, d := range []migrations.Dialect{migrations.Postgres, migrations.Spanner, migrations.SQLite} {
-		if got := migrations.Latest(d); got != 5 {
+		if got := migrations.Latest(d); got != 6 {
 			t.Errorf("%s: latest version %d", d, got)
 		}
 	}
@@ -69,7 +69,7 @@ func TestAnEndedContextLetsTheStepUnderWayFinish(t *testing.T) {
 
 	d.run, d.calls = nil, nil
 	must(t, m.Up(t.Context()))
-	d.wantCalls(t, "lock", "mark 2", "run", "done 2", "mark 3", "run", "done 3", "mark 4", "run", "done 4", "mark 5", "run", "done 5", "unlock")
+	d.wantCalls(t, "lock", "mark 2", "run", "done 2", "mark 3", "run", "done 3", "mark 4", "run", "done 4", "mark 5", "run", "done 5", "mark 6", "run", "done 6", "unlock")
 }
 
 func TestAFailedStepIsNamed(t *testing.T) {
@@ -88,13 +88,13 @@ func TestAFailedStepIsNamed(t *testing.T) {
 func TestWhoeverIsSlowerLooksAgain(t *testing.T) {
 	d := &recorder{version: 3}
 	d.mark = func() error {
-		d.version, d.mark = 5, nil
+		d.version, d.mark = 6, nil
 		return database.ErrLocked
 	}
 	m, err := migrations.New(migrations.Spanner, d)
 	must(t, err)
 	must(t, m.Up(t.Context()))
-	wantVersion(t, m, 5)
+	wantVersion(t, m, 6)
 	d.wantCalls(t, "lock", "unlock", "lock", "unlock")
 }
 

@@ -62,11 +62,9 @@ func TestEveryStepKeepsTheRowsOfTheStepBefore(t *testing.T) {
 			d.InsertLock(t, refdb.LockInfo{Project: project, Ref: ref, Owner: "gerrit", Age: time.Hour})
 			written = append(written, ref)
 		}
-		if k.Dialect == migrations.Postgres {
-			d.Exec(t, `UPDATE locks SET nonce = 'n', stale_after = 1000000, waiting = '{a,b}'`)
-		} else {
-			d.Exec(t, `UPDATE locks SET nonce = 'n', stale_after = 1000000 WHERE true`)
-		}
+		waiting := map[migrations.Dialect]string{migrations.Postgres: `'{a,b}'`, migrations.Spanner: `['a', 'b']`, migrations.SQLite: `'["a","b"]'`}
+		nonce := strings.Repeat("n", 1000) // that of a row which is kept for one who waits holds an owner
+		d.Exec(t, `UPDATE locks SET nonce = '`+nonce+`', stale_after = 1000000, waiting = `+waiting[k.Dialect]+` WHERE true`)
 		for _, ref := range written {
 			l, ok := d.RowLock(t, project, ref)
 			if !ok || l.Owner != "gerrit" || l.Token == 0 || l.Age < time.Hour || l.StaleAfter != time.Second {

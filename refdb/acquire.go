@@ -19,31 +19,38 @@ func (db *DB) TryLock(ctx context.Context, project string, refs ...string) (lock
 		return nil, fmt.Errorf("locking: %w", err)
 	}
 	start := time.Now()
-	var reclaimed int
+	var a answer
 	defer func() {
-		db.observe(Event{Op: OpTryLock, Refs: len(refs), Reclaimed: reclaimed, Attempts: 1}, start, err)
+		db.observe(Event{Op: OpTryLock, Refs: len(refs), Reclaimed: a.reclaimed, Attempts: 1}, start, err)
 	}()
-	lock, reclaimed, err = db.acquire(ctx, project, refs, Waiter{})
-	if err != nil {
-		return nil, fmt.Errorf("locking: %w", err)
+	a = db.acquire(ctx, project, refs, Waiter{})
+	if a.err != nil {
+		return nil, fmt.Errorf("locking: %w", a.err)
 	}
-	return lock, nil
+	return a.lock, nil
+}
+
+// An answer is what became of a request for locks.
+type answer struct {
+	lock      *Lock
+	reclaimed int
+	place     Place // of the waiter, if the locks were refused
+	err       error
 }
 
 // acquire asks the database once for the locks, or more often if replies get
-// lost. waiter, unless zero, is to be woken if they are refused.
-func (db *DB) acquire(ctx context.Context, project string, refs []string, waiter Waiter) (*Lock, int, error) {
+// lost. waiter, unless zero, waits for them if they are refused.
+func (db *DB) acquire(ctx context.Context, project string, refs []string, waiter Waiter) answer {
 	r := AcquireRequest{
 		Project: project, Refs: refs, Owner: db.owner, Nonce: rand.Text(),
-		StaleAfter: db.opts.StaleAfter, Waiter: waiter, Queues: db.queues.takeTurns(project, refs, waiter),
+		StaleAfter: db.opts.StaleAfter, Waiter: waiter,
 	}
 	// The lease counts from before the first request: whichever of several
 	// took effect, its rows are not older than that.
 	sent := db.keeper.Now()
 	a, err := db.request(ctx, r)
 	if err != nil {
-		db.returnQueues(r, err)
-		return nil, 0, err
+		return answer{place: a.Place, err: err}
 	}
 	return db.hold(ctx, r, a, sent)
 }
@@ -76,13 +83,12 @@ func (db *DB) request(ctx context.Context, r AcquireRequest) (Acquired, error) {
 		if doubt {
 			db.abandon(r)
 		}
-		return Acquired{}, err
 	}
-	return a, nil
+	return a, err
 }
 
 // hold makes a Lock of what the database has given.
-func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heartbeat.Instant) (*Lock, int, error) {
+func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heartbeat.Instant) answer {
 	l := &Lock{
 		db: db, project: r.Project, refs: r.Refs, token: a.Token,
 		values: make(map[string]Value, len(a.Refs)), start: time.Now(), parent: ctx,
@@ -96,17 +102,17 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 	case errors.Is(err, ErrClosed):
 		// Nobody will release it.
 		db.abandon(r)
-		return nil, 0, err
+		return answer{err: err}
 	case err != nil:
 		// The answer took longer than the lease lasts.
 		db.abandon(r)
-		return nil, 0, fmt.Errorf("%w: the locks were granted too late to be kept: %v", ErrUnavailable, err)
+		return answer{err: fmt.Errorf("%w: the locks were granted too late to be kept: %v", ErrUnavailable, err)}
 	}
 	if n := len(a.Reclaimed); n > 0 {
 		db.opts.Logger.WarnContext(ctx, "stale locks taken over", "lock", db.digest(r.Project, r.Refs),
 			"reclaimed", n, "age", a.Reclaimed[0].Age, "stale_after", a.Reclaimed[0].StaleAfter)
 	}
-	return l, len(a.Reclaimed), nil
+	return answer{lock: l, reclaimed: len(a.Reclaimed)}
 }
 
 // abandon deletes what a request may have acquired that its caller gave up

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/heartbeat"
@@ -14,13 +15,14 @@ import (
 // A DB is a global ref database: it holds the value of every ref of every
 // project, and the locks on them. Its methods may be called concurrently.
 type DB struct {
-	driver Driver
-	opts   Options
-	owner  string
-	waiter Waiter // who waits for locks here, as the database's queues name them
+	driver  Driver
+	opts    Options
+	owner   string
+	channel string // that wakes who waits for locks here
 
 	keeper *heartbeat.Keeper[*Lock]
 	queues queues
+	trip   atomic.Int64 // how long the database last took to refuse locks: a time.Duration
 	hints  hints
 
 	// closing ends when Close is called; ctx a moment later, when what runs in
@@ -59,8 +61,8 @@ func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 		opts:   o,
 		// The random part makes an owner unique even where two containers share
 		// a host name and a process ID.
-		owner:  fmt.Sprintf("%s/%s:%d:%s", o.Site, hostname, os.Getpid(), rand.Text()[:8]),
-		waiter: Waiter{Channel: rand.Text()[:16], Client: rand.Text()[:8]},
+		owner:   fmt.Sprintf("%s/%s:%d:%s", o.Site, hostname, os.Getpid(), rand.Text()[:8]),
+		channel: rand.Text(),
 	}
 	db.ctx, db.cancel = context.WithCancel(context.Background())
 	db.closing, db.close = context.WithCancel(db.ctx)

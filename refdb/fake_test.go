@@ -90,12 +90,12 @@ func (f *fake) Abandon(_ context.Context, r AbandonRequest) error {
 	return f.abandon(n)
 }
 
-func (f *fake) Update(_ context.Context, r UpdateRequest) (Updated, error) {
+func (f *fake) Update(_ context.Context, r UpdateRequest) error {
 	n := note(f, &f.updates, r)
 	if f.update == nil {
-		return Updated{}, nil
+		return nil
 	}
-	return Updated{}, f.update(n, r)
+	return f.update(n, r)
 }
 
 func (f *fake) Prepare(_ context.Context, r PrepareRequest) (Prepared, error) {
@@ -152,20 +152,14 @@ type hintingFake struct {
 	*fake
 	listen func(ctx context.Context, started func(), wake func(Wakeup)) error // nil: until ctx ends
 	wakeUp func(Wakeup)                                                       // what that was called with
-	passed []Wakeup
 }
 
-// hint wakes the DB, with somebody else behind it.
-func (f *hintingFake) hint(db *DB, ref string) {
-	f.wakeUp(Wakeup{Project: "p", Ref: ref, Queue: Queue{db.waiter, otherWaiter}})
-}
-
-var otherWaiter = Waiter{Channel: "elsewhere", Client: "other"}
-
-func (f *hintingFake) PassOn(w Wakeup) {
+// hint tells the DB that a lock is kept for the one who asked last.
+func (f *hintingFake) hint(ref string) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.passed = append(f.passed, w)
+	id := f.acquires[len(f.acquires)-1].arg.Waiter.ID
+	f.mu.Unlock()
+	f.wakeUp(Wakeup{Project: "p", Ref: ref, Waiter: id})
 }
 
 func (f *hintingFake) Listen(ctx context.Context, _ string, started func(), wake func(Wakeup)) error {

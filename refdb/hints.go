@@ -3,7 +3,6 @@ package refdb
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +31,7 @@ func (db *DB) listen() {
 func (db *DB) hear(n Notifier) {
 	pause := newBackOff(100*time.Millisecond, 5*time.Second)
 	for db.closing.Err() == nil {
-		err := n.Listen(db.closing, db.waiter.Channel, func() {
+		err := n.Listen(db.closing, db.channel, func() {
 			pause.Reset()
 			db.hints.live.Store(true)
 			// What was released before we listened was not heard.
@@ -51,94 +50,52 @@ func (db *DB) hear(n Notifier) {
 	}
 }
 
-// handoff says whether l, about to be released, goes next to a waiter of this
-// process, past the driver's notifications, or whether this process goes back
-// behind those that they wake.
-func (db *DB) handoff(l *Lock) Handoff {
+// next is who of this process gets l, about to be released, past the driver's notifications.
+func (db *DB) next(l *Lock) Waiter {
 	if !db.hints.live.Load() || len(l.refs) > 1 {
-		return Handoff{}
+		return Waiter{}
 	}
-	switch next, back := db.queues.handOver(l.project, l.refs[0]); {
-	case next:
-		return Handoff{Next: db.waiter}
-	case back:
-		return Handoff{Last: db.waiter}
-	default:
-		return Handoff{}
+	id := db.queues.nextAlone(l.project, l.refs[0])
+	if id == "" {
+		return Waiter{}
+	}
+	return Waiter{ID: id, Channel: db.channel, Turn: db.turn(turnHinted)}
+}
+
+// released wakes who waits here for the refs of l, which was released to next. If that one has given
+// up meanwhile, the lock may be kept for it.
+func (db *DB) released(l *Lock, next Waiter) {
+	for _, ref := range l.refs {
+		db.queues.wake(l.project, ref)
+	}
+	if next.ID != "" && !db.queues.wakeWaiter(l.project, l.refs[0], next.ID) {
+		db.withdraw(l.project, l.refs, next.ID)
 	}
 }
 
-// released notes that l was released with h, and wakes who waits for its refs
-// here, unless the driver's notifications will: those keep the order among all
-// processes. queues are those that the release answered with.
-func (db *DB) released(l *Lock, h Handoff, queues []Queue) {
-	next := h.Next != Waiter{}
-	db.queues.handedOver(l.project, l.refs[0], next)
-	switch {
-	case next:
-		var behind Queue
-		if len(queues) > 0 {
-			behind = queues[0]
-		}
-		db.queues.giveTurn(l.project, l.refs[0], behind)
-		db.wake(l.project, l.refs[0])
-	case !db.hints.live.Load():
-		for _, ref := range l.refs {
-			db.queues.wake(l.project, ref)
-		}
-	}
-}
-
-// wakeUp notes that it is this process's turn to lock a ref.
+// wakeUp tells a waiter of this process that a lock is kept for it. If it has given up, those
+// behind it need not wait until its turn is over.
 func (db *DB) wakeUp(w Wakeup) {
-	if len(w.Queue) == 0 || w.Queue[0] != db.waiter {
-		return // meant for somebody else behind the same channel
+	if w.After > 0 {
+		time.AfterFunc(w.After, func() { db.queues.wakeWaiter(w.Project, w.Ref, w.Waiter) })
+		return
 	}
-	db.queues.giveTurn(w.Project, w.Ref, w.Queue[1:])
-	db.wake(w.Project, w.Ref)
-}
-
-// wake tells who waits first for a ref in this process to ask the database now.
-// If nobody does any more, it is the turn of other processes.
-func (db *DB) wake(project, ref string) {
-	if !db.queues.wake(project, ref) {
-		db.passOn(project, ref)
+	if !db.queues.wakeWaiter(w.Project, w.Ref, w.Waiter) {
+		db.withdraw(w.Project, []string{w.Ref}, w.Waiter)
 	}
 }
 
-// passOn gives up this process's turn to lock a ref, if it has it.
-func (db *DB) passOn(project, ref string) {
-	db.passOnTo(project, ref, db.queues.takeTurn(project, ref))
-}
-
-func (db *DB) passOnTo(project, ref string, behind Queue) {
-	if n, ok := db.driver.(Notifier); ok && len(behind) > 0 {
-		n.PassOn(Wakeup{Project: project, Ref: ref, Queue: behind})
-	}
-}
-
-// returnQueues sees to the queues of a request for locks that failed. The driver
-// has put those of locks that stand back into their rows. Where none stands the
-// others may have their turn. After another error it is still ours.
-func (db *DB) returnQueues(r AcquireRequest, err error) {
-	var locked *LockedError
-	refused := errors.As(err, &locked)
-	for i, q := range r.Queues {
-		ref, behind := r.Refs[i], q
-		if len(q) > 0 && q[0] == db.waiter {
-			behind = q[1:]
+// withdraw takes a waiter that has given up out of its queues. If that fails, its places cost
+// the others its turn.
+func (db *DB) withdraw(project string, refs []string, waiter string) {
+	db.inBackground(func() {
+		ctx, cancel := db.attempt(db.ctx)
+		defer cancel()
+		r := AbandonRequest{Project: project, Refs: refs, Owner: db.owner, Waiter: waiter}
+		if err := db.driver.Abandon(ctx, r); err != nil {
+			db.opts.Logger.Debug("a waiter that gave up could not be taken out of its queue", "lock", db.digest(project, refs), "class", ClassOf(err).String())
 		}
-		switch {
-		case q == nil:
-		case !refused:
-			db.queues.giveTurn(r.Project, ref, behind)
-			if !db.queues.waits(r.Project, ref) {
-				db.passOn(r.Project, ref) // whoever it was for has given up
-			}
-		case !slices.ContainsFunc(locked.Holders, func(l LockInfo) bool { return l.Ref == ref && !l.Stale() }):
-			db.passOnTo(r.Project, ref, behind)
-		}
-	}
+	})
 }
 
 // sleep returns after d, or when ctx ends.

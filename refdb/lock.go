@@ -118,8 +118,7 @@ func (l *Lock) Context() context.Context {
 // its refs, in the same transaction: else nothing is written, and the error
 // wraps [ErrLockLost].
 func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOption) error {
-	_, err := l.update(ctx, updates, opts, nil)
-	return err
+	return l.update(ctx, updates, opts, Fence{})
 }
 
 // UpdateAndRelease is Update and, if that succeeds, Release, in one
@@ -132,8 +131,8 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	defer l.stopEnding()
 	// Beats must not take the rows that this deletes for lost ones.
 	l.lease.Suspend()
-	handoff := l.db.handoff(l)
-	u, err := l.update(ctx, updates, opts, &handoff)
+	next := l.db.next(l)
+	err := l.update(ctx, updates, opts, Fence{Release: true, Next: next})
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 		// The rows may be gone because this deleted them: from now on that is no
@@ -146,36 +145,37 @@ func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...U
 	}
 	l.settled = true
 	l.end(ErrReleased)
-	l.db.released(l, handoff, u.Queues)
+	l.db.released(l, next)
 	return nil
 }
 
-// update makes the updates under the lock and, unless release is nil, ends it with them.
-func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, release *Handoff) (Updated, error) {
+// update makes the updates under the lock, and ends it with them if fence says so.
+func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, fence Fence) error {
 	r, err := newUpdateRequest(l.project, updates, opts)
 	if err == nil {
 		err = l.Err()
 	}
 	if err != nil {
-		return Updated{}, fmt.Errorf("updating refs: %w", err)
+		return fmt.Errorf("updating refs: %w", err)
 	}
-	r.Fence = &Fence{Refs: l.refs, Owner: l.db.owner, Token: l.token, Release: release}
-	u, err := l.db.update(ctx, r, l)
+	fence.Refs, fence.Owner, fence.Token = l.refs, l.db.owner, l.token
+	r.Fence = &fence
+	err = l.db.update(ctx, r, l)
 	var lost *LostError
 	switch {
-	case !errors.As(err, &lost), release != nil && errors.Is(err, ErrOutcomeUnknown):
-		return u, err
+	case !errors.As(err, &lost), fence.Release && errors.Is(err, ErrOutcomeUnknown):
+		return err
 	case l.inDoubt():
-		return u, errors.Join(ErrOutcomeUnknown, err)
+		return errors.Join(ErrOutcomeUnknown, err)
 	case l.end(lost):
 		l.db.tellLost(l)
 	default:
 		// It had ended before: its holder may have released it meanwhile.
 		if ended := l.Err(); errors.Is(ended, ErrReleased) {
-			return u, fmt.Errorf("updating refs of %s: %w", l.project, ended)
+			return fmt.Errorf("updating refs of %s: %w", l.project, ended)
 		}
 	}
-	return u, err
+	return err
 }
 
 // Release gives the lock up: it stops its beats and deletes its rows. If some
@@ -244,7 +244,7 @@ func (l *Lock) release(ctx context.Context) (err error) {
 	expires := l.lease.Deadline()
 	l.end(ErrReleased)
 
-	r := ReleaseRequest{Project: l.project, Refs: l.refs, Owner: l.db.owner, Token: l.token, Handoff: l.db.handoff(l)}
+	r := ReleaseRequest{Project: l.project, Refs: l.refs, Owner: l.db.owner, Token: l.token, Next: l.db.next(l)}
 	released, err := retry(ctx, l.db, func() (Released, error) {
 		released, err := l.db.driver.Release(ctx, r)
 		if errors.Is(err, ErrOutcomeUnknown) {
@@ -261,7 +261,7 @@ func (l *Lock) release(ctx context.Context) (err error) {
 		return fmt.Errorf("releasing locks of %s: %w", l.project, err)
 	}
 	l.settled = true
-	l.db.released(l, r.Handoff, released.Queues)
+	l.db.released(l, r.Next)
 	l.result = l.judge(released.Missing, expires)
 	return l.result
 }

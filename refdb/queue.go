@@ -2,10 +2,9 @@ package refdb
 
 import (
 	"container/list"
-	"context"
+	"crypto/rand"
 	"slices"
 	"sync"
-	"time"
 )
 
 // queues order the waiters of this process: for each (project, ref) first
@@ -20,7 +19,7 @@ import (
 // database refused it for one of them, or because it is not first for one. For the
 // others it then lets those pass who wait for a single ref: the first of them, one at a
 // time, so that they keep their order among each other. Passing only takes a wait
-// away, so that the order above still holds. After maxPasses of them it lets nobody pass any
+// away, so that the order above still holds. After [MaxPassed] of them it lets nobody pass any
 // more: what they hold comes free, and it is first. What stands for an intent may
 // never come free; while that is what stops it, directly or by way of those ahead of it,
 // any number may pass. It learns that the intent has ended when it asks again, which it does
@@ -30,31 +29,7 @@ type queues struct {
 	lines map[key]*line // a line that is empty is deleted
 	// stopped are the lines in which somebody might pass the first, but may not yet.
 	stopped map[*line]struct{}
-	// passed counts how often in a row a lock was handed over within this process.
-	passed map[key]int
-	// others is until when it is the turn of other processes.
-	others map[key]time.Time
-	// turns are the locks that it is this process's turn to take, by the database's
-	// queues, with those who wait behind it.
-	turns map[key]Queue
 }
-
-// maxPasses is how many may pass somebody who waits for several refs.
-const maxPasses = 16
-
-// maxTurns bounds what the database's queues may leave behind here. Whoever is
-// forgotten polls.
-const maxTurns = 10_000
-
-// handOvers is how often in a row a lock may stay in this process, from holder to
-// waiter, before the processes that wait have their turn. It saves a
-// notification each time, and keeps nobody waiting for long. Then this process
-// goes back to the end of the queue, and asks by itself only after othersTurn, in
-// case that its wake-up is lost: before that it would get in between.
-const (
-	handOvers  = 8
-	othersTurn = 100 * time.Millisecond
-)
 
 type key struct{ project, ref string }
 
@@ -86,6 +61,7 @@ func (l *line) firstAlone() *waiter {
 
 // A waiter is a caller of Lock in its queues.
 type waiter struct {
+	id     string        // by which the database knows it
 	places []place       // in the order of their refs
 	behind int           // in how many queues it is not first
 	passes int           // how many have passed it, those that it may have to wait for without end left out
@@ -103,7 +79,7 @@ type place struct {
 
 // enter puts a new waiter at the end of the queues of all refs.
 func (q *queues) enter(project string, refs []string) *waiter {
-	w := &waiter{first: make(chan struct{}), wake: make(chan struct{}, 1)}
+	w := &waiter{id: rand.Text(), first: make(chan struct{}), wake: make(chan struct{}, 1)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lines == nil {
@@ -130,9 +106,8 @@ func (q *queues) enter(project string, refs []string) *waiter {
 	return w
 }
 
-// leave takes w out of its queues, which hands over to those behind it. It
-// returns those in which there is nobody who asks.
-func (q *queues) leave(w *waiter) (idle []key) {
+// leave takes w out of its queues, which hands over to those behind it.
+func (q *queues) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, p := range w.places {
@@ -159,17 +134,11 @@ func (q *queues) leave(w *waiter) (idle []key) {
 		}
 	}
 	q.letAllPass()
-	for _, p := range w.places {
-		if p.line.Len() == 0 || !p.line.next().asks {
-			idle = append(idle, p.key)
-		}
-	}
 	w.places = nil
-	return idle
 }
 
-// refused notes that the database refused w, a waiter of this owner, for the locks of holders.
-func (q *queues) refused(w *waiter, holders []LockInfo, owner string) {
+// refused notes that the database refused w for the locks of holders.
+func (q *queues) refused(w *waiter, holders []LockInfo) {
 	fresh := make(map[string]*LockInfo, len(holders))
 	for i, h := range holders {
 		if !h.Stale() {
@@ -185,9 +154,6 @@ func (q *queues) refused(w *waiter, holders []LockInfo, owner string) {
 		before := p.holder
 		p.holder = fresh[p.key.ref]
 		changed = changed || (before == nil) != (p.holder == nil) || intended(before) != intended(p.holder)
-		if p.holder != nil && p.holder.Owner != owner {
-			delete(q.passed, p.key) // another process was faster than a hand-over
-		}
 	}
 	if !changed {
 		return
@@ -215,7 +181,7 @@ func (q *queues) letPass(l *line) {
 		delete(q.stopped, l)
 		return
 	case first.stoppedForGood(l, map[*waiter]bool{}):
-	case first.stoppedBeside(l) && first.passes < maxPasses:
+	case first.stoppedBeside(l) && first.passes < MaxPassed:
 		first.passes++
 	default:
 		q.stopped[l] = struct{}{}
@@ -267,148 +233,42 @@ func (q *queues) ahead(w *waiter) *LockedError {
 	return locked
 }
 
-// handOver reports whether a lock that is about to be released goes next to a
-// waiter of this process, which is then to be woken, or whether one goes back
-// behind the other processes.
-func (q *queues) handOver(project, ref string) (next, back bool) {
+// nextAlone returns the ID of the waiter who asks next for a ref, if it waits for that alone:
+// one who waits for others, too, might not be able to take it.
+func (q *queues) nextAlone(project, ref string) (id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	k := key{project, ref}
-	delete(q.others, k)
-	l := q.lines[k]
-	if l == nil || len(l.next().places) > 1 {
-		return false, false // who waits for others, too, might not be able to take it
+	if l := q.lines[key{project, ref}]; l != nil && len(l.next().places) == 1 {
+		return l.next().id
 	}
-	if q.passed[k] < handOvers {
-		return true, false
-	}
-	// From now on: one who asks while the release is under way might come right after it.
-	if q.others == nil {
-		q.others = make(map[key]time.Time)
-	}
-	until := time.Now().Add(othersTurn)
-	q.others[k] = until
-	// Nobody may ask for it again.
-	time.AfterFunc(othersTurn, func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.others[k].Equal(until) {
-			delete(q.others, k)
-		}
-	})
-	return false, true
+	return ""
 }
 
-// handedOver notes that the lock was released, to a waiter of this process or not.
-func (q *queues) handedOver(project, ref string, next bool) {
+// wake tells the next waiter for a ref to ask the database now.
+func (q *queues) wake(project, ref string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	k := key{project, ref}
-	if !next {
-		delete(q.passed, k)
-		return
+	if l := q.lines[key{project, ref}]; l != nil {
+		l.next().hint()
 	}
-	if q.passed == nil {
-		q.passed = make(map[key]int)
-	}
-	q.passed[k]++
 }
 
-// untilTurn returns for how long it is the turn of other processes to ask for a lock.
-func (q *queues) untilTurn(project string, refs []string) time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	k := key{project, refs[0]}
-	until, ok := q.others[k]
-	if !ok || len(refs) > 1 {
-		return 0
-	}
-	if d := time.Until(until); d > 0 {
-		return d
-	}
-	delete(q.others, k)
-	return 0
-}
-
-// giveTurn notes that it is this process's turn to lock a ref, and who waits
-// behind it. They join those of a turn that it has already.
-func (q *queues) giveTurn(project, ref string, behind Queue) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.turns == nil || len(q.turns) >= maxTurns {
-		q.turns = make(map[key]Queue)
-	}
-	k := key{project, ref}
-	turn := q.turns[k]
-	for _, w := range behind {
-		if !slices.Contains(turn, w) {
-			turn = append(turn, w)
-		}
-	}
-	q.turns[k] = turn
-}
-
-// takeTurn ends the process's turn to lock a ref, and returns who waits behind it.
-func (q *queues) takeTurn(project, ref string) (behind Queue) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	k := key{project, ref}
-	behind, ok := q.turns[k]
-	if ok {
-		delete(q.turns, k)
-		delete(q.passed, k) // a hand-over that was for nobody
-	}
-	return behind
-}
-
-// takeTurns ends the process's turns to lock refs, and returns the queues for a
-// request that does so: nil, or one for each of them, with the waiter, unless it
-// is zero, before those behind it.
-func (q *queues) takeTurns(project string, refs []string, waiter Waiter) (all []Queue) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.turns) == 0 {
-		return nil
-	}
-	for i, ref := range refs {
-		k := key{project, ref}
-		behind, ok := q.turns[k]
-		if !ok {
-			continue
-		}
-		delete(q.turns, k)
-		if all == nil {
-			all = make([]Queue, len(refs))
-		}
-		if waiter != (Waiter{}) {
-			behind = append(Queue{waiter}, behind...)
-		}
-		all[i] = behind
-	}
-	return all
-}
-
-// wake tells the next waiter for a ref to ask the database now, or reports that
-// there is none that could: one that waits for other refs behind somebody else asks
-// once it is the first for all.
-func (q *queues) wake(project, ref string) bool {
+// wakeWaiter tells one waiter for a ref to ask the database now, or reports that it
+// waits no more.
+func (q *queues) wakeWaiter(project, ref, id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lines[key{project, ref}]
 	if l == nil {
 		return false
 	}
-	next := l.next()
-	next.hint()
-	return next.asks
-}
-
-// waits reports whether somebody waits for a ref who asks the database.
-func (q *queues) waits(project, ref string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	l := q.lines[key{project, ref}]
-	return l != nil && l.next().asks
+	for e := l.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); w.id == id {
+			w.hint()
+			return true
+		}
+	}
+	return false
 }
 
 // wakeAll tells every waiter that asks to do so now.
@@ -426,20 +286,6 @@ func (w *waiter) ask() {
 	if !w.asks {
 		w.asks = true
 		close(w.first)
-	}
-}
-
-// pause waits for d, a hint, or the end of limit.
-func (w *waiter) pause(limit context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-w.wake:
-	case <-t.C:
-	case <-limit.Done():
 	}
 }
 

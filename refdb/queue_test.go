@@ -127,7 +127,7 @@ func TestOverlappingSetsNeverDeadlock(t *testing.T) {
 				}
 				<-w.first
 				for holders := take(set); holders != nil; holders = take(set) {
-					q.refused(w, holders, "")
+					q.refused(w, holders)
 					runtime.Gosched()
 				}
 				q.leave(w)
@@ -146,42 +146,28 @@ func TestOverlappingSetsNeverDeadlock(t *testing.T) {
 	}
 }
 
-func TestALockIsHandedOverWithinTheProcessOnlySoOftenInARow(t *testing.T) {
+func TestTheNextIsWhoeverWaitsForTheRefAloneAndHasNoneBeforeIt(t *testing.T) {
 	var q queues
-	if next, back := q.handOver("p", testRef); next || back {
-		t.Error("handed over to nobody")
+	if id := q.nextAlone("p", testRef); id != "" {
+		t.Errorf("%q is next where nobody waits", id)
 	}
-	q.enter("p", []string{testRef})
-	for turn := range 3 {
-		for n := range handOvers {
-			for range 2 { // the first time it is not released after all
-				if next, back := q.handOver("p", testRef); !next || back {
-					t.Errorf("turn %d: handed over %d times, want %d", turn, n, handOvers)
-				}
-			}
-			q.handedOver("p", testRef, true)
-		}
-		for range 2 {
-			if next, back := q.handOver("p", testRef); next || !back {
-				t.Errorf("turn %d: handed over once more, past the others", turn)
-			}
-			if q.untilTurn("p", []string{testRef}) == 0 { // before it is released
-				t.Errorf("turn %d: somebody may ask out of turn", turn)
-			}
-		}
-		q.handedOver("p", testRef, false)
+	other := q.enter("p", []string{"refs/heads/other"})
+	both := q.enter("p", []string{testRef, "refs/heads/other"})
+	if id := q.nextAlone("p", testRef); id != "" {
+		t.Error("one is next who is behind somebody")
 	}
-}
-
-func TestALockIsNotHandedOverToOneWhoWaitsForAnotherToo(t *testing.T) {
-	var q queues
-	first := q.enter("p", []string{"refs/heads/other"})
-	q.enter("p", []string{testRef, "refs/heads/other"})
-	for what := range 2 { // it is behind somebody there; and first in both
-		if next, back := q.handOver("p", testRef); next || back {
-			t.Errorf("handed over (%d)", what)
-		}
-		q.leave(first)
+	q.leave(other)
+	if id := q.nextAlone("p", testRef); id != "" {
+		t.Error("one is next who waits for another ref, too")
+	}
+	first, second := q.enter("p", []string{testRef}), q.enter("p", []string{testRef})
+	q.leave(both)
+	if id := q.nextAlone("p", testRef); id != first.id {
+		t.Errorf("next is %q", id)
+	}
+	q.leave(first)
+	if id := q.nextAlone("p", testRef); id != second.id {
+		t.Errorf("then the next is %q", id)
 	}
 }
 
@@ -203,11 +189,11 @@ func TestThosePassWhoWaitForARefAloneOneAtATimeInTheirOrder(t *testing.T) {
 	if !isFirst(ab) || isFirst(a3) {
 		t.Fatal("{a,b} is first in both: nobody passes")
 	}
-	q.refused(ab, []LockInfo{{Ref: "a", StaleAfter: DefaultStaleAfter}}, "")
+	q.refused(ab, []LockInfo{{Ref: "a", StaleAfter: DefaultStaleAfter}})
 	if isFirst(a3) {
 		t.Fatal("{a,b} waits for a, as the others do")
 	}
-	q.refused(ab, []LockInfo{{Ref: "b", StaleAfter: DefaultStaleAfter}}, "")
+	q.refused(ab, []LockInfo{{Ref: "b", StaleAfter: DefaultStaleAfter}})
 	if !isFirst(a3) {
 		t.Fatal("{a,b} waits for b, which somebody holds")
 	}

@@ -1,6 +1,9 @@
 package refdb
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // A Ref is a row of the table of refs.
 type Ref struct {
@@ -67,15 +70,9 @@ type Fence struct {
 	Refs  []string // sorted
 	Owner string
 	Token Token
-	// Release, unless nil, also ends the lock, in the same transaction.
-	Release *Handoff
-}
-
-// Updated is the answer to an UpdateRequest.
-type Updated struct {
-	// Queues are those of the released locks, one for each of Fence.Refs, if
-	// Handoff.Next asked for them.
-	Queues []Queue
+	// Release also ends the lock, in the same transaction, as a ReleaseRequest with Next does.
+	Release bool
+	Next    Waiter
 }
 
 // A RemoveRequest selects a project's refs to delete for good, and its locks with
@@ -112,6 +109,9 @@ type LockInfo struct {
 	StaleAfter time.Duration // what its holder relies on; older is stale
 }
 
+// Reserved reports whether the row is no lock, but kept for somebody who waits: see [Waiter].
+func (l LockInfo) Reserved() bool { return strings.HasSuffix(l.Owner, reserved) }
+
 // ID names the lock.
 func (l LockInfo) ID() LockID { return LockID{l.Project, l.Ref, l.Owner, l.Token} }
 
@@ -136,15 +136,8 @@ type AcquireRequest struct {
 	// StaleAfter is recorded with the lock: the age from which others may
 	// reclaim it. It is at least a millisecond.
 	StaleAfter time.Duration
-	// Waiter is to be woken if the locks are refused. A [Notifier] puts it at the
-	// end of the queues of the fresh locks, unless it is in them. The zero Waiter does not wait.
+	// Waiter is who waits if the locks are refused. The zero Waiter does not.
 	Waiter Waiter
-	// Queues, unless nil, has one for each of Refs: those that came with wake-ups,
-	// in their order, or nil. They go before what is in the row's queue, and each
-	// waiter stays there once. If the locks are taken, Waiter is not put into the rows. Queues
-	// of refs that no fresh lock stands on are the caller's to keep if the
-	// locks are refused.
-	Queues []Queue
 }
 
 // Acquired is the answer to an AcquireRequest.
@@ -153,8 +146,10 @@ type Acquired struct {
 	Token Token
 	// Refs are the rows of those refs that have one, as of the acquisition.
 	Refs []Ref
-	// Reclaimed are the stale locks that were taken over, as they were.
+	// Reclaimed are the stale locks that were taken over, as they were; reservations are none.
 	Reclaimed []LockInfo
+	// Place is the request's waiter's, and all that there is if the locks were refused.
+	Place Place
 }
 
 // A BeatResult says what became of a lock that was to be renewed.
@@ -172,15 +167,14 @@ type ReleaseRequest struct {
 	Refs    []string // sorted
 	Owner   string
 	Token   Token
-	Handoff Handoff
+	// Next, unless zero, is a waiter of the same owner that asks for the lock now. It is
+	// preferred to those who wait, unless one of them was passed MaxPassed times.
+	Next Waiter
 }
 
 // Released is the answer to a ReleaseRequest.
 type Released struct {
 	Missing []string // those of the refs whose rows did not match, sorted
-	// Queues are those of the released locks, one for each of the request's Refs,
-	// if Handoff.Next asked for them.
-	Queues []Queue
 }
 
 // A StandingLock is a lock as it was listed.
@@ -197,6 +191,7 @@ type AbandonRequest struct {
 	Refs    []string // sorted
 	Owner   string
 	Nonce   string
+	Waiter  string // the ID of the waiter that gives up, or ""
 }
 
 // A LockFilter selects locks. Zero fields select everything.
@@ -286,31 +281,4 @@ type IntentCursor struct {
 type IntentPage struct {
 	Intents []Intent
 	Next    IntentCursor // IntentQuery.After of the next page; zero if there is none
-}
-
-// A Waiter is somebody who waits for a lock, as a queue names them: ASCII
-// letters and digits, at most 32 of each.
-type Waiter struct {
-	Channel string // that wakes them: see Notifier.Listen
-	Client  string // whom of those behind the channel
-}
-
-// A Queue is who waits for a lock, first come first, each of them once.
-type Queue []Waiter
-
-// A Wakeup tells the first of Queue that the lock on a ref may be free. The rest
-// wait behind it.
-type Wakeup struct {
-	Project, Ref string
-	Queue        Queue
-}
-
-// A Handoff says what becomes of the queue of a lock that is released. With the
-// zero Handoff its first is woken, and gets the rest. Only a [Notifier] has queues.
-type Handoff struct {
-	// Next, unless zero, is who asks for the lock now: nobody is woken, and the
-	// answer has the queue, without Next.
-	Next Waiter
-	// Last, unless zero, goes to the end of the queue before its first is woken.
-	Last Waiter
 }

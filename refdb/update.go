@@ -53,7 +53,7 @@ func (db *DB) Update(ctx context.Context, project string, updates []Update, opts
 	if err != nil {
 		return fmt.Errorf("updating refs: %w", err)
 	}
-	_, err = db.update(ctx, r, nil)
+	err = db.update(ctx, r, nil)
 	return err
 }
 
@@ -122,18 +122,18 @@ func newUpdateRequest(project string, updates []Update, opts []UpdateOption) (Up
 
 // update carries r out, resolves a lost reply, and tells of it. lock, unless
 // nil, is the one that r is fenced by.
-func (db *DB) update(ctx context.Context, r UpdateRequest, lock *Lock) (u Updated, err error) {
+func (db *DB) update(ctx context.Context, r UpdateRequest, lock *Lock) (err error) {
 	start := time.Now()
 	defer func() {
 		e := Event{Op: OpUpdate, Refs: len(r.Updates)}
-		if lock != nil && r.Fence.Release != nil && err == nil {
+		if lock != nil && r.Fence.Release && err == nil {
 			e.Held = lock.age()
 		}
 		db.observe(e, start, err)
 	}()
 	w := write{project: r.Project, id: r.ID, updates: r.Updates}
-	w.send = func() (err error) {
-		u, err = retry(ctx, db, func() (Updated, error) { return db.driver.Update(ctx, r) })
+	w.send = func() error {
+		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Update(ctx, r) })
 		return err
 	}
 	// Under a lock that covers all of the refs nobody else writes them.
@@ -141,9 +141,9 @@ func (db *DB) update(ctx context.Context, r UpdateRequest, lock *Lock) (u Update
 		return lock != nil && lock.covers(r.Updates) && r.Locks == MandatoryLocks && lock.Err() == nil
 	}
 	if err := db.write(ctx, w); err != nil {
-		return Updated{}, fmt.Errorf("updating refs of %s: %w", r.Project, err)
+		return fmt.Errorf("updating refs of %s: %w", r.Project, err)
 	}
-	return u, nil
+	return nil
 }
 
 // A write changes refs, all or none, and leaves its ID in their rows.

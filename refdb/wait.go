@@ -14,6 +14,15 @@ const (
 	pollFirst  = 10 * time.Millisecond
 	pollLast   = 250 * time.Millisecond
 	pollHinted = time.Second
+	// pollNext is the longest pause of one that is the next by its place, and is not told.
+	pollNext = 50 * time.Millisecond
+
+	// A lock is kept for a waiter for so long, and for two of its round trips: from when it is
+	// told, or for as long as it may pause between two polls.
+	turnHinted = 100 * time.Millisecond
+	turnPolled = 2 * pollLast
+	turnStep   = 20 * time.Millisecond
+	tripsLast  = 2 * time.Second
 )
 
 // Lock locks refs of a project, at most [MaxLockRefs], all or none, and waits
@@ -43,11 +52,7 @@ func (db *DB) Lock(ctx context.Context, project string, refs ...string) (lock *L
 		defer cancel()
 	}
 	w := db.queues.enter(project, refs)
-	defer func() {
-		for _, k := range db.queues.leave(w) {
-			db.passOn(k.project, k.ref) // a wake-up that came too late for this one
-		}
-	}()
+	defer db.queues.leave(w)
 	select {
 	case <-w.first:
 	default:
@@ -75,13 +80,14 @@ func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs [
 	poll := newBackOff(pollFirst, pollLast)
 	var locked *LockedError // the latest refusal
 	var heard time.Time     // when the database last answered, once it has
-	w.pause(limit, db.queues.untilTurn(project, refs))
+	waiter := Waiter{ID: w.id}
 	for limit.Err() == nil {
 		w.forget()
 		e.Attempts++
-		hinted, waiter := db.hints.live.Load(), Waiter{}
-		if hinted {
-			waiter = db.waiter
+		sent := time.Now()
+		waiter.Channel, waiter.Turn = "", db.turn(turnPolled)
+		if db.hints.live.Load() {
+			waiter.Channel, waiter.Turn = db.channel, db.turn(turnHinted)
 		}
 		a, ok := db.acquireWithin(limit, project, refs, waiter)
 		if !ok {
@@ -93,18 +99,21 @@ func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs [
 			return a.lock, nil
 		case errors.As(a.err, &locked):
 			heard = time.Now()
-			db.queues.refused(w, locked.Holders, db.owner)
+			db.trip.Store(int64(heard.Sub(sent)))
+			waiter.Place = a.place
+			db.queues.refused(w, locked.Holders)
 			db.listen()
 		case errors.Is(a.err, ErrUnavailable) && locked != nil && time.Since(heard) < db.opts.StaleAfter:
 			// We queue already: sit a short outage out.
 		default:
+			db.withdraw(project, refs, w.id)
 			return nil, a.err
 		}
-		pause := poll.NextBackOff()
-		if hinted {
-			pause = jitter(pollHinted)
+		pause := waiter.pause(poll.NextBackOff(), len(refs))
+		if !errors.Is(a.err, ErrUnavailable) { // else that was in the way some time ago
+			pause = min(pause, untilStale(locked))
 		}
-		t := time.NewTimer(min(pause, untilStale(locked)))
+		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
 		case <-w.wake:
@@ -116,14 +125,30 @@ func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs [
 	if locked == nil {
 		return nil, gaveUp(limit, errNoAnswer)
 	}
+	db.withdraw(project, refs, w.id)
 	return nil, gaveUp(limit, locked)
 }
 
-// An answer is what became of a request for locks.
-type answer struct {
-	lock      *Lock
-	reclaimed int
-	err       error
+// turn is how long a lock is kept for a waiter of this process: two round trips more than that, as
+// the last one took. It goes in steps, because each change is written to all of the waiter's queues.
+func (db *DB) turn(d time.Duration) time.Duration {
+	return d + min(2*time.Duration(db.trip.Load()), tripsLast).Truncate(turnStep)
+}
+
+// pause is how long w, who waits for a number of refs, may wait before it asks again: at most
+// as long as polled, if it is not told when to ask.
+func (w Waiter) pause(polled time.Duration, refs int) time.Duration {
+	d := polled
+	switch {
+	case w.Channel != "":
+		d = jitter(pollHinted)
+	case w.Place.Ahead == 0:
+		d = min(polled, jitter(pollNext))
+	}
+	if refs > 1 && w.Place.Passed >= MaxPassed {
+		d = min(d, w.Turn/2) // some may be kept for it, as long as it asks
+	}
+	return d
 }
 
 // acquireWithin is acquire, unless limit ends before it has an answer. The request
@@ -133,8 +158,7 @@ func (db *DB) acquireWithin(limit context.Context, project string, refs []string
 	if !db.inBackground(func() {
 		ctx, cancel := db.past(limit)
 		defer cancel()
-		var a answer
-		a.lock, a.reclaimed, a.err = db.acquire(ctx, project, refs, waiter)
+		a := db.acquire(ctx, project, refs, waiter)
 		if a.err != nil && db.ctx.Err() != nil {
 			a.err = fmt.Errorf("%w: %v", ErrClosed, a.err)
 		}
@@ -143,6 +167,8 @@ func (db *DB) acquireWithin(limit context.Context, project string, refs []string
 		case <-limit.Done():
 			if a.lock != nil {
 				_ = a.lock.Release(db.ctx) // which sees to it
+			} else {
+				db.withdraw(project, refs, waiter.ID)
 			}
 		}
 	}) {

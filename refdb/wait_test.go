@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -28,8 +27,8 @@ func TestAWaiterPollsUntilTheLockIsFree(t *testing.T) {
 			if pause := c.at - f.acquires[i].at; pause < pollFirst/2 || pause > pollLast*3/2 {
 				t.Errorf("poll %d came after %s", i+1, pause)
 			}
-			if c.arg.Waiter != (Waiter{}) {
-				t.Error("a driver without notifications was asked to note who waits")
+			if w := c.arg.Waiter; w.ID != f.acquires[0].arg.Waiter.ID || w.ID == "" || w.Channel != "" || w.Turn < pollLast*3/2 {
+				t.Errorf("poll %d of %+v", i+1, w)
 			}
 		}
 	})
@@ -66,8 +65,7 @@ func TestAWaiterIsWokenByANotificationAndPollsRarelyUntilThen(t *testing.T) {
 		started()
 		select {
 		case <-released:
-			wake(Wakeup{Project: "p", Ref: testRef, Queue: Queue{otherWaiter}}) // of the same channel: not ours
-			wake(Wakeup{Project: "p", Ref: testRef, Queue: Queue{f.acquires[1].arg.Waiter}})
+			wake(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[1].arg.Waiter.ID})
 			<-ctx.Done()
 		case <-ctx.Done():
 		}
@@ -86,7 +84,7 @@ func TestAWaiterIsWokenByANotificationAndPollsRarelyUntilThen(t *testing.T) {
 			t.Errorf("%d requests within 20 s, want about one a second", n)
 		}
 		for i, c := range f.acquires {
-			if (c.arg.Waiter == db.waiter) != (i > 0) {
+			if (c.arg.Waiter.Channel == db.channel) != (i > 0) {
 				t.Errorf("request %d: waiter %v; all are noted once notifications arrive", i, c.arg.Waiter)
 			}
 		}
@@ -118,7 +116,7 @@ func TestWithoutNotificationsWaitersPollOnAndSayNothing(t *testing.T) {
 		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
 			t.Fatal(err)
 		}
-		if listens != 1 || f.acquires[19].arg.Waiter != (Waiter{}) {
+		if listens != 1 || f.acquires[19].arg.Waiter.Channel != "" {
 			t.Errorf("listened %d times, the last request noted: %v", listens, f.acquires[19].arg.Waiter)
 		}
 	})
@@ -329,307 +327,12 @@ func TestALockIsHandedOverPastTheNotifications(t *testing.T) {
 				if err := <-done; err != nil || time.Since(before) != 0 {
 					t.Errorf("%v after %s", err, time.Since(before))
 				}
-				next := Handoff{Next: db.waiter}
-				if len(f.releases) > 0 && f.releases[0].arg.Handoff != next || len(f.updates) > 0 && *f.updates[0].arg.Fence.Release != next {
-					t.Error("the driver was not told")
+				want := f.acquires[1].arg.Waiter
+				want.Channel, want.Turn = db.channel, turnHinted
+				if len(f.releases) > 0 && f.releases[0].arg.Next != want || len(f.updates) > 0 && f.updates[0].arg.Fence.Next != want {
+					t.Errorf("the driver was told: %+v, %+v; want %+v", f.releases, f.updates, want)
 				}
 			})
 		})
 	}
-}
-
-// A process that had a lock several times in a row goes back behind the others,
-// and does not ask for it before it is woken, or that is overdue.
-func TestAProcessThatHadItsTurnWaitsToBeWoken(t *testing.T) {
-	for name, want := range map[string]time.Duration{"woken": 30 * time.Millisecond, "forgotten": othersTurn, "given up": 10 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			f := &fake{}
-			granted := 0
-			f.acquire = func(_ int, r AcquireRequest) (Acquired, error) {
-				if granted > len(f.releases) {
-					return Acquired{}, &LockedError{Holders: []LockInfo{{Project: "p", Ref: testRef, Owner: r.Owner, StaleAfter: DefaultStaleAfter}}}
-				}
-				granted++
-				return Acquired{Token: Token(granted)}, nil
-			}
-			d := &hintingFake{fake: f}
-			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
-				holder := mustLock(t, db, testRef)
-				for n := range handOvers + 1 {
-					ctx, cancel := context.WithCancel(t.Context())
-					next := make(chan *Lock)
-					go func() {
-						l, _ := db.Lock(ctx, "p", testRef)
-						next <- l
-					}()
-					time.Sleep(time.Second) // it is refused, and waits
-					synctest.Wait()
-					if err := holder.Release(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					want := Handoff{Next: db.waiter}
-					if n == handOvers {
-						want = Handoff{Last: db.waiter}
-						cancel()
-					}
-					if h := f.releases[n].arg.Handoff; h != want {
-						t.Errorf("release %d: %+v, want %+v", n, h, want)
-					}
-					holder = <-next
-					cancel()
-				}
-
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				asked, before := len(f.acquires), time.Now()
-				time.AfterFunc(want, func() {
-					switch name {
-					case "woken":
-						d.hint(db, testRef)
-					case "given up":
-						cancel()
-					}
-				})
-				_, err := db.Lock(ctx, "p", testRef)
-				if took := time.Since(before); took != want || (err == nil) == (name == "given up") {
-					t.Errorf("%v after %s, want %s", err, took, want)
-				}
-				if n := len(f.acquires) - asked; n > 1 {
-					t.Errorf("asked %d times", n)
-				}
-			})
-		})
-	}
-}
-
-// What wakes a process is not kept from the others, if nobody waits there any more.
-func TestAWakeUpForNobodyIsPassedOn(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
-	d := &hintingFake{fake: f}
-	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
-		want := func(when string, refs ...string) {
-			t.Helper()
-			synctest.Wait()
-			var all []Wakeup
-			for _, ref := range refs {
-				all = append(all, Wakeup{Project: "p", Ref: ref, Queue: Queue{otherWaiter}})
-			}
-			if !reflect.DeepEqual(d.passed, all) {
-				t.Errorf("%s: passed on are %v, want %v", when, d.passed, all)
-			}
-			d.passed = nil
-		}
-		waiting := func(ctx context.Context) (ended chan error) {
-			ended = make(chan error)
-			go func() {
-				_, err := db.Lock(ctx, "p", testRef)
-				ended <- err
-			}()
-			time.Sleep(2 * time.Second) // it is refused, and waits
-			return ended
-		}
-		first, giveUp := context.WithCancel(t.Context())
-		second, giveUpToo := context.WithCancel(t.Context())
-		one, other := waiting(first), waiting(second)
-		synctest.Wait()
-		d.hint(db, testRef)
-		want("two wait")
-		giveUp()
-		<-one
-		want("one waits")
-		d.hint(db, testRef)
-		giveUpToo()
-		<-other
-		want("the last gives up when it is woken", testRef)
-		d.hint(db, testRef)
-		want("nobody waits", testRef)
-
-		f.acquire = func(int, AcquireRequest) (Acquired, error) { return Acquired{Token: 8}, nil }
-		l, err := db.Lock(t.Context(), "p", testRef)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		want("it has the lock, and releases it")
-	})
-}
-
-// The one that a release made way for may have given up before it was done.
-func TestALockThatIsHandedOverToNobodyIsPassedOn(t *testing.T) {
-	f := &fake{}
-	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
-		if n > 1 {
-			return Acquired{}, held(0)
-		}
-		return Acquired{Token: Token(n)}, nil
-	}
-	d := &hintingFake{fake: f}
-	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
-		holder := mustLock(t, db, testRef)
-		ctx, giveUp := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() {
-			_, err := db.Lock(ctx, "p", testRef)
-			ended <- err
-		}()
-		time.Sleep(2 * time.Second) // it is refused, and waits
-		f.release = func(int, ReleaseRequest) (Released, error) {
-			giveUp()
-			<-ended
-			return Released{Queues: []Queue{{otherWaiter}}}, nil
-		}
-		if err := holder.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if want := []Wakeup{{Project: "p", Ref: testRef, Queue: Queue{otherWaiter}}}; f.releases[0].arg.Handoff.Next != db.waiter || !reflect.DeepEqual(d.passed, want) {
-			t.Errorf("passed on are %v, want %v", d.passed, want)
-		}
-	})
-}
-
-// The queue that came with a wake-up goes back to the database with the request
-// that follows it, behind this process.
-func TestTheQueueOfAWakeUpGoesWithTheNextRequest(t *testing.T) {
-	other := "refs/heads/other"
-	wokenFor := func(w Waiter) []Queue { return []Queue{{w, otherWaiter}} }
-	for name, row := range map[string]struct {
-		answer func(n int) error // to the n-th request after the wake-up
-		refs   []string
-		asked  func(self Waiter) [][]Queue
-		passed []Wakeup
-	}{
-		"and is in the database then": {
-			answer: func(int) error { return nil },
-			refs:   []string{testRef},
-			asked:  func(self Waiter) [][]Queue { return [][]Queue{wokenFor(self)} },
-		},
-		"and stays in it where the lock is refused": {
-			answer: func(n int) error { return []error{held(0), nil}[n-1] },
-			refs:   []string{testRef},
-			asked:  func(self Waiter) [][]Queue { return [][]Queue{wokenFor(self), nil} },
-		},
-		"and with the one after it if the first failed": {
-			answer: func(n int) error {
-				return []error{ErrUnavailable, ErrUnavailable, ErrUnavailable, ErrUnavailable, nil}[n-1]
-			},
-			refs: []string{testRef},
-			asked: func(self Waiter) [][]Queue {
-				return [][]Queue{wokenFor(self), wokenFor(self), wokenFor(self), wokenFor(self), wokenFor(self)}
-			},
-		},
-		"and has its turn where another lock is in the way": {
-			answer: func(n int) error {
-				return []error{&LockedError{Holders: []LockInfo{{Project: "p", Ref: other, StaleAfter: DefaultStaleAfter}}}, nil}[n-1]
-			},
-			refs:   []string{testRef, other},
-			asked:  func(self Waiter) [][]Queue { return [][]Queue{{{self, otherWaiter}, nil}, nil} },
-			passed: []Wakeup{{Project: "p", Ref: testRef, Queue: Queue{otherWaiter}}},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := &fake{}
-			woken := 0 // how many requests came before
-			f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
-				if woken == 0 {
-					return Acquired{}, held(0)
-				}
-				return Acquired{Token: 8}, row.answer(n - woken)
-			}
-			d := &hintingFake{fake: f}
-			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
-				done := make(chan error)
-				go func() {
-					_, err := db.Lock(t.Context(), "p", row.refs...)
-					done <- err
-				}()
-				time.Sleep(2 * time.Second) // it is refused, and waits
-				synctest.Wait()
-				woken = len(f.acquires)
-				d.hint(db, testRef)
-				if err := <-done; err != nil {
-					t.Fatal(err)
-				}
-				var asked [][]Queue
-				for _, c := range f.acquires[woken:] {
-					asked = append(asked, c.arg.Queues)
-				}
-				if want := row.asked(db.waiter); !reflect.DeepEqual(asked, want) {
-					t.Errorf("asked with %v, want %v", asked, want)
-				}
-				if !reflect.DeepEqual(d.passed, row.passed) {
-					t.Errorf("passed on are %v, want %v", d.passed, row.passed)
-				}
-			})
-		})
-	}
-}
-
-func TestATurnJoinsTheOneThatAProcessHasAlready(t *testing.T) {
-	var q queues
-	a, b, self := Waiter{"a", "1"}, Waiter{"b", "1"}, Waiter{"self", "1"}
-	q.giveTurn("p", testRef, Queue{a})
-	q.giveTurn("p", testRef, Queue{b, a})
-	if got := q.takeTurns("p", []string{"refs/heads/other"}, self); got != nil {
-		t.Errorf("it is no turn for another ref: %v", got)
-	}
-	if got, want := q.takeTurns("p", []string{"refs/heads/other", testRef}, self), []Queue{nil, {self, a, b}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("the queues are %v, want %v", got, want)
-	}
-	if got := q.takeTurn("p", testRef); got != nil {
-		t.Errorf("a turn is taken once: %v", got)
-	}
-	q.giveTurn("p", testRef, Queue{a})
-	if got, want := q.takeTurns("p", []string{testRef}, Waiter{}), []Queue{{a}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("whoever only tries goes into no queue: %v, want %v", got, want)
-	}
-}
-
-// The first waiter for a ref may be behind somebody for another one, and can't ask yet.
-func TestAWakeUpForAWaiterThatIsNotFirstElsewhereIsPassedOn(t *testing.T) {
-	other := "refs/heads/other"
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
-	d := &hintingFake{fake: f}
-	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
-		ctx, giveUp := context.WithCancel(t.Context())
-		ended := make(chan error)
-		for _, refs := range [][]string{{other}, {testRef, other}} {
-			go func() {
-				_, err := db.Lock(ctx, "p", refs...)
-				ended <- err
-			}()
-			time.Sleep(2 * time.Second) // it is refused, and waits, or is behind the other
-		}
-		synctest.Wait()
-		d.hint(db, testRef)
-		if want := []Wakeup{{Project: "p", Ref: testRef, Queue: Queue{otherWaiter}}}; !reflect.DeepEqual(d.passed, want) {
-			t.Errorf("passed on are %v, want %v", d.passed, want)
-		}
-		giveUp()
-		<-ended
-		<-ended
-	})
-}
-
-// A waiter may get the lock by a poll while a wake-up for it is on its way.
-func TestAWakeUpForAWaiterThatHasTheLockIsPassedOn(t *testing.T) {
-	f := &fake{}
-	d := &hintingFake{fake: f}
-	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
-		f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
-			if n < 5 {
-				return Acquired{}, held(0)
-			}
-			synctest.Wait() // until it listens
-			d.hint(db, testRef)
-			return Acquired{Token: 8}, nil
-		}
-		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
-			t.Fatal(err)
-		}
-		if want := []Wakeup{{Project: "p", Ref: testRef, Queue: Queue{otherWaiter}}}; !reflect.DeepEqual(d.passed, want) {
-			t.Errorf("passed on are %v, want %v", d.passed, want)
-		}
-	})
 }

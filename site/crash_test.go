@@ -329,9 +329,9 @@ func (f *failing) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	return f.lost(f.Driver.Finish(ctx, r))
 }
 
-func (f *failing) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (f *failing) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	if err := f.err(); err != nil {
-		return refdb.Updated{}, err
+		return err
 	}
 	return f.Driver.Update(ctx, r)
 }

@@ -184,12 +184,8 @@ func (f *forgetful) ask(do func() error) error {
 	return err
 }
 
-func (f *forgetful) Update(ctx context.Context, r refdb.UpdateRequest) (u refdb.Updated, err error) {
-	err = f.ask(func() (err error) {
-		u, err = f.Driver.Update(ctx, r)
-		return err
-	})
-	return u, err
+func (f *forgetful) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	return f.ask(func() error { return f.Driver.Update(ctx, r) })
 }
 
 func (f *forgetful) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refdb.Acquired, err error) {

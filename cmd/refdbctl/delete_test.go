@@ -124,7 +124,7 @@ type beforeUpdate struct {
 	do func()
 }
 
-func (d *beforeUpdate) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (d *beforeUpdate) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	if d.do != nil {
 		d.do()
 		d.do = nil

@@ -271,18 +271,18 @@ type onUpdate struct {
 	n      *atomic.Int64
 }
 
-func (o onUpdate) Update(ctx context.Context, r refdb.UpdateRequest) (u refdb.Updated, err error) {
+func (o onUpdate) Update(ctx context.Context, r refdb.UpdateRequest) (err error) {
 	n := int(o.n.Add(1))
 	if o.before != nil {
 		err = o.before(n, r)
 	}
 	if err == nil {
-		u, err = o.Driver.Update(ctx, r)
+		err = o.Driver.Update(ctx, r)
 	}
 	if err == nil && o.after != nil {
 		err = o.after(n)
 	}
-	return u, err
+	return err
 }
 
 // importBatches runs an import in batches of 100 through such a driver.

@@ -35,18 +35,18 @@ func TestMigrate(t *testing.T) {
 	}
 	check(0)
 	step("schema is at version 0 already\n", "", "migrate", "down", "--yes")
-	step("schema version 0 -> 5\n", "", "migrate", "up")
+	step("schema version 0 -> 6\n", "", "migrate", "up")
 	check(latest)
-	step("schema is at version 5 already\n", "", "migrate", "up")
+	step("schema is at version 6 already\n", "", "migrate", "up")
 	w.do(t, "refs", "put", "p", mainRef, id("a"), "--old=none")
-	step("", "schema version 5 -> 4: what newer versions added", "migrate", "down", "--dry-run")
+	step("", "schema version 6 -> 5: what newer versions added", "migrate", "down", "--dry-run")
 	check(latest)
-	step("schema version 5 -> 4\n", "", "migrate", "down", "--yes")
+	step("schema version 6 -> 5\n", "", "migrate", "down", "--yes")
 	w.run(t, "refs", "list", "p").is(t, exitError, "refdbctl migrate up")
-	step("schema version 4 -> 5\n", "", "migrate", "up")
+	step("schema version 5 -> 6\n", "", "migrate", "up")
 	w.do(t, "refs", "get", "p", mainRef)
 	step("", "ALL REFS AND LOCKS", "migrate", "down", "--all", "--dry-run")
-	step("schema version 5 -> 0\n", "", "migrate", "down", "--all", "--yes")
+	step("schema version 6 -> 0\n", "", "migrate", "down", "--all", "--yes")
 	check(0)
 }
 
@@ -60,10 +60,10 @@ func TestAHalfMigratedSchemaIsForced(t *testing.T) {
 		r.isOneLine(t)
 	}
 	w.run(t, "migrate", "force", "99", "--yes").is(t, exitError, "the latest is")
-	w.run(t, "migrate", "force", "1", "--dry-run").is(t, exitOK, "recorded as version 5, dirty: true")
-	w.do(t, "migrate", "force", "5", "--dry-run")
+	w.run(t, "migrate", "force", "1", "--dry-run").is(t, exitOK, "recorded as version 6, dirty: true")
+	w.do(t, "migrate", "force", "6", "--dry-run")
 	w.run(t, "refs", "list", "p").is(t, exitError, "force")
-	if r := w.run(t, "migrate", "force", "5", "--yes"); r.code != exitOK {
+	if r := w.run(t, "migrate", "force", "6", "--yes"); r.code != exitOK {
 		t.Error(r)
 	}
 	w.run(t, "refs", "list", "p").is(t, exitError, "no such project")

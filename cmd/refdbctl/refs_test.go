@@ -159,13 +159,13 @@ type lossy struct {
 	carryOut bool
 }
 
-func (l lossy) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (l lossy) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	if l.carryOut {
-		if u, err := l.Driver.Update(ctx, r); err != nil {
-			return u, err
+		if err := l.Driver.Update(ctx, r); err != nil {
+			return err
 		}
 	}
-	return refdb.Updated{}, fmt.Errorf("reply lost: %w", refdb.ErrOutcomeUnknown)
+	return fmt.Errorf("reply lost: %w", refdb.ErrOutcomeUnknown)
 }
 
 func TestALostReply(t *testing.T) {

@@ -10,8 +10,9 @@ model=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 megabytes=${MODEL_MEMORY:-3000} # for the search; more is an error, not a guess
 
 # variant | model | what must come of it | flags | what it is
-# What holds keeps all promises of its model, P1 to P7 or S1 to S5, unless its flags name
-# one. A promise in the third column must be broken, an event must happen.
+# What holds keeps all promises of its model, P1 to P7, S1 to S5 or W1 to W4, unless its
+# flags name one. A promise in the third column must be broken, an event must happen.
+# -DFOREVER=w also searches for endless runs in which waiter w waits for ever.
 variants='
 locks                 |protocol|holds |-DSITES=3                                             |three sites: acquire, beat, release
 pushes                |push    |holds |-DAGAIN -DREJECTED -DOPERATOR                         |pushes at a site in trouble and at one without; operator
@@ -80,6 +81,46 @@ strays-heard          |push    |S4    |-DAGAIN -DSTRAYS_HEARD                   
 decision-ignored      |push    |S5    |-DOPERATOR -DFORGET_BLINDLY=true                      |a returning site ignores the operator'\''s decision
 heed-living           |push    |S5    |-DOPERATOR -DHEED_LIVING                              |a decision is forgotten while its process runs
 unburied              |push    |S5    |-DCALM -DVALUES=2 -DUNBURIED                          |nobody ends the intents of processes that ended
+queues                |queue   |holds |-DWAITERS=5 -DN=2                                     |two refs, five waiters
+queues-with-deaths    |queue   |holds |-DWAITERS=5 -DMORTAL=0 -DPURGE                        |a waiter for one ref may die
+queues-with-trouble   |queue   |holds |-DMORTAL=2 -DSLOW=0 -DINTENTS -DN=2                   |one for both may die, one is late for its turns; intents
+yield-first           |queue   |holds |-DYIELD_FIRST -DINTENTS                               |a waiter yields to the first of all, not of the later ones
+one-is-served         |queue   |holds |-DFOREVER=0                                           |a waiter for one ref gets its lock
+both-are-served       |queue   |holds |-DFOREVER=2 -DN=2                                     |a waiter for both gets its locks
+served-past-dead      |queue   |holds |-DFOREVER=0 -DMORTAL=3 -DPURGE                        |so does one behind those that died
+both-past-dead        |queue   |holds |-DFOREVER=2 -DMORTAL=3 -DPURGE                        |and one for both among them
+served-past-slow      |queue   |holds |-DFOREVER=2 -DSLOW=0                                  |and one behind those that are late for their turns
+served-past-intent    |queue   |holds |-DFOREVER=0 -DINTENTS                                 |and one beside an intent that others wait for
+yield-first-serves    |queue   |holds |-DFOREVER=2 -DYIELD_FIRST                             |and if waiters yield to the first of all
+turn                  |queue   |event |-DEVENT=1                                             |a waiter takes what was reserved for it
+preferred             |queue   |event |-DEVENT=2                                             |a release prefers a waiter of its own process
+limited               |queue   |event |-DEVENT=3                                             |it may not: somebody was passed N times
+yielded               |queue   |event |-DEVENT=4                                             |a waiter for both yields to another
+left                  |queue   |event |-DEVENT=5                                             |it yields where nobody else waits
+kept                  |queue   |event |-DEVENT=6                                             |it keeps its reservation
+preempted             |queue   |event |-DEVENT=7                                             |a waiter takes what is reserved for a later one
+crossed               |queue   |event |-DEVENT=8                                             |two for both have one each; the earlier takes both
+lost-turn             |queue   |event |-DEVENT=9 -DMORTAL=0                                  |a stale reservation is handed on
+abandoned             |queue   |event |-DEVENT=10 -DMORTAL=0                                 |a stale reservation without a queue is taken
+stepped-back          |queue   |event |-DEVENT=11 -DINTENTS                                  |a waiter yields because of an intent
+resumed               |queue   |event |-DEVENT=12 -DINTENTS                                  |it gets its locks after the intent
+passed                |queue   |event |-DEVENT=13 -DN=2                                      |a waiter was passed N times, then served
+handed                |queue   |event |-DEVENT=14                                            |a waiter that gives up hands its reservation on
+acts-on-reservation   |queue   |W1    |-DACTS_ON_RESERVATION                                 |a reservation is taken for a lock
+next-unlimited        |queue   |W2    |-DNEXT_UNLIMITED                                      |a release may always prefer its own process
+never-keeps           |queue   |W2    |-DNEVER_KEEPS                                         |a waiter for both never keeps a reservation
+by-arrival            |queue   |W2    |-DBY_ARRIVAL                                          |each queue is in the order of arrival
+barging               |queue   |W2    |-DBARGING                                             |one without a ticket takes what is reserved
+stale-for-all         |queue   |W2    |-DSTALE_FOR_ALL -DWAITERS=5 -DMORTAL=0                |a stale reservation is anybody'\''s, though others wait
+no-preemption         |queue   |W3    |-DNO_PREEMPTION -DFOREVER=2                           |a later one'\''s reservation stops an earlier waiter
+never-stale           |queue   |W3    |-DNEVER_STALE -DFOREVER=0 -DMORTAL=3                  |a reservation never becomes stale
+keeps-for-intent      |queue   |W3    |-DKEEPS_FOR_INTENT -DFOREVER=0 -DINTENTS              |a waiter keeps while an intent is in the way
+intent-places         |queue   |W3    |-DINTENT_PLACES -DFOREVER=0 -DINTENTS                 |it stays in other queues while an intent is in the way
+intent-ping-pong      |queue   |W3    |-DINTENT_PLACES -DINTENTS                             |so two of them yield to each other for ever
+yield-uncounted       |queue   |W3    |-DYIELD_UNCOUNTED -DFOREVER=2                         |a yield does not count as being passed
+purge-queues          |queue   |W3    |-DPURGE -DPURGE_QUEUES -DFOREVER=2 -DMORTAL=3         |a purge deletes the queue of a stale reservation
+withdraw-keeps        |queue   |W4    |-DWITHDRAW_KEEPS                                      |a waiter that gives up does not hand on
+stale-place-kept      |queue   |W4    |-DSTALE_PLACE_KEPT -DMORTAL=0                         |whose turn is over keeps its place
 '
 
 install_tools() {
@@ -102,13 +143,14 @@ field() {
 }
 
 # search LINE checks one variant in a directory of its own, whose out is Spin's
-# report. Breadth first: no depth to run out of, and shortest counterexamples.
+# report. Breadth first: no depth to run out of, and shortest counterexamples. But
+# endless runs, in which every process that can go on does, are searched depth first.
 search() {
 	local name wanted flags promise=()
 	name=$(field 1 "$1") wanted=$(field 3 "$1")
 	read -ra flags <<<"$(field 4 "$1")"
 	case $wanted in
-	[PS]*) promise=("-DPROMISE=${wanted#?}") ;;
+	[PSW]*) promise=("-DPROMISE=${wanted#?}") ;;
 	event) promise=(-DPROMISE=99) ;; # none: only the event
 	esac
 	local optimise=0 hash_bits=20
@@ -117,8 +159,10 @@ search() {
 	cd "$work/$name"
 	cp "$model"/*.pml .
 	spin -a "${flags[@]}" "${promise[@]+"${promise[@]}"}" "$(field 2 "$1").pml" >spin.out
-	"${CC:-gcc}" "-O$optimise" -w -DSAFETY -DBFS -DNOREDUCE -DVECTORSZ=512 "-DMEMLIM=$megabytes" -o pan pan.c
-	./pan "-w$hash_bits" >out 2>&1 || true
+	local kind=(-DSAFETY -DBFS) how=()
+	if [[ ${flags[*]} == *-DFOREVER=* ]]; then kind=(-DNFAIR=3) how=(-a -f -m2000000); fi
+	"${CC:-gcc}" "-O$optimise" -w "${kind[@]}" -DNOREDUCE -DVECTORSZ=512 "-DMEMLIM=$megabytes" -o pan pan.c
+	./pan "-w$hash_bits" "${how[@]+"${how[@]}"}" >out 2>&1 || true
 	printf '%s\n' "${flags[@]}" "${promise[@]+"${promise[@]}"}" >flags
 }
 
@@ -135,8 +179,9 @@ verdict() {
 		return
 		;;
 	event) violated+='([0-9]+)!=\1\)' expected=happens ;;
-	[PS]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
+	[PSW]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
 	esac
+	if [[ $1 == W3 ]]; then violated+='|acceptance cycle'; fi # it waits for ever
 	if grep -Eq "$violated" out; then echo "$expected"; else echo "NOT ${expected^^}"; fi
 }
 
@@ -186,9 +231,10 @@ trail() {
 	mapfile -t flags <flags
 	spin -t -T "${flags[@]}" "$file" | awk '
 		/^spin: .*assertion/ { print "=> " $0; exit }
+		/^#processes/ { exit }
 		/^--- tick/ { print "--- tick " ++ticks " ---"; next }
 		NF { print }'
-	grep -m1 'assertion violated' out
+	grep -Em1 'assertion violated|acceptance cycle' out
 }
 
 install_tools

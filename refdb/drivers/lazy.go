@@ -148,8 +148,8 @@ func (l *lazy) States(ctx context.Context, project string, refs []string) ([]ref
 	return d.States(ctx, project, refs)
 }
 
-func (l *lazy) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
-	return ask(ctx, l, refdb.Driver.Update, r)
+func (l *lazy) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	return do(ctx, l, refdb.Driver.Update, r)
 }
 
 func (l *lazy) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
@@ -232,15 +232,6 @@ func (l *lazy) Listen(ctx context.Context, channel string, started func(), wake 
 		return errors.ErrUnsupported
 	}
 	return n.Listen(ctx, channel, started, wake)
-}
-
-// PassOn implements [refdb.Notifier].
-func (l *lazy) PassOn(w refdb.Wakeup) {
-	if d, err := l.get(); err == nil {
-		if n, ok := d.(refdb.Notifier); ok {
-			n.PassOn(w)
-		}
-	}
 }
 
 // Diagnose implements [refdb.Diagnoser].

@@ -25,7 +25,7 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.P
 			p.Token = ours[0].Token
 			return nil
 		}
-		locks := t.locksOn(r.Project, refs)
+		locks := slices.DeleteFunc(t.locksOn(r.Project, refs), func(l refdb.LockInfo) bool { return l.Reserved() && l.Stale() })
 		if err := refusal(locks, refdb.MandatoryLocks); err != nil {
 			return err
 		}
@@ -33,6 +33,10 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.P
 			return err
 		}
 		p = refdb.Prepared{Token: t.lock(r.Project, refs, r.Owner, r.Nonce, refdb.NeverStale), Reclaimed: locks}
+		for _, ref := range refs {
+			l := t.locks[key{r.Project, ref}]
+			l.queue = l.queue.Overtaken()
+		}
 		for _, u := range r.Updates {
 			t.record(r, u, p.Token)
 		}
@@ -86,7 +90,7 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 			return err
 		}
 		t.write(r.Project, r.Done, r.ID)
-		t.unlock(t.locksOn(r.Project, refs))
+		t.end(r.Project, refs, refdb.Waiter{})
 		for _, ref := range refs {
 			delete(t.intents, intentKey{r.Project, ref, r.Token})
 		}

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // A lock is a row of the table of locks.
 type lock struct {
-	refdb.LockInfo        // without an age
-	nonce          string // of the request that took it
+	refdb.LockInfo             // without an age
+	nonce          string      // of the request that took it
+	queue          queue.Queue // of those who wait for it
 }
 
 func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refdb.Acquired, err error) {
@@ -22,16 +24,60 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refdb.A
 			a = refdb.Acquired{Token: ours[0].Token, Refs: t.rows(r.Project, r.Refs)}
 			return nil
 		}
-		t.unlock(ours) // others took the rest: it starts over
-		others := t.locksOn(r.Project, r.Refs)
-		if err := refusal(others, refdb.MandatoryLocks); err != nil {
-			return err
+		rows := t.queues(r.Project, r.Refs)
+		for i, ref := range r.Refs {
+			rows[i].Ours = slices.Contains(refsOfLocks(ours), ref) // others took the rest: it starts over
+		}
+		v := queue.Decide(rows, r.Waiter, r.Owner, t.now)
+		if v.Refused {
+			a.Place = v.Place
+			t.leave(r.Project, r.Refs, v.After)
+			return &refdb.LockedError{Holders: v.Others}
 		}
 		token := t.lock(r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter)
-		a = refdb.Acquired{Token: token, Refs: t.rows(r.Project, r.Refs), Reclaimed: others}
+		for i, ref := range r.Refs {
+			t.locks[key{r.Project, ref}].queue = v.After[i].Queue
+		}
+		a = refdb.Acquired{Token: token, Refs: t.rows(r.Project, r.Refs), Reclaimed: v.Others}
 		return nil
 	})
 	return a, err
+}
+
+// queues are the rows of refs as package queue has them.
+func (t *tx) queues(project string, refs []string) []queue.Row {
+	rows := make([]queue.Row, len(refs))
+	for i, ref := range refs {
+		if l := t.locks[key{project, ref}]; l != nil {
+			info := t.info(l)
+			rows[i] = queue.Row{Lock: &info, Nonce: l.nonce, Queue: l.queue}
+		}
+	}
+	return rows
+}
+
+// leave leaves the rows of refs as a decision wants them.
+func (t *tx) leave(project string, refs []string, after []queue.After) {
+	for i, ref := range refs {
+		k := key{project, ref}
+		switch a := after[i]; a.Change {
+		case queue.Queues:
+			t.locks[k].queue = a.Queue
+		case queue.Reserve:
+			t.locks[k] = &lock{a.Lock, a.Nonce, a.Queue}
+		case queue.Delete:
+			delete(t.locks, k)
+		}
+	}
+}
+
+// end ends the locks on refs: they go to next, or to whoever waits for them.
+func (t *tx) end(project string, refs []string, next refdb.Waiter) {
+	after := make([]queue.After, len(refs))
+	for i, r := range t.queues(project, refs) {
+		after[i] = queue.End(*r.Lock, r.Queue, next, t.now)
+	}
+	t.leave(project, refs, after)
 }
 
 // taken returns the locks on refs that one request took. Its nonce counts for its owner only.
@@ -46,7 +92,12 @@ func (t *tx) lock(project string, refs []string, owner, nonce string, staleAfter
 	token := t.token()
 	for _, ref := range refs {
 		info := refdb.LockInfo{Project: project, Ref: ref, Owner: owner, Token: token, Heartbeat: t.now, StaleAfter: staleAfter}
-		t.locks[key{project, ref}] = &lock{info, nonce}
+		k := key{project, ref}
+		var waiting queue.Queue
+		if old := t.locks[k]; old != nil {
+			waiting = old.queue
+		}
+		t.locks[k] = &lock{info, nonce, waiting}
 	}
 	return token
 }
@@ -55,6 +106,14 @@ func (t *tx) lock(project string, refs []string, owner, nonce string, staleAfter
 func (t *tx) token() refdb.Token {
 	t.mark = max(t.mark+1, refdb.TokenOf(t.now))
 	return t.mark
+}
+
+func refsOfLocks(locks []refdb.LockInfo) []string {
+	refs := make([]string, len(locks))
+	for i, l := range locks {
+		refs[i] = l.Ref
+	}
+	return refs
 }
 
 func (t *tx) unlock(locks []refdb.LockInfo) {
@@ -134,7 +193,7 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) (results []refd
 func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
 	err = d.transact(ctx, "release locks", func(t *tx) error {
 		released.Missing = t.missing(r.Project, r.Refs, r.Owner, r.Token)
-		t.unlock(t.locksOn(r.Project, without(r.Refs, released.Missing)))
+		t.end(r.Project, without(r.Refs, released.Missing), r.Next)
 		return nil
 	})
 	return released, err
@@ -147,7 +206,7 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged 
 			l := t.held(s.LockID)
 			purged[i] = l != nil && (s.Heartbeat.IsZero() || s.Heartbeat.Equal(l.Heartbeat))
 			if purged[i] {
-				delete(t.locks, key{s.Project, s.Ref})
+				t.end(s.Project, []string{s.Ref}, refdb.Waiter{})
 			}
 		}
 		return nil
@@ -157,8 +216,13 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged 
 
 func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	return d.transact(ctx, "abandon locks", func(t *tx) error {
-		ours := t.taken(r.Project, r.Refs, r.Owner, r.Nonce)
-		t.unlock(slices.DeleteFunc(ours, refdb.LockInfo.Intended))
+		after := make([]queue.After, len(r.Refs))
+		for i, row := range t.queues(r.Project, r.Refs) {
+			after[i] = queue.Withdraw(row, r.Waiter, t.now)
+		}
+		t.leave(r.Project, r.Refs, after)
+		ours := slices.DeleteFunc(t.taken(r.Project, r.Refs, r.Owner, r.Nonce), refdb.LockInfo.Intended)
+		t.end(r.Project, refsOfLocks(ours), refdb.Waiter{})
 		return nil
 	})
 }

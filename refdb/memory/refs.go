@@ -60,8 +60,8 @@ func (d *driver) States(ctx context.Context, project string, refs []string) (sta
 	return states, err
 }
 
-func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
-	return refdb.Updated{}, d.transact(ctx, "update refs", func(t *tx) error {
+func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	return d.transact(ctx, "update refs", func(t *tx) error {
 		var fence refdb.Fence // of nothing
 		if r.Fence != nil {
 			fence = *r.Fence
@@ -80,8 +80,8 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updat
 			t.unlock(others)
 		}
 		t.write(r.Project, r.Updates, r.ID)
-		if fence.Release != nil {
-			t.unlock(t.locksOn(r.Project, fence.Refs))
+		if fence.Release {
+			t.end(r.Project, fence.Refs, fence.Next)
 		}
 		return nil
 	})

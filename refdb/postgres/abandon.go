@@ -9,17 +9,22 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// abandonSQL deletes what an acquisition took.
+// abandonSQL ends what an acquisition took, and what is kept for a waiter, which leaves the queues.
 //
-//	$1 project  $2 refs  $3 owner  $4 nonce
-const abandonSQL = `
-WITH doomed AS MATERIALIZED (
-  SELECT tid, asked.ref, waiting FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
-  WHERE owner = $3 AND nonce = $4 AND NOT (` + isIntent + `)
-), deleted AS (
-  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM doomed))
+//	$1 project  $2 refs  $3 owner  $4 nonce  $5 ID of the waiter, or ''
+var abandonSQL = `
+WITH found AS MATERIALIZED (
+  SELECT tid, ` + placesOf("waiting", "$5::text") + ` AS places,
+         $5 <> '' AND EXISTS (SELECT FROM unnest(waiting) AS p WHERE ` + idOf("p") + ` = $5) AS waits,
+         coalesce(CASE WHEN ` + isReserved + ` THEN $5 <> '' AND (` + idOf("nonce") + ` = $5 OR nonce IS NULL AND cardinality(waiting) = 1 AND ` + idOf("waiting[1]") + ` = $5)
+                  ELSE owner = $3 AND $4 <> '' AND nonce = $4 AND NOT (` + isIntent + `) END, false) AS ours
+  FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
+), ends AS MATERIALIZED (
+  SELECT tid, places AS waiting, '' AS next FROM found WHERE ours
+), ` + handOn + `, stripped AS (
+  UPDATE locks SET waiting = places FROM found WHERE ctid = tid AND waits AND NOT ours
 )
-SELECT ref, waiting FROM doomed`
+SELECT ref, told FROM handed`
 
 // abandonLimit bounds an Abandon that nobody waits for.
 const abandonLimit = 10 * time.Second
@@ -30,26 +35,23 @@ const abandonLimit = 10 * time.Second
 // it is left out, and one in a batch that was sent is disowned. That leaves what a
 // connection that broke had under way: unless the server has begun with it, it may come later.
 func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
-	var freed []freedLock
+	o := outcome{project: r.Project}
 	err := d.do(ctx, roundTrip{what: "abandon locks", writes: true}.
 		lockRefs(r.Project, r.Refs).
 		lockRows(r.Project, r.Refs).
 		then(abandonSQL, func(rows pgx.Rows) (err error) {
-			freed, err = readFreed(rows, r.Project)
+			o.told, err = readTold(rows)
 			return err
-		}, r.Project, r.Refs, r.Owner, r.Nonce))
+		}, r.Project, r.Refs, r.Owner, r.Nonce, r.Waiter))
 	if err == nil {
-		d.wakeFreed(freed...)
+		d.tellAll(&o)
 	}
 	return err
 }
 
 // disown undoes what a call did, or may have done, whose caller has given up. An
-// acquisition is given back, and the first of a queue that the answer has is woken.
+// acquisition is given back.
 func (d *Driver) disown(c call) {
-	for _, q := range c.queues() {
-		d.wake(refdb.Wakeup{Project: c.ref().project, Ref: c.ref().ref, Queue: q})
-	}
 	a, ok := c.(*acquireCall)
 	if !ok || a.answer.refused() {
 		return
@@ -63,14 +65,16 @@ func (d *Driver) disown(c call) {
 	})
 }
 
-// readFreed reads rows of a ref of the project and the entries of its queue.
-func readFreed(rows pgx.Rows, project string) (freed []freedLock, err error) {
+// readTold reads rows of a ref and the places to be told of it.
+func readTold(rows pgx.Rows) (map[string][]string, error) {
+	told := map[string][]string{}
 	for rows.Next() {
-		f := freedLock{project: project}
-		if err := rows.Scan(&f.ref, &f.waiting); err != nil {
+		var ref string
+		var places []string
+		if err := rows.Scan(&ref, &places); err != nil {
 			return nil, err
 		}
-		freed = append(freed, f)
+		told[ref] = places
 	}
-	return freed, rows.Err()
+	return told, rows.Err()
 }

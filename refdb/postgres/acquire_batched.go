@@ -41,11 +41,10 @@ type acquireCall struct {
 	answer  acquisition
 }
 
-func (c *acquireCall) what() string          { return "acquire locks" }
-func (c *acquireCall) ref() refName          { return refName{c.request.Project, c.request.Refs[0]} }
-func (c *acquireCall) queues() []refdb.Queue { return nil }
-func (c *acquireCall) reset()                { c.answer = acquisition{} }
-func (c *acquireCall) decide(*Driver)        {}
+func (c *acquireCall) what() string   { return "acquire locks" }
+func (c *acquireCall) ref() refName   { return refName{c.request.Project, c.request.Refs[0]} }
+func (c *acquireCall) reset()         { c.answer = acquisition{} }
+func (c *acquireCall) decide(*Driver) {}
 
 // acquireCalls adds the statement for acquisitions, if there are any.
 func (t roundTrip) acquireCalls(f form, calls []*acquireCall) roundTrip {

@@ -64,11 +64,10 @@ type batcher struct {
 
 // A call is a request about a single ref, with room for its answer.
 type call interface {
-	what() string          // is being done, for errors
-	ref() refName          // it is about
-	queues() []refdb.Queue // that the answer has: see refdb.Handoff
-	reset()                // leaves it undecided
-	decide(d *Driver)      // makes its answer, and wakes those who wait
+	what() string     // is being done, for errors
+	ref() refName     // it is about
+	reset()           // leaves it undecided
+	decide(d *Driver) // makes its answer, and wakes those who wait
 }
 
 // A request is a call's place in the queue and in its batch.

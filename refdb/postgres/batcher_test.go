@@ -32,11 +32,10 @@ type ticket struct {
 	answered bool
 }
 
-func (t *ticket) what() string          { return "test" }
-func (t *ticket) ref() refName          { return refName{"project", t.name} }
-func (t *ticket) queues() []refdb.Queue { return nil }
-func (t *ticket) reset()                {}
-func (t *ticket) decide(*Driver)        {}
+func (t *ticket) what() string   { return "test" }
+func (t *ticket) ref() refName   { return refName{"project", t.name} }
+func (t *ticket) reset()         {}
+func (t *ticket) decide(*Driver) {}
 
 func newStation() *station {
 	s := &station{batches: make(chan []string, 100), letGo: make(chan error)}

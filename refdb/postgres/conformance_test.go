@@ -146,7 +146,7 @@ func fence(token refdb.Token, refs ...string) *refdb.Fence {
 // releasing is the same lock, which the update releases.
 func releasing(token refdb.Token, refs ...string) *refdb.Fence {
 	f := fence(token, refs...)
-	f.Release = &refdb.Handoff{}
+	f.Release = true
 	return f
 }
 
@@ -157,8 +157,7 @@ func update(refs ...string) refdb.UpdateRequest {
 
 // try makes an update.
 func try(ctx context.Context, d refdb.Driver, r refdb.UpdateRequest) error {
-	_, err := d.Update(ctx, r)
-	return err
+	return d.Update(ctx, r)
 }
 
 // done has the intents of a preparation done, dropped has none of them done.

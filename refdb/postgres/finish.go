@@ -7,13 +7,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-const (
-	// finishSQL is an update whose fence is the locks of intents, which end with them.
-	finishSQL = fenceOfIntents + decideUpdate + endIntents + answerUpdate
+// finishSQL is an update whose fence is the locks of intents, which end with them.
+var finishSQL = fenceOfIntents + decideUpdate + endIntents + endFence("''") + answerUpdate
 
+const (
 	fenceOfIntents = `
 WITH fence AS MATERIALIZED (
-  SELECT asked.ref, lock.tid AS lock, intent.tid AS intent
+  SELECT asked.ref, lock.tid AS lock, waiting, intent.tid AS intent
   FROM (SELECT $1 AS project, ref, $10 AS owner, $11::timestamptz AS token FROM unnest($9::text[]) AS fence (ref)) AS asked
   LEFT JOIN LATERAL (` + lockOfIntent + `) AS lock ON true
   LEFT JOIN LATERAL (` + pendingOfAsked + `) AS intent ON true
@@ -40,8 +40,6 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	if err != nil {
 		return err
 	}
-	for ref, waiting := range o.waiting {
-		d.wakeFreed(freedLock{r.Project, ref, waiting})
-	}
+	d.tellAll(&o)
 	return nil
 }

@@ -60,42 +60,44 @@ func (a heldArray) args() []any {
 
 const (
 	lockHeldSQL = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR UPDATE) AS lock`
-
-	deleteHeldSQL = `
-WITH doomed AS MATERIALIZED (
-  SELECT n, tid, waiting FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
-), deleted AS (
-  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM doomed))
-)
-SELECT n, waiting FROM doomed`
 )
 
-// A deletedRow is what became of a row that was to be deleted.
-type deletedRow struct {
-	deleted bool
-	waiting []string // the entries of its queue
+// releaseHeldSQL hands the locks on.
+//
+//	$6 who is next, or ''
+var releaseHeldSQL = `
+WITH ends AS MATERIALIZED (
+  SELECT n, held_project AS project, held_ref AS ref, tid, ` + placesOf("waiting", "''") + ` AS waiting, $6::text AS next
+  FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
+), ` + handOn + `
+SELECT n, told FROM ends LEFT JOIN handed USING (project, ref)`
+
+// An endedRow is what became of a row that was to end.
+type endedRow struct {
+	ended bool
+	told  []string // the places to be told
 }
 
-// deleteHeld deletes the rows that match, and says what became of each, in the
+// endHeld ends the rows that match, which go to next, a place or "", or to whoever waits; and says what became of each, in the
 // caller's order. It needs no keys, for the rows are there: lockHeldSQL
 // waits for whoever has locked a row, and looks at the row again.
-func (d *Driver) deleteHeld(ctx context.Context, what string, rows heldArray) ([]deletedRow, error) {
-	found := make([]deletedRow, len(rows))
+func (d *Driver) endHeld(ctx context.Context, what string, rows heldArray, next string) ([]endedRow, error) {
+	found := make([]endedRow, len(rows))
 	args := rows.args()
 	err := d.do(ctx, roundTrip{what: what, writes: true, spare: d.spares.releases}.
 		guard().
 		then(lockHeldSQL, nil, args...).
-		then(deleteHeldSQL, func(answer pgx.Rows) error {
+		then(releaseHeldSQL, func(answer pgx.Rows) error {
 			clear(found)
 			for answer.Next() {
 				var n int
-				var waiting []string
-				if err := answer.Scan(&n, &waiting); err != nil {
+				var told []string
+				if err := answer.Scan(&n, &told); err != nil {
 					return err
 				}
-				found[rows[n-1].index] = deletedRow{true, waiting}
+				found[rows[n-1].index] = endedRow{true, told}
 			}
 			return answer.Err()
-		}, args...))
+		}, append(args, next)...))
 	return found, err
 }

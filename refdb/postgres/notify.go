@@ -2,19 +2,19 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 const (
 	// channelPrefix begins the names of the server's notification channels.
 	channelPrefix = "refdb_"
-
-	// maxPayload is the longest that the server takes, in bytes.
-	maxPayload = 7999
 
 	// maxPending is how many wake-ups may be waiting to be sent.
 	maxPending = 10_000
@@ -23,41 +23,67 @@ const (
 	wakeupLimit = 2 * time.Second
 )
 
-// payloadOf is what the first of w's queue is sent: as much of the queue as
-// there is room for, the ref, which holds no newline, and the project.
-func payloadOf(w refdb.Wakeup) string {
-	name := "\n" + w.Ref + "\n" + w.Project
-	queue := entriesOf(w.Queue[:min(len(w.Queue), maxWaiting)])
-	for len(queue)+len(name) > maxPayload {
-		queue = queue[:strings.LastIndexByte(queue, ',')]
-	}
-	return queue + name
+// A wakeup is one, and the channel that it goes to.
+type wakeup struct {
+	channel string
+	refdb.Wakeup
+}
+
+// payload is what the waiter is sent. The ref holds no newline.
+func (w wakeup) payload() string {
+	return fmt.Sprintf("%s %d\n%s\n%s", w.Waiter, w.After.Milliseconds(), w.Ref, w.Project)
 }
 
 // parsePayload reports whether s is that of a wake-up.
 func parsePayload(s string) (w refdb.Wakeup, ok bool) {
-	queue, name, _ := strings.Cut(s, "\n")
-	w.Ref, w.Project, ok = strings.Cut(name, "\n")
-	w.Queue = queueOf(strings.Split(queue, ","), refdb.Handoff{})
-	return w, ok && len(w.Queue) > 0
+	head, name, _ := strings.Cut(s, "\n")
+	if w.Ref, w.Project, ok = strings.Cut(name, "\n"); !ok {
+		return w, false
+	}
+	waiter, after, _ := strings.Cut(head, " ")
+	ms, err := strconv.ParseInt(after, 10, 32)
+	w.Waiter, w.After = waiter, time.Duration(ms)*time.Millisecond
+	return w, err == nil && waiter != ""
 }
 
 // wakeups are to be sent by sendWakeups, apart from the releases that caused
 // them: a notification's commit waits for those of all other clients.
 type wakeups struct {
 	mu      sync.Mutex
-	pending []refdb.Wakeup
+	pending []wakeup
 	due     chan struct{} // buffered: pending is not empty
 }
 
-// PassOn wakes the first of w's queue.
-func (d *Driver) PassOn(w refdb.Wakeup) { d.wake(w) }
-
-// wake has the first of w's queue woken, if there is one.
-func (d *Driver) wake(w refdb.Wakeup) {
-	if len(w.Queue) == 0 {
-		return
+// tell tells those who wait for a lock: the first that it is kept for it, and the second that it is
+// after the first one's turn.
+func (d *Driver) tell(project, ref string, told []string) {
+	var after time.Duration
+	for _, text := range told[:min(len(told), 2)] {
+		p, ok := queue.Parse(text)
+		if !ok {
+			return
+		}
+		if p.Channel != "" {
+			d.wake(wakeup{p.Channel, refdb.Wakeup{Project: project, Ref: ref, Waiter: p.ID, After: after}})
+		}
+		after = p.Turn
 	}
+}
+
+// A freedLock is one whose row was deleted, with its queue.
+type freedLock struct {
+	project, ref string
+	waiting      []string
+}
+
+// wakeFreed tells the first in each queue.
+func (d *Driver) wakeFreed(freed ...freedLock) {
+	for _, f := range freed {
+		d.tell(f.project, f.ref, f.waiting[:min(len(f.waiting), 1)])
+	}
+}
+
+func (d *Driver) wake(w wakeup) {
 	d.wakeups.mu.Lock()
 	if len(d.wakeups.pending) < maxPending {
 		d.wakeups.pending = append(d.wakeups.pending, w)
@@ -69,32 +95,7 @@ func (d *Driver) wake(w refdb.Wakeup) {
 	}
 }
 
-// released has the first of each queue woken of locks that were released. With h.Next
-// it returns the queues instead, for the answer.
-func (d *Driver) released(project string, refs []string, queues []refdb.Queue, h refdb.Handoff) []refdb.Queue {
-	if h.Next != (refdb.Waiter{}) {
-		return queues
-	}
-	for i, q := range queues {
-		d.wake(refdb.Wakeup{Project: project, Ref: refs[i], Queue: q})
-	}
-	return nil
-}
-
-// A freedLock is one that was deleted, with the entries of its queue.
-type freedLock struct {
-	project, ref string
-	waiting      []string
-}
-
-// wakeFreed has the first of each queue woken of locks that ended otherwise.
-func (d *Driver) wakeFreed(freed ...freedLock) {
-	for _, f := range freed {
-		d.wake(refdb.Wakeup{Project: f.project, Ref: f.ref, Queue: queueOf(f.waiting, refdb.Handoff{})})
-	}
-}
-
-func (w *wakeups) take() []refdb.Wakeup {
+func (w *wakeups) take() []wakeup {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := w.pending
@@ -117,13 +118,13 @@ func (d *Driver) sendWakeups() {
 
 const notifySQL = `SELECT count(pg_notify(channel, payload)) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)`
 
-func (d *Driver) notify(all []refdb.Wakeup) {
+func (d *Driver) notify(all []wakeup) {
 	if len(all) == 0 {
 		return
 	}
 	channels, payloads := make([]string, len(all)), make([]string, len(all))
 	for i, w := range all {
-		channels[i], payloads[i] = channelPrefix+w.Queue[0].Channel, payloadOf(w)
+		channels[i], payloads[i] = channelPrefix+w.channel, w.payload()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeupLimit)
 	defer cancel()

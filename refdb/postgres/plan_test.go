@@ -60,7 +60,7 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				again.Nonce, again.Waiter = "other", refdb.Waiter{Channel: "channel", Client: "1"}
+				again.Nonce, again.Waiter = "other", refdb.Waiter{ID: "1"}
 				if _, err := d.Acquire(t.Context(), again); !errors.Is(err, refdb.ErrLocked) { // and is queued
 					t.Fatal(err)
 				}

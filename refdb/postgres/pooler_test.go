@@ -120,12 +120,16 @@ func TestEveryModeOfExecutionWorks(t *testing.T) {
 				}
 				a = acquire(t, d, refs...)
 				w := request(refs...)
-				w.Waiter, w.Queues = refdb.Waiter{Channel: "channel", Client: "1"}, make([]refdb.Queue, len(refs))
-				w.Queues[0] = refdb.Queue{{Channel: "other", Client: "2"}}
+				w.Waiter = refdb.Waiter{ID: "1", Channel: "channel", Turn: time.Minute}
 				if _, err := d.Acquire(t.Context(), w); !errors.Is(err, refdb.ErrLocked) {
 					t.Fatal(err)
 				}
 				release(t, d, a, refs...)
+				if a, err := d.Acquire(t.Context(), w); err != nil {
+					t.Fatal(err)
+				} else {
+					release(t, d, a, refs...)
+				}
 				for _, end := range []func(token refdb.Token) refdb.FinishRequest{
 					func(token refdb.Token) refdb.FinishRequest { return done(token, v1, v2, refs...) },
 					func(token refdb.Token) refdb.FinishRequest { return dropped(token, refs...) },

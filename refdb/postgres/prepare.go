@@ -11,7 +11,7 @@ import (
 // are pending still; else somebody has ended some of them.
 //
 //	$1 to $5 as in acquireSQL  $6 olds, NULL if absent  $7 news  $8 agent
-const prepareSQL = `
+var prepareSQL = `
 WITH found AS MATERIALIZED (
   SELECT ` + foundColumns + `, coalesce(nonce = $4 AND owner = $3 AND (
     SELECT decision IS NULL FROM intents WHERE project = $1 AND ref = asked.ref AND token = lock.token
@@ -27,12 +27,15 @@ WITH found AS MATERIALIZED (
     FROM found
   ) AS counted
 ), queues AS (
-  SELECT ref, now, waiting AS merged FROM found
+  SELECT ref, now, CASE WHEN waiting IS NOT NULL THEN nullif(ARRAY(
+    SELECT ` + passedOnce("p") + ` FROM unnest(waiting) WITH ORDINALITY AS places (p, n) WHERE ` + isPlace("p") + ` ORDER BY n
+  ), '{}') END AS merged
+  FROM found
 ), ` + grantSQL + `, recorded AS (
   INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time)
   SELECT $1, ref, granted.token, $3, $8, coalesce(old, ''), new, now FROM granted, found
 )
-SELECT ` + answerColumns + `, adopted, NULL::text[]
+SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[], NULL::text[]
 FROM found CROSS JOIN verdict LEFT JOIN granted ON true`
 
 // Prepare takes the locks and records the intents in one round trip. It is for

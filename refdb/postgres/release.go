@@ -6,35 +6,32 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// Release deletes the row of a single ref in a batch, unless that is locked or missing.
+// Release ends a lock on a single ref in a batch, unless its row is locked or missing.
 func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
 	if len(r.Refs) == 1 {
 		c := releaseCall{request: r}
 		if err := d.batcher.do(ctx, &c); err != nil {
 			return refdb.Released{}, err
 		}
-		if c.row.deleted {
-			return c.released, nil
+		if c.row.ended {
+			return refdb.Released{}, nil
 		}
 	}
 	rows := make(heldArray, len(r.Refs)) // sorted
 	for i, ref := range r.Refs {
 		rows[i] = heldLock{refdb.StandingLock{LockID: refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}}, i}
 	}
-	found, err := d.deleteHeld(ctx, "release locks", rows)
+	found, err := d.endHeld(ctx, "release locks", rows, nextText(r.Next, r.Owner))
 	if err != nil {
 		return refdb.Released{}, err
 	}
 	var released refdb.Released
-	queues := make([]refdb.Queue, len(r.Refs))
 	for i, row := range found {
-		if row.deleted {
-			queues[i] = queueOf(row.waiting, r.Handoff)
-		} else {
+		if !row.ended {
 			released.Missing = append(released.Missing, r.Refs[i])
 		}
+		d.tell(r.Project, r.Refs[i], row.told)
 	}
-	released.Queues = d.released(r.Project, r.Refs, queues, r.Handoff)
 	return released, nil
 }
 
@@ -47,14 +44,14 @@ func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool,
 	for i, l := range locks {
 		rows[i] = heldLock{l, i}
 	}
-	found, err := d.deleteHeld(ctx, "purge locks", sortHeld(rows))
+	found, err := d.endHeld(ctx, "purge locks", sortHeld(rows), "")
 	if err != nil {
 		return nil, err
 	}
 	purged := make([]bool, len(locks))
 	for i, row := range found {
-		purged[i] = row.deleted
-		d.wakeFreed(freedLock{locks[i].Project, locks[i].Ref, row.waiting})
+		purged[i] = row.ended
+		d.tell(locks[i].Project, locks[i].Ref, row.told)
 	}
 	return purged, nil
 }

@@ -48,3 +48,15 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	}
 	return err
 }
+
+// readFreed reads rows of a ref of the project and the entries of its queue.
+func readFreed(rows pgx.Rows, project string) (freed []freedLock, err error) {
+	for rows.Next() {
+		f := freedLock{project: project}
+		if err := rows.Scan(&f.ref, &f.waiting); err != nil {
+			return nil, err
+		}
+		freed = append(freed, f)
+	}
+	return freed, rows.Err()
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -78,7 +79,27 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 				t.Fatal("not refused")
 			}
 		}
-		waiting := refdb.Waiter{Channel: "channel", Client: "1"}
+		// They have asked before. Neither is told of anything, which would take a round trip, some time later.
+		waiting := refdb.Waiter{ID: "1", Place: refdb.Place{Ticket: time.UnixMicro(1)}}
+		next := refdb.Waiter{ID: "2", Turn: time.Minute, Place: refdb.Place{Ticket: time.UnixMicro(2)}}
+		takeAs := func(w refdb.Waiter) {
+			t.Helper()
+			r := r
+			r.Waiter = w
+			a, err := d.Acquire(ctx, r)
+			must(err)
+			token = a.Token
+		}
+		end := func(next refdb.Waiter) {
+			t.Helper()
+			e := ending(token, refs...)
+			e.Project, e.Next = project, next
+			released, err := d.Release(ctx, e)
+			must(err)
+			if released.Missing != nil {
+				t.Fatal(released)
+			}
+		}
 		steps := []struct {
 			name string
 			do   func()
@@ -103,28 +124,18 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			{"a fenced update", func() { must(change("", v1, fence(token, refs...))) }},
 			{"a mismatch", func() { refused(change(v2, v1, fence(token, refs...))) }},
 			{"an update that releases", func() {
-				f := fence(token, refs...)
-				f.Release = &refdb.Handoff{Next: waiting} // else it would be woken, some time later
+				f := releasing(token, refs...)
+				f.Next = next
 				must(change(v1, v2, f))
 			}},
 			{"a lost fence", func() { refused(change(v1, v2, releasing(token, refs...))) }},
+			{"an acquisition of what is kept", func() { takeAs(next) }},
+			{"a release to the next", func() { end(next) }},
+			{"another acquisition of what is kept", func() { takeAs(next) }},
+			{"a release to whoever waits", func() { end(refdb.Waiter{}) }},
+			{"an acquisition by that one", func() { takeAs(waiting) }},
+			{"a release", func() { end(refdb.Waiter{}) }},
 			{"an update", func() { must(change(v2, v1, nil)) }},
-			{"an acquisition with a queue", func() {
-				r := r
-				r.Waiter, r.Queues = waiting, slices.Repeat([]refdb.Queue{{waiting, {Channel: "other", Client: "2"}}}, n)
-				a, err := d.Acquire(ctx, r)
-				must(err)
-				token = a.Token
-			}},
-			{"a release", func() {
-				e := ending(token, refs...)
-				e.Project, e.Handoff.Next = project, waiting
-				released, err := d.Release(ctx, e)
-				must(err)
-				if released.Missing != nil || len(released.Queues) != n || len(released.Queues[n-1]) != 1 {
-					t.Fatal(released)
-				}
-			}},
 			{"an acquisition to be purged", take},
 			{"a purge", func() {
 				var all []refdb.StandingLock

@@ -17,13 +17,13 @@ import (
 //	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
 //	$7 refs whose locks are in the way   $8 whether those of the fence end
 //	$9 fence     $10 its owner   $11 its token   $12 whether the locks that end are locked, so that no beat comes in between
-//	$13 whether of the locks only those that stand for an intent are in the way
-const (
-	updateSQL = fenceOfUpdate + decideUpdate + answerUpdate
+//	$13 whether of the locks only those that stand for an intent are in the way  $14 who is next, or ''
+var updateSQL = fenceOfUpdate + decideUpdate + endFence("$14::text") + answerUpdate
 
+const (
 	fenceOfUpdate = `
 WITH fence AS MATERIALIZED (
-  SELECT asked.ref, CASE WHEN owner = $10 AND coalesce(token, 'epoch') = $11::timestamptz AND NOT (` + isIntent + `) THEN lock.tid END AS lock
+  SELECT asked.ref, CASE WHEN owner = $10 AND coalesce(token, 'epoch') = $11::timestamptz AND NOT (` + isIntent + `) THEN lock.tid END AS lock, waiting
   FROM unnest($9::text[]) AS asked (ref) LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
 )`
 	decideUpdate = `, lost AS MATERIALIZED (
@@ -56,15 +56,13 @@ WITH fence AS MATERIALIZED (
   SELECT $1, ref, new, now, $5 FROM found, verdict, clock WHERE verdict = 'done' AND tid IS NULL
 ), changed AS (
   UPDATE refs SET value = new, time = now, op = $5 FROM found, verdict, clock WHERE verdict = 'done' AND refs.ctid = tid
-), deleted AS (
-  DELETE FROM locks USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(
-    SELECT tid FROM standing UNION ALL SELECT lock FROM fence WHERE $8::boolean
-  ))
-  RETURNING ref, waiting
+), cleared AS (
+  DELETE FROM locks USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(SELECT tid FROM standing))
+  RETURNING ref, waiting[1:1] AS told
 )`
 	answerUpdate = `
 SELECT verdict, NULL AS ref, NULL AS value, NULL AS owner, NULL::timestamptz AS token, NULL::timestamptz AS heartbeat,
-       NULL::bigint AS stale_after, now, NULL::text[] AS waiting
+       NULL::bigint AS stale_after, now, NULL::text[] AS told
 FROM verdict, clock
 UNION ALL
 SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, NULL FROM lost, verdict, clock WHERE verdict = 'lost'
@@ -73,25 +71,33 @@ SELECT verdict, ref, NULL, owner, token, heartbeat, stale_after, now, NULL FROM 
 UNION ALL
 SELECT verdict, ref, value, NULL, NULL, NULL, NULL, now, NULL FROM differing, verdict, clock WHERE verdict = 'differs'
 UNION ALL
-SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, waiting FROM deleted, verdict, clock WHERE waiting IS NOT NULL`
+SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, told FROM (SELECT ref, told FROM cleared UNION ALL SELECT ref, told FROM handed) AS ended, verdict, clock
+WHERE told IS NOT NULL`
 )
+
+// endFence ends the locks of the fence, if they are to end.
+func endFence(next string) string {
+	return `, ends AS MATERIALIZED (
+  SELECT lock AS tid, ` + placesOf("waiting", "''") + ` AS waiting, ` + next + ` AS next FROM fence, verdict WHERE verdict = 'done' AND $8::boolean
+), ` + handOn
+}
 
 // Update decides and writes in one round trip, and in one more if stale locks are
 // in the way. That of a single ref is made in a batch, unless its fence is on
 // other refs or stays: such updates are rare.
-func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	c := newChange(r)
 	o := outcome{project: r.Project}
 	if len(c.keyed) == 1 && len(c.refs) == 1 && (r.Fence == nil || c.release) {
 		u := updateCall{request: r, change: c}
 		if err := d.batcher.do(ctx, &u); err != nil {
-			return refdb.Updated{}, err
+			return err
 		}
 		switch o = u.answer; o.verdict {
 		case "done":
-			return u.updated, nil
+			return nil
 		case "lost", "locked", "differs":
-			return refdb.Updated{}, o.err(r.Updates)
+			return o.err(r.Updates)
 		}
 	}
 	// The rows of the locks that end are locked only if there are any for sure.
@@ -104,31 +110,20 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updat
 			t = t.lockFence(r.Project, c.fence)
 		}
 		err := d.do(ctx, t.then(updateSQL, o.read,
-			r.Project, c.refs, c.olds, c.news, r.ID, r.Adopt, c.inTheWay, c.release, c.fence, c.owner, c.token.Time(), careful, !c.heeds))
+			r.Project, c.refs, c.olds, c.news, r.ID, r.Adopt, c.inTheWay, c.release, c.fence, c.owner, c.token.Time(), careful, !c.heeds, c.next))
 		if err != nil {
-			return refdb.Updated{}, err
+			return err
 		}
 	}
-	if err := o.err(r.Updates); err != nil {
-		return refdb.Updated{}, err
-	}
-	return d.updated(r, &o), nil
+	d.tellAll(&o)
+	return o.err(r.Updates)
 }
 
-// updated is the answer to an update that was done. It wakes those who wait.
-func (d *Driver) updated(r refdb.UpdateRequest, o *outcome) (u refdb.Updated) {
-	if r.Fence != nil && r.Fence.Release != nil {
-		queues := make([]refdb.Queue, len(r.Fence.Refs))
-		for i, ref := range r.Fence.Refs {
-			queues[i] = queueOf(o.waiting[ref], *r.Fence.Release)
-			delete(o.waiting, ref)
-		}
-		u.Queues = d.released(r.Project, r.Fence.Refs, queues, *r.Fence.Release)
+// tellAll tells those who wait for the locks that ended with an update.
+func (d *Driver) tellAll(o *outcome) {
+	for ref, told := range o.told {
+		d.tell(o.project, ref, told)
 	}
-	for ref, waiting := range o.waiting {
-		d.wakeFreed(freedLock{r.Project, ref, waiting})
-	}
-	return u
 }
 
 // A change is an UpdateRequest as arrays.
@@ -139,6 +134,7 @@ type change struct {
 	owner      string
 	token      refdb.Token
 	release    bool
+	next       string   // who is, as a place, or ""
 	inTheWay   []string // refs whose locks are, unless they are stale
 	heeds      bool     // those of other than intents, too
 	doomed     []string // refs whose locks are deleted with the update
@@ -149,7 +145,7 @@ func newChange(r refdb.UpdateRequest) change {
 	c := change{fence: []string{}, inTheWay: []string{}, doomed: []string{}, heeds: r.Locks == refdb.MandatoryLocks}
 	c.refs, c.olds, c.news = columnsOf(r.Updates)
 	if f := r.Fence; f != nil {
-		c.fence, c.owner, c.token, c.release = f.Refs, f.Owner, f.Token, f.Release != nil
+		c.fence, c.owner, c.token, c.release, c.next = f.Refs, f.Owner, f.Token, f.Release, nextText(f.Next, f.Owner)
 	}
 	c.keyed = slices.Clone(c.fence)
 	for _, ref := range c.refs {
@@ -175,7 +171,7 @@ type outcome struct {
 	lost    []string
 	holders []refdb.LockInfo
 	have    map[string]refdb.Value
-	waiting map[string][]string // entries of the queues of deleted locks
+	told    map[string][]string // places to be told of locks that ended
 }
 
 func (o *outcome) read(rows pgx.Rows) error {
@@ -190,21 +186,21 @@ func (o *outcome) read(rows pgx.Rows) error {
 			ref, value *string
 			lock       lockColumns
 			now        time.Time
-			waiting    []string
+			told       []string
 		)
-		if err := rows.Scan(&verdict, &ref, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &waiting); err != nil {
+		if err := rows.Scan(&verdict, &ref, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &told); err != nil {
 			return err
 		}
 		o.verdict = verdict
 		if ref != nil {
-			o.add(*ref, value, lock, now, waiting)
+			o.add(*ref, value, lock, now, told)
 		}
 	}
 	return rows.Err()
 }
 
 // add notes what is said about one ref.
-func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time, waiting []string) {
+func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time, told []string) {
 	switch o.verdict {
 	case "lost":
 		o.lost = append(o.lost, ref)
@@ -219,11 +215,11 @@ func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time
 			o.have[ref] = refdb.Value(*value)
 		}
 	default:
-		if len(waiting) > 0 {
-			if o.waiting == nil {
-				o.waiting = make(map[string][]string)
+		if len(told) > 0 {
+			if o.told == nil {
+				o.told = make(map[string][]string)
 			}
-			o.waiting[ref] = waiting
+			o.told[ref] = told
 		}
 	}
 }

@@ -28,6 +28,7 @@ RETURNING place`
 //
 //	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 places of their keys
 //	$7 whether locks are in the way  $8 whether to adopt  $9 owners and $10 tokens of the locks to hold and release, or NULL
+//	$11 who is next, or ''
 var updateBatchedSQL = bothForms(func(f form) string {
 	return `
 WITH found AS MATERIALIZED (
@@ -43,31 +44,29 @@ WITH found AS MATERIALIZED (
     ELSE 'done'
   END AS verdict
   FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (` + f.asked("project text", "ref text", "old text", "new text", "op text", "place int",
-		"heeding boolean", "adopt boolean", "holder text", "fence timestamptz") + `) AS asked
+		"heeding boolean", "adopt boolean", "holder text", "fence timestamptz", "next text") + `) AS asked
   LEFT JOIN LATERAL (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
   LEFT JOIN LATERAL (
     SELECT owner, token, heartbeat, stale_after FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
   ) AS lock ON true
   WHERE ` + f.gotKeys() + `
-), deleted AS (
-  DELETE FROM locks WHERE ctid = ANY (ARRAY(
-    SELECT tid FROM found, LATERAL (
-      SELECT ctid AS tid FROM locks
-      WHERE project = found.project AND ref = found.ref AND owner IS NOT DISTINCT FROM holder AND coalesce(token, 'epoch') = fence
-      LIMIT 1 FOR UPDATE SKIP LOCKED
-    ) AS lock
-    WHERE fence IS NOT NULL AND verdict = 'done'
-  ))
-  RETURNING project, ref, waiting
-), decided AS MATERIALIZED (
-  SELECT found.*, waiting FROM found LEFT JOIN deleted USING (project, ref)
-  WHERE fence IS NULL OR verdict <> 'done' OR deleted.ref IS NOT NULL
+), ends AS MATERIALIZED (
+  SELECT tid, ` + placesOf("waiting", "''") + ` AS waiting, next FROM found, LATERAL (
+    SELECT ctid AS tid, waiting FROM locks
+    WHERE project = found.project AND ref = found.ref AND owner IS NOT DISTINCT FROM holder AND coalesce(token, 'epoch') = fence
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) AS lock
+  WHERE fence IS NOT NULL AND verdict = 'done'
+), ` + handOn + `, decided AS MATERIALIZED (
+  SELECT found.*, told
+  FROM found LEFT JOIN (SELECT project, ref, NULL::text[] AS told FROM deleted UNION ALL SELECT project, ref, told FROM handed) AS ended USING (project, ref)
+  WHERE fence IS NULL OR verdict <> 'done' OR ended.ref IS NOT NULL
 ), written AS (
   INSERT INTO refs (project, ref, value, time, op)
   SELECT project, ref, new, now, op FROM decided WHERE verdict = 'done'
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
 )
-SELECT place, verdict, value, owner, token, heartbeat, stale_after, now, waiting FROM decided`
+SELECT place, verdict, value, owner, token, heartbeat, stale_after, now, told FROM decided`
 })
 
 // An updateCall is an update of a single ref, with the lock on it as its fence or
@@ -77,18 +76,14 @@ type updateCall struct {
 	change  change
 	place   int32 // of its keys
 	answer  outcome
-	updated refdb.Updated // if it was done
 }
 
-func (c *updateCall) what() string          { return "update refs" }
-func (c *updateCall) ref() refName          { return refName{c.request.Project, c.change.refs[0]} }
-func (c *updateCall) queues() []refdb.Queue { return c.updated.Queues }
-func (c *updateCall) reset()                { c.answer = outcome{project: c.request.Project} }
+func (c *updateCall) what() string { return "update refs" }
+func (c *updateCall) ref() refName { return refName{c.request.Project, c.change.refs[0]} }
+func (c *updateCall) reset()       { c.answer = outcome{project: c.request.Project} }
 
 func (c *updateCall) decide(d *Driver) {
-	if c.answer.verdict == "done" {
-		c.updated = d.updated(c.request, &c.answer)
-	}
+	d.tellAll(&c.answer)
 }
 
 // plain reports whether updatePlainSQL may do.
@@ -155,7 +150,8 @@ func (t roundTrip) updateCalls(f form, calls []*updateCall) roundTrip {
 		column(f, calls, func(c *updateCall) bool { return c.change.heeds }),
 		column(f, calls, func(c *updateCall) bool { return c.request.Adopt }),
 		column(f, calls, owner),
-		column(f, calls, token))...)
+		column(f, calls, token),
+		column(f, calls, func(c *updateCall) string { return c.change.next }))...)
 }
 
 // placed finds a call by the place of its keys.
@@ -171,13 +167,13 @@ func readUpdated(row pgx.Rows, calls []*updateCall) error {
 		value   *string
 		lock    lockColumns
 		now     time.Time
-		waiting []string
+		told    []string
 	)
-	if err := row.Scan(&place, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &waiting); err != nil {
+	if err := row.Scan(&place, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &told); err != nil {
 		return err
 	}
 	c := placed(calls, place)
 	c.answer.verdict = verdict
-	c.answer.add(c.change.refs[0], value, lock, now, waiting)
+	c.answer.add(c.change.refs[0], value, lock, now, told)
 	return nil
 }

@@ -69,11 +69,9 @@ func acquireRows() []row {
 		}},
 		{"asking to wait changes neither the answer nor the lock", func(e *env) {
 			l := e.acquire(e.a, refA)
-			r := e.request(e.b, refA, refB)
-			r.Waiter = someWaiter()
+			q := e.told(e.b)
 			for range 3 {
-				_, err := e.send(e.b, r)
-				e.wantHolders(err, refA)
+				q.refused([]string{refA, refB}, refA)
 			}
 			e.wantFree(refB)
 			e.wantLock(l)
@@ -81,8 +79,7 @@ func acquireRows() []row {
 				e.Errorf("the holder's beat says %v", got)
 			}
 			e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.releasing(), Updates: []refdb.Update{move(refA, "", v1)}}))
-			_, err := e.send(e.b, r)
-			e.must(err)
+			q.granted(refA, refB)
 		}},
 		{"locks of one project don't stand on those of another", func(e *env) {
 			e.acquire(e.a, refA)

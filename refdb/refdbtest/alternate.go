@@ -78,7 +78,7 @@ func (p *pair) States(ctx context.Context, project string, refs []string) ([]ref
 	return p.turn().States(ctx, project, refs)
 }
 
-func (p *pair) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (p *pair) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	return p.turn().Update(ctx, r)
 }
 
@@ -146,8 +146,6 @@ type pairNotifier struct{ instances *pair }
 func (n pairNotifier) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
 	return n.instances.turn().(refdb.Notifier).Listen(ctx, channel, started, wake)
 }
-
-func (n pairNotifier) PassOn(w refdb.Wakeup) { n.instances.turn().(refdb.Notifier).PassOn(w) }
 
 // A pairDiagnoser is the same for drivers that diagnose.
 type pairDiagnoser struct{ instances *pair }

@@ -174,6 +174,20 @@ func dbWaitRows() []row {
 			e.must(errors.Join(errs...))
 			e.wantFree(refA, refB, refC)
 		}},
+		{"nobody is passed by many who come later, for one ref", func(e *env) {
+			e.wantPassedByFew(e.open(refdb.Options{}), []string{refA}, refA, refA)
+		}},
+		{"nor for several refs, while others have each of them", func(e *env) {
+			e.wantPassedByFew(e.open(refdb.Options{}), []string{refA, refB}, refA, refB)
+		}},
+		{"nor one that polls among those who are woken, for one ref", func(e *env) {
+			db, _ := e.openTapped(refdb.Options{})
+			e.wantPassedByFew(db, []string{refA}, refA, refA)
+		}},
+		{"nor one that polls, for several", func(e *env) {
+			db, _ := e.openTapped(refdb.Options{})
+			e.wantPassedByFew(db, []string{refA, refB}, refA, refB)
+		}},
 		{"one that stops waiting says why, leaves nothing, and the next moves up", func(e *env) {
 			db, tap := e.openTapped(refdb.Options{})
 			holder := e.acquire(e.a, refA)
@@ -294,6 +308,48 @@ func dbWaitRows() []row {
 				e.Errorf("counted to %q, want %q", got, want)
 			}
 		}},
+	}
+}
+
+// wantPassedByFew has db wait for refs several times, while others want the lock on one of busy each,
+// all the time. Of those who ask for theirs once it waits, few may get it first, for each ref: beside MaxPassed
+// those who came before it was refused, and, on a busy machine, while it was too late for its turn.
+func (e *env) wantPassedByFew(db *refdb.DB, refs []string, busy ...string) {
+	e.Helper()
+	e.must(e.wait(e.Context(), db, refC).granted().Release(e.Context())) // it is connected
+	var waits, passed atomic.Int64                                       // waits is odd while db does
+	ctx, cancel := context.WithCancel(e.Context())
+	var others sync.WaitGroup
+	for _, ref := range busy {
+		db := e.open(refdb.Options{})
+		for range 3 {
+			others.Go(func() {
+				for ctx.Err() == nil {
+					came := waits.Load()
+					l, err := db.Lock(ctx, e.project, ref)
+					if err != nil {
+						continue
+					}
+					if came%2 == 1 && came == waits.Load() {
+						passed.Add(1)
+					}
+					time.Sleep(time.Millisecond) // it works, and lets others do so
+					_ = l.Release(context.WithoutCancel(ctx))
+				}
+			})
+		}
+	}
+	defer others.Wait()
+	defer cancel()
+	for range 5 {
+		passed.Store(0)
+		waits.Add(1)
+		l := e.wait(e.Context(), db, refs...).granted()
+		waits.Add(1)
+		e.must(l.Release(e.Context()))
+		if n, few := passed.Load(), int64(3*refdb.MaxPassed*len(refs)); n > few {
+			e.Errorf("%d passed it, want at most %d", n, few)
+		}
 	}
 }
 

@@ -114,23 +114,13 @@ func move(ref string, from, to refdb.Value) refdb.Update {
 
 // transact is p's Update of the row's project, under a fresh ID unless r has one.
 func (e *env) transact(p process, r refdb.UpdateRequest) error {
-	_, err := e.tryUpdate(p, r)
-	return err
-}
-
-// tryUpdate is transact, with the answer.
-func (e *env) tryUpdate(p process, r refdb.UpdateRequest) (u refdb.Updated, err error) {
 	if r.Project == "" {
 		r.Project = e.project
 	}
 	if r.ID == "" {
 		r.ID = rand.Text()
 	}
-	err = retry(func() error {
-		u, err = p.Update(e.Context(), r)
-		return err
-	})
-	return u, err
+	return retry(func() error { return p.Update(e.Context(), r) })
 }
 
 // update is a plain update by p.
@@ -165,7 +155,7 @@ func (l lock) fence() *refdb.Fence {
 // releasing returns l as an Update takes it that also ends it.
 func (l lock) releasing() *refdb.Fence {
 	f := l.fence()
-	f.Release = &refdb.Handoff{}
+	f.Release = true
 	return f
 }
 

@@ -127,7 +127,7 @@ func intentEndRows() []row {
 			l := e.prepare(e.a, move(refA, "", v1))
 			p := e.prepare(e.a, move(refB, "", v1), move(refC, "", v1))
 			for _, mode := range []refdb.LockMode{refdb.MandatoryLocks, refdb.AdvisoryLocks} {
-				for _, release := range []*refdb.Handoff{nil, {}} {
+				for _, release := range []bool{false, true} {
 					r := refdb.UpdateRequest{Fence: l.lock().fence(), Locks: mode, Updates: []refdb.Update{move(refA, "", v3)}}
 					r.Fence.Release = release
 					e.wantLost(e.transact(e.b, r), refA)

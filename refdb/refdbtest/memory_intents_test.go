@@ -50,14 +50,17 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	}
 	token := d.nextToken(holders)
 	for _, ref := range asked.Refs {
-		queue := d.locks[key{r.Project, ref}].queue
-		d.insert(asked, ref, token)
-		if d.bug != "reclaims forget the queue" {
-			d.setQueue(key{r.Project, ref}, queue)
+		waiting := d.locks[key{r.Project, ref}].queue
+		if d.bug != "preparations pass nobody" {
+			waiting = waiting.Overtaken()
 		}
+		if d.bug == "reclaims forget the queue" {
+			waiting = nil
+		}
+		d.insert(asked, ref, token, waiting)
 	}
 	d.intend(r, token)
-	return refdb.Prepared{Token: token, Reclaimed: holders}, nil
+	return refdb.Prepared{Token: token, Reclaimed: d.reclaimed(holders)}, nil
 }
 
 // compare returns a *refdb.MismatchError unless the refs hold what r expects.
@@ -68,7 +71,7 @@ func (d *driver) compare(r refdb.PrepareRequest, asked refdb.AcquireRequest) err
 		if have != u.Old && !(have.IsAbsent() && u.Old.IsAbsent()) {
 			mismatches = append(mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
 		} else if d.bug == "prepares what it can" {
-			d.insert(asked, u.Ref, d.mark+1)
+			d.insert(asked, u.Ref, d.mark+1, nil)
 		}
 	}
 	d.pause("compares intents before transaction")
@@ -249,7 +252,7 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 			d.refs[k] = refdb.Ref{Name: k.ref, Value: i.New, Time: now()}
 		}
 		if stands && d.bug != "resolved stay locked" || d.bug == "resolves any lock" {
-			d.endBy("resolutions", k)
+			d.deleteBy("resolutions", k)
 		}
 		i.Decision, i.DecidedBy, i.Reason, i.DecidedAt = r.Decision, r.By, r.Reason, now()
 		if d.bug == "resolved are forgotten" {
@@ -287,7 +290,7 @@ func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	for _, u := range r.Updates {
 		k := key{r.Project, u.Ref}
 		if row, ok := d.locks[k]; ok && (row.of(r.Owner, r.Nonce, d.bug) || d.bug == "revokes by name") && d.bug != "revokes only what comes" {
-			d.endBy("revocations", k)
+			d.deleteBy("revocations", k)
 			d.endIntent(k, row.Token)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 func (d *driver) standing(k key) (lockRow, bool) {
@@ -55,40 +56,39 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	defer end()
 	own, holders := d.found(r.Project, r.Refs, r.Owner, r.Nonce)
 	if len(own) == len(r.Refs) {
-		for i, ref := range r.Refs {
-			d.setQueue(key{r.Project, ref}, d.bring(r, i, d.locks[key{r.Project, ref}].queue))
-		}
 		return refdb.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
 	}
 	if d.bug != "partial rows stay" {
 		for _, l := range own {
-			d.endBy("partial rows", key{l.Project, l.Ref})
+			delete(d.locks, key{l.Project, l.Ref})
 			d.mark = max(d.mark, l.Token)
 		}
 	}
+	v := d.decide(r)
+	holders = v.Others
 	d.pause("acquires after looking")
 	if d.bug == "takes what it can" || d.bug == "reclaims what it can" {
 		for _, ref := range r.Refs {
 			row, ok := d.standing(key{r.Project, ref})
 			if !ok && d.bug == "takes what it can" || ok && row.Stale() && d.bug == "reclaims what it can" {
-				d.insert(r, ref, d.mark+1)
+				d.insert(r, ref, d.mark+1, nil)
 			}
 		}
 	}
 	if d.refuses(holders) {
-		d.enqueue(r, holders)
+		for i, ref := range r.Refs {
+			d.leave(key{r.Project, ref}, v.After[i])
+		}
 		if d.bug == "names the first holder" {
 			holders = holders[:1]
 		}
-		return refdb.Acquired{}, fmt.Errorf("acquiring: %w", &refdb.LockedError{Holders: holders})
+		return refdb.Acquired{Place: v.Place}, fmt.Errorf("acquiring: %w", &refdb.LockedError{Holders: holders})
 	}
 	token := d.nextToken(holders)
-	a := refdb.Acquired{Token: token, Reclaimed: holders, Refs: d.rows(r.Project, r.Refs)}
+	a := refdb.Acquired{Token: token, Reclaimed: d.reclaimed(holders), Refs: d.rows(r.Project, r.Refs)}
 	d.pause("values before transaction")
 	for i, ref := range r.Refs {
-		queue := d.bring(r, i, d.locks[key{r.Project, ref}].queue)
-		d.insert(r, ref, token)
-		d.setQueue(key{r.Project, ref}, queue)
+		d.insert(r, ref, token, v.After[i].Queue)
 		d.pause("acquires row by row")
 	}
 	if d.bug == "marker stays" && len(holders) > 0 {
@@ -98,6 +98,11 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 		d.locks[key{m.Project, m.Ref}] = lockRow{LockInfo: m}
 	}
 	return a, nil
+}
+
+// reclaimed are those of the locks that were taken over which were locks.
+func (d *driver) reclaimed(locks []refdb.LockInfo) []refdb.LockInfo {
+	return slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool { return l.Reserved() && d.bug != "reservations are reclaimed" })
 }
 
 func (d *driver) refuses(holders []refdb.LockInfo) bool {
@@ -121,10 +126,11 @@ func (d *driver) nextToken(holders []refdb.LockInfo) refdb.Token {
 	return token
 }
 
-func (d *driver) insert(r refdb.AcquireRequest, ref string, token refdb.Token) {
+func (d *driver) insert(r refdb.AcquireRequest, ref string, token refdb.Token, waiting queue.Queue) {
 	row := lockRow{
 		LockInfo: refdb.LockInfo{Project: r.Project, Ref: ref, Owner: r.Owner, Token: token, Heartbeat: now(), StaleAfter: r.StaleAfter},
 		nonce:    r.Nonce,
+		queue:    waiting,
 	}
 	d.locks[key{r.Project, ref}] = row
 	if d.bug == "remembers its locks" {
@@ -209,15 +215,16 @@ func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Rel
 		id := refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}
 		_, ok := d.matches(id, "releases")
 		d.pause("releases after looking")
-		var queue refdb.Queue
 		if ok && d.remembers(id) {
-			queue = d.end(key{r.Project, ref}, r.Handoff)
+			if d.bug == "releases hand nothing on" {
+				d.endBy("releases", key{r.Project, ref})
+				continue
+			}
+			d.end(key{r.Project, ref}, r.Next)
 		} else if d.bug != "nothing is missing" {
 			a.Missing = append(a.Missing, ref)
 		}
-		a.Queues = append(a.Queues, queue)
 	}
-	a.Queues = d.answer(a.Queues, r.Handoff)
 	switch {
 	case d.bug == "releases all or nothing" && len(a.Missing) > 0:
 		a.Missing = r.Refs
@@ -262,6 +269,7 @@ func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 		} else if d.bug == "abandons all or nothing" {
 			return nil
 		}
+		d.withdraw(key{r.Project, ref}, r.Waiter)
 		d.pause("abandons row by row")
 	}
 	return nil

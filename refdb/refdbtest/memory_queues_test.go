@@ -3,154 +3,200 @@ package refdbtest_test
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// without returns a queue without one that waits.
-func without(q refdb.Queue, w refdb.Waiter) refdb.Queue {
-	return slices.DeleteFunc(slices.Clone(q), func(x refdb.Waiter) bool { return x == w })
+// rowOf is the row of a ref as package queue has it.
+func (d *driver) rowOf(k key, owner, nonce string) queue.Row {
+	row, ok := d.standing(k)
+	if !ok {
+		return queue.Row{}
+	}
+	return queue.Row{Lock: &row.LockInfo, Nonce: row.nonce, Queue: row.queue, Ours: row.of(owner, nonce, d.bug)}
 }
 
-// joined returns a queue and then another, with each waiter once.
-func (d *driver) joined(first, then refdb.Queue) (all refdb.Queue) {
-	for _, w := range slices.Concat(first, then) {
-		same := func(x refdb.Waiter) bool {
-			return x == w || d.bug == "clients are one" && x.Channel == w.Channel || d.bug == "channels are one" && x.Client == w.Client
-		}
-		if !slices.ContainsFunc(all, same) || d.bug == "queues twice" {
-			all = append(all, w)
-		}
-	}
-	return all
-}
-
-func (d *driver) setQueue(k key, q refdb.Queue) {
-	row := d.locks[k]
-	row.queue = q
-	d.locks[k] = row
-}
-
-// bring returns the queue of a lock that r takes, with what it had before.
-func (d *driver) bring(r refdb.AcquireRequest, i int, had refdb.Queue) refdb.Queue {
-	var brought refdb.Queue
-	if r.Queues != nil && d.bug != "granted queues are lost" {
-		brought = r.Queues[i]
-		if d.bug == "one queue for all" {
-			brought = r.Queues[0]
-		}
-	}
-	queue := d.joined(brought, had)
-	if d.bug == "brought queues go behind" {
-		queue = d.joined(had, brought)
-	}
-	if d.bug == "reclaims forget the queue" {
-		queue = brought
-	}
-	if d.bug == "the granted wait on" {
-		return queue
-	}
-	return without(queue, r.Waiter)
-}
-
-// enqueue puts r's waiter, and the queues that it brought, to the fresh locks.
-func (d *driver) enqueue(r refdb.AcquireRequest, holders []refdb.LockInfo) {
-	for _, l := range holders {
-		i := slices.Index(r.Refs, l.Ref)
-		row, ok := d.locks[key{l.Project, l.Ref}]
-		if l.Stale() || !ok {
-			continue
-		}
-		var brought refdb.Queue
-		if r.Queues != nil && d.bug != "refused queues are lost" {
-			brought = r.Queues[i]
-			if d.bug == "refused queues go to any lock" {
-				brought = slices.Concat(r.Queues...)
+// decide says what becomes of r, which the rows refuse or don't.
+func (d *driver) decide(r refdb.AcquireRequest) queue.Verdict {
+	rows := make([]queue.Row, len(r.Refs))
+	for i, ref := range r.Refs {
+		rows[i] = d.rowOf(key{r.Project, ref}, r.Owner, r.Nonce)
+		for n := range rows[i].Queue {
+			switch {
+			case d.bug == "nobody is passed":
+				rows[i].Queue[n].Passed = 0
+			case d.bug == "a lost ticket is forgotten" && r.Waiter.Place.Ticket.IsZero() && rows[i].Queue[n].ID == r.Waiter.ID:
+				rows[i].Queue[n].ID = "another"
 			}
 		}
-		queue := d.joined(brought, row.queue)
-		if d.bug == "refused queues go behind" {
-			queue = d.joined(row.queue, brought)
+		switch lock := rows[i].Lock; {
+		case lock == nil:
+		case d.bug == "reservations are in everybody's way" && lock.Reserved(),
+			d.bug == "turns that are over are for anybody" && lock.Reserved() && lock.Stale():
+			lock.Owner = r.Owner
+		case d.bug == "intents are locks to those who wait" && lock.Intended():
+			lock.StaleAfter--
 		}
-		if r.Waiter != (refdb.Waiter{}) || d.bug == "all are queued" {
-			queue = d.joined(queue, refdb.Queue{r.Waiter})
+	}
+	switch d.bug {
+	case "nobody waits":
+		r.Waiter = refdb.Waiter{}
+	case "all wait":
+		if r.Waiter.ID == "" {
+			r.Waiter = refdb.Waiter{ID: "somebody", Turn: time.Minute, Channel: "c"}
 		}
-		d.setQueue(key{l.Project, l.Ref}, queue)
+	case "tickets are new each time":
+		r.Waiter.Place.Ticket = time.Time{}
+	case "passing is forgotten":
+		r.Waiter.Place.Passed = 0
+	}
+	v := queue.Decide(rows, r.Waiter, r.Owner, now())
+	for i := range v.After {
+		after, had := &v.After[i], rows[i].Queue
+		switch {
+		case d.bug == "partial rows stay" && rows[i].Ours,
+			d.bug == "yields nothing" && after.Change == queue.Reserve && v.Refused,
+			d.bug == "nothing is free for want of others" && after.Change == queue.Delete && rows[i].Lock != nil && rows[i].Lock.Reserved():
+			*after = queue.After{}
+		case d.bug == "keeps nothing" && after.Change == queue.Reserve && after.Nonce == rows[i].Nonce:
+			*after = queue.After{Change: queue.Delete}
+		case d.bug == "those who are overtaken are forgotten" && !v.Refused && len(after.Queue) > len(had):
+			after.Queue = had
+		case d.bug == "the granted wait on" && !v.Refused:
+			after.Queue = had
+		case d.bug == "reclaims forget the queue" && !v.Refused:
+			after.Queue = nil
+		case d.bug == "the last is first" && after.Change == queue.Queues:
+			slices.Reverse(after.Queue)
+		case d.bug == "one waits" && after.Change == queue.Queues && len(had) > 0:
+			after.Queue = had
+		}
+	}
+	return v
+}
+
+// leave leaves a row as a decision wants it. It wakes whoever that is kept for now.
+func (d *driver) leave(k key, a queue.After) {
+	row := d.locks[k]
+	switch a.Change {
+	case queue.Queues:
+		row.queue = a.Queue
+		d.locks[k] = row
+	case queue.Reserve:
+		anew := row.nonce == a.Nonce
+		if d.bug == "a turn goes on" && anew {
+			a.Lock.Heartbeat = row.Heartbeat
+		}
+		if d.bug == "turns have no end" {
+			a.Lock.StaleAfter = 24 * time.Hour
+		}
+		if d.bug == "turns are written as they are" && a.Nonce != "" {
+			p, _ := queue.Parse(a.Nonce)
+			a.Lock.Heartbeat, a.Lock.StaleAfter = now(), p.Turn
+		}
+		if d.bug == "reservations are locks" {
+			a.Lock.Owner = row.Owner
+		}
+		d.locks[k] = lockRow{a.Lock, a.Nonce, a.Queue}
+		switch p, ok := queue.Parse(a.Nonce); {
+		case ok && !anew:
+			d.wake(k, append(queue.Queue{p}, a.Queue...), p.Turn)
+		case !ok:
+			told := slices.DeleteFunc(slices.Clone(a.Queue), func(p queue.Place) bool { return p.Channel == "" })
+			d.wake(k, told, 0)
+		}
+	case queue.Delete:
+		delete(d.locks, k)
 	}
 }
 
-// end deletes a lock and hands it off. It returns the queue that goes with the answer.
-func (d *driver) end(k key, h refdb.Handoff) refdb.Queue {
-	queue := d.locks[k].queue
-	delete(d.locks, k)
-	switch {
-	case h.Next != refdb.Waiter{}:
-		if d.bug == "the next wakes others" {
-			d.wake(k, without(queue, h.Next))
-		}
-		if d.bug == "the next stays queued" {
-			return queue
-		}
-		return without(queue, h.Next)
-	case h.Last != refdb.Waiter{}:
-		switch d.bug {
-		case "the last is first":
-			queue = d.joined(refdb.Queue{h.Last}, queue)
-		case "the last stays where it is":
-			queue = d.joined(queue, refdb.Queue{h.Last})
-		case "the last is forgotten":
-		default:
-			queue = append(without(queue, h.Last), h.Last)
+// end ends a lock, which goes to next or to whoever waits for it.
+func (d *driver) end(k key, next refdb.Waiter) {
+	row, _ := d.standing(k)
+	if d.bug == "the next is not preferred" {
+		next = refdb.Waiter{}
+	}
+	q := slices.Clone(row.queue)
+	if d.bug == "the next is preferred for ever" && next.ID != "" || d.bug == "polls are never waited for" && len(q) > 0 && q[0].Channel == "" {
+		for i := range q {
+			q[i].Passed = 0
 		}
 	}
-	d.wake(k, queue)
-	return nil
+	if d.bug == "polls are waited for" {
+		for i := range q {
+			if q[i].Channel == "" {
+				q[i].Channel = "c"
+			}
+		}
+	}
+	after := queue.End(row.LockInfo, q, next, now())
+	if p, ok := queue.Parse(after.Nonce); ok && p.ID == next.ID {
+		switch d.bug {
+		case "the next wakes others":
+			d.wake(k, after.Queue, 0)
+		case "the next is told of to nobody":
+		default:
+			d.wake(k, append(queue.Queue{p}, after.Queue...), p.Turn)
+		}
+		d.locks[k] = lockRow{after.Lock, after.Nonce, after.Queue}
+		return
+	}
+	d.leave(k, after)
 }
 
 // endBy is end for a method that has a bug of its own.
 func (d *driver) endBy(method string, k key) {
-	if d.bug == method+" wake nobody" {
-		d.setQueue(k, nil)
-	}
-	d.end(k, refdb.Handoff{})
-}
-
-// answer returns the queues of an answer.
-func (d *driver) answer(queues []refdb.Queue, h refdb.Handoff) []refdb.Queue {
-	if h.Next == (refdb.Waiter{}) || d.bug == "the next gets no queue" {
-		return nil
-	}
-	if d.bug == "queues of those that have one" {
-		return slices.DeleteFunc(queues, func(q refdb.Queue) bool { return len(q) == 0 })
-	}
-	return queues
-}
-
-// wake tells the first of a queue, if somebody listens to its channel.
-func (d *driver) wake(k key, queue refdb.Queue) {
-	if len(queue) == 0 || d.bug == "wakes nobody" {
+	if d.bug == method+" hand nothing on" {
+		delete(d.locks, k)
 		return
 	}
-	w := refdb.Wakeup{Project: k.project, Ref: k.ref, Queue: queue}
-	channel := queue[0].Channel
-	switch d.bug {
-	case "forgets the queue":
-		w.Queue = queue[:1]
-	case "wakes the last":
-		channel = queue[len(queue)-1].Channel
-		slices.Reverse(w.Queue)
+	d.end(k, refdb.Waiter{})
+}
+
+// deleteBy deletes a lock, and wakes the first who waits, unless the method has the bug not to.
+func (d *driver) deleteBy(method string, k key) {
+	if d.bug != method+" wake nobody" {
+		d.wake(k, d.locks[k].queue, 0)
 	}
+	delete(d.locks, k)
+}
+
+// withdraw takes a waiter out of the queue of a lock.
+func (d *driver) withdraw(k key, id string) {
+	if d.bug == "nobody gives up" || d.bug == "only the kept give up" && !d.locks[k].Reserved() {
+		return
+	}
+	row := d.rowOf(k, "", "")
+	if row.Lock != nil && d.bug == "who gives up takes all with them" && row.Lock.Reserved() {
+		delete(d.locks, k)
+		return
+	}
+	d.leave(k, queue.Withdraw(row, id, now()))
+}
+
+// wake tells the first of a queue that a lock is its, and the second that it is after a turn.
+func (d *driver) wake(k key, q queue.Queue, turn time.Duration) {
+	if len(q) == 0 || d.bug == "wakes nobody" {
+		return
+	}
+	if d.bug == "wakes the last" {
+		slices.Reverse(q)
+	}
+	d.send(q[0].Channel, refdb.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[0].ID})
+	if len(q) > 1 && turn > 0 && d.bug != "the second is not told" {
+		if d.bug == "the second is woken at once" {
+			turn = 0
+		}
+		d.send(q[1].Channel, refdb.Wakeup{Project: k.project, Ref: k.ref, Waiter: q[1].ID, After: turn})
+	}
+}
+
+func (d *driver) send(channel string, w refdb.Wakeup) {
 	select {
 	case d.channels[channel] <- w:
 	default: // nobody listens
-	}
-}
-
-func (d *driver) PassOn(w refdb.Wakeup) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.bug != "passes nothing on" {
-		d.wake(key{w.Project, w.Ref}, w.Queue)
 	}
 }
 

@@ -120,10 +120,10 @@ func (d *driver) States(ctx context.Context, project string, refs []string) ([]r
 	return states, nil
 }
 
-func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	end, err := d.begin(ctx)
 	if err != nil {
-		return refdb.Updated{}, err
+		return err
 	}
 	defer end()
 	if d.bug == "names ignore case" {
@@ -144,7 +144,7 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updat
 			}
 		}
 		if len(lost) > 0 {
-			return refdb.Updated{}, fmt.Errorf("updating: %w", &refdb.LostError{Project: r.Project, Refs: lost})
+			return fmt.Errorf("updating: %w", &refdb.LostError{Project: r.Project, Refs: lost})
 		}
 		d.pause("fence before transaction")
 	}
@@ -158,7 +158,7 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updat
 	}
 	locked := anyFresh(holders) && d.bug != "no mandatory locks"
 	if locked && d.bug != "mismatch before lock" {
-		return refdb.Updated{}, fmt.Errorf("updating: %w", &refdb.LockedError{Holders: holders})
+		return fmt.Errorf("updating: %w", &refdb.LockedError{Holders: holders})
 	}
 	if d.bug == "stale ended though refused" {
 		d.endStale(holders)
@@ -167,24 +167,22 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updat
 
 	mismatches := d.mismatches(r)
 	d.pause("compares before transaction")
-	var u refdb.Updated
-	if r.Fence != nil && r.Fence.Release != nil && (len(mismatches) == 0 && !locked || d.bug == "released though refused") {
+	if r.Fence != nil && r.Fence.Release && (len(mismatches) == 0 && !locked || d.bug == "released though refused") {
 		for _, ref := range r.Fence.Refs {
-			u.Queues = append(u.Queues, d.end(key{r.Project, ref}, *r.Fence.Release))
+			d.end(key{r.Project, ref}, r.Fence.Next)
 		}
-		u.Queues = d.answer(u.Queues, *r.Fence.Release)
 	}
 	if len(mismatches) > 0 {
-		return refdb.Updated{}, fmt.Errorf("updating: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
+		return fmt.Errorf("updating: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
 	}
 	if locked {
-		return refdb.Updated{}, fmt.Errorf("updating: %w", &refdb.LockedError{Holders: holders})
+		return fmt.Errorf("updating: %w", &refdb.LockedError{Holders: holders})
 	}
 	if d.bug != "stale locks stay" {
 		d.endStale(holders)
 	}
 	d.write(r)
-	return u, nil
+	return nil
 }
 
 // stands reports whether the lock on a ref is the fence's.
@@ -243,7 +241,7 @@ func (d *driver) write(r refdb.UpdateRequest) {
 func (d *driver) endStale(locks []refdb.LockInfo) {
 	for _, l := range locks {
 		if l.Stale() {
-			d.endBy("passing updates", key{l.Project, l.Ref})
+			d.deleteBy("passing updates", key{l.Project, l.Ref})
 		}
 	}
 }
@@ -269,7 +267,7 @@ func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 	n, left := d.delete(r.Project, r.Limit, func(refdb.Ref) bool { return true })
 	if left == 0 || d.bug == "locks go first" || d.bug == "force takes locks first" && r.Locks == refdb.AdvisoryLocks {
 		for _, l := range holders {
-			d.endBy("removals", key{l.Project, l.Ref})
+			d.deleteBy("removals", key{l.Project, l.Ref})
 		}
 	}
 	return n, nil

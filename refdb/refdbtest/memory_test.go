@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
 )
 
@@ -35,7 +36,7 @@ func (k key) compare(o key) int {
 type lockRow struct {
 	refdb.LockInfo // except its Age
 	nonce          string
-	queue          refdb.Queue
+	queue          queue.Queue
 }
 
 var _ refdb.Notifier = (*driver)(nil)

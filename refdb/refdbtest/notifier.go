@@ -7,106 +7,124 @@ import (
 // Hints may be lost, but not where nothing goes wrong.
 func notifierRows() []row {
 	return []row{
-		{"a release wakes the process that waits", func(e *env) {
+		{"whoever a lock is kept for is woken, whatever ended it", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
 			}
-			l := e.acquire(e.a, refA)
-			b.wait(b.waiter, refA)
-			e.release(e.a, l)
-			b.wantWoken(refA, b.waiter)
-		}},
-		{"an update that releases wakes it", func(e *env) {
-			b := e.listen()
-			if b == nil {
-				return // hints can't arrive here
+			for what, end := range e.handsOn() {
+				ref := "refs/heads/" + what
+				over := end(ref)
+				w := b.waiter()
+				w.waits(ref)
+				over()
+				b.wantWoken(ref, w, 0)
 			}
-			l := e.acquire(e.a, refA)
-			b.wait(b.waiter, refA)
-			e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.releasing(), Updates: []refdb.Update{move(refA, "", v1)}}))
-			b.wantWoken(refA, b.waiter)
 		}},
-		{"processes that wait are woken one after the other", func(e *env) {
+		{"who comes after that one is told when its turn is over", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
 			}
 			c := e.listen()
-			l := e.acquire(e.a, refA)
-			b.wait(b.waiter, refA)
-			c.wait(c.waiter, refA)
-			e.release(e.a, l)
-			w := b.wantWoken(refA, b.waiter, c.waiter)
-			l = b.take(w)
-			e.release(b.process, l)
-			c.wantWoken(refA, c.waiter)
-		}},
-		{"a process that is woken, and does not want the lock any more, passes it on", func(e *env) {
-			b := e.listen()
-			if b == nil {
-				return // hints can't arrive here
+			for what, end := range e.handsOn() {
+				ref := "refs/heads/" + what
+				over := end(ref)
+				first, second, third := b.waiter(), c.waiter(), b.waiter()
+				for _, w := range []*queued{first, second, third} {
+					w.waits(ref)
+				}
+				over()
+				b.wantWoken(ref, first, 0)
+				c.wantWoken(ref, second, first.Turn)
+				e.release(e.b, first.granted(ref))
+				c.wantWoken(ref, second, 0)
+				b.wantWoken(ref, third, second.Turn)
 			}
-			c, d := e.listen(), e.listen()
-			l := e.acquire(e.a, refA)
-			for _, p := range []*listener{b, c, d} {
-				p.wait(p.waiter, refA)
-			}
-			e.release(e.a, l)
-			b.passOn(b.wantWoken(refA, b.waiter, c.waiter, d.waiter))
-			c.passOn(c.wantWoken(refA, c.waiter, d.waiter))
-			d.passOn(d.wantWoken(refA, d.waiter)) // there is nobody left
-
-			l = e.acquire(e.a, refA)
-			b.wait(b.waiter, refA)
-			e.release(e.a, l)
-			b.wantWoken(refA, b.waiter)
 		}},
-		{"a process that waits for several locks is woken by the release of the one that is held", func(e *env) {
-			b := e.listen()
-			if b == nil {
-				return // hints can't arrive here
-			}
-			l := e.acquire(e.a, refB)
-			b.wait(b.waiter, refA, refB, refC)
-			e.release(e.a, l)
-			b.wantWoken(refB, b.waiter)
-		}},
-		{"a waiter of a stale lock is woken by the release of the lock that took it over", func(e *env) {
+		{"one that can be woken is, if the lock is kept for nobody", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
 			}
 			l := e.acquire(e.a, refA)
-			b.wait(b.waiter, refA)
-			e.age(l, stale)
-			l = e.acquire(e.a, refA)
+			dead, w := e.polling(e.b), b.waiter()
+			dead.waits(refA)
+			w.waits(refA)
 			e.release(e.a, l)
-			b.wantWoken(refA, b.waiter)
+			b.wantWoken(refA, w, 0)
+			w.granted(refA)
 		}},
-		{"a waiter of a stale lock is woken by the end of the preparation that took it over", func(e *env) {
+		{"one that is next of the same owner is not woken, and the first in the queue is told when that turn is over", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
 			}
 			l := e.acquire(e.a, refA)
-			b.wait(b.waiter, refA)
-			e.age(l, stale)
-			e.must(e.finish(e.a, e.prepare(e.a, move(refA, "", v1))))
-			b.wantWoken(refA, b.waiter)
+			first, next := b.waiter(), b.waiter()
+			next.process = e.a
+			first.waits(refA)
+			e.releaseTo(next, l)
+			b.wantWoken(refA, first, next.Turn)
+			e.release(e.a, next.granted(refA))
+			b.wantWoken(refA, first, 0)
+			l = first.granted(refA)
+			second := b.waiter()
+			second.waits(refA)
+			e.release(e.b, l)
+			b.wantWoken(refA, second, 0)
 		}},
-		{"beats, and updates that keep the lock, leave its queue", func(e *env) {
+		{"one that a lock is yielded to is woken", func(e *env) {
+			b := e.listen()
+			if b == nil {
+				return // hints can't arrive here
+			}
+			l, _ := e.acquire(e.a, refA), e.acquire(e.a, refB)
+			first, second := e.told(e.b), b.waiter()
+			first.waits(refA, refB)
+			second.waits(refA)
+			e.release(e.a, l)
+			b.wantWoken(refA, second, first.Turn)
+			first.refused([]string{refA, refB}, refB)
+			b.wantWoken(refA, second, 0)
+		}},
+		{"one behind whom gives up is woken", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
 			}
 			l := e.acquire(e.a, refA)
-			b.wait(b.waiter, refA)
-			e.beat(e.a, l.ids()...)
-			e.must(e.transact(e.a, refdb.UpdateRequest{Fence: l.fence(), Updates: []refdb.Update{move(refA, "", v1)}}))
-			e.beat(e.a, l.ids()...)
+			first, second := e.told(e.b), b.waiter()
+			first.waits(refA)
+			second.waits(refA)
 			e.release(e.a, l)
-			b.wantWoken(refA, b.waiter)
+			b.wantWoken(refA, second, first.Turn)
+			first.givesUp(refA)
+			b.wantWoken(refA, second, 0)
+		}},
+		{"a waiter of a stale lock is woken by the end of whatever took it over", func(e *env) {
+			b := e.listen()
+			if b == nil {
+				return // hints can't arrive here
+			}
+			for what, take := range map[string]func(ref string) (over func()){
+				"lock": func(ref string) func() {
+					l := e.acquire(e.a, ref)
+					return func() { e.release(e.a, l) }
+				},
+				"intent": func(ref string) func() {
+					l := e.prepare(e.a, move(ref, "", v1))
+					return func() { e.must(e.finish(e.a, l)) }
+				},
+			} {
+				ref := "refs/heads/" + what
+				l := e.acquire(e.a, ref)
+				w := b.waiter()
+				w.waits(ref)
+				e.age(l, stale)
+				take(ref)()
+				b.wantWoken(ref, w, 0)
+			}
 		}},
 		{"the end of an intent wakes a waiter, whoever ends it and how", func(e *env) {
 			b := e.listen()
@@ -114,7 +132,6 @@ func notifierRows() []row {
 				return // hints can't arrive here
 			}
 			for what, end := range map[string]func(preparation) error{
-				"done":     func(l preparation) error { return e.finish(e.a, l) },
 				"dropped":  func(l preparation) error { return e.tryDrop(e.a, l) },
 				"kept-old": func(l preparation) error { e.resolve(e.a, refdb.KeepOld, l.ids()...); return nil },
 				"took-new": func(l preparation) error { e.resolve(e.a, refdb.TakeNew, l.ids()...); return nil },
@@ -122,12 +139,13 @@ func notifierRows() []row {
 			} {
 				ref := "refs/heads/" + what
 				l := e.prepare(e.a, move(ref, "", v1))
-				b.wait(b.waiter, ref)
+				w := b.waiter()
+				w.waits(ref)
 				e.must(end(l))
-				b.wantWoken(ref, b.waiter)
+				b.wantWoken(ref, w, 0)
 			}
 		}},
-		{"whatever else ends a lock wakes a waiter", func(e *env) {
+		{"whatever deletes a lock wakes the first who waits", func(e *env) {
 			b := e.listen()
 			if b == nil {
 				return // hints can't arrive here
@@ -136,8 +154,6 @@ func notifierRows() []row {
 				what string
 				by   func(lock) error
 			}{
-				{"purge", func(l lock) error { return second(e.tryPurge(e.b, standing(l.ids()...)...)) }},
-				{"abandonment", func(l lock) error { return e.tryAbandon(e.b, l.AcquireRequest) }},
 				{"passing-update", func(l lock) error {
 					e.age(l, stale)
 					return e.update(e.b, move(l.refs()[0], "", v1))
@@ -150,10 +166,12 @@ func notifierRows() []row {
 					return second(e.b.Remove(e.Context(), refdb.RemoveRequest{Project: e.project, Limit: 10, Locks: refdb.AdvisoryLocks}))
 				}},
 			} {
-				l := e.acquire(e.a, "refs/heads/"+end.what)
-				b.wait(b.waiter, l.refs()...)
+				ref := "refs/heads/" + end.what
+				l := e.acquire(e.a, ref)
+				w := b.waiter()
+				w.waits(ref)
 				e.must(end.by(l))
-				b.wantWoken(l.refs()[0], b.waiter)
+				b.wantWoken(ref, w, 0)
 			}
 		}},
 		{"several channels are listened to through one driver, and one of them may end and come back", func(e *env) {
@@ -161,24 +179,22 @@ func notifierRows() []row {
 			if b == nil {
 				return // hints can't arrive here
 			}
-			c := e.listenTo(b.process, someWaiter())
-			for _, p := range []*listener{b, c, b, c} {
+			c := e.listenTo(b.process, someChannel())
+			wakes := func(p *listener) {
+				e.Helper()
 				l := e.acquire(e.a, refA)
-				p.wait(p.waiter, refA)
+				w := p.waiter()
+				w.waits(refA)
 				e.release(e.a, l)
-				p.wantWoken(refA, p.waiter)
+				p.wantWoken(refA, w, 0)
+				w.givesUp(refA)
+			}
+			for _, p := range []*listener{b, c, b, c} {
+				wakes(p)
 			}
 			b.stop()
-			l := e.acquire(e.a, refA)
-			c.wait(c.waiter, refA)
-			e.release(e.a, l)
-			c.wantWoken(refA, c.waiter)
-
-			b = e.listenTo(b.process, b.waiter)
-			l = e.acquire(e.a, refA)
-			b.wait(b.waiter, refA)
-			e.release(e.a, l)
-			b.wantWoken(refA, b.waiter)
+			wakes(c)
+			wakes(e.listenTo(b.process, b.channel))
 		}},
 	}
 }

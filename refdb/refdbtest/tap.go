@@ -98,18 +98,18 @@ func first(method string, f func(call) error) func(call) error {
 	}
 }
 
-// asked is what a call returns: nothing beside an error.
+// asked is what a call returns: nothing beside an error, unless that is a refusal.
 func asked[T any](t *tap, ctx context.Context, method string, arg any, ask func() (T, error)) (T, error) {
 	var answer T
 	err := t.call(ctx, method, arg, func() (err error) {
 		answer, err = ask()
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, refdb.ErrLocked) {
 		var none T
 		return none, err
 	}
-	return answer, nil
+	return answer, err
 }
 
 func (t *tap) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
@@ -124,8 +124,8 @@ func (t *tap) States(ctx context.Context, project string, refs []string) ([]refd
 	return asked(t, ctx, "States", refs, func() ([]refdb.State, error) { return t.Driver.States(ctx, project, refs) })
 }
 
-func (t *tap) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
-	return asked(t, ctx, "Update", r, func() (refdb.Updated, error) { return t.Driver.Update(ctx, r) })
+func (t *tap) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	return second(asked(t, ctx, "Update", r, func() (struct{}, error) { return struct{}{}, t.Driver.Update(ctx, r) }))
 }
 
 func (t *tap) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {

@@ -138,7 +138,7 @@ func updateRows() []row {
 		{"an update whose context has ended says so and writes nothing", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
-			_, err := e.a.Update(ctx, refdb.UpdateRequest{Project: e.project, ID: "late", Updates: []refdb.Update{move(refA, "", v1)}})
+			err := e.a.Update(ctx, refdb.UpdateRequest{Project: e.project, ID: "late", Updates: []refdb.Update{move(refA, "", v1)}})
 			if !errors.Is(err, context.Canceled) {
 				e.Errorf("got %v", err)
 			}

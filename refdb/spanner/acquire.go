@@ -9,6 +9,7 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 const (
@@ -23,6 +24,7 @@ const (
 type claim struct {
 	project, owner, nonce string
 	staleAfter            time.Duration
+	waiter                refdb.Waiter // zero if nobody waits
 }
 
 // took reports whether l was taken by an earlier request for the same claim, and
@@ -36,11 +38,11 @@ func (c claim) took(l *lock) bool {
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
 	return d.acquire(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, statesOf(stateStatement(r.Project), stateKeys(r.Refs)),
 		func(b *batch, states []state) (acquisition, error) {
-			return planAcquire(b, claim{r.Project, r.Owner, r.Nonce, r.StaleAfter}, states)
+			return planAcquire(b, claim{r.Project, r.Owner, r.Nonce, r.StaleAfter, r.Waiter}, states)
 		})
 }
 
-// An acquisition is what becomes of a claim that is not refused.
+// An acquisition is what becomes of a claim.
 type acquisition struct {
 	refdb.Acquired               // with a token only if an earlier request has taken the locks
 	markers        []spanner.Key // to delete afterwards
@@ -55,7 +57,7 @@ func (d *Driver) acquire(ctx context.Context, r request, read func(context.Conte
 		return err
 	})
 	if err != nil {
-		return refdb.Acquired{}, err
+		return refdb.Acquired{Place: a.Place}, err
 	}
 	if a.Token == 0 {
 		a.Token = refdb.TokenOf(at)
@@ -67,55 +69,66 @@ func (d *Driver) acquire(ctx context.Context, r request, read func(context.Conte
 // planAcquire says what becomes of c in view of what stands on its refs.
 func planAcquire(b *batch, c claim, states []state) (a acquisition, refused error) {
 	found := survey(c, states)
-	switch {
-	case len(found.ours) == len(states):
-		a.Token = found.ours[0].Token
-	case found.fresh:
-		for _, l := range found.ours {
-			b.deleteLock(l.Project, l.Ref)
-		}
-		return a, &refdb.LockedError{Holders: found.others}
-	default:
-		a = c.take(b, states, found)
+	if len(found.ours) == len(states) {
+		a.Token, a.Refs = found.ours[0].Token, found.refs
+		return a, nil
 	}
-	a.Refs = found.refs
+	v := found.decide(c)
+	if v.Refused {
+		for i, s := range states {
+			b.leave(c.project, s.ref, v.After[i])
+		}
+		a.Place = v.Place
+		return a, &refdb.LockedError{Holders: v.Others}
+	}
+	a = c.take(b, states)
+	for i, s := range states {
+		if left := v.After[i].Queue; len(s.queue)+len(left) > 0 {
+			b.setQueue(c.project, s.ref, left)
+		}
+	}
+	a.Refs, a.Reclaimed = found.refs, v.Others
 	return a, nil
 }
 
 // findings are what a claim finds on its refs.
 type findings struct {
-	refs   []refdb.Ref
-	ours   []refdb.LockInfo // the locks that an earlier request for the same claim took
-	others []refdb.LockInfo // the other locks
-	fresh  bool             // one of others is
+	refs []refdb.Ref
+	rows []queue.Row      // of locks, one for each ref
+	ours []refdb.LockInfo // the locks that an earlier request for the same claim took
+	now  time.Time        // if there is a lock
 }
 
 // survey puts states in the order of their refs.
 func survey(c claim, states []state) (f findings) {
 	slices.SortFunc(states, func(a, b state) int { return strings.Compare(a.ref, b.ref) })
-	for _, s := range states {
+	f.rows = make([]queue.Row, len(states))
+	for i, s := range states {
 		if s.value != nil {
 			f.refs = append(f.refs, *s.value)
 		}
-		switch {
-		case s.lock == nil:
-		case c.took(s.lock):
+		if s.lock == nil {
+			continue
+		}
+		f.rows[i], f.now = c.row(s), s.now
+		if f.rows[i].Ours {
 			f.ours = append(f.ours, s.lock.LockInfo)
-		default:
-			f.others = append(f.others, s.lock.LockInfo)
-			f.fresh = f.fresh || !s.lock.Stale()
 		}
 	}
 	return f
 }
 
-// take takes all refs, each of which is free, stale or ours already.
+func (f findings) decide(c claim) queue.Verdict {
+	return queue.Decide(f.rows, c.waiter, c.owner, f.now)
+}
+
+// take takes all refs, each of which is free, stale, kept for c's waiter or ours already.
 //
 // The transaction would exclude other reclaims by itself; the marker is for
 // Gerrit's plugin, which inserts the same row when it reclaims. Whichever of us
-// comes second fails to.
-func (c claim) take(b *batch, states []state, found findings) acquisition {
-	a := acquisition{Acquired: refdb.Acquired{Reclaimed: found.others}}
+// comes second fails to. To the plugin what is kept for somebody is a lock that becomes stale when
+// the turn is over.
+func (c claim) take(b *batch, states []state) (a acquisition) {
 	for _, s := range states {
 		if s.lock == nil {
 			b.insertLock(s.ref, c)

@@ -55,7 +55,7 @@ func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb
 	}
 	var beaten []bool
 	r := request{tag: "refdb.beat", what: "renew locks", within: beatTime(ctx)}
-	_, err := decide(ctx, d, r, matching(matchSQL, keys), func(b *batch, match []bool) error {
+	_, err := decide(ctx, d, r, matching(keys), func(b *batch, match []bool) error {
 		for i, l := range locks {
 			if match[i] {
 				b.beat(l.Project, l.Ref)

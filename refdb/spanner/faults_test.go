@@ -92,7 +92,7 @@ func TestLostReply(t *testing.T) {
 				t.Errorf("asking again gave token %d, the row has %d", again.Token, stands.Token)
 			}
 
-			change := func() error { return fenced(t, d, "u1", again.Token, &refdb.Handoff{}) }
+			change := func() error { return fenced(t, d, "u1", again.Token, true) }
 			loseReply(w, code)
 			unknown("update", change())
 			first := get(t, d, branch)

@@ -148,6 +148,33 @@ func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
 	}
 }
 
+// To the plugin, a row that is kept for somebody is a lock, which it may reclaim.
+func TestWhatIsKeptForSomebodyIsTakenWithAMarker(t *testing.T) {
+	t.Parallel()
+	for channel, kept := range map[string]string{"c": "somebody", "": "nobody"} {
+		t.Run(kept, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Spanner(t)
+			d := db.Open(t)
+			a := acquire(t, d, "n", branch)
+			w := wait(t, d, refdb.Waiter{ID: "w", Channel: channel, Turn: 20 * time.Second})
+			release(t, d, a.Token, branch)
+			row, ok := db.RowLock(t, project, branch)
+			if !ok || !row.Reserved() || row.Token != a.Token {
+				t.Fatalf("the row is %+v", row)
+			}
+			printed := a.Token.Time().UTC().Format("2006-01-02T15:04:05.000000000Z")
+			marker := refdb.LockInfo{Project: "RECLAIM_" + project + "_" + printed, Ref: branch, Owner: "gerrit-2"}
+			db.InsertLock(t, marker)
+			r := request("n2", branch)
+			r.Waiter = w
+			if _, err := d.Acquire(t.Context(), r); !errors.Is(err, refdb.ErrUnavailable) {
+				t.Fatalf("acquire while the plugin reclaims: %v", err)
+			}
+		})
+	}
+}
+
 func TestMarkerOfAReclaimStandsUntilItIsCommittedAndNoLonger(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Spanner(t)

@@ -209,8 +209,7 @@ func TestAnAdvisoryUpdateStillIgnoresOtherLocks(t *testing.T) {
 	a := acquire(t, d, "other", branch)
 	prepare(t, d, "n", "HEAD")
 	advisory := func(ref string, old, new refdb.Value) error {
-		_, err := d.Update(t.Context(), refdb.UpdateRequest{Project: project, ID: string(new), Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(ref, old, new)}})
-		return err
+		return d.Update(t.Context(), refdb.UpdateRequest{Project: project, ID: string(new), Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(ref, old, new)}})
 	}
 	must(t, advisory(branch, "", v2))
 	db.Age(t, project, branch, time.Hour)

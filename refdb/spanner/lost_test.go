@@ -92,8 +92,7 @@ func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 			return err
 		},
 		"update": func(ctx context.Context, d refdb.Driver) error {
-			_, err := d.Update(ctx, refdb.UpdateRequest{Project: project, ID: "u", Updates: []refdb.Update{move(branch, "", v1)}})
-			return err
+			return d.Update(ctx, refdb.UpdateRequest{Project: project, ID: "u", Updates: []refdb.Update{move(branch, "", v1)}})
 		},
 		"remove": func(ctx context.Context, d refdb.Driver) error {
 			_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 1})

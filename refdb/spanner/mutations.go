@@ -7,6 +7,7 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // maxMutations is what Spanner takes in one commit, this many included
@@ -21,6 +22,9 @@ var (
 	lockColumns   = []string{"project", "ref", "heartbeat", "token", "owner", "nonce", "stale_after"}
 	markerColumns = lockColumns[:5]
 	beatColumns   = lockColumns[:3]
+	queueColumns  = []string{"project", "ref", "waiting"}
+
+	reservationColumns = []string{"project", "ref", "heartbeat", "owner", "nonce", "stale_after", "waiting"}
 
 	intentColumns   = []string{"project", "ref", "token", "owner", "agent", "old_value", "new_value", "time"}
 	decisionColumns = []string{"project", "ref", "token", "decision", "decided_by", "reason", "decided_at"}
@@ -90,6 +94,25 @@ func (b *batch) updateLock(ref string, c claim) {
 // values are those of lockColumns.
 func (c claim) values(ref string) []any {
 	return []any{c.project, ref, spanner.CommitTimestamp, spanner.CommitTimestamp, c.owner, orNull(c.nonce), c.staleAfter.Microseconds()}
+}
+
+// setQueue leaves a row with that queue: it fails if there is none.
+func (b *batch) setQueue(project, ref string, q queue.Queue) {
+	b.add(len(queueColumns), spanner.Update("locks", queueColumns, []any{project, ref, waiting(q)}))
+}
+
+// reserve keeps a row for whom a says, or for nobody: it fails if there is none.
+func (b *batch) reserve(project, ref string, a queue.After) {
+	b.add(len(reservationColumns), spanner.Update("locks", reservationColumns,
+		[]any{project, ref, a.Lock.Heartbeat, a.Lock.Owner, orNull(a.Nonce), a.Lock.StaleAfter.Microseconds(), waiting(a.Queue)}))
+}
+
+// waiting is what the column keeps of q.
+func waiting(q queue.Queue) []string {
+	if len(q) == 0 {
+		return nil // NULL
+	}
+	return q.Texts()
 }
 
 // insertMarker keeps others from reclaiming the same lock: it fails if they do.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // statesOn are what a transaction finds on so many refs, each locked or not.
@@ -18,6 +19,14 @@ func statesOn(n int, locked bool, age time.Duration) []state {
 		if locked {
 			states[i].lock = &lock{LockInfo: refdb.LockInfo{Project: "p", Ref: ref, Age: age, StaleAfter: 30 * time.Second}, token: time.Unix(0, 0)}
 		}
+	}
+	return states
+}
+
+// queued are states that somebody waits for, each.
+func queued(states []state) []state {
+	for i := range states {
+		states[i].queue = queue.Queue{{Ticket: 1, ID: "w", Channel: "c", Owner: "o"}}
 	}
 	return states
 }
@@ -39,6 +48,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		updates           int // on refs that carry stale locks, unless fenced
 		fence, overlap    int // refs of the fence, how many of which are updated
 		release, advisory bool
+		queued            bool // somebody waits for each ref of the fence
 		want              int
 		tooMany           bool
 	}{
@@ -46,6 +56,9 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		{name: "the largest update, past as many stale locks", updates: refdb.MaxUpdateRefs, want: 80_000},
 		{name: "the largest update under the largest lock", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, want: 75_000},
 		{name: "the same with release", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, want: 80_000},
+		{name: "the same, of refs that are waited for, has no room for reservations", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, queued: true, want: 80_000},
+		{name: "an update that leaves room for some", updates: 9000, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, queued: true, want: 79_998},
+		{name: "an update that leaves room for all", updates: 5000, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, queued: true, want: 70_000},
 		{name: "the same with a lock on other refs", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, release: true, want: 85_000, tooMany: true},
 		{name: "the same with a lock on other refs, without stale ones", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, release: true, advisory: true, want: 75_000},
 	} {
@@ -61,7 +74,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 				r.Fence = &refdb.Fence{Owner: "o", Token: 7}
 			}
 			if row.release {
-				r.Fence.Release = &refdb.Handoff{}
+				r.Fence.Release = true
 			}
 			for i := range row.fence {
 				ref := fmt.Sprintf("refs/tags/%05d", i)
@@ -72,6 +85,9 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 					states = append(states, state{ref: ref, fence: &fence{owner: "o", token: 7}})
 				}
 				r.Fence.Refs = append(r.Fence.Refs, ref)
+			}
+			if row.queued {
+				states = queued(states)
 			}
 			var b batch
 			if err := planUpdate(&b, &r, states); err != nil {
@@ -105,6 +121,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	}{
 		"the largest acquisition":                 {statesOn(refdb.MaxLockRefs, false, 0), 35_000},
 		"the largest acquisition, of stale locks": {statesOn(refdb.MaxLockRefs, true, stale), 60_000},
+		"the same, of locks that are waited for":  {queued(statesOn(refdb.MaxLockRefs, true, stale)), 75_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,15 +147,42 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 			check(t, &b, want, false)
 		})
 	}
+	t.Run("the largest end of intents that are waited for", func(t *testing.T) {
+		t.Parallel()
+		states := queued(statesOn(refdb.MaxLockRefs, false, 0))
+		for i := range states {
+			states[i].fence = &fence{owner: "o", token: 7, intended: true}
+		}
+		deletions := deletionsOf(states)
+		r := refdb.FinishRequest{Project: "p", ID: "id", Owner: "o", Token: 7, Done: deletions}
+		var b batch
+		if err := planFinish(&b, &r, refsOf(deletions), states); err != nil {
+			t.Fatal(err)
+		}
+		check(t, &b, 75_000, false)
+	})
+	t.Run("the largest refusal", func(t *testing.T) {
+		t.Parallel()
+		var b batch
+		c := claim{project: "p", nonce: "n", waiter: refdb.Waiter{ID: "x"}}
+		if _, err := planAcquire(&b, c, queued(statesOn(refdb.MaxLockRefs, true, 0))); !errors.Is(err, refdb.ErrLocked) {
+			t.Fatal(err)
+		}
+		check(t, &b, 15_000, false)
+	})
 	t.Run("a beat and a release of the largest lock", func(t *testing.T) {
 		t.Parallel()
-		var beat, release batch
-		for range refdb.MaxLockRefs {
-			beat.beat("p", "HEAD")
-			release.deleteLock("p", "HEAD")
+		var beat, release, handOver batch
+		endings := make([]ending, refdb.MaxLockRefs)
+		for i, s := range queued(statesOn(refdb.MaxLockRefs, true, 0)) {
+			beat.beat("p", s.ref)
+			endings[i] = ending{lock: s.lock.LockInfo}
+			handOver.end([]ending{{lock: s.lock.LockInfo, queue: s.queue}}, refdb.Waiter{})
 		}
+		release.end(endings, refdb.Waiter{})
 		check(t, &beat, 15_000, false)
 		check(t, &release, 5_000, false)
+		check(t, &handOver, 35_000, false)
 	})
 }
 

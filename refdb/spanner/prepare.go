@@ -9,7 +9,7 @@ import (
 
 // intentClaim is what r wants to write into the rows of locks.
 func intentClaim(r *refdb.PrepareRequest) claim {
-	return claim{r.Project, r.Owner, r.Nonce, refdb.NeverStale}
+	return claim{r.Project, r.Owner, r.Nonce, refdb.NeverStale, refdb.Waiter{}}
 }
 
 // Prepare takes the locks and records the intents, or finds out what is in the way.
@@ -32,8 +32,9 @@ func planPrepare(b *batch, r *refdb.PrepareRequest, states []state) (a acquisiti
 		return a, nil
 	}
 	// What is left of a preparation is its owner's to finish: it counts as a lock of somebody else.
-	if found = survey(claim{}, states); found.fresh {
-		return a, &refdb.LockedError{Holders: found.others}
+	standing := locksOn(states)
+	if slices.ContainsFunc(standing, fresh) {
+		return a, &refdb.LockedError{Holders: standing}
 	}
 	if mismatch := compare(r.Project, r.Updates, false, byRef(states)); mismatch != nil {
 		return a, mismatch
@@ -41,7 +42,24 @@ func planPrepare(b *batch, r *refdb.PrepareRequest, states []state) (a acquisiti
 	for _, u := range r.Updates {
 		b.insertIntent(u, r)
 	}
-	return c.take(b, states, found), nil
+	a = c.take(b, states)
+	for _, s := range states {
+		if len(s.queue) > 0 {
+			b.setQueue(r.Project, s.ref, s.queue.Overtaken())
+		}
+	}
+	a.Reclaimed = standing
+	return a, nil
+}
+
+// locksOn are the locks that were found, and what is kept for those whose turn it is.
+func locksOn(states []state) (all []refdb.LockInfo) {
+	for _, s := range states {
+		if s.lock != nil && !(s.lock.Reserved() && s.lock.Stale()) {
+			all = append(all, s.lock.LockInfo)
+		}
+	}
+	return all
 }
 
 // Finish ends all of r's intents, or none.
@@ -69,8 +87,8 @@ func planFinish(b *batch, r *refdb.FinishRequest, refs []string, states []state)
 		b.putRef(r.Project, u.Ref, u.New, r.ID)
 	}
 	for _, ref := range refs {
-		b.deleteLock(r.Project, ref)
 		b.deleteIntent(r.Project, ref, r.Token)
 	}
+	b.end(endingsOf(r.Project, r.Owner, refs, found), refdb.Waiter{})
 	return nil
 }

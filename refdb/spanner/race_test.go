@@ -145,7 +145,7 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 		var beatErr, fencedErr error
 		all = append(all, func() { beat, beatErr = d[0].Beat(t.Context(), lockIDs(last, branch)) },
 			func() {
-				_, fencedErr = d[1].Update(t.Context(), refdb.UpdateRequest{Project: project, ID: fmt.Sprint("u", n),
+				fencedErr = d[1].Update(t.Context(), refdb.UpdateRequest{Project: project, ID: fmt.Sprint("u", n),
 					Updates: []refdb.Update{move(fmt.Sprint("refs/heads/", n), "", v1)},
 					Fence:   &refdb.Fence{Refs: []string{branch}, Owner: owner, Token: last}})
 			})

@@ -6,16 +6,17 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// Release deletes the rows of a lock that still match.
+// Release ends the rows of a lock that still match.
 func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
 	keys := make([]lockKey, len(r.Refs))
 	for i, ref := range r.Refs {
 		keys[i] = keyOf(i, refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token})
 	}
-	deleted, err := d.deleteMatching(ctx, request{tag: "refdb.release", what: "release locks"}, matchSQL, keys)
-	for i, ok := range deleted {
+	ended, err := d.endMatching(ctx, request{tag: "refdb.release", what: "release locks"}, endingSQL, keys, r.Next)
+	for i, ok := range ended {
 		if !ok {
 			released.Missing = append(released.Missing, r.Refs[i])
 		}
@@ -23,39 +24,47 @@ func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released 
 	return released, err
 }
 
-// Purge deletes the locks that still match.
+// Purge ends the locks that still match.
 func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
 	keys := make([]lockKey, len(locks))
 	for i, l := range locks {
 		keys[i] = keyOf(i, l.LockID)
 		keys[i].Heartbeat = spanner.NullInt64{Int64: l.Heartbeat.UnixMicro(), Valid: !l.Heartbeat.IsZero()}
 	}
-	return d.deleteMatching(ctx, request{tag: "refdb.purge", what: "purge locks"}, matchSQL+heartbeatSQL, keys)
+	return d.endMatching(ctx, request{tag: "refdb.purge", what: "purge locks"}, endingSQL+heartbeatSQL, keys, refdb.Waiter{})
 }
 
-// deleteMatching deletes the rows of locks that match, and says which did.
-func (d *Driver) deleteMatching(ctx context.Context, r request, sql string, keys []lockKey) (deleted []bool, err error) {
-	_, err = decide(ctx, d, r, matching(sql, keys), func(b *batch, match []bool) error {
-		for i, k := range keys {
-			if match[i] {
-				b.deleteLock(k.Project, k.Ref)
+// endMatching ends the locks that match, and says which did.
+func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []lockKey, next refdb.Waiter) (ended []bool, err error) {
+	_, err = decide(ctx, d, r, endings(sql, keys), func(b *batch, found []*ending) error {
+		ended = make([]bool, len(keys))
+		var matched []ending
+		for i, e := range found {
+			if ended[i] = e != nil; ended[i] {
+				matched = append(matched, *e)
 			}
 		}
-		deleted = match
+		b.end(matched, next)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return deleted, nil
+	return ended, nil
 }
 
-// Abandon deletes the rows that an acquisition took.
+// Abandon ends the locks that an acquisition took, and its waiter's places.
 func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	c := claim{project: r.Project, owner: r.Owner, nonce: r.Nonce}
 	_, err := decide(ctx, d, request{tag: "refdb.abandon", what: "abandon locks"}, statesOf(stateStatement(r.Project), lockKeys(r.Refs)),
 		func(b *batch, states []state) error {
-			for _, l := range survey(claim{project: r.Project, owner: r.Owner, nonce: r.Nonce}, states).ours {
-				b.deleteLock(l.Project, l.Ref)
+			for _, s := range states {
+				row := c.row(s)
+				after := queue.Withdraw(row, r.Waiter, s.now)
+				if row.Ours {
+					after = queue.End(*row.Lock, row.Queue.Without(r.Waiter), refdb.Waiter{}, s.now)
+				}
+				b.leave(r.Project, s.ref, after)
 			}
 			return nil
 		})

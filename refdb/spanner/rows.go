@@ -10,6 +10,7 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // keyBytes is how much of keys goes into one request: Spanner takes 10 MiB,
@@ -37,6 +38,8 @@ type state struct {
 	lock  *lock
 	fence *fence
 	value *refdb.Ref
+	queue queue.Queue // of the lock, or the fence
+	now   time.Time   // if there is one
 }
 
 // A fence is a row of locks, as far as a fence needs it.
@@ -59,7 +62,8 @@ const stateSQL = `
 SELECT k.ref,
        f.owner, IFNULL(UNIX_MICROS(f.token), 0), IFNULL(f.stale_after, 0),
        l.nonce, ` + lockSQL + `,
-       r.value, r.time, r.op
+       r.value, r.time, r.op,
+       IFNULL(f.waiting, l.waiting), IF(f.owner IS NULL AND l.owner IS NULL, 0, UNIX_MICROS(CURRENT_TIMESTAMP()))
 FROM UNNEST(@keys) AS k
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS f ON f.project = @project AND f.ref = k.fence
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = @project AND l.ref = k.lock
@@ -107,8 +111,10 @@ func readState(project string, r *spanner.Row) (state, error) {
 		nonce      spanner.NullString
 		held       lockRow
 		value      refRow
+		waiting    []string
+		now        int64
 	)
-	into := slices.Concat([]any{&s.ref, &owner, &token, &staleAfter, &nonce}, held.columns(), value.columns())
+	into := slices.Concat([]any{&s.ref, &owner, &token, &staleAfter, &nonce}, held.columns(), value.columns(), []any{&waiting, &now})
 	if err := r.Columns(into...); err != nil {
 		return s, err
 	}
@@ -121,6 +127,7 @@ func readState(project string, r *spanner.Row) (state, error) {
 	if value.value.Valid {
 		s.value = new(value.ref(s.ref))
 	}
+	s.queue, s.now = queue.Read(waiting), time.UnixMicro(now)
 	return s, nil
 }
 

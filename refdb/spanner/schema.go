@@ -77,7 +77,7 @@ func (c *client) missingColumns(ctx context.Context) ([]string, error) {
 	for _, t := range []struct {
 		name    string
 		columns []string
-	}{{"refs", refColumns}, {"locks", lockColumns}, {"intents", slices.Concat(revocationColumns, []string{"reason"})}} {
+	}{{"refs", refColumns}, {"locks", slices.Concat(lockColumns, []string{"waiting"})}, {"intents", slices.Concat(revocationColumns, []string{"reason"})}} {
 		if !found[t.name] {
 			missing = append(missing, "table "+t.name)
 			continue

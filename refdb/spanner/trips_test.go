@@ -1,6 +1,7 @@
 package spanner_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -33,20 +34,32 @@ func acquire(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.
 	return a
 }
 
+// wait has w be refused the lock on branch, and returns it with its place.
+func wait(tb testing.TB, d refdb.Driver, w refdb.Waiter) refdb.Waiter {
+	tb.Helper()
+	r := request("waits", branch)
+	r.Waiter = w
+	a, err := d.Acquire(tb.Context(), r)
+	if !errors.Is(err, refdb.ErrLocked) {
+		tb.Fatalf("got %v, want to wait", err)
+	}
+	w.Place = a.Place
+	return w
+}
+
 func move(ref string, old, new refdb.Value) refdb.Update {
 	return refdb.Update{Ref: ref, Old: old, New: new}
 }
 
 func update(tb testing.TB, d refdb.Driver, id string, updates ...refdb.Update) error {
 	tb.Helper()
-	_, err := d.Update(tb.Context(), refdb.UpdateRequest{Project: project, ID: id, Updates: updates})
-	return err
+	return d.Update(tb.Context(), refdb.UpdateRequest{Project: project, ID: id, Updates: updates})
 }
 
 // fenced creates branch under the lock on it.
-func fenced(tb testing.TB, d refdb.Driver, id string, token refdb.Token, release *refdb.Handoff) error {
+func fenced(tb testing.TB, d refdb.Driver, id string, token refdb.Token, release bool) error {
 	tb.Helper()
-	_, err := d.Update(tb.Context(), refdb.UpdateRequest{Project: project, ID: id, Updates: []refdb.Update{move(branch, "", v1)},
+	err := d.Update(tb.Context(), refdb.UpdateRequest{Project: project, ID: id, Updates: []refdb.Update{move(branch, "", v1)},
 		Fence: &refdb.Fence{Refs: []string{branch}, Owner: owner, Token: token, Release: release}})
 	return err
 }
@@ -95,6 +108,7 @@ func TestRoundTrips(t *testing.T) {
 	many := names(1000)
 	var a refdb.Acquired
 	var p refdb.Prepared
+	var waiter refdb.Waiter
 	ctx := t.Context()
 	for _, row := range []struct {
 		name  string
@@ -127,6 +141,54 @@ func TestRoundTrips(t *testing.T) {
 			},
 			want: []string{query, commit},
 		}, {
+			name: "being refused, and in one's place",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
+				acquire(tb, d, "other", branch)
+				waiter = wait(tb, d, refdb.Waiter{ID: "w", Turn: time.Minute})
+			},
+			do: func(tb testing.TB, d *spanner.Driver) error {
+				wait(tb, d, waiter)
+				return nil
+			},
+			want: []string{query, commit},
+		}, {
+			name: "releasing what somebody waits for",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
+				a = acquire(tb, d, "n", branch)
+				wait(tb, d, refdb.Waiter{ID: "w", Channel: "c", Turn: time.Minute})
+			},
+			do: func(_ testing.TB, d *spanner.Driver) error {
+				_, err := d.Release(ctx, releasing(a.Token, branch))
+				return err
+			},
+			want: []string{query, commit},
+		}, {
+			name: "acquiring what is kept for one",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
+				a = acquire(tb, d, "n", branch)
+				waiter = wait(tb, d, refdb.Waiter{ID: "w", Channel: "c", Turn: 20 * time.Second})
+				release(tb, d, a.Token, branch)
+			},
+			do: func(tb testing.TB, d *spanner.Driver) error {
+				r := request("n2", branch)
+				r.Waiter = waiter
+				_, err := d.Acquire(ctx, r)
+				return err
+			},
+			want: []string{query, commit, commit}, // the last deletes the marker
+		}, {
+			name: "acquiring what is kept for nobody",
+			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) {
+				a = acquire(tb, d, "n", branch)
+				wait(tb, d, refdb.Waiter{ID: "w", Turn: 20 * time.Second})
+				release(tb, d, a.Token, branch)
+			},
+			do: func(tb testing.TB, d *spanner.Driver) error {
+				acquire(tb, d, "n2", branch)
+				return nil
+			},
+			want: []string{query, commit, commit}, // the last deletes the marker
+		}, {
 			name: "reclaiming a stale lock",
 			setup: func(tb testing.TB, db *dbtest.Database, _ *spanner.Driver) {
 				db.InsertLock(tb, refdb.LockInfo{Project: project, Ref: branch, Owner: "gerrit", Age: time.Minute})
@@ -143,12 +205,12 @@ func TestRoundTrips(t *testing.T) {
 		}, {
 			name:  "an update under a lock",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
-			do:    func(tb testing.TB, d *spanner.Driver) error { return fenced(tb, d, "u", a.Token, nil) },
+			do:    func(tb testing.TB, d *spanner.Driver) error { return fenced(tb, d, "u", a.Token, false) },
 			want:  []string{query, commit},
 		}, {
 			name:  "an update that releases",
 			setup: func(tb testing.TB, _ *dbtest.Database, d *spanner.Driver) { a = acquire(tb, d, "n", branch) },
-			do:    func(tb testing.TB, d *spanner.Driver) error { return fenced(tb, d, "u", a.Token, &refdb.Handoff{}) },
+			do:    func(tb testing.TB, d *spanner.Driver) error { return fenced(tb, d, "u", a.Token, true) },
 			want:  []string{query, commit},
 		}, {
 			name:  "a beat of a thousand locks",

@@ -10,14 +10,14 @@ import (
 )
 
 // Update writes all of r's updates, or nothing.
-func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	var fenced []string
 	if r.Fence != nil {
 		fenced = r.Fence.Refs
 	}
 	_, err := decide(ctx, d, request{tag: "refdb.update", what: "update refs"}, statesOf(stateStatement(r.Project), updateKeys(r.Updates, fenced)),
 		func(b *batch, states []state) error { return planUpdate(b, &r, states) })
-	return refdb.Updated{}, err
+	return err
 }
 
 func refsOf(updates []refdb.Update) []string {
@@ -67,10 +67,8 @@ func planUpdate(b *batch, r *refdb.UpdateRequest, states []state) error {
 	for _, u := range r.Updates {
 		b.putRef(r.Project, u.Ref, u.New, r.ID)
 	}
-	if r.Fence != nil && r.Fence.Release != nil {
-		for _, ref := range r.Fence.Refs {
-			b.deleteLock(r.Project, ref)
-		}
+	if f := r.Fence; f != nil && f.Release {
+		b.end(endingsOf(r.Project, f.Owner, f.Refs, found), f.Next)
 	}
 	return nil
 }
@@ -103,6 +101,15 @@ func lost(project string, refs []string, want fence, found map[string]state) err
 		reason = "the intent was ended already"
 	}
 	return &refdb.LostError{Project: project, Refs: refs, Reason: reason}
+}
+
+// endingsOf are the locks on refs of the fence, or intents, of that owner.
+func endingsOf(project, owner string, refs []string, found map[string]state) []ending {
+	all := make([]ending, len(refs))
+	for i, ref := range refs {
+		all[i] = ending{refdb.LockInfo{Project: project, Ref: ref, Owner: owner}, found[ref].queue, found[ref].now}
+	}
+	return all
 }
 
 // standing returns the locks that r heeds among those found on the refs to

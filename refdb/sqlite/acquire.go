@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 const (
@@ -30,6 +31,7 @@ type claim struct {
 	refs         []string
 	owner, nonce string
 	staleAfter   time.Duration
+	waiter       refdb.Waiter // zero if nobody waits
 }
 
 // took reports whether the lock of s was taken by an earlier request for the same claim.
@@ -40,94 +42,112 @@ func (c claim) took(s state) bool {
 
 // Acquire implements refdb.LockStore.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (acquired refdb.Acquired, err error) {
-	c := claim{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter}
-	err = d.contend(ctx, "acquire locks", c, func(t *tx) (refused, err error) {
-		acquired, refused, err = t.acquire(c)
-		return refused, err
+	c := claim{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter, r.Waiter}
+	glance := func() error {
+		return d.glance(ctx, c, func(found findings, now int64) error {
+			v := found.decide(c, now)
+			if !v.Refused || !unchanged(v.After) {
+				return nil
+			}
+			acquired.Place = v.Place
+			return &refdb.LockedError{Holders: v.Others}
+		})
+	}
+	err = d.contend(c, glance, func() error {
+		return d.decide(ctx, "acquire locks", len(c.refs), func(t *tx) (refused, err error) {
+			acquired, refused, err = t.acquire(c)
+			return refused, err
+		})
 	})
 	if err != nil {
-		return refdb.Acquired{}, err
+		return refdb.Acquired{Place: acquired.Place}, err
 	}
 	return acquired, nil
 }
 
-// contend carries out do, which takes locks unless it is refused. Contenders for a
-// stale lock exclude each other by the write transaction: there is no marker row.
-func (d *Driver) contend(ctx context.Context, doing string, c claim, do func(*tx) (refused, err error)) error {
-	var err error
-	if d.contended.Load() {
-		err = d.glance(ctx, c)
+// contend has c's locks taken unless it is refused, and has a glance before if that is
+// likely: after a refusal of any claim, or of this waiter. Contenders for a stale lock
+// exclude each other by the write transaction: there is no marker row.
+func (d *Driver) contend(c claim, glance, take func() error) (err error) {
+	if d.contended.Load() || !c.waiter.Place.Ticket.IsZero() {
+		err = glance()
 	}
 	if err == nil {
-		err = d.decide(ctx, doing, len(c.refs), do)
+		err = take()
 	}
 	d.contended.Store(errors.Is(err, refdb.ErrLocked))
 	return err
 }
 
-// glance returns a *refdb.LockedError if c is to be refused, as most claims are
-// that come after a refusal: those that wait for a lock ask again and again, and
-// would be in the way of its holder if they took a writer's turn each time.
-func (d *Driver) glance(ctx context.Context, c claim) error {
+// glance returns what refusal does: a *refdb.LockedError if c is to be refused and
+// nothing changes by that, as with most claims that come after a refusal. Those that
+// wait for a lock ask again and again, and would be in the way of its holder if they took
+// a writer's turn each time.
+func (d *Driver) glance(ctx context.Context, c claim, refusal func(found findings, now int64) error) error {
 	var found findings
+	var now int64
 	err := d.read(ctx, "look at locks", func(conn *conn) error {
 		// Read before the rows, the time makes no lock older than it is.
-		states, err := look(ctx, conn, d.now(), c.project, c.refs)
+		now = d.now()
+		states, err := look(ctx, conn, now, c.project, c.refs)
 		found = survey(c, states)
 		return err
 	})
-	if err == nil && len(found.ours) == 0 {
-		err = found.refusal()
+	if err != nil || len(found.ours) > 0 {
+		return err
 	}
-	return err
+	return refusal(found, now)
 }
 
-// acquire keeps what it did if it is refused: what is left of a request with
-// the same nonce is gone then.
+// acquire keeps what it did if it is refused: c's waiter has its place, and what is
+// left of a request with the same nonce is gone then.
 func (t *tx) acquire(c claim) (acquired refdb.Acquired, refused, err error) {
 	states, err := t.look(c.project, c.refs)
 	if err != nil {
 		return refdb.Acquired{}, nil, err
 	}
 	found := survey(c, states)
-	acquired = refdb.Acquired{Token: found.newest, Refs: found.refs, Reclaimed: found.others}
 	if len(found.ours) == len(c.refs) {
-		return acquired, nil, nil
+		return refdb.Acquired{Token: found.newest, Refs: found.refs}, nil, nil
 	}
-	if len(found.ours) > 0 {
-		if _, err := t.exec(dropLocks, c.project, asJSON(found.ours)); err != nil {
-			return refdb.Acquired{}, nil, err
-		}
+	v := found.decide(c, t.now)
+	if v.Refused {
+		return refdb.Acquired{Place: v.Place}, &refdb.LockedError{Holders: v.Others}, t.leave(c.project, c.refs, v.After)
 	}
-	if refused := found.refusal(); refused != nil {
-		return refdb.Acquired{}, refused, nil
+	queues := make([]queue.Queue, len(v.After))
+	for i, a := range v.After {
+		queues[i] = a.Queue
 	}
-	acquired.Token, err = t.take(c, found.newest)
-	return acquired, nil, err
+	token, err := t.take(c, found.newest, queues)
+	return refdb.Acquired{Token: token, Refs: found.refs, Reclaimed: v.Others}, nil, err
 }
 
-// take takes all of c's refs, on which the newest lock has that token.
-func (t *tx) take(c claim, newest refdb.Token) (refdb.Token, error) {
+// take takes all of c's refs, on which the newest lock has that token, and leaves the
+// rows with those queues.
+func (t *tx) take(c claim, newest refdb.Token, queues []queue.Queue) (refdb.Token, error) {
 	token, err := t.token(newest)
 	if err != nil {
 		return 0, err
 	}
 	statement, names := choose(takeLock, takeLocks, c.refs)
 	_, err = t.exec(statement, c.project, names, t.now, int64(token), c.owner, orNull(c.nonce), microsOf(c.staleAfter))
-	return token, err
+	if err != nil {
+		return 0, err
+	}
+	return token, t.queues(c.project, c.refs, queues)
 }
 
 // findings are what a claim finds on its refs.
 type findings struct {
 	refs   []refdb.Ref
-	ours   []string         // refs whose locks are of the same claim
-	others []refdb.LockInfo // the other locks
-	fresh  bool             // one of others is
-	newest refdb.Token      // of all locks
+	rows   []queue.Row // of locks, one for each ref
+	ours   []string    // refs whose locks are of the same claim
+	newest refdb.Token // of all locks
 }
 
 func survey(c claim, states []state) (f findings) {
-	for _, s := range states {
+	f.rows = make([]queue.Row, len(states))
+	for i, s := range states {
 		if s.row != nil {
 			f.refs = append(f.refs, *s.row)
 		}
@@ -135,22 +155,16 @@ func survey(c claim, states []state) (f findings) {
 			continue
 		}
 		f.newest = max(f.newest, s.lock.Token)
-		if c.took(s) {
+		f.rows[i] = queue.Row{Lock: s.lock, Nonce: s.nonce, Queue: s.queue, Ours: c.took(s)}
+		if f.rows[i].Ours {
 			f.ours = append(f.ours, s.lock.Ref)
-			continue
 		}
-		f.others = append(f.others, *s.lock)
-		f.fresh = f.fresh || !s.lock.Stale()
 	}
 	return f
 }
 
-// refusal returns nil, or a *refdb.LockedError.
-func (f findings) refusal() error {
-	if !f.fresh {
-		return nil
-	}
-	return &refdb.LockedError{Holders: f.others}
+func (f findings) decide(c claim, now int64) queue.Verdict {
+	return queue.Decide(f.rows, c.waiter, c.owner, timeOf(now))
 }
 
 // token returns a token larger than newest and than all that were given out,

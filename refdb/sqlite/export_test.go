@@ -121,7 +121,7 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 	plans := make(map[string]string)
 	err := d.read(ctx, "explain", func(c *conn) error {
 		for _, query := range []string{
-			lookRef, lookRefs, get, lostOf, takeLocks, dropLocks, putRefs, renew, release, purge, abandon,
+			lookRef, lookRefs, get, lostOf, takeLocks, dropLocks, dropUnqueued, setQueue, reserve, putRefs, renew, release, purge, abandon,
 			projectLocks, removeRefs, removeLocks, findTombstones, purgeTombstones,
 			putIntents, dropIntents, decide, takeNew, dropLock, forget, revokeIntents, revokeLocks, findRevocation,
 		} {

@@ -93,8 +93,7 @@ func put(ctx context.Context, d *sqlite.Driver, ref string, from, to refdb.Value
 // change carries out an update of the project.
 func change(ctx context.Context, d *sqlite.Driver, r refdb.UpdateRequest) error {
 	r.Project = project
-	_, err := d.Update(ctx, r)
-	return err
+	return d.Update(ctx, r)
 }
 
 // release releases a lock that was acquired with that token, all of it.

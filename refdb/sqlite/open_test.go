@@ -57,12 +57,12 @@ func TestOpenFailsWithOneLineThatSaysWhatToDo(t *testing.T) {
 			path := migrated(t)
 			migrate(t, path, func(m migrator) error { return m.Down(ctx, 1) })
 			return path
-		}, true, "open: database schema does not fit: version 4 is older than this program's 5: run `refdbctl migrate up`"},
+		}, true, "open: database schema does not fit: version 5 is older than this program's 6: run `refdbctl migrate up`"},
 		{"a newer schema", func(t *testing.T) string {
 			path := migrated(t)
 			query(t, path, `UPDATE schema_migrations SET version = 99`)
 			return path
-		}, true, "open: database schema does not fit: version 99 is newer than this program's 5: upgrade the program"},
+		}, true, "open: database schema does not fit: version 99 is newer than this program's 6: upgrade the program"},
 		{"a migration under way", func(t *testing.T) string {
 			path := migrated(t)
 			query(t, path, `UPDATE schema_migrations SET dirty = true`)

@@ -5,15 +5,21 @@ import (
 	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // Prepare implements refdb.IntentStore.
 func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
-	c := claim{r.Project, refsOf(r.Updates), r.Owner, r.Nonce, refdb.NeverStale}
+	c := claim{r.Project, refsOf(r.Updates), r.Owner, r.Nonce, refdb.NeverStale, refdb.Waiter{}}
 	var prepared refdb.Prepared
-	err := d.contend(ctx, "prepare updates", c, func(t *tx) (refused, err error) {
-		prepared, refused, err = t.prepare(c, r)
-		return refused, err
+	glance := func() error {
+		return d.glance(ctx, c, func(found findings, _ int64) error { return locked(found.rows) })
+	}
+	err := d.contend(c, glance, func() error {
+		return d.decide(ctx, "prepare updates", len(c.refs), func(t *tx) (refused, err error) {
+			prepared, refused, err = t.prepare(c, r)
+			return refused, err
+		})
 	})
 	return prepared, err
 }
@@ -29,7 +35,7 @@ func (t *tx) prepare(c claim, r refdb.PrepareRequest) (prepared refdb.Prepared, 
 	}
 	// What is left of a preparation is its owner's to finish: it counts as a lock of somebody else.
 	found := survey(claim{}, states)
-	if refused = found.refusal(); refused == nil {
+	if refused = locked(found.rows); refused == nil {
 		refused = compare(r.Project, r.Updates, false, states)
 	}
 	if refused == nil {
@@ -38,7 +44,15 @@ func (t *tx) prepare(c claim, r refdb.PrepareRequest) (prepared refdb.Prepared, 
 	if err != nil || refused != nil {
 		return refdb.Prepared{}, refused, err
 	}
-	token, err := t.take(c, found.newest)
+	queues := make([]queue.Queue, len(states))
+	var reclaimed []refdb.LockInfo
+	for i, s := range states {
+		queues[i] = s.queue.Overtaken()
+		if s.lock != nil && !s.lock.Reserved() {
+			reclaimed = append(reclaimed, *s.lock)
+		}
+	}
+	token, err := t.take(c, found.newest, queues)
 	if err != nil {
 		return refdb.Prepared{}, nil, err
 	}
@@ -47,7 +61,24 @@ func (t *tx) prepare(c claim, r refdb.PrepareRequest) (prepared refdb.Prepared, 
 		moves[i] = [3]string{u.Ref, string(u.Old), string(u.New)}
 	}
 	_, err = t.exec(putIntents, r.Project, asJSON(moves), int64(token), r.Owner, r.Agent, t.now)
-	return refdb.Prepared{Token: token, Reclaimed: found.others}, nil, err
+	return refdb.Prepared{Token: token, Reclaimed: reclaimed}, nil, err
+}
+
+// locked returns a *refdb.LockedError if something fresh stands in rows, be it a lock or
+// kept for somebody who waits.
+func locked(rows []queue.Row) error {
+	var holders []refdb.LockInfo
+	fresh := false
+	for _, r := range rows {
+		if r.Lock != nil && !(r.Lock.Reserved() && r.Lock.Stale()) {
+			holders = append(holders, *r.Lock)
+			fresh = fresh || !r.Lock.Stale()
+		}
+	}
+	if !fresh {
+		return nil
+	}
+	return &refdb.LockedError{Holders: holders}
 }
 
 // Finish implements refdb.IntentStore.
@@ -74,7 +105,7 @@ func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
 	if err := t.put(r.Project, r.ID, r.Done); err != nil {
 		return nil, err
 	}
-	if _, err := t.exec(dropLocks, r.Project, asJSON(refs)); err != nil {
+	if err := t.end(r.Project, refs, refdb.Waiter{}); err != nil {
 		return nil, err
 	}
 	_, err = t.exec(dropIntents, r.Project, asJSON(refs), int64(r.Token))

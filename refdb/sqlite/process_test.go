@@ -156,7 +156,7 @@ func count(args []string) error {
 		}
 		if err := change(ctx, d, refdb.UpdateRequest{
 			Updates: []refdb.Update{{Ref: refA, Old: old, New: refdb.Value(strconv.Itoa(number + 1))}},
-			Fence:   &refdb.Fence{Refs: []string{refA, refB}, Owner: name, Token: a.Token, Release: &refdb.Handoff{}},
+			Fence:   &refdb.Fence{Refs: []string{refA, refB}, Owner: name, Token: a.Token, Release: true},
 		}); err != nil {
 			return err
 		}
@@ -224,7 +224,7 @@ func pairs(args []string) error {
 		} {
 			u.ID, u.Fence = fmt.Sprint(i, next), &refdb.Fence{Refs: r.Refs, Owner: r.Owner, Token: a.Token}
 			if i == 1 {
-				u.Fence.Release = &refdb.Handoff{}
+				u.Fence.Release = true
 			}
 			if err := change(ctx, d, u); err != nil {
 				return err

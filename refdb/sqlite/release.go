@@ -2,49 +2,102 @@ package sqlite
 
 import (
 	"context"
+	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 const (
-	release = `DELETE FROM locks` + matches
+	purge = `DELETE FROM locks` + matches + ` AND waiting IS NULL AND (?6 IS NULL OR coalesce(heartbeat, 0) = ?6)`
 
-	purge = release + ` AND (?6 IS NULL OR coalesce(heartbeat, 0) = ?6)`
+	release = `DELETE FROM locks` + matches + ` AND waiting IS NULL`
 
 	// The locks of a claim.
 	claimed = ` WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND owner = ?3 AND nonce = ?4`
 
-	abandon = `DELETE FROM locks` + claimed + ` AND coalesce(stale_after, 0) < ?5`
+	abandon = `DELETE FROM locks` + claimed + ` AND coalesce(stale_after, 0) < ?5 AND waiting IS NULL`
 )
 
 // Release implements refdb.LockStore.
 func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
-	deleted, err := d.writeEach(ctx, "release locks", len(r.Refs), func(t *tx, i int) (bool, error) {
-		return t.execOne(release, matching(refdb.LockID{Project: r.Project, Ref: r.Refs[i], Owner: r.Owner, Token: r.Token})...)
+	err = d.write(ctx, "release locks", len(r.Refs), func(t *tx) (err error) {
+		released.Missing, err = t.release(r)
+		return err
 	})
-	for i, ok := range deleted {
-		if !ok {
-			released.Missing = append(released.Missing, r.Refs[i])
+	if err != nil {
+		return refdb.Released{}, err
+	}
+	return released, nil
+}
+
+// release returns the refs whose rows did not match.
+func (t *tx) release(r refdb.ReleaseRequest) (missing []string, err error) {
+	id := refdb.LockID{Project: r.Project, Owner: r.Owner, Token: r.Token}
+	var rest []string
+	for _, id.Ref = range r.Refs {
+		deleted, err := t.execOne(release, matching(id)...)
+		if err != nil {
+			return nil, err
+		}
+		if !deleted {
+			rest = append(rest, id.Ref)
 		}
 	}
-	return released, err
+	if len(rest) == 0 {
+		return nil, nil
+	}
+	var queued []string
+	err = t.handOn(r.Project, rest, func(s state) queue.After {
+		if id.Ref = s.lock.Ref; s.lock.ID() != id || s.lock.Intended() {
+			return queue.After{}
+		}
+		queued = append(queued, id.Ref)
+		return queue.End(*s.lock, s.queue, r.Next, timeOf(t.now))
+	})
+	return slices.DeleteFunc(rest, func(ref string) bool {
+		_, found := slices.BinarySearch(queued, ref)
+		return found
+	}), err
 }
 
 // Purge implements refdb.LockStore.
 func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
-	return d.writeEach(ctx, "purge locks", len(locks), func(t *tx, i int) (bool, error) {
-		var heartbeat any
-		if l := locks[i]; !l.Heartbeat.IsZero() {
-			heartbeat = l.Heartbeat.UnixMicro()
+	return d.writeEach(ctx, "purge locks", len(locks), func(t *tx, i int) (bool, error) { return t.purge(locks[i]) })
+}
+
+// purge reports whether the row matched.
+func (t *tx) purge(l refdb.StandingLock) (matched bool, err error) {
+	var heartbeat any
+	if !l.Heartbeat.IsZero() {
+		heartbeat = l.Heartbeat.UnixMicro()
+	}
+	if matched, err = t.execOne(purge, matching(l.LockID, heartbeat)...); matched || err != nil {
+		return matched, err
+	}
+	err = t.handOn(l.Project, []string{l.Ref}, func(s state) queue.After {
+		matched = s.lock.ID() == l.LockID && !s.lock.Intended() && (heartbeat == nil || heartbeat == s.lock.Heartbeat.UnixMicro())
+		if !matched {
+			return queue.After{}
 		}
-		return t.execOne(purge, matching(locks[i].LockID, heartbeat)...)
+		return queue.End(*s.lock, s.queue, refdb.Waiter{}, timeOf(t.now))
 	})
+	return matched, err
 }
 
 // Abandon implements refdb.LockStore. An Acquire that is under way has its turn before.
 func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	c := claim{project: r.Project, refs: r.Refs, owner: r.Owner, nonce: r.Nonce}
 	return d.write(ctx, "abandon locks", len(r.Refs), func(t *tx) error {
-		_, err := t.exec(abandon, r.Project, asJSON(r.Refs), r.Owner, r.Nonce, microsOf(refdb.NeverStale))
-		return err
+		n, err := t.exec(abandon, r.Project, asJSON(r.Refs), r.Owner, orNull(r.Nonce), microsOf(refdb.NeverStale))
+		if err != nil || int(n) == len(r.Refs) {
+			return err
+		}
+		return t.handOn(r.Project, r.Refs, func(s state) queue.After {
+			if c.took(s) {
+				return queue.End(*s.lock, s.queue.Without(r.Waiter), refdb.Waiter{}, timeOf(t.now))
+			}
+			return queue.Withdraw(queue.Row{Lock: s.lock, Nonce: s.nonce, Queue: s.queue}, r.Waiter, timeOf(t.now))
+		})
 	})
 }

@@ -7,20 +7,22 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 // state is what the tables hold about one ref.
 type state struct {
 	row  *refdb.Ref      // nil if it is unknown
 	lock *refdb.LockInfo // nil if there is none
-	// nonce is that of the lock.
+	// nonce is that of the lock, queue those who wait for it.
 	nonce string
+	queue queue.Queue
 }
 
 // A list of names goes to SQLite as one JSON array: that is one statement
 // whatever its length, and for more than a few names much faster than one each.
 const (
-	stateColumns = `r.value, r.time, r.op, l.owner, l.token, l.heartbeat, l.stale_after, l.nonce`
+	stateColumns = `r.value, r.time, r.op, l.owner, l.token, l.heartbeat, l.stale_after, l.nonce, l.waiting`
 
 	lookRef = `
 	SELECT 0, ` + stateColumns + `
@@ -52,7 +54,7 @@ func look(ctx context.Context, c *conn, now int64, project string, refs []string
 		}
 		if !r.null(4) {
 			lock := lockOf(now, project, refs[i], r[4:])
-			states[i].lock, states[i].nonce = &lock, r.text(8)
+			states[i].lock, states[i].nonce, states[i].queue = &lock, r.text(8), queueOf(r.text(9))
 		}
 	}, statement, project, names)
 	return states, err

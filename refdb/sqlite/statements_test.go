@@ -59,6 +59,17 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}
 			return nil
 		}
+		waiter := refdb.Waiter{ID: "w", Channel: "c", Turn: time.Minute}
+		wait := func() error {
+			r := request("waiter", refs...)
+			r.Waiter = waiter
+			a, err := d.Acquire(ctx, r)
+			waiter.Place = a.Place
+			if !errors.Is(err, refdb.ErrLocked) {
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		}
 		for _, e := range []struct {
 			name string
 			want int
@@ -67,6 +78,11 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			{"Acquire", 6, lock},             // BEGIN, look, read the mark, insert, set the mark, COMMIT
 			{"Acquire, refused", 3, refused}, // BEGIN, look, COMMIT
 			{"Acquire, refused again", 1, refused},
+			{"Acquire, refused and given a place", 4 + n, wait}, // look, BEGIN, look, the places, COMMIT
+			{"Acquire, refused and in its place", 1, wait},
+			{"Abandon what waits", 4 + n, func() error { // BEGIN, delete, look, the places, COMMIT
+				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: "waiter", Waiter: waiter.ID})
+			}},
 			{"Get", 1, func() error { _, err := d.Get(ctx, project, refs); return err }},
 			{"List", 1, func() error { _, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: n}); return err }},
 			{"Locks", 1, func() error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: n}); return err }},

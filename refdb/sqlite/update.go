@@ -23,12 +23,12 @@ const (
 )
 
 // Update implements refdb.RefStore.
-func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	rows := len(r.Updates)
 	if r.Fence != nil {
 		rows += len(r.Fence.Refs)
 	}
-	return refdb.Updated{}, d.decide(ctx, "update refs", rows, func(t *tx) (refused, err error) { return t.update(r) })
+	return d.decide(ctx, "update refs", rows, func(t *tx) (refused, err error) { return t.update(r) })
 }
 
 func refsOf(updates []refdb.Update) []string {
@@ -66,10 +66,10 @@ func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
 	if err := t.put(r.Project, r.ID, r.Updates); err != nil {
 		return nil, err
 	}
-	if r.Fence != nil && r.Fence.Release != nil {
-		_, err = t.exec(dropLocks, r.Project, asJSON(r.Fence.Refs))
+	if r.Fence != nil && r.Fence.Release {
+		return nil, t.end(r.Project, r.Fence.Refs, r.Fence.Next)
 	}
-	return nil, err
+	return nil, nil
 }
 
 // put writes the new values.

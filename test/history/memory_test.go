@@ -94,9 +94,9 @@ func rows(of map[string]refdb.Ref, project string, refs []string) (all []refdb.R
 	return all
 }
 
-func (m *memory) Update(_ context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (m *memory) Update(_ context.Context, r refdb.UpdateRequest) error {
 	defer m.begin()()
-	return refdb.Updated{}, m.update(r)
+	return m.update(r)
 }
 
 func (m *memory) update(r refdb.UpdateRequest) error {
@@ -155,7 +155,7 @@ func (m *memory) update(r refdb.UpdateRequest) error {
 		delete(m.locks, r.Project+l.Ref)
 	}
 	m.write(r)
-	if r.Fence != nil && r.Fence.Release != nil && !m.fails("an update does not release") {
+	if r.Fence != nil && r.Fence.Release && !m.fails("an update does not release") {
 		for ref := range own {
 			delete(m.locks, r.Project+ref)
 		}

@@ -86,12 +86,12 @@ func hearing(ctx context.Context) *heard {
 	return &heard{}
 }
 
-func (t *tap) Update(ctx context.Context, r refdb.UpdateRequest) (refdb.Updated, error) {
+func (t *tap) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	h := hearing(ctx)
 	answered := h.ask(func() { h.updates++ })
-	updated, err := t.Driver.Update(ctx, r)
+	err := t.Driver.Update(ctx, r)
 	answered(err, func() {})
-	return updated, err
+	return err
 }
 
 func (t *tap) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {

@@ -1,0 +1,219 @@
+package refdb
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lockIn has somebody wait for locks, until it has them or giveUp is called.
+func lockIn(t *testing.T, db *DB, refs ...string) (giveUp func(), ended chan error) {
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended = make(chan error, 1)
+	go func() {
+		_, err := db.Lock(ctx, "p", refs...)
+		ended <- err
+	}()
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
+	return giveUp, ended
+}
+
+func TestAWaiterBringsItsPlaceWithEachRequest(t *testing.T) {
+	place := func(n int) Place { return Place{Ticket: time.UnixMicro(7), Passed: n, Ahead: 1} }
+	f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
+		if n < 5 {
+			return Acquired{Place: place(n)}, held(0)
+		}
+		return Acquired{Token: 8}, nil
+	}}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range f.acquires[1:] {
+			if c.arg.Waiter.Place != place(i+1) {
+				t.Errorf("request %d came with %+v", i+2, c.arg.Waiter.Place)
+			}
+		}
+		if len(f.abandons) != 0 {
+			t.Errorf("one that has its locks gave up: %+v", f.abandons)
+		}
+	})
+}
+
+func TestTheFirstOfThoseWhoPollAsksMoreOften(t *testing.T) {
+	pauses := map[int]time.Duration{}
+	for _, ahead := range []int{0, 1} {
+		f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
+			if n < 100 {
+				return Acquired{Place: Place{Ticket: time.UnixMicro(7), Ahead: ahead}}, held(0)
+			}
+			return Acquired{Token: 8}, nil
+		}}
+		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+			if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range f.acquires[1:] {
+				pauses[ahead] = max(pauses[ahead], c.at-f.acquires[i].at)
+			}
+		})
+	}
+	if first, second := pauses[0], pauses[1]; first > pollNext*3/2 || second < pollLast || second > pollLast*3/2 {
+		t.Errorf("the longest pause of the first is %s, of the second %s", first, second)
+	}
+}
+
+// A turn is long enough for who polls, and for whoever is far away.
+func TestATurnLastsForAPauseAndTwoRoundTrips(t *testing.T) {
+	const trip = 80 * time.Millisecond // what it took last counts
+	f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
+		time.Sleep(trip)
+		if n < 5 {
+			return Acquired{}, held(0)
+		}
+		return Acquired{Token: 8}, nil
+	}}
+	d := &hintingFake{fake: f}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
+			t.Fatal(err)
+		}
+		if first, then := f.acquires[0].arg.Waiter, f.acquires[4].arg.Waiter; first.Turn != turnPolled || then.Turn != turnHinted+2*trip {
+			t.Errorf("a turn lasts %s, and then %s", first.Turn, then.Turn)
+		}
+	})
+}
+
+// What is kept for one who waits for another ref, too, is kept as long as it asks.
+func TestOneThatLocksAreKeptForAsksBeforeItsTurnIsOver(t *testing.T) {
+	for name, refs := range map[string][]string{"one ref": {testRef}, "two refs": {testRef, "refs/heads/other"}} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
+				if n < 20 {
+					return Acquired{Place: Place{Ticket: time.UnixMicro(7), Passed: MaxPassed, Ahead: 3}}, held(0)
+				}
+				return Acquired{Token: 8}, nil
+			}}
+			d := &hintingFake{fake: f}
+			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+				if _, err := db.Lock(t.Context(), "p", refs...); err != nil {
+					t.Fatal(err)
+				}
+				var longest time.Duration
+				for i, c := range f.acquires[2:] {
+					longest = max(longest, c.at-f.acquires[i+1].at)
+				}
+				if kept := longest < turnHinted; kept != (len(refs) > 1) {
+					t.Errorf("it paused for %s", longest)
+				}
+			})
+		})
+	}
+}
+
+func TestOneThatGivesUpLeavesItsQueues(t *testing.T) {
+	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
+	d := &hintingFake{fake: f}
+	refs := []string{testRef, "refs/heads/other"}
+	inBubble(t, Options{MaxWait: 10 * time.Second}, f, d, func(t *testing.T, db *DB) {
+		giveUp, ended := lockIn(t, db, refs...)
+		giveUp()
+		wantIs(t, <-ended, context.Canceled, ErrLocked)
+		_, ended = lockIn(t, db, refs...)
+		wantIs(t, <-ended, errMaxWait, ErrLocked)
+		_, ended = lockIn(t, db, refs...)
+		f.acquire = func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrSchema }
+		wantIs(t, <-ended, ErrSchema)
+		synctest.Wait()
+		if len(f.abandons) != 3 {
+			t.Fatalf("%d withdrew", len(f.abandons))
+		}
+		for i, c := range f.abandons {
+			if !slices.Equal(c.arg.Refs, refs) || c.arg.Nonce != "" || c.arg.Owner != db.owner || c.arg.Waiter == "" || i > 0 && c.arg.Waiter == f.abandons[i-1].arg.Waiter {
+				t.Errorf("withdrawn: %+v", c.arg)
+			}
+		}
+	})
+}
+
+// A lock may be kept for one that has given up by now.
+func TestAWakeUpForOneThatIsGoneHandsTheLockOn(t *testing.T) {
+	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
+	d := &hintingFake{fake: f}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		giveUp, ended := lockIn(t, db, testRef)
+		defer giveUp()
+		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: "gone", After: time.Second})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if len(f.abandons) != 0 {
+			t.Errorf("it was not its turn: %+v", f.abandons)
+		}
+		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: "gone"})
+		synctest.Wait()
+		if len(f.abandons) != 1 || f.abandons[0].arg.Waiter != "gone" || !slices.Equal(f.abandons[0].arg.Refs, []string{testRef}) {
+			t.Errorf("withdrawn: %+v", f.abandons)
+		}
+		select {
+		case err := <-ended:
+			t.Errorf("the other ended: %v", err)
+		default:
+		}
+	})
+}
+
+func TestOneThatIsToldToWaitForATurnAsksWhenThatIsOver(t *testing.T) {
+	free := false
+	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
+		if free {
+			return Acquired{Token: 8}, nil
+		}
+		return Acquired{}, held(0)
+	}}
+	d := &hintingFake{fake: f}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		_, ended := lockIn(t, db, testRef)
+		free = true
+		before, n := time.Now(), len(f.acquires)
+		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[0].arg.Waiter.ID, After: turnHinted})
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(before); took != turnHinted && len(f.acquires) == n+1 {
+			t.Errorf("it asked after %s", took)
+		}
+	})
+}
+
+// The one that a release made way for may give up before it is done.
+func TestALockThatIsHandedOverToNobodyIsHandedOn(t *testing.T) {
+	f := &fake{}
+	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
+		if n > 1 {
+			return Acquired{}, held(0)
+		}
+		return Acquired{Token: 1}, nil
+	}
+	d := &hintingFake{fake: f}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		holder := mustLock(t, db, testRef)
+		giveUp, ended := lockIn(t, db, testRef)
+		f.release = func(int, ReleaseRequest) (Released, error) {
+			giveUp()
+			<-ended
+			time.Sleep(time.Second)
+			return Released{}, nil
+		}
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := len(f.abandons); n == 0 || f.abandons[n-1].arg.Waiter != f.releases[0].arg.Next.ID || f.abandons[n-1].at < f.releases[0].at+time.Second {
+			t.Errorf("withdrawn are %+v, the release was %+v", f.abandons, f.releases[0])
+		}
+	})
+}
