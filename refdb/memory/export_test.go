@@ -99,3 +99,13 @@ func (db *Database) Exec(tb testing.TB, sql string, _ ...any) {
 		}
 	})
 }
+
+// Waiting returns the nonce and the queue of a row of locks.
+func (db *Database) Waiting(project, ref string) (nonce string, waiting []string) {
+	db.edit(func(time.Time) {
+		if l := db.locks[key{project, ref}]; l != nil {
+			nonce, waiting = l.nonce, l.queue.Texts()
+		}
+	})
+	return nonce, waiting
+}

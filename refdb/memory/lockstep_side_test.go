@@ -1,0 +1,255 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+)
+
+// A side is one of two databases that get the same requests. What it answers
+// has no times and no tokens, which are the database's own.
+type side struct {
+	refdb.Driver
+	age func(ref string, d time.Duration)
+	row func(ref string) (row, bool)
+
+	projects int // so far
+	project  string
+	locks    map[int]refdb.AcquireRequest // and preparations, by the number of their step
+	intents  map[int]refdb.PrepareRequest
+	tokens   map[int]refdb.Token // of those that were granted
+	steps    map[refdb.Token]int // the reverse
+	places   map[int]refdb.Place // of the waiters, as they were told
+	tickets  map[int64]int       // in the order in which they were seen
+}
+
+// row is a row of the table of locks.
+type row struct {
+	refdb.LockInfo
+	nonce   string
+	waiting []string
+}
+
+// start begins a new project.
+func (s *side) start() {
+	s.projects++
+	s.project = fmt.Sprint("project-", s.projects)
+	s.locks, s.intents = map[int]refdb.AcquireRequest{}, map[int]refdb.PrepareRequest{}
+	s.tokens, s.steps = map[int]refdb.Token{}, map[refdb.Token]int{}
+	s.places, s.tickets = map[int]refdb.Place{}, map[int64]int{}
+}
+
+// rows says what there is in the table of locks.
+func (s *side) rows() string {
+	var b strings.Builder
+	for _, ref := range lockstepRefs {
+		r, ok := s.row(ref)
+		if !ok {
+			continue
+		}
+		r.Age = time.Since(r.Heartbeat)
+		fmt.Fprintf(&b, "    %s: %s", ref, s.info(r.LockInfo))
+		switch {
+		case !r.Reserved():
+			fmt.Fprintf(&b, " of step %d", s.steps[r.Token])
+		case r.nonce != "":
+			fmt.Fprintf(&b, " for %s", s.place(r.nonce))
+		}
+		for _, text := range r.waiting {
+			fmt.Fprintf(&b, ", then %s", s.place(text))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func (s *side) place(text string) string {
+	p, ok := queue.Parse(text)
+	if !ok {
+		return text
+	}
+	return fmt.Sprintf("%s/%s/%s with ticket %d, passed %d times, for %v", p.ID, p.Channel, p.Owner, s.ticket(p.Ticket), p.Passed, p.Turn)
+}
+
+func (s *side) ticket(at int64) int {
+	if _, ok := s.tickets[at]; !ok {
+		s.tickets[at] = len(s.tickets)
+	}
+	return s.tickets[at]
+}
+
+func (s *side) info(l refdb.LockInfo) string {
+	return fmt.Sprintf("%q stale=%t after=%v", l.Owner, l.Stale(), l.StaleAfter)
+}
+
+func (s *side) infos(all []refdb.LockInfo) (text string) {
+	for _, l := range all {
+		text += fmt.Sprintf(" [%s: %s]", l.Ref, s.info(l))
+	}
+	return text
+}
+
+func (s *side) refusal(err error) string {
+	var locked *refdb.LockedError
+	var lost *refdb.LostError
+	switch {
+	case err == nil:
+		return "done"
+	case errors.As(err, &locked):
+		return "locked" + s.infos(locked.Holders)
+	case errors.As(err, &lost):
+		return fmt.Sprint("lost ", lost.Refs)
+	}
+	return err.Error()
+}
+
+// granted notes a token, and says which step's it is.
+func (s *side) granted(n int, token refdb.Token, reclaimed []refdb.LockInfo) string {
+	if _, ok := s.steps[token]; !ok {
+		s.tokens[n], s.steps[token] = token, n
+	}
+	return fmt.Sprintf("granted to step %d, reclaimed%s", s.steps[token], s.infos(reclaimed))
+}
+
+// do makes a step, and says what came of it.
+func (s *side) do(ctx context.Context, t step) string {
+	if t.of < 0 {
+		r, ok := s.row(t.refs[0])
+		if !ok || r.Reserved() {
+			return "nobody's"
+		}
+		t.of = s.steps[r.Token]
+	}
+	token, held := s.tokens[t.of]
+	owner, refs := s.locks[t.of].Owner, s.locks[t.of].Refs
+	fence := refdb.Fence{Refs: refs, Owner: owner, Token: token}
+	if t.next > 0 && ownerOf(t.next) == owner && len(refs) == 1 {
+		fence.Next = s.waiter(t.next, t)
+	}
+	switch t.does {
+	case "acquire":
+		s.locks[t.n] = refdb.AcquireRequest{
+			Project: s.project, Refs: t.refs, Owner: ownerOf(t.waiter), Nonce: fmt.Sprint("nonce", t.n), StaleAfter: time.Hour, Waiter: s.waiter(t.waiter, t),
+		}
+		return s.acquire(ctx, t.n, t.waiter)
+	case "repeat":
+		if _, ok := s.intents[t.of]; ok || refs == nil {
+			return "nothing"
+		}
+		return s.acquire(ctx, t.of, 0)
+	case "release":
+		if _, ok := s.intents[t.of]; ok {
+			return s.finish(ctx, t)
+		}
+		if !held {
+			return "nothing"
+		}
+		got, err := s.Release(ctx, refdb.ReleaseRequest{Project: s.project, Refs: refs, Owner: owner, Token: token, Next: fence.Next})
+		return fmt.Sprint(s.refusal(err), ", missing ", got.Missing)
+	case "update":
+		if !held {
+			return "nothing"
+		}
+		fence.Release = t.whole
+		return s.refusal(s.Update(ctx, refdb.UpdateRequest{Project: s.project, ID: "update", Updates: s.moves(ctx, t.refs), Fence: &fence}))
+	case "update-unfenced":
+		return s.refusal(s.Update(ctx, refdb.UpdateRequest{Project: s.project, ID: "update", Updates: s.moves(ctx, t.refs)}))
+	case "beat":
+		got, err := s.Beat(ctx, []refdb.LockID{{Project: s.project, Ref: t.refs[0], Owner: owner, Token: token}})
+		return fmt.Sprint(s.refusal(err), got)
+	case "abandon":
+		r := refdb.AbandonRequest{Project: s.project, Refs: t.refs, Owner: ownerOf(t.waiter), Waiter: s.waiter(t.waiter, t).ID}
+		if t.whole && held {
+			r.Owner, r.Nonce = owner, s.locks[t.of].Nonce
+		}
+		return s.refusal(s.Abandon(ctx, r))
+	case "purge":
+		var all []refdb.StandingLock
+		for _, ref := range t.refs {
+			if r, ok := s.row(ref); ok {
+				all = append(all, refdb.StandingLock{LockID: refdb.LockID{Project: s.project, Ref: ref, Owner: r.Owner, Token: r.Token}, Heartbeat: r.Heartbeat})
+			}
+		}
+		got, err := s.Purge(ctx, all)
+		return fmt.Sprint(s.refusal(err), got)
+	case "prepare":
+		r := refdb.PrepareRequest{Project: s.project, Updates: s.moves(ctx, t.refs), Owner: ownerOf(t.waiter), Nonce: fmt.Sprint("nonce", t.n), Agent: "agent"}
+		got, err := s.Prepare(ctx, r)
+		if err != nil {
+			return s.refusal(err)
+		}
+		s.intents[t.n], s.locks[t.n] = r, refdb.AcquireRequest{Refs: t.refs, Owner: r.Owner, Nonce: r.Nonce}
+		return s.granted(t.n, got.Token, got.Reclaimed)
+	case "age":
+		for _, ref := range t.refs {
+			if _, ok := s.row(ref); ok {
+				s.age(ref, t.age)
+			}
+		}
+		return "aged"
+	}
+	panic(t.does)
+}
+
+func (s *side) acquire(ctx context.Context, n, waiter int) string {
+	got, err := s.Acquire(ctx, s.locks[n])
+	if err == nil {
+		return s.granted(n, got.Token, got.Reclaimed)
+	}
+	if got.Place.Ticket.IsZero() {
+		return s.refusal(err)
+	}
+	s.places[waiter] = got.Place
+	return fmt.Sprintf("%s, ticket %d, passed %d times, %d ahead", s.refusal(err), s.ticket(got.Place.Ticket.UnixMicro()), got.Place.Passed, got.Place.Ahead)
+}
+
+// finish has the first of the intents done, or none, and the others dropped.
+func (s *side) finish(ctx context.Context, t step) string {
+	r := s.intents[t.of]
+	f := refdb.FinishRequest{Project: s.project, ID: "finish", Owner: r.Owner, Token: s.tokens[t.of]}
+	for _, u := range r.Updates {
+		if t.whole && f.Done == nil {
+			f.Done = append(f.Done, u)
+		} else {
+			f.Dropped = append(f.Dropped, u.Ref)
+		}
+	}
+	return s.refusal(s.Finish(ctx, f))
+}
+
+// waiter is that of a number; 0 is nobody.
+func (s *side) waiter(n int, t step) refdb.Waiter {
+	if n == 0 {
+		return refdb.Waiter{}
+	}
+	w := refdb.Waiter{ID: fmt.Sprint("w", n), Turn: t.turn}
+	if !t.polls {
+		w.Channel = fmt.Sprint("c", n)
+	}
+	if !t.forgets {
+		w.Place = s.places[n]
+	}
+	if t.passed {
+		w.Place.Passed = refdb.MaxPassed
+	}
+	return w
+}
+
+func ownerOf(waiter int) string { return []string{"site/1", "o.w n/2"}[waiter%2] }
+
+// moves are updates of refs from what they hold.
+func (s *side) moves(ctx context.Context, refs []string) (all []refdb.Update) {
+	for _, ref := range refs {
+		u := refdb.Update{Ref: ref, New: "1111111111111111111111111111111111111111"}
+		if rows, _ := s.Get(ctx, s.project, []string{ref}); len(rows) > 0 {
+			u.Old = rows[0].Value
+		}
+		all = append(all, u)
+	}
+	return all
+}
