@@ -97,14 +97,17 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 	for _, ref := range a.Refs {
 		l.values[ref.Name] = ref.Value
 	}
+	db.queues.hold(l)
 	l.lease = db.keeper.Keep(l, sent)
 	switch err := l.Err(); {
 	case errors.Is(err, ErrClosed):
 		// Nobody will release it.
+		db.queues.ended(l)
 		db.abandon(r)
 		return answer{err: err}
 	case err != nil:
 		// The answer took longer than the lease lasts.
+		db.queues.ended(l)
 		db.abandon(r)
 		return answer{err: fmt.Errorf("%w: the locks were granted too late to be kept: %v", ErrUnavailable, err)}
 	}

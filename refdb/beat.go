@@ -61,6 +61,7 @@ func (l *Lock) beaten(rows []BeatResult) heartbeat.Result {
 
 // tellLost tells the operator of a lock that its holder lost.
 func (db *DB) tellLost(l *Lock) {
+	db.queues.ended(l)
 	db.opts.Logger.Error("lock lost", "lock", db.digest(l.project, l.refs), "refs", len(l.refs), "held", l.age())
 	db.observe(Event{Op: OpLost, Refs: len(l.refs), Held: l.age()}, time.Now(), ErrLockLost)
 }

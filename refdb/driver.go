@@ -184,7 +184,8 @@ type IntentStore interface {
 // A Notifier is a Driver that can wake those who wait for a lock, by the channel that they
 // name. Its hints may be lost, late or wrong: waiters poll as well.
 //
-// It wakes whoever a lock is kept for from now on, but for the next of the same owner, and tells whoever comes next in the queue when that turn is over.
+// It wakes whoever a lock is kept for from now on, and tells whoever comes after it in the queue when that turn is over. For the
+// next of the same owner it does neither: that hands a lock over without a wake-up.
 // Where a lock is kept for nobody, it wakes the first in the queue who can be woken; where a row with a queue is deleted, the first.
 type Notifier interface {
 	// Listen calls wake for each wake-up that is sent to the channel. It calls

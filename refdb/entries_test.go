@@ -4,5 +4,5 @@ package refdb
 func (q *queues) entries() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.lines) + len(q.stopped)
+	return len(q.lines) + len(q.stopped) + len(q.held)
 }

@@ -65,6 +65,7 @@ func (db *DB) next(l *Lock) Waiter {
 // released wakes who waits here for the refs of l, which was released to next. If that one has given
 // up meanwhile, the lock may be kept for it.
 func (db *DB) released(l *Lock, next Waiter) {
+	db.queues.ended(l)
 	for _, ref := range l.refs {
 		db.queues.wake(l.project, ref)
 	}
@@ -77,7 +78,7 @@ func (db *DB) released(l *Lock, next Waiter) {
 // behind it need not wait until its turn is over.
 func (db *DB) wakeUp(w Wakeup) {
 	if w.After > 0 {
-		time.AfterFunc(w.After, func() { db.queues.wakeWaiter(w.Project, w.Ref, w.Waiter) })
+		db.queues.wakeWaiterAfter(w.Project, w.Ref, w.Waiter, w.After)
 		return
 	}
 	if !db.queues.wakeWaiter(w.Project, w.Ref, w.Waiter) {

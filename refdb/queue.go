@@ -2,9 +2,11 @@ package refdb
 
 import (
 	"container/list"
+	"context"
 	"crypto/rand"
 	"slices"
 	"sync"
+	"time"
 )
 
 // queues order the waiters of this process: for each (project, ref) first
@@ -29,6 +31,9 @@ type queues struct {
 	lines map[key]*line // a line that is empty is deleted
 	// stopped are the lines in which somebody might pass the first, but may not yet.
 	stopped map[*line]struct{}
+	// held are the locks of this process: who waits for one of them alone need not ask the
+	// database before it is released.
+	held map[key]*Lock
 }
 
 type key struct{ project, ref string }
@@ -68,6 +73,7 @@ type waiter struct {
 	asks   bool          // first is closed
 	first  chan struct{} // closed once it is first in all, or passes
 	wake   chan struct{} // buffered: a hint to ask the database now
+	later  *time.Timer   // gives that hint after somebody else's turn; nil before the first
 }
 
 type place struct {
@@ -135,6 +141,9 @@ func (q *queues) leave(w *waiter) {
 	}
 	q.letAllPass()
 	w.places = nil
+	if w.later != nil {
+		w.later.Stop()
+	}
 }
 
 // refused notes that the database refused w for the locks of holders.
@@ -233,6 +242,36 @@ func (q *queues) ahead(w *waiter) *LockedError {
 	return locked
 }
 
+// hold notes that this process has a lock.
+func (q *queues) hold(l *Lock) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.held == nil {
+		q.held = make(map[key]*Lock)
+	}
+	for _, ref := range l.refs {
+		q.held[key{l.project, ref}] = l
+	}
+}
+
+// ended notes that it has l no more.
+func (q *queues) ended(l *Lock) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, ref := range l.refs {
+		if k := (key{l.project, ref}); q.held[k] == l {
+			delete(q.held, k)
+		}
+	}
+}
+
+// holds reports whether this process has the lock on the one ref that somebody waits for.
+func (q *queues) holds(project string, refs []string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(refs) == 1 && q.held[key{project, refs[0]}] != nil
+}
+
 // nextAlone returns the ID of the waiter who asks next for a ref, if it waits for that alone:
 // one who waits for others, too, might not be able to take it.
 func (q *queues) nextAlone(project, ref string) (id string) {
@@ -258,17 +297,38 @@ func (q *queues) wake(project, ref string) {
 func (q *queues) wakeWaiter(project, ref, id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	w := q.find(project, ref, id)
+	if w != nil {
+		w.hint()
+	}
+	return w != nil
+}
+
+// wakeWaiterAfter does so after d, unless it is told again before: then it is still somebody else's turn.
+func (q *queues) wakeWaiterAfter(project, ref, id string, d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch w := q.find(project, ref, id); {
+	case w == nil:
+	case w.later == nil:
+		w.later = time.AfterFunc(d, w.hint)
+	default:
+		w.later.Reset(d)
+	}
+}
+
+// find returns a waiter for a ref, or nil.
+func (q *queues) find(project, ref, id string) *waiter {
 	l := q.lines[key{project, ref}]
 	if l == nil {
-		return false
+		return nil
 	}
 	for e := l.Front(); e != nil; e = e.Next() {
 		if w := e.Value.(*waiter); w.id == id {
-			w.hint()
-			return true
+			return w
 		}
 	}
-	return false
+	return nil
 }
 
 // wakeAll tells every waiter that asks to do so now.
@@ -287,6 +347,19 @@ func (w *waiter) ask() {
 		w.asks = true
 		close(w.first)
 	}
+}
+
+// pause waits for d, or until limit ends. It reports whether a hint came first.
+func (w *waiter) pause(limit context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-w.wake:
+		return true
+	case <-t.C:
+	case <-limit.Done():
+	}
+	return false
 }
 
 // forget drops a hint from before.

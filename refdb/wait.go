@@ -81,6 +81,9 @@ func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs [
 	var locked *LockedError // the latest refusal
 	var heard time.Time     // when the database last answered, once it has
 	waiter := Waiter{ID: w.id}
+	if db.queues.holds(project, refs) {
+		w.pause(limit, jitter(pollHinted)) // its release hands the lock over
+	}
 	for limit.Err() == nil {
 		w.forget()
 		e.Attempts++
@@ -113,14 +116,9 @@ func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs [
 		if !errors.Is(a.err, ErrUnavailable) { // else that was in the way some time ago
 			pause = min(pause, untilStale(locked))
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-w.wake:
+		if w.pause(limit, pause) {
 			poll.Reset()
-		case <-limit.Done():
 		}
-		t.Stop()
 	}
 	if locked == nil {
 		return nil, gaveUp(limit, errNoAnswer)

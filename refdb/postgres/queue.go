@@ -83,7 +83,7 @@ var handOn = `deleted AS (
     SELECT tid,
            CASE WHEN preferred THEN ` + placeOfNext + ` WHEN told THEN waiting[1] END AS place,
            CASE WHEN preferred THEN ` + placesOf("waiting", idOf("next")) + ` WHEN told THEN nullif(waiting[2:], '{}') ELSE waiting END AS rest,
-           CASE WHEN preferred THEN next || (` + placesOf("waiting", idOf("next")) + `)[1:1] WHEN told THEN waiting[1:2] ELSE ` + firstToWake("waiting") + ` END AS told
+           CASE WHEN preferred THEN NULL WHEN told THEN waiting[1:2] ELSE ` + firstToWake("waiting") + ` END AS told
     FROM (
       SELECT ends.*, next <> '' AND NOT ` + due("waiting") + ` AS preferred, ` + told("waiting") + ` AS told
       FROM ends WHERE waiting IS NOT NULL

@@ -133,12 +133,8 @@ func (d *driver) end(k key, next refdb.Waiter) {
 	}
 	after := queue.End(row.LockInfo, q, next, now())
 	if p, ok := queue.Parse(after.Nonce); ok && p.ID == next.ID {
-		switch d.bug {
-		case "the next wakes others":
+		if d.bug == "the next wakes others" {
 			d.wake(k, after.Queue, 0)
-		case "the next is told of to nobody":
-		default:
-			d.wake(k, append(queue.Queue{p}, after.Queue...), p.Turn)
 		}
 		d.locks[k] = lockRow{after.Lock, after.Nonce, after.Queue}
 		return

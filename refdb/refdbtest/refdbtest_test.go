@@ -57,7 +57,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 			"yields nothing", "keeps nothing", "nothing is free for want of others", "the granted wait on", "reclaims forget the queue", "beats forget the queue",
 			"releases hand nothing on", "purges hand nothing on", "abandonments hand nothing on", "finishes hand nothing on", "the next is not preferred", "the next is preferred for ever",
 			"polls are waited for", "polls are never waited for", "nobody gives up", "only the kept give up", "who gives up takes all with them"},
-		"Notifier": {"wakes nobody", "wakes the last", "the second is not told", "the second is woken at once", "the next wakes others", "the next is told of to nobody", "one listener",
+		"Notifier": {"wakes nobody", "wakes the last", "the second is not told", "the second is woken at once", "the next wakes others", "one listener",
 			"resolutions wake nobody", "finishes hand nothing on", "revocations wake nobody", "purges hand nothing on", "removals wake nobody", "passing updates wake nobody"},
 		"Names":      {"names ignore case", "by name"},
 		"Contenders": {"acquires after looking", "token of the holder"},
