@@ -3,6 +3,7 @@ package refdb
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,7 +117,13 @@ func TestOneThatLocksAreKeptForAsksBeforeItsTurnIsOver(t *testing.T) {
 }
 
 func TestOneThatGivesUpLeavesItsQueues(t *testing.T) {
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
+	var broken atomic.Bool
+	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
+		if broken.Load() {
+			return Acquired{}, ErrSchema
+		}
+		return Acquired{}, held(0)
+	}}
 	d := &hintingFake{fake: f}
 	refs := []string{testRef, "refs/heads/other"}
 	inBubble(t, Options{MaxWait: 10 * time.Second}, f, d, func(t *testing.T, db *DB) {
@@ -126,7 +133,7 @@ func TestOneThatGivesUpLeavesItsQueues(t *testing.T) {
 		_, ended = lockIn(t, db, refs...)
 		wantIs(t, <-ended, errMaxWait, ErrLocked)
 		_, ended = lockIn(t, db, refs...)
-		f.acquire = func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrSchema }
+		broken.Store(true)
 		wantIs(t, <-ended, ErrSchema)
 		synctest.Wait()
 		if len(f.abandons) != 3 {
@@ -167,9 +174,9 @@ func TestAWakeUpForOneThatIsGoneHandsTheLockOn(t *testing.T) {
 }
 
 func TestOneThatIsToldToWaitForATurnAsksWhenThatIsOver(t *testing.T) {
-	free := false
+	var free atomic.Bool
 	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
-		if free {
+		if free.Load() {
 			return Acquired{Token: 8}, nil
 		}
 		return Acquired{}, held(0)
@@ -177,7 +184,7 @@ func TestOneThatIsToldToWaitForATurnAsksWhenThatIsOver(t *testing.T) {
 	d := &hintingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 		_, ended := lockIn(t, db, testRef)
-		free = true
+		free.Store(true)
 		before, n := time.Now(), len(f.acquires)
 		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[0].arg.Waiter.ID, After: turnHinted})
 		if err := <-ended; err != nil {

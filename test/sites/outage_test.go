@@ -4,6 +4,7 @@ package sites
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -240,10 +241,14 @@ func TestADaemonThatDoesNotAnswerMeansNo(t *testing.T) {
 	})
 }
 
-// What git says in committed and aborted is not believed.
+// What git says in committed and aborted is not believed. A shell plays git here.
 func TestLinesAboutWhatDidNotHappenChangeNothing(t *testing.T) {
+	shell, err := filepath.EvalSymlinks("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
 	eachGit(t, func(t *testing.T, g *git) {
-		c := newCluster(t, g, design{})
+		c := newCluster(t, g, design{extra: "\tgitExe = " + filepath.Base(shell)})
 		c.eu.pushed(c.h.a+":refs/heads/x", c.h.b+":refs/heads/other")
 		line := fmt.Sprintf("%s %s refs/heads/x", c.h.a, c.h.b)
 		hook := func(state, line string) string {
