@@ -54,7 +54,7 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 		return refdb.Acquired{}, err
 	}
 	defer end()
-	own, holders := d.found(r.Project, r.Refs, r.Owner, r.Nonce)
+	own, _ := d.found(r.Project, r.Refs, r.Owner, r.Nonce)
 	if len(own) == len(r.Refs) {
 		return refdb.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
 	}
@@ -65,7 +65,7 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 		}
 	}
 	v := d.decide(r)
-	holders = v.Others
+	holders := v.Others
 	d.pause("acquires after looking")
 	if d.bug == "takes what it can" || d.bug == "reclaims what it can" {
 		for _, ref := range r.Refs {

@@ -220,7 +220,7 @@ func queueRows() []row {
 			q := e.polling(e.b)
 			q.waits(refA)
 			e.release(e.a, l)
-			l = e.acquire(e.a, refA)
+			e.acquire(e.a, refA)
 			q.waits(refA)
 			place := q.Place
 			e.db.Exec(e, fmt.Sprintf("DELETE FROM locks WHERE project = '%s'", e.project))
