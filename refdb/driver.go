@@ -96,7 +96,7 @@ type RefStore interface {
 //
 // Where a lock ends by Release, Abandon, Purge, Update or Finish, its row goes to the first who waits: see
 // [Waiter]. If that one polls, and nobody in the queue was passed [MaxPassed] times, it goes to nobody: whoever asks
-// takes it. A Prepare that takes a row passes everybody in its queue. Whatever else ends a lock may delete its row, and the queue with it.
+// takes it. A Prepare that takes a row passes everybody in its queue. A reservation that is purged is deleted. Whatever else ends a lock may delete its row, and the queue with it.
 type LockStore interface {
 	// Acquire takes the locks on all of r.Refs, or none and returns a
 	// *LockedError with every lock that stands on them. A reservation for r.Waiter, or

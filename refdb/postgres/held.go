@@ -62,15 +62,16 @@ const (
 	lockHeldSQL = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR UPDATE) AS lock`
 )
 
-// releaseHeldSQL hands the locks on.
+// releaseHeldSQL hands the locks on. What is no lock but kept for somebody, and is purged, goes with its queue.
 //
 //	$6 who is next, or ''
 var releaseHeldSQL = `
 WITH ends AS MATERIALIZED (
-  SELECT n, held_project AS project, held_ref AS ref, tid, ` + placesOf("waiting", "''") + ` AS waiting, $6::text AS next
+  SELECT n, held_project AS project, held_ref AS ref, tid, CASE WHEN NOT ` + isReserved + ` THEN ` + placesOf("waiting", "''") + ` END AS waiting, $6::text AS next,
+         CASE WHEN ` + isReserved + ` THEN waiting[1:1] END AS forgotten
   FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
 ), ` + handOn + `
-SELECT n, told FROM ends LEFT JOIN handed USING (project, ref)`
+SELECT n, coalesce(told, forgotten) FROM ends LEFT JOIN handed USING (project, ref)`
 
 // An endedRow is what became of a row that was to end.
 type endedRow struct {

@@ -137,6 +137,28 @@ func queueRows() []row {
 				e.wantHolders(e.update(e.b, move(ref, "", v1)), ref)
 			}
 		}},
+		{"what is kept is purged with its queue, and who waits comes back with its place", func(e *env) {
+			for what, q := range map[string]*queued{"for-somebody": e.told(e.a), "for-nobody": e.polling(e.a)} {
+				ref := "refs/heads/" + what
+				l := e.acquire(e.a, ref)
+				other := e.told(e.b)
+				q.waits(ref)
+				other.waits(ref)
+				e.release(e.a, l)
+				e.endTurn(ref)
+				if got := e.purge(e.b, asListed(e.row(ref))); !got[0] {
+					e.Error("it was not purged")
+				}
+				e.wantFree(ref)
+				l = e.acquire(e.a, ref)
+				other.waits(ref)
+				q.waits(ref)
+				if q.Place.Ahead != 0 {
+					e.Errorf("%d are ahead of the first", q.Place.Ahead)
+				}
+				e.release(e.a, l)
+			}
+		}},
 		{"one that gives up what was kept for nobody leaves no row", func(e *env) {
 			l := e.acquire(e.a, refA)
 			q, r := e.polling(e.b), e.polling(e.b)
@@ -651,12 +673,6 @@ func (e *env) handsOn() map[string]func(ref string) (over func()) {
 		"purge": func(ref string) func() {
 			l := e.acquire(e.a, ref)
 			return func() { e.purge(e.b, standing(l.ids()...)...) }
-		},
-		"purge-of-what-is-kept": func(ref string) func() {
-			l := e.acquire(e.a, ref)
-			e.told(e.a).waits(ref)
-			e.release(e.a, l)
-			return func() { e.purge(e.b, asListed(e.row(ref))) }
 		},
 		"finish": func(ref string) func() {
 			l := e.prepare(e.a, move(ref, "", v1))

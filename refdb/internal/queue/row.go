@@ -66,10 +66,19 @@ func (p Place) keeps(ended refdb.LockInfo, now time.Time, q Queue) After {
 	return a
 }
 
-// End says what becomes of the row of a lock that ends: the lock goes to next, a waiter of
+// End says what becomes of the row of a lock that ends. What is no lock but kept for somebody, and is purged, goes with its
+// queue: else it would take an operator as many purges as waiters have died. Who lives comes back.
+func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
+	if lock.Reserved() {
+		return After{Change: Delete}
+	}
+	return handOn(lock, q, next, now)
+}
+
+// handOn says what becomes of a row: it goes to next, a waiter of
 // the lock's owner, or else to the first who waits. One that polls need not be waited for
 // until somebody was passed too often: till then whoever asks may take the lock.
-func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
+func handOn(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
 	if len(q) == 0 {
 		return After{Change: Delete}
 	}
@@ -99,7 +108,7 @@ func Withdraw(r Row, id string, now time.Time) After {
 	case r.Lock == nil || id == "":
 		return After{}
 	case reserved && p.ID == id:
-		return End(*r.Lock, r.Queue.Without(id), refdb.Waiter{}, now)
+		return handOn(*r.Lock, r.Queue.Without(id), refdb.Waiter{}, now)
 	}
 	if _, waits := r.Queue.find(id); !waits {
 		return After{}

@@ -59,7 +59,7 @@ func (d *decision) endTurn(i int) {
 	if p, reserved := r.reservedFor(); !reserved || p.ID == d.w.ID || !r.Lock.Stale() || len(r.Queue) == 0 {
 		return
 	}
-	a := End(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+	a := handOn(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
 	r.Lock, r.Nonce, r.Queue = &a.Lock, a.Nonce, a.Queue
 	d.After[i] = a
 }
@@ -130,7 +130,7 @@ func (d *decision) isKept(r Row) bool {
 func (d *decision) handOn(r Row, keeps bool) After {
 	switch later := slices.IndexFunc(r.Queue, d.w.before); {
 	case d.intended:
-		return End(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+		return handOn(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
 	case keeps:
 		return d.w.keeps(*r.Lock, d.now, r.Queue)
 	case len(r.Queue) == 0:
