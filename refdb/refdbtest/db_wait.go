@@ -174,17 +174,17 @@ func dbWaitRows() []row {
 			e.must(errors.Join(errs...))
 			e.wantFree(refA, refB, refC)
 		}},
-		{"nobody is passed by many who come later, for one ref", func(e *env) {
+		{"P13 nobody is passed by many who come later, for one ref", func(e *env) {
 			e.wantPassedByFew(e.open(refdb.Options{}), []string{refA}, refA, refA)
 		}},
-		{"nor for several refs, while others have each of them", func(e *env) {
+		{"P13 nor for several refs, while others have each of them", func(e *env) {
 			e.wantPassedByFew(e.open(refdb.Options{}), []string{refA, refB}, refA, refB)
 		}},
-		{"nor one that polls among those who are woken, for one ref", func(e *env) {
+		{"P13 nor one that polls among those who are woken, for one ref", func(e *env) {
 			db, _ := e.openTapped(refdb.Options{})
 			e.wantPassedByFew(db, []string{refA}, refA, refA)
 		}},
-		{"nor one that polls, for several", func(e *env) {
+		{"P13 nor one that polls, for several", func(e *env) {
 			db, _ := e.openTapped(refdb.Options{})
 			e.wantPassedByFew(db, []string{refA, refB}, refA, refB)
 		}},

@@ -142,7 +142,7 @@ func topics() []topic {
 		{"Resolve", resolveRows()},
 		{"States", stateRows()},
 		{"Connection", connectionRows()},
-		{"Queues", queueRows()},
+		{"Queues", slices.Concat(queueRows(), severalQueuesRows(), keptRows())},
 		{"Notifier", notifierRows()},
 		{"DB refs", dbRefRows()},
 		{"DB locks", dbLockRows()},
