@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Limits of one request. They keep a commit below Cloud Spanner's 80,000
-// mutations (https://cloud.google.com/spanner/quotas): an updated ref costs 7
-// of them (5 columns, and an index entry taken out and put in), a lock that is
-// released or was stale 1, or 7 if somebody waits for it, an acquired one 7, and 5 more if it
-// was stale; a place in a queue 3; an intent 8, and its end 1. Only an update of nearly 10,000 refs that also ends
-// thousands of locks, and a preparation of thousands of refs with stale ones, can
-// come to more; the Spanner driver counts, and refuses it with ErrTooMany.
+// Limits of one request. They keep a commit below Cloud Spanner's 80,000 mutations
+// (https://cloud.google.com/spanner/quotas): an updated ref costs 7 of them (5 columns, and an
+// index entry taken out and put in), a lock that is released or was stale 1, or 7 if somebody
+// waits for it, an acquired one 7, and 5 more if it was stale; a place in a queue 3; an intent
+// 8, and its end 1. Only an update of nearly 10,000 refs that also ends thousands of locks,
+// and a preparation of thousands of refs with stale ones, can come to more; the Spanner driver
+// counts, and refuses it with ErrTooMany.
 const (
 	MaxUpdateRefs = 10_000
 	MaxLockRefs   = 5_000
@@ -94,21 +94,26 @@ type RefStore interface {
 
 // A LockStore holds the locks on refs, and the queues of those who wait for them.
 //
-// Where a lock ends by Release, Abandon, Purge, Update or Finish, its row goes to the first who waits: see
-// [Waiter]. If that one polls, and nobody in the queue was passed [MaxPassed] times, it goes to nobody: whoever asks
-// takes it. A Prepare that takes a row passes everybody in its queue. A reservation that is purged is deleted. Whatever else ends a lock may delete its row, and the queue with it.
+// Where a lock ends by Release, Abandon, Purge, Update or Finish, its row goes to the first
+// who waits: see [Waiter]. If that one polls, and nobody in the queue was passed [MaxPassed]
+// times, it goes to nobody: whoever asks takes it. A Prepare that takes a row passes everybody
+// in its queue. A reservation that is purged is deleted. Whatever else ends a lock may delete
+// its row, and the queue with it.
 type LockStore interface {
 	// Acquire takes the locks on all of r.Refs, or none and returns a
 	// *LockedError with every lock that stands on them. A reservation for r.Waiter, or
 	// for one with a later ticket, is not in the way, and is not returned.
 	//
-	// A reservation whose turn is over, and whose row has a queue, goes to the first in that before anything else.
+	// A reservation whose turn is over, and whose row has a queue, goes to the first in that
+	// before anything else.
 	//
-	// If it takes the locks, r.Waiter leaves the rows' queues, and everybody with an earlier ticket
-	// in them is passed once more. If not, r.Waiter gets a place in the queue of each row in the way, and yields the
-	// rows that are reserved for it: to whoever came next after it, or else the first in the queue; but once it was passed MaxPassed
-	// times it keeps them, and its turn begins anew. Yielding to nobody deletes the row. To yield counts as being passed.
-	// If an intent is in the way, which may be so for ever, r.Waiter waits in the queues of intents alone, and what is reserved for it ends as by a Release.
+	// If it takes the locks, r.Waiter leaves the rows' queues, and everybody with an earlier
+	// ticket in them is passed once more. If not, r.Waiter gets a place in the queue of each
+	// row in the way, and yields the rows that are reserved for it: to whoever came next after
+	// it, or else the first in the queue; but once it was passed MaxPassed times it keeps
+	// them, and its turn begins anew. Yielding to nobody deletes the row. To yield counts as
+	// being passed. If an intent is in the way, which may be so for ever, r.Waiter waits in
+	// the queues of intents alone, and what is reserved for it ends as by a Release.
 	Acquire(ctx context.Context, r AcquireRequest) (Acquired, error)
 
 	// Beat sets the heartbeat of every lock that still matches to the database's
@@ -139,7 +144,8 @@ type LockStore interface {
 	// server has not begun with: its rows then stand until they are stale. A row
 	// that stands for an intent does not match.
 	//
-	// It also takes r.Waiter out of the queues of r.Refs, and ends what is reserved for it, as a Release would.
+	// It also takes r.Waiter out of the queues of r.Refs, and ends what is reserved for it, as
+	// a Release would.
 	Abandon(ctx context.Context, r AbandonRequest) error
 
 	// Locks returns a page of locks in byte order of project, then ref.
@@ -184,9 +190,10 @@ type IntentStore interface {
 // A Notifier is a Driver that can wake those who wait for a lock, by the channel that they
 // name. Its hints may be lost, late or wrong: waiters poll as well.
 //
-// It wakes whoever a lock is kept for from now on, and tells whoever comes after it in the queue when that turn is over. For the
-// next of the same owner it does neither: that hands a lock over without a wake-up.
-// Where a lock is kept for nobody, it wakes the first in the queue who can be woken; where a row with a queue is deleted, the first.
+// It wakes whoever a lock is kept for from now on, and tells whoever comes after it in the
+// queue when that turn is over. For the next of the same owner it does neither: that hands a
+// lock over without a wake-up. Where a lock is kept for nobody, it wakes the first in the
+// queue who can be woken; where a row with a queue is deleted, the first.
 type Notifier interface {
 	// Listen calls wake for each wake-up that is sent to the channel. It calls
 	// started once it will miss none, and returns when ctx ends or the connection

@@ -21,8 +21,9 @@ type Waiter struct {
 
 // A Place is how a waiter stands in queues.
 type Place struct {
-	// Ticket is when it was first refused, by the database's clock. There is one order
-	// of all waiters, by ticket and then ID: so two who wait for several refs can't each keep what the other needs.
+	// Ticket is when it was first refused, by the database's clock. There is one order of all
+	// waiters, by ticket and then ID: so two who wait for several refs can't each keep what
+	// the other needs.
 	Ticket time.Time
 	Passed int // how many got a lock past it; at most MaxPassed
 	Ahead  int // how many wait before it, in the longest of its queues

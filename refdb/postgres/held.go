@@ -62,7 +62,8 @@ const (
 	lockHeldSQL = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR UPDATE) AS lock`
 )
 
-// releaseHeldSQL hands the locks on. What is no lock but kept for somebody, and is purged, goes with its queue.
+// releaseHeldSQL hands the locks on. What is no lock but kept for somebody, and is purged,
+// goes with its queue.
 //
 //	$6 who is next, or ''
 var releaseHeldSQL = `
@@ -79,9 +80,9 @@ type endedRow struct {
 	told  []string // the places to be told
 }
 
-// endHeld ends the rows that match, which go to next, a place or "", or to whoever waits; and says what became of each, in the
-// caller's order. It needs no keys, for the rows are there: lockHeldSQL
-// waits for whoever has locked a row, and looks at the row again.
+// endHeld ends the rows that match, which go to next, a place or "", or to whoever waits; and
+// says what became of each, in the caller's order. It needs no keys, for the rows are there:
+// lockHeldSQL waits for whoever has locked a row, and looks at the row again.
 func (d *Driver) endHeld(ctx context.Context, what string, rows heldArray, next string) ([]endedRow, error) {
 	found := make([]endedRow, len(rows))
 	args := rows.args()

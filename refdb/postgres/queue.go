@@ -72,9 +72,10 @@ func passedOnce(p string) string {
 // micros is a time in µs since 1970, as a ticket has it.
 func micros(at string) string { return `(extract(epoch FROM ` + at + `) * 1000000)::bigint` }
 
-// handOn is common table expressions that end the locks whose rows are in ends, with the columns tid, waiting and next (the
-// place of one who is next, or ”). A row where nobody waits is deleted; the others are handed on. Both have project and ref,
-// and handed the places to be told: see refdb.Notifier.
+// handOn is common table expressions that end the locks whose rows are in ends, with the
+// columns tid, waiting and next (the place of one who is next, or ”). A row where nobody waits
+// is deleted; the others are handed on. Both have project and ref, and handed the places to be
+// told: see refdb.Notifier.
 var handOn = `deleted AS (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM ends WHERE waiting IS NULL)) RETURNING project, ref
 ), handed AS (
@@ -93,7 +94,8 @@ var handOn = `deleted AS (
   RETURNING project, ref, told
 )`
 
-// placeOfNext is next, with the ticket and the count that it has if it waits already, and else with a new ticket.
+// placeOfNext is next, with the ticket and the count that it has if it waits already, and else
+// with a new ticket.
 var placeOfNext = `coalesce(
   (SELECT left(p, 19) || substr(next, 20) FROM unnest(waiting) AS p WHERE ` + idOf("p") + ` = ` + idOf("next") + ` LIMIT 1),
   lpad(coalesce(nullif(` + ticketOf("next") + `, 0), ` + micros("clock_timestamp()") + `)::text, 16, '0') || substr(next, 17))`

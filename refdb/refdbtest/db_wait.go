@@ -311,9 +311,10 @@ func dbWaitRows() []row {
 	}
 }
 
-// wantPassedByFew has db wait for refs several times, while others want the lock on one of busy each,
-// all the time. Of those who ask for theirs once it waits, few may get it first, for each ref: beside MaxPassed
-// those who came before it was refused, and, on a busy machine, while it was too late for its turn.
+// wantPassedByFew has db wait for refs several times, while others want the lock on one of
+// busy each, all the time. Of those who ask for theirs once it waits, few may get it first,
+// for each ref: beside MaxPassed those who came before it was refused, and, on a busy machine,
+// while it was too late for its turn.
 func (e *env) wantPassedByFew(db *refdb.DB, refs []string, busy ...string) {
 	e.Helper()
 	e.must(e.wait(e.Context(), db, refC).granted().Release(e.Context())) // it is connected

@@ -142,7 +142,7 @@ func topics() []topic {
 		{"Resolve", resolveRows()},
 		{"States", stateRows()},
 		{"Connection", connectionRows()},
-		{"Queues", slices.Concat(queueRows(), severalQueuesRows(), keptRows())},
+		{"Queues", slices.Concat(queueRows(), severalRefsRows(), keptRows())},
 		{"Notifier", notifierRows()},
 		{"DB refs", dbRefRows()},
 		{"DB locks", dbLockRows()},

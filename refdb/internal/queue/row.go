@@ -66,8 +66,9 @@ func (p Place) keeps(ended refdb.LockInfo, now time.Time, q Queue) After {
 	return a
 }
 
-// End says what becomes of the row of a lock that ends. What is no lock but kept for somebody, and is purged, goes with its
-// queue: else it would take an operator as many purges as waiters have died. Who lives comes back.
+// End says what becomes of the row of a lock that ends. What is no lock but kept for somebody,
+// and is purged, goes with its queue: else it would take an operator as many purges as waiters
+// have died. Who lives comes back.
 func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
 	if lock.Reserved() {
 		return After{Change: Delete}

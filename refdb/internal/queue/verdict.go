@@ -125,8 +125,9 @@ func (d *decision) isKept(r Row) bool {
 
 // handOn says what becomes of a row that is kept for the waiter, which can't take all that it needs.
 //
-// While an intent is in the way that may be so for ever: then it keeps nothing, and waits for nothing else. Else it yields
-// to whoever came next after it, or to those before if nobody did, and waits on; but not for ever.
+// While an intent is in the way that may be so for ever: then it keeps nothing, and waits for
+// nothing else. Else it yields to whoever came next after it, or to those before if nobody
+// did, and waits on; but not for ever.
 func (d *decision) handOn(r Row, keeps bool) After {
 	switch later := slices.IndexFunc(r.Queue, d.w.before); {
 	case d.intended:
@@ -141,7 +142,8 @@ func (d *decision) handOn(r Row, keeps bool) After {
 	}
 }
 
-// enqueue gives the waiter its place in the queue of a row that is in the way. If an intent is, it has one there alone.
+// enqueue gives the waiter its place in the queue of a row that is in the way. If an intent
+// is, it has one there alone.
 func (d *decision) enqueue(i int, r Row) {
 	q := r.Queue
 	switch refuses := r.inTheWay(d.w); {

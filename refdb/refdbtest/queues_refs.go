@@ -5,7 +5,7 @@ import (
 )
 
 // Those who wait for several refs have all in their turn, and keep none from others for long.
-func severalQueuesRows() []row {
+func severalRefsRows() []row {
 	ab := []string{refA, refB}
 	return []row{
 		{"one order holds in all queues, that of the first refusals", func(e *env) {
