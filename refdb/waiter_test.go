@@ -174,24 +174,25 @@ func TestAWakeUpForOneThatIsGoneHandsTheLockOn(t *testing.T) {
 }
 
 func TestOneThatIsToldToWaitForATurnAsksWhenThatIsOver(t *testing.T) {
-	var free atomic.Bool
-	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
-		if free.Load() {
+	var turn atomic.Int64 // when it is over, since f.start; 0 before it has begun
+	f := &fake{}
+	f.acquire = func(int, AcquireRequest) (Acquired, error) {
+		if over := turn.Load(); over > 0 && time.Since(f.start) >= time.Duration(over) {
 			return Acquired{Token: 8}, nil
 		}
 		return Acquired{}, held(0)
-	}}
+	}
 	d := &hintingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 		_, ended := lockIn(t, db, testRef)
-		free.Store(true)
-		before, n := time.Now(), len(f.acquires)
+		over := time.Since(f.start) + turnHinted
+		turn.Store(int64(over))
 		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[0].arg.Waiter.ID, After: turnHinted})
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(before); took != turnHinted && len(f.acquires) == n+1 {
-			t.Errorf("it asked after %s", took)
+		if at := time.Since(f.start); at != over {
+			t.Errorf("it asked %s after the turn was over", at-over)
 		}
 	})
 }
