@@ -11,20 +11,26 @@ import (
 	"os/exec"
 )
 
-// childArgument as the first makes this program a child of its own kind: the
-// second names its role, and it talks JSON on stdin and stdout.
+// childArgument, as the first argument, makes this program a child of another run
+// of it. The second argument names its role. It talks JSON on stdin and stdout.
 const childArgument = "child-of-bench"
 
 const (
 	handOffRole = "hand-off"
 	listRole    = "list"
+	feedRole    = "feed"
+	backlogRole = "backlog"
 )
 
-// runChild is main for a child.
+// runChild is the main function of a child.
 func runChild(ctx context.Context, role string, in io.Reader, out io.Writer) error {
 	switch role {
 	case handOffRole:
 		return handOffChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
+	case feedRole:
+		return feedChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
+	case backlogRole:
+		return backlogChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	case listRole:
 		return listChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	}
@@ -40,7 +46,7 @@ type child struct {
 	errors bytes.Buffer
 }
 
-// startChild starts one with a task. It ends with ctx, and by stop.
+// startChild starts a child with a task. The child ends with ctx, or by stop.
 func startChild(ctx context.Context, role string, task any) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -82,8 +88,8 @@ func (c *child) receive(v any) error {
 	return fmt.Errorf("a child process failed: %w", err)
 }
 
-// stop closes the child's stdin, on which it ends if it still waits for a
-// message, and waits for it.
+// stop closes the child's stdin, which ends a child that waits for a message, and
+// waits for the child's end.
 func (c *child) stop() {
 	c.in.Close()
 	_ = c.cmd.Wait()

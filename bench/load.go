@@ -12,14 +12,14 @@ import (
 // An op is one operation of one worker.
 type op func(context.Context) error
 
-// An operation that takes longer than that never ends.
+// stuckAfter is when an operation counts as stuck.
 const stuckAfter = time.Minute
 
 var errStuck = fmt.Errorf("an operation did not end within %s", stuckAfter)
 
-// load runs each op again and again in a goroutine of its own, and counts what
-// completes within d. Before that it lets them run for a fifth of d, uncounted:
-// connections are made, statements prepared, caches filled.
+// load runs each op again and again in a goroutine of its own, and counts the ops
+// that complete within d. Before that it runs them for a fifth of d, uncounted, to
+// make connections, prepare statements and fill caches.
 func load(ctx context.Context, d time.Duration, ops []op) (sample, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*d+stuckAfter, errStuck)
 	defer cancel()
@@ -56,7 +56,7 @@ func load(ctx context.Context, d time.Duration, ops []op) (sample, error) {
 	return rates(all, d), nil
 }
 
-// rates are the metrics of operations that took so long each, completed within d.
+// rates returns the metrics of operations that completed within d and took so long each.
 func rates(took []time.Duration, d time.Duration) sample {
 	result := sample{perSecond: float64(len(took)) / d.Seconds()}
 	if len(took) > 0 {

@@ -1,7 +1,7 @@
 // Bench measures the speed of refdb beside what its databases can do at best
 // and beside its peers. It starts the servers that it needs, prints one table
-// per workload, and leaves nothing behind. It runs on Linux: what processes
-// consume it reads from /proc.
+// per workload, and removes what it made. It runs on Linux: it reads from /proc
+// what processes consume.
 package main
 
 import (
@@ -34,14 +34,14 @@ func main() {
 	}
 }
 
-// A plan is what there is to run: the tables of one workload.
+// A plan is the tables of one workload.
 type plan struct {
 	id, about string
-	// tables start what they need and describe a table each.
+	// Each of tables starts the servers that it needs and describes a table.
 	tables []func(context.Context, *servers) (workload, error)
 }
 
-// workloads are in the order in which they run.
+// workloads returns all workloads, in the order in which they run.
 func workloads() []plan {
 	type tables = []func(context.Context, *servers) (workload, error)
 	return []plan{
@@ -52,6 +52,8 @@ func workloads() []plan {
 		{"W5", "lock, update, release over a line with 20 and 80 ms of round-trip time", tables{distanceWorkload}},
 		{"W6", "listing and importing a project of 100,000 and 1,000,000 refs", tables{importWorkload, listWorkload}},
 		{"W7", "git push into a guarded repository", tables{pushWorkload}},
+		{"W8", "following changes: how fast they come, a backlog, what followers cost", tables{feedWorkload, backlogWorkload, followersWorkload}},
+		{"W9", "one exclusive lease, 100 waiters in 10 processes", tables{leasesWorkload}},
 		{"SQLITE", "W1 and W4 on SQLite", tables{sqliteLocksWorkload, sqliteUpdatesWorkload}},
 	}
 }
@@ -90,7 +92,7 @@ func bench(ctx context.Context, args []string, out, messages io.Writer) (err err
 	return nil
 }
 
-// runAll runs the selected workloads, and prints each table once it is there.
+// runAll runs the selected workloads, and prints each table as soon as it is measured.
 func runAll(ctx context.Context, s *servers, o options, out, messages io.Writer) ([]report, error) {
 	var reports []report
 	for _, p := range workloads() {

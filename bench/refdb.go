@@ -8,13 +8,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
-// What all contestants call the things they lock and update.
+// The names that all contestants use.
 const (
 	project = "bench/project"
 	owner   = "bench/worker"
 )
 
-// openRefdb opens the product on a migrated database, as an application would.
+// openRefdb opens refdb on a migrated database, as an application would.
 func openRefdb(ctx context.Context, url string, observe func(refdb.Event)) (*refdb.DB, error) {
 	d, err := drivers.Open(ctx, url)
 	if err != nil {

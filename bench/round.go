@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"time"
 )
 
 // A result is what the rounds of one contestant in one case found.
@@ -13,7 +15,7 @@ type result struct {
 	Workers    int                `json:"workers,omitempty"`
 	Contestant string             `json:"contestant"`
 	Metrics    map[string]summary `json:"metrics"`
-	// Ratio is the median of the first metric's ratios to the baseline, round by round.
+	// Ratio is the median of the rounds' ratios to the baseline, of the first metric.
 	Ratio    float64 `json:"ratio"`
 	Baseline string  `json:"baseline"`
 }
@@ -25,9 +27,9 @@ type report struct {
 }
 
 // run measures w in several rounds. In each round every contestant of a case
-// runs once, one after the other, in an order of its own: so a disturbance of
-// some seconds hits all of them, and nobody is always the first, or always comes
-// after the same one, whose database has just been dropped.
+// runs once. So a disturbance of some seconds hits all of them. Each round has an
+// order of its own, so that nobody is always the first, or always comes after the
+// same contestant, whose database has just been dropped.
 func run(ctx context.Context, w workload, rounds int, progress io.Writer) (report, error) {
 	r := report{workload: w}
 	if w.atMost > 0 {
@@ -53,7 +55,7 @@ func run(ctx context.Context, w workload, rounds int, progress io.Writer) (repor
 	return r, nil
 }
 
-// inOrder returns all in the order of a round: there and back, then from the next one on.
+// inOrder returns all in the order of a round: forward, then backward, then both from the next one on.
 func inOrder[T any](all []T, round int) []T {
 	order := rotated(all, round/2)
 	if round%2 == 1 {
@@ -84,7 +86,7 @@ func summarizeCase(w workload, c benchCase, samples map[string][]sample) []resul
 	return results
 }
 
-// column returns one metric of all rounds; a contestant may lack it.
+// column returns one metric of all rounds. A contestant may lack it.
 func column(samples []sample, name string) []float64 {
 	var values []float64
 	for _, s := range samples {
@@ -93,4 +95,80 @@ func column(samples []sample, name string) []float64 {
 		}
 	}
 	return values
+}
+
+// A jsonDocument is the whole run, for machines.
+type jsonDocument struct {
+	Machine machine      `json:"machine"`
+	Rounds  int          `json:"rounds"`
+	Seconds float64      `json:"seconds_per_measurement"`
+	Tables  []jsonReport `json:"tables"`
+}
+
+type jsonReport struct {
+	Workload string   `json:"workload"`
+	Title    string   `json:"title"`
+	Setting  string   `json:"setting"`
+	Compared string   `json:"compared"` // the metric that ratios are about
+	Less     bool     `json:"less_is_better"`
+	Results  []result `json:"results"`
+}
+
+func document(o options, reports []report) jsonDocument {
+	d := jsonDocument{Machine: thisMachine(), Rounds: o.rounds, Seconds: o.d.Seconds(), Tables: []jsonReport{}}
+	for _, r := range reports {
+		w := r.workload
+		d.Tables = append(d.Tables, jsonReport{w.id, w.title, w.setting, w.metrics[0].name, w.less, r.results})
+	}
+	return d
+}
+
+// median returns the middle of values, the mean of the middle two if their
+// number is even, and NaN if there are none.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+// percentile returns the smallest duration that the fraction p of all durations
+// does not exceed (the nearest rank), and 0 if there are none. It sorts them.
+func percentile(durations []time.Duration, p float64) time.Duration {
+	n := len(durations)
+	if n == 0 {
+		return 0
+	}
+	slices.Sort(durations)
+	// Rounded first: 0.07 * 100 is a little more than 7.
+	rank := int(math.Ceil(math.Round(p*float64(n)*1e6) / 1e6))
+	return durations[min(max(rank, 1), n)-1]
+}
+
+// ratios divides value by value: values of the same round met the same
+// disturbances.
+func ratios(values, by []float64) []float64 {
+	n := min(len(values), len(by))
+	quotients := make([]float64, n)
+	for i := range n {
+		quotients[i] = values[i] / by[i]
+	}
+	return quotients
+}
+
+// A summary sums up one metric's rounds.
+type summary struct {
+	Median float64   `json:"median"`
+	Min    float64   `json:"min"`
+	Max    float64   `json:"max"`
+	Rounds []float64 `json:"rounds"`
+}
+
+func summarize(rounds []float64) summary {
+	return summary{Median: median(rounds), Min: slices.Min(rounds), Max: slices.Max(rounds), Rounds: rounds}
 }

@@ -20,15 +20,15 @@ type span struct {
 
 func (s span) overlaps(from, to instant) bool { return s.from <= to && from <= s.to }
 
-// Disturbances are what the checks have to know of the faults.
+// Disturbances are what the checks have to know about the faults.
 type disturbances struct {
-	forward  []span            // steps of the database's clock into the future: they void P4
-	dataLost []span            // from when until when all of the database's data was lost: it too
-	frozen   map[string][]span // by site process: it did nothing within
+	forward  []span            // steps of the database's clock into the future, which void P4
+	dataLost []span            // while all of the database's data was lost, which voids P4, too
+	frozen   map[string][]span // by site process
 }
 
 // voidsP4 reports whether something happened in that time after which a holder
-// may learn of its loss only when another has its lock already.
+// may learn of its loss too late: when another has its lock already.
 func (d *disturbances) voidsP4(from, to instant) bool {
 	return slices.ContainsFunc(d.forward, func(s span) bool { return s.overlaps(from, to) }) || d.losesData(from, to)
 }
@@ -37,28 +37,28 @@ func (d *disturbances) losesData(from, to instant) bool {
 	return slices.ContainsFunc(d.dataLost, func(s span) bool { return s.overlaps(from, to) })
 }
 
-// wasFrozen reports whether the site process was frozen in that time, or so
-// shortly before that it may still have had to catch up.
+// wasFrozen reports whether the site process was frozen in that time, or less
+// than a second before it: a thawed process has to catch up.
 func (d *disturbances) wasFrozen(site string, from, to instant) bool {
 	return slices.ContainsFunc(d.frozen[site], func(s span) bool {
 		return s.overlaps(from.add(-time.Second), to)
 	})
 }
 
-// A world is all that the checks of a history look at.
-type world struct {
+// A checkInput is all that the checks of a history look at.
+type checkInput struct {
 	*history
 	disturbances
 	final map[string]string // what each ref holds in the database
 }
 
-// A check looks for violations of one promise, and says how many things it looked at.
+// A check looks for violations of one promise, and returns how many things it looked at.
 type check struct {
 	name string
-	do   func(*world) (looked int, found []violation)
+	do   func(*checkInput) (looked int, found []violation)
 }
 
-// checks are those of a history; other checks look at the processes.
+// checks are the checks of a history. Others look at the processes.
 var checks = []check{
 	{"one holder per ref", checkHolders},
 	{"tokens grow", checkTokens},

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// checkFences finds fenced updates that came through with a stale token, or
-// mixed with another holder's: P2.
-func checkFences(w *world) (looked int, found []violation) {
+// checkFences finds fenced updates that were accepted with a stale token, or
+// between the updates of another holder: P2.
+func checkFences(w *checkInput) (looked int, found []violation) {
 	holdings := w.byRef()
 	for ref, c := range buildChains(w) {
 		for _, ch := range c.byRoot {
@@ -48,8 +48,8 @@ func checkFences(w *world) (looked int, found []violation) {
 	return looked, found
 }
 
-// latestBefore returns the holding with the largest token among those, in the
-// order of their beginning, that began before t.
+// latestBefore returns the holding with the largest token among those that began
+// before t. The holdings are in the order of their beginning.
 func latestBefore(holdings []*holding, t instant) (latest *holding) {
 	for _, s := range lastBefore(holdings, t) {
 		if latest == nil || s.token > latest.token {
@@ -59,16 +59,16 @@ func latestBefore(holdings []*holding, t instant) (latest *holding) {
 	return latest
 }
 
-// lastBefore returns the last few of those that began before t. Those before
-// them had ended long since, unless checkHolders says otherwise.
+// lastBefore returns the last few holdings that began before t. Earlier ones have
+// ended, or checkHolders finds them.
 func lastBefore(holdings []*holding, t instant) []*holding {
 	n := sort.Search(len(holdings), func(i int) bool { return holdings[i].entered >= t })
 	return holdings[max(0, n-10):n]
 }
 
-// checkMandatory finds updates without a fence that came through while somebody
+// checkMandatory finds updates without a fence that were accepted although somebody
 // held a fresh lock on the ref from before they were sent until after they were answered.
-func checkMandatory(w *world) (looked int, found []violation) {
+func checkMandatory(w *checkInput) (looked int, found []violation) {
 	holdings := w.byRef()
 	for _, u := range w.updates {
 		if u.token != 0 || u.outcome != accepted {

@@ -8,18 +8,18 @@ import (
 
 // checkHolders finds sections on one ref that overlap: P1.
 //
-// A section's beginning is a time after the lock was acquired, and its end one
-// at which Lock.Err returned nil, taken before it was called: so that neither a
-// slow nor a frozen process looks like a violation, and none is excused.
-func checkHolders(w *world) (looked int, found []violation) {
+// A section's beginning is read from the clock after the lock was acquired. Its
+// end is read before a call of Lock.Err that returned nil. So neither a slow nor a
+// frozen process looks like a violation, and no violation is excused.
+func checkHolders(w *checkInput) (looked int, found []violation) {
 	for ref, holdings := range w.byRef() {
-		var open []*holding // that may still be held
+		var open []*holding // those that may still be held
 		for _, s := range holdings {
 			looked++
 			open = slices.DeleteFunc(open, func(o *holding) bool { return o.held <= s.entered })
 			for _, o := range open {
-				// Whatever voids P4, a beat after the takeover finds the lock lost,
-				// and none after the last that succeeded ends the lease.
+				// Even where P4 is void, the overlap is at most a lease: a beat after the takeover
+				// finds the lock lost, and without a beat the lease ends.
 				if w.voidsP4(o.asked, s.entered) && o.held <= s.entered.add(leaseTime) {
 					continue
 				}
@@ -31,7 +31,7 @@ func checkHolders(w *world) (looked int, found []violation) {
 			open = append(open, s)
 		}
 	}
-	// Data that is lost takes all locks with it.
+	// Locks are lost with the data.
 	for _, lost := range w.dataLost {
 		for _, s := range w.holdings {
 			if s.entered < lost.from && s.held > lost.from.add(leaseTime) {
@@ -45,9 +45,9 @@ func checkHolders(w *world) (looked int, found []violation) {
 	return looked, found
 }
 
-// checkTokens finds acquisitions whose token is not larger than one of the same
-// ref that was there before they were asked for.
-func checkTokens(w *world) (looked int, found []violation) {
+// checkTokens finds acquisitions whose token is not larger than that of an earlier
+// holding of the same ref, which had begun before the lock was asked for.
+func checkTokens(w *checkInput) (looked int, found []violation) {
 	for ref, holdings := range w.byRef() {
 		asked := slices.Clone(holdings)
 		slices.SortFunc(asked, func(a, b *holding) int { return int(a.asked - b.asked) })
@@ -72,9 +72,9 @@ func checkTokens(w *world) (looked int, found []violation) {
 	return looked, found
 }
 
-// checkLoss finds holders that were told of their loss only when another held
-// their lock already, though they ran all the time, or never: P4.
-func checkLoss(w *world) (looked int, found []violation) {
+// checkLoss finds holders that ran all the time, and were told of their loss only
+// when another held their lock already, or never: P4.
+func checkLoss(w *checkInput) (looked int, found []violation) {
 	for ref, holdings := range w.byRef() {
 		for i, s := range holdings {
 			next := successor(s, holdings[i+1:])
@@ -99,7 +99,7 @@ func checkLoss(w *world) (looked int, found []violation) {
 	return looked, found
 }
 
-// successor returns the first of later holdings that took the lock over.
+// successor returns the first of the later holdings that took the lock over.
 func successor(s *holding, later []*holding) *holding {
 	for _, next := range later {
 		if next.token > s.token {

@@ -6,19 +6,19 @@ const (
 	leakCheck       = "no goroutine or file leaks"
 	connectionCheck = "no connection leaks"
 
-	// spare is by how many goroutines and files a paused site may use more than
-	// the first time: those of connections, of which its pool keeps more or fewer.
+	// spare is how many more goroutines and files a paused site may use than in
+	// the first pause: its pool keeps more or fewer connections.
 	spare = 20
-	// poolSize is how many connections a site has at most: it opens the database
-	// twice, for 16 connections each, one that listens, and two spare ones.
+	// poolSize is how many connections a site may have. It opens the database twice,
+	// each time with 16 connections, one that listens, and two spare ones.
 	poolSize = 2 * 19
 )
 
-// A usage is what one start of a site said of itself.
+// A usage is what one start of a site reported about itself.
 type usage struct {
 	site  string
 	first report   // before it opened the database
-	quiet []report // whenever it was paused
+	quiet []report // in each pause
 	last  report
 }
 
@@ -28,8 +28,8 @@ func (s *siteProcess) usage() usage {
 	return usage{s.name, s.first, s.quiet, s.latest}
 }
 
-// checkLeaks finds sites that use more, whenever they are paused, than the
-// first time, or that leave something behind after they closed the database.
+// checkLeaks finds sites that use more in a pause than in their first one, or
+// that leave something behind after they closed the database.
 func checkLeaks(all []usage) (looked int, found []violation) {
 	for _, u := range all {
 		for _, q := range u.quiet {

@@ -62,13 +62,13 @@ func (l lines) mismatch(id string) lines {
 	return l
 }
 
-func (l lines) world(t *testing.T, d disturbances, final map[string]string) *world {
+func (l lines) input(t *testing.T, d disturbances, final map[string]string) *checkInput {
 	t.Helper()
 	h := newHistory()
 	if err := h.addAll(l); err != nil {
 		t.Fatal(err)
 	}
-	return &world{history: h, disturbances: d, final: final}
+	return &checkInput{history: h, disturbances: d, final: final}
 }
 
 // at is a step, or a loss, at a time.
@@ -284,7 +284,7 @@ func TestEveryViolationInAHistoryIsFoundAndNothingElse(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := test.lines.world(t, test.d, test.final)
+			w := test.lines.input(t, test.d, test.final)
 			for _, c := range checks {
 				_, found := c.do(w)
 				if c.name == test.want {

@@ -2,9 +2,9 @@ package main
 
 import "fmt"
 
-// checkChains finds updates that were acknowledged and are not in their ref's
-// chain, and refused ones that are. Those of unknown outcome may be there or not.
-func checkChains(w *world) (looked int, found []violation) {
+// checkChains finds accepted updates that are not in their ref's chain, and refused
+// ones that are. Updates of unknown outcome may be there or not.
+func checkChains(w *checkInput) (looked int, found []violation) {
 	for ref, c := range buildChains(w) {
 		found = append(found, c.gaps()...)
 		for value, u := range c.writers {
@@ -24,7 +24,7 @@ func checkChains(w *world) (looked int, found []violation) {
 				found = append(found, violation{Text: fmt.Sprintf("a refused update of %s is visible", ref), Evidence: evidence})
 			}
 		}
-		// What was only read counts too.
+		// Values that were read must be there, too.
 		for _, r := range w.reads {
 			if r.ref != ref || r.value == "" {
 				continue
@@ -40,7 +40,7 @@ func checkChains(w *world) (looked int, found []violation) {
 				found = append(found, violation{Text: fmt.Sprintf("a value of %s was read that nobody wrote", ref), Evidence: evidence})
 				continue
 			}
-			// Where data was lost nobody knows which of the unknown ones had happened.
+			// If the data was lost, nobody knows which updates of unknown outcome had happened.
 			if root, ok := c.rootOf(r.value); ok && c.byRoot[root.value] != nil && !c.byRoot[root.value].last && u.outcome == unknown {
 				continue
 			}
@@ -54,14 +54,14 @@ func checkChains(w *world) (looked int, found []violation) {
 }
 
 // checkOrder finds updates and reads whose order in the chain contradicts the
-// order in which they happened: a ref that is linearizable has none.
-func checkOrder(w *world) (looked int, found []violation) {
+// order in which they happened. A linearizable ref has none.
+func checkOrder(w *checkInput) (looked int, found []violation) {
 	all := buildChains(w)
-	// The latest to be answered first, of those behind each value.
+	// By chain, for each value: of the updates from there on, the one that was answered first.
 	behind := make(map[*chain][]*update)
 	for _, c := range all {
 		for _, ch := range c.byRoot {
-			var sent *update // the latest so far
+			var sent *update // the one that was sent last, so far
 			for _, u := range ch.values {
 				looked++
 				if sent != nil && u.outcome == accepted && u.answered < sent.sent {
@@ -91,7 +91,7 @@ func checkOrder(w *world) (looked int, found []violation) {
 		}
 		p, ok := c.at[r.value]
 		if !ok {
-			continue // checkChains tells of it
+			continue // checkChains finds it
 		}
 		looked++
 		evidence := fmt.Sprintf("read %q from %d to %d", r.value, r.from, r.to)
@@ -111,8 +111,8 @@ func checkOrder(w *world) (looked int, found []violation) {
 	return looked, found
 }
 
-// checkWhole finds updates of several refs of which only a part happened: P6.
-func checkWhole(w *world) (looked int, found []violation) {
+// checkWhole finds updates of several refs that happened in part: P6.
+func checkWhole(w *checkInput) (looked int, found []violation) {
 	all := buildChains(w)
 	for _, u := range w.updates {
 		if len(u.moves) < 2 {

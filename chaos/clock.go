@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stepVariable names, to a process, the file that says how far its wall clock is off.
+// stepVariable names the file that tells a process how far its wall clock is off.
 const stepVariable = "CHAOS_CLOCK_STEP"
 
 //go:embed clock/step.c
@@ -40,7 +40,7 @@ func (i instant) add(d time.Duration) instant { return i + instant(d) }
 
 func (i instant) sub(earlier instant) time.Duration { return time.Duration(i - earlier) }
 
-// A wallClock is what a process, or several, take for the time of day.
+// A wallClock is the time of day for one process or several.
 type wallClock struct {
 	path string
 }
@@ -50,7 +50,7 @@ func newWallClock(path string) (wallClock, error) {
 	return c, c.step(0)
 }
 
-// step makes the clock wrong by that much, to the second.
+// step makes the clock wrong by that much, in whole seconds.
 func (c wallClock) step(by time.Duration) error {
 	f, err := os.OpenFile(c.path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -63,10 +63,10 @@ func (c wallClock) step(by time.Duration) error {
 	return err
 }
 
-// variable is for the environment of a process that reads this clock.
+// variable returns the environment variable of a process that reads this clock.
 func (c wallClock) variable() string { return stepVariable + "=" + c.path }
 
-// buildStepLibrary compiles what steps the clock of a server that is written in C or C++.
+// buildStepLibrary compiles the library that steps the clock of a server written in C or C++.
 func buildStepLibrary(ctx context.Context, dir string) (string, error) {
 	source, library := filepath.Join(dir, "step.c"), filepath.Join(dir, "step.so")
 	if err := os.WriteFile(source, []byte(stepLibrary), 0o644); err != nil {

@@ -28,7 +28,7 @@ type cluster struct {
 	clock     func(site string) wallClock
 
 	meter  *meter
-	sites  map[string]*siteProcess // that run now
+	sites  map[string]*siteProcess // those that run
 	starts map[string]int
 	ended  []*siteProcess
 }
@@ -43,7 +43,7 @@ type siteProcess struct {
 
 	mu            sync.Mutex
 	first, latest report
-	quiet         []report // one for each time that it was paused
+	quiet         []report // one for each pause
 }
 
 // start starts a site.
@@ -84,7 +84,7 @@ func (c *cluster) start(site string) error {
 		for lines := bufio.NewScanner(reports); lines.Scan(); {
 			var r report
 			if json.Unmarshal(lines.Bytes(), &r) == nil {
-				c.hear(s, r)
+				c.receive(s, r)
 			}
 		}
 	})
@@ -92,7 +92,7 @@ func (c *cluster) start(site string) error {
 	return nil
 }
 
-func (c *cluster) hear(s *siteProcess, r report) {
+func (c *cluster) receive(s *siteProcess, r report) {
 	s.mu.Lock()
 	if s.first == (report{}) {
 		s.first = r
@@ -108,15 +108,15 @@ func (s *siteProcess) report() report {
 	return s.latest
 }
 
-func (s *siteProcess) tell(command string) error {
+func (s *siteProcess) send(command string) error {
 	if _, err := fmt.Fprintln(s.in, command); err != nil {
 		return fmt.Errorf("tell site %s to %s: %w", s.name, command, err)
 	}
 	return nil
 }
 
-// is waits until the site is in that state.
-func (s *siteProcess) is(ctx context.Context, state string) error {
+// waitForState waits until the site reports that state.
+func (s *siteProcess) waitForState(ctx context.Context, state string) error {
 	return await(ctx, "site "+s.name+" to be "+state, func() error {
 		select {
 		case <-s.process.ended:
@@ -149,27 +149,27 @@ func (c *cluster) end(site string) {
 // running waits until all sites work.
 func (c *cluster) running(ctx context.Context) error {
 	for _, s := range c.sites {
-		if err := s.is(ctx, working); err != nil {
+		if err := s.waitForState(ctx, working); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pauseAll lets the sites finish what they do and notes what they use then.
+// pauseAll lets the sites finish their operations, and notes what they use then.
 func (c *cluster) pauseAll(ctx context.Context) error {
 	for _, s := range c.sites {
-		if err := s.tell("pause"); err != nil {
+		if err := s.send("pause"); err != nil {
 			return err
 		}
 	}
 	for _, s := range c.sites {
-		if err := s.is(ctx, paused); err != nil {
+		if err := s.waitForState(ctx, paused); err != nil {
 			return err
 		}
 	}
-	// What was given up on is cleaned up behind for up to three seconds.
-	rest(ctx, 3*time.Second+5*reportEvery)
+	// After a call that timed out the library cleans up for up to three seconds.
+	sleep(ctx, 3*time.Second+5*reportEvery)
 	for _, s := range c.sites {
 		s.mu.Lock()
 		s.quiet = append(s.quiet, s.latest)
@@ -180,7 +180,7 @@ func (c *cluster) pauseAll(ctx context.Context) error {
 
 func (c *cluster) resumeAll(ctx context.Context) error {
 	for _, s := range c.sites {
-		if err := s.tell("resume"); err != nil {
+		if err := s.send("resume"); err != nil {
 			return err
 		}
 	}

@@ -13,23 +13,23 @@ import (
 const databaseStep = time.Minute
 
 // stepDatabase steps the database's clock and, after a while, back.
-func stepDatabase(b *bed, clock wallClock, by time.Duration) fault {
+func stepDatabase(sc *scenario, clock wallClock, by time.Duration) fault {
 	return fault{fmt.Sprintf("database's clock stepped by %+.0f s and back", by.Seconds()), func(ctx context.Context, random *rand.Rand) (string, error) {
-		if err := b.step(ctx, clock, by, by > 0); err != nil {
+		if err := sc.step(ctx, clock, by, by > 0); err != nil {
 			return "", err
 		}
-		length := within(random, shortest, longest)
-		rest(ctx, length)
-		return fmt.Sprintf("for %s", length.Round(time.Millisecond)), b.step(ctx, clock, 0, by < 0)
+		length := randomDuration(random, shortest, longest)
+		sleep(ctx, length)
+		return fmt.Sprintf("for %s", length.Round(time.Millisecond)), sc.step(ctx, clock, 0, by < 0)
 	}}
 }
 
-// step steps the clock, notes it if that is forward, and sees that the database tells the new time.
-func (b *bed) step(ctx context.Context, clock wallClock, by time.Duration, forward bool) error {
-	if err := b.stepped(clock, by, forward); err != nil {
+// step steps the clock, notes the step if it goes forward, and checks that the database tells the new time.
+func (sc *scenario) step(ctx context.Context, clock wallClock, by time.Duration, forward bool) error {
+	if err := sc.stepped(clock, by, forward); err != nil {
 		return err
 	}
-	return b.withDB(ctx, func(db *refdb.DB) error {
+	return sc.withDB(ctx, func(db *refdb.DB) error {
 		tells, err := db.Now(ctx)
 		if off := time.Until(tells) - by; err == nil && off.Abs() > 5*time.Second {
 			err = fmt.Errorf("the database's clock was to be off by %s, but by %s it is", by, off+by)
@@ -38,33 +38,33 @@ func (b *bed) step(ctx context.Context, clock wallClock, by time.Duration, forwa
 	})
 }
 
-// stepSite steps the clock of one site by hours, then by others, and back. The
-// database and the other sites have another clock.
-func stepSite(b *bed) fault {
+// stepSite steps the clock of one site by hours, then by hours in the other
+// direction, then back. The database and the other sites have other clocks.
+func stepSite(sc *scenario) fault {
 	return fault{"a client's clock stepped by hours", func(ctx context.Context, random *rand.Rand) (string, error) {
 		site := siteNames[random.IntN(len(siteNames))]
-		clock, s := b.clock(site), b.sites[site]
+		clock, s := sc.clock(site), sc.sites[site]
 		var steps []time.Duration
 		for _, sign := range []time.Duration{1, -1} {
-			steps = append(steps, sign*within(random, time.Hour, 48*time.Hour).Truncate(time.Second))
+			steps = append(steps, sign*randomDuration(random, time.Hour, 48*time.Hour).Truncate(time.Second))
 		}
 		for _, by := range append(steps, 0) {
 			if err := clock.step(by); err != nil {
 				return "", err
 			}
-			if err := s.tells(ctx, by); err != nil {
+			if err := s.waitForClock(ctx, by); err != nil {
 				return "", err
 			}
 			if by != 0 {
-				rest(ctx, within(random, shortest, staleAfter))
+				sleep(ctx, randomDuration(random, shortest, staleAfter))
 			}
 		}
 		return fmt.Sprintf("%s by %s, then %s", site, steps[0], steps[1]), nil
 	}}
 }
 
-// tells waits until the site's clock is off by that much.
-func (s *siteProcess) tells(ctx context.Context, by time.Duration) error {
+// waitForClock waits until the site's clock is off by that much.
+func (s *siteProcess) waitForClock(ctx context.Context, by time.Duration) error {
 	return await(ctx, "the step of site "+s.name+"'s clock", func() error {
 		if off := time.Until(time.Unix(s.report().Wall, 0)) - by; off.Abs() > 5*time.Second {
 			return fmt.Errorf("it is off by %s", off+by)

@@ -9,39 +9,39 @@ import (
 )
 
 // killSites kills sites with SIGKILL and starts them again.
-func killSites(b *bed) fault {
+func killSites(sc *scenario) fault {
 	return fault{"kill -9 of sites", func(ctx context.Context, random *rand.Rand) (string, error) {
-		sites := b.some(random)
+		sites := sc.someSites(random)
 		for _, s := range sites {
-			b.kill(s)
+			sc.kill(s)
 		}
-		rest(ctx, within(random, 0, staleAfter))
+		sleep(ctx, randomDuration(random, 0, staleAfter))
 		for _, s := range sites {
-			if err := b.start(s); err != nil {
+			if err := sc.start(s); err != nil {
 				return "", err
 			}
 		}
-		return strings.Join(sites, " "), b.running(ctx)
+		return strings.Join(sites, " "), sc.running(ctx)
 	}}
 }
 
-// freezeSites stops sites for longer than their locks stand, and lets them go on.
-func freezeSites(b *bed) fault {
+// freezeSites stops sites until their locks are stale, and lets them go on.
+func freezeSites(sc *scenario) fault {
 	return fault{"sites frozen past stale-after", func(ctx context.Context, random *rand.Rand) (string, error) {
-		sites := b.some(random)
-		length := within(random, staleAfter+time.Second, 2*staleAfter)
+		sites := sc.someSites(random)
+		length := randomDuration(random, staleAfter+time.Second, 2*staleAfter)
 		from := now()
 		for _, s := range sites {
-			if err := b.sites[s].Process.Signal(syscall.SIGSTOP); err != nil {
+			if err := sc.sites[s].Process.Signal(syscall.SIGSTOP); err != nil {
 				return "", err
 			}
 		}
-		rest(ctx, length)
+		sleep(ctx, length)
 		for _, s := range sites {
-			if err := b.sites[s].Process.Signal(syscall.SIGCONT); err != nil {
+			if err := sc.sites[s].Process.Signal(syscall.SIGCONT); err != nil {
 				return "", err
 			}
-			b.frozen[b.sites[s].name] = append(b.frozen[b.sites[s].name], span{from, now()})
+			sc.frozen[sc.sites[s].name] = append(sc.frozen[sc.sites[s].name], span{from, now()})
 		}
 		return described(sites, length), nil
 	}}

@@ -19,8 +19,8 @@ type history struct {
 	updates  map[string]*update
 	holdings map[string]*holding
 	reads    []read
-	latest   map[string]instant // entry of each site process
-	torn     int                // lines that a kill cut short
+	latest   map[string]instant // latest entry of each site process
+	torn     int                // lines that were cut short by a kill
 }
 
 // An update moves refs, all or none.
@@ -41,18 +41,18 @@ type holding struct {
 	token   int64
 	asked   instant // for the lock
 	entered instant // the section: the lock was held then
-	held    instant // the last time when it was known to be
-	left    bool    // its holder was about to release it, and held it still
+	held    instant // the last time at which the lock was known to be held
+	left    bool    // the holder was about to release the lock, and still held it
 	noticed instant // when the holder was told of its loss, or 0
 }
 
 // A read is a value of a ref that a call returned.
 type read struct {
 	ref, value string
-	from, to   instant // the call
+	from, to   instant // of the call
 }
 
-// site returns the name of the process that wrote an entry of that ID.
+// siteOf returns the name of the process that wrote an entry of that ID.
 func siteOf(id string) string {
 	return id[:max(0, strings.LastIndexByte(id, '-'))]
 }
@@ -118,7 +118,7 @@ func readJournal(path string) (entries []entry, torn int, err error) {
 	return entries, torn, lines.Err()
 }
 
-// begin adds what later entries are about.
+// begin adds updates and holdings, which later entries refer to.
 func (h *history) begin(e entry) {
 	if e.Kind == asked {
 		h.updates[e.ID] = &update{id: e.ID, moves: e.Moves, token: e.Token, sent: e.T, answered: never, outcome: unknown}
@@ -127,7 +127,7 @@ func (h *history) begin(e entry) {
 	h.holdings[e.ID] = &holding{id: e.ID, refs: e.Refs, token: e.Token, asked: e.From, entered: e.T, held: e.T}
 }
 
-// add adds the rest.
+// add adds what became of them, and reads.
 func (h *history) add(e entry) error {
 	if e.ID != "" {
 		h.latest[siteOf(e.ID)] = max(h.latest[siteOf(e.ID)], e.T)
@@ -152,7 +152,7 @@ func (h *history) add(e entry) error {
 			return fmt.Errorf("the journals know of the section %s, and not of its beginning", e.ID)
 		}
 	case noticed:
-		// One that was lost before it began has no holding.
+		// A lock that was lost before its section began has no holding.
 		if s, ok := h.holdings[e.ID]; ok {
 			s.noticed = e.T
 		}
@@ -160,7 +160,7 @@ func (h *history) add(e entry) error {
 	return nil
 }
 
-// byRef returns the holdings of each ref, in the order in which they began.
+// byRef returns the holdings of each ref, in the order of their beginning.
 func (h *history) byRef() map[string][]*holding {
 	refs := make(map[string][]*holding)
 	for _, s := range h.holdings {

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// isolatedVariable tells this program that it is the one inside.
+// isolatedVariable tells this program that it runs inside the namespaces.
 const isolatedVariable = "CHAOS_ISOLATED"
 
 // isolate runs this program once more, with the same arguments, as the first
-// process of new process and mount namespaces: whatever way it ends, the kernel
+// process of new process and mount namespaces. However that process ends, the kernel
 // ends all servers and sites with it, frozen ones too, and unmounts what was mounted.
 func isolate() (status int, err error) {
 	if os.Getuid() != 0 {
@@ -30,7 +30,7 @@ func isolate() (status int, err error) {
 		Cloneflags:   syscall.CLONE_NEWPID,
 		Unshareflags: syscall.CLONE_NEWNS,
 		Pdeathsig:    syscall.SIGKILL,
-		Setpgid:      true, // signals come through us
+		Setpgid:      true, // this process passes signals on
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// What a line of a journal tells of.
+// The kinds of a journal's lines.
 const (
 	asked    = "asked"    // an update is about to be sent
 	answered = "answered" // what became of it
-	got      = "got"      // a value of a ref was returned by a call made from From to T
+	got      = "got"      // a call from From to T returned a value of a ref
 	entered  = "entered"  // a critical section: the lock was held at T
-	held     = "held"     // it still was at T
-	left     = "left"     // its holder is about to give it up
-	noticed  = "noticed"  // its holder was told at T that the lock is lost
+	held     = "held"     // the lock was still held at T
+	left     = "left"     // the holder is about to release it
+	noticed  = "noticed"  // the holder was told at T that the lock is lost
 )
 
 // What became of an update.
@@ -33,7 +33,7 @@ type entry struct {
 	Refs    []string `json:"refs,omitempty"`
 	Moves   []move   `json:"moves,omitempty"`
 	Value   string   `json:"value,omitempty"`
-	Token   int64    `json:"token,omitempty"`   // of the holding, or what fences the update
+	Token   int64    `json:"token,omitempty"`   // of the holding, or the fence of the update
 	Outcome string   `json:"outcome,omitempty"` // accepted, refused or unknown
 	Error   string   `json:"error,omitempty"`
 	// Mismatch says that the update was refused because of what a ref holds.
@@ -47,8 +47,8 @@ type move struct {
 	New string `json:"new"`
 }
 
-// A journal is a file to which several processes may append. What was written
-// stays when a process is killed.
+// A journal is a file to which several processes may append. Lines survive the
+// process that wrote them.
 type journal struct {
 	mu   sync.Mutex
 	file *os.File
@@ -60,8 +60,8 @@ func openJournal(path string) (*journal, error) {
 	return &journal{file: f}, err
 }
 
-// write appends e at once. The line break comes first, so that a line which a
-// kill cut short spoils no other.
+// write appends e at once. The line break comes first, so that a line which was
+// cut short by a kill spoils no other.
 func (j *journal) write(e entry) {
 	line, err := json.Marshal(e)
 	if err == nil {
@@ -76,7 +76,7 @@ func (j *journal) write(e entry) {
 	}
 }
 
-// close closes the file and returns the first error of all that was written.
+// close closes the file and returns the first error of any write.
 func (j *journal) close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,7 +1,7 @@
-// Chaos proves that the library keeps its promises while everything around it
-// fails: processes that work as sites on a shared database are killed, frozen
-// and cut off, and so is the database, by a nemesis, one fault after the other;
-// what the sites wrote into their journals is then checked from outside.
+// Chaos tests that the library keeps its promises while everything around it
+// fails. Processes work as sites on a shared database. A nemesis injects faults,
+// one after the other: it kills, freezes and cuts off the sites and the database.
+// Then it checks what the sites wrote into their journals.
 package main
 
 import (
@@ -49,11 +49,11 @@ func main() {
 
 // options are what the command line says.
 type options struct {
-	lasts time.Duration
-	seed  uint64
-	beds  []bedKind
-	only  *regexp.Regexp
-	dir   string
+	duration time.Duration
+	seed     uint64
+	kinds    []scenarioKind
+	only     *regexp.Regexp
+	dir      string
 }
 
 func start() (status int, err error) {
@@ -77,7 +77,7 @@ func start() (status int, err error) {
 
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	f.DurationVar(&o.lasts, "d", 10*time.Minute, "how long the faults go on, on all databases together")
+	f.DurationVar(&o.duration, "d", 10*time.Minute, "how long the faults go on, on all databases together")
 	f.Uint64Var(&o.seed, "seed", 0, "what decides on the faults and the sites' work; 0: random")
 	names := f.String("db", strings.Join(kindNames(), ","), "the databases")
 	f.StringVar(&o.dir, "dir", "", "directory for journals and logs, which is kept; default: a temporary one, kept if there are violations")
@@ -89,11 +89,11 @@ func parse(args []string) (o options, err error) {
 		return o, err
 	}
 	for _, name := range strings.Split(*names, ",") {
-		i := slices.IndexFunc(bedKinds, func(k bedKind) bool { return k.name == name })
+		i := slices.IndexFunc(scenarioKinds, func(k scenarioKind) bool { return k.name == name })
 		if i < 0 {
 			return o, fmt.Errorf("no such database: %q; there are %s", name, strings.Join(kindNames(), ", "))
 		}
-		o.beds = append(o.beds, bedKinds[i])
+		o.kinds = append(o.kinds, scenarioKinds[i])
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument: %s", f.Arg(0))
@@ -104,7 +104,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// run torments one database after the other and sums up.
+// run runs the scenarios and prints a summary.
 func run(ctx context.Context, o options) (status int, err error) {
 	unix.Umask(0o022)
 	dir, keep := o.dir, o.dir != ""
@@ -126,8 +126,8 @@ func run(ctx context.Context, o options) (status int, err error) {
 	}
 	defer events.Close()
 	r := newRecord(io.MultiWriter(os.Stdout, events))
-	r.tell(event{Event: "begin", Detail: fmt.Sprintf("seed %d, directory %s", o.seed, dir)})
-	err = tormentAll(ctx, o, dir, r)
+	r.emit(event{Event: "begin", Detail: fmt.Sprintf("seed %d, directory %s", o.seed, dir)})
+	err = runScenarios(ctx, o, dir, r)
 	err = errors.Join(err, r.sum.print(os.Stderr, o.seed), r.err)
 	if r.sum.violations() > 0 {
 		status, keep = statusViolated, true

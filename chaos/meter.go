@@ -12,11 +12,11 @@ const (
 	recoveryLimit = 10 * time.Second
 	recoveryShare = 0.9
 	bucket        = time.Second
-	// The median of so many buckets counts, before a fault and after it.
+	// Rates are medians of so many buckets, before a fault and after it.
 	bucketsBefore, bucketsAfter = 5, 3
 )
 
-// A meter counts what the sites get done.
+// A meter counts the sites' operations over time.
 type meter struct {
 	mu    sync.Mutex
 	start instant
@@ -37,7 +37,7 @@ func (m *meter) add(t instant, n int) {
 
 func (m *meter) slot(t instant) int { return int(t.sub(m.start) / reportEvery) }
 
-// total is what was done in all.
+// total returns how many operations there were.
 func (m *meter) total() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,7 +63,7 @@ func (m *meter) rates(from instant, n int) []float64 {
 	return rates
 }
 
-// rateBefore returns what the sites did per second lately.
+// rateBefore returns the operations per second shortly before t.
 func (m *meter) rateBefore(t instant) float64 {
 	return median(m.rates(t.add(-bucketsBefore*bucket-lateReports), bucketsBefore))
 }
@@ -73,19 +73,19 @@ func median(rates []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// lateReports is how late what a site reports may arrive.
+// lateReports is how late a site's report may arrive.
 const lateReports = 3 * reportEvery
 
-// recovery looks for the first moment after end from which on the rate is what
-// it was before, and returns how long after end that is. wait blocks until a
-// time has come; it is false if there will be none.
+// recovery looks for the first moment after end from which on the rate is nearly
+// what it was before, and returns how long after end that is. wait blocks until a
+// time has come; it returns false if the run ends before.
 func recovery(m *meter, before float64, end instant, wait func(instant) bool) (took time.Duration, recovered bool) {
 	for took = 0; took <= recoveryLimit; took += reportEvery {
 		from := end.add(took)
 		if !wait(from.add(bucketsAfter*bucket + lateReports)) {
 			return took, false
 		}
-		// A median forgives one bucket, which must not be the first if nothing was done in it.
+		// The median forgives one bucket. That must not be an empty first one.
 		if r := m.rates(from, bucketsAfter); median(r) >= recoveryShare*before && r[0] >= before/2 {
 			return took, true
 		}

@@ -12,27 +12,27 @@ import (
 const (
 	recoveryCheck = "throughput recovers"
 
-	// calm is between the recovery from one fault and the next: its rate is the one before that.
-	calm = bucketsBefore*bucket + lateReports
-	// slump is the part of their best rate below which the sites are not fit for another fault.
-	slump = 0.25
-	// faultTime is what a fault takes, about, with the calm before and the recovery after it.
-	faultTime = calm + 5*time.Second
-	// faultsBetweenLooks is how many there are between two quiet points, where everything is checked.
-	faultsBetweenLooks = 5
+	// quietTime is between the recovery from one fault and the next. The rate in it is the one to recover to.
+	quietTime = bucketsBefore*bucket + lateReports
+	// leastRate is the share of their best rate that the sites must reach before the next fault.
+	leastRate = 0.25
+	// faultTime is about what a fault takes, with the quiet time before and the recovery after it.
+	faultTime = quietTime + 5*time.Second
+	// faultsBetweenChecks is how many faults there are between two pauses, in which everything is checked.
+	faultsBetweenChecks = 5
 )
 
-// A nemesis does faults to a bed, one after the other.
+// A nemesis injects a scenario's faults, one after the other.
 type nemesis struct {
-	*bed
+	*scenario
 	*record
 	random *rand.Rand
-	best   float64 // rate of the sites, in calm
-	since  instant // when the calm began
+	best   float64 // rate of the sites in quiet times
+	since  instant // when the quiet time began
 }
 
-// torment injects faults for that long, each of them once before any comes again.
-func (n *nemesis) torment(ctx context.Context, d time.Duration) error {
+// injectFaults injects faults for that long. Each fault comes once before any comes again.
+func (n *nemesis) injectFaults(ctx context.Context, d time.Duration) error {
 	end := now().add(d)
 	for done := 0; ; {
 		for _, i := range n.random.Perm(len(n.faults)) {
@@ -42,8 +42,8 @@ func (n *nemesis) torment(ctx context.Context, d time.Duration) error {
 			if err := n.inject(ctx, n.faults[i]); err != nil {
 				return err
 			}
-			if done++; done%faultsBetweenLooks == 0 {
-				if err := n.look(ctx); err != nil {
+			if done++; done%faultsBetweenChecks == 0 {
+				if err := n.pauseAndCheck(ctx); err != nil {
 					return err
 				}
 			}
@@ -51,9 +51,9 @@ func (n *nemesis) torment(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// inject does a fault and measures how long the sites take to recover.
+// inject injects a fault and measures how long the sites take to recover.
 func (n *nemesis) inject(ctx context.Context, f fault) error {
-	before, err := n.await(ctx)
+	before, err := n.awaitUsualRate(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -61,7 +61,7 @@ func (n *nemesis) inject(ctx context.Context, f fault) error {
 		n.checked(n.name, recoveryCheck, n.recoveries, violationOf(err))
 		return n.restart(ctx)
 	}
-	n.tell(event{Database: n.name, Event: "fault begins", Fault: f.name, Before: before})
+	n.emit(event{Database: n.name, Event: "fault begins", Fault: f.name, Before: before})
 	begin := now()
 	detail, err := f.inject(ctx, n.random)
 	if err == nil {
@@ -71,9 +71,9 @@ func (n *nemesis) inject(ctx context.Context, f fault) error {
 		return fmt.Errorf("inject the fault %q: %w", f.name, err)
 	}
 	end := now()
-	n.tell(event{Database: n.name, Event: "fault ends", Fault: f.name, Detail: detail, Seconds: end.sub(begin).Seconds()})
+	n.emit(event{Database: n.name, Event: "fault ends", Fault: f.name, Detail: detail, Seconds: end.sub(begin).Seconds()})
 	took, recovered := recovery(n.meter, before, end, func(t instant) bool {
-		rest(ctx, t.sub(now()))
+		sleep(ctx, t.sub(now()))
 		return ctx.Err() == nil
 	})
 	if ctx.Err() != nil {
@@ -94,14 +94,14 @@ func (n *nemesis) inject(ctx context.Context, f fault) error {
 	return nil
 }
 
-// await lets the sites work in peace until they do as much as they usually
-// do, nearly, and returns how much that is.
-func (n *nemesis) await(ctx context.Context) (before float64, err error) {
-	rest(ctx, n.since.add(calm).sub(now()))
+// awaitUsualRate lets the sites work without faults until they nearly reach
+// their usual rate, and returns the rate.
+func (n *nemesis) awaitUsualRate(ctx context.Context) (before float64, err error) {
+	sleep(ctx, n.since.add(quietTime).sub(now()))
 	err = await(ctx, "the usual rate of work", func() error {
 		before = n.meter.rateBefore(now())
 		n.best = max(n.best, before)
-		if before == 0 || before < slump*n.best {
+		if before == 0 || before < leastRate*n.best {
 			return fmt.Errorf("it is %.0f operations per second, and was up to %.0f", before, n.best)
 		}
 		return nil
@@ -109,9 +109,9 @@ func (n *nemesis) await(ctx context.Context) (before float64, err error) {
 	return before, err
 }
 
-// restart starts all sites anew: those that a fault has crippled would make nothing of the next.
+// restart kills and starts all sites. Those that have not recovered would say nothing about the next fault.
 func (n *nemesis) restart(ctx context.Context) error {
-	n.tell(event{Database: n.name, Event: "sites restarted"})
+	n.emit(event{Database: n.name, Event: "sites restarted"})
 	for _, site := range siteNames {
 		n.kill(site)
 		if err := n.start(site); err != nil {
@@ -123,8 +123,8 @@ func (n *nemesis) restart(ctx context.Context) error {
 	return err
 }
 
-// look pauses the sites, checks everything, and lets them go on.
-func (n *nemesis) look(ctx context.Context) error {
+// pauseAndCheck pauses the sites, checks everything, and resumes them.
+func (n *nemesis) pauseAndCheck(ctx context.Context) error {
 	if err := n.pauseAll(ctx); err != nil {
 		return err
 	}
@@ -136,13 +136,13 @@ func (n *nemesis) look(ctx context.Context) error {
 	return err
 }
 
-// check checks all that was written into the journals so far, and what the sites use.
+// check checks the journals as they are, and what the sites use.
 func (n *nemesis) check(ctx context.Context) error {
 	h, err := readHistory(n.dir)
 	if err != nil {
 		return err
 	}
-	w := &world{history: h, disturbances: n.disturbances}
+	w := &checkInput{history: h, disturbances: n.disturbances}
 	if w.final, err = n.values(ctx); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (n *nemesis) check(ctx context.Context) error {
 
 // finish kills one site, stops the others, and sees that nothing is left of them.
 func (n *nemesis) finish(ctx context.Context) error {
-	rest(ctx, staleAfter) // for the victim to hold locks
+	sleep(ctx, staleAfter) // for the victim to hold locks
 	victim := siteNames[n.random.IntN(len(siteNames))]
 	n.kill(victim)
 	for site := range n.sites {
@@ -191,22 +191,22 @@ func (n *nemesis) finish(ctx context.Context) error {
 		return err
 	}
 	for _, u := range undecided {
-		n.tell(event{Database: n.name, Event: "undecided whether linearizable", Detail: u})
+		n.emit(event{Database: n.name, Event: "undecided whether linearizable", Detail: u})
 	}
 	n.checked(n.name, linearCheck, looked, found)
 	return n.purge(ctx)
 }
 
-// purges are as many as it may take to purge what is left: a lock that others waited for is kept
-// for one of them, who may have been killed, too.
+// purges is how many purges it may take to remove everything. A purged lock is kept for its next
+// waiter, which may have been killed, too.
 const purges = 2
 
-// purge removes what the killed site left behind, once it is stale: then there is nothing left.
+// purge removes what the killed site left behind once that is stale, and checks that nothing is left.
 func (n *nemesis) purge(ctx context.Context) error {
 	removed := 0
 	var rows int
 	for range purges {
-		rest(ctx, staleAfter+time.Second)
+		sleep(ctx, staleAfter+time.Second)
 		gone, err := n.purgeOnce(ctx)
 		if err != nil {
 			return fmt.Errorf("purge what is left: %w", err)
@@ -227,7 +227,7 @@ func (n *nemesis) purge(ctx context.Context) error {
 	return nil
 }
 
-// purgeOnce purges what is stale, and returns how much that was.
+// purgeOnce purges what is stale and returns how many rows that were.
 func (n *nemesis) purgeOnce(ctx context.Context) (removed int, err error) {
 	err = n.withDB(ctx, func(db *refdb.DB) error {
 		var left []refdb.LockInfo
@@ -250,7 +250,7 @@ func (n *nemesis) purgeOnce(ctx context.Context) (removed int, err error) {
 	return removed, err
 }
 
-// usages is what each start of a site used.
+// usages returns what each start of a site used.
 func (n *nemesis) usages() (all []usage) {
 	for _, s := range n.ended {
 		all = append(all, s.usage())

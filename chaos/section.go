@@ -11,8 +11,8 @@ import (
 const (
 	// sectionsFile is written only inside critical sections, by all sites.
 	sectionsFile = "sections.journal"
-	// lookEvery is how often a holder looks whether it still is one.
-	lookEvery = 10 * time.Millisecond
+	// checkEvery is how often a holder checks that the lock is not lost.
+	checkEvery = 10 * time.Millisecond
 )
 
 // A section is a critical section under a lock.
@@ -24,7 +24,7 @@ type section struct {
 	left   bool
 }
 
-// section locks refs, works under the lock for about that long, and releases it.
+// section locks refs, works under the lock for about that long, and releases the lock.
 func (w *worker) section(ctx context.Context, refs []string, wait bool, length time.Duration) {
 	s, watched := w.enter(ctx, refs, wait)
 	if s == nil {
@@ -51,7 +51,7 @@ func (w *worker) holdLong(ctx context.Context) {
 	}
 	defer func() { <-watched }()
 	defer s.release(ctx)
-	for end := now().add(w.upTo(5 * time.Second)); now() < end && ctx.Err() == nil && !w.hurried.Load(); {
+	for end := now().add(w.upTo(5 * time.Second)); now() < end && ctx.Err() == nil && !w.pausing.Load(); {
 		if !s.stay(w.upTo(200 * time.Millisecond)) {
 			return
 		}
@@ -78,8 +78,10 @@ func (w *worker) enter(ctx context.Context, refs []string, wait bool) (_ *sectio
 	}
 	s := &section{worker: w, lock: lock, id: w.id(), values: make(map[string]refdb.Value)}
 	for _, ref := range refs {
-		s.values[ref] = lock.Value(ref)
-		w.read(from, ref, lock.Value(ref))
+		if s.values[ref], err = lock.Value(ref); err != nil {
+			panic(err) // a lock has the refs that it was asked for
+		}
+		w.read(from, ref, s.values[ref])
 	}
 	done := make(chan struct{})
 	guarded := lock.Context()
@@ -90,8 +92,8 @@ func (w *worker) enter(ctx context.Context, refs []string, wait bool) (_ *sectio
 			w.journal.write(entry{Kind: noticed, T: at, ID: s.id, Error: context.Cause(guarded).Error()})
 		}
 	}()
-	// Not sooner than the acquisition; and the lock stands for its holder at a
-	// moment that is not before it.
+	// The section is entered at t, after the acquisition, and the lock was not lost
+	// at a later moment.
 	t := now()
 	if lock.Err() == nil {
 		w.sections.write(entry{Kind: entered, T: t, From: from, ID: s.id, Refs: refs, Token: int64(lock.Token())})
@@ -100,7 +102,7 @@ func (w *worker) enter(ctx context.Context, refs []string, wait bool) (_ *sectio
 	return s, done
 }
 
-// stay works in the section for d, and reports whether the lock stands after it.
+// stay works in the section for d, and reports whether the lock was kept.
 func (s *section) stay(d time.Duration) bool {
 	for end := now().add(d); ; {
 		t := now()
@@ -111,17 +113,17 @@ func (s *section) stay(d time.Duration) bool {
 		if t >= end {
 			return true
 		}
-		rest(s.lock.Context(), min(lookEvery, end.sub(t)))
+		sleep(s.lock.Context(), min(checkEvery, end.sub(t)))
 	}
 }
 
-// fenced moves the section's refs by one of its lock's methods.
+// fenced moves the section's refs with one of its lock's methods.
 func (s *section) fenced(ctx context.Context, update func(context.Context, []refdb.Update, ...refdb.UpdateOption) error) bool {
 	return s.update(s.lock.Refs(), s.values, s.lock.Token(), func(u []refdb.Update) error { return update(ctx, u) })
 }
 
-// leave ends the section, before its lock is released: once, for after a release
-// whose reply was lost nobody knows whether the lock still stands.
+// leave notes the section's end, before the lock is released. It does so once:
+// after a release whose reply was lost nobody knows whether the lock still stands.
 func (s *section) leave() {
 	if t := now(); !s.left && s.lock.Err() == nil {
 		s.sections.write(entry{Kind: left, T: t, ID: s.id})
@@ -133,6 +135,6 @@ func (s *section) release(ctx context.Context) {
 	s.leave()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opLimit)
 	defer cancel()
-	// Nothing can be done about an error: the lock ended, or goes stale.
+	// An error needs no handling: the lock has ended, or goes stale.
 	_ = s.lock.Release(ctx)
 }

@@ -24,7 +24,7 @@ const (
 	// Short leases, so that much happens in little time.
 	staleAfter = 3 * time.Second
 	beatEvery  = 500 * time.Millisecond
-	// leaseTime is how long a lock that is not renewed stands for its holder: stale-after less a fifth.
+	// leaseTime is how long a holder trusts a lock that is not renewed: stale-after less a fifth.
 	leaseTime = staleAfter * 4 / 5
 
 	reportEvery = 100 * time.Millisecond
@@ -43,20 +43,20 @@ const (
 
 // A siteConfig tells a process which site to be.
 type siteConfig struct {
-	Name    string // of the site, with the number of its start: eu-1.3
+	Name    string // the site with the number of its start: eu-1.3
 	Site    string // eu-1
 	URL     string
-	Spanner string // the emulator's address, if it is that
+	Spanner string // the emulator's address, if the database is on one
 	Dir     string // of the journals
 	Seed    uint64
-	Pause   time.Duration // that each worker makes between two operations
+	Pause   time.Duration // of each worker, between two operations
 }
 
 // A report is what a site tells the nemesis, line by line.
 type report struct {
 	T          instant
 	State      string
-	Ops        int // that succeeded since the last report
+	Ops        int // how many succeeded since the last report
 	Goroutines int
 	Files      int
 	Wall       int64 // the time of day, in seconds
@@ -66,22 +66,22 @@ type report struct {
 type site struct {
 	siteConfig
 	db       *refdb.DB
-	wire     *lossyWire
+	loss     *messageLoss
 	history  *historian
 	journal  *journal
 	sections *journal
-	number   atomic.Int64 // of the last update or holding
+	number   atomic.Int64 // number of the last update or holding
 	ops      atomic.Int64
 	state    atomic.Value
 
 	// work is read-locked by each worker during an operation, and locked to pause them.
 	work    sync.RWMutex
-	hurried atomic.Bool // somebody waits to lock work
+	pausing atomic.Bool // work is about to be locked
 }
 
 // runSite is the main of a site. It ends when its standard input does.
 func runSite(argument string) error {
-	s := &site{wire: &lossyWire{}}
+	s := &site{loss: &messageLoss{}}
 	if err := json.Unmarshal([]byte(argument), &s.siteConfig); err != nil {
 		return fmt.Errorf("read the site's configuration: %w", err)
 	}
@@ -113,7 +113,7 @@ func runSite(argument string) error {
 	workers.Go(func() { s.history.run(ctx) })
 	s.state.Store(working)
 	for command := range commands {
-		s.obey(command)
+		s.execute(command)
 	}
 	cancel()
 	if s.state.Load() == paused {
@@ -123,7 +123,7 @@ func runSite(argument string) error {
 	return s.close(before)
 }
 
-// open opens the journals and the database, which may be in trouble just now.
+// open opens the journals and the database. The database may be down just now.
 func (s *site) open(ctx context.Context) (err error) {
 	if s.journal, err = openJournal(filepath.Join(s.Dir, s.Name+".journal")); err != nil {
 		return err
@@ -145,12 +145,12 @@ func (s *site) open(ctx context.Context) (err error) {
 	return err
 }
 
-// driver opens the database.
+// driver opens the database. It retries until openLimit.
 func (s *site) driver(ctx context.Context) (refdb.Driver, error) {
 	deadline := now().add(openLimit)
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		driver, err := openDriver(attempt, s.URL, s.Spanner, s.wire)
+		driver, err := openDriver(attempt, s.URL, s.Spanner, s.loss)
 		cancel()
 		if err == nil {
 			return driver, nil
@@ -162,11 +162,11 @@ func (s *site) driver(ctx context.Context) (refdb.Driver, error) {
 	}
 }
 
-// close closes the database, and waits for its goroutines to end: then there
-// are as many as before.
+// close closes the database and waits until there are as many goroutines as
+// before. If there are more, it writes them to a file.
 func (s *site) close(before int) error {
 	err := errors.Join(s.db.Close(), s.history.close())
-	// What was told to end gets a moment to do so.
+	// Goroutines need a moment to end.
 	for deadline := now().add(3 * time.Second); now() < deadline && runtime.NumGoroutine() > before; {
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -182,21 +182,21 @@ func (s *site) close(before int) error {
 	return errors.Join(err, s.journal.close(), s.sections.close())
 }
 
-// obey does what the nemesis says.
-func (s *site) obey(command string) {
+// execute executes a command of the nemesis.
+func (s *site) execute(command string) {
 	verb, argument, _ := strings.Cut(command, " ")
 	switch verb {
 	case "pause":
-		s.hurried.Store(true)
+		s.pausing.Store(true)
 		s.work.Lock()
 		s.state.Store(paused)
 	case "resume":
-		s.hurried.Store(false)
+		s.pausing.Store(false)
 		s.state.Store(working)
 		s.work.Unlock()
 	case "lose":
 		if p, err := strconv.ParseFloat(argument, 64); err == nil {
-			s.wire.lose(p)
+			s.loss.lose(p)
 		}
 	}
 }
@@ -225,5 +225,5 @@ func (s *site) reports(ctx context.Context) {
 	}
 }
 
-// id names an update or a holding, of all sites.
+// id returns a name for an update or a holding that is unique among all sites.
 func (s *site) id() string { return s.Name + "-" + strconv.FormatInt(s.number.Add(1), 10) }

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	quickWorkers = 6 // of a site
-	slowWorkers  = 2 // of a site: they hold their locks for seconds
+	// Workers of a site. Slow ones hold their locks for seconds.
+	quickWorkers = 6
+	slowWorkers  = 2
 	quickRefs    = 12
 	slowRefs     = 3
 
-	// opLimit is how long an operation may take, and a worker wait for a lock.
+	// opLimit limits an operation, and so the wait for a lock.
 	opLimit = 4 * time.Second
-	// hurry is how long some may take: they are given up on at any point.
-	hurry = 20 * time.Millisecond
+	// shortLimit limits a few operations, so that callers give up at any point.
+	shortLimit = 20 * time.Millisecond
 )
 
 func quickRef(i int) string { return fmt.Sprintf("refs/heads/quick-%02d", i) }
@@ -51,15 +52,15 @@ func (w *worker) run(ctx context.Context, slow bool) {
 			w.quick(ctx)
 		}
 		w.work.RUnlock()
-		rest(ctx, w.Pause/2+w.upTo(w.Pause))
+		sleep(ctx, w.Pause/2+w.upTo(w.Pause))
 	}
 }
 
-// quick does one of the operations that take a moment.
+// quick does one short operation.
 func (w *worker) quick(ctx context.Context) {
 	limit := opLimit
 	if w.random.IntN(50) == 0 {
-		limit = w.upTo(hurry)
+		limit = w.upTo(shortLimit)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -88,8 +89,8 @@ func (w *worker) pick(n int) []string {
 	return refs
 }
 
-// pickAny does so with a slow one among them now and then. It is not for who
-// waits: all that queue behind for its quick refs would wait as long.
+// pickAny returns n refs, now and then with a slow one among them. It is not for
+// calls that wait: everyone who queues behind them for a quick ref would wait as long.
 func (w *worker) pickAny(n int) []string {
 	refs := w.pick(n)
 	if w.random.IntN(8) == 0 {
@@ -98,7 +99,7 @@ func (w *worker) pickAny(n int) []string {
 	return refs
 }
 
-// unfenced reads refs and moves them, without a lock.
+// unfenced reads refs and moves them without a lock.
 func (w *worker) unfenced(ctx context.Context, refs []string) {
 	from := now()
 	rows, err := w.db.GetAll(ctx, project, refs...)
@@ -113,13 +114,13 @@ func (w *worker) unfenced(ctx context.Context, refs []string) {
 	w.update(refs, values, 0, func(u []refdb.Update) error { return w.db.Update(ctx, project, u) })
 }
 
-// read notes what a call returned that began at from.
+// read notes what a call returned. The call began at from.
 func (w *worker) read(from instant, ref string, v refdb.Value) {
 	w.journal.write(entry{Kind: got, From: from, T: now(), Refs: []string{ref}, Value: string(v)})
 }
 
-// update moves refs away from values, each to a value that was never written
-// before. It reports whether that is known to have happened, and sets values.
+// update moves refs from the given values to values that were never written
+// before. It reports whether the update is known to have happened, and sets values then.
 func (w *worker) update(refs []string, values map[string]refdb.Value, token refdb.Token, send func([]refdb.Update) error) bool {
 	id := w.id()
 	var updates []refdb.Update
@@ -159,8 +160,8 @@ func (w *worker) update(refs []string, values map[string]refdb.Value, token refd
 	return true
 }
 
-// rest waits for d or for ctx's end.
-func rest(ctx context.Context, d time.Duration) {
+// sleep waits for d or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

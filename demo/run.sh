@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# What the global ref database is for, shown with real repositories, servers
-# and pushes: two sites, one truth. Usage: demo/run.sh BIN, the directory of refdbctl,
-# refdb-hook and gitserver. It works on an embedded database in a temporary directory, or on
-# the one that REFDB_URL names, in a project of its own.
-# It exits with 1 as soon as anything is not as it should be.
+# Shows the global ref database with real repositories, servers and pushes: two sites
+# never accept different values for a ref. Usage: demo/run.sh BIN, the directory of refdbctl,
+# refdb-hook and gitserver. It uses an embedded database in a temporary directory, or, in a
+# project of its own, the one that REFDB_URL names. It exits with 1 at the first failure.
 set -uo pipefail
 
 bin=$(realpath "${1:?usage: demo/run.sh BIN}")
@@ -32,14 +31,14 @@ indent() { sed 's/^/     /'; }
 fail() { printf '   FAILED: %s\n' "$*" >&2; tail -n 20 "$work"/*/site.log >&2; exit 1; }
 
 refdbctl() { "$bin/refdbctl" "$@"; }
-# on SITE refdbctl site SUBCOMMAND …
+# site SITE SUBCOMMAND …: refdbctl site with the site's configuration.
 site() { refdbctl site "$2" --config "$work/$1/site.config" "${@:3}"; }
 repo() { echo "$work/$1/root/$project.git"; }
 site_git() { git --git-dir="$(repo "$1")" "${@:2}"; }
 value() { site_git "$1" rev-parse -q --verify "$2"; }
 global() { refdbctl refs get "$project" "$1"; }
 other() { [ "$1" = eu ] && echo us || echo eu; }
-# catch_up SITE: the site takes what the other one has.
+# catch_up SITE: the site takes the refs of the database, with the objects of the other site.
 catch_up() { site "$1" sync --from "${url[$(other "$1")]}" --peer "$(other "$1")" "$(repo "$1")" >"$work/sync.out" 2>&1 || fail "sync of $1: $(cat "$work/sync.out")"; }
 
 start_daemon() {
@@ -56,7 +55,7 @@ make_site() {
   printf '[site]\n\tname = %s\n\troot = %s\n\tsocket = %s\n\tstate = %s\n' \
     "$1" "$work/$1/root" "$work/$1/site.sock" "$work/$1" >"$work/$1/site.config"
   start_daemon "$1" || return
-  site "$1" enable "$(repo "$1")" >"$work/$1/enable.out" 2>&1 || { cat "$work/$1/enable.out" >&2; return 1; }
+  site "$1" enable --new "$(repo "$1")" >"$work/$1/enable.out" 2>&1 || { cat "$work/$1/enable.out" >&2; return 1; }
   "$bin/gitserver" 127.0.0.1:0 "$work/$1/root" >"$work/$1/address" 2>"$work/$1/server.log" &
   server[$1]=$!
   for _ in $(seq 100); do [ -s "$work/$1/address" ] && break; sleep 0.05; done
@@ -67,11 +66,11 @@ title "1. Two sites, eu and us: each a bare repository behind smart HTTP, one da
 { git init -q -b main "$work/seed" && cd "$work/seed" && echo 1 >file && git add file && git commit -q -m "first" && git branch "o'brien" && git tag v1 && cd /; } || fail "git could not make a repository"
 refdbctl migrate up >/dev/null || fail "no schema"
 for s in eu us; do make_site $s || fail "site $s"; done
-say "\$ refdbctl site enable $project.git"
+say "\$ refdbctl site enable --new $project.git"
 indent <"$work/eu/enable.out"
 for s in eu us; do git clone -q "${url[$s]}" "$work/$s/client" || fail "clone from $s"; done
 
-# push SITE REF: somebody there commits on top of what main holds, and pushes.
+# push SITE REF PARENT: pushes a new commit on top of PARENT to the site.
 push() {
   local new
   new=$(git -C "$work/$1/client" commit-tree -p "$3" -m "by $1, $RANDOM" "$3^{tree}") || exit 1
@@ -109,7 +108,7 @@ indent <"$work/sync.out"
 [ "$(value eu $main)" = "$(value us $main)" ] || fail "the sites differ"
 
 title "4. A crash on eu: the push and the daemon are killed with -9, after git moved the branch"
-# A hook of the site's own, chained by the guard, plays the crash.
+# A hook of the site's own, which refdb-hook runs before itself, simulates the crash.
 cat >"$(repo eu)/hooks/reference-transaction.chained" <<SCRIPT
 #!/bin/sh
 [ "\$1" = committed ] && [ -e $work/crash ] || exit 0
@@ -120,7 +119,7 @@ chmod +x "$(repo eu)/hooks/reference-transaction.chained"
 old=$(global "$main")
 git -C "$work/eu/client" fetch -q "${url[eu]}" "$main"
 echo "${daemon[eu]}" >"$work/eu/daemon.pid"
-disown "${daemon[eu]}" # the shell would tell of its end
+disown "${daemon[eu]}" # or the shell would print a message when it is killed
 touch "$work/crash"
 push eu "$main" "$old" && fail "a push that was killed reported success"
 while kill -0 "${daemon[eu]}" 2>/dev/null; do sleep 0.05; done

@@ -4,7 +4,7 @@ package heartbeat
 
 import "golang.org/x/sys/unix"
 
-// systemClock returns the clock that also runs while the machine is suspended,
+// systemClock returns a clock that also runs while the machine is suspended,
 // which Go's own does not. The error is that of a first reading.
 func systemClock() (func() Instant, error) {
 	_, err := readClock()
@@ -14,7 +14,7 @@ func systemClock() (func() Instant, error) {
 	}, err
 }
 
-// readClock returns the end of time with an error, so that every lease expires.
+// readClock returns never with an error, so that every lease expires.
 func readClock() (Instant, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(suspendClock, &ts); err != nil {

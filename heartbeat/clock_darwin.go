@@ -2,6 +2,6 @@ package heartbeat
 
 import "golang.org/x/sys/unix"
 
-// As mach_continuous_time. CLOCK_MONOTONIC counts sleep too, but is derived
-// from the wall clock, in microseconds.
+// CLOCK_MONOTONIC_RAW is mach_continuous_time. CLOCK_MONOTONIC counts sleep too,
+// but is derived from the wall clock, in microseconds.
 const suspendClock = unix.CLOCK_MONOTONIC_RAW

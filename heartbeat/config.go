@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// A Config says how often a keeper beats, and how long a lease stands without.
+// A Config says how often a keeper beats, and how long a lease stands without a beat.
 type Config struct {
 	// Interval is the time between two ticks, at most a third of StaleAfter.
 	Interval time.Duration
-	// StaleAfter is the age of the last beat above which others may take what
-	// the lease stands for.
+	// StaleAfter is the age of the last beat above which others may take the item.
 	StaleAfter time.Duration
-	// Margin is how much sooner the lease ends here: it makes up for clocks
-	// that run at different speeds, and leaves the holder time to stop. At
-	// least a fifth of StaleAfter, which is also the default, if it is 0; at
-	// most so much that the lease stands for two intervals.
+	// Margin is how much sooner the lease ends here. It makes up for clocks that
+	// run at different speeds, and leaves the holder time to stop. It is at least
+	// a fifth of StaleAfter, which is the default, and small enough that the lease
+	// stands for two intervals.
 	Margin time.Duration
-	// Now is the clock, which must never step back. The default counts the time
-	// in which the machine was suspended, on Linux and macOS; elsewhere it is
-	// Go's monotonic clock, which may not.
+	// Now is the clock, which must never step back. On Linux and macOS the default
+	// counts the time for which the machine was suspended. Elsewhere it is Go's
+	// monotonic clock, which may not.
 	Now func() Instant
 }
 

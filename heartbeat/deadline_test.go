@@ -24,7 +24,7 @@ func TestALeaseExpiresExactlyAtItsDeadline(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, test.answer, func(t *testing.T, w *world) {
+			inBubble(t, test.answer, func(t *testing.T, w *fixture) {
 				began := w.Now()
 				l := w.keep(1)
 				w.at(test.want - 1)
@@ -39,8 +39,8 @@ func TestALeaseExpiresExactlyAtItsDeadline(t *testing.T) {
 	}
 }
 
-func TestALossIsToldOnceAndAnEndThatTheHolderChoseIsNot(t *testing.T) {
-	inBubble(t, inTurn(item(1, heartbeat.Lost), fails), func(t *testing.T, w *world) {
+func TestALossIsReportedOnceAndAStopIsNot(t *testing.T) {
+	inBubble(t, inTurn(item(1, heartbeat.Lost), fails), func(t *testing.T, w *fixture) {
 		w.keep(1)
 		w.keep(2)
 		stopped := w.keep(3)
@@ -58,7 +58,7 @@ func TestALossIsToldOnceAndAnEndThatTheHolderChoseIsNot(t *testing.T) {
 }
 
 func TestEachLeaseHasItsOwnDeadline(t *testing.T) {
-	inBubble(t, fails, func(t *testing.T, w *world) {
+	inBubble(t, fails, func(t *testing.T, w *fixture) {
 		var leases []*heartbeat.Lease[int]
 		deadline := func(i int) time.Duration { return window - time.Duration(i*37%100)*time.Millisecond }
 		for i := range 100 { // in no order
@@ -76,7 +76,7 @@ func TestEachLeaseHasItsOwnDeadline(t *testing.T) {
 }
 
 func TestALeaseExpiresOnTimeAmongManyThatDoNot(t *testing.T) {
-	inBubble(t, item(57, heartbeat.Unknown), func(t *testing.T, w *world) {
+	inBubble(t, item(57, heartbeat.Unknown), func(t *testing.T, w *fixture) {
 		leases := []*heartbeat.Lease[int]{w.keep(0)}
 		const later = interval / 3 // so that no tick comes at the deadline
 		w.at(later)
@@ -93,23 +93,23 @@ func TestALeaseExpiresOnTimeAmongManyThatDoNot(t *testing.T) {
 }
 
 func TestAnAcquisitionThatTookTooLongIsNoLease(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *world) {
+	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
 		w.wantEnded(w.Keep(1, w.Now()-heartbeat.Instant(window)), heartbeat.ErrExpired)
 	})
 }
 
 func TestAnAcquisitionInTheFutureCountsFromNow(t *testing.T) {
-	inBubble(t, hangs, func(t *testing.T, w *world) {
+	inBubble(t, hangs, func(t *testing.T, w *fixture) {
 		l := w.Keep(1, w.Now()+heartbeat.Instant(time.Hour))
 		w.at(window)
 		w.wantEnded(l, heartbeat.ErrExpired)
 	})
 }
 
-// A frozen process runs no timer, and no beat's answer arrives in it: only the
-// clock has moved on when it looks.
+// A frozen process runs no timers and receives no results. When it goes on, only the
+// clock has moved.
 func TestAProcessThatWasFrozenSeesTheLossBeforeAnyTimerFires(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *world) {
+	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		w.at(interval + interval/2)
 		w.wantStanding(l)
@@ -131,7 +131,7 @@ func TestAProcessThatWasFrozenSeesTheLossBeforeAnyTimerFires(t *testing.T) {
 }
 
 func TestDoneFollowsASuspendedMachineWithinAnInterval(t *testing.T) {
-	inBubble(t, inTurn(all(heartbeat.Beaten), hangs), func(t *testing.T, w *world) {
+	inBubble(t, inTurn(all(heartbeat.Beaten), hangs), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		w.at(2*interval + interval/2) // the second beat hangs: nothing is due for long
 		w.skew.Store(int64(time.Hour))
@@ -153,7 +153,7 @@ func TestALateSuccessDoesNotRevive(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, inTurn(beaten.after(test.answered-interval), beaten), func(t *testing.T, w *world) {
+			inBubble(t, inTurn(beaten.after(test.answered-interval), beaten), func(t *testing.T, w *fixture) {
 				l := w.keep(1)
 				w.at(window - 1)
 				w.wantStanding(l)
@@ -168,14 +168,14 @@ func TestALateSuccessDoesNotRevive(t *testing.T) {
 	}
 }
 
-// The answer is what the process sees first when it goes on.
+// When the process goes on, it sees the result of the beat first.
 func TestASuccessProcessedAfterAFreezeDoesNotRevive(t *testing.T) {
 	for _, result := range []heartbeat.Result{heartbeat.Beaten, heartbeat.Lost} {
 		var goOn chan struct{}
 		inBubble(t, func(ctx context.Context, n int, items []int) ([]heartbeat.Result, error) {
 			<-goOn
 			return all(result)(ctx, n, items)
-		}, func(t *testing.T, w *world) {
+		}, func(t *testing.T, w *fixture) {
 			goOn = make(chan struct{})
 			l := w.keep(1)
 			w.at(interval)

@@ -1,9 +1,8 @@
-// Package heartbeat keeps leases fresh: every tick it sends one beat, through a
-// function of the caller's, for all the leases of a process together. A lease
-// ends as soon as a beat finds it lost, and in any case before others could
-// take it, however badly beats fail or hang; a beat that failed says nothing
-// and is tried again. What an item is, and how it is beaten, the package does
-// not know.
+// Package heartbeat keeps leases fresh: every tick it calls a function of the
+// caller's once, to renew all the leases of a process together. A lease ends as
+// soon as a beat finds it lost. Even if beats fail or hang, it ends before
+// others could take it. A beat that failed proves nothing and is tried again.
+// The package does not know what an item is, nor how it is renewed.
 package heartbeat
 
 import (
@@ -22,7 +21,7 @@ import (
 // arbitrary moment, the same for all readings of a keeper.
 type Instant time.Duration
 
-// never is later than any reading, and an interval can be added to it.
+// never is later than any reading. Adding an interval to it does not overflow.
 const never = Instant(math.MaxInt64 / 2)
 
 // A Result says what a beat did to one item.
@@ -35,9 +34,9 @@ const (
 )
 
 // A Beat renews items and returns what became of each, in the same order. An
-// error means that nothing is known of any. It is called once at a time, with
-// at least one item, in no particular order, and must return soon after ctx
-// ends: until it has, nothing is beaten, though leases expire on time.
+// error means that nothing is known of any. The keeper makes one call at a
+// time, with at least one item, in no particular order. A Beat must return soon
+// after ctx ends: no other beat is sent before, though leases expire on time.
 type Beat[T any] = func(ctx context.Context, items []T) ([]Result, error)
 
 // A Keeper beats the leases of one process. All methods may be called
@@ -47,45 +46,46 @@ type Keeper[T any] struct {
 	lost     func(item T, err error)
 	now      func() Instant
 	interval time.Duration
-	window   time.Duration // for which a lease stands after a beat was sent
-	wake     chan struct{}
+	window   time.Duration   // how long a lease stands after a beat was sent
+	wake     chan struct{}   // wakes the loop
 	ctx      context.Context // of the loop and of beats; ended by Close
 	cancel   context.CancelFunc
 	running  sync.WaitGroup // the loop, the beat under way and calls of lost
 
-	mu      sync.Mutex
-	leases  queue[T]
-	tick    Instant // when to beat all leases
-	early   Instant // when to beat those marked early, or never
-	wakeAt  Instant // when the loop will look again by itself, or never
-	beating bool    // a beat is under way
-	beats   uint64  // how many were sent
-	failure error   // of the last beat that was answered
-	retry   *backoff.ExponentialBackOff
-	closed  bool
+	mu        sync.Mutex
+	leases    leaseHeap[T]
+	nextTick  Instant       // when to beat all leases
+	nextEarly Instant       // when to beat the leases marked early, or never
+	wakeAt    Instant       // when the loop's timer fires, or never
+	beating   bool          // a beat is under way
+	beats     uint64        // how many were sent
+	late      time.Duration // how long after it was due the latest beat was sent
+	beatErr   error         // of the last beat that was answered
+	retry     *backoff.ExponentialBackOff
+	closed    bool
 }
 
 // New returns a keeper that renews its leases with beat, or an error that says
-// what is wrong with c. It runs until Close. lost, unless nil, is told of each
-// lease that ended with ErrLost or ErrExpired, once, in a goroutine of its own
-// that Close waits for.
+// what is wrong with c. It runs until Close. lost, unless nil, is called once
+// for each lease that ended with ErrLost or ErrExpired, in a goroutine of its
+// own. Close waits for that goroutine.
 func New[T any](c Config, beat Beat[T], lost func(item T, err error)) (*Keeper[T], error) {
 	c, err := c.complete()
 	if err != nil {
 		return nil, err
 	}
 	k := &Keeper[T]{
-		beat:     beat,
-		lost:     lost,
-		now:      c.Now,
-		interval: c.Interval,
-		window:   c.StaleAfter - c.Margin,
-		wake:     make(chan struct{}, 1),
-		early:    never,
-		wakeAt:   never,
-		retry:    backoff.NewExponentialBackOff(),
+		beat:      beat,
+		lost:      lost,
+		now:       c.Now,
+		interval:  c.Interval,
+		window:    c.StaleAfter - c.Margin,
+		wake:      make(chan struct{}, 1),
+		nextEarly: never,
+		wakeAt:    never,
+		retry:     backoff.NewExponentialBackOff(),
 	}
-	// With the jitter of half of it, the longest retry is sooner than a tick.
+	// With its jitter of one half, even the longest pause is shorter than a tick.
 	k.retry.InitialInterval = max(1, c.Interval/8)
 	k.retry.MaxInterval = max(1, c.Interval/2)
 	k.retry.Multiplier = 2
@@ -97,10 +97,10 @@ func New[T any](c Config, beat Beat[T], lost func(item T, err error)) (*Keeper[T
 // Now returns the clock's reading.
 func (k *Keeper[T]) Now() Instant { return k.now() }
 
-// Keep starts to beat item, which was acquired by a request before whose first
-// attempt the clock read sent. The first beat follows within an interval, or
-// right after the beat under way. If so much time has passed since sent that
-// the lease has expired, it is returned as such.
+// Keep starts to beat item. sent is a reading of the clock from before the
+// first attempt to acquire it. The first beat follows within an interval, or
+// right after the beat under way. If the window since sent is over already, the
+// lease that Keep returns has expired.
 func (k *Keeper[T]) Keep(item T, sent Instant) *Lease[T] {
 	l := &Lease[T]{keeper: k, item: item, done: make(chan struct{})}
 	k.mu.Lock()
@@ -108,7 +108,7 @@ func (k *Keeper[T]) Keep(item T, sent Instant) *Lease[T] {
 	now := k.now()
 	l.deadline = min(sent, now) + Instant(k.window)
 	if len(k.leases) == 0 {
-		k.tick = now + Instant(k.interval)
+		k.nextTick = now + Instant(k.interval)
 	}
 	heap.Push(&k.leases, l)
 	if k.closed {
@@ -117,15 +117,15 @@ func (k *Keeper[T]) Keep(item T, sent Instant) *Lease[T] {
 	}
 	k.expire(l, now)
 	if l.err == nil && l.deadline-now < Instant(k.window/2) {
-		// The acquisition was slow. The tick might be too late.
-		l.early, k.early = true, now
+		// The acquisition was slow: the lease might expire before the tick.
+		l.early, k.nextEarly = true, now
 	}
-	k.nudge()
+	k.wakeIfDue()
 	return l
 }
 
-// Close ends the leases that still stand with ErrClosed and cancels the beat
-// under way. It returns when that has returned. Calling it again is harmless.
+// Close ends the leases that still stand with ErrClosed, cancels the beat under
+// way and waits for it to return. Calling Close again is harmless.
 func (k *Keeper[T]) Close() {
 	k.mu.Lock()
 	k.closed = true
@@ -140,16 +140,16 @@ func (k *Keeper[T]) Close() {
 	k.running.Wait()
 }
 
-// expire ends l if its deadline has passed. Whoever is about to look at l or
-// to change it calls this first, so that nothing revives an expired lease.
+// expire ends l if its deadline has passed. It is called before anything reads
+// or changes l, so that nothing revives an expired lease.
 func (k *Keeper[T]) expire(l *Lease[T], now Instant) {
 	if now < l.deadline || l.err != nil {
 		return
 	}
 	err := ErrExpired
-	if k.failure != nil {
-		// Its text only: a caller must not take the lease's end for its class.
-		err = fmt.Errorf("%w; the last beat failed: %v", ErrExpired, k.failure)
+	if k.beatErr != nil {
+		// Only its text: errors.Is must not find the beat's error in the lease's.
+		err = fmt.Errorf("%w; the last beat failed: %v", ErrExpired, k.beatErr)
 	}
 	k.end(l, err)
 }

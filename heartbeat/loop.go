@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// run looks whenever something is due, and soon sets no timer any more while there is no lease.
+// run does what is due, whenever it is due. Soon after the last lease has ended
+// it sets no timer any more.
 func (k *Keeper[T]) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if wait, ok := k.look(); ok {
+		if wait, ok := k.runDue(); ok {
 			timer.Reset(wait)
 		}
 		select {
@@ -24,9 +25,9 @@ func (k *Keeper[T]) run() {
 	}
 }
 
-// look does what is due and returns how long nothing will be, or false if
-// there is no lease.
-func (k *Keeper[T]) look() (time.Duration, bool) {
+// runDue does what is due. It returns how long nothing else will be due, or
+// false if there is no lease.
+func (k *Keeper[T]) runDue() (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
@@ -35,52 +36,56 @@ func (k *Keeper[T]) look() (time.Duration, bool) {
 	}
 	if len(k.leases) == 0 {
 		if now < k.wakeAt && k.wakeAt != never {
-			// Often the next lease comes before that, and needs no nudge then.
+			// The next lease often starts before that: then it need not wake the loop.
 			return time.Duration(k.wakeAt - now), true
 		}
 		k.wakeAt = never
 		return 0, false
 	}
-	if !k.beating && now >= min(k.tick, k.early) {
-		k.send(now)
+	if !k.beating && now >= min(k.nextTick, k.nextEarly) {
+		k.sendBeat(now)
 	}
-	// Timers don't count suspend: by looking once an interval, what happened
-	// in it is noticed soon after.
+	// Timers don't count the time for which the machine was suspended. Looking at
+	// the clock once an interval shows soon after that a lease has expired.
 	k.wakeAt = min(k.leases[0].deadline, now+Instant(k.interval))
 	if !k.beating {
-		k.wakeAt = min(k.wakeAt, k.tick, k.early)
+		k.wakeAt = min(k.wakeAt, k.nextTick, k.nextEarly)
 	}
 	return time.Duration(k.wakeAt - now), true
 }
 
-// nudge wakes the loop if a beat is due before it would look again by itself.
-// A deadline can't be: a lease that has less than an interval left is early.
-func (k *Keeper[T]) nudge() {
-	due := min(k.tick, k.early)
+// wakeIfDue wakes the loop if a beat is due before its timer fires. No deadline
+// can come before that: a lease that has less than an interval left is early.
+func (k *Keeper[T]) wakeIfDue() {
+	due := min(k.nextTick, k.nextEarly)
 	if due >= k.wakeAt {
 		return
 	}
 	k.wakeAt = due
 	select {
 	case k.wake <- struct{}{}:
-	default: // it is about to
+	default: // a wake-up is pending already
 	}
 }
 
-// send starts a beat: of all leases if the tick is due, else of the early ones.
-func (k *Keeper[T]) send(now Instant) {
-	all := now >= k.tick
+// sendBeat starts a beat: of all leases if the tick is due, else of the early ones.
+func (k *Keeper[T]) sendBeat(now Instant) {
+	all := now >= k.nextTick
+	due := k.nextEarly
+	if all {
+		due = min(due, k.nextTick)
+	}
 	var leases []*Lease[T]
 	var items []T
 	if all {
 		leases = make([]*Lease[T], 0, len(k.leases))
 		items = make([]T, 0, len(k.leases))
-		// From tick to tick, so that delays don't add up; ticks missed are skipped.
-		if k.tick += Instant(k.interval); k.tick <= now {
-			k.tick = now + Instant(k.interval)
+		// Counting from tick to tick keeps delays from adding up. Missed ticks are skipped.
+		if k.nextTick += Instant(k.interval); k.nextTick <= now {
+			k.nextTick = now + Instant(k.interval)
 		}
 	}
-	k.early = never
+	k.nextEarly = never
 	for _, l := range k.leases {
 		if all || l.early {
 			l.early = false
@@ -91,27 +96,28 @@ func (k *Keeper[T]) send(now Instant) {
 	if len(leases) == 0 {
 		return
 	}
+	k.late = time.Duration(now - due)
 	k.beats++
 	k.beating = true
 	number := k.beats
 	k.running.Go(func() {
-		// A third, so that one beat that hangs does not cost the lease.
+		// A third of the window, so that one beat that hangs does not cost the lease.
 		ctx, cancel := context.WithTimeout(k.ctx, k.window/3)
 		defer cancel()
 		results, err := k.beat(ctx, items)
-		k.settle(leases, number, now, results, err)
+		k.handleResults(leases, number, now, results, err)
 	})
 }
 
-// settle takes the answer to the beat of that number, sent at sent.
-func (k *Keeper[T]) settle(leases []*Lease[T], number uint64, sent Instant, results []Result, err error) {
+// handleResults applies the results of the beat of that number, sent at sent.
+func (k *Keeper[T]) handleResults(leases []*Lease[T], number uint64, sent Instant, results []Result, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err == nil && len(results) != len(leases) {
 		err = fmt.Errorf("%d results for %d items", len(results), len(leases))
 	}
 	k.beating = false
-	k.failure = err
+	k.beatErr = err
 	now := k.now()
 	unknown := false
 	for i, l := range leases {
@@ -127,7 +133,7 @@ func (k *Keeper[T]) settle(leases []*Lease[T], number uint64, sent Instant, resu
 		case Beaten:
 			l.deadline = sent + Instant(k.window)
 		case Lost:
-			if l.suspended == 0 && number > l.deaf {
+			if l.suspended == 0 && number > l.lostAfter {
 				k.end(l, ErrLost)
 			}
 		default:
@@ -137,12 +143,12 @@ func (k *Keeper[T]) settle(leases []*Lease[T], number uint64, sent Instant, resu
 	heap.Init(&k.leases)
 	if unknown {
 		at := now + Instant(k.retry.NextBackOff())
-		k.early = min(k.early, at)
+		k.nextEarly = min(k.nextEarly, at)
 		if err != nil {
-			k.tick = max(k.tick, at) // a tick that is overdue waits for it, too
+			k.nextTick = max(k.nextTick, at) // an overdue tick waits for the retry
 		}
 	} else {
 		k.retry.Reset()
 	}
-	k.nudge()
+	k.wakeIfDue()
 }

@@ -26,9 +26,9 @@ const (
 
 var errDown = errors.New("connection refused")
 
-// A world is a bubble of fake time with a keeper of ints in it and a database
-// that answers its beats.
-type world struct {
+// A fixture is a keeper of ints in a bubble of fake time, and the database that
+// answers its beats.
+type fixture struct {
 	*heartbeat.Keeper[int]
 	tb    testing.TB
 	start time.Time
@@ -58,10 +58,10 @@ type loss struct {
 type answer func(ctx context.Context, n int, items []int) ([]heartbeat.Result, error)
 
 // inBubble runs test in fake time, with a keeper whose beats get that answer.
-func inBubble(t *testing.T, a answer, test func(t *testing.T, w *world)) {
+func inBubble(t *testing.T, a answer, test func(t *testing.T, w *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{tb: t, start: time.Now()}
+		w := &fixture{tb: t, start: time.Now()}
 		now := func() heartbeat.Instant {
 			w.readings.Add(1)
 			return heartbeat.Instant(time.Hour + time.Since(w.start) + time.Duration(w.skew.Load()))
@@ -87,8 +87,8 @@ func inBubble(t *testing.T, a answer, test func(t *testing.T, w *world)) {
 	})
 }
 
-// at lets the test's time reach d, and everything due by then happen.
-func (w *world) at(d time.Duration) {
+// at sleeps until d after the test began, and lets everything due by then happen.
+func (w *fixture) at(d time.Duration) {
 	w.tb.Helper()
 	wait := d - time.Since(w.start)
 	if wait < 0 {
@@ -99,17 +99,17 @@ func (w *world) at(d time.Duration) {
 }
 
 // keep keeps an item that was acquired now.
-func (w *world) keep(item int) *heartbeat.Lease[int] { return w.Keep(item, w.Now()) }
+func (w *fixture) keep(item int) *heartbeat.Lease[int] { return w.Keep(item, w.Now()) }
 
 // beats returns all beats so far.
-func (w *world) beats() []call {
+func (w *fixture) beats() []call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.calls)
 }
 
-// instants returns when they were sent.
-func (w *world) instants() []time.Duration {
+// instants returns when the beats so far were sent.
+func (w *fixture) instants() []time.Duration {
 	var all []time.Duration
 	for _, c := range w.beats() {
 		all = append(all, c.at)
@@ -118,7 +118,7 @@ func (w *world) instants() []time.Duration {
 }
 
 // carried returns which beats, from 1, carried item.
-func (w *world) carried(item int) []int {
+func (w *fixture) carried(item int) []int {
 	var all []int
 	for i, c := range w.beats() {
 		if slices.Contains(c.items, item) {
@@ -129,16 +129,16 @@ func (w *world) carried(item int) []int {
 }
 
 // wantStanding fails unless the lease stands.
-func (w *world) wantStanding(l *heartbeat.Lease[int]) {
+func (w *fixture) wantStanding(l *heartbeat.Lease[int]) {
 	w.tb.Helper()
 	if err := l.Err(); err != nil || ended(l) {
 		w.tb.Fatalf("at %s: Err() = %v, Done closed: %t; the lease should stand", time.Since(w.start), err, ended(l))
 	}
 }
 
-// wantEnded fails unless the lease has ended for that reason. Done is looked
-// at before Err, which would close it.
-func (w *world) wantEnded(l *heartbeat.Lease[int], reason error) {
+// wantEnded fails unless the lease has ended for that reason. It checks Done
+// before Err, because Err would close it.
+func (w *fixture) wantEnded(l *heartbeat.Lease[int], reason error) {
 	w.tb.Helper()
 	if !ended(l) {
 		w.tb.Fatalf("at %s: Done is open, want the lease ended with %q", time.Since(w.start), reason)
@@ -182,7 +182,7 @@ func hangs(ctx context.Context, _ int, _ []int) ([]heartbeat.Result, error) {
 	return nil, ctx.Err()
 }
 
-// after gives the answer so much later, whatever its context says.
+// after delays the answer by d, even if its context ends.
 func (a answer) after(d time.Duration) answer {
 	return func(ctx context.Context, n int, items []int) ([]heartbeat.Result, error) {
 		time.Sleep(d)

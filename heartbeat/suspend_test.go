@@ -35,7 +35,7 @@ func TestLostMeansNothingWhileTheHolderIsReleasing(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, answer(all(heartbeat.Lost)).after(s/2), func(t *testing.T, w *world) {
+			inBubble(t, answer(all(heartbeat.Lost)).after(s/2), func(t *testing.T, w *fixture) {
 				l := w.keep(1)
 				for _, e := range test.events {
 					w.at(e.at)
@@ -57,7 +57,7 @@ func TestLostMeansNothingWhileTheHolderIsReleasing(t *testing.T) {
 }
 
 func TestASuspendedLeaseIsStillBeaten(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *world) {
+	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		l.Suspend()
 		w.at(2 * window)
@@ -68,7 +68,7 @@ func TestASuspendedLeaseIsStillBeaten(t *testing.T) {
 func TestASuspendedLeaseStillExpires(t *testing.T) {
 	for name, a := range map[string]answer{"unanswered": hangs, "answered lost": all(heartbeat.Lost)} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, a, func(t *testing.T, w *world) {
+			inBubble(t, a, func(t *testing.T, w *fixture) {
 				l := w.keep(1)
 				l.Suspend()
 				w.at(window - 1)
@@ -84,7 +84,7 @@ func TestNoAnswerMattersToAStoppedLease(t *testing.T) {
 	tests := map[string]answer{"beaten": all(heartbeat.Beaten), "lost": all(heartbeat.Lost), "unknown": all(heartbeat.Unknown), "failure": fails}
 	for name, a := range tests {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, a.after(interval/2), func(t *testing.T, w *world) {
+			inBubble(t, a.after(interval/2), func(t *testing.T, w *fixture) {
 				l := w.keep(1)
 				w.at(interval + interval/4)
 				deadline := l.Deadline()
@@ -110,18 +110,18 @@ func TestALeaseEndsForTheReasonThatWasFirst(t *testing.T) {
 	tests := []struct {
 		name   string
 		answer answer
-		end    func(*world, *heartbeat.Lease[int])
+		end    func(*fixture, *heartbeat.Lease[int])
 		want   error
 	}{
-		{"lost, then stopped", all(heartbeat.Lost), func(_ *world, l *heartbeat.Lease[int]) { l.Stop() }, heartbeat.ErrLost},
-		{"stopped, then closed", hangs, func(w *world, l *heartbeat.Lease[int]) { l.Stop(); w.Close() }, heartbeat.ErrStopped},
-		{"expired unnoticed, then stopped", hangs, func(w *world, l *heartbeat.Lease[int]) { w.skew.Store(int64(window)); l.Stop() }, heartbeat.ErrExpired},
-		{"expired unnoticed, then closed", hangs, func(w *world, l *heartbeat.Lease[int]) { w.skew.Store(int64(window)); w.Close() }, heartbeat.ErrExpired},
-		{"stopped, then past its deadline", hangs, func(w *world, l *heartbeat.Lease[int]) { l.Stop(); w.skew.Store(int64(window)) }, heartbeat.ErrStopped},
+		{"lost, then stopped", all(heartbeat.Lost), func(_ *fixture, l *heartbeat.Lease[int]) { l.Stop() }, heartbeat.ErrLost},
+		{"stopped, then closed", hangs, func(w *fixture, l *heartbeat.Lease[int]) { l.Stop(); w.Close() }, heartbeat.ErrStopped},
+		{"expired unnoticed, then stopped", hangs, func(w *fixture, l *heartbeat.Lease[int]) { w.skew.Store(int64(window)); l.Stop() }, heartbeat.ErrExpired},
+		{"expired unnoticed, then closed", hangs, func(w *fixture, l *heartbeat.Lease[int]) { w.skew.Store(int64(window)); w.Close() }, heartbeat.ErrExpired},
+		{"stopped, then past its deadline", hangs, func(w *fixture, l *heartbeat.Lease[int]) { l.Stop(); w.skew.Store(int64(window)) }, heartbeat.ErrStopped},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, test.answer, func(t *testing.T, w *world) {
+			inBubble(t, test.answer, func(t *testing.T, w *fixture) {
 				l := w.keep(1)
 				w.at(interval)
 				test.end(w, l)

@@ -1,7 +1,6 @@
 package migrations_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"slices"
@@ -16,20 +15,21 @@ import (
 func TestCheckSaysWhatToDo(t *testing.T) {
 	latest := migrations.Latest(migrations.Postgres)
 	for name, c := range map[string]struct {
-		version       uint
-		dirty, exists bool
-		want          string // "" for no error
+		migrations.Record
+		want string // "" for no error
 	}{
-		"the version that is needed":  {version: latest, exists: true},
-		"no table":                    {want: "there is none: run `refdbctl migrate up`"},
-		"a table without a row":       {exists: true, want: "there is none: run `refdbctl migrate up`"},
-		"an older version":            {version: latest - 1, exists: true, want: "run `refdbctl migrate up`"},
-		"a newer version":             {version: latest + 1, exists: true, want: "upgrade the program"},
-		"a migration that ended":      {version: latest, dirty: true, exists: true, want: "`refdbctl migrate force VERSION`"},
-		"a migration down that ended": {dirty: true, exists: true, want: "`refdbctl migrate force VERSION`"},
+		"the latest version":                             {migrations.Record{Version: latest, Exists: true}, ""},
+		"no table, or no row in it":                      {migrations.Record{}, "there is none: run `refdbctl migrate up`"},
+		"a version that is no longer served":             {migrations.Record{Version: 5, Exists: true}, "run `refdbctl migrate up`"},
+		"a newer version":                                {migrations.Record{Version: latest + 1, Exists: true}, "upgrade the program"},
+		"a newer version that this program serves":       {migrations.Record{Version: latest + 2, Oldest: latest, Exists: true}, ""},
+		"a newer version that needs a newer one":         {migrations.Record{Version: latest + 2, Oldest: latest + 1, Exists: true}, "upgrade the program"},
+		"an interrupted migration":                       {migrations.Record{Version: latest, Dirty: true, Exists: true}, "`refdbctl migrate force VERSION`"},
+		"an interrupted migration down":                  {migrations.Record{Dirty: true, Exists: true}, "`refdbctl migrate force VERSION`"},
+		"an interrupted migration to one that it serves": {migrations.Record{Version: latest + 1, Oldest: latest, Dirty: true, Exists: true}, "`refdbctl migrate force VERSION`"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := migrations.Check(migrations.Postgres, c.version, c.dirty, c.exists)
+			err := migrations.Check(migrations.Postgres, c.Record)
 			if c.want == "" {
 				must(t, err)
 				return
@@ -40,36 +40,6 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDialectsHaveTheSameVersions(t *testing.T) {
-	for _, d := range []migrations.Dialect{migrations.Postgres, migrations.Spanner, migrations.SQLite} {
-		if got := migrations.Latest(d); got != 6 {
-			t.Errorf("%s: latest version %d", d, got)
-		}
-	}
-	if got := migrations.Latest("oracle"); got != 0 {
-		t.Errorf("a dialect that isn't there has version %d", got)
-	}
-	if _, err := migrations.New("oracle", &recorder{}); err == nil {
-		t.Error("a dialect that isn't there has a migrator")
-	}
-}
-
-func TestAnEndedContextLetsTheStepUnderWayFinish(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	d := &recorder{version: database.NilVersion, run: func() error { cancel(); return nil }}
-	m, err := migrations.New(migrations.Postgres, d)
-	must(t, err)
-	if err := m.Up(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("up: %v", err)
-	}
-	wantVersion(t, m, 1)
-	d.wantCalls(t, "lock", "mark 1", "run", "done 1", "unlock")
-
-	d.run, d.calls = nil, nil
-	must(t, m.Up(t.Context()))
-	d.wantCalls(t, "lock", "mark 2", "run", "done 2", "mark 3", "run", "done 3", "mark 4", "run", "done 4", "mark 5", "run", "done 5", "mark 6", "run", "done 6", "unlock")
 }
 
 func TestAFailedStepIsNamed(t *testing.T) {
@@ -85,20 +55,7 @@ func TestAFailedStepIsNamed(t *testing.T) {
 	d.wantCalls(t, "lock", "mark 2", "run", "unlock")
 }
 
-func TestWhoeverIsSlowerLooksAgain(t *testing.T) {
-	d := &recorder{version: 3}
-	d.mark = func() error {
-		d.version, d.mark = 6, nil
-		return database.ErrLocked
-	}
-	m, err := migrations.New(migrations.Spanner, d)
-	must(t, err)
-	must(t, m.Up(t.Context()))
-	wantVersion(t, m, 6)
-	d.wantCalls(t, "lock", "unlock", "lock", "unlock")
-}
-
-// A recorder is a database that only remembers what was asked of it.
+// A recorder is a driver that only records its calls.
 type recorder struct {
 	database.Driver
 	version int

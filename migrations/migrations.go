@@ -1,7 +1,17 @@
 // Package migrations holds the database schema as plain numbered SQL and moves
-// a database from one version of it to another with golang-migrate. Which
-// version a database has is recorded in golang-migrate's own table, so its
-// command line works on the same database.
+// a database from one version of it to another with golang-migrate. The version is
+// recorded as golang-migrate does it, but in a table with a name of our own: another
+// application in the same database may have a version, too. A database of an
+// earlier program keeps golang-migrate's default table, if our tables prove that
+// it is ours.
+//
+// The package uses golang-migrate's engine and file format, but not its database
+// drivers: none of their locks excludes a second process everywhere. PostgreSQL's
+// belongs to a session, which a transaction pooler shares; SQLite has none;
+// Spanner's is per process. Here, on PostgreSQL and SQLite, a whole run is one
+// transaction under a lock, so that a failure leaves nothing behind. On Spanner,
+// where DDL has no transactions, the dirty mark is set by compare-and-set: one
+// process does a step, the others wait.
 package migrations
 
 import (
@@ -21,11 +31,15 @@ const (
 	SQLite   Dialect = "sqlite"
 )
 
+// Table records which version of the schema a database has. Databases that an
+// earlier program migrated have a table of golang-migrate's default name instead.
+const Table = "refdb_schema"
+
 //go:embed postgres/*.sql spanner/*.sql sqlite/*.sql
 var files embed.FS
 
-// Latest returns the newest version of d's schema: the one that this program
-// needs. It is 0 if there is no such dialect.
+// Latest returns the newest version of d's schema that this program knows. It is 0
+// if there is no such dialect.
 func Latest(d Dialect) uint {
 	names, err := fs.Glob(files, string(d)+"/*.up.sql")
 	if err != nil || len(names) == 0 {
@@ -41,21 +55,40 @@ func Latest(d Dialect) uint {
 	return uint(version)
 }
 
-// Check returns nil if a database with that version of the schema is the one
-// that this program needs, and otherwise an error of one line that says what
-// to do. Drivers call it when they open a database, with what they read in
-// golang-migrate's table; exists is false if there was no table, or no row in it.
-func Check(d Dialect, version uint, dirty, exists bool) error {
+// oldestServed is the oldest version of the schema that this program works with. It
+// is the version before the program's own, whose new features are then missing, so
+// that the sites of an installation can be upgraded one by one, and then the schema.
+const oldestServed = 7
+
+// OldestProgram returns the oldest version that a program must know to work with a schema of
+// the given version. It is recorded with the schema. A migration that older programs need not
+// know is listed here.
+func OldestProgram(version int) int { return version }
+
+// A Record is a database's record of its schema's version. The zero Record is that of a
+// database without one.
+type Record struct {
+	Version uint
+	// Oldest is the oldest version that a program must know to work with it; 0 if not recorded.
+	Oldest uint
+	Dirty  bool // a migration to Version is under way, or was interrupted
+	Exists bool
+}
+
+// Check returns nil if this program works with the schema of r, and otherwise an
+// error of one line that says what to do. Drivers call it when they open a database,
+// with what they read from the table of versions.
+func Check(d Dialect, r Record) error {
 	switch latest := Latest(d); {
-	case exists && dirty:
+	case r.Exists && r.Dirty:
 		return fmt.Errorf("a migration to version %d is under way or was interrupted: wait for it; if none is running, "+
-			"set the version that the schema really has with `refdbctl migrate force VERSION`, then run `refdbctl migrate up`", version)
-	case !exists || version == 0:
+			"set the version that the schema really has with `refdbctl migrate force VERSION`, then run `refdbctl migrate up`", r.Version)
+	case !r.Exists || r.Version == 0:
 		return fmt.Errorf("there is none: run `refdbctl migrate up`")
-	case version < latest:
-		return fmt.Errorf("version %d is older than this program's %d: run `refdbctl migrate up`", version, latest)
-	case version > latest:
-		return fmt.Errorf("version %d is newer than this program's %d: upgrade the program", version, latest)
+	case r.Version < oldestServed:
+		return fmt.Errorf("version %d is older than %d, the oldest that this program works with: run `refdbctl migrate up`", r.Version, oldestServed)
+	case r.Version > latest && (r.Oldest == 0 || r.Oldest > latest):
+		return fmt.Errorf("version %d is newer than this program's %d: upgrade the program", r.Version, latest)
 	}
 	return nil
 }

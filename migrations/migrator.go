@@ -10,10 +10,12 @@ import (
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 const (
-	// lockWait is how long a migration waits for another process's.
+	// lockWait is how long a migration waits for one of another process.
 	lockWait = 30 * time.Second
 	lockPoll = 100 * time.Millisecond
 )
@@ -49,25 +51,36 @@ func NewFor(d Dialect, driver func(ctx context.Context) database.Driver, close f
 // NewSQL returns a Migrator for PostgreSQL or SQLite that does each operation in
 // one transaction, and closes db. It needs no more than one connection.
 func NewSQL(d Dialect, db *sql.DB) (*Migrator, error) {
-	words, ok := dialectWords(d)
+	statements, ok := statementsOf(d)
 	if !ok {
 		return nil, fmt.Errorf("no transactional migrations for dialect %q", d)
 	}
 	return &Migrator{
 		dialect: d,
-		driver:  func(ctx context.Context) database.Driver { return &sqlDriver{ctx: ctx, db: db, words: words} },
+		driver:  func(ctx context.Context) database.Driver { return &sqlDriver{ctx: ctx, db: db, statements: statements} },
 		close:   db.Close,
 	}, nil
 }
 
 // Up brings the schema to the latest version. If it is there already, nothing
-// is done and that is no error. Tables that exist are adopted.
+// is done and that is no error. On Spanner the tables of Gerrit's plugin are
+// adopted. Any other table in the way is an error, and nothing is changed.
 func (m *Migrator) Up(ctx context.Context) error {
-	return m.run(ctx, (*migrate.Migrate).Up)
+	return m.run(ctx, NoLocks, (*migrate.Migrate).Up)
 }
 
-// Down undoes the last steps, or all if there are fewer.
-func (m *Migrator) Down(ctx context.Context, steps int) error {
+// Down undoes the last steps, or all if there are fewer. While a fresh lock
+// stands, nothing is changed and the error is a [*HeldError]. On PostgreSQL and
+// SQLite no lock can be taken between that check and the step; on Spanner a running
+// program may take one.
+func (m *Migrator) Down(ctx context.Context, steps int) error { return m.down(ctx, steps, FreshLocks) }
+
+// DownForced is Down in spite of locks, except those that stand for an intent.
+func (m *Migrator) DownForced(ctx context.Context, steps int) error {
+	return m.down(ctx, steps, IntentLocks)
+}
+
+func (m *Migrator) down(ctx context.Context, steps int, locks Guard) error {
 	if steps <= 0 {
 		return fmt.Errorf("migrate down by %d steps: at least 1 is needed", steps)
 	}
@@ -76,22 +89,59 @@ func (m *Migrator) Down(ctx context.Context, steps int) error {
 		return err
 	}
 	if version > Latest(m.dialect) {
-		return fmt.Errorf("migrate down: %w", Check(m.dialect, version, false, true))
+		return fmt.Errorf("migrate down: %w", Check(m.dialect, Record{Version: version, Exists: true}))
 	}
-	// By a target, not by steps: after another process was faster it is tried
-	// again, and must not go too far. Versions have no gaps.
-	return m.To(ctx, version-min(version, uint(steps)))
+	// A target version, not a number of steps: if another process was faster this
+	// is tried again, and must not go too far. Versions have no gaps.
+	return m.to(ctx, version-min(version, uint(steps)), locks)
 }
 
-// To brings the schema to version, up or down; 0 is no schema at all.
-func (m *Migrator) To(ctx context.Context, version uint) error {
+// To brings the schema to version, up or down, whatever locks stand; 0 is no schema at all.
+func (m *Migrator) To(ctx context.Context, version uint) error { return m.to(ctx, version, NoLocks) }
+
+func (m *Migrator) to(ctx context.Context, version uint, locks Guard) error {
 	if latest := Latest(m.dialect); version > latest {
 		return fmt.Errorf("migrate to version %d: the latest that this program knows is %d", version, latest)
 	}
 	if version == 0 {
-		return m.run(ctx, (*migrate.Migrate).Down)
+		return m.run(ctx, locks, (*migrate.Migrate).Down)
 	}
-	return m.run(ctx, func(g *migrate.Migrate) error { return g.Migrate(version) })
+	return m.run(ctx, locks, func(g *migrate.Migrate) error { return g.Migrate(version) })
+}
+
+// Unheld returns the [*HeldError] with which a migration down under g would fail now.
+func (m *Migrator) Unheld(ctx context.Context, g Guard) error {
+	return m.inspect(ctx, "look at the locks", func(w Watcher, version uint) error {
+		locks, err := w.Held(version)
+		if err != nil {
+			return err
+		}
+		return g.Refuse(locks)
+	})
+}
+
+// Census counts what is in the tables. It reads them whole.
+func (m *Migrator) Census(ctx context.Context) (c Census, err error) {
+	err = m.inspect(ctx, "count refs and locks", func(w Watcher, _ uint) error {
+		c, err = w.Census()
+		return err
+	})
+	return c, err
+}
+
+// inspect calls read with the schema's version, unless there is no schema.
+func (m *Migrator) inspect(ctx context.Context, doing string, read func(Watcher, uint) error) error {
+	d := m.driver(ctx)
+	version, _, err := d.Version()
+	if w, ok := d.(Watcher); !ok {
+		err = errors.ErrUnsupported
+	} else if err == nil && version > 0 {
+		err = read(w, uint(version))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
 }
 
 // Version returns the version of the schema, 0 if there is none. It is dirty
@@ -107,7 +157,7 @@ func (m *Migrator) Version(ctx context.Context) (version uint, dirty bool, err e
 
 // Force records that the schema has that version, 0 for none, and is not
 // dirty. It changes nothing else: it is for a database that an interrupted
-// migration left dirty, after somebody looked at what it really has. On Spanner
+// migration left dirty, after an operator checked what it really has. On Spanner
 // and PostgreSQL every step up may be repeated, so that the version before the
 // interrupted step is a safe answer; SQLite is never left dirty.
 func (m *Migrator) Force(ctx context.Context, version uint) error {
@@ -132,10 +182,10 @@ func (m *Migrator) Force(ctx context.Context, version uint) error {
 // Close closes the database.
 func (m *Migrator) Close() error { return m.close() }
 
-// run calls do, again if another process was faster.
-func (m *Migrator) run(ctx context.Context, do func(*migrate.Migrate) error) error {
+// run calls do, again while another process is faster.
+func (m *Migrator) run(ctx context.Context, locks Guard, do func(*migrate.Migrate) error) error {
 	for deadline := time.Now().Add(lockWait); ; {
-		err := m.try(ctx, deadline, do)
+		err := m.try(ctx, deadline, locks, do)
 		if !errors.Is(err, database.ErrLocked) || time.Now().After(deadline) {
 			return err
 		}
@@ -145,7 +195,7 @@ func (m *Migrator) run(ctx context.Context, do func(*migrate.Migrate) error) err
 	}
 }
 
-func (m *Migrator) try(ctx context.Context, deadline time.Time, do func(*migrate.Migrate) error) error {
+func (m *Migrator) try(ctx context.Context, deadline time.Time, locks Guard, do func(*migrate.Migrate) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("migrate: %w", context.Cause(ctx))
 	}
@@ -153,12 +203,12 @@ func (m *Migrator) try(ctx context.Context, deadline time.Time, do func(*migrate
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
-	d := &guard{Driver: m.driver(ctx), ctx: ctx, dialect: m.dialect, deadline: deadline}
+	d := &checkedDriver{Driver: m.driver(ctx), ctx: ctx, dialect: m.dialect, deadline: deadline, locks: locks}
 	g, err := migrate.NewWithInstance("iofs", src, string(m.dialect), d)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	// Drivers give up by themselves: when golang-migrate does, it leaves a goroutine behind.
+	// Drivers give up first: golang-migrate's own timeout leaves a goroutine behind.
 	g.LockTimeout = 2 * lockWait
 	if err := do(g); err != nil && !errors.Is(err, migrate.ErrNoChange) {
 		return fmt.Errorf("migrate%s: %w", d.step, err)
@@ -166,24 +216,49 @@ func (m *Migrator) try(ctx context.Context, deadline time.Time, do func(*migrate
 	return nil
 }
 
-// guard adds to a driver what golang-migrate doesn't do: it ends with a
+// A Watcher is a golang-migrate driver that knows our tables.
+type Watcher interface {
+	// Found is called before the first step if no version is recorded. It fails, and
+	// nothing is changed, if tables are in the way.
+	Found() error
+
+	// Unclaimed is called before the first step up from a version. It fails, and
+	// nothing is changed, if a table of another application is in the way.
+	Unclaimed(version uint) error
+
+	// Unheld is called before the first step down from a version, between Lock
+	// and Unlock. It, or the SetVersion that follows, fails with a *HeldError if g
+	// stops for a lock.
+	Unheld(version uint, g Guard) error
+
+	// Held returns the locks of a schema of that version.
+	Held(version uint) ([]refdb.LockInfo, error)
+
+	// Census counts what is in the tables, which exist.
+	Census() (Census, error)
+}
+
+// A checkedDriver adds to a driver what golang-migrate doesn't do: it ends with a
 // context (GracefulStop would, but races with itself), refuses versions that
 // this program doesn't know, and says in one line what to do about dirty ones.
-type guard struct {
+type checkedDriver struct {
 	database.Driver
 	ctx      context.Context
 	dialect  Dialect
 	deadline time.Time
+	locks    Guard
+	version  int    // the database's before the first step
+	started  bool   // the first step has begun
 	step     string // the one under way, for messages
 }
 
-func (g *guard) Version() (version int, dirty bool, err error) {
+func (g *checkedDriver) Version() (version int, dirty bool, err error) {
 	for {
 		version, dirty, err = g.Driver.Version()
 		if err != nil {
 			return 0, false, err
 		}
-		// Spanner has no lock: whoever set the mark may still be at work.
+		// Spanner has no lock: the process that set the mark may still be running.
 		if !dirty || g.dialect != Spanner || time.Now().After(g.deadline) {
 			break
 		}
@@ -192,19 +267,41 @@ func (g *guard) Version() (version int, dirty bool, err error) {
 		}
 	}
 	if known := uint(max(version, 0)); dirty || known > Latest(g.dialect) {
-		return 0, false, Check(g.dialect, known, dirty, true)
+		return 0, false, Check(g.dialect, Record{Version: known, Dirty: dirty, Exists: true})
 	}
+	g.version = version
 	return version, false, nil
 }
 
-func (g *guard) SetVersion(version int, dirty bool) error {
+func (g *checkedDriver) SetVersion(version int, dirty bool) error {
 	if dirty {
 		if g.ctx.Err() != nil {
 			return context.Cause(g.ctx)
 		}
+		if err := g.begin(version); err != nil {
+			return err
+		}
 		g.step = fmt.Sprintf(" to version %d", max(version, 0))
 	}
 	return g.Driver.SetVersion(version, dirty)
+}
+
+// begin checks the database before the first step, which is to that version.
+func (g *checkedDriver) begin(version int) error {
+	w, ok := g.Driver.(Watcher)
+	if g.started || !ok {
+		return nil
+	}
+	g.started = true
+	switch {
+	case g.version < 0:
+		return w.Found()
+	case version < g.version:
+		return w.Unheld(uint(g.version), g.locks)
+	case version > g.version:
+		return w.Unclaimed(uint(g.version))
+	}
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

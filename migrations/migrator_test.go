@@ -39,11 +39,11 @@ func TestProcessesThatMigrateAtOnceAllSucceed(t *testing.T) {
 	})
 }
 
-// A step that fails takes the steps before it with it, and leaves no mark.
+// A step that fails rolls back the steps before it too, and leaves no dirty mark.
 func TestAFailedMigrationLeavesNothingBehind(t *testing.T) {
 	obstacles := map[migrations.Dialect]string{
-		migrations.Postgres: `CREATE VIEW token_marks AS SELECT 1 AS shard`,
-		migrations.SQLite:   `CREATE TABLE token_mark (x)`,
+		migrations.Postgres: `CREATE TYPE token_marks AS ENUM ()`, // a table's row type has its name
+		migrations.SQLite:   `CREATE TABLE other (x); CREATE INDEX token_mark ON other (x)`,
 	}
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		obstacle, ok := obstacles[k.Dialect]
@@ -56,12 +56,12 @@ func TestAFailedMigrationLeavesNothingBehind(t *testing.T) {
 		err := m.Up(t.Context())
 		wantError(t, err, "migrate to version 2: ")
 		wantVersion(t, m, 0)
-		d.Exec(t, `CREATE TABLE refs (x int)`) // there is none
+		d.Exec(t, `CREATE TABLE refs (x int)`) // it does not exist
 	})
 }
 
-// A step needs a table for itself for a moment. Waiting for it, it would stop
-// everybody behind it: the beats of those who hold locks.
+// A step needs a table for itself for a moment. While it waited for the table, the
+// requests queued behind it would wait too, heartbeats among them.
 func TestAStepDoesNotWaitLongForATable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Postgres(t)
@@ -121,12 +121,12 @@ func TestADirtySchemaIsForcedAndRepeated(t *testing.T) {
 		if version, dirty, err := m.Version(t.Context()); err != nil || !dirty || version != 2 {
 			t.Errorf("version %d, dirty %t, %v", version, dirty, err)
 		}
-		// On Spanner Up would first wait for whoever might be at work.
+		// On Spanner Up would first wait for a process that might be running.
 		if k.Dialect != migrations.Spanner {
 			wantError(t, m.Up(t.Context()), "refdbctl migrate force")
 		}
 		if k.Dialect == migrations.SQLite {
-			// No IF NOT EXISTS for columns here, and no need: its steps are never left half-way.
+			// SQLite has no IF NOT EXISTS for columns. It needs none: a step is done or not.
 			must(t, m.Force(t.Context(), migrations.Latest(k.Dialect)))
 		} else {
 			must(t, m.Force(t.Context(), 1))
@@ -151,12 +151,8 @@ func TestAnEndedContextStopsBeforeTheFirstStep(t *testing.T) {
 
 func setVersion(t *testing.T, d *dbtest.Database, version int, dirty bool) {
 	t.Helper()
-	table := "schema_migrations"
-	if d.Kind().Dialect == migrations.Spanner {
-		table = "SchemaMigrations"
-	}
-	d.Exec(t, "DELETE FROM "+table+" WHERE true")
-	d.Exec(t, fmt.Sprintf("INSERT INTO %s (version, dirty) VALUES (%d, %t)", table, version, dirty))
+	d.Exec(t, "DELETE FROM "+migrations.Table+" WHERE true")
+	d.Exec(t, fmt.Sprintf("INSERT INTO %s (version, dirty) VALUES (%d, %t)", migrations.Table, version, dirty))
 }
 
 func wantError(t *testing.T, err error, part string) {

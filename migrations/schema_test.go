@@ -48,7 +48,7 @@ func TestUpTwiceIsNoError(t *testing.T) {
 	})
 }
 
-// Version by version, what Gerrit's plugin writes into one is there in all later ones.
+// Rows that Gerrit's plugin writes in one version are there in all later ones.
 func TestEveryStepKeepsTheRowsOfTheStepBefore(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.Empty(t)
@@ -63,7 +63,7 @@ func TestEveryStepKeepsTheRowsOfTheStepBefore(t *testing.T) {
 			written = append(written, ref)
 		}
 		waiting := map[migrations.Dialect]string{migrations.Postgres: `'{a,b}'`, migrations.Spanner: `['a', 'b']`, migrations.SQLite: `'["a","b"]'`}
-		nonce := strings.Repeat("n", 1000) // that of a row which is kept for one who waits holds an owner
+		nonce := strings.Repeat("n", 1000) // the nonce of a reservation holds an owner
 		d.Exec(t, `UPDATE locks SET nonce = '`+nonce+`', stale_after = 1000000, waiting = `+waiting[k.Dialect]+` WHERE true`)
 		for _, ref := range written {
 			l, ok := d.RowLock(t, project, ref)
@@ -100,7 +100,7 @@ func TestDownAndUpAgain(t *testing.T) {
 	})
 }
 
-// Without the table nobody knows what was intended; the locks stay, and can be ended.
+// Without the table the intended moves are unknown. The locks stay, and can be ended.
 func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
@@ -121,7 +121,7 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 			t.Errorf("locks %+v, %v", locks, err)
 		}
 		must(t, again.Finish(t.Context(), refdb.FinishRequest{
-			Project: project, ID: "id", Owner: "eu-1/1", Token: prepared.Token, Dropped: []string{main},
+			Project: project, Origin: refdb.Origin{ID: "id", Owner: "eu-1/1"}, Token: prepared.Token, Dropped: []string{main},
 		}))
 		if left, err := again.Locks(t.Context(), refdb.LockQuery{Limit: 10}); err != nil || len(left.Locks) != 0 {
 			t.Errorf("left: %+v, %v", left.Locks, err)
@@ -129,8 +129,8 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 	})
 }
 
-// Tokens go on growing when what they are made of changes, whatever the clock says.
-func TestTokensGoOnAcrossTheirStep(t *testing.T) {
+// Tokens go on growing across the step that changes how they are made, whatever the clock says.
+func TestTokensKeepGrowingAcrossTheStepThatChangesThem(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]string{
 		"a mark is ahead":  `UPDATE token_marks SET mark = clock_timestamp() + interval '1 day' WHERE shard = 7`,
@@ -167,8 +167,8 @@ func queryOne[T any](t *testing.T, d *dbtest.Database, sql string) (value T) {
 	return value
 }
 
-// The step that beats got sets an index and the table's storage, and takes both back.
-func TestWhatBeatsNeedGoesWithTheirStep(t *testing.T) {
+// One step adds an index and storage parameters for beats; its reverse removes both.
+func TestTheStepForBeatsIsUndoneCompletely(t *testing.T) {
 	t.Parallel()
 	d := kind(t, migrations.Postgres).Empty(t)
 	m := migrator(t, d)

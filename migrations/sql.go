@@ -9,56 +9,64 @@ import (
 	"io"
 
 	"github.com/golang-migrate/migrate/v4/database"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// sqlDriver runs migrations inside the one transaction that its Lock begins and
-// its Unlock commits, or rolls back after an error: two processes exclude each
-// other, no dirty mark is ever left behind, and a transaction pooler is no
-// obstacle. golang-migrate's own drivers commit the mark before the step; its
-// SQLite driver has no lock between processes and takes any error for "no
-// version", and its PostgreSQL driver's lock belongs to a session.
+// sqlDriver runs migrations in one transaction, which Lock begins and Unlock commits,
+// or rolls back after an error. So two processes exclude each other, no dirty mark is
+// left behind, and a transaction pooler does not matter. golang-migrate's own drivers
+// commit the mark before the step; its SQLite driver has no lock between processes
+// and takes any error for "no version", and its PostgreSQL driver's lock belongs to a
+// session.
 type sqlDriver struct {
-	ctx    context.Context
-	db     *sql.DB
-	words  words
-	conn   *sql.Conn // between Lock and Unlock
-	failed bool
+	ctx        context.Context
+	db         *sql.DB
+	statements statements
+	conn       *sql.Conn // between Lock and Unlock
+	table      string    // of versions, between Lock and Unlock
+	hadTable   bool      // Lock found that table, and did not make it
+	failed     bool
 }
 
 // lockNotAvailable is the SQLSTATE of a lock_timeout.
 const lockNotAvailable = "55P03"
 
-// words is what differs between the dialects.
-type words struct {
-	begin  string
-	lock   string // of the key $1; "" if begin locks
-	limit  string // what keeps a step from stalling the beats of those who hold locks
-	exists string
-	create string
-	insert string
+// statements are the SQL that differs between the dialects.
+type statements struct {
+	dialect       Dialect
+	begin         string
+	advisoryLock  string // takes the key $1; "" if begin locks
+	lockTimeout   string // keeps a step that waits for a table from stalling heartbeats
+	lockTable     string // keeps all others from the table of locks; "" if begin does
+	createTable   string // creates the table of versions
+	insertVersion string // into the table %s
+	setOldest     string // in our own table of versions
 }
 
-func dialectWords(d Dialect) (words, bool) {
+func statementsOf(d Dialect) (statements, bool) {
 	switch d {
 	case Postgres:
-		return words{
-			begin:  `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
-			lock:   `SELECT pg_advisory_xact_lock($1)`,
-			limit:  `SET LOCAL lock_timeout = '3s'`,
-			exists: `SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_migrations')`,
-			create: `CREATE TABLE IF NOT EXISTS schema_migrations (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)`,
-			insert: `INSERT INTO schema_migrations (version, dirty) VALUES ($1, $2)`,
+		return statements{
+			dialect:       d,
+			begin:         `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+			advisoryLock:  `SELECT pg_advisory_xact_lock($1)`,
+			lockTimeout:   `SET LOCAL lock_timeout = '3s'`,
+			lockTable:     `LOCK TABLE locks IN ACCESS EXCLUSIVE MODE`,
+			createTable:   `CREATE TABLE ` + Table + ` (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL, oldest bigint)`,
+			insertVersion: `INSERT INTO %s (version, dirty) VALUES ($1, $2)`,
+			setOldest:     `UPDATE ` + Table + ` SET oldest = $1`,
 		}, true
 	case SQLite:
-		return words{
-			begin:  `BEGIN IMMEDIATE`,
-			exists: `SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations')`,
-			create: `CREATE TABLE IF NOT EXISTS schema_migrations (version uint64, dirty bool);
-				CREATE UNIQUE INDEX IF NOT EXISTS version_unique ON schema_migrations (version)`,
-			insert: `INSERT INTO schema_migrations (version, dirty) VALUES (?, ?)`,
+		return statements{
+			dialect:       d,
+			begin:         `BEGIN IMMEDIATE`,
+			createTable:   `CREATE TABLE ` + Table + ` (version INTEGER PRIMARY KEY, dirty INTEGER NOT NULL, oldest INTEGER)`,
+			insertVersion: `INSERT INTO %s (version, dirty) VALUES (?, ?)`,
+			setOldest:     `UPDATE ` + Table + ` SET oldest = ?`,
 		}, true
 	}
-	return words{}, false
+	return statements{}, false
 }
 
 // Lock begins the transaction, as soon as no other process has one.
@@ -91,36 +99,137 @@ func (d *sqlDriver) begin(ctx context.Context) (*sql.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if _, err := conn.ExecContext(ctx, d.words.begin); err != nil {
+	if _, err := conn.ExecContext(ctx, d.statements.begin); err != nil {
 		discard(conn)
 		return nil, fmt.Errorf("begin: %w", err)
 	}
 	return conn, nil
 }
 
-// prepare takes the lock, if begin didn't, and makes sure that there is a table.
+// prepare takes the lock, unless begin did, and makes sure that there is a table of versions.
 func (d *sqlDriver) prepare(ctx context.Context, conn *sql.Conn) error {
-	if d.words.lock != "" {
-		var name, schema string
+	if d.statements.advisoryLock != "" {
+		var name, schema sql.NullString
 		if err := conn.QueryRowContext(ctx, `SELECT current_database(), current_schema()`).Scan(&name, &schema); err != nil {
 			return fmt.Errorf("find the schema: %w", err)
 		}
-		// The key that golang-migrate's command line uses too.
-		key, err := database.GenerateAdvisoryLockId(name, schema, "schema_migrations")
+		// The key does not depend on the table's name, so that earlier programs are kept out too.
+		key, err := database.GenerateAdvisoryLockId(name.String, schema.String, earlierTable(Postgres))
 		if err != nil {
 			return err
 		}
-		if _, err := conn.ExecContext(ctx, d.words.lock, key); err != nil {
+		if _, err := conn.ExecContext(ctx, d.statements.advisoryLock, key); err != nil {
 			return fmt.Errorf("lock: %w", err)
 		}
-		if _, err := conn.ExecContext(ctx, d.words.limit); err != nil {
+		if _, err := conn.ExecContext(ctx, d.statements.lockTimeout); err != nil {
 			return fmt.Errorf("limit the waiting: %w", err)
 		}
 	}
-	if _, err := conn.ExecContext(ctx, d.words.create); err != nil {
-		return fmt.Errorf("create schema_migrations: %w", err)
+	c, err := d.readCatalogue(ctx, conn)
+	if err != nil {
+		return err
+	}
+	d.table = c.VersionTable()
+	if d.hadTable = d.table != ""; d.hadTable {
+		return nil
+	}
+	d.table = Table
+	if _, err := conn.ExecContext(ctx, d.statements.createTable); err != nil {
+		return fmt.Errorf("create %s: %w", Table, err)
 	}
 	return nil
+}
+
+// Found refuses to begin in a database whose tables are another application's.
+func (d *sqlDriver) Found() error {
+	c, err := d.readCatalogue(d.ctx, d.conn)
+	if err == nil {
+		_, err = c.Adoptable(d.hadTable)
+	}
+	d.failed = d.failed || err != nil
+	return err
+}
+
+// Unclaimed refuses to go on if a new table's name stands for something else.
+func (d *sqlDriver) Unclaimed(version uint) error {
+	c, err := d.readCatalogue(d.ctx, d.conn)
+	if err == nil {
+		err = c.Unclaimed(version)
+	}
+	d.failed = d.failed || err != nil
+	return err
+}
+
+// Unheld checks the locks. No other lock can be taken until the transaction ends.
+func (d *sqlDriver) Unheld(version uint, g Guard) error {
+	if d.statements.lockTable != "" {
+		if err := d.exec(d.statements.lockTable); err != nil {
+			return err
+		}
+	}
+	locks, err := d.Held(version)
+	if err == nil {
+		err = g.Refuse(locks)
+	}
+	d.failed = d.failed || err != nil
+	return err
+}
+
+// Held works both between Lock and Unlock and outside.
+func (d *sqlDriver) Held(version uint) ([]refdb.LockInfo, error) {
+	rows, err := d.querier().QueryContext(d.ctx, HeldSQL(d.statements.dialect, version))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var locks []refdb.LockInfo
+	for rows.Next() {
+		l, err := ScanHeld(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		locks = append(locks, l)
+	}
+	return locks, rows.Err()
+}
+
+func (d *sqlDriver) Census() (c Census, err error) {
+	err = d.db.QueryRowContext(d.ctx, CensusSQL).Scan(&c.Refs, &c.Projects, &c.Locks, &c.Holders)
+	return c, err
+}
+
+// querier is a database or a connection.
+type querier interface {
+	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
+	QueryRowContext(context.Context, string, ...any) *sql.Row
+}
+
+func (d *sqlDriver) querier() querier {
+	if d.conn != nil {
+		return d.conn
+	}
+	return d.db
+}
+
+// readCatalogue reads the catalogue.
+func (d *sqlDriver) readCatalogue(ctx context.Context, q querier) (*Catalogue, error) {
+	rows, err := q.QueryContext(ctx, CatalogueSQL(d.statements.dialect))
+	if err != nil {
+		return nil, fmt.Errorf("look at the tables: %w", err)
+	}
+	defer rows.Close()
+	c := NewCatalogue(d.statements.dialect)
+	for rows.Next() {
+		var table, part, name, detail string
+		if err := rows.Scan(&table, &part, &name, &detail); err != nil {
+			return nil, fmt.Errorf("look at the tables: %w", err)
+		}
+		c.Add(table, part, name, detail)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("look at the tables: %w", err)
+	}
+	return c, c.Shadowed()
 }
 
 // Unlock ends the transaction.
@@ -131,7 +240,7 @@ func (d *sqlDriver) Unlock() error {
 	if d.failed {
 		end = "ROLLBACK"
 	}
-	// What ended d.ctx is no reason to lose a finished step.
+	// The end of d.ctx must not undo a finished step.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), lockWait)
 	defer cancel()
 	if _, err := conn.ExecContext(ctx, end); err != nil {
@@ -150,16 +259,19 @@ func (d *sqlDriver) Run(migration io.Reader) error {
 }
 
 func (d *sqlDriver) SetVersion(version int, dirty bool) error {
-	if err := d.exec(`DELETE FROM schema_migrations`); err != nil {
+	if err := d.exec(`DELETE FROM ` + d.table); err != nil {
 		return err
 	}
 	if version < 0 && !dirty {
 		return nil
 	}
-	return d.exec(d.words.insert, version, dirty)
+	if err := d.exec(fmt.Sprintf(d.statements.insertVersion, d.table), version, dirty); err != nil || d.table != Table {
+		return err
+	}
+	return d.exec(d.statements.setOldest, OldestProgram(version))
 }
 
-// exec isn't ended by d.ctx: a step is finished or fails by itself.
+// exec does not end with d.ctx: a step finishes or fails by itself.
 func (d *sqlDriver) exec(query string, args ...any) error {
 	if _, err := d.conn.ExecContext(context.WithoutCancel(d.ctx), query, args...); err != nil {
 		d.failed = true
@@ -172,22 +284,20 @@ func (d *sqlDriver) exec(query string, args ...any) error {
 	return nil
 }
 
-// Version works within and without Lock.
+// Version works both between Lock and Unlock and outside.
 func (d *sqlDriver) Version() (version int, dirty bool, err error) {
-	var q interface {
-		QueryRowContext(context.Context, string, ...any) *sql.Row
-	} = d.db
-	if d.conn != nil {
-		q = d.conn
+	q, table := d.querier(), d.table
+	if d.conn == nil {
+		c, err := d.readCatalogue(d.ctx, q)
+		if err != nil {
+			return 0, false, err
+		}
+		table = c.VersionTable()
 	}
-	var exists bool
-	if err := q.QueryRowContext(d.ctx, d.words.exists).Scan(&exists); err != nil {
-		return 0, false, err
-	}
-	if !exists {
+	if table == "" {
 		return database.NilVersion, false, nil
 	}
-	err = q.QueryRowContext(d.ctx, `SELECT version, dirty FROM schema_migrations`).Scan(&version, &dirty)
+	err = q.QueryRowContext(d.ctx, `SELECT version, dirty FROM `+table).Scan(&version, &dirty)
 	if errors.Is(err, sql.ErrNoRows) {
 		return database.NilVersion, false, nil
 	}
@@ -200,7 +310,7 @@ func (d *sqlDriver) Open(string) (database.Driver, error) { return nil, errors.E
 func (d *sqlDriver) Drop() error                          { return errors.ErrUnsupported }
 func (d *sqlDriver) Close() error                         { return nil }
 
-// discard closes the connection itself, with whatever transaction it is in.
+// discard closes the connection, which ends its transaction, instead of returning it to the pool.
 func discard(conn *sql.Conn) {
 	if conn == nil {
 		return

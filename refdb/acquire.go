@@ -11,8 +11,8 @@ import (
 )
 
 // TryLock locks refs of a project, at most [MaxLockRefs], all or none, without
-// waiting. While others hold fresh locks on some of them the error is a
-// [*LockedError] that names every holder; stale locks are taken over.
+// waiting. It takes stale locks over. While others hold fresh locks on some of
+// the refs, the error is a [*LockedError] that names every holder.
 func (db *DB) TryLock(ctx context.Context, project string, refs ...string) (lock *Lock, err error) {
 	refs, err = checkRefs(project, refs, MaxLockRefs)
 	if err != nil {
@@ -38,57 +38,60 @@ type answer struct {
 	err       error
 }
 
-// acquire asks the database once for the locks, or more often if replies get
-// lost. waiter, unless zero, waits for them if they are refused.
+// acquire requests the locks once, or more often if replies are lost. waiter,
+// unless zero, enters their queues if they are refused.
 func (db *DB) acquire(ctx context.Context, project string, refs []string, waiter Waiter) answer {
 	r := AcquireRequest{
 		Project: project, Refs: refs, Owner: db.owner, Nonce: rand.Text(),
 		StaleAfter: db.opts.StaleAfter, Waiter: waiter,
 	}
-	// The lease counts from before the first request: whichever of several
-	// took effect, its rows are not older than that.
+	// The lease counts from before the first request: whichever request took
+	// effect, its rows are not older than that.
 	sent := db.keeper.Now()
-	a, err := db.request(ctx, r)
+	a, err := db.requestLocks(ctx, r)
 	if err != nil {
 		return answer{place: a.Place, err: err}
 	}
-	return db.hold(ctx, r, a, sent)
+	return db.newLock(ctx, r, a, sent)
 }
 
-// request asks the database for what r says; more often if replies get lost.
-func (db *DB) request(ctx context.Context, r AcquireRequest) (Acquired, error) {
+// requestLocks sends r, again if the reply is lost.
+func (db *DB) requestLocks(ctx context.Context, r AcquireRequest) (Acquired, error) {
 	if db.closing.Err() != nil {
 		return Acquired{}, ErrClosed
 	}
-	var doubt, unconfirmed bool
+	if err := db.schemaError(); err != nil {
+		return Acquired{}, err
+	}
+	var mayHold, unconfirmed bool // mayHold: the database may have granted the locks
 	a, err := retry(ctx, db, func() (Acquired, error) {
 		a, err := db.driver.Acquire(ctx, r)
 		unconfirmed = errors.Is(err, ErrUnconfirmed)
 		if errors.Is(err, ErrOutcomeUnknown) && !unconfirmed {
-			// Rows with our nonce are ours: asking again finds them.
-			doubt = true
+			// Rows with our nonce are ours: the next request finds them.
+			mayHold = true
 			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 		}
 		return a, err
 	})
 	if unconfirmed {
-		// Finding them would not confirm them.
-		doubt = true
+		// Finding our rows would not confirm them.
+		mayHold = true
 		err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 	}
 	if err != nil {
-		if doubt && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+		if mayHold && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		if doubt {
+		if mayHold {
 			db.abandon(r)
 		}
 	}
 	return a, err
 }
 
-// hold makes a Lock of what the database has given.
-func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heartbeat.Instant) answer {
+// newLock returns a Lock on the acquired rows, and starts its lease.
+func (db *DB) newLock(ctx context.Context, r AcquireRequest, a Acquired, sent heartbeat.Instant) answer {
 	l := &Lock{
 		db: db, project: r.Project, refs: r.Refs, token: a.Token,
 		values: make(map[string]Value, len(a.Refs)), start: time.Now(), parent: ctx,
@@ -97,17 +100,17 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 	for _, ref := range a.Refs {
 		l.values[ref.Name] = ref.Value
 	}
-	db.queues.hold(l)
+	db.queues.addHeld(l, r.Refs)
 	l.lease = db.keeper.Keep(l, sent)
 	switch err := l.Err(); {
 	case errors.Is(err, ErrClosed):
-		// Nobody will release it.
-		db.queues.ended(l)
+		// No caller will release it.
+		db.queues.removeHeld(l, r.Refs)
 		db.abandon(r)
 		return answer{err: err}
 	case err != nil:
 		// The answer took longer than the lease lasts.
-		db.queues.ended(l)
+		db.queues.removeHeld(l, r.Refs)
 		db.abandon(r)
 		return answer{err: fmt.Errorf("%w: the locks were granted too late to be kept: %v", ErrUnavailable, err)}
 	}
@@ -118,11 +121,11 @@ func (db *DB) hold(ctx context.Context, r AcquireRequest, a Acquired, sent heart
 	return answer{lock: l, reclaimed: len(a.Reclaimed)}
 }
 
-// abandon deletes what a request may have acquired that its caller gave up
-// on. If that fails too, the rows go stale, as those of a crashed process do.
+// abandon deletes the rows that an abandoned request may have acquired. If that
+// fails too, the rows go stale, as those of a crashed process do.
 func (db *DB) abandon(r AcquireRequest) {
 	try := func() error {
-		ctx, cancel := db.attempt(db.ctx)
+		ctx, cancel := db.attemptContext(db.ctx)
 		defer cancel()
 		_, err := retry(ctx, db, func() (struct{}, error) {
 			err := db.driver.Abandon(ctx, AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
@@ -133,11 +136,30 @@ func (db *DB) abandon(r AcquireRequest) {
 		})
 		return err
 	}
-	db.lastly(func() {
-		err := db.insist(try(), try)
+	db.inBackgroundOrNow(func() {
+		err := db.retryCleanup(try(), try)
 		if err != nil {
 			db.opts.Logger.Warn("a lock that was given up on may stand until it is stale",
 				"lock", db.digest(r.Project, r.Refs), "stale_after", db.opts.StaleAfter, "class", ClassOf(err).String())
 		}
 	})
+}
+
+// WithLock locks refs of a project as [DB.Lock] does, runs fn, and releases the lock
+// when fn has returned, failed or panicked. The context of fn ends when the lock is lost or
+// released, with [Lock.Err] as its cause, and when ctx does.
+//
+// If the refs can't be locked, it returns that error and fn is not run. Otherwise it returns the
+// errors of fn and of the release, joined. That of the release wraps [ErrLockLost] if the lock did
+// not stand until the end. fn may end the lock itself, by [Lock.UpdateAndRelease] or [Lock.Release].
+func (db *DB) WithLock(ctx context.Context, project string, refs []string, fn func(ctx context.Context, lock *Lock) error) (err error) {
+	lock, err := db.Lock(ctx, project, refs...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release(ctx)) }()
+	guarded, cancel := context.WithCancelCause(lock.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	return fn(guarded, lock)
 }

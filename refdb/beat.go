@@ -2,6 +2,8 @@ package refdb
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/heartbeat"
@@ -10,23 +12,31 @@ import (
 // beat renews locks for the keeper, all in one request to the driver.
 func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, error) {
 	var ids []LockID
-	for _, l := range locks {
-		for _, ref := range l.refs {
+	beaten := make([][]string, len(locks)) // refs, by lock
+	for i, l := range locks {
+		beaten[i] = l.held()
+		for _, ref := range beaten[i] {
 			ids = append(ids, LockID{l.project, ref, db.owner, l.token})
 		}
 	}
 	start := time.Now()
 	rows, err := db.driver.Beat(ctx, ids)
-	db.observe(Event{Op: OpBeat, Refs: len(ids)}, start, err)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, ctx.Err() // Close canceled it: the beat did not fail, and no locks are left to keep
+	}
+	if db.opts.Observe != nil {
+		db.observe(Event{Op: OpBeat, Refs: len(ids), Late: db.keeper.Stats().Late}, start, err)
+	}
 	results := make([]heartbeat.Result, len(locks))
 	if err != nil {
 		rows = make([]BeatResult, len(ids)) // all Unknown
 	}
 	unknown := 0
 	for i, l := range locks {
-		results[i] = l.beaten(rows[:len(l.refs)])
-		rows = rows[len(l.refs):]
-		if results[i] == heartbeat.Unknown {
+		results[i] = l.combineBeats(beaten[i], rows[:len(beaten[i])])
+		rows = rows[len(beaten[i]):]
+		// A row may be unknown because the request that ends the lock keeps it locked.
+		if results[i] == heartbeat.Unknown && !l.isEnding() {
 			unknown++
 		}
 	}
@@ -37,15 +47,20 @@ func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, erro
 	return results, nil
 }
 
-// beaten says what the beats of its rows mean for the lock: losing one ref
-// loses it, and only renewing all renews it.
-func (l *Lock) beaten(rows []BeatResult) heartbeat.Result {
+// combineBeats returns what the beats of the rows of refs mean for the lock: losing one
+// row loses it, and only renewing all rows renews it. A ref that the lock let go while the
+// beat was under way means nothing any more.
+func (l *Lock) combineBeats(refs []string, rows []BeatResult) heartbeat.Result {
 	result := heartbeat.Beaten
 	var gone []string
+	held := l.held()
 	for i, row := range rows {
+		if _, still := slices.BinarySearch(held, refs[i]); !still {
+			continue
+		}
 		switch row {
 		case BeatLost:
-			gone = append(gone, l.refs[i])
+			gone = append(gone, refs[i])
 		case BeatUnknown:
 			result = heartbeat.Unknown
 		}
@@ -59,9 +74,11 @@ func (l *Lock) beaten(rows []BeatResult) heartbeat.Result {
 	return heartbeat.Lost
 }
 
-// tellLost tells the operator of a lock that its holder lost.
-func (db *DB) tellLost(l *Lock) {
-	db.queues.ended(l)
-	db.opts.Logger.Error("lock lost", "lock", db.digest(l.project, l.refs), "refs", len(l.refs), "held", l.age())
-	db.observe(Event{Op: OpLost, Refs: len(l.refs), Held: l.age()}, time.Now(), ErrLockLost)
+// reportLost logs and counts the loss of a lock.
+func (db *DB) reportLost(l *Lock) {
+	standing, _ := l.standing()
+	db.queues.removeHeld(l, standing)
+	refs := l.held()
+	db.opts.Logger.Error("lock lost", "lock", db.digest(l.project, refs), "refs", len(refs), "held", l.age())
+	db.observe(Event{Op: OpLost, Refs: len(refs), Held: l.age()}, time.Now(), ErrLockLost)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,32 +19,37 @@ type DB struct {
 	driver  Driver
 	opts    Options
 	owner   string
-	channel string // that wakes who waits for locks here
+	channel string // on which the driver wakes this process's waiters
 
-	keeper *heartbeat.Keeper[*Lock]
-	queues queues
-	trip   atomic.Int64 // how long the database last took to refuse locks: a time.Duration
-	hints  hints
+	keeper        *heartbeat.Keeper[*Lock]
+	queues        queues
+	roundTrip     atomic.Int64 // how long the last refused Acquire took: a time.Duration
+	notifications notifications
+	feeds         feeds
+	schemaErr     atomic.Pointer[error] // why the schema no longer fits; nil if it does
 
-	// closing ends when Close is called; ctx a moment later, when what runs in
-	// the background must end too.
+	// closing ends when Close is called; ctx ends later, when background work must
+	// end too.
 	closing, ctx  context.Context
 	close, cancel context.CancelFunc
 	closeOnce     sync.Once
 	closeErr      error
 
-	mu         sync.Mutex // guards the start of background work against its end
+	mu         sync.Mutex // no background work starts after Close was called
 	background sync.WaitGroup
 }
 
 // New returns a DB on d, which it owns from then on: [DB.Close] closes it. On
-// an error d is left alone.
+// an error, which wraps [ErrInvalid] if d is nil or an option can't work, d is left alone.
 func New(d Driver, o Options) (*DB, error) {
+	if v := reflect.ValueOf(d); d == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("%w driver: nil was given: open one, as with drivers.Open, and check its error", ErrInvalid)
+	}
 	return newDB(d, o, nil)
 }
 
-// newDB is New with the clock that leases are measured by; nil is the one that
-// counts suspend.
+// newDB is New with a clock for leases; nil is the system's clock that counts
+// suspend.
 func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 	hostname, err := os.Hostname()
 	if err != nil && o.Site == "" {
@@ -70,25 +76,28 @@ func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 		Interval:   o.Heartbeat,
 		StaleAfter: o.StaleAfter,
 		Now:        now,
-	}, db.beat, func(l *Lock, _ error) { db.tellLost(l) })
+	}, db.beat, func(l *Lock, _ error) { db.reportLost(l) })
 	if err != nil {
 		db.cancel()
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	if c, ok := d.(SchemaChecker); ok {
+		db.inBackground(func() { db.watchSchema(c) })
+	}
 	return db, nil
 }
 
-// Close ends the DB. Locks still held end with [ErrClosed]: they are not
-// released, because the work they guard may still be going on, and go stale on
-// their own. It waits for what runs in the background, and closes the driver.
+// Close ends the DB. Locks still held end with [ErrClosed]. They are not
+// released, because the work they guard may still be going on; they go stale on
+// their own. Close waits for background work, and closes the driver.
 func (db *DB) Close() error {
 	db.closeOnce.Do(func() {
 		db.mu.Lock()
 		db.close()
 		db.mu.Unlock()
 		db.keeper.Close()
-		// Requests that were given up on get a moment to be cleaned up behind.
-		grace := time.AfterFunc(detachedLimit, db.cancel)
+		// Cleaning up after abandoned requests may take this long.
+		grace := time.AfterFunc(gracePeriod, db.cancel)
 		db.background.Wait()
 		grace.Stop()
 		db.cancel()
@@ -97,7 +106,7 @@ func (db *DB) Close() error {
 	return db.closeErr
 }
 
-// inBackground runs f in a goroutine that Close waits for, or reports that
+// inBackground runs f in a goroutine that Close waits for. It returns false if
 // Close was called already.
 func (db *DB) inBackground(f func()) bool {
 	db.mu.Lock()
@@ -109,9 +118,9 @@ func (db *DB) inBackground(f func()) bool {
 	return true
 }
 
-// lastly is inBackground; but once Close was called, which may still wait for
-// the caller, it runs f at once.
-func (db *DB) lastly(f func()) {
+// inBackgroundOrNow is inBackground, but once Close was called it runs f at
+// once: Close may still wait for the caller.
+func (db *DB) inBackgroundOrNow(f func()) {
 	if !db.inBackground(f) {
 		f()
 	}

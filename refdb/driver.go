@@ -6,33 +6,37 @@ import (
 )
 
 // Limits of one request. They keep a commit below Cloud Spanner's 80,000 mutations
-// (https://cloud.google.com/spanner/quotas): an updated ref costs 7 of them (5 columns, and an
-// index entry taken out and put in), a lock that is released or was stale 1, or 7 if somebody
-// waits for it, an acquired one 7, and 5 more if it was stale; a place in a queue 3; an intent
-// 8, and its end 1. Only an update of nearly 10,000 refs that also ends thousands of locks,
-// and a preparation of thousands of refs with stale ones, can come to more; the Spanner driver
-// counts, and refuses it with ErrTooMany.
+// (https://cloud.google.com/spanner/quotas). In mutations,
+//   - an updated ref costs 7: 5 columns, and an index entry removed and added;
+//   - a lock that is released or was stale costs 1, or 7 if somebody waits for it;
+//   - an acquired lock costs 7, and 5 more if it was stale;
+//   - a place in a queue costs 3;
+//   - an intent costs 8, and its end 1.
+//
+// Only an update of nearly 10,000 refs that also ends thousands of locks, or a
+// preparation of thousands of refs with stale locks, can exceed the limit. The Spanner
+// driver counts, and refuses such a request with ErrTooMany.
 const (
 	MaxUpdateRefs = 10_000
 	MaxLockRefs   = 5_000
 )
 
-// A Driver is a database that refs, locks and intents live in. Applications
-// don't call it: they hand it to [New]. It is what a new database has to
-// implement, role by role, and package refdbtest is the suite that it must pass.
+// A Driver is a database that stores refs, locks and intents. Applications don't
+// call it: they hand it to [New]. A new database implements it, role by role, and
+// must pass the suite in package refdbtest.
 //
 // Each method is one atomic transaction, linearizable per (project, ref) with
 // every other, of all roles; it takes and returns slices, so that n refs cost
 // one round trip where the database allows it. Methods may be called
-// concurrently. The arguments were validated: refs are sorted by bytes and
-// distinct. A driver changes none of the arguments, and keeps no reference to
-// them after it returns, except where the outcome is unknown to it.
+// concurrently. The arguments are valid: refs are sorted by bytes and distinct. A
+// driver changes none of the arguments, and keeps no reference to them after it
+// returns, except where the outcome is unknown to it.
 //
-// A driver keeps nothing between two calls that an answer depends on: two calls of
+// No answer depends on state that a driver keeps between two calls: two calls of
 // one client may go through two drivers on the same database.
 //
-// Whoever acts is named. A lock or intent is meant by its owner and its token
-// together: a row that another owner or another token stands in does not match.
+// A lock or intent is identified by its owner and its token together: a row with
+// another owner or another token does not match.
 //
 // All times and ages are the database's own, read after the rows' locks were
 // taken; a driver never compares them with this machine's clock. A NULL token
@@ -50,11 +54,14 @@ const (
 //   - ctx's error, wrapped, whenever ctx ended;
 //   - anything else, wrapped with what was being done, as permanent.
 //
-// They are told apart by the database's error codes, never by their text.
+// Drivers tell errors apart by the database's error codes, never by their text.
 type Driver interface {
 	RefStore
 	LockStore
 	IntentStore
+	ProjectStore
+	AuditStore
+	HistoryStore
 
 	// Now returns the database's time.
 	Now(ctx context.Context) (time.Time, error)
@@ -72,8 +79,12 @@ type RefStore interface {
 	// List returns a page of a project's refs in byte order of their names.
 	List(ctx context.Context, q RefQuery) (RefPage, error)
 
-	// States returns what there is about those of refs that have a row, or a
-	// lock, or both, in any order, as of one point in time.
+	// Summaries returns a page of the projects that have a ref, even a deleted one,
+	// or a lock, in byte order of their names. Markers do not count as locks.
+	Summaries(ctx context.Context, q SummaryQuery) (SummaryPage, error)
+
+	// States returns the states of those refs that have a row, a lock or both, in
+	// any order, as of one point in time.
 	States(ctx context.Context, project string, refs []string) ([]State, error)
 
 	// Update writes all of r.Updates, or nothing and returns, in this order of
@@ -88,42 +99,47 @@ type RefStore interface {
 	Remove(ctx context.Context, r RemoveRequest) (int, error)
 
 	// PurgeTombstones deletes at most r.Limit rows of deleted refs, and returns
-	// how many. It neither looks at locks nor removes any.
+	// how many. It neither heeds locks nor removes any.
 	PurgeTombstones(ctx context.Context, r TombstoneRequest) (int, error)
 }
 
-// A LockStore holds the locks on refs, and the queues of those who wait for them.
+// A LockStore holds the locks on refs, and the queues of their waiters.
 //
-// Where a lock ends by Release, Abandon, Purge, Update or Finish, its row goes to the first
-// who waits: see [Waiter]. If that one polls, and nobody in the queue was passed [MaxPassed]
-// times, it goes to nobody: whoever asks takes it. A Prepare that takes a row passes everybody
-// in its queue. A reservation that is purged is deleted. Whatever else ends a lock may delete
-// its row, and the queue with it.
+// When Release, Abandon, Purge, Update or Finish ends a lock, its row becomes a
+// reservation for the first waiter: see [Waiter]. If that waiter polls, and no waiter in
+// the queue was passed [MaxPassed] times, nothing is reserved: the next Acquire takes the
+// lock. A Prepare that takes a row passes all waiters in its queue. A reservation that is
+// purged is deleted. Anything else that ends a lock may delete its row, and the queue with it.
 type LockStore interface {
-	// Acquire takes the locks on all of r.Refs, or none and returns a
-	// *LockedError with every lock that stands on them. A reservation for r.Waiter, or
-	// for one with a later ticket, is not in the way, and is not returned.
+	// Acquire takes the locks on all of r.Refs, or none and returns a *LockedError with
+	// every lock that stands on them. A reservation for r.Waiter, or for a waiter with a
+	// later ticket, is not in the way, and is not returned.
 	//
-	// A reservation whose turn is over, and whose row has a queue, goes to the first in that
-	// before anything else.
+	// Before anything else, each reservation whose turn is over goes to the first waiter
+	// in its row's queue, if there is one.
 	//
-	// If it takes the locks, r.Waiter leaves the rows' queues, and everybody with an earlier
-	// ticket in them is passed once more. If not, r.Waiter gets a place in the queue of each
-	// row in the way, and yields the rows that are reserved for it: to whoever came next after
-	// it, or else the first in the queue; but once it was passed MaxPassed times it keeps
-	// them, and its turn begins anew. Yielding to nobody deletes the row. To yield counts as
-	// being passed. If an intent is in the way, which may be so for ever, r.Waiter waits in
-	// the queues of intents alone, and what is reserved for it ends as by a Release.
+	// If Acquire takes the locks, r.Waiter leaves the rows' queues, and every waiter in them
+	// with an earlier ticket is passed once more.
+	//
+	// If it is refused, r.Waiter gets a place in the queue of each row in the way, and yields
+	// the rows that are reserved for it: to the waiter with the next ticket after its own, or
+	// else to the first in the queue. A row without such a waiter is deleted. Yielding
+	// counts as being passed. A waiter that was passed MaxPassed times does not yield: it
+	// keeps the rows, and its turn begins anew.
+	//
+	// An intent may be in the way for ever. Then r.Waiter waits only in the queues of
+	// intents, and its reservations end as by a Release.
 	Acquire(ctx context.Context, r AcquireRequest) (Acquired, error)
 
 	// Beat sets the heartbeat of every lock that still matches to the database's
-	// time, and returns what became of each, in the same order. No other row's
-	// heartbeat is touched. A lock that stands for an intent does not match.
-	// There may be any number of locks: a driver cuts them into as many
-	// transactions as suit its database, the one exception to the rule above. A
-	// row that another transaction keeps locked makes only itself BeatUnknown, a
-	// transaction that failed only its own rows; an error means that nothing was
-	// learned of any.
+	// time, and returns what became of each, in the same order. It touches no other
+	// row's heartbeat. A lock that stands for an intent does not match.
+	//
+	// There may be any number of locks. A driver divides them into as many
+	// transactions as suit its database: Beat alone need not be one transaction. If
+	// another transaction keeps a row locked, only that row is BeatUnknown; if a
+	// transaction fails, only its own rows are. An error means that nothing is known
+	// of any.
 	Beat(ctx context.Context, locks []LockID) ([]BeatResult, error)
 
 	// Release deletes the rows of a lock that still match, and says which did not:
@@ -135,16 +151,18 @@ type LockStore interface {
 	// intent does not match.
 	Purge(ctx context.Context, locks []StandingLock) ([]bool, error)
 
-	// Abandon deletes the rows that an Acquire took whose answer was lost, or came
-	// too late: those that carry its owner and its nonce. It does not overtake that
-	// Acquire: one that the database is still carrying out is waited for; one that the
-	// driver has not sent when its ctx ends is never sent; and if the driver goes on with one
-	// after it returned, as part of a batch, it gives back by itself what that takes. What is
-	// left is a request on a connection that broke, or a commit on Cloud Spanner, which the
-	// server has not begun with: its rows then stand until they are stale. A row
-	// that stands for an intent does not match.
+	// Abandon deletes the rows of an Acquire whose answer was lost or came too late:
+	// those with its owner and its nonce. A row that stands for an intent does not match.
 	//
-	// It also takes r.Waiter out of the queues of r.Refs, and ends what is reserved for it, as
+	// It does not overtake that Acquire:
+	//   - if the database is still carrying it out, Abandon waits for it;
+	//   - if the driver has not sent it when its ctx ends, it is never sent;
+	//   - if it goes on in a batch after it returned, the driver itself releases what it takes.
+	//
+	// One case remains: a request on a connection that broke, or a commit on Cloud Spanner,
+	// that the server has not begun. Its rows then stand until they are stale.
+	//
+	// Abandon also takes r.Waiter out of the queues of r.Refs, and ends its reservations, as
 	// a Release would.
 	Abandon(ctx context.Context, r AbandonRequest) error
 
@@ -163,14 +181,14 @@ type IntentStore interface {
 	// Finish ends intents and their locks: the refs of r.Done take their new
 	// values, those of r.Dropped keep what they hold. Or it does nothing and returns,
 	// in this order of precedence, a *LostError with the refs on which no lock of an
-	// intent stands under r's owner and token, or a *MismatchError. The lock tells: whatever
-	// ends an intent deletes its lock in the same transaction.
+	// intent stands under r's owner and token, or a *MismatchError. Only the locks need
+	// checking: whatever ends an intent deletes its lock in the same transaction.
 	Finish(ctx context.Context, r FinishRequest) error
 
 	// Revoke makes sure that r, whose outcome is unknown, has no effect: the locks
 	// and intents that it recorded are deleted, and if it is carried out later, it
-	// does nothing and the error wraps ErrReleased. That is kept as an intent on
-	// r's first ref, of the decision Revoked, until Forget.
+	// does nothing and the error wraps ErrReleased. An intent on r's first ref, with
+	// the decision Revoked, records that until Forget.
 	Revoke(ctx context.Context, r PrepareRequest) error
 
 	// Resolve ends every one of r.Intents that is still pending, and says which
@@ -187,18 +205,49 @@ type IntentStore interface {
 	Intents(ctx context.Context, q IntentQuery) (IntentPage, error)
 }
 
-// A Notifier is a Driver that can wake those who wait for a lock, by the channel that they
-// name. Its hints may be lost, late or wrong: waiters poll as well.
+// A ProjectStore holds each project's rules and mode, for all sites. On a schema without
+// its table and that of the AuditStore the methods of both return ErrOldSchema.
+type ProjectStore interface {
+	// Projects returns the rows that q selects, in the order of their revisions, at most
+	// q.Limit. Of two changes the one with the larger revision was committed later, so that
+	// a reader of all rows up to a revision has missed no change before it.
+	Projects(ctx context.Context, q ProjectQuery) ([]Project, error)
+
+	// PutProject writes the row of r.Project, with the database's time and a revision one
+	// larger than that of any row, and returns it. If the row's revision is not r.Revision,
+	// 0 for no row, it writes nothing and returns a *ProjectChangedError. But a row that
+	// carries r.Op was written by this request before: then that row is returned.
+	PutProject(ctx context.Context, r ProjectRequest) (Project, error)
+}
+
+// An AuditStore records the operators' actions.
+type AuditStore interface {
+	// Record writes e with the database's time instead of e.Time, and without an outcome.
+	// It returns that time. Entries are ordered by time, then ID.
+	Record(ctx context.Context, e AuditEntry) (time.Time, error)
+
+	// Conclude writes an entry's outcome and the database's time, unless the entry has an
+	// outcome. It reports whether the entry exists.
+	Conclude(ctx context.Context, e AuditCursor, outcome string) (bool, error)
+
+	// Audit returns a page of entries in their order.
+	Audit(ctx context.Context, q AuditQuery) (AuditPage, error)
+}
+
+// A Notifier is a Driver that can wake waiters, each on the channel that it names. Its
+// notifications may be lost, late or wrong: waiters poll as well.
 //
-// It wakes whoever a lock is kept for from now on, and tells whoever comes after it in the
-// queue when that turn is over. For the next of the same owner it does neither: that hands a
-// lock over without a wake-up. Where a lock is kept for nobody, it wakes the first in the
-// queue who can be woken; where a row with a queue is deleted, the first.
+// When a lock is reserved, the driver wakes the waiter that it is reserved for. It also tells
+// the waiter after that one in the queue when the turn will be over, unless the lock is
+// reserved for the Next of its release. When a lock is not reserved, the driver wakes
+//   - the first in the queue with a channel;
+//   - the first in the queue, if the row was deleted with its queue;
+//   - the Next of the release, if the row had no queue.
 type Notifier interface {
-	// Listen calls wake for each wake-up that is sent to the channel. It calls
-	// started once it will miss none, and returns when ctx ends or the connection
-	// is lost, with the error, or with errors.ErrUnsupported if hints can't arrive
-	// here at all (behind a transaction pooler). Called once at a time for a channel.
+	// Listen calls wake for each notification that is sent to the channel. It calls
+	// started once it will miss none. It returns an error when ctx ends or the
+	// connection is lost, and errors.ErrUnsupported if notifications can't arrive at all
+	// (behind a transaction pooler). There is one call at a time for a channel.
 	Listen(ctx context.Context, channel string, started func(), wake func(Wakeup)) error
 }
 
@@ -207,9 +256,9 @@ type Diagnoser interface {
 	Diagnose(ctx context.Context) ([]Diagnosis, error)
 }
 
-// A Diagnosis is one line of a doctor's report.
+// A Diagnosis is the result of one check.
 type Diagnosis struct {
-	Name   string // what was looked at, such as "synchronous_commit"
+	Name   string // what was checked, such as "synchronous_commit"
 	OK     bool
 	Detail string // what was found and, unless OK, what to do
 }

@@ -20,33 +20,41 @@ var (
 	ErrLockLost = errors.New("lock lost")
 	// ErrReleased: the lock was released by its own holder.
 	ErrReleased = errors.New("lock already released")
-	// ErrOutcomeUnknown: the request may have been carried out or not, and
-	// could not be found out. Look before doing it again.
+	// ErrOutcomeUnknown: the request may or may not have been carried out. Read
+	// the database before doing it again.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrUnconfirmed is an ErrOutcomeUnknown that looking doesn't resolve: the
-	// database shows that it was carried out, but may lose that in a failover.
+	// ErrUnconfirmed is an ErrOutcomeUnknown that reading doesn't resolve: the
+	// database shows the request carried out, but may lose it in a failover.
 	ErrUnconfirmed = fmt.Errorf("%w: not confirmed by a standby", ErrOutcomeUnknown)
-	// ErrUnavailable: the database did not carry out the request, and may do so
-	// if asked again.
+	// ErrUnavailable: the database did not carry out the request; it may if the
+	// request is made again.
 	ErrUnavailable = errors.New("database unavailable")
-	// ErrInvalid: a name, value or option was refused before the database was asked.
+	// ErrInvalid: a name, value or option is refused without a request to the database.
 	ErrInvalid = errors.New("invalid")
 	// ErrTooMany: more refs in one request than [MaxUpdateRefs] or [MaxLockRefs].
 	ErrTooMany = errors.New("too many refs in one request")
 	// ErrSchema: the database's schema is missing, older or newer than this
 	// program's, or left half-way by a migration that failed.
 	ErrSchema = errors.New("database schema does not fit")
+	// ErrOldSchema is the ErrSchema of requests about what the latest version of the schema
+	// brought: the history, with version 8. All other requests work.
+	ErrOldSchema = fmt.Errorf("%w: it is of the version before, and lacks what this needs: run `refdbctl migrate up`", ErrSchema)
+	// ErrUnrecorded: a ref was changed by a program that keeps no history, so that what it held before
+	// can't be told.
+	ErrUnrecorded = errors.New("a program that keeps no history changed the ref")
 	// ErrClosed: the DB was closed.
 	ErrClosed = errors.New("database closed")
 )
 
 // A LockedError says which locks stand in the way. It wraps [ErrLocked].
 type LockedError struct {
-	// Holders are all the locks found on the requested refs, stale ones too,
-	// in the order of their refs. At least one is fresh, unless Queued.
+	// Holders are all the locks found on the requested refs, stale ones too, in
+	// the order of their refs. For an [Advisory] update they are only those that
+	// stand for an intent. At least one is fresh, unless Queued.
 	Holders []LockInfo
-	// Queued: other callers of [DB.Lock] of this process were ahead, for some of
-	// the refs, of one that gave up. Holders are those that they were refused by.
+	// Queued: the caller gave up waiting while other callers of [DB.Lock] in this
+	// process were ahead of it for some of the refs. Holders are the locks by
+	// which those others were refused.
 	Queued bool
 }
 
@@ -70,7 +78,7 @@ func (e *LockedError) Unwrap() error { return ErrLocked }
 type Mismatch struct {
 	Ref  string
 	Want Value // what the update expected: its Old
-	Have Value // what the ref holds: Unknown, a zero ID or a value
+	Have Value // what the ref holds; Unknown or a zero ID if it is absent
 }
 
 // A MismatchError names every ref that differed. It wraps [ErrMismatch].
@@ -143,9 +151,10 @@ const (
 	Retryable
 	// Permanent: something outside must change first.
 	Permanent
-	// StaleOwner: the work is no longer ours. Stop, and leave it to the new owner.
+	// StaleOwner: the caller no longer holds the lock. It must stop, and leave the
+	// work to the new owner.
 	StaleOwner
-	// OutcomeUnknown: it may have happened. Look, then decide.
+	// OutcomeUnknown: the request may have been carried out. Read, then decide.
 	OutcomeUnknown
 )
 
@@ -153,9 +162,10 @@ func (c Class) String() string {
 	return [...]string{"none", "retryable", "permanent", "stale-owner", "outcome-unknown"}[c]
 }
 
-// ClassOf returns the class of an error that this package returned. An error
-// that is both, such as a lock lost while an update's reply was, has the more
-// careful class: OutcomeUnknown before StaleOwner before Retryable before Permanent.
+// ClassOf returns the class of an error that this package returned. An error of
+// several classes has the first of OutcomeUnknown, StaleOwner, Retryable and
+// Permanent: an update whose reply was lost together with its lock is
+// OutcomeUnknown.
 func ClassOf(err error) Class {
 	switch {
 	case err == nil:

@@ -71,7 +71,7 @@ func TestOptionsAreRefusedOrCompleted(t *testing.T) {
 	}
 }
 
-func TestDigestsHideAndTellApart(t *testing.T) {
+func TestDigestsHideNamesAndDiffer(t *testing.T) {
 	key := []byte("k")
 	d := Digest(key, "project", "refs/heads/main")
 	if len(d) != 16 || strings.Contains(d, "main") {

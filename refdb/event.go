@@ -1,14 +1,18 @@
 package refdb
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"time"
 )
 
-// The operations that an [Event] tells of.
+// The values of [Event].Op.
 const (
 	OpGet     = "get"     // Get, GetAll, Exists, IsUpToDate, States
-	OpList    = "list"    // a page of Refs or Locks
+	OpList    = "list"    // a page of Refs, Projects, Locks or Intents
 	OpUpdate  = "update"  // Update, CompareAndPut, Put, fenced or not, releasing or not; Finish
 	OpRemove  = "remove"  // RemoveProject, PurgeTombstones
 	OpTryLock = "trylock" // TryLock
@@ -21,8 +25,8 @@ const (
 	OpResolve = "resolve" // Resolve
 )
 
-// An Event is one finished operation. It holds no names, so that it can become
-// a metric's labels as it is.
+// An Event is one finished operation. It holds no names, so that its fields can
+// be a metric's labels.
 type Event struct {
 	Op       string
 	Outcome  string // "ok", "locked", "mismatch", "lost", "unknown", "unavailable", "invalid" or "error"
@@ -30,13 +34,20 @@ type Event struct {
 	Duration time.Duration
 	Refs     int // how many refs or locks it was about
 
-	// Held is for how long a lock stood, at the end of one: OpRelease, OpLost
+	// Held is how long a lock stood, for an event that ended one: OpRelease, OpLost
 	// and an OpUpdate that released.
 	Held time.Duration
 	// Reclaimed is how many stale locks an OpLock or OpTryLock took over.
 	Reclaimed int
-	// Attempts is how many times an OpLock asked the database.
+	// Attempts is how many requests an OpLock or OpTryLock made.
 	Attempts int
+	// Waited is how long an OpLock that got its locks waited for others: until it sent the
+	// request that got them.
+	Waited time.Duration
+	// HandOver is the time from when an OpLock was woken until it had its locks.
+	HandOver time.Duration
+	// Late is how long after it was due an OpBeat was sent.
+	Late time.Duration
 }
 
 // outcome is the label for err.
@@ -61,7 +72,7 @@ func outcome(err error) string {
 	}
 }
 
-// observe completes e and hands it to the hook.
+// observe completes e and passes it to Options.Observe.
 func (db *DB) observe(e Event, start time.Time, err error) {
 	if db.opts.Observe == nil {
 		return
@@ -69,4 +80,18 @@ func (db *DB) observe(e Event, start time.Time, err error) {
 	e.Duration = time.Since(start)
 	e.Outcome, e.Class = outcome(err), ClassOf(err)
 	db.opts.Observe(e)
+}
+
+// Digest returns what logs show instead of names: 16 hex digits of an
+// HMAC-SHA256 of parts under key. With the key of [Options] an operator can
+// find the log lines about a lock: they carry Digest(key, project, ref) of the
+// lock's first ref.
+func Digest(key []byte, parts ...string) string {
+	mac := hmac.New(sha256.New, key)
+	for _, part := range parts {
+		// The length keeps ("a", "bc") apart from ("ab", "c").
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		mac.Write([]byte(part))
+	}
+	return hex.EncodeToString(mac.Sum(nil)[:8])
 }

@@ -56,7 +56,7 @@ func Example() {
 	// Output: 1111111111111111111111111111111111111111 <nil>
 }
 
-// An update of several refs happens whole or not at all, and says what is in its way.
+// An update of several refs moves all of them or none. Its error says what is in the way.
 func ExampleDB_Update() {
 	ctx, db := context.Background(), exampleDB()
 	defer db.Close()
@@ -89,14 +89,36 @@ func ExampleDB_Lock() {
 	}
 	defer lock.Release(ctx)
 
+	old, err := lock.Value("refs/heads/main")
+	if err != nil {
+		log.Fatal(err)
+	}
 	work := func(ctx context.Context, from refdb.Value) refdb.Value { return newMain }
-	value := work(lock.Context(), lock.Value("refs/heads/main"))
+	value := work(lock.Context(), old)
 
 	err = lock.UpdateAndRelease(ctx, []refdb.Update{
-		{Ref: "refs/heads/main", Old: lock.Value("refs/heads/main"), New: value},
+		{Ref: "refs/heads/main", Old: old, New: value},
 	})
 	fmt.Println(err, errors.Is(lock.Err(), refdb.ErrReleased))
 	// Output: <nil> true
+}
+
+// WithLock releases the lock whatever happens to the work.
+func ExampleDB_WithLock() {
+	ctx, db := context.Background(), exampleDB()
+	defer db.Close()
+
+	err := db.WithLock(ctx, "my/project", []string{"refs/heads/main"}, func(ctx context.Context, lock *refdb.Lock) error {
+		old, err := lock.Value("refs/heads/main")
+		if err != nil {
+			return err
+		}
+		// … work that ends when ctx does …
+		return lock.UpdateAndRelease(ctx, []refdb.Update{{Ref: "refs/heads/main", Old: old, New: newMain}})
+	})
+	value, getErr := db.Get(ctx, "my/project", "refs/heads/main")
+	fmt.Println(value == newMain, err, getErr)
+	// Output: true <nil> <nil>
 }
 
 // TryLock does not wait; the error names who holds the lock.
@@ -130,9 +152,9 @@ func ExampleDB_Refs() {
 	// Output: refs/heads/main 1111111111111111111111111111111111111111
 }
 
-// What is about to be done outside of the database, such as in a Git repository,
-// is recorded before: whoever comes after a crash in between can tell what may
-// have been done, and nobody else moves the ref until that is settled.
+// An intent records a move before it is made outside the database, such as in a Git
+// repository. After a crash it tells what may have been done, and nobody else can
+// move the ref until the intent is ended.
 func ExampleDB_Prepare() {
 	ctx, db := context.Background(), exampleDB()
 	defer db.Close()
@@ -146,7 +168,7 @@ func ExampleDB_Prepare() {
 	for intent, err := range db.Intents(ctx, refdb.IntentFilter{Project: "my/project"}) {
 		fmt.Println(intent.Ref, intent.New == newMain, intent.Agent, err)
 	}
-	err = db.Update(ctx, "my/project", []refdb.Update{{Ref: "refs/heads/main", Old: oldMain}})
+	err = db.Update(ctx, "my/project", []refdb.Update{{Ref: "refs/heads/main", Old: oldMain, New: refdb.Deleted}})
 	fmt.Println("others are refused:", errors.Is(err, refdb.ErrLocked))
 
 	moveInRepository := func() bool { return true }

@@ -12,8 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/heartbeat"
 )
 
-// A fake is a driver whose answers a test writes down. What it doesn't is
-// answered as by a database without any rows.
+// A fake is a driver with the answers of a test. Where a test gives none, it answers
+// like a database without rows.
 type fake struct {
 	Driver // nil: a method that no test expects panics
 	start  time.Time
@@ -82,6 +82,13 @@ func (f *fake) Release(_ context.Context, r ReleaseRequest) (Released, error) {
 	return f.release(n, r)
 }
 
+// acquireCalls returns the calls of Acquire so far. It may run beside further calls.
+func (f *fake) acquireCalls() []call[AcquireRequest] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.acquires)
+}
+
 func (f *fake) Abandon(_ context.Context, r AbandonRequest) error {
 	n := note(f, &f.abandons, r)
 	if f.abandon == nil {
@@ -147,22 +154,46 @@ func (f *fake) States(_ context.Context, _ string, refs []string) ([]State, erro
 func (f *fake) Locks(context.Context, LockQuery) (LockPage, error) { return LockPage{}, nil }
 func (f *fake) Close() error                                       { return nil }
 
-// A hintingFake is one that has notifications to give.
-type hintingFake struct {
+// A notifyingFake is a fake that sends notifications.
+type notifyingFake struct {
 	*fake
 	listen func(ctx context.Context, started func(), wake func(Wakeup)) error // nil: until ctx ends
-	wakeUp func(Wakeup)                                                       // what that was called with
+	wakeUp func(Wakeup)                                                       // the wake of Listen
+	queues bool                                                               // the Next of a release enters the queue, and is not woken
 }
 
-// hint tells the DB that a lock is kept for the one who asked last.
-func (f *hintingFake) hint(ref string) {
+func (f *notifyingFake) Release(ctx context.Context, r ReleaseRequest) (Released, error) {
+	released, err := f.fake.Release(ctx, r)
+	if err == nil {
+		f.release(r.Refs, r.Next)
+	}
+	return released, err
+}
+
+func (f *notifyingFake) Update(ctx context.Context, r UpdateRequest) error {
+	err := f.fake.Update(ctx, r)
+	if err == nil && r.Fence != nil {
+		f.release(r.Fence.Refs, r.Fence.Next)
+	}
+	return err
+}
+
+// release wakes the next.
+func (f *notifyingFake) release(refs []string, next Waiter) {
+	if next.ID != "" && !f.queues {
+		f.wakeUp(Wakeup{Project: "p", Ref: refs[0], Waiter: next.ID})
+	}
+}
+
+// notifyLast tells the DB that a lock is kept for the waiter of the latest Acquire.
+func (f *notifyingFake) notifyLast(ref string) {
 	f.mu.Lock()
 	id := f.acquires[len(f.acquires)-1].arg.Waiter.ID
 	f.mu.Unlock()
 	f.wakeUp(Wakeup{Project: "p", Ref: ref, Waiter: id})
 }
 
-func (f *hintingFake) Listen(ctx context.Context, _ string, started func(), wake func(Wakeup)) error {
+func (f *notifyingFake) Listen(ctx context.Context, _ string, started func(), wake func(Wakeup)) error {
 	if f.listen != nil {
 		return f.listen(ctx, started, wake)
 	}
@@ -188,7 +219,7 @@ func inBubble(t *testing.T, o Options, f *fake, d Driver, test func(t *testing.T
 
 const testRef = "refs/heads/main"
 
-// held is a refusal by a lock whose last beat is that old.
+// held is a refusal because of a lock whose last beat is that old.
 func held(age time.Duration) error {
 	return &LockedError{Holders: []LockInfo{{Project: "p", Ref: testRef, Owner: "other/1", Token: 7, Age: age, StaleAfter: DefaultStaleAfter}}}
 }

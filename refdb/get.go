@@ -35,16 +35,15 @@ func (db *DB) GetAll(ctx context.Context, project string, refs ...string) (rows 
 	return rows, nil
 }
 
-// Exists reports whether the database has a row for the ref. That of a deleted
-// ref counts.
+// Exists reports whether the database has a row for the ref, even a tombstone.
 func (db *DB) Exists(ctx context.Context, project, ref string) (bool, error) {
 	rows, err := db.GetAll(ctx, project, ref)
 	return len(rows) > 0, err
 }
 
-// IsUpToDate reports whether a site whose copy of the ref holds local, with
-// [Unknown] or a zero ID for none, is up to date: whether the ref is unknown to
-// the database, or deleted and local absent, or equal to local.
+// IsUpToDate reports whether a site whose copy of the ref holds local is up to
+// date. It is if the ref is unknown to the database, if it holds local, or if it
+// is deleted and local is absent: [Unknown] or a zero ID.
 func (db *DB) IsUpToDate(ctx context.Context, project, ref string, local Value) (bool, error) {
 	if err := CheckValue(local); err != nil {
 		return false, err
@@ -56,7 +55,7 @@ func (db *DB) IsUpToDate(ctx context.Context, project, ref string, local Value) 
 	return global == Unknown || global == local || global.IsDeleted() && local.IsAbsent(), nil
 }
 
-// checkRefs returns refs sorted, or an error if they can't be asked for.
+// checkRefs returns refs sorted, or an error if they can't be requested.
 func checkRefs(project string, refs []string, most int) ([]string, error) {
 	if len(refs) == 0 {
 		return nil, fmt.Errorf("%w request: no refs given", ErrInvalid)

@@ -12,29 +12,33 @@ import (
 	"unicode/utf8"
 )
 
-// NeverStale is the stale-after of a lock that stands for an [Intent]: such a
-// lock outlives its owner, because time alone can't tell what the owner's site has
-// shown to its readers. It is recorded with the lock like any other stale-after.
+// NeverStale is the stale-after of a lock that stands for an [Intent]. Such a lock
+// outlives its owner: however much time has passed, the owner's site may have shown
+// the new value to its readers. It is recorded with the lock like any other
+// stale-after.
 const NeverStale = 100 * 365 * 24 * time.Hour
 
 const (
 	maxAgentBytes  = 200
 	maxReasonBytes = 1000
+	partBytes      = 8 // that tell the parts of a preparation apart
 )
 
-// An Intent is a move of a ref that its owner is about to make outside of the
-// database, such as in a Git repository: recorded before, together with a lock
-// on the ref, so that a crash in between leaves a trace of what may have been
-// done. Until it is ended, by its owner with [DB.Finish] or by an operator with
-// [DB.Resolve], nobody else can move the ref, however long that takes.
+// An Intent is a move of a ref that its owner is about to make outside the
+// database, such as in a Git repository. It is recorded before the move, together
+// with a lock on the ref, so that a crash leaves a record of what may have been
+// done. Nobody else can move the ref until the owner ends the intent with
+// [DB.Finish] or an operator with [DB.Resolve], however long that takes.
 type Intent struct {
 	Project string
 	Ref     string
 	Token   Token  // of the lock
 	Owner   string // of the lock
-	Agent   string // who is about to do it, in the owner's own words
+	Agent   string // who makes the move, as the owner describes it
+	By      string // who asked for it; "" if nobody said, or the schema can't record it
+	Op      string // the operation that recorded it, as in [Preparation]; "" as for By
 	Old     Value  // what the ref holds; [Unknown] or a zero ID if it doesn't exist
-	New     Value  // what it is to hold; a zero ID if it is to be deleted
+	New     Value  // what it will hold; a zero ID if it will be deleted
 	Time    time.Time
 	Age     time.Duration // the database's now − Time
 
@@ -45,17 +49,17 @@ type Intent struct {
 	DecidedAt time.Time
 }
 
-// ID names the intent: its lock's name is its own.
+// ID names the intent. It is also the name of its lock.
 func (i Intent) ID() LockID { return LockID{i.Project, i.Ref, i.Owner, i.Token} }
 
-// A Decision is what an operator makes of an intent whose owner can't be asked.
+// A Decision says how an intent was resolved.
 type Decision string
 
 const (
 	Pending Decision = ""         // none yet: the lock stands
 	KeepOld Decision = "keep-old" // the ref keeps what it held
-	TakeNew Decision = "take-new" // the ref holds what was intended
-	Revoked Decision = "revoked"  // by its owner: it was not, and will not be, announced
+	TakeNew Decision = "take-new" // the ref takes the new value
+	Revoked Decision = "revoked"  // by its owner: its Prepare has and will have no effect
 )
 
 // A Preparation is a set of intents that were recorded together.
@@ -64,33 +68,54 @@ type Preparation struct {
 	Owner   string // that the intents were recorded under
 	Token   Token
 	Updates []Update // in the order of their refs; New is never Unknown
+	By      string   // who asked for it: the history says so of the refs that are done
+
+	// Op is the operation that recorded the intents, or "". What [DB.Finish] writes is
+	// recorded under Op, a "-" and what makes that call unique: a preparation may be finished in
+	// parts, and the ID of a write must prove that all of that write was made.
+	Op string
 
 	request PrepareRequest // that asked for it
 }
+
+// A PrepareOption changes what a preparation records.
+type PrepareOption func(*PrepareRequest)
+
+// AskedBy records with each intent who asked for the move, at most 200 bytes, instead of
+// [Options].By. [DB.Finish] records it in the history.
+func AskedBy(name string) PrepareOption { return func(r *PrepareRequest) { r.By = name } }
 
 // Prepare locks the refs of updates, at most [MaxLockRefs], and records the
 // updates as intents, all or none, in one transaction, if every ref holds its Old.
 // If not, the error is a [*MismatchError]; while others hold fresh locks or
 // intents on some of the refs, a [*LockedError]. Stale locks are taken over.
 //
-// The caller then does outside of the database what it announced, and calls
-// [DB.Finish]. The locks neither need beats nor go stale: whoever prepares
-// must see to it that every intent is ended, after a crash too. [DB.Intents]
-// lists them, with agent, which should tell whether whoever was about to do it still
-// might: at most 200 bytes.
+// The caller then moves the refs outside the database, and calls [DB.Finish]. The
+// locks neither need beats nor go stale: the caller must make sure that every
+// intent is ended, even after a crash. [DB.Intents] lists the intents. agent is
+// recorded with them, at most 200 bytes; it should tell whether the process that
+// was to make the move may still make it.
 //
 // A request whose reply is lost is revoked before it is made again, a few times.
-// With [ErrOutcomeUnknown] the intents may be recorded, or be so at any later time:
-// before anybody moves those refs, by another preparation or by replication, the returned
-// Preparation must be given to [DB.Revoke]. Otherwise an intent that comes late might
-// find the ref back at the old value, and be taken for done because the ref once had the new one.
-func (db *DB) Prepare(ctx context.Context, project string, updates []Update, agent string) (p Preparation, err error) {
-	u, err := newUpdateRequest(project, updates, nil)
+// After [ErrOutcomeUnknown] the intents may have been recorded, or may be at any
+// later time. Before anybody moves those refs, by another preparation or by
+// replication, the caller must give the returned Preparation to [DB.Revoke].
+// Otherwise an intent that is recorded late might find the ref back at the old
+// value, and be taken for done because the ref once had the new one.
+func (db *DB) Prepare(ctx context.Context, project string, updates []Update, agent string, opts ...PrepareOption) (p Preparation, err error) {
+	u, err := db.newUpdateRequest(project, updates, nil)
 	if err == nil && len(updates) > MaxLockRefs {
 		err = fmt.Errorf("%w: %d refs, at most %d", ErrTooMany, len(updates), MaxLockRefs)
 	}
 	if err == nil {
 		err = checkNote("agent", agent, maxAgentBytes)
+	}
+	r := PrepareRequest{Project: project, Updates: u.Updates, Owner: db.owner, Nonce: rand.Text(), Agent: agent, By: db.opts.By}
+	for _, o := range opts {
+		o(&r)
+	}
+	if err == nil {
+		err = checkBy(r.By)
 	}
 	if err != nil {
 		return Preparation{}, fmt.Errorf("preparing: %w", err)
@@ -100,21 +125,22 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	defer func() {
 		db.observe(Event{Op: OpPrepare, Refs: len(updates), Reclaimed: len(prepared.Reclaimed)}, start, err)
 	}()
-	r := PrepareRequest{Project: project, Updates: u.Updates, Owner: db.owner, Nonce: rand.Text(), Agent: agent}
 	prepare := func() (Prepared, error) {
 		if db.closing.Err() != nil {
 			return Prepared{}, ErrClosed
 		}
+		if err := db.schemaError(); err != nil {
+			return Prepared{}, err
+		}
 		return retry(ctx, db, func() (Prepared, error) { return db.driver.Prepare(ctx, r) })
 	}
-	p = Preparation{Project: project, Owner: db.owner, Updates: u.Updates, request: r}
+	p = Preparation{Project: project, Owner: db.owner, Updates: u.Updates, By: r.By, Op: r.Nonce, request: r}
 	prepared, err = prepare()
-	// A request whose reply was lost may be carried out much later. Once these
-	// intents have ended nothing would be left to tell that it was meant by them:
-	// so it is revoked before anything is asked again.
+	// A request whose reply was lost may be carried out much later, even after the
+	// intents of the next request have ended. So it is revoked before the next one.
 	for try := 1; try < retryTries && errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, ErrUnconfirmed) && db.Revoke(ctx, p) == nil; try++ {
 		r.Nonce = rand.Text()
-		p.request = r
+		p.Op, p.request = r.Nonce, r
 		prepared, err = prepare()
 	}
 	if errors.Is(err, ErrOutcomeUnknown) {
@@ -128,10 +154,11 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 }
 
 // Revoke takes back a preparation that [DB.Prepare] returned with
-// [ErrOutcomeUnknown]: after it there is no trace of its intents, and there
-// never will be. It may be called again until it succeeds. What keeps a late
-// request out is listed by [DB.Intents] as a decision, [Revoked]; [DB.Forget]
-// removes it once no request can be under way any more, such as after a day.
+// [ErrOutcomeUnknown]. Once it succeeds, none of its intents exists or will ever
+// exist. It may be called again until it succeeds. [DB.Intents] lists the record
+// that keeps a late request out, with the decision [Revoked]. [DB.Forget] may
+// remove that record when the request can't be under way any more, such as after
+// a day.
 func (db *DB) Revoke(ctx context.Context, p Preparation) error {
 	if p.request.Nonce == "" {
 		return fmt.Errorf("revoking: %w: this preparation was not asked for by this process", ErrInvalid)
@@ -144,15 +171,16 @@ func (db *DB) Revoke(ctx context.Context, p Preparation) error {
 }
 
 // Finish ends intents of one preparation, in one transaction: the refs of done
-// take the intended value, those of dropped keep the old one, and their locks
-// are released. What is in neither stays as it is. Refs are given once.
+// take the new value, those of dropped keep the old one, and their locks are
+// released. Intents whose ref is in neither stay pending. Each ref is given once.
+// A process that finishes what an earlier one prepared makes p from the listed intents.
 //
-// If any of the intents is not pending any more, because it was finished before
-// or an operator resolved it, no ref is changed and the error wraps
-// [ErrLockLost]; if all were to be dropped, those that were pending have ended. A
-// [*MismatchError] says that somebody who heeds no locks moved a ref of done; nothing is
-// changed then. If the reply is lost, [ErrOutcomeUnknown]: calling it again, or
-// [DB.Intents], tells.
+// If an intent is no longer pending, because it was finished before or an operator
+// resolved it, no ref is changed and the error wraps [ErrLockLost]; but if done is
+// empty, the intents that were pending have ended. A [*MismatchError] says that a
+// writer that ignores locks moved a ref of done; nothing is changed then. If the
+// reply is lost the error wraps [ErrOutcomeUnknown]: calling Finish again, or
+// [DB.Intents], tells whether it was carried out.
 func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string) (err error) {
 	r, err := p.finish(done, dropped)
 	if err != nil {
@@ -169,13 +197,13 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Finish(ctx, r) })
 		return err
 	}
-	// The intents end with it: there is nothing left for a second request to do.
+	// The first request to be carried out ends the intents: a second one does nothing.
 	w.repeatable = func() bool { return true }
 
-	var ended []string // no more pending
+	var ended []string // no longer pending
 	var lost *LostError
 	for err = db.write(ctx, w); len(r.Done) == 0 && errors.As(err, &lost); err = db.write(ctx, w) {
-		// No ref is to be moved: those intents that are pending end all the same.
+		// No ref is moved: end those intents that are still pending.
 		ended = append(ended, lost.Refs...)
 		rest := without(r.Dropped, lost.Refs)
 		if len(rest) == 0 || len(rest) == len(r.Dropped) {
@@ -201,7 +229,7 @@ func without(refs, others []string) []string {
 	})
 }
 
-// finish is the request that ends the intents of done and dropped.
+// finish returns the request that ends the intents of done and dropped.
 func (p Preparation) finish(done, dropped []string) (FinishRequest, error) {
 	all, err := checkRefs(p.Project, slices.Concat(done, dropped), MaxLockRefs)
 	if err != nil {
@@ -216,9 +244,16 @@ func (p Preparation) finish(done, dropped []string) (FinishRequest, error) {
 			return FinishRequest{}, fmt.Errorf("%w ref %q: it is not of this preparation", ErrInvalid, ref)
 		}
 	}
-	r := FinishRequest{Project: p.Project, ID: rand.Text(), Owner: p.Owner, Token: p.Token, Dropped: slices.Sorted(slices.Values(dropped))}
+	o := Origin{ID: rand.Text(), Owner: p.Owner, By: p.By}
+	if p.Op != "" {
+		o.ID = p.Op + "-" + o.ID[:partBytes]
+	}
+	r := FinishRequest{Project: p.Project, Origin: o, Token: p.Token, Dropped: slices.Sorted(slices.Values(dropped))}
 	for _, ref := range slices.Sorted(slices.Values(done)) {
 		u := prepared[ref]
+		if err := checkNew(u.New); err != nil {
+			return FinishRequest{}, fmt.Errorf("ref %q: %w", ref, err)
+		}
 		u.New = u.New.tombstone(u.Old)
 		r.Done = append(r.Done, u)
 	}
@@ -240,42 +275,25 @@ type IntentFilter struct {
 // Intents iterates over the intents that f selects, in byte order of project
 // and ref. It reads page by page, each as of its own point in time. An error ends it.
 func (db *DB) Intents(ctx context.Context, f IntentFilter) iter.Seq2[Intent, error] {
-	return func(yield func(Intent, error) bool) {
-		check := LockFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner}
-		if err := check.check(); err != nil {
-			yield(Intent{}, fmt.Errorf("listing intents: %w", err))
-			return
-		}
-		for q := (IntentQuery{IntentFilter: f, Limit: pageSize}); ; {
-			start := time.Now()
-			page, err := retry(ctx, db, func() (IntentPage, error) { return db.driver.Intents(ctx, q) })
-			db.observe(Event{Op: OpList, Refs: len(page.Intents)}, start, err)
-			if err != nil {
-				yield(Intent{}, fmt.Errorf("listing intents: %w", err))
-				return
-			}
-			for _, i := range page.Intents {
-				if !yield(i, nil) {
-					return
-				}
-			}
-			if page.Next == (IntentCursor{}) {
-				return
-			}
-			q.After = page.Next
-		}
+	check := LockFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner}
+	if err := check.check(); err != nil {
+		return failedListing[Intent]("intents", err)
 	}
+	return pages(ctx, db, "intents", func(after IntentCursor) ([]Intent, IntentCursor, error) {
+		page, err := db.driver.Intents(ctx, IntentQuery{IntentFilter: f, After: after, Limit: pageSize})
+		return page.Intents, page.Next, err
+	})
 }
 
 // Resolve ends pending intents, as listed by [DB.Intents], in their owner's
-// place: their refs take the intended value, or keep the old one, and their locks
-// end. It returns those it ended; one that its owner finished meanwhile is left
-// out. The decision, who made it and why stay recorded until the owner's site has heeded
-// them and calls [DB.Forget]. It works in chunks: after an error the returned
-// ones are ended.
+// place: their refs take the new value, or keep the old one, and their locks end.
+// It returns those that it ended, without those that their owner finished
+// meanwhile. The decision, who made it and why stay recorded until the owner's
+// site has applied them and calls [DB.Forget]. Resolve works in chunks: after an
+// error the returned intents have ended.
 //
-// It is for a site that won't come back, or not soon: that site may have shown
-// to its readers what is decided against here.
+// It is for a site that won't come back, or not soon. Its decision may contradict
+// what that site has shown to its readers.
 func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, reason string) (resolved []Intent, err error) {
 	if d != KeepOld && d != TakeNew {
 		return nil, fmt.Errorf("resolving: %w decision %q: give %q or %q", ErrInvalid, d, KeepOld, TakeNew)
@@ -288,8 +306,13 @@ func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, rea
 	}
 	start := time.Now()
 	defer func() { db.observe(Event{Op: OpResolve, Refs: len(resolved)}, start, err) }()
+	if err := db.schemaError(); err != nil {
+		return nil, fmt.Errorf("resolving: %w", err)
+	}
+	defer db.feeds.hint()
 	for chunk := range slices.Chunk(intents, pageSize) {
-		r := ResolveRequest{Intents: intentIDs(chunk), Decision: d, By: by, Reason: reason}
+		r := ResolveRequest{Origin: db.origin(), Intents: intentIDs(chunk), Decision: d, Reason: reason}
+		r.By = by
 		ended, err := retry(ctx, db, func() ([]bool, error) { return db.driver.Resolve(ctx, r) })
 		if err != nil {
 			return resolved, fmt.Errorf("resolving: %w", err)
@@ -304,8 +327,8 @@ func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, rea
 	return resolved, nil
 }
 
-// Forget removes the records of intents that were resolved, once their site
-// has heeded the decision. Pending ones are left alone.
+// Forget removes the records of resolved intents, whose site has applied the
+// decision. Pending intents are left alone.
 func (db *DB) Forget(ctx context.Context, intents []Intent) error {
 	for chunk := range slices.Chunk(intents, pageSize) {
 		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Forget(ctx, intentIDs(chunk)) })
@@ -351,7 +374,7 @@ func (db *DB) States(ctx context.Context, project string, refs []string) (states
 	return states, nil
 }
 
-// checkNote returns an error wrapping ErrInvalid if s is not fit to be recorded.
+// checkNote returns an error wrapping ErrInvalid if s can't be recorded.
 func checkNote(what, s string, most int) error {
 	if len(s) > most || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
 		return fmt.Errorf("%w %s %.100q: give at most %d bytes of UTF-8 without NUL", ErrInvalid, what, s, most)

@@ -24,7 +24,7 @@ func mustPrepare(t *testing.T, db *DB, updates ...Update) Preparation {
 func TestAPreparationSaysWhatIsIntendedAndNeedsNoBeats(t *testing.T) {
 	f := &fake{prepare: func(int, PrepareRequest) (Prepared, error) { return Prepared{Token: 9}, nil }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		p := mustPrepare(t, db, Update{Ref: "refs/heads/b", Old: "x"}, Update{Ref: "refs/heads/a", New: "y"})
+		p := mustPrepare(t, db, Update{Ref: "refs/heads/b", Old: "x", New: Deleted}, Update{Ref: "refs/heads/a", New: "y"})
 		want := []Update{{Ref: "refs/heads/a", New: "y"}, {Ref: "refs/heads/b", Old: "x", New: Deleted}}
 		if p.Project != "p" || p.Owner != db.Owner() || p.Token != 9 || !slices.Equal(p.Updates, want) {
 			t.Errorf("prepared %+v", p)
@@ -40,8 +40,67 @@ func TestAPreparationSaysWhatIsIntendedAndNeedsNoBeats(t *testing.T) {
 	})
 }
 
-// The first request may come much later, after all of this is over.
-func TestAPreparationWhoseReplyWasLostIsRevokedBeforeItIsAskedForAgain(t *testing.T) {
+func TestAPreparationIsOnBehalfOfWhoeverAsked(t *testing.T) {
+	f := &fake{}
+	inBubble(t, Options{By: "process"}, f, f, func(t *testing.T, db *DB) {
+		moves := []Update{{Ref: testRef, New: "a"}}
+		for _, row := range []struct {
+			opts []PrepareOption
+			want string
+		}{{nil, "process"}, {[]PrepareOption{AskedBy("alice")}, "alice"}, {[]PrepareOption{AskedBy("")}, ""}} {
+			p, err := db.Prepare(t.Context(), "p", moves, testAgent, row.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked := f.prepares[len(f.prepares)-1].arg
+			if p.By != row.want || asked.By != row.want || p.Op != asked.Nonce {
+				t.Errorf("%q: asked %+v, prepared %+v", row.want, asked, p)
+			}
+		}
+		n := len(f.prepares)
+		for _, name := range []string{"a\nb", "\xff", strings.Repeat("x", maxByBytes+1)} {
+			_, err := db.Prepare(t.Context(), "p", moves, testAgent, AskedBy(name))
+			wantIs(t, err, ErrInvalid)
+		}
+		if len(f.prepares) != n {
+			t.Errorf("asked %+v", f.prepares[n:])
+		}
+	})
+}
+
+// The ID of one part must not prove that another was written.
+func TestTheFinishesOfAPreparationAreRecordedUnderIt(t *testing.T) {
+	f := &fake{}
+	inBubble(t, Options{By: "process"}, f, f, func(t *testing.T, db *DB) {
+		p, err := db.Prepare(t.Context(), "p", []Update{{Ref: "refs/heads/a", New: "x"}, {Ref: "refs/heads/b", New: "y"}}, testAgent, AskedBy("alice"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := Preparation{Project: p.Project, Owner: "site/before", Token: p.Token, Updates: p.Updates, By: "bob", Op: p.Op}
+		before := listed // a release before this one did not record it
+		before.By, before.Op = "", ""
+		for i, row := range []struct {
+			Preparation
+			by, prefix string
+		}{{p, "alice", p.Op + "-"}, {p, "alice", p.Op + "-"}, {listed, "bob", p.Op + "-"}, {before, "", ""}} {
+			if err := db.Finish(t.Context(), row.Preparation, []string{"refs/heads/a"}, nil); err != nil {
+				t.Fatal(err)
+			}
+			r := f.finishes[i].arg
+			if r.By != row.by || r.Owner != row.Owner || !strings.HasPrefix(r.ID, row.prefix) || len(r.ID) <= len(row.prefix) || len(r.ID) > 64 {
+				t.Errorf("%d: asked %+v, want %+v", i, r, row)
+			}
+			for _, other := range f.finishes[:i] {
+				if other.arg.ID == r.ID {
+					t.Errorf("two writes have the ID %s", r.ID)
+				}
+			}
+		}
+	})
+}
+
+// The first request may be carried out much later.
+func TestAPreparationWhoseReplyWasLostIsRevokedBeforeItIsRepeated(t *testing.T) {
 	f := &fake{prepare: func(n int, _ PrepareRequest) (Prepared, error) {
 		if n == 1 {
 			return Prepared{}, errCut
@@ -75,7 +134,7 @@ func TestAPreparationOfUnknownOutcomeIsForItsCallerToRevoke(t *testing.T) {
 				p, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, testAgent)
 				wantIs(t, err, ErrOutcomeUnknown)
 				synctest.Wait()
-				// What no standby has confirmed is not looked after yet.
+				// Prepare does not repeat what no standby has confirmed.
 				if tried := name == "unknown"; len(f.abandons) != 0 || len(f.prepares) != 1 || (len(f.revokes) == 1) != tried {
 					t.Errorf("asked %+v, abandoned %+v, revoked %+v", f.prepares, f.abandons, f.revokes)
 				}
@@ -121,7 +180,7 @@ func TestAFinishIsOneRequest(t *testing.T) {
 	f := &fake{}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		a, b, c := "refs/heads/a", "refs/heads/b", "refs/heads/c"
-		p := mustPrepare(t, db, Update{Ref: c, Old: "x"}, Update{Ref: b, New: "y"}, Update{Ref: a, New: "z"})
+		p := mustPrepare(t, db, Update{Ref: c, Old: "x", New: Deleted}, Update{Ref: b, New: "y"}, Update{Ref: a, New: "z"})
 
 		if err := db.Finish(t.Context(), p, []string{c, a}, []string{b}); err != nil {
 			t.Fatal(err)
@@ -143,11 +202,11 @@ func TestAFinishIsOneRequest(t *testing.T) {
 	})
 }
 
-// A preparation made by hand, from the intents of a process before this one.
-func TestAFinishOfWhatIsToBeDeletedLeavesATombstone(t *testing.T) {
+// The preparation is made from the intents of an earlier process.
+func TestAFinishThatDeletesARefLeavesATombstone(t *testing.T) {
 	f := &fake{}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		p := Preparation{Project: "p", Owner: "site/before", Token: 3, Updates: []Update{{Ref: testRef, Old: Value(strings.Repeat("a", 64))}}}
+		p := Preparation{Project: "p", Owner: "site/before", Token: 3, Updates: []Update{{Ref: testRef, Old: Value(strings.Repeat("a", 64)), New: Deleted}}}
 		if err := db.Finish(t.Context(), p, []string{testRef}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -157,8 +216,8 @@ func TestAFinishOfWhatIsToBeDeletedLeavesATombstone(t *testing.T) {
 	})
 }
 
-// Nothing is to be moved, so that what is pending can end beside what was lost.
-func TestADroppedIntentThatWasEndedIsALossAndTheOthersEndAllTheSame(t *testing.T) {
+// No ref is moved: the pending intents can end even if others are lost.
+func TestADroppedIntentThatHadEndedIsALossAndTheOthersEnd(t *testing.T) {
 	a, b, c := "refs/heads/a", "refs/heads/b", "refs/heads/c"
 	gone := func(refs ...string) error { return &LostError{Project: "p", Refs: refs} }
 	for name, row := range map[string]struct {
@@ -166,15 +225,15 @@ func TestADroppedIntentThatWasEndedIsALossAndTheOthersEndAllTheSame(t *testing.T
 		lost    []string
 		asked   int
 	}{
-		"one":              {[]error{gone(b), nil}, []string{b}, 2},
-		"one more then":    {[]error{gone(c), gone(a), nil}, []string{a, c}, 3},
-		"all":              {[]error{gone(a, b, c)}, []string{a, b, c}, 1},
-		"all in two looks": {[]error{gone(a), gone(b, c)}, []string{a, b, c}, 2},
+		"one":                 {[]error{gone(b), nil}, []string{b}, 2},
+		"one more then":       {[]error{gone(c), gone(a), nil}, []string{a, c}, 3},
+		"all":                 {[]error{gone(a, b, c)}, []string{a, b, c}, 1},
+		"all in two requests": {[]error{gone(a), gone(b, c)}, []string{a, b, c}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{finish: func(n int, _ FinishRequest) error { return row.answers[n-1] }}
 			inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-				p := mustPrepare(t, db, Update{Ref: a}, Update{Ref: b}, Update{Ref: c})
+				p := mustPrepare(t, db, Update{Ref: a, New: Deleted}, Update{Ref: b, New: Deleted}, Update{Ref: c, New: Deleted})
 				err := db.Finish(t.Context(), p, nil, []string{a, b, c})
 				var lost *LostError
 				if !errors.As(err, &lost) || !slices.Equal(lost.Refs, row.lost) || ClassOf(err) != StaleOwner {
@@ -191,7 +250,7 @@ func TestADroppedIntentThatWasEndedIsALossAndTheOthersEndAllTheSame(t *testing.T
 func TestAFinishThatMovesRefsIsNotMadeInParts(t *testing.T) {
 	f := &fake{finish: func(int, FinishRequest) error { return &LostError{Project: "p", Refs: []string{"refs/heads/b"}} }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
-		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"}, Update{Ref: "refs/heads/b"})
+		p := mustPrepare(t, db, Update{Ref: testRef, New: "a"}, Update{Ref: "refs/heads/b", New: Deleted})
 		wantIs(t, db.Finish(t.Context(), p, []string{testRef}, []string{"refs/heads/b"}), ErrLockLost)
 		if len(f.finishes) != 1 {
 			t.Errorf("%d requests", len(f.finishes))
@@ -203,7 +262,7 @@ func TestFinishesWhoseReplyWasLost(t *testing.T) {
 	var f *fake
 	written := func([]string) ([]Ref, error) { return []Ref{{Name: testRef, Op: f.finishes[0].arg.ID}}, nil }
 	others := func([]string) ([]Ref, error) { return []Ref{{Name: testRef, Op: "somebody else's"}}, nil }
-	// late is a first request that comes through behind the first look.
+	// late is a first request that is carried out after the first read.
 	late := func() func([]string) ([]Ref, error) {
 		looks := 0
 		return func(refs []string) ([]Ref, error) {
@@ -253,8 +312,8 @@ func TestFinishesWhoseReplyWasLost(t *testing.T) {
 	}
 }
 
-// A request to drop can be sent twice, but the answer to the second says nothing
-// of the first: the caller is to look.
+// A request to drop can be sent twice, but the answer to the second does not tell what
+// became of the first: the caller must read the intents.
 func TestADropWhoseReplyWasLostIsUnknown(t *testing.T) {
 	f := &fake{finish: func(int, FinishRequest) error { return errCut }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
@@ -266,7 +325,7 @@ func TestADropWhoseReplyWasLostIsUnknown(t *testing.T) {
 	})
 }
 
-func TestWhatMakesNoSenseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
+func TestInvalidRequestsAreRefusedWithoutTheDatabase(t *testing.T) {
 	a, b := Update{Ref: "refs/heads/a", New: "1"}, Update{Ref: "refs/heads/b", New: "1"}
 	p := Preparation{Project: "p", Token: 1, Updates: []Update{a, b}}
 	intents := []Intent{{Project: "p", Ref: a.Ref, Token: 1}}
@@ -301,14 +360,15 @@ func TestWhatMakesNoSenseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
 		says string
 	}{
 		"a project without a name":      {prepare("", testAgent, a), "project"},
-		"a ref that is none":            {prepare("p", testAgent, Update{Ref: "main", New: "1"}), `"main"`},
+		"an invalid ref":                {prepare("p", testAgent, Update{Ref: "main", New: "1"}), `"main"`},
 		"a ref twice":                   {prepare("p", testAgent, a, a), a.Ref},
 		"nothing to prepare":            {prepare("p", testAgent), "no ref"},
-		"a value that is no text":       {prepare("p", testAgent, Update{Ref: a.Ref, New: "\xff"}), "UTF-8"},
-		"an agent that is no text":      {prepare("p", "\xff", a), "agent"},
+		"a value that is not UTF-8":     {prepare("p", testAgent, Update{Ref: a.Ref, New: "\xff"}), "UTF-8"},
+		"an agent that is not UTF-8":    {prepare("p", "\xff", a), "agent"},
 		"an agent with a NUL":           {prepare("p", "a\x00", a), "agent"},
 		"an agent of 201 bytes":         {prepare("p", strings.Repeat("x", 201), a), "at most 200 bytes"},
 		"nothing to finish":             {finish(p, nil, nil), "no ref"},
+		"done, to hold nothing":         {finish(Preparation{Project: "p", Token: 1, Updates: []Update{{Ref: a.Ref}}}, []string{a.Ref}, nil), "zero ID"},
 		"done twice":                    {finish(p, []string{a.Ref, a.Ref}, nil), a.Ref},
 		"done and dropped":              {finish(p, []string{a.Ref}, []string{a.Ref}), a.Ref},
 		"done, of no preparation":       {finish(p, []string{a.Ref, "refs/heads/c"}, nil), "refs/heads/c"},
@@ -316,15 +376,15 @@ func TestWhatMakesNoSenseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
 		"all dropped, of none":          {finish(Preparation{Project: "p", Token: 1}, nil, []string{a.Ref}), a.Ref},
 		"of no project":                 {finish(Preparation{}, []string{a.Ref}, nil), "project"},
 		"no decision":                   {resolve(Pending, "me", "why"), "keep-old"},
-		"a decision that is none":       {resolve("flip-a-coin", "me", "why"), "flip-a-coin"},
-		"nobody's decision":             {resolve(KeepOld, "", "why"), "who"},
+		"an unknown decision":           {resolve("flip-a-coin", "me", "why"), "flip-a-coin"},
+		"a decision without a name":     {resolve(KeepOld, "", "why"), "who"},
 		"a decision without a reason":   {resolve(TakeNew, "me", ""), "why"},
-		"a name that is no text":        {resolve(TakeNew, "\xff", "why"), "name"},
+		"a name that is not UTF-8":      {resolve(TakeNew, "\xff", "why"), "name"},
 		"a reason of 1001 bytes":        {resolve(TakeNew, "me", strings.Repeat("x", 1001)), "at most 1000 bytes"},
-		"intents of what is no project": {list(IntentFilter{Project: "\xff"}), "project"},
-		"intents of what is no ref":     {list(IntentFilter{Ref: "main"}), `"main"`},
-		"intents of what is no owner":   {list(IntentFilter{Owner: "\xff"}), "owner"},
-		"states of what is no ref":      {states("refs/heads/a", "main"), `"main"`},
+		"intents of an invalid project": {list(IntentFilter{Project: "\xff"}), "project"},
+		"intents of an invalid ref":     {list(IntentFilter{Ref: "main"}), `"main"`},
+		"intents of an invalid owner":   {list(IntentFilter{Owner: "\xff"}), "owner"},
+		"states of an invalid ref":      {states("refs/heads/a", "main"), `"main"`},
 		"states of a ref twice":         {states("refs/heads/a", "refs/heads/a"), "refs/heads/a"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,7 +415,7 @@ func TestWhatMakesNoSenseIsRefusedBeforeTheDatabaseIsAsked(t *testing.T) {
 	})
 }
 
-func TestAResolutionStopsAtTheFirstErrorAndTellsWhatItEnded(t *testing.T) {
+func TestAResolutionStopsAtTheFirstErrorAndReturnsWhatItEnded(t *testing.T) {
 	f := &fake{resolve: func(n int, r ResolveRequest) ([]bool, error) {
 		if n == 2 {
 			return nil, errCut
@@ -380,7 +440,7 @@ func TestAResolutionStopsAtTheFirstErrorAndTellsWhatItEnded(t *testing.T) {
 	})
 }
 
-func TestStatesComeInTheOrderTheyWereAskedFor(t *testing.T) {
+func TestStatesComeInTheOrderOfTheirArguments(t *testing.T) {
 	lock := &LockInfo{Token: 5}
 	f := &fake{states: func(refs []string) ([]State, error) {
 		if !slices.IsSorted(refs) {

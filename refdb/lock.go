@@ -14,46 +14,57 @@ import (
 
 // A Lock is held on one or more refs of a project, from [DB.TryLock] or
 // [DB.Lock] until it is released or lost. Losing one ref loses the whole lock.
+// A lock can let some of its refs go and stand on the rest: [Lock.ReleaseRefs].
 // Its methods may be called concurrently.
 //
 // While it is held its rows in the database are renewed every
 // [Options].Heartbeat. A lock is lost when the database says that it is
 // another's or gone, or when it could not be renewed for so long that others might
-// soon take it: a holder whose process runs learns that before they can.
-// One that was frozen may act late: what it writes through the lock's own
-// Update is refused then, what it writes elsewhere is guarded only if that
-// place checks [Lock.Token].
+// soon take it. A holder whose process runs learns of the loss before others can
+// take the lock. A holder that was frozen may act late: then the lock's own Update
+// refuses to write, but other resources are guarded only if they check
+// [Lock.Token].
 type Lock struct {
 	db      *DB
 	project string
-	refs    []string // sorted
 	token   Token
 	values  map[string]Value
 	start   time.Time // by this process's monotonic clock, for metrics only
 	parent  context.Context
 	lease   *heartbeat.Lease[*Lock]
 
-	// ending is a mutex, for which one waits no longer than one's context: it
-	// serialises Release and UpdateAndRelease, and guards what they know.
+	// ending is a mutex that can be waited for under a context. It serialises
+	// Release and UpdateAndRelease, and guards releaseDone, releaseErr and
+	// stoodUntilRelease.
 	ending chan struct{}
-	// insisting: a release is tried again and again in the background.
-	insisting atomic.Bool
-	// settled: what became of the rows is known, and result says it.
-	settled bool
-	result  error
+	// retrying: a release is being retried in the background.
+	retrying atomic.Bool
+	// releaseDone: what became of the rows is known, and is in releaseErr.
+	releaseDone       bool
+	releaseErr        error
+	stoodUntilRelease bool // the lease stood until the first release
 
-	mu    sync.Mutex
-	doubt bool     // the reply to a release was lost
-	gone  []string // refs that a beat found lost
-	ended error    // why the lease was stopped, unless by DB.Close
-	ctx   context.Context
+	mu        sync.Mutex
+	refs      []string // that it stands on, sorted; replaced, never changed
+	givenUp   []string // by ReleaseRefs, sorted, while their rows may still stand
+	lostReply bool     // the reply to a release was lost
+	gone      []string // refs that a beat found lost
+	endReason error    // why the lease was stopped, unless by DB.Close
+	ctx       context.Context
 }
 
 // Project returns the project that the locked refs belong to.
 func (l *Lock) Project() string { return l.project }
 
 // Refs returns the locked refs, in byte order.
-func (l *Lock) Refs() []string { return slices.Clone(l.refs) }
+func (l *Lock) Refs() []string { return slices.Clone(l.held()) }
+
+// held returns the locked refs, which nobody changes.
+func (l *Lock) held() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refs
+}
 
 // Token returns the token of the acquisition, the same for all of its refs.
 func (l *Lock) Token() Token { return l.token }
@@ -61,16 +72,22 @@ func (l *Lock) Token() Token { return l.token }
 // Owner returns the name that the lock is held under: the DB's owner.
 func (l *Lock) Owner() string { return l.db.owner }
 
-// Value returns what a locked ref held at the moment of the acquisition.
-// Nobody but the holder can have changed it since while the lock stands, except with [Advisory].
-func (l *Lock) Value(ref string) Value { return l.values[ref] }
+// Value returns what a locked ref held when the lock was acquired. While the lock
+// stands only its holder, and updates with [Advisory], can change the ref. For a ref
+// that is not locked the error wraps [ErrInvalid].
+func (l *Lock) Value(ref string) (Value, error) {
+	if err := covered(l.project, l.held(), ref); err != nil {
+		return Unknown, fmt.Errorf("what a lock found: %w", err)
+	}
+	return l.values[ref], nil
+}
 
 // Done is closed when the lock is lost or released.
 func (l *Lock) Done() <-chan struct{} { return l.lease.Done() }
 
 // Err returns nil while the lock is held; then an error wrapping
-// [ErrLockLost], [ErrReleased] or [ErrClosed]. It looks at the time itself: a
-// process that was frozen gets the truth from it before any timer has fired.
+// [ErrLockLost], [ErrReleased] or [ErrClosed]. It compares the time itself: in a
+// process that was frozen it tells the truth before any timer has fired.
 func (l *Lock) Err() error {
 	err := l.lease.Err()
 	if err == nil {
@@ -82,18 +99,18 @@ func (l *Lock) Err() error {
 	case errors.Is(err, heartbeat.ErrLost):
 		return &LostError{Project: l.project, Refs: slices.Clone(l.gone), Reason: "the database has it gone, or another's"}
 	case errors.Is(err, heartbeat.ErrExpired):
-		return &LostError{Project: l.project, Refs: l.Refs(), Reason: "could not be renewed in time"}
-	case l.ended != nil:
-		return l.ended
+		return &LostError{Project: l.project, Refs: slices.Clone(l.refs), Reason: "could not be renewed in time"}
+	case l.endReason != nil:
+		return l.endReason
 	default:
 		return ErrClosed
 	}
 }
 
 // Context returns a context that ends when the lock is lost or released, with
-// Err as its cause. It carries the values of the context that the lock was
-// acquired with, but not its end. Work that must not go on without the lock
-// runs under it.
+// Err as its cause. Work that must not go on without the lock runs under it. It
+// has the values of the context that the lock was acquired with, but does not end
+// with that context.
 func (l *Lock) Context() context.Context {
 	ended := l.Err()
 	l.mu.Lock()
@@ -114,63 +131,68 @@ func (l *Lock) Context() context.Context {
 	return l.ctx
 }
 
-// Update is [DB.Update], let through only if the lock still stands on all of
-// its refs, in the same transaction: else nothing is written, and the error
-// wraps [ErrLockLost].
+// Update is [DB.Update] for locked refs. The same transaction checks that the lock
+// still stands on all of its refs; if not, nothing is written and the error wraps
+// [ErrLockLost]. A ref that is not locked is refused with [ErrInvalid], because the
+// lock would not guard it, unless the update is made with [AnyRef].
 func (l *Lock) Update(ctx context.Context, updates []Update, opts ...UpdateOption) error {
 	return l.update(ctx, updates, opts, Fence{})
 }
 
-// UpdateAndRelease is Update and, if that succeeds, Release, in one
-// transaction. If it fails the lock is held as before; but with
-// [ErrOutcomeUnknown] it may be released, and Release makes sure of that.
+// UpdateAndRelease is Update and, if that succeeds, Release, in one transaction.
+// If it fails the lock is held as before. After [ErrOutcomeUnknown] the lock may
+// be released; Release makes sure of that.
 func (l *Lock) UpdateAndRelease(ctx context.Context, updates []Update, opts ...UpdateOption) error {
 	if err := l.startEnding(ctx); err != nil {
 		return fmt.Errorf("updating refs of %s: another release of the lock is under way: %w", l.project, err)
 	}
 	defer l.stopEnding()
-	// Beats must not take the rows that this deletes for lost ones.
+	// Beats must not take the rows that this update deletes for lost ones.
 	l.lease.Suspend()
-	next := l.db.next(l)
+	refs := l.held()
+	next := l.db.nextWaiter(l.project, refs)
 	err := l.update(ctx, updates, opts, Fence{Release: true, Next: next})
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
-		// The rows may be gone because this deleted them: from now on that is no
-		// loss, to a beat, to Release or to another update.
-		l.startDoubt()
+		// This update may have deleted the rows. From now on a beat, Release and other
+		// updates must not take missing rows for a loss.
+		l.noteLostReply()
 		return err
 	case err != nil:
 		l.lease.Resume()
 		return err
 	}
-	l.settled = true
+	l.releaseDone = true
 	l.end(ErrReleased)
-	l.db.released(l, next)
+	l.db.afterRelease(l, refs, next)
 	return nil
 }
 
-// update makes the updates under the lock, and ends it with them if fence says so.
+// update makes the updates under the lock, and ends the lock if fence says so.
 func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption, fence Fence) error {
-	r, err := newUpdateRequest(l.project, updates, opts)
+	fence.Refs, fence.Owner, fence.Token = l.held(), l.db.owner, l.token
+	r, err := l.db.newUpdateRequest(l.project, updates, append(slices.Clip(opts), fencedBy(fence)))
 	if err == nil {
 		err = l.Err()
 	}
 	if err != nil {
 		return fmt.Errorf("updating refs: %w", err)
 	}
-	fence.Refs, fence.Owner, fence.Token = l.refs, l.db.owner, l.token
-	r.Fence = &fence
 	err = l.db.update(ctx, r, l)
 	var lost *LostError
 	switch {
 	case !errors.As(err, &lost), fence.Release && errors.Is(err, ErrOutcomeUnknown):
 		return err
-	case l.inDoubt():
+	case l.replyLost():
 		return errors.Join(ErrOutcomeUnknown, err)
+	case l.letGo(lost.Refs) && errors.Is(err, ErrOutcomeUnknown):
+		return err
+	case l.letGo(lost.Refs):
+		return fmt.Errorf("updating refs of %s: nothing was written: the lock let refs go meanwhile: %w", l.project, ErrReleased)
 	case l.end(lost):
-		l.db.tellLost(l)
+		l.db.reportLost(l)
 	default:
-		// It had ended before: its holder may have released it meanwhile.
+		// The lock had ended before: its holder may have released it meanwhile.
 		if ended := l.Err(); errors.Is(ended, ErrReleased) {
 			return fmt.Errorf("updating refs of %s: %w", l.project, ended)
 		}
@@ -178,39 +200,38 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 	return err
 }
 
-// Release gives the lock up: it stops its beats and deletes its rows. If some
-// are gone or another's already, those are left alone and the error wraps
-// [ErrLockLost]: the work since the acquisition was not guarded all along. It
-// may be called any number of times.
+// Release stops the lock's beats and deletes its rows. If some rows are gone or
+// another's already, it leaves those alone and the error wraps [ErrLockLost]: the
+// lock did not guard the work until now. Release may be called any number of times.
 //
-// If ctx ends, the error wraps ctx's; if the database can't be reached,
-// [ErrUnavailable]. The lock is being released in the background then, until that is done or
-// the rows are stale by themselves, and calling Release again tells what came of it,
-// or tries again. [DB.Close] waits for it a few seconds.
+// If ctx ends, the error wraps ctx's; if the database can't be reached, it wraps
+// [ErrUnavailable]. Then the release goes on in the background until it succeeds
+// or the rows are stale. Calling Release again returns its result, or tries again.
+// [DB.Close] waits for it a few seconds.
 //
-// If ctx has ended, or ends because a lock is released, as that of [Lock.Context]
-// does, Release waits for three seconds.
+// If ctx has ended before, or ends because a lock is released, as that of
+// [Lock.Context] does, Release waits for three seconds.
 func (l *Lock) Release(ctx context.Context) error {
-	waiting, cancel := pastRelease(ctx)
+	waiting, cancel := withReleaseGrace(ctx)
 	defer cancel()
 	result := make(chan error, 1)
-	l.db.lastly(func() {
-		past, cancel := l.db.past(waiting)
+	l.db.inBackgroundOrNow(func() {
+		past, cancel := l.db.extend(waiting)
 		defer cancel()
 		err := l.release(past)
 		result <- err
-		if ClassOf(err) != Retryable || !l.insisting.CompareAndSwap(false, true) {
+		if ClassOf(err) != Retryable || !l.retrying.CompareAndSwap(false, true) {
 			return
 		}
-		defer l.insisting.Store(false)
-		err = l.db.insist(err, func() error {
-			attempt, cancel := l.db.attempt(ctx)
+		defer l.retrying.Store(false)
+		err = l.db.retryCleanup(err, func() error {
+			attempt, cancel := l.db.attemptContext(ctx)
 			defer cancel()
 			return l.release(attempt)
 		})
 		if ClassOf(err) == Retryable || errors.Is(err, ErrClosed) {
 			l.db.opts.Logger.Warn("a lock that could not be released stands until it is stale",
-				"lock", l.db.digest(l.project, l.refs), "stale_after", l.db.opts.StaleAfter)
+				"lock", l.db.digest(l.project, l.held()), "stale_after", l.db.opts.StaleAfter)
 		}
 	})
 	select {
@@ -226,48 +247,152 @@ func (l *Lock) Release(ctx context.Context) error {
 	}
 }
 
-// release deletes the rows, unless it is known what became of them. An update
-// that is under way may do that: it is waited for whatever ctx does.
+// release deletes the rows, unless it is known what became of them. It waits for an
+// update under way, which may release the lock, even if ctx ends.
 func (l *Lock) release(ctx context.Context) (err error) {
 	if err := l.startEnding(l.db.ctx); err != nil {
 		return fmt.Errorf("releasing locks of %s: %w", l.project, ErrClosed)
 	}
 	defer l.stopEnding()
-	if l.settled {
-		return l.result
+	if l.releaseDone {
+		return l.releaseErr
 	}
+	refs, givenUp := l.standing()
 	start := time.Now()
 	defer func() {
-		l.db.observe(Event{Op: OpRelease, Refs: len(l.refs), Held: start.Sub(l.start)}, start, err)
+		l.db.observe(Event{Op: OpRelease, Refs: len(refs), Held: start.Sub(l.start)}, start, err)
 	}()
-	// Ending the lease ends what Context returned, too.
 	expires := l.lease.Deadline()
-	l.end(ErrReleased)
+	if l.end(ErrReleased) {
+		l.stoodUntilRelease = true
+	}
 
-	r := ReleaseRequest{Project: l.project, Refs: l.refs, Owner: l.db.owner, Token: l.token, Next: l.db.next(l)}
-	released, err := retry(ctx, l.db, func() (Released, error) {
-		released, err := l.db.driver.Release(ctx, r)
-		if errors.Is(err, ErrOutcomeUnknown) {
-			// Deleting by token is harmless the second time: ask again.
-			l.startDoubt()
-			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
-		}
-		return released, err
-	})
+	next := l.db.nextWaiter(l.project, refs)
+	missing, err := l.deleteRows(ctx, refs, next, l.noteLostReply)
 	switch {
 	case err != nil && l.db.ctx.Err() != nil:
 		return fmt.Errorf("releasing locks of %s: %w: %v", l.project, ErrClosed, err)
 	case err != nil:
 		return fmt.Errorf("releasing locks of %s: %w", l.project, err)
 	}
-	l.settled = true
-	l.db.released(l, r.Next)
-	l.result = l.judge(released.Missing, expires)
-	return l.result
+	l.releaseDone = true
+	l.db.afterRelease(l, refs, next)
+	l.releaseErr = l.releaseOutcome(without(missing, givenUp), expires)
+	if l.stoodUntilRelease && errors.Is(l.releaseErr, ErrLockLost) {
+		l.db.reportLost(l) // no beat had found the loss
+	}
+	return l.releaseErr
 }
 
-// startEnding begins what only one may do at a time, or returns ctx's error if
-// that has ended before.
+// deleteRows deletes the rows of refs that still match, and returns the others. If a reply is lost it
+// calls lostReply, and asks again: deleting by token again is harmless.
+func (l *Lock) deleteRows(ctx context.Context, refs []string, next Waiter, lostReply func()) (missing []string, err error) {
+	r := ReleaseRequest{Project: l.project, Refs: refs, Owner: l.db.owner, Token: l.token, Next: next}
+	released, err := retry(ctx, l.db, func() (Released, error) {
+		released, err := l.db.driver.Release(ctx, r)
+		if errors.Is(err, ErrOutcomeUnknown) {
+			lostReply()
+			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
+		}
+		return released, err
+	})
+	return released.Missing, err
+}
+
+// ReleaseRefs releases some of the lock's refs, in one transaction, and keeps the others under the
+// same token. At least one must stay: Release lets all of them go. From the call on the lock no longer
+// renews those refs, nor guards them, nor rests on them: a beat or an update that is under way can't
+// lose the lock by them.
+//
+// If some of their rows were gone or another's, the lock did not guard the work until now: the whole
+// lock is lost, and the error wraps [ErrLockLost]. If ctx ends or the database can't be reached, the
+// lock stands on the others, and those rows until they are stale. Calling ReleaseRefs again tries again;
+// so does Release, but not UpdateAndRelease. A ref that the lock is not on, or all of them, is refused
+// with [ErrInvalid].
+func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("releasing some refs of a lock of %s: %w", l.project, err)
+		}
+	}()
+	if refs, err = checkRefs(l.project, refs, MaxLockRefs); err != nil {
+		return err
+	}
+	if err := l.startEnding(ctx); err != nil {
+		return fmt.Errorf("another release is under way: %w", err)
+	}
+	defer l.stopEnding()
+	if err := l.Err(); err != nil {
+		return err
+	}
+	again, err := l.giveUp(refs)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	defer func() { l.db.observe(Event{Op: OpRelease, Refs: len(refs)}, start, err) }()
+	next := l.db.nextWaiter(l.project, refs)
+	lostReply := false
+	missing, err := l.deleteRows(ctx, refs, next, func() { lostReply = true })
+	if err != nil {
+		return err
+	}
+	l.forget(refs)
+	l.db.afterRelease(l, refs, next)
+	if missing = without(missing, again); len(missing) == 0 {
+		return nil
+	}
+	if lostReply {
+		// While the lease stands nobody can have taken the rows: this release deleted them.
+		return l.Err()
+	}
+	lost := &LostError{Project: l.project, Refs: missing, Reason: "the database has it gone, or another's"}
+	if l.end(lost) {
+		l.db.reportLost(l)
+	}
+	return lost
+}
+
+// giveUp takes refs out of the lock while their rows may still stand. It returns those that an
+// earlier call has taken out.
+func (l *Lock) giveUp(refs []string) (again []string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again = l.givenUp
+	released := without(refs, again)
+	for _, ref := range released {
+		if err := covered(l.project, l.refs, ref); err != nil {
+			return nil, err
+		}
+	}
+	if len(released) == len(l.refs) {
+		return nil, fmt.Errorf("%w release of all refs: use Release, or keep one", ErrInvalid)
+	}
+	l.refs = without(l.refs, released)
+	l.givenUp = slices.Sorted(slices.Values(slices.Concat(again, released)))
+	return again, nil
+}
+
+// forget notes that the rows of refs, which were given up, no longer stand.
+func (l *Lock) forget(refs []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.givenUp = without(l.givenUp, refs)
+}
+
+// standing returns all refs whose rows may stand, and those of them that were given up.
+func (l *Lock) standing() (refs, givenUp []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(slices.Values(slices.Concat(l.refs, l.givenUp))), l.givenUp
+}
+
+// letGo reports whether ReleaseRefs took all of refs out of the lock.
+func (l *Lock) letGo(refs []string) bool {
+	return len(refs) > 0 && len(without(refs, l.held())) == len(refs)
+}
+
+// startEnding locks ending, or returns ctx's error if ctx ends before.
 func (l *Lock) startEnding(ctx context.Context) error {
 	select {
 	case l.ending <- struct{}{}:
@@ -284,58 +409,61 @@ func (l *Lock) startEnding(ctx context.Context) error {
 
 func (l *Lock) stopEnding() { <-l.ending }
 
-// judge says what a release means that found the rows of some refs missing.
-func (l *Lock) judge(missing []string, expires heartbeat.Instant) error {
-	doubt := len(missing) > 0 && l.inDoubt()
+// isEnding reports whether the lock has ended, or its holder is releasing it.
+func (l *Lock) isEnding() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.endReason != nil || len(l.ending) > 0
+}
+
+// releaseOutcome returns the result of a release that found the rows of missing
+// gone. Without the release the lease would have stood until expires.
+func (l *Lock) releaseOutcome(missing []string, expires heartbeat.Instant) error {
+	mayBeOurs := len(missing) > 0 && l.replyLost() // an earlier release may have deleted them
 	expired := errors.Is(l.lease.Err(), heartbeat.ErrExpired)
 	switch err := l.Err(); {
-	case errors.Is(err, ErrLockLost) && !(doubt && expired):
+	case errors.Is(err, ErrLockLost) && !(mayBeOurs && expired):
 		return fmt.Errorf("releasing locks: %w", err)
 	case len(missing) == 0:
 		return nil
-	case !doubt:
+	case !mayBeOurs:
 		return fmt.Errorf("releasing locks: %w", &LostError{Project: l.project, Refs: missing, Reason: "the database has it gone, or another's"})
 	case l.db.keeper.Now() < expires:
-		// Nobody could reclaim it yet: it was the request whose reply was lost.
+		// Nobody could have reclaimed the lock yet: the earlier release deleted the rows.
 		return nil
 	default:
 		return fmt.Errorf("releasing locks of %s: %w: the lock was released, or lost before that", l.project, ErrOutcomeUnknown)
 	}
 }
 
-// end stops the lease for the given reason, or reports that it ended before: it
-// keeps its own.
+// end stops the lease for the given reason. It returns false if the lease ended
+// before, for another reason.
 func (l *Lock) end(reason error) bool {
 	l.mu.Lock()
-	if l.ended == nil {
-		l.ended = reason
+	if l.endReason == nil {
+		l.endReason = reason
 	}
 	l.mu.Unlock()
 	return l.lease.Stop()
 }
 
-// startDoubt notes that the rows may have been deleted by a release of our own.
-func (l *Lock) startDoubt() {
+// noteLostReply notes that a release whose reply was lost may have deleted the rows.
+func (l *Lock) noteLostReply() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doubt = true
+	l.lostReply = true
 }
 
-func (l *Lock) inDoubt() bool {
+func (l *Lock) replyLost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.doubt
+	return l.lostReply
 }
 
-// covers reports whether all the refs that updates move are locked.
-func (l *Lock) covers(updates []Update) bool {
-	for _, u := range updates {
-		if _, ok := slices.BinarySearch(l.refs, u.Ref); !ok {
-			return false
-		}
-	}
-	return true
+// info describes the row of a ref as of its last beat.
+func (l *Lock) info(ref string) LockInfo {
+	return LockInfo{Project: l.project, Ref: ref, Owner: l.db.owner, Token: l.token, StaleAfter: l.db.opts.StaleAfter}
 }
 
-// age is for how long the lock has been held.
+// age is how long the lock has been held.
 func (l *Lock) age() time.Duration { return time.Since(l.start) }

@@ -15,7 +15,7 @@ import (
 
 var errCut = fmt.Errorf("connection cut: %w", ErrOutcomeUnknown)
 
-func TestAnAcquisitionWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
+func TestAnAcquisitionWhoseReplyWasLostIsRepeatedWithItsNonce(t *testing.T) {
 	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
 		if n == 1 {
 			time.Sleep(5 * time.Second)
@@ -29,7 +29,7 @@ func TestAnAcquisitionWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
 			t.Errorf("requests %v", f.acquires)
 		}
 		if f.acquires[0].arg.Waiter != (Waiter{}) {
-			t.Error("who only tries is put in the queue")
+			t.Error("TryLock entered the queue")
 		}
 		// The rows may be as old as the first request.
 		if left := time.Duration(l.lease.Deadline() - db.keeper.Now()); left > 19*time.Second {
@@ -41,8 +41,8 @@ func TestAnAcquisitionWhoseReplyWasLostIsAskedForAgainByItsNonce(t *testing.T) {
 	})
 }
 
-// Its rows show, but a failover may lose them: they are no lock.
-func TestAnAcquisitionThatNoStandbyConfirmedIsGivenBack(t *testing.T) {
+// The rows can be read, but a failover may lose them: they are no lock.
+func TestAnAcquisitionThatNoStandbyConfirmedIsAbandoned(t *testing.T) {
 	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrUnconfirmed }}
 	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 		_, err := db.TryLock(t.Context(), "p", testRef)
@@ -56,7 +56,7 @@ func TestAnAcquisitionThatNoStandbyConfirmedIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestAnAcquisitionThatIsGivenUpIsCleanedUpBehind(t *testing.T) {
+func TestAnAcquisitionOfUnknownOutcomeIsAbandoned(t *testing.T) {
 	f := &fake{
 		acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, errCut },
 		abandon: func(n int) error {
@@ -70,7 +70,7 @@ func TestAnAcquisitionThatIsGivenUpIsCleanedUpBehind(t *testing.T) {
 		_, err := db.TryLock(t.Context(), "p", testRef, "refs/heads/b")
 		wantIs(t, err, ErrUnavailable)
 		if errors.Is(err, ErrOutcomeUnknown) {
-			t.Errorf("%v: whether rows are left behind is not the caller's to settle", err)
+			t.Errorf("%v: the caller need not clean up rows that may be left", err)
 		}
 		if strings.Contains(err.Error(), "%!") {
 			t.Error(err)
@@ -121,7 +121,7 @@ func TestReleases(t *testing.T) {
 	}{
 		{"succeed when all rows go", nil, nil},
 		{"report a row that was gone as loss", func(_ int, r ReleaseRequest) (Released, error) { return Released{Missing: r.Refs[1:]}, nil }, ErrLockLost},
-		{"whose reply was lost are asked for again", cut(false, 0), nil},
+		{"whose reply was lost are repeated", cut(false, 0), nil},
 		{"that find nothing after a lost reply succeeded while the lease stands", cut(true, 0), nil},
 		{"that find nothing after a lost reply and the lease's end are unknown", cut(true, 25*time.Second), ErrOutcomeUnknown},
 		{"that never get through are not", func(int, ReleaseRequest) (Released, error) { return Released{}, errCut }, ErrUnavailable},
@@ -190,17 +190,17 @@ func TestUpdatesWhoseReplyWasLost(t *testing.T) {
 	}{
 		{"happened if a row carries their ID", answers(errCut), written, unlocked, nil, 1},
 		{"are unknown if none does: another may have overwritten it", answers(errCut), others, unlocked, ErrOutcomeUnknown, 1},
-		{"are unknown if nobody can look", answers(errCut), func([]string) ([]Ref, error) { return nil, ErrUnavailable }, unlocked, ErrOutcomeUnknown, 1},
+		{"are unknown if the rows can't be read", answers(errCut), func([]string) ([]Ref, error) { return nil, ErrUnavailable }, unlocked, ErrOutcomeUnknown, 1},
 		{"are unknown in spite of the row if no standby confirmed them", answers(ErrUnconfirmed), written, locked, ErrUnconfirmed, 1},
 		{"happened under a lock too", answers(errCut), written, locked, nil, 1},
-		{"are sent again under a lock that covers them", answers(errCut, nil), others, locked, nil, 2},
+		{"are sent again under a lock", answers(errCut, nil), others, locked, nil, 2},
 		{"are unknown when the second is refused: the first may be why", answers(errCut, &MismatchError{}), others, locked, ErrOutcomeUnknown, 2},
 		{"tell of the mismatch as well then", answers(errCut, &MismatchError{}), others, locked, ErrMismatch, 2},
 		{"are unknown when the lock is lost by then", answers(errCut, &LostError{}), others, locked, ErrOutcomeUnknown, 2},
 		{"are lost as well then", answers(errCut, &LostError{}), others, locked, ErrLockLost, 2},
 		{"are unknown when the second reply is lost too", answers(errCut, errCut), others, locked, ErrOutcomeUnknown, 2},
-		{"are not sent again where the lock does not cover them", answers(errCut, nil), others, uncovered, ErrOutcomeUnknown, 1},
-		{"are not sent again where they heed no locks", answers(errCut, nil), others, advisory, ErrOutcomeUnknown, 1},
+		{"are not sent at all where the lock does not cover them", answers(nil), others, uncovered, ErrInvalid, 0},
+		{"are not sent again where they ignore locks", answers(errCut, nil), others, advisory, ErrOutcomeUnknown, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f = &fake{update: c.update, get: c.get}
@@ -217,7 +217,7 @@ func TestUpdatesWhoseReplyWasLost(t *testing.T) {
 	}
 }
 
-func TestABeatIsOneRequestAndEachLockHasItsOwnLuck(t *testing.T) {
+func TestABeatIsOneRequestWithAResultForEachLock(t *testing.T) {
 	f := &fake{}
 	f.beat = func(n int, held []LockID) ([]BeatResult, error) {
 		results := slices.Repeat([]BeatResult{Beaten}, len(held))
@@ -303,7 +303,7 @@ func TestAFencedWriteThatFindsTheLockGoneLosesItAtOnce(t *testing.T) {
 		wantIs(t, context.Cause(ctx), ErrLockLost)
 		wantIs(t, l.Update(t.Context(), []Update{{Ref: testRef, New: "x"}}), ErrLockLost)
 		if len(f.updates) != 1 {
-			t.Error("a lock known to be lost asks the database")
+			t.Error("a lock known to be lost made a request")
 		}
 		var ops []string
 		for _, e := range events {
@@ -360,5 +360,80 @@ func TestLogsCarryDigestsInsteadOfNames(t *testing.T) {
 		if !strings.Contains(log.String(), line) {
 			t.Errorf("the log does not say %q:\n%s", line, log.String())
 		}
+	}
+}
+
+// A cutFake is a fake whose beats hang until their context ends.
+type cutFake struct{ *fake }
+
+func (f cutFake) Beat(ctx context.Context, locks []LockID) ([]BeatResult, error) {
+	if f.beat != nil {
+		return f.fake.Beat(ctx, locks)
+	}
+	note(f.fake, &f.beats, locks)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// The request that releases a lock keeps its row locked, and then deletes it.
+func TestABeatDuringTheReleaseOfItsLockIsNoFailure(t *testing.T) {
+	const second = time.Second
+	update := func(l *Lock) error {
+		return l.UpdateAndRelease(context.Background(), []Update{{Ref: testRef, New: "x"}})
+	}
+	unknown := func(after time.Duration) func(int, []LockID) ([]BeatResult, error) {
+		return func(int, []LockID) ([]BeatResult, error) {
+			time.Sleep(after)
+			return []BeatResult{BeatUnknown}, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		beat  func(int, []LockID) ([]BeatResult, error) // nil: until it is cancelled
+		takes time.Duration                             // the request that releases the lock
+		end   func(*Lock) error
+		event string
+	}{
+		"Close cancels it, after UpdateAndRelease":     {nil, 0, update, ""},
+		"Close cancels it, after Release":              {nil, 0, func(l *Lock) error { return l.Release(context.Background()) }, ""},
+		"Close cancels it, and the lock was not ended": {nil, 0, func(*Lock) error { return nil }, ""},
+		"it finds the row locked, while that goes on":  {unknown(second), second + second/10, update, "ok"},
+		"it finds the row locked, and that is done":    {unknown(2 * second), second, update, "ok"},
+		"it finds the row locked by Release as well":   {unknown(second), 2 * second, func(l *Lock) error { return l.Release(context.Background()) }, "ok"},
+		"it fails, when the lock was released meanwhile": {func(int, []LockID) ([]BeatResult, error) {
+			time.Sleep(2 * second)
+			return nil, ErrUnavailable
+		}, second, update, "unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{
+				beat:    c.beat,
+				update:  func(int, UpdateRequest) error { time.Sleep(c.takes); return nil },
+				release: func(int, ReleaseRequest) (Released, error) { time.Sleep(c.takes); return Released{}, nil },
+			}
+			var log strings.Builder
+			var events []string
+			o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Observe: func(e Event) {
+				if e.Op == OpBeat {
+					events = append(events, e.Outcome)
+				}
+			}}
+			inBubble(t, o, f, cutFake{f}, func(t *testing.T, db *DB) {
+				l := mustLock(t, db, testRef)
+				time.Sleep(DefaultHeartbeat) // a beat is under way
+				synctest.Wait()
+				if err := c.end(l); err != nil {
+					t.Fatal(err)
+				}
+				if c.beat != nil {
+					time.Sleep(2 * second)
+				}
+				if err := db.Close(); err != nil || len(f.beats) == 0 {
+					t.Fatal(err, "after", len(f.beats), "beats")
+				}
+			})
+			if got := strings.Join(events, " "); log.Len() > 0 || got != c.event {
+				t.Errorf("events %q, want %q; the log: %s", got, c.event, log.String())
+			}
+		})
 	}
 }

@@ -15,11 +15,11 @@ func (db *DB) Locks(ctx context.Context, f LockFilter) iter.Seq2[LockInfo, error
 	return db.locks(ctx, LockQuery{LockFilter: f, Limit: pageSize})
 }
 
-// Orphans iterates over the marker rows that a reclaim, by this package on
-// Spanner or by Gerrit's plugin, left behind when it crashed: rows of the table
-// of locks whose project is [ReclaimPrefix], a project and a timestamp, where
-// the project's lock has another token by now. They do no harm. [DB.Purge]
-// removes them.
+// Orphans iterates over the marker rows that a crashed reclaim, by this package on
+// Spanner or by Gerrit's plugin, left behind. A marker is a row of the table of
+// locks whose project is [ReclaimPrefix], a project and a timestamp. It is an
+// orphan unless the lock on its ref still has that timestamp as its token.
+// Orphans do no harm. [DB.Purge] removes them.
 func (db *DB) Orphans(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
 		for marker, err := range db.locks(ctx, LockQuery{Markers: true, Limit: pageSize}) {
@@ -49,30 +49,15 @@ func (db *DB) lockOn(ctx context.Context, project, ref string) ([]LockInfo, erro
 }
 
 func (db *DB) locks(ctx context.Context, q LockQuery) iter.Seq2[LockInfo, error] {
-	return func(yield func(LockInfo, error) bool) {
-		if err := q.LockFilter.check(); err != nil {
-			yield(LockInfo{}, fmt.Errorf("listing locks: %w", err))
-			return
-		}
-		for q := q; ; {
-			start := time.Now()
-			page, err := retry(ctx, db, func() (LockPage, error) { return db.driver.Locks(ctx, q) })
-			db.observe(Event{Op: OpList, Refs: len(page.Locks)}, start, err)
-			if err != nil {
-				yield(LockInfo{}, fmt.Errorf("listing locks: %w", err))
-				return
-			}
-			for _, l := range page.Locks {
-				if !yield(l, nil) {
-					return
-				}
-			}
-			if page.Next == (LockCursor{}) {
-				return
-			}
-			q.After = page.Next
-		}
+	if err := q.LockFilter.check(); err != nil {
+		return failedListing[LockInfo]("locks", err)
 	}
+	return pages(ctx, db, "locks", func(after LockCursor) ([]LockInfo, LockCursor, error) {
+		q := q
+		q.After = after
+		page, err := db.driver.Locks(ctx, q)
+		return page.Locks, page.Next, err
+	})
 }
 
 // check returns an error wrapping ErrInvalid if no lock can be selected by f.
@@ -96,23 +81,26 @@ func (f LockFilter) check() error {
 	return checkPrefix(f.Prefix)
 }
 
-// A PurgeOption changes what [DB.Purge] dares to remove.
+// A PurgeOption changes what [DB.Purge] may remove.
 type PurgeOption func(*purge)
 
 type purge struct{ fresh bool }
 
-// PurgeFresh removes fresh locks too. Their holders learn of it with their
-// next beat, and can write nothing under their fence; but work that they do
-// elsewhere goes on until then, unguarded.
+// PurgeFresh also removes fresh locks. Their holders learn of it with their next
+// beat, and their fenced writes are refused. Until that beat, what they do
+// elsewhere goes on unguarded.
 func PurgeFresh() PurgeOption { return func(p *purge) { p.fresh = true } }
 
-// Purge removes locks, as listed by [DB.Locks] or [DB.Orphans], and returns
-// those it removed. One that was listed as stale, or is an orphan, goes only if it still has
-// the listed owner, token and heartbeat, so that a lock which was renewed or has changed hands
-// meanwhile stays; one listed as fresh goes by its owner and token, and needs
-// [PurgeFresh]: else nothing is removed and the error is a [*LockedError]; so it is, whatever
-// the options, if one stands for an [Intent]. It works in
-// chunks: after an error the returned ones are gone.
+// Purge removes locks, as listed by [DB.Locks] or [DB.Orphans], and returns those
+// that it removed:
+//   - a lock that was listed as stale, or an orphan, only if it still has the listed
+//     owner, token and heartbeat: it stays if it was renewed or changed hands since;
+//   - a lock that was listed as fresh only with [PurgeFresh], and if it still has the
+//     listed owner and token.
+//
+// If a fresh lock is given without PurgeFresh, or any lock that stands for an
+// [Intent], nothing is removed and the error is a [*LockedError]. Purge works in
+// chunks: after an error the returned locks are gone.
 func (db *DB) Purge(ctx context.Context, locks []LockInfo, opts ...PurgeOption) (removed []LockInfo, err error) {
 	var p purge
 	for _, o := range opts {
@@ -156,8 +144,8 @@ func (db *DB) Purge(ctx context.Context, locks []LockInfo, opts ...PurgeOption) 
 
 func (l LockInfo) isMarker() bool { return strings.HasPrefix(l.Project, ReclaimPrefix) }
 
-// parseMarker takes RECLAIM_<project>_<T> apart. T is what Google's and Java's
-// own timestamp types print.
+// parseMarker splits RECLAIM_<project>_<T>, where T is a timestamp as Google's and
+// Java's types print it.
 func parseMarker(name string) (project string, token Token, ok bool) {
 	name, ok = strings.CutPrefix(name, ReclaimPrefix)
 	cut := strings.LastIndexByte(name, '_')

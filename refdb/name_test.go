@@ -55,8 +55,8 @@ func TestProjectAndRefShareALimit(t *testing.T) {
 	}
 }
 
-// FuzzCheckRef compares CheckRef with git itself: what git refuses we refuse,
-// what git takes we take, but for the rules that are our own.
+// FuzzCheckRef compares CheckRef with git itself: both must accept the same names, except
+// those that rules of our own refuse.
 func FuzzCheckRef(f *testing.F) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -100,7 +100,7 @@ func FuzzParseMarker(f *testing.F) {
 	})
 }
 
-func TestMarkersAreTakenApart(t *testing.T) {
+func TestMarkersAreParsed(t *testing.T) {
 	project, token, ok := parseMarker("RECLAIM_team_a/b_2026-11-21T00:48:29.123456000Z")
 	if !ok || project != "team_a/b" || token.Time().Format("15:04:05.000000") != "00:48:29.123456" {
 		t.Errorf("got %q, %v, %v", project, token.Time(), ok)

@@ -5,11 +5,12 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
-// Defaults of [Options]. They are those of Gerrit's spanner-refdb plugin, and
-// what a lock that the plugin took is judged by.
+// Defaults of [Options]. They are those of Gerrit's spanner-refdb plugin. Locks
+// that the plugin took are judged by them.
 const (
 	DefaultHeartbeat  = 2 * time.Second
 	DefaultStaleAfter = 30 * time.Second
@@ -18,13 +19,18 @@ const (
 const (
 	minStaleAfter = 100 * time.Millisecond
 	maxSiteBytes  = 200
+	maxByBytes    = 200
 )
 
 // Options configure a [DB]. The zero value works in production.
 type Options struct {
-	// Site names this process's site: all processes of a site are listed and
-	// purged together by it. It holds no "/". Default: the host's name.
+	// Site names this process's site; all processes of a site can be listed and
+	// purged by it. It holds no "/". Default: the host's name.
 	Site string
+
+	// By says on whose behalf this process changes refs, such as a user's name: it is recorded
+	// in the history. At most 200 bytes of UTF-8 without control characters. Default: nobody's.
+	By string
 
 	// Heartbeat is how often all of this process's locks are renewed.
 	// Default: 2 s or, if less, a fifth of StaleAfter. At most a third of StaleAfter.
@@ -32,8 +38,8 @@ type Options struct {
 
 	// StaleAfter is how long this process's locks stand without a beat before
 	// others may take them. It is recorded with each lock, so that processes
-	// with different settings work together; but Gerrit's spanner-refdb plugin
-	// knows only its own 30 s. Default 30 s, at least 100 ms.
+	// with different settings work together. Gerrit's spanner-refdb plugin
+	// ignores it and uses 30 s. Default 30 s, at least 100 ms.
 	StaleAfter time.Duration
 
 	// MaxWait is the longest that [DB.Lock] waits, for the locks and for the
@@ -44,12 +50,12 @@ type Options struct {
 	// that fail. Names appear as digests only. Default: nothing is logged.
 	Logger *slog.Logger
 
-	// DigestKey keys the digests. Give all processes of an installation the
-	// same, and logs of several sites can be matched. Default: random.
+	// DigestKey keys the digests. If all processes of an installation have the
+	// same key, the logs of several sites can be matched. Default: random.
 	DigestKey []byte
 
-	// Observe is called once for every finished operation, for metrics. It
-	// must return quickly and may be called concurrently.
+	// Observe is called once for every finished operation, for metrics: package
+	// metrics has one for Prometheus. It must return quickly and may be called concurrently.
 	Observe func(Event)
 }
 
@@ -80,5 +86,13 @@ func (o Options) resolve(hostname string) (Options, error) {
 	case o.MaxWait < 0:
 		return o, fmt.Errorf("%w wait limit %s: it can't be negative", ErrInvalid, o.MaxWait)
 	}
-	return o, nil
+	return o, checkBy(o.By)
+}
+
+// checkBy returns an error wrapping ErrInvalid if a name can't be recorded in the history.
+func checkBy(name string) error {
+	if len(name) > maxByBytes || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("%w name %.100q of who asks: give at most %d bytes of UTF-8 without control characters", ErrInvalid, name, maxByBytes)
+	}
+	return nil
 }

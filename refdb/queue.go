@@ -9,53 +9,55 @@ import (
 	"time"
 )
 
-// queues order the waiters of this process: for each (project, ref) first
-// come, first served, and only who is first in all of its queues asks the database.
+// queues order the waiters of this process: for each (project, ref) first come,
+// first served. Only a waiter that is first in all of its queues requests its locks
+// from the database.
 //
-// A set of refs enters all of its queues at once. So there is one order in which
-// all waiters came, and each waits only for some that came earlier: no circle of waiting
-// can arise, and whoever came first of all can always ask. Nobody holds a lock while
-// it waits here, and the database gives all the refs of a set or none.
+// A waiter enters the queues of all its refs at once. So there is one order of
+// arrival, each waiter waits only for earlier ones, and no deadlock can arise: the
+// earliest waiter is always ready. No waiter holds a lock while it waits here, and the
+// database gives all the refs of a set or none.
 //
-// One that waits for several refs may be unable to go on for a long time: because the
-// database refused it for one of them, or because it is not first for one. For the
-// others it then lets those pass who wait for a single ref: the first of them, one at a
-// time, so that they keep their order among each other. Passing only takes a wait
-// away, so that the order above still holds. After [MaxPassed] of them it lets nobody pass any
-// more: what they hold comes free, and it is first. What stands for an intent may
-// never come free; while that is what stops it, directly or by way of those ahead of it,
-// any number may pass. It learns that the intent has ended when it asks again, which it does
-// by itself, and counts from then on.
+// A waiter for several refs may be blocked for a long time: the database refused it for
+// one of them, or it is not first for one. In the queues of its other refs it then lets
+// waiters for a single ref pass: the first of them, one at a time, so that they keep
+// their order. Passing only removes a wait, so that the argument above still holds.
+// After [MaxPassed] of them it lets no more pass: their locks come free, and it is first.
+//
+// A lock that stands for an intent may never come free. While an intent blocks a waiter,
+// directly or through the waiters ahead of it, any number may pass. Such a waiter polls,
+// learns from its next request that the intent has ended, and counts from then on.
 type queues struct {
 	mu    sync.Mutex
-	lines map[key]*line // a line that is empty is deleted
-	// stopped are the lines in which somebody might pass the first, but may not yet.
-	stopped map[*line]struct{}
-	// held are the locks of this process: who waits for one of them alone need not ask the
-	// database before it is released.
-	held map[key]*Lock
+	byRef map[key]*refQueue // has no empty queues
+	// blocked are the queues in which a waiter could pass the first, but may not yet.
+	blocked map[*refQueue]struct{}
+	// held are the locks of this process: a waiter for one of them alone makes no request
+	// before it is released.
+	held    map[key]*Lock
+	waiting int // how many waiters there are
 }
 
 type key struct{ project, ref string }
 
-// A line is the queue for one ref.
-type line struct {
+// A refQueue is the queue for one ref.
+type refQueue struct {
 	list.List         // of *waiter
-	passing   *waiter // has passed the first, and asks the database too
+	passing   *waiter // has passed the first, and requests the lock too
 }
 
-func (l *line) first() *waiter { return l.Front().Value.(*waiter) }
+func (l *refQueue) first() *waiter { return l.Front().Value.(*waiter) }
 
-// next is whoever asks next for the ref alone or, if there is none, the first.
-func (l *line) next() *waiter {
+// next is the waiter that passes the first or, if there is none, the first.
+func (l *refQueue) next() *waiter {
 	if l.passing != nil {
 		return l.passing
 	}
 	return l.first()
 }
 
-// firstAlone is the first who waits for nothing but this ref, or nil.
-func (l *line) firstAlone() *waiter {
+// firstAlone is the first waiter for this ref alone, or nil.
+func (l *refQueue) firstAlone() *waiter {
 	for e := l.Front(); e != nil; e = e.Next() {
 		if w := e.Value.(*waiter); len(w.places) == 1 {
 			return w
@@ -66,83 +68,85 @@ func (l *line) firstAlone() *waiter {
 
 // A waiter is a caller of Lock in its queues.
 type waiter struct {
-	id     string        // by which the database knows it
-	places []place       // in the order of their refs
-	behind int           // in how many queues it is not first
-	passes int           // how many have passed it, those that it may have to wait for without end left out
-	asks   bool          // first is closed
-	first  chan struct{} // closed once it is first in all, or passes
-	wake   chan struct{} // buffered: a hint to ask the database now
-	later  *time.Timer   // gives that hint after somebody else's turn; nil before the first
+	id        string        // its ID in the database
+	places    []place       // in the order of their refs
+	behind    int           // in how many queues it is not first
+	passedBy  int           // how many have passed it while no intent blocked it
+	admitted  bool          // ready is closed
+	ready     chan struct{} // closed when it is first in all of its queues, or passes the first
+	wake      chan struct{} // buffered: tells it to request its locks now
+	wakeTimer *time.Timer   // signals wake when another waiter's turn is over; nil before the first use
 }
 
 type place struct {
 	key    key
-	line   *line
+	queue  *refQueue
 	elem   *list.Element
-	holder *LockInfo // of the fresh lock that it was refused for last, if any
+	holder *LockInfo // the fresh lock for which it was last refused, if any
 }
 
 // enter puts a new waiter at the end of the queues of all refs.
 func (q *queues) enter(project string, refs []string) *waiter {
-	w := &waiter{id: rand.Text(), first: make(chan struct{}), wake: make(chan struct{}, 1)}
+	w := &waiter{id: rand.Text(), ready: make(chan struct{}), wake: make(chan struct{}, 1)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lines == nil {
-		q.lines = make(map[key]*line)
-		q.stopped = make(map[*line]struct{})
+	q.waiting++
+	if q.byRef == nil {
+		q.byRef = make(map[key]*refQueue)
+		q.blocked = make(map[*refQueue]struct{})
 	}
 	for _, ref := range refs {
 		k := key{project, ref}
-		l := q.lines[k]
+		l := q.byRef[k]
 		if l == nil {
-			l = new(line)
-			q.lines[k] = l
+			l = new(refQueue)
+			q.byRef[k] = l
 		}
 		if l.Len() > 0 {
 			w.behind++
 		}
-		w.places = append(w.places, place{key: k, line: l, elem: l.PushBack(w)})
+		w.places = append(w.places, place{key: k, queue: l, elem: l.PushBack(w)})
 	}
 	if w.behind == 0 {
-		w.ask()
+		w.admit()
 	} else if len(w.places) == 1 {
-		q.letPass(w.places[0].line)
+		q.letPass(w.places[0].queue)
 	}
 	return w
 }
 
-// leave takes w out of its queues, which hands over to those behind it.
+// leave takes w out of its queues, and lets the waiters behind it move up.
 func (q *queues) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.waiting--
 	for _, p := range w.places {
-		l := p.line
+		l := p.queue
 		wasFirst := l.Front() == p.elem
 		l.Remove(p.elem)
 		if l.passing == w {
 			l.passing = nil
 		}
 		if l.Len() == 0 {
-			delete(q.lines, p.key)
-			delete(q.stopped, l)
+			delete(q.byRef, p.key)
+			delete(q.blocked, l)
 		} else if wasFirst {
 			if next := l.first(); next == l.passing {
 				next.behind, l.passing = 0, nil
 			} else if next.behind--; next.behind == 0 {
-				next.ask()
+				next.admit()
 			}
 		}
 	}
 	for _, p := range w.places {
-		if p.line.Len() > 0 {
-			q.letPass(p.line)
+		if p.queue.Len() > 0 {
+			q.letPass(p.queue)
 		}
 	}
 	q.letAllPass()
 	w.places = nil
-	if w.later != nil {
-		w.later.Stop()
+	if w.wakeTimer != nil {
+		w.wakeTimer.Stop()
 	}
 }
 
@@ -168,71 +172,71 @@ func (q *queues) refused(w *waiter, holders []LockInfo) {
 		return
 	}
 	for _, p := range w.places {
-		q.letPass(p.line)
+		q.letPass(p.queue)
 	}
 	q.letAllPass()
 }
 
-// letAllPass is letPass for the lines whose first may have been stopped by what
-// has just changed in another one.
+// letAllPass is letPass for all blocked queues: a change in one queue can let a waiter
+// pass in another.
 func (q *queues) letAllPass() {
-	for l := range q.stopped {
+	for l := range q.blocked {
 		q.letPass(l)
 	}
 }
 
-// letPass lets the first who waits for the ref alone pass those before it, if the
-// first of these can't go on for another ref's sake.
-func (q *queues) letPass(l *line) {
+// letPass lets the first waiter for the ref alone pass those ahead of it, if the first
+// in the queue is blocked by another ref.
+func (q *queues) letPass(l *refQueue) {
 	first, next := l.first(), l.firstAlone()
 	switch {
 	case l.passing != nil || next == nil || next == first:
-		delete(q.stopped, l)
+		delete(q.blocked, l)
 		return
-	case first.stoppedForGood(l, map[*waiter]bool{}):
-	case first.stoppedBeside(l) && first.passes < MaxPassed:
-		first.passes++
+	case first.blockedByIntent(l, map[*waiter]bool{}):
+	case first.blockedElsewhere(l) && first.passedBy < MaxPassed:
+		first.passedBy++
 	default:
-		q.stopped[l] = struct{}{}
+		q.blocked[l] = struct{}{}
 		return
 	}
-	delete(q.stopped, l)
+	delete(q.blocked, l)
 	l.passing = next
-	next.ask()
+	next.admit()
 }
 
-// stoppedBeside reports whether w has to wait for another ref than that of l.
-func (w *waiter) stoppedBeside(l *line) bool {
+// blockedElsewhere reports whether w has to wait for a ref other than that of l.
+func (w *waiter) blockedElsewhere(l *refQueue) bool {
 	return slices.ContainsFunc(w.places, func(p place) bool {
-		return p.line != l && (p.holder != nil || p.line.first() != w)
+		return p.queue != l && (p.holder != nil || p.queue.first() != w)
 	})
 }
 
-// stoppedForGood reports whether w has to wait for what stands for an intent on another
-// ref than that of l, or for somebody who does. seen are those who were looked at.
-func (w *waiter) stoppedForGood(l *line, seen map[*waiter]bool) bool {
+// blockedByIntent reports whether w has to wait for an intent on a ref other than that of
+// l, or for a waiter that does. seen are the waiters that were checked already.
+func (w *waiter) blockedByIntent(l *refQueue, seen map[*waiter]bool) bool {
 	seen[w] = true
 	return slices.ContainsFunc(w.places, func(p place) bool {
-		if p.line == l {
+		if p.queue == l {
 			return false
 		}
 		if p.holder != nil && p.holder.Intended() {
 			return true
 		}
-		first := p.line.first()
-		return !seen[first] && first.stoppedForGood(nil, seen)
+		first := p.queue.first()
+		return !seen[first] && first.blockedByIntent(nil, seen)
 	})
 }
 
-// ahead says what w waits for, which is not the first in all of its queues: those
-// before it and, as far as these were told, the locks on its refs.
-func (q *queues) ahead(w *waiter) *LockedError {
+// queuedError says what w, which is not ready, waits for: the waiters ahead of it and the
+// locks on its refs by which these were refused.
+func (q *queues) queuedError(w *waiter) *LockedError {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	locked := &LockedError{Queued: true}
 	for _, p := range w.places {
-		for _, other := range []*waiter{p.line.next(), p.line.first()} {
-			i := slices.IndexFunc(other.places, func(o place) bool { return o.line == p.line })
+		for _, other := range []*waiter{p.queue.next(), p.queue.first()} {
+			i := slices.IndexFunc(other.places, func(o place) bool { return o.queue == p.queue })
 			if h := other.places[i].holder; h != nil {
 				locked.Holders = append(locked.Holders, *h)
 				break
@@ -242,84 +246,88 @@ func (q *queues) ahead(w *waiter) *LockedError {
 	return locked
 }
 
-// hold notes that this process has a lock.
-func (q *queues) hold(l *Lock) {
+// addHeld notes that this process has a lock on refs.
+func (q *queues) addHeld(l *Lock, refs []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.held == nil {
 		q.held = make(map[key]*Lock)
 	}
-	for _, ref := range l.refs {
+	for _, ref := range refs {
 		q.held[key{l.project, ref}] = l
 	}
 }
 
-// ended notes that it has l no more.
-func (q *queues) ended(l *Lock) {
+// removeHeld notes that this process no longer has l on refs.
+func (q *queues) removeHeld(l *Lock, refs []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, ref := range l.refs {
+	for _, ref := range refs {
 		if k := (key{l.project, ref}); q.held[k] == l {
 			delete(q.held, k)
 		}
 	}
 }
 
-// holds reports whether this process has the lock on the one ref that somebody waits for.
-func (q *queues) holds(project string, refs []string) bool {
+// heldLock is this process's lock on the only ref of refs, or nil.
+func (q *queues) heldLock(project string, refs []string) *Lock {
+	if len(refs) > 1 {
+		return nil
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(refs) == 1 && q.held[key{project, refs[0]}] != nil
+	return q.held[key{project, refs[0]}]
 }
 
-// nextAlone returns the ID of the waiter who asks next for a ref, if it waits for that alone:
-// one who waits for others, too, might not be able to take it.
+// nextAlone returns the ID of the next waiter for a ref if it waits for that ref alone: a
+// waiter for several refs might not be able to take the lock.
 func (q *queues) nextAlone(project, ref string) (id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.lines[key{project, ref}]; l != nil && len(l.next().places) == 1 {
+	if l := q.byRef[key{project, ref}]; l != nil && len(l.next().places) == 1 {
 		return l.next().id
 	}
 	return ""
 }
 
-// wake tells the next waiter for a ref to ask the database now.
-func (q *queues) wake(project, ref string) {
+// wakeNext tells the next waiter for a ref to request its locks now.
+func (q *queues) wakeNext(project, ref string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.lines[key{project, ref}]; l != nil {
-		l.next().hint()
+	if l := q.byRef[key{project, ref}]; l != nil {
+		l.next().signal()
 	}
 }
 
-// wakeWaiter tells one waiter for a ref to ask the database now, or reports that it
-// waits no more.
+// wakeWaiter tells one waiter for a ref to request its locks now. It returns false if that
+// waiter is gone.
 func (q *queues) wakeWaiter(project, ref, id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := q.find(project, ref, id)
 	if w != nil {
-		w.hint()
+		w.signal()
 	}
 	return w != nil
 }
 
-// wakeWaiterAfter does so after d, unless it is told again before: then it is still somebody else's turn.
+// wakeWaiterAfter is wakeWaiter after d. A later call for the same waiter, for the turn of
+// another one, replaces an earlier call.
 func (q *queues) wakeWaiterAfter(project, ref, id string, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch w := q.find(project, ref, id); {
 	case w == nil:
-	case w.later == nil:
-		w.later = time.AfterFunc(d, w.hint)
+	case w.wakeTimer == nil:
+		w.wakeTimer = time.AfterFunc(d, w.signal)
 	default:
-		w.later.Reset(d)
+		w.wakeTimer.Reset(d)
 	}
 }
 
 // find returns a waiter for a ref, or nil.
 func (q *queues) find(project, ref, id string) *waiter {
-	l := q.lines[key{project, ref}]
+	l := q.byRef[key{project, ref}]
 	if l == nil {
 		return nil
 	}
@@ -331,48 +339,55 @@ func (q *queues) find(project, ref, id string) *waiter {
 	return nil
 }
 
-// wakeAll tells every waiter that asks to do so now.
+// wakeAll tells the first and the next waiter of every queue to request their locks now.
 func (q *queues) wakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, l := range q.lines {
-		l.first().hint()
-		l.next().hint()
+	for _, l := range q.byRef {
+		l.first().signal()
+		l.next().signal()
 	}
 }
 
-// ask tells w that it may ask the database.
-func (w *waiter) ask() {
-	if !w.asks {
-		w.asks = true
-		close(w.first)
+// count returns how many waiters there are.
+func (q *queues) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}
+
+// admit lets w request its locks from the database.
+func (w *waiter) admit() {
+	if !w.admitted {
+		w.admitted = true
+		close(w.ready)
 	}
 }
 
-// pause waits for d, or until limit ends. It reports whether a hint came first.
-func (w *waiter) pause(limit context.Context, d time.Duration) bool {
+// pause waits for d, or until limit ends. If w is woken before, it returns when.
+func (w *waiter) pause(limit context.Context, d time.Duration) (woken time.Time) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-w.wake:
-		return true
+		return time.Now()
 	case <-t.C:
 	case <-limit.Done():
 	}
-	return false
+	return time.Time{}
 }
 
-// forget drops a hint from before.
-func (w *waiter) forget() {
+// drainWake drops an earlier wake-up.
+func (w *waiter) drainWake() {
 	select {
 	case <-w.wake:
 	default:
 	}
 }
 
-func (w *waiter) hint() {
+func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // one is pending already
+	default: // a wake-up is pending already
 	}
 }

@@ -7,50 +7,57 @@ import (
 	"testing"
 )
 
-func isFirst(w *waiter) bool {
+func isReady(w *waiter) bool {
 	select {
-	case <-w.first:
+	case <-w.ready:
 		return true
 	default:
 		return false
 	}
 }
 
+// entries is the number of entries in all maps of q.
+func (q *queues) entries() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.byRef) + len(q.blocked) + len(q.held)
+}
+
 func TestQueuesServeInTheOrderOfArrival(t *testing.T) {
 	var q queues
 	a, b, c := q.enter("p", []string{"r"}), q.enter("p", []string{"r"}), q.enter("p", []string{"r"})
-	if !isFirst(a) || isFirst(b) || isFirst(c) {
-		t.Fatal("only the first to come is first")
+	if !isReady(a) || isReady(b) || isReady(c) {
+		t.Fatal("only the first to come is ready")
 	}
 	q.leave(a)
-	if !isFirst(b) || isFirst(c) {
+	if !isReady(b) || isReady(c) {
 		t.Fatal("the second follows the first")
 	}
 	q.leave(b)
-	if !isFirst(c) {
+	if !isReady(c) {
 		t.Fatal("the third follows the second")
 	}
 	q.leave(c)
-	if len(q.lines) != 0 {
-		t.Fatalf("%d empty lines are left over", len(q.lines))
+	if len(q.byRef) != 0 {
+		t.Fatalf("%d empty queues are left over", len(q.byRef))
 	}
 }
 
-func TestAWaiterIsFirstOnlyWhenFirstInAllItsQueues(t *testing.T) {
+func TestAWaiterIsReadyOnlyWhenFirstInAllItsQueues(t *testing.T) {
 	var q queues
 	ab := q.enter("p", []string{"a", "b"})
 	bc := q.enter("p", []string{"b", "c"})
 	ca := q.enter("p", []string{"a", "c"})
 	other := q.enter("q", []string{"a", "b", "c"})
-	if !isFirst(ab) || isFirst(bc) || isFirst(ca) || !isFirst(other) {
+	if !isReady(ab) || isReady(bc) || isReady(ca) || !isReady(other) {
 		t.Fatal("sets that overlap wait, those of another project don't")
 	}
 	q.leave(ab)
-	if !isFirst(bc) || isFirst(ca) {
+	if !isReady(bc) || isReady(ca) {
 		t.Fatal("{b,c} is next; {a,c} still waits for c")
 	}
 	q.leave(bc)
-	if !isFirst(ca) {
+	if !isReady(ca) {
 		t.Fatal("{a,c} is last")
 	}
 }
@@ -60,31 +67,31 @@ func TestAWaiterThatGivesUpHandsOver(t *testing.T) {
 	first := q.enter("p", []string{"a"})
 	middle := q.enter("p", []string{"a", "b"})
 	last := q.enter("p", []string{"b", "c"})
-	if isFirst(last) {
+	if isReady(last) {
 		t.Fatal("the waiter in the middle stands before the last in b")
 	}
 	q.leave(middle)
-	if !isFirst(last) {
+	if !isReady(last) {
 		t.Fatal("nobody stands before the last any more")
 	}
 	q.leave(first)
-	if len(q.lines) != 2 {
-		t.Fatalf("%d lines, want those of b and c only", len(q.lines))
+	if len(q.byRef) != 2 {
+		t.Fatalf("%d queues, want those of b and c only", len(q.byRef))
 	}
 }
 
 func TestAWakeUpReachesTheFirstAndIsNotLost(t *testing.T) {
 	var q queues
 	w, behind := q.enter("p", []string{"a"}), q.enter("p", []string{"a"})
-	q.wake("p", "a")
-	q.wake("p", "a") // a second one is no more than the first
-	q.wake("p", "elsewhere")
+	q.wakeNext("p", "a")
+	q.wakeNext("p", "a") // a second one is no more than the first
+	q.wakeNext("p", "elsewhere")
 	<-w.wake
 	select {
 	case <-w.wake:
-		t.Fatal("two hints are one")
+		t.Fatal("two wake-ups are one")
 	case <-behind.wake:
-		t.Fatal("who is not first is not woken")
+		t.Fatal("a waiter that is not first was woken")
 	default:
 	}
 	q.wakeAll()
@@ -125,7 +132,7 @@ func TestOverlappingSetsNeverDeadlock(t *testing.T) {
 					q.leave(w) // gave up
 					continue
 				}
-				<-w.first
+				<-w.ready
 				for holders := take(set); holders != nil; holders = take(set) {
 					q.refused(w, holders)
 					runtime.Gosched()
@@ -141,12 +148,12 @@ func TestOverlappingSetsNeverDeadlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := q.entries() + len(q.stopped); n != 0 {
+	if n := q.entries() + len(q.blocked); n != 0 {
 		t.Fatalf("%d entries are left over", n)
 	}
 }
 
-func TestTheNextIsWhoeverWaitsForTheRefAloneAndHasNoneBeforeIt(t *testing.T) {
+func TestTheNextAloneWaitsForThatRefOnlyAndIsFirst(t *testing.T) {
 	var q queues
 	if id := q.nextAlone("p", testRef); id != "" {
 		t.Errorf("%q is next where nobody waits", id)
@@ -154,11 +161,11 @@ func TestTheNextIsWhoeverWaitsForTheRefAloneAndHasNoneBeforeIt(t *testing.T) {
 	other := q.enter("p", []string{"refs/heads/other"})
 	both := q.enter("p", []string{testRef, "refs/heads/other"})
 	if id := q.nextAlone("p", testRef); id != "" {
-		t.Error("one is next who is behind somebody")
+		t.Error("a waiter is next that is behind another")
 	}
 	q.leave(other)
 	if id := q.nextAlone("p", testRef); id != "" {
-		t.Error("one is next who waits for another ref, too")
+		t.Error("a waiter is next that waits for another ref, too")
 	}
 	first, second := q.enter("p", []string{testRef}), q.enter("p", []string{testRef})
 	q.leave(both)
@@ -171,39 +178,39 @@ func TestTheNextIsWhoeverWaitsForTheRefAloneAndHasNoneBeforeIt(t *testing.T) {
 	}
 }
 
-func TestThosePassWhoWaitForARefAloneOneAtATimeInTheirOrder(t *testing.T) {
+func TestWaitersForOneRefPassOneAtATimeInTheirOrder(t *testing.T) {
 	var q queues
 	v := q.enter("p", []string{"b"})
 	ab, ac := q.enter("p", []string{"a", "b"}), q.enter("p", []string{"a", "c"})
 	a1, a2 := q.enter("p", []string{"a"}), q.enter("p", []string{"a"})
-	if isFirst(ab) || isFirst(ac) || !isFirst(a1) || isFirst(a2) {
+	if isReady(ab) || isReady(ac) || !isReady(a1) || isReady(a2) {
 		t.Fatal("{a,b} waits for b: the first who waits for a alone passes, {a,c} doesn't")
 	}
 	q.leave(a1)
-	if isFirst(ac) || !isFirst(a2) {
+	if isReady(ac) || !isReady(a2) {
 		t.Fatal("now the second passes")
 	}
 	q.leave(v)
 	a3 := q.enter("p", []string{"a"})
 	q.leave(a2)
-	if !isFirst(ab) || isFirst(a3) {
+	if !isReady(ab) || isReady(a3) {
 		t.Fatal("{a,b} is first in both: nobody passes")
 	}
 	q.refused(ab, []LockInfo{{Ref: "a", StaleAfter: DefaultStaleAfter}})
-	if isFirst(a3) {
+	if isReady(a3) {
 		t.Fatal("{a,b} waits for a, as the others do")
 	}
 	q.refused(ab, []LockInfo{{Ref: "b", StaleAfter: DefaultStaleAfter}})
-	if !isFirst(a3) {
+	if !isReady(a3) {
 		t.Fatal("{a,b} waits for b, which somebody holds")
 	}
 	q.leave(ab)
-	if !isFirst(ac) {
+	if !isReady(ac) {
 		t.Fatal("{a,c} is next")
 	}
 	q.leave(ac)
 	q.leave(a3)
-	if n := q.entries() + len(q.stopped); n != 0 {
+	if n := q.entries() + len(q.blocked); n != 0 {
 		t.Fatalf("%d entries are left over", n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -15,51 +16,38 @@ const pageSize = 1000
 // A ListOption changes what [DB.Refs] lists.
 type ListOption func(*RefQuery)
 
-// IncludeDeleted lists deleted refs too: rows that hold a zero ID.
+// IncludeDeleted also lists deleted refs: rows that hold a zero ID.
 func IncludeDeleted() ListOption { return func(q *RefQuery) { q.Deleted = true } }
 
 // Refs iterates over the refs of a project whose names start with prefix, in
-// byte order. It reads page by page, and so holds a thousand at a time in
-// memory; each page is as of its own point in time. An error ends it.
+// byte order. It reads page by page, and holds at most a thousand refs in memory;
+// each page is as of its own point in time. An error ends it.
 func (db *DB) Refs(ctx context.Context, project, prefix string, opts ...ListOption) iter.Seq2[Ref, error] {
 	q := RefQuery{Project: project, Prefix: prefix, Limit: pageSize}
 	for _, o := range opts {
 		o(&q)
 	}
-	return func(yield func(Ref, error) bool) {
-		err := CheckProject(project)
-		if err == nil {
-			err = checkPrefix(prefix)
-		}
-		if err != nil {
-			yield(Ref{}, fmt.Errorf("listing refs: %w", err))
-			return
-		}
-		for q := q; ; {
-			start := time.Now()
-			page, err := retry(ctx, db, func() (RefPage, error) { return db.driver.List(ctx, q) })
-			db.observe(Event{Op: OpList, Refs: len(page.Refs)}, start, err)
-			if err != nil {
-				yield(Ref{}, fmt.Errorf("listing refs of %s: %w", project, err))
-				return
-			}
-			for _, ref := range page.Refs {
-				if !yield(ref, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			q.After = page.Next
-		}
+	err := CheckProject(project)
+	if err == nil {
+		err = checkPrefix(prefix)
 	}
+	if err != nil {
+		return failedListing[Ref]("refs", err)
+	}
+	return pages(ctx, db, "refs of "+project, func(after string) ([]Ref, string, error) {
+		q := q
+		if after != "" {
+			q.After = after
+		}
+		page, err := db.driver.List(ctx, q)
+		return page.Refs, page.Next, err
+	})
 }
 
 // A RemoveOption changes what [DB.RemoveProject] does.
 type RemoveOption func(*RemoveRequest)
 
-// Force removes a project in spite of fresh locks on it, and them with it.
+// Force removes a project in spite of fresh locks on it, and removes those too.
 func Force() RemoveOption { return func(r *RemoveRequest) { r.Locks = AdvisoryLocks } }
 
 // RemoveProject removes all refs and locks of a project and of no other, and
@@ -67,7 +55,7 @@ func Force() RemoveOption { return func(r *RemoveRequest) { r.Locks = AdvisoryLo
 // fresh lock stands on the project. It works in chunks: after an error some of the
 // refs may be gone, and calling it again removes the rest.
 func (db *DB) RemoveProject(ctx context.Context, project string, opts ...RemoveOption) (int, error) {
-	r := RemoveRequest{Project: project, Limit: pageSize}
+	r := RemoveRequest{Origin: db.origin(), Project: project, Limit: pageSize}
 	for _, o := range opts {
 		o(&r)
 	}
@@ -75,9 +63,9 @@ func (db *DB) RemoveProject(ctx context.Context, project string, opts ...RemoveO
 }
 
 // PurgeTombstones removes the rows of refs that were deleted at least olderThan
-// ago, and returns how many. After that nothing keeps a site that missed the
-// deletion, and still has the ref, from bringing it back: choose olderThan
-// well above the longest that a site may lag behind.
+// ago, and returns how many. After that a site that missed the deletion, and still
+// has the ref, can bring it back: choose olderThan well above the longest time that
+// a site may lag behind.
 func (db *DB) PurgeTombstones(ctx context.Context, project string, olderThan time.Duration) (int, error) {
 	if olderThan < 0 {
 		return 0, fmt.Errorf("%w age %s: it can't be negative", ErrInvalid, olderThan)
@@ -86,13 +74,17 @@ func (db *DB) PurgeTombstones(ctx context.Context, project string, olderThan tim
 	return db.remove(ctx, project, func() (int, error) { return db.driver.PurgeTombstones(ctx, r) })
 }
 
-// remove has chunk remove refs of a project until there are none left.
+// remove calls chunk, which removes some refs of a project, until none are left.
 func (db *DB) remove(ctx context.Context, project string, chunk func() (int, error)) (total int, err error) {
 	if err := CheckProject(project); err != nil {
 		return 0, fmt.Errorf("removing refs: %w", err)
 	}
 	start := time.Now()
 	defer func() { db.observe(Event{Op: OpRemove, Refs: total}, start, err) }()
+	if err := db.schemaError(); err != nil {
+		return 0, fmt.Errorf("removing refs: %w", err)
+	}
+	defer db.feeds.hint()
 	for {
 		n, err := retry(ctx, db, chunk)
 		total += n
@@ -109,10 +101,47 @@ func checkPrefix(prefix string) error {
 	if !utf8.ValidString(prefix) || len(prefix) > MaxNameBytes {
 		return fmt.Errorf("%w prefix %q: not UTF-8, or over %d bytes", ErrInvalid, prefix, MaxNameBytes)
 	}
-	for _, c := range []byte(prefix) {
-		if c == 0 {
-			return fmt.Errorf("%w prefix %q: holds a NUL byte", ErrInvalid, prefix)
-		}
+	if strings.Contains(prefix, "\x00") {
+		return fmt.Errorf("%w prefix %q: holds a NUL byte", ErrInvalid, prefix)
 	}
 	return nil
+}
+
+// pages iterates over a listing, page by page. read returns the page after a cursor, and the
+// cursor of the next page, zero if there is none. what names the listing in errors.
+func pages[T any, C comparable](ctx context.Context, db *DB, what string, read func(after C) (page []T, next C, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var after, none C
+		for {
+			var next C
+			start := time.Now()
+			page, err := retry(ctx, db, func() (page []T, err error) {
+				page, next, err = read(after)
+				return page, err
+			})
+			db.observe(Event{Op: OpList, Refs: len(page)}, start, err)
+			if err != nil {
+				var zero T
+				yield(zero, fmt.Errorf("listing %s: %w", what, err))
+				return
+			}
+			for _, item := range page {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if next == none {
+				return
+			}
+			after = next
+		}
+	}
+}
+
+// failedListing is a listing that yields only err, because its arguments are invalid.
+func failedListing[T any](what string, err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		yield(zero, fmt.Errorf("listing %s: %w", what, err))
+	}
 }

@@ -47,7 +47,7 @@ func TestAReleaseWhoseContextEndsMidwayGoesOnInTheBackground(t *testing.T) {
 	})
 }
 
-// Who calls it in a defer statement does not call it again.
+// A caller that releases in a defer statement does not call Release again.
 func TestAReleaseThatTheDatabaseCannotCarryOutIsTriedUntilItIsStale(t *testing.T) {
 	for name, row := range map[string]struct {
 		outage time.Duration
@@ -176,7 +176,7 @@ func TestCloseWaitsForReleasesButNotForEver(t *testing.T) {
 		err           error
 	}{
 		"that come through":   {2 * time.Second, 2 * time.Second, nil},
-		"that don't, a while": {0, time.Second/2 + detachedLimit, ErrUnavailable},
+		"that don't, a while": {0, time.Second/2 + gracePeriod, ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{release: func(int, ReleaseRequest) (Released, error) {
@@ -203,7 +203,7 @@ func TestCloseWaitsForReleasesButNotForEver(t *testing.T) {
 	}
 }
 
-// An acquisition that was given up on is cleaned up behind in an outage, too.
+// Cleaning up after an abandoned acquisition goes on through an outage.
 func TestAnAcquisitionIsAbandonedUntilItWouldBeStale(t *testing.T) {
 	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, errCut }}
 	f.abandon = func(int) error {

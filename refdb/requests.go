@@ -35,33 +35,63 @@ type RefPage struct {
 	Next string // RefQuery.After of the next page; "" if there is none
 }
 
-// A LockMode says which locks of others stand in the way of a request. Those
+// A ProjectSummary counts what the database has of one project.
+type ProjectSummary struct {
+	Name    string
+	Refs    int       // that hold a value
+	Deleted int       // refs
+	Locks   int       // stale ones too
+	Changed time.Time // when a ref last was, by the database's clock; zero if not recorded
+}
+
+// A SummaryQuery selects a page of projects.
+type SummaryQuery struct {
+	After string // only names greater than this; "" to start
+	Limit int    // at most this many
+}
+
+// A SummaryPage is a part of a listing. It may be short, or empty, and not be the last.
+type SummaryPage struct {
+	Summaries []ProjectSummary
+	Next      string // SummaryQuery.After of the next page; "" if there is none
+}
+
+// A LockMode says which locks of others stand in the way of a request. Locks
 // that stand for an intent always do.
 type LockMode int
 
 const (
-	// MandatoryLocks: every fresh lock stands in the way, and stale ones that do not are ended.
+	// MandatoryLocks: every fresh lock stands in the way; the request ends stale ones.
 	MandatoryLocks LockMode = iota
 	// AdvisoryLocks: no lock stands in the way, and none is ended for being stale.
 	AdvisoryLocks
 )
 
+// An Origin names an operation and who makes it. It is recorded with each change in the history.
+type Origin struct {
+	ID    string // of the operation; random, at most 64 bytes
+	Owner string // the process
+	By    string // who asked the process for it, or ""
+}
+
 // An UpdateRequest is an atomic update of several refs of one project.
 type UpdateRequest struct {
 	Project string
-	// ID names this update; it is stored in every row it writes, so that a
-	// lost reply can be resolved by reading the rows.
-	ID string
+	// Origin says who makes the update. Its ID is stored in every row that the update
+	// writes, so that reading the rows shows what became of it if the reply is lost.
+	Origin
 	// Updates are sorted by ref. An absent Old matches an unknown or deleted
 	// ref, any other Old only an equal value. New is never Unknown.
 	Updates []Update
 	// Adopt makes any Old match an unknown ref.
 	Adopt bool
-	// Locks says which locks on refs of Updates, not of Fence, are heeded.
+	// Locks says which locks on refs of Updates, not of Fence, stand in the way.
 	Locks LockMode
-	// Fence, unless nil, is a lock that must still be held, or *LostError. Its
-	// rows are no obstacle to the updates.
+	// Fence, unless nil, is a lock that must still be held; if not, the error is a
+	// *LostError. Its own rows do not stand in the way.
 	Fence *Fence
+
+	anyRef bool // Fence need not be on the refs of Updates; drivers never look at that
 }
 
 // A Fence is a lock that must still be held. A row that stands for an intent
@@ -70,7 +100,8 @@ type Fence struct {
 	Refs  []string // sorted
 	Owner string
 	Token Token
-	// Release also ends the lock, in the same transaction, as a ReleaseRequest with Next does.
+	// Release says that the same transaction also ends the lock, as a ReleaseRequest
+	// with Next does.
 	Release bool
 	Next    Waiter
 }
@@ -78,6 +109,7 @@ type Fence struct {
 // A RemoveRequest selects a project's refs to delete for good, and its locks with
 // the last of them.
 type RemoveRequest struct {
+	Origin
 	Project string
 	Limit   int // at most this many refs
 	Locks   LockMode
@@ -90,8 +122,8 @@ type TombstoneRequest struct {
 	OlderThan time.Duration // only those deleted at least so long ago
 }
 
-// A LockID names the lock on one ref, as one owner acquired it once. It names an
-// intent too, which was recorded with its lock.
+// A LockID names one acquisition of the lock on one ref. It also names the intent
+// that was recorded with the lock.
 type LockID struct {
 	Project, Ref string
 	Owner        string
@@ -106,10 +138,13 @@ type LockInfo struct {
 	Token      Token
 	Heartbeat  time.Time     // of the last beat, by the database's clock
 	Age        time.Duration // the database's now − Heartbeat
-	StaleAfter time.Duration // what its holder relies on; older is stale
+	StaleAfter time.Duration // the age above which it is stale; its holder relies on it
 }
 
-// Reserved reports whether the row is no lock, but kept for somebody who waits: see [Waiter].
+// Idle reports whether the row is a reservation whose turn is over: it stands in nobody's way.
+func (l LockInfo) Idle() bool { return l.Reserved() && l.Stale() }
+
+// Reserved reports whether the row is not a lock but a reservation for a waiter: see [Waiter].
 func (l LockInfo) Reserved() bool { return strings.HasSuffix(l.Owner, reserved) }
 
 // ID names the lock.
@@ -126,17 +161,17 @@ type AcquireRequest struct {
 	Project string
 	Refs    []string // sorted
 	Owner   string
-	// Nonce names this acquisition. Rows that carry it are ours already, from
-	// a request whose reply was lost: if all rows do, the answer is that
-	// acquisition's; if only some do, those are deleted and the request starts over.
-	// A row of another owner is never ours: Gerrit's plugin, which knows of no
-	// nonces, leaves them in the locks that it takes over. After the ctx of a request has
-	// ended its nonce is not used again, except to abandon it.
+	// Nonce names this acquisition. Rows that carry it, and Owner, belong to it
+	// already, from a request whose reply was lost. If all rows do, the answer is
+	// that acquisition's; if only some do, those are deleted and the request starts
+	// over. A row of another owner never belongs to it: Gerrit's plugin does not
+	// know nonces, and leaves them in the locks that it takes over. After the ctx of
+	// a request has ended, its nonce is used only to abandon it.
 	Nonce string
-	// StaleAfter is recorded with the lock: the age from which others may
+	// StaleAfter is recorded with the lock: the age above which others may
 	// reclaim it. It is at least a millisecond.
 	StaleAfter time.Duration
-	// Waiter is who waits if the locks are refused. The zero Waiter does not.
+	// Waiter enters the queues if the locks are refused. The zero Waiter does not.
 	Waiter Waiter
 }
 
@@ -146,9 +181,11 @@ type Acquired struct {
 	Token Token
 	// Refs are the rows of those refs that have one, as of the acquisition.
 	Refs []Ref
-	// Reclaimed are the stale locks that were taken over, as they were; reservations are none.
+	// Reclaimed are the stale locks that were taken over, as they were before.
+	// Reservations do not count.
 	Reclaimed []LockInfo
-	// Place is the request's waiter's, and all that there is if the locks were refused.
+	// Place is the place of the request's waiter. If the locks were refused, it is the
+	// only field that is set.
 	Place Place
 }
 
@@ -167,8 +204,8 @@ type ReleaseRequest struct {
 	Refs    []string // sorted
 	Owner   string
 	Token   Token
-	// Next, unless zero, is a waiter of the same owner that asks for the lock now. It is
-	// preferred to those who wait, unless one of them was passed MaxPassed times.
+	// Next, unless zero, is a waiter of the same owner. It comes before the waiters in the
+	// queue. But if one of those was passed MaxPassed times, Next enters the queue.
 	Next Waiter
 }
 
@@ -185,7 +222,7 @@ type StandingLock struct {
 	Heartbeat time.Time
 }
 
-// An AbandonRequest names an acquisition by what it asked for.
+// An AbandonRequest names an acquisition by what it requested.
 type AbandonRequest struct {
 	Project string
 	Refs    []string // sorted
@@ -209,14 +246,14 @@ type LockFilter struct {
 // A LockQuery selects a page of locks.
 type LockQuery struct {
 	LockFilter
-	// Markers selects the rows whose project starts with ReclaimPrefix, and no
-	// lock; without it there are only locks.
+	// Markers selects the rows whose project starts with ReclaimPrefix instead of
+	// locks.
 	Markers bool
 	After   LockCursor // only what comes after this; zero to start
 	Limit   int        // at most this many
 }
 
-// A LockCursor is a place in a listing of locks: that of a row.
+// A LockCursor is the key of a row in a listing of locks.
 type LockCursor struct{ Project, Ref string }
 
 // A LockPage is a part of a listing. It may be short, or empty, and not be the last.
@@ -225,24 +262,25 @@ type LockPage struct {
 	Next  LockCursor // LockQuery.After of the next page; zero if there is none
 }
 
-// A PrepareRequest asks for locks on the refs of updates of one project, and
-// records those as intents.
+// A PrepareRequest locks the refs of updates of one project, and records the
+// updates as intents.
 type PrepareRequest struct {
 	Project string
 	Updates []Update // as in an UpdateRequest
 	Owner   string
 	// Nonce names this preparation. If all rows carry it and their intents are
-	// pending, the answer is theirs, as of an Acquire; else rows that carry it count as
-	// locks of somebody else.
+	// pending, the answer is that preparation's, as for an Acquire. Otherwise rows
+	// that carry it count as another owner's locks.
 	Nonce string
 	Agent string // recorded with each intent
+	By    string // who asked for it, recorded too, as is Nonce: see [Intent]
 }
 
 // Prepared is the answer to a PrepareRequest.
 type Prepared struct {
 	// Token is larger than that of any earlier acquisition of any of the refs.
 	Token Token
-	// Reclaimed are the stale locks that were taken over, as they were.
+	// Reclaimed are the stale locks that were taken over, as they were before.
 	Reclaimed []LockInfo
 }
 
@@ -250,8 +288,7 @@ type Prepared struct {
 // Dropped or in neither.
 type FinishRequest struct {
 	Project string
-	ID      string // of the update of Done's refs: see UpdateRequest
-	Owner   string
+	Origin  // of the update of Done's refs: see UpdateRequest; its Owner is that of the intents
 	Token   Token
 	Done    []Update // of the intents, sorted by ref
 	Dropped []string // sorted
@@ -259,9 +296,10 @@ type FinishRequest struct {
 
 // A ResolveRequest ends intents in their owners' place.
 type ResolveRequest struct {
-	Intents    []LockID // in any order
-	Decision   Decision // KeepOld or TakeNew
-	By, Reason string   // recorded
+	Origin
+	Intents  []LockID // in any order
+	Decision Decision // KeepOld or TakeNew
+	Reason   string   // recorded, as By is
 }
 
 // An IntentQuery selects a page of intents.
@@ -271,7 +309,7 @@ type IntentQuery struct {
 	Limit int          // at most this many
 }
 
-// An IntentCursor is a place in a listing of intents: that of a record.
+// An IntentCursor is the key of a record in a listing of intents.
 type IntentCursor struct {
 	Project, Ref string
 	Token        Token

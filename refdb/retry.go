@@ -11,21 +11,21 @@ import (
 
 const (
 	retryTries = 4
-	// What is cleaned up behind a caller is tried again after a pause between
-	// insistFirst and insistLast.
-	insistFirst = 100 * time.Millisecond
-	insistLast  = 2 * time.Second
-	// detachedLimit bounds what is done after the caller's context ended, to
-	// find out what became of a request or to clean up behind it.
-	detachedLimit = 3 * time.Second
+	// Cleaning up after a caller is retried after pauses that grow from
+	// cleanupPauseMin to cleanupPauseMax.
+	cleanupPauseMin = 100 * time.Millisecond
+	cleanupPauseMax = 2 * time.Second
+	// gracePeriod is how long work may go on after the caller's context ended, to
+	// find out what became of a request or to clean up after it.
+	gracePeriod = 3 * time.Second
 )
 
 // retry repeats op while it fails with ErrUnavailable, which says that it was
 // not carried out, a few times within a fraction of a second: enough for a
 // dropped connection or a deadlock, not for an outage.
 //
-// If ctx ends in between, the error wraps ctx's and the last one of op. Never the
-// cause of ctx's end: that may be the loss of a lock that op has nothing to do with.
+// If ctx ends in between, the error wraps ctx's error and op's last one. It never
+// wraps ctx's cause, which may be the loss of a lock that op has nothing to do with.
 func retry[T any](ctx context.Context, db *DB, op func() (T, error)) (v T, err error) {
 	again := false
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
@@ -46,7 +46,7 @@ func retry[T any](ctx context.Context, db *DB, op func() (T, error)) (v T, err e
 	return v, err
 }
 
-// newBackOff grows by half from first to last, each jittered by half.
+// newBackOff returns pauses that grow by half from first to last, each jittered by half.
 func newBackOff(first, last time.Duration) *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = first, last
@@ -55,25 +55,25 @@ func newBackOff(first, last time.Duration) *backoff.ExponentialBackOff {
 	return b
 }
 
-// detached returns ctx while it lasts; once it has ended, a context with its
-// values that lives for detachedLimit.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+// withGrace returns ctx or, if ctx has ended, a context with its values that lives
+// for gracePeriod.
+func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), detachedLimit)
+	return context.WithTimeout(context.WithoutCancel(ctx), gracePeriod)
 }
 
-// pastRelease is detached; but if ctx ends later because a lock is released, as
-// that lock's own context does, what it returns lives for detachedLimit more.
-func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
+// withReleaseGrace is withGrace. But if ctx ends later because a lock is released,
+// as that lock's own context does, the returned context lives for gracePeriod more.
+func withReleaseGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
-		return detached(ctx)
+		return withGrace(ctx)
 	}
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), ErrReleased) {
-			sleep(lasting, detachedLimit)
+			sleep(lasting, gracePeriod)
 		}
 		cancel()
 	})
@@ -83,12 +83,12 @@ func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// past returns a context with ctx's values that lives for detachedLimit more than
+// extend returns a context with ctx's values that lives for gracePeriod longer than
 // ctx, but not longer than the DB's background work.
-func (db *DB) past(ctx context.Context) (context.Context, context.CancelFunc) {
+func (db *DB) extend(ctx context.Context) (context.Context, context.CancelFunc) {
 	lasting, cancel := db.detach(ctx)
 	stop := context.AfterFunc(ctx, func() {
-		sleep(lasting, detachedLimit)
+		sleep(lasting, gracePeriod)
 		cancel()
 	})
 	return lasting, func() {
@@ -107,21 +107,21 @@ func (db *DB) detach(ctx context.Context) (context.Context, context.CancelFunc) 
 	}
 }
 
-// attempt is detach for one of several tries to delete rows behind a caller: a
-// third of the time there is for them, so that one that hangs does not take it all.
-func (db *DB) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+// attemptContext is detach for one of several attempts. Each may take a third of
+// stale-after, so that one that hangs does not use up the time for all.
+func (db *DB) attemptContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	detached, cancel := db.detach(ctx)
-	limited, stop := context.WithTimeout(detached, max(detachedLimit, db.opts.StaleAfter/3))
+	limited, stop := context.WithTimeout(detached, max(gracePeriod, db.opts.StaleAfter/3))
 	return limited, func() {
 		stop()
 		cancel()
 	}
 }
 
-// insist tries again to delete rows behind a caller, the first try having
-// ended with err: until it is done, can't be, or the rows must be stale.
-func (db *DB) insist(err error, try func() error) error {
-	pause := newBackOff(insistFirst, insistLast)
+// retryCleanup calls try until the caller's rows are deleted, can't be deleted, or
+// must be stale. The first attempt ended with err.
+func (db *DB) retryCleanup(err error, try func() error) error {
+	pause := newBackOff(cleanupPauseMin, cleanupPauseMax)
 	for start := time.Now(); ClassOf(err) == Retryable && time.Since(start) < db.opts.StaleAfter; err = try() {
 		sleep(db.ctx, pause.NextBackOff())
 	}

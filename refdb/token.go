@@ -3,13 +3,14 @@ package refdb
 import "time"
 
 // A Token names one version of a lock: the database's timestamp of the
-// acquisition, in microseconds since the Unix epoch; on PostgreSQL mostly up to
-// two seconds before that. Of two tokens of the same ref the larger is the later,
-// whatever the clock did; no two acquisitions of a ref have the same one.
+// acquisition, in microseconds since the Unix epoch; on PostgreSQL usually a
+// timestamp up to two seconds before it. Of two tokens of the same ref the larger
+// is the later, whatever the clock did; no two acquisitions of a ref have the
+// same token.
 //
-// A token is what makes a lock safe outside this package too: a resource that
-// remembers the largest token it has seen, and refuses smaller ones, can't be
-// written by a holder that slept through the loss of its lock.
+// A token makes a lock safe outside this package too: a resource that remembers
+// the largest token it has seen, and refuses smaller ones, can't be written by a
+// holder that was frozen while it lost its lock.
 type Token int64
 
 // TokenOf returns the token that stands for the database's timestamp t, cut to

@@ -2,20 +2,22 @@ package refdb
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
 // A Value is what a ref holds: an object ID (40 or 64 hex digits), a symbolic
 // ref ("ref: refs/heads/main") or, as Gerrit stores in refs/multi-site/version,
-// any other string. Two of its values stand for a ref that is not there:
-// [Unknown], and a zero ID, which says that the ref was deleted.
+// any other string. Two values stand for a ref that does not exist: [Unknown],
+// and a zero ID, which says that the ref was deleted.
 type Value string
 
 const (
 	// Unknown is the value of a ref that the database has no row for.
 	Unknown Value = ""
-	// Deleted is the zero ID that a deleted ref holds in a SHA-1 repository.
+	// Deleted is the zero ID that a deleted ref holds in a SHA-1 repository. As
+	// [Update].New it deletes a ref of any repository.
 	Deleted Value = "0000000000000000000000000000000000000000"
 	// Deleted256 is the zero ID that a deleted ref holds in a SHA-256 repository.
 	Deleted256 Value = Deleted + "000000000000000000000000"
@@ -29,8 +31,11 @@ const (
 // IsDeleted reports whether v is a zero ID of either length.
 func (v Value) IsDeleted() bool { return v == Deleted || v == Deleted256 }
 
-// IsAbsent reports whether v stands for a ref that is not there: unknown or deleted.
+// IsAbsent reports whether v stands for a ref that does not exist: unknown or deleted.
 func (v Value) IsAbsent() bool { return v == Unknown || v.IsDeleted() }
+
+// Equivalent reports whether v and w are equal, or both absent.
+func (v Value) Equivalent(w Value) bool { return v == w || v.IsAbsent() && w.IsAbsent() }
 
 // IsObjectID reports whether v is an object ID: 40 or 64 lower-case hex
 // digits, the zero IDs included.
@@ -46,21 +51,37 @@ func (v Value) Target() (ref string, ok bool) {
 	return strings.CutPrefix(string(v), symbolicPrefix)
 }
 
-// tombstone returns what to store for New == v when the ref held, or was
-// expected to hold, old: v itself or, where v is absent, the zero ID of old's length.
+// Abbrev returns a short form of v for people: the first seven digits of an
+// object ID, "nothing", "deleted", or any other value in quotes.
+func (v Value) Abbrev() string {
+	switch {
+	case v == Unknown:
+		return "nothing"
+	case v.IsDeleted():
+		return "deleted"
+	case v.IsObjectID():
+		return string(v[:7])
+	default:
+		return strconv.Quote(string(v))
+	}
+}
+
+// tombstone returns what to store if v replaces old: v itself or, if v is a zero
+// ID and old an object ID, the zero ID of old's length.
 func (v Value) tombstone(old Value) Value {
-	if v != Unknown {
+	switch {
+	case !v.IsDeleted() || !old.IsObjectID():
 		return v
-	}
-	if len(old) == len(Deleted256) {
+	case len(old) == len(Deleted256):
 		return Deleted256
+	default:
+		return Deleted
 	}
-	return Deleted
 }
 
 // CheckValue returns an error wrapping [ErrInvalid] if v can't be stored:
-// longer than [MaxValueBytes], not UTF-8, holding a NUL, or a symbolic ref to
-// a name that is none. Unknown is a fine value here: as New it means "delete".
+// longer than [MaxValueBytes], not UTF-8, holding a NUL, or a symbolic ref to an
+// invalid name. Unknown is accepted here, though not as [Update].New.
 func CheckValue(v Value) error {
 	switch {
 	case len(v) > MaxValueBytes:
@@ -76,4 +97,12 @@ func CheckValue(v Value) error {
 		}
 	}
 	return nil
+}
+
+// checkNew is CheckValue for the new value of a ref, which can't be Unknown.
+func checkNew(v Value) error {
+	if v == Unknown {
+		return fmt.Errorf("%w value \"\": nothing can't be stored; Deleted, a zero ID, deletes a ref", ErrInvalid)
+	}
+	return CheckValue(v)
 }

@@ -29,6 +29,29 @@ func TestValues(t *testing.T) {
 	}
 }
 
+func TestEquivalentValues(t *testing.T) {
+	id := Value(strings.Repeat("a1", 20))
+	for _, c := range []struct {
+		a, b Value
+		want bool
+	}{
+		{id, id, true}, {Unknown, Deleted, true}, {Deleted, Deleted256, true}, {id, Deleted, false}, {id, id + id[:24], false}, {"42", "43", false},
+	} {
+		if c.a.Equivalent(c.b) != c.want || c.b.Equivalent(c.a) != c.want {
+			t.Errorf("%q and %q: want %v", c.a, c.b, c.want)
+		}
+	}
+}
+
+func TestAbbreviatedValues(t *testing.T) {
+	id := Value(strings.Repeat("a1", 20))
+	for v, want := range map[Value]string{Unknown: "nothing", Deleted256: "deleted", id: "a1a1a1a", "ref: HEAD\n": `"ref: HEAD\n"`} {
+		if got := v.Abbrev(); got != want {
+			t.Errorf("%q is abbreviated as %s, want %s", v, got, want)
+		}
+	}
+}
+
 func TestValuesThatCannotBeStored(t *testing.T) {
 	for _, v := range []Value{"", "1", "ref: HEAD", "ref: refs/heads/main", Value(strings.Repeat("x", MaxValueBytes))} {
 		if err := CheckValue(v); err != nil {
@@ -42,14 +65,18 @@ func TestValuesThatCannotBeStored(t *testing.T) {
 	}
 }
 
-func TestATombstoneHasTheLengthOfWhatItDeletes(t *testing.T) {
+func TestATombstoneHasTheLengthOfTheOldValue(t *testing.T) {
 	for _, c := range []struct{ old, new, want Value }{
-		{Unknown, Unknown, Deleted},
-		{Value(strings.Repeat("a", 40)), Unknown, Deleted},
-		{Value(strings.Repeat("a", 64)), Unknown, Deleted256},
-		{Deleted256, Unknown, Deleted256},
+		{Value(strings.Repeat("a", 40)), Deleted, Deleted},
+		{Value(strings.Repeat("a", 64)), Deleted, Deleted256},
+		{Value(strings.Repeat("a", 40)), Deleted256, Deleted},
+		{Value(strings.Repeat("x", 64)), Deleted, Deleted}, // no object ID
+		{Deleted256, Deleted, Deleted256},
+		{Unknown, Deleted, Deleted},
 		{Unknown, Deleted256, Deleted256},
+		{"42", Deleted256, Deleted256},
 		{Unknown, "x", "x"},
+		{Value(strings.Repeat("a", 64)), "x", "x"},
 	} {
 		if got := c.new.tombstone(c.old); got != c.want {
 			t.Errorf("%q.tombstone(%q) = %q, want %q", c.new, c.old, got, c.want)

@@ -9,30 +9,30 @@ import (
 )
 
 const (
-	// A waiter polls between pollFirst and pollLast, ever more slowly; every
-	// pollHinted where notifications arrive, in case that one was lost.
-	pollFirst  = 10 * time.Millisecond
-	pollLast   = 250 * time.Millisecond
-	pollHinted = time.Second
-	// pollNext is the longest pause of one that is the next by its place, and is not told.
+	// A waiter's pauses between polls grow from pollMin to pollMax. Where
+	// notifications arrive it polls every pollNotified, in case one was lost.
+	pollMin      = 10 * time.Millisecond
+	pollMax      = 250 * time.Millisecond
+	pollNotified = time.Second
+	// pollNext is the longest pause of a waiter that is the next but is not notified.
 	pollNext = 50 * time.Millisecond
 
-	// A lock is kept for a waiter for so long, and for two of its round trips: from when it is
-	// told, or for as long as it may pause between two polls.
-	turnHinted = 100 * time.Millisecond
-	turnPolled = 2 * pollLast
-	turnStep   = 20 * time.Millisecond
-	tripsLast  = 2 * time.Second
+	// A lock is kept for a waiter for this long and two round trips: turnNotified counts
+	// from the notification, turnPolled covers the longest pause between two polls.
+	turnNotified  = 100 * time.Millisecond
+	turnPolled    = 2 * pollMax
+	turnStep      = 20 * time.Millisecond
+	roundTripsMax = 2 * time.Second
 )
 
-// Lock locks refs of a project, at most [MaxLockRefs], all or none, and waits
-// for it as long as others hold fresh locks on some. Within this process
-// callers for a ref are served in the order in which they came.
+// Lock locks refs of a project, at most [MaxLockRefs], all or none. It waits while
+// others hold fresh locks on some of them. Within this process callers for a ref
+// are served in the order in which they came.
 //
-// It gives up when ctx ends or [Options].MaxWait has passed, whatever the database
-// does. The error then wraps ctx's, if that was it, and is a [*LockedError] if
-// somebody was in the way; if the database has not answered so far, it wraps
-// [ErrUnavailable]. What a request that is still under way gets is given back.
+// It gives up when ctx ends or [Options].MaxWait has passed, even if a request is
+// under way; the locks that such a request gets are released. If ctx ended, the
+// error wraps ctx's. If locks were in the way it is a [*LockedError]; if the
+// database has not answered so far, it wraps [ErrUnavailable].
 func (db *DB) Lock(ctx context.Context, project string, refs ...string) (lock *Lock, err error) {
 	refs, err = checkRefs(project, refs, MaxLockRefs)
 	if err == nil {
@@ -54,15 +54,15 @@ func (db *DB) Lock(ctx context.Context, project string, refs ...string) (lock *L
 	w := db.queues.enter(project, refs)
 	defer db.queues.leave(w)
 	select {
-	case <-w.first:
+	case <-w.ready:
 	default:
 		select {
-		case <-w.first:
+		case <-w.ready:
 		case <-limit.Done():
-			return nil, fmt.Errorf("locking: %w", gaveUp(limit, db.queues.ahead(w)))
+			return nil, fmt.Errorf("locking: %w", gaveUp(limit, db.queues.queuedError(w)))
 		}
 	}
-	lock, err = db.lockFirst(limit, w, project, refs, &e)
+	lock, err = db.pollUntilLocked(limit, w, project, refs, start, &e)
 	if err != nil {
 		return nil, fmt.Errorf("locking: %w", err)
 	}
@@ -74,23 +74,29 @@ var (
 	errNoAnswer = fmt.Errorf("%w: it has not answered yet", ErrUnavailable)
 )
 
-// lockFirst asks the database, as the first of this process, until it gets the
-// locks or limit ends.
-func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs []string, e *Event) (*Lock, error) {
-	poll := newBackOff(pollFirst, pollLast)
-	var locked *LockedError // the latest refusal
-	var heard time.Time     // when the database last answered, once it has
+// pollUntilLocked requests the locks from the database until it gets them or limit
+// ends. w is ready: it is the first in its queues, or passes the first. The call of
+// Lock began at start.
+func (db *DB) pollUntilLocked(limit context.Context, w *waiter, project string, refs []string, start time.Time, e *Event) (*Lock, error) {
+	poll := newBackOff(pollMin, pollMax)
+	var locked *LockedError  // the latest refusal
+	var answeredAt time.Time // when the latest refusal came
+	var wokenAt time.Time    // when it was woken; zero if it only paused
 	waiter := Waiter{ID: w.id}
-	if db.queues.holds(project, refs) {
-		w.pause(limit, jitter(pollHinted)) // its release hands the lock over
+	if l := db.queues.heldLock(project, refs); l != nil {
+		wokenAt = w.pause(limit, jitter(pollNotified)) // l's release wakes w, or enqueues it
+		if limit.Err() != nil {
+			db.withdraw(project, refs, w.id) // in case l's release has enqueued it
+			return nil, gaveUp(limit, &LockedError{Holders: []LockInfo{l.info(refs[0])}})
+		}
 	}
 	for limit.Err() == nil {
-		w.forget()
+		w.drainWake()
 		e.Attempts++
 		sent := time.Now()
 		waiter.Channel, waiter.Turn = "", db.turn(turnPolled)
-		if db.hints.live.Load() {
-			waiter.Channel, waiter.Turn = db.channel, db.turn(turnHinted)
+		if db.notifications.active.Load() {
+			waiter.Channel, waiter.Turn = db.channel, db.turn(turnNotified)
 		}
 		a, ok := db.acquireWithin(limit, project, refs, waiter)
 		if !ok {
@@ -99,24 +105,28 @@ func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs [
 		e.Reclaimed = a.reclaimed
 		switch {
 		case a.err == nil:
+			e.Waited = sent.Sub(start)
+			if !wokenAt.IsZero() {
+				e.HandOver = time.Since(wokenAt)
+			}
 			return a.lock, nil
 		case errors.As(a.err, &locked):
-			heard = time.Now()
-			db.trip.Store(int64(heard.Sub(sent)))
+			answeredAt = time.Now()
+			db.roundTrip.Store(int64(answeredAt.Sub(sent)))
 			waiter.Place = a.place
 			db.queues.refused(w, locked.Holders)
-			db.listen()
-		case errors.Is(a.err, ErrUnavailable) && locked != nil && time.Since(heard) < db.opts.StaleAfter:
-			// We queue already: sit a short outage out.
+			db.startListening()
+		case errors.Is(a.err, ErrUnavailable) && locked != nil && time.Since(answeredAt) < db.opts.StaleAfter:
+			// It is in the queue already: a short outage need not end the wait.
 		default:
 			db.withdraw(project, refs, w.id)
 			return nil, a.err
 		}
 		pause := waiter.pause(poll.NextBackOff(), len(refs))
-		if !errors.Is(a.err, ErrUnavailable) { // else that was in the way some time ago
+		if !errors.Is(a.err, ErrUnavailable) { // in an outage locked is out of date
 			pause = min(pause, untilStale(locked))
 		}
-		if w.pause(limit, pause) {
+		if wokenAt = w.pause(limit, pause); !wokenAt.IsZero() {
 			poll.Reset()
 		}
 	}
@@ -127,34 +137,35 @@ func (db *DB) lockFirst(limit context.Context, w *waiter, project string, refs [
 	return nil, gaveUp(limit, locked)
 }
 
-// turn is how long a lock is kept for a waiter of this process: two round trips more than that, as
-// the last one took. It goes in steps, because each change is written to all of the waiter's queues.
+// turn is how long a lock is kept for a waiter of this process: d and two round trips, measured by
+// the last one. It changes in steps, because each change is written to all of the waiter's queues.
 func (db *DB) turn(d time.Duration) time.Duration {
-	return d + min(2*time.Duration(db.trip.Load()), tripsLast).Truncate(turnStep)
+	return d + min(2*time.Duration(db.roundTrip.Load()), roundTripsMax).Truncate(turnStep)
 }
 
-// pause is how long w, who waits for a number of refs, may wait before it asks again: at most
-// as long as polled, if it is not told when to ask.
+// pause is how long w, which waits for that many refs, may wait before its next request. Without
+// notifications that is at most polled.
 func (w Waiter) pause(polled time.Duration, refs int) time.Duration {
 	d := polled
 	switch {
 	case w.Channel != "":
-		d = jitter(pollHinted)
+		d = jitter(pollNotified)
 	case w.Place.Ahead == 0:
 		d = min(polled, jitter(pollNext))
 	}
 	if refs > 1 && w.Place.Passed >= MaxPassed {
-		d = min(d, w.Turn/2) // some may be kept for it, as long as it asks
+		d = min(d, w.Turn/2) // its reservations stay only while it keeps asking
 	}
 	return d
 }
 
-// acquireWithin is acquire, unless limit ends before it has an answer. The request
-// then goes on for a while in the background, and gives back what it gets.
+// acquireWithin is acquire, unless limit ends before the answer comes; then ok is
+// false. The request goes on for a while in the background, and releases the locks
+// that it gets.
 func (db *DB) acquireWithin(limit context.Context, project string, refs []string, waiter Waiter) (a answer, ok bool) {
 	answers := make(chan answer)
 	if !db.inBackground(func() {
-		ctx, cancel := db.past(limit)
+		ctx, cancel := db.extend(limit)
 		defer cancel()
 		a := db.acquire(ctx, project, refs, waiter)
 		if a.err != nil && db.ctx.Err() != nil {
@@ -164,7 +175,7 @@ func (db *DB) acquireWithin(limit context.Context, project string, refs []string
 		case answers <- a:
 		case <-limit.Done():
 			if a.lock != nil {
-				_ = a.lock.Release(db.ctx) // which sees to it
+				_ = a.lock.Release(db.ctx) // retries in the background if it fails
 			} else {
 				db.withdraw(project, refs, waiter.ID)
 			}
@@ -180,7 +191,7 @@ func (db *DB) acquireWithin(limit context.Context, project string, refs []string
 	}
 }
 
-// gaveUp is the error of a waiter whose limit ended because of what was in the way.
+// gaveUp is the error of a waiter whose limit ended. inTheWay is why it did not get the locks.
 func gaveUp(limit context.Context, inTheWay error) error {
 	if context.Cause(limit) == errMaxWait {
 		return fmt.Errorf("%w: %w", errMaxWait, inTheWay)
@@ -188,8 +199,8 @@ func gaveUp(limit context.Context, inTheWay error) error {
 	return fmt.Errorf("%w: %w", limit.Err(), inTheWay)
 }
 
-// untilStale is how long until the last of the holders would become stale, if
-// it did not beat any more: before that there is nothing to get by waiting alone.
+// untilStale is the time until the last of the holders would become stale if it
+// sent no more beats. Unless a lock is released, polling before that is useless.
 func untilStale(locked *LockedError) time.Duration {
 	var d time.Duration
 	for _, h := range locked.Holders {

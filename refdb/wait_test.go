@@ -24,17 +24,17 @@ func TestAWaiterPollsUntilTheLockIsFree(t *testing.T) {
 			t.Fatal(l, err)
 		}
 		for i, c := range f.acquires[1:] {
-			if pause := c.at - f.acquires[i].at; pause < pollFirst/2 || pause > pollLast*3/2 {
+			if pause := c.at - f.acquires[i].at; pause < pollMin/2 || pause > pollMax*3/2 {
 				t.Errorf("poll %d came after %s", i+1, pause)
 			}
-			if w := c.arg.Waiter; w.ID != f.acquires[0].arg.Waiter.ID || w.ID == "" || w.Channel != "" || w.Turn < pollLast*3/2 {
+			if w := c.arg.Waiter; w.ID != f.acquires[0].arg.Waiter.ID || w.ID == "" || w.Channel != "" || w.Turn < pollMax*3/2 {
 				t.Errorf("poll %d of %+v", i+1, w)
 			}
 		}
 	})
 }
 
-func TestAWaiterAsksAgainWhenTheHolderWouldBecomeStale(t *testing.T) {
+func TestAWaiterPollsWhenTheHolderWouldBecomeStale(t *testing.T) {
 	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
 		if n == 1 {
 			return Acquired{}, held(DefaultStaleAfter - 2*time.Millisecond)
@@ -60,7 +60,7 @@ func TestAWaiterIsWokenByANotificationAndPollsRarelyUntilThen(t *testing.T) {
 		return Acquired{}, held(0)
 	}}
 	released := make(chan struct{})
-	d := &hintingFake{fake: f}
+	d := &notifyingFake{fake: f}
 	d.listen = func(ctx context.Context, started func(), wake func(Wakeup)) error {
 		started()
 		select {
@@ -85,7 +85,7 @@ func TestAWaiterIsWokenByANotificationAndPollsRarelyUntilThen(t *testing.T) {
 		}
 		for i, c := range f.acquires {
 			if (c.arg.Waiter.Channel == db.channel) != (i > 0) {
-				t.Errorf("request %d: waiter %v; all are noted once notifications arrive", i, c.arg.Waiter)
+				t.Errorf("request %d: waiter %v; all have a channel once notifications arrive", i, c.arg.Waiter)
 			}
 		}
 		before := time.Now()
@@ -100,7 +100,7 @@ func TestAWaiterIsWokenByANotificationAndPollsRarelyUntilThen(t *testing.T) {
 	})
 }
 
-func TestWithoutNotificationsWaitersPollOnAndSayNothing(t *testing.T) {
+func TestWithoutNotificationsWaitersPoll(t *testing.T) {
 	f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
 		if n < 20 {
 			return Acquired{}, held(0)
@@ -108,7 +108,7 @@ func TestWithoutNotificationsWaitersPollOnAndSayNothing(t *testing.T) {
 		return Acquired{}, nil
 	}}
 	listens := 0
-	d := &hintingFake{fake: f, listen: func(context.Context, func(), func(Wakeup)) error {
+	d := &notifyingFake{fake: f, listen: func(context.Context, func(), func(Wakeup)) error {
 		listens++
 		return fmt.Errorf("behind a pooler: %w", errors.ErrUnsupported)
 	}}
@@ -117,12 +117,12 @@ func TestWithoutNotificationsWaitersPollOnAndSayNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if listens != 1 || f.acquires[19].arg.Waiter.Channel != "" {
-			t.Errorf("listened %d times, the last request noted: %v", listens, f.acquires[19].arg.Waiter)
+			t.Errorf("listened %d times, the last request has a channel: %v", listens, f.acquires[19].arg.Waiter)
 		}
 	})
 }
 
-// A slowToList takes ten seconds to say who holds locks, or until ctx ends.
+// A slowToList takes ten seconds to list locks, unless ctx ends before.
 type slowToList struct{ *fake }
 
 func (f slowToList) Locks(ctx context.Context, _ LockQuery) (LockPage, error) {
@@ -183,7 +183,7 @@ func TestWaitingEnds(t *testing.T) {
 		}
 		inBubble(t, Options{}, f, slowToList{f}, func(t *testing.T, db *DB) {
 			var waiters sync.WaitGroup
-			for _, limit := range []time.Duration{2 * time.Second, time.Second} { // the first asks, the second is behind it
+			for _, limit := range []time.Duration{2 * time.Second, time.Second} { // the first polls, the second is behind it
 				waiters.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
@@ -202,7 +202,7 @@ func TestWaitingEnds(t *testing.T) {
 			waiters.Wait()
 		})
 	})
-	t.Run("in the middle of a request, and still names who was seen", func(t *testing.T) {
+	t.Run("in the middle of a request, and still names the holder seen before", func(t *testing.T) {
 		f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
 			if n == 1 {
 				return Acquired{}, held(0)
@@ -217,7 +217,10 @@ func TestWaitingEnds(t *testing.T) {
 			wantIs(t, err, context.DeadlineExceeded, ErrLocked)
 		})
 	})
-	t.Run("at once if the database can't be reached to begin with", func(t *testing.T) {
+}
+
+func TestAnOutageWhileWaiting(t *testing.T) {
+	t.Run("ends the wait at once if there was no answer before", func(t *testing.T) {
 		f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, ErrUnavailable }}
 		inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
 			_, err := db.Lock(t.Context(), "p", testRef)
@@ -230,7 +233,7 @@ func TestWaitingEnds(t *testing.T) {
 			}
 		})
 	})
-	t.Run("but a short outage is sat out by who waits already", func(t *testing.T) {
+	t.Run("does not end it if it is short", func(t *testing.T) {
 		f := &fake{}
 		f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
 			switch at := time.Since(f.start); {
@@ -248,7 +251,7 @@ func TestWaitingEnds(t *testing.T) {
 			}
 		})
 	})
-	t.Run("and a long one is not", func(t *testing.T) {
+	t.Run("ends it if it is long", func(t *testing.T) {
 		f := &fake{}
 		f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
 			if n == 1 {
@@ -294,7 +297,7 @@ func TestAReleaseHandsOverWithinTheProcessAtOnce(t *testing.T) {
 	})
 }
 
-func TestALockIsHandedOverPastTheNotifications(t *testing.T) {
+func TestAReleaseNamesTheNextWaiterToTheDriver(t *testing.T) {
 	f := &fake{}
 	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
 		if n > 1 && len(f.releases)+len(f.updates) == 0 {
@@ -302,7 +305,7 @@ func TestALockIsHandedOverPastTheNotifications(t *testing.T) {
 		}
 		return Acquired{Token: Token(n)}, nil
 	}
-	d := &hintingFake{fake: f}
+	d := &notifyingFake{fake: f}
 	for name, end := range map[string]func(*Lock, *testing.T) error{
 		"by a release": func(l *Lock, t *testing.T) error { return l.Release(t.Context()) },
 		"by an update's release": func(l *Lock, t *testing.T) error {
@@ -328,7 +331,7 @@ func TestALockIsHandedOverPastTheNotifications(t *testing.T) {
 					t.Errorf("%v after %s", err, time.Since(before))
 				}
 				want := f.acquires[1].arg.Waiter
-				want.Channel, want.Turn = db.channel, turnHinted
+				want.Channel, want.Turn = db.channel, turnNotified
 				if len(f.releases) > 0 && f.releases[0].arg.Next != want || len(f.updates) > 0 && f.updates[0].arg.Fence.Next != want {
 					t.Errorf("the driver was told: %+v, %+v; want %+v", f.releases, f.updates, want)
 				}

@@ -2,6 +2,7 @@ package refdb
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// lockIn has somebody wait for locks, until it has them or giveUp is called.
-func lockIn(t *testing.T, db *DB, refs ...string) (giveUp func(), ended chan error) {
+// startWaiting calls Lock in a goroutine, which ends when it has the locks or giveUp is called.
+func startWaiting(t *testing.T, db *DB, refs ...string) (giveUp func(), ended chan error) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	ended = make(chan error, 1)
 	go func() {
@@ -22,7 +23,7 @@ func lockIn(t *testing.T, db *DB, refs ...string) (giveUp func(), ended chan err
 	return giveUp, ended
 }
 
-func TestAWaiterBringsItsPlaceWithEachRequest(t *testing.T) {
+func TestEachRequestOfAWaiterCarriesItsPlace(t *testing.T) {
 	place := func(n int) Place { return Place{Ticket: time.UnixMicro(7), Passed: n, Ahead: 1} }
 	f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
 		if n < 5 {
@@ -40,12 +41,12 @@ func TestAWaiterBringsItsPlaceWithEachRequest(t *testing.T) {
 			}
 		}
 		if len(f.abandons) != 0 {
-			t.Errorf("one that has its locks gave up: %+v", f.abandons)
+			t.Errorf("a waiter that has its locks withdrew: %+v", f.abandons)
 		}
 	})
 }
 
-func TestTheFirstOfThoseWhoPollAsksMoreOften(t *testing.T) {
+func TestTheFirstInTheQueuePollsMoreOften(t *testing.T) {
 	pauses := map[int]time.Duration{}
 	for _, ahead := range []int{0, 1} {
 		f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
@@ -63,14 +64,14 @@ func TestTheFirstOfThoseWhoPollAsksMoreOften(t *testing.T) {
 			}
 		})
 	}
-	if first, second := pauses[0], pauses[1]; first > pollNext*3/2 || second < pollLast || second > pollLast*3/2 {
+	if first, second := pauses[0], pauses[1]; first > pollNext*3/2 || second < pollMax || second > pollMax*3/2 {
 		t.Errorf("the longest pause of the first is %s, of the second %s", first, second)
 	}
 }
 
-// A turn is long enough for who polls, and for whoever is far away.
+// A turn is long enough for a waiter that polls, and for one far from the database.
 func TestATurnLastsForAPauseAndTwoRoundTrips(t *testing.T) {
-	const trip = 80 * time.Millisecond // what it took last counts
+	const trip = 80 * time.Millisecond // the last one counts
 	f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
 		time.Sleep(trip)
 		if n < 5 {
@@ -78,19 +79,19 @@ func TestATurnLastsForAPauseAndTwoRoundTrips(t *testing.T) {
 		}
 		return Acquired{Token: 8}, nil
 	}}
-	d := &hintingFake{fake: f}
+	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 		if _, err := db.Lock(t.Context(), "p", testRef); err != nil {
 			t.Fatal(err)
 		}
-		if first, then := f.acquires[0].arg.Waiter, f.acquires[4].arg.Waiter; first.Turn != turnPolled || then.Turn != turnHinted+2*trip {
+		if first, then := f.acquires[0].arg.Waiter, f.acquires[4].arg.Waiter; first.Turn != turnPolled || then.Turn != turnNotified+2*trip {
 			t.Errorf("a turn lasts %s, and then %s", first.Turn, then.Turn)
 		}
 	})
 }
 
-// What is kept for one who waits for another ref, too, is kept as long as it asks.
-func TestOneThatLocksAreKeptForAsksBeforeItsTurnIsOver(t *testing.T) {
+// The reservations of a waiter for several refs stay only while it makes requests.
+func TestAWaiterForSeveralRefsPollsWithinItsTurn(t *testing.T) {
 	for name, refs := range map[string][]string{"one ref": {testRef}, "two refs": {testRef, "refs/heads/other"}} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{acquire: func(n int, r AcquireRequest) (Acquired, error) {
@@ -99,7 +100,7 @@ func TestOneThatLocksAreKeptForAsksBeforeItsTurnIsOver(t *testing.T) {
 				}
 				return Acquired{Token: 8}, nil
 			}}
-			d := &hintingFake{fake: f}
+			d := &notifyingFake{fake: f}
 			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 				if _, err := db.Lock(t.Context(), "p", refs...); err != nil {
 					t.Fatal(err)
@@ -108,7 +109,7 @@ func TestOneThatLocksAreKeptForAsksBeforeItsTurnIsOver(t *testing.T) {
 				for i, c := range f.acquires[2:] {
 					longest = max(longest, c.at-f.acquires[i+1].at)
 				}
-				if kept := longest < turnHinted; kept != (len(refs) > 1) {
+				if kept := longest < turnNotified; kept != (len(refs) > 1) {
 					t.Errorf("it paused for %s", longest)
 				}
 			})
@@ -116,7 +117,7 @@ func TestOneThatLocksAreKeptForAsksBeforeItsTurnIsOver(t *testing.T) {
 	}
 }
 
-func TestOneThatGivesUpLeavesItsQueues(t *testing.T) {
+func TestAWaiterThatGivesUpLeavesItsQueues(t *testing.T) {
 	var broken atomic.Bool
 	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) {
 		if broken.Load() {
@@ -124,15 +125,15 @@ func TestOneThatGivesUpLeavesItsQueues(t *testing.T) {
 		}
 		return Acquired{}, held(0)
 	}}
-	d := &hintingFake{fake: f}
+	d := &notifyingFake{fake: f}
 	refs := []string{testRef, "refs/heads/other"}
 	inBubble(t, Options{MaxWait: 10 * time.Second}, f, d, func(t *testing.T, db *DB) {
-		giveUp, ended := lockIn(t, db, refs...)
+		giveUp, ended := startWaiting(t, db, refs...)
 		giveUp()
 		wantIs(t, <-ended, context.Canceled, ErrLocked)
-		_, ended = lockIn(t, db, refs...)
+		_, ended = startWaiting(t, db, refs...)
 		wantIs(t, <-ended, errMaxWait, ErrLocked)
-		_, ended = lockIn(t, db, refs...)
+		_, ended = startWaiting(t, db, refs...)
 		broken.Store(true)
 		wantIs(t, <-ended, ErrSchema)
 		synctest.Wait()
@@ -147,12 +148,12 @@ func TestOneThatGivesUpLeavesItsQueues(t *testing.T) {
 	})
 }
 
-// A lock may be kept for one that has given up by now.
-func TestAWakeUpForOneThatIsGoneHandsTheLockOn(t *testing.T) {
+// A lock may be reserved for a waiter that has given up meanwhile.
+func TestAWakeUpForAWaiterThatIsGoneWithdrawsIt(t *testing.T) {
 	f := &fake{acquire: func(int, AcquireRequest) (Acquired, error) { return Acquired{}, held(0) }}
-	d := &hintingFake{fake: f}
+	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
-		giveUp, ended := lockIn(t, db, testRef)
+		giveUp, ended := startWaiting(t, db, testRef)
 		defer giveUp()
 		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: "gone", After: time.Second})
 		time.Sleep(2 * time.Second)
@@ -173,7 +174,7 @@ func TestAWakeUpForOneThatIsGoneHandsTheLockOn(t *testing.T) {
 	})
 }
 
-func TestOneThatIsToldToWaitForATurnAsksWhenThatIsOver(t *testing.T) {
+func TestAWaiterToldOfAnothersTurnMakesItsRequestWhenThatIsOver(t *testing.T) {
 	var turn atomic.Int64 // when it is over, since f.start; 0 before it has begun
 	f := &fake{}
 	f.acquire = func(int, AcquireRequest) (Acquired, error) {
@@ -182,12 +183,12 @@ func TestOneThatIsToldToWaitForATurnAsksWhenThatIsOver(t *testing.T) {
 		}
 		return Acquired{}, held(0)
 	}
-	d := &hintingFake{fake: f}
+	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
-		_, ended := lockIn(t, db, testRef)
-		over := time.Since(f.start) + turnHinted
+		_, ended := startWaiting(t, db, testRef)
+		over := time.Since(f.start) + turnNotified
 		turn.Store(int64(over))
-		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquires[0].arg.Waiter.ID, After: turnHinted})
+		d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: f.acquireCalls()[0].arg.Waiter.ID, After: turnNotified})
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
@@ -197,8 +198,72 @@ func TestOneThatIsToldToWaitForATurnAsksWhenThatIsOver(t *testing.T) {
 	})
 }
 
-// The one that a release made way for may give up before it is done.
-func TestALockThatIsHandedOverToNobodyIsHandedOn(t *testing.T) {
+// A waiter that a release puts into the queue makes no request before its turn, and leaves if it
+// gives up.
+func TestTheNextOfAReleaseWaitsWithoutPolling(t *testing.T) {
+	for name, gives := range map[string]bool{"to its turn": false, "and gives up": true} {
+		t.Run(name, func(t *testing.T) {
+			var free atomic.Bool
+			f := &fake{acquire: func(n int, _ AcquireRequest) (Acquired, error) {
+				if n > 1 && !free.Load() {
+					return Acquired{}, held(0)
+				}
+				return Acquired{Token: Token(n)}, nil
+			}}
+			d := &notifyingFake{fake: f, queues: true}
+			inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+				holder := mustLock(t, db, testRef)
+				giveUp, ended := startWaiting(t, db, testRef)
+				asked := len(f.acquireCalls())
+				if err := holder.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if n := len(f.acquireCalls()); n != asked {
+					t.Errorf("it asked %d times", n-asked)
+				}
+				next := f.releases[0].arg.Next.ID
+				if gives {
+					giveUp()
+				} else {
+					free.Store(true)
+					d.wakeUp(Wakeup{Project: "p", Ref: testRef, Waiter: next})
+				}
+				if err := <-ended; gives != errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if left := len(f.abandons) > 0 && f.abandons[0].arg.Waiter == next; left != gives {
+					t.Errorf("withdrawn are %+v", f.abandons)
+				}
+			})
+		})
+	}
+}
+
+// A waiter for a lock of its own process knows the holder without a request.
+func TestGivingUpOnALockOfTheSameProcess(t *testing.T) {
+	f := &fake{}
+	d := &notifyingFake{fake: f, queues: true}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		holder := mustLock(t, db, testRef)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := db.Lock(ctx, "p", testRef)
+		wantIs(t, err, context.DeadlineExceeded)
+		var locked *LockedError
+		if !errors.As(err, &locked) || len(locked.Holders) != 1 || locked.Holders[0].ID() != (LockID{"p", testRef, db.Owner(), holder.Token()}) || locked.Holders[0].Stale() {
+			t.Errorf("%v, %+v", err, locked)
+		}
+		synctest.Wait()
+		if n := len(f.acquireCalls()); n != 1 || len(f.abandons) != 1 {
+			t.Errorf("%d requests, withdrawn are %+v", n, f.abandons)
+		}
+	})
+}
+
+// The Next of a release may give up before the release is done.
+func TestANextThatGivesUpDuringTheReleaseIsWithdrawn(t *testing.T) {
 	f := &fake{}
 	f.acquire = func(n int, _ AcquireRequest) (Acquired, error) {
 		if n > 1 {
@@ -206,10 +271,10 @@ func TestALockThatIsHandedOverToNobodyIsHandedOn(t *testing.T) {
 		}
 		return Acquired{Token: 1}, nil
 	}
-	d := &hintingFake{fake: f}
+	d := &notifyingFake{fake: f}
 	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
 		holder := mustLock(t, db, testRef)
-		giveUp, ended := lockIn(t, db, testRef)
+		giveUp, ended := startWaiting(t, db, testRef)
 		f.release = func(int, ReleaseRequest) (Released, error) {
 			giveUp()
 			<-ended

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: PostgreSQL, PgBouncer, the
-# Spanner emulator (as container images where an engine runs, otherwise as root
-# with apt-get) and a C compiler, for Go's race detector. It never asks for other rights.
+# Spanner emulator (as container images where an engine runs, otherwise with apt-get, if it
+# runs as root) and a C compiler, for Go's race detector. It never uses sudo.
 set -euo pipefail
 
 postgres_image=postgres:17-alpine
 emulator_image=gcr.io/cloud-spanner-emulator/emulator:1.5.43 # both as in test/dbtest/container.go
 emulator_package=google-cloud-cli-spanner-emulator
 
-# The places are those where test/dbtest looks.
+# The have_* functions look in the places where test/dbtest looks.
 any_executable() {
 	local path
 	for path; do

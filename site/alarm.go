@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
 )
 
-// alarms are the intents that nobody but an operator can resolve.
+// alarms are the intents that only an operator can resolve.
 type alarms struct {
 	mu    sync.Mutex
 	stuck map[intentKey]alarm
@@ -30,10 +31,10 @@ type intentKey struct {
 
 func keyOf(i refdb.Intent) intentKey { return intentKey{i.Project, i.Ref, i.Token} }
 
-func (m *pending) key() intentKey { return intentKey{m.project, m.Ref, m.token} }
+func (m *pendingMove) key() intentKey { return intentKey{m.project, m.Ref, m.token} }
 
-// alarm notes that m is stuck, and tells of it once.
-func (d *Daemon) alarm(ctx context.Context, m *pending, reason string) {
+// raiseAlarm records that m is stuck, and logs that once.
+func (d *Daemon) raiseAlarm(ctx context.Context, m *pendingMove, reason string) {
 	d.alarms.mu.Lock()
 	defer d.alarms.mu.Unlock()
 	if _, known := d.alarms.stuck[m.key()]; !known {
@@ -46,8 +47,9 @@ func (d *Daemon) alarm(ctx context.Context, m *pending, reason string) {
 	d.alarms.stuck[m.key()] = alarm{reason, m.since}
 }
 
-// calm takes alarms about moves back.
-func (d *Daemon) calm(moves []*pending) {
+// clearAlarms removes the alarms about moves that have ended.
+func (d *Daemon) clearAlarms(moves []*pendingMove) {
+	d.open.end(moves)
 	d.alarms.mu.Lock()
 	defer d.alarms.mu.Unlock()
 	for _, m := range moves {
@@ -55,15 +57,15 @@ func (d *Daemon) calm(moves []*pending) {
 	}
 }
 
-// list is in the order of projects and refs.
-func (as *alarms) list() []Stuck {
+// list returns the alarms in the order of projects and refs.
+func (as *alarms) list() []client.Stuck {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	list := []Stuck{}
+	list := []client.Stuck{}
 	for k, a := range as.stuck {
-		list = append(list, Stuck{Project: k.Project, Ref: k.Ref, Reason: a.reason, Age: time.Since(a.since).Seconds()})
+		list = append(list, client.Stuck{Project: k.Project, Ref: k.Ref, Reason: a.reason, Age: time.Since(a.since).Seconds()})
 	}
-	slices.SortFunc(list, func(a, b Stuck) int {
+	slices.SortFunc(list, func(a, b client.Stuck) int {
 		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.Ref, b.Ref))
 	})
 	return list

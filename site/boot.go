@@ -14,16 +14,20 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// A crash of the machine leaves git's lock files, and may leave refs at older values
-// than the database has. The first daemon after a boot puts both right: no git
-// from before runs any more.
+// A crash of the machine leaves git's lock files behind, and may leave refs at older values than the
+// database has. The first daemon after a boot repairs both: no git from before the boot runs.
 
 func bootFile(state string) string { return filepath.Join(state, "boot") }
 
-// booted reports whether this is another boot than that of the daemon before. The
-// first daemon with a state directory has nothing to put right.
+// booted reports whether the machine has booted since the last daemon ran. The first daemon with
+// a state directory has nothing to repair.
 func (d *Daemon) booted(state string) (bool, error) {
 	b, err := os.ReadFile(bootFile(state))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,11 +40,11 @@ func (d *Daemon) booted(state string) (bool, error) {
 }
 
 func (d *Daemon) recordBoot(state string) error {
-	return replaceFile(bootFile(state), []byte(d.boot+"\n"))
+	return durable.WriteState(bootFile(state), []byte(d.boot+"\n"))
 }
 
-// guardedHere are the repositories whose hooks ask this daemon.
-func guardedHere(c *Config) (guarded []Repository, err error) {
+// guardedHere returns the repositories whose hooks ask this daemon.
+func guardedHere(c *config.Config) (guarded []config.Repository, err error) {
 	all, err := c.Repositories()
 	for _, r := range all {
 		if target, err := os.Readlink(filepath.Join(r.Path, "refdb", "socket")); err == nil && target == c.Socket {
@@ -50,40 +54,39 @@ func guardedHere(c *Config) (guarded []Repository, err error) {
 	return guarded, err
 }
 
-// unlock removes the lock files that no running git can have made, before the first
-// hook is answered. What it can't remove, `site check` finds.
-func (d *Daemon) unlock(ctx context.Context, c *Config) {
+// removeLockFiles removes the lock files that no running git can have made. It is called before the
+// first hook is answered. `site check` finds those that it can't remove.
+func (d *Daemon) removeLockFiles(ctx context.Context, c *config.Config) {
 	repositories, err := guardedHere(c)
-	until := time.Now().Add(leftoverPatience)
+	until := time.Now().Add(gitrepo.LockPatience)
 	for _, r := range repositories {
-		err = errors.Join(err, d.unlockOne(ctx, r, until))
+		err = errors.Join(err, d.removeLockFilesIn(ctx, r, until))
 	}
 	if err != nil {
 		d.o.Logger.WarnContext(ctx, "after a boot git's lock files could not all be looked at: see `refdbctl site check`")
 	}
 }
 
-func (d *Daemon) unlockOne(ctx context.Context, r Repository, until time.Time) error {
-	files, err := lockFiles(r.Path)
+func (d *Daemon) removeLockFilesIn(ctx context.Context, r config.Repository, until time.Time) error {
+	files, err := gitrepo.LockFiles(r.Path)
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	left, unsure, err := unowned(ctx, r.Path, files, until)
+	left, unsure, err := pusher.Abandoned(ctx, d.config.Load().GitPrograms, r.Path, files, until)
 	if err != nil || unsure {
 		return errors.Join(err, errors.New("git can't be told to have ended"))
 	}
 	var failures []error
 	for _, f := range left {
-		_, err := f.remove()
-		failures = append(failures, err)
+		failures = append(failures, f.Remove())
 	}
 	d.o.Logger.InfoContext(ctx, "after a boot git's lock files were removed", "files", len(left), "repository", d.digest(r.Project, ""))
 	return errors.Join(failures...)
 }
 
-// catchUp brings refs to their global values where the objects are here, once the
-// database answers, and then records the boot.
-func (d *Daemon) catchUp(ctx context.Context, c *Config) {
+// catchUp moves refs to their global values, if their objects are here, and then records the
+// boot. It tries again until the database answers.
+func (d *Daemon) catchUp(ctx context.Context, c *config.Config) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 100*time.Millisecond, reconcileEvery
 	for {
@@ -103,8 +106,8 @@ func (d *Daemon) catchUp(ctx context.Context, c *Config) {
 	}
 }
 
-func (d *Daemon) catchUpAll(ctx context.Context, c *Config) error {
-	if err := d.informed(ctx); err != nil {
+func (d *Daemon) catchUpAll(ctx context.Context, c *config.Config) error {
+	if err := d.awaitInheritance(ctx); err != nil {
 		return err
 	}
 	repositories, err := guardedHere(c)
@@ -114,18 +117,22 @@ func (d *Daemon) catchUpAll(ctx context.Context, c *Config) error {
 	for _, r := range repositories {
 		repo, err := gitrepo.Open(ctx, r.Path)
 		if err != nil {
-			// It is not to keep the others waiting.
+			// The other repositories must not wait for this one.
 			d.o.Logger.WarnContext(ctx, "a repository can't be read: see `refdbctl site check`", "repository", d.digest(r.Project, ""))
 			continue
 		}
-		s := newSyncer(c, d.db, repo, r.Project, nil, SyncOptions{})
-		if err := s.run(ctx); err != nil {
+		ruled, err := projects.WithRules(ctx, c, d.db, r.Project)
+		if err != nil {
 			return err
 		}
-		if n := len(s.report.Results); n > 0 {
+		report, err := catchup.SyncLocal(ctx, ruled, d.db, repo, r.Project)
+		if err != nil {
+			return err
+		}
+		if n := report.Results; len(n) > 0 {
 			d.o.Logger.InfoContext(ctx, "refs were brought to their global values, after a boot", "repository", d.digest(r.Project, ""),
-				"updated", s.report.Results[SyncUpdated], "created", s.report.Results[SyncCreated], "deleted", s.report.Results[SyncDeleted],
-				"missing", s.report.Results[SyncMissing], "failed", s.report.Results[SyncFailed])
+				"updated", n[catchup.Updated], "created", n[catchup.Created], "deleted", n[catchup.Deleted],
+				"missing", n[catchup.Missing], "failed", n[catchup.Failed], "ahead", n[catchup.Ahead])
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -35,7 +36,7 @@ func there(path string) bool { _, err := os.Lstat(path); return err == nil }
 func left(t *testing.T) (g *guard, locks []string) {
 	t.Helper()
 	g = newGuard(t, dbtest.SQLite(t), "eu-1")
-	eventually(t, "the boot is recorded", func() bool { return there(filepath.Join(g.dir, "state", "boot")) })
+	sitetest.Eventually(t, "the boot is recorded", func() bool { return there(filepath.Join(g.dir, "state", "boot")) })
 	g.halt()
 	g.set("refs/heads/x", g.commit[1])
 	g.git("-c", "core.hooksPath=/dev/null", "update-ref", "refs/heads/x", g.commit[0])
@@ -61,10 +62,10 @@ func TestAfterABootASiteCleansUpAndCatchesUpByItself(t *testing.T) {
 			t.Errorf("%s is still there", filepath.Base(path))
 		}
 	}
-	eventually(t, "the refs have their global values", func() bool {
+	sitetest.Eventually(t, "the refs have their global values", func() bool {
 		return g.local("refs/heads/x") == g.commit[1] && g.local("refs/heads/gone") == "" && g.local("refs/heads/far") == ""
 	})
-	eventually(t, "the boot is recorded", func() bool {
+	sitetest.Eventually(t, "the boot is recorded", func() bool {
 		b, err := os.ReadFile(filepath.Join(g.dir, "state", "boot"))
 		return err == nil && !strings.Contains(string(b), "another")
 	})
@@ -110,5 +111,5 @@ func TestAfterABootASiteCatchesUpOnceTheDatabaseAnswers(t *testing.T) {
 		t.Error("the lock file is still there")
 	}
 	down.Store(false)
-	eventually(t, "the ref has its global value", func() bool { return g.local("refs/heads/x") == g.commit[1] })
+	sitetest.Eventually(t, "the ref has its global value", func() bool { return g.local("refs/heads/x") == g.commit[1] })
 }

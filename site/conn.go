@@ -4,25 +4,26 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 const (
 	maxConnections = 512
-	// readLimit is how long a hook may take to say what it wants, writeLimit to
-	// take the answer.
+	// readLimit is how long a hook may take to send its request, writeLimit to read the answer.
 	readLimit  = 5 * time.Second
 	writeLimit = 2 * time.Second
-	// reserve is kept of a hook's limit, so that the answer still arrives.
+	// reserve is the part of a hook's limit that is left for sending the answer.
 	reserve = 200 * time.Millisecond
 )
 
-// connections are slots; those beyond wait in the listener's queue.
+// connections are slots for connections. More connections wait in the listener's queue.
 type connections chan struct{}
 
 func newConnections() connections { return make(connections, maxConnections) }
@@ -37,7 +38,7 @@ func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connecti
 			return
 		}
 		if err != nil {
-			// Too many open files: others will be closed.
+			// Too many open files: some will be closed soon.
 			d.o.Logger.ErrorContext(ctx, "a hook could not connect", "error", err)
 			time.Sleep(50 * time.Millisecond)
 			continue
@@ -57,25 +58,27 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
 	response := d.respond(ctx, conn)
 	conn.SetWriteDeadline(time.Now().Add(writeLimit))
 	if err := response.Write(conn); err != nil {
-		// Whoever asked has gone. A hook that got no answer vetoes.
+		// The hook is gone. A hook without an answer vetoes.
 		d.o.Logger.DebugContext(ctx, "an answer was not taken", "error", err)
 	}
 }
 
 func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response {
-	hook, err := peerOf(conn)
+	hook, err := pusher.HookOf(conn)
 	if err != nil {
-		return d.refusal(ctx, err)
+		return d.refuse(ctx, wire.Request{}, err)
 	}
-	if uid := os.Getuid(); int(hook.uid) != uid && hook.uid != 0 {
-		return d.refusal(ctx, fmt.Errorf("the site daemon runs as user %d and serves only that one, not user %d: let git run as the same user", uid, hook.uid))
+	if uid := os.Getuid(); int(hook.UID) != uid && hook.UID != 0 {
+		return d.refuse(ctx, wire.Request{}, refusal.Because(refusal.Pusher,
+			errors.New(wire.AnotherUser(uid, int(hook.UID)))))
 	}
 	start := time.Now()
 	q, err := wire.ReadRequest(conn)
 	if err != nil {
-		return d.refusal(ctx, err)
+		return d.refuse(ctx, wire.Request{}, err)
 	}
-	limit := hookLimit
+	defer func() { d.metrics.answered(q.State, time.Since(start)) }()
+	limit := wire.DefaultLimit
 	if q.Limit > 0 {
 		limit = q.Limit
 	}
@@ -83,23 +86,23 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 	defer cancel()
 	switch q.State {
 	case wire.StatePrepared:
-		if err := d.prepared(ctx, hook, q); err != nil {
+		if err := d.prepared(ctx, hook, q); err != nil && !d.letThrough(hook, q, err) {
 			d.counters.refused.Add(1)
-			return d.refusal(ctx, err)
+			return d.refuse(ctx, q, err)
 		}
 		d.counters.prepared.Add(1)
 	case wire.StateCommitted, wire.StateAborted:
-		// Git doesn't heed the answer: it only waits for it.
-		if err := d.over(ctx, hook, q); err != nil {
+		// Git ignores the answer, but waits for it.
+		if err := d.transactionEnded(ctx, hook, q); err != nil {
 			return d.refusal(ctx, err)
 		}
 	case wire.StatePreReceive:
-		if err := d.preReceive(ctx, hook, q); err != nil {
-			return d.refusal(ctx, err)
+		if err := d.preReceive(ctx, hook, q); err != nil && !d.letThrough(hook, q, err) {
+			return d.refuse(ctx, q, err)
 		}
 	case wire.StateUpdate:
-		if err := d.update(ctx, hook, q); err != nil {
-			return d.refusal(ctx, err)
+		if err := d.update(ctx, hook, q); err != nil && !d.letThrough(hook, q, err) {
+			return d.refuse(ctx, q, err)
 		}
 	case wire.StateStatus:
 		s := d.status()
@@ -112,7 +115,24 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 		}
 		return wire.Response{OK: true, Lines: []string{string(text)}}
 	default:
-		return d.refusal(ctx, fmt.Errorf("the site daemon does not know the state %q: install the hook that came with it (refdbctl site enable)", q.State))
+		return d.refuse(ctx, q, errors.New(wire.UnknownState(q.State)))
 	}
 	return wire.Response{OK: true}
+}
+
+// refuse returns the answer that refuses q because of err, and counts it.
+func (d *Daemon) refuse(ctx context.Context, q wire.Request, err error) wire.Response {
+	d.metrics.refusals.WithLabelValues(string(refusal.ReasonOf(err))).Inc()
+	if lines, err := wire.ParseLines(q.Body); err == nil {
+		d.counters.refusedRefs.Add(uint64(len(lines)))
+	}
+	return d.refusal(ctx, err)
+}
+
+// refusal returns the answer that says err.
+func (d *Daemon) refusal(ctx context.Context, err error) wire.Response {
+	if !errors.As(err, new(refusal.Lines)) {
+		d.o.Logger.InfoContext(ctx, "refused", "class", refdb.ClassOf(err).String())
+	}
+	return wire.Response{Lines: refusal.LinesOf(err)}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -33,6 +35,9 @@ func (g *guard) unlock() {
 	err := filepath.WalkDir(g.repo, func(path string, _ os.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".lock") {
 			err = os.Remove(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the daemon was faster
 		}
 		return err
 	})
@@ -203,7 +208,7 @@ func TestAValueThatNobodyAnnouncedRaisesAnAlarm(t *testing.T) {
 	g.loose("refs/heads/x", c)
 	s.kill()
 	g.unlock()
-	eventually(t, "an alarm", func() bool { return len(g.status().Stuck) == 1 })
+	sitetest.Eventually(t, "an alarm", func() bool { return len(g.status().Stuck) == 1 })
 	if st := g.status(); st.OK() || st.Counters.Alarms != 1 || !strings.Contains(st.Stuck[0].Reason, c[:7]) {
 		t.Errorf("status %+v", st)
 	}
@@ -217,7 +222,7 @@ func TestAValueThatNobodyAnnouncedRaisesAnAlarm(t *testing.T) {
 	g.loose("refs/heads/x", b)
 	g.resolved()
 	g.has("refs/heads/x", b, b)
-	eventually(t, "the alarm is taken back", func() bool { return g.status().OK() })
+	sitetest.Eventually(t, "the alarm is taken back", func() bool { return g.status().OK() })
 }
 
 func TestADecisionMadeInTheSitesAbsence(t *testing.T) {
@@ -257,7 +262,7 @@ func TestADecisionMadeInTheSitesAbsence(t *testing.T) {
 			g.unlock()
 			g.decide("refs/heads/x", c.decision)
 			g.start()
-			eventually(t, "the decision is carried out", func() bool { return g.status().Counters.Heeded == 1 })
+			sitetest.Eventually(t, "the decision is carried out", func() bool { return g.status().Counters.Heeded == 1 })
 			want := from
 			if c.decision == refdb.TakeNew {
 				want = to
@@ -363,6 +368,13 @@ func (f *failing) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage,
 		return refdb.LockPage{}, err
 	}
 	return f.Driver.Locks(ctx, q)
+}
+
+func (f *failing) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return f.Driver.Projects(ctx, q)
 }
 
 func (f *failing) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {

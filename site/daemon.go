@@ -1,10 +1,9 @@
 // Package site guards the Git repositories of one site with the global ref
 // database: a daemon that the repositories' hooks ask, and the commands beside it.
 //
-// What git does to refs is announced to the database before, as an intent
-// ([refdb.DB.Prepare]), and ended after it, by what the repository then says:
-// never by what the hook was told. A push whose process is gone is ended the same way,
-// by the daemon that saw it or by the next one.
+// Before git moves refs, the daemon announces the moves to the database as intents
+// ([refdb.DB.Prepare]). Afterwards it ends the intents by what the repository then has, never by what
+// the hook says. A push whose process has ended is ended the same way, by this daemon or the next.
 package site
 
 import (
@@ -12,59 +11,73 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/socket"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
 // Options configure a [Daemon].
 type Options struct {
-	// Logger gets what an operator should know; names appear as digests only.
+	// Logger gets what an operator should know. Names appear as digests only.
 	// Default: nothing is logged.
 	Logger *slog.Logger
 	// DigestKey keys the digests. Default: random.
 	DigestKey []byte
 	// Version of the program, for the status.
 	Version string
+	// Collectors are exported beside the daemon's own metrics, if site.metrics says where.
+	Collectors []prometheus.Collector
 }
 
 // A Daemon serves the hooks of one site's repositories.
 type Daemon struct {
 	db     *refdb.DB
 	o      Options
-	config atomic.Pointer[Config]
+	config atomic.Pointer[config.Config]
 	began  time.Time
 	boot   string          // the machine's
-	work   context.Context // ends when the daemon does, after all that it waits for
+	work   context.Context // of everything that a graceful stop waits for
 
-	// inherited are the intents of earlier daemons that count; nil before the first look.
+	// inherited are the intents of earlier daemons that a push may rely on; nil until they are known.
 	inherited atomic.Pointer[map[intentKey]bool]
 
-	presence presence
-	pushes   pushes
-	doubts   doubts
-	alarms   alarms
-	counters counters
-	health   health
+	presence   *presence.Presence
+	projects   projects.Cache
+	logged     loggedMoves
+	pushes     pushes
+	unresolved unresolvedSet
+	alarms     alarms
+	counters   counters
+	health     health
+	sizes      sizes
+	metrics    daemonMetrics
+	open       openIntents
+	lags       lags
 
-	started  chan struct{} // closed when pushes can be decided about
-	stopping atomic.Bool
-	unclean  chan struct{} // holds an item when there is something to reconcile
-	// dirt counts what was left to reconcile, clean how much of that is done.
-	dirt, clean atomic.Uint64
-	tasks       sync.WaitGroup
+	started      chan struct{} // closed when pushes can be decided about
+	stopping     atomic.Bool
+	reconcileNow chan struct{} // has an item if there is something to reconcile
+	// reconcileRequested counts the requests to reconcile, reconcileDone those that are done.
+	reconcileRequested, reconcileDone atomic.Uint64
+	tasks                             sync.WaitGroup
 }
 
 // New returns a daemon on db, whose site must be c.Site. The caller closes db
 // after [Daemon.Run].
-func New(c *Config, db *refdb.DB, o Options) *Daemon {
+func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -72,53 +85,63 @@ func New(c *Config, db *refdb.DB, o Options) *Daemon {
 		o.DigestKey = []byte(rand.Text())
 	}
 	d := &Daemon{
-		db: db, o: o, began: time.Now(),
-		started: make(chan struct{}), unclean: make(chan struct{}, 1),
+		db: db, o: o, began: time.Now(), presence: presence.New(db, o.Logger), metrics: newDaemonMetrics(), logged: newLoggedMoves(),
+		started: make(chan struct{}), reconcileNow: make(chan struct{}, 1),
 	}
 	d.config.Store(c)
 	d.health.err = errors.New("it has not answered yet")
-	d.presence = presence{db: db, log: o.Logger, err: errors.New("it is starting")}
 	return d
 }
 
-// Run serves until ctx ends; then it refuses new pushes, waits for those that
-// are prepared, at most StopTimeout, and returns nil. Called once.
+// Run serves until ctx ends. Then it refuses new pushes, waits for those that are prepared, for at
+// most StopTimeout, and returns nil. It may be called once.
 //
-// It returns an error if it can't begin: another daemon runs with this state
-// directory, socket or site name. If the database is down it begins nevertheless,
-// and refuses pushes until it is back.
+// It returns an error if it can't start: another daemon runs with this state directory, socket or
+// site name, or has served the site since this state directory did, or the directory was copied or
+// moved here (see [presence.TakeOver]). If the database is down, Run starts and refuses pushes until
+// the database is back.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	c := d.config.Load()
 	if site, _, _ := strings.Cut(d.db.Owner(), "/"); site != c.Site {
 		return fmt.Errorf("the database was opened for site %q, not %q", site, c.Site)
 	}
-	if d.boot, err = bootID(); err != nil {
+	if d.boot, err = pusher.BootID(); err != nil {
 		return err
 	}
-	lock, err := lockState(c.State)
+	lock, err := presence.LockState(c.State)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	if err := presence.CheckLocation(c); err != nil {
+		return err
+	}
 	booted, err := d.booted(c.State)
 	if err != nil {
 		return err
 	}
 	if booted {
-		d.unlock(ctx, c)
+		d.removeLockFiles(ctx, c)
 	}
-	listener, err := bind(c.Socket)
+	listener, err := socket.Bind(c.Socket)
 	if err != nil {
 		return err
 	}
-	socket, err := os.Lstat(c.Socket)
+	made, err := os.Lstat(c.Socket)
 	if err != nil {
 		listener.Close()
 		return err
 	}
-	defer unbind(listener, c.Socket, socket)
+	defer socket.Unbind(listener, c.Socket, made)
 
-	// What is under way outlives ctx: it is what a graceful stop waits for.
+	var metrics *exporter
+	if c.Metrics != "" {
+		if metrics, err = newExporter(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.o.Logger); err != nil {
+			return err
+		}
+	}
+
+	// Requests under way outlive ctx: a graceful stop waits for them.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.work = work
 	defer d.tasks.Wait()
@@ -127,18 +150,30 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.accept(work, listener, connections) })
 	defer listener.Close()
 
-	if err := d.presence.begin(ctx, c); err != nil {
+	if metrics != nil {
+		d.tasks.Go(func() {
+			if err := metrics.serve(); err != nil {
+				d.o.Logger.ErrorContext(ctx, "metrics are served no more: restart the daemon", "error", err)
+			}
+		})
+		d.tasks.Go(func() { <-work.Done(); metrics.close() })
+		d.tasks.Go(func() { d.measureLag(work) })
+	}
+
+	if err := d.presence.Begin(ctx, c); err != nil {
 		return err
 	}
+	d.refreshProjects(ctx)
 	err = d.reconcile(ctx)
 	close(d.started)
-	d.tasks.Go(func() { d.presence.keep(work, c) })
+	d.tasks.Go(func() { d.keepProjects(work) })
+	d.tasks.Go(func() { d.presence.Keep(work, c) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })
 	}
 	notifyReady()
-	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.presence.lost() == nil)
+	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.presence.Lost() == nil)
 
 	<-ctx.Done()
 	d.stop(connections, c.StopTimeout)
@@ -148,7 +183,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// stop lets what was announced come to its end.
+// stop waits until the announced moves have ended.
 func (d *Daemon) stop(connections connections, limit time.Duration) {
 	d.stopping.Store(true)
 	notifyStopping()
@@ -159,83 +194,74 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 	defer poll.Stop()
 	for {
 		left := d.pushes.pending()
-		if left == 0 && connections.idle() && d.clean.Load() == d.dirt.Load() {
-			d.presence.end()
+		if left == 0 && connections.idle() && d.reconcileDone.Load() == d.reconcileRequested.Load() {
+			d.presence.End()
 			return
 		}
 		select {
 		case <-poll.C:
 		case <-deadline.C:
-			// The presence stays: only a daemon with this one's disk may
-			// find out what became of those pushes.
+			// The presence is not released: only a daemon with the same disk may find out what
+			// became of those pushes.
 			d.o.Logger.Warn("stopped with pushes under way: the next start resolves them", "pushes", left)
 			return
 		}
 	}
 }
 
-// Reload makes d use another configuration from now on. What is bound to the
-// start of the daemon can't change: then, and after any error, the old one stays.
-func (d *Daemon) Reload(c *Config) error {
+// Reload makes d use another configuration from now on. If it changes a key that counts only at the
+// start, Reload returns an error and d keeps the old one.
+func (d *Daemon) Reload(c *config.Config) error {
 	old := d.config.Load()
 	for _, k := range []struct{ key, old, new string }{
 		{"name", old.Site, c.Site}, {"database", old.Database, c.Database},
-		{"socket", old.Socket, c.Socket}, {"state", old.State, c.State},
+		{"socket", old.Socket, c.Socket}, {"state", old.State, c.State}, {"metrics", old.Metrics, c.Metrics},
 	} {
 		if k.old != k.new {
 			return fmt.Errorf("site.%s can't change while the daemon runs: restart it", k.key)
 		}
 	}
 	d.config.Store(c)
-	d.dirty()
+	d.requestReconcile()
 	d.o.Logger.Info("configuration reloaded")
 	return nil
 }
 
-// dirty says that there is something to reconcile.
-func (d *Daemon) dirty() {
-	d.dirt.Add(1)
+// requestReconcile makes the reconcile loop run soon.
+func (d *Daemon) requestReconcile() {
+	d.reconcileRequested.Add(1)
 	select {
-	case d.unclean <- struct{}{}:
+	case d.reconcileNow <- struct{}{}:
 	default:
 	}
 }
 
-// digest stands for a ref in logs.
+// digest returns what stands for a ref in logs.
 func (d *Daemon) digest(project, ref string) string {
 	return refdb.Digest(d.o.DigestKey, project, ref)
 }
 
-// unbind removes the socket that was made, unless another daemon's is there by
-// now. Whether somebody answers wouldn't tell: a process that is being started
-// has all that its parent listens on, for a moment.
-func unbind(l *net.UnixListener, path string, made fs.FileInfo) {
-	if there, err := os.Lstat(path); err == nil && os.SameFile(there, made) {
-		os.Remove(path)
-	}
-	l.Close()
-}
-
-// counters are what a Status reports.
+// counters are the counters of a Status.
 type counters struct {
 	prepared, refused, updated, dropped, alarms, deaths, heeded, failures atomic.Uint64
+	refusedRefs                                                           atomic.Uint64 // for metrics only
 }
 
-func (c *counters) read() Counters {
-	return Counters{
+func (c *counters) read() client.Counters {
+	return client.Counters{
 		Prepared: c.prepared.Load(), Refused: c.refused.Load(), Updated: c.updated.Load(), Dropped: c.dropped.Load(),
 		Alarms: c.alarms.Load(), Deaths: c.deaths.Load(), Heeded: c.heeded.Load(), Failures: c.failures.Load(),
 	}
 }
 
-// health is what was last heard of the database.
+// health is the outcome of the latest request to the database.
 type health struct {
 	mu  sync.Mutex
 	err error
 }
 
-// heard notes how a request to the database ended. Its refusals are answers.
-func (d *Daemon) heard(err error) {
+// recordHealth records how a request to the database ended. A refusal by the database is a success.
+func (d *Daemon) recordHealth(err error) {
 	switch {
 	case errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrLockLost),
 		errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany):

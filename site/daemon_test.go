@@ -2,24 +2,23 @@ package site_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
-
-func contains(tb testing.TB, text, want string) {
-	tb.Helper()
-	if !strings.Contains(text, want) {
-		tb.Errorf("got %q, want something with %q", text, want)
-	}
-}
 
 func TestStoppingFinishesWhatIsPrepared(t *testing.T) {
 	t.Parallel()
@@ -30,8 +29,8 @@ func TestStoppingFinishesWhatIsPrepared(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.stop()
-	eventually(t, "it is stopping", func() bool { return g.status().Stopping })
-	contains(t, g.fails("update-ref", "refs/heads/y", g.commit[0]), "the site daemon is stopping: nothing was changed, retry in a few seconds")
+	sitetest.Eventually(t, "it is stopping", func() bool { return g.status().Stopping })
+	sitetest.Contains(t, g.fails("update-ref", "refs/heads/y", g.commit[0]), "the site daemon is stopping: nothing was changed, retry in a few seconds")
 	s.must("commit")
 	s.close()
 	if err := <-g.ended; err != nil {
@@ -50,12 +49,12 @@ func TestStoppingFinishesWhatIsPrepared(t *testing.T) {
 func TestReload(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, dbtest.SQLite(t), "eu-1")
-	write := func(text string) *site.Config {
+	write := func(text string) *config.Config {
 		path := filepath.Join(g.dir, "new.config")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := site.LoadConfig(t.Context(), path)
+		c, err := config.Load(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,8 +72,8 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.git("update-ref", "refs/heads/wip/x", g.commit[1])
-	if v := g.global("refs/heads/wip/x"); v != "" {
-		t.Errorf("what is skipped by now is %q globally", v)
+	if v := g.global("refs/heads/wip/x"); string(v) != g.commit[1] {
+		t.Errorf("what the project's rules guard is %q globally", v)
 	}
 	s.must("commit")
 	s.close()
@@ -95,47 +94,94 @@ func TestASiteHasOneDaemon(t *testing.T) {
 		t.Errorf("a second one with its state directory: %v", err)
 	}
 	other := idleGuard(t, shared, "eu-1")
-	if err := other.tryStart(); err == nil || !strings.Contains(err.Error(), `"eu-1" is served by eu-1/`) {
+	if err := other.tryStart(); err == nil || !strings.Contains(err.Error(), "give this site another name") {
 		t.Errorf("a second one of its name: %v", err)
 	}
 	if got := g.status(); !got.Presence {
 		t.Errorf("the first: %+v", got)
 	}
-	// Once the first has stopped in good order, its name is free.
+	// Once the first has stopped in good order, an operator may have the other one take its place.
 	g.halt()
-	other.start()
-}
-
-// A presence that was left behind is taken at once by a daemon with the same
-// state directory, and by no other, however old it is.
-func TestAPresenceLeftBehind(t *testing.T) {
-	t.Parallel()
-	shared := dbtest.SQLite(t)
-	g := idleGuard(t, shared, "eu-1")
-	dead, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1"})
+	if err := other.tryStart(); err == nil || !strings.Contains(err.Error(), "refdbctl site take-over") {
+		t.Errorf("a second one of its name, after the first: %v", err)
+	}
+	c, err := config.Load(t.Context(), other.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dead.Close()
-	if _, err := dead.TryLock(t.Context(), "refdb/sites", "refs/sites/eu-1"); err != nil {
+	db, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "is served by "+dead.Owner()) {
-		t.Errorf("a fresh one of another: %v", err)
-	}
-	dead.Close()
-	shared.Age(t, "refdb/sites", "refs/sites/eu-1", time.Hour)
-	if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "refdbctl locks purge --project refdb/sites --stale") {
-		t.Errorf("a stale one of another: %v", err)
-	}
-	shared.Age(t, "refdb/sites", "refs/sites/eu-1", -time.Hour)
-	if err := os.WriteFile(filepath.Join(g.dir, "state/owners"), []byte(dead.Owner()+"\n"), 0o600); err != nil {
+	defer db.Close()
+	if err := presence.TakeOver(t.Context(), c, db, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
-	g.start()
-	if d := time.Since(start); d > 10*time.Second {
-		t.Errorf("it took %s", d)
+	other.start()
+}
+
+// A presence that was left behind is ended by a daemon with the same state directory, at once
+// if it is proven that its process has ended, and when it is stale otherwise; and by no other, however old it is.
+func TestAPresenceLeftBehind(t *testing.T) {
+	t.Parallel()
+	process, err := exec.Command("sh", "-c", `echo $(cat /proc/sys/kernel/random/boot_id):$$:$(cut -d' ' -f22 /proc/$$/stat):$(stat -Lc %i /proc/self/ns/pid)`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := strings.TrimSpace(string(process))
+	field := func(i int, to string) string {
+		fields := strings.Split(gone, ":")
+		fields[i] = to
+		return strings.Join(fields, ":")
+	}
+	for name, c := range map[string]struct {
+		process string // as the state records it
+		waits   bool
+	}{
+		"by a process that has ended":                        {gone, false},
+		"by one whose ID is another's by now":                {field(1, strconv.Itoa(os.Getppid())), false},
+		"by one of another boot, or of another machine":      {field(0, "00000000-0000-4000-8000-000000000000"), true},
+		"by one of another PID namespace, as of a container": {field(3, "1"), true},
+		"by a version that did not record its process":       {"", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := dbtest.SQLite(t)
+			g := idleGuard(t, shared, "eu-1")
+			dead, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dead.Close()
+			if _, err := dead.TryLock(t.Context(), "refdb/sites", "refs/sites/eu-1"); err != nil {
+				t.Fatal(err)
+			}
+			if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "is served by "+dead.Owner()) {
+				t.Errorf("a fresh one of another: %v", err)
+			}
+			dead.Close()
+			shared.Age(t, "refdb/sites", "refs/sites/eu-1", time.Hour)
+			if err := g.tryStart(); err == nil || !strings.Contains(err.Error(), "refdbctl site take-over") {
+				t.Errorf("a stale one of another: %v", err)
+			}
+			shared.Age(t, "refdb/sites", "refs/sites/eu-1", -time.Hour)
+			if err := os.WriteFile(filepath.Join(g.dir, "state/owners"), []byte(dead.Owner()+" "+c.process+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if c.waits {
+				aged := make(chan struct{})
+				go func() {
+					defer close(aged)
+					sitetest.Eventually(t, "it waits", func() bool { return strings.Contains(g.log.String(), "waiting until it is stale") })
+					shared.Age(t, "refdb/sites", "refs/sites/eu-1", time.Hour)
+				}()
+				defer func() { <-aged }()
+			}
+			g.start()
+			if waited := strings.Contains(g.log.String(), "waiting until it is stale"); waited != c.waits {
+				t.Errorf("it waited: %v", waited)
+			}
+		})
 	}
 }
 
@@ -166,9 +212,9 @@ func TestTheSocket(t *testing.T) {
 	if info, err := os.Lstat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), sitetest.Patience)
 	defer cancel()
-	if _, err := site.Query(ctx, filepath.Join(g.dir, "nowhere")); err == nil {
+	if _, err := client.Query(ctx, filepath.Join(g.dir, "nowhere")); err == nil {
 		t.Error("a socket that is not there answers")
 	}
 }
@@ -192,5 +238,5 @@ func TestTheDaemonForgetsPushesThatAreOver(t *testing.T) {
 		g.git("update-ref", "-d", "refs/heads/x")
 	}
 	g.resolved()
-	eventually(t, "no process is watched", func() bool { return watched() == 0 })
+	sitetest.Eventually(t, "no process is watched", func() bool { return watched() == 0 })
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -38,12 +39,12 @@ func TestAPushToARepositoryThatIsGoneIsStuckUntilItIsDecided(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.kill()
-			eventually(t, "the ref is stuck", func() bool { return len(g.status().Stuck) == 1 })
+			sitetest.Eventually(t, "the ref is stuck", func() bool { return len(g.status().Stuck) == 1 })
 			if x := g.status().Stuck[0]; x.Ref != "refs/heads/x" || !strings.Contains(x.Reason, "refdbctl locks resolve") {
 				t.Errorf("%+v", x)
 			}
 			g.decide("refs/heads/x", refdb.KeepOld)
-			eventually(t, "nothing is stuck", func() bool { return len(g.status().Stuck) == 0 && g.decided() == 0 })
+			sitetest.Eventually(t, "nothing is stuck", func() bool { return len(g.status().Stuck) == 0 && g.decided() == 0 })
 		})
 	}
 }

@@ -2,7 +2,6 @@ package site_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,17 +11,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
-
-// patience bounds what a test waits for on a busy machine.
-const patience = 20 * time.Second
 
 const zero = "0000000000000000000000000000000000000000"
 
@@ -41,7 +43,7 @@ type guard struct {
 	owner  string // the daemon, in the database
 	stop   context.CancelFunc
 	ended  chan error
-	log    *lockedBuffer
+	log    *sitetest.Buffer
 	driver func(refdb.Driver) refdb.Driver // around the daemon's
 	stale  time.Duration                   // of its locks
 }
@@ -62,8 +64,8 @@ func idleGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...
 		tb: tb, name: name, dir: dir, shared: shared,
 		repo:   filepath.Join(dir, "git/team/app.git"),
 		config: filepath.Join(dir, "site.config"),
-		log:    &lockedBuffer{},
-		stale:  time.Second,
+		log:    &sitetest.Buffer{},
+		stale:  5 * time.Second,
 	}
 	db, err := refdb.New(shared.Open(tb), refdb.Options{Site: "test"})
 	if err != nil {
@@ -78,14 +80,31 @@ func idleGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...
 	}
 	g.newRepository("team/app")
 	g.commit = g.commits(8)
+	g.register("team/app")
 	return g
+}
+
+// register has the database know the project, whose repository has refs that it does not know.
+func (g *guard) register(project string) {
+	g.tb.Helper()
+	c, err := config.Load(g.tb.Context(), g.config)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	r, err := c.Repository(project)
+	if err == nil {
+		_, err = projects.Register(g.tb.Context(), c, g.db, r, true)
+	}
+	if err != nil {
+		g.tb.Fatal(err)
+	}
 }
 
 // newRepository makes a guarded repository below the root.
 func (g *guard) newRepository(project string, args ...string) string {
 	g.tb.Helper()
 	repo := filepath.Join(g.dir, "git", project+".git")
-	run(g.tb, "", "git", append(append([]string{"init", "--quiet", "--bare"}, args...), repo)...)
+	sitetest.Run(g.tb, "", "git", append(append([]string{"init", "--quiet", "--bare"}, args...), repo)...)
 	if err := os.MkdirAll(filepath.Join(repo, "refdb"), 0o755); err != nil {
 		g.tb.Fatal(err)
 	}
@@ -107,7 +126,7 @@ func (g *guard) hooks(repo string, on bool) {
 			}
 			continue
 		}
-		b, err := os.ReadFile(hookBinary)
+		b, err := os.ReadFile(sitetest.Hook())
 		if err == nil {
 			err = os.WriteFile(path, b, 0o755)
 		}
@@ -120,7 +139,7 @@ func (g *guard) hooks(repo string, on bool) {
 // commits writes a line of n commits, with the same IDs on all sites.
 func (g *guard) commits(n int) (ids []string) {
 	g.tb.Helper()
-	tree := run(g.tb, "", "git", "--git-dir="+g.repo, "hash-object", "-t", "tree", "-w", "/dev/null")
+	tree := sitetest.Run(g.tb, "", "git", "--git-dir="+g.repo, "hash-object", "-t", "tree", "-w", "/dev/null")
 	parent := []string{}
 	for i := range n {
 		cmd := exec.Command("git", append([]string{"--git-dir=" + g.repo, "commit-tree", "-m", fmt.Sprint(i), tree}, parent...)...)
@@ -145,7 +164,7 @@ func (g *guard) start() {
 
 func (g *guard) tryStart() error {
 	g.tb.Helper()
-	c, err := site.LoadConfig(g.tb.Context(), g.config)
+	c, err := config.Load(g.tb.Context(), g.config)
 	if err != nil {
 		return err
 	}
@@ -155,13 +174,17 @@ func (g *guard) tryStart() error {
 	}
 	before := strings.Count(g.log.String(), "msg=serving")
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: 100 * time.Millisecond, StaleAfter: g.stale})
+	requests := metrics.New()
+	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: 100 * time.Millisecond, StaleAfter: g.stale, Observe: requests.Observe})
 	if err != nil {
 		return err
 	}
+	requests.Watch(db)
 	ctx, stop := context.WithCancel(context.WithoutCancel(g.tb.Context()))
 	g.owner = db.Owner()
-	g.daemon, g.stop, g.ended = site.New(c, db, site.Options{Logger: log, Version: "test"}), stop, make(chan error, 1)
+	g.daemon, g.stop, g.ended = site.New(c, db, site.Options{
+		Logger: log, Version: "test", Collectors: []prometheus.Collector{requests},
+	}), stop, make(chan error, 1)
 	ended := g.ended
 	go func() {
 		err := g.daemon.Run(ctx)
@@ -169,7 +192,7 @@ func (g *guard) tryStart() error {
 		ended <- err
 	}()
 	g.tb.Cleanup(func() { g.halt() })
-	for deadline := time.After(patience); ; {
+	for deadline := time.After(sitetest.Patience); ; {
 		select {
 		case err := <-ended:
 			ended <- err
@@ -218,9 +241,9 @@ func (g *guard) decide(ref string, d refdb.Decision) {
 	}
 }
 
-func (g *guard) status() site.Status {
+func (g *guard) status() client.Status {
 	g.tb.Helper()
-	s, err := site.Query(g.tb.Context(), filepath.Join(g.dir, "sock"))
+	s, err := client.Query(g.tb.Context(), filepath.Join(g.dir, "sock"))
 	if err != nil {
 		g.tb.Fatal(err)
 	}
@@ -230,7 +253,7 @@ func (g *guard) status() site.Status {
 // git runs git in the repository, which must succeed.
 func (g *guard) git(args ...string) string {
 	g.tb.Helper()
-	return run(g.tb, "", "git", append([]string{"--git-dir=" + g.repo}, args...)...)
+	return sitetest.Run(g.tb, "", "git", append([]string{"--git-dir=" + g.repo}, args...)...)
 }
 
 // fails runs git in the repository, which must not succeed, and returns what it says.
@@ -296,20 +319,10 @@ func (g *guard) has(ref, local, global string) {
 	}
 }
 
-// eventually waits for a condition.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatalf("not within %s: %s", patience, what)
-		}
-	}
-}
-
 // resolved waits until the site has no intent left.
 func (g *guard) resolved() {
 	g.tb.Helper()
-	eventually(g.tb, "all intents are ended", func() bool { return g.intents() == 0 })
+	sitetest.Eventually(g.tb, "all intents are ended", func() bool { return g.intents() == 0 })
 }
 
 // A session is a transaction of git, step by step: `git update-ref --stdin`, whose hooks
@@ -319,12 +332,12 @@ type session struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
-	err *lockedBuffer
+	err *sitetest.Buffer
 }
 
 func (g *guard) session(env ...string) *session {
 	g.tb.Helper()
-	s := &session{tb: g.tb, cmd: exec.Command("git", "--git-dir="+g.repo, "update-ref", "--stdin"), err: &lockedBuffer{}}
+	s := &session{tb: g.tb, cmd: exec.Command("git", "--git-dir="+g.repo, "update-ref", "--stdin"), err: &sitetest.Buffer{}}
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stderr = s.err
 	var err error
@@ -388,33 +401,4 @@ func (s *session) close() {
 	if err := s.cmd.Wait(); err != nil {
 		s.tb.Errorf("git update-ref: %v: %s", err, s.err)
 	}
-}
-
-func run(tb testing.TB, dir, name string, args ...string) string {
-	tb.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		tb.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// A lockedBuffer may be read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

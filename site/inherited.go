@@ -9,25 +9,24 @@ import (
 	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// An inheritance is what daemons of this state directory left to the next.
+// An inheritance is what the daemons of this state directory leave to the next one.
 //
-// A daemon that ends may leave requests on their way, that the database
-// carries out at any later time. No push was let through on them, so they have to be dropped; but
-// after the ref was moved there and back by others, the repository seems to say that they
-// were carried out. What tells them from intents that a push was let through on is
-// that those stood when the next daemon looked for the first time, before it
-// let anything through itself.
+// A daemon that ends may leave requests under way, which the database carries out later. No push
+// was let through because of them, so their intents must be dropped. The repository can't tell:
+// if others have moved the ref and moved it back, it seems to say that the move was carried out. But an
+// intent that a push was let through on is in the database when the next daemon first looks,
+// before that daemon lets any push through.
 type inheritance struct {
-	// Owner is the daemon that wrote this. All of its intents may have been answered.
+	// Owner is the daemon that wrote this. Pushes may rely on all of its intents.
 	Owner string `json:"owner"`
-	// Intents are those that stood when it looked for the first time.
+	// Intents are those that the database had when the daemon first looked.
 	Intents []intentKey `json:"intents"`
 }
 
-// readInheritance returns nil if there is none: then this is the first start
-// with this state directory.
+// readInheritance returns nil if there is none: this is the first start with this state directory.
 func readInheritance(state string) (*inheritance, error) {
 	b, err := os.ReadFile(filepath.Join(state, "inherited"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,11 +47,11 @@ func (h *inheritance) write(state string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(state, "inherited"), b)
+	return durable.WriteState(filepath.Join(state, "inherited"), b)
 }
 
-// inherit tells the intents that a push may have been let through on from those
-// that came late, at the first look and at all later ones.
+// inherit separates the intents that came late from those that a push may have been let through
+// on.
 func (d *Daemon) inherit(state string, pending []refdb.Intent) (late, others []refdb.Intent, err error) {
 	mine := d.inherited.Load()
 	first := mine == nil

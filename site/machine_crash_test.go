@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -24,7 +25,7 @@ func (g *guard) onDisk() disk {
 	}
 	dir := g.tb.TempDir()
 	d := disk{g.tb, filepath.Join(dir, "disk")}
-	run(g.tb, dir, "truncate", "--size=64M", d.image)
+	sitetest.Run(g.tb, dir, "truncate", "--size=64M", d.image)
 	for _, args := range [][]string{
 		{"mkfs.ext4", "-q", "-F", d.image},
 		{"mount", "-o", "loop,commit=300", d.image, filepath.Join(dir, "mnt")},
@@ -34,8 +35,8 @@ func (g *guard) onDisk() disk {
 			g.tb.Skipf("there are no loop devices here, so what a crash of the machine leaves is not looked at: %s: %v: %s", args[0], err, out)
 		}
 	}
-	run(g.tb, dir, "cp", "-a", filepath.Join(g.dir, "git")+"/.", "mnt")
-	run(g.tb, dir, "umount", "mnt")
+	sitetest.Run(g.tb, dir, "cp", "-a", filepath.Join(g.dir, "git")+"/.", "mnt")
+	sitetest.Run(g.tb, dir, "umount", "mnt")
 	d.mount(d.image, filepath.Join(g.dir, "git"))
 	return d
 }
@@ -45,15 +46,15 @@ func (d disk) mount(image, at string) {
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		d.tb.Fatal(err)
 	}
-	run(d.tb, "", "mount", "-o", "loop,commit=300", image, at)
-	d.tb.Cleanup(func() { run(d.tb, "", "umount", at) })
+	sitetest.Run(d.tb, "", "mount", "-o", "loop,commit=300", image, at)
+	d.tb.Cleanup(func() { sitetest.Run(d.tb, "", "umount", at) })
 }
 
 // crashed returns where the disk is as the machine finds it if it crashes now.
 func (d disk) crashed() (at string) {
 	d.tb.Helper()
 	dir := d.tb.TempDir()
-	run(d.tb, dir, "cp", d.image, "image")
+	sitetest.Run(d.tb, dir, "cp", d.image, "image")
 	at = filepath.Join(dir, "mnt")
 	d.mount(filepath.Join(dir, "image"), at)
 	return at
@@ -98,7 +99,7 @@ func TestWhatWasAcknowledgedIsInTheRefsAfterACrashOfTheMachine(t *testing.T) {
 				left, _ := filepath.Glob(filepath.Join(repo, "refs/heads/*.lock"))
 				t.Errorf("%s is %q, want %q; lock files: %d", ref, out, want, len(left))
 			}
-			run(t, "", "git", "--git-dir="+repo, "fsck", "--connectivity-only")
+			sitetest.Run(t, "", "git", "--git-dir="+repo, "fsck", "--connectivity-only")
 			g.halt()
 		})
 	}

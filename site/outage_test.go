@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -62,7 +63,7 @@ func testLostAnnouncement(t *testing.T, slow bool) {
 		}
 	}
 	driver.stubborn.Store(false)
-	eventually(t, "the announcement is taken back", func() bool {
+	sitetest.Eventually(t, "the announcement is taken back", func() bool {
 		return g.intents() == 0 && (!slow || g.decided() == 1)
 	})
 	g.has("refs/heads/x", a, a)
@@ -74,7 +75,7 @@ func testLostAnnouncement(t *testing.T, slow bool) {
 	other.git("update-ref", "refs/heads/x", b)
 	other.has("refs/heads/x", b, b)
 	// The record that keeps a late request out stays, and is nothing for an operator.
-	eventually(t, "a round without a fault", func() bool { return g.status().OK() })
+	sitetest.Eventually(t, "a round without a fault", func() bool { return g.status().OK() })
 	if s := g.status(); g.decided() == 0 || s.Counters.Heeded != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -120,7 +121,7 @@ func TestADatabaseThatIsDown(t *testing.T) {
 	down := g.unplug()
 	g.start()
 	a, b := g.commit[0], g.commit[1]
-	eventually(t, "the daemon serves", func() bool { return g.status().Presence })
+	sitetest.Eventually(t, "the daemon serves", func() bool { return g.status().Presence })
 	g.git("update-ref", "refs/heads/x", a)
 
 	committed, died := g.session(), g.session()
@@ -142,11 +143,11 @@ func TestADatabaseThatIsDown(t *testing.T) {
 	if got := g.local("refs/heads/x"); got != b {
 		t.Errorf("refs/heads/x is %q here, want %q", got, b)
 	}
-	eventually(t, "the lease ends", func() bool { return !g.status().Presence })
+	sitetest.Eventually(t, "the lease ends", func() bool { return !g.status().Presence })
 	if s := g.status(); s.OK() || s.Database || !strings.Contains(s.DatabaseError, "unplugged") {
 		t.Errorf("status %+v", s)
 	}
-	eventually(t, "it can't be had again", func() bool { return strings.Contains(g.status().PresenceError, "unplugged") })
+	sitetest.Eventually(t, "it can't be had again", func() bool { return strings.Contains(g.status().PresenceError, "unplugged") })
 	// Where the database is, is none of the pusher's business.
 	if said := g.fails("update-ref", "refs/heads/z", a); !strings.Contains(said, "does not answer: nothing was changed") || strings.Contains(said, "unplugged") {
 		t.Errorf("git said %q", said)
@@ -155,7 +156,7 @@ func TestADatabaseThatIsDown(t *testing.T) {
 	g.resolved()
 	g.has("refs/heads/x", b, b)
 	g.has("refs/heads/y", "", "")
-	eventually(t, "the daemon serves again", func() bool { return g.status().OK() })
+	sitetest.Eventually(t, "the daemon serves again", func() bool { return g.status().OK() })
 	g.git("update-ref", "refs/heads/z", a)
 	g.has("refs/heads/z", a, a)
 }
@@ -170,7 +171,7 @@ func TestADatabaseThatIsDownAtTheStart(t *testing.T) {
 		t.Errorf("git said %q", said)
 	}
 	down.Store(false)
-	eventually(t, "the daemon serves", func() bool { return g.status().OK() })
+	sitetest.Eventually(t, "the daemon serves", func() bool { return g.status().OK() })
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	g.has("refs/heads/x", g.commit[0], g.commit[0])
 }

@@ -10,17 +10,16 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// over hears that a transaction of git was committed or aborted. What became of
-// its refs is read from the repository: the lines tell only which were meant. A line
-// without values ends nothing, because git's inner transactions report so while
-// the ref still stands.
+// transactionEnded is told that git has committed or aborted a transaction. It reads the refs' values
+// from the repository: the lines only name the refs. A line without values ends nothing, because
+// inner transactions of git report like that while the ref still exists.
 //
-// Nothing is reported back but faults of the request: what can't be recorded
-// now is recorded later.
-func (d *Daemon) over(ctx context.Context, hook peer, q wire.Request) error {
+// Only faults of the request are errors: what can't be recorded now is recorded later.
+func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.Request) error {
 	c := d.config.Load()
 	r, err := c.Find(q.Dir)
 	if err != nil {
@@ -30,12 +29,13 @@ func (d *Daemon) over(ctx context.Context, hook peer, q wire.Request) error {
 	if err != nil {
 		return err
 	}
+	defer d.logged.over(r.Project, lines)
 	select {
 	case <-d.started:
 	case <-ctx.Done():
 		return nil
 	}
-	a, err := hook.pusher(c, q.Process, d.boot)
+	a, err := hook.Agent(c.GitPrograms, q.Process, d.boot)
 	if err != nil {
 		return nil // the end of the process resolves
 	}
@@ -44,15 +44,15 @@ func (d *Daemon) over(ctx context.Context, hook peer, q wire.Request) error {
 		return nil
 	}
 	defer p.leave()
-	if hook.stillOf(a) != nil {
-		// Git waits for its hook: this one was given up, and git may have gone on
-		// to announce the same moves again.
+	if hook.RunBy(a) != nil {
+		// Git waits for its hooks. This one is no longer waited for, and git may have announced
+		// the same moves again.
 		return nil
 	}
-	var moves []*pending
+	var moves []*pendingMove
 	for _, l := range lines {
 		m := p.find(r.Project, l.Ref)
-		if m == nil || l.OldZero() && l.NewZero() || !same(m.New, refdb.Value(l.New)) || !l.OldZero() && m.Old != refdb.Value(l.Old) {
+		if m == nil || l.OldZero() && l.NewZero() || !m.New.Equivalent(refdb.Value(l.New)) || !l.OldZero() && m.Old != refdb.Value(l.Old) {
 			continue
 		}
 		moves = append(moves, m)
@@ -61,9 +61,9 @@ func (d *Daemon) over(ctx context.Context, hook peer, q wire.Request) error {
 	return nil
 }
 
-// end resolves moves of p that are over. What can't be recorded now is left to
-// reconcile: the database knows as much of it as p.
-func (d *Daemon) end(ctx context.Context, p *push, moves []*pending) error {
+// end resolves moves of p whose transaction has ended. What can't be recorded now is left to
+// reconcile: the database has all that p knows.
+func (d *Daemon) end(ctx context.Context, p *push, moves []*pendingMove) error {
 	for _, m := range moves {
 		m.over = true
 	}
@@ -71,16 +71,16 @@ func (d *Daemon) end(ctx context.Context, p *push, moves []*pending) error {
 	p.drop(ended)
 	if err != nil {
 		d.o.Logger.WarnContext(ctx, "what became of a push could not be recorded yet", "refs", len(moves)-len(ended), "class", refdb.ClassOf(err).String())
-		d.dirty()
+		d.requestReconcile()
 	}
 	return err
 }
 
-// resolve ends intents by what the repository has, and returns those that are
-// ended. One whose ref has neither value stays, and raises an alarm. The caller
-// must know that whoever announced them won't move the refs any more.
-func (d *Daemon) resolve(ctx context.Context, moves []*pending) (ended []*pending, err error) {
-	groups := map[announcement][]*pending{}
+// resolve ends intents by what the repository has, and returns those that have ended. If a ref has
+// neither its old nor its new value, its intent stays and raises an alarm. The caller must know
+// that the process that announced the moves will not move the refs any more.
+func (d *Daemon) resolve(ctx context.Context, moves []*pendingMove) (ended []*pendingMove, err error) {
+	groups := map[announcement][]*pendingMove{}
 	var order []announcement
 	for _, m := range moves {
 		k := announcement{m.project, m.owner, m.token}
@@ -98,19 +98,19 @@ func (d *Daemon) resolve(ctx context.Context, moves []*pending) (ended []*pendin
 	return ended, errors.Join(failures...)
 }
 
-// An announcement names the intents that were prepared together.
+// An announcement identifies the intents that were prepared together.
 type announcement struct {
 	project, owner string
 	token          refdb.Token
 }
 
-func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*pending) (ended []*pending, err error) {
+func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*pendingMove) (ended []*pendingMove, err error) {
 	path := moves[0].path
 	if path == "" {
 		r, err := d.config.Load().Repository(of.project)
 		if err != nil {
 			for _, m := range moves {
-				d.alarm(ctx, m, "its repository is gone, or not configured any more ("+oneLine(err.Error())+"): bring it back, or run `refdbctl locks resolve`")
+				d.raiseAlarm(ctx, m, "its repository is gone, or not configured any more ("+wire.OneLine(err.Error())+"): bring it back, or run `refdbctl locks resolve`")
 			}
 			return nil, nil
 		}
@@ -119,14 +119,14 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 	repo, err := gitrepo.OpenDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, m := range moves {
-			d.alarm(ctx, m, "its repository is gone ("+oneLine(err.Error())+"): bring it back, or run `refdbctl locks resolve`")
+			d.raiseAlarm(ctx, m, "its repository is gone ("+wire.OneLine(err.Error())+"): bring it back, or run `refdbctl locks resolve`")
 		}
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(moves, func(a, b *pending) int { return strings.Compare(a.Ref, b.Ref) })
+	slices.SortFunc(moves, func(a, b *pendingMove) int { return strings.Compare(a.Ref, b.Ref) })
 	for len(moves) > 0 {
 		names := make([]string, len(moves))
 		for i, m := range moves {
@@ -146,15 +146,19 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		if err != nil {
 			return ended, err
 		}
-		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token}
+		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].by, Op: moves[0].op}
+		_, logs := d.projects.Logs(of.project)
 		var done, dropped []string
-		var these, odd []*pending
+		var these, odd []*pendingMove
 		for _, m := range moves {
 			switch local := refdb.Value(values[m.Ref]); {
-			case same(local, m.New):
+			case local.Equivalent(m.New):
 				done = append(done, m.Ref)
-			case same(local, m.Old):
+			case local.Equivalent(m.Old):
 				dropped = append(dropped, m.Ref)
+			case logs:
+				dropped = append(dropped, m.Ref) // others were let through since
+				d.logged.addEnded(of.project, m.Ref, local)
 			default:
 				odd = append(odd, m)
 				continue
@@ -167,45 +171,47 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		if err != nil || len(these) == 0 {
 			return ended, err
 		}
-		// Once the database says that a ref has moved, a crash of the machine must not
-		// bring its old value back.
+		// Once the database has a ref's new value, a crash of the machine must not bring back the
+		// old one.
 		if err := repo.Sync(done); err != nil {
 			return ended, err
 		}
 		err = d.db.Finish(ctx, p, done, dropped)
-		d.heard(err)
+		d.recordHealth(err)
 		if err == nil {
 			d.counters.updated.Add(uint64(len(done)))
 			d.counters.dropped.Add(uint64(len(dropped)))
-			d.calm(these)
+			d.clearAlarms(these)
+			d.settled(ctx, repo, of, these, done)
 			return append(ended, these...), nil
 		}
 		if !errors.Is(err, refdb.ErrLockLost) && !errors.Is(err, refdb.ErrOutcomeUnknown) {
 			return ended, err
 		}
-		// Some are ended already: by an operator, or by this very request.
-		left, lookErr := d.standing(ctx, these)
+		// Some have ended already: by an operator, or by this very request.
+		left, lookErr := d.stillPending(ctx, these)
 		if lookErr != nil {
 			return ended, errors.Join(err, lookErr)
 		}
 		if len(left) == len(these) {
 			return ended, err
 		}
-		these = slices.DeleteFunc(these, func(m *pending) bool { return slices.Contains(left, m) })
-		d.calm(these)
+		these = slices.DeleteFunc(these, func(m *pendingMove) bool { return slices.Contains(left, m) })
+		d.clearAlarms(these)
+		d.settled(ctx, repo, of, these, done)
 		ended, moves = append(ended, these...), left
 	}
 	return ended, nil
 }
 
-// alarmAbout raises an alarm about each of moves that still stands, and whose ref
-// has neither value, and returns those that have ended. It looks at the database first:
-// what has ended may have been followed by other moves.
-func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*pending) (ended []*pending, err error) {
+// alarmAbout raises an alarm about each move that is still pending and whose ref has neither value.
+// It returns the moves that have ended. It asks the database first: after a move has ended, other
+// moves may have followed.
+func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*pendingMove) (ended []*pendingMove, err error) {
 	if len(moves) == 0 {
 		return nil, nil
 	}
-	left, err := d.standing(ctx, moves)
+	left, err := d.stillPending(ctx, moves)
 	if err != nil {
 		return nil, err
 	}
@@ -216,20 +222,20 @@ func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*pe
 		}
 		values, err := repo.Values(ctx, []string{m.Ref})
 		if err != nil {
-			d.alarm(ctx, m, "it can't be read here: "+oneLine(err.Error()))
+			d.raiseAlarm(ctx, m, "it can't be read here: "+wire.OneLine(err.Error()))
 			continue
 		}
-		if local := refdb.Value(values[m.Ref]); !same(local, m.Old) && !same(local, m.New) {
-			d.alarm(ctx, m, fmt.Sprintf("it was to move from %s to %s, and has %s here: make it one of the two, or run `refdbctl locks resolve`",
-				short(m.Old), short(m.New), short(local)))
+		if local := refdb.Value(values[m.Ref]); !local.Equivalent(m.Old) && !local.Equivalent(m.New) {
+			d.raiseAlarm(ctx, m, fmt.Sprintf("it was to move from %s to %s, and has %s here: make it one of the two, or run `refdbctl locks resolve`",
+				m.Old.Abbrev(), m.New.Abbrev(), local.Abbrev()))
 		}
 	}
-	d.calm(ended)
+	d.clearAlarms(ended)
 	return ended, nil
 }
 
-// standing are those of moves that the database still has as pending intents.
-func (d *Daemon) standing(ctx context.Context, moves []*pending) ([]*pending, error) {
+// stillPending returns the moves that the database still has as pending intents.
+func (d *Daemon) stillPending(ctx context.Context, moves []*pendingMove) ([]*pendingMove, error) {
 	site := d.config.Load().Site
 	f := refdb.IntentFilter{Project: moves[0].project, Owner: site}
 	if len(moves) == 1 {
@@ -238,10 +244,10 @@ func (d *Daemon) standing(ctx context.Context, moves []*pending) ([]*pending, er
 	tokens := map[string]refdb.Token{}
 	for i, err := range d.db.Intents(ctx, f) {
 		if err != nil {
-			d.heard(err)
+			d.recordHealth(err)
 			return nil, err
 		}
 		tokens[i.Ref] = i.Token
 	}
-	return slices.DeleteFunc(slices.Clone(moves), func(m *pending) bool { return tokens[m.Ref] != m.token }), nil
+	return slices.DeleteFunc(slices.Clone(moves), func(m *pendingMove) bool { return tokens[m.Ref] != m.token }), nil
 }

@@ -3,59 +3,63 @@ package site
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// prepared decides about a transaction of git, which holds the locks of its
-// refs. A nil error lets it through: then all that it may move stands in the database.
-func (d *Daemon) prepared(ctx context.Context, hook peer, q wire.Request) error {
+// prepared decides about a transaction of git, which holds the locks of its refs. A nil error lets the
+// transaction through: then the database has an intent for each guarded ref that it may move.
+func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) error {
 	c := d.config.Load()
 	r, err := c.Find(q.Dir)
 	if err != nil {
 		return err
 	}
-	lines, err := guarded(c, r.Project, q.Body)
+	c, lines, err := d.guardedLines(ctx, c, r, q.Body)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
 	if q.Replica {
-		if err := d.informed(ctx); err != nil {
+		if err := d.awaitInheritance(ctx); err != nil {
 			return err
 		}
-		moves, err := d.moves(ctx, r, lines, true)
+		moves, err := d.movesOf(ctx, r, lines, true)
 		if err == nil {
-			err = d.doubts.none(r.Project, moves)
+			err = d.unresolved.check(r.Project, moves)
 		}
 		if err != nil || len(moves) == 0 {
 			return err
 		}
 		return d.replicated(ctx, c, r, moves)
 	}
-	if err := d.serving(ctx); err != nil {
+	if err := d.awaitServing(ctx); err != nil {
 		return err
 	}
-	p, err := d.pushing(c, hook, q.Process)
+	p, err := d.pushOf(c, hook, q.Process)
 	if err != nil {
 		return err
 	}
-	p.transacted()
+	p.resetAdmitted()
 	if err := p.enter(ctx); err != nil {
-		return databaseFailed(err)
+		return refusal.DatabaseFailed(err)
 	}
 	defer p.leave()
-	if p.dead || hook.stillOf(p.agent) != nil {
-		return errOrphan
+	if p.dead || hook.RunBy(p.agent) != nil {
+		return pusher.ErrGone
 	}
-	moves, err := d.moves(ctx, r, lines, true)
+	p.dir, p.locks = r.Path, nil
+	if all, err := wire.ParseLines(q.Body); err == nil {
+		p.locks = lockFilesHeldBy(r.Path, all)
+	}
+	moves, err := d.movesOf(ctx, r, lines, true)
 	if err == nil {
 		moves, err = d.unannounced(ctx, p, r.Project, moves)
 	}
@@ -66,131 +70,27 @@ func (d *Daemon) prepared(ctx context.Context, hook peer, q wire.Request) error 
 	if err != nil {
 		return p.remember(err)
 	}
-	if hook.stillOf(p.agent) != nil {
-		// The hook gave up before it had the answer, and so vetoed: git may have
-		// told that it aborted, before there was anything to end.
+	if hook.RunBy(p.agent) != nil {
+		// The hook gave up before it had the answer, and so vetoed. Git may have reported the abort
+		// before there was anything to end.
 		d.end(ctx, p, announced)
-		return errOrphan
+		return pusher.ErrGone
 	}
 	return nil
 }
 
-// guarded are the lines of a transaction that the database has a say in.
-func guarded(c *Config, project string, body []byte) ([]wire.Line, error) {
-	lines, err := wire.ParseLines(body)
-	if err != nil {
-		return nil, err
-	}
-	var kept []wire.Line
-	var why refused
-	for _, l := range lines {
-		if !c.Guards(project, l.Ref) {
-			continue
-		}
-		if reason := unfit(project, l); reason != "" {
-			why = append(why, reason)
-		}
-		kept = append(kept, l)
-	}
-	return kept, why.or()
-}
-
-// unfit says why a line can't be guarded.
-func unfit(project string, l wire.Line) string {
-	if err := refdb.CheckKey(project, l.Ref); err != nil {
-		return fmt.Sprintf("%s: its name can't be guarded: %s", name(l.Ref), oneLine(err.Error()))
-	}
-	if l.Symbolic() {
-		return fmt.Sprintf("%s: a symbolic ref can't be guarded: make it a branch, or have it skipped (guard.skipRef)", name(l.Ref))
-	}
-	return ""
-}
-
-// informed waits until the daemon knows what its predecessor left, at most until
-// ctx ends. Before that no ref may move here: see [Daemon.inherit].
-func (d *Daemon) informed(ctx context.Context) error {
-	select {
-	case <-d.started:
-	case <-ctx.Done():
-		return errors.New("the site daemon is starting: nothing was changed, retry in a few seconds")
-	}
-	if d.inherited.Load() == nil {
-		return errors.New("the site daemon is waiting for the global ref database: nothing was changed, try again later")
-	}
-	return nil
-}
-
-// serving waits until the daemon can decide about pushes, at most until ctx ends.
-func (d *Daemon) serving(ctx context.Context) error {
-	if err := d.informed(ctx); err != nil {
-		return err
-	}
-	if d.stopping.Load() {
-		return errors.New("the site daemon is stopping: nothing was changed, retry in a few seconds")
-	}
-	if err := d.presence.lost(); err != nil {
-		return unserved(err)
-	}
-	return nil
-}
-
-// moves compares the lines with the repository, and leaves out those that move
-// nothing. What a ref holds is read there: a zero old value of a line may
-// mean that the ref is created, or that whoever moves it doesn't care. locked says that
-// git holds its locks, by which a deletion can be told from what only looks like one.
-func (d *Daemon) moves(ctx context.Context, r Repository, lines []wire.Line, locked bool) ([]refdb.Update, error) {
-	repo, err := gitrepo.OpenDir(r.Path)
-	if err != nil {
-		return nil, err
-	}
-	if repo.Dir() != r.Path {
-		return nil, fmt.Errorf("%s is a work tree of %s: configure that one", r.Path, repo.Dir())
-	}
-	names := make([]string, len(lines))
-	for i, l := range lines {
-		names[i] = l.Ref
-	}
-	values, err := repo.Values(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	var moves []refdb.Update
-	var why refused
-	for _, l := range lines {
-		local := values[l.Ref]
-		switch {
-		case strings.HasPrefix(local, "ref: "):
-			why = append(why, fmt.Sprintf("%s: it is a symbolic ref here, which can't be guarded: push to %s", name(l.Ref), name(local[len("ref: "):])))
-			continue
-		case l.New == local, l.NewZero() && local == "":
-			continue
-		case locked && l.NewZero() && l.Old == local:
-			// Packing refs removes the loose ones in the guise of deleting them.
-			prune, err := repo.Prune(l.Ref, local)
-			if err != nil {
-				return nil, err
-			}
-			if prune {
-				continue
-			}
-		}
-		moves = append(moves, refdb.Update{Ref: l.Ref, Old: refdb.Value(local), New: refdb.Value(l.New)})
-	}
-	return moves, why.or()
-}
-
-// unannounced leaves out the moves that p announced already: git runs
-// transactions within others. Any other move of a ref shows that the
-// earlier transaction is over, because git does one thing at a time.
+// unannounced returns the moves that p has not announced yet: git runs transactions within others,
+// and both announce the same moves. A different move of an announced ref shows that the earlier
+// transaction has ended, because git runs one at a time.
 func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves []refdb.Update) ([]refdb.Update, error) {
-	var over, again []*pending
+	var over, again []*pendingMove
 	var left []refdb.Update
 	for _, u := range moves {
 		m := p.find(project, u.Ref)
 		switch {
 		case m == nil:
 			left = append(left, u)
-		case m.over || m.adopted || !same(m.Old, u.Old) || !same(m.New, u.New):
+		case m.over || m.adopted || !m.Old.Equivalent(u.Old) || !m.New.Equivalent(u.New):
 			over = append(over, m)
 			left = append(left, u)
 		default:
@@ -198,67 +98,68 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 		}
 	}
 	if len(again) > 0 {
-		// An operator may have ended some in our place.
-		still, err := d.standing(ctx, again)
+		// An operator may have ended some of them.
+		still, err := d.stillPending(ctx, again)
 		if err != nil {
-			return nil, databaseFailed(err)
+			return nil, refusal.DatabaseFailed(err)
 		}
 		for _, m := range again {
 			if !slices.Contains(still, m) {
-				p.drop([]*pending{m})
+				p.drop([]*pendingMove{m})
 				left = append(left, m.Update)
 			}
 		}
 	}
 	if len(over) > 0 {
 		if err := d.end(ctx, p, over); err != nil {
-			return nil, databaseFailed(err)
+			return nil, refusal.DatabaseFailed(err)
 		}
 	}
 	return left, nil
 }
 
-// same reports whether two values are equal, all absent ones being so.
-func same(a, b refdb.Value) bool { return a == b || a.IsAbsent() && b.IsAbsent() }
-
-// announce records the moves as intents, and waits a little for pushes that are in
-// the way.
-func (d *Daemon) announce(ctx context.Context, c *Config, p *push, hook peer, r Repository, moves []refdb.Update) (announced []*pending, err error) {
-	doubt, err := d.doubts.begin(r.Project, moves)
+// announce records the moves as intents. For a short time it waits for other pushes that have
+// locked the refs.
+func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*pendingMove, err error) {
+	doubt, err := d.unresolved.claim(r.Project, moves)
 	if err != nil {
 		return nil, err
 	}
-	// If git has let go of its locks since, others may have moved the refs there and
-	// back. From here on nobody can.
-	if err := hook.stillOf(p.agent); err != nil {
-		d.doubts.end(doubt)
+	by := p.agent.PushedBy(c.PusherEnv)
+	// If git no longer has its locks, others may have moved the refs and moved them back. From here
+	// on, the claim keeps others from that.
+	if err := hook.RunBy(p.agent); err != nil {
+		d.unresolved.release(doubt)
 		return nil, err
 	}
 	var preparation refdb.Preparation
-	err = d.patiently(ctx, c, func(ctx context.Context) (err error) {
-		preparation, err = d.db.Prepare(ctx, r.Project, moves, p.agent.String())
+	err = d.retryLocked(ctx, c, func(ctx context.Context) (err error) {
+		preparation, err = d.db.Prepare(ctx, r.Project, moves, p.agent.String(), refdb.AskedBy(by))
 		return err
 	})
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
-		d.doubts.unknown(doubt, preparation)
-		d.dirty()
-		return nil, databaseFailed(err)
+		d.unresolved.markUnknown(doubt, preparation)
+		d.requestReconcile()
+		return nil, refusal.DatabaseFailed(err)
 	}
-	// Before this push counts on it, no other asks for these refs: git has their locks.
-	defer d.doubts.end(doubt)
+	// Until this push has its answer, no other asks for these refs: git has their locks.
+	defer d.unresolved.release(doubt)
 	if err != nil {
 		return nil, notPrepared(c, err)
 	}
 	now := time.Now()
 	for _, u := range preparation.Updates {
-		announced = append(announced, &pending{project: r.Project, path: r.Path, owner: preparation.Owner, token: preparation.Token, Update: u, since: now})
+		announced = append(announced, &pendingMove{
+			project: r.Project, path: r.Path, owner: preparation.Owner, token: preparation.Token, by: preparation.By, op: preparation.Op, Update: u, since: now,
+		})
 	}
 	p.add(announced...)
+	d.open.begin(announced)
 	return announced, nil
 }
 
-// patiently repeats a request that finds locks, for at most c.LockWait.
-func (d *Daemon) patiently(ctx context.Context, c *Config, request func(context.Context) error) error {
+// retryLocked repeats a request while refs are locked, for at most c.LockWait.
+func (d *Daemon) retryLocked(ctx context.Context, c *config.Config, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
@@ -266,7 +167,7 @@ func (d *Daemon) patiently(ctx context.Context, c *Config, request func(context.
 	last := time.Now().Add(c.LockWait)
 	for {
 		err := request(ctx)
-		d.heard(err)
+		d.recordHealth(err)
 		if !errors.Is(err, refdb.ErrLocked) || time.Now().After(last) {
 			return err
 		}
@@ -278,25 +179,27 @@ func (d *Daemon) patiently(ctx context.Context, c *Config, request func(context.
 	}
 }
 
-// notPrepared makes of an error what the pusher is told.
-func notPrepared(c *Config, err error) error {
-	var why refused
+// notPrepared turns an error of the database into the refusal that the pusher reads.
+func notPrepared(c *config.Config, err error) error {
+	var why refusal.Lines
+	cause := refusal.Locked
 	var mismatch *refdb.MismatchError
 	var conflict *refdb.LockedError
 	switch {
 	case errors.As(err, &conflict):
 		for _, l := range conflict.Holders {
 			if !l.Stale() {
-				why = append(why, locked(l, c.Site))
+				why = append(why, refusal.LockedBy(l, c.Site))
 			}
 		}
 	case errors.As(err, &mismatch):
 		for _, m := range mismatch.Mismatches {
-			why = append(why, mismatched(m.Ref, m.Want, m.Have))
+			why = append(why, refusal.Mismatch(m.Ref, m.Want, m.Have))
+			cause = refusal.MismatchReason(m.Have)
 		}
 	}
 	if len(why) == 0 {
-		return databaseFailed(err)
+		return refusal.DatabaseFailed(err)
 	}
-	return why
+	return refusal.Because(cause, why)
 }

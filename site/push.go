@@ -2,49 +2,61 @@ package site
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// A push is what is known of a process of git that moves refs, until that has
-// ended: what was read for it, and what it announced.
+// A push is what the daemon knows about a git process that moves refs, until the process has ended:
+// what was read for it, and what it announced.
 type push struct {
-	agent    agent
-	process  *process
-	turn     chan struct{} // taken by whoever decides about this push
+	agent    pusher.Agent
+	process  *pusher.Watched
+	turn     chan struct{} // held by the goroutine that decides about this push
 	snapshot *snapshot     // guarded by the lock of pushes; nil if there is none
 
-	// Changed by whoever has the turn.
-	dead bool
+	// The holder of the turn changes these.
+	dead  bool
+	dir   string             // of the repository that it asked about last
+	locks []gitrepo.LockFile // that it may have had there then
 
-	mu      sync.Mutex // guards what follows, for those who only look
-	pending []*pending
+	mu      sync.Mutex // guards what follows, for readers without the turn
+	pending map[refOf]*pendingMove
 	failed  error // nil, or an outage
 	// admitted counts the refs that update let through since the last transaction.
 	admitted int
+	overfull bool // it has refused a ref since, because they were too many
 }
 
-// A pending move of a ref: what the database has as an intent.
-type pending struct {
+// A pendingMove is a move of a ref that the database has as an intent.
+type pendingMove struct {
 	project string
 	path    string // of the repository; "" if it is to be found by the project
 	owner   string // of the intent: this daemon, or one before it
 	token   refdb.Token
+	by, op  string // who pushed, and the operation that recorded the intent, as far as known
 	refdb.Update
 	since time.Time
 
-	// over says that git is through with it, one way or the other.
+	// over says that git's transaction has ended.
 	over bool
 	// adopted says that it was found in the database.
 	adopted bool
 }
 
-func (m *pending) is(project, ref string) bool { return m.project == project && m.Ref == ref }
+// A refOf names a ref of a project.
+type refOf struct{ project, ref string }
 
 // enter waits for the turn, at most until ctx ends.
 func (p *push) enter(ctx context.Context) error {
@@ -66,74 +78,78 @@ func (p *push) tryEnter() bool {
 	}
 }
 
-// admit counts n refs that update lets through, and refuses those that the transaction to
-// come has no room for: refused there, git would break the connection off without a word.
+// admit counts n refs that the update hook lets through, and refuses those that are too many for the
+// transaction that follows: if the transaction were refused, git would close the connection without a
+// message. Only the first refusal has a text: git says of each ref that it was declined, and
+// thousands of lines would hide that text.
 func (p *push) admit(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.admitted+n > refdb.MaxLockRefs {
-		return refused{fmt.Sprintf("more than %d refs in one push: push the others again", refdb.MaxLockRefs)}
+		if p.overfull {
+			return refusal.Because(refusal.TooMany, refusal.Lines{})
+		}
+		p.overfull = true
+		return refusal.Because(refusal.TooMany, refusal.Lines{wire.TooManyInPush(refdb.MaxLockRefs)})
 	}
 	p.admitted += n
 	return nil
 }
 
-// transacted says that a transaction of git's has what update let through.
-func (p *push) transacted() {
+// resetAdmitted is called when a transaction has begun with the refs that update let through.
+func (p *push) resetAdmitted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.admitted = 0
+	p.admitted, p.overfull = 0, false
 }
 
 func (p *push) leave() { <-p.turn }
 
-func (p *push) list() []*pending {
+func (p *push) list() []*pendingMove {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.pending)
+	return slices.Collect(maps.Values(p.pending))
 }
 
-func (p *push) find(project, ref string) *pending {
+func (p *push) find(project, ref string) *pendingMove {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, m := range p.pending {
-		if m.is(project, ref) {
-			return m
+	return p.pending[refOf{project, ref}]
+}
+
+// add takes the place of what p had about the same refs.
+func (p *push) add(moves ...*pendingMove) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range moves {
+		p.pending[refOf{m.project, m.Ref}] = m
+	}
+}
+
+func (p *push) drop(moves []*pendingMove) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range moves {
+		if k := (refOf{m.project, m.Ref}); p.pending[k] == m {
+			delete(p.pending, k)
 		}
 	}
-	return nil
-}
-
-func (p *push) add(moves ...*pending) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pending = append(p.pending, moves...)
-}
-
-func (p *push) drop(moves []*pending) {
-	gone := make(map[*pending]bool, len(moves))
-	for _, m := range moves {
-		gone[m] = true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pending = slices.DeleteFunc(p.pending, func(m *pending) bool { return gone[m] })
 }
 
 // pushes are all that this daemon knows of, by their agents.
 type pushes struct {
 	mu      sync.Mutex
-	byAgent map[agent]*push
+	byAgent map[pusher.Agent]*push
 }
 
-func (ps *pushes) get(a agent) *push {
+func (ps *pushes) get(a pusher.Agent) *push {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.byAgent[a]
 }
 
-// remember keeps a snapshot for a push until that has ended, unless all pushes
-// together have too much to keep: then the database is asked for each ref.
+// remember keeps a snapshot for a push until the push has ended, unless all snapshots together would
+// have too many refs: then the database is asked for each ref.
 func (ps *pushes) remember(p *push, s *snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -152,8 +168,8 @@ func (ps *pushes) remember(p *push, s *snapshot) {
 	}
 }
 
-// snapshot returns what was read for a push, to be read only; nil if there is none.
-func (ps *pushes) snapshot(a agent) *snapshot {
+// snapshot returns the snapshot of a push, which must not be changed; nil if there is none.
+func (ps *pushes) snapshot(a pusher.Agent) *snapshot {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if p := ps.byAgent[a]; p != nil {
@@ -162,7 +178,7 @@ func (ps *pushes) snapshot(a agent) *snapshot {
 	return nil
 }
 
-// all are in the order of their processes' IDs.
+// all returns the pushes in the order of their agents.
 func (ps *pushes) all() []*push {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -182,38 +198,42 @@ func (ps *pushes) pending() (n int) {
 	return n
 }
 
-// track returns the push of a process, watched from now on. The error is
-// errOrphan if the process has ended. It runs within a task of ctx.
-func (d *Daemon) track(ctx context.Context, a agent) (*push, error) {
+// track returns the push of a process, which is watched from now on, until ctx ends. The error is
+// [pusher.ErrGone] if the process has ended.
+func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
 	ps := &d.pushes
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if p := ps.byAgent[a]; p != nil {
 		return p, nil
 	}
-	process, err := watch(a)
+	process, err := pusher.Watch(a)
 	if err != nil {
 		return nil, err
 	}
-	p := &push{agent: a, process: process, turn: make(chan struct{}, 1)}
+	p := &push{agent: a, process: process, turn: make(chan struct{}, 1), pending: map[refOf]*pendingMove{}}
 	if ps.byAgent == nil {
-		ps.byAgent = map[agent]*push{}
+		ps.byAgent = map[pusher.Agent]*push{}
 	}
 	ps.byAgent[a] = p
-	d.tasks.Go(func() { d.attend(ctx, p) })
+	d.tasks.Go(func() { d.awaitEnd(ctx, p) })
 	return p, nil
 }
 
-// attend waits for the end of the push's process and resolves what it left.
-func (d *Daemon) attend(ctx context.Context, p *push) {
-	defer p.process.close()
-	defer context.AfterFunc(ctx, p.process.close)()
-	if p.process.wait() != nil || p.enter(ctx) != nil {
+// awaitEnd waits for the end of the push's process and resolves what it left.
+func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
+	defer p.process.Close()
+	defer context.AfterFunc(ctx, p.process.Close)()
+	if p.process.Wait() != nil || p.enter(ctx) != nil {
 		return // the daemon ends: the process may go on
 	}
 	defer p.leave()
 	p.dead = true
+	defer d.removeAbandoned(ctx, p.dir, p.locks)
 	if moves := p.list(); len(moves) > 0 {
+		for dir, files := range d.lockFilesOf(moves) {
+			defer d.removeAbandoned(ctx, dir, files)
+		}
 		d.counters.deaths.Add(1)
 		ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
 		defer cancel()
@@ -222,4 +242,37 @@ func (d *Daemon) attend(ctx context.Context, p *push) {
 	d.pushes.mu.Lock()
 	defer d.pushes.mu.Unlock()
 	delete(d.pushes.byAgent, p.agent)
+}
+
+// pushOf returns the push that runs the hook, which is watched from now on. If the push met an outage, that is the
+// error.
+func (d *Daemon) pushOf(c *config.Config, hook pusher.Hook, said *wire.Process) (*push, error) {
+	a, err := hook.Agent(c.GitPrograms, said, d.boot)
+	var p *push
+	if err == nil {
+		p, err = d.track(d.work, a)
+	}
+	if err == nil {
+		err = hook.RunBy(a)
+	}
+	if err != nil {
+		return nil, refusal.Because(refusal.Pusher, fmt.Errorf("%s: %w", wire.NothingWasChanged, err))
+	}
+	return p, p.outage()
+}
+
+func (p *push) outage() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
+}
+
+// remember records err if it is an outage, and returns it.
+func (p *push) remember(err error) error {
+	if o := (refusal.Outage{}); errors.As(err, &o) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.failed = o
+	}
+	return err
 }

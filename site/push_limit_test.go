@@ -16,12 +16,13 @@ func TestUpdateLetsNoMoreRefsThroughThanATransactionTakes(t *testing.T) {
 			t.Fatalf("ref %d: %v", n, err)
 		}
 	}
-	for range 2 {
-		if err := p.admit(1); err == nil || !strings.Contains(err.Error(), "more than 5000 refs in one push") {
-			t.Errorf("one more: %v", err)
-		}
+	if err := p.admit(1); err == nil || !strings.Contains(err.Error(), "more than 5000 refs in one push") {
+		t.Errorf("one more: %v", err)
 	}
-	p.transacted()
+	if err := p.admit(1); err == nil || err.Error() != "" {
+		t.Errorf("another one: %v, want a refusal that does not repeat itself", err)
+	}
+	p.resetAdmitted()
 	if err := p.admit(1); err != nil {
 		t.Errorf("in the next transaction: %v", err)
 	}

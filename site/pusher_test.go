@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -20,7 +21,7 @@ func TestAPushFromAnotherPIDNamespaceIsRefusedWithTheReason(t *testing.T) {
 	if err == nil {
 		t.Error("it was let through")
 	}
-	contains(t, string(out), "another PID namespace than the site daemon")
+	sitetest.Contains(t, string(out), "another PID namespace than the site daemon")
 	g.has("refs/heads/x", "", "")
 }
 
@@ -50,6 +51,6 @@ func TestAWrappedGitPushesIfTheConfigurationNamesIt(t *testing.T) {
 		if (err == nil) != (c.says == "") {
 			t.Errorf("%s: %v: %s", c.site, err, out)
 		}
-		contains(t, string(out), c.says)
+		sitetest.Contains(t, string(out), c.says)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -150,7 +151,7 @@ func TestWhatCanNotBeGuardedIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g.tb = t
-			contains(t, g.fails(c.args...), c.says)
+			sitetest.Contains(t, g.fails(c.args...), c.says)
 		})
 	}
 	g.tb = t
@@ -162,25 +163,25 @@ func TestWhatCanNotBeGuardedIsRefused(t *testing.T) {
 	}
 	// Elsewhere than below the root nobody is served.
 	outside := filepath.Join(t.TempDir(), "x.git")
-	run(t, "", "cp", "-a", g.repo, outside)
+	sitetest.Run(t, "", "cp", "-a", g.repo, outside)
 	out, err := exec.Command("git", "--git-dir="+outside, "update-ref", "refs/heads/x", a).CombinedOutput()
 	if err == nil {
 		t.Error("a repository that is not configured was served")
 	}
-	contains(t, string(out), "is neither below site.root nor the path of a [repository]")
+	sitetest.Contains(t, string(out), "is neither below site.root nor the path of a [repository]")
 }
 
 func TestRepositoriesOfOtherKinds(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, dbtest.SQLite(t), "eu-1")
 	repo := g.newRepository("sha256", "--object-format=sha256")
-	tree := run(t, "", "git", "--git-dir="+repo, "hash-object", "-t", "tree", "-w", "/dev/null")
-	id := run(t, "", "git", "--git-dir="+repo, "commit-tree", "-m", "x", tree)
-	run(t, "", "git", "--git-dir="+repo, "update-ref", "refs/heads/x", id)
+	tree := sitetest.Run(t, "", "git", "--git-dir="+repo, "hash-object", "-t", "tree", "-w", "/dev/null")
+	id := sitetest.Run(t, "", "git", "--git-dir="+repo, "commit-tree", "-m", "x", tree)
+	sitetest.Run(t, "", "git", "--git-dir="+repo, "update-ref", "refs/heads/x", id)
 	if v, err := g.db.Get(t.Context(), "sha256", "refs/heads/x"); err != nil || string(v) != id {
 		t.Errorf("globally %q, %v, want %q", v, err, id)
 	}
-	run(t, "", "git", "--git-dir="+repo, "update-ref", "-d", "refs/heads/x", id)
+	sitetest.Run(t, "", "git", "--git-dir="+repo, "update-ref", "-d", "refs/heads/x", id)
 	if v, err := g.db.Get(t.Context(), "sha256", "refs/heads/x"); err != nil || v != refdb.Deleted256 {
 		t.Errorf("globally %q, %v", v, err)
 	}
@@ -188,8 +189,10 @@ func TestRepositoriesOfOtherKinds(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(g.dir, "git/plain"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "", "cp", "-a", g.repo, filepath.Join(g.dir, "git/plain/.git"))
-	run(t, "", "git", "--git-dir="+filepath.Join(g.dir, "git/plain/.git"), "update-ref", "refs/heads/x", g.commit[0])
+	sitetest.Run(t, "", "cp", "-a", g.repo, filepath.Join(g.dir, "git/plain/.git"))
+	sitetest.Run(t, "", "git", "--git-dir="+filepath.Join(g.dir, "git/plain/.git"), "config", "--unset", "refdb.projectid")
+	g.register("plain")
+	sitetest.Run(t, "", "git", "--git-dir="+filepath.Join(g.dir, "git/plain/.git"), "update-ref", "refs/heads/x", g.commit[0])
 	if v, err := g.db.Get(t.Context(), "plain", "refs/heads/x"); err != nil || string(v) != g.commit[0] {
 		t.Errorf("globally %q, %v", v, err)
 	}

@@ -7,36 +7,39 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// reconcileEvery is how often the database is asked what it has of this site,
-// beside whenever something was left undone.
+// reconcileEvery is how often the daemon reads the site's intents in the database. It also does
+// that whenever something could not be done.
 const reconcileEvery = 10 * time.Second
 
-// lateRequests is after how long no request to the database can be under way any more.
+// lateRequests is how long a request to the database may be under way.
 const lateRequests = 24 * time.Hour
 
-// reconcileLoop keeps what the database has of this site in accord with what
-// becomes of its pushes: it is the net for whatever was missed. err is how the
-// first attempt ended.
+// reconcileLoop reconciles the database with the site's pushes until ctx ends: it catches whatever was
+// missed. Err is the result of the first attempt.
 func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 100*time.Millisecond, reconcileEvery/2
 	for {
-		wait, hurry := reconcileEvery, d.unclean
+		wait, hurry := reconcileEvery, d.reconcileNow
 		if err != nil {
 			d.o.Logger.WarnContext(ctx, "reconciling failed; trying again: see `refdbctl site status`", "class", refdb.ClassOf(err).String())
 			wait, hurry = retry.NextBackOff(), nil
 		} else {
 			retry.Reset()
 		}
-		notifyStatus(d.status().summary())
+		notifyStatus(d.status().Summary())
 		select {
 		case <-ctx.Done():
 			return
@@ -47,13 +50,13 @@ func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 	}
 }
 
-// reconcile resolves the intents of this site that no push under way stands
-// for, and carries out what an operator decided in its absence.
+// reconcile resolves the intents of this site that belong to no push under way, and carries out what
+// an operator has decided meanwhile.
 func (d *Daemon) reconcile(ctx context.Context) error {
-	if err := d.presence.lost(); err != nil {
+	if err := d.presence.Lost(); err != nil {
 		return err
 	}
-	dirt, start := d.dirt.Load(), time.Now()
+	requested, start := d.reconcileRequested.Load(), time.Now()
 	if err := d.revokeAll(ctx); err != nil {
 		return err
 	}
@@ -68,6 +71,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	}
 	d.forgetAlarms(slices.Concat(pending, decided))
 	d.forgetEnded(start, pending)
+	d.open.found(start, pending)
 	late, pending, err := d.inherit(c.State, pending)
 	if err != nil {
 		return err
@@ -76,43 +80,30 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	for _, i := range pending {
 		byAgent[i.Agent] = append(byAgent[i.Agent], i)
 	}
-	failures := []error{d.disregard(ctx, late)}
+	failures := []error{d.dropLate(ctx, late)}
 	for _, name := range slices.Sorted(maps.Keys(byAgent)) {
 		failures = append(failures, d.reconcileAgent(ctx, name, byAgent[name]))
 	}
-	failures = append(failures, d.heed(ctx, c, decided))
+	failures = append(failures, d.applyDecisions(ctx, c, decided))
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}
-	d.clean.Store(dirt)
+	d.reconcileDone.Store(requested)
 	return nil
 }
 
-// disregard drops intents that came too late to count.
-func (d *Daemon) disregard(ctx context.Context, late []refdb.Intent) error {
+// dropLate drops intents that came too late: no push relies on them.
+func (d *Daemon) dropLate(ctx context.Context, late []refdb.Intent) error {
 	var failures []error
 	for _, i := range late {
 		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
 		err := d.db.Finish(ctx, p, nil, []string{i.Ref})
-		d.heard(err)
+		d.recordHealth(err)
 		if !errors.Is(err, refdb.ErrLockLost) {
 			failures = append(failures, err)
 		}
 	}
 	return errors.Join(failures...)
-}
-
-// running reports whether the process of that name has not ended.
-func (d *Daemon) running(name string) bool {
-	a, ok := parseAgent(name)
-	if !ok || a.boot != d.boot {
-		return false
-	}
-	p, err := watch(a)
-	if err == nil {
-		p.close()
-	}
-	return !errors.Is(err, errOrphan)
 }
 
 func (d *Daemon) revokeAll(ctx context.Context) error {
@@ -126,29 +117,29 @@ func (d *Daemon) intents(ctx context.Context, f refdb.IntentFilter) (all []refdb
 	defer cancel()
 	for i, err := range d.db.Intents(ctx, f) {
 		if err != nil {
-			d.heard(err)
+			d.recordHealth(err)
 			return nil, err
 		}
 		all = append(all, i)
 	}
-	d.heard(nil)
+	d.recordHealth(nil)
 	return all, nil
 }
 
-// reconcileAgent looks after the intents of one process.
+// reconcileAgent resolves or adopts the intents of one process.
 func (d *Daemon) reconcileAgent(ctx context.Context, name string, intents []refdb.Intent) error {
-	a, ok := parseAgent(name)
-	if !ok || a.boot != d.boot {
-		return d.bury(ctx, intents)
+	a, ok := pusher.ParseAgent(name)
+	if !ok || a.Boot != d.boot {
+		return d.resolveAbandoned(ctx, intents)
 	}
 	p, err := d.track(d.work, a)
 	switch {
-	case errors.Is(err, errOrphan):
-		return d.bury(ctx, intents)
+	case errors.Is(err, pusher.ErrGone):
+		return d.resolveAbandoned(ctx, intents)
 	case err != nil:
 		return err
 	case !p.tryEnter():
-		// Somebody is about to decide. What they can't end, they report.
+		// A hook of the push is being answered. What can't be ended then is reconciled later.
 		return nil
 	}
 	defer p.leave()
@@ -158,54 +149,63 @@ func (d *Daemon) reconcileAgent(ctx context.Context, name string, intents []refd
 	return d.adopt(ctx, p, intents)
 }
 
-// bury resolves the intents of a process that has ended.
-func (d *Daemon) bury(ctx context.Context, intents []refdb.Intent) error {
-	moves := make([]*pending, len(intents))
+// resolveAbandoned resolves the intents of a process that has ended.
+func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) error {
+	moves := make([]*pendingMove, len(intents))
 	for i, intent := range intents {
-		moves[i] = pendingOf(intent)
+		moves[i] = moveOf(intent)
 	}
-	_, err := d.resolve(ctx, moves)
+	// Once the intents have ended, others may lock those refs.
+	leftovers := d.lockFilesOf(moves)
+	ended, err := d.resolve(ctx, moves)
+	if len(ended) == len(moves) {
+		for dir, files := range leftovers {
+			d.removeAbandoned(d.work, dir, files)
+		}
+	}
 	return err
 }
 
-func pendingOf(i refdb.Intent) *pending {
-	return &pending{
-		project: i.Project, owner: i.Owner, token: i.Token, Update: refdb.Update{Ref: i.Ref, Old: i.Old, New: i.New},
+func moveOf(i refdb.Intent) *pendingMove {
+	return &pendingMove{
+		project: i.Project, owner: i.Owner, token: i.Token, by: i.By, op: i.Op, Update: refdb.Update{Ref: i.Ref, Old: i.Old, New: i.New},
 		since: time.Now().Add(-i.Age), adopted: true,
 	}
 }
 
-// adopt takes on the intents of a running process that this daemon doesn't
-// know of: those that an earlier one recorded, and those of requests whose
-// reply was lost. Those that git is through with are resolved.
+// adopt adds to p the intents of its process that this daemon does not know: an earlier daemon
+// recorded them, or the reply to the request was lost. It resolves those whose transaction has ended.
 func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) error {
-	var over []*pending
+	var unknown, over []*pendingMove
 	for _, i := range intents {
 		m := p.find(i.Project, i.Ref)
 		switch {
 		case m == nil || m.token != i.Token:
-			// It may have been ended since it was listed.
-			still, err := d.intents(ctx, refdb.IntentFilter{Project: i.Project, Ref: i.Ref, Owner: i.Owner})
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(still, func(s refdb.Intent) bool { return s.Token == i.Token }) {
-				continue
-			}
-			if m != nil {
-				p.drop([]*pending{m})
-			}
-			p.add(pendingOf(i))
+			unknown = append(unknown, moveOf(i))
 		case m.over:
 			over = append(over, m)
 		}
+	}
+	// They may have ended since they were listed.
+	slices.SortStableFunc(unknown, func(a, b *pendingMove) int { return strings.Compare(a.project, b.project) })
+	for len(unknown) > 0 {
+		n := slices.IndexFunc(unknown, func(m *pendingMove) bool { return m.project != unknown[0].project })
+		if n < 0 {
+			n = len(unknown)
+		}
+		still, err := d.stillPending(ctx, unknown[:n])
+		if err != nil {
+			return err
+		}
+		p.add(still...)
+		unknown = unknown[n:]
 	}
 	ended, err := d.resolve(ctx, over)
 	p.drop(ended)
 	return err
 }
 
-// forgetAlarms takes back the alarms about intents that are not among these any more.
+// forgetAlarms removes the alarms about intents that are not among these.
 func (d *Daemon) forgetAlarms(intents []refdb.Intent) {
 	still := make(map[intentKey]bool, len(intents))
 	for _, i := range intents {
@@ -216,8 +216,8 @@ func (d *Daemon) forgetAlarms(intents []refdb.Intent) {
 	maps.DeleteFunc(d.alarms.stuck, func(k intentKey, _ alarm) bool { return !still[k] })
 }
 
-// forgetEnded lets go of moves that are over, and were ended by a request whose
-// reply was lost: the database did not have them any more when it was asked, after start.
+// forgetEnded drops moves that have ended by a request whose reply was lost: the database did not have
+// them when it was asked, after start.
 func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
 	still := make(map[intentKey]bool, len(intents))
 	for _, i := range intents {
@@ -227,17 +227,16 @@ func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
 		if !p.tryEnter() {
 			continue
 		}
-		p.drop(slices.DeleteFunc(p.list(), func(m *pending) bool {
+		p.drop(slices.DeleteFunc(p.list(), func(m *pendingMove) bool {
 			return !m.over || still[m.key()] || m.since.After(start)
 		}))
 		p.leave()
 	}
 }
 
-// heed brings refs to their global values whose intents an operator resolved,
-// and then forgets those decisions. A ref whose object is not here yet waits for
-// `refdbctl site sync`.
-func (d *Daemon) heed(ctx context.Context, c *Config, decided []refdb.Intent) error {
+// applyDecisions moves refs to their global values if an operator has resolved their intents, and then
+// removes the decisions. A ref whose object is not here yet waits for `refdbctl site sync`.
+func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided []refdb.Intent) error {
 	var failures []error
 	var heeded []refdb.Intent
 	for _, i := range decided {
@@ -248,11 +247,11 @@ func (d *Daemon) heed(ctx context.Context, c *Config, decided []refdb.Intent) er
 			}
 			continue
 		}
-		if d.running(i.Agent) {
+		if pusher.Running(i.Agent, d.boot) {
 			continue // it may move the ref yet
 		}
-		d.disown(i)
-		ok, err := d.heedOne(ctx, c, i)
+		d.dropResolved(i)
+		ok, err := d.applyDecision(ctx, c, i)
 		failures = append(failures, err)
 		if ok {
 			d.counters.heeded.Add(1)
@@ -263,45 +262,45 @@ func (d *Daemon) heed(ctx context.Context, c *Config, decided []refdb.Intent) er
 		ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
 		defer cancel()
 		err := d.db.Forget(ctx, heeded)
-		d.heard(err)
+		d.recordHealth(err)
 		failures = append(failures, err)
 		if err == nil {
-			d.calmAbout(heeded)
+			d.clearAlarmsOf(heeded)
 		}
 	}
 	return errors.Join(failures...)
 }
 
-// calmAbout takes alarms about intents back that are settled.
-func (d *Daemon) calmAbout(intents []refdb.Intent) {
-	moves := make([]*pending, len(intents))
+// clearAlarmsOf removes the alarms about intents that have been resolved.
+func (d *Daemon) clearAlarmsOf(intents []refdb.Intent) {
+	moves := make([]*pendingMove, len(intents))
 	for i, intent := range intents {
-		moves[i] = pendingOf(intent)
+		moves[i] = moveOf(intent)
 	}
-	d.calm(moves)
+	d.clearAlarms(moves)
 }
 
-// disown lets go of a push's intent that was resolved in its place.
-func (d *Daemon) disown(i refdb.Intent) {
-	a, _ := parseAgent(i.Agent)
+// dropResolved drops the move of a push whose intent an operator has resolved.
+func (d *Daemon) dropResolved(i refdb.Intent) {
+	a, _ := pusher.ParseAgent(i.Agent)
 	p := d.pushes.get(a)
 	if p == nil || !p.tryEnter() {
 		return
 	}
 	defer p.leave()
 	if m := p.find(i.Project, i.Ref); m != nil && m.token == i.Token {
-		p.drop([]*pending{m})
+		p.drop([]*pendingMove{m})
 	}
 }
 
-// heedOne reports whether the ref has its global value.
-func (d *Daemon) heedOne(ctx context.Context, c *Config, i refdb.Intent) (bool, error) {
+// applyDecision moves a ref to its global value, and reports whether the ref has it.
+func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.Intent) (bool, error) {
 	r, err := c.Repository(i.Project)
 	var repo *gitrepo.Repo
 	if err == nil {
 		repo, err = gitrepo.OpenDir(r.Path)
 	}
-	if errors.Is(err, ErrNotConfigured) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, config.ErrNotConfigured) || errors.Is(err, fs.ErrNotExist) {
 		// Nothing is here that could have another value. If the repository comes back,
 		// its ref differs from the database, and pushes to it are refused.
 		return true, nil
@@ -309,8 +308,8 @@ func (d *Daemon) heedOne(ctx context.Context, c *Config, i refdb.Intent) (bool, 
 	if err != nil {
 		return false, err
 	}
-	// First what is here, then what is global: the other way round a push
-	// that is acknowledged in between would be undone.
+	// The local value is read before the global one: otherwise a push that is acknowledged in
+	// between would be undone.
 	values, err := repo.Values(ctx, []string{i.Ref})
 	if err != nil {
 		return false, err
@@ -321,46 +320,31 @@ func (d *Daemon) heedOne(ctx context.Context, c *Config, i refdb.Intent) (bool, 
 		return false, err
 	}
 	global := states[0]
-	// A push that is about to be announced must not see it move there and back.
-	claim, err := d.doubts.begin(i.Project, []refdb.Update{{Ref: i.Ref}})
+	// A push that is about to be announced must not see the ref move and move back.
+	claim, err := d.unresolved.claim(i.Project, []refdb.Update{{Ref: i.Ref}})
 	if err != nil {
 		return false, nil // the next time
 	}
-	defer d.doubts.end(claim)
+	defer d.unresolved.release(claim)
 	switch {
-	case same(local, global.Value):
+	case local.Equivalent(global.Value):
 		return true, nil
 	case global.Lock != nil && !global.Lock.Stale():
 		return false, nil // whoever moves it now will be done soon
-	case global.Value == refdb.Unknown && !same(local, i.New):
-		d.alarm(ctx, pendingOf(i), "an operator resolved it; it is not in the global database, and has another value here than was announced")
+	case global.Value == refdb.Unknown && !local.Equivalent(i.New):
+		d.raiseAlarm(ctx, moveOf(i), "an operator resolved it; it is not in the global database, and has another value here than was announced")
 		return false, nil
 	}
-	if err := swap(ctx, repo, i.Ref, string(local), global.Value); err != nil {
+	// The hooks needn't be asked: while here and globally differ no push gets through.
+	move := gitrepo.Move{Ref: i.Ref, From: string(local)}
+	if !global.Value.IsAbsent() {
+		move.To = string(global.Value)
+	}
+	if err := repo.MoveUnasked(ctx, move, "refdb: the global value"); err != nil {
 		d.o.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", d.digest(i.Project, i.Ref))
-		d.alarm(ctx, pendingOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
-			short(global.Value), oneLine(err.Error())))
+		d.raiseAlarm(ctx, moveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
+			global.Value.Abbrev(), wire.OneLine(err.Error())))
 		return false, nil
 	}
 	return true, nil
-}
-
-// swap moves a ref to its global value. The hooks needn't be asked: while here and
-// globally differ no push gets through.
-func swap(ctx context.Context, repo *gitrepo.Repo, ref, local string, global refdb.Value) error {
-	args := []string{"-c", "core.hooksPath=/dev/null", "update-ref", "--no-deref", "-m", "refdb: the global value"}
-	if local == "" {
-		local = string(refdb.Deleted[:len(global)])
-	}
-	if global.IsAbsent() {
-		args = append(args, "-d", ref, local)
-	} else {
-		args = append(args, ref, string(global), local)
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if out, err := repo.Command(ctx, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
 }

@@ -2,14 +2,16 @@ package site
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// replicated lets moves through that bring refs to what they are globally,
-// while nobody is moving them. It writes nothing.
-func (d *Daemon) replicated(ctx context.Context, c *Config, r Repository, moves []refdb.Update) error {
+// replicated lets moves through that give refs their global values, while no push moves them. It
+// writes nothing.
+func (d *Daemon) replicated(ctx context.Context, c *config.Config, r config.Repository, moves []refdb.Update) error {
 	names := make([]string, len(moves))
 	for i, u := range moves {
 		names[i] = u.Ref
@@ -18,29 +20,28 @@ func (d *Daemon) replicated(ctx context.Context, c *Config, r Repository, moves 
 	if err != nil {
 		return err
 	}
-	var why refused
+	var why refusal.Lines
 	for i, s := range states {
 		switch u := moves[i]; {
 		case s.Lock != nil && !s.Lock.Stale():
-			why = append(why, locked(*s.Lock, c.Site))
+			why = append(why, refusal.LockedBy(*s.Lock, c.Site))
 		case s.Value == refdb.Unknown:
-			why = append(why, fmt.Sprintf("%s: it is not in the global database: replication leaves it alone", name(u.Ref)))
-		case !same(s.Value, u.New):
-			why = append(why, fmt.Sprintf("%s: replication moves it to what it is globally only (global %s, not %s)",
-				name(u.Ref), short(s.Value), short(u.New)))
+			why = append(why, wire.ReplicaNotInDatabase(u.Ref))
+		case !s.Value.Equivalent(u.New):
+			why = append(why, wire.ReplicaDiffers(u.Ref, s.Value.Abbrev(), u.New.Abbrev()))
 		}
 	}
-	return why.or()
+	return refusal.Because(refusal.Replication, why.OrNil())
 }
 
 // states asks the database for values and locks.
-func (d *Daemon) states(ctx context.Context, c *Config, project string, refs []string) ([]refdb.State, error) {
+func (d *Daemon) states(ctx context.Context, c *config.Config, project string, refs []string) ([]refdb.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	states, err := d.db.States(ctx, project, refs)
-	d.heard(err)
+	d.recordHealth(err)
 	if err != nil {
-		return nil, databaseFailed(err)
+		return nil, refusal.DatabaseFailed(err)
 	}
 	return states, nil
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -16,9 +18,8 @@ const (
 	snapshotFor  = time.Minute
 )
 
-// A snapshot is what the database had of a push's refs when the push began. It
-// answers the update hook, which promises nothing: prepared finds what has
-// changed since.
+// A snapshot has the database's values of a push's refs from when the push began. The update hook is
+// answered from it. That answer promises nothing: prepared finds what has changed since.
 type snapshot struct {
 	project string
 	taken   time.Time
@@ -27,19 +28,19 @@ type snapshot struct {
 
 func (s *snapshot) old() bool { return time.Since(s.taken) > snapshotFor }
 
-// allows reports whether the snapshot lets u go on. If not, the database is to be asked.
+// allows reports whether u may go on according to the snapshot. If not, the database must be asked.
 func (s *snapshot) allows(project string, u refdb.Update) bool {
 	if s == nil || s.project != project || s.old() {
 		return false
 	}
 	value, read := s.values[u.Ref]
-	return read && same(value, u.Old)
+	return read && value.Equivalent(u.Old)
 }
 
-// preReceive reads what the database has of all refs of a push, before git runs
-// the update hook for each of them. If that fails it refuses the push, as update
-// would each of its refs; unless some refs are not guarded: those are to go on.
-func (d *Daemon) preReceive(ctx context.Context, hook peer, q wire.Request) error {
+// preReceive reads the database's values of all refs of a push, before git runs the update hook for
+// each ref. If that fails, it refuses the push, as update would refuse each ref. If some refs are
+// not guarded, it lets the push go on: update refuses the others.
+func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Request) error {
 	c := d.config.Load()
 	r, err := c.Find(q.Dir)
 	if err != nil {
@@ -47,6 +48,15 @@ func (d *Daemon) preReceive(ctx context.Context, hook peer, q wire.Request) erro
 	}
 	lines, err := wire.ParseLines(q.Body)
 	if err != nil {
+		return err
+	}
+	free := slices.ContainsFunc(lines, func(l wire.Line) bool { return !config.Guardable(l.Ref) })
+	if !slices.ContainsFunc(lines, func(l wire.Line) bool { return config.Guardable(l.Ref) }) {
+		return nil
+	}
+	if c, err = d.ruled(ctx, c, r); err != nil && free {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	var refs []string
@@ -67,16 +77,16 @@ func (d *Daemon) preReceive(ctx context.Context, hook peer, q wire.Request) erro
 }
 
 // prefetch takes a snapshot of refs for the push that runs the hook.
-func (d *Daemon) prefetch(ctx context.Context, c *Config, hook peer, said *wire.Process, project string, refs []string) error {
-	if err := d.serving(ctx); err != nil {
+func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, refs []string) error {
+	if err := d.awaitServing(ctx); err != nil {
 		return err
 	}
-	p, err := d.pushing(c, hook, said)
+	p, err := d.pushOf(c, hook, said)
 	if err != nil {
 		return err
 	}
 	s := &snapshot{project: project, taken: time.Now(), values: map[string]refdb.Value{}}
-	// What can't be read in time, update asks for.
+	// Update asks for what can't be read in time.
 	enough := s.taken.Add(c.Timeout / 2)
 	for page := range slices.Chunk(refs[:min(len(refs), snapshotRefs)], snapshotPage) {
 		if time.Now().After(enough) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
 func newSnapshot(refs int) *snapshot {
@@ -40,9 +41,9 @@ func TestASnapshotAllowsWhatItReadOfItsOwnProjectForAWhile(t *testing.T) {
 
 func TestSnapshotsAreBounded(t *testing.T) {
 	var ps pushes
-	ps.byAgent = map[agent]*push{}
+	ps.byAgent = map[pusher.Agent]*push{}
 	add := func(pid int) *push {
-		p := &push{agent: agent{pid: pid}}
+		p := &push{agent: pusher.Agent{PID: pid}}
 		ps.byAgent[p.agent] = p
 		return p
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -16,7 +17,7 @@ import (
 func oneByOne(tb testing.TB) bool {
 	tb.Helper()
 	var major, minor int
-	if _, err := fmt.Sscanf(run(tb, "", "git", "version"), "git version %d.%d", &major, &minor); err != nil {
+	if _, err := fmt.Sscanf(sitetest.Run(tb, "", "git", "version"), "git version %d.%d", &major, &minor); err != nil {
 		tb.Fatal(err)
 	}
 	return major == 2 && minor < 51
@@ -33,7 +34,9 @@ func TestAPushAsksTheDatabaseForAllOfItsRefsAtOnce(t *testing.T) {
 	}{
 		{"one ref", 1, false, true, 1, 1},
 		{"some refs", 5, false, true, 1, 5},
+		{"20 refs", 20, false, true, 1, 20},
 		{"some refs, atomic", 5, true, true, 1, 1},
+		{"20 refs, atomic", 20, true, true, 1, 1},
 		{"1,000 refs, atomic", 1000, true, true, 1, 1},
 		{"2,001 refs, atomic", 2001, true, true, 3, 1},
 		{"one ref without the pre-receive hook", 1, false, false, 1, 1},
@@ -61,6 +64,7 @@ func TestAPushAsksTheDatabaseForAllOfItsRefsAtOnce(t *testing.T) {
 				specs = append(specs, fmt.Sprintf("c0:refs/tags/t%04d", i))
 			}
 			client := g.client()
+			client.env = []string{patient}
 			before := driver.asked.listed.Load()
 			if said, ok := client.push(specs...); !ok {
 				t.Fatal(said)
@@ -99,7 +103,7 @@ func (g *guard) pause() (stopped func(), cont func()) {
 	}
 	stopped = func() {
 		g.tb.Helper()
-		eventually(g.tb, "the update hook is run", func() bool {
+		sitetest.Eventually(g.tb, "the update hook is run", func() bool {
 			_, err := os.Stat(filepath.Join(dir, "here"))
 			return err == nil
 		})

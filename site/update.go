@@ -3,15 +3,18 @@ package site
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// update tells a pusher per ref what prepared would decide about it: only what
-// this hook says reaches the pusher over HTTP. It changes nothing and
-// promises nothing.
-func (d *Daemon) update(ctx context.Context, hook peer, q wire.Request) error {
+// update tells a pusher for each ref what prepared would decide: over HTTP only this hook's text reaches the
+// pusher. It changes nothing and promises nothing.
+func (d *Daemon) update(ctx context.Context, hook pusher.Hook, q wire.Request) error {
 	c := d.config.Load()
 	r, err := c.Find(q.Dir)
 	if err != nil {
@@ -20,18 +23,18 @@ func (d *Daemon) update(ctx context.Context, hook peer, q wire.Request) error {
 	if err := noPeers(q.Body); err != nil {
 		return err
 	}
-	lines, err := guarded(c, r.Project, q.Body)
+	c, lines, err := d.guardedLines(ctx, c, r, q.Body)
 	if err != nil || len(lines) == 0 || q.Replica {
 		return err
 	}
-	if err := d.serving(ctx); err != nil {
+	if err := d.awaitServing(ctx); err != nil {
 		return err
 	}
-	moves, err := d.moves(ctx, r, lines, false)
+	moves, err := d.movesOf(ctx, r, lines, false)
 	if err != nil {
 		return err
 	}
-	p, err := d.pushing(c, hook, q.Process)
+	p, err := d.pushOf(c, hook, q.Process)
 	if err != nil {
 		return err
 	}
@@ -47,11 +50,11 @@ func (d *Daemon) update(ctx context.Context, hook peer, q wire.Request) error {
 	return p.admit(len(moves))
 }
 
-// movable reports why a ref can't be moved now, after a little patience with
-// whoever moves it.
-func (d *Daemon) movable(ctx context.Context, c *Config, project string, u refdb.Update) error {
+// movable returns why a ref can't be moved now. If another push has it locked, movable waits for a
+// short time.
+func (d *Daemon) movable(ctx context.Context, c *config.Config, project string, u refdb.Update) error {
 	var state refdb.State
-	err := d.patiently(ctx, c, func(ctx context.Context) error {
+	err := d.retryLocked(ctx, c, func(ctx context.Context) error {
 		states, err := d.db.States(ctx, project, []string{u.Ref})
 		if err != nil {
 			return err
@@ -64,11 +67,31 @@ func (d *Daemon) movable(ctx context.Context, c *Config, project string, u refdb
 	})
 	switch {
 	case errors.Is(err, refdb.ErrLocked):
-		return refused{locked(*state.Lock, c.Site)}
+		return refusal.Because(refusal.Locked, refusal.Lines{refusal.LockedBy(*state.Lock, c.Site)})
 	case err != nil:
-		return databaseFailed(err)
-	case !same(u.Old, state.Value):
-		return refused{mismatched(u.Ref, u.Old, state.Value)}
+		return refusal.DatabaseFailed(err)
+	case !u.Old.Equivalent(state.Value):
+		return refusal.Because(refusal.MismatchReason(state.Value), refusal.Lines{refusal.Mismatch(u.Ref, u.Old, state.Value)})
 	}
 	return nil
+}
+
+// ofPeers reports whether a ref is in the peers' namespace, or in its way.
+func ofPeers(ref string) bool {
+	return ref+"/" == config.PeerPrefix || strings.HasPrefix(ref, config.PeerPrefix)
+}
+
+// noPeers refuses pushes to the refs of peers.
+func noPeers(body []byte) error {
+	lines, err := wire.ParseLines(body)
+	if err != nil {
+		return err
+	}
+	var why refusal.Lines
+	for _, l := range lines {
+		if ofPeers(l.Ref) {
+			why = append(why, wire.PeerRef(l.Ref, config.PeerPrefix))
+		}
+	}
+	return refusal.Because(refusal.PeerRefs, why.OrNil())
 }

@@ -8,33 +8,40 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A client is a clone that pushes.
-type client struct {
+// A clone is a clone that pushes.
+type clone struct {
 	tb  testing.TB
 	dir string
 	g   *guard
+	env []string // besides this process's
 }
 
+// patient has hooks wait for an answer about a push of thousands of refs, however busy the machine is.
+const patient = "REFDB_HOOK_TIMEOUT=2m"
+
 // client has the site's commits as branches c0, c1, …
-func (g *guard) client() *client {
+func (g *guard) client() *clone {
 	g.tb.Helper()
-	c := &client{g.tb, filepath.Join(g.tb.TempDir(), "client.git"), g}
-	run(g.tb, "", "git", "init", "--quiet", "--bare", c.dir)
+	c := &clone{tb: g.tb, dir: filepath.Join(g.tb.TempDir(), "client.git"), g: g}
+	sitetest.Run(g.tb, "", "git", "init", "--quiet", "--bare", c.dir)
 	for i, id := range g.commit {
-		run(g.tb, "", "git", "--git-dir="+g.repo, "-c", "core.hooksPath=/dev/null", "update-ref", "refs/peer/test/tip", id)
-		run(g.tb, "", "git", "--git-dir="+c.dir, "fetch", "--quiet", "file://"+g.repo, "refs/peer/test/tip")
-		run(g.tb, "", "git", "--git-dir="+c.dir, "update-ref", "refs/heads/c"+string(rune('0'+i)), id)
+		sitetest.Run(g.tb, "", "git", "--git-dir="+g.repo, "-c", "core.hooksPath=/dev/null", "update-ref", "refs/peer/test/tip", id)
+		sitetest.Run(g.tb, "", "git", "--git-dir="+c.dir, "fetch", "--quiet", "file://"+g.repo, "refs/peer/test/tip")
+		sitetest.Run(g.tb, "", "git", "--git-dir="+c.dir, "update-ref", "refs/heads/c"+string(rune('0'+i)), id)
 	}
 	return c
 }
 
 // push returns what git says, and whether it succeeded.
-func (c *client) push(args ...string) (string, bool) {
+func (c *clone) push(args ...string) (string, bool) {
 	c.tb.Helper()
-	out, err := exec.Command("git", append([]string{"--git-dir=" + c.dir, "push", "file://" + c.g.repo}, args...)...).CombinedOutput()
+	cmd := exec.Command("git", append([]string{"--git-dir=" + c.dir, "push", "file://" + c.g.repo}, args...)...)
+	cmd.Env = append(os.Environ(), c.env...)
+	out, err := cmd.CombinedOutput()
 	return string(out), err == nil
 }
 
@@ -72,7 +79,7 @@ func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 		"remote: refs/heads/packed: this site is behind (global " + b[:7] + ", here " + a[:7] + ")",
 		"! [remote rejected] c2 -> behind (hook declined)",
 	} {
-		contains(t, said, line)
+		sitetest.Contains(t, said, line)
 	}
 	for _, ref := range []string{"fine", "sound"} {
 		if east.local("refs/heads/"+ref) != c || east.global("refs/heads/"+ref) != c {
@@ -124,7 +131,7 @@ func TestAPushWithoutADaemon(t *testing.T) {
 	if ok {
 		t.Error("the push succeeded")
 	}
-	contains(t, said, "the site daemon does not answer")
+	sitetest.Contains(t, said, "the site daemon does not answer")
 	if d := time.Since(start); d < 4*time.Second || d > 15*time.Second {
 		t.Errorf("it took %s", d)
 	}
@@ -158,10 +165,27 @@ func TestAHookCalledByHand(t *testing.T) {
 			if (err == nil) != (c.says == "") {
 				t.Errorf("%v: %s", err, said)
 			}
-			contains(t, said, c.says)
+			sitetest.Contains(t, said, c.says)
 		})
 	}
 	if n := g.intents(); n != 0 {
 		t.Errorf("%d intents stand", n)
+	}
+}
+
+// The refs of peers are sync's alone: a push to refs/peer/asia would keep asia's from being fetched.
+func TestNobodyPushesToPeersRefs(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	client := g.client()
+	said, ok := client.push("c0:refs/peer/asia", "c1:refs/peer/asia/heads/x", ":refs/peer/test/tip", "c2:refs/heads/x")
+	if ok {
+		t.Error("the push succeeded")
+	}
+	for _, ref := range []string{"refs/peer/asia", "refs/peer/asia/heads/x", "refs/peer/test/tip"} {
+		sitetest.Contains(t, said, "remote: "+ref+": only `refdbctl site sync` moves the refs of peers")
+	}
+	if got := g.git("for-each-ref", "--format=%(refname)"); got != "refs/heads/x\nrefs/peer/test/tip" {
+		t.Errorf("the refs are\n%s", got)
 	}
 }

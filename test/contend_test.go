@@ -24,9 +24,8 @@ const (
 	keys       = 8
 )
 
-// Who is in a critical section is told by the file system, which knows nothing
-// of locks: a directory that only one can make, and a log that only who made
-// it appends to.
+// The file system says who is in a critical section, independently of the locks.
+// Only one process can make a directory, and only that process appends to a log.
 func TestP1CriticalSectionsOf256GoroutinesIn4ProcessesNeverOverlap(t *testing.T) {
 	onEach(t, func(t *testing.T, d *dbtest.Database) {
 		sections := 6 // of each goroutine
@@ -39,7 +38,7 @@ func TestP1CriticalSectionsOf256GoroutinesIn4ProcessesNeverOverlap(t *testing.T)
 			all = append(all, start(t, d, "contender", dir, strconv.Itoa(sections)))
 		}
 		for _, p := range all {
-			if line := p.hear(t); line != "ok" {
+			if line := p.receive(t); line != "ok" {
 				t.Error(line)
 			}
 			p.in.Close()
@@ -80,7 +79,7 @@ func checkTokens(t *testing.T, name string) (n int) {
 	return n
 }
 
-// contend goes through critical sections from many goroutines.
+// contend enters critical sections from many goroutines.
 func contend(db *refdb.DB) error {
 	dir := os.Args[1]
 	sections, err := strconv.Atoi(os.Args[2])
@@ -105,7 +104,7 @@ func contend(db *refdb.DB) error {
 	return nil
 }
 
-// enter goes through one critical section, of one key or of two.
+// enter enters and leaves one critical section, of one key or of two.
 func enter(ctx context.Context, db *refdb.DB, dir string) error {
 	set := rand.Perm(keys)[:1+rand.IntN(8)/7]
 	refs := make([]string, len(set))

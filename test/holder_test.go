@@ -27,7 +27,7 @@ func TestP2P4AProcessFrozenPastStaleAfterCanDoNothingAnyMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		frozen := start(t, d, "holder")
-		token := heldToken(t, frozen.hear(t))
+		token := heldToken(t, frozen.receive(t))
 		if got := frozen.ask(t, "err"); got != "ok" {
 			t.Fatalf("the holder says %s", got)
 		}
@@ -49,7 +49,7 @@ func TestP2P4AProcessFrozenPastStaleAfterCanDoNothingAnyMore(t *testing.T) {
 				t.Errorf("%s: %s", request, got)
 			}
 		}
-		// None of that touched the lock of its successor, nor the ref.
+		// None of that changed the successor's lock or the ref.
 		if err := lock.UpdateAndRelease(t.Context(), []refdb.Update{{Ref: mainRef, Old: before, New: after}}); err != nil {
 			t.Error(err)
 		}
@@ -60,8 +60,8 @@ func TestALockWhoseHolderWasKilledIsTakenOverWithinStaleAfterAndASecond(t *testi
 	onEach(t, func(t *testing.T, d *dbtest.Database) {
 		db := site(t, d, nil)
 		holder := start(t, d, "holder")
-		token := heldToken(t, holder.hear(t))
-		// Renewed for a while: it does not go stale while it lives.
+		token := heldToken(t, holder.receive(t))
+		// A holder that lives renews its lock, which does not go stale.
 		ctx, cancel := context.WithTimeout(t.Context(), staleAfter+beatEvery)
 		defer cancel()
 		if lock, err := db.Lock(ctx, project, mainRef); err == nil {
@@ -108,7 +108,7 @@ func heldToken(t *testing.T, line string) refdb.Token {
 	return refdb.Token(token)
 }
 
-// hold holds the lock and does with it what it is told.
+// hold holds the lock and executes commands.
 func hold(db *refdb.DB) error {
 	ctx := context.Background()
 	lock, err := db.Lock(ctx, project, mainRef)

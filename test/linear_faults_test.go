@@ -28,9 +28,9 @@ const (
 
 const emulatorVariable = "SPANNER_EMULATOR_HOST"
 
-// cuttingProxy puts a proxy in front of a database's server, that cuts connections,
-// and returns the variables that have processes use it. SQLite has no
-// connections: what a forgetful driver does there comes to the same.
+// cuttingProxy puts a proxy in front of a database's server, which cuts connections.
+// It returns the variables that make processes use the proxy. SQLite has no
+// connections: there a lossyDriver does the same.
 func cuttingProxy(t *testing.T, d *dbtest.Database, r *rand.Rand) []string {
 	t.Helper()
 	switch d.Kind().Dialect {
@@ -62,7 +62,7 @@ type cutter struct {
 	done  sync.WaitGroup
 }
 
-// newCutter starts one, and returns its address.
+// newCutter starts a cutter, and returns its address.
 func newCutter(t *testing.T, network, address string, r *rand.Rand) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -158,16 +158,16 @@ func (c *cutter) chance(of int) bool {
 	return c.rand.IntN(of) == 0
 }
 
-// A forgetful driver loses requests and replies.
-type forgetful struct {
+// A lossyDriver loses requests and replies.
+type lossyDriver struct {
 	refdb.Driver
 
 	mu   sync.Mutex
 	rand *rand.Rand
 }
 
-// ask makes a request of the driver, or doesn't.
-func (f *forgetful) ask(do func() error) error {
+// ask makes a request of the driver, unless the request is to be lost.
+func (f *lossyDriver) ask(do func() error) error {
 	f.mu.Lock()
 	n := f.rand.IntN(lossRate)
 	f.mu.Unlock()
@@ -184,11 +184,11 @@ func (f *forgetful) ask(do func() error) error {
 	return err
 }
 
-func (f *forgetful) Update(ctx context.Context, r refdb.UpdateRequest) error {
+func (f *lossyDriver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	return f.ask(func() error { return f.Driver.Update(ctx, r) })
 }
 
-func (f *forgetful) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refdb.Acquired, err error) {
+func (f *lossyDriver) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refdb.Acquired, err error) {
 	err = f.ask(func() (err error) {
 		a, err = f.Driver.Acquire(ctx, r)
 		return err
@@ -196,7 +196,7 @@ func (f *forgetful) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refd
 	return a, err
 }
 
-func (f *forgetful) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
+func (f *lossyDriver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
 	err = f.ask(func() (err error) {
 		released, err = f.Driver.Release(ctx, r)
 		return err
@@ -204,6 +204,6 @@ func (f *forgetful) Release(ctx context.Context, r refdb.ReleaseRequest) (releas
 	return released, err
 }
 
-func (f *forgetful) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+func (f *lossyDriver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	return f.ask(func() error { return f.Driver.Abandon(ctx, r) })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
-	"github.com/globalrefdb/globalrefdb/test/history"
+	"github.com/globalrefdb/globalrefdb/test/linearizability"
 )
 
 const (
@@ -30,7 +30,7 @@ var (
 	historyRefs     = []string{"refs/heads/main", "refs/heads/next", "refs/tags/v1"}
 )
 
-// makeHistory records what some goroutines do until it is told to stop.
+// makeHistory records the calls of some goroutines until it is told to stop.
 func makeHistory(d refdb.Driver) error {
 	name, faults := os.Args[1], os.Args[4] == "true"
 	seed, err := strconv.ParseUint(os.Args[2], 10, 64)
@@ -51,9 +51,9 @@ func makeHistory(d refdb.Driver) error {
 		return err
 	}
 	if faults && dialect == migrations.SQLite {
-		d = &forgetful{Driver: d, rand: rand.New(rand.NewPCG(seed, uint64(number)))}
+		d = &lossyDriver{Driver: d, rand: rand.New(rand.NewPCG(seed, uint64(number)))}
 	}
-	c, err := history.Open(history.NewRecorder(file), d, refdb.Options{
+	c, err := linearizability.Open(linearizability.NewRecorder(file), d, refdb.Options{
 		Site: fmt.Sprint("site-", number), StaleAfter: historyStale, Heartbeat: historyStale / 5,
 	})
 	if err != nil {
@@ -63,7 +63,7 @@ func makeHistory(d refdb.Driver) error {
 	defer stop()
 	var all sync.WaitGroup
 	for i := range historians {
-		w := history.Workload{
+		w := linearizability.Workload{
 			Client: c, Rand: rand.New(rand.NewPCG(seed, uint64(number*historians+i))),
 			Projects: historyProjects, Refs: historyRefs,
 			Pause: 20 * time.Millisecond, Hold: 20 * time.Millisecond,
@@ -75,21 +75,21 @@ func makeHistory(d refdb.Driver) error {
 		}
 		all.Go(func() { w.Run(ctx) })
 	}
-	err = obey(ctx, c, historyRefs[number%len(historyRefs)])
+	err = execute(ctx, c, historyRefs[number%len(historyRefs)])
 	stop()
 	all.Wait()
 	fmt.Println(answer(cmp.Or(err, c.Close())))
 	return nil
 }
 
-// obey does what the test asks for, with a ref of each project, until that is to stop.
-func obey(ctx context.Context, c *history.Client, ref string) error {
-	var locks []*history.Lock
+// execute executes the test's commands, with a ref of each project, until the test says stop.
+func execute(ctx context.Context, c *linearizability.Client, ref string) error {
+	var locks []*linearizability.Lock
 	for requests := bufio.NewScanner(os.Stdin); requests.Scan(); {
 		switch requests.Text() {
 		case "hold":
 			for _, project := range historyProjects {
-				lock, err := insist(ctx, c, project, ref)
+				lock, err := lockDespiteFaults(ctx, c, project, ref)
 				if err != nil {
 					return err
 				}
@@ -109,9 +109,9 @@ func obey(ctx context.Context, c *history.Client, ref string) error {
 	return errors.New("nobody said stop")
 }
 
-// insist locks a ref, in spite of faults.
-func insist(ctx context.Context, c *history.Client, project, ref string) (*history.Lock, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+// lockDespiteFaults locks a ref. It retries.
+func lockDespiteFaults(ctx context.Context, c *linearizability.Client, project, ref string) (*linearizability.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
 		lock, err := c.Lock(ctx, project, ref)
@@ -119,16 +119,20 @@ func insist(ctx context.Context, c *history.Client, project, ref string) (*histo
 			return lock, nil
 		}
 		if ctx.Err() != nil {
-			// Show what everybody waits for.
+			// Print the lock that everybody waits for.
 			return nil, errors.Join(err, pprof.Lookup("goroutine").WriteTo(os.Stderr, 1))
 		}
 	}
 }
 
-// use does what a holder does, also behind the back of its lock.
-func use(ctx context.Context, c *history.Client, lock *history.Lock) error {
+// use does what a holder does, and also writes without its lock.
+func use(ctx context.Context, c *linearizability.Client, lock *linearizability.Lock) error {
 	ref := lock.Refs()[0]
-	move := []refdb.Update{{Ref: ref, Old: lock.Value(ref), New: after}}
+	old, err := lock.Value(ref)
+	if err != nil {
+		return errors.Join(err, lock.Release(ctx))
+	}
+	move := []refdb.Update{{Ref: ref, Old: old, New: after}}
 	return errors.Join(
 		lock.Update(ctx, move),
 		c.Update(ctx, lock.Project(), move, refdb.Under(lock.Owner(), lock.Token(), ref)),

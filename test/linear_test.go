@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,16 +14,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
-	"github.com/globalrefdb/globalrefdb/test/history"
+	"github.com/globalrefdb/globalrefdb/test/linearizability"
 )
 
 const (
 	// seedVariable repeats the random choices of a run.
 	seedVariable = "REFDB_TEST_SEED"
 
-	// undecided is how long a check may take, which takes less than a second.
-	undecided = time.Minute
+	// undecided limits a check. It usually takes less than a second, but minutes if many calls are in doubt.
+	undecided = 10 * time.Minute
 )
 
 func TestGetUpdateLockAndReleaseAreLinearizable(t *testing.T) {
@@ -66,7 +68,7 @@ func signal(t *testing.T, p *process, s syscall.Signal) {
 	}
 }
 
-// A run is some processes that record what they do on a database.
+// A run is some processes that record their calls on a database.
 type run struct {
 	database *dbtest.Database
 	faults   bool
@@ -74,6 +76,7 @@ type run struct {
 	seed     uint64
 	dir      string
 	files    []string
+	follower *linearizability.Follower
 }
 
 func newRun(t *testing.T, d *dbtest.Database, faults bool) *run {
@@ -86,6 +89,14 @@ func newRun(t *testing.T, d *dbtest.Database, faults bool) *run {
 		}
 	}
 	t.Logf("%s=%d repeats the random choices", seedVariable, r.seed)
+	db, err := refdb.New(d.Open(t), refdb.Options{Site: "follower"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if r.follower, err = linearizability.Follow(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
 	if faults {
 		r.env = cuttingProxy(t, d, rand.New(rand.NewPCG(r.seed, 0)))
 	}
@@ -112,11 +123,11 @@ func (r *run) stop(t *testing.T, all []*process) {
 	}
 }
 
-// last lets the processes go on for that long, and until all has happened that makes
-// a history worth checking.
+// last lets the processes work for that long, and until the history is worth
+// checking.
 func (r *run) last(t *testing.T, atLeast time.Duration, want ...string) {
 	t.Helper()
-	for _, result := range []history.Result{history.Done, history.Locked, history.Mismatch, history.Lost} {
+	for _, result := range []linearizability.Result{linearizability.Done, linearizability.Locked, linearizability.Mismatch, linearizability.Lost} {
 		want = append(want, string(result))
 	}
 	time.Sleep(atLeast)
@@ -134,8 +145,8 @@ func (r *run) last(t *testing.T, atLeast time.Duration, want ...string) {
 	}
 }
 
-// read reads what they recorded so far.
-func (r *run) read(t *testing.T) []history.Op {
+// read reads what the processes recorded so far.
+func (r *run) read(t *testing.T) []linearizability.Op {
 	t.Helper()
 	var files []io.Reader
 	for _, name := range r.files {
@@ -149,31 +160,42 @@ func (r *run) read(t *testing.T) []history.Op {
 		defer f.Close()
 		files = append(files, f)
 	}
-	ops, err := history.Read(files...)
+	ops, err := linearizability.Read(files...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return ops
 }
 
-// check checks what they recorded.
+// check checks what the processes recorded.
 func (r *run) check(t *testing.T) {
 	t.Helper()
 	ops := r.read(t)
 	start := time.Now()
-	report := history.Check(ops, undecided)
+	report := linearizability.Check(ops, undecided)
 	t.Logf("%d calls, %v; checked in %s", len(ops), tally(ops), time.Since(start).Round(time.Millisecond))
 	if err := report.Err(); err != nil {
 		t.Errorf("%v\n%s", err, r.keep(t, report))
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var projects []string
+	for _, p := range report.Projects {
+		projects = append(projects, p.Name)
+	}
+	n, err := r.follower.Check(ctx, projects)
+	if err != nil || n == 0 {
+		t.Errorf("the history of %d changes: %v", n, err)
+	}
+	t.Logf("the history has %d changes", n)
 }
 
-// tally counts what came of calls.
-func tally(ops []history.Op) map[string]int {
+// tally counts the results of calls.
+func tally(ops []linearizability.Op) map[string]int {
 	n := make(map[string]int)
 	for _, op := range ops {
 		n[string(op.Output.Result)]++
-		if op.Output.Doubt || op.Output.Result == history.Unknown {
+		if op.Output.Doubt || op.Output.Result == linearizability.Unknown {
 			n["in doubt"]++
 		}
 		if len(op.Output.Reclaimed) > 0 {
@@ -183,15 +205,15 @@ func tally(ops []history.Op) map[string]int {
 	return n
 }
 
-// keep keeps the records of a failed run, with a picture of each project at fault.
-func (r *run) keep(t *testing.T, report history.Report) string {
+// keep keeps the records of a failed run, with a picture of each project that is not linearizable.
+func (r *run) keep(t *testing.T, report linearizability.Report) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "refdb-history-")
 	if err == nil {
 		err = os.CopyFS(dir, os.DirFS(r.dir))
 	}
 	for i, p := range report.Projects {
-		if p.Verdict != history.Illegal || err != nil {
+		if p.Verdict != linearizability.Illegal || err != nil {
 			continue
 		}
 		var page *os.File

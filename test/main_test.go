@@ -1,4 +1,4 @@
-// Package test holds what takes more than one process: sites that contend,
+// Package test holds the tests that need several processes: sites contend,
 // freeze, die and lose their database, on each of the databases.
 package test
 
@@ -19,28 +19,29 @@ import (
 )
 
 const (
-	// These tell a process that was started by a test what to be.
+	// These tell a process that a test started which role to play.
 	roleVariable = "REFDB_TEST_ROLE"
 	urlVariable  = "REFDB_TEST_URL"
 
 	project = "company/product"
 	mainRef = "refs/heads/main"
 
-	// Short leases, so that what they end is seen soon.
+	// Short leases, so that they end soon.
 	staleAfter = 2 * time.Second
 	beatEvery  = 400 * time.Millisecond
 )
 
-// A role is what a process does with a driver, which it closes.
+// A role is what a process does with a driver. It closes the driver.
 type role func(refdb.Driver) error
 
 var roles = map[string]role{
 	"contender": onDB(contend, refdb.Options{Site: "us"}),
 	"holder":    onDB(hold, refdb.Options{Site: "us", StaleAfter: staleAfter, Heartbeat: beatEvery}),
 	"historian": makeHistory,
+	"lessee":    onDB(lessee, refdb.Options{Site: "us", StaleAfter: leaseStale}),
 }
 
-// onDB is the role of what works on a DB.
+// onDB makes a role of a function that works on a DB.
 func onDB(play func(*refdb.DB) error, o refdb.Options) role {
 	return func(d refdb.Driver) error {
 		db, err := refdb.New(d, o)
@@ -64,7 +65,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// play is the main of a process that a test started.
+// play is the main function of a process that a test started.
 func play(r role) error {
 	driver, err := drivers.Open(context.Background(), os.Getenv(urlVariable))
 	if err != nil {
@@ -83,7 +84,7 @@ func onEach(t *testing.T, test func(t *testing.T, d *dbtest.Database)) {
 	}
 }
 
-// site opens a DB of this process, around whose driver wrap may put something.
+// site opens a DB of this process. wrap may wrap its driver.
 func site(t *testing.T, d *dbtest.Database, wrap func(refdb.Driver) refdb.Driver) *refdb.DB {
 	t.Helper()
 	driver := d.Open(t)
@@ -98,21 +99,21 @@ func site(t *testing.T, d *dbtest.Database, wrap func(refdb.Driver) refdb.Driver
 	return db
 }
 
-// A process is this test binary in one of the roles. It is told what to do
-// line by line, and answers each with a line.
+// A process is this test binary in one of the roles. It gets commands line by
+// line, and answers each with a line.
 type process struct {
 	*exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
-// start starts one, which is killed at the test's end if it still runs then.
+// start starts a process, which is killed at the test's end if it still runs then.
 func start(t *testing.T, d *dbtest.Database, role string, args ...string) *process {
 	t.Helper()
 	return startIn(t, nil, d, role, args...)
 }
 
-// startIn is start with some variables of the environment set otherwise.
+// startIn is start with other environment variables.
 func startIn(t *testing.T, env []string, d *dbtest.Database, role string, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command(os.Args[0], args...)}
@@ -138,8 +139,8 @@ func startIn(t *testing.T, env []string, d *dbtest.Database, role string, args .
 	return p
 }
 
-// hear returns its next line.
-func (p *process) hear(t *testing.T) string {
+// receive returns the process's next line.
+func (p *process) receive(t *testing.T) string {
 	t.Helper()
 	if !p.out.Scan() {
 		t.Fatalf("the process ended: %v", p.out.Err())
@@ -153,10 +154,10 @@ func (p *process) ask(t *testing.T, line string) string {
 	if _, err := fmt.Fprintln(p.in, line); err != nil {
 		t.Fatal(err)
 	}
-	return p.hear(t)
+	return p.receive(t)
 }
 
-// answer is what a process says of an error, in one line.
+// answer is how a process reports an error, in one line.
 func answer(err error) string {
 	if err == nil {
 		return "ok"

@@ -12,8 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A flaky driver is one whose network can be cut: beats then hang until their
-// time is up, as when packets are dropped, or fail at once.
+// A flaky driver has a network that can be cut. Beats then hang until their
+// deadline, as when packets are dropped, or fail at once.
 type flaky struct {
 	refdb.Driver
 	hang, fail atomic.Bool
@@ -88,7 +88,7 @@ func TestP7ALockSurvivesBeatsThatFailForAWhile(t *testing.T) {
 		})
 		lock := mustLock(t, db)
 		network.fail.Store(true)
-		// Half of the lease goes by without a beat, then they come through again.
+		// Half of the lease passes without a beat. Then beats get through again.
 		wait(t, lock, staleAfter*2/5)
 		network.fail.Store(false)
 		wait(t, lock, staleAfter*3/2)

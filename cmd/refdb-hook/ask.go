@@ -15,7 +15,6 @@ const (
 	socket      = "refdb/socket" // below the common Git directory; a link to the daemon's
 	timeoutVar  = "REFDB_HOOK_TIMEOUT"
 	replicaVar  = "REFDB_REPLICA"
-	usualLimit  = 5 * time.Second
 	retryPeriod = 50 * time.Millisecond
 )
 
@@ -50,8 +49,8 @@ func (c call) ask() int {
 	if answer.OK || !c.decides() {
 		return 0
 	}
-	if len(answer.Lines) == 0 {
-		say("refdb: the site daemon refuses this, and does not say why; nothing was changed")
+	if len(answer.Lines) == 0 && c.state != wire.StateUpdate { // of a ref git says itself that it was declined
+		say(wire.RefusedWithoutReason)
 	}
 	return 1
 }
@@ -59,11 +58,11 @@ func (c call) ask() int {
 func timeout() (time.Duration, error) {
 	s := os.Getenv(timeoutVar)
 	if s == "" {
-		return usualLimit, nil
+		return wire.DefaultLimit, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < time.Millisecond {
-		return 0, errors.New(timeoutVar + "=" + s + " is not a duration such as 5s")
+		return 0, errors.New(wire.NotADuration(timeoutVar, s))
 	}
 	return d, nil
 }
@@ -118,18 +117,17 @@ func exchangeOnce(q wire.Request, deadline time.Time) (wire.Response, error) {
 // explain says what happened and what to do.
 func explain(err error, dir string, limit time.Duration) string {
 	path := dir + "/" + socket
-	enable := "ask the administrator to run: refdbctl site enable " + dir
 	switch {
 	case errors.Is(err, errNoLink):
-		return path + " is missing: " + enable
+		return wire.SocketMissing(path, dir)
 	case errors.Is(err, errNoSocket):
-		return path + " is not a socket: " + enable
+		return wire.NotASocket(path, dir)
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return "the site daemon can't be asked by this user (" + path + ": " + err.Error() + "): use the one that it runs as"
+		return wire.SocketForbidden(path, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = errors.New("nothing within " + limit.String())
+		return wire.NoAnswer(wire.NothingWithin(limit))
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		err = errors.New("it went away without an answer")
+		return wire.NoAnswer(wire.ClosedWithoutAnswer)
 	}
-	return "the site daemon does not answer (" + err.Error() + "): ask the administrator to start it: systemctl start refdb-site"
+	return wire.NoAnswer(err.Error())
 }

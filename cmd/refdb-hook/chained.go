@@ -27,7 +27,7 @@ func (c call) runChained(path string) int {
 	if c.state != wire.StateUpdate {
 		var err error
 		if stdin, feed, err = os.Pipe(); err != nil {
-			return c.failed(path + " can't be run: " + err.Error())
+			return c.failed(wire.NotRun(path, err))
 		}
 	}
 	args := append([]string{path}, c.args[1:]...)
@@ -38,7 +38,7 @@ func (c call) runChained(path string) int {
 		p, err = os.StartProcess("/bin/sh", append([]string{"sh"}, args...), attr)
 	}
 	if err != nil {
-		return c.failed(path + " can't be run: " + err.Error())
+		return c.failed(wire.NotRun(path, err))
 	}
 	if feed != nil {
 		stdin.Close()
@@ -50,7 +50,7 @@ func (c call) runChained(path string) int {
 		return c.failed(path + ": " + err.Error())
 	}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		say("refdb: " + path + " was ended by a signal: " + status.Signal().String())
+		say(wire.EndedBySignal(path, status.Signal().String()))
 		return 128 + int(status.Signal())
 	}
 	return state.ExitCode()

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// What is wrong with the socket, in a way that waiting doesn't mend.
+// What may be wrong with the socket, where waiting does not help.
 var (
 	errNoLink   = errors.New("no link")
 	errNoSocket = errors.New("no socket")
 )
 
-// A connection to the daemon has a deadline. It blocks in system calls, without
-// the poller of package os, whose start would take about as long as the exchange.
+// A connection to the daemon has a deadline. It blocks in system calls: starting the poller of
+// package os would take about as long as the exchange.
 type connection struct {
 	fd       int
 	deadline time.Time

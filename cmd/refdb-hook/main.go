@@ -1,9 +1,8 @@
-// Refdb-hook lets the site daemon decide about every change of a guarded
-// repository's refs. It is the repository's hooks/reference-transaction, hooks/update
-// and hooks/pre-receive. Git starts it several times per push, so it is small and
-// does next to nothing itself.
+// Refdb-hook asks the site daemon about every change of a guarded repository's refs. It is the
+// repository's hooks/reference-transaction, hooks/update and hooks/pre-receive. Git starts it
+// several times per push, so it is small, and the daemon does the work.
 //
-// A hook of the repository's own goes on working as NAME.chained beside it.
+// A hook that the repository had before is run first, as NAME.chained.
 package main
 
 import (
@@ -16,9 +15,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
-
-const usage = `refdb-hook is no command: git runs it, as hooks/reference-transaction STATE or hooks/pre-receive, with lines OLD NEW REF
-on standard input, or as hooks/update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
 
 func main() {
 	os.Exit(run(os.Args))
@@ -44,7 +40,7 @@ func run(args []string) int {
 	case name == "reference-transaction" && len(args) == 2:
 		c.state = args[1]
 	default:
-		say(usage)
+		say(wire.Usage)
 		return 1
 	}
 	chained := chainedHook(args[0])
@@ -55,10 +51,10 @@ func run(args []string) int {
 	if c.state != wire.StateUpdate {
 		var err error
 		if c.body, err = io.ReadAll(io.LimitReader(os.Stdin, wire.MaxBody+1)); err != nil {
-			return c.failed("standard input can't be read: " + err.Error())
+			return c.failed(wire.StdinUnreadable(err))
 		}
 		if len(c.body) > wire.MaxBody {
-			return c.failed("refs of more than 64 MB in one transaction: push fewer at a time")
+			return c.failed(wire.TransactionTooLarge)
 		}
 	}
 	if chained != "" {
@@ -73,15 +69,15 @@ func run(args []string) int {
 	if _, err := wire.ParseLines(c.body); err != nil && c.state == wire.StatePreReceive {
 		return 0 // git refuses invalid names after this hook, one by one
 	} else if err != nil {
-		return c.failed(err.Error() + ": " + usage)
+		return c.failed(err.Error() + ": " + wire.Usage)
 	}
 	return c.ask()
 }
 
-// outlast makes the hook go on when git is interrupted, and the hook with it: the
-// daemon is to learn all the same what git decides, and that takes no longer than
-// the limit. What the hook runs itself is to be interrupted: it would inherit
-// ignored signals, but not handlers, which take a thread to start.
+// outlast makes the hook go on when git and the hook are interrupted: the daemon must still learn
+// what git decides, which takes no longer than the limit. If runs is set, the hook runs a program
+// that must be interrupted. That program would inherit ignored signals, but not handlers; starting
+// those takes a thread.
 func outlast(runs bool) {
 	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 	if runs {
@@ -91,7 +87,7 @@ func outlast(runs bool) {
 	}
 }
 
-// hookName tells by the name of the program, or else by the number of arguments.
+// hookName returns the hook's name: by the name of the program, or else by the number of arguments.
 func hookName(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -103,8 +99,8 @@ func hookName(args []string) string {
 	return map[int]string{2: "reference-transaction", 4: "update"}[len(args)]
 }
 
-// known reports whether the daemon is asked at all: git has other states, before
-// anything is locked.
+// known reports whether the daemon is asked at all. Git has other states, from before it locks
+// refs.
 func (c call) known() bool {
 	switch c.state {
 	case wire.StatePrepared, wire.StateCommitted, wire.StateAborted, wire.StatePreReceive, wire.StateUpdate:
@@ -113,21 +109,20 @@ func (c call) known() bool {
 	return false
 }
 
-// decides reports whether git heeds the status.
+// decides reports whether the exit status matters to git.
 func (c call) decides() bool { return c.state != wire.StateCommitted && c.state != wire.StateAborted }
 
 // failed says why the daemon has not decided, and returns the status.
 func (c call) failed(reason string) int {
 	if c.decides() {
-		say("refdb: " + reason + "; nothing was changed")
+		say(wire.Undecided(reason))
 		return 1
 	}
-	say("refdb: the site daemon was not told that git has " + c.state + " (" + reason + "): it will look for itself")
+	say(wire.Untold(c.state, reason))
 	return 0
 }
 
-// say writes to standard error. Package os would end the program if nobody
-// reads that any more.
+// say writes to standard error. Package os would end the program if standard error is closed.
 func say(text string) {
 	for b := []byte(text + "\n"); len(b) > 0; {
 		n, err := syscall.Write(2, b)

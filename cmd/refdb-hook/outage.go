@@ -10,9 +10,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// outages is where a hook leaves word, for those that the same process of git runs
-// after it, that the daemon did not answer: each would wait for as long again, and git before
-// 2.51 runs three for each ref of a push. A file per process holds when that started, and the reason.
+// outages begins the names of files in which a hook records that the daemon did not answer, for later
+// hooks of the same git process: otherwise each would wait for as long again, and git before 2.51
+// runs three for each ref of a push. There is a file per process, with its start time and the reason.
 const outages = "refdb/outage."
 
 func outageFile(pid int) string { return outages + strconv.Itoa(pid) }
@@ -27,8 +27,8 @@ func remembered(p wire.Process) (reason string, ok bool) {
 	return reason, start == p.ParentStart
 }
 
-// remember leaves word for hooks to come, and removes that for processes that have
-// ended. If it can't, they wait.
+// remember records the reason for later hooks, and removes the files of processes that have ended. If
+// it can't, later hooks wait again.
 func remember(p wire.Process, reason string) {
 	files, _ := filepath.Glob(outages + "*")
 	for _, file := range files {

@@ -9,15 +9,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// self is this hook, and the process that started it: if that is gone later, the
-// hook has another parent, which knows nothing of the push.
+// self identifies this hook and the process that started it. If that process ends, the hook gets
+// another parent, which has nothing to do with the push.
 func self() wire.Process {
 	p := wire.Process{PID: os.Getpid(), Parent: os.Getppid()}
 	p.ParentStart = startOf(p.Parent)
 	return p
 }
 
-// startOf tells a process from others that get its ID; "-" if there is none.
+// startOf returns when a process started, which tells it from others that get its ID; "-" if there is none.
 func startOf(pid int) string {
 	// Without package os and its poller, as in a connection.
 	fd, err := syscall.Open("/proc/"+strconv.Itoa(pid)+"/stat", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)

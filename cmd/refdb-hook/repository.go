@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // enterRepository makes the repository's common Git directory the current one,
@@ -28,7 +30,7 @@ func enterRepository() (string, error) {
 		}
 		target, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
 		if !ok {
-			return "", errors.New(dir + " is not a Git directory")
+			return "", errors.New(wire.NotAGitDirectory(dir))
 		}
 		if err := chdir(dir[:strings.LastIndexByte(dir, '/')+1]); err != nil {
 			return "", err
@@ -46,11 +48,11 @@ func enterRepository() (string, error) {
 		}
 	}
 	if !isGitDir(".") {
-		return "", errors.New(dir + " is not a Git directory")
+		return "", errors.New(wire.NotAGitDirectory(dir))
 	}
 	real, err := syscall.Getwd()
 	if err != nil {
-		return "", errors.New("the path of " + dir + " can't be told: " + err.Error())
+		return "", errors.New(wire.PathUnknown(dir, err))
 	}
 	return real, nil
 }
@@ -67,7 +69,7 @@ func chdir(dir string) error {
 		return nil
 	}
 	if err := syscall.Chdir(dir); err != nil {
-		return errors.New("no Git repository at " + dir + ": " + err.Error())
+		return errors.New(wire.NoRepository(dir, err))
 	}
 	return nil
 }

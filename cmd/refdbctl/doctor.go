@@ -17,18 +17,18 @@ import (
 
 const (
 	latencyProbes = 5
-	// skewNoted is from when on a doctor mentions that clocks differ.
-	skewNoted = 2 * time.Second
+	// notableSkew is the difference of clocks from which on it is a note.
+	notableSkew = 2 * time.Second
 )
 
-// A check's status: note is worth knowing, and nothing wrong.
+// The status of a check. A note is worth knowing, but nothing is wrong.
 const (
 	checkOK   = "ok"
 	checkNote = "note"
 	checkFail = "FAIL"
 )
 
-// check is one line of a doctor's report.
+// check is one line of the report.
 type check struct {
 	name, status, detail string
 }
@@ -59,8 +59,9 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the database and its settings",
 		Long: `Check the database, a line for each thing: that it can be reached, its schema's version, how fast it
-answers, its clock, the settings that the promises of locks and refs rest on, the privileges that a
-site needs (on PostgreSQL), and how many locks are stale or left over. The status is 1 if anything is
+answers, its clock, the columns, keys and indexes of its tables, the settings that the promises of locks
+and refs rest on, the privileges that a site needs (on Spanner as far as they show without a commit),
+and how many locks are stale or left over. The status is 1 if anything is
 wrong (FAIL). A "note" is worth knowing: a local clock that differs from the database's harms nothing,
 because only the database's counts; stale locks are taken over by the next who wants them; an emulator
 is for tests.
@@ -83,7 +84,7 @@ Nothing is changed. JSON: an object with "checks", a list of ` + output.Names(ch
 	}
 }
 
-// doctor goes through the checks.
+// doctor runs the checks and reports them.
 type doctor struct {
 	*app
 	report *output.Writer[check]
@@ -91,7 +92,7 @@ type doctor struct {
 	err    error // of printing
 }
 
-func (d *doctor) say(name, status, format string, args ...any) {
+func (d *doctor) add(name, status, format string, args ...any) {
 	if status == checkFail {
 		d.failed++
 	}
@@ -107,27 +108,42 @@ func (d *doctor) conclude(ctx context.Context) error {
 	return err
 }
 
+// schema reports the version of the schema. Opening the database has checked that this program works with it.
+func (d *doctor) schema(ctx context.Context) error {
+	return d.withMigrator(ctx, func(m *migrations.Migrator, dialect migrations.Dialect) error {
+		version, _, err := m.Version(ctx)
+		switch latest := migrations.Latest(dialect); {
+		case err != nil:
+			d.add("schema", checkFail, "%s", err)
+		case version < latest:
+			d.add("schema", checkNote, "version %d, and this program knows %d: `refdbctl migrate up` once all that use the database know it, too", version, latest)
+		case version > latest:
+			d.add("schema", checkNote, "version %d, newer than this program's %d, which works with it: upgrade the program", version, latest)
+		default:
+			d.add("schema", checkOK, "version %d, as this program has it", version)
+		}
+		return nil
+	})
+}
+
 func (d *doctor) examine(ctx context.Context) error {
 	db, err := d.open(ctx, refdb.Options{})
 	switch {
 	case errors.Is(err, refdb.ErrInvalid):
-		return err // an option, not the database
+		return err // an option is wrong, not the database
 	case errors.Is(err, refdb.ErrSchema):
-		d.say("connect", checkOK, "%s", redact(d.url, d.url))
-		d.say("schema", checkFail, "%s", err)
+		d.add("connect", checkOK, "%s", redact(d.url, d.url))
+		d.add("schema", checkFail, "%s", err)
 		return nil
 	case err != nil:
-		d.say("connect", checkFail, "%s", err)
+		d.add("connect", checkFail, "%s", err)
 		return nil
 	}
 	defer db.Close()
-	d.say("connect", checkOK, "%s", redact(d.url, d.url))
-	// Opening has checked that the schema's version is this program's.
-	dialect, err := d.dialect()
-	if err != nil {
+	d.add("connect", checkOK, "%s", redact(d.url, d.url))
+	if err := d.schema(ctx); err != nil {
 		return err
 	}
-	d.say("schema", checkOK, "version %d, as this program needs", migrations.Latest(dialect))
 	if d.clock(ctx, db) {
 		d.settings(ctx, db)
 		d.locks(ctx, db)
@@ -135,8 +151,8 @@ func (d *doctor) examine(ctx context.Context) error {
 	return nil
 }
 
-// clock measures how long the database takes to answer, and by how much its
-// clock differs from ours. It returns false if it does not answer.
+// clock reports how long the database takes to answer, and by how much its clock
+// differs from ours. It returns false if the database does not answer.
 func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 	var times []time.Duration
 	var skew time.Duration
@@ -147,21 +163,21 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 		took := time.Since(start)
 		cancel()
 		if err != nil {
-			d.say("latency", checkFail, "%s", err)
+			d.add("latency", checkFail, "%s", err)
 			return false
 		}
 		if len(times) == 0 || took < slices.Min(times) {
-			// The quickest answer tells the time best.
+			// The quickest answer gives the most exact time.
 			skew = now.Sub(start.Add(took / 2))
 		}
 		times = append(times, took)
 	}
 	slices.Sort(times)
-	d.say("latency", checkOK, "%s (median of %d)", times[len(times)/2].Round(10*time.Microsecond), len(times))
-	if skew.Abs() < skewNoted {
-		d.say("clock", checkOK, "the database's differs from ours by %s", skew.Round(time.Millisecond))
+	d.add("latency", checkOK, "%s (median of %d)", times[len(times)/2].Round(10*time.Microsecond), len(times))
+	if skew.Abs() < notableSkew {
+		d.add("clock", checkOK, "the database's differs from ours by %s", skew.Round(time.Millisecond))
 	} else {
-		d.say("clock", checkNote, "the database's differs from ours by %s: that harms no lock, but look which of the two is wrong",
+		d.add("clock", checkNote, "the database's differs from ours by %s: that harms no lock, but look which of the two is wrong",
 			skew.Round(time.Millisecond))
 	}
 	return true
@@ -172,7 +188,7 @@ func (d *doctor) settings(ctx context.Context, db *refdb.DB) {
 	defer cancel()
 	diagnoses, err := db.Diagnose(limited)
 	if err != nil {
-		d.say("settings", checkFail, "%s", err)
+		d.add("settings", checkFail, "%s", err)
 	}
 	for _, g := range diagnoses {
 		status := checkOK
@@ -182,28 +198,28 @@ func (d *doctor) settings(ctx context.Context, db *refdb.DB) {
 		case g.Name == "server" && d.env(emulatorVariable) != "":
 			status = checkNote // an emulator is for tests
 		}
-		d.say(g.Name, status, "%s", g.Detail)
+		d.add(g.Name, status, "%s", g.Detail)
 	}
 }
 
 func (d *doctor) locks(ctx context.Context, db *refdb.DB) {
-	d.tally("stale locks", "refdbctl locks list --stale shows them, locks purge --stale removes them",
+	d.countLocks("stale locks", "refdbctl locks list --stale shows them, locks purge --stale removes them",
 		d.app.locks(ctx, db, refdb.LockFilter{Stale: true}))
-	d.tally("orphaned markers", "refdbctl locks purge --orphans removes them", paced(ctx, d.app, db.Orphans))
+	d.countLocks("orphaned markers", "refdbctl locks purge --orphans removes them", withRowTimeout(ctx, d.app, db.Orphans))
 }
 
-func (d *doctor) tally(name, advice string, locks iter.Seq2[refdb.LockInfo, error]) {
+func (d *doctor) countLocks(name, advice string, locks iter.Seq2[refdb.LockInfo, error]) {
 	n := 0
 	for _, err := range locks {
 		if err != nil {
-			d.say(name, checkFail, "%s", err)
+			d.add(name, checkFail, "%s", err)
 			return
 		}
 		n++
 	}
 	if n == 0 {
-		d.say(name, checkOK, "none")
+		d.add(name, checkOK, "none")
 	} else {
-		d.say(name, checkNote, "%d: %s", n, advice)
+		d.add(name, checkNote, "%d: %s", n, advice)
 	}
 }

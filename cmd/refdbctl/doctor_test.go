@@ -65,21 +65,21 @@ func TestDoctorWithoutASchema(t *testing.T) {
 	}
 }
 
-// ailing is a driver whose clock is off, and which does not answer or whose
-// settings are wrong.
-type ailing struct {
+// faulty is a driver whose clock differs by skew, whose Now fails with err, and which has
+// one setting.
+type faulty struct {
 	refdb.Driver
 	skew    time.Duration
 	err     error
 	setting refdb.Diagnosis
 }
 
-func (a ailing) Now(ctx context.Context) (time.Time, error) {
+func (a faulty) Now(ctx context.Context) (time.Time, error) {
 	now, err := a.Driver.Now(ctx)
 	return now.Add(a.skew), errors.Join(err, a.err)
 }
 
-func (a ailing) Diagnose(context.Context) ([]refdb.Diagnosis, error) {
+func (a faulty) Diagnose(context.Context) ([]refdb.Diagnosis, error) {
 	return []refdb.Diagnosis{a.setting}, nil
 }
 
@@ -88,18 +88,18 @@ func TestDoctorsFindings(t *testing.T) {
 	fine := refdb.Diagnosis{Name: "fsync", OK: true, Detail: "on"}
 	for _, c := range []struct {
 		name          string
-		ail           ailing
+		faulty        faulty
 		code          int
 		check, status string
 	}{
-		{"a clock that differs is only noted", ailing{skew: time.Hour, setting: fine}, exitOK, "clock", checkNote},
-		{"a wrong setting fails", ailing{setting: refdb.Diagnosis{Name: "fsync", Detail: "off"}}, exitError, "fsync", checkFail},
-		{"a good one does not", ailing{setting: fine}, exitOK, "fsync", checkOK},
-		{"a database that does not answer fails", ailing{err: errors.New("gone"), setting: fine}, exitError, "latency", checkFail},
+		{"a clock that differs is only noted", faulty{skew: time.Hour, setting: fine}, exitOK, "clock", checkNote},
+		{"a wrong setting fails", faulty{setting: refdb.Diagnosis{Name: "fsync", Detail: "off"}}, exitError, "fsync", checkFail},
+		{"a good one does not", faulty{setting: fine}, exitOK, "fsync", checkOK},
+		{"a database that does not answer fails", faulty{err: errors.New("gone"), setting: fine}, exitError, "latency", checkFail},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.wrap = func(d refdb.Driver) refdb.Driver { c.ail.Driver = d; return c.ail }
+			w.wrap = func(d refdb.Driver) refdb.Driver { c.faulty.Driver = d; return c.faulty }
 			r := w.run(t, "doctor", "-o", "json")
 			if d := decode[doctorJSON](t, r.out); r.code != c.code || d.status(c.check) != c.status || *d.OK != (c.code == exitOK) {
 				t.Errorf("status %d: %s", r.code, r.out)

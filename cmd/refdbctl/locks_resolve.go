@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"os/user"
 	"slices"
 	"strings"
 
@@ -14,7 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
 func (a *app) locksResolveCommand() *cobra.Command {
@@ -32,7 +30,7 @@ daemon is alive is refused with status 3, unless --force.
 
 What would be decided is shown first, and asked about on a terminal; otherwise --yes is needed. An
 intent that its site ends meanwhile is left to it. Who decided, and why, stays recorded until the site
-has heeded it.
+has heeded it. A project that is not there is an error (status 1).
 
 With --take-new, see to it that some other site has the objects: refdbctl site sync tells.
 
@@ -55,7 +53,7 @@ Fields: ` + output.Names(resolvedColumns) + `
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&r.Project, "project", "", "all intents of this `project`")
-	// This hides the flag of all commands that names the site that they run at.
+	// This hides the global flag --site, the site at which a command runs.
 	flags.StringVar(&r.Owner, "site", "", "all intents of this `site`")
 	flags.BoolVar(&r.keepOld, "keep-old", false, "the refs keep what they held")
 	flags.BoolVar(&r.takeNew, "take-new", false, "the refs take what was intended")
@@ -65,14 +63,14 @@ Fields: ` + output.Names(resolvedColumns) + `
 	must(cmd.MarkFlagRequired("why"))
 	cmd.MarkFlagsOneRequired("keep-old", "take-new")
 	cmd.MarkFlagsMutuallyExclusive("keep-old", "take-new")
-	r.consent.addFlags(cmd)
+	r.confirmation.addFlags(cmd)
 	return cmd
 }
 
-// resolution is a decision on intents.
+// resolution holds the arguments of the command.
 type resolution struct {
 	refdb.IntentFilter
-	consent
+	confirmation
 	keepOld, takeNew bool
 	why, by          string
 	force            bool
@@ -96,20 +94,7 @@ func (r *resolution) check(a *app, args []string) error {
 	if r.by == "" {
 		r.by = operator()
 	}
-	return r.consent.check(a)
-}
-
-// operator is who runs this program, as user@host.
-func operator() string {
-	name := fmt.Sprintf("uid %d", os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return name + "@" + host
+	return r.confirmation.check(a)
 }
 
 func (r *resolution) decision() refdb.Decision {
@@ -119,7 +104,7 @@ func (r *resolution) decision() refdb.Decision {
 	return refdb.TakeNew
 }
 
-// resolved is an intent and what became of it.
+// resolved is an intent with the result of its resolution.
 type resolved struct {
 	refdb.Intent
 	decision refdb.Decision
@@ -148,6 +133,11 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if r.Ref != "" && len(intents) == 0 {
 		return &status{exitError, fmt.Sprintf("there is no intent on %s %s", r.Project, r.Ref)}
 	}
+	if r.Project != "" && len(intents) == 0 {
+		if err := a.requireProject(ctx, db, r.Project); err != nil {
+			return err
+		}
+	}
 	if !r.force {
 		if err := a.refuseAlive(ctx, db, intents); err != nil {
 			return err
@@ -160,33 +150,22 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if r.dryRun || len(intents) == 0 {
 		return r.print(a, results)
 	}
-	if !r.yes {
-		plan := output.NewWriter(a.messages, output.Table, a.palette(a.err), resolvedColumns)
-		for _, in := range results {
-			if err := plan.Write(in); err != nil {
-				return err
-			}
-		}
-		if err := plan.Close(); err != nil {
-			return err
-		}
-		question := fmt.Sprintf("Let %s keep the old value?", count(len(intents), "ref"))
-		if r.takeNew {
-			question = fmt.Sprintf("Let %s take the new value?", count(len(intents), "ref"))
-		}
-		if err := r.ask(ctx, a, question); err != nil {
-			return err
-		}
+	if err := r.confirmIntents(ctx, a, results); err != nil {
+		return err
 	}
 	limited, cancel := a.limited(ctx)
 	defer cancel()
-	ended, err := db.Resolve(limited, intents, r.decision(), r.by, r.why)
+	var ended []refdb.Intent
+	err = a.audited(ctx, db, r.act(intents), func() (outcome string, err error) {
+		ended, err = db.Resolve(limited, intents, r.decision(), r.by, r.why)
+		return fmt.Sprintf("resolved %d of %d", len(ended), len(intents)), err
+	})
 	if err != nil {
 		return fmt.Errorf("after %s: %w", count(len(ended), "intent"), err)
 	}
 	for i := range results {
 		results[i].result = "ended"
-		// Both are in the same order.
+		// ended is in the order of results.
 		if len(ended) > 0 && ended[0].Token == results[i].Token && ended[0].Ref == results[i].Ref && ended[0].Project == results[i].Project {
 			results[i].result = "resolved"
 			ended = ended[1:]
@@ -195,10 +174,44 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 	return r.print(a, results)
 }
 
-// intents lists all that f selects.
+// confirmIntents shows the intents and asks whether to resolve them, unless --yes was given.
+func (r *resolution) confirmIntents(ctx context.Context, a *app, intents []resolved) error {
+	if r.yes {
+		return nil
+	}
+	plan := output.NewWriter(a.messages, output.Table, a.palette(a.err), resolvedColumns)
+	for _, in := range intents {
+		if err := plan.Write(in); err != nil {
+			return err
+		}
+	}
+	if err := plan.Close(); err != nil {
+		return err
+	}
+	choice := "keep the old"
+	if r.takeNew {
+		choice = "take the new"
+	}
+	return r.confirm(ctx, a, fmt.Sprintf("Let %s %s value?", count(len(intents), "ref"), choice))
+}
+
+// act returns the resolution as it is recorded.
+func (r *resolution) act(intents []refdb.Intent) act {
+	names := make([]string, len(intents))
+	for i, in := range intents {
+		names[i] = fmt.Sprintf("%s %s of %s: %s to %s", in.Project, in.Ref, in.Owner, describe(in.Old), describe(in.New))
+	}
+	choice := " --keep-old"
+	if r.takeNew {
+		choice = " --take-new"
+	}
+	return act{action: "locks resolve" + choice + forceSuffix(r.force), project: r.Project, detail: "by " + r.by + ": " + enumerate(names), reason: reason(r.why)}
+}
+
+// intents lists the intents that f selects.
 func (a *app) intents(ctx context.Context, db *refdb.DB, f refdb.IntentFilter) ([]refdb.Intent, error) {
 	var all []refdb.Intent
-	for i, err := range paced(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Intent, error] { return db.Intents(ctx, f) }) {
+	for i, err := range withRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Intent, error] { return db.Intents(ctx, f) }) {
 		if err != nil {
 			return nil, err
 		}
@@ -207,8 +220,8 @@ func (a *app) intents(ctx context.Context, db *refdb.DB, f refdb.IntentFilter) (
 	return all, nil
 }
 
-// refuseAlive fails if one of the intents' sites has a daemon that runs: it
-// ends its intents itself.
+// refuseAlive fails if the daemon of one of the intents' sites is running: it ends its
+// intents itself.
 func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Intent) error {
 	ctx, cancel := a.limited(ctx)
 	defer cancel()
@@ -219,7 +232,7 @@ func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Int
 	slices.Sort(sites)
 	var alive []refdb.LockInfo
 	for _, name := range slices.Compact(sites) {
-		l, err := site.Presence(ctx, db, name)
+		l, err := presence.LockOf(ctx, db, name)
 		if err != nil {
 			return err
 		}

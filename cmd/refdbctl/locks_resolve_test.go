@@ -43,12 +43,12 @@ func (w *world) openAs(tb testing.TB, site string) *refdb.DB {
 
 func (w *world) prepare(tb testing.TB, site, project string, updates ...refdb.Update) {
 	tb.Helper()
-	if _, err := w.openAs(tb, site).Prepare(tb.Context(), project, updates, "boot:1:2"); err != nil {
+	if _, err := w.openAs(tb, site).Prepare(tb.Context(), project, updates, "boot:1:2", refdb.AskedBy("alice of "+site)); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-// left are the intents that are still pending, or those that were decided.
+// left returns the intents that are still pending, or those that were decided.
 func (w *world) left(tb testing.TB, decided bool) string {
 	tb.Helper()
 	var all []string
@@ -196,9 +196,9 @@ func TestLocksShowIntents(t *testing.T) {
 	t.Parallel()
 	w := newIntents(t)
 	type row struct {
-		Ref             string
-		Intent, Stale   bool
-		Old, New, Agent *string
+		Ref                 string
+		Intent, Stale       bool
+		Old, New, Agent, By *string
 	}
 	all := decode[[]row](t, w.do(t, "locks", "list", "--project=p", "-o", "json"))
 	if len(all) != 4 {
@@ -206,13 +206,13 @@ func TestLocksShowIntents(t *testing.T) {
 	}
 	// In order: main, new, plain, third.
 	main, created, plain := all[0], all[1], all[2]
-	if !main.Intent || main.Stale || *main.Old != id("a") || *main.New != id("b") || *main.Agent != "boot:1:2" {
+	if !main.Intent || main.Stale || *main.Old != id("a") || *main.New != id("b") || *main.Agent != "boot:1:2" || *main.By != "alice of there" {
 		t.Errorf("main: %+v", main)
 	}
 	if !created.Intent || created.Old != nil || *created.New != id("c") {
 		t.Errorf("new: %+v", created)
 	}
-	if plain.Intent || plain.New != nil || plain.Agent != nil {
+	if plain.Intent || plain.New != nil || plain.Agent != nil || plain.By != nil {
 		t.Errorf("plain: %+v", plain)
 	}
 	if only := decode[[]row](t, w.do(t, "locks", "list", "--intents", "-o", "json")); len(only) != 4 || slices.ContainsFunc(only, func(r row) bool { return !r.Intent }) {

@@ -8,6 +8,8 @@ package main
 import (
 	"context"
 	"os"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
 )
 
 func main() {
@@ -15,8 +17,8 @@ func main() {
 	a := newApp(streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv})
 	err := a.run(ctx, os.Args[1:])
 	code := a.report(err)
-	if s := deathOf(err); s != 0 {
-		dieOf(s)
+	if s := deathSignal(err); s != 0 {
+		job.DieBySignal(s)
 	}
 	os.Exit(code)
 }

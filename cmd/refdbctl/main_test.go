@@ -18,8 +18,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// asProgram makes the test binary be refdbctl itself, for tests that need a
-// process: signals, terminals, kill -9.
+// asProgram makes the test binary run as refdbctl, for tests that need a process of
+// its own: signals, terminals, kill -9.
 const asProgram = "REFDBCTL_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	dbtest.Stop()
-	// The Spanner client's own, which nothing ends.
+	// The Spanner client starts this goroutine, and nothing ends it.
 	census := goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")
 	if err := goleak.Find(census); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,11 +40,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// world is a database, and what a run of refdbctl finds around it.
+// world is a database, and the environment of the runs of refdbctl in a test.
 type world struct {
 	*dbtest.Database
 	env map[string]string
-	// wrap, unless nil, gets between the program and its driver.
+	// wrap, unless nil, wraps the program's driver.
 	wrap func(refdb.Driver) refdb.Driver
 	// down, unless nil, returns the error that opening the database fails with.
 	down func() error
@@ -56,7 +56,7 @@ func newWorld(tb testing.TB) *world {
 	return &world{Database: db, env: map[string]string{"REFDB_URL": db.URL(), "REFDB_SITE": "here"}}
 }
 
-// result is what a run left.
+// result is the exit status and the output of a run.
 type result struct {
 	code     int
 	out, err string
@@ -75,7 +75,7 @@ func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result
 	return result{code, out.String(), messages.String()}
 }
 
-// app is a run of the program in this world.
+// app returns a run of the program in this world.
 func (w *world) app(s streams) *app {
 	s.env = func(name string) string { return w.env[name] }
 	a := newApp(s)
@@ -94,7 +94,7 @@ func (w *world) app(s streams) *app {
 	return a
 }
 
-// do is run for what must succeed; it returns the output.
+// do is run for commands that must succeed. It returns the output.
 func (w *world) do(tb testing.TB, args ...string) string {
 	tb.Helper()
 	r := w.run(tb, args...)
@@ -102,8 +102,8 @@ func (w *world) do(tb testing.TB, args ...string) string {
 	return r.out
 }
 
-// is checks the status, and that the messages hold says and are one line if
-// the run failed, and nothing that looks like a stack trace.
+// is checks the status, and that the messages contain says, but nothing that looks
+// like a stack trace or a usage text.
 func (r result) is(tb testing.TB, code int, says string) {
 	tb.Helper()
 	if r.code != code || !strings.Contains(r.err, says) {
@@ -114,7 +114,7 @@ func (r result) is(tb testing.TB, code int, says string) {
 	}
 }
 
-// isOneLine is for errors: they say what happened in a line.
+// isOneLine checks that an error is reported in one line.
 func (r result) isOneLine(tb testing.TB) {
 	tb.Helper()
 	if !strings.HasPrefix(r.err, "refdbctl: ") || strings.Count(r.err, "\n") != 1 {
@@ -122,7 +122,8 @@ func (r result) isOneLine(tb testing.TB) {
 	}
 }
 
-// isTwoLines is for errors after a line about a wait.
+// isTwoLines checks that an error is reported in one line after another that begins
+// with first.
 func (r result) isTwoLines(tb testing.TB, first string) {
 	tb.Helper()
 	one, two, _ := strings.Cut(r.err, "\n")
@@ -151,7 +152,7 @@ func (w *world) program(tb testing.TB, args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(tb.Context(), self, args...)
 	cmd.WaitDelay = 10 * time.Second
-	// The race detector sleeps for a second at the end of each process, unless told.
+	// By default the race detector sleeps for a second at the end of each process.
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0")
 	for name, value := range w.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -159,7 +160,7 @@ func (w *world) program(tb testing.TB, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// eventually waits until ok, which takes no longer than a busy machine needs.
+// eventually waits until ok returns true. Its limit is generous, for busy machines.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {

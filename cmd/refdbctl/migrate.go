@@ -22,9 +22,10 @@ func (a *app) migrateUpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
 		Short: "Bring the schema to the version that this program needs",
-		Long: `Bring the schema to the version that this program needs. Tables that Gerrit's spanner-refdb plugin
-made are adopted, with what is in them, and the plugin can go on using them. If the schema is there
-already nothing is done. Of several that run at once, the others wait for the first.`,
+		Long: `Bring the schema to the version that this program needs. On Spanner tables that Gerrit's spanner-refdb
+plugin made are adopted, with what is in them, and the plugin can go on using them. Any other table
+in the way is an error, and nothing is changed. If the schema is there already nothing is done. Of
+several that run at once, the others wait for the first.`,
 		Example: `  refdbctl migrate up --db sqlite:/var/lib/refdb/refdb.db`,
 		Args:    cobra.NoArgs,
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
@@ -43,103 +44,131 @@ already nothing is done. Of several that run at once, the others wait for the fi
 }
 
 func (a *app) migrateDownCommand() *cobra.Command {
-	var c consent
-	var steps int
-	var all, force bool
+	var d downgrade
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Undo the last step of the schema, or all",
 		Long: `Undo the last step of the schema, or --steps of them, or --all. What the undone versions added to
-the tables is lost; below version 1 the tables themselves go, with every ref and lock in them,
-adopted ones too.
+the tables is lost; below version 1 the tables themselves go, with every ref and lock in them. Those
+that were adopted from Gerrit's plugin stay, with what is in them, and lose what was added.
 
 While somebody holds a fresh lock, such as a site's daemon that runs, it is refused with status 3,
 unless --force: two could hold the same lock otherwise. A lock that stands for an intent is not forced:
-see refdbctl locks resolve. The locks of a schema that is older than this program's can't be looked
-at: going down from there needs --force, when nothing uses the database any more.
+see refdbctl locks resolve. On PostgreSQL and SQLite nobody can take a lock between the look and
+the step; on Spanner a program that runs can: stop all that uses the database.
 
 Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate down --dry-run
   refdbctl migrate down --all --yes`,
 		Args: cobra.NoArgs,
 		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			if steps < 1 {
-				return usage(fmt.Sprintf("--steps %d: at least 1 is needed", steps))
+			if d.steps < 1 {
+				return usage(fmt.Sprintf("--steps %d: at least 1 is needed", d.steps))
 			}
-			if err := c.check(a); err != nil {
+			if err := d.check(a); err != nil {
 				return err
 			}
-			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
-				before, dirty, err := a.schemaVersion(ctx, m)
-				if err != nil {
-					return err
-				}
-				if dirty || before > migrations.Latest(d) {
-					return fmt.Errorf("migrate down: %w", migrations.Check(d, before, dirty, true))
-				}
-				after := before - min(before, uint(steps))
-				if all {
-					after = 0
-				}
-				if before == after {
-					return a.printVersions(ctx, m, d, before)
-				}
-				if err := a.refuseUnderLocks(ctx, before == migrations.Latest(d), force); err != nil {
-					return err
-				}
-				a.note("%s", describeDown(before, after))
-				if c.dryRun {
-					return a.printPlan(plan{before, after})
-				}
-				question := fmt.Sprintf("Bring the schema down to version %d?", after)
-				if after == 0 {
-					err = c.askName(ctx, a, question, databaseName(a.url))
-				} else {
-					err = c.ask(ctx, a, question)
-				}
-				if err != nil {
-					return err
-				}
-				if err := m.Down(ctx, int(before-after)); err != nil {
-					return err
-				}
-				return a.printVersions(ctx, m, d, before)
+			return a.withMigrator(ctx, func(m *migrations.Migrator, dialect migrations.Dialect) error {
+				return d.run(ctx, a, m, dialect)
 			})
 		}),
 	}
-	cmd.Flags().IntVar(&steps, "steps", 1, "how many `versions` to go down")
-	cmd.Flags().BoolVar(&all, "all", false, "go down to no schema at all")
-	cmd.Flags().BoolVar(&force, "force", false, "in spite of fresh locks, but not of intents, or without looking at them")
+	cmd.Flags().IntVar(&d.steps, "steps", 1, "how many `versions` to go down")
+	cmd.Flags().BoolVar(&d.all, "all", false, "go down to no schema at all")
+	cmd.Flags().BoolVar(&d.force, "force", false, "in spite of fresh locks, but not of intents, or without looking at them")
 	cmd.MarkFlagsMutuallyExclusive("steps", "all")
-	c.addFlags(cmd)
+	d.addFlags(cmd)
 	return cmd
 }
 
-// refuseUnderLocks fails if somebody holds a lock. Only the locks of a schema that
-// is this program's own can be listed.
-func (a *app) refuseUnderLocks(ctx context.Context, own, force bool) error {
-	if !own {
-		if force {
-			return nil
-		}
-		return errors.New("migrate down: this program can't see whether locks are held in a schema older than its own: " +
-			"stop all that uses the database, then add --force")
-	}
-	return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-		var locks []refdb.LockInfo
-		for l, err := range a.locks(ctx, db, refdb.LockFilter{}) {
-			if err != nil {
-				return err
-			}
-			locks = append(locks, l)
-		}
-		return refuseHeld(locks, force)
-	})
+// downgrade holds the flags of "migrate down".
+type downgrade struct {
+	confirmation
+	steps      int
+	all, force bool
 }
 
-func describeDown(before, after uint) string {
-	lost := "what newer versions added to the tables is lost; locks held by running processes end"
+func (d *downgrade) run(ctx context.Context, a *app, m *migrations.Migrator, dialect migrations.Dialect) error {
+	before, dirty, err := a.schemaVersion(ctx, m)
+	if err != nil {
+		return err
+	}
+	if dirty || before > migrations.Latest(dialect) {
+		return fmt.Errorf("migrate down: %w", migrations.Check(dialect, migrations.Record{Version: before, Dirty: dirty, Exists: true}))
+	}
+	after := before - min(before, uint(d.steps))
+	if d.all {
+		after = 0
+	}
+	if before == after {
+		return a.printVersions(ctx, m, dialect, before)
+	}
+	guard, down := migrations.FreshLocks, m.Down
+	if d.force {
+		guard, down = migrations.IntentLocks, m.DownForced
+	}
+	if err := a.refuseUnderLocks(ctx, m, guard); err != nil {
+		return err
+	}
+	a.note("%s", describeDown(dialect, before, after))
+	if !d.yes {
+		if err := a.noteCensus(ctx, m); err != nil {
+			return err
+		}
+	}
+	if d.dryRun {
+		return a.printPlan(plan{before, after})
+	}
+	question := fmt.Sprintf("Bring the schema down to version %d?", after)
 	if after == 0 {
+		err = d.confirmByName(ctx, a, question, databaseName(a.url))
+	} else {
+		err = d.confirm(ctx, a, question)
+	}
+	if err != nil {
+		return err
+	}
+	if err := lockedError(down(ctx, int(before-after))); err != nil {
+		return err
+	}
+	return a.printVersions(ctx, m, dialect, before)
+}
+
+// refuseUnderLocks fails if there are locks for which the migration itself would fail.
+func (a *app) refuseUnderLocks(ctx context.Context, m *migrations.Migrator, guard migrations.Guard) error {
+	ctx, cancel := a.limited(ctx)
+	defer cancel()
+	return lockedError(withContextError(ctx, m.Unheld(ctx, guard)))
+}
+
+// lockedError converts a *migrations.HeldError to a *refdb.LockedError, as all commands report it.
+func lockedError(err error) error {
+	var held *migrations.HeldError
+	if !errors.As(err, &held) {
+		return err
+	}
+	return fmt.Errorf("nothing was done: %w", &refdb.LockedError{Holders: held.Locks})
+}
+
+// noteCensus prints how much is in the tables.
+func (a *app) noteCensus(ctx context.Context, m *migrations.Migrator) error {
+	ctx, cancel := a.limited(ctx)
+	defer cancel()
+	n, err := m.Census(ctx)
+	if err != nil {
+		return withContextError(ctx, err)
+	}
+	a.note("the database has %s in %s, deleted ones included, and %s of %s",
+		count(int(n.Refs), "ref"), count(int(n.Projects), "project"), count(int(n.Locks), "lock"), count(int(n.Holders), "holder"))
+	return nil
+}
+
+func describeDown(d migrations.Dialect, before, after uint) string {
+	lost := "what newer versions added to the tables is lost; locks held by running processes end"
+	switch {
+	case after == 0 && d == migrations.Spanner:
+		lost = "the tables are dropped, unless they were adopted: ALL REFS AND LOCKS in them are lost"
+	case after == 0:
 		lost = "the tables are dropped: ALL REFS AND LOCKS of all projects are lost"
 	}
 	return fmt.Sprintf("schema version %d -> %d: %s", before, after, lost)
@@ -168,7 +197,7 @@ Fields: ` + output.Names(versionColumns),
 }
 
 func (a *app) migrateForceCommand() *cobra.Command {
-	var c consent
+	var c confirmation
 	cmd := &cobra.Command{
 		Use:   "force VERSION",
 		Short: "Record which version a half-migrated schema really has",
@@ -200,7 +229,7 @@ Fields with --dry-run: ` + output.Names(planColumns),
 				if c.dryRun {
 					return a.printPlan(plan{before, uint(version)})
 				}
-				if err := c.ask(ctx, a, fmt.Sprintf("Record it as version %d, not dirty?", version)); err != nil {
+				if err := c.confirm(ctx, a, fmt.Sprintf("Record it as version %d, not dirty?", version)); err != nil {
 					return err
 				}
 				if err := m.Force(ctx, uint(version)); err != nil {
@@ -214,7 +243,7 @@ Fields with --dry-run: ` + output.Names(planColumns),
 	return cmd
 }
 
-// plan is what a dry run would do to the recorded version.
+// plan is the change of version that a dry run would make.
 type plan struct{ database, target uint }
 
 var planColumns = []output.Column[plan]{
@@ -223,7 +252,7 @@ var planColumns = []output.Column[plan]{
 	{Name: "dry_run", Value: func(plan) any { return true }},
 }
 
-// printPlan is for programs; people were told before.
+// printPlan prints the plan for programs. For people a note has said it before.
 func (a *app) printPlan(p plan) error {
 	if a.format == output.Table {
 		return nil
@@ -252,14 +281,19 @@ func (a *app) schemaVersion(ctx context.Context, m *migrations.Migrator) (versio
 	ctx, cancel := a.limited(ctx)
 	defer cancel()
 	version, dirty, err = m.Version(ctx)
-	if err != nil && ctx.Err() != nil {
-		// A driver may tell of it in words of its own.
-		err = fmt.Errorf("%w: %w", ctx.Err(), err)
-	}
-	return version, dirty, err
+	return version, dirty, withContextError(ctx, err)
 }
 
-// printVersions says where a migration led.
+// withContextError wraps ctx's error around err, because some drivers report the end of
+// ctx as an error of their own.
+func withContextError(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
+}
+
+// printVersions prints the versions after a migration.
 func (a *app) printVersions(ctx context.Context, m *migrations.Migrator, d migrations.Dialect, before uint) error {
 	v, err := a.versions(ctx, m, d)
 	if err != nil {

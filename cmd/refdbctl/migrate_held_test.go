@@ -9,6 +9,22 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
+func TestMigrateDownCountsWhatGoes(t *testing.T) {
+	t.Parallel()
+	for _, kind := range dbtest.All() {
+		t.Run(string(kind.Dialect), func(t *testing.T) {
+			t.Parallel()
+			db := kind.New(t)
+			w := &world{Database: db, env: map[string]string{"REFDB_URL": db.URL()}}
+			w.InsertRef(t, "p", mainRef, refdb.Value(id("a")))
+			w.InsertRef(t, "p", "refs/heads/b", refdb.Value(id("a")))
+			w.InsertRef(t, "q", mainRef, refdb.Value(id("a")))
+			w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "dead", Age: time.Hour})
+			w.run(t, "migrate", "down", "--all", "--dry-run").is(t, exitOK, "the database has 3 refs in 2 projects, deleted ones included, and 1 lock of 1 holder")
+		})
+	}
+}
+
 func TestTheSchemaIsNotTakenFromUnderALock(t *testing.T) {
 	t.Parallel()
 	for _, kind := range dbtest.All() {
@@ -37,8 +53,8 @@ func TestTheSchemaIsNotTakenFromUnderALock(t *testing.T) {
 			w.do(t, "migrate", "down", "--dry-run")
 			if kind.Dialect == "sqlite" {
 				w.do(t, "migrate", "down", "--yes")
-				// Its locks can't be looked at any more.
-				w.run(t, "migrate", "down", "--yes").is(t, exitError, "--force")
+				w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "eu-1/1"})
+				w.run(t, "migrate", "down", "--all", "--yes").is(t, exitLocked, "locked: p "+mainRef+" by eu-1/1")
 				w.do(t, "migrate", "down", "--all", "--yes", "--force")
 			}
 		})

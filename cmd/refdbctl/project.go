@@ -5,44 +5,46 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
 func (a *app) projectCommand() *cobra.Command {
-	return group("project", "Remove projects", a.projectRemoveCommand())
+	return group("project", "List, change and remove projects", a.projectListCommand(), a.projectShowCommand(), a.projectSetCommand(), a.projectRemoveCommand())
 }
 
-// removal is how many refs of a project were removed.
-type removal struct {
+// removalResult is how many refs or tombstones of a project were removed, or would be.
+type removalResult struct {
 	project string
 	refs    int
 	dryRun  bool
 }
 
-var removalColumns = []output.Column[removal]{
-	{Name: "project", Value: func(r removal) any { return r.project }},
-	{Name: "removed", Value: func(r removal) any { return r.refs }},
-	{Name: "dry_run", Value: func(r removal) any { return r.dryRun }},
+var removalColumns = []output.Column[removalResult]{
+	{Name: "project", Value: func(r removalResult) any { return r.project }},
+	{Name: "removed", Value: func(r removalResult) any { return r.refs }},
+	{Name: "dry_run", Value: func(r removalResult) any { return r.dryRun }},
 }
 
-func (a *app) printRemoval(r removal, what string) error {
+func (a *app) printRemoval(r removalResult, what string) error {
 	if a.format != output.Table {
 		return output.One(a.out, a.format, output.Palette{}, removalColumns, r)
 	}
 	if r.dryRun {
-		return nil // it was told before
+		return nil // a note has said it before
 	}
 	_, err := fmt.Fprintf(a.out, "removed %s of %s\n", count(r.refs, what), output.Escape(r.project))
 	return err
 }
 
 func (a *app) projectRemoveCommand() *cobra.Command {
-	var c consent
-	var force bool
+	var r projectRemoval
 	cmd := &cobra.Command{
 		Use:   "remove PROJECT",
 		Short: "Remove all refs and locks of a project",
@@ -55,61 +57,77 @@ Fields: ` + output.Names(removalColumns),
 		Example: `  refdbctl project remove my/project`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			project := args[0]
-			if err := refdb.CheckProject(project); err != nil {
+			r.project = args[0]
+			if err := refdb.CheckProject(r.project); err != nil {
 				return err
 			}
-			if err := c.check(a); err != nil {
+			if err := r.check(a); err != nil {
 				return err
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				if err := a.isThere(ctx, db, project); err != nil {
-					return err
-				}
-				if !c.yes {
-					refs, locks, err := a.extent(ctx, db, project)
-					if err == nil {
-						err = refuseHeld(locks, force)
-					}
-					if err != nil {
-						return err
-					}
-					a.note("project %s has %s, deleted ones included, and %s", project, count(refs, "ref"), holding(locks))
-					if c.dryRun {
-						return a.printRemoval(removal{project, refs, true}, "ref")
-					}
-				}
-				if err := c.askName(ctx, a, fmt.Sprintf("Remove all of project %s?", output.Escape(project)), project); err != nil {
-					return err
-				}
-				var options []refdb.RemoveOption
-				if force {
-					options = append(options, refdb.Force())
-				}
-				n, err := db.RemoveProject(ctx, project, options...)
-				if err != nil {
-					a.noteUnfinished(project, count(n, "ref"))
-					return err
-				}
-				return a.printRemoval(removal{project, n, false}, "ref")
-			})
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
 		}),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "in spite of fresh locks, but not of intents")
-	c.addFlags(cmd)
+	cmd.Flags().BoolVar(&r.force, "force", false, "in spite of fresh locks, but not of intents")
+	r.addFlags(cmd)
+	r.why.addFlag(cmd)
 	return cmd
 }
 
-// noteUnfinished says how far a removal got that an error, or Ctrl-C, ended.
+// projectRemoval holds the arguments of "project remove".
+type projectRemoval struct {
+	confirmation
+	project string
+	force   bool
+	why     reason
+}
+
+func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
+	if err := a.requireProject(ctx, db, r.project); err != nil {
+		return err
+	}
+	if !r.yes {
+		refs, locks, err := a.projectContents(ctx, db, r.project)
+		if err == nil {
+			err = refuseHeld(locks, r.force)
+		}
+		if err != nil {
+			return err
+		}
+		a.note("project %s has %s, deleted ones included, and %s", r.project, count(refs, "ref"), describeLocks(locks))
+		if r.dryRun {
+			return a.printRemoval(removalResult{r.project, refs, true}, "ref")
+		}
+	}
+	if err := r.confirmByName(ctx, a, fmt.Sprintf("Remove all of project %s?", output.Escape(r.project)), r.project); err != nil {
+		return err
+	}
+	var options []refdb.RemoveOption
+	if r.force {
+		options = append(options, refdb.Force())
+	}
+	n := 0
+	what := act{action: "project remove" + forceSuffix(r.force), project: r.project, detail: "all refs and locks", reason: r.why}
+	err := a.audited(ctx, db, what, func() (outcome string, err error) {
+		n, err = db.RemoveProject(ctx, r.project, options...)
+		return fmt.Sprintf("removed %d", n), err
+	})
+	if err != nil {
+		a.noteUnfinished(r.project, count(n, "ref"))
+		return err
+	}
+	return a.printRemoval(removalResult{r.project, n, false}, "ref")
+}
+
+// noteUnfinished prints how far a removal got that an error, or Ctrl-C, ended.
 func (a *app) noteUnfinished(project, removed string) {
 	if !strings.HasPrefix(removed, "0 ") {
 		a.note("%s: not finished: removed %s; run it again to go on", project, removed)
 	}
 }
 
-// isThere fails if the database has neither a ref of a project, were it a deleted
-// one, nor a lock: its name may be misspelt.
-func (a *app) isThere(ctx context.Context, db *refdb.DB, project string) error {
+// requireProject fails if the database has neither a ref of a project, deleted ones included,
+// nor a lock: the project's name may be misspelt.
+func (a *app) requireProject(ctx context.Context, db *refdb.DB, project string) error {
 	for _, err := range a.refs(ctx, db, project, "", true) {
 		return err
 	}
@@ -119,13 +137,13 @@ func (a *app) isThere(ctx context.Context, db *refdb.DB, project string) error {
 	return &status{exitError, "no such project: " + project + " (the database has no ref of it, and no lock)"}
 }
 
-// noteMissing says that a project whose locks are asked for is not there. That is no
-// error: a project that is only locked has nothing while it is not.
-func (a *app) noteMissing(ctx context.Context, db *refdb.DB, project string) error {
+// noteIfNoProject prints a note if a project whose locks are listed does not exist. That is no
+// error: a project that has only locks does not exist while it has none.
+func (a *app) noteIfNoProject(ctx context.Context, db *refdb.DB, project string) error {
 	if project == "" {
 		return nil
 	}
-	err := a.isThere(ctx, db, project)
+	err := a.requireProject(ctx, db, project)
 	var missing *status
 	if errors.As(err, &missing) {
 		a.note("%s", missing)
@@ -134,8 +152,8 @@ func (a *app) noteMissing(ctx context.Context, db *refdb.DB, project string) err
 	return err
 }
 
-// extent is what removing a project would remove.
-func (a *app) extent(ctx context.Context, db *refdb.DB, project string) (refs int, locks []refdb.LockInfo, err error) {
+// projectContents returns what removing a project would remove.
+func (a *app) projectContents(ctx context.Context, db *refdb.DB, project string) (refs int, locks []refdb.LockInfo, err error) {
 	for _, err := range a.refs(ctx, db, project, "", true) {
 		if err != nil {
 			return 0, nil, err
@@ -151,8 +169,8 @@ func (a *app) extent(ctx context.Context, db *refdb.DB, project string) (refs in
 	return refs, locks, nil
 }
 
-// holding counts locks and who holds them.
-func holding(locks []refdb.LockInfo) string {
+// describeLocks returns the numbers of locks and of their holders.
+func describeLocks(locks []refdb.LockInfo) string {
 	holders := make(map[string]bool)
 	for _, l := range locks {
 		holders[l.Owner] = true
@@ -164,8 +182,7 @@ func holding(locks []refdb.LockInfo) string {
 	return text
 }
 
-// refuseHeld fails if somebody holds one of the locks. Those that stand for an
-// intent are never forced.
+// refuseHeld fails if one of the locks is fresh, unless force is set, or stands for an intent.
 func refuseHeld(locks []refdb.LockInfo, force bool) error {
 	var held []refdb.LockInfo
 	for _, l := range locks {
@@ -177,4 +194,189 @@ func refuseHeld(locks []refdb.LockInfo, force bool) error {
 		return nil
 	}
 	return fmt.Errorf("nothing was done: %w", &refdb.LockedError{Holders: held})
+}
+
+var summaryColumns = []output.Column[refdb.ProjectSummary]{
+	{Name: "project", Value: func(p refdb.ProjectSummary) any { return p.Name }},
+	{Name: "refs", Value: func(p refdb.ProjectSummary) any { return p.Refs }},
+	{Name: "deleted", Value: func(p refdb.ProjectSummary) any { return p.Deleted }},
+	{Name: "locks", Value: func(p refdb.ProjectSummary) any { return p.Locks }},
+	{Name: "changed", Value: func(p refdb.ProjectSummary) any { return orNil(!p.Changed.IsZero(), p.Changed) }},
+}
+
+func (a *app) projectListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List projects, and how many refs and locks they have",
+		Long: `List all projects that have a ref, were it a deleted one, or a lock, in byte order of their names. They
+are printed as they are counted, which reads each ref of the database once. Locks are counted whether
+fresh or stale.
+
+Fields: ` + output.Names(summaryColumns) + `
+(deleted: refs that were deleted and not forgotten; changed: when a ref last was, by the database's clock)`,
+		Example: `  refdbctl project list
+  refdbctl project list -o csv`,
+		Args: cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				w := output.NewWriter(a.out, a.format, a.palette(a.out), summaryColumns)
+				for p, err := range withRowTimeout(ctx, a, db.Projects) {
+					if err != nil {
+						return err
+					}
+					if err := w.Write(p); err != nil {
+						return err
+					}
+				}
+				return w.Close()
+			})
+		}),
+	}
+}
+
+var projectColumns = []output.Column[refdb.Project]{
+	{Name: "project", Value: func(p refdb.Project) any { return p.Project }},
+	{Name: "id", Value: func(p refdb.Project) any { return p.ID }},
+	{Name: "rules", Value: func(p refdb.Project) any { return strings.ReplaceAll(p.Rules, "\n", "; ") }},
+	{Name: "mode", Value: func(p refdb.Project) any { return p.Mode }},
+	{Name: "revision", Value: func(p refdb.Project) any { return p.Revision }},
+	{Name: "time", Value: func(p refdb.Project) any { return p.Time.UTC().Format(time.RFC3339Nano) }},
+}
+
+func (a *app) projectShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show PROJECT",
+		Short: "Show what all sites are to guard of a project",
+		Long: `Show what the database has of a project: which refs all sites guard, and the ID that git's setting
+refdb.projectid of each copy of its repository must have.
+
+Fields: ` + output.Names(projectColumns),
+		Example: `  refdbctl project show my/project`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				p, err := a.project(ctx, db, args[0])
+				if err != nil {
+					return err
+				}
+				return a.printProject(p)
+			})
+		}),
+	}
+}
+
+func (a *app) projectSetCommand() *cobra.Command {
+	var refs, skipRefs, without []string
+	var mode string
+	var why reason
+	cmd := &cobra.Command{
+		Use:   "set PROJECT [--ref PATTERN]... [--skip-ref PATTERN]... [--mode MODE]",
+		Short: "Change what all sites guard of a project",
+		Long: `Change which refs of a project all sites guard, in the place of the rules that it has: those that match a
+--ref (default: all) and no --skip-ref. A pattern is ^regex, prefix* or an exact name. With --mode and neither of
+the two the rules stay.
+
+For ` + projects.RulesSettle.String() + ` afterwards all sites refuse pushes to the project: until none lets one through by the rules from before. Refs that are
+guarded from now on must be brought in: run refdbctl site enable again at the site whose values are right,
+then refdbctl site check at the others.
+
+--mode log: all sites go on asking the database, but refuse nothing for what it says, and it follows what they
+accept. refdbctl site status tells what would have been refused. --mode enforce: all sites keep pushes to the
+project out and report what they have; unless that is what the database has, at each of them, within
+` + enforceLimit.String() + `, the mode stays log. A site that is gone for good, whose daemon can't report any more, is left out by
+--without.
+
+Fields: ` + output.Names(projectColumns),
+		Example: `  refdbctl project set my/project --ref 'refs/heads/*' --ref 'refs/tags/*' --reason "tags must not differ"
+  refdbctl project set my/project --mode log --reason "the second site joins"
+  refdbctl project set my/project --mode enforce`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			rules, err := config.NewRules(refs, skipRefs)
+			switch {
+			case err != nil:
+				return usage(err.Error())
+			case mode != "" && mode != config.Enforce && mode != config.Log:
+				return usage(fmt.Sprintf("--mode %s: it is %s or %s", mode, config.Enforce, config.Log))
+			case len(without) > 0 && mode != config.Enforce:
+				return usage("--without is for --mode " + config.Enforce)
+			case mode == config.Enforce && (len(refs) > 0 || len(skipRefs) > 0):
+				return usage("--mode " + config.Enforce + " compares by the rules that are there: change those first")
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				p, err := a.project(ctx, db, args[0])
+				if err != nil {
+					return err
+				}
+				next := p
+				if mode != "" {
+					next.Mode = mode
+				}
+				if mode == "" || len(refs) > 0 || len(skipRefs) > 0 {
+					next.Rules = rules.String()
+				}
+				switch {
+				case next == p:
+					a.note("%s has these rules already, and is in mode %s", p.Project, p.Mode)
+					return a.printProject(p)
+				case next.Mode == config.Comparing:
+					return &status{exitError, "the sites are being compared: run refdbctl project set " + p.Project + " --mode enforce, or --mode log, first"}
+				}
+				what := act{action: "project set", project: p.Project, reason: why, detail: "from " + describeProject(p) + " to " + describeProject(next)}
+				err = a.audited(ctx, db, what, func() (_ string, err error) {
+					p, err = a.setProject(ctx, db, p, next, without)
+					return fmt.Sprintf("mode %s, revision %d", p.Mode, p.Revision), err
+				})
+				if err != nil {
+					return err
+				}
+				if p.Mode == config.Enforce {
+					a.note("all sites refuse pushes to %s for %s, until none goes by the rules from before", p.Project, projects.RulesSettle)
+				}
+				return a.printProject(p)
+			})
+		}),
+	}
+	cmd.Flags().StringArrayVar(&refs, "ref", nil, "guard the refs that match this `pattern` (default: all)")
+	cmd.Flags().StringArrayVar(&skipRefs, "skip-ref", nil, "do not guard the refs that match this `pattern`")
+	cmd.Flags().StringVar(&mode, "mode", "", "log: refuse nothing, and tell what would have been; enforce: refuse it")
+	cmd.Flags().StringArrayVar(&without, "without", nil, "do not wait for this `site`: it is gone for good")
+	why.addFlag(cmd)
+	return cmd
+}
+
+// enforceLimit bounds how long pushes are kept out while the sites are compared.
+const enforceLimit = time.Minute
+
+// setProject changes a project's row to next.
+func (a *app) setProject(ctx context.Context, db *refdb.DB, p, next refdb.Project, without []string) (refdb.Project, error) {
+	if next.Mode != config.Enforce || p.Mode == config.Enforce {
+		limited, cancel := a.limited(ctx)
+		defer cancel()
+		return db.PutProject(limited, next)
+	}
+	limited, cancel := context.WithTimeout(ctx, enforceLimit)
+	defer cancel()
+	return projects.SetEnforce(limited, db, p, without, func(sites []string) {
+		a.note("waiting for what site %s reports", strings.Join(sites, ", "))
+	})
+}
+
+// describeProject returns a project's rules and mode for the audit.
+func describeProject(p refdb.Project) string {
+	return strings.ReplaceAll(p.Rules, "\n", "; ") + " (" + p.Mode + ")"
+}
+
+func (a *app) project(ctx context.Context, db *refdb.DB, name string) (refdb.Project, error) {
+	limited, cancel := a.limited(ctx)
+	defer cancel()
+	p, ok, err := db.Project(limited, name)
+	if err == nil && !ok {
+		err = &status{exitError, "the database has no rules of project " + name + ": refdbctl site enable makes them, with the site's configuration"}
+	}
+	return p, err
+}
+
+func (a *app) printProject(p refdb.Project) error {
+	return output.One(a.out, a.format, a.palette(a.out), projectColumns, p)
 }

@@ -13,11 +13,11 @@ import (
 
 func (a *app) refsCommand() *cobra.Command {
 	return group("refs", "Read, change, import and compare refs",
-		a.refsGetCommand(), a.refsListCommand(), a.refsPutCommand(), a.refsDeleteCommand(),
+		a.refsGetCommand(), a.refsListCommand(), a.refsLogCommand(), a.refsPutCommand(), a.refsDeleteCommand(), a.refsRollbackCommand(),
 		a.refsImportCommand(), a.refsVerifyCommand(), a.refsPurgeTombstonesCommand())
 }
 
-// projectRef is a ref and its project.
+// projectRef is a ref with its project.
 type projectRef struct {
 	project string
 	refdb.Ref
@@ -27,7 +27,7 @@ func refColumns() []output.Column[projectRef] {
 	return []output.Column[projectRef]{
 		{Name: "project", Value: func(r projectRef) any { return r.project }, Hidden: true},
 		{Name: "value", Value: func(r projectRef) any { return orNil(r.Value != refdb.Unknown, string(r.Value)) }},
-		{Name: "state", Value: func(r projectRef) any { return state(r.Value) }, Hidden: true},
+		{Name: "state", Value: func(r projectRef) any { return refState(r.Value) }, Hidden: true},
 		{Name: "time", Value: func(r projectRef) any { return orNil(!r.Time.IsZero(), r.Time) }, Hidden: true},
 		{Name: "ref", Value: func(r projectRef) any { return r.Name }},
 	}
@@ -89,15 +89,19 @@ func (a *app) printRef(r projectRef) error {
 func (a *app) refsListCommand() *cobra.Command {
 	var prefix string
 	var deleted bool
+	var at moment
 	cmd := &cobra.Command{
 		Use:   "list PROJECT",
-		Short: "List a project's refs",
+		Short: "List a project's refs, as they are or as they were",
 		Long: `List a project's refs and what they hold, in byte order of their names. They are printed as they are
 read, however many there are. A project that is not there is an error (status 1).
 
+--at lists them as they were, in one consistent state of the past: ` + momentHelp + `
+
 Fields: ` + output.Names(refColumns()) + stateHelp,
 		Example: `  refdbctl refs list my/project --prefix refs/heads/
-  refdbctl refs list my/project --deleted -o csv`,
+  refdbctl refs list my/project --deleted -o csv
+  refdbctl refs list my/project --at "2h ago"`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			project := args[0]
@@ -106,8 +110,16 @@ Fields: ` + output.Names(refColumns()) + stateHelp,
 			}
 			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				w := output.NewWriter(a.out, a.format, a.palette(a.out), refColumns())
+				refs := a.refs(ctx, db, project, prefix, deleted)
+				if at.given() {
+					position, err := at.resolve(ctx, a, db, project)
+					if err != nil {
+						return err
+					}
+					refs = a.refsAt(ctx, db, project, prefix, deleted, position)
+				}
 				empty := true
-				for ref, err := range a.refs(ctx, db, project, prefix, deleted) {
+				for ref, err := range refs {
 					if err != nil {
 						return err
 					}
@@ -119,21 +131,215 @@ Fields: ` + output.Names(refColumns()) + stateHelp,
 				if err := w.Close(); err != nil || !empty {
 					return err
 				}
-				return a.isThere(ctx, db, project)
+				if at.given() {
+					return a.requireRecorded(ctx, db, project)
+				}
+				return a.requireProject(ctx, db, project)
 			})
 		}),
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only refs that start with `prefix`")
 	cmd.Flags().BoolVar(&deleted, "deleted", false, "deleted refs too, which hold a zero ID")
+	at.addFlag(cmd)
 	return cmd
 }
 
 func (a *app) refs(ctx context.Context, db *refdb.DB, project, prefix string, deleted bool) iter.Seq2[refdb.Ref, error] {
-	var options []refdb.ListOption
+	return withRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Ref, error] {
+		return db.Refs(ctx, project, prefix, listOptions(deleted)...)
+	})
+}
+
+// refsAt is refs right after a position.
+func (a *app) refsAt(ctx context.Context, db *refdb.DB, project, prefix string, deleted bool, at refdb.Position) iter.Seq2[refdb.Ref, error] {
+	return withRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Ref, error] {
+		return db.RefsAt(ctx, project, prefix, at, listOptions(deleted)...)
+	})
+}
+
+func listOptions(deleted bool) (options []refdb.ListOption) {
 	if deleted {
 		options = append(options, refdb.IncludeDeleted())
 	}
-	return paced(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Ref, error] {
-		return db.Refs(ctx, project, prefix, options...)
+	return options
+}
+
+// refChange holds the arguments and the result of "refs put" and "refs delete".
+type refChange struct {
+	project, ref string
+	old, new     refdb.Value
+
+	oldText  string
+	force    bool
+	why      reason
+	anything bool
+	adopt    bool
+	token    int64
+	owner    string
+	fence    string
+}
+
+func (c *refChange) addFlags(a *app, cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&c.oldText, "old", "", `only if the ref holds this `+"`value`"+`; "none": only if it is not there`)
+	c.why.addFlag(cmd)
+	flags.BoolVar(&c.force, "force", false, "whatever the ref holds")
+	flags.BoolVar(&c.anything, "string", false, "values may be any string, not only object IDs and \"ref: NAME\"")
+	flags.BoolVar(&c.adopt, "adopt", false, "also if the database does not know the ref at all, whatever --old says")
+	flags.Int64Var(&c.token, "token", 0, "only while --owner's lock with this `token` stands on the ref, as \"refdbctl lock\" gives in REFDB_TOKEN")
+	flags.StringVar(&c.owner, "owner", a.env("REFDB_OWNER"), "whose lock --token is: a `name` as in \"refdbctl locks list\" (default: REFDB_OWNER)")
+	flags.StringVar(&c.fence, "fence", "", "the lock of --token is on this `ref`, such as the row of a lease, not on the one to be changed")
+	cmd.MarkFlagsMutuallyExclusive("old", "force")
+	cmd.MarkFlagsMutuallyExclusive("adopt", "force")
+	cmd.MarkFlagsMutuallyExclusive("token", "force")
+	for _, name := range []string{"old", "token", "owner", "fence"} { // no files
+		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+}
+
+const putHelp = `
+--old says what the ref must hold for the change to be made: a full object ID, "ref: NAME", or "none" (or a
+zero ID) if it must not be there. If it holds something else nothing is changed, its value is named, and the
+status is 5. --force changes it whatever it holds, and shows what that was.
+
+While somebody holds a fresh lock on the ref the change is refused with status 3, with --force too.
+The holder passes its --token and --owner: then the change is made if that lock still stands, else
+the status is 4. A command that "refdbctl lock" runs finds both in its environment, as REFDB_TOKEN
+and REFDB_OWNER, and need not pass --owner. With --fence REF the change is made if the lock of that token
+stands on REF, whatever ref it is about: under a lease that is $REFDB_REFS.
+
+Fields: `
+
+func (a *app) refsPutCommand() *cobra.Command {
+	var c refChange
+	cmd := &cobra.Command{
+		Use:   "put PROJECT REF NEW (--old OLD | --force)",
+		Short: "Change what a ref holds, if it holds what is expected",
+		Long: `Change what a ref holds, if it holds what is expected. NEW is a full object ID (40 or 64 hex
+digits), "ref: NAME" or, with --string, any string.
+` + putHelp + output.Names(changeColumns()),
+		Example: `  refdbctl refs put my/project refs/heads/main $NEW --old $OLD
+  refdbctl refs put my/project refs/heads/topic $NEW --old none
+  refdbctl refs put my/project refs/multi-site/version 7 --string --force`,
+		Args: cobra.ExactArgs(3),
+		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
+			if c.new, err = parseValue(args[2], c.anything); err != nil {
+				return err
+			}
+			if c.new.IsDeleted() {
+				return usage("a zero ID means a deleted ref: use refdbctl refs delete")
+			}
+			return c.run(ctx, a, cmd, args)
+		}),
+	}
+	c.addFlags(a, cmd)
+	return cmd
+}
+
+func (c *refChange) run(ctx context.Context, a *app, cmd *cobra.Command, args []string) (err error) {
+	c.project, c.ref = args[0], args[1]
+	if !c.force && !cmd.Flags().Changed("old") {
+		return usage(`give --old OLD, what the ref must hold ("none" if it must not be there), or --force to change it whatever it holds`)
+	}
+	if !c.force && c.why != "" {
+		return usage("--reason goes with --force: only that is recorded")
+	}
+	if err := refdb.CheckKey(c.project, c.ref); err != nil {
+		return err
+	}
+	if !c.force {
+		if c.old, err = parseOld(c.oldText, c.anything); err != nil {
+			return fmt.Errorf("--old: %w", err)
+		}
+		if c.old.IsAbsent() && c.deletes() {
+			return usage("--old none: a ref that is not there can't be deleted")
+		}
+	}
+	switch fenced := cmd.Flags().Changed("token"); {
+	case fenced && c.token <= 0:
+		return usage(fmt.Sprintf("--token %d: a token is a positive number, as in REFDB_TOKEN", c.token))
+	case fenced && c.owner == "":
+		return usage("--token needs the owner of the lock: give --owner NAME, or set REFDB_OWNER as refdbctl lock does")
+	case !fenced && cmd.Flags().Changed("owner"):
+		return usage("--owner needs the --token of the lock")
+	case !fenced && cmd.Flags().Changed("fence"):
+		return usage("--fence needs the --token of the lock on that ref")
+	}
+	if cmd.Flags().Changed("fence") {
+		if err := refdb.CheckKey(c.project, c.fence); err != nil {
+			return fmt.Errorf("--fence: %w", err)
+		}
+	}
+	return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+		if err := c.applyAudited(ctx, a, db); err != nil {
+			return err
+		}
+		return a.printChange(c)
 	})
+}
+
+// applyAudited makes the change. With --force that is recorded in the audit.
+func (c *refChange) applyAudited(ctx context.Context, a *app, db *refdb.DB) error {
+	limited, cancel := a.limited(ctx)
+	defer cancel()
+	if !c.force {
+		return c.apply(limited, db)
+	}
+	what := act{action: "refs put --force", project: c.project, detail: c.ref + " to " + string(c.new), reason: c.why}
+	if c.deletes() {
+		what.action, what.detail = "refs delete --force", c.ref
+	}
+	return a.audited(ctx, db, what, func() (string, error) {
+		if err := c.apply(limited, db); err != nil {
+			return "", err
+		}
+		return "it held " + describe(c.old), nil
+	})
+}
+
+// deletes reports whether the ref is to be deleted.
+func (c *refChange) deletes() bool { return c.new == refdb.Unknown }
+
+func (c *refChange) apply(ctx context.Context, db *refdb.DB) (err error) {
+	switch {
+	case c.force && c.deletes():
+		c.old, err = forceDelete(ctx, db, c.project, c.ref)
+		return err
+	case c.force:
+		c.old, err = db.Put(ctx, c.project, c.ref, c.new)
+		return err
+	}
+	var options []refdb.UpdateOption
+	if c.adopt {
+		options = append(options, refdb.Adopt())
+	}
+	switch {
+	case c.fence != "":
+		options = append(options, refdb.Under(c.owner, refdb.Token(c.token), c.fence), refdb.AnyRef())
+	case c.token != 0:
+		options = append(options, refdb.Under(c.owner, refdb.Token(c.token), c.ref))
+	}
+	u := refdb.Update{Ref: c.ref, Old: c.old, New: c.new}
+	if c.deletes() {
+		u.New = refdb.Deleted
+	}
+	return db.Update(ctx, c.project, []refdb.Update{u}, options...)
+}
+
+func changeColumns() []output.Column[*refChange] {
+	return []output.Column[*refChange]{
+		{Name: "project", Value: func(c *refChange) any { return c.project }},
+		{Name: "ref", Value: func(c *refChange) any { return c.ref }},
+		{Name: "old", Value: func(c *refChange) any { return orNil(!c.old.IsAbsent(), string(c.old)) }},
+		{Name: "new", Value: func(c *refChange) any { return orNil(!c.new.IsAbsent(), string(c.new)) }},
+	}
+}
+
+func (a *app) printChange(c *refChange) error {
+	if a.format != output.Table {
+		return output.One(a.out, a.format, output.Palette{}, changeColumns(), c)
+	}
+	_, err := fmt.Fprintf(a.out, "%s %s: %s -> %s\n", output.Escape(c.project), output.Escape(c.ref),
+		output.Escape(describe(c.old)), output.Escape(describe(c.new)))
+	return err
 }

@@ -27,7 +27,7 @@ func newRepo(tb testing.TB, refs ...string) *repo {
 	return r
 }
 
-// pack writes refs at once, however many.
+// pack writes many refs in one file.
 func (r *repo) pack(tb testing.TB, refs []string) {
 	tb.Helper()
 	var b strings.Builder

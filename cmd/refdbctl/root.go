@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -15,15 +17,16 @@ import (
 	"golang.org/x/term"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
-// logNothing is above all levels. What the library logs, as a lock that was
-// lost, is the result of the command, too.
+// logNothing is above all levels. By default nothing is logged: what the library would
+// log, such as the loss of a lock, is also the command's result.
 const logNothing = slog.Level(math.MaxInt)
 
-// streams are how a run of the program touches the world around it.
+// streams are the standard streams and the environment of a run.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
@@ -35,24 +38,25 @@ type app struct {
 	streams
 	openDriver func(ctx context.Context, url string) (refdb.Driver, error)
 
-	// messages is err, for whatever is not a result; no password gets through.
+	// messages writes to err all that is not a result, without passwords.
 	messages io.Writer
 
+	user     string // who started this, read before becomeOwner changes the user
 	url      string
 	site     string
 	format   output.Format
 	timeout  time.Duration
 	logLevel slog.Level
 
-	// started says that a command's own code runs: what failed before is
-	// a mistake in the command line.
+	// started is set when a command's own code runs. An error before that is a
+	// mistake in the command line.
 	started bool
 }
 
 func newApp(s streams) *app {
 	a := &app{streams: s, openDriver: drivers.Open, format: output.Table, logLevel: logNothing}
-	a.url = a.env("REFDB_URL")
-	a.messages = &redactor{to: s.err, secret: func() string { return a.url }}
+	a.user, a.url = operator(), a.env("REFDB_URL")
+	a.messages = &redactor{to: s.err, url: func() string { return a.url }}
 	return a
 }
 
@@ -118,14 +122,18 @@ colours off. Colours and progress are shown on a terminal only.`,
 		a.locksCommand(),
 		a.lockCommand(),
 		a.refsCommand(),
+		a.watchCommand(),
+		a.historyCommand(),
+		a.followersCommand(),
 		a.projectCommand(),
 		a.siteCommand(),
+		a.auditCommand(),
 		a.versionCommand(),
 	)
 	return root
 }
 
-// group returns a command that only holds others.
+// group returns a command that only has subcommands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -141,7 +149,8 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noSuchCommand is for a command that only holds others: an argument is one misspelt.
+// noSuchCommand checks the arguments of a command that only has subcommands: any argument
+// is a misspelt subcommand.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -154,7 +163,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return errors.New(message)
 }
 
-// body makes a command's code out of do.
+// body returns do as a cobra command's RunE.
 func (a *app) body(do func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true
@@ -166,7 +175,7 @@ func (a *app) body(do func(ctx context.Context, cmd *cobra.Command, args []strin
 	}
 }
 
-// withDB opens the database for do, and closes it.
+// withDB opens the database, calls do with it, and closes it.
 func (a *app) withDB(ctx context.Context, o refdb.Options, do func(*refdb.DB) error) (err error) {
 	db, err := a.open(ctx, o)
 	if err != nil {
@@ -180,20 +189,55 @@ func (a *app) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.messages, &slog.HandlerOptions{Level: a.logLevel}))
 }
 
-// palette has colours where w is a terminal, and nobody asked for none.
+// palette returns a palette with colours if w is a terminal and NO_COLOR is not set.
 func (a *app) palette(w io.Writer) output.Palette {
 	return output.Palette{On: isTerminal(w) && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb"}
 }
 
-// isTerminal takes a reader or writer of any kind.
+// isTerminal reports whether stream, a reader or a writer, is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// must is for mistakes in this program's own declarations.
+// must panics on an error: a mistake in this program's own declarations.
 func must(err error) {
 	if err != nil {
 		panic(err)
+	}
+}
+
+// version returns the version of this program.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+// build is the one record that "version" prints.
+type build struct{}
+
+var buildColumns = []output.Column[build]{
+	{Name: "version", Value: func(build) any { return version() }},
+	{Name: "go", Value: func(build) any { return runtime.Version() }},
+	{Name: "platform", Value: func(build) any { return runtime.GOOS + "/" + runtime.GOARCH }},
+	// All kinds of databases have the same versions.
+	{Name: "schema", Value: func(build) any { return migrations.Latest(migrations.SQLite) }},
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Long: `Print the version of this program, what it was built with, and the version of the schema that it
+needs; "refdbctl migrate version" prints the database's. No database is asked.
+
+Fields: ` + output.Names(buildColumns),
+		Example: `  refdbctl version -o json`,
+		Args:    cobra.NoArgs,
+		RunE: a.body(func(context.Context, *cobra.Command, []string) error {
+			return output.One(a.out, a.format, a.palette(a.out), buildColumns, build{})
+		}),
 	}
 }

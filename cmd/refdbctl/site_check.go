@@ -2,31 +2,34 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
-	"github.com/globalrefdb/globalrefdb/site"
+	sitecheck "github.com/globalrefdb/globalrefdb/site/check"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // findingColumns have the result last but one: the code is what one looks for.
-var findingColumns = []output.Column[site.Finding]{
-	{Name: "code", Value: func(f site.Finding) any { return f.Code }},
-	{Name: "project", Value: func(f site.Finding) any { return f.Project },
-		Text: func(f site.Finding) string { return orDash(f.Project != "", output.Escape(f.Project)) }},
-	{Name: "subject", Value: func(f site.Finding) any { return f.Subject },
-		Text: func(f site.Finding) string { return orDash(f.Subject != "", output.Escape(f.Subject)) }},
-	{Name: "mended", Value: func(f site.Finding) any { return f.Mended },
-		Text: func(f site.Finding) string { return orDash(f.Mended, "mended") }},
-	{Name: "detail", Value: func(f site.Finding) any { return f.Detail }},
+var findingColumns = []output.Column[sitecheck.Finding]{
+	{Name: "code", Value: func(f sitecheck.Finding) any { return f.Code }},
+	{Name: "project", Value: func(f sitecheck.Finding) any { return f.Project },
+		Text: func(f sitecheck.Finding) string { return orDash(f.Project != "", output.Escape(f.Project)) }},
+	{Name: "subject", Value: func(f sitecheck.Finding) any { return f.Subject },
+		Text: func(f sitecheck.Finding) string { return orDash(f.Subject != "", output.Escape(f.Subject)) }},
+	{Name: "mended", Value: func(f sitecheck.Finding) any { return f.Mended },
+		Text: func(f sitecheck.Finding) string { return orDash(f.Mended, "mended") }},
+	{Name: "detail", Value: func(f sitecheck.Finding) any { return f.Detail }},
 }
 
 func (a *app) siteCheckCommand() *cobra.Command {
 	var f siteFlags
-	var o site.CheckOptions
+	var o sitecheck.Options
+	var all bool
 	cmd := &cobra.Command{
-		Use:   "check [REPO...]",
+		Use:   "check [--all | REPO...]",
 		Short: "Look for whatever leaves repositories unguarded or out of step",
 		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
 hooks are there, can be run and are refdb-hook; git's settings; the link to the daemon's socket and the
@@ -37,16 +40,26 @@ A push that is under way is none. Run it as root, as which it becomes the daemon
 --repair mends what is safe: hooks, settings, the link, lock files that no process needs. It moves
 no ref: that is what refdbctl site sync does. The status is 1 if a finding is left.
 
+Many repositories are looked at together. One that can't be looked at is a finding, and stops no other. If the
+database does not answer any more, the others are looked at without it; the status is 1. After Ctrl-C it tells
+what it has found so far.
+
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hooks-path, socket, setting, symref, ref-broken, local-unknown,
-local-differs, global-missing-here, intent-pending, intent-decided, leftover-lock,
+local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
 peer-ref, foreign-owner.
 
 JSON: an object with "findings", a list of ` + output.Names(findingColumns) + `;
-and repositories, mended, ok.`,
+and repositories, looked_at, mended, ok.`,
 		Example: `  refdbctl site check
   refdbctl site check team/app --repair
   refdbctl site check -o json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if all && len(args) > 0 {
+				return errors.New("name repositories, or give --all")
+			}
+			return nil
+		},
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			c, err := a.load(ctx, f)
 			if err == nil {
@@ -66,17 +79,18 @@ and repositories, mended, ok.`,
 		}),
 	}
 	f.add(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, allFlagHelp+"; also if none is named")
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "mend what is safe")
 	cmd.Flags().StringVar(&o.Hook, "hook", "", hookFlagHelp)
 	return cmd
 }
 
 // siteRepositories are those named, or all.
-func siteRepositories(ctx context.Context, c *site.Config, args []string) ([]site.Repository, error) {
+func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]config.Repository, error) {
 	if len(args) == 0 {
 		return c.Repositories()
 	}
-	var all []site.Repository
+	var all []config.Repository
 	for _, arg := range args {
 		r, err := siteRepository(ctx, c, arg)
 		if err != nil {
@@ -87,11 +101,19 @@ func siteRepositories(ctx context.Context, c *site.Config, args []string) ([]sit
 	return all, nil
 }
 
-func (a *app) check(ctx context.Context, c *site.Config, repositories []site.Repository, o site.CheckOptions) error {
+func (a *app) check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options) error {
 	report := output.NewReport(a.out, a.format, a.palette(a.out), "findings", findingColumns)
 	var printing error
-	var left, mended int
-	found := func(f site.Finding) {
+	var left, mended, reached int
+	var bar progress
+	if isTerminal(a.err) && len(repositories) > 1 {
+		bar.bar = newBar(a.err, "repositories", len(repositories))
+	}
+	o.Progress = func(done, _ int) {
+		reached = done
+		bar.add(1)
+	}
+	found := func(f sitecheck.Finding) {
 		if f.Mended {
 			mended++
 		} else {
@@ -104,26 +126,34 @@ func (a *app) check(ctx context.Context, c *site.Config, repositories []site.Rep
 	db, err := a.openForSite(ctx)
 	if err != nil {
 		// The rest can be looked at all the same.
-		found(site.Finding{Code: "database", Detail: err.Error()})
+		found(sitecheck.Finding{Code: "database", Detail: err.Error()})
 		db = nil
 	}
-	err = site.Check(ctx, c, db, repositories, o, found)
+	err = sitecheck.Run(ctx, c, db, repositories, o, found)
+	bar.stop()
 	if db != nil {
 		defer db.Close()
 	}
 	if printing == nil {
 		printing = report.CloseWith(
 			output.Field{Name: "repositories", Value: len(repositories)},
+			output.Field{Name: "looked_at", Value: reached},
 			output.Field{Name: "mended", Value: mended},
 			output.Field{Name: "ok", Value: err == nil && left == 0},
 		)
 	}
-	summary := fmt.Sprintf("looked at %s: %s", repositoryCount(len(repositories)), count(left, "finding"))
+	summary := fmt.Sprintf("looked at %s: %s", repositoryCount(reached), count(left, "finding"))
 	if mended > 0 {
 		summary += fmt.Sprintf(", and %d mended", mended)
 	}
 	switch {
+	case err != nil && ctx.Err() != nil:
+		a.note("not finished: %s of %d; run it again", summary, len(repositories))
+		return err
 	case err != nil:
+		if reached > 0 {
+			a.note("%s", summary)
+		}
 		return err
 	case printing != nil:
 		return printing

@@ -14,27 +14,33 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
 const hookFlagHelp = "the hook's program (default: refdb-hook beside this program or in PATH): its `path`"
 
-var stepColumns = []output.Column[site.Step]{
-	{Name: "step", Value: func(s site.Step) any { return s.Name }},
-	{Name: "detail", Value: func(s site.Step) any { return s.Detail }},
+var stepColumns = []output.Column[install.Step]{
+	{Name: "step", Value: func(s install.Step) any { return s.Name }},
+	{Name: "detail", Value: func(s install.Step) any { return s.Detail }},
 }
 
 func (a *app) siteEnableCommand() *cobra.Command {
 	var f siteFlags
 	var hook string
-	var noImport bool
+	var noImport, isNew, all bool
 	cmd := &cobra.Command{
-		Use:   "enable REPO",
+		Use:   "enable [REPO]",
 		Short: "Put a repository under guard",
 		Long: `Put REPO, a project of this site's configuration or the path of its repository, under guard: git's
 settings, the link to the daemon's socket, the hooks, as hard links to the site's copy of refdb-hook;
 then the refs that the database does not know are imported. The daemon must run. Run it as root, which
 can read the database's address and then becomes the user who owns the repository, or as that user.
+
+A project that is new to the database gets the rules of the configuration (guard.ref, guard.skipRef), which
+all sites go by from then on: refdbctl project set changes them. If the database knows nothing of the project, while the
+repository has refs, its name may be wrong, as by another site.root: --new says that it is right.
 
 A hook that is there already is kept, and run before ours, as HOOK.chained. What git's settings were is
 remembered. refdbctl site disable puts both back.
@@ -42,10 +48,17 @@ remembered. refdbctl site disable puts both back.
 Run it again after an upgrade: what is there is left, and older hooks are replaced. Refs that the
 database has another value of are reported: refdbctl site sync brings those.
 
-Fields: ` + output.Names(stepColumns),
+Fields: ` + output.Names(stepColumns) + `.
+
+--all does that for all repositories of the site, eight at a time; as root it becomes the daemon's user, whom they
+must all belong to. One that can't be enabled stops no other; Ctrl-C begins no more of them. It lists those that failed, or
+hold refs of which the database has another value. JSON: an object with "repositories", a list of ` + output.Names(enabledColumns) + `
+(result: differs or failed); and total, reached, failed, complete, guarded, differ, imported. The status
+is 1 if one failed, else 5 if refs differ.`,
 		Example: `  refdbctl site enable team/app
+  refdbctl site enable --all
   refdbctl site enable /srv/git/team/app.git --hook /usr/libexec/refdb/refdb-hook`,
-		Args: cobra.ExactArgs(1),
+		Args: oneOrAll(&all),
 		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if hook == "" {
 				hook = findHook()
@@ -53,20 +66,43 @@ Fields: ` + output.Names(stepColumns),
 			if hook == "" {
 				return errors.New("refdb-hook is neither beside this program nor in PATH: name it with --hook")
 			}
+			if all {
+				c, err := a.load(ctx, f)
+				if err != nil {
+					return err
+				}
+				return a.enableAll(ctx, c, hook, isNew, !noImport)
+			}
 			c, r, err := a.siteAnd(ctx, f, args[0])
 			if err != nil {
 				return err
 			}
 			return a.withSiteDB(ctx, func(db *refdb.DB) error {
-				return a.enable(ctx, c, db, r, hook, !noImport)
+				did, ruled, err := register(ctx, c, db, r, isNew)
+				if err != nil {
+					return err
+				}
+				return a.enable(ctx, ruled, db, r, hook, install.Step{Name: "project", Detail: did}, !noImport)
 			})
 		}),
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&hook, "hook", "", hookFlagHelp)
+	flags.BoolVar(&all, "all", false, allFlagHelp)
+	flags.BoolVar(&isNew, "new", false, "the repository has refs, and is of a project that the database does not know")
 	flags.BoolVar(&noImport, "no-import", false, "leave the database as it is: pushes to refs that it does not know are refused")
 	return cmd
+}
+
+// register makes sure that the database knows the repository's project, says what it did, and returns the
+// configuration with the project's rules.
+func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, isNew bool) (did string, ruled *config.Config, err error) {
+	if did, err = projects.Register(ctx, c, db, r, isNew); err != nil {
+		return "", nil, err
+	}
+	ruled, err = projects.WithRules(ctx, c, db, r.Project)
+	return did, ruled, err
 }
 
 func (a *app) siteDisableCommand() *cobra.Command {
@@ -102,10 +138,10 @@ Fields: ` + output.Names(stepColumns),
 
 // siteAnd loads the configuration and finds a repository in it, to which it is going to
 // write: as root it becomes that one's owner.
-func (a *app) siteAnd(ctx context.Context, f siteFlags, repo string) (*site.Config, site.Repository, error) {
+func (a *app) siteAnd(ctx context.Context, f siteFlags, repo string) (*config.Config, config.Repository, error) {
 	c, err := a.load(ctx, f)
 	if err != nil {
-		return nil, site.Repository{}, err
+		return nil, config.Repository{}, err
 	}
 	r, err := siteRepository(ctx, c, repo)
 	if err == nil {
@@ -114,7 +150,7 @@ func (a *app) siteAnd(ctx context.Context, f siteFlags, repo string) (*site.Conf
 	return c, r, err
 }
 
-// findHook looks for the hook's program; "" if there is none.
+// findHook returns the path of refdb-hook, beside this program or in PATH; "" if it is in neither.
 func findHook() string {
 	const name = "refdb-hook"
 	if self, err := os.Executable(); err == nil {
@@ -133,29 +169,30 @@ func findHook() string {
 	return path
 }
 
-// steps prints what was done, one line each.
+// steps calls do, and prints each step that it reports.
 func (a *app) steps(do func(step func(name, detail string)) error) error {
 	w := output.NewWriter(a.out, a.format, a.palette(a.out), stepColumns)
 	var printing error
 	err := do(func(name, detail string) {
 		if printing == nil {
-			printing = w.Write(site.Step{Name: name, Detail: detail})
+			printing = w.Write(install.Step{Name: name, Detail: detail})
 		}
 	})
 	return errors.Join(err, printing, w.Close())
 }
 
-func (a *app) enable(ctx context.Context, c *site.Config, db *refdb.DB, r site.Repository, hook string, imports bool) error {
-	if !c.Guards(r.Project, "refs/heads/main") && !c.Guards(r.Project, "refs/tags/v1") {
+func (a *app) enable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, hook string, project install.Step, imports bool) error {
+	if !guardsAny(c, r) {
 		a.note("warning: the configuration guards neither branches nor tags of %s", r.Project)
 	}
 	differ := 0
 	err := a.steps(func(step func(name, detail string)) error {
-		if err := site.Enable(ctx, c, r, hook, func(s site.Step) { step(s.Name, s.Detail) }); err != nil || !imports {
+		step(project.Name, project.Detail)
+		if err := install.Enable(ctx, c, r, hook, func(s install.Step) { step(s.Name, s.Detail) }); err != nil || !imports {
 			return err
 		}
 		// From here on no ref can move that the database does not know.
-		got, err := a.importGuarded(ctx, c, db, r)
+		got, err := a.importGuarded(ctx, c, db, r, func(line string) { a.note("%s", line) })
 		if err != nil {
 			return fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
 		}
@@ -167,16 +204,36 @@ func (a *app) enable(ctx context.Context, c *site.Config, db *refdb.DB, r site.R
 	if err != nil {
 		return err
 	}
-	if differ > 0 {
+	mode := config.Enforce
+	p, ok, err := db.Project(ctx, r.Project)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		mode = p.Mode
+	}
+	switch {
+	case differ > 0 && mode == config.Enforce:
 		return &status{exitMismatch, fmt.Sprintf("%s is guarded; %s here holds another value than in the database, and pushes to it are refused: "+
 			"run refdbctl site sync", r.Project, count(differ, "ref"))}
+	case differ > 0:
+		return &status{exitMismatch, fmt.Sprintf("%s is not guarded yet: its mode is %s; %s here holds another value than in the database: run refdbctl site sync",
+			r.Project, mode, count(differ, "ref"))}
+	case mode != config.Enforce:
+		a.note("%s is not guarded yet: its mode is %s: refdbctl project set %s --mode %s", r.Project, mode, r.Project, config.Enforce)
+	default:
+		a.note("%s is guarded", r.Project)
 	}
-	a.note("%s is guarded", r.Project)
 	return nil
 }
 
-// importGuarded brings in the guarded refs that the database does not know.
-func (a *app) importGuarded(ctx context.Context, c *site.Config, db *refdb.DB, r site.Repository) (*importer, error) {
+// guardsAny reports whether branches or tags of the repository are guarded.
+func guardsAny(c *config.Config, r config.Repository) bool {
+	return c.Guards(r.Project, "refs/heads/main") || c.Guards(r.Project, "refs/tags/v1")
+}
+
+// importGuarded brings in the guarded refs that the database does not know, and notes what it can't take.
+func (a *app) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, note func(string)) (*importer, error) {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
 		return nil, err
@@ -184,7 +241,7 @@ func (a *app) importGuarded(ctx context.Context, c *site.Config, db *refdb.DB, r
 	im := &importer{app: a, db: db, project: r.Project, batch: importBatch}
 	im.report = output.NewReport(io.Discard, output.CSV, output.Palette{}, "problems", differenceColumns)
 	batch := make([]gitrepo.Ref, 0, im.batch)
-	for ref, err := range repo.Refs(ctx, func(line string) { im.refused++; a.note("git says: %s", line) }) {
+	for ref, err := range repo.Refs(ctx, func(line string) { im.refused++; note("git says: " + line) }) {
 		if err != nil {
 			return im, err
 		}
@@ -195,12 +252,12 @@ func (a *app) importGuarded(ctx context.Context, c *site.Config, db *refdb.DB, r
 			continue
 		case symbolic:
 			im.refused++
-			a.note("%s is a symbolic ref: pushes to it are refused; remove it", ref.Name)
+			note(ref.Name + " is a symbolic ref: pushes to it are refused; remove it")
 			continue
 		}
-		if err := im.storable(ref); err != nil {
+		if err := errors.Join(refdb.CheckKey(im.project, ref.Name), refdb.CheckValue(refdb.Value(ref.Value))); err != nil {
 			im.refused++
-			a.note("%s: pushes to it are refused", err)
+			note(err.Error() + ": pushes to it are refused")
 			continue
 		}
 		if batch = append(batch, ref); len(batch) == im.batch {
@@ -213,9 +270,9 @@ func (a *app) importGuarded(ctx context.Context, c *site.Config, db *refdb.DB, r
 	return im, im.send(ctx, batch)
 }
 
-func (a *app) disable(ctx context.Context, c *site.Config, db *refdb.DB, r site.Repository) error {
+func (a *app) disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) error {
 	err := a.steps(func(step func(name, detail string)) error {
-		return site.Disable(ctx, c, db, r, func(s site.Step) { step(s.Name, s.Detail) })
+		return install.Disable(ctx, c, db, r, func(s install.Step) { step(s.Name, s.Detail) })
 	})
 	if err != nil {
 		return err

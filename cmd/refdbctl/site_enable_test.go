@@ -105,7 +105,7 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 	stopB := b.serve(t)
 
 	for name, s := range map[string]*gitSite{"a": a, "b": b} {
-		r := s.site(t, "enable", "team/app", "--hook", s.hook)
+		r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
 		r.is(t, exitOK, "team/app is guarded")
 		want := "0 imported, 0 equal, 0 different, 0 locked, 0 refused, 0 not guarded"
 		if name == "a" {
@@ -146,7 +146,7 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 
 	stopB()
 	b.site(t, "check").is(t, exitError, "1 finding")
-	b.site(t, "enable", "team/app", "--hook", b.hook).is(t, exitError, "start it first")
+	b.site(t, "enable", "--new", "team/app", "--hook", b.hook).is(t, exitError, "start it first")
 	b.site(t, "disable", "team/app").is(t, exitOK, "its refs stay in the database")
 	if _, err := b.push(t, mainRef); err != nil {
 		t.Errorf("a push to a repository that is not guarded: %v", err)
@@ -162,7 +162,7 @@ func TestEnableReportsWhatDiffers(t *testing.T) {
 	s := w.newSite(t, "a", branches(1500)...)
 	s.serve(t)
 	w.InsertRef(t, "team/app", "refs/heads/b00007", refdb.Value(id("a")))
-	r := s.site(t, "enable", "team/app", "--hook", s.hook)
+	r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
 	r.is(t, exitMismatch, "1 ref here holds another value")
 	if !strings.Contains(r.out, "1499 imported, 0 equal, 1 different") {
 		t.Errorf("%s", r.out)
@@ -251,7 +251,7 @@ func TestTheConfigurationMayBeNamedByARelativePath(t *testing.T) {
 	w := newWorld(t)
 	s := w.newSite(t, "a")
 	t.Chdir(s.dir)
-	r := s.run(t, "site", "enable", "team/app", "--config", filepath.Base(s.config), "--hook", s.hook)
+	r := s.run(t, "site", "enable", "--new", "team/app", "--config", filepath.Base(s.config), "--hook", s.hook)
 	if strings.Contains(r.err, "configuration") {
 		t.Errorf("%+v", r)
 	}

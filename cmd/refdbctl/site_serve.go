@@ -3,16 +3,22 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
+	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
 func (a *app) siteServeCommand() *cobra.Command {
@@ -46,7 +52,7 @@ that is wrong, it goes on with the old one and says so.`,
 }
 
 func (a *app) serve(ctx context.Context, f siteFlags) (err error) {
-	if err := conceal(); err != nil {
+	if err := conceal.Process(); err != nil {
 		return err
 	}
 	c, err := a.load(ctx, f)
@@ -57,14 +63,18 @@ func (a *app) serve(ctx context.Context, f siteFlags) (err error) {
 		return err
 	}
 	key := []byte(a.env("REFDB_DIGEST_KEY"))
-	open := func(ctx context.Context) (refdb.Driver, error) { return reach(ctx, a, a.openDriver) }
+	open := func(ctx context.Context) (refdb.Driver, error) { return openURL(ctx, a, a.openDriver) }
 	driver := drivers.OpenLazy(open, a.logger())
-	db, err := refdb.New(driver, refdb.Options{Site: c.Site, Logger: a.logger(), DigestKey: key})
+	requests := metrics.New()
+	db, err := refdb.New(driver, refdb.Options{Site: c.Site, Logger: a.logger(), DigestKey: key, Observe: requests.Observe})
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	daemon := site.New(c, db, site.Options{Logger: a.logger(), DigestKey: key, Version: version()})
+	requests.Watch(db)
+	daemon := site.New(c, db, site.Options{
+		Logger: a.logger(), DigestKey: key, Version: version(), Collectors: []prometheus.Collector{requests},
+	})
 
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -84,11 +94,63 @@ func (a *app) serve(ctx context.Context, f siteFlags) (err error) {
 // reload never ends the daemon.
 func (a *app) reload(ctx context.Context, f siteFlags, daemon *site.Daemon) {
 	defer site.NotifyReloading()()
-	c, err := site.LoadConfig(ctx, string(f.config))
+	c, err := config.Load(ctx, string(f.config))
 	if err == nil {
 		err = daemon.Reload(c)
 	}
 	if err != nil {
 		a.logger().ErrorContext(ctx, "the configuration was not reloaded, the old one stays", "error", err)
 	}
+}
+
+func (a *app) siteTakeOverCommand() *cobra.Command {
+	var f siteFlags
+	var yes bool
+	var why reason
+	cmd := &cobra.Command{
+		Use:   "take-over",
+		Short: "Let the site be served with this state directory from now on",
+		Long: `Let the site be served with the state directory that its configuration names (site.state), and with no
+other one, from now on. The daemon asks for that if the directory was copied or moved here, if it was set
+back or is new while another one has served the site, or if the database was restored from a backup.
+
+Say so only if no other machine or container serves the site any more, and will not: pushes that are pending
+are settled by the repositories that are here. A daemon with another copy of the directory then refuses to
+start, and one that lost its lock refuses to go on. It is refused while a daemon of the site runs, or
+until the lock of one that was killed is stale. Run it as root, as which it becomes the daemon's user, or as that user;
+then start the daemon.`,
+		Example: `  refdbctl site take-over`,
+		Args:    cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			c := confirmation{yes: yes}
+			if err := c.check(a); err != nil {
+				return err
+			}
+			config, err := a.load(ctx, f)
+			if err == nil {
+				err = becomeOwner(config.State)
+			}
+			if err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				question := fmt.Sprintf("Serve site %s here, with %s, and nowhere else?", config.Site, config.State)
+				if err := c.confirm(ctx, a, question); err != nil {
+					return err
+				}
+				what := act{action: "site take-over", detail: "site " + config.Site + " with " + config.State, reason: why}
+				err := a.audited(ctx, db, what, func() (string, error) {
+					return "", presence.TakeOver(ctx, config, db, a.logger())
+				})
+				if err != nil {
+					return err
+				}
+				return a.printSummary(config.Site, "it is to be served with "+config.State+" from now on")
+			})
+		}),
+	}
+	f.add(cmd)
+	why.addFlag(cmd)
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask")
+	return cmd
 }

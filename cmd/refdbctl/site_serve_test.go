@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -51,11 +54,11 @@ func (w *world) serving(tb testing.TB, config string) (*exec.Cmd, func() string)
 }
 
 // awaitStatus waits until the daemon's status is as it should be.
-func awaitStatus(tb testing.TB, dir, what string, ok func(site.Status) bool) (s site.Status) {
+func awaitStatus(tb testing.TB, dir, what string, ok func(client.Status) bool) (s client.Status) {
 	tb.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Second)
-		s, err := site.Query(ctx, filepath.Join(dir, "sock"))
+		s, err := client.Query(ctx, filepath.Join(dir, "sock"))
 		cancel()
 		if err == nil && ok(s) {
 			return s
@@ -73,14 +76,14 @@ func TestServeFromStartToStop(t *testing.T) {
 	config := siteConfig(t, dir, "")
 	w.run(t, "site", "status", "--config", config).is(t, exitError, "the site daemon does not answer at "+dir)
 	cmd, log := w.serving(t, config)
-	awaitStatus(t, dir, "serving", site.Status.OK)
+	awaitStatus(t, dir, "serving", client.Status.OK)
 	out := w.do(t, "site", "status", "--config", config)
 	for _, line := range []string{"site         eu-1", "serving      yes", "database     yes", "since start  0 transactions let through"} {
 		if !strings.Contains(out, line) {
 			t.Errorf("no %q in\n%s", line, out)
 		}
 	}
-	if s := decode[site.Status](t, w.do(t, "site", "status", "--config", config, "-o", "json")); s.Site != "eu-1" || s.PID != cmd.Process.Pid || !s.Presence {
+	if s := decode[client.Status](t, w.do(t, "site", "status", "--config", config, "-o", "json")); s.Site != "eu-1" || s.PID != cmd.Process.Pid || !s.Presence {
 		t.Errorf("%+v", s)
 	}
 	w.run(t, "site", "serve", "--config", config).is(t, exitError, "a site daemon runs already")
@@ -95,23 +98,61 @@ func TestServeFromStartToStop(t *testing.T) {
 	}
 }
 
-func TestReloadIsLogged(t *testing.T) {
+// The library's metrics are exported beside the daemon's.
+func TestServeExportsMetrics(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	dir := t.TempDir()
+	config := siteConfig(t, dir, "metrics = "+address)
+	cmd, log := w.serving(t, config)
+	awaitStatus(t, dir, "serving", client.Status.OK)
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"refdb_site_serving 1", "refdb_site_database_up 1", `refdb_operations_total{op="trylock",outcome="ok"} 1`, "refdb_locks_held 1",
+		"refdb_lease_left_seconds 2", "refdb_batch_requests_count ",
+	} {
+		if !strings.Contains("\n"+string(text), "\n"+line) {
+			t.Errorf("no %q in\n%s", line, text)
+		}
+	}
+	siteConfig(t, dir, "metrics = 127.0.0.1:1")
+	cmd.Process.Signal(syscall.SIGHUP)
+	eventually(t, "a refusal", func() bool {
+		return strings.Contains(log(), "site.metrics can't change while the daemon runs: restart it")
+	})
+}
+
+func TestReloadIsLogged(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, more, says string }{
 		{"right", "[guard]\nskipRef = refs/heads/wip/*", "configuration reloaded"},
 		{"wrong", "[sote]\nx = 1", "the old one stays"},
 		{"for another database", "database = sqlite:/x", "site.database can't change while the daemon runs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
 			dir := t.TempDir()
 			config := siteConfig(t, dir, "")
 			cmd, log := w.serving(t, config)
-			awaitStatus(t, dir, "serving", site.Status.OK)
+			awaitStatus(t, dir, "serving", client.Status.OK)
 			siteConfig(t, dir, c.more)
 			cmd.Process.Signal(syscall.SIGHUP)
 			eventually(t, c.says, func() bool { return strings.Contains(log(), c.says) })
-			awaitStatus(t, dir, "serving still", site.Status.OK)
+			awaitStatus(t, dir, "serving still", client.Status.OK)
 			cmd.Process.Signal(syscall.SIGTERM)
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)
@@ -120,8 +161,8 @@ func TestReloadIsLogged(t *testing.T) {
 	}
 }
 
-// A daemon outlasts a database that is not there, or not of its version, and
-// serves once it is.
+// A daemon that starts without a database, or with a schema of another version, serves once
+// the database is ready.
 func TestServeBeforeTheDatabaseIsReady(t *testing.T) {
 	t.Parallel()
 	url := dbtest.SQLiteEmpty(t)
@@ -129,12 +170,12 @@ func TestServeBeforeTheDatabaseIsReady(t *testing.T) {
 	dir := t.TempDir()
 	config := siteConfig(t, dir, "")
 	w.serving(t, config)
-	awaitStatus(t, dir, "refusing", func(s site.Status) bool {
+	awaitStatus(t, dir, "refusing", func(s client.Status) bool {
 		return !s.OK() && strings.Contains(s.PresenceError, "refdbctl migrate up")
 	})
 	w.run(t, "site", "status", "--config", config).is(t, exitError, "")
 	w.do(t, "migrate", "up")
-	awaitStatus(t, dir, "serving", site.Status.OK)
+	awaitStatus(t, dir, "serving", client.Status.OK)
 }
 
 func TestServeRefusesWhatIsWrong(t *testing.T) {
@@ -147,6 +188,8 @@ func TestServeRefusesWhatIsWrong(t *testing.T) {
 	}{
 		{"a key that is not known", "sokket = /x", exitError, "site.sokket: there is no such key"},
 		{"a database of no kind", "database = oracle:x", exitUsage, `unknown database scheme "oracle"`},
+		{"metrics at no address", "metrics = :9464", exitError, `site.metrics: ":9464" has no host: give 127.0.0.1:9464`},
+		{"metrics nowhere", "metrics = /nowhere/at/all/sock", exitError, "site.metrics: making the socket /nowhere/at/all/sock: "},
 		{"a socket nowhere", "socket = /nowhere/at/all/sock", exitError, "making the socket /nowhere/at/all/sock: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -10,7 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 func (a *app) siteStatusCommand() *cobra.Command {
@@ -27,13 +30,13 @@ says is printed as one object.`,
   refdbctl site status -o json`,
 		Args: cobra.NoArgs,
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			c, err := site.LoadConfig(ctx, string(f.config)) // it needs no database
+			c, err := config.Load(ctx, string(f.config)) // it needs no database
 			if err != nil {
 				return err
 			}
 			limited, cancel := a.limited(ctx)
 			defer cancel()
-			s, err := site.Query(limited, c.Socket)
+			s, err := client.Query(limited, c.Socket)
 			if err != nil {
 				return err
 			}
@@ -55,13 +58,13 @@ says is printed as one object.`,
 	return cmd
 }
 
-func printStatus(w io.Writer, s site.Status) error {
+func printStatus(w io.Writer, s client.Status) error {
 	lines := [][2]string{
 		{"site", s.Site},
 		{"version", s.Version},
 		{"process", fmt.Sprintf("%d, up %s", s.PID, ago(seconds(s.Uptime)))},
-		{"serving", fine(s.Presence, s.PresenceError)},
-		{"database", fine(s.Database, s.DatabaseError)},
+		{"serving", yesOrNo(s.Presence, s.PresenceError)},
+		{"database", yesOrNo(s.Database, s.DatabaseError)},
 		{"repositories", fmt.Sprint(s.Repositories)},
 	}
 	for _, p := range s.Pushes {
@@ -69,6 +72,14 @@ func printStatus(w io.Writer, s site.Status) error {
 	}
 	for _, x := range s.Stuck {
 		lines = append(lines, [2]string{"stuck", fmt.Sprintf("%s %s since %s: %s", x.Project, x.Ref, ago(seconds(x.Age)), x.Reason)})
+	}
+	for _, u := range s.Unguarded {
+		line := fmt.Sprintf("%s: mode %s: %d transactions would have been refused", u.Project, u.Mode, u.Refusals)
+		if n := len(u.Recent); n > 0 {
+			last := u.Recent[n-1]
+			line += fmt.Sprintf("; the last, %s: %s", ago(time.Since(last.Time)), last.Reason)
+		}
+		lines = append(lines, [2]string{"not guarded", line})
 	}
 	n := s.Counters
 	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions let through, %d refused; %d refs moved, %d kept; %d alarms; %d pushes died; %d decisions carried out; %d failures of the database",
@@ -81,7 +92,8 @@ func printStatus(w io.Writer, s site.Status) error {
 	return nil
 }
 
-func fine(ok bool, reason string) string {
+// yesOrNo returns "yes", or "no" with a reason.
+func yesOrNo(ok bool, reason string) string {
 	if ok {
 		return "yes"
 	}
@@ -89,3 +101,87 @@ func fine(ok bool, reason string) string {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// stuckColumns are what is left to an operator.
+var stuckColumns = []output.Column[client.Stuck]{
+	{Name: "project", Value: func(s client.Stuck) any { return s.Project }},
+	{Name: "ref", Value: func(s client.Stuck) any { return s.Ref }},
+	{Name: "age_seconds", Heading: "AGE", Value: func(s client.Stuck) any { return s.Age },
+		Text: func(s client.Stuck) string { return ago(seconds(s.Age)) }},
+	{Name: "reason", Value: func(s client.Stuck) any { return s.Reason }},
+}
+
+func (a *app) siteRepairCommand() *cobra.Command {
+	var f siteFlags
+	cmd := &cobra.Command{
+		Use:   "repair",
+		Short: "Resolve what crashed pushes of this site have left",
+		Long: `Resolve what crashed pushes of this site have left, while its daemon does not run: what the repositories
+hold tells whether a push that was announced came to its end. And take over what an operator decided in this
+site's absence. The daemon does that by itself, at its start and all the time: if it runs, this
+only says how it is, as refdbctl site status does.
+
+Run it as root, as which it becomes the daemon's user, or as that user. The status is 1 if something
+is left: the reasons say what to do.
+
+JSON: an object with "stuck", a list of ` + output.Names(stuckColumns) + `;
+and updated, dropped, heeded, under_way, ok.`,
+		Example: `  refdbctl site repair`,
+		Args:    cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			c, err := a.load(ctx, f)
+			if err == nil {
+				err = becomeOwner(c.State)
+			}
+			if err != nil {
+				return err
+			}
+			limited, cancel := a.limited(ctx)
+			s, err := client.Query(limited, c.Socket)
+			cancel()
+			if err == nil {
+				a.note("the daemon runs and resolves what is left by itself")
+				return a.printRepair(s)
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				s, err := site.Repair(ctx, c, db, site.Options{Logger: a.logger(), DigestKey: []byte(a.env("REFDB_DIGEST_KEY")), Version: version()})
+				if err != nil {
+					return err
+				}
+				return a.printRepair(s)
+			})
+		}),
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) printRepair(s client.Status) error {
+	w := output.NewReport(a.out, a.format, a.palette(a.out), "stuck", stuckColumns)
+	for _, one := range s.Stuck {
+		if err := w.Write(one); err != nil {
+			return err
+		}
+	}
+	underWay := 0
+	for _, p := range s.Pushes {
+		underWay += p.Refs
+	}
+	n := s.Counters
+	err := w.CloseWith(
+		output.Field{Name: "updated", Value: n.Updated},
+		output.Field{Name: "dropped", Value: n.Dropped},
+		output.Field{Name: "heeded", Value: n.Heeded},
+		output.Field{Name: "under_way", Value: underWay},
+		output.Field{Name: "ok", Value: len(s.Stuck) == 0},
+	)
+	if err != nil {
+		return err
+	}
+	summary := fmt.Sprintf("%d moved, %d kept the old value, %d as an operator decided, %d under way, %d stuck",
+		n.Updated, n.Dropped, n.Heeded, underWay, len(s.Stuck))
+	if len(s.Stuck) > 0 {
+		return &status{exitError, s.Site + ": " + summary}
+	}
+	return a.printSummary(s.Site, summary)
+}

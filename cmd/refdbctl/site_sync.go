@@ -12,24 +12,26 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-var syncedColumns = []output.Column[site.Synced]{
-	{Name: "result", Value: func(s site.Synced) any { return string(s.Result) }},
-	{Name: "local", Value: func(s site.Synced) any { return orNil(!s.Local.IsAbsent(), string(s.Local)) },
-		Text: func(s site.Synced) string { return output.Escape(abbreviated(s.Local)) }},
-	{Name: "global", Value: func(s site.Synced) any { return orNil(!s.Global.IsAbsent(), string(s.Global)) },
-		Text: func(s site.Synced) string { return output.Escape(abbreviated(s.Global)) }},
-	{Name: "ref", Value: func(s site.Synced) any { return s.Ref }},
-	{Name: "detail", Value: func(s site.Synced) any { return s.Detail }},
+var syncedColumns = []output.Column[catchup.Synced]{
+	{Name: "result", Value: func(s catchup.Synced) any { return string(s.Result) }},
+	{Name: "local", Value: func(s catchup.Synced) any { return orNil(!s.Local.IsAbsent(), string(s.Local)) },
+		Text: func(s catchup.Synced) string { return output.Escape(abbreviated(s.Local)) }},
+	{Name: "global", Value: func(s catchup.Synced) any { return orNil(!s.Global.IsAbsent(), string(s.Global)) },
+		Text: func(s catchup.Synced) string { return output.Escape(abbreviated(s.Global)) }},
+	{Name: "ref", Value: func(s catchup.Synced) any { return s.Ref }},
+	{Name: "detail", Value: func(s catchup.Synced) any { return s.Detail }},
 }
 
 func (a *app) siteSyncCommand() *cobra.Command {
 	var f siteFlags
-	var o site.SyncOptions
+	var o catchup.Options
+	var all bool
 	cmd := &cobra.Command{
-		Use:   "sync --from URL REPO",
+		Use:   "sync --from URL [REPO]",
 		Short: "Bring a repository's refs to what the database says",
 		Long: `Bring the refs of REPO, a project of this site's configuration or the path of its repository, to
 exactly what the database says, deletions included. The objects are fetched from another site's copy
@@ -42,13 +44,32 @@ skipped, since a push is under way; so is one whose objects the peer does not ha
 then, and if git refuses to move a ref. Locked refs, and those that moved meanwhile, are no failure; nor is
 a peer that can't be reached if nothing is missing here: a warning says so.
 
+A ref is left, with status 1, if the database has an older value of it than it had when this one came
+here, and the move would lose commits: the database was restored from a backup, it seems. A branch that
+was moved back by a push at another site is no such case. --force takes the database's value all the same.
+
 JSON: an object with "refs", a list of ` + output.Names(syncedColumns) + ` for those that differed
-(result: created, updated, deleted, locked, moved, missing or failed); and project, peer, equal, unknown,
-created, updated, deleted, locked, moved, missing, failed, complete, dry_run.`,
+(result: created, updated, deleted, locked, moved, missing, ahead or failed); and project, peer, equal, unknown,
+created, updated, deleted, locked, moved, missing, ahead, failed, complete, dry_run.
+
+--all does that for all repositories of the site, eight at a time; as root it becomes the daemon's user, whom they
+must all belong to. URL then has ` + projectPlace + ` where the project's name belongs. One that fails stops no other; Ctrl-C
+begins no more of them. JSON: an object with "repositories", a list of
+` + output.Names(syncedRepositoryColumns) + `
+for those in which refs differed (result: changed, equal, incomplete or failed); and total, reached, failed, complete, changed,
+incomplete, dry_run. The status is 1 if one failed or is incomplete.`,
 		Example: `  refdbctl site sync --from git@us-1:team/app.git team/app
-  refdbctl site sync --from https://us-1.example.com/team/app.git --peer us-1 /srv/git/team/app.git`,
-		Args: cobra.ExactArgs(1),
+  refdbctl site sync --from https://us-1.example.com/team/app.git --peer us-1 /srv/git/team/app.git
+  refdbctl site sync --from git@us-1:` + projectPlace + `.git --all`,
+		Args: oneOrAll(&all),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			if all {
+				c, err := a.load(ctx, f)
+				if err != nil {
+					return err
+				}
+				return a.syncAll(ctx, c, o)
+			}
 			c, r, err := a.siteAnd(ctx, f, args[0])
 			if err != nil {
 				return err
@@ -59,18 +80,20 @@ created, updated, deleted, locked, moved, missing, failed, complete, dry_run.`,
 	f.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.From, "from", "", "the `URL` or path of another site's copy")
+	flags.BoolVar(&all, "all", false, allFlagHelp)
 	flags.StringVar(&o.Peer, "peer", "", "that site's `name` (default: the URL's host)")
+	flags.BoolVar(&o.Force, "force", false, "also take values that are older than those which the database had")
 	flags.BoolVarP(&o.DryRun, "dry-run", "n", false, "fetch, show what would be done, and move no ref")
 	must(cmd.MarkFlagRequired("from"))
 	return cmd
 }
 
 // siteRepository finds a repository of the configuration, named by its project or its path.
-func siteRepository(ctx context.Context, c *site.Config, arg string) (site.Repository, error) {
+func siteRepository(ctx context.Context, c *config.Config, arg string) (config.Repository, error) {
 	isPath := filepath.IsAbs(arg) || strings.HasPrefix(arg, ".")
 	if !isPath {
 		r, err := c.Repository(arg)
-		if err == nil || !errors.Is(err, site.ErrNotConfigured) {
+		if err == nil || !errors.Is(err, config.ErrNotConfigured) {
 			return r, err
 		}
 		if _, openErr := gitrepo.OpenDir(arg); openErr != nil {
@@ -79,15 +102,15 @@ func siteRepository(ctx context.Context, c *site.Config, arg string) (site.Repos
 	}
 	repo, err := gitrepo.OpenDir(arg)
 	if err != nil {
-		return site.Repository{}, err
+		return config.Repository{}, err
 	}
 	return c.Find(repo.Dir())
 }
 
-func (a *app) sync(ctx context.Context, c *site.Config, db *refdb.DB, r site.Repository, o site.SyncOptions) error {
+func (a *app) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, o catchup.Options) error {
 	report := output.NewReport(a.out, a.format, a.palette(a.out), "refs", syncedColumns)
 	var printing error
-	o.Each = func(s site.Synced) {
+	o.Each = func(s catchup.Synced) {
 		if printing == nil {
 			printing = report.Write(s)
 		}
@@ -95,9 +118,9 @@ func (a *app) sync(ctx context.Context, c *site.Config, db *refdb.DB, r site.Rep
 	var bar progress
 	if isTerminal(a.err) {
 		o.FetchProgress = a.messages
-		o.Progress = func(done, total int) { bar.of(a.err, done, total) }
+		o.Progress = func(done, total int) { bar.set(a.err, done, total) }
 	}
-	got, err := site.Sync(ctx, c, db, r, o)
+	got, err := catchup.Sync(ctx, c, db, r, o)
 	bar.stop()
 	n := got.Results
 	if printing == nil {
@@ -106,20 +129,21 @@ func (a *app) sync(ctx context.Context, c *site.Config, db *refdb.DB, r site.Rep
 			output.Field{Name: "peer", Value: got.Peer},
 			output.Field{Name: "equal", Value: got.Equal},
 			output.Field{Name: "unknown", Value: got.Unknown},
-			output.Field{Name: "created", Value: n[site.SyncCreated]},
-			output.Field{Name: "updated", Value: n[site.SyncUpdated]},
-			output.Field{Name: "deleted", Value: n[site.SyncDeleted]},
-			output.Field{Name: "locked", Value: n[site.SyncLocked]},
-			output.Field{Name: "moved", Value: n[site.SyncMoved]},
-			output.Field{Name: "missing", Value: n[site.SyncMissing]},
-			output.Field{Name: "failed", Value: n[site.SyncFailed]},
+			output.Field{Name: "created", Value: n[catchup.Created]},
+			output.Field{Name: "updated", Value: n[catchup.Updated]},
+			output.Field{Name: "deleted", Value: n[catchup.Deleted]},
+			output.Field{Name: "locked", Value: n[catchup.Locked]},
+			output.Field{Name: "moved", Value: n[catchup.Moved]},
+			output.Field{Name: "missing", Value: n[catchup.Missing]},
+			output.Field{Name: "ahead", Value: n[catchup.Ahead]},
+			output.Field{Name: "failed", Value: n[catchup.Failed]},
 			output.Field{Name: "complete", Value: err == nil},
 			output.Field{Name: "dry_run", Value: o.DryRun},
 		)
 	}
 	summary := fmt.Sprintf("%d equal, %d created, %d updated, %d deleted, %d locked, %d moved meanwhile, %d missing, %d failed, %d unknown to the database",
-		got.Equal, n[site.SyncCreated], n[site.SyncUpdated], n[site.SyncDeleted], n[site.SyncLocked], n[site.SyncMoved],
-		n[site.SyncMissing], n[site.SyncFailed], got.Unknown)
+		got.Equal, n[catchup.Created], n[catchup.Updated], n[catchup.Deleted], n[catchup.Locked], n[catchup.Moved],
+		n[catchup.Missing], n[catchup.Failed], got.Unknown)
 	if o.DryRun {
 		summary = "dry run: " + summary
 	}
@@ -131,9 +155,12 @@ func (a *app) sync(ctx context.Context, c *site.Config, db *refdb.DB, r site.Rep
 		return err
 	case printing != nil:
 		return printing
-	case n[site.SyncFailed] > 0:
+	case n[catchup.Failed] > 0:
 		return &status{exitError, fmt.Sprintf("%s: %s", r.Project, summary)}
-	case n[site.SyncMissing] > 0:
+	case n[catchup.Ahead] > 0:
+		return &status{exitError, fmt.Sprintf("%s: %s; %d left, as the database seems to have been set back: see OPERATIONS.md, \"The database was restored from a backup\"",
+			r.Project, summary, n[catchup.Ahead])}
+	case n[catchup.Missing] > 0:
 		return &status{exitError, fmt.Sprintf("%s: %s; peer %s does not have what is missing yet: run it again, or --from another", r.Project, summary, got.Peer)}
 	}
 	if got.Unreachable != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// unit is the service's unit as the documentation has it.
+// unit returns the service's unit that the documentation shows.
 func unit(tb testing.TB) string {
 	tb.Helper()
 	text, err := os.ReadFile("../../docs/GIT.md")
@@ -31,6 +31,7 @@ func TestTheUnitKeepsThePasswordOutOfTheEnvironmentAndTheDaemonConfined(t *testi
 		"Type=notify", // systemd 252 knows no notify-reload
 		"ExecReload=/bin/kill -HUP $MAINPID",
 		"StandardInput=file:/etc/refdb/database",
+		"LoadCredential=product_uuid:/sys/class/dmi/id/product_uuid", "SetCredential=product_uuid:-",
 		"ExecStart=/usr/local/bin/refdbctl site serve --database-file -",
 		"NoNewPrivileges=yes", "ProtectSystem=strict", "ReadWritePaths=/srv/git",
 	} {
@@ -51,7 +52,7 @@ func TestSystemdUnderstandsTheUnit(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("without systemd-analyze nobody checks what the documentation's unit says")
+		t.Skip("systemd-analyze is not installed (package systemd): whether systemd understands the documentation's unit is not looked at")
 	}
 	path := filepath.Join(t.TempDir(), "refdb-site.service")
 	text := strings.ReplaceAll(unit(t), "/usr/local/bin/refdbctl", "/bin/true") // it has to be there

@@ -18,7 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// terminal is a pseudo-terminal, and the person in front of it.
+// terminal is a pseudo-terminal, with what it has shown.
 type terminal struct {
 	master, slave *os.File
 	shown         screen
@@ -73,6 +73,18 @@ func (t *terminal) shows(tb testing.TB, text string) {
 	}
 }
 
+// isTakenFrom waits until a process that is a session's first has no longer the terminal.
+func (t *terminal) isTakenFrom(tb testing.TB, cmd *exec.Cmd) {
+	tb.Helper()
+	eventually(tb, "another process group has the terminal", func() bool {
+		group, err := unix.IoctlGetInt(int(t.master.Fd()), unix.TIOCGPGRP)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return group != cmd.Process.Pid
+	})
+}
+
 // start runs a command in a session of its own on the terminal.
 func (t *terminal) start(tb testing.TB, cmd *exec.Cmd) {
 	tb.Helper()
@@ -87,7 +99,7 @@ func (t *terminal) start(tb testing.TB, cmd *exec.Cmd) {
 	})
 }
 
-// exitOf is a process's exit status, -N if signal N ended it.
+// exitOf waits for a process and returns its exit status, -N if signal N ended it.
 func exitOf(tb testing.TB, cmd *exec.Cmd) int {
 	tb.Helper()
 	cmd.Wait()
@@ -149,7 +161,8 @@ func TestCtrlZStopsBothAndTheyGoOnTogether(t *testing.T) {
 	term.types(t, "\x1a")
 	term.shows(t, "stopped with 149")
 	term.types(t, "go on\n")
-	term.shows(t, "REFDBCTL") // fg prints the job
+	term.shows(t, "REFDBCTL") // fg prints the job before it gives it the terminal
+	term.isTakenFrom(t, cmd)
 	term.types(t, "\x03")
 	term.shows(t, "ended with 5")
 	term.types(t, "mine\n")

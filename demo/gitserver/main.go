@@ -1,5 +1,5 @@
 // Gitserver serves the Git repositories below a directory over smart HTTP, for
-// the demo: it runs git http-backend for whoever asks, and checks nobody's name.
+// the demo. It runs git http-backend for every request, without authentication.
 //
 //	gitserver ADDRESS ROOT
 package main
@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// serve prints the address that it listens at.
+// serve prints the address on which it listens, and serves requests.
 func serve(address, root string) error {
 	git, err := exec.LookPath("git")
 	if err != nil {

@@ -1,5 +1,5 @@
 /*
- * The promises of docs/DESIGN.md, section 8, as assertions. -DPROMISE=n checks
+ * The promises of docs/PROTOCOL.md as assertions. -DPROMISE=n checks
  * that one alone, so that a seeded mistake is known to break the one it is
  * said to break. The default, 0, checks all of them.
  */

@@ -1,5 +1,5 @@
 /*
- * The lock protocol of docs/DESIGN.md, sections 5 and 6, for Spin.
+ * The lock protocol of docs/PROTOCOL.md, L, U and R, for Spin.
  * README.md beside this file says what is modelled and how to read a
  * counterexample. run.sh checks this model, and that it catches seeded mistakes.
  *

@@ -1,5 +1,5 @@
 /*
- * Pushes to Git sites with intents (docs/DESIGN.md 5.9, docs/GIT.md), for Spin.
+ * Pushes to Git sites with intents (docs/PROTOCOL.md, I and D; docs/GIT.md), for Spin.
  * README.md beside this file says what is modelled. run.sh checks this model,
  * and that it catches seeded mistakes.
  *

@@ -1,5 +1,5 @@
 /*
- * The queue of a lock (docs/DESIGN.md 5.7), for Spin: who gets a lock next, of those
+ * The queue of a lock (docs/PROTOCOL.md, Q), for Spin: who gets a lock next, of those
  * who wait for it. README.md beside this file says what is modelled. run.sh checks
  * this model, and that it catches seeded mistakes.
  *

@@ -49,7 +49,7 @@ inline hand_on(r, next) {
 		reserve(next, r)
 	:: else ->
 		if
-		:: next != NOBODY && wants(next, r) && found != next -> event(LIMITED)
+		:: next != NOBODY && wants(next, r) && found != next -> event(LIMITED); put_place(next, r)
 		:: else
 		fi;
 		reserve(found, r)

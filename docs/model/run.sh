@@ -10,8 +10,8 @@ model=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 megabytes=${MODEL_MEMORY:-3000} # for the search; more is an error, not a guess
 
 # variant | model | what must come of it | flags | what it is
-# What holds keeps all promises of its model, P1 to P7, S1 to S5 or W1 to W4, unless its
-# flags name one. A promise in the third column must be broken, an event must happen.
+# What holds keeps all promises of its model, P1 to P7, S1 to S5, W1 to W4, R1, H1 to H3,
+# V1 to V7 or A1 to A3, unless its flags name one. A promise in the third column must be broken, an event must happen.
 # -DFOREVER=w also searches for endless runs in which waiter w waits for ever.
 variants='
 locks                 |protocol|holds |-DSITES=3                                             |three sites: acquire, beat, release
@@ -121,6 +121,95 @@ yield-uncounted       |queue   |W3    |-DYIELD_UNCOUNTED -DFOREVER=2            
 purge-queues          |queue   |W3    |-DPURGE -DPURGE_QUEUES -DFOREVER=2 -DMORTAL=3         |a purge deletes the queue of a stale reservation
 withdraw-keeps        |queue   |W4    |-DWITHDRAW_KEEPS                                      |a waiter that gives up does not hand on
 stale-place-kept      |queue   |W4    |-DSTALE_PLACE_KEPT -DMORTAL=0                         |whose turn is over keeps its place
+rules                 |rules   |holds |                                                     |rules change, again and again, at two sites
+rules-changed         |rules   |event |-DEVENT=1                                            |a push is let through by new rules
+rules-cut-off         |rules   |event |-DEVENT=2                                            |a site without an answer for too long refuses
+rules-started         |rules   |event |-DEVENT=3                                            |a daemon that starts while rules settle refuses
+rules-again           |rules   |event |-DEVENT=4                                            |rules change while others settle
+rules-unaware         |rules   |event |-DEVENT=5                                            |old rules hold at one site while another refuses
+valid-from-answer     |rules   |R1    |-DVALID_FROM_ANSWER                                  |what was told is valid from the answer on
+settle-short          |rules   |R1    |-DSETTLE_SHORT                                       |rules settle for less than a hook may take
+starts-at-once        |rules   |R1    |-DSTARTS_AT_ONCE                                     |a daemon that starts does not let rules settle
+settles-once          |rules   |R1    |-DSETTLES_ONCE                                       |a second change does not settle anew
+frozen-git            |rules   |R1    |-DFROZEN_GIT                                         |git stands still between its hook and its move
+feed                  |feed    |holds |                                                     |transactions, a change of the offset, a follower, the past
+feed-two-statements   |feed    |holds |-DIDS=3 -DWATERMARK_FIRST                             |the watermark is read in a statement before the rows
+feed-held-back        |feed    |event |-DIDS=3 -DEVENT=1                                     |a change waits for an earlier transaction without changes
+feed-reordered        |feed    |event |-DIDS=3 -DEVENT=2                                     |changes are delivered in another order than committed
+feed-divided          |feed    |event |-DIDS=3 -DEVENT=3                                     |one transaction is delivered by two reads
+feed-moved            |feed    |event |-DIDS=3 -DEVENT=4                                     |a transaction goes on after the offset was changed
+feed-past             |feed    |event |-DIDS=3 -DEVENT=5                                     |the past is what a later change replaced
+feed-caught-up        |feed    |event |-DIDS=3 -DEVENT=6                                     |a follower has all, in a later epoch
+watermark-newest      |feed    |H1    |-DIDS=3 -DWATERMARK_NEWEST                            |the watermark is the newest position
+second-number         |feed    |H1    |-DIDS=3 -DSECOND_NUMBER                               |positions have an origin that others raise
+rows-first            |feed    |H1    |-DIDS=3 -DROWS_FIRST                                  |rows are read in a statement before the watermark
+by-position           |feed    |H1    |-DIDS=3 -DBY_POSITION                                 |a cursor is a position alone
+offset-unlocked       |feed    |H1    |-DIDS=3 -DOFFSET_UNLOCKED                             |the offset is changed beside writers
+offset-read-first     |feed    |H1    |-DIDS=3 -DOFFSET_READ_FIRST                           |a writer reads the offset before it locks history
+offset-over-own-id    |feed    |H2    |-DIDS=3 -DOFFSET_OVER_OWN_ID                          |a new offset counts from its own transaction
+key-after-id          |feed    |H2    |-DIDS=3 -DKEY_AFTER_ID                                |the position is older than the key of the ref
+above-watermark       |feed    |H3    |-DIDS=3 -DABOVE_WATERMARK                             |the past is told up to now
+past-in-two-statements|feed    |H3    |-DIDS=3 -DAPART                                       |the value is read in a statement after the rows
+rewind                |rewind  |holds |-DOPS=3                                               |a database that went back, pushes at two sites, recover
+rewind-twice          |rewind  |holds |-DREWINDS=2                                           |twice, also while it is recovered
+rewind-follower       |rewind  |holds |-DFOLLOWER -DOPS=3                                    |a follower of the feed beside it
+rewind-locks          |rewind  |holds |-DLOCKS -DREWINDS=2                                   |locks and fences beside it
+rewind-pruned         |rewind  |holds |-DPRUNING -DREWINDS=2                                 |history is pruned meanwhile
+rewind-confirmed      |rewind  |holds |-DCONFIRMED -DSTRICT -DREWINDS=2                      |every site looks before any lets a push through
+token-of-server       |rewind  |holds |-DLOCKS -DTOKEN_OF_SERVER -DREWINDS=2                 |fences name the server that gave the token
+rewind-restart        |rewind  |event |-DEVENT=1                                             |nothing was lost, and a site goes on
+rewind-noticed        |rewind  |event |-DEVENT=2                                             |a site misses what it knows of
+rewind-lost-intent    |rewind  |event |-DEVENT=3                                             |it misses an intent alone
+rewind-reapplied      |rewind  |event |-DEVENT=4                                             |recover writes a lost change again
+rewind-opposed        |rewind  |event |-DEVENT=5                                             |recover lists one that others are in the way of
+rewind-returned       |rewind  |event |-DEVENT=6                                             |a site that recover went without lists what it knows
+rewind-halt-again     |rewind  |event |-DEVENT=7 -DREWINDS=2                                 |a halt that was lost, too, is written again
+rewind-revived        |rewind  |event |-DEVENT=8                                             |an intent that had ended stands again
+rewind-went-on        |rewind  |event |-DEVENT=9                                             |a push is finished after recover
+rewind-unaware        |rewind  |event |-DEVENT=10                                            |who cannot know goes on before somebody notices
+rewind-stale-pass     |rewind  |event |-DEVENT=11 -DLOCKS                                    |before recover, a stale token passes a fence
+rewind-told           |rewind  |event |-DEVENT=12 -DFOLLOWER                                 |a follower is told
+rewind-half-done      |rewind  |event |-DEVENT=13 -DREWINDS=2                                |a recover that has begun is lost
+no-identity           |rewind  |V1    |-DNO_IDENTITY                                         |writes do not name the server
+identity-earlier      |rewind  |V1    |-DIDENTITY_EARLIER                                    |the server is compared in a round trip before
+adopted-later         |rewind  |V1    |-DADOPTED_LATER                                       |the server that is named was read after the look
+own-only              |rewind  |V1    |-DOWN_ONLY                                            |witnesses are only what a site wrote itself
+moved-only            |rewind  |V1    |-DMOVED_ONLY                                          |a lost intent counts only when git has moved the ref
+halt-in-database      |rewind  |V1    |-DHALT_IN_DATABASE -DREWINDS=2                        |nobody remembers the halt
+halt-unchecked        |rewind  |V1    |-DHALT_UNCHECKED                                      |intents do not heed the halt
+unconfirmed           |rewind  |V1    |-DSTRICT                                              |sites go on before all have looked
+cursor-without-op     |rewind  |V2    |-DCURSOR_WITHOUT_OP -DFOLLOWER                        |a cursor does not name the operation
+now-without-op        |rewind  |V2    |-DNOW_WITHOUT_OP -DFOLLOWER                           |nor does one that starts at the present
+without-silently      |rewind  |V3    |-DWITHOUT_SILENTLY                                    |recover does not wait for sites
+settle-first          |rewind  |V3    |-DSETTLE_FIRST                                        |intents are settled before the look
+by-repository-alone   |rewind  |V3    |-DBY_REPOSITORY_ALONE                                 |intents from before recover are dropped by the repository
+finish-ended          |rewind  |V3    |-DFINISH_ENDED                                        |an intent that is gone is taken for ended
+intent-forgotten      |rewind  |V3    |-DINTENT_FORGOTTEN                                    |a daemon that starts forgets its intents
+sync-unchecked        |rewind  |V3    |-DSYNC_UNCHECKED                                      |replication does not name the server
+recover-goes-on       |rewind  |V3    |-DRECOVER_GOES_ON -DREWINDS=2                         |recover goes on at another server
+lift-later            |rewind  |V3    |-DLIFT_LATER -DREWINDS=2                              |recover checks in one transaction and ends in the next
+epoch-unchecked       |rewind  |V3    |-DEPOCH_UNCHECKED -DREWINDS=2                         |a site writes in an epoch that it has not entered
+forgets-at-report     |rewind  |V3    |-DFORGETS_AT_REPORT -DREWINDS=2                       |a site drops its witnesses when it has reported
+keeps-locks           |rewind  |V4    |-DKEEPS_LOCKS -DLOCKS                                 |recover keeps locks
+tokens-again          |rewind  |V4    |-DTOKENS_AGAIN -DLOCKS                                |tokens go on from where the database went back to
+number-only           |rewind  |V5    |-DNUMBER_ONLY -DREWINDS=2                             |an epoch is a number
+late-serves           |rewind  |V6    |-DLATE_SERVES                                         |a site that comes back serves first
+pruned-is-there       |rewind  |V6    |-DPRUNED_IS_THERE -DPRUNING                           |what was pruned is taken for there
+pruned-is-lost        |rewind  |V7    |-DPRUNED_IS_LOST -DPRUNING                            |what was pruned is taken for lost
+prunes-freely         |rewind  |V7    |-DPRUNES_FREELY -DPRUNING                             |rows are pruned that a site has not seen
+leases                |lease   |holds |                                                     |leases: two exclusive, one shared; freezes at every step
+leases-shared         |lease   |holds |-DEXCLUSIVE=1                                        |one exclusive, two shared
+lease-together        |lease   |event |-DEVENT=1 -DEXCLUSIVE=1                              |two hold a lease together
+lease-waited          |lease   |event |-DEVENT=2                                            |one that waited gets it
+lease-removed         |lease   |event |-DEVENT=3                                            |one that looks removes a stale row
+lease-again           |lease   |event |-DEVENT=4                                            |one that lost its row begins again
+lease-turned          |lease   |event |-DEVENT=5                                            |a stale turn is taken over
+lease-in-order        |lease   |event |-DEVENT=6                                            |a reader waits for a writer that waits
+row-after-turn        |lease   |A1    |-DROW_AFTER_TURN                                     |the row comes after the turn is released
+looks-first           |lease   |A1    |-DLOOKS_FIRST                                        |the listing comes before the row
+own-unseen            |lease   |A1    |-DOWN_UNSEEN                                         |a waiter does not look at its own row
+own-unseen-lost       |lease   |A3    |-DOWN_UNSEEN                                         |and gets a lease that is lost already
+any-ticket            |lease   |A2    |-DANY_TICKET                                         |a waiter waits for later ones, too
 '
 
 install_tools() {
@@ -150,7 +239,7 @@ search() {
 	name=$(field 1 "$1") wanted=$(field 3 "$1")
 	read -ra flags <<<"$(field 4 "$1")"
 	case $wanted in
-	[PSW]*) promise=("-DPROMISE=${wanted#?}") ;;
+	[PSWRHVA]*) promise=("-DPROMISE=${wanted#?}") ;;
 	event) promise=(-DPROMISE=99) ;; # none: only the event
 	esac
 	local optimise=0 hash_bits=20
@@ -179,7 +268,7 @@ verdict() {
 		return
 		;;
 	event) violated+='([0-9]+)!=\1\)' expected=happens ;;
-	[PSW]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
+	[PSWRHVA]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
 	esac
 	if [[ $1 == W3 ]]; then violated+='|acceptance cycle'; fi # it waits for ever
 	if grep -Eq "$violated" out; then echo "$expected"; else echo "NOT ${expected^^}"; fi

@@ -10,8 +10,8 @@ const (
 	maxBlocks  = 256
 )
 
-// blocks reads a file that doesn't change, and remembers some of it: a bisection
-// looks at the same places again and again.
+// blocks caches blocks of a file that doesn't change: bisections read the same places again and
+// again.
 type blocks struct {
 	file *os.File
 	seen map[int64][]byte // by number
@@ -32,7 +32,7 @@ func (b *blocks) ReadAt(p []byte, at int64) (n int, err error) {
 	return n, nil
 }
 
-// block is shorter than the others at the end of the file, and empty behind it.
+// block returns a block, which is shorter at the end of the file and empty after it.
 func (b *blocks) block(number int64) ([]byte, error) {
 	if block, ok := b.seen[number]; ok {
 		return block, nil

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// OpenDir is [Open] without asking git: cheap enough to be called each time, so
-// that a repository that was replaced or converted is never mistaken for the old
-// one. It takes the Git directory, that of an additional work tree, or a work tree's top.
+// OpenDir is [Open] without running git. It is cheap enough to be called each time: so a repository
+// that was replaced or converted is never mistaken for the old one. Path is the Git directory, that
+// of an additional work tree, or a work tree's top.
 func OpenDir(path string) (*Repo, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func OpenDir(path string) (*Repo, error) {
 	return load(path, dir, common)
 }
 
-// load completes what is known about the repository of gitDir.
+// load reads the repository's formats.
 func load(path, gitDir, common string) (*Repo, error) {
 	text, err := os.ReadFile(filepath.Join(common, "config"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +55,7 @@ func load(path, gitDir, common string) (*Repo, error) {
 	return r, nil
 }
 
-// errNoGitDir: that is no Git directory, as opposed to one that can't be looked at.
+// errNoGitDir says that a directory is no Git directory. One that can't be read has another error.
 var errNoGitDir = errors.New("it is neither a Git directory nor the top of a work tree")
 
 // commonOf returns the common Git directory of dir. The error is errNoGitDir unless dir
@@ -79,7 +79,7 @@ func commonOf(dir string) (common string, err error) {
 	return common, nil
 }
 
-// notGit makes errNoGitDir of the error of a path that is not there.
+// notGit returns errNoGitDir if err says that a path does not exist, and otherwise err.
 func notGit(err error) error {
 	if unlessAbsent(err) == nil {
 		return errNoGitDir
@@ -120,7 +120,7 @@ func commonDir(gitDir string) (string, error) {
 	return filepath.EvalSymlinks(rooted(gitDir, strings.TrimRight(string(text), "\r\n")))
 }
 
-// rooted is path, seen from dir.
+// rooted returns path relative to dir, unless it is absolute.
 func rooted(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path

@@ -70,13 +70,13 @@ func (r *Repo) Dir() string { return r.common }
 // Reftable reports whether the refs are in tables instead of files.
 func (r *Repo) Reftable() bool { return r.format == "reftable" }
 
-// Command is git, about to work on the repository: in a process group of its own, in
-// English, and without those variables of a hook's environment that point to a repository.
+// Command returns a git command for the repository. It runs in a process group of its own, prints
+// English, and does not get the variables of a hook's environment that point to a repository.
 func (r *Repo) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return git(ctx, append([]string{"--git-dir=" + r.gitDir}, args...)...)
 }
 
-// Head returns what HEAD holds, and false if it can't be told.
+// Head returns what HEAD holds, and false if that can't be found.
 func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
 	out, err := r.Command(ctx, "symbolic-ref", "--quiet", "HEAD").Output()
 	if err == nil {
@@ -170,15 +170,15 @@ func parseRef(line string) (Ref, bool) {
 	return ref, true
 }
 
-// pointers are the variables that would make git look at another repository
-// than the one named, as they are set inside a hook.
+// pointers are the variables that point git to another repository than the one that is named. Git
+// sets them for hooks.
 var pointers = []string{
 	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CEILING_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE",
 	"GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_REFERENCE_BACKEND", "GIT_WORK_TREE",
 }
 
-// Environ is the environment for git: without those, and without the database's address,
-// which git and what it runs could be asked for.
+// Environ returns the environment for git. It lacks the variables that point to a repository, and the
+// database's address, which git and the programs that it runs could reveal.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
@@ -188,32 +188,13 @@ func Environ() []string {
 
 func git(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "git", args...)
-	// A Ctrl-C is for this program, which then ends git in good order.
+	// Ctrl-C interrupts this program only, which then ends git in an orderly way.
 	cmd.SysProcAttr = ownGroup()
 	cmd.Env = append(Environ(), "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0")
 	return cmd
 }
 
-// reason makes one line of what git, or starting it, failed with.
-func reason(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("%w: install git", err)
-	}
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		for line := range strings.Lines(string(exit.Stderr)) {
-			if fatal, ok := strings.CutPrefix(strings.TrimSpace(line), "fatal: "); ok {
-				return errors.New("git says: " + fatal)
-			}
-		}
-		return fmt.Errorf("git: %w", err)
-	}
-	return err
-}
-
-// pathReason drops the resolved path from err: the message has the given one.
+// pathReason drops the resolved path from err: the message names the given one.
 func pathReason(err error) error {
 	if p := (*os.PathError)(nil); errors.As(err, &p) {
 		return p.Err
@@ -221,7 +202,7 @@ func pathReason(err error) error {
 	return err
 }
 
-// limited keeps what fits, and lets go of the rest.
+// limited is a writer that drops what exceeds its limit.
 type limited struct {
 	to   *bytes.Buffer
 	left int

@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// A BrokenError says that a ref is there but can't be read: its file is empty,
-// as a crash of the machine leaves it, or holds what is no value. It has a
-// value only once that is mended.
+// A BrokenError says that a ref exists but can't be read: its file is empty, as after a crash of the
+// machine, or holds no valid value. The ref has no value until somebody repairs it.
 type BrokenError struct {
 	Ref    string
 	Reason string
@@ -26,12 +25,12 @@ const (
 	maxLoose = 64 << 10 // bytes of a ref's file: far more than a value has
 )
 
-// loose reads the ref's own file. The value is empty if there is none.
+// loose reads the ref's own file. It returns "" if there is none.
 func (r *Repo) loose(name string) (string, error) {
 	path := filepath.Join(r.common, name)
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
-		// What old versions of git made symbolic refs of.
+		// Old versions of git used symbolic links as symbolic refs.
 		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, "refs/") && wellFormed(target) {
 			return symbolic + target, nil
 		}
@@ -48,8 +47,8 @@ func (r *Repo) loose(name string) (string, error) {
 	return r.parseLoose(name, string(text))
 }
 
-// unlessAbsent drops the error of a path that is not there, can't be for its
-// length, is a directory, or has a file where a directory would have to be.
+// unlessAbsent returns nil if err says that no such file exists: there is none, its name is too long,
+// it is a directory, or one of its directories is a file.
 func unlessAbsent(err error) error {
 	for _, absent := range []error{syscall.ENOENT, syscall.EISDIR, syscall.ENOTDIR, syscall.ENAMETOOLONG} {
 		if errors.Is(err, absent) {
@@ -73,7 +72,7 @@ func (r *Repo) parseLoose(name, text string) (string, error) {
 	}
 	id := trimmed
 	if end := strings.IndexAny(trimmed, " \t\r\n\v\f"); end >= 0 {
-		id = trimmed[:end] // what follows, git leaves alone
+		id = trimmed[:end] // git ignores what follows
 	}
 	id = strings.ToLower(id)
 	if !r.isID(id) {

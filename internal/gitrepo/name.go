@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// checkName makes sure that name is a full ref's name that git allows, so that
-// as a path it can't lead out of the repository's refs.
+// checkName returns an error unless name is the full name of a ref that git allows. As a path such
+// a name never leads out of the repository's refs.
 func checkName(name string) error {
 	if strings.HasPrefix(name, "refs/") && wellFormed(name) {
 		return nil
@@ -14,7 +14,7 @@ func checkName(name string) error {
 	return fmt.Errorf("%q is not the full name of a ref that git allows", name)
 }
 
-// wellFormed has the rules of git check-ref-format.
+// wellFormed reports whether name follows the rules of git check-ref-format.
 func wellFormed(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock") {

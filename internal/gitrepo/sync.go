@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Sync makes what the named refs hold outlast a crash of the machine. Git has written
-// their files (core.fsync), but it leaves open when the directories learn of it.
+// Sync makes the values of the named refs survive a crash of the machine. Git syncs the files
+// (core.fsync), but not their directories.
 func (r *Repo) Sync(names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -24,8 +24,8 @@ func (r *Repo) Sync(names []string) error {
 	return nil
 }
 
-// dirsOf are the directories in which git creates, renames or removes something when
-// it moves the named refs, each before the one that it is in.
+// dirsOf returns the directories in which git creates, renames or removes files when it moves the
+// named refs. A directory stands before its parent.
 func (r *Repo) dirsOf(names []string) []string {
 	if r.format != "files" {
 		return []string{filepath.Join(r.common, r.format), r.common}
@@ -45,7 +45,7 @@ func (r *Repo) dirsOf(names []string) []string {
 	return append(dirs, r.common)
 }
 
-// syncDir leaves out one that went with the last ref in it.
+// syncDir syncs a directory, unless git has removed it with the last ref in it.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

@@ -40,12 +40,12 @@ func (r *Repo) Values(ctx context.Context, names []string) (map[string]string, e
 	return values, nil
 }
 
-// readFiles puts the values of names into values.
+// readFiles adds the values of names to values.
 //
-// Git packs a ref before it removes the ref's own file, and deletes it from packed-refs
-// before that. So a ref without a file has the value that a packed-refs opened later
-// gives. If that gives none, then the ref was absent only if packed-refs was
-// the same before: else it may have been unpacked meanwhile.
+// Git writes a ref to packed-refs before it removes the ref's own file, and deletes a ref from
+// packed-refs before it deletes the file. So a ref without a file has the value in a packed-refs that is opened
+// later. If that has none, the ref was absent only if packed-refs was the same before: otherwise
+// the ref may have got a file of its own meanwhile.
 func (r *Repo) readFiles(ctx context.Context, names []string, values map[string]string) error {
 	before, err := r.openPacked()
 	if err != nil {
@@ -94,8 +94,8 @@ func (r *Repo) readFiles(ctx context.Context, names []string, values map[string]
 	return nil
 }
 
-// askGit does the same for the formats that only git knows. To git, a symbolic
-// ref to nowhere is absent.
+// askGit does the same for formats that only git can read. A symbolic ref to nowhere is absent
+// to git.
 func (r *Repo) askGit(ctx context.Context, names []string, values map[string]string) error {
 	// A full name is a pattern that selects that ref: no ref's name has a wildcard.
 	args := append([]string{"for-each-ref", "--format=%(objectname)%00%(symref)%00%(refname)", "--"}, names...)
@@ -124,9 +124,9 @@ func (r *Repo) askGit(ctx context.Context, names []string, values map[string]str
 	return nil
 }
 
-// Prune reports whether git, which says in its hook that ref goes from value to
-// nothing, only removes the ref's file after it has packed it: packed-refs holds the
-// value and is not locked, as it would be while the ref is deleted.
+// Prune reports whether a hook that announces the deletion of ref, which has the value, is run
+// because git has packed the ref and removes its file: packed-refs holds the value, and is not
+// locked as it is while a ref is deleted.
 func (r *Repo) Prune(ref, value string) (bool, error) {
 	if err := checkName(ref); err != nil {
 		return false, fmt.Errorf("repository %q: %w", r.path, err)
@@ -141,7 +141,7 @@ func (r *Repo) Prune(ref, value string) (bool, error) {
 	return found == value && found != "", nil
 }
 
-// packedValue returns what packed-refs holds; empty if that is locked.
+// packedValue returns the ref's value in packed-refs; "" if it has none, or packed-refs is locked.
 func (r *Repo) packedValue(ref string) (string, error) {
 	path := r.packedPath()
 	if real, err := filepath.EvalSymlinks(path); err == nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,12 +20,10 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 const (
-	// Table is golang-migrate's own, with the columns Version and Dirty.
-	Table = "SchemaMigrations"
-
 	// rowTimeout ends a read or write of the version. Changes of the schema
 	// may take any time, and go on without us.
 	rowTimeout = 30 * time.Second
@@ -48,6 +47,13 @@ type driver struct {
 	rows *spanner.Client
 	name string
 	seen *state // what SetVersion expects to find, if anything
+
+	table   string   // of versions, once that is known
+	adopted []string // tables and indexes that were there before ours, and stay
+	found   bool     // by Found
+
+	version uint // whose locks the next SetVersion looks at
+	guard   migrations.Guard
 }
 
 type state struct {
@@ -61,11 +67,64 @@ var none = state{version: int64(database.NilVersion)}
 func (d *driver) Lock() error {
 	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
 	defer cancel()
-	_, err := read(ctx, d.rows.Single())
-	if spanner.ErrCode(err) != codes.NotFound {
+	c, err := d.look(ctx)
+	if err != nil || d.table != "" {
 		return err
 	}
-	return d.change([]string{`CREATE TABLE IF NOT EXISTS ` + Table + ` (Version INT64 NOT NULL, Dirty BOOL NOT NULL) PRIMARY KEY (Version)`})
+	if _, err := c.Adoptable(false); err != nil {
+		return err
+	}
+	d.table = migrations.Table
+	return d.change([]string{`CREATE TABLE IF NOT EXISTS ` + migrations.Table + ` (
+		Version INT64 NOT NULL, Dirty BOOL NOT NULL, Oldest INT64, Adopted ARRAY<STRING(MAX)>) PRIMARY KEY (Version)`})
+}
+
+// look reads the catalogue, and finds the table of versions in it.
+func (d *driver) look(ctx context.Context) (*migrations.Catalogue, error) {
+	c, err := Catalogue(ctx, d.rows.Single())
+	if err != nil {
+		return nil, fmt.Errorf("look at the tables: %w", err)
+	}
+	d.table = c.VersionTable()
+	return c, nil
+}
+
+// Catalogue reads what there is of our tables.
+func Catalogue(ctx context.Context, txn *spanner.ReadOnlyTransaction) (*migrations.Catalogue, error) {
+	c := migrations.NewCatalogue(migrations.Spanner)
+	err := txn.QueryWithOptions(ctx, spanner.NewStatement(migrations.CatalogueSQL(migrations.Spanner)),
+		spanner.QueryOptions{RequestTag: "refdb.schema"}).Do(func(r *spanner.Row) error {
+		var table, part, name, detail string
+		err := r.Columns(&table, &part, &name, &detail)
+		c.Add(table, part, name, detail)
+		return err
+	})
+	return c, err
+}
+
+// Found adopts the tables of Gerrit's plugin: what it finds is recorded with
+// the first mark, and Run does not drop it.
+func (d *driver) Found() error {
+	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
+	defer cancel()
+	c, err := d.look(ctx)
+	if err != nil {
+		return err
+	}
+	d.adopted, err = c.Adoptable(true)
+	d.found = err == nil
+	return err
+}
+
+// Unclaimed refuses to go on where a new table's name stands for something else.
+func (d *driver) Unclaimed(version uint) error {
+	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
+	defer cancel()
+	c, err := d.look(ctx)
+	if err != nil {
+		return err
+	}
+	return c.Unclaimed(version)
 }
 
 func (d *driver) Unlock() error {
@@ -76,14 +135,19 @@ func (d *driver) Unlock() error {
 func (d *driver) Version() (version int, dirty bool, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
 	defer cancel()
-	s, err := read(ctx, d.rows.Single())
-	if spanner.ErrCode(err) == codes.NotFound {
+	if d.table == "" {
+		if _, err := d.look(ctx); err != nil {
+			return 0, false, err
+		}
+	}
+	if d.table == "" {
 		return database.NilVersion, false, nil
 	}
+	s, adopted, err := d.read(ctx, d.rows.Single())
 	if err != nil {
 		return 0, false, err
 	}
-	d.seen = &s
+	d.seen, d.adopted = &s, adopted
 	return int(s.version), s.dirty, nil
 }
 
@@ -94,26 +158,78 @@ func (d *driver) SetVersion(version int, dirty bool) error {
 	defer cancel()
 	next := state{int64(version), dirty}
 	_, err := d.rows.ReadWriteTransaction(ctx, func(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
-		now, err := read(ctx, txn)
+		now, adopted, err := d.read(ctx, txn)
 		if err != nil {
+			return err
+		}
+		if d.found {
+			adopted = d.adopted
+		}
+		if err := d.unheld(ctx, txn); err != nil {
 			return err
 		}
 		if d.seen != nil && now != *d.seen {
 			return fmt.Errorf("another process is migrating: %w", database.ErrLocked)
 		}
-		writes := []*spanner.Mutation{spanner.Delete(Table, spanner.AllKeys())}
+		writes := []*spanner.Mutation{spanner.Delete(d.table, spanner.AllKeys())}
 		if next != none {
-			writes = append(writes, spanner.Insert(Table, []string{"Version", "Dirty"}, []any{next.version, next.dirty}))
+			row := map[string]any{"Version": next.version, "Dirty": next.dirty}
+			if d.table == migrations.Table {
+				row["Oldest"], row["Adopted"] = migrations.OldestProgram(int(next.version)), adopted
+			}
+			writes = append(writes, spanner.InsertMap(d.table, row))
 		}
 		return txn.BufferWrite(writes)
 	})
 	if err != nil {
 		return err
 	}
+	d.guard = migrations.NoLocks
 	if d.seen != nil {
 		d.seen = &next
 	}
 	return nil
+}
+
+// Unheld has the next SetVersion look, in its transaction.
+func (d *driver) Unheld(version uint, g migrations.Guard) error {
+	d.version, d.guard = version, g
+	return nil
+}
+
+func (d *driver) unheld(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
+	if d.guard == migrations.NoLocks {
+		return nil
+	}
+	locks, err := held(txn.Query(ctx, heldStatement(d.version)))
+	if err != nil {
+		return fmt.Errorf("look at the locks: %w", err)
+	}
+	return d.guard.Refuse(locks)
+}
+
+func (d *driver) Held(version uint) ([]refdb.LockInfo, error) {
+	return held(d.rows.Single().Query(d.ctx, heldStatement(version)))
+}
+
+func heldStatement(version uint) spanner.Statement {
+	return spanner.NewStatement(migrations.HeldSQL(migrations.Spanner, version))
+}
+
+func held(rows *spanner.RowIterator) (locks []refdb.LockInfo, err error) {
+	err = rows.Do(func(r *spanner.Row) error {
+		l, err := migrations.ScanHeld(r.Columns)
+		locks = append(locks, l)
+		return err
+	})
+	return locks, err
+}
+
+func (d *driver) Census() (c migrations.Census, err error) {
+	err = d.rows.Single().Query(d.ctx, spanner.NewStatement(migrations.CensusSQL)).Do(func(r *spanner.Row) error {
+		return r.Columns(&c.Refs, &c.Projects, &c.Locks, &c.Holders)
+	})
+	return c, err
 }
 
 func (d *driver) Run(migration io.Reader) error {
@@ -121,7 +237,43 @@ func (d *driver) Run(migration io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return d.change(statements(string(text)))
+	all := slices.DeleteFunc(statements(string(text)), d.drops)
+	ddl := slices.DeleteFunc(slices.Clone(all), inserts)
+	if err := d.change(ddl); err != nil {
+		return err
+	}
+	return d.insert(slices.DeleteFunc(all, func(s string) bool { return !inserts(s) }))
+}
+
+// inserts reports whether a statement makes rows. That is done after all changes of the schema.
+func inserts(statement string) bool { return strings.HasPrefix(statement, "INSERT ") }
+
+// insert makes the first rows of new tables in one transaction. The statements leave rows alone that
+// are there already, so that the step may be repeated.
+func (d *driver) insert(all []string) error {
+	if len(all) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rowTimeout)
+	defer cancel()
+	_, err := d.rows.ReadWriteTransaction(ctx, func(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
+		for _, s := range all {
+			if _, err := txn.Update(ctx, spanner.NewStatement(s)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("insert the first rows: %w", err)
+	}
+	return nil
+}
+
+// drops reports whether a statement drops what was there before us.
+func (d *driver) drops(statement string) bool {
+	words := strings.Fields(statement)
+	return words[0] == "DROP" && slices.Contains(d.adopted, words[len(words)-1])
 }
 
 func (d *driver) change(statements []string) error {
@@ -158,19 +310,25 @@ type reader interface {
 	Read(ctx context.Context, table string, keys spanner.KeySet, columns []string) *spanner.RowIterator
 }
 
-// read fails with codes.NotFound if there is no table.
-func read(ctx context.Context, r reader) (state, error) {
-	rows := r.Read(ctx, Table, spanner.AllKeys(), []string{"Version", "Dirty"})
+// read reads the table of versions. Earlier programs did not record what they
+// adopted: it may have been all that Gerrit's plugin makes.
+func (d *driver) read(ctx context.Context, r reader) (s state, adopted []string, err error) {
+	columns := []string{"Version", "Dirty", "Adopted"}
+	into := []any{&s.version, &s.dirty, &adopted}
+	if d.table != migrations.Table {
+		columns, into = columns[:2], into[:2]
+		adopted = []string{"refs", "project_time", "locks"}
+	}
+	rows := r.Read(ctx, d.table, spanner.AllKeys(), columns)
 	defer rows.Stop()
 	row, err := rows.Next()
 	if errors.Is(err, iterator.Done) {
-		return none, nil
+		return none, adopted, nil
 	}
-	var s state
 	if err == nil {
-		err = row.Columns(&s.version, &s.dirty)
+		err = row.Columns(into...)
 	}
-	return s, err
+	return s, adopted, err
 }
 
 // statements cuts the text of a migration at its semicolons and drops comments,

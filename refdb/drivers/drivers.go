@@ -1,6 +1,6 @@
-// Package drivers opens the database at a URL, of whichever kind it is. It is
-// for programs whose users choose the database; it links the clients of all
-// kinds. A program that knows its kind needs that one's package only.
+// Package drivers opens the database at a URL, whatever its kind. It is for
+// programs whose users choose the database, and links the clients of all kinds. A
+// program that uses one kind needs only that kind's package.
 package drivers
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// URLForms says what URLs look like, for messages.
+// URLForms lists the forms of URLs, for messages.
 const URLForms = "sqlite:FILE (embedded, one machine), postgres://USER@HOST/DATABASE or " +
 	"spanner://projects/P/instances/I/databases/D"
 
-// Open opens the database at url, which is one of [URLForms]; each driver's own
-// Open says more about its form. An error wraps [refdb.ErrInvalid] if there is
-// no such database whatever the server says: url is empty, malformed or of no
-// known scheme. It wraps [refdb.ErrSchema] if the database must be migrated first.
+// Open opens the database at url, which has one of [URLForms]; the Open of each
+// driver's package documents its form. An error wraps [refdb.ErrInvalid] if url is
+// empty, malformed or of an unknown scheme, and [refdb.ErrSchema] if the database
+// must be migrated first.
 func Open(ctx context.Context, url string) (refdb.Driver, error) {
 	dialect, err := DialectOf(url)
 	if err != nil {
@@ -39,7 +39,7 @@ func Open(ctx context.Context, url string) (refdb.Driver, error) {
 	}
 }
 
-// driver keeps a nil pointer from becoming a Driver.
+// driver returns a nil Driver, not a Driver that holds a nil pointer, with an error.
 func driver[D refdb.Driver](d D, err error) (refdb.Driver, error) {
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func driver[D refdb.Driver](d D, err error) (refdb.Driver, error) {
 	return d, nil
 }
 
-// dialects are the kinds of the known schemes.
+// dialects are the kinds of databases, by scheme.
 var dialects = map[string]migrations.Dialect{
 	"sqlite":     migrations.SQLite,
 	"postgres":   migrations.Postgres,
@@ -55,7 +55,8 @@ var dialects = map[string]migrations.Dialect{
 	"spanner":    migrations.Spanner,
 }
 
-// schemeForm is what may be repeated of a URL: the rest may hold a password.
+// schemeForm matches a scheme. A message may repeat only that part of a URL: the rest
+// may hold a password.
 var schemeForm = regexp.MustCompile(`(?i)^[a-z][a-z0-9+.-]*$`)
 
 // DialectOf returns the kind of the database at url. It looks at the scheme

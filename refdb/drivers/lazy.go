@@ -21,10 +21,10 @@ const (
 	longestPause  = 5 * time.Second
 )
 
-// OpenLazy returns a driver on a database that may be down for now. It calls
-// open until that succeeds; until then every request fails with
-// [refdb.ErrUnavailable] and the reason, and Listen waits. The context of open
-// lasts until the driver is closed.
+// OpenLazy returns a driver on a database that may be down at first. It calls open
+// until that succeeds. Until then every request fails with [refdb.ErrUnavailable]
+// and the reason, and Listen waits. The context of open lasts until the driver is
+// closed.
 func OpenLazy(open func(context.Context) (refdb.Driver, error), log *slog.Logger) refdb.Driver {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &lazy{open: open, log: log, cancel: cancel, done: make(chan struct{}), err: refdb.ErrUnavailable}
@@ -40,12 +40,12 @@ func OpenLazy(open func(context.Context) (refdb.Driver, error), log *slog.Logger
 	return l
 }
 
-// A lazy is a driver on another one, which may not be open yet.
+// A lazy forwards to another driver, which may not be open yet.
 type lazy struct {
 	open   func(context.Context) (refdb.Driver, error)
 	log    *slog.Logger
 	cancel context.CancelFunc
-	done   chan struct{} // closed when open is called no more
+	done   chan struct{} // closed after the last call of open
 
 	mu     sync.Mutex
 	driver refdb.Driver // nil before it is open
@@ -53,8 +53,10 @@ type lazy struct {
 }
 
 var (
-	_ refdb.Notifier  = (*lazy)(nil)
-	_ refdb.Diagnoser = (*lazy)(nil)
+	_ refdb.Notifier      = (*lazy)(nil)
+	_ refdb.Diagnoser     = (*lazy)(nil)
+	_ refdb.SchemaChecker = (*lazy)(nil)
+	_ refdb.Meter         = (*lazy)(nil)
 )
 
 // keepTrying tries until the database is open or ctx ends. It closes tried
@@ -101,7 +103,7 @@ func (l *lazy) get() (refdb.Driver, error) {
 	return l.driver, nil
 }
 
-// Close ends the attempts, and closes what they led to.
+// Close ends the attempts, and closes the driver if one succeeded.
 func (l *lazy) Close() error {
 	l.cancel()
 	<-l.done
@@ -111,7 +113,7 @@ func (l *lazy) Close() error {
 	return nil
 }
 
-// ask forwards a request that has an answer, do forwards one that has none.
+// ask forwards a request that has an answer.
 func ask[R, A any](ctx context.Context, l *lazy, method func(refdb.Driver, context.Context, R) (A, error), request R) (answer A, err error) {
 	d, err := l.get()
 	if err != nil {
@@ -120,6 +122,7 @@ func ask[R, A any](ctx context.Context, l *lazy, method func(refdb.Driver, conte
 	return method(d, ctx, request)
 }
 
+// do forwards a request that has no answer.
 func do[R any](ctx context.Context, l *lazy, method func(refdb.Driver, context.Context, R) error, request R) error {
 	d, err := l.get()
 	if err != nil {
@@ -138,6 +141,10 @@ func (l *lazy) Get(ctx context.Context, project string, refs []string) ([]refdb.
 
 func (l *lazy) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
 	return ask(ctx, l, refdb.Driver.List, q)
+}
+
+func (l *lazy) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
+	return ask(ctx, l, refdb.Driver.Summaries, q)
 }
 
 func (l *lazy) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
@@ -208,6 +215,78 @@ func (l *lazy) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPa
 	return ask(ctx, l, refdb.Driver.Intents, q)
 }
 
+func (l *lazy) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+	return ask(ctx, l, refdb.Driver.Projects, q)
+}
+
+func (l *lazy) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+	return ask(ctx, l, refdb.Driver.PutProject, r)
+}
+
+func (l *lazy) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
+	return ask(ctx, l, refdb.Driver.Record, e)
+}
+
+func (l *lazy) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (bool, error) {
+	d, err := l.get()
+	if err != nil {
+		return false, err
+	}
+	return d.Conclude(ctx, e, outcome)
+}
+
+func (l *lazy) Audit(ctx context.Context, q refdb.AuditQuery) (refdb.AuditPage, error) {
+	return ask(ctx, l, refdb.Driver.Audit, q)
+}
+
+func (l *lazy) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
+	d, err := l.get()
+	if err != nil {
+		return refdb.HistoryState{}, err
+	}
+	return d.HistoryState(ctx)
+}
+
+func (l *lazy) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
+	return ask(ctx, l, refdb.Driver.Changes, r)
+}
+
+func (l *lazy) Log(ctx context.Context, r refdb.LogRequest) (refdb.LogPage, error) {
+	return ask(ctx, l, refdb.Driver.Log, r)
+}
+
+func (l *lazy) Past(ctx context.Context, r refdb.PastRequest) (refdb.PastPage, error) {
+	return ask(ctx, l, refdb.Driver.Past, r)
+}
+
+func (l *lazy) PositionAt(ctx context.Context, t time.Time) (refdb.Position, refdb.HistoryState, error) {
+	d, err := l.get()
+	if err != nil {
+		return 0, refdb.HistoryState{}, err
+	}
+	return d.PositionAt(ctx, t)
+}
+
+func (l *lazy) Prune(ctx context.Context, r refdb.PruneRequest) (refdb.Pruned, error) {
+	return ask(ctx, l, refdb.Driver.Prune, r)
+}
+
+func (l *lazy) Followers(ctx context.Context) ([]refdb.Follower, error) {
+	d, err := l.get()
+	if err != nil {
+		return nil, err
+	}
+	return d.Followers(ctx)
+}
+
+func (l *lazy) PutFollower(ctx context.Context, f refdb.Follower) error {
+	return do(ctx, l, refdb.Driver.PutFollower, f)
+}
+
+func (l *lazy) RemoveFollower(ctx context.Context, name string) (bool, error) {
+	return ask(ctx, l, refdb.Driver.RemoveFollower, name)
+}
+
 func (l *lazy) Now(ctx context.Context) (time.Time, error) {
 	d, err := l.get()
 	if err != nil {
@@ -216,7 +295,7 @@ func (l *lazy) Now(ctx context.Context) (time.Time, error) {
 	return d.Now(ctx)
 }
 
-// Listen implements [refdb.Notifier], once it is known whether the driver does.
+// Listen implements [refdb.Notifier]. It waits until the driver is open.
 func (l *lazy) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
 	select {
 	case <-l.done:
@@ -234,6 +313,18 @@ func (l *lazy) Listen(ctx context.Context, channel string, started func(), wake 
 	return n.Listen(ctx, channel, started, wake)
 }
 
+// CheckSchema implements [refdb.SchemaChecker]. Opening checked the schema first.
+func (l *lazy) CheckSchema(ctx context.Context) error {
+	d, err := l.get()
+	if err != nil {
+		return err
+	}
+	if c, ok := d.(refdb.SchemaChecker); ok {
+		return c.CheckSchema(ctx)
+	}
+	return nil
+}
+
 // Diagnose implements [refdb.Diagnoser].
 func (l *lazy) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	d, err := l.get()
@@ -244,4 +335,15 @@ func (l *lazy) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		return g.Diagnose(ctx)
 	}
 	return nil, nil
+}
+
+// Stats implements [refdb.Meter]. It is zero before the driver is open, and if the driver is no
+// Meter.
+func (l *lazy) Stats() refdb.DriverStats {
+	if d, err := l.get(); err == nil {
+		if m, ok := d.(refdb.Meter); ok {
+			return m.Stats()
+		}
+	}
+	return refdb.DriverStats{}
 }

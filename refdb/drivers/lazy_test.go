@@ -29,7 +29,7 @@ var epoch = time.Unix(0, 0)
 func (f *fake) Now(context.Context) (time.Time, error) { return epoch, nil }
 func (f *fake) Close() error                           { f.closed.Add(1); return nil }
 
-// notifier is one that can wake, and check its settings.
+// notifier is a fake that can wake waiters, and check its settings.
 type notifier struct{ *fake }
 
 var errListened = errors.New("listened")
@@ -44,7 +44,7 @@ func (n *notifier) Diagnose(context.Context) ([]refdb.Diagnosis, error) {
 	return []refdb.Diagnosis{{Name: "setting"}}, nil
 }
 
-// downFor returns an open that fails for so long, and then returns d.
+// downFor returns an open function that fails for that length of time, then returns d.
 func downFor(length time.Duration, d refdb.Driver) func(context.Context) (refdb.Driver, error) {
 	from := time.Now()
 	return func(context.Context) (refdb.Driver, error) {
@@ -188,7 +188,7 @@ func TestFailedAttemptsAreLogged(t *testing.T) {
 	})
 }
 
-func TestAnAttemptThatHangsHoldsUpNobody(t *testing.T) {
+func TestAnAttemptThatHangsDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var ended error
@@ -231,7 +231,7 @@ func TestListenWaitsForTheDatabase(t *testing.T) {
 			}
 		})
 	})
-	t.Run("and says if there are no hints", func(t *testing.T) {
+	t.Run("and says if there are no notifications", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := drivers.OpenLazy(downFor(10*time.Second, &fake{}), quiet)
 			defer d.Close()
@@ -262,5 +262,27 @@ func TestListenWaitsForTheDatabase(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	})
+}
+
+// meter is a fake that has stats.
+type meter struct{ *fake }
+
+func (meter) Stats() refdb.DriverStats {
+	return refdb.DriverStats{Pools: []refdb.Pool{{Name: "requests"}}}
+}
+
+func TestStatsBeforeAndAfterTheDatabaseIsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := drivers.OpenLazy(downFor(10*time.Second, meter{&fake{}}), quiet)
+		defer d.Close()
+		stats := d.(refdb.Meter).Stats
+		if s := stats(); len(s.Pools) > 0 {
+			t.Errorf("while it is down: %+v", s)
+		}
+		time.Sleep(20 * time.Second)
+		if s := stats(); len(s.Pools) != 1 {
+			t.Errorf("once it is up: %+v", s)
+		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	dbtest.Stop()
-	// The Spanner client's own, which nothing ends.
+	// This goroutine is the Spanner client's; nothing ends it.
 	census := goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")
 	if err := goleak.Find(census); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

@@ -75,7 +75,7 @@ func TestTokensGrowWhateverTheClockDoes(t *testing.T) {
 		}
 	}
 	take(t)
-	// A bubble's time starts with the year 2000, and stands still while something runs.
+	// A bubble's time starts with the year 2000, and stands still while a goroutine runs.
 	synctest.Test(t, func(t *testing.T) {
 		for range 3 {
 			take(t)

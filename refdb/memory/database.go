@@ -4,9 +4,9 @@
 //	db, err := refdb.New(memory.New().Open(), refdb.Options{Site: "eu-1"})
 //
 // It keeps the contract of [refdb.Driver] and passes the same suite as the other
-// drivers: locks, fences, mismatches and intents are what they are in production.
+// drivers: locks, fences, mismatches and intents are as in production.
 // It is not for production: nothing outlives the process, and no other process can
-// see it. Requests never fail for reasons of their own: to test lost replies, wrap the driver.
+// see it. Requests never fail by themselves: to test lost replies, wrap the driver.
 //
 // The database's time is time.Now. In a bubble of testing/synctest that is the
 // bubble's time, so a test need not wait until a lock is stale. Open the drivers
@@ -34,15 +34,22 @@ type Database struct {
 	refs    map[key]refdb.Ref
 	locks   map[key]*lock
 	intents map[intentKey]*intent
-	mark    refdb.Token // the largest that was given out
+	mark    refdb.Token // the largest token that was given out
+
+	projects map[string]refdb.Project
+	audit    []refdb.AuditEntry // by time, then ID
+	history  history
 }
 
 // New returns an empty database.
 func New() *Database {
-	return &Database{refs: make(map[key]refdb.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent)}
+	return &Database{
+		refs: make(map[key]refdb.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent), projects: make(map[string]refdb.Project),
+		history: newHistory(),
+	}
 }
 
-// Open returns a driver on the database, such as each process has its own. Closing it
+// Open returns a driver on the database, as a process of its own would have. Closing it
 // leaves the database as it is.
 func (db *Database) Open() refdb.Driver { return &driver{db: db} }
 
@@ -51,10 +58,11 @@ type driver struct {
 	closed bool // guarded by db.mu
 }
 
-// A tx is a transaction. It decides first and writes then: nothing is rolled back.
+// A tx is a transaction. It decides before it writes: so nothing needs to be rolled back.
 type tx struct {
 	*Database
-	now time.Time
+	now     time.Time
+	changed bool // a ref
 }
 
 // transact runs do while nobody else reads or writes.
@@ -68,11 +76,11 @@ func (d *driver) transact(ctx context.Context, doing string, do func(*tx) error)
 	if err != nil {
 		return fmt.Errorf("memory: %s: %w", doing, err)
 	}
-	return do(&tx{d.db, now()})
+	return do(&tx{Database: d.db, now: now()})
 }
 
-// now returns the time as the other databases do: in microseconds, and without
-// the monotonic reading, so that the same times are equal.
+// now returns the time as other databases do: in microseconds, without
+// the monotonic reading, so that equal times compare as equal.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 func (d *driver) Now(ctx context.Context) (at time.Time, err error) {
@@ -104,7 +112,7 @@ func (k intentKey) compare(o intentKey) int {
 	return cmp.Or(key{k.Project, k.Ref}.compare(key{o.Project, o.Ref}), cmp.Compare(k.Token, o.Token))
 }
 
-// sorted returns the keys of a table in their order.
+// sorted returns the keys of a table in order.
 func sorted[K interface {
 	comparable
 	compare(K) int
@@ -112,7 +120,7 @@ func sorted[K interface {
 	return slices.SortedFunc(maps.Keys(rows), K.compare)
 }
 
-// ownedBy reports whether name is that of the owner, or of its site, or empty.
+// ownedBy reports whether name is the owner, the owner's site, or empty.
 func ownedBy(owner, name string) bool {
 	return name == "" || owner == name || strings.HasPrefix(owner, name+"/")
 }

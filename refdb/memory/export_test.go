@@ -8,7 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// What the suite does to a database beside its drivers.
+// The suite changes a database behind its drivers with these methods.
 
 // edit changes the tables.
 func (db *Database) edit(change func(now time.Time)) {
@@ -60,7 +60,7 @@ func (db *Database) RowLock(_ testing.TB, project, ref string) (row refdb.LockIn
 	return row, ok
 }
 
-// Exec knows the statements of the suite. NULL is what a driver reads it as.
+// Exec knows the statements of the suite. It stores the value that a driver reads for NULL.
 func (db *Database) Exec(tb testing.TB, sql string, _ ...any) {
 	tb.Helper()
 	var texts []string // of the statement

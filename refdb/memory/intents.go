@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // An intent is a row of the table of intents.
 type intent struct {
-	refdb.Intent        // without an age
-	nonce        string // of the request that recorded it
+	refdb.Intent // without an age
 }
 
 func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.Prepared, err error) {
@@ -20,23 +20,15 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.P
 		if t.revoked(r) {
 			return fmt.Errorf("memory: prepare updates: they were revoked: %w", refdb.ErrReleased)
 		}
-		ours := t.taken(r.Project, refs, r.Owner, r.Nonce)
-		if len(ours) == len(refs) && !slices.ContainsFunc(ours, func(l refdb.LockInfo) bool { return t.pending(l.ID()) == nil }) {
-			p.Token = ours[0].Token
+		a, err := rules.Prepare(r, t.rows(r.Project, refs))
+		if err != nil {
+			return err
+		}
+		p = refdb.Prepared{Token: a.Token, Reclaimed: a.Reclaimed}
+		if a.Adopted {
 			return nil
 		}
-		locks := slices.DeleteFunc(t.locksOn(r.Project, refs), func(l refdb.LockInfo) bool { return l.Reserved() && l.Stale() })
-		if err := refusal(locks, refdb.MandatoryLocks); err != nil {
-			return err
-		}
-		if err := t.mismatch(r.Project, r.Updates, false); err != nil {
-			return err
-		}
-		p = refdb.Prepared{Token: t.lock(r.Project, refs, r.Owner, r.Nonce, refdb.NeverStale), Reclaimed: locks}
-		for _, ref := range refs {
-			l := t.locks[key{r.Project, ref}]
-			l.queue = l.queue.Overtaken()
-		}
+		p.Token = t.lock(r.Project, refs, r.Owner, r.Nonce, refdb.NeverStale, a.After)
 		for _, u := range r.Updates {
 			t.record(r, u, p.Token)
 		}
@@ -45,16 +37,16 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.P
 	return p, err
 }
 
-// record records what r is about to do to one ref.
+// record records u of r as an intent.
 func (t *tx) record(r refdb.PrepareRequest, u refdb.Update, token refdb.Token) *intent {
 	i := &intent{refdb.Intent{
-		Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, Old: u.Old, New: u.New, Time: t.now,
-	}, r.Nonce}
+		Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, By: r.By, Op: r.Nonce, Old: u.Old, New: u.New, Time: t.now,
+	}}
 	t.intents[intentKey{r.Project, u.Ref, token}] = i
 	return i
 }
 
-// recorded returns the intent of that name, nil if there is none.
+// recorded returns the intent that id names, or nil.
 func (t *tx) recorded(id refdb.LockID) *intent {
 	if i := t.intents[intentKey{id.Project, id.Ref, id.Token}]; i != nil && i.Owner == id.Owner {
 		return i
@@ -62,34 +54,28 @@ func (t *tx) recorded(id refdb.LockID) *intent {
 	return nil
 }
 
-// pending returns the intent of that name, nil if there is none or it was decided.
-func (t *tx) pending(id refdb.LockID) *intent {
-	if i := t.recorded(id); i != nil && i.Decision == refdb.Pending {
-		return i
+// row returns what the rules need of the intent that id names, or nil.
+func (t *tx) row(id refdb.LockID) *rules.IntentRow {
+	i := t.recorded(id)
+	if i == nil {
+		return nil
 	}
-	return nil
-}
-
-// locked reports whether the lock of an intent stands, which somebody who knows
-// of no intents may have deleted, and moved the ref then.
-func (t *tx) locked(id refdb.LockID) bool {
-	l := t.locks[key{id.Project, id.Ref}]
-	return l != nil && l.ID() == id && l.Intended()
+	locked := rules.Stands(t.lockOn(key{id.Project, id.Ref}), id, rules.Intent)
+	return &rules.IntentRow{New: i.New, Pending: i.Decision == refdb.Pending, Locked: locked}
 }
 
 func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	return d.transact(ctx, "finish intents", func(t *tx) error {
 		refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
-		lost := slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
-			return t.locked(refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token})
-		})
-		if len(lost) > 0 {
-			return &refdb.LostError{Project: r.Project, Refs: lost, Reason: "the intent was ended already"}
-		}
-		if err := t.mismatch(r.Project, r.Done, false); err != nil {
+		held := refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
+		if err := rules.CheckFence(r.Project, held, rules.Intent, t.locksIn(r.Project)); err != nil {
 			return err
 		}
-		t.write(r.Project, r.Done, r.ID)
+		done := refdb.UpdateRequest{Project: r.Project, Updates: r.Done}
+		if err := rules.Compare(done, t.rows(r.Project, refsOf(r.Done))); err != nil {
+			return err
+		}
+		t.write(r.Project, r.Done, r.Origin)
 		t.end(r.Project, refs, refdb.Waiter{})
 		for _, ref := range refs {
 			delete(t.intents, intentKey{r.Project, ref, r.Token})
@@ -100,7 +86,9 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 
 func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	return d.transact(ctx, "revoke intents", func(t *tx) error {
-		t.unlock(t.taken(r.Project, refsOf(r.Updates), r.Owner, r.Nonce))
+		t.unlock(rules.Locks(slices.DeleteFunc(t.rows(r.Project, refsOf(r.Updates)), func(row rules.Row) bool {
+			return !rules.PrepareClaim(r).Took(row)
+		})))
 		for k, i := range t.intents {
 			if i.of(r) && i.Decision == refdb.Pending {
 				delete(t.intents, k)
@@ -112,7 +100,7 @@ func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	})
 }
 
-// revoked reports whether r must not be carried out.
+// revoked reports whether r was revoked.
 func (t *tx) revoked(r refdb.PrepareRequest) bool {
 	for _, i := range t.intents {
 		if i.of(r) && i.Decision == refdb.Revoked {
@@ -122,25 +110,26 @@ func (t *tx) revoked(r refdb.PrepareRequest) bool {
 	return false
 }
 
+// of reports whether r recorded i.
 func (i *intent) of(r refdb.PrepareRequest) bool {
-	return i.Project == r.Project && i.Owner == r.Owner && i.nonce == r.Nonce
+	return i.Project == r.Project && i.Owner == r.Owner && i.Op == r.Nonce
 }
 
 func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) (ended []bool, err error) {
 	err = d.transact(ctx, "resolve intents", func(t *tx) error {
 		ended = make([]bool, len(r.Intents))
 		for n, id := range r.Intents {
-			i, locked := t.pending(id), t.locked(id)
-			// Without its lock the ref can only keep what it holds.
-			if ended[n] = i != nil && (locked || r.Decision == refdb.KeepOld); !ended[n] {
+			row := t.row(id)
+			if ended[n] = rules.Resolvable(row, r.Decision); !ended[n] {
 				continue
 			}
 			if r.Decision == refdb.TakeNew {
-				t.write(id.Project, []refdb.Update{{Ref: id.Ref, New: i.New}}, "")
+				t.write(id.Project, []refdb.Update{{Ref: id.Ref, New: row.New}}, r.Origin)
 			}
-			if locked {
+			if row.Locked {
 				delete(t.locks, key{id.Project, id.Ref})
 			}
+			i := t.recorded(id)
 			i.Decision, i.DecidedBy, i.Reason, i.DecidedAt = r.Decision, r.By, r.Reason, t.now
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // A lock is a row of the table of locks.
@@ -17,47 +18,39 @@ type lock struct {
 	queue          queue.Queue // of those who wait for it
 }
 
-func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (a refdb.Acquired, err error) {
+func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer refdb.Acquired, err error) {
 	err = d.transact(ctx, "acquire locks", func(t *tx) error {
-		ours := t.taken(r.Project, r.Refs, r.Owner, r.Nonce)
-		if len(ours) == len(r.Refs) {
-			a = refdb.Acquired{Token: ours[0].Token, Refs: t.rows(r.Project, r.Refs)}
-			return nil
+		a, refused := rules.Acquire(r, t.rows(r.Project, r.Refs), t.now)
+		answer = a.Acquired
+		switch {
+		case refused != nil:
+			t.apply(r.Project, r.Refs, a.After)
+		case !a.Adopted:
+			answer.Token = t.lock(r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter, a.After)
 		}
-		rows := t.queues(r.Project, r.Refs)
-		for i, ref := range r.Refs {
-			rows[i].Ours = slices.Contains(refsOfLocks(ours), ref) // others took the rest: it starts over
-		}
-		v := queue.Decide(rows, r.Waiter, r.Owner, t.now)
-		if v.Refused {
-			a.Place = v.Place
-			t.leave(r.Project, r.Refs, v.After)
-			return &refdb.LockedError{Holders: v.Others}
-		}
-		token := t.lock(r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter)
-		for i, ref := range r.Refs {
-			t.locks[key{r.Project, ref}].queue = v.After[i].Queue
-		}
-		a = refdb.Acquired{Token: token, Refs: t.rows(r.Project, r.Refs), Reclaimed: v.Others}
-		return nil
+		return refused
 	})
-	return a, err
+	return answer, err
 }
 
-// queues are the rows of refs as package queue has them.
-func (t *tx) queues(project string, refs []string) []queue.Row {
-	rows := make([]queue.Row, len(refs))
+// rows returns what the tables hold about refs.
+func (t *tx) rows(project string, refs []string) []rules.Row {
+	rows := make([]rules.Row, len(refs))
 	for i, ref := range refs {
-		if l := t.locks[key{project, ref}]; l != nil {
-			info := t.info(l)
-			rows[i] = queue.Row{Lock: &info, Nonce: l.nonce, Queue: l.queue}
+		k := key{project, ref}
+		rows[i].Name = ref
+		if row, ok := t.refs[k]; ok {
+			rows[i].Ref = &row
+		}
+		if l := t.locks[k]; l != nil {
+			rows[i].Lock, rows[i].Nonce, rows[i].Queue = t.lockOn(k), l.nonce, l.queue
 		}
 	}
 	return rows
 }
 
-// leave leaves the rows of refs as a decision wants them.
-func (t *tx) leave(project string, refs []string, after []queue.After) {
+// apply writes what becomes of the rows of refs.
+func (t *tx) apply(project string, refs []string, after []queue.After) {
 	for i, ref := range refs {
 		k := key{project, ref}
 		switch a := after[i]; a.Change {
@@ -71,49 +64,29 @@ func (t *tx) leave(project string, refs []string, after []queue.After) {
 	}
 }
 
-// end ends the locks on refs: they go to next, or to whoever waits for them.
+// end ends the locks on refs: they go to next, or to the first waiter.
 func (t *tx) end(project string, refs []string, next refdb.Waiter) {
 	after := make([]queue.After, len(refs))
-	for i, r := range t.queues(project, refs) {
+	for i, r := range t.rows(project, refs) {
 		after[i] = queue.End(*r.Lock, r.Queue, next, t.now)
 	}
-	t.leave(project, refs, after)
+	t.apply(project, refs, after)
 }
 
-// taken returns the locks on refs that one request took. Its nonce counts for its owner only.
-func (t *tx) taken(project string, refs []string, owner, nonce string) []refdb.LockInfo {
-	return slices.DeleteFunc(t.locksOn(project, refs), func(l refdb.LockInfo) bool {
-		return l.Owner != owner || t.locks[key{project, l.Ref}].nonce != nonce
-	})
-}
-
-// lock takes the locks on refs, whatever stands there.
-func (t *tx) lock(project string, refs []string, owner, nonce string, staleAfter time.Duration) refdb.Token {
+// lock takes the locks on refs, whatever stands there, with the queues of after.
+func (t *tx) lock(project string, refs []string, owner, nonce string, staleAfter time.Duration, after []queue.After) refdb.Token {
 	token := t.token()
-	for _, ref := range refs {
+	for i, ref := range refs {
 		info := refdb.LockInfo{Project: project, Ref: ref, Owner: owner, Token: token, Heartbeat: t.now, StaleAfter: staleAfter}
-		k := key{project, ref}
-		var waiting queue.Queue
-		if old := t.locks[k]; old != nil {
-			waiting = old.queue
-		}
-		t.locks[k] = &lock{info, nonce, waiting}
+		t.locks[key{project, ref}] = &lock{info, nonce, after[i].Queue}
 	}
 	return token
 }
 
-// token returns one that is larger than any before, also if the clock was set back.
+// token returns a token larger than any before, even if the clock was set back.
 func (t *tx) token() refdb.Token {
 	t.mark = max(t.mark+1, refdb.TokenOf(t.now))
 	return t.mark
-}
-
-func refsOfLocks(locks []refdb.LockInfo) []string {
-	refs := make([]string, len(locks))
-	for i, l := range locks {
-		refs[i] = l.Ref
-	}
-	return refs
 }
 
 func (t *tx) unlock(locks []refdb.LockInfo) {
@@ -122,67 +95,39 @@ func (t *tx) unlock(locks []refdb.LockInfo) {
 	}
 }
 
-// locksOn returns the locks on refs, in the order of refs.
-func (t *tx) locksOn(project string, refs []string) (locks []refdb.LockInfo) {
-	for _, ref := range refs {
-		if l := t.locks[key{project, ref}]; l != nil {
-			locks = append(locks, t.info(l))
-		}
+// lockOn returns a lock with its age, or nil.
+func (t *tx) lockOn(k key) *refdb.LockInfo {
+	l := t.locks[k]
+	if l == nil {
+		return nil
 	}
-	return locks
+	info := l.LockInfo
+	info.Age = t.now.Sub(info.Heartbeat)
+	return &info
+}
+
+// locksIn returns a function that returns the lock on a ref of a project, or nil.
+func (t *tx) locksIn(project string) func(ref string) *refdb.LockInfo {
+	return func(ref string) *refdb.LockInfo { return t.lockOn(key{project, ref}) }
 }
 
 // locksWhere returns the locks that are wanted, in the order of their keys.
 func (t *tx) locksWhere(wanted func(refdb.LockInfo) bool) (locks []refdb.LockInfo) {
 	for _, k := range sorted(t.locks) {
-		if info := t.info(t.locks[k]); wanted(info) {
-			locks = append(locks, info)
+		if l := t.lockOn(k); wanted(*l) {
+			locks = append(locks, *l)
 		}
 	}
 	return locks
-}
-
-func (t *tx) info(l *lock) refdb.LockInfo {
-	info := l.LockInfo
-	info.Age = t.now.Sub(info.Heartbeat)
-	return info
-}
-
-// refusal returns a *refdb.LockedError if one of the locks stands in the way.
-func refusal(locks []refdb.LockInfo, mode refdb.LockMode) error {
-	inTheWay := func(l refdb.LockInfo) bool {
-		return l.Intended() || mode == refdb.MandatoryLocks && !l.Stale()
-	}
-	if !slices.ContainsFunc(locks, inTheWay) {
-		return nil
-	}
-	return &refdb.LockedError{Holders: locks}
-}
-
-// held returns the lock of that name, and nil if it doesn't stand, or stands for an intent.
-func (t *tx) held(id refdb.LockID) *lock {
-	if l := t.locks[key{id.Project, id.Ref}]; l != nil && l.ID() == id && !l.Intended() {
-		return l
-	}
-	return nil
-}
-
-// missing returns the refs on which the lock is not held.
-func (t *tx) missing(project string, refs []string, owner string, token refdb.Token) (missing []string) {
-	for _, ref := range refs {
-		if t.held(refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token}) == nil {
-			missing = append(missing, ref)
-		}
-	}
-	return missing
 }
 
 func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) (results []refdb.BeatResult, err error) {
 	err = d.transact(ctx, "renew locks", func(t *tx) error {
 		results = slices.Repeat([]refdb.BeatResult{refdb.BeatLost}, len(locks))
 		for i, id := range locks {
-			if l := t.held(id); l != nil {
-				l.Heartbeat, results[i] = t.now, refdb.Beaten
+			k := key{id.Project, id.Ref}
+			if rules.Stands(t.lockOn(k), id, rules.Lease) {
+				t.locks[k].Heartbeat, results[i] = t.now, refdb.Beaten
 			}
 		}
 		return nil
@@ -192,7 +137,8 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) (results []refd
 
 func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
 	err = d.transact(ctx, "release locks", func(t *tx) error {
-		released.Missing = t.missing(r.Project, r.Refs, r.Owner, r.Token)
+		held := refdb.Fence{Refs: r.Refs, Owner: r.Owner, Token: r.Token}
+		released.Missing = rules.Missing(r.Project, held, rules.Lease, t.locksIn(r.Project))
 		t.end(r.Project, without(r.Refs, released.Missing), r.Next)
 		return nil
 	})
@@ -203,8 +149,7 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged 
 	err = d.transact(ctx, "purge locks", func(t *tx) error {
 		purged = make([]bool, len(locks))
 		for i, s := range locks {
-			l := t.held(s.LockID)
-			purged[i] = l != nil && (s.Heartbeat.IsZero() || s.Heartbeat.Equal(l.Heartbeat))
+			purged[i] = rules.StandsAsListed(t.lockOn(key{s.Project, s.Ref}), s)
 			if purged[i] {
 				t.end(s.Project, []string{s.Ref}, refdb.Waiter{})
 			}
@@ -217,12 +162,10 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged 
 func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	return d.transact(ctx, "abandon locks", func(t *tx) error {
 		after := make([]queue.After, len(r.Refs))
-		for i, row := range t.queues(r.Project, r.Refs) {
-			after[i] = queue.Withdraw(row, r.Waiter, t.now)
+		for i, row := range t.rows(r.Project, r.Refs) {
+			after[i] = rules.Abandon(r, row, t.now)
 		}
-		t.leave(r.Project, r.Refs, after)
-		ours := slices.DeleteFunc(t.taken(r.Project, r.Refs, r.Owner, r.Nonce), refdb.LockInfo.Intended)
-		t.end(r.Project, refsOfLocks(ours), refdb.Waiter{})
+		t.apply(r.Project, r.Refs, after)
 		return nil
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// A side is one of two databases that get the same requests. What it answers
-// has no times and no tokens, which are the database's own.
+// A side is one of two databases that get the same requests. Its answers are
+// compared without times and tokens, which differ between databases.
 type side struct {
 	refdb.Driver
 	age func(ref string, d time.Duration)
@@ -44,7 +44,7 @@ func (s *side) start() {
 	s.places, s.tickets = map[int]refdb.Place{}, map[int64]int{}
 }
 
-// rows says what there is in the table of locks.
+// rows prints the table of locks.
 func (s *side) rows() string {
 	var b strings.Builder
 	for _, ref := range lockstepRefs {
@@ -108,7 +108,7 @@ func (s *side) refusal(err error) string {
 	return err.Error()
 }
 
-// granted notes a token, and says which step's it is.
+// granted records a token, and prints which step it belongs to.
 func (s *side) granted(n int, token refdb.Token, reclaimed []refdb.LockInfo) string {
 	if _, ok := s.steps[token]; !ok {
 		s.tokens[n], s.steps[token] = token, n
@@ -116,7 +116,7 @@ func (s *side) granted(n int, token refdb.Token, reclaimed []refdb.LockInfo) str
 	return fmt.Sprintf("granted to step %d, reclaimed%s", s.steps[token], s.infos(reclaimed))
 }
 
-// do makes a step, and says what came of it.
+// do makes a step, and prints the result.
 func (s *side) do(ctx context.Context, t step) string {
 	if t.of < 0 {
 		r, ok := s.row(t.refs[0])
@@ -156,9 +156,9 @@ func (s *side) do(ctx context.Context, t step) string {
 			return "nothing"
 		}
 		fence.Release = t.whole
-		return s.refusal(s.Update(ctx, refdb.UpdateRequest{Project: s.project, ID: "update", Updates: s.moves(ctx, t.refs), Fence: &fence}))
+		return s.refusal(s.Update(ctx, refdb.UpdateRequest{Project: s.project, Origin: refdb.Origin{ID: "update"}, Updates: s.moves(ctx, t.refs), Fence: &fence}))
 	case "update-unfenced":
-		return s.refusal(s.Update(ctx, refdb.UpdateRequest{Project: s.project, ID: "update", Updates: s.moves(ctx, t.refs)}))
+		return s.refusal(s.Update(ctx, refdb.UpdateRequest{Project: s.project, Origin: refdb.Origin{ID: "update"}, Updates: s.moves(ctx, t.refs)}))
 	case "beat":
 		got, err := s.Beat(ctx, []refdb.LockID{{Project: s.project, Ref: t.refs[0], Owner: owner, Token: token}})
 		return fmt.Sprint(s.refusal(err), got)
@@ -208,10 +208,10 @@ func (s *side) acquire(ctx context.Context, n, waiter int) string {
 	return fmt.Sprintf("%s, ticket %d, passed %d times, %d ahead", s.refusal(err), s.ticket(got.Place.Ticket.UnixMicro()), got.Place.Passed, got.Place.Ahead)
 }
 
-// finish has the first of the intents done, or none, and the others dropped.
+// finish ends the first intent as carried out, or none, and drops the others.
 func (s *side) finish(ctx context.Context, t step) string {
 	r := s.intents[t.of]
-	f := refdb.FinishRequest{Project: s.project, ID: "finish", Owner: r.Owner, Token: s.tokens[t.of]}
+	f := refdb.FinishRequest{Project: s.project, Origin: refdb.Origin{ID: "finish", Owner: r.Owner}, Token: s.tokens[t.of]}
 	for _, u := range r.Updates {
 		if t.whole && f.Done == nil {
 			f.Done = append(f.Done, u)
@@ -222,7 +222,7 @@ func (s *side) finish(ctx context.Context, t step) string {
 	return s.refusal(s.Finish(ctx, f))
 }
 
-// waiter is that of a number; 0 is nobody.
+// waiter returns the waiter of a number; 0 is nobody.
 func (s *side) waiter(n int, t step) refdb.Waiter {
 	if n == 0 {
 		return refdb.Waiter{}
@@ -242,7 +242,7 @@ func (s *side) waiter(n int, t step) refdb.Waiter {
 
 func ownerOf(waiter int) string { return []string{"site/1", "o.w n/2"}[waiter%2] }
 
-// moves are updates of refs from what they hold.
+// moves returns updates of refs from the values that they hold.
 func (s *side) moves(ctx context.Context, refs []string) (all []refdb.Update) {
 	for _, ref := range refs {
 		u := refdb.Update{Ref: ref, New: "1111111111111111111111111111111111111111"}

@@ -8,7 +8,7 @@ import (
 
 var lockstepRefs = []string{"a", "b", "c"}
 
-// A step is a request, or that time passes.
+// A step is a request, or a passage of time.
 type step struct {
 	n      int // its number
 	does   string
@@ -24,7 +24,7 @@ type step struct {
 	age            time.Duration // that passes
 }
 
-// How often each is done, of all together.
+// The share of each step in all steps.
 var lockstepSteps = []struct {
 	does string
 	n    int

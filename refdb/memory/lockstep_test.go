@@ -16,8 +16,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// PostgreSQL decides about queues in SQL, this package in Go, with package queue. The same
-// requests, at random, must leave the same rows in both, and get the same answers.
+// PostgreSQL decides about queues in SQL, this package in Go, with package queue. The same random
+// requests must leave the same rows in both, and get the same answers.
 func TestPostgreSQLDecidesAboutQueuesAsThisPackageDoes(t *testing.T) {
 	const first, steps = 1, 150
 	sequences := 30
@@ -35,7 +35,7 @@ func TestPostgreSQLDecidesAboutQueuesAsThisPackageDoes(t *testing.T) {
 	}
 }
 
-// differ makes steps on a new project, and returns how many it took until the sides differed, or 0.
+// differ makes steps on a new project, and returns the number of steps until the sides differed, or 0.
 func differ(t *testing.T, both [2]*side, steps []step, log *strings.Builder) int {
 	for _, s := range both {
 		s.start()
@@ -59,7 +59,7 @@ func differ(t *testing.T, both [2]*side, steps []step, log *strings.Builder) int
 	return 0
 }
 
-// shortest leaves out of steps what is not needed for a difference.
+// shortest leaves out the steps that are not needed for a difference.
 func shortest(t *testing.T, both [2]*side, steps []step) []step {
 	for size := len(steps) / 2; size > 0; size /= 2 {
 		for at := 0; at+size < len(steps); {

@@ -2,28 +2,20 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 func (d *driver) Get(ctx context.Context, project string, refs []string) (rows []refdb.Ref, err error) {
 	err = d.transact(ctx, "read refs", func(t *tx) error {
-		rows = t.rows(project, refs)
+		rows = rules.Refs(t.rows(project, refs))
 		return nil
 	})
 	return rows, err
-}
-
-// rows returns the rows of those refs that have one.
-func (t *tx) rows(project string, refs []string) (rows []refdb.Ref) {
-	for _, ref := range refs {
-		if row, ok := t.refs[key{project, ref}]; ok {
-			rows = append(rows, row)
-		}
-	}
-	return rows
 }
 
 func (d *driver) List(ctx context.Context, q refdb.RefQuery) (p refdb.RefPage, err error) {
@@ -43,15 +35,57 @@ func (d *driver) List(ctx context.Context, q refdb.RefQuery) (p refdb.RefPage, e
 	return p, err
 }
 
+func (d *driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (page refdb.SummaryPage, err error) {
+	err = d.transact(ctx, "list projects", func(t *tx) error {
+		all := t.summaries()
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if name > q.After && len(page.Summaries) < q.Limit {
+				page.Summaries = append(page.Summaries, *all[name])
+			}
+		}
+		if n := len(page.Summaries); n == q.Limit {
+			page.Next = page.Summaries[n-1].Name
+		}
+		return nil
+	})
+	return page, err
+}
+
+func (t *tx) summaries() map[string]*refdb.ProjectSummary {
+	all := make(map[string]*refdb.ProjectSummary)
+	of := func(name string) *refdb.ProjectSummary {
+		if all[name] == nil {
+			all[name] = &refdb.ProjectSummary{Name: name}
+		}
+		return all[name]
+	}
+	for k, row := range t.refs {
+		p := of(k.Project)
+		if row.Value.IsDeleted() {
+			p.Deleted++
+		} else {
+			p.Refs++
+		}
+		if row.Time.After(p.Changed) {
+			p.Changed = row.Time
+		}
+	}
+	for k := range t.locks {
+		if !strings.HasPrefix(k.Project, refdb.ReclaimPrefix) {
+			of(k.Project).Locks++
+		}
+	}
+	return all
+}
+
 func (d *driver) States(ctx context.Context, project string, refs []string) (states []refdb.State, err error) {
 	err = d.transact(ctx, "read refs and locks", func(t *tx) error {
-		for _, ref := range refs {
-			row, known := t.refs[key{project, ref}]
-			s := refdb.State{Ref: ref, Value: row.Value}
-			for _, l := range t.locksOn(project, []string{ref}) {
-				s.Lock = &l
+		for _, row := range t.rows(project, refs) {
+			s := refdb.State{Ref: row.Name, Lock: row.Lock}
+			if row.Ref != nil {
+				s.Value = row.Ref.Value
 			}
-			if known || s.Lock != nil {
+			if row.Ref != nil || row.Lock != nil {
 				states = append(states, s)
 			}
 		}
@@ -66,20 +100,15 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		if r.Fence != nil {
 			fence = *r.Fence
 		}
-		if lost := t.missing(r.Project, fence.Refs, fence.Owner, fence.Token); lost != nil {
-			return &refdb.LostError{Project: r.Project, Refs: lost, Reason: "gone, or another's"}
-		}
-		others := t.locksOn(r.Project, without(refsOf(r.Updates), fence.Refs))
-		if err := refusal(others, r.Locks); err != nil {
+		if err := rules.CheckFence(r.Project, fence, rules.Lease, t.locksIn(r.Project)); err != nil {
 			return err
 		}
-		if err := t.mismatch(r.Project, r.Updates, r.Adopt); err != nil {
+		stale, err := rules.Update(r, t.rows(r.Project, refsOf(r.Updates)))
+		if err != nil {
 			return err
 		}
-		if r.Locks == refdb.MandatoryLocks { // the others are stale
-			t.unlock(others)
-		}
-		t.write(r.Project, r.Updates, r.ID)
+		t.unlock(stale)
+		t.write(r.Project, r.Updates, r.Origin)
 		if fence.Release {
 			t.end(r.Project, fence.Refs, fence.Next)
 		}
@@ -87,40 +116,20 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	})
 }
 
-// mismatch returns a *refdb.MismatchError unless the refs hold what the updates expect.
-func (t *tx) mismatch(project string, updates []refdb.Update, adopt bool) error {
-	var all []refdb.Mismatch
+func (t *tx) write(project string, updates []refdb.Update, by refdb.Origin) {
 	for _, u := range updates {
-		row, known := t.refs[key{project, u.Ref}]
-		if !fits(u.Old, row.Value) && (known || !adopt) {
-			all = append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: row.Value})
-		}
-	}
-	if all == nil {
-		return nil
-	}
-	return &refdb.MismatchError{Project: project, Mismatches: all}
-}
-
-// fits reports whether a ref holds what is expected. Unknown and deleted are the same.
-func fits(want, have refdb.Value) bool {
-	return want == have || want.IsAbsent() && have.IsAbsent()
-}
-
-func (t *tx) write(project string, updates []refdb.Update, op string) {
-	for _, u := range updates {
-		t.refs[key{project, u.Ref}] = refdb.Ref{Name: u.Ref, Value: u.New, Time: t.now, Op: op}
+		t.change(key{project, u.Ref}, u.New, by)
 	}
 }
 
 func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int, err error) {
 	err = d.transact(ctx, "remove a project", func(t *tx) error {
 		locks := t.locksWhere(func(l refdb.LockInfo) bool { return l.Project == r.Project })
-		if err := refusal(locks, r.Locks); err != nil {
+		if err := rules.Remove(r, locks); err != nil {
 			return err
 		}
 		var whole bool
-		removed, whole = t.remove(r.Project, r.Limit, func(refdb.Ref) bool { return true })
+		removed, whole = t.remove(r.Project, r.Limit, r.Origin, func(refdb.Ref) bool { return true })
 		if whole {
 			t.unlock(locks)
 		}
@@ -131,7 +140,7 @@ func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int
 
 func (d *driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (purged int, err error) {
 	err = d.transact(ctx, "purge tombstones", func(t *tx) error {
-		purged, _ = t.remove(r.Project, r.Limit, func(row refdb.Ref) bool {
+		purged, _ = t.remove(r.Project, r.Limit, refdb.Origin{}, func(row refdb.Ref) bool {
 			return row.Value.IsDeleted() && t.now.Sub(row.Time) >= r.OlderThan
 		})
 		return nil
@@ -139,14 +148,17 @@ func (d *driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) 
 	return purged, err
 }
 
-// remove deletes those of a project's rows that are unwanted, and reports whether that is all of them.
-func (t *tx) remove(project string, limit int, unwanted func(refdb.Ref) bool) (n int, all bool) {
+// remove deletes unwanted rows of a project up to a limit, and reports whether none is left.
+func (t *tx) remove(project string, limit int, by refdb.Origin, unwanted func(refdb.Ref) bool) (n int, all bool) {
 	for _, k := range sorted(t.refs) {
 		switch {
 		case k.Project != project || !unwanted(t.refs[k]):
 		case n == limit:
 			return n, false
 		default:
+			if old := t.refs[k].Value; !old.IsDeleted() {
+				t.noteChange(k, old, refdb.Unknown, by)
+			}
 			delete(t.refs, k)
 			n++
 		}
@@ -162,7 +174,7 @@ func refsOf(updates []refdb.Update) []string {
 	return refs
 }
 
-// without returns those of refs that are not among others, which are sorted.
+// without returns the refs that are not among others, which are sorted.
 func without(refs, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
 		_, found := slices.BinarySearch(others, ref)

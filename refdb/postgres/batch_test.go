@@ -229,7 +229,7 @@ func TestRequestsThatShareABatchDoNotAffectEachOther(t *testing.T) {
 		fence := releasing(fenced.Token, kind("fenced"))
 		move := func(ref string, old refdb.Value, f *refdb.Fence, want error) func() {
 			return func() {
-				r := refdb.UpdateRequest{Project: project, ID: ref, Updates: moves(old, v2, ref), Fence: f}
+				r := refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: ref}, Updates: moves(old, v2, ref), Fence: f}
 				if err := try(t.Context(), d, r); !errors.Is(err, want) || want == nil && err != nil {
 					t.Errorf("%s: %v, want %v", ref, err, want)
 				}

@@ -7,13 +7,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// A beat changes nothing but the heartbeat, which no index holds. It answers
-// with the rows that matched, and whether it renewed them.
+// A beat changes only the heartbeat, which is in no index. It returns the rows that
+// matched, and whether it renewed them.
 const (
-	// beatSQL skips rows that others have locked. What it could not renew
-	// was locked, or has changed since the statement began.
+	// beatSQL skips rows that others have locked. A row that matched and was not
+	// renewed was locked, or has changed since the statement began.
 	beatSQL = `
 WITH locked AS MATERIALIZED (
   SELECT n, project, ref, tid FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE SKIP LOCKED) AS lock
@@ -26,9 +27,9 @@ UNION ALL
 SELECT n, false FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
 WHERE (SELECT count(*) FROM locked) < cardinality($1::text[]) AND n NOT IN (SELECT n FROM locked)`
 
-	// The statements of a beat that waits: the last one sees what has become of
-	// the rows that the one before it has locked.
-	beatLimitSQL = `SELECT ` + guard + `, set_config('lock_timeout', '1s', true)`
+	// The statements of a beat that waits. The last one sees what has become of
+	// the rows that the one before it locked.
+	beatLimitSQL = `SELECT ` + roundtrip.Guard + `, set_config('lock_timeout', '1s', true)`
 	beatLockSQL  = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE) AS lock`
 	beatWaitSQL  = `
 WITH locked AS MATERIALIZED (
@@ -42,8 +43,8 @@ SELECT n, true FROM locked`
 // beatRows is how many rows a beat by key renews in one transaction.
 const beatRows = 5000
 
-// Beat renews all rows by their owner's name, if there are many and those are
-// all that it has, else by their keys.
+// Beat renews the locks by their owner's name if they are many and all that the owner
+// has, else by their keys.
 func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	results := make([]refdb.BeatResult, len(locks))
 	switch beaten, err := d.beatByOwner(ctx, locks); {
@@ -73,9 +74,9 @@ func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 	return results, nil
 }
 
-// beatByKey renews rows in one statement. For those that others have locked right
-// now it makes a second round trip, which waits for them; if that takes too long, a
-// third renews those that have become free.
+// beatByKey renews rows in one statement. A second round trip waits for the rows that
+// others have locked. If that takes too long, a third one renews the rows that have
+// become free.
 func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.BeatResult) error {
 	found, err := d.beat(ctx, rows)
 	if err != nil {
@@ -95,7 +96,7 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.
 	if err != nil {
 		found, err = d.beat(ctx, left)
 	}
-	if err == nil { // else they stay unknown
+	if err == nil { // else those left stay BeatUnknown
 		for i, h := range left {
 			results[h.index] = found[i]
 		}
@@ -103,26 +104,26 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.
 	return nil
 }
 
-// beat skips rows that are locked: they are unknown.
+// beat skips rows that are locked: they are BeatUnknown.
 func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
-	err = d.do(ctx, roundTrip{what: "beat", writes: true, spare: d.spares.beats}.
-		guard().
-		then(beatSQL, found.read, rows.args()...))
+	err = d.pools.Do(ctx, roundtrip.Write("beat").On(roundtrip.Beats).
+		Then(roundtrip.GuardStatement()).
+		Query(beatSQL, found.read, rows.args()...))
 	return found, err
 }
 
 // beatWaiting waits for rows that are locked.
 func (d *Driver) beatWaiting(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
-	err = d.do(ctx, roundTrip{what: "beat", writes: true, hasty: true, spare: d.spares.beats}.
-		then(beatLimitSQL, nil).
-		then(beatLockSQL, nil, rows.args()...).
-		then(beatWaitSQL, found.read, rows.args()...))
+	err = d.pools.Do(ctx, roundtrip.Write("beat").On(roundtrip.Beats).FailAtLockTimeout().
+		Exec(beatLimitSQL).
+		Exec(beatLockSQL, rows.args()...).
+		Query(beatWaitSQL, found.read, rows.args()...))
 	return found, err
 }
 
-// beats are what became of the rows of a heldArray.
+// beats are the results for the rows of a heldArray.
 type beats []refdb.BeatResult
 
 func (b beats) read(rows pgx.Rows) error {

@@ -175,7 +175,7 @@ func TestWhatIsNamedByAnotherOwnerIsLeftAlone(t *testing.T) {
 					t.Errorf("a finish: %v", err)
 				}
 			}
-			resolve := refdb.ResolveRequest{Intents: strange, Decision: refdb.KeepOld, By: "by", Reason: "reason"}
+			resolve := refdb.ResolveRequest{Intents: strange, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "by"}, Reason: "reason"}
 			if ended, err := d.Resolve(t.Context(), resolve); err != nil || slices.Contains(ended, true) {
 				t.Errorf("a resolution: %v, %v", ended, err)
 			}

@@ -152,7 +152,7 @@ func releasing(token refdb.Token, refs ...string) *refdb.Fence {
 
 // update is an unfenced update that creates refs.
 func update(refs ...string) refdb.UpdateRequest {
-	return refdb.UpdateRequest{Project: project, ID: rand.Text(), Updates: moves("", v1, refs...)}
+	return refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: rand.Text()}, Updates: moves("", v1, refs...)}
 }
 
 // try makes an update.
@@ -162,11 +162,11 @@ func try(ctx context.Context, d refdb.Driver, r refdb.UpdateRequest) error {
 
 // done has the intents of a preparation done, dropped has none of them done.
 func done(token refdb.Token, old, new refdb.Value, refs ...string) refdb.FinishRequest {
-	return refdb.FinishRequest{Project: project, ID: "done", Owner: owner, Token: token, Done: moves(old, new, refs...)}
+	return refdb.FinishRequest{Project: project, Origin: refdb.Origin{ID: "done", Owner: owner}, Token: token, Done: moves(old, new, refs...)}
 }
 
 func dropped(token refdb.Token, refs ...string) refdb.FinishRequest {
-	return refdb.FinishRequest{Project: project, ID: "dropped", Owner: owner, Token: token, Dropped: refs}
+	return refdb.FinishRequest{Project: project, Origin: refdb.Origin{ID: "dropped", Owner: owner}, Token: token, Dropped: refs}
 }
 
 // session is a plain connection beside the driver's.

@@ -3,14 +3,38 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
-// Backends and standbys are counted, not looked into: an ordinary user may do that.
+// diagnoseSQL counts backends and standbys, which any user may do. stops names the
+// commands that fail without a privilege; a site needs all of them.
 const diagnoseSQL = `
+WITH missing AS (
+  SELECT * FROM (VALUES
+    ('refs', 1, 'SELECT', 'lock, locks resolve, project list, project remove, refs list, refs purge-tombstones, ` + changes + `'),
+    ('refs', 2, 'INSERT', 'locks resolve, ` + changes + `'),
+    ('refs', 3, 'UPDATE', 'locks resolve, ` + changes + `'),
+    ('refs', 4, 'DELETE', 'project remove, refs purge-tombstones'),
+    ('locks', 1, 'SELECT', 'lock, locks list, locks purge, locks resolve, project list, project remove, ` + changes + `'),
+    ('locks', 2, 'INSERT', 'lock'),
+    ('locks', 3, 'UPDATE', 'lock, locks purge, locks resolve, project remove, ` + changes + `'),
+    ('locks', 4, 'DELETE', 'lock, locks purge, locks resolve, project remove, ` + changes + `'),
+    ('intents', 1, 'SELECT', 'locks list, locks resolve'), ('intents', 2, 'INSERT', NULL), ('intents', 3, 'UPDATE', 'locks resolve'), ('intents', 4, 'DELETE', NULL),
+    ('projects', 1, 'SELECT', 'project set, project show, refs rollback'), ('projects', 2, 'INSERT', 'project set'), ('projects', 3, 'UPDATE', 'project set'),
+    ('audit', 1, 'SELECT', 'audit list, ` + recorded + `'), ('audit', 2, 'INSERT', '` + recorded + `'), ('audit', 3, 'UPDATE', NULL),
+    ('history', 1, 'SELECT', '` + reads + `'), ('history', 2, 'INSERT', 'locks resolve, project remove, refs purge-tombstones, ` + changes + `'),
+    ('history_state', 1, 'SELECT', 'history stats, ` + reads + `'), ('epochs', 1, 'SELECT', 'history stats, ` + reads + `'),
+    ('followers', 1, 'SELECT', 'followers list, followers remove'), ('followers', 2, 'INSERT', NULL), ('followers', 3, 'UPDATE', NULL), ('followers', 4, 'DELETE', 'followers remove'),
+    ('token_origin', 1, 'SELECT', 'lock'), ('token_origin', 3, 'UPDATE', 'lock')) AS needed (tab, n, privilege, stops)
+  WHERE NOT has_table_privilege(to_regclass(tab), privilege)
+)
 SELECT current_setting('server_version'), current_setting('server_version_num')::int,
        current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean,
        current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
@@ -20,13 +44,32 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
        (SELECT count(*) FROM pg_stat_replication),
-       (SELECT coalesce(string_agg(missing, '; ' ORDER BY tab), '') FROM (
-          SELECT tab, format('GRANT %s ON %s TO %I', string_agg(privilege, ', ' ORDER BY n), tab, current_user) AS missing
-          FROM (VALUES ('refs', 1, 'SELECT'), ('refs', 2, 'INSERT'), ('refs', 3, 'UPDATE'), ('refs', 4, 'DELETE'),
-                       ('locks', 1, 'SELECT'), ('locks', 2, 'INSERT'), ('locks', 3, 'UPDATE'), ('locks', 4, 'DELETE'),
-                       ('intents', 1, 'SELECT'), ('intents', 2, 'INSERT'), ('intents', 3, 'UPDATE'), ('intents', 4, 'DELETE'),
-                       ('token_origin', 1, 'SELECT'), ('token_origin', 3, 'UPDATE')) AS needed (tab, n, privilege)
-          WHERE NOT has_table_privilege(tab, privilege) GROUP BY tab) AS grants)`
+       (SELECT coalesce(string_agg(DISTINCT command, ', '), '') FROM missing, regexp_split_to_table(stops, ', ') AS command),
+       (SELECT coalesce(string_agg(grants, '; ' ORDER BY tab), '') FROM (
+          SELECT tab, format('GRANT %s ON %s TO %I', string_agg(privilege, ', ' ORDER BY n), tab, current_user) AS grants
+          FROM missing GROUP BY tab) AS grants)`
+
+// holdingSQL finds the oldest open transaction that has a number: changes that were made since are not
+// complete. Of other users' sessions only some roles see that (pg_read_all_stats).
+const holdingSQL = `
+SELECT holder, coalesce(extract(epoch FROM clock_timestamp() - since), 0)::float8 FROM (
+  SELECT format('the prepared transaction %L of database %s', gid, database) AS holder, prepared AS since, transaction AS id FROM pg_prepared_xacts
+  UNION ALL
+  SELECT format('process %s in database %s', pid, coalesce(datname, '?')), xact_start, backend_xid FROM pg_stat_activity
+  WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+) AS open ORDER BY age(id) DESC LIMIT 1`
+
+// longOpen is how long a transaction may hold back who reads changes before that is a finding.
+const longOpen = time.Minute
+
+// recorded are the commands that are recorded in the audit before they begin.
+const recorded = "followers remove, locks purge, locks resolve, project remove, project set, refs purge-tombstones, refs rollback"
+
+// reads are the commands that read the history. "history prune" is for the owner of the tables.
+const reads = "refs log, refs rollback, watch"
+
+// changes are the commands that change refs.
+const changes = "refs delete, refs import, refs put, refs rollback"
 
 // A setup is what Diagnose finds.
 type setup struct {
@@ -40,28 +83,45 @@ type setup struct {
 	autovacuum          bool
 	room, clients       int // connections that the server has for users, and those in use
 	standbys            int
+	stopped             string // the commands that fail for want of grants
 	grants              string // that are missing, "" for none
+	tables              string // what is wrong with them, or that nothing is
+	intact              bool   // the tables are
 	pooled, readWrite   bool   // a pooler is in between; the URL asks for a server that takes writes
 	hosts, connectsUpTo int    // in the URL; of this driver
+	holder              string // the oldest open transaction that is seen, or ""
+	held                time.Duration
 }
 
 // Diagnose checks the settings that the promises rest on.
 func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	var s setup
-	err := d.do(ctx, roundTrip{what: "diagnose"}.then(diagnoseSQL, func(rows pgx.Rows) error {
+	err := d.pools.Do(ctx, roundtrip.Read("diagnose").Query(diagnoseSQL, func(rows pgx.Rows) error {
 		return one(rows, &s.version, &s.number, &s.fsync, &s.fullPages, &s.synchronous, &s.standbyNames,
-			&s.isolation, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys, &s.grants)
+			&s.isolation, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys, &s.stopped, &s.grants)
+	}).Query(migrations.CatalogueSQL(migrations.Postgres), func(rows pgx.Rows) error {
+		found := migrations.NewCatalogue(migrations.Postgres)
+		err := schema.AddAll(found, rows)
+		s.tables, s.intact = found.Examine()
+		return err
+	}).Query(holdingSQL, func(rows pgx.Rows) error {
+		var seconds float64
+		_, err := pgx.ForEachRow(rows, []any{&s.holder, &seconds}, func() error {
+			s.held = time.Duration(seconds * float64(time.Second)).Round(time.Second)
+			return nil
+		})
+		return err
 	}))
 	if err != nil {
 		return nil, err
 	}
-	config := d.pool.Config()
+	config := d.pools.Config()
 	hosts := map[string]bool{config.ConnConfig.Host: true}
 	for _, f := range config.ConnConfig.Fallbacks {
 		hosts[f.Host] = true
 	}
-	s.pooled, s.readWrite, s.hosts = d.pooled, config.ConnConfig.ValidateConnect != nil, len(hosts)
-	s.connectsUpTo = int(config.MaxConns) + connectionsBeside
+	s.pooled, s.readWrite, s.hosts = d.pools.Path() == roundtrip.Pooled, config.ConnConfig.ValidateConnect != nil, len(hosts)
+	s.connectsUpTo = d.pools.MaxConns() + listenConns
 	return s.diagnoses(), nil
 }
 
@@ -77,11 +137,11 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 
 	check("server version", s.number >= oldestVersion, "PostgreSQL "+s.version,
 		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 13 or newer", s.version))
-	check("read-write", !s.readOnly, "the server takes writes", errReadOnly.Error())
-	check("privileges", s.grants == "", "all that sites and refdbctl need, but for migrate",
-		"too few for a site, and for whatever changes refs or takes locks; a role that only looks needs no more than SELECT: "+s.grants)
-	check("default isolation", s.isolation == readCommitted, s.isolation,
-		fmt.Sprintf("%q: set default_transaction_isolation to %q for this user", s.isolation, readCommitted))
+	check("read-write", !s.readOnly, "the server takes writes", roundtrip.ErrReadOnly.Error())
+	check("tables", s.intact, s.tables, s.tables)
+	check("privileges", s.grants == "", "all that sites and refdbctl need, but for migrate and history prune", s.tooFew())
+	check("default isolation", s.isolation == roundtrip.ReadCommitted, s.isolation,
+		fmt.Sprintf("%q: set default_transaction_isolation to %q for this user", s.isolation, roundtrip.ReadCommitted))
 	check("fsync", s.fsync, "on", "off: a crash of the server's machine can corrupt the database: set fsync = on")
 	check("full_page_writes", s.fullPages, "on",
 		"off: a crash of the server's machine can corrupt the database: set full_page_writes = on, unless the file system writes pages atomically")
@@ -100,6 +160,8 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 		"standbys follow, none of them synchronously: a failover may lose updates and locks that were confirmed: name one in synchronous_standby_names, or never fail over")
 	check("target_session_attrs", s.readWrite || s.hosts == 1 && s.standbys == 0, readWriteDetail(s),
 		"not in the database URL: after a failover this program may stay with a server that takes no writes: add target_session_attrs=read-write")
+	check("history", s.held < longOpen, "no transaction that this user can see holds back who reads changes",
+		fmt.Sprintf("%s has been open for %s, and holds back who reads changes: end it with pg_terminate_backend or, if it is prepared, COMMIT or ROLLBACK PREPARED", s.holder, s.held))
 	check("autovacuum", s.autovacuum, "on", "off: beats leave dead rows behind, and slow everything down: set autovacuum = on")
 
 	// Others need connections too.
@@ -112,6 +174,15 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 	}
 	check("pooler", true, pooler, "")
 	return all
+}
+
+// tooFew says what fails without the privileges that are missing, and how to grant them.
+func (s setup) tooFew() string {
+	what := "too few for a site"
+	if s.stopped != "" {
+		what += ", and for refdbctl " + s.stopped
+	}
+	return what + "; a role that only looks needs no more than SELECT: " + s.grants
 }
 
 func standbyDetail(s setup) string {

@@ -1,73 +1,72 @@
 // Package postgres is a refdb driver on PostgreSQL 13 or newer, through pgx.
 //
-// Every operation is one pipelined batch of statements followed by a single
-// Sync: one round trip, and one implicit READ COMMITTED transaction that the
-// server commits by itself, so that no client, however slow, ever sits inside
-// one. The first statement of those that must exclude others takes advisory
-// locks on the keys of the refs; the statements after it have snapshots taken
-// under them, and see all that went before. One clever statement instead is
-// not linearizable: what waits inside a statement decides on old data.
+// Every operation is one pipeline of statements with a single Sync at its end: one
+// round trip, and one implicit READ COMMITTED transaction. The server commits it by
+// itself, so that no transaction ever waits for a slow client. An operation that must
+// exclude others begins with a statement that takes advisory locks on the keys of the
+// refs. The statements after it have snapshots taken under these locks, and see all
+// that went before. One clever statement instead is not linearizable: a statement that
+// waits decides on data from before its wait.
 //
 // Requests about a single ref go through a batcher. Its statements decide many
-// requests at once and wait for nothing: what is locked by somebody else right
-// now they leave undecided. That is for the statements that wait, which decide a
-// request of any number of refs.
+// requests at once and wait for nothing: a request that needs something that is locked
+// right now stays undecided. It is then made by itself, with statements that wait and
+// that serve any number of refs.
+//
+// The parts: internal/roundtrip has the connections and sends pipelines,
+// internal/groupcommit batches requests, internal/waitqueue tells waiters when it is
+// their turn, internal/dburl reads the URL, internal/schema checks the tables. The
+// files here have the statements: refs_*, locks_*, intents_*, beat*.
 package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/groupcommit"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/waitqueue"
 )
 
 // Driver is a [refdb.Driver] on one PostgreSQL database, with a pool of connections.
 // It is also a [refdb.Notifier] and a [refdb.Diagnoser].
 type Driver struct {
-	pool   *pgxpool.Pool
-	spares spares
-	// pooled: something between us and the server hands out its connections,
-	// such as PgBouncer.
-	pooled bool
+	pools    *roundtrip.Pools
+	batcher  groupcommit.Batcher[refName, call]
+	lag      *lag
+	notifier *waitqueue.Notifier
 
-	renewal *renewal
-
-	batcher batcher
-	lag     *lag
-	wakeups wakeups
-
-	mu      sync.Mutex      // guards the start of what runs against the end of closing
+	mu      sync.Mutex      // begin adds to running, or finds closing ended
 	closing context.Context // ends with Close
 	close   context.CancelFunc
-	ending  context.Context // ends a moment later, and with it all requests under way
-	end     context.CancelFunc
 	running sync.WaitGroup // what Close waits for
 }
 
 var (
-	_ refdb.Driver    = (*Driver)(nil)
-	_ refdb.Notifier  = (*Driver)(nil)
-	_ refdb.Diagnoser = (*Driver)(nil)
+	_ refdb.Driver        = (*Driver)(nil)
+	_ refdb.Notifier      = (*Driver)(nil)
+	_ refdb.Diagnoser     = (*Driver)(nil)
+	_ refdb.SchemaChecker = (*Driver)(nil)
+	_ refdb.Meter         = (*Driver)(nil)
 )
 
-func newDriver(pool *pgxpool.Pool, spares spares, renewal *renewal, pooled bool) *Driver {
+func newDriver(pools *roundtrip.Pools) *Driver {
 	d := &Driver{
-		pool:    pool,
-		spares:  spares,
-		pooled:  pooled,
-		renewal: renewal,
-		lag:     newLag(),
-		wakeups: wakeups{due: make(chan struct{}, 1)},
+		pools:    pools,
+		lag:      newLag(),
+		notifier: waitqueue.New(pools),
 	}
-	d.batcher.carryOut, d.batcher.disown = d.carryOut, d.disown
-	d.batcher.begin, d.batcher.end = d.begin, d.running.Done
+	d.batcher.Send, d.batcher.GiveBack = d.sendBatch, d.giveBack
+	d.batcher.Begin, d.batcher.End = d.begin, d.running.Done
+	d.batcher.AnswerLimit = roundtrip.AnswerLimit
 	d.closing, d.close = context.WithCancel(context.Background())
-	d.ending, d.end = context.WithCancel(context.Background())
-	d.running.Go(d.sendWakeups)
+	d.running.Go(func() { d.notifier.Run(d.closing) })
 	return d
 }
 
@@ -80,17 +79,15 @@ func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.close()
 	d.mu.Unlock()
-	grace := time.AfterFunc(closeGrace, d.end)
+	grace := time.AfterFunc(closeGrace, d.pools.Interrupt)
 	d.running.Wait()
-	d.pool.Close()
-	d.spares.close()
+	d.pools.Close()
 	grace.Stop()
-	d.end()
 	return nil
 }
 
-// begin notes that something runs which Close has to wait for, or reports that
-// Close was called.
+// begin reports whether something may begin that Close has to wait for until
+// running.Done, or Close was called.
 func (d *Driver) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,13 +98,53 @@ func (d *Driver) begin() bool {
 	return true
 }
 
+// Listen implements [refdb.Notifier], on a connection of its own.
+func (d *Driver) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
+	if !d.begin() {
+		return fmt.Errorf("listen: %w", refdb.ErrClosed)
+	}
+	defer d.running.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(d.closing, func() { cancel(refdb.ErrClosed) })()
+
+	err := d.notifier.Listen(ctx, channel, started, wake)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return fmt.Errorf("listen: %w", err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("listen: %w", context.Cause(ctx))
+	default:
+		return roundtrip.Failure(ctx, "listen", roundtrip.Connecting, err)
+	}
+}
+
+// Stats implements [refdb.Meter]. Batches are those of requests about single refs.
+func (d *Driver) Stats() refdb.DriverStats {
+	return refdb.DriverStats{Pools: d.pools.Stats(), Batches: d.batcher.Stats()}
+}
+
 const nowSQL = `SELECT clock_timestamp()`
 
 // Now returns the server's time.
 func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 	var now time.Time
-	err := d.do(ctx, roundTrip{what: "read the time"}.then(nowSQL, func(rows pgx.Rows) error {
+	err := d.pools.Do(ctx, roundtrip.Read("read the time").Query(nowSQL, func(rows pgx.Rows) error {
 		return one(rows, &now)
 	}))
 	return now.UTC(), err
 }
+
+// one reads the only row.
+func one(rows pgx.Rows, into ...any) error {
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	return rows.Scan(into...)
+}
+
+// listenConns is how many connections a driver may have beside those of its pools.
+const listenConns = 1

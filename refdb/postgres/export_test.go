@@ -4,11 +4,13 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// ShareAll has every request about a single ref queue for a shared round trip, be it with nobody.
+// ShareAll has every request about a single ref queue for a shared round trip, even if it is alone.
 func (d *Driver) ShareAll() {
-	d.batcher.underWay = maxUnderWay
+	d.batcher.ShareAll()
 }
 
 // KeysOf returns the keys of a project and of a ref.
@@ -18,31 +20,40 @@ func KeysOf(project, ref string) (int64, int64) {
 
 // RoundTrip makes a round trip of statements without arguments, and has read take each answer.
 func (d *Driver) RoundTrip(ctx context.Context, read func(pgx.Rows) error, statements ...string) error {
-	t := roundTrip{what: "make a round trip", writes: true}
+	work := roundtrip.Write("make a round trip")
 	for _, sql := range statements {
-		t = t.then(sql, read)
+		work = work.Query(sql, read)
 	}
-	return d.do(ctx, t)
+	return d.pools.Do(ctx, work)
 }
 
 // RoundTripAbout makes a round trip of statements that all have that argument.
 func (d *Driver) RoundTripAbout(ctx context.Context, arg string, statements ...string) error {
-	t := roundTrip{what: "make a round trip", writes: true}
+	work := roundtrip.Write("make a round trip")
 	for _, sql := range statements {
-		t = t.then(sql, nil, arg)
+		work = work.Exec(sql, arg)
 	}
-	return d.do(ctx, t)
+	return d.pools.Do(ctx, work)
 }
 
 // Connections returns how many connections the driver has made so far.
-func (d *Driver) Connections() int64 { return d.pool.Stat().NewConnsCount() }
+func (d *Driver) Connections() int64 { return d.pools.Stat().NewConnsCount() }
 
 // Idle returns how many connections of the pool are free, or could be made.
 func (d *Driver) Idle() int32 {
-	return d.pool.Config().MaxConns - d.pool.Stat().AcquiredConns()
+	return d.pools.Config().MaxConns - d.pools.Stat().AcquiredConns()
 }
 
 // ConnectsUpTo returns how many connections a doctor says the driver may have.
 func (d *Driver) ConnectsUpTo() int {
-	return int(d.pool.Config().MaxConns) + connectionsBeside
+	return d.pools.MaxConns() + listenConns
 }
+
+// The statements that read the history, for their plans.
+var (
+	PastOfRangeSQL = pastOfRangeSQL
+	LogOfRefSQL    = logOfRefSQL
+	ChangesSQL     = changesOfProjectSQL
+	PositionAtSQL  = positionAtSQL
+	HoldingSQL     = holdingSQL
+)

@@ -149,7 +149,8 @@ func TestEntriesOfOtherFormsAreIgnored(t *testing.T) {
 	}
 }
 
-// Several clients may be behind one channel, each with a driver of its own.
+// Several clients may be behind one channel, each with a driver of its own. Whoever listens through the
+// driver that ends the lock is woken without a notification.
 func TestAllWhoListenToAChannelHearItsWakeUps(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -162,9 +163,10 @@ func TestAllWhoListenToAChannelHearItsWakeUps(t *testing.T) {
 		ended <- second.Listen(ctx, first.Channel, func() { close(started) }, func(w refdb.Wakeup) { heard <- w })
 	}()
 	<-started
-	a := acquire(t, first, mainRef)
+	holder := open(t, db.URL())
+	a := acquire(t, holder, mainRef)
 	first.refused(mainRef)
-	release(t, first, a, mainRef)
+	release(t, holder, a, mainRef)
 	first.wantWoken(mainRef)
 	if got := <-heard; got.Ref != mainRef || got.Waiter != first.ID {
 		t.Errorf("heard %+v", got)

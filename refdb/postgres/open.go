@@ -1,36 +1,27 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/dburl"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
-const (
-	applicationName = "refdb"
-	isolationParam  = "default_transaction_isolation"
-	readCommitted   = "read committed"
-	oldestVersion   = 130000
-
-	// connectTimeout is how long connecting may take, unless the URL says it.
-	connectTimeout = 10 * time.Second
-)
+// oldestVersion is the oldest server_version_num that is served.
+const oldestVersion = 130000
 
 // Open connects to the database at a URL of the form
 // postgres://USER:PASSWORD@HOST:PORT/DATABASE, with the parameters of libpq and
@@ -38,9 +29,9 @@ const (
 // that the database can keep the driver's promises and has this program's
 // schema; if not, the error says what to do. An error never shows the password.
 func Open(ctx context.Context, address string) (*Driver, error) {
-	d, err := openAs(ctx, address, false)
+	d, err := openAs(ctx, address, roundtrip.Direct)
 	if errors.Is(err, errPooled) {
-		d, err = openAs(ctx, address, true)
+		d, err = openAs(ctx, address, roundtrip.Pooled)
 	}
 	return d, err
 }
@@ -48,162 +39,34 @@ func Open(ctx context.Context, address string) (*Driver, error) {
 // errPooled says that a pooler is in between.
 var errPooled = errors.New("there is a pooler in between")
 
-// openAs opens the database on the assumption that a pooler is in between, or
-// not: without one the connections have settings of their own.
-func openAs(ctx context.Context, address string, pooled bool) (*Driver, error) {
-	config, given, err := parse(address)
+// openAs opens the database on the assumption that connections lead to it that way:
+// direct ones have settings of their own.
+func openAs(ctx context.Context, address string, path roundtrip.Path) (*Driver, error) {
+	config, given, err := dburl.Parse(address)
 	if err != nil {
 		return nil, err
 	}
-	renewal := new(renewal)
-	tune(config, given, pooled, renewal)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	tune(config, given, path)
+	pools, err := roundtrip.Open(ctx, config, path)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	if err := examine(ctx, pool, pooled); err != nil {
-		pool.Close()
+	if err := examine(ctx, pools); err != nil {
+		pools.Close()
 		return nil, err
 	}
-	spares, err := newSpares(ctx, config)
-	if err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("open the database: %w", err)
-	}
-	return newDriver(pool, spares, renewal, pooled), nil
-}
-
-// Migrator returns what moves the database at the URL between versions of the
-// schema. It connects once, to see that there is a database.
-func Migrator(ctx context.Context, address string) (*migrations.Migrator, error) {
-	config, _, err := parse(address)
-	if err != nil {
-		return nil, err
-	}
-	c := config.ConnConfig
-	c.DefaultQueryExecMode = pgx.QueryExecModeExec // works through every pooler
-	db := stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-		err := probe(ctx, conn) // migrations are kept apart by an advisory lock, too
-		if errors.Is(err, errIsolation) {
-			return nil // that is all the same to them
-		}
-		return err
-	}))
-	if err := db.PingContext(ctx); err != nil {
-		db.Close()
-		return nil, judge(ctx, roundTrip{what: "open the database"}, connecting, err).err
-	}
-	m, err := migrations.NewSQL(migrations.Postgres, db)
-	if err != nil {
-		db.Close()
-		return nil, fmt.Errorf("open the database: %w", err)
-	}
-	return m, nil
-}
-
-// parse returns the configuration that the URL asks for, and which of the
-// parameters that tune might set were given in it, or in the environment.
-func parse(address string) (config *pgxpool.Config, given map[string]bool, err error) {
-	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
-		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", refdb.ErrInvalid)
-	}
-	refused := func(reason string) error {
-		return fmt.Errorf("%w database URL: %s: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE&…, "+
-			"with %%XX for special characters", refdb.ErrInvalid, reason)
-	}
-	if isAmbiguous(address) {
-		return nil, nil, refused(ambiguous)
-	}
-	raw, err := pgconn.ParseConfig(address)
-	if err == nil {
-		config, err = pgxpool.ParseConfig(address)
-	}
-	if err != nil {
-		return nil, nil, refused(reason(address))
-	}
-	if slices.ContainsFunc(hostsOf(raw), func(host string) bool { return strings.Contains(host, "@") && !strings.HasPrefix(host, "/") }) {
-		return nil, nil, refused(ambiguous)
-	}
-	if level, ok := raw.RuntimeParams[isolationParam]; ok && !strings.EqualFold(level, readCommitted) {
-		return nil, nil, refused(isolationParam + " has to be " + readCommitted)
-	}
-	given = make(map[string]bool)
-	for name := range raw.RuntimeParams {
-		given[name] = true
-	}
-	c := config.ConnConfig
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = connectTimeout
-	}
-	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-	c.DialFunc = neverCancel(dialer.DialContext)
-	if !given["application_name"] {
-		c.RuntimeParams["application_name"] = applicationName
-	}
-	return config, given, nil
-}
-
-const ambiguous = "an @ is too many: write %40 for one in the password, %2F for a / there"
-
-// isAmbiguous reports whether an @ follows on that before the host, or on a "/":
-// a piece of the password would pass for the host or the database, be asked of
-// the name server, and stand in errors.
-func isAmbiguous(address string) bool {
-	_, rest := cutUser(address)
-	rest, _, _ = strings.Cut(rest, "?")
-	return strings.Contains(rest, "@")
-}
-
-// cutUser returns the user and password in a URL, and what follows on its scheme
-// and them. Like pgx and libpq it takes the first @ for their end; url.Parse takes the last.
-func cutUser(address string) (user, rest string) {
-	_, rest, _ = strings.Cut(address, "://")
-	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
-		return rest[:i], rest[i+1:]
-	}
-	return "", rest
-}
-
-// hostsOf returns all hosts that a connection may be made to.
-func hostsOf(c *pgconn.Config) []string {
-	hosts := []string{c.Host}
-	for _, f := range c.Fallbacks {
-		hosts = append(hosts, f.Host)
-	}
-	return hosts
-}
-
-// reason says what is wrong with a URL. pgx's own words repeat it, and can only
-// guess which part of it is the password: it is told of one without a user.
-func reason(address string) string {
-	const unknown = "can't be parsed"
-	_, rest := cutUser(address)
-	u, err := url.Parse("postgres://" + rest)
-	if err != nil {
-		return unknown
-	}
-	q := u.Query()
-	q.Del("password")
-	q.Del("sslpassword")
-	u.RawQuery = q.Encode()
-	_, err = pgxpool.ParseConfig(u.String())
-	var parse *pgconn.ParseConfigError
-	if !errors.As(err, &parse) {
-		return unknown
-	}
-	text := oneLine{err}.Error()
-	return text[strings.LastIndex(text, "`: ")+len("`: "):]
+	return newDriver(pools), nil
 }
 
 // tune sets what the URL left open.
-func tune(config *pgxpool.Config, given map[string]bool, pooled bool, renewal *renewal) {
+func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 	c := config.ConnConfig
-	if !pooled {
+	if path == roundtrip.Direct {
 		// What a connection begins with stays, whatever becomes of the settings of
 		// the server, the database and the role.
-		c.RuntimeParams[isolationParam] = readCommitted
+		c.RuntimeParams[dburl.Isolation] = roundtrip.ReadCommitted
 		if !given["lock_timeout"] {
-			c.RuntimeParams["lock_timeout"] = strconv.FormatInt(lockTimeout.Milliseconds(), 10)
+			c.RuntimeParams["lock_timeout"] = strconv.FormatInt(roundtrip.LockTimeout.Milliseconds(), 10)
 		}
 	}
 	if !given["pool_max_conns"] {
@@ -212,7 +75,7 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool, renewal *r
 	switch {
 	case given["default_query_exec_mode"]:
 		// Somebody knows what is in between.
-	case pooled:
+	case path == roundtrip.Pooled:
 		// Prepared statements and settings belong to a connection to the server,
 		// and the next round trip may get another one.
 		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
@@ -229,37 +92,23 @@ func tune(config *pgxpool.Config, given map[string]bool, pooled bool, renewal *r
 			}
 		}
 	}
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		renewal.count(conn.PgConn())
-		return probe(ctx, conn)
-	}
-	c.OnNotice = noteWarning
-	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return lastWait{conn} }
-	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
-		if quiet, known := isQuiet(p.Conn.PgConn().Conn()); known {
-			return !quiet
-		}
-		return p.IdleDuration > time.Second
-	}
 }
 
 const examineSQL = `
 SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_version'),
-       pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, current_setting('server_encoding')`
+       pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, current_setting('server_encoding'), ` + searchPathSQL
 
 // examine checks the database through its first connection. Unless a pooler is
 // known to be in between it looks for one, which tells its clients a process ID
 // of its own.
-func examine(ctx context.Context, pool *pgxpool.Pool, pooled bool) error {
-	failed := func(came stage, err error) error {
-		return judge(ctx, roundTrip{what: "open the database"}, came, err).err
-	}
-	conn, err := pool.Acquire(ctx)
-	if !pooled && strings.HasPrefix(sqlState(err), connectionException) {
+func examine(ctx context.Context, pools *roundtrip.Pools) error {
+	mayBePooled := pools.Path() == roundtrip.Direct
+	conn, err := pools.Acquire(ctx)
+	if mayBePooled && strings.HasPrefix(roundtrip.Code(err), roundtrip.ConnectionException) {
 		return errPooled // it knows nothing of our settings
 	}
 	if err != nil {
-		return failed(connecting, err)
+		return failed(ctx, roundtrip.Connecting, err)
 	}
 	defer conn.Release()
 
@@ -267,34 +116,102 @@ func examine(ctx context.Context, pool *pgxpool.Pool, pooled bool) error {
 	var number int
 	var version, encoding string
 	var readOnly bool
-	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &number, &version, &readOnly, &encoding)
+	var path searchPath
+	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &number, &version, &readOnly, &encoding, &path.set, &path.found)
 	switch {
 	case err != nil:
-		return failed(executing, err)
-	case !pooled && pid != conn.Conn().PgConn().PID():
+		return failed(ctx, roundtrip.Executing, err)
+	case mayBePooled && pid != conn.Conn().PgConn().PID():
 		return errPooled
 	case number < oldestVersion:
 		return fmt.Errorf("open the database: PostgreSQL %s is too old: 13 or newer is needed", version)
 	case readOnly:
-		return fmt.Errorf("open the database: %w", errReadOnly)
+		return fmt.Errorf("open the database: %w", roundtrip.ErrReadOnly)
 	case encoding != "UTF8" && encoding != "SQL_ASCII":
 		return fmt.Errorf("open the database: its encoding is %s, which can't hold every name: create it with ENCODING 'UTF8'", encoding)
 	}
 
-	var schema int64
-	var dirty bool
-	for {
-		err = conn.QueryRow(ctx, `SELECT version, dirty FROM schema_migrations`, pgx.QueryExecModeExec).Scan(&schema, &dirty)
-		if sqlState(err) != lockNotAvailable || ctx.Err() != nil {
-			break // else it is being migrated
+	if err := path.check(); err != nil {
+		return err
+	}
+	if err := schema.Check(ctx, conn.Conn()); err != nil {
+		if errors.Is(err, refdb.ErrSchema) {
+			return err
 		}
-	}
-	exists := err == nil
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) && sqlState(err) != noSuchTable {
-		return failed(executing, err)
-	}
-	if err := migrations.Check(migrations.Postgres, uint(max(schema, 0)), dirty, exists); err != nil {
-		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+		return failed(ctx, roundtrip.Executing, err)
 	}
 	return nil
+}
+
+// failed is the error of opening the database after it came so far.
+func failed(ctx context.Context, came roundtrip.Stage, err error) error {
+	return roundtrip.Failure(ctx, "open the database", came, err)
+}
+
+// searchPath is where the tables are looked for.
+type searchPath struct {
+	set   string
+	found bool // a schema of it
+}
+
+const searchPathSQL = `current_setting('search_path'), current_schema() IS NOT NULL`
+
+func (p searchPath) check() error {
+	if p.found {
+		return nil
+	}
+	return fmt.Errorf("open the database: its search_path %s names no schema that exists and that this user may use: "+
+		"create it or grant USAGE on it, or correct search_path in the database URL", p.set)
+}
+
+// CheckSchema implements refdb.SchemaChecker.
+func (d *Driver) CheckSchema(ctx context.Context) error {
+	const what = "check the schema"
+	conn, err := d.pools.Acquire(ctx)
+	if err != nil {
+		return roundtrip.Failure(ctx, what, roundtrip.Connecting, err)
+	}
+	defer conn.Release()
+	err = schema.Check(ctx, conn.Conn())
+	if err == nil || errors.Is(err, refdb.ErrSchema) {
+		return err
+	}
+	return roundtrip.Failure(ctx, what, roundtrip.Executing, err)
+}
+
+// Migrator returns what moves the database at the URL between versions of the
+// schema. It connects once, to see that there is a database.
+func Migrator(ctx context.Context, address string) (*migrations.Migrator, error) {
+	config, _, err := dburl.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	c := config.ConnConfig
+	c.DefaultQueryExecMode = pgx.QueryExecModeExec // works through every pooler
+	db := stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		err := roundtrip.Probe(ctx, conn) // migrations are kept apart by an advisory lock, too
+		if errors.Is(err, roundtrip.ErrIsolation) {
+			return nil // that is all the same to them
+		}
+		return err
+	}))
+	if err := db.PingContext(ctx); err != nil {
+		db.Close()
+		return nil, failed(ctx, roundtrip.Connecting, err)
+	}
+	var path searchPath
+	err = db.QueryRowContext(ctx, `SELECT `+searchPathSQL).Scan(&path.set, &path.found)
+	if err != nil {
+		err = failed(ctx, roundtrip.Executing, err)
+	}
+	if err := cmp.Or(err, path.check()); err != nil {
+		db.Close()
+		return nil, err
+	}
+	m, err := migrations.NewSQL(migrations.Postgres, db)
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return m, nil
 }

@@ -326,12 +326,12 @@ func TestNewConnectionsAreCheckedToo(t *testing.T) {
 
 func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
 	for _, row := range []struct{ name, change, says string }{
-		{"no table", `DROP TABLE schema_migrations`, "refdbctl migrate up"},
-		{"no row", `DELETE FROM schema_migrations`, "refdbctl migrate up"},
-		{"nothing migrated", `UPDATE schema_migrations SET version = -1`, "refdbctl migrate up"},
-		{"older", `UPDATE schema_migrations SET version = 1`, "refdbctl migrate up"},
-		{"newer", `UPDATE schema_migrations SET version = 99`, "upgrade the program"},
-		{"interrupted", `UPDATE schema_migrations SET dirty = true`, "interrupted"},
+		{"no table", `DROP TABLE refdb_schema`, "refdbctl migrate up"},
+		{"no row", `DELETE FROM refdb_schema`, "refdbctl migrate up"},
+		{"nothing migrated", `UPDATE refdb_schema SET version = -1`, "refdbctl migrate up"},
+		{"older", `UPDATE refdb_schema SET version = 1`, "refdbctl migrate up"},
+		{"newer", `UPDATE refdb_schema SET version = 99, oldest = 98`, "upgrade the program"},
+		{"interrupted", `UPDATE refdb_schema SET dirty = true`, "interrupted"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -344,6 +344,23 @@ func TestASchemaThatDoesNotFitSaysWhatToRun(t *testing.T) {
 			wantLine(t, err, row.says)
 			if !errors.Is(err, refdb.ErrSchema) {
 				t.Errorf("got %v, want ErrSchema", err)
+			}
+		})
+	}
+}
+
+// Programs are upgraded before the schema, and may meet one that they bear though it is newer.
+func TestASchemaBesideItsOwnIsServed(t *testing.T) {
+	for name, change := range map[string]string{
+		"the one before": `UPDATE refdb_schema SET version = 7`,
+		"a newer one":    `UPDATE refdb_schema SET version = 99`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			db.Exec(t, change)
+			if _, err := open(t, db.URL()).Acquire(t.Context(), request(mainRef)); err != nil {
+				t.Error(err)
 			}
 		})
 	}

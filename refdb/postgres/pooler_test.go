@@ -89,7 +89,7 @@ func TestManyDriversShareFewServerConnections(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					r := refdb.UpdateRequest{Project: project, ID: "id", Updates: moves(value(a), v2, ref), Fence: releasing(a.Token, ref)}
+					r := refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves(value(a), v2, ref), Fence: releasing(a.Token, ref)}
 					if err := try(t.Context(), d, r); err != nil {
 						t.Error(err)
 						return
@@ -142,7 +142,7 @@ func TestEveryModeOfExecutionWorks(t *testing.T) {
 					if err := d.Finish(t.Context(), end(got.Token)); err != nil {
 						t.Fatal(err)
 					}
-					if err := try(t.Context(), d, refdb.UpdateRequest{Project: project, ID: "id", Adopt: true, Updates: moves(v2, v1, refs...)}); err != nil && !errors.Is(err, refdb.ErrMismatch) {
+					if err := try(t.Context(), d, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Adopt: true, Updates: moves(v2, v1, refs...)}); err != nil && !errors.Is(err, refdb.ErrMismatch) {
 						t.Fatal(err)
 					}
 				}

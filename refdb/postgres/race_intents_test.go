@@ -167,7 +167,7 @@ func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
 				a.race(
 					func(n int) { finished[n] = a.left.Finish(a.Context(), done(token, "", v1, ref("x", n))) },
 					func(n int) {
-						updated[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, ID: "id", Locks: locks, Updates: moves(v1, v2, ref("x", n))})
+						updated[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Locks: locks, Updates: moves(v1, v2, ref("x", n))})
 					},
 					func(n int) {
 						if finished[n] != nil {
@@ -189,7 +189,7 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 		func(n int) { finished[n] = a.left.Finish(a.Context(), dropped(token, ref("x", n))) },
 		func(n int) {
 			ended[n], resolved[n] = a.right.Resolve(a.Context(), refdb.ResolveRequest{
-				Intents: ids(token, ref("x", n)), Decision: refdb.TakeNew, By: "by", Reason: "reason"})
+				Intents: ids(token, ref("x", n)), Decision: refdb.TakeNew, Origin: refdb.Origin{By: "by"}, Reason: "reason"})
 		},
 		func(n int) {
 			if lost := a.is(finished[n], refdb.ErrLockLost); resolved[n] != nil || lost != ended[n][0] {
@@ -242,7 +242,7 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 	leftErr, rightErr := make([]error, raceRounds+1), make([]error, raceRounds+1)
 	resolve := func(d refdb.Driver, decision refdb.Decision, n int) ([]bool, error) {
 		return d.Resolve(a.Context(), refdb.ResolveRequest{
-			Intents: ids(token, ref("x", n)), Decision: decision, By: "by", Reason: "reason"})
+			Intents: ids(token, ref("x", n)), Decision: decision, Origin: refdb.Origin{By: "by"}, Reason: "reason"})
 	}
 	if ended, err := resolve(a.left, refdb.TakeNew, 1); err != nil || ended[0] {
 		t.Errorf("its new value was taken, though the ref may have moved: %v, %v", ended, err)
@@ -265,7 +265,7 @@ func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
 	a := newArena(t)
 	projects, refs := []string{"p/a", "p/b", "p/c", "p/d"}, names(8)
 	resolve := func(d refdb.Driver, intents ...refdb.LockID) {
-		if _, err := d.Resolve(a.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.KeepOld, By: "by", Reason: "reason"}); err != nil {
+		if _, err := d.Resolve(a.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "by"}, Reason: "reason"}); err != nil {
 			a.Error(err)
 		}
 	}

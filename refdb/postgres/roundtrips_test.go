@@ -57,7 +57,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			return all
 		}
 		change := func(old, new refdb.Value, f *refdb.Fence) error {
-			return try(ctx, d, refdb.UpdateRequest{Project: project, ID: "id", Updates: moves(old, new, refs...), Fence: f})
+			return try(ctx, d, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves(old, new, refs...), Fence: f})
 		}
 		var intent refdb.PrepareRequest
 		prepare := func(old, new refdb.Value) {
@@ -178,7 +178,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 				must(err)
 			}},
 			{"a resolution", func() {
-				ended, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: locks(), Decision: refdb.TakeNew, By: "by", Reason: "reason"})
+				ended, err := d.Resolve(ctx, refdb.ResolveRequest{Intents: locks(), Decision: refdb.TakeNew, Origin: refdb.Origin{By: "by"}, Reason: "reason"})
 				must(err)
 				if slices.Contains(ended, false) {
 					t.Fatal(ended)

@@ -1,6 +1,7 @@
 package refdbtest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -11,9 +12,9 @@ import (
 
 func dbAdminRows() []row {
 	return []row{
-		{"all locks that a filter selects are listed, page after page, as far as the caller reads", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
-			names := manyNames(e.many())
+		{"all locks that a filter selects are listed, page after page, as far as the caller reads", alone(func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			names := manyNames(e.manyRows())
 			e.acquire(e.a, names...)
 			var got []string
 			for l, err := range db.Locks(e.Context(), refdb.LockFilter{Project: e.project}) {
@@ -26,32 +27,32 @@ func dbAdminRows() []row {
 			if !slices.Equal(got, names) {
 				e.Errorf("%d locks were listed of %d", len(got), len(names))
 			}
-			if n := tap.count("Locks"); n < 2 {
+			if n := driver.count("Locks"); n < 2 {
 				e.Errorf("%d locks came in %d pages", len(names), n)
 			}
-			pages := tap.count("Locks")
+			pages := driver.count("Locks")
 			for range db.Locks(e.Context(), refdb.LockFilter{Project: e.project}) {
 				break
 			}
-			if n := tap.count("Locks") - pages; n != 1 {
+			if n := driver.count("Locks") - pages; n != 1 {
 				e.Errorf("the first lock took %d pages", n)
 			}
-		}},
+		})},
 		{"a process's own locks are found by its owner, and by its site", func(e *env) {
 			site := "of-" + e.project
 			db := e.open(refdb.Options{Site: site})
 			e.hold(db, refA, refB)
 			e.hold(e.open(refdb.Options{Site: site + "2"}), refC)
 			for _, owner := range []string{db.Owner(), site} {
-				if got := e.listed(db, refdb.LockFilter{Owner: owner}); len(got) != 2 || got[0].Owner != db.Owner() {
+				if got := e.listLocks(db, refdb.LockFilter{Owner: owner}); len(got) != 2 || got[0].Owner != db.Owner() {
 					e.Errorf("the locks of %q are %+v", owner, got)
 				}
 			}
 		}},
 		{"an error ends a list", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+			db, driver := e.openFaulty(refdb.Options{})
 			broken := errors.New("a test's error")
-			tap.do(func(call) error { return broken })
+			driver.inject(func(call) error { return broken })
 			for name, err := range map[string]error{
 				"Locks":   firstError(db.Locks(e.Context(), refdb.LockFilter{})),
 				"Orphans": firstError(db.Orphans(e.Context())),
@@ -66,7 +67,7 @@ func dbAdminRows() []row {
 			db := e.open(refdb.Options{})
 			old, fresh := e.acquire(e.a, refA, refB), e.acquire(e.a, refC)
 			e.age(old, stale)
-			listed := e.listed(db, refdb.LockFilter{Project: e.project, Stale: true})
+			listed := e.listLocks(db, refdb.LockFilter{Project: e.project, Stale: true})
 			removed, err := db.Purge(e.Context(), listed)
 			e.must(err)
 			if len(listed) != 2 || !slices.Equal(removed, listed) {
@@ -85,7 +86,7 @@ func dbAdminRows() []row {
 			db := e.open(refdb.Options{})
 			l := e.acquire(e.a, refA, refB)
 			e.age(l, stale)
-			listed := e.listed(db, refdb.LockFilter{Project: e.project})
+			listed := e.listLocks(db, refdb.LockFilter{Project: e.project})
 			e.beat(e.a, l.ids()[0])
 			removed, err := db.Purge(e.Context(), listed, refdb.PurgeFresh())
 			e.must(err)
@@ -99,7 +100,7 @@ func dbAdminRows() []row {
 			db := e.open(refdb.Options{})
 			old, fresh := e.acquire(e.a, refA), e.acquire(e.a, refB)
 			e.age(old, stale)
-			listed := e.listed(db, refdb.LockFilter{Project: e.project})
+			listed := e.listLocks(db, refdb.LockFilter{Project: e.project})
 			e.release(e.a, fresh)
 			next := e.acquire(e.b, refA, refB)
 			removed, err := db.Purge(e.Context(), listed, refdb.PurgeFresh())
@@ -110,10 +111,10 @@ func dbAdminRows() []row {
 			e.wantLock(next)
 		}},
 		{"one fresh lock among those to purge refuses all, unless by force", func(e *env) {
-			holder, db := e.open(quick()), e.open(refdb.Options{})
+			holder, db := e.open(fastHeartbeat()), e.open(refdb.Options{})
 			old, l := e.acquire(e.a, refA), e.hold(holder, refB)
 			e.age(old, stale)
-			listed := e.listed(db, refdb.LockFilter{Project: e.project})
+			listed := e.listLocks(db, refdb.LockFilter{Project: e.project})
 			removed, err := db.Purge(e.Context(), listed)
 			e.wantHolders(err, refB)
 			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
@@ -123,7 +124,7 @@ func dbAdminRows() []row {
 			e.wantLock(old)
 			e.wantHeld(l)
 
-			e.wantBeats(refB) // its heartbeat is no condition
+			e.wantBeats(refB) // a purge of fresh locks ignores the heartbeat
 			removed, err = db.Purge(e.Context(), listed, refdb.PurgeFresh())
 			e.must(err)
 			if len(removed) != 2 {
@@ -138,7 +139,7 @@ func dbAdminRows() []row {
 			insert := func(project, ref string) {
 				e.db.InsertLock(e, refdb.LockInfo{Project: project, Ref: ref, Owner: gerrit})
 			}
-			// Gerrit's plugin prints the time in one way, other programs in another.
+			// Gerrit's plugin and other programs format the time differently.
 			orphans := []string{
 				marker(e.project, a.Token-1),
 				marker(e.project+"_b", a.Token),
@@ -150,7 +151,7 @@ func dbAdminRows() []row {
 			}
 			underWay := marker(e.project, b.Token)
 			insert(underWay, refB)
-			insert(refdb.ReclaimPrefix+e.project, refA) // no marker's name
+			insert(refdb.ReclaimPrefix+e.project, refA) // not the name of a marker
 			insert(refdb.ReclaimPrefix+e.project+"_x", refA)
 
 			var found []refdb.LockInfo
@@ -179,15 +180,15 @@ func dbAdminRows() []row {
 			}
 			e.wantLock(a)
 			e.wantLock(b)
-			if got := e.listed(db, refdb.LockFilter{Project: e.project}); len(got) != 2 {
+			if got := e.listLocks(db, refdb.LockFilter{Project: e.project}); len(got) != 2 {
 				e.Errorf("the locks are %+v", got)
 			}
 		}},
 	}
 }
 
-// listed returns what db lists.
-func (e *env) listed(db *refdb.DB, f refdb.LockFilter) []refdb.LockInfo {
+// listLocks returns the locks that db lists.
+func (e *env) listLocks(db *refdb.DB, f refdb.LockFilter) []refdb.LockInfo {
 	e.Helper()
 	var all []refdb.LockInfo
 	for l, err := range db.Locks(e.Context(), f) {
@@ -195,4 +196,109 @@ func (e *env) listed(db *refdb.DB, f refdb.LockFilter) []refdb.LockInfo {
 		all = append(all, l)
 	}
 	return all
+}
+
+// A driver may return short or empty pages before the last one.
+func dbPageRows() []row {
+	return []row{
+		{"short and empty pages of refs don't end a list", func(e *env) {
+			all, shown := hiddenNames()
+			e.store(all)
+			var got []string
+			for ref, err := range e.openOn(&shortPages{Driver: e.db.Open(e)}, refdb.Options{}).Refs(e.Context(), e.project, "") {
+				e.must(err)
+				got = append(got, ref.Name)
+			}
+			if !slices.Equal(got, shown) {
+				e.Errorf("got %q, want %q", got, shown)
+			}
+		}},
+		{"short and empty pages of projects don't end a list", func(e *env) {
+			all, shown := hiddenNames()
+			for _, name := range all {
+				e.db.InsertRef(e, e.project+"/"+name, refA, v1)
+			}
+			var got []string
+			for p, err := range e.openOn(&shortPages{Driver: e.db.Open(e)}, refdb.Options{}).Projects(e.Context()) {
+				e.must(err)
+				if name, ok := strings.CutPrefix(p.Name, e.project+"/"); ok {
+					got = append(got, name)
+				}
+			}
+			if !slices.Equal(got, shown) {
+				e.Errorf("got %q, want %q", got, shown)
+			}
+		}},
+		{"short and empty pages of locks don't end a list", func(e *env) {
+			all, shown := hiddenNames()
+			e.acquire(e.a, all...)
+			var got []string
+			for _, l := range e.listLocks(e.openOn(&shortPages{Driver: e.db.Open(e)}, refdb.Options{}), refdb.LockFilter{Project: e.project}) {
+				got = append(got, l.Ref)
+			}
+			if !slices.Equal(got, shown) {
+				e.Errorf("got %q, want %q", got, shown)
+			}
+		}},
+		{"short and empty pages of intents don't end a list", func(e *env) {
+			all, shown := hiddenNames()
+			e.prepare(e.a, creations(all)...)
+			var got []string
+			for _, i := range e.listIntents(e.openOn(&shortPages{Driver: e.db.Open(e)}, refdb.Options{}), refdb.IntentFilter{Project: e.project}) {
+				got = append(got, i.Ref)
+			}
+			if !slices.Equal(got, shown) {
+				e.Errorf("got %q, want %q", got, shown)
+			}
+		}},
+	}
+}
+
+const hidden = "hidden"
+
+// hiddenNames returns sorted names, and those of them that shortPages does not hide.
+func hiddenNames() (all, shown []string) {
+	for i, name := range manyNames(12) {
+		if i == 0 || i == 4 || i == 5 || i == 8 {
+			name += hidden
+		} else {
+			shown = append(shown, name)
+		}
+		all = append(all, name)
+	}
+	return all, shown
+}
+
+// shortPages is a driver whose pages have one row, or none if the row is hidden.
+// Next is set as usual.
+type shortPages struct{ refdb.Driver }
+
+func isHidden(ref string) bool { return strings.HasSuffix(ref, hidden) }
+
+func (d *shortPages) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	q.Limit = 1
+	page, err := d.Driver.List(ctx, q)
+	page.Refs = slices.DeleteFunc(page.Refs, func(r refdb.Ref) bool { return isHidden(r.Name) })
+	return page, err
+}
+
+func (d *shortPages) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
+	q.Limit = 1
+	page, err := d.Driver.Summaries(ctx, q)
+	page.Summaries = slices.DeleteFunc(page.Summaries, func(p refdb.ProjectSummary) bool { return isHidden(p.Name) })
+	return page, err
+}
+
+func (d *shortPages) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	q.Limit = 1
+	page, err := d.Driver.Locks(ctx, q)
+	page.Locks = slices.DeleteFunc(page.Locks, func(l refdb.LockInfo) bool { return isHidden(l.Ref) })
+	return page, err
+}
+
+func (d *shortPages) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	q.Limit = 1
+	page, err := d.Driver.Intents(ctx, q)
+	page.Intents = slices.DeleteFunc(page.Intents, func(i refdb.Intent) bool { return isHidden(i.Ref) })
+	return page, err
 }

@@ -14,7 +14,7 @@ func dbIntentRows() []row {
 		{"what is prepared is finished: done, dropped, or later", func(e *env) {
 			db := e.open(refdb.Options{})
 			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1), move(refB, "", v1)}))
-			p := e.intend(db, move(refC, "", v2), move(refA, v1, v2), move(refB, v1, ""))
+			p := e.prepareWith(db, move(refC, "", v2), move(refA, v1, v2), move(refB, v1, refdb.Deleted))
 			want := []refdb.Update{move(refA, v1, v2), move(refB, v1, refdb.Deleted), move(refC, "", v2)}
 			if p.Project != e.project || p.Owner != db.Owner() || p.Token <= 0 || !slices.Equal(p.Updates, want) {
 				e.Errorf("got %+v", p)
@@ -34,7 +34,7 @@ func dbIntentRows() []row {
 			e.wantMismatches(err, refdb.Mismatch{Ref: refA, Want: v2, Have: v1})
 			e.wantClass(err, refdb.ErrMismatch, refdb.Permanent)
 			e.wantNone()
-			p := e.intend(other, move(refA, v1, v2))
+			p := e.prepareWith(other, move(refA, v1, v2))
 			_, err = db.Prepare(e.Context(), e.project, []refdb.Update{move(refA, v2, v3), move(refB, "", v1)}, agent)
 			e.wantHolders(err, refA)
 			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
@@ -43,21 +43,22 @@ func dbIntentRows() []row {
 			e.wantNone()
 		}},
 		{"an intent keeps out whatever else would move the ref or take its lock", func(e *env) {
-			db, other := e.open(refdb.Options{}), e.open(refdb.Options{MaxWait: waitLimit})
+			db := e.open(refdb.Options{})
+			other, driver := e.openFaulty(refdb.Options{})
 			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, "", v1)}))
-			p := e.intend(db, move(refA, v1, v2))
+			p := e.prepareWith(db, move(refA, v1, v2))
 			e.age(preparationOf(p), 50*years)
 			for _, x := range []*refdb.DB{db, other} {
 				for name, err := range map[string]error{
-					"TryLock":       second(x.TryLock(e.Context(), e.project, refA)),
+					"TryLock":       errorOf(x.TryLock(e.Context(), e.project, refA)),
 					"Update":        x.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, v3)}),
 					"Advisory":      x.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, v3)}, refdb.Advisory()),
-					"Put":           second(x.Put(e.Context(), e.project, refA, v3)),
-					"Prepare":       second(x.Prepare(e.Context(), e.project, []refdb.Update{move(refA, v1, v3)}, agent)),
-					"RemoveProject": second(x.RemoveProject(e.Context(), e.project)),
-					"Force":         second(x.RemoveProject(e.Context(), e.project, refdb.Force())),
-					"Purge":         second(x.Purge(e.Context(), e.listed(x, refdb.LockFilter{Project: e.project}))),
-					"PurgeFresh":    second(x.Purge(e.Context(), e.listed(x, refdb.LockFilter{Project: e.project}), refdb.PurgeFresh())),
+					"Put":           errorOf(x.Put(e.Context(), e.project, refA, v3)),
+					"Prepare":       errorOf(x.Prepare(e.Context(), e.project, []refdb.Update{move(refA, v1, v3)}, agent)),
+					"RemoveProject": errorOf(x.RemoveProject(e.Context(), e.project)),
+					"Force":         errorOf(x.RemoveProject(e.Context(), e.project, refdb.Force())),
+					"Purge":         errorOf(x.Purge(e.Context(), e.listLocks(x, refdb.LockFilter{Project: e.project}))),
+					"PurgeFresh":    errorOf(x.Purge(e.Context(), e.listLocks(x, refdb.LockFilter{Project: e.project}), refdb.PurgeFresh())),
 				} {
 					if err == nil {
 						e.Errorf("%s was not refused", name)
@@ -66,9 +67,11 @@ func dbIntentRows() []row {
 					e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
 				}
 			}
-			if _, err := other.Lock(e.Context(), e.project, refA); !errors.Is(err, refdb.ErrLocked) && !errors.Is(err, context.DeadlineExceeded) {
-				e.Errorf("Lock: %v", err)
-			}
+			ctx, cancel := context.WithCancel(e.Context())
+			defer cancel()
+			waiting := e.waitFirst(ctx, other, driver, refA)
+			cancel()
+			e.wantIs(waiting.gaveUp(), refdb.ErrLocked)
 			e.wantIntended(preparationOf(p))
 			e.wantRefs(map[string]refdb.Value{refA: v1})
 			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
@@ -78,8 +81,8 @@ func dbIntentRows() []row {
 			db := e.open(refdb.Options{})
 			old := e.acquire(e.a, refA)
 			e.age(old, stale)
-			e.intend(db, move(refB, "", v1))
-			removed, err := db.Purge(e.Context(), e.listed(db, refdb.LockFilter{Project: e.project}), refdb.PurgeFresh())
+			e.prepareWith(db, move(refB, "", v1))
+			removed, err := db.Purge(e.Context(), e.listLocks(db, refdb.LockFilter{Project: e.project}), refdb.PurgeFresh())
 			e.wantHolders(err, refB)
 			if len(removed) != 0 {
 				e.Errorf("removed %+v", removed)
@@ -91,7 +94,7 @@ func dbIntentRows() []row {
 		}},
 		{"who waits for a lock gets it when the intent ends, and finds what was done", func(e *env) {
 			db, other := e.open(refdb.Options{}), e.open(refdb.Options{})
-			p := e.intend(db, move(refA, "", v1))
+			p := e.prepareWith(db, move(refA, "", v1))
 			got := make(chan *refdb.Lock, 1)
 			go func() {
 				l, err := other.Lock(e.Context(), e.project, refA)
@@ -101,15 +104,15 @@ func dbIntentRows() []row {
 				got <- l
 			}()
 			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
-			if l := receive(e, got, "the lock"); l != nil && l.Value(refA) != v1 {
-				e.Errorf("it finds %q", l.Value(refA))
+			if l := receive(e, got, "the lock"); l != nil {
+				e.wantLocked(l, refA, v1)
 			}
 		}},
 		{"P7 what was finished can't be finished again", func(e *env) {
 			db := e.open(refdb.Options{})
-			p := e.intend(db, move(refA, "", v1), move(refB, "", v1))
+			p := e.prepareWith(db, move(refA, "", v1), move(refB, "", v1))
 			e.must(db.Finish(e.Context(), p, []string{refA, refB}, nil))
-			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, ""), move(refB, v1, "")}))
+			e.must(db.Update(e.Context(), e.project, []refdb.Update{move(refA, v1, refdb.Deleted), move(refB, v1, refdb.Deleted)}))
 			for _, err := range []error{
 				db.Finish(e.Context(), p, []string{refA, refB}, nil),
 				db.Finish(e.Context(), p, nil, []string{refA, refB}),
@@ -121,8 +124,8 @@ func dbIntentRows() []row {
 			e.wantRefs(map[string]refdb.Value{refA: refdb.Deleted, refB: refdb.Deleted})
 		}},
 		{"P8 intents are not beaten", func(e *env) {
-			db := e.open(quick())
-			p := e.intend(db, move(refA, "", v1))
+			db := e.open(fastHeartbeat())
+			p := e.prepareWith(db, move(refA, "", v1))
 			l := e.hold(db, refB)
 			was := e.row(refA)
 			e.wantBeats(refB)
@@ -135,7 +138,7 @@ func dbIntentRows() []row {
 		}},
 		{"closing a DB leaves its intents, for whoever comes after it to finish", func(e *env) {
 			db := e.open(refdb.Options{})
-			p := e.intend(db, move(refA, "", v1))
+			p := e.prepareWith(db, move(refA, "", v1))
 			e.must(db.Close())
 			if err := db.Finish(e.Context(), p, []string{refA}, nil); !errors.Is(err, refdb.ErrClosed) {
 				e.Errorf("Finish: %v", err)
@@ -144,23 +147,19 @@ func dbIntentRows() []row {
 				e.Errorf("Prepare: %v", err)
 			}
 			next := e.open(refdb.Options{})
-			found := e.intended(next, refdb.IntentFilter{Project: e.project, Owner: "site-x"})
+			found := e.listIntents(next, refdb.IntentFilter{Project: e.project, Owner: "site-x"})
 			e.must(next.Finish(e.Context(), preparationFrom(found), []string{refA}, nil))
 			e.wantRefs(map[string]refdb.Value{refA: v1})
 			e.wantNone()
 		}},
-		{"all intents that a filter selects are listed, page after page, as far as the caller reads", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
-			names := manyNames(e.many())
+		{"all intents that a filter selects are listed, page after page, as far as the caller reads", alone(func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			names := manyNames(e.manyRows())
 			for chunk := range slices.Chunk(names, 1000) {
-				var updates []refdb.Update
-				for _, name := range chunk {
-					updates = append(updates, move(name, "", v1))
-				}
-				e.intend(db, updates...)
+				e.prepareWith(db, creations(chunk)...)
 			}
 			var got []string
-			for _, i := range e.intended(db, refdb.IntentFilter{Project: e.project}) {
+			for _, i := range e.listIntents(db, refdb.IntentFilter{Project: e.project}) {
 				if i.Project != e.project || i.Owner != db.Owner() || i.Agent != agent || i.New != v1 {
 					e.Fatalf("got %+v", i)
 				}
@@ -169,26 +168,26 @@ func dbIntentRows() []row {
 			if !slices.Equal(got, names) {
 				e.Errorf("%d intents were listed of %d", len(got), len(names))
 			}
-			pages := tap.count("Intents")
+			pages := driver.count("Intents")
 			if pages < 2 {
 				e.Errorf("%d intents came in %d pages", len(names), pages)
 			}
 			for range db.Intents(e.Context(), refdb.IntentFilter{Project: e.project}) {
 				break
 			}
-			if n := tap.count("Intents") - pages; n != 1 {
+			if n := driver.count("Intents") - pages; n != 1 {
 				e.Errorf("the first intent took %d pages", n)
 			}
 			broken := errors.New("a test's error")
-			tap.do(func(call) error { return broken })
+			driver.inject(func(call) error { return broken })
 			if err := firstError(db.Intents(e.Context(), refdb.IntentFilter{})); !errors.Is(err, broken) {
 				e.Errorf("got %v", err)
 			}
-		}},
+		})},
 		{"an operator resolves what is pending, and the site forgets what it has heeded", func(e *env) {
 			db, operator := e.open(refdb.Options{}), e.open(refdb.Options{})
-			p := e.intend(db, move(refA, "", v1), move(refB, "", v1), move(refC, "", v1))
-			listed := e.intended(operator, refdb.IntentFilter{Project: e.project})
+			p := e.prepareWith(db, move(refA, "", v1), move(refB, "", v1), move(refC, "", v1))
+			listed := e.listIntents(operator, refdb.IntentFilter{Project: e.project})
 			e.must(db.Finish(e.Context(), p, []string{refB}, nil))
 			resolved, err := operator.Resolve(e.Context(), listed, refdb.TakeNew, "an operator", "the site burnt down")
 			e.must(err)
@@ -200,7 +199,7 @@ func dbIntentRows() []row {
 			if resolved, err := operator.Resolve(e.Context(), listed, refdb.KeepOld, "an operator", "again"); len(resolved) != 0 || err != nil {
 				e.Errorf("again: %+v, %v", resolved, err)
 			}
-			decided := e.intended(db, refdb.IntentFilter{Project: e.project, Owner: db.Owner(), Decided: true})
+			decided := e.listIntents(db, refdb.IntentFilter{Project: e.project, Owner: db.Owner(), Decided: true})
 			if len(decided) != 2 || decided[0].Decision != refdb.TakeNew || decided[0].DecidedBy != "an operator" || decided[0].Reason != "the site burnt down" {
 				e.Errorf("decided are %+v", decided)
 			}
@@ -209,40 +208,36 @@ func dbIntentRows() []row {
 			e.must(db.Forget(e.Context(), nil))
 			e.wantNone()
 		}},
-		{"thousands are resolved and forgotten in chunks", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
-			names := manyNames(e.many())
+		{"thousands are resolved and forgotten in chunks", alone(func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			names := manyNames(e.manyRows())
 			for chunk := range slices.Chunk(names, 1000) {
-				var updates []refdb.Update
-				for _, name := range chunk {
-					updates = append(updates, move(name, "", v1))
-				}
-				e.intend(db, updates...)
+				e.prepareWith(db, creations(chunk)...)
 			}
-			resolved, err := db.Resolve(e.Context(), e.intended(db, refdb.IntentFilter{Project: e.project}), refdb.KeepOld, "an operator", "the site is gone")
+			resolved, err := db.Resolve(e.Context(), e.listIntents(db, refdb.IntentFilter{Project: e.project}), refdb.KeepOld, "an operator", "the site is gone")
 			e.must(err)
-			if len(resolved) != len(names) || tap.count("Resolve") < 2 {
-				e.Errorf("%d of %d were resolved, in %d requests", len(resolved), len(names), tap.count("Resolve"))
+			if len(resolved) != len(names) || driver.count("Resolve") < 2 {
+				e.Errorf("%d of %d were resolved, in %d requests", len(resolved), len(names), driver.count("Resolve"))
 			}
 			e.must(db.Forget(e.Context(), resolved))
-			// On a busy machine a preparation may have lost its reply, and was revoked.
-			left := e.intended(db, refdb.IntentFilter{Project: e.project, Decided: true})
+			// On a busy machine a preparation may have lost its reply and been revoked.
+			left := e.listIntents(db, refdb.IntentFilter{Project: e.project, Decided: true})
 			if i := slices.IndexFunc(left, func(i refdb.Intent) bool { return i.Decision != refdb.Revoked }); i >= 0 {
 				e.Errorf("not forgotten: %+v", left[i])
 			}
 			e.must(db.Forget(e.Context(), left))
 			e.wantNone()
-		}},
-		{"states come in the order of their refs, those of unknown ones too, thousands in pages", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+		})},
+		{"states come in the order of their refs, those of unknown ones too, thousands in pages", alone(func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
 			names := e.storeMany()
-			p := e.intend(db, move(refC, "", v2))
+			p := e.prepareWith(db, move(refC, "", v2))
 			asked := slices.Concat([]string{refC, refA}, names)
 			slices.Reverse(asked)
 			states, err := db.States(e.Context(), e.project, asked)
 			e.must(err)
-			if len(states) != len(asked) || tap.count("States") < 2 {
-				e.Fatalf("got %d states of %d, in %d requests", len(states), len(asked), tap.count("States"))
+			if len(states) != len(asked) || driver.count("States") < 2 {
+				e.Fatalf("got %d states of %d, in %d requests", len(states), len(asked), driver.count("States"))
 			}
 			for i, s := range states {
 				want := refdb.State{Ref: asked[i], Value: v1}
@@ -259,37 +254,37 @@ func dbIntentRows() []row {
 			if states, err := db.States(e.Context(), e.project, nil); len(states) != 0 || err != nil {
 				e.Errorf("of nothing: %v, %v", states, err)
 			}
-		}},
+		})},
 	}
 }
 
-// intend has db prepare updates of the row's project.
-func (e *env) intend(db *refdb.DB, updates ...refdb.Update) refdb.Preparation {
+// prepareWith prepares updates of the row's project through db.
+func (e *env) prepareWith(db *refdb.DB, updates ...refdb.Update) refdb.Preparation {
 	e.Helper()
 	p, err := db.Prepare(e.Context(), e.project, updates, agent)
 	e.must(err)
 	return p
 }
 
-// preparationOf is p as drivers know it.
+// preparationOf returns p as a driver knows it.
 func preparationOf(p refdb.Preparation) preparation {
 	return preparation{
-		refdb.PrepareRequest{Project: p.Project, Owner: p.Owner, Updates: p.Updates, Agent: agent},
+		refdb.PrepareRequest{Project: p.Project, Owner: p.Owner, Updates: p.Updates, Agent: agent, By: p.By, Nonce: p.Op},
 		refdb.Prepared{Token: p.Token},
 	}
 }
 
-// preparationFrom makes a preparation of its intents, as listed.
+// preparationFrom returns the preparation that recorded the listed intents.
 func preparationFrom(intents []refdb.Intent) (p refdb.Preparation) {
 	for _, i := range intents {
-		p.Project, p.Owner, p.Token = i.Project, i.Owner, i.Token
+		p.Project, p.Owner, p.Token, p.By, p.Op = i.Project, i.Owner, i.Token, i.By, i.Op
 		p.Updates = append(p.Updates, move(i.Ref, i.Old, i.New))
 	}
 	return p
 }
 
-// intended returns the intents that db lists.
-func (e *env) intended(db *refdb.DB, f refdb.IntentFilter) []refdb.Intent {
+// listIntents returns the intents that db lists.
+func (e *env) listIntents(db *refdb.DB, f refdb.IntentFilter) []refdb.Intent {
 	e.Helper()
 	var all []refdb.Intent
 	for i, err := range db.Intents(e.Context(), f) {
@@ -297,4 +292,140 @@ func (e *env) intended(db *refdb.DB, f refdb.IntentFilter) []refdb.Intent {
 		all = append(all, i)
 	}
 	return all
+}
+
+// P7: the caller can't tell loseReply from loseRequest.
+func dbIntentReplyRows() []row {
+	return []row{
+		{"P7 a preparation whose reply was lost is made once", func(e *env) {
+			for i, fault := range []func(string) func(call) error{loseReply, loseRequest} {
+				db, driver := e.openFaulty(refdb.Options{})
+				ref := []string{refA, refB}[i]
+				driver.inject(fault("Prepare"))
+				p := e.prepareWith(db, move(ref, "", v1), move(refC, "", v1))
+				if n := driver.count("Prepare"); n != 2 {
+					e.Errorf("it took %d requests", n)
+				}
+				e.wantOnly(preparationOf(p))
+				e.must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
+				e.must(db.Forget(e.Context(), e.decided()))
+				e.wantNone()
+			}
+			e.wantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+		}},
+		{"P7 a preparation that was asked for again, finished and forgotten, does not come a second time", func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			var late refdb.PrepareRequest
+			driver.inject(onFirst("Prepare", func(c call) error {
+				late = c.arg.(refdb.PrepareRequest)
+				return errLost
+			}))
+			p := e.prepareWith(db, move(refA, "", v1))
+			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.must(e.update(e.b, move(refA, v1, refdb.Deleted))) // the ref was moved and moved back
+			_, err := e.sendPrepare(e.a, late)
+			e.wantIs(err, refdb.ErrReleased)
+			e.wantFree(refA)
+		}},
+		{"P7 a preparation that nobody can tell the outcome of is its caller's to revoke", func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			driver.inject(func(c call) error {
+				if c.method == "Prepare" {
+					return errors.Join(errLost, c.do())
+				}
+				return c.do()
+			})
+			p, err := db.Prepare(e.Context(), e.project, []refdb.Update{move(refA, "", v1), move(refB, "", v1)}, agent)
+			e.wantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			e.must(db.Revoke(e.Context(), p))
+			e.wantFree(refA, refB)
+			e.must(db.Forget(e.Context(), e.decided()))
+			e.wantNone()
+		}},
+		{"P7 a preparation that comes after its caller gave up and revoked it does nothing", func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			ctx, cancel := context.WithCancel(e.Context())
+			defer cancel()
+			var late refdb.PrepareRequest
+			driver.inject(onFirst("Prepare", func(c call) error {
+				late = c.arg.(refdb.PrepareRequest)
+				cancel()
+				return errors.Join(errLost, c.ctx.Err())
+			}))
+			p, err := db.Prepare(ctx, e.project, []refdb.Update{move(refA, "", v1)}, agent)
+			e.wantIs(err, context.Canceled)
+			e.wantIs(err, refdb.ErrOutcomeUnknown)
+			e.must(db.Revoke(e.Context(), p))
+			// The ref was moved and moved back.
+			e.must(e.update(e.b, move(refA, "", v1)))
+			e.must(e.update(e.b, move(refA, v1, refdb.Deleted)))
+			_, err = e.sendPrepare(e.a, late)
+			e.wantIs(err, refdb.ErrReleased)
+			e.wantFree(refA)
+		}},
+		{"P7 a finish whose reply was lost happens once", func(e *env) {
+			for i, fault := range []func(string) func(call) error{loseReply, loseRequest} {
+				db, driver := e.openFaulty(refdb.Options{})
+				ref := []string{refA, refB}[i]
+				p := e.prepareWith(db, move(ref, "", v1), move(refC, "", v1))
+				driver.inject(fault("Finish"))
+				e.must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
+				if n := driver.count("Finish"); n != 1+i {
+					e.Errorf("it was sent %d times", n)
+				}
+				e.wantNone()
+				e.wantLost(db.Finish(e.Context(), p, []string{ref}, []string{refC}), ref, refC)
+			}
+			e.wantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+		}},
+		{"P7 a finish that arrives late, after it was sent again, happens once", func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			p := e.prepareWith(db, move(refA, "", v1))
+			driver.inject(e.delayRequest("Finish"))
+			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.wantRefs(map[string]refdb.Value{refA: v1})
+			e.wantNone()
+		}},
+		{"P7 a finish that was overwritten before it could be looked for has an unknown outcome, and is not repeated", func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			p := e.prepareWith(db, move(refA, "", v1))
+			driver.inject(onFirst("Finish", func(c call) error {
+				e.must(c.do())
+				e.must(e.update(e.b, move(refA, v1, refdb.Deleted)))
+				return errLost
+			}))
+			e.wantClass(db.Finish(e.Context(), p, []string{refA}, nil), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			e.wantLost(db.Finish(e.Context(), p, []string{refA}, nil), refA)
+			if got := e.getOne(refA).Value; !got.IsAbsent() {
+				e.Errorf("it holds %q", got)
+			}
+		}},
+		{"P7 a finish that drops all, and whose reply was lost, can be repeated", func(e *env) {
+			for _, carriedOut := range []bool{true, false} {
+				db, driver := e.openFaulty(refdb.Options{})
+				p := e.prepareWith(db, move(refA, "", v1))
+				fault := loseRequest
+				if carriedOut {
+					fault = loseReply
+				}
+				driver.inject(fault("Finish"))
+				e.wantClass(db.Finish(e.Context(), p, nil, []string{refA}), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+				if err := db.Finish(e.Context(), p, nil, []string{refA}); e.loss(err) != carriedOut {
+					e.Errorf("again: %v", err)
+				}
+				e.wantNone()
+			}
+		}},
+		{"P7 a finish that the database certainly didn't do is tried again", func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
+			p := e.prepareWith(db, move(refA, "", v1), move(refB, "", v1))
+			driver.inject(onFirst("Finish", func(call) error { return errDown }))
+			e.must(db.Finish(e.Context(), p, []string{refA}, nil))
+			driver.inject(func(call) error { return errDown })
+			e.wantClass(db.Finish(e.Context(), p, []string{refB}, nil), refdb.ErrUnavailable, refdb.Retryable)
+			driver.inject(nil)
+			e.must(db.Finish(e.Context(), p, []string{refB}, nil))
+			e.wantNone()
+		}},
+	}
 }

@@ -40,7 +40,7 @@ func dbRefRows() []row {
 				{refdb.Unknown, refdb.Deleted, true},
 				{refdb.Unknown, v1, true},
 				{v1, v1, true},
-				{v1, v2, false}, // behind, or ahead: only equality counts
+				{v1, v2, false}, // behind or ahead: only equality counts
 				{v2, v1, false},
 				{v1, refdb.Unknown, false},
 				{v1, refdb.Deleted, false},
@@ -79,9 +79,9 @@ func dbRefRows() []row {
 				{v2, refdb.Deleted, true, refdb.Deleted},
 				{v2, v3, false, refdb.Deleted},
 				{refdb.Deleted, v3, true, v3},
-				{v3, refdb.Unknown, true, refdb.Deleted},
+				{v3, refdb.Deleted256, true, refdb.Deleted}, // the zero ID is as long as the value that it replaces
 				{refdb.Unknown, v1 + v1[:24], true, v1 + v1[:24]},
-				{v1 + v1[:24], refdb.Unknown, true, refdb.Deleted256}, // as long as what it replaces
+				{v1 + v1[:24], refdb.Deleted, true, refdb.Deleted256},
 				{refdb.Unknown, "1", true, "1"},
 				{"1", "9223372036854775807", true, "9223372036854775807"},
 				{"1", "2", false, "9223372036854775807"},
@@ -115,14 +115,14 @@ func dbRefRows() []row {
 		{"put creates, overwrites and deletes, and returns what was there", func(e *env) {
 			db := e.open(refdb.Options{})
 			holds := refdb.Unknown
-			for _, v := range []refdb.Value{v1, v2, v2, "42", refdb.Unknown, v3, refdb.Deleted256, refdb.Unknown} {
+			for _, v := range []refdb.Value{v1, v2, v2, "42", refdb.Deleted, v3, refdb.Deleted256, refdb.Deleted} {
 				old, err := db.Put(e.Context(), e.project, refA, v)
 				e.must(err)
 				if old != holds {
 					e.Errorf("putting %q returned %q, want %q", v, old, holds)
 				}
 				got := e.getOne(refA).Value
-				if got != v && !(v.IsAbsent() && got.IsDeleted()) {
+				if got != v && !(v.IsDeleted() && got.IsDeleted()) {
 					e.Errorf("putting %q left %q", v, got)
 				}
 				holds = got
@@ -166,7 +166,7 @@ func dbRefRows() []row {
 		}},
 		{"P6 an update takes refs in any order and leaves the caller's slice alone", func(e *env) {
 			db := e.open(refdb.Options{})
-			updates := []refdb.Update{move(refC, "", v3), move(refA, "", v1), move(refB, "", "")}
+			updates := []refdb.Update{move(refC, "", v3), move(refA, "", v1), move(refB, "", refdb.Deleted)}
 			was := slices.Clone(updates)
 			e.must(db.Update(e.Context(), e.project, updates))
 			if !slices.Equal(updates, was) {
@@ -189,8 +189,8 @@ func dbRefRows() []row {
 			e.wantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
 			e.wantRefs(map[string]refdb.Value{refA: v1})
 		}},
-		{"all refs of a project are listed in order, page after page, as far as the caller reads", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+		{"all refs of a project are listed in order, page after page, as far as the caller reads", alone(func(e *env) {
+			db, driver := e.openFaulty(refdb.Options{})
 			names := e.storeMany()
 			var got []string
 			for ref, err := range db.Refs(e.Context(), e.project, "refs/heads/") {
@@ -202,14 +202,14 @@ func dbRefRows() []row {
 			if !slices.Equal(got, names) {
 				e.Errorf("%d refs were listed of %d", len(got), len(names))
 			}
-			if n := tap.count("List"); n < 2 {
+			if n := driver.count("List"); n < 2 {
 				e.Errorf("%d refs came in %d pages", len(names), n)
 			}
-			pages := tap.count("List")
+			pages := driver.count("List")
 			for range db.Refs(e.Context(), e.project, "") {
 				break
 			}
-			if n := tap.count("List") - pages; n != 1 {
+			if n := driver.count("List") - pages; n != 1 {
 				e.Errorf("the first ref took %d pages", n)
 			}
 			n := 0
@@ -223,7 +223,7 @@ func dbRefRows() []row {
 			if n != 100 {
 				e.Errorf("%d refs have the prefix, want 100", n)
 			}
-		}},
+		})},
 		{"deleted refs are listed on request", func(e *env) {
 			db := e.open(refdb.Options{})
 			e.must(e.update(e.a, move(refA, "", v1), move(refB, "", refdb.Deleted)))
@@ -238,10 +238,10 @@ func dbRefRows() []row {
 				e.Errorf("listed %d and %d", count(), count(refdb.IncludeDeleted()))
 			}
 		}},
-		{"a project of any size is removed whole, but not under a fresh lock", func(e *env) {
+		{"a project of any size is removed whole, but not under a fresh lock", alone(func(e *env) {
 			db := e.open(refdb.Options{})
 			names := e.storeMany()
-			e.must(e.transact(e.a, refdb.UpdateRequest{Project: e.project + "/b", Updates: []refdb.Update{move(refA, "", v1)}}))
+			e.must(e.sendUpdate(e.a, refdb.UpdateRequest{Project: e.project + "/b", Updates: []refdb.Update{move(refA, "", v1)}}))
 			l := e.acquire(e.a, names[len(names)-2])
 			_, err := db.RemoveProject(e.Context(), e.project)
 			e.wantClass(err, refdb.ErrLocked, refdb.Retryable)
@@ -254,7 +254,7 @@ func dbRefRows() []row {
 				e.Errorf("removed %d, left are %v", n, e.list(e.project))
 			}
 			e.wantFree(l.refs()...)
-		}},
+		})},
 		{"old tombstones are purged on request, young ones and live refs stay", func(e *env) {
 			db := e.open(refdb.Options{})
 			e.must(e.update(e.a, move(refA, "", refdb.Deleted), move(refB, "", v1)))
@@ -273,23 +273,19 @@ func dbRefRows() []row {
 	}
 }
 
-// many is how many rows don't fit one of a DB's pages: two or three of them.
-func (e *env) many() int {
+// manyRows returns a number of rows that fills two or three of a DB's pages.
+func (e *env) manyRows() int {
 	if e.slow() {
 		return 1100
 	}
 	return 2500
 }
 
-// storeMany creates refs with v1, and returns their names in order.
+// storeMany creates manyRows refs that hold v1, and returns their names in order.
 func (e *env) storeMany() []string {
 	e.Helper()
-	names := manyNames(e.many())
-	var updates []refdb.Update
-	for _, name := range names {
-		updates = append(updates, move(name, "", v1))
-	}
-	for chunk := range slices.Chunk(updates, 1000) {
+	names := manyNames(e.manyRows())
+	for chunk := range slices.Chunk(creations(names), 1000) {
 		e.must(e.update(e.a, chunk...))
 	}
 	return names

@@ -11,20 +11,20 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// waitLimit is long enough for an answer, without which Lock can't name a holder.
+// waitLimit is long enough for one refusal, without which Lock can't name a holder.
 const waitLimit = 3 * time.Second
 
-// A waiter is a Lock under way.
-type waiter struct {
+// A lockCall is a call of DB.Lock in a goroutine of its own.
+type lockCall struct {
 	e    *env
 	lock *refdb.Lock
 	err  error
 	done chan struct{}
 }
 
-// wait has db wait for locks, as long as the row has patience.
-func (e *env) wait(ctx context.Context, db *refdb.DB, refs ...string) *waiter {
-	w := &waiter{e: e, done: make(chan struct{})}
+// wait starts a db.Lock, which ends after patience at the latest.
+func (e *env) wait(ctx context.Context, db *refdb.DB, refs ...string) *lockCall {
+	w := &lockCall{e: e, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -34,9 +34,9 @@ func (e *env) wait(ctx context.Context, db *refdb.DB, refs ...string) *waiter {
 	return w
 }
 
-// waitFirst is wait for locks that are held. It returns once the waiter has been
-// refused and asks again: it is the first of its process, and has seen a holder.
-func (e *env) waitFirst(ctx context.Context, db *refdb.DB, t *tap, refs ...string) *waiter {
+// waitFirst is wait for locks that are held. It returns when the call has been refused and tries
+// again: the call is then the first in its process's queue, and knows the holder.
+func (e *env) waitFirst(ctx context.Context, db *refdb.DB, t *faultyDriver, refs ...string) *lockCall {
 	e.Helper()
 	asked := t.count("Acquire")
 	w := e.wait(ctx, db, refs...)
@@ -44,16 +44,16 @@ func (e *env) waitFirst(ctx context.Context, db *refdb.DB, t *tap, refs ...strin
 	return w
 }
 
-// granted returns the lock that was waited for.
-func (w *waiter) granted() *refdb.Lock {
+// granted waits for the lock.
+func (w *lockCall) granted() *refdb.Lock {
 	w.e.Helper()
 	receive(w.e, w.done, "the lock is got")
 	w.e.must(w.err)
 	return w.lock
 }
 
-// gaveUp returns why the lock was not got.
-func (w *waiter) gaveUp() error {
+// gaveUp waits for the call's error.
+func (w *lockCall) gaveUp() error {
 	w.e.Helper()
 	receive(w.e, w.done, "the waiter gives up")
 	if w.lock != nil || w.err == nil {
@@ -62,9 +62,9 @@ func (w *waiter) gaveUp() error {
 	return w.err
 }
 
-// grantedAll returns the locks of waiters for the same refs, in whichever order
-// they get them; each hands over to the next.
-func (e *env) grantedAll(all []*waiter) []*refdb.Lock {
+// grantedAll returns the locks of calls that wait for the same refs. Each lock is released when it
+// is granted, in any order.
+func (e *env) grantedAll(all []*lockCall) []*refdb.Lock {
 	e.Helper()
 	errs := make([]error, len(all))
 	locks := make([]*refdb.Lock, len(all))
@@ -91,33 +91,31 @@ func dbWaitRows() []row {
 		{"one that waits gets the lock when it is released, long before it would be stale, and the new value", func(e *env) {
 			db := e.open(refdb.Options{})
 			holder := e.hold(e.open(refdb.Options{}), refA)
-			waiting, tap := e.openTapped(refdb.Options{})
-			w := e.waitFirst(e.Context(), waiting, tap, refA)
+			waiting, driver := e.openFaulty(refdb.Options{})
+			w := e.waitFirst(e.Context(), waiting, driver, refA)
 			e.must(holder.Update(e.Context(), []refdb.Update{move(refA, "", v1)}))
 			e.must(holder.Release(e.Context()))
 			l := w.granted()
-			if l.Value(refA) != v1 {
-				e.Errorf("it has %q", l.Value(refA))
-			}
+			e.wantLocked(l, refA, v1)
 			e.wantMismatches(l.Update(e.Context(), []refdb.Update{move(refA, "", v2)}), refdb.Mismatch{Ref: refA, Have: v1})
 			_, err := db.TryLock(e.Context(), e.project, refA)
 			e.wantHolders(err, refA)
 		}},
 		{"one that waits is served through notifications as well", func(e *env) {
 			holder := e.open(refdb.Options{})
-			waiting := e.open(refdb.Options{}) // nothing hides what its driver can do
+			waiting := e.open(refdb.Options{}) // without a faultyDriver, which hides that its driver notifies
 			for range 5 {
 				l := e.hold(holder, refA)
 				w := e.wait(e.Context(), waiting, refA)
-				e.must(l.UpdateAndRelease(e.Context(), []refdb.Update{move(refB, "", refdb.Deleted)}))
+				e.must(l.UpdateAndRelease(e.Context(), []refdb.Update{move(refA, "", refdb.Deleted)}))
 				e.must(w.granted().Release(e.Context()))
 			}
 		}},
 		{"who waits first within a process is served first", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+			db, driver := e.openFaulty(refdb.Options{})
 			holder := e.acquire(e.a, refA)
-			first := e.waitFirst(e.Context(), db, tap, refA)
-			var others []*waiter
+			first := e.waitFirst(e.Context(), db, driver, refA)
+			var others []*lockCall
 			for range 5 {
 				others = append(others, e.wait(e.Context(), db, refA))
 			}
@@ -131,10 +129,10 @@ func dbWaitRows() []row {
 			}
 		}},
 		{"of a process's waiters only one at a time asks the database", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+			db, driver := e.openFaulty(refdb.Options{})
 			var asking atomic.Int32
 			var crowded atomic.Bool
-			tap.do(func(c call) error {
+			driver.inject(func(c call) error {
 				if c.method == "Acquire" {
 					if asking.Add(1) > 1 {
 						crowded.Store(true)
@@ -144,11 +142,11 @@ func dbWaitRows() []row {
 				return c.do()
 			})
 			holder := e.acquire(e.a, refA)
-			var all []*waiter
+			var all []*lockCall
 			for range 8 {
 				all = append(all, e.wait(e.Context(), db, refA))
 			}
-			e.eventually("several attempts", func() bool { return tap.count("Acquire") >= 3 })
+			e.eventually("several attempts", func() bool { return driver.count("Acquire") >= 3 })
 			e.release(e.a, holder)
 			e.grantedAll(all)
 			if crowded.Load() {
@@ -158,7 +156,7 @@ func dbWaitRows() []row {
 		{"waiters for overlapping sets, in any order and process, all get their turn", func(e *env) {
 			sets := [][]string{{refA, refB}, {refC, refB}, {refC, refA}, {refB}, {refA, refB, refC}}
 			dbs := []*refdb.DB{e.open(refdb.Options{}), e.open(refdb.Options{})}
-			sections := map[string]*section{refA: {}, refB: {}, refC: {}}
+			sections := map[string]*criticalSection{refA: {}, refB: {}, refC: {}}
 			errs := make([]error, 2*len(sets))
 			var working sync.WaitGroup
 			for i := range errs {
@@ -181,18 +179,18 @@ func dbWaitRows() []row {
 			e.wantPassedByFew(e.open(refdb.Options{}), []string{refA, refB}, refA, refB)
 		}},
 		{"P13 nor one that polls among those who are woken, for one ref", func(e *env) {
-			db, _ := e.openTapped(refdb.Options{})
+			db, _ := e.openFaulty(refdb.Options{})
 			e.wantPassedByFew(db, []string{refA}, refA, refA)
 		}},
 		{"P13 nor one that polls, for several", func(e *env) {
-			db, _ := e.openTapped(refdb.Options{})
+			db, _ := e.openFaulty(refdb.Options{})
 			e.wantPassedByFew(db, []string{refA, refB}, refA, refB)
 		}},
 		{"one that stops waiting says why, leaves nothing, and the next moves up", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+			db, driver := e.openFaulty(refdb.Options{})
 			holder := e.acquire(e.a, refA)
 			ctx, cancel := context.WithCancel(e.Context())
-			first := e.waitFirst(ctx, db, tap, refA, refB)
+			first := e.waitFirst(ctx, db, driver, refA, refB)
 			next := e.wait(e.Context(), db, refA)
 			cancel()
 			err := first.gaveUp()
@@ -206,9 +204,9 @@ func dbWaitRows() []row {
 			e.must(next.granted().Release(e.Context()))
 		}},
 		{"one that waits behind another can stop too", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+			db, driver := e.openFaulty(refdb.Options{})
 			holder := e.acquire(e.a, refA)
-			first := e.waitFirst(e.Context(), db, tap, refA)
+			first := e.waitFirst(e.Context(), db, driver, refA)
 			ctx, cancel := context.WithTimeout(e.Context(), 20*time.Millisecond)
 			defer cancel()
 			second := e.wait(ctx, db, refA)
@@ -236,20 +234,20 @@ func dbWaitRows() []row {
 			e.must(e.wait(e.Context(), db, refA).granted().Release(e.Context()))
 		}},
 		{"P3 a lock that has been dead for long is got at once", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+			db, driver := e.openFaulty(refdb.Options{})
 			e.age(e.acquire(e.a, refA), stale)
 			e.db.InsertLock(e, refdb.LockInfo{Project: e.project, Ref: refB, Owner: gerrit, Age: time.Hour})
 			l := e.wait(e.Context(), db, refA, refB).granted()
-			if n := tap.count("Acquire"); n != 1 {
+			if n := driver.count("Acquire"); n != 1 {
 				e.Errorf("it took %d attempts", n)
 			}
 			e.wantHeld(l)
 		}},
 		{"P3 the lock of a holder that died is got when it is stale, and no sooner", func(e *env) {
 			const staleAfter = time.Second
-			r := e.request(e.a, refA)
+			r := e.acquireRequest(e.a, refA)
 			r.StaleAfter = staleAfter
-			_, err := e.send(e.a, r)
+			_, err := e.sendAcquire(e.a, r)
 			e.must(err)
 			last := e.row(refA).Heartbeat
 			e.wait(e.Context(), e.open(refdb.Options{}), refA).granted()
@@ -259,12 +257,12 @@ func dbWaitRows() []row {
 			}
 		}},
 		{"one that waits sits a short outage of the database out", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+			db, driver := e.openFaulty(refdb.Options{})
 			holder := e.acquire(e.a, refA)
-			w := e.waitFirst(e.Context(), db, tap, refA)
+			w := e.waitFirst(e.Context(), db, driver, refA)
 			var failed atomic.Int32
-			tap.do(func(c call) error {
-				if c.method == "Acquire" && failed.Add(1) <= 6 { // more than one attempt's own retries
+			driver.inject(func(c call) error {
+				if c.method == "Acquire" && failed.Add(1) <= 6 { // more than the retries of one attempt
 					return errDown
 				}
 				return c.do()
@@ -274,10 +272,10 @@ func dbWaitRows() []row {
 			e.wantHeld(w.granted())
 		}},
 		{"P7 one that waits and loses a reply gets its lock once", func(e *env) {
-			db, tap := e.openTapped(refdb.Options{})
+			db, driver := e.openFaulty(refdb.Options{})
 			holder := e.acquire(e.a, refA)
-			w := e.waitFirst(e.Context(), db, tap, refA)
-			tap.do(first("Acquire", func(c call) error {
+			w := e.waitFirst(e.Context(), db, driver, refA)
+			driver.inject(onFirst("Acquire", func(c call) error {
 				e.release(e.a, holder)
 				return errors.Join(errLost, c.do())
 			}))
@@ -288,7 +286,7 @@ func dbWaitRows() []row {
 		}},
 		{"P1 sections under a lock that is waited for never overlap", func(e *env) {
 			dbs := []*refdb.DB{e.open(refdb.Options{}), e.open(refdb.Options{})}
-			sections := map[string]*section{refA: {}}
+			sections := map[string]*criticalSection{refA: {}}
 			e.must(e.update(e.a, move(refA, "", "0")))
 			const workers, turns = 6, 5
 			errs := make([]error, workers)
@@ -311,14 +309,14 @@ func dbWaitRows() []row {
 	}
 }
 
-// wantPassedByFew has db wait for refs several times, while others want the lock on one of
-// busy each, all the time. Of those who ask for theirs once it waits, few may get it first,
-// for each ref: beside MaxPassed those who came before it was refused, and, on a busy machine,
-// while it was too late for its turn.
+// wantPassedByFew has db wait for refs several times, while other goroutines keep taking the locks
+// on busy. It counts the locks that were asked for after db began to wait, and granted before db's.
+// For each ref that may be MaxPassed; those that came before db was refused for the first time; and,
+// on a busy machine, those that came while db was late for its turn.
 func (e *env) wantPassedByFew(db *refdb.DB, refs []string, busy ...string) {
 	e.Helper()
-	e.must(e.wait(e.Context(), db, refC).granted().Release(e.Context())) // it is connected
-	var waits, passed atomic.Int64                                       // waits is odd while db does
+	e.must(e.wait(e.Context(), db, refC).granted().Release(e.Context())) // now it is connected
+	var waits, passed atomic.Int64                                       // waits is odd while db waits
 	ctx, cancel := context.WithCancel(e.Context())
 	var others sync.WaitGroup
 	for _, ref := range busy {
@@ -334,7 +332,7 @@ func (e *env) wantPassedByFew(db *refdb.DB, refs []string, busy ...string) {
 					if came%2 == 1 && came == waits.Load() {
 						passed.Add(1)
 					}
-					time.Sleep(time.Millisecond) // it works, and lets others do so
+					time.Sleep(time.Millisecond) // the time for which it holds the lock
 					_ = l.Release(context.WithoutCancel(ctx))
 				}
 			})
@@ -354,8 +352,8 @@ func (e *env) wantPassedByFew(db *refdb.DB, refs []string, busy ...string) {
 	}
 }
 
-// turn waits for locks, and counts in the first ref while it has them.
-func (e *env) turn(db *refdb.DB, sections map[string]*section, refs ...string) error {
+// turn waits for locks and, while it holds them, adds 1 to the number in the first ref.
+func (e *env) turn(db *refdb.DB, sections map[string]*criticalSection, refs ...string) error {
 	ctx, cancel := context.WithTimeout(e.Context(), patience)
 	defer cancel()
 	l, err := db.Lock(ctx, e.project, refs...)
@@ -367,10 +365,14 @@ func (e *env) turn(db *refdb.DB, sections map[string]*section, refs ...string) e
 			return fmt.Errorf("%s: %w", ref, err)
 		}
 	}
+	have, err := l.Value(refs[0])
+	if err != nil {
+		return err
+	}
 	n := 0
-	fmt.Sscan(string(l.Value(refs[0])), &n)
+	fmt.Sscan(string(have), &n)
 	for _, ref := range refs {
 		sections[ref].inside.Store(false)
 	}
-	return l.UpdateAndRelease(e.Context(), []refdb.Update{move(refs[0], l.Value(refs[0]), refdb.Value(fmt.Sprint(n+1)))})
+	return l.UpdateAndRelease(e.Context(), []refdb.Update{move(refs[0], have, refdb.Value(fmt.Sprint(n+1)))})
 }

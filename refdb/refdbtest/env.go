@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"testing"
@@ -23,22 +24,39 @@ const (
 
 	gerrit = "gerrit" // the owner of what its plugin wrote
 
-	// What the suite's locks rely on, unless a row says otherwise: long enough
-	// that nothing becomes stale by itself.
+	// The suite's locks have this StaleAfter, unless a row says otherwise: nothing becomes stale
+	// by itself.
 	staleAfter = time.Hour
 	stale      = staleAfter + time.Minute // an age to give a lock
 )
 
-// env is what a row works with: two processes on the topic's database, and a
-// project of the row's own, whose name is plain enough to be put into SQL.
+// env is what a row works with: two processes on the topic's database, and a project of its own,
+// whose name needs no quoting in SQL.
 type env struct {
 	*testing.T
+	create  func(testing.TB) Database
 	db      Database
 	a, b    process
 	project string
 }
 
-// A process is a driver, as one process uses it.
+// newEnv makes the environment of a topic, or of a test.
+func newEnv(t *testing.T, create func(testing.TB) Database) *env {
+	db := create(t)
+	return &env{T: t, create: create, db: db, a: process{db.Open(t), "site-a/1"}, b: process{db.Open(t), "site-b/2"}}
+}
+
+// alone makes a row run on a database of its own. Spanner's emulator has one transaction per
+// database at a time, and a long one loses its turn to every short one.
+func alone(run func(*env)) func(*env) {
+	return func(e *env) {
+		own := newEnv(e.T, e.create)
+		own.project = e.project
+		run(own)
+	}
+}
+
+// A process is a driver and the owner of the locks that are taken through it.
 type process struct {
 	refdb.Driver
 	owner string
@@ -66,22 +84,22 @@ func roundsOf(db Database) int {
 	return defaultRounds
 }
 
-// most scales a limit down for a slow database.
-func (e *env) most(limit int) int {
+// scale returns limit, or a tenth of it for a slow database.
+func (e *env) scale(limit int) int {
 	if e.slow() {
 		return limit / 10
 	}
 	return limit
 }
 
-// slow reports whether the database asks to be spared.
+// slow reports whether the database asks for fewer rounds than the default.
 func (e *env) slow() bool { return roundsOf(e.db) < defaultRounds }
 
 // futureTimes reports whether a row may hold a time in the future.
 func (e *env) futureTimes() bool { return futureTimesOf(e.db) }
 
 func futureTimesOf(db Database) bool {
-	if k, ok := db.(timeKeeper); ok {
+	if k, ok := db.(futureTimer); ok {
 		return k.FutureTimes()
 	}
 	return true
@@ -95,7 +113,7 @@ func (e *env) must(err error) {
 	}
 }
 
-// retry repeats what the database certainly didn't do: any method may say
+// retry repeats a request that was certainly not carried out: any method may return
 // ErrUnavailable after a deadlock or a serialization failure.
 func retry(do func() error) error {
 	var err error
@@ -107,13 +125,21 @@ func retry(do func() error) error {
 	return err
 }
 
-// move is an update of one ref.
+// move returns an update of one ref.
 func move(ref string, from, to refdb.Value) refdb.Update {
 	return refdb.Update{Ref: ref, Old: from, New: to}
 }
 
-// transact is p's Update of the row's project, under a fresh ID unless r has one.
-func (e *env) transact(p process, r refdb.UpdateRequest) error {
+// creations returns updates that create refs with v1.
+func creations(refs []string) (updates []refdb.Update) {
+	for _, ref := range refs {
+		updates = append(updates, move(ref, "", v1))
+	}
+	return updates
+}
+
+// sendUpdate sends r through p. It fills in the row's project and a unique ID where r has none.
+func (e *env) sendUpdate(p process, r refdb.UpdateRequest) error {
 	if r.Project == "" {
 		r.Project = e.project
 	}
@@ -123,12 +149,12 @@ func (e *env) transact(p process, r refdb.UpdateRequest) error {
 	return retry(func() error { return p.Update(e.Context(), r) })
 }
 
-// update is a plain update by p.
+// update sends a plain update through p.
 func (e *env) update(p process, updates ...refdb.Update) error {
-	return e.transact(p, refdb.UpdateRequest{Updates: updates})
+	return e.sendUpdate(p, refdb.UpdateRequest{Updates: updates})
 }
 
-// A lock is an acquisition: what was asked, and what was answered.
+// A lock is a request to acquire and the answer to it.
 type lock struct {
 	refdb.AcquireRequest
 	refdb.Acquired
@@ -136,7 +162,7 @@ type lock struct {
 
 func (l lock) refs() []string { return l.AcquireRequest.Refs }
 
-// ids names l's rows, as Beat takes them.
+// ids returns the IDs of l's locks.
 func (l lock) ids() []refdb.LockID { return idsOf(l.Project, l.Owner, l.Token, l.refs()) }
 
 func idsOf(project, owner string, token refdb.Token, refs []string) []refdb.LockID {
@@ -147,12 +173,12 @@ func idsOf(project, owner string, token refdb.Token, refs []string) []refdb.Lock
 	return ids
 }
 
-// fence returns l as Update takes it.
+// fence returns the fence of an update through l.
 func (l lock) fence() *refdb.Fence {
 	return &refdb.Fence{Refs: l.refs(), Owner: l.Owner, Token: l.Token}
 }
 
-// releasing returns l as an Update takes it that also ends it.
+// releasing returns the fence of an update that also releases l.
 func (l lock) releasing() *refdb.Fence {
 	f := l.fence()
 	f.Release = true
@@ -170,15 +196,15 @@ func valuesOf(refs []refdb.Ref) map[string]refdb.Value {
 	return all
 }
 
-// request asks for the row's refs, as p would.
-func (e *env) request(p process, refs ...string) refdb.AcquireRequest {
+// acquireRequest returns p's request for refs of the row's project.
+func (e *env) acquireRequest(p process, refs ...string) refdb.AcquireRequest {
 	return refdb.AcquireRequest{
 		Project: e.project, Refs: refs, Owner: p.owner, Nonce: rand.Text(), StaleAfter: staleAfter,
 	}
 }
 
-// send carries out a request.
-func (e *env) send(p process, r refdb.AcquireRequest) (lock, error) {
+// sendAcquire sends r through p.
+func (e *env) sendAcquire(p process, r refdb.AcquireRequest) (lock, error) {
 	var got refdb.Acquired
 	err := retry(func() (err error) {
 		got, err = p.Acquire(e.Context(), r)
@@ -187,9 +213,9 @@ func (e *env) send(p process, r refdb.AcquireRequest) (lock, error) {
 	return lock{r, got}, err
 }
 
-// tryAcquire is p's attempt to take locks.
+// tryAcquire tries to take locks through p.
 func (e *env) tryAcquire(p process, refs ...string) (lock, error) {
-	return e.send(p, e.request(p, refs...))
+	return e.sendAcquire(p, e.acquireRequest(p, refs...))
 }
 
 // acquire takes locks that are free, or stale.
@@ -200,14 +226,14 @@ func (e *env) acquire(p process, refs ...string) lock {
 	return l
 }
 
-// refused attempts to take locks that are not free, and returns their holders.
+// refused tries to take locks that are not free, and returns their holders.
 func (e *env) refused(p process, refs ...string) []refdb.LockInfo {
 	e.Helper()
 	_, err := e.tryAcquire(p, refs...)
 	return e.holders(err)
 }
 
-// tryBeat is p's beat of those rows.
+// tryBeat beats locks through p.
 func (e *env) tryBeat(p process, ids ...refdb.LockID) (got []refdb.BeatResult, err error) {
 	err = retry(func() error {
 		got, err = p.Beat(e.Context(), ids)
@@ -227,7 +253,7 @@ func (e *env) beat(p process, ids ...refdb.LockID) []refdb.BeatResult {
 	return got
 }
 
-// tryRelease has p release l, on the given refs or on all of l's.
+// tryRelease releases l through p, on the given refs or on all of l's.
 func (e *env) tryRelease(p process, l lock, refs ...string) (refdb.Released, error) {
 	if refs == nil {
 		refs = l.refs()
@@ -235,7 +261,7 @@ func (e *env) tryRelease(p process, l lock, refs ...string) (refdb.Released, err
 	return e.sendRelease(p, refdb.ReleaseRequest{Project: l.Project, Refs: refs, Owner: l.Owner, Token: l.Token})
 }
 
-// sendRelease carries out a request.
+// sendRelease sends r through p.
 func (e *env) sendRelease(p process, r refdb.ReleaseRequest) (got refdb.Released, err error) {
 	err = retry(func() error {
 		got, err = p.Release(e.Context(), r)
@@ -272,7 +298,7 @@ func (e *env) purge(p process, locks ...refdb.StandingLock) []bool {
 	return got
 }
 
-// standing returns rows as Purge takes them, whatever their heartbeats.
+// standing returns locks as Purge takes them, without a condition on the heartbeat.
 func standing(ids ...refdb.LockID) []refdb.StandingLock {
 	var all []refdb.StandingLock
 	for _, id := range ids {
@@ -281,7 +307,7 @@ func standing(ids ...refdb.LockID) []refdb.StandingLock {
 	return all
 }
 
-// asListed returns a lock as Purge takes it, provided that it was not renewed.
+// asListed returns a lock as Purge takes it, on condition that it was not renewed.
 func asListed(l refdb.LockInfo) refdb.StandingLock {
 	return refdb.StandingLock{LockID: l.ID(), Heartbeat: l.Heartbeat}
 }
@@ -298,16 +324,16 @@ func (e *env) tryAbandon(p process, r refdb.AcquireRequest) error {
 	})
 }
 
-// disown gives locks on the row's project another owner, and leaves their tokens.
-func (e *env) disown(refs ...string) {
+// changeOwner gives locks on the row's project another owner, and leaves their tokens.
+func (e *env) changeOwner(refs ...string) {
 	e.Helper()
 	for _, ref := range refs {
 		e.db.Exec(e, fmt.Sprintf("UPDATE locks SET owner = '%s' WHERE project = '%s' AND ref = '%s'", gerrit, e.project, ref))
 	}
 }
 
-// wantDisowned checks that those locks stand, with that owner and l's token.
-func (e *env) wantDisowned(l locked, refs ...string) {
+// wantChangedOwner checks that those locks stand, with that owner and l's token.
+func (e *env) wantChangedOwner(l locked, refs ...string) {
 	e.Helper()
 	for _, ref := range refs {
 		if row := e.row(ref); row.Owner != gerrit || row.Token != l.ids()[0].Token {
@@ -316,10 +342,20 @@ func (e *env) wantDisowned(l locked, refs ...string) {
 	}
 }
 
-// locked is a lock, or a preparation, which is one too.
+// wantGerrits checks that locks on the row's project are Gerrit's.
+func (e *env) wantGerrits(refs ...string) {
+	e.Helper()
+	for _, ref := range refs {
+		if row := e.row(ref); row.Owner != gerrit {
+			e.Errorf("the lock on %s is %+v", ref, row)
+		}
+	}
+}
+
+// locked is a lock or a preparation, which has locks too.
 type locked interface{ ids() []refdb.LockID }
 
-// age makes all of l older.
+// age moves the heartbeats of all of l's locks back.
 func (e *env) age(l locked, d time.Duration) {
 	e.Helper()
 	for _, id := range l.ids() {
@@ -327,7 +363,7 @@ func (e *env) age(l locked, d time.Duration) {
 	}
 }
 
-// list returns all refs of a project, tombstones too.
+// list returns all refs of a project, including tombstones.
 func (e *env) list(project string) []refdb.Ref {
 	e.Helper()
 	page, err := e.a.List(e.Context(), refdb.RefQuery{Project: project, Deleted: true, Limit: 100_000})
@@ -335,7 +371,7 @@ func (e *env) list(project string) []refdb.Ref {
 	return page.Refs
 }
 
-// wantRefs checks all that the row's project holds, tombstones too.
+// wantRefs checks everything that the row's project holds, including tombstones.
 func (e *env) wantRefs(want map[string]refdb.Value) {
 	e.Helper()
 	if got := valuesOf(e.list(e.project)); !maps.Equal(got, want) {
@@ -422,5 +458,36 @@ func (e *env) wantLost(err error, refs ...string) {
 	}
 	if lost.Project != e.project || !slices.Equal(lost.Refs, refs) {
 		e.Errorf("lost %q of %q, want %q", lost.Refs, lost.Project, refs)
+	}
+}
+
+// readPages returns everything that read lists after a place, page after page. It ends the row of
+// the suite if a page is too long, or if a listed row or a cursor isn't after the one before.
+func readPages[T any, C comparable](e *env, after C, limit int, read func(after C) (page []T, next C, err error), place func(T) C, compare func(a, b C) int) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		e.Helper()
+		var end C
+		for last := after; ; {
+			page, next, err := read(after)
+			e.must(err)
+			if len(page) > limit {
+				e.Fatalf("a page of at most %d has %d rows", limit, len(page))
+			}
+			for _, r := range page {
+				if compare(place(r), after) <= 0 || compare(place(r), last) <= 0 {
+					e.Fatalf("the page after %+v has %+v", after, r)
+				}
+				if last = place(r); !yield(r) {
+					return
+				}
+			}
+			if next == end {
+				return
+			}
+			if compare(next, after) <= 0 {
+				e.Fatalf("the cursor goes from %+v to %+v", after, next)
+			}
+			after = next
+		}
 	}
 }

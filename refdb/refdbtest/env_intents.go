@@ -11,10 +11,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// agent is who is about to do what the suite prepares.
-const agent = "boot-1:42:1234567"
+// agent is the Agent of the suite's intents, asker who asked for them.
+const (
+	agent = "boot-1:42:1234567"
+	asker = "o'brien <o@example.com>"
+)
 
-// A preparation is a set of intents: what was asked, and what was answered.
+// A preparation is a request to prepare and the answer to it.
 type preparation struct {
 	refdb.PrepareRequest
 	refdb.Prepared
@@ -28,10 +31,10 @@ func (l preparation) refs() []string {
 	return refs
 }
 
-// ids names l's intents, and their locks.
+// ids returns the IDs of l's intents, which are those of their locks too.
 func (l preparation) ids() []refdb.LockID { return idsOf(l.Project, l.Owner, l.Token, l.refs()) }
 
-// lock is l as if it had been acquired.
+// lock returns l's locks as if they had been acquired.
 func (l preparation) lock() lock {
 	return lock{
 		refdb.AcquireRequest{Project: l.Project, Refs: l.refs(), Owner: l.Owner, Nonce: l.Nonce},
@@ -39,13 +42,13 @@ func (l preparation) lock() lock {
 	}
 }
 
-// intention asks for what p is about to do to the row's project. Updates are sorted.
-func (e *env) intention(p process, updates ...refdb.Update) refdb.PrepareRequest {
-	return refdb.PrepareRequest{Project: e.project, Updates: updates, Owner: p.owner, Nonce: rand.Text(), Agent: agent}
+// prepareRequest returns p's request to prepare sorted updates of the row's project.
+func (e *env) prepareRequest(p process, updates ...refdb.Update) refdb.PrepareRequest {
+	return refdb.PrepareRequest{Project: e.project, Updates: updates, Owner: p.owner, Nonce: rand.Text(), Agent: agent, By: asker}
 }
 
-// sendIntention carries out a request.
-func (e *env) sendIntention(p process, r refdb.PrepareRequest) (preparation, error) {
+// sendPrepare sends r through p.
+func (e *env) sendPrepare(p process, r refdb.PrepareRequest) (preparation, error) {
 	var got refdb.Prepared
 	err := retry(func() (err error) {
 		got, err = p.Prepare(e.Context(), r)
@@ -54,9 +57,9 @@ func (e *env) sendIntention(p process, r refdb.PrepareRequest) (preparation, err
 	return preparation{r, got}, err
 }
 
-// tryPrepare is p's attempt to record intents.
+// tryPrepare tries to prepare updates through p.
 func (e *env) tryPrepare(p process, updates ...refdb.Update) (preparation, error) {
-	return e.sendIntention(p, e.intention(p, updates...))
+	return e.sendPrepare(p, e.prepareRequest(p, updates...))
 }
 
 // prepare is a tryPrepare that succeeds.
@@ -67,9 +70,9 @@ func (e *env) prepare(p process, updates ...refdb.Update) preparation {
 	return l
 }
 
-// tryFinish ends intents of l: the refs of done take the new value, those of dropped keep the old.
+// tryFinish ends intents of l: the refs in done take their new values, those in dropped keep the old.
 func (e *env) tryFinish(p process, l preparation, done, dropped []string) error {
-	r := refdb.FinishRequest{Project: l.Project, ID: rand.Text(), Owner: l.Owner, Token: l.Token, Dropped: dropped}
+	r := refdb.FinishRequest{Project: l.Project, Origin: refdb.Origin{ID: rand.Text(), Owner: l.Owner}, Token: l.Token, Dropped: dropped}
 	for _, u := range l.Updates {
 		if slices.Contains(done, u.Ref) {
 			r.Done = append(r.Done, u)
@@ -78,12 +81,12 @@ func (e *env) tryFinish(p process, l preparation, done, dropped []string) error 
 	return retry(func() error { return p.Finish(e.Context(), r) })
 }
 
-// finish has all that l intends done.
+// finish ends all of l's intents as done.
 func (e *env) finish(p process, l preparation) error {
 	return e.tryFinish(p, l, l.refs(), nil)
 }
 
-// tryDrop has nothing of it done.
+// tryDrop ends all of l's intents as dropped.
 func (e *env) tryDrop(p process, l preparation) error {
 	return e.tryFinish(p, l, nil, l.refs())
 }
@@ -94,10 +97,10 @@ func (e *env) drop(p process, l preparation) {
 	e.must(e.tryDrop(p, l))
 }
 
-// tryResolve decides in place of the intents' owner.
+// tryResolve resolves intents as an operator.
 func (e *env) tryResolve(p process, d refdb.Decision, intents ...refdb.LockID) (ended []bool, err error) {
 	err = retry(func() error {
-		ended, err = p.Resolve(e.Context(), refdb.ResolveRequest{Intents: intents, Decision: d, By: "an operator", Reason: "the site is gone"})
+		ended, err = p.Resolve(e.Context(), refdb.ResolveRequest{Intents: intents, Decision: d, Origin: refdb.Origin{By: "an operator"}, Reason: "the site is gone"})
 		return err
 	})
 	if err == nil && len(ended) != len(intents) {
@@ -114,19 +117,19 @@ func (e *env) resolve(p process, d refdb.Decision, intents ...refdb.LockID) []bo
 	return ended
 }
 
-// revoke takes r back, whatever became of it.
+// revoke revokes r, whether it was carried out or not.
 func (e *env) revoke(p process, r refdb.PrepareRequest) {
 	e.Helper()
 	e.must(retry(func() error { return p.Revoke(e.Context(), r) }))
 }
 
-// forget has the records of decisions deleted.
+// forget deletes the records of decided intents.
 func (e *env) forget(p process, intents ...refdb.LockID) {
 	e.Helper()
 	e.must(retry(func() error { return p.Forget(e.Context(), intents) }))
 }
 
-// intentIDs names intents as Resolve and Forget take them.
+// intentIDs returns the IDs of intents.
 func intentIDs(intents []refdb.Intent) []refdb.LockID {
 	var ids []refdb.LockID
 	for _, i := range intents {
@@ -135,67 +138,56 @@ func intentIDs(intents []refdb.Intent) []refdb.LockID {
 	return ids
 }
 
-// intents lists everything that q selects, in pages of q.Limit or of many.
+// intents lists everything that q selects, on pages of q.Limit or, for 0, of 1000.
 func (e *env) intents(q refdb.IntentQuery) []refdb.Intent {
 	e.Helper()
 	if q.Limit == 0 {
 		q.Limit = 1000
 	}
-	var all []refdb.Intent
-	for {
+	read := func(after refdb.IntentCursor) ([]refdb.Intent, refdb.IntentCursor, error) {
+		q.After = after
 		page, err := e.b.Intents(e.Context(), q)
-		e.must(err)
-		if len(page.Intents) > q.Limit {
-			e.Fatalf("a page of at most %d has %d intents", q.Limit, len(page.Intents))
-		}
-		for _, i := range page.Intents {
-			if compareIntents(i, q.After) <= 0 || len(all) > 0 && compareIntents(i, cursorOf(all[len(all)-1])) <= 0 {
-				e.Fatalf("the page after %+v has %+v", q.After, i)
-			}
-			all = append(all, i)
-		}
-		if page.Next == (refdb.IntentCursor{}) {
-			return all
-		}
-		if compareCursors(page.Next, q.After) <= 0 {
-			e.Fatalf("the cursor goes from %+v to %+v", q.After, page.Next)
-		}
-		q.After = page.Next
+		return page.Intents, page.Next, err
 	}
+	return slices.Collect(readPages(e, q.After, q.Limit, read, cursorOf, compareCursors))
 }
 
 func cursorOf(i refdb.Intent) refdb.IntentCursor {
 	return refdb.IntentCursor{Project: i.Project, Ref: i.Ref, Token: i.Token}
 }
 
-func compareIntents(i refdb.Intent, c refdb.IntentCursor) int { return compareCursors(cursorOf(i), c) }
-
 func compareCursors(a, b refdb.IntentCursor) int {
 	return cmp.Or(strings.Compare(a.Project, b.Project), strings.Compare(a.Ref, b.Ref), cmp.Compare(a.Token, b.Token))
 }
 
-// pending lists the intents of the row's project that nobody has ended.
+// pending lists the pending intents of the row's project.
 func (e *env) pending() []refdb.Intent {
 	e.Helper()
 	return e.intents(refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Project: e.project}})
 }
 
-// decided lists those that were resolved and not forgotten.
+// decided lists those of the row's project that were decided and not forgotten.
 func (e *env) decided() []refdb.Intent {
 	e.Helper()
 	return e.intents(refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Project: e.project, Decided: true}})
 }
 
-// wantIntended checks that l's locks and intents stand as they were recorded, on
-// the given refs or on all of l's.
+// wantIntended checks that l's locks and intents are as they were recorded, on the given refs or
+// on all of l's.
 func (e *env) wantIntended(l preparation, refs ...string) {
 	e.Helper()
 	if refs == nil {
 		refs = l.refs()
 	}
+	e.wantAmong(e.pending(), l, refs...)
+}
+
+// wantAmong is wantIntended for listed intents, on the given refs.
+func (e *env) wantAmong(listed []refdb.Intent, l preparation, refs ...string) {
+	e.Helper()
 	e.wantLock(l, refs...)
 	found := make(map[string]refdb.Intent)
-	for _, i := range e.pending() {
+	for _, i := range listed {
 		if i.Token == l.Token {
 			found[i.Ref] = i
 		}
@@ -205,7 +197,7 @@ func (e *env) wantIntended(l preparation, refs ...string) {
 			continue
 		}
 		i, ok := found[u.Ref]
-		same := i.Project == l.Project && i.Owner == l.Owner && i.Agent == l.Agent && i.New == u.New &&
+		same := i.Project == l.Project && i.Owner == l.Owner && i.Agent == l.Agent && i.By == l.By && i.Op == l.Nonce && i.New == u.New &&
 			(i.Old == u.Old || i.Old.IsAbsent() && u.Old.IsAbsent())
 		if !ok || !same || i.Decision != refdb.Pending || i.Time.IsZero() || i.Age < 0 || i.Age > time.Hour {
 			e.Errorf("the intent on %s is %+v (%v), want that of %+v", u.Ref, i, ok, u)
@@ -213,8 +205,7 @@ func (e *env) wantIntended(l preparation, refs ...string) {
 	}
 }
 
-// wantNone checks that nothing of an intent is left on the row's project: neither
-// a lock nor a record.
+// wantNone checks that the row's project has no locks and no intents.
 func (e *env) wantNone() {
 	e.Helper()
 	if got := e.locks(refdb.LockQuery{LockFilter: refdb.LockFilter{Project: e.project}}); len(got) != 0 {

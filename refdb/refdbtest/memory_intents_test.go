@@ -40,7 +40,7 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	}
 	d.pause("acquires after looking")
 	if d.refuses(holders) {
-		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.LockedError{Holders: holders})
+		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.LockedError{Holders: d.refusing(holders)})
 	}
 	if d.revoked(r) {
 		return refdb.Prepared{}, refdb.ErrReleased
@@ -87,7 +87,13 @@ func (d *driver) compare(r refdb.PrepareRequest, asked refdb.AcquireRequest) err
 // intend records r's intents.
 func (d *driver) intend(r refdb.PrepareRequest, token refdb.Token) {
 	for _, u := range r.Updates {
-		i := refdb.Intent{Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, Old: u.Old, New: u.New, Time: now()}
+		i := refdb.Intent{Project: r.Project, Ref: u.Ref, Token: token, Owner: r.Owner, Agent: r.Agent, By: r.By, Op: r.Nonce, Old: u.Old, New: u.New, Time: now()}
+		switch d.bug {
+		case "intents of nobody":
+			i.By = ""
+		case "intents by no operation":
+			i.Op = ""
+		}
 		d.intents[intentKey{key{r.Project, u.Ref}, token}] = i
 		if d.bug == "records the first intent" {
 			break
@@ -137,13 +143,18 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	if len(mismatches) > 0 && d.bug != "finishes over any value" {
 		return fmt.Errorf("finishing: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
 	}
+	var rows []refdb.Ref
 	for _, u := range r.Done {
 		ref := refdb.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
 		if d.bug == "finishes by no operation" {
 			ref.Op = ""
 		}
-		d.refs[key{r.Project, u.Ref}] = ref
+		rows = append(rows, ref)
 	}
+	if d.bug == "finishes of nobody" {
+		r.By = ""
+	}
+	d.put(r.Project, rows, r.Origin)
 	for _, ref := range refs {
 		d.endIntent(key{r.Project, ref}, r.Token)
 		d.endBy("finishes", key{r.Project, ref})
@@ -249,7 +260,11 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 			continue
 		}
 		if r.Decision == refdb.TakeNew && d.bug != "never writes" || d.bug == "always writes" {
-			d.refs[k] = refdb.Ref{Name: k.ref, Value: i.New, Time: now()}
+			if d.bug == "decisions are no changes" {
+				d.refs[k] = refdb.Ref{Name: k.ref, Value: i.New, Time: now()}
+			} else {
+				d.put(k.project, []refdb.Ref{{Name: k.ref, Value: i.New, Time: now(), Op: r.ID}}, r.Origin)
+			}
 		}
 		if stands && d.bug != "resolved stay locked" || d.bug == "resolves any lock" {
 			d.deleteBy("resolutions", k)

@@ -29,7 +29,7 @@ func anyFresh(holders []refdb.LockInfo) bool {
 	return slices.ContainsFunc(holders, func(l refdb.LockInfo) bool { return !l.Stale() })
 }
 
-// found are the locks on refs: those that carry an owner's nonce, and the others.
+// found returns the locks on refs: those that carry an owner's nonce, and the others.
 func (d *driver) found(project string, refs []string, owner, nonce string) (own, holders []refdb.LockInfo) {
 	for _, ref := range refs {
 		row, ok := d.standing(key{project, ref})
@@ -43,7 +43,7 @@ func (d *driver) found(project string, refs []string, owner, nonce string) (own,
 	return own, holders
 }
 
-// of reports whether the row is that acquisition's.
+// of reports whether the acquisition of that owner and nonce took the row.
 func (row lockRow) of(owner, nonce, bug string) bool {
 	return row.nonce == nonce && (row.Owner == owner || bug == "nonce of any owner")
 }
@@ -100,7 +100,7 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	return a, nil
 }
 
-// reclaimed are those of the locks that were taken over which were locks.
+// reclaimed returns the locks that were taken over, without the reservations among them.
 func (d *driver) reclaimed(locks []refdb.LockInfo) []refdb.LockInfo {
 	return slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool { return l.Reserved() && d.bug != "reservations are reclaimed" })
 }
@@ -138,13 +138,13 @@ func (d *driver) insert(r refdb.AcquireRequest, ref string, token refdb.Token, w
 	}
 }
 
-// remembers reports whether this driver would know that lock, if it kept what it took.
+// remembers reports whether this driver took that lock, if it has the bug to remember its locks.
 func (d *driver) remembers(id refdb.LockID) bool {
 	return d.bug != "remembers its locks" || d.taken[id]
 }
 
-// matches reports whether the lock that id names stands, for a method that has
-// its own bugs.
+// matches returns the row of the lock that id names, and whether it stands. The method selects
+// the bugs.
 func (d *driver) matches(id refdb.LockID, method string) (lockRow, bool) {
 	row, ok := d.locks[key{id.Project, id.Ref}]
 	switch d.bug {

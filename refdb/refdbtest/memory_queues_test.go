@@ -9,7 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// rowOf is the row of a ref as package queue has it.
+// rowOf returns the row of a ref as package queue has it.
 func (d *driver) rowOf(k key, owner, nonce string) queue.Row {
 	row, ok := d.standing(k)
 	if !ok {
@@ -18,7 +18,7 @@ func (d *driver) rowOf(k key, owner, nonce string) queue.Row {
 	return queue.Row{Lock: &row.LockInfo, Nonce: row.nonce, Queue: row.queue, Ours: row.of(owner, nonce, d.bug)}
 }
 
-// decide says what becomes of r, which the rows refuse or don't.
+// decide returns what package queue decides about r, changed by the bug.
 func (d *driver) decide(r refdb.AcquireRequest) queue.Verdict {
 	rows := make([]queue.Row, len(r.Refs))
 	for i, ref := range r.Refs {
@@ -77,7 +77,7 @@ func (d *driver) decide(r refdb.AcquireRequest) queue.Verdict {
 	return v
 }
 
-// leave leaves a row as a decision wants it. It wakes whoever that is kept for now.
+// leave applies a decision to a row, and wakes the waiter that the row is now reserved for.
 func (d *driver) leave(k key, a queue.After) {
 	row := d.locks[k]
 	switch a.Change {
@@ -112,7 +112,7 @@ func (d *driver) leave(k key, a queue.After) {
 	}
 }
 
-// end ends a lock, which goes to next or to whoever waits for it.
+// end ends a lock, which goes to next or to the first waiter.
 func (d *driver) end(k key, next refdb.Waiter) {
 	row, _ := d.standing(k)
 	if d.bug == "the next is not preferred" {
@@ -132,14 +132,25 @@ func (d *driver) end(k key, next refdb.Waiter) {
 		}
 	}
 	after := queue.End(row.LockInfo, q, next, now())
-	if p, ok := queue.Parse(after.Nonce); ok && p.ID == next.ID {
+	if d.bug == "the next is forgotten" {
+		after.Queue = after.Queue.Without(next.ID)
+	}
+	kept, _ := queue.Parse(after.Nonce)
+	switch {
+	case next.ID == "" || after.Change == queue.Reserve && kept.ID != next.ID:
+		d.leave(k, after)
+		return
+	case after.Change == queue.Delete:
+		delete(d.locks, k)
+	default:
+		d.locks[k] = lockRow{after.Lock, after.Nonce, after.Queue}
 		if d.bug == "the next wakes others" {
 			d.wake(k, after.Queue, 0)
 		}
-		d.locks[k] = lockRow{after.Lock, after.Nonce, after.Queue}
-		return
 	}
-	d.leave(k, after)
+	if d.bug != "the next is not woken" {
+		d.send(next.Channel, refdb.Wakeup{Project: k.project, Ref: k.ref, Waiter: next.ID})
+	}
 }
 
 // endBy is end for a method that has a bug of its own.
@@ -151,7 +162,7 @@ func (d *driver) endBy(method string, k key) {
 	d.end(k, refdb.Waiter{})
 }
 
-// deleteBy deletes a lock, and wakes the first who waits, unless the method has the bug not to.
+// deleteBy deletes a lock and wakes its first waiter, unless the method has the bug not to.
 func (d *driver) deleteBy(method string, k key) {
 	if d.bug != method+" wake nobody" {
 		d.wake(k, d.locks[k].queue, 0)
@@ -172,7 +183,7 @@ func (d *driver) withdraw(k key, id string) {
 	d.leave(k, queue.Withdraw(row, id, now()))
 }
 
-// wake tells the first of a queue that a lock is its, and the second that it is after a turn.
+// wake tells the first of a queue that it may have the lock, and the second that it may after a turn.
 func (d *driver) wake(k key, q queue.Queue, turn time.Duration) {
 	if len(q) == 0 || d.bug == "wakes nobody" {
 		return

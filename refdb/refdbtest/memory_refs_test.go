@@ -63,6 +63,50 @@ func (d *driver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, err
 	return page, nil
 }
 
+func (d *driver) Summaries(ctx context.Context, q refdb.SummaryQuery) (page refdb.SummaryPage, err error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer end()
+	all := make(map[string]refdb.ProjectSummary)
+	for k, r := range d.refs {
+		p := all[k.project]
+		if r.Value.IsDeleted() && d.bug != "tombstones are refs" {
+			p.Deleted++
+		} else {
+			p.Refs++
+		}
+		if r.Time.After(p.Changed) != (d.bug == "first change") || p.Changed.IsZero() {
+			p.Changed = r.Time
+		}
+		all[k.project] = p
+	}
+	for k := range d.locks {
+		p, known := all[k.project]
+		if strings.HasPrefix(k.project, refdb.ReclaimPrefix) && d.bug != "markers are locks" || !known && d.bug == "locks are no projects" {
+			continue
+		}
+		p.Locks++
+		all[k.project] = p
+	}
+	names := slices.Sorted(maps.Keys(all))
+	if d.bug == "order of a language" {
+		slices.SortStableFunc(names, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	}
+	for _, name := range names {
+		if (name > q.After || d.bug == "page starts with the last" && name == q.After) && len(page.Summaries) < q.Limit {
+			p := all[name]
+			p.Name = name
+			page.Summaries = append(page.Summaries, p)
+		}
+	}
+	if p, ok := lastOf(d.bug, page.Summaries, q.Limit); ok {
+		page.Next = p.Name
+	}
+	return page, nil
+}
+
 // lastOf returns the row whose place is a page's Next.
 func lastOf[T any](bug string, page []T, limit int) (row T, ok bool) {
 	switch {
@@ -77,7 +121,7 @@ func lastOf[T any](bug string, page []T, limit int) (row T, ok bool) {
 	}
 }
 
-// hasPrefix compares bytes, unless it is LIKE.
+// hasPrefix compares bytes or, with the bug, like SQL's LIKE.
 func (d *driver) hasPrefix(s, prefix string) bool {
 	if d.bug == "prefix by like" {
 		return like(s, prefix+"%")
@@ -158,7 +202,7 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	}
 	locked := anyFresh(holders) && d.bug != "no mandatory locks"
 	if locked && d.bug != "mismatch before lock" {
-		return fmt.Errorf("updating: %w", &refdb.LockedError{Holders: holders})
+		return fmt.Errorf("updating: %w", &refdb.LockedError{Holders: d.refusing(holders)})
 	}
 	if d.bug == "stale ended though refused" {
 		d.endStale(holders)
@@ -176,7 +220,7 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		return fmt.Errorf("updating: %w", &refdb.MismatchError{Project: r.Project, Mismatches: mismatches})
 	}
 	if locked {
-		return fmt.Errorf("updating: %w", &refdb.LockedError{Holders: holders})
+		return fmt.Errorf("updating: %w", &refdb.LockedError{Holders: d.refusing(holders)})
 	}
 	if d.bug != "stale locks stay" {
 		d.endStale(holders)
@@ -215,13 +259,14 @@ func (d *driver) mismatches(r refdb.UpdateRequest) (mismatches []refdb.Mismatch)
 				return mismatches
 			}
 		} else if d.bug == "not all or nothing" {
-			d.refs[key{r.Project, u.Ref}] = refdb.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
+			d.put(r.Project, []refdb.Ref{{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}}, r.Origin)
 		}
 	}
 	return mismatches
 }
 
 func (d *driver) write(r refdb.UpdateRequest) {
+	var rows []refdb.Ref
 	for _, u := range r.Updates {
 		row := refdb.Ref{Name: u.Ref, Value: u.New, Time: now(), Op: r.ID}
 		if d.bug == "op of the first" {
@@ -233,9 +278,17 @@ func (d *driver) write(r refdb.UpdateRequest) {
 			delete(d.refs, key{r.Project, u.Ref})
 			continue
 		}
-		d.refs[key{r.Project, u.Ref}] = row
-		d.pause("writes row by row")
+		if d.bug == "writes row by row" {
+			d.put(r.Project, []refdb.Ref{row}, r.Origin)
+			d.pause(d.bug)
+			continue
+		}
+		rows = append(rows, row)
+		if d.bug == "records what was expected" {
+			d.refs[key{r.Project, u.Ref}] = refdb.Ref{Name: u.Ref, Value: u.Old}
+		}
 	}
+	d.put(r.Project, rows, r.Origin)
 }
 
 func (d *driver) endStale(locks []refdb.LockInfo) {
@@ -261,10 +314,11 @@ func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 	intended := slices.ContainsFunc(holders, refdb.LockInfo.Intended) && d.bug != "force takes intents"
 	fresh := anyFresh(holders) && r.Locks == refdb.MandatoryLocks
 	if (intended || fresh) && d.bug != "removes under locks" {
-		return 0, fmt.Errorf("removing: %w", &refdb.LockedError{Holders: holders})
+		return 0, fmt.Errorf("removing: %w", &refdb.LockedError{Holders: d.refusing(holders)})
 	}
 	d.pause("removes after looking")
-	n, left := d.delete(r.Project, r.Limit, func(refdb.Ref) bool { return true })
+	d.position++
+	n, left := d.delete(r.Project, r.Limit, r.Origin, func(refdb.Ref) bool { return true })
 	if left == 0 || d.bug == "locks go first" || d.bug == "force takes locks first" && r.Locks == refdb.AdvisoryLocks {
 		for _, l := range holders {
 			d.deleteBy("removals", key{l.Project, l.Ref})
@@ -286,7 +340,7 @@ func (d *driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) 
 			}
 		}
 	}
-	n, left := d.delete(r.Project, r.Limit, func(ref refdb.Ref) bool {
+	n, left := d.delete(r.Project, r.Limit, refdb.Origin{}, func(ref refdb.Ref) bool {
 		return ref.Value.IsDeleted() && (now().Sub(ref.Time) >= r.OlderThan || d.bug == "purges young tombstones")
 	})
 	if d.bug == "tombstones take locks" && left == 0 {
@@ -299,17 +353,29 @@ func (d *driver) removes(project, asked string) bool {
 	return project == asked || d.bug == "removes by prefix" && strings.HasPrefix(project, asked)
 }
 
-// delete deletes refs of a project that match, and says how many more would have to go.
-func (d *driver) delete(project string, limit int, match func(refdb.Ref) bool) (n, left int) {
+// delete deletes at most limit refs of a project that match, and returns how many it deleted and
+// how many are left.
+func (d *driver) delete(project string, limit int, by refdb.Origin, match func(refdb.Ref) bool) (n, left int) {
 	for _, k := range slices.SortedFunc(maps.Keys(d.refs), key.compare) {
 		switch {
 		case !d.removes(k.project, project) || !match(d.refs[k]):
 		case n == limit && d.bug != "no limit":
 			left++
 		default:
+			if old := d.refs[k].Value; (!old.IsDeleted() || d.bug == "purges are changes") && d.bug != "removals are no changes" {
+				d.record(k, old, refdb.Unknown, by)
+			}
 			delete(d.refs, k)
 			n++
 		}
 	}
 	return n, left
+}
+
+// refusing returns those of locks that a refusal names.
+func (d *driver) refusing(locks []refdb.LockInfo) []refdb.LockInfo {
+	if d.bug == "a refusal names what is kept for nobody" {
+		return locks
+	}
+	return slices.DeleteFunc(slices.Clone(locks), refdb.LockInfo.Idle)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // memory is a database behind one mutex: the simplest that passes the suite.
-// With a bug set it is one that must not.
+// With a bug it must fail.
 type memory struct {
 	bug string
 
@@ -25,6 +25,10 @@ type memory struct {
 	intents  map[intentKey]refdb.Intent
 	channels map[string]chan refdb.Wakeup
 	mark     refdb.Token
+	reserved int64 // revision, if it has the bug to give them out of turn
+	projects map[string]refdb.Project
+	audit    []refdb.AuditEntry
+	history
 }
 
 type key struct{ project, ref string }
@@ -46,7 +50,8 @@ var _ refdbtest.Database = (*memory)(nil)
 func newMemory(bug string) *memory {
 	return &memory{
 		bug: bug, refs: make(map[key]refdb.Ref), locks: make(map[key]lockRow),
-		intents: make(map[intentKey]refdb.Intent), channels: make(map[string]chan refdb.Wakeup),
+		intents: make(map[intentKey]refdb.Intent), channels: make(map[string]chan refdb.Wakeup), projects: make(map[string]refdb.Project),
+		history: newHistory(),
 	}
 }
 
@@ -144,7 +149,7 @@ func (m *memory) RowLock(tb testing.TB, project, ref string) (refdb.LockInfo, bo
 
 func now() time.Time { return time.Now().Round(0).Truncate(time.Microsecond) }
 
-// A driver is one process's.
+// A driver is the driver of one process.
 type driver struct {
 	*memory
 	closed bool
@@ -166,7 +171,7 @@ func (d *driver) begin(ctx context.Context) (end func(), err error) {
 	return d.mu.Unlock, nil
 }
 
-// pause lets others in where a transaction is to be torn.
+// pause unlocks the database for a moment, if it has the bug to interrupt transactions there.
 func (d *driver) pause(bug string) {
 	if d.bug == bug {
 		d.mu.Unlock()

@@ -1,10 +1,12 @@
 // Package refdbtest is the conformance suite that every database behind refdb
 // passes. It is written against [refdb.Driver] and [refdb.DB] alone, and checks
-// each promise and each method's contract, one topic per file.
+// each promise and each method's contract. The files driver_*.go have the rows about a
+// driver's methods, race_*.go those about two or more requests at once, db_*.go those
+// about a DB on the driver.
 //
 // A new driver's test implements [Database], which makes an empty database with
 // the driver's schema, opens drivers on it, and does what a driver must not
-// offer: let a lock grow old, or write as Gerrit's plugin does. It runs the suite twice:
+// offer: make a lock older, or write as Gerrit's plugin does. It runs the suite twice:
 //
 //	func TestConformance(t *testing.T) {
 //		refdbtest.Run(t, newDatabase)
@@ -15,33 +17,36 @@
 //	}
 //
 // In the second run the requests of a process alternate between two instances of
-// the driver, because a driver keeps nothing between two calls: those of one
-// client may go through two processes, such as two servers behind a balancer.
+// the driver. A driver keeps nothing between two calls: those of one client may go
+// through two processes, such as two servers behind a load balancer.
 //
-// What a driver need not do is skipped: rows about a [refdb.Notifier] pass at once
-// if the driver is none, or if its Listen returns errors.ErrUnsupported.
+// Rows about a [refdb.Notifier] pass at once if the driver is none, or if its Listen
+// returns errors.ErrUnsupported.
 //
-// A failing row says what was expected of the driver in its name:
+// The name of a row says what is expected of the driver:
 //
 //	go test -run 'TestConformance/Beat/another_token' ./refdb/mydb
 //
-// A row whose name starts with P1 to P12 shows that promise of docs/DESIGN.md,
-// section 8. The suite's own test runs it against a driver in memory, and
-// against many that have one bug each: each must fail the topic it belongs to.
+// A row whose name starts with P1 to P13 shows that promise of docs/PROTOCOL.md.
+// The suite's own test runs it against a driver in memory, and against variants of
+// that with one bug each: each must fail the topic that the bug belongs to.
 package refdbtest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A Database is a database of a test's own: migrated, empty, and reachable
-// besides the driver, for what a driver must not offer. Its methods end the
-// test if they fail. Values are data in all of them: any name works.
+// A Database is a database of a test's own, migrated and empty. Its methods do
+// what a driver must not offer; they end the test if they fail. All values are data:
+// any name works.
 type Database interface {
 	// URL is the address that the driver's Open understands.
 	URL() string
@@ -60,8 +65,8 @@ type Database interface {
 	TakeOver(tb testing.TB, project, ref, owner string)
 	// InsertRef writes a ref as Gerrit's plugin would: without an operation.
 	InsertRef(tb testing.TB, project, ref string, v refdb.Value)
-	// Exec executes a statement in the database's own dialect. The suite's are plain
-	// SQL on the tables locks and refs, without arguments: few, and always the same.
+	// Exec executes a statement in the database's own dialect. The suite's few statements
+	// are plain SQL on the tables locks and refs, without arguments.
 	Exec(tb testing.TB, sql string, args ...any)
 	// RowLock reads the row of a lock.
 	RowLock(tb testing.TB, project, ref string) (l refdb.LockInfo, ok bool)
@@ -69,30 +74,30 @@ type Database interface {
 
 // A Database may also have these methods.
 type (
-	// rounder says how often a race is repeated. One that asks for fewer than
-	// defaultRounds is slow, and is spared other numbers too.
+	// rounder says how often a race is repeated. A Database with fewer than
+	// defaultRounds is slow: other numbers are smaller for it too.
 	rounder interface{ Rounds() int }
-	// timeKeeper says whether a row may hold a time in the future. Cloud Spanner
-	// refuses that; a Database without the method is taken to allow it.
-	timeKeeper interface{ FutureTimes() bool }
+	// futureTimer says whether a row may hold a time in the future. Cloud Spanner
+	// refuses that; a Database without the method allows it.
+	futureTimer interface{ FutureTimes() bool }
 )
 
-// defaultRounds is how often a race is repeated on a database that doesn't say.
+// defaultRounds is how often a race is repeated on a Database that is no rounder.
 const defaultRounds = 200
 
-// Run checks everything, on one database per topic. Topics, and the rows in
-// them, run in parallel.
+// Run checks everything, on one database per topic, and some rows on their own. Topics, and the
+// rows in them, run in parallel.
 func Run(t *testing.T, open func(testing.TB) Database) {
 	for _, topic := range topics() {
 		t.Run(topic.name, func(t *testing.T) {
 			t.Parallel()
-			db := open(t)
-			a := process{db.Open(t), "site-a/1"}
-			b := process{db.Open(t), "site-b/2"}
+			shared := newEnv(t, open)
 			for i, row := range topic.rows {
 				t.Run(row.name, func(t *testing.T) {
 					t.Parallel()
-					row.run(&env{T: t, db: db, a: a, b: b, project: fmt.Sprintf("project-%d", i)})
+					e := *shared
+					e.T, e.project = t, fmt.Sprintf("project-%d", i)
+					row.run(&e)
 				})
 			}
 		})
@@ -125,6 +130,7 @@ func topics() []topic {
 		{"Size", sizeRows()},
 		{"Get", getRows()},
 		{"List", listRows()},
+		{"Summaries", summaryRows()},
 		{"Update", updateRows()},
 		{"Mandatory locks", mandatoryRows()},
 		{"Fence", fenceRows()},
@@ -141,6 +147,8 @@ func topics() []topic {
 		{"Cursors", cursorRows()},
 		{"Resolve", resolveRows()},
 		{"States", stateRows()},
+		{"Projects", projectRows()},
+		{"Audit", auditRows()},
 		{"Connection", connectionRows()},
 		{"Queues", slices.Concat(queueRows(), severalRefsRows(), keptRows())},
 		{"Notifier", notifierRows()},
@@ -152,4 +160,207 @@ func topics() []topic {
 		{"DB administration", dbAdminRows()},
 		{"DB pages", dbPageRows()},
 	}
+}
+
+// Alternating returns databases whose drivers are pairs of instances: each call goes
+// to the instance that did not serve the call before. A driver that keeps something
+// between two calls, such as a queue or the locks it took, passes alone and fails here.
+//
+// Races between processes gain nothing from it: they are repeated a quarter as often.
+func Alternating(open func(testing.TB) Database) func(testing.TB) Database {
+	return func(tb testing.TB) Database { return alternating{open(tb)} }
+}
+
+type alternating struct{ Database }
+
+func (d alternating) Rounds() int       { return roundsOf(d.Database) }
+func (d alternating) FutureTimes() bool { return futureTimesOf(d.Database) }
+
+func (d alternating) Open(tb testing.TB) refdb.Driver {
+	tb.Helper()
+	p := &pair{drivers: [2]refdb.Driver{d.Database.Open(tb), d.Database.Open(tb)}}
+	_, notifies := p.drivers[0].(refdb.Notifier)
+	_, diagnoses := p.drivers[0].(refdb.Diagnoser)
+	switch {
+	case notifies && diagnoses:
+		return struct {
+			*pair
+			pairNotifier
+			pairDiagnoser
+		}{p, pairNotifier{p}, pairDiagnoser{p}}
+	case notifies:
+		return struct {
+			*pair
+			pairNotifier
+		}{p, pairNotifier{p}}
+	case diagnoses:
+		return struct {
+			*pair
+			pairDiagnoser
+		}{p, pairDiagnoser{p}}
+	default:
+		return p
+	}
+}
+
+var _ refdb.Driver = (*pair)(nil)
+
+// A pair is two instances of a driver on one database.
+type pair struct {
+	drivers [2]refdb.Driver
+	calls   atomic.Uint32
+}
+
+// next returns the instance that the next call goes to.
+func (p *pair) next() refdb.Driver { return p.drivers[p.calls.Add(1)%2] }
+
+// Close closes both instances.
+func (p *pair) Close() error { return errors.Join(p.drivers[0].Close(), p.drivers[1].Close()) }
+
+func (p *pair) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
+	return p.next().Get(ctx, project, refs)
+}
+
+func (p *pair) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	return p.next().List(ctx, q)
+}
+
+func (p *pair) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
+	return p.next().Summaries(ctx, q)
+}
+
+func (p *pair) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	return p.next().States(ctx, project, refs)
+}
+
+func (p *pair) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	return p.next().Update(ctx, r)
+}
+
+func (p *pair) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	return p.next().Remove(ctx, r)
+}
+
+func (p *pair) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+	return p.next().PurgeTombstones(ctx, r)
+}
+
+func (p *pair) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	return p.next().Acquire(ctx, r)
+}
+
+func (p *pair) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	return p.next().Beat(ctx, locks)
+}
+
+func (p *pair) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	return p.next().Release(ctx, r)
+}
+
+func (p *pair) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	return p.next().Purge(ctx, locks)
+}
+
+func (p *pair) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	return p.next().Abandon(ctx, r)
+}
+
+func (p *pair) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	return p.next().Locks(ctx, q)
+}
+
+func (p *pair) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	return p.next().Prepare(ctx, r)
+}
+
+func (p *pair) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	return p.next().Finish(ctx, r)
+}
+
+func (p *pair) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+	return p.next().Revoke(ctx, r)
+}
+
+func (p *pair) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	return p.next().Resolve(ctx, r)
+}
+
+func (p *pair) Forget(ctx context.Context, intents []refdb.LockID) error {
+	return p.next().Forget(ctx, intents)
+}
+
+func (p *pair) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	return p.next().Intents(ctx, q)
+}
+
+func (p *pair) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+	return p.next().Projects(ctx, q)
+}
+
+func (p *pair) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+	return p.next().PutProject(ctx, r)
+}
+
+func (p *pair) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
+	return p.next().Record(ctx, e)
+}
+
+func (p *pair) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (bool, error) {
+	return p.next().Conclude(ctx, e, outcome)
+}
+
+func (p *pair) Audit(ctx context.Context, q refdb.AuditQuery) (refdb.AuditPage, error) {
+	return p.next().Audit(ctx, q)
+}
+
+func (p *pair) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
+	return p.next().HistoryState(ctx)
+}
+
+func (p *pair) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
+	return p.next().Changes(ctx, r)
+}
+
+func (p *pair) Log(ctx context.Context, r refdb.LogRequest) (refdb.LogPage, error) {
+	return p.next().Log(ctx, r)
+}
+
+func (p *pair) Past(ctx context.Context, r refdb.PastRequest) (refdb.PastPage, error) {
+	return p.next().Past(ctx, r)
+}
+
+func (p *pair) PositionAt(ctx context.Context, t time.Time) (refdb.Position, refdb.HistoryState, error) {
+	return p.next().PositionAt(ctx, t)
+}
+
+func (p *pair) Prune(ctx context.Context, r refdb.PruneRequest) (refdb.Pruned, error) {
+	return p.next().Prune(ctx, r)
+}
+
+func (p *pair) Followers(ctx context.Context) ([]refdb.Follower, error) {
+	return p.next().Followers(ctx)
+}
+
+func (p *pair) PutFollower(ctx context.Context, f refdb.Follower) error {
+	return p.next().PutFollower(ctx, f)
+}
+
+func (p *pair) RemoveFollower(ctx context.Context, name string) (bool, error) {
+	return p.next().RemoveFollower(ctx, name)
+}
+
+func (p *pair) Now(ctx context.Context) (time.Time, error) { return p.next().Now(ctx) }
+
+// A pairNotifier makes a pair a [refdb.Notifier], if its drivers are.
+type pairNotifier struct{ instances *pair }
+
+func (n pairNotifier) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
+	return n.instances.next().(refdb.Notifier).Listen(ctx, channel, started, wake)
+}
+
+// A pairDiagnoser makes a pair a [refdb.Diagnoser], if its drivers are.
+type pairDiagnoser struct{ instances *pair }
+
+func (d pairDiagnoser) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
+	return d.instances.next().(refdb.Diagnoser).Diagnose(ctx)
 }

@@ -30,12 +30,13 @@ func TestAPairNotifiesIfItsDriversDo(t *testing.T) {
 	}
 }
 
-// A suite is worth what it catches: each of these drivers has one bug, of the
-// kind that the databases' own drivers could have, and must fail the topic.
+// Each of these drivers has one bug, of a kind that the databases' own drivers could have, and
+// must fail the topic.
 func TestEveryBugIsCaught(t *testing.T) {
 	for topic, bugs := range map[string][]string{
 		"Get":             {"no tombstones", "op of the first", "context ignored"},
 		"List":            {"order of a language", "projects by prefix", "prefix by like", "page starts with the last", "page before tombstones", "pages without Next"},
+		"Summaries":       {"order of a language", "tombstones are refs", "locks are no projects", "markers are locks", "first change", "page starts with the last", "pages without Next", "Next of the first row"},
 		"Update":          {"zero is not unknown", "unknown matches all", "adopts tombstones", "values ignore case", "first mismatch only", "not all or nothing", "deletes rows"},
 		"Mandatory locks": {"no mandatory locks", "mismatch before lock", "stale ended though refused", "stale locks stay", "all stale after 30 s", "future is stale"},
 		"Fence":           {"fence by name", "fence by age", "fence looks at one row", "fence passes all", "released though refused", "owner ignored by fences"},
@@ -52,12 +53,12 @@ func TestEveryBugIsCaught(t *testing.T) {
 		"Locks":      {"page by ref", "sites by prefix", "markers are locks", "stale filter ignored", "prefix by like"},
 		"Cursors":    {"pages without Next", "Next of the first row", "Next of the row before", "endless pages", "page by ref", "a page ends a ref"},
 		"Connection": {"closes once", "context ignored"},
-		"Queues": {"nobody waits", "all wait", "one waits", "the last is first", "nobody is passed", "passing is forgotten", "tickets are new each time", "a lost ticket is forgotten",
+		"Queues": {"a refusal names what is kept for nobody", "nobody waits", "all wait", "one waits", "the last is first", "nobody is passed", "passing is forgotten", "tickets are new each time", "a lost ticket is forgotten",
 			"reservations are in everybody's way", "reservations are locks", "turns that are over are for anybody", "intents are locks to those who wait", "those who are overtaken are forgotten", "reservations are reclaimed", "turns have no end", "turns are written as they are", "preparations pass nobody", "a turn goes on",
 			"yields nothing", "keeps nothing", "nothing is free for want of others", "the granted wait on", "reclaims forget the queue", "beats forget the queue",
-			"releases hand nothing on", "purges hand nothing on", "abandonments hand nothing on", "finishes hand nothing on", "the next is not preferred", "the next is preferred for ever",
+			"releases hand nothing on", "purges hand nothing on", "abandonments hand nothing on", "finishes hand nothing on", "the next is not preferred", "the next is preferred for ever", "the next is forgotten",
 			"polls are waited for", "polls are never waited for", "nobody gives up", "only the kept give up", "who gives up takes all with them"},
-		"Notifier": {"wakes nobody", "wakes the last", "the second is not told", "the second is woken at once", "the next wakes others", "one listener",
+		"Notifier": {"wakes nobody", "wakes the last", "the second is not told", "the second is woken at once", "the next wakes others", "the next is not woken", "one listener",
 			"resolutions wake nobody", "finishes hand nothing on", "revocations wake nobody", "purges hand nothing on", "removals wake nobody", "passing updates wake nobody"},
 		"Names":      {"names ignore case", "by name"},
 		"Contenders": {"acquires after looking", "token of the holder"},
@@ -69,11 +70,15 @@ func TestEveryBugIsCaught(t *testing.T) {
 			"sites by prefix", "decided are pending", "finishes by name", "fence passes intents", "never reclaims", "beats all of the owner",
 			"intents are locks to releases", "intents are locks to purges", "intents are locks to abandonments", "owner ignored by finishes",
 			"drops what it can", "finishes what it can", "finishes twice", "the first lost only", "all are lost", "mismatch before loss",
-			"finishes over any value", "finishes by no operation", "finishes touch the dropped"},
+			"finishes over any value", "finishes by no operation", "finishes touch the dropped", "intents of nobody", "intents by no operation"},
+		"DB intents": {"intents by no operation"},
 		"Resolve": {"resolves by name", "resolves twice", "resolves without a lock", "resolves any lock", "never writes", "always writes", "resolved stay locked", "resolved are forgotten",
 			"forgets the pending", "owner ignored by resolutions", "owner ignored by forgetting",
 			"revokes by name", "revokes only what comes", "revokes only what came", "revokes the ref", "nonce of any owner"},
 		"States": {"states of rows only", "states without stale locks", "context ignored"},
+		"Projects": {"projects by prefix", "any revision is changed", "creates over a row", "revisions per project", "a write again is a change", "a lost write is written again", "after includes",
+			"projects by name", "revisions after looking", "revisions before their turn", "context ignored"},
+		"Audit": {"entries of all projects", "since excludes", "entries without order", "the last outcome stands", "concludes by time", "nothing is missing from the audit", "a caller's time", "a page starts with the last"},
 		"Races of intents": {"compares intents before transaction", "acquires after looking", "fence before transaction", "locks before transaction", "removes after looking", "resolves after looking",
 			"states in two looks", "compares before transaction", "finishes after looking"},
 	} {
@@ -94,7 +99,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 	}
 }
 
-// What a driver keeps between two calls shows only where the second goes to another.
+// What a driver keeps between two calls shows only if the second call goes to another driver.
 func TestAlternatingCatchesWhatADriverKeeps(t *testing.T) {
 	for _, topic := range []string{"Beat", "Release"} {
 		alone := start("remembers its locks", "TestTheSimplestDriverPasses", topic)
@@ -110,14 +115,14 @@ func TestAlternatingCatchesWhatADriverKeeps(t *testing.T) {
 	}
 }
 
-// children are as many processes as may run at once: most of them wait for a
-// wake-up that never comes.
+// children limits how many processes run at once. They are more than the CPUs, because most of
+// them wait for a wake-up that never comes.
 var children = make(chan struct{}, 8)
 
-// start runs a topic of the suite with a bug, in a process of its own. What it
-// returns waits for the end, and reports whether the suite passed.
+// start runs a topic of the suite with a bug, in a process of its own. The function that it
+// returns waits for the process, and reports whether the suite passed.
 func start(bug, test, topic string) func(*testing.T) (out string, passed bool) {
-	child := exec.Command(os.Args[0], "-test.run=^"+test+"$/^"+strings.ReplaceAll(topic, " ", "_")+"$", "-test.parallel=8", "-test.timeout=1m")
+	child := exec.Command(os.Args[0], "-test.run=^"+test+"$/^"+strings.ReplaceAll(topic, " ", "_")+"$", "-test.parallel=8", "-test.timeout=5m")
 	child.Env = append(os.Environ(), bugVar+"="+bug)
 	var out []byte
 	var err error

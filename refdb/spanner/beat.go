@@ -12,20 +12,20 @@ import (
 
 const (
 	// beatRows is how many rows a transaction renews at most. The 15,000 values
-	// that it writes stay far below the 80,000 that a commit may.
+	// that it writes are far below the 80,000 that a commit may write.
 	beatRows = 5000
-	// beatPatience bounds a beat's transaction: Spanner can't pass over a row
-	// that another transaction keeps locked. A few of them fit into the lease of
+	// beatTimeout bounds a beat's transaction: Spanner can't skip a row
+	// that another transaction keeps locked. A few such transactions fit into the lease of
 	// a lock that goes stale after thirty seconds.
-	beatPatience = 3 * time.Second
-	// beatParts is into how many a beat that was held up is cut.
+	beatTimeout = 3 * time.Second
+	// beatParts is how many parts a beat that was held up is cut into.
 	beatParts = 10
 )
 
-// Beat renews the locks that still match, beatRows in a transaction. If one is held
-// up, its locks are cut into parts, and those that are held up again are cut further
-// while others go through: in the end a row that another transaction keeps locked is
-// the only one that is not renewed.
+// Beat implements refdb.LockStore. A transaction renews at most beatRows. If it is held
+// up, its locks are cut into parts, and parts that are held up again are cut further
+// while others succeed. In the end only a row that another transaction keeps locked is
+// not renewed.
 func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	results := make([]refdb.BeatResult, len(locks))
 	var failure error
@@ -54,7 +54,7 @@ func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb
 		keys[i] = keyOf(i, l)
 	}
 	var beaten []bool
-	r := request{tag: "refdb.beat", what: "renew locks", within: beatTime(ctx)}
+	r := request{tag: "refdb.beat", what: "renew locks", timeout: beatTimeoutOf(ctx)}
 	_, err := decide(ctx, d, r, matching(keys), func(b *batch, match []bool) error {
 		for i, l := range locks {
 			if match[i] {
@@ -76,8 +76,8 @@ func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb
 	return nil
 }
 
-// beatInParts renews locks in parts, after all at once failed with err. It
-// returns err if no part came through: then it is not a row that is in the way.
+// beatInParts renews locks in parts, after err ended the beat of all at once. It
+// returns err if no part succeeded: then the cause is not a locked row.
 func (d *Driver) beatInParts(ctx context.Context, locks []refdb.LockID, results []refdb.BeatResult, err error) error {
 	if !errors.Is(err, errNoAnswer) || len(locks) == 1 || ctx.Err() != nil {
 		return err
@@ -103,11 +103,11 @@ func (d *Driver) beatInParts(ctx context.Context, locks []refdb.LockID, results 
 	return nil
 }
 
-// beatTime leaves time to cut a beat twice before ctx ends.
-func beatTime(ctx context.Context) time.Duration {
+// beatTimeoutOf returns the timeout of a transaction that leaves time to cut a beat twice before ctx ends.
+func beatTimeoutOf(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return beatPatience
+		return beatTimeout
 	}
-	return min(beatPatience, time.Until(deadline)/3)
+	return min(beatTimeout, time.Until(deadline)/3)
 }

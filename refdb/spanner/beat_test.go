@@ -14,8 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// holdUp makes queries about that ref wait until they are given up, as if
-// another transaction had its row locked.
+// holdUp makes queries for a ref wait until they are given up, as if
+// another transaction kept the row locked.
 func holdUp(w *wire, ref string) {
 	w.set(func(w *wire) {
 		w.sent = func(ctx context.Context, _ string, request any) error {

@@ -12,41 +12,42 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// outage is for how long a request may find nobody at the server's address: the
-// client would go on until the context ends. It covers a connection that was
-// dropped and is made anew.
-const outage = 2 * time.Second
+// maxUnavailable is how long a request tries to reach the server. The
+// client would try until the context ends. It leaves time to make a dropped
+// connection anew.
+const maxUnavailable = 2 * time.Second
 
 var errUnreachable = errors.New("the server can't be reached")
 
 // A call is a method's request, as the interceptors of the client's
-// connections find it in its context. The client hides how often it really
-// asked, which decides what an error means.
+// connections find it in the context. They count what the client hides: how often it
+// really sent a request, which decides what an error means.
 type call struct {
 	client  *client
-	renewed bool // by [Driver.renew]
+	renewed bool // by [Driver.renewSession]
 	caller  context.Context
 	cancel  context.CancelCauseFunc
 	end     func()
-	commits atomic.Int32              // Commit requests made in the present attempt
-	lost    atomic.Pointer[time.Time] // since when the server was unavailable
+	commits atomic.Int32 // Commit requests made in the present attempt
+	// unavailableSince is nil while the server answers.
+	unavailableSince atomic.Pointer[time.Time]
 }
 
 type callKey struct{}
 
-// asked learns how a request ended, and ends the call if the server stays away.
-func (c *call) asked(err error) {
+// observe notes how a request ended, and ends the call if the server stays unavailable.
+func (c *call) observe(err error) {
 	if status.Code(err) != codes.Unavailable {
-		c.lost.Store(nil)
+		c.unavailableSince.Store(nil)
 		return
 	}
 	now := time.Now()
-	if !c.lost.CompareAndSwap(nil, &now) && now.Sub(*c.lost.Load()) > outage {
+	if !c.unavailableSince.CompareAndSwap(nil, &now) && now.Sub(*c.unavailableSince.Load()) > maxUnavailable {
 		c.cancel(errUnreachable)
 	}
 }
 
-func watchUnary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func interceptUnary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
 		return invoke(ctx, method, req, reply, conn, opts...)
@@ -55,14 +56,14 @@ func watchUnary(ctx context.Context, method string, req, reply any, conn *grpc.C
 		c.commits.Add(1)
 	}
 	err := invoke(ctx, method, req, reply, conn, opts...)
-	c.asked(err)
+	c.observe(err)
 	return err
 }
 
-func watchStream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func interceptStream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := open(ctx, desc, conn, method, opts...)
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		c.asked(err)
+		c.observe(err)
 	}
 	return stream, err
 }

@@ -2,12 +2,15 @@ package spanner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"cloud.google.com/go/spanner"
+	"google.golang.org/grpc/codes"
 
+	"github.com/globalrefdb/globalrefdb/migrations/spannermigrate"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -18,7 +21,7 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	err := d.read(ctx, request{what: "look at the database"}, func(ctx context.Context, c *client) error {
 		all = []refdb.Diagnosis{d.server()}
 		for _, look := range []func(context.Context) ([]refdb.Diagnosis, error){
-			c.diagnoseOptions, c.diagnoseColumns, c.diagnoseIndex,
+			c.diagnoseOptions, c.diagnoseTables, c.diagnosePrivileges,
 		} {
 			found, err := look(ctx)
 			if err != nil {
@@ -61,18 +64,19 @@ func (c *client) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error)
 	}}, err
 }
 
-// diagnoseColumns checks that our columns are there, and that those of times
-// take the commit timestamp.
-func (c *client) diagnoseColumns(ctx context.Context) ([]refdb.Diagnosis, error) {
-	missing, err := c.missingColumns(ctx)
+// diagnoseTables checks that our tables are there, and that columns of times take the
+// commit timestamp.
+func (c *client) diagnoseTables(ctx context.Context) ([]refdb.Diagnosis, error) {
+	found, err := spannermigrate.Catalogue(ctx, c.Single())
 	if err != nil {
 		return nil, err
 	}
-	columns := refdb.Diagnosis{Name: "columns", OK: len(missing) == 0, Detail: "all there"}
-	if !columns.OK {
-		columns.Detail = "there is no " + strings.Join(missing, " and no ") + ": " + repair
-	}
+	tables := refdb.Diagnosis{Name: "tables"}
+	tables.Detail, tables.OK = found.Examine()
 	fixed := []string{"intents.decided_at", "intents.time", "intents.token", "locks.heartbeat", "locks.token", "refs.time"}
+	if found.Has("history") {
+		fixed = append(fixed, "history.position", "history_state.pruned", "followers.seen")
+	}
 	err = c.catalogue(ctx, `
 		SELECT CONCAT(TABLE_NAME, '.', COLUMN_NAME) FROM INFORMATION_SCHEMA.COLUMN_OPTIONS
 		WHERE TABLE_SCHEMA = '' AND OPTION_NAME = 'allow_commit_timestamp' AND UPPER(OPTION_VALUE) = 'TRUE'`, func(r *spanner.Row) error {
@@ -85,23 +89,34 @@ func (c *client) diagnoseColumns(ctx context.Context) ([]refdb.Diagnosis, error)
 	if !times.OK {
 		times.Detail = "not set for " + strings.Join(fixed, ", ") + ": set it with ALTER TABLE … ALTER COLUMN … SET OPTIONS (allow_commit_timestamp = true)"
 	}
-	return []refdb.Diagnosis{columns, times}, err
+	return []refdb.Diagnosis{tables, times}, err
 }
 
-func (c *client) diagnoseIndex(ctx context.Context) ([]refdb.Diagnosis, error) {
-	var columns []string
-	err := c.catalogue(ctx, `
-		SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.INDEX_COLUMNS
-		WHERE TABLE_SCHEMA = '' AND TABLE_NAME = 'refs' AND INDEX_NAME = 'project_time'
-		ORDER BY ORDINAL_POSITION`, func(r *spanner.Row) error {
-		var name string
-		err := r.Columns(&name)
-		columns = append(columns, name)
-		return err
-	})
-	index := refdb.Diagnosis{Name: "index project_time", OK: slices.Equal(columns, []string{"project", "time"}), Detail: "there, as Gerrit's plugin has it"}
-	if !index.OK {
-		index.Detail = fmt.Sprintf("on columns %v, not [project time]: Gerrit's plugin creates it so", columns)
+// errRollback undoes what was tried to see whether it is allowed.
+var errRollback = errors.New("taken back")
+
+// diagnosePrivileges executes statements that change no row, in a transaction that is rolled
+// back. It can't tell whether the account may commit.
+func (c *client) diagnosePrivileges(ctx context.Context) ([]refdb.Diagnosis, error) {
+	d := refdb.Diagnosis{Name: "privileges", OK: true, Detail: "refs, locks, intents and history can be read and written, as far as can be told without a commit"}
+	var table string
+	_, err := c.ReadWriteTransactionWithOptions(ctx, func(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
+		for _, table = range []string{"refs", "locks", "intents", "history"} {
+			if _, err := txn.Update(ctx, spanner.NewStatement(`DELETE FROM `+table+` WHERE FALSE`)); err != nil {
+				return err
+			}
+		}
+		return errRollback
+	}, spanner.TransactionOptions{TransactionTag: "refdb.diagnose"})
+	switch {
+	case errors.Is(err, errRollback):
+		err = nil
+	case spanner.ErrCode(err) == codes.PermissionDenied:
+		d.OK, d.Detail = false, table+" can't be written: only refdbctl refs list, refs verify, project list and locks list work: "+errDenied.Error()
+		err = nil
+	case spanner.ErrCode(err) == codes.InvalidArgument, spanner.ErrCode(err) == codes.NotFound:
+		// The check of the tables tells what is missing.
+		d.Detail, err = "not looked at: there is no table "+table, nil
 	}
-	return []refdb.Diagnosis{index}, err
+	return []refdb.Diagnosis{d}, err
 }

@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/spanner"
@@ -24,25 +25,26 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// patience bounds a request, whatever its caller's context: the client itself
+// requestTimeout bounds a request, whatever its caller's context: the client itself
 // would repeat it for an hour. Spanner answers within milliseconds, and lets
-// nobody keep a lock that others wait for over ten seconds.
-const patience = 30 * time.Second
+// nobody keep a lock that others wait for longer than ten seconds.
+const requestTimeout = 30 * time.Second
 
 // A request is what a method asks for.
 type request struct {
-	tag    string        // in Spanner's statistics
-	what   string        // in errors
-	within time.Duration // bounds it; 0 is patience
+	tag     string        // in Spanner's statistics
+	what    string        // in errors
+	timeout time.Duration // 0 is requestTimeout
 }
 
 // Driver is a [refdb.Driver] on one Cloud Spanner database. It is also a
 // [refdb.Diagnoser].
 type Driver struct {
-	connect  func() (*spanner.Client, error) // does not wait for the server
-	name     string                          // projects/P/instances/I/databases/D
-	emulator string                          // the emulator's address, or "" on the service
-	gate     gate
+	connect       func() (*spanner.Client, error) // does not wait for the server
+	name          string                          // projects/P/instances/I/databases/D
+	emulator      string                          // the emulator's address, or "" on the service
+	emulatorMutex emulatorMutex
+	version       atomic.Uint64 // of the schema, when it was checked last
 
 	mu     sync.Mutex
 	client *client // the present one
@@ -54,8 +56,9 @@ type Driver struct {
 }
 
 var (
-	_ refdb.Driver    = (*Driver)(nil)
-	_ refdb.Diagnoser = (*Driver)(nil)
+	_ refdb.Driver        = (*Driver)(nil)
+	_ refdb.Diagnoser     = (*Driver)(nil)
+	_ refdb.SchemaChecker = (*Driver)(nil)
 )
 
 func newDriver(connect func() (*spanner.Client, error), name, emulator string) (*Driver, error) {
@@ -63,7 +66,7 @@ func newDriver(connect func() (*spanner.Client, error), name, emulator string) (
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{connect: connect, client: newUsed(first), name: name, emulator: emulator, gate: newGate(emulator != "")}
+	d := &Driver{connect: connect, client: countUsers(first), name: name, emulator: emulator, emulatorMutex: newEmulatorMutex(emulator != "")}
 	d.closing, d.close = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -77,18 +80,18 @@ func (d *Driver) Close() error {
 	d.close()
 	d.work.Wait()
 	if !closed {
-		d.client.leave()
+		d.client.release()
 	}
 	return nil
 }
 
 // begin starts a method's request. Its context ends with the caller's, with
-// Close, or when the server stays away, and its cause tells which.
+// Close, or when the server stays unavailable, and the cause tells which.
 func (d *Driver) begin(ctx context.Context) (*call, context.Context, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	client, err := d.start()
+	client, err := d.startWork()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,28 +101,28 @@ func (d *Driver) begin(ctx context.Context) (*call, context.Context, error) {
 	c.end = func() {
 		unwatch()
 		c.cancel(nil)
-		d.finish(c.client)
+		d.finishWork(c.client)
 	}
 	return c, ctx, nil
 }
 
-// read runs f, which makes one read-only request, and tells its error in
-// refdb's terms. It may run f again, which then forgets what it has read.
+// read runs f, which makes one read-only request, and translates its error. It
+// may run f again; then f discards what it has read.
 func (d *Driver) read(ctx context.Context, r request, f func(context.Context, *client) error) error {
 	c, ctx, err := d.begin(ctx)
 	if err != nil {
 		return failed(r.what, err)
 	}
 	defer c.end()
-	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.within, patience), errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, requestTimeout), errNoAnswer)
 	defer cancel()
 	if err = f(ctx, c.client); err != nil {
-		if err = d.renew(c, err, false); err == nil {
+		if err = d.renewSession(c, err, false); err == nil {
 			err = f(ctx, c.client)
 		}
 	}
 	if err != nil {
-		return d.judge(ctx, c, r.what, err, false)
+		return d.translate(ctx, c, r.what, err, false)
 	}
 	return nil
 }
@@ -134,17 +137,16 @@ func (r request) query(s spanner.Statement) part {
 	}
 }
 
-// readRows makes strong reads, all as of one time, and returns what rowOf makes of
-// their rows.
+// readRows makes strong reads, all as of one time, and converts their rows with rowOf.
 func readRows[T any](ctx context.Context, d *Driver, r request, rowOf func(*spanner.Row) (T, error), parts ...part) (rows []T, err error) {
 	err = d.read(ctx, r, func(ctx context.Context, c *client) error {
 		rows = nil
 		txn := c.Single()
 		if len(parts) > 1 {
-			if err := d.gate.enter(ctx); err != nil {
+			if err := d.emulatorMutex.lock(ctx); err != nil {
 				return err
 			}
-			defer d.gate.leave()
+			defer d.emulatorMutex.unlock()
 			txn = c.ReadOnlyTransaction()
 			defer txn.Close()
 		}
@@ -161,7 +163,7 @@ func readRows[T any](ctx context.Context, d *Driver, r request, rowOf func(*span
 	return rows, nil
 }
 
-// collect returns a function that adds what rowOf makes of a row to rows.
+// collect returns a function that converts a row with rowOf and adds it to rows.
 func collect[T any](rows *[]T, rowOf func(*spanner.Row) (T, error)) func(*spanner.Row) error {
 	return func(r *spanner.Row) error {
 		row, err := rowOf(r)

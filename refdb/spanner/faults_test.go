@@ -16,7 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// loseReply lets the next Commit take effect, and loses its reply.
+// loseReply executes the next Commit, and drops its reply.
 func loseReply(w *wire, code codes.Code) {
 	var once atomic.Bool
 	w.set(func(w *wire) {
@@ -30,7 +30,7 @@ func loseReply(w *wire, code codes.Code) {
 	})
 }
 
-// refuse answers every Commit with code, and doesn't pass it on.
+// refuse answers every Commit with code instead of sending it.
 func refuse(w *wire, code codes.Code) {
 	w.set(func(w *wire) {
 		w.around = func(name string, send func() error) error {
@@ -99,7 +99,7 @@ func TestLostReply(t *testing.T) {
 			if first.Value != v1 || first.Op != "u1" {
 				t.Fatalf("the update did not take effect: %+v", first)
 			}
-			// The fence is gone and the old value too, but it happened.
+			// Neither the fence nor the old value is there any more, but the update happened.
 			must(t, change())
 			if second := get(t, d, branch); second != first {
 				t.Errorf("the update was carried out twice: %+v, then %+v", first, second)

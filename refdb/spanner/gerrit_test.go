@@ -148,7 +148,7 @@ func TestReclaimThatGerritsPluginHasBegunIsLeftToIt(t *testing.T) {
 	}
 }
 
-// To the plugin, a row that is kept for somebody is a lock, which it may reclaim.
+// To the plugin a reservation is a lock, which it may reclaim.
 func TestWhatIsKeptForSomebodyIsTakenWithAMarker(t *testing.T) {
 	t.Parallel()
 	for channel, kept := range map[string]string{"c": "somebody", "": "nobody"} {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -29,14 +30,14 @@ func prepare(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.
 	return p
 }
 
-// finishing ends intents of p, which were done.
+// finishing ends intents of p that were carried out.
 func finishing(p refdb.Prepared, refs ...string) refdb.FinishRequest {
-	return refdb.FinishRequest{Project: project, ID: "finish", Owner: owner, Token: p.Token, Done: preparing("", refs...).Updates}
+	return refdb.FinishRequest{Project: project, Origin: refdb.Origin{ID: "finish", Owner: owner}, Token: p.Token, Done: preparing("", refs...).Updates}
 }
 
-// dropping ends intents of p, which were not done.
+// dropping ends intents of p that were not carried out.
 func dropping(p refdb.Prepared, refs ...string) refdb.FinishRequest {
-	return refdb.FinishRequest{Project: project, Owner: owner, Token: p.Token, Dropped: refs}
+	return refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: p.Token, Dropped: refs}
 }
 
 func intents(tb testing.TB, d refdb.Driver) []refdb.Intent {
@@ -98,12 +99,12 @@ func TestLostReplyAboutIntents(t *testing.T) {
 
 	left := lockIDs(a.Token, "HEAD")
 	loseReply(w, codes.Internal)
-	_, err = d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.TakeNew, By: "me", Reason: "why"})
+	_, err = d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.TakeNew, Origin: refdb.Origin{By: "me"}, Reason: "why"})
 	unknown("resolve", err)
 	if got := get(t, d, "HEAD"); got.Value != v1 {
 		t.Fatalf("HEAD is %+v", got)
 	}
-	ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.KeepOld, By: "you", Reason: "why"})
+	ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "you"}, Reason: "why"})
 	must(t, err)
 	if all := intents(t, d); ended[0] || len(all) != 1 || all[0].DecidedBy != "me" {
 		t.Fatalf("it was resolved again: %v, %+v", ended, all)
@@ -126,7 +127,7 @@ func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
 	must(t, update(t, d, "u", move(branch, "", v2)))
 	other := acquire(t, d, "other", branch)
 	resolve := func(decision refdb.Decision) []bool {
-		ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: decision, By: "me", Reason: "why"})
+		ended, err := d.Resolve(t.Context(), refdb.ResolveRequest{Intents: left, Decision: decision, Origin: refdb.Origin{By: "me"}, Reason: "why"})
 		must(t, err)
 		return ended
 	}
@@ -144,10 +145,10 @@ func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
 	}
 }
 
-func TestLargestPreparationIsTaken(t *testing.T) {
+func TestLargestPreparationCanBeFinished(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Spanner(t).Open(t)
-	refs := names(refdb.MaxLockRefs)
+	refs := names(spanner.MaxRefs)
 	a := prepare(t, d, "n", refs...)
 	if all := intents(t, d); len(all) != len(refs) {
 		t.Fatalf("%d intents are listed", len(all))
@@ -156,11 +157,16 @@ func TestLargestPreparationIsTaken(t *testing.T) {
 	if all := intents(t, d); len(all) != 0 {
 		t.Fatalf("%d intents are left", len(all))
 	}
+	page, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Limit: 2 * len(refs)})
+	must(t, err)
+	if len(page.Changes) != len(refs) {
+		t.Errorf("%d changes were recorded", len(page.Changes))
+	}
 }
 
-func TestPreparationOverMoreStaleLocksThanFitIsRefusedWhole(t *testing.T) {
+func TestALargerPreparationIsRefused(t *testing.T) {
 	t.Parallel()
-	const most = 4000 // of which each costs 20 changes
+	const most = spanner.MaxRefs
 	db := dbtest.Spanner(t)
 	d := db.Open(t)
 	refs := names(most + 1)
@@ -209,7 +215,7 @@ func TestAnAdvisoryUpdateStillIgnoresOtherLocks(t *testing.T) {
 	a := acquire(t, d, "other", branch)
 	prepare(t, d, "n", "HEAD")
 	advisory := func(ref string, old, new refdb.Value) error {
-		return d.Update(t.Context(), refdb.UpdateRequest{Project: project, ID: string(new), Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(ref, old, new)}})
+		return d.Update(t.Context(), refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: string(new)}, Locks: refdb.AdvisoryLocks, Updates: []refdb.Update{move(ref, old, new)}})
 	}
 	must(t, advisory(branch, "", v2))
 	db.Age(t, project, branch, time.Hour)

@@ -51,7 +51,7 @@ func administer(tb testing.TB, f func(*databaseadmin.DatabaseAdminClient) error)
 	must(tb, f(a))
 }
 
-// count tells how often an RPC is among calls.
+// count returns how often an RPC is among calls.
 func count(calls []string, name string) int {
 	n := 0
 	for _, call := range calls {
@@ -62,7 +62,7 @@ func count(calls []string, name string) int {
 	return n
 }
 
-// sessionNotFound is what Spanner says of a session that it doesn't know.
+// sessionNotFound is Spanner's error for a session that it doesn't know.
 func sessionNotFound(tb testing.TB) error {
 	tb.Helper()
 	s, err := status.New(codes.NotFound, "injected: Session not found").WithDetails(
@@ -92,7 +92,7 @@ func TestDatabaseThatWasDroppedAndCreatedAnew(t *testing.T) {
 			return err
 		},
 		"update": func(ctx context.Context, d refdb.Driver) error {
-			return d.Update(ctx, refdb.UpdateRequest{Project: project, ID: "u", Updates: []refdb.Update{move(branch, "", v1)}})
+			return d.Update(ctx, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "u"}, Updates: []refdb.Update{move(branch, "", v1)}})
 		},
 		"remove": func(ctx context.Context, d refdb.Driver) error {
 			_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: 1})

@@ -7,15 +7,21 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
-// maxMutations is what Spanner takes in one commit, this many included
+// maxMutations is the largest number of mutations that Spanner takes in one commit
 // (https://cloud.google.com/spanner/quotas#limits-for). A row written counts
 // once per column, keys included, and a row deleted once; each entry that
 // leaves or joins an index counts once too. More are refused with
 // INVALID_ARGUMENT.
 const maxMutations = 80_000
+
+// MaxRefs is the largest number of refs that one update or one preparation may have. The
+// end of a preparation must fit into a commit, because git has moved the refs by then. It costs
+// 22 for each ref: the ref, its row of the history, the lock and the intent.
+const MaxRefs = 3500
 
 var (
 	refColumns    = []string{"project", "ref", "value", "time", "op"}
@@ -29,6 +35,9 @@ var (
 	intentColumns   = []string{"project", "ref", "token", "owner", "agent", "old_value", "new_value", "time"}
 	decisionColumns = []string{"project", "ref", "token", "decision", "decided_by", "reason", "decided_at"}
 
+	historyColumns = []string{"project", "ref", "position", "old_value", "new_value", "op", "owner", "asked_by", "shard"}
+
+	recordedColumns   = append(intentColumns[:len(intentColumns):len(intentColumns)], "nonce")
 	revocationColumns = append(intentColumns[:len(intentColumns):len(intentColumns)], "decision", "decided_by", "decided_at", "nonce")
 )
 
@@ -37,6 +46,7 @@ type batch struct {
 	mutations []*spanner.Mutation
 	deleted   map[string][]spanner.KeySet // by table
 	cost      int                         // in Spanner's count
+	recorded  bool                        // changes of refs go into the history
 }
 
 func (b *batch) add(cost int, m *spanner.Mutation) {
@@ -71,43 +81,61 @@ func (b *batch) check() error {
 	return nil
 }
 
-// putRef writes a ref. Its entry in the index project_time moves.
-func (b *batch) putRef(project, ref string, v refdb.Value, op string) {
+// putRef writes a ref that held old. Its entry in the index project_time moves.
+func (b *batch) putRef(project, ref string, old, v refdb.Value, by refdb.Origin) {
 	b.add(len(refColumns)+2, spanner.InsertOrUpdate("refs", refColumns,
-		[]any{project, ref, string(v), spanner.CommitTimestamp, orNull(op)}))
+		[]any{project, ref, string(v), spanner.CommitTimestamp, orNull(by.ID)}))
+	b.record(project, ref, old, v, by)
+}
+
+// removeRef deletes the row of a ref that held old. Of a deleted ref that is no change.
+func (b *batch) removeRef(project, ref string, old refdb.Value, by refdb.Origin) {
+	b.deleteRef(project, ref)
+	if !old.IsDeleted() {
+		b.record(project, ref, old, refdb.Unknown, by)
+	}
 }
 
 func (b *batch) deleteRef(project, ref string) {
 	b.delete(1+1, "refs", spanner.Key{project, ref})
 }
 
-// insertLock takes a lock that was free: it fails if it isn't.
+// record adds a change to the history. How Spanner counts the entries of indexes that an insert
+// makes is not documented; each of their columns is counted here.
+func (b *batch) record(project, ref string, old, v refdb.Value, by refdb.Origin) {
+	if b.recorded {
+		b.add(len(historyColumns)+2+2, spanner.Insert("history", historyColumns, []any{project, ref, spanner.CommitTimestamp,
+			string(old), string(v), orNull(by.ID), orNull(by.Owner), orNull(by.By), shardOf(project)}))
+	}
+}
+
+// insertLock takes a free lock: it fails if there is a row.
 func (b *batch) insertLock(ref string, c claim) {
 	b.add(len(lockColumns), spanner.Insert("locks", lockColumns, c.values(ref)))
 }
 
-// updateLock takes a lock over: it fails if there is none.
+// updateLock takes a lock over: it fails if there is no row.
 func (b *batch) updateLock(ref string, c claim) {
 	b.add(len(lockColumns), spanner.Update("locks", lockColumns, c.values(ref)))
 }
 
 // values are those of lockColumns.
 func (c claim) values(ref string) []any {
-	return []any{c.project, ref, spanner.CommitTimestamp, spanner.CommitTimestamp, c.owner, orNull(c.nonce), c.staleAfter.Microseconds()}
+	return []any{c.project, ref, spanner.CommitTimestamp, spanner.CommitTimestamp, c.Owner, orNull(c.Nonce), c.staleAfter.Microseconds()}
 }
 
-// setQueue leaves a row with that queue: it fails if there is none.
+// setQueue writes the queue of a lock: it fails if there is no row.
 func (b *batch) setQueue(project, ref string, q queue.Queue) {
 	b.add(len(queueColumns), spanner.Update("locks", queueColumns, []any{project, ref, waiting(q)}))
 }
 
-// reserve keeps a row for whom a says, or for nobody: it fails if there is none.
+// reserve turns a lock into the reservation in a: it fails if there is no row.
 func (b *batch) reserve(project, ref string, a queue.After) {
 	b.add(len(reservationColumns), spanner.Update("locks", reservationColumns,
 		[]any{project, ref, a.Lock.Heartbeat, a.Lock.Owner, orNull(a.Nonce), a.Lock.StaleAfter.Microseconds(), waiting(a.Queue)}))
 }
 
-// waiting is what the column keeps of q.
+// waiting returns what the column waiting stores for q.
 func waiting(q queue.Queue) []string {
 	if len(q) == 0 {
 		return nil // NULL
@@ -115,7 +143,7 @@ func waiting(q queue.Queue) []string {
 	return q.Texts()
 }
 
-// insertMarker keeps others from reclaiming the same lock: it fails if they do.
+// insertMarker keeps others from reclaiming the same lock: it fails if one of them does.
 func (b *batch) insertMarker(project, ref, owner string) {
 	b.add(len(markerColumns), spanner.Insert("locks", markerColumns,
 		[]any{project, ref, spanner.CommitTimestamp, spanner.CommitTimestamp, owner}))
@@ -134,13 +162,16 @@ func (b *batch) deleteLocks(project string) {
 	b.delete(1, "locks", spanner.Key{project}.AsPrefix())
 }
 
-// insertIntent records what u is about to do. Its token is that of the lock.
+// insertIntent records u as an intent, with the token of its lock.
 func (b *batch) insertIntent(u refdb.Update, r *refdb.PrepareRequest) {
-	b.add(len(intentColumns), spanner.Insert("intents", intentColumns,
-		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp}))
+	columns, values := intentColumns, []any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp}
+	if b.recorded { // before, the nonce is too short
+		columns, values = recordedColumns, append(values, operation.OfIntent(*r))
+	}
+	b.add(len(columns), spanner.Insert("intents", columns, values))
 }
 
-// insertRevocation records that r must not be carried out.
+// insertRevocation records that r was revoked.
 func (b *batch) insertRevocation(r *refdb.PrepareRequest) {
 	u := r.Updates[0]
 	b.add(len(revocationColumns), spanner.Insert("intents", revocationColumns,

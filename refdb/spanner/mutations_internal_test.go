@@ -8,34 +8,41 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// statesOn are what a transaction finds on so many refs, each locked or not.
+// statesOn returns the states of n refs, each locked or not.
 func statesOn(n int, locked bool, age time.Duration) []state {
 	states := make([]state, n)
 	for i := range states {
 		ref := fmt.Sprintf("refs/heads/%05d", i)
-		states[i] = state{ref: ref}
+		states[i] = state{Row: rules.Row{Name: ref}}
 		if locked {
-			states[i].lock = &lock{LockInfo: refdb.LockInfo{Project: "p", Ref: ref, Age: age, StaleAfter: 30 * time.Second}, token: time.Unix(0, 0)}
+			states[i].Lock = &refdb.LockInfo{Project: "p", Ref: ref, Age: age, StaleAfter: 30 * time.Second}
+			states[i].token = time.Unix(0, 0)
 		}
 	}
 	return states
 }
 
-// queued are states that somebody waits for, each.
+// fenceOn is the row of a fence on a ref, or of an intent.
+func fenceOn(ref string, staleAfter time.Duration) *refdb.LockInfo {
+	return &refdb.LockInfo{Project: "p", Ref: ref, Owner: "o", Token: 7, StaleAfter: staleAfter}
+}
+
+// queued gives each state a waiter.
 func queued(states []state) []state {
 	for i := range states {
-		states[i].queue = queue.Queue{{Ticket: 1, ID: "w", Channel: "c", Owner: "o"}}
+		states[i].Queue = queue.Queue{{Ticket: 1, ID: "w", Channel: "c", Owner: "o"}}
 	}
 	return states
 }
 
-// deletionsOf delete the refs of states.
+// deletionsOf returns updates that delete the refs of states.
 func deletionsOf(states []state) []refdb.Update {
 	updates := make([]refdb.Update, len(states))
 	for i, s := range states {
-		updates[i] = refdb.Update{Ref: s.ref, New: refdb.Deleted}
+		updates[i] = refdb.Update{Ref: s.Name, New: refdb.Deleted}
 	}
 	return updates
 }
@@ -52,19 +59,18 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		want              int
 		tooMany           bool
 	}{
-		{name: "the largest update", updates: refdb.MaxUpdateRefs, advisory: true, want: 70_000},
-		{name: "the largest update, past as many stale locks", updates: refdb.MaxUpdateRefs, want: 80_000},
-		{name: "the largest update under the largest lock", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, want: 75_000},
-		{name: "the same with release", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, want: 80_000},
-		{name: "the same, of refs that are waited for, has no room for reservations", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, queued: true, want: 80_000},
-		{name: "an update that leaves room for some", updates: 9000, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, queued: true, want: 79_998},
-		{name: "an update that leaves room for all", updates: 5000, fence: refdb.MaxLockRefs, overlap: refdb.MaxLockRefs, release: true, queued: true, want: 70_000},
-		{name: "the same with a lock on other refs", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, release: true, want: 85_000, tooMany: true},
-		{name: "the same with a lock on other refs, without stale ones", updates: refdb.MaxUpdateRefs, fence: refdb.MaxLockRefs, release: true, advisory: true, want: 75_000},
+		{name: "the largest update", updates: MaxRefs, advisory: true, want: 70_000},
+		{name: "the largest update, past as many stale locks", updates: MaxRefs, want: 73_500},
+		{name: "the largest update under the largest lock", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, want: 70_000},
+		{name: "the same with release", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, release: true, want: 75_000},
+		{name: "the same, of refs that are waited for, has room for some reservations", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, release: true, queued: true, want: 79_998},
+		{name: "an update that leaves room for all", updates: 2000, fence: refdb.MaxLockRefs, overlap: 2000, release: true, queued: true, want: 75_000},
+		{name: "the largest update, with a lock on other refs", updates: MaxRefs, fence: refdb.MaxLockRefs, release: true, want: 78_500},
+		{name: "a larger update", updates: 4001, advisory: true, want: 80_020, tooMany: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			r := refdb.UpdateRequest{Project: "p", ID: "id"}
+			r := refdb.UpdateRequest{Project: "p", Origin: refdb.Origin{ID: "id"}}
 			if row.advisory {
 				r.Locks = refdb.AdvisoryLocks
 			}
@@ -79,17 +85,17 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 			for i := range row.fence {
 				ref := fmt.Sprintf("refs/tags/%05d", i)
 				if i < row.overlap {
-					states[i].lock, states[i].fence = nil, &fence{owner: "o", token: 7}
-					ref = states[i].ref
+					ref = states[i].Name
+					states[i].Lock, states[i].fence = nil, fenceOn(ref, 0)
 				} else {
-					states = append(states, state{ref: ref, fence: &fence{owner: "o", token: 7}})
+					states = append(states, state{Row: rules.Row{Name: ref}, fence: fenceOn(ref, 0)})
 				}
 				r.Fence.Refs = append(r.Fence.Refs, ref)
 			}
 			if row.queued {
 				states = queued(states)
 			}
-			var b batch
+			b := batch{recorded: true}
 			if err := planUpdate(&b, &r, states); err != nil {
 				t.Fatal(err)
 			}
@@ -101,8 +107,8 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		want    int
 		tooMany bool
 	}{
-		"the largest preparation":                   {statesOn(refdb.MaxLockRefs, false, 0), 75_000, false},
-		"the largest preparation, of stale locks":   {statesOn(4000, true, stale), 80_000, false},
+		"the largest preparation":                   {statesOn(MaxRefs, false, 0), 52_500, false},
+		"the largest preparation, of stale locks":   {statesOn(MaxRefs, true, stale), 70_000, false},
 		"a larger preparation, of only stale locks": {statesOn(4001, true, stale), 80_020, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,46 +132,47 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var b batch
-			if _, err := planAcquire(&b, claim{project: "p", nonce: "n"}, row.states); err != nil {
+			if _, err := planAcquire(&b, &refdb.AcquireRequest{Project: "p", Nonce: "n"}, row.states); err != nil {
 				t.Fatal(err)
 			}
 			check(t, &b, row.want, false)
 		})
 	}
-	for done, want := range map[int]int{refdb.MaxLockRefs: 45_000, 1000: 17_000, 0: 10_000} {
-		t.Run(fmt.Sprintf("the largest end of intents, of which %d were done", done), func(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		intents, done int
+		queued        bool
+		want          int
+	}{
+		{name: "the end of the largest preparation", intents: MaxRefs, done: MaxRefs, want: 77_000},
+		{name: "the same, of refs that are waited for, has room for some reservations", intents: MaxRefs, done: MaxRefs, queued: true, want: 80_000},
+		{name: "the end of the largest preparation, of which a part was done", intents: MaxRefs, done: 1000, want: 27_000},
+		{name: "the end of the largest preparation, of which nothing was done", intents: MaxRefs, want: 7_000},
+		{name: "the end of the largest preparation from before the history, without a record", intents: refdb.MaxLockRefs, done: refdb.MaxLockRefs, want: 45_000},
+		{name: "the same, of refs that are waited for", intents: refdb.MaxLockRefs, done: refdb.MaxLockRefs, queued: true, want: 75_000},
+	} {
+		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			states := statesOn(refdb.MaxLockRefs, false, 0)
-			for i := range states {
-				states[i].fence = &fence{owner: "o", token: 7, intended: true}
+			states := statesOn(row.intents, false, 0)
+			if row.queued {
+				states = queued(states)
 			}
-			r := refdb.FinishRequest{Project: "p", ID: "id", Owner: "o", Token: 7, Done: deletionsOf(states[:done])}
-			var b batch
+			for i := range states {
+				states[i].fence = fenceOn(states[i].Name, refdb.NeverStale)
+			}
+			r := refdb.FinishRequest{Project: "p", Origin: refdb.Origin{ID: "id", Owner: "o"}, Token: 7, Done: deletionsOf(states[:row.done])}
+			b := batch{recorded: true}
 			if err := planFinish(&b, &r, refsOf(deletionsOf(states)), states); err != nil {
 				t.Fatal(err)
 			}
-			check(t, &b, want, false)
+			check(t, &b, row.want, false)
 		})
 	}
-	t.Run("the largest end of intents that are waited for", func(t *testing.T) {
-		t.Parallel()
-		states := queued(statesOn(refdb.MaxLockRefs, false, 0))
-		for i := range states {
-			states[i].fence = &fence{owner: "o", token: 7, intended: true}
-		}
-		deletions := deletionsOf(states)
-		r := refdb.FinishRequest{Project: "p", ID: "id", Owner: "o", Token: 7, Done: deletions}
-		var b batch
-		if err := planFinish(&b, &r, refsOf(deletions), states); err != nil {
-			t.Fatal(err)
-		}
-		check(t, &b, 75_000, false)
-	})
 	t.Run("the largest refusal", func(t *testing.T) {
 		t.Parallel()
 		var b batch
-		c := claim{project: "p", nonce: "n", waiter: refdb.Waiter{ID: "x"}}
-		if _, err := planAcquire(&b, c, queued(statesOn(refdb.MaxLockRefs, true, 0))); !errors.Is(err, refdb.ErrLocked) {
+		r := refdb.AcquireRequest{Project: "p", Nonce: "n", Waiter: refdb.Waiter{ID: "x"}}
+		if _, err := planAcquire(&b, &r, queued(statesOn(refdb.MaxLockRefs, true, 0))); !errors.Is(err, refdb.ErrLocked) {
 			t.Fatal(err)
 		}
 		check(t, &b, 15_000, false)
@@ -175,9 +182,9 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		var beat, release, handOver batch
 		endings := make([]ending, refdb.MaxLockRefs)
 		for i, s := range queued(statesOn(refdb.MaxLockRefs, true, 0)) {
-			beat.beat("p", s.ref)
-			endings[i] = ending{lock: s.lock.LockInfo}
-			handOver.end([]ending{{lock: s.lock.LockInfo, queue: s.queue}}, refdb.Waiter{})
+			beat.beat("p", s.Name)
+			endings[i] = ending{lock: *s.Lock}
+			handOver.end([]ending{{lock: *s.Lock, queue: s.Queue}}, refdb.Waiter{})
 		}
 		release.end(endings, refdb.Waiter{})
 		check(t, &beat, 15_000, false)

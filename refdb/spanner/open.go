@@ -1,12 +1,12 @@
 package spanner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"os"
 	"strings"
 	"time"
 
@@ -14,7 +14,7 @@ import (
 	admin "cloud.google.com/go/spanner/admin/database/apiv1"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/codes"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/migrations/spannermigrate"
@@ -24,12 +24,9 @@ import (
 const (
 	scheme = "spanner://"
 
-	// openTime bounds Open. The client would wait for a server that isn't there
-	// for as long as its context lasts.
-	openTime = 10 * time.Second
-
-	// emulatorVariable is what Google's client libraries obey.
-	emulatorVariable = "SPANNER_EMULATOR_HOST"
+	// openTimeout bounds Open. The client would wait for a missing server until
+	// its context ends.
+	openTimeout = 10 * time.Second
 )
 
 // Open connects to the database at url, which is
@@ -52,7 +49,7 @@ func Open(ctx context.Context, url string, opts ...option.ClientOption) (*Driver
 	if err != nil {
 		return nil, failed("open "+url, err)
 	}
-	if err := d.checkSchema(ctx); err != nil {
+	if err := d.CheckSchema(ctx); err != nil {
 		d.Close()
 		return nil, failed("open "+url, err)
 	}
@@ -81,14 +78,14 @@ func Migrator(ctx context.Context, url string, opts ...option.ClientOption) (*mi
 // newClient returns a client of the database. It does not wait for the server.
 func newClient(ctx context.Context, name string, opts []option.ClientOption) (*spanner.Client, error) {
 	opts = append([]option.ClientOption{
-		option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(watchUnary)),
-		option.WithGRPCDialOption(grpc.WithChainStreamInterceptor(watchStream)),
+		option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(interceptUnary)),
+		option.WithGRPCDialOption(grpc.WithChainStreamInterceptor(interceptStream)),
 	}, opts...)
 	// Credentials are renewed under the context of their creation.
 	client, err := spanner.NewClientWithConfig(context.WithoutCancel(ctx), name, spanner.ClientConfig{
-		// They want a permission of their own, to write to Cloud Monitoring.
+		// They need a permission to write to Cloud Monitoring.
 		DisableNativeMetrics: true,
-		// It would print what it returns as errors too.
+		// It would print errors that it returns as well.
 		Logger: log.New(io.Discard, "", 0),
 	}, opts...)
 	if err != nil {
@@ -103,36 +100,84 @@ func parseURL(url string) (name string, err error) {
 	parts := strings.Split(name, "/")
 	if !ok || len(parts) != 6 || parts[0] != "projects" || parts[2] != "instances" || parts[4] != "databases" ||
 		parts[1] == "" || parts[3] == "" || parts[5] == "" || strings.ContainsAny(name, "?#%@ \t\r\n") {
-		// It is not repeated here: it may be another database's, with a password.
+		// The URL is not repeated here: it may be that of another database, with a password.
 		return "", fmt.Errorf("%w database URL: it has to be spanner://projects/PROJECT/instances/INSTANCE/databases/DATABASE, and no more",
 			refdb.ErrInvalid)
 	}
 	return name, nil
 }
 
-// Emulator returns the option to use the Spanner emulator at that address
-// (host:port), whatever SPANNER_EMULATOR_HOST says. A driver spares an emulator
-// what it can't do, and knows it for one by this option or that variable only.
-func Emulator(address string) option.ClientOption {
-	return emulatorOption{option.WithEndpoint("passthrough:///" + address), address}
-}
-
-type emulatorOption struct {
-	option.ClientOption
-	address string
-}
-
-// findEmulator returns the address of the emulator that is meant, if any, and
-// opts in words that the client understands.
-func findEmulator(opts []option.ClientOption) (address string, all []option.ClientOption) {
-	address = os.Getenv(emulatorVariable)
-	for _, o := range opts {
-		all = append(all, o)
-		if e, ok := o.(emulatorOption); ok {
-			address = e.address
-			all = append(all, option.WithoutAuthentication(),
-				option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))
+// CheckSchema implements refdb.SchemaChecker.
+func (d *Driver) CheckSchema(ctx context.Context) error {
+	var recorded migrations.Record
+	var missing error
+	r := request{tag: "refdb.open", what: "read the schema's version", timeout: openTimeout}
+	err := d.read(ctx, r, func(ctx context.Context, c *client) (err error) {
+		missing = nil
+		recorded, err = c.version(ctx, r, migrations.Table)
+		if spanner.ErrCode(err) != codes.NotFound {
+			return err
 		}
+		// Either the table or the whole database is missing. A database always has a catalogue.
+		found, err := spannermigrate.Catalogue(ctx, c.Single())
+		if err != nil {
+			return err
+		}
+		if table := found.VersionTable(); table != "" {
+			recorded, err = c.version(ctx, r, table)
+			return err
+		}
+		missing = found.Missing()
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	return address, all
+	if err = cmp.Or(missing, migrations.Check(migrations.Spanner, recorded)); err != nil {
+		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+	}
+	d.version.Store(uint64(recorded.Version))
+	return nil
+}
+
+// version reads a table of schema versions. Only our own has the oldest version that programs must know.
+func (c *client) version(ctx context.Context, r request, table string) (recorded migrations.Record, err error) {
+	var version int64
+	var oldest spanner.NullInt64
+	columns, into := []string{"Version", "Dirty", "Oldest"}, []any{&version, &recorded.Dirty, &oldest}
+	if table != migrations.Table {
+		columns, into = columns[:2], into[:2]
+	}
+	rows := c.Single().ReadWithOptions(ctx, table, spanner.AllKeys(), columns, &spanner.ReadOptions{Limit: 1, RequestTag: r.tag})
+	err = rows.Do(func(row *spanner.Row) error {
+		err := row.Columns(into...)
+		recorded.Version, recorded.Oldest, recorded.Exists = uint(max(version, 0)), uint(max(oldest.Int64, 0)), true
+		return err
+	})
+	return recorded, err
+}
+
+// explainMissing tells what the server may not have found. It returns
+// ErrSchema if a table or column that we need is missing, ErrUnavailable if the
+// session is, another error if the database is, and nil if nothing is
+// or it can't tell.
+func (c *client) explainMissing(ctx context.Context) error {
+	found, err := spannermigrate.Catalogue(ctx, c.Single())
+	switch {
+	case sessionLost(err):
+		return fmt.Errorf("%w: %w", refdb.ErrUnavailable, oneLine{err})
+	case spanner.ErrCode(err) == codes.NotFound:
+		return fmt.Errorf("%w: %w", errNoDatabase, oneLine{err})
+	case err != nil:
+		return nil
+	}
+	if detail, ok := found.Examine(); !ok {
+		return fmt.Errorf("%w: %s", refdb.ErrSchema, detail)
+	}
+	return nil
+}
+
+// catalogue queries the database's own description of itself.
+func (c *client) catalogue(ctx context.Context, sql string, each func(*spanner.Row) error) error {
+	return c.Single().QueryWithOptions(ctx, spanner.NewStatement(sql), spanner.QueryOptions{RequestTag: "refdb.schema"}).Do(each)
 }

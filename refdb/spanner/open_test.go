@@ -47,11 +47,11 @@ func TestSchemaIsCheckedAtOpen(t *testing.T) {
 	}{
 		{"an older schema says what to run", "refdbctl migrate up", nil},
 		{"a schema left half-way says what to run", "refdbctl migrate force", []string{
-			"UPDATE SchemaMigrations SET Dirty = true WHERE true"}},
+			"UPDATE refdb_schema SET Dirty = true WHERE true"}},
 		{"a newer schema asks for a newer program", "upgrade the program", []string{
-			"DELETE FROM SchemaMigrations WHERE true", "INSERT INTO SchemaMigrations (Version, Dirty) VALUES (99, false)"}},
+			"DELETE FROM refdb_schema WHERE true", "INSERT INTO refdb_schema (Version, Dirty, Oldest) VALUES (99, false, 98)"}},
 		{"a table without a version says what to run", "refdbctl migrate up", []string{
-			"DELETE FROM SchemaMigrations WHERE true"}},
+			"DELETE FROM refdb_schema WHERE true"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +100,7 @@ func unreachable(tb testing.TB) string {
 	return l.Addr().String()
 }
 
-// silent returns an address where connections are accepted and nothing is said.
+// silent returns an address that accepts connections and never answers.
 func silent(tb testing.TB) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -177,7 +177,7 @@ func TestDiagnosis(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 		}
-		if got, want := strings.Join(names, ", "), "server, database_dialect, version_retention_period, columns, allow_commit_timestamp, index project_time"; got != want {
+		if got, want := strings.Join(names, ", "), "server, database_dialect, version_retention_period, tables, allow_commit_timestamp, privileges"; got != want {
 			t.Errorf("looked at %s, want %s", got, want)
 		}
 	})
@@ -191,7 +191,10 @@ func TestDiagnosis(t *testing.T) {
 		db.Exec(t, "ALTER TABLE intents DROP COLUMN reason")
 		found, err := d.(refdb.Diagnoser).Diagnose(t.Context())
 		must(t, err)
-		wrong := map[string]string{"columns": "refs.op and no column intents.reason", "index project_time": "project", "allow_commit_timestamp": "locks.token"}
+		wrong := map[string]string{
+			"tables":                 "there is no column refs.op, there is no index project_time on refs (project, time), there is no column intents.reason: undo",
+			"allow_commit_timestamp": "locks.token",
+		}
 		for _, f := range found {
 			if want, bad := wrong[f.Name]; f.OK == bad || !strings.Contains(f.Detail, want) {
 				t.Errorf("%+v", f)

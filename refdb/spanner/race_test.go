@@ -19,7 +19,7 @@ func rounds(n int) int {
 	return n
 }
 
-// race lets all of f run at once.
+// race runs all of f at once.
 func race(f ...func()) {
 	start := make(chan struct{})
 	var wait sync.WaitGroup
@@ -43,8 +43,8 @@ func clients(tb testing.TB, n int) (*dbtest.Database, []refdb.Driver) {
 	return db, all
 }
 
-// What is read but isn't there must be locked as well: the update that comes
-// second has to see the lock, the acquisition that comes second the value.
+// A missing row that was read must be locked, too: an update that comes
+// second has to see the lock, and an acquisition that comes second the value.
 func TestRaceOfAnAcquisitionAndUpdatesOfARefThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	_, d := clients(t, 3)
@@ -145,7 +145,7 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 		var beatErr, fencedErr error
 		all = append(all, func() { beat, beatErr = d[0].Beat(t.Context(), lockIDs(last, branch)) },
 			func() {
-				fencedErr = d[1].Update(t.Context(), refdb.UpdateRequest{Project: project, ID: fmt.Sprint("u", n),
+				fencedErr = d[1].Update(t.Context(), refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: fmt.Sprint("u", n)},
 					Updates: []refdb.Update{move(fmt.Sprint("refs/heads/", n), "", v1)},
 					Fence:   &refdb.Fence{Refs: []string{branch}, Owner: owner, Token: last}})
 			})

@@ -2,7 +2,6 @@ package spanner
 
 import (
 	"context"
-	"iter"
 	"math"
 	"slices"
 	"time"
@@ -11,49 +10,23 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
-
-// keyBytes is how much of keys goes into one request: Spanner takes 10 MiB,
-// and 100 only in a commit. Only thousands of very long names need two.
-const keyBytes = 4 << 20
-
-// A key says which rows of one ref a transaction reads. A NULL reads none, and
-// locks none.
-type key struct {
-	Ref  string             `spanner:"ref"`
-	Lock spanner.NullString `spanner:"lock"` // the lock on it
-	// Fence is the lock again, without its heartbeat. Spanner locks columns, not
-	// whole rows: so a fenced update does not wait for its holder's beats.
-	Fence spanner.NullString `spanner:"fence"`
-	Value spanner.NullString `spanner:"value"` // the ref
-}
-
-func (k key) bytes() int {
-	return len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + 32
-}
 
 // A state is what was found for a key. What was not there, or not asked for, is nil.
 type state struct {
-	ref   string
-	lock  *lock
-	fence *fence
-	value *refdb.Ref
-	queue queue.Queue // of the lock, or the fence
-	now   time.Time   // if there is one
+	rules.Row                 // its queue is that of the lock, or of the fence
+	token     time.Time       // of the lock, to the nanosecond
+	fence     *refdb.LockInfo // the lock as far as a fence needs it: without heartbeat and age
+	now       time.Time       // if there is a lock or a fence
 }
 
-// A fence is a row of locks, as far as a fence needs it.
-type fence struct {
-	owner    string
-	token    refdb.Token
-	intended bool // it stands for an intent
-}
-
-// lock is a row of locks, with what [refdb.LockInfo] doesn't say.
-type lock struct {
-	refdb.LockInfo
-	nonce string
-	token time.Time // to the nanosecond
+// value is what the ref holds.
+func (s state) value() refdb.Value {
+	if s.Ref == nil {
+		return refdb.Unknown
+	}
+	return s.Ref.Value
 }
 
 // The keys drive the joins (that is what the hints say), so that only rows of
@@ -73,8 +46,8 @@ func stateStatement(project string) spanner.Statement {
 	return spanner.Statement{SQL: stateSQL, Params: map[string]any{"project": project}}
 }
 
-// statesOf has a transaction read and lock what keys name, in any order, with
-// stateStatement or one that selects less.
+// statesOf returns a function that reads and locks the rows that keys name, in any order. s is
+// stateStatement, or selects less.
 func statesOf(s spanner.Statement, keys []key) func(context.Context, *transaction) ([]state, error) {
 	return func(ctx context.Context, t *transaction) (states []state, err error) {
 		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(r *spanner.Row) (state, error) {
@@ -82,24 +55,6 @@ func statesOf(s spanner.Statement, keys []key) func(context.Context, *transactio
 		}))
 		return states, err
 	}
-}
-
-// lockKeys name the locks on refs.
-func lockKeys(refs []string) []key {
-	keys := make([]key, len(refs))
-	for i, ref := range refs {
-		keys[i] = key{Ref: ref, Lock: some(ref)}
-	}
-	return keys
-}
-
-// stateKeys name refs and the locks on them.
-func stateKeys(refs []string) []key {
-	keys := lockKeys(refs)
-	for i, ref := range refs {
-		keys[i].Value = some(ref)
-	}
-	return keys
 }
 
 func readState(project string, r *spanner.Row) (state, error) {
@@ -114,20 +69,22 @@ func readState(project string, r *spanner.Row) (state, error) {
 		waiting    []string
 		now        int64
 	)
-	into := slices.Concat([]any{&s.ref, &owner, &token, &staleAfter, &nonce}, held.columns(), value.columns(), []any{&waiting, &now})
+	into := slices.Concat([]any{&s.Name, &owner, &token, &staleAfter, &nonce}, held.columns(), value.columns(), []any{&waiting, &now})
 	if err := r.Columns(into...); err != nil {
 		return s, err
 	}
 	if owner.Valid {
-		s.fence = &fence{owner.StringVal, refdb.Token(token), staleAfter >= refdb.NeverStale.Microseconds()}
+		s.fence = &refdb.LockInfo{
+			Project: project, Ref: s.Name, Owner: owner.StringVal, Token: refdb.Token(token), StaleAfter: micros(staleAfter),
+		}
 	}
 	if held.owner.Valid {
-		s.lock = &lock{LockInfo: held.info(project, s.ref), nonce: nonce.StringVal, token: held.exactToken()}
+		s.Lock, s.Nonce, s.token = new(held.info(project, s.Name)), nonce.StringVal, held.exactToken()
 	}
 	if value.value.Valid {
-		s.value = new(value.ref(s.ref))
+		s.Ref = new(value.ref(s.Name))
 	}
-	s.queue, s.now = queue.Read(waiting), time.UnixMicro(now)
+	s.Queue, s.now = queue.Read(waiting), time.UnixMicro(now)
 	return s, nil
 }
 
@@ -191,27 +148,8 @@ func (r *refRow) ref(name string) refdb.Ref {
 	return ref
 }
 
-// micros returns n microseconds, or as many as a Duration holds.
+// micros returns n microseconds, or as many as a Duration can hold.
 func micros(n int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(n, -most), most)) * time.Microsecond
 }
-
-// chunks cuts items into pieces that fit a request.
-func chunks[T any](items []T, size func(T) int) iter.Seq[[]T] {
-	return func(yield func([]T) bool) {
-		for len(items) > 0 {
-			n, bytes := 1, size(items[0])
-			for n < len(items) && bytes+size(items[n]) <= keyBytes {
-				bytes += size(items[n])
-				n++
-			}
-			if !yield(items[:n]) {
-				return
-			}
-			items = items[n:]
-		}
-	}
-}
-
-func some(s string) spanner.NullString { return spanner.NullString{StringVal: s, Valid: true} }

@@ -15,8 +15,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// An intruder is a driver in whose first session others find themselves, as they
-// do behind an emulator that lost its data and numbers its sessions from 0 again.
+// An intruder is a driver that works in the first session of another one. That happens
+// with an emulator that lost its data and numbers its sessions from 0 again.
 type intruder struct {
 	*spanner.Driver
 	session spannerpb.Session

@@ -11,13 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// rollbackTime bounds the request that lets go of the locks of a transaction
-// that failed before its commit. Spanner takes them back by itself otherwise,
-// only later.
-const rollbackTime = time.Second
+// rollbackTimeout bounds the request that releases the row locks of a transaction
+// that failed before its commit. Without it Spanner releases them later.
+const rollbackTimeout = time.Second
 
 // maxForgotten is how often a transaction is begun anew because of
-// [Driver.forgot], before that is laid to the session.
+// [Driver.emulatorForgot]. After that the session is taken for lost.
 const maxForgotten = 3
 
 // A transaction is one attempt at a read-write transaction.
@@ -27,8 +26,8 @@ type transaction struct {
 	writes bool
 }
 
-// decide runs a transaction that writes what plan makes of what read has found.
-// An error of plan is a refusal: decide fails with it, after plan's writes were committed.
+// decide runs a transaction: read finds rows, plan decides what to write.
+// An error of plan is a refusal: decide returns it after plan's writes were committed.
 func decide[T any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) error) (time.Time, error) {
 	var refused error
 	at, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
@@ -36,7 +35,7 @@ func decide[T any](ctx context.Context, d *Driver, r request, read func(context.
 		if err != nil {
 			return err
 		}
-		var b batch
+		b := batch{recorded: d.recorded()}
 		refused = plan(&b, found)
 		return t.write(&b)
 	})
@@ -46,7 +45,7 @@ func decide[T any](ctx context.Context, d *Driver, r request, read func(context.
 	return at, err
 }
 
-// queryKeys is query for rows that keys name, in as many requests as those need.
+// queryKeys is query for the rows of keys, in as many requests as the keys need.
 func queryKeys[K any](ctx context.Context, t *transaction, s spanner.Statement, keys []K, size func(K) int, each func(*spanner.Row) error) error {
 	for chunk := range chunks(keys, size) {
 		s.Params["keys"] = chunk
@@ -62,7 +61,7 @@ func (t *transaction) query(ctx context.Context, s spanner.Statement, each func(
 	return t.txn.QueryWithOptions(ctx, s, spanner.QueryOptions{RequestTag: t.tag}).Do(each)
 }
 
-// write has the commit carry b.
+// write adds b to the commit.
 func (t *transaction) write(b *batch) error {
 	if err := b.check(); err != nil || b.cost == 0 {
 		return err
@@ -73,11 +72,11 @@ func (t *transaction) write(b *batch) error {
 
 // transact runs f in a read-write transaction and returns its commit timestamp.
 // It runs f again when Spanner aborts the attempt, which is how it resolves
-// conflicts; what f decided in an attempt before means nothing then.
+// conflicts. Then f discards what it decided in the attempt before.
 //
-// A refusal is committed too, although nothing is written: only a commit
+// A refusal is committed too, even if nothing is written: only a commit
 // proves that all that was read was true at one time. It costs no more than
-// the rollback would.
+// a rollback.
 //
 // The client's own loop (Client.ReadWriteTransaction) is not used: it also runs
 // f again after some errors that leave open whether the commit happened, and
@@ -88,11 +87,11 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		return time.Time{}, failed(r.what, err)
 	}
 	defer c.end()
-	if err := d.gate.enter(ctx); err != nil {
-		return time.Time{}, d.judge(ctx, c, r.what, err, false)
+	if err := d.emulatorMutex.lock(ctx); err != nil {
+		return time.Time{}, d.translate(ctx, c, r.what, err, false)
 	}
-	defer d.gate.leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.within, patience), errNoAnswer)
+	defer d.emulatorMutex.unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, requestTimeout), errNoAnswer)
 	defer cancel()
 
 	options := spanner.TransactionOptions{
@@ -116,11 +115,11 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 		}
 		aborted := spanner.ErrCode(err) == codes.Aborted
 		if !aborted && !unresolved {
-			err = d.renew(c, err, forgotten == maxForgotten)
+			err = d.renewSession(c, err, forgotten == maxForgotten)
 		}
 		if !aborted && err != nil {
-			if forgotten++; unresolved || forgotten > maxForgotten || !d.forgot(err) {
-				return time.Time{}, d.judge(ctx, c, r.what, err, unresolved)
+			if forgotten++; unresolved || forgotten > maxForgotten || !d.emulatorForgot(err) {
+				return time.Time{}, d.translate(ctx, c, r.what, err, unresolved)
 			}
 		}
 		delay, told := spanner.ExtractRetryDelay(err)
@@ -128,11 +127,11 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 			delay = pause.Pause()
 		}
 		if ended := gax.Sleep(ctx, delay); ended != nil {
-			return time.Time{}, d.judge(ctx, c, r.what, cmp.Or(err, ended), false)
+			return time.Time{}, d.translate(ctx, c, r.what, cmp.Or(err, ended), false)
 		}
 		var next *spanner.ReadWriteStmtBasedTransaction
 		if aborted && txn != nil {
-			// It keeps its age: Spanner prefers it over those that began after its first attempt.
+			// It keeps its age: Spanner prefers it to transactions that began after its first attempt.
 			next, err = txn.ResetForRetry(ctx)
 		} else {
 			next, err = spanner.NewReadWriteStmtBasedTransactionWithOptions(ctx, c.client.Client, options)
@@ -143,18 +142,8 @@ func (d *Driver) transact(ctx context.Context, r request, f func(context.Context
 	}
 }
 
-// forgot reports whether err may be that of a transaction that an emulator has
-// forgotten. It does so when another begins in the same session, and then the
-// gate is no help: a request that was given up may begin one later. An emulator that
-// was restarted also gives session names again, so that another process may be
-// at work in this one's session for good.
-func (d *Driver) forgot(err error) bool {
-	code := spanner.ErrCode(err)
-	return d.emulator != "" && !sessionLost(err) && (code == codes.NotFound || code == codes.FailedPrecondition)
-}
-
 // attempt runs f and commits. unresolved says that the commit may have happened
-// in spite of the error.
+// despite the error.
 func (c *call) attempt(ctx context.Context, t *transaction, f func(context.Context, *transaction) error) (at time.Time, unresolved bool, err error) {
 	c.commits.Store(0)
 	if err = f(ctx, t); err == nil {
@@ -162,7 +151,7 @@ func (c *call) attempt(ctx context.Context, t *transaction, f func(context.Conte
 	}
 	if err != nil {
 		if spanner.ErrCode(err) != codes.Aborted {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 			defer cancel()
 			t.txn.Rollback(ctx)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A wire stands between a driver and the server. It notes every request, and
-// may do something to it.
+// A wire is between a driver and the server. It records every request, and
+// may change what happens to it.
 type wire struct {
 	mu    sync.Mutex
 	calls []string // the RPCs' names, in order

@@ -7,24 +7,27 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// matches selects the row of a lock that does not stand for an intent.
-const matches = ` WHERE project = ?1 AND ref = ?2 AND owner = ?3 AND coalesce(token, 0) = ?4 AND coalesce(stale_after, 0) < ?5`
+// rules.Stands in SQL, for leases. ?5 is refdb.NeverStale.
+const (
+	matches = ` WHERE project = ?1 AND ref = ?2 AND owner = ?3 AND coalesce(token, 0) = ?4` + isLease
+	isLease = ` AND coalesce(stale_after, 0) < ?5`
+)
 
 const renew = `UPDATE locks SET heartbeat = ?6` + matches
 
-// matching returns the arguments of matches, and others.
+// matching returns the arguments of matches, followed by others.
 func matching(l refdb.LockID, others ...any) []any {
 	return append([]any{l.Project, l.Ref, l.Owner, int64(l.Token), microsOf(refdb.NeverStale)}, others...)
 }
 
-// beatRows is how many rows a transaction renews at most: some 20 ms, for which
-// others wait.
+// beatRows is how many rows a transaction renews at most. They take some 20 ms, for
+// which others wait.
 const beatRows = 5000
 
-// Beat implements refdb.LockStore. With no network between, a prepared statement
-// per lock is several times as fast as one statement over a list of them. When the
-// files were removed or replaced, all locks are lost: others don't see them, and here they can't
-// be renewed any more.
+// Beat implements refdb.LockStore. As there is no network, a prepared statement
+// for each lock is several times as fast as one statement over a list. When the
+// files were removed or replaced, all locks are lost: other processes don't see them, and
+// this one can't renew them any more.
 func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
 	results := make([]refdb.BeatResult, len(locks))
 	var failure error

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"testing"
 
@@ -27,7 +28,7 @@ func move(b *testing.B, d *sqlite.Driver, n int, from, to refdb.Value) {
 	for i := range updates {
 		updates[i] = refdb.Update{Ref: fmt.Sprintf("refs/heads/feature/%05d", i), Old: from, New: to}
 	}
-	if err := change(b.Context(), d, refdb.UpdateRequest{ID: "op", Updates: updates}); err != nil {
+	if err := change(b.Context(), d, refdb.UpdateRequest{Origin: refdb.Origin{ID: rand.Text(), Owner: owner}, Updates: updates}); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// database repeats races half as often as others: each waits for the disk a few
-// times. Those in race_test.go don't, and are repeated more often.
+// database repeats races half as often as other databases: each race waits for the disk a few
+// times. The races in race_test.go don't, and are repeated more often.
 type database struct{ *dbtest.Database }
 
 func (database) Rounds() int { return 100 }

@@ -7,17 +7,19 @@ import (
 	"path/filepath"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
 )
 
 const (
-	// fewBytes is how little free space is worth a warning.
-	fewBytes = 64 << 20
+	// minFree is the free space below which there is a warning.
+	minFree = 64 << 20
 
-	// longLog is how large a log is worth one: much larger than where it is trimmed.
-	longLog = 8 * logStep
+	// maxLog is the size of the log above which there is one. It is much larger than
+	// where the log is emptied.
+	maxLog = 8 * logStep
 )
 
-// finding is what one check has to say. It found fault if there is a remedy.
+// finding is the result of one check. With a remedy it is a fault.
 type finding struct{ detail, remedy string }
 
 // Diagnose implements refdb.Diagnoser. It reads the whole file, and changes nothing.
@@ -30,9 +32,10 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		{"journal_mode", d.checkJournal},
 		{"synchronous", d.checkSynchronous},
 		{"quick_check", d.checkIntegrity},
+		{"tables", d.checkTables},
 		{"write", d.checkWrite},
 		{"log", d.checkLog},
-		{"place", d.checkPlace},
+		{"place", d.checkLocation},
 	}
 	var report []refdb.Diagnosis
 	for _, check := range checks {
@@ -45,8 +48,8 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		}
 		report = append(report, f.diagnosis(check.name))
 	}
-	if disk, ok := diskOf(filepath.Dir(d.path)); ok {
-		report = append(report, disk.checkKind().diagnosis("file system"), disk.checkSpace().diagnosis("free space"))
+	if disk, ok := filesystem.DiskOf(filepath.Dir(d.path)); ok {
+		report = append(report, checkKind(disk).diagnosis("file system"), checkSpace(disk).diagnosis("free space"))
 	}
 	return report, nil
 }
@@ -89,37 +92,53 @@ func (d *Driver) checkIntegrity(ctx context.Context) (f finding, err error) {
 	return f, err
 }
 
-// errTakenBack rolls back what was written to see whether that is possible.
-var errTakenBack = errors.New("taken back")
+func (d *Driver) checkTables(ctx context.Context) (f finding, err error) {
+	err = d.read(ctx, "look at the tables", func(c *conn) error {
+		found, err := catalogue(ctx, c)
+		if err != nil {
+			return err
+		}
+		if detail, ok := found.Examine(); ok {
+			f.detail = detail
+		} else {
+			f = finding{"changed", detail}
+		}
+		return nil
+	})
+	return f, err
+}
+
+// errRollback undoes what was written to see whether writing is possible.
+var errRollback = errors.New("taken back")
 
 func (d *Driver) checkWrite(ctx context.Context) (finding, error) {
 	err := d.write(ctx, "write a row", 1, func(t *tx) error {
 		if _, err := t.exec(`UPDATE token_mark SET mark = mark + 1`); err != nil {
 			return err
 		}
-		return errTakenBack
+		return errRollback
 	})
-	if errors.Is(err, errTakenBack) {
+	if errors.Is(err, errRollback) {
 		err = nil
 	}
 	return finding{detail: "possible: wrote a row, and took it back"}, err
 }
 
 func (d *Driver) checkLog(context.Context) (finding, error) {
-	size, err := d.files.standing()
+	size, err := d.files.verify()
 	f := finding{detail: fmt.Sprintf("%.1f MiB", float64(size)/(1<<20))}
-	if size > longLog {
+	if size > maxLog {
 		f.remedy = fmt.Sprintf("a program that reads without a pause keeps it from shrinking; "+
 			"find it with `fuser -v %s` and end it, and the next writes shorten the log", d.files.paths[1])
 	}
 	return f, err
 }
 
-func (d *Driver) checkPlace(ctx context.Context) (f finding, err error) {
-	recorded, err := d.place.recorded(ctx)
+func (d *Driver) checkLocation(ctx context.Context) (f finding, err error) {
+	recorded, err := d.location.recorded(ctx)
 	switch {
 	case err != nil:
-	case d.place.id == unrecorded:
+	case d.location.id == unrecorded:
 		f.detail = "not recorded on this system: open the file under one path only"
 	case recorded == unrecorded:
 		f = finding{"not recorded, so that the file may be opened under two paths", "run `refdbctl migrate up` while nothing uses the file"}
@@ -137,22 +156,16 @@ func (d *Driver) setting(ctx context.Context, name string) (value string, err er
 	return value, err
 }
 
-// disk is the file system that a file is on.
-type disk struct {
-	network string // its kind, if that is one that other machines have access to
-	free    uint64 // bytes
-}
-
-func (d disk) checkKind() finding {
-	if d.network != "" {
-		return finding{d.network, "locks don't exclude other machines there; move the file to a local file system"}
+func checkKind(d filesystem.Disk) finding {
+	if d.Network != "" {
+		return finding{d.Network, "locks don't exclude other machines there; move the file to a local file system"}
 	}
 	return finding{detail: "local"}
 }
 
-func (d disk) checkSpace() finding {
-	f := finding{detail: fmt.Sprintf("%d MiB", d.free>>20)}
-	if d.free < fewBytes {
+func checkSpace(d filesystem.Disk) finding {
+	f := finding{detail: fmt.Sprintf("%d MiB", d.Free>>20)}
+	if d.Free < minFree {
 		f.remedy = "free some"
 	}
 	return f

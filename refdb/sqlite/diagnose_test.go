@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// faults returns the names of what is not as it should be.
+// faults returns the checks that found a fault.
 func faults(t *testing.T, d *sqlite.Driver) map[string]string {
 	t.Helper()
 	report, err := d.Diagnose(t.Context())

@@ -4,12 +4,13 @@
 //
 // The file must be on a local file system. SQLite's write-ahead log is a piece of
 // memory shared by all processes that have the file open, which no network
-// file system offers; on one, locks would not exclude each other. The files that
-// bear its name and -wal or -shm belong to it: to copy, move or delete
-// one without the others, or while the file is in use, damages it. A process whose
-// files were removed or replaced writes and reads no more, and its locks are lost.
-// A file that is in use does not open under another path, where its log would be
-// another.
+// file system offers; on one, locks would not exclude each other.
+//
+// The files with its name and -wal or -shm belong to it. Copying, moving or deleting
+// one of them alone, or while the file is in use, damages it. A process whose
+// files were removed or replaced neither writes nor reads any more, and its locks are lost.
+// A file that is in use can't be opened under another path, where it would have another
+// log.
 //
 // Writers take turns: within a process in the order in which they came, between
 // processes by trying again and again. Writes use group commit: the requests that
@@ -35,25 +36,26 @@ const readConns = 4
 
 // Driver is a refdb.Driver on one SQLite file.
 type Driver struct {
-	path  string
-	place place
-	files *files
+	path     string
+	location location
+	files    *files
 
-	turns   turns
+	groups  groupCommit
 	writer  *conn // the one connection that writes, used by the leader
 	readers chan *conn
 
-	// anchor is open from Open to Close, whatever becomes of the others: as long
-	// as it is, the files and the place can't change. The leader trims the log with it.
+	// anchor is open from Open to Close, whatever becomes of the other connections. As
+	// long as it is, the files and the location can't change. The leader empties the log with it.
 	anchor *conn
 
-	busySince time.Time // since when the writer has hardly paused; used by the leader
-	left      time.Time // when the writer last left the file to others; used by the leader
-	stuck     bool      // the last one to wait for the file gave up; used by the leader
-	untrimmed int64     // the size of the log when it could not be emptied; used by the leader
-	tried     time.Time // when the leader tried
+	// The leader's notes about the file:
+	released     time.Time // when it last left the file to other processes
+	busySince    time.Time // since when it has hardly paused
+	stuck        bool      // the last one to wait for the file ran out of patience
+	checkpointed time.Time // when it last tried to empty the log
+	blockedSize  int64     // the size of the log when readers prevented that; 0 if they did not
 
-	contended atomic.Bool // the last claim was refused because of locks
+	contended atomic.Bool // the last request for locks was refused
 
 	closed  chan struct{}
 	closing sync.Once
@@ -64,13 +66,15 @@ type Driver struct {
 }
 
 var (
-	_ refdb.Driver    = (*Driver)(nil)
-	_ refdb.Diagnoser = (*Driver)(nil)
+	_ refdb.Driver        = (*Driver)(nil)
+	_ refdb.Diagnoser     = (*Driver)(nil)
+	_ refdb.SchemaChecker = (*Driver)(nil)
+	_ refdb.Meter         = (*Driver)(nil)
 )
 
-func newDriver(a address, p place) (*Driver, error) {
+func newDriver(a address, l location) (*Driver, error) {
 	limit := fmt.Sprintf("_pragma=journal_size_limit(%d)", logKept)
-	writing, err := a.connector("rw", 0, limit) // insist waits
+	writing, err := a.connector("rw", 0, limit) // retryBusy waits
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func newDriver(a address, p place) (*Driver, error) {
 	}
 	d := &Driver{
 		path:     a.path,
-		place:    p,
+		location: l,
 		files:    new(files),
 		writer:   &conn{connector: writing},
 		anchor:   &conn{connector: anchor},
@@ -101,7 +105,7 @@ func newDriver(a address, p place) (*Driver, error) {
 
 // Now returns this machine's time.
 func (d *Driver) Now(ctx context.Context) (time.Time, error) {
-	if err := d.open(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return time.Time{}, explain(d.path, "read the time", err)
 	}
 	return timeOf(d.now()), nil
@@ -109,6 +113,9 @@ func (d *Driver) Now(ctx context.Context) (time.Time, error) {
 
 // now returns the time in microseconds since the epoch.
 func (d *Driver) now() int64 { return d.clock().UnixMicro() }
+
+// Stats implements [refdb.Meter]: its batches are the groups that share a commit. There is no pool to wait for.
+func (d *Driver) Stats() refdb.DriverStats { return refdb.DriverStats{Batches: d.groups.stats()} }
 
 // Close waits for the calls under way and closes the file. Calls that wait for
 // their turn fail with refdb.ErrClosed, as later ones do.
@@ -119,8 +126,8 @@ func (d *Driver) Close() error {
 		for range readConns {
 			all = append(all, <-d.readers)
 		}
-		d.turns.take(&request{ctx: context.Background(), alone: true}, nil)
-		if _, err := d.files.standing(); errors.Is(err, errGone) {
+		d.groups.wait(&request{ctx: context.Background(), alone: true}, nil)
+		if _, err := d.files.verify(); errors.Is(err, errGone) {
 			// The connection that is closed last would copy a log that is no longer
 			// the file's into it. They stay open until the process ends.
 			return
@@ -136,27 +143,12 @@ func (d *Driver) Close() error {
 	return d.failure
 }
 
-// open returns an error if ctx or the driver has ended.
-func (d *Driver) open(ctx context.Context) error {
+// checkOpen returns an error if ctx or the driver has ended.
+func (d *Driver) checkOpen(ctx context.Context) error {
 	select {
 	case <-d.closed:
 		return refdb.ErrClosed
 	default:
 		return ctx.Err()
-	}
-}
-
-// take borrows a connection that reads, first come, first served.
-func (d *Driver) take(ctx context.Context) (*conn, error) {
-	if err := d.open(ctx); err != nil {
-		return nil, err
-	}
-	select {
-	case c := <-d.readers:
-		return c, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-d.closed:
-		return nil, refdb.ErrClosed
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 type migrator = *migrations.Migrator
 
-// migrate does something to a file's schema.
+// migrate changes the schema of a file.
 func migrate(t testing.TB, path string, do func(migrator) error) {
 	t.Helper()
 	m, err := sqlite.Migrator(t.Context(), "sqlite:"+path)

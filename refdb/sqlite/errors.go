@@ -23,7 +23,7 @@ func code(err error) int {
 	return 0
 }
 
-// busy reports whether another connection was in the way.
+// busy reports whether another connection kept the file locked.
 func busy(err error) bool {
 	switch code(err) & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
@@ -32,8 +32,8 @@ func busy(err error) bool {
 	return false
 }
 
-// explain turns what SQLite returned into the errors of refdb.Driver, and
-// says what was being done, to which file, and what to do. What it explains
+// explain turns an error of SQLite into one of refdb.Driver, and
+// says what was being done, to which file, and what to do. The request
 // was certainly not carried out.
 func explain(path, doing string, err error) error {
 	if busy(err) {
@@ -45,8 +45,8 @@ func explain(path, doing string, err error) error {
 	return fmt.Errorf("sqlite file %q: %s: %w", path, doing, err)
 }
 
-// explainCommit does so for a COMMIT that failed, after which the transaction
-// was rolled back.
+// explainCommit is explain for a COMMIT that failed. The transaction was rolled back
+// then.
 func explainCommit(path, doing string, err error) error {
 	if !certain(err) {
 		err = fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, err)
@@ -56,14 +56,16 @@ func explainCommit(path, doing string, err error) error {
 
 // certain reports whether a COMMIT that failed with err did nothing, for good.
 //
-// A transaction is committed by the last of its pages in the log, which says
-// so and carries a checksum over all of them; then the log is synced; then the
-// index in shared memory is moved on, and only now others see it. Until that
-// page was written whole nothing can have happened: so it is for locks, that
-// come before, and for writes that fail. After it, when the sync or the index
-// fails, no process sees the transaction, but the page is in the log. The next
-// commit overwrites it; but should the machine go down before that, whoever recovers
-// the log finds it and takes it for committed.
+// A COMMIT takes its locks, and then writes in three steps:
+//   - The transaction's pages go to the log. The last one marks the commit, with a checksum over all.
+//   - The log is synced.
+//   - The index in shared memory is updated. Only now others see the transaction.
+//
+// Until the last page was written whole, nothing can have happened: so it is when a lock or
+// a write fails. When the sync or the index fails, no process sees the
+// transaction, but its pages are in the log. The next commit overwrites them. If
+// the machine goes down before that, the recovery of the log finds them and takes
+// the transaction for committed.
 func certain(err error) bool {
 	switch c := code(err); {
 	case busy(err), c == lib.SQLITE_IOERR_WRITE:
@@ -94,7 +96,7 @@ func advise(err error) string {
 	return ""
 }
 
-// ended returns ctx's error in place of err if ctx has ended.
+// ended puts ctx's error before err if ctx has ended.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)

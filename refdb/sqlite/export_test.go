@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 // SetClock gives the driver another clock than the machine's. Call it before others use d.
@@ -49,9 +51,9 @@ func (d *Driver) Read(ctx context.Context, do func()) error {
 
 // Waiting returns how many requests wait for their turn to write.
 func (d *Driver) Waiting() int {
-	d.turns.mu.Lock()
-	defer d.turns.mu.Unlock()
-	return len(d.turns.waiting)
+	d.groups.mu.Lock()
+	defer d.groups.mu.Unlock()
+	return len(d.groups.waiting)
 }
 
 // Hook calls before in place of each statement from now on. An error of it is
@@ -61,9 +63,9 @@ func (d *Driver) Hook(before func(query string) error) {
 		_ = c.close()
 		c.connector = hookedConnector{c.connector, before}
 	}
-	d.turns.take(&request{ctx: context.Background(), alone: true}, nil)
+	d.groups.wait(&request{ctx: context.Background(), alone: true}, nil)
 	hook(d.writer)
-	d.turns.pass()
+	d.groups.passLead()
 	for range readConns {
 		c := <-d.readers
 		hook(c)
@@ -121,9 +123,13 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 	plans := make(map[string]string)
 	err := d.read(ctx, "explain", func(c *conn) error {
 		for _, query := range []string{
-			lookRef, lookRefs, get, lostOf, takeLocks, dropLocks, dropUnqueued, setQueue, reserve, putRefs, renew, release, purge, abandon,
+			rowOfRef, rowsOfRefs, get, lostOf, takeLocks, deleteLocks, deleteUnqueued, setQueue, reserve, putRefs, renew, release, purge, abandon,
 			projectLocks, removeRefs, removeLocks, findTombstones, purgeTombstones,
-			putIntents, dropIntents, decide, takeNew, dropLock, forget, revokeIntents, revokeLocks, findRevocation,
+			insertIntents, deleteIntents, decide, takeNew, deleteLock, forget, revokeIntents, revokeLocks, findRevocation,
+			signRefs, oneChange, past, firstLater, oldChanges, deleteChanges, removeFollower,
+			changesPlan(refdb.ChangesRequest{}), changesPlan(refdb.ChangesRequest{Project: "p"}), changesPlan(refdb.ChangesRequest{Project: "p", Prefix: "r"}),
+			logPlan(refdb.LogRequest{}), logPlan(refdb.LogRequest{Before: refdb.ChangeKey{Position: 1}}),
+			logPlan(refdb.LogRequest{Ref: "r"}), logPlan(refdb.LogRequest{Ref: "r", Before: refdb.ChangeKey{Position: 1}}),
 		} {
 			if err := c.query(ctx, func(r row) { plans[query] += r.text(3) + "\n" }, "EXPLAIN QUERY PLAN "+query, make([]any, 8)...); err != nil {
 				return err
@@ -133,3 +139,7 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 	})
 	return plans, err
 }
+
+func changesPlan(r refdb.ChangesRequest) string { return changesSQL(changesWhere(r, 1)) }
+
+func logPlan(r refdb.LogRequest) string { return changesSQL(logWhere(r)) }

@@ -222,7 +222,7 @@ func TestASymbolicLinkIsTheSamePath(t *testing.T) {
 	}
 }
 
-// A process that is killed leaves a log, and its place in the file.
+// A process that is killed leaves a log, and its location in the file.
 func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
@@ -242,7 +242,7 @@ func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testin
 			t.Fatal(err)
 		}
 	}
-	// Several at once, the first of which records the new place.
+	// Several open it at once. The first one records the new location.
 	var all []*process
 	for range 4 {
 		all = append(all, play(t, false, "open", "sqlite:"+filepath.Join(to, "moved.db")))
@@ -261,7 +261,7 @@ func TestADirectoryThatWasMovedAfterACrashOpensWithAllThatWasCommitted(t *testin
 	}
 }
 
-func TestAFileFromBeforePlacesWereRecordedOpensAndDiagnoseSaysWhatToDo(t *testing.T) {
+func TestAFileFromBeforeLocationsWereRecordedOpensAndDiagnoseSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
 	query(t, path, `PRAGMA user_version = 0`)
@@ -269,7 +269,7 @@ func TestAFileFromBeforePlacesWereRecordedOpensAndDiagnoseSaysWhatToDo(t *testin
 	if err != nil {
 		t.Fatal(err)
 	}
-	// While it is in use, migrating leaves it so.
+	// While it is in use, migrating does not change that.
 	migrate(t, path, func(m migrator) error { return m.Up(t.Context()) })
 	if got := faults(t, d); len(got) != 1 || got["place"] != "not recorded, so that the file may be opened under two paths: run `refdbctl migrate up` while nothing uses the file" {
 		t.Errorf("found %v", got)

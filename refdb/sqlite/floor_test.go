@@ -15,14 +15,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A contender does what the driver does, or the least that any program has to.
+// A contender does what the driver does, or only what any program must do.
 type contender struct {
 	lockAndRelease func(ctx context.Context, ref string) error
 	update         func(ctx context.Context, ref string, from, to refdb.Value) error
 }
 
-// floor is the bare statements, each its own transaction, through database/sql
-// on one connection: no look at locks, no fence, no mark of tokens.
+// floor executes the bare statements, each as a transaction of its own, through database/sql
+// on one connection. It reads no locks, checks no fence and keeps no mark of tokens.
 func floor(b *testing.B, url string) contender {
 	path, parameters, _ := strings.Cut(strings.TrimPrefix(url, "sqlite:"), "?")
 	_, synchronous, _ := strings.Cut(parameters, "=")
@@ -105,7 +105,7 @@ func BenchmarkBesideTheFloor(b *testing.B) {
 }
 
 // compare reports the medians of the contenders' rates in interleaved rounds,
-// and that of the ratios.
+// and the median of the ratios.
 func compare(b *testing.B, floor, ours contender, run func(c contender, operations int)) {
 	const each = 2000
 	rate := func(c contender) float64 {
@@ -131,7 +131,7 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// share has workers do that many operations together.
+// share divides operations among workers.
 func share(b *testing.B, workers, operations int, do func(worker, i int) error) {
 	b.Helper()
 	var all sync.WaitGroup
@@ -155,7 +155,7 @@ func lockings(b *testing.B, c contender, workers, n int) {
 	share(b, workers, n, func(w, _ int) error { return c.lockAndRelease(b.Context(), fmt.Sprintf("refs/heads/%d", w)) })
 }
 
-// updates creates a ref in each call of it, for each worker, and moves it to and fro.
+// updates creates a ref for each worker in each call, and moves it back and forth.
 func updates(b *testing.B, c contender, workers, n int) {
 	run := time.Now().UnixNano()
 	values := []refdb.Value{v1, v2}

@@ -13,7 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// TestMain runs the tests, or what another process does in one of them.
+// TestMain runs the tests, or the part of another process in one of them.
 func TestMain(m *testing.M) {
 	if part, ok := parts()[os.Getenv(partVariable)]; ok {
 		if err := part(os.Args[1:]); err != nil {
@@ -63,7 +63,7 @@ func request(owner string, refs ...string) refdb.AcquireRequest {
 	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: refdb.DefaultStaleAfter}
 }
 
-// preparation asks to record what is about to be done.
+// preparation asks to record intents.
 func preparation(updates ...refdb.Update) refdb.PrepareRequest {
 	return refdb.PrepareRequest{Project: project, Owner: owner, Updates: updates, Agent: "agent"}
 }
@@ -87,7 +87,7 @@ func update(t testing.TB, d *sqlite.Driver, ref string, from, to refdb.Value) {
 }
 
 func put(ctx context.Context, d *sqlite.Driver, ref string, from, to refdb.Value) error {
-	return change(ctx, d, refdb.UpdateRequest{ID: "op", Updates: []refdb.Update{{Ref: ref, Old: from, New: to}}})
+	return change(ctx, d, refdb.UpdateRequest{Origin: refdb.Origin{ID: "op"}, Updates: []refdb.Update{{Ref: ref, Old: from, New: to}}})
 }
 
 // change carries out an update of the project.
@@ -128,7 +128,7 @@ func locks(t testing.TB, d *sqlite.Driver) []refdb.LockInfo {
 	return page.Locks
 }
 
-// write executes a statement that no driver would.
+// write executes a statement that the driver has not.
 func write(t testing.TB, d *sqlite.Driver, query string, args ...any) {
 	t.Helper()
 	if err := d.Write(t.Context(), func(exec func(string, ...any) error) error { return exec(query, args...) }); err != nil {

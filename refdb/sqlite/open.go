@@ -3,15 +3,29 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
+
+	"modernc.org/sqlite"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	scheme = "sqlite"
+
+	// maxPath is the length of the longest path that SQLite opens, less the
+	// suffix of the log beside it.
+	maxPath = 512 - len("-journal")
 )
 
 // Open opens a database file that has the schema. It creates and changes
@@ -26,15 +40,15 @@ import (
 //
 // The error wraps refdb.ErrSchema if there is no such file, or if its schema is
 // missing, older or newer than this program's.
-func Open(ctx context.Context, url string) (*Driver, error) {
-	a, err := parse(url)
+func Open(ctx context.Context, rawURL string) (*Driver, error) {
+	a, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
 	return open(ctx, a, busyLimit)
 }
 
-// open waits that long for other processes.
+// open is Open, which waits for other processes as long as its patience lasts.
 func open(ctx context.Context, a address, patience time.Duration) (*Driver, error) {
 	err := stat(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,14 +57,14 @@ func open(ctx context.Context, a address, patience time.Duration) (*Driver, erro
 	if err != nil {
 		return nil, explain(a.path, "open", err)
 	}
-	p, err := placeOf(a.path)
+	l, err := locationOf(a.path)
 	if err == nil {
-		err = p.settle(ctx, patience)
+		err = l.prepareOpen(ctx, patience)
 	}
 	if err != nil {
 		return nil, explain(a.path, "open", ended(ctx, err))
 	}
-	d, err := newDriver(a, p)
+	d, err := newDriver(a, l)
 	if err != nil {
 		return nil, explain(a.path, "open", err)
 	}
@@ -61,7 +75,7 @@ func open(ctx context.Context, a address, patience time.Duration) (*Driver, erro
 	return d, nil
 }
 
-// stat returns an error if there is no database file of that name, or can't be one.
+// stat returns an error if no database file of that name exists or can exist.
 func stat(path string) error {
 	file, err := os.Stat(path)
 	switch {
@@ -81,7 +95,7 @@ func stat(path string) error {
 	return nil
 }
 
-// check finds out whether the file can be worked with.
+// check returns an error unless the file can be used.
 func (d *Driver) check(ctx context.Context) error {
 	err := d.read(ctx, "open", func(c *conn) error {
 		if err := checkSchema(ctx, c); err != nil {
@@ -94,7 +108,7 @@ func (d *Driver) check(ctx context.Context) error {
 	}
 	err = d.checkWriter(ctx, d.writer)
 	if err == nil {
-		err = d.hold(ctx)
+		err = d.openAnchor(ctx)
 	}
 	if err != nil {
 		return explain(d.path, "open", ended(ctx, err))
@@ -102,40 +116,65 @@ func (d *Driver) check(ctx context.Context) error {
 	return nil
 }
 
-// hold opens the anchor, and finds out what it holds.
-func (d *Driver) hold(ctx context.Context) error {
+// openAnchor opens the anchor, and notes which files it has open.
+func (d *Driver) openAnchor(ctx context.Context) error {
 	// With its first read it takes the lock on the file, and opens the log.
 	if _, err := pragma(ctx, d.anchor, "schema_version"); err != nil {
 		return err
 	}
-	if err := d.place.verify(ctx); err != nil {
+	if err := d.location.verify(ctx); err != nil {
 		return err
 	}
-	files, err := openFiles(d.path, d.place)
+	files, err := openFiles(d.path, d.location)
 	if err == nil {
 		d.files = files
 	}
 	return err
 }
 
+// CheckSchema implements refdb.SchemaChecker.
+func (d *Driver) CheckSchema(ctx context.Context) error {
+	return d.read(ctx, "check the schema", func(c *conn) error { return checkSchema(ctx, c) })
+}
+
 func checkSchema(ctx context.Context, c *conn) error {
-	var tables int64
-	if err := c.query(ctx, func(r row) { tables = r.int(0) },
-		`SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations'`); err != nil {
+	// Reading the catalogue costs more, and only files of earlier programs need it.
+	table, missing := migrations.Table, migrations.Check(migrations.SQLite, migrations.Record{})
+	known := false
+	if err := c.query(ctx, func(row) { known = true }, `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?`, table); err != nil {
 		return err
 	}
-	var version int64
-	var dirty, exists bool
-	if tables > 0 {
-		if err := c.query(ctx, func(r row) { version, dirty, exists = r.int(0), r.int(1) != 0, true },
-			`SELECT CAST(version AS integer), CAST(dirty AS integer) FROM schema_migrations`); err != nil {
+	if !known {
+		found, err := catalogue(ctx, c)
+		if err != nil {
 			return err
 		}
+		table, missing = found.VersionTable(), found.Missing()
 	}
-	if err := migrations.Check(migrations.SQLite, uint(max(version, 0)), dirty, exists); err != nil {
+	if table == "" {
+		return fmt.Errorf("%w: %w", refdb.ErrSchema, missing)
+	}
+	oldest := "0"
+	if table == migrations.Table {
+		oldest = "coalesce(oldest, 0)"
+	}
+	var recorded migrations.Record
+	if err := c.query(ctx, func(r row) {
+		recorded = migrations.Record{Version: uint(max(r.int(0), 0)), Dirty: r.int(1) != 0, Oldest: uint(max(r.int(2), 0)), Exists: true}
+	}, `SELECT CAST(version AS integer), CAST(dirty AS integer), CAST(`+oldest+` AS integer) FROM `+table); err != nil {
+		return err
+	}
+	if err := migrations.Check(migrations.SQLite, recorded); err != nil {
 		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
 	}
 	return nil
+}
+
+// catalogue reads what the file has of our tables.
+func catalogue(ctx context.Context, c *conn) (*migrations.Catalogue, error) {
+	found := migrations.NewCatalogue(migrations.SQLite)
+	err := c.query(ctx, func(r row) { found.Add(r.text(0), r.text(1), r.text(2), r.text(3)) }, migrations.CatalogueSQL(migrations.SQLite))
+	return found, err
 }
 
 // checkEncoding refuses texts that aren't stored as UTF-8: they are compared as bytes.
@@ -150,7 +189,7 @@ func checkEncoding(ctx context.Context, c *conn) error {
 // checkWriter turns the write-ahead log on. Without it readers and writers
 // wait for each other. Migrations did it when they created the file.
 func (d *Driver) checkWriter(ctx context.Context, c *conn) error {
-	if err := d.insist(ctx, c, time.Now().Add(d.patience), "PRAGMA journal_mode(wal)"); err != nil {
+	if err := d.retryBusy(ctx, c, time.Now().Add(d.patience), "PRAGMA journal_mode(wal)"); err != nil {
 		return err
 	}
 	mode, err := pragma(ctx, c, "journal_mode")
@@ -176,17 +215,17 @@ func pragma(ctx context.Context, c *conn, name string) (value string, err error)
 
 // Migrator returns what brings the file's schema to a version. It creates the
 // file if there is none. The URL is that of [Open].
-func Migrator(ctx context.Context, url string) (*migrations.Migrator, error) {
-	a, err := parse(url)
+func Migrator(ctx context.Context, rawURL string) (*migrations.Migrator, error) {
+	a, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
 	if err := stat(a.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, explain(a.path, "migrate", err)
 	}
-	p, err := placeOf(a.path)
+	l, err := locationOf(a.path)
 	if err == nil {
-		err = p.found(ctx)
+		err = l.prepareCreate(ctx)
 	}
 	if err != nil {
 		return nil, explain(a.path, "migrate", ended(ctx, err))
@@ -198,12 +237,126 @@ func Migrator(ctx context.Context, url string) (*migrations.Migrator, error) {
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(1)
 	// Turning the log on fails at once if another process does so too.
-	err = insist(ctx, nil, time.Now().Add(busyLimit), func() error { return db.PingContext(ctx) })
+	err = retryBusy(ctx, nil, time.Now().Add(busyLimit), func() error { return db.PingContext(ctx) })
 	if err == nil {
-		err = p.verify(ctx)
+		err = l.verify(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(explain(a.path, "migrate", ended(ctx, err)), db.Close())
 	}
 	return migrations.NewSQL(migrations.SQLite, db)
+}
+
+// address is a parsed URL.
+type address struct {
+	path        string // absolute
+	synchronous string // "full" or "normal"
+}
+
+// parse reads the URL of a database:
+//
+//	sqlite:PATH[?synchronous=full|normal]
+//
+// PATH is all that stands between the colon and the first "?". In it %XX is
+// the byte with that hexadecimal value; "%", "?" and "#" themselves are
+// written %25, %3F and %23, and everything else, such as spaces and
+// non-ASCII characters, stands for itself. A path that starts with "/" is
+// absolute, any other is relative to the working directory. "sqlite:///a/b" is
+// another way to write "sqlite:/a/b"; other forms with "//" would name a host
+// and are refused.
+//
+// With synchronous=full, the default, what was committed survives a power
+// failure; with synchronous=normal the last commits may not.
+func parse(rawURL string) (address, error) {
+	rest, ok := cutScheme(rawURL)
+	if !ok {
+		return address{}, fmt.Errorf("%w address %q: want %s:FILE", refdb.ErrInvalid, rawURL, scheme)
+	}
+	escaped, query, _ := strings.Cut(rest, "?")
+	path, err := parsePath(escaped)
+	if err != nil {
+		return address{}, fmt.Errorf("%w address %q: %w", refdb.ErrInvalid, rawURL, err)
+	}
+	a := address{path: path}
+	if a.synchronous, err = parseQuery(query); err != nil {
+		return address{}, fmt.Errorf("%w address %q: %w", refdb.ErrInvalid, rawURL, err)
+	}
+	return a, nil
+}
+
+func cutScheme(rawURL string) (rest string, ok bool) {
+	before, rest, ok := strings.Cut(rawURL, ":")
+	return rest, ok && strings.EqualFold(before, scheme)
+}
+
+func parsePath(escaped string) (string, error) {
+	if authority, ok := strings.CutPrefix(escaped, "//"); ok {
+		if !strings.HasPrefix(authority, "/") {
+			return "", fmt.Errorf("what follows // would be a host: write sqlite:FILE, or sqlite:///FILE for an absolute path")
+		}
+		escaped = authority
+	}
+	if strings.Contains(escaped, "#") {
+		return "", errors.New("write # as %23 in a file's name")
+	}
+	path, err := url.PathUnescape(escaped)
+	if err != nil {
+		return "", errors.New("write % as %25 in a file's name")
+	}
+	switch {
+	case path == "":
+		return "", errors.New("no file is named: write sqlite:FILE")
+	case path == ":memory:":
+		return "", errors.New("a database in memory is not shared with other processes: name a file")
+	case strings.Contains(path, "\x00"):
+		return "", errors.New("a file's name can't hold a NUL byte")
+	case strings.HasSuffix(path, "/"):
+		return "", errors.New("it names a directory, not a file")
+	}
+	// The working directory may change later.
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if len(path) > maxPath {
+		return "", fmt.Errorf("the path has %d bytes, at most %d are possible", len(path), maxPath)
+	}
+	return path, nil
+}
+
+func parseQuery(query string) (synchronous string, err error) {
+	const usage = "the only parameter is synchronous, full or normal, given once"
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "", errors.New(usage)
+	}
+	synchronous = "full"
+	for name, value := range values {
+		if name != "synchronous" || len(value) != 1 {
+			return "", fmt.Errorf("%s=%s: %s", name, strings.Join(value, ","), usage)
+		}
+		synchronous = value[0]
+	}
+	if synchronous != "full" && synchronous != "normal" {
+		return "", fmt.Errorf("synchronous=%s: %s", synchronous, usage)
+	}
+	return synchronous, nil
+}
+
+// connector opens connections that wait as long as that for a read or write of
+// another process. Mode is SQLite's: rw, or rwc to create the file if it is
+// missing. Other settings are those of SQLite's driver.
+func (a address) connector(mode string, wait time.Duration, settings ...string) (driver.Connector, error) {
+	query := url.Values{
+		"mode":          {mode},
+		"_busy_timeout": {strconv.FormatInt(wait.Milliseconds(), 10)},
+		"_synchronous":  {a.synchronous},
+		"_error_rc":     {"1"}, // no message of an earlier error
+	}
+	for _, s := range settings {
+		name, value, _ := strings.Cut(s, "=")
+		query.Set(name, value)
+	}
+	u := url.URL{Scheme: "file", Path: a.path, RawQuery: query.Encode()}
+	return sqlite.NewConnector(u.String())
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
@@ -55,17 +56,17 @@ func TestOpenFailsWithOneLineThatSaysWhatToDo(t *testing.T) {
 		}, true, "open: database schema does not fit: there is none: run `refdbctl migrate up`"},
 		{"an older schema", func(t *testing.T) string {
 			path := migrated(t)
-			migrate(t, path, func(m migrator) error { return m.Down(ctx, 1) })
+			migrate(t, path, func(m migrator) error { return m.To(ctx, 5) })
 			return path
-		}, true, "open: database schema does not fit: version 5 is older than this program's 6: run `refdbctl migrate up`"},
+		}, true, "open: database schema does not fit: version 5 is older than 7, the oldest that this program works with: run `refdbctl migrate up`"},
 		{"a newer schema", func(t *testing.T) string {
 			path := migrated(t)
-			query(t, path, `UPDATE schema_migrations SET version = 99`)
+			query(t, path, `UPDATE refdb_schema SET version = 99, oldest = 98`)
 			return path
-		}, true, "open: database schema does not fit: version 99 is newer than this program's 6: upgrade the program"},
+		}, true, fmt.Sprintf("open: database schema does not fit: version 99 is newer than this program's %d: upgrade the program", migrations.Latest(migrations.SQLite))},
 		{"a migration under way", func(t *testing.T) string {
 			path := migrated(t)
-			query(t, path, `UPDATE schema_migrations SET dirty = true`)
+			query(t, path, `UPDATE refdb_schema SET dirty = true`)
 			return path
 		}, true, "then run `refdbctl migrate up`"},
 		{"texts as UTF-16", func(t *testing.T) string {

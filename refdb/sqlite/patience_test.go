@@ -38,7 +38,7 @@ func TestAllThatWaitForAStuckWriterFailTogether(t *testing.T) {
 	})
 }
 
-// The library tries again when it hears ErrUnavailable.
+// The library tries again after ErrUnavailable.
 func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)
@@ -67,7 +67,7 @@ func TestTriesThatFollowDontWaitForAStuckWriterAllOver(t *testing.T) {
 	})
 }
 
-// A caller that gives up in time hands on the place in the queue, not the time it waited.
+// A caller that gives up leaves its place in the queue to the next, not the time it waited.
 func TestPatienceCountsFromARequestsArrival(t *testing.T) {
 	t.Parallel()
 	path := migrated(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// A test plays other processes by starting its own binary again, with the name
-// of a part in this variable of its environment.
+// A test starts its own binary as another process, with the name
+// of its part in this environment variable.
 const partVariable = "REFDB_SQLITE_TEST_PART"
 
 func parts() map[string]func(args []string) error {
@@ -86,7 +86,7 @@ func (p *process) line(t testing.TB) string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// end waits for the process and returns what else it said.
+// end waits for the process and returns the rest of its output.
 func (p *process) end(t testing.TB) string {
 	t.Helper()
 	said, err := io.ReadAll(p.out)
@@ -116,7 +116,7 @@ func TestP1ProcessesNeverOverlapUnderALock(t *testing.T) {
 	}
 }
 
-// count adds one to a number, that often, under a lock.
+// count increments a number under a lock, as often as its arguments say.
 func count(args []string) error {
 	url, inside, often := args[0], args[1], args[2]
 	n, err := strconv.Atoi(often)
@@ -260,7 +260,7 @@ func TestAProcessInsideItsTransactionKeepsWritersOutUntilItDies(t *testing.T) {
 	}
 }
 
-// linger writes something and never commits it.
+// linger writes and never commits.
 func linger(args []string) error {
 	d, err := sqlite.Open(context.Background(), args[0])
 	if err != nil {
@@ -295,7 +295,7 @@ func TestProcessesThatAreNeverIdleLetEachOtherIn(t *testing.T) {
 	}
 }
 
-// busy has many write all the time, and says so each hundred times, until it is killed.
+// busy has many goroutines write all the time until it is killed. It reports every hundred writes.
 func busy(args []string) error {
 	ctx := context.Background()
 	d, err := sqlite.Open(ctx, args[0])
@@ -326,7 +326,7 @@ func TestADiskThatTakesNoMoreIsAClearErrorAndLeavesNothingHalfDone(t *testing.T)
 	play(t, false, "limited", url).end(t)
 }
 
-// limited meets a limit on the size of files, in the middle of transactions and in their COMMIT.
+// limited reaches a limit on the size of files, in the middle of transactions and in their COMMIT.
 func limited(args []string) error {
 	ctx := context.Background()
 	d, err := sqlite.Open(ctx, args[0])
@@ -412,7 +412,7 @@ func TestAFileThatCantBeWrittenToIsRefused(t *testing.T) {
 	}
 }
 
-// openOnce says with what error a file opens.
+// openOnce reports the error with which a file opens.
 func openOnce(args []string) error {
 	d, err := sqlite.Open(context.Background(), args[0])
 	if err == nil {

@@ -20,8 +20,8 @@ func rounds(n int) int {
 	return n
 }
 
-// drivers returns that many, each as another process would have it, on one new
-// file. Commits don't wait for the disk: races are about who sees what.
+// drivers returns n drivers, each as a process of its own would have it, on one new
+// file. Commits don't wait for the disk: races are about visibility.
 func drivers(t *testing.T, n int) []*sqlite.Driver {
 	t.Helper()
 	url := dbtest.SQLite(t).URL()

@@ -7,62 +7,57 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-// state is what the tables hold about one ref.
-type state struct {
-	row  *refdb.Ref      // nil if it is unknown
-	lock *refdb.LockInfo // nil if there is none
-	// nonce is that of the lock, queue those who wait for it.
-	nonce string
-	queue queue.Queue
-}
-
-// A list of names goes to SQLite as one JSON array: that is one statement
-// whatever its length, and for more than a few names much faster than one each.
+// A list of names goes to SQLite as one JSON array. So one statement does for any number, and
+// is much faster than a statement for each name unless there are only a few.
 const (
 	stateColumns = `r.value, r.time, r.op, l.owner, l.token, l.heartbeat, l.stale_after, l.nonce, l.waiting`
 
-	lookRef = `
+	rowOfRef = `
 	SELECT 0, ` + stateColumns + `
 	FROM (SELECT 1) AS one_row
 	LEFT JOIN refs  AS r ON r.project = ?1 AND r.ref = ?2
 	LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = ?2`
 
-	lookRefs = `
+	rowsOfRefs = `
 	SELECT name.key, ` + stateColumns + `
 	FROM json_each(?2) AS name
 	LEFT JOIN refs  AS r ON r.project = ?1 AND r.ref = name.value
 	LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = name.value`
 )
 
-// look returns the state of each of refs.
-func (t *tx) look(project string, refs []string) ([]state, error) {
-	return look(context.Background(), t.conn, t.now, project, refs)
+// rows returns what the tables hold about refs.
+func (t *tx) rows(project string, refs []string) ([]rules.Row, error) {
+	return readRows(context.Background(), t.conn, t.now, project, refs)
 }
 
-// look returns the state of each of refs, with ages up to now.
-func look(ctx context.Context, c *conn, now int64, project string, refs []string) ([]state, error) {
-	states := make([]state, len(refs))
-	statement, names := choose(lookRef, lookRefs, refs)
+// readRows returns what the tables hold about refs, with ages up to now.
+func readRows(ctx context.Context, c *conn, now int64, project string, refs []string) ([]rules.Row, error) {
+	rows := make([]rules.Row, len(refs))
+	for i, ref := range refs {
+		rows[i].Name = ref
+	}
+	statement, names := oneOrMany(rowOfRef, rowsOfRefs, refs)
 	err := c.query(ctx, func(r row) {
-		i := r.int(0)
+		found := &rows[r.int(0)]
 		if !r.null(1) {
-			ref := refOf(refs[i], r.text(1), r.int(2), r.text(3))
-			states[i].row = &ref
+			ref := refOf(found.Name, r.text(1), r.int(2), r.text(3))
+			found.Ref = &ref
 		}
 		if !r.null(4) {
-			lock := lockOf(now, project, refs[i], r[4:])
-			states[i].lock, states[i].nonce, states[i].queue = &lock, r.text(8), queueOf(r.text(9))
+			lock := lockOf(now, project, found.Name, r[4:])
+			found.Lock, found.Nonce, found.Queue = &lock, r.text(8), queueOf(r.text(9))
 		}
 	}, statement, project, names)
-	return states, err
+	return rows, err
 }
 
-// choose returns the statement for a single ref, with its name, or that for any
-// number, with a list of them: the first takes two thirds of the time.
-func choose(single, many string, refs []string) (statement, names string) {
+// oneOrMany returns the statement for a single ref and its name, or the one for any
+// number and a list of names. The first takes two thirds of the time.
+func oneOrMany(single, many string, refs []string) (statement, names string) {
 	if len(refs) == 1 {
 		return single, refs[0]
 	}
@@ -70,14 +65,14 @@ func choose(single, many string, refs []string) (statement, names string) {
 }
 
 func refOf(name, value string, micros int64, op string) refdb.Ref {
-	ref := refdb.Ref{Name: name, Value: refdb.Value(value), Op: op}
+	ref := refdb.Ref{Name: name, Value: refdb.Value(value), Op: operation.ID(op)}
 	if micros != 0 {
 		ref.Time = timeOf(micros)
 	}
 	return ref
 }
 
-// lockOf reads owner, token, heartbeat and stale_after.
+// lockOf reads owner, token, heartbeat and stale_after, any of the last three of which may be NULL.
 func lockOf(now int64, project, ref string, r row) refdb.LockInfo {
 	l := refdb.LockInfo{
 		Project:    project,
@@ -96,7 +91,7 @@ func lockOf(now int64, project, ref string, r row) refdb.LockInfo {
 
 func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-// durationOf is as near as a time.Duration, which ends at 292 years, can be.
+// durationOf returns the nearest time.Duration: that type ends at 292 years.
 func durationOf(micros int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
@@ -107,7 +102,22 @@ func microsOf(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }
 
-// asJSON takes slices and arrays of strings, which can't fail.
+// opOf returns what a row of a ref has in its column op.
+func opOf(by refdb.Origin) any {
+	if by.ID == "" {
+		return nil
+	}
+	return operation.Text(by)
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// asJSON takes slices and arrays of strings and numbers: those can always be encoded.
 func asJSON(v any) string {
 	text, _ := json.Marshal(v)
 	return string(text)

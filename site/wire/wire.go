@@ -30,6 +30,9 @@ const (
 	StateStatus     = "status"
 )
 
+// DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.
+const DefaultLimit = 5 * time.Second
+
 // Limits of what is read, in bytes.
 const (
 	MaxHeader = 1 << 20
@@ -222,7 +225,7 @@ func (q Request) check() error {
 	case q.Dir != "" && (q.Dir[0] != '/' || strings.ContainsAny(q.Dir, "\n\x00") || len(q.Dir) > MaxHeader/2):
 		return malformed("directory " + excerpt(q.Dir) + ": an absolute path without line breaks is needed")
 	case len(q.Body) > MaxBody:
-		return &wrapped{ErrTooLarge, "refs of more than " + strconv.Itoa(MaxBody>>20) + " MB in one transaction: push fewer at a time"}
+		return &wrapped{ErrTooLarge, TransactionTooLarge}
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func containerPostgres(missing error) (*postgresServer, error) {
 	pool, address, err := container(missing, &dockertest.RunOptions{
 		Repository: postgresImage, Tag: postgresTag,
 		Env: []string{"POSTGRES_HOST_AUTH_METHOD=trust"},
-		Cmd: []string{"-c", "max_connections=300", "-c", "fsync=off"},
+		Cmd: []string{"-c", "max_connections=1000", "-c", "fsync=off"},
 	}, "5432/tcp")
 	if err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func containerSpanner(missing error) (*spannerServer, error) {
 	return s, err
 }
 
-// container runs one until Stop and returns the address of its port. Without an
-// engine the answer is missing, which says what to install.
+// container runs a container until Stop and returns the address of its port. Without
+// a container engine it returns the error missing, which says what to install.
 func container(missing error, o *dockertest.RunOptions, port string) (*dockertest.Pool, string, error) {
 	pool, err := dockertest.NewPool("")
 	if err != nil {
@@ -65,7 +65,7 @@ func container(missing error, o *dockertest.RunOptions, port string) (*dockertes
 	if err != nil {
 		return nil, "", fmt.Errorf("%w; nor does its container start: %w", missing, err)
 	}
-	started.add(stopFunc(func() { _ = pool.Purge(r) }))
+	started.add(stopFunc(func() error { return pool.Purge(r) }))
 	if err := r.Expire(containerSeconds); err != nil {
 		return nil, "", fmt.Errorf("limit the life of container %s: %w", o.Repository, err)
 	}

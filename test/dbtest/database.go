@@ -10,8 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
-// A Database is a test's own. Beside drivers on it, it does what drivers don't:
-// let time pass, write as Gerrit's plugin does, look at a row.
+// A Database belongs to one test. It opens drivers, and does what drivers can't:
+// it lets time pass, writes as Gerrit's plugin does, and reads a single row.
 type Database struct {
 	kind Kind
 	url  string
@@ -45,8 +45,8 @@ func (d *Database) Kind() Kind { return d.kind }
 // FutureTimes reports whether a row may hold a time in the future.
 func (d *Database) FutureTimes() bool { return d.kind.Dialect != migrations.Spanner }
 
-// Rounds says how often a race is repeated. The emulator, which runs one
-// transaction at a time, takes long to sort out those that collide.
+// Rounds returns how often a test repeats a race. The emulator runs one transaction
+// at a time, and takes long to resolve collisions.
 func (d *Database) Rounds() int {
 	rounds := 200
 	if d.kind.Dialect == migrations.Spanner {
@@ -115,7 +115,7 @@ func (d *Database) InsertRef(tb testing.TB, project, ref string, v refdb.Value) 
 	}
 }
 
-// Exec executes a statement in the database's own words. Arguments are $1, $2,
+// Exec executes a statement in the database's own SQL. Arguments are $1, $2,
 // … on PostgreSQL, @p1, @p2, … on Spanner and ? on SQLite.
 func (d *Database) Exec(tb testing.TB, sql string, args ...any) {
 	tb.Helper()

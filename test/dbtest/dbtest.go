@@ -1,10 +1,19 @@
 // Package dbtest hands a test a real database: empty, migrated and its own. It
 // starts one server of a kind for the whole test binary when the first test
-// asks for it, and stops it at the end, also if the binary is killed.
+// asks for it, and stops it at the end by its process ID, also if the binary
+// is killed. On PostgreSQL a test's database is cloned from a migrated
+// template. Tests run in parallel.
 //
-// A server is, in this order: the one that the environment names
-// (REFDB_TEST_POSTGRES, SPANNER_EMULATOR_HOST), a local installation, a
-// container. If there is none the test fails, and says what to install.
+// A server is, in this order:
+//
+//   - the one that the environment names (REFDB_TEST_POSTGRES,
+//     SPANNER_EMULATOR_HOST);
+//   - one that internal/testserver starts from a local installation, in a
+//     temporary directory;
+//   - a container, through dockertest.
+//
+// The log says which one it is. If there is none the test fails, rather than
+// being skipped, and says what to install.
 package dbtest
 
 import (
@@ -55,21 +64,21 @@ func postgresKind() Kind { return Kind{migrations.Postgres, Postgres, emptyPostg
 func spannerKind() Kind  { return Kind{migrations.Spanner, Spanner, newSpanner} }
 func sqliteKind() Kind   { return Kind{migrations.SQLite, SQLite, newSQLite} }
 
-// A stopper is something to stop at the end.
-type stopper interface{ stop() }
+// A stopper is stopped at the end.
+type stopper interface{ Stop() error }
 
-type stopFunc func()
+type stopFunc func() error
 
-func (f stopFunc) stop() { f() }
+func (f stopFunc) Stop() error { return f() }
 
-// stops are stopped last first.
+// stops are the stoppers. The last one is stopped first.
 type stops struct {
 	mu  sync.Mutex
 	all []stopper
 }
 
-// started is what this process has to stop: tests share their servers, so
-// there is one for all of them.
+// started is what this process has to stop. It is global because tests share
+// their servers.
 var started stops
 
 func (s *stops) add(it stopper) {
@@ -82,18 +91,24 @@ func (s *stops) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, it := range slices.Backward(s.all) {
-		it.stop()
+		stop(it)
 	}
 	s.all = nil
 }
 
-// served tells once which server the tests run on.
+func stop(it stopper) {
+	if err := it.Stop(); err != nil {
+		served("%v", err)
+	}
+}
+
+// served says which server the tests run on.
 func served(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "dbtest: "+format+"\n", args...)
 }
 
-// uniqueName returns a name that no other test, and no other process on the
-// same server, uses. It is a valid one on all databases.
+// uniqueName returns a name that no other test and no other process on the same
+// server uses. It is valid on all databases.
 func uniqueName(kind string) string {
 	return kind + "_" + strings.ToLower(rand.Text()[:12])
 }

@@ -5,8 +5,8 @@ func ServerDirs() (dirs []string) {
 	started.mu.Lock()
 	defer started.mu.Unlock()
 	for _, it := range started.all {
-		if p, ok := it.(*process); ok {
-			dirs = append(dirs, p.cmd.Dir)
+		if server, ok := it.(interface{ Dir() string }); ok {
+			dirs = append(dirs, server.Dir())
 		}
 	}
 	return dirs

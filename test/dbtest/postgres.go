@@ -2,20 +2,17 @@ package dbtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/globalrefdb/globalrefdb/internal/testserver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
@@ -25,7 +22,7 @@ const postgresVariable = "REFDB_TEST_POSTGRES"
 
 // A postgresServer creates databases.
 type postgresServer struct {
-	admin *url.URL // of a database that is there already
+	admin *url.URL // of a database that exists already
 	// template returns a migrated database, which nobody is connected to.
 	template func() (string, error)
 }
@@ -86,11 +83,12 @@ func findPostgres() (*postgresServer, error) {
 	if address := os.Getenv(postgresVariable); address != "" {
 		return connectPostgres(address, postgresVariable)
 	}
-	bin, err := postgresBin()
-	if err != nil {
-		return containerPostgres(err)
+	s, err := startPostgres()
+	var missing testserver.NotInstalledError
+	if errors.As(err, &missing) {
+		return containerPostgres(fmt.Errorf("%w, or set %s to the address of a server", err, postgresVariable))
 	}
-	return startPostgres(bin)
+	return s, err
 }
 
 // connectPostgres uses the server at address; where says what it is.
@@ -111,81 +109,15 @@ func connectPostgres(address, where string) (*postgresServer, error) {
 	return s, nil
 }
 
-// startPostgres starts a server from the binaries in the directory bin.
-func startPostgres(bin string) (*postgresServer, error) {
-	as, err := unprivileged()
+func startPostgres() (*postgresServer, error) {
+	// Without fsync, because no test ends with a crash of the machine.
+	p, err := testserver.StartPostgres(context.Background(),
+		testserver.PostgresOptions{Durability: testserver.NoFsync, Settings: []string{"max_connections=1000"}})
 	if err != nil {
 		return nil, err
 	}
-	dir, err := serverDir(as)
-	if err != nil {
-		return nil, err
-	}
-	// The shell becomes the server, so that the signal reaches it.
-	// fsync is off because no test ends with a crash of the machine: what a
-	// server that is killed must keep, it keeps. Commits wait and order as ever.
-	const run = `
-"$1/initdb" --pgdata "$2/data" --username postgres --auth trust --encoding UTF8 --no-locale --no-sync &&
-exec "$1/postgres" -D "$2/data" -k "$2" -c listen_addresses= -c max_connections=300 -c fsync=off`
-	// SIGQUIT: at once, there is nothing to save.
-	p, err := start(dir, "QUIT", as, "/bin/sh", "-c", run, "postgres", bin, dir)
-	if err != nil {
-		return nil, err
-	}
-	p.name = filepath.Join(bin, "postgres")
 	started.add(p)
-
-	address := url.URL{Scheme: "postgres", Path: "/postgres",
-		RawQuery: url.Values{"host": {dir}, "user": {"postgres"}}.Encode()}
-	err = p.until(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		c, err := pgx.Connect(ctx, address.String())
-		if err != nil {
-			return err
-		}
-		return c.Close(ctx)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return connectPostgres(address.String(), bin)
-}
-
-// postgresBin returns the directory of initdb and postgres.
-func postgresBin() (string, error) {
-	var dirs []string
-	if path, err := exec.LookPath("initdb"); err == nil {
-		dirs = append(dirs, filepath.Dir(path))
-	}
-	debian, err := filepath.Glob("/usr/lib/postgresql/*/bin")
-	if err != nil {
-		return "", err
-	}
-	slices.SortFunc(debian, func(a, b string) int { return majorVersion(b) - majorVersion(a) })
-	dirs = append(dirs, debian...)
-	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
-		dirs = append(dirs, strings.TrimSpace(string(out)))
-	}
-	for _, dir := range dirs {
-		if executable(filepath.Join(dir, "initdb")) && executable(filepath.Join(dir, "postgres")) {
-			return dir, nil
-		}
-	}
-	return "", fmt.Errorf("no PostgreSQL: install it (`make deps`), or set %s to the address of a server", postgresVariable)
-}
-
-func majorVersion(bin string) int {
-	n, err := strconv.Atoi(filepath.Base(filepath.Dir(bin)))
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-func executable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+	return connectPostgres(p.URL("postgres"), p.Program())
 }
 
 // address returns the address of a database on the server.
@@ -202,7 +134,7 @@ func (s *postgresServer) newTemplate() (string, error) {
 	if err := s.create(ctx, name, "template1"); err != nil {
 		return "", err
 	}
-	started.add(stopFunc(func() { _ = s.drop(name) }))
+	started.add(stopFunc(func() error { return s.drop(name) }))
 	return name, schema.Up(ctx, s.address(name))
 }
 

@@ -31,7 +31,7 @@ func TestServersEndWithTheirProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestServersForAnother$", "-test.v")
-			// As this process was started, without what it set itself.
+			// The environment of this process's start, without what it set itself.
 			cmd.Env = append(environ, endVariable+"="+end)
 			out, err := cmd.CombinedOutput()
 			if end == "return" && err != nil {
@@ -65,11 +65,11 @@ func waitUntilGone(t *testing.T, dir string) {
 func TestServersForAnother(t *testing.T) {
 	end := os.Getenv(endVariable)
 	if end == "" {
-		return // not in a process of its own
+		return // this is not that process
 	}
 	dbtest.SpannerEmpty(t)
 	pooler := dbtest.PgBouncer(t, dbtest.PostgresEmpty(t))
-	// None but PgBouncer's if the others are in the environment.
+	// Only PgBouncer's, if the environment names the others.
 	for _, dir := range append(dbtest.ServerDirs(), socketDir(t, pooler)) {
 		fmt.Printf("\nserves %s\n", dir)
 	}

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -18,13 +15,13 @@ import (
 	instanceadmin "cloud.google.com/go/spanner/admin/instance/apiv1"
 	"cloud.google.com/go/spanner/admin/instance/apiv1/instancepb"
 
+	"github.com/globalrefdb/globalrefdb/internal/testserver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
 )
 
 const (
-	// emulatorVariable is what Google's client libraries obey too.
+	// Google's client libraries read emulatorVariable, too.
 	emulatorVariable = "SPANNER_EMULATOR_HOST"
-	emulatorProgram  = "emulator_main"
 	spannerProject   = "projects/refdb-test"
 )
 
@@ -102,11 +99,16 @@ func findSpanner() (*spannerServer, error) {
 	if address := os.Getenv(emulatorVariable); address != "" {
 		return connectSpanner(address, emulatorVariable)
 	}
-	path, err := emulatorPath()
-	if err != nil {
-		return containerSpanner(err)
+	e, err := testserver.StartEmulator(context.Background(), testserver.EmulatorOptions{})
+	var missing testserver.NotInstalledError
+	if errors.As(err, &missing) {
+		return containerSpanner(fmt.Errorf("%w, or set %s to the address of one", err, emulatorVariable))
 	}
-	return startSpanner(path)
+	if err != nil {
+		return nil, err
+	}
+	started.add(e)
+	return connectSpanner(e.Address, e.Program())
 }
 
 // connectSpanner uses the emulator at address; where says what it is. Child
@@ -122,8 +124,8 @@ func connectSpanner(address, where string) (*spannerServer, error) {
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
 	defer admin.Close()
-	// An emulator has the instances it is told to have: one for this process,
-	// so that several share an emulator.
+	// Each process creates an instance of its own, so that several processes can
+	// share an emulator.
 	id := "i" + strings.ReplaceAll(uniqueName("test"), "_", "-")
 	op, err := admin.CreateInstance(ctx, &instancepb.CreateInstanceRequest{
 		Parent:     spannerProject,
@@ -138,80 +140,22 @@ func connectSpanner(address, where string) (*spannerServer, error) {
 	}
 	instance := spannerProject + "/instances/" + id
 	if where == emulatorVariable {
-		started.add(stopFunc(func() { dropInstance(instance) }))
+		started.add(stopFunc(func() error { return dropInstance(instance) }))
 	}
 	served("Spanner emulator at %s (%s)", address, where)
 	return &spannerServer{instance: instance}, nil
 }
 
-func dropInstance(name string) {
+func dropInstance(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	admin, err := instanceadmin.NewInstanceAdminClient(ctx)
 	if err != nil {
-		return
+		return err
 	}
 	defer admin.Close()
 	if err := admin.DeleteInstance(ctx, &instancepb.DeleteInstanceRequest{Name: name}); err != nil {
-		served("drop instance %s: %v", name, err)
+		return fmt.Errorf("drop instance %s: %w", name, err)
 	}
-}
-
-// startSpanner starts an emulator, on a port that it picks itself.
-func startSpanner(path string) (*spannerServer, error) {
-	dir, err := serverDir(nil)
-	if err != nil {
-		return nil, err
-	}
-	p, err := start(dir, "KILL", nil, path, "--host_port", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	started.add(p)
-	var address string
-	line := regexp.MustCompile(`Server address: (127\.0\.0\.1:\d+)\n`)
-	err = p.until(func() error {
-		found := line.FindStringSubmatch(p.output() + "\n")
-		if found == nil {
-			return errors.New("it doesn't say its address")
-		}
-		address = found[1]
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return connectSpanner(address, path)
-}
-
-// emulatorPath looks where Google's package and installers put the emulator.
-func emulatorPath() (string, error) {
-	if path, err := exec.LookPath(emulatorProgram); err == nil {
-		return path, nil
-	}
-	home, _ := os.UserHomeDir()
-	for _, root := range []string{
-		os.Getenv("CLOUDSDK_ROOT_DIR"),
-		"/usr/lib/google-cloud-sdk",
-		"/usr/share/google-cloud-sdk",
-		"/snap/google-cloud-cli/current",
-		"/snap/google-cloud-sdk/current",
-		"/opt/google-cloud-sdk",
-		"/opt/homebrew/share/google-cloud-sdk",
-		filepath.Join(home, "google-cloud-sdk"),
-	} {
-		if path := emulatorIn(root); root != "" && executable(path) {
-			return path, nil
-		}
-	}
-	if out, err := exec.Command("gcloud", "info", "--format=value(installation.sdk_root)").Output(); err == nil {
-		if path := emulatorIn(strings.TrimSpace(string(out))); executable(path) {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("no Spanner emulator: install it (`make deps`), or set %s to the address of one", emulatorVariable)
-}
-
-func emulatorIn(root string) string {
-	return filepath.Join(root, "bin", "cloud_spanner_emulator", emulatorProgram)
+	return nil
 }

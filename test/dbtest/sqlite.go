@@ -36,7 +36,7 @@ func newSQLite(tb testing.TB) *Database {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "refdb.db")
 	// Another connection than the driver's, with settings of its own.
-	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_txlock=immediate"
+	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(60000)&_txlock=immediate"
 	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		tb.Fatalf("open a SQLite file: %v", err)
@@ -44,8 +44,8 @@ func newSQLite(tb testing.TB) *Database {
 	return newDatabase(tb, sqliteKind(), "sqlite:"+strings.ReplaceAll(path, "%", "%25"), sqliteRows{db})
 }
 
-// sqliteRows writes times as the driver does: in microseconds, by the clock of
-// the machine, which is SQLite's.
+// sqliteRows writes times as the driver does: in microseconds, by the machine's
+// clock, which is SQLite's clock.
 type sqliteRows struct {
 	db *sql.DB
 }

@@ -16,7 +16,7 @@ type outcome string
 const (
 	acknowledged outcome = "acknowledged"
 	refused      outcome = "refused"
-	unknown      outcome = "unknown" // it was cut off
+	unknown      outcome = "unknown" // the client was cut off
 )
 
 // A move is one ref of a push. The values are "" for a ref that is absent; no two
@@ -32,14 +32,14 @@ func (m *move) String() string {
 	return fmt.Sprintf("%s to %s %s: %.8q to %.8q %s", m.start, m.end, m.where, m.old, m.new, m.outcome)
 }
 
-// endedBefore reports whether m was over when other began. That holds for one that was cut
-// off, too: git is gone by then, so the ref has moved, or never will.
+// endedBefore reports whether m was over when other began. A move whose client was cut
+// off is over, too: git has ended by then, so the ref has moved, or never will.
 func (m *move) endedBefore(other *move) bool { return m.end < other.start }
 
-// findLine returns an error unless the values that a ref took form a single line,
-// from nothing to the last one: all acknowledged moves are on it, some of the
-// unknown ones, none of those refused; each begins where the one before it ended;
-// and none is behind one that had ended before it began.
+// findLine returns an error unless the values of a ref form a single line, from
+// absent to the last value. All acknowledged moves are on the line, none of the
+// refused ones, and some of unknown outcome. Each move begins with the value at which
+// the previous one ended. No move comes after one that began when it had ended.
 func findLine(moves []*move, last string) error {
 	b := &liner{last: last, into: make(map[string]*move), out: make(map[string]*move), on: make(map[*move]bool)}
 	for _, m := range moves {
@@ -74,7 +74,7 @@ func findLine(moves []*move, last string) error {
 }
 
 // A liner puts moves together. A line is made of lives: each begins with a
-// creation and ends with a deletion, but for the last one, maybe.
+// creation and ends with a deletion. The last one may have no end.
 type liner struct {
 	last string
 	into map[string]*move // all, by their new value
@@ -82,7 +82,7 @@ type liner struct {
 	on   map[*move]bool
 }
 
-// add puts m on the line, and all that must have gone before.
+// add puts m on the line, and all moves that must have come before it.
 func (b *liner) add(m *move) error {
 	for !b.on[m] {
 		if m.outcome == refused {
@@ -105,7 +105,7 @@ func (b *liner) add(m *move) error {
 	return nil
 }
 
-// order completes the lives, and looks whether they can have been one after the other.
+// order completes the lives, and checks that they can have followed one another.
 func (b *liner) order(moves []*move) error {
 	var lives [][]*move
 	final := -1
@@ -141,7 +141,7 @@ func (b *liner) order(moves []*move) error {
 	return inOrder(lives, final)
 }
 
-// end finds moves of unknown outcome that lead from a value to nothing.
+// end finds moves of unknown outcome that delete a value.
 func (b *liner) end(moves []*move, from string) []*move {
 	var best []*move
 	for _, m := range moves {
@@ -156,7 +156,7 @@ func (b *liner) end(moves []*move, from string) []*move {
 			}
 			way = append(way, rest...)
 		}
-		// The one that began first leaves the most room.
+		// The move that began first restricts the order least.
 		if best == nil || way[0].start < best[0].start {
 			best = way
 		}
@@ -164,7 +164,7 @@ func (b *liner) end(moves []*move, from string) []*move {
 	return best
 }
 
-// inOrder takes away, again and again, a life that nothing must come before.
+// inOrder repeatedly removes a life that no other must precede.
 func inOrder(lives [][]*move, final int) error {
 	before := func(i, k int) bool {
 		return k == final || slices.ContainsFunc(lives[i], func(m *move) bool {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A weight is what a process takes.
+// A weight is what a process uses.
 type weight struct {
 	rss   int // in KiB
 	files int // descriptors
@@ -21,7 +21,7 @@ type weight struct {
 
 func (w weight) String() string { return fmt.Sprintf("%d MiB, %d files", w.rss>>10, w.files) }
 
-// weigh weighs a process.
+// weigh returns what a process uses.
 func weigh(pid int) (w weight, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -42,7 +42,7 @@ func weigh(pid int) (w weight, err error) {
 // filesOf counts a process's descriptors by what they are.
 func filesOf(pid int) map[string]int {
 	kinds := make(map[string]int)
-	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is a good one
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // it fails for malformed patterns only
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil {
 			kind, _, _ := strings.Cut(target, "[")
@@ -52,7 +52,7 @@ func filesOf(pid int) map[string]int {
 	return kinds
 }
 
-// A meter watches what the daemons take. It is used by one goroutine.
+// A meter watches what the daemons use. It is for one goroutine.
 type meter struct {
 	warm  map[string]weight    // by site: at the end of the warm-up, under load
 	since map[string]time.Time // when the daemon that runs now was started
@@ -60,10 +60,10 @@ type meter struct {
 
 func newMeter() *meter { return &meter{make(map[string]weight), make(map[string]time.Time)} }
 
-// follow notes that a site has another daemon.
+// follow notes that a site has a new daemon.
 func (m *meter) follow(s *server) { m.since[s.name] = time.Now() }
 
-// warmed takes the weight that is no more than warmth.
+// warmed notes what the daemons use at the end of the warm-up.
 func (m *meter) warmed(s *server) error {
 	w, err := weigh(s.daemon.Process.Pid)
 	m.warm[s.name] = w
@@ -78,7 +78,7 @@ const (
 	goroutineLimit = 50
 )
 
-// flat returns an error if a daemon takes more than after the warm-up.
+// flat returns an error if a daemon uses more than after the warm-up.
 func (m *meter) flat(s *server) (report string, err error) {
 	now, err := weigh(s.daemon.Process.Pid)
 	if err != nil {
@@ -93,7 +93,7 @@ func (m *meter) flat(s *server) (report string, err error) {
 	return report, err
 }
 
-// goroutines makes a daemon end, telling of all that it does.
+// goroutines makes a daemon end with a dump of its goroutines, and counts them.
 func (m *meter) goroutines(t testing.TB, s *server) int {
 	t.Helper()
 	before := strings.Count(s.daemon.out.String(), "\ngoroutine ")

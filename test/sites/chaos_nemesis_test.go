@@ -12,13 +12,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/faultproxy"
 )
 
-// recovery is how long after the end of a fault a site may take no push.
+// recovery is how long a site may accept no push after the end of a fault.
 const recovery = 10 * time.Second
 
-// A fault is something that goes wrong. strike returns when it is over, the sites that it
-// hit, and what exactly it did.
+// A fault is something that goes wrong. strike returns when the fault is over. It
+// returns the sites that the fault hit, and what exactly it did.
 type fault struct {
 	name   string
 	daemon bool // it ends a daemon
@@ -33,12 +35,12 @@ var faults = []fault{
 	{"git killed", false, (*nemesis).killGit},
 	{"connections cut", false, (*nemesis).cut},
 	{"connections slow", false, (*nemesis).slow},
-	{"requests held up", false, func(n *nemesis) ([]*server, string) { return n.hold(requests) }},
-	{"answers held up", false, func(n *nemesis) ([]*server, string) { return n.hold(answers) }},
+	{"requests held up", false, func(n *nemesis) ([]*server, string) { return n.hold(faultproxy.Requests) }},
+	{"answers held up", false, func(n *nemesis) ([]*server, string) { return n.hold(faultproxy.Replies) }},
 	{"database killed", false, (*nemesis).killDatabase},
 }
 
-// A nemesis strikes, one fault at a time.
+// A nemesis injects faults, one at a time.
 type nemesis struct {
 	*chaos
 	random     *rand.Rand
@@ -47,8 +49,8 @@ type nemesis struct {
 	recoveries []time.Duration
 }
 
-// run strikes until the end. In the second half no daemon ends any more, so that it
-// shows what a daemon gathers over time.
+// run injects faults until the end. In the second half no daemon ends any more, so
+// that leaks in a daemon show.
 func (n *nemesis) run(length time.Duration) {
 	began := time.Now()
 	for time.Since(began) < length {
@@ -65,7 +67,7 @@ func (n *nemesis) run(length time.Duration) {
 	}
 }
 
-// strike waits, too, until all sites that were hit have taken a push that began afterwards.
+// strike injects a fault, and waits until each site that was hit has accepted a push that began afterwards.
 func (n *nemesis) strike(f fault) {
 	start := n.journal.now()
 	sites, what := f.strike(n)
@@ -87,7 +89,7 @@ func (n *nemesis) strike(f fault) {
 	time.Sleep(n.between(n.size.pause))
 }
 
-// between is a duration within two.
+// between returns a random duration between two.
 func (n *nemesis) between(d [2]time.Duration) time.Duration {
 	return d[0] + time.Duration(n.random.Int64N(int64(d[1]-d[0])))
 }
@@ -142,7 +144,7 @@ func (n *nemesis) killGit() ([]*server, string) {
 	var killed []string
 	for deadline := time.Now().Add(n.size.fault[1]); len(killed) < n.size.kills && time.Now().Before(deadline); {
 		wanted := kinds[n.random.IntN(len(kinds))]
-		for range 20 { // maybe there is none
+		for range 20 { // there may be none
 			if name := n.killOne(s.root, wanted); name != "" {
 				killed = append(killed, name)
 				break
@@ -153,7 +155,7 @@ func (n *nemesis) killGit() ([]*server, string) {
 	return hit, fmt.Sprintf("%s: %s", s.name, strings.Join(killed, ", "))
 }
 
-// A kind is one of those processes that work in a site's repositories.
+// A kind is a kind of process that works in a site's repositories.
 type kind string
 
 const (
@@ -162,8 +164,8 @@ const (
 	otherGit kind = "git"
 )
 
-// killOne kills one of that kind, if it finds any, and says what it was. They don't
-// live long: so the newest come first, and there is no time to choose.
+// killOne kills a process of that kind, if it finds any, and returns its name. Such
+// processes end soon, so it tries the newest first, and takes what it finds.
 func (n *nemesis) killOne(root string, wanted kind) string {
 	var pids []int
 	entries, err := os.ReadDir("/proc")
@@ -194,7 +196,7 @@ func (n *nemesis) killOne(root string, wanted kind) string {
 	return ""
 }
 
-// kindOf tells by the command line.
+// kindOf returns a process's kind, by its command line.
 func kindOf(words []string) (is kind, name string) {
 	name = filepath.Base(words[0])
 	if len(words) > 1 && !strings.ContainsAny(words[1][:min(1, len(words[1]))], "/-") {
@@ -214,36 +216,36 @@ func kindOf(words []string) (is kind, name string) {
 func (n *nemesis) cut() ([]*server, string) {
 	s, hit := n.site()
 	d := n.between(n.size.fault)
-	n.straits[s.name].cut()
+	n.links[s.name].Cut()
 	time.Sleep(d)
-	n.straits[s.name].restore(n)
+	n.links[s.name].restore(n)
 	return hit, fmt.Sprintf("%s, for %s", s.name, d.Round(time.Millisecond))
 }
 
 func (n *nemesis) slow() ([]*server, string) {
 	s, hit := n.site()
 	d, by := n.between(n.size.fault), time.Duration(n.random.IntN(600))*time.Millisecond
-	n.straits[s.name].slow(by)
+	n.links[s.name].SetDelay(by, 0)
 	time.Sleep(d)
-	n.straits[s.name].calm()
+	n.links[s.name].Clear()
 	return hit, fmt.Sprintf("%s, by %s, for %s", s.name, by, d.Round(time.Millisecond))
 }
 
-// hold holds up what goes one way: the other end waits, gives up, and then it
-// arrives after all, or is lost.
-func (n *nemesis) hold(way direction) ([]*server, string) {
+// hold holds what goes one way until the other end has given up. Then it arrives
+// late, or is lost.
+func (n *nemesis) hold(way faultproxy.Direction) ([]*server, string) {
 	s, hit := n.site()
 	d, lost := n.between(n.size.fault), n.random.IntN(3) == 0
-	n.straits[s.name].hold(way)
+	n.links[s.name].Set(way, faultproxy.Hold)
 	time.Sleep(d)
 	end := "late"
 	if lost {
 		end = "lost"
-		n.straits[s.name].cut()
+		n.links[s.name].Cut()
 	}
-	n.straits[s.name].calm()
+	n.links[s.name].Clear()
 	if lost {
-		n.straits[s.name].restore(n)
+		n.links[s.name].restore(n)
 	}
 	return hit, fmt.Sprintf("%s, for %s, then %s", s.name, d.Round(time.Millisecond), end)
 }

@@ -26,7 +26,7 @@ import (
 // A target is a ref of a project.
 type target struct{ project, ref string }
 
-// A journal is what the clients have seen.
+// A journal is what the clients were told.
 type journal struct {
 	start time.Time
 
@@ -35,7 +35,7 @@ type journal struct {
 	pushes  int
 	count   map[outcome]int
 	why     map[string]int           // reasons of refusals
-	jobs    map[string]int           // how those in the background ended
+	jobs    map[string]int           // how background jobs ended
 	latest  map[string]time.Duration // by site: the latest start of a push with something acknowledged
 	slowest time.Duration
 }
@@ -67,7 +67,7 @@ func (j *journal) record(site, project string, moves map[string]*move, p push) {
 	}
 }
 
-// job notes how one in the background ended. While things fail, it may fail.
+// job notes how a background job ended. During a fault it may fail.
 func (j *journal) job(name string, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -101,7 +101,7 @@ func (j *journal) of(at target) string {
 	return strings.Join(all, "\n\t")
 }
 
-// outcome is what the client was told of a ref.
+// outcome returns what the client was told of a ref.
 func (p push) outcome(ref string) outcome {
 	switch flag, told := p.status[ref]; {
 	case !told, strings.Contains(p.reason[ref], "failed to report status"):
@@ -112,12 +112,12 @@ func (p push) outcome(ref string) outcome {
 	return acknowledged
 }
 
-// chaosRefs are few, so that pushers meet. The first is what HEAD points to: git
-// lets nobody delete it.
+// chaosRefs are few, so that pushers collide. HEAD points to the first, which git
+// lets nobody delete.
 var chaosRefs = [...]string{"refs/heads/main", "refs/heads/topic", "refs/tags/latest"}
 
-// A pusher pushes to both sites, one push after the other, new values that
-// nobody else has.
+// A pusher pushes to both sites, one push after the other. It pushes new values that
+// nobody else pushes.
 type pusher struct {
 	c      *chaos
 	number int
@@ -173,7 +173,7 @@ func (p *pusher) push(ctx context.Context) error {
 			return err
 		}
 		moves[ref] = m
-		// The lease makes sure of the old value; where it holds, it forces as well.
+		// The lease checks the old value. If it holds, it forces as well.
 		args = append(args, "--force-with-lease="+ref+":"+m.old, m.new+":"+ref)
 	}
 	start := p.c.journal.now()
@@ -185,11 +185,11 @@ func (p *pusher) push(ctx context.Context) error {
 		m.start, m.end = start, p.c.journal.now()
 	}
 	p.c.journal.record(s.name, project, moves, told)
-	p.c.jams.hear(told)
+	p.c.jams.note(told)
 	return nil
 }
 
-// git runs git push to its end, whatever that is.
+// git runs git push, which may fail.
 func (p *pusher) git(args []string) (push, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
@@ -206,7 +206,7 @@ func (p *pusher) git(args []string) (push, error) {
 	return readPush(err == nil, out.String(), said.String()), nil
 }
 
-// commit makes one that nobody else makes.
+// commit makes a unique commit.
 func (p *pusher) commit(ctx context.Context, parent string) (string, error) {
 	p.count++
 	out, err := p.c.g.commandContext(ctx, p.c.h.dir, "commit-tree", "-p", parent, "-m",
@@ -217,8 +217,8 @@ func (p *pusher) commit(ctx context.Context, parent string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// jams are what killed processes of git have left locked. Whoever pushes there
-// waits long, for nothing: so pushers go around it until somebody has cleaned up.
+// jams are lock files that killed processes of git have left. A push there would
+// wait long and in vain, so pushers avoid them until they are cleaned up.
 type jams struct {
 	mu    sync.Mutex
 	known map[string]bool // lock files
@@ -227,8 +227,8 @@ type jams struct {
 
 var lockFilePattern = regexp.MustCompile(`Unable to create '([^']+\.lock)': File exists`)
 
-// hear notes what a push has found locked.
-func (j *jams) hear(p push) {
+// note notes the lock files that a push has found.
+func (j *jams) note(p push) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, found := range lockFilePattern.FindAllStringSubmatch(p.said, -1) {
@@ -246,7 +246,7 @@ func (j *jams) jammed(repo, name string) bool {
 	return j.known[filepath.Join(repo, name+".lock")]
 }
 
-// forget forgets those that are gone, and returns how many are left.
+// forget forgets lock files that are gone, and returns how many are left.
 func (j *jams) forget() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

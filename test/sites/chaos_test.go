@@ -23,7 +23,7 @@ import (
 // chaosSeed names the variable that repeats the random choices of a run.
 const chaosSeed = "REFDB_TEST_SEED"
 
-// A chaosSize says how much of everything there is.
+// A chaosSize is the size of a run.
 type chaosSize struct {
 	pushers, projects int
 	syncs             int // at a time, at each site
@@ -49,8 +49,8 @@ var (
 	}
 )
 
-// distances are those of the sites from the database. What has to happen at once gets time
-// to fall apart.
+// distances are how far the sites are from the database. The delay gives things
+// that must happen together the time to come apart.
 var distances = map[string]time.Duration{"eu": 2 * time.Millisecond, "us": 10 * time.Millisecond}
 
 // A chaos is two sites under load and faults.
@@ -58,7 +58,7 @@ type chaos struct {
 	*cluster
 	size     chaosSize
 	postgres *postgresServer
-	straits  map[string]*strait // by site
+	links    map[string]*slowLink // by site
 	sites    []*server
 	projects []string
 	tree     string // of all commits
@@ -111,7 +111,7 @@ func TestUnderChaosNothingIsLostAndNothingDiverges(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, uint64(1000+10*i+k)))
 			running.Go(func() { c.catchUp(ctx, s, random) })
 		}
-		running.Go(func() { c.keepUp(ctx, s, rand.New(rand.NewPCG(seed, uint64(2000+i)))) })
+		running.Go(func() { c.maintain(ctx, s, rand.New(rand.NewPCG(seed, uint64(2000+i)))) })
 		running.Go(func() { c.listen(ctx, s) })
 	}
 	time.Sleep(size.warm)
@@ -139,7 +139,7 @@ func newChaos(t *testing.T, g *git, size chaosSize) *chaos {
 	t.Helper()
 	limited := *g
 	limited.env = append(slices.Clone(g.env), "REFDB_HOOK_TIMEOUT="+size.hookLimit.String())
-	c := &chaos{size: size, straits: make(map[string]*strait), meter: newMeter(), jams: jams{known: make(map[string]bool)}}
+	c := &chaos{size: size, links: make(map[string]*slowLink), meter: newMeter(), jams: jams{known: make(map[string]bool)}}
 	for i := range size.projects {
 		c.projects = append(c.projects, fmt.Sprintf("team/app-%d", i))
 	}
@@ -149,8 +149,8 @@ func newChaos(t *testing.T, g *git, size chaosSize) *chaos {
 			return c.postgres
 		},
 		url: func(site string, d database) string {
-			c.straits[site] = newStrait(t, d.URL(), distances[site])
-			return c.straits[site].address
+			c.links[site] = newSlowLink(t, d.URL(), distances[site])
+			return c.links[site].url
 		},
 		projects: c.projects,
 	})
@@ -163,7 +163,7 @@ func newChaos(t *testing.T, g *git, size chaosSize) *chaos {
 	return c
 }
 
-// catchUp syncs a site from the other one, as its cron would. While things fail, it may fail.
+// catchUp syncs a site from the other one, as its cron would. During a fault it may fail.
 func (c *chaos) catchUp(ctx context.Context, s *server, random *rand.Rand) {
 	for ctx.Err() == nil {
 		_, err := s.run(syncArgs(s.other(), s, c.projects[random.IntN(len(c.projects))])...)
@@ -171,8 +171,8 @@ func (c *chaos) catchUp(ctx context.Context, s *server, random *rand.Rand) {
 	}
 }
 
-// keepUp packs refs, collects garbage and cleans up.
-func (c *chaos) keepUp(ctx context.Context, s *server, random *rand.Rand) {
+// maintain packs refs, collects garbage and cleans up.
+func (c *chaos) maintain(ctx context.Context, s *server, random *rand.Rand) {
 	for ctx.Err() == nil {
 		project := c.projects[random.IntN(len(c.projects))]
 		args := [][]string{
@@ -192,8 +192,8 @@ func (c *chaos) keepUp(ctx context.Context, s *server, random *rand.Rand) {
 	}
 }
 
-// listen hears what the daemon says that an operator should do. It is not to say so,
-// not even for a moment.
+// listen reads what the daemon asks an operator to do. It must ask for nothing, not
+// even for a moment.
 func (c *chaos) listen(ctx context.Context, s *server) {
 	heard := make(map[string]bool)
 	for ctx.Err() == nil {
@@ -247,12 +247,12 @@ func (c *chaos) settle() {
 	}
 }
 
-// cleanUp removes what killed processes of git have left locked, once that is old
-// enough: whoever comes before waits for it in vain.
+// cleanUp removes the lock files that killed processes of git have left, once they
+// are old enough. Until then others wait for them in vain.
 func (c *chaos) cleanUp() error {
 	var left []error
 	for _, s := range c.sites {
-		_, _ = s.run("site", "check", "--repair") // what it says is looked at later
+		_, _ = s.run("site", "check", "--repair") // its findings are checked later
 		err := filepath.WalkDir(s.root, func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, ".lock") {
 				err = fmt.Errorf("%s is left", path)
@@ -289,7 +289,7 @@ func (c *chaos) check() {
 	c.Helper()
 	c.settled()
 	for i, err := range c.db.Intents(c.Context(), refdb.IntentFilter{Decided: true}) {
-		// What daemons take back themselves stays for a while.
+		// What daemons resolve by themselves stays for a while.
 		if err != nil || i.Decision != refdb.Revoked {
 			c.Errorf("somebody had to decide: %+v, %v", i, err)
 		}

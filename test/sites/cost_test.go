@@ -11,23 +11,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// audit notes the number of each transaction that writes to any of refdb's
-// tables, but for the beats of the daemons' own locks.
-const audit = `
-CREATE TABLE audit (transaction xid8 PRIMARY KEY);
-CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$
+// seen notes the number of each transaction that writes to any of refdb's
+// tables, except for the beats of the daemons' own locks.
+const seen = `
+CREATE TABLE seen (transaction xid8 PRIMARY KEY);
+CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF coalesce(to_jsonb(NEW), to_jsonb(OLD)) ->> 'project' = 'refdb/sites' THEN
 		RETURN NULL;
 	END IF;
-	INSERT INTO audit VALUES (pg_current_xact_id()) ON CONFLICT DO NOTHING;
+	INSERT INTO seen VALUES (pg_current_xact_id()) ON CONFLICT DO NOTHING;
 	RETURN NULL;
 END $$;
 DO $$
 DECLARE name text;
 BEGIN
-	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'audit' LOOP
-		EXECUTE format('CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON %I FOR EACH ROW EXECUTE FUNCTION audit()', name);
+	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'seen' LOOP
+		EXECUTE format('CREATE TRIGGER seen AFTER INSERT OR UPDATE OR DELETE ON %I FOR EACH ROW EXECUTE FUNCTION seen()', name);
 	END LOOP;
 END $$`
 
@@ -38,7 +38,7 @@ func TestAPushTakesTwoTransactionsHoweverManyRefsItHas(t *testing.T) {
 			db = &postgresDatabase{database: onPostgres(t)}
 			return db
 		}})
-		db.exec(t, audit)
+		db.exec(t, seen)
 		many, none := []string{"--atomic"}, []string{"--atomic"}
 		for i := range 1000 {
 			many = append(many, fmt.Sprintf("%s:refs/heads/many/%04d", c.h.a, i))
@@ -56,12 +56,12 @@ func TestAPushTakesTwoTransactionsHoweverManyRefsItHas(t *testing.T) {
 		} {
 			t.Run(row.name, func(t *testing.T) {
 				c := c.in(t)
-				db.exec(t, `DELETE FROM audit`)
+				db.exec(t, `DELETE FROM seen`)
 				start := time.Now()
 				c.eu.pushed(row.args...)
 				took := time.Since(start)
 				c.settled()
-				if n := db.count(t, `SELECT count(*) FROM audit`); n != 2 {
+				if n := db.count(t, `SELECT count(*) FROM seen`); n != 2 {
 					t.Errorf("it takes %d transactions", n)
 				}
 				t.Logf("it took %s", took.Round(time.Millisecond))
@@ -71,7 +71,7 @@ func TestAPushTakesTwoTransactionsHoweverManyRefsItHas(t *testing.T) {
 	})
 }
 
-// A postgresDatabase is one that tests look into.
+// A postgresDatabase is a database that tests query.
 type postgresDatabase struct{ database }
 
 func (d *postgresDatabase) exec(t testing.TB, sql string) {

@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// A gate is a hook of transactions that waits where a test wants it to.
+// A gate is a reference-transaction hook that waits where a test wants it to.
 type gate struct {
 	t   testing.TB
 	dir string
 }
 
-// gateIn puts one into a repository. name is the hook's file.
+// gateIn installs a gate in a repository. name is the hook's file.
 func gateIn(t testing.TB, repo, name string) *gate {
 	t.Helper()
 	g := &gate{t, shortDir(t)}
@@ -75,7 +75,7 @@ func (g *gate) open(state string) {
 	}
 }
 
-// calls are the states of all calls so far, passed those of the calls that went through.
+// calls returns the states of all calls so far, passed the states of the calls that went on.
 func (g *gate) calls() []string  { return g.lines("calls") }
 func (g *gate) passed() []string { return g.lines("passed") }
 
@@ -99,7 +99,7 @@ func parentOf(t testing.TB, pid int) int {
 	return must(t, parent, err)
 }
 
-// stat is what follows the name in /proc/PID/stat: state, parent, …
+// stat returns what follows the name in /proc/PID/stat: state, parent, …
 func stat(pid int) ([]string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -143,7 +143,7 @@ func TestGitWaitsForALockedRefOnlyIfToldTo(t *testing.T) {
 				if p := toldFirst(first); !p.ok {
 					t.Errorf("the first push: %v", p)
 				}
-				// With time enough it gets the lock, and finds that the ref exists.
+				// With enough time it gets the lock, and finds that the ref exists.
 				p := toldSecond(second)
 				if p.ok || strings.Contains(p.said, "Unable to create") == ok {
 					t.Errorf("the second push: %v", p)

@@ -12,8 +12,8 @@ import (
 // A hookRow is what git calls the reference-transaction hook with.
 type hookRow struct {
 	name  string
-	ready func(s *stage) // what is done before, without hooks
-	do    func(s *stage) // what is watched
+	ready func(s *stage) // prepares, without hooks
+	do    func(s *stage) // is watched
 	older string         // git 2.39 and earlier
 	newer string         // 2.51 and later; "" if that is the same
 	table string         // newer, reftable; "" if that is the same
@@ -249,7 +249,7 @@ var hookRows = []hookRow{
 	},
 }
 
-// expected is what this git is known to say, with refs stored that way.
+// expected returns what this git is known to call, with refs stored that way.
 func (r hookRow) expected(newer bool, refs string) string {
 	switch {
 	case newer && refs == "reftable" && r.table == "none":
@@ -283,7 +283,7 @@ func TestGitCallsTheHookAsThisWasBuiltFor(t *testing.T) {
 						got, preparing := r.take(t)
 						newer, known := g.measured()
 						switch want := row.expected(newer, kind.refs); {
-						case !known && (got == row.older || got == row.newer): // either, nobody has looked
+						case !known && (got == row.older || got == row.newer): // a version in between: either
 						case got != want:
 							t.Errorf("git says\n\t%s\nand not\n\t%s", got, want)
 						}

@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// A git is one version of it.
+// A git is a version of git.
 type git struct {
 	version      string // 2.39.5
 	major, minor int
@@ -26,7 +26,7 @@ type git struct {
 	env          []string
 }
 
-// gits are all versions found, each once.
+// gits returns all versions found, each once.
 var gits = sync.OnceValues(func() ([]*git, error) {
 	candidates := filepath.SplitList(os.Getenv("GIT_FOR_TEST"))
 	if path, err := exec.LookPath("git"); err == nil {
@@ -59,7 +59,7 @@ var gits = sync.OnceValues(func() ([]*git, error) {
 
 var versionPattern = regexp.MustCompile(`git version ((\d+)\.(\d+)[^ \n]*)`)
 
-// newGit is the git of that path: a binary, or the directory of one.
+// newGit returns the git at that path: a binary, or the directory of one.
 func newGit(path string) (*git, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func newGit(path string) (*git, error) {
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
-	// Nothing of the machine's settings comes through.
+	// The machine's settings have no effect.
 	g.env = []string{
 		"PATH=" + g.dir + ":" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C", "TZ=UTC", "TMPDIR=" + os.TempDir(),
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + config, "GIT_TERMINAL_PROMPT=0",
@@ -113,18 +113,18 @@ func newGit(path string) (*git, error) {
 	return g, err
 }
 
-// since reports whether this is that version, or a later one.
+// since reports whether this is that version or a later one.
 func (g *git) since(major, minor int) bool {
 	return g.major > major || g.major == major && g.minor >= minor
 }
 
-// measured reports whether g behaves as 2.51 and later, or as 2.39 and earlier; if
-// it is in between, nobody knows.
+// measured reports whether the behaviour of g is known: that of 2.51 and later, or
+// that of 2.39 and earlier.
 func (g *git) measured() (newer, known bool) {
 	return g.since(2, 51), g.since(2, 51) || !g.since(2, 40)
 }
 
-// reftable reports whether it has that way to store refs.
+// reftable reports whether it can store refs that way.
 func (g *git) reftable() bool { return g.since(2, 45) }
 
 func (g *git) command(dir string, args ...string) *exec.Cmd {
@@ -148,7 +148,7 @@ func (g *git) try(dir string, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// run is try for what must succeed.
+// run is try for a command that must succeed.
 func (g *git) run(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	out, err := g.try(dir, args...)
@@ -186,7 +186,7 @@ func (s storage) String() string { return s.objects + "-" + s.refs }
 
 var files = storage{"sha1", "files"}
 
-// storages are those that this git knows.
+// storages returns the storages that this git knows.
 func (g *git) storages() []storage {
 	all := []storage{files, {"sha256", "files"}}
 	if g.reftable() {
@@ -205,7 +205,7 @@ func (g *git) initBare(t testing.TB, dir string, s storage) {
 	g.run(t, filepath.Dir(dir), append(args, dir)...)
 }
 
-// refs returns the values of all refs of a repository, but for those of peers.
+// refs returns the values of all refs of a repository, except for those of peers.
 func (g *git) refs(t testing.TB, repo string) map[string]string {
 	t.Helper()
 	values := make(map[string]string)

@@ -9,9 +9,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A site is gone in the middle of a push. The others can't move its ref, whatever
-// they try, until somebody decides what it holds. When the site comes back it
-// takes that, whatever it has itself.
+// A site is gone in the middle of a push. The others can't move the push's ref until
+// an operator decides what it holds. When the site comes back it follows the decision,
+// whatever it has itself.
 func TestARefOfASiteThatIsGoneWaitsForADecision(t *testing.T) {
 	for name, row := range map[string]struct {
 		state    string // in which it goes
@@ -32,7 +32,7 @@ func TestARefOfASiteThatIsGoneWaitsForADecision(t *testing.T) {
 				want := row.want(c.h)
 
 				c.us.refused("at eu", "+"+c.h.c+":refs/heads/x")
-				// Nothing but a decision helps.
+				// Only a decision helps.
 				for _, args := range [][]string{
 					{"locks", "purge", project, "refs/heads/x", "--force", "--yes"},
 					{"locks", "purge", "--owner", "eu", "--force", "--yes"},
@@ -54,7 +54,7 @@ func TestARefOfASiteThatIsGoneWaitsForADecision(t *testing.T) {
 					t.Errorf("the database has %q, not %q", got, want)
 				}
 
-				// It comes back, and takes what was decided: it has the objects.
+				// It comes back and follows the decision: it has the objects.
 				unlockRefs(t, c.eu.repo(project))
 				c.eu.start()
 				eventually(t, "the decision to be heeded", func() error {
@@ -82,7 +82,7 @@ func TestASiteThatReturnsTakesTheValueOfNowNotThatOfTheDecision(t *testing.T) {
 		c.us.pushed("+" + c.h.c + ":refs/heads/x")
 		unlockRefs(t, c.eu.repo(project))
 		c.eu.start()
-		// It has not got the object: it says so, and lets nobody push on its own value.
+		// It lacks the object: it says so, and lets nobody push on its own value.
 		c.eu.refused("", "+"+c.h.a+":refs/heads/x")
 		c.eu.sync()
 		eventually(t, "the decision to be heeded", func() error {
@@ -123,7 +123,7 @@ func (c *cluster) loseEU(state string) {
 	}
 }
 
-// decided counts the decisions that nobody has heeded yet.
+// decided counts the decisions that are not carried out yet.
 func (c *cluster) decided() (n int) {
 	c.Helper()
 	for _, err := range c.db.Intents(c.Context(), refdb.IntentFilter{Decided: true}) {

@@ -20,8 +20,8 @@ type guardedRow struct {
 	pack   bool              // they are packed
 	loose  map[string]string // and then pushed loose
 	args   []string          // of git push, with letters
-	after  map[string]string // what they hold then; those it does not name don't exist
-	told   map[string]byte   // what the client is told of each; it is told of no others
+	after  map[string]string // what the refs hold then; others don't exist
+	told   map[string]byte   // what the client is told of each ref, and of no others
 }
 
 var guardedRows = []guardedRow{
@@ -92,7 +92,7 @@ var guardedRows = []guardedRow{
 	},
 }
 
-// in puts a row's own name and the names of objects in the place of letters.
+// in replaces letters by the row's own name and the names of objects.
 func (r guardedRow) in(own string, h *history) guardedRow {
 	object := map[string]string{"A": h.a, "B": h.b, "C": h.c, "T": h.tag}
 	values := func(m map[string]string) map[string]string {
@@ -134,7 +134,7 @@ func eachCluster(t *testing.T, test func(t *testing.T, c *cluster, ways []transp
 			}
 			t.Run(kind.String(), func(t *testing.T) {
 				t.Parallel()
-				// Short: several rows wait in vain for somebody's lock.
+				// Short: several rows wait in vain for a lock.
 				d := design{storage: kind, extra: "\tlockWait = 200ms"}
 				for _, way := range ways {
 					d.projects = append(d.projects, "over/"+way.name)
@@ -186,7 +186,7 @@ func TestWhatGitAcceptsLandsHereAndInTheDatabase(t *testing.T) {
 	})
 }
 
-// given pushes what has to be there first.
+// given pushes what a row needs first.
 func (c *cluster) given(url, ref, value string) {
 	c.Helper()
 	if p := c.h.push(c, url, "+"+value+":"+ref); !p.ok {
@@ -292,7 +292,7 @@ func TestARefusalIsReadableAndOtherRefsOfThePushGoOn(t *testing.T) {
 						sameRefs(t, "the site", c.eu.refs(project), here)
 						sameRefs(t, "the database", c.global(project), global)
 
-						// Nothing of an atomic push goes on.
+						// No part of an atomic push is carried out.
 						p = c.h.push(t, url, "--atomic", "+"+c.h.b+":"+ref, "+"+c.h.c+":"+free)
 						if p.ok || len(p.accepted()) > 0 {
 							t.Errorf("the client was told %+v", p)
@@ -306,7 +306,7 @@ func TestARefusalIsReadableAndOtherRefsOfThePushGoOn(t *testing.T) {
 	})
 }
 
-// in is c for a subtest.
+// in returns c for a subtest.
 func (c *cluster) in(t testing.TB) *cluster {
 	sub := &cluster{TB: t, g: c.g, h: c.h, db: c.db}
 	eu, us := *c.eu, *c.us

@@ -27,7 +27,7 @@ type history struct {
 	zero     string
 }
 
-// newHistory makes one with that many leaves and children of each.
+// newHistory makes a history with that many leaves, and children of each.
 func newHistory(t testing.TB, g *git, objects string, leaves, children int) *history {
 	t.Helper()
 	h := &history{g: g, dir: filepath.Join(shortDir(t), "history.git")}

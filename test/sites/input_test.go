@@ -16,8 +16,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// Bad input: each is answered with a line that says what is wrong, the push is
-// refused, and nothing is changed.
+// Bad input: the answer is a line that says what is wrong, the push is refused, and
+// nothing is changed.
 
 func TestARepositoryThatIsNotTheSitesIsRefused(t *testing.T) {
 	for name, place := range map[string]func(c *cluster, outside string) (path string){
@@ -166,12 +166,12 @@ func TestADatabaseOfAnotherSchemaVersionIsRefused(t *testing.T) {
 		m, err := sqlite.Migrator(t.Context(), c.eu.db)
 		must(t, m, err)
 		defer m.Close()
-		if err := m.To(t.Context(), 3); err != nil { // before there were intents
+		if err := m.To(t.Context(), 3); err != nil { // the last version without intents
 			t.Fatal(err)
 		}
 		c.eu.refused("nothing was changed", c.h.b+":refs/heads/x")
 		c.eu.kill()
-		// A new one waits for the right version, and says so to whoever can see to it.
+		// A new daemon waits for the right version, and says so to the operator.
 		c.eu.start()
 		c.eu.refused("nothing was changed", c.h.b+":refs/heads/x")
 		eventually(t, "a status that says what to do", func() error {
@@ -184,6 +184,16 @@ func TestADatabaseOfAnotherSchemaVersionIsRefused(t *testing.T) {
 		sameRefs(t, "the repository", c.eu.refs(project), map[string]string{"refs/heads/x": c.h.a})
 		if err := m.Up(t.Context()); err != nil {
 			t.Fatal(err)
+		}
+		// The migration down removed the projects.
+		c.us.stop()
+		c.us.start()
+		for _, s := range []*server{c.eu, c.us} {
+			s.git("config", "--unset", "refdb.projectid")
+			eventually(t, "a daemon that serves", func() error {
+				_, err := s.run("site", "enable", "--new", s.repo(project))
+				return err
+			})
 		}
 		eventually(t, "a push with the right version", func() error {
 			if p := c.eu.push(c.h.b + ":refs/heads/x"); !p.ok {
@@ -215,7 +225,7 @@ func TestANameThatIsNotUTF8IsRefusedAndOthersGoOn(t *testing.T) {
 	})
 }
 
-// Git shows pre-receive whatever names a client has sent, and refuses invalid ones
+// Git shows pre-receive all names that a client has sent, and refuses invalid ones
 // after it, one by one.
 func TestAnInvalidNameIsRefusedAndOthersGoOn(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {

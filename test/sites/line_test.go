@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A step is a push that a client was told is done.
+// A step is an acknowledged push.
 type step struct{ ref, old, new string }
 
 // An attempt is any push, as its client saw it.
@@ -27,9 +27,9 @@ func (a attempt) String() string {
 }
 
 // Clients push to a few refs at both sites, over files and HTTP, as fast as they
-// can, each insisting on the value that it saw, while the sites catch up with one
-// another all the time. The values that each ref took, by the acknowledged
-// pushes alone, must form a single line: every one is the end of an earlier one.
+// can. Each push is conditional on the value that its client saw. The sites catch up
+// with one another all the time. By the acknowledged pushes alone, the values of each
+// ref must form a single line: each push starts at the value at which another ended.
 func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 	const clients = 3 // at each site
 	eachGit(t, func(t *testing.T, g *git) {
@@ -101,7 +101,7 @@ func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 	})
 }
 
-// checkLine fails the test unless the steps of each ref lead from nothing to its
+// checkLine fails the test unless the steps of each ref lead from absent to its
 // last value, through each value once.
 func checkLine(t testing.TB, line []step, last map[string]string) {
 	t.Helper()
@@ -114,7 +114,7 @@ func checkLine(t testing.TB, line []step, last map[string]string) {
 		seen[s.ref] = true
 	}
 	for ref := range seen {
-		entered[place{ref, ""}]++ // it begins with nothing
+		entered[place{ref, ""}]++ // a ref is absent at first
 		left[place{ref, last[ref]}]++
 	}
 	for at, n := range entered {

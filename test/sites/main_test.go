@@ -14,7 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// patience is how long anything may take that has to happen.
+// patience limits the wait for anything that has to happen.
 const patience = 30 * time.Second
 
 // work is the directory of what all tests share. It is in /tmp because the path
@@ -58,7 +58,7 @@ func must[T any](t testing.TB, v T, err error) T {
 	return v
 }
 
-// shortDir is a new directory with a short path, for sockets. It goes with the test.
+// shortDir returns a new directory with a short path, for sockets. It is removed at the test's end.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	shared, err := work()
@@ -68,7 +68,7 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// eventually asks, again and again, until the answer is nil.
+// eventually calls ask, again and again, until it returns nil.
 func eventually(t testing.TB, what string, ask func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -83,5 +83,5 @@ func eventually(t testing.TB, what string, ask func() error) {
 	}
 }
 
-// long reports whether outages are to be as long as in life.
+// long reports whether outages shall be as long as real ones.
 func long() bool { return os.Getenv("REFDB_TEST_LONG") != "" }

@@ -53,7 +53,7 @@ func readPush(ok bool, out, said string) push {
 	return p
 }
 
-// accepted are the refs of which the client was told that they are as it wished.
+// accepted returns the refs that the client was told are accepted or up to date.
 func (p push) accepted() map[string]bool {
 	all := make(map[string]bool)
 	for ref, flag := range p.status {
@@ -64,7 +64,7 @@ func (p push) accepted() map[string]bool {
 	return all
 }
 
-// remote is what the server said to the client: the lines after "remote: ".
+// remote returns what the server said to the client: the lines after "remote: ".
 func (p push) remote() string {
 	var all []string
 	for line := range strings.Lines(p.said) {

@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// A quietRow is something that is done in a site's repository by other means
-// than a push. Before it, refs/heads/x holds A, refs/heads/y B and refs/tags/v A,
-// at both sites and in the database, and so it is what git has.
+// A quietRow is something that happens in a site's repository without a push.
+// Before it, refs/heads/x holds A, refs/heads/y B and refs/tags/v A, at both sites
+// and in the database.
 type quietRow struct {
 	name string
 	do   func(c *cluster) error
-	// after is what the database has of those three then; nil: what it had. The
-	// repository has the same.
+	// after is what the database and the repository have of those three then; nil:
+	// what they had.
 	after map[string]string
-	// refused says that git must fail, with that in what it says.
+	// refused, unless empty, says that git must fail, and print that.
 	refused string
 }
 
@@ -32,7 +32,7 @@ func inRepo(args ...string) func(*cluster) error {
 	}
 }
 
-// spell puts the names of objects in the place of letters.
+// spell replaces letters by the names of objects.
 func (c *cluster) spell(args []string) (spelt []string) {
 	object := strings.NewReplacer("{A}", c.h.a, "{B}", c.h.b, "{C}", c.h.c, "{US}", c.us.repo(project))
 	for _, arg := range args {
@@ -66,7 +66,7 @@ func asReplica(input string) func(*cluster) error {
 	}
 }
 
-// byHand sets a ref of us without anybody's knowledge.
+// byHand sets a ref of us without hooks.
 func byHand(args ...string) func(*cluster) error {
 	return func(c *cluster) error {
 		_, err := c.g.try(c.us.repo(project), append([]string{"-c", "core.hooksPath=/dev/null"}, c.spell(args)...)...)
@@ -122,7 +122,7 @@ var quietRows = []quietRow{
 	{
 		name: "fetch --prune of a peer that has less",
 		do:   all(byHand("update-ref", "-d", "refs/heads/x"), inRepo("fetch", "--quiet", "--prune", "{US}", "+refs/*:refs/*", "^refs/peer/*")),
-		// Nobody has marked it as replication: it is a deletion like any other.
+		// It is not marked as replication: it is a deletion like any other.
 		after: map[string]string{"refs/heads/y": "B", "refs/tags/v": "A"},
 	},
 	{
@@ -184,7 +184,7 @@ func TestWhatIsNoPushIsEitherNothingToTheDatabaseOrWhatItSays(t *testing.T) {
 	})
 }
 
-// with is m and those refs, with the names of objects in the place of letters.
+// with returns m and those refs, with letters replaced by the names of objects.
 func with(m, letters, object map[string]string) map[string]string {
 	all := maps.Clone(m)
 	for ref, letter := range letters {
@@ -193,8 +193,8 @@ func with(m, letters, object map[string]string) map[string]string {
 	return all
 }
 
-// A symbolic ref has a site's own meaning: the database knows none. What is
-// pushed to one either moves its target, here and there, or is refused.
+// A symbolic ref belongs to its site: the database has none. A push to one either
+// moves its target, at both sites, or is refused.
 func TestASymbolicRefIsNeverGuardedItself(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		for _, kind := range g.storages() {
@@ -243,7 +243,7 @@ func TestAHookOfTheAdministratorRunsBeforeOurs(t *testing.T) {
 		c.eu.must("site", "disable", repo)
 		recordIn(t, c.h, repo, "update")
 		writeScript(t, filepath.Join(repo, "hooks/reference-transaction"), "[ $1 != prepared ] || ! grep -q forbidden\n")
-		c.eu.must("site", "enable", repo)
+		c.eu.must("site", "enable", "--new", repo)
 		c.eu.refused("", c.h.a+":refs/heads/forbidden")
 		c.eu.pushed(c.h.a + ":refs/heads/allowed")
 		c.settled()
@@ -264,7 +264,7 @@ cat >told
 `
 		hook := filepath.Join(repo, "hooks/pre-receive")
 		writeScript(t, hook, script)
-		c.eu.must("site", "enable", repo)
+		c.eu.must("site", "enable", "--new", repo)
 		url := serveHTTP(t, g, c.eu.root) + "/" + project + ".git"
 		if p := c.h.push(t, url, c.h.a+":refs/heads/forbidden", c.h.a+":refs/heads/free"); p.ok || len(p.accepted()) > 0 {
 			t.Errorf("the client was told %+v", p)

@@ -31,7 +31,7 @@ type race struct {
 	want func(h *history, r *racedRef, site string) string
 }
 
-// races are run one after the other, with a catch-up between them.
+// races returns the races, which run one after the other, with a catch-up between them.
 var races = []race{
 	{"create", func(h *history, r *racedRef, site string) string { return h.leaves[r.values[index(site)]] }},
 	{"update", func(h *history, r *racedRef, site string) string {
@@ -51,7 +51,7 @@ var races = []race{
 	}},
 }
 
-// deletes are run instead of the last race for every other lane.
+// deletes replaces the last race for every other lane.
 var deletes = race{"delete", func(*history, *racedRef, string) string { return "" }}
 
 // index is a site's place among the two.
@@ -77,8 +77,8 @@ func lanesOf(n int) (lanes []*lane, leaves int) {
 // Two sites push to the same refs at the same time, 200 times. Git alone would
 // take every one of these pushes. What is asserted, of each ref of each race:
 //
-//   - exactly one of the two sites takes its push: never both, and never none,
-//     as whoever is refused is so because of the other;
+//   - exactly one of the two sites accepts its push: never both, and never none,
+//     because only the other push is a reason to refuse one;
 //   - what a client was told to be done is done, at that site and in the database;
 //   - after a catch-up both sites and the database hold the same.
 func TestOfTwoSitesThatPushToARefExactlyOneIsAccepted(t *testing.T) {
@@ -99,7 +99,7 @@ func TestOfTwoSitesThatPushToARefExactlyOneIsAccepted(t *testing.T) {
 						lanes, leaves := lanesOf(n)
 						h := newHistory(t, g, kind.objects, leaves, 2)
 						c := newCluster(t, g, design{h: h, storage: kind, database: database})
-						// All commits grow from one that both have.
+						// All commits descend from one that both have.
 						c.eu.pushed(h.a + ":refs/heads/main")
 						c.us.sync()
 						for _, r := range races {
@@ -112,7 +112,7 @@ func TestOfTwoSitesThatPushToARefExactlyOneIsAccepted(t *testing.T) {
 	}
 }
 
-// race lets both sites push to every lane, two lanes at a time, and checks what came of it.
+// race lets both sites push to every lane, two lanes at a time, and checks the results.
 func (c *cluster) race(r race, lanes []*lane) {
 	c.Helper()
 	type told struct{ eu, us push }
@@ -168,7 +168,7 @@ func (c *cluster) race(r race, lanes []*lane) {
 	c.caughtUp()
 }
 
-// args are those of the push of a site.
+// args returns the arguments of a site's push.
 func (l *lane) args(site string) (args []string) {
 	if l.atomic {
 		args = append(args, "--atomic")
@@ -179,7 +179,7 @@ func (l *lane) args(site string) (args []string) {
 	return args
 }
 
-// why says in a word why a push was refused.
+// why returns in a word why a push was refused.
 func (p push) why(ref string) string {
 	switch {
 	case strings.Contains(p.said, "aborted by"):

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A recorder writes down what a reference-transaction hook is told.
+// A recorder records the calls of a reference-transaction hook.
 type recorder struct {
 	log string
 	h   *history
@@ -20,7 +20,7 @@ type recorder struct {
 func recordIn(t testing.TB, h *history, repo, name string) *recorder {
 	t.Helper()
 	r := &recorder{log: filepath.Join(repo, name+".log"), h: h}
-	// One write for each call, so that those of concurrent pushes don't mix.
+	// One write for each call, so that calls of concurrent pushes don't mix.
 	writeScript(t, filepath.Join(repo, "hooks", name), fmt.Sprintf(`
 lines=$(sed 's/$/,/')
 echo "$1" $lines >>%q

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -29,7 +29,7 @@ type cluster struct {
 	testing.TB
 	g      *git
 	h      *history
-	db     *refdb.DB // the database as a bystander sees it
+	db     *refdb.DB // the test's own connection to the database
 	eu, us *server
 }
 
@@ -39,23 +39,25 @@ type server struct {
 	life   testing.TB // the daemon's: that of the whole cluster
 	name   string
 	dir    string
+	bin    string // directory of the programs
 	root   string // of the repositories
 	db     string // the URL of the database, as this site sees it
 	config string
 	daemon *child
 }
 
-// A design says what a cluster is made of. The zero one does.
+// A design says what a cluster is made of. The zero value is usable.
 type design struct {
 	storage  storage
 	h        *history                             // default: a small one
 	database func(testing.TB) database            // default: onSQLite
 	url      func(site string, d database) string // the site's way to the database
 	projects []string                             // default: project
+	bin      string                               // of the sites' programs; default: of this source
 	extra    string                               // lines of the sites' configuration
 }
 
-// A database is one of dbtest's, or one that may be killed.
+// A database is one of dbtest's, or on a server that may be killed.
 type database interface {
 	URL() string
 	Open(testing.TB) refdb.Driver
@@ -98,7 +100,13 @@ func newCluster(t testing.TB, g *git, d design) *cluster {
 func (c *cluster) newServer(name, url string, d design) *server {
 	c.Helper()
 	dir := shortDir(c)
-	s := &server{c: c, life: c.TB, name: name, dir: dir, root: filepath.Join(dir, "git"), db: url, config: filepath.Join(dir, "site.config")}
+	enable := []string{"site", "enable"}
+	if d.bin == "" {
+		enable = append(enable, "--new")
+		bin, err := programs()
+		d.bin = must(c.TB, bin, err)
+	}
+	s := &server{c: c, life: c.TB, name: name, dir: dir, bin: d.bin, root: filepath.Join(dir, "git"), db: url, config: filepath.Join(dir, "site.config")}
 	for _, p := range d.projects {
 		repo := s.repo(p)
 		if err := os.MkdirAll(filepath.Dir(repo), 0o755); err != nil {
@@ -110,7 +118,7 @@ func (c *cluster) newServer(name, url string, d design) *server {
 	s.configure(d.extra)
 	s.start()
 	for _, p := range d.projects {
-		s.must("site", "enable", s.repo(p))
+		s.must(append(enable, s.repo(p))...)
 	}
 	return s
 }
@@ -128,11 +136,10 @@ func (s *server) configure(extra string) {
 func (s *server) repo(project string) string { return filepath.Join(s.root, project+".git") }
 func (s *server) socket() string             { return filepath.Join(s.dir, "sock") }
 
-// command is refdbctl at this site.
+// command returns a refdbctl command at this site.
 func (s *server) command(args ...string) *exec.Cmd {
 	s.c.Helper()
-	bin, err := programs()
-	program := filepath.Join(must(s.c, bin, err), "refdbctl")
+	program := filepath.Join(s.bin, "refdbctl")
 	if len(args) > 1 && args[1] == "serve" {
 		program += "-race"
 	}
@@ -157,7 +164,7 @@ func (s *server) run(args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// must is run for what must succeed.
+// must is run for a command that must succeed.
 func (s *server) must(args ...string) string {
 	s.c.Helper()
 	out, err := s.run(args...)
@@ -211,7 +218,7 @@ func (s *server) tryStart() error {
 	}
 }
 
-// stop asks the daemon to end, and waits for that.
+// stop asks the daemon to end, and waits for its end.
 func (s *server) stop() {
 	s.c.Helper()
 	signal(s.c, s.daemon.Process.Pid, syscall.SIGTERM)
@@ -223,11 +230,11 @@ func (s *server) stop() {
 // kill kills the daemon.
 func (s *server) kill() { s.daemon.kill() }
 
-// status asks the daemon.
-func (s *server) status() (site.Status, error) {
+// status asks the daemon for its status.
+func (s *server) status() (client.Status, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	return site.Query(ctx, s.socket())
+	return client.Query(ctx, s.socket())
 }
 
 // git runs git in the site's repository of the project.
@@ -268,7 +275,7 @@ func (s *server) refused(text string, args ...string) {
 	}
 }
 
-// refs are those that a site has, but for its private ones.
+// refs returns the refs of a site, except for its private ones.
 func (s *server) refs(project string) map[string]string {
 	s.c.Helper()
 	return s.c.g.refs(s.c, s.repo(project))
@@ -280,8 +287,8 @@ func (s *server) sync() {
 	s.syncFrom(s.other(), project)
 }
 
-// trySync is sync while pushes go on: status 1 says that something could not be
-// caught up with yet.
+// trySync is sync while pushes go on: status 1 says that the site could not catch up
+// with something yet.
 func (s *server) trySync() {
 	s.c.Helper()
 	_, err := s.run(syncArgs(s.other(), s, project)...)
@@ -306,7 +313,7 @@ func (s *server) syncFrom(other *server, project string) {
 	s.must(syncArgs(other, s, project)...)
 }
 
-// global are the refs that the database says there are.
+// global returns the refs in the database.
 func (c *cluster) global(project string) map[string]string {
 	c.Helper()
 	values := make(map[string]string)
@@ -351,8 +358,8 @@ func (c *cluster) caughtUp() {
 	c.agreed()
 }
 
-// errPending says that what is waited for has not come.
+// errPending says that something has not happened yet.
 var errPending = errors.New("not yet")
 
-// background is for what happens after the test's own context has ended.
+// background is a context for what happens after the test's own context has ended.
 func (c *cluster) background() context.Context { return context.WithoutCancel(c.Context()) }

@@ -16,15 +16,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/testserver"
 )
 
 // A transport brings pushes to the repositories below a directory.
 type transport struct {
 	name string
-	// serve starts serving root until the test ends, and returns what goes before
-	// the path of a repository.
+	// serve serves root until the test ends, and returns the URL before the path of
+	// a repository.
 	serve func(t testing.TB, g *git, root string) (url string)
-	// stderr says that what the hook of a transaction prints gets to the client.
+	// stderr says that the client sees what the reference-transaction hook prints.
 	stderr bool
 }
 
@@ -56,7 +58,10 @@ func serveHTTP(t testing.TB, g *git, root string) string {
 // serveDaemon is git daemon.
 func serveDaemon(t testing.TB, g *git, root string) string {
 	t.Helper()
-	port := freePort(t)
+	port, err := testserver.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := g.command(root, "daemon", "--export-all", "--enable=receive-pack", "--reuseaddr", "--informative-errors",
 		"--base-path="+root, "--listen=127.0.0.1", fmt.Sprint("--port=", port))
 	launch(t, cmd)
@@ -71,17 +76,6 @@ func serveDaemon(t testing.TB, g *git, root string) string {
 	return "git://" + address
 }
 
-// freePort returns a port of the loopback interface that nobody listens on.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // A child is a process that a test started.
 type child struct {
 	*exec.Cmd
@@ -93,19 +87,13 @@ type child struct {
 // in its group, if it still runs then.
 func launch(t testing.TB, cmd *exec.Cmd) *child {
 	t.Helper()
-	return launchAs(t, cmd, nil)
-}
-
-// launchAs is launch as that account; nil is our own.
-func launchAs(t testing.TB, cmd *exec.Cmd, as *syscall.Credential) *child {
-	t.Helper()
 	c := &child{Cmd: cmd, out: new(buffer), ended: make(chan struct{})}
 	if cmd.Stdout == nil {
 		cmd.Stdout = c.out
 	}
 	cmd.Stderr = c.out
 	cmd.WaitDelay = time.Second // orphans may hold on to its output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: as}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -124,13 +112,13 @@ func launchAs(t testing.TB, cmd *exec.Cmd, as *syscall.Credential) *child {
 	return c
 }
 
-// kill ends it at once, and waits for its end.
+// kill kills the process and waits for its end.
 func (c *child) kill() {
 	_ = c.Process.Kill() // it may have ended already
 	<-c.ended
 }
 
-// wait returns whether it ended well.
+// wait returns whether the process ended with success.
 func (c *child) wait(t testing.TB) bool {
 	t.Helper()
 	select {
@@ -166,7 +154,7 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// client is the git that pushes by that URL: g itself, unless it was built without HTTP.
+// client returns the git that pushes to that URL: g itself, unless it was built without HTTP.
 func (g *git) client(t testing.TB, url string) *git {
 	t.Helper()
 	if !strings.HasPrefix(url, "http") || executable(filepath.Join(g.exec, "git-remote-http")) {

@@ -1,5 +1,5 @@
-// Package schema migrates the database at a URL, of whichever kind it is. What
-// the versions of a schema hold is in package migrations.
+// Package schema migrates the database at a URL, whatever its kind. The versions of
+// the schema are in package migrations.
 package schema
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
-// Open returns what moves the database at url between versions of the schema,
-// whatever version it has now. URLs and their errors are those of [drivers.Open].
+// Open returns a migrator for the database at url, whatever version its schema has
+// now. URLs and their errors are those of [drivers.Open].
 func Open(ctx context.Context, url string) (*migrations.Migrator, error) {
 	dialect, err := drivers.DialectOf(url)
 	if err != nil {

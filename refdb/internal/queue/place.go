@@ -10,23 +10,23 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A Place is a waiter's in the queue of a lock.
+// A Place is the place of a waiter in the queue of a lock.
 type Place struct {
-	Ticket  int64 // µs since 1970, of the database's clock
-	Passed  int
-	Turn    time.Duration // in whole milliseconds
+	Ticket  int64         // µs since 1970, of the database's clock
+	Passed  int           // how many got the lock past it
+	Turn    time.Duration // how long the lock is kept for it; in whole milliseconds
 	ID      string
 	Channel string // "" if it polls
 	Owner   string
 }
 
-// String is the place as a row keeps it. The first three fields have a fixed width, so
-// that places sort as their texts do. Only the owner, which comes last, may hold a dot.
+// String returns the place as a row stores it. The first three fields have a fixed width, so
+// that the texts sort as the places do. Only the owner, the last field, may contain a dot.
 func (p Place) String() string {
 	return fmt.Sprintf("%016d.%02d.%05d.%s.%s.%s", p.Ticket, p.Passed, p.Turn.Milliseconds(), p.ID, p.Channel, p.Owner)
 }
 
-// Parse is the reverse. What another version of this program wrote may have another form.
+// Parse is the reverse of String. Another version of this program may have written another form.
 func Parse(s string) (p Place, ok bool) {
 	fields := strings.SplitN(s, ".", 6)
 	if len(fields) < 6 || len(fields[0]) != 16 || len(fields[1]) != 2 || len(fields[2]) != 5 || !isName(fields[3]) || fields[4] != "" && !isName(fields[4]) {
@@ -50,7 +50,7 @@ func isName(s string) bool {
 	return 1 <= len(s) && len(s) <= 32
 }
 
-// PlaceOf is that of w, a waiter of owner, as far as it knows.
+// PlaceOf returns the place of w, a waiter of owner, as far as w knows it.
 func PlaceOf(w refdb.Waiter, owner string) Place {
 	p := Place{
 		Passed: min(w.Place.Passed, refdb.MaxPassed), Turn: min(max(w.Turn.Truncate(time.Millisecond), time.Millisecond), maxTurn),

@@ -1,6 +1,6 @@
-// Package queue is who waits for a lock, in order: what a driver that decides in Go, inside
-// of a transaction, makes of the rows of locks, when they are asked for and when they end.
-// See [refdb.LockStore] for the rules.
+// Package queue decides who gets a lock next. A driver that decides in Go, in a transaction,
+// calls Decide when locks are asked for, End when one ends, and Withdraw when a waiter gives
+// up. [refdb.LockStore] has the rules.
 package queue
 
 import (
@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// maxPlaces is the longest queue. Whoever does not fit in, as the last, polls.
+	// maxPlaces is the length of the longest queue. A waiter that does not fit in polls.
 	maxPlaces = 100
-	// maxTurn is the longest that a lock is kept for a waiter.
+	// maxTurn is the longest time for which a lock is kept for a waiter.
 	maxTurn = 20 * time.Second
 )
 
-// A Queue is the places of those who wait for a lock, in the order of their tickets.
+// A Queue holds the places of the waiters for a lock, in the order of their tickets.
 type Queue []Place
 
-// Read returns the places of a row, without what is no place.
+// Read parses the places of a row. It leaves out texts that are none.
 func Read(texts []string) Queue {
 	var q Queue
 	for _, s := range texts {
@@ -32,7 +32,7 @@ func Read(texts []string) Queue {
 	return q
 }
 
-// Texts is what a row keeps of q.
+// Texts returns q as a row stores it.
 func (q Queue) Texts() []string {
 	texts := make([]string, len(q))
 	for i, p := range q {
@@ -49,7 +49,7 @@ func (q Queue) find(id string) (Place, bool) {
 	return q[i], true
 }
 
-// with is q with p in its place.
+// with returns q with p, which replaces an earlier place of the same waiter.
 func (q Queue) with(p Place) Queue {
 	q = q.Without(p.ID)
 	i, _ := slices.BinarySearchFunc(q, p, Place.compare)
@@ -57,12 +57,12 @@ func (q Queue) with(p Place) Queue {
 	return q[:min(len(q), maxPlaces)]
 }
 
-// Without is q without the waiter of that ID.
+// Without returns q without the waiter of that ID.
 func (q Queue) Without(id string) Queue {
 	return slices.DeleteFunc(slices.Clone(q), func(p Place) bool { return p.ID == id })
 }
 
-// passedBy is q after p, which is not in it, got the lock.
+// passedBy returns q after p, which is not in it, got the lock.
 func (q Queue) passedBy(p Place) Queue {
 	q = slices.Clone(q)
 	for i := range q {
@@ -73,15 +73,15 @@ func (q Queue) passedBy(p Place) Queue {
 	return q
 }
 
-// Overtaken is q after somebody who has no ticket got the lock.
+// Overtaken returns q after somebody without a ticket got the lock: all were passed.
 func (q Queue) Overtaken() Queue { return q.passedBy(Place{}) }
 
-// due reports whether somebody was passed as often as may be.
+// due reports whether a waiter was passed as often as is allowed.
 func (q Queue) due() bool {
 	return slices.ContainsFunc(q, func(p Place) bool { return p.Passed >= refdb.MaxPassed })
 }
 
-// ahead counts the places before p.
+// ahead returns how many places are before p.
 func (q Queue) ahead(p Place) (n int) {
 	for _, other := range q {
 		if other.before(p) {

@@ -6,16 +6,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A Row is what the table of locks has of a ref.
+// A Row is what the table of locks holds about a ref.
 type Row struct {
 	Lock  *refdb.LockInfo // nil if there is no row; then the rest is zero
 	Nonce string
 	Queue Queue
-	// Ours: the request that is decided about has taken it before, and its reply was lost.
+	// Ours says that the same request took the lock before, and its reply was lost.
 	Ours bool
 }
 
-// reservedFor returns for whom the row is kept, if it is.
+// reservedFor returns the waiter that the row is reserved for, if it is a reservation for one.
 func (r Row) reservedFor() (p Place, ok bool) {
 	if r.Lock == nil || !r.Lock.Reserved() {
 		return Place{}, false
@@ -24,8 +24,8 @@ func (r Row) reservedFor() (p Place, ok bool) {
 	return p, ok && refdb.ReservedFor(p.Owner) == r.Lock.Owner
 }
 
-// inTheWay reports whether the row refuses p.
-func (r Row) inTheWay(p Place) bool {
+// refuses reports whether the row refuses p: it is a fresh lock, or is reserved for an earlier waiter.
+func (r Row) refuses(p Place) bool {
 	if r.Lock == nil || r.Ours || r.Lock.Stale() {
 		return false
 	}
@@ -33,30 +33,31 @@ func (r Row) inTheWay(p Place) bool {
 	return !reserved || other.ID != p.ID && !p.before(other)
 }
 
-// A Change is what becomes of a row that stands.
+// A Change is what becomes of a row.
 type Change int
 
 const (
 	Stays   Change = iota
-	Queues         // only the queue changes
-	Reserve        // it is reserved, and has the queue
+	Queues         // it gets another queue
+	Reserve        // it becomes a reservation, with another queue
 	Delete
 )
 
-// An After is a row as a decision leaves it. Only what Change says is to be written.
+// An After is a row as a decision leaves it. Change says what is to be written.
 type After struct {
 	Change Change
 	Lock   refdb.LockInfo // the reservation
-	Nonce  string         // of the reservation; "" if it is for nobody: then anybody may take it
+	Nonce  string         // of the reservation: its waiter's place; "" if it is for nobody, and anybody may take it
 	Queue  Queue
 }
 
-// keeps is the row that is kept for p, from now on, instead of a lock that ended; for the zero Place, for
-// nobody: it is stale. The token stays.
+// reserve makes a lock that ended a reservation for p, from now on. The token stays. For the zero
+// Place it is a reservation for nobody, which is stale.
 //
-// The turn is what is left until the usual age: so the row says nothing unusual of a lock that
-// Gerrit's plugin makes of it, which sets the heartbeat, the token and the owner alone.
-func (p Place) keeps(ended refdb.LockInfo, now time.Time, q Queue) After {
+// The heartbeat lies so far back that the reservation is stale by the default stale-after once the
+// turn is over. Gerrit's plugin, when it takes the row over, sets heartbeat, token and owner
+// alone: what it leaves must be right for its lock.
+func (p Place) reserve(ended refdb.LockInfo, now time.Time, q Queue) After {
 	a := After{Change: Reserve, Lock: ended, Queue: q}
 	a.Lock.Owner, a.Lock.StaleAfter, a.Lock.Heartbeat = refdb.ReservedFor(p.Owner), refdb.DefaultStaleAfter, time.UnixMicro(0)
 	if p.ID != "" {
@@ -66,9 +67,9 @@ func (p Place) keeps(ended refdb.LockInfo, now time.Time, q Queue) After {
 	return a
 }
 
-// End says what becomes of the row of a lock that ends. What is no lock but kept for somebody,
-// and is purged, goes with its queue: else it would take an operator as many purges as waiters
-// have died. Who lives comes back.
+// End says what becomes of the row of a lock that ends. A reservation that is purged is deleted with
+// its queue: otherwise an operator would need as many purges as waiters have died. Waiters that
+// live come back.
 func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
 	if lock.Reserved() {
 		return After{Change: Delete}
@@ -76,16 +77,15 @@ func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
 	return handOn(lock, q, next, now)
 }
 
-// handOn says what becomes of a row: it goes to next, a waiter of
-// the lock's owner, or else to the first who waits. One that polls need not be waited for
-// until somebody was passed too often: till then whoever asks may take the lock.
+// handOn reserves a row for next, a waiter of the lock's owner, or else for the first in the queue.
+// If the first one polls, nobody waits for it until a waiter was passed too often: until then
+// any request may take the lock. If next does not get the lock, it waits with the others.
 func handOn(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
 	if len(q) == 0 {
 		return After{Change: Delete}
 	}
-	first, due := q[0], q.due()
-	switch {
-	case next.ID != "" && !due:
+	first, rest, due := q[0], q[1:], q.due()
+	if next.ID != "" {
 		p := PlaceOf(next, lock.Owner)
 		if was, waits := q.find(p.ID); waits {
 			p.Ticket, p.Passed = was.Ticket, was.Passed
@@ -93,17 +93,21 @@ func handOn(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) Afte
 		if p.Ticket == 0 {
 			p.Ticket = now.UnixMicro()
 		}
-		p.Channel = "" // its own process tells it
-		return p.keeps(lock, now, q.Without(p.ID))
-	case first.Channel == "" && !due:
-		return Place{}.keeps(lock, now, q)
-	default:
-		return first.keeps(lock, now, q[1:])
+		switch {
+		case !due:
+			return p.reserve(lock, now, q.Without(p.ID))
+		case p.ID != first.ID:
+			rest = rest.with(p)
+		}
 	}
+	if first.Channel == "" && !due {
+		return Place{}.reserve(lock, now, q)
+	}
+	return first.reserve(lock, now, rest)
 }
 
 // Withdraw says what becomes of a row when a waiter gives up. Nothing changes if it is
-// neither in the queue nor has the row kept for it.
+// not in the queue and the row is not reserved for it.
 func Withdraw(r Row, id string, now time.Time) After {
 	switch p, reserved := r.reservedFor(); {
 	case r.Lock == nil || id == "":
@@ -116,7 +120,7 @@ func Withdraw(r Row, id string, now time.Time) After {
 	}
 	q := r.Queue.Without(id)
 	if len(q) == 0 && r.Lock.Reserved() && r.Nonce == "" {
-		return After{Change: Delete} // it was kept for nobody, and nobody waits
+		return After{Change: Delete} // it was reserved for nobody, and nobody waits
 	}
 	return After{Change: Queues, Queue: q}
 }

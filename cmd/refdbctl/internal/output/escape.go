@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape makes s safe to show on a terminal, in one line: what is not
-// printable, such as control characters, marks that turn the direction of
-// writing, and bytes that are not UTF-8, becomes a backslash escape.
+// Escape makes s safe to show on a terminal, in one line. Characters that are not printable,
+// such as control characters and marks that change the direction of writing, and bytes that
+// are not UTF-8 become backslash escapes.
 func Escape(s string) string {
 	if printable(s) {
 		return s
@@ -31,8 +31,8 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// escapeJSON makes JSON safe to show on a terminal, and leaves what it means: what
-// Go's encoder leaves as it is and is not printable, stands in strings only.
+// escapeJSON makes JSON safe to show on a terminal without changing its meaning. Characters
+// that are not printable occur in strings only, where they can be escaped.
 func escapeJSON(text string) []byte {
 	if printable(text) {
 		return []byte(text)

@@ -1,6 +1,6 @@
 // Package output prints records as a table for people, or as JSON or CSV for
-// programs. One list of columns serves all three, so that a field has the same
-// name everywhere, and help texts can name the fields without repeating them.
+// programs. One list of columns serves all three: a field has the same name
+// everywhere, and help texts take the names from the list.
 package output
 
 import (
@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Format is what records are printed as. It is a flag's value.
+// A Format is a format of output. It is the value of a flag.
 type Format string
 
 const (
@@ -20,7 +20,7 @@ const (
 	CSV   Format = "csv"
 )
 
-// Formats are all of them, the default first.
+// Formats are all formats, the default first.
 var Formats = [...]string{string(Table), string(JSON), string(CSV)}
 
 func (f *Format) String() string { return string(*f) }
@@ -43,23 +43,34 @@ func (f *Format) Set(s string) error {
 type Column[T any] struct {
 	// Name is the field's name in JSON and CSV.
 	Name string
-	// Heading is the name in a table; "": Name, in capitals.
+	// Heading is the name in a table; "" means Name, in capitals with spaces.
 	Heading string
 	// Value is what JSON and CSV hold: nil, a string, bool, number or time.Time.
 	Value func(T) any
-	// Text is what a table shows; nil: Value.
+	// Text is what a table shows, and must be safe for a terminal; nil means Value, escaped.
 	Text func(T) string
 	// Hidden keeps the field out of tables.
 	Hidden bool
 }
 
-// Names lists the names of columns, for help texts.
+// Names lists the names of columns, for help texts, in lines of a help text's width.
 func Names[T any](columns []Column[T]) string {
-	names := make([]string, len(columns))
+	const width = 110
+	var text strings.Builder
+	line := 0
 	for i, c := range columns {
-		names[i] = c.Name
+		switch {
+		case i == 0:
+		case line+len(c.Name) > width:
+			text.WriteString(",\n")
+			line = 0
+		default:
+			text.WriteString(", ")
+		}
+		text.WriteString(c.Name)
+		line += len(c.Name) + len(", ")
 	}
-	return strings.Join(names, ", ")
+	return text.String()
 }
 
 func (c Column[T]) heading() string {
@@ -73,10 +84,10 @@ func (c Column[T]) text(record T) string {
 	if c.Text != nil {
 		return c.Text(record)
 	}
-	return Escape(plain(c.Value(record)))
+	return Escape(csvText(c.Value(record)))
 }
 
-// A Field is a named value beside the records.
+// A Field is a named value of a report, beside its records.
 type Field struct {
 	Name  string
 	Value any
@@ -84,8 +95,8 @@ type Field struct {
 
 const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
 
-// plain is the value as CSV holds it.
-func plain(v any) string {
+// csvText returns a value as CSV holds it.
+func csvText(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""
@@ -98,7 +109,7 @@ func plain(v any) string {
 	}
 }
 
-// encode is the value as JSON holds it.
+// encode returns a value as JSON.
 func encode(v any) []byte {
 	switch t := v.(type) {
 	case time.Time:
@@ -112,13 +123,13 @@ func encode(v any) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		// Columns hold only what JSON can.
+		// A column's values are of types that JSON has.
 		panic(fmt.Sprintf("a column holds %T: %v", v, err))
 	}
 	return escapeJSON(strings.TrimSuffix(b.String(), "\n"))
 }
 
-// Seconds is a duration as programs get it: a number of seconds, to the microsecond.
+// Seconds returns a duration as JSON and CSV hold it: a number of seconds, to the microsecond.
 func Seconds(d time.Duration) float64 {
 	return float64(d.Microseconds()) / 1e6
 }

@@ -141,7 +141,7 @@ func TestALongTableKeepsItsColumns(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsHeardOf(t *testing.T) {
+func TestAFullDiskIsReported(t *testing.T) {
 	full := errors.New("no space left on device")
 	for _, format := range output.Formats {
 		w := output.NewWriter(writerFunc(func([]byte) (int, error) { return 0, full }), output.Format(format), output.Palette{}, columns)

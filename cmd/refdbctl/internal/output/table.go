@@ -5,8 +5,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// newTable returns a table of bare columns, which can be cut and sorted by
-// other programs as well as read.
+// newTable returns a table without borders, which programs such as cut and sort can read, too.
 func newTable() table.Writer {
 	t := table.NewWriter()
 	style := table.StyleDefault

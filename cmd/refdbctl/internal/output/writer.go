@@ -8,8 +8,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// tableChunk is how many rows of a table are laid out together: a table of any
-// length needs no more memory than that.
+// tableChunk is how many rows of a table are laid out together. It bounds the memory that
+// a long table needs.
 const tableChunk = 1000
 
 // A Writer prints records one by one, in constant memory. Close it.
@@ -20,10 +20,10 @@ type Writer[T any] struct {
 	out     *bufio.Writer
 	csv     *csv.Writer
 	rows    [][]string
-	widths  []int
-	begun   bool
-	// name, unless empty, makes the JSON an object that holds the records under
-	// that name, and then the fields given to CloseWith.
+	widths  []int // of the columns shown so far
+	begun   bool  // something was written
+	// name, unless empty, makes the JSON an object: the records under this name, then
+	// the fields given to CloseWith.
 	name string
 }
 
@@ -33,8 +33,8 @@ func NewWriter[T any](w io.Writer, f Format, p Palette, columns []Column[T]) *Wr
 	return &Writer[T]{format: f, columns: columns, palette: p, out: out, csv: csv.NewWriter(out)}
 }
 
-// NewReport returns a Writer whose JSON is one object: the array of the
-// records under that name, then the fields given to CloseWith.
+// NewReport returns a Writer whose JSON is one object: the array of the records
+// under name, then the fields given to CloseWith.
 func NewReport[T any](w io.Writer, f Format, p Palette, name string, columns []Column[T]) *Writer[T] {
 	report := NewWriter(w, f, p, columns)
 	report.name = name
@@ -53,24 +53,24 @@ func (w *Writer[T]) Write(record T) error {
 		w.out.WriteString("\n  ")
 		writeObject(w.out, w.columns, record)
 	case CSV:
-		if err := w.headCSV(); err != nil {
+		if err := w.writeCSVHeader(); err != nil {
 			return err
 		}
 		line := make([]string, len(w.columns))
 		for i, c := range w.columns {
-			line[i] = plain(c.Value(record))
+			line[i] = csvText(c.Value(record))
 		}
 		if err := w.csv.Write(line); err != nil {
 			return err
 		}
 	default:
-		w.rows = append(w.rows, texts(w.columns, record))
+		w.rows = append(w.rows, cells(w.columns, record))
 		if len(w.rows) == tableChunk {
-			w.layOut()
+			w.flushRows()
 		}
 	}
 	w.begun = true
-	// A bufio.Writer keeps its first error; this is where it is heard of.
+	// A bufio.Writer keeps its first error. An empty write returns it.
 	_, err := w.out.Write(nil)
 	return err
 }
@@ -78,7 +78,8 @@ func (w *Writer[T]) Write(record T) error {
 // Close ends the output.
 func (w *Writer[T]) Close() error { return w.CloseWith() }
 
-// CloseWith ends the output; in the JSON of a report the fields follow the records.
+// CloseWith ends the output. In the JSON of a report the fields follow the records; other
+// output has no fields.
 func (w *Writer[T]) CloseWith(fields ...Field) error {
 	switch w.format {
 	case JSON:
@@ -97,7 +98,7 @@ func (w *Writer[T]) CloseWith(fields ...Field) error {
 		}
 		w.out.WriteString("\n")
 	case CSV:
-		if err := w.headCSV(); err != nil {
+		if err := w.writeCSVHeader(); err != nil {
 			return err
 		}
 		w.csv.Flush()
@@ -105,7 +106,7 @@ func (w *Writer[T]) CloseWith(fields ...Field) error {
 			return err
 		}
 	default:
-		w.layOut()
+		w.flushRows()
 	}
 	return w.out.Flush()
 }
@@ -117,7 +118,7 @@ func (w *Writer[T]) openJSON() {
 	w.out.WriteString("[")
 }
 
-func (w *Writer[T]) headCSV() error {
+func (w *Writer[T]) writeCSVHeader() error {
 	if w.begun {
 		return nil
 	}
@@ -129,9 +130,9 @@ func (w *Writer[T]) headCSV() error {
 	return w.csv.Write(names)
 }
 
-// layOut prints the rows collected so far; no column gets narrower from one
-// chunk to the next.
-func (w *Writer[T]) layOut() {
+// flushRows prints the collected rows of a table. No column gets narrower from one chunk to
+// the next.
+func (w *Writer[T]) flushRows() {
 	if len(w.rows) == 0 {
 		return
 	}
@@ -169,15 +170,15 @@ func (w *Writer[T]) layOut() {
 	w.rows = w.rows[:0]
 }
 
-// texts are the cells of a table's row.
-func texts[T any](columns []Column[T], record T) []string {
-	var cells []string
+// cells returns the row of a table for a record.
+func cells[T any](columns []Column[T], record T) []string {
+	var row []string
 	for _, c := range columns {
 		if !c.Hidden {
-			cells = append(cells, c.text(record))
+			row = append(row, c.text(record))
 		}
 	}
-	return cells
+	return row
 }
 
 // One prints a single record: an object in JSON, a line per field in a table.
@@ -206,8 +207,8 @@ func One[T any](w io.Writer, f Format, p Palette, columns []Column[T], record T)
 	}
 }
 
-// Nothing prints that there is no record where [One] would have printed it: null
-// in JSON, and nothing in a table.
+// Nothing prints that there is no record, where [One] would print one: null in JSON,
+// the header in CSV, nothing in a table.
 func Nothing[T any](w io.Writer, f Format, columns []Column[T]) error {
 	switch f {
 	case JSON:

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// siteConnections counts the sites' connections.
+const siteConnections = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'refdb'`
+
+const reloadSettings = "SELECT pg_reload_conf()"
+
+// newPostgresScenario makes one PostgreSQL server, and a proxy between it and each site.
+func newPostgresScenario(ctx context.Context, sc *scenario, stepLibrary string) error {
+	clock, err := newWallClock(filepath.Join(sc.dir, "postgres.clock"))
+	if err != nil {
+		return err
+	}
+	server, err := newPostgres(filepath.Join(sc.dir, "postgres"), clock.variable(), "LD_PRELOAD="+stepLibrary)
+	if err != nil {
+		return err
+	}
+	sc.closers = append(sc.closers, server.Kill)
+	if err := server.create(ctx); err != nil {
+		return err
+	}
+	n := make(network)
+	sc.closers = append(sc.closers, func() error { n.close(); return nil })
+	addresses, err := n.connectSites(server.Address())
+	if err != nil {
+		return err
+	}
+	sc.configure = func(c *siteConfig) error {
+		c.URL = postgresURL(addresses[c.Site], postgresDatabase, "application_name", "refdb")
+		return nil
+	}
+	sc.open = func(ctx context.Context) (*refdb.DB, error) { return openForNemesis(ctx, server.url(), "") }
+	sc.lockRows = func(ctx context.Context) (int, error) { return server.count(ctx, "SELECT count(*) FROM locks") }
+	sc.connections = func(ctx context.Context) (int, error) { return server.count(ctx, siteConnections) }
+	sc.faults = append(networkFaults(sc, n),
+		killSites(sc), freezeSites(sc), stepSite(sc),
+		stepDatabase(sc, clock, databaseStep), stepDatabase(sc, clock, -databaseStep),
+		crashPostgres(server), freezeServer("PostgreSQL", server.Freeze), changeSettings(server), lockRefsTable(server))
+	return nil
+}
+
+// crashPostgres kills all processes of the server with SIGKILL. The server recovers from its log.
+func crashPostgres(s *postgresServer) fault {
+	return fault{"kill -9 of PostgreSQL", func(ctx context.Context, random *rand.Rand) (string, error) {
+		if err := s.Kill(); err != nil {
+			return "", err
+		}
+		sleep(ctx, randomDuration(random, 0, staleAfter))
+		return "", s.Start(ctx)
+	}}
+}
+
+// changeSettings changes the server's default isolation, and lets it acknowledge
+// commits that are not on disk, as an administrator might.
+func changeSettings(s *postgresServer) fault {
+	return fault{"isolation and durability of the server changed", func(ctx context.Context, random *rand.Rand) (string, error) {
+		levels := []string{"repeatable read", "serializable"}
+		level, length := levels[random.IntN(len(levels))], randomDuration(random, shortest, longest)
+		err := s.Exec(ctx, postgresDatabase,
+			"ALTER SYSTEM SET default_transaction_isolation = '"+level+"'", "ALTER SYSTEM SET synchronous_commit = off", reloadSettings)
+		if err == nil {
+			sleep(ctx, length)
+		}
+		return level + " for " + length.Round(time.Millisecond).String(),
+			errors.Join(err, s.Exec(ctx, postgresDatabase,
+				"ALTER SYSTEM RESET default_transaction_isolation", "ALTER SYSTEM RESET synchronous_commit", reloadSettings))
+	}}
+}
+
+// lockRefsTable locks the table of refs, as some changes of its schema do: requests
+// wait, and take up all connections.
+func lockRefsTable(s *postgresServer) fault {
+	return fault{"table of refs locked", func(ctx context.Context, random *rand.Rand) (string, error) {
+		length := randomDuration(random, shortest, longest)
+		return "for " + length.Round(time.Millisecond).String(), s.Connect(ctx, postgresDatabase, func(c *pgx.Conn) error {
+			return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "LOCK TABLE refs")
+				if err == nil {
+					sleep(ctx, length)
+				}
+				return err
+			})
+		})
+	}}
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func (a *app) historyCommand() *cobra.Command {
+	return group("history", "Look at the record of all changes, and shorten it", a.historyStatsCommand(), a.historyPruneCommand())
+}
+
+var epochColumns = []output.Column[refdb.Epoch]{
+	{Name: "epoch", Value: func(e refdb.Epoch) any { return e.ID }},
+	{Name: "first", Value: func(e refdb.Epoch) any { return int64(e.First) }},
+	{Name: "began", Value: func(e refdb.Epoch) any { return e.Began }},
+	{Name: "by", Value: func(e refdb.Epoch) any { return orNil(e.By != "", e.By) }, Text: func(e refdb.Epoch) string { return orDash(e.By != "", output.Escape(e.By)) }},
+	{Name: "reason", Value: func(e refdb.Epoch) any { return e.Reason }},
+}
+
+var historyColumns = []output.Column[refdb.HistoryState]{
+	{Name: "upto", Value: func(s refdb.HistoryState) any { return int64(s.Upto) }},
+	{Name: "pruned", Value: func(s refdb.HistoryState) any { return int64(s.Pruned) }},
+	{Name: "pruned_time", Value: func(s refdb.HistoryState) any { return orNil(!s.PrunedTime.IsZero(), s.PrunedTime) },
+		Text: func(s refdb.HistoryState) string {
+			return orDash(!s.PrunedTime.IsZero(), s.PrunedTime.UTC().Format(time.RFC3339))
+		}},
+	{Name: "begin", Value: func(s refdb.HistoryState) any { return s.Epochs[0].Began }},
+}
+
+func (a *app) historyStatsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stats",
+		Short: "Show from when to when the history goes",
+		Long: `Show how far the history goes back, and up to where it is complete. What holds that back, if anything does, is for
+refdbctl doctor to say.
+
+Fields: ` + output.Names(historyColumns) + `
+(upto: the last position that is complete; pruned: the position from which on nothing was pruned; pruned_time: the
+latest time of a change that was; begin: when the history began)
+and for each epoch, a span of positions between two times that the database went back: ` + output.Names(epochColumns) + `
+(first: its first position; by, reason: who began it, and why). JSON has them in a list, "epochs"; CSV has only them.`,
+		Example: `  refdbctl history stats`,
+		Args:    cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				limited, cancel := a.limited(ctx)
+				defer cancel()
+				s, err := db.HistoryState(limited)
+				if err != nil {
+					return err
+				}
+				return a.printHistory(s)
+			})
+		}),
+	}
+}
+
+func (a *app) printHistory(s refdb.HistoryState) error {
+	if a.format == output.Table {
+		if err := output.One(a.out, a.format, a.palette(a.out), historyColumns, s); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.out) // an error shows with the next line
+	}
+	w := output.NewReport(a.out, a.format, a.palette(a.out), "epochs", epochColumns)
+	for _, e := range s.Epochs {
+		if err := w.Write(e); err != nil {
+			return err
+		}
+	}
+	fields := make([]output.Field, len(historyColumns))
+	for i, c := range historyColumns {
+		fields[i] = output.Field{Name: c.Name, Value: c.Value(s)}
+	}
+	return w.CloseWith(fields...)
+}
+
+// historyPrune holds the arguments of "history prune".
+type historyPrune struct {
+	confirmation
+	keep                  int
+	olderThan, evenUnread age
+	why                   reason
+}
+
+var prunedColumns = []output.Column[int]{{Name: "pruned", Value: func(n int) any { return n }}}
+
+func (a *app) historyPruneCommand() *cobra.Command {
+	var p historyPrune
+	cmd := &cobra.Command{
+		Use:   "prune --older-than AGE [--keep N] [--even-unread AGE]",
+		Short: "Delete old changes from the history, for good",
+		Long: `Delete changes that are at least AGE old, by the database's clock, from the history. The newest of each ref stay,
+however old they are: --keep says how many. Values of refs don't change.
+
+Back to before that, refs list --at and refs rollback --at are refused then. What a follower has not read stays, unless it is
+as old as --even-unread: that follower then has to begin anew.
+
+It works in small steps, while the database is in use; after Ctrl-C or an error run it again. It asks on a terminal;
+otherwise --yes is needed.
+
+Fields: ` + output.Names(prunedColumns),
+		Example: `  refdbctl history prune --older-than 90d --keep 5 --even-unread 180d --yes`,
+		Args:    cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			switch {
+			case p.keep < 0:
+				return usage(fmt.Sprintf("--keep %d: give how many changes of each ref stay, or 0", p.keep))
+			case p.evenUnread > 0 && p.evenUnread < p.olderThan:
+				return usage("--even-unread: nothing younger than --older-than is pruned: give as much or more")
+			}
+			if err := p.checkYes(a); err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return p.run(ctx, a, db) })
+		}),
+	}
+	flags := cmd.Flags()
+	flags.Var(&p.olderThan, "older-than", "only changes at least this `age`, such as 90d")
+	flags.IntVar(&p.keep, "keep", 5, "of each ref the newest `N` changes stay")
+	flags.Var(&p.evenUnread, "even-unread", "changes at least this `age` although a follower has not read them")
+	must(cmd.MarkFlagRequired("older-than"))
+	for _, name := range []string{"older-than", "keep", "even-unread"} { // no files
+		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+	p.addYes(cmd)
+	p.why.addFlag(cmd)
+	return cmd
+}
+
+func (p *historyPrune) run(ctx context.Context, a *app, db *refdb.DB) error {
+	older := time.Duration(p.olderThan)
+	what := fmt.Sprintf("older than %s, but for the newest %d of each ref", ago(older), p.keep)
+	if p.evenUnread > 0 {
+		what += "; older than " + ago(time.Duration(p.evenUnread)) + " even if unread"
+	}
+	if err := p.confirm(ctx, a, "Delete changes "+what+", from the history?"); err != nil {
+		return err
+	}
+	n := 0
+	err := a.audited(ctx, db, act{action: "history prune", detail: what, reason: p.why}, func() (_ string, err error) {
+		n, err = db.PruneHistory(ctx, refdb.PruneOptions{OlderThan: older, Keep: p.keep, EvenUnread: time.Duration(p.evenUnread)})
+		return fmt.Sprintf("pruned %d", n), err
+	})
+	if err != nil {
+		return err
+	}
+	if a.format != output.Table {
+		return output.One(a.out, a.format, output.Palette{}, prunedColumns, n)
+	}
+	_, err = fmt.Fprintf(a.out, "pruned %s\n", count(n, "change"))
+	return err
+}
+
+func (a *app) followersCommand() *cobra.Command {
+	return group("followers", "Look at who reads the history, and remove who does no more", a.followersListCommand(), a.followersRemoveCommand())
+}
+
+var followerColumns = []output.Column[refdb.Follower]{
+	{Name: "name", Value: func(f refdb.Follower) any { return f.Name }},
+	{Name: "read", Value: func(f refdb.Follower) any { return int64(f.Read) }},
+	{Name: "seen", Value: func(f refdb.Follower) any { return f.Seen }, Hidden: true},
+	{Name: "age_seconds", Heading: "LAST SEEN", Value: func(f refdb.Follower) any { return output.Seconds(f.Age) },
+		Text: func(f refdb.Follower) string { return ago(f.Age) + " ago" }},
+	{Name: "cursor", Value: func(f refdb.Follower) any { return orNil(f.Cursor != "", f.Cursor) }, Hidden: true},
+}
+
+func (a *app) followersListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List who reads the history",
+		Long: `List the registered followers: programs that read all changes. What one of them has not read yet is not pruned,
+unless refdbctl history prune is told so.
+
+Fields: ` + output.Names(followerColumns) + `
+(read: it has read all changes up to this position; seen: when it last said so, by the database's clock)`,
+		Example: `  refdbctl followers list`,
+		Args:    cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				limited, cancel := a.limited(ctx)
+				defer cancel()
+				all, err := db.Followers(limited)
+				if err != nil {
+					return err
+				}
+				w := output.NewWriter(a.out, a.format, a.palette(a.out), followerColumns)
+				for _, f := range all {
+					if err := w.Write(f); err != nil {
+						return err
+					}
+				}
+				return w.Close()
+			})
+		}),
+	}
+}
+
+var removedFollowerColumns = []output.Column[string]{{Name: "removed", Value: func(name string) any { return name }}}
+
+func (a *app) followersRemoveCommand() *cobra.Command {
+	var c confirmation
+	var why reason
+	cmd := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Remove a follower that will not come back",
+		Long: `Remove a follower that will not come back. What it has not read may be pruned from then on. One that does come back
+registers again, and reads on if nothing of it was pruned meanwhile. A follower that is not there is an error (status 1).
+
+It asks on a terminal; otherwise --yes is needed.
+
+Fields: ` + output.Names(removedFollowerColumns),
+		Example: `  refdbctl followers remove mirror-us --reason "the mirror was turned off"`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			name := args[0]
+			if err := refdb.CheckFollower(name); err != nil {
+				return err
+			}
+			if err := c.checkYes(a); err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if err := c.confirm(ctx, a, fmt.Sprintf("Remove the follower %s?", output.Escape(name))); err != nil {
+					return err
+				}
+				err := a.audited(ctx, db, act{action: "followers remove", detail: name, reason: why}, func() (string, error) {
+					limited, cancel := a.limited(ctx)
+					defer cancel()
+					found, err := db.RemoveFollower(limited, name)
+					if err == nil && !found {
+						err = &status{exitError, "no such follower: " + name + " (refdbctl followers list has all)"}
+					}
+					return "", err
+				})
+				if err != nil {
+					return err
+				}
+				if a.format != output.Table {
+					return output.One(a.out, a.format, output.Palette{}, removedFollowerColumns, name)
+				}
+				_, err = fmt.Fprintf(a.out, "removed %s\n", output.Escape(name))
+				return err
+			})
+		}),
+	}
+	c.addYes(cmd)
+	why.addFlag(cmd)
+	return cmd
+}

@@ -1,0 +1,27 @@
+package job
+
+import (
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// dieWait is how long the kernel may take to deliver a signal to ourselves.
+const dieWait = time.Second
+
+// DieBySignal ends this program by a signal, so that a shell that runs it sees the
+// same end as the command's. It returns if the signal does not end the program.
+func DieBySignal(s syscall.Signal) {
+	// No core dump of ours: the command has left its own, if dumps are on.
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	// signal.Reset is not enough: the Go runtime would print a trace for SIGQUIT, and ignore SIGUSR1.
+	// A sigaction of all zeros is the default action; it has at most 64 bytes on any architecture.
+	var defaultAction [64]byte
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&defaultAction)), 0, 8, 0, 0)
+	if unix.Kill(os.Getpid(), s) == nil {
+		time.Sleep(dieWait)
+	}
+}

@@ -1,0 +1,452 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/guard"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
+	"github.com/globalrefdb/globalrefdb/lease"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// maxKillAfter is the longest default of --kill-after.
+	maxKillAfter = 5 * time.Second
+	// A holder that can't renew its lock is told so when this part of --stale-after, a
+	// fifth, is left until others may take the lock.
+	marginPart = 5
+
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+func (a *app) lockCommand() *cobra.Command {
+	l := &lockRun{app: a}
+	cmd := &cobra.Command{
+		Use:   "lock [flags] PROJECT (REF... | --shared NAME | --exclusive NAME) -- COMMAND [ARG...]",
+		Short: "Run a command while holding the lock on refs, or a lease",
+		Long: `Run a command while holding the lock on one or more refs of a project, all or none, and release it
+when the command ends. A lock that others hold is waited for, as long as it takes or as --wait says;
+--try does not wait. When the wait begins, a line on stderr names the holder. With --wait a database
+that is down is waited for, too. A command that already runs under the lock can't take it again: that
+is refused, because it would wait for itself.
+
+With --shared or --exclusive the command runs under a lease of the project instead: any number hold it
+together with --shared, one holds it alone with --exclusive. NAME is any text of at most 500 bytes. Commands
+are served in the order in which they asked. One that runs under a lease can't take the same lease again,
+in either mode. REFDB_REFS then names the row of the lease, and REFDB_TOKEN is its ticket: "refdbctl refs put
+--token $REFDB_TOKEN --fence $REFDB_REFS" writes any ref of the project while the lease stands.
+
+The command finds in its environment REFDB_PROJECT, REFDB_REFS (one to a line; if they are more than
+64 KiB it is not set, and REFDB_REFS_FILE names a file that holds them), REFDB_OWNER and REFDB_TOKEN,
+a number that is larger for each later holder: what the command writes to should refuse smaller ones
+than it has seen. --pass-db adds REFDB_URL. "refdbctl refs put --token $REFDB_TOKEN", which takes the owner from
+REFDB_OWNER, writes a locked ref only while the lock stands.
+
+The command runs in a process group of its own. On a terminal it gets the foreground (unless
+standard output is a pipe), so that it can read from it. Ctrl-C reaches it alone; Ctrl-Z stops both,
+and the lock goes stale if they are not continued soon. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
+and SIGUSR2 sent to refdbctl are passed on to the group.
+
+If the lock is lost, the group gets SIGTERM, and SIGKILL --kill-after later. A lock that can't be
+renewed, because the database can't be reached, is given up a fifth of --stale-after before others
+may take it; --kill-after is at most that, so that the command has ended by then. A lock that was
+purged, or that refdbctl was frozen for too long to renew, may be another's at once: only a
+REFDB_TOKEN that is checked guards against that.
+
+If refdbctl itself is killed with -9, the command is killed at once on Linux, but processes that it
+has started are not; on other systems it goes on. The lock stands until it is stale.
+
+Processes that the command leaves running in the background are not waited for, and run without the
+lock.
+
+If a signal ends the command, refdbctl dies of it, too, so that a script which runs it ends with
+Ctrl-C as if it ran the command alone. A SIGHUP or SIGINT that the caller made refdbctl ignore, as
+nohup does, is ignored by it and by the command.
+
+The status is the command's own; 128+N, for a shell, if signal N ended it; 126 if it can't be executed and 127 if
+it is not found, and then no lock was taken. If others hold the lock it is 3, or as
+--conflict-exit-code says; if it was lost 4, whatever the command's was. A release that does not
+reach the database is tried again for --timeout. If the lock can't be released that is an error: it
+goes stale by itself.`,
+		Example: `  refdbctl lock my/project refs/heads/main -- ./deploy.sh
+  refdbctl lock my/project refs/heads/main --try -- git push backup main
+  refdbctl lock my/project --shared "nightly build" -- ./read.sh
+  refdbctl lock my/project refs/heads/main --wait 30s -- sh -c \
+    'refdbctl refs put "$REFDB_PROJECT" "$REFDB_REFS" "$NEW" --old "$OLD" --token "$REFDB_TOKEN"'`,
+		DisableFlagsInUseLine: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch dash := cmd.ArgsLenAtDash(); {
+			case dash < 0:
+				return errors.New(`give the command after "--": refdbctl lock PROJECT REF... -- COMMAND`)
+			case l.leased(cmd) && dash != 1:
+				return errors.New(`give PROJECT alone before "--": a lease is on no REF`)
+			case !l.leased(cmd) && dash < 2:
+				return errors.New(`give PROJECT and at least one REF before "--"`)
+			case dash == len(args):
+				return errors.New(`give a COMMAND after "--"`)
+			}
+			return nil
+		},
+		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			l.project, l.refs, l.command = args[0], args[1:dash], args[dash:]
+			if err := l.check(cmd); err != nil {
+				return err
+			}
+			return l.run(ctx)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&l.wait, "wait", 0, "wait for the lock, and for the database, for this `duration` at most (default: for the lock as long as it takes)")
+	flags.BoolVar(&l.try, "try", false, "don't wait")
+	cmd.MarkFlagsMutuallyExclusive("wait", "try")
+	flags.StringVar(&l.shared, "shared", "", "hold the lease of this `name` together with others that share it, instead of the lock on refs")
+	flags.StringVar(&l.exclusive, "exclusive", "", "hold the lease of this `name` alone, instead of the lock on refs")
+	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive")
+	flags.DurationVar(&l.options.StaleAfter, "stale-after", refdb.DefaultStaleAfter, "how long the lock stands without being renewed")
+	flags.DurationVar(&l.options.Heartbeat, "heartbeat", 0, "how often it is renewed (default: 2s, or a fifth of --stale-after)")
+	flags.IntVar(&l.conflict, "conflict-exit-code", exitLocked, "the status `N` if others hold the lock")
+	flags.BoolVar(&l.passDB, "pass-db", false, "hand the database's URL to the command as REFDB_URL, also if --db named it")
+	flags.DurationVar(&l.killAfter, "kill-after", 0, "after a loss, time from SIGTERM to SIGKILL (default: 5s, or a sixth of --stale-after)")
+	return cmd
+}
+
+// lockRun is one run of a command under a lock.
+type lockRun struct {
+	*app
+	project   string
+	refs      []string
+	shared    string // the name of a lease
+	exclusive string // the name of a lease
+	request   guard.Request
+	command   []string
+	wait      time.Duration
+	try       bool
+	options   refdb.Options
+	killAfter time.Duration
+	conflict  int
+	passDB    bool
+	job       job.Command // while it runs
+}
+
+// leased reports whether the command is to run under a lease.
+func (l *lockRun) leased(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("shared") || cmd.Flags().Changed("exclusive")
+}
+
+func (l *lockRun) check(cmd *cobra.Command) error {
+	for _, ref := range l.refs {
+		if err := refdb.CheckKey(l.project, ref); err != nil {
+			return err
+		}
+	}
+	changed := cmd.Flags().Changed
+	switch {
+	case changed("shared"):
+		l.request = guard.Lease{Project: l.project, Name: l.shared, Mode: lease.Shared, Under: l.enclosing()}
+	case changed("exclusive"):
+		l.request = guard.Lease{Project: l.project, Name: l.exclusive, Mode: lease.Exclusive, Under: l.enclosing()}
+	default:
+		l.request = guard.Locks{Project: l.project, Refs: l.refs}
+	}
+	switch {
+	case changed("wait") && l.wait <= 0:
+		return usage(fmt.Sprintf("--wait %s: it must be positive; --try does not wait, neither of them waits as long as it takes", l.wait))
+	case l.options.StaleAfter <= 0:
+		return usage(fmt.Sprintf("--stale-after %s: it must be positive", l.options.StaleAfter))
+	case l.conflict < 0 || l.conflict > 255:
+		return usage(fmt.Sprintf("--conflict-exit-code %d: an exit status is a number from 0 to 255", l.conflict))
+	case changed("heartbeat") && l.options.Heartbeat <= 0:
+		return usage(fmt.Sprintf("--heartbeat %s: it must be positive", l.options.Heartbeat))
+	}
+	margin := l.options.StaleAfter / marginPart
+	if !changed("kill-after") {
+		l.killAfter = min(maxKillAfter, l.options.StaleAfter/(marginPart+1))
+	} else if l.killAfter < 0 || l.killAfter > margin {
+		return usage(fmt.Sprintf("--kill-after %s: at most a fifth of --stale-after (%s), or the command might outlive the lock", l.killAfter, margin))
+	}
+	// Checked before the lock is taken: others need not wait for a command that can't run.
+	if _, err := exec.LookPath(l.command[0]); err != nil {
+		return cannotRun(l.command[0], err)
+	}
+	return nil
+}
+
+// exitStatus returns the end of a command as an error: nil, a *status or a *killed.
+func exitStatus(e job.Exit) error {
+	switch {
+	case e.Signal != 0:
+		return &killed{e.Signal}
+	case e.Code != exitOK:
+		return &status{code: e.Code}
+	}
+	return nil
+}
+
+// cannotRun returns the error for a command that can't be started, with the status that a
+// shell has for it.
+func cannotRun(command string, err error) error {
+	var e *exec.Error
+	if errors.As(err, &e) {
+		err = e.Err
+	}
+	code := exitNotExecutable
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		code = exitNotFound
+	}
+	return &status{code, fmt.Sprintf("can't run %q: %s", command, err)}
+}
+
+func (l *lockRun) run(ctx context.Context) error {
+	// From here on a signal ends the wait for the lock, or is forwarded to the command.
+	signals := make(chan os.Signal, 16)
+	notify(signals, job.ForwardedSignals()...)
+	defer signal.Stop(signals)
+
+	waiting, stopWaiting := untilSignal(ctx, signals)
+	defer stopWaiting()
+	// This runs after the lock is released.
+	defer l.job.SignalCaller()
+	limited, cancel := l.withWaitLimit(waiting)
+	defer cancel()
+	db, err := l.openWaiting(limited)
+	if err != nil {
+		return interruption(waiting, err)
+	}
+	lock, err := l.acquire(limited, db)
+	stopWaiting()
+	if err != nil {
+		return interruption(waiting, errors.Join(err, db.Close()))
+	}
+	var r runResult
+	if r.startErr = waiting.Err(); r.startErr == nil {
+		r = l.runUnder(lock, signals)
+	}
+	r.releaseErr = l.release(ctx, lock)
+	closeErr := db.Close()
+	if refdb.ClassOf(r.releaseErr) == refdb.Retryable {
+		// Close has tried once more to release the lock.
+		r.releaseErr = ignoreReleased(lock.Release(ctx))
+	}
+	return interruption(waiting, errors.Join(l.resultError(r), closeErr))
+}
+
+// untilSignal returns a context that the first of signals ends. After stop, signals no
+// longer end the context, and stay in the channel.
+func untilSignal(parent context.Context, signals <-chan os.Signal) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	stopped := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case s := <-signals:
+			cancel(&interrupted{signal: s})
+		case <-parent.Done():
+		case <-stopped:
+		}
+	})
+	return ctx, sync.OnceFunc(func() {
+		close(stopped)
+		watcher.Wait()
+	})
+}
+
+// runResult is how a command and its lock ended.
+type runResult struct {
+	exit       error // of the command: see exitStatus
+	startErr   error // why the command was not started
+	lostErr    error // why the lock was lost while the command ran
+	releaseErr error
+}
+
+// runUnder runs the command while the lock is held. Signals are forwarded to it.
+func (l *lockRun) runUnder(lock guard.Guard, signals <-chan os.Signal) (r runResult) {
+	url := ""
+	if l.passDB {
+		url = l.url
+	}
+	env, err := guard.EnvironmentOf(lock, l.env(guard.UnderVar), url)
+	if err != nil {
+		return runResult{startErr: err}
+	}
+	defer env.Remove()
+	l.job = job.Command{
+		Args: l.command,
+		Env:  env.Vars,
+		In:   l.in, Out: l.out, Err: l.err,
+		KillAfter: l.killAfter,
+		Signals:   signals,
+		LockLost:  lock.Done(),
+		LockHeld:  func() bool { return lock.Err() == nil },
+	}
+	if exit, err := l.job.Run(); err != nil {
+		r.startErr = cannotRun(l.command[0], err)
+	} else {
+		r.exit = exitStatus(exit)
+	}
+	// Read before the release, after which Err is ErrReleased.
+	r.lostErr = lock.Err()
+	return r
+}
+
+// resultError returns the error of the whole run. A lost lock comes before all else.
+func (l *lockRun) resultError(r runResult) error {
+	switch {
+	case r.lostErr != nil && r.startErr == nil:
+		return fmt.Errorf("the command was stopped: %w", r.lostErr)
+	case r.lostErr != nil || errors.Is(r.releaseErr, refdb.ErrLockLost):
+		return errors.Join(r.lostErr, r.releaseErr, r.startErr)
+	case r.startErr != nil:
+		return errors.Join(r.startErr, r.releaseErr)
+	case r.releaseErr != nil && r.exit == nil:
+		return fmt.Errorf("the command is done, but its lock was not released and stands until it is stale: %w", r.releaseErr)
+	case r.releaseErr != nil:
+		l.note("the lock was not released and stands until it is stale: %s", r.releaseErr)
+	}
+	return r.exit
+}
+
+// release releases the lock. It retries until the timeout, or until the lock is stale by itself.
+func (l *lockRun) release(ctx context.Context, lock guard.Guard) error {
+	limited, cancel := l.limited(context.WithoutCancel(ctx))
+	defer cancel()
+	stale, cancel := context.WithTimeout(limited, l.options.StaleAfter)
+	defer cancel()
+	for {
+		err := ignoreReleased(lock.Release(stale))
+		if refdb.ClassOf(err) != refdb.Retryable || sleep(stale, retryInterval) != nil {
+			return err
+		}
+	}
+}
+
+// ignoreReleased returns nil for refdb.ErrReleased: an earlier attempt has released the lock.
+func ignoreReleased(err error) error {
+	if errors.Is(err, refdb.ErrReleased) {
+		return nil
+	}
+	return err
+}
+
+// retryInterval is the wait between two requests to a database that is down.
+const retryInterval = 200 * time.Millisecond
+
+// sleep waits for d. If ctx ends first, it returns ctx's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// outage reports whether err means that the database does not answer now.
+func outage(err error) bool {
+	return !errors.Is(err, refdb.ErrLocked) &&
+		(errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded))
+}
+
+// withWaitLimit returns a context that ends when --wait is over.
+func (l *lockRun) withWaitLimit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.wait == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, l.wait)
+}
+
+// openWaiting opens the database. With --wait it waits for one that is down.
+func (l *lockRun) openWaiting(ctx context.Context) (*refdb.DB, error) {
+	return retryWhileDown(ctx, l, func() (*refdb.DB, error) { return l.open(ctx, l.options) })
+}
+
+// acquire takes the lock. If it has to wait, a note says so once.
+func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (guard.Guard, error) {
+	lock, err := retryWhileDown(ctx, l, func() (guard.Guard, error) {
+		limited, cancel := l.limited(ctx)
+		defer cancel()
+		return l.request.Try(limited, db)
+	})
+	var locked *refdb.LockedError
+	if !errors.As(err, &locked) {
+		return lock, err
+	}
+	if err := l.refuseNested(locked); err != nil {
+		return nil, l.conflicting(err)
+	}
+	if l.try {
+		return nil, l.conflicting(err)
+	}
+	l.note("waiting: %s", locked)
+	lock, err = retryWhileDown(ctx, l, func() (guard.Guard, error) { return l.request.Wait(ctx, db) })
+	timedOut := err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	switch refused := errors.As(err, &locked); {
+	case timedOut && refused:
+		err = l.conflicting(fmt.Errorf("not within --wait %s: %w", l.wait, locked))
+	case timedOut && outage(err):
+		// The last known state: others hold the lock.
+		err = l.conflicting(fmt.Errorf("not within --wait %s: %w; since then the database has not answered", l.wait, locked))
+	case refused:
+		err = l.conflicting(err)
+	}
+	return lock, err
+}
+
+// conflicting sets the exit status of an error about a lock of others, as --conflict-exit-code says.
+func (l *lockRun) conflicting(err error) error {
+	if l.conflict == exitLocked {
+		return err
+	}
+	return &status{l.conflict, err.Error()}
+}
+
+// retryWhileDown calls do. With --wait it calls do again as long as the database is down, until
+// ctx ends.
+func retryWhileDown[T any](ctx context.Context, l *lockRun, do func() (T, error)) (T, error) {
+	for said := false; ; said = true {
+		v, err := do()
+		if l.wait == 0 || !outage(err) {
+			return v, err
+		}
+		if !said && ctx.Err() == nil {
+			l.note("waiting: %s", err)
+		}
+		if sleep(ctx, retryInterval) != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			// DeadlineExceeded is not wrapped: it would be reported as --timeout.
+			return v, fmt.Errorf("not within --wait %s: %w: %v", l.wait, refdb.ErrUnavailable, err)
+		} else if ctx.Err() != nil {
+			return v, fmt.Errorf("%w: %v", ctx.Err(), err)
+		}
+	}
+}
+
+// enclosing returns the names of the locks and leases that this process runs under.
+func (l *lockRun) enclosing() []string {
+	return strings.FieldsFunc(l.env(guard.UnderVar), func(c rune) bool { return c == '\n' })
+}
+
+// refuseNested fails if this process runs under one of the locks that it would wait for:
+// that lock would never be released.
+func (l *lockRun) refuseNested(locked *refdb.LockedError) error {
+	enclosing := l.enclosing()
+	for _, h := range locked.Holders {
+		if slices.Contains(enclosing, guard.Name(h.Owner, h.Token)) {
+			return fmt.Errorf("this runs under the lock on %s %s already, and would wait for itself: %w", h.Project, h.Ref, locked)
+		}
+	}
+	return nil
+}

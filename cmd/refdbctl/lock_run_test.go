@@ -1,0 +1,431 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func TestLockRunsACommandAndReturnsItsStatus(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script, binary := filepath.Join(dir, "script"), filepath.Join(dir, "binary")
+	for name, text := range map[string]string{script: "exit $1\n", binary: "\x7fno program\x00\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		command []string
+		code    int
+		says    string
+	}{
+		{"success", []string{"true"}, exitOK, ""},
+		{"failure", []string{"sh", "-c", "exit 42"}, 42, ""},
+		{"a status that means something here too", []string{"sh", "-c", "exit 3"}, 3, ""},
+		{"ended by a signal", []string{"sh", "-c", "kill -9 $$"}, 128 + 9, ""},
+		{"not found", []string{"no-such-command-here"}, exitNotFound, `can't run "no-such-command-here"`},
+		{"no such file", []string{dir + "/nothing"}, exitNotFound, "no such file"},
+		{"a directory", []string{dir}, exitNotExecutable, "is a directory"},
+		{"a script without a shebang", []string{script, "6"}, 6, ""},
+		{"not a program", []string{binary}, exitNotExecutable, "exec format error"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			r := w.run(t, append([]string{"lock", "p", mainRef, "--"}, c.command...)...)
+			r.is(t, c.code, c.says)
+			if c.says != "" {
+				r.isOneLine(t)
+			}
+			w.isFree(t, mainRef)
+		})
+	}
+}
+
+func TestTheCommandFindsItsLockInTheEnvironment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	out := w.do(t, "lock", "p", "refs/heads/b", "refs/heads/a", "--", "sh", "-c",
+		`printf '%s|%s|%s|%s|' "$REFDB_PROJECT" "$REFDB_REFS" "$REFDB_TOKEN" "$REFDB_OWNER"`)
+	f := strings.Split(out, "|")
+	if len(f) != 5 || f[0] != "p" || f[1] != "refs/heads/a\nrefs/heads/b" || !strings.HasPrefix(f[3], "here/") {
+		t.Fatalf("got %q", out)
+	}
+	if token, err := strconv.ParseInt(f[2], 10, 64); err != nil || time.Since(refdb.Token(token).Time()).Abs() > time.Minute {
+		t.Errorf("token %s: %v", f[2], err)
+	}
+}
+
+func TestTheCommandPutsWithWhatItFindsInItsEnvironment(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, as string
+		code     int
+		says     string
+	}{
+		{"its own lock", "", exitOK, ""},
+		{"its token with another owner", "REFDB_OWNER=there/1", exitLost, "lock lost"},
+		{"its token with no owner", "REFDB_OWNER=", exitUsage, "give --owner NAME"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c",
+				`env $1 "$0" refs put "$REFDB_PROJECT" "$REFDB_REFS" "$2" --old none --token "$REFDB_TOKEN"`, self, c.as, id("a"))
+			var messages strings.Builder
+			cmd.Stderr = &messages
+			cmd.Run()
+			result{code: cmd.ProcessState.ExitCode(), err: messages.String()}.is(t, c.code, c.says)
+			want := exitOK
+			if c.code != exitOK {
+				want = exitError // no such ref
+			}
+			w.run(t, "refs", "get", "p", mainRef).is(t, want, "")
+		})
+	}
+}
+
+func TestStandardStreamsAreTheCommands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c", "cat; echo oops >&2")
+	cmd.Stdin = strings.NewReader("from stdin")
+	var out, messages strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &messages
+	if err := cmd.Run(); err != nil || out.String() != "from stdin" || messages.String() != "oops\n" {
+		t.Errorf("%v: %q, %q", err, out.String(), messages.String())
+	}
+}
+
+func TestALockedRefIsWaitedForOrNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lock, err := w.open(t).TryLock(t.Context(), "p", mainRef)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"--try", "--wait=50ms"} {
+		r := w.run(t, "lock", "p", "refs/heads/other", mainRef, flag, "--", "touch", filepath.Join(t.TempDir(), "x"))
+		r.is(t, exitLocked, "ref is locked: p "+mainRef+" by "+lock.Owner())
+		if flag == "--try" {
+			r.isOneLine(t)
+		} else {
+			r.isTwoLines(t, "waiting: ref is locked: p "+mainRef+" by "+lock.Owner())
+		}
+		w.isFree(t, "refs/heads/other")
+	}
+	got := make(chan result)
+	go func() { got <- w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "mine") }()
+	select {
+	case r := <-got:
+		t.Fatalf("did not wait: %+v", r)
+	case <-time.After(100 * time.Millisecond):
+	}
+	if err := lock.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-got; r.code != exitOK || r.out != "mine\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAStaleLockIsTakenOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "dead", Age: time.Hour})
+	w.do(t, "lock", "p", mainRef, "--try", "--", "true")
+	w.isFree(t, mainRef)
+}
+
+// holder is refdbctl lock as a process, with a command that prints a line when it runs.
+type holder struct {
+	cmd      *exec.Cmd
+	lines    *bufio.Scanner
+	messages strings.Builder
+	child    int // the command's process
+}
+
+// hold starts a command under a lock on main, and waits until it has printed
+// its process ID.
+func (w *world) hold(tb testing.TB, command []string, flags ...string) *holder {
+	tb.Helper()
+	args := append([]string{"lock", "p", mainRef}, flags...)
+	args = append(args, "--")
+	return w.holdIn(tb, w.program(tb, append(args, command...)...))
+}
+
+// holdIn is hold for a process that is not yet started.
+func (w *world) holdIn(tb testing.TB, cmd *exec.Cmd) *holder {
+	tb.Helper()
+	h := &holder{cmd: cmd}
+	h.cmd.Stderr = &h.messages
+	out, err := h.cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	h.lines = bufio.NewScanner(out)
+	if err := h.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	if h.child, err = strconv.Atoi(h.next(tb)); err != nil {
+		tb.Fatalf("%v: %s", err, h.messages.String())
+	}
+	tb.Cleanup(func() {
+		syscall.Kill(-h.child, syscall.SIGKILL)
+		h.cmd.Process.Kill()
+		h.cmd.Wait()
+	})
+	return h
+}
+
+// child returns a command that runs childMain with a role.
+func child(tb testing.TB, role string) []string {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return []string{self, childArgument, role}
+}
+
+// sleeper prints its process ID and does nothing.
+var sleeper = []string{"sh", "-c", "echo $$; exec sleep 1000"}
+
+// next returns the next line that the command prints.
+func (h *holder) next(tb testing.TB) string {
+	tb.Helper()
+	if !h.lines.Scan() {
+		tb.Fatalf("the command printed nothing more: %v", h.lines.Err())
+	}
+	return h.lines.Text()
+}
+
+// end waits until refdbctl has ended.
+func (h *holder) end(tb testing.TB) result {
+	tb.Helper()
+	var out strings.Builder
+	for h.lines.Scan() {
+		out.WriteString(h.lines.Text() + "\n")
+	}
+	return result{exitOf(tb, h.cmd), out.String(), h.messages.String()}
+}
+
+// groupIsGone reports whether no process of the command's group runs any more.
+// Dead ones may be listed until somebody reaps them.
+func (h *holder) groupIsGone() bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		// The name, in parentheses, may hold anything.
+		f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if state, group := f[0], f[2]; group == strconv.Itoa(h.child) && state != "Z" && state != "X" {
+			return false
+		}
+	}
+	return true
+}
+
+func TestSignalsAreForwarded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.hold(t, child(t, "listener"))
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
+		if err := h.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.next(t); got != s.String() {
+			t.Errorf("got %s, want %s", got, s)
+		}
+		if _, ok := w.RowLock(t, "p", mainRef); !ok {
+			t.Fatalf("%s ended the lock", s)
+		}
+	}
+	h.cmd.Process.Signal(syscall.SIGUSR2)
+	if r := h.end(t); r.code != 9 || r.err != "" {
+		t.Errorf("%+v", r)
+	}
+	w.isFree(t, mainRef)
+}
+
+func TestASignalThatEndsTheCommandIsItsStatus(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.hold(t, sleeper)
+	h.cmd.Process.Signal(syscall.SIGTERM)
+	if r := h.end(t); r.code != -int(syscall.SIGTERM) || r.err != "" {
+		t.Errorf("%+v", r)
+	}
+	w.isFree(t, mainRef)
+}
+
+func TestASignalEndsTheWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lock, err := w.open(t).TryLock(t.Context(), "p", mainRef)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		cmd := w.program(t, "lock", "p", mainRef, "--", "true")
+		var messages screen
+		cmd.Stderr = &messages
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the program waits", func() bool { return strings.Contains(messages.String(), "waiting") })
+		cmd.Process.Signal(s)
+		r := result{code: exitOf(t, cmd), err: messages.String()}
+		r.is(t, -int(s), "interrupted")
+		r.isTwoLines(t, "waiting: ")
+	}
+	if err := lock.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// isOpenIn reports whether a process has the database's file open.
+func (w *world) isOpenIn(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, file := range files {
+		if target, err := os.Readlink(file); err == nil && "sqlite:"+target == w.URL() {
+			return true
+		}
+	}
+	return false
+}
+
+func TestALostLockEndsTheWholeGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	db := w.open(t)
+	purge := func(t *testing.T) {
+		r := w.run(t, "locks", "purge", "p", mainRef, "--force", "--yes")
+		r.is(t, exitOK, "purged 1 lock")
+	}
+	t.Run("with SIGTERM", func(t *testing.T) {
+		h := w.hold(t, child(t, "obedient"), "--heartbeat=50ms")
+		purge(t)
+		r := h.end(t)
+		r.is(t, exitLost, "the command was stopped: lock lost: p "+mainRef)
+		r.isOneLine(t)
+		if r.out != syscall.SIGTERM.String()+"\n" {
+			t.Errorf("printed %q", r.out)
+		}
+		if !h.groupIsGone() {
+			t.Error("processes are left")
+		}
+	})
+	t.Run("with SIGKILL what ignores it", func(t *testing.T) {
+		h := w.hold(t, child(t, "stubborn"), "--heartbeat=50ms", "--kill-after=200ms")
+		purge(t)
+		r := h.end(t)
+		r.is(t, exitLost, "lock lost")
+		if !h.groupIsGone() {
+			t.Error("processes are left")
+		}
+	})
+	t.Run("also when another has it already", func(t *testing.T) {
+		h := w.hold(t, sleeper, "--heartbeat=50ms")
+		var lock *refdb.Lock
+		// A beat may come between Age and TryLock.
+		eventually(t, "the lock is taken over", func() (ok bool) {
+			w.Age(t, "p", mainRef, time.Hour)
+			var err error
+			lock, err = db.TryLock(t.Context(), "p", mainRef)
+			return err == nil
+		})
+		r := h.end(t)
+		r.is(t, exitLost, "lock lost")
+		if err := lock.Release(t.Context()); err != nil {
+			t.Errorf("the loser took its successor's lock along: %v", err)
+		}
+	})
+}
+
+// unrenewable is a driver whose database can't be reached for beats.
+type unrenewable struct{ refdb.Driver }
+
+func (unrenewable) Beat(context.Context, []refdb.LockID) ([]refdb.BeatResult, error) {
+	return nil, fmt.Errorf("%w: no route to host", refdb.ErrUnavailable)
+}
+
+func TestALockThatCannotBeRenewedIsGivenUpInTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.wrap = func(d refdb.Driver) refdb.Driver { return unrenewable{d} }
+	r := w.run(t, "lock", "p", mainRef, "--stale-after=1s", "--", "sh", "-c", "exec sleep 1000")
+	r.is(t, exitLost, "could not be renewed in time")
+	r.isOneLine(t)
+}
+
+func TestKillingTheHolderKillsTheCommand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.hold(t, sleeper, "--stale-after=2s")
+	if err := h.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	h.end(t)
+	eventually(t, "the command is gone", h.groupIsGone)
+	// Its lock stands until it is stale, and is taken over then.
+	if _, ok := w.RowLock(t, "p", mainRef); !ok {
+		t.Error("nobody was left to release the lock, but it is gone")
+	}
+	start := time.Now()
+	w.do(t, "lock", "p", mainRef, "--wait=20s", "--", "true")
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("taken over only after %s", took)
+	}
+}
+
+func TestALockLostAtTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	out := w.run(t, "lock", "p", mainRef, "--heartbeat=9s", "--", "sh", "-c", "exit 7")
+	out.is(t, 7, "")
+	w.wrap = func(d refdb.Driver) refdb.Driver {
+		return interfering{d, func() { w.Exec(t, `DELETE FROM locks`) }}
+	}
+	r := w.run(t, "lock", "p", mainRef, "--", "sh", "-c", "exit 7")
+	r.is(t, exitLost, "lock lost")
+	r.isOneLine(t)
+}
+
+func TestALockThatCannotBeReleased(t *testing.T) {
+	t.Parallel()
+	for script, code := range map[string]int{"exit 0": exitError, "exit 7": 7} {
+		w := newWorld(t)
+		w.wrap = func(d refdb.Driver) refdb.Driver {
+			return unreleasable{d}
+		}
+		r := w.run(t, "lock", "p", mainRef, "--", "sh", "-c", script)
+		r.is(t, code, "not released and stands until it is stale")
+		r.isOneLine(t)
+	}
+}
+
+// unreleasable is a driver that can't release locks.
+type unreleasable struct{ refdb.Driver }
+
+func (unreleasable) Release(context.Context, refdb.ReleaseRequest) (refdb.Released, error) {
+	return refdb.Released{}, fmt.Errorf("disk full")
+}

@@ -1,0 +1,229 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+var errRefused = fmt.Errorf("%w: connection refused", refdb.ErrUnavailable)
+
+// outages counts the calls that are still to fail.
+type outages struct{ left atomic.Int32 }
+
+func (o *outages) next() error {
+	if o.left.Add(-1) >= 0 {
+		return errRefused
+	}
+	return nil
+}
+
+func outagesOf(n int32) *outages {
+	o := new(outages)
+	o.left.Store(n)
+	return o
+}
+
+func TestTheStatusOfAConflictIsTheCallersToChoose(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lock, err := w.open(t).TryLock(t.Context(), "p", mainRef)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"--try", "--wait=50ms"} {
+		w.run(t, "lock", "p", mainRef, flag, "--conflict-exit-code=75", "--", "true").is(t, 75, "ref is locked: p "+mainRef+" by "+lock.Owner())
+	}
+	// Only of a conflict.
+	w.run(t, "lock", "p", "refs/heads/other", "--conflict-exit-code=75", "--", "sh", "-c", "exit 3").is(t, 3, "")
+}
+
+func TestALockIsNotTakenAgainUnderItself(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	for name, script := range map[string]string{
+		"by the command itself":   `"$0" lock p ` + mainRef + ` -- touch "$1"`,
+		"below a lock in between": `"$0" lock p refs/heads/b -- "$0" lock p ` + mainRef + ` -- touch "$1"`,
+		"with others of its refs": `"$0" lock p refs/heads/c ` + mainRef + ` -- touch "$1"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "done")
+			cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c", script, self, file)
+			var messages strings.Builder
+			cmd.Stderr = &messages
+			stop := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+			defer stop.Stop()
+			cmd.Run()
+			r := result{code: cmd.ProcessState.ExitCode(), err: messages.String()}
+			r.is(t, exitLocked, "runs under the lock on p "+mainRef+" already")
+			r.isOneLine(t)
+			if _, err := os.Stat(file); err == nil {
+				t.Error("the command ran")
+			}
+		})
+	}
+}
+
+func TestADatabaseThatIsDownIsWaitedForWithinWait(t *testing.T) {
+	t.Parallel()
+	t.Run("when it is opened", func(t *testing.T) {
+		w := newWorld(t)
+		w.down = outagesOf(2).next
+		r := w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "done")
+		r.is(t, exitOK, "waiting: database unavailable")
+		if r.out != "done\n" || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("when it is asked", func(t *testing.T) {
+		w := newWorld(t)
+		faults := outagesOf(6) // more than the library tries by itself
+		w.wrap = func(d refdb.Driver) refdb.Driver { return unacquirable{d, faults} }
+		if r := w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "done"); r.code != exitOK || r.out != "done\n" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("and no longer", func(t *testing.T) {
+		w := newWorld(t)
+		w.down = func() error { return errRefused }
+		r := w.run(t, "lock", "p", mainRef, "--wait=50ms", "--", "true")
+		r.is(t, exitError, "not within --wait 50ms: database unavailable")
+		r.isTwoLines(t, "waiting: ")
+	})
+	t.Run("only with it", func(t *testing.T) {
+		w := newWorld(t)
+		w.down = func() error { return errRefused }
+		r := w.run(t, "lock", "p", mainRef, "--", "true")
+		r.is(t, exitError, "connection refused")
+		r.isOneLine(t)
+	})
+}
+
+// unacquirable is a driver whose database is down for a while.
+type unacquirable struct {
+	refdb.Driver
+	faults *outages
+}
+
+func (d unacquirable) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	if err := d.faults.next(); err != nil {
+		return refdb.Acquired{}, err
+	}
+	return d.Driver.Acquire(ctx, r)
+}
+
+func TestAReleaseTriesAsLongAsItMay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	faults := outagesOf(20) // more than the library waits for when it is closed
+	w.wrap = func(d refdb.Driver) refdb.Driver { return unreachable{d, faults} }
+	r := w.run(t, "lock", "p", mainRef, "--", "true")
+	r.is(t, exitOK, "")
+	if r.err != "" {
+		t.Errorf("stderr: %s", r.err)
+	}
+	w.isFree(t, mainRef)
+}
+
+// unreachable is a driver whose database can't be reached for releases for a while.
+type unreachable struct {
+	refdb.Driver
+	faults *outages
+}
+
+func (d unreachable) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	if err := d.faults.next(); err != nil {
+		return refdb.Released{}, err
+	}
+	return d.Driver.Release(ctx, r)
+}
+
+func TestALockThatIsReleasedAtTheLastMomentIsNotCalledLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// The command's time for the release is over before the database is back.
+	faults := outagesOf(7)
+	w.wrap = func(d refdb.Driver) refdb.Driver { return unreachable{d, faults} }
+	w.run(t, "lock", "p", mainRef, "--timeout=100ms", "--", "true").is(t, exitOK, "")
+	w.isFree(t, mainRef)
+}
+
+func TestTheDatabaseIsPassedOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	delete(w.env, "REFDB_URL")
+	show := []string{"lock", "p", mainRef, "--db", w.URL(), "--", "sh", "-c", `echo "<$REFDB_URL>"`}
+	if out := w.do(t, show...); out != "<>\n" {
+		t.Errorf("unasked: %s", out)
+	}
+	if out := w.do(t, append([]string{"lock", "--pass-db"}, show[1:]...)...); out != "<"+w.URL()+">\n" {
+		t.Errorf("asked: %s", out)
+	}
+}
+
+func TestManyRefsAreInAFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	args := []string{"lock", "p"}
+	for i := range refdb.MaxLockRefs {
+		args = append(args, fmt.Sprintf("refs/heads/%s/%04d", strings.Repeat("x", 20), i))
+	}
+	r := w.run(t, append(args, "--", "sh", "-c", `echo "${REFDB_REFS-unset} $REFDB_REFS_FILE"; cat "$REFDB_REFS_FILE"`)...)
+	r.is(t, exitOK, "")
+	head, refs, _ := strings.Cut(r.out, "\n")
+	file, ok := strings.CutPrefix(head, "unset ")
+	if want := strings.Join(args[2:], "\n") + "\n"; !ok || refs != want {
+		t.Errorf("head %q, %d bytes of refs, want %d", head, len(refs), len(want))
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Errorf("%s is left", file)
+	}
+}
+
+// restarting is a driver whose database can't be listed for a while.
+type restarting struct {
+	refdb.Driver
+	faults *outages
+}
+
+func (d restarting) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	if err := d.faults.next(); err != nil {
+		return refdb.LockPage{}, err
+	}
+	return d.Driver.Locks(ctx, q)
+}
+
+func TestWatchSurvivesARestartOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	faults := new(outages)
+	w.wrap = func(d refdb.Driver) refdb.Driver { return restarting{d, faults} }
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var out screen
+	a := w.app(streams{out: &out, err: &out})
+	code := make(chan int)
+	go func() { code <- a.report(a.run(ctx, []string{"locks", "list", "--watch=10ms"})) }()
+	eventually(t, "a round", func() bool { return strings.Contains(out.String(), "# ") })
+	faults.left.Store(12)
+	eventually(t, "the outage is told", func() bool { return strings.Contains(out.String(), "database unavailable") })
+	w.InsertLock(t, refdb.LockInfo{Project: "z", Ref: mainRef, Owner: "o", Age: time.Hour})
+	eventually(t, "the new lock", func() bool { return strings.Contains(out.String(), "z ") })
+	cancel(&interrupted{signal: os.Interrupt})
+	if got := <-code; got != exitOK {
+		t.Errorf("status %d: %s", got, out.String())
+	}
+}

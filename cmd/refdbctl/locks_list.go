@@ -1,0 +1,443 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/lease"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func (a *app) locksCommand() *cobra.Command {
+	return group("locks", "List, show and purge locks, resolve intents",
+		a.locksListCommand(), a.locksShowCommand(), a.locksPurgeCommand(), a.locksResolveCommand())
+}
+
+const (
+	defaultWatch = 2 * time.Second
+	clearScreen  = "\x1b[H\x1b[2J\x1b[3J"
+)
+
+// filter holds the flags that select locks.
+type filter struct {
+	refdb.LockFilter
+	olderThan age
+}
+
+func (f *filter) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.Project, "project", "", "only locks of this `project`")
+	flags.StringVar(&f.Prefix, "prefix", "", "only locks on refs that start with `prefix`")
+	flags.StringVar(&f.Owner, "owner", "", "only locks of this `owner`; a site's name stands for all of its processes")
+	flags.BoolVar(&f.Stale, "stale", false, "only stale locks: those that others may take over")
+	flags.Var(&f.olderThan, "older-than", "only locks not renewed for more than `age`, such as 90s, 10m or 2d")
+}
+
+func (f *filter) get() refdb.LockFilter {
+	f.OlderThan = time.Duration(f.olderThan)
+	return f.LockFilter
+}
+
+func (a *app) locksListCommand() *cobra.Command {
+	var f filter
+	var watch time.Duration
+	var intents bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List locks",
+		Long: `List the locks that all of the given conditions select, in order of project and ref. Ages are by the
+database's clock.
+
+A lock that stands for an intent, which is a push that a site has announced and not ended yet, shows from
+which value to which. It never goes stale: its site ends it, or refdbctl locks resolve.
+
+A lock on a ref under refs/leases/ is that of one who has a lease, or waits for one that asked before. Its
+state says which, and in which mode.
+
+With --watch the list is repeated, every 2 seconds or as --watch=INTERVAL says, until Ctrl-C, which
+ends it with status 0: in place on a terminal, else one list after the other. A database that goes
+away is waited for.
+
+` + heldForHelp + `
+
+Fields:
+` + output.Names(lockColumns(output.Palette{})),
+		Example: `  refdbctl locks list --stale
+  refdbctl locks list --project my/project --prefix refs/heads/ --older-than 10m -o json
+  refdbctl locks list --owner eu-1 --watch=5s`,
+		Args: cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("watch") && watch <= 0 {
+				return usage(fmt.Sprintf("--watch %s: the interval must be positive", watch))
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				list := lockList{f.get(), intents}
+				if watch > 0 {
+					return a.watchLocks(ctx, db, list, watch)
+				}
+				if err := a.noteIfNoProject(ctx, db, f.Project); err != nil {
+					return err
+				}
+				return a.printLocks(ctx, db, list, a.out)
+			})
+		}),
+	}
+	f.addFlags(cmd)
+	cmd.Flags().BoolVar(&intents, "intents", false, "only locks that stand for an intent")
+	cmd.Flags().StringVar(&f.Ref, "ref", "", "only locks on this `ref`")
+	cmd.Flags().DurationVar(&watch, "watch", 0, "repeat the list every `interval`")
+	cmd.Flags().Lookup("watch").NoOptDefVal = defaultWatch.String()
+	return cmd
+}
+
+// lockList says which locks to list.
+type lockList struct {
+	refdb.LockFilter
+	intents bool // only locks that stand for an intent
+}
+
+func (a *app) printLocks(ctx context.Context, db *refdb.DB, list lockList, to io.Writer) error {
+	w := output.NewWriter(to, a.format, a.palette(a.out), lockColumns(a.palette(a.out)))
+	for l, err := range a.locksWithIntents(ctx, db, list.LockFilter) {
+		if err != nil {
+			return err
+		}
+		if list.intents && !l.Intended() {
+			continue
+		}
+		if err := w.Write(l); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+func (a *app) locks(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.Seq2[refdb.LockInfo, error] {
+	return withRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.LockInfo, error] { return db.Locks(ctx, f) })
+}
+
+// watchLocks prints the list again and again until ctx ends, which is no error. While the
+// database is down, it waits.
+func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, interval time.Duration) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	down := false
+	for {
+		err := a.printRound(ctx, db, list, interval)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !outage(err):
+			return err
+		case err != nil && !down:
+			a.note("going on when the database answers again: %s", err)
+		}
+		down = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// printRound prints the list in one write. Row by row it would flicker, and be incomplete
+// if the database goes away meanwhile.
+func (a *app) printRound(ctx context.Context, db *refdb.DB, list lockList, interval time.Duration) error {
+	var round roundBuffer
+	if a.format == output.Table {
+		limited, cancel := a.limited(ctx)
+		defer cancel()
+		now, err := db.Now(limited)
+		if err != nil {
+			return err
+		}
+		if isTerminal(a.out) {
+			fmt.Fprintf(&round, "%s%s, every %s; Ctrl-C ends\n\n", clearScreen, now.UTC().Format(time.DateTime), interval)
+		} else {
+			fmt.Fprintf(&round, "# %s\n", now.UTC().Format(time.RFC3339))
+		}
+	}
+	if err := a.printLocks(ctx, db, list, &round); err != nil {
+		return err
+	}
+	_, err := a.out.Write(round)
+	return err
+}
+
+type roundBuffer []byte
+
+func (b *roundBuffer) Write(p []byte) (int, error) {
+	*b = append(*b, p...)
+	return len(p), nil
+}
+
+func (a *app) locksShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show PROJECT REF",
+		Short: "Show the lock on a ref",
+		Long: `Show the lock on a ref: who holds it, since when, when it was last renewed, and whether others may
+take it over (stale). If it stands for an intent, also which value the ref is to take in place of
+which, and by which process of the site. The status is 1 if there is none; JSON is null then, CSV only
+its header.
+
+` + heldForHelp + `
+
+Fields:
+` + output.Names(lockColumns(output.Palette{})),
+		Example: `  refdbctl locks show my/project refs/heads/main`,
+		Args:    cobra.ExactArgs(2),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			project, ref := args[0], args[1]
+			if err := refdb.CheckKey(project, ref); err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				for l, err := range a.locksWithIntents(ctx, db, refdb.LockFilter{Project: project, Ref: ref}) {
+					if err != nil {
+						return err
+					}
+					columns := lockColumns(a.palette(a.out))
+					for i := range columns {
+						columns[i].Hidden = false
+					}
+					if l.Intended() {
+						defer a.note("the site %s ends it once its push has, or when its daemon runs again; if it won't come back: "+
+							"refdbctl locks resolve %s %s", siteOf(l.Owner), project, ref)
+					}
+					return output.One(a.out, a.format, a.palette(a.out), columns, l)
+				}
+				if err := output.Nothing(a.out, a.format, lockColumns(output.Palette{})); err != nil {
+					return err
+				}
+				return &status{exitError, fmt.Sprintf("there is no lock on %s %s", project, ref)}
+			})
+		}),
+	}
+}
+
+// lockRow is a lock, with its intent if it stands for one, or with its lease.
+type lockRow struct {
+	refdb.LockInfo
+	intent refdb.Intent
+	lease  leaseRow
+}
+
+// leaseRow says that a lock is that of one who has a lease or waits for it.
+type leaseRow struct {
+	name  string
+	mode  lease.Mode // 0: it is not
+	waits bool
+}
+
+// text says what a fresh lock, or a stale one, is to its lease.
+func (l leaseRow) text(state string) string {
+	switch {
+	case l.mode == 0:
+		return state
+	case l.waits:
+		return state + ", waits: " + l.mode.String()
+	}
+	return state + ", " + l.mode.String()
+}
+
+// leases finds out who waits for a lease. It reads each once, if its rows come one after the other.
+type leases struct {
+	project, name string
+	rows          []lease.Row
+}
+
+func (s *leases) of(ctx context.Context, a *app, db *refdb.DB, l refdb.LockInfo) (row leaseRow, err error) {
+	name, mode, ok := lease.ParseRef(l.Ref)
+	if !ok {
+		return leaseRow{}, nil
+	}
+	if s.project != l.Project || s.name != name {
+		limited, cancel := a.limited(ctx)
+		defer cancel()
+		if s.rows, err = lease.Rows(limited, db, l.Project, name); err != nil {
+			return leaseRow{}, err
+		}
+		s.project, s.name = l.Project, name
+	}
+	waits := slices.ContainsFunc(s.rows, func(r lease.Row) bool { return r.ID() == l.ID() && r.Waits })
+	return leaseRow{name, mode, waits}, nil
+}
+
+// locksWithIntents joins the locks with their intents and leases. Locks and intents come in the
+// same order. Intents are not read until a lock stands for one.
+func (a *app) locksWithIntents(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.Seq2[lockRow, error] {
+	return func(yield func(lockRow, error) bool) {
+		intents := withRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Intent, error] {
+			return db.Intents(ctx, refdb.IntentFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner})
+		})
+		next, stop := iter.Pull2(intents)
+		defer stop()
+		var i refdb.Intent
+		more := true
+		var found leases
+		for l, err := range a.locks(ctx, db, f) {
+			row := lockRow{LockInfo: l}
+			if err == nil {
+				row.lease, err = found.of(ctx, a, db, l)
+			}
+			for err == nil && l.Intended() && more && precedes(i, l) {
+				i, err, more = next()
+			}
+			if i.Project == l.Project && i.Ref == l.Ref && i.Token == l.Token {
+				row.intent = i
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// precedes reports whether i comes before the intent of l.
+func precedes(i refdb.Intent, l refdb.LockInfo) bool {
+	return cmp.Or(strings.Compare(i.Project, l.Project), strings.Compare(i.Ref, l.Ref), cmp.Compare(i.Token, l.Token)) < 0
+}
+
+// siteOf returns the site of an owner.
+func siteOf(owner string) string {
+	site, _, _ := strings.Cut(owner, "/")
+	return site
+}
+
+// abbreviated returns a value with its object ID cut to 7 digits.
+func abbreviated(v refdb.Value) string {
+	if v.IsObjectID() && !v.IsAbsent() {
+		return string(v[:7])
+	}
+	return describe(v)
+}
+
+// lockColumns are the fields of a lock. A lock that Gerrit took may lack a
+// heartbeat or a token.
+func lockColumns(p output.Palette) []output.Column[lockRow] {
+	columns := plainLockColumns(p)
+	at := slices.IndexFunc(columns, func(c output.Column[lockRow]) bool { return c.Name == "token" })
+	return slices.Insert(columns, at, slices.Concat(intentColumns, leaseColumns)...)
+}
+
+// leaseColumns are the fields of the lease that a lock is of.
+var leaseColumns = []output.Column[lockRow]{
+	{Name: "lease", Value: func(l lockRow) any { return orNil(l.lease.mode != 0, l.lease.name) }, Hidden: true},
+	{Name: "lease_mode", Value: func(l lockRow) any { return orNil(l.lease.mode != 0, l.lease.mode.String()) }, Hidden: true},
+	{Name: "waits", Value: func(l lockRow) any { return orNil(l.lease.mode != 0, l.lease.waits) }, Hidden: true},
+}
+
+// intentColumns are the fields of the intent that a lock stands for.
+var intentColumns = []output.Column[lockRow]{
+	{
+		Name:  "intent",
+		Value: func(l lockRow) any { return l.Intended() },
+		Text: func(l lockRow) string {
+			return orDash(l.intent.New != refdb.Unknown, output.Escape(abbreviated(l.intent.Old)+" → "+abbreviated(l.intent.New)))
+		},
+	},
+	{Name: "old", Value: func(l lockRow) any { return orNil(!l.intent.Old.IsAbsent(), string(l.intent.Old)) }, Hidden: true},
+	{Name: "new", Value: func(l lockRow) any { return orNil(!l.intent.New.IsAbsent(), string(l.intent.New)) }, Hidden: true},
+	{
+		Name:  "by",
+		Value: func(l lockRow) any { return orNil(l.intent.By != "", l.intent.By) },
+		Text:  func(l lockRow) string { return orDash(l.intent.By != "", output.Escape(l.intent.By)) },
+	},
+	{Name: "agent", Value: func(l lockRow) any { return orNil(l.intent.Agent != "", l.intent.Agent) }, Hidden: true},
+}
+
+// plainLockColumns are the fields of a lock without those of its intent.
+func plainLockColumns(p output.Palette) []output.Column[lockRow] {
+	return []output.Column[lockRow]{
+		{Name: "project", Value: func(l lockRow) any { return l.Project }},
+		{Name: "ref", Value: func(l lockRow) any { return l.Ref }},
+		{Name: "owner", Value: func(l lockRow) any { return l.Owner }},
+		{
+			Name:    "held_seconds",
+			Heading: "HELD FOR",
+			Value:   func(l lockRow) any { return orNil(l.Token != 0, output.Seconds(heldFor(l.LockInfo))) },
+			Text:    func(l lockRow) string { return orDash(l.Token != 0, heldFor(l.LockInfo).Round(time.Second).String()) },
+		},
+		{
+			Name:    "age_seconds",
+			Heading: "LAST BEAT",
+			Value:   func(l lockRow) any { return orNil(hasHeartbeat(l.LockInfo), output.Seconds(l.Age)) },
+			Text:    func(l lockRow) string { return orDash(hasHeartbeat(l.LockInfo), ago(l.Age)+" ago") },
+		},
+		{
+			Name:    "stale_after_seconds",
+			Heading: "STALE AFTER",
+			Value:   func(l lockRow) any { return output.Seconds(l.StaleAfter) },
+			Text: func(l lockRow) string {
+				if l.Intended() {
+					return "never"
+				}
+				return l.StaleAfter.String()
+			},
+			Hidden: true,
+		},
+		{
+			Name:    "stale",
+			Heading: "STATE",
+			Value:   func(l lockRow) any { return l.Stale() },
+			Text: func(l lockRow) string {
+				if l.Intended() {
+					return p.Yellow("intent")
+				}
+				if l.Stale() {
+					return p.Yellow(l.lease.text("stale"))
+				}
+				return p.Green(l.lease.text("fresh"))
+			},
+		},
+		{Name: "token", Value: func(l lockRow) any { return orNil(l.Token != 0, int64(l.Token)) }, Hidden: true},
+		{Name: "token_time", Value: func(l lockRow) any { return orNil(l.Token != 0, l.Token.Time()) }, Hidden: true},
+		{Name: "heartbeat", Value: func(l lockRow) any { return orNil(hasHeartbeat(l.LockInfo), l.Heartbeat) }, Hidden: true},
+	}
+}
+
+// heldForHelp says how exact the column is. On PostgreSQL a token stands for a transaction's number,
+// and is raised to the clock once a second.
+const heldForHelp = `HELD FOR (held_seconds) is counted from the token. On PostgreSQL it may be up to 2 seconds too long, longer
+if commits waited for a standby when the lock was taken; and too short, down to 0, by as much as the database's
+clock was set back. LAST BEAT is exact, and decides alone whether a lock is stale.`
+
+// heldFor returns how long the lock has been held, by the database's times. A token may be later than
+// the clock if that was set back; then the result is 0.
+func heldFor(l refdb.LockInfo) time.Duration {
+	return max(0, l.Heartbeat.Add(l.Age).Sub(l.Token.Time()))
+}
+
+func hasHeartbeat(l refdb.LockInfo) bool { return l.Heartbeat.Unix() > 0 }
+
+// ago formats an age to tenths of a second below a minute, to seconds above.
+func ago(d time.Duration) string {
+	if d < time.Minute {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func orNil(ok bool, v any) any {
+	if ok {
+		return v
+	}
+	return nil
+}
+
+func orDash(ok bool, s string) string {
+	if ok {
+		return s
+	}
+	return "-"
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	sitecheck "github.com/globalrefdb/globalrefdb/site/check"
+)
+
+// A roll-out in stages: nothing is refused until the sites agree.
+func TestAProjectIsEnforcedOnceTheSitesAgree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.newSite(t, "a", mainRef), w.newSite(t, "b")
+	for _, s := range []*gitSite{a, b} {
+		config, err := os.ReadFile(s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(s.config, append(config, "[guard]\nmode = log\n"...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s.serve(t)
+	}
+	git(t, b.repo.path, "fetch", "--quiet", a.repo.path, "+refs/*:refs/*")
+	b.repo.commit = git(t, b.repo.path, "rev-parse", mainRef)
+	for _, s := range []*gitSite{a, b} {
+		s.site(t, "enable", "--new", "team/app", "--hook", s.hook).is(t, exitOK, "not guarded yet: its mode is log")
+		eventually(t, "the daemon refuses nothing", func() bool {
+			return strings.Contains(s.site(t, "status").out, "not guarded  team/app: mode log: 0 transactions")
+		})
+	}
+	if _, err := a.push(t, mainRef); err != nil {
+		t.Fatal(err)
+	}
+	latest := ""
+	for range 2 { // two commits: the first may be the very one of the other site
+		commit, err := b.push(t, mainRef)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.repo.commit, latest = commit, commit
+	}
+	r := b.site(t, "status")
+	r.is(t, exitOK, "")
+	if !strings.Contains(r.out, "transactions would have been refused; the last") || !strings.Contains(r.out, "this site is behind") {
+		t.Errorf("status: %s", r.out)
+	}
+	if r := b.site(t, "check", "team/app"); r.code != exitError || !strings.Contains(r.out, sitecheck.NotEnforced) {
+		t.Errorf("check: %d, %s", r.code, r.out)
+	}
+	eventually(t, "the database follows", func() bool { return strings.Contains(w.do(t, "refs", "list", "team/app"), latest) })
+
+	w.run(t, "project", "set", "team/app", "--mode", "loud").is(t, exitUsage, "enforce or log")
+	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--ref", "refs/heads/*").is(t, exitUsage, "change those first")
+	w.run(t, "project", "set", "team/app", "--mode", "enforce").is(t, exitError, "not those of the database at a:")
+	git(t, a.repo.path, "-c", "core.hooksPath=/dev/null", "fetch", "--quiet", b.repo.path, "+refs/*:refs/*")
+	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--reason", "they agree").is(t, exitOK, "waiting for what site")
+	if _, err := a.push(t, mainRef); err == nil {
+		t.Error("the push is not refused")
+	}
+	if r := b.site(t, "check", "team/app"); strings.Contains(r.out, sitecheck.NotEnforced) {
+		t.Errorf("check: %s", r.out)
+	}
+	w.run(t, "project", "set", "team/app", "--mode", "log").is(t, exitOK, "")
+	eventually(t, "pushes are let through", func() bool { _, err := a.push(t, mainRef); return err == nil })
+
+	all := w.audit(t)
+	if len(all) != 3 || !strings.Contains(text(all[0].Outcome), "mode log") || !strings.Contains(text(all[0].Outcome), "not those of the database") {
+		t.Errorf("%+v", all)
+	}
+}

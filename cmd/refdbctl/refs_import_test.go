@@ -1,0 +1,420 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+type problemJSON struct {
+	Result, Ref, Detail string
+	Local, Global       *string
+}
+
+type importJSON struct {
+	Project                                                           string
+	Problems                                                          []problemJSON
+	Imported, Overwritten, Equal, Different, Locked, Refused, Skipped int
+	InvalidNames                                                      int `json:"invalid_names"`
+	Pruned                                                            int
+	Complete, DryRun                                                  bool
+}
+
+// counts returns the numbers in the order of the summary.
+func (i importJSON) counts() string {
+	return fmt.Sprint(i.Imported, i.Overwritten, i.Equal, i.Different, i.Locked, i.Refused, i.Skipped)
+}
+
+type verifyJSON struct {
+	Project     string
+	Differences []problemJSON
+	Equal       int
+	LocalOnly   int `json:"local_only"`
+	GlobalOnly  int `json:"global_only"`
+	Different   int
+	Skipped     int
+	Refused     int
+	OK          *bool
+}
+
+func (v verifyJSON) counts() string {
+	return fmt.Sprint(v.Equal, v.LocalOnly, v.GlobalOnly, v.Different, v.Skipped, v.Refused)
+}
+
+func (w *world) importing(tb testing.TB, r *repo, code int, args ...string) importJSON {
+	tb.Helper()
+	got := w.run(tb, append([]string{"refs", "import", "p", "--repo", r.path, "-o", "json"}, args...)...)
+	got.is(tb, code, "")
+	return decode[importJSON](tb, got.out)
+}
+
+func (w *world) verifying(tb testing.TB, r *repo, code int, args ...string) verifyJSON {
+	tb.Helper()
+	got := w.run(tb, append([]string{"refs", "verify", "p", "--repo", r.path, "-o", "json"}, args...)...)
+	got.is(tb, code, "")
+	v := decode[verifyJSON](tb, got.out)
+	if v.OK == nil || *v.OK != (code == exitOK) {
+		tb.Errorf("ok is wrong: %+v", v)
+	}
+	return v
+}
+
+func TestImportAndVerifyThousandsOfRefs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, branches(3500)...)
+	if got := w.importing(t, r, exitOK, "--dry-run"); got.counts() != "3500 0 0 0 0 0 0" {
+		t.Errorf("dry run: %+v", got)
+	}
+	if got := w.verifying(t, r, exitError); got.counts() != "0 3500 0 0 0 0" || len(got.Differences) != 3500 {
+		t.Errorf("a dry run imports nothing: %s", got.counts())
+	}
+	if got := w.importing(t, r, exitOK); got.counts() != "3500 0 0 0 0 0 0" || !got.Complete {
+		t.Errorf("import: %+v", got)
+	}
+	if got := w.importing(t, r, exitOK); got.counts() != "0 0 3500 0 0 0 0" {
+		t.Errorf("import again: %+v", got)
+	}
+	if got := w.verifying(t, r, exitOK); got.counts() != "3500 0 0 0 0 0" {
+		t.Errorf("verify: %+v", got)
+	}
+	table := w.run(t, "refs", "verify", "p", "--repo", r.path)
+	if table.is(t, exitOK, ""); table.out != "p: 3500 equal, 0 local only, 0 global only, 0 different, 0 skipped, 0 refused\n" {
+		t.Errorf("table: %q", table.out)
+	}
+}
+
+func TestVerifyFindsEveryKindOfDifference(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, branches(10)...)
+	w.importing(t, r, exitOK)
+	moved := r.set(t, "refs/heads/b00003")
+	git(t, r.path, "update-ref", "-d", "refs/heads/b00000")
+	r.set(t, "refs/heads/zzz")
+	w.InsertRef(t, "p", "refs/heads/aaa", refdb.Value(id("a")))
+	w.InsertRef(t, "p", "refs/heads/b00009", refdb.Deleted)
+	w.InsertRef(t, "p", "refs/heads/deleted-everywhere", refdb.Deleted)
+	got := w.verifying(t, r, exitError)
+	if got.counts() != "7 2 2 1 0 0" {
+		t.Errorf("counts: %s", got.counts())
+	}
+	var all []string
+	for _, d := range got.Differences {
+		all = append(all, d.Result+" "+strings.TrimPrefix(d.Ref, "refs/heads/"))
+	}
+	if s := strings.Join(all, ", "); s != "global_only aaa, global_only b00000, different b00003, local_only b00009, local_only zzz" {
+		t.Errorf("differences: %s", s)
+	}
+	if d := got.Differences[2]; *d.Local != moved || *d.Global != r.commit {
+		t.Errorf("different: %+v", d)
+	}
+	text := w.run(t, "refs", "verify", "p", "--repo", r.path)
+	text.is(t, exitError, "p: local and global differ: 7 equal, 2 local only, 2 global only, 1 different")
+	text.isOneLine(t)
+	if strings.Count(text.out, "\n") != 6 {
+		t.Errorf("table:\n%s", text.out)
+	}
+}
+
+func TestNastyNamesAreImportedAndCompared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, "refs/heads/o'brien", "refs/heads/größe", "refs/heads/日本", `refs/heads/"quoted"`, "refs/heads/a,b;c", "refs/heads/%00",
+		"refs/heads/"+strings.Repeat("long/", 100)+"end", "refs/heads/\u202ertl", "refs/heads/-dash", "refs/x", "refs/heads/a", "refs/heads/a-b", "refs/heads/a/b")
+	if got := w.importing(t, r, exitOK); got.counts() != "13 0 0 0 0 0 0" {
+		t.Errorf("import: %+v", got)
+	}
+	if got := w.verifying(t, r, exitOK); got.counts() != "13 0 0 0 0 0" {
+		t.Errorf("verify: %+v", got)
+	}
+}
+
+func TestSymbolicRefs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, mainRef)
+	git(t, r.path, "symbolic-ref", "refs/heads/alias", mainRef)
+	w.importing(t, r, exitOK)
+	if got := w.do(t, "refs", "get", "p", "refs/heads/alias"); got != "ref: "+mainRef+"\n" {
+		t.Errorf("symbolic ref: %q", got)
+	}
+	w.verifying(t, r, exitOK)
+}
+
+func TestASHA256Repository(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t)
+	git(t, "", "init", "--quiet", "--bare", "--object-format=sha256", r.path+"256")
+	r.path += "256"
+	tree := git(t, r.path, "hash-object", "-t", "tree", "-w", "/dev/null")
+	r.commit = git(t, r.path, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", tree)
+	git(t, r.path, "update-ref", mainRef, r.commit)
+	w.importing(t, r, exitOK)
+	w.verifying(t, r, exitOK)
+	if got := w.do(t, "refs", "get", "p", mainRef); len(got) != 65 {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhatGerritKeepsOutIsSkippedOnBothSides(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, mainRef, "refs/changes/01/1/1", "refs/changes/01/1/meta", "refs/cache-automerge/ab/cd", "refs/draft-comments/01/1/5", "refs/multi-site/version")
+	w.InsertRef(t, "p", "refs/multi-site/version", "1795224671380")
+	w.InsertRef(t, "p", "refs/changes/02/2/1", refdb.Value(id("b")))
+	if got := w.importing(t, r, exitOK); got.counts() != "2 0 0 0 0 0 4" {
+		t.Errorf("import: %s", got.counts())
+	}
+	if got := w.verifying(t, r, exitOK); got.counts() != "2 0 0 0 4 0" {
+		t.Errorf("verify: %s", got.counts())
+	}
+	if got := w.verifying(t, r, exitError, "--all"); got.counts() != "2 4 1 1 0 0" {
+		t.Errorf("verify --all: %s", got.counts())
+	}
+	if got := w.importing(t, r, exitMismatch, "--all"); got.counts() != "4 0 2 1 0 0 0" {
+		t.Errorf("import --all: %s", got.counts())
+	}
+	if got := w.do(t, "refs", "get", "p", "HEAD"); got != "ref: "+mainRef+"\n" {
+		t.Errorf("HEAD: %q", got)
+	}
+}
+
+func TestADifferentValueIsLeftAloneUnlessTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, branches(20)...)
+	w.InsertRef(t, "p", "refs/heads/b00005", refdb.Value(id("a")))
+	w.InsertRef(t, "p", "refs/heads/b00006", refdb.Deleted)
+	w.InsertRef(t, "p", "refs/heads/b00007", refdb.Value(r.commit))
+	got := w.importing(t, r, exitMismatch)
+	if got.counts() != "17 0 1 2 0 0 0" || len(got.Problems) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	if p := got.Problems[0]; p.Result != "different" || p.Ref != "refs/heads/b00005" || *p.Local != r.commit || *p.Global != id("a") {
+		t.Errorf("%+v", p)
+	}
+	if p := got.Problems[1]; p.Ref != "refs/heads/b00006" || p.Detail != "was deleted in the database" {
+		t.Errorf("%+v", p)
+	}
+	text := w.run(t, "refs", "import", "p", "--repo", r.path)
+	text.is(t, exitMismatch, "--overwrite")
+	text.isOneLine(t)
+	if got := w.importing(t, r, exitOK, "--overwrite", "--dry-run"); got.counts() != "0 2 18 0 0 0 0" {
+		t.Errorf("dry run: %+v", got)
+	}
+	if got := w.importing(t, r, exitOK, "--overwrite", "--yes"); got.counts() != "0 2 18 0 0 0 0" {
+		t.Errorf("overwrite: %+v", got)
+	}
+	w.verifying(t, r, exitOK)
+}
+
+func TestALockedRefDoesNotStopItsNeighbours(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, branches(20)...)
+	lock, err := w.open(t).TryLock(t.Context(), "p", "refs/heads/b00003", "refs/heads/b00004")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/b00005", Owner: "o", Age: time.Hour})
+	got := w.importing(t, r, exitLocked)
+	if got.counts() != "18 0 0 0 2 0 0" || len(got.Problems) != 2 || !strings.Contains(got.Problems[0].Detail, lock.Owner()) {
+		t.Errorf("%+v", got)
+	}
+	if err := lock.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.importing(t, r, exitOK); got.counts() != "2 0 18 0 0 0 0" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatCannotBeStoredIsReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, mainRef, "refs/heads/not-utf8-\xff", "refs/heads/"+strings.Repeat("long/", 500)+"end")
+	for name, text := range map[string]string{"broken": "garbage", "two..dots": r.commit} {
+		if err := os.WriteFile(filepath.Join(r.path, "refs/heads", name), []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := w.importing(t, r, exitError)
+	if got.counts() != "1 0 0 0 0 4 0" || got.InvalidNames != 2 || len(got.Problems) != 4 {
+		t.Errorf("%+v", got)
+	}
+	text := w.run(t, "refs", "import", "p", "--repo", r.path)
+	if text.is(t, exitError, "4 refused, 2 of them for their names"); !strings.Contains(text.out, `not-utf8-\xff`) ||
+		!strings.Contains(text.out, "refs/heads/two..dots") {
+		t.Errorf("%s", text.out)
+	}
+	// --skip-invalid-names does not cover refs that git can't read.
+	w.run(t, "refs", "import", "p", "--repo", r.path, "--skip-invalid-names").is(t, exitError, "4 refused")
+	if got := w.verifying(t, r, exitError); got.counts() != "1 2 0 0 0 2" {
+		t.Errorf("%s", got.counts())
+	}
+	for _, name := range []string{"broken", "two..dots"} {
+		if err := os.Remove(filepath.Join(r.path, "refs/heads", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.importing(t, r, exitError); got.counts() != "0 0 1 0 0 2 0" || got.InvalidNames != 2 {
+		t.Errorf("%+v", got)
+	}
+	if got := w.importing(t, r, exitOK, "--skip-invalid-names"); got.counts() != "0 0 1 0 0 2 0" || got.InvalidNames != 2 || len(got.Problems) != 2 {
+		t.Errorf("%+v", got)
+	}
+	// Such refs can't be in the database either, so --prune does not take them for deleted.
+	w.importing(t, r, exitOK, "--skip-invalid-names", "--prune", "--yes")
+	w.run(t, "refs", "import", "p", "--repo", r.path, "--prune", "--yes").is(t, exitError, "nothing was pruned")
+}
+
+// onUpdate is a driver that does something before or after each update.
+type onUpdate struct {
+	refdb.Driver
+	before func(n int, r refdb.UpdateRequest) error
+	after  func(n int) error
+	n      *atomic.Int64
+}
+
+func (o onUpdate) Update(ctx context.Context, r refdb.UpdateRequest) (err error) {
+	n := int(o.n.Add(1))
+	if o.before != nil {
+		err = o.before(n, r)
+	}
+	if err == nil {
+		err = o.Driver.Update(ctx, r)
+	}
+	if err == nil && o.after != nil {
+		err = o.after(n)
+	}
+	return err
+}
+
+// importBatches runs an import in batches of 100 through o.
+func (w *world) importBatches(tb testing.TB, ctx context.Context, r *repo, o onUpdate, change func(*importer)) (_ importJSON, messages string, err error) {
+	tb.Helper()
+	o.n = new(atomic.Int64)
+	o.Driver = w.Open(tb)
+	db, err := refdb.New(o, refdb.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer db.Close()
+	repo, err := gitrepo.Open(tb.Context(), r.path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var out, stderr bytes.Buffer
+	a := newApp(streams{out: &out, err: &stderr, env: func(string) string { return "" }})
+	a.format = output.JSON
+	im := &importer{app: a, db: db, project: "p", batch: 100}
+	if change != nil {
+		change(im)
+	}
+	err = im.run(ctx, repo)
+	return decode[importJSON](tb, out.String()), stderr.String(), err
+}
+
+func TestAnInterruptedImportFinishesItsBatchAndGoesOnLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, branches(1000)...)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	got, messages, err := w.importBatches(t, ctx, r, onUpdate{before: func(n int, _ refdb.UpdateRequest) error {
+		if n == 3 {
+			cancel(&interrupted{signal: syscall.SIGINT})
+		}
+		return nil
+	}}, nil)
+	if got.counts() != "300 0 0 0 0 0 0" || got.Complete {
+		t.Errorf("%+v", got)
+	}
+	if exitCode(err) != exitSignal+int(syscall.SIGINT) {
+		t.Errorf("status %d: %v", exitCode(err), err)
+	}
+	if !strings.Contains(messages, "300 imported") || !strings.Contains(messages, "run it again") {
+		t.Errorf("messages: %s", messages)
+	}
+	if rows := decode[[]refJSON](t, w.do(t, "refs", "list", "p", "-o", "json")); len(rows) != 300 {
+		t.Errorf("%d refs are there", len(rows))
+	}
+	if got := w.importing(t, r, exitOK); got.counts() != "700 0 300 0 0 0 0" || !got.Complete {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAnImportBesideOtherWriters(t *testing.T) {
+	t.Parallel()
+	interfere := func(w *world) func(int, refdb.UpdateRequest) error {
+		return func(n int, u refdb.UpdateRequest) error {
+			if n == 2 {
+				w.InsertRef(t, "p", u.Updates[3].Ref, refdb.Value(id("a")))
+				w.InsertRef(t, "p", u.Updates[4].Ref, u.Updates[4].New)
+			}
+			return nil
+		}
+	}
+	t.Run("a ref that another created meanwhile is left alone", func(t *testing.T) {
+		w := newWorld(t)
+		r := newRepo(t, branches(300)...)
+		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: interfere(w)}, nil)
+		if got.counts() != "298 0 1 1 0 0 0" || exitCode(err) != exitMismatch {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+	t.Run("and set with overwrite", func(t *testing.T) {
+		w := newWorld(t)
+		r := newRepo(t, branches(300)...)
+		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: interfere(w)}, func(im *importer) { im.overwrite = true })
+		if got.counts() != "298 1 1 0 0 0 0" || err != nil {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+	t.Run("a lost reply is looked up", func(t *testing.T) {
+		w := newWorld(t)
+		r := newRepo(t, branches(300)...)
+		lose := func(n int) error {
+			if n == 2 {
+				// Without op the library can't find out that the update was made.
+				w.Exec(t, `UPDATE refs SET op = NULL`)
+				return fmt.Errorf("reply lost: %w", refdb.ErrOutcomeUnknown)
+			}
+			return nil
+		}
+		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{after: lose}, nil)
+		if got.counts() != "200 0 100 0 0 0 0" || err != nil {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+	t.Run("a database that is gone ends it, and it can go on", func(t *testing.T) {
+		w := newWorld(t)
+		r := newRepo(t, branches(300)...)
+		fail := func(n int, _ refdb.UpdateRequest) error {
+			if n > 1 {
+				return fmt.Errorf("disk full")
+			}
+			return nil
+		}
+		got, messages, err := w.importBatches(t, t.Context(), r, onUpdate{before: fail}, nil)
+		if got.counts() != "100 0 0 0 0 0 0" || exitCode(err) != exitError || !strings.Contains(messages, "run it again") {
+			t.Errorf("%+v, %v, %s", got, err, messages)
+		}
+		if got := w.importing(t, r, exitOK); got.counts() != "200 0 100 0 0 0 0" {
+			t.Errorf("%+v", got)
+		}
+	})
+}

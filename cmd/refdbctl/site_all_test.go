@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// fleet adds n repositories to a site, copies of team/app: fleet/00 and so on.
+func (s *gitSite) fleet(tb testing.TB, n int) (paths []string) {
+	tb.Helper()
+	root := filepath.Dir(filepath.Dir(s.repo.path))
+	if err := os.Mkdir(filepath.Join(root, "fleet"), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	for i := range n {
+		path := filepath.Join(root, fmt.Sprintf("fleet/%02d.git", i))
+		if out, err := exec.Command("cp", "-a", s.repo.path, path).CombinedOutput(); err != nil {
+			tb.Fatalf("%v: %s", err, out)
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+type fleetJSON struct {
+	Repositories []struct {
+		Result, Project, Detail           string
+		Created, Updated, Missing, Failed int
+	}
+	Total, Reached, Failed                         int
+	Guarded, Differ, Imported, Changed, Incomplete int
+	Complete                                       bool
+	DryRun                                         bool `json:"dry_run"`
+}
+
+func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.newSite(t, "a", mainRef, "refs/tags/v1")
+	paths := a.fleet(t, 20)
+	b := w.newSite(t, "b")
+	pathsB := b.fleet(t, 20)
+	a.serve(t)
+	b.serve(t)
+
+	// One repository that can't be enabled stops no other.
+	if err := os.WriteFile(filepath.Join(paths[3], "config"), []byte("["), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := a.site(t, "enable", "--all", "--new", "--hook", a.hook, "-o", "json")
+	r.is(t, exitError, "21 repositories: 20 guarded, 40 refs imported, 1 failed")
+	got := decode[fleetJSON](t, r.out)
+	if got.Total != 21 || got.Reached != 21 || got.Failed != 1 || got.Guarded != 20 || got.Imported != 40 || got.Complete ||
+		len(got.Repositories) != 1 || got.Repositories[0].Project != "fleet/03" || got.Repositories[0].Result != "failed" {
+		t.Errorf("%+v", got)
+	}
+	check := a.site(t, "check", "--all")
+	check.is(t, exitError, "looked at 21 repositories: 1 finding")
+	if !strings.Contains(check.out, "fleet/03") {
+		t.Error(check.out)
+	}
+	if out, err := exec.Command("cp", filepath.Join(a.repo.path, "config"), filepath.Join(paths[3], "config")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// That is of another project, which it says.
+	if out, err := exec.Command("git", "config", "--file", filepath.Join(paths[3], "config"), "--unset", "refdb.projectid").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a.site(t, "enable", "--all", "--new", "--hook", a.hook).is(t, exitOK, "21 repositories: 21 guarded, 2 refs imported")
+	a.site(t, "check", "--all").is(t, exitOK, "looked at 21 repositories: 0 findings")
+
+	// At b all is missing that the database has.
+	b.site(t, "enable", "--all", "--hook", b.hook).is(t, exitOK, "21 repositories: 21 guarded, 0 refs imported")
+	from := filepath.Dir(filepath.Dir(a.repo.path)) + "/{project}.git"
+	r = b.site(t, "sync", "--all", "--from", from, "--dry-run", "-o", "json")
+	r.is(t, exitOK, "dry run: 21 with changes, 42 created")
+	if got := decode[fleetJSON](t, r.out); got.Changed != 21 || !got.DryRun || !got.Complete || len(got.Repositories) != 21 || got.Repositories[0].Created != 2 {
+		t.Errorf("%+v", got)
+	}
+	bad := filepath.Join(pathsB[5], "config")
+	if err := os.Rename(bad, bad+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bad, []byte("["), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r = b.site(t, "sync", "--all", "--from", from, "--peer", "a", "-o", "json")
+	r.is(t, exitError, "21 repositories: 20 with changes, 40 created, 0 updated, 0 deleted, 0 locked, 0 moved meanwhile, 1 failed")
+	got = decode[fleetJSON](t, r.out)
+	if got.Reached != 21 || got.Failed != 1 || got.Changed != 20 || got.Complete {
+		t.Errorf("%+v", got)
+	}
+	for _, row := range got.Repositories {
+		if (row.Result == "failed") != (row.Project == "fleet/05") {
+			t.Errorf("%+v", row)
+		}
+	}
+	if err := os.Rename(bad+".away", bad); err != nil {
+		t.Fatal(err)
+	}
+	b.site(t, "sync", "--all", "--from", from).is(t, exitOK, "21 repositories: 1 with changes, 2 created")
+	b.site(t, "sync", "--all", "--from", from).is(t, exitOK, "21 repositories: 0 with changes")
+	b.site(t, "sync", "--all", "--from", "/nowhere/{project}").is(t, exitOK, "the copies of 21 repositories could not be fetched from")
+	b.site(t, "check", "--all").is(t, exitOK, "looked at 21 repositories: 0 findings")
+}
+
+func TestAllAndOneRepositoryAreToldApart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.newSite(t, "a", mainRef)
+	s.site(t, "enable").is(t, exitUsage, "name one repository, or give --all")
+	s.site(t, "enable", "--all", "team/app").is(t, exitUsage, "name one repository, or give --all")
+	s.site(t, "sync", "--from", "x").is(t, exitUsage, "name one repository, or give --all")
+	s.site(t, "sync", "--from", "x", "--all").is(t, exitUsage, "put {project} where")
+	s.site(t, "check", "--all", "team/app").is(t, exitUsage, "name repositories, or give --all")
+	for from, want := range map[string]string{
+		"git@us:{project}.git":             "git@us:a b/c.git",
+		"https://us.example/{project}.git": "https://us.example/a%20b/c.git",
+	} {
+		if got := peerAddress(from, "a b/c"); got != want {
+			t.Errorf("%s: %s", from, got)
+		}
+	}
+}
+
+// interrupting is a driver that calls arrive when the refs of a project are listed or updated.
+type interrupting struct {
+	refdb.Driver
+	project string
+	arrive  func()
+}
+
+func (d interrupting) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	d.asked(q.Project)
+	return d.Driver.List(ctx, q)
+}
+
+func (d interrupting) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	d.asked(r.Project)
+	return d.Driver.Update(ctx, r)
+}
+
+func (d interrupting) asked(project string) {
+	if project == d.project {
+		d.arrive()
+	}
+}
+
+// Ctrl-C ends work on many repositories in good order, and says how far it got.
+func TestCtrlCInTheMiddleOfAFleet(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"enable --all --hook HOOK", "sync --all --from /nowhere/{project}", "check --all"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.newSite(t, "a", mainRef)
+			s.fleet(t, 40)
+			s.serve(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			asking := *w
+			asking.wrap = func(d refdb.Driver) refdb.Driver {
+				return interrupting{d, "fleet/05", func() { cancel(&interrupted{signal: syscall.SIGINT}) }}
+			}
+			args := strings.Fields(strings.Replace(command, "HOOK", s.hook, 1))
+			r := asking.runIn(t, ctx, append([]string{"site", args[0], "--config", s.config, "-o", "json"}, args[1:]...)...)
+			r.is(t, exitSignal+int(syscall.SIGINT), "not finished: ")
+			got := decode[struct {
+				Complete, OK bool
+				Reached      int
+				LookedAt     int `json:"looked_at"`
+			}](t, r.out)
+			if n := got.Reached + got.LookedAt; got.Complete || got.OK || n > 40 || !strings.Contains(r.err, fmt.Sprintf("%d ", n)) {
+				t.Errorf("%+v, %s", got, r.err)
+			}
+		})
+	}
+}

@@ -1,0 +1,32 @@
+/*
+ * A database that went back in time (docs/PROTOCOL.md, V), for Spin: a promotion that
+ * lost the log's tail, or a backup that was put back; how it is noticed; recover.
+ * README.md beside this file says what is modelled. run.sh checks this model, and that
+ * it catches seeded mistakes.
+ *
+ * Everything that is one transaction, one step of git or one of a daemon is one d_step.
+ * A server that starts anew and lost nothing is one that went back to its latest state.
+ */
+#define SITES 2
+#ifndef OPS
+#define OPS 2     /* pushes in a run, from 1 */
+#endif
+#ifndef REWINDS
+#define REWINDS 1 /* servers after the first */
+#endif
+#ifndef EPOCHS
+#define EPOCHS REWINDS /* recoveries */
+#endif
+
+#include "rewind_promises.pml"
+#include "rewind_state.pml"
+#include "rewind_database.pml"
+#include "rewind_site.pml"
+#include "rewind_notice.pml"
+#include "rewind_recover.pml"
+#ifdef LOCKS
+#include "rewind_locks.pml"
+#endif
+#ifdef FOLLOWER
+#include "rewind_follower.pml"
+#endif

@@ -1,0 +1,202 @@
+package lease
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// A waiter's pauses between two looks are at most pauseStep for each row ahead of it, and pauseMax:
+	// the next in line looks often, those far behind seldom.
+	pauseStep = 40 * time.Millisecond
+	pauseMax  = 250 * time.Millisecond
+
+	// TryAcquire gives up if it does not get the turn, which others have for a round trip or two, within
+	// this time.
+	tryTurn = 2 * time.Second
+)
+
+// Acquire acquires a lease of a project. It waits for all conflicting leases of that name that were
+// asked for before. The name is any text of 1 to [MaxNameBytes] bytes.
+//
+// It gives up when ctx ends. Then, or if the database can't be reached, it leaves nothing behind that
+// others would wait for longer than until it is stale. The error wraps ctx's and, if leases or locks were
+// in the way, a [*refdb.LockedError] that names them. [refdb.Options].MaxWait limits the wait for the
+// turn to ask alone, not the wait for the lease.
+//
+// A process that loses its place while it waits, because it was frozen or cut off, begins again.
+func Acquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode) (*Lease, error) {
+	r := request{db, project, name, mode}
+	l, err := r.acquire(ctx, func(l *Lease, turn string) error {
+		if err := l.lock.ReleaseRefs(ctx, turn); err != nil {
+			return err
+		}
+		return r.await(ctx, l)
+	}, func(refs ...string) (*refdb.Lock, error) { return db.Lock(ctx, project, refs...) })
+	return l, r.failed(err)
+}
+
+// TryAcquire is [Acquire] without the wait: if conflicting leases are held or waited for, the error is a
+// [*refdb.LockedError] that names them, and nobody waits for what it tried. It waits only for its turn to
+// ask, two seconds at most.
+func TryAcquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode) (*Lease, error) {
+	r := request{db, project, name, mode}
+	l, err := r.acquire(ctx, func(l *Lease, turn string) error {
+		// Nobody else asks before the turn is released, and so nobody sees a row that is taken back.
+		ahead, err := r.look(ctx, l)
+		if err != nil {
+			return err
+		}
+		if len(ahead.conflicting) > 0 {
+			return &refdb.LockedError{Holders: ahead.conflicting}
+		}
+		return l.lock.ReleaseRefs(ctx, turn)
+	}, func(refs ...string) (*refdb.Lock, error) { return r.tryLock(ctx, refs) })
+	return l, r.failed(err)
+}
+
+// A request asks for a lease.
+type request struct {
+	db            *refdb.DB
+	project, name string
+	mode          Mode
+}
+
+func (r request) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("acquiring the %s lease %q of %s: %w", r.mode, r.name, r.project, err)
+}
+
+// acquire takes the turn and a row of its own, in one transaction, and the lease if admit returns nil. It
+// begins again if the row or the turn is lost.
+//
+// The turn orders tickets: a row with a smaller ticket was written before the turn changed hands, so a
+// process that looks after it had the turn sees that row.
+func (r request) acquire(ctx context.Context, admit func(l *Lease, turn string) error, lock func(refs ...string) (*refdb.Lock, error)) (*Lease, error) {
+	if err := check(r.project, r.name, r.mode); err != nil {
+		return nil, err
+	}
+	prefix := prefixOf(r.name)
+	for {
+		ref := prefix + r.mode.String() + "-" + rand.Text()
+		held, err := lock(prefix+turn, ref)
+		if err != nil {
+			return nil, err
+		}
+		l := &Lease{lock: held, name: r.name, ref: ref, mode: r.mode}
+		if err = admit(l, prefix+turn); err == nil {
+			err = l.Err()
+		}
+		if err == nil {
+			return l, nil
+		}
+		// It also takes what is left of a lock that is lost. If it fails, it goes on in the background.
+		_ = held.Release(ctx)
+		if !errors.Is(err, refdb.ErrLockLost) || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryLock is Lock, which waits for a short time.
+func (r request) tryLock(ctx context.Context, refs []string) (*refdb.Lock, error) {
+	limited, cancel := context.WithTimeout(ctx, tryTurn)
+	defer cancel()
+	lock, err := r.db.Lock(limited, r.project, refs...)
+	if err == nil || limited.Err() == nil || ctx.Err() != nil {
+		return lock, err
+	}
+	if locked := new(refdb.LockedError); errors.As(err, &locked) {
+		return nil, locked
+	}
+	return nil, fmt.Errorf("%w: no answer within %s", refdb.ErrUnavailable, tryTurn)
+}
+
+// ahead is what a request finds ahead of it: the rows with smaller tickets.
+type ahead struct {
+	conflicting []refdb.LockInfo // those that it waits for
+	rows        int              // of either mode
+}
+
+// await waits until nobody is ahead of l in a conflicting mode. A short outage does not end the wait: if
+// it lasts, l is lost.
+func (r request) await(ctx context.Context, l *Lease) error {
+	var before ahead
+	for {
+		now, err := r.look(ctx, l)
+		switch {
+		case ctx.Err() != nil:
+			return r.gaveUp(ctx, before)
+		case err == nil && len(now.conflicting) == 0:
+			return nil
+		case err == nil:
+			before = now
+		case !errors.Is(err, refdb.ErrUnavailable):
+			return err
+		}
+		timer := time.NewTimer(pause(before.rows))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-l.Done():
+		}
+		timer.Stop()
+		if err := l.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// gaveUp is the error of a waiter whose context ended.
+func (r request) gaveUp(ctx context.Context, last ahead) error {
+	if len(last.conflicting) == 0 {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), &refdb.LockedError{Holders: last.conflicting})
+}
+
+// pause is how long a waiter with that many rows ahead of it waits before it looks again.
+func pause(rows int) time.Duration {
+	longest := min(time.Duration(max(rows, 1))*pauseStep, pauseMax)
+	return longest/2 + mathrand.N(longest/2)
+}
+
+// look returns what is ahead of l. It removes the stale rows that it sees, of either mode: those of
+// processes that are gone. The error wraps refdb.ErrLockLost if l's own row is gone.
+func (r request) look(ctx context.Context, l *Lease) (ahead, error) {
+	rows, foreign, err := read(ctx, r.db, r.project, r.name)
+	if err != nil {
+		return ahead{}, err
+	}
+	if len(foreign) > 0 {
+		return ahead{}, fmt.Errorf("%w: a lock of somebody else among the rows of the lease: release it", &refdb.LockedError{Holders: foreign})
+	}
+	own := slices.IndexFunc(rows, func(row Row) bool { return row.Ref == l.ref && row.Token == l.Ticket() && row.Owner == l.Owner() })
+	if own < 0 {
+		return ahead{}, &refdb.LostError{Project: r.project, Refs: []string{l.ref}, Reason: "the database has it gone, or another's"}
+	}
+	var stale []refdb.LockInfo
+	for i, row := range rows {
+		if row.Stale() && i != own {
+			stale = append(stale, row.LockInfo)
+		}
+	}
+	earlier := rows[:own]
+	if len(stale) > 0 {
+		removed, err := r.db.Purge(ctx, stale)
+		if err != nil {
+			return ahead{}, err
+		}
+		earlier = slices.DeleteFunc(slices.Clone(earlier), func(row Row) bool { return slices.Contains(removed, row.LockInfo) })
+	}
+	return ahead{predecessors(earlier, r.mode), len(earlier)}, nil
+}

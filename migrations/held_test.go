@@ -1,0 +1,140 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func TestDownStopsForLocksInEveryVersion(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		d := k.New(t)
+		latest := migrations.Latest(k.Dialect)
+		m := migrator(t, d)
+		d.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/stale", Owner: "dead", Age: time.Hour})
+		d.InsertLock(t, refdb.LockInfo{Project: "RECLAIM_p_2020-01-01T00:00:00Z", Ref: main, Owner: "marker"})
+		d.InsertLock(t, refdb.LockInfo{Project: project, Ref: main, Owner: "eu-1/1"})
+		for version := latest; version > 0; version-- {
+			d.TakeOver(t, project, main, "eu-1/1") // fresh, however long the last step took
+			err := m.Down(t.Context(), 1)
+			var held *migrations.HeldError
+			if !errors.As(err, &held) || len(held.Locks) != 1 {
+				t.Fatalf("down from %d: %v", version, err)
+			}
+			l := held.Locks[0]
+			if l.Project != project || l.Ref != main || l.Owner != "eu-1/1" || l.Token == 0 || l.Age > time.Minute || l.StaleAfter != refdb.DefaultStaleAfter {
+				t.Errorf("from %d: held %+v", version, l)
+			}
+			wantVersion(t, m, version)
+			must(t, m.DownForced(t.Context(), 1))
+			wantVersion(t, m, version-1)
+		}
+	})
+}
+
+func TestDownIsNeverForcedFromUnderAnIntent(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		d := k.New(t)
+		_, err := d.Open(t).Prepare(t.Context(), refdb.PrepareRequest{
+			Project: project, Updates: []refdb.Update{{Ref: main, New: sha}}, Owner: "eu-1/1", Nonce: "n", Agent: "agent",
+		})
+		must(t, err)
+		m := migrator(t, d)
+		var held *migrations.HeldError
+		if err := m.DownForced(t.Context(), 100); !errors.As(err, &held) || held.Locks[0].StaleAfter < refdb.NeverStale {
+			t.Errorf("down: %v", err)
+		}
+		wantVersion(t, m, migrations.Latest(k.Dialect))
+	})
+}
+
+// No lock can be taken between the check of the locks and the step.
+func TestDownSeesALockThatIsBeingTaken(t *testing.T) {
+	t.Parallel()
+	const insert = `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES ('p', 'refs/heads/x', NOW, NOW, 'eu-1/1')`
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		d := dbtest.Postgres(t)
+		c, err := pgx.Connect(t.Context(), d.URL())
+		must(t, err)
+		defer c.Close(context.WithoutCancel(t.Context()))
+		tx, err := c.Begin(t.Context())
+		must(t, err)
+		_, err = tx.Exec(t.Context(), strings.ReplaceAll(insert, "NOW", "clock_timestamp()"))
+		must(t, err)
+		wantRefused(t, d, func(ended <-chan error) {
+			for waits := false; !waits && len(ended) == 0; {
+				must(t, tx.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
+					AND relation = 'locks'::regclass AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits))
+			}
+			must(t, tx.Commit(t.Context()))
+		})
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		d := dbtest.SQLite(t)
+		db, err := sql.Open("sqlite", strings.TrimPrefix(d.URL(), "sqlite:"))
+		must(t, err)
+		defer db.Close()
+		c, err := db.Conn(t.Context())
+		must(t, err)
+		defer c.Close()
+		for _, statement := range []string{"BEGIN IMMEDIATE", strings.ReplaceAll(insert, "NOW", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)")} {
+			_, err := c.ExecContext(t.Context(), statement)
+			must(t, err)
+		}
+		wantRefused(t, d, func(<-chan error) {
+			_, err := c.ExecContext(t.Context(), "COMMIT")
+			must(t, err)
+		})
+	})
+}
+
+// wantRefused migrates down while taken takes a lock, and wants the migration refused.
+func wantRefused(t *testing.T, d *dbtest.Database, taken func(ended <-chan error)) {
+	t.Helper()
+	m := migrator(t, d)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Down(t.Context(), 1) }()
+	taken(ended)
+	var held *migrations.HeldError
+	if err := <-ended; !errors.As(err, &held) || len(held.Locks) != 1 || held.Locks[0].Owner != "eu-1/1" {
+		t.Errorf("down: %v", err)
+	}
+	wantVersion(t, m, migrations.Latest(d.Kind().Dialect))
+}
+
+func TestACensusCountsInEveryVersion(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		d := k.New(t)
+		m := migrator(t, d)
+		check := func(want migrations.Census) {
+			t.Helper()
+			got, err := m.Census(t.Context())
+			if err != nil || got != want {
+				t.Errorf("counted %+v, %v; want %+v", got, err, want)
+			}
+		}
+		check(migrations.Census{})
+		for _, ref := range []string{"refs/heads/a", "refs/heads/b"} {
+			d.InsertRef(t, "p", ref, sha)
+			d.InsertLock(t, refdb.LockInfo{Project: "p", Ref: ref, Owner: "eu-1/1", Age: time.Hour})
+		}
+		d.InsertRef(t, "q", main, sha)
+		want := migrations.Census{Refs: 3, Projects: 2, Locks: 2, Holders: 1}
+		check(want)
+		must(t, m.To(t.Context(), 1))
+		check(want)
+		must(t, m.To(t.Context(), 0))
+		check(migrations.Census{})
+	})
+}

@@ -1,0 +1,2 @@
+DROP TABLE IF EXISTS audit;
+DROP TABLE IF EXISTS projects;

@@ -1,0 +1,157 @@
+package migrations
+
+import "slices"
+
+// A table describes one table in all versions of the schema.
+type table struct {
+	name        string
+	first, last uint // versions of the schema that have it; last is 0 if all later ones do
+	key         string
+	columns     []column
+	indexes     []index
+	triggers    []string // of the latest version
+}
+
+type column struct {
+	name, kind string // kind as the catalogue spells it
+	since      uint
+}
+
+// index is an index of the latest version. It lists its columns as key does: in
+// order, with ", " between them.
+type index struct{ name, columns string }
+
+const (
+	keyOfRefs    = "project, ref"
+	keyOfIntents = "project, ref, token"
+)
+
+// tables returns all tables that any version of the schema has.
+func tables(d Dialect) []table {
+	switch d {
+	case Postgres:
+		return postgresTables()
+	case Spanner:
+		return spannerTables()
+	case SQLite:
+		return sqliteTables()
+	}
+	return nil
+}
+
+func postgresTables() []table {
+	const bytewise, text, instant = `text COLLATE "C"`, "text", "timestamp with time zone"
+	return []table{
+		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
+			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"value", bytewise, 1}, {"time", instant, 1}, {"op", text, 2},
+		}},
+		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
+			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", bytewise, 1},
+			{"nonce", text, 2}, {"stale_after", "bigint", 2}, {"waiting", "text[]", 2},
+		}, indexes: []index{{"locks_owner", "owner"}}},
+		{name: "token_marks", first: 2, last: 4, key: "shard", columns: []column{{"shard", "smallint", 2}, {"mark", instant, 2}}},
+		{name: "intents", first: 4, key: keyOfIntents, columns: append(intentColumns(bytewise, instant),
+			column{"agent", text, 4}, column{"decision", text, 4}, column{"decided_by", text, 4}, column{"reason", text, 4}, column{"nonce", text, 4})},
+		projectTable(bytewise, bytewise, text, text, "bigint", instant),
+		auditTable(bytewise, bytewise, text, instant),
+		{name: "token_origin", first: 5, key: "id", columns: []column{{"id", "smallint", 5}, {"origin", instant, 5}, {"reached", instant, 5}}},
+		{name: "epochs", first: 8, key: "first", columns: []column{
+			{"first", "bigint", 8}, {"id", bytewise, 8}, {"began", instant, 8}, {"asked_by", text, 8}, {"reason", text, 8},
+		}},
+		{name: "history_state", first: 8, key: "id", columns: []column{{"id", "smallint", 8}, {"pruned", "bigint", 8}, {"pruned_time", instant, 8}, {"shift", "bigint", 8}}},
+		{name: "history", first: 8, key: "project, ref, position", columns: []column{
+			{"project", bytewise, 8}, {"ref", bytewise, 8}, {"position", "bigint", 8}, {"old", bytewise, 8}, {"new", bytewise, 8}, {"time", instant, 8}, {"op", bytewise, 8},
+		}, indexes: []index{
+			{"history_position", "position, project, ref"}, {"history_project", "project, position, ref"}, {"history_time", "time"}, {"history_blocks", "position, time"},
+		}},
+		{name: "followers", first: 8, key: "name", columns: []column{{"name", bytewise, 8}, {"cursor", bytewise, 8}, {"read", "bigint", 8}, {"seen", instant, 8}}},
+	}
+}
+
+func spannerTables() []table {
+	const text, instant = "STRING(MAX)", "TIMESTAMP"
+	return []table{
+		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
+			{"project", text, 1}, {"ref", text, 1}, {"value", text, 1}, {"time", instant, 1}, {"op", "STRING(64)", 2},
+		}, indexes: []index{{"project_time", "project, time"}}},
+		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
+			{"project", text, 1}, {"ref", text, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", text, 1},
+			{"stale_after", "INT64", 2}, {"nonce", text, 6}, {"waiting", "ARRAY<STRING(MAX)>", 6},
+		}},
+		{name: "intents", first: 4, key: keyOfIntents, columns: append(intentColumns(text, instant),
+			column{"agent", text, 4}, column{"decision", "STRING(16)", 4}, column{"decided_by", text, 4}, column{"reason", text, 4}, column{"nonce", text, 8})},
+		projectTable(text, "STRING(64)", "STRING(16)", text, "INT64", instant),
+		auditTable(text, "STRING(64)", text, instant),
+		{name: "history", first: 8, key: "project, ref, position", columns: []column{
+			{"project", text, 8}, {"ref", text, 8}, {"position", instant, 8}, {"old_value", text, 8}, {"new_value", text, 8},
+			{"op", "STRING(64)", 8}, {"owner", text, 8}, {"asked_by", text, 8}, {"shard", "INT64", 8},
+		}, indexes: []index{{"history_shard", "shard, position"}, {"history_project", "project, position"}}},
+		{name: "history_state", first: 8, key: "id", columns: []column{{"id", "INT64", 8}, {"begun", instant, 8}, {"pruned", instant, 8}}},
+		{name: "epochs", first: 8, key: "first", columns: []column{
+			{"first", instant, 8}, {"id", "STRING(64)", 8}, {"began", instant, 8}, {"asked_by", text, 8}, {"reason", text, 8},
+		}},
+		{name: "followers", first: 8, key: "name", columns: []column{{"name", text, 8}, {"cursor", text, 8}, {"read", "INT64", 8}, {"seen", instant, 8}}},
+	}
+}
+
+func sqliteTables() []table {
+	const text, instant = "TEXT", "INTEGER"
+	return []table{
+		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
+			{"project", text, 1}, {"ref", text, 1}, {"value", text, 1}, {"time", instant, 1}, {"op", text, 2},
+		}},
+		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
+			{"project", text, 1}, {"ref", text, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", text, 1},
+			{"nonce", text, 2}, {"stale_after", "INTEGER", 2}, {"waiting", text, 6},
+		}},
+		{name: "token_mark", first: 2, key: "id", columns: []column{{"id", "INTEGER", 2}, {"mark", "INTEGER", 2}}},
+		{name: "intents", first: 4, key: keyOfIntents, columns: append(intentColumns(text, instant),
+			column{"agent", text, 4}, column{"decision", text, 4}, column{"decided_by", text, 4}, column{"reason", text, 4}, column{"nonce", text, 4})},
+		projectTable(text, text, text, text, "INTEGER", instant),
+		auditTable(text, text, text, instant),
+		{name: "history", first: 8, key: "project, ref, position", columns: []column{
+			{"project", text, 8}, {"ref", text, 8}, {"position", "INTEGER", 8}, {"old", text, 8}, {"new", text, 8}, {"time", instant, 8}, {"latest", instant, 8}, {"op", text, 8},
+		}, indexes: []index{
+			{"history_position", "position, project, ref"}, {"history_project", "project, position, ref"}, {"history_latest", "latest, position"},
+		}},
+		{name: "history_state", first: 8, key: "id", columns: []column{
+			{"id", "INTEGER", 8}, {"position", "INTEGER", 8}, {"time", instant, 8}, {"latest", instant, 8}, {"op", text, 8},
+			{"pruned", "INTEGER", 8}, {"pruned_time", instant, 8}, {"replaced", text, 8},
+		}},
+		{name: "epochs", first: 8, key: "first", columns: []column{
+			{"first", "INTEGER", 8}, {"id", text, 8}, {"began", instant, 8}, {"asked_by", text, 8}, {"reason", text, 8},
+		}},
+		{name: "followers", first: 8, key: "name", columns: []column{{"name", text, 8}, {"cursor", text, 8}, {"read", "INTEGER", 8}, {"seen", instant, 8}}},
+	}
+}
+
+// intentColumns are the columns of names, values and times.
+func intentColumns(text, instant string) []column {
+	return []column{
+		{"project", text, 4}, {"ref", text, 4}, {"token", instant, 4}, {"owner", text, 4},
+		{"old_value", text, 4}, {"new_value", text, 4}, {"time", instant, 4}, {"decided_at", instant, 4},
+	}
+}
+
+// projectTable takes the kinds of the columns; short is that of the ID and the operation.
+func projectTable(name, short, mode, rules, number, instant string) table {
+	return table{name: "projects", first: 7, key: "project", columns: []column{
+		{"project", name, 7}, {"id", short, 7}, {"rules", rules, 7}, {"mode", mode, 7}, {"revision", number, 7}, {"time", instant, 7}, {"op", short, 7},
+	}, indexes: []index{{"projects_revision", "revision"}}}
+}
+
+func auditTable(name, id, text, instant string) table {
+	return table{name: "audit", first: 7, key: "time, id", columns: []column{
+		{"time", instant, 7}, {"id", id, 7}, {"who", text, 7}, {"origin", text, 7}, {"action", text, 7}, {"project", name, 7},
+		{"detail", text, 7}, {"reason", text, 7}, {"outcome", text, 7}, {"ended", instant, 7},
+	}}
+}
+
+// in reports whether version has the table.
+func (t table) in(version uint) bool {
+	return t.first <= version && (t.last == 0 || version <= t.last)
+}
+
+func (t table) column(name string) bool {
+	return slices.ContainsFunc(t.columns, func(c column) bool { return c.name == name })
+}

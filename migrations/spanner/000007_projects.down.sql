@@ -1,0 +1,3 @@
+DROP TABLE IF EXISTS audit;
+DROP INDEX IF EXISTS projects_revision;
+DROP TABLE IF EXISTS projects;

@@ -1,0 +1,44 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Claim names a request for locks, so that its locks are known again after a lost reply.
+type Claim struct {
+	Owner string
+	Nonce string // "" matches no lock
+	Kind  Kind
+}
+
+// AcquireClaim returns the claim of r.
+func AcquireClaim(r refdb.AcquireRequest) Claim { return Claim{r.Owner, r.Nonce, Lease} }
+
+// PrepareClaim returns the claim of r.
+func PrepareClaim(r refdb.PrepareRequest) Claim { return Claim{r.Owner, r.Nonce, Intent} }
+
+// AbandonClaim returns the claim of the acquisition that r abandons.
+func AbandonClaim(r refdb.AbandonRequest) Claim { return Claim{r.Owner, r.Nonce, Lease} }
+
+// Took reports whether the lock in r was taken by an earlier request for c, and by nobody
+// since. The nonce alone does not tell: Gerrit's plugin does not know the column, and
+// leaves the nonce in the locks that it takes over.
+func (c Claim) Took(r Row) bool {
+	return r.Lock != nil && c.Nonce != "" && r.Nonce == c.Nonce && r.Lock.Owner == c.Owner && KindOf(*r.Lock) == c.Kind
+}
+
+// TookAny reports whether c took a lock in rows.
+func (c Claim) TookAny(rows []Row) bool { return slices.ContainsFunc(rows, c.Took) }
+
+// TookAll reports whether c took the locks on all rows, which then answer its request.
+func (c Claim) TookAll(rows []Row) bool {
+	return !slices.ContainsFunc(rows, func(r Row) bool { return !c.Took(r) })
+}
+
+// Updated reports whether the update of that ID was carried out. A single row that carries the ID
+// proves it: the other refs may have moved since.
+func Updated(id string, rows []Row) bool {
+	return id != "" && slices.ContainsFunc(rows, func(r Row) bool { return r.Ref != nil && r.Ref.Op == id })
+}

@@ -1,0 +1,44 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// Stands reports whether lock, which may be nil, is the one that id names, and of that kind.
+// It may be stale: as long as nobody else took it, its holder has it.
+func Stands(lock *refdb.LockInfo, id refdb.LockID, k Kind) bool {
+	return lock != nil && lock.ID() == id && KindOf(*lock) == k
+}
+
+// StandsAsListed reports whether lock, which may be nil, is a lease and the one that was listed.
+func StandsAsListed(lock *refdb.LockInfo, listed refdb.StandingLock) bool {
+	return Stands(lock, listed.LockID, Lease) &&
+		(listed.Heartbeat.IsZero() || listed.Heartbeat.UnixMicro() == lock.Heartbeat.UnixMicro())
+}
+
+// CheckFence returns a *refdb.LostError unless a lock of that kind stands on all of f.Refs under
+// f's owner and token. lockOn returns the lock on a ref, or nil.
+func CheckFence(project string, f refdb.Fence, k Kind, lockOn func(ref string) *refdb.LockInfo) error {
+	return Lost(project, Missing(project, f, k, lockOn), k)
+}
+
+// Missing returns those of f.Refs on which no such lock stands.
+func Missing(project string, f refdb.Fence, k Kind, lockOn func(ref string) *refdb.LockInfo) []string {
+	return slices.DeleteFunc(slices.Clone(f.Refs), func(ref string) bool {
+		return Stands(lockOn(ref), refdb.LockID{Project: project, Ref: ref, Owner: f.Owner, Token: f.Token}, k)
+	})
+}
+
+// Lost returns a *refdb.LostError if there are refs, on which a lock of that kind is lost.
+func Lost(project string, refs []string, k Kind) error {
+	if len(refs) == 0 {
+		return nil
+	}
+	reason := "the database has it gone, or another's"
+	if k == Intent {
+		reason = "the intent was ended already"
+	}
+	return &refdb.LostError{Project: project, Refs: refs, Reason: reason}
+}

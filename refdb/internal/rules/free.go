@@ -1,0 +1,41 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func fresh(l refdb.LockInfo) bool { return !l.Stale() }
+
+// Refuse returns a *refdb.LockedError if one of locks is fresh. It names the stale ones too,
+// but no idle reservations.
+func Refuse(locks []refdb.LockInfo) error {
+	if !slices.ContainsFunc(locks, fresh) {
+		return nil
+	}
+	return &refdb.LockedError{Holders: slices.DeleteFunc(slices.Clone(locks), refdb.LockInfo.Idle)}
+}
+
+// heeded returns those of locks that a request of that mode must not ignore.
+func heeded(locks []refdb.LockInfo, mode refdb.LockMode) []refdb.LockInfo {
+	return slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool {
+		return mode == refdb.AdvisoryLocks && KindOf(l) != Intent
+	})
+}
+
+// reclaimed returns those of the locks taken over that are locks, not reservations.
+func reclaimed(locks []refdb.LockInfo) []refdb.LockInfo {
+	return slices.DeleteFunc(slices.Clone(locks), refdb.LockInfo.Reserved)
+}
+
+// notFenced returns those of locks that are not on refs of f, which may be nil.
+func notFenced(f *refdb.Fence, locks []refdb.LockInfo) []refdb.LockInfo {
+	if f == nil {
+		return locks
+	}
+	return slices.DeleteFunc(locks, func(l refdb.LockInfo) bool {
+		_, fenced := slices.BinarySearch(f.Refs, l.Ref)
+		return fenced
+	})
+}

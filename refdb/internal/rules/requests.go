@@ -1,0 +1,126 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+)
+
+// An Acquisition is what becomes of a request for locks.
+type Acquisition struct {
+	// Acquired is the answer. It has a token if the locks were adopted; otherwise the driver makes one.
+	// Of a refused request it has the place alone.
+	refdb.Acquired
+	// Adopted says that an earlier request took the locks and its reply was lost. Nothing is written.
+	Adopted bool
+	// After are the rows as the request leaves them, in their order; see [queue.Verdict].
+	After []queue.After
+}
+
+// Acquire decides about r. The rows are those of r.Refs, in their order, with ages up to now. If
+// it refuses with a *refdb.LockedError, the driver writes After all the same: the waiter has its
+// place, and what is left of an earlier request with the same nonce is deleted.
+func Acquire(r refdb.AcquireRequest, rows []Row, now time.Time) (Acquisition, error) {
+	c := AcquireClaim(r)
+	if c.TookAll(rows) {
+		return adopted(rows), nil
+	}
+	asked := make([]queue.Row, len(rows))
+	for i, row := range rows {
+		asked[i] = row.queueRow(c)
+	}
+	v := queue.Decide(asked, r.Waiter, r.Owner, now)
+	if v.Refused {
+		return Acquisition{Acquired: refdb.Acquired{Place: v.Place}, After: v.After}, &refdb.LockedError{Holders: v.Others}
+	}
+	return Acquisition{Acquired: refdb.Acquired{Refs: Refs(rows), Reclaimed: v.Others}, After: v.After}, nil
+}
+
+// Prepare decides about r, unless that was revoked. The rows are those of r.Updates, in their
+// order. If it refuses, with a *refdb.LockedError or a *refdb.MismatchError, nothing is written.
+//
+// What is left of a part of an earlier preparation is its owner's to end: it counts as a lock of
+// somebody else.
+func Prepare(r refdb.PrepareRequest, rows []Row) (Acquisition, error) {
+	if PrepareClaim(r).TookAll(rows) {
+		return adopted(rows), nil
+	}
+	locks := Locks(rows)
+	if err := Refuse(locks); err != nil {
+		return Acquisition{}, err
+	}
+	if err := Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Updates}, rows); err != nil {
+		return Acquisition{}, err
+	}
+	after := make([]queue.After, len(rows))
+	for i, row := range rows {
+		after[i].Queue = row.Queue.Overtaken()
+	}
+	return Acquisition{Acquired: refdb.Acquired{Reclaimed: reclaimed(locks)}, After: after}, nil
+}
+
+// adopted is the answer of an earlier request, which gave all rows the same token.
+func adopted(rows []Row) Acquisition {
+	return Acquisition{Acquired: refdb.Acquired{Token: rows[0].Lock.Token, Refs: Refs(rows)}, Adopted: true}
+}
+
+// Abandon says what becomes of a row when r gives up.
+func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.After {
+	c := AbandonClaim(r)
+	if c.Took(row) {
+		return queue.End(*row.Lock, row.Queue.Without(r.Waiter), refdb.Waiter{}, now)
+	}
+	return queue.Withdraw(row.queueRow(c), r.Waiter, now)
+}
+
+// Update decides about r, whose fence stands. The rows are those of r.Updates, in their order. It
+// returns the stale locks that end with the update, because their holders have to learn of it; or
+// it refuses, with a *refdb.LockedError or a *refdb.MismatchError.
+func Update(r refdb.UpdateRequest, rows []Row) (stale []refdb.LockInfo, refused error) {
+	stale = heeded(notFenced(r.Fence, Locks(rows)), r.Locks)
+	if err := Refuse(stale); err != nil {
+		return nil, err
+	}
+	if err := Compare(r, rows); err != nil {
+		return nil, err
+	}
+	return stale, nil
+}
+
+// Remove decides about r. The locks are all of its project's. The *refdb.LockedError also
+// names locks that r's mode ignores.
+func Remove(r refdb.RemoveRequest, locks []refdb.LockInfo) error {
+	if Refuse(heeded(locks, r.Locks)) == nil {
+		return nil
+	}
+	return Refuse(locks)
+}
+
+// An IntentRow is what the tables hold about an intent.
+type IntentRow struct {
+	New     refdb.Value
+	Pending bool
+	Locked  bool // the lock that it was recorded with stands
+}
+
+// Resolvable reports whether d can end the intent in row, nil if there is none. Somebody who knows
+// of no intents may have deleted its lock and moved the ref since: then the ref can only keep
+// what it holds.
+func Resolvable(row *IntentRow, d refdb.Decision) bool {
+	return row != nil && row.Pending && (row.Locked || d == refdb.KeepOld)
+}
+
+// PutProject decides about r. have is the project's row, zero if there is none. It reports
+// whether the row was written by an earlier request of the same r.Op, and otherwise refuses with
+// a *refdb.ProjectChangedError if it has another revision than r expects.
+func PutProject(r refdb.ProjectRequest, have refdb.Project) (written bool, refused error) {
+	switch {
+	case have.Revision > 0 && have.Op == r.Op:
+		return true, nil
+	case have.Revision != r.Revision:
+		return false, &refdb.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: have.Revision}
+	default:
+		return false, nil
+	}
+}

@@ -1,0 +1,70 @@
+// Package rules holds the decisions of the protocol as pure functions: rows in, verdict out.
+// A driver reads rows in a transaction, asks this package, and writes what the verdict says.
+// The rules are those of docs/PROTOCOL.md.
+//
+//   - adopt.go: has this request been carried out already?
+//   - free.go: do the locks that stand allow it?
+//   - mismatch.go: do the refs hold what it expects?
+//   - fence.go: does the lock that it needs still stand?
+//   - requests.go: whole requests, which combine these.
+//
+// Package queue decides who gets a lock next.
+package rules
+
+import (
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+)
+
+// A Row is what the tables hold about one ref.
+type Row struct {
+	Name  string
+	Ref   *refdb.Ref      // nil if the ref is unknown
+	Lock  *refdb.LockInfo // nil if there is none
+	Nonce string          // of the request that took the lock; "" if not recorded
+	Queue queue.Queue     // of the waiters for the lock
+}
+
+// queueRow is r as package queue takes it.
+func (r Row) queueRow(c Claim) queue.Row {
+	if r.Lock == nil {
+		return queue.Row{}
+	}
+	return queue.Row{Lock: r.Lock, Nonce: r.Nonce, Queue: r.Queue, Ours: c.Took(r)}
+}
+
+// Locks returns the locks in rows.
+func Locks(rows []Row) (locks []refdb.LockInfo) {
+	for _, r := range rows {
+		if r.Lock != nil {
+			locks = append(locks, *r.Lock)
+		}
+	}
+	return locks
+}
+
+// Refs returns the refs in rows.
+func Refs(rows []Row) (refs []refdb.Ref) {
+	for _, r := range rows {
+		if r.Ref != nil {
+			refs = append(refs, *r.Ref)
+		}
+	}
+	return refs
+}
+
+// A Kind says what a lock stands for.
+type Kind int
+
+const (
+	Lease  Kind = iota // work that lasts as long as the lock is renewed
+	Intent             // a recorded intent, until that is ended
+)
+
+// KindOf returns the kind of a lock.
+func KindOf(l refdb.LockInfo) Kind {
+	if l.Intended() {
+		return Intent
+	}
+	return Lease
+}

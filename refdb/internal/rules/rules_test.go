@@ -1,0 +1,426 @@
+package rules
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+)
+
+const (
+	v1 refdb.Value = "1111111111111111111111111111111111111111"
+	v2 refdb.Value = "2222222222222222222222222222222222222222"
+
+	owner = "site/1"
+	other = "site/2"
+)
+
+var now = time.UnixMicro(1_800_000_000_000_000)
+
+// lock returns the lock of that owner and age on a ref, with the token 7.
+func lock(ref, owner string, age time.Duration) *refdb.LockInfo {
+	return &refdb.LockInfo{
+		Project: "p", Ref: ref, Owner: owner, Token: 7, Heartbeat: now.Add(-age), Age: age, StaleAfter: refdb.DefaultStaleAfter,
+	}
+}
+
+func freshLock(ref, owner string) *refdb.LockInfo { return lock(ref, owner, time.Second) }
+
+func staleLock(ref, owner string) *refdb.LockInfo { return lock(ref, owner, refdb.DefaultStaleAfter+1) }
+
+// intent returns the lock of an intent, of any age.
+func intent(ref, owner string) *refdb.LockInfo {
+	l := lock(ref, owner, 50*365*24*time.Hour)
+	l.StaleAfter = refdb.NeverStale
+	return l
+}
+
+// nulls returns a lock without token, heartbeat and stale-after, as drivers read it.
+func nulls(ref, owner string) *refdb.LockInfo {
+	epoch := time.UnixMicro(0)
+	return &refdb.LockInfo{Project: "p", Ref: ref, Owner: owner, Heartbeat: epoch, Age: now.Sub(epoch), StaleAfter: refdb.DefaultStaleAfter}
+}
+
+// locked returns a row of a ref that has no value.
+func locked(l *refdb.LockInfo, nonce string) Row { return Row{Name: l.Ref, Lock: l, Nonce: nonce} }
+
+// holding returns a row of an unlocked ref that holds a value.
+func holding(ref string, v refdb.Value, op string) Row {
+	return Row{Name: ref, Ref: &refdb.Ref{Name: ref, Value: v, Op: op}}
+}
+
+// holders returns the refs in a *refdb.LockedError, nil for none.
+func holders(t *testing.T, err error) (refs []string) {
+	t.Helper()
+	locked, ok := errors.AsType[*refdb.LockedError](err)
+	if err != nil && !ok {
+		t.Fatalf("got %v, want a LockedError", err)
+	}
+	if ok {
+		for _, l := range locked.Holders {
+			refs = append(refs, l.Ref)
+		}
+	}
+	return refs
+}
+
+func TestAClaimTookTheLocksThatCarryItsOwnerNonceAndKind(t *testing.T) {
+	lease := Claim{owner, "n", Lease}
+	for name, row := range map[string]struct {
+		claim Claim
+		row   Row
+		want  bool
+	}{
+		"its lock":                      {lease, locked(freshLock("a", owner), "n"), true},
+		"its lock, stale":               {lease, locked(staleLock("a", owner), "n"), true},
+		"its intent":                    {Claim{owner, "n", Intent}, locked(intent("a", owner), "n"), true},
+		"no row":                        {lease, Row{Name: "a"}, false},
+		"another nonce":                 {lease, locked(freshLock("a", owner), "m"), false},
+		"no nonce on either side":       {Claim{owner, "", Lease}, locked(freshLock("a", owner), ""), false},
+		"a nonce left in another's row": {lease, locked(freshLock("a", other), "n"), false},
+		"an intent, asked for a lease":  {lease, locked(intent("a", owner), "n"), false},
+		"a lease, asked for an intent":  {Claim{owner, "n", Intent}, locked(freshLock("a", owner), "n"), false},
+	} {
+		if got := row.claim.Took(row.row); got != row.want {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+	}
+}
+
+func TestAnUpdateWasCarriedOutIfOneRowCarriesItsID(t *testing.T) {
+	rows := []Row{{Name: "a"}, holding("b", v1, "x"), holding("c", v2, "")}
+	for id, want := range map[string]bool{"x": true, "y": false, "": false} {
+		if got := Updated(id, rows); got != want {
+			t.Errorf("%q: %v, want %v", id, got, want)
+		}
+	}
+}
+
+func TestOnlyFreshLocksRefuseAndIdleReservationsAreNotNamed(t *testing.T) {
+	waits := refdb.ReservedFor(owner)
+	for name, row := range map[string]struct {
+		locks []*refdb.LockInfo
+		want  []string
+	}{
+		"no lock":                           {nil, nil},
+		"a fresh one":                       {[]*refdb.LockInfo{freshLock("a", owner)}, []string{"a"}},
+		"an age equal to stale-after":       {[]*refdb.LockInfo{lock("a", owner, refdb.DefaultStaleAfter)}, []string{"a"}},
+		"a nanosecond more":                 {[]*refdb.LockInfo{staleLock("a", owner)}, nil},
+		"a heartbeat in the future":         {[]*refdb.LockInfo{lock("a", owner, -time.Hour)}, []string{"a"}},
+		"NULL columns":                      {[]*refdb.LockInfo{nulls("a", owner)}, nil},
+		"an intent of any age":              {[]*refdb.LockInfo{intent("a", owner)}, []string{"a"}},
+		"a stale one beside a fresh one":    {[]*refdb.LockInfo{staleLock("a", owner), freshLock("b", other)}, []string{"a", "b"}},
+		"a reservation whose turn lasts":    {[]*refdb.LockInfo{freshLock("a", waits)}, []string{"a"}},
+		"a reservation whose turn is over":  {[]*refdb.LockInfo{staleLock("a", waits)}, nil},
+		"an idle reservation beside a lock": {[]*refdb.LockInfo{staleLock("a", waits), freshLock("b", other)}, []string{"b"}},
+	} {
+		var locks []refdb.LockInfo
+		for _, l := range row.locks {
+			locks = append(locks, *l)
+		}
+		if got := holders(t, Refuse(locks)); !slices.Equal(got, row.want) {
+			t.Errorf("%s: refused by %v, want %v", name, got, row.want)
+		}
+	}
+}
+
+func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
+	fence := &refdb.Fence{Refs: []string{"a"}, Owner: owner, Token: 7}
+	for name, row := range map[string]struct {
+		mode    refdb.LockMode
+		fence   *refdb.Fence
+		lock    *refdb.LockInfo
+		refused bool
+		ends    bool
+	}{
+		"a fresh lock":                     {refdb.MandatoryLocks, nil, freshLock("a", other), true, false},
+		"a stale lock":                     {refdb.MandatoryLocks, nil, staleLock("a", other), false, true},
+		"NULL columns":                     {refdb.MandatoryLocks, nil, nulls("a", other), false, true},
+		"the fence's own":                  {refdb.MandatoryLocks, fence, freshLock("a", owner), false, false},
+		"a fresh lock, advisory":           {refdb.AdvisoryLocks, nil, freshLock("a", other), false, false},
+		"a stale lock, advisory":           {refdb.AdvisoryLocks, nil, staleLock("a", other), false, false},
+		"an intent, advisory":              {refdb.AdvisoryLocks, nil, intent("a", other), true, false},
+		"a reservation":                    {refdb.MandatoryLocks, nil, freshLock("a", refdb.ReservedFor(other)), true, false},
+		"a reservation whose turn is over": {refdb.MandatoryLocks, nil, staleLock("a", refdb.ReservedFor(other)), false, true},
+	} {
+		r := refdb.UpdateRequest{Project: "p", Updates: []refdb.Update{{Ref: "a", New: v1}}, Locks: row.mode, Fence: row.fence}
+		stale, err := Update(r, []Row{locked(row.lock, "")})
+		if refused := holders(t, err) != nil; refused != row.refused || len(stale) > 0 != row.ends {
+			t.Errorf("%s: %v, ends %v", name, err, stale)
+		}
+	}
+}
+
+func TestLocksAreLookedAtBeforeValues(t *testing.T) {
+	rows := []Row{locked(freshLock("a", other), "")}
+	updates := []refdb.Update{{Ref: "a", Old: v1, New: v2}}
+	if _, err := Update(refdb.UpdateRequest{Project: "p", Updates: updates}, rows); !errors.Is(err, refdb.ErrLocked) {
+		t.Errorf("an update got %v", err)
+	}
+	if _, err := Prepare(refdb.PrepareRequest{Project: "p", Updates: updates}, rows); !errors.Is(err, refdb.ErrLocked) {
+		t.Errorf("a preparation got %v", err)
+	}
+}
+
+func TestAProjectIsRemovedUnlessALockThatTheModeHeedsIsFresh(t *testing.T) {
+	lease, old, pending := *freshLock("a", other), *staleLock("b", other), *intent("c", other)
+	for name, row := range map[string]struct {
+		mode  refdb.LockMode
+		locks []refdb.LockInfo
+		want  []string
+	}{
+		"no locks":                {refdb.MandatoryLocks, nil, nil},
+		"stale ones":              {refdb.MandatoryLocks, []refdb.LockInfo{old}, nil},
+		"a fresh one":             {refdb.MandatoryLocks, []refdb.LockInfo{lease, old}, []string{"a", "b"}},
+		"a fresh one, advisory":   {refdb.AdvisoryLocks, []refdb.LockInfo{lease}, nil},
+		"an intent, advisory":     {refdb.AdvisoryLocks, []refdb.LockInfo{lease, pending}, []string{"a", "c"}},
+		"an intent and stale one": {refdb.MandatoryLocks, []refdb.LockInfo{old, pending}, []string{"b", "c"}},
+	} {
+		got := holders(t, Remove(refdb.RemoveRequest{Project: "p", Locks: row.mode}, row.locks))
+		if !slices.Equal(got, row.want) {
+			t.Errorf("%s: refused by %v, want %v", name, got, row.want)
+		}
+	}
+}
+
+func TestARefMatchesWhatItHoldsAndAnyKindOfAbsentMatchesAnother(t *testing.T) {
+	unknown := Row{Name: "a"}
+	absent := []refdb.Value{refdb.Unknown, refdb.Deleted, refdb.Deleted256}
+	type test struct {
+		name  string
+		old   refdb.Value
+		row   Row
+		adopt bool
+		want  bool
+	}
+	tests := []test{
+		{"the value", v1, holding("a", v1, ""), false, true},
+		{"another value", v1, holding("a", v2, ""), false, false},
+		{"a value, expected absent", refdb.Unknown, holding("a", v1, ""), false, false},
+		{"39 zeros", refdb.Unknown, holding("a", refdb.Deleted[1:], ""), false, false},
+		{"unknown, expected a value", v1, unknown, false, false},
+		{"unknown, adopted", v1, unknown, true, true},
+		{"another value, adopted", v1, holding("a", v2, ""), true, false},
+		{"a tombstone, adopted", v1, holding("a", refdb.Deleted, ""), true, false},
+	}
+	for _, old := range absent {
+		tests = append(tests, test{"unknown, expected absent", old, unknown, false, true})
+		for _, have := range absent[1:] {
+			tests = append(tests, test{"a tombstone, expected absent", old, holding("a", have, ""), false, true})
+		}
+	}
+	for _, test := range tests {
+		r := refdb.UpdateRequest{Project: "p", Updates: []refdb.Update{{Ref: "a", Old: test.old, New: v2}}, Adopt: test.adopt}
+		if err := Compare(r, []Row{test.row}); (err == nil) != test.want || err != nil && !errors.Is(err, refdb.ErrMismatch) {
+			t.Errorf("%s (%q): %v", test.name, test.old, err)
+		}
+	}
+}
+
+func TestAMismatchNamesEveryRefThatDiffers(t *testing.T) {
+	r := refdb.UpdateRequest{Project: "p", Updates: []refdb.Update{{Ref: "a", Old: v1, New: v2}, {Ref: "b", Old: v1, New: v2}, {Ref: "c", New: v2}}}
+	err := Compare(r, []Row{{Name: "a"}, holding("b", v1, ""), holding("c", v2, "")})
+	want := []refdb.Mismatch{{Ref: "a", Want: v1, Have: refdb.Unknown}, {Ref: "c", Want: refdb.Unknown, Have: v2}}
+	if got, ok := errors.AsType[*refdb.MismatchError](err); !ok || got.Project != "p" || !slices.Equal(got.Mismatches, want) {
+		t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+func TestALockStandsUnderItsOwnerTokenAndKind(t *testing.T) {
+	id := freshLock("a", owner).ID()
+	reclaimed := freshLock("a", owner)
+	reclaimed.Token++
+	for name, row := range map[string]struct {
+		lock *refdb.LockInfo
+		id   refdb.LockID
+		kind Kind
+		want bool
+	}{
+		"it":                              {freshLock("a", owner), id, Lease, true},
+		"it, stale":                       {staleLock("a", owner), id, Lease, true},
+		"its intent":                      {intent("a", owner), id, Intent, true},
+		"no lock":                         {nil, id, Lease, false},
+		"another owner":                   {freshLock("a", other), id, Lease, false},
+		"another token":                   {reclaimed, id, Lease, false},
+		"an intent, asked for a lease":    {intent("a", owner), id, Lease, false},
+		"a lease, asked for an intent":    {freshLock("a", owner), id, Intent, false},
+		"a NULL token is 0":               {nulls("a", owner), refdb.LockID{Project: "p", Ref: "a", Owner: owner}, Lease, true},
+		"what is kept for its own waiter": {freshLock("a", refdb.ReservedFor(owner)), id, Lease, false},
+	} {
+		if got := Stands(row.lock, row.id, row.kind); got != row.want {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+	}
+}
+
+func TestALockThatWasRenewedSinceIsNotTheOneThatWasListed(t *testing.T) {
+	l := lock("a", owner, time.Minute)
+	for name, row := range map[string]struct {
+		heartbeat time.Time
+		want      bool
+	}{
+		"any heartbeat":     {time.Time{}, true},
+		"its heartbeat":     {l.Heartbeat, true},
+		"it in another way": {l.Heartbeat.UTC().Add(999 * time.Nanosecond), true},
+		"an earlier one":    {l.Heartbeat.Add(-time.Microsecond), false},
+	} {
+		if got := StandsAsListed(l, refdb.StandingLock{LockID: l.ID(), Heartbeat: row.heartbeat}); got != row.want {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+	}
+}
+
+func TestAFenceNamesTheRefsWhoseLockIsLost(t *testing.T) {
+	locks := map[string]*refdb.LockInfo{"a": freshLock("a", owner), "b": freshLock("b", other)}
+	f := refdb.Fence{Refs: []string{"a", "b", "c"}, Owner: owner, Token: 7}
+	for kind, want := range map[Kind][]string{Lease: {"b", "c"}, Intent: {"a", "b", "c"}} {
+		err := CheckFence("p", f, kind, func(ref string) *refdb.LockInfo { return locks[ref] })
+		if lost, ok := errors.AsType[*refdb.LostError](err); !ok || !slices.Equal(lost.Refs, want) || lost.Reason == "" {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	f.Refs = f.Refs[:1]
+	if err := CheckFence("p", f, Lease, func(ref string) *refdb.LockInfo { return locks[ref] }); err != nil {
+		t.Errorf("a fence that stands: %v", err)
+	}
+}
+
+func TestAnAcquisitionIsAdoptedGrantedOrRefused(t *testing.T) {
+	a, b := locked(freshLock("a", owner), "n"), locked(freshLock("b", owner), "n")
+	a.Ref = &refdb.Ref{Name: "a", Value: v1}
+	for name, row := range map[string]struct {
+		rows      []Row
+		adopted   bool
+		token     refdb.Token
+		reclaimed int
+		refused   []string
+		after     []queue.Change
+	}{
+		"free":                        {[]Row{{Name: "a"}, {Name: "b"}}, false, 0, 0, nil, []queue.Change{queue.Stays, queue.Stays}},
+		"its own":                     {[]Row{a, b}, true, 7, 0, nil, nil},
+		"a part of them its own":      {[]Row{a, {Name: "b"}}, false, 0, 0, nil, []queue.Change{queue.Stays, queue.Stays}},
+		"a part of them, others held": {[]Row{a, locked(freshLock("b", other), "m")}, false, 0, 0, []string{"b"}, []queue.Change{queue.Delete, queue.Stays}},
+		"a stale one":                 {[]Row{locked(staleLock("a", other), "m"), {Name: "b"}}, false, 0, 1, nil, []queue.Change{queue.Stays, queue.Stays}},
+		"an idle reservation":         {[]Row{locked(staleLock("a", refdb.ReservedFor(other)), ""), {Name: "b"}}, false, 0, 0, nil, []queue.Change{queue.Stays, queue.Stays}},
+	} {
+		got, err := Acquire(refdb.AcquireRequest{Project: "p", Refs: []string{"a", "b"}, Owner: owner, Nonce: "n"}, row.rows, now)
+		var after []queue.Change
+		for _, a := range got.After {
+			after = append(after, a.Change)
+		}
+		if got.Adopted != row.adopted || got.Token != row.token || len(got.Reclaimed) != row.reclaimed ||
+			!slices.Equal(holders(t, err), row.refused) || !slices.Equal(after, row.after) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if want := err == nil && row.rows[0].Ref != nil; len(got.Refs) > 0 != want {
+			t.Errorf("%s: it has the refs %v", name, got.Refs)
+		}
+	}
+}
+
+func TestAPreparationIsAdoptedGrantedOrRefused(t *testing.T) {
+	waiting := locked(staleLock("a", other), "m")
+	waiting.Queue = queue.Queue{{Ticket: 1, ID: "w"}}
+	for name, row := range map[string]struct {
+		row       Row
+		adopted   bool
+		reclaimed int
+		passed    int // of the waiter, if there is one
+		refused   error
+	}{
+		"free":                            {Row{Name: "a"}, false, 0, 0, nil},
+		"its own intent":                  {locked(intent("a", owner), "n"), true, 0, 0, nil},
+		"a lease with its nonce":          {locked(freshLock("a", owner), "n"), false, 0, 0, refdb.ErrLocked},
+		"another's intent":                {locked(intent("a", other), "n"), false, 0, 0, refdb.ErrLocked},
+		"a stale lock that is waited for": {waiting, false, 1, 1, nil},
+		"an idle reservation":             {locked(staleLock("a", refdb.ReservedFor(other)), ""), false, 0, 0, nil},
+		"another value":                   {holding("a", v2, ""), false, 0, 0, refdb.ErrMismatch},
+	} {
+		r := refdb.PrepareRequest{Project: "p", Updates: []refdb.Update{{Ref: "a", New: v1}}, Owner: owner, Nonce: "n"}
+		got, err := Prepare(r, []Row{row.row})
+		if got.Adopted != row.adopted || got.Token > 0 != row.adopted || len(got.Reclaimed) != row.reclaimed || !errors.Is(err, row.refused) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if err == nil && !got.Adopted {
+			passed := 0
+			for _, p := range got.After[0].Queue {
+				passed += p.Passed
+			}
+			if len(got.After) != 1 || passed != row.passed {
+				t.Errorf("%s: the rows are left with %v", name, got.After)
+			}
+		}
+	}
+}
+
+func TestAbandonEndsWhatTheAcquisitionTookAndTheWait(t *testing.T) {
+	queued := locked(freshLock("a", other), "m")
+	queued.Queue = queue.Queue{{Ticket: 1, ID: "w"}, {Ticket: 2, ID: "x", Channel: "c"}}
+	own := locked(freshLock("a", owner), "n")
+	own.Queue = queued.Queue
+	for name, row := range map[string]struct {
+		row   Row
+		want  queue.Change
+		queue []string
+	}{
+		"no row":                   {Row{Name: "a"}, queue.Stays, nil},
+		"its lock":                 {locked(freshLock("a", owner), "n"), queue.Delete, nil},
+		"its lock, with waiters":   {own, queue.Reserve, nil},
+		"another's lock":           {locked(freshLock("a", other), "n"), queue.Stays, nil},
+		"another's, in its queue":  {queued, queue.Queues, []string{"x"}},
+		"an intent with its nonce": {locked(intent("a", owner), "n"), queue.Stays, nil},
+	} {
+		got := Abandon(refdb.AbandonRequest{Project: "p", Refs: []string{"a"}, Owner: owner, Nonce: "n", Waiter: "w"}, row.row, now)
+		var left []string
+		for _, p := range got.Queue {
+			left = append(left, p.ID)
+		}
+		if got.Change != row.want || !slices.Equal(left, row.queue) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestOnlyAPendingIntentIsResolvedAndWithoutItsLockTheRefKeepsItsValue(t *testing.T) {
+	for name, row := range map[string]struct {
+		intent        *IntentRow
+		keeps, writes bool
+	}{
+		"pending":                     {&IntentRow{Pending: true, Locked: true}, true, true},
+		"pending, its lock deleted":   {&IntentRow{Pending: true}, true, false},
+		"decided":                     {&IntentRow{Locked: true}, false, false},
+		"none":                        {nil, false, false},
+		"decided, its lock not there": {&IntentRow{}, false, false},
+	} {
+		if keeps, writes := Resolvable(row.intent, refdb.KeepOld), Resolvable(row.intent, refdb.TakeNew); keeps != row.keeps || writes != row.writes {
+			t.Errorf("%s: may keep %v, may take the new value %v", name, keeps, writes)
+		}
+	}
+}
+
+func TestAProjectIsWrittenOnceOverTheRevisionThatWasRead(t *testing.T) {
+	have := refdb.Project{Project: "p", Revision: 3, Op: "x"}
+	for name, row := range map[string]struct {
+		op       string
+		revision int64
+		have     refdb.Project
+		written  bool
+		refused  error
+	}{
+		"the first":                  {"y", 0, refdb.Project{}, false, nil},
+		"the next":                   {"y", 3, have, false, nil},
+		"the same again":             {"x", 2, have, true, nil},
+		"over an older one":          {"y", 2, have, false, &refdb.ProjectChangedError{Project: "p", Want: 2, Have: 3}},
+		"none, expected one":         {"y", 3, refdb.Project{}, false, &refdb.ProjectChangedError{Project: "p", Want: 3}},
+		"without a name, no row yet": {"", 0, refdb.Project{}, false, nil},
+	} {
+		written, err := PutProject(refdb.ProjectRequest{Project: "p", Op: row.op, Revision: row.revision}, row.have)
+		if written != row.written || !reflect.DeepEqual(err, row.refused) {
+			t.Errorf("%s: %v, %v", name, written, err)
+		}
+	}
+}

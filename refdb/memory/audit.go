@@ -1,0 +1,56 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func compareEntries(a, b refdb.AuditCursor) int {
+	return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
+}
+
+func (d *driver) Record(ctx context.Context, e refdb.AuditEntry) (at time.Time, err error) {
+	err = d.transact(ctx, "record what is done", func(t *tx) error {
+		at = t.now
+		e.Time, e.Outcome, e.Ended = at, "", time.Time{}
+		t.audit = append(t.audit, e)
+		slices.SortFunc(t.audit, func(a, b refdb.AuditEntry) int { return compareEntries(a.Cursor(), b.Cursor()) })
+		return nil
+	})
+	return at, err
+}
+
+func (d *driver) Conclude(ctx context.Context, c refdb.AuditCursor, outcome string) (there bool, err error) {
+	err = d.transact(ctx, "record what came of it", func(t *tx) error {
+		for i, e := range t.audit {
+			if compareEntries(e.Cursor(), c) != 0 {
+				continue
+			}
+			if there = true; e.Ended.IsZero() {
+				t.audit[i].Outcome, t.audit[i].Ended = outcome, t.now
+			}
+		}
+		return nil
+	})
+	return there, err
+}
+
+func (d *driver) Audit(ctx context.Context, q refdb.AuditQuery) (page refdb.AuditPage, err error) {
+	err = d.transact(ctx, "list the audit", func(t *tx) error {
+		for _, e := range t.audit {
+			if (q.Project == "" || e.Project == q.Project) && !e.Time.Before(q.Since) && compareEntries(e.Cursor(), q.After) > 0 && len(page.Entries) < q.Limit {
+				page.Entries = append(page.Entries, e)
+			}
+		}
+		if n := len(page.Entries); n > 0 && n == q.Limit {
+			page.Next = page.Entries[n-1].Cursor()
+		}
+		return nil
+	})
+	return page, err
+}

@@ -1,0 +1,217 @@
+package memory
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A history has all changes of refs, by their keys.
+type history struct {
+	changes   []refdb.Change
+	position  refdb.Position // of the last transaction that changed a ref
+	pruned    refdb.Position
+	prunedAt  time.Time
+	epoch     refdb.Epoch
+	followers map[string]refdb.Follower
+}
+
+func newHistory() history {
+	return history{pruned: 1, epoch: refdb.Epoch{ID: rand.Text(), First: 1, Began: now()}, followers: make(map[string]refdb.Follower)}
+}
+
+// change gives a ref a value. It records that.
+func (t *tx) change(k key, to refdb.Value, by refdb.Origin) {
+	t.noteChange(k, t.refs[k].Value, to, by)
+	t.refs[k] = refdb.Ref{Name: k.Ref, Value: to, Time: t.now, Op: by.ID}
+}
+
+func (t *tx) noteChange(k key, from, to refdb.Value, by refdb.Origin) {
+	if !t.changed {
+		t.changed = true
+		t.history.position++
+	}
+	t.history.changes = append(t.history.changes, refdb.Change{
+		Project: k.Project, Ref: k.Ref, Old: from, New: to, Position: t.history.position, Time: t.now, Op: by.ID, Owner: by.Owner, By: by.By,
+	})
+}
+
+func (t *tx) historyState() refdb.HistoryState {
+	return refdb.HistoryState{Upto: t.history.position, Pruned: t.history.pruned, PrunedTime: t.history.prunedAt, Epochs: []refdb.Epoch{t.history.epoch}}
+}
+
+// sorted returns the changes in the order of their keys.
+func (h *history) sorted() []refdb.Change {
+	return slices.SortedFunc(slices.Values(h.changes), func(a, b refdb.Change) int { return a.Key().Compare(b.Key()) })
+}
+
+func (d *driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err error) {
+	err = d.transact(ctx, "read the history", func(t *tx) error {
+		s = t.historyState()
+		return nil
+	})
+	return s, err
+}
+
+func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
+	err = d.transact(ctx, "read changes", func(t *tx) error {
+		p.State = t.historyState()
+		p.Next = refdb.ChangeKey{Position: p.State.Upto + 1}
+		for _, c := range t.history.sorted() {
+			if c.Key() == r.Last && r.Last.Ref != "" {
+				p.LastOp, p.LastFound = c.Op, true
+			}
+			if c.Key().Compare(r.After) <= 0 || c.Position < p.State.Pruned || r.Project != "" && (c.Project != r.Project || !strings.HasPrefix(c.Ref, r.Prefix)) {
+				continue
+			}
+			if len(p.Changes) == r.Limit {
+				p.Next = p.Changes[r.Limit-1].Key()
+				break
+			}
+			p.Changes = append(p.Changes, c)
+		}
+		return nil
+	})
+	return p, err
+}
+
+func (d *driver) Log(ctx context.Context, r refdb.LogRequest) (p refdb.LogPage, err error) {
+	err = d.transact(ctx, "read a log", func(t *tx) error {
+		p.State = t.historyState()
+		for _, c := range slices.Backward(t.history.sorted()) {
+			if c.Project != r.Project || r.Ref != "" && c.Ref != r.Ref || r.Before != (refdb.ChangeKey{}) && c.Key().Compare(r.Before) >= 0 {
+				continue
+			}
+			if len(p.Changes) == r.Limit {
+				p.Next = p.Changes[r.Limit-1].Key()
+				break
+			}
+			p.Changes = append(p.Changes, c)
+		}
+		return nil
+	})
+	return p, err
+}
+
+func (d *driver) Past(ctx context.Context, r refdb.PastRequest) (p refdb.PastPage, err error) {
+	err = d.transact(ctx, "read refs of the past", func(t *tx) error {
+		p.State = t.historyState()
+		past := make(map[string]refdb.Ref)
+		for k, row := range t.refs {
+			if k.Project == r.Project {
+				past[k.Ref] = refdb.Ref{Name: k.Ref, Value: row.Value, Time: row.Time, Op: row.Op}
+			}
+		}
+		for _, c := range slices.Backward(t.history.sorted()) { // undo what came after
+			if c.Project == r.Project && c.Position > r.At {
+				past[c.Ref] = refdb.Ref{Name: c.Ref, Value: c.Old}
+			}
+		}
+		for _, c := range t.history.sorted() {
+			if c.Project == r.Project && c.Position <= r.At {
+				past[c.Ref] = refdb.Ref{Name: c.Ref, Value: c.New, Time: c.Time, Op: c.Op}
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(past)) {
+			row := past[name]
+			if name <= r.After || !strings.HasPrefix(name, r.Prefix) || row.Value == refdb.Unknown || row.Value.IsDeleted() && !r.Deleted || len(p.Refs) == r.Limit {
+				continue
+			}
+			p.Refs = append(p.Refs, row)
+		}
+		if n := len(p.Refs); n == r.Limit {
+			p.Next = p.Refs[n-1].Name
+		}
+		return nil
+	})
+	return p, err
+}
+
+func (d *driver) PositionAt(ctx context.Context, at time.Time) (p refdb.Position, s refdb.HistoryState, err error) {
+	err = d.transact(ctx, "find a position", func(t *tx) error {
+		s = t.historyState()
+		p = s.Upto
+		for _, c := range t.history.changes {
+			if c.Time.After(at) {
+				p = min(p, c.Position-1)
+			}
+		}
+		return nil
+	})
+	return p, s, err
+}
+
+func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
+	err = d.transact(ctx, "prune the history", func(t *tx) error {
+		unread := r.Upto
+		for _, f := range t.history.followers {
+			unread = min(unread, f.Read)
+		}
+		newer := make(map[key]int)
+		gone := make(map[refdb.ChangeKey]bool)
+		all := t.history.sorted()
+		for _, c := range slices.Backward(all) {
+			k := key{c.Project, c.Ref}
+			gone[c.Key()] = newer[k] >= r.Keep && c.Position <= max(unread, min(r.Upto, r.EvenUnread))
+			newer[k]++
+		}
+		looked := 0
+		for _, c := range all {
+			if c.Key().Compare(r.After) <= 0 || c.Position > r.Upto {
+				continue
+			}
+			if looked == r.Limit {
+				break
+			}
+			looked++
+			p.Next = c.Key()
+			if gone[c.Key()] {
+				p.Deleted++
+				t.history.pruned = max(t.history.pruned, c.Position+1)
+				if c.Time.After(t.history.prunedAt) {
+					t.history.prunedAt = c.Time
+				}
+				t.history.changes = slices.DeleteFunc(t.history.changes, func(o refdb.Change) bool { return o.Key() == c.Key() })
+			}
+		}
+		if looked < r.Limit {
+			p.Next = refdb.ChangeKey{}
+		}
+		return nil
+	})
+	return p, err
+}
+
+func (d *driver) Followers(ctx context.Context) (all []refdb.Follower, err error) {
+	err = d.transact(ctx, "list followers", func(t *tx) error {
+		for _, name := range slices.Sorted(maps.Keys(t.history.followers)) {
+			f := t.history.followers[name]
+			f.Age = t.now.Sub(f.Seen)
+			all = append(all, f)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (d *driver) PutFollower(ctx context.Context, f refdb.Follower) error {
+	return d.transact(ctx, "write a follower", func(t *tx) error {
+		f.Seen, f.Age = t.now, 0
+		t.history.followers[f.Name] = f
+		return nil
+	})
+}
+
+func (d *driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
+	err = d.transact(ctx, "remove a follower", func(t *tx) error {
+		_, found = t.history.followers[name]
+		delete(t.history.followers, name)
+		return nil
+	})
+	return found, err
+}

@@ -1,0 +1,47 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) (rows []refdb.Project, err error) {
+	err = d.transact(ctx, "read projects", func(t *tx) error {
+		for _, p := range t.projects {
+			if (q.Project == "" || p.Project == q.Project) && p.Revision > q.After {
+				p.Age = t.now.Sub(p.Time)
+				rows = append(rows, p)
+			}
+		}
+		slices.SortFunc(rows, func(a, b refdb.Project) int { return cmp.Compare(a.Revision, b.Revision) })
+		rows = rows[:min(len(rows), q.Limit)]
+		return nil
+	})
+	return rows, err
+}
+
+func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
+	err = d.transact(ctx, "write a project", func(t *tx) error {
+		p = t.projects[r.Project]
+		written, err := rules.PutProject(r, p)
+		if err != nil {
+			return err
+		}
+		if written {
+			p.Age = t.now.Sub(p.Time)
+			return nil
+		}
+		var last int64
+		for _, other := range t.projects {
+			last = max(last, other.Revision)
+		}
+		p = refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Revision: last + 1, Time: t.now, Op: r.Op}
+		t.projects[r.Project] = p
+		return nil
+	})
+	return p, err
+}

@@ -1,0 +1,150 @@
+// Package metrics exports what a [refdb.DB] does to Prometheus. No label holds a project, a ref, a
+// value or an owner, nor anything else that could have many values.
+//
+//	m := metrics.New()
+//	db, err := refdb.New(driver, refdb.Options{Observe: m.Observe})
+//	…
+//	m.Watch(db)
+//	prometheus.MustRegister(m)
+//
+// A process with several databases makes a Collector for each, and registers each with a label of its own
+// ([prometheus.WrapRegistererWith]).
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Collector collects the metrics of one DB. It is a [prometheus.Collector]. Its methods may be
+// called concurrently.
+type Collector struct {
+	operations *prometheus.CounterVec
+	durations  *prometheus.HistogramVec
+	refs       *prometheus.CounterVec
+	waits      prometheus.Histogram
+	handOvers  prometheus.Histogram
+	held       *prometheus.HistogramVec
+	attempts   prometheus.Counter
+	reclaimed  prometheus.Counter
+	lost       prometheus.Counter
+	lateness   prometheus.Histogram
+
+	db atomic.Pointer[refdb.DB]
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// The labels of all counters of operations, which start at 0: a series that starts at 1 hides its
+// first increase from rates.
+var (
+	operations = [...]string{
+		refdb.OpGet, refdb.OpList, refdb.OpUpdate, refdb.OpRemove, refdb.OpTryLock, refdb.OpLock,
+		refdb.OpRelease, refdb.OpBeat, refdb.OpPurge, refdb.OpPrepare, refdb.OpResolve,
+	}
+	outcomes = [...]string{"ok", "locked", "mismatch", "lost", "unknown", "unavailable", "invalid", "error"}
+)
+
+// Buckets, in seconds.
+var (
+	requestBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+	heldBuckets    = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
+)
+
+// New returns a Collector that has seen nothing yet.
+func New() *Collector {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	}
+	c := &Collector{
+		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refdb_operations_total", Help: "Operations by kind and outcome.",
+		}, []string{"op", "outcome"}),
+		durations: prometheus.NewHistogramVec(histogram("refdb_operation_duration_seconds",
+			"How long operations took, all of their requests to the database and, of op=\"lock\", the waiting included.",
+			requestBuckets), []string{"op", "outcome"}),
+		refs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refdb_operation_refs_total", Help: "How many refs or locks operations were about.",
+		}, []string{"op"}),
+		waits: prometheus.NewHistogram(histogram("refdb_lock_wait_seconds",
+			"How long locks were waited for, until the request that got them was sent.", heldBuckets)),
+		handOvers: prometheus.NewHistogram(histogram("refdb_lock_handover_seconds",
+			"How long it took from the wake-up of a waiter until it had its locks.", requestBuckets)),
+		held: prometheus.NewHistogramVec(histogram("refdb_lock_held_seconds",
+			"How long locks were held, by what ended them.", heldBuckets), []string{"end"}),
+		attempts:  counter("refdb_lock_attempts_total", "How often callers that wait for locks asked the database."),
+		reclaimed: counter("refdb_locks_reclaimed_total", "Stale locks that were taken over: their holders died, or were cut off."),
+		lost:      counter("refdb_locks_lost_total", "Locks that were lost while they were held."),
+		lateness: prometheus.NewHistogram(histogram("refdb_beat_lateness_seconds",
+			"How long after they were due heartbeats were sent.", requestBuckets)),
+	}
+	for _, op := range operations {
+		for _, outcome := range outcomes {
+			c.operations.WithLabelValues(op, outcome)
+		}
+	}
+	return c
+}
+
+// Observe takes an event into account. It is for [refdb.Options].
+func (c *Collector) Observe(e refdb.Event) {
+	if e.Op == refdb.OpLost {
+		c.lost.Inc()
+		c.held.WithLabelValues(refdb.OpLost).Observe(e.Held.Seconds())
+		return
+	}
+	c.operations.WithLabelValues(e.Op, e.Outcome).Inc()
+	c.durations.WithLabelValues(e.Op, e.Outcome).Observe(e.Duration.Seconds())
+	c.refs.WithLabelValues(e.Op).Add(float64(e.Refs))
+	c.reclaimed.Add(float64(e.Reclaimed))
+	ok := e.Outcome == "ok"
+	switch {
+	case e.Op == refdb.OpBeat:
+		c.lateness.Observe(e.Late.Seconds())
+	case ok && e.Held > 0: // only the last attempt of a release counts
+		c.held.WithLabelValues(e.Op).Observe(e.Held.Seconds())
+	case e.Op == refdb.OpLock:
+		c.attempts.Add(float64(e.Attempts))
+		if ok {
+			c.waits.Observe(e.Waited.Seconds())
+		}
+		if ok && e.HandOver > 0 {
+			c.handOvers.Observe(e.HandOver.Seconds())
+		}
+	}
+}
+
+// Watch makes c also export the state of db: locks, leases, connections and batches.
+func (c *Collector) Watch(db *refdb.DB) { c.db.Store(db) }
+
+func (c *Collector) eventMetrics() []prometheus.Collector {
+	return []prometheus.Collector{
+		c.operations, c.durations, c.refs, c.waits, c.handOvers, c.held, c.attempts, c.reclaimed, c.lost, c.lateness,
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Collector) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, m := range c.eventMetrics() {
+		m.Describe(descriptions)
+	}
+	for _, d := range stateDescriptions {
+		descriptions <- d
+	}
+}
+
+// Collect implements [prometheus.Collector], without a request to the database.
+func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
+	for _, m := range c.eventMetrics() {
+		m.Collect(metrics)
+	}
+	if db := c.db.Load(); db != nil {
+		collectState(db.Stats(), metrics)
+	}
+}

@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// The history is written by a trigger on the table of refs. The position of a change is the
+// server's 64-bit ID of its transaction, plus a shift that is the same for all changes of an epoch.
+// Nothing that moves while transactions run may be part of it: a transaction takes its ID when it first
+// writes, and may commit long after others with larger IDs.
+//
+// A position is complete once all transactions up to it have ended: those below the smallest ID
+// in the snapshot of the statement that reads, of whatever kind and in whatever database of the server.
+const state = `state AS MATERIALIZED (
+  SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift AS upto, pruned, pruned_time FROM history_state WHERE id = 1
+)`
+
+// stateColumns are what stateRow reads.
+const stateColumns = `upto, pruned, pruned_time, epochs.*`
+
+// fromState has one row, which stateColumns are of. One sort serves all of its arrays.
+const fromState = `state, (
+  SELECT array_agg(first) AS first, array_agg(id) AS id, array_agg(began) AS began, array_agg(asked_by) AS asked_by, array_agg(reason) AS reason
+  FROM (SELECT first, id, began, asked_by, reason FROM epochs ORDER BY first) AS in_order
+) AS epochs`
+
+// noState is as many columns without a value.
+const noState = `NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::bigint[], NULL::text[], NULL::timestamptz[], NULL::text[], NULL::text[]`
+
+// A stateRow is stateColumns, which only the first row of an answer has.
+type stateRow struct {
+	upto, pruned        *int64
+	prunedTime          *time.Time
+	first               []int64
+	id, askedBy, reason []string
+	began               []time.Time
+}
+
+// into are where a row's columns go.
+func (s *stateRow) into() []any {
+	return []any{&s.upto, &s.pruned, &s.prunedTime, &s.first, &s.id, &s.began, &s.askedBy, &s.reason}
+}
+
+// read reports whether the row has a state, and reads it.
+func (s *stateRow) read(state *refdb.HistoryState) bool {
+	if s.upto == nil {
+		return false
+	}
+	*state = refdb.HistoryState{Upto: refdb.Position(*s.upto), Pruned: refdb.Position(*s.pruned)}
+	if s.prunedTime != nil {
+		state.PrunedTime = s.prunedTime.UTC()
+	}
+	for i := range s.first {
+		state.Epochs = append(state.Epochs, refdb.Epoch{
+			ID: s.id[i], First: refdb.Position(s.first[i]), Began: s.began[i].UTC(), By: s.askedBy[i], Reason: s.reason[i],
+		})
+	}
+	return true
+}
+
+// HistoryState reads in one statement.
+func (d *Driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err error) {
+	err = d.optional(ctx, roundtrip.Read("read the history").Query(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState, func(rows pgx.Rows) error {
+		var row stateRow
+		_, err := pgx.ForEachRow(rows, row.into(), func() error {
+			row.read(&s)
+			return nil
+		})
+		return err
+	}))
+	return s, err
+}
+
+const (
+	changeColumns = `project, ref, position, old, new, time, op`
+	noChange      = `NULL, NULL, NULL::bigint, NULL, NULL, NULL::timestamptz, NULL`
+)
+
+// A changeRow is changeColumns, which the first row of an answer lacks.
+type changeRow struct {
+	project, ref, old, new, op *string
+	position                   *int64
+	time                       *time.Time
+}
+
+func (c *changeRow) into() []any {
+	return []any{&c.project, &c.ref, &c.position, &c.old, &c.new, &c.time, &c.op}
+}
+
+func (c *changeRow) change() refdb.Change {
+	change := refdb.Change{
+		Project: *c.project, Ref: *c.ref, Old: refdb.Value(*c.old), New: refdb.Value(*c.new), Position: refdb.Position(*c.position), Time: c.time.UTC(),
+	}
+	if c.op != nil {
+		by := operation.Parse(*c.op)
+		change.Op, change.Owner, change.By = by.ID, by.Owner, by.By
+	}
+	return change
+}

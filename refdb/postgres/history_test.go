@@ -1,0 +1,151 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// A transaction takes its position when it first writes, and may commit after many with larger ones.
+func TestAnOpenTransactionHoldsBackWhoReadsChanges(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	c := session(t, db.URL())
+	read := func() (said string) {
+		t.Helper()
+		page, err := d.Changes(t.Context(), refdb.ChangesRequest{Project: project, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range page.Changes {
+			said += change.Ref + " "
+		}
+		return said
+	}
+	exec(t, c, `BEGIN; INSERT INTO refs (project, ref, value) VALUES ('`+project+`', 'refs/heads/first', 'x')`)
+	if err := try(t.Context(), d, update("refs/heads/second")); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(); got != "" {
+		t.Errorf("while a transaction is open that began before, a reader gets %s", got)
+	}
+	if log, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Limit: 10}); err != nil || len(log.Changes) != 1 {
+		t.Errorf("the log has %+v, %v", log, err)
+	}
+	if holders := query[string](t, session(t, db.URL()), `SELECT holder FROM (`+postgres.HoldingSQL+`) AS holding`); len(holders) != 1 {
+		t.Errorf("who holds it back: %q", holders)
+	}
+	exec(t, c, `COMMIT`)
+	eventually(t, "both are complete", func() bool { return read() == "refs/heads/first refs/heads/second " })
+}
+
+// What people write by hand is recorded as well, and by a restored dump nothing is twice.
+func TestWhateverWritesRefsIsRecorded(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	for _, sql := range []string{
+		`INSERT INTO refs (project, ref, value) VALUES ('p', 'refs/heads/a', '1'), ('p', 'refs/heads/b', '1')`,
+		`INSERT INTO refs (project, ref, value) VALUES ('p', 'refs/heads/a', '2') ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value`,
+		`UPDATE refs SET ref = 'refs/heads/c' WHERE ref = 'refs/heads/b'`,
+		`DELETE FROM refs WHERE ref = 'refs/heads/a'`,
+	} {
+		db.Exec(t, sql)
+	}
+	log, err := d.Log(t.Context(), refdb.LogRequest{Project: "p", Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, c := range log.Changes {
+		said = append(said, fmt.Sprintf("%s %s>%s", strings.TrimPrefix(c.Ref, "refs/heads/"), c.Old, c.New))
+		if c.Time.IsZero() || c.Op != "" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if got, want := strings.Join(said, ", "), "a 2>, c >1, b 1>, a 1>2, b >1, a >1"; got != want {
+		t.Errorf("the log, newest first, is %s, want %s", got, want)
+	}
+}
+
+func TestReadingTheHistoryReadsNoMoreRowsThanItReturns(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	c := session(t, db.URL())
+	exec(t, c, `INSERT INTO refs (project, ref, value) SELECT 'p', 'refs/heads/' || to_char(n, 'FM000'), 'y' FROM generate_series(0, 499) AS n`)
+	exec(t, c, `DELETE FROM history`)
+	exec(t, c, `INSERT INTO history (project, ref, position, old, new, time)
+SELECT 'p', 'refs/heads/' || to_char(n % 500, 'FM000'), n, 'x', 'y', timestamptz '2020-01-01' + n * interval '1 second' FROM generate_series(1, 50000) AS n`)
+	exec(t, c, `VACUUM ANALYZE`)
+	exec(t, c, `SELECT brin_summarize_new_values('history_blocks')`)
+	for _, row := range []struct {
+		name, sql, args string
+		most            int // rows read from history and refs
+	}{
+		{"ten refs of the past", postgres.PastOfRangeSQL, `'p', 'refs/heads/', 'refs/heads/100', 10, 25000, true, 'refs/heads0'`, 10 * 6},
+		{"ten changes of a ref", postgres.LogOfRefSQL, `'p', 40000, '', 10, 'refs/heads/100'`, 10 * 2},
+		{"ten changes of a project", postgres.ChangesSQL, `20000, 'p', 'refs/heads/100', 10, 20000, 'p', 'refs/heads/000', 'p'`, 10 * 2},
+		// The changes of a block of the table beside its boundary are looked at.
+		{"a position at a time", postgres.PositionAtSQL, `'2020-01-01 06:00'`, 3 * 16 * 120},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			types := map[string]string{
+				"ten refs of the past": "text, text, text, bigint, bigint, boolean, text", "ten changes of a ref": "text, bigint, text, bigint, text",
+				"ten changes of a project": "bigint, text, text, bigint, bigint, text, text, text", "a position at a time": "timestamptz",
+			}[row.name]
+			name := "plan_" + strings.ReplaceAll(row.name, " ", "_")
+			exec(t, c, `PREPARE `+name+` (`+types+`) AS `+row.sql)
+			exec(t, c, `SET plan_cache_mode = force_generic_plan`)
+			plan := query[string](t, c, `EXPLAIN (ANALYZE, TIMING off, FORMAT json) EXECUTE `+name+` (`+row.args+`)`)
+			var plans []struct{ Plan planNode }
+			if err := json.Unmarshal([]byte(plan[0]), &plans); err != nil {
+				t.Fatal(err)
+			}
+			if n := plans[0].Plan.read(); n > row.most {
+				t.Errorf("it reads %d rows, %d at most:\n%s", n, row.most, plan[0])
+			}
+		})
+	}
+}
+
+// A planNode is a part of a plan that was executed.
+type planNode struct {
+	Relation string  `json:"Relation Name"`
+	Rows     float64 `json:"Actual Rows"`
+	Filtered float64 `json:"Rows Removed by Filter"`
+	Recheck  float64 `json:"Rows Removed by Index Recheck"`
+	Loops    float64 `json:"Actual Loops"`
+	Plans    []planNode
+}
+
+// read returns how many rows were read from the tables history and refs.
+func (n planNode) read() (rows int) {
+	if n.Relation == "history" || n.Relation == "refs" {
+		rows = int((n.Rows + n.Filtered + n.Recheck) * n.Loops)
+	}
+	for _, below := range n.Plans {
+		rows += below.read()
+	}
+	return rows
+}
+
+func TestATimeOutOfOrderEndsThePast(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	c := session(t, db.URL())
+	exec(t, c, `INSERT INTO history (project, ref, position, old, new, time) VALUES
+('p', 'refs/heads/a', 1, '', 'x', now() + interval '1 min'), ('p', 'refs/heads/a', 2, '', 'x', now() + interval '3 min'), ('p', 'refs/heads/a', 3, '', 'x', now() + interval '2 min')`)
+	for at, want := range map[time.Duration]refdb.Position{90 * time.Second: 1, 150 * time.Second: 1, 30 * time.Second: 0} {
+		if got, _, err := d.PositionAt(t.Context(), time.Now().Add(at)); got != want || err != nil {
+			t.Errorf("in %s the position is %d, %v; want %d", at, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// prepareSQL takes the locks if the refs hold what is expected, and records the
+// intents. Rows with the request's nonce are its own only if all rows have it, and all
+// of their intents are still pending; else somebody has ended some of them.
+//
+//	$1 to $5 as in acquireSQL  $6 olds, NULL if absent  $7 news  $8 agent  $9 operation
+var prepareSQL = `
+WITH found AS MATERIALIZED (
+  SELECT ` + foundColumns + `, coalesce(nonce = $4 AND owner = $3 AND (
+    SELECT decision IS NULL FROM intents WHERE project = $1 AND ref = asked.ref AND token = lock.token
+  ), false) AS mine
+  FROM unnest($2::text[], $6::text[], $7::text[]) AS asked (ref, old, new) ` + joinFound + `
+), verdict AS MATERIALIZED (
+  SELECT adopted, adopted OR fresh = 0 AND differing = 0 AND NOT ` + isRevoked + ` AS free, latest
+  FROM (
+    SELECT count(*) FILTER (WHERE mine) = cardinality($2::text[]) AS adopted,
+           count(*) FILTER (WHERE fresh) AS fresh,
+           count(*) FILTER (WHERE ` + differs("false") + `) AS differing,
+           max(token) AS latest
+    FROM found
+  ) AS counted
+), queues AS (
+  SELECT ref, now, CASE WHEN waiting IS NOT NULL THEN nullif(ARRAY(
+    SELECT ` + passedOnce("p") + ` FROM unnest(waiting) WITH ORDINALITY AS places (p, n) WHERE ` + isPlace("p") + ` ORDER BY n
+  ), '{}') END AS merged
+  FROM found
+), ` + grantSQL + `, recorded AS (
+  INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, nonce)
+  SELECT $1, ref, granted.token, $3, $8, coalesce(old, ''), new, now, $9 FROM granted, found
+)
+SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[], NULL::text[]
+FROM found CROSS JOIN verdict LEFT JOIN granted ON true`
+
+// Prepare takes the locks and records the intents in one round trip. Its callers try
+// again by themselves: it queues nobody, and keeps the queues of the locks that it
+// takes over.
+func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	refs, olds, news := columnsOf(r.Updates)
+	request := refdb.AcquireRequest{Project: r.Project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: refdb.NeverStale}
+	a := acquisition{project: r.Project}
+	err := d.grant(ctx, "record intents", request, &a, prepareSQL, olds, news, r.Agent, operation.OfIntent(r))
+	if err == nil && !a.free && !a.refused() {
+		return refdb.Prepared{}, a.mismatch(r.Updates)
+	}
+	got, err := d.acquired(a, err)
+	return refdb.Prepared{Token: got.Token, Reclaimed: got.Reclaimed}, err
+}
+
+// columnsOf returns updates as arrays. An old value is nil if absent.
+func columnsOf(updates []refdb.Update) (refs []string, olds []*string, news []string) {
+	refs, olds, news = make([]string, len(updates)), make([]*string, len(updates)), make([]string, len(updates))
+	for i := range updates {
+		u := &updates[i]
+		refs[i], news[i] = u.Ref, string(u.New)
+		if !u.Old.IsAbsent() {
+			olds[i] = (*string)(&u.Old)
+		}
+	}
+	return refs, olds, news
+}
+
+// mismatch is the error of a preparation that no lock refused: which refs do not hold
+// what was expected or, if all do, that it was revoked.
+func (a *acquisition) mismatch(updates []refdb.Update) error {
+	have := make(map[string]refdb.Value, len(a.refs))
+	for _, r := range a.refs {
+		have[r.Name] = r.Value
+	}
+	e := &refdb.MismatchError{Project: a.project}
+	for _, u := range updates {
+		if v := have[u.Ref]; v != u.Old && !(v.IsAbsent() && u.Old.IsAbsent()) {
+			e.Mismatches = append(e.Mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: v})
+		}
+	}
+	if len(e.Mismatches) == 0 {
+		return refdb.ErrReleased
+	}
+	return e
+}
+
+const (
+	// revokeSQL undoes what a preparation did, and leaves a record. The preparation
+	// reads that, under the same keys, before it does anything.
+	//
+	//	$1 project  $2 refs  $3 owner  $4 nonce  $5 agent  $6 old and $7 new value of the first ref
+	revokeSQL = `
+WITH taken AS MATERIALIZED (
+  SELECT project, asked.ref, owner, token, tid, waiting FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
+  WHERE nonce = $4 AND owner = $3
+), ended AS (
+  DELETE FROM intents WHERE ctid = ANY (ARRAY(SELECT intent.tid FROM taken AS asked, LATERAL (` + pendingOfAsked + `) AS intent))
+), deleted AS (
+  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM taken))
+), recorded AS (
+  INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, decided_at, nonce)
+  SELECT $1, ($2::text[])[1], now, $3, $5, $6, $7, now, '` + string(refdb.Revoked) + `', $3, now, $4
+  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+)
+SELECT ref, waiting FROM taken`
+
+	isRevoked = `EXISTS (SELECT FROM intents WHERE project = $1 AND ref = ($2::text[])[1] AND nonce = $4 AND decision = '` + string(refdb.Revoked) + `')`
+)
+
+// Revoke excludes the preparation by its keys: one comes before the other.
+func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+	refs, _, _ := columnsOf(r.Updates)
+	first := r.Updates[0]
+	var freed []freedLock
+	err := d.pools.Do(ctx, roundtrip.Write("revoke intents").
+		Then(lockRefs(r.Project, refs), lockRows(r.Project, refs)).
+		Query(revokeSQL, func(rows pgx.Rows) (err error) {
+			freed, err = readFreed(rows, r.Project)
+			return err
+		}, r.Project, refs, r.Owner, r.Nonce, r.Agent, string(first.Old), string(first.New)))
+	if err == nil {
+		d.wakeFreed(freed...)
+	}
+	return err
+}
+
+// readFreed reads rows of a ref of the project and the entries of its queue.
+func readFreed(rows pgx.Rows, project string) (freed []freedLock, err error) {
+	for rows.Next() {
+		f := freedLock{project: project}
+		if err := rows.Scan(&f.ref, &f.waiting); err != nil {
+			return nil, err
+		}
+		freed = append(freed, f)
+	}
+	return freed, rows.Err()
+}

@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+const (
+	lockIntentRowsSQL = `SELECT 1 FROM ` + askedIntents + `, LATERAL (` + lockOfIntent + ` FOR UPDATE) AS lock`
+
+	// resolveSQL ends the intents that are pending. If somebody who knows of no intents
+	// deleted the lock of one, its ref may have moved since, and can only keep what it
+	// holds.
+	//
+	//	$1 to $4 the intents  $5 decision  $6 who made it  $7 why  $8 operation
+	resolveSQL = `
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), pending AS MATERIALIZED (
+  SELECT n, intent.*, lock.tid AS lock, waiting FROM ` + askedIntents + `, LATERAL (` + pendingOfAsked + `) AS intent
+  LEFT JOIN LATERAL (` + lockOfIntent + `) AS lock ON true
+  WHERE lock.tid IS NOT NULL OR $5::text = '` + string(refdb.KeepOld) + `'
+), decided AS (
+  UPDATE intents SET decision = $5, decided_by = $6, reason = $7, decided_at = now
+  FROM clock WHERE ctid = ANY (ARRAY(SELECT tid FROM pending))
+), written AS (
+  INSERT INTO refs (project, ref, value, time, op)
+  SELECT project, ref, new_value, now, $8 FROM pending, clock WHERE $5 = '` + string(refdb.TakeNew) + `'
+  ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
+), unlocked AS (
+  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT lock FROM pending))
+)
+SELECT n, waiting FROM pending`
+)
+
+// Resolve ends intents of any number of projects in one round trip.
+func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	if len(r.Intents) == 0 {
+		return nil, nil
+	}
+	asked := sortIntents(r.Intents)
+	ended := make([]bool, len(r.Intents))
+	var freed []freedLock
+	err := d.pools.Do(ctx, roundtrip.Write("resolve intents").
+		Then(lockNames(asked.names())).
+		Exec(lockIntentRowsSQL, asked.args()...).
+		Query(resolveSQL, func(rows pgx.Rows) error {
+			clear(ended)
+			freed = nil
+			for rows.Next() {
+				var n int
+				var waiting []string
+				if err := rows.Scan(&n, &waiting); err != nil {
+					return err
+				}
+				i := asked[n-1]
+				ended[i.index] = true
+				freed = append(freed, freedLock{i.Project, i.Ref, waiting})
+			}
+			return rows.Err()
+		}, append(asked.args(), string(r.Decision), r.By, r.Reason, operation.Text(r.Origin))...))
+	if err != nil {
+		return nil, err
+	}
+	d.wakeFreed(freed...)
+	return ended, nil
+}
+
+// names are the refs of the intents.
+func (a intentArray) names() []refName {
+	all := make([]refName, len(a))
+	for i, h := range a {
+		all[i] = refName{h.Project, h.Ref}
+	}
+	return all
+}

@@ -1,0 +1,119 @@
+// Package dburl reads the URL of a PostgreSQL database. An error never shows the password.
+package dburl
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// Isolation is the setting of a session that says how isolated its transactions are.
+const Isolation = "default_transaction_isolation"
+
+const (
+	applicationName = "refdb"
+	// connectTimeout is how long connecting may take, unless the URL says it.
+	connectTimeout = 10 * time.Second
+)
+
+// Parse returns the configuration that a URL asks for, and which of the settings of
+// a session were given in it, or in the environment.
+func Parse(address string) (config *pgxpool.Config, given map[string]bool, err error) {
+	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
+		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", refdb.ErrInvalid)
+	}
+	refused := func(reason string) error {
+		return fmt.Errorf("%w database URL: %s: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE&…, "+
+			"with %%XX for special characters", refdb.ErrInvalid, reason)
+	}
+	if isAmbiguous(address) {
+		return nil, nil, refused(ambiguous)
+	}
+	raw, err := pgconn.ParseConfig(address)
+	if err == nil {
+		config, err = pgxpool.ParseConfig(address)
+	}
+	if err != nil {
+		return nil, nil, refused(reason(address))
+	}
+	if slices.ContainsFunc(hostsOf(raw), func(host string) bool { return strings.Contains(host, "@") && !strings.HasPrefix(host, "/") }) {
+		return nil, nil, refused(ambiguous)
+	}
+	if level, ok := raw.RuntimeParams[Isolation]; ok && !strings.EqualFold(level, roundtrip.ReadCommitted) {
+		return nil, nil, refused(Isolation + " has to be " + roundtrip.ReadCommitted)
+	}
+	given = make(map[string]bool)
+	for name := range raw.RuntimeParams {
+		given[name] = true
+	}
+	c := config.ConnConfig
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
+	}
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	c.DialFunc = roundtrip.NeverCancel(dialer.DialContext)
+	if !given["application_name"] {
+		c.RuntimeParams["application_name"] = applicationName
+	}
+	return config, given, nil
+}
+
+const ambiguous = "an @ is too many: write %40 for one in the password, %2F for a / there"
+
+// isAmbiguous reports whether there is an @ behind the one before the host, or behind a
+// "/". Then a part of the password would pass for the host or the database, be sent to
+// the name server, and stand in errors.
+func isAmbiguous(address string) bool {
+	rest, _, _ := strings.Cut(afterUser(address), "?")
+	return strings.Contains(rest, "@")
+}
+
+// afterUser returns what follows the scheme, the user and the password of a URL. Like pgx
+// and libpq it takes the first @ for their end; url.Parse takes the last.
+func afterUser(address string) string {
+	_, rest, _ := strings.Cut(address, "://")
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+		return rest[i+1:]
+	}
+	return rest
+}
+
+// hostsOf returns all hosts that a connection may be made to.
+func hostsOf(c *pgconn.Config) []string {
+	hosts := []string{c.Host}
+	for _, f := range c.Fallbacks {
+		hosts = append(hosts, f.Host)
+	}
+	return hosts
+}
+
+// reason says what is wrong with a URL. The errors of pgx repeat the URL, and pgx can
+// only guess which part is the password. So it is given one without user and password.
+func reason(address string) string {
+	const unknown = "can't be parsed"
+	u, err := url.Parse("postgres://" + afterUser(address))
+	if err != nil {
+		return unknown
+	}
+	q := u.Query()
+	q.Del("password")
+	q.Del("sslpassword")
+	u.RawQuery = q.Encode()
+	_, err = pgxpool.ParseConfig(u.String())
+	var parse *pgconn.ParseConfigError
+	if !errors.As(err, &parse) {
+		return unknown
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return text[strings.LastIndex(text, "`: ")+len("`: "):]
+}

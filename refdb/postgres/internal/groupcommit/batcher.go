@@ -1,0 +1,282 @@
+// Package groupcommit lets requests share round trips to a server, and so commits.
+package groupcommit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Batcher sends requests about single keys to a server. A request that finds
+// it idle is sent at once. Requests that come while round trips are under way
+// queue up, and share the next batch: its round trip and its commit.
+//
+// A batch of several waits for nobody, and decides each of its requests as if
+// that were alone. What it would have to wait for, and what is rare, it leaves
+// undecided. If it fails, it leaves all of its requests undecided, unless their
+// outcome is unknown. The callers then send undecided requests one by one.
+//
+// Callers whose batch has returned often have another request at once. To keep
+// them together, the next batch is sent when as many are queued as the last one
+// had, or after about 50 µs. A batch of one ends this mode.
+type Batcher[K comparable, R Request[K]] struct {
+	// Send makes the round trip of a batch, and answers its requests. It sends only
+	// what wanted returns, which it calls once, when it has a connection. After an
+	// error all requests are undecided.
+	Send func(ctx context.Context, requests []R, wanted func() []R) error
+	// GiveBack undoes a request that was carried out, or may have been, although its
+	// caller did not wait for the answer any more.
+	GiveBack func(R)
+	// Begin reports whether a batch may still be sent, or Close was called. Close
+	// waits for End.
+	Begin func() bool
+	End   func()
+	// AnswerLimit is how long a caller whose context has ended waits for the answer.
+	AnswerLimit time.Duration
+
+	mu          sync.Mutex
+	underWay    int // round trips
+	lastSize    int // of the last batch
+	queue       []*entry[K, R]
+	queueNumber int // of the queue: how many were sent before it
+	sizes       refdb.Batches
+	window      *time.Timer // of the queue
+}
+
+// A Request is a request about a single key, with room for its answer.
+type Request[K comparable] interface {
+	What() string // is being done, for errors
+	Key() K       // it is about: a batch has at most one request about a key
+}
+
+// An entry is the place of a request in the queue and in its batch.
+type entry[K comparable, R Request[K]] struct {
+	request R
+	done    chan struct{} // closed when the batch has returned
+	err     error         // of the batch
+
+	batch     *batch[K, R] // nil in the queue
+	withdrawn bool         // its caller gave up before the batch was sent
+	abandoned bool         // its caller gave up later: nobody will look at the answer
+}
+
+// A batch is requests that share a round trip.
+type batch[K comparable, R Request[K]] struct {
+	entries []*entry[K, R]
+	waiters int  // callers that still wait
+	sent    bool // or about to be
+	cancel  context.CancelFunc
+}
+
+// Do has a request answered or, without an error, left undecided. After an error
+// the answer may still be written to.
+func (b *Batcher[K, R]) Do(ctx context.Context, r R) error {
+	e, counts := b.enter(r)
+	if e == nil {
+		if counts {
+			defer b.returned()
+		}
+		alone := []R{r}
+		return b.Send(ctx, alone, func() []R { return alone })
+	}
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		if !b.stopWaiting(e) {
+			return fmt.Errorf("%s: %w", r.What(), ctx.Err())
+		}
+		// The answer may still come, as in a round trip of its own: wait a little.
+		limit := time.NewTimer(b.AnswerLimit)
+		defer limit.Stop()
+		select {
+		case <-e.done:
+		case <-limit.C:
+			if b.abandon(e) {
+				return fmt.Errorf("%s: %w: %w", r.What(), refdb.ErrOutcomeUnknown, ctx.Err())
+			}
+		}
+	}
+	if errors.Is(e.err, refdb.ErrOutcomeUnknown) {
+		return e.err
+	}
+	return nil // undecided after any other error
+}
+
+// Stats counts the batches that were sent, by their size.
+func (b *Batcher[K, R]) Stats() refdb.Batches {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sizes
+}
+
+// ShareAll has every request from now on queue for a batch, even if nothing else is
+// under way. Tests use it.
+func (b *Batcher[K, R]) ShareAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.underWay = maxUnderWay
+}
+
+// enter queues a request. It returns nil if the caller sends the request by itself, and
+// whether that round trip counts as under way.
+func (b *Batcher[K, R]) enter(r R) (e *entry[K, R], counts bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.underWay < maxUnderWay && len(b.queue) == 0 && b.lastSize <= 1 {
+		b.underWay++
+		b.sizes.Count(1)
+		return nil, true
+	}
+	if slices.ContainsFunc(b.queue, func(other *entry[K, R]) bool { return other.request.Key() == r.Key() }) {
+		b.sizes.Count(1)
+		return nil, false // a batch has one request about a key at most
+	}
+	e = &entry[K, R]{request: r, done: make(chan struct{})}
+	b.queue = append(b.queue, e)
+	switch {
+	case b.full():
+		b.send()
+	case len(b.queue) == 1:
+		number := b.queueNumber
+		b.window = time.AfterFunc(window, func() { b.sendQueue(number, 1) })
+		if b.underWay == 0 {
+			go b.gather(number, b.lastSize)
+		}
+	}
+	return e, false
+}
+
+// full reports whether the queue is sent at once: it waits neither for more requests
+// nor for a round trip under way.
+func (b *Batcher[K, R]) full() bool {
+	return len(b.queue) == maxBatch || len(b.queue) >= fullBatch && b.underWay < maxUnderWay
+}
+
+// gather sends the queue of that number once it has size requests, or nearly at once.
+func (b *Batcher[K, R]) gather(number, size int) {
+	for range gatherYields {
+		runtime.Gosched()
+		if b.sendQueue(number, size) {
+			return
+		}
+	}
+	b.sendQueue(number, 1)
+}
+
+// sendQueue sends the queue if it is the one of that number and has at least size
+// requests. It reports whether the queue of that number was sent, now or before.
+func (b *Batcher[K, R]) sendQueue(number, size int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.queue); b.queueNumber == number && n > 0 && n >= size {
+		b.send()
+	}
+	return b.queueNumber != number
+}
+
+// returned notes that a round trip has returned.
+func (b *Batcher[K, R]) returned() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.underWay--
+	switch {
+	case len(b.queue) == 0:
+	case b.underWay == 0:
+		go b.gather(b.queueNumber, b.lastSize)
+	case b.full():
+		b.send()
+	}
+}
+
+// send makes a batch of the queue and sends it.
+func (b *Batcher[K, R]) send() {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &batch[K, R]{entries: b.queue, waiters: len(b.queue), cancel: cancel}
+	for _, e := range t.entries {
+		e.batch = t
+	}
+	b.queue = nil
+	b.queueNumber++
+	b.window.Stop()
+	b.underWay++
+	b.lastSize = len(t.entries)
+	b.sizes.Count(len(t.entries))
+	requests := make([]R, len(t.entries))
+	for i, e := range t.entries {
+		requests[i] = e.request
+	}
+	go func() {
+		defer cancel()
+		defer b.returned()
+		err := refdb.ErrClosed
+		if b.Begin() {
+			defer b.End()
+			err = b.Send(ctx, requests, func() []R { return b.wanted(t) })
+		}
+		b.finish(t, err)
+	}()
+}
+
+// wanted returns the requests of a batch whose callers still wait. The batch counts as
+// sent from now on.
+func (b *Batcher[K, R]) wanted(t *batch[K, R]) (requests []R) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.sent = true
+	for _, e := range t.entries {
+		if !e.withdrawn && !e.abandoned {
+			requests = append(requests, e.request)
+		}
+	}
+	return requests
+}
+
+// finish ends a batch: its callers read their answers.
+func (b *Batcher[K, R]) finish(t *batch[K, R], err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range t.entries {
+		e.err = err
+		if err != nil && len(t.entries) > 1 {
+			e.err = fmt.Errorf("%s: %w", e.request.What(), err)
+		}
+		if e.abandoned && (err == nil || errors.Is(err, refdb.ErrOutcomeUnknown)) {
+			b.GiveBack(e.request)
+		}
+		close(e.done)
+	}
+}
+
+// stopWaiting takes e out of the queue, or out of a batch that waits for a connection.
+// It reports whether e is under way, and stays. A batch that nobody waits for is cancelled.
+func (b *Batcher[K, R]) stopWaiting(e *entry[K, R]) (underWay bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.batch == nil {
+		b.queue = slices.DeleteFunc(b.queue, func(other *entry[K, R]) bool { return other == e })
+		return false
+	}
+	if e.batch.waiters--; e.batch.waiters == 0 {
+		e.batch.cancel()
+	}
+	e.withdrawn = !e.batch.sent
+	return e.batch.sent
+}
+
+// abandon gives up the answer to e, and reports whether that had not come yet.
+func (b *Batcher[K, R]) abandon(e *entry[K, R]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-e.done:
+	default:
+		e.abandoned = true
+	}
+	return e.abandoned
+}

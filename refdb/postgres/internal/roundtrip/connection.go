@@ -1,0 +1,71 @@
+package roundtrip
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// notes are what is known of a connection. They are kept with it.
+type notes struct {
+	warned bool  // a warning came
+	number int64 // which of the driver's connections it is, from 1 on
+}
+
+const notesKey = "refdb"
+
+// notesOn returns conn's notes, the same each time.
+func notesOn(conn *pgconn.PgConn) *notes {
+	data := conn.CustomData()
+	n, ok := data[notesKey].(*notes)
+	if !ok {
+		n = new(notes)
+		data[notesKey] = n
+	}
+	return n
+}
+
+// noteWarning is called with the server's notices. A commit that gives up waiting for
+// its synchronous standby, because somebody cancels or terminates it, warns and then
+// reports success: it is durable on the server but not on the standby. The warning has
+// no code of its own. So any warning counts that comes with a commit; a statement's own
+// warnings come earlier.
+func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
+	// Canceling the wait, and the same with terminating the connection.
+	if n.Code == warning || n.Code == adminShutdown {
+		notesOn(conn).warned = true
+	}
+}
+
+// probeSQL takes an advisory lock in each of the ways in which keys are taken,
+// and looks for them among the server's locks: servers that only speak
+// PostgreSQL's protocol may take none and report success. The keys are this
+// connection's own, so that nobody waits. The statements are one message, and so
+// one transaction, which a transaction pooler doesn't take apart.
+const probeSQL = `
+SELECT pg_advisory_xact_lock(own + 1), pg_advisory_xact_lock_shared(own + 2),
+       pg_try_advisory_xact_lock(own + 3), pg_try_advisory_xact_lock_shared(own + 4)
+  FROM (SELECT pg_catalog.pg_backend_pid()::bigint << 32 AS own) AS keys;
+SELECT pg_catalog.current_setting('transaction_isolation'),
+       (SELECT count(*) = 4 FROM pg_catalog.pg_locks
+         WHERE locktype = 'advisory' AND granted AND pid = pg_catalog.pg_backend_pid() AND classid = pid::oid AND objsubid = 1
+           AND (objid, mode) IN ((1, 'ExclusiveLock'), (2, 'ShareLock'), (3, 'ExclusiveLock'), (4, 'ShareLock')))`
+
+// Probe is the first round trip of a new connection. It refuses a server that can't keep
+// requests apart.
+func Probe(ctx context.Context, conn *pgx.Conn) error {
+	results, err := conn.PgConn().Exec(ctx, probeSQL).ReadAll()
+	if err != nil {
+		return err
+	}
+	found := results[len(results)-1].Rows
+	switch {
+	case len(found) != 1 || len(found[0]) != 2 || string(found[0][1]) != "t":
+		return errNoLocks
+	case string(found[0][0]) != ReadCommitted:
+		return ErrIsolation
+	default:
+		return nil
+	}
+}

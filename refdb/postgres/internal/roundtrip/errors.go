@@ -1,0 +1,178 @@
+package roundtrip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// SQLSTATEs, as the server's errcodes.txt lists them.
+const (
+	warning             = "01000"
+	featureNotSupported = "0A000"
+	divisionByZero      = "22012"
+	readOnlyTransaction = "25006"
+	noSuchStatement     = "26000"
+	wrongAuthorization  = "28000"
+	wrongPassword       = "28P01"
+	noSuchDatabase      = "3D000"
+	noSuchSchema        = "3F000"
+	serialization       = "40001"
+	deadlock            = "40P01"
+	noPrivilege         = "42501"
+	noSuchColumn        = "42703"
+	NoSuchTable         = "42P01"
+	duplicateStatement  = "42P05"
+	diskFull            = "53100"
+	outOfMemory         = "53200"
+	LockNotAvailable    = "55P03"
+	queryCanceled       = "57014"
+	adminShutdown       = "57P01"
+	crashShutdown       = "57P02"
+	databaseDropped     = "57P04"
+	idleSessionTimeout  = "57P05"
+
+	// Classes of them.
+	ConnectionException = "08"
+	transactionRollback = "40"
+	lackOfResources     = "53"
+	intervention        = "57P"
+)
+
+// A verdict is what a failed round trip means.
+type verdict struct {
+	err    error
+	again  bool // it did nothing, and may succeed right now
+	waited bool // it did nothing, and waited for a lock for as long as the server allows
+}
+
+// Failure is the error, as refdb.Driver asks for, of something that only reads, when it
+// came so far and failed with err.
+func Failure(ctx context.Context, what string, came Stage, err error) error {
+	return judge(ctx, Read(what), came, err).err
+}
+
+// judge says what became of a round trip that came so far and failed with err.
+//
+// The server answers a statement before it reads the next message, and commits at
+// the Sync. So an error in place of a statement's answer means that the transaction
+// was rolled back, even if the error ends the connection (FATAL): deadlock, shutdown,
+// an administrator's termination. After the last answer only class 40 means that, with
+// which the server refuses to commit; anything else may come after the commit. Class
+// 08 does not come from the server: a pooler says with it that it lost the server.
+func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
+	code := Code(err)
+	broken := code == "" || strings.HasPrefix(code, ConnectionException)
+	nothing := came < Executing ||
+		came == Executing && !broken ||
+		came == Committing && strings.HasPrefix(code, transactionRollback)
+	over := ctx.Err() // why nobody waits any more
+	if over != nil && context.Cause(ctx) == errEnded {
+		over = errEnded
+		if errors.Is(err, context.Canceled) {
+			err = errEnded // its caller cancelled nothing
+		}
+	}
+
+	var v verdict
+	switch {
+	case !nothing && work.writes:
+		v.err = refdb.ErrOutcomeUnknown
+	case errors.Is(err, puddle.ErrClosedPool):
+		v.err = refdb.ErrClosed
+	case errors.Is(err, ErrIsolation), errors.Is(err, errNoLocks): // says it all
+	case over != nil && (broken || code == queryCanceled || code == LockNotAvailable):
+		if !errors.Is(err, over) {
+			v.err = over
+		}
+	case broken:
+		v = verdict{err: refdb.ErrUnavailable, again: came != Connecting}
+	default:
+		v = refused(code)
+	}
+	if v.err == nil {
+		v.err = fmt.Errorf("%s: %w", work.What, oneLine{err})
+	} else {
+		v.err = fmt.Errorf("%s: %w: %w", work.What, v.err, oneLine{err})
+	}
+	if over != nil && !errors.Is(v.err, over) {
+		v.err = fmt.Errorf("%w (%w)", v.err, over)
+	}
+	return v
+}
+
+// refused says what the server's refusal means, after which certainly nothing was done.
+// A verdict without an error leaves the server's own words.
+func refused(code string) verdict {
+	switch code {
+	case serialization, deadlock, adminShutdown, crashShutdown, idleSessionTimeout, outOfMemory:
+		return verdict{err: refdb.ErrUnavailable, again: true}
+	case LockNotAvailable: // by lock_timeout
+		return verdict{err: refdb.ErrUnavailable, waited: true}
+	case queryCanceled: // by statement_timeout or somebody
+		return verdict{err: refdb.ErrUnavailable}
+	case readOnlyTransaction:
+		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, ErrReadOnly), again: true}
+	case divisionByZero: // see guard
+		return verdict{err: ErrIsolation}
+	case featureNotSupported: // of a prepared statement: its tables were altered
+		return verdict{again: true}
+	case noSuchStatement, duplicateStatement:
+		return verdict{err: errPooler, again: true}
+	case NoSuchTable, noSuchColumn, noSuchSchema:
+		return verdict{err: fmt.Errorf("%w: run `refdbctl migrate up`", refdb.ErrSchema)}
+	case diskFull:
+		return verdict{err: errDiskFull}
+	case noPrivilege:
+		return verdict{err: errPrivilege}
+	case wrongPassword, wrongAuthorization:
+		return verdict{err: errPassword}
+	case noSuchDatabase, databaseDropped:
+		return verdict{err: errDatabase}
+	}
+	if strings.HasPrefix(code, lackOfResources) || strings.HasPrefix(code, intervention) {
+		return verdict{err: refdb.ErrUnavailable}
+	}
+	return verdict{}
+}
+
+// These errors don't pass by themselves: they say what to do.
+var (
+	ErrReadOnly  = errors.New("the server is read-only, as a standby is: add target_session_attrs=read-write to the database URL, and name all servers there")
+	errPooler    = errors.New("the pooler in between does not support prepared statements: add default_query_exec_mode=cache_describe to the database URL")
+	errDiskFull  = errors.New("the server's disk is full: free some space")
+	errPrivilege = errors.New("the database user may not do that: grant it what the check privileges of refdbctl doctor names; refdbctl migrate and history prune are for the owner of the tables")
+	errPassword  = errors.New("the server refused the user or the password: check the database URL")
+	errDatabase  = errors.New("no such database: create it, or check the database URL")
+
+	ErrIsolation = errors.New(`default_transaction_isolation has to be "read committed": set it for this user with ALTER ROLE … SET default_transaction_isolation = 'read committed', and end the connections of a pooler that still have another`)
+
+	errNoLocks = errors.New("the server reports advisory locks as taken and doesn't keep them, as CockroachDB does, so that nothing would keep two writers apart: " +
+		"use PostgreSQL; if it is, a function on the search_path hides its own: put pg_catalog first there")
+
+	errEnded = fmt.Errorf("%w before the answer came", refdb.ErrClosed)
+
+	errNotConfirmed = errors.New("somebody cancelled the wait for the standby's confirmation: it is committed on this server, perhaps not on the standby")
+)
+
+// Code returns the SQLSTATE of a server's or pooler's error, or "".
+func Code(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// oneLine is an error whose text is put on one line: pgx reports one line per
+// address that it tried.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }

@@ -1,0 +1,141 @@
+package roundtrip
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Pool says on whose connections a round trip is made.
+//
+// Beats and releases must not wait for connections that other requests may keep for
+// long: a lock would be lost although its table is free, or would stand although nobody
+// needs it. So each of the two has a spare connection, which is opened when none of
+// those for all requests is free.
+type Pool int
+
+const (
+	Requests Pool = iota // those for all requests
+	Beats                // those, or the spare one for beats
+	Releases             // those, or the spare one for releases
+	poolCount
+)
+
+// spareAfter is how long a connection is waited for before the spare one is used.
+const spareAfter = 10 * time.Millisecond
+
+// A Path is how connections lead to the server.
+type Path int
+
+const (
+	Direct Path = iota
+	Pooled      // something in between hands out the server's connections, such as PgBouncer
+)
+
+// Pools are the connections of a driver to its server.
+type Pools struct {
+	path    Path
+	all     [poolCount]*pgxpool.Pool // those of the spare connections have one each
+	renewal renewal
+	ending  context.Context // ends with Interrupt, and with it all round trips under way
+	end     context.CancelFunc
+}
+
+// Open makes the pools. It changes config, and waits for no connection.
+func Open(ctx context.Context, config *pgxpool.Config, path Path) (*Pools, error) {
+	p := &Pools{path: path}
+	p.ending, p.end = context.WithCancel(context.Background())
+	p.configure(config)
+	for i := range p.all {
+		c := config
+		if Pool(i) != Requests {
+			c = config.Copy()
+			c.MaxConns, c.MinConns, c.MinIdleConns = 1, 0, 0
+		}
+		var err error
+		if p.all[i], err = pgxpool.NewWithConfig(ctx, c); err != nil {
+			p.Close()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// configure sets what Do relies on.
+func (p *Pools) configure(config *pgxpool.Config) {
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		p.renewal.count(conn.PgConn())
+		return Probe(ctx, conn)
+	}
+	config.ConnConfig.OnNotice = noteWarning
+	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return lastWait{conn} }
+	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
+		if quiet, known := isQuiet(p.Conn.PgConn().Conn()); known {
+			return !quiet
+		}
+		return p.IdleDuration > time.Second
+	}
+}
+
+// Interrupt ends all round trips under way, and those to come, with an error.
+func (p *Pools) Interrupt() { p.end() }
+
+// Close closes all connections, and waits for those that are in use.
+func (p *Pools) Close() {
+	for _, pool := range p.all {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+	p.end()
+}
+
+// Acquire returns a connection of those for all requests.
+func (p *Pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	return p.all[Requests].Acquire(ctx)
+}
+
+// connect returns a connection of those for all requests or, if all of them are in use,
+// the spare one.
+func (p *Pools) connect(ctx context.Context, of Pool) (*pgxpool.Conn, error) {
+	if of == Requests {
+		return p.Acquire(ctx)
+	}
+	soon, cancel := context.WithTimeout(ctx, spareAfter)
+	defer cancel()
+	if conn, err := p.Acquire(soon); err == nil || soon.Err() == nil {
+		return conn, err
+	}
+	return p.all[of].Acquire(ctx)
+}
+
+// Path returns how the connections lead to the server.
+func (p *Pools) Path() Path { return p.path }
+
+// Config returns a copy of the configuration.
+func (p *Pools) Config() *pgxpool.Config { return p.all[Requests].Config() }
+
+// MaxConns returns how many connections there may be, with the spare ones.
+func (p *Pools) MaxConns() int { return int(p.Config().MaxConns) + len(p.all) - 1 }
+
+// Stat returns the state of the connections for all requests.
+func (p *Pools) Stat() *pgxpool.Stat { return p.all[Requests].Stat() }
+
+// Stats returns the state of all pools.
+func (p *Pools) Stats() (all []refdb.Pool) {
+	names := [poolCount]string{Requests: "requests", Beats: "beats", Releases: "releases"}
+	for i, pool := range p.all {
+		s := pool.Stat()
+		all = append(all, refdb.Pool{
+			Name: names[i], Max: int(s.MaxConns()), InUse: int(s.AcquiredConns()), Idle: int(s.IdleConns()),
+			Acquired: uint64(s.AcquireCount()), Waited: uint64(s.EmptyAcquireCount()), WaitTime: s.EmptyAcquireWaitTime(),
+		})
+	}
+	return all
+}

@@ -1,0 +1,36 @@
+//go:build unix
+
+package roundtrip
+
+import (
+	"net"
+	"syscall"
+)
+
+// isQuiet reports, without a round trip, whether nothing has arrived on an idle
+// connection: neither a last message of the server nor its end. known is false if that
+// can't be found out.
+func isQuiet(conn net.Conn) (quiet, known bool) {
+	for {
+		outer, ok := conn.(interface{ NetConn() net.Conn }) // TLS, or a hiddenAddr
+		if !ok {
+			break
+		}
+		conn = outer.NetConn()
+	}
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return false, false
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false, false
+	}
+	// Not raw.Read: that waits for pgx's background reader, if it is in a read.
+	err = raw.Control(func(fd uintptr) {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		quiet = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK
+	})
+	return quiet && err == nil, err == nil
+}

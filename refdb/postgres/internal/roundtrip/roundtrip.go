@@ -1,0 +1,210 @@
+// Package roundtrip makes round trips to a PostgreSQL server: it has the connections,
+// sends statements in one pipeline, and tells what became of them when that fails.
+package roundtrip
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Pipeline is statements that are sent together, with one Sync at their end: one
+// round trip. The server executes them in one implicit transaction, each with a
+// snapshot of its own, and commits.
+type Pipeline struct {
+	What              string // is being done, for errors
+	writes            bool
+	failAtLockTimeout bool
+	pool              Pool
+	statements        []Statement
+	// Late, unless nil, returns the statements, perhaps none, once there is a connection.
+	Late func() []Statement
+}
+
+// Read is an empty pipeline that only reads: it is sent again when its answer was lost.
+func Read(what string) Pipeline { return Pipeline{What: what} }
+
+// Write is an empty pipeline that writes: a lost answer is an unknown outcome.
+func Write(what string) Pipeline { return Pipeline{What: what, writes: true} }
+
+// On returns p, to be sent on the connections of a pool.
+func (p Pipeline) On(pool Pool) Pipeline {
+	p.pool = pool
+	return p
+}
+
+// FailAtLockTimeout returns p, to fail when lock_timeout is over. Without it p is sent
+// again for as long as its context goes on.
+func (p Pipeline) FailAtLockTimeout() Pipeline {
+	p.failAtLockTimeout = true
+	return p
+}
+
+// Then returns p with more statements.
+func (p Pipeline) Then(more ...Statement) Pipeline {
+	p.statements = append(p.statements, more...)
+	return p
+}
+
+// Query returns p with one more statement, whose rows are read.
+func (p Pipeline) Query(sql string, read func(pgx.Rows) error, args ...any) Pipeline {
+	return p.Then(Query(sql, read, args...))
+}
+
+// Exec returns p with one more statement, whose rows are of no interest.
+func (p Pipeline) Exec(sql string, args ...any) Pipeline { return p.Then(Exec(sql, args...)) }
+
+// A Statement is one statement of a pipeline.
+type Statement struct {
+	SQL  string
+	Args []any
+	// Read takes all of the rows, anew in each attempt. nil: they are of no interest.
+	Read func(pgx.Rows) error
+}
+
+// Query is a statement whose rows are read.
+func Query(sql string, read func(pgx.Rows) error, args ...any) Statement {
+	return Statement{SQL: sql, Args: args, Read: read}
+}
+
+// Exec is a statement whose rows are of no interest.
+func Exec(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args} }
+
+// A round trip that certainly did nothing is made again, tries times in all at most.
+const (
+	tries    = 4
+	tryPause = 5 * time.Millisecond
+)
+
+// Do makes the round trip of a pipeline, and returns its error as refdb.Driver asks for.
+func (p *Pools) Do(ctx context.Context, work Pipeline) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.ending, func() { cancel(errEnded) })()
+	for try := 1; ; try++ {
+		came, err := p.attempt(ctx, work)
+		if err == nil {
+			return nil
+		}
+		v := judge(ctx, work, came, err)
+		if v.waited && !work.failAtLockTimeout {
+			pause(ctx, 1) // if that ends with ctx, the next attempt says so
+			try--
+			continue
+		}
+		if !v.again || try == tries || !pause(ctx, try) {
+			return v.err
+		}
+	}
+}
+
+// pause waits before the next try, longer each time, and reports whether ctx goes on.
+func pause(ctx context.Context, try int) bool {
+	t := time.NewTimer(rand.N(tryPause << try))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// A Stage is how far a round trip came.
+type Stage int
+
+const (
+	Connecting Stage = iota // there is no connection
+	Preparing               // no statement was sent to be executed
+	Executing               // the last answer has not come
+	Committing              // it has, but not that to the Sync
+)
+
+// attempt makes the round trip once.
+func (p *Pools) attempt(ctx context.Context, work Pipeline) (Stage, error) {
+	acquired, err := p.connect(ctx, work.pool)
+	if err != nil {
+		return Connecting, err
+	}
+	defer acquired.Release()
+	conn := acquired.Conn()
+	defer hangUp(conn.PgConn())
+	statements := work.statements
+	if work.Late != nil {
+		if statements = work.Late(); len(statements) == 0 {
+			return Preparing, nil
+		}
+	}
+	came, err := send(ctx, conn, statements)
+	if Code(err) == readOnlyTransaction {
+		p.renewal.renew(conn.PgConn(), p.all[:]...)
+	}
+	return came, err
+}
+
+// send makes the round trip of statements on conn.
+func send(ctx context.Context, conn *pgx.Conn, statements []Statement) (Stage, error) {
+	var batch pgx.Batch
+	for _, s := range statements {
+		batch.Queue(s.SQL, s.Args...)
+	}
+	results := conn.SendBatch(ctx, &batch)
+	defer results.Close()
+	for i, s := range statements {
+		rows, err := results.Query()
+		if err == nil && s.Read != nil {
+			err = s.Read(rows)
+		}
+		rows.Close()
+		if rows.Err() != nil {
+			err = rows.Err()
+		}
+		if err != nil {
+			if i == 0 && unsent(err) {
+				return Preparing, err
+			}
+			return Executing, err
+		}
+	}
+	notes := notesOn(conn.PgConn())
+	notes.warned = false
+	err := results.Close()
+	if notes.warned {
+		return Committing, errors.Join(refdb.ErrUnconfirmed, errNotConfirmed, err)
+	}
+	return Committing, err
+}
+
+// hangUp closes a broken connection at once. pgx would wait 15 s for the server to close
+// it, and keep the connection's place in the pool as long.
+func hangUp(conn *pgconn.PgConn) {
+	if !conn.IsClosed() {
+		return
+	}
+	c := conn.Conn()
+	for {
+		outer, ok := c.(interface{ NetConn() net.Conn }) // TLS, which would write a last message, or a hiddenAddr
+		if !ok {
+			break
+		}
+		c = outer.NetConn()
+	}
+	c.Close()
+}
+
+// unsent reports whether a batch whose first result is err was certainly never sent
+// to be executed: statements are prepared before, in a round trip of their own, and an
+// error that pgconn calls safe to retry came before the first byte was written. After
+// that the first error of a connection is never called safe; later ones might be. A
+// connection that breaks while statements are prepared may pass for one that broke later.
+func unsent(err error) bool {
+	var prepare pgx.ErrPreprocessingBatch
+	return errors.As(err, &prepare) || pgconn.SafeToRetry(err)
+}

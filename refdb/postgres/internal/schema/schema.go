@@ -1,0 +1,79 @@
+// Package schema checks that a PostgreSQL database has the tables of this program.
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// Check checks the version of the schema, with one statement unless an earlier program
+// made the schema. Any error but a refdb.ErrSchema is the server's, or the connection's.
+func Check(ctx context.Context, conn *pgx.Conn) error {
+	recorded, err := recordIn(ctx, conn, migrations.Table, "coalesce(oldest, 0)")
+	missing := migrations.Check(migrations.Postgres, migrations.Record{})
+	if roundtrip.Code(err) == roundtrip.NoSuchTable {
+		found, lookErr := catalogue(ctx, conn)
+		if lookErr != nil {
+			return lookErr
+		}
+		missing = found.Missing()
+		if table := found.VersionTable(); table != "" {
+			recorded, err = recordIn(ctx, conn, table, "0")
+		}
+	}
+	switch {
+	case roundtrip.Code(err) == roundtrip.NoSuchTable:
+		err = missing
+	case err == nil:
+		err = migrations.Check(migrations.Postgres, recorded)
+	default:
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+	}
+	return nil
+}
+
+// recordIn reads a table of versions; oldest is what it has of that.
+func recordIn(ctx context.Context, conn *pgx.Conn, table, oldest string) (r migrations.Record, err error) {
+	var version, needs int64
+	for {
+		err = conn.QueryRow(ctx, `SELECT version, dirty, `+oldest+` FROM `+table, pgx.QueryExecModeExec).Scan(&version, &r.Dirty, &needs)
+		if roundtrip.Code(err) != roundtrip.LockNotAvailable || ctx.Err() != nil {
+			break // else it is being migrated
+		}
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return migrations.Record{}, nil
+	}
+	r.Version, r.Oldest, r.Exists = uint(max(version, 0)), uint(max(needs, 0)), true
+	return r, err
+}
+
+// catalogue reads what the database has of our tables.
+func catalogue(ctx context.Context, conn *pgx.Conn) (*migrations.Catalogue, error) {
+	found := migrations.NewCatalogue(migrations.Postgres)
+	rows, err := conn.Query(ctx, migrations.CatalogueSQL(migrations.Postgres), pgx.QueryExecModeExec)
+	if err != nil {
+		return nil, err
+	}
+	return found, AddAll(found, rows)
+}
+
+// AddAll adds the rows of migrations.CatalogueSQL.
+func AddAll(found *migrations.Catalogue, rows pgx.Rows) error {
+	var table, part, name, detail string
+	_, err := pgx.ForEachRow(rows, []any{&table, &part, &name, &detail}, func() error {
+		found.Add(table, part, name, detail)
+		return nil
+	})
+	return err
+}

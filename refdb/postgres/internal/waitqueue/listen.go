@@ -1,0 +1,120 @@
+package waitqueue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+const (
+	// probeLimit is how long the notification of probe may take to arrive.
+	probeLimit = 5 * time.Second
+	// probeLimitPooled is the same behind a pooler, where it probably never arrives.
+	probeLimitPooled = time.Second
+	// listenPing is how often a silent connection is checked.
+	listenPing = 20 * time.Second
+)
+
+// add notes who listens to a channel, until it is removed.
+func (n *Notifier) add(channel string, wake func(refdb.Wakeup)) (remove func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listeners[channel] = wake
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.listeners, channel)
+	}
+}
+
+// Listen receives the wake-ups that are sent to a channel, on a connection of its own, until
+// ctx or the connection ends. It fails with errors.ErrUnsupported where none arrive.
+func (n *Notifier) Listen(ctx context.Context, name string, started func(), wake func(refdb.Wakeup)) error {
+	channel := channelPrefix + name
+	config := n.pools.Config().ConnConfig
+	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		// There is never anything to cancel, only a wait to end.
+		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return err
+	}
+	if err := n.probe(ctx, conn, channel); err != nil {
+		return err
+	}
+	defer n.add(name, wake)()
+	started()
+	for {
+		got, err := next(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if w, ok := parsePayload(got.Payload); ok {
+			wake(w)
+		}
+	}
+}
+
+// probe sends a notification to this process, and waits for it. Behind a transaction
+// pooler LISTEN succeeds and nothing ever arrives. The notification goes through
+// another connection: one through this connection would come back with its answer,
+// whatever the pooler does. Others who listen to the channel find no wake-up in it.
+func (n *Notifier) probe(ctx context.Context, conn *pgx.Conn, channel string) error {
+	limit := probeLimit
+	if n.pools.Path() == roundtrip.Pooled {
+		limit = probeLimitPooled
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	text := rand.Text()
+	if err := n.pools.Do(ctx, roundtrip.Read("notify").Exec(notifySQL, []string{channel}, []string{text})); err != nil {
+		return err
+	}
+	for {
+		got, err := conn.WaitForNotification(ctx)
+		switch {
+		case err == nil && got.Payload == text:
+			return nil
+		case err != nil && ctx.Err() != nil && n.pools.Path() == roundtrip.Pooled:
+			return fmt.Errorf("%w: notifications don't arrive through this pooler", errors.ErrUnsupported)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// next waits for a notification. In between it checks whether the connection is alive.
+func next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	for {
+		wait, cancel := context.WithTimeout(ctx, listenPing)
+		n, err := conn.WaitForNotification(wait)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return n, err
+		}
+		ping, cancel := context.WithTimeout(ctx, probeLimit)
+		err = conn.Ping(ping)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+	}
+}

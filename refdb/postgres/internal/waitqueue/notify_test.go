@@ -1,0 +1,33 @@
+package waitqueue
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func TestPayloadsHoldAnyName(t *testing.T) {
+	for _, project := range []string{"a", "a\nb", "\n", "ü,\n\n"} {
+		w := wakeup{Wakeup: refdb.Wakeup{Project: project, Ref: "refs/heads/ü,x", Waiter: "ID", After: 100 * time.Millisecond}}
+		if got, ok := parsePayload(w.payload()); !ok || got != w.Wakeup {
+			t.Errorf("%q: %+v", w.payload(), got)
+		}
+	}
+	for _, other := range []string{"", "aprobe", "refdb_0123456789abcdef\nref\nproject", "\nref\nproject", "a.b\nref", " 1\nref\nproject", "a.b,c.d\nref\nproject"} {
+		if w, ok := parsePayload(other); ok {
+			t.Errorf("%q is taken for a wake-up: %+v", other, w)
+		}
+	}
+}
+
+func TestPayloadsAreShortEnoughForTheServer(t *testing.T) {
+	const maxPayload = 7999 // bytes: https://www.postgresql.org/docs/current/sql-notify.html
+	w := wakeup{Wakeup: refdb.Wakeup{
+		Project: strings.Repeat("p", refdb.MaxNameBytes), Ref: strings.Repeat("r", refdb.MaxNameBytes), Waiter: strings.Repeat("i", 32), After: time.Minute,
+	}}
+	if n := len(w.payload()); n > maxPayload {
+		t.Errorf("a payload of %d bytes", n)
+	}
+}

@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+const (
+	// lockAge is the age of a row of locks, at the time in the column now.
+	lockAge = `now - coalesce(heartbeat, 'epoch')`
+
+	// isStale is the stale rule: a row of locks may be taken over at the time in the
+	// column now.
+	isStale = lockAge + ` > coalesce(stale_after, ` + defaultStaleAfter + `) * interval '1 microsecond'`
+
+	// isIntent holds for the rows of locks that stand for an intent.
+	isIntent = `coalesce(stale_after, 0) = ` + neverStale
+
+	// These are refdb.DefaultStaleAfter and refdb.NeverStale as they are recorded, in µs.
+	defaultStaleAfter = `30000000`
+	neverStale        = `3153600000000000`
+)
+
+// inTheWay holds for a row of locks that keeps others from moving its ref: one that is not
+// stale or, where locks are advisory, one that stands for an intent.
+func inTheWay(advisory string) string {
+	return `CASE WHEN ` + advisory + ` THEN ` + isIntent + ` ELSE NOT (` + isStale + `) END`
+}
+
+// Rows of locks are locked by a statement of its own before the one that decides, so
+// that no beat and no release changes them in between. The rows of a fence only have to
+// stay: their tokens change under their keys alone, and FOR KEY SHARE lets the holder's
+// beats through.
+//
+// Here and elsewhere LATERAL … LIMIT 1 looks up one row after the other by its
+// whole key, whatever the planner believes about the table. With "ref = ANY (…)"
+// a plan that was made while the table was small reads all rows of the project,
+// and is kept when there are many.
+const (
+	lockRowsSQL  = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR UPDATE) AS lock`
+	lockFenceSQL = `SELECT 1 FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + ` FOR KEY SHARE) AS lock`
+
+	// lockOfAsked is the lock on asked.ref of project $1, and where it is stored.
+	lockOfAsked = `SELECT *, ctid AS tid FROM locks WHERE project = $1 AND ref = asked.ref LIMIT 1`
+)
+
+// lockRows locks the rows of the locks on refs, which are sorted.
+func lockRows(project string, refs []string) roundtrip.Statement {
+	return roundtrip.Exec(lockRowsSQL, project, refs)
+}
+
+// lockFence keeps the rows of the locks on refs, which are sorted, from being deleted.
+func lockFence(project string, refs []string) roundtrip.Statement {
+	return roundtrip.Exec(lockFenceSQL, project, refs)
+}
+
+// lockColumns are the columns of locks beside the key. A row always has an owner.
+type lockColumns struct {
+	owner            pgtype.Text
+	token, heartbeat pgtype.Timestamptz
+	staleAfter       pgtype.Int8 // µs
+}
+
+func (c lockColumns) info(project, ref string, now time.Time) refdb.LockInfo {
+	l := refdb.LockInfo{
+		Project: project, Ref: ref, Owner: c.owner.String,
+		Heartbeat:  time.Unix(0, 0).UTC(),
+		StaleAfter: refdb.DefaultStaleAfter,
+	}
+	if c.token.Valid {
+		l.Token = refdb.TokenOf(c.token.Time)
+	}
+	if c.heartbeat.Valid {
+		l.Heartbeat = c.heartbeat.Time.UTC()
+	}
+	if c.staleAfter.Valid {
+		l.StaleAfter = time.Duration(c.staleAfter.Int64) * time.Microsecond
+	}
+	l.Age = now.Sub(l.Heartbeat)
+	return l
+}
+
+// byRef sorts the locks of one project.
+func byRef(locks []refdb.LockInfo) {
+	slices.SortFunc(locks, func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+}
+
+// Locks reads one page. It starts at the index's entry after the last row of
+// the page before. The query has only the conditions that are asked for: a plan that is
+// kept for all filters could not use the index.
+func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) (page refdb.LockPage, err error) {
+	sql, args := locksQuery(q)
+	err = d.pools.Do(ctx, roundtrip.Read("list locks").Query(sql, func(rows pgx.Rows) error {
+		page = refdb.LockPage{}
+		for rows.Next() {
+			var project, ref string
+			var now time.Time
+			var c lockColumns
+			if err := rows.Scan(&project, &ref, &c.owner, &c.token, &c.heartbeat, &c.staleAfter, &now); err != nil {
+				return err
+			}
+			page.Locks = append(page.Locks, c.info(project, ref, now))
+		}
+		return rows.Err()
+	}, args...))
+	if n := len(page.Locks); err == nil && n > 0 && n == q.Limit {
+		page.Next = refdb.LockCursor{Project: page.Locks[n-1].Project, Ref: page.Locks[n-1].Ref}
+	}
+	return page, err
+}
+
+func locksQuery(q refdb.LockQuery) (string, []any) {
+	var f filter
+	end, _ := prefixEnd(refdb.ReclaimPrefix)
+	if q.Markers {
+		f.and(`project >= $%d AND project < $%d`, refdb.ReclaimPrefix, end)
+	} else {
+		f.and(`(project < $%d OR project >= $%d)`, refdb.ReclaimPrefix, end)
+	}
+	if q.Project != "" {
+		f.and(`project = $%d`, q.Project)
+	}
+	if q.After != (refdb.LockCursor{}) {
+		f.and(`(project, ref) > ($%d, $%d)`, q.After.Project, q.After.Ref)
+	}
+	if q.Ref != "" {
+		f.and(`ref = $%d`, q.Ref)
+	}
+	if q.Prefix != "" {
+		f.and(`ref >= $%d`, q.Prefix)
+		if end, ok := prefixEnd(q.Prefix); ok {
+			f.and(`ref < $%d`, end)
+		}
+	}
+	if q.Owner != "" {
+		f.and(`(owner = $%d OR starts_with(owner, $%d))`, q.Owner, q.Owner+"/")
+	}
+	if q.Stale {
+		f.and(isStale)
+	}
+	if q.OlderThan != 0 {
+		f.and(lockAge+` > $%d::bigint * interval '1 microsecond'`, q.OlderThan.Microseconds())
+	}
+	return f.page(`
+SELECT project, ref, owner, token, heartbeat, stale_after, now
+FROM locks CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) AS clock`, `project, ref`, q.Limit)
+}
+
+// A filter is the conditions of a page's query, with their arguments.
+type filter struct {
+	conditions []string
+	args       []any
+}
+
+// and adds a condition with a %d for the number of each of its values.
+func (f *filter) and(condition string, values ...any) {
+	var numbers []any
+	for _, v := range values {
+		f.args = append(f.args, v)
+		numbers = append(numbers, len(f.args))
+	}
+	f.conditions = append(f.conditions, fmt.Sprintf(condition, numbers...))
+}
+
+// page returns the query, and its arguments.
+func (f *filter) page(query, order string, limit int) (sql string, args []any) {
+	args = append(f.args, limit)
+	return fmt.Sprintf("%s\nWHERE %s\nORDER BY %s LIMIT $%d", query, strings.Join(f.conditions, " AND "), order, len(args)), args
+}

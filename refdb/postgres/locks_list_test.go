@@ -1,0 +1,17 @@
+package postgres
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func TestTheStatementsHaveTheTimesOfRefdb(t *testing.T) {
+	for in, want := range map[string]time.Duration{defaultStaleAfter: refdb.DefaultStaleAfter, neverStale: refdb.NeverStale} {
+		if got, err := strconv.ParseInt(in, 10, 64); err != nil || got != want.Microseconds() {
+			t.Errorf("%s µs, want %s", in, want)
+		}
+	}
+}

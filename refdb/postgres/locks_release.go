@@ -1,0 +1,156 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// Release ends a lock on a single ref in a batch, unless its row is locked or missing.
+func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	next := placeText(r.Next, r.Owner)
+	if len(r.Refs) == 1 {
+		c := releaseCall{request: r, next: next}
+		if err := d.batcher.Do(ctx, &c); err != nil {
+			return refdb.Released{}, err
+		}
+		if c.row.ended {
+			return refdb.Released{}, nil
+		}
+	}
+	rows := make(heldArray, len(r.Refs)) // sorted
+	for i, ref := range r.Refs {
+		rows[i] = heldLock{refdb.StandingLock{LockID: refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token}}, i}
+	}
+	found, err := d.endHeld(ctx, "release locks", rows, next)
+	if err != nil {
+		return refdb.Released{}, err
+	}
+	var released refdb.Released
+	for i, row := range found {
+		if !row.ended {
+			released.Missing = append(released.Missing, r.Refs[i])
+			continue
+		}
+		d.notifier.TellNext(r.Project, r.Refs[i], row.told, next)
+	}
+	return released, nil
+}
+
+// Purge deletes locks of any projects.
+func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	if len(locks) == 0 {
+		return nil, nil
+	}
+	rows := make(heldArray, len(locks))
+	for i, l := range locks {
+		rows[i] = heldLock{l, i}
+	}
+	found, err := d.endHeld(ctx, "purge locks", sortHeld(rows), "")
+	if err != nil {
+		return nil, err
+	}
+	purged := make([]bool, len(locks))
+	for i, row := range found {
+		purged[i] = row.ended
+		d.notifier.Tell(locks[i].Project, locks[i].Ref, row.told)
+	}
+	return purged, nil
+}
+
+const (
+	// heldRows is the arrays $1 to $5, n counting from 1.
+	heldRows = `unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[])
+  WITH ORDINALITY AS held (held_project, held_ref, held_owner, held_token, held_heartbeat, n)`
+
+	// lockOfHeld is the lock that such a row names, if it matches, and where it is
+	// stored. A lock that stands for an intent does not match: see finishSQL.
+	//
+	// Here and elsewhere "owner IS NOT DISTINCT FROM" keeps the planner from looking
+	// the lock up by its owner, who may have any number of them.
+	lockOfHeld = `SELECT *, ctid AS tid FROM locks
+WHERE project = held_project AND ref = held_ref AND owner IS NOT DISTINCT FROM held_owner AND coalesce(token, 'epoch') = held_token
+AND (held_heartbeat IS NULL OR coalesce(heartbeat, 'epoch') = held_heartbeat) AND NOT (` + isIntent + `) LIMIT 1`
+)
+
+// heldArray is a list of locks in the order of their keys, in which everybody locks
+// rows. Each has its place in the caller's list.
+type heldArray []heldLock
+
+type heldLock struct {
+	refdb.StandingLock
+	index int
+}
+
+// sortHeld sorts all.
+func sortHeld(all heldArray) heldArray {
+	slices.SortStableFunc(all, func(a, b heldLock) int {
+		return cmp.Or(strings.Compare(a.Project, b.Project), strings.Compare(a.Ref, b.Ref))
+	})
+	return all
+}
+
+// args are the arrays $1 to $5.
+func (a heldArray) args() []any {
+	projects, refs, owners := make([]string, len(a)), make([]string, len(a)), make([]string, len(a))
+	tokens, heartbeats := make([]time.Time, len(a)), make([]*time.Time, len(a)) // nil: any will do
+	for i := range a {
+		h := &a[i]
+		projects[i], refs[i], owners[i], tokens[i] = h.Project, h.Ref, h.Owner, h.Token.Time()
+		if !h.Heartbeat.IsZero() {
+			heartbeats[i] = &h.Heartbeat
+		}
+	}
+	return []any{projects, refs, owners, tokens, heartbeats}
+}
+
+const lockHeldSQL = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR UPDATE) AS lock`
+
+// releaseHeldSQL hands the locks on. A row that is only kept for a waiter, and is
+// purged, is deleted with its queue.
+//
+//	$6 who is next, or ''
+var releaseHeldSQL = `
+WITH ends AS MATERIALIZED (
+  SELECT n, held_project AS project, held_ref AS ref, tid, CASE WHEN NOT ` + isReserved + ` THEN ` + placesOf("waiting", "''") + ` END AS waiting, $6::text AS next,
+         CASE WHEN ` + isReserved + ` THEN waiting[1:1] END AS forgotten
+  FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
+), ` + handOn + `
+SELECT n, coalesce(told, forgotten) FROM ends LEFT JOIN handed USING (project, ref)`
+
+// An endedRow is what became of a row that was to end.
+type endedRow struct {
+	ended bool
+	told  []string // the places to be told
+}
+
+// endHeld ends the rows that match. They go to next, a place or "", or to those who wait.
+// It returns what became of each, in the caller's order. It takes no keys, because the
+// rows are there: lockHeldSQL waits for whoever has locked a row, and reads it again.
+func (d *Driver) endHeld(ctx context.Context, what string, rows heldArray, next string) ([]endedRow, error) {
+	found := make([]endedRow, len(rows))
+	args := rows.args()
+	err := d.pools.Do(ctx, roundtrip.Write(what).On(roundtrip.Releases).
+		Then(roundtrip.GuardStatement()).
+		Exec(lockHeldSQL, args...).
+		Query(releaseHeldSQL, func(answer pgx.Rows) error {
+			clear(found)
+			for answer.Next() {
+				var n int
+				var told []string
+				if err := answer.Scan(&n, &told); err != nil {
+					return err
+				}
+				found[rows[n-1].index] = endedRow{true, told}
+			}
+			return answer.Err()
+		}, append(args, next)...))
+	return found, err
+}

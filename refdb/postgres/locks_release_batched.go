@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// releaseBatchedSQL skips rows that others have locked, and returns the rows that it
+// ended. It does not end a row that has changed since the statement began: it can lock
+// that, but does not see it.
+//
+//	$1 projects  $2 refs  $3 owners  $4 tokens  $5 who is next, or ''
+var releaseBatchedSQL = bothForms(func(f form) string {
+	return `
+WITH ends AS MATERIALIZED (
+  SELECT tid, ` + placesOf("waiting", "''") + ` AS waiting, next
+  FROM (` + f.asked("project text", "ref text", "owner text", "token timestamptz", "next text") + `) AS held, LATERAL (
+    SELECT ctid AS tid, waiting FROM locks
+    WHERE project = held.project AND ref = held.ref AND owner IS NOT DISTINCT FROM held.owner AND coalesce(token, 'epoch') = held.token AND NOT (` + isIntent + `)
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) AS lock
+  WHERE ` + roundtrip.Guard + `
+), ` + handOn + `
+SELECT project, ref, NULL::text[] FROM deleted UNION ALL SELECT project, ref, told FROM handed`
+})
+
+// A releaseCall is a request to release a single lock. It is undecided unless it ended
+// the row: that may be locked, or gone.
+type releaseCall struct {
+	request refdb.ReleaseRequest
+	next    string // the place of who is next, or ""
+	row     endedRow
+}
+
+func (c *releaseCall) What() string { return "release locks" }
+func (c *releaseCall) Key() refName { return refName{c.request.Project, c.request.Refs[0]} }
+func (c *releaseCall) reset()       { c.row = endedRow{} }
+
+func (c *releaseCall) decide(d *Driver) {
+	if c.row.ended {
+		d.notifier.TellNext(c.request.Project, c.request.Refs[0], c.row.told, c.next)
+	}
+}
+
+// releaseStatement is the statement for releases, or nothing if there are none.
+func releaseStatement(f form, calls []*releaseCall) []roundtrip.Statement {
+	if len(calls) == 0 {
+		return nil
+	}
+	named := byName(calls)
+	return []roundtrip.Statement{roundtrip.Query(releaseBatchedSQL[f], func(rows pgx.Rows) error {
+		reset(calls)
+		for rows.Next() {
+			var name refName
+			var told []string
+			if err := rows.Scan(&name.project, &name.ref, &told); err != nil {
+				return err
+			}
+			named[name].row = endedRow{true, told}
+		}
+		return rows.Err()
+	},
+		column(f, calls, func(c *releaseCall) string { return c.request.Project }),
+		column(f, calls, func(c *releaseCall) string { return c.request.Refs[0] }),
+		column(f, calls, func(c *releaseCall) string { return c.request.Owner }),
+		column(f, calls, func(c *releaseCall) time.Time { return c.request.Token.Time() }),
+		column(f, calls, func(c *releaseCall) string { return c.next }))}
+}

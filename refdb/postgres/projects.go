@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+const (
+	projectColumns = `project, id, rules, mode, revision, time, op`
+
+	projectsSQL = `
+SELECT ` + projectColumns + `, clock_timestamp() FROM projects
+WHERE ($1 = '' OR project = $1) AND revision > $2 ORDER BY revision LIMIT $3`
+
+	// putProjectSQL returns the row as it is afterwards. Nobody else writes a project
+	// meanwhile.
+	putProjectSQL = `
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), old AS MATERIALIZED (
+  SELECT ` + projectColumns + ` FROM projects WHERE project = $1
+), new AS (
+  INSERT INTO projects (` + projectColumns + `)
+  SELECT $1, $2, $3, $4, (SELECT coalesce(max(revision), 0) + 1 FROM projects), now, $6 FROM clock
+  WHERE coalesce((SELECT revision FROM old), 0) = $5 AND NOT EXISTS (SELECT FROM old WHERE op = $6)
+  ON CONFLICT (project) DO UPDATE
+  SET id = excluded.id, rules = excluded.rules, mode = excluded.mode, revision = excluded.revision, time = excluded.time, op = excluded.op
+  RETURNING ` + projectColumns + `
+)
+SELECT ` + projectColumns + `, now FROM new, clock
+UNION ALL
+SELECT ` + projectColumns + `, now FROM old, clock WHERE NOT EXISTS (SELECT FROM new)`
+)
+
+// optional makes a round trip that needs tables which an older schema lacks. Everything
+// else works with such a schema.
+func (d *Driver) optional(ctx context.Context, work roundtrip.Pipeline) error {
+	err := d.pools.Do(ctx, work)
+	if roundtrip.Code(err) == roundtrip.NoSuchTable {
+		return fmt.Errorf("%s: %w", work.What, refdb.ErrOldSchema)
+	}
+	return err
+}
+
+// Projects reads in one statement.
+func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) (all []refdb.Project, err error) {
+	err = d.optional(ctx, roundtrip.Read("read projects").Query(projectsSQL, func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, projectOf)
+		return err
+	}, q.Project, q.After, q.Limit))
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// PutProject excludes all others who write a project, so that revisions are in the order
+// of commits.
+func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
+	var known bool
+	err = d.optional(ctx, roundtrip.Write("write a project").
+		Then(lockProject("")). // the name of no project
+		Query(putProjectSQL, func(rows pgx.Rows) (err error) {
+			p, err = pgx.CollectExactlyOneRow(rows, projectOf)
+			known = err == nil
+			if errors.Is(err, pgx.ErrNoRows) {
+				return nil
+			}
+			return err
+		}, r.Project, r.ID, r.Rules, r.Mode, r.Revision, r.Op))
+	if err == nil && (!known || p.Op != r.Op) {
+		err = fmt.Errorf("write a project: %w", &refdb.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: p.Revision})
+	}
+	if err != nil {
+		return refdb.Project{}, err
+	}
+	return p, nil
+}
+
+func projectOf(row pgx.CollectableRow) (p refdb.Project, err error) {
+	var now time.Time
+	err = row.Scan(&p.Project, &p.ID, &p.Rules, &p.Mode, &p.Revision, &p.Time, &p.Op, &now)
+	p.Time, p.Age = p.Time.UTC(), now.Sub(p.Time)
+	return p, err
+}

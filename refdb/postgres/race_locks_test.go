@@ -1,0 +1,365 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// The races that single statements lose (docs/DRIVERS.md, "PostgreSQL"). Each round is on refs
+// of its own, prepared for all rounds together, and is judged by the answers;
+// what the tables hold in the end is compared with them.
+const (
+	raceRounds = 2000
+	raceLanes  = 4 // rounds at a time
+)
+
+// An arena is a database with the two sides of a race.
+type arena struct {
+	testing.TB
+	db          *dbtest.Database
+	left, right *postgres.Driver
+}
+
+func newArena(t *testing.T) *arena {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	return &arena{t, db, open(t, db.URL()), open(t, db.URL())}
+}
+
+// race runs both functions at about the same moment, round after round.
+func (a *arena) race(left, right, judge func(round int)) {
+	a.Helper()
+	var next atomic.Int64
+	var lanes sync.WaitGroup
+	for range raceLanes {
+		lanes.Go(func() {
+			for n := int(next.Add(1)); n <= raceRounds && !a.Failed(); n = int(next.Add(1)) {
+				var both sync.WaitGroup
+				start := make(chan struct{})
+				for _, side := range []func(int){left, right} {
+					both.Go(func() {
+						<-start
+						stagger()
+						side(n)
+					})
+				}
+				close(start)
+				both.Wait()
+				judge(n)
+			}
+		})
+	}
+	lanes.Wait()
+}
+
+// stagger lets up to 150 µs pass, which is about how long a statement takes.
+func stagger() {
+	for end := time.Now().Add(rand.N(150 * time.Microsecond)); time.Now().Before(end); {
+	}
+}
+
+func ref(kind string, round int) string { return fmt.Sprintf("refs/heads/%s-%d", kind, round) }
+
+// all returns the refs of all rounds, sorted.
+func all(kinds ...string) []string {
+	var refs []string
+	for n := range raceRounds {
+		for _, k := range kinds {
+			refs = append(refs, ref(k, n+1))
+		}
+	}
+	slices.Sort(refs)
+	return refs
+}
+
+// create gives refs the value v1.
+func (a *arena) create(refs []string) {
+	a.Helper()
+	for chunk := range slices.Chunk(refs, 1000) {
+		a.must(try(a.Context(), a.left, update(chunk...)))
+	}
+}
+
+// hold locks refs by the left side, under one token, as stale locks or fresh ones.
+func (a *arena) hold(refs []string, stale bool) refdb.Token {
+	a.Helper()
+	got := acquire(a, a.left, refs...)
+	if stale {
+		a.db.Exec(a, `UPDATE locks SET heartbeat = heartbeat - interval '2 hours'`)
+	}
+	return got.Token
+}
+
+func (a *arena) must(err error) {
+	a.Helper()
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+// is reports whether err is the given refusal; anything but that and nil is a failure.
+func (a *arena) is(err, refusal error) bool {
+	if err != nil && !errors.Is(err, refusal) {
+		a.Error(err)
+	}
+	return err != nil
+}
+
+func value(got refdb.Acquired) refdb.Value {
+	if len(got.Refs) == 0 {
+		return refdb.Unknown
+	}
+	return got.Refs[0].Value
+}
+
+func TestAnAcquisitionSeesTheUpdateThatItsLockDidNotRefuse(t *testing.T) {
+	for _, exists := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the ref exists: %v", exists), func(t *testing.T) {
+			a := newArena(t)
+			before := refdb.Unknown
+			if exists {
+				a.create(all("x"))
+				before = v1
+			}
+			took := make([]refdb.Acquired, raceRounds+1)
+			errs, refused := make([]error, raceRounds+1), make([]error, raceRounds+1)
+			a.race(
+				func(n int) { took[n], errs[n] = a.left.Acquire(a.Context(), request(ref("x", n))) },
+				func(n int) {
+					refused[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves(before, v2, ref("x", n))})
+				},
+				func(n int) {
+					if errs[n] != nil {
+						a.Error(errs[n])
+					}
+					want := v2
+					if a.is(refused[n], refdb.ErrLocked) {
+						want = before
+					}
+					if got := value(took[n]); got != want {
+						a.Errorf("the update ended with %v, and the acquisition saw %q", refused[n], got)
+					}
+				})
+		})
+	}
+}
+
+func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
+	for _, stale := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stale locks stand in between: %v", stale), func(t *testing.T) {
+			a := newArena(t)
+			var before refdb.Token
+			if stale {
+				before = a.hold(all("b"), true)
+			}
+			type answer struct {
+				refdb.Acquired
+				err error
+			}
+			left, right := make([]answer, raceRounds+1), make([]answer, raceRounds+1)
+			tokens := make(map[string]refdb.Token)
+			var mu sync.Mutex
+			a.race(
+				func(n int) {
+					left[n].Acquired, left[n].err = a.left.Acquire(a.Context(), request(ref("a", n), ref("b", n)))
+				},
+				func(n int) {
+					right[n].Acquired, right[n].err = a.right.Acquire(a.Context(), request(ref("b", n), ref("c", n)))
+				},
+				func(n int) {
+					winner, loser, more := left[n], right[n], "a"
+					if a.is(left[n].err, refdb.ErrLocked) {
+						winner, loser, more = right[n], left[n], "c"
+					}
+					var locked *refdb.LockedError
+					if winner.err != nil || !errors.As(loser.err, &locked) {
+						a.Errorf("the two ended with %v and %v", left[n].err, right[n].err)
+						return
+					}
+					if h := locked.Holders; len(h) != 1 || h[0].Ref != ref("b", n) || h[0].Token != winner.Token || winner.Token <= before {
+						a.Errorf("token %d won, after %d, and the other saw %+v", winner.Token, before, h)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					tokens[ref(more, n)], tokens[ref("b", n)] = winner.Token, winner.Token
+				})
+			page, err := a.left.Locks(a.Context(), refdb.LockQuery{Limit: 10 * raceRounds})
+			a.must(err)
+			for _, l := range page.Locks {
+				if tokens[l.Ref] != l.Token {
+					a.Errorf("a lock with token %d is left on %s", l.Token, l.Ref)
+				}
+				delete(tokens, l.Ref)
+			}
+			if len(tokens) > 0 {
+				a.Errorf("%d locks that were granted are not there", len(tokens))
+			}
+		})
+	}
+}
+
+// A fence holds its rows FOR KEY SHARE only.
+func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
+	fenced := func(token refdb.Token, n int) refdb.UpdateRequest {
+		return refdb.UpdateRequest{
+			Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves("", v2, ref("x", n)), Fence: fence(token, ref("x", n), ref("y", n)),
+		}
+	}
+	ends := map[string]func(a *arena, token refdb.Token, n int) (refdb.Acquired, error){
+		"a reclaim": func(a *arena, _ refdb.Token, n int) (refdb.Acquired, error) {
+			return a.right.Acquire(a.Context(), request(ref("x", n)))
+		},
+		"a purge": func(a *arena, token refdb.Token, n int) (refdb.Acquired, error) {
+			purged, err := a.right.Purge(a.Context(), []refdb.StandingLock{{LockID: ids(token, ref("y", n))[0]}})
+			if err == nil && !purged[0] {
+				err = errors.New("nothing was purged")
+			}
+			a.is(err, nil)
+			rows, err := a.right.Get(a.Context(), project, []string{ref("x", n)})
+			return refdb.Acquired{Refs: rows}, err
+		},
+		"an update that passes the stale lock": func(a *arena, _ refdb.Token, n int) (refdb.Acquired, error) {
+			err := try(a.Context(), a.right, update(ref("y", n)))
+			a.is(err, nil)
+			rows, err := a.right.Get(a.Context(), project, []string{ref("x", n)})
+			return refdb.Acquired{Refs: rows}, err
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			a := newArena(t)
+			token := a.hold(all("x", "y"), true)
+			lost := make([]error, raceRounds+1)
+			saw, errs := make([]refdb.Acquired, raceRounds+1), make([]error, raceRounds+1)
+			a.race(
+				func(n int) { lost[n] = try(a.Context(), a.left, fenced(token, n)) },
+				func(n int) { saw[n], errs[n] = end(a, token, n) },
+				func(n int) {
+					if errs[n] != nil {
+						a.Error(errs[n])
+					}
+					want := v2
+					if a.is(lost[n], refdb.ErrLockLost) {
+						want = refdb.Unknown
+					}
+					if got := value(saw[n]); got != want {
+						a.Errorf("the fenced update ended with %v, and who ended its fence saw %q", lost[n], got)
+					}
+				})
+		})
+	}
+}
+
+func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
+	a := newArena(t)
+	token := a.hold(all("x"), true)
+	beats, errs := make([][]refdb.BeatResult, raceRounds+1), make([]error, raceRounds+1)
+	refused := make([]error, raceRounds+1)
+	a.race(
+		func(n int) {
+			beats[n], errs[n] = a.left.Beat(a.Context(), ids(token, ref("x", n)))
+		},
+		func(n int) { refused[n] = try(a.Context(), a.right, update(ref("x", n))) },
+		func(n int) {
+			want := refdb.BeatLost
+			if a.is(refused[n], refdb.ErrLocked) {
+				want = refdb.Beaten
+			}
+			if errs[n] != nil || beats[n][0] != want {
+				a.Errorf("the update ended with %v, the beat with %v, %v", refused[n], beats[n], errs[n])
+			}
+		})
+}
+
+// More than 256 refs are locked through the project's key, fewer by their own.
+func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
+	a := newArena(t)
+	refs := names(300)
+	updated := make([]error, raceRounds+1)
+	errs := make([]error, raceRounds+1)
+	large, small := make([]refdb.Acquired, raceRounds+1), make([]refdb.Value, raceRounds+1)
+	for n := range 100 {
+		small[n+1] = refdb.Value(fmt.Sprintf("%040x", n+1))
+	}
+	current := refdb.Unknown
+	for n := 1; n <= 100 && !t.Failed(); n++ {
+		var both sync.WaitGroup
+		both.Go(func() { large[n], errs[n] = a.left.Acquire(a.Context(), request(refs...)) })
+		both.Go(func() {
+			stagger()
+			updated[n] = try(a.Context(), a.right, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: moves(current, small[n], refs[150])})
+		})
+		both.Wait()
+		a.must(errs[n])
+		if !a.is(updated[n], refdb.ErrLocked) {
+			current = small[n]
+		}
+		if got := value(large[n]); got != current {
+			t.Errorf("the update ended with %v, and the acquisition saw %q", updated[n], got)
+		}
+		release(t, a.left, large[n], refs...)
+	}
+}
+
+// Beats come in any order, and wait for nobody; fenced updates don't wait for them.
+func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
+	a := newArena(t)
+	refs := names(400)
+	token := a.hold(refs, false)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+
+	var beats, updates, unknown atomic.Int64
+	var work sync.WaitGroup
+	for range 2 {
+		work.Go(func() {
+			rows := ids(token, refs...)
+			for ctx.Err() == nil {
+				rand.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+				results, err := a.left.Beat(t.Context(), rows)
+				if err != nil || slices.Contains(results, refdb.BeatLost) {
+					t.Errorf("a beat of locks that are held: %v", err)
+					return
+				}
+				if slices.Contains(results, refdb.BeatUnknown) {
+					unknown.Add(1)
+				}
+				beats.Add(1)
+			}
+		})
+		work.Go(func() {
+			for n := 1; ctx.Err() == nil; n++ {
+				r := update(refs...)
+				r.Locks, r.Adopt, r.Fence = refdb.AdvisoryLocks, true, fence(token, refs...)
+				start := time.Now()
+				if err := try(t.Context(), a.right, r); err != nil && !errors.Is(err, refdb.ErrMismatch) {
+					t.Errorf("a fenced update under a lock that is held: %v", err)
+					return
+				}
+				if d := time.Since(start); d > 900*time.Millisecond {
+					t.Errorf("a fenced update took %s: as long as it takes to find a deadlock", d)
+				}
+				updates.Add(1)
+			}
+		})
+	}
+	work.Wait()
+	t.Logf("%d beats, %d of them with unknown rows, %d updates", beats.Load(), unknown.Load(), updates.Load())
+	a.left.Close()
+	a.right.Close()
+	c := session(t, a.db.URL())
+	if n := query[int64](t, c, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)[0]; n > 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+}

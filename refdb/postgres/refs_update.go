@@ -1,0 +1,348 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// These compare, write, and end locks. Nothing in here waits. They return a row with
+// the verdict, and more rows with what refused the update, or with those to be told of
+// the locks that ended.
+//
+//	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
+//	$7 refs whose locks are in the way   $8 whether those of the fence end
+//	$9 fence     $10 its owner   $11 its token   $12 whether the locks that end are locked, so that no beat comes in between
+//	$13 whether of the locks only those that stand for an intent are in the way  $14 who is next, or ''
+var (
+	updateSQL     = fenceOfUpdate + decideUpdate(foundByKey) + endFence("$14::text") + answerUpdate
+	updateManySQL = fenceOfUpdate + decideUpdate(foundInRange) + endFence("$14::text") + answerUpdate
+)
+
+const (
+	fenceOfUpdate = `
+WITH fence AS MATERIALIZED (
+  SELECT asked.ref, CASE WHEN owner = $10 AND coalesce(token, 'epoch') = $11::timestamptz AND NOT (` + isIntent + `) THEN lock.tid END AS lock, waiting
+  FROM unnest($9::text[]) AS asked (ref) LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
+)`
+	answerUpdate = `
+SELECT verdict, NULL AS ref, NULL AS value, NULL AS owner, NULL::timestamptz AS token, NULL::timestamptz AS heartbeat,
+       NULL::bigint AS stale_after, now, NULL::text[] AS told
+FROM verdict, clock
+UNION ALL
+SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, NULL FROM lost, verdict, clock WHERE verdict = 'lost'
+UNION ALL
+SELECT verdict, ref, NULL, owner, token, heartbeat, stale_after, now, NULL FROM standing, verdict, clock WHERE verdict = 'locked'
+UNION ALL
+SELECT verdict, ref, value, NULL, NULL, NULL, NULL, now, NULL FROM differing, verdict, clock WHERE verdict = 'differs'
+UNION ALL
+SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, told FROM (SELECT ref, told FROM cleared UNION ALL SELECT ref, told FROM handed) AS ended, verdict, clock
+WHERE told IS NOT NULL`
+)
+
+const (
+	// foundByKey is the rows of the refs, each looked up.
+	foundByKey = `found AS MATERIALIZED (
+  SELECT asked.*, tid, value FROM unnest($2::text[], $3::text[], $4::text[]) AS asked (ref, old, new)
+  LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
+)`
+
+	// inRange is the rows from the first of the refs to the last, but at most twice as many as there are refs.
+	inRange = `in_range AS MATERIALIZED (
+  SELECT ref, ctid AS tid, value FROM refs WHERE project = $1 AND ref >= ($2::text[])[1] AND ref <= ($2::text[])[cardinality($2::text[])]
+  ORDER BY ref LIMIT 2 * cardinality($2::text[])
+)`
+
+	// foundInRange is the same rows, read from the first of the refs to the last, which takes
+	// less time for many refs that stand together. It reads at most twice as many rows as
+	// there are refs; refs beyond are looked up.
+	//
+	// Only a hash or a merge can make a full join. For another join the planner, which plans
+	// for arrays of unknown length, would compare each row with each.
+	foundInRange = inRange + `, range_end AS MATERIALIZED (
+  SELECT CASE WHEN count(*) = 2 * cardinality($2::text[]) THEN max(ref) END AS last FROM in_range
+), found AS MATERIALIZED (
+  SELECT asked.ref, old, new, coalesce(in_range.tid, refs.tid) AS tid, coalesce(in_range.value, refs.value) AS value
+  FROM unnest($2::text[], $3::text[], $4::text[]) AS asked (ref, old, new) FULL JOIN in_range ON in_range.ref = asked.ref CROSS JOIN range_end
+  LEFT JOIN LATERAL (SELECT ctid AS tid, value FROM refs WHERE project = $1 AND ref = asked.ref AND asked.ref > last LIMIT 1) AS refs ON true
+  WHERE coalesce(asked.ref, '') <> ''
+)`
+)
+
+// verdictOf is what becomes of an update, by what may refuse it, in the order of
+// precedence. A stale lock in the way refuses nothing, but has to be locked first.
+func verdictOf(lost, locked, stale, differs string) string {
+	return `CASE
+    WHEN ` + lost + ` THEN 'lost'
+    WHEN ` + locked + ` THEN 'locked'
+    WHEN ` + stale + ` THEN 'stale'
+    WHEN ` + differs + ` THEN 'differs'
+    ELSE 'done'
+  END`
+}
+
+// differs holds for a ref that does not hold old, which is NULL for one that should be
+// absent. value is NULL if it has no row: to adopt it, it need not hold old.
+func differs(adopt string) string {
+	return `CASE
+    WHEN value IS NULL THEN old IS NOT NULL AND NOT ` + adopt + `
+    WHEN value IN ` + absent + ` THEN old IS NOT NULL
+    ELSE value IS DISTINCT FROM old
+  END`
+}
+
+// decideUpdate compares, and writes if all fits. It looks no lock up if none stands
+// between the first of the refs and the last.
+func decideUpdate(found string) string {
+	return `, lost AS MATERIALIZED (
+  SELECT ref FROM fence WHERE lock IS NULL
+), clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), standing AS MATERIALIZED (
+  SELECT lock.*, ` + isStale + ` AS stale FROM clock, unnest($7::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
+  WHERE EXISTS (SELECT FROM locks WHERE project = $1 AND ref >= ($7::text[])[1] AND ref <= ($7::text[])[cardinality($7::text[])]) AND (NOT $13::boolean OR ` + isIntent + `)
+), ` + found + `, differing AS MATERIALIZED (
+  SELECT ref, value FROM found
+  WHERE ` + differs("$6::boolean") + `
+), verdict AS MATERIALIZED (
+  SELECT ` + verdictOf(
+		`EXISTS (SELECT FROM lost)`,
+		`EXISTS (SELECT FROM standing WHERE NOT stale)`,
+		`NOT $12::boolean AND EXISTS (SELECT FROM standing)`,
+		`EXISTS (SELECT FROM differing)`) + ` AS verdict
+), created AS (
+  INSERT INTO refs (project, ref, value, time, op)
+  SELECT $1, ref, new, now, $5 FROM found, verdict, clock WHERE verdict = 'done' AND tid IS NULL
+), changed AS (
+  UPDATE refs SET value = new, time = now, op = $5 FROM found, verdict, clock WHERE verdict = 'done' AND refs.ctid = tid
+), cleared AS (
+  DELETE FROM locks USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(SELECT tid FROM standing))
+  RETURNING ref, waiting[1:1] AS told
+)`
+}
+
+// endFence ends the locks of the fence, if they are to end.
+func endFence(next string) string {
+	return `, ends AS MATERIALIZED (
+  SELECT lock AS tid, ` + placesOf("waiting", "''") + ` AS waiting, ` + next + ` AS next FROM fence, verdict WHERE verdict = 'done' AND $8::boolean
+), ` + handOn
+}
+
+// updateRangeSQL moves all refs if each holds what it should, if no lock stands between
+// the first and the last, and if at most twice as many rows stand there. It takes three
+// quarters of the time of updateManySQL, which has to say why not. It returns whether it
+// moved them.
+//
+//	$1 project  $2 refs  $3 olds  $4 news  $5 operation
+const updateRangeSQL = `
+WITH ` + inRange + `, fits AS MATERIALIZED (
+  SELECT tid, new FROM in_range FULL JOIN unnest($2::text[], $3::text[], $4::text[]) AS asked (ref, old, new) ON in_range.ref = asked.ref
+  WHERE coalesce(value = old, false) -- does not turn the full join into another one
+), verdict AS MATERIALIZED (
+  SELECT (SELECT count(*) FROM fits) = cardinality($2::text[])
+    AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref >= ($2::text[])[1] AND ref <= ($2::text[])[cardinality($2::text[])]) AS done
+), changed AS (
+  UPDATE refs SET value = new, time = clock_timestamp(), op = $5 FROM fits, verdict WHERE done AND refs.ctid = tid
+)
+SELECT done FROM verdict`
+
+// updateRange makes an update of many refs if updateRangeSQL can, and reports whether it did.
+func (d *Driver) updateRange(ctx context.Context, r refdb.UpdateRequest, c change) (done bool, err error) {
+	read := func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&done}, func() error { return nil })
+		return err
+	}
+	err = d.pools.Do(ctx, roundtrip.Write("update refs").Then(lockRefs(r.Project, c.keyed)).Query(updateRangeSQL, read, r.Project, c.refs, c.olds, c.news, operation.Text(r.Origin)))
+	return done, err
+}
+
+// Update decides and writes in one round trip. It takes one more if stale locks are in
+// the way, or if updateRangeSQL can't move many refs. The update of a single ref is made
+// in a batch, unless its fence is on other refs or stays: such updates are rare.
+func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	c := newChange(r)
+	o := outcome{project: r.Project}
+	if len(c.keyed) == 1 && len(c.refs) == 1 && (r.Fence == nil || c.release) {
+		u := updateCall{request: r, change: c}
+		if err := d.batcher.Do(ctx, &u); err != nil {
+			return err
+		}
+		switch o = u.answer; o.verdict {
+		case "done":
+			return nil
+		case "lost", "locked", "differs":
+			return o.err(r.Updates)
+		}
+	}
+	if len(c.refs) > maxKeys && r.Fence == nil && !slices.Contains(c.olds, nil) {
+		if done, err := d.updateRange(ctx, r, c); done || err != nil {
+			return err
+		}
+	}
+	// The rows of the locks that end are locked only if there certainly are some.
+	sql := updateSQL
+	if len(c.refs) > maxKeys {
+		sql = updateManySQL
+	}
+	for rowsLocked := c.release || o.verdict == "stale"; o.verdict == "" || o.verdict == "stale"; rowsLocked = true {
+		work := roundtrip.Write("update refs").Then(lockRefs(r.Project, c.keyed))
+		if rowsLocked && len(c.ending) > 0 {
+			work = work.Then(lockRows(r.Project, c.ending))
+		}
+		if len(c.fence) > 0 && !c.release {
+			work = work.Then(lockFence(r.Project, c.fence))
+		}
+		err := d.pools.Do(ctx, work.Query(sql, o.read,
+			r.Project, c.refs, c.olds, c.news, operation.Text(r.Origin), r.Adopt, c.inTheWay, c.release, c.fence, c.owner, c.token.Time(), rowsLocked, !c.mandatory, c.next))
+		if err != nil {
+			return err
+		}
+	}
+	d.tellEnded(&o, c)
+	return o.err(r.Updates)
+}
+
+// tellEnded is tellAll after an update that may have released its fence.
+func (d *Driver) tellEnded(o *outcome, c change) {
+	d.tellAll(o)
+	if o.verdict != "done" || c.next == "" {
+		return
+	}
+	for _, ref := range c.fence {
+		if o.told[ref] == nil {
+			d.notifier.TellNext(o.project, ref, nil, c.next)
+		}
+	}
+}
+
+// tellAll tells those who wait for the locks that ended.
+func (d *Driver) tellAll(o *outcome) {
+	for ref, told := range o.told {
+		d.notifier.Tell(o.project, ref, told)
+	}
+}
+
+// A change is an UpdateRequest as arrays.
+type change struct {
+	refs, news []string
+	olds       []*string // nil if absent
+	fence      []string
+	owner      string
+	token      refdb.Token
+	release    bool
+	next       string   // the place of who is next, or ""
+	inTheWay   []string // refs whose locks refuse it, unless they are stale
+	mandatory  bool     // locks that stand for no intent refuse it, too
+	ending     []string // refs whose locks are deleted with the update
+	keyed      []string // all refs that it touches
+}
+
+func newChange(r refdb.UpdateRequest) change {
+	c := change{fence: []string{}, inTheWay: []string{}, ending: []string{}, mandatory: r.Locks == refdb.MandatoryLocks}
+	c.refs, c.olds, c.news = columnsOf(r.Updates)
+	if f := r.Fence; f != nil {
+		c.fence, c.owner, c.token, c.release, c.next = f.Refs, f.Owner, f.Token, f.Release, placeText(f.Next, f.Owner)
+	}
+	c.keyed = slices.Clone(c.fence)
+	for _, ref := range c.refs {
+		if _, ours := slices.BinarySearch(c.fence, ref); !ours {
+			c.keyed = append(c.keyed, ref)
+			c.inTheWay = append(c.inTheWay, ref)
+		}
+	}
+	if c.mandatory {
+		c.ending = c.inTheWay
+	}
+	if c.release {
+		c.ending = slices.Concat(c.fence, c.ending)
+		slices.Sort(c.ending)
+	}
+	return c
+}
+
+// outcome is what the last statement of an Update or a Finish says.
+type outcome struct {
+	project string
+	verdict string // "" while there is none
+	lost    []string
+	holders []refdb.LockInfo
+	have    map[string]refdb.Value
+	told    map[string][]string // places to be told of locks that ended
+}
+
+func (o *outcome) read(rows pgx.Rows) error {
+	*o = outcome{project: o.project}
+	for rows.Next() {
+		if raw := rows.RawValues(); string(raw[0]) == "done" && raw[len(raw)-1] == nil {
+			o.verdict = "done" // and nobody waits: that is all, mostly
+			continue
+		}
+		var (
+			verdict    string
+			ref, value *string
+			lock       lockColumns
+			now        time.Time
+			told       []string
+		)
+		if err := rows.Scan(&verdict, &ref, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &told); err != nil {
+			return err
+		}
+		o.verdict = verdict
+		if ref != nil {
+			o.add(*ref, value, lock, now, told)
+		}
+	}
+	return rows.Err()
+}
+
+// add notes what is said about one ref.
+func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time, told []string) {
+	switch o.verdict {
+	case "lost":
+		o.lost = append(o.lost, ref)
+	case "locked":
+		o.holders = append(o.holders, lock.info(o.project, ref, now))
+	case "differs":
+		if o.have == nil {
+			o.have = make(map[string]refdb.Value)
+		}
+		o.have[ref] = refdb.Unknown
+		if value != nil {
+			o.have[ref] = refdb.Value(*value)
+		}
+	default:
+		if len(told) > 0 {
+			if o.told == nil {
+				o.told = make(map[string][]string)
+			}
+			o.told[ref] = told
+		}
+	}
+}
+
+// err is the error that says why the updates were refused; nil if they were not.
+func (o *outcome) err(updates []refdb.Update) error {
+	switch o.verdict {
+	case "lost":
+		slices.Sort(o.lost)
+		return &refdb.LostError{Project: o.project, Refs: o.lost, Reason: "the database has it gone, or another's"}
+	case "locked":
+		byRef(o.holders)
+		return &refdb.LockedError{Holders: slices.DeleteFunc(o.holders, refdb.LockInfo.Idle)}
+	case "differs":
+		e := &refdb.MismatchError{Project: o.project}
+		for _, u := range updates {
+			if have, ok := o.have[u.Ref]; ok {
+				e.Mismatches = append(e.Mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})
+			}
+		}
+		return e
+	}
+	return nil
+}

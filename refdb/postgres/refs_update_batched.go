@@ -1,0 +1,175 @@
+package postgres
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// updatePlainSQL moves the refs that nobody has locked and that hold what they should,
+// in less time than updateBatchedSQL. It returns the refs that it moved.
+//
+//	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 places of their keys
+var updatePlainSQL = bothForms(func(f form) string {
+	return `
+UPDATE refs SET value = new, time = clock_timestamp(), op = operation
+FROM (` + f.asked("asked_project text", "asked_ref text", "old text", "new text", "operation text", "place int") + `) AS asked
+WHERE project = asked_project AND ref = asked_ref AND value = old AND ` + f.gotKeys() + `
+AND NOT EXISTS (SELECT FROM locks WHERE project = asked_project AND ref = asked_ref OFFSET 0)
+RETURNING place`
+})
+
+// updateBatchedSQL decides about each ref for itself. A ref stays undecided if others
+// have locked the row of its lock, or changed it since the statement began, so that it
+// could be locked but not deleted.
+//
+//	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 places of their keys
+//	$7 whether locks are in the way  $8 whether to adopt  $9 owners and $10 tokens of the locks to hold and release, or NULL
+//	$11 who is next, or ''
+var updateBatchedSQL = bothForms(func(f form) string {
+	return `
+WITH found AS MATERIALIZED (
+  SELECT asked.*, value, owner, token, heartbeat, stale_after, now, ` + verdictOf(
+		`fence IS NOT NULL AND (owner IS DISTINCT FROM holder OR coalesce(token, 'epoch') <> fence OR `+isIntent+`)`,
+		`fence IS NULL AND `+inTheWay("NOT mandatory OR owner IS NULL"),
+		`fence IS NULL AND mandatory AND owner IS NOT NULL`,
+		differs("adopt")) + ` AS verdict
+  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (` + f.asked("project text", "ref text", "old text", "new text", "op text", "place int",
+		"mandatory boolean", "adopt boolean", "holder text", "fence timestamptz", "next text") + `) AS asked
+  LEFT JOIN LATERAL (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
+  LEFT JOIN LATERAL (
+    SELECT owner, token, heartbeat, stale_after FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
+  ) AS lock ON true
+  WHERE ` + f.gotKeys() + `
+), ends AS MATERIALIZED (
+  SELECT tid, ` + placesOf("waiting", "''") + ` AS waiting, next FROM found, LATERAL (
+    SELECT ctid AS tid, waiting FROM locks
+    WHERE project = found.project AND ref = found.ref AND owner IS NOT DISTINCT FROM holder AND coalesce(token, 'epoch') = fence
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) AS lock
+  WHERE fence IS NOT NULL AND verdict = 'done'
+), ` + handOn + `, decided AS MATERIALIZED (
+  SELECT found.*, told
+  FROM found LEFT JOIN (SELECT project, ref, NULL::text[] AS told FROM deleted UNION ALL SELECT project, ref, told FROM handed) AS ended USING (project, ref)
+  WHERE fence IS NULL OR verdict <> 'done' OR ended.ref IS NOT NULL
+), written AS (
+  INSERT INTO refs (project, ref, value, time, op)
+  SELECT project, ref, new, now, op FROM decided WHERE verdict = 'done'
+  ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
+)
+SELECT place, verdict, value, owner, token, heartbeat, stale_after, now, told FROM decided`
+})
+
+// An updateCall is an update of a single ref, whose fence, if any, is the lock on that
+// ref. It is undecided if the answer has no verdict, or "stale".
+type updateCall struct {
+	request refdb.UpdateRequest
+	change  change
+	place   int32 // of its keys
+	answer  outcome
+}
+
+func (c *updateCall) What() string { return "update refs" }
+func (c *updateCall) Key() refName { return refName{c.request.Project, c.change.refs[0]} }
+func (c *updateCall) reset()       { c.answer = outcome{project: c.request.Project} }
+
+func (c *updateCall) decide(d *Driver) {
+	d.tellEnded(&c.answer, c.change)
+}
+
+// plain reports whether updatePlainSQL may do.
+func (c *updateCall) plain() bool {
+	return c.request.Fence == nil && c.change.mandatory && !c.request.Adopt && c.change.olds[0] != nil
+}
+
+// updateColumns are the first arguments of both statements.
+func updateColumns(f form, calls []*updateCall) []any {
+	return []any{
+		column(f, calls, func(c *updateCall) string { return c.request.Project }),
+		column(f, calls, func(c *updateCall) string { return c.change.refs[0] }),
+		column(f, calls, func(c *updateCall) *string { return c.change.olds[0] }),
+		column(f, calls, func(c *updateCall) string { return c.change.news[0] }),
+		column(f, calls, func(c *updateCall) string { return operation.Text(c.request.Origin) }),
+		column(f, calls, func(c *updateCall) int32 { return c.place }),
+	}
+}
+
+// plainStatement is the statement for plain updates, or nothing if there are none.
+func plainStatement(f form, calls []*updateCall) []roundtrip.Statement {
+	if len(calls) == 0 {
+		return nil
+	}
+	return []roundtrip.Statement{roundtrip.Query(updatePlainSQL[f], func(rows pgx.Rows) error {
+		reset(calls)
+		for rows.Next() {
+			var place int32
+			if err := rows.Scan(&place); err != nil {
+				return err
+			}
+			placed(calls, place).answer.verdict = "done"
+		}
+		return rows.Err()
+	}, updateColumns(f, calls)...)}
+}
+
+// updateStatement is the statement for the other updates, or nothing if there are none.
+func updateStatement(f form, calls []*updateCall) []roundtrip.Statement {
+	if len(calls) == 0 {
+		return nil
+	}
+	owner := func(c *updateCall) (owner *string) {
+		if c.change.release {
+			owner = &c.change.owner
+		}
+		return owner
+	}
+	token := func(c *updateCall) (token *time.Time) {
+		if c.change.release {
+			token = new(c.change.token.Time())
+		}
+		return token
+	}
+	return []roundtrip.Statement{roundtrip.Query(updateBatchedSQL[f], func(rows pgx.Rows) error {
+		reset(calls)
+		for rows.Next() {
+			if err := readUpdated(rows, calls); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}, append(updateColumns(f, calls),
+		column(f, calls, func(c *updateCall) bool { return c.change.mandatory }),
+		column(f, calls, func(c *updateCall) bool { return c.request.Adopt }),
+		column(f, calls, owner),
+		column(f, calls, token),
+		column(f, calls, func(c *updateCall) string { return c.change.next }))...)}
+}
+
+// placed finds a call by the place of its keys.
+func placed(calls []*updateCall, place int32) *updateCall {
+	return calls[slices.IndexFunc(calls, func(c *updateCall) bool { return c.place == place })]
+}
+
+// readUpdated reads the row of one of the calls.
+func readUpdated(row pgx.Rows, calls []*updateCall) error {
+	var (
+		place   int32
+		verdict string
+		value   *string
+		lock    lockColumns
+		now     time.Time
+		told    []string
+	)
+	if err := row.Scan(&place, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &told); err != nil {
+		return err
+	}
+	c := placed(calls, place)
+	c.answer.verdict = verdict
+	c.answer.add(c.change.refs[0], value, lock, now, told)
+	return nil
+}

@@ -1,0 +1,76 @@
+package refdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A schemaFake gives the answers of CheckSchema that a test sets.
+type schemaFake struct {
+	*fake
+	err atomic.Pointer[error]
+}
+
+func (f *schemaFake) setSchema(err error) { f.err.Store(&err) }
+
+func (f *schemaFake) CheckSchema(context.Context) error {
+	if err := f.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (f *schemaFake) Remove(context.Context, RemoveRequest) (int, error) { return 0, nil }
+
+func TestNothingIsBegunOnASchemaThatDoesNotFitAnyMore(t *testing.T) {
+	f := &fake{}
+	d := &schemaFake{fake: f}
+	inBubble(t, Options{}, f, d, func(t *testing.T, db *DB) {
+		lock := mustLock(t, db, "refs/heads/held")
+		intent, err := db.Prepare(t.Context(), "p", []Update{{Ref: "refs/heads/pushed", New: "a"}}, "agent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := map[string]func() error{
+			"lock":   func() error { _, err := db.TryLock(t.Context(), "p", testRef); return err },
+			"update": func() error { return db.Update(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}) },
+			"prepare": func() error {
+				_, err := db.Prepare(t.Context(), "p", []Update{{Ref: testRef, New: "a"}}, "agent")
+				return err
+			},
+			"finish": func() error { return db.Finish(t.Context(), intent, []string{"refs/heads/pushed"}, nil) },
+			"remove": func() error { _, err := db.RemoveProject(t.Context(), "p"); return err },
+			"resolve": func() error {
+				_, err := db.Resolve(t.Context(), []Intent{{Project: "p", Ref: testRef, Owner: "o", Token: 1}}, KeepOld, "me", "why")
+				return err
+			},
+		}
+		check := func(says string, unfit bool) {
+			t.Helper()
+			time.Sleep(schemaPoll + time.Second)
+			synctest.Wait()
+			for name, do := range begin {
+				if err := do(); errors.Is(err, ErrSchema) != unfit {
+					t.Errorf("%s: %s: %v", says, name, err)
+				}
+			}
+		}
+		check("it fits", false)
+		d.setSchema(fmt.Errorf("asking: %w", ErrUnavailable))
+		check("it can't be told", false)
+		d.setSchema(fmt.Errorf("%w: upgrade the program", ErrSchema))
+		check("it does not fit", true)
+		if err := lock.Release(t.Context()); err != nil {
+			t.Errorf("a lock that was held before can't be released: %v", err)
+		}
+		d.setSchema(fmt.Errorf("asking: %w", ErrUnavailable))
+		check("it can't be told, but did not fit", true)
+		d.setSchema(nil)
+		check("it fits again", false)
+	})
+}

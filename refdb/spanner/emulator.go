@@ -1,0 +1,83 @@
+package spanner
+
+import (
+	"context"
+	"os"
+
+	"cloud.google.com/go/spanner"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// emulatorVariable is what Google's client libraries obey.
+const emulatorVariable = "SPANNER_EMULATOR_HOST"
+
+// Emulator returns the option to use the Spanner emulator at that address
+// (host:port), whatever SPANNER_EMULATOR_HOST says. A driver spares an emulator
+// what it can't do, and knows it for one by this option or that variable only.
+func Emulator(address string) option.ClientOption {
+	return emulatorOption{option.WithEndpoint("passthrough:///" + address), address}
+}
+
+type emulatorOption struct {
+	option.ClientOption
+	address string
+}
+
+// findEmulator returns the address of the emulator that is meant, if any, and
+// opts in words that the client understands.
+func findEmulator(opts []option.ClientOption) (address string, all []option.ClientOption) {
+	address = os.Getenv(emulatorVariable)
+	for _, o := range opts {
+		all = append(all, o)
+		if e, ok := o.(emulatorOption); ok {
+			address = e.address
+			all = append(all, option.WithoutAuthentication(),
+				option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))
+		}
+	}
+	return address, all
+}
+
+// An emulatorMutex admits one read-write transaction of a driver at a time. An
+// emulator runs one read-write transaction per session, and the client puts all of
+// them into one session. The service has no such limit: there it is nil, and admits all.
+type emulatorMutex chan struct{}
+
+func newEmulatorMutex(emulated bool) emulatorMutex {
+	if !emulated {
+		return nil
+	}
+	return make(emulatorMutex, 1)
+}
+
+// lock waits for the mutex until ctx ends.
+func (m emulatorMutex) lock(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	select {
+	case m <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m emulatorMutex) unlock() {
+	if m != nil {
+		<-m
+	}
+}
+
+// emulatorForgot reports whether err may be that of a transaction that an emulator has
+// forgotten. It does so when another begins in the same session. The mutex does not
+// prevent that: a request that was given up may begin a transaction later. An emulator that
+// was restarted also gives out session names again: then another process may
+// work in this one's session for good.
+func (d *Driver) emulatorForgot(err error) bool {
+	code := spanner.ErrCode(err)
+	return d.emulator != "" && !sessionLost(err) && (code == codes.NotFound || code == codes.FailedPrecondition)
+}

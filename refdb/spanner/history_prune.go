@@ -1,0 +1,148 @@
+package spanner
+
+import (
+	"context"
+	"strings"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	prunableSQL = `
+SELECT c.project, c.ref, c.position, @keep = (SELECT COUNT(*) FROM (
+  SELECT n.position FROM history AS n WHERE n.project = c.project AND n.ref = c.ref AND n.position > c.position LIMIT @keep))
+FROM (%) AS c ORDER BY c.position, c.project, c.ref`
+
+	prunedSQL = `SELECT UNIX_MICROS(pruned), (SELECT MIN(read) FROM followers) FROM history_state`
+)
+
+// A prunable is a change that a request for pruning looks at.
+type prunable struct {
+	refdb.ChangeKey
+	old bool // as many changes of its ref as are kept are newer
+}
+
+// Prune implements refdb.HistoryStore. It finds the changes without locks first: what is old
+// enough now stays so, and its transaction reads what else decides.
+func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
+	q := request{tag: "refdb.prune", what: "prune the history"}
+	if !d.recorded() {
+		return p, failed(q.what, refdb.ErrOldSchema)
+	}
+	params := afterParams(r.After, r.Limit)
+	params["upto"], params["keep"] = instant(r.Upto), int64(r.Keep)
+	s := spanner.Statement{SQL: strings.Replace(prunableSQL, "%", keysOf(afterSQL+` AND h.position <= @upto`), 1), Params: params}
+	found, err := readRows(ctx, d, q, readPrunable, q.query(s))
+	if err != nil {
+		return p, err
+	}
+	if len(found) == r.Limit {
+		p.Next = found[len(found)-1].ChangeKey
+	}
+	_, err = decide(ctx, d, q, limitsOfPruning, func(b *batch, limits pruning) error {
+		p.Deleted = 0
+		upto := max(min(r.Upto, limits.unread), min(r.Upto, r.EvenUnread))
+		for _, c := range found {
+			if c.old && c.Position <= upto {
+				b.delete(1+2, "history", spanner.Key{c.Project, c.Ref, instant(c.Position)})
+				limits.pruned = max(limits.pruned, c.Position+1)
+				p.Deleted++
+			}
+		}
+		if p.Deleted > 0 {
+			b.add(2, spanner.Update("history_state", []string{"id", "pruned"}, []any{0, instant(limits.pruned)}))
+		}
+		return nil
+	})
+	if err != nil {
+		return refdb.Pruned{}, err
+	}
+	return p, nil
+}
+
+func readPrunable(row *spanner.Row) (c prunable, err error) {
+	var at spanner.NullTime
+	err = row.Columns(&c.Project, &c.Ref, &at, &c.old)
+	c.Position = positionOf(at.Time)
+	return c, err
+}
+
+// pruning is what a transaction reads that prunes.
+type pruning struct {
+	pruned refdb.Position
+	unread refdb.Position // followers have read all up to here
+}
+
+func limitsOfPruning(ctx context.Context, t *transaction) (p pruning, err error) {
+	err = t.query(ctx, spanner.NewStatement(prunedSQL), func(row *spanner.Row) error {
+		var read spanner.NullInt64
+		err := row.Columns((*int64)(&p.pruned), &read)
+		p.unread = maxPosition
+		if read.Valid {
+			p.unread = refdb.Position(read.Int64)
+		}
+		return err
+	})
+	return p, err
+}
+
+var followerColumns = []string{"name", "cursor", "read", "seen"}
+
+const (
+	followersSQL = `
+SELECT f.name, f.cursor, f.read, f.seen, TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), f.seen, MICROSECOND) FROM followers AS f ORDER BY f.name`
+
+	followerSQL = `SELECT f.name FROM followers AS f WHERE f.name = @name`
+)
+
+// Followers implements refdb.HistoryStore.
+func (d *Driver) Followers(ctx context.Context) ([]refdb.Follower, error) {
+	r := request{tag: "refdb.followers", what: "list followers"}
+	if !d.recorded() {
+		return nil, failed(r.what, refdb.ErrOldSchema)
+	}
+	return readRows(ctx, d, r, func(row *spanner.Row) (f refdb.Follower, err error) {
+		var age int64
+		err = row.Columns(&f.Name, &f.Cursor, (*int64)(&f.Read), &f.Seen, &age)
+		f.Seen, f.Age = f.Seen.UTC(), micros(age)
+		return f, err
+	}, r.query(spanner.NewStatement(followersSQL)))
+}
+
+// PutFollower implements refdb.HistoryStore.
+func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
+	r := request{tag: "refdb.putfollower", what: "write a follower"}
+	if !d.recorded() {
+		return failed(r.what, refdb.ErrOldSchema)
+	}
+	_, err := d.transact(ctx, r, func(_ context.Context, t *transaction) error {
+		var b batch
+		b.add(len(followerColumns), spanner.InsertOrUpdate("followers", followerColumns, []any{f.Name, f.Cursor, int64(f.Read), spanner.CommitTimestamp}))
+		return t.write(&b)
+	})
+	return err
+}
+
+// RemoveFollower implements refdb.HistoryStore.
+func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
+	r := request{tag: "refdb.removefollower", what: "remove a follower"}
+	if !d.recorded() {
+		return false, failed(r.what, refdb.ErrOldSchema)
+	}
+	read := func(ctx context.Context, t *transaction) (there bool, err error) {
+		err = t.query(ctx, spanner.Statement{SQL: followerSQL, Params: map[string]any{"name": name}}, func(*spanner.Row) error {
+			there = true
+			return nil
+		})
+		return there, err
+	}
+	_, err = decide(ctx, d, r, read, func(b *batch, there bool) error {
+		if found = there; there {
+			b.delete(1, "followers", spanner.Key{name})
+		}
+		return nil
+	})
+	return found && err == nil, err
+}

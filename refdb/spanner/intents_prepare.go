@@ -1,0 +1,65 @@
+package spanner
+
+import (
+	"context"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+// Prepare implements refdb.IntentStore.
+func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	const what = "prepare updates"
+	if err := checkRefs(r.Updates); err != nil {
+		return refdb.Prepared{}, failed(what, err)
+	}
+	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, statesOf(unrevoked(&r), stateKeys(refsOf(r.Updates))),
+		func(b *batch, states []state) (acquisition, error) { return planPrepare(b, &r, states) })
+	return refdb.Prepared{Token: a.Token, Reclaimed: a.Reclaimed}, err
+}
+
+// planPrepare says what becomes of r in view of what stands on its refs. There
+// are no states if it was revoked.
+func planPrepare(b *batch, r *refdb.PrepareRequest, states []state) (a acquisition, refused error) {
+	if len(states) == 0 {
+		return a, refdb.ErrReleased
+	}
+	sortByRef(states)
+	a.Acquisition, refused = rules.Prepare(*r, rowsOf(states))
+	if refused != nil || a.Adopted {
+		return a, refused
+	}
+	for _, u := range r.Updates {
+		b.insertIntent(u, r)
+	}
+	a.markers = b.take(claim{rules.PrepareClaim(*r), r.Project, refdb.NeverStale}, states, a.After)
+	return a, nil
+}
+
+// Revoke implements refdb.IntentStore. It undoes what r did, and leaves a record that r reads
+// before it does anything.
+func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+	_, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(stateStatement(r.Project), lockKeys(refsOf(r.Updates))),
+		func(b *batch, states []state) error {
+			c := rules.PrepareClaim(r)
+			for _, s := range states {
+				if c.Took(s.Row) {
+					b.deleteLock(r.Project, s.Name)
+					b.deleteIntent(r.Project, s.Name, s.Lock.Token)
+				}
+			}
+			b.insertRevocation(&r)
+			return nil
+		})
+	return err
+}
+
+// unrevoked is stateStatement, but selects nothing if r was revoked.
+func unrevoked(r *refdb.PrepareRequest) spanner.Statement {
+	s := stateStatement(r.Project)
+	s.SQL += "\nWHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @first AND nonce = @nonce AND decision = '" + string(refdb.Revoked) + "')"
+	s.Params["first"], s.Params["nonce"] = r.Updates[0].Ref, r.Nonce
+	return s
+}

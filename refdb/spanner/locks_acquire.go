@@ -1,0 +1,150 @@
+package spanner
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const (
+	// markersTimeout bounds the deletion of markers, which Close waits for.
+	markersTimeout = 5 * time.Second
+	// markersWait is how long an acquisition waits for that deletion: long enough that normally no
+	// marker is left when a reclaim returns.
+	markersWait = 250 * time.Millisecond
+)
+
+// A claim is what a request wants to write into the rows of locks.
+type claim struct {
+	rules.Claim
+	project    string
+	staleAfter time.Duration
+}
+
+// Acquire implements refdb.LockStore.
+func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	return d.acquire(ctx, request{tag: "refdb.acquire", what: "acquire locks"}, statesOf(stateStatement(r.Project), stateKeys(r.Refs)),
+		func(b *batch, states []state) (acquisition, error) { return planAcquire(b, &r, states) })
+}
+
+// An acquisition is what becomes of a claim.
+type acquisition struct {
+	rules.Acquisition
+	markers []spanner.Key // to delete afterwards
+}
+
+// acquire carries out what plan makes of what read has found.
+func (d *Driver) acquire(ctx context.Context, r request, read func(context.Context, *transaction) ([]state, error),
+	plan func(*batch, []state) (acquisition, error)) (refdb.Acquired, error) {
+	var a acquisition
+	at, err := decide(ctx, d, r, read, func(b *batch, states []state) (err error) {
+		a, err = plan(b, states)
+		return err
+	})
+	if err != nil {
+		return refdb.Acquired{Place: a.Place}, err
+	}
+	if !a.Adopted {
+		a.Token = refdb.TokenOf(at)
+	}
+	d.deleteMarkers(ctx, a.markers)
+	return a.Acquired, nil
+}
+
+// planAcquire says what becomes of r in view of what stands on its refs.
+func planAcquire(b *batch, r *refdb.AcquireRequest, states []state) (a acquisition, refused error) {
+	sortByRef(states)
+	a.Acquisition, refused = rules.Acquire(*r, rowsOf(states), readAt(states))
+	switch {
+	case refused != nil:
+		for i, s := range states {
+			b.apply(r.Project, s.Name, a.After[i])
+		}
+	case !a.Adopted:
+		a.markers = b.take(claim{rules.AcquireClaim(*r), r.Project, r.StaleAfter}, states, a.After)
+	}
+	return a, refused
+}
+
+func sortByRef(states []state) {
+	slices.SortFunc(states, func(a, b state) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// readAt returns the database's time at which states were read, zero if there is no lock.
+func readAt(states []state) (now time.Time) {
+	for _, s := range states {
+		if s.Lock != nil {
+			now = s.now
+		}
+	}
+	return now
+}
+
+// take takes all refs, each of which is free, stale, kept for the claim's waiter or ours already, and
+// leaves the rows with the queues of after. It returns the markers that it inserts.
+//
+// The transaction would exclude other reclaims by itself; the marker is for
+// Gerrit's plugin, which inserts the same row when it reclaims. Whichever of us
+// comes second fails to. The plugin takes a reservation for a lock that becomes stale when
+// the turn is over.
+func (b *batch) take(c claim, states []state, after []queue.After) (markers []spanner.Key) {
+	for _, s := range states {
+		if s.Lock == nil {
+			b.insertLock(s.Name, c)
+			continue
+		}
+		if !c.Took(s.Row) {
+			project := marker(c.project, s.token)
+			b.insertMarker(project, s.Name, c.Owner)
+			markers = append(markers, spanner.Key{project, s.Name})
+		}
+		b.updateLock(s.Name, c)
+	}
+	for i, s := range states {
+		if q := after[i].Queue; len(s.Queue)+len(q) > 0 {
+			b.setQueue(c.project, s.Name, q)
+		}
+	}
+	return markers
+}
+
+// deleteMarkers deletes the markers of a reclaim that was committed. They are ours until
+// then, and nobody can need them again: the token in their names is gone. A marker that
+// it fails to delete is an orphan, which does no harm and which a purge removes.
+func (d *Driver) deleteMarkers(ctx context.Context, markers []spanner.Key) {
+	if len(markers) == 0 {
+		return
+	}
+	client, err := d.startWork()
+	if err != nil {
+		return
+	}
+	deleted := make(chan struct{})
+	go func() {
+		defer d.finishWork(client)
+		defer close(deleted)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markersTimeout)
+		defer cancel()
+		if d.emulatorMutex.lock(ctx) != nil {
+			return
+		}
+		defer d.emulatorMutex.unlock()
+		// Deleting twice does no harm, and so needs no transaction: one request.
+		_, _ = client.Apply(ctx, []*spanner.Mutation{spanner.Delete("locks", spanner.KeySetFromKeys(markers...))},
+			spanner.ApplyAtLeastOnce(), spanner.TransactionTag("refdb.sweep"))
+	}()
+	timer := time.NewTimer(markersWait)
+	defer timer.Stop()
+	select {
+	case <-deleted:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

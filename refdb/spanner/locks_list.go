@@ -1,0 +1,54 @@
+package spanner
+
+import (
+	"context"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// staleSQL is refdb.LockInfo.Stale for a row of locks AS l.
+const staleSQL = ageSQL + ` > IFNULL(l.stale_after, @default_stale_after)`
+
+// Locks implements refdb.LockStore.
+func (d *Driver) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	locks, last, err := page(ctx, d, request{tag: "refdb.locks", what: "list locks"}, locksStatement(q), q.Limit, readLock)
+	return refdb.LockPage{Locks: locks, Next: refdb.LockCursor{Project: last.Project, Ref: last.Ref}}, err
+}
+
+func readLock(r *spanner.Row) (refdb.LockInfo, error) {
+	var project, ref string
+	var row lockRow
+	err := r.Columns(append([]any{&project, &ref}, row.columns()...)...)
+	return row.info(project, ref), err
+}
+
+func locksStatement(q refdb.LockQuery) spanner.Statement {
+	s := spanner.Statement{
+		SQL:    `SELECT l.project, l.ref, ` + lockSQL + ` FROM locks AS l WHERE `,
+		Params: map[string]any{"markers": refdb.ReclaimPrefix},
+	}
+	if q.Markers {
+		s.SQL += `STARTS_WITH(l.project, @markers)`
+	} else {
+		s.SQL += `NOT STARTS_WITH(l.project, @markers)`
+	}
+	if q.After != (refdb.LockCursor{}) {
+		// The first part is implied by the second, and bounds the range to read.
+		and(&s, `l.project >= @after_project`, "after_project", q.After.Project)
+		and(&s, `(l.project > @after_project OR l.ref > @after_ref)`, "after_ref", q.After.Ref)
+	}
+	andFilter(&s, q.Project, q.Ref, q.Owner)
+	if q.Prefix != "" {
+		and(&s, `STARTS_WITH(l.ref, @prefix)`, "prefix", q.Prefix)
+	}
+	if q.Stale {
+		and(&s, staleSQL, "default_stale_after", refdb.DefaultStaleAfter.Microseconds())
+	}
+	if q.OlderThan > 0 {
+		and(&s, ageSQL+` > @older_than`, "older_than", q.OlderThan.Microseconds())
+	}
+	s.SQL += ` ORDER BY l.project, l.ref`
+	return s
+}

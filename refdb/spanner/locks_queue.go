@@ -1,0 +1,60 @@
+package spanner
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+)
+
+// An ending is a lock that ends, with its waiters.
+type ending struct {
+	lock  refdb.LockInfo // without heartbeat and age
+	queue queue.Queue
+	now   time.Time
+}
+
+// endings returns a function that reads and locks the rows of keys, and returns those that
+// match, nil for the others.
+func endings(sql string, keys []lockKey) func(context.Context, *transaction) ([]*ending, error) {
+	return func(ctx context.Context, t *transaction) ([]*ending, error) {
+		found := make([]*ending, len(keys))
+		return found, queryKeys(ctx, t, matchStatement(sql), keys, lockKey.bytes, func(r *spanner.Row) error {
+			var n, now int64
+			var waiting []string
+			err := r.Columns(&n, &waiting, &now)
+			k := keys[n]
+			lock := refdb.LockInfo{Project: k.Project, Ref: k.Ref, Owner: k.Owner, Token: refdb.Token(k.Token)}
+			found[n] = &ending{lock, queue.Read(waiting), time.UnixMicro(now)}
+			return err
+		})
+	}
+}
+
+// end ends locks: they go to next, or to the first waiter. It is called last: if
+// the commit has no room for a reservation, it deletes the row instead, and the waiter comes
+// back with its ticket.
+func (b *batch) end(locks []ending, next refdb.Waiter) {
+	for i, e := range locks {
+		a := queue.End(e.lock, e.queue, next, e.now)
+		if others := len(locks) - i - 1; a.Change == queue.Reserve && b.cost+len(reservationColumns)+others > maxMutations {
+			a = queue.After{Change: queue.Delete}
+		}
+		b.apply(e.lock.Project, e.lock.Ref, a)
+	}
+}
+
+// apply writes what becomes of the row of a lock.
+func (b *batch) apply(project, ref string, a queue.After) {
+	switch a.Change {
+	case queue.Queues:
+		b.setQueue(project, ref, a.Queue)
+	case queue.Reserve:
+		b.reserve(project, ref, a)
+	case queue.Delete:
+		b.deleteLock(project, ref)
+	}
+}

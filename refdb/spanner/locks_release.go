@@ -1,0 +1,66 @@
+package spanner
+
+import (
+	"context"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+// Release implements refdb.LockStore.
+func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
+	keys := make([]lockKey, len(r.Refs))
+	for i, ref := range r.Refs {
+		keys[i] = keyOf(i, refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token})
+	}
+	ended, err := d.endMatching(ctx, request{tag: "refdb.release", what: "release locks"}, endingSQL, keys, r.Next)
+	for i, ok := range ended {
+		if !ok {
+			released.Missing = append(released.Missing, r.Refs[i])
+		}
+	}
+	return released, err
+}
+
+// Purge implements refdb.LockStore.
+func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	keys := make([]lockKey, len(locks))
+	for i, l := range locks {
+		keys[i] = keyOf(i, l.LockID)
+		keys[i].Heartbeat = spanner.NullInt64{Int64: l.Heartbeat.UnixMicro(), Valid: !l.Heartbeat.IsZero()}
+	}
+	return d.endMatching(ctx, request{tag: "refdb.purge", what: "purge locks"}, endingSQL+sameHeartbeatSQL, keys, refdb.Waiter{})
+}
+
+// endMatching ends the locks that match keys, and says which did.
+func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []lockKey, next refdb.Waiter) (ended []bool, err error) {
+	_, err = decide(ctx, d, r, endings(sql, keys), func(b *batch, found []*ending) error {
+		ended = make([]bool, len(keys))
+		var matched []ending
+		for i, e := range found {
+			if ended[i] = e != nil; ended[i] {
+				matched = append(matched, *e)
+			}
+		}
+		b.end(matched, next)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ended, nil
+}
+
+// Abandon implements refdb.LockStore.
+func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	_, err := decide(ctx, d, request{tag: "refdb.abandon", what: "abandon locks"}, statesOf(stateStatement(r.Project), lockKeys(r.Refs)),
+		func(b *batch, states []state) error {
+			for _, s := range states {
+				b.apply(r.Project, s.Name, rules.Abandon(r, s.Row, s.now))
+			}
+			return nil
+		})
+	return err
+}

@@ -1,0 +1,107 @@
+package spanner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+// Update implements refdb.RefStore.
+func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	const what = "update refs"
+	if err := checkRefs(r.Updates); err != nil {
+		return failed(what, err)
+	}
+	var fenced []string
+	if r.Fence != nil {
+		fenced = r.Fence.Refs
+	}
+	_, err := decide(ctx, d, request{tag: "refdb.update", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Updates, fenced)),
+		func(b *batch, states []state) error { return planUpdate(b, &r, states) })
+	return err
+}
+
+// checkRefs returns ErrTooMany if a request has more than MaxRefs updates.
+func checkRefs(updates []refdb.Update) error {
+	if n := len(updates); n > MaxRefs {
+		return fmt.Errorf("%w: %d refs, at most %d at once are moved on Cloud Spanner", refdb.ErrTooMany, n, MaxRefs)
+	}
+	return nil
+}
+
+func refsOf(updates []refdb.Update) []string {
+	refs := make([]string, len(updates))
+	for i, u := range updates {
+		refs[i] = u.Ref
+	}
+	return refs
+}
+
+// planUpdate says what r writes in view of what it found, or why it is refused.
+func planUpdate(b *batch, r *refdb.UpdateRequest, states []state) error {
+	if rules.Updated(r.ID, rowsOf(states)) {
+		return nil
+	}
+	found := byRef(states)
+	if f := r.Fence; f != nil {
+		if lost := rules.CheckFence(r.Project, *f, rules.Lease, found.fence); lost != nil {
+			return lost
+		}
+	}
+	stale, refused := rules.Update(*r, found.rows(r.Updates))
+	if refused != nil {
+		return refused
+	}
+	for _, l := range stale {
+		b.deleteLock(l.Project, l.Ref)
+	}
+	for _, u := range r.Updates {
+		b.putRef(r.Project, u.Ref, found[u.Ref].value(), u.New, r.Origin)
+	}
+	if f := r.Fence; f != nil && f.Release {
+		b.end(found.endings(f.Refs), f.Next)
+	}
+	return nil
+}
+
+// rowsOf returns the rows of states.
+func rowsOf(states []state) []rules.Row {
+	rows := make([]rules.Row, len(states))
+	for i, s := range states {
+		rows[i] = s.Row
+	}
+	return rows
+}
+
+// refStates are states by their refs.
+type refStates map[string]state
+
+func byRef(states []state) refStates {
+	found := make(refStates, len(states))
+	for _, s := range states {
+		found[s.Name] = s
+	}
+	return found
+}
+
+// rows returns the rows of the refs of updates, in their order.
+func (f refStates) rows(updates []refdb.Update) []rules.Row {
+	rows := make([]rules.Row, len(updates))
+	for i, u := range updates {
+		rows[i] = f[u.Ref].Row
+	}
+	return rows
+}
+
+func (f refStates) fence(ref string) *refdb.LockInfo { return f[ref].fence }
+
+// endings returns the locks of a fence that stands on refs.
+func (f refStates) endings(refs []string) []ending {
+	all := make([]ending, len(refs))
+	for i, ref := range refs {
+		all[i] = ending{*f[ref].fence, f[ref].Queue, f[ref].now}
+	}
+	return all
+}

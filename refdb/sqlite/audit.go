@@ -1,0 +1,73 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	record = `
+		INSERT INTO audit (time, id, who, origin, action, project, detail, reason)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
+
+	conclude = `UPDATE audit SET outcome = coalesce(outcome, ?1), ended = coalesce(ended, ?2) WHERE time = ?3 AND id = ?4`
+
+	entryColumns = `time, id, who, origin, action, project, detail, reason, coalesce(outcome, ''), ended`
+)
+
+// Record implements refdb.AuditStore.
+func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
+	var at int64
+	err := d.write(ctx, "record what is done", 1, func(t *tx) error {
+		at = t.now
+		_, err := t.exec(record, at, e.ID, e.Who, e.Origin, e.Action, e.Project, e.Detail, e.Reason)
+		return err
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return timeOf(at), nil
+}
+
+// Conclude implements refdb.AuditStore.
+func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (there bool, err error) {
+	err = d.write(ctx, "record what came of it", 1, func(t *tx) (err error) {
+		there, err = t.execOne(conclude, outcome, t.now, e.Time.UnixMicro(), e.ID)
+		return err
+	})
+	return there, err
+}
+
+// Audit implements refdb.AuditStore.
+func (d *Driver) Audit(ctx context.Context, q refdb.AuditQuery) (refdb.AuditPage, error) {
+	var w where
+	w.add("time >= ?", microsOfTime(q.Since))
+	w.add("(time, id) > (?, ?)", microsOfTime(q.After.Time), q.After.ID)
+	w.filter(q.Project, "", "")
+	entries, last, err := page(ctx, d, "list the audit", entryColumns+" FROM audit", w, "time, id", q.Limit, entryOf)
+	if err != nil {
+		return refdb.AuditPage{}, err
+	}
+	return refdb.AuditPage{Entries: entries, Next: last.Cursor()}, nil
+}
+
+// microsOfTime returns 0 for the zero time.
+func microsOfTime(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func entryOf(_ int64, r row) refdb.AuditEntry {
+	e := refdb.AuditEntry{
+		Time: timeOf(r.int(0)), ID: r.text(1), Who: r.text(2), Origin: r.text(3), Action: r.text(4), Project: r.text(5),
+		Detail: r.text(6), Reason: r.text(7), Outcome: r.text(8),
+	}
+	if !r.null(9) {
+		e.Ended = timeOf(r.int(9))
+	}
+	return e
+}

@@ -1,0 +1,45 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// logStep is the size from which the log is emptied. If a reader prevents it,
+	// that is tried again when the log is twice as large, or after logPause:
+	// writers shall wait for a small part of the time.
+	logStep  = 8 << 20
+	logPause = 10 * time.Second
+
+	// logWait is how long writers then wait for readers.
+	logWait = 500 * time.Millisecond
+
+	// logKept is what SQLite leaves of a longer log when it starts at its beginning
+	// again. It is less than logStep, so that the rest is not taken for a long log.
+	logKept = 4 << 20
+)
+
+// checkpoint empties the log if it has become large. SQLite copies the log into the file
+// by itself, but starts it anew only at a moment without a reader, and readers that
+// overlap leave none. TRUNCATE keeps writers out until the readers of older
+// versions have left. Readers that come meanwhile read the newest version, and
+// after that the file alone. So it waits for no longer than the longest read, and
+// at most logWait.
+func (d *Driver) checkpoint(logSize int64) {
+	switch {
+	case logSize == 0: // nothing was committed
+		return
+	case logSize < d.blockedSize:
+		d.blockedSize = 0 // it was started anew
+	}
+	if logSize < logStep || logSize < 2*d.blockedSize && time.Since(d.checkpointed) < logPause {
+		return
+	}
+	blocked := true
+	err := d.anchor.query(context.Background(), func(r row) { blocked = r.int(0) != 0 }, "PRAGMA wal_checkpoint(TRUNCATE)")
+	d.blockedSize, d.checkpointed = 0, time.Now()
+	if err != nil || blocked {
+		d.blockedSize = logSize
+	}
+}

@@ -1,0 +1,241 @@
+package sqlite
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// maxGroupRows is how many rows a group writes at most, unless it is a single
+// request. They take a few milliseconds, for which others wait.
+const maxGroupRows = 256
+
+// A request is a piece of work in a write transaction. Its leader sets the fields that
+// change. Once woken is closed, the request is answered or leads itself.
+type request struct {
+	ctx     context.Context
+	rows    int             // about how many it writes
+	do      func(*tx) error // called again if what it did was undone
+	arrived time.Time
+
+	alone    bool // in its transaction, because an earlier group with it failed
+	woken    chan struct{}
+	answered bool
+	err      error
+	unsure   bool // err is that of its COMMIT
+}
+
+func (r *request) answer(err error) { r.err, r.answered = err, true }
+
+// A groupCommit orders the requests of a process that write: first come, first
+// served. One request leads at a time. It has the connection that writes, and
+// carries out waiting requests together with its own, in one transaction. A
+// request that finds no leader leads at once, alone.
+type groupCommit struct {
+	mu      sync.Mutex
+	led     bool // there is a leader
+	waiting []*request
+	shared  bool // the last group had more than one request
+	sizes   refdb.Batches
+}
+
+// wait returns when r leads or is answered. The answer is an error if ctx or the
+// driver ended before r's work began.
+func (g *groupCommit) wait(r *request, closed <-chan struct{}) {
+	if g.enter(r) {
+		return
+	}
+	var err error
+	select {
+	case <-r.woken:
+		return
+	case <-r.ctx.Done():
+		err = r.ctx.Err()
+	case <-closed:
+		err = refdb.ErrClosed
+	}
+	if g.leave(r) {
+		r.answer(err)
+		return
+	}
+	<-r.woken // its work is under way
+}
+
+// enter reports whether r leads. If not, r waits.
+func (g *groupCommit) enter(r *request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.led {
+		g.led = true
+		return true
+	}
+	r.woken = make(chan struct{})
+	g.waiting = append(g.waiting, r)
+	return false
+}
+
+// leave ends the wait of r, and reports whether r still waited.
+func (g *groupCommit) leave(r *request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.waiting, r)
+	if i < 0 {
+		return false
+	}
+	g.waiting = slices.Delete(g.waiting, i, i+1)
+	return true
+}
+
+// gather returns the group that writes now: the leader, and the next requests as
+// far as they fit in. It answers those whose contexts have ended.
+func (g *groupCommit) gather(leader *request) []*request {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	group := []*request{leader}
+	n := 0
+	for rows := leader.rows; n < len(g.waiting) && !leader.alone; n++ {
+		r := g.waiting[n]
+		if err := r.ctx.Err(); err != nil {
+			r.answer(err)
+			close(r.woken)
+			continue
+		}
+		if rows += r.rows; rows > maxGroupRows || r.alone {
+			break
+		}
+		group = append(group, r)
+	}
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	g.shared = len(group) > 1
+	g.sizes.Count(len(group))
+	return group
+}
+
+// retryAlone has each request of a group that failed try again in a transaction
+// of its own, before all later requests. The first one continues to lead.
+func (g *groupCommit) retryAlone(group []*request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var again []*request
+	for i, r := range group {
+		r.alone = true
+		if err := r.ctx.Err(); err != nil && i > 0 {
+			// Its own wait may not look at the context any more.
+			r.answer(err)
+			close(r.woken)
+		} else if i > 0 {
+			again = append(again, r)
+		}
+	}
+	g.waiting = slices.Insert(g.waiting, 0, again...)
+}
+
+// failAll answers all waiting requests with an error that would hit them too.
+func (g *groupCommit) failAll(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range g.waiting {
+		r.answer(err)
+		close(r.woken)
+	}
+	g.waiting = nil
+}
+
+func (g *groupCommit) stats() refdb.Batches {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sizes
+}
+
+// passLead lets the next request lead.
+func (g *groupCommit) passLead() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		g.led = false
+		return
+	}
+	close(g.waiting[0].woken)
+	g.waiting = slices.Delete(g.waiting, 0, 1)
+}
+
+// lead carries out r, together with the requests that wait by the time this
+// process may write the file.
+func (d *Driver) lead(r *request) {
+	defer d.groups.passLead()
+	for !r.answered {
+		if d.groups.shared {
+			// The callers just answered may have more to write. Without this, the
+			// first of them would write alone while the others wait for it.
+			runtime.Gosched()
+		}
+		if err := d.begin(r.ctx, r.arrived); err != nil {
+			r.answer(err)
+			if busy(err) {
+				d.groups.failAll(err)
+			}
+			return
+		}
+		logSize := d.carryOut(d.groups.gather(r))
+		d.released = time.Now()
+		d.checkpoint(logSize)
+	}
+}
+
+// carryOut does the work of a group in the transaction that has begun, and
+// answers all of it, or none. It returns the size of the log.
+func (d *Driver) carryOut(group []*request) (logSize int64) {
+	committing, err := d.commit(group)
+	if err != nil {
+		d.writer.rollback()
+		if len(group) > 1 && (!committing || certain(err)) {
+			d.groups.retryAlone(group)
+			return 0
+		}
+	} else if logSize, err = d.files.verify(); err != nil {
+		// It went to a log that others had perhaps replaced already.
+		committing = true
+	}
+	for i, r := range group {
+		r.unsure = committing
+		r.answer(err)
+		if i > 0 {
+			close(r.woken)
+		}
+	}
+	return logSize
+}
+
+// commit does the work of a group and commits it. It reports whether an error
+// is that of the COMMIT.
+func (d *Driver) commit(group []*request) (committing bool, err error) {
+	// Another process may have replaced the files and locked the new ones. If the
+	// files still stand after the COMMIT, that happened later, and no request was
+	// answered before: so carryOut looks again. This first look avoids writing in vain.
+	if _, err := d.files.verify(); err != nil {
+		return false, err
+	}
+	t := &tx{conn: d.writer}
+	for _, r := range group {
+		t.now = d.now()
+		if err := r.do(t); err != nil {
+			return false, err
+		}
+	}
+	if len(group) == 1 {
+		if err := group[0].ctx.Err(); err != nil {
+			return false, err
+		}
+	}
+	if t.mark != nil {
+		if _, err := t.exec(setMark, *t.mark); err != nil {
+			return false, err
+		}
+	}
+	_, err = t.exec("COMMIT")
+	return true, err
+}

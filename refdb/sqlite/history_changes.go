@@ -1,0 +1,154 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+)
+
+// The rows of the history are written by triggers: see the migrations. Writers take turns, so
+// every position up to that of the last change is complete.
+const (
+	hasHistory = `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'history'`
+
+	readState = `
+		SELECT s.position, s.pruned, s.pruned_time, e.id, e.first, e.began, e.asked_by, e.reason
+		FROM history_state AS s CROSS JOIN epochs AS e ORDER BY e.first`
+
+	changeColumns = `project, ref, position, old, new, time, op`
+
+	oneChange = `SELECT op FROM history WHERE project = ? AND ref = ? AND position = ?`
+)
+
+// HistoryState implements refdb.HistoryStore.
+func (d *Driver) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
+	return d.readHistory(ctx, "read the history", func(*conn, refdb.HistoryState) error { return nil })
+}
+
+// readHistory runs do in one snapshot, with the history's state of that.
+func (d *Driver) readHistory(ctx context.Context, doing string, do func(*conn, refdb.HistoryState) error) (s refdb.HistoryState, err error) {
+	err = d.read(ctx, doing, func(c *conn) error {
+		if _, err := c.exec(ctx, "BEGIN"); err != nil {
+			return err
+		}
+		defer c.rollback()
+		if s, err = historyState(ctx, c); err != nil {
+			return err
+		}
+		return do(c, s)
+	})
+	if err != nil {
+		return refdb.HistoryState{}, d.optional(ctx, doing, err)
+	}
+	return s, nil
+}
+
+// optional returns refdb.ErrOldSchema instead of err if err means that the history is
+// missing, as it is in a schema that is old but good enough for all else. SQLite has no code of
+// its own for a missing table.
+func (d *Driver) optional(ctx context.Context, doing string, err error) error {
+	if code(err) != lib.SQLITE_ERROR {
+		return err
+	}
+	there := false
+	look := d.read(ctx, doing, func(c *conn) error { return c.query(ctx, func(row) { there = true }, hasHistory) })
+	if look == nil && !there {
+		return explain(d.path, doing, refdb.ErrOldSchema)
+	}
+	return err
+}
+
+func historyState(ctx context.Context, c *conn) (s refdb.HistoryState, err error) {
+	err = c.query(ctx, func(r row) {
+		s.Upto, s.Pruned = refdb.Position(r.int(0)), refdb.Position(r.int(1))
+		if !r.null(2) {
+			s.PrunedTime = timeOf(r.int(2))
+		}
+		s.Epochs = append(s.Epochs, refdb.Epoch{
+			ID: r.text(3), First: refdb.Position(r.int(4)), Began: timeOf(r.int(5)), By: r.text(6), Reason: r.text(7),
+		})
+	}, readState)
+	if err == nil && len(s.Epochs) == 0 {
+		err = errors.New("the table history_state or epochs has lost its row: restore the file from a backup")
+	}
+	return s, err
+}
+
+// Changes implements refdb.HistoryStore.
+func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
+	p.State, err = d.readHistory(ctx, "read changes", func(c *conn, s refdb.HistoryState) error {
+		if r.Last.Ref != "" {
+			last := func(row row) { p.LastOp, p.LastFound = operation.ID(row.text(0)), true }
+			if err := c.query(ctx, last, oneChange, r.Last.Project, r.Last.Ref, int64(r.Last.Position)); err != nil {
+				return err
+			}
+		}
+		var more bool
+		w, order := changesWhere(r, s.Pruned)
+		p.Changes, more, err = c.changes(ctx, w, order, r.Limit)
+		if p.Next = (refdb.ChangeKey{Position: s.Upto + 1}); more {
+			p.Next = p.Changes[r.Limit-1].Key()
+		}
+		return err
+	})
+	if err != nil {
+		return refdb.ChangesPage{}, err
+	}
+	return p, nil
+}
+
+func changesWhere(r refdb.ChangesRequest, pruned refdb.Position) (w where, order string) {
+	after := r.After
+	if after.Position < pruned {
+		after = refdb.ChangeKey{Position: pruned}
+	}
+	if r.Project == "" {
+		w.add("(position, project, ref) > (?, ?, ?)", int64(after.Position), after.Project, after.Ref)
+		return w, "position, project, ref"
+	}
+	w.add("project = ?", r.Project)
+	w.add("(position, ref) > (?, ?)", int64(after.Position), refIn(r.Project, after))
+	w.prefix("ref", r.Prefix)
+	return w, "position, ref"
+}
+
+// refIn returns k's place among the refs of a project that have changes at k's position.
+func refIn(project string, k refdb.ChangeKey) string {
+	switch strings.Compare(k.Project, project) {
+	case -1:
+		return ""
+	case 0:
+		return k.Ref
+	default:
+		return afterAll
+	}
+}
+
+// changes reads at most limit changes, and reports whether there are more.
+func (c *conn) changes(ctx context.Context, w where, order string, limit int) (all []refdb.Change, more bool, err error) {
+	err = c.query(ctx, func(r row) { all = append(all, changeOf(r)) },
+		changesSQL(w, order), append(w.args, int64(limit)+1)...)
+	if len(all) > limit {
+		return all[:limit], true, err
+	}
+	return all, false, err
+}
+
+func changesSQL(w where, order string) string {
+	return "SELECT " + changeColumns + " FROM history WHERE " + strings.Join(w.conditions, " AND ") + " ORDER BY " + order + " LIMIT ?"
+}
+
+// changeOf reads changeColumns.
+func changeOf(r row) refdb.Change {
+	by := operation.Parse(r.text(6))
+	return refdb.Change{
+		Project: r.text(0), Ref: r.text(1), Position: refdb.Position(r.int(2)),
+		Old: refdb.Value(r.text(3)), New: refdb.Value(r.text(4)), Time: timeOf(r.int(5)),
+		Op: by.ID, Owner: by.Owner, By: by.By,
+	}
+}

@@ -1,0 +1,125 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// What all followers have read.
+	leastRead = `SELECT min(read) FROM followers`
+
+	// ?5 of a ref's changes stay, which is found out with as many looks.
+	oldChanges = `
+		SELECT position, project, ref, time, ?5 <= (SELECT count(*) FROM (
+			SELECT 1 FROM history AS newer
+			WHERE newer.project = h.project AND newer.ref = h.ref AND newer.position > h.position LIMIT ?5))
+		FROM history AS h
+		WHERE (position, project, ref) > (?1, ?2, ?3) AND position <= ?4
+		ORDER BY position, project, ref LIMIT ?6`
+
+	deleteChanges = `
+		DELETE FROM history WHERE (project, ref, position) IN (
+			SELECT change.value ->> 0, change.value ->> 1, change.value ->> 2 FROM json_each(?1) AS change)`
+
+	raisePruned = `UPDATE history_state SET pruned = max(pruned, ?1), pruned_time = max(coalesce(pruned_time, ?2), ?2)`
+
+	followers = `SELECT name, cursor, read, seen FROM followers ORDER BY name`
+
+	putFollower = `INSERT OR REPLACE INTO followers (name, cursor, read, seen) VALUES (?, ?, ?, ?)`
+
+	removeFollower = `DELETE FROM followers WHERE name = ?`
+)
+
+// Prune implements refdb.HistoryStore.
+func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
+	const doing = "prune the history"
+	err = d.write(ctx, doing, r.Limit, func(t *tx) (err error) {
+		p, err = t.prune(r)
+		return err
+	})
+	if err != nil {
+		return refdb.Pruned{}, d.optional(ctx, doing, err)
+	}
+	return p, nil
+}
+
+func (t *tx) prune(r refdb.PruneRequest) (p refdb.Pruned, err error) {
+	upto, err := t.prunable(r)
+	if err != nil {
+		return p, err
+	}
+	var gone [][3]any
+	var pruned refdb.Position
+	var latest int64
+	looked := 0
+	err = t.query(func(row row) {
+		looked++
+		p.Next = refdb.ChangeKey{Position: refdb.Position(row.int(0)), Project: row.text(1), Ref: row.text(2)}
+		if row.int(4) != 0 {
+			latest = max(row.int(3), latest)
+			gone = append(gone, [3]any{p.Next.Project, p.Next.Ref, p.Next.Position})
+			pruned = p.Next.Position + 1
+		}
+	}, oldChanges, int64(r.After.Position), r.After.Project, r.After.Ref, int64(upto), int64(r.Keep), int64(r.Limit))
+	if looked < r.Limit {
+		p.Next = refdb.ChangeKey{}
+	}
+	if err != nil || len(gone) == 0 {
+		return p, err
+	}
+	if _, err := t.exec(deleteChanges, asJSON(gone)); err != nil {
+		return p, err
+	}
+	p.Deleted = len(gone)
+	_, err = t.exec(raisePruned, int64(pruned), latest)
+	return p, err
+}
+
+// prunable returns the last position that r may prune.
+func (t *tx) prunable(r refdb.PruneRequest) (upto refdb.Position, err error) {
+	upto = r.Upto
+	err = t.query(func(row row) {
+		if !row.null(0) {
+			upto = min(upto, refdb.Position(row.int(0)))
+		}
+	}, leastRead)
+	return max(upto, min(r.Upto, r.EvenUnread)), err
+}
+
+// Followers implements refdb.HistoryStore. The time for the ages is read before the rows.
+func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error) {
+	const doing = "list followers"
+	err = d.read(ctx, doing, func(c *conn) error {
+		now := d.now()
+		return c.query(ctx, func(r row) {
+			all = append(all, refdb.Follower{
+				Name: r.text(0), Cursor: r.text(1), Read: refdb.Position(r.int(2)), Seen: timeOf(r.int(3)), Age: durationOf(now - r.int(3)),
+			})
+		}, followers)
+	})
+	if err != nil {
+		return nil, d.optional(ctx, doing, err)
+	}
+	return all, nil
+}
+
+// PutFollower implements refdb.HistoryStore.
+func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
+	const doing = "write a follower"
+	return d.optional(ctx, doing, d.write(ctx, doing, 1, func(t *tx) error {
+		_, err := t.exec(putFollower, f.Name, f.Cursor, int64(f.Read), t.now)
+		return err
+	}))
+}
+
+// RemoveFollower implements refdb.HistoryStore.
+func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
+	const doing = "remove a follower"
+	err = d.write(ctx, doing, 1, func(t *tx) (err error) {
+		found, err = t.execOne(removeFollower, name)
+		return err
+	})
+	return found && err == nil, d.optional(ctx, doing, err)
+}

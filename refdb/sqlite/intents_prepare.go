@@ -1,0 +1,97 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const (
+	insertIntents = `
+		INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, nonce)
+		SELECT ?1, move.value ->> 0, ?3, ?4, ?5, move.value ->> 1, move.value ->> 2, ?6, ?7 FROM json_each(?2) AS move`
+
+	revokeIntents = `
+		DELETE FROM intents
+		WHERE project = ?1 AND decision IS NULL AND (ref, token) IN (SELECT ref, token FROM locks` + claimed + `)`
+
+	revokeLocks = `DELETE FROM locks` + claimed
+
+	insertRevocation = `
+		INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, decided_at, nonce)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?4, ?8, ?10)`
+
+	findRevocation = `SELECT 1 FROM intents WHERE project = ? AND ref = ? AND nonce = ? AND decision = '` + string(refdb.Revoked) + `'`
+)
+
+// Prepare implements refdb.IntentStore.
+func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	refs := refsOf(r.Updates)
+	var prepared refdb.Prepared
+	look := func() error {
+		return d.lookFirst(ctx, r.Project, refs, rules.PrepareClaim(r), func(rows []rules.Row, _ time.Time) error {
+			return rules.Refuse(rules.Locks(rows))
+		})
+	}
+	err := d.contend(refdb.Waiter{}, look, func() error {
+		return d.decide(ctx, "prepare updates", len(refs), func(t *tx) (refused, err error) {
+			prepared, refused, err = t.prepare(r, refs)
+			return refused, err
+		})
+	})
+	return prepared, err
+}
+
+// prepare writes nothing if it is refused.
+func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prepared, refused, err error) {
+	rows, err := t.rows(r.Project, refs)
+	if err != nil {
+		return refdb.Prepared{}, nil, err
+	}
+	a, refused := rules.Prepare(r, rows)
+	if refused != nil || a.Adopted {
+		return refdb.Prepared{Token: a.Token}, refused, nil
+	}
+	if refused, err = t.revoked(r); refused != nil || err != nil {
+		return refdb.Prepared{}, refused, err
+	}
+	token, err := t.take(rules.PrepareClaim(r), r.Project, refdb.NeverStale, rows, a.After)
+	if err != nil {
+		return refdb.Prepared{}, nil, err
+	}
+	moves := make([][3]string, len(r.Updates))
+	for i, u := range r.Updates {
+		moves[i] = [3]string{u.Ref, string(u.Old), string(u.New)}
+	}
+	_, err = t.exec(insertIntents, r.Project, asJSON(moves), int64(token), r.Owner, r.Agent, t.now, operation.OfIntent(r))
+	return refdb.Prepared{Token: token, Reclaimed: a.Reclaimed}, nil, err
+}
+
+// Revoke implements refdb.IntentStore.
+func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+	refs := asJSON(refsOf(r.Updates))
+	return d.write(ctx, "revoke intents", len(r.Updates), func(t *tx) error {
+		for _, statement := range []string{revokeIntents, revokeLocks} {
+			if _, err := t.exec(statement, r.Project, refs, r.Owner, r.Nonce); err != nil {
+				return err
+			}
+		}
+		token, err := t.newToken(nil)
+		if err != nil {
+			return err
+		}
+		u := r.Updates[0]
+		_, err = t.exec(insertRevocation, r.Project, u.Ref, int64(token), r.Owner, r.Agent, string(u.Old), string(u.New), t.now,
+			string(refdb.Revoked), r.Nonce)
+		return err
+	})
+}
+
+// revoked returns refdb.ErrReleased if r was revoked.
+func (t *tx) revoked(r refdb.PrepareRequest) (refused, err error) {
+	err = t.query(func(row) { refused = refdb.ErrReleased }, findRevocation, r.Project, r.Updates[0].Ref, r.Nonce)
+	return refused, err
+}

@@ -1,0 +1,108 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const (
+	setQueue = `UPDATE locks SET waiting = ?3 WHERE project = ?1 AND ref = ?2`
+
+	reserve = `
+		UPDATE locks SET owner = ?3, heartbeat = ?4, stale_after = ?5, nonce = ?6, waiting = ?7
+		WHERE project = ?1 AND ref = ?2`
+
+	// Most locks have no waiters: they end without being read.
+	deleteUnqueued = deleteLocks + ` AND waiting IS NULL`
+)
+
+// queueOf parses the column waiting.
+func queueOf(text string) queue.Queue {
+	var texts []string
+	if text == "" || json.Unmarshal([]byte(text), &texts) != nil {
+		return nil
+	}
+	return queue.Read(texts)
+}
+
+// waiting returns what the column waiting stores for q.
+func waiting(q queue.Queue) any {
+	if len(q) == 0 {
+		return nil
+	}
+	return asJSON(q.Texts())
+}
+
+// setQueues writes the queues of after to the rows of refs, which were just taken and have none.
+func (t *tx) setQueues(project string, refs []string, after []queue.After) error {
+	for i, a := range after {
+		if len(a.Queue) == 0 {
+			continue
+		}
+		if _, err := t.exec(setQueue, project, refs[i], waiting(a.Queue)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply writes what becomes of the rows of refs.
+func (t *tx) apply(project string, refs []string, after []queue.After) error {
+	var ended []string
+	for i, a := range after {
+		var err error
+		switch a.Change {
+		case queue.Queues:
+			_, err = t.exec(setQueue, project, refs[i], waiting(a.Queue))
+		case queue.Reserve:
+			_, err = t.exec(reserve, project, refs[i], a.Lock.Owner, a.Lock.Heartbeat.UnixMicro(), microsOf(a.Lock.StaleAfter),
+				orNull(a.Nonce), waiting(a.Queue))
+		case queue.Delete:
+			ended = append(ended, refs[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	_, err := t.exec(deleteLocks, project, asJSON(ended))
+	return err
+}
+
+// end ends the locks on refs, all of which stand: they go to next, or to the first
+// waiter.
+func (t *tx) end(project string, refs []string, next refdb.Waiter) error {
+	n, err := t.exec(deleteUnqueued, project, asJSON(refs))
+	if err != nil || int(n) == len(refs) {
+		return err
+	}
+	return t.decideRows(project, refs, func(r rules.Row) queue.After {
+		return queue.End(*r.Lock, r.Queue, next, timeOf(t.now))
+	})
+}
+
+// decideRows writes what decide says of each lock that stands on refs.
+func (t *tx) decideRows(project string, refs []string, decide func(rules.Row) queue.After) error {
+	rows, err := t.rows(project, refs)
+	if err != nil {
+		return err
+	}
+	after := make([]queue.After, len(refs))
+	for i, r := range rows {
+		if r.Lock != nil {
+			after[i] = decide(r)
+		}
+	}
+	return t.apply(project, refs, after)
+}
+
+// unchanged reports whether all rows stay as they are.
+func unchanged(after []queue.After) bool {
+	return !slices.ContainsFunc(after, func(a queue.After) bool { return a.Change != queue.Stays })
+}

@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const (
+	lostOf = `
+		SELECT name.value
+		FROM json_each(?2) AS name
+		LEFT JOIN locks AS l ON l.project = ?1 AND l.ref = name.value
+		WHERE l.ref IS NULL OR l.owner <> ?3 OR coalesce(l.token, 0) <> ?4 OR (coalesce(l.stale_after, 0) >= ?5) <> ?6
+		ORDER BY name.key`
+
+	// Not OR REPLACE: that deletes the old row, and no trigger sees it.
+	overwrite = ` ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op`
+
+	putRef = `INSERT INTO refs (project, ref, value, time, op) VALUES (?, ?, ?, ?, ?)` + overwrite
+
+	// WHERE true tells the parser that no JOIN ... ON follows.
+	putRefs = `
+		INSERT INTO refs (project, ref, value, time, op)
+		SELECT ?1, pair.value ->> 0, pair.value ->> 1, ?3, ?4 FROM json_each(?2) AS pair WHERE true` + overwrite
+)
+
+// Update implements refdb.RefStore.
+func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	rows := len(r.Updates)
+	if r.Fence != nil {
+		rows += len(r.Fence.Refs)
+	}
+	return d.decide(ctx, "update refs", rows, func(t *tx) (refused, err error) { return t.update(r) })
+}
+
+func refsOf(updates []refdb.Update) []string {
+	refs := make([]string, len(updates))
+	for i, u := range updates {
+		refs[i] = u.Ref
+	}
+	return refs
+}
+
+// update writes nothing if it is refused.
+func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
+	if r.Fence != nil {
+		if lost, err := t.checkFence(r.Project, *r.Fence, rules.Lease); err != nil || lost != nil {
+			return lost, err
+		}
+	}
+	rows, err := t.rows(r.Project, refsOf(r.Updates))
+	if err != nil {
+		return nil, err
+	}
+	stale, refused := rules.Update(r, rows)
+	if refused != nil {
+		return refused, nil
+	}
+
+	if len(stale) > 0 {
+		if _, err := t.exec(deleteLocks, r.Project, asJSON(refsOfLocks(stale))); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.put(r.Project, r.Origin, r.Updates); err != nil {
+		return nil, err
+	}
+	if r.Fence != nil && r.Fence.Release {
+		return nil, t.end(r.Project, r.Fence.Refs, r.Fence.Next)
+	}
+	return nil, nil
+}
+
+// put writes the new values. Triggers record the changes in the history.
+func (t *tx) put(project string, by refdb.Origin, updates []refdb.Update) (err error) {
+	switch len(updates) {
+	case 0:
+	case 1:
+		_, err = t.exec(putRef, project, updates[0].Ref, string(updates[0].New), t.now, opOf(by))
+	default:
+		pairs := make([][2]string, len(updates))
+		for i, u := range updates {
+			pairs[i] = [2]string{u.Ref, string(u.New)}
+		}
+		_, err = t.exec(putRefs, project, asJSON(pairs), t.now, opOf(by))
+	}
+	return err
+}
+
+// checkFence is rules.CheckFence in SQL: it reads no rows unless some are lost.
+func (t *tx) checkFence(project string, f refdb.Fence, k rules.Kind) (lost, err error) {
+	var refs []string
+	err = t.query(func(r row) { refs = append(refs, r.text(0)) }, lostOf, project, asJSON(f.Refs), f.Owner, int64(f.Token),
+		microsOf(refdb.NeverStale), k == rules.Intent)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Lost(project, refs, k), nil
+}
+
+func refsOfLocks(locks []refdb.LockInfo) []string {
+	refs := make([]string, len(locks))
+	for i, l := range locks {
+		refs[i] = l.Ref
+	}
+	return refs
+}

@@ -1,0 +1,22 @@
+package sqlite_test
+
+import (
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func TestTheStatsOfSQLite(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t).Open(t)
+	defer d.Close()
+	m := d.(refdb.Meter)
+	before := m.Stats().Batches
+	if err := d.Update(t.Context(), refdb.UpdateRequest{Project: "p", Origin: refdb.Origin{ID: "1"}, Updates: []refdb.Update{{Ref: "refs/heads/a", New: "x"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if after := m.Stats().Batches; after.Sizes[0] != before.Sizes[0]+1 || after.Requests != before.Requests+1 {
+		t.Errorf("%+v after one update, before %+v", after, before)
+	}
+}

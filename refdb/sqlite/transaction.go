@@ -1,0 +1,221 @@
+package sqlite
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	// busyLimit is how long a writer tries to get the file from other processes,
+	// unless its context ends before. Transactions take milliseconds: after
+	// that long one of them is stuck.
+	busyLimit = 5 * time.Second
+
+	// stuckDivisor divides the patience of a writer after another one ran out of
+	// it: callers that try again and again shall not wait as long each time.
+	stuckDivisor = 50
+
+	// The pauses between tries grow from the first to the last. SQLite's own
+	// grow to a hundred milliseconds, and a process that is never idle would
+	// keep others out for seconds; these cost a waiter some percent of a core.
+	firstPause = 100 * time.Microsecond
+	lastPause  = time.Millisecond
+
+	// After maxBusy without a pause of at least rest, a process rests: longer than
+	// other processes sleep between tries.
+	maxBusy = 100 * time.Millisecond
+	rest    = 2 * lastPause
+)
+
+// read runs do on a connection that only reads. A statement sees all that any
+// process committed before the statement began: a commit updates the index in
+// shared memory before it returns, and a read starts by looking there. So one
+// statement is linearizable, and waits for no writer.
+func (d *Driver) read(ctx context.Context, doing string, do func(*conn) error) error {
+	c, err := d.borrowReader(ctx)
+	if err != nil {
+		return explain(d.path, doing, err)
+	}
+	defer func() { d.readers <- c }()
+	err = do(c)
+	// After the read: no log was read that others had replaced before.
+	if _, gone := d.files.verify(); gone != nil {
+		return explain(d.path, doing, gone)
+	}
+	if err == nil {
+		return nil
+	}
+	if code(err) != 0 {
+		// The error may have left it in any state; a new one takes a millisecond.
+		_ = c.close()
+	}
+	return explain(d.path, doing, ended(ctx, err))
+}
+
+// borrowReader returns a connection that reads, first come, first served.
+func (d *Driver) borrowReader(ctx context.Context) (*conn, error) {
+	if err := d.checkOpen(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case c := <-d.readers:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-d.closed:
+		return nil, refdb.ErrClosed
+	}
+}
+
+// tx is a write transaction. A context does not end its statements: they
+// run for milliseconds, while others wait.
+type tx struct {
+	conn *conn
+	now  int64  // the database's time, in microseconds, read after the lock was taken
+	mark *int64 // the largest token ever given out, once it is needed
+}
+
+func (t *tx) exec(query string, args ...any) (int64, error) {
+	return t.conn.exec(context.Background(), query, args...)
+}
+
+// execOne is exec of a statement that changes one row, or none.
+func (t *tx) execOne(query string, args ...any) (bool, error) {
+	n, err := t.exec(query, args...)
+	return n > 0, err
+}
+
+func (t *tx) query(each func(row), query string, args ...any) error {
+	return t.conn.query(context.Background(), each, query, args...)
+}
+
+// write runs do in a write transaction and commits it. If do fails, nothing has
+// happened. There is one write transaction at a time among all processes, so they
+// have one order, and each sees the effects of those before it.
+//
+// With group commit the transaction may hold other requests of this process too,
+// which share the wait for the disk. They are carried out one after the other,
+// each sees the effects of those before it, and none is answered before the
+// commit. If one of them fails, all are undone, and each is tried again in a
+// transaction of its own, so that an error has no effect on others. Therefore do
+// may be called twice, and a refusal must not be an error of do.
+//
+// ctx ends the wait for other writers, and the transaction between do and COMMIT,
+// unless others share it. It does not end a COMMIT, which waits only for the disk:
+// so the answer always comes.
+func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx) error) error {
+	if err := d.checkOpen(ctx); err != nil {
+		return explain(d.path, doing, err)
+	}
+	r := &request{ctx: ctx, rows: rows, do: do, arrived: time.Now()}
+	d.groups.wait(r, d.closed)
+	if !r.answered {
+		d.lead(r)
+	}
+	switch {
+	case r.err == nil:
+		return nil
+	case r.unsure:
+		return explainCommit(d.path, doing, r.err)
+	default:
+		return explain(d.path, doing, r.err)
+	}
+}
+
+// decide is write for a request that may be refused. What do has written before a
+// refusal is committed; then decide returns the refusal.
+func (d *Driver) decide(ctx context.Context, doing string, rows int, do func(*tx) (refused, err error)) error {
+	var refused error
+	err := d.write(ctx, doing, rows, func(t *tx) (err error) {
+		refused, err = do(t)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+// writeEach is write for n rows, and reports which of them matched according to do.
+func (d *Driver) writeEach(ctx context.Context, doing string, n int, do func(t *tx, i int) (bool, error)) ([]bool, error) {
+	matched := make([]bool, n)
+	err := d.write(ctx, doing, n, func(t *tx) (err error) {
+		for i := range matched {
+			if matched[i], err = do(t, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return matched, nil
+}
+
+// begin begins a write transaction. If this process kept others out for long, it
+// pauses first: SQLite has no queue of writers that would tell whether another
+// process waits. Patience counts from the arrival of the request, or from
+// when this process last released the file.
+func (d *Driver) begin(ctx context.Context, arrived time.Time) error {
+	if err := d.checkOpen(ctx); err != nil {
+		return err
+	}
+	if time.Since(d.released) < rest && time.Since(d.busySince) >= maxBusy {
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.closed:
+			return refdb.ErrClosed
+		}
+	}
+	since, patience := arrived, d.patience
+	if since.Before(d.released) {
+		since = d.released
+	}
+	if d.stuck {
+		patience /= stuckDivisor
+	}
+	err := d.retryBusy(ctx, d.writer, since.Add(patience), "BEGIN IMMEDIATE")
+	if err == nil || busy(err) {
+		d.stuck = err != nil
+	}
+	if now := time.Now(); now.Sub(d.released) >= rest {
+		d.busySince = now
+	}
+	return err
+}
+
+// retryBusy runs a statement again and again while other processes are in its way.
+func (d *Driver) retryBusy(ctx context.Context, c *conn, until time.Time, query string) error {
+	err := retryBusy(ctx, d.closed, until, func() error {
+		_, err := c.exec(context.Background(), query)
+		return err
+	})
+	if code(err) != 0 && !busy(err) {
+		_ = c.close()
+	}
+	return err
+}
+
+// retryBusy repeats try while other processes are in its way.
+func retryBusy(ctx context.Context, closed <-chan struct{}, until time.Time, try func() error) error {
+	for pause := firstPause; ; {
+		err := try()
+		if !busy(err) || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+			pause = min(2*pause, lastPause)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-closed:
+			return refdb.ErrClosed
+		}
+	}
+}

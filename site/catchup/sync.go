@@ -1,0 +1,351 @@
+// Package catchup brings a repository to what the database holds: it fetches objects from
+// another site's copy, and moves refs in git transactions. It never writes to the database.
+package catchup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/compare"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+)
+
+// Options are the options of [Sync].
+type Options struct {
+	From   string // the URL or path of a peer's copy of the repository
+	Peer   string // the peer's name, one component of a ref; "" makes it of From
+	DryRun bool   // fetch, let git check the moves, and report what would be done
+	// Force takes the database's values also where it seems to have been set back.
+	Force bool
+
+	// FetchProgress, unless nil, gets git's own progress of the fetch.
+	FetchProgress io.Writer
+	// Progress, unless nil, is called with how many of the refs that differ
+	// have been dealt with.
+	Progress func(done, total int)
+	// Each, unless nil, is called for every ref that differed.
+	Each func(Synced)
+}
+
+// A Synced is a ref that differed from the database, and the result.
+type Synced struct {
+	Ref           string
+	Result        Result
+	Local, Global refdb.Value // as they were found
+	Detail        string
+}
+
+// A Result says what a sync did with a ref.
+type Result string
+
+const (
+	Created Result = "created"
+	Updated Result = "updated"
+	Deleted Result = "deleted"
+	Locked  Result = "locked"  // a push is under way: it brings the ref here, or the next sync does
+	Moved   Result = "moved"   // moved by others meanwhile
+	Missing Result = "missing" // its objects are not here, and the peer does not have them yet
+	Failed  Result = "failed"  // git, or the hook, refused
+	Ahead   Result = "ahead"   // left, for the database has an older value than it had: it seems to have been set back
+)
+
+// A Report counts what a sync found.
+type Report struct {
+	Peer    string
+	Equal   int // they needed nothing
+	Unknown int // here, and not in the database: never touched
+	Results map[Result]int
+	// Unreachable is why the peer could not be fetched from. It was not needed: the
+	// objects of all refs that differed were here.
+	Unreachable error
+}
+
+// Sync fetches objects from a peer, and then gives the repository's guarded refs the values that
+// the database has, deletions included. It never writes to the database. It skips refs with a
+// fresh lock, refs whose objects are missing, and refs whose row was written before the value that
+// is here was settled: such a database was set back, as by a restore from a backup.
+//
+// Every ref moves from exactly the value that was compared, which was read before the database
+// was asked: a push at the same time is never undone. So Sync may run at any time, also twice at
+// once. After an error some refs have moved; another run moves the others. A peer that can't be
+// reached is an error only if objects are missing here.
+func Sync(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, o Options) (Report, error) {
+	from, err := newSource(o.From, o.Peer)
+	if err != nil {
+		return Report{}, err
+	}
+	repo, err := gitrepo.Open(ctx, r.Path)
+	if err != nil {
+		return Report{}, err
+	}
+	if c, err = projects.WithRules(ctx, c, db, r.Project); err != nil {
+		return Report{}, err
+	}
+	s := newSyncer(c, db, repo, r.Project, &from, o)
+	s.report.Peer = from.name
+	err = s.run(ctx)
+	return s.report, err
+}
+
+// SyncLocal is [Sync] without a fetch. Rules of the project must be in c already.
+func SyncLocal(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string) (Report, error) {
+	s := newSyncer(c, db, repo, project, nil, Options{})
+	err := s.run(ctx)
+	return s.report, err
+}
+
+// A syncer syncs one repository.
+type syncer struct {
+	*config.Config
+	Options
+	db      *refdb.DB
+	repo    *gitrepo.Repo
+	project string
+	peer    *source // nil for what is here already
+	report  Report
+
+	done, total int
+	failures    int      // in a row
+	leaving     []string // refs that a dry run has not deleted
+}
+
+func newSyncer(c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, from *source, o Options) *syncer {
+	return &syncer{Config: c, Options: o, db: db, repo: repo, project: project, peer: from,
+		report: Report{Results: map[Result]int{}}}
+}
+
+func (s *syncer) run(ctx context.Context) error {
+	unreachable := s.fetch(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if unreachable != nil {
+		s.peer = nil // what came from it before may have been lost since
+	}
+	deletes, others, err := s.candidates(ctx)
+	if err != nil {
+		return err
+	}
+	refusal := s.ready(ctx, len(deletes)+len(others))
+	if refusal != nil && !s.DryRun {
+		return refusal
+	}
+	if err := s.catchUpAll(ctx, deletes, others, unreachable); err != nil {
+		return err
+	}
+	return refusal // a dry run has told what would be done else
+}
+
+// catchUpAll syncs all refs that differ. Unreachable is why the fetch failed, if it did.
+func (s *syncer) catchUpAll(ctx context.Context, deletes, others []string, unreachable error) (err error) {
+	// The objects of a push that came after the fetch are not here yet: one more fetch may bring them.
+	var missing []Synced
+	s.total = len(deletes) + len(others)
+	// Deletions come first: git can't hold refs/heads/a and refs/heads/a/b at once.
+	for _, refs := range [][]string{deletes, others} {
+		more, err := s.catchUp(ctx, refs)
+		if err != nil {
+			return err
+		}
+		missing = append(missing, more...)
+	}
+	if len(missing) == 0 {
+		s.report.Unreachable = unreachable
+		return nil
+	}
+	if s.peer == nil {
+		for _, m := range missing {
+			s.tell(m)
+		}
+		return unreachable
+	}
+	if err := s.fetch(ctx); err != nil {
+		return err
+	}
+	again := make([]string, len(missing))
+	for i, m := range missing {
+		again[i] = m.Ref
+	}
+	missing, err = s.catchUp(ctx, again)
+	for _, m := range missing {
+		s.tell(m)
+	}
+	return err
+}
+
+func (s *syncer) fetch(ctx context.Context) error {
+	if s.peer == nil {
+		return nil
+	}
+	return s.peer.fetch(ctx, s.repo, s.FetchProgress)
+}
+
+// ready returns an error if the daemon would refuse the n moves: the hooks would refuse them one by one, each after a wait.
+func (s *syncer) ready(ctx context.Context, n int) error {
+	if _, err := os.Lstat(install.SocketLink(s.repo)); err != nil || n == 0 {
+		return nil // not guarded yet, or nothing to ask for
+	}
+	refusal, err := client.Refusal(ctx, s.Socket, s.repo.Dir())
+	if err == nil && refusal != "" {
+		err = errors.New(refusal)
+	}
+	if err != nil {
+		return fmt.Errorf("the site daemon at %s would not let the refs move: %w", s.Socket, err)
+	}
+	return nil
+}
+
+// candidates returns the refs that differ: those to delete, and the others.
+func (s *syncer) candidates(ctx context.Context) (deletes, others []string, err error) {
+	for p, err := range compare.Pairs(ctx, s.Config, s.db, s.repo, s.project, func(string) {}) {
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case p.Global == refdb.Unknown:
+			s.report.Unknown++
+		case p.Agree():
+			s.report.Equal++
+		case p.Global.IsDeleted():
+			deletes = append(deletes, p.Ref)
+		default:
+			others = append(others, p.Ref)
+		}
+	}
+	return deletes, others, nil
+}
+
+// catchUp syncs refs, and returns those whose objects are missing.
+func (s *syncer) catchUp(ctx context.Context, refs []string) (missing []Synced, err error) {
+	for chunk := range slices.Chunk(refs, compare.Chunk) {
+		if ctx.Err() != nil {
+			return missing, context.Cause(ctx)
+		}
+		moves, err := s.compare(ctx, chunk)
+		if err != nil {
+			return missing, err
+		}
+		moves, lacking, err := s.complete(ctx, moves)
+		if err != nil {
+			return missing, err
+		}
+		missing = append(missing, lacking...)
+		if err := s.apply(ctx, moves); err != nil {
+			return missing, err
+		}
+	}
+	return missing, nil
+}
+
+// compare returns the refs to move, and reports the others.
+func (s *syncer) compare(ctx context.Context, refs []string) (moves []compare.Pair, err error) {
+	now, err := compare.LookAgain(ctx, s.db, s.repo, s.project, refs)
+	if err != nil {
+		return nil, err
+	}
+	var older map[string]bool
+	if !s.Force {
+		if older, err = compare.SetBack(ctx, s.db, s.repo, s.project, now); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range now {
+		result, detail := obstacle(l)
+		if result == "" && older[l.Ref] {
+			result, detail = Ahead, aheadDetail
+		}
+		if result != "" {
+			s.tell(Synced{l.Ref, result, l.Local, l.Global, detail})
+			continue
+		}
+		moves = append(moves, l.Pair)
+	}
+	return moves, nil
+}
+
+const aheadDetail = "the database has an older value than it had when this one came here: it seems to have been set back; " +
+	`see OPERATIONS.md, "The database was restored from a backup", or --force to take its value`
+
+// obstacle returns why a ref must not be moved; "" if it may be.
+func obstacle(l compare.Look) (result Result, detail string) {
+	_, symbolic := l.Local.Target()
+	switch {
+	case l.Broken != "":
+		return Failed, l.Broken
+	case l.Agree() || l.Global == refdb.Unknown:
+		return Moved, "it needs nothing by now"
+	case l.Lock != nil && l.Lock.Intended():
+		return Locked, "a push is under way, by " + l.Lock.Owner
+	case l.Lock != nil:
+		return Locked, "by " + l.Lock.Owner
+	case symbolic:
+		return Failed, "it is a symbolic ref here: remove it, a guarded ref can't be one"
+	case !l.Global.IsObjectID():
+		return Failed, "the database holds something else than an object ID"
+	}
+	return "", ""
+}
+
+// complete separates the moves whose objects are here from those that lack some.
+func (s *syncer) complete(ctx context.Context, moves []compare.Pair) (ready []compare.Pair, missing []Synced, err error) {
+	came, err := s.fetched(ctx, moves)
+	if err != nil {
+		return nil, nil, err
+	}
+	var doubtful []string
+	for _, m := range moves {
+		if !m.Global.IsDeleted() && !came[m.Ref] {
+			doubtful = append(doubtful, string(m.Global))
+		}
+	}
+	here, err := s.repo.Connected(ctx, doubtful)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, m := range moves {
+		if m.Global.IsDeleted() || came[m.Ref] || here[string(m.Global)] {
+			ready = append(ready, m)
+			continue
+		}
+		missing = append(missing, Synced{m.Ref, Missing, m.Local, m.Global,
+			"its objects are not here, and peer " + s.report.Peer + " does not have them yet"})
+	}
+	return ready, missing, nil
+}
+
+// fetched returns the refs of which the peer has the global value: a fetch brought all of their
+// objects.
+func (s *syncer) fetched(ctx context.Context, moves []compare.Pair) (map[string]bool, error) {
+	if s.peer == nil {
+		return nil, nil
+	}
+	names := make([]string, len(moves))
+	for i, m := range moves {
+		names[i] = s.peer.ref(m.Ref)
+	}
+	values, err := s.repo.Values(ctx, names)
+	came := make(map[string]bool, len(moves))
+	for i, m := range moves {
+		came[m.Ref] = values[names[i]] == string(m.Global)
+	}
+	return came, err
+}
+
+func (s *syncer) tell(o Synced) {
+	s.report.Results[o.Result]++
+	if s.Each != nil {
+		s.Each(o)
+	}
+	s.done++
+	if s.Progress != nil {
+		s.Progress(s.done, s.total)
+	}
+}

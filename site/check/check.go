@@ -1,0 +1,317 @@
+// Package check audits the repositories of a site: whether their pushes are guarded, and
+// whether their refs are those of the database. It repairs what is safe to repair, and moves no ref.
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// Codes of findings, besides those of package install. They don't change: monitoring may rely on them.
+const (
+	DaemonDown        = "daemon-down"         // the daemon does not answer, or says that something is wrong
+	RepositoryBroken  = "repository"          // it can't be read
+	RepositoryUnknown = "repository-unknown"  // the daemon does not serve it
+	HooksPath         = "hooks-path"          // git looks for hooks elsewhere
+	SocketLink        = "socket"              // the hook does not find the daemon
+	Setting           = "setting"             // one of git's is not as needed
+	Symref            = "symref"              // a guarded ref is a symbolic one
+	RefBroken         = "ref-broken"          // git, or the database, can't take it for a ref
+	LocalUnknown      = "local-unknown"       // here, and not in the database
+	LocalDiffers      = "local-differs"       // here is another value than in the database
+	GlobalMissingHere = "global-missing-here" // in the database, and not here
+	DatabaseBehind    = "database-behind"     // the database has an older value than it once had
+	NotEnforced       = "not-enforced"        // nothing is refused: the project's mode
+	IntentPending     = "intent-pending"      // a push that was announced and neither done nor dropped
+	IntentDecided     = "intent-decided"      // an operator's decision that this site has not heeded
+	LeftoverLock      = "leftover-lock"       // a lock file of a git that is gone
+	ForeignOwner      = "foreign-owner"       // files of another user than the repository's
+	PeerRef           = "peer-ref"            // in the way of the refs of a peer
+)
+
+// intentPatience is how long a push may take before its intent is a finding, and how long an
+// operator's decision may wait until the daemon carries it out.
+const intentPatience = 30 * time.Second
+
+// A Finding is something that an operator should know.
+type Finding struct {
+	Project string // "" for the site as a whole
+	Code    string
+	Subject string // the ref, file or setting that it is about
+	Detail  string // what was found, and what to do
+	Mended  bool
+}
+
+// Options are the options of [Run].
+type Options struct {
+	// Hook is the path of the hook's program, which the installed hooks should equal; "" if it is
+	// unknown.
+	Hook string
+	// Repair repairs what is safe to repair: hooks, settings, the link to the socket, abandoned
+	// lock files. It moves no ref.
+	Repair bool
+	// Progress, unless nil, is called with how many repositories have been checked.
+	Progress func(done, total int)
+}
+
+// checkLimit is how many repositories are checked at the same time: some wait for the database
+// while others use the processors.
+const checkLimit = 16
+
+// Run finds what keeps the repositories from being guarded, and what differs from the database. It
+// calls found for each finding, in the order of the repositories. With a nil db it does not compare
+// with the database. Refs that move during the check are no findings; a repository that can't be
+// read is one. An error says that the check is incomplete: ctx has ended, or the database does not
+// answer; then the remaining repositories are checked without it.
+func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []config.Repository, o Options, found func(Finding)) error {
+	var program []byte
+	if o.Hook != "" {
+		var err error
+		if program, err = install.ReadHook(o.Hook); err != nil {
+			return err
+		}
+	}
+	if detail := daemonFault(ctx, c.Socket); detail != "" {
+		found(Finding{Code: DaemonDown, Subject: c.Socket, Detail: detail})
+	}
+	f := &siteCheck{Config: c, Options: o, db: db, program: program, programs: install.NewPrograms()}
+	if len(repositories) == 1 {
+		f.found = found // it may have any number
+	}
+	if db != nil {
+		f.failed(f.readIntents(ctx, repositories))
+		rules, err := projects.Rows(ctx, db, repositories)
+		f.rules = rules
+		f.failed(err)
+	}
+	done := 0
+	config.InParallel(ctx, repositories, checkLimit, f.look, func(_ config.Repository, findings []Finding) {
+		for _, one := range findings {
+			found(one)
+		}
+		if done++; o.Progress != nil {
+			o.Progress(done, len(repositories))
+		}
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := f.failure.Load(); err != nil {
+		return fmt.Errorf("%d of %d repositories were not compared with the database: %w", f.uncompared.Load(), len(repositories), *err)
+	}
+	return nil
+}
+
+func daemonFault(ctx context.Context, socket string) string {
+	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
+	defer cancel()
+	status, err := client.Query(ctx, socket)
+	switch {
+	case err != nil:
+		return err.Error() + ": pushes are refused until it does; start it: systemctl start refdb-site"
+	case !status.Presence:
+		return "it does not hold its site's name, and refuses pushes: " + status.PresenceError
+	case !status.Database:
+		return "it does not reach the database, and refuses pushes: " + status.DatabaseError
+	}
+	return ""
+}
+
+// A siteCheck is what the checks of all repositories share.
+type siteCheck struct {
+	*config.Config
+	Options
+	db       *refdb.DB
+	program  []byte
+	programs *install.Programs
+	intents  siteIntents
+	rules    map[string]refdb.Project // of the projects that have any
+	found    func(Finding)            // nil: findings are kept until it is the repository's turn
+
+	failure    atomic.Pointer[error] // of the database: it is not asked any more
+	uncompared atomic.Int64          // repositories
+}
+
+// failed records an error of the database.
+func (f *siteCheck) failed(err error) {
+	if err != nil {
+		f.failure.CompareAndSwap(nil, &err)
+	}
+}
+
+// look checks one repository.
+func (f *siteCheck) look(ctx context.Context, r config.Repository) (findings []Finding) {
+	k := &repositoryCheck{siteCheck: f, Config: f.Config, Repository: r, db: f.db, found: f.found}
+	if k.found == nil {
+		k.found = func(one Finding) { findings = append(findings, one) }
+	}
+	if f.failure.Load() != nil {
+		k.db = nil
+	}
+	var err error
+	if row, ok := f.rules[r.Project]; ok {
+		k.Config, err = projects.WithRulesOf(f.Config, row)
+		if row.Mode != config.Enforce {
+			k.find(NotEnforced, row.Project, fmt.Sprintf("it is not guarded: its mode is %s; refdbctl project set %s --mode enforce", row.Mode, row.Project), nil)
+		}
+	}
+	if err == nil {
+		err = k.run(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && refdb.ClassOf(err) == refdb.Retryable:
+		f.failed(err)
+		k.db = nil
+	case err != nil:
+		k.find(RepositoryBroken, r.Path, err.Error(), nil)
+	}
+	if f.db != nil && k.db == nil {
+		f.uncompared.Add(1)
+	}
+	return findings
+}
+
+// A repositoryCheck checks one repository.
+type repositoryCheck struct {
+	*siteCheck
+	*config.Config // with the rules of the repository's project
+	config.Repository
+	db    *refdb.DB // nil: it is not asked
+	repo  *gitrepo.Repo
+	found func(Finding)
+}
+
+func (k *repositoryCheck) run(ctx context.Context) error {
+	var err error
+	if k.repo, err = openLook(ctx, k.Path); err != nil {
+		return err
+	}
+	v, err := install.ReadVariables(ctx, k.repo)
+	if err != nil {
+		return err
+	}
+	if err := k.hooks(ctx, v); err != nil {
+		return err
+	}
+	k.link()
+	k.known(ctx)
+	k.settings(ctx, v)
+	k.hidesPeers(ctx, v)
+	if err := k.owners(); err != nil {
+		return err
+	}
+	if err := k.leftovers(ctx); err != nil {
+		return err
+	}
+	if err := k.refs(ctx); err != nil {
+		return err
+	}
+	if k.db != nil {
+		k.pending()
+	}
+	return nil
+}
+
+// openLook opens a repository. If it belongs to another user, git is asked to open it: git refuses
+// some of these.
+func openLook(ctx context.Context, path string) (*gitrepo.Repo, error) {
+	repo, err := gitrepo.OpenDir(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(repo.Dir())
+	if err != nil {
+		return nil, err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && int(s.Uid) == os.Geteuid() {
+		return repo, nil
+	}
+	return gitrepo.Open(ctx, path)
+}
+
+// find reports a finding. Mend, unless nil, repairs it and returns how.
+func (k *repositoryCheck) find(code, subject, detail string, mend func() (string, error)) {
+	f := Finding{Project: k.Project, Code: code, Subject: subject, Detail: detail}
+	if k.Repair && mend != nil {
+		did, err := mend()
+		if err != nil {
+			f.Detail += "; could not be mended: " + err.Error()
+		} else {
+			f.Detail, f.Mended = did, true
+		}
+	}
+	k.found(f)
+}
+
+func (k *repositoryCheck) hooks(ctx context.Context, v install.Variables) error {
+	h := install.OwnHooks(k.Config, k.repo, k.program)
+	if v.All["core.hookspath"] {
+		var err error
+		if h, err = install.HooksOf(ctx, k.Config, k.repo, k.program); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			k.find(HooksPath, h.Dir, err.Error(), nil)
+			return nil
+		}
+	}
+	h.Programs = k.programs
+	for _, name := range install.HookNames {
+		if code, detail := h.Inspect(name); code != "" {
+			k.find(code, filepath.Join(h.Dir, name), detail, func() (string, error) { return h.Install(name) })
+		}
+	}
+	return nil
+}
+
+func (k *repositoryCheck) link() {
+	path := install.SocketLink(k.repo)
+	if target, err := os.Readlink(path); err != nil || target != k.Socket {
+		detail := fmt.Sprintf("it should be a symbolic link to %s", k.Socket)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			detail = "it is missing: " + detail
+		case err == nil:
+			detail = fmt.Sprintf("it leads to %s: %s", target, detail)
+		}
+		k.find(SocketLink, path, detail, func() (string, error) { return install.LinkSocket(k.repo, k.Socket) })
+	}
+}
+
+// known finds whether the daemon serves this repository.
+func (k *repositoryCheck) known(ctx context.Context) {
+	if refusal, err := client.Refusal(ctx, k.Socket, k.repo.Dir()); err == nil && refusal != "" {
+		k.find(RepositoryUnknown, k.Path, "the daemon refuses pushes to it: "+refusal+": if the configuration says otherwise, let the daemon reload it", nil)
+	}
+}
+
+func (k *repositoryCheck) settings(ctx context.Context, v install.Variables) {
+	config := install.GitConfig{Repo: k.repo}
+	for _, s := range install.Settings {
+		value, ok := v.Get(s.Key)
+		if ok && s.Holds(value) {
+			continue
+		}
+		detail := fmt.Sprintf("it is not set, and should be %s: %s", s.Value, s.Why)
+		if ok {
+			detail = fmt.Sprintf("it is %q, and should be %s: %s", value, s.Value, s.Why)
+		}
+		k.find(Setting, s.Key, detail, func() (string, error) { return config.Apply(ctx, s) })
+	}
+}

@@ -1,0 +1,274 @@
+package check_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+)
+
+func age(tb testing.TB, path string) {
+	tb.Helper()
+	past := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(path, past, past); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestCheckFindsAndRepairMends(t *testing.T) {
+	t.Parallel()
+	in := func(r *sitetest.Replicas, name string) string { return filepath.Join(r.B.Dir, name) }
+	must := func(tb testing.TB, err error) {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		do   func(tb testing.TB, r *sitetest.Replicas)
+		want string
+		left string // after the repair
+	}{
+		{"nothing", func(testing.TB, *sitetest.Replicas) {}, "", ""},
+		{"a hook that is gone", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(in(r, "hooks/update"))) }, "hook-missing hooks/update", ""},
+		{"another's hook", func(tb testing.TB, r *sitetest.Replicas) {
+			must(tb, os.Remove(in(r, "hooks/reference-transaction")))
+			sitetest.ForeignHook(tb, r.B, "reference-transaction", "exit 0")
+		}, "hook-foreign hooks/reference-transaction", ""},
+		{"a hook that can't be run", func(tb testing.TB, r *sitetest.Replicas) {
+			must(tb, os.Rename(sitetest.HookFile(tb, ""), in(r, "hooks/update"))) // not a link, as the others are
+			must(tb, os.Chmod(in(r, "hooks/update"), 0o644))
+		}, "hook-not-executable hooks/update", ""},
+		{"hooks that can't be run", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Chmod(in(r, "hooks/update"), 0o444)) },
+			"hook-not-executable hooks/pre-receive, hook-not-executable hooks/reference-transaction, hook-not-executable hooks/update", ""},
+		{"an installation from before there was a hook pre-receive", func(tb testing.TB, r *sitetest.Replicas) {
+			must(tb, os.Remove(in(r, "hooks/pre-receive")))
+		}, "hook-missing hooks/pre-receive", ""},
+		{"an old hook", func(tb testing.TB, r *sitetest.Replicas) {
+			must(tb, os.Rename(sitetest.HookFile(tb, "older"), in(r, "hooks/update")))
+		}, "hook-outdated hooks/update", ""},
+		{"a hook that is a link", func(tb testing.TB, r *sitetest.Replicas) {
+			must(tb, os.Remove(in(r, "hooks/update")))
+			must(tb, os.Symlink(sitetest.HookFile(tb, ""), in(r, "hooks/update")))
+		}, "hook-outdated hooks/update", ""},
+		{"hooks elsewhere", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", "/dev/null")
+		},
+			"hooks-path /dev/null", "hooks-path /dev/null"},
+		{"no link to the socket", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(in(r, "refdb/socket"))) }, "socket refdb/socket", ""},
+		{"a wrong link to the socket", func(tb testing.TB, r *sitetest.Replicas) {
+			must(tb, os.Remove(in(r, "refdb/socket")))
+			must(tb, os.Symlink("/nowhere", in(r, "refdb/socket")))
+		}, "socket refdb/socket", ""},
+		{"settings", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "--unset", "gc.auto")
+			sitetest.GitIn(tb, r.B.Dir, "config", "core.packedRefsTimeout", "100")
+			sitetest.GitIn(tb, r.B.Dir, "config", "core.filesRefLockTimeout", "20000")
+		}, "setting core.packedRefsTimeout, setting gc.auto", ""},
+		{"a symbolic ref", func(tb testing.TB, r *sitetest.Replicas) {
+			r.B.Quietly(tb, "symbolic-ref", "refs/heads/alias", sitetest.MainRef)
+		},
+			"symref refs/heads/alias", "symref refs/heads/alias"},
+		{"a name that can't be stored", func(tb testing.TB, r *sitetest.Replicas) {
+			r.B.Quietly(tb, "update-ref", "refs/heads/not-utf8-\xff", sitetest.MainRef)
+		}, "ref-broken refs/heads/not-utf8-\xff", "ref-broken refs/heads/not-utf8-\xff"},
+		{"a broken ref", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.WriteFile(in(r, sitetest.MainRef), nil, 0o644)) },
+			"ref-broken , ref-broken refs/heads/main", "ref-broken , ref-broken refs/heads/main"},
+		{"a ref that the database does not know", func(tb testing.TB, r *sitetest.Replicas) {
+			r.B.Quietly(tb, "update-ref", "refs/heads/x", sitetest.MainRef)
+		},
+			"local-unknown refs/heads/x", "local-unknown refs/heads/x"},
+		{"another value", func(tb testing.TB, r *sitetest.Replicas) { r.Put(tb, sitetest.MainRef, r.A.Commit(tb, "x")) },
+			"local-differs refs/heads/main", "local-differs refs/heads/main"},
+		{"a ref that was deleted elsewhere", func(tb testing.TB, r *sitetest.Replicas) { r.Put(tb, "refs/tags/v1", "") },
+			"local-differs refs/tags/v1", "local-differs refs/tags/v1"},
+		{"a ref that is missing", func(tb testing.TB, r *sitetest.Replicas) { r.B.Quietly(tb, "update-ref", "-d", sitetest.MainRef) },
+			"global-missing-here refs/heads/main", "global-missing-here refs/heads/main"},
+		{"a ref that is not guarded", func(tb testing.TB, r *sitetest.Replicas) {
+			r.B.Quietly(tb, "update-ref", "refs/changes/01/1/1", sitetest.MainRef)
+			r.Put(tb, "refs/changes/02/2/2", r.B.Commit(tb, "x"))
+		}, "", ""},
+		{"a push under way", func(tb testing.TB, r *sitetest.Replicas) {
+			next := r.B.Commit(tb, "x")
+			u := refdb.Update{Ref: sitetest.MainRef, Old: r.Get(tb, sitetest.MainRef), New: refdb.Value(next)}
+			if _, err := r.DB.Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
+				tb.Fatal(err)
+			}
+			r.B.Quietly(tb, "update-ref", sitetest.MainRef, next)
+		}, "", ""},
+		{"an intent that stays", func(tb testing.TB, r *sitetest.Replicas) {
+			u := refdb.Update{Ref: sitetest.MainRef, Old: r.Get(tb, sitetest.MainRef), New: "1"}
+			if _, err := r.DB.Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
+				tb.Fatal(err)
+			}
+			r.Exec(tb, `UPDATE intents SET time = time - 60000000`)
+		}, "intent-pending refs/heads/main", "intent-pending refs/heads/main"},
+		{"lock files of a git that was killed", func(tb testing.TB, r *sitetest.Replicas) {
+			for _, name := range []string{"refs/heads/main.lock", "refs/heads/new/er.lock", "packed-refs.lock", "packed-refs.new", "config.lock", "HEAD.lock"} {
+				age(tb, sitetest.LockFile(tb, r.B, name))
+			}
+		}, "leftover-lock HEAD.lock, leftover-lock config.lock, leftover-lock packed-refs.lock, leftover-lock packed-refs.new, " +
+			"leftover-lock refs/heads/main.lock, leftover-lock refs/heads/new/er.lock", ""},
+		{"a lock file that is young", func(tb testing.TB, r *sitetest.Replicas) { sitetest.LockFile(tb, r.B, "refs/heads/main.lock") }, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := sitetest.NewGuarded(t)
+			c.do(t, r)
+			if got := r.Check(t, r.DB, false); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			for f := range strings.SplitSeq(r.Check(t, r.DB, true), ", ") {
+				f, mended := strings.CutSuffix(f, " mended")
+				if f != "" && mended == strings.Contains(c.left, f) {
+					t.Errorf("%s: mended %v", f, mended)
+				}
+			}
+			if got := r.Check(t, r.DB, false); got != c.left {
+				t.Errorf("after the repair\ngot  %s\nwant %s", got, c.left)
+			}
+		})
+	}
+}
+
+func TestCheckSaysThatTheDaemonIsDown(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewReplicas(t)
+	stop := r.Serve(t)
+	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if got := r.Check(t, r.DB, false); got != "daemon-down "+strings.TrimPrefix(r.Config.Socket, r.B.Dir+"/") {
+		t.Errorf("got %s", got)
+	}
+	if got := r.Check(t, nil, false); !strings.HasPrefix(got, "daemon-down") {
+		t.Errorf("without the database: %s", got)
+	}
+}
+
+// A lock file is left over only if no git works on the repository.
+func TestALockFileOfALivingGitIsNoFinding(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]func(r *sitetest.Replicas) *exec.Cmd{
+		"by its directory": func(r *sitetest.Replicas) *exec.Cmd {
+			cmd := exec.Command("git", "cat-file", "--batch")
+			cmd.Dir = filepath.Join(r.B.Dir, "refs")
+			return cmd
+		},
+		"by its arguments": func(r *sitetest.Replicas) *exec.Cmd {
+			cmd := exec.Command("git", "--git-dir="+r.B.Dir, "cat-file", "--batch")
+			cmd.Dir = "/"
+			return cmd
+		},
+		"by its environment": func(r *sitetest.Replicas) *exec.Cmd {
+			cmd := exec.Command("git", "cat-file", "--batch")
+			cmd.Dir = "/"
+			cmd.Env = append(os.Environ(), "GIT_DIR="+r.B.Dir)
+			return cmd
+		},
+		"in a linked work tree": func(r *sitetest.Replicas) *exec.Cmd {
+			tree := filepath.Join(t.TempDir(), "tree")
+			r.B.Quietly(t, "worktree", "add", "--quiet", "--detach", tree, r.B.Commit(t, "x"))
+			cmd := exec.Command("git", "cat-file", "--batch")
+			cmd.Dir = tree
+			return cmd
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := sitetest.NewGuarded(t)
+			age(t, sitetest.LockFile(t, r.B, sitetest.MainRef+".lock"))
+			cmd := command(r)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// Once it answers it is git, and not this test about to become it.
+			fmt.Fprintln(in, strings.Repeat("1", 40))
+			if _, err := io.ReadFull(out, make([]byte, 40)); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.Check(t, r.DB, true); got != "" {
+				t.Errorf("while it lives: %s", got)
+			}
+			in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.Check(t, r.DB, true); got != "leftover-lock "+sitetest.MainRef+".lock mended" {
+				t.Errorf("afterwards: %s", got)
+			}
+		})
+	}
+}
+
+func TestAnOperatorsDecisionThatNobodyHeedsIsAFinding(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewReplicas(t)
+	b, err := refdb.New(r.Open(t), refdb.Options{Site: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Prepare(t.Context(), sitetest.Project, []refdb.Update{{Ref: sitetest.MainRef, New: refdb.Value(r.B.Commit(t, "x"))}}, "x"); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range b.Intents(t.Context(), refdb.IntentFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.DB.Resolve(t.Context(), []refdb.Intent{i}, refdb.TakeNew, "me", "it is gone"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Exec(t, `UPDATE intents SET time = time - 60000000`)
+	if got := r.Check(t, r.DB, false); !strings.Contains(got, "intent-decided "+sitetest.MainRef) || !strings.Contains(got, "global-missing-here "+sitetest.MainRef) {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Refs that are pushed to all the time are no findings.
+func TestCheckBesidePushes(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewGuarded(t)
+	a, b := r.B.Commit(t, "a", r.B.Refs(t)[sitetest.MainRef]), r.B.Commit(t, "b", r.B.Refs(t)[sitetest.MainRef])
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ctx.Err() == nil; i++ {
+			value := []string{a, b}[i%2]
+			for _, ref := range []string{sitetest.MainRef, "refs/heads/x", "refs/heads/y"} {
+				cmd := exec.Command("git", "-C", r.B.Dir, "update-ref", ref, value)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%v: %s", err, out)
+					return
+				}
+			}
+		}
+	}()
+	for range 20 {
+		if got := r.Check(t, r.DB, false); got != "" {
+			t.Errorf("got %s", got)
+		}
+	}
+	stop()
+	<-ended
+}

@@ -1,0 +1,59 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+// siteIntents are the intents that are findings, by project.
+type siteIntents struct {
+	pending map[string][]refdb.Intent // too old
+	decided map[string][]refdb.Intent // of this site, and not carried out for too long
+}
+
+// readIntents reads the intents of all repositories in one request: there are few intents, and a
+// request for each repository would mostly find none.
+func (f *siteCheck) readIntents(ctx context.Context, repositories []config.Repository) error {
+	here := make(map[string]bool, len(repositories))
+	for _, r := range repositories {
+		here[r.Project] = true
+	}
+	read := func(filter refdb.IntentFilter) (map[string][]refdb.Intent, error) {
+		if len(repositories) == 1 {
+			filter.Project = repositories[0].Project
+		}
+		late := map[string][]refdb.Intent{}
+		for i, err := range f.db.Intents(ctx, filter) {
+			if err != nil {
+				return nil, err
+			}
+			if here[i.Project] && i.Age > intentPatience {
+				late[i.Project] = append(late[i.Project], i)
+			}
+		}
+		return late, nil
+	}
+	var err error
+	if f.intents.pending, err = read(refdb.IntentFilter{}); err == nil {
+		f.intents.decided, err = read(refdb.IntentFilter{Owner: f.Site, Decided: true})
+	}
+	return err
+}
+
+// pending finds pushes that were neither done nor dropped, and decisions that this site has not carried out.
+func (k *repositoryCheck) pending() {
+	for _, i := range k.intents.pending[k.Project] {
+		k.find(IntentPending, i.Ref, fmt.Sprintf("%s has announced %s → %s %s ago: its daemon ends it; if the site is gone: refdbctl locks resolve",
+			i.Owner, i.Old.Abbrev(), i.New.Abbrev(), i.Age.Round(time.Second)), nil)
+	}
+	for _, i := range k.intents.decided[k.Project] {
+		if i.Decision != refdb.Revoked {
+			k.find(IntentDecided, i.Ref, fmt.Sprintf("%s decided %s (%s): this site has not taken the value yet; its daemon does, or: refdbctl site repair",
+				i.DecidedBy, i.Decision, i.Reason), nil)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+// Package client asks a site's daemon, over its socket, for its status, and whether it
+// would let a push through.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// A Status is what a daemon says about itself.
+type Status struct {
+	Site     string    `json:"site"`
+	Version  string    `json:"version"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	Uptime   float64   `json:"uptime_seconds"`
+	Stopping bool      `json:"stopping"`
+
+	// Presence is whether the daemon holds its site's name in the database. Without
+	// it pushes are refused, and PresenceError says why it has none.
+	Presence      bool   `json:"presence"`
+	PresenceError string `json:"presence_error,omitempty"`
+	// Database is whether it answered when it was last asked, at most some ten
+	// seconds ago.
+	Database      bool   `json:"database"`
+	DatabaseError string `json:"database_error,omitempty"`
+
+	Repositories int     `json:"repositories"` // configured, or found below the root
+	Pushes       []Push  `json:"pushes"`       // under way, or to be resolved
+	Stuck        []Stuck `json:"stuck"`
+	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
+	Unguarded []Unguarded `json:"unguarded"`
+	Counters  Counters    `json:"counters"`
+}
+
+// A Push is what one process of git has announced and not ended.
+type Push struct {
+	Project string  `json:"project"`
+	PID     int     `json:"pid"`
+	Refs    int     `json:"refs"`
+	Age     float64 `json:"age_seconds"`
+}
+
+// Stuck is an intent that can't be resolved from what the repository has.
+type Stuck struct {
+	Project string  `json:"project"`
+	Ref     string  `json:"ref"`
+	Reason  string  `json:"reason"` // and what to do
+	Age     float64 `json:"age_seconds"`
+}
+
+// Unguarded is a project whose mode is not Enforce.
+type Unguarded struct {
+	Project  string        `json:"project"`
+	Mode     string        `json:"mode"`
+	Refusals uint64        `json:"would_refuse"` // transactions of git, since the daemon started
+	Recent   []WouldRefuse `json:"recent"`       // the last of them
+}
+
+// WouldRefuse is why a transaction of git would have been refused.
+type WouldRefuse struct {
+	Time   time.Time `json:"time"`
+	Reason string    `json:"reason"`
+}
+
+// Counters count since the daemon started.
+type Counters struct {
+	Prepared uint64 `json:"prepared"` // transactions of git let through, those of nothing guarded included
+	Refused  uint64 `json:"refused"`  // transactions vetoed
+	Updated  uint64 `json:"updated"`  // refs that took their intended value
+	Dropped  uint64 `json:"dropped"`  // refs that kept the old one
+	Alarms   uint64 `json:"alarms"`   // refs found to have another value than either
+	Deaths   uint64 `json:"deaths"`   // processes that ended with something left to resolve
+	Heeded   uint64 `json:"heeded"`   // decisions of an operator that were carried out here
+	Failures uint64 `json:"failures"` // requests that the database failed
+}
+
+// OK reports whether there is nothing for an operator to look at.
+func (s Status) OK() bool { return s.Presence && s.Database && len(s.Stuck) == 0 }
+
+// Summary returns one line about the status.
+func (s Status) Summary() string {
+	switch {
+	case !s.Presence:
+		return "pushes are refused: " + wire.OneLine(s.PresenceError)
+	case !s.Database:
+		return "the database fails: " + wire.OneLine(s.DatabaseError)
+	}
+	return fmt.Sprintf("serving, %d pushes under way, %d refs stuck", len(s.Pushes), len(s.Stuck))
+}
+
+// Query asks the daemon at socket for its status.
+func Query(ctx context.Context, socket string) (Status, error) {
+	status, err := query(ctx, socket)
+	if err != nil {
+		return Status{}, fmt.Errorf("the site daemon does not answer at %s: %w", socket, err)
+	}
+	return status, nil
+}
+
+func query(ctx context.Context, socket string) (status Status, err error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return status, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	if err := (wire.Request{State: wire.StateStatus}).Write(conn); err != nil {
+		return status, err
+	}
+	if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+		return status, err
+	}
+	answer, err := wire.ReadResponse(conn)
+	if err != nil {
+		return status, err
+	}
+	text := strings.Join(answer.Lines, "\n")
+	if !answer.OK {
+		return status, errors.New(text)
+	}
+	return status, json.Unmarshal([]byte(text), &status)
+}
+
+// Refusal asks the daemon at socket whether it would let through a push to the repository dir that
+// moves nothing. It returns why not, or "".
+func Refusal(ctx context.Context, socket, dir string) (refusal string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	err = wire.Request{State: wire.StatePreReceive, Dir: dir, Limit: wire.DefaultLimit}.Write(conn)
+	if err == nil {
+		err = conn.(*net.UnixConn).CloseWrite()
+	}
+	if err != nil {
+		return "", err
+	}
+	answer, err := wire.ReadResponse(conn)
+	if err != nil || answer.OK {
+		return "", err
+	}
+	return strings.Join(answer.Lines, "; "), nil
+}

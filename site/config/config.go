@@ -1,0 +1,233 @@
+// Package config reads the configuration of a site: its database, paths and time limits, its
+// repositories, and the rules that say which refs are guarded.
+package config
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// Where things are unless the configuration says otherwise.
+const (
+	DefaultFile   = "/etc/refdb/site.config"
+	DefaultSocket = "/run/refdb/site.sock"
+	DefaultState  = "/var/lib/refdb"
+)
+
+// A Config is the configuration of a site. It does not change once it is loaded.
+type Config struct {
+	Site         string // the site's name, one component of a ref
+	Database     string // its URL; "" leaves it to the environment
+	DatabaseFile string // or a file that holds it
+	Socket       string // at which hooks ask the daemon
+	State        string // the directory of the daemon's own files
+	Metrics      string // host:port, or a socket's path, that metrics are served at; "" for none
+	Root         string // the directory with the repositories; "" if each one is configured
+
+	Timeout     time.Duration // of the database, within a hook
+	LockWait    time.Duration // how long a push waits for another site's
+	StopTimeout time.Duration // how long a stopping daemon waits for pushes to end
+
+	projects, refs, skipRefs patterns
+	NewProjectMode           string // the mode of projects that are new to the database
+
+	GitPrograms []string // names of programs that are git, beside git's own
+	PusherEnv   []string // environment variables in which a front end says who pushes, beside the known ones
+
+	Product   string            // the firmware's ID of the machine; "" if it can't be read
+	root      string            // Root without symbolic links
+	paths     map[string]string // of configured repositories, by project
+	projectAt map[string]string // the inverse
+}
+
+// Load reads the configuration, a file in the syntax of git-config. An error about an
+// unknown key or an invalid value names the key.
+func Load(ctx context.Context, path string) (*Config, error) {
+	entries, err := ReadFile(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{
+		Socket: DefaultSocket, State: DefaultState, NewProjectMode: Enforce,
+		Timeout: 4 * time.Second, LockWait: 2 * time.Second, StopTimeout: 30 * time.Second,
+		paths: map[string]string{}, projectAt: map[string]string{},
+		Product: product(), // before a command of root becomes another user's
+	}
+	for _, e := range entries {
+		if err := c.set(e); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, e.Name(), err)
+		}
+	}
+	if err := c.complete(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// An Entry is one variable of a configuration file.
+type Entry struct {
+	section, subsection, key string
+	Value                    string
+}
+
+// Name returns the whole key: section, subsection and key, with dots between them.
+func (e Entry) Name() string {
+	if e.subsection == "" {
+		return e.section + "." + e.key
+	}
+	return e.section + "." + e.subsection + "." + e.key
+}
+
+// ReadFile reads a file in the syntax of git-config. Git reads it, because the syntax has many special cases.
+func ReadFile(ctx context.Context, path string) ([]Entry, error) {
+	// Git's own message for a file that is missing does not say so.
+	f, err := os.Open(path)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			err = fmt.Errorf("%w: write it, as docs/GIT.md shows, or name another file with --config", err)
+		}
+		return nil, fmt.Errorf("reading the site's configuration: %w", err)
+	}
+	f.Close()
+	cmd := exec.CommandContext(ctx, "git", "config", "--file", path, "--null", "--list")
+	cmd.Dir = "/"
+	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
+	out, err := cmd.Output()
+	if err != nil {
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			err = errors.New(strings.TrimSpace(strings.TrimPrefix(string(exit.Stderr), "fatal: ")))
+		}
+		return nil, fmt.Errorf("reading the site's configuration %s: %w", path, err)
+	}
+	var entries []Entry
+	for item := range bytes.SplitSeq(bytes.TrimSuffix(out, []byte{0}), []byte{0}) {
+		if len(item) == 0 {
+			continue
+		}
+		name, value, _ := strings.Cut(string(item), "\n")
+		e := Entry{Value: value}
+		e.section, e.key, _ = strings.Cut(name, ".")
+		if i := strings.LastIndexByte(e.key, '.'); i >= 0 {
+			e.subsection, e.key = e.key[:i], e.key[i+1:]
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+func (c *Config) set(e Entry) error {
+	if e.section == "repository" && e.key == "path" {
+		return c.addRepository(e.subsection, e.Value)
+	}
+	// Git prints keys in lower case.
+	switch e.Name() {
+	case "site.name":
+		c.Site = e.Value
+		if strings.Contains(e.Value, "/") || refdb.CheckRef("refs/sites/"+e.Value) != nil {
+			return fmt.Errorf("%q can't be a site's name: give one that could be a branch's, without %q", e.Value, "/")
+		}
+	case "site.database":
+		c.Database = e.Value
+	case "site.databasefile":
+		return setPath(&c.DatabaseFile, e.Value)
+	case "site.socket":
+		return setPath(&c.Socket, e.Value)
+	case "site.state":
+		return setPath(&c.State, e.Value)
+	case "site.root":
+		return setPath(&c.Root, e.Value)
+	case "site.metrics":
+		return setAddress(&c.Metrics, e.Value)
+	case "site.timeout":
+		return setDuration(&c.Timeout, e.Value, wire.DefaultLimit)
+	case "site.lockwait":
+		return setDuration(&c.LockWait, e.Value, wire.DefaultLimit)
+	case "site.stoptimeout":
+		return setDuration(&c.StopTimeout, e.Value, time.Hour)
+	case "site.gitexe":
+		if e.Value == "" || strings.Contains(e.Value, "/") {
+			return fmt.Errorf("%q is not the name of a program, without its directory", e.Value)
+		}
+		c.GitPrograms = append(c.GitPrograms, e.Value)
+	case "site.pusherenv":
+		if e.Value == "" || strings.Contains(e.Value, "=") {
+			return fmt.Errorf("%q is not the name of an environment variable", e.Value)
+		}
+		c.PusherEnv = append(c.PusherEnv, e.Value)
+	case "guard.project":
+		return c.projects.add(e.Value)
+	case "guard.ref":
+		return c.refs.add(e.Value)
+	case "guard.skipref":
+		return c.skipRefs.add(e.Value)
+	case "guard.mode":
+		if e.Value != Enforce && e.Value != Log {
+			return fmt.Errorf("%q is no mode: %s or %s", e.Value, Enforce, Log)
+		}
+		c.NewProjectMode = e.Value
+	default:
+		return errors.New("there is no such key: see docs/GIT.md for those there are")
+	}
+	return nil
+}
+
+func setPath(p *string, value string) error {
+	if !filepath.IsAbs(value) {
+		return fmt.Errorf("%q is not an absolute path", value)
+	}
+	*p = filepath.Clean(value)
+	return nil
+}
+
+func setDuration(d *time.Duration, value string, below time.Duration) error {
+	v, err := time.ParseDuration(value)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not a duration: give one such as 2s or 500ms", value)
+	case v <= 0 || v >= below:
+		return fmt.Errorf("%s must be more than 0 and less than %s", value, below)
+	}
+	*d = v
+	return nil
+}
+
+func (ps *patterns) add(text string) error {
+	p, err := parsePattern(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a pattern: %w", text, err)
+	}
+	*ps = append(*ps, p)
+	return nil
+}
+
+// complete fills in what depends on several keys.
+func (c *Config) complete() error {
+	if c.Site == "" {
+		return errors.New("site.name is missing: give this site a name that no other has")
+	}
+	for _, ps := range []*patterns{&c.projects, &c.refs} {
+		if *ps == nil {
+			*ps = patterns{{text: "*"}}
+		}
+	}
+	if c.Root == "" {
+		return nil
+	}
+	root, err := filepath.EvalSymlinks(c.Root)
+	if err != nil {
+		return fmt.Errorf("site.root: %w", err)
+	}
+	c.root = root
+	return nil
+}

@@ -1,0 +1,185 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+func load(tb testing.TB, text string) (*config.Config, error) {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "site.config")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return config.Load(tb.Context(), path)
+}
+
+func TestConfigDefaultsAndValues(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, "[site]\nname = eu-1\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Site != "eu-1" || c.Database != "" || c.Socket != "/run/refdb/site.sock" || c.State != "/var/lib/refdb" || c.Root != "" ||
+		c.Timeout != 4*time.Second || c.LockWait != 2*time.Second || c.StopTimeout != 30*time.Second {
+		t.Errorf("%+v", c)
+	}
+	root := t.TempDir()
+	c, err = load(t, "[site]\nname = \"größe 1\"\n") // spaces are not for refs
+	if err == nil {
+		t.Errorf("a name with a space: %+v", c)
+	}
+	c, err = load(t, "[site]\nname = eu-1\ndatabase = \"postgres://refdb@db/refdb?a=b#c\"\nsocket = /s\nstate = /x/../st\nroot = "+root+
+		"\nTimeOut = 1s\nlockWait = 500ms\nstopTimeout = 1m\npusherEnv = WHO\npusherEnv = SSH_WHO\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Database != "postgres://refdb@db/refdb?a=b#c" || c.Socket != "/s" || c.State != "/st" || c.Root != root ||
+		c.Timeout != time.Second || c.LockWait != 500*time.Millisecond || c.StopTimeout != time.Minute || strings.Join(c.PusherEnv, " ") != "WHO SSH_WHO" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, text, says string }{
+		{"no name", "[site]\nroot = /", "site.name is missing"},
+		{"a name with a slash", "[site]\nname = a/b", `site.name: "a/b" can't be a site's name`},
+		{"an empty name", "[site]\nname =", "site.name"},
+		{"a name that is no ref's", "[site]\nname = a..b", "site.name"},
+		{"an unknown key", "[site]\nname = x\nlock = 1s", "site.lock: there is no such key"},
+		{"an unknown section", "[sites]\nname = x", "sites.name: there is no such key"},
+		{"an unknown key of a repository", "[repository \"a.b\"]\nroot = /x", "repository.a.b.root: there is no such key"},
+		{"a syntax error", "[site\nname = x", "bad config line 1"},
+		{"a relative socket", "[site]\nsocket = run/s", `site.socket: "run/s" is not an absolute path`},
+		{"a relative root", "[site]\nroot = git", "site.root"},
+		{"a root that is not there", "[site]\nname = x\nroot = /nowhere/at/all", "site.root"},
+		{"a duration without a unit", "[site]\ntimeout = 4", `site.timeout: "4" is not a duration`},
+		{"a time-out above the hook's", "[site]\ntimeout = 5s", "site.timeout: 5s must be more than 0 and less than 5s"},
+		{"a negative time-out", "[site]\nlockWait = -1s", "site.lockwait: -1s must be more than 0"},
+		{"an empty variable", "[site]\npusherEnv =", `site.pusherenv: "" is not the name of an environment variable`},
+		{"a variable with its value", "[site]\npusherEnv = WHO=x", `site.pusherenv: "WHO=x" is not the name of an environment variable`},
+		{"metrics at no port", "[site]\nmetrics = localhost", `site.metrics: "localhost" is not an address: give a host and a port, such as 127.0.0.1:9464`},
+		{"metrics at a port of no number", "[site]\nmetrics = 127.0.0.1:http", `site.metrics: "127.0.0.1:http" is not an address`},
+		{"metrics at port 0", "[site]\nmetrics = 127.0.0.1:0", `site.metrics: "127.0.0.1:0" is not an address`},
+		{"metrics at every address, unsaid", "[site]\nmetrics = :9464", `site.metrics: ":9464" has no host: give 127.0.0.1:9464, or 0.0.0.0:9464`},
+		{"metrics at a relative path", "[site]\nmetrics = run/m", `site.metrics: "run/m" is not an address`},
+		{"a broken regex", "[guard]\nref = ^refs/(", "guard.ref: \"^refs/(\" is not a pattern"},
+		{"an empty pattern", "[guard]\nproject =", "guard.project"},
+		{"a relative repository", "[repository \"a\"]\npath = x", "repository.a.path"},
+		{"a repository without a name", "[repository]\npath = /x", "repository.path"},
+		{"a project that can't be one", "[repository \"RECLAIM_x\"]\npath = /x", "reserved"},
+		{"two paths of a project", "[repository \"a\"]\npath = /x\npath = /y", "the project has two paths"},
+		{"two projects of a path", "[repository \"a\"]\npath = /x\n[repository \"b\"]\npath = /x/", "/x is the path of \"a\" already"},
+		{"a key without a value", "[site]\nname", "site.name"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := load(t, c.text); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want something with %q", err, c.says)
+			}
+		})
+	}
+	if _, err := config.Load(t.Context(), "/nowhere/site.config"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+func TestARepositoryIsOneProject(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	root := filepath.Join(dir, "git")
+	repository := func(path string) string {
+		path = filepath.Join(dir, path)
+		for _, d := range []string{"objects", "refs"} {
+			if err := os.MkdirAll(filepath.Join(path, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(path, "HEAD"), []byte("ref: refs/heads/main\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	link := func(to, at string) {
+		if err := os.Symlink(filepath.Join(dir, to), filepath.Join(dir, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bare, plain, tree := repository("git/team/bare.git"), repository("git/plain"), repository("git/tree/.git")
+	twice, twice2 := repository("git/twice.git"), repository("git/twice")
+	outside, elsewhere := repository("outside.git"), repository("elsewhere.git")
+	named := repository("git/named.git")
+	link("outside.git", "git/out.git")
+	link("git/team/bare.git", "git/alias.git")
+	link("git", "link")
+	c, err := load(t, "[site]\nname = x\nroot = "+dir+"/link\n[repository \"a/b\"]\npath = "+elsewhere+"\n[repository \"own name\"]\npath = "+named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ dir, project, says string }{
+		{bare, "team/bare", ""},
+		{filepath.Join(dir, "link/team/bare.git"), "team/bare", ""},
+		{filepath.Join(root, "alias.git"), "team/bare", ""},
+		{plain, "plain", ""},
+		{tree, "tree", ""},
+		{elsewhere, "a/b", ""},
+		{named, "own name", ""},
+		{twice, "", "could be"},
+		{twice2, "", "could be"},
+		{outside, "", "is neither below site.root nor"},
+		{filepath.Join(root, "out.git"), "", "is neither below site.root nor"},
+		{root, "", "is neither below site.root nor"},
+		{filepath.Join(root, "nothing"), "", "is not the absolute path of a directory"},
+		{"git/plain", "", "is not the absolute path of a directory"},
+	} {
+		r, err := c.Find(x.dir)
+		check(t, x.dir, r.Project, err, x.project, x.says)
+	}
+	for _, x := range []struct{ project, path, says string }{
+		{"team/bare", bare, ""},
+		{"plain", plain, ""},
+		{"tree", tree, ""},
+		{"a/b", elsewhere, ""},
+		{"own name", named, ""},
+		{"named", "", `is project "own name"`},
+		{"twice", "", "could be"},
+		{"out", "", "leads through a symbolic link"},
+		{"alias", "", "leads through a symbolic link"},
+		{"nothing", "", "there is no repository"},
+		{"team", "", "there is no repository"},
+		{"../outside", "", "can't be a path below site.root"},
+		{"team/../plain", "", "can't be a path below site.root"},
+		{"/plain", "", "can't be a path below site.root"},
+		{"plain/", "", "can't be a path below site.root"},
+		{".", "", "can't be a path below site.root"},
+		{"team/bare.git", "", "can't be a path below site.root"},
+		{"", "", "empty"},
+	} {
+		r, err := c.Repository(x.project)
+		check(t, x.project, r.Path, err, x.path, x.says)
+	}
+	all, err := c.Repositories()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var projects []string
+	for _, r := range all {
+		projects = append(projects, r.Project)
+	}
+	if got := strings.Join(projects, ", "); got != "a/b, own name, plain, team/bare, tree" {
+		t.Errorf("repositories: %s", got)
+	}
+}
+
+func check(tb testing.TB, what, got string, err error, want, says string) {
+	tb.Helper()
+	if says == "" && (err != nil || got != want) || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+		tb.Errorf("%s: %q, %v, want %q or an error with %q", what, got, err, want, says)
+	}
+}

@@ -1,0 +1,92 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Kept reports whether a ref belongs in the global ref database. As in Gerrit, by default these
+// don't: the patch sets of changes, which never move once they exist; caches and drafts, which
+// are a site's own; and refs/multi-site/version, which is a plain value in the database.
+func Kept(ref string) bool {
+	switch {
+	case strings.HasPrefix(ref, "refs/changes/"):
+		return strings.HasSuffix(ref, "/meta") || strings.HasSuffix(ref, "/robot-comments")
+	case strings.HasPrefix(ref, "refs/cache-automerge/"), strings.HasPrefix(ref, "refs/draft-comments/"),
+		ref == "refs/multi-site/version", ref == "HEAD":
+		return false
+	}
+	return true
+}
+
+// PeerPrefix begins the refs that a site fetched from others. They are not guarded, only a
+// sync moves them, and clients don't see them.
+const PeerPrefix = "refs/peer/"
+
+// private are the namespaces of refs that each site, or each work tree, has for itself.
+var private = [...]string{PeerPrefix, "refs/bisect/", "refs/worktree/", "refs/rewritten/"}
+
+// Guards reports whether a ref is guarded: it is below refs/ and of a guarded project, neither
+// Gerrit nor git treats it as a site's own, and the configuration does not leave it out.
+func (c *Config) Guards(project, ref string) bool {
+	return Guardable(ref) && !c.skipRefs.match(ref) && c.projects.match(project) && c.refs.match(ref)
+}
+
+// GuardsProject reports whether the configuration guards refs of the project.
+func (c *Config) GuardsProject(project string) bool { return c.projects.match(project) }
+
+// Guardable reports whether rules may guard the ref.
+func Guardable(ref string) bool {
+	if !strings.HasPrefix(ref, "refs/") || !Kept(ref) {
+		return false
+	}
+	for _, prefix := range private {
+		if strings.HasPrefix(ref, prefix) {
+			return false
+		}
+	}
+	return true
+}
+
+// A pattern is like Gerrit's: "^regex" matches a whole name, "prefix*" the beginning of a
+// name, and anything else exactly itself.
+type pattern struct {
+	text   string
+	regexp *regexp.Regexp
+}
+
+func parsePattern(text string) (pattern, error) {
+	p := pattern{text: text}
+	switch {
+	case text == "":
+		return p, fmt.Errorf("it is empty: give a name, prefix* or ^regex")
+	case strings.HasPrefix(text, "^"):
+		var err error
+		if p.regexp, err = regexp.Compile(`\A(?:` + text + `)\z`); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func (p pattern) match(name string) bool {
+	if p.regexp != nil {
+		return p.regexp.MatchString(name)
+	}
+	if prefix, ok := strings.CutSuffix(p.text, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return name == p.text
+}
+
+type patterns []pattern
+
+func (ps patterns) match(name string) bool {
+	for _, p := range ps {
+		if p.match(name) {
+			return true
+		}
+	}
+	return false
+}

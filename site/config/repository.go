@@ -1,0 +1,169 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// ErrNotConfigured says that a repository or project is not one of the site's. The
+// message says what to do.
+var ErrNotConfigured = errors.New("not a repository of this site")
+
+// A Repository is one that the site guards.
+type Repository struct {
+	Project string // its name in the database, the same on all sites
+	Path    string // of the Git directory, absolute, without symbolic links
+}
+
+func (c *Config) addRepository(project, path string) error {
+	if err := refdb.CheckProject(project); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q is not an absolute path", path)
+	}
+	if _, ok := c.paths[project]; ok {
+		return errors.New("the project has two paths: leave one")
+	}
+	// One that is missing must not keep the others from being served.
+	path = filepath.Clean(path)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = gitDir(real)
+	}
+	if other, ok := c.projectAt[path]; ok {
+		return fmt.Errorf("%s is the path of %q already: a repository is one project", path, other)
+	}
+	c.paths[project], c.projectAt[path] = path, project
+	return nil
+}
+
+// Find returns the repository at dir, its common Git directory. The error
+// wraps [ErrNotConfigured] if the site has none there, or no single name for it.
+func (c *Config) Find(dir string) (Repository, error) {
+	path, err := filepath.EvalSymlinks(dir)
+	if err != nil || !filepath.IsAbs(path) {
+		return Repository{}, fmt.Errorf("%w: %q is not the absolute path of a directory", ErrNotConfigured, dir)
+	}
+	if project, ok := c.projectAt[path]; ok {
+		return Repository{project, path}, nil
+	}
+	name, ok := strings.CutPrefix(path, strings.TrimSuffix(c.root, "/")+"/")
+	if c.root == "" || !ok {
+		return Repository{}, fmt.Errorf("%w: %s is neither below site.root nor the path of a [repository] in its configuration",
+			ErrNotConfigured, path)
+	}
+	name = strings.TrimSuffix(strings.TrimSuffix(name, "/.git"), ".git")
+	r, err := c.below(name)
+	if err == nil && r.Path != path {
+		err = fmt.Errorf("%w: the path of project %q is %s", ErrNotConfigured, name, r.Path)
+	}
+	if err != nil {
+		return Repository{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Repository returns the repository of a project. The error wraps
+// [ErrNotConfigured] if the site has none, or if its name leads out of site.root.
+func (c *Config) Repository(project string) (Repository, error) {
+	if path, ok := c.paths[project]; ok {
+		return Repository{project, path}, nil
+	}
+	r, err := c.below(project)
+	if err != nil {
+		return Repository{}, err
+	}
+	// The name may lead through symbolic links, out of the root or to where
+	// another project is.
+	if real, err := filepath.EvalSymlinks(r.Path); err != nil || real != r.Path {
+		return Repository{}, fmt.Errorf("%w: project %q leads through a symbolic link: name it as a [repository]", ErrNotConfigured, project)
+	}
+	return r, nil
+}
+
+// below returns the repository of a project whose path follows from its name. The path may
+// lead through symbolic links.
+func (c *Config) below(project string) (Repository, error) {
+	if err := refdb.CheckProject(project); err != nil {
+		return Repository{}, err
+	}
+	if path, ok := c.paths[project]; ok {
+		return Repository{}, fmt.Errorf("%w: the path of project %q is %s", ErrNotConfigured, project, path)
+	}
+	if c.root == "" {
+		return Repository{}, fmt.Errorf("%w: project %q has no [repository], and there is no site.root", ErrNotConfigured, project)
+	}
+	if !filepath.IsLocal(project) || filepath.Clean(project) != project || project == "." || strings.HasSuffix(project, ".git") {
+		return Repository{}, fmt.Errorf("%w: project %q can't be a path below site.root", ErrNotConfigured, project)
+	}
+	var found []string
+	for _, candidate := range []string{project + ".git", project} {
+		if dir := gitDir(filepath.Join(c.root, candidate)); isRepository(dir) {
+			found = append(found, dir)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Repository{}, fmt.Errorf("%w: there is no repository of project %q below %s", ErrNotConfigured, project, c.root)
+	case 2:
+		return Repository{}, fmt.Errorf("%w: project %q could be %s or %s: name one as a [repository]", ErrNotConfigured, project, found[0], found[1])
+	}
+	if other, ok := c.projectAt[found[0]]; ok {
+		return Repository{}, fmt.Errorf("%w: %s is project %q", ErrNotConfigured, found[0], other)
+	}
+	return Repository{project, found[0]}, nil
+}
+
+// Repositories returns all repositories of the site, those found below
+// site.root too, in the order of their projects.
+func (c *Config) Repositories() ([]Repository, error) {
+	var all []Repository
+	for project, path := range c.paths {
+		all = append(all, Repository{project, path})
+	}
+	if c.root != "" {
+		err := filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if !d.IsDir() || path == c.root || !isRepository(gitDir(path)) {
+				return nil
+			}
+			if r, err := c.Find(gitDir(path)); err == nil && c.paths[r.Project] == "" {
+				all = append(all, r)
+			}
+			return fs.SkipDir
+		})
+		if err != nil {
+			return nil, fmt.Errorf("looking for repositories: %w", err)
+		}
+	}
+	slices.SortFunc(all, func(a, b Repository) int { return strings.Compare(a.Project, b.Project) })
+	return all, nil
+}
+
+// gitDir returns the Git directory of the repository, or of the work tree, at path.
+func gitDir(path string) string {
+	inner := filepath.Join(path, ".git")
+	if info, err := os.Stat(inner); err == nil && info.IsDir() {
+		return inner
+	}
+	return path
+}
+
+// isRepository reports whether git would take the directory for a Git directory.
+func isRepository(dir string) bool {
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}

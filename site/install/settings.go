@@ -1,0 +1,153 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+)
+
+// A Setting is a setting of git that a guarded repository needs.
+type Setting struct {
+	Key, Value string
+	Why        string
+}
+
+// lockTimeout is in milliseconds. Git keeps its locks while the hook asks the daemon; other gits
+// should wait for them that long.
+const lockTimeout = "10000"
+
+var Settings = [...]Setting{
+	{"receive.autogc", "false", "a push would start gc, which fires the hook for every ref"},
+	{"gc.auto", "0", "gc fires the hook for every ref"},
+	{"maintenance.auto", "false", "maintenance fires the hook for every ref"},
+	{"core.fsync", "all", "after a crash of the machine a ref's file could be empty, and its objects missing"},
+	{"core.logAllRefUpdates", "always", "what a ref held could not be found again after a mistake, or after the database was restored from a backup"},
+	{"core.filesRefLockTimeout", lockTimeout, "pushes would fail while another waits for the database"},
+	{"core.packedRefsTimeout", lockTimeout, "pushes would fail while another waits for the database"},
+	{"reftable.lockTimeout", lockTimeout, "pushes would fail while another waits for the database"},
+}
+
+// Holds reports whether a value has the same effect as ours, or a stronger one.
+func (s Setting) Holds(value string) bool {
+	if value == s.Value {
+		return true
+	}
+	switch s.Value {
+	case "false":
+		switch strings.ToLower(value) {
+		case "no", "off", "0":
+			return true
+		}
+	case lockTimeout:
+		n, err := strconv.Atoi(value)
+		return err == nil && (n < 0 || n >= 10000) // below 0 is for ever
+	}
+	return false
+}
+
+// A GitConfig is a repository's own configuration, which git reads for every user. For each of our
+// settings it also records the value that we set, and the value before, if there was one.
+type GitConfig struct{ Repo *gitrepo.Repo }
+
+func (c GitConfig) get(ctx context.Context, key string) (value string, ok bool, err error) {
+	out, err := c.Repo.Command(ctx, "config", "--local", "--get", key).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("reading git's Setting %s: %w", key, gitrepo.Failure(ctx, err))
+	}
+	return strings.TrimSuffix(string(out), "\n"), true, nil
+}
+
+// Set gives a key one value.
+func (c GitConfig) Set(ctx context.Context, key, value string) error {
+	return c.run(ctx, key, "--replace-all", key, value)
+}
+
+func (c GitConfig) unset(ctx context.Context, key string) error {
+	return c.run(ctx, key, "--unset-all", key)
+}
+
+func (c GitConfig) run(ctx context.Context, key string, args ...string) error {
+	if _, err := c.Repo.Command(ctx, append([]string{"config", "--local"}, args...)...).Output(); err != nil {
+		return fmt.Errorf("changing git's Setting %s: %w", key, gitrepo.Failure(ctx, err))
+	}
+	return nil
+}
+
+func (s Setting) setKey() string    { return "refdb." + s.Key + ".set" }
+func (s Setting) beforeKey() string { return "refdb." + s.Key + ".before" }
+
+// Apply makes the setting hold, and records the value before.
+func (c GitConfig) Apply(ctx context.Context, s Setting) (did string, err error) {
+	value, ok, err := c.get(ctx, s.Key)
+	if err != nil {
+		return "", err
+	}
+	if ok && s.Holds(value) {
+		return "is " + value, nil
+	}
+	_, known, err := c.get(ctx, s.setKey())
+	if err != nil {
+		return "", err
+	}
+	// The value before is the one from before the first Apply.
+	if !known {
+		if ok {
+			if err := c.Set(ctx, s.beforeKey(), value); err != nil {
+				return "", err
+			}
+		}
+		if err := c.Set(ctx, s.setKey(), s.Value); err != nil {
+			return "", err
+		}
+	}
+	if err := c.Set(ctx, s.Key, s.Value); err != nil {
+		return "", err
+	}
+	if !ok {
+		return "set to " + s.Value, nil
+	}
+	return fmt.Sprintf("set to %s, was %s", s.Value, value), nil
+}
+
+// restore restores the value before, unless the setting was changed since.
+func (c GitConfig) restore(ctx context.Context, s Setting) (did string, err error) {
+	ours, known, err := c.get(ctx, s.setKey())
+	if err != nil {
+		return "", err
+	}
+	if !known {
+		return "was not changed", nil
+	}
+	before, had, err := c.get(ctx, s.beforeKey())
+	if err != nil {
+		return "", err
+	}
+	value, ok, err := c.get(ctx, s.Key)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok || value != ours:
+		did = "was changed since: left alone"
+	case had:
+		did, err = "is "+before+" again", c.Set(ctx, s.Key, before)
+	default:
+		did, err = "removed", c.unset(ctx, s.Key)
+	}
+	if err != nil {
+		return "", err
+	}
+	if had {
+		if err := c.unset(ctx, s.beforeKey()); err != nil {
+			return "", err
+		}
+	}
+	return did, c.unset(ctx, s.setKey())
+}

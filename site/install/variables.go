@@ -1,0 +1,49 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+)
+
+// Variables are git's settings for a repository. One process reads all of them: one for each
+// setting would cost more than the rest of a repository's check.
+type Variables struct {
+	// Local are those in the repository's own file, without the files that it includes, in
+	// their order; the names are as git prints them, in lower case.
+	Local map[string][]string
+	// All has the names of those in any file.
+	All map[string]bool
+}
+
+// ReadVariables asks git for the settings.
+func ReadVariables(ctx context.Context, repo *gitrepo.Repo) (Variables, error) {
+	v := Variables{Local: map[string][]string{}, All: map[string]bool{}}
+	out, err := repo.Command(ctx, "config", "--null", "--show-origin", "--list").Output()
+	if err != nil {
+		return v, fmt.Errorf("reading git's settings: %w", gitrepo.Failure(ctx, err))
+	}
+	own := filepath.Join(repo.Dir(), "config")
+	items := bytes.Split(bytes.TrimSuffix(out, []byte{0}), []byte{0})
+	for i := 0; i+1 < len(items); i += 2 {
+		name, value, _ := strings.Cut(string(items[i+1]), "\n")
+		v.All[name] = true
+		if file, ok := strings.CutPrefix(string(items[i]), "file:"); ok && filepath.Clean(file) == own {
+			v.Local[name] = append(v.Local[name], value)
+		}
+	}
+	return v, nil
+}
+
+// Get returns the last value in the repository's own file, as git does.
+func (v Variables) Get(key string) (value string, ok bool) {
+	values := v.Local[strings.ToLower(key)]
+	if len(values) == 0 {
+		return "", false
+	}
+	return values[len(values)-1], true
+}

@@ -1,0 +1,59 @@
+// Package sitetest is what the tests of several rooms of site need: the hook's program, and two
+// sites with a repository each.
+package sitetest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// Hook returns the path of cmd/refdb-hook, built for these tests.
+func Hook() string { return os.Getenv(hookVar) }
+
+const hookVar = "REFDB_TEST_HOOK"
+
+// Main runs a package's tests, with git's settings and the hook's program in the environment. It is for
+// TestMain.
+func Main(m *testing.M) int {
+	defer dbtest.Stop()
+	dir, err := os.MkdirTemp("", "site-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	hook := filepath.Join(dir, "refdb-hook")
+	build := exec.Command("go", "build", "-o", hook, "github.com/globalrefdb/globalrefdb/cmd/refdb-hook")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the hook: %v\n%s", err, out)
+		return 1
+	}
+	// Git has settings of these tests only.
+	for name, value := range map[string]string{
+		hookVar: hook,
+		"HOME":  dir, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": filepath.Join(dir, "gitconfig"),
+		"GIT_AUTHOR_NAME": "T", "GIT_AUTHOR_EMAIL": "t@example.com", "GIT_COMMITTER_NAME": "T", "GIT_COMMITTER_EMAIL": "t@example.com",
+	} {
+		os.Setenv(name, value)
+	}
+	config := "[safe]\n\tdirectory = *\n[init]\n\tdefaultBranch = main\n[gc]\n\tauto = 0\n"
+	if err := os.WriteFile(filepath.Join(dir, "gitconfig"), []byte(config), 0o600); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	dbtest.Stop()
+	if err := goleak.Find(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}

@@ -1,0 +1,104 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// guardedLines returns the lines of a transaction whose refs are guarded, and the configuration with
+// the project's rules.
+func (d *Daemon) guardedLines(ctx context.Context, c *config.Config, r config.Repository, body []byte) (*config.Config, []wire.Line, error) {
+	lines, err := wire.ParseLines(body)
+	if err != nil || !slices.ContainsFunc(lines, func(l wire.Line) bool { return config.Guardable(l.Ref) }) {
+		return c, nil, err
+	}
+	if c, err = d.ruled(ctx, c, r); err != nil {
+		return c, nil, err
+	}
+	lines, err = parseGuarded(c, r.Project, body)
+	return c, lines, err
+}
+
+// parseGuarded returns the lines whose refs are guarded by c.
+func parseGuarded(c *config.Config, project string, body []byte) ([]wire.Line, error) {
+	lines, err := wire.ParseLines(body)
+	if err != nil {
+		return nil, err
+	}
+	var kept []wire.Line
+	var why refusal.Lines
+	for _, l := range lines {
+		if !c.Guards(project, l.Ref) {
+			continue
+		}
+		if reason := unfit(project, l); reason != "" {
+			why = append(why, reason)
+		}
+		kept = append(kept, l)
+	}
+	return kept, refusal.Because(refusal.Unguardable, why.OrNil())
+}
+
+// unfit returns why a line can't be guarded, or "".
+func unfit(project string, l wire.Line) string {
+	if err := refdb.CheckKey(project, l.Ref); err != nil {
+		return wire.UnguardableName(l.Ref, err.Error())
+	}
+	if l.Symbolic() {
+		return wire.SymbolicRef(l.Ref)
+	}
+	return ""
+}
+
+// movesOf returns the moves that the lines make. It reads the old values in the repository: a zero
+// old value of a line means either that the ref is created, or that its value does not matter. Lines
+// that change nothing are left out. Locked says that git holds the locks of the refs: then a
+// deletion can be told from the removal of a loose file after packing.
+func (d *Daemon) movesOf(ctx context.Context, r config.Repository, lines []wire.Line, locked bool) ([]refdb.Update, error) {
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return nil, err
+	}
+	if repo.Dir() != r.Path {
+		return nil, errors.New(wire.WorkTree(r.Path, repo.Dir()))
+	}
+	names := make([]string, len(lines))
+	for i, l := range lines {
+		names[i] = l.Ref
+	}
+	values, err := repo.Values(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	var moves []refdb.Update
+	var why refusal.Lines
+	for _, l := range lines {
+		local := values[l.Ref]
+		switch {
+		case strings.HasPrefix(local, "ref: "):
+			why = append(why, wire.IsSymbolicRef(l.Ref, local[len("ref: "):]))
+			continue
+		case l.New == local, l.NewZero() && local == "":
+			continue
+		case locked && l.NewZero() && l.Old == local:
+			// Packing refs removes the loose ones in the guise of deleting them.
+			prune, err := repo.Prune(l.Ref, local)
+			if err != nil {
+				return nil, err
+			}
+			if prune {
+				continue
+			}
+		}
+		moves = append(moves, refdb.Update{Ref: l.Ref, Old: refdb.Value(local), New: refdb.Value(l.New)})
+	}
+	return moves, refusal.Because(refusal.Unguardable, why.OrNil())
+}

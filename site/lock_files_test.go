@@ -1,0 +1,95 @@
+package site_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// locks are git's lock files in the repository.
+func (g *guard) locks() (found []string) {
+	g.tb.Helper()
+	for _, pattern := range []string{"*.lock", "refs/heads/*.lock", "reftable/*.lock"} {
+		more, err := filepath.Glob(filepath.Join(g.repo, pattern))
+		if err != nil {
+			g.tb.Fatal(err)
+		}
+		found = append(found, more...)
+	}
+	return found
+}
+
+// What a git that was killed leaves goes by itself, and the next push comes through.
+func TestTheLockFilesOfAPushThatWasKilledGoByThemselves(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"update", "deletion", "of the branch that HEAD is at"} {
+		for _, daemon := range []string{"watches", "is restarted before", "starts later"} {
+			t.Run(kind+", the daemon "+daemon, func(t *testing.T) {
+				t.Parallel()
+				g := newGuard(t, dbtest.SQLite(t), "eu-1")
+				ref, to := "refs/heads/x", g.commit[1]
+				switch kind {
+				case "deletion":
+					to = zero
+				case "of the branch that HEAD is at":
+					ref = g.git("symbolic-ref", "HEAD")
+				}
+				g.git("update-ref", ref, g.commit[0])
+				s := g.session()
+				if err := s.prepare("update " + ref + " " + to + " " + g.commit[0]); err != nil {
+					t.Fatal(err)
+				}
+				if daemon != "watches" {
+					g.halt()
+				}
+				if daemon == "is restarted before" {
+					g.start()
+				}
+				if len(g.locks()) == 0 {
+					t.Fatal("git has no lock file")
+				}
+				s.kill()
+				if daemon == "starts later" {
+					g.start()
+				}
+				sitetest.Eventually(t, "the lock files are gone", func() bool { return len(g.locks()) == 0 })
+				g.resolved()
+				g.git("update-ref", ref, g.commit[2], g.commit[0])
+				g.has(ref, g.commit[2], g.commit[2])
+			})
+		}
+	}
+}
+
+// While another git runs that may have made it, a lock file stays.
+func TestALockFileThatARunningGitMayHaveMadeStays(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	other := g.session()
+	other.must("start")
+	s := g.session()
+	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
+		t.Fatal(err)
+	}
+	s.kill()
+	g.resolved()
+	time.Sleep(300 * time.Millisecond) // several looks
+	path := filepath.Join(g.repo, "refs/heads/x.lock")
+	if !there(path) {
+		t.Error("it is gone")
+	}
+	// One that is not the dead one's stays for good.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	g.lock("refs/heads/x.lock")
+	other.close()
+	time.Sleep(300 * time.Millisecond)
+	if !there(path) {
+		t.Error("another's is gone")
+	}
+}

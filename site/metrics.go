@@ -1,0 +1,131 @@
+package site
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// daemonMetrics are what a daemon counts for metrics alone.
+type daemonMetrics struct {
+	refusals *prometheus.CounterVec
+	hooks    *prometheus.HistogramVec
+}
+
+func newDaemonMetrics() daemonMetrics {
+	m := daemonMetrics{
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refdb_site_refusals_total",
+			Help: "Answers to hooks that refused, by reason. One push that is refused ref by ref has one for each.",
+		}, []string{"reason"}),
+		hooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "refdb_site_hook_duration_seconds", Help: "How long hooks waited for the daemon's answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 4, 5},
+		}, []string{"hook"}),
+	}
+	for _, r := range refusal.Reasons {
+		m.refusals.WithLabelValues(string(r))
+	}
+	return m
+}
+
+// answered notes how long a hook waited. What it calls its state is whatever its process says.
+func (m daemonMetrics) answered(state string, took time.Duration) {
+	switch state {
+	case wire.StatePrepared, wire.StateCommitted, wire.StateAborted, wire.StatePreReceive, wire.StateUpdate:
+		m.hooks.WithLabelValues(state).Observe(took.Seconds())
+	}
+}
+
+var (
+	infoMetric         = describe("info", "1, with the daemon's version.", "version")
+	startedMetric      = describe("start_time_seconds", "When the daemon started, in seconds since the epoch.")
+	servingMetric      = describe("serving", "Whether the daemon holds its site's name and knows what its predecessor left; else it refuses pushes.")
+	databaseMetric     = describe("database_up", "Whether the database answered when it was last asked, some ten seconds ago at most.")
+	stuckMetric        = describe("stuck_refs", "Refs whose pushes can't be settled: they need an operator.")
+	activeMetric       = describe("pushes_active", "Processes of git that have announced moves of refs and not ended them.")
+	intentsMetric      = describe("intents_pending", "Intents of this site that stand in the database: each keeps a ref locked at all sites.")
+	oldestMetric       = describe("intent_oldest_seconds", "The age of the oldest of these; 0 without any.")
+	transactionsMetric = describe("transactions_total", "Transactions of git that were let through (accepted) or refused, those that move nothing guarded "+
+		"included. A push that the hooks before refuse begins none.", "result")
+	refsMetric = describe("refs_total", "Refs of pushes: those that took their new value (moved), that were let through and kept the old one (kept), "+
+		"that were refused (refused).", "result")
+	wouldRefuseMetric = describe("would_refuse_total", "Transactions of git that were let through and would have been refused, were it not for their projects' mode.")
+	alarmsMetric      = describe("alarms_total", "Refs found to have neither the value that was announced nor the one before.")
+	deathsMetric      = describe("pusher_deaths_total", "Processes of git that ended with something left to settle.")
+	heededMetric      = describe("decisions_heeded_total", "Decisions of operators that were carried out in the repositories.")
+	failuresMetric    = describe("database_failures_total", "Requests of the daemon that the database failed.")
+	comparedMetric    = describe("repositories", "Repositories of the site that were compared with the database.")
+	behindMetric      = describe("repositories_behind", "Repositories with refs that have another value in the database, while nobody moves them.")
+	refsBehind        = describe("refs_behind", "How many refs these are, of all repositories.")
+	lagMetric         = describe("lag_seconds", "How long the database has had a value that is not here, of the ref that waits longest; 0 without any.")
+	unreadMetric      = describe("repositories_not_compared", "Repositories that could not be compared the last time.")
+	lookedMetric      = describe("lag_look_age_seconds", "How long ago the repository that was not compared for longest was compared.")
+	daemonMeasures    = [...]*prometheus.Desc{
+		infoMetric, startedMetric, servingMetric, databaseMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
+		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric,
+	}
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("refdb_site_"+name, help, labels, nil)
+}
+
+// A collector collects a daemon's metrics. It asks no database, and names nothing.
+type collector struct{ *Daemon }
+
+func (c collector) Describe(descriptions chan<- *prometheus.Desc) {
+	c.metrics.refusals.Describe(descriptions)
+	c.metrics.hooks.Describe(descriptions)
+	for _, d := range daemonMeasures {
+		descriptions <- d
+	}
+}
+
+func (c collector) Collect(metrics chan<- prometheus.Metric) {
+	c.metrics.refusals.Collect(metrics)
+	c.metrics.hooks.Collect(metrics)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	s := c.status()
+	gauge(infoMetric, 1, s.Version)
+	gauge(startedMetric, float64(s.Started.UnixMilli())/1000)
+	gauge(servingMetric, oneIf(s.Presence))
+	gauge(databaseMetric, oneIf(s.Database))
+	gauge(stuckMetric, float64(len(s.Stuck)))
+	gauge(activeMetric, float64(len(s.Pushes)))
+	open, oldest := c.open.count()
+	gauge(intentsMetric, float64(open))
+	gauge(oldestMetric, oldest.Seconds())
+	count(transactionsMetric, s.Counters.Prepared, "accepted")
+	count(transactionsMetric, s.Counters.Refused, "refused")
+	count(refsMetric, s.Counters.Updated, "moved")
+	count(refsMetric, s.Counters.Dropped, "kept")
+	count(refsMetric, c.counters.refusedRefs.Load(), "refused")
+	count(wouldRefuseMetric, c.logged.total())
+	count(alarmsMetric, s.Counters.Alarms)
+	count(deathsMetric, s.Counters.Deaths)
+	count(heededMetric, s.Counters.Heeded)
+	count(failuresMetric, s.Counters.Failures)
+	l := c.lags.sum()
+	gauge(comparedMetric, float64(l.repositories))
+	gauge(behindMetric, float64(l.behind))
+	gauge(refsBehind, float64(l.refs))
+	gauge(lagMetric, l.longest.Seconds())
+	gauge(unreadMetric, float64(l.failed))
+	gauge(lookedMetric, l.looked.Seconds())
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,241 @@
+package site_test
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.yaml.in/yaml/v2"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/metrics"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+const monitoring = "../docs/monitoring"
+
+// An alert is one of the documentation's rules for Prometheus.
+type alert struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func alerts(tb testing.TB) (all []alert) {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join(monitoring, "alerts.yaml"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []alert
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		tb.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) < 10 {
+		tb.Fatalf("only %d alerts", len(all))
+	}
+	return all
+}
+
+// queries are the expressions of the dashboard.
+func queries(tb testing.TB) (all []string) {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join(monitoring, "dashboard.json"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var board struct {
+		Templating struct {
+			List []struct{ Definition string }
+		}
+		Panels []struct {
+			Type, Title string
+			Targets     []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &board); err != nil {
+		tb.Fatal(err)
+	}
+	for _, v := range board.Templating.List {
+		all = append(all, v.Definition)
+	}
+	for _, p := range board.Panels {
+		if (p.Type == "row") != (len(p.Targets) == 0) {
+			tb.Errorf("the panel %q has %d queries", p.Title, len(p.Targets))
+		}
+		for _, t := range p.Targets {
+			all = append(all, t.Expr)
+		}
+	}
+	if len(all) < 20 {
+		tb.Fatalf("only %d queries", len(all))
+	}
+	return all
+}
+
+// A sample is one line of a scrape.
+type sample struct {
+	name   string
+	labels map[string]string
+}
+
+var (
+	sampleLine = regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? \S+$`)
+	labelOf    = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+	selectorOf = regexp.MustCompile(`(refdb_[a-z_]+)(?:\{([^}]*)\})?`)
+	matcherOf  = regexp.MustCompile(`([a-z_]+)(=~|!~|!=|=)"([^"]*)"`)
+)
+
+func samples(text string) (all []sample) {
+	for _, line := range sampleLine.FindAllStringSubmatch(text, -1) {
+		s := sample{line[1], map[string]string{}}
+		for _, l := range labelOf.FindAllStringSubmatch(line[2], -1) {
+			s.labels[l[1]] = l[2]
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// selects reports whether a metric's matchers select a sample. What Prometheus itself adds to it does not count.
+func selects(name, matchers string, s sample) bool {
+	if s.name != name {
+		return false
+	}
+	for _, m := range matcherOf.FindAllStringSubmatch(matchers, -1) {
+		if m[1] == "instance" || m[1] == "job" {
+			continue
+		}
+		value, ok := s.labels[m[1]]
+		equal := value == m[3]
+		if strings.Contains(m[2], "~") {
+			equal = regexp.MustCompile("^(?:" + m[3] + ")$").MatchString(value)
+		}
+		if !ok || equal == strings.HasPrefix(m[2], "!") {
+			return false
+		}
+	}
+	return true
+}
+
+// alternatives are selectors for each value of the patterns in a metric's matchers.
+func alternatives(name, matchers string) (all [][]string) {
+	for _, m := range matcherOf.FindAllStringSubmatch(matchers, -1) {
+		for value := range strings.SplitSeq(m[3], "|") {
+			if m[2] == "=~" && m[1] != "instance" {
+				one := m[1] + "=\"" + value + "\""
+				all = append(all, []string{name + "{" + one + "}", name, one})
+			}
+		}
+	}
+	return all
+}
+
+// exported is what a daemon exports that has served pushes, and a program that has locked refs.
+func exported(t *testing.T) string {
+	t.Helper()
+	setting, at := exporting(t)
+	shared := dbtest.Postgres(t)
+	g := newGuard(t, shared, "eu-1", setting)
+	g.git("update-ref", "refs/heads/x", g.commit[0])
+	client := g.client()
+	if said, ok := client.push("c1:refs/heads/x"); !ok {
+		t.Fatal(said)
+	}
+	sitetest.Eventually(t, "a heartbeat", func() bool {
+		_, text := get(t, at, "/metrics")
+		return strings.Contains(text, `refdb_operation_duration_seconds_count{op="beat",outcome="ok"}`)
+	})
+
+	library := metrics.New()
+	db, err := refdb.New(shared.Open(t), refdb.Options{Site: "program", Observe: library.Observe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	library.Watch(db)
+	lock, err := db.Lock(t.Context(), "p", "refs/heads/x")
+	if err == nil {
+		err = lock.Release(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(library)
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	_, text := get(t, at, "/metrics")
+	return text + w.Body.String()
+}
+
+func TestTheAlertsAndTheDashboardAskForWhatIsExported(t *testing.T) {
+	t.Parallel()
+	there := samples(exported(t))
+	var expressions []string
+	for _, a := range alerts(t) {
+		expressions = append(expressions, a.Expr)
+	}
+	for _, e := range append(expressions, queries(t)...) {
+		if strings.Count(e, "(") != strings.Count(e, ")") || strings.Count(e, "{") != strings.Count(e, "}") {
+			t.Errorf("unbalanced: %s", e)
+		}
+		asked := selectorOf.FindAllStringSubmatch(e, -1)
+		for _, m := range asked {
+			asked = append(asked, alternatives(m[1], m[2])...)
+		}
+		if len(asked) == 0 && !strings.HasPrefix(e, "up{") && e != "" {
+			t.Errorf("it asks for none of ours: %s", e)
+		}
+		for _, m := range asked {
+			if !slices.ContainsFunc(there, func(s sample) bool { return selects(m[1], m[2], s) }) {
+				t.Errorf("nothing exports %s, in %s", m[0], e)
+			}
+		}
+	}
+}
+
+var explained = regexp.MustCompile("(?m)^\\| `(Refdb[A-Za-z]+)` \\| [^|]{20,} \\| [^|]{20,} \\|$")
+
+func TestEachAlertIsExplainedToOperators(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented, defined []string
+	for _, row := range explained.FindAllStringSubmatch(string(text), -1) {
+		documented = append(documented, row[1])
+	}
+	for _, a := range alerts(t) {
+		defined = append(defined, a.Alert)
+		if a.Expr == "" || a.Annotations["summary"] == "" || a.Labels["severity"] != "warning" && a.Labels["severity"] != "critical" {
+			t.Errorf("incomplete: %+v", a)
+		}
+		for _, text := range a.Annotations {
+			if strings.Count(text, "{{") != strings.Count(text, "}}") {
+				t.Errorf("%s: unbalanced: %s", a.Alert, text)
+			}
+		}
+	}
+	slices.Sort(documented)
+	slices.Sort(defined)
+	if !slices.Equal(documented, defined) {
+		t.Errorf("docs/OPERATIONS.md explains %v, the rules have %v", documented, defined)
+	}
+}

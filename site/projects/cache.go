@@ -1,0 +1,196 @@
+// Package projects knows the projects of the database: their rules, which all sites share, their
+// IDs, which repositories record, and their modes. A change of the mode to enforce is made here, too.
+package projects
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+const (
+	// RefreshEvery is how often a daemon asks which projects have changed.
+	RefreshEvery = 2 * time.Second
+	// rulesValid is for how long it uses an answer, from when it asked.
+	rulesValid = 10 * time.Second
+	// RulesSettle is for how long all sites refuse pushes to a project after a change of it: until no site
+	// lets a push through by the old rules. It is rulesValid, the longest time that a hook's request
+	// takes, and a margin for clocks that run at different speeds. Each site measures it from when it
+	// learned of the change.
+	RulesSettle = 20 * time.Second
+	// rulesOld is the age from which a daemon that starts assumes that all sites know a change. The
+	// age is by the database's clock, which may be set, and counts from before the commit, which may
+	// wait for a standby.
+	rulesOld = 10 * time.Minute
+)
+
+// A Cache is what a daemon knows of the database's projects.
+type Cache struct {
+	Asking sync.Mutex // held while the database is asked for changes
+	mu     sync.Mutex
+	known  map[string]Known
+	last   refdb.Project // the latest change that was read
+	asOf   time.Duration // when that was asked, by Uptime; 0: never
+	failed bool          // the database has not answered since
+
+	IDs repositoryIDs
+}
+
+// Known is a project as a daemon knows it.
+type Known struct {
+	refdb.Project
+	Rules   config.Rules
+	Err     error         // of its rules
+	Settled time.Duration // no push is decided on before
+	adopted bool          // what this site does about the mode is in the database
+}
+
+// Refresh asks the database for what has changed. k.Asking is held.
+//
+// It asks again for the latest change that it knows. If the database no longer has that one, the database was set
+// back, as by a restore from a backup, and gives the same revisions to other changes. Then Refresh reads everything
+// again, and also after an outage, during which the database may have been set back.
+func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
+	asked, err := Uptime()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	last, whole := k.last, k.failed
+	k.mu.Unlock()
+	var changed []refdb.Project
+	if !whole {
+		changed, err = db.ProjectsAfter(ctx, max(last.Revision-1, 0))
+		whole = err == nil && last.Revision > 0 && !slices.ContainsFunc(changed, func(p refdb.Project) bool {
+			return p.Project == last.Project && (p.Op == last.Op || p.Revision > last.Revision)
+		})
+	}
+	if whole {
+		changed, err = db.ProjectsAfter(ctx, 0)
+	}
+	if err != nil {
+		k.mu.Lock()
+		k.failed = true
+		k.mu.Unlock()
+		return err
+	}
+	told, err := Uptime()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before, first := k.known, k.asOf == 0
+	k.asOf, k.failed = asked, false
+	if whole {
+		k.known, k.last = nil, refdb.Project{}
+	}
+	for _, p := range changed {
+		k.learn(p, settlesAt(p, before, told, first))
+		k.last = p
+	}
+	return nil
+}
+
+// settlesAt returns when the rules of p, read at the time told, may be used. Before is what was known.
+func settlesAt(p refdb.Project, before map[string]Known, told time.Duration, first bool) time.Duration {
+	known, ok := before[p.Project]
+	switch {
+	case ok && known.Op == p.Op:
+		return known.Settled
+	case !ok && p.IsNew(), first && p.Age >= rulesOld:
+		return 0
+	}
+	return told + RulesSettle
+}
+
+// learn adds a row. k.mu is held.
+func (k *Cache) learn(p refdb.Project, settled time.Duration) {
+	if k.known == nil {
+		k.known = map[string]Known{}
+	}
+	if p.Revision <= k.known[p.Project].Revision {
+		return
+	}
+	rules, err := config.ParseRules(p.Rules)
+	if err == nil && !config.KnownMode(p.Mode) {
+		err = fmt.Errorf("its mode %q is not known: upgrade the program", p.Mode)
+	}
+	if p.Mode == config.Log {
+		settled = 0
+	}
+	k.known[p.Project] = Known{Project: p, Rules: rules, Err: err, Settled: settled}
+}
+
+// Unadopted returns the projects whose mode this site has not yet acted on in the database.
+func (k *Cache) Unadopted() (some []Known) {
+	return k.filter(func(p Known) bool { return p.Err == nil && p.Mode != config.Enforce && !p.adopted })
+}
+
+// Unenforced returns the projects that are not in mode enforce here.
+func (k *Cache) Unenforced() []Known {
+	return k.filter(func(p Known) bool { return p.Err == nil && p.Mode != config.Enforce && p.adopted })
+}
+
+func (k *Cache) filter(match func(Known) bool) (some []Known) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.known {
+		if match(p) {
+			some = append(some, p)
+		}
+	}
+	slices.SortFunc(some, func(a, b Known) int { return strings.Compare(a.Project.Project, b.Project.Project) })
+	return some
+}
+
+// Adopted records that this site has acted on these rows, unless newer ones have come since.
+func (k *Cache) Adopted(some []Known) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range some {
+		now := k.known[p.Project.Project]
+		if now.Revision == p.Revision {
+			now.adopted = true
+			k.known[p.Project.Project] = now
+		}
+	}
+}
+
+// Logs reports whether a project is in mode log here, and returns its rules.
+func (k *Cache) Logs(project string) (config.Rules, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.known[project]
+	return p.Rules, p.adopted && p.Mode == config.Log
+}
+
+// Get returns what is known of a project.
+func (k *Cache) Get(project string) (p Known, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, ok = k.known[project]
+	return p, ok
+}
+
+// Valid reports whether the cache is fresh enough to be used.
+func (k *Cache) Valid() (bool, error) {
+	now, err := Uptime()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asOf != 0 && now-k.asOf <= rulesValid, err
+}
+
+// Read adds a row that was read or written for a push, and returns what is known: newer rows may have come first.
+func (k *Cache) Read(row refdb.Project, told time.Duration) Known {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.learn(row, settlesAt(row, k.known, told, false))
+	return k.known[row.Project]
+}

@@ -1,0 +1,214 @@
+package projects
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// idKey is the setting that records which project a repository is a copy of.
+const idKey = "refdb.projectid"
+
+// OtherID is the refusal of a repository that was moved or copied.
+func OtherID(r config.Repository) error {
+	return refusal.Lines{wire.AnotherProject(r.Project, idKey)}
+}
+
+// lostProject is the refusal of a repository whose project the database does not have.
+func lostProject(r config.Repository) error {
+	return refusal.Lines{wire.LostProject(r.Project)}
+}
+
+// sameTime is the largest time between two changes of a file that get the same modification time.
+const sameTime = 2 * time.Second
+
+// repositoryIDs caches the IDs that repositories record, as long as their configuration files stay the same.
+type repositoryIDs struct {
+	mu        sync.Mutex
+	known     map[string]recordedID
+	recording sync.Mutex // git fails if two change a configuration at once
+}
+
+type recordedID struct {
+	file fs.FileInfo
+	id   string
+}
+
+// Of returns what the repository records; "" if it records nothing.
+func (ids *repositoryIDs) Of(ctx context.Context, r config.Repository) (string, error) {
+	path := filepath.Join(r.Path, "config")
+	file, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	ids.mu.Lock()
+	have, ok := ids.known[r.Path]
+	ids.mu.Unlock()
+	if ok && os.SameFile(have.file, file) && have.file.ModTime().Equal(file.ModTime()) && have.file.Size() == file.Size() {
+		return have.id, nil
+	}
+	entries, err := config.ReadFile(ctx, path)
+	if err != nil {
+		return "", err
+	}
+	id := ""
+	for _, e := range entries {
+		if e.Name() == idKey {
+			id = e.Value
+		}
+	}
+	if time.Since(file.ModTime()).Abs() < sameTime {
+		return id, nil // it may change again, and look the same
+	}
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	if ids.known == nil {
+		ids.known = map[string]recordedID{}
+	}
+	ids.known[r.Path] = recordedID{file, id}
+	return id, nil
+}
+
+// Record makes the repository record an ID, unless it has one.
+func (ids *repositoryIDs) Record(ctx context.Context, r config.Repository, id string) error {
+	ids.recording.Lock()
+	defer ids.recording.Unlock()
+	switch have, err := ids.Of(ctx, r); {
+	case err != nil || have == id:
+		return err
+	case have != "":
+		return OtherID(r)
+	}
+	repo, err := gitrepo.Open(ctx, r.Path)
+	if err != nil {
+		return err
+	}
+	return install.GitConfig{Repo: repo}.Set(ctx, idKey, id)
+}
+
+// Register makes sure that the database has the project of a repository, and that the repository
+// records its ID. A new project gets the configuration's rules. If the database knows nothing of the
+// project, but the repository has refs, the name may be wrong: isNew says that it is right.
+func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, isNew bool) (did string, err error) {
+	row, ok, err := db.Project(ctx, r.Project)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok && !c.GuardsProject(r.Project):
+		return "not guarded", nil
+	}
+	var ids repositoryIDs
+	id, err := ids.Of(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	if ok && id == row.ID {
+		return "is " + row.ID, nil
+	}
+	row, created, err := FindOrCreate(ctx, c, db, r, id, isNew, func() (bool, error) {
+		if isNew {
+			return true, nil
+		}
+		empty, err := HasNoRefs(ctx, r)
+		if err == nil && !empty {
+			err = fmt.Errorf("the database knows no project %s, but this repository has refs: if that is the right name, at all sites, run this with --new", r.Project)
+		}
+		return empty, err
+	})
+	if err == nil {
+		err = ids.Record(ctx, r, row.ID)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case created:
+		return row.ID + " is new", nil
+	}
+	return row.ID + " recorded", nil
+}
+
+// HasNoRefs reports whether the repository has no refs.
+func HasNoRefs(ctx context.Context, r config.Repository) (bool, error) {
+	repo, err := gitrepo.Open(ctx, r.Path)
+	if err != nil {
+		return false, err
+	}
+	for _, err := range repo.Refs(ctx, func(string) {}) {
+		return false, err
+	}
+	return true, nil
+}
+
+// FindOrCreate finds the project of a repository that records id, or creates it. If the database has
+// no refs of the project, unknown decides whether to create it. A project that the database has lost is
+// created again, with its ID, only if isNew says so: its rules are lost, too.
+func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, id string, isNew bool, unknown func() (bool, error)) (row refdb.Project, created bool, err error) {
+	row, ok, err := db.Project(ctx, r.Project)
+	if err != nil {
+		return row, false, err
+	}
+	if id != "" && (!ok || id != row.ID) {
+		taken, err := ok, error(nil)
+		if !ok {
+			taken, err = hasID(ctx, db, id)
+		}
+		switch {
+		case err != nil:
+			return row, false, err
+		case taken:
+			return row, false, OtherID(r)
+		case !isNew:
+			return row, false, lostProject(r)
+		}
+	}
+	if !ok {
+		create := false
+		for _, err := range db.Refs(ctx, r.Project, "refs/", refdb.IncludeDeleted()) {
+			if err != nil {
+				return row, false, err
+			}
+			create = true
+			break
+		}
+		if !create {
+			if create, err = unknown(); err != nil {
+				return row, false, err
+			}
+		}
+		if !create {
+			return row, false, refusal.Lines{wire.UnknownProject(r.Project)}
+		}
+		if id == "" {
+			id = rand.Text()
+		}
+		row, err = db.PutProject(ctx, refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode})
+		created = err == nil
+		if errors.Is(err, refdb.ErrMismatch) { // another site was faster
+			row, _, err = db.Project(ctx, r.Project)
+		}
+		if err != nil {
+			return row, false, err
+		}
+	}
+	return row, created, nil
+}
+
+// hasID reports whether the ID is that of any project.
+func hasID(ctx context.Context, db *refdb.DB, id string) (bool, error) {
+	all, err := db.ProjectsAfter(ctx, 0)
+	return slices.ContainsFunc(all, func(p refdb.Project) bool { return p.ID == id }), err
+}

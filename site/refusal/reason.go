@@ -1,0 +1,85 @@
+package refusal
+
+import (
+	"errors"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+)
+
+// A Reason is why a push was refused, for metrics: one of few, and never with a name in it.
+type Reason string
+
+const (
+	Behind        Reason = "behind"         // the ref has another value here than in the database
+	UnknownRef    Reason = "unknown_ref"    // the ref is here, and not in the database
+	Locked        Reason = "locked"         // another push, or a lock, has the ref
+	Undecided     Reason = "undecided"      // what became of an earlier push is not known yet
+	Database      Reason = "database"       // it did not answer
+	Starting      Reason = "starting"       // the daemon does not know yet what its predecessor left
+	Stopping      Reason = "stopping"       // the daemon ends
+	NotServing    Reason = "not_serving"    // the daemon does not hold its site's name
+	Unguardable   Reason = "unguardable"    // a symbolic ref, or a name that can't be stored
+	Replication   Reason = "replication"    // it is not the value of the database
+	PeerRefs      Reason = "peer_refs"      // only a sync moves those
+	TooMany       Reason = "too_many"       // refs in one push
+	NotConfigured Reason = "not_configured" // the repository is none of the site's
+	Pusher        Reason = "pusher"         // who pushes has gone, can't be told, or may not ask
+	Other         Reason = "other"
+)
+
+// Reasons are all reasons.
+var Reasons = [...]Reason{
+	Behind, UnknownRef, Locked, Undecided, Database, Starting, Stopping, NotServing,
+	Unguardable, Replication, PeerRefs, TooMany, NotConfigured, Pusher, Other,
+}
+
+// A reasoned error is a refusal with its reason. Its text is that of the error in it.
+type reasoned struct {
+	error
+	reason Reason
+}
+
+func (r reasoned) Unwrap() error { return r.error }
+
+// Because adds a reason to err. It returns nil if err is nil.
+func Because(r Reason, err error) error {
+	if err == nil {
+		return nil
+	}
+	return reasoned{err, r}
+}
+
+// ReasonOf returns why err refuses a push.
+func ReasonOf(err error) Reason {
+	var known reasoned
+	var down Outage
+	switch {
+	case errors.As(err, &known):
+		return known.reason
+	case errors.As(err, &down):
+		return Database
+	case errors.Is(err, config.ErrNotConfigured):
+		return NotConfigured
+	case errors.Is(err, pusher.ErrGone):
+		return Pusher
+	case errors.Is(err, refdb.ErrTooMany):
+		return TooMany
+	}
+	return Other
+}
+
+// MismatchReason is the reason of a [Mismatch] with a ref that is global in the database.
+func MismatchReason(global refdb.Value) Reason {
+	if global == refdb.Unknown {
+		return UnknownRef
+	}
+	return Behind
+}
+
+// An Outage says that the database did not answer. The push that met it remembers it:
+// otherwise each of its refs would wait for as long again.
+type Outage struct{ text string }
+
+func (o Outage) Error() string { return o.text }

@@ -1,0 +1,233 @@
+package site_test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// The first pushes to a repository of before come together.
+func TestTheFirstPushesAtOnceRecordOneProject(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	g := idleGuard(t, shared, "eu-1")
+	g.git("config", "--unset", "refdb.projectid")
+	g.start()
+	var all sync.WaitGroup
+	for i := range 60 {
+		all.Go(func() {
+			out, err := exec.Command("git", "--git-dir="+g.repo, "update-ref", fmt.Sprint("refs/heads/x", i), g.commit[0]).CombinedOutput()
+			if err != nil {
+				t.Errorf("push %d: %s", i, out)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A repository that can't record its project is not the database's fault.
+func TestWhyAProjectCannotBeRecordedIsTold(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g.git("config", "--unset", "refdb.projectid")
+	lock := filepath.Join(g.repo, "config.lock")
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	said := g.fails("update-ref", "refs/heads/x", g.commit[0])
+	sitetest.Contains(t, said, "could not lock config file")
+	if strings.Contains(said, "database does not answer") {
+		t.Errorf("git says %q", said)
+	}
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	g.git("update-ref", "refs/heads/x", g.commit[0])
+}
+
+// A file system's times are coarse: a configuration may change twice within one of them.
+func TestAnIDThatChangesWithinTheTimesOfTheFileSystemIsSeen(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	row, _, err := g.db.Project(t.Context(), "team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(g.repo, "config")
+	// As when the file is written between two ticks of the clock.
+	tick := time.Now().Add(time.Second)
+	write := func(id string) {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err == nil {
+			at := strings.Index(strings.ToLower(string(text)), "projectid = ") + len("projectid = ")
+			err = os.WriteFile(path, append(append(text[:at:at], id...), text[at+len(id):]...), 0o600)
+		}
+		if err == nil {
+			err = os.Chtimes(path, tick, tick)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(row.ID)
+	g.git("update-ref", "refs/heads/x", g.commit[0])
+	write(rand.Text())
+	sitetest.Contains(t, g.fails("update-ref", "refs/heads/x", g.commit[1]), "is not a copy of the project")
+}
+
+// Sites that enable a new project at once have one row, and its rules.
+func TestSitesThatEnableAProjectAtOnceAgree(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	sites := []*guard{idleGuard(t, shared, "east", "[guard]\n\tref = refs/heads/*"), idleGuard(t, shared, "west")}
+	for _, g := range sites {
+		g.git("config", "--unset", "refdb.projectid")
+	}
+	shared.Exec(t, `DELETE FROM projects`)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	created := 0
+	for range 4 {
+		for _, g := range sites {
+			all.Go(func() {
+				c, err := config.Load(t.Context(), g.config)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r, err := c.Repository("team/app")
+				var did string
+				if err == nil {
+					did, err = projects.Register(t.Context(), c, g.db, r, true)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil && !strings.Contains(err.Error(), "could not lock config file") {
+					t.Error(err)
+				}
+				if strings.HasSuffix(did, "is new") {
+					created++
+				}
+			})
+		}
+	}
+	all.Wait()
+	row, ok, err := sites[0].db.Project(t.Context(), "team/app")
+	if err != nil || !ok || created != 1 {
+		t.Fatalf("%d rows were made: %v, %v", created, ok, err)
+	}
+	for _, g := range sites {
+		if got := g.git("config", "refdb.projectid"); got != row.ID {
+			t.Errorf("%s records %s, not %s", g.name, got, row.ID)
+		}
+	}
+}
+
+// The database may be restored from a backup that is older than its projects.
+func TestAProjectThatTheDatabaseLostIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
+	for _, g := range []*guard{east, west} {
+		g.git("update-ref", "refs/heads/"+g.name, g.commit[0])
+	}
+	row, _, err := east.db.Project(t.Context(), "team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.Exec(t, `DELETE FROM projects`)
+	for _, g := range []*guard{east, west} {
+		sitetest.Eventually(t, "the daemon has noticed", func() bool { said, ok := g.tries("refs/heads/"); return !ok && strings.Contains(said, "--new") })
+	}
+	enable := func(isNew bool) (string, error) {
+		t.Helper()
+		c, err := config.Load(t.Context(), east.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Repository("team/app")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return projects.Register(t.Context(), c, east.db, r, isNew)
+	}
+	if did, err := enable(false); err == nil || !strings.Contains(err.Error(), "--new") {
+		t.Errorf("without a word: %q, %v", did, err)
+	}
+	if did, err := enable(true); err != nil || did != row.ID+" is new" {
+		t.Errorf("with it: %q, %v", did, err)
+	}
+	if did, err := enable(true); err != nil || did != "is "+row.ID {
+		t.Errorf("again: %q, %v", did, err)
+	}
+	for _, g := range []*guard{east, west} {
+		sitetest.Eventually(t, "pushes go on", func() bool { _, ok := g.tries("refs/heads/"); return ok })
+	}
+}
+
+// A copy of a repository, by whatever path, is not a second one of its project.
+func TestACopyOfARepositoryIsRefused(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g.git("update-ref", "refs/heads/x", g.commit[0])
+	root, original := filepath.Join(g.dir, "git"), g.repo
+	for _, to := range []string{"team/copy.git", "app.git", "deeper/team/app.git", "team/app.git.git", "team/App.git"} {
+		g.repo = filepath.Join(root, to)
+		if err := os.MkdirAll(filepath.Dir(g.repo), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		sitetest.Run(t, "", "cp", "-a", original, g.repo)
+		for _, isNew := range []bool{false, true} {
+			said := g.fails("update-ref", "refs/heads/new", g.commit[1])
+			if !strings.Contains(said, "this repository is not a copy of the project") && !strings.Contains(said, "not a repository of this site") {
+				t.Errorf("%s: git says %q", to, said)
+			}
+			c, err := config.Load(t.Context(), g.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err := c.Find(g.repo); err == nil {
+				if did, err := projects.Register(t.Context(), c, g.db, r, isNew); err == nil {
+					t.Errorf("%s: %s", to, did)
+				}
+			}
+		}
+	}
+	// Of two repositories that could be the project none is.
+	g.repo = filepath.Join(root, "team/app")
+	sitetest.Run(t, "", "cp", "-a", original, g.repo)
+	for _, repo := range []string{original, g.repo} {
+		g.repo = repo
+		sitetest.Contains(t, g.fails("update-ref", "refs/heads/new", g.commit[1]), "could be")
+	}
+	if err := os.RemoveAll(filepath.Join(root, "team/app")); err != nil {
+		t.Fatal(err)
+	}
+	// A symbolic link is another way to the same.
+	g.repo = filepath.Join(root, "link.git")
+	if err := os.Symlink(original, g.repo); err != nil {
+		t.Fatal(err)
+	}
+	g.git("update-ref", "refs/heads/linked", g.commit[1])
+	for p, err := range g.db.Refs(t.Context(), "link", "") {
+		t.Errorf("%v, %v", p, err)
+	}
+	g.has("refs/heads/linked", g.commit[1], g.commit[1])
+	tree := filepath.Join(g.dir, "tree")
+	g.git("worktree", "add", "--quiet", "-b", "there", tree, "linked")
+	sitetest.Run(t, tree, "git", "update-ref", "refs/heads/there", g.commit[2])
+	g.has("refs/heads/there", g.commit[2], g.commit[2])
+}

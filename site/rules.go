@@ -1,0 +1,134 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// keepProjects refreshes what is known of the projects, and acts on their modes, until ctx ends.
+func (d *Daemon) keepProjects(ctx context.Context) {
+	tick := time.NewTicker(projects.RefreshEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			d.refreshProjects(ctx)
+			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.adoptModes(ctx))
+			d.logFailure(ctx, "the database could not follow what was let through", d.follow(ctx))
+		case <-d.logged.changed:
+			d.logFailure(ctx, "the database could not follow what was let through", d.follow(ctx))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// logFailure logs the error of something that is tried again.
+func (d *Daemon) logFailure(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		d.o.Logger.DebugContext(ctx, what, "class", refdb.ClassOf(err).String())
+	}
+}
+
+func (d *Daemon) refreshProjects(ctx context.Context) {
+	d.projects.Asking.Lock()
+	defer d.projects.Asking.Unlock()
+	limited, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
+	defer cancel()
+	d.logFailure(ctx, "the projects' rules could not be read", d.projects.Refresh(limited, d.db))
+}
+
+// askProjects refreshes the projects if the last answer is too old, as after an outage.
+func (d *Daemon) askProjects(ctx context.Context, c *config.Config) error {
+	if valid, err := d.projects.Valid(); valid || err != nil {
+		return err
+	}
+	d.projects.Asking.Lock()
+	defer d.projects.Asking.Unlock()
+	if valid, err := d.projects.Valid(); valid || err != nil {
+		return err // another push has asked meanwhile
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if err := d.projects.Refresh(ctx, d.db); err != nil {
+		return refusal.DatabaseFailed(err)
+	}
+	return nil
+}
+
+// ruled returns the configuration with the rules that the database has for r's project. The error
+// says why the daemon can't decide about pushes to it now.
+func (d *Daemon) ruled(ctx context.Context, c *config.Config, r config.Repository) (*config.Config, error) {
+	if err := d.awaitInheritance(ctx); err != nil {
+		return nil, err
+	}
+	if _, free := d.projects.Logs(r.Project); !free {
+		if err := d.askProjects(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	now, err := projects.Uptime()
+	if err != nil {
+		return nil, err
+	}
+	k := &d.projects
+	known, ok := k.Get(r.Project)
+	if !ok && !c.GuardsProject(r.Project) {
+		return c, nil
+	}
+	id, err := k.IDs.Of(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || id == "" {
+		row, err := d.register(ctx, c, r, id)
+		if err != nil {
+			return nil, err
+		}
+		if now, err = projects.Uptime(); err != nil {
+			return nil, err
+		}
+		known = k.Read(row, now)
+		id = row.ID
+	}
+	switch {
+	case known.Err != nil:
+		return nil, fmt.Errorf("project %s: %w: %s", r.Project, known.Err, wire.NothingWasChanged)
+	case id != known.ID:
+		return nil, projects.OtherID(r)
+	case known.Mode == config.Comparing:
+		return nil, errors.New(wire.Comparing(r.Project))
+	case now < known.Settled:
+		return nil, errors.New(wire.RulesChanged(r.Project, known.Settled-now))
+	}
+	return c.Under(known.Rules), nil
+}
+
+// register finds or creates the project of a repository that was enabled before the database had any.
+func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	row, _, err = projects.FindOrCreate(ctx, c, d.db, r, id, false, func() (bool, error) {
+		empty, err := projects.HasNoRefs(ctx, r)
+		if err != nil {
+			err = refusal.Lines{wire.OneLine(err.Error())}
+		}
+		return empty, err
+	})
+	var why refusal.Lines
+	switch {
+	case errors.As(err, &why):
+		return row, err
+	case err != nil:
+		return row, refusal.DatabaseFailed(err)
+	}
+	return row, d.projects.IDs.Record(ctx, r, row.ID)
+}

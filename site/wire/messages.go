@@ -1,0 +1,233 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// This file holds every sentence that the hook and the daemon say to a pusher: what happened, to what, and
+// what to do. It does without package fmt, which would be half of the hook's size.
+
+// Usage is what the hook says when it is not run by git.
+const Usage = `refdb-hook is no command: git runs it, as hooks/reference-transaction STATE or hooks/pre-receive, with lines OLD NEW REF
+on standard input, or as hooks/update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
+
+// What the hook says.
+const (
+	RefusedWithoutReason = "refdb: the site daemon refuses this, and does not say why; nothing was changed"
+	TransactionTooLarge  = "refs of more than 64 MB in one transaction: push fewer at a time"
+	ClosedWithoutAnswer  = "it went away without an answer"
+)
+
+// Undecided says why the daemon could not be asked. Git changes nothing.
+func Undecided(reason string) string { return "refdb: " + reason + "; nothing was changed" }
+
+// Untold says why the daemon could not be told that git has committed or aborted.
+func Untold(state, reason string) string {
+	return "refdb: the site daemon was not told that git has " + state + " (" + reason + "): it will look for itself"
+}
+
+// StdinUnreadable is the hook's fault of reading the refs.
+func StdinUnreadable(err error) string { return "standard input can't be read: " + err.Error() }
+
+// NotADuration says that a variable of the environment has no duration.
+func NotADuration(variable, value string) string {
+	return variable + "=" + value + " is not a duration such as 5s"
+}
+
+// NotRun says that the repository's own hook can't be run.
+func NotRun(path string, err error) string { return path + " can't be run: " + err.Error() }
+
+// EndedBySignal says how the repository's own hook ended.
+func EndedBySignal(path, signal string) string {
+	return "refdb: " + path + " was ended by a signal: " + signal
+}
+
+// NotAGitDirectory says that the hook runs outside of a repository.
+func NotAGitDirectory(dir string) string { return dir + " is not a Git directory" }
+
+// NoRepository says that the hook can't enter a repository.
+func NoRepository(dir string, err error) string {
+	return "no Git repository at " + dir + ": " + err.Error()
+}
+
+// PathUnknown says that a directory has no absolute path.
+func PathUnknown(dir string, err error) string {
+	return "the path of " + dir + " can't be told: " + err.Error()
+}
+
+// SocketMissing says that the repository dir has no link to the daemon's socket.
+func SocketMissing(path, dir string) string { return path + " is missing: " + enable(dir) }
+
+// NotASocket says that the link does not lead to a socket.
+func NotASocket(path, dir string) string { return path + " is not a socket: " + enable(dir) }
+
+func enable(dir string) string {
+	return "ask the administrator to run: refdbctl site enable " + dir
+}
+
+// SocketForbidden says that the pusher's user may not ask the daemon.
+func SocketForbidden(path string, err error) string {
+	return "the site daemon can't be asked by this user (" + path + ": " + err.Error() + "): use the one that it runs as"
+}
+
+// NothingWithin says that the daemon took too long.
+func NothingWithin(limit time.Duration) string { return "nothing within " + limit.String() }
+
+// NoAnswer says that the daemon does not answer.
+func NoAnswer(reason string) string {
+	return "the site daemon does not answer (" + reason + "): ask the administrator to start it: systemctl start refdb-site"
+}
+
+// What the daemon says about itself and the database.
+const (
+	DaemonStarting       = "the site daemon is starting: nothing was changed, retry in a few seconds"
+	DaemonWaiting        = "the site daemon is waiting for the global ref database: nothing was changed, try again later"
+	DaemonStopping       = "the site daemon is stopping: nothing was changed, retry in a few seconds"
+	DaemonNotServing     = "this site does not serve pushes now: nothing was changed; the administrator looks at `refdbctl site status`"
+	TooManyFiles         = "the site daemon has too many files open: nothing was changed, try again later; the administrator raises LimitNOFILE of refdb-site"
+	DatabaseSlow         = "the global ref database did not answer in time: nothing was changed, try again later"
+	DatabaseDown         = "the global ref database does not answer: nothing was changed, try again later; the administrator looks at `refdbctl site status`"
+	AnotherPIDNamespace  = "the hook runs in another PID namespace than the site daemon: nothing was changed; let both have the same one"
+	PusherGone           = "the process that pushed is gone"
+	PusherUnreadable     = "the process that pushes can't be looked at"
+	NothingWasChanged    = "nothing was changed"
+	refsInOnePush        = " refs in one push: those beyond are refused, push them again"
+	refsInOneTransaction = " refs in one transaction: nothing was changed, push fewer at a time"
+)
+
+// AnotherUser says that the daemon serves another user than the pusher's.
+func AnotherUser(daemon, pusher int) string {
+	return "the site daemon runs as user " + strconv.Itoa(daemon) + " and serves only that one, not user " + strconv.Itoa(pusher) + ": let git run as the same user"
+}
+
+// UnknownState says that the hook asks what the daemon does not know.
+func UnknownState(state string) string {
+	return "the site daemon does not know the state " + strconv.Quote(state) + ": install the hook that came with it (refdbctl site enable)"
+}
+
+// NotGit says that a program started the hook that is not known to be git.
+func NotGit(program string) string {
+	return "the hook was started by " + Printable(program) + ", which is not git: nothing was changed; if it is, name it as site.gitExe in the site's configuration"
+}
+
+// TooManyInPush says that a push moves more refs than are let through at a time.
+func TooManyInPush(limit int) string { return "more than " + strconv.Itoa(limit) + refsInOnePush }
+
+// TooManyInTransaction says that a transaction moves too many refs.
+func TooManyInTransaction(limit int) string {
+	return "more than " + strconv.Itoa(limit) + refsInOneTransaction
+}
+
+// AndMore stands for the refusals that are not shown.
+func AndMore(n int) string { return "and " + strconv.Itoa(n) + " more" }
+
+// UnguardableName says why a ref's name can't be in the database.
+func UnguardableName(ref, reason string) string {
+	return Printable(ref) + ": its name can't be guarded: " + OneLine(reason)
+}
+
+// SymbolicRef says that a push makes a symbolic ref.
+func SymbolicRef(ref string) string {
+	return Printable(ref) + ": a symbolic ref can't be guarded: make it a branch, or have it skipped (guard.skipRef)"
+}
+
+// IsSymbolicRef says that a push goes through a symbolic ref.
+func IsSymbolicRef(ref, target string) string {
+	return Printable(ref) + ": it is a symbolic ref here, which can't be guarded: push to " + Printable(target)
+}
+
+// PeerRef says that a ref is one of those that were fetched from a peer, below prefix.
+func PeerRef(ref, prefix string) string {
+	return Printable(ref) + ": only `refdbctl site sync` moves the refs of peers, which are kept below " + prefix
+}
+
+// Unresolved says that the outcome of an earlier push is unknown.
+func Unresolved(ref string) string {
+	return Printable(ref) + ": it is not certain yet what became of another push to it: retry in a few seconds"
+}
+
+// NotInDatabase says that a ref is here, and not in the database.
+func NotInDatabase(ref string) string {
+	return Printable(ref) + " is not in the global database, but here: the administrator runs `refdbctl site check`"
+}
+
+// Behind says that a ref has another value here than in the database. The values are abbreviated.
+func Behind(ref, local, global string) string {
+	return Printable(ref) + ": this site is behind (global " + global + ", here " + local + "): fetch and retry in a few seconds"
+}
+
+// LockedBy says that an owner has a ref locked.
+func LockedBy(owner string) string { return "locked by " + owner }
+
+// PushUnderWay is in the place of [LockedBy] if another push has the ref locked, at a site, or here if that is "".
+func PushUnderWay(site string) string {
+	if site == "" {
+		return "another push to it is under way here"
+	}
+	return "another push to it is under way at " + site
+}
+
+// Locked says that a ref is locked: how, since when, and how long that is.
+func Locked(ref, how string, since time.Time, held time.Duration) string {
+	return Printable(ref) + ": " + how + " since " + since.UTC().Format("15:04:05 MST") + " (" + held.Round(100*time.Millisecond).String() +
+		"): retry; if it stays, the administrator runs `refdbctl locks list`"
+}
+
+// ReplicaNotInDatabase says that replication meets a ref that the database does not have.
+func ReplicaNotInDatabase(ref string) string {
+	return Printable(ref) + ": it is not in the global database: replication leaves it alone"
+}
+
+// ReplicaDiffers says that replication brings another value than the database's. The values are abbreviated.
+func ReplicaDiffers(ref, global, value string) string {
+	return Printable(ref) + ": replication moves it to what it is globally only (global " + global + ", not " + value + ")"
+}
+
+// WorkTree says that the repository at path is a work tree of another one.
+func WorkTree(path, repository string) string {
+	return path + " is a work tree of " + repository + ": configure that one"
+}
+
+// Comparing says that a project changes from mode log to mode enforce.
+func Comparing(project string) string {
+	return "the refs of " + project + " are being compared between the sites: nothing was changed, push again in a few seconds; " +
+		"if it lasts, the administrator runs `refdbctl project set " + project + " --mode enforce` again"
+}
+
+// RulesChanged says that a project's rules settle for another while.
+func RulesChanged(project string, left time.Duration) string {
+	return "the guard rules of " + project + " have just changed: nothing was changed, push again in " + strconv.Itoa(int(left/time.Second)+1) + " seconds"
+}
+
+// UnknownProject says that the database does not have a project.
+func UnknownProject(project string) string {
+	return "the database knows no project " + project + ": the administrator runs `refdbctl site enable`"
+}
+
+// AnotherProject says that a repository records another project's ID, in git's setting key.
+func AnotherProject(project, key string) string {
+	return "this repository is not a copy of the project " + project + ", but of another one: it was moved or copied, or site.root was changed; " +
+		"the administrator compares git's setting " + key + " with `refdbctl project show " + project + "`"
+}
+
+// LostProject says that the database does not have the project that a repository records.
+func LostProject(project string) string {
+	return "the database does not know the project that this repository was recorded for: it was set back, as by a restore, " +
+		"or is another one; the administrator runs `refdbctl site enable --new` if " + project + " is the right name"
+}
+
+// Printable returns a ref's name as it is, or in quotes if it holds what can't be printed.
+func Printable(ref string) string {
+	if !utf8.ValidString(ref) || strings.ContainsFunc(ref, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(ref)
+	}
+	return ref
+}
+
+// OneLine joins the lines of s.
+func OneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}

@@ -1,0 +1,205 @@
+package test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The ten steps of docs/GIT.md, on both sites: the test runs every command and uses every file as
+// they are written there. It replaces paths (by ones below a directory of the site's own), the
+// database (by SQLite), sudo (the test's user is both root and git), systemd (it runs the unit's
+// ExecStart with the file of StandardInput) and URL (by the other site's path). The README's test
+// covers step 2, test/sites covers step 10.
+func TestTheTenStepsOfTheGitDocumentationRun(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/GIT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "ten") // short: sockets are in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	runIn(t, "..", nil, "go", "build", "-o", dir, "./cmd/refdbctl", "./cmd/refdb-hook")
+	d := &gitDocumentation{text: string(text), dir: dir}
+	eu, us := d.newSite(t, "eu"), d.newSite(t, "us")
+
+	d.commands(t, "1", 2, eu)
+	for _, s := range []*documentedSite{eu, us} {
+		s.configure(t) // 3
+		s.startDaemon(t)
+		for range 100 { // 4
+			if _, err = s.try(t, d.step(t, "4", 1)[0]); err == nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err != nil {
+			t.Fatal("the daemon does not answer:", err)
+		}
+	}
+
+	work := filepath.Join(dir, "work")
+	runIn(t, dir, nil, "git", "init", "--quiet", "--initial-branch=main", work)
+	commit := func(message string) {
+		runIn(t, work, nil, "git", "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "--quiet", "--allow-empty", "-m", message)
+	}
+	commit("the first")
+	runIn(t, dir, nil, "git", "clone", "--quiet", "--bare", work, eu.repository())
+	d.commands(t, "5", 1, eu)
+	runIn(t, dir, nil, "git", "clone", "--quiet", "--mirror", eu.repository(), us.repository()) // 6
+	d.commands(t, "6", 1, us)
+
+	for i, s := range []*documentedSite{eu, us} { // 9, and 7 and 8 after each push
+		other := []*documentedSite{us, eu}[i]
+		branch := "refs/heads/from-" + s.name
+		commit(branch)
+		runIn(t, work, nil, "git", "push", "--quiet", s.repository(), "HEAD:"+branch)
+		d.commands(t, "7", 1, other)
+		if got, want := hash(t, other, branch), hash(t, s, branch); got != want {
+			t.Errorf("%s holds %s at site %s, want %s", branch, got, other.name, want)
+		}
+		for _, at := range []*documentedSite{eu, us} {
+			if out := d.commands(t, "8", 1, at); !strings.Contains(out, ": 0 findings\n") {
+				t.Errorf("the check at site %s says %s", at.name, out)
+			}
+			if out := d.commands(t, "9", 1, at); !strings.Contains(out, branch) {
+				t.Errorf("the database lacks %s: %s", branch, out)
+			}
+		}
+	}
+}
+
+func hash(t *testing.T, s *documentedSite, ref string) string {
+	return runIn(t, s.repository(), nil, "git", "rev-parse", ref)
+}
+
+// gitDocumentation is docs/GIT.md, and where the test runs its commands.
+type gitDocumentation struct{ text, dir string }
+
+// step returns the commands of a step. They must be want.
+func (d *gitDocumentation) step(t *testing.T, number string, want int) (commands []string) {
+	t.Helper()
+	_, steps, _ := strings.Cut(d.text, "in ten steps\n")
+	body := regexp.MustCompile(`(?s)\n` + number + `\. (.*?)\n(?:\d+\. |\n)`).FindStringSubmatch(steps)
+	if body == nil {
+		t.Fatalf("there is no step %s", number)
+	}
+	for _, m := range regexp.MustCompile("`((?:sudo |refdbctl )[^`]*)`").FindAllStringSubmatch(body[1], -1) {
+		commands = append(commands, m[1])
+	}
+	if len(commands) != want {
+		t.Fatalf("step %s has the commands %q, want %d", number, commands, want)
+	}
+	return commands
+}
+
+// commands runs the commands of a step at a site, and returns what they print.
+func (d *gitDocumentation) commands(t *testing.T, number string, want int, at *documentedSite) (out string) {
+	t.Helper()
+	for _, command := range d.step(t, number, want) {
+		said, err := at.try(t, command)
+		if err != nil {
+			t.Fatalf("step %s at site %s: %s: %v\n%s", number, at.name, command, err, said)
+		}
+		out += said
+	}
+	return out
+}
+
+// documentedSite is a site that is set up as the documentation says.
+type documentedSite struct {
+	*gitDocumentation
+	name, root string
+}
+
+func (d *gitDocumentation) newSite(t *testing.T, name string) *documentedSite {
+	t.Helper()
+	s := &documentedSite{d, name, filepath.Join(d.dir, name)}
+	for _, sub := range []string{"etc/refdb", "srv/git/team", "run/refdb", "var/lib/refdb"} {
+		if err := os.MkdirAll(filepath.Join(s.root, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s *documentedSite) repository() string { return filepath.Join(s.root, "srv/git/team/app.git") }
+func (s *documentedSite) config() string     { return filepath.Join(s.root, "etc/refdb/site.config") }
+func (s *documentedSite) database() string   { return "sqlite:" + filepath.Join(s.dir, "refs.sqlite") }
+
+// here returns a text with the paths of this site.
+func (s *documentedSite) here(text string) string {
+	return regexp.MustCompile(`/(?:etc/refdb|srv/git)\b`).ReplaceAllStringFunc(text, func(path string) string { return s.root + path })
+}
+
+// configure writes the two files of step 3.
+func (s *documentedSite) configure(t *testing.T) {
+	t.Helper()
+	block := regexp.MustCompile("(?s)```ini\n( +\\[site\\].*?)```").FindStringSubmatch(s.text)
+	if block == nil || !strings.Contains(block[1], "name = eu ") {
+		t.Fatal("there is no configuration")
+	}
+	text := s.here(strings.Replace(block[1], "name = eu ", "name = "+s.name+" ", 1))
+	text += "\nsocket = " + s.root + "/run/refdb/site.sock\nstate = " + s.root + "/var/lib/refdb\n" // paths that have defaults
+	for path, content := range map[string]string{s.config(): text, s.here("/etc/refdb/database"): s.database() + "\n"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startDaemon does what systemd does with the unit.
+func (s *documentedSite) startDaemon(t *testing.T) {
+	t.Helper()
+	line := func(key string) string {
+		m := regexp.MustCompile(`(?m)^` + key + `=(.*)$`).FindStringSubmatch(s.text)
+		if m == nil {
+			t.Fatalf("the unit has no %s", key)
+		}
+		return m[1]
+	}
+	in, err := os.Open(s.here(strings.TrimPrefix(line("StandardInput"), "file:")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	args := strings.Fields(line("ExecStart"))
+	daemon := exec.CommandContext(ctx, filepath.Join(s.dir, filepath.Base(args[0])), append(args[1:], "--config", s.config())...)
+	daemon.Stdin, daemon.Stderr, daemon.Env = in, os.Stderr, cleanEnviron()
+	daemon.Cancel = func() error { return daemon.Process.Signal(syscall.SIGTERM) }
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = daemon.Wait()
+	})
+}
+
+// try runs a command of the documentation at the site.
+func (s *documentedSite) try(t *testing.T, command string) (string, error) {
+	t.Helper()
+	other := strings.Replace(s.root, "/"+s.name, "/"+map[string]string{"eu": "us", "us": "eu"}[s.name], 1)
+	command = regexp.MustCompile(`sudo (-u git )?`).ReplaceAllString(s.here(command), "")
+	command = strings.Replace(command, " URL ", " "+other+"/srv/git/team/app.git ", 1)
+	if strings.HasPrefix(command, "refdbctl site ") {
+		command += " --config " + s.config()
+	}
+	cmd := exec.Command("bash", "-euc", command)
+	cmd.Env = append(cleanEnviron(), "PATH="+s.dir+":"+os.Getenv("PATH"))
+	if !strings.Contains(command, "--db") && !strings.HasPrefix(command, "refdbctl site ") {
+		cmd.Env = append(cmd.Env, "REFDB_URL="+s.database())
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

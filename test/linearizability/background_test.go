@@ -1,0 +1,72 @@
+package linearizability
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+)
+
+// A slow driver takes a second for each release, and for acquisitions of slowRef.
+type slow struct{ refdb.Driver }
+
+const slowRef = "refs/heads/slow"
+
+func (s slow) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	if r.Refs[0] == slowRef {
+		time.Sleep(time.Second)
+	}
+	return s.Driver.Acquire(ctx, r)
+}
+
+func (s slow) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	time.Sleep(time.Second)
+	return s.Driver.Release(ctx, r)
+}
+
+// A call that gave up leaves a request behind, which is carried out all the same.
+func TestWhatGoesOnInTheBackgroundIsInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var recorded bytes.Buffer
+		c, err := Open(NewRecorder(&recorded), slow{memory.New().Open()}, refdb.Options{Site: "site"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := c.TryLock(t.Context(), "project", "refs/heads/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := lock.Release(ctx); err == nil {
+			t.Error("the release did not give up")
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := c.Lock(ctx, "project", slowRef); err == nil {
+			t.Error("the lock did not give up")
+		}
+		synctest.Wait()
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		ops, err := Read(&recorded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range ops {
+			switch {
+			case op.Input.Kind == Release && op.Output.Result != Unknown,
+				op.Input.Kind == Acquire && op.Output.Token == 0 && !op.Output.Doubt:
+				t.Errorf("%s is recorded as %+v", op.Input.Kind, op.Output)
+			}
+		}
+		if len(ops) < 3 {
+			t.Errorf("%d calls are recorded", len(ops))
+		}
+	})
+}
