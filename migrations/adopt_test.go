@@ -69,6 +69,31 @@ func TestTablesOfAnotherApplicationAreLeftAlone(t *testing.T) {
 	})
 }
 
+// Another application may have taken the name of a later version's table.
+func TestAStepDoesNotTakeTheTableOfAnotherApplication(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		create := "CREATE TABLE %s (a int)"
+		if k.Dialect == migrations.Spanner {
+			create = "CREATE TABLE %s (a INT64) PRIMARY KEY (a)"
+		}
+		for _, name := range []string{"history", "epochs", "history_state", "followers"} {
+			d := k.New(t)
+			m := migrator(t, d)
+			must(t, m.To(t.Context(), 7))
+			d.Exec(t, fmt.Sprintf(create, name))
+			before := ddl(t, d)
+			wantError(t, m.Up(t.Context()), "the table "+name+" is not as refdb needs it")
+			wantVersion(t, m, 7)
+			if after := ddl(t, d); !slices.Equal(before, after) {
+				t.Errorf("%s: there was\n%q\nand there is\n%q", name, before, after)
+			}
+			d.Exec(t, "DROP TABLE "+name)
+			must(t, m.Up(t.Context()))
+			wantVersion(t, m, migrations.Latest(k.Dialect))
+		}
+	})
+}
+
 // Another application may use golang-migrate too, with versions of its own.
 func TestTheVersionOfAnotherApplicationIsNotOurs(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {

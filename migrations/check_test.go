@@ -1,6 +1,7 @@
 package migrations_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"slices"
@@ -42,6 +43,36 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 	}
 }
 
+func TestDialectsHaveTheSameVersions(t *testing.T) {
+	for _, d := range []migrations.Dialect{migrations.Postgres, migrations.Spanner, migrations.SQLite} {
+		if got := migrations.Latest(d); got != 8 {
+			t.Errorf("%s: latest version %d", d, got)
+		}
+	}
+	if got := migrations.Latest("oracle"); got != 0 {
+		t.Errorf("an unknown dialect has version %d", got)
+	}
+	if _, err := migrations.New("oracle", &recorder{}); err == nil {
+		t.Error("an unknown dialect has a migrator")
+	}
+}
+
+func TestAnEndedContextLetsTheStepUnderWayFinish(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &recorder{version: database.NilVersion, run: func() error { cancel(); return nil }}
+	m, err := migrations.New(migrations.Postgres, d)
+	must(t, err)
+	if err := m.Up(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("up: %v", err)
+	}
+	wantVersion(t, m, 1)
+	d.wantCalls(t, "lock", "mark 1", "run", "done 1", "unlock")
+
+	d.run, d.calls = nil, nil
+	must(t, m.Up(t.Context()))
+	d.wantCalls(t, "lock", "mark 2", "run", "done 2", "mark 3", "run", "done 3", "mark 4", "run", "done 4", "mark 5", "run", "done 5", "mark 6", "run", "done 6", "mark 7", "run", "done 7", "mark 8", "run", "done 8", "unlock")
+}
+
 func TestAFailedStepIsNamed(t *testing.T) {
 	fault := errors.New("disk full")
 	d := &recorder{version: 1, run: func() error { return fault }}
@@ -53,6 +84,19 @@ func TestAFailedStepIsNamed(t *testing.T) {
 	}
 	wantError(t, err, "migrate to version 2: ")
 	d.wantCalls(t, "lock", "mark 2", "run", "unlock")
+}
+
+func TestAMigrationThatFindsTheDatabaseLockedTriesAgain(t *testing.T) {
+	d := &recorder{version: 3}
+	d.mark = func() error {
+		d.version, d.mark = 8, nil
+		return database.ErrLocked
+	}
+	m, err := migrations.New(migrations.Spanner, d)
+	must(t, err)
+	must(t, m.Up(t.Context()))
+	wantVersion(t, m, 8)
+	d.wantCalls(t, "lock", "unlock", "lock", "unlock")
 }
 
 // A recorder is a driver that only records its calls.

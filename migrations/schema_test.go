@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -125,6 +126,48 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 		}))
 		if left, err := again.Locks(t.Context(), refdb.LockQuery{Limit: 10}); err != nil || len(left.Locks) != 0 {
 			t.Errorf("left: %+v, %v", left.Locks, err)
+		}
+	})
+}
+
+// A program works on with a schema without the history, and gets an error for that.
+func TestADriverSaysThatASchemaHasNoHistory(t *testing.T) {
+	each(t, func(t *testing.T, k dbtest.Kind) {
+		d := k.New(t)
+		must(t, migrator(t, d).To(t.Context(), 7))
+		driver := d.Open(t)
+		ctx := t.Context()
+		for name, do := range map[string]func() error{
+			"state":   func() error { _, err := driver.HistoryState(ctx); return err },
+			"changes": func() error { _, err := driver.Changes(ctx, refdb.ChangesRequest{Limit: 1}); return err },
+			"log":     func() error { _, err := driver.Log(ctx, refdb.LogRequest{Project: "p", Limit: 1}); return err },
+			"past": func() error {
+				_, err := driver.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: "p", Limit: 1}})
+				return err
+			},
+			"positionAt":     func() error { _, _, err := driver.PositionAt(ctx, time.Now()); return err },
+			"prune":          func() error { _, err := driver.Prune(ctx, refdb.PruneRequest{Limit: 1}); return err },
+			"followers":      func() error { _, err := driver.Followers(ctx); return err },
+			"putFollower":    func() error { return driver.PutFollower(ctx, refdb.Follower{Name: "f"}) },
+			"removeFollower": func() error { _, err := driver.RemoveFollower(ctx, "f"); return err },
+		} {
+			if err := do(); !errors.Is(err, refdb.ErrOldSchema) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		move := func(id string, from, to refdb.Value) {
+			t.Helper()
+			must(t, driver.Update(ctx, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: id, Owner: "eu-1/1"}, Updates: []refdb.Update{{Ref: main, Old: from, New: to}}}))
+		}
+		move("one", "", sha)
+		must(t, migrator(t, d).Up(ctx))
+		if c, ok := driver.(refdb.SchemaChecker); ok {
+			must(t, c.CheckSchema(ctx)) // as a DB does every five seconds
+		}
+		move("two", sha, "ref: refs/heads/x")
+		page, err := driver.Log(ctx, refdb.LogRequest{Project: project, Limit: 10})
+		if err != nil || len(page.Changes) != 1 || page.Changes[0].Old != sha || page.Changes[0].Op != "two" || page.Changes[0].Owner != "eu-1/1" {
+			t.Errorf("after migrate up: %+v, %v", page, err)
 		}
 	})
 }
@@ -262,5 +305,27 @@ func wantRefs(t *testing.T, d *dbtest.Database, want []string) {
 		if r.Name != want[i] || r.Value != sha {
 			t.Errorf("ref %+v, want %s", r, want[i])
 		}
+	}
+}
+
+// Sites go on pushing through a role of few rights when somebody else has migrated.
+func TestWhoMayWriteRefsMayRecordThat(t *testing.T) {
+	t.Parallel()
+	d := kind(t, migrations.Postgres).Empty(t)
+	m := migrator(t, d)
+	must(t, m.To(t.Context(), 7))
+	const role = "refdb_test_writer"
+	d.Exec(t, `CREATE ROLE `+role)
+	t.Cleanup(func() {
+		d.Exec(t, `DROP OWNED BY `+role)
+		d.Exec(t, `DROP ROLE `+role)
+	})
+	d.Exec(t, `GRANT SELECT, INSERT, UPDATE ON refs TO `+role)
+	must(t, m.Up(t.Context()))
+	for _, change := range []string{`INSERT INTO refs (project, ref, value) VALUES ('p', 'refs/heads/a', '1')`, `UPDATE refs SET value = '2'`} {
+		d.Exec(t, `SET LOCAL ROLE `+role+`; `+change)
+	}
+	if n := count(t, d, `history`); n != 2 {
+		t.Errorf("%d changes were recorded", n)
 	}
 }

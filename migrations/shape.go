@@ -44,7 +44,7 @@ func postgresTables() []table {
 	return []table{
 		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
 			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"value", bytewise, 1}, {"time", instant, 1}, {"op", text, 2},
-		}},
+		}, triggers: []string{"refdb_record_inserts", "refdb_record_updates", "refdb_record_deletes"}},
 		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
 			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", bytewise, 1},
 			{"nonce", text, 2}, {"stale_after", "bigint", 2}, {"waiting", "text[]", 2},
@@ -99,7 +99,7 @@ func sqliteTables() []table {
 	return []table{
 		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
 			{"project", text, 1}, {"ref", text, 1}, {"value", text, 1}, {"time", instant, 1}, {"op", text, 2},
-		}},
+		}, triggers: []string{"history_replaced", "history_inserted", "history_updated", "history_deleted", "history_renamed"}},
 		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
 			{"project", text, 1}, {"ref", text, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", text, 1},
 			{"nonce", text, 2}, {"stale_after", "INTEGER", 2}, {"waiting", text, 6},

@@ -131,6 +131,22 @@ func TestWhatAWorkCloneHasForItselfIsNotImportedUnlessTold(t *testing.T) {
 	}
 }
 
+func TestARollbackShowsWhatItMovesAndAsks(t *testing.T) {
+	t.Parallel()
+	w := newRecordedWorld(t)
+	w.puts(t, mainRef, "a", "b")
+	for answer, holds := range map[string]string{"n\n": "main b", "\n": "main b"} {
+		w.answerRollback(t, answer, exitError)
+		if got := w.holds(t); got != holds {
+			t.Errorf("after %q it holds %s", answer, got)
+		}
+	}
+	w.answerRollback(t, "y\n", exitOK)
+	if got := w.holds(t); got != "main a" {
+		t.Errorf("after yes it holds %s", got)
+	}
+}
+
 func (w *world) answerRollback(tb testing.TB, answer string, want int) {
 	tb.Helper()
 	term := newTerminal(tb)

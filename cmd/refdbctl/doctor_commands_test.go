@@ -1,11 +1,73 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
+
+// The commands that fail without a privilege are those that the doctor names.
+func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
+	t.Parallel()
+	const intended = "refs/heads/intended"
+	commands := map[string]string{
+		"refs list":             "refs list p",
+		"project list":          "project list",
+		"refs put":              "refs put p refs/heads/new " + id("b") + " --old=none",
+		"refs purge-tombstones": "refs purge-tombstones p --older-than=1d --yes",
+		"refs log":              "refs log p",
+		"refs rollback":         "refs rollback p refs/heads/moved --yes",
+		"history stats":         "history stats",
+		"followers list":        "followers list",
+		"followers remove":      "followers remove mirror --yes",
+		"project remove":        "project remove q --yes",
+		"locks list":            "locks list",
+		"locks purge":           "locks purge p refs/heads/locked --force --yes",
+		"locks resolve":         "locks resolve p " + intended + " --take-new --why=test --force --yes",
+		"lock":                  "lock p refs/heads/free -- true",
+		"audit list":            "audit list",
+		"project show":          "project show q",
+		"project set":           "project set q --ref=refs/heads/*",
+	}
+	needed := map[string]string{"refs": "SELECT, INSERT, UPDATE, DELETE", "locks": "SELECT, INSERT, UPDATE, DELETE", "intents": "SELECT, INSERT, UPDATE, DELETE", "token_origin": "SELECT, UPDATE",
+		"projects": "SELECT, INSERT, UPDATE", "audit": "SELECT, INSERT, UPDATE",
+		"history": "SELECT, INSERT", "history_state": "SELECT", "epochs": "SELECT", "followers": "SELECT, INSERT, UPDATE, DELETE"}
+	for table, privileges := range needed {
+		for privilege := range strings.SplitSeq(privileges, ", ") {
+			t.Run(privilege+" on "+table, func(t *testing.T) {
+				db := dbtest.Postgres(t)
+				w := &world{Database: db, env: map[string]string{"REFDB_URL": db.URL()}}
+				w.InsertRef(t, "p", mainRef, refdb.Value(id("a")))
+				w.InsertRef(t, "p", "refs/heads/gone", refdb.Deleted)
+				w.Exec(t, `UPDATE refs SET time = time - interval '2 days' WHERE ref = 'refs/heads/gone'`)
+				w.InsertRef(t, "p", "refs/heads/moved", refdb.Value(id("a")))
+				w.Exec(t, `DELETE FROM refs WHERE ref = 'refs/heads/moved'`)
+				w.Exec(t, `INSERT INTO followers (name, cursor, read, seen) VALUES ('mirror', '', 0, now())`)
+				w.InsertRef(t, "q", mainRef, refdb.Value(id("a")))
+				w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/locked", Owner: "o", Age: time.Hour})
+				w.prepare(t, "there", "p", refdb.Update{Ref: intended, New: refdb.Value(id("c"))})
+				w.Exec(t, `INSERT INTO projects (project, id, rules, mode, revision, time, op) VALUES ('q', 'id', '', 'enforce', 1, now(), 'id')`)
+				role := withoutPrivilege(t, db, privilege, table)
+				w.env["REFDB_URL"] = role
+				d := decode[doctorJSON](t, w.run(t, "doctor", "-o", "json").out)
+				named, grants, _ := strings.Cut(strings.TrimPrefix(d.detail("privileges"), "too few for a site, and for refdbctl "), "; ")
+				if d.status("privileges") != checkFail || !strings.Contains(grants, "GRANT "+privilege+" ON "+table+" TO ") {
+					t.Errorf("%+v", d)
+				}
+				for name, args := range commands {
+					r := w.run(t, strings.Fields(args)...)
+					if stops := slices.Contains(strings.Split(named, ", "), name); stops != (r.code != exitOK) || stops && !strings.Contains(r.err, "grant it") {
+						t.Errorf("%s: status %d: %s; doctor says %q", name, r.code, r.err, named)
+					}
+				}
+			})
+		}
+	}
+}
 
 // withoutPrivilege returns a URL of the database for a role that lacks one of a site's privileges.
 func withoutPrivilege(t *testing.T, db *dbtest.Database, privilege, table string) string {

@@ -107,3 +107,20 @@ func TestDoctorsFindings(t *testing.T) {
 		})
 	}
 }
+
+func TestDoctorNamesASchemaBesideThisProgramsOwn(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		change string
+		says   string
+	}{
+		{`UPDATE refdb_schema SET version = 7`, "refdbctl migrate up"},
+		{`UPDATE refdb_schema SET version = 99`, "upgrade the program"},
+	} {
+		w := newWorld(t)
+		w.Exec(t, row.change)
+		if got := w.do(t, "doctor"); !strings.Contains(got, "note    schema") || !strings.Contains(got, row.says) {
+			t.Errorf("after %s:\n%s", row.change, got)
+		}
+	}
+}

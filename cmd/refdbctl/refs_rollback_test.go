@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
 type returningJSON struct {
@@ -38,6 +39,17 @@ func (w *world) holds(tb testing.TB) string {
 		all = append(all, strings.TrimPrefix(ref.Name, "refs/heads/")+" "+string(ref.Value[:1]))
 	}
 	return strings.Join(all, ", ")
+}
+
+func TestRefsAreMovedBackByTheirLastChanges(t *testing.T) {
+	t.Parallel()
+	for _, kind := range dbtest.All() {
+		t.Run(string(kind.Dialect), func(t *testing.T) {
+			t.Parallel()
+			db := kind.New(t)
+			testMovingBack(t, &world{Database: db, env: map[string]string{"REFDB_URL": db.URL(), "REFDB_SITE": "here"}})
+		})
+	}
 }
 
 func testMovingBack(t *testing.T, w *world) {
@@ -78,6 +90,75 @@ func testMovingBack(t *testing.T, w *world) {
 	}
 }
 
+func TestAProjectIsMovedBackToAStateOfThePast(t *testing.T) {
+	t.Parallel()
+	w := newRecordedWorld(t)
+	w.puts(t, mainRef, "a")
+	w.puts(t, "refs/heads/gone", "b")
+	w.puts(t, "refs/heads/same", "c")
+	rows, _ := w.log(t)
+	at := fmt.Sprint(rows[0].Position)
+	w.puts(t, mainRef, "d")
+	w.do(t, "refs", "delete", "p", "refs/heads/gone", "--old", id("b"))
+	w.puts(t, "refs/heads/new", "e")
+	for _, step := range []struct{ args, does, holds string }{
+		{"--prefix refs/heads/m --dry-run", "would_move main d>a", "main d, new e, same c"},
+		{"--prefix refs/heads/n --yes", "deleted new e>-", "main d, same c"},
+		{"--yes", "moved gone ->b, moved main d>a", "gone b, main a, same c"},
+		{"--yes", "", "gone b, main a, same c"},
+	} {
+		if does := w.rollback(t, exitOK, append(strings.Fields(step.args), "--at", at)...); does != step.does {
+			t.Errorf("%s: %q, want %q", step.args, does, step.does)
+		}
+		if holds := w.holds(t); holds != step.holds {
+			t.Errorf("%s: then it holds %q, want %q", step.args, holds, step.holds)
+		}
+	}
+	w.run(t, "refs", "rollback", "p", "--yes", "--at", at).is(t, exitOK, "nothing to move")
+}
+
+func TestARollbackRefusesWhatItCannotMeanOrDo(t *testing.T) {
+	t.Parallel()
+	w := newRecordedWorld(t)
+	w.puts(t, mainRef, "a", "b")
+	w.puts(t, "refs/heads/x", "a", "b")
+	lock, err := w.open(t).TryLock(t.Context(), "p", "refs/heads/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release(t.Context())
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"p --yes":                                           {exitUsage, "give either refs"},
+		"p refs/heads/main --at 1h --yes":                   {exitUsage, "give either refs"},
+		"p refs/heads/main --prefix refs/ --yes":            {exitUsage, "--prefix goes with --at"},
+		"p --at 1h --prefix= --yes":                         {exitUsage, `--prefix "": give the start of a name`},
+		"p refs/heads/main refs/heads/main@{2} --yes":       {exitUsage, "named twice"},
+		"p refs/heads/main@{0} --yes":                       {exitUsage, "what the ref holds now"},
+		"p refs/heads/main@{yesterday} --yes":               {exitUsage, "for a time use --at"},
+		"p main --yes":                                      {exitUsage, "not a full name"},
+		"p refs/heads/main":                                 {exitUsage, "--yes"},
+		"refdb/sites refs/sites/eu --yes":                   {exitUsage, "only they change it"},
+		"p --at bogus --yes":                                {exitUsage, "give a position"},
+		"q refs/heads/main --yes":                           {exitError, "no such project: q"},
+		"q --at 1s --yes":                                   {exitError, ""},
+		"p refs/heads/main@{3} --yes":                       {exitError, "does not go back that far: p refs/heads/main has 2 changes in it"},
+		"p refs/heads/y --yes":                              {exitError, "p refs/heads/y has 0 changes in it"},
+		"p refs/heads/main refs/heads/x --yes":              {exitLocked, "moved 0 of 2 refs; run it again to see what is left: updating refs of p: ref is locked: p refs/heads/x by there/"},
+		"p refs/heads/main refs/heads/x --dry-run":          {exitLocked, "locked: p refs/heads/x"},
+		"p refs/heads/main --yes --objects-in /nonexistent": {exitError, "/nonexistent"},
+	} {
+		r := w.run(t, append([]string{"refs", "rollback"}, strings.Fields(args)...)...)
+		r.is(t, want.code, want.says)
+		r.isOneLine(t)
+	}
+	if holds := w.holds(t); holds != "main b, x b" {
+		t.Errorf("then it holds %s", holds)
+	}
+}
+
 // meddling is a driver under which others change a ref before each update.
 type meddling struct {
 	refdb.Driver
@@ -87,6 +168,65 @@ type meddling struct {
 func (m meddling) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	m.meddle()
 	return m.Driver.Update(ctx, r)
+}
+
+func TestARefThatMovedMeanwhileIsLeftAloneAndNamed(t *testing.T) {
+	t.Parallel()
+	w := newRecordedWorld(t)
+	w.puts(t, mainRef, "a", "b")
+	w.puts(t, "refs/heads/x", "a", "b")
+	w.wrap = func(d refdb.Driver) refdb.Driver { return meddling{d, func() { w.puts(t, mainRef, "c") }} }
+	r := w.run(t, "refs", "rollback", "p", mainRef, "refs/heads/x", "--yes")
+	r.is(t, exitMismatch, "p: moved 0 of 2 refs; run it again to see what is left: ")
+	r.is(t, exitMismatch, mainRef+": expected")
+	if r.isOneLine(t); !strings.Contains(r.out, "changed") || strings.Contains(r.out, "refs/heads/x") {
+		t.Errorf("printed %q", r.out)
+	}
+	if holds := w.holds(t); holds != "main c, x b" {
+		t.Errorf("then it holds %s", holds)
+	}
+	if acts := w.audit(t); len(acts) != 1 || !strings.HasPrefix(*acts[0].Outcome, "moved 0 of 2; ") {
+		t.Errorf("the audit has %+v", acts)
+	}
+}
+
+// Chunks are moved one after the other: the first one that is refused ends the rollback, and it can be run again.
+func TestAProjectOfManyRefsIsMovedBackInChunks(t *testing.T) {
+	t.Parallel()
+	w := newRecordedWorld(t)
+	db := w.open(t)
+	const n = refdb.MaxUpdateRefs + 10
+	updates := make([]refdb.Update, n)
+	for i := range updates {
+		updates[i] = refdb.Update{Ref: fmt.Sprintf("refs/heads/b%05d", i), New: refdb.Value(id("a"))}
+	}
+	w.puts(t, mainRef, "a")
+	rows, _ := w.log(t)
+	for chunk := range slices.Chunk(updates, refdb.MaxUpdateRefs) {
+		if err := db.Update(t.Context(), "p", chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := updates[n-1].Ref
+	lock, err := db.TryLock(t.Context(), "p", last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"refs", "rollback", "p", "--yes", "--at", fmt.Sprint(rows[0].Position)}
+	r := w.run(t, args...)
+	r.is(t, exitLocked, fmt.Sprintf("p: moved %d of %d refs; run it again to see what is left: updating refs of p: ref is locked: p %s by there/", refdb.MaxUpdateRefs, n, last))
+	if lines := strings.Count(r.out, "\n"); lines != 1+refdb.MaxUpdateRefs+1 {
+		t.Errorf("%d lines", lines)
+	}
+	if err := lock.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.run(t, args...); strings.Count(r.out, "deleted") != 10 {
+		t.Errorf("the second time: %s", r.out)
+	}
+	if holds := w.holds(t); holds != "main a" {
+		t.Errorf("then there is %s", holds)
+	}
 }
 
 // modest is a driver that takes few refs at once.
@@ -100,4 +240,55 @@ func (m modest) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		return fmt.Errorf("%w: %d refs", refdb.ErrTooMany, n)
 	}
 	return m.Driver.Update(ctx, r)
+}
+
+func TestChunksAreAsLargeAsTheDatabaseTakes(t *testing.T) {
+	t.Parallel()
+	for most, code := range map[int]int{0: exitUsage, 1: exitOK, 2: exitOK, 3: exitOK, 100: exitOK} {
+		w := newRecordedWorld(t)
+		w.puts(t, mainRef, "a")
+		rows, _ := w.log(t)
+		for i := range 7 {
+			w.puts(t, fmt.Sprint("refs/heads/b", i), "b")
+		}
+		w.wrap = func(d refdb.Driver) refdb.Driver { return modest{d, most} }
+		w.run(t, "refs", "rollback", "p", "--yes", "--at", fmt.Sprint(rows[0].Position)).is(t, code, "")
+		if holds := w.holds(t); (holds == "main a") != (code == exitOK) {
+			t.Errorf("%d at once: then it holds %s", most, holds)
+		}
+	}
+}
+
+// If no site has the objects any more, no site could ever follow.
+func TestTheObjectsOfAGuardedProjectMustBeAtASite(t *testing.T) {
+	t.Parallel()
+	w := newRecordedWorld(t)
+	r := newRepo(t, mainRef)
+	later := r.set(t, mainRef)
+	if err := w.open(t).Update(t.Context(), "p", []refdb.Update{{Ref: mainRef, New: refdb.Value(r.commit)}}); err != nil {
+		t.Fatal(err)
+	}
+	w.do(t, "refs", "put", "p", mainRef, later, "--old", r.commit)
+	w.do(t, "refs", "put", "p", "refs/heads/lost", id("a"), "--old=none")
+	w.do(t, "refs", "put", "p", "refs/heads/lost", later, "--old", id("a"))
+	w.do(t, "refs", "put", "p", "refs/heads/new", later, "--old=none")
+	w.Exec(t, `INSERT INTO projects (project, id, rules, mode, revision, time, op) VALUES ('p', 'the-id', '', 'enforce', 1, now(), 'id')`)
+
+	for _, flag := range []string{"--yes", "--dry-run"} {
+		w.run(t, "refs", "rollback", "p", mainRef, flag).is(t, exitError, "guarded by sites: if the objects of 1 value were gone everywhere")
+		w.run(t, "refs", "rollback", "p", mainRef, flag, "--objects-in", r.path).is(t, exitError, "is not guarded as a copy of p")
+	}
+	if got := w.rollback(t, exitOK, "refs/heads/new", "--dry-run"); !strings.HasPrefix(got, "would_delete new ") {
+		t.Errorf("a deletion needs no objects: %q", got)
+	}
+	git(t, r.path, "config", "refdb.projectid", "the-id")
+	refused := w.run(t, "refs", "rollback", "p", mainRef, "refs/heads/lost", "--yes", "--objects-in", r.path)
+	refused.is(t, exitError, "lacks the objects of 1 value, or what they refer to: fetch them into it, from whoever has them: refs/heads/lost "+id("a"))
+	refused.isOneLine(t)
+	if got := w.rollback(t, exitOK, mainRef, "--yes", "--objects-in", r.path); !strings.HasPrefix(got, "moved main ") {
+		t.Errorf("%q", got)
+	}
+	if got := w.do(t, "refs", "get", "p", mainRef); got != r.commit+"\n" {
+		t.Errorf("then it holds %q", got)
+	}
 }

@@ -152,6 +152,38 @@ func dbIntentRows() []row {
 			e.wantRefs(map[string]refdb.Value{refA: v1})
 			e.wantNone()
 		}},
+		{"an intent says who asked, and so does the history of what is done, whoever finishes it", func(e *env) {
+			db := e.open(refdb.Options{By: "the process"})
+			mine := e.prepareWith(db, move(refC, "", v1))
+			p, err := db.Prepare(e.Context(), e.project, []refdb.Update{move(refA, "", v1), move(refB, "", v2)}, agent, refdb.AskedBy(asker))
+			e.must(err)
+			if mine.By != "the process" || p.By != asker || p.Op == "" || p.Op == mine.Op {
+				e.Errorf("prepared %+v and %+v", mine, p)
+			}
+			e.wantIntended(preparationOf(mine))
+			e.wantIntended(preparationOf(p))
+			e.must(db.Finish(e.Context(), mine, []string{refC}, nil))
+			e.must(db.Close())
+
+			// Two parts, by another process, which asks for nobody.
+			next := e.open(refdb.Options{})
+			found := preparationFrom(e.listIntents(next, refdb.IntentFilter{Project: e.project, Owner: db.Owner()}))
+			for _, ref := range []string{refA, refB} {
+				e.must(next.Finish(e.Context(), found, []string{ref}, nil))
+			}
+			got := e.wantLog("c ->1", "a ->1", "b ->2")
+			if len(got) != 3 {
+				return
+			}
+			for i, of := range []refdb.Preparation{mine, p, p} {
+				if c := got[i]; c.By != of.By || c.Owner != db.Owner() || !strings.HasPrefix(c.Op, of.Op+"-") {
+					e.Errorf("change %d is %+v, want that of %+v", i, c, of)
+				}
+			}
+			if got[1].Op == got[2].Op {
+				e.Errorf("both parts are %s: the one would prove the other", got[1].Op)
+			}
+		}},
 		{"all intents that a filter selects are listed, page after page, as far as the caller reads", alone(func(e *env) {
 			db, driver := e.openFaulty(refdb.Options{})
 			names := manyNames(e.manyRows())

@@ -149,6 +149,10 @@ func topics() []topic {
 		{"States", stateRows()},
 		{"Projects", projectRows()},
 		{"Audit", auditRows()},
+		{"History", historyRows()},
+		{"Changes", changesRows()},
+		{"Past", pastRows()},
+		{"Prune", pruneRows()},
 		{"Connection", connectionRows()},
 		{"Queues", slices.Concat(queueRows(), severalRefsRows(), keptRows())},
 		{"Notifier", notifierRows()},
@@ -159,6 +163,8 @@ func topics() []topic {
 		{"DB refusals", dbRefusedRows()},
 		{"DB administration", dbAdminRows()},
 		{"DB pages", dbPageRows()},
+		{"DB history", dbHistoryRows()},
+		{"DB pruning", dbPruneRows()},
 	}
 }
 

@@ -1,10 +1,12 @@
 package sqlite_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
@@ -28,4 +30,261 @@ func said(t *testing.T, d *sqlite.Driver) string {
 		all = append(all, fmt.Sprintf("%s %s>%s %s", strings.TrimPrefix(c.Ref, "refs/heads/"), orNone(string(c.Old)), orNone(string(c.New)), orNone(c.Op)))
 	}
 	return strings.Join(all, ", ")
+}
+
+// Each row writes in its own way over "a", which holds X since operation "one".
+func TestWhateverWritesTheTableIsRecordedWithWhatTheRowHeld(t *testing.T) {
+	const zeros = "0000000000000000000000000000000000000000"
+	for name, c := range map[string]struct {
+		write []string
+		want  string
+	}{
+		"an insert":                       {[]string{`INSERT INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/b', 'Y', 'two')`}, "b ->Y two"},
+		"an insert without an operation":  {[]string{`INSERT INTO refs (project, ref, value) VALUES ('project', 'refs/heads/b', 'Y')`}, "b ->Y -"},
+		"an upsert":                       {[]string{`INSERT INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/a', 'Y', 'two') ON CONFLICT DO UPDATE SET value = excluded.value, op = excluded.op`}, "a X>Y two"},
+		"an upsert that keeps op":         {[]string{`INSERT INTO refs (project, ref, value) VALUES ('project', 'refs/heads/a', 'Y') ON CONFLICT DO UPDATE SET value = excluded.value`}, "a X>Y -"},
+		"a program of the version before": {[]string{`INSERT OR REPLACE INTO refs (project, ref, value, time, op) VALUES ('project', 'refs/heads/a', 'Y', 5, 'two')`}, "a X>Y two"},
+		"a decision by a program of the version before": {
+			[]string{`INSERT OR REPLACE INTO refs (project, ref, value, time) VALUES ('project', 'refs/heads/a', 'Y', 5)`}, "a X>Y -",
+		},
+		"a program of the version before, several refs": {
+			[]string{`INSERT OR REPLACE INTO refs (project, ref, value, time, op) VALUES ('project', 'refs/heads/a', 'Y', 5, 'two'), ('project', 'refs/heads/b', 'Y', 5, 'two'), ('project', 'refs/heads/a', 'Z', 5, 'two')`},
+			"a X>Y two, b ->Y two, a Y>Z two",
+		},
+		"a replacement with recursive triggers": {
+			[]string{`PRAGMA recursive_triggers = on`, `INSERT OR REPLACE INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/a', 'Y', 'two')`}, "a X>- -, a ->Y two",
+		},
+		"an insert that is ignored, and one that is not": {
+			[]string{
+				`INSERT OR IGNORE INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/a', 'Y', 'two')`,
+				`INSERT INTO refs (project, ref, value, op) VALUES ('project', 'refs/heads/b', 'Y', 'two')`,
+			}, "b ->Y two",
+		},
+		"an update":              {[]string{`UPDATE refs SET value = 'Y', op = 'two'`}, "a X>Y two"},
+		"an update of one value": {[]string{`UPDATE refs SET value = 'Y'`}, "a X>Y -"},
+		"an update to the same":  {[]string{`UPDATE refs SET value = 'X'`}, "a X>X -"},
+		"no update of a value":   {[]string{`UPDATE refs SET time = 7, op = 'two'`}, ""},
+		"a removal":              {[]string{`DELETE FROM refs`}, "a X>- -"},
+		"a removal, and another row": {
+			[]string{`DELETE FROM refs`, `INSERT INTO refs (project, ref, value) VALUES ('project', 'refs/heads/a', 'Y')`}, "a X>- -, a ->Y -",
+		},
+		"a tombstone is purged, and its ref set again": {
+			[]string{`UPDATE refs SET value = '` + zeros + `'`, `DELETE FROM refs`, `INSERT OR REPLACE INTO refs (project, ref, value) VALUES ('project', 'refs/heads/a', 'Y')`},
+			"a X>" + zeros + " -, a ->Y -",
+		},
+		"zeros of another length are a value": {[]string{`UPDATE refs SET value = '000'`, `DELETE FROM refs`}, "a X>000 -, a 000>- -"},
+		"what is undone":                      {[]string{`SAVEPOINT s`, `UPDATE refs SET value = 'Y'`, `ROLLBACK TO s`, `RELEASE s`}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := open(t)
+			if err := change(t.Context(), d, refdb.UpdateRequest{Origin: refdb.Origin{ID: "one"}, Updates: []refdb.Update{{Ref: refA, New: "X"}}}); err != nil {
+				t.Fatal(err)
+			}
+			before, err := d.Now(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Write(t.Context(), func(exec func(string, ...any) error) error {
+				for _, statement := range c.write {
+					if err := exec(statement); err != nil {
+						return fmt.Errorf("%s: %w", statement, err)
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			want := "a ->X one"
+			if c.want != "" {
+				want += ", " + c.want
+			}
+			if got := said(t, d); got != want {
+				t.Errorf("recorded %s\nwant     %s", got, want)
+			}
+			page, err := d.Changes(t.Context(), refdb.ChangesRequest{Limit: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var last refdb.Position
+			for i, c := range page.Changes {
+				if c.Op != "two" && c.Position <= last {
+					t.Errorf("%d follows position %d: %+v", i, last, c)
+				}
+				last = c.Position
+				// Of statements without a time it is the database's, in milliseconds.
+				if i > 0 && c.Op == "" && c.Time.UnixMicro() != 5 && c.Time.Before(before.Truncate(time.Millisecond)) {
+					t.Errorf("%+v was made after %s", c, before)
+				}
+			}
+			if page.State.Upto != last {
+				t.Errorf("complete up to %d, the last is %d", page.State.Upto, last)
+			}
+		})
+	}
+}
+
+func TestTheNameOfARowCannotBeChanged(t *testing.T) {
+	d, _ := open(t)
+	update(t, d, refA, "", v1)
+	for _, statement := range []string{`UPDATE refs SET ref = 'refs/heads/b'`, `UPDATE OR REPLACE refs SET project = 'other', value = 'x'`} {
+		err := d.Write(t.Context(), func(exec func(string, ...any) error) error { return exec(statement) })
+		if err == nil || !strings.Contains(err.Error(), "insert a row and delete the other") {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+	write(t, d, `UPDATE refs SET ref = ref, value = value`)
+	if got, want := said(t, d), "a ->"+string(v1)+" op, a "+string(v1)+">"+string(v1)+" -"; got != want {
+		t.Errorf("recorded %s", got)
+	}
+}
+
+// A ref may change several times in one commit.
+func TestRequestsThatShareACommitHavePositionsOfTheirOwn(t *testing.T) {
+	d, _ := open(t)
+	both := func(id string, from, to refdb.Value) func() error {
+		return func() error {
+			return change(t.Context(), d, refdb.UpdateRequest{
+				Origin: refdb.Origin{ID: id}, Updates: []refdb.Update{{Ref: refA, Old: from, New: to}, {Ref: refB, Old: from, New: to}},
+			})
+		}
+	}
+	executed := record(d, nothing)
+	refused := both("refused", v1, v2)
+	if errs := together(t, d, both("one", "", v1), both("two", v1, v2), refused, both("three", v2, v1)); errors.Join(errs[0], errs[1], errs[3]) != nil || !errors.Is(errs[2], refdb.ErrMismatch) {
+		t.Fatal(errs)
+	}
+	if n := times(executed(), "COMMIT"); n != 2 { // the one that was waited for, and one more
+		t.Fatalf("%d commits", n)
+	}
+	page, err := d.Changes(t.Context(), refdb.ChangesRequest{Project: project, Limit: 10})
+	if err != nil || len(page.Changes) != 6 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	first := page.Changes[0].Position
+	for i, c := range page.Changes {
+		if want := first + refdb.Position(i/2); c.Position != want || c.Op != []string{"one", "two", "three"}[i/2] || c.Ref != []string{refA, refB}[i%2] {
+			t.Errorf("change %d: %+v, want position %d", i, c, want)
+		}
+	}
+}
+
+// Each chunk is a transaction: its changes come after those that readers may already have seen.
+func TestTheChunksOfARemovalHavePositionsOfTheirOwn(t *testing.T) {
+	d, _ := open(t)
+	now := time.Now()
+	d.SetClock(func() time.Time { now = now.Add(time.Microsecond); return now })
+	for _, ref := range []string{"refs/1", "refs/2", "refs/3"} {
+		update(t, d, ref, "", v1)
+	}
+	for i, want := range []int{2, 1} {
+		before, err := d.HistoryState(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := d.Remove(t.Context(), refdb.RemoveRequest{Origin: refdb.Origin{ID: "remove", By: "x"}, Project: project, Limit: 2})
+		if n != want || err != nil {
+			t.Fatalf("removed %d, %v", n, err)
+		}
+		page, err := d.Changes(t.Context(), refdb.ChangesRequest{After: refdb.ChangeKey{Position: before.Upto + 1}, Limit: 10})
+		if err != nil || len(page.Changes) != want {
+			t.Fatalf("chunk %d: %+v, %v", i, page, err)
+		}
+		for _, c := range page.Changes {
+			if c.Position != before.Upto+1 || c.Op != "remove" || c.By != "x" || c.New != refdb.Unknown || c.Time.UnixMicro() != now.UnixMicro() {
+				t.Errorf("chunk %d: %+v", i, c)
+			}
+		}
+	}
+}
+
+// Then a write must fail rather than go unrecorded.
+func TestNothingIsWrittenIfItCannotBeRecorded(t *testing.T) {
+	for _, damage := range []string{`DELETE FROM history_state`, `DROP TABLE history`, `DROP VIEW new_change`} {
+		d, _ := open(t)
+		update(t, d, refA, "", v1)
+		write(t, d, damage)
+		for _, err := range []error{
+			put(t.Context(), d, refA, v1, v2), put(t.Context(), d, refB, "", v1),
+			func() error {
+				_, err := d.Remove(t.Context(), refdb.RemoveRequest{Project: project, Limit: 10})
+				return err
+			}(),
+		} {
+			if err == nil {
+				t.Errorf("%s: no error", damage)
+			}
+		}
+		if got := value(t, d, refA); got != v1 {
+			t.Errorf("%s: the ref holds %q", damage, got)
+		}
+	}
+}
+
+func TestDiagnoseFindsThatWritesAreNotRecorded(t *testing.T) {
+	for _, trigger := range []string{"history_replaced", "history_inserted", "history_updated", "history_deleted", "history_renamed"} {
+		d, _ := open(t)
+		write(t, d, "DROP TRIGGER "+trigger)
+		if got := faults(t, d)["tables"]; !strings.Contains(got, "there is no trigger "+trigger+" on refs") {
+			t.Errorf("found %q", got)
+		}
+	}
+}
+
+// What does not need the history works on the schema before it.
+func TestTheSchemaBeforeTheHistoryIsServed(t *testing.T) {
+	_, url := open(t)
+	m, err := sqlite.Migrator(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.To(t.Context(), 7); err != nil {
+		t.Fatal(err)
+	}
+	d := openAgain(t, url)
+	ctx := t.Context()
+	for name, do := range map[string]func() error{
+		"state":   func() error { _, err := d.HistoryState(ctx); return err },
+		"changes": func() error { _, err := d.Changes(ctx, refdb.ChangesRequest{Limit: 1}); return err },
+		"log":     func() error { _, err := d.Log(ctx, refdb.LogRequest{Project: project, Limit: 1}); return err },
+		"past": func() error {
+			_, err := d.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Limit: 1}})
+			return err
+		},
+		"position":  func() error { _, _, err := d.PositionAt(ctx, time.Now()); return err },
+		"prune":     func() error { _, err := d.Prune(ctx, refdb.PruneRequest{Limit: 1}); return err },
+		"followers": func() error { _, err := d.Followers(ctx); return err },
+		"follow":    func() error { return d.PutFollower(ctx, refdb.Follower{Name: "f"}) },
+		"unfollow":  func() error { _, err := d.RemoveFollower(ctx, "f"); return err },
+	} {
+		if err := do(); !errors.Is(err, refdb.ErrOldSchema) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	update(t, d, refA, "", v1)
+	prepared, err := d.Prepare(ctx, preparation(refdb.Update{Ref: refA, Old: v1, New: v2}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := refdb.LockID{Project: project, Ref: refA, Owner: owner, Token: prepared.Token}
+	ended, err := d.Resolve(ctx, refdb.ResolveRequest{Origin: refdb.Origin{ID: "decide"}, Intents: []refdb.LockID{id}, Decision: refdb.TakeNew})
+	if err != nil || !ended[0] || value(t, d, refA) != v2 {
+		t.Errorf("resolved: %v, %v", ended, err)
+	}
+
+	// The history begins while the driver is in use.
+	if err := m.Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+	update(t, d, refA, v2, v1)
+	if got := said(t, d); got != "a "+string(v2)+">"+string(v1)+" op" {
+		t.Errorf("recorded %s", got)
+	}
+	page, err := d.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Limit: 10}})
+	if err != nil || len(page.Refs) != 1 || page.Refs[0].Value != v2 {
+		t.Errorf("before the first change: %+v, %v", page, err)
+	}
+	if n, err := d.Remove(ctx, refdb.RemoveRequest{Origin: refdb.Origin{ID: "remove"}, Project: project, Limit: 10, Locks: refdb.AdvisoryLocks}); n != 1 || err != nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
 }

@@ -1,3 +1,207 @@
 package sqlite_test
 
-import ()
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// P8. A beat or release of any number of locks is one transaction, and so one
+// write to the disk, with a function call for each lock.
+func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBeatenOrReleased(t *testing.T) {
+	d, _ := open(t)
+	var mu sync.Mutex
+	var statements []string
+	d.Hook(func(query string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		statements = append(statements, query)
+		return nil
+	})
+	ctx := t.Context()
+	for _, n := range []int{1, 1000} {
+		refs := make([]string, n)
+		updates := make([]refdb.Update, n)
+		for i := range refs {
+			refs[i] = fmt.Sprintf("refs/%d/%04d", n, i)
+			updates[i] = refdb.Update{Ref: refs[i], New: v1}
+		}
+		var token refdb.Token
+		held := func() []refdb.LockID {
+			var all []refdb.LockID
+			for _, ref := range refs {
+				all = append(all, refdb.LockID{Project: project, Ref: ref, Owner: owner, Token: token})
+			}
+			return all
+		}
+		lock := func() error {
+			r := request(owner, refs...)
+			r.Nonce = "nonce"
+			a, err := d.Acquire(ctx, r)
+			token = a.Token
+			return err
+		}
+		unlock := func() error { return release(ctx, d, owner, token, refs...) }
+		prepare := func() error {
+			p, err := d.Prepare(ctx, preparation(updates...))
+			token = p.Token
+			return err
+		}
+		refused := func() error {
+			if _, err := d.Acquire(ctx, request(owner, refs...)); !errors.Is(err, refdb.ErrLocked) {
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		}
+		waiter := refdb.Waiter{ID: "w", Channel: "c", Turn: time.Minute}
+		wait := func() error {
+			r := request("waiter", refs...)
+			r.Waiter = waiter
+			a, err := d.Acquire(ctx, r)
+			waiter.Place = a.Place
+			if !errors.Is(err, refdb.ErrLocked) {
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		}
+		for _, e := range []struct {
+			name string
+			want int
+			call func() error
+		}{
+			{"Acquire", 6, lock},             // BEGIN, look, read the mark, insert, set the mark, COMMIT
+			{"Acquire, refused", 3, refused}, // BEGIN, look, COMMIT
+			{"Acquire, refused again", 1, refused},
+			{"Acquire, refused and given a place", 4 + n, wait}, // look, BEGIN, look, the places, COMMIT
+			{"Acquire, refused and in its place", 1, wait},
+			{"Abandon what waits", 4 + n, func() error { // BEGIN, delete, look, the places, COMMIT
+				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: "waiter", Waiter: waiter.ID})
+			}},
+			{"Get", 1, func() error { _, err := d.Get(ctx, project, refs); return err }},
+			{"List", 1, func() error { _, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: n}); return err }},
+			{"Locks", 1, func() error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: n}); return err }},
+			{"Update under a fence", 5, func() error { // BEGIN, fence, look, put, COMMIT
+				return change(ctx, d, refdb.UpdateRequest{Updates: updates, Fence: &refdb.Fence{Refs: refs, Owner: owner, Token: token}})
+			}},
+			{"Beat", 2 + n, func() error { _, err := d.Beat(ctx, held()); return err }},
+			{"Release", 2 + n, unlock},
+			{"Acquire, after a refusal", 7, lock}, // look, and as above
+			{"Abandon", 3, func() error {
+				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "nonce"})
+			}},
+			{"Acquire again", 6, lock},
+			{"Purge", 2 + n, func() error {
+				var all []refdb.StandingLock
+				for _, l := range held() {
+					all = append(all, refdb.StandingLock{LockID: l})
+				}
+				purged, err := d.Purge(ctx, all)
+				if slices.Contains(purged, false) {
+					err = errors.New("a lock was left")
+				}
+				return err
+			}},
+			{"Remove", 6, func() error { // BEGIN, locks, sign refs, delete refs, delete locks, COMMIT
+				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})
+				return err
+			}},
+			{"PurgeTombstones", 1, func() error {
+				_, err := d.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: project, Limit: n, OlderThan: time.Hour})
+				return err
+			}},
+			{"Prepare", 8, prepare}, // BEGIN, look, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
+			{"Finish, nothing done", 5, func() error { // BEGIN, fence, drop locks, drop intents, COMMIT
+				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Dropped: refs})
+			}},
+			{"Prepare again", 8, prepare},
+			{"Intents", 1, func() error { _, err := d.Intents(ctx, refdb.IntentQuery{Limit: n}); return err }},
+			{"States", 1, func() error { _, err := d.States(ctx, project, refs); return err }},
+			{"Finish", 7, func() error { // BEGIN, fence, look, put, drop locks, drop intents, COMMIT
+				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Done: updates})
+			}},
+			{"Prepare what is not so", 3, func() error { // BEGIN, look, COMMIT
+				if _, err := d.Prepare(ctx, preparation(updates...)); !errors.Is(err, refdb.ErrMismatch) {
+					return fmt.Errorf("got %w", err)
+				}
+				return nil
+			}},
+			{"Remove again", 6, func() error {
+				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Locks: refdb.AdvisoryLocks})
+				return err
+			}},
+			// BEGIN, the state, the rows, ROLLBACK
+			{"Changes", 4, func() error { _, err := d.Changes(ctx, refdb.ChangesRequest{Limit: n}); return err }},
+			{"Changes, from where one ended", 5, func() error {
+				_, err := d.Changes(ctx, refdb.ChangesRequest{Limit: n, Last: refdb.ChangeKey{Position: 1, Project: project, Ref: refs[0]}})
+				return err
+			}},
+			{"Log", 4, func() error { _, err := d.Log(ctx, refdb.LogRequest{Project: project, Limit: n}); return err }},
+			{"Past", 4, func() error {
+				_, err := d.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Limit: n}, At: 1})
+				return err
+			}},
+			{"PositionAt", 4, func() error { _, _, err := d.PositionAt(ctx, time.Now()); return err }},
+			{"Prune", 6, func() error { // BEGIN, what followers have read, look, delete, raise the mark, COMMIT
+				p, err := d.Prune(ctx, refdb.PruneRequest{Upto: math.MaxInt64, EvenUnread: math.MinInt64, Limit: n})
+				if p.Deleted != n {
+					err = fmt.Errorf("pruned %d, %w", p.Deleted, err)
+				}
+				return err
+			}},
+			{"Now", 0, func() error { _, err := d.Now(ctx); return err }},
+		} {
+			statements = nil
+			if err := e.call(); err != nil {
+				t.Fatalf("%s: %v", e.name, err)
+			}
+			commits := 0
+			for _, s := range statements {
+				if s == "COMMIT" {
+					commits++
+				}
+			}
+			if commits > 1 {
+				t.Errorf("%s of %d: %d commits", e.name, n, commits)
+			}
+			if got := len(statements); got != e.want {
+				t.Errorf("%s of %d: %d statements, want %d:\n%.2000s", e.name, n, got, e.want, strings.Join(statements, "\n"))
+			}
+		}
+	}
+}
+
+func TestNoStatementReadsMoreOfATableThanItMust(t *testing.T) {
+	d, _ := open(t)
+	plans, err := d.Plans(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plans) == 0 {
+		t.Error("there are no plans")
+	}
+	for query, plan := range plans {
+		for line := range strings.Lines(plan) {
+			line = strings.TrimSpace(line)
+			constant := line == "SCAN CONSTANT ROW" || line == "SCAN one_row"        // no table
+			page := line == "SCAN name" || strings.HasPrefix(line, "SCAN (subquery") // what the statement has found
+			if strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "VIRTUAL TABLE") && !constant && !page {
+				t.Errorf("%s\nreads a whole table: %s", query, line)
+			}
+			// SQLite says so of a search for a minimum that reads the index from its beginning.
+			if strings.HasPrefix(line, "SEARCH") && strings.Contains(line, " USING ") && !strings.Contains(line, "(") {
+				t.Errorf("%s\nmay read a whole index: %s", query, line)
+			}
+			// By the project alone is right where the whole project is meant.
+			if strings.Contains(query, "json_each") && strings.HasSuffix(line, "(project=?)") {
+				t.Errorf("%s\nreads a whole project: %s", query, line)
+			}
+		}
+	}
+}

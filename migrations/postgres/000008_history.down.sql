@@ -1,0 +1,10 @@
+DROP TRIGGER IF EXISTS refdb_record_inserts ON refs;
+DROP TRIGGER IF EXISTS refdb_record_updates ON refs;
+DROP TRIGGER IF EXISTS refdb_record_deletes ON refs;
+DROP FUNCTION IF EXISTS refdb_record_inserts();
+DROP FUNCTION IF EXISTS refdb_record_updates();
+DROP FUNCTION IF EXISTS refdb_record_deletes();
+DROP TABLE IF EXISTS followers;
+DROP TABLE IF EXISTS history;
+DROP TABLE IF EXISTS history_state;
+DROP TABLE IF EXISTS epochs;

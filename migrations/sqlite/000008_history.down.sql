@@ -1,0 +1,10 @@
+DROP TRIGGER IF EXISTS history_replaced;
+DROP TRIGGER IF EXISTS history_inserted;
+DROP TRIGGER IF EXISTS history_updated;
+DROP TRIGGER IF EXISTS history_deleted;
+DROP TRIGGER IF EXISTS history_renamed;
+DROP VIEW IF EXISTS new_change;
+DROP TABLE IF EXISTS followers;
+DROP TABLE IF EXISTS epochs;
+DROP TABLE IF EXISTS history_state;
+DROP TABLE IF EXISTS history;
