@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"time"
 )
 
 // childArgument, as the first argument, makes this program a child of another run
@@ -35,6 +36,31 @@ func runChild(ctx context.Context, role string, in io.Reader, out io.Writer) err
 		return listChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	}
 	return fmt.Errorf("no role %q", role)
+}
+
+// readInChild lets a child read n things, and returns how many it read per second, by its own clock,
+// and its peak of memory.
+func readInChild(ctx context.Context, role string, task any, n int) (sample, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	in, err := json.Marshal(task)
+	if err != nil {
+		return nil, err
+	}
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(ctx, self, childArgument, role)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &said
+	peak, err := runWatched(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, said.Bytes())
+	}
+	var took time.Duration
+	if err := json.Unmarshal(out.Bytes(), &took); err != nil {
+		return nil, err
+	}
+	return sample{perSecond: float64(n) / took.Seconds(), peakMemory: megabytes(peak)}, nil
 }
 
 // A child is this program, run again.

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,7 +32,7 @@ func listWorkload(ctx context.Context, s *servers) (workload, error) {
 		c := benchCase{name: number(float64(n), 0) + " refs", baseline: string(listStatement)}
 		for _, how := range []listing{listStatement, listRefdb} {
 			c.contestants = append(c.contestants, contestant{string(how), func(ctx context.Context) (sample, error) {
-				return listInChild(ctx, listTask{How: how, Database: url, Refs: n})
+				return readInChild(ctx, listRole, listTask{How: how, Database: url, Refs: n}, n)
 			}})
 		}
 		w.cases = append(w.cases, c)
@@ -75,29 +72,6 @@ type listTask struct {
 	How      listing
 	Database string // its URL
 	Refs     int    // how many it must find
-}
-
-func listInChild(ctx context.Context, task listTask) (sample, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	in, err := json.Marshal(task)
-	if err != nil {
-		return nil, err
-	}
-	var out, said bytes.Buffer
-	cmd := exec.CommandContext(ctx, self, childArgument, listRole)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &said
-	peak, err := runWatched(cmd)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, said.Bytes())
-	}
-	var took time.Duration
-	if err := json.Unmarshal(out.Bytes(), &took); err != nil {
-		return nil, err
-	}
-	return sample{perSecond: float64(task.Refs) / took.Seconds(), peakMemory: megabytes(peak)}, nil
 }
 
 // listChild is the main function of a process that lists.

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +31,7 @@ func backlogWorkload(ctx context.Context, s *servers) (workload, error) {
 	c := benchCase{name: number(backlogChanges, 0) + " changes", baseline: string(statementFeed)}
 	for _, kind := range []feedKind{statementFeed, refdbFeed, etcdFeed} {
 		c.contestants = append(c.contestants, contestant{string(kind), func(ctx context.Context) (sample, error) {
-			return readBacklog(ctx, feedTask{Kind: kind, Database: url, Etcd: s.etcd.endpoint, Prefix: prefix})
+			return readInChild(ctx, backlogRole, feedTask{Kind: kind, Database: url, Etcd: s.etcd.endpoint, Prefix: prefix}, backlogChanges)
 		}})
 	}
 	return workload{
@@ -84,30 +81,6 @@ func (s *servers) makeBacklog(ctx context.Context) (url, prefix string, err erro
 		_, err := c.Exec(ctx, "VACUUM ANALYZE history")
 		return err
 	})
-}
-
-// readBacklog reads it in a process of its own.
-func readBacklog(ctx context.Context, task feedTask) (sample, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	in, err := json.Marshal(task)
-	if err != nil {
-		return nil, err
-	}
-	var out, said bytes.Buffer
-	cmd := exec.CommandContext(ctx, self, childArgument, backlogRole)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &said
-	peak, err := runWatched(cmd)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, said.Bytes())
-	}
-	var took time.Duration
-	if err := json.Unmarshal(out.Bytes(), &took); err != nil {
-		return nil, err
-	}
-	return sample{perSecond: backlogChanges / took.Seconds(), peakMemory: megabytes(peak)}, nil
 }
 
 // backlogChild is the main function of a process that reads a backlog.

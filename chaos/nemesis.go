@@ -194,6 +194,14 @@ func (n *nemesis) finish(ctx context.Context) error {
 		n.emit(event{Database: n.name, Event: "undecided whether linearizable", Detail: u})
 	}
 	n.checked(n.name, linearCheck, looked, found)
+	looked, rewound, found, err := n.checkChanges(ctx)
+	if err != nil {
+		return err
+	}
+	if rewound {
+		n.emit(event{Database: n.name, Event: "the follower was told that the database went back"})
+	}
+	n.checked(n.name, changesCheck, looked, found)
 	return n.purge(ctx)
 }
 

@@ -28,11 +28,16 @@ type scenario struct {
 	// connections counts the sites' connections, as the server sees them. nil: the server can't tell.
 	connections func(context.Context) (int, error)
 
-	recoveries int // how many were measured
-	epoch      int // how often the refs were created: once, and after each loss of all data
-	journal    *journal
-	steps      *linearizability.Recorder // notes steps of the database's clock
-	closers    []func() error
+	// losesUnconfirmed: a commit that others see before it is confirmed may be lost.
+	losesUnconfirmed bool
+
+	recoveries  int // how many were measured
+	epoch       int // how often the refs were created: once, and after each loss of all data
+	journal     *journal
+	steps       *linearizability.Recorder // notes steps of the database's clock
+	follower    *linearizability.Follower // of all changes since the refs were created
+	endFollower context.CancelFunc
+	closers     []func() error
 }
 
 // A fault is done to a scenario and undone again.
@@ -78,8 +83,11 @@ func (sc *scenario) stepped(clock wallClock, by time.Duration, forward bool) err
 	return err
 }
 
-// createRefs creates all refs. The sites only move them.
+// createRefs creates all refs, and follows what becomes of them. The sites only move them.
 func (sc *scenario) createRefs(ctx context.Context) error {
+	if err := sc.follow(ctx); err != nil {
+		return err
+	}
 	sc.epoch++
 	id := fmt.Sprintf("root-%d", sc.epoch)
 	var updates []refdb.Update

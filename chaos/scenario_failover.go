@@ -51,6 +51,7 @@ func newFailoverScenario(ctx context.Context, sc *scenario, _ string) error {
 	sc.open = func(ctx context.Context) (*refdb.DB, error) { return openForNemesis(ctx, p.url("nemesis"), "") }
 	sc.lockRows = func(ctx context.Context) (int, error) { return p.primary.count(ctx, "SELECT count(*) FROM locks") }
 	sc.connections = func(ctx context.Context) (int, error) { return p.primary.count(ctx, siteConnections) }
+	sc.losesUnconfirmed = true
 	sc.faults = []fault{failOver(p), failOverUnconfirmed(p),
 		freezeServer("synchronous standby", func() (func(), error) { return p.standby.Freeze() }),
 		killSites(sc), freezeSites(sc)}

@@ -23,12 +23,19 @@ const (
 	stale   = refdb.DefaultStaleAfter + time.Minute
 )
 
+// patience is how long a row may take: who waits for what never comes fails then.
+const patience = time.Minute
+
 // An env is one database of a test, with two processes on it.
 type env struct {
 	*testing.T
+	limited  context.Context
 	database *dbtest.Database
 	a, b     *refdb.DB
 }
+
+// Context returns one that ends with the test, or when it has taken too long.
+func (e *env) Context() context.Context { return e.limited }
 
 // onEach runs test on a new database of each kind.
 func onEach(t *testing.T, test func(e *env)) {
@@ -36,7 +43,9 @@ func onEach(t *testing.T, test func(e *env)) {
 	for _, kind := range dbtest.All() {
 		t.Run(string(kind.Dialect), func(t *testing.T) {
 			t.Parallel()
-			e := &env{T: t, database: kind.New(t)}
+			limited, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			e := &env{T: t, limited: limited, database: kind.New(t)}
 			e.a, e.b = e.open(), e.open()
 			test(e)
 		})
@@ -138,9 +147,14 @@ func (e *env) turnIsTaken() bool {
 // receive waits for an acquisition that succeeds.
 func (e *env) receive(done <-chan acquisition) *lease.Lease {
 	e.Helper()
-	a := <-done
-	e.must(a.err)
-	return a.lease
+	select {
+	case a := <-done:
+		e.must(a.err)
+		return a.lease
+	case <-e.Context().Done():
+		e.Fatalf("nobody gets the lease within %s", patience)
+		return nil
+	}
 }
 
 func (e *env) rows() []lease.Row {

@@ -94,9 +94,11 @@ func newRun(t *testing.T, d *dbtest.Database, faults bool) *run {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	if r.follower, err = linearizability.Follow(t.Context(), db); err != nil {
+	begin, err := db.HistoryEnd(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.follower = linearizability.Follow(t.Context(), db, begin)
 	if faults {
 		r.env = cuttingProxy(t, d, rand.New(rand.NewPCG(r.seed, 0)))
 	}

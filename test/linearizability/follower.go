@@ -20,17 +20,13 @@ type Follower struct {
 	err    error
 }
 
-// Follow starts to read changes, those that come from now on.
-func Follow(ctx context.Context, db *refdb.DB) (*Follower, error) {
-	begin, err := db.HistoryEnd(ctx)
-	if err != nil {
-		return nil, err
-	}
+// Follow starts to read the changes after a cursor. It ends with ctx, or with a Check.
+func Follow(ctx context.Context, db *refdb.DB, after refdb.Cursor) *Follower {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &Follower{db: db, cancel: cancel, done: make(chan struct{}), read: make(chan refdb.Position, 1)}
 	go func() {
 		defer close(f.done)
-		for page, err := range db.Changes(ctx, refdb.ChangeQuery{After: begin}) {
+		for page, err := range db.Changes(ctx, refdb.ChangeQuery{After: after}) {
 			if err != nil {
 				f.err = err
 				return
@@ -43,12 +39,12 @@ func Follow(ctx context.Context, db *refdb.DB) (*Follower, error) {
 			f.read <- page.Cursor.Position()
 		}
 	}()
-	return f, nil
+	return f
 }
 
 // Check waits until the follower has read all changes of some projects, and returns an error unless the history is
 // whole: of each ref, the changes form one chain from an old value to a new one, which ends with what the ref holds; and the
-// follower got exactly these changes, each once, in order. The projects were empty when it began, and nobody writes any
+// follower got exactly these changes, each once, in order. The projects were empty where it began, and nobody writes any
 // more. It returns how many changes there are.
 func (f *Follower) Check(ctx context.Context, projects []string) (n int, err error) {
 	all := make(map[string][]refdb.Change)
