@@ -13,12 +13,11 @@ import (
 //   - a place in a queue costs 3;
 //   - an intent costs 8, and its end 1.
 //
-// Only an update of nearly 10,000 refs that also ends thousands of locks, or a
-// preparation of thousands of refs with stale locks, can exceed the limit. The Spanner
-// driver counts, and refuses such a request with ErrTooMany.
+// With the history an update on Spanner has room for no more refs than a lock. A request there that also
+// ends thousands of stale locks can exceed the limit: the driver counts, and refuses it with ErrTooMany.
 const (
 	MaxUpdateRefs = 10_000
-	MaxLockRefs   = 5_000
+	MaxLockRefs   = 3_500
 )
 
 // A Driver is a database that stores refs, locks and intents. Applications don't

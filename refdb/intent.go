@@ -231,7 +231,8 @@ func without(refs, others []string) []string {
 
 // finish returns the request that ends the intents of done and dropped.
 func (p Preparation) finish(done, dropped []string) (FinishRequest, error) {
-	all, err := checkRefs(p.Project, slices.Concat(done, dropped), MaxLockRefs)
+	// A program of an earlier version may have prepared more than MaxLockRefs.
+	all, err := checkRefs(p.Project, slices.Concat(done, dropped), MaxUpdateRefs)
 	if err != nil {
 		return FinishRequest{}, err
 	}

@@ -415,6 +415,21 @@ func TestInvalidRequestsAreRefusedWithoutTheDatabase(t *testing.T) {
 	})
 }
 
+func TestWhatAnEarlierVersionPreparedIsFinishedHoweverManyRefsItHas(t *testing.T) {
+	f := &fake{}
+	inBubble(t, Options{}, f, f, func(t *testing.T, db *DB) {
+		p := Preparation{Project: "p", Op: "op", Owner: "eu/1", Token: 7}
+		var done []string
+		for i := range MaxLockRefs + 1 {
+			p.Updates = append(p.Updates, Update{Ref: fmt.Sprintf("refs/heads/%d", i), New: "1"})
+			done = append(done, p.Updates[i].Ref)
+		}
+		if err := db.Finish(t.Context(), p, done, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAResolutionStopsAtTheFirstErrorAndReturnsWhatItEnded(t *testing.T) {
 	f := &fake{resolve: func(n int, r ResolveRequest) ([]bool, error) {
 		if n == 2 {

@@ -16,7 +16,7 @@ func TestUpdateLetsNoMoreRefsThroughThanATransactionTakes(t *testing.T) {
 			t.Fatalf("ref %d: %v", n, err)
 		}
 	}
-	if err := p.admit(1); err == nil || !strings.Contains(err.Error(), "more than 5000 refs in one push") {
+	if err := p.admit(1); err == nil || !strings.Contains(err.Error(), "more than 3500 refs in one push") {
 		t.Errorf("one more: %v", err)
 	}
 	if err := p.admit(1); err == nil || err.Error() != "" {
