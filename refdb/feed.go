@@ -127,7 +127,7 @@ func (f *feed) run() {
 			continue
 		}
 		// A database that takes long for an answer is asked less often.
-		least := max(changesPauseMin, 2*time.Since(start))
+		least := max(f.shortestPause(), 2*time.Since(start))
 		if !f.pause(least, max(least, pause.NextBackOff()), pause.Reset) {
 			return
 		}
@@ -158,6 +158,14 @@ func (f *feed) pause(least, most time.Duration, changed func()) bool {
 		}
 	}
 	return f.ctx.Err() == nil
+}
+
+// shortestPause returns the least time between two looks. It grows with the readers, because
+// each look that finds something wakes them all.
+func (f *feed) shortestPause() time.Duration {
+	f.db.feeds.mu.Lock()
+	defer f.db.feeds.mu.Unlock()
+	return min(changesPauseMin+time.Duration(f.readers)*changesPausePerReader, changesPauseMax)
 }
 
 func (f *feed) isWanted() bool {

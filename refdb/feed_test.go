@@ -149,6 +149,35 @@ func TestReadersThatHaveCaughtUpAreOneToTheDatabase(t *testing.T) {
 	}
 }
 
+// While there are changes all the time, the database is asked every 3 ms, and less often by 0.1 ms for each reader.
+func TestTheMoreReadersAreWokenTheRarerTheDatabaseIsAsked(t *testing.T) {
+	for readers, pause := range map[int]time.Duration{
+		1:    3100 * time.Microsecond,
+		50:   8 * time.Millisecond,
+		3000: 250 * time.Millisecond, // and no less often
+	} {
+		t.Run(fmt.Sprint(readers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db, d := observedInMemory(t)
+				for range readers {
+					follow(t, db, refdb.ChangeQuery{})
+				}
+				settle()
+				const looks = 20
+				asked := d.during(func() {
+					for i := range 2 * looks {
+						create(t, db, fmt.Sprint("refs/heads/", i))
+						time.Sleep(pause / 2)
+					}
+				})
+				if n := len(asked); n < looks-1 || n > looks+1 {
+					t.Errorf("asked %d times, want %d", n, looks)
+				}
+			})
+		})
+	}
+}
+
 func TestAChangeOfThisProcessWakesReaders(t *testing.T) {
 	for name, change := range map[string]func(*refdb.DB) error{
 		"an update": func(db *refdb.DB) error {
