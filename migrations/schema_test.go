@@ -139,6 +139,7 @@ func TestADriverSaysThatASchemaHasNoHistory(t *testing.T) {
 		ctx := t.Context()
 		for name, do := range map[string]func() error{
 			"state":   func() error { _, err := driver.HistoryState(ctx); return err },
+			"newest":  func() error { _, _, err := driver.Newest(ctx); return err },
 			"changes": func() error { _, err := driver.Changes(ctx, refdb.ChangesRequest{Limit: 1}); return err },
 			"log":     func() error { _, err := driver.Log(ctx, refdb.LogRequest{Project: "p", Limit: 1}); return err },
 			"past": func() error {

@@ -49,14 +49,22 @@ func (c Changes) CursorAfter(i int) Cursor {
 	return Cursor{mark: last.Key(), epoch: epoch, last: last.Key(), lastOp: last.Op}
 }
 
-// HistoryEnd returns a cursor behind all changes that are complete now: reading from it yields what comes later.
+// HistoryEnd returns a cursor behind all changes that are complete now: reading from it yields what comes
+// later, as long as the database still has the newest of them.
 func (db *DB) HistoryEnd(ctx context.Context) (Cursor, error) {
-	s, err := db.HistoryState(ctx)
-	if err != nil {
-		return Cursor{}, err
+	type end struct {
+		newest Change
+		state  HistoryState
 	}
-	mark := ChangeKey{Position: s.Upto + 1}
-	return Cursor{mark: mark, epoch: s.epochOf(mark.Position)}, nil
+	e, err := retry(ctx, db, func() (e end, err error) {
+		e.newest, e.state, err = db.driver.Newest(ctx)
+		return e, err
+	})
+	if err != nil {
+		return Cursor{}, fmt.Errorf("finding the end of the history: %w", err)
+	}
+	mark := ChangeKey{Position: e.state.Upto + 1}
+	return Cursor{mark: mark, epoch: e.state.epochOf(mark.Position), last: e.newest.Key(), lastOp: e.newest.Op}, nil
 }
 
 // Changes iterates over changes in the order of their keys, for ever: at the end it waits for more.

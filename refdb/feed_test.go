@@ -2,6 +2,8 @@ package refdb_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -430,7 +432,7 @@ func TestAChangeThatIsGoneEndsItsReaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		other := follow(t, db, refdb.ChangeQuery{After: behind}) // it has read nothing
+		other := follow(t, db, refdb.ChangeQuery{After: knowingNoChange(t, behind)})
 		settle()
 		r := follow(t, db, refdb.ChangeQuery{Project: "p", After: end})
 		settle()
@@ -444,6 +446,49 @@ func TestAChangeThatIsGoneEndsItsReaders(t *testing.T) {
 		}
 		if _, _, err := other.state(); err != nil {
 			t.Errorf("another one ended: %v", err)
+		}
+	})
+}
+
+// knowingNoChange returns a cursor as earlier programs made them at the end of the history.
+func knowingNoChange(t *testing.T, c refdb.Cursor) refdb.Cursor {
+	t.Helper()
+	const prefix = "refdb-"
+	var fields map[string]any
+	text, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(c.String(), prefix))
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(fields, "Last")
+	text, _ = json.Marshal(fields)
+	c, err = refdb.ParseCursor(prefix + base64.RawURLEncoding.EncodeToString(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Nothing was read yet, and still a cursor from the present is no good on a database that went back.
+func TestWhoBeginsAtTheEndIsToldThatTheNewestChangeIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, d := observedInMemory(t)
+		create(t, db, "refs/heads/a")
+		end, err := db.HistoryEnd(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		create(t, db, "refs/heads/b")
+		d.set(func(_ refdb.ChangesRequest, p *refdb.ChangesPage) error {
+			p.LastOp = "another" // of the same ref, at the same position
+			return nil
+		})
+		r := follow(t, db, refdb.ChangeQuery{After: end})
+		settle()
+		if _, _, err := r.state(); !errors.Is(err, refdb.ErrRewound) || r.refs() != "" {
+			t.Errorf("got %q, %v", r.refs(), err)
 		}
 	})
 }

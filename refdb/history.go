@@ -154,6 +154,9 @@ type HistoryStore interface {
 	// HistoryState returns the state of the history.
 	HistoryState(ctx context.Context) (HistoryState, error)
 
+	// Newest returns the last of the changes that Changes would return; its Ref is "" if there is none.
+	Newest(ctx context.Context) (Change, HistoryState, error)
+
 	// Changes returns a page of changes, none below State.Pruned and none above State.Upto.
 	Changes(ctx context.Context, r ChangesRequest) (ChangesPage, error)
 

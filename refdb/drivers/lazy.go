@@ -247,6 +247,14 @@ func (l *lazy) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
 	return d.HistoryState(ctx)
 }
 
+func (l *lazy) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, error) {
+	d, err := l.get()
+	if err != nil {
+		return refdb.Change{}, refdb.HistoryState{}, err
+	}
+	return d.Newest(ctx)
+}
+
 func (l *lazy) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
 	return ask(ctx, l, refdb.Driver.Changes, r)
 }

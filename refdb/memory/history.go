@@ -58,6 +58,17 @@ func (d *driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err er
 	return s, err
 }
 
+func (d *driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistoryState, err error) {
+	err = d.transact(ctx, "find the newest change", func(t *tx) error {
+		c, s = refdb.Change{}, t.historyState()
+		if all := t.history.sorted(); len(all) > 0 && all[len(all)-1].Position >= s.Pruned {
+			c = all[len(all)-1]
+		}
+		return nil
+	})
+	return c, s, err
+}
+
 func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
 	err = d.transact(ctx, "read changes", func(t *tx) error {
 		p.State = t.historyState()

@@ -54,6 +54,7 @@ var (
 	PastOfRangeSQL = pastOfRangeSQL
 	LogOfRefSQL    = logOfRefSQL
 	ChangesSQL     = changesOfProjectSQL
+	NewestSQL      = newestSQL
 	PositionAtSQL  = positionAtSQL
 	HoldingSQL     = holdingSQL
 )

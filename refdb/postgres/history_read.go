@@ -80,6 +80,34 @@ func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (page refd
 	return page, nil
 }
 
+// newestSQL returns the state, and the last complete change.
+const newestSQL = `
+WITH ` + state + `, newest AS MATERIALIZED (
+  SELECT ` + changeColumns + ` FROM history
+  WHERE position >= (SELECT pruned FROM state) AND position <= (SELECT upto FROM state)
+  ORDER BY position DESC, project DESC, ref DESC LIMIT 1
+)
+SELECT ` + stateColumns + `, ` + noChange + ` FROM ` + fromState + `
+UNION ALL
+SELECT ` + noState + `, ` + changeColumns + ` FROM newest`
+
+// Newest reads in one statement.
+func (d *Driver) Newest(ctx context.Context) (newest refdb.Change, state refdb.HistoryState, err error) {
+	err = d.optional(ctx, roundtrip.Read("find the newest change").Query(newestSQL, func(rows pgx.Rows) error {
+		newest = refdb.Change{}
+		var s stateRow
+		var c changeRow
+		_, err := pgx.ForEachRow(rows, append(s.into(), c.into()...), func() error {
+			if !s.read(&state) {
+				newest = c.change()
+			}
+			return nil
+		})
+		return err
+	}))
+	return newest, state, err
+}
+
 // logSQL returns the state, and a page of a project's changes.
 //
 //	$1 project  $2 and $3 position and ref to end before  $4 how many

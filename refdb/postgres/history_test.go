@@ -92,6 +92,7 @@ SELECT 'p', 'refs/heads/' || to_char(n % 500, 'FM000'), n, 'x', 'y', timestamptz
 		{"ten refs of the past", postgres.PastOfRangeSQL, `'p', 'refs/heads/', 'refs/heads/100', 10, 25000, true, 'refs/heads0'`, 10 * 6},
 		{"ten changes of a ref", postgres.LogOfRefSQL, `'p', 40000, '', 10, 'refs/heads/100'`, 10 * 2},
 		{"ten changes of a project", postgres.ChangesSQL, `20000, 'p', 'refs/heads/100', 10, 20000, 'p', 'refs/heads/000', 'p'`, 10 * 2},
+		{"the newest change", postgres.NewestSQL, ``, 2},
 		// The changes of a block of the table beside its boundary are looked at.
 		{"a position at a time", postgres.PositionAtSQL, `'2020-01-01 06:00'`, 3 * 16 * 120},
 	} {
@@ -101,9 +102,13 @@ SELECT 'p', 'refs/heads/' || to_char(n % 500, 'FM000'), n, 'x', 'y', timestamptz
 				"ten changes of a project": "bigint, text, text, bigint, bigint, text, text, text", "a position at a time": "timestamptz",
 			}[row.name]
 			name := "plan_" + strings.ReplaceAll(row.name, " ", "_")
-			exec(t, c, `PREPARE `+name+` (`+types+`) AS `+row.sql)
+			call := name
+			if types != "" {
+				name, call = name+` (`+types+`)`, name+` (`+row.args+`)`
+			}
+			exec(t, c, `PREPARE `+name+` AS `+row.sql)
 			exec(t, c, `SET plan_cache_mode = force_generic_plan`)
-			plan := query[string](t, c, `EXPLAIN (ANALYZE, TIMING off, FORMAT json) EXECUTE `+name+` (`+row.args+`)`)
+			plan := query[string](t, c, `EXPLAIN (ANALYZE, TIMING off, FORMAT json) EXECUTE `+call)
 			var plans []struct{ Plan planNode }
 			if err := json.Unmarshal([]byte(plan[0]), &plans); err != nil {
 				t.Fatal(err)

@@ -2,6 +2,7 @@ package refdbtest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -231,6 +232,39 @@ func changesRows() []row {
 				}
 			}
 		}},
+		{"the newest change is the last one in their order, and none if all were pruned", alone(func(e *env) {
+			want := func(what string) {
+				e.Helper()
+				upto := e.complete()
+				c, state, err := e.b.Newest(e.Context())
+				e.must(err)
+				var log []refdb.Change
+				for _, project := range []string{e.project, e.project + "/a"} {
+					p, err := e.a.Log(e.Context(), refdb.LogRequest{Project: project, Limit: 100})
+					e.must(err)
+					log = append(log, p.Changes...)
+				}
+				slices.SortFunc(log, func(a, b refdb.Change) int { return b.Key().Compare(a.Key()) })
+				if c != append(log, refdb.Change{})[0] || state.Upto < upto || len(state.Epochs) == 0 {
+					e.Errorf("%s: got %+v of %+v", what, c, state)
+				}
+			}
+			want("without a change")
+			e.must(e.update(e.a, move(refB, "", v1), move(refA, "", v1), move(refC, "", v1)))
+			want("of one update")
+			e.must(e.update(e.a, move(refA, v1, v2), move(refB, v1, v2)))
+			want("of a later update")
+			e.must(e.sendUpdate(e.a, refdb.UpdateRequest{Project: e.project + "/a", Updates: []refdb.Update{move(refA, "", v1)}}))
+			want("of another project")
+			_, err := e.a.Prune(e.Context(), refdb.PruneRequest{Upto: e.complete(), EvenUnread: math.MinInt64, Limit: 100})
+			e.must(err)
+			if all := e.log(""); len(all) > 0 {
+				e.Fatalf("%d are left", len(all))
+			}
+			want("after all were pruned")
+			e.must(e.update(e.a, move(refA, v2, v3)))
+			want("after that")
+		})},
 		{"what was read last is looked up", func(e *env) {
 			e.change(e.a, "one", move(refA, "", v1))
 			e.complete()

@@ -90,6 +90,25 @@ func (d *driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err er
 	return d.stateOfHistory(), nil
 }
 
+func (d *driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistoryState, err error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return c, s, err
+	}
+	defer end()
+	s = d.stateOfHistory()
+	for _, next := range d.sortedChanges() {
+		switch {
+		case next.Position < s.Pruned:
+		case d.bug == "the newest by position" && next.Position == c.Position:
+		case d.bug == "the newest by name" && c.Ref != "" && next.Ref < c.Ref:
+		default:
+			c = next
+		}
+	}
+	return c, s, nil
+}
+
 func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {

@@ -323,6 +323,10 @@ func (p *pair) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
 	return p.next().HistoryState(ctx)
 }
 
+func (p *pair) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, error) {
+	return p.next().Newest(ctx)
+}
+
 func (p *pair) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
 	return p.next().Changes(ctx, r)
 }

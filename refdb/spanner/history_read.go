@@ -2,8 +2,10 @@ package spanner
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"cloud.google.com/go/spanner"
 
@@ -69,6 +71,35 @@ func readFound(from columns) (f found, err error) {
 	f.Change, err = readChange(from, &f.last)
 	return f, err
 }
+
+// newestSQL gets the newest change of the last seconds. An index can be read in its own order only: what
+// is that new is read to its end.
+var newestSQL = strings.Replace(changesSQL, "%", `
+SELECT k.project, k.ref, k.position
+FROM UNNEST(GENERATE_ARRAY(0, `+fmt.Sprint(shards-1)+`)) AS s, UNNEST(ARRAY(
+  SELECT AS STRUCT h.project, h.ref, h.position FROM history@{FORCE_INDEX=history_shard} AS h
+  WHERE h.shard = s AND h.position > TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL @seconds SECOND)`+unprunedSQL+`
+  ORDER BY h.position DESC, h.project DESC, h.ref DESC LIMIT 1)) AS k
+ORDER BY k.position DESC, k.project DESC, k.ref DESC LIMIT 1`, 1)
+
+// Newest implements refdb.HistoryStore. It asks again for a longer time while there is no change.
+func (d *Driver) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, error) {
+	for seconds := int64(60); ; seconds *= 60 {
+		s := spanner.Statement{SQL: newestSQL, Params: map[string]any{"seconds": seconds}}
+		rows, state, err := readHistory(ctx, d, request{tag: "refdb.newest", what: "find the newest change"}, 1+changeColumns, s, readFound)
+		switch {
+		case err != nil:
+			return refdb.Change{}, refdb.HistoryState{}, err
+		case len(rows) > 0:
+			return rows[0].Change, state, nil
+		case seconds >= newestLimit || instant(state.Upto).Add(-time.Duration(seconds)*time.Second).Before(instant(state.Pruned)):
+			return refdb.Change{}, state, nil
+		}
+	}
+}
+
+// newestLimit is more than the 60 years and less than the 2,000 that a TIMESTAMP can go back.
+const newestLimit = 60 * 60 * 60 * 60 * 60
 
 const beforeSQL = ` AND h.position <= @before AND (h.position < @before OR h.project < @before_project OR h.project = @before_project AND h.ref < @before_ref)`
 

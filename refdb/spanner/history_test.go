@@ -157,6 +157,28 @@ func TestThePastOfARefFromBeforeTheHistoryIsItsValue(t *testing.T) {
 	}
 }
 
+func TestTheNewestChangeIsFoundHoweverOldItIs(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	d := db.Open(t)
+	db.Exec(t, `UPDATE history_state SET begun = TIMESTAMP '2001-01-01T00:00:00Z', pruned = TIMESTAMP '2001-01-01T00:00:00Z' WHERE true`)
+	if c, _, err := d.Newest(t.Context()); c != (refdb.Change{}) || err != nil {
+		t.Errorf("without a change: %+v, %v", c, err)
+	}
+	for i, hours := range []int{100_000, 3_000, 50, 2} {
+		op := fmt.Sprint("op", i)
+		for shard, name := range map[int]string{3: "refs/heads/b", 7: "refs/heads/a"} {
+			db.Exec(t, fmt.Sprintf(`INSERT INTO history (project, ref, position, old_value, new_value, op, shard)
+VALUES ('p', '%s', TIMESTAMP_SUB(TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), DAY), INTERVAL %d HOUR), '', 'x', '%s', %d)`, name, hours, op, shard))
+		}
+		c, state, err := d.Newest(t.Context())
+		must(t, err)
+		if c.Op != op || c.Ref != "refs/heads/b" || c.Position > state.Upto {
+			t.Errorf("%d hours ago: %+v of %+v", hours, c, state)
+		}
+	}
+}
+
 // to migrates a database to a version of the schema.
 func to(tb testing.TB, db *dbtest.Database, version uint) {
 	tb.Helper()

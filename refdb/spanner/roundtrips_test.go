@@ -348,6 +348,10 @@ func TestRoundTrips(t *testing.T) {
 			},
 			want: []string{query},
 		}, {
+			name: "finding the newest change",
+			do:   func(_ testing.TB, d *spanner.Driver) error { _, _, err := d.Newest(ctx); return err },
+			want: []string{query},
+		}, {
 			name: "finding the position at a time",
 			do:   func(_ testing.TB, d *spanner.Driver) error { _, _, err := d.PositionAt(ctx, time.Now()); return err },
 			want: []string{query},

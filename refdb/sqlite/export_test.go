@@ -126,7 +126,7 @@ func (d *Driver) Plans(ctx context.Context) (map[string]string, error) {
 			rowOfRef, rowsOfRefs, get, lostOf, takeLocks, deleteLocks, deleteUnqueued, setQueue, reserve, putRefs, renew, release, purge, abandon,
 			projectLocks, removeRefs, removeLocks, findTombstones, purgeTombstones,
 			insertIntents, deleteIntents, decide, takeNew, deleteLock, forget, revokeIntents, revokeLocks, findRevocation,
-			signRefs, oneChange, past, firstLater, oldChanges, deleteChanges, removeFollower,
+			signRefs, newestChange, oneChange, past, firstLater, oldChanges, deleteChanges, removeFollower,
 			changesPlan(refdb.ChangesRequest{}), changesPlan(refdb.ChangesRequest{Project: "p"}), changesPlan(refdb.ChangesRequest{Project: "p", Prefix: "r"}),
 			logPlan(refdb.LogRequest{}), logPlan(refdb.LogRequest{Before: refdb.ChangeKey{Position: 1}}),
 			logPlan(refdb.LogRequest{Ref: "r"}), logPlan(refdb.LogRequest{Ref: "r", Before: refdb.ChangeKey{Position: 1}}),

@@ -22,12 +22,26 @@ const (
 
 	changeColumns = `project, ref, position, old, new, time, op`
 
+	newestChange = `SELECT ` + changeColumns + ` FROM history WHERE position >= ? ORDER BY position DESC, project DESC, ref DESC LIMIT 1`
+
 	oneChange = `SELECT op FROM history WHERE project = ? AND ref = ? AND position = ?`
 )
 
 // HistoryState implements refdb.HistoryStore.
 func (d *Driver) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
 	return d.readHistory(ctx, "read the history", func(*conn, refdb.HistoryState) error { return nil })
+}
+
+// Newest implements refdb.HistoryStore.
+func (d *Driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistoryState, err error) {
+	s, err = d.readHistory(ctx, "find the newest change", func(conn *conn, s refdb.HistoryState) error {
+		c = refdb.Change{}
+		return conn.query(ctx, func(r row) { c = changeOf(r) }, newestChange, int64(s.Pruned))
+	})
+	if err != nil {
+		return refdb.Change{}, refdb.HistoryState{}, err
+	}
+	return c, s, nil
 }
 
 // readHistory runs do in one snapshot, with the history's state of that.

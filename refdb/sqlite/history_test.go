@@ -245,6 +245,7 @@ func TestTheSchemaBeforeTheHistoryIsServed(t *testing.T) {
 	ctx := t.Context()
 	for name, do := range map[string]func() error{
 		"state":   func() error { _, err := d.HistoryState(ctx); return err },
+		"newest":  func() error { _, _, err := d.Newest(ctx); return err },
 		"changes": func() error { _, err := d.Changes(ctx, refdb.ChangesRequest{Limit: 1}); return err },
 		"log":     func() error { _, err := d.Log(ctx, refdb.LogRequest{Project: project, Limit: 1}); return err },
 		"past": func() error {

@@ -147,6 +147,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				_, err := d.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Limit: n}, At: 1})
 				return err
 			}},
+			{"Newest", 4, func() error { _, _, err := d.Newest(ctx); return err }},
 			{"PositionAt", 4, func() error { _, _, err := d.PositionAt(ctx, time.Now()); return err }},
 			{"Prune", 6, func() error { // BEGIN, what followers have read, look, delete, raise the mark, COMMIT
 				p, err := d.Prune(ctx, refdb.PruneRequest{Upto: math.MaxInt64, EvenUnread: math.MinInt64, Limit: n})
