@@ -3,6 +3,8 @@ FLAGS   ?=
 # The race detector is for Go. SQLite's C code, translated into one package, would take
 # five times as long under it.
 RACE    := -race -gcflags=modernc.org/sqlite/lib=-race=false
+# Packages run in this order. The longest begin, so that none of them runs alone at the end.
+LONGEST := ./refdb/postgres ./test/sites ./refdb/spanner ./site ./test ./refdb/sqlite ./cmd/refdbctl
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
 
 .DEFAULT_GOAL := help
@@ -15,13 +17,13 @@ demo: build ## two sites, real pushes, a crash: on a temporary SQLite file or on
 	@$(GO) build -o bin/ ./demo/gitserver && ./demo/run.sh bin
 
 test: deps ## run all tests on real databases, with the race detector
-	$(GO) test $(RACE) -timeout 30m $(FLAGS) ./...
+	$(GO) test $(RACE) -timeout 30m $(FLAGS) $(LONGEST) ./...
 
 test-one: ## the tests of PKG=./refdb/sqlite whose names match RUN=TestConformance/Beat
 	$(GO) test $(RACE) -run '$(RUN)' $(FLAGS) $(or $(PKG),$(error PKG= names a package))
 
 test-short: ## the same without the long ones, and without installing anything
-	$(GO) test $(RACE) -short -timeout 20m $(FLAGS) ./...
+	$(GO) test $(RACE) -short -timeout 20m $(FLAGS) $(LONGEST) ./...
 
 bench: deps ## measure the speed beside the peers'; FLAGS='-run W1,W4 -o json' for less, or for machines
 	cd bench && $(GO) run . $(FLAGS)
