@@ -233,17 +233,15 @@ func changesRows() []row {
 			}
 		}},
 		{"the newest change is the last one in their order, and none if all were pruned", alone(func(e *env) {
+			both := func() []refdb.Change {
+				return append(e.logOf(e.project, "", 100), e.logOf(e.project+"/a", "", 100)...)
+			}
 			want := func(what string) {
 				e.Helper()
-				upto := e.complete()
+				log := both()
+				upto := e.completeOf(log)
 				c, state, err := e.b.Newest(e.Context())
 				e.must(err)
-				var log []refdb.Change
-				for _, project := range []string{e.project, e.project + "/a"} {
-					p, err := e.a.Log(e.Context(), refdb.LogRequest{Project: project, Limit: 100})
-					e.must(err)
-					log = append(log, p.Changes...)
-				}
 				slices.SortFunc(log, func(a, b refdb.Change) int { return b.Key().Compare(a.Key()) })
 				if c != append(log, refdb.Change{})[0] || state.Upto < upto || len(state.Epochs) == 0 {
 					e.Errorf("%s: got %+v of %+v", what, c, state)
@@ -256,9 +254,9 @@ func changesRows() []row {
 			want("of a later update")
 			e.must(e.sendUpdate(e.a, refdb.UpdateRequest{Project: e.project + "/a", Updates: []refdb.Update{move(refA, "", v1)}}))
 			want("of another project")
-			_, err := e.a.Prune(e.Context(), refdb.PruneRequest{Upto: e.complete(), EvenUnread: math.MinInt64, Limit: 100})
+			_, err := e.a.Prune(e.Context(), refdb.PruneRequest{Upto: e.completeOf(both()), EvenUnread: math.MinInt64, Limit: 100})
 			e.must(err)
-			if all := e.log(""); len(all) > 0 {
+			if all := both(); len(all) > 0 {
 				e.Fatalf("%d are left", len(all))
 			}
 			want("after all were pruned")

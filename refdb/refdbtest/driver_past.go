@@ -301,11 +301,17 @@ func (e *env) history() refdb.HistoryState {
 // back, other tests' too.
 const completePatience = 2 * time.Minute
 
-// complete waits until the changes that were made so far are complete, and returns the last position.
+// complete waits until the changes of the row's project so far are complete, and returns the last position.
 func (e *env) complete() refdb.Position {
 	e.Helper()
+	return e.completeOf(e.log(""))
+}
+
+// completeOf waits until all of changes are complete, and returns the last position.
+func (e *env) completeOf(changes []refdb.Change) refdb.Position {
+	e.Helper()
 	last := refdb.Position(math.MinInt64)
-	for _, c := range e.log("") {
+	for _, c := range changes {
 		last = max(last, c.Position)
 	}
 	for deadline := time.Now().Add(completePatience); e.history().Upto < last; time.Sleep(time.Millisecond) {
