@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -111,13 +112,27 @@ func connectPostgres(address, where string) (*postgresServer, error) {
 
 func startPostgres() (*postgresServer, error) {
 	// Without fsync, because no test ends with a crash of the machine.
-	p, err := testserver.StartPostgres(context.Background(),
-		testserver.PostgresOptions{Durability: testserver.NoFsync, Settings: []string{"max_connections=1000"}})
+	p, err := testserver.StartPostgres(context.Background(), testserver.PostgresOptions{
+		Parent: inMemory(), Durability: testserver.NoFsync,
+		Settings: []string{"max_connections=1000", "max_wal_size=256MB"},
+	})
 	if err != nil {
 		return nil, err
 	}
 	started.add(p)
 	return connectPostgres(p.URL("postgres"), p.Program())
+}
+
+// inMemory returns a directory whose files are in memory, if this machine has one with
+// room to spare, or "". A database is 300 files: on a disk, most of the time of creating and
+// dropping one is the file system's.
+func inMemory() string {
+	const dir, room = "/dev/shm", 4 << 30
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil || uint64(fs.Bavail)*uint64(fs.Bsize) < room {
+		return ""
+	}
+	return dir
 }
 
 // address returns the address of a database on the server.
