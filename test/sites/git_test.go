@@ -167,9 +167,10 @@ func (g *git) feed(t testing.TB, dir, input string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eachGit runs test with each version of git.
+// eachGit runs test with each version of git, in parallel to other tests.
 func eachGit(t *testing.T, test func(t *testing.T, g *git)) {
 	t.Helper()
+	t.Parallel()
 	all, err := gits()
 	for _, g := range must(t, all, err) {
 		t.Run(g.version, func(t *testing.T) {

@@ -145,7 +145,8 @@ func (s *server) command(args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir = s.dir
-	cmd.Env = append([]string{"REFDB_URL=" + s.db, "REFDB_SITE=" + s.name, "REFDB_SITE_CONFIG=" + s.config}, s.c.g.env...)
+	// By default the race detector sleeps for a second at the end of each process.
+	cmd.Env = append([]string{"REFDB_URL=" + s.db, "REFDB_SITE=" + s.name, "REFDB_SITE_CONFIG=" + s.config, "GORACE=atexit_sleep_ms=0"}, s.c.g.env...)
 	if len(args) > 0 && args[0] == "site" {
 		cmd.Args = append(cmd.Args, "--config", s.config)
 	}
