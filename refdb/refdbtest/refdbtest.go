@@ -83,7 +83,7 @@ type (
 )
 
 // defaultRounds is how often a race is repeated on a Database that is no rounder.
-const defaultRounds = 200
+const defaultRounds = 100
 
 // Run checks everything, on one database per topic, and some rows on their own. Topics, and the
 // rows in them, run in parallel.

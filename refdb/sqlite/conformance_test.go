@@ -11,7 +11,7 @@ import (
 // times. The races in race_test.go don't, and are repeated more often.
 type database struct{ *dbtest.Database }
 
-func (database) Rounds() int { return 100 }
+func (database) Rounds() int { return 50 }
 
 func newDatabase(tb testing.TB) refdbtest.Database { return database{dbtest.SQLite(tb)} }
 

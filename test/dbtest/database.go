@@ -48,7 +48,7 @@ func (d *Database) FutureTimes() bool { return d.kind.Dialect != migrations.Span
 // Rounds returns how often a test repeats a race. The emulator runs one transaction
 // at a time, and takes long to resolve collisions.
 func (d *Database) Rounds() int {
-	rounds := 200
+	rounds := 100
 	if d.kind.Dialect == migrations.Spanner {
 		rounds = 40
 	}
