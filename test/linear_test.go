@@ -23,7 +23,7 @@ const (
 	// seedVariable repeats the random choices of a run.
 	seedVariable = "REFDB_TEST_SEED"
 
-	// undecided limits a check. It usually takes less than a second, but minutes if many calls are in doubt.
+	// undecided limits a check. It usually takes less than a second, but minutes if many calls are unresolved.
 	undecided = 10 * time.Minute
 )
 
@@ -55,7 +55,7 @@ func TestTheyAreWhileConnectionsBreakAndProcessesDieAndFreeze(t *testing.T) {
 		if got := frozen.ask(t, "use"); got == "ok" {
 			t.Error("a process that was frozen past stale-after did what its lock guards")
 		}
-		r.last(t, time.Second, "reclaimed", "in doubt")
+		r.last(t, time.Second, "reclaimed", "unresolved")
 		r.stop(t, []*process{frozen, other, restarted})
 		r.check(t)
 	})
@@ -197,8 +197,8 @@ func tally(ops []linearizability.Op) map[string]int {
 	n := make(map[string]int)
 	for _, op := range ops {
 		n[string(op.Output.Result)]++
-		if op.Output.Doubt || op.Output.Result == linearizability.Unknown {
-			n["in doubt"]++
+		if op.Output.Unresolved || op.Output.Result == linearizability.Unknown {
+			n["unresolved"]++
 		}
 		if len(op.Output.Reclaimed) > 0 {
 			n["reclaimed"]++

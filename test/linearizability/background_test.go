@@ -29,7 +29,7 @@ func (s slow) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Releas
 }
 
 // A call that gave up leaves a request behind, which is carried out all the same.
-func TestWhatGoesOnInTheBackgroundIsInDoubt(t *testing.T) {
+func TestWhatGoesOnInTheBackgroundIsUnresolved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var recorded bytes.Buffer
 		c, err := Open(NewRecorder(&recorded), slow{memory.New().Open()}, refdb.Options{Site: "site"})
@@ -61,7 +61,7 @@ func TestWhatGoesOnInTheBackgroundIsInDoubt(t *testing.T) {
 		for _, op := range ops {
 			switch {
 			case op.Input.Kind == Release && op.Output.Result != Unknown,
-				op.Input.Kind == Acquire && op.Output.Token == 0 && !op.Output.Doubt:
+				op.Input.Kind == Acquire && op.Output.Token == 0 && !op.Output.Unresolved:
 				t.Errorf("%s is recorded as %+v", op.Input.Kind, op.Output)
 			}
 		}

@@ -25,7 +25,7 @@ type Client struct {
 // methods do not report everything that happened beneath them.
 func Open(r *Recorder, d refdb.Driver, o refdb.Options) (*Client, error) {
 	c := &Client{recorder: r, staleAfter: cmp.Or(o.StaleAfter, refdb.DefaultStaleAfter), calls: new(atomic.Int64)}
-	db, err := refdb.New(tapped(d, c), o)
+	db, err := refdb.New(recording(d, c), o)
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +81,12 @@ func newUpdate(project string, updates []refdb.Update, opts []refdb.UpdateOption
 }
 
 func (c *Client) update(ctx context.Context, in Input, do func(context.Context) error) error {
-	ctx, hearing := listen(ctx)
+	ctx, made := noteRequests(ctx)
 	end := c.begin(c.Owner(), in)
 	err := do(ctx)
-	heard := hearing.sofar()
+	got := made.sofar()
 	out := answer(err)
-	if err != nil && heard.updates == 0 {
+	if err != nil && got.updates == 0 {
 		// The DB refused by itself, which says nothing about the database.
 		out = Output{Result: Nothing, Error: out.Error}
 	}
@@ -107,23 +107,23 @@ func (c *Client) Lock(ctx context.Context, project string, refs ...string) (*Loc
 
 func (c *Client) acquire(ctx context.Context, project string, refs []string, waits bool,
 	acquire func(context.Context, string, ...string) (*refdb.Lock, error)) (*Lock, error) {
-	ctx, hearing := listen(ctx)
+	ctx, made := noteRequests(ctx)
 	end := c.begin(c.Owner(), Input{Kind: Acquire, Project: project, Refs: refs, StaleAfter: c.staleAfter})
 	lock, err := acquire(ctx, project, refs...)
-	heard := hearing.sofar()
+	got := made.sofar()
 	out := answer(err)
 	// If the reply to an acquisition was lost, the DB reports a failure. That is
 	// right: the caller has no lock. But its rows may stand for a while.
 	// A Lock that gave up leaves its request to the background.
-	out.Doubt = heard.doubt || err != nil && (heard.acquired.Token != 0 || waits && heard.goesOn)
+	out.Unresolved = got.unresolved || err != nil && (got.acquired.Token != 0 || waits && got.goesOn)
 	if err != nil {
 		if waits && out.Result == Locked {
-			out = Output{Result: Nothing, Doubt: out.Doubt, Error: out.Error}
+			out = Output{Result: Nothing, Unresolved: out.Unresolved, Error: out.Error}
 		}
 		end(out)
 		return nil, err
 	}
-	out.Token, out.Values, out.Reclaimed = lock.Token(), make(map[string]refdb.Value), holders(heard.acquired.Reclaimed)
+	out.Token, out.Values, out.Reclaimed = lock.Token(), make(map[string]refdb.Value), holders(got.acquired.Reclaimed)
 	for _, ref := range refs {
 		v, err := lock.Value(ref)
 		if err != nil {
@@ -162,22 +162,22 @@ func (l *Lock) update(ctx context.Context, updates []refdb.Update, opts []refdb.
 
 // Release is [refdb.Lock.Release].
 func (l *Lock) Release(ctx context.Context) error {
-	ctx, hearing := listen(ctx)
+	ctx, made := noteRequests(ctx)
 	refs := l.Refs()
 	end := l.client.begin(l.client.Owner(), Input{Kind: Release, Project: l.Project(), Refs: refs, Token: l.Token()})
 	err := l.Lock.Release(ctx)
-	heard := hearing.sofar()
+	got := made.sofar()
 	out := answer(err)
-	out.Doubt = heard.doubt
+	out.Unresolved = got.unresolved
 	switch {
-	case heard.released == nil && (heard.doubt || refdb.ClassOf(err) == refdb.Retryable):
+	case got.released == nil && (got.unresolved || refdb.ClassOf(err) == refdb.Retryable):
 		out.Result = Unknown // or it goes on in the background
-	case heard.released == nil:
+	case got.released == nil:
 		out.Result = Nothing
 	}
-	if heard.released != nil {
+	if got.released != nil {
 		for _, ref := range refs {
-			if !slices.Contains(heard.released.Missing, ref) {
+			if !slices.Contains(got.released.Missing, ref) {
 				out.Deleted = append(out.Deleted, ref)
 			}
 		}

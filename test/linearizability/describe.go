@@ -73,8 +73,8 @@ func outcome(in Input, out Output) string {
 	if in.Kind == Release {
 		all = append(all, "deleted "+strings.Join(out.Deleted, " "))
 	}
-	if out.Doubt {
-		all = append(all, "in doubt")
+	if out.Unresolved {
+		all = append(all, "unresolved")
 	}
 	return strings.Join(all, ", ")
 }

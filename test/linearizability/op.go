@@ -71,10 +71,10 @@ type Output struct {
 	Lost       []string               `json:"lost,omitempty"`      // refs
 	Deleted    []string               `json:"deleted,omitempty"`   // refs whose locks a release deleted
 	Beats      []Row                  `json:"beats,omitempty"`
-	// Doubt says that the reply to one of the call's requests was lost, or that a grant
+	// Unresolved says that the reply to one of the call's requests was lost, or that a grant
 	// was given back. So the call may have had effects that the answer does not report.
-	Doubt bool   `json:"doubt,omitempty"`
-	Error string `json:"error,omitempty"` // the error's text, for people
+	Unresolved bool   `json:"unresolved,omitempty"`
+	Error      string `json:"error,omitempty"` // the error's text, for people
 }
 
 // A Holder is a lock that an answer names.

@@ -34,8 +34,8 @@ type lease struct {
 	staleAfter time.Duration
 	since      int64 // the call that acquired it: its heartbeat is not older
 	beats      []span
-	// ghost: its caller never got it. The DB gives it back at some time, or it goes stale.
-	ghost bool
+	// unreported: its caller never got it. The DB gives it back at some time, or it goes stale.
+	unreported bool
 	// open: a request to release it may have been carried out.
 	open bool
 }
@@ -77,7 +77,7 @@ func split(ops []Op) []*partition {
 		}
 		p.learn(ops)
 		rows := p.beaten(beats)
-		p.addGhosts(ops, rows)
+		p.addUnreported(ops, rows)
 		p.addBeats(rows)
 		for _, op := range settle(ops) {
 			p.add(op)
@@ -113,7 +113,7 @@ func (p *partition) learn(ops []Op) {
 				}
 			}
 		}
-		if in.Kind == Acquire && doubtful(out) {
+		if in.Kind == Acquire && unresolved(out) {
 			for _, ref := range in.Refs {
 				p.enders[ref] = append(p.enders[ref], op.Call)
 			}
@@ -166,8 +166,8 @@ func touched(in Input) []string {
 	return refs
 }
 
-// doubtful reports whether a call may have had effects that its answer does not report.
-func doubtful(out Output) bool { return out.Doubt || out.Result == Unknown }
+// unresolved reports whether a call may have had effects that its answer does not report.
+func unresolved(out Output) bool { return out.Unresolved || out.Result == Unknown }
 
 // at returns the state of a ref.
 func (p *partition) at(s state, ref string) *refState { return &s[p.index[ref]] }
@@ -202,7 +202,7 @@ func (p *partition) mayBeStale(id lockID, at span) bool {
 func (p *partition) mayBeGone(s state, ref string, at span) bool {
 	r := p.at(s, ref)
 	id := lockID{ref, r.lock}
-	if r.leaving || p.leases[id].ghost {
+	if r.leaving || p.leases[id].unreported {
 		return true
 	}
 	return p.mayBeStale(id, at) && slices.ContainsFunc(p.enders[ref], func(call int64) bool { return call < at.ret })

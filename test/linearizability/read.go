@@ -53,7 +53,7 @@ func readFile(f io.Reader) ([]Op, error) {
 			return nil, fmt.Errorf("line %d: call %d of %s is made twice", number, l.ID, l.Owner)
 		case l.Input != nil:
 			open[key] = len(ops)
-			ops = append(ops, Op{Owner: l.Owner, ID: l.ID, Input: *l.Input, Output: Output{Result: Unknown, Doubt: true}, Call: l.Time, Return: Never})
+			ops = append(ops, Op{Owner: l.Owner, ID: l.ID, Input: *l.Input, Output: Output{Result: Unknown, Unresolved: true}, Call: l.Time, Return: Never})
 		case l.Output != nil && called:
 			ops[at].Output, ops[at].Return = *l.Output, l.Time
 			delete(open, key)

@@ -32,7 +32,7 @@ func TestReadMergesFilesInTheOrderOfCalls(t *testing.T) {
 func TestACallWithoutAReturnHasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for _, op := range read(t, first, others) {
-		if op.Return != linearizability.Never || op.Output.Result != linearizability.Unknown || !op.Output.Doubt {
+		if op.Return != linearizability.Never || op.Output.Result != linearizability.Unknown || !op.Output.Unresolved {
 			t.Errorf("%+v", op)
 		}
 	}

@@ -22,7 +22,7 @@ func (p *partition) add(op Op) {
 		e.ways = []rule{p.update(op, at)}
 	case in.Kind == Acquire && out.Result == Done:
 		e.ways = []rule{p.acquire(op, at)}
-		if out.Doubt {
+		if out.Unresolved {
 			p.events = append(p.events, event{at, e.line, e.text + " (its values)", []rule{p.values(op)}})
 		}
 	case in.Kind == Acquire && out.Result == Locked:
@@ -85,7 +85,7 @@ func (p *partition) acquire(op Op, at span) rule {
 			}
 			p.at(s, h.Ref).free()
 		}
-		return (out.Doubt || p.shows(s, op)) && p.take(s, in.Refs, out.Token, at, out.Doubt)
+		return (out.Unresolved || p.shows(s, op)) && p.take(s, in.Refs, out.Token, at, out.Unresolved)
 	}
 }
 
@@ -172,7 +172,7 @@ func (p *partition) release(op Op, at span) rule {
 			switch {
 			case deleted && r.lock != token:
 				return false
-			case !deleted && !out.Doubt && !p.lost(s, ref, op.Owner, token, at):
+			case !deleted && !out.Unresolved && !p.lost(s, ref, op.Owner, token, at):
 				return false
 			}
 			if r.lock == token {

@@ -33,7 +33,7 @@ func (p *past) call(owner string, in linearizability.Input, out linearizability.
 // dies has the last call never return.
 func (p *past) dies() {
 	op := &p.ops[len(p.ops)-1]
-	op.Return, op.Output = linearizability.Never, linearizability.Output{Result: linearizability.Unknown, Doubt: true}
+	op.Return, op.Output = linearizability.Never, linearizability.Output{Result: linearizability.Unknown, Unresolved: true}
 }
 
 func (p *past) wait(d time.Duration) { p.now += d }

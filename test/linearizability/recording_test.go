@@ -15,12 +15,12 @@ func (granting) Acquire(context.Context, refdb.AcquireRequest) (refdb.Acquired, 
 }
 
 // A DB that was granted a lock too late gives it back, and asks again.
-func TestACallThatIsGrantedTwoLocksIsInDoubt(t *testing.T) {
-	ctx, heard := listen(t.Context())
-	d := tapped(granting{}, nil)
-	for _, doubt := range []bool{false, true} {
-		if _, err := d.Acquire(ctx, refdb.AcquireRequest{}); err != nil || heard.doubt != doubt {
-			t.Errorf("%v, in doubt %t, want %t", err, heard.doubt, doubt)
+func TestACallThatIsGrantedTwoLocksIsUnresolved(t *testing.T) {
+	ctx, made := noteRequests(t.Context())
+	d := recording(granting{}, nil)
+	for _, unresolved := range []bool{false, true} {
+		if _, err := d.Acquire(ctx, refdb.AcquireRequest{}); err != nil || made.unresolved != unresolved {
+			t.Errorf("%v, unresolved %t, want %t", err, made.unresolved, unresolved)
 		}
 	}
 }

@@ -7,21 +7,21 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A ghost is a lock whose caller never got it, because the reply was lost or the
+// An unreported lock is one whose caller never got it, because the reply was lost or the
 // caller died. It is known from the answers that name it, and may be any of
-// the acquisitions of its owner that are in doubt.
-type ghost struct {
+// the acquisitions of its owner that are unresolved.
+type unreported struct {
 	owner string
 	token refdb.Token
 }
 
-// addGhosts adds the acquisition of each ghost that somebody saw. A ghost that nobody
+// addUnreported adds the acquisition of each unreported lock that somebody saw. One that nobody
 // saw matters only because it may have ended a stale lock.
-func (p *partition) addGhosts(ops []Op, rows []beaten) {
-	refs := make(map[ghost][]string)
-	seen := make(map[ghost]int64) // when the first answer that names it returned
+func (p *partition) addUnreported(ops []Op, rows []beaten) {
+	refs := make(map[unreported][]string)
+	seen := make(map[unreported]int64) // when the first answer that names it returned
 	see := func(owner, ref string, token refdb.Token, at int64) {
-		g := ghost{owner, token}
+		g := unreported{owner, token}
 		if p.leases[lockID{ref, token}] != nil {
 			return
 		}
@@ -42,15 +42,15 @@ func (p *partition) addGhosts(ops []Op, rows []beaten) {
 		see(b.owner, b.Ref, b.Token, b.ret)
 	}
 	for g, named := range refs {
-		p.addGhost(g, named, seen[g], ops)
+		p.addUnreportedLock(g, named, seen[g], ops)
 	}
 }
 
-func (p *partition) addGhost(g ghost, named []string, seen int64, ops []Op) {
+func (p *partition) addUnreportedLock(g unreported, named []string, seen int64, ops []Op) {
 	e := event{span{Never, seen}, p.line(g.owner), fmt.Sprintf("%s: acquires with token %d, unknown to itself", g.owner, g.token), nil}
 	var origins []Op
 	for _, op := range ops {
-		could := op.Input.Kind == Acquire && doubtful(op.Output) && op.Owner == g.owner && op.Call <= seen &&
+		could := op.Input.Kind == Acquire && unresolved(op.Output) && op.Owner == g.owner && op.Call <= seen &&
 			!slices.ContainsFunc(named, func(ref string) bool { return !slices.Contains(op.Input.Refs, ref) })
 		if could {
 			origins = append(origins, op)
@@ -59,7 +59,7 @@ func (p *partition) addGhost(g ghost, named []string, seen int64, ops []Op) {
 	}
 	for _, op := range origins {
 		for _, ref := range op.Input.Refs {
-			p.leases[lockID{ref, g.token}] = &lease{owner: g.owner, staleAfter: op.Input.StaleAfter, since: e.call, ghost: true}
+			p.leases[lockID{ref, g.token}] = &lease{owner: g.owner, staleAfter: op.Input.StaleAfter, since: e.call, unreported: true}
 		}
 		e.ways = append(e.ways, func(s state) bool { return p.take(s, op.Input.Refs, g.token, e.span, true) })
 	}
