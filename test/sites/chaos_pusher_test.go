@@ -146,11 +146,11 @@ func (p *pusher) push(ctx context.Context) error {
 	} else if p.random.IntN(2) == 0 {
 		args = append(args, "--atomic")
 	}
-	refs = slices.DeleteFunc(refs, func(ref string) bool { return p.c.jams.jammed(s.repo(project), ref) })
+	refs = slices.DeleteFunc(refs, func(ref string) bool { return p.c.leftLocks.locked(s.repo(project), ref) })
 	if len(refs) == 0 {
 		return nil
 	}
-	mayDelete := !p.c.jams.jammed(s.repo(project), "packed-refs")
+	mayDelete := !p.c.leftLocks.locked(s.repo(project), "packed-refs")
 	repo, err := gitrepo.OpenDir(s.repo(project))
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (p *pusher) push(ctx context.Context) error {
 		m.start, m.end = start, p.c.journal.now()
 	}
 	p.c.journal.record(s.name, project, moves, told)
-	p.c.jams.note(told)
+	p.c.leftLocks.note(told)
 	return nil
 }
 
@@ -217,9 +217,9 @@ func (p *pusher) commit(ctx context.Context, parent string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// jams are lock files that killed processes of git have left. A push there would
+// leftLocks are lock files that killed processes of git have left. A push there would
 // wait long and in vain, so pushers avoid them until they are cleaned up.
-type jams struct {
+type leftLocks struct {
 	mu    sync.Mutex
 	known map[string]bool // lock files
 	seen  int
@@ -228,31 +228,31 @@ type jams struct {
 var lockFilePattern = regexp.MustCompile(`Unable to create '([^']+\.lock)': File exists`)
 
 // note notes the lock files that a push has found.
-func (j *jams) note(p push) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (l *leftLocks) note(p push) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, found := range lockFilePattern.FindAllStringSubmatch(p.said, -1) {
-		if file := found[1]; !j.known[file] {
-			j.known[file] = true
-			j.seen++
+		if file := found[1]; !l.known[file] {
+			l.known[file] = true
+			l.seen++
 		}
 	}
 }
 
-// jammed reports whether a file of a repository is known to be locked.
-func (j *jams) jammed(repo, name string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.known[filepath.Join(repo, name+".lock")]
+// locked reports whether a file of a repository is known to be locked.
+func (l *leftLocks) locked(repo, name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known[filepath.Join(repo, name+".lock")]
 }
 
 // forget forgets lock files that are gone, and returns how many are left.
-func (j *jams) forget() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	maps.DeleteFunc(j.known, func(file string, _ bool) bool {
+func (l *leftLocks) forget() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.known, func(file string, _ bool) bool {
 		_, err := os.Lstat(file)
 		return errors.Is(err, fs.ErrNotExist)
 	})
-	return len(j.known)
+	return len(l.known)
 }

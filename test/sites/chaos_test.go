@@ -56,15 +56,15 @@ var distances = map[string]time.Duration{"eu": 2 * time.Millisecond, "us": 10 * 
 // A chaos is two sites under load and faults.
 type chaos struct {
 	*cluster
-	size     chaosSize
-	postgres *postgresServer
-	links    map[string]*slowLink // by site
-	sites    []*server
-	projects []string
-	tree     string // of all commits
-	journal  *journal
-	jams     jams
-	meter    *meter
+	size      chaosSize
+	postgres  *postgresServer
+	links     map[string]*slowLink // by site
+	sites     []*server
+	projects  []string
+	tree      string // of all commits
+	journal   *journal
+	leftLocks leftLocks
+	meter     *meter
 }
 
 // Clients push to a few refs of a few repositories at two sites, single refs and
@@ -139,7 +139,7 @@ func newChaos(t *testing.T, g *git, size chaosSize) *chaos {
 	t.Helper()
 	limited := *g
 	limited.env = append(slices.Clone(g.env), "REFDB_HOOK_TIMEOUT="+size.hookLimit.String())
-	c := &chaos{size: size, links: make(map[string]*slowLink), meter: newMeter(), jams: jams{known: make(map[string]bool)}}
+	c := &chaos{size: size, links: make(map[string]*slowLink), meter: newMeter(), leftLocks: leftLocks{known: make(map[string]bool)}}
 	for i := range size.projects {
 		c.projects = append(c.projects, fmt.Sprintf("team/app-%d", i))
 	}
@@ -184,7 +184,7 @@ func (c *chaos) maintain(ctx context.Context, s *server, random *rand.Rand) {
 		c.journal.job(strings.Join(args[max(0, len(args)-2):], " "), err)
 		_, err = s.run("site", "check", "--repair")
 		c.journal.job("check", err)
-		c.jams.forget()
+		c.leftLocks.forget()
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -195,12 +195,12 @@ func (c *chaos) maintain(ctx context.Context, s *server, random *rand.Rand) {
 // listen reads what the daemon asks an operator to do. It must ask for nothing, not
 // even for a moment.
 func (c *chaos) listen(ctx context.Context, s *server) {
-	heard := make(map[string]bool)
+	reported := make(map[string]bool)
 	for ctx.Err() == nil {
 		if status, err := s.status(); err == nil {
 			for _, stuck := range status.Stuck {
-				if text := fmt.Sprintf("%s of %s: %s", stuck.Ref, stuck.Project, stuck.Reason); !heard[text] {
-					heard[text] = true
+				if text := fmt.Sprintf("%s of %s: %s", stuck.Ref, stuck.Project, stuck.Reason); !reported[text] {
+					reported[text] = true
 					c.Errorf("%s asks for an operator at %s: %s\nmoves:\n\t%s", s.name, c.journal.now(), text, c.journal.of(target{stuck.Project, stuck.Ref}))
 				}
 			}
@@ -218,7 +218,7 @@ func (c *chaos) report(n *nemesis, warm int) {
 	c.Logf("%d pushes; refs: %v; %.1f acknowledged per second in the warm-up, %.1f since; the slowest push took %s",
 		j.pushes, j.count, float64(warm)/c.size.warm.Seconds(), float64(j.count[acknowledged]-warm)/seconds, j.slowest.Round(time.Millisecond))
 	c.Logf("refusals: %v", j.why)
-	c.Logf("%d lock files were in the way, %d are now", c.jams.seen, c.jams.forget())
+	c.Logf("%d lock files were in the way, %d are now", c.leftLocks.seen, c.leftLocks.forget())
 	c.Logf("besides: %v", j.jobs)
 	c.Logf("faults: %v; longest recovery %s", n.struck, slices.Max(n.recoveries).Round(time.Millisecond))
 }

@@ -309,12 +309,12 @@ func TestGitKilledInTheMiddleOfALargePushIsResolvedRefByRef(t *testing.T) {
 			t.Errorf("the client was told %+v", p)
 		}
 		c.settled()
-		landed := c.eu.refs(project)
-		t.Logf("%d of %d refs landed", len(landed), len(args))
-		if len(landed) == 0 {
-			t.Error("no ref landed")
+		held := c.eu.refs(project)
+		t.Logf("%d of %d refs are there", len(held), len(args))
+		if len(held) == 0 {
+			t.Error("no ref is there")
 		}
-		sameRefs(t, "the database", c.global(project), landed)
+		sameRefs(t, "the database", c.global(project), held)
 		c.caughtUp()
 	})
 }

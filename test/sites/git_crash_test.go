@@ -15,7 +15,7 @@ import (
 func TestGitKilledInPreparedLeavesTheOldValueAndALockFile(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		s, url := gitStage(t, g, transports[0])
-		s.quiet("fetch", "--quiet", s.h.dir, s.h.b)
+		s.withoutHooks("fetch", "--quiet", s.h.dir, s.h.b)
 		s.has(s.h.a, "refs/heads/x")
 		stop := gateIn(t, s.repo, "reference-transaction")
 		stop.shut("prepared")

@@ -27,8 +27,8 @@ type stage struct {
 	repo string
 }
 
-// quiet runs git in the repository without hooks.
-func (s *stage) quiet(args ...string) {
+// withoutHooks runs git in the repository without hooks.
+func (s *stage) withoutHooks(args ...string) {
 	s.Helper()
 	s.g.run(s, s.repo, append([]string{"-c", "core.hooksPath=/dev/null"}, args...)...)
 }
@@ -36,7 +36,7 @@ func (s *stage) quiet(args ...string) {
 func (s *stage) has(value string, refs ...string) {
 	s.Helper()
 	for _, ref := range refs {
-		s.quiet("update-ref", ref, value)
+		s.withoutHooks("update-ref", ref, value)
 	}
 }
 
@@ -97,7 +97,7 @@ var hookRows = []hookRow{
 		name: "to a symref",
 		ready: func(s *stage) {
 			s.has(s.h.a, "refs/heads/main")
-			s.quiet("symbolic-ref", "refs/heads/sym", "refs/heads/main")
+			s.withoutHooks("symbolic-ref", "refs/heads/sym", "refs/heads/main")
 		},
 		do: func(s *stage) { s.push(s.h.b + ":refs/heads/sym") },
 		older: "prepared A B refs/heads/sym, A B refs/heads/main, A B HEAD; " +
@@ -115,7 +115,7 @@ var hookRows = []hookRow{
 		name: "delete, packed",
 		ready: func(s *stage) {
 			s.has(s.h.a, "refs/heads/x")
-			s.quiet("pack-refs", "--all")
+			s.withoutHooks("pack-refs", "--all")
 		},
 		do: func(s *stage) { s.push(":refs/heads/x") },
 		older: "prepared 0 0 refs/heads/x; prepared A 0 refs/heads/x; " +
@@ -126,7 +126,7 @@ var hookRows = []hookRow{
 		name: "delete, loose and packed",
 		ready: func(s *stage) {
 			s.has(s.h.a, "refs/heads/x")
-			s.quiet("pack-refs", "--all")
+			s.withoutHooks("pack-refs", "--all")
 			s.has(s.h.b, "refs/heads/x")
 		},
 		do: func(s *stage) { s.push(":refs/heads/x") },
@@ -191,7 +191,7 @@ var hookRows = []hookRow{
 		name: "tag -d, packed",
 		ready: func(s *stage) {
 			s.has(s.h.a, "refs/tags/x")
-			s.quiet("pack-refs", "--all")
+			s.withoutHooks("pack-refs", "--all")
 		},
 		do: func(s *stage) { s.here("tag", "-d", "x") },
 		older: "prepared 0 0 refs/tags/x; committed 0 0 refs/tags/x; " +
@@ -221,7 +221,7 @@ var hookRows = []hookRow{
 	{
 		name:  "pack-refs with the hooks off",
 		ready: func(s *stage) { s.has(s.h.a, "refs/heads/x") },
-		do:    func(s *stage) { s.quiet("pack-refs", "--all") },
+		do:    func(s *stage) { s.withoutHooks("pack-refs", "--all") },
 	},
 	{
 		name:  "gc",
@@ -272,9 +272,9 @@ func TestGitCallsTheHookAsThisWasBuiltFor(t *testing.T) {
 					t.Run(row.name, func(t *testing.T) {
 						s := &stage{t, g, h, filepath.Join(shortDir(t), fmt.Sprint(i, ".git"))}
 						g.initBare(t, s.repo, kind)
-						s.quiet("fetch", "--quiet", "--no-tags", h.dir, "refs/keep/last")
-						s.quiet("fetch", "--quiet", "--no-tags", h.dir, "refs/tags/annotated")
-						s.quiet("fetch", "--quiet", "--no-tags", h.dir, h.b, h.c)
+						s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, "refs/keep/last")
+						s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, "refs/tags/annotated")
+						s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, h.b, h.c)
 						if row.ready != nil {
 							row.ready(s)
 						}

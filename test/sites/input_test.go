@@ -54,13 +54,13 @@ func TestARepositoryThatIsNotTheSitesIsRefused(t *testing.T) {
 	}
 }
 
-func TestRubbishOnStdinOfTheHookIsRefused(t *testing.T) {
+func TestGarbageOnStdinOfTheHookIsRefused(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		c := newCluster(t, g, design{})
 		c.eu.pushed(c.h.a + ":refs/heads/x")
 		id := c.h.a
 		for name, in := range map[string]string{
-			"a word":             "rubbish\n",
+			"a word":             "garbage\n",
 			"two fields":         id + " " + id + "\n",
 			"no line feed":       id + " " + c.h.b + " refs/heads/x",
 			"not hexadecimal":    strings.Repeat("z", 40) + " " + id + " refs/heads/x\n",
@@ -72,7 +72,7 @@ func TestRubbishOnStdinOfTheHookIsRefused(t *testing.T) {
 			"binary":             string([]byte{0xff, 0xfe, 0, 1, 2, 3, '\n'}),
 			"an empty line":      "\n",
 			"a long line":        strings.Repeat("x", 1<<20) + "\n",
-			"half of it":         id + " " + c.h.b + " refs/heads/x\n" + "rubbish\n",
+			"half of it":         id + " " + c.h.b + " refs/heads/x\n" + "garbage\n",
 		} {
 			t.Run(name, func(t *testing.T) {
 				for _, state := range []string{"prepared", "committed", "aborted"} {
@@ -97,8 +97,8 @@ func TestRubbishOnStdinOfTheHookIsRefused(t *testing.T) {
 					t.Errorf("%q: %s", args, out)
 				}
 			}
-			if out, err := c.hook("update", "", "refs/heads/x", "rubbish", "rubbish"); err == nil {
-				t.Errorf("update with rubbish: %s", out)
+			if out, err := c.hook("update", "", "refs/heads/x", "garbage", "garbage"); err == nil {
+				t.Errorf("update with garbage: %s", out)
 			}
 			c.settled()
 			sameRefs(t, "the database", c.global(project), map[string]string{"refs/heads/x": id})

@@ -9,14 +9,13 @@ import (
 	"testing"
 )
 
-// A lane is a set of refs that both sites push to at once, again and again. A
-// lane of several refs pushes them together.
-type lane struct {
+// A refSet is what both sites push to at once, again and again. Its refs are pushed together.
+type refSet struct {
 	atomic bool
 	refs   []*racedRef
 }
 
-// A racedRef is a ref of a lane, with the commits to push to it: no two pushes of
+// A racedRef is a ref of a set, with the commits to push to it: no two pushes of
 // a test ever give a ref the same value.
 type racedRef struct {
 	name   string
@@ -25,7 +24,7 @@ type racedRef struct {
 	wants  map[string]string // by site, in the race under way; "" to delete
 }
 
-// A race is what each site does to a lane's refs.
+// A race is what each site does to the refs of a set.
 type race struct {
 	name string
 	want func(h *history, r *racedRef, site string) string
@@ -51,27 +50,27 @@ var races = []race{
 	}},
 }
 
-// deletes replaces the last race for every other lane.
+// deletes replaces the last race for every other set.
 var deletes = race{"delete", func(*history, *racedRef, string) string { return "" }}
 
 // index is a site's place among the two.
 func index(site string) int { return map[string]int{"eu": 0, "us": 1}[site] }
 
-// lanesOf returns n lanes: of one ref, of two, of two atomically, and so on.
-func lanesOf(n int) (lanes []*lane, leaves int) {
+// setsOf returns n sets: of one ref, of two, of two atomically, and so on.
+func setsOf(n int) (sets []*refSet, leaves int) {
 	for i := range n {
-		l := &lane{atomic: i%3 == 2}
+		s := &refSet{atomic: i%3 == 2}
 		for k := range 1 + min(1, i%3) {
-			r := &racedRef{name: fmt.Sprintf("refs/heads/lane-%d-%d", i, k)}
+			r := &racedRef{name: fmt.Sprintf("refs/heads/raced-%d-%d", i, k)}
 			for range 5 {
 				r.values = append(r.values, leaves)
 				leaves++
 			}
-			l.refs = append(l.refs, r)
+			s.refs = append(s.refs, r)
 		}
-		lanes = append(lanes, l)
+		sets = append(sets, s)
 	}
-	return lanes, leaves
+	return sets, leaves
 }
 
 // Two sites push to the same refs at the same time, 200 times. Git alone would
@@ -96,14 +95,14 @@ func TestOfTwoSitesThatPushToARefExactlyOneIsAccepted(t *testing.T) {
 						if testing.Short() {
 							n = 9
 						}
-						lanes, leaves := lanesOf(n)
+						sets, leaves := setsOf(n)
 						h := newHistory(t, g, kind.objects, leaves, 2)
 						c := newCluster(t, g, design{h: h, storage: kind, database: database})
 						// All commits descend from one that both have.
 						c.eu.pushed(h.a + ":refs/heads/main")
 						c.us.sync()
 						for _, r := range races {
-							c.race(r, lanes)
+							c.race(r, sets)
 						}
 					})
 				}
@@ -112,23 +111,23 @@ func TestOfTwoSitesThatPushToARefExactlyOneIsAccepted(t *testing.T) {
 	}
 }
 
-// race lets both sites push to every lane, two lanes at a time, and checks the results.
-func (c *cluster) race(r race, lanes []*lane) {
+// race lets both sites push to every set, two sets at a time, and checks the results.
+func (c *cluster) race(r race, sets []*refSet) {
 	c.Helper()
 	type told struct{ eu, us push }
-	results := make([]told, len(lanes))
+	results := make([]told, len(sets))
 	var running sync.WaitGroup
 	slots := make(chan struct{}, 2)
-	for i, l := range lanes {
+	for i, s := range sets {
 		r := r
 		if i%2 == 1 && r.name == "delete and update" {
 			r = deletes
 		}
-		for _, ref := range l.refs {
+		for _, ref := range s.refs {
 			ref.wants = map[string]string{"eu": r.want(c.h, ref, "eu"), "us": r.want(c.h, ref, "us")}
 		}
 		slots <- struct{}{}
-		eu, us := c.eu.startPush(l.args("eu")...), c.us.startPush(l.args("us")...)
+		eu, us := c.eu.startPush(s.args("eu")...), c.us.startPush(s.args("us")...)
 		running.Go(func() {
 			defer func() { <-slots }()
 			results[i] = told{eu(), us()}
@@ -137,20 +136,20 @@ func (c *cluster) race(r race, lanes []*lane) {
 	running.Wait()
 	c.settled()
 
-	landed := map[string]map[string]string{"eu": c.eu.refs(project), "us": c.us.refs(project)}
+	held := map[string]map[string]string{"eu": c.eu.refs(project), "us": c.us.refs(project)}
 	global := c.global(project)
 	wins, reasons := make(map[string]int), make(map[string]int)
-	for i, l := range lanes {
-		for _, ref := range l.refs {
+	for i, s := range sets {
+		for _, ref := range s.refs {
 			var winners []string
 			for site, p := range map[string]push{"eu": results[i].eu, "us": results[i].us} {
-				if landed[site][ref.name] == ref.wants[site] {
+				if held[site][ref.name] == ref.wants[site] {
 					winners = append(winners, site)
 				} else {
 					reasons[p.why(ref.name)]++
 				}
-				if flag, accepted := p.status[ref.name], p.accepted()[ref.name]; accepted && landed[site][ref.name] != ref.wants[site] {
-					c.Errorf("%s of %s: %s told its client %q, and has %q", r.name, ref.name, site, flag, landed[site][ref.name])
+				if flag, accepted := p.status[ref.name], p.accepted()[ref.name]; accepted && held[site][ref.name] != ref.wants[site] {
+					c.Errorf("%s of %s: %s told its client %q, and has %q", r.name, ref.name, site, flag, held[site][ref.name])
 				}
 			}
 			if len(winners) != 1 {
@@ -169,11 +168,11 @@ func (c *cluster) race(r race, lanes []*lane) {
 }
 
 // args returns the arguments of a site's push.
-func (l *lane) args(site string) (args []string) {
-	if l.atomic {
+func (s *refSet) args(site string) (args []string) {
+	if s.atomic {
 		args = append(args, "--atomic")
 	}
-	for _, r := range l.refs {
+	for _, r := range s.refs {
 		args = append(args, "+"+r.wants[site]+":"+r.name)
 	}
 	return args
