@@ -1,13 +1,15 @@
 /*
  * A database that went back in time (docs/PROTOCOL.md, V), for Spin: a promotion that
- * lost the log's tail, or a backup that was put back; how it is noticed; recover.
- * README.md beside this file says what is modelled. run.sh checks this model, and that
- * it catches seeded mistakes.
+ * lost the log's tail, or a backup that was put back; the comparison that admits its
+ * server; recover. README.md beside this file says what is modelled. run.sh checks this
+ * model, and that it catches seeded mistakes.
  *
  * Everything that is one transaction, one step of git or one of a daemon is one d_step.
  * A server that starts anew and lost nothing is one that went back to its latest state.
  */
+#ifndef SITES
 #define SITES 2
+#endif
 #ifndef OPS
 #define OPS 2     /* pushes in a run, from 1 */
 #endif
@@ -17,12 +19,15 @@
 #ifndef EPOCHS
 #define EPOCHS REWINDS /* recoveries */
 #endif
+#ifndef CHANGES
+#define CHANGES 2 /* of a site: it stops, or comes back */
+#endif
 
 #include "rewind_promises.pml"
 #include "rewind_state.pml"
 #include "rewind_database.pml"
 #include "rewind_site.pml"
-#include "rewind_notice.pml"
+#include "rewind_compare.pml"
 #include "rewind_recover.pml"
 #ifdef LOCKS
 #include "rewind_locks.pml"

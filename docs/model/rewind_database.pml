@@ -1,17 +1,16 @@
 /* History, and the server's past. */
 
-inline end_intent() {
-	db.intent = 0;
-	db.revived = 0
-}
-
 inline append(op) {
 	db.n++;
 	db.row[db.n] = op;
 	db.has = db.has | bits(op);
+#ifdef PRUNING
 	at[op] = db.n;
+#else
+	at[op] = 1;
+#endif
 	if
-	:: db.intent == op -> end_intent()
+	:: db.intent == op -> db.intent = 0
 	:: else
 	fi
 }
@@ -19,63 +18,94 @@ inline append(op) {
 inline copy(to, from) {
 	to.n = from.n;
 	for (x : 1 .. OPS) { to.row[x] = from.row[x] }
+	for (x : 0 .. SITES - 1) {
+		to.since[x] = from.since[x];
+#ifdef CHANGES_COUNTED
+		to.time[x] = from.time[x];
+#endif
+		to.seen[x] = from.seen[x]
+	}
 	x = 0;
 	to.has = from.has;
 	to.intent = from.intent;
-	to.revived = from.revived;
-	to.halt = from.halt;
-	to.recovering = from.recovering;
-	to.server = from.server;
-	to.incarnation = from.incarnation;
-	to.number = from.number;
+	to.admission = from.admission;
+	to.compared = from.compared;
 	to.reported = from.reported;
-	to.without = from.without;
+	to.live = from.live;
+	to.left = from.left;
 	to.lost = from.lost;
+	to.moved = from.moved;
+	to.decided = from.decided;
 	to.pruned = from.pruned;
-	to.seen[0] = from.seen[0];
-	to.seen[1] = from.seen[1];
+	to.freed = from.freed;
 	to.holder = from.holder;
 	to.token = from.token;
 	to.tokens = from.tokens
 }
 
+/* Fewer states: nobody goes by an earlier server's name again, other than that it is not the server's. */
+inline forget_server(d) {
+#if !defined(NO_SERVER) && !defined(RECOVER_GOES_ON) && !defined(REPORT_UNNAMED)
+	d.compared = 0;
+	d.reported = 0;
+	if
+	:: d.admission != HALTED -> d.admission = COMPARING
+	:: else
+	fi;
+#endif
+	skip
+}
+
+/* The state of a site changes. */
+inline change(s) {
+	stamps++;
+#ifdef CHANGES_COUNTED
+	db.since[s]++;
+	db.time[s] = stamps
+#else
+	db.since[s] = stamps
+#endif
+}
+
 inline rewind() {
 	printf("--- the server is another, with %d rows instead of %d\n", backup.n, db.n);
 	if
-	:: db.recovering && !backup.recovering && db.incarnation != backup.incarnation -> event(HALF_DONE)
+	:: db.lost != 0 && db.decided != 0 && backup.lost == 0 && backup.decided == 0 -> event(HALF_DONE)
 	:: else
 	fi;
+	for (x : 0 .. SITES - 1) {
+		if
+		:: backup.live & of(x) -> unheard = unheard & ~of(x)
+		:: !(backup.live & of(x)) && backup.since[x] != db.since[x] -> unheard = unheard | of(x)
+		:: else
+		fi
+	}
 	copy(db, backup);
-	rewinds++;
-	dirty = 1;
-#ifdef CONFIRMED
-	confirmed = 0;
+	forget_server(db);
+#ifndef REPORT_UNNAMED
+	for (x : 0 .. SITES - 1) { site[x].looked = 0; site[x].missing = 0 } /* its report would be refused */
+	x = 0;
 #endif
-	for (x : 0 .. SITES - 1) { site[x].current = 0 }
-	x = 0
+	rewinds++;
+	dirty = 1
 }
 
 #ifdef PRUNES_FREELY
 #define not_needed(s) true
 #else
-#define not_needed(s) (db.pruned < db.seen[s] || (db.without & (1 << (s))))
+#define not_needed(s) (db.pruned < db.seen[s] || (db.left & of(s)))
 #endif
 
 active proctype Server() {
 end:	do
-	:: d_step { rewinds < REWINDS; printf("--- this is what will be left\n"); copy(backup, db) }
+	:: d_step { rewinds < REWINDS; printf("--- this is what will be left\n"); copy(backup, db); forget_server(backup) }
 	:: d_step { rewinds < REWINDS; rewind();
 		if
-		:: rewinds == REWINDS -> /* no other is to come */
-			backup.n = 0; backup.has = 0; backup.intent = 0; backup.revived = 0; backup.server = 0; backup.halt = 0; backup.recovering = 0;
-			backup.incarnation = 0; backup.number = 0; backup.reported = 0; backup.without = 0; backup.lost = 0;
-			backup.pruned = 0; backup.seen[0] = 0; backup.seen[1] = 0; backup.holder = 0; backup.token = 0; backup.tokens = 0;
-			for (x : 1 .. OPS) { backup.row[x] = 0 }
-			x = 0
+		:: rewinds == REWINDS -> copy(backup, empty) /* no other is to come */
 		:: else
 		fi }
 #ifdef PRUNING
-	:: d_step { db.pruned < db.n && !db.halt && not_needed(0) && not_needed(1); db.pruned++; printf("database: prunes the row at %d\n", db.pruned) }
+	:: d_step { db.pruned < db.n && db.admission == server && not_needed(0) && not_needed(1); db.pruned++; db.freed = db.freed | db.left; printf("database: prunes the row at %d\n", db.pruned) }
 #endif
 	od
 }

@@ -49,8 +49,8 @@ inline give_up() {
 
 active proctype Follower() {
 end:	do
-	:: d_step { !follows; start_at_now() }
-	:: d_step { follows && stands_in_history; follow() }
-	:: d_step { follows && !stands_in_history; give_up() }
+	:: d_step { !follows && admitted; start_at_now() }
+	:: d_step { follows && admitted && stands_in_history; follow() }
+	:: d_step { follows && admitted && !stands_in_history; give_up() }
 	od
 }

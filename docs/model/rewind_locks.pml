@@ -51,10 +51,10 @@ inline pass(s, good) {
 active [SITES] proctype Holder() {
 	byte i = _pid - 2 - SITES;
 end:	do
-	:: d_step { may_write(i) && db.tokens < TOKENS && db.holder != 1 + i; acquire(i) } /* another's is stale */
-	:: d_step { may_write(i) && site[i].held != 0 && stands(i, site[i].held); release(i) }
-	:: d_step { may_write(i) && stands(i, site[i].held); pass(i, site[i].valid) }
-	:: d_step { may_write(i) && stands(i, site[i].frozen); pass(i, 0) }
+	:: d_step { admitted && db.tokens < TOKENS && db.holder != 1 + i; acquire(i) } /* another's is stale */
+	:: d_step { admitted && site[i].held != 0 && stands(i, site[i].held); release(i) }
+	:: d_step { admitted && stands(i, site[i].held); pass(i, site[i].valid) }
+	:: d_step { admitted && stands(i, site[i].frozen); pass(i, 0) }
 	:: d_step { site[i].held != 0 && !site[i].valid; printf("site %d: finds that its lock is lost\n", i); site[i].held = 0 }
 	:: d_step { site[i].frozen != 0; site[i].frozen = 0 }
 	od

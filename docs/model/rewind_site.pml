@@ -1,38 +1,34 @@
 /* What a site does while all is well: each statement that writes has the same conditions. */
 
-#ifdef NO_IDENTITY
-#define as_known(s) true
+#ifdef NO_SERVER
+#define admitted (db.admission != HALTED)
+#define here_too true
 #else
-#define as_known(s) (site[s].current)
+#define admitted (db.admission == server)
+#define here_too (db.compared == server)
 #endif
-#ifdef EPOCH_UNCHECKED
-#define serves(s)    (!site[s].halted)
+#ifdef LATE_SERVES
+#define has_reported(s) true
 #else
-#define serves(s)    (!site[s].halted && same(s))
+#define has_reported(s) (here_too && (db.reported & of(s)))
 #endif
-#define may_write(s) (serves(s) && as_known(s) && !db.halt)
-#ifdef HALT_UNCHECKED
-#define may_prepare(s) (serves(s) && as_known(s))
-#elif defined(IDENTITY_EARLIER)
-#define may_prepare(s) (serves(s) && site[s].looked && !db.halt)
-#elif defined(CONFIRMED)
-#define may_prepare(s) (may_write(s) && confirmed == all_sites)
+#define may_write(s) (admitted && has_reported(s))
+#ifdef SERVER_EARLIER
+#define may_prepare(s) site[s].before
 #else
 #define may_prepare(s) may_write(s)
 #endif
 
 inline let_through(s) {
-	V5(site[s].epoch == db.incarnation);
-	V1(!db.halt && !site[s].saw_halt);
-	V1(!dirty || gone(site[s].saw) == 0);
-	V6(dirty || gone(site[s].saw) == 0);
-#ifdef STRICT
-	V1(!dirty || gone(acknowledged) == 0);
-#endif
+	none_is_gone();
+	V1(x == 0);
+	x = 0;
+	V6(gone(site[s].saw) == 0);
 	if
 	:: dirty && gone(acknowledged) != 0 -> event(UNAWARE)
 	:: else
-	fi
+	fi;
+	site[s].before = 0
 }
 
 /* A push, from the value that both have. told: the answer arrives, and git may move the ref. */
@@ -46,8 +42,7 @@ inline prepare(s, told) {
 	if
 	:: told -> site[s].pending = ops; site[s].git = 1
 	:: else
-	fi;
-	site[s].looked = 0
+	fi
 }
 
 inline move(s) {
@@ -59,21 +54,12 @@ inline move(s) {
 }
 
 inline written(s, op) {
-	site[s].witness = site[s].witness | bits(op);
+	site[s].known = site[s].known | bits(op);
 	site[s].saw = site[s].saw | bits(op);
 	if
 	:: site[s].pending == op -> site[s].pending = 0
 	:: else
 	fi
-}
-
-inline stop(s) {
-#ifdef HALT_IN_DATABASE
-	db.halt = 1;
-#else
-	site[s].halted = 1;
-#endif
-	site[s].saw_halt = 1
 }
 
 inline finish(s, told) {
@@ -82,7 +68,7 @@ inline finish(s, told) {
 	:: db.intent == site[s].pending && site[s].here == site[s].pending ->
 		append(site[s].pending);
 		if
-		:: !dirty && db.number > 0 -> event(WENT_ON)
+		:: !dirty && rewinds > 0 -> event(WENT_ON)
 		:: else
 		fi;
 		if
@@ -90,21 +76,13 @@ inline finish(s, told) {
 		:: else
 		fi
 	:: db.intent == site[s].pending && site[s].here != site[s].pending ->
-		end_intent();
+		db.intent = 0;
 		site[s].pending = 0
 	:: db.intent != site[s].pending && (db.has & bits(site[s].pending)) ->
 		written(s, site[s].pending)
-	:: else ->
-		if
-		:: site[s].here == site[s].pending ->
-			printf("site %d: its intent is lost\n", s);
-#if defined(FINISH_ENDED) || defined(FINISH_ONLY)
-			site[s].pending = 0
-#else
-			stop(s)
-#endif
-		:: else -> site[s].pending = 0
-		fi
+	:: else -> /* decided */
+		V3(gone(acknowledged & bits(site[s].pending)) == 0);
+		site[s].pending = 0
 	fi
 }
 
@@ -115,27 +93,23 @@ inline settle(s) {
 	if
 	:: site[s].here == db.intent -> written(s, db.intent); append(db.intent)
 	:: else ->
-#ifndef BY_REPOSITORY_ALONE
-		if
-		:: db.revived -> printf("an operator resolves it\n"); listed = listed | standing
-		:: else
-		fi;
-#endif
 		V3(!(acknowledged & standing) || (listed & standing));
-		end_intent()
+		db.intent = 0
 	fi
 }
 #ifdef SETTLE_FIRST
-#define may_settle(s) (serves(s) && !db.halt)
+#define may_settle(s) true
 #else
 #define may_settle(s) may_write(s)
 #endif
 
 /* Replication, from a read of the history and the ref. */
-#ifdef SYNC_UNCHECKED
-#define may_sync(s) (serves(s))
+#if defined(SYNC_UNCHECKED)
+#define may_sync(s) true
+#elif defined(SYNC_CHECKED_BEFORE)
+#define may_sync(s) site[s].before
 #else
-#define may_sync(s) (serves(s) && as_known(s))
+#define may_sync(s) may_write(s)
 #endif
 #define behind(s) (site[s].here != value(db) || (site[s].saw | db.has) != site[s].saw)
 inline sync(s) {
@@ -143,13 +117,23 @@ inline sync(s) {
 	V3(gone(bits(site[s].here)) == 0);
 	site[s].here = value(db);
 #ifndef OWN_ONLY
-	site[s].witness = site[s].witness | db.has;
+	site[s].known = site[s].known | db.has;
 #endif
-	site[s].saw = site[s].saw | db.has
+	site[s].saw = site[s].saw | db.has;
+	site[s].before = 0
+}
+
+/* A clean stop: nothing is pending. The site is started again whenever it reports. */
+#define may_stop(s) (changes < CHANGES && rests(s) && may_write(s) && (db.live & of(s)) && !(db.intent != 0 && who[db.intent] == s))
+inline go_away(s) {
+	printf("site %d: stops\n", s);
+	changes++;
+	db.live = db.live & ~of(s);
+	db.reported = db.reported & ~of(s);
+	change(s)
 }
 
 #define rests(s) (site[s].pending == 0 && !site[s].git)
-#define me _pid
 #ifdef LOCKS
 #define pushes false
 #else

@@ -1,30 +1,40 @@
-/* What all begins with is 0. A value of the ref is the operation that wrote it; 0: none. */
+/* A value of the ref is the operation that wrote it; 0: none. */
 #define bits(op) (1 << (op))
+#define of(s)    (1 << (s))
 #define all_sites ((1 << SITES) - 1)
+#define server   (rewinds + 1)
+
+#define HALTED    0   /* in admission: changes are lost, and only recover ends that */
+#define COMPARING 255 /* in admission: a server that is no more */
 
 typedef Database {
 	byte n;             /* rows of history */
 	byte row[OPS + 1];  /* by position, from 1 */
 	byte has;           /* their operations, as bits */
 	byte intent;        /* the operation whose intent is pending */
-	bit revived;        /* it stood already when recover began */
-	bit halt;
-	bit recovering;     /* recover has begun: halt stands */
-	byte server;        /* on which it did */
-	byte incarnation;   /* of the epoch: random, so never given again */
-	byte number;        /* of the epoch */
-	byte reported;      /* sites, as bits: to this recover */
-	byte without;       /* sites, as bits: that it goes without */
-	byte lost;          /* operations, as bits: reported, and not dealt with */
+	byte admission = 1; /* the server at which may be written */
+	byte compared = 1;  /* the server for which the sites in reported have reported */
+	byte reported = all_sites;
+	byte live = all_sites; /* sites, as bits: registered, and neither away nor in left */
+	byte left;          /* sites, as bits: that a recover went without, and that did not come since */
+	byte since[SITES];  /* when live and left changed for a site: a time, so never given again */
+#ifdef CHANGES_COUNTED
+	byte time[SITES];   /* as since should be */
+#endif
+	byte lost;          /* operations, as bits: reported, and undecided */
+	byte moved;         /* operations, as bits: whose repository had the value when they were reported */
+	byte decided;       /* operations, as bits: written again, opposed, or late */
 	byte pruned;        /* no row up to this position can be read */
-	byte seen[SITES];   /* the position up to which a site has looked */
+	byte seen[SITES];   /* the newest position at a site's last report */
+	byte freed;         /* only for V7: sites, as bits: without which rows were pruned, and that did not report since */
 	byte holder;        /* of the lock: 1 + the site */
 	byte token;
 	byte tokens         /* the largest that was given */
 };
-Database store[2];
+Database store[3];
 #define db     store[0]
 #define backup store[1] /* a state of the past, to which the database may go back */
+#define empty  store[2]
 #define value(d) d.row[d.n]
 
 /* What an operation is never changes. */
@@ -34,22 +44,25 @@ byte old[OPS + 1];
 byte at[OPS + 1];      /* the position that it was last written at */
 
 typedef Daemon {
-	/* lasts */
+	/* lasts: the repository, and the journal */
 	byte here;          /* the ref in the repository */
-	byte witness;       /* operations, as bits: rows that it wrote and was told of, or saw */
+	byte known;         /* operations, as bits: rows that it wrote and was told of, or saw */
 	byte pending;       /* its operation whose intent it was told of, and of whose end it was not */
-	byte epoch;         /* incarnation */
-	byte epochs;        /* incarnations that it knows, as bits */
-	byte number;        /* of the epoch */
-	bit halted;
+	byte since[SITES];  /* as it last read them */
+#ifdef CHANGES_COUNTED
+	byte time[SITES];
+#endif
 	/* lasts as long as git's process */
 	bit git;            /* it may move the ref to pending */
-	/* lasts as long as the daemon */
-	bit current;        /* the server is the one that it looked its witnesses up at */
-	bit looked;         /* only for mistakes */
+	/* from a look to its report */
+	byte looked;        /* the server; 0: there is nothing to report */
+	byte missing;       /* operations, as bits */
+	bit before;         /* only for mistakes: something was checked in a round trip before */
+#ifdef LIVE_NAMES
+	byte live;
+#endif
 	/* only for promises */
 	byte saw;           /* operations, as bits */
-	bit saw_halt;
 #ifdef LOCKS
 	byte held;          /* a token */
 	byte frozen;        /* an earlier one, that somebody in the same process still has */
@@ -59,30 +72,31 @@ typedef Daemon {
 Daemon site[SITES];
 
 byte rewinds;
-byte incarnations;
+byte recoveries;
+byte changes;
+byte stamps;            /* the last since that was given */
+
+/* Only for promises. */
 bit dirty;             /* the server is another, and there was no recover since */
 byte acknowledged;     /* operations, as bits */
 byte listed;           /* operations, as bits: somebody was told of their loss, by name */
 byte highest;          /* token */
-#ifdef CONFIRMED
-byte confirmed;        /* sites, as bits, that found at this server all they know of; or that recover went without */
-#define confirm(set) confirmed = confirmed | (set)
-#else
-#define confirm(set) skip
-#endif
+byte unheard;          /* sites, as bits: that a recover went without, or of whose last change of live a rewind left no trace */
 
 byte x;                /* scratch, 0 between steps */
 byte y;
-
-/* Who goes by what for the same recovery. */
-#ifdef NUMBER_ONLY
-#define same(s)  (site[s].number == db.number)
-#define older(s) (db.number < site[s].number)
-#else
-#define same(s)  (site[s].epoch == db.incarnation)
-#define older(s) (!same(s) && ((site[s].epochs | 1) & bits(db.incarnation)))
-#endif
-#define newer(s) (!same(s) && !older(s))
+byte heard;
 
 #define standing bits(db.intent)
 #define gone(set) ((set) & ~(db.has | listed | standing) & ~1)
+
+/* No site that can be heard knows of an acknowledged push that is missing. Scratch: y. */
+inline none_is_gone() {
+	for (y : 0 .. SITES - 1) {
+		if
+		:: !(unheard & of(y)) -> x = x | gone(acknowledged & site[y].saw)
+		:: else
+		fi
+	}
+	y = 0
+}

@@ -150,53 +150,60 @@ offset-over-own-id    |feed    |H2    |-DIDS=3 -DOFFSET_OVER_OWN_ID             
 key-after-id          |feed    |H2    |-DIDS=3 -DKEY_AFTER_ID                                |the position is older than the key of the ref
 above-watermark       |feed    |H3    |-DIDS=3 -DABOVE_WATERMARK                             |the past is told up to now
 past-in-two-statements|feed    |H3    |-DIDS=3 -DAPART                                       |the value is read in a statement after the rows
-rewind                |rewind  |holds |-DOPS=3                                               |a database that went back, pushes at two sites, recover
-rewind-twice          |rewind  |holds |-DREWINDS=2                                           |twice, also while it is recovered
-rewind-follower       |rewind  |holds |-DFOLLOWER -DOPS=3                                    |a follower of the feed beside it
-rewind-locks          |rewind  |holds |-DLOCKS -DREWINDS=2                                   |locks and fences beside it
-rewind-pruned         |rewind  |holds |-DPRUNING -DREWINDS=2                                 |history is pruned meanwhile
-rewind-confirmed      |rewind  |holds |-DCONFIRMED -DSTRICT -DREWINDS=2                      |every site looks before any lets a push through
-token-of-server       |rewind  |holds |-DLOCKS -DTOKEN_OF_SERVER -DREWINDS=2                 |fences name the server that gave the token
-rewind-restart        |rewind  |event |-DEVENT=1                                             |nothing was lost, and a site goes on
-rewind-noticed        |rewind  |event |-DEVENT=2                                             |a site misses what it knows of
-rewind-lost-intent    |rewind  |event |-DEVENT=3                                             |it misses an intent alone
-rewind-reapplied      |rewind  |event |-DEVENT=4                                             |recover writes a lost change again
-rewind-opposed        |rewind  |event |-DEVENT=5                                             |recover lists one that others are in the way of
-rewind-returned       |rewind  |event |-DEVENT=6                                             |a site that recover went without lists what it knows
-rewind-halt-again     |rewind  |event |-DEVENT=7 -DREWINDS=2                                 |a halt that was lost, too, is written again
-rewind-revived        |rewind  |event |-DEVENT=8                                             |an intent that had ended stands again
-rewind-went-on        |rewind  |event |-DEVENT=9                                             |a push is finished after recover
-rewind-unaware        |rewind  |event |-DEVENT=10                                            |who cannot know goes on before somebody notices
-rewind-stale-pass     |rewind  |event |-DEVENT=11 -DLOCKS                                    |before recover, a stale token passes a fence
-rewind-told           |rewind  |event |-DEVENT=12 -DFOLLOWER                                 |a follower is told
-rewind-half-done      |rewind  |event |-DEVENT=13 -DREWINDS=2                                |a recover that has begun is lost
-no-identity           |rewind  |V1    |-DNO_IDENTITY                                         |writes do not name the server
-identity-earlier      |rewind  |V1    |-DIDENTITY_EARLIER                                    |the server is compared in a round trip before
-adopted-later         |rewind  |V1    |-DADOPTED_LATER                                       |the server that is named was read after the look
-own-only              |rewind  |V1    |-DOWN_ONLY                                            |witnesses are only what a site wrote itself
-moved-only            |rewind  |V1    |-DMOVED_ONLY                                          |a lost intent counts only when git has moved the ref
-halt-in-database      |rewind  |V1    |-DHALT_IN_DATABASE -DREWINDS=2                        |nobody remembers the halt
-halt-unchecked        |rewind  |V1    |-DHALT_UNCHECKED                                      |intents do not heed the halt
-unconfirmed           |rewind  |V1    |-DSTRICT                                              |sites go on before all have looked
-cursor-without-op     |rewind  |V2    |-DCURSOR_WITHOUT_OP -DFOLLOWER                        |a cursor does not name the operation
-now-without-op        |rewind  |V2    |-DNOW_WITHOUT_OP -DFOLLOWER                           |nor does one that starts at the present
-without-silently      |rewind  |V3    |-DWITHOUT_SILENTLY                                    |recover does not wait for sites
-settle-first          |rewind  |V3    |-DSETTLE_FIRST                                        |intents are settled before the look
-by-repository-alone   |rewind  |V3    |-DBY_REPOSITORY_ALONE                                 |intents from before recover are dropped by the repository
-finish-ended          |rewind  |V3    |-DFINISH_ENDED                                        |an intent that is gone is taken for ended
-intent-forgotten      |rewind  |V3    |-DINTENT_FORGOTTEN                                    |a daemon that starts forgets its intents
-sync-unchecked        |rewind  |V3    |-DSYNC_UNCHECKED                                      |replication does not name the server
-recover-goes-on       |rewind  |V3    |-DRECOVER_GOES_ON -DREWINDS=2                         |recover goes on at another server
-lift-later            |rewind  |V3    |-DLIFT_LATER -DREWINDS=2                              |recover checks in one transaction and ends in the next
-epoch-unchecked       |rewind  |V3    |-DEPOCH_UNCHECKED -DREWINDS=2                         |a site writes in an epoch that it has not entered
-forgets-at-report     |rewind  |V3    |-DFORGETS_AT_REPORT -DREWINDS=2                       |a site drops its witnesses when it has reported
-keeps-locks           |rewind  |V4    |-DKEEPS_LOCKS -DLOCKS                                 |recover keeps locks
-tokens-again          |rewind  |V4    |-DTOKENS_AGAIN -DLOCKS                                |tokens go on from where the database went back to
-number-only           |rewind  |V5    |-DNUMBER_ONLY -DREWINDS=2                             |an epoch is a number
-late-serves           |rewind  |V6    |-DLATE_SERVES                                         |a site that comes back serves first
-pruned-is-there       |rewind  |V6    |-DPRUNED_IS_THERE -DPRUNING                           |what was pruned is taken for there
-pruned-is-lost        |rewind  |V7    |-DPRUNED_IS_LOST -DPRUNING                            |what was pruned is taken for lost
-prunes-freely         |rewind  |V7    |-DPRUNES_FREELY -DPRUNING                             |rows are pruned that a site has not seen
+rewind                |rewind  |holds |                                                     |a database that went back, pushes at two sites, stops, recover
+rewind-twice          |rewind  |holds |-DREWINDS=2 -DCHANGES=0                              |twice, also while it is recovered
+rewind-again          |rewind  |holds |-DEPOCHS=2                                           |a site halts a server that is admitted; a second recover there
+rewind-pushes         |rewind  |holds |-DOPS=3 -DCHANGES=1                                  |three pushes
+rewind-three-sites    |rewind  |holds |-DSITES=3 -DCHANGES=0                                |three sites
+rewind-follower       |rewind  |holds |-DFOLLOWER -DOPS=3 -DCHANGES=0                       |a follower of the feed beside it
+rewind-locks          |rewind  |holds |-DLOCKS -DREWINDS=2 -DCHANGES=0                      |locks and fences beside it
+rewind-pruned         |rewind  |holds |-DPRUNING -DREWINDS=2 -DCHANGES=0                    |history is pruned meanwhile
+token-of-server       |rewind  |holds |-DLOCKS -DTOKEN_OF_SERVER -DREWINDS=2 -DCHANGES=0    |fences name the server that gave the token
+rewind-restart        |rewind  |event |-DEVENT=1                                            |nothing was lost, and another server is admitted
+rewind-noticed        |rewind  |event |-DEVENT=2                                            |a site misses what it knows of
+rewind-lost-intent    |rewind  |event |-DEVENT=3                                            |it misses an intent alone
+rewind-reapplied      |rewind  |event |-DEVENT=4                                            |recover writes a lost change again
+rewind-opposed        |rewind  |event |-DEVENT=5                                            |recover lists one that others are in the way of
+rewind-returned       |rewind  |event |-DEVENT=6                                            |a site that recover went without lists what it knows
+rewind-halt-again     |rewind  |event |-DEVENT=7 -DREWINDS=2                                |a decision that was lost, too, is asked for again
+rewind-revived        |rewind  |event |-DEVENT=8                                            |an intent that had ended stands again
+rewind-went-on        |rewind  |event |-DEVENT=9                                            |a push is finished after recover
+rewind-unaware        |rewind  |event |-DEVENT=10                                           |nobody who can be heard knows of a lost push
+rewind-stale-pass     |rewind  |event |-DEVENT=11 -DLOCKS                                   |before recover, a stale token passes a fence
+rewind-told           |rewind  |event |-DEVENT=12 -DFOLLOWER                                |a follower is told
+rewind-half-done      |rewind  |event |-DEVENT=13 -DREWINDS=2                               |a recover that has begun is lost
+rewind-taken-along    |rewind  |event |-DEVENT=14                                           |a site is waited for though its row says that it stopped
+no-server             |rewind  |V1    |-DNO_SERVER                                          |writes do not compare the server
+server-earlier        |rewind  |V1    |-DSERVER_EARLIER                                     |the server is compared in a round trip before
+report-unnamed        |rewind  |V1    |-DREPORT_UNNAMED                                     |a report does not name the server of its look
+admits-early          |rewind  |V1    |-DADMITS_EARLY                                       |a server is admitted before all sites have reported
+stays-admitted        |rewind  |V1    |-DSTAYS_ADMITTED                                     |it stays so when somebody is found that was live
+live-ignored          |rewind  |V1    |-DLIVE_IGNORED                                       |away is believed, though another site knew better
+live-names            |rewind  |V1    |-DLIVE_NAMES -DCHANGES=3                             |reports name who was live, not since when
+intent-unknown        |rewind  |V1    |-DINTENT_UNKNOWN                                     |an intent is not known to its site
+moved-only            |rewind  |V1    |-DMOVED_ONLY                                         |a lost intent counts only when git has moved the ref
+intent-forgotten      |rewind  |V1    |-DINTENT_FORGOTTEN                                   |a daemon that starts forgets its intents
+cursor-without-op     |rewind  |V2    |-DCURSOR_WITHOUT_OP -DFOLLOWER                       |a cursor does not name the operation
+now-without-op        |rewind  |V2    |-DNOW_WITHOUT_OP -DFOLLOWER                          |nor does one that starts at the present
+without-silently      |rewind  |V3    |-DWITHOUT_SILENTLY                                   |recover does not wait for sites
+settle-first          |rewind  |V3    |-DSETTLE_FIRST                                       |intents are settled before the comparison
+by-repository-alone   |rewind  |V3    |-DBY_REPOSITORY_ALONE                                |a known row is taken for there if its intent stands again
+unmoved-dropped       |rewind  |V3    |-DUNMOVED_DROPPED                                    |recover drops an intent that git had not moved
+own-only              |rewind  |V3    |-DOWN_ONLY                                           |a site knows only what it wrote itself
+sync-unchecked        |rewind  |V3    |-DSYNC_UNCHECKED                                     |replication does not compare the server
+sync-checked-before   |rewind  |V3    |-DSYNC_CHECKED_BEFORE                                |it does so only before it reads
+recover-goes-on       |rewind  |V3    |-DRECOVER_GOES_ON                                    |recover goes on at another server
+lift-later            |rewind  |V3    |-DLIFT_LATER                                         |recover checks in one transaction and ends in the next
+keeps-locks           |rewind  |V4    |-DKEEPS_LOCKS -DLOCKS                                |recover keeps locks
+tokens-again          |rewind  |V4    |-DTOKENS_AGAIN -DLOCKS                               |tokens go on from where the database went back to
+report-ends-halt      |rewind  |V5    |-DREPORT_ENDS_HALT                                   |a report admits when the last lost change is decided
+changes-counted       |rewind  |V5    |-DCHANGES_COUNTED                                    |the changes of a site are counted, not timed
+late-serves           |rewind  |V6    |-DLATE_SERVES                                        |a site'\''s own row need not name the server
+pruned-is-there       |rewind  |V6    |-DPRUNED_IS_THERE -DPRUNING                          |what was pruned is taken for there
+pruned-is-lost        |rewind  |V7    |-DPRUNED_IS_LOST -DPRUNING                           |what was pruned is taken for lost
+prunes-freely         |rewind  |V7    |-DPRUNES_FREELY -DPRUNING                            |rows are pruned that a site has not seen
+decided-unknown       |rewind  |V7    |-DDECIDED_UNKNOWN                                    |a lost change that is decided does not count as found
+report-believed       |rewind  |V7    |-DREPORT_BELIEVED                                    |a report does not look again
 leases                |lease   |holds |                                                     |leases: two exclusive, one shared; freezes at every step
 leases-shared         |lease   |holds |-DEXCLUSIVE=1                                        |one exclusive, two shared
 lease-together        |lease   |event |-DEVENT=1 -DEXCLUSIVE=1                              |two hold a lease together

@@ -1,0 +1,212 @@
+/* Which server may be written at: each site looks what is missing of what it knows, and reports it. */
+
+/* What was pruned is taken for there only up to where the database itself says that the site has looked. */
+#if defined(PRUNED_IS_LOST)
+#define was_there(s, op) false
+#elif defined(PRUNED_IS_THERE)
+#define was_there(s, op) (at[op] <= db.pruned)
+#else
+#define was_there(s, op) (at[op] <= db.pruned && at[op] <= db.seen[s])
+#endif
+#ifdef DECIDED_UNKNOWN
+#define is_decided(op) 0
+#else
+#define is_decided(op) (db.decided & bits(op))
+#endif
+#ifdef BY_REPOSITORY_ALONE
+#define found(op) (((db.has & bits(op)) && at[op] > db.pruned) || is_decided(op) || db.intent == op)
+#else
+#define found(op) (((db.has & bits(op)) && at[op] > db.pruned) || is_decided(op))
+#endif
+#define misses(s, op) ((site[s].known & bits(op)) && !found(op) && !was_there(s, op))
+
+#define unknown_intent(s) (site[s].pending != 0 && db.intent != site[s].pending && !(db.has & bits(site[s].pending)) && !is_decided(site[s].pending))
+#if defined(INTENT_UNKNOWN)
+#define lost_intent(s) false
+#elif defined(MOVED_ONLY)
+#define lost_intent(s) (unknown_intent(s) && site[s].here == site[s].pending)
+#else
+#define lost_intent(s) unknown_intent(s) /* whether git has moved the ref, or still may */
+#endif
+
+#define reported_here(s) (db.compared == server && (db.reported & of(s)))
+#define moved_later(s) (site[s].pending != 0 && site[s].here == site[s].pending && (db.lost & ~db.moved & bits(site[s].pending)))
+#define knows_others(s) (site[s].since[0] == db.since[0] && site[s].since[SITES / 2] == db.since[SITES / 2] && site[s].since[SITES - 1] == db.since[SITES - 1])
+#ifdef PRUNING
+#define seen_all(s) (db.seen[s] == db.n)
+#else
+#define seen_all(s) true
+#endif
+/* Only if it makes a difference. */
+#define may_look(s) (site[s].looked != server && (!reported_here(s) || moved_later(s) || (db.admission == server && (!knows_others(s) || !seen_all(s)))) && \
+	((db.live & of(s)) || changes < CHANGES || rewinds > 0))
+
+inline look(s) {
+	site[s].missing = 0;
+	for (y : 1 .. OPS) {
+		if
+		:: misses(s, y) -> site[s].missing = site[s].missing | bits(y)
+		:: else
+		fi
+	}
+	y = 0;
+	if
+	:: lost_intent(s) -> site[s].missing = site[s].missing | bits(site[s].pending)
+	:: else
+	fi;
+	printf("site %d: looks; these are missing (bits): %d\n", s, site[s].missing);
+	site[s].looked = server
+}
+
+#ifdef REPORT_UNNAMED
+#define may_report(s) (site[s].looked != 0)
+#else
+#define may_report(s) (site[s].looked == server)
+#endif
+#ifdef ADMITS_EARLY
+#define all_have_reported true
+#else
+#define all_have_reported ((db.live & ~db.reported) == 0)
+#endif
+#ifdef REPORT_ENDS_HALT
+#define may_admit (db.lost == 0)
+#else
+#define may_admit (db.admission != HALTED)
+#endif
+#define is_late(s) (db.left & of(s))
+
+#ifdef REPORT_BELIEVED
+#define still_found(op) is_decided(op)
+#else
+#define still_found(op) found(op)
+#endif
+
+/* A rewind took a change of s along that w knows of: s is waited for. */
+#if defined(LIVE_IGNORED)
+#define taken_along(w, s) false
+#elif defined(LIVE_NAMES)
+#define taken_along(w, s) (site[w].live & of(s) & ~db.left)
+#else
+#define taken_along(w, s) (db.since[s] < site[w].since[s])
+#endif
+
+inline report(s) {
+	if
+	:: db.compared != server -> db.compared = server; db.reported = 0
+	:: else
+	fi;
+	for (y : 0 .. SITES - 1) {
+#ifdef CHANGES_COUNTED
+		V5((db.since[y] < site[s].since[y]) == (db.time[y] < site[s].time[y]));
+#endif
+		if
+		:: db.since[y] < site[s].since[y] -> heard = heard | of(y)
+		:: else
+		fi;
+		if
+		:: taken_along(s, y) && !(db.live & of(y)) -> printf("site %d: site %d was live\n", s, y);
+			event(TAKEN_ALONG);
+			db.live = db.live | of(y); db.left = db.left & ~of(y); change(y)
+		:: else
+		fi
+	}
+	y = 0;
+	for (y : 1 .. OPS) { /* it may have been written, or decided, since the look */
+		if
+		:: (site[s].missing & ~db.lost & bits(y)) && !still_found(y) -> x = x | bits(y)
+		:: else
+		fi
+	}
+	y = 0;
+	db.reported = db.reported | of(s);
+	if
+	:: is_late(s) -> printf("site %d: comes late; these were missing (bits): %d\n", s, x);
+		for (y : 0 .. SITES - 1) { V3(y == s || (unheard & of(y)) || gone(x & site[y].saw) == 0) }
+		y = 0;
+		if
+		:: x != 0 -> event(RETURNED)
+		:: else
+		fi;
+		db.decided = db.decided | x;
+		listed = listed | x
+	:: !is_late(s) && x != 0 -> printf("site %d: reports that these are lost (bits): %d\n", s, x);
+		event(NOTICED);
+		V7((x & ~db.has & ~db.decided) != 0 || (db.freed & of(s)));
+		if
+		:: x == bits(site[s].pending) -> event(LOST_INTENT)
+		:: else
+		fi;
+		if
+		:: rewinds == 2 && (x & listed) -> event(HALT_AGAIN)
+		:: else
+		fi;
+		db.lost = db.lost | x;
+		db.admission = HALTED
+	:: else -> printf("site %d: reports that all is there\n", s)
+	fi;
+	db.moved = db.moved | (db.lost & site[s].missing & ~(site[s].here == site[s].pending -> 0 : bits(site[s].pending)));
+	unheard = unheard & ~heard & ~of(s);
+	heard = 0;
+	db.freed = db.freed & ~of(s);
+	if
+	:: !(db.live & of(s)) -> changes++; db.live = db.live | of(s); db.left = db.left & ~of(s); change(s)
+	:: else
+	fi;
+	if
+	:: may_admit && all_have_reported ->
+		V5(db.admission != HALTED);
+		if
+		:: db.admission != server && db.has != 0 -> event(RESUMED)
+		:: else
+		fi;
+		db.admission = server
+#ifndef STAYS_ADMITTED
+	:: may_admit && !all_have_reported -> db.admission = COMPARING
+#endif
+	:: else
+	fi;
+	if
+	:: db.admission == server ->
+		for (y : 0 .. SITES - 1) {
+			site[s].since[y] = db.since[y];
+#ifdef CHANGES_COUNTED
+			site[s].time[y] = db.time[y]
+#endif
+		}
+		y = 0;
+#ifdef LIVE_NAMES
+		site[s].live = db.live;
+#endif
+	:: else
+	fi;
+#ifdef PRUNING
+	db.seen[s] = db.n; /* what it knows is there, or in lost */
+#endif
+	site[s].looked = 0;
+	site[s].missing = 0;
+	x = 0
+}
+
+active [SITES] proctype Site() {
+	byte i = _pid - 1;
+end:	do
+	:: d_step { pushes && ops < OPS && rests(i) && may_prepare(i) && db.intent == 0 && site[i].here == value(db); prepare(i, 1) }
+	:: d_step { pushes && ops < OPS && rests(i) && may_prepare(i) && db.intent == 0 && site[i].here == value(db); prepare(i, 0) }
+	:: d_step { pushes && may_prepare(i); printf("site %d: lets a push of another ref through\n", i); let_through(i) }
+	:: d_step { site[i].git; move(i) }
+	:: d_step { site[i].git; printf("site %d: git gives up\n", i); site[i].git = 0 }
+	:: d_step { site[i].pending != 0 && !site[i].git && may_write(i); finish(i, 1) }
+	:: d_step { site[i].pending != 0 && !site[i].git && may_write(i) && db.intent == site[i].pending && site[i].here == site[i].pending; finish(i, 0) }
+	:: d_step { rests(i) && stray(i) && may_settle(i); settle(i) }
+	:: d_step { rests(i) && !stray(i) && may_sync(i) && behind(i); sync(i) }
+	:: d_step { may_stop(i); go_away(i) }
+	:: d_step { may_look(i); look(i) }
+	:: d_step { may_report(i); report(i) }
+#ifdef INTENT_FORGOTTEN
+	:: d_step { site[i].pending != 0; printf("site %d: its daemon is started anew\n", i); site[i].pending = 0; site[i].git = 0 }
+#endif
+#if defined(SERVER_EARLIER) || defined(SYNC_CHECKED_BEFORE)
+	:: d_step { may_write(i) && !site[i].before; site[i].before = 1 }
+#endif
+	od
+}
