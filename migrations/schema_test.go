@@ -130,27 +130,22 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 	})
 }
 
-// A program works on with a schema without the history, and gets an error for that.
-func TestADriverSaysThatASchemaHasNoHistory(t *testing.T) {
+// A program works on with a schema without the admission, compares nothing, and gets an error for what is about that.
+func TestADriverSaysThatASchemaHasNoAdmission(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
-		must(t, migrator(t, d).To(t.Context(), 7))
+		must(t, migrator(t, d).To(t.Context(), 8))
 		driver := d.Open(t)
 		ctx := t.Context()
 		for name, do := range map[string]func() error{
-			"state":   func() error { _, err := driver.HistoryState(ctx); return err },
-			"newest":  func() error { _, _, err := driver.Newest(ctx); return err },
-			"changes": func() error { _, err := driver.Changes(ctx, refdb.ChangesRequest{Limit: 1}); return err },
-			"log":     func() error { _, err := driver.Log(ctx, refdb.LogRequest{Project: "p", Limit: 1}); return err },
-			"past": func() error {
-				_, err := driver.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: "p", Limit: 1}})
+			"admission": func() error { _, err := driver.Admission(ctx); return err },
+			"look": func() error {
+				_, err := driver.Look(ctx, "w", []refdb.Known{{Project: "p", Ref: main, Op: "op"}})
 				return err
 			},
-			"positionAt":     func() error { _, _, err := driver.PositionAt(ctx, time.Now()); return err },
-			"prune":          func() error { _, err := driver.Prune(ctx, refdb.PruneRequest{Limit: 1}); return err },
-			"followers":      func() error { _, err := driver.Followers(ctx); return err },
-			"putFollower":    func() error { return driver.PutFollower(ctx, refdb.Follower{Name: "f"}) },
-			"removeFollower": func() error { _, err := driver.RemoveFollower(ctx, "f"); return err },
+			"report":  func() error { _, err := driver.Report(ctx, refdb.Report{Witness: "w"}); return err },
+			"lost":    func() error { _, err := driver.LostChanges(ctx, refdb.LostQuery{Limit: 1}); return err },
+			"recover": func() error { _, err := driver.Recover(ctx, refdb.RecoverRequest{Epoch: "e", Limit: 1}); return err },
 		} {
 			if err := do(); !errors.Is(err, refdb.ErrOldSchema) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v", name, err)
@@ -160,14 +155,25 @@ func TestADriverSaysThatASchemaHasNoHistory(t *testing.T) {
 			t.Helper()
 			must(t, driver.Update(ctx, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: id, Owner: "eu-1/1"}, Updates: []refdb.Update{{Ref: main, Old: from, New: to}}}))
 		}
+		admitted := func() {
+			t.Helper()
+			if s, err := driver.HistoryState(ctx); err != nil || !s.Admitted {
+				t.Errorf("%+v, %v", s, err)
+			}
+		}
 		move("one", "", sha)
+		admitted()
 		must(t, migrator(t, d).Up(ctx))
 		if c, ok := driver.(refdb.SchemaChecker); ok {
 			must(t, c.CheckSchema(ctx)) // as a DB does every five seconds
 		}
 		move("two", sha, "ref: refs/heads/x")
+		admitted()
+		if a, err := driver.Admission(ctx); err != nil || !a.Admitted {
+			t.Errorf("after migrate up: %+v, %v", a, err)
+		}
 		page, err := driver.Log(ctx, refdb.LogRequest{Project: project, Limit: 10})
-		if err != nil || len(page.Changes) != 1 || page.Changes[0].Old != sha || page.Changes[0].Op != "two" || page.Changes[0].Owner != "eu-1/1" {
+		if err != nil || len(page.Changes) != 2 || page.Changes[0].Old != sha || page.Changes[0].Op != "two" || page.Changes[0].Owner != "eu-1/1" {
 			t.Errorf("after migrate up: %+v, %v", page, err)
 		}
 	})

@@ -24,6 +24,8 @@ type index struct{ name, columns string }
 const (
 	keyOfRefs    = "project, ref"
 	keyOfIntents = "project, ref, token"
+
+	requiresAdmission = "refdb_require_admission"
 )
 
 // tables returns all tables that any version of the schema has.
@@ -44,15 +46,16 @@ func postgresTables() []table {
 	return []table{
 		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
 			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"value", bytewise, 1}, {"time", instant, 1}, {"op", text, 2},
-		}, triggers: []string{"refdb_record_inserts", "refdb_record_updates", "refdb_record_deletes"}},
+		}, triggers: []string{"refdb_record_inserts", "refdb_record_updates", "refdb_record_deletes", requiresAdmission}},
 		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
 			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", bytewise, 1},
 			{"nonce", text, 2}, {"stale_after", "bigint", 2}, {"waiting", "text[]", 2},
-		}, indexes: []index{{"locks_owner", "owner"}}},
+		}, indexes: []index{{"locks_owner", "owner"}}, triggers: []string{requiresAdmission}},
 		{name: "token_marks", first: 2, last: 4, key: "shard", columns: []column{{"shard", "smallint", 2}, {"mark", instant, 2}}},
 		{name: "intents", first: 4, key: keyOfIntents, columns: append(intentColumns(bytewise, instant),
-			column{"agent", text, 4}, column{"decision", text, 4}, column{"decided_by", text, 4}, column{"reason", text, 4}, column{"nonce", text, 4})},
-		projectTable(bytewise, bytewise, text, text, "bigint", instant),
+			column{"agent", text, 4}, column{"decision", text, 4}, column{"decided_by", text, 4}, column{"reason", text, 4}, column{"nonce", text, 4}),
+			triggers: []string{requiresAdmission, "refdb_require_witness_begins", "refdb_require_witness_ends"}},
+		withTriggers(projectTable(bytewise, bytewise, text, text, "bigint", instant), requiresAdmission),
 		auditTable(bytewise, bytewise, text, instant),
 		{name: "token_origin", first: 5, key: "id", columns: []column{{"id", "smallint", 5}, {"origin", instant, 5}, {"reached", instant, 5}}},
 		{name: "epochs", first: 8, key: "first", columns: []column{
@@ -65,6 +68,9 @@ func postgresTables() []table {
 			{"history_position", "position, project, ref"}, {"history_project", "project, position, ref"}, {"history_time", "time"}, {"history_blocks", "position, time"},
 		}},
 		{name: "followers", first: 8, key: "name", columns: []column{{"name", bytewise, 8}, {"cursor", bytewise, 8}, {"read", "bigint", 8}, {"seen", instant, 8}}},
+		admissionTable("smallint", bytewise, instant),
+		witnessTable(bytewise, "boolean", instant),
+		lostTable(bytewise, "old", "new", "at", "bigint", instant),
 	}
 }
 
@@ -91,6 +97,9 @@ func spannerTables() []table {
 			{"first", instant, 8}, {"id", "STRING(64)", 8}, {"began", instant, 8}, {"asked_by", text, 8}, {"reason", text, 8},
 		}},
 		{name: "followers", first: 8, key: "name", columns: []column{{"name", text, 8}, {"cursor", text, 8}, {"read", "INT64", 8}, {"seen", instant, 8}}},
+		admissionTable("INT64", text, instant),
+		witnessTable(text, "BOOL", instant),
+		lostTable(text, "old_value", "new_value", "made", "INT64", instant),
 	}
 }
 
@@ -122,6 +131,9 @@ func sqliteTables() []table {
 			{"first", "INTEGER", 8}, {"id", text, 8}, {"began", instant, 8}, {"asked_by", text, 8}, {"reason", text, 8},
 		}},
 		{name: "followers", first: 8, key: "name", columns: []column{{"name", text, 8}, {"cursor", text, 8}, {"read", "INTEGER", 8}, {"seen", instant, 8}}},
+		admissionTable("INTEGER", text, instant),
+		witnessTable(text, "INTEGER", instant),
+		lostTable(text, "old", "new", "at", "INTEGER", instant),
 	}
 }
 
@@ -145,6 +157,29 @@ func auditTable(name, id, text, instant string) table {
 		{"time", instant, 7}, {"id", id, 7}, {"who", text, 7}, {"origin", text, 7}, {"action", text, 7}, {"project", name, 7},
 		{"detail", text, 7}, {"reason", text, 7}, {"outcome", text, 7}, {"ended", instant, 7},
 	}}
+}
+
+func admissionTable(number, text, instant string) table {
+	return table{name: "admission", first: 9, key: "id", columns: []column{{"id", number, 9}, {"server", text, 9}, {"since", instant, 9}}}
+}
+
+func witnessTable(text, boolean, instant string) table {
+	return table{name: "witnesses", first: 9, key: "name", columns: []column{
+		{"name", text, 9}, {"server", text, 9}, {"seen", instant, 9}, {"away", boolean, 9}, {"without", boolean, 9}, {"since", instant, 9},
+	}}
+}
+
+// lostTable takes the names of the columns of values and of the time, too.
+func lostTable(text, old, new, at, number, instant string) table {
+	return table{name: "lost", first: 9, key: "project, ref, op", columns: []column{
+		{"project", text, 9}, {"ref", text, 9}, {"op", text, 9}, {old, text, 9}, {new, text, 9}, {"owner", text, 9}, {"asked_by", text, 9},
+		{"token", number, 9}, {"move", text, 9}, {at, instant, 9}, {"witness", text, 9}, {"fate", text, 9}, {"reported", instant, 9},
+	}}
+}
+
+func withTriggers(t table, triggers ...string) table {
+	t.triggers = triggers
+	return t
 }
 
 // in reports whether version has the table.

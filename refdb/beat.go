@@ -21,6 +21,11 @@ func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, erro
 	}
 	start := time.Now()
 	rows, err := db.driver.Beat(ctx, ids)
+	if errors.Is(err, ErrNotAdmitted) {
+		if a, compareErr := db.Compare(ctx); compareErr == nil && a.Admitted {
+			rows, err = db.driver.Beat(ctx, ids)
+		}
+	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, ctx.Err() // Close canceled it: the beat did not fail, and no locks are left to keep
 	}

@@ -75,7 +75,7 @@ func (db *DB) HistoryEnd(ctx context.Context) (Cursor, error) {
 // Once it has caught up, it shares one reader of the database with all others of this DB. None waits
 // for another one whose loop is slow.
 //
-// It waits out a database that is down. An error ends it: ctx's; [ErrPruned] if changes after the
+// It waits out a database that is down, and one whose server is not admitted. An error ends it: ctx's; [ErrPruned] if changes after the
 // cursor were pruned; [ErrRewound] if the database lost what was read.
 func (db *DB) Changes(ctx context.Context, q ChangeQuery) iter.Seq2[Changes, error] {
 	err := checkPrefix(q.Prefix)
@@ -168,7 +168,7 @@ func (r *changeReader) read(ctx context.Context) ([]Change, error) {
 			}
 			return changes, nil
 		}
-		if ctx.Err() != nil || ClassOf(err) != Retryable {
+		if ctx.Err() != nil || ClassOf(err) != Retryable && !errors.Is(err, ErrLostChanges) {
 			return nil, err
 		}
 		if !r.interrupted {
@@ -183,7 +183,13 @@ func (r *changeReader) read(ctx context.Context) ([]Change, error) {
 func (r *changeReader) page(ctx context.Context) ([]Change, error) {
 	request := ChangesRequest{Project: r.query.Project, Prefix: r.query.Prefix, After: r.cursor.mark, Last: r.cursor.last, Limit: changesPage}
 	start := time.Now()
-	page, err := retry(ctx, r.db, func() (ChangesPage, error) { return r.db.driver.Changes(ctx, request) })
+	page, err := retry(ctx, r.db, func() (page ChangesPage, err error) {
+		page, err = r.db.driver.Changes(ctx, request)
+		if err == nil && !page.State.Admitted {
+			err = ErrNotAdmitted
+		}
+		return page, err
+	})
 	r.db.observe(Event{Op: OpList, Refs: len(page.Changes)}, start, err)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,8 @@ type DB struct {
 	roundTrip     atomic.Int64 // how long the last refused Acquire took: a time.Duration
 	notifications notifications
 	feeds         feeds
+	journal       Journal
+	comparisons   comparisons
 	schemaErr     atomic.Pointer[error] // why the schema no longer fits; nil if it does
 
 	// closing ends when Close is called; ctx ends later, when background work must
@@ -69,6 +71,10 @@ func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 		// a host name and a process ID.
 		owner:   fmt.Sprintf("%s/%s:%d:%s", o.Site, hostname, os.Getpid(), rand.Text()[:8]),
 		channel: rand.Text(),
+		journal: o.Journal,
+	}
+	if db.journal == nil {
+		db.journal = &recent{}
 	}
 	db.ctx, db.cancel = context.WithCancel(context.Background())
 	db.closing, db.close = context.WithCancel(db.ctx)

@@ -46,6 +46,7 @@ const (
 //   - ErrUnavailable if the request was certainly not carried out and may
 //     succeed later: connection refused, deadlock, serialization failure,
 //     server shutting down (small numbers of retries inside are welcome);
+//     ErrNotAdmitted, which is one, if it writes and the server is not admitted;
 //   - ErrOutcomeUnknown, from a method that writes, if it may have been carried
 //     out: the connection or ctx ended after the request was sent and before
 //     its answer came; ErrUnconfirmed, which is one, if it was carried out, and
@@ -61,6 +62,7 @@ type Driver interface {
 	ProjectStore
 	AuditStore
 	HistoryStore
+	AdmissionStore
 
 	// Now returns the database's time.
 	Now(ctx context.Context) (time.Time, error)
@@ -83,7 +85,7 @@ type RefStore interface {
 	Summaries(ctx context.Context, q SummaryQuery) (SummaryPage, error)
 
 	// States returns the states of those refs that have a row, a lock or both, in
-	// any order, as of one point in time.
+	// any order, as of one point in time. As if it wrote, it compares the server: see AdmissionStore.
 	States(ctx context.Context, project string, refs []string) ([]State, error)
 
 	// Update writes all of r.Updates, or nothing and returns, in this order of

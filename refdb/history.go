@@ -66,6 +66,8 @@ type HistoryState struct {
 	// PrunedTime is the latest time of a change that was pruned; zero if none was.
 	PrunedTime time.Time
 	Epochs     []Epoch // in order; the last one is the present one
+	// Admitted: the server is. What another one has may not be what the database had.
+	Admitted bool
 }
 
 // A ChangesRequest selects a page of changes.
@@ -292,7 +294,8 @@ type PruneOptions struct {
 	OlderThan time.Duration // only changes at least that old
 	Keep      int           // of each ref this many of its newest changes stay, however old
 	// EvenUnread, unless 0, deletes changes at least that old although a registered follower has
-	// not read them. That follower then fails with [ErrPruned].
+	// not read them, or a witness has not compared since. That follower then fails with [ErrPruned], and the witness
+	// takes them for lost.
 	EvenUnread time.Duration
 }
 
@@ -315,8 +318,13 @@ func (db *DB) PruneHistory(ctx context.Context, o PruneOptions) (total int, err 
 		})
 	}
 	r := PruneRequest{Keep: o.Keep, Limit: pageSize, EvenUnread: math.MinInt64}
-	if r.Upto, err = bound(o.OlderThan); err == nil && o.EvenUnread > 0 {
+	age, err := db.comparedBefore(ctx, now)
+	if err == nil {
+		r.Upto, err = bound(max(o.OlderThan, age))
+	}
+	if err == nil && o.EvenUnread > 0 {
 		r.EvenUnread, err = bound(max(o.EvenUnread, o.OlderThan))
+		r.Upto = max(r.Upto, r.EvenUnread)
 	}
 	for err == nil {
 		var p Pruned

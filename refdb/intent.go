@@ -125,7 +125,9 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	defer func() {
 		db.observe(Event{Op: OpPrepare, Refs: len(updates), Reclaimed: len(prepared.Reclaimed)}, start, err)
 	}()
+	var begun uint64
 	prepare := func() (Prepared, error) {
+		begun = db.comparisons.begun.Load()
 		if db.closing.Err() != nil {
 			return Prepared{}, ErrClosed
 		}
@@ -150,6 +152,13 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 		return Preparation{}, fmt.Errorf("preparing: %w", err)
 	}
 	p.Token = prepared.Token
+	known := knownChanges(project, Origin{ID: p.Op, Owner: p.Owner, By: p.By}, p.Updates, p.Token.Time())
+	for i := range known {
+		known[i].Token, known[i].Agent = p.Token, agent
+	}
+	if err = db.knowWritten(ctx, begun, known); err != nil {
+		return p, fmt.Errorf("preparing: %w", err) // to be revoked
+	}
 	return p, nil
 }
 
@@ -166,6 +175,13 @@ func (db *DB) Revoke(ctx context.Context, p Preparation) error {
 	_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Revoke(ctx, p.request) })
 	if err != nil {
 		return fmt.Errorf("revoking: %w", err)
+	}
+	names := make([]string, len(p.Updates))
+	for i, u := range p.Updates {
+		names[i] = u.Ref
+	}
+	if err := db.journal.End(p.Project, names, p.Op); err != nil {
+		return fmt.Errorf("revoking: noting it: %w", err)
 	}
 	return nil
 }
@@ -200,6 +216,7 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	// The first request to be carried out ends the intents: a second one does nothing.
 	w.repeatable = func() bool { return true }
 
+	begun := db.comparisons.begun.Load()
 	var ended []string // no longer pending
 	var lost *LostError
 	for err = db.write(ctx, w); len(r.Done) == 0 && errors.As(err, &lost); err = db.write(ctx, w) {
@@ -215,10 +232,28 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 		slices.Sort(ended)
 		err = &LostError{Project: p.Project, Refs: ended, Reason: "the intent was ended already"}
 	}
-	if err != nil {
+	if err = db.knowEnded(ctx, begun, p, r, err); err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
 	return nil
+}
+
+// knowEnded notes what a request to finish p has ended; err is its outcome.
+func (db *DB) knowEnded(ctx context.Context, begun uint64, p Preparation, r FinishRequest, err error) error {
+	var lost *LostError
+	ended := r.Dropped
+	switch {
+	case errors.As(err, &lost):
+		ended = lost.Refs
+	case err != nil:
+		return err
+	case len(r.Done) > 0:
+		err = db.knowWritten(ctx, begun, knownChanges(p.Project, r.Origin, r.Done, p.Token.Time()))
+	}
+	if p.Op == "" {
+		return err
+	}
+	return errors.Join(err, db.journal.End(p.Project, ended, p.Op))
 }
 
 // without returns the refs that are not in others.
@@ -336,6 +371,11 @@ func (db *DB) Forget(ctx context.Context, intents []Intent) error {
 		if err != nil {
 			return fmt.Errorf("forgetting intents: %w", err)
 		}
+		for _, i := range chunk {
+			if err := db.journal.End(i.Project, []string{i.Ref}, i.Op); err != nil {
+				return fmt.Errorf("forgetting intents: %w", err)
+			}
+		}
 	}
 	return nil
 }
@@ -349,7 +389,8 @@ func intentIDs(intents []Intent) []LockID {
 }
 
 // States returns the values of refs and the locks on them, in the order of refs,
-// as of one point in time for every thousand refs.
+// as of one point in time for every thousand refs. It is for those who move refs outside of the database by what it
+// says: at a server that is not admitted it fails with [ErrNotAdmitted].
 func (db *DB) States(ctx context.Context, project string, refs []string) (states []State, err error) {
 	start := time.Now()
 	defer func() { db.observe(Event{Op: OpGet, Refs: len(refs)}, start, err) }()

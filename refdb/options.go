@@ -54,6 +54,10 @@ type Options struct {
 	// same key, the logs of several sites can be matched. Default: random.
 	DigestKey []byte
 
+	// Journal keeps what this process knows the database to hold. With it the site is a witness: it is waited for
+	// when the database's server was replaced. Default: the last writes, in memory; nobody waits for this process.
+	Journal Journal
+
 	// Observe is called once for every finished operation, for metrics: package
 	// metrics has one for Prometheus. It must return quickly and may be called concurrently.
 	Observe func(Event)

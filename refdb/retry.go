@@ -26,7 +26,27 @@ const (
 //
 // If ctx ends in between, the error wraps ctx's error and op's last one. It never
 // wraps ctx's cause, which may be the loss of a lock that op has nothing to do with.
-func retry[T any](ctx context.Context, db *DB, op func() (T, error)) (v T, err error) {
+//
+// While the server is not admitted it compares what this process knows with what the server has.
+func retry[T any](ctx context.Context, db *DB, op func() (T, error)) (T, error) {
+	return retryPlain(ctx, db, func() (T, error) {
+		v, err := op()
+		if !errors.Is(err, ErrNotAdmitted) {
+			return v, err
+		}
+		a, compareErr := db.Compare(ctx)
+		switch {
+		case compareErr != nil:
+			return v, errors.Join(err, compareErr)
+		case a.Admitted:
+			return op()
+		}
+		return v, a.Err()
+	})
+}
+
+// retryPlain is retry of what may be done at every server.
+func retryPlain[T any](ctx context.Context, db *DB, op func() (T, error)) (v T, err error) {
 	again := false
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
 		if db.ctx.Err() != nil {

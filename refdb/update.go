@@ -185,7 +185,12 @@ func (db *DB) update(ctx context.Context, r UpdateRequest, lock *Lock) (err erro
 	w.repeatable = func() bool {
 		return lock != nil && r.covers() && r.Locks == MandatoryLocks && lock.Err() == nil
 	}
-	if err := db.write(ctx, w); err != nil {
+	begun := db.comparisons.begun.Load()
+	err = db.write(ctx, w)
+	if err == nil {
+		err = db.knowWritten(ctx, begun, knownChanges(r.Project, r.Origin, r.Updates, time.Now()))
+	}
+	if err != nil {
 		return fmt.Errorf("updating refs of %s: %w", r.Project, err)
 	}
 	return nil

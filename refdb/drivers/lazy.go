@@ -295,6 +295,46 @@ func (l *lazy) RemoveFollower(ctx context.Context, name string) (bool, error) {
 	return ask(ctx, l, refdb.Driver.RemoveFollower, name)
 }
 
+func (l *lazy) Admission(ctx context.Context) (refdb.Admission, error) {
+	d, err := l.get()
+	if err != nil {
+		return refdb.Admission{}, err
+	}
+	return d.Admission(ctx)
+}
+
+func (l *lazy) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	d, err := l.get()
+	if err != nil {
+		return refdb.Looked{}, err
+	}
+	return d.Look(ctx, witness, known)
+}
+
+func (l *lazy) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	d, err := l.get()
+	if err != nil {
+		return refdb.Admission{}, err
+	}
+	return d.Report(ctx, r)
+}
+
+func (l *lazy) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.LostPage, error) {
+	d, err := l.get()
+	if err != nil {
+		return refdb.LostPage{}, err
+	}
+	return d.LostChanges(ctx, q)
+}
+
+func (l *lazy) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	d, err := l.get()
+	if err != nil {
+		return refdb.Recovered{}, err
+	}
+	return d.Recover(ctx, r)
+}
+
 func (l *lazy) Now(ctx context.Context) (time.Time, error) {
 	d, err := l.get()
 	if err != nil {

@@ -19,6 +19,8 @@ func (d database) Open(tb testing.TB) refdb.Driver {
 	return driver
 }
 
+func (d database) Restart(testing.TB) { d.Database.Restart() }
+
 func newDatabase(testing.TB) refdbtest.Database { return database{memory.New()} }
 
 func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }

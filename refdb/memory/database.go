@@ -39,13 +39,15 @@ type Database struct {
 	projects map[string]refdb.Project
 	audit    []refdb.AuditEntry // by time, then ID
 	history  history
+
+	admission admission
 }
 
 // New returns an empty database.
 func New() *Database {
 	return &Database{
 		refs: make(map[key]refdb.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent), projects: make(map[string]refdb.Project),
-		history: newHistory(),
+		history: newHistory(), admission: newAdmission(),
 	}
 }
 

@@ -17,12 +17,12 @@ type history struct {
 	position  refdb.Position // of the last transaction that changed a ref
 	pruned    refdb.Position
 	prunedAt  time.Time
-	epoch     refdb.Epoch
+	epochs    []refdb.Epoch
 	followers map[string]refdb.Follower
 }
 
 func newHistory() history {
-	return history{pruned: 1, epoch: refdb.Epoch{ID: rand.Text(), First: 1, Began: now()}, followers: make(map[string]refdb.Follower)}
+	return history{pruned: 1, epochs: []refdb.Epoch{{ID: rand.Text(), First: 1, Began: now()}}, followers: make(map[string]refdb.Follower)}
 }
 
 // change gives a ref a value. It records that.
@@ -42,7 +42,10 @@ func (t *tx) noteChange(k key, from, to refdb.Value, by refdb.Origin) {
 }
 
 func (t *tx) historyState() refdb.HistoryState {
-	return refdb.HistoryState{Upto: t.history.position, Pruned: t.history.pruned, PrunedTime: t.history.prunedAt, Epochs: []refdb.Epoch{t.history.epoch}}
+	return refdb.HistoryState{
+		Upto: t.history.position, Pruned: t.history.pruned, PrunedTime: t.history.prunedAt, Epochs: slices.Clone(t.history.epochs),
+		Admitted: t.admission.server == t.admission.admitted,
+	}
 }
 
 // sorted returns the changes in the order of their keys.
@@ -158,7 +161,7 @@ func (d *driver) PositionAt(ctx context.Context, at time.Time) (p refdb.Position
 }
 
 func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
-	err = d.transact(ctx, "prune the history", func(t *tx) error {
+	err = d.write(ctx, "prune the history", func(t *tx) error {
 		unread := r.Upto
 		for _, f := range t.history.followers {
 			unread = min(unread, f.Read)

@@ -15,8 +15,11 @@ type intent struct {
 }
 
 func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.Prepared, err error) {
-	err = d.transact(ctx, "prepare updates", func(t *tx) error {
+	err = d.write(ctx, "prepare updates", func(t *tx) error {
 		refs := refsOf(r.Updates)
+		if err := t.requireWitness(r.Owner); err != nil {
+			return err
+		}
 		if t.revoked(r) {
 			return fmt.Errorf("memory: prepare updates: they were revoked: %w", refdb.ErrReleased)
 		}
@@ -65,7 +68,10 @@ func (t *tx) row(id refdb.LockID) *rules.IntentRow {
 }
 
 func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
-	return d.transact(ctx, "finish intents", func(t *tx) error {
+	return d.write(ctx, "finish intents", func(t *tx) error {
+		if err := t.requireWitness(r.Owner); err != nil {
+			return err
+		}
 		refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
 		held := refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
 		if err := rules.CheckFence(r.Project, held, rules.Intent, t.locksIn(r.Project)); err != nil {
@@ -85,7 +91,7 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 }
 
 func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
-	return d.transact(ctx, "revoke intents", func(t *tx) error {
+	return d.write(ctx, "revoke intents", func(t *tx) error {
 		t.unlock(rules.Locks(slices.DeleteFunc(t.rows(r.Project, refsOf(r.Updates)), func(row rules.Row) bool {
 			return !rules.PrepareClaim(r).Took(row)
 		})))
@@ -116,7 +122,7 @@ func (i *intent) of(r refdb.PrepareRequest) bool {
 }
 
 func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) (ended []bool, err error) {
-	err = d.transact(ctx, "resolve intents", func(t *tx) error {
+	err = d.write(ctx, "resolve intents", func(t *tx) error {
 		ended = make([]bool, len(r.Intents))
 		for n, id := range r.Intents {
 			row := t.row(id)
@@ -138,7 +144,7 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) (ended []b
 }
 
 func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
-	return d.transact(ctx, "forget intents", func(t *tx) error {
+	return d.write(ctx, "forget intents", func(t *tx) error {
 		for _, id := range intents {
 			if i := t.recorded(id); i != nil && i.Decision != refdb.Pending {
 				delete(t.intents, intentKey{id.Project, id.Ref, id.Token})

@@ -19,7 +19,7 @@ type lock struct {
 }
 
 func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer refdb.Acquired, err error) {
-	err = d.transact(ctx, "acquire locks", func(t *tx) error {
+	err = d.write(ctx, "acquire locks", func(t *tx) error {
 		a, refused := rules.Acquire(r, t.rows(r.Project, r.Refs), t.now)
 		answer = a.Acquired
 		switch {
@@ -122,7 +122,7 @@ func (t *tx) locksWhere(wanted func(refdb.LockInfo) bool) (locks []refdb.LockInf
 }
 
 func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) (results []refdb.BeatResult, err error) {
-	err = d.transact(ctx, "renew locks", func(t *tx) error {
+	err = d.write(ctx, "renew locks", func(t *tx) error {
 		results = slices.Repeat([]refdb.BeatResult{refdb.BeatLost}, len(locks))
 		for i, id := range locks {
 			k := key{id.Project, id.Ref}
@@ -136,7 +136,7 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) (results []refd
 }
 
 func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released refdb.Released, err error) {
-	err = d.transact(ctx, "release locks", func(t *tx) error {
+	err = d.write(ctx, "release locks", func(t *tx) error {
 		held := refdb.Fence{Refs: r.Refs, Owner: r.Owner, Token: r.Token}
 		released.Missing = rules.Missing(r.Project, held, rules.Lease, t.locksIn(r.Project))
 		t.end(r.Project, without(r.Refs, released.Missing), r.Next)
@@ -146,7 +146,7 @@ func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released 
 }
 
 func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged []bool, err error) {
-	err = d.transact(ctx, "purge locks", func(t *tx) error {
+	err = d.write(ctx, "purge locks", func(t *tx) error {
 		purged = make([]bool, len(locks))
 		for i, s := range locks {
 			purged[i] = rules.StandsAsListed(t.lockOn(key{s.Project, s.Ref}), s)
@@ -160,7 +160,7 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged 
 }
 
 func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
-	return d.transact(ctx, "abandon locks", func(t *tx) error {
+	return d.write(ctx, "abandon locks", func(t *tx) error {
 		after := make([]queue.After, len(r.Refs))
 		for i, row := range t.rows(r.Project, r.Refs) {
 			after[i] = rules.Abandon(r, row, t.now)

@@ -25,7 +25,7 @@ func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) (rows []ref
 }
 
 func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
-	err = d.transact(ctx, "write a project", func(t *tx) error {
+	err = d.write(ctx, "write a project", func(t *tx) error {
 		p = t.projects[r.Project]
 		written, err := rules.PutProject(r, p)
 		if err != nil {

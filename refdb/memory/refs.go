@@ -79,7 +79,7 @@ func (t *tx) summaries() map[string]*refdb.ProjectSummary {
 }
 
 func (d *driver) States(ctx context.Context, project string, refs []string) (states []refdb.State, err error) {
-	err = d.transact(ctx, "read refs and locks", func(t *tx) error {
+	err = d.write(ctx, "read refs and locks", func(t *tx) error {
 		for _, row := range t.rows(project, refs) {
 			s := refdb.State{Ref: row.Name, Lock: row.Lock}
 			if row.Ref != nil {
@@ -95,7 +95,7 @@ func (d *driver) States(ctx context.Context, project string, refs []string) (sta
 }
 
 func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
-	return d.transact(ctx, "update refs", func(t *tx) error {
+	return d.write(ctx, "update refs", func(t *tx) error {
 		var fence refdb.Fence // of nothing
 		if r.Fence != nil {
 			fence = *r.Fence
@@ -123,7 +123,7 @@ func (t *tx) write(project string, updates []refdb.Update, by refdb.Origin) {
 }
 
 func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int, err error) {
-	err = d.transact(ctx, "remove a project", func(t *tx) error {
+	err = d.write(ctx, "remove a project", func(t *tx) error {
 		locks := t.locksWhere(func(l refdb.LockInfo) bool { return l.Project == r.Project })
 		if err := rules.Remove(r, locks); err != nil {
 			return err
@@ -139,7 +139,7 @@ func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (removed int
 }
 
 func (d *driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (purged int, err error) {
-	err = d.transact(ctx, "purge tombstones", func(t *tx) error {
+	err = d.write(ctx, "purge tombstones", func(t *tx) error {
 		purged, _ = t.remove(r.Project, r.Limit, refdb.Origin{}, func(row refdb.Ref) bool {
 			return row.Value.IsDeleted() && t.now.Sub(row.Time) >= r.OlderThan
 		})

@@ -32,6 +32,9 @@ WITH missing AS (
     ('history', 1, 'SELECT', '` + reads + `'), ('history', 2, 'INSERT', 'locks resolve, project remove, refs purge-tombstones, ` + changes + `'),
     ('history_state', 1, 'SELECT', 'history stats, ` + reads + `'), ('epochs', 1, 'SELECT', 'history stats, ` + reads + `'),
     ('followers', 1, 'SELECT', 'followers list, followers remove'), ('followers', 2, 'INSERT', NULL), ('followers', 3, 'UPDATE', NULL), ('followers', 4, 'DELETE', 'followers remove'),
+    ('admission', 1, 'SELECT', 'history stats, lock, locks purge, locks resolve, project remove, project set, recover, refs purge-tombstones, ` + reads + `, ` + changes + `'), ('admission', 3, 'UPDATE', NULL),
+    ('witnesses', 1, 'SELECT', 'recover'), ('witnesses', 2, 'INSERT', NULL), ('witnesses', 3, 'UPDATE', NULL),
+    ('lost', 1, 'SELECT', 'recover'), ('lost', 2, 'INSERT', NULL), ('lost', 3, 'UPDATE', NULL),
     ('token_origin', 1, 'SELECT', 'lock'), ('token_origin', 3, 'UPDATE', 'lock')) AS needed (tab, n, privilege, stops)
   WHERE NOT has_table_privilege(to_regclass(tab), privilege)
 )
@@ -139,7 +142,7 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 13 or newer", s.version))
 	check("read-write", !s.readOnly, "the server takes writes", roundtrip.ErrReadOnly.Error())
 	check("tables", s.intact, s.tables, s.tables)
-	check("privileges", s.grants == "", "all that sites and refdbctl need, but for migrate and history prune", s.tooFew())
+	check("privileges", s.grants == "", "all that sites and refdbctl need, but for migrate, history prune and recover", s.tooFew())
 	check("default isolation", s.isolation == roundtrip.ReadCommitted, s.isolation,
 		fmt.Sprintf("%q: set default_transaction_isolation to %q for this user", s.isolation, roundtrip.ReadCommitted))
 	check("fsync", s.fsync, "on", "off: a crash of the server's machine can corrupt the database: set fsync = on")

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,12 +19,25 @@ import (
 //
 // A position is complete once all transactions up to it have ended: those below the smallest ID
 // in the snapshot of the statement that reads, of whatever kind and in whatever database of the server.
+//
+// admittedNow stands for true in a schema that does not say which server is admitted: see [Driver.asOfSchema].
 const state = `state AS MATERIALIZED (
-  SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift AS upto, pruned, pruned_time FROM history_state WHERE id = 1
+  SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift AS upto, pruned, pruned_time,
+    ` + admittedNow + ` AS admitted FROM history_state WHERE id = 1
 )`
 
+const admittedNow = `coalesce((SELECT server FROM admission WHERE id = 1) = refdb_server(), false)`
+
+// asOfSchema returns a statement with state for the schema that the database has.
+func (d *Driver) asOfSchema(sql string) string {
+	if d.admits.Load() {
+		return sql
+	}
+	return strings.Replace(sql, admittedNow, "true", 1)
+}
+
 // stateColumns are what stateRow reads.
-const stateColumns = `upto, pruned, pruned_time, epochs.*`
+const stateColumns = `upto, pruned, pruned_time, admitted, epochs.*`
 
 // fromState has one row, which stateColumns are of. One sort serves all of its arrays.
 const fromState = `state, (
@@ -32,12 +46,13 @@ const fromState = `state, (
 ) AS epochs`
 
 // noState is as many columns without a value.
-const noState = `NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::bigint[], NULL::text[], NULL::timestamptz[], NULL::text[], NULL::text[]`
+const noState = `NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::boolean, NULL::bigint[], NULL::text[], NULL::timestamptz[], NULL::text[], NULL::text[]`
 
 // A stateRow is stateColumns, which only the first row of an answer has.
 type stateRow struct {
 	upto, pruned        *int64
 	prunedTime          *time.Time
+	admitted            *bool
 	first               []int64
 	id, askedBy, reason []string
 	began               []time.Time
@@ -45,7 +60,7 @@ type stateRow struct {
 
 // into are where a row's columns go.
 func (s *stateRow) into() []any {
-	return []any{&s.upto, &s.pruned, &s.prunedTime, &s.first, &s.id, &s.began, &s.askedBy, &s.reason}
+	return []any{&s.upto, &s.pruned, &s.prunedTime, &s.admitted, &s.first, &s.id, &s.began, &s.askedBy, &s.reason}
 }
 
 // read reports whether the row has a state, and reads it.
@@ -53,7 +68,7 @@ func (s *stateRow) read(state *refdb.HistoryState) bool {
 	if s.upto == nil {
 		return false
 	}
-	*state = refdb.HistoryState{Upto: refdb.Position(*s.upto), Pruned: refdb.Position(*s.pruned)}
+	*state = refdb.HistoryState{Upto: refdb.Position(*s.upto), Pruned: refdb.Position(*s.pruned), Admitted: *s.admitted}
 	if s.prunedTime != nil {
 		state.PrunedTime = s.prunedTime.UTC()
 	}
@@ -67,7 +82,7 @@ func (s *stateRow) read(state *refdb.HistoryState) bool {
 
 // HistoryState reads in one statement.
 func (d *Driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err error) {
-	err = d.optional(ctx, roundtrip.Read("read the history").Query(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState, func(rows pgx.Rows) error {
+	err = d.optional(ctx, roundtrip.Read("read the history").Query(d.asOfSchema(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState), func(rows pgx.Rows) error {
 		var row stateRow
 		_, err := pgx.ForEachRow(rows, row.into(), func() error {
 			row.read(&s)

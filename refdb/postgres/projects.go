@@ -43,7 +43,7 @@ SELECT ` + projectColumns + `, now FROM old, clock WHERE NOT EXISTS (SELECT FROM
 // else works with such a schema.
 func (d *Driver) optional(ctx context.Context, work roundtrip.Pipeline) error {
 	err := d.pools.Do(ctx, work)
-	if roundtrip.Code(err) == roundtrip.NoSuchTable {
+	if code := roundtrip.Code(err); code == roundtrip.NoSuchTable || code == roundtrip.NoSuchFunction {
 		return fmt.Errorf("%s: %w", work.What, refdb.ErrOldSchema)
 	}
 	return err

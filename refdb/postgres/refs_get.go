@@ -69,10 +69,14 @@ LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
 LEFT JOIN LATERAL (` + lockOfAsked + `) AS lock ON true
 WHERE refs.ref IS NOT NULL OR lock.ref IS NOT NULL`
 
-// States reads values and locks in one statement, so as of one moment.
+// States reads values and locks in one statement, so as of one moment, in which the server was admitted.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
 	var states []refdb.State
-	err := d.pools.Do(ctx, roundtrip.Read("get refs and locks").Query(statesSQL, func(rows pgx.Rows) error {
+	work := roundtrip.Read("get refs and locks")
+	if d.admits.Load() {
+		work = work.Exec(requireAdmissionSQL)
+	}
+	err := d.pools.Do(ctx, work.Query(statesSQL, func(rows pgx.Rows) error {
 		states = nil
 		for rows.Next() {
 			var (

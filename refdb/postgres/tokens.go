@@ -37,6 +37,12 @@ const raiseSQL = raise + ` SKIP LOCKED)`
 // left to do. It is for requests that got no token.
 const raiseWaitingSQL = raise + `)`
 
+// raiseAboveAllSQL lets tokens go on above all that were ever given out, also those that the database lost: by the clock.
+const raiseAboveAllSQL = `
+UPDATE token_origin SET (origin, reached) = (
+  SELECT now - ` + passed + `, now FROM greatest(clock_timestamp(), origin + ` + passed + `, reached) AS now
+) WHERE id = 1`
+
 const raise = `
 UPDATE token_origin SET (origin, reached) = (
   SELECT now - ` + passed + `, now FROM greatest(clock_timestamp(), origin + ` + passed + `,

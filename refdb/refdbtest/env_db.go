@@ -356,6 +356,14 @@ func (t *faultyDriver) Changes(ctx context.Context, r refdb.ChangesRequest) (ref
 	return asked(t, ctx, "Changes", r, func() (refdb.ChangesPage, error) { return t.Driver.Changes(ctx, r) })
 }
 
+func (t *faultyDriver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	return asked(t, ctx, "Look", known, func() (refdb.Looked, error) { return t.Driver.Look(ctx, witness, known) })
+}
+
+func (t *faultyDriver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	return asked(t, ctx, "Report", r, func() (refdb.Admission, error) { return t.Driver.Report(ctx, r) })
+}
+
 func (t *faultyDriver) Now(ctx context.Context) (time.Time, error) {
 	return asked(t, ctx, "Now", nil, func() (time.Time, error) { return t.Driver.Now(ctx) })
 }

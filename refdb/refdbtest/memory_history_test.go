@@ -74,7 +74,8 @@ func (d *driver) sortedChanges() []refdb.Change {
 
 func (d *driver) stateOfHistory() refdb.HistoryState {
 	s := d.state
-	s.Upto = d.position
+	s.Upto, s.Admitted = d.position, d.server == d.admitted || d.bug == "readers are always let through"
+	s.Epochs = slices.Clone(s.Epochs)
 	if d.bug == "the history begins later" {
 		s.Epochs = []refdb.Epoch{{ID: "epoch", First: d.position + 1, Began: now()}}
 	}
@@ -240,7 +241,7 @@ func (d *driver) PositionAt(ctx context.Context, t time.Time) (p refdb.Position,
 }
 
 func (d *driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Prune")
 	if err != nil {
 		return p, err
 	}

@@ -17,7 +17,7 @@ type intentKey struct {
 }
 
 func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Prepare")
 	if err != nil {
 		return refdb.Prepared{}, err
 	}
@@ -111,7 +111,7 @@ func (d *driver) pending(id refdb.LockID, method string) (i refdb.Intent, pendin
 }
 
 func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Finish")
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (d *driver) selectsIntent(q refdb.IntentQuery, i refdb.Intent) bool {
 }
 
 func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Resolve")
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +281,7 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 }
 
 func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Forget")
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (d *driver) Forget(ctx context.Context, intents []refdb.LockID) error {
 }
 
 func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Revoke")
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (row lockRow) of(owner, nonce, bug string) bool {
 }
 
 func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Acquire")
 	if err != nil {
 		return refdb.Acquired{}, err
 	}
@@ -159,7 +159,7 @@ func (d *driver) matches(id refdb.LockID, method string) (lockRow, bool) {
 }
 
 func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Beat")
 	if err != nil {
 		if d.bug == "unknown is lost" {
 			return slices.Repeat([]refdb.BeatResult{refdb.BeatLost}, len(locks)), err
@@ -205,7 +205,7 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 }
 
 func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Release")
 	if err != nil {
 		return refdb.Released{}, err
 	}
@@ -235,7 +235,7 @@ func (d *driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Rel
 }
 
 func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Purge")
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +255,7 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool,
 }
 
 func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Abandon")
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (d *driver) Projects(ctx context.Context, q refdb.ProjectQuery) (rows []ref
 }
 
 func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "PutProject")
 	if err != nil {
 		return refdb.Project{}, err
 	}

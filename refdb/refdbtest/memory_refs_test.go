@@ -141,7 +141,7 @@ func like(s, pattern string) bool {
 }
 
 func (d *driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "States")
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (d *driver) States(ctx context.Context, project string, refs []string) ([]r
 }
 
 func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Update")
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (d *driver) endStale(locks []refdb.LockInfo) {
 }
 
 func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "Remove")
 	if err != nil {
 		return 0, err
 	}
@@ -328,7 +328,7 @@ func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 }
 
 func (d *driver) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
-	end, err := d.begin(ctx)
+	end, err := d.beginWrite(ctx, "PurgeTombstones")
 	if err != nil {
 		return 0, err
 	}

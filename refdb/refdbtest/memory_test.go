@@ -29,6 +29,7 @@ type memory struct {
 	projects map[string]refdb.Project
 	audit    []refdb.AuditEntry
 	history
+	admission
 }
 
 type key struct{ project, ref string }
@@ -51,7 +52,7 @@ func newMemory(bug string) *memory {
 	return &memory{
 		bug: bug, refs: make(map[key]refdb.Ref), locks: make(map[key]lockRow),
 		intents: make(map[intentKey]refdb.Intent), channels: make(map[string]chan refdb.Wakeup), projects: make(map[string]refdb.Project),
-		history: newHistory(),
+		history: newHistory(), admission: newAdmission(),
 	}
 }
 

@@ -80,6 +80,9 @@ type (
 	// futureTimer says whether a row may hold a time in the future. Cloud Spanner
 	// refuses that; a Database without the method allows it.
 	futureTimer interface{ FutureTimes() bool }
+	// restarter makes the database's server another one than the one that is admitted and that witnesses have
+	// compared. Rows about that are skipped without it.
+	restarter interface{ Restart(tb testing.TB) }
 )
 
 // defaultRounds is how often a race is repeated on a Database that is no rounder.
@@ -153,6 +156,7 @@ func topics() []topic {
 		{"Changes", changesRows()},
 		{"Past", pastRows()},
 		{"Prune", pruneRows()},
+		{"Admission", slices.Concat(admissionRows(), reportRows(), recoverRows())},
 		{"Connection", connectionRows()},
 		{"Queues", slices.Concat(queueRows(), severalRefsRows(), keptRows())},
 		{"Notifier", notifierRows()},
@@ -165,6 +169,7 @@ func topics() []topic {
 		{"DB pages", dbPageRows()},
 		{"DB history", dbHistoryRows()},
 		{"DB pruning", dbPruneRows()},
+		{"DB admission", dbAdmissionRows()},
 	}
 }
 
@@ -181,6 +186,14 @@ type alternating struct{ Database }
 
 func (d alternating) Rounds() int       { return roundsOf(d.Database) }
 func (d alternating) FutureTimes() bool { return futureTimesOf(d.Database) }
+
+func (d alternating) Restart(tb testing.TB) {
+	r, ok := d.Database.(restarter)
+	if !ok {
+		tb.Skip("the server of this database can't be made another one")
+	}
+	r.Restart(tb)
+}
 
 func (d alternating) Open(tb testing.TB) refdb.Driver {
 	tb.Helper()
@@ -216,6 +229,8 @@ type pair struct {
 	drivers [2]refdb.Driver
 	calls   atomic.Uint32
 }
+
+func (p *pair) instances() []refdb.Driver { return p.drivers[:] }
 
 // next returns the instance that the next call goes to.
 func (p *pair) next() refdb.Driver { return p.drivers[p.calls.Add(1)%2] }
@@ -357,6 +372,26 @@ func (p *pair) PutFollower(ctx context.Context, f refdb.Follower) error {
 
 func (p *pair) RemoveFollower(ctx context.Context, name string) (bool, error) {
 	return p.next().RemoveFollower(ctx, name)
+}
+
+func (p *pair) Admission(ctx context.Context) (refdb.Admission, error) {
+	return p.next().Admission(ctx)
+}
+
+func (p *pair) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	return p.next().Look(ctx, witness, known)
+}
+
+func (p *pair) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	return p.next().Report(ctx, r)
+}
+
+func (p *pair) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.LostPage, error) {
+	return p.next().LostChanges(ctx, q)
+}
+
+func (p *pair) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	return p.next().Recover(ctx, r)
 }
 
 func (p *pair) Now(ctx context.Context) (time.Time, error) { return p.next().Now(ctx) }

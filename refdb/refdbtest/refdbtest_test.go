@@ -88,6 +88,12 @@ func TestEveryBugIsCaught(t *testing.T) {
 			"a position before its time", "any time is now", "positions of the future"},
 		"Prune": {"none is pruned unread", "followers are ignored", "keeps none", "prunes the young", "the mark stays", "no time of the pruned", "prunes one chunk", "reads what is left below the mark",
 			"followers without order", "a cursor stays", "a follower's own time", "every follower was there"},
+		"Admission": {"not compared by Update", "not compared by Prepare", "not compared by Acquire", "not compared by Beat", "not compared by Release", "not compared by Purge", "not compared by Abandon",
+			"not compared by Finish", "not compared by Revoke", "not compared by Resolve", "not compared by Forget", "not compared by Remove", "not compared by PurgeTombstones", "not compared by PutProject", "not compared by Prune", "not compared by States",
+			"readers are always let through", "whatever is old was pruned", "nothing was pruned", "the decided stay missing", "intents end by their own operation", "looks for operations of any ref", "looks for no intents",
+			"reports of other servers count", "late changes halt", "a second report is nothing", "open reports are complete", "nobody is away", "marks are ignored", "reports are believed", "admissions stay", "lost changes do not halt", "nobody is waited for",
+			"recovers what is admitted", "recovers at once", "intents end with a recovery", "locks outlive a recovery", "the epoch begins last", "no new epoch", "a recovery writes by nobody", "an intent outlives its change"},
+		"DB admission": {"readers are always let through", "lost changes do not halt", "marks are ignored", "nobody is away"},
 		"Races of intents": {"compares intents before transaction", "acquires after looking", "fence before transaction", "locks before transaction", "removes after looking", "resolves after looking",
 			"states in two looks", "compares before transaction", "finishes after looking"},
 	} {

@@ -20,6 +20,7 @@ func TestDiagnosisTellsWhetherWritesAreAllowed(t *testing.T) {
 			d := openWire(t, db, w)
 			db.InsertRef(t, "p", branch, v1)
 			db.InsertLock(t, refdb.LockInfo{Project: "p", Ref: branch, Owner: "o"})
+			w.take() // what opening took
 			executed := 0
 			w.set(func(w *wire) {
 				w.around = func(name string, send func() error) error {

@@ -45,6 +45,9 @@ type Driver struct {
 	emulator      string                          // the emulator's address, or "" on the service
 	emulatorMutex emulatorMutex
 	version       atomic.Uint64 // of the schema, when it was checked last
+	refused       atomic.Bool   // the database was not the one that is admitted, when that was read last
+
+	barred atomic.Pointer[[]string] // the sites that had to compare it first
 
 	mu     sync.Mutex
 	client *client // the present one

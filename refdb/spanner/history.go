@@ -58,7 +58,7 @@ type epochRow struct {
 }
 
 const stateOfHistorySQL = `
-SELECT s.begun, s.pruned, ARRAY(SELECT AS STRUCT e.first, e.id, e.began, e.asked_by, e.reason FROM epochs AS e ORDER BY e.first)%s
+SELECT s.begun, s.pruned, %s, ARRAY(SELECT AS STRUCT e.first, e.id, e.began, e.asked_by, e.reason FROM epochs AS e ORDER BY e.first)%s
 FROM history_state AS s`
 
 // A columns reads the columns of a row, as [spanner.Row.Columns] does.
@@ -70,27 +70,34 @@ func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s span
 	if !d.recorded() {
 		return nil, state, failed(r.what, refdb.ErrOldSchema)
 	}
-	text := fmt.Sprintf(stateOfHistorySQL, strings.Repeat(", NULL", n))
+	admitted := `'` + newServer + `'` // in an old schema nothing is compared
+	if d.admits() {
+		admitted = `IFNULL((SELECT a.server FROM admission AS a WHERE a.id = 1), '')`
+	}
+	text := fmt.Sprintf(stateOfHistorySQL, admitted, strings.Repeat(", NULL", n))
 	if n > 0 {
-		text += "\nUNION ALL\nSELECT NULL, NULL, NULL, rest.* FROM (" + s.SQL + ") AS rest"
+		text += "\nUNION ALL\nSELECT NULL, NULL, NULL, NULL, rest.* FROM (" + s.SQL + ") AS rest"
 	}
 	err = d.read(ctx, r, func(ctx context.Context, c *client) error {
 		rows, state = nil, refdb.HistoryState{}
 		txn := c.Single()
 		err := r.query(spanner.Statement{SQL: text, Params: s.Params})(ctx, txn).Do(func(row *spanner.Row) error {
 			var begun, pruned spanner.NullTime
+			var server spanner.NullString
 			var epochs []*epochRow
 			if err := row.Column(1, &pruned); err != nil {
 				return err
 			}
 			if !pruned.Valid {
-				one, err := rowOf(func(into ...any) error { return row.Columns(append([]any{&begun, &pruned, &epochs}, into...)...) })
+				one, err := rowOf(func(into ...any) error {
+					return row.Columns(append([]any{&begun, &pruned, &server, &epochs}, into...)...)
+				})
 				rows = append(rows, one)
 				return err
 			}
 			ignored := slices.Repeat([]any{nil}, n)
-			err := row.Columns(append([]any{&begun, &pruned, &epochs}, ignored...)...)
-			state.Pruned = positionOf(pruned.Time)
+			err := row.Columns(append([]any{&begun, &pruned, &server, &epochs}, ignored...)...)
+			state.Pruned, state.Admitted = positionOf(pruned.Time), d.isAdmitted(server.StringVal)
 			if pruned.Time.After(begun.Time) {
 				state.PrunedTime = instant(state.Pruned - 1)
 			}

@@ -138,7 +138,7 @@ func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, e
 		})
 		return there, err
 	}
-	_, err = decide(ctx, d, r, read, func(b *batch, there bool) error {
+	_, err = decideAnyway(ctx, d, r, read, func(b *batch, there bool) error {
 		if found = there; there {
 			b.delete(1, "followers", spanner.Key{name})
 		}

@@ -10,8 +10,12 @@ import (
 
 // Finish implements refdb.IntentStore.
 func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	const what = "finish intents"
+	if err := d.requireWitness(what, r.Owner); err != nil {
+		return err
+	}
 	refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
-	_, err := decide(ctx, d, request{tag: "refdb.finish", what: "finish intents"}, statesOf(stateStatement(r.Project), updateKeys(r.Done, refs)),
+	_, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Done, refs)),
 		func(b *batch, states []state) error { return planFinish(b, &r, refs, states) })
 	return err
 }

@@ -15,6 +15,9 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	if err := checkRefs(r.Updates); err != nil {
 		return refdb.Prepared{}, failed(what, err)
 	}
+	if err := d.requireWitness(what, r.Owner); err != nil {
+		return refdb.Prepared{}, err
+	}
 	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, statesOf(unrevoked(&r), stateKeys(refsOf(r.Updates))),
 		func(b *batch, states []state) (acquisition, error) { return planPrepare(b, &r, states) })
 	return refdb.Prepared{Token: a.Token, Reclaimed: a.Reclaimed}, err

@@ -47,6 +47,7 @@ type batch struct {
 	deleted   map[string][]spanner.KeySet // by table
 	cost      int                         // in Spanner's count
 	recorded  bool                        // changes of refs go into the history
+	admitted  *string                     // the server that the commit admits, "" for none; nil if it says nothing about that
 }
 
 func (b *batch) add(cost int, m *spanner.Mutation) {

@@ -137,7 +137,7 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
 	}
 	d.version.Store(uint64(recorded.Version))
-	return nil
+	return d.checkAdmission(ctx)
 }
 
 // version reads a table of schema versions. Only our own has the oldest version that programs must know.

@@ -34,6 +34,9 @@ func readRef(r *spanner.Row) (refdb.Ref, error) {
 // States implements refdb.RefStore. It reads by keys.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
 	r := request{tag: "refdb.states", what: "read refs and locks"}
+	if err := d.requireAdmission(r); err != nil {
+		return nil, err
+	}
 	var parts []part
 	for chunk := range chunks(stateKeys(refs), key.bytes) {
 		s := stateStatement(project)

@@ -26,9 +26,17 @@ type transaction struct {
 	writes bool
 }
 
-// decide runs a transaction: read finds rows, plan decides what to write.
-// An error of plan is a refusal: decide returns it after plan's writes were committed.
+// decide is decideAnyway for what needs an admitted server, as far as the driver knows.
 func decide[T any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) error) (time.Time, error) {
+	if err := d.requireAdmission(r); err != nil {
+		return time.Time{}, err
+	}
+	return decideAnyway(ctx, d, r, read, plan)
+}
+
+// decideAnyway runs a transaction: read finds rows, plan decides what to write.
+// An error of plan is a refusal: it is returned after plan's writes were committed.
+func decideAnyway[T any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) error) (time.Time, error) {
 	var refused error
 	at, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
 		found, err := read(ctx, t)

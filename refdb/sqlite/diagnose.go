@@ -112,7 +112,7 @@ func (d *Driver) checkTables(ctx context.Context) (f finding, err error) {
 var errRollback = errors.New("taken back")
 
 func (d *Driver) checkWrite(ctx context.Context) (finding, error) {
-	err := d.write(ctx, "write a row", 1, func(t *tx) error {
+	err := d.writeAnyway(ctx, "write a row", 1, func(t *tx) error {
 		if _, err := t.exec(`UPDATE token_mark SET mark = mark + 1`); err != nil {
 			return err
 		}

@@ -39,6 +39,7 @@ type Driver struct {
 	path     string
 	location location
 	files    *files
+	server   string // its identity
 
 	groups  groupCommit
 	writer  *conn // the one connection that writes, used by the leader

@@ -108,7 +108,7 @@ func TestALoneRequestIsOneTransaction(t *testing.T) {
 	executed := record(d, nothing)
 	for i := range 10 {
 		update(t, d, fmt.Sprintf("refs/heads/%d", i), "", v1)
-		if got := executed(); len(got) != 4 || got[0] != "BEGIN IMMEDIATE" || got[3] != "COMMIT" {
+		if got := executed(); len(got) != 5 || got[0] != "BEGIN IMMEDIATE" || got[4] != "COMMIT" {
 			t.Errorf("an update is %q", got)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // The rows of the history are written by triggers: see the migrations. Writers take turns, so
 // every position up to that of the last change is complete.
 const (
-	hasHistory = `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'history'`
+	hasTable = `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?`
 
 	readState = `
 		SELECT s.position, s.pruned, s.pruned_time, e.id, e.first, e.began, e.asked_by, e.reason
@@ -46,35 +46,53 @@ func (d *Driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistorySta
 
 // readHistory runs do in one snapshot, with the history's state of that.
 func (d *Driver) readHistory(ctx context.Context, doing string, do func(*conn, refdb.HistoryState) error) (s refdb.HistoryState, err error) {
-	err = d.read(ctx, doing, func(c *conn) error {
-		if _, err := c.exec(ctx, "BEGIN"); err != nil {
+	err = d.snapshot(ctx, doing, func(c *conn) error {
+		if s, err = historyState(ctx, c); err != nil {
 			return err
 		}
-		defer c.rollback()
-		if s, err = historyState(ctx, c); err != nil {
+		if s.Admitted, err = d.isAdmitted(ctx, c); err != nil {
 			return err
 		}
 		return do(c, s)
 	})
 	if err != nil {
-		return refdb.HistoryState{}, d.optional(ctx, doing, err)
+		return refdb.HistoryState{}, d.optional(ctx, doing, "history", err)
 	}
 	return s, nil
 }
 
-// optional returns refdb.ErrOldSchema instead of err if err means that the history is
+// snapshot is read for several statements, which see the same.
+func (d *Driver) snapshot(ctx context.Context, doing string, do func(*conn) error) error {
+	return d.read(ctx, doing, func(c *conn) error {
+		if _, err := c.exec(ctx, "BEGIN"); err != nil {
+			return err
+		}
+		defer c.rollback()
+		return do(c)
+	})
+}
+
+// optional returns refdb.ErrOldSchema instead of err if err means that a table is
 // missing, as it is in a schema that is old but good enough for all else. SQLite has no code of
-// its own for a missing table.
-func (d *Driver) optional(ctx context.Context, doing string, err error) error {
+// its own for that.
+func (d *Driver) optional(ctx context.Context, doing, table string, err error) error {
 	if code(err) != lib.SQLITE_ERROR {
 		return err
 	}
 	there := false
-	look := d.read(ctx, doing, func(c *conn) error { return c.query(ctx, func(row) { there = true }, hasHistory) })
+	look := d.read(ctx, doing, func(c *conn) (err error) {
+		there, err = c.hasTable(ctx, table)
+		return err
+	})
 	if look == nil && !there {
 		return explain(d.path, doing, refdb.ErrOldSchema)
 	}
 	return err
+}
+
+func (c *conn) hasTable(ctx context.Context, name string) (there bool, err error) {
+	err = c.query(ctx, func(row) { there = true }, hasTable, name)
+	return there, err
 }
 
 func historyState(ctx context.Context, c *conn) (s refdb.HistoryState, err error) {

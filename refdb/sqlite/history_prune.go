@@ -40,7 +40,7 @@ func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Prune
 		return err
 	})
 	if err != nil {
-		return refdb.Pruned{}, d.optional(ctx, doing, err)
+		return refdb.Pruned{}, d.optional(ctx, doing, "history", err)
 	}
 	return p, nil
 }
@@ -100,7 +100,7 @@ func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error
 		}, followers)
 	})
 	if err != nil {
-		return nil, d.optional(ctx, doing, err)
+		return nil, d.optional(ctx, doing, "history", err)
 	}
 	return all, nil
 }
@@ -108,7 +108,7 @@ func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error
 // PutFollower implements refdb.HistoryStore.
 func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 	const doing = "write a follower"
-	return d.optional(ctx, doing, d.write(ctx, doing, 1, func(t *tx) error {
+	return d.optional(ctx, doing, "history", d.writeAnyway(ctx, doing, 1, func(t *tx) error {
 		_, err := t.exec(putFollower, f.Name, f.Cursor, int64(f.Read), t.now)
 		return err
 	}))
@@ -117,9 +117,9 @@ func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 // RemoveFollower implements refdb.HistoryStore.
 func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
 	const doing = "remove a follower"
-	err = d.write(ctx, doing, 1, func(t *tx) (err error) {
+	err = d.writeAnyway(ctx, doing, 1, func(t *tx) (err error) {
 		found, err = t.execOne(removeFollower, name)
 		return err
 	})
-	return found && err == nil, d.optional(ctx, doing, err)
+	return found && err == nil, d.optional(ctx, doing, "history", err)
 }

@@ -19,6 +19,9 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 
 // finish writes nothing if it is refused.
 func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
+	if refused, err := t.requireWitness(r.Owner); refused != nil || err != nil {
+		return refused, err
+	}
 	refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
 	lost, err := t.checkFence(r.Project, refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}, rules.Intent)
 	if err != nil || lost != nil {

@@ -113,7 +113,7 @@ func (d *Driver) check(ctx context.Context) error {
 	if err != nil {
 		return explain(d.path, "open", ended(ctx, err))
 	}
-	return nil
+	return d.admitFirst(ctx)
 }
 
 // openAnchor opens the anchor, and notes which files it has open.
@@ -127,7 +127,7 @@ func (d *Driver) openAnchor(ctx context.Context) error {
 	}
 	files, err := openFiles(d.path, d.location)
 	if err == nil {
-		d.files = files
+		d.files, d.server = files, serverOf(files.seen[0])
 	}
 	return err
 }

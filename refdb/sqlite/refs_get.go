@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -27,11 +28,15 @@ func (d *Driver) Get(ctx context.Context, project string, refs []string) ([]refd
 }
 
 // States implements refdb.RefStore. Values and locks come from one statement, and
-// so from one snapshot. The time for the ages is read before.
+// so from one snapshot, in which the file is admitted. The time for the ages is read before.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
 	var found []refdb.State
-	err := d.read(ctx, "read refs and locks", func(c *conn) error {
-		rows, err := readRows(ctx, c, d.now(), project, refs)
+	err := d.snapshot(ctx, "read refs and locks", func(c *conn) error {
+		now := d.now()
+		if admitted, err := d.isAdmitted(ctx, c); err != nil || !admitted {
+			return cmp.Or(err, refdb.ErrNotAdmitted)
+		}
+		rows, err := readRows(ctx, c, now, project, refs)
 		for _, row := range rows {
 			if row.Ref == nil && row.Lock == nil {
 				continue

@@ -76,6 +76,8 @@ type tx struct {
 	conn *conn
 	now  int64  // the database's time, in microseconds, read after the lock was taken
 	mark *int64 // the largest token ever given out, once it is needed
+
+	admitted *string // the server that is admitted, once it is needed
 }
 
 func (t *tx) exec(query string, args ...any) (int64, error) {
@@ -92,7 +94,23 @@ func (t *tx) query(each func(row), query string, args ...any) error {
 	return t.conn.query(context.Background(), each, query, args...)
 }
 
-// write runs do in a write transaction and commits it. If do fails, nothing has
+// write is writeAnyway for what changes refs, locks, intents, projects or the history. If the file is not the one that
+// is admitted, it does nothing and returns refdb.ErrNotAdmitted; others in the group go on.
+func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx) error) error {
+	admitted := false
+	err := d.writeAnyway(ctx, doing, rows, func(t *tx) (err error) {
+		if admitted, err = t.isAdmitted(d.server); err != nil || !admitted {
+			return err
+		}
+		return do(t)
+	})
+	if err == nil && !admitted {
+		err = explain(d.path, doing, refdb.ErrNotAdmitted)
+	}
+	return err
+}
+
+// writeAnyway runs do in a write transaction and commits it. If do fails, nothing has
 // happened. There is one write transaction at a time among all processes, so they
 // have one order, and each sees the effects of those before it.
 //
@@ -106,7 +124,7 @@ func (t *tx) query(each func(row), query string, args ...any) error {
 // ctx ends the wait for other writers, and the transaction between do and COMMIT,
 // unless others share it. It does not end a COMMIT, which waits only for the disk:
 // so the answer always comes.
-func (d *Driver) write(ctx context.Context, doing string, rows int, do func(*tx) error) error {
+func (d *Driver) writeAnyway(ctx context.Context, doing string, rows int, do func(*tx) error) error {
 	if err := d.checkOpen(ctx); err != nil {
 		return explain(d.path, doing, err)
 	}

@@ -124,6 +124,14 @@ func (d *Database) Exec(tb testing.TB, sql string, args ...any) {
 	}
 }
 
+// Restart makes the database's server another one than the one that is admitted and that witnesses
+// have compared, as a restart or a fail-over does.
+func (d *Database) Restart(tb testing.TB) {
+	tb.Helper()
+	d.Exec(tb, "UPDATE admission SET server = 'another' WHERE id = 1")
+	d.Exec(tb, "UPDATE witnesses SET server = 'another' WHERE true")
+}
+
 // RowLock reads the row of a lock, if there is one.
 func (d *Database) RowLock(tb testing.TB, project, ref string) (l refdb.LockInfo, ok bool) {
 	tb.Helper()

@@ -28,6 +28,7 @@ const (
 	noPrivilege         = "42501"
 	noSuchColumn        = "42703"
 	NoSuchTable         = "42P01"
+	NoSuchFunction      = "42883"
 	duplicateStatement  = "42P05"
 	diskFull            = "53100"
 	outOfMemory         = "53200"
@@ -37,6 +38,7 @@ const (
 	crashShutdown       = "57P02"
 	databaseDropped     = "57P04"
 	idleSessionTimeout  = "57P05"
+	notAdmitted         = "RDB01" // of our trigger: see migrations/postgres
 
 	// Classes of them.
 	ConnectionException = "08"
@@ -119,6 +121,8 @@ func refused(code string) verdict {
 		return verdict{err: refdb.ErrUnavailable}
 	case readOnlyTransaction:
 		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, ErrReadOnly), again: true}
+	case notAdmitted:
+		return verdict{err: refdb.ErrNotAdmitted}
 	case divisionByZero: // see guard
 		return verdict{err: ErrIsolation}
 	case featureNotSupported: // of a prepared statement: its tables were altered

@@ -1,0 +1,13 @@
+DROP TRIGGER IF EXISTS refdb_require_admission ON refs;
+DROP TRIGGER IF EXISTS refdb_require_admission ON locks;
+DROP TRIGGER IF EXISTS refdb_require_admission ON intents;
+DROP TRIGGER IF EXISTS refdb_require_admission ON projects;
+DROP TRIGGER IF EXISTS refdb_require_witness_begins ON intents;
+DROP TRIGGER IF EXISTS refdb_require_witness_ends ON intents;
+DROP FUNCTION IF EXISTS refdb_require_witness();
+DROP FUNCTION IF EXISTS refdb_require_admission();
+DROP FUNCTION IF EXISTS refdb_require();
+DROP TABLE IF EXISTS lost;
+DROP TABLE IF EXISTS witnesses;
+DROP TABLE IF EXISTS admission;
+DROP FUNCTION IF EXISTS refdb_server();

@@ -1,0 +1,3 @@
+DROP TABLE IF EXISTS lost;
+DROP TABLE IF EXISTS witnesses;
+DROP TABLE IF EXISTS admission;

@@ -1,0 +1,3 @@
+DROP TABLE lost;
+DROP TABLE witnesses;
+DROP TABLE admission;

@@ -1,0 +1,279 @@
+package refdb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// lookAtLeast is how many of the newest known changes are always looked up. A database goes back to a
+	// state that it had, so that if these are there those before are, too. It is more than the number
+	// of requests of a process that are under way at once.
+	lookAtLeast = 500
+	// lookAtOnce is how many are looked up in a request.
+	lookAtOnce = 1000
+	// lateCommits is how long after its time a change may be committed.
+	lateCommits = time.Minute
+)
+
+// comparisons are those of a DB.
+type comparisons struct {
+	mu      sync.Mutex
+	begun   atomic.Uint64 // how many read the journal
+	ended   time.Time     // guarded by mu, as the others
+	left    bool
+	outcome Admission
+	err     error
+}
+
+// Compare looks whether the database still has what this process knows, and reports that. If
+// something is missing, nobody can write until the database was recovered: [Admission.Err]. Else, if the
+// server is not admitted and no other witness is awaited, it admits it.
+//
+// Requests that write call it when they find that the server is not admitted. A witness calls it at its start
+// and once a minute, too: that finds what leaves the server as it is, such as a dump that is restored.
+func (db *DB) Compare(ctx context.Context) (Admission, error) {
+	asked := time.Now()
+	db.comparisons.mu.Lock()
+	defer db.comparisons.mu.Unlock()
+	if db.comparisons.left {
+		return Admission{}, ErrClosed
+	}
+	if db.comparisons.err == nil && db.comparisons.ended.Sub(asked) > 0 {
+		return db.comparisons.outcome, nil // one that began after this was asked for
+	}
+	return db.compareNow(ctx, false)
+}
+
+// Leave is the last [DB.Compare] of a witness that ends: nobody waits for it any more. It must have no
+// pending intents, and do nothing afterwards.
+func (db *DB) Leave(ctx context.Context) error {
+	db.comparisons.mu.Lock()
+	defer db.comparisons.mu.Unlock()
+	db.comparisons.left = true // nothing else makes it a witness that is waited for
+	_, err := db.compareNow(ctx, true)
+	return err
+}
+
+func (db *DB) compareNow(ctx context.Context, away bool) (a Admission, err error) {
+	for try := 0; ; try++ {
+		a, err = db.compareOnce(ctx, away)
+		if try == retryTries || !errors.Is(err, errOtherServer) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("comparing the database with what is known here: %w", err)
+	}
+	was := db.comparisons.outcome
+	db.comparisons.outcome, db.comparisons.err, db.comparisons.ended = a, err, time.Now()
+	switch {
+	case err != nil:
+	case a.Halted && !was.Halted:
+		db.opts.Logger.ErrorContext(ctx, "the database has lost acknowledged changes: nothing is written until `refdbctl recover`", "lost", a.Lost)
+	case a.Admitted && was.Server != "" && was.Server != a.Server:
+		db.opts.Logger.InfoContext(ctx, "the database's server is another, and has all that is known here")
+	}
+	return a, err
+}
+
+// errOtherServer says that the server changed during a comparison.
+var errOtherServer = fmt.Errorf("%w: its server has just changed", ErrUnavailable)
+
+func (db *DB) compareOnce(ctx context.Context, away bool) (Admission, error) {
+	db.comparisons.begun.Add(1) // before the journal is read
+	r := Report{Owner: db.owner, Away: away}
+	if db.opts.Journal != nil {
+		r.Witness = db.opts.Site
+	}
+	err := db.look(ctx, &r)
+	if err != nil {
+		return Admission{}, err
+	}
+	if r.Marks, err = db.journal.Marks(); err != nil {
+		return Admission{}, err
+	}
+	a, err := retryPlain(ctx, db, func() (Admission, error) { return db.driver.Report(ctx, r) })
+	if err != nil {
+		return Admission{}, err
+	}
+	if len(r.Missing) > 0 && !a.Halted {
+		// It comes after a recovery that went without it.
+		db.opts.Logger.ErrorContext(ctx, "the database was recovered without changes that are known here: see `refdbctl recover --status`", "changes", len(r.Missing))
+	}
+	if marks := a.Marks(); a.Admitted && !slices.Equal(marks, r.Marks) {
+		err = db.journal.SetMarks(marks)
+	}
+	return a, err
+}
+
+// look fills in what a report says about the database.
+func (db *DB) look(ctx context.Context, r *Report) error {
+	pending, err := db.journal.Pending()
+	if err != nil {
+		return err
+	}
+	lost, err := db.missing(ctx, r, pending)
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		if lost, r.Open, err = db.journal.Settle(ctx, lost); err != nil {
+			return err
+		}
+		r.Missing = append(r.Missing, lost...)
+	}
+	limit := lookAtLeast
+	for skip := 0; ; skip, limit = skip+limit, lookAtOnce {
+		newest, err := db.journal.Newest(skip, limit)
+		if err != nil {
+			return err
+		}
+		lost, err := db.missing(ctx, r, newest)
+		if err != nil {
+			return err
+		}
+		r.Missing = append(r.Missing, lost...)
+		if len(lost) == 0 && (skip > 0 || len(r.Missing) == 0) || len(newest) < limit {
+			return nil
+		}
+	}
+}
+
+// missing returns those of known that the database does not have. All looks of a report are at
+// one server.
+func (db *DB) missing(ctx context.Context, r *Report, known []Known) (lost []Known, err error) {
+	for first := true; first && r.Server == "" || len(known) > 0; first = false {
+		chunk := known[:min(len(known), lookAtOnce)]
+		known = known[len(chunk):]
+		looked, err := retryPlain(ctx, db, func() (Looked, error) { return db.driver.Look(ctx, r.Witness, chunk) })
+		if err != nil {
+			return nil, err
+		}
+		if r.Server != "" && r.Server != looked.Server {
+			return nil, errOtherServer
+		}
+		r.Server = looked.Server
+		for _, i := range looked.Missing {
+			lost = append(lost, chunk[i])
+		}
+	}
+	return lost, nil
+}
+
+// Admission returns whether the database may be written, and who has compared its server.
+func (db *DB) Admission(ctx context.Context) (Admission, error) {
+	a, err := retry(ctx, db, func() (Admission, error) { return db.driver.Admission(ctx) })
+	if err != nil {
+		return Admission{}, fmt.Errorf("reading which server is admitted: %w", err)
+	}
+	return a, nil
+}
+
+// know notes what was acknowledged to a request that was sent when begun comparisons had read the
+// journal. If another one has done so since, it has missed this: the server may be another by now.
+func (db *DB) know(ctx context.Context, begun uint64, known []Known) error {
+	if err := db.journal.Note(known); err != nil {
+		return fmt.Errorf("noting what the database acknowledged: %w", err)
+	}
+	if db.comparisons.begun.Load() == begun {
+		return nil
+	}
+	ctx, cancel := withGrace(ctx)
+	defer cancel()
+	a, err := db.Compare(ctx)
+	if err == nil && a.Halted {
+		err = ErrLostChanges
+	}
+	return err
+}
+
+// comparedBefore returns how long ago the witness that was seen last the longest ago had seen all changes.
+func (db *DB) comparedBefore(ctx context.Context, now time.Time) (age time.Duration, err error) {
+	a, err := db.Admission(ctx)
+	if errors.Is(err, ErrOldSchema) {
+		return 0, nil
+	}
+	for _, w := range a.Witnesses {
+		if !w.Without && !w.Away {
+			age = max(age, now.Sub(w.Seen)+lateCommits)
+		}
+	}
+	return age, err
+}
+
+// A RecoverOptions says how [DB.Recover] goes about it.
+type RecoverOptions struct {
+	By, Reason string // who recovers the database, and why: both are recorded
+	// Without are witnesses that it does not wait for. What they know and the database lost stays lost until
+	// they come back: then it is listed.
+	Without []string
+	// Each, unless nil, is called for each lost change that was decided about.
+	Each func(LostChange)
+}
+
+// Recover makes a database that went back in time, or whose server some witnesses can't compare, writable again. Once
+// all witnesses have reported, it writes each lost change again whose ref holds its old value. What
+// contradicts that is left, for people to decide about: it is [Opposed]. Then a new [Epoch] begins, all locks
+// end that don't stand for an intent, and the server is admitted.
+//
+// It works in steps, each one transaction; the database stays read-only in between. After an error it
+// may be called again, by anybody. If the answer is not Done, Waiting names whom it waits for. If the server is
+// admitted already it does nothing.
+func (db *DB) Recover(ctx context.Context, o RecoverOptions) (Recovered, error) {
+	if o.By == "" || o.Reason == "" {
+		return Recovered{}, fmt.Errorf("recovering: %w: say who does it, and why", ErrInvalid)
+	}
+	if err := errors.Join(checkNote("name", o.By, maxReasonBytes), checkNote("reason", o.Reason, maxReasonBytes)); err != nil {
+		return Recovered{}, fmt.Errorf("recovering: %w", err)
+	}
+	r := RecoverRequest{Epoch: rand.Text(), By: o.By, Reason: o.Reason, Without: slices.Sorted(slices.Values(o.Without)), Limit: pageSize}
+	defer db.feeds.hint()
+	for {
+		step, err := retryPlain(ctx, db, func() (Recovered, error) { return db.driver.Recover(ctx, r) })
+		if err != nil {
+			return step, fmt.Errorf("recovering: %w", err)
+		}
+		for _, l := range step.Decided {
+			if o.Each != nil {
+				o.Each(l)
+			}
+		}
+		if step.Done || !r.MayBegin(step.Admission) {
+			return step, nil
+		}
+	}
+}
+
+// LostChanges iterates over the changes that witnesses know and the database lost, in byte order of project, ref and operation:
+// those that nobody has decided about or, if decided, all. An error ends it.
+func (db *DB) LostChanges(ctx context.Context, decided bool) iter.Seq2[LostChange, error] {
+	return pages(ctx, db, "lost changes", func(after LostCursor) ([]LostChange, LostCursor, error) {
+		page, err := db.driver.LostChanges(ctx, LostQuery{Decided: decided, After: after, Limit: pageSize})
+		return page.Lost, page.Next, err
+	})
+}
+
+// knowWritten is know of a write that was carried out.
+func (db *DB) knowWritten(ctx context.Context, begun uint64, known []Known) error {
+	if err := db.know(ctx, begun, known); err != nil {
+		return fmt.Errorf("%w: it was written, but %w", ErrOutcomeUnknown, err)
+	}
+	return nil
+}
+
+// knownChanges are the changes of an operation.
+func knownChanges(project string, o Origin, updates []Update, at time.Time) []Known {
+	known := make([]Known, len(updates))
+	for i, u := range updates {
+		known[i] = Known{Project: project, Ref: u.Ref, Old: u.Old, New: u.New, Op: o.ID, Owner: o.Owner, By: o.By, At: at}
+	}
+	return known
+}

@@ -1,0 +1,286 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+// An admission says which server may be written at.
+type admission struct {
+	server    string // that serves the database now
+	admitted  string // "" for none
+	witnesses map[string]refdb.Witness
+	lost      map[refdb.LostCursor]refdb.LostChange
+	rewritten refdb.Position // of the first change that the present recovery wrote again; 0 if it has not
+}
+
+func newAdmission() admission {
+	server := rand.Text()
+	return admission{server: server, admitted: server, witnesses: make(map[string]refdb.Witness), lost: make(map[refdb.LostCursor]refdb.LostChange)}
+}
+
+// Restart makes the server another one, as a restart or a fail-over does. Nothing is lost.
+func (db *Database) Restart() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.admission.server = rand.Text()
+}
+
+// write is transact for what needs an admitted server.
+func (d *driver) write(ctx context.Context, doing string, do func(*tx) error) error {
+	return d.transact(ctx, doing, func(t *tx) error {
+		if t.admission.server != t.admission.admitted {
+			return fmt.Errorf("memory: %s: %w", doing, refdb.ErrNotAdmitted)
+		}
+		return do(t)
+	})
+}
+
+// requireWitness returns ErrNotAdmitted if the owner's site has to compare the server first.
+func (t *tx) requireWitness(owner string) error {
+	site, _, _ := strings.Cut(owner, "/")
+	if w := t.admission.witnesses[site]; w.Away || w.Without {
+		return fmt.Errorf("memory: %w", refdb.ErrNotAdmitted)
+	}
+	return nil
+}
+
+func (t *tx) admissionNow() refdb.Admission {
+	a := refdb.Admission{Server: t.admission.server, Admitted: t.admission.server == t.admission.admitted}
+	for _, l := range t.admission.lost {
+		if l.Fate == refdb.Undecided {
+			a.Lost++
+		}
+	}
+	a.Halted = a.Lost > 0
+	for _, name := range slices.Sorted(maps.Keys(t.admission.witnesses)) {
+		a.Witnesses = append(a.Witnesses, t.admission.witnesses[name])
+	}
+	return a
+}
+
+func (d *driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
+	err = d.transact(ctx, "read which server is admitted", func(t *tx) error {
+		a = t.admissionNow()
+		return nil
+	})
+	return a, err
+}
+
+func (d *driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
+	err = d.transact(ctx, "look what the server has", func(t *tx) error {
+		l = refdb.Looked{Server: t.admission.server, Missing: t.look(witness, known)}
+		return nil
+	})
+	return l, err
+}
+
+func (t *tx) look(witness string, known []refdb.Known) (missing []int) {
+	upto := t.history.prunedAt
+	if seen := t.admission.witnesses[witness].Seen; witness != "" && seen.Before(upto) {
+		upto = seen
+	}
+	for i, k := range known {
+		if !t.has(k) && (upto.IsZero() || k.At.After(upto)) {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+// has reports whether k is there, or was decided about.
+func (t *tx) has(k refdb.Known) bool {
+	if l, recorded := t.admission.lost[cursorOf(k)]; recorded && l.Fate != refdb.Undecided {
+		return true
+	}
+	for _, c := range t.history.changes {
+		if c.Project == k.Project && c.Ref == k.Ref && (c.Op == k.Op || k.Token != 0 && strings.HasPrefix(c.Op, k.Op+"-")) {
+			return true
+		}
+	}
+	for key, i := range t.intents {
+		if k.Token != 0 && key.Project == k.Project && key.Ref == k.Ref && i.Op == k.Op {
+			return true
+		}
+	}
+	return false
+}
+
+func cursorOf(k refdb.Known) refdb.LostCursor {
+	return refdb.LostCursor{Project: k.Project, Ref: k.Ref, Op: k.Op}
+}
+
+func (d *driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
+	err = d.transact(ctx, "report what the server has", func(t *tx) error {
+		if r.Server != t.admission.server {
+			return fmt.Errorf("memory: report what the server has: %w: it was replaced meanwhile", refdb.ErrUnavailable)
+		}
+		t.report(r)
+		t.admission.admitted = rules.DecideAdmission(t.admission.admitted, t.admissionNow())
+		a = t.admissionNow()
+		return nil
+	})
+	return a, err
+}
+
+func (t *tx) report(r refdb.Report) {
+	row := func(name string) *refdb.Witness {
+		if w, registered := t.admission.witnesses[name]; registered {
+			return &w
+		}
+		return nil
+	}
+	for _, mark := range r.Marks {
+		if rules.Rewound(row(mark.Name), mark) {
+			t.admission.witnesses[mark.Name] = rules.Returned(row(mark.Name), mark, t.now)
+		}
+	}
+	was := row(r.Witness)
+	lost := refdb.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Reported: t.now}
+	if was != nil && was.Without {
+		lost.Fate = refdb.Late
+	}
+	missing := t.look(r.Witness, r.Missing)
+	for _, i := range missing {
+		k := r.Missing[i]
+		if recorded, is := t.admission.lost[cursorOf(k)]; is {
+			if recorded.Witness == lost.Witness {
+				recorded.Move = k.Move
+				t.admission.lost[cursorOf(k)] = recorded
+			}
+			continue
+		}
+		lost.Known = k
+		t.admission.lost[cursorOf(k)] = lost
+	}
+	if r.Witness != "" && !r.Open {
+		t.admission.witnesses[r.Witness] = rules.Reported(was, r, t.now)
+	}
+}
+
+func (t *tx) sortedLost() []refdb.LostChange {
+	return slices.SortedFunc(maps.Values(t.admission.lost), func(a, b refdb.LostChange) int {
+		return compareCursors(cursorOf(a.Known), cursorOf(b.Known))
+	})
+}
+
+func compareCursors(a, b refdb.LostCursor) int {
+	return slices.Compare([]string{a.Project, a.Ref, a.Op}, []string{b.Project, b.Ref, b.Op})
+}
+
+func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.LostPage, err error) {
+	err = d.transact(ctx, "list lost changes", func(t *tx) error {
+		for _, l := range t.sortedLost() {
+			if compareCursors(cursorOf(l.Known), q.After) <= 0 || l.Fate != refdb.Undecided && !q.Decided {
+				continue
+			}
+			if len(p.Lost) == q.Limit {
+				p.Next = cursorOf(p.Lost[q.Limit-1].Known)
+				break
+			}
+			p.Lost = append(p.Lost, l)
+		}
+		return nil
+	})
+	return p, err
+}
+
+func (d *driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+	err = d.transact(ctx, "recover", func(t *tx) error {
+		answer.Admission = t.admissionNow()
+		if answer.Admitted {
+			answer.Done = true
+			return nil
+		}
+		if !r.MayBegin(answer.Admission) {
+			return nil
+		}
+		answer.Decided = t.decideLost(r.Limit)
+		if answer.Admission = t.admissionNow(); answer.Lost > 0 {
+			return nil
+		}
+		for _, name := range answer.Waiting() {
+			w := t.admission.witnesses[name]
+			w.Without, w.Since = true, rules.Later(w.Since, t.now)
+			t.admission.witnesses[name] = w
+		}
+		t.unlock(t.locksWhere(func(l refdb.LockInfo) bool { return !l.Intended() }))
+		t.mark = max(t.mark, refdb.Token(t.now.UnixMicro()))
+		t.beginEpoch(r)
+		t.admission.admitted = t.admission.server
+		answer.Admission, answer.Done = t.admissionNow(), true
+		return nil
+	})
+	return answer, err
+}
+
+// beginEpoch begins an epoch before what the recovery wrote again: what else was lost may have had the
+// same positions.
+func (t *tx) beginEpoch(r refdb.RecoverRequest) {
+	first := t.history.position + 1
+	if t.admission.rewritten != 0 {
+		first = t.admission.rewritten
+	}
+	first = max(first, t.history.epochs[len(t.history.epochs)-1].First+1)
+	t.history.position, t.admission.rewritten = max(t.history.position, first-1), 0
+	t.history.epochs = append(t.history.epochs, refdb.Epoch{ID: r.Epoch, First: first, Began: t.now, By: r.By, Reason: r.Reason})
+}
+
+// decideLost decides about lost changes of at most limit refs.
+func (t *tx) decideLost(limit int) (decided []refdb.LostChange) {
+	refs := make(map[key][]refdb.LostChange)
+	for _, l := range t.sortedLost() {
+		k := key{l.Project, l.Ref}
+		if l.Fate == refdb.Undecided && (len(refs) < limit || refs[k] != nil) {
+			refs[k] = append(refs[k], l)
+		}
+	}
+	for _, k := range sorted(refs) {
+		var pending *intent
+		op := ""
+		for ik, i := range t.intents {
+			if ik.Project == k.Project && ik.Ref == k.Ref && i.Decision == refdb.Pending {
+				pending, op = i, i.Op
+			}
+		}
+		verdict := rules.DecideLost(refs[k], t.refs[k].Value, op)
+		if verdict.Again >= 0 {
+			t.rewrite(k, refs[k][verdict.Again])
+		}
+		if verdict.EndIntent {
+			delete(t.intents, intentKey{k.Project, k.Ref, pending.Token})
+			delete(t.locks, k)
+		}
+		for i, fate := range verdict.Fates {
+			if fate != refdb.Undecided {
+				l := refs[k][i]
+				l.Fate = fate
+				t.admission.lost[cursorOf(l.Known)] = l
+				decided = append(decided, l)
+			}
+		}
+	}
+	return decided
+}
+
+// rewrite makes a lost change again.
+func (t *tx) rewrite(k key, l refdb.LostChange) {
+	by := refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+	if t.admission.rewritten == 0 {
+		t.admission.rewritten = t.history.position + 1
+	}
+	if l.New != refdb.Unknown {
+		t.change(k, l.New, by)
+		return
+	}
+	t.noteChange(k, t.refs[k].Value, refdb.Unknown, by)
+	delete(t.refs, k)
+}

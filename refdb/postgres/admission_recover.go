@@ -1,0 +1,158 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const (
+	// excludeSQL waits for writers that were let through before the server was not admitted any more.
+	excludeSQL = `LOCK TABLE refs, locks, intents IN SHARE ROW EXCLUSIVE MODE`
+
+	withoutSQL = `
+UPDATE witnesses SET without = true, since = greatest(clock_timestamp(), since + interval '1 microsecond')
+WHERE name = ANY($1) AND server <> $2 AND NOT away AND NOT without`
+
+	// undecidedSQL returns all lost changes of some refs, with what each ref holds and the intent on it.
+	undecidedSQL = `
+WITH chosen AS MATERIALIZED (
+  SELECT DISTINCT project, ref FROM lost WHERE fate = '' ORDER BY project, ref LIMIT $1
+)
+SELECT ` + lostColumns + `, coalesce((SELECT value FROM refs AS r WHERE r.project = lost.project AND r.ref = lost.ref), ''),
+  coalesce((SELECT split_part(nonce, E'\t', 1) FROM intents AS i WHERE i.project = lost.project AND i.ref = lost.ref AND decision IS NULL), '')
+FROM lost JOIN chosen USING (project, ref) WHERE fate = '' ORDER BY project, ref, op`
+
+	rewriteSQL = `
+INSERT INTO refs (project, ref, value, time, op) VALUES ($1, $2, $3, clock_timestamp(), $4)
+ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op`
+
+	// eraseSQL: the trigger that records it takes the operation from this setting.
+	eraseSQL = `WITH op AS MATERIALIZED (SELECT set_config('refdb.op', $3, true)) DELETE FROM refs USING op WHERE project = $1 AND ref = $2`
+
+	endIntentSQL = `
+WITH ended AS (DELETE FROM intents WHERE project = $1 AND ref = $2 AND decision IS NULL RETURNING token, owner)
+DELETE FROM locks USING ended WHERE locks.project = $1 AND locks.ref = $2 AND locks.owner = ended.owner`
+
+	fateSQL = `UPDATE lost SET fate = $4 WHERE project = $1 AND ref = $2 AND op = $3`
+
+	// endLocksSQL leaves those that stand for intents. What was lost may have ended others.
+	endLocksSQL = `DELETE FROM locks WHERE stale_after IS NULL OR stale_after < $1`
+
+	// newEpochSQL begins before what the recovery wrote again: since the halt nothing else was written. Something else
+	// that was lost may have had its position.
+	newEpochSQL = `
+INSERT INTO epochs (first, id, began, asked_by, reason)
+SELECT greatest((SELECT max(first) + 1 FROM epochs), coalesce(
+    (SELECT min(position) FROM history WHERE time >= (SELECT since FROM admission WHERE id = 1 AND server = '')),
+    pg_current_xact_id()::text::bigint + shift)), $1, clock_timestamp(), $2, $3 FROM history_state WHERE id = 1`
+)
+
+// Recover excludes all who write, and all reports.
+func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+	err = d.together(ctx, "recover", func(tx pgx.Tx, row admission) error {
+		answer = refdb.Recovered{}
+		if row.admitted == row.server {
+			answer.Done = true
+			answer.Admission, err = admissionNow(ctx, tx, row)
+			return err
+		}
+		// Neither the trigger nor a pooler's next client sees this setting after the transaction.
+		if _, err := tx.Exec(ctx, `SELECT set_config('refdb.recovery', 'on', true)`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, excludeSQL); err != nil {
+			return err
+		}
+		answer.Admission, err = admissionNow(ctx, tx, row)
+		if err != nil || !r.MayBegin(answer.Admission) {
+			return err
+		}
+		if answer.Lost > 0 {
+			answer.Decided, err = decideLost(ctx, tx, r.Limit)
+		}
+		if err == nil {
+			answer.Admission, err = admissionNow(ctx, tx, row)
+		}
+		if err != nil || answer.Lost > 0 {
+			return err
+		}
+		for _, s := range []struct {
+			sql  string
+			args []any
+		}{
+			{withoutSQL, []any{r.Without, row.server}},
+			{endLocksSQL, []any{refdb.NeverStale.Microseconds()}},
+			{raiseAboveAllSQL, nil},
+			{newEpochSQL, []any{r.Epoch, r.By, r.Reason}},
+			{admitSQL, []any{row.server}},
+		} {
+			if _, err := tx.Exec(ctx, s.sql, s.args...); err != nil {
+				return err
+			}
+		}
+		answer.Admission, err = admissionNow(ctx, tx, admission{row.server, row.server})
+		answer.Done = true
+		return err
+	})
+	return answer, err
+}
+
+// decideLost decides about lost changes of at most limit refs.
+func decideLost(ctx context.Context, tx pgx.Tx, limit int) (decided []refdb.LostChange, err error) {
+	type ref struct {
+		lost   []refdb.LostChange
+		value  refdb.Value
+		intent string
+	}
+	rows, err := tx.Query(ctx, undecidedSQL, limit)
+	if err != nil {
+		return nil, err
+	}
+	var refs []ref
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l refdb.LostChange, err error) {
+		var now ref
+		err = row.Scan(&l.Project, &l.Ref, &l.Op, &l.Old, &l.New, &l.Owner, &l.By, &l.Token, &l.Move, &l.At, &l.Witness, &l.Fate, &l.Reported, &now.value, &now.intent)
+		l.At, l.Reported = l.At.UTC(), l.Reported.UTC()
+		if n := len(refs); n > 0 && refs[n-1].lost[0].Project == l.Project && refs[n-1].lost[0].Ref == l.Ref {
+			refs[n-1].lost = append(refs[n-1].lost, l)
+		} else {
+			now.lost = []refdb.LostChange{l}
+			refs = append(refs, now)
+		}
+		return l, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	batch := &pgx.Batch{}
+	for _, ref := range refs {
+		verdict := rules.DecideLost(ref.lost, ref.value, ref.intent)
+		if verdict.Again >= 0 {
+			l := ref.lost[verdict.Again]
+			op := operation.Text(refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By})
+			if l.New == refdb.Unknown {
+				batch.Queue(eraseSQL, l.Project, l.Ref, op)
+			} else {
+				batch.Queue(rewriteSQL, l.Project, l.Ref, string(l.New), op)
+			}
+		}
+		if verdict.EndIntent {
+			batch.Queue(endIntentSQL, ref.lost[0].Project, ref.lost[0].Ref)
+		}
+		for i, fate := range verdict.Fates {
+			if fate == refdb.Undecided {
+				continue
+			}
+			l := ref.lost[i]
+			l.Fate = fate
+			batch.Queue(fateSQL, l.Project, l.Ref, l.Op, string(fate))
+			decided = append(decided, l)
+		}
+	}
+	return decided, tx.SendBatch(ctx, batch).Close()
+}

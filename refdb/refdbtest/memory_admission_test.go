@@ -1,0 +1,300 @@
+package refdbtest_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+// An admission says at which server may be written.
+type admission struct {
+	server    string // the present one
+	restarts  int
+	admitted  string
+	rewritten refdb.Position // before what a recovery wrote first; 0 if it has not
+	witnesses map[string]refdb.Witness
+	missing   map[refdb.LostCursor]refdb.LostChange
+}
+
+func newAdmission() admission {
+	return admission{server: "server-0", admitted: "server-0", witnesses: make(map[string]refdb.Witness), missing: make(map[refdb.LostCursor]refdb.LostChange)}
+}
+
+func (m *memory) Restart(testing.TB) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.restarts++
+	m.server = fmt.Sprintf("server-%d", m.restarts)
+}
+
+// beginWrite is begin for a method that needs an admitted server.
+func (d *driver) beginWrite(ctx context.Context, method string) (end func(), err error) {
+	end, err = d.begin(ctx)
+	if err == nil && d.server != d.admitted && d.bug != "not compared by "+method {
+		end()
+		return nil, fmt.Errorf("writing: %w", refdb.ErrNotAdmitted)
+	}
+	return end, err
+}
+
+func (d *driver) admissionNow() refdb.Admission {
+	a := refdb.Admission{Server: d.server, Admitted: d.server == d.admitted}
+	for _, l := range d.missing {
+		if l.Fate == refdb.Undecided {
+			a.Lost++
+		}
+	}
+	a.Halted = a.Lost > 0
+	for _, name := range slices.Sorted(maps.Keys(d.witnesses)) {
+		a.Witnesses = append(a.Witnesses, d.witnesses[name])
+	}
+	return a
+}
+
+func (d *driver) Admission(ctx context.Context) (refdb.Admission, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.Admission{}, err
+	}
+	defer end()
+	return d.admissionNow(), nil
+}
+
+func (d *driver) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.Looked{}, err
+	}
+	defer end()
+	return refdb.Looked{Server: d.server, Missing: d.look(witness, known)}, nil
+}
+
+func (d *driver) look(witness string, known []refdb.Known) (missing []int) {
+	upto := d.state.PrunedTime
+	if seen := d.witnesses[witness].Seen; witness != "" && seen.Before(upto) && d.bug != "whatever is old was pruned" {
+		upto = seen
+	}
+	for i, k := range known {
+		if !d.has(k) && (upto.IsZero() || k.At.After(upto) || d.bug == "nothing was pruned") {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+func (d *driver) has(k refdb.Known) bool {
+	l, recorded := d.missing[lostCursorOf(k)]
+	if recorded && l.Fate != refdb.Undecided && d.bug != "the decided stay missing" {
+		return true
+	}
+	for _, c := range d.changes {
+		same := c.Op == k.Op || k.Token != 0 && strings.HasPrefix(c.Op, k.Op+"-") && d.bug != "intents end by their own operation"
+		if same && c.Project == k.Project && (c.Ref == k.Ref || d.bug == "looks for operations of any ref") {
+			return true
+		}
+	}
+	for id, i := range d.intents {
+		if k.Token != 0 && id.key == (key{k.Project, k.Ref}) && i.Op == k.Op && d.bug != "looks for no intents" {
+			return true
+		}
+	}
+	return false
+}
+
+func lostCursorOf(k refdb.Known) refdb.LostCursor {
+	return refdb.LostCursor{Project: k.Project, Ref: k.Ref, Op: k.Op}
+}
+
+func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return refdb.Admission{}, err
+	}
+	defer end()
+	if r.Server != d.server && d.bug != "reports of other servers count" {
+		return refdb.Admission{}, fmt.Errorf("reporting: %w: another server", refdb.ErrUnavailable)
+	}
+	row := func(name string) *refdb.Witness {
+		if w, known := d.witnesses[name]; known {
+			return &w
+		}
+		return nil
+	}
+	for _, mark := range r.Marks {
+		if rules.Rewound(row(mark.Name), mark) && d.bug != "marks are ignored" {
+			d.witnesses[mark.Name] = rules.Returned(row(mark.Name), mark, now())
+		}
+	}
+	was := row(r.Witness)
+	l := refdb.LostChange{Witness: r.Witness, Reported: now()}
+	if r.Witness == "" {
+		l.Witness = r.Owner
+	}
+	if was != nil && was.Without && d.bug != "late changes halt" {
+		l.Fate = refdb.Late
+	}
+	missing := d.look(r.Witness, r.Missing)
+	if d.bug == "reports are believed" {
+		missing = nil
+		for i := range r.Missing {
+			missing = append(missing, i)
+		}
+	}
+	for _, i := range missing {
+		l.Known = r.Missing[i]
+		was, recorded := d.missing[lostCursorOf(l.Known)]
+		if recorded && (was.Fate != refdb.Undecided || was.Witness != l.Witness) {
+			continue
+		}
+		if recorded && d.bug != "a second report is nothing" {
+			was.Move = l.Move
+			d.missing[lostCursorOf(l.Known)] = was
+		}
+		if !recorded {
+			d.missing[lostCursorOf(l.Known)] = l
+		}
+	}
+	if r.Witness != "" && (!r.Open || d.bug == "open reports are complete") {
+		w := rules.Reported(was, r, now())
+		w.Server, w.Away = d.server, w.Away && d.bug != "nobody is away"
+		d.witnesses[r.Witness] = w
+	}
+	a := d.admissionNow()
+	switch next := rules.DecideAdmission(d.admitted, a); {
+	case d.bug == "lost changes do not halt", d.bug == "nobody is waited for":
+		if a.Lost = 0; d.bug == "nobody is waited for" || len(a.Waiting()) == 0 {
+			d.admitted = d.server
+		}
+	case d.bug == "admissions stay" && d.admitted == d.server && a.Lost == 0:
+	default:
+		d.admitted = next
+	}
+	return d.admissionNow(), nil
+}
+
+func (d *driver) sortedLost() []refdb.LostChange {
+	return slices.SortedFunc(maps.Values(d.missing), func(a, b refdb.LostChange) int { return compareLost(lostCursorOf(a.Known), lostCursorOf(b.Known)) })
+}
+
+func compareLost(a, b refdb.LostCursor) int {
+	return slices.Compare([]string{a.Project, a.Ref, a.Op}, []string{b.Project, b.Ref, b.Op})
+}
+
+func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.LostPage, err error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return p, err
+	}
+	defer end()
+	for _, l := range d.sortedLost() {
+		if compareLost(lostCursorOf(l.Known), q.After) <= 0 || l.Fate != refdb.Undecided && !q.Decided {
+			continue
+		}
+		if len(p.Lost) == q.Limit {
+			p.Next = lostCursorOf(p.Lost[q.Limit-1].Known)
+			break
+		}
+		p.Lost = append(p.Lost, l)
+	}
+	return p, nil
+}
+
+func (d *driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return answer, err
+	}
+	defer end()
+	if answer.Admission = d.admissionNow(); answer.Admitted && d.bug != "recovers what is admitted" {
+		answer.Done = true
+		return answer, nil
+	}
+	if !r.MayBegin(answer.Admission) && d.bug != "recovers at once" {
+		return answer, nil
+	}
+	answer.Decided = d.decideLost(r.Limit)
+	if answer.Admission = d.admissionNow(); answer.Lost > 0 {
+		return answer, nil
+	}
+	for _, name := range answer.Waiting() {
+		w := d.witnesses[name]
+		w.Without, w.Since = true, rules.Later(w.Since, now())
+		d.witnesses[name] = w
+	}
+	for k, row := range d.locks {
+		if (!row.Intended() || d.bug == "intents end with a recovery") && d.bug != "locks outlive a recovery" {
+			delete(d.locks, k)
+		}
+	}
+	d.mark = max(d.mark, refdb.TokenOf(now()))
+	first := d.position + 1
+	if d.rewritten != 0 && d.bug != "the epoch begins last" {
+		first = d.rewritten
+	}
+	first = max(first, d.state.Epochs[len(d.state.Epochs)-1].First+1)
+	d.position, d.rewritten = max(d.position, first-1), 0
+	if d.bug != "no new epoch" {
+		d.state.Epochs = append(d.state.Epochs, refdb.Epoch{ID: r.Epoch, First: first, Began: now(), By: r.By, Reason: r.Reason})
+	}
+	d.admitted = d.server
+	answer.Admission, answer.Done = d.admissionNow(), true
+	return answer, nil
+}
+
+func (d *driver) decideLost(limit int) (decided []refdb.LostChange) {
+	refs := make(map[key][]refdb.LostChange)
+	for _, l := range d.sortedLost() {
+		k := key{l.Project, l.Ref}
+		if l.Fate == refdb.Undecided && (len(refs) < limit || refs[k] != nil) {
+			refs[k] = append(refs[k], l)
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(refs), key.compare) {
+		op := ""
+		for id, i := range d.intents {
+			if id.key == k && i.Decision == refdb.Pending {
+				op = i.Op
+			}
+		}
+		verdict := rules.DecideLost(refs[k], d.refs[k].Value, op)
+		if verdict.Again >= 0 {
+			d.rewrite(k, refs[k][verdict.Again])
+		}
+		if verdict.EndIntent && d.bug != "an intent outlives its change" {
+			if row, locked := d.locks[k]; locked {
+				delete(d.intents, intentKey{k, row.Token})
+			}
+			delete(d.locks, k)
+		}
+		for i, l := range refs[k] {
+			if l.Fate = verdict.Fates[i]; l.Fate != refdb.Undecided {
+				d.missing[lostCursorOf(l.Known)] = l
+				decided = append(decided, l)
+			}
+		}
+	}
+	return decided
+}
+
+func (d *driver) rewrite(k key, l refdb.LostChange) {
+	by := refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+	if d.bug == "a recovery writes by nobody" {
+		by.Owner, by.By = "", ""
+	}
+	if d.rewritten == 0 {
+		d.rewritten = d.position + 1
+	}
+	if l.New != refdb.Unknown {
+		d.put(k.project, []refdb.Ref{{Name: k.ref, Value: l.New, Time: now(), Op: l.Op}}, by)
+		return
+	}
+	d.position++
+	d.record(k, d.refs[k].Value, refdb.Unknown, by)
+	delete(d.refs, k)
+}

@@ -1,0 +1,183 @@
+package spanner
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const (
+	// recoveredRefs and recoveredCost are what a step of a recovery writes at most, and endedLocks how many locks
+	// a step ends: a commit has room for maxMutations.
+	recoveredRefs = 500
+	recoveredCost = maxMutations - 10_000
+	endedLocks    = 20_000
+
+	// undecidedSQL selects all lost changes of some refs, with what each ref holds and the intent on it.
+	undecidedSQL = `
+SELECT ` + lostSQL + `,
+  IFNULL((SELECT r.value FROM refs AS r WHERE r.project = lost.project AND r.ref = lost.ref), ''),
+  (SELECT i.token FROM intents AS i WHERE i.project = lost.project AND i.ref = lost.ref AND i.decision IS NULL ORDER BY i.token DESC LIMIT 1),
+  (SELECT i.nonce FROM intents AS i WHERE i.project = lost.project AND i.ref = lost.ref AND i.decision IS NULL ORDER BY i.token DESC LIMIT 1)
+FROM lost
+JOIN (SELECT DISTINCT project, ref FROM lost WHERE fate = '' ORDER BY project, ref LIMIT @limit) AS few USING (project, ref)
+WHERE fate = '' ORDER BY project, ref, op`
+
+	leasesSQL = `SELECT project, ref FROM locks WHERE IFNULL(stale_after, 0) < @never_stale LIMIT @limit`
+
+	lastEpochSQL = `SELECT MAX(first), CURRENT_TIMESTAMP() FROM epochs`
+)
+
+var (
+	fateColumns  = []string{"project", "ref", "op", "fate"}
+	epochColumns = []string{"first", "id", "began", "asked_by", "reason"}
+)
+
+// Recover implements refdb.AdmissionStore. Tokens need not be raised: they are timestamps of commits.
+func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+	q := request{tag: "refdb.recover", what: "recover"}
+	err = d.changeAdmission(ctx, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (err error) {
+		answer = refdb.Recovered{}
+		answer.Admission, err = d.admissionNow(ctx, row, t.query)
+		if answer.Done = answer.Admitted; err != nil || answer.Done {
+			return err
+		}
+		if !r.MayBegin(answer.Admission) {
+			return nil
+		}
+		if answer.Lost > 0 {
+			answer.Decided, err = b.decideLost(ctx, t, min(r.Limit, recoveredRefs))
+			answer.Lost -= len(answer.Decided)
+			answer.Halted = answer.Lost > 0
+		}
+		if err != nil || answer.Halted {
+			return err
+		}
+		if len(answer.Decided) > 0 && b.cost > maxMutations/2 {
+			return nil // the rest is for the next step
+		}
+		more, err := b.endLeases(ctx, t)
+		if err != nil || more {
+			return err
+		}
+		for i, w := range answer.Witnesses {
+			if w.Awaited(d.name) { // it is one of r.Without
+				w.Without, w.Since = true, rules.Later(w.Since, row.now)
+				answer.Witnesses[i] = w
+				b.putWitness(w)
+			}
+		}
+		answer.Admitted, answer.Done = true, true
+		b.admit(d.name)
+		return b.beginEpoch(ctx, t, r, row)
+	})
+	if err != nil {
+		return refdb.Recovered{}, err
+	}
+	return answer, nil
+}
+
+// endLeases ends all locks but those that stand for intents, and reports whether there are more.
+func (b *batch) endLeases(ctx context.Context, t *transaction) (more bool, err error) {
+	s := spanner.Statement{SQL: leasesSQL, Params: map[string]any{"never_stale": refdb.NeverStale.Microseconds(), "limit": int64(endedLocks)}}
+	n := 0
+	err = t.query(ctx, s, func(row *spanner.Row) error {
+		var project, ref string
+		err := row.Columns(&project, &ref)
+		b.deleteLock(project, ref)
+		n++
+		return err
+	})
+	return n == endedLocks, err
+}
+
+// beginEpoch begins an epoch before what was written again: nothing else was written since the database was halted.
+func (b *batch) beginEpoch(ctx context.Context, t *transaction, r refdb.RecoverRequest, row admissionRow) error {
+	return t.query(ctx, spanner.NewStatement(lastEpochSQL), func(found *spanner.Row) error {
+		var last, first time.Time
+		if err := found.Columns(&last, &first); err != nil {
+			return err
+		}
+		if row.server == "" {
+			first = row.since.Add(time.Microsecond)
+		}
+		if !first.After(last) {
+			first = last.Add(time.Microsecond)
+		}
+		first = instant(positionOf(first))
+		b.add(len(epochColumns), spanner.Insert("epochs", epochColumns, []any{first, r.Epoch, spanner.CommitTimestamp, r.By, r.Reason}))
+		return nil
+	})
+}
+
+// An undecided ref has lost changes that nobody has decided about.
+type undecidedRef struct {
+	lost  []refdb.LostChange
+	value refdb.Value
+	// Of the intent on it; NULL if there is none.
+	token spanner.NullTime
+	nonce spanner.NullString
+}
+
+func readUndecided(ctx context.Context, t *transaction, limit int) (refs []undecidedRef, err error) {
+	s := spanner.Statement{SQL: undecidedSQL, Params: map[string]any{"limit": int64(limit)}}
+	err = t.query(ctx, s, func(row *spanner.Row) error {
+		var now undecidedRef
+		l, err := readLost(row, (*string)(&now.value), &now.token, &now.nonce)
+		if n := len(refs); n > 0 && refs[n-1].lost[0].Project == l.Project && refs[n-1].lost[0].Ref == l.Ref {
+			refs[n-1].lost = append(refs[n-1].lost, l)
+		} else {
+			now.lost = []refdb.LostChange{l}
+			refs = append(refs, now)
+		}
+		return err
+	})
+	return refs, err
+}
+
+// decideLost decides about lost changes of at most limit refs, and of no more than fit.
+func (b *batch) decideLost(ctx context.Context, t *transaction, limit int) (decided []refdb.LostChange, err error) {
+	refs, err := readUndecided(ctx, t, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range refs {
+		op := operation.ID(ref.nonce.StringVal)
+		verdict := rules.DecideLost(ref.lost, ref.value, op)
+		if b.cost > recoveredCost {
+			break
+		}
+		if verdict.Again >= 0 {
+			b.rewrite(ref.lost[verdict.Again], ref.value)
+		}
+		if verdict.EndIntent {
+			b.deleteIntent(ref.lost[0].Project, ref.lost[0].Ref, refdb.TokenOf(ref.token.Time))
+			b.deleteLock(ref.lost[0].Project, ref.lost[0].Ref)
+		}
+		for i, fate := range verdict.Fates {
+			l := ref.lost[i]
+			// Of what does not fit the next step says the same, unless it is about what this one wrote.
+			if l.Fate = fate; fate == refdb.Undecided || fate == refdb.Opposed && b.cost > recoveredCost {
+				continue
+			}
+			b.add(len(fateColumns), spanner.Update("lost", fateColumns, []any{l.Project, l.Ref, l.Op, string(fate)}))
+			decided = append(decided, l)
+		}
+	}
+	return decided, nil
+}
+
+// rewrite makes a lost change again.
+func (b *batch) rewrite(l refdb.LostChange, have refdb.Value) {
+	by := refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+	if l.New == refdb.Unknown {
+		b.removeRef(l.Project, l.Ref, have, by)
+	} else {
+		b.putRef(l.Project, l.Ref, have, l.New, by)
+	}
+}

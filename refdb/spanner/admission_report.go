@@ -1,0 +1,284 @@
+package spanner
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+// maxReported is how many lost changes a transaction records at most: each has 13 columns.
+const maxReported = 4000
+
+const (
+	prunedUptoSQL = `SELECT begun, pruned, (SELECT seen FROM witnesses WHERE name = @witness) FROM history_state`
+
+	// missingSQL selects the places of the known changes that are not there.
+	missingSQL = `
+SELECT k.n FROM UNNEST(@keys) AS k
+WHERE NOT EXISTS (
+    SELECT 1 FROM history AS h WHERE h.project = k.project AND h.ref = k.ref
+      AND (h.op = k.op OR k.token <> 0 AND STARTS_WITH(h.op, CONCAT(k.op, '-'))))
+  AND NOT (k.token <> 0 AND EXISTS (
+    SELECT 1 FROM intents AS i WHERE i.project = k.project AND i.ref = k.ref AND (i.nonce = k.op OR STARTS_WITH(i.nonce, CONCAT(k.op, '\t')))))
+  AND NOT EXISTS (SELECT 1 FROM lost AS l WHERE l.project = k.project AND l.ref = k.ref AND l.op = k.op AND l.fate <> '')
+  AND NOT IFNULL(k.made <= @upto, FALSE)`
+
+	recordedSQL = `
+SELECT l.project, l.ref, l.op, l.fate, l.witness
+FROM UNNEST(@keys) AS k
+JOIN@{JOIN_METHOD=APPLY_JOIN} lost AS l ON l.project = k.project AND l.ref = k.ref AND l.op = k.op`
+
+	lostSQL = `project, ref, op, old_value, new_value, owner, asked_by, token, move, made, witness, fate, reported`
+
+	lostPageSQL = `
+SELECT ` + lostSQL + ` FROM lost
+WHERE (project > @project OR project = @project AND (ref > @ref OR ref = @ref AND op > @op)) AND (@decided OR fate = '')
+ORDER BY project, ref, op LIMIT @limit`
+)
+
+var (
+	lostColumns = strings.Split(lostSQL, ", ")
+	moveColumns = []string{"project", "ref", "op", "move"}
+)
+
+// A knownKey is a known change; N is its place in the list.
+type knownKey struct {
+	N       int64     `spanner:"n"`
+	Project string    `spanner:"project"`
+	Ref     string    `spanner:"ref"`
+	Op      string    `spanner:"op"`
+	Token   int64     `spanner:"token"`
+	Made    time.Time `spanner:"made"`
+}
+
+func (k knownKey) bytes() int { return len(k.Project) + len(k.Ref) + len(k.Op) + 64 }
+
+func knownKeys(known []refdb.Known) []knownKey {
+	keys := make([]knownKey, len(known))
+	for n, k := range known {
+		keys[n] = knownKey{int64(n), k.Project, k.Ref, k.Op, int64(k.Token), instant(positionOf(k.At))}
+	}
+	return keys
+}
+
+// Look implements refdb.AdmissionStore.
+func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
+	r := request{tag: "refdb.look", what: "look what the database has"}
+	err = d.snapshot(ctx, r, func(ctx context.Context, query queryFunc) (err error) {
+		l.Server = d.name
+		l.Missing, err = look(ctx, query, witness, known)
+		return err
+	})
+	if err != nil {
+		return refdb.Looked{}, err
+	}
+	return l, nil
+}
+
+// look returns the places of those that are not there.
+func look(ctx context.Context, query queryFunc, witness string, known []refdb.Known) (missing []int, err error) {
+	if len(known) == 0 {
+		return nil, nil
+	}
+	upto, err := prunedUpto(ctx, query, witness)
+	if err != nil {
+		return nil, err
+	}
+	for keys := range chunks(knownKeys(known), knownKey.bytes) {
+		s := spanner.Statement{SQL: missingSQL, Params: map[string]any{"keys": keys, "upto": upto}}
+		err := query(ctx, s, func(row *spanner.Row) error {
+			var n int64
+			err := row.Columns(&n)
+			missing = append(missing, int(n))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(missing)
+	return missing, nil
+}
+
+// prunedUpto returns the time up to which a known change may have been pruned, NULL for none.
+func prunedUpto(ctx context.Context, query queryFunc, witness string) (upto spanner.NullTime, err error) {
+	s := spanner.Statement{SQL: prunedUptoSQL, Params: map[string]any{"witness": witness}}
+	err = query(ctx, s, func(row *spanner.Row) error {
+		var begun, pruned time.Time
+		var seen spanner.NullTime
+		err := row.Columns(&begun, &pruned, &seen)
+		upto = spanner.NullTime{Time: pruned.Add(-time.Microsecond), Valid: pruned.After(begun)}
+		if witness != "" && (!seen.Valid || seen.Time.Before(upto.Time)) {
+			upto = seen
+		}
+		return err
+	})
+	return upto, err
+}
+
+// Report implements refdb.AdmissionStore. A long one is cut into parts: the parts before the last are open.
+func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	for len(r.Missing) > maxReported {
+		part := r
+		part.Missing, part.Open = r.Missing[:maxReported], true
+		if _, err := d.reportOnce(ctx, part); err != nil {
+			return refdb.Admission{}, err
+		}
+		r.Missing = r.Missing[maxReported:]
+	}
+	a, err := d.reportOnce(ctx, r)
+	if err == nil {
+		var barred []string
+		for _, w := range a.Witnesses {
+			if w.Away || w.Without {
+				barred = append(barred, w.Name)
+			}
+		}
+		d.barred.Store(&barred)
+	}
+	return a, err
+}
+
+func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
+	q := request{tag: "refdb.report", what: "report what the database has"}
+	if r.Server != d.name && d.admits() {
+		return a, failed(q.what, errReplaced)
+	}
+	err = d.changeAdmission(ctx, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (err error) {
+		if a, err = d.admissionNow(ctx, row, t.query); err != nil {
+			return err
+		}
+		missing, err := look(ctx, t.query, r.Witness, r.Missing)
+		if err != nil {
+			return err
+		}
+		var lost []refdb.Known
+		for _, i := range missing {
+			lost = append(lost, r.Missing[i])
+		}
+		recorded, err := lostAmong(ctx, t, lost)
+		if err != nil {
+			return err
+		}
+		r := r
+		r.Missing = lost
+		b.report(r, &a, recorded, row.now)
+		a.Halted = a.Lost > 0
+		next := rules.DecideAdmission(row.server, a)
+		if a.Admitted = next == d.name; next != row.server {
+			b.admit(next)
+		}
+		return nil
+	})
+	if err != nil {
+		return refdb.Admission{}, err
+	}
+	return a, nil
+}
+
+// lostAmong reads and locks the rows of those that are recorded as lost.
+func lostAmong(ctx context.Context, t *transaction, known []refdb.Known) (map[refdb.LostCursor]refdb.LostChange, error) {
+	recorded := make(map[refdb.LostCursor]refdb.LostChange)
+	s := spanner.Statement{SQL: recordedSQL, Params: make(map[string]any)}
+	err := queryKeys(ctx, t, s, knownKeys(known), knownKey.bytes, func(row *spanner.Row) error {
+		var l refdb.LostChange
+		err := row.Columns(&l.Project, &l.Ref, &l.Op, (*string)(&l.Fate), &l.Witness)
+		recorded[lostCursorOf(l.Known)] = l
+		return err
+	})
+	return recorded, err
+}
+
+func lostCursorOf(k refdb.Known) refdb.LostCursor {
+	return refdb.LostCursor{Project: k.Project, Ref: k.Ref, Op: k.Op}
+}
+
+// report records a report, of which r.Missing is missing still, and leaves in a what stands after it.
+func (b *batch) report(r refdb.Report, a *refdb.Admission, recorded map[refdb.LostCursor]refdb.LostChange, now time.Time) {
+	witnesses := make(map[string]*refdb.Witness)
+	for _, w := range a.Witnesses {
+		witnesses[w.Name] = &w
+	}
+	changed := make(map[string]bool)
+	put := func(w refdb.Witness) { witnesses[w.Name], changed[w.Name] = &w, true }
+	for _, mark := range r.Marks {
+		if was := witnesses[mark.Name]; rules.Rewound(was, mark) {
+			put(rules.Returned(was, mark, now))
+		}
+	}
+	was := witnesses[r.Witness]
+	b.recordLost(r, was != nil && was.Without, a, recorded)
+	if r.Witness != "" && !r.Open {
+		put(rules.Reported(was, r, now))
+	}
+	a.Witnesses = nil
+	for _, name := range slices.Sorted(maps.Keys(witnesses)) {
+		a.Witnesses = append(a.Witnesses, *witnesses[name])
+		if changed[name] {
+			b.putWitness(*witnesses[name])
+		}
+	}
+}
+
+func (b *batch) recordLost(r refdb.Report, late bool, a *refdb.Admission, recorded map[refdb.LostCursor]refdb.LostChange) {
+	name, fate := r.Witness, refdb.Undecided
+	if name == "" {
+		name = r.Owner
+	}
+	if late {
+		fate = refdb.Late
+	}
+	for _, k := range r.Missing {
+		was, known := recorded[lostCursorOf(k)]
+		switch {
+		case !known:
+			b.add(len(lostColumns), spanner.Insert("lost", lostColumns, []any{k.Project, k.Ref, k.Op, string(k.Old), string(k.New), k.Owner, k.By,
+				int64(k.Token), string(k.Move), instant(positionOf(k.At)), name, string(fate), spanner.CommitTimestamp}))
+			recorded[lostCursorOf(k)] = refdb.LostChange{Known: k, Witness: name, Fate: fate}
+			if fate == refdb.Undecided {
+				a.Lost++
+			}
+		case was.Fate == refdb.Undecided && was.Witness == name:
+			b.add(len(moveColumns), spanner.Update("lost", moveColumns, []any{k.Project, k.Ref, k.Op, string(k.Move)}))
+		}
+	}
+}
+
+func (b *batch) putWitness(w refdb.Witness) {
+	seen := spanner.NullTime{Time: w.Seen, Valid: !w.Seen.IsZero()}
+	b.add(len(witnessColumns), spanner.InsertOrUpdate("witnesses", witnessColumns, []any{w.Name, w.Server, seen, w.Away, w.Without, w.Since}))
+}
+
+// LostChanges implements refdb.AdmissionStore.
+func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.LostPage, err error) {
+	r := request{tag: "refdb.lost", what: "list lost changes"}
+	if !d.admits() {
+		return p, failed(r.what, refdb.ErrOldSchema)
+	}
+	p.Lost, err = readRows(ctx, d, r, func(row *spanner.Row) (refdb.LostChange, error) { return readLost(row) }, r.query(spanner.Statement{SQL: lostPageSQL, Params: map[string]any{
+		"project": q.After.Project, "ref": q.After.Ref, "op": q.After.Op, "decided": q.Decided, "limit": int64(q.Limit),
+	}}))
+	if err != nil {
+		return refdb.LostPage{}, err
+	}
+	if n := len(p.Lost); n > 0 && n == q.Limit {
+		p.Next = lostCursorOf(p.Lost[n-1].Known)
+	}
+	return p, nil
+}
+
+// readLost reads lostSQL, and more columns behind it.
+func readLost(row *spanner.Row, more ...any) (l refdb.LostChange, err error) {
+	var token int64
+	err = row.Columns(append([]any{&l.Project, &l.Ref, &l.Op, (*string)(&l.Old), (*string)(&l.New), &l.Owner, &l.By, &token,
+		(*string)(&l.Move), &l.At, &l.Witness, (*string)(&l.Fate), &l.Reported}, more...)...)
+	l.Token, l.At, l.Reported = refdb.Token(token), l.At.UTC(), l.Reported.UTC()
+	return l, err
+}

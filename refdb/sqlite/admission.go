@@ -1,0 +1,209 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
+)
+
+// The server is the file: a backup that is put back is another one. Each write transaction compares it
+// with the one that is admitted, which costs a prepared statement.
+
+// newServer is what the row of admission says after the migration: the next that writes is admitted.
+const newServer = "new"
+
+const (
+	admittedServer = `SELECT server FROM admission WHERE id = 1`
+
+	admit = `UPDATE admission SET server = ?, since = ? WHERE id = 1`
+
+	barredWitness = `SELECT 1 FROM witnesses WHERE name = ? AND (away OR without)`
+
+	countLost = `SELECT count(*) FROM lost WHERE fate = ''`
+
+	allWitnesses = `SELECT name, server, seen, away, without, since FROM witnesses ORDER BY name`
+)
+
+// serverOf returns the identity of a file.
+func serverOf(file fs.FileInfo) string {
+	device, inode, ok := filesystem.Identity(file)
+	if !ok {
+		return "file"
+	}
+	return fmt.Sprintf("%d/%d", device, inode)
+}
+
+// admittedServer returns the server that is admitted. ok is false in a schema without admission.
+func (c *conn) admittedServer(ctx context.Context) (server string, ok bool, err error) {
+	err = c.query(ctx, func(r row) { server, ok = r.text(0), true }, admittedServer)
+	if code(err) == lib.SQLITE_ERROR {
+		if there, look := c.hasTable(ctx, "admission"); look == nil && !there {
+			return "", false, nil
+		}
+	}
+	if err == nil && !ok {
+		err = errors.New("the table admission has lost its row: restore the file from a backup")
+	}
+	return server, ok, err
+}
+
+// isAdmitted reports whether the file is admitted.
+func (d *Driver) isAdmitted(ctx context.Context, c *conn) (bool, error) {
+	server, ok, err := c.admittedServer(ctx)
+	return !ok || server == d.server || server == newServer, err
+}
+
+// isAdmitted is that of the driver. Where no server was admitted yet it admits this one.
+func (t *tx) isAdmitted(server string) (bool, error) {
+	if t.admitted == nil {
+		admitted, ok, err := t.conn.admittedServer(context.Background())
+		switch {
+		case err != nil:
+			return false, err
+		case !ok:
+			return true, nil // the schema is from before
+		case admitted == newServer:
+			return true, t.admit(server)
+		}
+		t.admitted = &admitted
+	}
+	return *t.admitted == server, nil
+}
+
+// requireWitness returns refdb.ErrNotAdmitted if the owner's site has to compare the file first: it was left out of a
+// recovery, or taken to be away.
+func (t *tx) requireWitness(owner string) (refused, err error) {
+	if t.admitted == nil {
+		return nil, nil // the schema is from before
+	}
+	site, _, _ := strings.Cut(owner, "/")
+	err = t.query(func(row) { refused = refdb.ErrNotAdmitted }, barredWitness, site)
+	return refused, err
+}
+
+// admit admits a server, or none.
+func (t *tx) admit(server string) error {
+	t.admitted = &server
+	_, err := t.exec(admit, server, t.now)
+	return err
+}
+
+// admitFirst admits the file if no server was admitted yet.
+func (d *Driver) admitFirst(ctx context.Context) error {
+	const doing = "look which file is admitted"
+	first := false
+	err := d.read(ctx, doing, func(c *conn) error {
+		server, _, err := c.admittedServer(ctx)
+		first = server == newServer
+		return err
+	})
+	if err != nil || !first {
+		return err
+	}
+	return d.writeAnyway(ctx, doing, 1, func(t *tx) error {
+		_, err := t.isAdmitted(d.server)
+		return err
+	})
+}
+
+// Admission implements refdb.AdmissionStore.
+func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
+	err = d.lookAtAdmission(ctx, "read which server is admitted", func(c *conn) error {
+		admitted, err := d.isAdmitted(ctx, c)
+		if err != nil {
+			return err
+		}
+		a, err = admissionNow(ctx, c, d.server, admitted)
+		return err
+	})
+	if err != nil {
+		return refdb.Admission{}, err
+	}
+	return a, nil
+}
+
+// lookAtAdmission runs do in one snapshot of a schema with admission.
+func (d *Driver) lookAtAdmission(ctx context.Context, doing string, do func(*conn) error) error {
+	return d.optional(ctx, doing, "admission", d.snapshot(ctx, doing, do))
+}
+
+// changeAdmission runs do in a write transaction. Whatever do refuses it refuses before it writes.
+func (d *Driver) changeAdmission(ctx context.Context, doing string, rows int, do func(t *tx, admitted bool) (refused, err error)) error {
+	var refused error
+	err := d.writeAnyway(ctx, doing, rows, func(t *tx) error {
+		admitted, err := t.isAdmitted(d.server)
+		switch {
+		case err != nil:
+			return err
+		case t.admitted == nil:
+			refused = refdb.ErrOldSchema
+			return nil
+		}
+		refused, err = do(t, admitted)
+		return err
+	})
+	if err == nil && refused != nil {
+		err = explain(d.path, doing, refused)
+	}
+	return err
+}
+
+func admissionNow(ctx context.Context, c *conn, server string, admitted bool) (refdb.Admission, error) {
+	a := refdb.Admission{Server: server, Admitted: admitted}
+	err := c.query(ctx, func(r row) { a.Lost = int(r.int(0)) }, countLost)
+	if err != nil {
+		return a, err
+	}
+	a.Halted = a.Lost > 0
+	err = c.query(ctx, func(r row) {
+		w := refdb.Witness{Name: r.text(0), Server: r.text(1), Away: r.int(3) != 0, Without: r.int(4) != 0, Since: timeOf(r.int(5))}
+		if !r.null(2) {
+			w.Seen = timeOf(r.int(2))
+		}
+		a.Witnesses = append(a.Witnesses, w)
+	}, allWitnesses)
+	return a, err
+}
+
+func (t *tx) admissionNow(server string, admitted bool) (refdb.Admission, error) {
+	return admissionNow(context.Background(), t.conn, server, admitted)
+}
+
+var errReplaced = fmt.Errorf("%w: the file is another one by now", refdb.ErrUnavailable)
+
+// Report implements refdb.AdmissionStore.
+func (d *Driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
+	rows := len(r.Missing) + len(r.Marks) + 1
+	err = d.changeAdmission(ctx, "report what the file has", rows, func(t *tx, admitted bool) (refused, err error) {
+		if r.Server != d.server {
+			return errReplaced, nil
+		}
+		if a, err = t.admissionNow(d.server, admitted); err != nil {
+			return nil, err
+		}
+		if err := t.report(r, a); err != nil {
+			return nil, err
+		}
+		if a, err = t.admissionNow(d.server, admitted); err != nil {
+			return nil, err
+		}
+		next := rules.DecideAdmission(*t.admitted, a)
+		a.Admitted = next == d.server
+		if next == *t.admitted {
+			return nil, nil
+		}
+		return nil, t.admit(next)
+	})
+	if err != nil {
+		return refdb.Admission{}, err
+	}
+	return a, nil
+}

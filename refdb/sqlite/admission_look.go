@@ -1,0 +1,143 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const (
+	// prunedUpto is the time up to which a known change may have been pruned, for the witness ?1.
+	prunedUpto = `
+		SELECT CASE WHEN ?1 = '' THEN pruned_time
+			ELSE min(pruned_time, (SELECT seen FROM witnesses WHERE name = ?1)) END
+		FROM history_state`
+
+	// Of operations: the text of a row begins with the ID and a tab, or is the ID.
+	byOperation = `op = k.op OR substr(op, 1, length(k.op) + 1) = k.op || char(9)`
+
+	// missing selects the places of the known changes ?1 that are not there. ?2: prunedUpto.
+	missing = `
+		WITH known AS (
+			SELECT key AS i, value ->> 0 AS project, value ->> 1 AS ref, value ->> 2 AS op, value ->> 3 AS token, value ->> 4 AS at FROM json_each(?1)
+		)
+		SELECT i FROM known AS k
+		WHERE NOT EXISTS (
+				SELECT 1 FROM history AS h WHERE h.project = k.project AND h.ref = k.ref
+				AND (` + byOperation + ` OR k.token <> 0 AND substr(op, 1, length(k.op) + 1) = k.op || '-'))
+			AND NOT (k.token <> 0 AND EXISTS (
+				SELECT 1 FROM intents AS n WHERE n.project = k.project AND n.ref = k.ref
+				AND (n.nonce = k.op OR substr(n.nonce, 1, length(k.op) + 1) = k.op || char(9))))
+			AND NOT EXISTS (SELECT 1 FROM lost AS l WHERE l.project = k.project AND l.ref = k.ref AND l.op = k.op AND l.fate <> '')
+			AND NOT coalesce(k.at <= ?2, 0)
+		ORDER BY i`
+
+	lostColumns = `project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported`
+
+	recordLost = `
+		INSERT INTO lost (` + lostColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (project, ref, op) DO UPDATE SET move = excluded.move WHERE fate = '' AND witness = excluded.witness`
+
+	putWitness = `INSERT OR REPLACE INTO witnesses (name, server, seen, away, without, since) VALUES (?, ?, ?, ?, ?, ?)`
+)
+
+// Look implements refdb.AdmissionStore.
+func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
+	err = d.lookAtAdmission(ctx, "look what the file has", func(c *conn) (err error) {
+		l.Server = d.server
+		l.Missing, err = c.look(ctx, witness, known)
+		return err
+	})
+	if err != nil {
+		return refdb.Looked{}, err
+	}
+	return l, nil
+}
+
+func (c *conn) look(ctx context.Context, witness string, known []refdb.Known) (lost []int, err error) {
+	list := make([][5]any, len(known))
+	for i, k := range known {
+		list[i] = [5]any{k.Project, k.Ref, k.Op, int64(k.Token), k.At.UnixMicro()}
+	}
+	var upto any // NULL if nothing was pruned
+	if err := c.query(ctx, func(r row) { upto = r[0] }, prunedUpto, witness); err != nil {
+		return nil, err
+	}
+	err = c.query(ctx, func(r row) { lost = append(lost, int(r.int(0))) }, missing, asJSON(list), upto)
+	return lost, err
+}
+
+// report records a report. What stands before it is a.
+func (t *tx) report(r refdb.Report, a refdb.Admission) error {
+	now := timeOf(t.now)
+	witnesses := make(map[string]*refdb.Witness)
+	for i, w := range a.Witnesses {
+		witnesses[w.Name] = &a.Witnesses[i]
+	}
+	for _, mark := range r.Marks {
+		if rules.Rewound(witnesses[mark.Name], mark) {
+			w := rules.Returned(witnesses[mark.Name], mark, now)
+			witnesses[mark.Name] = &w
+			if err := t.putWitness(w); err != nil {
+				return err
+			}
+		}
+	}
+	was, fate := witnesses[r.Witness], refdb.Undecided
+	if was != nil && was.Without {
+		fate = refdb.Late
+	}
+	lost, err := t.conn.look(context.Background(), r.Witness, r.Missing)
+	if err != nil {
+		return err
+	}
+	for _, i := range lost {
+		k := r.Missing[i]
+		_, err := t.exec(recordLost, k.Project, k.Ref, k.Op, string(k.Old), string(k.New), k.Owner, k.By, int64(k.Token), string(k.Move),
+			k.At.UnixMicro(), cmp.Or(r.Witness, r.Owner), string(fate), t.now)
+		if err != nil {
+			return err
+		}
+	}
+	if r.Witness == "" || r.Open {
+		return nil
+	}
+	return t.putWitness(rules.Reported(was, r, now))
+}
+
+func (t *tx) putWitness(w refdb.Witness) error {
+	var seen any
+	if !w.Seen.IsZero() {
+		seen = w.Seen.UnixMicro()
+	}
+	_, err := t.exec(putWitness, w.Name, w.Server, seen, w.Away, w.Without, w.Since.UnixMicro())
+	return err
+}
+
+// LostChanges implements refdb.AdmissionStore.
+func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.LostPage, error) {
+	const doing = "list lost changes"
+	var w where
+	w.add("(project, ref, op) > (?, ?, ?)", q.After.Project, q.After.Ref, q.After.Op)
+	if !q.Decided {
+		w.add("fate = ''")
+	}
+	lost, last, err := page(ctx, d, doing, lostColumns+" FROM lost", w, "project, ref, op", q.Limit, func(_ int64, r row) refdb.LostChange { return lostChangeOf(r) })
+	if err != nil {
+		return refdb.LostPage{}, d.optional(ctx, doing, "lost", err)
+	}
+	return refdb.LostPage{Lost: lost, Next: refdb.LostCursor{Project: last.Project, Ref: last.Ref, Op: last.Op}}, nil
+}
+
+// lostChangeOf reads lostColumns.
+func lostChangeOf(r row) refdb.LostChange {
+	return refdb.LostChange{
+		Known: refdb.Known{
+			Project: r.text(0), Ref: r.text(1), Op: r.text(2), Old: refdb.Value(r.text(3)), New: refdb.Value(r.text(4)),
+			Owner: r.text(5), By: r.text(6), Token: refdb.Token(r.int(7)), Move: refdb.Move(r.text(8)), At: timeOf(r.int(9)),
+		},
+		Witness: r.text(10), Fate: refdb.Fate(r.text(11)), Reported: timeOf(r.int(12)),
+	}
+}

@@ -1,0 +1,171 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const (
+	leaveOut = `UPDATE witnesses SET without = 1, since = max(since + 1, ?3) WHERE name = ?1 AND server <> ?2 AND NOT away AND NOT without`
+
+	// undecided selects all lost changes of some refs, with what each ref holds and the intent on it.
+	undecided = `
+		SELECT ` + lostColumns + `,
+			(SELECT value FROM refs AS r WHERE r.project = lost.project AND r.ref = lost.ref),
+			(SELECT nonce FROM intents AS i WHERE i.project = lost.project AND i.ref = lost.ref AND decision IS NULL ORDER BY token DESC LIMIT 1)
+		FROM lost
+		WHERE fate = '' AND (project, ref) IN (SELECT DISTINCT project, ref FROM lost WHERE fate = '' ORDER BY project, ref LIMIT ?)
+		ORDER BY project, ref, op`
+
+	// The newline tells the trigger whose removal it is.
+	signRef   = `UPDATE refs SET op = ?3 || char(10), time = ?4 WHERE project = ?1 AND ref = ?2`
+	removeRef = `DELETE FROM refs WHERE project = ?1 AND ref = ?2`
+
+	endIntent     = `DELETE FROM intents WHERE project = ?1 AND ref = ?2 AND decision IS NULL`
+	endIntentLock = `DELETE FROM locks WHERE project = ?1 AND ref = ?2 AND stale_after >= ?3`
+
+	setFate = `UPDATE lost SET fate = ?4 WHERE project = ?1 AND ref = ?2 AND op = ?3`
+
+	// endLocks leaves those that stand for intents.
+	endLocks = `DELETE FROM locks WHERE coalesce(stale_after, 0) < ?`
+
+	// newEpoch begins before what the recovery wrote again: in the halted file nothing else was
+	// written. Its position may be that of something else that was lost.
+	newEpoch = `
+		INSERT INTO epochs (first, id, began, asked_by, reason)
+		SELECT max(1 + (SELECT max(first) FROM epochs), coalesce(
+			(SELECT min(position) FROM history WHERE latest >= (SELECT since FROM admission WHERE server = '')), position + 1)), ?, ?, ?, ?
+		FROM history_state`
+
+	// reachEpoch: no position is before the epoch that it is in.
+	reachEpoch = `UPDATE history_state SET position = max(position, (SELECT max(first) FROM epochs) - 1)`
+)
+
+// Recover implements refdb.AdmissionStore.
+func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+	err = d.changeAdmission(ctx, "recover", r.Limit, func(t *tx, admitted bool) (_, err error) {
+		answer, err = t.recover(d.server, admitted, r)
+		return nil, err
+	})
+	if err != nil {
+		return refdb.Recovered{}, err
+	}
+	return answer, nil
+}
+
+func (t *tx) recover(server string, admitted bool, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+	answer.Done = admitted
+	answer.Admission, err = t.admissionNow(server, admitted)
+	if err != nil || admitted || !r.MayBegin(answer.Admission) {
+		return answer, err
+	}
+	if answer.Lost > 0 {
+		if answer.Decided, err = t.decideLost(r.Limit); err != nil {
+			return answer, err
+		}
+		if answer.Admission, err = t.admissionNow(server, false); err != nil || answer.Lost > 0 {
+			return answer, err
+		}
+	}
+	for _, name := range r.Without {
+		if _, err := t.exec(leaveOut, name, server, t.now); err != nil {
+			return answer, err
+		}
+	}
+	if err := t.beginEpoch(server, r); err != nil {
+		return answer, err
+	}
+	answer.Done = true
+	answer.Admission, err = t.admissionNow(server, true)
+	return answer, err
+}
+
+// beginEpoch ends the locks, raises the tokens and admits the server.
+func (t *tx) beginEpoch(server string, r refdb.RecoverRequest) error {
+	if _, err := t.exec(endLocks, microsOf(refdb.NeverStale)); err != nil {
+		return err
+	}
+	if err := t.readMark(); err != nil {
+		return err
+	}
+	*t.mark = max(*t.mark, t.now)
+	if _, err := t.exec(newEpoch, r.Epoch, t.now, r.By, r.Reason); err != nil {
+		return err
+	}
+	if _, err := t.exec(reachEpoch); err != nil {
+		return err
+	}
+	return t.admit(server)
+}
+
+// lostOfRef are the undecided lost changes of a ref.
+type lostOfRef struct {
+	lost   []refdb.LostChange
+	value  refdb.Value
+	intent string // the operation that recorded the intent on it
+}
+
+// decideLost decides about lost changes of at most limit refs.
+func (t *tx) decideLost(limit int) (decided []refdb.LostChange, err error) {
+	var refs []lostOfRef
+	err = t.query(func(r row) {
+		l := lostChangeOf(r)
+		if n := len(refs); n > 0 && refs[n-1].lost[0].Project == l.Project && refs[n-1].lost[0].Ref == l.Ref {
+			refs[n-1].lost = append(refs[n-1].lost, l)
+			return
+		}
+		refs = append(refs, lostOfRef{[]refdb.LostChange{l}, refdb.Value(r.text(13)), operation.ID(r.text(14))})
+	}, undecided, int64(limit))
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range refs {
+		verdict := rules.DecideLost(ref.lost, ref.value, ref.intent)
+		if verdict.Again >= 0 {
+			if err := t.rewrite(ref.lost[verdict.Again]); err != nil {
+				return nil, err
+			}
+		}
+		if verdict.EndIntent {
+			if err := t.endIntent(ref.lost[0]); err != nil {
+				return nil, err
+			}
+		}
+		for i, fate := range verdict.Fates {
+			l := ref.lost[i]
+			if l.Fate = fate; fate == refdb.Undecided {
+				continue
+			}
+			if _, err := t.exec(setFate, l.Project, l.Ref, l.Op, string(fate)); err != nil {
+				return nil, err
+			}
+			decided = append(decided, l)
+		}
+	}
+	return decided, nil
+}
+
+// rewrite makes a lost change again.
+func (t *tx) rewrite(l refdb.LostChange) error {
+	by := refdb.Origin{ID: l.Op, Owner: l.Owner, By: l.By}
+	if l.New != refdb.Unknown {
+		return t.put(l.Project, by, []refdb.Update{{Ref: l.Ref, Old: l.Old, New: l.New}})
+	}
+	if _, err := t.exec(signRef, l.Project, l.Ref, operation.Text(by), t.now); err != nil {
+		return err
+	}
+	_, err := t.exec(removeRef, l.Project, l.Ref)
+	return err
+}
+
+// endIntent ends the intent on the ref of a lost change.
+func (t *tx) endIntent(l refdb.LostChange) error {
+	if _, err := t.exec(endIntent, l.Project, l.Ref); err != nil {
+		return err
+	}
+	_, err := t.exec(endIntentLock, l.Project, l.Ref, microsOf(refdb.NeverStale))
+	return err
+}

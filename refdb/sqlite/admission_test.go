@@ -1,0 +1,109 @@
+package sqlite_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+)
+
+// admission is what every method about the admission says.
+func admission(t *testing.T, d *sqlite.Driver) map[string]error {
+	t.Helper()
+	ctx := t.Context()
+	errs := make(map[string]error)
+	_, errs["admission"] = d.Admission(ctx)
+	_, errs["look"] = d.Look(ctx, "w", []refdb.Known{{Project: project, Ref: refA, Op: "op"}})
+	_, errs["report"] = d.Report(ctx, refdb.Report{Witness: "w"})
+	_, errs["lost"] = d.LostChanges(ctx, refdb.LostQuery{Limit: 1})
+	_, errs["recover"] = d.Recover(ctx, refdb.RecoverRequest{Epoch: "e", Limit: 1})
+	return errs
+}
+
+// On the schema before it, nothing is compared.
+func TestTheSchemaBeforeTheAdmissionIsServed(t *testing.T) {
+	_, url := open(t)
+	m, err := sqlite.Migrator(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.To(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	d := openAgain(t, url)
+	for name, err := range admission(t, d) {
+		if !errors.Is(err, refdb.ErrOldSchema) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	update(t, d, refA, "", v1)
+	if s, err := d.HistoryState(t.Context()); err != nil || !s.Admitted {
+		t.Errorf("%+v, %v", s, err)
+	}
+	// The tables come, and go again, while the driver is in use.
+	for range 2 {
+		if err := m.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		update(t, d, refA, v1, v2)
+		if a, err := d.Admission(t.Context()); err != nil || !a.Admitted {
+			t.Errorf("%+v, %v", a, err)
+		}
+		if err := m.To(t.Context(), 8); err != nil {
+			t.Fatal(err)
+		}
+		update(t, d, refA, v2, v1)
+	}
+}
+
+// A backup that is put back is another file.
+func TestACopyIsNotAdmitted(t *testing.T) {
+	d, url := open(t)
+	update(t, d, refA, "", v1)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(strings.TrimPrefix(url, "sqlite:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := openAgain(t, "sqlite:"+path)
+	if err := put(t.Context(), again, refA, v1, v2); !errors.Is(err, refdb.ErrNotAdmitted) {
+		t.Errorf("at the copy: %v", err)
+	}
+	update(t, openAgain(t, url), refA, v1, v2)
+}
+
+// The requests of a group are refused one by one, and what needs no admission goes on.
+func TestAGroupIsRefusedOneByOne(t *testing.T) {
+	d, _ := open(t)
+	write(t, d, "UPDATE admission SET server = 'another'")
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			if err := put(t.Context(), d, refA, "", v1); !errors.Is(err, refdb.ErrNotAdmitted) {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			if _, err := d.Record(t.Context(), refdb.AuditEntry{ID: string(rune('a' + i)), Action: "look"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	page, err := d.Audit(t.Context(), refdb.AuditQuery{Limit: 100})
+	if err != nil || len(page.Entries) != 50 {
+		t.Errorf("%d entries, %v", len(page.Entries), err)
+	}
+}
