@@ -24,6 +24,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -38,6 +39,8 @@ type Options struct {
 	DigestKey []byte
 	// Version of the program, for the status.
 	Version string
+	// Journal is the one that the database was opened with; nil if none: then this site is no witness.
+	Journal *journal.Journal
 	// Collectors are exported beside the daemon's own metrics, if site.metrics says where.
 	Collectors []prometheus.Collector
 }
@@ -66,6 +69,7 @@ type Daemon struct {
 	metrics    daemonMetrics
 	open       openIntents
 	lags       lags
+	halted     atomic.Bool // the database has lost changes
 
 	started      chan struct{} // closed when pushes can be decided about
 	stopping     atomic.Bool
@@ -90,6 +94,9 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	}
 	d.config.Store(c)
 	d.health.err = errors.New("it has not answered yet")
+	if o.Journal != nil {
+		o.Journal.SettleWith(d.settleLost)
+	}
 	return d
 }
 
@@ -160,6 +167,13 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		d.tasks.Go(func() { d.measureLag(work) })
 	}
 
+	if err := d.compareAtStart(ctx, c); err != nil {
+		return err
+	}
+	if d.o.Journal != nil {
+		d.tasks.Go(func() { d.keepComparing(work) })
+		d.tasks.Go(func() { d.keepJournal(work) })
+	}
 	if err := d.presence.Begin(ctx, c); err != nil {
 		return err
 	}
@@ -196,6 +210,7 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 		left := d.pushes.pending()
 		if left == 0 && connections.idle() && d.reconcileDone.Load() == d.reconcileRequested.Load() {
 			d.presence.End()
+			d.leave()
 			return
 		}
 		select {

@@ -22,6 +22,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -175,7 +176,8 @@ func (g *guard) tryStart() error {
 	before := strings.Count(g.log.String(), "msg=serving")
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	requests := metrics.New()
-	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: 100 * time.Millisecond, StaleAfter: g.stale, Observe: requests.Observe})
+	known := journal.New(c.State)
+	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: 100 * time.Millisecond, StaleAfter: g.stale, Observe: requests.Observe, Journal: known})
 	if err != nil {
 		return err
 	}
@@ -183,12 +185,13 @@ func (g *guard) tryStart() error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(g.tb.Context()))
 	g.owner = db.Owner()
 	g.daemon, g.stop, g.ended = site.New(c, db, site.Options{
-		Logger: log, Version: "test", Collectors: []prometheus.Collector{requests},
+		Logger: log, Version: "test", Journal: known, Collectors: []prometheus.Collector{requests},
 	}), stop, make(chan error, 1)
 	ended := g.ended
 	go func() {
 		err := g.daemon.Run(ctx)
 		db.Close()
+		known.Close()
 		ended <- err
 	}()
 	g.tb.Cleanup(func() { g.halt() })

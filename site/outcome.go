@@ -65,7 +65,7 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 // reconcile: the database has all that p knows.
 func (d *Daemon) end(ctx context.Context, p *push, moves []*pendingMove) error {
 	for _, m := range moves {
-		m.over = true
+		m.over.Store(true)
 	}
 	ended, err := d.resolve(ctx, moves)
 	p.drop(ended)

@@ -90,7 +90,7 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 		switch {
 		case m == nil:
 			left = append(left, u)
-		case m.over || m.adopted || !m.Old.Equivalent(u.Old) || !m.New.Equivalent(u.New):
+		case m.over.Load() || m.adopted || !m.Old.Equivalent(u.Old) || !m.New.Equivalent(u.New):
 			over = append(over, m)
 			left = append(left, u)
 		default:
@@ -158,7 +158,8 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 	return announced, nil
 }
 
-// retryLocked repeats a request while refs are locked, for at most c.LockWait.
+// retryLocked repeats a request while refs are locked, for at most c.LockWait, or while the database's server is not
+// admitted: that takes as long as a site that is idle needs to notice, which is a heartbeat.
 func (d *Daemon) retryLocked(ctx context.Context, c *config.Config, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -168,7 +169,8 @@ func (d *Daemon) retryLocked(ctx context.Context, c *config.Config, request func
 	for {
 		err := request(ctx)
 		d.recordHealth(err)
-		if !errors.Is(err, refdb.ErrLocked) || time.Now().After(last) {
+		locked := errors.Is(err, refdb.ErrLocked) && !time.Now().After(last)
+		if !locked && !errors.Is(err, refdb.ErrNotAdmitted) {
 			return err
 		}
 		select {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -50,7 +51,7 @@ type pendingMove struct {
 	since time.Time
 
 	// over says that git's transaction has ended.
-	over bool
+	over atomic.Bool
 	// adopted says that it was found in the database.
 	adopted bool
 }

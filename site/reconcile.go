@@ -56,6 +56,10 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	if err := d.presence.Lost(); err != nil {
 		return err
 	}
+	// What a server has that is not admitted is not gone by, not even to forget something.
+	if err := d.mayAct(ctx); err != nil {
+		return err
+	}
 	requested, start := d.reconcileRequested.Load(), time.Now()
 	if err := d.revokeAll(ctx); err != nil {
 		return err
@@ -182,7 +186,7 @@ func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) err
 		switch {
 		case m == nil || m.token != i.Token:
 			unknown = append(unknown, moveOf(i))
-		case m.over:
+		case m.over.Load():
 			over = append(over, m)
 		}
 	}
@@ -228,7 +232,7 @@ func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
 			continue
 		}
 		p.drop(slices.DeleteFunc(p.list(), func(m *pendingMove) bool {
-			return !m.over || still[m.key()] || m.since.After(start)
+			return !m.over.Load() || still[m.key()] || m.since.After(start)
 		}))
 		p.leave()
 	}

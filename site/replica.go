@@ -12,6 +12,10 @@ import (
 // replicated lets moves through that give refs their global values, while no push moves them. It
 // writes nothing.
 func (d *Daemon) replicated(ctx context.Context, c *config.Config, r config.Repository, moves []refdb.Update) error {
+	if err := d.mayAct(ctx); err != nil {
+		d.recordHealth(err)
+		return refusal.DatabaseFailed(err)
+	}
 	names := make([]string, len(moves))
 	for i, u := range moves {
 		names[i] = u.Ref
@@ -36,10 +40,11 @@ func (d *Daemon) replicated(ctx context.Context, c *config.Config, r config.Repo
 
 // states asks the database for values and locks.
 func (d *Daemon) states(ctx context.Context, c *config.Config, project string, refs []string) ([]refdb.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	states, err := d.db.States(ctx, project, refs)
-	d.recordHealth(err)
+	var states []refdb.State
+	err := d.retryLocked(ctx, c, func(ctx context.Context) (err error) {
+		states, err = d.db.States(ctx, project, refs)
+		return err
+	})
 	if err != nil {
 		return nil, refusal.DatabaseFailed(err)
 	}

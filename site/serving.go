@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -17,6 +18,10 @@ func (d *Daemon) awaitInheritance(ctx context.Context) error {
 		return refusal.Because(refusal.Starting, errors.New(wire.DaemonStarting))
 	}
 	if d.inherited.Load() == nil {
+		// It has not been read, because of that.
+		if err := d.presence.Lost(); errors.Is(err, refdb.ErrLostChanges) || errors.Is(err, refdb.ErrNotAdmitted) {
+			return refusal.NotServed(err)
+		}
 		return refusal.Because(refusal.Starting, errors.New(wire.DaemonWaiting))
 	}
 	return nil

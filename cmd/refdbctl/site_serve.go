@@ -18,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
@@ -66,14 +67,15 @@ func (a *app) serve(ctx context.Context, f siteFlags) (err error) {
 	open := func(ctx context.Context) (refdb.Driver, error) { return openURL(ctx, a, a.openDriver) }
 	driver := drivers.OpenLazy(open, a.logger())
 	requests := metrics.New()
-	db, err := refdb.New(driver, refdb.Options{Site: c.Site, Logger: a.logger(), DigestKey: key, Observe: requests.Observe})
+	known := journal.New(c.State)
+	db, err := refdb.New(driver, refdb.Options{Site: c.Site, Logger: a.logger(), DigestKey: key, Observe: requests.Observe, Journal: known})
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = errors.Join(err, db.Close(), known.Close()) }()
 	requests.Watch(db)
 	daemon := site.New(c, db, site.Options{
-		Logger: a.logger(), DigestKey: key, Version: version(), Collectors: []prometheus.Collector{requests},
+		Logger: a.logger(), DigestKey: key, Version: version(), Journal: known, Collectors: []prometheus.Collector{requests},
 	})
 
 	hangup := make(chan os.Signal, 1)

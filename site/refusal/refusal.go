@@ -49,6 +49,10 @@ func LinesOf(err error) Lines {
 // DatabaseFailed returns what an error of the database means for a push.
 func DatabaseFailed(err error) error {
 	switch {
+	case errors.Is(err, refdb.ErrLostChanges):
+		return Outage{wire.DatabaseLost}
+	case errors.Is(err, refdb.ErrNotAdmitted):
+		return Outage{wire.DatabaseNotCompared}
 	case errors.Is(err, context.DeadlineExceeded):
 		return Outage{wire.DatabaseSlow}
 	case errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrSchema):

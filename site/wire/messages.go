@@ -90,6 +90,8 @@ const (
 	TooManyFiles         = "the site daemon has too many files open: nothing was changed, try again later; the administrator raises LimitNOFILE of refdb-site"
 	DatabaseSlow         = "the global ref database did not answer in time: nothing was changed, try again later"
 	DatabaseDown         = "the global ref database does not answer: nothing was changed, try again later; the administrator looks at `refdbctl site status`"
+	DatabaseLost         = "the database has lost acknowledged changes; run refdbctl recover: nothing was changed, try again later"
+	DatabaseNotCompared  = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if that stays, the administrator runs `refdbctl recover --status`"
 	AnotherPIDNamespace  = "the hook runs in another PID namespace than the site daemon: nothing was changed; let both have the same one"
 	PusherGone           = "the process that pushed is gone"
 	PusherUnreadable     = "the process that pushes can't be looked at"

@@ -1,0 +1,143 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func made(n int) refdb.Known {
+	return refdb.Known{
+		Project: "p", Ref: "refs/heads/é", Old: refdb.Value(fmt.Sprint(n - 1)), New: refdb.Value(fmt.Sprint(n)), Op: fmt.Sprintf("OP%d-x", n),
+		Owner: "a/1", By: "alice", At: time.UnixMicro(int64(n)).UTC(),
+	}
+}
+
+func announced(n int) refdb.Known {
+	k := made(n)
+	k.Op, k.Token, k.Agent = fmt.Sprintf("OP%d", n), refdb.Token(n), "boot:1:2"
+	return k
+}
+
+func (j *Journal) mustNote(t *testing.T, known ...refdb.Known) {
+	t.Helper()
+	if err := j.Note(known); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (j *Journal) wantPending(t *testing.T, want ...refdb.Known) {
+	t.Helper()
+	got, err := j.Pending()
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("pending are %+v, %v; want %+v", got, err, want)
+	}
+	for _, k := range got {
+		if k != want[0] && (len(want) < 2 || k != want[1]) {
+			t.Errorf("pending is %+v", k)
+		}
+	}
+}
+
+func TestWhatWasNotedIsThereAfterAStart(t *testing.T) {
+	dir := t.TempDir()
+	j := New(dir)
+	j.mustNote(t, made(1), made(2), announced(3), announced(4), announced(5))
+	j.mustNote(t, made(3)) // ends the intent
+	if err := j.End("p", []string{made(5).Ref}, "OP5"); err != nil {
+		t.Fatal(err)
+	}
+	marks := []refdb.WitnessMark{{Name: "a", Since: time.UnixMicro(7).UTC()}}
+	if err := j.SetMarks(marks); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range []*Journal{j, New(dir)} {
+		j.wantPending(t, announced(4))
+		newest, err := j.Newest(0, 2)
+		if err != nil || len(newest) != 2 || newest[0] != made(3) || newest[1] != made(2) {
+			t.Errorf("newest are %+v, %v", newest, err)
+		}
+		if newest, err = j.Newest(2, 5); err != nil || len(newest) != 1 || newest[0] != made(1) {
+			t.Errorf("the rest is %+v, %v", newest, err)
+		}
+		if got, err := j.Marks(); err != nil || len(got) != 1 || got[0] != marks[0] {
+			t.Errorf("marks are %+v, %v", got, err)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAChangeThatIsSeenAgainIsNotedOnce(t *testing.T) {
+	j := New(t.TempDir())
+	j.mustNote(t, made(1), made(1))
+	j.mustNote(t, made(1))
+	if newest, err := j.Newest(0, 9); err != nil || len(newest) != 1 {
+		t.Errorf("%+v, %v", newest, err)
+	}
+}
+
+// A crash may leave a part of the last line.
+func TestALineThatIsNotWholeIsLeftOut(t *testing.T) {
+	dir := t.TempDir()
+	j := New(dir)
+	j.mustNote(t, made(1), made(2))
+	j.Close()
+	text, err := os.ReadFile(j.path(newer))
+	if err == nil {
+		err = os.WriteFile(j.path(newer), text[:len(text)-7], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	j = New(dir)
+	j.mustNote(t, made(3))
+	j.Close()
+	newest, err := New(dir).Newest(0, 9)
+	if err != nil || len(newest) != 2 || newest[0] != made(3) || newest[1] != made(1) {
+		t.Errorf("%+v, %v", newest, err)
+	}
+}
+
+func TestTheOlderHalfGoesAndPendingIntentsStay(t *testing.T) {
+	dir := t.TempDir()
+	j := New(dir)
+	j.segment = 4096
+	j.mustNote(t, announced(1))
+	const last = 500
+	for n := 2; n <= last; n++ {
+		j.mustNote(t, made(n))
+	}
+	j.Close()
+	j = New(dir)
+	j.wantPending(t, announced(1))
+	all, err := j.Newest(0, last)
+	if err != nil || len(all) < 10 || len(all) > last/2 || all[0] != made(last) {
+		t.Errorf("%d are left, %v", len(all), err)
+	}
+	for i, k := range all {
+		if k != made(last-i) {
+			t.Fatalf("%d-th newest is %+v", i, k)
+		}
+	}
+}
+
+func TestNobodyKnowsOfMovesBeforeTheDaemonSaysHow(t *testing.T) {
+	j := New(t.TempDir())
+	lost := []refdb.Known{announced(1)}
+	if _, open, err := j.Settle(t.Context(), lost); !open || err != nil {
+		t.Errorf("open: %t, %v", open, err)
+	}
+	j.SettleWith(func(_ context.Context, lost []refdb.Known) ([]refdb.Known, bool, error) {
+		lost[0].Move = refdb.MoveMade
+		return lost, false, nil
+	})
+	if got, open, err := j.Settle(t.Context(), lost); open || err != nil || got[0].Move != refdb.MoveMade {
+		t.Errorf("%+v, open: %t, %v", got, open, err)
+	}
+}
