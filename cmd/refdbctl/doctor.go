@@ -146,6 +146,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	}
 	if d.clock(ctx, db) {
 		d.settings(ctx, db)
+		d.admitted(ctx, db)
 		d.locks(ctx, db)
 	}
 	return nil
@@ -199,6 +200,22 @@ func (d *doctor) settings(ctx context.Context, db *refdb.DB) {
 			status = checkNote // an emulator is for tests
 		}
 		d.add(g.Name, status, "%s", g.Detail)
+	}
+}
+
+// admitted reports whether the database may be written.
+func (d *doctor) admitted(ctx context.Context, db *refdb.DB) {
+	const name = "admitted server"
+	a, err := d.admission(ctx, db.Admission)
+	switch {
+	case errors.Is(err, refdb.ErrOldSchema):
+		d.add(name, checkNote, "no server is compared before `refdbctl migrate up`")
+	case err != nil:
+		d.add(name, checkFail, "%s", err)
+	case a.Admitted:
+		d.add(name, checkOK, "this one, by %d sites", len(a.Witnesses))
+	default:
+		d.add(name, checkFail, "nothing can be written: %s: see `refdbctl recover --status`", a.Err())
 	}
 }
 

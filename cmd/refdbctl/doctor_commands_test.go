@@ -30,12 +30,14 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 		"locks resolve":         "locks resolve p " + intended + " --take-new --why=test --force --yes",
 		"lock":                  "lock p refs/heads/free -- true",
 		"audit list":            "audit list",
+		"recover":               "recover --status",
 		"project show":          "project show q",
 		"project set":           "project set q --ref=refs/heads/*",
 	}
 	needed := map[string]string{"refs": "SELECT, INSERT, UPDATE, DELETE", "locks": "SELECT, INSERT, UPDATE, DELETE", "intents": "SELECT, INSERT, UPDATE, DELETE", "token_origin": "SELECT, UPDATE",
 		"projects": "SELECT, INSERT, UPDATE", "audit": "SELECT, INSERT, UPDATE",
-		"history": "SELECT, INSERT", "history_state": "SELECT", "epochs": "SELECT", "followers": "SELECT, INSERT, UPDATE, DELETE"}
+		"history": "SELECT, INSERT", "history_state": "SELECT", "epochs": "SELECT", "followers": "SELECT, INSERT, UPDATE, DELETE",
+		"admission": "SELECT, UPDATE", "witnesses": "SELECT, INSERT, UPDATE", "lost": "SELECT, INSERT, UPDATE"}
 	for table, privileges := range needed {
 		for privilege := range strings.SplitSeq(privileges, ", ") {
 			t.Run(privilege+" on "+table, func(t *testing.T) {
@@ -83,6 +85,8 @@ func withoutPrivilege(t *testing.T, db *dbtest.Database, privilege, table string
 	db.Exec(t, `GRANT SELECT, INSERT, UPDATE ON projects, audit TO `+role)
 	db.Exec(t, `GRANT SELECT, INSERT ON history TO `+role)
 	db.Exec(t, `GRANT SELECT, INSERT, UPDATE, DELETE ON followers TO `+role)
+	db.Exec(t, `GRANT SELECT, UPDATE ON admission TO `+role)
+	db.Exec(t, `GRANT SELECT, INSERT, UPDATE ON witnesses, lost TO `+role)
 	db.Exec(t, `GRANT SELECT ON refdb_schema, history_state, epochs TO `+role)
 	db.Exec(t, `REVOKE `+privilege+` ON `+table+` FROM `+role)
 	separator := "?"

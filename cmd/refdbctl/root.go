@@ -119,6 +119,7 @@ colours off. Colours and progress are shown on a terminal only.`,
 	root.AddCommand(
 		a.migrateCommand(),
 		a.doctorCommand(),
+		a.recoverCommand(),
 		a.locksCommand(),
 		a.lockCommand(),
 		a.refsCommand(),

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// recovery holds the arguments of "recover".
+type recovery struct {
+	confirmation
+	status  bool
+	without []string
+	why     reason
+}
+
+var lostColumns = []output.Column[refdb.LostChange]{
+	{Name: "project", Value: func(l refdb.LostChange) any { return l.Project }},
+	{Name: "ref", Value: func(l refdb.LostChange) any { return l.Ref }},
+	{Name: "old", Value: func(l refdb.LostChange) any { return orNil(l.Old != "", l.Old) },
+		Text: func(l refdb.LostChange) string { return orDash(l.Old != "", l.Old.Abbrev()) }},
+	{Name: "new", Value: func(l refdb.LostChange) any { return orNil(l.New != "", l.New) },
+		Text: func(l refdb.LostChange) string { return orDash(l.New != "", l.New.Abbrev()) }},
+	{Name: "made", Value: func(l refdb.LostChange) any { return l.At }},
+	{Name: "by", Value: func(l refdb.LostChange) any { return orNil(l.By != "", l.By) },
+		Text: func(l refdb.LostChange) string { return orDash(l.By != "", output.Escape(l.By)) }},
+	{Name: "site", Value: func(l refdb.LostChange) any { return l.Witness }},
+	{Name: "op", Value: func(l refdb.LostChange) any { return l.Op }},
+	{Name: "fate", Value: func(l refdb.LostChange) any { return l.Fate },
+		Text: func(l refdb.LostChange) string { return orDash(l.Fate != refdb.Undecided, string(l.Fate)) }},
+}
+
+var admissionColumns = []output.Column[refdb.Admission]{
+	{Name: "server", Value: func(s refdb.Admission) any { return s.Server }},
+	{Name: "admitted", Value: func(s refdb.Admission) any { return s.Admitted }},
+	{Name: "undecided", Value: func(s refdb.Admission) any { return s.Lost }},
+	{Name: "waiting", Value: func(s refdb.Admission) any { return append([]string{}, s.Waiting()...) },
+		Text: func(s refdb.Admission) string { return orDash(len(s.Waiting()) > 0, strings.Join(s.Waiting(), ", ")) }},
+	{Name: "without", Value: func(s refdb.Admission) any { return leftOut(s) },
+		Text: func(s refdb.Admission) string {
+			return orDash(len(leftOut(s)) > 0, strings.Join(leftOut(s), ", "))
+		}},
+}
+
+// leftOut returns the sites that a recovery went without.
+func leftOut(a refdb.Admission) []string {
+	names := []string{}
+	for _, w := range a.Witnesses {
+		if w.Without {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}
+
+func (a *app) recoverCommand() *cobra.Command {
+	var r recovery
+	cmd := &cobra.Command{
+		Use:   "recover --reason TEXT [--without SITE]",
+		Short: "Make a database writable again that went back in time",
+		Long: `Make a database writable again that has lost acknowledged changes, as by a fail-over to a standby
+that lacked them or a backup that was put back, or whose new server some sites can't compare.
+
+After each restart, promotion or replacement of the database's server all sites compare what they know
+with what it has, by themselves, within seconds; nothing is written before that. If something is
+missing nothing is written until this command. It writes each lost change again whose ref still holds
+the value from before ("again"). What contradicts that is left and listed ("opposed"): look at it with
+refdbctl refs log, and push again, or refdbctl refs put, what should stand. Then a new epoch of the
+history begins, all locks end that don't stand for pushes under way, and the database can be written.
+
+It waits for no site: while one has not compared the server it names it, and does nothing. Start that
+site's daemon; or, if it won't be back soon, go on --without it. What that site alone knows stays lost
+until it is back: then it is listed ("late").
+
+It may be interrupted, and run again, by anybody. It is for the owner of the database's tables. It asks
+on a terminal; otherwise --yes is needed. --status only shows how things are, with all changes that
+were ever lost.
+
+Fields: ` + output.Names(admissionColumns) + `
+(server: its identity; undecided: lost changes; waiting: sites that have not compared it; without: sites
+that were left out)
+and for each lost change: ` + output.Names(lostColumns) + `
+(made: about when; site: that knows it; fate: again, opposed, dropped for an announced push that was not
+made, or late). JSON has them in a list, "lost"; CSV has only them.`,
+		Example: `  refdbctl recover --status
+  refdbctl recover --reason "fail-over to db2, which lacked the last second"
+  refdbctl recover --reason "disk of asia-1 is gone" --without asia-1 --yes`,
+		Args: cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			switch {
+			case r.status && (len(r.without) > 0 || r.why != ""):
+				return usage("--status only looks: --without and --reason are for a recovery")
+			case !r.status && r.why == "":
+				return usage("--reason TEXT: say why, it is recorded")
+			}
+			if !r.status {
+				if err := r.checkYes(a); err != nil {
+					return err
+				}
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
+		}),
+	}
+	r.addYes(cmd)
+	r.why.addFlag(cmd)
+	cmd.Flags().BoolVar(&r.status, "status", false, "only show how things are")
+	cmd.Flags().StringArrayVar(&r.without, "without", nil, "don't wait for this `site`; may be repeated")
+	cmd.MarkFlagsMutuallyExclusive("status", "yes")
+	return cmd
+}
+
+func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
+	if r.status {
+		now, err := a.admission(ctx, db.Admission)
+		if err != nil {
+			return err
+		}
+		return a.printLost(ctx, db, now, true)
+	}
+	// If nothing was lost, and nobody is waited for, this is all that is needed.
+	now, err := a.admission(ctx, db.Compare)
+	if err != nil {
+		return err
+	}
+	if now.Admitted {
+		return a.printSummary(now.Server, "the server is admitted, nothing is to be recovered")
+	}
+	if left := slices.DeleteFunc(now.Waiting(), func(site string) bool { return slices.Contains(r.without, site) }); len(left) > 0 {
+		return fmt.Errorf("nothing was done: the database's new server has not been compared yet by %s: start the site's daemon there, or add --without %s",
+			strings.Join(left, ", "), strings.Join(left, " --without "))
+	}
+	if err := a.printLost(ctx, db, now, false); err != nil {
+		return err
+	}
+	question := fmt.Sprintf("Write %d lost changes again, as far as nothing contradicts them", now.Lost)
+	if waiting := now.Waiting(); len(waiting) > 0 {
+		question += ", without what is known at " + strings.Join(waiting, ", ")
+	}
+	if err := r.confirm(ctx, a, question+"?"); err != nil {
+		return err
+	}
+	what := act{action: "recover", detail: fmt.Sprintf("%d lost changes, without %q", now.Lost, r.without), reason: r.why}
+	return a.audited(ctx, db, what, func() (string, error) {
+		fates := map[refdb.Fate]int{}
+		done, err := db.Recover(ctx, refdb.RecoverOptions{
+			By: a.who(), Reason: string(r.why), Without: r.without,
+			Each: func(l refdb.LostChange) {
+				fates[l.Fate]++
+				if l.Fate != refdb.Rewritten {
+					a.note("%s: %s %s: %s -> %s, by %s at %s", l.Fate, output.Escape(l.Project), output.Escape(l.Ref), l.Old.Abbrev(), l.New.Abbrev(),
+						orDash(l.By != "", output.Escape(l.By)), output.Escape(l.Witness))
+				}
+			},
+		})
+		outcome := fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[refdb.Rewritten], fates[refdb.Opposed], fates[refdb.Dropped])
+		if err == nil && !done.Done {
+			err = fmt.Errorf("not done yet: %w", done.Err())
+		}
+		if err != nil {
+			return outcome, err
+		}
+		return outcome, a.printSummary(done.Server, outcome+"; the database can be written again")
+	})
+}
+
+func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Admission, error)) (refdb.Admission, error) {
+	limited, cancel := a.limited(ctx)
+	defer cancel()
+	now, err := ask(limited)
+	if errors.Is(err, refdb.ErrOldSchema) {
+		return now, fmt.Errorf("no server is compared: %w", err)
+	}
+	return now, err
+}
+
+// printLost shows the state and lost changes: the undecided ones or all.
+func (a *app) printLost(ctx context.Context, db *refdb.DB, now refdb.Admission, all bool) error {
+	if a.format == output.Table {
+		if err := output.One(a.out, a.format, a.palette(a.out), admissionColumns, now); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.out) // an error shows with the next line
+	}
+	w := output.NewReport(a.out, a.format, a.palette(a.out), "lost", lostColumns)
+	for l, err := range db.LostChanges(ctx, all) {
+		if err == nil {
+			err = w.Write(l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fields := make([]output.Field, len(admissionColumns))
+	for i, c := range admissionColumns {
+		fields[i] = output.Field{Name: c.Name, Value: c.Value(now)}
+	}
+	return w.CloseWith(fields...)
+}
