@@ -38,6 +38,8 @@ type journal struct {
 	jobs    map[string]int           // how background jobs ended
 	latest  map[string]time.Duration // by site: the latest start of a push with something acknowledged
 	slowest time.Duration
+
+	listener func(site string, moves map[string]*move, p push) // hears of each push
 }
 
 func newJournal() *journal {
@@ -64,6 +66,9 @@ func (j *journal) record(site, project string, moves map[string]*move, p push) {
 		case refused:
 			j.why[p.reason[ref]]++
 		}
+	}
+	if j.listener != nil {
+		j.listener(site, moves, p)
 	}
 }
 
