@@ -99,8 +99,9 @@ func (a *app) historyPruneCommand() *cobra.Command {
 		Long: `Delete changes that are at least AGE old, by the database's clock, from the history. The newest of each ref stay,
 however old they are: --keep says how many. Values of refs don't change.
 
-Back to before that, refs list --at and refs rollback --at are refused then. What a follower has not read stays, unless it is
-as old as --even-unread: that follower then has to begin anew.
+Back to before that, refs list --at and refs rollback --at are refused then. What a follower has not read stays, and what has
+come since a site that is not away compared the database last, unless it is as old as --even-unread: that follower then has to
+begin anew, and that site takes it for lost.
 
 It works in small steps, while the database is in use; after Ctrl-C or an error run it again. It asks on a terminal;
 otherwise --yes is needed.
