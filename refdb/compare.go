@@ -26,8 +26,8 @@ const (
 // comparisons are those of a DB.
 type comparisons struct {
 	mu      sync.Mutex
-	begun   atomic.Uint64 // how many read the journal
-	ended   time.Time     // guarded by mu, as the others
+	edges   atomic.Uint64 // how many began, and how many ended: odd while there is one
+	began   time.Time     // of the last one, guarded by mu, as the others
 	left    bool
 	outcome Admission
 	err     error
@@ -46,8 +46,8 @@ func (db *DB) Compare(ctx context.Context) (Admission, error) {
 	if db.comparisons.left {
 		return Admission{}, ErrClosed
 	}
-	if db.comparisons.err == nil && db.comparisons.ended.Sub(asked) > 0 {
-		return db.comparisons.outcome, nil // one that began after this was asked for
+	if db.comparisons.err == nil && db.comparisons.began.After(asked) {
+		return db.comparisons.outcome, nil
 	}
 	return db.compareNow(ctx, false)
 }
@@ -63,6 +63,9 @@ func (db *DB) Leave(ctx context.Context) error {
 }
 
 func (db *DB) compareNow(ctx context.Context, away bool) (a Admission, err error) {
+	db.comparisons.edges.Add(1) // before the journal is read
+	defer db.comparisons.edges.Add(1)
+	db.comparisons.began = time.Now()
 	for try := 0; ; try++ {
 		a, err = db.compareOnce(ctx, away)
 		if try == retryTries || !errors.Is(err, errOtherServer) || ctx.Err() != nil {
@@ -73,7 +76,7 @@ func (db *DB) compareNow(ctx context.Context, away bool) (a Admission, err error
 		err = fmt.Errorf("comparing the database with what is known here: %w", err)
 	}
 	was := db.comparisons.outcome
-	db.comparisons.outcome, db.comparisons.err, db.comparisons.ended = a, err, time.Now()
+	db.comparisons.outcome, db.comparisons.err = a, err
 	switch {
 	case err != nil:
 	case a.Halted && !was.Halted:
@@ -88,7 +91,6 @@ func (db *DB) compareNow(ctx context.Context, away bool) (a Admission, err error
 var errOtherServer = fmt.Errorf("%w: its server has just changed", ErrUnavailable)
 
 func (db *DB) compareOnce(ctx context.Context, away bool) (Admission, error) {
-	db.comparisons.begun.Add(1) // before the journal is read
 	r := Report{Owner: db.owner, Away: away}
 	if db.opts.Journal != nil {
 		r.Witness = db.opts.Site
@@ -177,13 +179,13 @@ func (db *DB) Admission(ctx context.Context) (Admission, error) {
 	return a, nil
 }
 
-// know notes what was acknowledged to a request that was sent when begun comparisons had read the
-// journal. If another one has done so since, it has missed this: the server may be another by now.
-func (db *DB) know(ctx context.Context, begun uint64, known []Known) error {
+// know notes what was acknowledged to a request. Edges was read before that was sent. A comparison that has read the journal
+// in between, or before and was not over, has missed this: it may have found another server in order that lacks this.
+func (db *DB) know(ctx context.Context, edges uint64, known []Known) error {
 	if err := db.journal.Note(known); err != nil {
 		return fmt.Errorf("noting what the database acknowledged: %w", err)
 	}
-	if db.comparisons.begun.Load() == begun {
+	if edges%2 == 0 && db.comparisons.edges.Load() == edges {
 		return nil
 	}
 	ctx, cancel := withGrace(ctx)
@@ -262,8 +264,8 @@ func (db *DB) LostChanges(ctx context.Context, decided bool) iter.Seq2[LostChang
 }
 
 // knowWritten is know of a write that was carried out.
-func (db *DB) knowWritten(ctx context.Context, begun uint64, known []Known) error {
-	if err := db.know(ctx, begun, known); err != nil {
+func (db *DB) knowWritten(ctx context.Context, edges uint64, known []Known) error {
+	if err := db.know(ctx, edges, known); err != nil {
 		return fmt.Errorf("%w: it was written, but %w", ErrOutcomeUnknown, err)
 	}
 	return nil

@@ -125,9 +125,9 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	defer func() {
 		db.observe(Event{Op: OpPrepare, Refs: len(updates), Reclaimed: len(prepared.Reclaimed)}, start, err)
 	}()
-	var begun uint64
+	var edges uint64
 	prepare := func() (Prepared, error) {
-		begun = db.comparisons.begun.Load()
+		edges = db.comparisons.edges.Load()
 		if db.closing.Err() != nil {
 			return Prepared{}, ErrClosed
 		}
@@ -156,7 +156,7 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	for i := range known {
 		known[i].Token, known[i].Agent = p.Token, agent
 	}
-	if err = db.knowWritten(ctx, begun, known); err != nil {
+	if err = db.knowWritten(ctx, edges, known); err != nil {
 		return p, fmt.Errorf("preparing: %w", err) // to be revoked
 	}
 	return p, nil
@@ -216,7 +216,7 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	// The first request to be carried out ends the intents: a second one does nothing.
 	w.repeatable = func() bool { return true }
 
-	begun := db.comparisons.begun.Load()
+	edges := db.comparisons.edges.Load()
 	var ended []string // no longer pending
 	var lost *LostError
 	for err = db.write(ctx, w); len(r.Done) == 0 && errors.As(err, &lost); err = db.write(ctx, w) {
@@ -232,14 +232,14 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 		slices.Sort(ended)
 		err = &LostError{Project: p.Project, Refs: ended, Reason: "the intent was ended already"}
 	}
-	if err = db.knowEnded(ctx, begun, p, r, err); err != nil {
+	if err = db.knowEnded(ctx, edges, p, r, err); err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
 	return nil
 }
 
 // knowEnded notes what a request to finish p has ended; err is its outcome.
-func (db *DB) knowEnded(ctx context.Context, begun uint64, p Preparation, r FinishRequest, err error) error {
+func (db *DB) knowEnded(ctx context.Context, edges uint64, p Preparation, r FinishRequest, err error) error {
 	var lost *LostError
 	ended := r.Dropped
 	switch {
@@ -248,7 +248,7 @@ func (db *DB) knowEnded(ctx context.Context, begun uint64, p Preparation, r Fini
 	case err != nil:
 		return err
 	case len(r.Done) > 0:
-		err = db.knowWritten(ctx, begun, knownChanges(p.Project, r.Origin, r.Done, p.Token.Time()))
+		err = db.knowWritten(ctx, edges, knownChanges(p.Project, r.Origin, r.Done, p.Token.Time()))
 	}
 	if p.Op == "" {
 		return err

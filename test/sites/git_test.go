@@ -167,10 +167,9 @@ func (g *git) feed(t testing.TB, dir, input string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eachGit runs test with each version of git, in parallel to other tests.
+// eachGit runs test with each version of git. Tests push under time limits: they don't run beside each other.
 func eachGit(t *testing.T, test func(t *testing.T, g *git)) {
 	t.Helper()
-	t.Parallel()
 	all, err := gits()
 	for _, g := range must(t, all, err) {
 		t.Run(g.version, func(t *testing.T) {

@@ -185,12 +185,15 @@ func TestADatabaseOfAnotherSchemaVersionIsRefused(t *testing.T) {
 		if err := m.Up(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// The migration down removed the projects.
+		// The migration down removed the projects, and the history: that is a loss like any other.
 		c.us.stop()
 		c.us.start()
 		for _, s := range []*server{c.eu, c.us} {
 			s.git("config", "--unset", "refdb.projectid")
 			eventually(t, "a daemon that serves", func() error {
+				if _, err := s.run("recover", "--reason", "the history went with the schema", "--yes"); err != nil {
+					return err
+				}
 				_, err := s.run("site", "enable", "--new", s.repo(project))
 				return err
 			})

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -13,15 +14,7 @@ import (
 // If one of them can be written again, Again is its index, and only its fate and that of others of the same
 // operation is decided: the next step goes on from there. Else Again is -1, and all are decided.
 func DecideLost(lost []refdb.LostChange, value refdb.Value, intent string) LostVerdict {
-	again, fates := -1, make([]refdb.Fate, len(lost))
-	for i, l := range lost {
-		if l.Token != 0 && l.Move != refdb.MoveMade || !l.Old.Equivalent(value) || intent != "" && intent != refdb.IntentOp(l.Op) {
-			continue
-		}
-		if again < 0 || cmp.Or(l.At.Compare(lost[again].At), cmp.Compare(l.Op, lost[again].Op)) < 0 {
-			again = i
-		}
-	}
+	again, fates := nextLost(lost, value, intent), make([]refdb.Fate, len(lost))
 	over := again >= 0 && intent != ""
 	for i, l := range lost {
 		// It had ended: its repository may have moved on, and must not be asked.
@@ -37,6 +30,75 @@ func DecideLost(lost []refdb.LostChange, value refdb.Value, intent string) LostV
 		}
 	}
 	return LostVerdict{again, fates, over}
+}
+
+// nextLost returns the index of the lost change that is to be written next, or -1. Values return, and times are
+// not exact: so it is the first of an order in which each of them goes on from the one before, if there is one. Otherwise, as
+// some contradict each other or are not known, it is the earliest that fits.
+func nextLost(lost []refdb.LostChange, value refdb.Value, intent string) int {
+	var made []int
+	for i, l := range lost {
+		if l.Token == 0 || l.Move == refdb.MoveMade {
+			made = append(made, i)
+		}
+	}
+	slices.SortFunc(made, func(a, b int) int {
+		return cmp.Or(lost[a].At.Compare(lost[b].At), cmp.Compare(lost[a].Op, lost[b].Op))
+	})
+	fits := func(i int) bool {
+		return lost[i].Old.Equivalent(value) && (intent == "" || intent == refdb.IntentOp(lost[i].Op))
+	}
+	if whole := trail(lost, made, value); len(whole) > 0 && fits(whole[0]) {
+		return whole[0]
+	}
+	if i := slices.IndexFunc(made, fits); i >= 0 {
+		return made[i]
+	}
+	return -1
+}
+
+// trail returns the changes in an order in which each goes on from the one before, the first one from value; nil if there is none that
+// has all of them (Hierholzer's algorithm). Among several it prefers the order of made.
+func trail(lost []refdb.LostChange, made []int, value refdb.Value) []int {
+	vertex := func(v refdb.Value) refdb.Value {
+		if v.IsAbsent() {
+			return refdb.Unknown
+		}
+		return v
+	}
+	from := make(map[refdb.Value][]int)
+	for _, i := range made {
+		from[vertex(lost[i].Old)] = append(from[vertex(lost[i].Old)], i)
+	}
+	type stop struct {
+		at  refdb.Value
+		via int
+	}
+	var backwards []int
+	for stack := []stop{{vertex(value), -1}}; len(stack) > 0; {
+		top := stack[len(stack)-1]
+		if next := from[top.at]; len(next) > 0 {
+			from[top.at] = next[1:]
+			stack = append(stack, stop{vertex(lost[next[0]].New), next[0]})
+			continue
+		}
+		stack = stack[:len(stack)-1]
+		if top.via >= 0 {
+			backwards = append(backwards, top.via)
+		}
+	}
+	slices.Reverse(backwards)
+	at := vertex(value)
+	for _, i := range backwards {
+		if vertex(lost[i].Old) != at {
+			return nil
+		}
+		at = vertex(lost[i].New)
+	}
+	if len(backwards) != len(made) {
+		return nil
+	}
+	return backwards
 }
 
 // A LostVerdict is what becomes of lost changes of one ref.

@@ -1,0 +1,100 @@
+package refdb_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+)
+
+const before = "refs/heads/before"
+
+// A rewound driver is on one database until its first write was acknowledged, and then on another, which is what
+// the first one has gone back to. The look at what was written before waits until it may
+// go on, and finds that there.
+type rewound struct {
+	refdb.Driver
+	to      refdb.Driver
+	written chan struct{} // closed with the first write
+	looks   chan chan struct{}
+}
+
+func (d *rewound) now() refdb.Driver {
+	select {
+	case <-d.written:
+		return d.to
+	default:
+		return d.Driver
+	}
+}
+
+func (d *rewound) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	if len(known) > 0 && known[0].Ref == before && d.now() == d.Driver {
+		goOn := make(chan struct{})
+		d.looks <- goOn
+		<-goOn
+		known = nil // of what is left
+	}
+	return d.now().Look(ctx, witness, known)
+}
+
+func (d *rewound) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	return d.now().Report(ctx, r)
+}
+
+func (d *rewound) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	if r.Updates[0].Ref != before {
+		defer close(d.written)
+	}
+	return d.Driver.Update(ctx, r)
+}
+
+func (d *rewound) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	defer close(d.written)
+	return d.Driver.Prepare(ctx, r)
+}
+
+// A comparison that has read what is known, and then waits while something is acknowledged and
+// the database goes back, finds the new server in order. Whoever was acknowledged compares again.
+func TestWhatIsAcknowledgedDuringAComparisonIsComparedBeforeItIsTold(t *testing.T) {
+	updates := []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}
+	for name, write := range map[string]func(*refdb.DB) error{
+		"update": func(db *refdb.DB) error { return db.Update(t.Context(), "p", updates) },
+		"prepare": func(db *refdb.DB) error {
+			_, err := db.Prepare(t.Context(), "p", updates, "git")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &rewound{Driver: memory.New().Open(), to: memory.New().Open(), written: make(chan struct{}), looks: make(chan chan struct{})}
+			defer d.to.Close()
+			db, err := refdb.New(d, refdb.Options{Site: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			if err := db.Update(t.Context(), "p", []refdb.Update{{Ref: before, New: updates[0].New}}); err != nil {
+				t.Fatal(err)
+			}
+			compared := make(chan error, 1)
+			go func() {
+				_, err := db.Compare(t.Context())
+				compared <- err
+			}()
+			first := <-d.looks
+			told := make(chan error, 1)
+			go func() { told <- write(db) }()
+			<-d.written
+			close(first)
+			if err := <-compared; err != nil {
+				t.Fatal(err)
+			}
+			err = <-told
+			if !errors.Is(err, refdb.ErrOutcomeUnknown) || !errors.Is(err, refdb.ErrLostChanges) {
+				t.Errorf("it is lost, and was acknowledged: %v", err)
+			}
+		})
+	}
+}
