@@ -12,7 +12,7 @@ import (
 )
 
 // seen notes the number of each transaction that writes to any of refdb's
-// tables, except for the beats of the daemons' own locks.
+// tables, except for the beats of the daemons' own locks, and their reports once a minute.
 const seen = `
 CREATE TABLE seen (transaction xid8 PRIMARY KEY);
 CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -26,7 +26,7 @@ END $$;
 DO $$
 DECLARE name text;
 BEGIN
-	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'seen' LOOP
+	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN ('seen', 'witnesses') LOOP
 		EXECUTE format('CREATE TRIGGER seen AFTER INSERT OR UPDATE OR DELETE ON %I FOR EACH ROW EXECUTE FUNCTION seen()', name);
 	END LOOP;
 END $$`

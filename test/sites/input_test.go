@@ -204,6 +204,13 @@ func TestADatabaseOfAnotherSchemaVersionIsRefused(t *testing.T) {
 			}
 			return nil
 		})
+		eventually(t, "a daemon that serves at the other site, too", func() error {
+			status, err := c.us.status()
+			if err == nil && !status.OK() {
+				err = fmt.Errorf("%+v", status)
+			}
+			return err
+		})
 		c.caughtUp()
 	})
 }
