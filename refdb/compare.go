@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -25,13 +24,25 @@ const (
 
 // comparisons are those of a DB.
 type comparisons struct {
-	mu      sync.Mutex
+	turn    chan struct{} // has an item while there is one
 	edges   atomic.Uint64 // how many began, and how many ended: odd while there is one
-	began   time.Time     // of the last one, guarded by mu, as the others
+	began   time.Time     // of the last one; whoever has the turn changes this and what follows
 	left    bool
 	outcome Admission
 	err     error
 }
+
+// enter waits for the turn, at most until ctx ends.
+func (c *comparisons) enter(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("comparing the database with what is known here: %w", ctx.Err())
+	}
+}
+
+func (c *comparisons) leave() { <-c.turn }
 
 // Compare looks whether the database still has what this process knows, and reports that. If
 // something is missing, nobody can write until the database was recovered: [Admission.Err]. Else, if the
@@ -41,8 +52,10 @@ type comparisons struct {
 // and once a minute, too: that finds what leaves the server as it is, such as a dump that is restored.
 func (db *DB) Compare(ctx context.Context) (Admission, error) {
 	asked := time.Now()
-	db.comparisons.mu.Lock()
-	defer db.comparisons.mu.Unlock()
+	if err := db.comparisons.enter(ctx); err != nil {
+		return Admission{}, err
+	}
+	defer db.comparisons.leave()
 	if db.comparisons.left {
 		return Admission{}, ErrClosed
 	}
@@ -55,8 +68,10 @@ func (db *DB) Compare(ctx context.Context) (Admission, error) {
 // Leave is the last [DB.Compare] of a witness that ends: nobody waits for it any more. It must have no
 // pending intents, and do nothing afterwards.
 func (db *DB) Leave(ctx context.Context) error {
-	db.comparisons.mu.Lock()
-	defer db.comparisons.mu.Unlock()
+	if err := db.comparisons.enter(ctx); err != nil {
+		return err
+	}
+	defer db.comparisons.leave()
 	db.comparisons.left = true // nothing else makes it a witness that is waited for
 	_, err := db.compareNow(ctx, true)
 	return err

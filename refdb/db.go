@@ -73,6 +73,7 @@ func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 		channel: rand.Text(),
 		journal: o.Journal,
 	}
+	db.comparisons.turn = make(chan struct{}, 1)
 	if db.journal == nil {
 		db.journal = &recent{}
 	}
