@@ -71,33 +71,35 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 			}
 			return nil
 		}
+		// After each BEGIN of what writes, and in what reads the history or values with locks, comes the look which file is
+		// admitted; before intents that for their site.
 		for _, e := range []struct {
 			name string
 			want int
 			call func() error
 		}{
-			{"Acquire", 6, lock},             // BEGIN, look, read the mark, insert, set the mark, COMMIT
-			{"Acquire, refused", 3, refused}, // BEGIN, look, COMMIT
+			{"Acquire", 7, lock},             // BEGIN, look, read the mark, insert, set the mark, COMMIT
+			{"Acquire, refused", 4, refused}, // BEGIN, look, COMMIT
 			{"Acquire, refused again", 1, refused},
-			{"Acquire, refused and given a place", 4 + n, wait}, // look, BEGIN, look, the places, COMMIT
+			{"Acquire, refused and given a place", 5 + n, wait}, // look, BEGIN, look, the places, COMMIT
 			{"Acquire, refused and in its place", 1, wait},
-			{"Abandon what waits", 4 + n, func() error { // BEGIN, delete, look, the places, COMMIT
+			{"Abandon what waits", 5 + n, func() error { // BEGIN, delete, look, the places, COMMIT
 				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: "waiter", Waiter: waiter.ID})
 			}},
 			{"Get", 1, func() error { _, err := d.Get(ctx, project, refs); return err }},
 			{"List", 1, func() error { _, err := d.List(ctx, refdb.RefQuery{Project: project, Limit: n}); return err }},
 			{"Locks", 1, func() error { _, err := d.Locks(ctx, refdb.LockQuery{Limit: n}); return err }},
-			{"Update under a fence", 5, func() error { // BEGIN, fence, look, put, COMMIT
+			{"Update under a fence", 6, func() error { // BEGIN, fence, look, put, COMMIT
 				return change(ctx, d, refdb.UpdateRequest{Updates: updates, Fence: &refdb.Fence{Refs: refs, Owner: owner, Token: token}})
 			}},
-			{"Beat", 2 + n, func() error { _, err := d.Beat(ctx, held()); return err }},
-			{"Release", 2 + n, unlock},
-			{"Acquire, after a refusal", 7, lock}, // look, and as above
-			{"Abandon", 3, func() error {
+			{"Beat", 3 + n, func() error { _, err := d.Beat(ctx, held()); return err }},
+			{"Release", 3 + n, unlock},
+			{"Acquire, after a refusal", 8, lock}, // look, and as above
+			{"Abandon", 4, func() error {
 				return d.Abandon(ctx, refdb.AbandonRequest{Project: project, Refs: refs, Owner: owner, Nonce: "nonce"})
 			}},
-			{"Acquire again", 6, lock},
-			{"Purge", 2 + n, func() error {
+			{"Acquire again", 7, lock},
+			{"Purge", 3 + n, func() error {
 				var all []refdb.StandingLock
 				for _, l := range held() {
 					all = append(all, refdb.StandingLock{LockID: l})
@@ -108,7 +110,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				}
 				return err
 			}},
-			{"Remove", 6, func() error { // BEGIN, locks, sign refs, delete refs, delete locks, COMMIT
+			{"Remove", 7, func() error { // BEGIN, locks, sign refs, delete refs, delete locks, COMMIT
 				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n})
 				return err
 			}},
@@ -116,40 +118,41 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				_, err := d.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: project, Limit: n, OlderThan: time.Hour})
 				return err
 			}},
-			{"Prepare", 8, prepare}, // BEGIN, look, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
-			{"Finish, nothing done", 5, func() error { // BEGIN, fence, drop locks, drop intents, COMMIT
+			{"Prepare", 10, prepare}, // BEGIN, look, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
+			{"Finish, nothing done", 7, func() error { // BEGIN, fence, drop locks, drop intents, COMMIT
 				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Dropped: refs})
 			}},
-			{"Prepare again", 8, prepare},
+			{"Prepare again", 10, prepare},
 			{"Intents", 1, func() error { _, err := d.Intents(ctx, refdb.IntentQuery{Limit: n}); return err }},
-			{"States", 1, func() error { _, err := d.States(ctx, project, refs); return err }},
-			{"Finish", 7, func() error { // BEGIN, fence, look, put, drop locks, drop intents, COMMIT
+			// BEGIN, which file is admitted, look, ROLLBACK
+			{"States", 4, func() error { _, err := d.States(ctx, project, refs); return err }},
+			{"Finish", 9, func() error { // BEGIN, fence, look, put, drop locks, drop intents, COMMIT
 				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Done: updates})
 			}},
-			{"Prepare what is not so", 3, func() error { // BEGIN, look, COMMIT
+			{"Prepare what is not so", 5, func() error { // BEGIN, look, COMMIT
 				if _, err := d.Prepare(ctx, preparation(updates...)); !errors.Is(err, refdb.ErrMismatch) {
 					return fmt.Errorf("got %w", err)
 				}
 				return nil
 			}},
-			{"Remove again", 6, func() error {
+			{"Remove again", 7, func() error {
 				_, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n, Locks: refdb.AdvisoryLocks})
 				return err
 			}},
 			// BEGIN, the state, the rows, ROLLBACK
-			{"Changes", 4, func() error { _, err := d.Changes(ctx, refdb.ChangesRequest{Limit: n}); return err }},
-			{"Changes, from where one ended", 5, func() error {
+			{"Changes", 5, func() error { _, err := d.Changes(ctx, refdb.ChangesRequest{Limit: n}); return err }},
+			{"Changes, from where one ended", 6, func() error {
 				_, err := d.Changes(ctx, refdb.ChangesRequest{Limit: n, Last: refdb.ChangeKey{Position: 1, Project: project, Ref: refs[0]}})
 				return err
 			}},
-			{"Log", 4, func() error { _, err := d.Log(ctx, refdb.LogRequest{Project: project, Limit: n}); return err }},
-			{"Past", 4, func() error {
+			{"Log", 5, func() error { _, err := d.Log(ctx, refdb.LogRequest{Project: project, Limit: n}); return err }},
+			{"Past", 5, func() error {
 				_, err := d.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Limit: n}, At: 1})
 				return err
 			}},
-			{"Newest", 4, func() error { _, _, err := d.Newest(ctx); return err }},
-			{"PositionAt", 4, func() error { _, _, err := d.PositionAt(ctx, time.Now()); return err }},
-			{"Prune", 6, func() error { // BEGIN, what followers have read, look, delete, raise the mark, COMMIT
+			{"Newest", 5, func() error { _, _, err := d.Newest(ctx); return err }},
+			{"PositionAt", 5, func() error { _, _, err := d.PositionAt(ctx, time.Now()); return err }},
+			{"Prune", 7, func() error { // BEGIN, what followers have read, look, delete, raise the mark, COMMIT
 				p, err := d.Prune(ctx, refdb.PruneRequest{Upto: math.MaxInt64, EvenUnread: math.MinInt64, Limit: n})
 				if p.Deleted != n {
 					err = fmt.Errorf("pruned %d, %w", p.Deleted, err)
