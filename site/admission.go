@@ -89,6 +89,7 @@ func (d *Daemon) mayAct(ctx context.Context) error {
 
 // keepComparing compares until ctx ends.
 func (d *Daemon) keepComparing(ctx context.Context) {
+	halted := false
 	for wait := compareAgain; ; {
 		select {
 		case <-time.After(wait):
@@ -96,7 +97,8 @@ func (d *Daemon) keepComparing(ctx context.Context) {
 			return
 		}
 		err := d.compare(ctx)
-		was := d.halted.Swap(errors.Is(err, refdb.ErrLostChanges))
+		was := halted
+		halted = errors.Is(err, refdb.ErrLostChanges)
 		wait = compareEvery
 		if err != nil {
 			wait = compareAgain

@@ -69,7 +69,6 @@ type Daemon struct {
 	metrics    daemonMetrics
 	open       openIntents
 	lags       lags
-	halted     atomic.Bool // the database has lost changes
 
 	started      chan struct{} // closed when pushes can be decided about
 	stopping     atomic.Bool

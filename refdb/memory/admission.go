@@ -132,24 +132,10 @@ func (d *driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission,
 }
 
 func (t *tx) report(r refdb.Report) {
-	row := func(name string) *refdb.Witness {
-		if w, registered := t.admission.witnesses[name]; registered {
-			return &w
-		}
-		return nil
-	}
-	for _, mark := range r.Marks {
-		if rules.Rewound(row(mark.Name), mark) {
-			t.admission.witnesses[mark.Name] = rules.Returned(row(mark.Name), mark, t.now)
-		}
-	}
-	was := row(r.Witness)
-	lost := refdb.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Reported: t.now}
-	if was != nil && was.Without {
-		lost.Fate = refdb.Late
-	}
-	missing := t.look(r.Witness, r.Missing)
-	for _, i := range missing {
+	changed, fate := rules.ReportWitnesses(t.admissionNow().Witnesses, r, t.now)
+	lost := refdb.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: t.now}
+	// Before the witness's row, by which it is found out what may have been pruned.
+	for _, i := range t.look(r.Witness, r.Missing) {
 		k := r.Missing[i]
 		if recorded, is := t.admission.lost[cursorOf(k)]; is {
 			if recorded.Witness == lost.Witness {
@@ -161,8 +147,8 @@ func (t *tx) report(r refdb.Report) {
 		lost.Known = k
 		t.admission.lost[cursorOf(k)] = lost
 	}
-	if r.Witness != "" && !r.Open {
-		t.admission.witnesses[r.Witness] = rules.Reported(was, r, t.now)
+	for _, w := range changed {
+		t.admission.witnesses[w.Name] = w
 	}
 }
 

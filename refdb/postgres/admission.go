@@ -185,28 +185,13 @@ func report(ctx context.Context, tx pgx.Tx, row admission, r refdb.Report) (a re
 	if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
 		return a, err
 	}
-	witnesses := make(map[string]*refdb.Witness)
-	for i, w := range a.Witnesses {
-		witnesses[w.Name] = &a.Witnesses[i]
-	}
-	for _, mark := range r.Marks {
-		if rules.Rewound(witnesses[mark.Name], mark) {
-			w := rules.Returned(witnesses[mark.Name], mark, now)
-			witnesses[mark.Name] = &w
-			if err := putWitness(ctx, tx, w); err != nil {
-				return a, err
-			}
-		}
-	}
-	was, name, fate := witnesses[r.Witness], cmp.Or(r.Witness, r.Owner), refdb.Undecided
-	if was != nil && was.Without {
-		fate = refdb.Late
-	}
-	if err := recordLost(ctx, tx, name, fate, r); err != nil {
+	changed, fate := rules.ReportWitnesses(a.Witnesses, r, now)
+	// Before the witness's row, by which it is found out what may have been pruned.
+	if err := recordLost(ctx, tx, fate, r); err != nil {
 		return a, err
 	}
-	if r.Witness != "" && !r.Open {
-		if err := putWitness(ctx, tx, rules.Reported(was, r, now)); err != nil {
+	for _, w := range changed {
+		if err := putWitness(ctx, tx, w); err != nil {
 			return a, err
 		}
 	}
@@ -225,7 +210,7 @@ func putWitness(ctx context.Context, tx pgx.Tx, w refdb.Witness) error {
 var errReplaced = fmt.Errorf("%w: the server was replaced meanwhile", refdb.ErrUnavailable)
 
 // recordLost records those of r.Missing that are missing still.
-func recordLost(ctx context.Context, tx pgx.Tx, name string, fate refdb.Fate, r refdb.Report) error {
+func recordLost(ctx context.Context, tx pgx.Tx, fate refdb.Fate, r refdb.Report) error {
 	looked, err := look(ctx, tx, r.Witness, r.Missing)
 	n := len(looked.Missing)
 	if err != nil || n == 0 {
@@ -239,15 +224,20 @@ func recordLost(ctx context.Context, tx pgx.Tx, name string, fate refdb.Fate, r 
 		projects[i], refs[i], ops[i], olds[i], news[i] = k.Project, k.Ref, k.Op, string(k.Old), string(k.New)
 		owners[i], askedBy[i], moves[i], tokens[i], times[i] = k.Owner, k.By, string(k.Move), int64(k.Token), k.At
 	}
-	_, err = tx.Exec(ctx, recordLostSQL, name, string(fate), projects, refs, ops, olds, news, owners, askedBy, tokens, moves, times)
+	_, err = tx.Exec(ctx, recordLostSQL, cmp.Or(r.Witness, r.Owner), string(fate), projects, refs, ops, olds, news, owners, askedBy, tokens, moves, times)
 	return err
 }
 
 // lostColumns are what lostOf reads.
 const lostColumns = `project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported`
 
-func lostOf(row pgx.CollectableRow) (l refdb.LostChange, err error) {
-	err = row.Scan(&l.Project, &l.Ref, &l.Op, &l.Old, &l.New, &l.Owner, &l.By, &l.Token, &l.Move, &l.At, &l.Witness, &l.Fate, &l.Reported)
+func lostOf(row pgx.CollectableRow) (refdb.LostChange, error) { return lostAnd(row) }
+
+// lostAnd reads lostColumns, and more columns behind them.
+func lostAnd(row pgx.CollectableRow, more ...any) (l refdb.LostChange, err error) {
+	err = row.Scan(append([]any{
+		&l.Project, &l.Ref, &l.Op, &l.Old, &l.New, &l.Owner, &l.By, &l.Token, &l.Move, &l.At, &l.Witness, &l.Fate, &l.Reported,
+	}, more...)...)
 	l.At, l.Reported = l.At.UTC(), l.Reported.UTC()
 	return l, err
 }

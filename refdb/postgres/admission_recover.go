@@ -116,8 +116,7 @@ func decideLost(ctx context.Context, tx pgx.Tx, limit int) (decided []refdb.Lost
 	var refs []ref
 	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l refdb.LostChange, err error) {
 		var now ref
-		err = row.Scan(&l.Project, &l.Ref, &l.Op, &l.Old, &l.New, &l.Owner, &l.By, &l.Token, &l.Move, &l.At, &l.Witness, &l.Fate, &l.Reported, &now.value, &now.intent)
-		l.At, l.Reported = l.At.UTC(), l.Reported.UTC()
+		l, err = lostAnd(row, &now.value, &now.intent)
 		if n := len(refs); n > 0 && refs[n-1].lost[0].Project == l.Project && refs[n-1].lost[0].Ref == l.Ref {
 			refs[n-1].lost = append(refs[n-1].lost, l)
 		} else {

@@ -1,6 +1,7 @@
 package refdbtest_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -120,24 +121,16 @@ func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 	if r.Server != d.server && d.bug != "reports of other servers count" {
 		return refdb.Admission{}, fmt.Errorf("reporting: %w: another server", refdb.ErrUnavailable)
 	}
-	row := func(name string) *refdb.Witness {
-		if w, known := d.witnesses[name]; known {
-			return &w
-		}
-		return nil
+	if d.bug == "marks are ignored" {
+		r.Marks = nil
 	}
-	for _, mark := range r.Marks {
-		if rules.Rewound(row(mark.Name), mark) && d.bug != "marks are ignored" {
-			d.witnesses[mark.Name] = rules.Returned(row(mark.Name), mark, now())
-		}
+	if d.bug == "open reports are complete" {
+		r.Open = false
 	}
-	was := row(r.Witness)
-	l := refdb.LostChange{Witness: r.Witness, Reported: now()}
-	if r.Witness == "" {
-		l.Witness = r.Owner
-	}
-	if was != nil && was.Without && d.bug != "late changes halt" {
-		l.Fate = refdb.Late
+	changed, fate := rules.ReportWitnesses(d.admissionNow().Witnesses, r, now())
+	l := refdb.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: now()}
+	if d.bug == "late changes halt" {
+		l.Fate = refdb.Undecided
 	}
 	missing := d.look(r.Witness, r.Missing)
 	if d.bug == "reports are believed" {
@@ -160,10 +153,11 @@ func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 			d.missing[lostCursorOf(l.Known)] = l
 		}
 	}
-	if r.Witness != "" && (!r.Open || d.bug == "open reports are complete") {
-		w := rules.Reported(was, r, now())
-		w.Server, w.Away = d.server, w.Away && d.bug != "nobody is away"
-		d.witnesses[r.Witness] = w
+	for _, w := range changed {
+		if w.Name == r.Witness {
+			w.Server, w.Away = d.server, w.Away && d.bug != "nobody is away"
+		}
+		d.witnesses[w.Name] = w
 	}
 	a := d.admissionNow()
 	switch next := rules.DecideAdmission(d.admitted, a); {

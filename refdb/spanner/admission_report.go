@@ -1,6 +1,7 @@
 package spanner
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -202,39 +203,23 @@ func lostCursorOf(k refdb.Known) refdb.LostCursor {
 
 // report records a report, of which r.Missing is missing still, and leaves in a what stands after it.
 func (b *batch) report(r refdb.Report, a *refdb.Admission, recorded map[refdb.LostCursor]refdb.LostChange, now time.Time) {
-	witnesses := make(map[string]*refdb.Witness)
-	for _, w := range a.Witnesses {
-		witnesses[w.Name] = &w
+	changed, fate := rules.ReportWitnesses(a.Witnesses, r, now)
+	b.recordLost(r, fate, a, recorded)
+	witnesses := make(map[string]refdb.Witness)
+	for _, w := range slices.Concat(a.Witnesses, changed) {
+		witnesses[w.Name] = w
 	}
-	changed := make(map[string]bool)
-	put := func(w refdb.Witness) { witnesses[w.Name], changed[w.Name] = &w, true }
-	for _, mark := range r.Marks {
-		if was := witnesses[mark.Name]; rules.Rewound(was, mark) {
-			put(rules.Returned(was, mark, now))
-		}
-	}
-	was := witnesses[r.Witness]
-	b.recordLost(r, was != nil && was.Without, a, recorded)
-	if r.Witness != "" && !r.Open {
-		put(rules.Reported(was, r, now))
+	for _, w := range changed {
+		b.putWitness(w)
 	}
 	a.Witnesses = nil
 	for _, name := range slices.Sorted(maps.Keys(witnesses)) {
-		a.Witnesses = append(a.Witnesses, *witnesses[name])
-		if changed[name] {
-			b.putWitness(*witnesses[name])
-		}
+		a.Witnesses = append(a.Witnesses, witnesses[name])
 	}
 }
 
-func (b *batch) recordLost(r refdb.Report, late bool, a *refdb.Admission, recorded map[refdb.LostCursor]refdb.LostChange) {
-	name, fate := r.Witness, refdb.Undecided
-	if name == "" {
-		name = r.Owner
-	}
-	if late {
-		fate = refdb.Late
-	}
+func (b *batch) recordLost(r refdb.Report, fate refdb.Fate, a *refdb.Admission, recorded map[refdb.LostCursor]refdb.LostChange) {
+	name := cmp.Or(r.Witness, r.Owner)
 	for _, k := range r.Missing {
 		was, known := recorded[lostCursorOf(k)]
 		switch {

@@ -71,24 +71,8 @@ func (c *conn) look(ctx context.Context, witness string, known []refdb.Known) (l
 
 // report records a report. What stands before it is a.
 func (t *tx) report(r refdb.Report, a refdb.Admission) error {
-	now := timeOf(t.now)
-	witnesses := make(map[string]*refdb.Witness)
-	for i, w := range a.Witnesses {
-		witnesses[w.Name] = &a.Witnesses[i]
-	}
-	for _, mark := range r.Marks {
-		if rules.Rewound(witnesses[mark.Name], mark) {
-			w := rules.Returned(witnesses[mark.Name], mark, now)
-			witnesses[mark.Name] = &w
-			if err := t.putWitness(w); err != nil {
-				return err
-			}
-		}
-	}
-	was, fate := witnesses[r.Witness], refdb.Undecided
-	if was != nil && was.Without {
-		fate = refdb.Late
-	}
+	changed, fate := rules.ReportWitnesses(a.Witnesses, r, timeOf(t.now))
+	// Before the witness's row, by which it is found out what may have been pruned.
 	lost, err := t.conn.look(context.Background(), r.Witness, r.Missing)
 	if err != nil {
 		return err
@@ -101,10 +85,12 @@ func (t *tx) report(r refdb.Report, a refdb.Admission) error {
 			return err
 		}
 	}
-	if r.Witness == "" || r.Open {
-		return nil
+	for _, w := range changed {
+		if err := t.putWitness(w); err != nil {
+			return err
+		}
 	}
-	return t.putWitness(rules.Reported(was, r, now))
+	return nil
 }
 
 func (t *tx) putWitness(w refdb.Witness) error {

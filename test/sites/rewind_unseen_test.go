@@ -32,7 +32,7 @@ END $$`
 // a minute.
 func TestRowsThatArePutBackBehindTheServersBackAreNoticedWithinAMinute(t *testing.T) {
 	if !long() {
-		t.Skip("left out without REFDB_TEST_LONG: it takes a minute")
+		t.Skip("left out: rows that are put back into the tables that are there, which takes a minute to notice; REFDB_TEST_LONG=1 runs it")
 	}
 	c, s := newRestartable(t)
 	if err := s.Exec(t.Context(), "refdb", keepTables); err != nil {

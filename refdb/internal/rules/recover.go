@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -124,31 +125,36 @@ func DecideAdmission(admitted string, a refdb.Admission) string {
 	return a.Server
 }
 
-// Rewound reports whether the database's row of a witness, nil for none, is older than a mark of it.
-func Rewound(row *refdb.Witness, mark refdb.WitnessMark) bool {
-	return row == nil || row.Since.Before(mark.Since)
-}
-
-// Reported returns the row of a witness after a report. Was is the row before, nil for none. Its Since grows
-// whenever it changes what it is.
-func Reported(was *refdb.Witness, r refdb.Report, now time.Time) refdb.Witness {
-	w := refdb.Witness{Name: r.Witness, Server: r.Server, Seen: now, Away: r.Away, Since: now}
-	if was != nil {
-		w.Since = was.Since
-		if was.Away != w.Away || was.Without {
-			w.Since = Later(was.Since, now)
+// ReportWitnesses returns the rows of witnesses that a report changes, in the order of their names, and what becomes of the changes that
+// it misses. All are the rows before, in the same order.
+func ReportWitnesses(all []refdb.Witness, r refdb.Report, now time.Time) (changed []refdb.Witness, fate refdb.Fate) {
+	rows := make(map[string]refdb.Witness)
+	for _, w := range all {
+		rows[w.Name] = w
+	}
+	put := make(map[string]refdb.Witness)
+	for _, mark := range r.Marks {
+		// An older row went back: the witness is live again, and awaited.
+		if w, registered := rows[mark.Name]; !registered || w.Since.Before(mark.Since) {
+			put[mark.Name] = refdb.Witness{Name: mark.Name, Seen: w.Seen, Since: Later(mark.Since, now)}
 		}
 	}
-	return w
-}
-
-// Returned returns the row of a witness that a rewind has left away, left out or unregistered.
-func Returned(was *refdb.Witness, mark refdb.WitnessMark, now time.Time) refdb.Witness {
-	w := refdb.Witness{Name: mark.Name, Since: Later(mark.Since, now)}
-	if was != nil {
-		w.Seen = was.Seen
+	maps.Copy(rows, put)
+	was, registered := rows[r.Witness]
+	if was.Without {
+		fate = refdb.Late
 	}
-	return w
+	if r.Witness != "" && !r.Open {
+		w := refdb.Witness{Name: r.Witness, Server: r.Server, Seen: now, Away: r.Away, Since: was.Since}
+		if !registered || was.Away != w.Away || was.Without {
+			w.Since = Later(was.Since, now)
+		}
+		put[r.Witness] = w
+	}
+	for _, name := range slices.Sorted(maps.Keys(put)) {
+		changed = append(changed, put[name])
+	}
+	return changed, fate
 }
 
 // Later returns now or, if that is not later than t, the next microsecond.
