@@ -220,6 +220,10 @@ func reportRows() []row {
 			e.report(refdb.Report{Witness: "site-w", Missing: nil})
 			e.wantMissing("late", "site-w", old, late)
 			e.wantMissing("pruned late", "site-x", old, late)
+			// A report is no look that came before it.
+			if a := e.report(refdb.Report{Witness: "site-x", Missing: []refdb.Known{old}}); a.Lost != 1 || a.Admitted {
+				e.Errorf("what site-x misses is taken for pruned: %+v", a)
+			}
 		})},
 		{"a lost change is there once somebody decided about it", alone(func(e *env) {
 			k := e.known("op1", refA, v2, v3)
