@@ -135,9 +135,9 @@ func (a Admission) Err() error {
 	case a.Halted:
 		return ErrLostChanges
 	case len(waiting) > 0:
-		return fmt.Errorf("%w; %s", ErrNotAdmitted, enumerate("waiting for the site daemons of", waiting))
+		return fmt.Errorf("%w; %s; see `refdbctl recover --status`", ErrNotAdmitted, enumerate("waiting for the site daemons of", waiting))
 	}
-	return ErrNotAdmitted
+	return fmt.Errorf("%w; see `refdbctl recover --status`", ErrNotAdmitted)
 }
 
 // A Fate is what became of a lost change.

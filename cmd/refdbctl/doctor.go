@@ -213,9 +213,9 @@ func (d *doctor) admitted(ctx context.Context, db *refdb.DB) {
 	case err != nil:
 		d.add(name, checkFail, "%s", err)
 	case a.Admitted:
-		d.add(name, checkOK, "this one, by %d sites", len(a.Witnesses))
+		d.add(name, checkOK, "this one")
 	default:
-		d.add(name, checkFail, "nothing can be written: %s: see `refdbctl recover --status`", a.Err())
+		d.add(name, checkFail, "nothing can be written: %s", a.Err())
 	}
 }
 

@@ -132,6 +132,11 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if now.Admitted {
 		return a.printSummary(now.Server, "the server is admitted, nothing is to be recovered")
 	}
+	for _, site := range r.without {
+		if !slices.Contains(now.Waiting(), site) {
+			return usage(fmt.Sprintf("--without %s: nobody waits for a site of that name; refdbctl recover --status names those that are waited for", site))
+		}
+	}
 	if left := slices.DeleteFunc(now.Waiting(), func(site string) bool { return slices.Contains(r.without, site) }); len(left) > 0 {
 		return fmt.Errorf("nothing was done: the database's new server has not been compared yet by %s: start the site's daemon there, or add --without %s",
 			strings.Join(left, ", "), strings.Join(left, " --without "))

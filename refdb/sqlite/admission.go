@@ -32,13 +32,13 @@ const (
 	allWitnesses = `SELECT name, server, seen, away, without, since FROM witnesses ORDER BY name`
 )
 
-// serverOf returns the identity of a file.
-func serverOf(file fs.FileInfo) string {
+// serverOf returns the identity of the file at path.
+func serverOf(path string, file fs.FileInfo) string {
 	device, inode, ok := filesystem.Identity(file)
 	if !ok {
 		return "file"
 	}
-	return fmt.Sprintf("%d/%d", device, inode)
+	return fmt.Sprintf("%d/%d/%d", device, inode, filesystem.Birth(path))
 }
 
 // admittedServer returns the server that is admitted. ok is false in a schema without admission.

@@ -84,6 +84,29 @@ func TestACopyIsNotAdmitted(t *testing.T) {
 	update(t, openAgain(t, url), refA, v1, v2)
 }
 
+// A file system may give the copy the numbers of the file that was removed before.
+func TestACopyInThePlaceOfARemovedFileIsNotAdmitted(t *testing.T) {
+	d, url := open(t)
+	update(t, d, refA, "", v1)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := strings.TrimPrefix(url, "sqlite:")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(t.Context(), openAgain(t, url), refA, v1, v2); !errors.Is(err, refdb.ErrNotAdmitted) {
+		t.Errorf("at the copy: %v", err)
+	}
+}
+
 // The requests of a group are refused one by one, and what needs no admission goes on.
 func TestAGroupIsRefusedOneByOne(t *testing.T) {
 	d, _ := open(t)

@@ -127,7 +127,7 @@ func (d *Driver) openAnchor(ctx context.Context) error {
 	}
 	files, err := openFiles(d.path, d.location)
 	if err == nil {
-		d.files, d.server = files, serverOf(files.seen[0])
+		d.files, d.server = files, serverOf(d.path, files.seen[0])
 	}
 	return err
 }
