@@ -194,8 +194,9 @@ func (db *DB) Admission(ctx context.Context) (Admission, error) {
 	return a, nil
 }
 
-// know notes what was acknowledged to a request. Edges was read before that was sent. A comparison that has read the journal
-// in between, or before and was not over, has missed this: it may have found another server in order that lacks this.
+// know notes what was acknowledged to a request. Edges was read before the request was sent. A comparison that was
+// running then, or began since, read the journal without this entry: it may have admitted a server that lacks it. So
+// know compares again.
 func (db *DB) know(ctx context.Context, edges uint64, known []Known) error {
 	if err := db.journal.Note(known); err != nil {
 		return fmt.Errorf("noting what the database acknowledged: %w", err)
@@ -278,7 +279,7 @@ func (db *DB) LostChanges(ctx context.Context, decided bool) iter.Seq2[LostChang
 	})
 }
 
-// knowWritten is know of a write that was carried out.
+// knowWritten is know for a write. If the comparison fails, the outcome of the write is unknown.
 func (db *DB) knowWritten(ctx context.Context, edges uint64, known []Known) error {
 	if err := db.know(ctx, edges, known); err != nil {
 		return fmt.Errorf("%w: it was written, but %w", ErrOutcomeUnknown, err)

@@ -39,7 +39,7 @@ func (d *Daemon) compare(ctx context.Context) error {
 	return err
 }
 
-// compareAtStart compares before anything else is asked. What it finds stands in the way of the presence, too: see there.
+// compareAtStart compares before any other request. While the server is not admitted the daemon gets no presence.
 func (d *Daemon) compareAtStart(ctx context.Context, c *config.Config) error {
 	if d.o.Journal == nil {
 		return nil
@@ -68,8 +68,8 @@ func (d *Daemon) leave() {
 	}
 }
 
-// mayAct returns an error if this site has not compared the server that is admitted: by what that has
-// the site must not move a ref, nor end an intent. It compares at once.
+// mayAct returns nil if this site has compared the admitted server. Otherwise it compares now, and returns an
+// error if that does not help: then the site must neither move refs nor end intents by what the server has.
 func (d *Daemon) mayAct(ctx context.Context) error {
 	if d.o.Journal == nil {
 		return nil

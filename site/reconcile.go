@@ -56,7 +56,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	if err := d.presence.Lost(); err != nil {
 		return err
 	}
-	// What a server has that is not admitted is not gone by, not even to forget something.
+	// Intents that a server lacks may be lost, not ended.
 	if err := d.mayAct(ctx); err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func (d *driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission,
 func (t *tx) report(r refdb.Report) {
 	changed, fate := rules.ReportWitnesses(t.admissionNow().Witnesses, r, t.now)
 	lost := refdb.LostChange{Witness: cmp.Or(r.Witness, r.Owner), Fate: fate, Reported: t.now}
-	// Before the witness's row, by which it is found out what may have been pruned.
+	// This goes by when the witness was seen last, so it comes before the witness's new row.
 	for _, i := range t.look(r.Witness, r.Missing) {
 		k := r.Missing[i]
 		if recorded, is := t.admission.lost[cursorOf(k)]; is {

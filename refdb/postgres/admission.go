@@ -20,8 +20,8 @@ import (
 // admissionSince is the first version of the schema that says which server is admitted.
 const admissionSince = 9
 
-// requireAdmissionSQL fails as a statement that writes does. Nobody else admits or halts this server before
-// the statement after it, but for what that may as well come before.
+// requireAdmissionSQL fails as a statement that writes does. A halt that commits between it and the next statement
+// could as well have come after both.
 const requireAdmissionSQL = `SELECT refdb_require()`
 
 // together runs do in a transaction under the lock on the row of admission, which has its server.
@@ -186,7 +186,7 @@ func report(ctx context.Context, tx pgx.Tx, row admission, r refdb.Report) (a re
 		return a, err
 	}
 	changed, fate := rules.ReportWitnesses(a.Witnesses, r, now)
-	// Before the witness's row, by which it is found out what may have been pruned.
+	// This goes by when the witness was seen last, so it comes before the witness's new row.
 	if err := recordLost(ctx, tx, fate, r); err != nil {
 		return a, err
 	}

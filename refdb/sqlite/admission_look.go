@@ -72,7 +72,7 @@ func (c *conn) look(ctx context.Context, witness string, known []refdb.Known) (l
 // report records a report. What stands before it is a.
 func (t *tx) report(r refdb.Report, a refdb.Admission) error {
 	changed, fate := rules.ReportWitnesses(a.Witnesses, r, timeOf(t.now))
-	// Before the witness's row, by which it is found out what may have been pruned.
+	// This goes by when the witness was seen last, so it comes before the witness's new row.
 	lost, err := t.conn.look(context.Background(), r.Witness, r.Missing)
 	if err != nil {
 		return err

@@ -33,9 +33,9 @@ func DecideLost(lost []refdb.LostChange, value refdb.Value, intent string) LostV
 	return LostVerdict{again, fates, over}
 }
 
-// nextLost returns the index of the lost change that is to be written next, or -1. Values return, and times are
-// not exact: so it is the first of an order in which each of them goes on from the one before, if there is one. Otherwise, as
-// some contradict each other or are not known, it is the earliest that fits.
+// nextLost returns the index of the lost change to write next, or -1. Times are not exact, and a ref may hold a value
+// twice. So it looks for an order of all changes in which each begins with the value that the one before leaves. Without
+// such an order, because a change is missing or two contradict each other, it takes the earliest that fits.
 func nextLost(lost []refdb.LostChange, value refdb.Value, intent string) int {
 	var made []int
 	for i, l := range lost {
@@ -58,8 +58,8 @@ func nextLost(lost []refdb.LostChange, value refdb.Value, intent string) int {
 	return -1
 }
 
-// trail returns the changes in an order in which each goes on from the one before, the first one from value; nil if there is none that
-// has all of them (Hierholzer's algorithm). Among several it prefers the order of made.
+// trail returns all changes of made in such an order, beginning with value, or nil if there is none. It is Hierholzer's
+// algorithm for Eulerian trails: values are vertices, changes are edges. It prefers edges that come first in made.
 func trail(lost []refdb.LostChange, made []int, value refdb.Value) []int {
 	vertex := func(v refdb.Value) refdb.Value {
 		if v.IsAbsent() {
@@ -125,8 +125,8 @@ func DecideAdmission(admitted string, a refdb.Admission) string {
 	return a.Server
 }
 
-// ReportWitnesses returns the rows of witnesses that a report changes, in the order of their names, and what becomes of the changes that
-// it misses. All are the rows before, in the same order.
+// ReportWitnesses returns the rows that a report changes, sorted by name, and the fate of the changes that its witness
+// misses. All are the rows before the report.
 func ReportWitnesses(all []refdb.Witness, r refdb.Report, now time.Time) (changed []refdb.Witness, fate refdb.Fate) {
 	rows := make(map[string]refdb.Witness)
 	for _, w := range all {
