@@ -117,6 +117,9 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	if err == nil {
 		err = checkBy(r.By)
 	}
+	if err == nil && len(r.Packs) > 0 {
+		_, err = db.packStore()
+	}
 	if err != nil {
 		return Preparation{}, fmt.Errorf("preparing: %w", err)
 	}

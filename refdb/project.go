@@ -16,6 +16,7 @@ type Project struct {
 	ID      string // random; every copy of its repository records it
 	Rules   string // which refs are guarded, a rule per line
 	Mode    string // whether refusals count
+	Store   string // which of its objects the database keeps
 
 	Revision int64         // larger than that of any earlier change of any project
 	Time     time.Time     // the database's, of that change
@@ -35,9 +36,9 @@ type ProjectQuery struct {
 
 // A ProjectRequest is what [ProjectStore.PutProject] writes.
 type ProjectRequest struct {
-	Project, ID, Rules, Mode string
-	Revision                 int64  // the row's present one; 0 for no row
-	Op                       string // names this request
+	Project, ID, Rules, Mode, Store string
+	Revision                        int64  // the row's present one; 0 for no row
+	Op                              string // names this request
 }
 
 // A ProjectChangedError says that a project's row does not have the expected
@@ -100,7 +101,7 @@ func (db *DB) PutProject(ctx context.Context, p Project) (Project, error) {
 	if err := CheckProject(p.Project); err != nil {
 		return Project{}, err
 	}
-	for _, text := range []string{p.ID, p.Rules, p.Mode} {
+	for _, text := range []string{p.ID, p.Rules, p.Mode, p.Store} {
 		if fault := textFault(strings.ReplaceAll(text, "\n", " ")); fault != "" {
 			return Project{}, fmt.Errorf("%w text %q of project %s: %s", ErrInvalid, text, p.Project, fault)
 		}
@@ -109,7 +110,7 @@ func (db *DB) PutProject(ctx context.Context, p Project) (Project, error) {
 	if p.Revision == 0 && p.ID != "" {
 		op = p.ID
 	}
-	r := ProjectRequest{Project: p.Project, ID: p.ID, Rules: p.Rules, Mode: p.Mode, Revision: p.Revision, Op: op}
+	r := ProjectRequest{Project: p.Project, ID: p.ID, Rules: p.Rules, Mode: p.Mode, Store: p.Store, Revision: p.Revision, Op: op}
 	row, err := retry(ctx, db, func() (Project, error) {
 		row, err := db.driver.PutProject(ctx, r)
 		// A second request finds by the row's Op whether the first one wrote it.

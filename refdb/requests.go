@@ -272,8 +272,9 @@ type PrepareRequest struct {
 	// pending, the answer is that preparation's, as for an Acquire. Otherwise rows
 	// that carry it count as another owner's locks.
 	Nonce string
-	Agent string // recorded with each intent
-	By    string // who asked for it, recorded too, as is Nonce: see [Intent]
+	Agent string   // recorded with each intent
+	By    string   // who asked for it, recorded too, as is Nonce: see [Intent]
+	Packs []string // that hold the objects of the new values: see [PackStore]
 }
 
 // Prepared is the answer to a PrepareRequest.
