@@ -103,6 +103,18 @@ func SyncLocal(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrep
 	return s.report, err
 }
 
+// SyncRefs is [SyncLocal] for some refs. Whole, unless nil, reports that all objects which an object ID reaches
+// are known to be here.
+func SyncRefs(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, whole func(id string) bool, each func(Synced)) error {
+	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
+	s.whole = whole
+	missing, err := s.catchUp(ctx, refs)
+	for _, m := range missing {
+		s.tell(m)
+	}
+	return err
+}
+
 // A syncer syncs one repository.
 type syncer struct {
 	*config.Config
@@ -110,7 +122,8 @@ type syncer struct {
 	db      *refdb.DB
 	repo    *gitrepo.Repo
 	project string
-	peer    *source // nil for what is here already
+	peer    *source              // nil for what is here already
+	whole   func(id string) bool // nil if nothing is known of what is here
 	report  Report
 
 	done, total int
@@ -238,11 +251,26 @@ func (s *syncer) catchUp(ctx context.Context, refs []string) (missing []Synced, 
 			return missing, err
 		}
 		missing = append(missing, lacking...)
-		if err := s.apply(ctx, moves); err != nil {
-			return missing, err
+		// Deletions come first: git can't hold refs/heads/a and refs/heads/a/b at once, not even within a transaction.
+		deletes, others := apart(moves)
+		for _, moves := range [][]compare.Pair{deletes, others} {
+			if err := s.apply(ctx, moves); err != nil {
+				return missing, err
+			}
 		}
 	}
 	return missing, nil
+}
+
+func apart(moves []compare.Pair) (deletes, others []compare.Pair) {
+	for _, m := range moves {
+		if m.Global.IsDeleted() {
+			deletes = append(deletes, m)
+		} else {
+			others = append(others, m)
+		}
+	}
+	return deletes, others
 }
 
 // compare returns the refs to move, and reports the others.
@@ -302,6 +330,12 @@ func (s *syncer) complete(ctx context.Context, moves []compare.Pair) (ready []co
 	}
 	var doubtful []string
 	for _, m := range moves {
+		if s.whole != nil && s.whole(string(m.Global)) {
+			if came == nil {
+				came = map[string]bool{}
+			}
+			came[m.Ref] = true
+		}
 		if !m.Global.IsDeleted() && !came[m.Ref] {
 			doubtful = append(doubtful, string(m.Global))
 		}
@@ -315,8 +349,11 @@ func (s *syncer) complete(ctx context.Context, moves []compare.Pair) (ready []co
 			ready = append(ready, m)
 			continue
 		}
-		missing = append(missing, Synced{m.Ref, Missing, m.Local, m.Global,
-			"its objects are not here, and peer " + s.report.Peer + " does not have them yet"})
+		detail := "its objects are not here"
+		if s.report.Peer != "" {
+			detail += ", and peer " + s.report.Peer + " does not have them yet"
+		}
+		missing = append(missing, Synced{m.Ref, Missing, m.Local, m.Global, detail})
 	}
 	return ready, missing, nil
 }

@@ -1,0 +1,115 @@
+package packs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A Mark says which packs of a project a repository has: all up to a place in their order.
+type Mark struct {
+	// Epoch is the one in which Key was read: after a database went back, positions are used again.
+	Epoch string        `json:"epoch"`
+	Key   refdb.PackKey `json:"key"`
+
+	// later are packs after Key that are here, too. They are not written: to unpack a pack again does no harm.
+	later map[string]refdb.PackKey
+	// whole are object IDs of which all that they reach was found here, since then.
+	whole map[string]bool
+	since time.Time
+}
+
+const (
+	// maxWhole bounds the object IDs that are known to be whole.
+	maxWhole = 1000
+	// wholeFor is for how long they are taken to be: nothing is pruned that refs reached as recently.
+	wholeFor = time.Hour
+)
+
+// MarkFile is the file in a repository's directory that holds its mark.
+func MarkFile(dir string) string { return filepath.Join(dir, "refdb", "packs") }
+
+// ReadMark returns the mark of the repository in a directory; a zero one if there is none.
+func ReadMark(dir string) (*Mark, error) {
+	m := &Mark{}
+	text, err := os.ReadFile(MarkFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("reading %s: %w: remove the file, and all packs are looked at again", MarkFile(dir), err)
+	}
+	return m, nil
+}
+
+// Write records the mark. A crash of the machine may bring back an earlier one, which does no harm.
+func (m *Mark) Write(dir string) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	path := MarkFile(dir)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	next := path + ".new"
+	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// has reports whether the pack is here.
+func (m *Mark) has(p refdb.Pack) bool {
+	_, later := m.later[p.ID]
+	return later || p.Key().Compare(m.Key) <= 0
+}
+
+// add records that the pack is here. It comes after all that were added before.
+func (m *Mark) add(p refdb.Pack) {
+	if m.later == nil {
+		m.later = map[string]refdb.PackKey{}
+	}
+	m.later[p.ID] = p.Key()
+	m.know(p.Tips)
+}
+
+func (m *Mark) know(ids []string) {
+	if m.whole == nil || len(m.whole)+len(ids) > maxWhole || time.Since(m.since) > wholeFor {
+		m.whole, m.since = make(map[string]bool, len(ids)), time.Now()
+	}
+	for _, id := range ids {
+		m.whole[id] = true
+	}
+}
+
+// IsWhole reports whether all that an object ID reaches is known to be here.
+func (m *Mark) IsWhole(id string) bool { return m.whole[id] && time.Since(m.since) <= wholeFor }
+
+// listed moves Key on after all used packs up to last were seen, of which those up to complete are all there
+// will ever be. It reports whether Key has moved.
+func (m *Mark) listed(last refdb.PackKey, complete refdb.Position) bool {
+	to := last
+	if end := (refdb.PackKey{Position: complete + 1}); end.Compare(to) < 0 {
+		to = end
+	}
+	if to.Compare(m.Key) <= 0 {
+		return false
+	}
+	m.Key = to
+	for id, key := range m.later {
+		if key.Compare(m.Key) <= 0 {
+			delete(m.later, id)
+		}
+	}
+	return true
+}

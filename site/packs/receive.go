@@ -1,0 +1,184 @@
+package packs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+const (
+	listLimit   = 100     // packs in a request
+	inlineLimit = 4 << 20 // bytes that come with the list
+)
+
+// A Receiver brings the packs of a project from the database into a repository.
+type Receiver struct {
+	DB      *refdb.DB
+	Repo    *gitrepo.Repo
+	Project string
+	Mark    *Mark
+
+	// Refs are those whose values the packs are likely to build on.
+	Refs []string
+	// Each, unless nil, is called with each pack that was unpacked.
+	Each func(refdb.Pack)
+}
+
+// Receive unpacks, in their order, all used packs that are not here yet, and moves the mark on. After an error some
+// are here, and the mark says which. An error that wraps [ErrIncomplete] or [ErrDamaged] names who stored the pack.
+//
+// A pack is unpacked only if all is here that it builds on, and counts only if it then brings all that its tips reach:
+// git itself unpacks a pack without either.
+func (r Receiver) Receive(ctx context.Context) error {
+	after := r.Mark.Key
+	for {
+		page, err := r.DB.Packs(ctx, refdb.PackQuery{Project: r.Project, After: after, Limit: listLimit, Inline: inlineLimit})
+		if err != nil {
+			return err
+		}
+		for _, p := range page.Packs {
+			if err := r.take(ctx, p); err != nil {
+				return err
+			}
+			after = p.Key()
+		}
+		if !page.More {
+			// An empty page says that there is none up to the complete position.
+			if end := (refdb.PackKey{Position: page.Upto + 1}); end.Compare(after) > 0 {
+				after = end
+			}
+		}
+		if r.Mark.listed(after, page.Upto) {
+			if err := r.Mark.Write(r.Repo.Dir()); err != nil {
+				return fmt.Errorf("recording which packs are here: %w", err)
+			}
+		}
+		if !page.More {
+			return nil
+		}
+	}
+}
+
+// take unpacks one pack unless it is here.
+func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
+	if r.Mark.has(p) {
+		return nil
+	}
+	if p.Owner == r.DB.Owner() {
+		r.Mark.add(p) // this very process made it of this repository
+		return nil
+	}
+	if err := r.basesWhole(ctx, p); err != nil {
+		return err
+	}
+	if err := r.unpack(ctx, p); err != nil {
+		return fmt.Errorf("pack %s of %s: %w", p.ID, p.Owner, err)
+	}
+	if !p.Base {
+		whole, err := r.Repo.Whole(ctx, p.Tips, p.Bases)
+		if err != nil {
+			return err
+		}
+		if !whole {
+			return fmt.Errorf("pack %s of %s: %w that its values need: they are neither in it nor in what it builds on", p.ID, p.Owner, ErrIncomplete)
+		}
+	}
+	r.Mark.add(p)
+	if r.Each != nil {
+		r.Each(p)
+	}
+	return nil
+}
+
+// basesWhole returns nil if all that the pack builds on is here: what refs point to, and what was found to be whole.
+func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
+	unsure := slices.DeleteFunc(slices.Clone(p.Bases), func(id string) bool { return r.Mark.IsWhole(id) })
+	if len(unsure) > 0 && len(r.Refs) > 0 {
+		values, err := r.Repo.Values(ctx, r.Refs)
+		if err != nil {
+			return err
+		}
+		for _, value := range values {
+			unsure = slices.DeleteFunc(unsure, func(id string) bool { return id == value })
+		}
+	}
+	if len(unsure) == 0 {
+		return nil
+	}
+	var known []string
+	for id := range r.Mark.whole {
+		if r.Mark.IsWhole(id) {
+			known = append(known, id)
+		}
+	}
+	whole, err := r.Repo.WholeBesideRefs(ctx, unsure, known)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		return fmt.Errorf("pack %s of %s: %w that it builds on", p.ID, p.Owner, ErrIncomplete)
+	}
+	r.Mark.know(unsure)
+	return nil
+}
+
+// unpack stores the pack's objects in the repository, while it reads them from the database.
+func (r Receiver) unpack(ctx context.Context, p refdb.Pack) error {
+	if p.Data != nil {
+		sum := sha256.Sum256(p.Data)
+		if hex.EncodeToString(sum[:]) != p.Sum {
+			return fmt.Errorf("%w: its checksum differs", ErrDamaged)
+		}
+		return r.Repo.Unpack(ctx, bytes.NewReader(p.Data))
+	}
+	return r.Repo.Unpack(ctx, NewReader(ctx, r.DB, p))
+}
+
+// NewReader returns a reader of a pack's bytes. At the end it is an error that wraps [ErrDamaged] if they are not those that were stored.
+func NewReader(ctx context.Context, db *refdb.DB, p refdb.Pack) io.Reader {
+	return &reader{ctx: ctx, db: db, pack: p}
+}
+
+type reader struct {
+	ctx    context.Context
+	db     *refdb.DB
+	pack   refdb.Pack
+	number int
+	left   []byte
+	size   int64
+	sum    interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+}
+
+func (r *reader) Read(b []byte) (int, error) {
+	if r.sum == nil {
+		r.sum = sha256.New()
+	}
+	if len(r.left) == 0 {
+		if r.number == r.pack.Parts {
+			if hex.EncodeToString(r.sum.Sum(nil)) != r.pack.Sum {
+				return 0, fmt.Errorf("%w: its checksum differs", ErrDamaged)
+			}
+			return 0, io.EOF
+		}
+		data, err := r.db.PackPart(r.ctx, r.pack.ID, r.number)
+		if err != nil {
+			return 0, err
+		}
+		r.sum.Write(data)
+		r.number++
+		r.left = data
+	}
+	n := copy(b, r.left)
+	r.left = r.left[n:]
+	return n, nil
+}

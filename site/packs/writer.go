@@ -1,0 +1,69 @@
+package packs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A writer stores one pack in parts.
+type writer struct {
+	db     *refdb.DB
+	limits Limits
+	pack   refdb.Pack
+	sum    hash.Hash
+	parts  int
+}
+
+// copy stores what comes from in, after head. It reads one part ahead, because the last part completes the pack.
+func (w *writer) copy(ctx context.Context, head []byte, in io.Reader) error {
+	w.sum = sha256.New()
+	in = io.MultiReader(bytes.NewReader(head), in)
+	var waiting []byte
+	for {
+		part := make([]byte, refdb.MaxPackPart)
+		n, err := io.ReadFull(in, part)
+		last := err == io.EOF || err == io.ErrUnexpectedEOF
+		if err != nil && !last {
+			return err
+		}
+		if waiting != nil {
+			if err := w.part(ctx, waiting, last && n == 0); err != nil {
+				return err
+			}
+		}
+		if n == 0 {
+			return nil
+		}
+		if waiting = part[:n]; last {
+			return w.part(ctx, waiting, true)
+		}
+	}
+}
+
+func (w *writer) part(ctx context.Context, data []byte, last bool) error {
+	w.pack.Size += int64(len(data))
+	if w.limits.Bytes > 0 && w.pack.Size > w.limits.Bytes {
+		return fmt.Errorf("%w: more than %d MiB", ErrTooLarge, w.limits.Bytes>>20)
+	}
+	w.sum.Write(data)
+	p := refdb.PackPart{Pack: w.pack, Number: w.parts, Data: data, Last: last}
+	if last {
+		p.Pack.Sum = hex.EncodeToString(w.sum.Sum(nil))
+	} else {
+		p.Pack.Size = 0
+	}
+	if err := w.db.StorePackPart(ctx, p); err != nil {
+		return err
+	}
+	if w.parts++; w.limits.Stored != nil {
+		w.limits.Stored(w.pack.Size)
+	}
+	return nil
+}
