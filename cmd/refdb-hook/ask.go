@@ -35,7 +35,7 @@ func (c call) ask() int {
 		}
 	}
 	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(replicaVar) != "", Process: &c.process, Body: c.body}
-	answer, err := exchange(q, deadline)
+	answer, err := exchange(q, deadline, limit)
 	if err != nil {
 		reason := explain(err, dir, limit)
 		if !time.Now().Before(deadline) { // an answer that comes at once may be another one next time
@@ -69,11 +69,11 @@ func timeout() (time.Duration, error) {
 
 // exchange asks again while the daemon is not there, or goes away without an
 // answer: it may be restarting, and each request may be repeated.
-func exchange(q wire.Request, deadline time.Time) (wire.Response, error) {
+func exchange(q wire.Request, deadline time.Time, limit time.Duration) (wire.Response, error) {
 	last := os.ErrDeadlineExceeded
 	for time.Now().Before(deadline) {
 		q.Limit = max(time.Until(deadline), time.Millisecond)
-		answer, err := exchangeOnce(q, deadline)
+		answer, err := exchangeOnce(q, deadline, limit)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			break // what went wrong before says more
 		}
@@ -97,7 +97,8 @@ func again(err error) bool {
 	return false
 }
 
-func exchangeOnce(q wire.Request, deadline time.Time) (wire.Response, error) {
+// exchangeOnce waits until the deadline and, each time that the daemon says so, for limit from then on.
+func exchangeOnce(q wire.Request, deadline time.Time, limit time.Duration) (wire.Response, error) {
 	conn, err := connect(deadline)
 	if err != nil {
 		return wire.Response{}, err
@@ -111,7 +112,12 @@ func exchangeOnce(q wire.Request, deadline time.Time) (wire.Response, error) {
 		return wire.Response{}, sent
 	}
 	// A daemon may have answered before it read all.
-	return wire.ReadResponse(conn)
+	return wire.ReadResponse(conn, func(text string) {
+		conn.deadline = time.Now().Add(limit)
+		if text != "" {
+			say("refdb: " + text)
+		}
+	})
 }
 
 // explain says what happened and what to do.

@@ -21,19 +21,19 @@ type connection struct {
 	deadline time.Time
 }
 
-func connect(deadline time.Time) (connection, error) {
+func connect(deadline time.Time) (*connection, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
-		return connection{}, err
+		return nil, err
 	}
-	c := connection{fd, deadline}
+	c := &connection{fd, deadline}
 	err = c.limit(syscall.SO_SNDTIMEO)
 	if err == nil {
 		err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket})
 	}
 	if err != nil {
 		syscall.Close(fd)
-		return connection{}, diagnose(err)
+		return nil, diagnose(err)
 	}
 	return c, nil
 }
@@ -50,7 +50,7 @@ func diagnose(err error) error {
 }
 
 // limit ends what the connection does next at the deadline.
-func (c connection) limit(option int) error {
+func (c *connection) limit(option int) error {
 	left := time.Until(c.deadline)
 	if left < time.Microsecond {
 		return os.ErrDeadlineExceeded
@@ -59,7 +59,7 @@ func (c connection) limit(option int) error {
 	return syscall.SetsockoptTimeval(c.fd, syscall.SOL_SOCKET, option, &t)
 }
 
-func (c connection) Read(b []byte) (int, error) {
+func (c *connection) Read(b []byte) (int, error) {
 	for {
 		if err := c.limit(syscall.SO_RCVTIMEO); err != nil {
 			return 0, err
@@ -76,7 +76,7 @@ func (c connection) Read(b []byte) (int, error) {
 	}
 }
 
-func (c connection) Write(b []byte) (written int, err error) {
+func (c *connection) Write(b []byte) (written int, err error) {
 	for written < len(b) {
 		if err := c.limit(syscall.SO_SNDTIMEO); err != nil {
 			return written, err

@@ -119,7 +119,7 @@ func query(ctx context.Context, socket string) (status Status, err error) {
 	if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
 		return status, err
 	}
-	answer, err := wire.ReadResponse(conn)
+	answer, err := wire.ReadResponse(conn, func(string) {})
 	if err != nil {
 		return status, err
 	}
@@ -149,7 +149,7 @@ func Refusal(ctx context.Context, socket, dir string) (refusal string, err error
 	if err != nil {
 		return "", err
 	}
-	answer, err := wire.ReadResponse(conn)
+	answer, err := wire.ReadResponse(conn, func(string) {})
 	if err != nil || answer.OK {
 		return "", err
 	}

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// Version is that of the protocol. A request that names no process is of the version
-// before, which daemons still take: hooks are replaced after them.
+// Version is that of the protocol. Daemons still take requests of earlier versions: hooks are replaced after them. A
+// request of version 1 names no process; a hook of version 2 does not know that it is to wait.
 const (
-	Version = 2
-	before  = 1
+	Version     = 3
+	impatient   = 2
+	withoutName = 1
 )
 
 // What a request is about: the states of Git's reference-transaction hook, its
@@ -95,7 +96,13 @@ type Request struct {
 	Limit time.Duration
 	// Body holds the lines that [ParseLines] reads.
 	Body []byte
+
+	// impatient: it is of a hook that does not know [Wait].
+	impatient bool
 }
+
+// Patient reports whether the hook waits as long as it is told to: see [Wait].
+func (q Request) Patient() bool { return !q.impatient && q.Process != nil }
 
 // A Process is a hook, and the process that had started it.
 type Process struct {
@@ -145,8 +152,11 @@ func (q Request) Write(w io.Writer) error {
 }
 
 func (q Request) version() int64 {
-	if q.Process == nil {
-		return before
+	switch {
+	case q.Process == nil:
+		return withoutName
+	case q.impatient:
+		return impatient
 	}
 	return Version
 }
@@ -165,11 +175,12 @@ func ReadRequest(r io.Reader) (Request, error) {
 	if !ours || !complete {
 		return Request{}, malformed("a request can't begin with " + excerpt(first))
 	}
-	if version != strconv.Itoa(Version) && version != strconv.Itoa(before) {
+	number, err := strconv.Atoi(version)
+	if err != nil || number < withoutName || number > Version || version != strconv.Itoa(number) {
 		return Request{}, &wrapped{ErrVersion, "the hook speaks version " + excerpt(version) + " of the protocol, the daemon " +
 			strconv.Itoa(Version) + ": install the hook that came with the daemon (refdbctl site enable)"}
 	}
-	var q Request
+	q := Request{impatient: number == impatient}
 	seen := map[string]bool{}
 	for {
 		line, more, complete := strings.Cut(rest, "\n")
@@ -251,11 +262,21 @@ func (p Response) Write(w io.Writer) error {
 	return err
 }
 
+// wait begins a line before the answer.
+const wait = "wait "
+
+// Wait tells a hook that the answer takes longer, in a single write: it then waits for as long again. The text, a line, is for the
+// pusher to read, unless it is "".
+func Wait(w io.Writer, text string) error {
+	_, err := w.Write([]byte(wait + text + "\n"))
+	return err
+}
+
 // ReadResponse reads a response up to the end of r. An answer that breaks off
 // in its first line is an error, as is one that r doesn't deliver to its end. Nothing at
-// all is [io.EOF]: the daemon went away.
-func ReadResponse(r io.Reader) (Response, error) {
-	b, err := readAll(r, MaxBody, "an answer")
+// all is [io.EOF]: the daemon went away. Waiting is called each time that the daemon says [Wait].
+func ReadResponse(r io.Reader, waiting func(text string)) (Response, error) {
+	b, err := readAnswer(r, waiting)
 	if err != nil {
 		return Response{}, err
 	}
@@ -271,4 +292,31 @@ func ReadResponse(r io.Reader) (Response, error) {
 		p.Lines = append(p.Lines, strings.TrimSuffix(line, "\n"))
 	}
 	return p, nil
+}
+
+// readAnswer reads up to the end of r, and returns what follows the lines that say to wait.
+func readAnswer(r io.Reader, waiting func(text string)) ([]byte, error) {
+	var b []byte
+	buffer := make([]byte, 4096)
+	for {
+		n, err := r.Read(buffer)
+		b = append(b, buffer[:n]...)
+		for {
+			line, rest, complete := bytes.Cut(b, []byte("\n"))
+			text, waits := strings.CutPrefix(string(line), wait)
+			if !complete || !waits {
+				break
+			}
+			b = rest
+			waiting(text)
+		}
+		switch {
+		case len(b) > MaxBody:
+			return nil, &wrapped{ErrTooLarge, "an answer of more than " + strconv.FormatInt(MaxBody>>20, 10) + " MB"}
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }

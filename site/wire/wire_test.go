@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -69,7 +70,7 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 	}{
 		"nothing":               {"", wire.ErrMalformed, `begin with ""`},
 		"something else":        {"GET / HTTP/1.1\r\n\r\n", wire.ErrMalformed, "GET / HTTP"},
-		"a newer version":       {"refdb-hook 3\nsecret 1\n\n", wire.ErrVersion, `version "3" of the protocol, the daemon 2`},
+		"a newer version":       {"refdb-hook 4\nsecret 1\n\n", wire.ErrVersion, `version "4" of the protocol, the daemon 3`},
 		"a version cut off":     {"refdb-hook 1", wire.ErrMalformed, "refdb-hook 1"},
 		"no end of the header":  {start, wire.ErrMalformed, "ends early"},
 		"half a line":           {start + "dir /sr", wire.ErrMalformed, "ends early"},
@@ -139,7 +140,7 @@ func TestAResponseArrivesAsItWasSent(t *testing.T) {
 		if got := sent(t, p); got != text {
 			t.Errorf("sent %q, want %q", got, text)
 		}
-		got, err := wire.ReadResponse(iotest.OneByteReader(strings.NewReader(text)))
+		got, err := wire.ReadResponse(iotest.OneByteReader(strings.NewReader(text)), nil)
 		if err != nil || !reflect.DeepEqual(got, p) {
 			t.Errorf("%q: got %+v, %v, want %+v", text, got, err, p)
 		}
@@ -164,7 +165,7 @@ func TestAnAnswerWithoutAVerdictIsAnError(t *testing.T) {
 		"cut off at once":  {iotest.ErrReader(cut), cut},
 		"the wrong letter": {strings.NewReader("OK\n"), wire.ErrMalformed},
 	} {
-		if p, err := wire.ReadResponse(c.r); !errors.Is(err, c.is) || p.OK {
+		if p, err := wire.ReadResponse(c.r, nil); !errors.Is(err, c.is) || p.OK {
 			t.Errorf("%s: %+v, %v, want %v", name, p, err, c.is)
 		}
 	}
@@ -284,7 +285,7 @@ func FuzzParseLines(f *testing.F) {
 func TestARequestThatNamesItsProcessIsOfTheNewerVersion(t *testing.T) {
 	t.Parallel()
 	q := wire.Request{State: wire.StatePrepared, Dir: "/r", Process: &wire.Process{PID: 12, Parent: 11, ParentStart: "4711"}, Body: []byte{}}
-	const text = "refdb-hook 2\nstate prepared\ndir /r\nprocess 12 11 4711\n\n"
+	const text = "refdb-hook 3\nstate prepared\ndir /r\nprocess 12 11 4711\n\n"
 	if got := sent(t, q); got != text {
 		t.Errorf("sent %q, want %q", got, text)
 	}
@@ -292,8 +293,33 @@ func TestARequestThatNamesItsProcessIsOfTheNewerVersion(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for _, process := range []string{"", "12", "12 11", "12 11 ", "12 11 4711 5", "x 11 4711", "0 11 4711", "12 -1 4711"} {
-		if got, err := wire.ReadRequest(strings.NewReader("refdb-hook 2\nstate prepared\nprocess " + process + "\n\n")); !errors.Is(err, wire.ErrMalformed) {
+		if got, err := wire.ReadRequest(strings.NewReader("refdb-hook 3\nstate prepared\nprocess " + process + "\n\n")); !errors.Is(err, wire.ErrMalformed) {
 			t.Errorf("process %q: %+v, %v", process, got, err)
 		}
+	}
+}
+
+// The hook of an earlier version reads one answer, and waits for it as long as it said.
+func TestOnlyAHookOfThisVersionIsToldToWait(t *testing.T) {
+	t.Parallel()
+	for version, patient := range map[string]bool{"1": false, "2": false, "3": true} {
+		q, err := wire.ReadRequest(strings.NewReader("refdb-hook " + version + "\nstate update\ndir /r\nprocess 12 11 4711\n\n"))
+		if err != nil || version != "1" && q.Patient() != patient {
+			t.Errorf("version %s: %v, patient %v", version, err, q.Patient())
+		}
+	}
+	var b strings.Builder
+	for _, text := range []string{"12 MiB stored", ""} {
+		if err := wire.Wait(&b, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (wire.Response{Lines: []string{"wait a moment"}}).Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	got, err := wire.ReadResponse(iotest.OneByteReader(strings.NewReader(b.String())), func(text string) { told = append(told, text) })
+	if err != nil || got.OK || !slices.Equal(got.Lines, []string{"wait a moment"}) || !slices.Equal(told, []string{"12 MiB stored", ""}) {
+		t.Errorf("got %+v, %v, told %q", got, err, told)
 	}
 }
