@@ -101,7 +101,7 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 			return d.refuse(ctx, q, err)
 		}
 	case wire.StateUpdate:
-		if err := d.update(ctx, hook, q); err != nil && !d.letThrough(hook, q, err) {
+		if err := d.update(ctx, hook, conn, q); err != nil && !d.letThrough(hook, q, err) {
 			return d.refuse(ctx, q, err)
 		}
 	case wire.StateStatus:

@@ -70,6 +70,8 @@ type Daemon struct {
 	open       openIntents
 	lags       lags
 
+	unusedPacks atomic.Int64 // bytes of packs that this daemon stored and no preparation has used
+
 	started      chan struct{} // closed when pushes can be decided about
 	stopping     atomic.Bool
 	reconcileNow chan struct{} // has an item if there is something to reconcile
@@ -181,6 +183,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	close(d.started)
 	d.tasks.Go(func() { d.keepProjects(work) })
 	d.tasks.Go(func() { d.presence.Keep(work, c) })
+	d.tasks.Go(func() { d.dropAbandonedPacks(work) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -65,6 +66,10 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	}
 	if err != nil || len(moves) == 0 {
 		return err
+	}
+	// Git runs no update hook for what is no push.
+	if err := d.storeObjects(ctx, c, p, r, moves, packs.Limits{Bytes: lockedPackLimit}); err != nil {
+		return p.remember(err)
 	}
 	announced, err := d.announce(ctx, c, p, hook, r, moves)
 	if err != nil {
@@ -133,8 +138,9 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 		return nil, err
 	}
 	var preparation refdb.Preparation
+	carried := p.objects.packsOf(moves)
 	err = d.retryLocked(ctx, c, func(ctx context.Context) (err error) {
-		preparation, err = d.db.Prepare(ctx, r.Project, moves, p.agent.String(), refdb.AskedBy(by))
+		preparation, err = d.db.Prepare(ctx, r.Project, moves, p.agent.String(), refdb.AskedBy(by), refdb.WithPacks(carried...))
 		return err
 	})
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
@@ -144,9 +150,14 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 	}
 	// Until this push has its answer, no other asks for these refs: git has their locks.
 	defer d.unresolved.release(doubt)
+	if errors.Is(err, refdb.ErrNoPack) {
+		p.objects.forget()
+		return nil, refusal.Because(refusal.Objects, errors.New(wire.ObjectsGone))
+	}
 	if err != nil {
 		return nil, notPrepared(c, err)
 	}
+	d.unusedPacks.Add(-p.objects.used(carried))
 	now := time.Now()
 	for _, u := range preparation.Updates {
 		announced = append(announced, &pendingMove{

@@ -32,6 +32,8 @@ type push struct {
 	dir   string             // of the repository that it asked about last
 	locks []gitrepo.LockFile // that it may have had there then
 
+	objects objects
+
 	mu      sync.Mutex // guards what follows, for readers without the turn
 	pending map[refOf]*pendingMove
 	failed  error // nil, or an outage
@@ -231,6 +233,7 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 	defer p.leave()
 	p.dead = true
 	defer d.removeAbandoned(ctx, p.dir, p.locks)
+	defer d.dropUnusedPacks(p)
 	if moves := p.list(); len(moves) > 0 {
 		for dir, files := range d.lockFilesOf(moves) {
 			defer d.removeAbandoned(ctx, dir, files)

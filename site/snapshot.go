@@ -3,6 +3,7 @@ package site
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -24,6 +25,7 @@ type snapshot struct {
 	project string
 	taken   time.Time
 	values  map[string]refdb.Value // of the refs that were not locked
+	moves   []refdb.Update         // that git was asked for
 }
 
 func (s *snapshot) old() bool { return time.Since(s.taken) > snapshotFor }
@@ -35,6 +37,19 @@ func (s *snapshot) allows(project string, u refdb.Update) bool {
 	}
 	value, read := s.values[u.Ref]
 	return read && value.Equivalent(u.Old)
+}
+
+// others returns the moves of the push, beside these, that may go on according to the snapshot.
+func (s *snapshot) others(project string, these []refdb.Update) (others []refdb.Update) {
+	if s == nil {
+		return nil
+	}
+	for _, m := range s.moves {
+		if s.allows(project, m) && !slices.ContainsFunc(these, func(u refdb.Update) bool { return u.Ref == m.Ref }) {
+			others = append(others, m)
+		}
+	}
+	return others
 }
 
 // preReceive reads the database's values of all refs of a push, before git runs the update hook for
@@ -59,25 +74,26 @@ func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Reques
 	} else if err != nil {
 		return err
 	}
-	var refs []string
+	var moves []refdb.Update
 	for _, l := range lines {
 		if c.Guards(r.Project, l.Ref) && unfit(r.Project, l) == "" {
-			refs = append(refs, l.Ref)
+			moves = append(moves, refdb.Update{Ref: l.Ref, Old: refdb.Value(l.Old), New: refdb.Value(l.New)})
 		}
 	}
-	if len(refs) == 0 || q.Replica {
+	if len(moves) == 0 || q.Replica {
 		return nil
 	}
-	mixed := len(refs) < len(lines)
-	slices.Sort(refs)
-	if err := d.prefetch(ctx, c, hook, q.Process, r.Project, slices.Compact(refs)); err != nil && !mixed {
+	mixed := len(moves) < len(lines)
+	slices.SortStableFunc(moves, func(a, b refdb.Update) int { return strings.Compare(a.Ref, b.Ref) })
+	moves = slices.CompactFunc(moves, func(a, b refdb.Update) bool { return a.Ref == b.Ref })
+	if err := d.prefetch(ctx, c, hook, q.Process, r.Project, moves); err != nil && !mixed {
 		return err
 	}
 	return nil
 }
 
-// prefetch takes a snapshot of refs for the push that runs the hook.
-func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, refs []string) error {
+// prefetch takes a snapshot of the moves' refs for the push that runs the hook.
+func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, moves []refdb.Update) error {
 	if err := d.awaitServing(ctx); err != nil {
 		return err
 	}
@@ -85,7 +101,11 @@ func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hoo
 	if err != nil {
 		return err
 	}
-	s := &snapshot{project: project, taken: time.Now(), values: map[string]refdb.Value{}}
+	s := &snapshot{project: project, taken: time.Now(), values: map[string]refdb.Value{}, moves: moves[:min(len(moves), snapshotRefs)]}
+	refs := make([]string, len(moves))
+	for i, m := range moves {
+		refs[i] = m.Ref
+	}
 	// Update asks for what can't be read in time.
 	enough := s.taken.Add(c.Timeout / 2)
 	for page := range slices.Chunk(refs[:min(len(refs), snapshotRefs)], snapshotPage) {

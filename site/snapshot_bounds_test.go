@@ -31,7 +31,7 @@ func TestASnapshotAllowsWhatItReadOfItsOwnProjectForAWhile(t *testing.T) {
 		"another project": {s, "q", u, false},
 		"another value":   {s, "p", refdb.Update{Ref: u.Ref, Old: "3", New: "2"}, false},
 		"another ref":     {s, "p", refdb.Update{Ref: "refs/heads/1", New: "2"}, false},
-		"an old one":      {&snapshot{"p", time.Now().Add(-snapshotFor - time.Second), s.values}, "p", u, false},
+		"an old one":      {&snapshot{project: "p", taken: time.Now().Add(-snapshotFor - time.Second), values: s.values}, "p", u, false},
 	} {
 		if got := c.s.allows(c.project, c.u); got != c.want {
 			t.Errorf("%s: %v", name, got)

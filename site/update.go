@@ -3,6 +3,7 @@ package site
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -13,8 +14,9 @@ import (
 )
 
 // update tells a pusher for each ref what prepared would decide: over HTTP only this hook's text reaches the
-// pusher. It changes nothing and promises nothing.
-func (d *Daemon) update(ctx context.Context, hook pusher.Hook, q wire.Request) error {
+// pusher. It changes no ref and promises nothing. It stores the push's objects in the database if that is to keep
+// them: git has them in place by then, and holds no lock yet.
+func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixConn, q wire.Request) error {
 	c := d.config.Load()
 	r, err := c.Find(q.Dir)
 	if err != nil {
@@ -46,6 +48,9 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, q wire.Request) e
 		if err := d.movable(ctx, c, r.Project, u); err != nil {
 			return p.remember(err)
 		}
+	}
+	if err := d.storeInUpdate(ctx, c, p, r, moves, known, &waitingHook{conn: conn, patient: q.Patient()}); err != nil {
+		return p.remember(err)
 	}
 	return p.admit(len(moves))
 }

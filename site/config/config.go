@@ -10,12 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// What must be durable before a push to a project whose objects the database keeps is acknowledged.
+const (
+	InDatabase = "database" // its objects, in the database: the loss of a site's disk loses nothing
+	OnDisk     = "local"    // its refs in the database, its objects at this site only
 )
 
 // Where things are unless the configuration says otherwise.
@@ -42,6 +49,9 @@ type Config struct {
 	projects, refs, skipRefs patterns
 	NewProjectMode           string // the mode of projects that are new to the database
 
+	Durability string // what must be durable before a push is acknowledged: [InDatabase] or [OnDisk]
+	PackLimit  int64  // bytes of the objects of one push
+
 	GitPrograms []string // names of programs that are git, beside git's own
 	PusherEnv   []string // environment variables in which a front end says who pushes, beside the known ones
 
@@ -61,6 +71,7 @@ func Load(ctx context.Context, path string) (*Config, error) {
 	c := &Config{
 		Socket: DefaultSocket, State: DefaultState, NewProjectMode: Enforce,
 		Timeout: 4 * time.Second, LockWait: 2 * time.Second, StopTimeout: 30 * time.Second,
+		Durability: InDatabase, PackLimit: 256 << 20,
 		paths: map[string]string{}, projectAt: map[string]string{},
 		Product: product(), // before a command of root becomes another user's
 	}
@@ -155,6 +166,13 @@ func (c *Config) set(e Entry) error {
 		return setDuration(&c.LockWait, e.Value, wire.DefaultLimit)
 	case "site.stoptimeout":
 		return setDuration(&c.StopTimeout, e.Value, time.Hour)
+	case "site.durability":
+		if e.Value != InDatabase && e.Value != OnDisk {
+			return fmt.Errorf("%q is none: %s or %s", e.Value, InDatabase, OnDisk)
+		}
+		c.Durability = e.Value
+	case "site.packlimit":
+		return setBytes(&c.PackLimit, e.Value)
 	case "site.gitexe":
 		if e.Value == "" || strings.Contains(e.Value, "/") {
 			return fmt.Errorf("%q is not the name of a program, without its directory", e.Value)
@@ -199,6 +217,28 @@ func setDuration(d *time.Duration, value string, below time.Duration) error {
 		return fmt.Errorf("%s must be more than 0 and less than %s", value, below)
 	}
 	*d = v
+	return nil
+}
+
+// setBytes takes a number of bytes as git's own settings have it.
+func setBytes(n *int64, value string) error {
+	digits, unit := strings.TrimRight(value, "kKmMgG"), int64(1)
+	switch strings.ToLower(strings.TrimPrefix(value, digits)) {
+	case "":
+	case "k":
+		unit = 1 << 10
+	case "m":
+		unit = 1 << 20
+	case "g":
+		unit = 1 << 30
+	default:
+		unit = 0
+	}
+	v, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil || v <= 0 || unit == 0 {
+		return fmt.Errorf("%q is not a number of bytes: give one such as 256m or 1g", value)
+	}
+	*n = v * unit
 	return nil
 }
 

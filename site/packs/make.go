@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -14,8 +15,10 @@ import (
 // Limits bound what [Source.Store] does.
 type Limits struct {
 	Bytes int64 // of a pack; more is ErrTooLarge
-	// Stored, unless nil, is called after each part, with the bytes that are in the database.
-	Stored func(bytes int64)
+	// PartTimeout, unless 0, is how long the database may take for a part.
+	PartTimeout time.Duration
+	// Stored, unless nil, is called after each part, with the bytes that are in the database. An error ends it.
+	Stored func(bytes int64) error
 }
 
 // Store makes a pack of all objects that the new values of moves reach and the database does not have yet, and stores

@@ -59,11 +59,16 @@ func (w *writer) part(ctx context.Context, data []byte, last bool) error {
 	} else {
 		p.Pack.Size = 0
 	}
+	if w.limits.PartTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.limits.PartTimeout)
+		defer cancel()
+	}
 	if err := w.db.StorePackPart(ctx, p); err != nil {
 		return err
 	}
 	if w.parts++; w.limits.Stored != nil {
-		w.limits.Stored(w.pack.Size)
+		return w.limits.Stored(w.pack.Size)
 	}
 	return nil
 }

@@ -26,13 +26,14 @@ const (
 	TooMany       Reason = "too_many"       // refs in one push
 	NotConfigured Reason = "not_configured" // the repository is none of the site's
 	Pusher        Reason = "pusher"         // who pushes has gone, can't be told, or may not ask
+	Objects       Reason = "objects"        // they can't be stored in the database
 	Other         Reason = "other"
 )
 
 // Reasons are all reasons.
 var Reasons = [...]Reason{
 	Behind, UnknownRef, Locked, Undecided, Database, Starting, Stopping, NotServing,
-	Unguardable, Replication, PeerRefs, TooMany, NotConfigured, Pusher, Other,
+	Unguardable, Replication, PeerRefs, TooMany, NotConfigured, Pusher, Objects, Other,
 }
 
 // A reasoned error is a refusal with its reason. Its text is that of the error in it.

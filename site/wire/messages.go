@@ -96,6 +96,8 @@ const (
 	PusherGone           = "the process that pushed is gone"
 	PusherUnreadable     = "the process that pushes can't be looked at"
 	NothingWasChanged    = "nothing was changed"
+	ObjectsGone          = "the objects of this push waited too long in the global ref database: nothing was changed, push again"
+	TooManyUnusedPacks   = "too many objects of other pushes are being stored: nothing was changed, push again later"
 	refsInOnePush        = " refs in one push: those beyond are refused, push them again"
 	refsInOneTransaction = " refs in one transaction: nothing was changed, push fewer at a time"
 )
@@ -219,6 +221,23 @@ func AnotherProject(project, key string) string {
 func LostProject(project string) string {
 	return "the database does not know the project that this repository was recorded for: it was set back, as by a restore, " +
 		"or is another one; the administrator runs `refdbctl site enable --new` if " + project + " is the right name"
+}
+
+// ObjectsStored says how much of a push is in the database.
+func ObjectsStored(bytes int64) string {
+	return "storing objects in the global ref database: " + strconv.FormatInt(bytes>>20, 10) + " MiB"
+}
+
+// PackTooLarge says that a push brings more than is stored, in MiB.
+func PackTooLarge(limit int64) string {
+	return "this push brings more than " + strconv.FormatInt(limit, 10) + " MiB: nothing was changed; push a part of it at a time, " +
+		"or let the administrator raise site.packLimit"
+}
+
+// RepositoryIsShallow says that the history of the repository at path is cut off.
+func RepositoryIsShallow(path string) string {
+	return path + " is shallow, so that its objects can't be stored for the other sites: nothing was changed; " +
+		"the administrator runs `git fetch --unshallow` there, or `refdbctl site clone`"
 }
 
 // Printable returns a ref's name as it is, or in quotes if it holds what can't be printed.
