@@ -150,6 +150,12 @@ func (l LockInfo) Reserved() bool { return strings.HasSuffix(l.Owner, reserved) 
 // ID names the lock.
 func (l LockInfo) ID() LockID { return LockID{l.Project, l.Ref, l.Owner, l.Token} }
 
+// Site returns the name of the site whose process has the lock: the owner's name up to a slash.
+func (l LockInfo) Site() string {
+	site, _, _ := strings.Cut(l.Owner, "/")
+	return site
+}
+
 // Stale reports whether the lock may be reclaimed.
 func (l LockInfo) Stale() bool { return l.Age > l.StaleAfter }
 

@@ -47,11 +47,16 @@ func (d *Daemon) recordBoot(state string) error {
 func guardedHere(c *config.Config) (guarded []config.Repository, err error) {
 	all, err := c.Repositories()
 	for _, r := range all {
-		if target, err := os.Readlink(filepath.Join(r.Path, "refdb", "socket")); err == nil && target == c.Socket {
+		if isGuardedHere(c, r) {
 			guarded = append(guarded, r)
 		}
 	}
 	return guarded, err
+}
+
+func isGuardedHere(c *config.Config, r config.Repository) bool {
+	target, err := os.Readlink(filepath.Join(r.Path, "refdb", "socket"))
+	return err == nil && target == c.Socket
 }
 
 // removeLockFiles removes the lock files that no running git can have made. It is called before the

@@ -23,6 +23,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
 	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -70,6 +71,8 @@ type Daemon struct {
 	open       openIntents
 	lags       lags
 
+	follower    *follow.Follower
+	pruning     pruning
 	unusedPacks atomic.Int64 // bytes of packs that this daemon stored and no preparation has used
 
 	started      chan struct{} // closed when pushes can be decided about
@@ -94,6 +97,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		started: make(chan struct{}), reconcileNow: make(chan struct{}, 1),
 	}
 	d.config.Store(c)
+	d.follower = d.newFollower(c)
 	d.health.err = errors.New("it has not answered yet")
 	if o.Journal != nil {
 		o.Journal.SettleWith(d.settleLost)
@@ -184,6 +188,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.keepProjects(work) })
 	d.tasks.Go(func() { d.presence.Keep(work, c) })
 	d.tasks.Go(func() { d.dropAbandonedPacks(work) })
+	d.tasks.Go(func() { d.follower.Run(work) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })

@@ -72,6 +72,9 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		return p.remember(err)
 	}
 	announced, err := d.announce(ctx, c, p, hook, r, moves)
+	if refusal.ReasonOf(err) == refusal.Behind {
+		d.lookAgain(r, moves)
+	}
 	if err != nil {
 		return p.remember(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// replicated lets moves through that give refs their global values, while no push moves them. It
+// replicated lets moves through that give refs their global values, while no push of this site moves them. It
 // writes nothing.
 func (d *Daemon) replicated(ctx context.Context, c *config.Config, r config.Repository, moves []refdb.Update) error {
 	if err := d.mayAct(ctx); err != nil {
@@ -27,7 +27,7 @@ func (d *Daemon) replicated(ctx context.Context, c *config.Config, r config.Repo
 	var why refusal.Lines
 	for i, s := range states {
 		switch u := moves[i]; {
-		case s.Lock != nil && !s.Lock.Stale():
+		case s.Lock != nil && !s.Lock.Stale() && s.Lock.Site() == c.Site:
 			why = append(why, refusal.LockedBy(*s.Lock, c.Site))
 		case s.Value == refdb.Unknown:
 			why = append(why, wire.ReplicaNotInDatabase(u.Ref))

@@ -46,6 +46,9 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 			continue
 		}
 		if err := d.movable(ctx, c, r.Project, u); err != nil {
+			if refusal.ReasonOf(err) == refusal.Behind {
+				d.lookAgain(r, []refdb.Update{u})
+			}
 			return p.remember(err)
 		}
 	}

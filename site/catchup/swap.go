@@ -98,7 +98,7 @@ func (s *syncer) still(ctx context.Context, moves []compare.Pair) (still []compa
 		return nil, err
 	}
 	for i, l := range now {
-		if result, detail := obstacle(l); result != "" {
+		if result, detail := obstacle(l, s.Site); result != "" {
 			s.tell(Synced{l.Ref, result, l.Local, l.Global, detail})
 		} else if l.Pair != moves[i] {
 			s.tell(Synced{l.Ref, Moved, l.Local, l.Global, "the next sync looks at it again"})

@@ -103,8 +103,16 @@ func SyncLocal(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrep
 	return s.report, err
 }
 
-// SyncRefs is [SyncLocal] for some refs. Whole, unless nil, reports that all objects which an object ID reaches
-// are known to be here.
+// SyncStored is [SyncLocal] after what the database keeps of the project's objects was unpacked. Whole, unless nil, reports that
+// all objects which an object ID reaches are known to be here.
+func SyncStored(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, whole func(id string) bool, each func(Synced)) (Report, error) {
+	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
+	s.whole = whole
+	err := s.run(ctx)
+	return s.report, err
+}
+
+// SyncRefs is [SyncStored] for some refs.
 func SyncRefs(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, whole func(id string) bool, each func(Synced)) error {
 	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
 	s.whole = whole
@@ -286,7 +294,7 @@ func (s *syncer) compare(ctx context.Context, refs []string) (moves []compare.Pa
 		}
 	}
 	for _, l := range now {
-		result, detail := obstacle(l)
+		result, detail := obstacle(l, s.Site)
 		if result == "" && older[l.Ref] {
 			result, detail = Ahead, aheadDetail
 		}
@@ -303,16 +311,18 @@ const aheadDetail = "the database has an older value than it had when this one c
 	`see OPERATIONS.md, "The database was restored from a backup", or --force to take its value`
 
 // obstacle returns why a ref must not be moved; "" if it may be.
-func obstacle(l compare.Look) (result Result, detail string) {
+//
+// Locks and intents of other sites are none: the ref moves to what the database holds already.
+func obstacle(l compare.Look, site string) (result Result, detail string) {
 	_, symbolic := l.Local.Target()
 	switch {
 	case l.Broken != "":
 		return Failed, l.Broken
 	case l.Agree() || l.Global == refdb.Unknown:
 		return Moved, "it needs nothing by now"
-	case l.Lock != nil && l.Lock.Intended():
+	case l.Lock != nil && l.Lock.Site() == site && l.Lock.Intended():
 		return Locked, "a push is under way, by " + l.Lock.Owner
-	case l.Lock != nil:
+	case l.Lock != nil && l.Lock.Site() == site:
 		return Locked, "by " + l.Lock.Owner
 	case symbolic:
 		return Failed, "it is a symbolic ref here: remove it, a guarded ref can't be one"

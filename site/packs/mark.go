@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -27,7 +28,7 @@ type Mark struct {
 
 const (
 	// maxWhole bounds the object IDs that are known to be whole.
-	maxWhole = 1000
+	maxWhole = 200
 	// wholeFor is for how long they are taken to be: nothing is pruned that refs reached as recently.
 	wholeFor = time.Hour
 )
@@ -66,6 +67,25 @@ func (m *Mark) Write(dir string) error {
 		return err
 	}
 	return os.Rename(next, path)
+}
+
+// Enter makes the mark one of the present epoch, the last of these. What came after the beginning of an epoch since the mark's
+// own may have been gone since, and its positions used again.
+func (m *Mark) Enter(epochs []refdb.Epoch) {
+	present := epochs[len(epochs)-1].ID
+	if m.Epoch == present {
+		return
+	}
+	i := slices.IndexFunc(epochs, func(e refdb.Epoch) bool { return e.ID == m.Epoch })
+	if i < 0 {
+		m.Key = refdb.PackKey{} // of another database, or new
+	}
+	for _, e := range epochs[i+1:] {
+		if m.Key.Position > e.First {
+			m.Key = refdb.PackKey{Position: e.First}
+		}
+	}
+	m.Epoch, m.later, m.whole = present, nil, nil
 }
 
 // has reports whether the pack is here.

@@ -84,7 +84,7 @@ func Mismatch(ref string, local, global refdb.Value) string {
 
 // LockedBy says who has the lock l. Site is this site's name.
 func LockedBy(l refdb.LockInfo, site string) string {
-	who, _, _ := strings.Cut(l.Owner, "/")
+	who := l.Site()
 	how := wire.LockedBy(l.Owner)
 	switch {
 	case l.Intended() && who == site:

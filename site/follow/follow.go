@@ -1,0 +1,362 @@
+// Package follow keeps the repositories of a site up with the database: it reads which refs change, unpacks the objects
+// that other sites have stored, and moves the refs to what the database holds.
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+const (
+	// discoverEvery is how often new repositories are looked for.
+	discoverEvery = 2 * time.Second
+	// saveEvery is how often the place in the changes is recorded.
+	saveEvery = 5 * time.Second
+	// saveIdle is how often if nothing has changed.
+	saveIdle = time.Minute
+	// retryFirst and retryLast are the pauses after a repository could not be brought up.
+	retryFirst = 50 * time.Millisecond
+	retryLast  = 30 * time.Second
+	// retryNew is the longest pause once something else has changed.
+	retryNew = time.Second
+)
+
+// A Site is what a [Follower] needs of the site.
+type Site interface {
+	// Followed returns the repositories to keep up: those that are guarded here, of projects whose objects the database keeps.
+	Followed(ctx context.Context) ([]config.Repository, error)
+	// Ruled returns the repository of a project and the configuration with its rules. The error says why it can't be brought
+	// up now; it wraps [config.ErrNotConfigured] if the site does not follow the project.
+	Ruled(ctx context.Context, project string) (*config.Config, config.Repository, error)
+	// MayAct returns an error while the site may not go by what the database says.
+	MayAct(ctx context.Context) error
+	// Share keeps what refs don't reach from being pruned in a repository, until the function is called.
+	Share(ctx context.Context, path string) (release func(), err error)
+}
+
+// Options configure a [Follower].
+type Options struct {
+	Site   Site
+	State  string // the site's directory
+	Name   string // under which it is registered as a reader of changes
+	Logger *slog.Logger
+	Digest func(project, ref string) string // what stands for a ref in logs
+	// Parallel is how many repositories are brought up at once.
+	Parallel int
+}
+
+// A Follower brings repositories up. Each is dealt with by itself: one that fails holds up no other.
+type Follower struct {
+	db    *refdb.DB
+	o     Options
+	queue *queue
+
+	mu     sync.Mutex
+	marks  map[string]*repositoryMark
+	known  map[string]bool // projects that were compared as a whole, or are to be
+	failed map[string]Failure
+	epochs []refdb.Epoch
+	cursor refdb.Cursor
+	saved  string // what the state file has
+
+	moved, received atomic.Uint64
+}
+
+// A Failure says why a repository is behind.
+type Failure struct {
+	Project string
+	Reason  string
+	Since   time.Time
+}
+
+type repositoryMark struct {
+	dir  string
+	mark *packs.Mark
+}
+
+// New returns a follower.
+func New(db *refdb.DB, o Options) *Follower {
+	return &Follower{db: db, o: o, queue: newQueue(), marks: map[string]*repositoryMark{}, known: map[string]bool{}, failed: map[string]Failure{}}
+}
+
+// Run keeps the repositories up until ctx ends. It waits out a database that is down.
+func (f *Follower) Run(ctx context.Context) {
+	f.load(ctx)
+	var tasks sync.WaitGroup
+	defer func() {
+		tasks.Wait()
+		f.save(context.WithoutCancel(ctx))
+	}()
+	for range max(1, f.o.Parallel) {
+		tasks.Go(func() { f.work(ctx) })
+	}
+	tasks.Go(func() { f.discover(ctx) })
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = retryFirst, 5*time.Second
+	for {
+		began := time.Now()
+		err := f.read(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, refdb.ErrRewound) {
+			f.startOver(ctx, err)
+		}
+		f.log(ctx, "changes can't be followed; trying again", err)
+		if time.Since(began) > time.Minute {
+			pause.Reset()
+		}
+		sleep(ctx, pause.NextBackOff())
+	}
+}
+
+// Look brings refs of a project up soon: they were found to be behind. Without refs it compares all.
+func (f *Follower) Look(project string, refs ...string) {
+	if len(refs) == 0 {
+		f.queue.addAll(project)
+		return
+	}
+	f.queue.add(project, refs...)
+}
+
+// Failures returns why repositories are behind, in no order.
+func (f *Follower) Failures() (all []Failure) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, failure := range f.failed {
+		all = append(all, failure)
+	}
+	return all
+}
+
+// Stats returns how many refs were moved, and packs unpacked, and how many repositories are being brought up or wait for it.
+func (f *Follower) Stats() (moved, received uint64, waiting int) {
+	return f.moved.Load(), f.received.Load(), f.queue.len()
+}
+
+// read takes what changes, until there is an error.
+func (f *Follower) read(ctx context.Context) error {
+	f.mu.Lock()
+	cursor := f.cursor
+	f.mu.Unlock()
+	if cursor == (refdb.Cursor{}) {
+		// What was before is found by comparing all.
+		end, err := f.db.HistoryEnd(ctx)
+		if err != nil {
+			return err
+		}
+		f.forgetAll()
+		cursor = end
+	}
+	if err := f.readEpochs(ctx); err != nil {
+		return err
+	}
+	saved, pause := time.Now(), saveIdle
+	for page, err := range f.db.Changes(ctx, refdb.ChangeQuery{After: cursor}) {
+		if err != nil {
+			return err
+		}
+		if len(page.Changes) > 0 {
+			pause = saveEvery
+		}
+		for _, c := range page.Changes {
+			// What this daemon has written it has read here.
+			if c.Owner != f.db.Owner() {
+				f.queue.add(c.Project, c.Ref)
+			}
+		}
+		f.mu.Lock()
+		f.cursor = page.Cursor
+		f.mu.Unlock()
+		if time.Since(saved) >= pause {
+			f.save(ctx)
+			saved, pause = time.Now(), saveIdle
+		}
+	}
+	return ctx.Err()
+}
+
+// startOver compares all repositories, and goes on from the present: the place in the changes is good no more.
+func (f *Follower) startOver(ctx context.Context, why error) {
+	f.o.Logger.WarnContext(ctx, "the changes since the last look can't be read: all repositories are compared", "rewound", errors.Is(why, refdb.ErrRewound))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cursor = refdb.Cursor{}
+}
+
+func (f *Follower) forgetAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.known)
+}
+
+// readEpochs learns where epochs began: positions after that may have been used before.
+func (f *Follower) readEpochs(ctx context.Context) error {
+	s, err := f.db.HistoryState(ctx)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.epochs = s.Epochs
+	return nil
+}
+
+// discover compares repositories that are new here, until ctx ends.
+func (f *Follower) discover(ctx context.Context) {
+	for {
+		repositories, err := f.o.Site.Followed(ctx)
+		if err != nil {
+			f.log(ctx, "the repositories can't be listed", err)
+		}
+		for _, r := range repositories {
+			f.mu.Lock()
+			known := f.known[r.Project]
+			f.known[r.Project] = true
+			f.mu.Unlock()
+			if !known {
+				f.queue.addAll(r.Project)
+			}
+		}
+		if !sleep(ctx, discoverEvery) {
+			return
+		}
+	}
+}
+
+// work brings up one repository after the other.
+func (f *Follower) work(ctx context.Context) {
+	for {
+		project, w, ok := f.queue.next(ctx)
+		if !ok {
+			return
+		}
+		again, err := f.bring(ctx, project, w)
+		switch {
+		case errors.Is(err, config.ErrNotConfigured):
+			err, again = nil, work{}
+		case err != nil && ctx.Err() == nil:
+			f.log(ctx, "a repository can't be brought up; trying again: see `refdbctl site status`", err, "project", f.o.Digest(project, ""))
+		}
+		f.settle(project, again, err)
+		f.queue.done(project, again)
+	}
+}
+
+// settle records whether a repository is behind, and why.
+func (f *Follower) settle(project string, again work, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, failing := f.failed[project]
+	switch {
+	case err == nil && again.empty():
+		delete(f.failed, project)
+		return
+	case err == nil:
+		err = fmt.Errorf("%d refs are behind: %s", len(again.refs), again.reason)
+	}
+	if !failing {
+		before.Since = time.Now()
+	}
+	f.failed[project] = Failure{project, err.Error(), before.Since}
+}
+
+// bring unpacks what is new for a repository, and moves refs. It returns what is left to do.
+func (f *Follower) bring(ctx context.Context, project string, w work) (again work, err error) {
+	c, r, err := f.o.Site.Ruled(ctx, project)
+	if err != nil {
+		return w, err
+	}
+	if err := f.o.Site.MayAct(ctx); err != nil {
+		return w, err
+	}
+	release, err := f.o.Site.Share(ctx, r.Path)
+	if err != nil {
+		return w, err
+	}
+	defer release()
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return w, err
+	}
+	mark, err := f.markOf(project, repo)
+	if err != nil {
+		return w, err
+	}
+	refs := w.guarded(c, project)
+	err = packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs,
+		Each: func(refdb.Pack) { f.received.Add(1) }}.Receive(ctx)
+	if err != nil {
+		return w, err
+	}
+	each := func(s catchup.Synced) {
+		switch s.Result {
+		case catchup.Created, catchup.Updated, catchup.Deleted:
+			f.moved.Add(1)
+		case catchup.Moved:
+			if !s.Local.Equivalent(s.Global) && s.Global != refdb.Unknown {
+				again.add(s.Ref, "moved meanwhile")
+			}
+		default:
+			again.add(s.Ref, s.Detail)
+		}
+	}
+	if w.all {
+		_, err = catchup.SyncStored(ctx, c, f.db, repo, project, mark.IsWhole, each)
+	} else if len(refs) > 0 {
+		err = catchup.SyncRefs(ctx, c, f.db, repo, project, refs, mark.IsWhole, each)
+	}
+	if err != nil {
+		return w, err
+	}
+	return again, nil
+}
+
+// markOf returns the mark of a repository, as the present epoch allows.
+func (f *Follower) markOf(project string, repo *gitrepo.Repo) (*packs.Mark, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.marks[project]
+	if m == nil || m.dir != repo.Dir() {
+		mark, err := packs.ReadMark(repo.Dir())
+		if err != nil {
+			return nil, err
+		}
+		m = &repositoryMark{repo.Dir(), mark}
+		f.marks[project] = m
+	}
+	if len(f.epochs) == 0 {
+		return nil, errors.New("the database's history was not read yet")
+	}
+	m.mark.Enter(f.epochs)
+	return m.mark, nil
+}
+
+func (f *Follower) log(ctx context.Context, what string, err error, args ...any) {
+	if err != nil && ctx.Err() == nil {
+		f.o.Logger.WarnContext(ctx, what, append(args, "class", refdb.ClassOf(err).String())...)
+	}
+}
+
+// sleep reports false if ctx ended first.
+func sleep(ctx context.Context, t time.Duration) bool {
+	select {
+	case <-time.After(t):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,87 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+// FollowerName is the name under which a site's daemon is registered as a reader of changes.
+func FollowerName(site string) string { return "site/" + site }
+
+// newFollower returns what brings this site's repositories to what the database holds.
+func (d *Daemon) newFollower(c *config.Config) *follow.Follower {
+	return follow.New(d.db, follow.Options{
+		Site: followedSite{d}, State: c.State, Name: FollowerName(c.Site),
+		Logger: d.o.Logger, Digest: d.digest, Parallel: max(2, runtime.NumCPU()),
+	})
+}
+
+// followedSite is the daemon's part of a [follow.Follower].
+type followedSite struct{ *Daemon }
+
+// Followed is part of [follow.Site].
+func (d followedSite) Followed(context.Context) ([]config.Repository, error) {
+	var followed []config.Repository
+	guarded, err := guardedHere(d.config.Load())
+	for _, r := range guarded {
+		if p, ok := d.projects.Get(r.Project); ok && packs.Stored(p.Project) {
+			followed = append(followed, r)
+		}
+	}
+	return followed, err
+}
+
+// Ruled is part of [follow.Site].
+func (d followedSite) Ruled(ctx context.Context, project string) (*config.Config, config.Repository, error) {
+	c := d.config.Load()
+	r, err := c.Repository(project)
+	if err != nil {
+		return nil, r, err
+	}
+	p, ok := d.projects.Get(project)
+	switch {
+	case !ok || !packs.Stored(p.Project) || !isGuardedHere(c, r):
+		return nil, r, fmt.Errorf("%w: %s is not followed here", config.ErrNotConfigured, project)
+	case p.Err != nil:
+		return nil, r, fmt.Errorf("project %s: %w", project, p.Err)
+	}
+	id, err := d.projects.IDs.Of(ctx, r)
+	if err == nil && id != p.ID {
+		err = fmt.Errorf("%s is a copy of another project: see git's setting refdb.projectid there", r.Path)
+	}
+	return c.Under(p.Rules), r, err
+}
+
+// MayAct is part of [follow.Site].
+func (d followedSite) MayAct(ctx context.Context) error {
+	if err := d.awaitInheritance(ctx); err != nil {
+		return err
+	}
+	return d.mayAct(ctx)
+}
+
+// Share is part of [follow.Site].
+func (d followedSite) Share(ctx context.Context, path string) (release func(), err error) {
+	return d.pruning.share(ctx, filepath.Clean(path))
+}
+
+// lookAgain lets the follower look at the refs of a push that was refused because this site is behind.
+func (d *Daemon) lookAgain(r config.Repository, moves []refdb.Update) {
+	if d.follower == nil {
+		return
+	}
+	refs := make([]string, len(moves))
+	for i, m := range moves {
+		refs[i] = m.Ref
+	}
+	if p, ok := d.projects.Get(r.Project); ok && packs.Stored(p.Project) {
+		d.follower.Look(r.Project, refs...)
+	}
+}
