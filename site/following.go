@@ -74,9 +74,6 @@ func (d followedSite) Share(ctx context.Context, path string) (release func(), e
 
 // lookAgain lets the follower look at the refs of a push that was refused because this site is behind.
 func (d *Daemon) lookAgain(r config.Repository, moves []refdb.Update) {
-	if d.follower == nil {
-		return
-	}
 	refs := make([]string, len(moves))
 	for i, m := range moves {
 		refs[i] = m.Ref

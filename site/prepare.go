@@ -161,6 +161,7 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 		return nil, notPrepared(c, err)
 	}
 	d.unusedPacks.Add(-p.objects.used(carried))
+	d.follower.Made(r.Project, r.Path, carried)
 	now := time.Now()
 	for _, u := range preparation.Updates {
 		announced = append(announced, &pendingMove{

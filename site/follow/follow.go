@@ -65,8 +65,8 @@ type Follower struct {
 	queue *queue
 
 	mu     sync.Mutex
-	marks  map[string]*repositoryMark
-	known  map[string]bool // projects that were compared as a whole, or are to be
+	marks  map[string]*packs.Mark // of the repositories that were brought up, by project
+	known  map[string]bool        // projects that were compared as a whole, or are to be
 	failed map[string]Failure
 	epochs []refdb.Epoch
 	cursor refdb.Cursor
@@ -82,14 +82,9 @@ type Failure struct {
 	Since   time.Time
 }
 
-type repositoryMark struct {
-	dir  string
-	mark *packs.Mark
-}
-
 // New returns a follower.
 func New(db *refdb.DB, o Options) *Follower {
-	return &Follower{db: db, o: o, queue: newQueue(), marks: map[string]*repositoryMark{}, known: map[string]bool{}, failed: map[string]Failure{}}
+	return &Follower{db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]bool{}, failed: map[string]Failure{}}
 }
 
 // Run keeps the repositories up until ctx ends. It waits out a database that is down.
@@ -130,6 +125,17 @@ func (f *Follower) Look(project string, refs ...string) {
 		return
 	}
 	f.queue.add(project, refs...)
+}
+
+// Made records that packs were made of the repository of a project in dir, and used: it has what is in them.
+func (f *Follower) Made(project, dir string, ids []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if mark := f.marks[project]; mark != nil && len(ids) > 0 {
+		if there, err := packs.ReadMark(dir); err == nil && there.ID == mark.ID {
+			mark.Made(ids)
+		}
+	}
 }
 
 // Failures returns why repositories are behind, in no order.
@@ -329,20 +335,20 @@ func (f *Follower) bring(ctx context.Context, project string, w work) (again wor
 func (f *Follower) markOf(project string, repo *gitrepo.Repo) (*packs.Mark, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.marks[project]
-	if m == nil || m.dir != repo.Dir() {
-		mark, err := packs.ReadMark(repo.Dir())
-		if err != nil {
-			return nil, err
-		}
-		m = &repositoryMark{repo.Dir(), mark}
-		f.marks[project] = m
+	there, err := packs.ReadMark(repo.Dir())
+	if err != nil {
+		return nil, err
+	}
+	mark := f.marks[project]
+	if mark == nil || mark.ID != there.ID { // another repository may have taken its place
+		mark = there
+		f.marks[project] = mark
 	}
 	if len(f.epochs) == 0 {
 		return nil, errors.New("the database's history was not read yet")
 	}
-	m.mark.Enter(f.epochs)
-	return m.mark, nil
+	mark.Enter(f.epochs)
+	return mark, nil
 }
 
 func (f *Follower) log(ctx context.Context, what string, err error, args ...any) {

@@ -1,6 +1,7 @@
 package packs
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -15,9 +17,14 @@ import (
 
 // A Mark says which packs of a project a repository has: all up to a place in their order.
 type Mark struct {
+	// ID tells the repository's mark from that of one that took its place.
+	ID string `json:"id"`
 	// Epoch is the one in which Key was read: after a database went back, positions are used again.
 	Epoch string        `json:"epoch"`
 	Key   refdb.PackKey `json:"key"`
+
+	mu   sync.Mutex
+	made map[string]bool // packs that were made here, and have not been listed yet
 
 	// later are packs after Key that are here, too. They are not written: to unpack a pack again does no harm.
 	later map[string]refdb.PackKey
@@ -29,6 +36,8 @@ type Mark struct {
 const (
 	// maxWhole bounds the object IDs that are known to be whole.
 	maxWhole = 200
+	// maxMade bounds the packs that were made here and not listed yet. What is forgotten is unpacked again.
+	maxMade = 10_000
 	// wholeFor is for how long they are taken to be: nothing is pruned that refs reached as recently.
 	wholeFor = time.Hour
 )
@@ -36,12 +45,12 @@ const (
 // MarkFile is the file in a repository's directory that holds its mark.
 func MarkFile(dir string) string { return filepath.Join(dir, "refdb", "packs") }
 
-// ReadMark returns the mark of the repository in a directory; a zero one if there is none.
+// ReadMark returns the mark of the repository in a directory. If there is none it makes one, without packs.
 func ReadMark(dir string) (*Mark, error) {
-	m := &Mark{}
+	m := &Mark{ID: rand.Text()}
 	text, err := os.ReadFile(MarkFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
-		return m, nil
+		return m, m.Write(dir)
 	}
 	if err != nil {
 		return nil, err
@@ -54,7 +63,11 @@ func ReadMark(dir string) (*Mark, error) {
 
 // Write records the mark. A crash of the machine may bring back an earlier one, which does no harm.
 func (m *Mark) Write(dir string) error {
-	text, err := json.Marshal(m)
+	text, err := json.Marshal(struct {
+		ID    string        `json:"id"`
+		Epoch string        `json:"epoch"`
+		Key   refdb.PackKey `json:"key"`
+	}{m.ID, m.Epoch, m.Key})
 	if err != nil {
 		return err
 	}
@@ -88,8 +101,27 @@ func (m *Mark) Enter(epochs []refdb.Epoch) {
 	m.Epoch, m.later, m.whole = present, nil, nil
 }
 
+// Made records that packs were made of this repository, and used.
+func (m *Mark) Made(ids []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.made == nil || len(m.made)+len(ids) > maxMade {
+		m.made = map[string]bool{}
+	}
+	for _, id := range ids {
+		m.made[id] = true
+	}
+}
+
 // has reports whether the pack is here.
 func (m *Mark) has(p refdb.Pack) bool {
+	m.mu.Lock()
+	made := m.made[p.ID]
+	delete(m.made, p.ID)
+	m.mu.Unlock()
+	if made {
+		m.add(p)
+	}
 	_, later := m.later[p.ID]
 	return later || p.Key().Compare(m.Key) <= 0
 }

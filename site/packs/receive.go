@@ -38,10 +38,15 @@ type Receiver struct {
 // git itself unpacks a pack without either.
 func (r Receiver) Receive(ctx context.Context) error {
 	after := r.Mark.Key
-	for {
+	// What was complete when this pass began: a pack that is used while later pages are read may stand in an earlier one.
+	var complete refdb.Position
+	for first := true; ; first = false {
 		page, err := r.DB.Packs(ctx, refdb.PackQuery{Project: r.Project, After: after, Limit: listLimit, Inline: inlineLimit})
 		if err != nil {
 			return err
+		}
+		if first {
+			complete = page.Upto
 		}
 		for _, p := range page.Packs {
 			if err := r.take(ctx, p); err != nil {
@@ -50,12 +55,12 @@ func (r Receiver) Receive(ctx context.Context) error {
 			after = p.Key()
 		}
 		if !page.More {
-			// An empty page says that there is none up to the complete position.
-			if end := (refdb.PackKey{Position: page.Upto + 1}); end.Compare(after) > 0 {
+			// There is none up to the complete position that was not listed.
+			if end := (refdb.PackKey{Position: complete + 1}); end.Compare(after) > 0 {
 				after = end
 			}
 		}
-		if r.Mark.listed(after, page.Upto) {
+		if r.Mark.listed(after, complete) {
 			if err := r.Mark.Write(r.Repo.Dir()); err != nil {
 				return fmt.Errorf("recording which packs are here: %w", err)
 			}
@@ -69,10 +74,6 @@ func (r Receiver) Receive(ctx context.Context) error {
 // take unpacks one pack unless it is here.
 func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 	if r.Mark.has(p) {
-		return nil
-	}
-	if p.Owner == r.DB.Owner() {
-		r.Mark.add(p) // this very process made it of this repository
 		return nil
 	}
 	if err := r.basesWhole(ctx, p); err != nil {
