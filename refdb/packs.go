@@ -138,10 +138,18 @@ type PackUsage struct {
 // [ErrNoPack] if the database does not have them all.
 func WithPacks(ids ...string) PrepareOption { return func(r *PrepareRequest) { r.Packs = ids } }
 
-// packStore returns the driver's role; an error that wraps errors.ErrUnsupported if it keeps no packs.
+// packStore returns the role of the driver, or of one that it wraps; an error that wraps errors.ErrUnsupported if it keeps no packs.
 func (db *DB) packStore() (PackStore, error) {
-	if s, ok := db.driver.(PackStore); ok {
-		return s, nil
+	driver := db.driver
+	for {
+		if s, ok := driver.(PackStore); ok {
+			return s, nil
+		}
+		wrapped, ok := driver.(interface{ Unwrap() Driver })
+		if !ok {
+			break
+		}
+		driver = wrapped.Unwrap()
 	}
 	return nil, fmt.Errorf("this database keeps no packs: %w", errors.ErrUnsupported)
 }

@@ -108,6 +108,9 @@ type limitedDriver struct {
 	app *app
 }
 
+// Unwrap gives access to roles that have no limit.
+func (d limitedDriver) Unwrap() refdb.Driver { return d.Driver }
+
 func (d limitedDriver) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
 	ctx, cancel := d.app.limited(ctx)
 	defer cancel()

@@ -16,6 +16,9 @@ import (
 // message says what to do.
 var ErrNotConfigured = errors.New("not a repository of this site")
 
+// Unfinished begins the name of a directory in which a repository is being made. None of the site's has such a name.
+const Unfinished = ".refdb-unfinished-"
+
 // A Repository is one that the site guards.
 type Repository struct {
 	Project string // its name in the database, the same on all sites
@@ -100,7 +103,7 @@ func (c *Config) below(project string) (Repository, error) {
 	if c.root == "" {
 		return Repository{}, fmt.Errorf("%w: project %q has no [repository], and there is no site.root", ErrNotConfigured, project)
 	}
-	if !filepath.IsLocal(project) || filepath.Clean(project) != project || project == "." || strings.HasSuffix(project, ".git") {
+	if !isLocalName(project) {
 		return Repository{}, fmt.Errorf("%w: project %q can't be a path below site.root", ErrNotConfigured, project)
 	}
 	var found []string
@@ -121,6 +124,12 @@ func (c *Config) below(project string) (Repository, error) {
 	return Repository{project, found[0]}, nil
 }
 
+// isLocalName reports whether a project's name can be a path below site.root.
+func isLocalName(project string) bool {
+	return filepath.IsLocal(project) && filepath.Clean(project) == project && project != "." && !strings.HasSuffix(project, ".git") &&
+		!strings.Contains("/"+project, "/"+Unfinished)
+}
+
 // Repositories returns all repositories of the site, those found below
 // site.root too, in the order of their projects.
 func (c *Config) Repositories() ([]Repository, error) {
@@ -132,6 +141,9 @@ func (c *Config) Repositories() ([]Repository, error) {
 		err := filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
+			}
+			if d.IsDir() && strings.HasPrefix(d.Name(), Unfinished) {
+				return fs.SkipDir
 			}
 			if !d.IsDir() || path == c.root || !isRepository(gitDir(path)) {
 				return nil
@@ -147,6 +159,28 @@ func (c *Config) Repositories() ([]Repository, error) {
 	}
 	slices.SortFunc(all, func(a, b Repository) int { return strings.Compare(a.Project, b.Project) })
 	return all, nil
+}
+
+// NewPath returns where the repository of a project that has none is to be. The error wraps [ErrNotConfigured] if its name
+// can't be a path below site.root.
+func (c *Config) NewPath(project string) (string, error) {
+	if path, ok := c.paths[project]; ok {
+		return path, nil
+	}
+	switch r, err := c.below(project); {
+	case err == nil:
+		return "", fmt.Errorf("project %q has a repository: %s", project, r.Path)
+	case c.root == "" || refdb.CheckProject(project) != nil || !isLocalName(project):
+		return "", err
+	}
+	path := filepath.Join(c.root, project+".git")
+	// A symbolic link may lead out of the root, and a repository above hides those below it.
+	for dir := filepath.Dir(path); dir != c.root; dir = filepath.Dir(dir) {
+		if info, err := os.Lstat(dir); err == nil && (!info.IsDir() || isRepository(gitDir(dir))) {
+			return "", fmt.Errorf("%w: project %q can't be below %s, which is a repository, a link or a file", ErrNotConfigured, project, dir)
+		}
+	}
+	return path, nil
 }
 
 // gitDir returns the Git directory of the repository, or of the work tree, at path.

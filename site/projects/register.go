@@ -100,6 +100,12 @@ func (ids *repositoryIDs) Record(ctx context.Context, r config.Repository, id st
 	return install.GitConfig{Repo: repo}.Set(ctx, idKey, id)
 }
 
+// RecordID makes the repository record an ID, unless it has one.
+func RecordID(ctx context.Context, r config.Repository, id string) error {
+	var ids repositoryIDs
+	return ids.Record(ctx, r, id)
+}
+
 // Register makes sure that the database has the project of a repository, and that the repository
 // records its ID. A new project gets the configuration's rules. If the database knows nothing of the
 // project, but the repository has refs, the name may be wrong: isNew says that it is right.

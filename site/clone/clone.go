@@ -1,0 +1,233 @@
+// Package clone makes a copy of a repository from the database alone.
+package clone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+)
+
+// ErrNotStored: the database does not keep the objects of the project.
+var ErrNotStored = errors.New("the database does not keep the project's objects")
+
+// Options are the options of [Clone].
+type Options struct {
+	Project string
+	Path    string // of the repository, which must not be there
+	// At, unless 0, is the position as of which the refs are; such a copy belongs to no site.
+	At refdb.Position
+	// Each, unless nil, is called with each pack that was unpacked.
+	Each func(refdb.Pack)
+}
+
+// A Report says what a clone has.
+type Report struct {
+	Path  string
+	Refs  int
+	Packs int
+}
+
+// unfinished begins the names of directories with clones that are being made.
+const unfinished = config.Unfinished
+
+// Clone makes a bare repository with all refs of a project that the rules guard, and their objects, from the
+// database. It appears at its path when it is whole; after a crash a directory beside it is left that no site uses. The
+// repository is not guarded yet.
+func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep Report, err error) {
+	row, ok, err := db.Project(ctx, o.Project)
+	switch {
+	case err != nil:
+		return rep, err
+	case !ok:
+		return rep, fmt.Errorf("the database has no project %s", o.Project)
+	case !packs.Stored(row):
+		return rep, fmt.Errorf("%w: run `refdbctl site store start %s` at a site that has it", ErrNotStored, o.Project)
+	}
+	if _, err := os.Lstat(o.Path); !errors.Is(err, fs.ErrNotExist) {
+		return rep, fmt.Errorf("%s is there already: remove it, or move it away", o.Path)
+	}
+	if err := os.MkdirAll(filepath.Dir(o.Path), 0o755); err != nil {
+		return rep, err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(o.Path), unfinished+"*")
+	if err != nil {
+		return rep, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	if rep, err = fill(ctx, c, db, row, dir, o); err != nil {
+		return rep, fmt.Errorf("cloning %s from the database: %w", o.Project, err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return rep, err
+	}
+	if err := os.Rename(dir, o.Path); err != nil {
+		return rep, err
+	}
+	rep.Path = o.Path
+	return rep, durable.SyncDir(filepath.Dir(o.Path))
+}
+
+// fill makes the repository in dir, which is empty.
+func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project, dir string, o Options) (rep Report, err error) {
+	head, err := db.Get(ctx, o.Project, "HEAD")
+	if err != nil {
+		return rep, err
+	}
+	format := "sha1"
+	for ref, err := range db.Refs(ctx, o.Project, "refs/") {
+		if err != nil {
+			return rep, err
+		}
+		if len(ref.Value) == 64 && ref.Value.IsObjectID() {
+			format = "sha256"
+		}
+		break
+	}
+	if err := initialise(ctx, dir, format); err != nil {
+		return rep, err
+	}
+	repo, err := gitrepo.OpenDir(dir)
+	if err != nil {
+		return rep, err
+	}
+	state, err := db.HistoryState(ctx)
+	if err != nil {
+		return rep, err
+	}
+	mark, err := packs.ReadMark(dir)
+	if err != nil {
+		return rep, err
+	}
+	mark.Enter(state.Epochs)
+	each := func(p refdb.Pack) {
+		rep.Packs++
+		if o.Each != nil {
+			o.Each(p)
+		}
+	}
+	// Packs that are read later have all that these refs hold.
+	values, err := refs(ctx, c, db, row, o)
+	if err != nil {
+		return rep, err
+	}
+	if err := (packs.Receiver{DB: db, Repo: repo, Project: o.Project, Mark: mark, Each: each}).Receive(ctx); err != nil {
+		return rep, err
+	}
+	if err := connected(ctx, repo, values); err != nil {
+		return rep, err
+	}
+	if err := create(ctx, repo, values); err != nil {
+		return rep, err
+	}
+	rep.Refs = len(values)
+	if target, ok := head.Target(); ok {
+		if err := run(ctx, repo, nil, "symbolic-ref", "HEAD", target); err != nil {
+			return rep, err
+		}
+	}
+	if o.At == 0 {
+		err = projects.RecordID(ctx, config.Repository{Project: o.Project, Path: repo.Dir()}, row.ID)
+	}
+	return rep, err
+}
+
+func initialise(ctx context.Context, dir, format string) error {
+	cmd := exec.CommandContext(ctx, "git", "init", "--quiet", "--bare", "--object-format="+format, dir)
+	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
+	if _, err := cmd.Output(); err != nil {
+		return fmt.Errorf("git init: %w", gitrepo.Failure(ctx, err))
+	}
+	repo, err := gitrepo.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	// Durable as all that follows, and as the guard has it later.
+	for _, s := range install.Settings {
+		if s.Key == "core.fsync" {
+			_, err = install.GitConfig{Repo: repo}.Apply(ctx, s)
+		}
+	}
+	return err
+}
+
+// refs returns the guarded refs with an object.
+func refs(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project, o Options) (values []refdb.Ref, err error) {
+	ruled, err := projects.WithRulesOf(c, row)
+	if err != nil {
+		return nil, err
+	}
+	all := db.Refs(ctx, o.Project, "refs/")
+	if o.At != 0 {
+		all = db.RefsAt(ctx, o.Project, "refs/", o.At)
+	}
+	for ref, err := range all {
+		if err != nil {
+			return nil, err
+		}
+		if ruled.Guards(o.Project, ref.Name) && ref.Value.IsObjectID() && !ref.Value.IsDeleted() {
+			values = append(values, ref)
+		}
+	}
+	return values, nil
+}
+
+// connected returns an error unless all objects of the values are here.
+func connected(ctx context.Context, repo *gitrepo.Repo, values []refdb.Ref) error {
+	ids := make([]string, len(values))
+	for i, ref := range values {
+		ids[i] = string(ref.Value)
+	}
+	slices.Sort(ids)
+	whole, err := repo.Connected(ctx, slices.Compact(ids))
+	if err != nil {
+		return err
+	}
+	for _, ref := range values {
+		if !whole[string(ref.Value)] {
+			return fmt.Errorf("%w: of %s, which is %s: run `refdbctl site store compact` at a site that has it", packs.ErrIncomplete, ref.Name, ref.Value.Abbrev())
+		}
+	}
+	return nil
+}
+
+// create makes the refs, in one transaction, and packs them.
+func create(ctx context.Context, repo *gitrepo.Repo, values []refdb.Ref) error {
+	var in bytes.Buffer
+	for _, ref := range values {
+		fmt.Fprintf(&in, "create %s\x00%s\x00", ref.Name, ref.Value)
+	}
+	if err := run(ctx, repo, &in, "update-ref", "--no-deref", "-m", "refdb: cloned from the global database", "--stdin", "-z"); err != nil {
+		return err
+	}
+	return run(ctx, repo, nil, "pack-refs", "--all")
+}
+
+func run(ctx context.Context, repo *gitrepo.Repo, in *bytes.Buffer, args ...string) error {
+	cmd := repo.Command(ctx, args...)
+	if in != nil {
+		cmd.Stdin = in
+	}
+	if _, err := cmd.Output(); err != nil {
+		return fmt.Errorf("git %s: %w", strings.Join(args[:1], " "), gitrepo.Failure(ctx, err))
+	}
+	return nil
+}
