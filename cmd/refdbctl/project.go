@@ -239,6 +239,7 @@ var projectColumns = []output.Column[refdb.Project]{
 	{Name: "id", Value: func(p refdb.Project) any { return p.ID }},
 	{Name: "rules", Value: func(p refdb.Project) any { return strings.ReplaceAll(p.Rules, "\n", "; ") }},
 	{Name: "mode", Value: func(p refdb.Project) any { return p.Mode }},
+	{Name: "store", Value: func(p refdb.Project) any { return orNil(p.Store != "", p.Store) }, Text: func(p refdb.Project) string { return orDash(p.Store != "", p.Store) }},
 	{Name: "revision", Value: func(p refdb.Project) any { return p.Revision }},
 	{Name: "time", Value: func(p refdb.Project) any { return p.Time.UTC().Format(time.RFC3339Nano) }},
 }
@@ -250,7 +251,8 @@ func (a *app) projectShowCommand() *cobra.Command {
 		Long: `Show what the database has of a project: which refs all sites guard, and the ID that git's setting
 refdb.projectid of each copy of its repository must have.
 
-Fields: ` + output.Names(projectColumns),
+Fields: ` + output.Names(projectColumns) + `
+(store: which of its objects the database keeps, see refdbctl site store)`,
 		Example: `  refdbctl project show my/project`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {

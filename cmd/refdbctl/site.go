@@ -28,6 +28,8 @@ func (a *app) siteCommand() *cobra.Command {
 		a.siteDisableCommand(),
 		a.siteSyncCommand(),
 		a.siteCheckCommand(),
+		a.siteStoreCommand(),
+		a.siteCloneCommand(),
 		a.siteRepairCommand(),
 		a.siteTakeOverCommand(),
 	)
