@@ -1,0 +1,208 @@
+package gitrepo_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+)
+
+// commitOn makes a commit with a file that names it.
+func commitOn(tb testing.TB, dir, name string, parents ...string) string {
+	tb.Helper()
+	write(tb, name+"\n", dir, "content")
+	blob := git(tb, dir, "hash-object", "-w", "content")
+	tree := gitWith(tb, dir, "100644 blob "+blob+"\tcontent\n", "mktree")
+	args := []string{"-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", name, tree}
+	for _, p := range parents {
+		args = append(args, "-p", p)
+	}
+	return git(tb, dir, args...)
+}
+
+func packOf(tb testing.TB, repo *gitrepo.Repo, tips, bases []string) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	if err := repo.Pack(tb.Context(), &b, tips, bases); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestAPackHasWhatTipsReachBesideBases(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"sha1", "sha256"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			from, first := newRepo(t, "--bare", "--object-format="+format)
+			second := commitOn(t, from, "second", first)
+			third := commitOn(t, from, "third", second)
+			source := openDir(t, from)
+			to := t.TempDir()
+			git(t, to, "init", "--quiet", "--bare", "--object-format="+format)
+			target := openDir(t, to)
+			if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, source, []string{first}, nil))); err != nil {
+				t.Fatal(err)
+			}
+
+			for _, step := range []struct {
+				tips, bases []string
+				objects     int
+			}{
+				{[]string{second}, []string{first}, 3},
+				{[]string{third}, []string{second}, 3},
+				{[]string{third}, []string{third}, 0},
+			} {
+				pack := packOf(t, source, step.tips, step.bases)
+				n, err := gitrepo.PackObjects(pack)
+				if err != nil || n != step.objects {
+					t.Fatalf("%d objects, %v, want %d", n, err, step.objects)
+				}
+				if n == 0 {
+					continue
+				}
+				if err := target.Unpack(t.Context(), bytes.NewReader(pack)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if whole, err := target.Whole(t.Context(), []string{third}, []string{second}); err != nil || !whole {
+				t.Errorf("third beside second: %v, %v", whole, err)
+			}
+		})
+	}
+}
+
+// Git itself stores objects whose parents are missing.
+func TestWhatIsMissingIsFoundByWhole(t *testing.T) {
+	t.Parallel()
+	from, first := newRepo(t, "--bare")
+	second := commitOn(t, from, "second", first)
+	third := commitOn(t, from, "third", second)
+	to := t.TempDir()
+	git(t, to, "init", "--quiet", "--bare")
+	target := openDir(t, to)
+	if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{third}, []string{second}))); err != nil {
+		t.Fatal(err)
+	}
+	if whole, err := target.Whole(t.Context(), []string{third}, nil); err != nil || whole {
+		t.Errorf("a commit without its parents is whole: %v, %v", whole, err)
+	}
+	if whole, err := target.WholeBesideRefs(t.Context(), []string{third}, nil); err != nil || whole {
+		t.Errorf("a commit without its parents is whole: %v, %v", whole, err)
+	}
+	if whole, err := target.Whole(t.Context(), []string{third}, []string{second}); err != nil || whole {
+		t.Errorf("what is not here is taken to be known: %v, %v", whole, err)
+	}
+	if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{second}, nil))); err != nil {
+		t.Fatal(err)
+	}
+	if whole, err := target.Whole(t.Context(), []string{third}, nil); err != nil || !whole {
+		t.Errorf("with all parents: %v, %v", whole, err)
+	}
+}
+
+func TestLargePacksAreKeptAsPacks(t *testing.T) {
+	t.Parallel()
+	from, first := newRepo(t, "--bare")
+	last := first
+	for i := range 60 {
+		last = commitOn(t, from, fmt.Sprint(i), last)
+	}
+	to := t.TempDir()
+	git(t, to, "init", "--quiet", "--bare")
+	if err := openDir(t, to).Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{last}, nil))); err != nil {
+		t.Fatal(err)
+	}
+	if out := git(t, to, "count-objects", "-v"); !strings.Contains(out, "packs: 1") || !strings.Contains(out, "count: 0\n") {
+		t.Errorf("not one pack: %s", out)
+	}
+}
+
+func TestWhatIsNoPackIsRefused(t *testing.T) {
+	t.Parallel()
+	from, first := newRepo(t, "--bare")
+	repo := openDir(t, from)
+	good := packOf(t, repo, []string{commitOn(t, from, "x", first)}, nil)
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)/2] ^= 1
+	for name, in := range map[string][]byte{
+		"nothing": nil, "short": good[:8], "another format": append([]byte("PICK"), good[4:]...), "cut": good[:len(good)-5], "a flipped bit": flipped,
+	} {
+		if err := repo.Unpack(t.Context(), bytes.NewReader(in)); err == nil {
+			t.Errorf("%s: unpacked", name)
+		}
+	}
+	broken := errors.New("the line is broken")
+	if err := repo.Unpack(t.Context(), io.MultiReader(bytes.NewReader(good[:20]), failing{broken})); err == nil {
+		t.Error("a pack that could not be read to its end was unpacked")
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestTheFrontierIsWhereHistoriesMeet(t *testing.T) {
+	t.Parallel()
+	dir, first := newRepo(t, "--bare")
+	repo := openDir(t, dir)
+	second := commitOn(t, dir, "second", first)
+	left := commitOn(t, dir, "left", second)
+	right := commitOn(t, dir, "right", second)
+	merge := commitOn(t, dir, "merge", left, right)
+	git(t, dir, "-c", "user.name=n", "-c", "user.email=e", "tag", "-a", "-m", "t", "t", second)
+	tag := git(t, dir, "rev-parse", "t")
+	alone := commitOn(t, dir, "alone")
+	for name, c := range map[string]struct{ tips, known, want []string }{
+		"a child":                  {[]string{left}, []string{right}, []string{second}},
+		"a merge":                  {[]string{merge}, []string{left}, []string{left, second}},
+		"what is known":            {[]string{second}, []string{left}, []string{second}},
+		"a tag of what is known":   {[]string{tag}, []string{left}, []string{second}},
+		"another history":          {[]string{alone}, []string{left}, nil},
+		"one of each":              {[]string{alone, second}, []string{left}, []string{second}},
+		"nothing is known":         {[]string{left}, nil, nil},
+		"known twice, and further": {[]string{merge}, []string{left, right, second}, []string{left, right}},
+	} {
+		got, err := repo.Frontier(t.Context(), c.tips, c.known)
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, c.want)
+			continue
+		}
+		// What a pack leaves out by the frontier is what it leaves out by all that is known.
+		whole, err := repo.Whole(t.Context(), c.tips, got)
+		if err != nil || !whole {
+			t.Errorf("%s: %v, %v", name, whole, err)
+		}
+		if a, b := objectsIn(t, packOf(t, repo, c.tips, got)), objectsIn(t, packOf(t, repo, c.tips, c.known)); a != b && name != "a merge" {
+			t.Errorf("%s: %d objects instead of %d", name, a, b)
+		}
+	}
+}
+
+func objectsIn(tb testing.TB, pack []byte) int {
+	n, err := gitrepo.PackObjects(pack)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+// gitWith runs git with standard input.
+func gitWith(tb testing.TB, dir, in string, args ...string) string {
+	tb.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(in)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		tb.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
