@@ -184,8 +184,9 @@ func (a *app) enableAll(ctx context.Context, c *config.Config, hook string, isNe
 			}
 			got, err := a.importGuarded(ctx, ruled, db, r, note)
 			if err != nil {
-				err = fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
+				return got, fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
 			}
+			_, err = a.storeFirst(ctx, db, r)
 			return got, err
 		}, func(r config.Repository, got *importer) {
 			imported += got.imported

@@ -58,11 +58,11 @@ Fields: ` + output.Names(baseColumns) + `
 		Example: `  refdbctl site store start team/app --reason "the second site follows"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			c, r, err := a.siteAnd(ctx, f, args[0])
+			_, r, err := a.siteAnd(ctx, f, args[0])
 			if err != nil {
 				return err
 			}
-			return a.withSiteDB(ctx, func(db *refdb.DB) error { return a.storeStart(ctx, c, db, r, why) })
+			return a.withSiteDB(ctx, func(db *refdb.DB) error { return a.storeStart(ctx, db, r, why) })
 		}),
 	}
 	f.add(cmd)
@@ -70,7 +70,7 @@ Fields: ` + output.Names(baseColumns) + `
 	return cmd
 }
 
-func (a *app) storeStart(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, why reason) error {
+func (a *app) storeStart(ctx context.Context, db *refdb.DB, r config.Repository, why reason) error {
 	row, ok, err := db.Project(ctx, r.Project)
 	switch {
 	case err != nil:
@@ -83,8 +83,8 @@ func (a *app) storeStart(ctx context.Context, c *config.Config, db *refdb.DB, r 
 	}
 	if !packs.Stored(row) {
 		next := row
-		next.Store = packs.All
-		what := act{action: "site store start", project: r.Project, reason: why, detail: "store " + packs.All}
+		next.Store = config.StoreAll
+		what := act{action: "site store start", project: r.Project, reason: why, detail: "store " + config.StoreAll}
 		err := a.audited(ctx, db, what, func() (_ string, err error) {
 			row, err = db.PutProject(ctx, next)
 			return fmt.Sprintf("revision %d", row.Revision), err
@@ -104,7 +104,38 @@ func (a *app) storeStart(ctx context.Context, c *config.Config, db *refdb.DB, r 
 	if err := recordHead(ctx, db, r); err != nil {
 		return err
 	}
-	return a.storeBase(ctx, c, db, r)
+	base, err := a.storeBaseOf(ctx, db, r)
+	if err != nil {
+		return err
+	}
+	return a.printBase(r, base)
+}
+
+// storeFirst stores what the database lacks of a project that was put under guard, and says what it did: "" if the database does not
+// keep its objects.
+func (a *app) storeFirst(ctx context.Context, db *refdb.DB, r config.Repository) (did string, err error) {
+	row, ok, err := db.Project(ctx, r.Project)
+	if err != nil || !ok || !packs.Stored(row) {
+		return "", err
+	}
+	if err := recordHead(ctx, db, r); err != nil {
+		return "", err
+	}
+	usage, err := db.PackUsage(ctx, r.Project)
+	if err != nil || usage.Bases > 0 {
+		return "has a base", err
+	}
+	base, err := a.storeBase(ctx, db, r, packs.Limits{})
+	switch {
+	case errors.Is(err, packs.ErrIncomplete):
+		// Another site has what is missing, and stores the base.
+		return "no base yet: " + err.Error(), nil
+	case err != nil:
+		return "", err
+	case base.Pack.ID == "":
+		return "from the first push on", nil
+	}
+	return fmt.Sprintf("a base of %d bytes", base.Pack.Size), nil
 }
 
 // recordHead tells the database what HEAD points to, for those who clone from it, unless it knows that.
@@ -127,15 +158,24 @@ func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	return err
 }
 
-func (a *app) storeBase(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) error {
-	repo, err := gitrepo.Open(ctx, r.Path)
-	if err != nil {
-		return err
-	}
+// storeBaseOf stores a base of one repository, and shows how far it is.
+func (a *app) storeBaseOf(ctx context.Context, db *refdb.DB, r config.Repository) (packs.Base, error) {
 	var bar progress
+	defer bar.stop()
 	limits := packs.Limits{}
 	if isTerminal(a.err) {
 		limits.Stored = func(bytes int64) error { bar.set(a.err, int(bytes>>20), -1); return nil }
+	}
+	return a.storeBase(ctx, db, r, limits)
+}
+
+func (a *app) storeBase(ctx context.Context, db *refdb.DB, r config.Repository, limits packs.Limits) (packs.Base, error) {
+	repo, err := gitrepo.Open(ctx, r.Path)
+	if err != nil {
+		return packs.Base{}, err
+	}
+	if err := a.awaitComplete(ctx, db, r.Project); err != nil {
+		return packs.Base{}, err
 	}
 	receive := func(ctx context.Context) (*packs.Mark, error) {
 		mark, err := packs.ReadMark(repo.Dir())
@@ -149,11 +189,33 @@ func (a *app) storeBase(ctx context.Context, c *config.Config, db *refdb.DB, r c
 		mark.Enter(state.Epochs)
 		return mark, packs.Receiver{DB: db, Repo: repo, Project: r.Project, Mark: mark}.Receive(ctx)
 	}
-	base, err := packs.Source{DB: db, Repo: repo, Project: r.Project}.StoreBase(ctx, receive, limits)
-	bar.stop()
-	if err != nil {
-		return err
+	return packs.Source{DB: db, Repo: repo, Project: r.Project}.StoreBase(ctx, receive, limits)
+}
+
+// awaitComplete waits until the history is complete up to what the project holds now: a base has no more than that.
+func (a *app) awaitComplete(ctx context.Context, db *refdb.DB, project string) error {
+	var newest refdb.Position
+	for c, err := range a.history(ctx, db, project, "") {
+		if err != nil {
+			return err
+		}
+		newest = c.Position
+		break
 	}
+	patience, cancel := a.limited(ctx)
+	defer cancel()
+	for {
+		s, err := db.HistoryState(patience)
+		if err != nil || s.Upto >= newest {
+			return err
+		}
+		if err := sleep(patience, 50*time.Millisecond); err != nil {
+			return &status{exitError, fmt.Sprintf("%s: a transaction that began before its latest change has not ended: run refdbctl doctor, and this again", project)}
+		}
+	}
+}
+
+func (a *app) printBase(r config.Repository, base packs.Base) error {
 	if base.Pack.ID == "" {
 		a.note("%s has no objects: there is nothing to store", r.Project)
 		return nil
@@ -175,7 +237,7 @@ Fields: ` + output.Names(baseColumns),
 		Example: `  refdbctl site store compact team/app`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			c, r, err := a.siteAnd(ctx, f, args[0])
+			_, r, err := a.siteAnd(ctx, f, args[0])
 			if err != nil {
 				return err
 			}
@@ -187,7 +249,11 @@ Fields: ` + output.Names(baseColumns),
 				if err != nil {
 					return err
 				}
-				return a.storeBase(ctx, c, db, r)
+				base, err := a.storeBaseOf(ctx, db, r)
+				if err != nil {
+					return err
+				}
+				return a.printBase(r, base)
 			})
 		}),
 	}

@@ -25,6 +25,9 @@ const (
 	OnDisk     = "local"    // its refs in the database, its objects at this site only
 )
 
+// StoreAll is the [refdb.Project] Store of a project whose objects the database keeps, all of them.
+const StoreAll = "all"
+
 // Where things are unless the configuration says otherwise.
 const (
 	DefaultFile   = "/etc/refdb/site.config"
@@ -49,8 +52,9 @@ type Config struct {
 	projects, refs, skipRefs patterns
 	NewProjectMode           string // the mode of projects that are new to the database
 
-	Durability string // what must be durable before a push is acknowledged: [InDatabase] or [OnDisk]
-	PackLimit  int64  // bytes of the objects of one push
+	NewProjectStore string // what the database keeps of the objects of projects that are new to it: [StoreAll] or ""
+	Durability      string // what must be durable before a push is acknowledged: [InDatabase] or [OnDisk]
+	PackLimit       int64  // bytes of the objects of one push
 
 	GitPrograms []string // names of programs that are git, beside git's own
 	PusherEnv   []string // environment variables in which a front end says who pushes, beside the known ones
@@ -166,6 +170,15 @@ func (c *Config) set(e Entry) error {
 		return setDuration(&c.LockWait, e.Value, wire.DefaultLimit)
 	case "site.stoptimeout":
 		return setDuration(&c.StopTimeout, e.Value, time.Hour)
+	case "site.store":
+		switch e.Value {
+		case StoreAll:
+			c.NewProjectStore = StoreAll
+		case "none":
+			c.NewProjectStore = ""
+		default:
+			return fmt.Errorf("%q is none: %s or none", e.Value, StoreAll)
+		}
 	case "site.durability":
 		if e.Value != InDatabase && e.Value != OnDisk {
 			return fmt.Errorf("%q is none: %s or %s", e.Value, InDatabase, OnDisk)

@@ -6,13 +6,11 @@ import (
 	"errors"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// All is the [refdb.Project] Store of a project whose objects the database keeps, all of them.
-const All = "all"
-
 // Stored reports whether the database keeps the objects of a project.
-func Stored(p refdb.Project) bool { return p.Store == All }
+func Stored(p refdb.Project) bool { return p.Store == config.StoreAll }
 
 var (
 	// ErrTooLarge: a pack would exceed the limit.

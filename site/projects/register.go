@@ -201,7 +201,7 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 		if id == "" {
 			id = rand.Text()
 		}
-		row, err = db.PutProject(ctx, refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode})
+		row, err = db.PutProject(ctx, refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: c.NewProjectStore})
 		created = err == nil
 		if errors.Is(err, refdb.ErrMismatch) { // another site was faster
 			row, _, err = db.Project(ctx, r.Project)
