@@ -102,7 +102,8 @@ type PackStore interface {
 	// the error wraps ErrNoPack. A Base is in the order of used packs as soon as it is complete.
 	StorePart(ctx context.Context, p PackPart) error
 
-	// Packs returns a page of used packs, and how far they are complete, in one snapshot.
+	// Packs returns a page of used packs, and how far they are complete, in one snapshot. It begins with the latest complete Base: what
+	// comes before is not there any more, even if it was not dropped yet.
 	Packs(ctx context.Context, q PackQuery) (PackPage, error)
 
 	// PackPart returns the data of a part of a complete pack; an error that wraps ErrNoPack if there is none.

@@ -26,11 +26,13 @@ type Mark struct {
 	mu   sync.Mutex
 	made map[string]bool // packs that were made here, and have not been listed yet
 
-	// later are packs after Key that are here, too. They are not written: to unpack a pack again does no harm.
+	// later are packs after Key that are here, too. They are not written: after a restart they are unpacked again.
 	later map[string]refdb.PackKey
 	// whole are object IDs of which all that they reach was found here, since then.
 	whole map[string]bool
 	since time.Time
+
+	restarted time.Time // when startOver was called last
 }
 
 const (
@@ -38,6 +40,8 @@ const (
 	maxWhole = 200
 	// maxMade bounds the packs that were made here and not listed yet. What is forgotten is unpacked again.
 	maxMade = 10_000
+	// restartEvery is how often a repository begins again at the latest base, which may be large.
+	restartEvery = time.Hour
 	// wholeFor is for how long they are taken to be: nothing is pruned that refs reached as recently.
 	wholeFor = time.Hour
 )
@@ -61,7 +65,7 @@ func ReadMark(dir string) (*Mark, error) {
 	return m, nil
 }
 
-// Write records the mark. A crash of the machine may bring back an earlier one, which does no harm.
+// Write records the mark. A crash of the machine may bring back an earlier one: packs are then unpacked again.
 func (m *Mark) Write(dir string) error {
 	text, err := json.Marshal(struct {
 		ID    string        `json:"id"`
@@ -99,6 +103,16 @@ func (m *Mark) Enter(epochs []refdb.Epoch) {
 		}
 	}
 	m.Epoch, m.later, m.whole = present, nil, nil
+}
+
+// startOver puts the mark before all packs. It reports false if that was done within the last hour: it did not help.
+func (m *Mark) startOver() bool {
+	if !m.restarted.IsZero() && time.Since(m.restarted) < restartEvery {
+		return false
+	}
+	m.restarted = time.Now()
+	m.Key, m.later, m.whole = refdb.PackKey{}, nil, nil
+	return true
 }
 
 // Made records that packs were made of this repository, and used.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -35,22 +36,37 @@ type Receiver struct {
 // are here, and the mark says which. An error that wraps [ErrIncomplete] or [ErrDamaged] names who stored the pack.
 //
 // A pack is unpacked only if all is here that it builds on, and counts only if it then brings all that its tips reach:
-// git itself unpacks a pack without either.
+// git itself unpacks a pack without either. If something is missing, Receive begins again: first at the mark, since a pack may have
+// been used while later pages were read; then, once an hour, at the latest base, which heals a repository that lost objects.
 func (r Receiver) Receive(ctx context.Context) error {
+	for {
+		paged, err := r.pass(ctx)
+		switch {
+		case !errors.Is(err, ErrIncomplete):
+			return err
+		case paged:
+		case !r.Mark.startOver():
+			return err
+		}
+	}
+}
+
+// pass lists what comes after the mark, page by page. It reports whether it has read more than one.
+func (r Receiver) pass(ctx context.Context) (paged bool, err error) {
 	after := r.Mark.Key
-	// What was complete when this pass began: a pack that is used while later pages are read may stand in an earlier one.
+	// What was complete when the pass began: a pack that is used while later pages are read may stand in an earlier one.
 	var complete refdb.Position
 	for first := true; ; first = false {
 		page, err := r.DB.Packs(ctx, refdb.PackQuery{Project: r.Project, After: after, Limit: listLimit, Inline: inlineLimit})
 		if err != nil {
-			return err
+			return !first, err
 		}
 		if first {
 			complete = page.Upto
 		}
 		for _, p := range page.Packs {
 			if err := r.take(ctx, p); err != nil {
-				return err
+				return !first, err
 			}
 			after = p.Key()
 		}
@@ -62,11 +78,11 @@ func (r Receiver) Receive(ctx context.Context) error {
 		}
 		if r.Mark.listed(after, complete) {
 			if err := r.Mark.Write(r.Repo.Dir()); err != nil {
-				return fmt.Errorf("recording which packs are here: %w", err)
+				return !first, fmt.Errorf("recording which packs are here: %w", err)
 			}
 		}
 		if !page.More {
-			return nil
+			return !first, nil
 		}
 	}
 }
