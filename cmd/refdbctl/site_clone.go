@@ -140,8 +140,11 @@ func (a *app) cloneOne(ctx context.Context, c *config.Config, db *refdb.DB, proj
 	if err != nil {
 		return rep, err
 	}
-	if rep, err = clone.Clone(ctx, c, db, clone.Options{Project: project, Path: path}); err != nil {
+	if rep, err = clone.Clone(ctx, c, db, clone.Options{Project: project, Path: path, Site: c.Site, By: a.who()}); err != nil {
 		return rep, err
+	}
+	for _, ref := range rep.Resolved {
+		a.note("%s %s: a push into the repository that is gone was under way, and counts as made", output.Escape(project), output.Escape(ref))
 	}
 	r, err := c.Repository(project)
 	if err == nil {

@@ -29,7 +29,11 @@ var ErrNotStored = errors.New("the database does not keep the project's objects"
 type Options struct {
 	Project string
 	Path    string // of the repository, which must not be there
-	// At, unless 0, is the position as of which the refs are; such a copy belongs to no site.
+	// Site is the site that it is for. Its intents on the project are of pushes into a repository that is gone: they are
+	// resolved, with the new value, whose objects the database has. "" for a copy that belongs to no site.
+	Site string
+	By   string // who clones, for the record of that
+	// At, unless 0, is the position as of which the refs are.
 	At refdb.Position
 	// Each, unless nil, is called with each pack that was unpacked.
 	Each func(refdb.Pack)
@@ -40,6 +44,8 @@ type Report struct {
 	Path  string
 	Refs  int
 	Packs int
+	// Resolved are the refs whose push was made into the repository that is gone, and is complete now.
+	Resolved []string
 }
 
 // unfinished begins the names of directories with clones that are being made.
@@ -124,12 +130,21 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 			o.Each(p)
 		}
 	}
+	receiver := packs.Receiver{DB: db, Repo: repo, Project: o.Project, Mark: mark, Each: each}
+	if o.Site != "" {
+		if err := receiver.Receive(ctx); err != nil {
+			return rep, err
+		}
+		if rep.Resolved, err = resolve(ctx, db, repo, o); err != nil {
+			return rep, err
+		}
+	}
 	// Packs that are read later have all that these refs hold.
 	values, err := refs(ctx, c, db, row, o)
 	if err != nil {
 		return rep, err
 	}
-	if err := (packs.Receiver{DB: db, Repo: repo, Project: o.Project, Mark: mark, Each: each}).Receive(ctx); err != nil {
+	if err := receiver.Receive(ctx); err != nil {
 		return rep, err
 	}
 	if err := connected(ctx, repo, values); err != nil {
@@ -144,10 +159,43 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 			return rep, err
 		}
 	}
-	if o.At == 0 {
+	if o.Site != "" {
 		err = projects.RecordID(ctx, config.Repository{Project: o.Project, Path: repo.Dir()}, row.ID)
 	}
 	return rep, err
+}
+
+// resolve ends the site's intents on the project. A push is acknowledged while its intent may still stand, so the new
+// value counts; the new repository can't tell, it never had either.
+func resolve(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, o Options) (resolved []string, err error) {
+	var pending []refdb.Intent
+	var ids []string
+	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: o.Project, Owner: o.Site}) {
+		if err != nil {
+			return nil, err
+		}
+		pending = append(pending, i)
+		if !i.New.IsDeleted() {
+			ids = append(ids, string(i.New))
+		}
+	}
+	if len(pending) == 0 {
+		return nil, nil
+	}
+	whole, err := repo.Connected(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range pending {
+		if !i.New.IsDeleted() && !whole[string(i.New)] {
+			return nil, fmt.Errorf("a push of %s to %s was under way in the repository that is gone, and the database does not have its objects: run `refdbctl locks resolve` first", i.Ref, i.New.Abbrev())
+		}
+	}
+	done, err := db.Resolve(ctx, pending, refdb.TakeNew, o.By, "the site's repository was cloned anew: what it had let through counts as made")
+	for _, i := range done {
+		resolved = append(resolved, i.Ref)
+	}
+	return resolved, err
 }
 
 func initialise(ctx context.Context, dir, format string) error {

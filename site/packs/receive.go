@@ -17,6 +17,7 @@ import (
 const (
 	listLimit   = 100     // packs in a request
 	inlineLimit = 4 << 20 // bytes that come with the list
+	maxPasses   = 3       // that may begin again at the mark
 )
 
 // A Receiver brings the packs of a project from the database into a repository.
@@ -39,12 +40,12 @@ type Receiver struct {
 // git itself unpacks a pack without either. If something is missing, Receive begins again: first at the mark, since a pack may have
 // been used while later pages were read; then, once an hour, at the latest base, which heals a repository that lost objects.
 func (r Receiver) Receive(ctx context.Context) error {
-	for {
+	for tries := 0; ; tries++ {
 		paged, err := r.pass(ctx)
 		switch {
 		case !errors.Is(err, ErrIncomplete):
 			return err
-		case paged:
+		case paged && tries < maxPasses:
 		case !r.Mark.startOver():
 			return err
 		}

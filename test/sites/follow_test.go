@@ -1,0 +1,204 @@
+//go:build linux
+
+package sites
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// storing is the configuration of sites whose new projects have all their objects in the database.
+const storing = "\tstore = all\n"
+
+var errBehind = errors.New("it is behind")
+
+// follows waits until a site has what the database has of a project, and all objects of it.
+func (s *server) follows(project string) {
+	s.c.Helper()
+	want := s.c.global(project)
+	maps.DeleteFunc(want, func(ref, value string) bool { return ref == "HEAD" || strings.Trim(value, "0") == "" })
+	eventually(s.c, "site "+s.name+" follows", func() error {
+		if got := s.refs(project); !maps.Equal(got, want) {
+			return fmt.Errorf("%w: %v, not %v", errBehind, got, want)
+		}
+		return nil
+	})
+	s.c.g.run(s.c, s.repo(project), "fsck", "--connectivity-only", "--no-dangling")
+}
+
+// eachStorage runs test with each git and each storage that it knows.
+func eachStorage(t *testing.T, test func(t *testing.T, g *git, s storage)) {
+	eachGit(t, func(t *testing.T, g *git) {
+		for _, s := range g.storages() {
+			t.Run(s.String(), func(t *testing.T) { test(t, g, s) })
+		}
+	})
+}
+
+func TestSitesFollowWithNothingButTheDatabase(t *testing.T) {
+	eachStorage(t, func(t *testing.T, g *git, s storage) {
+		c := newCluster(t, g, design{storage: s, h: newHistory(t, g, s.objects, 2, 2), extra: storing})
+		step := func(at *server, args ...string) {
+			t.Helper()
+			at.pushed(args...)
+			at.other().follows(project)
+		}
+		step(c.eu, c.h.a+":refs/heads/main")
+		step(c.us, c.h.b+":refs/heads/main")
+		step(c.eu, c.h.c+":refs/heads/side", c.h.tag+":refs/tags/annotated")
+		step(c.us, "--force", c.h.c+":refs/heads/main")                                                    // a forced move
+		step(c.eu, c.h.b+":refs/heads/again")                                                              // what no ref reaches any more
+		step(c.us, ":refs/heads/side", c.h.leaves[0]+":refs/heads/side/below")                             // a name that was in the way
+		step(c.eu, c.h.children[0][0]+":refs/heads/side/below", c.h.children[1][1]+":refs/heads/deep/one") // a history of its own
+		step(c.us, ":refs/heads/again", ":refs/tags/annotated")
+		step(c.us, "--atomic", c.h.leaves[1]+":refs/heads/x", c.h.leaves[0]+":refs/heads/y")
+	})
+}
+
+func TestASiteIsClonedFromTheDatabaseAlone(t *testing.T) {
+	eachStorage(t, func(t *testing.T, g *git, s storage) {
+		c := newCluster(t, g, design{storage: s, h: newHistory(t, g, s.objects, 2, 2), extra: storing})
+		g.run(t, c.eu.repo(project), "symbolic-ref", "HEAD", "refs/heads/trunk")
+		c.eu.pushed(c.h.a+":refs/heads/trunk", c.h.tag+":refs/tags/annotated")
+		c.us.follows(project)
+		c.us.pushed(c.h.b + ":refs/heads/trunk")
+		c.us.pushed("--force", c.h.leaves[0]+":refs/heads/trunk")
+		c.eu.follows(project)
+		out := c.eu.must("site", "store", "compact", "-o", "json", project)
+		if !strings.Contains(out, `"position"`) {
+			t.Errorf("compacted: %s", out)
+		}
+		c.us.pushed(c.h.children[0][0] + ":refs/heads/trunk")
+
+		// The disk of us is lost.
+		if err := os.RemoveAll(c.us.repo(project)); err != nil {
+			t.Fatal(err)
+		}
+		c.us.must("site", "store", "verify", project)
+		c.us.must("site", "clone", project)
+		c.us.follows(project)
+		if got := c.us.git("symbolic-ref", "HEAD"); got != c.eu.git("symbolic-ref", "HEAD") && s.refs != "reftable" {
+			t.Errorf("HEAD is %s", got)
+		}
+		c.us.pushed(c.h.children[0][1] + ":refs/heads/other")
+		c.eu.follows(project)
+		c.eu.pushed(c.h.children[1][0] + ":refs/heads/third")
+		c.us.follows(project)
+		if out, err := c.us.run("site", "clone", project); err == nil || !strings.Contains(err.Error(), "has a repository") {
+			t.Errorf("cloned over what is there: %s, %v", out, err)
+		}
+	})
+}
+
+// What was acknowledged is in the database, whatever becomes of the site that took it.
+func TestTheLossOfADiskLosesNoAcknowledgedPush(t *testing.T) {
+	t.Parallel()
+	for _, database := range []struct {
+		name string
+		on   func(testing.TB) database
+	}{{"sqlite", onSQLite}, {"postgres", onPostgres}} {
+		t.Run(database.name, func(t *testing.T) {
+			t.Parallel()
+			all, err := gits()
+			g := must(t, all, err)[0]
+			c := newCluster(t, g, design{database: database.on, h: newHistory(t, g, "sha1", 12, 0), extra: storing})
+			for i, leaf := range c.h.leaves {
+				ref := fmt.Sprintf("refs/heads/%d", i)
+				c.eu.pushed(leaf + ":" + ref)
+				if i%4 != 3 {
+					continue
+				}
+				c.eu.kill()
+				if err := os.RemoveAll(c.eu.repo(project)); err != nil {
+					t.Fatal(err)
+				}
+				c.eu.start()
+				c.eu.must("site", "clone", project)
+				c.eu.follows(project)
+				c.us.follows(project)
+			}
+			for i, leaf := range c.h.leaves {
+				if got := c.us.refs(project)[fmt.Sprintf("refs/heads/%d", i)]; got != leaf {
+					t.Errorf("push %d was acknowledged and is lost: %s", i, got)
+				}
+			}
+		})
+	}
+}
+
+func TestAPushThatBringsTooMuchIsRefused(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{extra: storing + "\tpackLimit = 1m\n"})
+	big := commitOfSize(t, c, 3<<20, c.h.a)
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.eu.refused("brings more than 1 MiB", big+":refs/heads/big")
+	c.eu.pushed(c.h.b + ":refs/heads/main")
+	c.us.follows(project)
+	eventually(t, "the pack of the refused push is dropped", func() error {
+		usage, err := c.db.PackUsage(t.Context(), project)
+		if err == nil && usage.Unused > 0 {
+			err = errPending
+		}
+		return err
+	})
+}
+
+func TestALargePushIsStoredInParts(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{database: onPostgres, extra: storing})
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	big := commitOfSize(t, c, 9<<20, c.h.a)
+	c.eu.pushed(big + ":refs/heads/main")
+	c.us.follows(project)
+}
+
+// commitOfSize makes a commit with a file that can't be compressed.
+func commitOfSize(t *testing.T, c *cluster, size int, parent string) string {
+	t.Helper()
+	file := filepath.Join(shortDir(t), "file")
+	text := make([]byte, size)
+	state := uint64(size)
+	for i := range text {
+		state = state*6364136223846793005 + 1442695040888963407
+		text[i] = byte(state >> 56)
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	blob := c.g.run(t, c.h.dir, "hash-object", "-w", file)
+	tree := c.g.feed(t, c.h.dir, "100644 blob "+blob+"\tfile\n", "mktree")
+	return c.g.run(t, c.h.dir, "-c", "user.name=t", "-c", "user.email=t@example.com", "commit-tree", "-m", "big", "-p", parent, strings.TrimSpace(tree))
+}
+
+// A site that was away, or whose daemon was killed at any moment, goes on where it was.
+func TestASiteThatWasAwayCatchesUp(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 20, 1), extra: storing})
+	for i, leaf := range c.h.leaves {
+		if i%5 == 0 {
+			c.us.kill()
+		}
+		c.eu.pushed(leaf+fmt.Sprintf(":refs/heads/%d", i), c.h.children[i][0]+":refs/heads/busy", "--force")
+		if i%5 == 4 {
+			c.us.start()
+			time.Sleep(time.Duration(i*10) * time.Millisecond)
+		}
+	}
+	c.us.follows(project)
+	if failures := slices.Collect(maps.Values(c.us.refs(project))); len(failures) != 21 {
+		t.Errorf("%d refs", len(failures))
+	}
+}
