@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -66,7 +69,7 @@ type Follower struct {
 
 	mu     sync.Mutex
 	marks  map[string]*packs.Mark // of the repositories that were brought up, by project
-	known  map[string]bool        // projects that were compared as a whole, or are to be
+	known  map[string]string      // the repositories that were compared as a whole, or are to be, by project
 	failed map[string]Failure
 	epochs []refdb.Epoch
 	cursor refdb.Cursor
@@ -84,7 +87,7 @@ type Failure struct {
 
 // New returns a follower.
 func New(db *refdb.DB, o Options) *Follower {
-	return &Follower{db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]bool{}, failed: map[string]Failure{}}
+	return &Follower{db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{}}
 }
 
 // Run keeps the repositories up until ctx ends. It waits out a database that is down.
@@ -221,6 +224,19 @@ func (f *Follower) readEpochs(ctx context.Context) error {
 	return nil
 }
 
+// identity tells a repository from one that took its place.
+func identity(path string) string {
+	info, err := os.Stat(filepath.Join(path, "config"))
+	if err != nil {
+		return ""
+	}
+	node := uint64(0)
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		node = s.Ino
+	}
+	return fmt.Sprintf("%d-%d", node, info.ModTime().UnixNano())
+}
+
 // discover compares repositories that are new here, until ctx ends.
 func (f *Follower) discover(ctx context.Context) {
 	for {
@@ -229,9 +245,10 @@ func (f *Follower) discover(ctx context.Context) {
 			f.log(ctx, "the repositories can't be listed", err)
 		}
 		for _, r := range repositories {
+			which := identity(r.Path)
 			f.mu.Lock()
-			known := f.known[r.Project]
-			f.known[r.Project] = true
+			known := f.known[r.Project] == which
+			f.known[r.Project] = which
 			f.mu.Unlock()
 			if !known {
 				f.queue.addAll(r.Project)

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
@@ -17,9 +17,9 @@ import (
 // state is how far a follower has come: all changes before the cursor were dealt with, but for those of the projects that are
 // behind.
 type state struct {
-	Cursor string   `json:"cursor"`
-	Known  []string `json:"known"`  // projects that were compared as a whole before
-	Behind []string `json:"behind"` // to be compared
+	Cursor string            `json:"cursor"`
+	Known  map[string]string `json:"known"`  // repositories that were compared as a whole before, by project
+	Behind []string          `json:"behind"` // to be compared
 }
 
 func (f *Follower) file() string { return filepath.Join(f.o.State, "follow") }
@@ -43,10 +43,8 @@ func (f *Follower) load(ctx context.Context) {
 		return
 	}
 	f.mu.Lock()
-	f.cursor, f.saved = cursor, string(text)
-	for _, project := range s.Known {
-		f.known[project] = true
-	}
+	f.cursor, f.saved = cursor, strings.TrimSpace(string(text))
+	maps.Copy(f.known, s.Known)
 	f.mu.Unlock()
 	for _, project := range s.Behind {
 		f.queue.addAll(project)
@@ -57,7 +55,7 @@ func (f *Follower) load(ctx context.Context) {
 func (f *Follower) save(ctx context.Context) {
 	f.mu.Lock()
 	cursor := f.cursor
-	s := state{Cursor: cursor.String(), Known: sorted(f.known)}
+	s := state{Cursor: cursor.String(), Known: maps.Clone(f.known)}
 	f.mu.Unlock()
 	s.Behind = f.queue.projects() // after the cursor: what comes between is dealt with twice
 	text, err := json.Marshal(s)
@@ -79,5 +77,3 @@ func (f *Follower) save(ctx context.Context) {
 	f.mu.Unlock()
 	f.log(ctx, "how far the site has followed can't be recorded in the database", f.db.PutFollower(ctx, f.o.Name, cursor))
 }
-
-func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
