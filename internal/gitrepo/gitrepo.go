@@ -96,6 +96,14 @@ func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
 	return Ref{Name: "HEAD", Value: strings.TrimSuffix(string(out), "\n")}, true, nil
 }
 
+// SetHead lets HEAD point to a ref, without running hooks.
+func (r *Repo) SetHead(ctx context.Context, target string) error {
+	if _, err := r.Command(ctx, "-c", "core.hooksPath=/dev/null", "symbolic-ref", "-m", "refdb: as in the global database", "HEAD", target).Output(); err != nil {
+		return fmt.Errorf("changing HEAD of %q: %w", r.path, reason(ctx, err))
+	}
+	return nil
+}
+
 // Refs iterates over all refs but HEAD, in byte order of their names, as git
 // prints them: they are never all in memory. warn is called with each line of
 // complaint by git, such as that it ignores a broken ref. An error ends it.

@@ -342,10 +342,33 @@ func (f *Follower) bring(ctx context.Context, project string, w work) (again wor
 	} else if len(refs) > 0 {
 		err = catchup.SyncRefs(ctx, c, f.db, repo, project, refs, mark.IsWhole, each)
 	}
+	if err == nil && (w.all || w.refs[head]) {
+		err = f.followHead(ctx, repo, project)
+	}
 	if err != nil {
 		return w, err
 	}
 	return again, nil
+}
+
+// head is what the database names the ref by that tells what HEAD points to.
+const head = "HEAD"
+
+// followHead lets HEAD point to what the database says, if it says anything.
+func (f *Follower) followHead(ctx context.Context, repo *gitrepo.Repo, project string) error {
+	value, err := f.db.Get(ctx, project, head)
+	if err != nil {
+		return err
+	}
+	target, symbolic := value.Target()
+	if !symbolic {
+		return nil
+	}
+	here, ok, err := repo.Head(ctx)
+	if err != nil || ok && here.Value == string(value) {
+		return err
+	}
+	return repo.SetHead(ctx, target)
 }
 
 // markOf returns the mark of a repository, as the present epoch allows.

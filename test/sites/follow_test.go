@@ -65,7 +65,7 @@ func TestSitesFollowWithNothingButTheDatabase(t *testing.T) {
 func TestASiteIsClonedFromTheDatabaseAlone(t *testing.T) {
 	eachStorage(t, func(t *testing.T, g *git, s storage) {
 		c := newCluster(t, g, design{storage: s, h: newHistory(t, g, s.objects, 2, 2), extra: storing})
-		g.run(t, c.eu.repo(project), "symbolic-ref", "HEAD", "refs/heads/trunk")
+		c.eu.must("refs", "put", project, "HEAD", "ref: refs/heads/trunk")
 		c.eu.pushed(c.h.a+":refs/heads/trunk", c.h.tag+":refs/tags/annotated")
 		c.us.follows(project)
 		c.us.pushed(c.h.b + ":refs/heads/trunk")
@@ -84,8 +84,10 @@ func TestASiteIsClonedFromTheDatabaseAlone(t *testing.T) {
 		c.us.must("site", "store", "verify", project)
 		c.us.must("site", "clone", project)
 		c.us.follows(project)
-		if got := c.us.git("symbolic-ref", "HEAD"); got != c.eu.git("symbolic-ref", "HEAD") && s.refs != "reftable" {
-			t.Errorf("HEAD is %s", got)
+		for _, s := range []*server{c.eu, c.us} {
+			if got := s.git("symbolic-ref", "HEAD"); got != "refs/heads/trunk" {
+				t.Errorf("HEAD of %s is %s", s.name, got)
+			}
 		}
 		c.us.pushed(c.h.children[0][1] + ":refs/heads/other")
 		c.eu.follows(project)
