@@ -64,9 +64,14 @@ var (
 	lagMetric         = describe("lag_seconds", "How long the database has had a value that is not here, of the ref that waits longest; 0 without any.")
 	unreadMetric      = describe("repositories_not_compared", "Repositories that could not be compared the last time.")
 	lookedMetric      = describe("lag_look_age_seconds", "How long ago the repository that was not compared for longest was compared.")
+	followedMetric    = describe("followed_refs_total", "Refs that were moved to what other sites made them, with the objects from the database.")
+	unpackedMetric    = describe("packs_unpacked_total", "Packs of other sites that were unpacked.")
+	followingMetric   = describe("repositories_following", "Repositories that are being brought to what the database holds, or wait for that.")
+	notFollowing      = describe("repositories_not_following", "Repositories among them that the last attempt did not bring there.")
 	daemonMeasures    = [...]*prometheus.Desc{
 		infoMetric, startedMetric, servingMetric, databaseMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
-		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric,
+		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
+		notFollowing,
 	}
 )
 
@@ -121,6 +126,11 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(lagMetric, l.longest.Seconds())
 	gauge(unreadMetric, float64(l.failed))
 	gauge(lookedMetric, l.looked.Seconds())
+	moved, unpacked, waiting := c.follower.Stats()
+	count(followedMetric, moved)
+	count(unpackedMetric, unpacked)
+	gauge(followingMetric, float64(waiting))
+	gauge(notFollowing, float64(len(s.Behind)))
 }
 
 func oneIf(yes bool) float64 {

@@ -15,8 +15,12 @@ func (d *Daemon) status() client.Status {
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
 		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), Stopping: d.stopping.Load(),
-		Pushes: []client.Push{}, Stuck: d.alarms.list(), Counters: d.counters.read(), Unguarded: []client.Unguarded{},
+		Pushes: []client.Push{}, Stuck: d.alarms.list(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Behind: []client.Behind{},
 	}
+	for _, b := range d.follower.Failures() {
+		s.Behind = append(s.Behind, client.Behind{Project: b.Project, Reason: b.Reason, Age: time.Since(b.Since).Seconds()})
+	}
+	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	for _, p := range d.projects.Unenforced() {
 		u := d.logged.of(p.Project.Project)
 		u.Mode = p.Mode

@@ -22,9 +22,10 @@ func (a *app) siteStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Ask the site daemon how it is",
 		Long: `Ask the site daemon how it is: whether it serves, what pushes are under way, and which refs are stuck
-because the repository has neither the value that was announced nor the one before.
+because the repository has neither the value that was announced nor the one before; and which repositories
+can't be brought to what the database holds.
 
-The status is 1 if it does not answer, can't serve, or something is stuck. With -o json all that it
+The status is 1 if it does not answer, can't serve, something is stuck, or a repository has been behind for over a minute. With -o json all that it
 says is printed as one object.`,
 		Example: `  refdbctl site status
   refdbctl site status -o json`,
@@ -73,6 +74,9 @@ func printStatus(w io.Writer, s client.Status) error {
 	for _, x := range s.Stuck {
 		lines = append(lines, [2]string{"stuck", fmt.Sprintf("%s %s since %s: %s", x.Project, x.Ref, ago(seconds(x.Age)), x.Reason)})
 	}
+	for _, b := range s.Behind {
+		lines = append(lines, [2]string{"behind", fmt.Sprintf("%s since %s: %s", b.Project, ago(seconds(b.Age)), b.Reason)})
+	}
 	for _, u := range s.Unguarded {
 		line := fmt.Sprintf("%s: mode %s: %d transactions would have been refused", u.Project, u.Mode, u.Refusals)
 		if n := len(u.Recent); n > 0 {
@@ -82,8 +86,8 @@ func printStatus(w io.Writer, s client.Status) error {
 		lines = append(lines, [2]string{"not guarded", line})
 	}
 	n := s.Counters
-	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions let through, %d refused; %d refs moved, %d kept; %d alarms; %d pushes died; %d decisions carried out; %d failures of the database",
-		n.Prepared, n.Refused, n.Updated, n.Dropped, n.Alarms, n.Deaths, n.Heeded, n.Failures)})
+	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions let through, %d refused; %d refs moved, %d kept; %d alarms; %d pushes died; %d decisions carried out; %d refs followed, %d packs unpacked; %d failures of the database",
+		n.Prepared, n.Refused, n.Updated, n.Dropped, n.Alarms, n.Deaths, n.Heeded, n.Followed, n.Unpacked, n.Failures)})
 	for _, l := range lines {
 		if _, err := fmt.Fprintf(w, "%-12s %s\n", l[0], output.Escape(l[1])); err != nil {
 			return err

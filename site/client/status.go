@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +38,9 @@ type Status struct {
 	Stuck        []Stuck `json:"stuck"`
 	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
 	Unguarded []Unguarded `json:"unguarded"`
-	Counters  Counters    `json:"counters"`
+	// Behind are the repositories that can't be brought to what the database holds, and those that are being brought there.
+	Behind   []Behind `json:"behind"`
+	Counters Counters `json:"counters"`
 }
 
 // A Push is what one process of git has announced and not ended.
@@ -64,6 +67,17 @@ type Unguarded struct {
 	Recent   []WouldRefuse `json:"recent"`       // the last of them
 }
 
+// Behind is a repository that does not follow.
+type Behind struct {
+	Project string  `json:"project"`
+	Reason  string  `json:"reason"`
+	Age     float64 `json:"age_seconds"` // since it could not be brought up
+}
+
+// behindFor is for how long a repository may be behind before somebody should look at it: what is on its way comes
+// within that time.
+const behindFor = time.Minute
+
 // WouldRefuse is why a transaction of git would have been refused.
 type WouldRefuse struct {
 	Time   time.Time `json:"time"`
@@ -80,10 +94,15 @@ type Counters struct {
 	Deaths   uint64 `json:"deaths"`   // processes that ended with something left to resolve
 	Heeded   uint64 `json:"heeded"`   // decisions of an operator that were carried out here
 	Failures uint64 `json:"failures"` // requests that the database failed
+	Followed uint64 `json:"followed"` // refs that were moved to what other sites made them
+	Unpacked uint64 `json:"unpacked"` // packs of other sites
 }
 
 // OK reports whether there is nothing for an operator to look at.
-func (s Status) OK() bool { return s.Presence && s.Database && len(s.Stuck) == 0 }
+func (s Status) OK() bool {
+	return s.Presence && s.Database && len(s.Stuck) == 0 &&
+		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > behindFor.Seconds() })
+}
 
 // Summary returns one line about the status.
 func (s Status) Summary() string {

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -141,13 +143,14 @@ func (f *Follower) Made(project, dir string, ids []string) {
 	}
 }
 
-// Failures returns why repositories are behind, in no order.
+// Failures returns why repositories are behind, in the order of their projects.
 func (f *Follower) Failures() (all []Failure) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, failure := range f.failed {
 		all = append(all, failure)
 	}
+	slices.SortFunc(all, func(a, b Failure) int { return strings.Compare(a.Project, b.Project) })
 	return all
 }
 
