@@ -65,7 +65,7 @@ func TestSitesFollowWithNothingButTheDatabase(t *testing.T) {
 func TestASiteIsClonedFromTheDatabaseAlone(t *testing.T) {
 	eachStorage(t, func(t *testing.T, g *git, s storage) {
 		c := newCluster(t, g, design{storage: s, h: newHistory(t, g, s.objects, 2, 2), extra: storing})
-		c.eu.must("refs", "put", project, "HEAD", "ref: refs/heads/trunk")
+		c.eu.must("refs", "put", project, "HEAD", "ref: refs/heads/trunk", "--force")
 		c.eu.pushed(c.h.a+":refs/heads/trunk", c.h.tag+":refs/tags/annotated")
 		c.us.follows(project)
 		c.us.pushed(c.h.b + ":refs/heads/trunk")
