@@ -30,6 +30,7 @@ func (a *app) siteCommand() *cobra.Command {
 		a.siteCheckCommand(),
 		a.siteStoreCommand(),
 		a.siteCloneCommand(),
+		a.siteWaitCommand(),
 		a.siteRepairCommand(),
 		a.siteTakeOverCommand(),
 	)

@@ -1,0 +1,100 @@
+package compare
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+// waitPause is how long [Wait] waits between two looks at the refs that are behind.
+const waitPause = 5 * time.Millisecond
+
+// Wait waits until a repository has all that was acknowledged anywhere before it was called: each guarded ref holds what the
+// database held then, or something later. A push is acknowledged while its intent may still stand, so it waits for intents, too.
+// Rules of the project must be in c already. When ctx ends it returns the refs that are behind.
+func Wait(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string) (behind []string, err error) {
+	// Intents first: what ends after they were listed shows in the values.
+	pending := map[refdb.LockID]bool{}
+	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
+		if err != nil {
+			return nil, err
+		}
+		if c.Guards(project, i.Ref) {
+			pending[refdb.LockID{Project: project, Ref: i.Ref, Owner: i.Owner, Token: i.Token}] = true
+			behind = append(behind, i.Ref)
+		}
+	}
+	awaited := map[string]*awaitedRef{}
+	for p, err := range Pairs(ctx, c, db, repo, project, func(string) {}) {
+		if err != nil {
+			return nil, err
+		}
+		if p.Global != refdb.Unknown && !p.Agree() {
+			awaited[p.Ref] = newAwaited(p)
+			behind = append(behind, p.Ref)
+		}
+	}
+	slices.Sort(behind)
+	behind = slices.Compact(behind)
+	for len(behind) > 0 {
+		if behind, err = stillBehind(ctx, db, repo, project, behind, pending, awaited); err != nil || len(behind) == 0 {
+			return behind, err
+		}
+		select {
+		case <-ctx.Done():
+			return behind, nil
+		case <-time.After(waitPause):
+		}
+	}
+	return nil, nil
+}
+
+// An awaitedRef is a ref that was behind.
+type awaitedRef struct {
+	global refdb.Value // what the database held then
+	local  refdb.Value // what it held here when it was looked at last
+	moves  int         // seen since
+}
+
+func newAwaited(p Pair) *awaitedRef { return &awaitedRef{global: p.Global, local: p.Local} }
+
+// came reports whether the ref holds what was waited for, or something later. A follower moves a ref to what the database
+// holds when it looks. It may have looked before the wait began, but only for the first move.
+func (a *awaitedRef) came(p Pair) bool {
+	if p.Local != a.local {
+		a.local = p.Local
+		a.moves++
+	}
+	return p.Agree() || p.Local.Equivalent(a.global) || a.moves > 1
+}
+
+// stillBehind returns those of the refs that are under one of the intents, or have not come yet.
+func stillBehind(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, pending map[refdb.LockID]bool, awaited map[string]*awaitedRef) (some []string, err error) {
+	for chunk := range slices.Chunk(refs, Chunk) {
+		looks, err := LookAgain(ctx, db, repo, project, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range looks {
+			a := awaited[l.Ref]
+			switch {
+			case l.Lock != nil && pending[l.Lock.ID()]:
+			case l.Global == refdb.Unknown:
+				continue
+			case a == nil: // its intent has ended: the value comes now
+				if l.Agree() {
+					continue
+				}
+				awaited[l.Ref] = newAwaited(l.Pair)
+			case a.came(l.Pair):
+				continue
+			}
+			some = append(some, l.Ref)
+		}
+	}
+	return some, nil
+}
