@@ -204,3 +204,26 @@ func TestASiteThatWasAwayCatchesUp(t *testing.T) {
 		t.Errorf("%d refs", len(failures))
 	}
 }
+
+// Whoever waits reads what was written elsewhere before.
+func TestWaitingReadsWhatWasPushedElsewhere(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 12, 0), extra: storing})
+	for i, leaf := range c.h.leaves {
+		from := []*server{c.eu, c.us}[i%2]
+		from.pushed("--force", leaf+":refs/heads/main", leaf+fmt.Sprintf(":refs/heads/%d", i))
+		to := from.other()
+		to.must("site", "wait", "--limit", "30s", project)
+		refs := to.refs(project)
+		if refs["refs/heads/main"] != leaf || refs[fmt.Sprintf("refs/heads/%d", i)] != leaf {
+			t.Fatalf("push %d is not at the other site: %v", i, refs)
+		}
+	}
+	c.us.kill()
+	c.eu.pushed("--force", c.h.a+":refs/heads/main")
+	if out, err := c.us.run("site", "wait", "--limit", "300ms", project); err == nil || !strings.Contains(err.Error(), "behind by 1 ref") {
+		t.Errorf("a site that does not follow has waited: %s, %v", out, err)
+	}
+}
