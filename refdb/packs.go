@@ -112,15 +112,15 @@ type PackStore interface {
 	// DropPack deletes a pack that was not used. If it was used, or is not there, it does nothing.
 	DropPack(ctx context.Context, id string) error
 
-	// DropAbandonedPacks deletes packs, at most limit, that were not used and whose latest part is older than
-	// that, by the database's clock. It returns how many.
+	// DropAbandonedPacks deletes packs that were not used and whose latest part is older than that, by the database's
+	// clock. It and the methods below delete at most limit packs, and fewer if the transaction would take long, but
+	// at least one if there is one. They return how many.
 	DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error)
 
-	// DropSupersededPacks deletes used packs of a project, at most limit, that come before its latest complete Base. It returns
-	// how many.
+	// DropSupersededPacks deletes used packs of a project that come before its latest complete Base.
 	DropSupersededPacks(ctx context.Context, project string, limit int) (int, error)
 
-	// RemovePacks deletes packs of a project, at most limit, whatever became of them. It returns how many.
+	// RemovePacks deletes packs of a project, whatever became of them.
 	RemovePacks(ctx context.Context, project string, limit int) (int, error)
 
 	// PackUsage returns how much of the packs of a project, or of all for "", the database keeps.
@@ -247,7 +247,7 @@ func (db *DB) PackUsage(ctx context.Context, project string) (PackUsage, error) 
 	return u, nil
 }
 
-// packChunk is how many packs one transaction deletes.
+// packChunk is how many packs one transaction deletes at most.
 const packChunk = 50
 
 // dropPacks deletes chunk by chunk until there is nothing left.
@@ -258,7 +258,7 @@ func (db *DB) dropPacks(ctx context.Context, chunk func(PackStore) (int, error))
 		if err != nil {
 			return total, fmt.Errorf("dropping packs: %w", err)
 		}
-		if n < packChunk {
+		if n == 0 {
 			return total, nil
 		}
 	}

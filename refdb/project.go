@@ -101,7 +101,11 @@ func (db *DB) PutProject(ctx context.Context, p Project) (Project, error) {
 	if err := CheckProject(p.Project); err != nil {
 		return Project{}, err
 	}
-	for _, text := range []string{p.ID, p.Rules, p.Mode, p.Store} {
+	texts := []string{p.ID, p.Rules, p.Mode}
+	if p.Store != "" {
+		texts = append(texts, p.Store)
+	}
+	for _, text := range texts {
 		if fault := textFault(strings.ReplaceAll(text, "\n", " ")); fault != "" {
 			return Project{}, fmt.Errorf("%w text %q of project %s: %s", ErrInvalid, text, p.Project, fault)
 		}

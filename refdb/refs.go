@@ -2,6 +2,7 @@ package refdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -52,14 +53,22 @@ func Force() RemoveOption { return func(r *RemoveRequest) { r.Locks = AdvisoryLo
 
 // RemoveProject removes all refs and locks of a project and of no other, and
 // returns how many refs it removed. It refuses with a [*LockedError] while a
-// fresh lock stands on the project. It works in chunks: after an error some of the
-// refs may be gone, and calling it again removes the rest.
+// fresh lock stands on the project. After the refs it removes the project's packs. It works
+// in chunks: after an error some of them may be gone, and calling it again removes the rest.
 func (db *DB) RemoveProject(ctx context.Context, project string, opts ...RemoveOption) (int, error) {
 	r := RemoveRequest{Origin: db.origin(), Project: project, Limit: pageSize}
 	for _, o := range opts {
 		o(&r)
 	}
-	return db.remove(ctx, project, func() (int, error) { return db.driver.Remove(ctx, r) })
+	n, err := db.remove(ctx, project, func() (int, error) { return db.driver.Remove(ctx, r) })
+	if err != nil {
+		return n, err
+	}
+	// A database may keep no packs: its driver has no place for them, or its schema.
+	if _, err := db.RemovePacks(ctx, project); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, ErrOldSchema) {
+		return n, err
+	}
+	return n, nil
 }
 
 // PurgeTombstones removes the rows of refs that were deleted at least olderThan

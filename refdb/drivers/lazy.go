@@ -191,10 +191,6 @@ func (l *lazy) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, er
 	return ask(ctx, l, refdb.Driver.Locks, q)
 }
 
-func (l *lazy) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
-	return ask(ctx, l, refdb.Driver.Prepare, r)
-}
-
 func (l *lazy) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	return do(ctx, l, refdb.Driver.Finish, r)
 }

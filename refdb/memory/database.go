@@ -37,6 +37,7 @@ type Database struct {
 	mark    refdb.Token // the largest token that was given out
 
 	projects map[string]refdb.Project
+	packs    map[string]*pack
 	audit    []refdb.AuditEntry // by time, then ID
 	history  history
 
@@ -47,7 +48,7 @@ type Database struct {
 func New() *Database {
 	return &Database{
 		refs: make(map[key]refdb.Ref), locks: make(map[key]*lock), intents: make(map[intentKey]*intent), projects: make(map[string]refdb.Project),
-		history: newHistory(), admission: newAdmission(),
+		packs: make(map[string]*pack), history: newHistory(), admission: newAdmission(),
 	}
 }
 

@@ -31,6 +31,10 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.P
 		if a.Adopted {
 			return nil
 		}
+		if err := t.usePacks(r); err != nil {
+			p = refdb.Prepared{}
+			return err
+		}
 		p.Token = t.lock(r.Project, refs, r.Owner, r.Nonce, refdb.NeverStale, a.After)
 		for _, u := range r.Updates {
 			t.record(r, u, p.Token)

@@ -39,7 +39,7 @@ func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 		for _, other := range t.projects {
 			last = max(last, other.Revision)
 		}
-		p = refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Revision: last + 1, Time: t.now, Op: r.Op}
+		p = refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: last + 1, Time: t.now, Op: r.Op}
 		t.projects[r.Project] = p
 		return nil
 	})

@@ -151,7 +151,7 @@ func (e *env) writes() []write {
 			return errorOf(e.a.Remove(ctx, refdb.RemoveRequest{Project: e.project, Limit: 10, Locks: refdb.AdvisoryLocks, Origin: by(e.a, "a-removal")}))
 		}},
 	}
-	return writes
+	return append(writes, e.packWrites()...)
 }
 
 // everything is all that the row's project has, as text, without ages.
@@ -173,7 +173,7 @@ func (e *env) everything() string {
 		p.Age = 0
 		all = append(all, fmt.Sprintf("%+v", p))
 	}
-	return strings.Join(append(all, saidAll(e.log(""))), "\n")
+	return strings.Join(append(all, saidAll(e.log("")), e.packsText()), "\n")
 }
 
 // Witnesses look, and report.

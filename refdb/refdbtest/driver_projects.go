@@ -23,7 +23,7 @@ func projectRows() []row {
 			wrote := e.putProject(e.a, e.projectRequest("ref refs/heads/*\nskipRef o'brien", 0))
 			got := e.projects(refdb.ProjectQuery{Project: e.project})
 			if len(got) != 1 || !sameProject(got[0], wrote) || wrote.Rules != "ref refs/heads/*\nskipRef o'brien" ||
-				wrote.ID != "id" || wrote.Mode != "enforce" || wrote.Revision <= 0 || wrote.Time.Before(before) || wrote.Time.After(before.Add(time.Minute)) {
+				wrote.ID != "id" || wrote.Mode != "enforce" || wrote.Store != "all" || wrote.Revision <= 0 || wrote.Time.Before(before) || wrote.Time.After(before.Add(time.Minute)) {
 				e.Errorf("wrote %+v, read %+v", wrote, got)
 			}
 			if len(got) == 1 && (got[0].Age < 0 || got[0].Age > time.Minute) {
@@ -204,7 +204,7 @@ func projectRows() []row {
 
 // projectRequest writes the row's own project, as an operation of its own.
 func (e *env) projectRequest(rules string, revision int64) refdb.ProjectRequest {
-	return refdb.ProjectRequest{Project: e.project, ID: "id", Rules: rules, Mode: "enforce", Revision: revision, Op: rand.Text()}
+	return refdb.ProjectRequest{Project: e.project, ID: "id", Rules: rules, Mode: "enforce", Store: "all", Revision: revision, Op: rand.Text()}
 }
 
 func (e *env) tryPutProject(p process, r refdb.ProjectRequest) (got refdb.Project, err error) {

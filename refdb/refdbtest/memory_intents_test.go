@@ -27,6 +27,11 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		asked.Refs = append(asked.Refs, u.Ref)
 	}
 	own, holders := d.found(r.Project, asked.Refs, r.Owner, r.Nonce)
+	if d.bug == "packs come before locks" || d.bug == "packs come before adoption" && len(own) > 0 {
+		if err := d.usePacks(r); err != nil {
+			return refdb.Prepared{}, err
+		}
+	}
 	if len(own) == len(asked.Refs) {
 		return refdb.Prepared{Token: own[0].Token}, nil
 	}
@@ -42,10 +47,21 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	if d.refuses(holders) {
 		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.LockedError{Holders: d.refusing(holders)})
 	}
+	if d.bug == "packs come before values" || d.bug == "revoked preparations use packs" && d.revoked(r) {
+		if err := d.usePacks(r); err != nil {
+			return refdb.Prepared{}, err
+		}
+	}
 	if d.revoked(r) {
 		return refdb.Prepared{}, refdb.ErrReleased
 	}
 	if err := d.compare(r, asked); err != nil {
+		return refdb.Prepared{}, err
+	}
+	if err := d.usePacks(r); err != nil && d.bug != "prepares without packs" {
+		if d.bug == "a missing pack leaves intents" {
+			d.intend(r, d.mark+1)
+		}
 		return refdb.Prepared{}, err
 	}
 	token := d.nextToken(holders)

@@ -68,7 +68,10 @@ func (d *driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.
 			return refdb.Project{}, &refdb.ProjectChangedError{Project: r.Project, Want: r.Revision, Have: have}
 		}
 	}
-	p := refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Revision: last + 1, Time: now(), Op: r.Op}
+	p := refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: last + 1, Time: now(), Op: r.Op}
+	if d.bug == "what is stored is forgotten" {
+		p.Store = ""
+	}
 	d.projects[r.Project] = p
 	return p, nil
 }

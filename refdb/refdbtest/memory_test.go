@@ -28,6 +28,8 @@ type memory struct {
 	reserved int64 // revision, if it has the bug to give them out of turn
 	projects map[string]refdb.Project
 	audit    []refdb.AuditEntry
+	packs    map[string]*packRow
+	orphans  map[string]map[int][]byte // parts of packs that were deleted
 	history
 	admission
 }
@@ -52,7 +54,7 @@ func newMemory(bug string) *memory {
 	return &memory{
 		bug: bug, refs: make(map[key]refdb.Ref), locks: make(map[key]lockRow),
 		intents: make(map[intentKey]refdb.Intent), channels: make(map[string]chan refdb.Wakeup), projects: make(map[string]refdb.Project),
-		history: newHistory(), admission: newAdmission(),
+		packs: make(map[string]*packRow), orphans: make(map[string]map[int][]byte), history: newHistory(), admission: newAdmission(),
 	}
 }
 

@@ -126,6 +126,7 @@ func topics() []topic {
 		{"Races of locks", lockRaceRows()},
 		{"Races of updates", updateRaceRows()},
 		{"Races of intents", intentRaceRows()},
+		{"Races of packs", packRaceRows()},
 		{"DB loss", dbLossRows()},
 		{"DB waiting", dbWaitRows()},
 		{"DB cost", dbCostRows()},
@@ -156,6 +157,7 @@ func topics() []topic {
 		{"Changes", changesRows()},
 		{"Past", pastRows()},
 		{"Prune", pruneRows()},
+		{"Packs", slices.Concat(packRows(), packListRows(), packUseRows(), packDropRows())},
 		{"Admission", slices.Concat(admissionRows(), reportRows(), recoverRows())},
 		{"Connection", connectionRows()},
 		{"Queues", slices.Concat(queueRows(), severalRefsRows(), keptRows())},
@@ -169,6 +171,7 @@ func topics() []topic {
 		{"DB pages", dbPageRows()},
 		{"DB history", dbHistoryRows()},
 		{"DB pruning", dbPruneRows()},
+		{"DB packs", dbPackRows()},
 		{"DB admission", dbAdmissionRows()},
 	}
 }

@@ -1,0 +1,196 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+var _ refdb.PackStore = (*driver)(nil)
+
+// A pack is a row of the table of packs, with its parts.
+type pack struct {
+	refdb.Pack // without an age
+	used       bool
+	time       time.Time // of the latest part
+	parts      map[int][]byte
+}
+
+func (p *pack) row() *rules.PackRow {
+	if p == nil {
+		return nil
+	}
+	return &rules.PackRow{Project: p.Project, Complete: p.Parts > 0}
+}
+
+func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
+	const doing = "store a part of a pack"
+	return d.write(ctx, doing, func(t *tx) error {
+		have := t.packs[p.Pack.ID]
+		stored, below := false, 0
+		if have != nil {
+			for number := range have.parts {
+				if number < p.Number {
+					below++
+				}
+			}
+			_, stored = have.parts[p.Number]
+		}
+		write, err := rules.StorePart(p, have.row(), stored, below)
+		if err != nil {
+			return fmt.Errorf("memory: %s: %w", doing, err)
+		}
+		if !write {
+			return nil
+		}
+		if have == nil {
+			have = &pack{parts: make(map[int][]byte), Pack: refdb.Pack{
+				ID: p.Pack.ID, Project: p.Pack.Project, Owner: p.Pack.Owner, Base: p.Pack.Base,
+				Bases: slices.Clone(p.Pack.Bases), Tips: slices.Clone(p.Pack.Tips),
+			}}
+			t.packs[p.Pack.ID] = have
+		}
+		have.parts[p.Number], have.time = slices.Clone(p.Data), t.now
+		have.Size += int64(len(p.Data))
+		if p.Last {
+			have.Parts, have.Size, have.Sum = p.Number+1, p.Pack.Size, p.Pack.Sum
+			if have.Base {
+				have.Position, have.used = p.Pack.Position, true
+			}
+		}
+		return nil
+	})
+}
+
+// usePacks marks the packs of r as used. It writes nothing if it refuses.
+func (t *tx) usePacks(r refdb.PrepareRequest) error {
+	if err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }); err != nil {
+		return fmt.Errorf("memory: prepare updates: %w", err)
+	}
+	position := t.history.position + 1
+	for _, id := range r.Packs {
+		if p := t.packs[id]; !p.used {
+			p.Position, p.used = position, true
+			t.history.position = position
+		}
+	}
+	return nil
+}
+
+func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, err error) {
+	err = d.transact(ctx, "list packs", func(t *tx) error {
+		page = refdb.PackPage{Upto: t.history.position}
+		base := t.latestBase(q.Project)
+		for _, p := range t.packsOf(q.Project) {
+			if !p.used || p.Key().Compare(q.After) <= 0 || p.Key().Compare(base) < 0 {
+				continue
+			}
+			if len(page.Packs) == q.Limit {
+				page.More = true
+				break
+			}
+			listed := p.Pack
+			listed.Bases, listed.Tips = slices.Clone(p.Bases), slices.Clone(p.Tips)
+			listed.Age = t.now.Sub(p.time)
+			page.Packs = append(page.Packs, listed)
+		}
+		for _, i := range rules.Inlined(page.Packs, q.Inline) {
+			page.Packs[i].Data = slices.Clone(t.packs[page.Packs[i].ID].parts[0])
+		}
+		return nil
+	})
+	return page, err
+}
+
+// latestBase returns the key of a project's latest complete base; zero if there is none.
+func (t *tx) latestBase(project string) (latest refdb.PackKey) {
+	for _, p := range t.packsOf(project) {
+		if p.Base && p.used {
+			latest = p.Key()
+		}
+	}
+	return latest
+}
+
+// packsOf returns the packs of a project, or of all for "", in the order of their keys.
+func (t *tx) packsOf(project string) []*pack {
+	all := slices.DeleteFunc(slices.Collect(maps.Values(t.packs)), func(p *pack) bool { return project != "" && p.Project != project })
+	slices.SortFunc(all, func(a, b *pack) int { return a.Key().Compare(b.Key()) })
+	return all
+}
+
+func (d *driver) PackPart(ctx context.Context, id string, number int) (data []byte, err error) {
+	const doing = "read a part of a pack"
+	err = d.transact(ctx, doing, func(t *tx) error {
+		p := t.packs[id]
+		if p == nil || p.Parts == 0 || p.parts[number] == nil {
+			return fmt.Errorf("memory: %s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
+		}
+		data = slices.Clone(p.parts[number])
+		return nil
+	})
+	return data, err
+}
+
+func (d *driver) DropPack(ctx context.Context, id string) error {
+	_, err := d.dropPacks(ctx, "drop a pack", 1, func(_ *tx, p *pack) bool { return p.ID == id && !p.used })
+	return err
+}
+
+func (d *driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+	return d.dropPacks(ctx, "drop abandoned packs", limit, func(t *tx, p *pack) bool { return !p.used && t.now.Sub(p.time) > olderThan })
+}
+
+func (d *driver) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
+	return d.dropPacks(ctx, "drop superseded packs", limit, func(t *tx, p *pack) bool {
+		return p.Project == project && p.used && p.Key().Compare(t.latestBase(project)) < 0
+	})
+}
+
+func (d *driver) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
+	return d.dropPacks(ctx, "remove packs", limit, func(_ *tx, p *pack) bool { return p.Project == project })
+}
+
+// dropPacks deletes at most limit packs.
+func (d *driver) dropPacks(ctx context.Context, doing string, limit int, goes func(*tx, *pack) bool) (n int, err error) {
+	err = d.write(ctx, doing, func(t *tx) error {
+		var gone []string
+		for _, p := range slices.SortedFunc(maps.Values(t.packs), func(a, b *pack) int { return strings.Compare(a.ID, b.ID) }) {
+			if len(gone) < limit && goes(t, p) {
+				gone = append(gone, p.ID)
+			}
+		}
+		for _, id := range gone {
+			delete(t.packs, id)
+		}
+		n = len(gone)
+		return nil
+	})
+	return n, err
+}
+
+func (d *driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsage, err error) {
+	err = d.transact(ctx, "count packs", func(t *tx) error {
+		u = refdb.PackUsage{}
+		for _, p := range t.packsOf(project) {
+			if !p.used {
+				u.Unused++
+				u.UnusedSize += p.Size
+				continue
+			}
+			u.Packs++
+			u.Size += p.Size
+			if p.Base {
+				u.Bases++
+			}
+		}
+		return nil
+	})
+	return u, err
+}
