@@ -58,7 +58,7 @@ func Latest(d Dialect) uint {
 // oldestServed is the oldest version of the schema that this program works with. It
 // is the version before the program's own, whose new features are then missing, so
 // that the sites of an installation can be upgraded one by one, and then the schema.
-const oldestServed = 8
+const oldestServed = 9
 
 // OldestProgram returns the oldest version that a program must know to work with a schema of
 // the given version. It is recorded with the schema. A migration that older programs need not

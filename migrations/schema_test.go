@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +59,7 @@ func TestEveryStepKeepsTheRowsOfTheStepBefore(t *testing.T) {
 		for version := uint(1); version <= migrations.Latest(k.Dialect); version++ {
 			must(t, m.To(t.Context(), version))
 			wantVersion(t, m, version)
-			ref := "refs/heads/v" + string(rune('0'+version))
+			ref := fmt.Sprintf("refs/heads/v%02d", version)
 			d.InsertRef(t, project, ref, sha)
 			d.InsertLock(t, refdb.LockInfo{Project: project, Ref: ref, Owner: "gerrit", Age: time.Hour})
 			written = append(written, ref)
@@ -130,50 +131,70 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 	})
 }
 
-// A program works on with a schema without the admission, compares nothing, and gets an error for what is about that.
-func TestADriverSaysThatASchemaHasNoAdmission(t *testing.T) {
+// A program works on with a schema without packs, and gets an error for what is about them.
+func TestADriverSaysThatASchemaHasNoPacks(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
-		must(t, migrator(t, d).To(t.Context(), 8))
+		must(t, migrator(t, d).To(t.Context(), 9))
 		driver := d.Open(t)
+		packs := driver.(refdb.PackStore)
 		ctx := t.Context()
+		pack := refdb.PackPart{Pack: refdb.Pack{ID: "pack", Project: project, Tips: []string{sha}, Size: 4}, Data: []byte("data"), Last: true}
+		prepare := refdb.PrepareRequest{Project: project, Updates: []refdb.Update{{Ref: main, New: sha}}, Owner: "eu-1/1", Nonce: "n"}
+		use := prepare
+		use.Packs = []string{"pack"}
+		row := refdb.ProjectRequest{Project: project, ID: "id", Rules: "ref refs/heads/*", Mode: "enforce", Op: "one"}
+		kept := row
+		kept.Store = "all"
 		for name, do := range map[string]func() error{
-			"admission": func() error { _, err := driver.Admission(ctx); return err },
-			"look": func() error {
-				_, err := driver.Look(ctx, "w", []refdb.Known{{Project: "p", Ref: main, Op: "op"}})
-				return err
-			},
-			"report":  func() error { _, err := driver.Report(ctx, refdb.Report{Witness: "w"}); return err },
-			"lost":    func() error { _, err := driver.LostChanges(ctx, refdb.LostQuery{Limit: 1}); return err },
-			"recover": func() error { _, err := driver.Recover(ctx, refdb.RecoverRequest{Epoch: "e", Limit: 1}); return err },
+			"store a part":    func() error { return packs.StorePart(ctx, pack) },
+			"list":            func() error { _, err := packs.Packs(ctx, refdb.PackQuery{Project: project, Limit: 1}); return err },
+			"read":            func() error { _, err := packs.PackPart(ctx, "pack", 0); return err },
+			"drop":            func() error { return packs.DropPack(ctx, "pack") },
+			"drop abandoned":  func() error { _, err := packs.DropAbandonedPacks(ctx, time.Hour, 1); return err },
+			"drop superseded": func() error { _, err := packs.DropSupersededPacks(ctx, project, 1); return err },
+			"remove":          func() error { _, err := packs.RemovePacks(ctx, project, 1); return err },
+			"count":           func() error { _, err := packs.PackUsage(ctx, ""); return err },
+			"prepare":         func() error { _, err := driver.Prepare(ctx, use); return err },
+			"put a project":   func() error { _, err := driver.PutProject(ctx, kept); return err },
 		} {
 			if err := do(); !errors.Is(err, refdb.ErrOldSchema) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		move := func(id string, from, to refdb.Value) {
+		wantProject := func(store string) refdb.Project {
 			t.Helper()
-			must(t, driver.Update(ctx, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: id, Owner: "eu-1/1"}, Updates: []refdb.Update{{Ref: main, Old: from, New: to}}}))
-		}
-		admitted := func() {
-			t.Helper()
-			if s, err := driver.HistoryState(ctx); err != nil || !s.Admitted {
-				t.Errorf("%+v, %v", s, err)
+			all, err := driver.Projects(ctx, refdb.ProjectQuery{Limit: 10})
+			if err != nil || len(all) != 1 || all[0].Rules != row.Rules || all[0].Store != store {
+				t.Fatalf("%+v, %v; want one with the store %q", all, err, store)
 			}
+			return all[0]
 		}
-		move("one", "", sha)
-		admitted()
+		if p, err := driver.PutProject(ctx, row); err != nil || p.Rules != row.Rules || p.Store != "" {
+			t.Errorf("%+v, %v", p, err)
+		}
+		wantProject("")
+		prepared, err := driver.Prepare(ctx, prepare)
+		must(t, err)
+		must(t, driver.Finish(ctx, refdb.FinishRequest{
+			Project: project, Origin: refdb.Origin{ID: "id", Owner: "eu-1/1"}, Token: prepared.Token, Dropped: []string{main},
+		}))
+
 		must(t, migrator(t, d).Up(ctx))
 		if c, ok := driver.(refdb.SchemaChecker); ok {
 			must(t, c.CheckSchema(ctx)) // as a DB does every five seconds
 		}
-		move("two", sha, "ref: refs/heads/x")
-		admitted()
-		if a, err := driver.Admission(ctx); err != nil || !a.Admitted {
-			t.Errorf("after migrate up: %+v, %v", a, err)
+		kept.Revision, kept.Op = wantProject("").Revision, "two"
+		if p, err := driver.PutProject(ctx, kept); err != nil || p.Store != "all" {
+			t.Errorf("after migrate up: %+v, %v", p, err)
 		}
-		page, err := driver.Log(ctx, refdb.LogRequest{Project: project, Limit: 10})
-		if err != nil || len(page.Changes) != 2 || page.Changes[0].Old != sha || page.Changes[0].Op != "two" || page.Changes[0].Owner != "eu-1/1" {
+		wantProject("all")
+		must(t, packs.StorePart(ctx, pack))
+		use.Nonce = "m"
+		_, err = driver.Prepare(ctx, use)
+		must(t, err)
+		page, err := packs.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10, Inline: 10})
+		if err != nil || len(page.Packs) != 1 || string(page.Packs[0].Data) != "data" {
 			t.Errorf("after migrate up: %+v, %v", page, err)
 		}
 	})

@@ -71,6 +71,8 @@ func postgresTables() []table {
 		admissionTable("smallint", bytewise, instant),
 		witnessTable(bytewise, "boolean", instant),
 		lostTable(bytewise, "old", "new", "at", "bigint", instant),
+		withTriggers(packTable(bytewise, "boolean", "bigint", "integer", instant), requiresAdmission),
+		withTriggers(partTable(bytewise, "integer", "bytea"), requiresAdmission),
 	}
 }
 
@@ -100,6 +102,11 @@ func spannerTables() []table {
 		admissionTable("INT64", text, instant),
 		witnessTable(text, "BOOL", instant),
 		lostTable(text, "old_value", "new_value", "made", "INT64", instant),
+		{name: "packs", first: 10, key: "id", columns: []column{
+			{"id", "STRING(64)", 10}, {"project", text, 10}, {"owner", text, 10}, {"bases", "ARRAY<STRING(MAX)>", 10}, {"tips", "ARRAY<STRING(MAX)>", 10}, {"base", "BOOL", 10},
+			{"position", instant, 10}, {"unused", "BOOL", 10}, {"parts", "INT64", 10}, {"size", "INT64", 10}, {"sum", text, 10}, {"time", instant, 10},
+		}, indexes: []index{{"packs_order", "project, position"}, {"packs_unused", "unused"}}},
+		partTable("STRING(64)", "INT64", "BYTES(MAX)"),
 	}
 }
 
@@ -134,6 +141,8 @@ func sqliteTables() []table {
 		admissionTable("INTEGER", text, instant),
 		witnessTable(text, "INTEGER", instant),
 		lostTable(text, "old", "new", "at", "INTEGER", instant),
+		packTable(text, "INTEGER", "INTEGER", "INTEGER", instant),
+		partTable(text, "INTEGER", "BLOB"),
 	}
 }
 
@@ -149,6 +158,7 @@ func intentColumns(text, instant string) []column {
 func projectTable(name, short, mode, rules, number, instant string) table {
 	return table{name: "projects", first: 7, key: "project", columns: []column{
 		{"project", name, 7}, {"id", short, 7}, {"rules", rules, 7}, {"mode", mode, 7}, {"revision", number, 7}, {"time", instant, 7}, {"op", short, 7},
+		{"store", mode, 10},
 	}, indexes: []index{{"projects_revision", "revision"}}}
 }
 
@@ -175,6 +185,18 @@ func lostTable(text, old, new, at, number, instant string) table {
 		{"project", text, 9}, {"ref", text, 9}, {"op", text, 9}, {old, text, 9}, {new, text, 9}, {"owner", text, 9}, {"asked_by", text, 9},
 		{"token", number, 9}, {"move", text, 9}, {at, instant, 9}, {"witness", text, 9}, {"fate", text, 9}, {"reported", instant, 9},
 	}}
+}
+
+// packTable takes the kinds of the columns; position is that of sizes, too.
+func packTable(text, boolean, position, number, instant string) table {
+	return table{name: "packs", first: 10, key: "id", columns: []column{
+		{"id", text, 10}, {"project", text, 10}, {"owner", text, 10}, {"bases", text, 10}, {"tips", text, 10}, {"base", boolean, 10},
+		{"position", position, 10}, {"parts", number, 10}, {"size", position, 10}, {"sum", text, 10}, {"time", instant, 10},
+	}, indexes: []index{{"packs_order", "project, position, id"}, {"packs_bases", "project, position, id"}, {"packs_unused", "time"}}}
+}
+
+func partTable(text, number, data string) table {
+	return table{name: "pack_parts", first: 10, key: "pack, number", columns: []column{{"pack", text, 10}, {"number", number, 10}, {"data", data, 10}}}
 }
 
 func withTriggers(t table, triggers ...string) table {

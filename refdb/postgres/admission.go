@@ -17,9 +17,6 @@ import (
 // What is here runs only after a server was replaced, and once a minute: it decides in Go, in
 // transactions that last several round trips. Each may be made again, whatever became of it.
 
-// admissionSince is the first version of the schema that says which server is admitted.
-const admissionSince = 9
-
 // requireAdmissionSQL fails as a statement that writes does. A halt that commits between it and the next statement
 // could as well have come after both.
 const requireAdmissionSQL = `SELECT refdb_require()`

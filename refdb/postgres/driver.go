@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,7 +41,6 @@ type Driver struct {
 	batcher  groupcommit.Batcher[refName, call]
 	lag      *lag
 	notifier *waitqueue.Notifier
-	admits   atomic.Bool // the schema says which server is admitted
 
 	mu      sync.Mutex      // begin adds to running, or finds closing ended
 	closing context.Context // ends with Close

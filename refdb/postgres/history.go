@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,22 +18,12 @@ import (
 //
 // A position is complete once all transactions up to it have ended: those below the smallest ID
 // in the snapshot of the statement that reads, of whatever kind and in whatever database of the server.
-//
-// admittedNow stands for true in a schema that does not say which server is admitted: see [Driver.asOfSchema].
+const upto = `pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift`
+
 const state = `state AS MATERIALIZED (
-  SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift AS upto, pruned, pruned_time,
-    ` + admittedNow + ` AS admitted FROM history_state WHERE id = 1
+  SELECT ` + upto + ` AS upto, pruned, pruned_time,
+    coalesce((SELECT server FROM admission WHERE id = 1) = refdb_server(), false) AS admitted FROM history_state WHERE id = 1
 )`
-
-const admittedNow = `coalesce((SELECT server FROM admission WHERE id = 1) = refdb_server(), false)`
-
-// asOfSchema returns a statement with state for the schema that the database has.
-func (d *Driver) asOfSchema(sql string) string {
-	if d.admits.Load() {
-		return sql
-	}
-	return strings.Replace(sql, admittedNow, "true", 1)
-}
 
 // stateColumns are what stateRow reads.
 const stateColumns = `upto, pruned, pruned_time, admitted, epochs.*`
@@ -82,7 +71,7 @@ func (s *stateRow) read(state *refdb.HistoryState) bool {
 
 // HistoryState reads in one statement.
 func (d *Driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err error) {
-	err = d.optional(ctx, roundtrip.Read("read the history").Query(d.asOfSchema(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState), func(rows pgx.Rows) error {
+	err = d.optional(ctx, roundtrip.Read("read the history").Query(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState, func(rows pgx.Rows) error {
 		var row stateRow
 		_, err := pgx.ForEachRow(rows, row.into(), func() error {
 			row.read(&s)

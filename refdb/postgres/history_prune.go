@@ -38,10 +38,7 @@ FROM (SELECT) AS one_row LEFT JOIN (SELECT * FROM looked ORDER BY position DESC,
 
 // Prune takes one round trip.
 func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
-	work := roundtrip.Write("prune the history").Then(roundtrip.GuardStatement())
-	if d.admits.Load() {
-		work = work.Exec(requireAdmissionSQL)
-	}
+	work := roundtrip.Write("prune the history").Then(roundtrip.GuardStatement()).Exec(requireAdmissionSQL)
 	err = d.optional(ctx, work.Query(pruneSQL, func(rows pgx.Rows) error {
 		p = refdb.Pruned{}
 		var looked int

@@ -1,12 +1,14 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -15,14 +17,30 @@ import (
 // of their intents are still pending; else somebody has ended some of them.
 //
 //	$1 to $5 as in acquireSQL  $6 olds, NULL if absent  $7 news  $8 agent  $9 operation
-var prepareSQL = `
-WITH found AS MATERIALIZED (
+var prepareSQL = prepareWith(``, ``, ``, ``)
+
+// prepareWithPacksSQL also marks packs as used. It locks their rows first, in the order of their IDs, and goes by what
+// it locked: what was deleted while it waited is not among that. Nothing else in it needs to be younger than its snapshot, which
+// is from after the keys were locked.
+//
+//	$10 packs
+var prepareWithPacksSQL = prepareWith(`usable AS MATERIALIZED (
+  SELECT coalesce(array_agg(id), '{}') AS ids
+  FROM (SELECT id FROM packs WHERE id = ANY ($10::text[]) AND project = $1 AND parts > 0 ORDER BY id FOR NO KEY UPDATE) AS locked
+), `, ` AND (SELECT $10 <@ ids FROM usable)`, `, marked AS (
+  UPDATE packs SET position = pg_current_xact_id()::text::bigint FROM granted, usable WHERE id = ANY (ids) AND position IS NULL
+)`, `, ARRAY(SELECT unnest($10) EXCEPT SELECT unnest(ids) FROM usable)`)
+
+// prepareWith takes what packs add: a part of the statement, a condition, a part that writes, and a column.
+func prepareWith(packs, usable, marked, missing string) string {
+	return `
+WITH ` + packs + `found AS MATERIALIZED (
   SELECT ` + foundColumns + `, coalesce(nonce = $4 AND owner = $3 AND (
     SELECT decision IS NULL FROM intents WHERE project = $1 AND ref = asked.ref AND token = lock.token
   ), false) AS mine
   FROM unnest($2::text[], $6::text[], $7::text[]) AS asked (ref, old, new) ` + joinFound + `
 ), verdict AS MATERIALIZED (
-  SELECT adopted, adopted OR fresh = 0 AND differing = 0 AND NOT ` + isRevoked + ` AS free, latest
+  SELECT adopted, adopted OR fresh = 0 AND differing = 0 AND NOT ` + isRevoked + usable + ` AS free, latest
   FROM (
     SELECT count(*) FILTER (WHERE mine) = cardinality($2::text[]) AS adopted,
            count(*) FILTER (WHERE fresh) AS fresh,
@@ -38,9 +56,10 @@ WITH found AS MATERIALIZED (
 ), ` + grantSQL + `, recorded AS (
   INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, nonce)
   SELECT $1, ref, granted.token, $3, $8, coalesce(old, ''), new, now, $9 FROM granted, found
-)
-SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[], NULL::text[]
+)` + marked + `
+SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[], NULL::text[]` + missing + `
 FROM found CROSS JOIN verdict LEFT JOIN granted ON true`
+}
 
 // Prepare takes the locks and records the intents in one round trip. Its callers try
 // again by themselves: it queues nobody, and keeps the queues of the locks that it
@@ -48,10 +67,19 @@ FROM found CROSS JOIN verdict LEFT JOIN granted ON true`
 func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
 	refs, olds, news := columnsOf(r.Updates)
 	request := refdb.AcquireRequest{Project: r.Project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: refdb.NeverStale}
+	const what = "record intents"
+	var missing []string
 	a := acquisition{project: r.Project}
-	err := d.grant(ctx, "record intents", request, &a, prepareSQL, olds, news, r.Agent, operation.OfIntent(r))
+	args := []any{olds, news, r.Agent, operation.OfIntent(r)}
+	var err error
+	if len(r.Packs) == 0 {
+		err = d.grant(ctx, what, request, &a, prepareSQL, args...)
+	} else {
+		a.more = []any{&missing}
+		err = oldSchema(what, d.grant(ctx, what, request, &a, prepareWithPacksSQL, append(args, r.Packs)...))
+	}
 	if err == nil && !a.free && !a.refused() {
-		return refdb.Prepared{}, a.mismatch(r.Updates)
+		return refdb.Prepared{}, a.mismatch(r.Updates, missing)
 	}
 	got, err := d.acquired(a, err)
 	return refdb.Prepared{Token: got.Token, Reclaimed: got.Reclaimed}, err
@@ -71,8 +99,8 @@ func columnsOf(updates []refdb.Update) (refs []string, olds []*string, news []st
 }
 
 // mismatch is the error of a preparation that no lock refused: which refs do not hold
-// what was expected or, if all do, that it was revoked.
-func (a *acquisition) mismatch(updates []refdb.Update) error {
+// what was expected or, if all do, which packs are missing or, if none is, that it was revoked.
+func (a *acquisition) mismatch(updates []refdb.Update, missing []string) error {
 	have := make(map[string]refdb.Value, len(a.refs))
 	for _, r := range a.refs {
 		have[r.Name] = r.Value
@@ -83,10 +111,10 @@ func (a *acquisition) mismatch(updates []refdb.Update) error {
 			e.Mismatches = append(e.Mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: v})
 		}
 	}
-	if len(e.Mismatches) == 0 {
-		return refdb.ErrReleased
+	if len(e.Mismatches) > 0 {
+		return e
 	}
-	return e
+	return cmp.Or(rules.MissingPacks(missing), refdb.ErrReleased)
 }
 
 const (

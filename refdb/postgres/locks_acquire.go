@@ -160,10 +160,11 @@ type acquisition struct {
 	holders       []refdb.LockInfo // others'
 	place         refdb.Place      // of the waiter, if it was refused
 	told          map[string][]string
+	more          []any // where the answer's further columns go
 }
 
 func (a *acquisition) read(rows pgx.Rows) error {
-	*a = acquisition{project: a.project, told: map[string][]string{}}
+	*a = acquisition{project: a.project, told: map[string][]string{}, more: a.more}
 	for rows.Next() {
 		var (
 			name              string
@@ -176,10 +177,10 @@ func (a *acquisition) read(rows pgx.Rows) error {
 			passed, ahead     *int
 			yielded, dropped  []string
 		)
-		if err := rows.Scan(&name, &a.free, &a.adopted, &granted, &a.now,
+		if err := rows.Scan(append([]any{&name, &a.free, &a.adopted, &granted, &a.now,
 			&exists, &ref.value, &ref.time, &ref.op,
 			&lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter,
-			&mine, &refuses, &reserved, &ticket, &passed, &ahead, &yielded, &dropped); err != nil {
+			&mine, &refuses, &reserved, &ticket, &passed, &ahead, &yielded, &dropped}, a.more...)...); err != nil {
 			return err
 		}
 		if exists {

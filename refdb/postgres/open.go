@@ -51,12 +51,11 @@ func openAs(ctx context.Context, address string, path roundtrip.Path) (*Driver, 
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	d := newDriver(pools)
-	if err := d.examine(ctx); err != nil {
-		d.Close()
+	if err := examine(ctx, pools); err != nil {
+		pools.Close()
 		return nil, err
 	}
-	return d, nil
+	return newDriver(pools), nil
 }
 
 // tune sets what the URL left open.
@@ -102,8 +101,7 @@ SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_set
 // examine checks the database through its first connection. Unless a pooler is
 // known to be in between it looks for one, which tells its clients a process ID
 // of its own.
-func (d *Driver) examine(ctx context.Context) error {
-	pools := d.pools
+func examine(ctx context.Context, pools *roundtrip.Pools) error {
 	mayBePooled := pools.Path() == roundtrip.Direct
 	conn, err := pools.Acquire(ctx)
 	if mayBePooled && strings.HasPrefix(roundtrip.Code(err), roundtrip.ConnectionException) {
@@ -136,21 +134,13 @@ func (d *Driver) examine(ctx context.Context) error {
 	if err := path.check(); err != nil {
 		return err
 	}
-	if err := d.checkSchema(ctx, conn.Conn()); err != nil {
+	if err := schema.Check(ctx, conn.Conn()); err != nil {
 		if errors.Is(err, refdb.ErrSchema) {
 			return err
 		}
 		return failed(ctx, roundtrip.Executing, err)
 	}
 	return nil
-}
-
-func (d *Driver) checkSchema(ctx context.Context, conn *pgx.Conn) error {
-	version, err := schema.Check(ctx, conn)
-	if err == nil {
-		d.admits.Store(version >= admissionSince)
-	}
-	return err
 }
 
 // failed is the error of opening the database after it came so far.
@@ -182,7 +172,7 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 		return roundtrip.Failure(ctx, what, roundtrip.Connecting, err)
 	}
 	defer conn.Release()
-	err = d.checkSchema(ctx, conn.Conn())
+	err = schema.Check(ctx, conn.Conn())
 	if err == nil || errors.Is(err, refdb.ErrSchema) {
 		return err
 	}

@@ -72,11 +72,7 @@ WHERE refs.ref IS NOT NULL OR lock.ref IS NOT NULL`
 // States reads values and locks in one statement, so as of one moment, in which the server was admitted.
 func (d *Driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
 	var states []refdb.State
-	work := roundtrip.Read("get refs and locks")
-	if d.admits.Load() {
-		work = work.Exec(requireAdmissionSQL)
-	}
-	err := d.pools.Do(ctx, work.Query(statesSQL, func(rows pgx.Rows) error {
+	err := d.pools.Do(ctx, roundtrip.Read("get refs and locks").Exec(requireAdmissionSQL).Query(statesSQL, func(rows pgx.Rows) error {
 		states = nil
 		for rows.Next() {
 			var (

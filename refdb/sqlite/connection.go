@@ -128,3 +128,9 @@ func (r row) int(i int) int64 {
 	n, _ := r[i].(int64)
 	return n
 }
+
+// bytes returns nil for NULL.
+func (r row) bytes(i int) []byte {
+	b, _ := r[i].([]byte)
+	return b
+}

@@ -29,6 +29,7 @@ const (
 
 // Prepare implements refdb.IntentStore.
 func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	const doing = "prepare updates"
 	refs := refsOf(r.Updates)
 	var prepared refdb.Prepared
 	look := func() error {
@@ -37,11 +38,14 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		})
 	}
 	err := d.contend(refdb.Waiter{}, look, func() error {
-		return d.decide(ctx, "prepare updates", len(refs), func(t *tx) (refused, err error) {
+		return d.decide(ctx, doing, len(refs)+len(r.Packs), func(t *tx) (refused, err error) {
 			prepared, refused, err = t.prepare(r, refs)
 			return refused, err
 		})
 	})
+	if len(r.Packs) > 0 {
+		err = d.optional(ctx, doing, "packs", err)
+	}
 	return prepared, err
 }
 
@@ -59,6 +63,9 @@ func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prep
 		return refdb.Prepared{Token: a.Token}, refused, nil
 	}
 	if refused, err = t.revoked(r); refused != nil || err != nil {
+		return refdb.Prepared{}, refused, err
+	}
+	if refused, err = t.usePacks(r); refused != nil || err != nil {
 		return refdb.Prepared{}, refused, err
 	}
 	token, err := t.take(rules.PrepareClaim(r), r.Project, refdb.NeverStale, rows, a.After)

@@ -9,21 +9,41 @@ import (
 )
 
 const (
-	projectColumns = `project, id, rules, mode, revision, time, op`
+	projectColumns = `project, id, rules, mode, revision, time, op, store`
 
-	oneProject = `SELECT ` + projectColumns + ` FROM projects WHERE project = ?1`
+	// storeless is what projectColumns are in a schema without packs.
+	storeless = `project, id, rules, mode, revision, time, op`
 
 	putProject = `
 		INSERT OR REPLACE INTO projects (` + projectColumns + `)
+		VALUES (?1, ?2, ?3, ?4, (SELECT coalesce(max(revision), 0) + 1 FROM projects), ?5, ?6, ?7)`
+
+	putStoreless = `
+		INSERT OR REPLACE INTO projects (` + storeless + `)
 		VALUES (?1, ?2, ?3, ?4, (SELECT coalesce(max(revision), 0) + 1 FROM projects), ?5, ?6)`
 )
 
 // Projects implements refdb.ProjectStore.
-func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
-	var w where
-	w.add("revision > ?", q.After)
-	w.filter(q.Project, "", "")
-	all, _, err := page(ctx, d, "read projects", projectColumns+" FROM projects", w, "revision", q.Limit, projectOf)
+func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) (all []refdb.Project, err error) {
+	err = d.snapshot(ctx, "read projects", func(c *conn) error {
+		all, err = c.projects(ctx, d.now(), q)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+func (c *conn) projects(ctx context.Context, now int64, q refdb.ProjectQuery) (all []refdb.Project, err error) {
+	columns := projectColumns
+	if keeps, err := c.hasTable(ctx, "packs"); err != nil {
+		return nil, err
+	} else if !keeps {
+		columns = storeless + `, ''`
+	}
+	err = c.query(ctx, func(r row) { all = append(all, projectOf(now, r)) },
+		`SELECT `+columns+` FROM projects WHERE (?1 = '' OR project = ?1) AND revision > ?2 ORDER BY revision LIMIT ?3`, q.Project, q.After, int64(q.Limit))
 	return all, err
 }
 
@@ -33,7 +53,11 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 	err = d.decide(ctx, doing, 1, func(t *tx) (refused, err error) {
 		look := func() error {
 			p = refdb.Project{}
-			return t.query(func(r row) { p = projectOf(t.now, r) }, oneProject, r.Project)
+			all, err := t.conn.projects(context.Background(), t.now, refdb.ProjectQuery{Project: r.Project, Limit: 1})
+			if len(all) > 0 {
+				p = all[0]
+			}
+			return err
 		}
 		if err := look(); err != nil {
 			return nil, err
@@ -45,7 +69,17 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 		if written {
 			return nil, nil
 		}
-		if _, err := t.exec(putProject, r.Project, r.ID, r.Rules, r.Mode, t.now, r.Op); err != nil {
+		keeps, err := t.conn.hasTable(context.Background(), "packs")
+		switch {
+		case err != nil:
+		case keeps:
+			_, err = t.exec(putProject, r.Project, r.ID, r.Rules, r.Mode, t.now, r.Op, r.Store)
+		case r.Store != "":
+			return fmt.Errorf("%s: %w", doing, refdb.ErrOldSchema), nil
+		default:
+			_, err = t.exec(putStoreless, r.Project, r.ID, r.Rules, r.Mode, t.now, r.Op)
+		}
+		if err != nil {
 			return nil, err
 		}
 		return nil, look()
@@ -60,6 +94,6 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 func projectOf(now int64, r row) refdb.Project {
 	return refdb.Project{
 		Project: r.text(0), ID: r.text(1), Rules: r.text(2), Mode: r.text(3), Revision: r.int(4),
-		Time: timeOf(r.int(5)), Age: durationOf(now - r.int(5)), Op: r.text(6),
+		Time: timeOf(r.int(5)), Age: durationOf(now - r.int(5)), Op: r.text(6), Store: r.text(7),
 	}
 }

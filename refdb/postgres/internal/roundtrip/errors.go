@@ -26,7 +26,7 @@ const (
 	serialization       = "40001"
 	deadlock            = "40P01"
 	noPrivilege         = "42501"
-	noSuchColumn        = "42703"
+	NoSuchColumn        = "42703"
 	NoSuchTable         = "42P01"
 	NoSuchFunction      = "42883"
 	duplicateStatement  = "42P05"
@@ -129,7 +129,7 @@ func refused(code string) verdict {
 		return verdict{again: true}
 	case noSuchStatement, duplicateStatement:
 		return verdict{err: errPooler, again: true}
-	case NoSuchTable, noSuchColumn, noSuchSchema:
+	case NoSuchTable, NoSuchColumn, noSuchSchema:
 		return verdict{err: fmt.Errorf("%w: run `refdbctl migrate up`", refdb.ErrSchema)}
 	case diskFull:
 		return verdict{err: errDiskFull}

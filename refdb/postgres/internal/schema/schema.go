@@ -13,15 +13,15 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// Check checks the version of the schema, and returns it, with one statement unless an earlier program
+// Check checks the version of the schema, with one statement unless an earlier program
 // made the schema. Any error but a refdb.ErrSchema is the server's, or the connection's.
-func Check(ctx context.Context, conn *pgx.Conn) (version uint, err error) {
+func Check(ctx context.Context, conn *pgx.Conn) error {
 	recorded, err := recordIn(ctx, conn, migrations.Table, "coalesce(oldest, 0)")
 	missing := migrations.Check(migrations.Postgres, migrations.Record{})
 	if roundtrip.Code(err) == roundtrip.NoSuchTable {
 		found, lookErr := catalogue(ctx, conn)
 		if lookErr != nil {
-			return 0, lookErr
+			return lookErr
 		}
 		missing = found.Missing()
 		if table := found.VersionTable(); table != "" {
@@ -34,12 +34,12 @@ func Check(ctx context.Context, conn *pgx.Conn) (version uint, err error) {
 	case err == nil:
 		err = migrations.Check(migrations.Postgres, recorded)
 	default:
-		return 0, err
+		return err
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
 	}
-	return recorded.Version, nil
+	return nil
 }
 
 // recordIn reads a table of versions; oldest is what it has of that.

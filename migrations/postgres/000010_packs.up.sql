@@ -1,0 +1,52 @@
+-- Packs of Git objects. bases, tips: object IDs, a line each. position: of the transaction that used the pack first, or of a
+-- complete base as it says; NULL until then. parts: how many; 0 until the last one is there. size: bytes, of the parts that are
+-- there. time: of the latest part.
+CREATE TABLE IF NOT EXISTS packs (
+    id       text COLLATE "C" NOT NULL PRIMARY KEY,
+    project  text COLLATE "C" NOT NULL,
+    owner    text COLLATE "C" NOT NULL,
+    bases    text COLLATE "C" NOT NULL,
+    tips     text COLLATE "C" NOT NULL,
+    base     boolean NOT NULL,
+    position bigint,
+    parts    integer NOT NULL,
+    size     bigint NOT NULL,
+    sum      text COLLATE "C" NOT NULL,
+    time     timestamptz NOT NULL
+);
+
+CREATE INDEX IF NOT EXISTS packs_order ON packs (project, position, id);
+CREATE INDEX IF NOT EXISTS packs_bases ON packs (project, position, id) WHERE base;
+CREATE INDEX IF NOT EXISTS packs_unused ON packs (time) WHERE position IS NULL;
+
+-- A pack's parts go with it. Git has compressed the data: the server need not try.
+CREATE TABLE IF NOT EXISTS pack_parts (
+    pack   text COLLATE "C" NOT NULL REFERENCES packs (id) ON DELETE CASCADE,
+    number integer NOT NULL,
+    data   bytea NOT NULL,
+    PRIMARY KEY (pack, number)
+);
+
+ALTER TABLE pack_parts ALTER COLUMN data SET STORAGE EXTERNAL;
+
+-- store: which of the project's objects the database keeps.
+ALTER TABLE projects ADD COLUMN IF NOT EXISTS store text NOT NULL DEFAULT '';
+
+DROP TRIGGER IF EXISTS refdb_require_admission ON packs;
+DROP TRIGGER IF EXISTS refdb_require_admission ON pack_parts;
+CREATE TRIGGER refdb_require_admission BEFORE INSERT OR UPDATE OR DELETE ON packs FOR EACH STATEMENT EXECUTE FUNCTION refdb_require_admission();
+CREATE TRIGGER refdb_require_admission BEFORE INSERT OR UPDATE OR DELETE ON pack_parts FOR EACH STATEMENT EXECUTE FUNCTION refdb_require_admission();
+
+-- Who may write refs may store their objects.
+DO $$
+DECLARE
+  writer text;
+BEGIN
+  FOR writer IN
+    SELECT DISTINCT CASE grantee WHEN 'PUBLIC' THEN grantee ELSE quote_ident(grantee) END FROM information_schema.table_privileges
+    WHERE table_schema = current_schema() AND table_name = 'refs' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')
+  LOOP
+    EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON packs, pack_parts TO ' || writer;
+  END LOOP;
+END
+$$;

@@ -1,0 +1,3 @@
+ALTER TABLE projects DROP COLUMN store;
+DROP TABLE pack_parts;
+DROP TABLE packs;
