@@ -13,15 +13,16 @@ import (
 // dropPackSQL waits for preparations that use the pack, and then looks again. Parts go by their foreign key.
 const dropPackSQL = `DELETE FROM packs WHERE id = $1 AND position IS NULL`
 
-// dropPacksSQL deletes packs, which it locks first: a preparation that has one keeps it. The order excludes deadlocks.
+// dropPacksSQL deletes packs, which it locks first: a preparation that uses one keeps it. The order is that of an index. Packs
+// that were not used are locked in the order of their IDs, as a preparation locks them.
 //
 //	$1 how many  $2 bytes, unless a single one has more
-func dropPacksSQL(selected string) string {
+func dropPacksSQL(order, selected string) string {
 	return `
 WITH locked AS MATERIALIZED (
-  SELECT id, size FROM packs WHERE ` + selected + ` ORDER BY id LIMIT $1 FOR UPDATE
+  SELECT id, size, position FROM packs WHERE ` + selected + ` ORDER BY ` + order + ` LIMIT $1 FOR UPDATE
 ), gone AS MATERIALIZED (
-  SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS total FROM locked) AS counted WHERE total <= $2 OR total = size
+  SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY position, id) AS total FROM locked) AS counted WHERE total <= $2 OR total = size
 ), deleted AS (
   DELETE FROM packs USING gone WHERE packs.id = gone.id RETURNING packs.id
 )
@@ -29,9 +30,9 @@ SELECT count(*) FROM deleted`
 }
 
 var (
-	dropAbandonedSQL  = dropPacksSQL(`position IS NULL AND time < (SELECT clock_timestamp()) - $3 * interval '1 microsecond'`)
-	dropSupersededSQL = dropPacksSQL(`project = $3 AND position IS NOT NULL AND (position, id) < ` + latestBase("$3"))
-	removePacksSQL    = dropPacksSQL(`project = $3`)
+	dropAbandonedSQL  = dropPacksSQL(`id`, `position IS NULL AND time < (SELECT clock_timestamp()) - $3 * interval '1 microsecond'`)
+	dropSupersededSQL = dropPacksSQL(`position, id`, `project = $3 AND position IS NOT NULL AND (position, id) < `+latestBase("$3"))
+	removePacksSQL    = dropPacksSQL(`position, id`, `project = $3`)
 )
 
 // DropPack takes one round trip.

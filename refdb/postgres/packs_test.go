@@ -1,0 +1,226 @@
+package postgres_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// storePack stores a pack of so many parts.
+func storePack(tb testing.TB, d *postgres.Driver, id string, parts int) {
+	tb.Helper()
+	for number := range parts {
+		if err := d.StorePart(tb.Context(), partOf(id, number, parts)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// partOf is one of so many parts of a pack, of a byte each.
+func partOf(id string, number, parts int) refdb.PackPart {
+	return refdb.PackPart{
+		Pack:   refdb.Pack{ID: id, Project: project, Owner: owner, Tips: []string{string(v1)}, Size: int64(parts), Sum: "sum"},
+		Number: number, Data: []byte{byte(number)}, Last: number == parts-1,
+	}
+}
+
+// using is an intention with packs.
+func using(ref string, packs ...string) refdb.PrepareRequest {
+	r := intention("", v1, ref)
+	r.Packs = packs
+	return r
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// usedPacks returns the used packs of project, and up to where they are complete.
+func usedPacks(tb testing.TB, d *postgres.Driver) (packs []refdb.Pack, upto refdb.Position) {
+	tb.Helper()
+	page, err := d.Packs(tb.Context(), refdb.PackQuery{Project: project, Limit: 100})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return page.Packs, page.Upto
+}
+
+// A request that waits for the row of a pack goes by what the row is afterwards: its own snapshot is from before.
+func TestWhoeverWaitsForAPackGoesByWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	const deletes, uses, completes = `DELETE FROM packs WHERE id = 'p'`, `UPDATE packs SET position = 7 WHERE id = 'p'`, `UPDATE packs SET size = size WHERE id = 'p'`
+	type test struct {
+		other  string // what another transaction does
+		end    string // how it ends
+		do     func(*postgres.Driver) error
+		want   error
+		stays  bool // the pack
+		listed bool
+	}
+	prepare := func(d *postgres.Driver) error {
+		return errorOf(d.Prepare(t.Context(), using(mainRef, "p")))
+	}
+	drop := func(d *postgres.Driver) error { return d.DropPack(t.Context(), "p") }
+	abandon := func(d *postgres.Driver) error { return errorOf(d.DropAbandonedPacks(t.Context(), 0, 10)) }
+	remove := func(d *postgres.Driver) error { return errorOf(d.RemovePacks(t.Context(), project, 10)) }
+	again := func(d *postgres.Driver) error { return d.StorePart(t.Context(), partOf("p", 1, 2)) }
+	for name, row := range map[string]test{
+		"a preparation of one that was deleted":         {deletes, `COMMIT`, prepare, refdb.ErrNoPack, false, false},
+		"a preparation of one that was not":             {deletes, `ROLLBACK`, prepare, nil, true, true},
+		"a preparation of one that was used":            {uses, `COMMIT`, prepare, nil, true, true},
+		"a drop of one that was used":                   {uses, `COMMIT`, drop, nil, true, true},
+		"a drop of one that was not":                    {uses, `ROLLBACK`, drop, nil, false, false},
+		"a drop of one that was changed":                {completes, `COMMIT`, drop, nil, false, false},
+		"a drop of the abandoned, and one was used":     {uses, `COMMIT`, abandon, nil, true, true},
+		"a drop of the abandoned, and one was not":      {uses, `ROLLBACK`, abandon, nil, false, false},
+		"a drop of the abandoned, and one was changed":  {completes, `COMMIT`, abandon, nil, false, false},
+		"a removal of one that was used":                {uses, `COMMIT`, remove, nil, false, false},
+		"a part that is stored again of one in use":     {uses, `COMMIT`, again, nil, true, true},
+		"a part that is stored of one that was deleted": {deletes, `COMMIT`, again, refdb.ErrNoPack, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			storePack(t, d, "p", 2)
+			b := &blockade{t, session(t, db.URL()), session(t, db.URL())}
+			exec(t, b.conn, `BEGIN`)
+			exec(t, b.conn, row.other)
+			done := make(chan error)
+			go func() { done <- row.do(d) }()
+			b.wait()
+			exec(t, b.conn, row.end)
+			if err := <-done; !errors.Is(err, row.want) || row.want == nil && err != nil {
+				t.Errorf("got %v, want %v", err, row.want)
+			}
+			_, err := d.PackPart(t.Context(), "p", 1)
+			if stays := err == nil; stays != row.stays {
+				t.Errorf("the pack is there: %t, want %t", stays, row.stays)
+			}
+			if n := query[int64](t, b.look, `SELECT count(*) FROM pack_parts`)[0]; row.stays != (n == 2) || !row.stays && n != 0 {
+				t.Errorf("%d parts are there", n)
+			}
+			if packs, _ := usedPacks(t, d); len(packs) > 0 != row.listed {
+				t.Errorf("used are %+v", packs)
+			}
+			if n := query[int64](t, b.look, `SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM intents)`)[0]; row.want != nil && n != 0 {
+				t.Errorf("%d locks and intents are left", n)
+			}
+		})
+	}
+}
+
+// A transaction that is open holds back how far packs are complete, and not that they are listed.
+func TestAnOpenTransactionHoldsNoPacksBack(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	storePack(t, d, "p", 1)
+	c := session(t, db.URL())
+	exec(t, c, `BEGIN`)
+	at := query[int64](t, c, `SELECT pg_current_xact_id()::text::bigint`)[0]
+	if err := errorOf(d.Prepare(t.Context(), using(mainRef, "p"))); err != nil {
+		t.Fatal(err)
+	}
+	packs, upto := usedPacks(t, d)
+	if len(packs) != 1 || int64(packs[0].Position) <= at || int64(upto) >= at {
+		t.Errorf("the open transaction is %d, packs are complete up to %d: %+v", at, upto, packs)
+	}
+	exec(t, c, `COMMIT`)
+	eventually(t, "the pack's position is complete", func() bool {
+		packs, upto := usedPacks(t, d)
+		return upto >= packs[0].Position
+	})
+}
+
+func TestRequestsAboutPacksTakeOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	for _, count := range []bool{false, true} { // first it prepares the statements
+		for _, step := range []struct {
+			name string
+			do   func() error
+		}{
+			{"the first part", func() error { return d.StorePart(t.Context(), partOf("a", 0, 3)) }},
+			{"another part", func() error { return d.StorePart(t.Context(), partOf("a", 1, 3)) }},
+			{"the last part", func() error { return d.StorePart(t.Context(), partOf("a", 2, 3)) }},
+			{"the only part", func() error { return d.StorePart(t.Context(), partOf("b", 0, 1)) }},
+			{"one more", func() error { return d.StorePart(t.Context(), partOf("c", 0, 1)) }},
+			{"a preparation", func() error {
+				return errorOf(d.Prepare(t.Context(), using("refs/heads/"+rand.Text(), "a", "b")))
+			}},
+			{"a page", func() error {
+				return errorOf(d.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 1, Inline: 100}))
+			}},
+			{"reading a part", func() error { return errorOf(d.PackPart(t.Context(), "a", 1)) }},
+			{"a count", func() error { return errorOf(d.PackUsage(t.Context(), "")) }},
+			{"a drop", func() error { return d.DropPack(t.Context(), "c") }},
+			{"a drop of the abandoned", func() error { return errorOf(d.DropAbandonedPacks(t.Context(), time.Hour, 10)) }},
+			{"a drop of the superseded", func() error { return errorOf(d.DropSupersededPacks(t.Context(), project, 10)) }},
+			{"a removal", func() error { return errorOf(d.RemovePacks(t.Context(), project, 10)) }},
+		} {
+			if n := w.count(func() {
+				if err := step.do(); err != nil {
+					t.Errorf("%s: %v", step.name, err)
+				}
+			}); count && n != 1 {
+				t.Errorf("%s took %d round trips", step.name, n)
+			}
+		}
+	}
+}
+
+func TestARequestAboutPacksWhoseReplyWasLostIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	w := newWire(t, db.URL())
+	d := open(t, w.url)
+	use := using(mainRef, "a")
+	for _, lost := range []fault{loseRequest, loseReply} {
+		for _, step := range []struct {
+			name string
+			do   func() error
+		}{
+			{"the first part", func() error { return d.StorePart(t.Context(), partOf("a", 0, 2)) }},
+			{"the last part", func() error { return d.StorePart(t.Context(), partOf("a", 1, 2)) }},
+			{"a preparation", func() error { return errorOf(d.Prepare(t.Context(), use)) }},
+			{"a drop", func() error { return d.DropPack(t.Context(), "a") }},
+		} {
+			connected(t, d)
+			w.inject(lost)
+			if err := step.do(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+				t.Errorf("%s: %v", step.name, err)
+			}
+			if err := step.do(); err != nil {
+				t.Errorf("%s, again: %v", step.name, err)
+			}
+		}
+		if packs, _ := usedPacks(t, d); len(packs) != 1 || packs[0].Parts != 2 || packs[0].Size != 2 {
+			t.Errorf("used are %+v", packs)
+		}
+		if err := errorOf(d.RemovePacks(t.Context(), project, 10)); err != nil {
+			t.Fatal(err)
+		}
+		use = using(otherRef, "a")
+	}
+}
+
+// What git has packed the server need not compress, and reads without decompressing.
+func TestPartsAreStoredAsTheyAre(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d := open(t, db.URL())
+	p := partOf("a", 0, 1)
+	p.Data = make([]byte, refdb.MaxPackPart)
+	if err := d.StorePart(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if n := query[int64](t, session(t, db.URL()), `SELECT pg_column_size(data) FROM pack_parts`)[0]; n != refdb.MaxPackPart {
+		t.Errorf("a part of %d zeros takes %d bytes", refdb.MaxPackPart, n)
+	}
+}
