@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"strings"
 
-	lib "modernc.org/sqlite/lib"
-
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
@@ -41,36 +39,30 @@ func serverOf(path string, file fs.FileInfo) string {
 	return fmt.Sprintf("%d/%d/%d", device, inode, filesystem.Birth(path))
 }
 
-// admittedServer returns the server that is admitted. ok is false in a schema without admission.
-func (c *conn) admittedServer(ctx context.Context) (server string, ok bool, err error) {
-	err = c.query(ctx, func(r row) { server, ok = r.text(0), true }, admittedServer)
-	if code(err) == lib.SQLITE_ERROR {
-		if there, look := c.hasTable(ctx, "admission"); look == nil && !there {
-			return "", false, nil
-		}
-	}
-	if err == nil && !ok {
+// admittedServer returns the server that is admitted.
+func (c *conn) admittedServer(ctx context.Context) (server string, err error) {
+	there := false
+	err = c.query(ctx, func(r row) { server, there = r.text(0), true }, admittedServer)
+	if err == nil && !there {
 		err = errors.New("the table admission has lost its row: restore the file from a backup")
 	}
-	return server, ok, err
+	return server, err
 }
 
 // isAdmitted reports whether the file is admitted.
 func (d *Driver) isAdmitted(ctx context.Context, c *conn) (bool, error) {
-	server, ok, err := c.admittedServer(ctx)
-	return !ok || server == d.server || server == newServer, err
+	server, err := c.admittedServer(ctx)
+	return server == d.server || server == newServer, err
 }
 
 // isAdmitted is that of the driver. Where no server was admitted yet it admits this one.
 func (t *tx) isAdmitted(server string) (bool, error) {
 	if t.admitted == nil {
-		admitted, ok, err := t.conn.admittedServer(context.Background())
-		switch {
-		case err != nil:
+		admitted, err := t.conn.admittedServer(context.Background())
+		if err != nil {
 			return false, err
-		case !ok:
-			return true, nil // the schema is from before
-		case admitted == newServer:
+		}
+		if admitted == newServer {
 			return true, t.admit(server)
 		}
 		t.admitted = &admitted
@@ -81,9 +73,6 @@ func (t *tx) isAdmitted(server string) (bool, error) {
 // requireWitness returns refdb.ErrNotAdmitted if the owner's site has to compare the file first: it was left out of a
 // recovery, or taken to be away.
 func (t *tx) requireWitness(owner string) (refused, err error) {
-	if t.admitted == nil {
-		return nil, nil // the schema is from before
-	}
 	site, _, _ := strings.Cut(owner, "/")
 	err = t.query(func(row) { refused = refdb.ErrNotAdmitted }, barredWitness, site)
 	return refused, err
@@ -101,7 +90,7 @@ func (d *Driver) admitFirst(ctx context.Context) error {
 	const doing = "look which file is admitted"
 	first := false
 	err := d.read(ctx, doing, func(c *conn) error {
-		server, _, err := c.admittedServer(ctx)
+		server, err := c.admittedServer(ctx)
 		first = server == newServer
 		return err
 	})
@@ -116,7 +105,7 @@ func (d *Driver) admitFirst(ctx context.Context) error {
 
 // Admission implements refdb.AdmissionStore.
 func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
-	err = d.lookAtAdmission(ctx, "read which server is admitted", func(c *conn) error {
+	err = d.snapshot(ctx, "read which server is admitted", func(c *conn) error {
 		admitted, err := d.isAdmitted(ctx, c)
 		if err != nil {
 			return err
@@ -130,22 +119,13 @@ func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
 	return a, nil
 }
 
-// lookAtAdmission runs do in one snapshot of a schema with admission.
-func (d *Driver) lookAtAdmission(ctx context.Context, doing string, do func(*conn) error) error {
-	return d.optional(ctx, doing, "admission", d.snapshot(ctx, doing, do))
-}
-
 // changeAdmission runs do in a write transaction. Whatever do refuses it refuses before it writes.
 func (d *Driver) changeAdmission(ctx context.Context, doing string, rows int, do func(t *tx, admitted bool) (refused, err error)) error {
 	var refused error
 	err := d.writeAnyway(ctx, doing, rows, func(t *tx) error {
 		admitted, err := t.isAdmitted(d.server)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case t.admitted == nil:
-			refused = refdb.ErrOldSchema
-			return nil
 		}
 		refused, err = do(t, admitted)
 		return err

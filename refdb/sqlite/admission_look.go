@@ -45,7 +45,7 @@ const (
 
 // Look implements refdb.AdmissionStore.
 func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) (l refdb.Looked, err error) {
-	err = d.lookAtAdmission(ctx, "look what the file has", func(c *conn) (err error) {
+	err = d.snapshot(ctx, "look what the file has", func(c *conn) (err error) {
 		l.Server = d.server
 		l.Missing, err = c.look(ctx, witness, known)
 		return err
@@ -112,7 +112,7 @@ func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.Lost
 	}
 	lost, last, err := page(ctx, d, doing, lostColumns+" FROM lost", w, "project, ref, op", q.Limit, func(_ int64, r row) refdb.LostChange { return lostChangeOf(r) })
 	if err != nil {
-		return refdb.LostPage{}, d.optional(ctx, doing, "lost", err)
+		return refdb.LostPage{}, err
 	}
 	return refdb.LostPage{Lost: lost, Next: refdb.LostCursor{Project: last.Project, Ref: last.Ref, Op: last.Op}}, nil
 }

@@ -9,58 +9,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
-
-// admission is what every method about the admission says.
-func admission(t *testing.T, d *sqlite.Driver) map[string]error {
-	t.Helper()
-	ctx := t.Context()
-	errs := make(map[string]error)
-	_, errs["admission"] = d.Admission(ctx)
-	_, errs["look"] = d.Look(ctx, "w", []refdb.Known{{Project: project, Ref: refA, Op: "op"}})
-	_, errs["report"] = d.Report(ctx, refdb.Report{Witness: "w"})
-	_, errs["lost"] = d.LostChanges(ctx, refdb.LostQuery{Limit: 1})
-	_, errs["recover"] = d.Recover(ctx, refdb.RecoverRequest{Epoch: "e", Limit: 1})
-	return errs
-}
-
-// On the schema before it, nothing is compared.
-func TestTheSchemaBeforeTheAdmissionIsServed(t *testing.T) {
-	_, url := open(t)
-	m, err := sqlite.Migrator(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	if err := m.To(t.Context(), 8); err != nil {
-		t.Fatal(err)
-	}
-	d := openAgain(t, url)
-	for name, err := range admission(t, d) {
-		if !errors.Is(err, refdb.ErrOldSchema) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	update(t, d, refA, "", v1)
-	if s, err := d.HistoryState(t.Context()); err != nil || !s.Admitted {
-		t.Errorf("%+v, %v", s, err)
-	}
-	// The tables come, and go again, while the driver is in use.
-	for range 2 {
-		if err := m.Up(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		update(t, d, refA, v1, v2)
-		if a, err := d.Admission(t.Context()); err != nil || !a.Admitted {
-			t.Errorf("%+v, %v", a, err)
-		}
-		if err := m.To(t.Context(), 8); err != nil {
-			t.Fatal(err)
-		}
-		update(t, d, refA, v2, v1)
-	}
-}
 
 // A backup that is put back is another file.
 func TestACopyIsNotAdmitted(t *testing.T) {

@@ -56,7 +56,7 @@ func (d *Driver) readHistory(ctx context.Context, doing string, do func(*conn, r
 		return do(c, s)
 	})
 	if err != nil {
-		return refdb.HistoryState{}, d.optional(ctx, doing, "history", err)
+		return refdb.HistoryState{}, err
 	}
 	return s, nil
 }

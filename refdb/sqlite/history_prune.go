@@ -34,13 +34,12 @@ const (
 
 // Prune implements refdb.HistoryStore.
 func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
-	const doing = "prune the history"
-	err = d.write(ctx, doing, r.Limit, func(t *tx) (err error) {
+	err = d.write(ctx, "prune the history", r.Limit, func(t *tx) (err error) {
 		p, err = t.prune(r)
 		return err
 	})
 	if err != nil {
-		return refdb.Pruned{}, d.optional(ctx, doing, "history", err)
+		return refdb.Pruned{}, err
 	}
 	return p, nil
 }
@@ -90,8 +89,7 @@ func (t *tx) prunable(r refdb.PruneRequest) (upto refdb.Position, err error) {
 
 // Followers implements refdb.HistoryStore. The time for the ages is read before the rows.
 func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error) {
-	const doing = "list followers"
-	err = d.read(ctx, doing, func(c *conn) error {
+	err = d.read(ctx, "list followers", func(c *conn) error {
 		now := d.now()
 		return c.query(ctx, func(r row) {
 			all = append(all, refdb.Follower{
@@ -100,26 +98,24 @@ func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error
 		}, followers)
 	})
 	if err != nil {
-		return nil, d.optional(ctx, doing, "history", err)
+		return nil, err
 	}
 	return all, nil
 }
 
 // PutFollower implements refdb.HistoryStore.
 func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
-	const doing = "write a follower"
-	return d.optional(ctx, doing, "history", d.writeAnyway(ctx, doing, 1, func(t *tx) error {
+	return d.writeAnyway(ctx, "write a follower", 1, func(t *tx) error {
 		_, err := t.exec(putFollower, f.Name, f.Cursor, int64(f.Read), t.now)
 		return err
-	}))
+	})
 }
 
 // RemoveFollower implements refdb.HistoryStore.
 func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
-	const doing = "remove a follower"
-	err = d.writeAnyway(ctx, doing, 1, func(t *tx) (err error) {
+	err = d.writeAnyway(ctx, "remove a follower", 1, func(t *tx) (err error) {
 		found, err = t.execOne(removeFollower, name)
 		return err
 	})
-	return found && err == nil, d.optional(ctx, doing, "history", err)
+	return found && err == nil, err
 }
