@@ -104,8 +104,8 @@ func spannerTables() []table {
 		lostTable(text, "old_value", "new_value", "made", "INT64", instant),
 		{name: "packs", first: 10, key: "id", columns: []column{
 			{"id", "STRING(64)", 10}, {"project", text, 10}, {"owner", text, 10}, {"bases", "ARRAY<STRING(MAX)>", 10}, {"tips", "ARRAY<STRING(MAX)>", 10}, {"base", "BOOL", 10},
-			{"position", instant, 10}, {"unused", "BOOL", 10}, {"parts", "INT64", 10}, {"size", "INT64", 10}, {"sum", text, 10}, {"time", instant, 10},
-		}, indexes: []index{{"packs_order", "project, position"}, {"packs_unused", "unused"}}},
+			{"position", instant, 10}, {"kind", "STRING(16)", 10}, {"parts", "INT64", 10}, {"size", "INT64", 10}, {"sum", text, 10}, {"time", instant, 10},
+		}, indexes: []index{{"packs_order", "project, position"}, {"packs_kind", "kind, project"}}},
 		partTable("STRING(64)", "INT64", "BYTES(MAX)"),
 	}
 }

@@ -18,14 +18,18 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	if err := d.requireWitness(what, r.Owner); err != nil {
 		return refdb.Prepared{}, err
 	}
-	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, statesOf(unrevoked(&r), stateKeys(refsOf(r.Updates))),
-		func(b *batch, states []state) (acquisition, error) { return planPrepare(b, &r, states) })
+	if len(r.Packs) > 0 && !d.keepsPacks() {
+		return refdb.Prepared{}, failed(what, refdb.ErrOldSchema)
+	}
+	var packs []*foundPack
+	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, unrevokedStates(&r, &packs),
+		func(b *batch, states []state) (acquisition, error) { return planPrepare(b, &r, states, packs) })
 	return refdb.Prepared{Token: a.Token, Reclaimed: a.Reclaimed}, err
 }
 
-// planPrepare says what becomes of r in view of what stands on its refs. There
-// are no states if it was revoked.
-func planPrepare(b *batch, r *refdb.PrepareRequest, states []state) (a acquisition, refused error) {
+// planPrepare says what becomes of r in view of what stands on its refs, and of the packs
+// that there are. There are no states if it was revoked.
+func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, packs []*foundPack) (a acquisition, refused error) {
 	if len(states) == 0 {
 		return a, refdb.ErrReleased
 	}
@@ -33,6 +37,9 @@ func planPrepare(b *batch, r *refdb.PrepareRequest, states []state) (a acquisiti
 	a.Acquisition, refused = rules.Prepare(*r, rowsOf(states))
 	if refused != nil || a.Adopted {
 		return a, refused
+	}
+	if missing := b.usePacks(r, packs); missing != nil {
+		return a, missing
 	}
 	for _, u := range r.Updates {
 		b.insertIntent(u, r)
@@ -59,10 +66,26 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	return err
 }
 
-// unrevoked is stateStatement, but selects nothing if r was revoked.
-func unrevoked(r *refdb.PrepareRequest) spanner.Statement {
+// unrevokedSQL selects nothing if a preparation was revoked.
+const unrevokedSQL = `
+WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @first AND nonce = @nonce AND decision = '` + string(refdb.Revoked) + `')`
+
+// unrevokedStates returns a function that reads and locks what decides about r: the states, none if r was
+// revoked, and those of its packs that there are.
+func unrevokedStates(r *refdb.PrepareRequest, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
+	keys := stateKeys(refsOf(r.Updates))
 	s := stateStatement(r.Project)
-	s.SQL += "\nWHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @first AND nonce = @nonce AND decision = '" + string(refdb.Revoked) + "')"
+	s.SQL += unrevokedSQL
 	s.Params["first"], s.Params["nonce"] = r.Updates[0].Ref, r.Nonce
-	return s
+	if len(r.Packs) == 0 {
+		return statesOf(s, keys)
+	}
+	s.SQL = stateColumnsSQL + foundPacksSQL + stateRowsSQL + unrevokedSQL
+	s.Params["packs"] = r.Packs
+	return func(ctx context.Context, t *transaction) (states []state, err error) {
+		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(row *spanner.Row) (state, error) {
+			return readState(r.Project, row, packs)
+		}))
+		return states, err
+	}
 }

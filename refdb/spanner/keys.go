@@ -109,11 +109,14 @@ func matching(keys []lockKey) func(context.Context, *transaction) ([]bool, error
 }
 
 // chunks cuts items into pieces that fit a request.
-func chunks[T any](items []T, size func(T) int) iter.Seq[[]T] {
+func chunks[T any](items []T, size func(T) int) iter.Seq[[]T] { return chunksOf(keyBytes, items, size) }
+
+// chunksOf cuts items into pieces of at most so many bytes, or of one item.
+func chunksOf[T any](most int, items []T, size func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(items) > 0 {
 			n, bytes := 1, size(items[0])
-			for n < len(items) && bytes+size(items[n]) <= keyBytes {
+			for n < len(items) && bytes+size(items[n]) <= most {
 				bytes += size(items[n])
 				n++
 			}

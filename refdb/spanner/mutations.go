@@ -37,6 +37,8 @@ var (
 
 	historyColumns = []string{"project", "ref", "position", "old_value", "new_value", "op", "owner", "asked_by", "shard"}
 
+	usedColumns = []string{"id", "position", "kind"}
+
 	recordedColumns   = append(intentColumns[:len(intentColumns):len(intentColumns)], "nonce")
 	revocationColumns = append(intentColumns[:len(intentColumns):len(intentColumns)], "decision", "decided_by", "decided_at", "nonce")
 )
@@ -189,6 +191,41 @@ func (b *batch) decideIntent(i refdb.LockID, r *refdb.ResolveRequest) {
 // fine as the column: Spanner's commit timestamps are whole microseconds.
 func (b *batch) deleteIntent(project, ref string, token refdb.Token) {
 	b.delete(1, "intents", spanner.Key{project, ref, token.Time()})
+}
+
+// packEntries is what a pack's entries in packs_order and packs_kind cost at most, each of two columns: that of before leaves, and
+// each column of the new one counts.
+const packEntries = (1 + 2) + (1 + 2)
+
+// putPart stores a part of a pack. It begins the pack if found has no row, and completes it with the last part.
+func (b *batch) putPart(p refdb.PackPart, found packForPart) {
+	pack := p.Pack
+	row := map[string]any{"id": pack.ID, "size": found.size + int64(len(p.Data)), "time": spanner.CommitTimestamp}
+	put := spanner.UpdateMap
+	if found.row == nil {
+		put = spanner.InsertMap
+		row["project"], row["owner"], row["bases"], row["tips"], row["base"] = pack.Project, pack.Owner, pack.Bases, pack.Tips, pack.Base
+		row["kind"], row["parts"], row["sum"] = unusedPack, 0, ""
+	}
+	if p.Last {
+		row["parts"], row["size"], row["sum"] = int64(p.Number)+1, pack.Size, pack.Sum
+	}
+	if p.Last && pack.Base {
+		row["position"], row["kind"] = instant(pack.Position), basePack
+	}
+	b.add(len(row)+packEntries, put("packs", row))
+	b.add(3, spanner.InsertMap("pack_parts", map[string]any{"pack": pack.ID, "number": int64(p.Number), "data": p.Data}))
+}
+
+// usePack gives a pack its position.
+func (b *batch) usePack(id string) {
+	b.add(len(usedColumns)+packEntries, spanner.Update("packs", usedColumns, []any{id, spanner.CommitTimestamp, spanner.NullString{}}))
+}
+
+// deletePack deletes a pack and its parts. A range of rows that are in no index counts as one mutation, however many they are.
+func (b *batch) deletePack(id string) {
+	b.delete(1+1+1, "packs", spanner.Key{id})
+	b.delete(1, "pack_parts", spanner.Key{id}.AsPrefix())
 }
 
 func orNull(s string) spanner.NullString { return spanner.NullString{StringVal: s, Valid: s != ""} }

@@ -107,18 +107,26 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		states  []state
+		packs   int
 		want    int
 		tooMany bool
 	}{
-		"the largest preparation":                   {statesOn(MaxRefs, false, 0), 52_500, false},
-		"the largest preparation, of stale locks":   {statesOn(MaxRefs, true, stale), 70_000, false},
-		"a larger preparation, of only stale locks": {statesOn(4001, true, stale), 80_020, true},
+		"the largest preparation":                        {statesOn(MaxRefs, false, 0), 0, 56_000, false},
+		"the largest preparation, of stale locks":        {statesOn(MaxRefs, true, stale), 0, 73_500, false},
+		"the same, with a pack for each few refs":        {statesOn(MaxRefs, true, stale), 720, 79_980, false},
+		"a preparation of one ref, with very many packs": {statesOn(1, false, 0), 10_000, 90_016, true},
+		"a larger preparation, of only stale locks":      {statesOn(4001, true, stale), 0, 84_021, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var b batch
+			b := batch{recorded: true}
 			r := refdb.PrepareRequest{Project: "p", Nonce: "n", Updates: deletionsOf(row.states)}
-			if _, err := planPrepare(&b, &r, row.states); err != nil {
+			var packs []*foundPack
+			for i := range row.packs {
+				packs = append(packs, &foundPack{ID: fmt.Sprint(i), Project: "p", Complete: true})
+				r.Packs = append(r.Packs, packs[i].ID)
+			}
+			if _, err := planPrepare(&b, &r, row.states, packs); err != nil {
 				t.Fatal(err)
 			}
 			check(t, &b, row.want, row.tooMany)
@@ -179,6 +187,20 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(t, &b, 10_500, false)
+	})
+	t.Run("packs", func(t *testing.T) {
+		t.Parallel()
+		p := refdb.PackPart{Pack: refdb.Pack{ID: "id", Project: "p", Base: true}, Data: []byte("x"), Last: true}
+		var whole, more, drop batch
+		whole.putPart(p, packForPart{})
+		p.Number, p.Last = 1, false
+		more.putPart(p, packForPart{row: new(rules.PackRow)})
+		for i := range 50 {
+			drop.deletePack(fmt.Sprint(i))
+		}
+		check(t, &whole, 21, false)
+		check(t, &more, 12, false)
+		check(t, &drop, 200, false)
 	})
 	t.Run("a beat and a release of the largest lock", func(t *testing.T) {
 		t.Parallel()

@@ -11,25 +11,27 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
-var projectRowColumns = []string{"project", "id", "rules", "mode", "revision", "time", "op"}
-
 const (
-	projectRowSQL = `project, id, rules, mode, revision, time, op, CURRENT_TIMESTAMP()`
-
 	projectsSQL = `
-SELECT ` + projectRowSQL + ` FROM projects
 WHERE (@project = '' OR project = @project) AND revision > @after ORDER BY revision LIMIT @limit`
-
-	oneProjectSQL = `SELECT ` + projectRowSQL + ` FROM projects WHERE project = @project`
 
 	// Read in the transaction that increments it, it excludes all other writers of projects.
 	lastRevisionSQL = `SELECT IFNULL(MAX(revision), 0) FROM projects`
 )
 
+// projectRowsSQL selects rows of projects. Before the packs no objects were kept.
+func projectRowsSQL(packs bool) string {
+	store := `''`
+	if packs {
+		store = `store`
+	}
+	return `SELECT project, id, rules, mode, ` + store + `, revision, time, op, CURRENT_TIMESTAMP() FROM projects`
+}
+
 // Projects implements refdb.ProjectStore.
 func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
 	r := request{tag: "refdb.projects", what: "read projects"}
-	return readRows(ctx, d, r, projectOf, r.query(spanner.Statement{SQL: projectsSQL, Params: map[string]any{
+	return readRows(ctx, d, r, projectOf, r.query(spanner.Statement{SQL: projectRowsSQL(d.keepsPacks()) + projectsSQL, Params: map[string]any{
 		"project": q.Project, "after": q.After, "limit": int64(q.Limit),
 	}}))
 }
@@ -42,7 +44,12 @@ type registered struct {
 
 // PutProject implements refdb.ProjectStore.
 func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
-	one := spanner.Statement{SQL: oneProjectSQL, Params: map[string]any{"project": r.Project}}
+	q := request{tag: "refdb.putproject", what: "write a project"}
+	packs := d.keepsPacks()
+	if r.Store != "" && !packs {
+		return p, failed(q.what, refdb.ErrOldSchema)
+	}
+	one := spanner.Statement{SQL: projectRowsSQL(packs) + ` WHERE project = @project`, Params: map[string]any{"project": r.Project}}
 	read := func(ctx context.Context, t *transaction) (found registered, err error) {
 		err = t.query(ctx, one, func(row *spanner.Row) (err error) {
 			found.row, err = projectOf(row)
@@ -54,7 +61,6 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 		return found, err
 	}
 	wrote := false
-	q := request{tag: "refdb.putproject", what: "write a project"}
 	at, err := decide(ctx, d, q, read, func(b *batch, found registered) error {
 		p, wrote = found.row, false
 		written, refused := rules.PutProject(r, p)
@@ -62,9 +68,14 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 			return refused
 		}
 		wrote = true
-		p = refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Revision: found.last + 1, Op: r.Op}
-		b.add(len(projectRowColumns)+2, spanner.InsertOrUpdate("projects", projectRowColumns,
-			[]any{p.Project, p.ID, p.Rules, p.Mode, p.Revision, spanner.CommitTimestamp, p.Op}))
+		p = refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: found.last + 1, Op: r.Op}
+		row := map[string]any{
+			"project": p.Project, "id": p.ID, "rules": p.Rules, "mode": p.Mode, "revision": p.Revision, "time": spanner.CommitTimestamp, "op": p.Op,
+		}
+		if packs {
+			row["store"] = p.Store
+		}
+		b.add(len(row)+2, spanner.InsertOrUpdateMap("projects", row))
 		return nil
 	})
 	if err != nil {
@@ -78,7 +89,7 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 
 func projectOf(row *spanner.Row) (p refdb.Project, err error) {
 	var now time.Time
-	if err := row.Columns(&p.Project, &p.ID, &p.Rules, &p.Mode, &p.Revision, &p.Time, &p.Op, &now); err != nil {
+	if err := row.Columns(&p.Project, &p.ID, &p.Rules, &p.Mode, &p.Store, &p.Revision, &p.Time, &p.Op, &now); err != nil {
 		return p, fmt.Errorf("read a project: %w", err)
 	}
 	p.Time, p.Age = p.Time.UTC(), now.Sub(p.Time)

@@ -31,19 +31,23 @@ func (s state) value() refdb.Value {
 
 // The keys drive the joins (that is what the hints say), so that only rows of
 // these keys are read and locked, and the gaps where there is none.
-const stateSQL = `
+const (
+	stateColumnsSQL = `
 SELECT k.ref,
        f.owner, IFNULL(UNIX_MICROS(f.token), 0), IFNULL(f.stale_after, 0),
        l.nonce, ` + lockSQL + `,
        r.value, r.time, r.op,
-       IFNULL(f.waiting, l.waiting), IF(f.owner IS NULL AND l.owner IS NULL, 0, UNIX_MICROS(CURRENT_TIMESTAMP()))
+       IFNULL(f.waiting, l.waiting), IF(f.owner IS NULL AND l.owner IS NULL, 0, UNIX_MICROS(CURRENT_TIMESTAMP()))`
+
+	stateRowsSQL = `
 FROM UNNEST(@keys) AS k
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS f ON f.project = @project AND f.ref = k.fence
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l ON l.project = @project AND l.ref = k.lock
 LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = @project AND r.ref = k.value`
+)
 
 func stateStatement(project string) spanner.Statement {
-	return spanner.Statement{SQL: stateSQL, Params: map[string]any{"project": project}}
+	return spanner.Statement{SQL: stateColumnsSQL + stateRowsSQL, Params: map[string]any{"project": project}}
 }
 
 // statesOf returns a function that reads and locks the rows that keys name, in any order. s is
@@ -57,7 +61,8 @@ func statesOf(s spanner.Statement, keys []key) func(context.Context, *transactio
 	}
 }
 
-func readState(project string, r *spanner.Row) (state, error) {
+// readState converts a row of stateStatement, and reads more columns after that.
+func readState(project string, r *spanner.Row, more ...any) (state, error) {
 	var (
 		s          state
 		owner      spanner.NullString // of the fence, as is what follows; NULL only if there is no row
@@ -69,7 +74,7 @@ func readState(project string, r *spanner.Row) (state, error) {
 		waiting    []string
 		now        int64
 	)
-	into := slices.Concat([]any{&s.Name, &owner, &token, &staleAfter, &nonce}, held.columns(), value.columns(), []any{&waiting, &now})
+	into := slices.Concat([]any{&s.Name, &owner, &token, &staleAfter, &nonce}, held.columns(), value.columns(), []any{&waiting, &now}, more)
 	if err := r.Columns(into...); err != nil {
 		return s, err
 	}

@@ -1,0 +1,5 @@
+DROP TABLE IF EXISTS pack_parts;
+DROP INDEX IF EXISTS packs_kind;
+DROP INDEX IF EXISTS packs_order;
+DROP TABLE IF EXISTS packs;
+ALTER TABLE projects DROP COLUMN store;

@@ -1,0 +1,212 @@
+package spanner_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// partOf is one of so many parts of a pack, of a byte each.
+func partOf(id string, number, parts int) refdb.PackPart {
+	p := refdb.PackPart{Number: number, Data: []byte{byte(number)}, Last: number == parts-1, Pack: refdb.Pack{
+		ID: id, Project: project, Owner: owner, Tips: []string{string(v1)},
+	}}
+	if p.Last {
+		p.Pack.Size, p.Pack.Sum = int64(parts), "sum"
+	}
+	return p
+}
+
+// storePack stores a pack of so many parts.
+func storePack(tb testing.TB, d refdb.PackStore, id string, parts int) {
+	tb.Helper()
+	for number := range parts {
+		must(tb, d.StorePart(tb.Context(), partOf(id, number, parts)))
+	}
+}
+
+// using asks for an intent to create branch, with packs.
+func using(nonce string, packs ...string) refdb.PrepareRequest {
+	r := preparing(nonce, branch)
+	r.Packs = packs
+	return r
+}
+
+// packs returns all used packs of project, with their data, and up to where they are complete.
+func packs(tb testing.TB, d refdb.PackStore) ([]refdb.Pack, refdb.Position) {
+	tb.Helper()
+	page, err := d.Packs(tb.Context(), refdb.PackQuery{Project: project, Limit: 1000, Inline: 1000})
+	must(tb, err)
+	return page.Packs, page.Upto
+}
+
+func TestAPackHasThePositionOfItsPreparation(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Spanner(t).Open(t).(*spanner.Driver)
+	storePack(t, d, "a", 1)
+	p, err := d.Prepare(t.Context(), using("n", "a"))
+	must(t, err)
+	before := upto(t, d)
+	all, complete := packs(t, d)
+	after := upto(t, d)
+	if len(all) != 1 || int64(all[0].Position) != int64(p.Token) {
+		t.Errorf("the preparation has token %d, the packs are %+v", p.Token, all)
+	}
+	if complete < before || complete > after {
+		t.Errorf("packs are complete up to %d, the history was up to %d, then up to %d", complete, before, after)
+	}
+}
+
+func TestLostReplyAboutPacks(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	d := openWire(t, dbtest.Spanner(t), w)
+	// twice loses the reply to a request, and makes the request again.
+	twice := func(what string, do func() error) {
+		t.Helper()
+		loseReply(w, codes.Internal)
+		if err := do(); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if err := do(); err != nil {
+			t.Fatalf("%s again: %v", what, err)
+		}
+	}
+	for number := range 3 {
+		twice("store a part", func() error { return d.StorePart(t.Context(), partOf("a", number, 3)) })
+	}
+	storePack(t, d, "b", 1)
+	if u, err := d.PackUsage(t.Context(), project); err != nil || u != (refdb.PackUsage{Unused: 2, UnusedSize: 4}) {
+		t.Fatalf("stored were %+v, %v", u, err)
+	}
+	var p refdb.Prepared
+	twice("prepare", func() (err error) {
+		p, err = d.Prepare(t.Context(), using("n", "a"))
+		return err
+	})
+	if all, _ := packs(t, d); len(all) != 1 || int64(all[0].Position) != int64(p.Token) || all[0].Parts != 3 {
+		t.Fatalf("the preparation has token %d, the packs are %+v", p.Token, all)
+	}
+	twice("drop a pack", func() error { return d.DropPack(t.Context(), "b") })
+	twice("remove packs", func() error { _, err := d.RemovePacks(t.Context(), project, 10); return err })
+	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (refdb.PackUsage{}) {
+		t.Errorf("left are %+v, %v", u, err)
+	}
+}
+
+func TestDataOfAPageIsOfItsSnapshot(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	other := db.Open(t).(*spanner.Driver)
+	storePack(t, other, "a", 1)
+	must(t, errorOf(other.Prepare(t.Context(), using("n", "a"))))
+	w := &wire{}
+	d := openWire(t, db, w)
+	var once atomic.Bool
+	w.set(func(w *wire) {
+		w.before = func(_ context.Context, name string) error {
+			if name != "StreamingRead" || !once.CompareAndSwap(false, true) {
+				return nil
+			}
+			return errorOf(other.RemovePacks(t.Context(), project, 10))
+		}
+	})
+	if all, _ := packs(t, d); len(all) != 1 || len(all[0].Data) != 1 || !once.Load() {
+		t.Errorf("got %+v", all)
+	}
+}
+
+// Whoever drops packs until none is left must not stop because others dropped those that it found.
+func TestPacksAreLookedForAgainIfOthersDropThem(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Spanner(t)
+	other := db.Open(t).(*spanner.Driver)
+	for _, id := range []string{"a", "b", "c"} {
+		storePack(t, other, id, 2)
+	}
+	w := &wire{}
+	d := openWire(t, db, w)
+	var queries atomic.Int32
+	w.set(func(w *wire) {
+		w.before = func(_ context.Context, name string) error {
+			if name != "ExecuteStreamingSql" || queries.Add(1) != 2 {
+				return nil
+			}
+			return errorOf(other.RemovePacks(t.Context(), project, 2)) // those that were found
+		}
+	})
+	if n, err := d.RemovePacks(t.Context(), project, 2); n != 1 || err != nil {
+		t.Errorf("%d packs were removed, %v", n, err)
+	}
+	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (refdb.PackUsage{}) {
+		t.Errorf("left are %+v, %v", u, err)
+	}
+}
+
+// A program notices a migration after some seconds.
+func TestAProgramFromBeforeThePacksLeavesWhatIsKept(t *testing.T) {
+	t.Parallel()
+	db := spannerKind(t).Empty(t)
+	to(t, db, 9)
+	old := db.Open(t)
+	to(t, db, 10)
+	d := db.Open(t)
+	created := refdb.ProjectRequest{Project: "created", ID: "id", Op: "o1"}
+	must(t, errorOf(old.PutProject(t.Context(), created)))
+	kept := refdb.ProjectRequest{Project: project, ID: "id", Store: "all", Op: "o2"}
+	row, err := d.PutProject(t.Context(), kept)
+	must(t, err)
+	must(t, errorOf(old.PutProject(t.Context(), refdb.ProjectRequest{Project: project, ID: "id", Mode: "enforce", Revision: row.Revision, Op: "o3"})))
+	rows, err := d.Projects(t.Context(), refdb.ProjectQuery{Limit: 10})
+	must(t, err)
+	if len(rows) != 2 || rows[0].Store != "" || rows[1].Store != "all" || rows[1].Mode != "enforce" {
+		t.Errorf("the rows are %+v", rows)
+	}
+}
+
+func TestRoundTripsAboutPacks(t *testing.T) {
+	t.Parallel()
+	const query, commit, read = "ExecuteStreamingSql", "Commit", "StreamingRead"
+	w := &wire{}
+	d := openWire(t, dbtest.Spanner(t), w)
+	ctx := t.Context()
+	many := preparing("n", names(1000)...)
+	many.Packs = []string{"a", "b"}
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want []string
+	}{
+		{"storing a small pack", func() error { return d.StorePart(ctx, partOf("a", 0, 1)) }, []string{query, commit}},
+		{"storing the first part", func() error { return d.StorePart(ctx, partOf("b", 0, 2)) }, []string{query, commit}},
+		{"storing the last part", func() error { return d.StorePart(ctx, partOf("b", 1, 2)) }, []string{query, commit}},
+		{"preparing a thousand refs with packs", func() error { return errorOf(d.Prepare(ctx, many)) }, []string{query, commit}},
+		{"listing packs", func() error { return errorOf(d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10})) }, []string{query}},
+		{"listing packs with data", func() error {
+			return errorOf(d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10, Inline: 10}))
+		}, []string{query, read}},
+		{"reading a part", func() error { return errorOf(d.PackPart(ctx, "b", 1)) }, []string{query}},
+		{"counting packs", func() error { return errorOf(d.PackUsage(ctx, project)) }, []string{query}},
+		{"dropping a used pack", func() error { return d.DropPack(ctx, "a") }, []string{query, commit}},
+		{"dropping abandoned packs where there are none", func() error { return errorOf(d.DropAbandonedPacks(ctx, time.Hour, 10)) }, []string{query}},
+		{"dropping superseded packs without a base", func() error { return errorOf(d.DropSupersededPacks(ctx, project, 10)) }, []string{query}},
+		{"removing packs", func() error { return errorOf(d.RemovePacks(ctx, project, 10)) }, []string{query, query, commit}},
+	} {
+		w.take()
+		must(t, step.do())
+		if got := w.take(); !slices.Equal(got, step.want) {
+			t.Errorf("%s: the requests were %v, want %v", step.name, got, step.want)
+		}
+	}
+}
+
+func errorOf[T any](_ T, err error) error { return err }
