@@ -202,8 +202,7 @@ type Recovered struct {
 // compares it, in its transaction, with the one that is admitted. If it is another, or none is,
 // the method writes nothing and returns ErrNotAdmitted. So does States, because sites move refs by what it says. Methods of the HistoryStore say so in
 // HistoryState.Admitted. Prepare and Finish also return it if the owner's site is a witness that is away or was left out of a
-// recovery: an admitted server is not one that this site has compared. On Cloud Spanner the comparison is some seconds old. On a schema without these tables all methods return ErrOldSchema, and no server
-// is compared.
+// recovery: an admitted server is not one that this site has compared. On Cloud Spanner the comparison is some seconds old.
 type AdmissionStore interface {
 	// Admission returns the state, as of one snapshot.
 	Admission(ctx context.Context) (Admission, error)

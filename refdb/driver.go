@@ -206,8 +206,9 @@ type IntentStore interface {
 	Intents(ctx context.Context, q IntentQuery) (IntentPage, error)
 }
 
-// A ProjectStore holds each project's rules and mode, for all sites. On a schema without
-// its table and that of the AuditStore the methods of both return ErrOldSchema.
+// A ProjectStore holds each project's rules and mode, and which of its objects the database
+// keeps, for all sites. On a schema without packs that is nothing, and to put anything else is
+// ErrOldSchema.
 type ProjectStore interface {
 	// Projects returns the rows that q selects, in the order of their revisions, at most
 	// q.Limit. Of two changes the one with the larger revision was committed later, so that

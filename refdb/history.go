@@ -150,8 +150,7 @@ type Pruned struct {
 // of refs where the database can do that. PurgeTombstones and writes that add no value make none.
 //
 // All changes that one transaction of a driver makes have one position. An answer's State is of
-// the same snapshot as its rows. On a schema without the history all methods return
-// ErrOldSchema.
+// the same snapshot as its rows.
 type HistoryStore interface {
 	// HistoryState returns the state of the history.
 	HistoryState(ctx context.Context) (HistoryState, error)
