@@ -37,7 +37,8 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 	needed := map[string]string{"refs": "SELECT, INSERT, UPDATE, DELETE", "locks": "SELECT, INSERT, UPDATE, DELETE", "intents": "SELECT, INSERT, UPDATE, DELETE", "token_origin": "SELECT, UPDATE",
 		"projects": "SELECT, INSERT, UPDATE", "audit": "SELECT, INSERT, UPDATE",
 		"history": "SELECT, INSERT", "history_state": "SELECT", "epochs": "SELECT", "followers": "SELECT, INSERT, UPDATE, DELETE",
-		"admission": "SELECT, UPDATE", "witnesses": "SELECT, INSERT, UPDATE", "lost": "SELECT, INSERT, UPDATE"}
+		"admission": "SELECT, UPDATE", "witnesses": "SELECT, INSERT, UPDATE", "lost": "SELECT, INSERT, UPDATE",
+		"packs": "SELECT, INSERT, UPDATE, DELETE", "pack_parts": "SELECT, INSERT"}
 	for table, privileges := range needed {
 		for privilege := range strings.SplitSeq(privileges, ", ") {
 			t.Run(privilege+" on "+table, func(t *testing.T) {
@@ -87,6 +88,8 @@ func withoutPrivilege(t *testing.T, db *dbtest.Database, privilege, table string
 	db.Exec(t, `GRANT SELECT, INSERT, UPDATE, DELETE ON followers TO `+role)
 	db.Exec(t, `GRANT SELECT, UPDATE ON admission TO `+role)
 	db.Exec(t, `GRANT SELECT, INSERT, UPDATE ON witnesses, lost TO `+role)
+	db.Exec(t, `GRANT SELECT, INSERT, UPDATE, DELETE ON packs TO `+role)
+	db.Exec(t, `GRANT SELECT, INSERT ON pack_parts TO `+role)
 	db.Exec(t, `GRANT SELECT ON refdb_schema, history_state, epochs TO `+role)
 	db.Exec(t, `REVOKE `+privilege+` ON `+table+` FROM `+role)
 	separator := "?"

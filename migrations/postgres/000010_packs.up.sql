@@ -76,7 +76,8 @@ BEGIN
     SELECT DISTINCT CASE grantee WHEN 'PUBLIC' THEN grantee ELSE quote_ident(grantee) END FROM information_schema.table_privileges
     WHERE table_schema = current_schema() AND table_name = 'refs' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')
   LOOP
-    EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON packs, pack_parts TO ' || writer;
+    EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON packs TO ' || writer;
+    EXECUTE 'GRANT SELECT, INSERT ON pack_parts TO ' || writer;
   END LOOP;
 END
 $$;
