@@ -84,7 +84,7 @@ type PackQuery struct {
 // A PackPage is a part of the used packs of a project, in the order of their keys.
 type PackPage struct {
 	Packs []Pack
-	// Upto is the last position that is complete: no pack at or below it will appear any more. Packs may be in the page that come
+	// Upto is the last position that is complete: no pack but a Base will appear at or below it any more. Packs may be in the page that come
 	// later. It is the same as [HistoryState.Upto].
 	Upto Position
 	More bool // there are more than Limit
