@@ -38,10 +38,6 @@ var (
 
 // checkAdmission reads which server is admitted. Where none was yet it admits this one.
 func (d *Driver) checkAdmission(ctx context.Context) error {
-	if !d.admits() {
-		d.refused.Store(false)
-		return nil
-	}
 	r := request{tag: "refdb.admission", what: "read which server is admitted", timeout: openTimeout}
 	rows, err := readRows(ctx, d, r, readAdmissionRow, r.query(spanner.NewStatement(admittedSQL)))
 	if err != nil {
@@ -62,9 +58,6 @@ func (d *Driver) checkAdmission(ctx context.Context) error {
 	d.refused.Store(rows[0].server != d.name)
 	return nil
 }
-
-// admits reports whether the schema has the admission.
-func (d *Driver) admits() bool { return d.version.Load() >= admissionVersion }
 
 // requireAdmission returns ErrNotAdmitted if the database was not admitted when the driver last looked.
 func (d *Driver) requireAdmission(r request) error {
@@ -139,9 +132,6 @@ func (d *Driver) admissionNow(ctx context.Context, row admissionRow, query query
 
 // snapshot runs do on what the database has at one time.
 func (d *Driver) snapshot(ctx context.Context, r request, do func(context.Context, queryFunc) error) error {
-	if !d.admits() {
-		return failed(r.what, refdb.ErrOldSchema)
-	}
 	return d.read(ctx, r, func(ctx context.Context, c *client) error {
 		if err := d.emulatorMutex.lock(ctx); err != nil {
 			return err
@@ -174,16 +164,13 @@ func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
 // changeAdmission runs do in a transaction that has read the row, and so excludes all others that change it. Afterwards
 // the driver knows which server is admitted.
 func (d *Driver) changeAdmission(ctx context.Context, r request, do func(context.Context, *transaction, *batch, admissionRow) error) error {
-	if !d.admits() {
-		return failed(r.what, refdb.ErrOldSchema)
-	}
 	var admitted string
 	_, err := d.transact(ctx, r, func(ctx context.Context, t *transaction) error {
 		row, err := readAdmission(ctx, t.query)
 		if err != nil {
 			return err
 		}
-		b := batch{recorded: d.recorded()}
+		var b batch
 		if row.server == newServer {
 			row.server = d.name
 			b.admit(d.name)

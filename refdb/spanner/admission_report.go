@@ -149,7 +149,7 @@ func (d *Driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 
 func (d *Driver) reportOnce(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
 	q := request{tag: "refdb.report", what: "report what the database has"}
-	if r.Server != d.name && d.admits() {
+	if r.Server != d.name {
 		return a, failed(q.what, errReplaced)
 	}
 	err = d.changeAdmission(ctx, q, func(ctx context.Context, t *transaction, b *batch, row admissionRow) (err error) {
@@ -244,9 +244,6 @@ func (b *batch) putWitness(w refdb.Witness) {
 // LostChanges implements refdb.AdmissionStore.
 func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.LostPage, err error) {
 	r := request{tag: "refdb.lost", what: "list lost changes"}
-	if !d.admits() {
-		return p, failed(r.what, refdb.ErrOldSchema)
-	}
 	p.Lost, err = readRows(ctx, d, r, func(row *spanner.Row) (refdb.LostChange, error) { return readLost(row) }, r.query(spanner.Statement{SQL: lostPageSQL, Params: map[string]any{
 		"project": q.After.Project, "ref": q.After.Ref, "op": q.After.Op, "decided": q.Decided, "limit": int64(q.Limit),
 	}}))

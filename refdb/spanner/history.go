@@ -29,10 +29,6 @@ const (
 	maxPosition = refdb.Position(math.MaxInt64)
 )
 
-// recorded reports whether changes of refs go into the history. After a migration a program may
-// go without for the few seconds until it checks the schema again.
-func (d *Driver) recorded() bool { return d.version.Load() >= historyVersion }
-
 // shardOf returns the shard of a project's changes.
 func shardOf(project string) int64 {
 	h := fnv.New32a()
@@ -58,7 +54,7 @@ type epochRow struct {
 }
 
 const stateOfHistorySQL = `
-SELECT s.begun, s.pruned, %s, ARRAY(SELECT AS STRUCT e.first, e.id, e.began, e.asked_by, e.reason FROM epochs AS e ORDER BY e.first)%s
+SELECT s.begun, s.pruned, IFNULL((SELECT a.server FROM admission AS a WHERE a.id = 1), ''), ARRAY(SELECT AS STRUCT e.first, e.id, e.began, e.asked_by, e.reason FROM epochs AS e ORDER BY e.first)%s
 FROM history_state AS s`
 
 // A columns reads the columns of a row, as [spanner.Row.Columns] does.
@@ -67,14 +63,7 @@ type columns func(...any) error
 // readHistory reads the state of the history together with the rows of a query, all as of one time. The
 // query selects n columns, and rowOf converts them; without columns there is no query.
 func readHistory[T any](ctx context.Context, d *Driver, r request, n int, s spanner.Statement, rowOf func(columns) (T, error)) (rows []T, state refdb.HistoryState, err error) {
-	if !d.recorded() {
-		return nil, state, failed(r.what, refdb.ErrOldSchema)
-	}
-	admitted := `'` + newServer + `'` // in an old schema nothing is compared
-	if d.admits() {
-		admitted = `IFNULL((SELECT a.server FROM admission AS a WHERE a.id = 1), '')`
-	}
-	text := fmt.Sprintf(stateOfHistorySQL, admitted, strings.Repeat(", NULL", n))
+	text := fmt.Sprintf(stateOfHistorySQL, strings.Repeat(", NULL", n))
 	if n > 0 {
 		text += "\nUNION ALL\nSELECT NULL, NULL, NULL, NULL, rest.* FROM (" + s.SQL + ") AS rest"
 	}

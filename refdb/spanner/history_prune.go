@@ -28,9 +28,6 @@ type prunable struct {
 // enough now stays so, and its transaction reads what else decides.
 func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
 	q := request{tag: "refdb.prune", what: "prune the history"}
-	if !d.recorded() {
-		return p, failed(q.what, refdb.ErrOldSchema)
-	}
 	params := afterParams(r.After, r.Limit)
 	params["upto"], params["keep"] = instant(r.Upto), int64(r.Keep)
 	s := spanner.Statement{SQL: strings.Replace(prunableSQL, "%", keysOf(afterSQL+` AND h.position <= @upto`), 1), Params: params}
@@ -100,9 +97,6 @@ SELECT f.name, f.cursor, f.read, f.seen, TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), f.s
 // Followers implements refdb.HistoryStore.
 func (d *Driver) Followers(ctx context.Context) ([]refdb.Follower, error) {
 	r := request{tag: "refdb.followers", what: "list followers"}
-	if !d.recorded() {
-		return nil, failed(r.what, refdb.ErrOldSchema)
-	}
 	return readRows(ctx, d, r, func(row *spanner.Row) (f refdb.Follower, err error) {
 		var age int64
 		err = row.Columns(&f.Name, &f.Cursor, (*int64)(&f.Read), &f.Seen, &age)
@@ -114,9 +108,6 @@ func (d *Driver) Followers(ctx context.Context) ([]refdb.Follower, error) {
 // PutFollower implements refdb.HistoryStore.
 func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 	r := request{tag: "refdb.putfollower", what: "write a follower"}
-	if !d.recorded() {
-		return failed(r.what, refdb.ErrOldSchema)
-	}
 	_, err := d.transact(ctx, r, func(_ context.Context, t *transaction) error {
 		var b batch
 		b.add(len(followerColumns), spanner.InsertOrUpdate("followers", followerColumns, []any{f.Name, f.Cursor, int64(f.Read), spanner.CommitTimestamp}))
@@ -128,9 +119,6 @@ func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 // RemoveFollower implements refdb.HistoryStore.
 func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
 	r := request{tag: "refdb.removefollower", what: "remove a follower"}
-	if !d.recorded() {
-		return false, failed(r.what, refdb.ErrOldSchema)
-	}
 	read := func(ctx context.Context, t *transaction) (there bool, err error) {
 		err = t.query(ctx, spanner.Statement{SQL: followerSQL, Params: map[string]any{"name": name}}, func(*spanner.Row) error {
 			there = true

@@ -38,7 +38,7 @@ func planFinish(b *batch, r *refdb.FinishRequest, refs []string, states []state)
 	if len(r.Done) > MaxRefs {
 		// A program from before the history prepared it, and git has moved the refs: better without a
 		// record, as if that program had finished it, than never.
-		b.recorded = false
+		b.unrecorded = true
 	}
 	for _, u := range r.Done {
 		b.putRef(r.Project, u.Ref, found[u.Ref].value(), u.New, r.Origin)

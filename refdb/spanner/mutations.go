@@ -32,24 +32,23 @@ var (
 
 	reservationColumns = []string{"project", "ref", "heartbeat", "owner", "nonce", "stale_after", "waiting"}
 
-	intentColumns   = []string{"project", "ref", "token", "owner", "agent", "old_value", "new_value", "time"}
+	intentColumns   = []string{"project", "ref", "token", "owner", "agent", "old_value", "new_value", "time", "nonce"}
 	decisionColumns = []string{"project", "ref", "token", "decision", "decided_by", "reason", "decided_at"}
 
 	historyColumns = []string{"project", "ref", "position", "old_value", "new_value", "op", "owner", "asked_by", "shard"}
 
 	usedColumns = []string{"id", "position", "kind"}
 
-	recordedColumns   = append(intentColumns[:len(intentColumns):len(intentColumns)], "nonce")
-	revocationColumns = append(intentColumns[:len(intentColumns):len(intentColumns)], "decision", "decided_by", "decided_at", "nonce")
+	revocationColumns = append(intentColumns[:len(intentColumns):len(intentColumns)], "decision", "decided_by", "decided_at")
 )
 
 // A batch is what a commit writes. It writes no row that it deletes.
 type batch struct {
-	mutations []*spanner.Mutation
-	deleted   map[string][]spanner.KeySet // by table
-	cost      int                         // in Spanner's count
-	recorded  bool                        // changes of refs go into the history
-	admitted  *string                     // the server that the commit admits, "" for none; nil if it says nothing about that
+	mutations  []*spanner.Mutation
+	deleted    map[string][]spanner.KeySet // by table
+	cost       int                         // in Spanner's count
+	unrecorded bool                        // changes of refs do not go into the history
+	admitted   *string                     // the server that the commit admits, "" for none; nil if it says nothing about that
 }
 
 func (b *batch) add(cost int, m *spanner.Mutation) {
@@ -106,10 +105,11 @@ func (b *batch) deleteRef(project, ref string) {
 // record adds a change to the history. How Spanner counts the entries of indexes that an insert
 // makes is not documented; each of their columns is counted here.
 func (b *batch) record(project, ref string, old, v refdb.Value, by refdb.Origin) {
-	if b.recorded {
-		b.add(len(historyColumns)+2+2, spanner.Insert("history", historyColumns, []any{project, ref, spanner.CommitTimestamp,
-			string(old), string(v), orNull(by.ID), orNull(by.Owner), orNull(by.By), shardOf(project)}))
+	if b.unrecorded {
+		return
 	}
+	b.add(len(historyColumns)+2+2, spanner.Insert("history", historyColumns, []any{project, ref, spanner.CommitTimestamp,
+		string(old), string(v), orNull(by.ID), orNull(by.Owner), orNull(by.By), shardOf(project)}))
 }
 
 // insertLock takes a free lock: it fails if there is a row.
@@ -167,11 +167,8 @@ func (b *batch) deleteLocks(project string) {
 
 // insertIntent records u as an intent, with the token of its lock.
 func (b *batch) insertIntent(u refdb.Update, r *refdb.PrepareRequest) {
-	columns, values := intentColumns, []any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp}
-	if b.recorded { // before, the nonce is too short
-		columns, values = recordedColumns, append(values, operation.OfIntent(*r))
-	}
-	b.add(len(columns), spanner.Insert("intents", columns, values))
+	b.add(len(intentColumns), spanner.Insert("intents", intentColumns,
+		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp, operation.OfIntent(*r)}))
 }
 
 // insertRevocation records that r was revoked.
@@ -179,7 +176,7 @@ func (b *batch) insertRevocation(r *refdb.PrepareRequest) {
 	u := r.Updates[0]
 	b.add(len(revocationColumns), spanner.Insert("intents", revocationColumns,
 		[]any{r.Project, u.Ref, spanner.CommitTimestamp, r.Owner, r.Agent, string(u.Old), string(u.New), spanner.CommitTimestamp,
-			string(refdb.Revoked), r.Owner, spanner.CommitTimestamp, r.Nonce}))
+			r.Nonce, string(refdb.Revoked), r.Owner, spanner.CommitTimestamp}))
 }
 
 func (b *batch) decideIntent(i refdb.LockID, r *refdb.ResolveRequest) {

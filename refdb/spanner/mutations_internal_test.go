@@ -98,7 +98,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 			if row.queued {
 				states = queued(states)
 			}
-			b := batch{recorded: true}
+			var b batch
 			if err := planUpdate(&b, &r, states); err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := batch{recorded: true}
+			var b batch
 			r := refdb.PrepareRequest{Project: "p", Nonce: "n", Updates: deletionsOf(row.states)}
 			var packs []*foundPack
 			for i := range row.packs {
@@ -172,7 +172,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 				states[i].fence = fenceOn(states[i].Name, refdb.NeverStale)
 			}
 			r := refdb.FinishRequest{Project: "p", Origin: refdb.Origin{ID: "id", Owner: "o"}, Token: 7, Done: deletionsOf(states[:row.done])}
-			b := batch{recorded: true}
+			var b batch
 			if err := planFinish(&b, &r, refsOf(deletionsOf(states)), states); err != nil {
 				t.Fatal(err)
 			}

@@ -43,7 +43,7 @@ func decideAnyway[T any](ctx context.Context, d *Driver, r request, read func(co
 		if err != nil {
 			return err
 		}
-		b := batch{recorded: d.recorded()}
+		var b batch
 		refused = plan(&b, found)
 		return t.write(&b)
 	})
