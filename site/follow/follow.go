@@ -337,6 +337,9 @@ func (f *Follower) bring(ctx context.Context, project string, w work) (again wor
 				again.add(s.Ref, "moved meanwhile")
 			}
 		default:
+			if s.Result == catchup.Missing {
+				mark.StartOver()
+			}
 			again.add(s.Ref, s.Detail)
 		}
 	}

@@ -32,7 +32,8 @@ type Mark struct {
 	whole map[string]bool
 	since time.Time
 
-	restarted time.Time // when startOver was called last
+	restarted  time.Time // when StartOver was called last
+	baseNeeded bool      // since then: a base is unpacked even if all seems to be here
 }
 
 const (
@@ -105,12 +106,12 @@ func (m *Mark) Enter(epochs []refdb.Epoch) {
 	m.Epoch, m.later, m.whole = present, nil, nil
 }
 
-// startOver puts the mark before all packs. It reports false if that was done within the last hour: it did not help.
-func (m *Mark) startOver() bool {
+// StartOver puts the mark before all packs, because objects are missing, so that the latest base is unpacked. It reports false if that was done within the last hour: it did not help.
+func (m *Mark) StartOver() bool {
 	if !m.restarted.IsZero() && time.Since(m.restarted) < restartEvery {
 		return false
 	}
-	m.restarted = time.Now()
+	m.restarted, m.baseNeeded = time.Now(), true
 	m.Key, m.later, m.whole = refdb.PackKey{}, nil, nil
 	return true
 }

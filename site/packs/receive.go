@@ -46,7 +46,7 @@ func (r Receiver) Receive(ctx context.Context) error {
 		case !errors.Is(err, ErrIncomplete):
 			return err
 		case paged && tries < maxPasses:
-		case !r.Mark.startOver():
+		case !r.Mark.StartOver():
 			return err
 		}
 	}
@@ -93,6 +93,15 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 	if r.Mark.has(p) {
 		return nil
 	}
+	if p.Base && !r.Mark.baseNeeded {
+		// A site that has followed has all that is in it.
+		if whole, err := r.hasBase(ctx, p); err != nil || whole {
+			if whole {
+				r.Mark.add(p)
+			}
+			return err
+		}
+	}
 	if err := r.basesWhole(ctx, p); err != nil {
 		return err
 	}
@@ -109,10 +118,38 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 		}
 	}
 	r.Mark.add(p)
+	r.Mark.baseNeeded = r.Mark.baseNeeded && !p.Base
 	if r.Each != nil {
 		r.Each(p)
 	}
 	return nil
+}
+
+// hasBase reports whether all is here that refs held at the position of a base. What else is in the base may be needed by packs that
+// come later, or by pushes that were under way: if it then turns out to be missing, the base is unpacked ([Mark.StartOver]).
+func (r Receiver) hasBase(ctx context.Context, p refdb.Pack) (bool, error) {
+	var ids []string
+	for ref, err := range r.DB.RefsAt(ctx, r.Project, "refs/", p.Position) {
+		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, refdb.ErrUnrecorded) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if ref.Value.IsObjectID() && !ref.Value.IsDeleted() {
+			ids = append(ids, string(ref.Value))
+		}
+	}
+	if len(ids) == 0 {
+		return false, nil
+	}
+	ids = sortedSet(ids)
+	here, err := r.Repo.Present(ctx, ids)
+	if err != nil || len(here) < len(ids) {
+		return false, err
+	}
+	whole, err := r.Repo.Connected(ctx, ids)
+	return len(whole) == len(ids), err
 }
 
 // basesWhole returns nil if all that the pack builds on is here: what refs point to, and what was found to be whole.
