@@ -338,7 +338,11 @@ func (f *Follower) bring(ctx context.Context, project string, w work) (again wor
 			}
 		default:
 			if s.Result == catchup.Missing {
-				mark.StartOver()
+				// The first time its pack may have come after the list.
+				if w.missing {
+					mark.StartOver()
+				}
+				again.missing = true
 			}
 			again.add(s.Ref, s.Detail)
 		}

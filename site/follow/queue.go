@@ -15,6 +15,8 @@ type work struct {
 	all    bool
 	refs   map[string]bool
 	reason string // why refs are left
+	// missing: the last attempt lacked objects of some.
+	missing bool
 }
 
 func (w work) empty() bool { return !w.all && len(w.refs) == 0 }
@@ -28,7 +30,7 @@ func (w *work) add(ref, reason string) {
 }
 
 func (w *work) merge(other work) {
-	w.all = w.all || other.all
+	w.all, w.missing = w.all || other.all, w.missing || other.missing
 	for ref := range other.refs {
 		w.add(ref, other.reason)
 	}
