@@ -1,0 +1,448 @@
+package packs_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+const project = "team/app"
+
+// A site is a repository of a project, and what a daemon knows of it.
+type site struct {
+	testing.TB
+	db   *refdb.DB
+	dir  string
+	repo *gitrepo.Repo
+	mark *packs.Mark
+}
+
+// A world is a database and what its sites' clients push.
+type world struct {
+	testing.TB
+	driver refdb.Driver
+	n      int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{TB: t, driver: memory.New().Open()}
+	db := w.open("test")
+	if _, err := db.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) open(name string) *refdb.DB {
+	w.Helper()
+	db, err := refdb.New(w.driver, refdb.Options{Site: name})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return db
+}
+
+func (w *world) site(name string) *site {
+	w.Helper()
+	s := &site{TB: w, db: w.open(name), dir: filepath.Join(w.TempDir(), name+".git")}
+	s.git("", "init", "--quiet", "--bare", s.dir)
+	repo, err := gitrepo.OpenDir(s.dir)
+	if err == nil {
+		s.repo = repo
+		s.mark, err = packs.ReadMark(s.dir)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+func (s *site) git(in string, args ...string) string {
+	s.Helper()
+	cmd := exec.Command("git", args...)
+	if info, err := os.Stat(s.dir); err == nil && info.IsDir() {
+		cmd.Dir = s.dir
+	}
+	cmd.Stdin = strings.NewReader(in)
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=n", "GIT_AUTHOR_EMAIL=e", "GIT_COMMITTER_NAME=n", "GIT_COMMITTER_EMAIL=e")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// commit makes a commit that nobody else makes.
+func (s *site) commit(name string, parents ...string) string {
+	s.Helper()
+	blob := s.git(name, "hash-object", "-w", "--stdin")
+	tree := s.git("100644 blob "+blob+"\tfile\n", "mktree")
+	args := []string{"commit-tree", "-m", name, tree}
+	for _, p := range parents {
+		args = append(args, "-p", p)
+	}
+	return s.git("", args...)
+}
+
+func (s *site) source() packs.Source { return packs.Source{DB: s.db, Repo: s.repo, Project: project} }
+
+func (s *site) store(moves ...refdb.Update) string {
+	s.Helper()
+	id, err := s.source().Store(s.Context(), moves, packs.Limits{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return id
+}
+
+// prepare stores what the moves need and prepares them.
+func (s *site) prepare(moves ...refdb.Update) refdb.Preparation {
+	s.Helper()
+	var ids []string
+	if id := s.store(moves...); id != "" {
+		ids = append(ids, id)
+	}
+	p, err := s.db.Prepare(s.Context(), project, moves, "test", refdb.WithPacks(ids...))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p
+}
+
+// push moves refs here and in the database.
+func (s *site) push(moves ...refdb.Update) {
+	s.Helper()
+	p := s.prepare(moves...)
+	var done []string
+	for _, m := range moves {
+		if m.New.IsDeleted() {
+			s.git("", "update-ref", "-d", m.Ref)
+		} else {
+			s.git("", "update-ref", m.Ref, string(m.New))
+		}
+		done = append(done, m.Ref)
+	}
+	if err := s.db.Finish(s.Context(), p, done, nil); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *site) receive() (unpacked []string, err error) {
+	s.Helper()
+	state, err := s.db.HistoryState(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.mark.Enter(state.Epochs)
+	err = packs.Receiver{DB: s.db, Repo: s.repo, Project: project, Mark: s.mark, Each: func(p refdb.Pack) { unpacked = append(unpacked, p.ID) }}.Receive(s.Context())
+	return unpacked, err
+}
+
+func (s *site) received(want int) {
+	s.Helper()
+	if got, err := s.receive(); err != nil || len(got) != want {
+		s.Fatalf("unpacked %v, %v, want %d", got, err, want)
+	}
+}
+
+func (s *site) whole(id string) bool {
+	s.Helper()
+	whole, err := s.repo.Whole(s.Context(), []string{id}, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return whole
+}
+
+func move(ref, old, new string) refdb.Update {
+	return refdb.Update{Ref: "refs/heads/" + ref, Old: refdb.Value(old), New: refdb.Value(new)}
+}
+
+func TestWhatIsPushedAtOneSiteIsWholeAtTheOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	a.git("", "symbolic-ref", "HEAD", "refs/heads/main")
+	first := a.commit("first")
+	a.push(move("main", "", first))
+	second := a.commit("second", first)
+	a.push(move("main", first, second), move("side", "", first))
+	b.received(2)
+	if !b.whole(second) {
+		t.Error("not all objects came")
+	}
+	b.received(0)
+	a.push(move("side", first, second)) // what the old value does not reach
+	b.received(1)
+	a.push(move("same", "", first)) // HEAD's branch reaches it
+	b.received(0)
+	a.push(move("side", second, string(refdb.Deleted)))
+	b.received(0)
+	b.git("", "update-ref", "refs/heads/main", second)
+	third := b.commit("third", second)
+	b.push(move("main", second, third))
+	page, err := a.db.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range page.Packs[:len(page.Packs)-1] {
+		a.mark.Made([]string{p.ID})
+	}
+	a.received(1) // and none of its own
+}
+
+// Other sites may never have what a repository got in another way than by guarded pushes.
+func TestAPackBuildsOnNothingButWhatTheDatabaseHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	first := a.commit("first")
+	a.push(move("main", "", first))
+	private := a.commit("private", first)
+	a.git("", "update-ref", "refs/peer/x/heads/main", private)
+	a.git("", "update-ref", "refs/heads/unguarded", private)
+	a.push(move("topic", "", a.commit("topic", private)))
+	b.received(2)
+	if !b.whole(private) {
+		t.Error("the pack builds on what only this site has")
+	}
+	// A ref whose value the database does not have is no base, even if the database knows the ref.
+	a.git("", "update-ref", "refs/heads/main", private)
+	topic := a.commit("another", private)
+	if id := a.store(move("new", "", topic)); id == "" {
+		t.Error("nothing was packed")
+	}
+}
+
+// A ref far from all that moves costs what it brings, not its whole history.
+func TestALargeStepBuildsOnAllThatTheDatabaseHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	var in strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&in, "commit refs/heads/long\ncommitter n <e> %d +0000\ndata 1\nx\nM 644 inline f%d\ndata 4\n%04d\n", 1_700_000_000+i, i, i)
+	}
+	a.git(in.String(), "fast-import", "--quiet")
+	long := a.git("", "rev-parse", "refs/heads/long")
+	a.push(move("long", "", long))
+	main := a.commit("main")
+	a.git("", "symbolic-ref", "HEAD", "refs/heads/main")
+	a.push(move("main", "", main))
+	topic := a.commit("topic", long)
+	a.push(move("topic", "", topic))
+	b.received(3)
+	page, err := a.db.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 10})
+	if err != nil || len(page.Packs) != 3 || page.Packs[2].Size > 2000 {
+		t.Errorf("%+v, %v", page.Packs, err)
+	}
+	if !b.whole(topic) {
+		t.Error("not all objects came")
+	}
+}
+
+// Git unpacks a pack without what it builds on, and one that lacks something.
+func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	first := a.commit("first")
+	second := a.commit("second", first)
+	third := a.commit("third", second)
+	a.push(move("main", "", first))
+	for name, c := range map[string]struct {
+		part func(*refdb.PackPart)
+		want error
+	}{
+		"without what it builds on": {func(p *refdb.PackPart) { p.Pack.Bases = []string{second} }, packs.ErrIncomplete},
+		"without some of it":        {func(p *refdb.PackPart) { p.Pack.Bases = []string{first} }, packs.ErrIncomplete},
+		"with another checksum":     {func(p *refdb.PackPart) { p.Pack.Sum = strings.Repeat("0", 64) }, packs.ErrDamaged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a2, b := w.site("a"), w.site("b")
+			a2.git("", "fetch", "--quiet", a.dir, first, third)
+			a2.push(move("main", "", first))
+			var data strings.Builder
+			if err := a2.repo.Pack(t.Context(), &data, []string{third}, []string{second}); err != nil {
+				t.Fatal(err)
+			}
+			part := refdb.PackPart{Pack: refdb.Pack{ID: "bad", Project: project, Owner: a2.db.Owner(), Tips: []string{third}, Size: int64(data.Len()),
+				Sum: sum(data.String())}, Data: []byte(data.String()), Last: true}
+			c.part(&part)
+			if err := a2.db.StorePackPart(t.Context(), part); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a2.db.Prepare(t.Context(), project, []refdb.Update{move("bad", "", third)}, "test", refdb.WithPacks("bad")); err != nil {
+				t.Fatal(err)
+			}
+			_, err := b.receive()
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), a2.db.Owner()) {
+				t.Errorf("%v", err)
+			}
+			if !b.whole(first) {
+				t.Error("what came before is not here")
+			}
+		})
+	}
+	_ = b
+}
+
+// A pack that is used while a site reads page after page may stand before what was read already.
+func TestNoPackIsMissedBetweenPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	late := &lateDriver{Driver: w.driver, PackStore: w.driver.(refdb.PackStore)}
+	b.db = must(refdb.New(late, refdb.Options{Site: "b"}))
+	last := ""
+	var ids []string
+	for i := range 5 {
+		next := a.commit(fmt.Sprint(i), nonEmpty(last)...)
+		a.push(move("main", last, next))
+		ids, last = append(ids, next), next
+	}
+	// As on PostgreSQL while a transaction is open: the third pack can't be seen yet.
+	late.hide = 3
+	if _, err := b.receive(); !errors.Is(err, packs.ErrIncomplete) {
+		t.Fatalf("the fourth builds on the third: %v", err)
+	}
+	late.hide = 0
+	b.received(3)
+	if !b.whole(ids[4]) {
+		t.Error("not all objects came")
+	}
+}
+
+func TestABaseStandsForWhatComesBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b, c := w.site("a"), w.site("b"), w.site("c")
+	first := a.commit("first")
+	second := a.commit("second", first)
+	a.push(move("main", "", first))
+	a.push(move("main", first, second))
+	left := a.commit("left", first)
+	a.push(move("main", second, left)) // second is reached by no ref any more
+	b.received(3)
+	pending := a.commit("pending", left)
+	intents := a.prepare(move("main", left, pending))
+	if _, err := a.receive(); err != nil {
+		t.Fatal(err)
+	}
+
+	base, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{})
+	if err != nil || base.Dropped < 3 {
+		t.Fatalf("%+v, %v", base, err)
+	}
+	if got, err := b.receive(); err != nil || slices.Contains(got, base.Pack.ID) {
+		t.Errorf("it has what is in the base, and unpacked %v, %v", got, err)
+	}
+	if _, err := c.receive(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{left, second, pending} {
+		if !c.whole(id) {
+			t.Errorf("%s did not come with the base", id)
+		}
+	}
+	// A push may build on what a ref held a moment ago.
+	a.git("", "update-ref", "refs/heads/main", pending)
+	if err := a.db.Finish(t.Context(), intents, []string{"refs/heads/main"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.push(move("old", "", a.commit("on second", second)))
+	c.received(1)
+
+	// Who lacks something can't make a base.
+	if _, err := w.site("d").source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); !errors.Is(err, packs.ErrIncomplete) {
+		t.Errorf("a base of nothing: %v", err)
+	}
+}
+
+func TestAMarkOfAnEarlierEpochGoesBack(t *testing.T) {
+	t.Parallel()
+	m := &packs.Mark{Epoch: "one", Key: refdb.PackKey{Position: 100}}
+	one, two, three := refdb.Epoch{ID: "one"}, refdb.Epoch{ID: "two", First: 50}, refdb.Epoch{ID: "three", First: 70}
+	m.Enter([]refdb.Epoch{one, two, three})
+	if m.Epoch != "three" || m.Key.Position != 50 {
+		t.Errorf("%+v", m)
+	}
+	m.Enter([]refdb.Epoch{one, two, three})
+	if m.Key.Position != 50 {
+		t.Errorf("%+v", m)
+	}
+	m.Enter([]refdb.Epoch{{ID: "another database"}})
+	if m.Key != (refdb.PackKey{}) {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestALimitEndsALargePush(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.site("a")
+	commit := a.commit(strings.Repeat("x", 100))
+	_, err := a.source().Store(t.Context(), []refdb.Update{move("main", "", commit)}, packs.Limits{Bytes: 10})
+	if !errors.Is(err, packs.ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+	shallow := w.site("shallow")
+	if err := os.WriteFile(filepath.Join(shallow.dir, "shallow"), []byte(commit+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shallow.source().Store(t.Context(), []refdb.Update{move("main", "", commit)}, packs.Limits{}); !errors.Is(err, packs.ErrShallow) {
+		t.Errorf("%v", err)
+	}
+}
+
+// lateDriver hides the pack of a number, counted from 1.
+type lateDriver struct {
+	refdb.Driver
+	refdb.PackStore
+	hide int
+}
+
+func (d *lateDriver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
+	all, err := d.PackStore.Packs(ctx, refdb.PackQuery{Project: q.Project, Limit: 1000, Inline: q.Inline})
+	if err != nil || d.hide == 0 {
+		return d.PackStore.Packs(ctx, q)
+	}
+	hidden := all.Packs[d.hide-1]
+	page, err := d.PackStore.Packs(ctx, q)
+	page.Packs = slices.DeleteFunc(page.Packs, func(p refdb.Pack) bool { return p.ID == hidden.ID })
+	page.Upto = min(page.Upto, hidden.Position-1)
+	return page, err
+}
+
+func nonEmpty(id string) []string {
+	if id == "" {
+		return nil
+	}
+	return []string{id}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func sum(data string) string {
+	s := sha256.Sum256([]byte(data))
+	return hex.EncodeToString(s[:])
+}
