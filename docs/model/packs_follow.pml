@@ -26,18 +26,20 @@ inline look(s, r, v, g) {
 	repl[s].found = v;
 	repl[s].global = g;
 	repl[s].after = site[s].mark;
-	repl[s].upto = UNKNOWN;
-#ifdef MARK_FIRST
-	read_upto();
-	site[s].mark = (u > site[s].mark -> u : site[s].mark); /* have keeps what is here */
-	u = 0
-#endif
+	repl[s].upto = UNKNOWN
 }
 
 /* The end of a listing. */
 inline mark_on(s) {
 #ifdef RESUMES_AT_LAST
-	u = (repl[s].after > repl[s].upto -> repl[s].after : repl[s].upto);
+	u = repl[s].upto;
+	for (x : 2 .. LAST) {
+		if
+		:: pack[x].there && x > u -> u = x
+		:: else
+		fi
+	}
+	x = 0;
 #else
 	u = repl[s].upto;
 #endif
@@ -115,6 +117,13 @@ inline page(s) {
 		unstick()
 	:: z != 0 && z <= LAST && !can_unpack(s, z) && y -> alarm(s)
 	:: z != 0 && z <= LAST && !can_unpack(s, z) && !y -> say("begins again", s); repl_rest(s) /* one came late */
+#ifdef MARK_FIRST
+	:: z != 0 && z <= LAST && can_unpack(s, z) && repl[s].phase == LISTING && z == site[s].mark + 1 && z <= repl[s].upto ->
+		printf("site %d: marks the pack of %d\n", s, z);
+		site[s].mark = z;
+		repl[s].after = z;
+		repl[s].phase = UNPACKING
+#endif
 	:: else ->
 		printf("site %d: unpacks the pack of %d\n", s, z);
 		if
@@ -201,7 +210,11 @@ end:	do
 	:: d_step { idle(me) && behind(me, 0); say("looks at ref 0", me); look(me, 0, site[me].here[0], value[0]) }
 	:: d_step { idle(me) && behind(me, 1); say("looks at ref 1", me); look(me, 1, site[me].here[1], value[1]) }
 	:: d_step { idle(me) && unseen(me) && !behind(me, 0) && !behind(me, 1); say("looks for packs", me); look(me, REFS, 0, 0) }
+	:: d_step { idle(me) && site[me].have != 0 && !unseen(me) && trouble; read_upto(); repl[me].upto = u; mark_on(me); repl_rest(me); u = 0 }
 	:: d_step { repl[me].phase == LISTING; page(me) }
+#ifdef MARK_FIRST
+	:: d_step { repl[me].phase == UNPACKING; site[me].objects = site[me].objects | pack[repl[me].after].has; repl[me].phase = LISTING }
+#endif
 	:: d_step { repl[me].phase == READY && repl[me].ref == 0 && !ref_locked(me, 0); ask(me, 0); swap_soon(me, 0) }
 	:: d_step { repl[me].phase == READY && repl[me].ref == 1 && !ref_locked(me, 1); ask(me, 1); swap_soon(me, 1) }
 	:: d_step { repl[me].phase == SWAPPING && repl[me].ref == 0; swap(me, 0) }

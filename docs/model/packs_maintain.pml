@@ -26,6 +26,15 @@ inline read(s) {
 #ifndef VALUES_UNKEPT
 	z = z | one(value[0]) | one(value[1]);
 #endif
+#ifndef MARK_UNKEPT
+	for (x : 2 .. LAST) {
+		if
+		:: x > site[s].mark && pack[x].there -> z = z | pack[x].bases | pack[x].tips
+		:: else
+		fi
+	}
+	x = 0;
+#endif
 #endif
 	job[s].phase = READ;
 	job[s].set = z;

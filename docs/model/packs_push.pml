@@ -84,7 +84,12 @@ inline quick(s, r, v) {
 #define kept_out(s) pruning(s)
 #endif
 #define ref_locked(s, r) (((push[s].phase == OPEN || push[s].phase == TOLD) && push[s].ref == (r)) || (repl[s].phase == SWAPPING && repl[s].ref == (r)))
-#define may_push(s, r, v) (trouble && pushes(s) && !site[s].down && push[s].phase == NONE && site[s].here[r] != (v))
+#ifdef DIVIDED
+#define task(s, v) (((v) == 4) == ((s) == 1)) /* fewer runs: site 1 pushes 4 alone, site 0 all others */
+#else
+#define task(s, v) true
+#endif
+#define may_push(s, r, v) (task(s, v) && trouble && pushes(s) && !site[s].down && push[s].phase == NONE && site[s].here[r] != (v))
 #define starts(r, v)  (careful(me) && may_push(me, r, v))
 #define at_once(r, v) (!careful(me) && may_push(me, r, v) && !kept_out(me))
 #define may_prepare   (now == STORED && !site[me].down && !ref_locked(me, push[me].ref) && keys_free(push[me].ref) && (push[me].has == 0 || next <= LAST))

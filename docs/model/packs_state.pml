@@ -5,7 +5,7 @@
 #define NONE 0
 #define REST 0
 mtype = { SENT, MADE, STORED, OPEN, ORPHAN, TOLD, MOVED, UNMOVED }; /* a push, or NONE */
-mtype = { LISTING, READY, SWAPPING };                               /* a follower, or REST */
+mtype = { LISTING, UNPACKING, READY, SWAPPING };                    /* a follower, or REST */
 mtype = { READ, DELETING, BASING };                                 /* maintenance, or REST */
 
 #define one(v)   ((v) == 0 -> 0 : 1 << ((v) - 1))

@@ -27,9 +27,7 @@ inline lose_disk(s) {
 	site[s].here[1] = 0;
 	site[s].own = 0;
 	site[s].mark = 0;
-#ifndef OWN_SKIPPED
 	site[s].have = 0;
-#endif
 	site[s].stuck = 0;
 	repl_rest(s);
 	job[s].phase = REST;
@@ -85,7 +83,7 @@ end:	do
 	:: d_step { trouble && me == 0 && site[me].own == 0; say("somebody fetches 2 by hand", me); site[me].own = 2; site[me].objects = site[me].objects | all(2) }
 #endif
 #ifdef BY_HAND
-	:: d_step { trouble && me == 0 && site[me].own == 0 && keys_free(0) && !ref_locked(me, 0); say("somebody moves ref 0 to 2 by hand", me); site[me].own = 1; site[me].here[0] = 2; site[me].objects = site[me].objects | all(2) }
+	:: d_step { trouble && me == 0 && site[me].own == 0 && keys_free(1) && !ref_locked(me, 1); say("somebody moves ref 1 to 2 by hand", me); site[me].own = 1; site[me].here[1] = 2; site[me].objects = site[me].objects | all(2) }
 #endif
 	od
 }

@@ -33,3 +33,4 @@
 #define HEEDED      12 /* a decision that undoes git's move is heeded */
 #define SETTLED     13 /* without further trouble all ends */
 #define ASKED_ANEW  14 /* a prepare without an answer is revoked and made again */
+#define UNDER_OTHERS 15 /* replication moves a ref on which an intent of the other site stands */

@@ -1,7 +1,14 @@
 /*
  * Replication at a site: `site sync`, and the daemon that heeds an operator's decision.
  * It reads the repository, then the database, and lets git swap from the value read first.
+ * Only an intent of its own site holds a ref back: another site's may stand for long.
  */
+#ifdef OWN_IGNORED
+#define held_back(s, r) false
+#else
+#define held_back(s, r) (db[r].pending && db[r].owner == (s))
+#endif
+
 inline repl_rest(s) {
 	repl[s].phase = REST;
 	repl[s].ref = 0;
@@ -23,7 +30,7 @@ inline look(s, r) {
 	repl[s].dead = to_heed(s, r);
 #ifdef GLOBAL_FIRST
 	if
-	:: !db[r].pending -> repl[s].phase = LOOKED; repl[s].global = db[r].value; repl[s].latest = 1
+	:: !held_back(s, r) -> repl[s].phase = LOOKED; repl[s].global = db[r].value; repl[s].latest = 1
 	:: else -> repl_rest(s)
 	fi
 #else
@@ -49,7 +56,7 @@ inline compare(s, r) {
 		repl_rest(s)
 	:: else ->
 		if
-		:: !db[r].pending && repl[s].found != db[r].value ->
+		:: !held_back(s, r) && repl[s].found != db[r].value ->
 			repl[s].phase = COMPARED;
 			repl[s].dead = 0;
 			repl[s].global = db[r].value;
@@ -64,7 +71,7 @@ inline compare(s, r) {
 #ifdef REPLICA_UNCHECKED
 #define allowed(s, r) true
 #else
-#define allowed(s, r) (!db[r].pending && db[r].value == repl[s].global)
+#define allowed(s, r) (!held_back(s, r) && db[r].value == repl[s].global)
 #endif
 inline ask(s, r) {
 	repl[s].dead = 0;
@@ -97,6 +104,10 @@ inline swap(s, r) {
 	S3(!(db[r].pending && db[r].owner == s && (db[r].moved || may_move(db[r].agent, r))));
 	event(CAUGHT_UP);
 	if
+	:: db[r].pending -> event(UNDER_OTHERS)
+	:: else
+	fi;
+	if
 	:: copy[s].astray[r] -> event(HEEDED)
 	:: else
 	fi;
@@ -108,7 +119,7 @@ inline swap(s, r) {
 
 #undef me
 #define me (_pid - 2 * SLOTS)
-#define ready(r) (repl[me].phase == REST && behind(r) && !copy[me].down && !copy[me].doubtful && (decided(me, r).stands || (lockable(me, r) && !db[r].pending)))
+#define ready(r) (repl[me].phase == REST && behind(r) && !copy[me].down && !copy[me].doubtful && (decided(me, r).stands || (lockable(me, r) && !held_back(me, r))))
 #define behind(r) (copy[me].here[r] != db[r].value || decided(me, r).stands)
 #define g (GRAVES + me)
 #define op_may(r) (trouble && db[r].pending && !plain(db[r].owner) && !decided(db[r].owner, r).stands)

@@ -11,7 +11,7 @@ megabytes=${MODEL_MEMORY:-3000} # for the search; more is an error, not a guess
 
 # variant | model | what must come of it | flags | what it is
 # What holds keeps all promises of its model, P1 to P7, S1 to S5, W1 to W4, R1, H1 to H3,
-# V1 to V7 or A1 to A3, unless its flags name one. A promise in the third column must be broken, an event must happen.
+# V1 to V7, A1 to A3 or C1 to C4, unless its flags name one. A promise in the third column must be broken, an event must happen.
 # -DFOREVER=w also searches for endless runs in which waiter w waits for ever.
 variants='
 locks                 |protocol|holds |-DSITES=3                                             |three sites: acquire, beat, release
@@ -63,6 +63,7 @@ overtaken             |push    |event |-DEVENT=11 -DREPLICATION                 
 heeded                |push    |event |-DEVENT=12 -DOPERATOR                                 |a decision against git'\''s move is heeded
 settled               |push    |event |-DEVENT=13 -DCALM -DVALUES=2                          |all has ended
 asked-anew            |push    |event |-DEVENT=14                                            |a prepare without an answer is revoked and made again
+under-others          |push    |event |-DEVENT=15                                            |replication moves a ref under the other site'\''s intent
 time-reclaim          |push    |S1    |-DTIME_RECLAIM                                        |a lock with an intent is taken over after a time
 lines-trusted         |push    |S1    |-DLINES_TRUSTED                                       |the old value is taken from the hook'\''s line
 prepare-uncompared    |push    |S1    |-DPREPARE_UNCOMPARED                                  |prepare does not compare the value
@@ -73,6 +74,7 @@ committed-unread      |push    |S1    |-DREJECTED -DCOMMITTED_UNREAD            
 reuse-unchecked       |push    |S1    |-DAGAIN -DOPERATOR -DREUSE_UNCHECKED                  |an announced move is let through without a look at its intent
 global-first          |push    |S2    |-DREPLICATION -DGLOBAL_FIRST -DREPLICA_UNCHECKED      |replication reads global before local, unchecked by the hook
 replica-unchecked     |push    |S2    |-DREPLICATION -DREPLICA_UNCHECKED                     |replication is not checked by the hook
+own-ignored           |push    |S3    |-DREPLICATION -DOWN_IGNORED                           |replication moves a ref under an intent of its own site
 two-daemons           |push    |S2    |-DTWO_DAEMONS                                         |two daemons have one name
 zero-lines            |push    |S4    |-DZERO_LINES                                          |an inner committed 0 0 ends an intent
 living-buried         |push    |S4    |-DLIVING_BURIED                                       |reconcile ends intents of running processes
@@ -217,6 +219,66 @@ looks-first           |lease   |A1    |-DLOOKS_FIRST                            
 own-unseen            |lease   |A1    |-DOWN_UNSEEN                                         |a waiter does not look at its own row
 own-unseen-lost       |lease   |A3    |-DOWN_UNSEEN                                         |and gets a lease that is lost already
 any-ticket            |lease   |A2    |-DANY_TICKET                                         |a waiter waits for later ones, too
+packs                 |packs   |holds |-DLAST=3 -DPUSHERS=3 -DSLOW=3 -DCALM                 |two sites push and follow; preparations are open for long
+packs-three-sites     |packs   |holds |-DLAST=3 -DSITES=3 -DPUSHERS=3 -DDIVIDED -DCALM      |a third one follows
+packs-crashes         |packs   |holds |-DLAST=3 -DMORTAL=1 -DABANDONS -DCAREFUL=1 -DCALM    |a site that pushes dies at any step; packs are abandoned
+packs-crashes-behind  |packs   |holds |-DLAST=3 -DMORTAL=2 -DCAREFUL=2 -DFOREIGN=1 -DCALM   |so does one that follows, beside a foreign transaction
+packs-pruned          |packs   |holds |-DLAST=3 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DCALM -DDELETES|a site that follows prunes
+packs-pruned-dead     |packs   |holds |-DLAST=3 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DCALM -DMORTAL=2 -DCAREFUL=2|and dies at any step
+packs-pruned-pusher   |packs   |holds |-DLAST=3 -DPRUNES -DMAINTAINERS=1 -DDAYS=1 -DMORTAL=1 -DCAREFUL=1|so does a site that pushes
+packs-pruned-both     |packs   |holds |-DLAST=4 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DCALM -DPUSHERS=3 -DDIVIDED|two sites push, and one prunes
+packs-pruned-behind   |packs   |holds |-DLAST=4 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DCALM -DPUSHERS=3 -DDIVIDED -DLAGGING|it need not have all packs
+packs-based           |packs   |holds |-DLAST=3 -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DCALM -DDISK=1 -DDIVIDED|a base; a disk is lost
+packs-based-both      |packs   |holds |-DLAST=3 -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DPUSHERS=3 -DDIVIDED|two sites push, and one makes a base
+packs-faulty          |packs   |holds |-DLAST=3 -DNEGATES_LOCAL -DLOCAL -DPROMISE=1         |C1 even if a site makes packs that build on its own refs
+packs-lacking         |packs   |holds |-DLAST=3 -DLACKS -DPROMISE=1                         |C1 even if it makes packs that lack objects
+packs-beside-dead     |packs   |holds |-DLAST=3 -DMORTAL=1 -DSTAYS_DOWN=1 -DCALM            |another site comes to rest beside one that died with its intents
+packs-beside-foreign  |packs   |holds |-DLAST=3 -DFOREIGN=2 -DCALM                          |and beside a foreign transaction that never ends
+pack-followed         |packs   |event |-DEVENT=1 -DLAST=3                                   |a site follows a move, after it has unpacked its objects
+pack-under-others     |packs   |event |-DEVENT=2 -DLAST=3                                   |it does so while another site'\''s intent stands on the ref
+pack-overtaken        |packs   |event |-DEVENT=3 -DLAST=3 -DCAREFUL=3                       |the hook refuses a move that others overtook
+pack-came-late        |packs   |event |-DEVENT=4 -DSITES=3 -DPUSHERS=3 -DSLOW=3 -DLAST=3 -DDIVIDED|a pack is unpacked after one of a larger position
+pack-dropped          |packs   |event |-DEVENT=5 -DABANDONS -DLAST=3                        |a preparation finds that its pack was dropped
+pack-builds-on-old    |packs   |event |-DEVENT=6 -DPUSHERS=3                                |a used pack builds on a value that no ref has any more
+pack-needless         |packs   |event |-DEVENT=7 -DLAST=3                                   |a push brings nothing that the database lacks
+pack-pruned           |packs   |event |-DEVENT=8 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DLAST=3 |maintenance deletes objects
+pack-kept             |packs   |event |-DEVENT=9 -DPRUNES -DMAINTAINERS=2 -DLAST=3          |it keeps objects that no ref reaches
+pack-prune-killed     |packs   |event |-DEVENT=10 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DLAST=3|it is killed before it has deleted all
+pack-superseded       |packs   |event |-DEVENT=11 -DBASES=1 -DMAINTAINERS=2 -DLAST=3        |packs are dropped after a base
+pack-from-base        |packs   |event |-DEVENT=12 -DBASES=1 -DMAINTAINERS=2 -DLAST=3        |a site unpacks a base
+pack-cloned           |packs   |event |-DEVENT=13 -DDISK=1 -DLAST=3                         |a site that lost its disk has all again
+pack-refused          |packs   |event |-DEVENT=14 -DLOCAL -DNEGATES_LOCAL -DLAST=3          |a follower refuses a pack of a faulty site
+pack-orphaned         |packs   |event |-DEVENT=15 -DMORTAL=1 -DSLOW=1 -DLAST=3              |a preparation takes effect after its process died
+packs-rested          |packs   |event |-DEVENT=16 -DCALM -DLAST=3                           |all has ended
+bases-unchecked       |packs   |C1    |-DLAST=3 -DNEGATES_LOCAL -DLOCAL -DBASES_UNCHECKED -DTIPS_UNCHECKED|a pack of a faulty site is unpacked onto nothing
+tips-unchecked        |packs   |C1    |-DLAST=3 -DLACKS -DTIPS_UNCHECKED                    |a pack counts though it lacks what its tips reach
+prunes-in-pushes      |packs   |C1    |-DLAST=3 -DDURING_PUSHES -DPRUNES -DMAINTAINERS=1 -DCAREFUL=1|maintenance prunes between a pack and its push
+prune-outlives        |packs   |C1    |-DLAST=3 -DPRUNE_OUTLIVES -DPRUNES -DMAINTAINERS=1 -DMORTAL=1 -DCAREFUL=1|only a daemon that has died knew that pruning goes on
+local-negatives       |packs   |C2    |-DLAST=3 -DNEGATES_LOCAL -DLOCAL                     |a pack builds on refs that only this site has
+pack-unchecked        |packs   |C2    |-DLAST=3 -DPACK_UNCHECKED -DABANDONS                 |a preparation does not look for its pack
+olds-uncompared       |packs   |C2    |-DLAST=3 -DOLD_UNCOMPARED -DBY_HAND                  |it compares other values than those that the pack builds on
+hour-ignored          |packs   |C2    |-DLAST=3 -DHOUR_IGNORED -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DPUSHERS=3 -DDIVIDED|a push without a pack trusts a look of long ago
+base-behind           |packs   |C2    |-DLAST=3 -DBASE_LAGS -DBASES=1 -DMAINTAINERS=2       |a base is made by a site that lacks packs
+base-of-refs          |packs   |C2    |-DLAST=3 -DBASE_OF_LOCAL_REFS -DBASES=1 -DMAINTAINERS=2 -DDAYS=1|it is made of the site'\''s own refs, which lag
+base-unkept           |packs   |C2    |-DBASE_UNKEPT -DBASES=1 -DMAINTAINERS=2              |it has the present values only
+base-without-unused   |packs   |C2    |-DUNUSED_UNKEPT -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DPUSHERS=3 -DDIVIDED|it heeds no packs that were not used yet
+drops-early           |packs   |C2    |-DLAST=3 -DDROPS_EARLY -DBASES=1 -DMAINTAINERS=2     |packs are dropped before the base is complete
+pack-own-ignored      |packs   |C3    |-DLAST=3 -DOWN_IGNORED -DPUSHERS=3 -DCAREFUL=2       |a follower heeds no intent of its own site
+pack-uncompared       |packs   |C3    |-DLAST=3 -DLOCAL_UNCOMPARED -DPUSHERS=3 -DCAREFUL=2  |nor what the ref holds under its lock
+resumes-at-last       |packs   |C4    |-DLAST=3 -DRESUMES_AT_LAST -DSLOW=1 -DPUSHERS=3 -DCALM|a follower resumes after the last pack that it saw
+upto-of-last-page     |packs   |C4    |-DUPTO_OF_LAST -DSLOW=3 -DPUSHERS=3 -DSITES=3 -DCALM |or after what was complete at the last page
+lists-complete        |packs   |C4    |-DLAST=3 -DLISTS_COMPLETE -DFOREIGN=2 -DCALM         |it lists complete positions only
+mark-first            |packs   |C4    |-DLAST=3 -DMARK_FIRST -DMORTAL=2 -DCALM              |the mark is written before the pack is unpacked
+own-skipped           |packs   |C4    |-DLAST=3 -DOWN_SKIPPED -DDISK=0 -DCALM               |a process skips its packs in a repository that was made again
+held-by-others        |packs   |C4    |-DLAST=3 -DHELD_BY_OTHERS -DMORTAL=1 -DSTAYS_DOWN=1 -DCALM|intents of other sites hold a follower back
+grace-only            |packs   |C4    |-DLAST=3 -DGRACE_ONLY -DPRUNES -DMAINTAINERS=2 -DCALM|pruning keeps what refs reach, and nothing else
+prunes-behind         |packs   |C4    |-DLAGGING -DMARK_UNKEPT -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1|it does not look whether all packs are here
+prunes-above-mark     |packs   |C4    |-DLAST=3 -DMARK_UNKEPT -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1 -DMORTAL=2|it keeps nothing for packs that are listed again
+values-unkept         |packs   |C4    |-DLAST=3 -DVALUES_UNKEPT -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1|it does not keep the present values that refs are to get
+unused-unkept         |packs   |C4    |-DUNUSED_UNKEPT -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1 -DPUSHERS=3 -DDIVIDED|nor what packs that were not used yet build on
+follows-meanwhile     |packs   |C4    |-DFOLLOWS_MEANWHILE -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1|the site follows meanwhile
+base-aged             |packs   |C4    |-DLAST=5 -DBASE_AGED -DBASES=1 -DMAINTAINERS=2 -DFOREIGN=1 -DDAYS=1 -DDISK=1 -DCALM|a base lacks what later packs build on that are old
+before-base           |packs   |C4    |-DLAST=3 -DBEFORE_BASE -DBASES=1 -DMAINTAINERS=2 -DDISK=1 -DCALM|packs before a base are listed until they are dropped
 '
 
 install_tools() {
@@ -246,7 +308,7 @@ search() {
 	name=$(field 1 "$1") wanted=$(field 3 "$1")
 	read -ra flags <<<"$(field 4 "$1")"
 	case $wanted in
-	[PSWRHVA]*) promise=("-DPROMISE=${wanted#?}") ;;
+	[PSWRHVAC]*) promise=("-DPROMISE=${wanted#?}") ;;
 	event) promise=(-DPROMISE=99) ;; # none: only the event
 	esac
 	local optimise=0 hash_bits=20
@@ -275,7 +337,7 @@ verdict() {
 		return
 		;;
 	event) violated+='([0-9]+)!=\1\)' expected=happens ;;
-	[PSWRHVA]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
+	[PSWRHVAC]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
 	esac
 	if [[ $1 == W3 ]]; then violated+='|acceptance cycle'; fi # it waits for ever
 	if grep -Eq "$violated" out; then echo "$expected"; else echo "NOT ${expected^^}"; fi
