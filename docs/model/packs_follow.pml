@@ -31,8 +31,8 @@ inline look(s, r, v, g) {
 
 /* The end of a listing. */
 inline mark_on(s) {
-#ifdef RESUMES_AT_LAST
 	u = repl[s].upto;
+#ifdef RESUMES_AT_LAST
 	for (x : 2 .. LAST) {
 		if
 		:: pack[x].there && x > u -> u = x
@@ -40,8 +40,6 @@ inline mark_on(s) {
 		fi
 	}
 	x = 0;
-#else
-	u = repl[s].upto;
 #endif
 	if
 	:: u > site[s].mark ->
@@ -87,18 +85,12 @@ inline alarm(s) {
 /* A page of one pack, and how far packs are complete: one snapshot. Then the pack is unpacked. */
 inline page(s) {
 	read_upto();
-	if
-	:: repl[s].upto == UNKNOWN -> y = 1
-	:: else
-	fi;
-	if
+	y = (repl[s].upto == UNKNOWN); /* the first page */
 #ifdef UPTO_OF_LAST
-	:: true -> repl[s].upto = u
+	repl[s].upto = u;
 #else
-	:: repl[s].upto == UNKNOWN -> repl[s].upto = u
-	:: else
+	repl[s].upto = (y -> u : repl[s].upto);
 #endif
-	fi;
 	next_pack(s, repl[s].after);
 	u = 0;
 	if
@@ -116,7 +108,7 @@ inline page(s) {
 		site[s].have = site[s].have | 1;
 		unstick()
 	:: z != 0 && z <= LAST && !can_unpack(s, z) && y -> alarm(s)
-	:: z != 0 && z <= LAST && !can_unpack(s, z) && !y -> say("begins again", s); repl_rest(s) /* one came late */
+	:: z != 0 && z <= LAST && !can_unpack(s, z) && !y -> say("begins again", s); repl_rest(s)
 #ifdef MARK_FIRST
 	:: z != 0 && z <= LAST && can_unpack(s, z) && repl[s].phase == LISTING && z == site[s].mark + 1 && z <= repl[s].upto ->
 		printf("site %d: marks the pack of %d\n", s, z);
@@ -147,12 +139,11 @@ inline page(s) {
 #else
 #define as_found(s, r) (site[s].here[r] == repl[s].found)
 #endif
-#ifdef GLOBAL_UNCOMPARED
-#define as_global(s, r) true
-#else
 #define as_global(s, r) (value[r] == repl[s].global)
-#endif
 inline ask(s, r) {
+#ifdef PACKS_FIRST
+	repl[s].global = value[r];
+#endif
 	if
 	:: !as_found(s, r) || held_back(s, r) || !as_global(s, r) -> event(OVERTAKEN); repl_rest(s)
 	:: as_found(s, r) && !held_back(s, r) && as_global(s, r) && !within(one(repl[s].global), site[s].objects) -> give_up(s)

@@ -22,7 +22,7 @@ inline send(s, r, v) {
 #define local_refs(s) 0
 #endif
 #ifdef LACKS
-#define packed(s) one(push[s].new) /* a mistake: it leaves out what nothing has */
+#define packed(s) one(push[s].new)
 #else
 #define packed(s) (all(push[s].new) & ~reach(push[s].bases))
 #endif

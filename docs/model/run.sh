@@ -254,6 +254,7 @@ bases-unchecked       |packs   |C1    |-DLAST=3 -DNEGATES_LOCAL -DLOCAL -DBASES_
 tips-unchecked        |packs   |C1    |-DLAST=3 -DLACKS -DTIPS_UNCHECKED                    |a pack counts though it lacks what its tips reach
 prunes-in-pushes      |packs   |C1    |-DLAST=3 -DDURING_PUSHES -DPRUNES -DMAINTAINERS=1 -DCAREFUL=1|maintenance prunes between a pack and its push
 prune-outlives        |packs   |C1    |-DLAST=3 -DPRUNE_OUTLIVES -DPRUNES -DMAINTAINERS=1 -DMORTAL=1 -DCAREFUL=1|only a daemon that has died knew that pruning goes on
+packs-first           |packs   |C1    |-DLAST=3 -DPACKS_FIRST -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DDELETES|a follower lists packs first, and reads the values then
 local-negatives       |packs   |C2    |-DLAST=3 -DNEGATES_LOCAL -DLOCAL                     |a pack builds on refs that only this site has
 pack-unchecked        |packs   |C2    |-DLAST=3 -DPACK_UNCHECKED -DABANDONS                 |a preparation does not look for its pack
 olds-uncompared       |packs   |C2    |-DLAST=3 -DOLD_UNCOMPARED -DBY_HAND                  |it compares other values than those that the pack builds on
@@ -264,9 +265,9 @@ base-unkept           |packs   |C2    |-DBASE_UNKEPT -DBASES=1 -DMAINTAINERS=2  
 base-without-unused   |packs   |C2    |-DUNUSED_UNKEPT -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DPUSHERS=3 -DDIVIDED|it heeds no packs that were not used yet
 drops-early           |packs   |C2    |-DLAST=3 -DDROPS_EARLY -DBASES=1 -DMAINTAINERS=2     |packs are dropped before the base is complete
 pack-own-ignored      |packs   |C3    |-DLAST=3 -DOWN_IGNORED -DPUSHERS=3 -DCAREFUL=2       |a follower heeds no intent of its own site
-pack-uncompared       |packs   |C3    |-DLAST=3 -DLOCAL_UNCOMPARED -DPUSHERS=3 -DCAREFUL=2  |nor what the ref holds under its lock
+pack-uncompared       |packs   |C3    |-DLAST=3 -DLOCAL_UNCOMPARED -DPUSHERS=3 -DCAREFUL=2|nor what the ref holds under its lock
 resumes-at-last       |packs   |C4    |-DLAST=3 -DRESUMES_AT_LAST -DSLOW=1 -DPUSHERS=3 -DCALM|a follower resumes after the last pack that it saw
-upto-of-last-page     |packs   |C4    |-DUPTO_OF_LAST -DSLOW=3 -DPUSHERS=3 -DSITES=3 -DCALM |or after what was complete at the last page
+upto-of-last-page     |packs   |C4    |-DUPTO_OF_LAST -DSLOW=3 -DPUSHERS=3 -DSITES=3 -DCALM -DDIVIDED|or after what was complete at the last page
 lists-complete        |packs   |C4    |-DLAST=3 -DLISTS_COMPLETE -DFOREIGN=2 -DCALM         |it lists complete positions only
 mark-first            |packs   |C4    |-DLAST=3 -DMARK_FIRST -DMORTAL=2 -DCALM              |the mark is written before the pack is unpacked
 own-skipped           |packs   |C4    |-DLAST=3 -DOWN_SKIPPED -DDISK=0 -DCALM               |a process skips its packs in a repository that was made again
@@ -277,7 +278,7 @@ prunes-above-mark     |packs   |C4    |-DLAST=3 -DMARK_UNKEPT -DPRUNES -DMAINTAI
 values-unkept         |packs   |C4    |-DLAST=3 -DVALUES_UNKEPT -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1|it does not keep the present values that refs are to get
 unused-unkept         |packs   |C4    |-DUNUSED_UNKEPT -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1 -DPUSHERS=3 -DDIVIDED|nor what packs that were not used yet build on
 follows-meanwhile     |packs   |C4    |-DFOLLOWS_MEANWHILE -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1|the site follows meanwhile
-base-aged             |packs   |C4    |-DLAST=5 -DBASE_AGED -DBASES=1 -DMAINTAINERS=2 -DFOREIGN=1 -DDAYS=1 -DDISK=1 -DCALM|a base lacks what later packs build on that are old
+base-aged             |packs   |C4    |-DLAST=3 -DBASE_AGED -DBASES=1 -DMAINTAINERS=2 -DFOREIGN=1 -DDAYS=1 -DDISK=1 -DCALM|a base lacks what later packs build on that are old
 before-base           |packs   |C4    |-DLAST=3 -DBEFORE_BASE -DBASES=1 -DMAINTAINERS=2 -DDISK=1 -DCALM|packs before a base are listed until they are dropped
 '
 
