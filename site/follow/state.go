@@ -75,5 +75,8 @@ func (f *Follower) save(ctx context.Context) {
 	f.mu.Lock()
 	f.saved = string(text)
 	f.mu.Unlock()
+	if len(s.Known) == 0 {
+		return // nothing here waits for changes
+	}
 	f.log(ctx, "how far the site has followed can't be recorded in the database", f.db.PutFollower(ctx, f.o.Name, cursor))
 }
