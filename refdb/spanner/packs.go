@@ -21,8 +21,8 @@ const (
 
 	basesSQL = `packs@{FORCE_INDEX=packs_kind} AS b WHERE b.kind = '` + basePack + `' AND b.project = @project`
 
-	// laterBaseSQL selects what supersedes a row of packs AS p.
-	laterBaseSQL = `SELECT 1 FROM ` + basesSQL + ` AND (b.position > p.position OR b.position = p.position AND b.id > p.id)`
+	// isLaterSQL says that b comes after p.
+	isLaterSQL = `(b.position > p.position OR b.position = p.position AND b.id > p.id)`
 )
 
 // keepsPacks reports whether the schema has tables for packs.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	supersededSQL = `p.project = @project AND EXISTS (` + laterBaseSQL + `)`
+	supersededSQL = `p.project = @project AND EXISTS (SELECT 1 FROM ` + basesSQL + ` AND ` + isLaterSQL + `)`
 
 	unusedSQL = `p.kind = '` + unusedPack + `'`
 

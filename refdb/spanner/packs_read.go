@@ -15,11 +15,12 @@ const (
 	// usedPacksSQL selects what comes after a key, but nothing before the latest base. The first part of each condition is implied by the
 	// second, and bounds the range to read.
 	usedPacksSQL = `
+WITH latest AS (SELECT b.position, b.id FROM ` + basesSQL + ` ORDER BY b.position DESC, b.id DESC LIMIT 1)
 SELECT p.id, p.project, p.owner, p.bases, p.tips, p.base, p.position, p.parts, p.size, p.sum, TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), p.time, MICROSECOND)
 FROM packs@{FORCE_INDEX=packs_order} AS p
 WHERE p.project = @project AND p.position >= @after AND (p.position > @after OR p.id > @after_id)
-  AND p.position >= IFNULL((SELECT MAX(b.position) FROM ` + basesSQL + `), @after)
-  AND NOT EXISTS (` + laterBaseSQL + `)
+  AND p.position >= IFNULL((SELECT position FROM latest), @after)
+  AND NOT EXISTS (SELECT 1 FROM latest AS b WHERE ` + isLaterSQL + `)
 ORDER BY p.position, p.id LIMIT @limit`
 
 	partSQL = `SELECT x.data FROM packs AS p JOIN pack_parts AS x ON x.pack = p.id WHERE p.id = @id AND p.parts > 0 AND x.number = @number`
