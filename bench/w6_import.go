@@ -39,8 +39,8 @@ func importWorkload(ctx context.Context, s *servers) (workload, error) {
 		metrics: []metric{{perSecond, "refs/s", 0}, {peakMemory, "peak memory MB", 0}},
 	}
 	for _, n := range projectSizes() {
-		repo, err := makeRepository(ctx, s.dir, n)
-		if err != nil {
+		repo := filepath.Join(s.dir, fmt.Sprintf("repository-%d.git", n))
+		if err := makeRepository(ctx, repo, n, branch); err != nil {
 			return workload{}, err
 		}
 		w.cases = append(w.cases, benchCase{
@@ -105,30 +105,34 @@ func (s *servers) copyRefs(ctx context.Context, n int) (sample, error) {
 // branch returns the name of the i-th branch. Names are in byte order.
 func branch(i int) string { return fmt.Sprintf("refs/heads/branch-%07d", i) }
 
-// makeRepository makes a bare Git repository of n branches at one commit, and returns its path.
-func makeRepository(ctx context.Context, dir string, n int) (string, error) {
-	path := filepath.Join(dir, fmt.Sprintf("repository-%d.git", n))
-	if _, err := git(ctx, "init", "--quiet", "--bare", path); err != nil {
-		return "", err
+// makeRepository makes a bare Git repository with n refs at one commit.
+func makeRepository(ctx context.Context, path string, n int, name func(int) string) error {
+	if _, err := git(ctx, "init", "--quiet", "--bare", path); err != nil || n == 0 {
+		return err
 	}
 	tree, err := git(ctx, "--git-dir", path, "hash-object", "-w", "-t", "tree", os.DevNull)
 	if err != nil {
-		return "", err
+		return err
 	}
 	commit, err := git(ctx, "--git-dir", path, "-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit-tree", "-m", "bench", tree)
 	if err != nil {
-		return "", err
+		return err
 	}
-	f, err := os.Create(filepath.Join(path, "packed-refs"))
+	return writeRefs(path, commit, n, name)
+}
+
+// writeRefs gives a repository n refs, packed, whose names are in byte order.
+func writeRefs(repo, commit string, n int, name func(int) string) error {
+	f, err := os.Create(filepath.Join(repo, "packed-refs"))
 	if err != nil {
-		return "", err
+		return err
 	}
 	out := bufio.NewWriter(f)
 	fmt.Fprintln(out, "# pack-refs with: peeled fully-peeled sorted ")
 	for i := range n {
-		fmt.Fprintln(out, commit, branch(i+1))
+		fmt.Fprintln(out, commit, name(i))
 	}
-	return path, errors.Join(out.Flush(), f.Close())
+	return errors.Join(out.Flush(), f.Close())
 }
 
 // git returns what the command prints.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,20 +15,28 @@ import (
 type hooks string
 
 const (
-	noHook    hooks = "no hook"
-	noOpHook  hooks = "no-op hook"
-	refdbHook hooks = "refdb"
+	noHook      hooks = "no hook"
+	noOpHook    hooks = "no-op hook"
+	refdbHook   hooks = "refdb"
+	storingHook hooks = "refdb, objects too"
 )
 
-var allHooks = []hooks{noHook, noOpHook, refdbHook}
+// A pushCase is one size of a push, and of the repository that it goes to.
+type pushCase struct {
+	name            string
+	refs            int // that a push moves
+	others          int // that the repository has besides
+	kinds           []hooks
+	counted, before int // how many pushes a measurement counts, and does before: a daemon that has just started prepares its statements
+}
 
-// pushTimes returns how many pushes a measurement counts, by their number of refs,
-// and how many it does before: a daemon that has just started prepares its statements.
-func pushTimes(refs int) (counted, before int) {
-	if refs == 1 {
-		return 100, 10
+func pushCases() []pushCase {
+	all := []hooks{noHook, noOpHook, refdbHook, storingHook}
+	return []pushCase{
+		{name: "1 ref", refs: 1, kinds: all, counted: 100, before: 10},
+		{name: "1,000 refs, atomic", refs: 1000, kinds: all, counted: 3, before: 1},
+		{name: "1 of 100,000 refs", refs: 1, others: 100_000, kinds: []hooks{noHook, refdbHook, storingHook}, counted: 20, before: 3},
 	}
-	return 3, 1
 }
 
 // pushWorkload is W7: what the guard costs a push.
@@ -49,18 +55,16 @@ func pushWorkload(ctx context.Context, s *servers) (workload, error) {
 	w := workload{
 		id:    "W7",
 		title: "git push into a guarded repository",
-		setting: fmt.Sprintf("%s, files backend, over file. PostgreSQL %s: %sall repositories have the settings of `refdbctl site enable`, core.fsync=all among them.",
+		setting: fmt.Sprintf("%s, files backend, over file. PostgreSQL %s: %sall repositories have the settings of `refdbctl site enable`, core.fsync=all among them. "+
+			"Objects too: the database keeps the project's objects (store = all), and a push is acknowledged once it has them (durability = database).",
 			gitVersion, s.postgres.version, postgresSetting),
 		less:    true,
 		metrics: []metric{{p50, "p50 ms", 1}, {slowest, "slowest ms", 1}},
 	}
-	for _, refs := range []int{1, 1000} {
-		c := benchCase{name: "1 ref", baseline: string(noHook)}
-		if refs > 1 {
-			c.name = number(float64(refs), 0) + " refs, atomic"
-		}
-		t := &interleavedPushes{s: s, programs: programs, refs: refs}
-		for _, h := range allHooks {
+	for _, p := range pushCases() {
+		c := benchCase{name: p.name, baseline: string(noHook)}
+		t := &interleavedPushes{s: s, programs: programs, pushCase: p}
+		for _, h := range p.kinds {
 			c.contestants = append(c.contestants, contestant{string(h), func(ctx context.Context) (sample, error) {
 				return t.next(ctx, h)
 			}})
@@ -70,25 +74,13 @@ func pushWorkload(ctx context.Context, s *servers) (workload, error) {
 	return w, nil
 }
 
-// buildPrograms builds refdbctl and the hook, as they are released, and
-// returns their directory.
-func buildPrograms(ctx context.Context, dir string) (string, error) {
-	module, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/globalrefdb/globalrefdb")
-	if err != nil {
-		return "", fmt.Errorf("find the product's module: %w: run this in the bench directory", err)
-	}
-	bin := filepath.Join(dir, "bin")
-	_, err = output(ctx, filepath.Join(module, "scripts/build.sh"), bin)
-	return bin, err
-}
-
 // interleavedPushes measures all kinds of hooks at once, push by push in turn:
 // within seconds a machine becomes faster or slower by more than the difference
 // between them.
 type interleavedPushes struct {
+	pushCase
 	s        *servers
 	programs string
-	refs     int
 	measured map[hooks]sample // of this round, and not returned yet
 }
 
@@ -111,31 +103,57 @@ func (t *interleavedPushes) measure(ctx context.Context) (measured map[hooks]sam
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	_, err = t.s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (sample, error) {
-		repos := map[hooks]string{}
-		for _, h := range allHooks {
-			repos[h] = filepath.Join(dir, "root", strings.ReplaceAll(string(h), " ", "-")+".git")
-			if _, err := git(ctx, "init", "--quiet", "--bare", repos[h]); err != nil {
-				return nil, err
-			}
-		}
-		// All are enabled, so that all have the same settings.
-		stop, err := serveSite(ctx, dir, t.programs, url, slices.Collect(maps.Values(repos)))
+		s := &site{name: "bench", dir: dir, programs: t.programs, url: url}
+		repos, err := t.guard(ctx, s)
+		defer s.stop()
 		if err != nil {
 			return nil, err
 		}
-		defer stop()
 		for _, name := range []string{"pre-receive", "update", "reference-transaction"} {
-			err := errors.Join(
-				os.Remove(filepath.Join(repos[noHook], "hooks", name)),
-				replaceBy(filepath.Join(repos[noOpHook], "hooks", name), "/bin/true"))
-			if err != nil {
+			if err := os.Remove(filepath.Join(repos[noHook], "hooks", name)); err != nil {
 				return nil, err
 			}
+			if repo, ok := repos[noOpHook]; ok {
+				if err := replaceBy(filepath.Join(repo, "hooks", name), "/bin/true"); err != nil {
+					return nil, err
+				}
+			}
 		}
-		measured, err = timePushes(ctx, filepath.Join(dir, "client"), repos, t.refs)
-		return nil, err
+		measured, err = t.timePushes(ctx, filepath.Join(dir, "client"), repos)
+		return nil, s.explain(err)
 	})
 	return measured, err
+}
+
+// guard starts the site with a repository for each kind of hooks. All are enabled, so that all have the same settings.
+func (t *interleavedPushes) guard(ctx context.Context, s *site) (map[hooks]string, error) {
+	repos := map[hooks]string{}
+	for _, h := range t.kinds {
+		repos[h] = s.repo(strings.NewReplacer(",", "", " ", "-").Replace(string(h)))
+		if err := makeRepository(ctx, repos[h], t.others, func(i int) string { return branch(i + 1) }); err != nil {
+			return nil, err
+		}
+	}
+	err := s.configure(storeNone)
+	if err == nil {
+		err = s.start(ctx)
+	}
+	if err == nil {
+		err = s.ready(ctx)
+	}
+	for _, h := range t.kinds {
+		store := storeNone
+		if h == storingHook {
+			store = storeAll
+		}
+		if err == nil {
+			err = s.configure(store)
+		}
+		if err == nil {
+			err = s.enable(ctx, repos[h])
+		}
+	}
+	return repos, err
 }
 
 // replaceBy replaces a hook by a copy of a program.
@@ -150,77 +168,32 @@ func replaceBy(hook, program string) error {
 	return err
 }
 
-// serveSite starts a site's daemon and enables the repositories.
-func serveSite(ctx context.Context, dir, programs, url string, repos []string) (stop func(), err error) {
-	config := filepath.Join(dir, "site.config")
-	text := fmt.Sprintf("[site]\n\tname = bench\n\troot = %s\n\tsocket = %s\n\tstate = %s\n",
-		filepath.Join(dir, "root"), filepath.Join(dir, "site.sock"), dir)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	site := func(command string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, filepath.Join(programs, "refdbctl"), append([]string{"site", command, "--config", config}, args...)...)
-		cmd.Env = append(os.Environ(), "REFDB_URL="+url)
-		return cmd
-	}
-	log, err := os.Create(filepath.Join(dir, "site.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	daemon := site("serve")
-	daemon.Stdout, daemon.Stderr = log, log
-	if err := daemon.Start(); err != nil {
-		return nil, err
-	}
-	stop = func() {
-		_ = daemon.Process.Signal(os.Interrupt)
-		_ = daemon.Wait()
-	}
-	deadline := time.Now().Add(20 * time.Second)
-	for i := 0; i < len(repos); {
-		said, err := site("enable", "--new", repos[i]).CombinedOutput()
-		if err == nil {
-			i++
-			continue
-		}
-		if time.Now().After(deadline) {
-			stop()
-			daemonSaid, _ := os.ReadFile(log.Name())
-			return nil, fmt.Errorf("refdbctl site enable: %w: %s; the daemon said: %s", err, said, daemonSaid)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	return stop, nil
-}
-
 // timePushes makes a client's repository and pushes from it.
-func timePushes(ctx context.Context, client string, repos map[hooks]string, refs int) (map[hooks]sample, error) {
-	counted, before := pushTimes(refs)
-	commits, err := makeHistory(ctx, client, before+counted)
+func (t *interleavedPushes) timePushes(ctx context.Context, client string, repos map[hooks]string) (map[hooks]sample, error) {
+	commits, err := makeHistory(ctx, client, t.before+t.counted)
 	if err != nil {
 		return nil, err
 	}
 	args := []string{"-C", client, "push", "--quiet", "--atomic"}
 	took := map[hooks][]time.Duration{}
 	for i, commit := range commits {
-		specs := make([]string, refs)
+		specs := make([]string, t.refs)
 		for n := range specs {
 			specs[n] = commit + ":" + branch(n)
 		}
-		for _, h := range rotated(allHooks, i) {
+		for _, h := range rotated(t.kinds, i) {
 			start := time.Now()
 			if _, err := git(ctx, slices.Concat(args, []string{repos[h]}, specs)...); err != nil {
 				return nil, err
 			}
-			if i >= before {
+			if i >= t.before {
 				took[h] = append(took[h], time.Since(start))
 			}
 		}
 	}
 	measured := map[hooks]sample{}
-	for h, t := range took {
-		measured[h] = sample{p50: milliseconds(percentile(t, 0.5)), slowest: milliseconds(slices.Max(t))}
+	for h, d := range took {
+		measured[h] = sample{p50: milliseconds(percentile(d, 0.5)), slowest: milliseconds(slices.Max(d))}
 	}
 	return measured, nil
 }

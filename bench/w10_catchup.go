@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	missedPushes       = 500
+	missedRepositories = 50
+	// missedAtOnce is how many of them are made at the same time.
+	missedAtOnce = 4
+
+	untilAll = "until_all_ms"
+)
+
+// catchUpWorkload is W10's second part: a site that was away.
+func catchUpWorkload(ctx context.Context, s *servers) (workload, error) {
+	if err := s.needPostgres(ctx); err != nil {
+		return workload{}, err
+	}
+	programs, err := buildPrograms(ctx, s.dir)
+	if err != nil {
+		return workload{}, err
+	}
+	return workload{
+		id:    "W10",
+		title: "a site that was away catches up",
+		setting: fmt.Sprintf("PostgreSQL %s: %sas before. While a site's daemon did not run, %d pushes of a commit each were made at the other site. The time is from the start of the daemon's process until all "+
+			"are in the branches' files. git fetch: one pass over all repositories, one after the other.",
+			s.postgres.version, postgresSetting, missedPushes),
+		metrics: []metric{{perSecond, "pushes/s", 0}, {untilAll, "until all ms", 0}},
+		atMost:  1,
+		cases: []benchCase{{
+			name: fmt.Sprintf("%d pushes to %d repositories", missedPushes, missedRepositories), baseline: "git fetch, one pass",
+			contestants: []contestant{
+				{"git fetch, one pass", s.catchUpByFetch},
+				{string(refdbCarrier), func(ctx context.Context) (sample, error) { return s.catchUpByRefdb(ctx, programs) }},
+			},
+		}},
+	}, nil
+}
+
+// missedPlaces returns repositories, and pushes at the first site: one to each repository, which the other site gets at
+// once, and then those that it misses.
+func missedPlaces() (places, []plannedPush) {
+	p := places{sites: 2, repos: missedRepositories, pushers: 20}
+	pushes := p.randomPushes(missedRepositories+missedPushes, 1)
+	for n := range pushes {
+		pushes[n].site, pushes[n].branch = 0, pusherBranch(0, n%p.pushers)
+	}
+	for n := range missedRepositories {
+		pushes[n].repo = n
+	}
+	return p, pushes
+}
+
+func (s *servers) catchUpByRefdb(ctx context.Context, programs string) (sample, error) {
+	at, pushes := missedPlaces()
+	return at.with(ctx, s.dir, pushes, func(p *places) (sample, error) {
+		return s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (sample, error) {
+			sites, err := openSites(ctx, p, programs, url)
+			if err != nil {
+				return nil, err
+			}
+			defer closeSites(sites)
+			if err := p.pushAll(ctx, 0, missedRepositories); err != nil {
+				return nil, explainAll(err, sites)
+			}
+			if err := p.awaitAll(ctx, 0, missedRepositories); err != nil {
+				return nil, explainAll(err, sites)
+			}
+			away := sites[other(0)]
+			away.stop()
+			if err := p.pushAll(ctx, missedRepositories, len(p.plan.pushes)); err != nil {
+				return nil, explainAll(err, sites)
+			}
+			start := time.Now()
+			if err := away.start(ctx); err != nil {
+				return nil, err
+			}
+			err = p.awaitAll(ctx, missedRepositories, len(p.plan.pushes))
+			return caughtUp(time.Since(start)), explainAll(err, sites)
+		})
+	})
+}
+
+func (s *servers) catchUpByFetch(ctx context.Context) (sample, error) {
+	at, pushes := missedPlaces()
+	return at.with(ctx, s.dir, pushes, func(p *places) (sample, error) {
+		if err := p.pushAll(ctx, 0, missedRepositories); err != nil {
+			return nil, err
+		}
+		if err := fetchAll(ctx, p, other(0)); err != nil {
+			return nil, err
+		}
+		if err := p.pushAll(ctx, missedRepositories, len(p.plan.pushes)); err != nil {
+			return nil, err
+		}
+		start := time.Now()
+		err := errors.Join(fetchAll(ctx, p, other(0)), p.awaitAll(ctx, missedRepositories, len(p.plan.pushes)))
+		return caughtUp(time.Since(start)), err
+	})
+}
+
+func caughtUp(took time.Duration) sample {
+	return sample{perSecond: missedPushes / took.Seconds(), untilAll: milliseconds(took)}
+}
+
+// pushAll makes planned pushes, some at the same time, those of a branch one after the other.
+func (p *places) pushAll(ctx context.Context, from, to int) error {
+	byRepo := map[int][]int{}
+	for n := from; n < to; n++ {
+		repo := p.plan.pushes[n].repo
+		byRepo[repo] = append(byRepo[repo], n)
+	}
+	pushers, running := errgroup.WithContext(ctx)
+	pushers.SetLimit(missedAtOnce)
+	for _, pushes := range byRepo {
+		pushers.Go(func() error {
+			for _, n := range pushes {
+				if err := p.push(running, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return pushers.Wait()
+}
+
+// awaitAll waits until the other site has planned pushes.
+func (p *places) awaitAll(ctx context.Context, from, to int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, stuckAfter, errStuck)
+	defer cancel()
+	for n := from; n < to; n++ {
+		if _, err := p.awaitAtOther(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
