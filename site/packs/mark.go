@@ -80,11 +80,20 @@ func (m *Mark) Write(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	next := path + ".new"
-	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
+	// Its name is not used twice: the daemon and refdbctl may write at the same time.
+	next, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, path)
+	_, err = next.Write(append(text, '\n'))
+	err = errors.Join(err, next.Chmod(0o644), next.Close())
+	if err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(next.Name()))
+	}
+	return err
 }
 
 // Enter makes the mark one of the present epoch, the last of these. What came after the beginning of an epoch since the mark's
