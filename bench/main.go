@@ -54,7 +54,8 @@ func workloads() []plan {
 		{"W7", "git push into a guarded repository", tables{pushWorkload}},
 		{"W8", "following changes: how fast they come, a backlog, what followers cost", tables{feedWorkload, backlogWorkload, followersWorkload}},
 		{"W9", "one exclusive lease, 100 waiters in 10 processes", tables{leasesWorkload}},
-		{"W10", "from a push at one site to the other, and what an idle site costs", tables{crossingWorkload, catchUpWorkload, idleWorkload}},
+		{"W10", "from a push at one site to the other: how soon, and after an absence", tables{crossingWorkload, catchUpWorkload}},
+		{"W11", "what a site of 2,000 repositories costs while nothing happens", tables{idleWorkload}},
 		{"SQLITE", "W1 and W4 on SQLite", tables{sqliteLocksWorkload, sqliteUpdatesWorkload}},
 	}
 }

@@ -35,7 +35,7 @@ func pushCases() []pushCase {
 	return []pushCase{
 		{name: "1 ref", refs: 1, kinds: all, counted: 100, before: 10},
 		{name: "1,000 refs, atomic", refs: 1000, kinds: all, counted: 3, before: 1},
-		{name: "1 of 100,000 refs", refs: 1, others: 100_000, kinds: []hooks{noHook, refdbHook, storingHook}, counted: 20, before: 3},
+		{name: "1 of 100,000 refs", refs: 1, others: 100_000, kinds: []hooks{noHook, refdbHook, storingHook}, counted: 10, before: 2},
 	}
 }
 
