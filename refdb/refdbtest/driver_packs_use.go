@@ -184,9 +184,6 @@ func packDropRows() []row {
 			}
 		})},
 		{"superseded are used packs before the latest complete base", func(e *env) {
-			first, second, third := e.used(), e.used(), e.used()
-			old, base, begun := e.newBase(first.Position, 1), e.newBase(second.Position, 1, 1), e.newBase(third.Position, 1, 1)
-			base.ID = second.ID + "a"
 			unused, other := e.stored(), e.newPack(1)
 			other.Project += "/below"
 			e.storePack(e.a, other)
@@ -194,6 +191,9 @@ func packDropRows() []row {
 			r.Project, r.Packs = other.Project, []string{other.ID}
 			_, err := e.sendPrepare(e.a, r)
 			e.must(err)
+			first, second, third := e.used(), e.used(), e.used()
+			old, base, begun := e.newBase(first.Position, 1), e.newBase(second.Position, 1, 1), e.newBase(third.Position, 1, 1)
+			base.ID = second.ID + "a"
 			e.storePack(e.a, begun, 0)
 			e.wantDropped(0, e.dropSuperseded, 10)
 			e.storePack(e.a, old)
