@@ -40,8 +40,8 @@ guard. It appears where this site's configuration looks for it, when it is whole
 must run: it keeps the repository up from then on. The database must keep the project's objects: see refdbctl site store.
 Run it as root, as which it becomes the daemon's user, or as that user.
 
---all does that for all projects whose objects the database keeps and that have no repository here. One that fails stops no other;
-the status is 1 then.
+--all does that for all projects whose objects the database keeps and that have no repository here. One that fails
+stops no other; the status is 1 then.
 
 --at TIME, with --to PATH, makes a copy of the project as it was, at PATH: ` + momentHelp + ` It is not
 guarded and belongs to no site. Objects that no ref has needed for ` + fmt.Sprint(int(packs.KeptFor.Hours()/24)) + ` days may be gone.

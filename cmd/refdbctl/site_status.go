@@ -25,8 +25,8 @@ func (a *app) siteStatusCommand() *cobra.Command {
 because the repository has neither the value that was announced nor the one before; and which repositories
 can't be brought to what the database holds.
 
-The status is 1 if it does not answer, can't serve, something is stuck, or a repository has been behind for over a minute. With -o json all that it
-says is printed as one object.`,
+The status is 1 if it does not answer, can't serve, something is stuck, or a repository has been behind for over
+a minute. With -o json all that it says is printed as one object.`,
 		Example: `  refdbctl site status
   refdbctl site status -o json`,
 		Args: cobra.NoArgs,

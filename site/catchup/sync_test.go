@@ -84,6 +84,27 @@ func TestSyncBringsWhatHappenedElsewhere(t *testing.T) {
 	}
 }
 
+// What other sites have locked is about the next move. Otherwise a ref that is pushed to all the time would never come.
+func TestSyncMovesWhatOtherSitesHaveLocked(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewReplicas(t)
+	old := r.A.Commit(t, "old")
+	r.Both(t, sitetest.MainRef, old)
+	r.Both(t, "refs/heads/other", old)
+	r.Sync(t)
+	next := r.A.Commit(t, "next", old)
+	r.Both(t, sitetest.MainRef, next)
+	r.Both(t, "refs/heads/other", next)
+	r.InsertLock(t, refdb.LockInfo{Project: sitetest.Project, Ref: sitetest.MainRef, Owner: "a/1"})
+	u := refdb.Update{Ref: "refs/heads/other", Old: refdb.Value(next), New: refdb.Value(r.A.Commit(t, "later", next))}
+	if _, err := r.DB.Prepare(t.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Sync(t).Summary(); got != "updated heads/main, updated heads/other" {
+		t.Error(got)
+	}
+}
+
 func TestSyncLeavesAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -98,16 +119,21 @@ func TestSyncLeavesAlone(t *testing.T) {
 		{"a ref that the database does not guard", func(tb testing.TB, r *sitetest.Replicas, old string) {
 			r.Both(tb, "refs/changes/01/1/1", old)
 		}, ""},
-		{"a locked ref", func(tb testing.TB, r *sitetest.Replicas, old string) {
+		{"a ref that this site has locked", func(tb testing.TB, r *sitetest.Replicas, old string) {
 			r.Both(tb, sitetest.MainRef, r.A.Commit(tb, "x", old))
-			r.InsertLock(tb, refdb.LockInfo{Project: sitetest.Project, Ref: sitetest.MainRef, Owner: "a/1"})
+			r.InsertLock(tb, refdb.LockInfo{Project: sitetest.Project, Ref: sitetest.MainRef, Owner: "b/1"})
 		}, "locked heads/main"},
-		{"a ref with an intent, and not its neighbour", func(tb testing.TB, r *sitetest.Replicas, old string) {
+		{"a ref with an intent of this site, and not its neighbour", func(tb testing.TB, r *sitetest.Replicas, old string) {
 			next := r.A.Commit(tb, "x", old)
 			r.A.Set(tb, sitetest.MainRef, next)
 			r.Put(tb, sitetest.MainRef, r.A.Commit(tb, "y"))
 			u := refdb.Update{Ref: sitetest.MainRef, Old: r.Get(tb, sitetest.MainRef), New: refdb.Value(next)}
-			if _, err := r.DB.Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
+			db, err := refdb.New(r.Open(tb), refdb.Options{Site: "b"})
+			if err != nil {
+				tb.Fatal(err)
+			}
+			defer db.Close()
+			if _, err := db.Prepare(tb.Context(), sitetest.Project, []refdb.Update{u}, "x"); err != nil {
 				tb.Fatal(err)
 			}
 			r.Both(tb, "refs/heads/other", next)
