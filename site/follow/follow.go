@@ -27,7 +27,7 @@ import (
 
 const (
 	// discoverEvery is how often new repositories are looked for.
-	discoverEvery = 2 * time.Second
+	discoverEvery = 5 * time.Second
 	// saveEvery is how often the place in the changes is recorded.
 	saveEvery = 5 * time.Second
 	// saveIdle is how often if nothing has changed.
