@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -106,18 +105,5 @@ func TestAPushIsAtTheOtherSiteOnceItsBranchHasItOrALaterOne(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestAProcessAndItsChildrenConsumeTime(t *testing.T) {
-	before, err := familyTimeOf(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; {
-		_ = objectID(1)
-	}
-	if after, err := familyTimeOf(os.Getpid()); err != nil || after < before {
-		t.Errorf("%s, and before that %s, %v", after, before, err)
 	}
 }

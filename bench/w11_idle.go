@@ -33,7 +33,7 @@ func idleWorkload(ctx context.Context, s *servers) (workload, error) {
 		id:    "W11",
 		title: "an idle site",
 		setting: fmt.Sprintf("PostgreSQL %s: %sone site, whose repositories have a commit each, the database keeps their objects. CPU: of the daemon and the programs that it ran, from /proc. "+
-			"A proxy without delay counts the daemon's statements. %s, beginning when the daemon has nothing left to do.", s.postgres.version, postgresSetting, idleTimes*s.d),
+			"A proxy without delay counts the daemon's statements. %s, beginning when the daemon has run no program of git for 5 s.", s.postgres.version, postgresSetting, idleTimes*s.d),
 		less:    true,
 		atMost:  1,
 		metrics: []metric{{daemonCPU, "CPU s per minute", 2}, {statementRate, "statements/s", 1}, {tripRate, "round trips/s", 1}, {peakMemory, "peak memory MB", 0}},
@@ -69,32 +69,32 @@ func (s *servers) idle(ctx context.Context, programs string) (sample, error) {
 	})
 }
 
-// calm is how little CPU time a daemon consumes in a second once it has nothing left to do.
-const calm = 100 * time.Millisecond
-
-// watchIdle waits until the daemon has nothing left to do, and measures it.
+// watchIdle waits until the daemon has nothing left to do, and measures it. It has when it runs no program of git for five
+// seconds: it runs some for every repository that it brings up.
 func (s *servers) watchIdle(ctx context.Context, pid int, l *slowLink) (sample, error) {
-	var before time.Duration
 	for deadline := time.Now().Add(5 * time.Minute); ; {
-		now, err := familyTimeOf(pid)
+		_, before, err := cpuTimesOf(pid)
+		if err != nil {
+			return nil, err
+		}
+		if err := pause(ctx, 5*time.Second); err != nil {
+			return nil, err
+		}
+		_, after, err := cpuTimesOf(pid)
 		switch {
 		case err != nil:
 			return nil, err
-		case before > 0 && now-before < calm:
+		case after == before:
 			return s.measureIdle(ctx, pid, l)
 		case time.Now().After(deadline):
 			return nil, errors.New("the daemon is never idle")
-		}
-		before = now
-		if err := pause(ctx, 5*time.Second); err != nil {
-			return nil, err
 		}
 	}
 }
 
 func (s *servers) measureIdle(ctx context.Context, pid int, l *slowLink) (sample, error) {
 	start, sent, waited := time.Now(), l.Statements.Load(), l.RoundTrips.Load()
-	before, err := familyTimeOf(pid)
+	own, children, err := cpuTimesOf(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -102,13 +102,13 @@ func (s *servers) measureIdle(ctx context.Context, pid int, l *slowLink) (sample
 		return nil, err
 	}
 	took := time.Since(start)
-	after, err := familyTimeOf(pid)
+	ownAfter, childrenAfter, err := cpuTimesOf(pid)
 	if err != nil {
 		return nil, err
 	}
 	peak, err := highWater(pid)
 	return sample{
-		daemonCPU:     (after - before).Seconds() / took.Minutes(),
+		daemonCPU:     (ownAfter + childrenAfter - own - children).Seconds() / took.Minutes(),
 		statementRate: float64(l.Statements.Load()-sent) / took.Seconds(),
 		tripRate:      float64(l.RoundTrips.Load()-waited) / took.Seconds(),
 		peakMemory:    megabytes(peak),
@@ -125,26 +125,26 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// familyTimeOf returns the CPU time of a process and of its children that have ended.
-func familyTimeOf(pid int) (time.Duration, error) {
+// cpuTimesOf returns the CPU time of a process, and of its children that have ended.
+func cpuTimesOf(pid int) (own, children time.Duration, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	// The program's name, in parentheses, may have spaces.
 	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
-	const first, last = 11, 14 // utime, stime, cutime and cstime, from the state on
-	if len(fields) <= last {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	const first, n = 11, 4 // utime, stime, cutime and cstime, counted from the state on
+	if len(fields) < first+n {
+		return 0, 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}
-	var ticks int64
-	for _, field := range fields[first : last+1] {
-		n, err := strconv.ParseInt(field, 10, 64)
+	var times [n]time.Duration
+	for i, field := range fields[first : first+n] {
+		ticks, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		ticks += n
+		times[i] = time.Duration(ticks) * time.Second / 100 // USER_HZ
 	}
-	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ is 100
+	return times[0] + times[1], times[2] + times[3], nil
 }
