@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 )
 
 // A source is another site's copy of a repository. The refs that are fetched from it are kept below
@@ -72,11 +72,11 @@ func (f source) ref(name string) string {
 // fetch fetches the peer's objects and refs, without running hooks. Only one fetch runs at a time:
 // two would fail on each other's locks.
 func (f source) fetch(ctx context.Context, repo *gitrepo.Repo, progress io.Writer) error {
-	unlock, err := exclusive(ctx, filepath.Join(repo.Dir(), "refdb", "fetch"))
+	lock, err := filelock.Alone(ctx, filepath.Join(repo.Dir(), "refdb", "fetch"))
 	if err != nil {
 		return fmt.Errorf("waiting for another fetch: %w", err)
 	}
-	defer unlock()
+	defer lock.Close()
 	args := []string{
 		"-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.logAllRefUpdates=false",
 		"fetch", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=", "--prune", "--force",
@@ -86,7 +86,7 @@ func (f source) fetch(ctx context.Context, repo *gitrepo.Repo, progress io.Write
 	} else {
 		args = append(args, "--quiet")
 	}
-	cmd := repo.Command(ctx, append(args, "--", f.url, "+refs/*:"+f.ref("refs/*"), "^"+config.PeerPrefix+"*")...)
+	cmd := repo.Command(ctx, append(args, "--", f.url, "+refs/*:"+f.ref("refs/*"), "^"+config.PeerPrefix+"*", "^"+config.OwnPrefix+"*")...)
 	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0")
 	gently(cmd)
 	var messages bytes.Buffer
@@ -119,30 +119,4 @@ func redacted(from string) string {
 func gently(cmd *exec.Cmd) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-}
-
-// exclusive locks the file, once no other process has it locked.
-func exclusive(ctx context.Context, path string) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			return nil, errors.Join(err, f.Close())
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, context.Cause(ctx)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }

@@ -24,8 +24,14 @@ func Kept(ref string) bool {
 // sync moves them, and clients don't see them.
 const PeerPrefix = "refs/peer/"
 
+// OwnPrefix begins the refs that the daemon keeps for itself. They are not guarded, and clients don't see them.
+const OwnPrefix = "refs/refdb/"
+
+// KeptPrefix begins the refs that keep objects from being pruned. Each is named after its value.
+const KeptPrefix = OwnPrefix + "kept/"
+
 // private are the namespaces of refs that each site, or each work tree, has for itself.
-var private = [...]string{PeerPrefix, "refs/bisect/", "refs/worktree/", "refs/rewritten/"}
+var private = [...]string{PeerPrefix, OwnPrefix, "refs/bisect/", "refs/worktree/", "refs/rewritten/"}
 
 // Guards reports whether a ref is guarded: it is below refs/ and of a guarded project, neither
 // Gerrit nor git treats it as a site's own, and the configuration does not leave it out.

@@ -1,0 +1,51 @@
+// Package filelock locks files among processes. The kernel ends a lock when all processes that have inherited it
+// have closed the file or ended.
+package filelock
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// pollEvery is how often a lock that another process has is tried again.
+const pollEvery = 100 * time.Millisecond
+
+// Share locks the file for this process and all others that share it. It waits, until ctx ends, while another process has the
+// file alone. Closing the file ends the lock.
+func Share(ctx context.Context, path string) (*os.File, error) {
+	return lock(ctx, path, syscall.LOCK_SH)
+}
+
+// Alone is Share without others.
+func Alone(ctx context.Context, path string) (*os.File, error) {
+	return lock(ctx, path, syscall.LOCK_EX)
+}
+
+func lock(ctx context.Context, path string, how int) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(err, f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(pollEvery):
+		}
+	}
+}
