@@ -5,3 +5,5 @@ package gitrepo
 import "syscall"
 
 func ownGroup() *syscall.SysProcAttr { return nil }
+
+func lowerPriority(int) {}
