@@ -113,6 +113,20 @@ func (s Source) roots(ctx context.Context, at refdb.Position, pending []string) 
 //
 // Git's own grace counts the age of an object, not the time since it became unreachable.
 func Kept(ctx context.Context, db *refdb.DB, project string) (ids []string, err error) {
+	if ids, err = KeptValues(ctx, db, project); err != nil {
+		return nil, err
+	}
+	for p, err := range List(ctx, db, project) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(append(ids, p.Tips...), p.Bases...)
+	}
+	return sortedSet(ids), nil
+}
+
+// KeptValues is [Kept] of a project whose objects the database does not keep.
+func KeptValues(ctx context.Context, db *refdb.DB, project string) (ids []string, err error) {
 	add := func(values ...refdb.Value) {
 		for _, v := range values {
 			if v.IsObjectID() && !v.IsDeleted() {
@@ -144,12 +158,6 @@ func Kept(ctx context.Context, db *refdb.DB, project string) (ids []string, err 
 			return nil, err
 		}
 		add(i.Old, i.New)
-	}
-	for p, err := range List(ctx, db, project) {
-		if err != nil {
-			return nil, err
-		}
-		ids = append(append(ids, p.Tips...), p.Bases...)
 	}
 	return sortedSet(ids), nil
 }

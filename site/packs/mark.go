@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
 // A Mark says which packs of a project a repository has: all up to a place in their order.
@@ -95,6 +96,23 @@ func (m *Mark) Write(dir string) error {
 	}
 	return err
 }
+
+// Sync makes what was last written survive a crash of the machine.
+func (m *Mark) Sync(dir string) error {
+	f, err := os.Open(MarkFile(dir))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(MarkFile(dir)))
+}
+
+// Pruned forgets what was found to be here: objects were pruned since. What the mark says stands: nothing was pruned that packs
+// which are still to come build on.
+func (m *Mark) Pruned() { m.whole = nil }
 
 // Enter makes the mark one of the present epoch, the last of these. What came after the beginning of an epoch since the mark's
 // own may have been gone since, and its positions used again.
