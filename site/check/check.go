@@ -212,7 +212,7 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 	k.link()
 	k.known(ctx)
 	k.settings(ctx, v)
-	k.hidesPeers(ctx, v)
+	k.hidesRefs(ctx, v)
 	if err := k.owners(); err != nil {
 		return err
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/install"
 )
 
-// hidesPeers finds that the refs of peers are not hidden.
-func (k *repositoryCheck) hidesPeers(ctx context.Context, v install.Variables) {
-	if !install.PeersHiddenBy(v.Local[strings.ToLower(install.HiddenRefs.Key)]) {
-		k.find(Setting, install.HiddenRefs.Key, fmt.Sprintf("it does not hide %s: %s", install.HiddenRefs.Value, install.HiddenRefs.Why),
-			func() (string, error) { return install.GitConfig{Repo: k.repo}.HidePeers(ctx) })
+// hidesRefs finds that refs which are no client's business are not hidden.
+func (k *repositoryCheck) hidesRefs(ctx context.Context, v install.Variables) {
+	if shown := install.NotHiddenBy(v.Local[strings.ToLower(install.HiddenRefs.Key)]); len(shown) > 0 {
+		k.find(Setting, install.HiddenRefs.Key, fmt.Sprintf("it does not hide %s: %s", strings.Join(shown, " and "), install.HiddenRefs.Why),
+			func() (string, error) { return install.GitConfig{Repo: k.repo}.HideRefs(ctx) })
 	}
 }
 

@@ -32,9 +32,10 @@ func TestRefsThatWereHiddenBeforeStayHidden(t *testing.T) {
 		found  string // by check, before it is put right
 		after  string
 	}{
-		"others":         {[]string{"refs/meta", "!refs/meta/x"}, "setting transfer.hideRefs", "refs/meta\n!refs/meta/x\nrefs/peer"},
-		"the peers":      {[]string{"refs/peer/", "refs/meta"}, "", "refs/peer/\nrefs/meta"},
-		"all but theirs": {[]string{"!refs/peer"}, "setting transfer.hideRefs", "!refs/peer\nrefs/peer"},
+		"others":         {[]string{"refs/meta", "!refs/meta/x"}, "setting transfer.hideRefs", "refs/meta\n!refs/meta/x\nrefs/peer\nrefs/refdb"},
+		"the peers":      {[]string{"refs/peer/", "refs/meta"}, "setting transfer.hideRefs", "refs/peer/\nrefs/meta\nrefs/refdb"},
+		"both":           {[]string{"refs/"}, "", "refs/"},
+		"all but theirs": {[]string{"!refs/peer"}, "setting transfer.hideRefs", "!refs/peer\nrefs/peer\nrefs/refdb"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -61,7 +61,7 @@ func Enable(ctx context.Context, c *config.Config, r config.Repository, hook str
 		}
 		done(Step{s.Key, did})
 	}
-	did, err := config.HidePeers(ctx)
+	did, err := config.HideRefs(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 		}
 		done(Step{s.Key, did})
 	}
-	did, err := config.showPeers(ctx)
+	did, err := config.showRefs(ctx)
 	if err != nil {
 		return err
 	}

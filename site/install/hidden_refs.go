@@ -11,63 +11,103 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
 
-// peers is the prefix of the refs of peers, as git's Setting names it.
-const peers = "refs/peer"
+// hidden are the prefixes of refs that clients don't see, as git's setting names them.
+var hidden = [...]string{"refs/peer", "refs/refdb"}
 
 // HiddenRefs is the setting that hides refs from clients. It may have many values; the last one that
 // matches a ref decides.
-var HiddenRefs = Setting{Key: "transfer.hideRefs", Value: peers, Why: "clients would see the refs of peers, and clone them"}
+var HiddenRefs = Setting{Key: "transfer.hideRefs", Value: strings.Join(hidden[:], " and "), Why: "clients would see refs of peers, or refs that only keep objects, and clone them"}
 
-func (c GitConfig) hidesPeers(ctx context.Context) (bool, error) {
-	out, err := c.Repo.Command(ctx, "config", "--local", "--null", "--get-all", HiddenRefs.Key).Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
-		return false, nil
-	}
+func (c GitConfig) shown(ctx context.Context) ([]string, error) {
+	values, err := c.values(ctx, HiddenRefs.Key)
 	if err != nil {
-		return false, fmt.Errorf("reading git's Setting %s: %w", HiddenRefs.Key, gitrepo.Failure(ctx, err))
+		return nil, err
 	}
-	return PeersHiddenBy(strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")), nil
+	return NotHiddenBy(values), nil
 }
 
-// PeersHiddenBy reports whether the setting hides the refs of peers if it has these values.
-func PeersHiddenBy(values []string) bool {
+// values returns all values of a key.
+func (c GitConfig) values(ctx context.Context, key string) ([]string, error) {
+	out, err := c.Repo.Command(ctx, "config", "--local", "--null", "--get-all", key).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading git's Setting %s: %w", key, gitrepo.Failure(ctx, err))
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
+}
+
+// NotHiddenBy returns the prefixes of refs that clients see, and shouldn't, if the setting has these values.
+func NotHiddenBy(values []string) (shown []string) {
+	for _, prefix := range hidden {
+		if !hides(values, prefix) {
+			shown = append(shown, prefix)
+		}
+	}
+	return shown
+}
+
+func hides(values []string, refs string) bool {
 	for _, value := range slices.Backward(values) {
 		prefix, shown := strings.CutPrefix(value, "!")
 		prefix = strings.TrimRight(strings.TrimPrefix(prefix, "^"), "/")
-		if peers == prefix || strings.HasPrefix(peers, prefix+"/") {
+		if refs == prefix || strings.HasPrefix(refs, prefix+"/") {
 			return !shown
 		}
 	}
 	return false
 }
 
-// HidePeers adds our value, and records that.
-func (c GitConfig) HidePeers(ctx context.Context) (did string, err error) {
-	if is, err := c.hidesPeers(ctx); err != nil || is {
-		return "hides " + peers, err
+// HideRefs adds our values, and records that.
+func (c GitConfig) HideRefs(ctx context.Context) (did string, err error) {
+	shown, err := c.shown(ctx)
+	if err != nil || len(shown) == 0 {
+		return "hides " + HiddenRefs.Value, err
 	}
-	if err := c.Set(ctx, HiddenRefs.setKey(), HiddenRefs.Value); err != nil {
-		return "", err
-	}
-	return peers + " added", c.run(ctx, HiddenRefs.Key, "--add", HiddenRefs.Key, HiddenRefs.Value)
-}
-
-// showPeers removes our value.
-func (c GitConfig) showPeers(ctx context.Context) (did string, err error) {
-	_, ours, err := c.get(ctx, HiddenRefs.setKey())
+	ours, err := c.values(ctx, HiddenRefs.setKey())
 	if err != nil {
 		return "", err
 	}
-	if !ours {
+	for _, prefix := range shown {
+		if !slices.Contains(ours, prefix) {
+			if err := c.run(ctx, HiddenRefs.Key, "--add", HiddenRefs.setKey(), prefix); err != nil {
+				return "", err
+			}
+		}
+		if err := c.run(ctx, HiddenRefs.Key, "--add", HiddenRefs.Key, prefix); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(shown, " and ") + " added", nil
+}
+
+// showRefs removes our values.
+func (c GitConfig) showRefs(ctx context.Context) (did string, err error) {
+	ours, err := c.values(ctx, HiddenRefs.setKey())
+	if err != nil {
+		return "", err
+	}
+	if len(ours) == 0 {
 		return "was not changed", nil
 	}
-	if is, err := c.hidesPeers(ctx); err != nil {
-		return "", err
-	} else if !is {
-		return "was changed since: left alone", c.unset(ctx, HiddenRefs.setKey())
-	}
-	if err := c.run(ctx, HiddenRefs.Key, "--unset", HiddenRefs.Key, "^"+peers+"$"); err != nil {
+	values, err := c.values(ctx, HiddenRefs.Key)
+	if err != nil {
 		return "", err
 	}
-	return peers + " removed", c.unset(ctx, HiddenRefs.setKey())
+	var removed []string
+	for _, prefix := range ours {
+		if !slices.Contains(values, prefix) || !hides(values, prefix) {
+			continue
+		}
+		if err := c.run(ctx, HiddenRefs.Key, "--unset-all", HiddenRefs.Key, "^"+prefix+"$"); err != nil {
+			return "", err
+		}
+		removed = append(removed, prefix)
+	}
+	did = "was changed since: left alone"
+	if len(removed) > 0 {
+		did = strings.Join(removed, " and ") + " removed"
+	}
+	return did, c.unset(ctx, HiddenRefs.setKey())
 }
