@@ -132,6 +132,37 @@ func (f *Follower) Look(project string, refs ...string) {
 	f.queue.add(project, refs...)
 }
 
+// Receive unpacks all that the database has of a project's objects and that is not here yet. It moves no ref. What it
+// records is on the disk when it returns.
+func (f *Follower) Receive(ctx context.Context, project string) error {
+	if err := f.queue.take(ctx, project); err != nil {
+		return err
+	}
+	defer f.queue.give(project)
+	_, r, err := f.o.Site.Ruled(ctx, project)
+	if err != nil {
+		return err
+	}
+	repo, mark, release, err := f.open(ctx, project, r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := f.receive(ctx, project, repo, mark, nil); err != nil {
+		return err
+	}
+	return mark.Sync(repo.Dir())
+}
+
+// Pruned is called after the repository of a project was pruned, while nobody shares it.
+func (f *Follower) Pruned(project string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if mark := f.marks[project]; mark != nil {
+		mark.Pruned()
+	}
+}
+
 // Made records that packs were made of the repository of a project in dir, and used: it has what is in them.
 func (f *Follower) Made(project, dir string, ids []string) {
 	f.mu.Lock()
@@ -306,26 +337,13 @@ func (f *Follower) bring(ctx context.Context, project string, w work) (again wor
 	if err != nil {
 		return w, err
 	}
-	if err := f.o.Site.MayAct(ctx); err != nil {
-		return w, err
-	}
-	release, err := f.o.Site.Share(ctx, r.Path)
+	repo, mark, release, err := f.open(ctx, project, r)
 	if err != nil {
 		return w, err
 	}
 	defer release()
-	repo, err := gitrepo.OpenDir(r.Path)
-	if err != nil {
-		return w, err
-	}
-	mark, err := f.markOf(project, repo)
-	if err != nil {
-		return w, err
-	}
 	refs := w.guarded(c, project)
-	err = packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs,
-		Each: func(refdb.Pack) { f.received.Add(1) }}.Receive(ctx)
-	if err != nil {
+	if err := f.receive(ctx, project, repo, mark, refs); err != nil {
 		return w, err
 	}
 	each := func(s catchup.Synced) {
@@ -379,6 +397,30 @@ func (f *Follower) followHead(ctx context.Context, repo *gitrepo.Repo, project s
 		return err
 	}
 	return repo.SetHead(ctx, target)
+}
+
+// open returns a project's repository, which is kept from being pruned until release, and its mark.
+func (f *Follower) open(ctx context.Context, project string, r config.Repository) (repo *gitrepo.Repo, mark *packs.Mark, release func(), err error) {
+	if err := f.o.Site.MayAct(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	if release, err = f.o.Site.Share(ctx, r.Path); err != nil {
+		return nil, nil, nil, err
+	}
+	if repo, err = gitrepo.OpenDir(r.Path); err == nil {
+		mark, err = f.markOf(project, repo)
+	}
+	if err != nil {
+		release()
+		return nil, nil, nil, err
+	}
+	return repo, mark, release, nil
+}
+
+// receive unpacks what is new. Refs are those that the packs are likely to build on.
+func (f *Follower) receive(ctx context.Context, project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) error {
+	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs,
+		Each: func(refdb.Pack) { f.received.Add(1) }}.Receive(ctx)
 }
 
 // markOf returns the mark of a repository, as the present epoch allows.

@@ -144,6 +144,41 @@ func (q *queue) pick() (project string, wait time.Duration) {
 	return project, wait
 }
 
+// take waits until no worker has the project, and keeps it from them until give.
+func (q *queue) take(ctx context.Context, project string) error {
+	for {
+		q.mu.Lock()
+		i := q.items[project]
+		if i == nil {
+			i = &item{}
+			q.items[project] = i
+		}
+		if i.taken == nil {
+			i.taken = &work{}
+			q.mu.Unlock()
+			return nil
+		}
+		changed := q.changed
+		q.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// give lets workers have the project that take returned.
+func (q *queue) give(project string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := q.items[project]
+	if i.taken = nil; i.empty() {
+		delete(q.items, project)
+	}
+	q.wake()
+}
+
 // done puts back what is left of the work that next returned.
 func (q *queue) done(project string, again work) {
 	q.mu.Lock()
