@@ -130,7 +130,12 @@ func (d *Daemon) catchUpAll(ctx context.Context, c *config.Config) error {
 		if err != nil {
 			return err
 		}
+		release, err := d.share(ctx, r.Path)
+		if err != nil {
+			return err
+		}
 		report, err := catchup.SyncLocal(ctx, ruled, d.db, repo, r.Project)
+		release()
 		if err != nil {
 			return err
 		}

@@ -85,6 +85,16 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 	ctx, cancel := context.WithDeadline(ctx, start.Add(limit-min(reserve, limit/4)))
 	defer cancel()
 	switch q.State {
+	case wire.StatePrepared, wire.StatePreReceive, wire.StateUpdate:
+		// In mode log, too.
+		if err := d.protect(ctx, hook, q); err != nil {
+			if q.State == wire.StatePrepared {
+				d.counters.refused.Add(1)
+			}
+			return d.refuse(ctx, q, err)
+		}
+	}
+	switch q.State {
 	case wire.StatePrepared:
 		if err := d.prepared(ctx, hook, q); err != nil && !d.letThrough(hook, q, err) {
 			d.counters.refused.Add(1)
@@ -114,6 +124,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 			return d.refusal(ctx, err)
 		}
 		return wire.Response{OK: true, Lines: []string{string(text)}}
+	case wire.StateMaintain:
+		return d.maintainAsked(conn, q)
 	default:
 		return d.refuse(ctx, q, errors.New(wire.UnknownState(q.State)))
 	}

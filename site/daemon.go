@@ -53,6 +53,7 @@ type Daemon struct {
 	config atomic.Pointer[config.Config]
 	began  time.Time
 	boot   string          // the machine's
+	locked time.Duration   // how long the machine was up when this became the only daemon of the site
 	work   context.Context // of everything that a graceful stop waits for
 
 	// inherited are the intents of earlier daemons that a push may rely on; nil until they are known.
@@ -73,6 +74,7 @@ type Daemon struct {
 
 	follower    *follow.Follower
 	pruning     pruning
+	maintainer  maintainer
 	unusedPacks atomic.Int64 // bytes of packs that this daemon stored and no preparation has used
 
 	started      chan struct{} // closed when pushes can be decided about
@@ -98,6 +100,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	}
 	d.config.Store(c)
 	d.follower = d.newFollower(c)
+	d.maintainer.turn = make(chan struct{}, 1)
 	d.health.err = errors.New("it has not answered yet")
 	if o.Journal != nil {
 		o.Journal.SettleWith(d.settleLost)
@@ -125,6 +128,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer lock.Close()
+	if d.locked, err = projects.Uptime(); err != nil {
+		return err
+	}
 	if err := presence.CheckLocation(c); err != nil {
 		return err
 	}
@@ -156,6 +162,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	// Requests under way outlive ctx: a graceful stop waits for them.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.work = work
+	d.maintainer.ctx, d.maintainer.cancel = context.WithCancel(work)
 	defer d.tasks.Wait()
 	defer cancel()
 	connections := newConnections()
@@ -189,6 +196,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.presence.Keep(work, c) })
 	d.tasks.Go(func() { d.dropAbandonedPacks(work) })
 	d.tasks.Go(func() { d.follower.Run(work) })
+	d.tasks.Go(func() { d.keepMaintaining(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })
@@ -207,6 +215,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 // stop waits until the announced moves have ended.
 func (d *Daemon) stop(connections connections, limit time.Duration) {
 	d.stopping.Store(true)
+	d.maintainer.cancel()
 	notifyStopping()
 	d.o.Logger.Info("stopping", "pushes", d.pushes.pending())
 	deadline := time.NewTimer(limit)

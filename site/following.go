@@ -3,7 +3,6 @@ package site
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"runtime"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -69,7 +68,7 @@ func (d followedSite) MayAct(ctx context.Context) error {
 
 // Share is part of [follow.Site].
 func (d followedSite) Share(ctx context.Context, path string) (release func(), err error) {
-	return d.pruning.share(ctx, filepath.Clean(path))
+	return d.share(ctx, path)
 }
 
 // lookAgain lets the follower look at the refs of a push that was refused because this site is behind.

@@ -2,16 +2,24 @@ package site
 
 import (
 	"context"
+	"math"
 	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
 // pruning keeps maintenance, which prunes objects that no ref reaches, apart from what brings such objects and is about to
 // make refs reach them: pushes and the follower share a repository, maintenance has it alone.
 //
-// It is in memory: a hook pays nothing, and a daemon that died keeps nobody out.
+// It is in memory: a hook pays nothing, and a daemon that died keeps nobody out. See [Daemon.share] for a prune that outlives
+// its daemon, and package maintenance for other processes.
 type pruning struct {
 	mu    sync.Mutex
 	repos map[string]*sharedRepo
+	ended map[string]time.Duration // how long the machine was up when the last prune ended
+
+	inherited sync.Map // the repositories that no prune of an earlier daemon works on any more
 }
 
 // A sharedRepo is a repository that somebody shares, has alone, or waits for.
@@ -22,10 +30,19 @@ type sharedRepo struct {
 	freed   chan struct{} // closed, and replaced, when one of these changes
 }
 
-// share waits until nobody has the repository alone.
+// share waits until nobody has the repository alone, or waits for it.
 func (p *pruning) share(ctx context.Context, path string) (release func(), err error) {
+	return p.enter(ctx, path, func(r *sharedRepo) bool { return !r.alone && r.waiting == 0 })
+}
+
+// join waits until nobody has the repository alone. It is for what a sharer may wait for.
+func (p *pruning) join(ctx context.Context, path string) (release func(), err error) {
+	return p.enter(ctx, path, func(r *sharedRepo) bool { return !r.alone })
+}
+
+func (p *pruning) enter(ctx context.Context, path string, may func(*sharedRepo) bool) (release func(), err error) {
 	err = p.wait(ctx, path, func(r *sharedRepo) bool {
-		if r.alone || r.waiting > 0 {
+		if !may(r) {
 			return false
 		}
 		r.sharers++
@@ -52,6 +69,28 @@ func (p *pruning) alone(ctx context.Context, path string) (release func(), err e
 		return nil, err
 	}
 	return sync.OnceFunc(func() { p.change(path, func(r *sharedRepo) { r.alone = false }) }), nil
+}
+
+// pruned records that a prune has ended. It is called before the repository is released.
+func (p *pruning) pruned(path string) {
+	now, err := projects.Uptime()
+	if err != nil {
+		now = math.MaxInt64 // nobody is known to have started later
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended == nil {
+		p.ended = map[string]time.Duration{}
+	}
+	p.ended[path] = now
+}
+
+// lastPruned returns how long the machine was up when the last prune of this daemon ended, and false if there was none.
+func (p *pruning) lastPruned(path string) (time.Duration, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.ended[path]
+	return at, ok
 }
 
 // wait waits until take has succeeded.

@@ -40,6 +40,8 @@ type push struct {
 	// admitted counts the refs that update let through since the last transaction.
 	admitted int
 	overfull bool // it has refused a ref since, because they were too many
+	shares   map[string]*share
+	ended    bool // the process: nothing is shared any more
 }
 
 // A pendingMove is a move of a ref that the database has as an intent.
@@ -232,6 +234,7 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 	}
 	defer p.leave()
 	p.dead = true
+	defer p.endShares()
 	defer d.removeAbandoned(ctx, p.dir, p.locks)
 	defer d.dropUnusedPacks(p)
 	if moves := p.list(); len(moves) > 0 {

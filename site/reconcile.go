@@ -312,6 +312,13 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	if err != nil {
 		return false, err
 	}
+	limited, cancel := context.WithTimeout(ctx, c.Timeout)
+	release, err := d.share(limited, r.Path)
+	cancel()
+	if err != nil {
+		return false, nil // it is being pruned: the next time
+	}
+	defer release()
 	// The local value is read before the global one: otherwise a push that is acknowledged in
 	// between would be undone.
 	values, err := repo.Values(ctx, []string{i.Ref})

@@ -84,12 +84,12 @@ func (d *Daemon) movable(ctx context.Context, c *config.Config, project string, 
 	return nil
 }
 
-// ofPeers reports whether a ref is in the peers' namespace, or in its way.
-func ofPeers(ref string) bool {
-	return ref+"/" == config.PeerPrefix || strings.HasPrefix(ref, config.PeerPrefix)
+// below reports whether a ref is in a namespace, or in its way.
+func below(prefix, ref string) bool {
+	return ref+"/" == prefix || strings.HasPrefix(ref, prefix)
 }
 
-// noPeers refuses pushes to the refs of peers.
+// noPeers refuses pushes to the refs of peers, and to those of the daemon.
 func noPeers(body []byte) error {
 	lines, err := wire.ParseLines(body)
 	if err != nil {
@@ -97,8 +97,11 @@ func noPeers(body []byte) error {
 	}
 	var why refusal.Lines
 	for _, l := range lines {
-		if ofPeers(l.Ref) {
+		switch {
+		case below(config.PeerPrefix, l.Ref):
 			why = append(why, wire.PeerRef(l.Ref, config.PeerPrefix))
+		case below(config.OwnPrefix, l.Ref):
+			why = append(why, wire.OwnRef(l.Ref, config.OwnPrefix))
 		}
 	}
 	return refusal.Because(refusal.PeerRefs, why.OrNil())

@@ -15,7 +15,8 @@ type waitingHook struct {
 	patient bool // it waits on if it is told to
 
 	mu    sync.Mutex
-	bytes int64 // that were stored since it was told last
+	bytes int64  // that were stored since it was told last
+	text  string // that it is told next
 }
 
 // keepWaiting tells the hook to wait on, again and again, until stop is called. The context ends when the hook has gone, too.
@@ -43,8 +44,8 @@ func (h *waitingHook) keepWaiting(parent context.Context) (ctx context.Context, 
 
 func (h *waitingHook) tell() error {
 	h.mu.Lock()
-	text := ""
-	if h.bytes > 0 {
+	text := h.text
+	if h.text = ""; h.bytes > 0 {
 		text, h.bytes = wire.ObjectsStored(h.bytes), 0
 	}
 	h.mu.Unlock()
@@ -58,4 +59,11 @@ func (h *waitingHook) stored(bytes int64) error {
 	defer h.mu.Unlock()
 	h.bytes = bytes
 	return nil
+}
+
+// say tells what the daemon does. Of what is said within a second the last counts.
+func (h *waitingHook) say(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.text = text
 }

@@ -28,6 +28,7 @@ func (a *app) siteCommand() *cobra.Command {
 		a.siteDisableCommand(),
 		a.siteSyncCommand(),
 		a.siteCheckCommand(),
+		a.siteMaintainCommand(),
 		a.siteStoreCommand(),
 		a.siteCloneCommand(),
 		a.siteWaitCommand(),

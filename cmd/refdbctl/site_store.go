@@ -15,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
@@ -177,6 +178,11 @@ func (a *app) storeBase(ctx context.Context, db *refdb.DB, r config.Repository, 
 	if err := a.awaitComplete(ctx, db, r.Project); err != nil {
 		return packs.Base{}, err
 	}
+	release, err := maintenance.Share(ctx, repo.Dir())
+	if err != nil {
+		return packs.Base{}, err
+	}
+	defer release()
 	receive := func(ctx context.Context) (*packs.Mark, error) {
 		mark, err := packs.ReadMark(repo.Dir())
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
@@ -90,13 +91,19 @@ func Sync(ctx context.Context, c *config.Config, db *refdb.DB, r config.Reposito
 	if c, err = projects.WithRules(ctx, c, db, r.Project); err != nil {
 		return Report{}, err
 	}
+	// What it finds to be here must stay until refs reach it.
+	release, err := maintenance.Share(ctx, repo.Dir())
+	if err != nil {
+		return Report{}, err
+	}
+	defer release()
 	s := newSyncer(c, db, repo, r.Project, &from, o)
 	s.report.Peer = from.name
 	err = s.run(ctx)
 	return s.report, err
 }
 
-// SyncLocal is [Sync] without a fetch. Rules of the project must be in c already.
+// SyncLocal is [Sync] without a fetch. Rules of the project must be in c already, and nothing may be pruned meanwhile.
 func SyncLocal(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string) (Report, error) {
 	s := newSyncer(c, db, repo, project, nil, Options{})
 	err := s.run(ctx)

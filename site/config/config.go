@@ -55,6 +55,7 @@ type Config struct {
 	NewProjectStore string // what the database keeps of the objects of projects that are new to it: [StoreAll] or ""
 	Durability      string // what must be durable before a push is acknowledged: [InDatabase] or [OnDisk]
 	PackLimit       int64  // bytes of the objects of one push
+	Maintain        bool   // the daemon maintains the repositories by itself
 
 	GitPrograms []string // names of programs that are git, beside git's own
 	PusherEnv   []string // environment variables in which a front end says who pushes, beside the known ones
@@ -184,6 +185,11 @@ func (c *Config) set(e Entry) error {
 			return fmt.Errorf("%q is none: %s or %s", e.Value, InDatabase, OnDisk)
 		}
 		c.Durability = e.Value
+	case "site.maintain":
+		if e.Value != "daily" && e.Value != "off" {
+			return fmt.Errorf("%q is none: daily or off", e.Value)
+		}
+		c.Maintain = e.Value == "daily"
 	case "site.packlimit":
 		return setBytes(&c.PackLimit, e.Value)
 	case "site.gitexe":

@@ -62,6 +62,7 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 		{"a duration without a unit", "[site]\ntimeout = 4", `site.timeout: "4" is not a duration`},
 		{"a time-out above the hook's", "[site]\ntimeout = 5s", "site.timeout: 5s must be more than 0 and less than 5s"},
 		{"a negative time-out", "[site]\nlockWait = -1s", "site.lockwait: -1s must be more than 0"},
+		{"maintenance every hour", "[site]\nmaintain = hourly", `site.maintain: "hourly" is none: daily or off`},
 		{"an empty variable", "[site]\npusherEnv =", `site.pusherenv: "" is not the name of an environment variable`},
 		{"a variable with its value", "[site]\npusherEnv = WHO=x", `site.pusherenv: "WHO=x" is not the name of an environment variable`},
 		{"metrics at no port", "[site]\nmetrics = localhost", `site.metrics: "localhost" is not an address: give a host and a port, such as 127.0.0.1:9464`},

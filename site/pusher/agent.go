@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -46,4 +47,16 @@ func Running(name, boot string) bool {
 		p.Close()
 	}
 	return !errors.Is(err, ErrGone)
+}
+
+// tick is the kernel's unit of start times, on all Linux systems that Go knows.
+const tick = time.Second / 100
+
+// StartedAfter reports whether the process has certainly started after the machine had been up for that long, as
+// projects.Uptime has it.
+func (a Agent) StartedAfter(uptime time.Duration) bool { return startedAfter(a.start, uptime) }
+
+func startedAfter(start string, uptime time.Duration) bool {
+	n, err := strconv.ParseInt(start, 10, 64)
+	return err == nil && n > int64(uptime/tick)
 }

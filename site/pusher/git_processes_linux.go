@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // gitsAt finds the git processes that work on the repository, or on a linked work tree of
@@ -51,6 +52,31 @@ func lookAt(proc string, tops, exes []string) (p gitProcess, works bool, err err
 func (p gitProcess) ended() bool {
 	s, err := statOf(p.pid)
 	return err == nil && s.start != p.start || err != nil && isGone(err)
+}
+
+// RunsSince reports whether a git that may move refs works on the repository and has not started after the machine had been
+// up for that long. A git that can't be looked at counts.
+func RunsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return true
+	}
+	tops := topsOf(dir)
+	for _, proc := range processes {
+		pid, _ := strconv.Atoi(filepath.Base(proc))
+		s, err := statOf(pid)
+		if err != nil && isGone(err) || err == nil && startedAfter(s.start, uptime) {
+			continue
+		}
+		name, err := os.ReadFile(filepath.Join(proc, "comm"))
+		if err == nil && slices.Contains(frontEnds, strings.TrimSuffix(string(name), "\n")) {
+			continue
+		}
+		if _, works, err := lookAt(proc, tops, gitPrograms); works || err != nil && !isGone(err) {
+			return true
+		}
+	}
+	return false
 }
 
 // topsOf returns the directory of the repository, or of the work tree around it, and

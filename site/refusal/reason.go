@@ -27,13 +27,14 @@ const (
 	NotConfigured Reason = "not_configured" // the repository is none of the site's
 	Pusher        Reason = "pusher"         // who pushes has gone, can't be told, or may not ask
 	Objects       Reason = "objects"        // they can't be stored in the database
+	Pruning       Reason = "pruning"        // the repository is being pruned, or was, under the push
 	Other         Reason = "other"
 )
 
 // Reasons are all reasons.
 var Reasons = [...]Reason{
 	Behind, UnknownRef, Locked, Undecided, Database, Starting, Stopping, NotServing,
-	Unguardable, Replication, PeerRefs, TooMany, NotConfigured, Pusher, Objects, Other,
+	Unguardable, Replication, PeerRefs, TooMany, NotConfigured, Pusher, Objects, Pruning, Other,
 }
 
 // A reasoned error is a refusal with its reason. Its text is that of the error in it.

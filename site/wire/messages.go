@@ -98,6 +98,8 @@ const (
 	NothingWasChanged    = "nothing was changed"
 	ObjectsGone          = "the objects of this push waited too long in the global ref database: nothing was changed, push again"
 	TooManyUnusedPacks   = "too many objects of other pushes are being stored: nothing was changed, push again later"
+	BeingPruned          = "the repository is being pruned: nothing was changed, push again in a few seconds"
+	PrunedMeanwhile      = "objects that this needs were pruned while it was under way: nothing was changed, push again"
 	refsInOnePush        = " refs in one push: those beyond are refused, push them again"
 	refsInOneTransaction = " refs in one transaction: nothing was changed, push fewer at a time"
 )
@@ -146,6 +148,11 @@ func IsSymbolicRef(ref, target string) string {
 // PeerRef says that a ref is one of those that were fetched from a peer, below prefix.
 func PeerRef(ref, prefix string) string {
 	return Printable(ref) + ": only `refdbctl site sync` moves the refs of peers, which are kept below " + prefix
+}
+
+// OwnRef says that a ref is one of those that the daemon keeps for itself, below prefix.
+func OwnRef(ref, prefix string) string {
+	return Printable(ref) + ": the refs below " + prefix + " are the site daemon's own"
 }
 
 // Unresolved says that the outcome of an earlier push is unknown.

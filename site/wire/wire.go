@@ -21,7 +21,7 @@ const (
 )
 
 // What a request is about: the states of Git's reference-transaction hook, its
-// pre-receive and update hooks, and a question about the daemon itself.
+// pre-receive and update hooks, a question about the daemon itself, and the wish that it maintains a repository.
 const (
 	StatePrepared   = "prepared"
 	StateCommitted  = "committed"
@@ -29,6 +29,7 @@ const (
 	StatePreReceive = "pre-receive"
 	StateUpdate     = "update"
 	StateStatus     = "status"
+	StateMaintain   = "maintain"
 )
 
 // DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.
