@@ -205,13 +205,13 @@ func (g *git) initBare(t testing.TB, dir string, s storage) {
 	g.run(t, filepath.Dir(dir), append(args, dir)...)
 }
 
-// refs returns the values of all refs of a repository, except for those of peers.
+// refs returns the values of all refs of a repository, except for those that are the site's own.
 func (g *git) refs(t testing.TB, repo string) map[string]string {
 	t.Helper()
 	values := make(map[string]string)
 	for line := range strings.Lines(g.run(t, repo, "for-each-ref", "--format=%(objectname) %(refname)")) {
 		value, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if !strings.HasPrefix(ref, "refs/peer/") {
+		if !strings.HasPrefix(ref, "refs/peer/") && !strings.HasPrefix(ref, "refs/refdb/") {
 			values[ref] = value
 		}
 	}
