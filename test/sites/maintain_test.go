@@ -154,6 +154,9 @@ func TestWhatAPushFoundIsNotPrunedUnderIt(t *testing.T) {
 				t.Errorf("the repository is whole: %v, %v", !ruled, err)
 			}
 			if !ruled {
+				if !p.ok {
+					t.Errorf("nothing was broken: %+v", p)
+				}
 				return
 			}
 			if p.ok || !strings.Contains(p.said, "were pruned while it was under way") {
@@ -313,8 +316,17 @@ func TestPushesWaitForAPrune(t *testing.T) {
 		t.Errorf("a push to another repository: %+v", p)
 	}
 	told := c.us.startPush(c.h.c + ":refs/heads/side")
+	sync := launch(t, c.us.command(syncArgs(c.eu, c.us, project)...))
 	time.Sleep(time.Second)
+	select {
+	case <-sync.ended:
+		t.Errorf("a sync did not wait: %s", sync.out)
+	default:
+	}
 	release()
+	if !sync.wait(t) {
+		t.Errorf("a sync that waited: %s", sync.out)
+	}
 	if p := told(); !p.ok {
 		t.Errorf("a push that waited: %+v", p)
 	}
