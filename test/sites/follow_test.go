@@ -85,9 +85,12 @@ func TestASiteIsClonedFromTheDatabaseAlone(t *testing.T) {
 		c.us.must("site", "clone", project)
 		c.us.follows(project)
 		for _, s := range []*server{c.eu, c.us} {
-			if got := s.git("symbolic-ref", "HEAD"); got != "refs/heads/trunk" {
-				t.Errorf("HEAD of %s is %s", s.name, got)
-			}
+			eventually(t, "HEAD of "+s.name+" follows", func() error {
+				if got := s.git("symbolic-ref", "HEAD"); got != "refs/heads/trunk" {
+					return fmt.Errorf("%w: it is %s", errBehind, got)
+				}
+				return nil
+			})
 		}
 		c.us.pushed(c.h.children[0][1] + ":refs/heads/other")
 		c.eu.follows(project)

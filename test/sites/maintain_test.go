@@ -350,6 +350,9 @@ func TestPushesWaitForAPrune(t *testing.T) {
 	if m := c.us.prunes(); m.Pruned != 1 {
 		t.Errorf("the empty blob: %+v", m)
 	}
+	if out := c.us.must("site", "maintain"); !strings.Contains(out, project) || !strings.Contains(out, "team/other") {
+		t.Errorf("all repositories: %s", out)
+	}
 	c.us.whole()
 }
 
