@@ -46,8 +46,10 @@ func (d followedSite) Ruled(ctx context.Context, project string) (*config.Config
 	}
 	p, ok := d.projects.Get(project)
 	switch {
-	case !ok || !packs.Stored(p.Project) || !isGuardedHere(c, r):
+	case !isGuardedHere(c, r), ok && !packs.Stored(p.Project):
 		return nil, r, fmt.Errorf("%w: %s is not followed here", config.ErrNotConfigured, project)
+	case !ok: // it is read within seconds
+		return nil, r, fmt.Errorf("the database's row of project %s was not read yet", project)
 	case p.Err != nil:
 		return nil, r, fmt.Errorf("project %s: %w", project, p.Err)
 	}
