@@ -34,7 +34,6 @@ type site struct {
 type world struct {
 	testing.TB
 	driver refdb.Driver
-	n      int
 }
 
 func newWorld(t *testing.T) *world {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"slices"
 
@@ -207,11 +208,7 @@ type reader struct {
 	pack   refdb.Pack
 	number int
 	left   []byte
-	size   int64
-	sum    interface {
-		io.Writer
-		Sum([]byte) []byte
-	}
+	sum    hash.Hash
 }
 
 func (r *reader) Read(b []byte) (int, error) {
