@@ -32,9 +32,10 @@ prune objects that nothing needs; without arguments, of all repositories that th
 repository at a time. Run it once a day from a timer, or set site.maintain = daily; don't run git gc.
 
 Objects are pruned that no ref or reflog reaches, that are older than two weeks, and that no other site may build on: those
-stay for 14 days after the refs have left them, below refs/refdb/kept/, which clients don't see. Pushes wait
-while objects are pruned, and are refused if that takes some seconds. Nothing is pruned, and left says why, if the database does not answer, if not
-all that other sites have pushed is here, or if for half a minute there was always a push under way: that is no failure.
+stay for 14 days after the refs have left them, below refs/refdb/kept/, which clients don't see. Pushes wait while
+objects are pruned, and are refused if that takes some seconds. Nothing is pruned, and left says why, if the database
+does not answer, if not all that other sites have pushed is here, or if for half a minute there was always a push
+under way: that is no failure.
 
 Fields: ` + output.Names(maintainedColumns) + `
 (packed: nothing, loose or all objects; kept: refs below refs/refdb/kept/; pruned: objects; left: why nothing was
