@@ -233,6 +233,7 @@ type pair struct {
 	calls   atomic.Uint32
 }
 
+// instances must stay the only thing of that name among what Open embeds: else no type has the method.
 func (p *pair) instances() []refdb.Driver { return p.drivers[:] }
 
 // next returns the instance that the next call goes to.
@@ -400,15 +401,15 @@ func (p *pair) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recov
 func (p *pair) Now(ctx context.Context) (time.Time, error) { return p.next().Now(ctx) }
 
 // A pairNotifier makes a pair a [refdb.Notifier], if its drivers are.
-type pairNotifier struct{ instances *pair }
+type pairNotifier struct{ both *pair }
 
 func (n pairNotifier) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
-	return n.instances.next().(refdb.Notifier).Listen(ctx, channel, started, wake)
+	return n.both.next().(refdb.Notifier).Listen(ctx, channel, started, wake)
 }
 
 // A pairDiagnoser makes a pair a [refdb.Diagnoser], if its drivers are.
-type pairDiagnoser struct{ instances *pair }
+type pairDiagnoser struct{ both *pair }
 
 func (d pairDiagnoser) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
-	return d.instances.next().(refdb.Diagnoser).Diagnose(ctx)
+	return d.both.next().(refdb.Diagnoser).Diagnose(ctx)
 }
