@@ -1,0 +1,211 @@
+package clone_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/site/clone"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+const project = "team/app"
+
+// A source is site a's repository of a project whose objects the database keeps.
+type source struct {
+	testing.TB
+	database *memory.Database
+	db       *refdb.DB
+	dir      string
+	repo     *gitrepo.Repo
+}
+
+func newSource(t *testing.T, store string) *source {
+	t.Helper()
+	s := &source{TB: t, database: memory.New(), dir: filepath.Join(t.TempDir(), "a.git")}
+	s.db = s.open("a")
+	if _, err := s.db.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: store}); err != nil {
+		t.Fatal(err)
+	}
+	s.git("", "init", "--quiet", "--bare", s.dir)
+	repo, err := gitrepo.OpenDir(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.repo = repo
+	return s
+}
+
+func (s *source) open(site string) *refdb.DB {
+	s.Helper()
+	db, err := refdb.New(s.database.Open(), refdb.Options{Site: site})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { db.Close() })
+	return db
+}
+
+func (s *source) git(in string, args ...string) string {
+	s.Helper()
+	cmd := exec.Command("git", args...)
+	if info, err := os.Stat(s.dir); err == nil && info.IsDir() {
+		cmd.Dir = s.dir
+	}
+	cmd.Stdin = strings.NewReader(in)
+	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=n", "GIT_AUTHOR_EMAIL=e", "GIT_COMMITTER_NAME=n", "GIT_COMMITTER_EMAIL=e")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (s *source) commit(name string, parents ...string) string {
+	s.Helper()
+	blob := s.git(name, "hash-object", "-w", "--stdin")
+	args := []string{"commit-tree", "-m", name, s.git("100644 blob "+blob+"\tfile\n", "mktree")}
+	for _, p := range parents {
+		args = append(args, "-p", p)
+	}
+	return s.git("", args...)
+}
+
+// prepare prepares a push of main, with its objects unless withoutPack.
+func (s *source) prepare(old, new string, withoutPack bool) refdb.Preparation {
+	s.Helper()
+	moves := []refdb.Update{{Ref: "refs/heads/main", Old: refdb.Value(old), New: refdb.Value(new)}}
+	var ids []string
+	if !withoutPack {
+		id, err := packs.Source{DB: s.db, Repo: s.repo, Project: project}.Store(s.Context(), moves, packs.Limits{})
+		if err != nil {
+			s.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	p, err := s.db.Prepare(s.Context(), project, moves, "git", refdb.WithPacks(ids...))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p
+}
+
+func (s *source) push(old, new string) {
+	s.Helper()
+	if err := s.db.Finish(s.Context(), s.prepare(old, new, false), []string{"refs/heads/main"}, nil); err != nil {
+		s.Fatal(err)
+	}
+	s.git("", "update-ref", "refs/heads/main", new)
+}
+
+// clone clones the project for a site; "" for none.
+func (s *source) clone(site string) (clone.Report, error) {
+	s.Helper()
+	dir := s.TempDir()
+	c := sitetest.SiteConfig(s, dir, "")
+	return clone.Clone(s.Context(), c, s.open("b"), clone.Options{Project: project, Path: filepath.Join(dir, "copy.git"), Site: site, By: "alice@host"})
+}
+
+func TestACloneHasAllRefsAndObjects(t *testing.T) {
+	t.Parallel()
+	s := newSource(t, "all")
+	first := s.commit("first")
+	s.push("", first)
+	second := s.commit("second", first)
+	s.push(first, second)
+	rep, err := s.clone("b")
+	if err != nil || rep.Refs != 1 || rep.Packs != 2 || len(rep.Resolved) != 0 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	if got := s.git("", "-C", rep.Path, "rev-parse", "refs/heads/main"); got != second {
+		t.Errorf("main is %s", got)
+	}
+	s.git("", "-C", rep.Path, "fsck", "--connectivity-only", "--no-dangling")
+	if id := s.git("", "-C", rep.Path, "config", "refdb.projectid"); id != "id" {
+		t.Errorf("it records the ID %s", id)
+	}
+}
+
+// A push may have been acknowledged although its intent stands. The new repository has the old value, which would say that
+// the move was never made.
+func TestWhatTheLostRepositoryHadLetThroughCountsAsMade(t *testing.T) {
+	t.Parallel()
+	s := newSource(t, "all")
+	first := s.commit("first")
+	s.push("", first)
+	second := s.commit("second", first)
+	s.prepare(first, second, false)
+	rep, err := s.clone("a")
+	if err != nil || len(rep.Resolved) != 1 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	if got := s.git("", "-C", rep.Path, "rev-parse", "refs/heads/main"); got != second {
+		t.Errorf("main is %s", got)
+	}
+	if v, err := s.db.Get(t.Context(), project, "refs/heads/main"); err != nil || v != refdb.Value(second) {
+		t.Errorf("the database has %s, %v", v, err)
+	}
+}
+
+// The intents of another site are for that site to end.
+func TestACloneLeavesOtherSitesIntentsAlone(t *testing.T) {
+	t.Parallel()
+	s := newSource(t, "all")
+	first := s.commit("first")
+	s.push("", first)
+	s.prepare(first, s.commit("second", first), false)
+	rep, err := s.clone("b")
+	if err != nil || len(rep.Resolved) != 0 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	if got := s.git("", "-C", rep.Path, "rev-parse", "refs/heads/main"); got != first {
+		t.Errorf("main is %s", got)
+	}
+}
+
+func TestACloneThatCanNotBeWholeLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		store, site, want string
+		is                error
+		do                func(*source, string)
+	}{
+		"no objects are kept": {"", "b", "site store start", clone.ErrNotStored, func(*source, string) {}},
+		"a value that came without a push": {"all", "b", "site store compact", packs.ErrIncomplete, func(s *source, first string) {
+			move := []refdb.Update{{Ref: "refs/heads/other", New: refdb.Value(s.commit("other"))}}
+			if err := s.db.Update(s.Context(), project, move); err != nil {
+				s.Fatal(err)
+			}
+		}},
+		"a lost push without its objects": {"all", "a", "locks resolve", nil, func(s *source, first string) {
+			s.prepare(first, s.commit("second", first), true)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSource(t, c.store)
+			first := s.commit("first")
+			s.push("", first)
+			c.do(s, first)
+			rep, err := s.clone(c.site)
+			if err == nil || !strings.Contains(err.Error(), c.want) || c.is != nil && !errors.Is(err, c.is) {
+				t.Fatalf("%+v, %v", rep, err)
+			}
+			left, err := filepath.Glob(filepath.Join(s.TempDir(), "..", "*", "*.git"))
+			if err != nil || len(left) != 1 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+			unfinished, err := filepath.Glob(filepath.Join(s.TempDir(), "..", "*", ".refdb-*"))
+			if err != nil || len(unfinished) > 0 {
+				t.Errorf("left: %v, %v", unfinished, err)
+			}
+		})
+	}
+}
