@@ -2,6 +2,7 @@ package packs_test
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -87,7 +88,13 @@ func (s *site) git(in string, args ...string) string {
 // commit makes a commit that nobody else makes.
 func (s *site) commit(name string, parents ...string) string {
 	s.Helper()
-	blob := s.git(name, "hash-object", "-w", "--stdin")
+	return s.commitOf(name, name, parents...)
+}
+
+// commitOf makes a commit of a file with that content.
+func (s *site) commitOf(content, name string, parents ...string) string {
+	s.Helper()
+	blob := s.git(content, "hash-object", "-w", "--stdin")
 	tree := s.git("100644 blob "+blob+"\tfile\n", "mktree")
 	args := []string{"commit-tree", "-m", name, tree}
 	for _, p := range parents {
@@ -224,6 +231,13 @@ func TestAPackBuildsOnNothingButWhatTheDatabaseHas(t *testing.T) {
 	if id := a.store(move("new", "", topic)); id == "" {
 		t.Error("nothing was packed")
 	}
+	// Nor is a value that is not here.
+	a.git("", "symbolic-ref", "HEAD", "refs/heads/main")
+	b.git("", "update-ref", "refs/heads/main", first)
+	b.push(move("main", first, b.commit("ahead", first)))
+	if id := a.store(move("newest", "", a.commit("newest", first))); id == "" {
+		t.Error("nothing was packed")
+	}
 }
 
 // A ref far from all that moves costs what it brings, not its whole history.
@@ -300,6 +314,62 @@ func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
 	_ = b
 }
 
+// A base of which only the object itself is here would let the check of the tips pass.
+func TestAPackThatBuildsOnHalfAHistoryIsNotUnpacked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	first := a.commit("first")
+	second := a.commit("second", first)
+	third := a.commit("third", second)
+	object := filepath.Join("objects", second[:2], second[2:])
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(b.dir, object)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, object), must(os.ReadFile(filepath.Join(a.dir, object))), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	// The database has second without a pack, as by a program that moves refs only.
+	if err := a.db.Update(t.Context(), project, []refdb.Update{move("main", "", second)}); err != nil {
+		t.Fatal(err)
+	}
+	a.push(move("main", second, third))
+	if unpacked, err := b.receive(); !errors.Is(err, packs.ErrIncomplete) || len(unpacked) > 0 {
+		t.Errorf("unpacked %v, %v", unpacked, err)
+	}
+	if here, err := b.repo.Present(t.Context(), []string{third}); err != nil || len(here) > 0 {
+		t.Errorf("its objects are here: %v, %v", here, err)
+	}
+}
+
+func TestALargePackIsComparedWithItsChecksum(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	random := make([]byte, 3*refdb.MaxPackPart/2)
+	rand.Read(random)
+	commit := a.commitOf(string(random), "large")
+	var data strings.Builder
+	if err := a.repo.Pack(t.Context(), &data, []string{commit}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, part := range slices.Collect(slices.Chunk([]byte(data.String()), refdb.MaxPackPart)) {
+		p := refdb.PackPart{Pack: refdb.Pack{ID: "large", Project: project, Owner: a.db.Owner(), Tips: []string{commit}}, Number: i, Data: part}
+		if p.Last = (i+1)*refdb.MaxPackPart >= data.Len(); p.Last {
+			p.Pack.Size, p.Pack.Sum = int64(data.Len()), sum("something else")
+		}
+		if err := a.db.StorePackPart(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.db.Prepare(t.Context(), project, []refdb.Update{move("main", "", commit)}, "test", refdb.WithPacks("large")); err != nil {
+		t.Fatal(err)
+	}
+	if unpacked, err := b.receive(); !errors.Is(err, packs.ErrDamaged) || len(unpacked) > 0 {
+		t.Errorf("unpacked %v, %v", unpacked, err)
+	}
+}
+
 // A pack that is used while a site reads page after page may stand before what was read already.
 func TestNoPackIsMissedBetweenPages(t *testing.T) {
 	t.Parallel()
@@ -323,6 +393,63 @@ func TestNoPackIsMissedBetweenPages(t *testing.T) {
 	b.received(3)
 	if !b.whole(ids[4]) {
 		t.Error("not all objects came")
+	}
+}
+
+func TestWhatIsCompleteWhenAPassBeginsCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	late := &lateDriver{Driver: w.driver, PackStore: w.driver.(refdb.PackStore), page: 2}
+	b.db = must(refdb.New(late, refdb.Options{Site: "b"}))
+	var ids []string
+	for i := range 5 {
+		id := a.commit(fmt.Sprint(i))
+		a.push(move(fmt.Sprint(i), "", id))
+		ids = append(ids, id)
+	}
+	// The second pack is hidden while the first page is read, and there when the next one is: after what was read.
+	late.hide, late.showAfter = 2, 1
+	if _, err := b.receive(); err != nil {
+		t.Fatal(err)
+	}
+	b.received(1)
+	for _, id := range ids {
+		if !b.whole(id) {
+			t.Errorf("%s is not here", id)
+		}
+	}
+}
+
+// A site that seems to have all that is in a base unpacks it once something turns out to be missing.
+func TestWhatIsMissingIsInTheBase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	a.git("", "symbolic-ref", "HEAD", "refs/heads/main")
+	first := a.commit("first")
+	second := a.commit("second", first)
+	left := a.commit("left", first)
+	a.push(move("main", "", first))
+	a.push(move("main", first, second))
+	topic := move("topic", "", a.commit("topic", second))
+	pack := a.store(topic) // it builds on second, which main is about to leave
+	a.push(move("main", second, left))
+	if _, err := a.receive(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	b.git("", "fetch", "--quiet", a.dir, left) // all that refs hold, and no more
+	b.git("", "update-ref", "refs/heads/main", left)
+	b.received(0)
+	if _, err := a.db.Prepare(t.Context(), project, []refdb.Update{topic}, "test", refdb.WithPacks(pack)); err != nil {
+		t.Fatal(err)
+	}
+	b.received(2)
+	if !b.whole(second) {
+		t.Error("what the pack builds on is not here")
 	}
 }
 
@@ -408,23 +535,32 @@ func TestALimitEndsALargePush(t *testing.T) {
 	}
 }
 
-// lateDriver hides the pack of a number, counted from 1.
+// lateDriver hides the pack of a number, counted from 1, as if its transaction had not ended.
 type lateDriver struct {
 	refdb.Driver
 	refdb.PackStore
-	hide int
+	hide      int
+	showAfter int // so many lists; 0 for never
+	page      int // how many packs a list has at most; 0 for as many as asked for
 }
 
 func (d *lateDriver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
 	all, err := d.PackStore.Packs(ctx, refdb.PackQuery{Project: q.Project, Limit: 1000, Inline: q.Inline})
-	if err != nil || d.hide == 0 {
-		return d.PackStore.Packs(ctx, q)
+	if err != nil {
+		return all, err
 	}
-	hidden := all.Packs[d.hide-1]
-	page, err := d.PackStore.Packs(ctx, q)
-	page.Packs = slices.DeleteFunc(page.Packs, func(p refdb.Pack) bool { return p.ID == hidden.ID })
-	page.Upto = min(page.Upto, hidden.Position-1)
-	return page, err
+	if d.hide > 0 {
+		all.Upto = min(all.Upto, all.Packs[d.hide-1].Position-1)
+		all.Packs = slices.Delete(all.Packs, d.hide-1, d.hide)
+	}
+	if d.showAfter--; d.showAfter == 0 {
+		d.hide = 0
+	}
+	all.Packs = slices.DeleteFunc(all.Packs, func(p refdb.Pack) bool { return p.Key().Compare(q.After) <= 0 })
+	if d.page > 0 && len(all.Packs) > d.page {
+		all.Packs, all.More = all.Packs[:d.page], true
+	}
+	return all, nil
 }
 
 func nonEmpty(id string) []string {
