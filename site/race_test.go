@@ -92,11 +92,27 @@ func TestReplication(t *testing.T) {
 		west.unlock()
 	}
 	west.has("refs/heads/x", b, b)
+	west.git("-c", "core.hooksPath=/dev/null", "update-ref", "refs/heads/x", a)
+	own, err := refdb.New(shared.Open(t), refdb.Options{Site: "west"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	lock, err := own.TryLock(t.Context(), "team/app", "refs/heads/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replicate("update refs/heads/x " + b); err == nil {
+		t.Error("a ref was replicated that this site has locked")
+	}
+	west.unlock()
+	if err := lock.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	s := east.session()
 	if err := s.prepare("update refs/heads/x " + c + " " + b); err != nil {
 		t.Fatal(err)
 	}
-	west.git("-c", "core.hooksPath=/dev/null", "update-ref", "refs/heads/x", a)
 	// The intent of another site is about the next move.
 	if err := replicate("update refs/heads/x " + b); err != nil {
 		t.Errorf("under another site's intent: %v", err)
