@@ -2,8 +2,6 @@ package clone_test
 
 import (
 	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,19 +21,19 @@ type source struct {
 	testing.TB
 	database *memory.Database
 	db       *refdb.DB
-	dir      string
-	repo     *gitrepo.Repo
+	sitetest.Bare
+	repo *gitrepo.Repo
 }
 
 func newSource(t *testing.T, store string) *source {
 	t.Helper()
-	s := &source{TB: t, database: memory.New(), dir: filepath.Join(t.TempDir(), "a.git")}
+	s := &source{TB: t, database: memory.New(), Bare: sitetest.Bare{Dir: filepath.Join(t.TempDir(), "a.git")}}
 	s.db = s.open("a")
 	if _, err := s.db.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: store}); err != nil {
 		t.Fatal(err)
 	}
-	s.git("", "init", "--quiet", "--bare", s.dir)
-	repo, err := gitrepo.OpenDir(s.dir)
+	sitetest.GitIn(t, t.TempDir(), "init", "--quiet", "--bare", s.Dir)
+	repo, err := gitrepo.OpenDir(s.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,31 +49,6 @@ func (s *source) open(site string) *refdb.DB {
 	}
 	s.Cleanup(func() { db.Close() })
 	return db
-}
-
-func (s *source) git(in string, args ...string) string {
-	s.Helper()
-	cmd := exec.Command("git", args...)
-	if info, err := os.Stat(s.dir); err == nil && info.IsDir() {
-		cmd.Dir = s.dir
-	}
-	cmd.Stdin = strings.NewReader(in)
-	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=n", "GIT_AUTHOR_EMAIL=e", "GIT_COMMITTER_NAME=n", "GIT_COMMITTER_EMAIL=e")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		s.Fatalf("git %v: %v\n%s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-func (s *source) commit(name string, parents ...string) string {
-	s.Helper()
-	blob := s.git(name, "hash-object", "-w", "--stdin")
-	args := []string{"commit-tree", "-m", name, s.git("100644 blob "+blob+"\tfile\n", "mktree")}
-	for _, p := range parents {
-		args = append(args, "-p", p)
-	}
-	return s.git("", args...)
 }
 
 // prepare prepares a push of main, with its objects unless withoutPack.
@@ -102,7 +75,7 @@ func (s *source) push(old, new string) {
 	if err := s.db.Finish(s.Context(), s.prepare(old, new, false), []string{"refs/heads/main"}, nil); err != nil {
 		s.Fatal(err)
 	}
-	s.git("", "update-ref", "refs/heads/main", new)
+	s.Set(s, "refs/heads/main", new)
 }
 
 // clone clones the project for a site; "" for none.
@@ -116,19 +89,19 @@ func (s *source) clone(site string) (clone.Report, error) {
 func TestACloneHasAllRefsAndObjects(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "all")
-	first := s.commit("first")
+	first := s.Commit(s, "first")
 	s.push("", first)
-	second := s.commit("second", first)
+	second := s.Commit(s, "second", first)
 	s.push(first, second)
 	rep, err := s.clone("b")
 	if err != nil || rep.Refs != 1 || rep.Packs != 2 || len(rep.Resolved) != 0 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	if got := s.git("", "-C", rep.Path, "rev-parse", "refs/heads/main"); got != second {
+	if got := sitetest.GitIn(t, rep.Path, "rev-parse", "refs/heads/main"); got != second {
 		t.Errorf("main is %s", got)
 	}
-	s.git("", "-C", rep.Path, "fsck", "--connectivity-only", "--no-dangling")
-	if id := s.git("", "-C", rep.Path, "config", "refdb.projectid"); id != "id" {
+	sitetest.GitIn(t, rep.Path, "fsck", "--connectivity-only", "--no-dangling")
+	if id := sitetest.GitIn(t, rep.Path, "config", "refdb.projectid"); id != "id" {
 		t.Errorf("it records the ID %s", id)
 	}
 }
@@ -138,15 +111,15 @@ func TestACloneHasAllRefsAndObjects(t *testing.T) {
 func TestWhatTheLostRepositoryHadLetThroughCountsAsMade(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "all")
-	first := s.commit("first")
+	first := s.Commit(s, "first")
 	s.push("", first)
-	second := s.commit("second", first)
+	second := s.Commit(s, "second", first)
 	s.prepare(first, second, false)
 	rep, err := s.clone("a")
 	if err != nil || len(rep.Resolved) != 1 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	if got := s.git("", "-C", rep.Path, "rev-parse", "refs/heads/main"); got != second {
+	if got := sitetest.GitIn(t, rep.Path, "rev-parse", "refs/heads/main"); got != second {
 		t.Errorf("main is %s", got)
 	}
 	if v, err := s.db.Get(t.Context(), project, "refs/heads/main"); err != nil || v != refdb.Value(second) {
@@ -158,14 +131,14 @@ func TestWhatTheLostRepositoryHadLetThroughCountsAsMade(t *testing.T) {
 func TestACloneLeavesOtherSitesIntentsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "all")
-	first := s.commit("first")
+	first := s.Commit(s, "first")
 	s.push("", first)
-	s.prepare(first, s.commit("second", first), false)
+	s.prepare(first, s.Commit(s, "second", first), false)
 	rep, err := s.clone("b")
 	if err != nil || len(rep.Resolved) != 0 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	if got := s.git("", "-C", rep.Path, "rev-parse", "refs/heads/main"); got != first {
+	if got := sitetest.GitIn(t, rep.Path, "rev-parse", "refs/heads/main"); got != first {
 		t.Errorf("main is %s", got)
 	}
 }
@@ -179,19 +152,19 @@ func TestACloneThatCanNotBeWholeLeavesNothing(t *testing.T) {
 	}{
 		"no objects are kept": {"", "b", "site store start", clone.ErrNotStored, func(*source, string) {}},
 		"a value that came without a push": {"all", "b", "site store compact", packs.ErrIncomplete, func(s *source, first string) {
-			move := []refdb.Update{{Ref: "refs/heads/other", New: refdb.Value(s.commit("other"))}}
+			move := []refdb.Update{{Ref: "refs/heads/other", New: refdb.Value(s.Commit(s, "other"))}}
 			if err := s.db.Update(s.Context(), project, move); err != nil {
 				s.Fatal(err)
 			}
 		}},
 		"a lost push without its objects": {"all", "a", "locks resolve", nil, func(s *source, first string) {
-			s.prepare(first, s.commit("second", first), true)
+			s.prepare(first, s.Commit(s, "second", first), true)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSource(t, c.store)
-			first := s.commit("first")
+			first := s.Commit(s, "first")
 			s.push("", first)
 			c.do(s, first)
 			rep, err := s.clone(c.site)

@@ -17,6 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -25,8 +26,8 @@ const project = "team/app"
 // A site is a repository of a project, and what a daemon knows of it.
 type site struct {
 	testing.TB
-	db   *refdb.DB
-	dir  string
+	db *refdb.DB
+	sitetest.Bare
 	repo *gitrepo.Repo
 	mark *packs.Mark
 }
@@ -57,12 +58,12 @@ func (w *world) open(name string) *refdb.DB {
 
 func (w *world) site(name string) *site {
 	w.Helper()
-	s := &site{TB: w, db: w.open(name), dir: filepath.Join(w.TempDir(), name+".git")}
-	s.git("", "init", "--quiet", "--bare", s.dir)
-	repo, err := gitrepo.OpenDir(s.dir)
+	s := &site{TB: w, db: w.open(name), Bare: sitetest.Bare{Dir: filepath.Join(w.TempDir(), name+".git")}}
+	sitetest.GitIn(w, w.TempDir(), "init", "--quiet", "--bare", s.Dir)
+	repo, err := gitrepo.OpenDir(s.Dir)
 	if err == nil {
 		s.repo = repo
-		s.mark, err = packs.ReadMark(s.dir)
+		s.mark, err = packs.ReadMark(s.Dir)
 	}
 	if err != nil {
 		w.Fatal(err)
@@ -70,37 +71,14 @@ func (w *world) site(name string) *site {
 	return s
 }
 
-func (s *site) git(in string, args ...string) string {
+func (s *site) git(args ...string) string {
 	s.Helper()
-	cmd := exec.Command("git", args...)
-	if info, err := os.Stat(s.dir); err == nil && info.IsDir() {
-		cmd.Dir = s.dir
-	}
-	cmd.Stdin = strings.NewReader(in)
-	cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=n", "GIT_AUTHOR_EMAIL=e", "GIT_COMMITTER_NAME=n", "GIT_COMMITTER_EMAIL=e")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		s.Fatalf("git %v: %v\n%s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return sitetest.GitIn(s, s.Dir, args...)
 }
 
-// commit makes a commit that nobody else makes.
-func (s *site) commit(name string, parents ...string) string {
+func (s *site) commit(message string, parents ...string) string {
 	s.Helper()
-	return s.commitOf(name, name, parents...)
-}
-
-// commitOf makes a commit of a file with that content.
-func (s *site) commitOf(content, name string, parents ...string) string {
-	s.Helper()
-	blob := s.git(content, "hash-object", "-w", "--stdin")
-	tree := s.git("100644 blob "+blob+"\tfile\n", "mktree")
-	args := []string{"commit-tree", "-m", name, tree}
-	for _, p := range parents {
-		args = append(args, "-p", p)
-	}
-	return s.git("", args...)
+	return s.Commit(s, message, parents...)
 }
 
 func (s *site) source() packs.Source { return packs.Source{DB: s.db, Repo: s.repo, Project: project} }
@@ -135,9 +113,9 @@ func (s *site) push(moves ...refdb.Update) {
 	var done []string
 	for _, m := range moves {
 		if m.New.IsDeleted() {
-			s.git("", "update-ref", "-d", m.Ref)
+			s.git("update-ref", "-d", m.Ref)
 		} else {
-			s.git("", "update-ref", m.Ref, string(m.New))
+			s.git("update-ref", m.Ref, string(m.New))
 		}
 		done = append(done, m.Ref)
 	}
@@ -181,7 +159,7 @@ func TestWhatIsPushedAtOneSiteIsWholeAtTheOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
-	a.git("", "symbolic-ref", "HEAD", "refs/heads/main")
+	a.git("symbolic-ref", "HEAD", "refs/heads/main")
 	first := a.commit("first")
 	a.push(move("main", "", first))
 	second := a.commit("second", first)
@@ -197,7 +175,7 @@ func TestWhatIsPushedAtOneSiteIsWholeAtTheOther(t *testing.T) {
 	b.received(0)
 	a.push(move("side", second, string(refdb.Deleted)))
 	b.received(0)
-	b.git("", "update-ref", "refs/heads/main", second)
+	b.git("update-ref", "refs/heads/main", second)
 	third := b.commit("third", second)
 	b.push(move("main", second, third))
 	page, err := a.db.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 10})
@@ -218,22 +196,22 @@ func TestAPackBuildsOnNothingButWhatTheDatabaseHas(t *testing.T) {
 	first := a.commit("first")
 	a.push(move("main", "", first))
 	private := a.commit("private", first)
-	a.git("", "update-ref", "refs/peer/x/heads/main", private)
-	a.git("", "update-ref", "refs/heads/unguarded", private)
+	a.git("update-ref", "refs/peer/x/heads/main", private)
+	a.git("update-ref", "refs/heads/unguarded", private)
 	a.push(move("topic", "", a.commit("topic", private)))
 	b.received(2)
 	if !b.whole(private) {
 		t.Error("the pack builds on what only this site has")
 	}
 	// A ref whose value the database does not have is no base, even if the database knows the ref.
-	a.git("", "update-ref", "refs/heads/main", private)
+	a.git("update-ref", "refs/heads/main", private)
 	topic := a.commit("another", private)
 	if id := a.store(move("new", "", topic)); id == "" {
 		t.Error("nothing was packed")
 	}
 	// Nor is a value that is not here.
-	a.git("", "symbolic-ref", "HEAD", "refs/heads/main")
-	b.git("", "update-ref", "refs/heads/main", first)
+	a.git("symbolic-ref", "HEAD", "refs/heads/main")
+	b.git("update-ref", "refs/heads/main", first)
 	b.push(move("main", first, b.commit("ahead", first)))
 	if id := a.store(move("newest", "", a.commit("newest", first))); id == "" {
 		t.Error("nothing was packed")
@@ -249,11 +227,15 @@ func TestALargeStepBuildsOnAllThatTheDatabaseHas(t *testing.T) {
 	for i := range 400 {
 		fmt.Fprintf(&in, "commit refs/heads/long\ncommitter n <e> %d +0000\ndata 1\nx\nM 644 inline f%d\ndata 4\n%04d\n", 1_700_000_000+i, i, i)
 	}
-	a.git(in.String(), "fast-import", "--quiet")
-	long := a.git("", "rev-parse", "refs/heads/long")
+	fastImport := exec.Command("git", "-C", a.Dir, "fast-import", "--quiet")
+	fastImport.Stdin = strings.NewReader(in.String())
+	if out, err := fastImport.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	long := a.git("rev-parse", "refs/heads/long")
 	a.push(move("long", "", long))
 	main := a.commit("main")
-	a.git("", "symbolic-ref", "HEAD", "refs/heads/main")
+	a.git("symbolic-ref", "HEAD", "refs/heads/main")
 	a.push(move("main", "", main))
 	topic := a.commit("topic", long)
 	a.push(move("topic", "", topic))
@@ -287,7 +269,7 @@ func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			a2, b := w.site("a"), w.site("b")
-			a2.git("", "fetch", "--quiet", a.dir, first, third)
+			a2.git("fetch", "--quiet", a.Dir, first, third)
 			a2.push(move("main", "", first))
 			var data strings.Builder
 			if err := a2.repo.Pack(t.Context(), &data, []string{third}, []string{second}); err != nil {
@@ -323,10 +305,10 @@ func TestAPackThatBuildsOnHalfAHistoryIsNotUnpacked(t *testing.T) {
 	second := a.commit("second", first)
 	third := a.commit("third", second)
 	object := filepath.Join("objects", second[:2], second[2:])
-	if err := os.MkdirAll(filepath.Dir(filepath.Join(b.dir, object)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(b.Dir, object)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, object), must(os.ReadFile(filepath.Join(a.dir, object))), 0o444); err != nil {
+	if err := os.WriteFile(filepath.Join(b.Dir, object), must(os.ReadFile(filepath.Join(a.Dir, object))), 0o444); err != nil {
 		t.Fatal(err)
 	}
 	// The database has second without a pack, as by a program that moves refs only.
@@ -348,7 +330,11 @@ func TestALargePackIsComparedWithItsChecksum(t *testing.T) {
 	a, b := w.site("a"), w.site("b")
 	random := make([]byte, 3*refdb.MaxPackPart/2)
 	rand.Read(random)
-	commit := a.commitOf(string(random), "large")
+	file := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(file, random, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	commit := a.git("hash-object", "-w", file) // a ref may hold any object
 	var data strings.Builder
 	if err := a.repo.Pack(t.Context(), &data, []string{commit}, nil); err != nil {
 		t.Fatal(err)
@@ -426,7 +412,7 @@ func TestWhatIsMissingIsInTheBase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.site("a"), w.site("b")
-	a.git("", "symbolic-ref", "HEAD", "refs/heads/main")
+	a.git("symbolic-ref", "HEAD", "refs/heads/main")
 	first := a.commit("first")
 	second := a.commit("second", first)
 	left := a.commit("left", first)
@@ -441,8 +427,8 @@ func TestWhatIsMissingIsInTheBase(t *testing.T) {
 	if _, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); err != nil {
 		t.Fatal(err)
 	}
-	b.git("", "fetch", "--quiet", a.dir, left) // all that refs hold, and no more
-	b.git("", "update-ref", "refs/heads/main", left)
+	b.git("fetch", "--quiet", a.Dir, left) // all that refs hold, and no more
+	b.git("update-ref", "refs/heads/main", left)
 	b.received(0)
 	if _, err := a.db.Prepare(t.Context(), project, []refdb.Update{topic}, "test", refdb.WithPacks(pack)); err != nil {
 		t.Fatal(err)
@@ -486,7 +472,7 @@ func TestABaseStandsForWhatComesBefore(t *testing.T) {
 		}
 	}
 	// A push may build on what a ref held a moment ago.
-	a.git("", "update-ref", "refs/heads/main", pending)
+	a.git("update-ref", "refs/heads/main", pending)
 	if err := a.db.Finish(t.Context(), intents, []string{"refs/heads/main"}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -527,7 +513,7 @@ func TestALimitEndsALargePush(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	shallow := w.site("shallow")
-	if err := os.WriteFile(filepath.Join(shallow.dir, "shallow"), []byte(commit+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(shallow.Dir, "shallow"), []byte(commit+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := shallow.source().Store(t.Context(), []refdb.Update{move("main", "", commit)}, packs.Limits{}); !errors.Is(err, packs.ErrShallow) {
