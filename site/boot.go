@@ -134,7 +134,7 @@ func (d *Daemon) catchUpAll(ctx context.Context, c *config.Config) error {
 		if err != nil {
 			return err
 		}
-		report, err := catchup.SyncLocal(ctx, ruled, d.db, repo, r.Project)
+		report, err := catchup.SyncLocal(ctx, ruled, d.db, repo, r.Project, nil, nil)
 		release()
 		if err != nil {
 			return err

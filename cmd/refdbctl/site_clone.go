@@ -22,6 +22,9 @@ var cloneColumns = []output.Column[cloned]{
 	{Name: "path", Value: func(r cloned) any { return r.Path }},
 }
 
+// verifiedColumns are those of a clone that is removed again.
+var verifiedColumns = cloneColumns[:3]
+
 type cloned struct {
 	project string
 	clone.Report
@@ -108,6 +111,9 @@ func projectsToClone(ctx context.Context, c *config.Config, db *refdb.DB) (some 
 func (a *app) cloneAll(ctx context.Context, c *config.Config, db *refdb.DB, projects []string, hook string) error {
 	w := output.NewWriter(a.out, a.format, a.palette(a.out), cloneColumns)
 	failed := 0
+	if len(projects) == 0 {
+		a.note("every project whose objects the database keeps has a repository here")
+	}
 	for _, project := range projects {
 		rep, err := a.cloneOne(ctx, c, db, project, hook)
 		if ctx.Err() != nil {

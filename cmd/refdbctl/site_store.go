@@ -311,7 +311,7 @@ func (a *app) storeVerifyCommand() *cobra.Command {
 		Long: `Read all packs of a project from the database, compare their checksums, and make a repository of them in a temporary directory
 (TMPDIR), which must have all objects of all refs. It needs as much room as the repository, and is removed at the end.
 
-Fields: ` + output.Names(cloneColumns),
+Fields: ` + output.Names(verifiedColumns),
 		Example: `  refdbctl site store verify team/app`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) (err error) {
@@ -329,7 +329,7 @@ Fields: ` + output.Names(cloneColumns),
 				if err != nil {
 					return err
 				}
-				return output.One(a.out, a.format, a.palette(a.out), cloneColumns, cloned{args[0], rep})
+				return output.One(a.out, a.format, a.palette(a.out), verifiedColumns, cloned{args[0], rep})
 			})
 		}),
 	}

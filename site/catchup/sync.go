@@ -103,23 +103,17 @@ func Sync(ctx context.Context, c *config.Config, db *refdb.DB, r config.Reposito
 	return s.report, err
 }
 
-// SyncLocal is [Sync] without a fetch. Rules of the project must be in c already, and nothing may be pruned meanwhile.
-func SyncLocal(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string) (Report, error) {
-	s := newSyncer(c, db, repo, project, nil, Options{})
-	err := s.run(ctx)
-	return s.report, err
-}
-
-// SyncStored is [SyncLocal] after what the database keeps of the project's objects was unpacked. Whole, unless nil, reports that
-// all objects which an object ID reaches are known to be here.
-func SyncStored(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, whole func(id string) bool, each func(Synced)) (Report, error) {
+// SyncLocal is [Sync] without a fetch. Rules of the project must be in c already, and nothing may be pruned meanwhile. Whole,
+// unless nil, reports that all objects which an object ID reaches are known to be here; each, unless nil, is called for every
+// ref that differed.
+func SyncLocal(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, whole func(id string) bool, each func(Synced)) (Report, error) {
 	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
 	s.whole = whole
 	err := s.run(ctx)
 	return s.report, err
 }
 
-// SyncRefs is [SyncStored] for some refs.
+// SyncRefs is [SyncLocal] for some refs.
 func SyncRefs(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, whole func(id string) bool, each func(Synced)) error {
 	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
 	s.whole = whole

@@ -48,9 +48,6 @@ type Report struct {
 	Resolved []string
 }
 
-// unfinished begins the names of directories with clones that are being made.
-const unfinished = config.Unfinished
-
 // Clone makes a bare repository with all refs of a project that the rules guard, and their objects, from the
 // database. It appears at its path when it is whole; after a crash a directory beside it is left that no site uses. The
 // repository is not guarded yet.
@@ -60,7 +57,7 @@ func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep 
 	case err != nil:
 		return rep, err
 	case !ok:
-		return rep, fmt.Errorf("the database has no project %s", o.Project)
+		return rep, fmt.Errorf("the database has no project %s: `refdbctl project list` has those there are", o.Project)
 	case !packs.Stored(row):
 		return rep, fmt.Errorf("%w: run `refdbctl site store start %s` at a site that has it", ErrNotStored, o.Project)
 	}
@@ -70,7 +67,7 @@ func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep 
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o755); err != nil {
 		return rep, err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(o.Path), unfinished+"*")
+	dir, err := os.MkdirTemp(filepath.Dir(o.Path), config.Unfinished+"*")
 	if err != nil {
 		return rep, err
 	}

@@ -169,7 +169,7 @@ func (c *Config) NewPath(project string) (string, error) {
 	}
 	switch r, err := c.below(project); {
 	case err == nil:
-		return "", fmt.Errorf("project %q has a repository: %s", project, r.Path)
+		return "", fmt.Errorf("project %q has a repository: %s: move it away first, or put it under guard with `refdbctl site enable`", project, r.Path)
 	case c.root == "" || refdb.CheckProject(project) != nil || !isLocalName(project):
 		return "", err
 	}

@@ -366,7 +366,7 @@ func (f *Follower) bring(ctx context.Context, project string, w work) (again wor
 		}
 	}
 	if w.all {
-		_, err = catchup.SyncStored(ctx, c, f.db, repo, project, mark.IsWhole, each)
+		_, err = catchup.SyncLocal(ctx, c, f.db, repo, project, mark.IsWhole, each)
 	} else if len(refs) > 0 {
 		err = catchup.SyncRefs(ctx, c, f.db, repo, project, refs, mark.IsWhole, each)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -51,9 +50,8 @@ func (s Source) StoreBase(ctx context.Context, receive func(ctx context.Context)
 	w := &writer{db: s.DB, limits: l, pack: b.Pack}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	from, to := io.Pipe()
+	from := s.packed(ctx, tips, nil)
 	defer from.Close()
-	go func() { to.CloseWithError(s.Repo.Pack(ctx, to, tips, nil)) }()
 	if err := w.copy(ctx, nil, from); err != nil {
 		return b, errors.Join(fmt.Errorf("storing a base of %s: %w", s.Project, err), s.DB.DropPack(context.WithoutCancel(ctx), b.Pack.ID))
 	}

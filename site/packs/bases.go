@@ -18,7 +18,7 @@ type Source struct {
 	Project string
 }
 
-// newValues returns the object IDs that moves lead to, and old the ones that they leave, each once.
+// valuesOf returns the object IDs that moves lead to, and those that they leave, each once.
 func valuesOf(moves []refdb.Update) (news, olds []string) {
 	for _, m := range moves {
 		if m.New.IsObjectID() && !m.New.IsDeleted() {

@@ -51,6 +51,13 @@ func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (id s
 	return s.store(ctx, news, bases, 0, l)
 }
 
+// packed returns the bytes of a pack while git makes it.
+func (s Source) packed(ctx context.Context, tips, bases []string) io.ReadCloser {
+	from, to := io.Pipe()
+	go func() { to.CloseWithError(s.Repo.Pack(ctx, to, tips, bases)) }()
+	return from
+}
+
 // errLarge: more objects come out than were to be packed without a further look.
 var errLarge = errors.New("many objects")
 
@@ -59,8 +66,7 @@ var errLarge = errors.New("many objects")
 func (s Source) store(ctx context.Context, tips, bases []string, atMost int, l Limits) (id string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	from, to := io.Pipe()
-	go func() { to.CloseWithError(s.Repo.Pack(ctx, to, tips, bases)) }()
+	from := s.packed(ctx, tips, bases)
 	defer from.Close()
 	var header [gitrepo.PackHeader]byte
 	if _, err := io.ReadFull(from, header[:]); err != nil {

@@ -1,0 +1,89 @@
+package packs_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+// A site that seems to have all that is in a base unpacks it once something turns out to be missing.
+func TestWhatIsMissingIsInTheBase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	a.git("symbolic-ref", "HEAD", "refs/heads/main")
+	first := a.commit("first")
+	second := a.commit("second", first)
+	left := a.commit("left", first)
+	a.push(move("main", "", first))
+	a.push(move("main", first, second))
+	topic := move("topic", "", a.commit("topic", second))
+	pack := a.store(topic) // it builds on second, which main is about to leave
+	a.push(move("main", second, left))
+	if _, err := a.receive(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	b.git("fetch", "--quiet", a.Dir, left) // all that refs hold, and no more
+	b.git("update-ref", "refs/heads/main", left)
+	b.received(0)
+	if _, err := a.db.Prepare(t.Context(), project, []refdb.Update{topic}, "test", refdb.WithPacks(pack)); err != nil {
+		t.Fatal(err)
+	}
+	b.received(2)
+	if !b.whole(second) {
+		t.Error("what the pack builds on is not here")
+	}
+}
+
+func TestABaseStandsForWhatComesBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b, c := w.site("a"), w.site("b"), w.site("c")
+	first := a.commit("first")
+	second := a.commit("second", first)
+	a.push(move("main", "", first))
+	a.push(move("main", first, second))
+	left := a.commit("left", first)
+	a.push(move("main", second, left)) // second is reached by no ref any more
+	b.received(3)
+	pending := a.commit("pending", left)
+	intents := a.prepare(move("main", left, pending))
+	if _, err := a.receive(); err != nil {
+		t.Fatal(err)
+	}
+
+	base, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{})
+	if err != nil || base.Dropped < 3 {
+		t.Fatalf("%+v, %v", base, err)
+	}
+	if got, err := b.receive(); err != nil || slices.Contains(got, base.Pack.ID) {
+		t.Errorf("it has what is in the base, and unpacked %v, %v", got, err)
+	}
+	if _, err := c.receive(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{left, second, pending} {
+		if !c.whole(id) {
+			t.Errorf("%s did not come with the base", id)
+		}
+	}
+	// A push may build on what a ref held a moment ago.
+	a.git("update-ref", "refs/heads/main", pending)
+	if err := a.db.Finish(t.Context(), intents, []string{"refs/heads/main"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.push(move("old", "", a.commit("on second", second)))
+	c.received(1)
+
+	// Who lacks something can't make a base.
+	if _, err := w.site("d").source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); !errors.Is(err, packs.ErrIncomplete) {
+		t.Errorf("a base of nothing: %v", err)
+	}
+}

@@ -1,0 +1,234 @@
+package packs_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+// Git unpacks a pack without what it builds on, and one that lacks something.
+func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	first := a.commit("first")
+	second := a.commit("second", first)
+	third := a.commit("third", second)
+	a.push(move("main", "", first))
+	for name, c := range map[string]struct {
+		part func(*refdb.PackPart)
+		want error
+	}{
+		"without what it builds on": {func(p *refdb.PackPart) { p.Pack.Bases = []string{second} }, packs.ErrIncomplete},
+		"without some of it":        {func(p *refdb.PackPart) { p.Pack.Bases = []string{first} }, packs.ErrIncomplete},
+		"with another checksum":     {func(p *refdb.PackPart) { p.Pack.Sum = strings.Repeat("0", 64) }, packs.ErrDamaged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a2, b := w.site("a"), w.site("b")
+			a2.git("fetch", "--quiet", a.Dir, first, third)
+			a2.push(move("main", "", first))
+			var data strings.Builder
+			if err := a2.repo.Pack(t.Context(), &data, []string{third}, []string{second}); err != nil {
+				t.Fatal(err)
+			}
+			part := refdb.PackPart{Pack: refdb.Pack{ID: "bad", Project: project, Owner: a2.db.Owner(), Tips: []string{third}, Size: int64(data.Len()),
+				Sum: sum(data.String())}, Data: []byte(data.String()), Last: true}
+			c.part(&part)
+			if err := a2.db.StorePackPart(t.Context(), part); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a2.db.Prepare(t.Context(), project, []refdb.Update{move("bad", "", third)}, "test", refdb.WithPacks("bad")); err != nil {
+				t.Fatal(err)
+			}
+			_, err := b.receive()
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), a2.db.Owner()) {
+				t.Errorf("%v", err)
+			}
+			if !b.whole(first) {
+				t.Error("what came before is not here")
+			}
+		})
+	}
+	_ = b
+}
+
+// A base of which only the object itself is here would let the check of the tips pass.
+func TestAPackThatBuildsOnHalfAHistoryIsNotUnpacked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	first := a.commit("first")
+	second := a.commit("second", first)
+	third := a.commit("third", second)
+	object := filepath.Join("objects", second[:2], second[2:])
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(b.Dir, object)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.Dir, object), must(os.ReadFile(filepath.Join(a.Dir, object))), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	// The database has second without a pack, as by a program that moves refs only.
+	if err := a.db.Update(t.Context(), project, []refdb.Update{move("main", "", second)}); err != nil {
+		t.Fatal(err)
+	}
+	a.push(move("main", second, third))
+	if unpacked, err := b.receive(); !errors.Is(err, packs.ErrIncomplete) || len(unpacked) > 0 {
+		t.Errorf("unpacked %v, %v", unpacked, err)
+	}
+	if here, err := b.repo.Present(t.Context(), []string{third}); err != nil || len(here) > 0 {
+		t.Errorf("its objects are here: %v, %v", here, err)
+	}
+}
+
+func TestALargePackIsComparedWithItsChecksum(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	random := make([]byte, 3*refdb.MaxPackPart/2)
+	rand.Read(random)
+	file := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(file, random, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	commit := a.git("hash-object", "-w", file) // a ref may hold any object
+	var data strings.Builder
+	if err := a.repo.Pack(t.Context(), &data, []string{commit}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, part := range slices.Collect(slices.Chunk([]byte(data.String()), refdb.MaxPackPart)) {
+		p := refdb.PackPart{Pack: refdb.Pack{ID: "large", Project: project, Owner: a.db.Owner(), Tips: []string{commit}}, Number: i, Data: part}
+		if p.Last = (i+1)*refdb.MaxPackPart >= data.Len(); p.Last {
+			p.Pack.Size, p.Pack.Sum = int64(data.Len()), sum("something else")
+		}
+		if err := a.db.StorePackPart(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.db.Prepare(t.Context(), project, []refdb.Update{move("main", "", commit)}, "test", refdb.WithPacks("large")); err != nil {
+		t.Fatal(err)
+	}
+	if unpacked, err := b.receive(); !errors.Is(err, packs.ErrDamaged) || len(unpacked) > 0 {
+		t.Errorf("unpacked %v, %v", unpacked, err)
+	}
+}
+
+// A pack that is used while a site reads page after page may stand before what was read already.
+func TestNoPackIsMissedBetweenPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	late := &lateDriver{Driver: w.driver, PackStore: w.driver.(refdb.PackStore)}
+	b.db = must(refdb.New(late, refdb.Options{Site: "b"}))
+	last := ""
+	var ids []string
+	for i := range 5 {
+		next := a.commit(fmt.Sprint(i), nonEmpty(last)...)
+		a.push(move("main", last, next))
+		ids, last = append(ids, next), next
+	}
+	// As on PostgreSQL while a transaction is open: the third pack can't be seen yet.
+	late.hide = 3
+	if _, err := b.receive(); !errors.Is(err, packs.ErrIncomplete) {
+		t.Fatalf("the fourth builds on the third: %v", err)
+	}
+	late.hide = 0
+	b.received(3)
+	if !b.whole(ids[4]) {
+		t.Error("not all objects came")
+	}
+}
+
+func TestWhatIsCompleteWhenAPassBeginsCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	late := &lateDriver{Driver: w.driver, PackStore: w.driver.(refdb.PackStore), page: 2}
+	b.db = must(refdb.New(late, refdb.Options{Site: "b"}))
+	var ids []string
+	for i := range 5 {
+		id := a.commit(fmt.Sprint(i))
+		a.push(move(fmt.Sprint(i), "", id))
+		ids = append(ids, id)
+	}
+	// The second pack is hidden while the first page is read, and there when the next one is: after what was read.
+	late.hide, late.showAfter = 2, 1
+	if _, err := b.receive(); err != nil {
+		t.Fatal(err)
+	}
+	b.received(1)
+	for _, id := range ids {
+		if !b.whole(id) {
+			t.Errorf("%s is not here", id)
+		}
+	}
+}
+
+func TestAMarkOfAnEarlierEpochGoesBack(t *testing.T) {
+	t.Parallel()
+	m := &packs.Mark{Epoch: "one", Key: refdb.PackKey{Position: 100}}
+	one, two, three := refdb.Epoch{ID: "one"}, refdb.Epoch{ID: "two", First: 50}, refdb.Epoch{ID: "three", First: 70}
+	m.Enter([]refdb.Epoch{one, two, three})
+	if m.Epoch != "three" || m.Key.Position != 50 {
+		t.Errorf("%+v", m)
+	}
+	m.Enter([]refdb.Epoch{one, two, three})
+	if m.Key.Position != 50 {
+		t.Errorf("%+v", m)
+	}
+	m.Enter([]refdb.Epoch{{ID: "another database"}})
+	if m.Key != (refdb.PackKey{}) {
+		t.Errorf("%+v", m)
+	}
+}
+
+// lateDriver hides the pack of a number, counted from 1, as if its transaction had not ended.
+type lateDriver struct {
+	refdb.Driver
+	refdb.PackStore
+	hide      int
+	showAfter int // so many lists; 0 for never
+	page      int // how many packs a list has at most; 0 for as many as asked for
+}
+
+func (d *lateDriver) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
+	all, err := d.PackStore.Packs(ctx, refdb.PackQuery{Project: q.Project, Limit: 1000, Inline: q.Inline})
+	if err != nil {
+		return all, err
+	}
+	if d.hide > 0 {
+		all.Upto = min(all.Upto, all.Packs[d.hide-1].Position-1)
+		all.Packs = slices.Delete(all.Packs, d.hide-1, d.hide)
+	}
+	if d.showAfter--; d.showAfter == 0 {
+		d.hide = 0
+	}
+	all.Packs = slices.DeleteFunc(all.Packs, func(p refdb.Pack) bool { return p.Key().Compare(q.After) <= 0 })
+	if d.page > 0 && len(all.Packs) > d.page {
+		all.Packs, all.More = all.Packs[:d.page], true
+	}
+	return all, nil
+}
+
+func nonEmpty(id string) []string {
+	if id == "" {
+		return nil
+	}
+	return []string{id}
+}
+
+func sum(data string) string {
+	s := sha256.Sum256([]byte(data))
+	return hex.EncodeToString(s[:])
+}
