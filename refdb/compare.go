@@ -216,9 +216,6 @@ func (db *DB) know(ctx context.Context, edges uint64, known []Known) error {
 // comparedBefore returns how long ago the witness that was seen last the longest ago had seen all changes.
 func (db *DB) comparedBefore(ctx context.Context, now time.Time) (age time.Duration, err error) {
 	a, err := db.Admission(ctx)
-	if errors.Is(err, ErrOldSchema) {
-		return 0, nil
-	}
 	for _, w := range a.Witnesses {
 		if !w.Without && !w.Away {
 			age = max(age, now.Sub(w.Seen)+lateCommits)

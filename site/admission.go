@@ -27,10 +27,7 @@ func (d *Daemon) compare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compareEvery)
 	defer cancel()
 	a, err := d.db.Compare(ctx)
-	switch {
-	case errors.Is(err, refdb.ErrOldSchema):
-		err = nil // no server is compared
-	case err == nil:
+	if err == nil {
 		err = a.Err()
 	}
 	if errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
@@ -62,7 +59,7 @@ func (d *Daemon) leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), compareAgain)
 	defer cancel()
-	if err := d.db.Leave(ctx); err != nil && !errors.Is(err, refdb.ErrOldSchema) {
+	if err := d.db.Leave(ctx); err != nil {
 		d.o.Logger.Warn("the other sites could not be told that this one ends: while it is away, they wait for it if the database's server is replaced",
 			"class", refdb.ClassOf(err).String())
 	}
@@ -75,10 +72,7 @@ func (d *Daemon) mayAct(ctx context.Context) error {
 		return nil
 	}
 	a, err := d.db.Admission(ctx)
-	if errors.Is(err, refdb.ErrOldSchema) || err == nil && a.May(d.config.Load().Site) {
-		return nil
-	}
-	if err != nil {
+	if err != nil || a.May(d.config.Load().Site) {
 		return err
 	}
 	if a, err = d.db.Compare(ctx); err == nil && !a.May(d.config.Load().Site) {
@@ -115,7 +109,7 @@ func (d *Daemon) keepJournal(ctx context.Context) {
 		if err == nil {
 			err = d.noteChanges(ctx, end)
 		}
-		if ctx.Err() == nil && !errors.Is(err, refdb.ErrUnavailable) && !errors.Is(err, refdb.ErrOldSchema) {
+		if ctx.Err() == nil && !errors.Is(err, refdb.ErrUnavailable) {
 			d.o.Logger.WarnContext(ctx, "the database's changes could not be read on", "class", refdb.ClassOf(err).String())
 		}
 		select {

@@ -208,8 +208,6 @@ func (d *doctor) admitted(ctx context.Context, db *refdb.DB) {
 	const name = "admitted server"
 	a, err := d.admission(ctx, db.Admission)
 	switch {
-	case errors.Is(err, refdb.ErrOldSchema):
-		d.add(name, checkNote, "no server is compared before `refdbctl migrate up`")
 	case err != nil:
 		d.add(name, checkFail, "%s", err)
 	case a.Admitted:

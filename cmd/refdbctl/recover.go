@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -178,11 +177,7 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Admission, error)) (refdb.Admission, error) {
 	limited, cancel := a.limited(ctx)
 	defer cancel()
-	now, err := ask(limited)
-	if errors.Is(err, refdb.ErrOldSchema) {
-		return now, fmt.Errorf("no server is compared: %w", err)
-	}
-	return now, err
+	return ask(limited)
 }
 
 // printLost shows the state and lost changes: the undecided ones or all.

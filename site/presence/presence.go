@@ -134,9 +134,11 @@ func (p *Presence) Acquire(ctx context.Context, c *config.Config) error {
 
 func (p *Presence) take(ctx context.Context, c *config.Config) (*refdb.Lock, error) {
 	// A server that is not admitted may have an earlier generation.
-	if a, err := p.db.Admission(ctx); err == nil && a.Err() != nil {
-		return nil, a.Err()
-	} else if err != nil && !errors.Is(err, refdb.ErrOldSchema) {
+	a, err := p.db.Admission(ctx)
+	if err == nil {
+		err = a.Err()
+	}
+	if err != nil {
 		return nil, err
 	}
 	if _, _, err := p.recorded(ctx, c); err != nil {
