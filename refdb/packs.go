@@ -84,8 +84,8 @@ type PackQuery struct {
 // A PackPage is a part of the used packs of a project, in the order of their keys.
 type PackPage struct {
 	Packs []Pack
-	// Upto is the last position that is complete: no pack but a Base will appear at or below it any more. Packs may be in the page that come
-	// later. It is the same as [HistoryState.Upto].
+	// Upto is the last position that is complete, as [HistoryState.Upto]: no pack but a Base will appear at or below it any
+	// more. The page may also have packs that come later.
 	Upto Position
 	More bool // there are more than Limit
 }

@@ -28,7 +28,7 @@ const (
 	packAbandoned  = time.Hour
 )
 
-// objects are what a push has stored of its objects.
+// objects says what of a push's objects is in the database.
 type objects struct {
 	storing sync.Mutex // held while a pack is made
 

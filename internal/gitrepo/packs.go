@@ -101,9 +101,9 @@ func (r *Repo) whole(ctx context.Context, in io.Reader, args ...string) (bool, e
 	return true, nil
 }
 
-// Frontier returns commits which known reach such that what tips reach beside known is the same as beside these
+// Boundary returns commits which known reach such that what tips reach beside known is the same as beside these
 // commits: where the histories meet. All known must be here.
-func (r *Repo) Frontier(ctx context.Context, tips, known []string) ([]string, error) {
+func (r *Repo) Boundary(ctx context.Context, tips, known []string) ([]string, error) {
 	cmd := r.trueGraph(ctx, "rev-list", "--boundary", "--stdin")
 	cmd.Stdin = revisions(tips, known)
 	out, err := cmd.Output()
@@ -111,11 +111,11 @@ func (r *Repo) Frontier(ctx context.Context, tips, known []string) ([]string, er
 		return nil, fmt.Errorf("comparing histories of %q: %w", r.path, Failure(ctx, err))
 	}
 	beside := map[string]bool{}
-	var frontier []string
+	var boundary []string
 	for line := range strings.Lines(string(out)) {
-		id, isBoundary := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "-")
-		if isBoundary {
-			frontier = append(frontier, id)
+		id, onBoundary := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "-")
+		if onBoundary {
+			boundary = append(boundary, id)
 		} else {
 			beside[id] = true
 		}
@@ -126,16 +126,16 @@ func (r *Repo) Frontier(ctx context.Context, tips, known []string) ([]string, er
 		return nil, err
 	}
 	seen := map[string]bool{}
-	for _, id := range frontier {
+	for _, id := range boundary {
 		seen[id] = true
 	}
 	for _, id := range commits {
 		if !beside[id] && !seen[id] {
 			seen[id] = true
-			frontier = append(frontier, id)
+			boundary = append(boundary, id)
 		}
 	}
-	return frontier, nil
+	return boundary, nil
 }
 
 // commitsOf returns the commits that the ids are or, as tags, point to.

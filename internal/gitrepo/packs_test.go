@@ -148,7 +148,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-func TestTheFrontierIsWhereHistoriesMeet(t *testing.T) {
+func TestTheBoundaryIsWhereHistoriesMeet(t *testing.T) {
 	t.Parallel()
 	dir, first := newRepo(t, "--bare")
 	repo := openDir(t, dir)
@@ -169,14 +169,14 @@ func TestTheFrontierIsWhereHistoriesMeet(t *testing.T) {
 		"nothing is known":         {[]string{left}, nil, nil},
 		"known twice, and further": {[]string{merge}, []string{left, right, second}, []string{left, right}},
 	} {
-		got, err := repo.Frontier(t.Context(), c.tips, c.known)
+		got, err := repo.Boundary(t.Context(), c.tips, c.known)
 		slices.Sort(got)
 		slices.Sort(c.want)
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, c.want)
 			continue
 		}
-		// What a pack leaves out by the frontier is what it leaves out by all that is known.
+		// What a pack leaves out by the boundary is what it leaves out by all that is known.
 		whole, err := repo.Whole(t.Context(), c.tips, got)
 		if err != nil || !whole {
 			t.Errorf("%s: %v, %v", name, whole, err)

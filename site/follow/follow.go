@@ -301,7 +301,7 @@ func (f *Follower) work(ctx context.Context) {
 		if !ok {
 			return
 		}
-		again, err := f.bring(ctx, project, w)
+		again, err := f.catchUp(ctx, project, w)
 		switch {
 		case errors.Is(err, config.ErrNotConfigured):
 			err, again = nil, work{}
@@ -331,8 +331,8 @@ func (f *Follower) settle(project string, again work, err error) {
 	f.failed[project] = Failure{project, err.Error(), before.Since}
 }
 
-// bring unpacks what is new for a repository, and moves refs. It returns what is left to do.
-func (f *Follower) bring(ctx context.Context, project string, w work) (again work, err error) {
+// catchUp unpacks what is new for a repository, and moves refs. It returns what is left to do.
+func (f *Follower) catchUp(ctx context.Context, project string, w work) (again work, err error) {
 	c, r, err := f.o.Site.Ruled(ctx, project)
 	if err != nil {
 		return w, err

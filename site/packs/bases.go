@@ -33,9 +33,9 @@ func valuesOf(moves []refdb.Update) (news, olds []string) {
 	return slices.Compact(news), slices.Compact(olds)
 }
 
-// few returns bases that cost little to find: the values that the refs leave, which the preparation compares with the
+// likelyBases returns bases that cost little to find: the values that the refs leave, which the preparation compares with the
 // database's, and what HEAD points to if a ref is new.
-func (s Source) few(ctx context.Context, moves []refdb.Update) ([]string, error) {
+func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) ([]string, error) {
 	_, bases := valuesOf(moves)
 	if !slices.ContainsFunc(moves, func(m refdb.Update) bool { return m.Old.IsAbsent() }) {
 		return bases, nil
@@ -55,8 +55,8 @@ func (s Source) few(ctx context.Context, moves []refdb.Update) ([]string, error)
 	return sortedSet(append(bases, certified...)), nil
 }
 
-// all returns every value that the database has of a ref which is the same here.
-func (s Source) all(ctx context.Context, moves []refdb.Update) ([]string, error) {
+// allBases returns every value that the database has of a ref which is the same here.
+func (s Source) allBases(ctx context.Context, moves []refdb.Update) ([]string, error) {
 	_, bases := valuesOf(moves)
 	const page = 1000
 	var names []string

@@ -32,7 +32,7 @@ func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (id s
 		return "", ErrShallow
 	}
 	news, _ := valuesOf(moves)
-	bases, err := s.few(ctx, moves)
+	bases, err := s.likelyBases(ctx, moves)
 	if err != nil || len(news) == 0 {
 		return "", err
 	}
@@ -41,11 +41,11 @@ func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (id s
 		return id, err
 	}
 	// Much comes out: perhaps because the database has it by other refs.
-	known, err := s.all(ctx, moves)
+	known, err := s.allBases(ctx, moves)
 	if err != nil {
 		return "", err
 	}
-	if bases, err = s.Repo.Frontier(ctx, news, known); err != nil {
+	if bases, err = s.Repo.Boundary(ctx, news, known); err != nil {
 		return "", err
 	}
 	return s.store(ctx, news, bases, 0, l)
