@@ -95,7 +95,7 @@ type Watched struct {
 // Watch opens the process of a. The error is [ErrGone] if it has ended.
 func Watch(a Agent) (*Watched, error) {
 	fd, err := unix.PidfdOpen(a.PID, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+	if isNoProcess(err) {
 		return nil, ErrGone
 	}
 	if err != nil {
@@ -114,6 +114,12 @@ func Watch(a Agent) (*Watched, error) {
 	}
 	p.Close()
 	return nil, err
+}
+
+// isNoProcess reports whether an error of pidfd_open says that no process has the ID: nobody has it (ESRCH), or a thread of some
+// process that is not its first (EINVAL; on later kernels, such as 6.18, ENOENT).
+func isNoProcess(err error) bool {
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT)
 }
 
 // isGone reports whether err says that /proc has no such process.

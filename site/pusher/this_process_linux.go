@@ -56,7 +56,7 @@ func ProvenEnded(name string) bool {
 	}
 	fd, err := unix.PidfdOpen(a.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return err == unix.ESRCH
+		return isNoProcess(err)
 	}
 	defer unix.Close(fd)
 	if ended(uintptr(fd)) {
