@@ -138,6 +138,9 @@ func (db *DB) look(ctx context.Context, r *Report) error {
 		return err
 	}
 	lost, err := db.missing(ctx, r, pending)
+	if err == nil && len(lost) > 0 {
+		lost, err = db.stillPending(lost)
+	}
 	if err != nil {
 		return err
 	}
@@ -162,6 +165,20 @@ func (db *DB) look(ctx context.Context, r *Report) error {
 			return nil
 		}
 	}
+}
+
+// stillPending returns those intents that have not ended since they were read from the journal. Whoever ends one without a change notes that
+// before the database does it.
+func (db *DB) stillPending(intents []Known) (some []Known, err error) {
+	pending, err := db.journal.Pending()
+	if err != nil {
+		return nil, err
+	}
+	still := make(map[intentName]bool, len(pending))
+	for _, k := range pending {
+		still[intentName{k.Project, k.Ref, k.Op}] = true
+	}
+	return slices.DeleteFunc(intents, func(k Known) bool { return !still[intentName{k.Project, k.Ref, k.Op}] }), nil
 }
 
 // missing returns those of known that the database does not have. All looks of a report are at

@@ -98,3 +98,84 @@ func TestWhatIsAcknowledgedDuringAComparisonIsComparedBeforeItIsTold(t *testing.
 		})
 	}
 }
+
+// A dropping driver lets a comparison meet a request that drops an intent.
+type dropping struct {
+	refdb.Driver
+	looks   func() // is called before the intent is looked up
+	dropped func() // is called when it was dropped, before that is told
+}
+
+func (d *dropping) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	if looks := d.looks; looks != nil && len(known) > 0 && known[0].Token != 0 {
+		d.looks = nil
+		looks()
+	}
+	return d.Driver.Look(ctx, witness, known)
+}
+
+func (d *dropping) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	err := d.Driver.Finish(ctx, r)
+	if d.dropped != nil {
+		d.dropped()
+	}
+	return err
+}
+
+func (d *dropping) Forget(ctx context.Context, intents []refdb.LockID) error {
+	err := d.Driver.Forget(ctx, intents)
+	if d.dropped != nil {
+		d.dropped()
+	}
+	return err
+}
+
+// What this process drops is not lost, whenever a comparison looks.
+func TestAnIntentThatIsBeingDroppedIsNotTakenForLost(t *testing.T) {
+	for name, drop := range map[string]func(*refdb.DB, refdb.Preparation) error{
+		"finish": func(db *refdb.DB, p refdb.Preparation) error {
+			return db.Finish(t.Context(), p, nil, []string{"refs/heads/a"})
+		},
+		"forget": func(db *refdb.DB, _ refdb.Preparation) error {
+			for i, err := range db.Intents(t.Context(), refdb.IntentFilter{}) {
+				if err == nil {
+					_, err = db.Resolve(t.Context(), []refdb.Intent{i}, refdb.KeepOld, "somebody", "test")
+				}
+				if err == nil {
+					err = db.Forget(t.Context(), []refdb.Intent{i})
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		for _, meets := range []string{"between the journal and the look", "before the reply"} {
+			t.Run(name+" "+meets, func(t *testing.T) {
+				d := &dropping{Driver: memory.New().Open()}
+				db, err := refdb.New(d, refdb.Options{Site: "a"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer db.Close()
+				p, err := db.Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}, "git")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var a refdb.Admission
+				var dropped, compared error
+				if meets == "before the reply" {
+					d.dropped = func() { a, compared = db.Compare(t.Context()) }
+					dropped = drop(db, p)
+				} else {
+					d.looks = func() { dropped = drop(db, p) }
+					a, compared = db.Compare(t.Context())
+				}
+				if dropped != nil || compared != nil || !a.Admitted {
+					t.Errorf("%v; %+v, %v", dropped, a, compared)
+				}
+			})
+		}
+	}
+}

@@ -205,6 +205,9 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
+	if err := db.knowDropped(p, r); err != nil {
+		return fmt.Errorf("finishing: %w", err)
+	}
 	e := Event{Op: OpUpdate, Refs: len(r.Done)}
 	if len(r.Done) == 0 {
 		e = Event{Op: OpRelease, Refs: len(r.Dropped)}
@@ -241,22 +244,25 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	return nil
 }
 
-// knowEnded notes what a request to finish p has ended; err is its outcome.
+// knowDropped notes that what a request to finish p drops is needed no more, before the request is sent. A comparison would take for
+// lost what the database has dropped, and the journal still has.
+func (db *DB) knowDropped(p Preparation, r FinishRequest) error {
+	if p.Op == "" || len(r.Dropped) == 0 {
+		return nil
+	}
+	return db.journal.End(p.Project, r.Dropped, p.Op)
+}
+
+// knowEnded notes what a request to finish p has ended, besides what it has dropped; err is its outcome.
 func (db *DB) knowEnded(ctx context.Context, edges uint64, p Preparation, r FinishRequest, err error) error {
 	var lost *LostError
-	ended := r.Dropped
 	switch {
-	case errors.As(err, &lost):
-		ended = lost.Refs
-	case err != nil:
-		return err
-	case len(r.Done) > 0:
-		err = db.knowWritten(ctx, edges, knownChanges(p.Project, r.Origin, r.Done, p.Token.Time()))
-	}
-	if p.Op == "" {
+	case errors.As(err, &lost) && p.Op != "":
+		return errors.Join(err, db.journal.End(p.Project, lost.Refs, p.Op))
+	case err != nil || len(r.Done) == 0:
 		return err
 	}
-	return errors.Join(err, db.journal.End(p.Project, ended, p.Op))
+	return db.knowWritten(ctx, edges, knownChanges(p.Project, r.Origin, r.Done, p.Token.Time()))
 }
 
 // without returns the refs that are not in others.
@@ -370,14 +376,14 @@ func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, rea
 // decision. Pending intents are left alone.
 func (db *DB) Forget(ctx context.Context, intents []Intent) error {
 	for chunk := range slices.Chunk(intents, pageSize) {
+		for _, i := range chunk {
+			if err := db.journal.End(i.Project, []string{i.Ref}, i.Op); err != nil { // before: see knowDropped
+				return fmt.Errorf("forgetting intents: %w", err)
+			}
+		}
 		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Forget(ctx, intentIDs(chunk)) })
 		if err != nil {
 			return fmt.Errorf("forgetting intents: %w", err)
-		}
-		for _, i := range chunk {
-			if err := db.journal.End(i.Project, []string{i.Ref}, i.Op); err != nil {
-				return fmt.Errorf("forgetting intents: %w", err)
-			}
 		}
 	}
 	return nil

@@ -16,7 +16,8 @@ type Journal interface {
 	// noted intent whose Op is its own, or its own up to the last "-". An intent is noted before its
 	// preparation returns: if that fails, the preparation does.
 	Note(known []Known) error
-	// End forgets intents of one operation: they ended without a change.
+	// End forgets intents of one operation: they end without a change. It is called before the database ends them: what
+	// only the journal has is lost.
 	End(project string, refs []string, op string) error
 	// Pending returns the intents that were noted and have not ended.
 	Pending() ([]Known, error)
