@@ -36,7 +36,7 @@ func (f LockFile) Remove() error {
 }
 
 // LockFiles returns the lock files in the Git directory dir: git leaves them behind when it
-// is killed while it moves refs, packs them, or writes its configuration. No ref's name ends like theirs.
+// is killed while it moves refs, packs them, expires reflogs, or writes its configuration. No ref's name ends like theirs.
 func LockFiles(dir string) (files []LockFile, err error) {
 	add := func(path string, d fs.DirEntry) error {
 		name := d.Name()
@@ -60,7 +60,7 @@ func LockFiles(dir string) (files []LockFile, err error) {
 			return nil, err
 		}
 		switch d.Name() {
-		case "refs", "reftable", "worktrees":
+		case "refs", "logs", "reftable", "worktrees":
 		default:
 			continue
 		}

@@ -113,10 +113,10 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			r.Exec(tb, `UPDATE intents SET time = time - 60000000`)
 		}, "intent-pending refs/heads/main", "intent-pending refs/heads/main"},
 		{"lock files of a git that was killed", func(tb testing.TB, r *sitetest.Replicas) {
-			for _, name := range []string{"refs/heads/main.lock", "refs/heads/new/er.lock", "packed-refs.lock", "packed-refs.new", "config.lock", "HEAD.lock"} {
+			for _, name := range []string{"refs/heads/main.lock", "refs/heads/new/er.lock", "packed-refs.lock", "packed-refs.new", "config.lock", "HEAD.lock", "logs/refs/heads/main.lock"} {
 				age(tb, sitetest.LockFile(tb, r.B, name))
 			}
-		}, "leftover-lock HEAD.lock, leftover-lock config.lock, leftover-lock packed-refs.lock, leftover-lock packed-refs.new, " +
+		}, "leftover-lock HEAD.lock, leftover-lock config.lock, leftover-lock logs/refs/heads/main.lock, leftover-lock packed-refs.lock, leftover-lock packed-refs.new, " +
 			"leftover-lock refs/heads/main.lock, leftover-lock refs/heads/new/er.lock", ""},
 		{"a lock file that is young", func(tb testing.TB, r *sitetest.Replicas) { sitetest.LockFile(tb, r.B, "refs/heads/main.lock") }, "", ""},
 	} {
