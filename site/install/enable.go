@@ -185,7 +185,7 @@ func LinkSocket(repo *gitrepo.Repo, socket string) (did string, err error) {
 	if target, err := os.Readlink(path); err == nil && target == socket {
 		return "leads to " + socket, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
 	// A new link is moved over the old one: there is always one.

@@ -78,7 +78,8 @@ func (m *Mark) Write(dir string) error {
 		return err
 	}
 	path := MarkFile(dir)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	// Not its parents: a repository that is gone must not seem to be there again.
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	// Its name is not used twice: the daemon and refdbctl may write at the same time.

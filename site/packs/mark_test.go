@@ -1,6 +1,10 @@
 package packs
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 )
@@ -22,4 +26,15 @@ func TestAMarkIsWrittenByManyAtTheSameTime(t *testing.T) {
 		})
 	}
 	writers.Wait()
+}
+
+// A clone would find a repository in its way.
+func TestAMarkDoesNotBringARepositoryBackThatIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone.git")
+	if err := (&Mark{ID: "mark"}).Write(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("written: %v", err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the repository is there: %v", err)
+	}
 }

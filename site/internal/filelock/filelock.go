@@ -5,6 +5,7 @@ package filelock
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -26,7 +27,8 @@ func Alone(ctx context.Context, path string) (*os.File, error) {
 }
 
 func lock(ctx context.Context, path string, how int) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	// Not its parents: a repository that is gone must not seem to be there again.
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
