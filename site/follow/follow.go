@@ -346,6 +346,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 	if err := f.receive(ctx, project, repo, mark, refs); err != nil {
 		return w, err
 	}
+	startOver := false
 	each := func(s catchup.Synced) {
 		switch s.Result {
 		case catchup.Created, catchup.Updated, catchup.Deleted:
@@ -357,9 +358,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		default:
 			if s.Result == catchup.Missing {
 				// The first time its pack may have come after the list.
-				if w.missing {
-					mark.StartOver()
-				}
+				startOver = w.missing
 				again.missing = true
 			}
 			again.add(s.Ref, s.Detail)
@@ -369,6 +368,9 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		_, err = catchup.SyncLocal(ctx, c, f.db, repo, project, mark.IsWhole, each)
 	} else if len(refs) > 0 {
 		err = catchup.SyncRefs(ctx, c, f.db, repo, project, refs, mark.IsWhole, each)
+	}
+	if err == nil && startOver {
+		_, err = f.receiver(project, repo, mark, nil).StartOver(ctx)
 	}
 	if err == nil && (w.all || w.refs[head]) {
 		err = f.followHead(ctx, repo, project)
@@ -419,8 +421,11 @@ func (f *Follower) open(ctx context.Context, project string, r config.Repository
 
 // receive unpacks what is new. Refs are those that the packs are likely to build on.
 func (f *Follower) receive(ctx context.Context, project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) error {
-	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs,
-		Each: func(refdb.Pack) { f.received.Add(1) }}.Receive(ctx)
+	return f.receiver(project, repo, mark, refs).Receive(ctx)
+}
+
+func (f *Follower) receiver(project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) packs.Receiver {
+	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs, Each: func(refdb.Pack) { f.received.Add(1) }}
 }
 
 // markOf returns the mark of a repository, as the present epoch allows.

@@ -42,6 +42,42 @@ func TestWhatIsMissingIsInTheBase(t *testing.T) {
 	}
 }
 
+// A base that is stored because sites lack what no pack has stands before what they have listed meanwhile.
+func TestASiteBeginsAgainAtABaseThatCameSince(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	lacking := a.commit("came without a push")
+	if err := a.db.Update(t.Context(), project, []refdb.Update{move("main", "", lacking)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.receive(); err != nil {
+		t.Fatal(err)
+	}
+	a.push(move("side", "", a.commit("side")))
+	b.received(1)
+	receiver := packs.Receiver{DB: b.db, Repo: b.repo, Project: project, Mark: b.mark}
+	for _, want := range []bool{true, false} {
+		if again, err := receiver.StartOver(t.Context()); err != nil || again != want {
+			t.Fatalf("%v, %v", again, err)
+		}
+		b.received(map[bool]int{true: 1}[want])
+	}
+	if _, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	b.received(0)
+	for _, want := range []bool{true, false} {
+		if again, err := receiver.StartOver(t.Context()); err != nil || again != want {
+			t.Fatalf("with a base: %v, %v", again, err)
+		}
+	}
+	b.received(2)
+	if !b.whole(lacking) {
+		t.Error("what is in the base is not here")
+	}
+}
+
 func TestABaseStandsForWhatComesBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

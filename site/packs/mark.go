@@ -33,7 +33,8 @@ type Mark struct {
 	whole map[string]bool
 	since time.Time
 
-	restarted  time.Time // when StartOver was called last
+	restarted  time.Time // when it began again last
+	from       string    // the base at which it did, "" if there was none
 	baseNeeded bool      // since then: a base is unpacked even if all seems to be here
 }
 
@@ -42,7 +43,7 @@ const (
 	maxWhole = 200
 	// maxMade bounds the packs that were made here and not listed yet. What is forgotten is unpacked again.
 	maxMade = 10_000
-	// restartEvery is how often a repository begins again at the latest base, which may be large.
+	// restartEvery is how often a repository begins again at the same base, which may be large.
 	restartEvery = time.Hour
 	// wholeFor is for how long they are taken to be: nothing is pruned that refs reached as recently.
 	wholeFor = time.Hour
@@ -134,12 +135,13 @@ func (m *Mark) Enter(epochs []refdb.Epoch) {
 	m.Epoch, m.later, m.whole = present, nil, nil
 }
 
-// StartOver puts the mark before all packs, because objects are missing, so that the latest base is unpacked. It reports false if that was done within the last hour: it did not help.
-func (m *Mark) StartOver() bool {
-	if !m.restarted.IsZero() && time.Since(m.restarted) < restartEvery {
+// startOver puts the mark before all packs, so that base, the latest, is unpacked. It reports false if that was done with this base
+// within the last hour: it did not help.
+func (m *Mark) startOver(base string) bool {
+	if !m.restarted.IsZero() && m.from == base && time.Since(m.restarted) < restartEvery {
 		return false
 	}
-	m.restarted, m.baseNeeded = time.Now(), true
+	m.restarted, m.from, m.baseNeeded = time.Now(), base, true
 	m.Key, m.later, m.whole = refdb.PackKey{}, nil, nil
 	return true
 }

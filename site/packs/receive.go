@@ -39,7 +39,7 @@ type Receiver struct {
 //
 // A pack is unpacked only if all is here that it builds on, and counts only if it then brings all that its tips reach:
 // git itself unpacks a pack without either. If something is missing, Receive begins again: first at the mark, since a pack may have
-// been used while later pages were read; then, once an hour, at the latest base, which heals a repository that lost objects.
+// been used while later pages were read; then at the latest base, once an hour at the same one, which heals a repository that lost objects.
 func (r Receiver) Receive(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		paged, err := r.pass(ctx)
@@ -47,10 +47,26 @@ func (r Receiver) Receive(ctx context.Context) error {
 		case !errors.Is(err, ErrIncomplete):
 			return err
 		case paged && tries < maxPasses:
-		case !r.Mark.StartOver():
-			return err
+			continue
+		}
+		if again, failed := r.StartOver(ctx); failed != nil || !again {
+			return errors.Join(err, failed)
 		}
 	}
+}
+
+// StartOver puts the mark before all packs, because objects are missing, so that the latest base is unpacked. It reports false if that
+// was done with this base within the last hour. A base that came since may have what is missing, and stand before the mark.
+func (r Receiver) StartOver(ctx context.Context) (bool, error) {
+	page, err := r.DB.Packs(ctx, refdb.PackQuery{Project: r.Project, Limit: 1}) // it begins with the latest base
+	if err != nil {
+		return false, err
+	}
+	base := ""
+	if len(page.Packs) > 0 && page.Packs[0].Base {
+		base = page.Packs[0].ID
+	}
+	return r.Mark.startOver(base), nil
 }
 
 // pass lists what comes after the mark, page by page. It reports whether it has read more than one.
@@ -127,7 +143,7 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 }
 
 // hasBase reports whether all is here that refs held at the position of a base. What else is in the base may be needed by packs that
-// come later, or by pushes that were under way: if it then turns out to be missing, the base is unpacked ([Mark.StartOver]).
+// come later, or by pushes that were under way: if it then turns out to be missing, the base is unpacked ([Receiver.StartOver]).
 func (r Receiver) hasBase(ctx context.Context, p refdb.Pack) (bool, error) {
 	var ids []string
 	for ref, err := range r.DB.RefsAt(ctx, r.Project, "refs/", p.Position) {

@@ -138,6 +138,27 @@ func TestTheLossOfADiskLosesNoAcknowledgedPush(t *testing.T) {
 	}
 }
 
+// Refs that came without a push have no objects in the database. A base brings them, also to sites that have looked for them in vain.
+func TestABaseBringsWhatSitesHaveLookedForInVain(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 0, 0), extra: storing})
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.us.follows(project)
+	c.eu.git("-c", "core.hooksPath=/dev/null", "fetch", "--quiet", c.h.dir, c.h.b+":refs/heads/side")
+	c.eu.must("refs", "put", project, "refs/heads/side", c.h.b, "--old", "none")
+	eventually(t, "us to look in vain", func() error {
+		status, err := c.us.status()
+		if err == nil && (len(status.Behind) == 0 || status.Behind[0].Age < 1) {
+			err = errPending
+		}
+		return err
+	})
+	c.eu.must("site", "store", "compact", project)
+	c.us.follows(project)
+}
+
 func TestAPushThatBringsTooMuchIsRefused(t *testing.T) {
 	t.Parallel()
 	all, err := gits()
