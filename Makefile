@@ -8,7 +8,7 @@ LONGEST := ./refdb/postgres ./test/sites ./refdb/spanner ./site ./test ./refdb/s
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-one test-short lint check check-all fmt build deps bench chaos chaos-git chaos-rewind model
+.PHONY: help demo test test-one test-short lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ chaos: deps ## ten minutes of sites under load and faults; FLAGS='-d 1m -db post
 
 chaos-git: ## pushes to two sites for a minute, under faults
 	REFDB_TEST_LONG=1 $(GO) test $(RACE) -count=1 -timeout 20m -v -run 'UnderChaos|WithoutTheDatabase' $(FLAGS) ./test/sites/
+
+chaos-sites: ## ten minutes of pushes to three sites that lose disks, or whose database loses pushes; REFDB_TEST_TIME=1m for less
+	REFDB_TEST_LONG=1 $(GO) test $(RACE) -count=1 -timeout 1h -v -run 'ThreeSites' $(FLAGS) ./test/sites/
 
 chaos-rewind: ## promotions with a lost tail, and copies that are put back, 25 times each, under pushes
 	REFDB_TEST_LONG=1 $(GO) test $(RACE) -count=1 -timeout 2h -v -run 'BeforeItIsRecovered' $(FLAGS) ./test/sites/

@@ -107,6 +107,9 @@ func (c *cluster) newServer(name, url string, d design) *server {
 		d.bin = must(c.TB, bin, err)
 	}
 	s := &server{c: c, life: c.TB, name: name, dir: dir, bin: d.bin, root: filepath.Join(dir, "git"), db: url, config: filepath.Join(dir, "site.config")}
+	if err := os.MkdirAll(s.root, 0o755); err != nil {
+		c.Fatal(err)
+	}
 	for _, p := range d.projects {
 		repo := s.repo(p)
 		if err := os.MkdirAll(filepath.Dir(repo), 0o755); err != nil {

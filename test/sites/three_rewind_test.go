@@ -1,0 +1,182 @@
+//go:build linux
+
+package sites
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A losable is a database that can go back in time. The functions are called in this order.
+type losable struct {
+	on    func(testing.TB) database
+	keeps func()        // what the database has by now it will still have; clients go on
+	lose  func(x *trio) // it goes back to that, or a little later
+}
+
+var losables = map[string]func(t *testing.T) losable{
+	"a standby is promoted that lacks the last pushes": func(t *testing.T) losable {
+		p := newStandbyPair(t)
+		return losable{
+			on: func(testing.TB) database { return p },
+			keeps: func() {
+				p.follow()
+			},
+			lose: func(x *trio) {
+				x.pushesAtAll()
+				p.way.Cut()
+				x.pushesAtAll() // which the standby does not get
+				p.crash()
+				p.promote()
+			},
+		}
+	},
+	"an earlier copy of a SQLite file is put back": func(t *testing.T) losable {
+		f := newSQLiteFile(t)
+		return losable{
+			on:    func(testing.TB) database { return f },
+			keeps: func() { f.copyTo(t, f.path+".copy") },
+			lose: func(x *trio) {
+				x.pushesAtAll()
+				x.commands.Lock()
+				defer x.commands.Unlock()
+				for _, s := range x.sites {
+					s.kill()
+				}
+				if err := x.db.Close(); err != nil {
+					t.Fatal(err)
+				}
+				f.putBack(t, f.path+".copy")
+				db, err := refdb.New(f.Open(t), refdb.Options{Site: "bystander"})
+				x.db = must(t, db, err)
+				t.Cleanup(func() { db.Close() })
+				for _, s := range x.sites {
+					s.server.start()
+				}
+			},
+		}
+	},
+}
+
+// The database of three sites goes back in time under the load and the faults of the run above, without the loss of a disk. After
+// refdbctl recover, and new bases of the projects that it lists, each acknowledged push is where it was.
+func TestThreeSitesGetBackWhatTheirDatabaseHasLost(t *testing.T) {
+	size := trioSizeOf(t)
+	for name, newLosable := range losables {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLosable(t)
+			x := newTrioOn(t, size, l.on)
+			x.run(func() {
+				x.strikes(size.rewind/2, diskLost)
+				l.keeps()
+				l.lose(x)
+				x.recovers()
+				x.strikes(size.rewind/2, diskLost)
+			})
+			for l, err := range x.db.LostChanges(t.Context(), true) {
+				if err != nil || l.Fate != refdb.Rewritten && l.Fate != refdb.Dropped {
+					t.Errorf("lost: %+v, %v", l, err)
+				}
+			}
+			x.check()
+		})
+	}
+}
+
+// pushesAtAll waits until each site has acknowledged a push that begins now or later.
+func (x *trio) pushesAtAll() {
+	x.Helper()
+	since := x.journal.now()
+	for _, s := range x.sites {
+		if err := s.again(func() error {
+			if !x.journal.accepts(s.name, since) {
+				return errPending
+			}
+			return nil
+		}); err != nil {
+			x.Fatalf("a push to %s: %v", s.name, err)
+		}
+	}
+}
+
+// recovers waits until all sites have found that the database went back, recovers it as an operator would, and stores new bases.
+func (x *trio) recovers() {
+	x.Helper()
+	eventually(x, "the halt", func() error {
+		ctx, cancel := context.WithTimeout(x.Context(), 2*time.Second)
+		defer cancel()
+		a, err := x.db.Admission(ctx)
+		if err == nil && (!a.Halted || len(a.Waiting()) > 0) {
+			err = fmt.Errorf("%+v", a)
+		}
+		return err
+	})
+	since := x.journal.now()
+	time.Sleep(time.Second) // pushes are refused meanwhile
+	for _, s := range x.sites {
+		if x.journal.accepts(s.name, since) {
+			x.Errorf("%s has acknowledged a push although the database has lost some", s.name)
+		}
+	}
+	x.eu.must("recover", "--reason", "test", "-y")
+	var report struct {
+		Lost []struct{ Project string }
+	}
+	if err := json.Unmarshal([]byte(x.eu.must("recover", "--status", "-o", "json")), &report); err != nil {
+		x.Fatal(err)
+	}
+	var projects []string
+	for _, l := range report.Lost {
+		projects = append(projects, l.Project)
+	}
+	slices.Sort(projects)
+	projects = slices.Compact(projects)
+	synced := 0
+	for _, project := range projects {
+		if !slices.Contains(x.projects, project) {
+			continue // sites' own
+		}
+		if x.compactAnywhere(project) == nil {
+			continue
+		}
+		// No site has the objects of all: they get those of one another.
+		synced++
+		eventually(x, "a base of "+project, func() error {
+			var all sync.WaitGroup
+			for _, to := range x.sites {
+				all.Go(func() {
+					for _, from := range x.sites {
+						if from != to {
+							_, _ = to.run(syncArgs(from.server, to.server, project)...) // it may lack what the third has
+						}
+					}
+				})
+			}
+			all.Wait()
+			return x.compactAnywhere(project)
+		})
+	}
+	x.Logf("%d changes of %d projects were lost; of %d projects no site had all objects", len(report.Lost), len(projects), synced)
+}
+
+// compactAnywhere stores a base of a project at the first site that can.
+func (x *trio) compactAnywhere(project string) error {
+	var all []error
+	for _, s := range x.sites {
+		_, err := s.run("site", "store", "compact", project)
+		if err == nil {
+			return nil
+		}
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
