@@ -106,6 +106,7 @@ func signal(c chan struct{}) {
 func (f *feed) run() {
 	defer f.end()
 	pause := newBackOff(changesPauseMin, changesPauseMax)
+	came := time.Now() // the last change
 	for said := time.Now(); ; {
 		start := time.Now()
 		f.mu.Lock()
@@ -120,8 +121,12 @@ func (f *feed) run() {
 		if tell {
 			said = time.Now()
 		}
-		if f.publish(changes, tell); len(changes) > 0 {
+		switch f.publish(changes, tell); {
+		case len(changes) > 0:
+			came, pause.MaxInterval = time.Now(), changesPauseMax
 			pause.Reset()
+		case time.Since(came) > changesIdle:
+			pause.MaxInterval = changesPauseIdle
 		}
 		if !f.source.atEnd {
 			continue

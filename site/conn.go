@@ -126,6 +126,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 		return wire.Response{OK: true, Lines: []string{string(text)}}
 	case wire.StateMaintain:
 		return d.maintainAsked(conn, q)
+	case wire.StateFollow:
+		return d.followAsked(ctx, q)
 	default:
 		return d.refuse(ctx, q, errors.New(wire.UnknownState(q.State)))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // FollowerName is the name under which a site's daemon is registered as a reader of changes.
@@ -35,6 +36,33 @@ func (d followedSite) Followed(context.Context) ([]config.Repository, error) {
 		}
 	}
 	return followed, err
+}
+
+// findFollowed lets the follower look at the repositories of some projects, whose rows have changed: one may be new here, or be
+// followed from now on.
+func (d *Daemon) findFollowed(names []string) {
+	c := d.config.Load()
+	for _, project := range names {
+		p, ok := d.projects.Get(project)
+		if !ok || !packs.Stored(p.Project) {
+			continue
+		}
+		if r, err := c.Repository(project); err == nil && isGuardedHere(c, r) {
+			d.follower.Found(r)
+		}
+	}
+}
+
+// followAsked looks at the repository that q names, which a command has put under guard, or at all of a project whose row it has
+// changed.
+func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response {
+	r, err := d.config.Load().Find(q.Dir)
+	if err != nil {
+		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
+	}
+	d.refreshProjects(ctx)
+	d.findFollowed([]string{r.Project})
+	return wire.Response{OK: true}
 }
 
 // Ruled is part of [follow.Site].

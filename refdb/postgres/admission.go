@@ -58,16 +58,36 @@ func (d *Driver) inTransaction(ctx context.Context, what string, do func(pgx.Tx)
 	return roundtrip.Failure(ctx, what, roundtrip.Executing, err)
 }
 
-// Admission reads in one transaction. Nobody waits for it.
+// admissionSQL returns a row for each witness, and one without a witness if there is none: all from one snapshot.
+const admissionSQL = `
+SELECT a.server, refdb_server(), (SELECT count(*) FROM lost WHERE fate = ''), w.name, w.server, w.seen, w.away, w.without, w.since
+FROM admission AS a LEFT JOIN witnesses AS w ON true WHERE a.id = 1 ORDER BY w.name`
+
+// Admission takes one round trip: sites ask before they go by what the database says.
 func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
-	err = d.inTransaction(ctx, "read which server is admitted", func(tx pgx.Tx) error {
-		var row admission
-		if err := tx.QueryRow(ctx, `SELECT server, refdb_server() FROM admission WHERE id = 1`).Scan(&row.admitted, &row.server); err != nil {
-			return err
+	err = d.optional(ctx, roundtrip.Read("read which server is admitted").Query(admissionSQL, func(rows pgx.Rows) error {
+		a = refdb.Admission{}
+		var admitted string
+		var name, server *string
+		var seen, since *time.Time
+		var away, without *bool
+		tag, err := pgx.ForEachRow(rows, []any{&admitted, &a.Server, &a.Lost, &name, &server, &seen, &away, &without, &since}, func() error {
+			a.Admitted, a.Halted = admitted == a.Server, a.Lost > 0
+			if name == nil {
+				return nil
+			}
+			w := refdb.Witness{Name: *name, Server: *server, Away: *away, Without: *without, Since: since.UTC()}
+			if seen != nil {
+				w.Seen = seen.UTC()
+			}
+			a.Witnesses = append(a.Witnesses, w)
+			return nil
+		})
+		if err == nil && tag.RowsAffected() == 0 {
+			err = pgx.ErrNoRows
 		}
-		a, err = admissionNow(ctx, tx, row)
 		return err
-	})
+	}))
 	return a, err
 }
 

@@ -125,20 +125,7 @@ func Query(ctx context.Context, socket string) (Status, error) {
 }
 
 func query(ctx context.Context, socket string) (status Status, err error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return status, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	if err := (wire.Request{State: wire.StateStatus}).Write(conn); err != nil {
-		return status, err
-	}
-	if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
-		return status, err
-	}
-	answer, err := wire.ReadResponse(conn, func(string) {})
+	answer, err := ask(ctx, socket, wire.Request{State: wire.StateStatus})
 	if err != nil {
 		return status, err
 	}
@@ -154,23 +141,39 @@ func query(ctx context.Context, socket string) (status Status, err error) {
 func Refusal(ctx context.Context, socket, dir string) (refusal string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
 	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	err = wire.Request{State: wire.StatePreReceive, Dir: dir, Limit: wire.DefaultLimit}.Write(conn)
-	if err == nil {
-		err = conn.(*net.UnixConn).CloseWrite()
-	}
-	if err != nil {
-		return "", err
-	}
-	answer, err := wire.ReadResponse(conn, func(string) {})
+	answer, err := ask(ctx, socket, wire.Request{State: wire.StatePreReceive, Dir: dir, Limit: wire.DefaultLimit})
 	if err != nil || answer.OK {
 		return "", err
 	}
 	return strings.Join(answer.Lines, "; "), nil
+}
+
+// Follow lets the daemon at socket look now whether it is to follow the repository dir. It does so by itself within a
+// minute.
+func Follow(ctx context.Context, socket, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
+	defer cancel()
+	answer, err := ask(ctx, socket, wire.Request{State: wire.StateFollow, Dir: dir, Limit: wire.DefaultLimit})
+	if err == nil && !answer.OK {
+		err = errors.New(strings.Join(answer.Lines, "; "))
+	}
+	return err
+}
+
+// ask sends the daemon at socket one request, and returns its answer.
+func ask(ctx context.Context, socket string, q wire.Request) (answer wire.Response, err error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return answer, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	if err := q.Write(conn); err != nil {
+		return answer, err
+	}
+	if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+		return answer, err
+	}
+	return wire.ReadResponse(conn, func(string) {})
 }

@@ -26,8 +26,9 @@ import (
 )
 
 const (
-	// discoverEvery is how often new repositories are looked for.
-	discoverEvery = 5 * time.Second
+	// discoverEvery is how often all directories are looked at for new repositories. Those that the daemon is told of, and those
+	// of projects whose row has changed, don't wait for it: see [Follower.Found].
+	discoverEvery = time.Minute
 	// saveEvery is how often the place in the changes is recorded.
 	saveEvery = 5 * time.Second
 	// saveIdle is how often if nothing has changed.
@@ -271,7 +272,19 @@ func identity(path string) string {
 	return fmt.Sprintf("%d-%d", node, info.ModTime().UnixNano())
 }
 
-// discover compares repositories that are new here, until ctx ends.
+// Found compares a repository as a whole if it is new here, or took the place of another. It is to be followed.
+func (f *Follower) Found(r config.Repository) {
+	which := identity(r.Path)
+	f.mu.Lock()
+	known := f.known[r.Project] == which
+	f.known[r.Project] = which
+	f.mu.Unlock()
+	if !known {
+		f.queue.addAll(r.Project)
+	}
+}
+
+// discover finds repositories that are new here, until ctx ends.
 func (f *Follower) discover(ctx context.Context) {
 	for {
 		repositories, err := f.o.Site.Followed(ctx)
@@ -279,14 +292,7 @@ func (f *Follower) discover(ctx context.Context) {
 			f.log(ctx, "the repositories can't be listed", err)
 		}
 		for _, r := range repositories {
-			which := identity(r.Path)
-			f.mu.Lock()
-			known := f.known[r.Project] == which
-			f.known[r.Project] = which
-			f.mu.Unlock()
-			if !known {
-				f.queue.addAll(r.Project)
-			}
+			f.Found(r)
 		}
 		if !sleep(ctx, discoverEvery) {
 			return

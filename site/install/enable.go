@@ -32,7 +32,7 @@ type Step struct {
 // Enable may be called again: it leaves what is right, and replaces older hooks. It calls done
 // for each step. If no daemon that serves the repository answers, it refuses, because pushes
 // would be refused. At the end it waits for at most five seconds until git's lock files are gone:
-// they may be of a transaction that no hook was asked about.
+// they may be of a transaction that no hook was asked about. Then the daemon follows the repository, if the database keeps its objects.
 func Enable(ctx context.Context, c *config.Config, r config.Repository, hook string, done func(Step)) error {
 	program, err := ReadHook(hook)
 	if err != nil {
@@ -78,7 +78,12 @@ func Enable(ctx context.Context, c *config.Config, r config.Repository, hook str
 		}
 		done(Step{name, did})
 	}
-	return AwaitLocks(ctx, repo.Dir())
+	if err := AwaitLocks(ctx, repo.Dir()); err != nil {
+		return err
+	}
+	// A daemon that does not take it, as one of an earlier version, finds the repository by itself.
+	_ = client.Follow(ctx, c.Socket, repo.Dir())
+	return nil
 }
 
 // AwaitLocks waits until git's lock files in the Git directory dir are gone, except those that are

@@ -5,6 +5,7 @@ package projects
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,8 @@ type Cache struct {
 	last   refdb.Project // the latest change that was read
 	asOf   time.Duration // when that was asked, by Uptime; 0: never
 	failed bool          // the database has not answered since
+
+	changed map[string]bool // projects of which another row was learned since Changed was called
 
 	IDs repositoryIDs
 }
@@ -125,7 +128,20 @@ func (k *Cache) learn(p refdb.Project, settled time.Duration) {
 	if p.Mode == config.Log {
 		settled = 0
 	}
+	if k.changed == nil {
+		k.changed = map[string]bool{}
+	}
+	k.changed[p.Project] = true
 	k.known[p.Project] = Known{Project: p, Rules: rules, Err: err, Settled: settled}
+}
+
+// Changed returns the projects of which another row was learned since it was called last.
+func (k *Cache) Changed() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	changed := k.changed
+	k.changed = nil
+	return slices.Sorted(maps.Keys(changed))
 }
 
 // Unadopted returns the projects whose mode this site has not yet acted on in the database.

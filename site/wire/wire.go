@@ -21,7 +21,8 @@ const (
 )
 
 // What a request is about: the states of Git's reference-transaction hook, its
-// pre-receive and update hooks, a question about the daemon itself, and the wish that it maintains a repository.
+// pre-receive and update hooks, a question about the daemon itself, the wish that it maintains a repository, and that it looks
+// now whether it is to follow one. A daemon of an earlier version refuses what it does not know.
 const (
 	StatePrepared   = "prepared"
 	StateCommitted  = "committed"
@@ -30,6 +31,7 @@ const (
 	StateUpdate     = "update"
 	StateStatus     = "status"
 	StateMaintain   = "maintain"
+	StateFollow     = "follow"
 )
 
 // DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.

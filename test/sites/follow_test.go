@@ -251,3 +251,23 @@ func TestWaitingReadsWhatWasPushedElsewhere(t *testing.T) {
 		t.Errorf("a site that does not follow has waited: %s, %v", out, err)
 	}
 }
+
+// What a command does to a repository the daemon follows at once: it looks at all directories only once a minute.
+func TestARepositoryIsFollowedAsSoonAsItIsEnabled(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{extra: storing})
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.us.follows(project)
+	if err := os.RemoveAll(c.us.repo(project)); err != nil {
+		t.Fatal(err)
+	}
+	g.initBare(c, c.us.repo(project), files)
+	began := time.Now()
+	c.us.must("site", "enable", c.us.repo(project))
+	c.us.follows(project)
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it was followed after %s", took)
+	}
+}
