@@ -20,7 +20,7 @@ const (
 	changesPauseMin       = 3 * time.Millisecond
 	changesPausePerReader = 100 * time.Microsecond
 	changesPauseMax       = 250 * time.Millisecond
-	changesIdle           = time.Minute
+	changesIdle           = 10 * time.Second
 	changesPauseIdle      = 400 * time.Millisecond
 	// progressEvery is how often a reader is told how far it has come though nothing changed.
 	progressEvery = time.Second

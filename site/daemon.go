@@ -42,6 +42,8 @@ type Options struct {
 	Version string
 	// Journal is the one that the database was opened with; nil if none: then this site is no witness.
 	Journal *journal.Journal
+	// Hook is the path of the hook's program, for repositories that the daemon clones; "" if it is not there.
+	Hook string
 	// Collectors are exported beside the daemon's own metrics, if site.metrics says where.
 	Collectors []prometheus.Collector
 }
@@ -75,6 +77,7 @@ type Daemon struct {
 	follower    *follow.Follower
 	pruning     pruning
 	maintainer  maintainer
+	cloner      cloner
 	unusedPacks atomic.Int64 // bytes of packs that this daemon stored and no preparation has used
 
 	started      chan struct{} // closed when pushes can be decided about
@@ -101,6 +104,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d.config.Store(c)
 	d.follower = d.newFollower(c)
 	d.maintainer.turn = make(chan struct{}, 1)
+	d.cloner.changed = make(chan []string, 1)
 	d.health.err = errors.New("it has not answered yet")
 	if o.Journal != nil {
 		o.Journal.SettleWith(d.settleLost)
@@ -197,6 +201,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.dropAbandonedPacks(work) })
 	d.tasks.Go(func() { d.follower.Run(work) })
 	d.tasks.Go(func() { d.keepMaintaining(d.maintainer.ctx) })
+	d.tasks.Go(func() { d.keepCloning(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })

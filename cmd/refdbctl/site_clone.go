@@ -11,7 +11,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -142,24 +141,11 @@ func (a *app) cloneAll(ctx context.Context, c *config.Config, db *refdb.DB, proj
 
 // cloneOne makes the repository of a project and puts it under guard.
 func (a *app) cloneOne(ctx context.Context, c *config.Config, db *refdb.DB, project, hook string) (rep clone.Report, err error) {
-	path, err := c.NewPath(project)
-	if err != nil {
-		return rep, err
-	}
-	if rep, err = clone.Clone(ctx, c, db, clone.Options{Project: project, Path: path, Site: c.Site, By: a.who()}); err != nil {
-		return rep, err
-	}
+	rep, err = clone.Guarded(ctx, c, db, clone.Options{Project: project, Site: c.Site, By: a.who()}, hook)
 	for _, ref := range rep.Resolved {
 		a.note("%s %s: a push into the repository that is gone was under way, and counts as made", output.Escape(project), output.Escape(ref))
 	}
-	r, err := c.Repository(project)
-	if err == nil {
-		err = install.Enable(ctx, c, r, hook, func(install.Step) {})
-	}
-	if err != nil {
-		return rep, fmt.Errorf("%s was cloned, but is not guarded: run refdbctl site enable %s: %w", path, project, err)
-	}
-	return rep, nil
+	return rep, err
 }
 
 func (a *app) clonePast(ctx context.Context, c *config.Config, db *refdb.DB, project string, at *moment, to string) error {

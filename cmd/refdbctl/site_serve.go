@@ -75,7 +75,7 @@ func (a *app) serve(ctx context.Context, f siteFlags) (err error) {
 	defer func() { err = errors.Join(err, db.Close(), known.Close()) }()
 	requests.Watch(db)
 	daemon := site.New(c, db, site.Options{
-		Logger: a.logger(), DigestKey: key, Version: version(), Journal: known, Collectors: []prometheus.Collector{requests},
+		Logger: a.logger(), DigestKey: key, Version: version(), Journal: known, Hook: findHook(), Collectors: []prometheus.Collector{requests},
 	})
 
 	hangup := make(chan os.Signal, 1)

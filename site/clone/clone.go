@@ -33,6 +33,9 @@ type Options struct {
 	// resolved, with the new value, whose objects the database has. "" for a copy that belongs to no site.
 	Site string
 	By   string // who clones, for the record of that
+	// Maker, unless "", begins what the directory is called in which the repository is made: one process makes such directories, and
+	// removes those that it left.
+	Maker string
 	// At, unless 0, is the position as of which the refs are.
 	At refdb.Position
 	// Each, unless nil, is called with each pack that was unpacked.
@@ -67,7 +70,7 @@ func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep 
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o755); err != nil {
 		return rep, err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(o.Path), config.Unfinished+"*")
+	dir, err := os.MkdirTemp(filepath.Dir(o.Path), config.Unfinished+o.Maker+"*")
 	if err != nil {
 		return rep, err
 	}
@@ -156,8 +159,12 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 			return rep, err
 		}
 	}
-	if o.Site != "" {
-		err = projects.RecordID(ctx, config.Repository{Project: o.Project, Path: repo.Dir()}, row.ID)
+	if o.Site == "" {
+		return rep, nil
+	}
+	err = projects.RecordID(ctx, config.Repository{Project: o.Project, Path: repo.Dir()}, row.ID)
+	if err == nil {
+		err = os.WriteFile(unguardedFile(dir), nil, 0o644)
 	}
 	return rep, err
 }

@@ -56,6 +56,7 @@ type Config struct {
 	Durability      string // what must be durable before a push is acknowledged: [InDatabase] or [OnDisk]
 	PackLimit       int64  // bytes of the objects of one push
 	Maintain        bool   // the daemon maintains the repositories by itself
+	AutoClone       bool   // the daemon clones projects that have no repository here
 
 	GitPrograms []string // names of programs that are git, beside git's own
 	PusherEnv   []string // environment variables in which a front end says who pushes, beside the known ones
@@ -190,6 +191,8 @@ func (c *Config) set(e Entry) error {
 			return fmt.Errorf("%q is none: daily or off", e.Value)
 		}
 		c.Maintain = e.Value == "daily"
+	case "site.autoclone":
+		return setBool(&c.AutoClone, e.Value)
 	case "site.packlimit":
 		return setBytes(&c.PackLimit, e.Value)
 	case "site.gitexe":
@@ -224,6 +227,14 @@ func setPath(p *string, value string) error {
 		return fmt.Errorf("%q is not an absolute path", value)
 	}
 	*p = filepath.Clean(value)
+	return nil
+}
+
+func setBool(b *bool, value string) error {
+	if value != "true" && value != "false" {
+		return fmt.Errorf("%q is none: true or false", value)
+	}
+	*b = value == "true"
 	return nil
 }
 

@@ -161,6 +161,9 @@ func (c *Config) Repositories() ([]Repository, error) {
 	return all, nil
 }
 
+// Names reports whether the configuration says where the repository of a project is.
+func (c *Config) Names(project string) bool { return c.paths[project] != "" }
+
 // NewPath returns where the repository of a project that has none is to be. The error wraps [ErrNotConfigured] if its name
 // can't be a path below site.root.
 func (c *Config) NewPath(project string) (string, error) {

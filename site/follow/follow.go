@@ -76,7 +76,8 @@ type Follower struct {
 	failed map[string]Failure
 	epochs []refdb.Epoch
 	cursor refdb.Cursor
-	saved  string // what the state file has
+	saved  string        // what the state file has
+	loaded chan struct{} // closed once that was read
 
 	moved, received atomic.Uint64
 }
@@ -90,12 +91,13 @@ type Failure struct {
 
 // New returns a follower.
 func New(db *refdb.DB, o Options) *Follower {
-	return &Follower{db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{}}
+	return &Follower{db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{}, loaded: make(chan struct{})}
 }
 
 // Run keeps the repositories up until ctx ends. It waits out a database that is down.
 func (f *Follower) Run(ctx context.Context) {
 	f.load(ctx)
+	close(f.loaded)
 	var tasks sync.WaitGroup
 	defer func() {
 		tasks.Wait()
@@ -241,10 +243,13 @@ func (f *Follower) startOver(ctx context.Context, why error) {
 	f.cursor = refdb.Cursor{}
 }
 
+// forgetAll lets all repositories be compared again. That they were here stays known.
 func (f *Follower) forgetAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	clear(f.known)
+	for project := range f.known {
+		f.known[project] = ""
+	}
 }
 
 // readEpochs learns where epochs began: positions after that may have been used before.
@@ -282,6 +287,16 @@ func (f *Follower) Found(r config.Repository) {
 	if !known {
 		f.queue.addAll(r.Project)
 	}
+}
+
+// Knows reports whether the project's repository has been followed here, by this daemon or an earlier one. It waits for [Follower.Run]
+// to begin.
+func (f *Follower) Knows(project string) bool {
+	<-f.loaded
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.known[project]
+	return ok
 }
 
 // discover finds repositories that are new here, until ctx ends.

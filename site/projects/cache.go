@@ -144,6 +144,9 @@ func (k *Cache) Changed() []string {
 	return slices.Sorted(maps.Keys(changed))
 }
 
+// All returns all projects.
+func (k *Cache) All() []Known { return k.filter(func(Known) bool { return true }) }
+
 // Unadopted returns the projects whose mode this site has not yet acted on in the database.
 func (k *Cache) Unadopted() (some []Known) {
 	return k.filter(func(p Known) bool { return p.Err == nil && p.Mode != config.Enforce && !p.adopted })

@@ -1,0 +1,228 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/clone"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+const (
+	// lookForUncloned is how often all projects are looked at for those that have no repository here. One whose row changes is
+	// looked at within seconds.
+	lookForUncloned = time.Minute
+	// cloneAgainFirst and cloneAgainLast are the pauses after a project could not be cloned.
+	cloneAgainFirst = time.Second
+	cloneAgainLast  = 5 * time.Minute
+	// cloneMaker begins the names of directories that this daemon makes. So the next one knows them.
+	cloneMaker = "daemon-"
+)
+
+// A cloner makes repositories of projects that have none here, one after the other (site.autoClone).
+type cloner struct {
+	changed chan []string // projects whose rows have changed
+
+	mu       sync.Mutex
+	uncloned map[string]*uncloned
+}
+
+// An uncloned is a project that is to have a repository here.
+type uncloned struct {
+	reason string // of the last failure; "" if it was not tried
+	since  time.Time
+	pause  time.Duration // after the next failure
+	next   time.Time     // when to try
+}
+
+// look says that rows of projects have changed.
+func (l *cloner) look(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	select {
+	case l.changed <- names:
+	case earlier := <-l.changed: // nobody has taken them yet
+		l.changed <- append(earlier, names...)
+	}
+}
+
+// failures returns the projects that could not be cloned, and why, in order.
+func (l *cloner) failures() (all []client.Behind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for project, u := range l.uncloned {
+		if u.reason != "" {
+			all = append(all, client.Behind{Project: project, Reason: u.reason, Age: time.Since(u.since).Seconds()})
+		}
+	}
+	slices.SortFunc(all, func(a, b client.Behind) int { return strings.Compare(a.Project, b.Project) })
+	return all
+}
+
+// keep adds a project that is to be cloned, or removes one that is not.
+func (l *cloner) keep(project string, wanted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !wanted:
+		delete(l.uncloned, project)
+	case l.uncloned[project] == nil:
+		if l.uncloned == nil {
+			l.uncloned = map[string]*uncloned{}
+		}
+		l.uncloned[project] = &uncloned{pause: cloneAgainFirst, next: time.Now()}
+	}
+}
+
+// next returns the project to try now, the one that has waited longest; "" if there is none, and how long there will be none.
+func (l *cloner) next() (project string, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait = lookForUncloned
+	for name, u := range l.uncloned {
+		if left := time.Until(u.next); left > 0 {
+			wait = min(wait, left)
+		} else if project == "" || u.next.Before(l.uncloned[project].next) {
+			project = name
+		}
+	}
+	return project, wait
+}
+
+// failed records why a project could not be cloned. It is tried again later and later.
+func (l *cloner) failed(project string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.uncloned[project]
+	if u.reason == "" {
+		u.since = time.Now()
+	}
+	u.reason = "it has no repository here, and can't be cloned: " + wire.OneLine(err.Error())
+	u.next = time.Now().Add(u.pause)
+	u.pause = min(2*u.pause, cloneAgainLast)
+}
+
+// keepCloning clones projects that have no repository here, if the configuration says so, until ctx ends.
+func (d *Daemon) keepCloning(ctx context.Context) {
+	consider := func(names []string) {
+		c := d.config.Load()
+		for _, project := range names {
+			d.cloner.keep(project, c.AutoClone && d.isToBeCloned(c, project))
+		}
+	}
+	for full := time.Now(); ctx.Err() == nil; {
+		if !time.Now().Before(full) {
+			consider(d.projectNames())
+			full = time.Now().Add(lookForUncloned)
+		}
+		project, wait := d.cloner.next()
+		if project != "" {
+			d.cloneOne(ctx, d.config.Load(), project)
+			consider([]string{project})
+			continue
+		}
+		select {
+		case names := <-d.cloner.changed:
+			consider(names)
+		case <-time.After(min(wait, time.Until(full))):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (d *Daemon) projectNames() (names []string) {
+	for _, p := range d.projects.All() {
+		names = append(names, p.Project.Project)
+	}
+	return names
+}
+
+// isToBeCloned reports whether a project is to have a repository here and has none, or one that is not guarded.
+func (d *Daemon) isToBeCloned(c *config.Config, project string) bool {
+	p, ok := d.projects.Get(project)
+	if !ok || p.Err != nil || !packs.Stored(p.Project) || !c.GuardsProject(project) || c.Names(project) {
+		return false
+	}
+	r, err := c.Repository(project)
+	return err != nil || !isGuardedHere(c, r) || clone.Unguarded(r)
+}
+
+// cloneOne makes the repository of a project.
+func (d *Daemon) cloneOne(ctx context.Context, c *config.Config, project string) {
+	rep, err := d.clone(ctx, c, project)
+	which := d.digest(project, "")
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		d.cloner.failed(project, err)
+		d.o.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
+	default:
+		d.o.Logger.InfoContext(ctx, "a project was cloned", "project", which, "refs", rep.Refs, "packs", rep.Packs)
+	}
+}
+
+// clone makes the repository of a project that never had one here. One that had is left to an operator: its disk may be away, and
+// what was pushed into it is decided by cloning it again.
+func (d *Daemon) clone(ctx context.Context, c *config.Config, project string) (rep clone.Report, err error) {
+	if d.o.Hook == "" {
+		return rep, errors.New("refdb-hook is neither beside the daemon's program nor in PATH")
+	}
+	if err := errors.Join(d.awaitServing(ctx), d.mayAct(ctx)); err != nil {
+		return rep, err
+	}
+	if r, err := c.Repository(project); err == nil {
+		if !clone.Unguarded(r) {
+			return rep, fmt.Errorf("%s is a repository that is not guarded: put it under guard with `refdbctl site enable`, or move it away", r.Path)
+		}
+		p, _ := d.projects.Get(project)
+		if id, err := d.projects.IDs.Of(ctx, r); err != nil || id != p.ID {
+			return rep, errors.Join(err, fmt.Errorf("%s is a copy of another project: move it away", r.Path))
+		}
+		return rep, clone.Guard(ctx, c, r, d.o.Hook) // an earlier daemon did not come to that
+	}
+	if d.follower.Knows(project) {
+		return rep, fmt.Errorf("it was here, and is gone: bring it back or, if it is lost, run `refdbctl site clone %s`", project)
+	}
+	for i, err := range d.db.Intents(ctx, refdb.IntentFilter{Project: project, Owner: c.Site}) {
+		if err != nil {
+			return rep, err
+		}
+		return rep, fmt.Errorf("a push of %s was under way in a repository that is gone: run `refdbctl site clone %s`", i.Ref, project)
+	}
+	path, err := c.NewPath(project)
+	if err != nil {
+		return rep, err
+	}
+	if err := removeUnfinished(filepath.Dir(path)); err != nil {
+		return rep, fmt.Errorf("removing what a daemon before left: %w", err)
+	}
+	return clone.Guarded(ctx, c, d.db, clone.Options{Project: project, Site: c.Site, By: d.db.Owner(), Maker: cloneMaker}, d.o.Hook)
+}
+
+// removeUnfinished removes what a daemon that was killed has left in a directory. Nobody else makes such directories, and this daemon one at
+// a time.
+func removeUnfinished(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), config.Unfinished+cloneMaker) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
