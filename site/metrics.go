@@ -68,10 +68,13 @@ var (
 	unpackedMetric    = describe("packs_unpacked_total", "Packs of other sites that were unpacked.")
 	followingMetric   = describe("repositories_following", "Repositories that are being brought to what the database holds, or wait for that.")
 	notFollowing      = describe("repositories_not_following", "Repositories among them that the last attempt did not bring there.")
+	notFollowingFor   = describe("not_following_seconds", "How long the one among these has been behind that has been for longest; 0 without any.")
+	followFailures    = describe("follow_failures_total", "Attempts to bring a repository to what the database holds that failed.")
+	unpackedBytes     = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
 	daemonMeasures    = [...]*prometheus.Desc{
 		infoMetric, startedMetric, servingMetric, databaseMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
-		notFollowing,
+		notFollowing, notFollowingFor, followFailures, unpackedBytes,
 	}
 )
 
@@ -131,6 +134,14 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	count(unpackedMetric, unpacked)
 	gauge(followingMetric, float64(waiting))
 	gauge(notFollowing, float64(len(s.Behind)))
+	longest := 0.0
+	for _, b := range s.Behind {
+		longest = max(longest, b.Age)
+	}
+	gauge(notFollowingFor, longest)
+	bytes, failures := c.follower.Traffic()
+	count(followFailures, failures)
+	count(unpackedBytes, bytes)
 }
 
 func oneIf(yes bool) float64 {

@@ -34,7 +34,7 @@ func (a *app) siteCheckCommand() *cobra.Command {
 		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
 hooks are there, can be run and are refdb-hook; git's settings; the link to the daemon's socket and the
 daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long;
-and lock files that a killed git has left. One line each. The status is 1 if there is any finding.
+lock files that a killed git has left; what can't follow; and objects that the database is to keep and lacks. One line each. The status is 1 if there is any finding.
 A push that is under way is none. Run it as root, as which it becomes the daemon's user, or as that user.
 
 --repair mends what is safe: hooks, settings, the link, lock files that no process needs. It moves
@@ -47,7 +47,7 @@ what it has found so far.
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hooks-path, socket, setting, symref, ref-broken, local-unknown,
 local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
-peer-ref, foreign-owner.
+peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained.
 
 JSON: an object with "findings", a list of ` + output.Names(findingColumns) + `;
 and repositories, looked_at, mended, ok.`,

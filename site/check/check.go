@@ -42,6 +42,10 @@ const (
 	LeftoverLock      = "leftover-lock"       // a lock file of a git that is gone
 	ForeignOwner      = "foreign-owner"       // files of another user than the repository's
 	PeerRef           = "peer-ref"            // in the way of the refs of a peer
+	Behind            = "behind"              // the daemon can't bring it to what the database holds, or can't clone it
+	NoBase            = "no-base"             // the database lacks objects that it is to keep
+	PacksUnused       = "packs-unused"        // many packs in the database that no push has used
+	NotMaintained     = "not-maintained"      // the daily maintenance does not come
 )
 
 // intentPatience is how long a push may take before its intent is a finding, and how long an
@@ -86,10 +90,12 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 			return err
 		}
 	}
-	if detail := daemonFault(ctx, c.Socket); detail != "" {
+	status, detail := daemonStatus(ctx, c.Socket)
+	if detail != "" {
 		found(Finding{Code: DaemonDown, Subject: c.Socket, Detail: detail})
 	}
 	f := &siteCheck{Config: c, Options: o, db: db, program: program, programs: install.NewPrograms()}
+	f.behind(status, repositories, found)
 	if len(repositories) == 1 {
 		f.found = found // it may have any number
 	}
@@ -98,6 +104,7 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 		rules, err := projects.Rows(ctx, db, repositories)
 		f.rules = rules
 		f.failed(err)
+		f.failed(f.unused(ctx, found))
 	}
 	done := 0
 	config.InParallel(ctx, repositories, checkLimit, f.look, func(_ config.Repository, findings []Finding) {
@@ -117,19 +124,20 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 	return nil
 }
 
-func daemonFault(ctx context.Context, socket string) string {
+// daemonStatus returns what the daemon says about itself, and what is wrong with it.
+func daemonStatus(ctx context.Context, socket string) (status client.Status, fault string) {
 	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
 	defer cancel()
 	status, err := client.Query(ctx, socket)
 	switch {
 	case err != nil:
-		return err.Error() + ": pushes are refused until it does; start it: systemctl start refdb-site"
+		return status, err.Error() + ": pushes are refused until it does; start it: systemctl start refdb-site"
 	case !status.Presence:
-		return "it does not hold its site's name, and refuses pushes: " + status.PresenceError
+		return status, "it does not hold its site's name, and refuses pushes: " + status.PresenceError
 	case !status.Database:
-		return "it does not reach the database, and refuses pushes: " + status.DatabaseError
+		return status, "it does not reach the database, and refuses pushes: " + status.DatabaseError
 	}
-	return ""
+	return status, ""
 }
 
 // A siteCheck is what the checks of all repositories share.
@@ -222,10 +230,12 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 	if err := k.refs(ctx); err != nil {
 		return err
 	}
-	if k.db != nil {
-		k.pending()
+	k.maintained()
+	if k.db == nil {
+		return nil
 	}
-	return nil
+	k.pending()
+	return k.packs(ctx)
 }
 
 // openLook opens a repository. If it belongs to another user, git is asked to open it: git refuses

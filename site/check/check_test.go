@@ -2,23 +2,39 @@ package check_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/check"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 func age(tb testing.TB, path string) {
 	tb.Helper()
 	past := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(path, past, past); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// stored lets the database keep the objects of the rig's project from now on.
+func stored(tb testing.TB, r *sitetest.Replicas) {
+	tb.Helper()
+	row := refdb.Project{Project: sitetest.Project, ID: "1", Rules: r.Config.Rules().String(), Mode: config.Enforce, Store: config.StoreAll}
+	if _, err := r.DB.PutProject(tb.Context(), row); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -118,6 +134,28 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			}
 		}, "leftover-lock HEAD.lock, leftover-lock config.lock, leftover-lock logs/refs/heads/main.lock, leftover-lock packed-refs.lock, leftover-lock packed-refs.new, " +
 			"leftover-lock refs/heads/main.lock, leftover-lock refs/heads/new/er.lock", ""},
+		{"objects that the database is to keep and lacks", func(tb testing.TB, r *sitetest.Replicas) {
+			stored(tb, r)
+		}, "no-base team/app", "no-base team/app"},
+		{"a first pack that builds on what the database lacks", func(tb testing.TB, r *sitetest.Replicas) {
+			stored(tb, r)
+			r.Exec(tb, `INSERT INTO packs VALUES ('1', 'team/app', 'b/1', 'x', 'y', 0, 1, 1, 1, '', 0)`)
+		}, "no-base team/app", "no-base team/app"},
+		{"objects from the first push on", func(tb testing.TB, r *sitetest.Replicas) {
+			stored(tb, r)
+			r.Exec(tb, `INSERT INTO packs VALUES ('1', 'team/app', 'b/1', '', 'y', 0, 1, 1, 1, '', 0)`)
+		}, "", ""},
+		{"packs that nobody uses", func(tb testing.TB, r *sitetest.Replicas) {
+			r.Exec(tb, `INSERT INTO packs VALUES ('1', 'team/app', 'b/1', '', 'y', 0, NULL, 1, 2 << 30, '', 0)`)
+		}, "packs-unused ", "packs-unused "},
+		{"maintenance that does not come", func(tb testing.TB, r *sitetest.Replicas) {
+			daily := *r.Config
+			daily.Maintain, r.Config = true, &daily
+			file := in(r, "refdb/maintained")
+			past := time.Now().Add(-9 * 24 * time.Hour)
+			must(tb, os.WriteFile(file, nil, 0o644))
+			must(tb, os.Chtimes(file, past, past))
+		}, "not-maintained team/app", "not-maintained team/app"},
 		{"a lock file that is young", func(tb testing.TB, r *sitetest.Replicas) { sitetest.LockFile(tb, r.B, "refs/heads/main.lock") }, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -271,4 +309,56 @@ func TestCheckBesidePushes(t *testing.T) {
 	}
 	stop()
 	<-ended
+}
+
+func TestCheckFindsWhatTheDaemonCanNotBringUp(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewGuarded(t)
+	status := client.Status{Presence: true, Database: true, Behind: []client.Behind{
+		{Project: sitetest.Project, Reason: "objects are missing", Age: 61}, {Project: "another", Reason: "it can't be cloned", Age: 61},
+		{Project: "soon", Reason: "moved meanwhile", Age: 59},
+	}}
+	c := *r.Config
+	c.Socket = filepath.Join(t.TempDir(), "s")
+	answering(t, c.Socket, status)
+	var got []string
+	if err := check.Run(t.Context(), &c, nil, []config.Repository{r.RepositoryB()}, check.Options{}, func(f check.Finding) {
+		if f.Code == check.Behind {
+			got = append(got, f.Project+": "+f.Detail)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		sitetest.Project + ": for 1m1s it could not be brought to what the database holds: objects are missing",
+		"another: for 1m1s it could not be brought to what the database holds: it can't be cloned",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// answering answers whatever is asked at a socket with a status.
+func answering(tb testing.TB, path string, status client.Status) {
+	tb.Helper()
+	text, err := json.Marshal(status)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = wire.ReadRequest(conn)
+			_ = wire.Response{OK: true, Lines: []string{string(text)}}.Write(conn)
+			conn.Close()
+		}
+	}()
 }

@@ -79,7 +79,7 @@ type Follower struct {
 	saved  string        // what the state file has
 	loaded chan struct{} // closed once that was read
 
-	moved, received atomic.Uint64
+	moved, received, bytes, failures atomic.Uint64
 }
 
 // A Failure says why a repository is behind.
@@ -192,6 +192,9 @@ func (f *Follower) Failures() (all []Failure) {
 func (f *Follower) Stats() (moved, received uint64, waiting int) {
 	return f.moved.Load(), f.received.Load(), f.queue.len()
 }
+
+// Traffic returns how many bytes of packs were unpacked, and how often a repository could not be brought up.
+func (f *Follower) Traffic() (bytes, failures uint64) { return f.bytes.Load(), f.failures.Load() }
 
 // read takes what changes, until there is an error.
 func (f *Follower) read(ctx context.Context) error {
@@ -327,6 +330,7 @@ func (f *Follower) work(ctx context.Context) {
 		case errors.Is(err, config.ErrNotConfigured):
 			err, again = nil, work{}
 		case err != nil && ctx.Err() == nil:
+			f.failures.Add(1)
 			f.log(ctx, "a repository can't be brought up; trying again: see `refdbctl site status`", err, "project", f.o.Digest(project, ""))
 		}
 		f.settle(project, again, err)
@@ -446,7 +450,8 @@ func (f *Follower) receive(ctx context.Context, project string, repo *gitrepo.Re
 }
 
 func (f *Follower) receiver(project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) packs.Receiver {
-	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs, Each: func(refdb.Pack) { f.received.Add(1) }}
+	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs,
+		Each: func(p refdb.Pack) { f.received.Add(1); f.bytes.Add(uint64(p.Size)) }}
 }
 
 // markOf returns the mark of a repository, as the present epoch allows.

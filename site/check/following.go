@@ -1,0 +1,95 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+const (
+	// behindPatience is how long a repository may be behind before that is a finding: what is on its way comes within that time.
+	behindPatience = time.Minute
+	// maintainPatience is how long ago the daily maintenance may be.
+	maintainPatience = 8 * 24 * time.Hour
+	// unusedPatience is how many bytes of packs that no push has used the database may have: daemons drop them after an hour.
+	unusedPatience = 1 << 30
+)
+
+// behind finds the repositories that the daemon can't bring to what the database holds, and projects that it can't clone.
+func (f *siteCheck) behind(status client.Status, repositories []config.Repository, found func(Finding)) {
+	looked := make(map[string]bool, len(repositories))
+	for _, r := range repositories {
+		looked[r.Project] = true
+	}
+	for _, b := range status.Behind {
+		if _, err := f.Repository(b.Project); err == nil && !looked[b.Project] || b.Age < behindPatience.Seconds() {
+			continue
+		}
+		age := time.Duration(b.Age * float64(time.Second)).Round(time.Second)
+		found(Finding{Project: b.Project, Code: Behind, Detail: fmt.Sprintf("for %s it could not be brought to what the database holds: %s", age, b.Reason)})
+	}
+}
+
+// unused finds that the database has many packs that no push has used.
+func (f *siteCheck) unused(ctx context.Context, found func(Finding)) error {
+	usage, err := f.db.PackUsage(ctx, "")
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, refdb.ErrOldSchema) {
+		return nil
+	}
+	if err == nil && usage.UnusedSize > unusedPatience {
+		found(Finding{Code: PacksUnused, Detail: fmt.Sprintf("the database has %d packs of %d MiB that no push has used: daemons drop them after an hour; see their logs if it stays so",
+			usage.Unused, usage.UnusedSize>>20)})
+	}
+	return err
+}
+
+// packs finds that the database does not have all objects of a project although it is to keep them.
+func (k *repositoryCheck) packs(ctx context.Context) error {
+	if row, ok := k.rules[k.Project]; !ok || !packs.Stored(row) {
+		return nil
+	}
+	compact := fmt.Sprintf("run refdbctl site store compact %s at a site that has all", k.Project)
+	page, err := k.db.Packs(ctx, refdb.PackQuery{Project: k.Project, Limit: 1})
+	switch {
+	case err != nil:
+		return err
+	case len(page.Packs) > 0:
+		// All that is kept builds on the first one, which builds on nothing.
+		if first := page.Packs[0]; !first.Base && len(first.Bases) > 0 {
+			k.find(NoBase, k.Project, "the first pack that the database has of it builds on objects that it does not have: "+compact, nil)
+		}
+		return nil
+	}
+	for ref, err := range k.db.Refs(ctx, k.Project, "refs/") {
+		if err != nil {
+			return err
+		}
+		if k.Guards(k.Project, ref.Name) && ref.Value.IsObjectID() && !ref.Value.IsDeleted() {
+			k.find(NoBase, k.Project, "the database is to keep its objects, and has none: "+compact, nil)
+			break
+		}
+	}
+	return nil
+}
+
+// maintained finds that the daily maintenance does not come.
+func (k *repositoryCheck) maintained() {
+	if !k.Config.Maintain {
+		return
+	}
+	info, err := os.Stat(filepath.Join(k.repo.Dir(), "refdb", "maintained"))
+	if err != nil {
+		return // it is new here
+	}
+	if age := time.Since(info.ModTime()); age > maintainPatience {
+		k.find(NotMaintained, k.Project, fmt.Sprintf("it was maintained %d days ago, and should be daily: see the daemon's log, and run refdbctl site maintain %s", int(age.Hours()/24), k.Project), nil)
+	}
+}
