@@ -85,15 +85,20 @@ func openSettled(path string, lock int) (*os.File, error) {
 	}
 }
 
-// settledAt returns the latest settled value of each ref. It skips lines that a crash has damaged.
-func settledAt(dir string) (map[string]Settled, error) {
+// settledAt returns the latest settled value of each ref that is wanted. It skips lines that a crash has damaged.
+func settledAt(dir string, wanted func(ref []byte) bool) (map[string]Settled, error) {
 	text, err := os.ReadFile(SettledFile(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading which values were settled: %w", err)
 	}
 	latest := map[string]Settled{}
 	for line := range bytes.Lines(text) {
-		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 3)
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		// There may be a line for each of very many refs.
+		if !wanted(line[bytes.LastIndexByte(line, ' ')+1:]) {
+			continue
+		}
+		fields := strings.SplitN(string(line), " ", 3)
 		if len(fields) < 3 || !refdb.Value(fields[1]).IsObjectID() || refdb.CheckRef(fields[2]) != nil {
 			continue
 		}
@@ -112,7 +117,7 @@ func CompactSettled(dir string) (size int64, err error) {
 		return 0, err
 	}
 	defer f.Close()
-	latest, err := settledAt(dir)
+	latest, err := settledAt(dir, func([]byte) bool { return true })
 	if err != nil {
 		return 0, err
 	}
@@ -127,7 +132,11 @@ func CompactSettled(dir string) (size int64, err error) {
 // value here was settled after the database's row was written. It leaves out refs that would lose
 // no commit by taking the database's value.
 func SetBack(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project string, looks []Look) (map[string]bool, error) {
-	latest, err := settledAt(repo.Dir())
+	looked := make(map[string]bool, len(looks))
+	for _, l := range looks {
+		looked[l.Ref] = true
+	}
+	latest, err := settledAt(repo.Dir(), func(ref []byte) bool { return looked[string(ref)] })
 	if err != nil || len(latest) == 0 {
 		return nil, err
 	}
