@@ -53,8 +53,7 @@ func (d *Daemon) findFollowed(names []string) {
 	}
 }
 
-// followAsked looks at the repository that q names, which a command has put under guard, or at all of a project whose row it has
-// changed.
+// followAsked looks at the repository that q names: a command has put it under guard.
 func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response {
 	r, err := d.config.Load().Find(q.Dir)
 	if err != nil {

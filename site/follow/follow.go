@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -26,9 +23,6 @@ import (
 )
 
 const (
-	// discoverEvery is how often all directories are looked at for new repositories. Those that the daemon is told of, and those
-	// of projects whose row has changed, don't wait for it: see [Follower.Found].
-	discoverEvery = time.Minute
 	// saveEvery is how often the place in the changes is recorded.
 	saveEvery = 5 * time.Second
 	// saveIdle is how often if nothing has changed.
@@ -78,6 +72,7 @@ type Follower struct {
 	cursor refdb.Cursor
 	saved  string        // what the state file has
 	loaded chan struct{} // closed once that was read
+	again  chan struct{} // has an item if all repositories are to be compared
 
 	moved, received, bytes, failures atomic.Uint64
 }
@@ -91,7 +86,10 @@ type Failure struct {
 
 // New returns a follower.
 func New(db *refdb.DB, o Options) *Follower {
-	return &Follower{db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{}, loaded: make(chan struct{})}
+	return &Follower{
+		db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{},
+		loaded: make(chan struct{}), again: make(chan struct{}, 1),
+	}
 }
 
 // Run keeps the repositories up until ctx ends. It waits out a database that is down.
@@ -246,15 +244,6 @@ func (f *Follower) startOver(ctx context.Context, why error) {
 	f.cursor = refdb.Cursor{}
 }
 
-// forgetAll lets all repositories be compared again. That they were here stays known.
-func (f *Follower) forgetAll() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for project := range f.known {
-		f.known[project] = ""
-	}
-}
-
 // readEpochs learns where epochs began: positions after that may have been used before.
 func (f *Follower) readEpochs(ctx context.Context) error {
 	s, err := f.db.HistoryState(ctx)
@@ -265,57 +254,6 @@ func (f *Follower) readEpochs(ctx context.Context) error {
 	defer f.mu.Unlock()
 	f.epochs = s.Epochs
 	return nil
-}
-
-// identity tells a repository from one that took its place.
-func identity(path string) string {
-	info, err := os.Stat(filepath.Join(path, "config"))
-	if err != nil {
-		return ""
-	}
-	node := uint64(0)
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		node = s.Ino
-	}
-	return fmt.Sprintf("%d-%d", node, info.ModTime().UnixNano())
-}
-
-// Found compares a repository as a whole if it is new here, or took the place of another. It is to be followed.
-func (f *Follower) Found(r config.Repository) {
-	which := identity(r.Path)
-	f.mu.Lock()
-	known := f.known[r.Project] == which
-	f.known[r.Project] = which
-	f.mu.Unlock()
-	if !known {
-		f.queue.addAll(r.Project)
-	}
-}
-
-// Knows reports whether the project's repository has been followed here, by this daemon or an earlier one. It waits for [Follower.Run]
-// to begin.
-func (f *Follower) Knows(project string) bool {
-	<-f.loaded
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, ok := f.known[project]
-	return ok
-}
-
-// discover finds repositories that are new here, until ctx ends.
-func (f *Follower) discover(ctx context.Context) {
-	for {
-		repositories, err := f.o.Site.Followed(ctx)
-		if err != nil {
-			f.log(ctx, "the repositories can't be listed", err)
-		}
-		for _, r := range repositories {
-			f.Found(r)
-		}
-		if !sleep(ctx, discoverEvery) {
-			return
-		}
-	}
 }
 
 // work brings up one repository after the other.

@@ -1,0 +1,83 @@
+package follow
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+// discoverEvery is how often all directories are looked at for new repositories. Those that the daemon is told of, and those
+// of projects whose row has changed, don't wait for it: see [Follower.Found].
+const discoverEvery = time.Minute
+
+// identity tells a repository from one that took its place.
+func identity(path string) string {
+	info, err := os.Stat(filepath.Join(path, "config"))
+	if err != nil {
+		return ""
+	}
+	node := uint64(0)
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		node = s.Ino
+	}
+	return fmt.Sprintf("%d-%d", node, info.ModTime().UnixNano())
+}
+
+// Found compares a repository as a whole if it is new here, or took the place of another. It is to be followed.
+func (f *Follower) Found(r config.Repository) {
+	which := identity(r.Path)
+	f.mu.Lock()
+	known := f.known[r.Project] == which
+	f.known[r.Project] = which
+	f.mu.Unlock()
+	if !known {
+		f.queue.addAll(r.Project)
+	}
+}
+
+// Knows reports whether the project's repository has been followed here, by this daemon or an earlier one. It waits for [Follower.Run]
+// to begin.
+func (f *Follower) Knows(project string) bool {
+	<-f.loaded
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.known[project]
+	return ok
+}
+
+// discover finds repositories that are new here, until ctx ends.
+func (f *Follower) discover(ctx context.Context) {
+	for {
+		repositories, err := f.o.Site.Followed(ctx)
+		if err != nil {
+			f.log(ctx, "the repositories can't be listed", err)
+		}
+		for _, r := range repositories {
+			f.Found(r)
+		}
+		select {
+		case <-time.After(discoverEvery):
+		case <-f.again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// forgetAll lets all repositories be compared again, at once. That they were here stays known.
+func (f *Follower) forgetAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for project := range f.known {
+		f.known[project] = ""
+	}
+	select {
+	case f.again <- struct{}{}:
+	default:
+	}
+}
