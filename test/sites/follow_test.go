@@ -260,6 +260,13 @@ func TestARepositoryIsFollowedAsSoonAsItIsEnabled(t *testing.T) {
 	c := newCluster(t, g, design{extra: storing})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	c.us.follows(project)
+	eventually(t, "the daemon has looked at all projects", func() error {
+		status, err := c.us.status()
+		if err == nil && status.Uptime < 5 {
+			err = errPending
+		}
+		return err
+	})
 	if err := os.RemoveAll(c.us.repo(project)); err != nil {
 		t.Fatal(err)
 	}
