@@ -98,15 +98,9 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 	if err != nil {
 		return rep, err
 	}
-	format := "sha1"
-	for ref, err := range db.Refs(ctx, o.Project, "refs/") {
-		if err != nil {
-			return rep, err
-		}
-		if len(ref.Value) == 64 && ref.Value.IsObjectID() {
-			format = "sha256"
-		}
-		break
+	format, err := objectFormat(ctx, db, o.Project)
+	if err != nil {
+		return rep, err
 	}
 	if err := initialise(ctx, dir, format); err != nil {
 		return rep, err
@@ -115,27 +109,22 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 	if err != nil {
 		return rep, err
 	}
-	state, err := db.HistoryState(ctx)
+	receiver, err := newReceiver(ctx, db, repo, o.Project)
 	if err != nil {
 		return rep, err
 	}
-	mark, err := packs.ReadMark(dir)
-	if err != nil {
-		return rep, err
-	}
-	mark.Enter(state.Epochs)
-	each := func(p refdb.Pack) {
+	receiver.Each = func(p refdb.Pack) {
 		rep.Packs++
 		if o.Each != nil {
 			o.Each(p)
 		}
 	}
-	receiver := packs.Receiver{DB: db, Repo: repo, Project: o.Project, Mark: mark, Each: each}
 	if o.Site != "" {
 		if err := receiver.Receive(ctx); err != nil {
 			return rep, err
 		}
-		if rep.Resolved, err = resolve(ctx, db, repo, o); err != nil {
+		left := Left{Project: o.Project, Site: o.Site, By: o.By, Why: "the site's repository was cloned anew: what it had let through counts as made"}
+		if rep.Resolved, err = left.resolve(ctx, db, repo); err != nil {
 			return rep, err
 		}
 	}
@@ -169,37 +158,32 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 	return rep, err
 }
 
-// resolve ends the site's intents on the project. A push is acknowledged while its intent may still stand, so the new
-// value counts; the new repository can't tell, it never had either.
-func resolve(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, o Options) (resolved []string, err error) {
-	var pending []refdb.Intent
-	var ids []string
-	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: o.Project, Owner: o.Site}) {
+// objectFormat returns git's name of the format of a project's object IDs.
+func objectFormat(ctx context.Context, db *refdb.DB, project string) (string, error) {
+	for ref, err := range db.Refs(ctx, project, "refs/") {
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		pending = append(pending, i)
-		if !i.New.IsDeleted() {
-			ids = append(ids, string(i.New))
+		if len(ref.Value) == 64 && ref.Value.IsObjectID() {
+			return "sha256", nil
 		}
+		break
 	}
-	if len(pending) == 0 {
-		return nil, nil
-	}
-	whole, err := repo.Connected(ctx, ids)
+	return "sha1", nil
+}
+
+// newReceiver returns what unpacks the project's packs into a repository that has none of them.
+func newReceiver(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project string) (packs.Receiver, error) {
+	state, err := db.HistoryState(ctx)
 	if err != nil {
-		return nil, err
+		return packs.Receiver{}, err
 	}
-	for _, i := range pending {
-		if !i.New.IsDeleted() && !whole[string(i.New)] {
-			return nil, fmt.Errorf("a push of %s to %s was under way in the repository that is gone, and the database does not have its objects: run `refdbctl locks resolve` first", i.Ref, i.New.Abbrev())
-		}
+	mark, err := packs.ReadMark(repo.Dir())
+	if err != nil {
+		return packs.Receiver{}, err
 	}
-	done, err := db.Resolve(ctx, pending, refdb.TakeNew, o.By, "the site's repository was cloned anew: what it had let through counts as made")
-	for _, i := range done {
-		resolved = append(resolved, i.Ref)
-	}
-	return resolved, err
+	mark.Enter(state.Epochs)
+	return packs.Receiver{DB: db, Repo: repo, Project: project, Mark: mark}, nil
 }
 
 func initialise(ctx context.Context, dir, format string) error {

@@ -1,0 +1,84 @@
+package clone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// ErrUndecidable: the database lacks the objects that an intent's new value needs, so that somebody must decide about it.
+var ErrUndecidable = errors.New("the database does not have the objects of a push that was under way: run `refdbctl locks resolve` first")
+
+// Left are the intents on a project that a site has left whose repository is gone.
+type Left struct {
+	Project string
+	Site    string
+	By      string // who resolves them, and why: both are recorded
+	Why     string
+}
+
+// Resolve gives each ref its new value, if the database keeps the objects of them all, and returns the refs. For that it
+// unpacks the project's packs into a temporary directory. Otherwise it resolves none, and returns [ErrUndecidable].
+func (l Left) Resolve(ctx context.Context, db *refdb.DB) (resolved []string, err error) {
+	dir, err := os.MkdirTemp("", "refdb-left-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	format, err := objectFormat(ctx, db, l.Project)
+	if err != nil {
+		return nil, err
+	}
+	if err := initialise(ctx, dir, format); err != nil {
+		return nil, err
+	}
+	repo, err := gitrepo.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	receiver, err := newReceiver(ctx, db, repo, l.Project)
+	if err != nil {
+		return nil, err
+	}
+	if err := receiver.Receive(ctx); err != nil {
+		return nil, err
+	}
+	return l.resolve(ctx, db, repo)
+}
+
+// resolve ends the intents. A push is acknowledged while its intent may still stand, so the new value counts; repo, which
+// has what the database has, can't tell.
+func (l Left) resolve(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo) (resolved []string, err error) {
+	var pending []refdb.Intent
+	var ids []string
+	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: l.Project, Owner: l.Site}) {
+		if err != nil {
+			return nil, err
+		}
+		pending = append(pending, i)
+		if !i.New.IsDeleted() {
+			ids = append(ids, string(i.New))
+		}
+	}
+	if len(pending) == 0 {
+		return nil, nil
+	}
+	whole, err := repo.Connected(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range pending {
+		if !i.New.IsDeleted() && !whole[string(i.New)] {
+			return nil, fmt.Errorf("%w: %s to %s", ErrUndecidable, i.Ref, i.New.Abbrev())
+		}
+	}
+	done, err := db.Resolve(ctx, pending, refdb.TakeNew, l.By, l.Why)
+	for _, i := range done {
+		resolved = append(resolved, i.Ref)
+	}
+	return resolved, err
+}
