@@ -230,6 +230,25 @@ func (db *DB) know(ctx context.Context, edges uint64, known []Known) error {
 	return err
 }
 
+// LeaveFor is [DB.Leave] in the place of a witness that is gone for good: nobody waits for it any more, and nothing is
+// prepared or finished in its name. It has compared the server, if that is admitted; if it is not,
+// LeaveFor does nothing and returns [Admission.Err]. If the witness comes back, it compares again.
+func (db *DB) LeaveFor(ctx context.Context, witness string) error {
+	a, err := db.Admission(ctx)
+	if err == nil {
+		err = a.Err()
+	}
+	i := slices.IndexFunc(a.Witnesses, func(w Witness) bool { return w.Name == witness && !w.Away && !w.Without })
+	if err != nil || i < 0 {
+		return err
+	}
+	r := Report{Witness: witness, Owner: db.owner, Server: a.Server, Away: true}
+	if _, err = retryPlain(ctx, db, func() (Admission, error) { return db.driver.Report(ctx, r) }); err != nil {
+		err = fmt.Errorf("recording that nobody waits for %q: %w", witness, err)
+	}
+	return err
+}
+
 // comparedBefore returns how long ago the witness that was seen last the longest ago had seen all changes.
 func (db *DB) comparedBefore(ctx context.Context, now time.Time) (age time.Duration, err error) {
 	a, err := db.Admission(ctx)

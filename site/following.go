@@ -9,16 +9,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
-
-// FollowerName is the name under which a site's daemon is registered as a reader of changes.
-func FollowerName(site string) string { return "site/" + site }
 
 // newFollower returns what brings this site's repositories to what the database holds.
 func (d *Daemon) newFollower(c *config.Config) *follow.Follower {
 	return follow.New(d.db, follow.Options{
-		Site: followedSite{d}, State: c.State, Name: FollowerName(c.Site),
+		Site: followedSite{d}, State: c.State, Name: presence.FollowerName(c.Site),
 		Logger: d.o.Logger, Digest: d.digest, Parallel: max(2, runtime.NumCPU()),
 	})
 }

@@ -128,6 +128,7 @@ colours off. Colours and progress are shown on a terminal only.`,
 		a.followersCommand(),
 		a.projectCommand(),
 		a.siteCommand(),
+		a.sitesCommand(),
 		a.auditCommand(),
 		a.versionCommand(),
 	)

@@ -106,8 +106,8 @@ func (p *Presence) recorded(ctx context.Context, c *config.Config) (g generation
 	case g.is(held):
 		return g, held, nil
 	case held == "":
-		err = fmt.Errorf("%w: the database has none of site %q: it was restored from a backup, or is another database; "+
-			"see OPERATIONS.md, \"The database was restored from a backup\"; then: %s", ErrGeneration, c.Site, takeOverHint)
+		err = fmt.Errorf("%w: the database has none of site %q: the site was retired (refdbctl audit list), or the database was restored from a backup, or is another one; "+
+			"see OPERATIONS.md, \"Losing a site for good\" and \"The database went back in time\"; then: %s", ErrGeneration, c.Site, takeOverHint)
 	case g.Current == "" && g.Next == "":
 		err = fmt.Errorf("%w: %s has none, and so did not serve site %q last: use the state directory that did, or give this site another name; %s",
 			ErrGeneration, c.State, c.Site, takeOverHint)

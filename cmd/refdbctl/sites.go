@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/retire"
+)
+
+func (a *app) sitesCommand() *cobra.Command {
+	return group("sites", "Look at all sites, and remove one that is gone", a.sitesListCommand(), a.sitesRetireCommand())
+}
+
+// listedSite is a site with how far it is behind.
+type listedSite struct {
+	presence.Site
+	seen time.Time // zero if it is not known
+	age  time.Duration
+	lag  *presence.Lag // nil if it does not follow
+}
+
+var siteColumns = []output.Column[listedSite]{
+	{Name: "site", Value: func(s listedSite) any { return s.Name }},
+	{Name: "alive", Value: func(s listedSite) any { return s.Alive() }},
+	{Name: "owner", Value: func(s listedSite) any { return orNil(s.Lock != nil, s.owner()) },
+		Text: func(s listedSite) string { return orDash(s.Lock != nil, output.Escape(s.owner())) }},
+	{Name: "seen", Value: func(s listedSite) any { return orNil(!s.seen.IsZero(), s.seen) }, Hidden: true},
+	{Name: "age_seconds", Heading: "LAST SEEN", Value: func(s listedSite) any { return orNil(!s.seen.IsZero(), output.Seconds(s.age)) },
+		Text: func(s listedSite) string { return orDash(!s.seen.IsZero(), ago(s.age)+" ago") }},
+	{Name: "follows", Value: func(s listedSite) any { return s.lag != nil }},
+	{Name: "lag_changes", Value: func(s listedSite) any { return orNil(s.lag != nil, s.changes()) },
+		Text: func(s listedSite) string { return orDash(s.lag != nil, s.lagText()) }},
+	{Name: "lag_seconds", Value: func(s listedSite) any { return orNil(s.lag != nil, output.Seconds(s.lagAge())) },
+		Text: func(s listedSite) string { return orDash(s.lag != nil, ago(s.lagAge())) }},
+	{Name: "waited_for", Value: func(s listedSite) any { return s.waitedFor() }},
+}
+
+func (s listedSite) owner() string {
+	if s.Lock == nil {
+		return ""
+	}
+	return s.Lock.Owner
+}
+
+func (s listedSite) changes() int {
+	if s.lag == nil {
+		return 0
+	}
+	return s.lag.Changes
+}
+
+func (s listedSite) lagAge() time.Duration {
+	if s.lag == nil {
+		return 0
+	}
+	return s.lag.Age
+}
+
+func (s listedSite) lagText() string {
+	switch {
+	case s.lag == nil:
+		return ""
+	case s.lag.Unreadable:
+		return "unreadable"
+	case s.lag.More:
+		return fmt.Sprintf("more than %d", s.lag.Changes)
+	}
+	return fmt.Sprint(s.lag.Changes)
+}
+
+// waitedFor reports whether a new server of the database is not admitted before the site has compared it.
+func (s listedSite) waitedFor() bool {
+	return s.Witness != nil && !s.Witness.Away && !s.Witness.Without
+}
+
+func (a *app) sitesListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List all sites",
+		Long: `List all sites that the database knows, whether their daemons live, and how far those that follow by themselves are behind.
+
+Fields: ` + output.Names(siteColumns) + `
+(alive: its daemon has a fresh lock on the site's name; owner: of that lock; seen: when its daemon was last
+heard of, by the database's clock; follows: it reads what other sites change; lag_changes: how many changes
+it has not read, at most ` + fmt.Sprint(presence.MostChanges) + `, -1 if it must begin anew because they are not in the history any more;
+lag_seconds: since when; waited_for: if the database's server is replaced, nothing is written before this
+site has compared it)
+
+A daemon records how far it has read after some seconds, and every minute if there is little to read. Which of
+its repositories are behind, and why, refdbctl site status says at the site.`,
+		Example: `  refdbctl sites list
+  refdbctl sites list -o json`,
+		Args: cobra.NoArgs,
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.listSites(ctx, db) })
+		}),
+	}
+}
+
+func (a *app) listSites(ctx context.Context, db *refdb.DB) error {
+	limited, cancel := a.limited(ctx)
+	defer cancel()
+	all, err := presence.Registered(limited, db)
+	if err != nil {
+		return err
+	}
+	now, err := db.Now(limited)
+	if err != nil {
+		return err
+	}
+	w := output.NewWriter(a.out, a.format, a.palette(a.out), siteColumns)
+	for _, s := range all {
+		row := listedSite{Site: s, seen: s.Seen()}
+		row.age = max(0, now.Sub(row.seen))
+		if s.Follower != nil {
+			limited, cancel := a.limited(ctx)
+			row.lag, err = presence.LagOf(limited, db, *s.Follower, now)
+			cancel()
+		}
+		if err == nil {
+			err = w.Write(row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+var retiredColumns = []output.Column[string]{{Name: "retired", Value: func(name string) any { return name }}}
+
+func (a *app) sitesRetireCommand() *cobra.Command {
+	var c confirmation
+	var why reason
+	cmd := &cobra.Command{
+		Use:   "retire NAME --reason TEXT",
+		Short: "Remove a site that is gone for good",
+		Long: `Remove a site that is gone for good, or is taken out of service. It is refused while the site's daemon runs (status 3): stop
+that first.
+
+A push that the site had announced and not ended may have been acknowledged. If the database keeps the
+project's objects, and has all those of the push, it counts as made: the refs take the new values. For that the
+project's packs are unpacked into a temporary directory (TMPDIR), which needs as much room as the repository. If not,
+nothing is decided: the pushes are listed, and refdbctl locks resolve --site NAME decides; then run this again.
+
+Then the site's registration is removed: changes are not kept for it any more, nobody waits for it if
+the database's server is replaced, and project set --mode enforce goes without it. Its refs and repositories are
+not touched. It may be interrupted, and run again.
+
+Should the site come back, its daemon does not start with the state that it had: refdbctl site take-over lets it.
+
+It asks on a terminal; otherwise --yes is needed. It is recorded: refdbctl audit list.
+
+Fields: ` + output.Names(retiredColumns),
+		Example: `  refdbctl sites retire us --reason "us burnt down, its disks are lost"`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			if why == "" {
+				return usage("--reason TEXT: say why, it is recorded")
+			}
+			if err := c.checkYes(a); err != nil {
+				return err
+			}
+			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.retire(ctx, db, &c, args[0], why) })
+		}),
+	}
+	c.addYes(cmd)
+	why.addFlag(cmd)
+	return cmd
+}
+
+func (a *app) retire(ctx context.Context, db *refdb.DB, c *confirmation, name string, why reason) error {
+	if err := c.confirm(ctx, a, fmt.Sprintf("Retire the site %s?", output.Escape(name))); err != nil {
+		return err
+	}
+	err := a.audited(ctx, db, act{action: "sites retire", detail: name, reason: why}, func() (string, error) {
+		taken := 0
+		err := retire.Retire(ctx, db, retire.Request{
+			Site: name, By: a.who(), Why: string(why),
+			Each: func(project, ref string) {
+				taken++
+				a.note("%s %s: a push that the site had announced counts as made", output.Escape(project), output.Escape(ref))
+			},
+		})
+		return fmt.Sprintf("%s took the new value", count(taken, "ref")), err
+	})
+	if errors.Is(err, retire.ErrUnknown) {
+		return &status{exitError, err.Error()}
+	}
+	if err != nil {
+		return err
+	}
+	if a.format != output.Table {
+		return output.One(a.out, a.format, output.Palette{}, retiredColumns, name)
+	}
+	_, err = fmt.Fprintf(a.out, "retired %s\n", output.Escape(name))
+	return err
+}

@@ -1,0 +1,60 @@
+package presence
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// MostChanges is how many unread changes of a site are counted.
+const MostChanges = 1000
+
+// Lag is what a site has not read of the changes.
+type Lag struct {
+	Changes    int // those of what sites say about themselves are not counted; -1 if Unreadable
+	More       bool
+	Unreadable bool          // it must begin anew: the changes are not in the history any more
+	Age        time.Duration // of the first unread change
+}
+
+// LagOf returns what a follower has not read of what is complete now, as far as it has recorded that.
+func LagOf(ctx context.Context, db *refdb.DB, f refdb.Follower, now time.Time) (*Lag, error) {
+	state, err := db.HistoryState(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lag := &Lag{}
+	if f.Read >= state.Upto {
+		return lag, nil
+	}
+	cursor, err := refdb.ParseCursor(f.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	for page, err := range db.Changes(ctx, refdb.ChangeQuery{After: cursor}) {
+		if errors.Is(err, refdb.ErrPruned) || errors.Is(err, refdb.ErrRewound) {
+			return &Lag{Changes: -1, Unreadable: true, Age: now.Sub(f.Seen)}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range page.Changes {
+			switch {
+			case c.Project == Project || c.Position > state.Upto:
+				continue
+			case lag.Changes == MostChanges:
+				lag.More = true
+				return lag, nil
+			case lag.Changes == 0:
+				lag.Age = max(0, now.Sub(c.Time))
+			}
+			lag.Changes++
+		}
+		if page.Cursor.Position() >= state.Upto {
+			return lag, nil
+		}
+	}
+	return lag, ctx.Err()
+}

@@ -1,0 +1,94 @@
+package presence
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// followerPrefix begins the names under which daemons are registered as readers of changes.
+const followerPrefix = "site/"
+
+// FollowerName is the name under which a site's daemon is registered as a reader of changes.
+func FollowerName(site string) string { return followerPrefix + site }
+
+// A Site is what the database has about one.
+type Site struct {
+	Name     string
+	Served   bool            // it has a generation: its daemon has served
+	Lock     *refdb.LockInfo // on its name, fresh or stale; nil if there is none
+	Follower *refdb.Follower // nil if its daemon has not followed changes
+	Witness  *refdb.Witness  // nil if its daemon has not compared the database with its journal
+}
+
+// Alive reports whether a daemon serves the site, or did so until moments ago.
+func (s Site) Alive() bool { return s.Lock != nil && !s.Lock.Stale() }
+
+// Registered returns all sites in the order of their names: those that have ever served, those whose daemon follows
+// changes, and those that admission waits for if the database's server is replaced.
+func Registered(ctx context.Context, db *refdb.DB) (all []Site, err error) {
+	sites := map[string]*Site{}
+	of := func(name string) *Site {
+		if sites[name] == nil {
+			sites[name] = &Site{Name: name}
+		}
+		return sites[name]
+	}
+	served, err := Sites(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range served {
+		of(name).Served = true
+	}
+	followers, err := db.Followers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range followers {
+		if name, ok := strings.CutPrefix(f.Name, followerPrefix); ok && refdb.CheckRef(refPrefix+name) == nil {
+			of(name).Follower = &f
+		}
+	}
+	admission, err := db.Admission(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range admission.Witnesses {
+		// One that is away or left out may be a site that was retired.
+		if sites[w.Name] != nil || !w.Away && !w.Without {
+			of(w.Name).Witness = &w
+		}
+	}
+	for l, err := range db.Locks(ctx, refdb.LockFilter{Project: Project, Prefix: refPrefix}) {
+		if err != nil {
+			return nil, err
+		}
+		if s := sites[strings.TrimPrefix(l.Ref, refPrefix)]; s != nil {
+			s.Lock = &l
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(sites)) {
+		all = append(all, *sites[name])
+	}
+	return all, nil
+}
+
+// Seen returns when the site's daemon was last heard of, by the database's clock; zero if that is not known.
+func (s Site) Seen() (latest time.Time) {
+	var times []time.Time
+	if s.Lock != nil {
+		times = append(times, s.Lock.Heartbeat)
+	}
+	if s.Follower != nil {
+		times = append(times, s.Follower.Seen)
+	}
+	if s.Witness != nil {
+		times = append(times, s.Witness.Seen)
+	}
+	return slices.MaxFunc(append(times, latest), time.Time.Compare)
+}

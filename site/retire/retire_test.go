@@ -1,0 +1,96 @@
+package retire_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/retire"
+)
+
+const (
+	project = "team/app"
+	mainRef = "refs/heads/main"
+)
+
+// A push that was announced may have been acknowledged: it is made if the database has its objects, and never dropped.
+func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		store     string // what the database keeps of the project
+		withPack  bool
+		wantError error
+	}{
+		"it has them":             {"all", true, nil},
+		"it has none of the push": {"all", false, retire.ErrPending},
+		"it has none of any push": {"", false, retire.ErrPending},
+		"it keeps them no more":   {"", true, retire.ErrPending},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			database := memory.New()
+			open := func(site string) *refdb.DB {
+				db, err := refdb.New(database.Open(), refdb.Options{Site: site})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { db.Close() })
+				return db
+			}
+			gone, operator := open("gone"), open("operator")
+			repo := sitetest.Bare{Dir: filepath.Join(t.TempDir(), "a.git")}
+			sitetest.GitIn(t, t.TempDir(), "init", "--quiet", "--bare", repo.Dir)
+			opened, err := gitrepo.OpenDir(repo.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := operator.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: c.store}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := operator.Put(t.Context(), presence.Project, "refs/sites/gone", "generation"); err != nil {
+				t.Fatal(err)
+			}
+			commit := repo.Commit(t, "pushed")
+			moves := []refdb.Update{{Ref: mainRef, New: refdb.Value(commit)}}
+			var ids []string
+			if c.withPack {
+				id, err := packs.Source{DB: gone, Repo: opened, Project: project}.Store(t.Context(), moves, packs.Limits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, id)
+			}
+			if _, err := gone.Prepare(t.Context(), project, moves, "git", refdb.WithPacks(ids...)); err != nil {
+				t.Fatal(err)
+			}
+
+			err = retire.Retire(t.Context(), operator, retire.Request{Site: "gone", By: "alice@host", Why: "its disk is lost"})
+			value, failed := operator.Get(t.Context(), project, mainRef)
+			sites, listed := presence.Registered(t.Context(), operator)
+			if failed := errors.Join(failed, listed); failed != nil {
+				t.Fatal(failed)
+			}
+			left := 0
+			for _, err := range operator.Intents(t.Context(), refdb.IntentFilter{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				left++
+			}
+			switch {
+			case !errors.Is(err, c.wantError):
+				t.Errorf("it ends with %v", err)
+			case c.wantError == nil && (value != refdb.Value(commit) || left != 0 || len(sites) != 0):
+				t.Errorf("main is %s, %d intents and %v are left", value, left, sites)
+			case c.wantError != nil && (!value.IsAbsent() || left != 1 || len(sites) != 1):
+				t.Errorf("nobody has decided, and main is %s, %d intents and %v are left", value, left, sites)
+			}
+		})
+	}
+}
