@@ -30,6 +30,7 @@
 #ifndef BASES
 #define BASES 0       /* base packs in a run */
 #endif
+/* -DTRANSIT=n: the bases have no objects, and are made once n other sites have what comes before. */
 #ifndef DAYS
 #define DAYS 0        /* times in a run that 14 days pass */
 #endif

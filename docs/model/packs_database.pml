@@ -191,7 +191,18 @@ inline finish(s) {
 #elif LAST == 5
 #define held (base_has | of_pack(2) | of_pack(3) | of_pack(4) | of_pack(5))
 #endif
-#define carried(r) (within(all(value[r]), held) && (!intent[r].moved || within(all(intent[r].new), held)))
+#ifdef TRANSIT
+/* Or two sites have it, of which one may lose its disk. */
+#if SITES == 3
+#define held_twice ((site[0].objects & site[1].objects) | (site[0].objects & site[2].objects) | (site[1].objects & site[2].objects))
+#else
+#define held_twice (site[0].objects & site[1].objects)
+#endif
+#define kept (held | held_twice)
+#else
+#define kept held
+#endif
+#define carried(r) (within(all(value[r]), kept) && (!intent[r].moved || within(all(intent[r].new), kept)))
 #define whole(s)   (within(all(site[s].here[0]), site[s].objects) && within(all(site[s].here[1]), site[s].objects))
 #define broken(s)  (!whole(s))
 

@@ -71,6 +71,13 @@ inline alarm(s) {
 	give_up(s)
 }
 
+/* It needs a base with objects: somebody stores one, or it fetches from another site. */
+inline away_too_long(s) {
+	event(AWAY);
+	C4(false);
+	give_up(s)
+}
+
 #ifdef BASES_UNCHECKED
 #define can_unpack(s, i) true
 #else
@@ -101,7 +108,12 @@ inline page(s) {
 		:: repl[s].ref == REFS -> repl_rest(s)
 		:: else -> repl[s].phase = READY; repl[s].after = 0; repl[s].upto = 0
 		fi
+#ifdef TRANSIT
+	:: z == LAST + 1 && !within(reach(base_needs), site[s].objects) -> away_too_long(s)
+	:: z == LAST + 1 && within(reach(base_needs), site[s].objects) ->
+#else
 	:: z == LAST + 1 ->
+#endif
 		printf("site %d: unpacks the base of %d\n", s, base);
 		event(FROM_BASE);
 		site[s].objects = site[s].objects | base_has;

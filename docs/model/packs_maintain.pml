@@ -126,10 +126,37 @@ inline drop_packs(p) {
 	x = 0
 }
 
+/* A base without objects, of a project in transit: what refs hold, once this site and others have all that it stands for. */
+#define passed_it(s, o) ((o) != (s) && site[o].mark >= u)
+#if SITES == 3
+#define others_passed(s) ((passed_it(s, 0) -> 1 : 0) + (passed_it(s, 1) -> 1 : 0) + (passed_it(s, 2) -> 1 : 0))
+#else
+#define others_passed(s) ((passed_it(s, 0) -> 1 : 0) + (passed_it(s, 1) -> 1 : 0))
+#endif
+inline begin_bound(s) {
+	read_upto();
+	if
+	:: base < u && site[s].mark >= u && others_passed(s) >= TRANSIT ->
+		printf("site %d: ends what is in transit up to %d\n", s, u);
+		bases++;
+		job[s].phase = BASING;
+		job[s].set = one(value[0]) | one(value[1]);
+		job[s].at = u
+	:: else
+	fi;
+	u = 0
+}
+
 inline complete_base(s) {
 	printf("database: the base of site %d is complete\n", s);
 	base = job[s].at;
+#ifdef TRANSIT
+	base_has = 0;
+	base_needs = job[s].set;
+	event(TRIMMED);
+#else
 	base_has = job[s].set;
+#endif
 	for (x : 0 .. SITES - 1) {
 		site[x].have = site[x].have & ~1;
 	}
@@ -163,7 +190,11 @@ end:	do
 	:: d_step { job[me].phase == DELETING && trouble; event(KILLED); job[me].phase = REST; job[me].set = 0 }
 #endif
 #if BASES > 0
+#ifdef TRANSIT
+	:: d_step { maintains && bases < BASES; begin_bound(me) }
+#else
 	:: d_step { maintains && bases < BASES; begin_base(me) }
+#endif
 	:: d_step { job[me].phase == BASING && !site[me].down; complete_base(me) }
 #ifdef DROPS_EARLY
 	:: d_step { job[me].phase == BASING && superseded(job[me].at); drop_packs(job[me].at) }

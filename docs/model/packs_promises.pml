@@ -8,7 +8,7 @@
 #define checked(n) (PROMISE == 0 || PROMISE == n)
 
 #define C1(x) assert(!checked(1) || (x)) /* every ref of every repository is whole: all objects that it reaches are there */
-#define C2(x) assert(!checked(2) || (x)) /* the database has all objects of its values, and of what was acknowledged */
+#define C2(x) assert(!checked(2) || (x)) /* the database, or in transit two sites, have all objects of its values, and of what was acknowledged */
 #define C3(x) assert(!checked(3) || (x)) /* a follower moves no ref under an intent of its own site, over a push, or to what the database did not hold when it looked */
 #define C4(x) assert(!checked(4) || (x)) /* once trouble stops, every site that runs comes to have what the database has */
 
@@ -34,3 +34,5 @@
 #define ALARM        14 /* a pack is refused by a follower */
 #define ORPHANED     15 /* a preparation takes effect after its process has died */
 #define RESTED       16 /* all has ended */
+#define TRIMMED      17 /* what was in transit is dropped */
+#define AWAY         18 /* a site was away for longer, and needs a base */

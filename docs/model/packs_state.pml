@@ -24,6 +24,9 @@ typedef Pack {      /* that was used */
 Pack pack[LAST + 1]; /* by position */
 byte base = 1;      /* the position of the latest base; it comes before a pack of that position */
 byte base_has = 1;
+#ifdef TRANSIT
+byte base_needs;    /* commits that a base without objects builds on */
+#endif
 byte next = 2;      /* position */
 byte foreign;       /* the position of another's transaction that is open; 0: none is */
 #if defined(PRUNES) || BASES > 0

@@ -230,6 +230,10 @@ packs-pruned-both     |packs   |holds |-DLAST=4 -DPRUNES -DMAINTAINERS=2 -DDAYS=
 packs-pruned-behind   |packs   |holds |-DLAST=4 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DCALM -DPUSHERS=3 -DDIVIDED -DLAGGING|it need not have all packs
 packs-based           |packs   |holds |-DLAST=3 -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DCALM -DDISK=1 -DDIVIDED|a base; a disk is lost
 packs-based-both      |packs   |holds |-DLAST=3 -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DPUSHERS=3 -DDIVIDED|two sites push, and one makes a base
+packs-transit         |packs   |holds |-DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DCALM|packs are dropped in transit, once the other site has them
+packs-transit-both    |packs   |holds |-DLAST=3 -DTRANSIT=1 -DBASES=2 -DMAINTAINERS=3 -DDAYS=1 -DPUSHERS=3 -DDIVIDED -DCALM|two sites push, and both drop
+packs-transit-away    |packs   |holds |-DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=1 -DSITES=3 -DDIVIDED -DPROMISE=1|C1 even for a third site that was away for longer
+packs-transit-kept    |packs   |holds |-DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=1 -DSITES=3 -DDIVIDED -DPROMISE=2|and C2
 packs-faulty          |packs   |holds |-DLAST=3 -DNEGATES_LOCAL -DLOCAL -DPROMISE=1         |C1 even if a site makes packs that build on its own refs
 packs-lacking         |packs   |holds |-DLAST=3 -DLACKS -DPROMISE=1                         |C1 even if it makes packs that lack objects
 packs-beside-dead     |packs   |holds |-DLAST=3 -DMORTAL=1 -DSTAYS_DOWN=1 -DCALM            |another site comes to rest beside one that died with its intents
@@ -250,6 +254,10 @@ pack-cloned           |packs   |event |-DEVENT=13 -DDISK=1 -DLAST=3             
 pack-refused          |packs   |event |-DEVENT=14 -DLOCAL -DNEGATES_LOCAL -DLAST=3          |a follower refuses a pack of a faulty site
 pack-orphaned         |packs   |event |-DEVENT=15 -DMORTAL=1 -DSLOW=1 -DLAST=3              |a preparation takes effect after its process died
 packs-rested          |packs   |event |-DEVENT=16 -DCALM -DLAST=3                           |all has ended
+pack-trimmed          |packs   |event |-DEVENT=17 -DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=2|what was in transit is dropped
+pack-away             |packs   |event |-DEVENT=18 -DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=1 -DSITES=3 -DPROMISE=1|a site was away for longer, and needs a base
+trims-alone           |packs   |C2    |-DLAST=3 -DTRANSIT=0 -DBASES=1 -DMAINTAINERS=1      |what is in transit is dropped although no other site has it
+trims-unpassed        |packs   |C4    |-DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=1 -DSITES=3 -DCALM|a site lacks what was dropped before it came
 bases-unchecked       |packs   |C1    |-DLAST=3 -DNEGATES_LOCAL -DLOCAL -DBASES_UNCHECKED -DTIPS_UNCHECKED|a pack of a faulty site is unpacked onto nothing
 tips-unchecked        |packs   |C1    |-DLAST=3 -DLACKS -DTIPS_UNCHECKED                    |a pack counts though it lacks what its tips reach
 prunes-in-pushes      |packs   |C1    |-DLAST=3 -DDURING_PUSHES -DPRUNES -DMAINTAINERS=1 -DCAREFUL=1|maintenance prunes between a pack and its push

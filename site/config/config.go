@@ -25,8 +25,11 @@ const (
 	OnDisk     = "local"    // its refs in the database, its objects at this site only
 )
 
-// StoreAll is the [refdb.Project] Store of a project whose objects the database keeps, all of them.
-const StoreAll = "all"
+// The [refdb.Project] Store of a project whose objects the database keeps. "" is for those of which it keeps none.
+const (
+	StoreAll     = "all"     // for ever: a site can be made from the database alone
+	StoreTransit = "transit" // until the sites have had time to unpack them
+)
 
 // Where things are unless the configuration says otherwise.
 const (
@@ -52,7 +55,7 @@ type Config struct {
 	projects, refs, skipRefs patterns
 	NewProjectMode           string // the mode of projects that are new to the database
 
-	NewProjectStore string // what the database keeps of the objects of projects that are new to it: [StoreAll] or ""
+	NewProjectStore string // what the database keeps of the objects of projects that are new to it: [StoreAll], [StoreTransit] or ""
 	Durability      string // what must be durable before a push is acknowledged: [InDatabase] or [OnDisk]
 	PackLimit       int64  // bytes of the objects of one push
 	Maintain        bool   // the daemon maintains the repositories by itself
@@ -174,12 +177,12 @@ func (c *Config) set(e Entry) error {
 		return setDuration(&c.StopTimeout, e.Value, time.Hour)
 	case "site.store":
 		switch e.Value {
-		case StoreAll:
-			c.NewProjectStore = StoreAll
+		case StoreAll, StoreTransit:
+			c.NewProjectStore = e.Value
 		case "none":
 			c.NewProjectStore = ""
 		default:
-			return fmt.Errorf("%q is none: %s or none", e.Value, StoreAll)
+			return fmt.Errorf("%q is none: %s, %s or none", e.Value, StoreAll, StoreTransit)
 		}
 	case "site.durability":
 		if e.Value != InDatabase && e.Value != OnDisk {

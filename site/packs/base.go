@@ -75,14 +75,9 @@ func (s Source) pending(ctx context.Context) (ids []string, err error) {
 
 // roots returns the object IDs that a base at a position is made of.
 func (s Source) roots(ctx context.Context, at refdb.Position, pending []string) ([]string, error) {
-	var needed []string
-	for ref, err := range s.DB.RefsAt(ctx, s.Project, "refs/", at) {
-		if err != nil {
-			return nil, err
-		}
-		if ref.Value.IsObjectID() && !ref.Value.IsDeleted() {
-			needed = append(needed, string(ref.Value))
-		}
+	needed, err := s.valuesAt(ctx, at)
+	if err != nil {
+		return nil, err
 	}
 	needed = sortedSet(append(needed, pending...))
 	kept, err := Kept(ctx, s.DB, s.Project)

@@ -9,8 +9,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// Stored reports whether the database keeps the objects of a project.
-func Stored(p refdb.Project) bool { return p.Store == config.StoreAll }
+// Stored reports whether the database keeps the objects of a project, all of them or in transit.
+func Stored(p refdb.Project) bool { return p.Store != "" }
+
+// InTransit reports whether it keeps them for [TransitFor] only.
+func InTransit(p refdb.Project) bool { return p.Store == config.StoreTransit }
 
 var (
 	// ErrTooLarge: a pack would exceed the limit.

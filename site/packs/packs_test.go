@@ -48,6 +48,7 @@ func (w *world) open(name string) *refdb.DB {
 	if err != nil {
 		w.Fatal(err)
 	}
+	w.Cleanup(func() { db.Close() })
 	return db
 }
 

@@ -194,7 +194,10 @@ func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
 	if err != nil {
 		return err
 	}
-	if !whole {
+	switch {
+	case !whole && p.Base:
+		return fmt.Errorf("%w that the database kept in transit and has dropped: run `refdbctl site store compact %s` at a site that has them", ErrIncomplete, r.Project)
+	case !whole:
 		return fmt.Errorf("pack %s of %s: %w that it builds on", p.ID, p.Owner, ErrIncomplete)
 	}
 	r.Mark.know(unsure)
