@@ -68,7 +68,7 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 
 // maintain packs and prunes a repository. Say is called with what it does next.
 func (d *Daemon) maintain(ctx context.Context, r config.Repository, say func(string)) (m client.Maintained, err error) {
-	m.Project = r.Project
+	m.Project, m.Compacted = r.Project, client.CompactedNothing
 	select {
 	case d.maintainer.turn <- struct{}{}:
 	default:
@@ -112,6 +112,9 @@ func (d *Daemon) maintain(ctx context.Context, r config.Repository, say func(str
 		m.Left = wire.OneLine(why.Error())
 		return m, nil
 	}
+	var inDatabase error
+	m.Compacted, inDatabase = d.compact(ctx, r, repo, say)
+	defer func() { err = errors.Join(err, inDatabase) }()
 	say("looking for what can be pruned")
 	n, err := maintenance.Prunable(ctx, repo)
 	if err != nil || n == 0 {
@@ -223,7 +226,7 @@ func (d *Daemon) keepMaintaining(ctx context.Context) {
 			case err != nil || m.Left != "" && !m.Busy:
 				d.o.Logger.WarnContext(ctx, "a repository could not be maintained: see `refdbctl site maintain`", "repository", which, "class", refdb.ClassOf(err).String())
 			default:
-				d.o.Logger.InfoContext(ctx, "a repository was maintained", "repository", which, "packed", m.Packed, "kept", m.Kept, "pruned", m.Pruned, "busy", m.Busy)
+				d.o.Logger.InfoContext(ctx, "a repository was maintained", "repository", which, "packed", m.Packed, "kept", m.Kept, "pruned", m.Pruned, "compacted", string(m.Compacted), "busy", m.Busy)
 			}
 		}
 	}

@@ -18,6 +18,7 @@ var maintainedColumns = []output.Column[client.Maintained]{
 	{Name: "packed", Value: func(m client.Maintained) any { return m.Packed }},
 	{Name: "kept", Value: func(m client.Maintained) any { return m.Kept }},
 	{Name: "pruned", Value: func(m client.Maintained) any { return m.Pruned }},
+	{Name: "compacted", Value: func(m client.Maintained) any { return string(m.Compacted) }},
 	{Name: "busy", Value: func(m client.Maintained) any { return m.Busy }},
 	{Name: "left", Value: func(m client.Maintained) any { return m.Left }},
 }
@@ -37,9 +38,12 @@ objects are pruned, and are refused if that takes some seconds. Nothing is prune
 does not answer, if not all that other sites have pushed is here, or if for half a minute there was always a push
 under way: that is no failure.
 
+Of a project whose objects the database keeps, a new base is stored there when more bytes came after the latest one than it has, or
+very many packs, or when refs hold what is in none. Of one in transit what is older than a week is dropped.
+
 Fields: ` + output.Names(maintainedColumns) + `
-(packed: nothing, loose or all objects; kept: refs below refs/refdb/kept/; pruned: objects; left: why nothing was
-pruned; busy: because others were at work)`,
+(packed: nothing, loose or all objects; kept: refs below refs/refdb/kept/; pruned: objects; compacted: nothing, base, or
+dropped; left: why nothing was pruned; busy: because others were at work)`,
 		Example: `  refdbctl site maintain
   refdbctl site maintain team/app`,
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {

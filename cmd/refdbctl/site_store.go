@@ -43,6 +43,7 @@ type storedBase struct {
 func (a *app) storeStartCommand() *cobra.Command {
 	var f siteFlags
 	var why reason
+	var transit bool
 	cmd := &cobra.Command{
 		Use:   "start REPO",
 		Short: "Let the database keep all objects of a project from now on",
@@ -54,6 +55,10 @@ All sites must run this version. For ` + storeSettled.String() + ` pushes to the
 pack of all that the project has now. This site must have every ref that the database has, with its objects. Run it again
 if it was interrupted.
 
+With --transit the database keeps them for a week only, for the sites to unpack: refdbctl site maintain drops what is older, once
+another site has it. A site that was away for longer, or is new, then needs a new base: refdbctl site store compact. Run the
+command again, with or without --transit, to change that.
+
 Fields: ` + output.Names(baseColumns) + `
 (dropped: how many packs the base took the place of)`,
 		Example: `  refdbctl site store start team/app --reason "the second site follows"`,
@@ -63,15 +68,22 @@ Fields: ` + output.Names(baseColumns) + `
 			if err != nil {
 				return err
 			}
-			return a.withSiteDB(ctx, func(db *refdb.DB) error { return a.storeStart(ctx, db, r, why) })
+			return a.withSiteDB(ctx, func(db *refdb.DB) error {
+				store := config.StoreAll
+				if transit {
+					store = config.StoreTransit
+				}
+				return a.storeStart(ctx, db, r, store, why)
+			})
 		}),
 	}
 	f.add(cmd)
 	why.addFlag(cmd)
+	cmd.Flags().BoolVar(&transit, "transit", false, "keep objects for a week only")
 	return cmd
 }
 
-func (a *app) storeStart(ctx context.Context, db *refdb.DB, r config.Repository, why reason) error {
+func (a *app) storeStart(ctx context.Context, db *refdb.DB, r config.Repository, store string, why reason) error {
 	row, ok, err := db.Project(ctx, r.Project)
 	switch {
 	case err != nil:
@@ -82,10 +94,10 @@ func (a *app) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 		return &status{exitError, fmt.Sprintf("project %s is in mode %s, in which refs move although the database has not their objects: run refdbctl project set %s --mode %s first",
 			r.Project, row.Mode, r.Project, config.Enforce)}
 	}
-	if !packs.Stored(row) {
+	if row.Store != store {
 		next := row
-		next.Store = config.StoreAll
-		what := act{action: "site store start", project: r.Project, reason: why, detail: "store " + config.StoreAll}
+		next.Store = store
+		what := act{action: "site store start", project: r.Project, reason: why, detail: "store " + store}
 		err := a.audited(ctx, db, what, func() (_ string, err error) {
 			row, err = db.PutProject(ctx, next)
 			return fmt.Sprintf("revision %d", row.Revision), err

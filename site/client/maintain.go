@@ -13,12 +13,23 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
+// Compacted says what became of the objects that the database keeps of a project.
+type Compacted string
+
+const (
+	CompactedNothing Compacted = "nothing" // they are as they were
+	CompactedBase    Compacted = "base"    // a new base stands for all packs
+	CompactedDropped Compacted = "dropped" // those whose time in transit was over are gone
+)
+
 // Maintained says what the maintenance of a repository did.
 type Maintained struct {
 	Project string `json:"project"`
 	Packed  string `json:"packed"` // "nothing", "loose" or "all" objects
 	Kept    int    `json:"kept"`   // refs that keep objects which no other ref reaches
 	Pruned  int    `json:"pruned"` // objects
+	// Compacted says what was done in the database.
+	Compacted Compacted `json:"compacted"`
 	// Left says why nothing was pruned; "" if all was that could be. Busy says that the next maintenance may.
 	Left string `json:"left,omitempty"`
 	Busy bool   `json:"busy,omitempty"`

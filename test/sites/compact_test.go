@@ -1,0 +1,89 @@
+//go:build linux
+
+package sites
+
+import (
+	"database/sql"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/client"
+)
+
+// passDaysInTransit lets days go by for the packs in the database of a cluster on SQLite.
+func (c *cluster) passDaysInTransit(days int) {
+	c.Helper()
+	path := strings.TrimPrefix(c.eu.db, "sqlite:")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
+	if err == nil {
+		_, err = db.Exec("UPDATE packs SET time = time - ?", (time.Duration(days) * 24 * time.Hour).Microseconds())
+		db.Close()
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (s *server) compacts(want client.Compacted) {
+	s.c.Helper()
+	if got := s.maintain(); got.Compacted != want {
+		s.c.Errorf("site %s: %+v, want compacted: %s", s.name, got, want)
+	}
+}
+
+// What refs put writes has no pack: the other site waits for its objects until a site that has them is maintained.
+func TestMaintenanceStoresWhatWasWrittenWithoutAPush(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 1, 1), extra: storing})
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.us.follows(project)
+	c.eu.compacts(client.CompactedNothing)
+	// Its objects are at eu, by hand.
+	c.g.run(c, c.eu.repo(project), "fetch", "--quiet", c.h.dir, c.h.b)
+	c.eu.must("refs", "put", project, "refs/heads/main", c.h.b, "--force")
+	c.us.compacts(client.CompactedNothing)
+	c.eu.follows(project)
+	c.eu.compacts(client.CompactedBase)
+	c.us.follows(project)
+	c.eu.compacts(client.CompactedNothing)
+	c.us.compacts(client.CompactedNothing)
+}
+
+// What was in transit for a week is dropped once both sites have it; who comes later needs a base.
+func TestMaintenanceDropsWhatWasInTransit(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 2, 2), extra: "\tstore = transit\n"})
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.us.follows(project)
+	c.us.pushed(c.h.b + ":refs/heads/main")
+	c.eu.follows(project)
+	c.eu.compacts(client.CompactedNothing)
+	c.passDaysInTransit(8)
+	eventually(t, "packs in transit are dropped", func() error {
+		if got := c.eu.maintain(); got.Compacted != client.CompactedDropped {
+			return errBehind
+		}
+		return nil
+	})
+	c.us.compacts(client.CompactedNothing)
+	c.eu.pushed(c.h.leaves[0] + ":refs/heads/next")
+	c.us.follows(project)
+	c.us.pushed(c.h.leaves[1] + ":refs/heads/other")
+	c.eu.follows(project)
+
+	if err := os.RemoveAll(c.us.repo(project)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.us.run("site", "clone", project); err == nil || !strings.Contains(err.Error(), "site store compact "+project) {
+		t.Errorf("cloned without a base: %v", err)
+	}
+	c.eu.must("site", "store", "compact", project)
+	c.us.must("site", "clone", project)
+	c.us.follows(project)
+}
