@@ -74,7 +74,7 @@ func idleGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...
 	}
 	tb.Cleanup(func() { db.Close() })
 	g.db = db
-	text := fmt.Sprintf("[site]\n\tname = %s\n\tsocket = %s\n\tstate = %s\n\troot = %s\n\tstopTimeout = 200ms\n%s\n", name,
+	text := fmt.Sprintf("[site]\n\tname = %s\n\tsocket = %s\n\tstate = %s\n\troot = %s\n\tstopTimeout = 200ms\n\tstore = none\n%s\n", name,
 		filepath.Join(dir, "sock"), filepath.Join(dir, "state"), filepath.Join(dir, "git"), strings.Join(settings, "\n"))
 	if err := os.WriteFile(g.config, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)

@@ -51,7 +51,7 @@ func (w *world) newSite(tb testing.TB, name string, refs ...string) *gitSite {
 	program, err := builtHook()
 	err = errors.Join(err,
 		os.WriteFile(s.hook, program, 0o755),
-		os.WriteFile(s.config, fmt.Appendf(nil, "[site]\nname = %s\nroot = %s/git\nsocket = %s/s\nstate = %s\n", name, dir, dir, dir), 0o644),
+		os.WriteFile(s.config, fmt.Appendf(nil, "[site]\nname = %s\nroot = %s/git\nsocket = %s/s\nstate = %s\nstore = none\n", name, dir, dir, dir), 0o644),
 		os.MkdirAll(filepath.Dir(s.repo.path), 0o755),
 		os.Rename(made.path, s.repo.path))
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 func siteConfig(tb testing.TB, dir, more string) string {
 	tb.Helper()
 	path := filepath.Join(dir, "site.config")
-	text := fmt.Sprintf("[site]\nname = eu-1\nsocket = %s\nstate = %s\nroot = %s\n%s\n",
+	text := fmt.Sprintf("[site]\nname = eu-1\nsocket = %s\nstate = %s\nroot = %s\nstore = none\n%s\n",
 		filepath.Join(dir, "sock"), filepath.Join(dir, "state"), dir, more)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)

@@ -78,7 +78,7 @@ func Load(ctx context.Context, path string) (*Config, error) {
 		return nil, err
 	}
 	c := &Config{
-		Socket: DefaultSocket, State: DefaultState, NewProjectMode: Enforce,
+		Socket: DefaultSocket, State: DefaultState, NewProjectMode: Enforce, NewProjectStore: StoreAll,
 		Timeout: 4 * time.Second, LockWait: 2 * time.Second, StopTimeout: 30 * time.Second,
 		Durability: InDatabase, PackLimit: 256 << 20,
 		paths: map[string]string{}, projectAt: map[string]string{},

@@ -201,7 +201,11 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 		if id == "" {
 			id = rand.Text()
 		}
-		row, err = db.PutProject(ctx, refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: c.NewProjectStore})
+		store, err := newStore(ctx, c, db, r)
+		if err != nil {
+			return row, false, err
+		}
+		row, err = db.PutProject(ctx, refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store})
 		created = err == nil
 		if errors.Is(err, refdb.ErrMismatch) { // another site was faster
 			row, _, err = db.Project(ctx, r.Project)
@@ -211,6 +215,19 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 		}
 	}
 	return row, created, nil
+}
+
+// newStore returns what the database is to keep of a new project's objects: none if it can't.
+func newStore(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) (string, error) {
+	// In another mode refs move although the database has not their objects.
+	if c.NewProjectStore == "" || c.NewProjectMode != config.Enforce {
+		return "", nil
+	}
+	_, err := db.PackUsage(ctx, r.Project)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, refdb.ErrOldSchema) {
+		return "", nil
+	}
+	return c.NewProjectStore, err
 }
 
 // hasID reports whether the ID is that of any project.

@@ -105,6 +105,9 @@ func (c *cluster) newServer(name, url string, d design) *server {
 		enable = append(enable, "--new")
 		bin, err := programs()
 		d.bin = must(c.TB, bin, err)
+		if !strings.Contains(d.extra, "store = ") {
+			d.extra = "\tstore = none\n" + d.extra
+		}
 	}
 	s := &server{c: c, life: c.TB, name: name, dir: dir, bin: d.bin, root: filepath.Join(dir, "git"), db: url, config: filepath.Join(dir, "site.config")}
 	if err := os.MkdirAll(s.root, 0o755); err != nil {

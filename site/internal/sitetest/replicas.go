@@ -56,7 +56,7 @@ func NewReplicas(tb testing.TB, init ...string) *Replicas {
 func SiteConfig(tb testing.TB, root, more string) *config.Config {
 	tb.Helper()
 	path := filepath.Join(root, "site.config")
-	text := fmt.Sprintf("[site]\nname = b\nroot = %s\nsocket = %s\nstate = %s\n%s", root, filepath.Join(root, "s"), root, more)
+	text := fmt.Sprintf("[site]\nname = b\nroot = %s\nsocket = %s\nstate = %s\nstore = none\n%s", root, filepath.Join(root, "s"), root, more)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		tb.Fatal(err)
 	}
