@@ -48,11 +48,11 @@ start_daemon() {
   return 1
 }
 
-# Each site has a copy, a daemon beside it, and a web server in front of it.
+# Each site has a copy, a daemon beside it, and a web server in front of it. The database keeps no objects, so that a site is behind until it syncs.
 make_site() {
   mkdir -p "$(dirname "$(repo "$1")")" && git clone -q --bare "$work/seed" "$(repo "$1")" || return
   site_git "$1" config http.receivepack true && site_git "$1" remote remove origin
-  printf '[site]\n\tname = %s\n\troot = %s\n\tsocket = %s\n\tstate = %s\n' \
+  printf '[site]\n\tname = %s\n\troot = %s\n\tsocket = %s\n\tstate = %s\n\tstore = none\n' \
     "$1" "$work/$1/root" "$work/$1/site.sock" "$work/$1" >"$work/$1/site.config"
   start_daemon "$1" || return
   site "$1" enable --new "$(repo "$1")" >"$work/$1/enable.out" 2>&1 || { cat "$work/$1/enable.out" >&2; return 1; }

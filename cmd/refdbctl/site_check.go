@@ -34,8 +34,9 @@ func (a *app) siteCheckCommand() *cobra.Command {
 		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
 hooks are there, can be run and are refdb-hook; git's settings; the link to the daemon's socket and the
 daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long;
-lock files that a killed git has left; what can't follow; and objects that the database is to keep and lacks. One line each. The status is 1 if there is any finding.
-A push that is under way is none. Run it as root, as which it becomes the daemon's user, or as that user.
+lock files that a killed git has left; what can't follow; and objects that the database is to keep and
+lacks. One line each. The status is 1 if there is any finding. A push that is under way is none.
+Run it as root, as which it becomes the daemon's user, or as that user.
 
 --repair mends what is safe: hooks, settings, the link, lock files that no process needs. It moves
 no ref: that is what refdbctl site sync does. The status is 1 if a finding is left.

@@ -38,8 +38,8 @@ objects are pruned, and are refused if that takes some seconds. Nothing is prune
 does not answer, if not all that other sites have pushed is here, or if for half a minute there was always a push
 under way: that is no failure.
 
-Of a project whose objects the database keeps, a new base is stored there when more bytes came after the latest one than it has, or
-very many packs, or when refs hold what is in none. Of one in transit what is older than a week is dropped.
+Of a project whose objects the database keeps, a new base is stored there when more bytes came after the latest one than
+it has, or very many packs, or when refs hold what is in none. Of one in transit what is older than a week is dropped.
 
 Fields: ` + output.Names(maintainedColumns) + `
 (packed: nothing, loose or all objects; kept: refs below refs/refdb/kept/; pruned: objects; compacted: nothing, base, or
