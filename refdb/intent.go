@@ -205,7 +205,8 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
-	if err := db.knowDropped(p, r); err != nil {
+	known, err := db.knowDropped(p, r)
+	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
 	e := Event{Op: OpUpdate, Refs: len(r.Done)}
@@ -238,6 +239,10 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 		slices.Sort(ended)
 		err = &LostError{Project: p.Project, Refs: ended, Reason: "the intent was ended already"}
 	}
+	if errors.Is(err, ErrNotAdmitted) || errors.Is(err, ErrLostChanges) {
+		// Nothing was dropped. A recovery asks what became of these.
+		err = errors.Join(err, db.journal.Note(known))
+	}
 	if err = db.knowEnded(ctx, edges, p, r, err); err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
@@ -245,12 +250,21 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 }
 
 // knowDropped notes that what a request to finish p drops is needed no more, before the request is sent. A comparison would take for
-// lost what the database has dropped, and the journal still has.
-func (db *DB) knowDropped(p Preparation, r FinishRequest) error {
+// lost what the database has dropped, and the journal still has. It returns what the journal had.
+func (db *DB) knowDropped(p Preparation, r FinishRequest) (known []Known, err error) {
 	if p.Op == "" || len(r.Dropped) == 0 {
-		return nil
+		return nil, nil
 	}
-	return db.journal.End(p.Project, r.Dropped, p.Op)
+	pending, err := db.journal.Pending()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range pending {
+		if k.Project == p.Project && k.Op == p.Op && slices.Contains(r.Dropped, k.Ref) {
+			known = append(known, k)
+		}
+	}
+	return known, db.journal.End(p.Project, r.Dropped, p.Op)
 }
 
 // knowEnded notes what a request to finish p has ended, besides what it has dropped; err is its outcome.
