@@ -154,11 +154,11 @@ func (r *Repo) commitsOf(ctx context.Context, ids []string) (commits []string, e
 	return commits, nil
 }
 
-// trueGraph is a command that sees objects as they are, not as refs/replace/ shows them. Ended by its context it gets time to
-// remove its files.
+// trueGraph is a command that sees objects as they are, not as refs/replace/ or info/grafts show them: other sites don't have those,
+// or not yet. Ended by its context it gets time to remove its files.
 func (r *Repo) trueGraph(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := r.Command(ctx, args...)
-	cmd.Env = append(cmd.Env, "GIT_NO_REPLACE_OBJECTS=1")
+	cmd.Env = append(cmd.Env, "GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	return cmd

@@ -206,3 +206,41 @@ func gitWith(tb testing.TB, dir, in string, args ...string) string {
 	}
 	return strings.TrimSpace(string(out))
 }
+
+// What cuts a history off in one repository only, other repositories don't have.
+func TestReplacementsAndGraftsAreSeenThrough(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(t *testing.T, dir, id string){
+		"graft": func(t *testing.T, dir, id string) { write(t, id+"\n", dir, "info", "grafts") },
+		"replacement": func(t *testing.T, dir, id string) {
+			git(t, dir, "update-ref", "refs/replace/"+id, commitOn(t, dir, "instead"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from, first := newRepo(t, "--bare")
+			second := commitOn(t, from, "second", first)
+			third := commitOn(t, from, "third", second)
+			whole := packOf(t, openDir(t, from), []string{third}, nil)
+			to := t.TempDir()
+			git(t, to, "init", "--quiet", "--bare")
+			target := openDir(t, to)
+			if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{third}, []string{first}))); err != nil {
+				t.Fatal(err)
+			}
+			cut(t, to, second)
+			cut(t, from, second)
+			if here, err := target.Connected(t.Context(), []string{third}); err != nil || here[third] {
+				t.Errorf("a commit is connected though what it builds on is missing: %v, %v", here, err)
+			}
+			if ok, err := target.Whole(t.Context(), []string{third}, nil); err != nil || ok {
+				t.Errorf("a commit is whole though what it builds on is missing: %v, %v", ok, err)
+			}
+			want, err := gitrepo.PackObjects(whole)
+			got, err2 := gitrepo.PackObjects(packOf(t, openDir(t, from), []string{third}, nil))
+			if got != want || errors.Join(err, err2) != nil {
+				t.Errorf("the pack has %d objects, not %d: %v", got, want, errors.Join(err, err2))
+			}
+		})
+	}
+}
