@@ -11,7 +11,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/packs"
-	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
 const (
@@ -31,11 +30,15 @@ func (d *Daemon) compact(ctx context.Context, r config.Repository, repo *gitrepo
 	}
 	from := packs.Source{DB: d.db, Repo: repo, Project: r.Project}
 	if packs.InTransit(p.Project) {
-		all, err := d.db.Followers(ctx)
+		mark, err := packs.ReadMark(repo.Dir())
 		if err != nil {
 			return did, err
 		}
-		dropped, err := from.Trim(ctx, presence.OtherSites(all, d.config.Load().Site))
+		site := d.config.Load().Site
+		if err := from.RecordUnpacked(ctx, p.ID, site, mark); err != nil {
+			return did, err
+		}
+		dropped, err := from.Trim(ctx, p.ID, site)
 		if dropped > 0 {
 			did = client.CompactedDropped
 		}

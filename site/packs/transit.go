@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,36 +15,21 @@ import (
 // a base.
 const TransitFor = 7 * 24 * time.Hour
 
-// maxBounds is how many bytes of object IDs a bound may have: Spanner allows 10 MiB in a cell. Twice as many as refs of SHA-256
-// in the largest repositories; above it nothing is dropped.
+// maxBounds is how many bytes of object IDs a base without objects may have: Spanner allows 10 MiB in a cell. They are those of 200,000
+// values of SHA-1; where there are more, nothing is dropped.
 const maxBounds = 8 << 20
 
-// Trim drops the packs of a project in transit that are older than [TransitFor], if one of the other sites has unpacked them. Without
-// that the database may have the only copy beside this site's. This site has just unpacked all packs. Others are the sites that follow, but for
-// this one.
+// Trim drops the packs of a project in transit that are older than [TransitFor], if this site and another one have recorded that
+// they unpacked them ([Source.RecordUnpacked]). Without another one the database may have the only copy beside this site's.
 //
 // In their place it stores a base without objects: it builds on what refs held at its position, so that whoever lacks that
 // moves no ref ([ErrIncomplete]) until somebody stores a base with objects. It returns how many packs were dropped.
-func (s Source) Trim(ctx context.Context, others []refdb.Follower) (dropped int, err error) {
-	passed := refdb.Position(0)
-	for _, f := range others {
-		passed = max(passed, f.Read)
-	}
-	// Pushes that end meanwhile are here, or among the changes that are read next.
-	stay, err := s.pending(ctx)
+func (s Source) Trim(ctx context.Context, projectID, site string) (dropped int, err error) {
+	passed, err := s.unpacked(ctx, projectID, site)
 	if err != nil {
 		return 0, err
 	}
-	for c, err := range s.DB.History(ctx, s.Project, "") {
-		if err != nil {
-			return 0, err
-		}
-		if c.Position <= passed {
-			break
-		}
-		stay = append(stay, string(c.New))
-	}
-	at, err := s.trimAt(ctx, passed, sortedSet(stay))
+	at, err := s.trimAt(ctx, passed)
 	if err != nil || at == 0 {
 		return 0, err
 	}
@@ -67,17 +51,15 @@ func (s Source) Trim(ctx context.Context, others []refdb.Follower) (dropped int,
 	return s.DB.DropSupersededPacks(ctx, s.Project)
 }
 
-// trimAt returns the position up to which packs are to go; 0 if none are. The first one that stays is younger, or no other site has passed it,
-// or it was made for a value of these, for which they may not have looked yet. By the position before its own refs are most likely to
-// hold what the packs before it were made for.
-func (s Source) trimAt(ctx context.Context, passed refdb.Position, stay []string) (refdb.Position, error) {
-	awaited := func(id string) bool { _, ok := slices.BinarySearch(stay, id); return ok }
+// trimAt returns the position up to which packs are to go; 0 if none are. The first one that stays is younger, or was not unpacked by two
+// sites. By the position before its own refs are most likely to hold what the packs before it were made for.
+func (s Source) trimAt(ctx context.Context, passed refdb.Position) (refdb.Position, error) {
 	at, useful := passed, false
 	for p, err := range List(ctx, s.DB, s.Project) {
 		if err != nil {
 			return 0, err
 		}
-		if p.Age < TransitFor && !isBound(p) || p.Position > passed || slices.ContainsFunc(p.Tips, awaited) {
+		if p.Age < TransitFor && !isBound(p) || p.Position > passed {
 			at = min(at, p.Position-1)
 			break
 		}

@@ -1,33 +1,34 @@
 package packs_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
-// registered are the sites that follow, as if each had read all that is complete.
-func (w *world) registered(names ...string) (all []refdb.Follower) {
-	w.Helper()
-	state, err := w.open("test").HistoryState(w.Context())
+const projectID = "id"
+
+// maintained unpacks all packs, and records that.
+func (s *site) maintained(name string) {
+	s.Helper()
+	_, err := s.receive()
+	if err == nil {
+		err = s.source().RecordUnpacked(s.Context(), projectID, name, s.mark)
+	}
 	if err != nil {
-		w.Fatal(err)
+		s.Fatal(err)
 	}
-	for _, name := range names {
-		all = append(all, refdb.Follower{Name: name, Read: state.Upto})
-	}
-	return all
 }
 
-func (s *site) trimmed(others []refdb.Follower) (dropped int) {
+// trimmed returns how many packs a site drops when it is maintained.
+func (s *site) trimmed(name string) (dropped int) {
 	s.Helper()
-	dropped, err := s.source().Trim(s.Context(), others)
+	s.maintained(name)
+	dropped, err := s.source().Trim(s.Context(), projectID, name)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -40,21 +41,19 @@ func TestWhatIsInTransitGoesAfterAWeek(t *testing.T) {
 		a, b := w.site("a"), w.site("b")
 		first := a.commit("first")
 		a.push(move("main", "", first))
-		b.received(1)
 		time.Sleep(packs.TransitFor - time.Hour)
 		second := a.commit("second", first)
 		a.push(move("main", first, second))
-		if got := a.trimmed(w.registered("b")); got != 0 {
-			t.Errorf("before a week was over: %d packs were dropped", got)
+		b.maintained("b")
+		if got := a.trimmed("a"); got != 0 {
+			t.Errorf("before a week was over %d packs were dropped", got)
 		}
 		time.Sleep(2 * time.Hour)
-		if got := a.trimmed(w.registered("b")); got != 1 {
-			t.Errorf("%d packs were dropped", got)
+		for _, want := range []int{1, 0} {
+			if got := a.trimmed("a"); got != want {
+				t.Errorf("%d packs were dropped, want %d", got, want)
+			}
 		}
-		if got := a.trimmed(w.registered("b")); got != 0 {
-			t.Errorf("again: %d packs were dropped", got)
-		}
-		b.received(1) // the bound says nothing new to it
 		b.git("update-ref", "refs/heads/main", second)
 		b.push(move("main", second, b.commit("third", second)))
 		if _, err := a.receive(); err != nil {
@@ -64,39 +63,53 @@ func TestWhatIsInTransitGoesAfterAWeek(t *testing.T) {
 }
 
 // The database may have the only copy beside this site's, which may be lost.
-func TestWhatNoOtherSiteHasIsNotDropped(t *testing.T) {
+func TestWhatNoOtherSiteHasUnpackedIsNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, b := w.site("a"), w.site("b")
 		first := a.commit("first")
 		a.push(move("main", "", first))
-		// The others have read this far; then a push begins that lasts for more than a week.
-		before := w.registered("b")
+		b.maintained("b")
+		// Its pack is used; it ends more than a week later.
 		long := a.prepare(move("long", "", a.commit("long", first)))
 		time.Sleep(packs.TransitFor + time.Hour)
-		for _, others := range [][]refdb.Follower{nil, {{Name: "b"}}} {
-			if got := a.trimmed(others); got != 0 {
-				t.Errorf("%d packs were dropped", got)
-			}
-		}
-		now := w.registered("b")
-		if got := a.trimmed(now); got != 1 {
-			t.Errorf("%d packs were dropped", got)
+		if got := a.trimmed("a"); got != 1 {
+			t.Errorf("%d packs were dropped, want the one that b has", got)
 		}
 		if err := a.db.Finish(t.Context(), long, []string{"refs/heads/long"}, nil); err != nil {
 			t.Fatal(err)
 		}
-		for _, others := range [][]refdb.Follower{before, now} {
-			if got := a.trimmed(others); got != 0 {
-				t.Errorf("it just ended, and was dropped: %d packs were dropped", got)
-			}
+		if got := a.trimmed("a"); got != 0 {
+			t.Errorf("%d packs were dropped that only a has", got)
 		}
-		b.git("fetch", "--quiet", a.Dir, first)
 		b.git("update-ref", "refs/heads/main", first)
-		if _, err := b.receive(); err != nil {
-			t.Error(err)
+		b.maintained("b")
+		if err := packs.RemoveUnpacked(t.Context(), a.db, "b"); err != nil {
+			t.Fatal(err)
 		}
-		if got := a.trimmed(w.registered("b")); got != 2 {
+		if got := a.trimmed("a"); got != 0 {
+			t.Errorf("%d packs were dropped that only a retired site has", got)
+		}
+		b.maintained("b")
+		if got := a.trimmed("a"); got == 0 {
+			t.Error("what both have was not dropped")
+		}
+	})
+}
+
+// After the database went back the same positions are those of other packs.
+func TestWhatWasUnpackedInAnEarlierEpochDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, b := w.site("a"), w.site("b")
+		a.push(move("main", "", a.commit("first")))
+		b.maintained("b")
+		b.mark.Epoch = "earlier"
+		if err := b.source().RecordUnpacked(t.Context(), projectID, "b", b.mark); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(packs.TransitFor + time.Hour)
+		if got := a.trimmed("a"); got != 0 {
 			t.Errorf("%d packs were dropped", got)
 		}
 	})
@@ -106,14 +119,15 @@ func TestWhatNoOtherSiteHasIsNotDropped(t *testing.T) {
 func TestASiteThatWasAwayForLongerNeedsABase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, b, c := w.site("a"), w.site("b"), w.site("c")
+		a, b, c, d := w.site("a"), w.site("b"), w.site("c"), w.site("d")
 		first := a.commit("first")
 		a.push(move("main", "", first))
 		b.received(1)
 		second := a.commit("second", first)
 		a.push(move("main", first, second))
+		d.maintained("d")
 		time.Sleep(packs.TransitFor + time.Hour)
-		if got := a.trimmed(w.registered("c")); got != 2 {
+		if got := a.trimmed("a"); got != 2 {
 			t.Fatalf("%d packs were dropped", got)
 		}
 		third := a.commit("third", second)
@@ -129,16 +143,12 @@ func TestASiteThatWasAwayForLongerNeedsABase(t *testing.T) {
 		if _, err := b.receive(); err != nil || !b.whole(third) {
 			t.Errorf("%v", err)
 		}
-		if _, err := a.receive(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { return a.mark, nil }, packs.Limits{}); err != nil {
-			t.Fatal(err)
-		}
+		a.compact()
 		if _, err := c.receive(); err != nil || !c.whole(third) {
 			t.Errorf("%v", err)
 		}
-		if got := a.trimmed(w.registered("c")); got != 0 {
+		c.maintained("c")
+		if got := a.trimmed("a"); got != 0 {
 			t.Errorf("a base that was just stored: %d packs were dropped", got)
 		}
 	})

@@ -16,16 +16,6 @@ const followerPrefix = "site/"
 // FollowerName is the name under which a site's daemon is registered as a reader of changes.
 func FollowerName(site string) string { return followerPrefix + site }
 
-// OtherSites returns those followers that are daemons of other sites than this one.
-func OtherSites(all []refdb.Follower, site string) (others []refdb.Follower) {
-	for _, f := range all {
-		if strings.HasPrefix(f.Name, followerPrefix) && f.Name != FollowerName(site) {
-			others = append(others, f)
-		}
-	}
-	return others
-}
-
 // A Site is what the database has about one.
 type Site struct {
 	Name     string

@@ -73,6 +73,9 @@ func Retire(ctx context.Context, db *refdb.DB, r Request) (err error) {
 	if err := projects.RemoveRecordsOf(ctx, db, r.Site); err != nil {
 		return err
 	}
+	if err := packs.RemoveUnpacked(ctx, db, r.Site); err != nil {
+		return err
+	}
 	// Last: until then the site is registered, and this can be repeated.
 	return presence.Forget(ctx, lock, r.Site)
 }

@@ -1,0 +1,71 @@
+package packs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+)
+
+// unpackedPrefix begins the refs, in [presence.Project], by which each site says which packs of a project in transit it has:
+// refs/unpacked/PROJECT-ID/SITE. The value is an epoch and a position in it: the site has all used packs up to that.
+const unpackedPrefix = "refs/unpacked/"
+
+func unpackedValue(epoch string, at refdb.Position) refdb.Value {
+	return refdb.Value(fmt.Sprintf("%s %d", epoch, at))
+}
+
+// RecordUnpacked tells the database which packs of the project a site has, by the mark of its repository. The mark is on the disk.
+func (s Source) RecordUnpacked(ctx context.Context, projectID, site string, m *Mark) error {
+	ref, value := unpackedPrefix+projectID+"/"+site, unpackedValue(m.Epoch, m.Key.Position-1)
+	before, err := s.DB.Get(ctx, presence.Project, ref)
+	if err == nil && before != value {
+		_, err = s.DB.Put(ctx, presence.Project, ref, value)
+	}
+	if err != nil {
+		return fmt.Errorf("recording which packs of %s are here: %w", s.Project, err)
+	}
+	return nil
+}
+
+// unpacked returns the position up to which the site, and at least one other, have all packs. What was recorded in an earlier epoch
+// counts for nothing: its positions may have been used again.
+func (s Source) unpacked(ctx context.Context, projectID, site string) (refdb.Position, error) {
+	state, err := s.DB.HistoryState(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var own, others refdb.Position
+	prefix, epoch := unpackedPrefix+projectID+"/", state.Epochs[len(state.Epochs)-1].ID
+	for ref, err := range s.DB.Refs(ctx, presence.Project, prefix) {
+		if err != nil {
+			return 0, err
+		}
+		var at refdb.Position
+		var in string
+		if _, err := fmt.Sscanf(string(ref.Value), "%s %d", &in, &at); err != nil || in != epoch {
+			continue
+		}
+		if ref.Name == prefix+site {
+			own = at
+		} else {
+			others = max(others, at)
+		}
+	}
+	return min(own, others), nil
+}
+
+// RemoveUnpacked removes what a site that is gone for good has recorded, about all projects.
+func RemoveUnpacked(ctx context.Context, db *refdb.DB, site string) error {
+	for ref, err := range db.Refs(ctx, presence.Project, unpackedPrefix) {
+		if err == nil && strings.HasSuffix(ref.Name, "/"+site) {
+			_, err = db.Put(ctx, presence.Project, ref.Name, refdb.Deleted)
+		}
+		if err != nil {
+			return fmt.Errorf("removing which packs site %s had: %w", site, err)
+		}
+	}
+	return nil
+}
