@@ -104,6 +104,8 @@ type dropping struct {
 	refdb.Driver
 	looks   func() // is called before the intent is looked up
 	dropped func() // is called when it was dropped, before that is told
+	refuses error  // is what a request is told, unless nil; it is not carried out
+	refused func() // carries out the one that was refused
 }
 
 func (d *dropping) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
@@ -115,6 +117,10 @@ func (d *dropping) Look(ctx context.Context, witness string, known []refdb.Known
 }
 
 func (d *dropping) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	if d.refuses != nil {
+		d.refused = func() { d.Driver.Finish(ctx, r) }
+		return d.refuses
+	}
 	err := d.Driver.Finish(ctx, r)
 	if d.dropped != nil {
 		d.dropped()
@@ -123,6 +129,10 @@ func (d *dropping) Finish(ctx context.Context, r refdb.FinishRequest) error {
 }
 
 func (d *dropping) Forget(ctx context.Context, intents []refdb.LockID) error {
+	if d.refuses != nil {
+		d.refused = func() { d.Driver.Forget(ctx, intents) }
+		return d.refuses
+	}
 	err := d.Driver.Forget(ctx, intents)
 	if d.dropped != nil {
 		d.dropped()
@@ -130,9 +140,9 @@ func (d *dropping) Forget(ctx context.Context, intents []refdb.LockID) error {
 	return err
 }
 
-// What this process drops is not lost, whenever a comparison looks.
-func TestAnIntentThatIsBeingDroppedIsNotTakenForLost(t *testing.T) {
-	for name, drop := range map[string]func(*refdb.DB, refdb.Preparation) error{
+// drops are the ways to end an intent without a change.
+func drops(t *testing.T) map[string]func(*refdb.DB, refdb.Preparation) error {
+	return map[string]func(*refdb.DB, refdb.Preparation) error{
 		"finish": func(db *refdb.DB, p refdb.Preparation) error {
 			return db.Finish(t.Context(), p, nil, []string{"refs/heads/a"})
 		},
@@ -150,19 +160,31 @@ func TestAnIntentThatIsBeingDroppedIsNotTakenForLost(t *testing.T) {
 			}
 			return nil
 		},
-	} {
+	}
+}
+
+// announced returns an intent of a process.
+func announced(t *testing.T, d refdb.Driver) (*refdb.DB, refdb.Preparation) {
+	t.Helper()
+	db, err := refdb.New(d, refdb.Options{Site: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	p, err := db.Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}, "git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db, p
+}
+
+// What this process drops is not lost, whenever a comparison looks.
+func TestAnIntentThatIsBeingDroppedIsNotTakenForLost(t *testing.T) {
+	for name, drop := range drops(t) {
 		for _, meets := range []string{"between the journal and the look", "before the reply"} {
 			t.Run(name+" "+meets, func(t *testing.T) {
 				d := &dropping{Driver: memory.New().Open()}
-				db, err := refdb.New(d, refdb.Options{Site: "a"})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer db.Close()
-				p, err := db.Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}, "git")
-				if err != nil {
-					t.Fatal(err)
-				}
+				db, p := announced(t, d)
 				var a refdb.Admission
 				var dropped, compared error
 				if meets == "before the reply" {
@@ -174,6 +196,25 @@ func TestAnIntentThatIsBeingDroppedIsNotTakenForLost(t *testing.T) {
 				}
 				if dropped != nil || compared != nil || !a.Admitted {
 					t.Errorf("%v; %+v, %v", dropped, a, compared)
+				}
+			})
+		}
+	}
+}
+
+// A recovery asks every site what became of the intents that it knows.
+func TestAnIntentThatAHaltedDatabaseRefusesToDropIsStillKnown(t *testing.T) {
+	for name, drop := range drops(t) {
+		for _, refusal := range []error{refdb.ErrLostChanges, refdb.ErrNotAdmitted} {
+			t.Run(name+" "+refusal.Error(), func(t *testing.T) {
+				d := &dropping{Driver: memory.New().Open(), refuses: refusal}
+				db, p := announced(t, d)
+				if err := drop(db, p); !errors.Is(err, refusal) {
+					t.Fatal(err)
+				}
+				d.refused() // the database lost it when it went back
+				if a, err := db.Compare(t.Context()); err != nil || a.Lost != 1 {
+					t.Errorf("%+v, %v", a, err)
 				}
 			})
 		}

@@ -205,7 +205,7 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
-	known, err := db.knowDropped(p, r)
+	known, err := db.knowDropped(p.Project, r.Dropped, p.Op)
 	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
@@ -239,20 +239,17 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 		slices.Sort(ended)
 		err = &LostError{Project: p.Project, Refs: ended, Reason: "the intent was ended already"}
 	}
-	if errors.Is(err, ErrNotAdmitted) || errors.Is(err, ErrLostChanges) {
-		// Nothing was dropped. A recovery asks what became of these.
-		err = errors.Join(err, db.journal.Note(known))
-	}
+	err = db.knowAgain(known, err)
 	if err = db.knowEnded(ctx, edges, p, r, err); err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
 	return nil
 }
 
-// knowDropped notes that what a request to finish p drops is needed no more, before the request is sent. A comparison would take for
-// lost what the database has dropped, and the journal still has. It returns what the journal had.
-func (db *DB) knowDropped(p Preparation, r FinishRequest) (known []Known, err error) {
-	if p.Op == "" || len(r.Dropped) == 0 {
+// knowDropped notes that intents of one operation end without a change, before the database is asked to end them. A comparison would take
+// for lost what the database has ended, and the journal still has. It returns what the journal had: see knowAgain.
+func (db *DB) knowDropped(project string, refs []string, op string) (known []Known, err error) {
+	if op == "" || len(refs) == 0 {
 		return nil, nil
 	}
 	pending, err := db.journal.Pending()
@@ -260,11 +257,20 @@ func (db *DB) knowDropped(p Preparation, r FinishRequest) (known []Known, err er
 		return nil, err
 	}
 	for _, k := range pending {
-		if k.Project == p.Project && k.Op == p.Op && slices.Contains(r.Dropped, k.Ref) {
+		if k.Project == project && k.Op == op && slices.Contains(refs, k.Ref) {
 			known = append(known, k)
 		}
 	}
-	return known, db.journal.End(p.Project, r.Dropped, p.Op)
+	return known, db.journal.End(project, refs, op)
+}
+
+// knowAgain notes intents again that a halted database refused to end: a recovery asks what became of them. Err is the outcome of the
+// request, which it returns.
+func (db *DB) knowAgain(known []Known, err error) error {
+	if len(known) > 0 && (errors.Is(err, ErrNotAdmitted) || errors.Is(err, ErrLostChanges)) {
+		return errors.Join(err, db.journal.Note(known))
+	}
+	return err
 }
 
 // knowEnded notes what a request to finish p has ended, besides what it has dropped; err is its outcome.
@@ -390,13 +396,15 @@ func (db *DB) Resolve(ctx context.Context, intents []Intent, d Decision, by, rea
 // decision. Pending intents are left alone.
 func (db *DB) Forget(ctx context.Context, intents []Intent) error {
 	for chunk := range slices.Chunk(intents, pageSize) {
+		var known []Known
 		for _, i := range chunk {
-			if err := db.journal.End(i.Project, []string{i.Ref}, i.Op); err != nil { // before: see knowDropped
+			k, err := db.knowDropped(i.Project, []string{i.Ref}, i.Op)
+			if known = append(known, k...); err != nil {
 				return fmt.Errorf("forgetting intents: %w", err)
 			}
 		}
 		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Forget(ctx, intentIDs(chunk)) })
-		if err != nil {
+		if err = db.knowAgain(known, err); err != nil {
 			return fmt.Errorf("forgetting intents: %w", err)
 		}
 	}
