@@ -25,7 +25,7 @@ const (
 func (d *Daemon) compact(ctx context.Context, r config.Repository, repo *gitrepo.Repo, say func(string)) (did client.Compacted, err error) {
 	did = client.CompactedNothing
 	p, ok := d.projects.Get(r.Project)
-	if !ok || !packs.Stored(p.Project) || p.Project.Mode != config.Enforce {
+	if !ok || !packs.Stored(p.Project) {
 		return did, nil
 	}
 	from := packs.Source{DB: d.db, Repo: repo, Project: r.Project}

@@ -19,6 +19,30 @@ const (
 	mainRef = "refs/heads/main"
 )
 
+// opener opens one database for any number of sites.
+func opener(t *testing.T) func(site string) *refdb.DB {
+	database := memory.New()
+	return func(site string) *refdb.DB {
+		db, err := refdb.New(database.Open(), refdb.Options{Site: site})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+}
+
+// records counts what sites say about themselves.
+func records(t *testing.T, db *refdb.DB) (n int) {
+	for _, err := range db.Refs(t.Context(), presence.Project, "refs/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
 // A push that was announced may have been acknowledged: it is made if the database has its objects, and never dropped.
 func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 	t.Parallel()
@@ -34,15 +58,7 @@ func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			database := memory.New()
-			open := func(site string) *refdb.DB {
-				db, err := refdb.New(database.Open(), refdb.Options{Site: site})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { db.Close() })
-				return db
-			}
+			open := opener(t)
 			gone, operator := open("gone"), open("operator")
 			repo := sitetest.Bare{Dir: filepath.Join(t.TempDir(), "a.git")}
 			sitetest.GitIn(t, t.TempDir(), "init", "--quiet", "--bare", repo.Dir)
@@ -53,8 +69,10 @@ func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 			if _, err := operator.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: c.store}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := operator.Put(t.Context(), presence.Project, "refs/sites/gone", "generation"); err != nil {
-				t.Fatal(err)
+			for ref, value := range map[string]refdb.Value{"refs/sites/gone": "generation", "refs/unpacked/id/gone": "epoch 7"} {
+				if _, err := operator.Put(t.Context(), presence.Project, ref, value); err != nil {
+					t.Fatal(err)
+				}
 			}
 			commit := repo.Commit(t, "pushed")
 			moves := []refdb.Update{{Ref: mainRef, New: refdb.Value(commit)}}
@@ -86,11 +104,50 @@ func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 			switch {
 			case !errors.Is(err, c.wantError):
 				t.Errorf("it ends with %v", err)
+			case c.wantError == nil && records(t, operator) > 0:
+				t.Error("what the site said about itself is left")
 			case c.wantError == nil && (value != refdb.Value(commit) || left != 0 || len(sites) != 0):
 				t.Errorf("main is %s, %d intents and %v are left", value, left, sites)
 			case c.wantError != nil && (!value.IsAbsent() || left != 1 || len(sites) != 1):
 				t.Errorf("nobody has decided, and main is %s, %d intents and %v are left", value, left, sites)
 			}
 		})
+	}
+}
+
+// A request of the site's daemon may arrive late.
+func TestASiteThatAnnouncesAPushMeanwhileIsNotRetired(t *testing.T) {
+	t.Parallel()
+	open := opener(t)
+	gone, operator := open("gone"), open("operator")
+	if _, err := operator.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
+		t.Fatal(err)
+	}
+	const old = "1111111111111111111111111111111111111111"
+	for ref, value := range map[string]refdb.Value{mainRef: old, "refs/heads/other": old} {
+		if _, err := operator.Put(t.Context(), project, ref, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := operator.Put(t.Context(), presence.Project, "refs/sites/gone", "generation"); err != nil {
+		t.Fatal(err)
+	}
+	deletes := func(ref string) {
+		if _, err := gone.Prepare(t.Context(), project, []refdb.Update{{Ref: ref, Old: old, New: refdb.Deleted}}, "git"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deletes(mainRef)
+	late := retire.Request{Site: "gone", By: "alice@host", Why: "test", Each: func(string, string) { deletes("refs/heads/other") }}
+	if err := retire.Retire(t.Context(), operator, late); !errors.Is(err, retire.ErrPending) || records(t, operator) != 1 {
+		t.Fatalf("it ends with %v, and %d records are left", err, records(t, operator))
+	}
+	if err := retire.Retire(t.Context(), operator, retire.Request{Site: "gone", By: "alice@host", Why: "again"}); err != nil || records(t, operator) != 0 {
+		t.Errorf("again: it ends with %v, and %d records are left", err, records(t, operator))
+	}
+	for _, ref := range []string{mainRef, "refs/heads/other"} {
+		if v, err := operator.Get(t.Context(), project, ref); err != nil || !v.IsAbsent() {
+			t.Errorf("%s is %s, %v", ref, v, err)
+		}
 	}
 }
