@@ -2,6 +2,7 @@ package site_test
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,6 +35,48 @@ func TestTheFirstPushesAtOnceRecordOneProject(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// Only those who store a base may say that the database keeps a project's objects: packs would build on what it lacks.
+func TestTheDatabaseKeepsNoObjectsOfAProjectThatAPushRecords(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\tstore = all")
+	g.git("config", "--unset", "refdb.projectid")
+	g.shared.Exec(t, `DELETE FROM projects`)
+	g.start()
+	g.git("update-ref", "refs/heads/x", g.commit[0])
+	if row, ok, err := g.db.Project(t.Context(), "team/app"); err != nil || !ok || row.Store != "" {
+		t.Errorf("%+v, %v, %v", row, ok, err)
+	}
+}
+
+// What the database keeps of a new project's objects is decided when it is put under guard.
+func TestANewProjectIsStoredAsConfigured(t *testing.T) {
+	t.Parallel()
+	for settings, want := range map[string]string{
+		"[site]\n\tstore = all":                        config.StoreAll,
+		"[site]\n\tstore = transit":                    config.StoreTransit,
+		"[site]\n\tstore = none":                       "",
+		"[site]\n\tstore = all\n[guard]\n\tmode = log": "",
+	} {
+		t.Run(settings, func(t *testing.T) {
+			t.Parallel()
+			g := idleGuard(t, dbtest.SQLite(t), "eu-1", settings)
+			g.git("config", "--unset", "refdb.projectid")
+			g.shared.Exec(t, `DELETE FROM projects`)
+			c, err := config.Load(t.Context(), g.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := c.Repository("team/app")
+			if err == nil {
+				_, err = projects.Register(t.Context(), c, g.db, r, true)
+			}
+			if row, _, failed := g.db.Project(t.Context(), "team/app"); errors.Join(err, failed) != nil || row.Store != want {
+				t.Errorf("it keeps %q: %v, %v", row.Store, err, failed)
+			}
+		})
+	}
 }
 
 // A repository that can't record its project is not the database's fault.

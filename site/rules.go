@@ -119,7 +119,10 @@ func (d *Daemon) ruled(ctx context.Context, c *config.Config, r config.Repositor
 func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	row, _, err = projects.FindOrCreate(ctx, c, d.db, r, id, false, func() (bool, error) {
+	// Nobody stores a base here.
+	unstored := *c
+	unstored.NewProjectStore = ""
+	row, _, err = projects.FindOrCreate(ctx, &unstored, d.db, r, id, false, func() (bool, error) {
 		empty, err := projects.HasNoRefs(ctx, r)
 		if err != nil {
 			err = refusal.Lines{wire.OneLine(err.Error())}

@@ -186,7 +186,7 @@ func (a *app) enableAll(ctx context.Context, c *config.Config, hook string, isNe
 			if err != nil {
 				return got, fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
 			}
-			_, err = a.storeFirst(ctx, db, r)
+			_, err = a.storeFirst(ctx, c, db, r)
 			return got, err
 		}, func(r config.Repository, got *importer) {
 			imported += got.imported

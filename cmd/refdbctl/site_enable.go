@@ -199,7 +199,7 @@ func (a *app) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 		differ = got.different
 		step("import", fmt.Sprintf("%d imported, %d equal, %d different, %d locked, %d refused, %d not guarded",
 			got.imported, got.equal, got.different, got.locked, got.refused, got.skipped))
-		did, err := a.storeFirst(ctx, db, r)
+		did, err := a.storeFirst(ctx, c, db, r)
 		if err != nil {
 			return fmt.Errorf("the repository is guarded, but its objects are not all in the database: run refdbctl site store compact %s: %w", r.Project, err)
 		}

@@ -124,12 +124,15 @@ func (a *app) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 	return a.printBase(r, base)
 }
 
-// storeFirst stores what the database lacks of a project that was put under guard, and says what it did: "" if the database does not
-// keep its objects.
-func (a *app) storeFirst(ctx context.Context, db *refdb.DB, r config.Repository) (did string, err error) {
+// storeFirst stores what the database lacks of a project that was put under guard, and says what it did: "" if the database is to
+// keep no objects.
+func (a *app) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) (did string, err error) {
 	row, ok, err := db.Project(ctx, r.Project)
-	if err != nil || !ok || !packs.Stored(row) {
+	switch {
+	case err != nil || !ok || !packs.Stored(row) && c.NewProjectStore == "":
 		return "", err
+	case !packs.Stored(row):
+		return "the database keeps no objects of it: refdbctl site store start changes that", nil
 	}
 	if err := recordHead(ctx, db, r); err != nil {
 		return "", err

@@ -26,8 +26,13 @@ func TestConfigDefaultsAndValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Site != "eu-1" || c.Database != "" || c.Socket != "/run/refdb/site.sock" || c.State != "/var/lib/refdb" || c.Root != "" ||
-		c.Timeout != 4*time.Second || c.LockWait != 2*time.Second || c.StopTimeout != 30*time.Second {
+		c.Timeout != 4*time.Second || c.LockWait != 2*time.Second || c.StopTimeout != 30*time.Second || c.NewProjectStore != config.StoreAll {
 		t.Errorf("%+v", c)
+	}
+	for text, want := range map[string]string{"all": config.StoreAll, "transit": config.StoreTransit, "none": ""} {
+		if c, err := load(t, "[site]\nname = eu-1\nstore = "+text+"\n"); err != nil || c.NewProjectStore != want {
+			t.Errorf("store = %s: %+v, %v", text, c, err)
+		}
 	}
 	root := t.TempDir()
 	c, err = load(t, "[site]\nname = \"größe 1\"\n") // spaces are not for refs
@@ -62,6 +67,7 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 		{"a duration without a unit", "[site]\ntimeout = 4", `site.timeout: "4" is not a duration`},
 		{"a time-out above the hook's", "[site]\ntimeout = 5s", "site.timeout: 5s must be more than 0 and less than 5s"},
 		{"a negative time-out", "[site]\nlockWait = -1s", "site.lockwait: -1s must be more than 0"},
+		{"a store of some objects", "[site]\nstore = some", `site.store: "some" is none: all, transit or none`},
 		{"maintenance every hour", "[site]\nmaintain = hourly", `site.maintain: "hourly" is none: daily or off`},
 		{"an empty variable", "[site]\npusherEnv =", `site.pusherenv: "" is not the name of an environment variable`},
 		{"a variable with its value", "[site]\npusherEnv = WHO=x", `site.pusherenv: "WHO=x" is not the name of an environment variable`},
