@@ -46,7 +46,7 @@ func (a *app) storeStartCommand() *cobra.Command {
 	var transit bool
 	cmd := &cobra.Command{
 		Use:   "start REPO",
-		Short: "Let the database keep all objects of a project from now on",
+		Short: "Let the database keep the objects of a project from now on",
 		Long: `Let the database keep all objects of REPO, a project of this site's configuration or the path of its repository.
 From then on each push's objects are in the database before it is acknowledged, the sites that have the repository
 follow by themselves, and refdbctl site clone makes further copies.
@@ -94,6 +94,7 @@ func (a *app) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 		return &status{exitError, fmt.Sprintf("project %s is in mode %s, in which refs move although the database has not their objects: run refdbctl project set %s --mode %s first",
 			r.Project, row.Mode, r.Project, config.Enforce)}
 	}
+	stored := packs.Stored(row)
 	if row.Store != store {
 		next := row
 		next.Store = store
@@ -116,6 +117,14 @@ func (a *app) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 	}
 	if err := recordHead(ctx, db, r); err != nil {
 		return err
+	}
+	usage, err := db.PackUsage(ctx, r.Project)
+	if err != nil {
+		return err
+	}
+	if stored && store == config.StoreTransit && usage.Bases > 0 {
+		a.note("%s has a base", r.Project)
+		return nil
 	}
 	base, err := a.storeBaseOf(ctx, db, r)
 	if err != nil {

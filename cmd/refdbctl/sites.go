@@ -191,10 +191,12 @@ func (a *app) retire(ctx context.Context, db *refdb.DB, c *confirmation, name st
 		})
 		return fmt.Sprintf("%s took the new value", count(taken, "ref")), err
 	})
-	if errors.Is(err, retire.ErrUnknown) {
+	switch {
+	case errors.Is(err, presence.ErrTaken):
+		return &status{exitLocked, err.Error()}
+	case errors.Is(err, retire.ErrUnknown):
 		return &status{exitError, err.Error()}
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	if a.format != output.Table {

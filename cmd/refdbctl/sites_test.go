@@ -49,7 +49,7 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 			if got := w.sites(t); len(got) != 1 || got[0].Site != "eu-1" || !got[0].Alive || got[0].Seen == nil || !*got[0].WaitedFor {
 				t.Fatalf("while it runs: %+v", got)
 			}
-			w.run(t, retiring("eu-1")...).is(t, exitLocked, "systemctl stop refdb-site")
+			w.run(t, retiring("eu-1")...).is(t, exitLocked, "systemctl disable --now refdb-site")
 			w.run(t, retiring("eu-2")...).is(t, exitError, "no site of that name")
 			s.end(t, syscall.SIGKILL)
 			w.run(t, retiring("eu-1")...).is(t, exitLocked, "until the lock is stale")

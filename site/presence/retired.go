@@ -15,8 +15,8 @@ func Hold(ctx context.Context, db *refdb.DB, site string) (*refdb.Lock, error) {
 	lock, err := db.TryLock(ctx, Project, refPrefix+site)
 	if locked := (*refdb.LockedError)(nil); errors.As(err, &locked) {
 		l := locked.Holders[0]
-		return nil, fmt.Errorf("%w: %q is served by %s, which renewed its lock %s ago: stop the daemon there (systemctl stop refdb-site), or wait until the lock is stale if it has ended: %w",
-			ErrTaken, site, l.Owner, l.Age.Round(time.Second), err)
+		return nil, fmt.Errorf("%w: %q is served by %s, which renewed its lock %s ago: stop the daemon there (systemctl disable --now refdb-site), or wait until the lock is stale if it has ended",
+			ErrTaken, site, l.Owner, l.Age.Round(time.Second))
 	}
 	return lock, err
 }
