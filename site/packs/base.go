@@ -46,7 +46,11 @@ func (s Source) StoreBase(ctx context.Context, receive func(ctx context.Context)
 	if err != nil || len(tips) == 0 {
 		return b, err
 	}
-	b.Pack = refdb.Pack{ID: rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Base: true, Position: at}
+	id, err := s.baseID(ctx, withObjects)
+	if err != nil {
+		return b, err
+	}
+	b.Pack = refdb.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Base: true, Position: at}
 	w := &writer{db: s.DB, limits: l, pack: b.Pack}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,6 +62,18 @@ func (s Source) StoreBase(ctx context.Context, receive func(ctx context.Context)
 	b.Pack.Size, b.Pack.Parts = w.pack.Size, w.parts
 	b.Dropped, err = s.DB.DropSupersededPacks(ctx, s.Project)
 	return b, err
+}
+
+// What the IDs of bases begin with. Of one position a base stands for all packs, and one with objects for one without.
+const (
+	withoutObjects = "~1" // it has no objects: see [Source.Trim]
+	withObjects    = "~2"
+)
+
+// baseID returns the ID of a new base. Of those of one position the latest stands for the others.
+func (s Source) baseID(ctx context.Context, kind string) (string, error) {
+	now, err := s.DB.Now(ctx)
+	return fmt.Sprintf("%s-%016x-%s", kind, now.UnixMicro(), rand.Text()), err
 }
 
 // pending returns the new values of the project's intents.

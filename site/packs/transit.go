@@ -2,7 +2,6 @@ package packs
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -40,7 +39,11 @@ func (s Source) Trim(ctx context.Context, projectID, site string) (dropped int, 
 	if len(strings.Join(bounds, " ")) > maxBounds {
 		return 0, fmt.Errorf("%s has %d different values, too many for a base without objects: what was in transit stays in the database", s.Project, len(bounds))
 	}
-	w := &writer{db: s.DB, pack: refdb.Pack{ID: boundPrefix + rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Base: true, Position: at, Bases: bounds}}
+	id, err := s.baseID(ctx, withoutObjects)
+	if err != nil {
+		return 0, err
+	}
+	w := &writer{db: s.DB, pack: refdb.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Base: true, Position: at, Bases: bounds}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	empty := s.packed(ctx, nil, nil)
@@ -71,10 +74,8 @@ func (s Source) trimAt(ctx context.Context, passed refdb.Position) (refdb.Positi
 	return at, nil
 }
 
-// boundPrefix begins the ID of a base without objects: it stands after those of all packs of its position.
-const boundPrefix = "~"
-
-func isBound(p refdb.Pack) bool { return strings.HasPrefix(p.ID, boundPrefix) }
+// isBound reports whether a pack is a base without objects.
+func isBound(p refdb.Pack) bool { return p.Base && strings.HasPrefix(p.ID, withoutObjects) }
 
 // valuesAt returns the object IDs that refs held at a position.
 func (s Source) valuesAt(ctx context.Context, at refdb.Position) (ids []string, err error) {

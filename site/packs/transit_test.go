@@ -2,11 +2,13 @@ package packs_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -150,6 +152,39 @@ func TestASiteThatWasAwayForLongerNeedsABase(t *testing.T) {
 		c.maintained("c")
 		if got := a.trimmed("a"); got != 0 {
 			t.Errorf("a base that was just stored: %d packs were dropped", got)
+		}
+	})
+}
+
+// Nothing need have changed since what was in transit was dropped, or since a base was stored that turned out to be damaged.
+func TestTheLatestBaseStandsForThoseOfItsPosition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, b := w.site("a"), w.site("b")
+		first := a.commit("first")
+		a.push(move("main", "", first))
+		b.maintained("b")
+		time.Sleep(packs.TransitFor + time.Hour)
+		if got := a.trimmed("a"); got != 1 {
+			t.Fatalf("%d packs were dropped", got)
+		}
+		for n := range 8 {
+			time.Sleep(time.Second)
+			a.compact()
+			c := w.site(fmt.Sprint("c", n))
+			if _, err := c.receive(); err != nil || !c.whole(first) {
+				t.Errorf("base %d: %v", n, err)
+			}
+			var listed []refdb.Pack
+			for p, err := range packs.List(t.Context(), a.db, project) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				listed = append(listed, p)
+			}
+			if len(listed) != 1 || listed[0].Age != 0 {
+				t.Errorf("base %d is not the one that is listed: %+v", n, listed)
+			}
 		}
 	})
 }
