@@ -35,20 +35,20 @@ const (
 type cloner struct {
 	changed chan []string // projects whose rows have changed
 
-	mu       sync.Mutex
-	uncloned map[string]*uncloned
+	mu    sync.Mutex
+	tasks map[string]*cloneTask
 }
 
-// An uncloned is a project that is to have a repository here.
-type uncloned struct {
+// A cloneTask is about one project that is to have a repository here.
+type cloneTask struct {
 	reason string // of the last failure; "" if it was not tried
 	since  time.Time
 	pause  time.Duration // after the next failure
 	next   time.Time     // when to try
 }
 
-// look says that rows of projects have changed.
-func (l *cloner) look(names []string) {
+// rowsChanged says which projects' rows have changed.
+func (l *cloner) rowsChanged(names []string) {
 	if len(names) == 0 {
 		return
 	}
@@ -63,7 +63,7 @@ func (l *cloner) look(names []string) {
 func (l *cloner) failures() (all []client.Behind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for project, u := range l.uncloned {
+	for project, u := range l.tasks {
 		if u.reason != "" {
 			all = append(all, client.Behind{Project: project, Reason: u.reason, Age: time.Since(u.since).Seconds()})
 		}
@@ -72,19 +72,24 @@ func (l *cloner) failures() (all []client.Behind) {
 	return all
 }
 
-// keep adds a project that is to be cloned, or removes one that is not.
-func (l *cloner) keep(project string, wanted bool) {
+// add adds a project that is to be cloned, unless it is there.
+func (l *cloner) add(project string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case !wanted:
-		delete(l.uncloned, project)
-	case l.uncloned[project] == nil:
-		if l.uncloned == nil {
-			l.uncloned = map[string]*uncloned{}
-		}
-		l.uncloned[project] = &uncloned{pause: cloneAgainFirst, next: time.Now()}
+	if l.tasks[project] != nil {
+		return
 	}
+	if l.tasks == nil {
+		l.tasks = map[string]*cloneTask{}
+	}
+	l.tasks[project] = &cloneTask{pause: cloneAgainFirst, next: time.Now()}
+}
+
+// remove removes a project that need not be cloned.
+func (l *cloner) remove(project string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.tasks, project)
 }
 
 // next returns the project to try now, the one that has waited longest; "" if there is none, and how long there will be none.
@@ -92,10 +97,10 @@ func (l *cloner) next() (project string, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wait = lookForUncloned
-	for name, u := range l.uncloned {
+	for name, u := range l.tasks {
 		if left := time.Until(u.next); left > 0 {
 			wait = min(wait, left)
-		} else if project == "" || u.next.Before(l.uncloned[project].next) {
+		} else if project == "" || u.next.Before(l.tasks[project].next) {
 			project = name
 		}
 	}
@@ -106,7 +111,7 @@ func (l *cloner) next() (project string, wait time.Duration) {
 func (l *cloner) failed(project string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := l.uncloned[project]
+	u := l.tasks[project]
 	if u.reason == "" {
 		u.since = time.Now()
 	}
@@ -120,7 +125,11 @@ func (d *Daemon) keepCloning(ctx context.Context) {
 	consider := func(names []string) {
 		c := d.config.Load()
 		for _, project := range names {
-			d.cloner.keep(project, c.AutoClone && d.isToBeCloned(c, project))
+			if c.AutoClone && d.isToBeCloned(c, project) {
+				d.cloner.add(project)
+			} else {
+				d.cloner.remove(project)
+			}
 		}
 	}
 	for full := time.Now(); ctx.Err() == nil; {

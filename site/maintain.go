@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -195,11 +194,8 @@ func (d *Daemon) prune(ctx context.Context, r config.Repository, repo *gitrepo.R
 	return maintenance.Prune(ctx, repo, lock)
 }
 
-// maintainedFile is a file whose time says when the repository was maintained last.
-func maintainedFile(dir string) string { return filepath.Join(dir, "refdb", "maintained") }
-
 func noteMaintained(dir string, at time.Time) error {
-	path := maintainedFile(dir)
+	path := maintenance.File(dir)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -234,7 +230,7 @@ func (d *Daemon) keepMaintaining(ctx context.Context) {
 
 // isDue reports whether a repository is to be maintained now. One that never was gets its time of day at random.
 func isDue(dir string) bool {
-	info, err := os.Stat(maintainedFile(dir))
+	info, err := os.Stat(maintenance.File(dir))
 	if err != nil {
 		noteMaintained(dir, time.Now().Add(-rand.N(maintainEvery)))
 		return false

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 )
 
 func TestARepositoryIsMaintainedOnceADay(t *testing.T) {
@@ -15,7 +17,7 @@ func TestARepositoryIsMaintainedOnceADay(t *testing.T) {
 	if isDue(dir) {
 		t.Error("a new repository is due at once: all of a site would be")
 	}
-	info, err := os.Stat(maintainedFile(dir))
+	info, err := os.Stat(maintenance.File(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (d *Daemon) keepProjects(ctx context.Context) {
 			d.refreshProjects(ctx)
 			changed := d.projects.Changed()
 			d.findFollowed(changed)
-			d.cloner.look(changed)
+			d.cloner.rowsChanged(changed)
 			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.adoptModes(ctx))
 			d.logFailure(ctx, "the database could not follow what was let through", d.follow(ctx))
 		case <-d.logged.changed:

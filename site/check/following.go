@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -85,7 +85,7 @@ func (k *repositoryCheck) maintained() {
 	if !k.Config.Maintain {
 		return
 	}
-	info, err := os.Stat(filepath.Join(k.repo.Dir(), "refdb", "maintained"))
+	info, err := os.Stat(maintenance.File(k.repo.Dir()))
 	if err != nil {
 		return // it is new here
 	}

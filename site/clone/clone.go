@@ -98,21 +98,11 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 	if err != nil {
 		return rep, err
 	}
-	format, err := objectFormat(ctx, db, o.Project)
+	receiver, err := newReceiver(ctx, db, dir, o.Project)
 	if err != nil {
 		return rep, err
 	}
-	if err := initialise(ctx, dir, format); err != nil {
-		return rep, err
-	}
-	repo, err := gitrepo.OpenDir(dir)
-	if err != nil {
-		return rep, err
-	}
-	receiver, err := newReceiver(ctx, db, repo, o.Project)
-	if err != nil {
-		return rep, err
-	}
+	repo := receiver.Repo
 	receiver.Each = func(p refdb.Pack) {
 		rep.Packs++
 		if o.Each != nil {
@@ -172,15 +162,26 @@ func objectFormat(ctx context.Context, db *refdb.DB, project string) (string, er
 	return "sha1", nil
 }
 
-// newReceiver returns what unpacks the project's packs into a repository that has none of them.
-func newReceiver(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project string) (packs.Receiver, error) {
+// newReceiver makes a repository in dir, and returns what unpacks the project's packs there.
+func newReceiver(ctx context.Context, db *refdb.DB, dir, project string) (r packs.Receiver, err error) {
+	format, err := objectFormat(ctx, db, project)
+	if err != nil {
+		return r, err
+	}
+	if err := initialise(ctx, dir, format); err != nil {
+		return r, err
+	}
+	repo, err := gitrepo.OpenDir(dir)
+	if err != nil {
+		return r, err
+	}
 	state, err := db.HistoryState(ctx)
 	if err != nil {
-		return packs.Receiver{}, err
+		return r, err
 	}
-	mark, err := packs.ReadMark(repo.Dir())
+	mark, err := packs.ReadMark(dir)
 	if err != nil {
-		return packs.Receiver{}, err
+		return r, err
 	}
 	mark.Enter(state.Epochs)
 	return packs.Receiver{DB: db, Repo: repo, Project: project, Mark: mark}, nil

@@ -29,25 +29,14 @@ func (l Left) Resolve(ctx context.Context, db *refdb.DB) (resolved []string, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	format, err := objectFormat(ctx, db, l.Project)
-	if err != nil {
-		return nil, err
-	}
-	if err := initialise(ctx, dir, format); err != nil {
-		return nil, err
-	}
-	repo, err := gitrepo.OpenDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	receiver, err := newReceiver(ctx, db, repo, l.Project)
+	receiver, err := newReceiver(ctx, db, dir, l.Project)
 	if err != nil {
 		return nil, err
 	}
 	if err := receiver.Receive(ctx); err != nil {
 		return nil, err
 	}
-	return l.resolve(ctx, db, repo)
+	return l.resolve(ctx, db, receiver.Repo)
 }
 
 // resolve ends the intents. A push is acknowledged while its intent may still stand, so the new value counts; repo, which

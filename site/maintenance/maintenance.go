@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -20,6 +21,9 @@ const (
 	// is about to move. It has to be no less than that of git's own gc.
 	grace = "--expire=2.weeks.ago"
 )
+
+// File is a file of a repository whose time says when it was maintained last.
+func File(dir string) string { return filepath.Join(dir, "refdb", "maintained") }
 
 // Packed says what [Pack] did with the objects.
 type Packed string

@@ -10,6 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
 const projectID = "id"
@@ -86,7 +87,7 @@ func TestWhatNoOtherSiteHasUnpackedIsNotDropped(t *testing.T) {
 		}
 		b.git("update-ref", "refs/heads/main", first)
 		b.maintained("b")
-		if err := packs.RemoveUnpacked(t.Context(), a.db, "b"); err != nil {
+		if err := presence.RemoveRecords(t.Context(), a.db, "b"); err != nil {
 			t.Fatal(err)
 		}
 		if got := a.trimmed("a"); got != 0 {

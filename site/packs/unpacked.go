@@ -3,7 +3,6 @@ package packs
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -55,17 +54,4 @@ func (s Source) unpacked(ctx context.Context, projectID, site string) (refdb.Pos
 		}
 	}
 	return min(own, others), nil
-}
-
-// RemoveUnpacked removes what a site that is gone for good has recorded, about all projects.
-func RemoveUnpacked(ctx context.Context, db *refdb.DB, site string) error {
-	for ref, err := range db.Refs(ctx, presence.Project, unpackedPrefix) {
-		if err == nil && strings.HasSuffix(ref.Name, "/"+site) {
-			_, err = db.Put(ctx, presence.Project, ref.Name, refdb.Deleted)
-		}
-		if err != nil {
-			return fmt.Errorf("removing which packs site %s had: %w", site, err)
-		}
-	}
-	return nil
 }

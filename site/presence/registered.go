@@ -19,7 +19,6 @@ func FollowerName(site string) string { return followerPrefix + site }
 // A Site is what the database has about one.
 type Site struct {
 	Name     string
-	Served   bool            // it has a generation: its daemon has served
 	Lock     *refdb.LockInfo // on its name, fresh or stale; nil if there is none
 	Follower *refdb.Follower // nil if its daemon has not followed changes
 	Witness  *refdb.Witness  // nil if its daemon has not compared the database with its journal
@@ -43,7 +42,7 @@ func Registered(ctx context.Context, db *refdb.DB) (all []Site, err error) {
 		return nil, err
 	}
 	for _, name := range served {
-		of(name).Served = true
+		of(name)
 	}
 	followers, err := db.Followers(ctx)
 	if err != nil {
@@ -91,4 +90,26 @@ func (s Site) Seen() (latest time.Time) {
 		times = append(times, s.Witness.Seen)
 	}
 	return slices.MaxFunc(append(times, latest), time.Time.Compare)
+}
+
+// removeAtOnce is how many records are removed in one transaction.
+const removeAtOnce = 1000
+
+// RemoveRecords removes what a site has recorded about projects, as refs/WHAT/PROJECT-ID/SITE. Its generation stays: see [Forget].
+func RemoveRecords(ctx context.Context, db *refdb.DB, site string) error {
+	var records []refdb.Update
+	for ref, err := range db.Refs(ctx, Project, "refs/") {
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(ref.Name, "/"+site) && !strings.HasPrefix(ref.Name, refPrefix) {
+			records = append(records, refdb.Update{Ref: ref.Name, Old: ref.Value, New: refdb.Deleted})
+		}
+	}
+	for some := range slices.Chunk(records, removeAtOnce) {
+		if err := db.Update(ctx, Project, some); err != nil {
+			return err
+		}
+	}
+	return nil
 }

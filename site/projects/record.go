@@ -1,25 +1,16 @@
 package projects
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
 // modePrefix begins the refs, in [presence.Project], by which each site says what it does about a
 // project that is not in mode enforce: refs/modes/PROJECT-ID/SITE.
-func modePrefix(projectID string) string { return modesPrefix + projectID + "/" }
-
-const (
-	modesPrefix = "refs/modes/"
-	// removeAtOnce is how many records are removed in one transaction.
-	removeAtOnce = 1000
-)
+func modePrefix(projectID string) string { return "refs/modes/" + projectID + "/" }
 
 // RecordRef returns the ref of a site's [Record].
 func RecordRef(projectID, site string) string { return modePrefix(projectID) + site }
@@ -52,23 +43,4 @@ func parseModeRecord(v refdb.Value) Record {
 		}
 	}
 	return Record{}
-}
-
-// RemoveRecordsOf removes the records of a site that is gone for good, about all projects.
-func RemoveRecordsOf(ctx context.Context, db *refdb.DB, site string) error {
-	var records []refdb.Update
-	for ref, err := range db.Refs(ctx, presence.Project, modesPrefix) {
-		if err != nil {
-			return err
-		}
-		if strings.HasSuffix(ref.Name, "/"+site) {
-			records = append(records, refdb.Update{Ref: ref.Name, Old: ref.Value, New: refdb.Deleted})
-		}
-	}
-	for some := range slices.Chunk(records, removeAtOnce) {
-		if err := db.Update(ctx, presence.Project, some); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/presence"
-	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
 var (
@@ -70,10 +69,7 @@ func Retire(ctx context.Context, db *refdb.DB, r Request) (err error) {
 	if _, err := db.RemoveFollower(ctx, presence.FollowerName(r.Site)); err != nil {
 		return err
 	}
-	if err := projects.RemoveRecordsOf(ctx, db, r.Site); err != nil {
-		return err
-	}
-	if err := packs.RemoveUnpacked(ctx, db, r.Site); err != nil {
+	if err := presence.RemoveRecords(ctx, db, r.Site); err != nil {
 		return err
 	}
 	// Last: until then the site is registered, and this can be repeated.

@@ -151,19 +151,11 @@ func (p *pusher) push(ctx context.Context) error {
 	} else if p.random.IntN(2) == 0 {
 		args = append(args, "--atomic")
 	}
-	refs = slices.DeleteFunc(refs, func(ref string) bool { return p.c.leftLocks.locked(s.repo(project), ref) })
+	refs, values, err := p.c.leftLocks.unlocked(ctx, s.repo(project), refs)
 	if len(refs) == 0 {
-		return nil
+		return err
 	}
 	mayDelete := !p.c.leftLocks.locked(s.repo(project), "packed-refs")
-	repo, err := gitrepo.OpenDir(s.repo(project))
-	if err != nil {
-		return err
-	}
-	values, err := repo.Values(ctx, refs)
-	if err != nil {
-		return err
-	}
 	moves := make(map[string]*move)
 	for _, ref := range refs {
 		m := &move{old: values[ref], where: fmt.Sprintf("by %d at %s", p.number, s.name)}
@@ -249,6 +241,19 @@ func (l *leftLocks) locked(repo, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.known[filepath.Join(repo, name+".lock")]
+}
+
+// unlocked returns those of refs that have no such lock, and their values.
+func (l *leftLocks) unlocked(ctx context.Context, path string, refs []string) (some []string, values map[string]string, err error) {
+	some = slices.DeleteFunc(refs, func(ref string) bool { return l.locked(path, ref) })
+	repo, err := gitrepo.OpenDir(path)
+	if err == nil && len(some) > 0 {
+		values, err = repo.Values(ctx, some)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return some, values, nil
 }
 
 // forget forgets lock files that are gone, and returns how many are left.

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,14 +86,7 @@ func TestUnderChaosNothingIsLostAndNothingDiverges(t *testing.T) {
 	if long() {
 		size = longChaos
 	}
-	seed := rand.Uint64()
-	if given := os.Getenv(chaosSeed); given != "" {
-		var err error
-		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
-			t.Fatalf("%s: %v", chaosSeed, err)
-		}
-	}
-	t.Logf("%s=%d repeats the random choices", chaosSeed, seed)
+	seed := seedOf(t)
 	all, err := gits()
 	c := newChaos(t, must(t, all, err)[0], size)
 

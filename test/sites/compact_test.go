@@ -3,28 +3,12 @@
 package sites
 
 import (
-	"database/sql"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
-
-// passDaysInTransit lets days go by for the packs in the database of a cluster on SQLite.
-func (c *cluster) passDaysInTransit(days int) {
-	c.Helper()
-	path := strings.TrimPrefix(c.eu.db, "sqlite:")
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
-	if err == nil {
-		_, err = db.Exec("UPDATE packs SET time = time - ?", (time.Duration(days) * 24 * time.Hour).Microseconds())
-		db.Close()
-	}
-	if err != nil {
-		c.Fatal(err)
-	}
-}
 
 func (s *server) compacts(want client.Compacted) {
 	s.c.Helper()
@@ -66,12 +50,12 @@ func TestMaintenanceDropsWhatWasInTransit(t *testing.T) {
 	}
 	losesCopy() // us follows changes all the same
 	c.eu.pushed(c.h.a + ":refs/heads/main")
-	c.passDaysInTransit(8)
+	c.passDays(8)
 	c.eu.compacts(client.CompactedNothing)
 	c.us.must("site", "clone", project)
 	c.us.pushed(c.h.b + ":refs/heads/main")
 	c.eu.follows(project)
-	c.passDaysInTransit(8)
+	c.passDays(8)
 	c.eu.compacts(client.CompactedNothing)
 	c.us.compacts(client.CompactedDropped) // eu has just recorded that it has all
 	c.eu.compacts(client.CompactedNothing)

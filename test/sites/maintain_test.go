@@ -71,17 +71,20 @@ func (s *server) whole() {
 	}
 }
 
-// passDays lets days go by in the history of a cluster on SQLite.
+// passDays lets days go by in the database of a cluster on SQLite: for its history, and for the packs that were used.
 func (c *cluster) passDays(days int) {
 	c.Helper()
 	path := strings.TrimPrefix(c.eu.db, "sqlite:")
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
-	if err == nil {
-		_, err = db.Exec("UPDATE history SET time = time - ?", (time.Duration(days) * 24 * time.Hour).Microseconds())
-		db.Close()
-	}
 	if err != nil {
 		c.Fatal(err)
+	}
+	defer db.Close()
+	passed := (time.Duration(days) * 24 * time.Hour).Microseconds()
+	for _, statement := range []string{"UPDATE history SET time = time - ?", "UPDATE packs SET time = time - ? WHERE position IS NOT NULL"} {
+		if _, err := db.Exec(statement, passed); err != nil {
+			c.Fatal(err)
+		}
 	}
 }
 

@@ -17,8 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 )
 
 // A trioPusher pushes to three sites, one push after the other. It may be killed at any moment.
@@ -75,19 +73,11 @@ func (p *trioPusher) push(ctx context.Context, s *trioSite) error {
 	if len(refs) > 1 && p.random.IntN(2) == 0 {
 		args = append(args, "--atomic")
 	}
-	refs = slices.DeleteFunc(refs, func(ref string) bool { return p.x.locks.locked(s.repo(project), ref) })
+	refs, values, err := p.x.locks.unlocked(ctx, s.repo(project), refs)
 	if len(refs) == 0 {
-		return nil
+		return err
 	}
 	mayDelete := !p.x.locks.locked(s.repo(project), "packed-refs")
-	repo, err := gitrepo.OpenDir(s.repo(project))
-	if err != nil {
-		return err
-	}
-	values, err := repo.Values(ctx, refs)
-	if err != nil {
-		return err
-	}
 	moves := make(map[string]*move)
 	for _, ref := range refs {
 		m := &move{old: values[ref], where: fmt.Sprintf("by %d at %s", p.number, s.name)}
