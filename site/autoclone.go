@@ -7,13 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -24,101 +21,9 @@ const (
 	// lookForUncloned is how often all projects are looked at for those that have no repository here. One whose row changes is
 	// looked at within seconds.
 	lookForUncloned = time.Minute
-	// cloneAgainFirst and cloneAgainLast are the pauses after a project could not be cloned.
-	cloneAgainFirst = time.Second
-	cloneAgainLast  = 5 * time.Minute
 	// cloneMaker begins the names of directories that this daemon makes. So the next one knows them.
 	cloneMaker = "daemon-"
 )
-
-// A cloner makes repositories of projects that have none here, one after the other (site.autoClone).
-type cloner struct {
-	changed chan []string // projects whose rows have changed
-
-	mu    sync.Mutex
-	tasks map[string]*cloneTask
-}
-
-// A cloneTask is about one project that is to have a repository here.
-type cloneTask struct {
-	reason string // of the last failure; "" if it was not tried
-	since  time.Time
-	pause  time.Duration // after the next failure
-	next   time.Time     // when to try
-}
-
-// rowsChanged says which projects' rows have changed.
-func (l *cloner) rowsChanged(names []string) {
-	if len(names) == 0 {
-		return
-	}
-	select {
-	case l.changed <- names:
-	case earlier := <-l.changed: // nobody has taken them yet
-		l.changed <- append(earlier, names...)
-	}
-}
-
-// failures returns the projects that could not be cloned, and why, in order.
-func (l *cloner) failures() (all []client.Behind) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for project, u := range l.tasks {
-		if u.reason != "" {
-			all = append(all, client.Behind{Project: project, Reason: u.reason, Age: time.Since(u.since).Seconds()})
-		}
-	}
-	slices.SortFunc(all, func(a, b client.Behind) int { return strings.Compare(a.Project, b.Project) })
-	return all
-}
-
-// add adds a project that is to be cloned, unless it is there.
-func (l *cloner) add(project string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.tasks[project] != nil {
-		return
-	}
-	if l.tasks == nil {
-		l.tasks = map[string]*cloneTask{}
-	}
-	l.tasks[project] = &cloneTask{pause: cloneAgainFirst, next: time.Now()}
-}
-
-// remove removes a project that need not be cloned.
-func (l *cloner) remove(project string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.tasks, project)
-}
-
-// next returns the project to try now, the one that has waited longest; "" if there is none, and how long there will be none.
-func (l *cloner) next() (project string, wait time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	wait = lookForUncloned
-	for name, u := range l.tasks {
-		if left := time.Until(u.next); left > 0 {
-			wait = min(wait, left)
-		} else if project == "" || u.next.Before(l.tasks[project].next) {
-			project = name
-		}
-	}
-	return project, wait
-}
-
-// failed records why a project could not be cloned. It is tried again later and later.
-func (l *cloner) failed(project string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	u := l.tasks[project]
-	if u.reason == "" {
-		u.since = time.Now()
-	}
-	u.reason = "it has no repository here, and can't be cloned: " + wire.OneLine(err.Error())
-	u.next = time.Now().Add(u.pause)
-	u.pause = min(2*u.pause, cloneAgainLast)
-}
 
 // keepCloning clones projects that have no repository here, if the configuration says so, until ctx ends.
 func (d *Daemon) keepCloning(ctx context.Context) {
@@ -132,24 +37,10 @@ func (d *Daemon) keepCloning(ctx context.Context) {
 			}
 		}
 	}
-	for full := time.Now(); ctx.Err() == nil; {
-		if !time.Now().Before(full) {
-			consider(d.projectNames())
-			full = time.Now().Add(lookForUncloned)
-		}
-		project, wait := d.cloner.next()
-		if project != "" {
-			d.cloneOne(ctx, d.config.Load(), project)
-			consider([]string{project})
-			continue
-		}
-		select {
-		case names := <-d.cloner.changed:
-			consider(names)
-		case <-time.After(min(wait, time.Until(full))):
-		case <-ctx.Done():
-		}
-	}
+	d.cloner.run(ctx, lookForUncloned, d.projectNames, consider, func(project string) {
+		d.cloneOne(ctx, d.config.Load(), project)
+		consider([]string{project})
+	})
 }
 
 func (d *Daemon) projectNames() (names []string) {
@@ -176,7 +67,7 @@ func (d *Daemon) cloneOne(ctx context.Context, c *config.Config, project string)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		d.cloner.failed(project, err)
+		d.cloner.failed(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()))
 		d.o.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
 	default:
 		d.o.Logger.InfoContext(ctx, "a project was cloned", "project", which, "refs", rep.Refs, "packs", rep.Packs)

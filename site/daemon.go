@@ -77,8 +77,9 @@ type Daemon struct {
 	follower    *follow.Follower
 	pruning     pruning
 	maintainer  maintainer
-	cloner      cloner
-	unusedPacks atomic.Int64 // bytes of packs that this daemon stored and no preparation has used
+	cloner      *projectTasks // projects that are to have a repository here (site.autoClone)
+	removals    *projectTasks // projects whose repository may have to go (site.followRemoval)
+	unusedPacks atomic.Int64  // bytes of packs that this daemon stored and no preparation has used
 
 	started      chan struct{} // closed when pushes can be decided about
 	stopping     atomic.Bool
@@ -104,7 +105,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d.config.Store(c)
 	d.follower = d.newFollower(c)
 	d.maintainer.turn = make(chan struct{}, 1)
-	d.cloner.changed = make(chan []string, 1)
+	d.cloner, d.removals = newProjectTasks(), newProjectTasks()
 	d.health.err = errors.New("it has not answered yet")
 	if o.Journal != nil {
 		o.Journal.SettleWith(d.settleLost)
@@ -202,6 +203,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.follower.Run(work) })
 	d.tasks.Go(func() { d.keepMaintaining(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepCloning(d.maintainer.ctx) })
+	d.tasks.Go(func() { d.keepFollowingRemovals(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })

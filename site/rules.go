@@ -24,6 +24,7 @@ func (d *Daemon) keepProjects(ctx context.Context) {
 			changed := d.projects.Changed()
 			d.findFollowed(changed)
 			d.cloner.rowsChanged(changed)
+			d.removals.rowsChanged(changed)
 			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.adoptModes(ctx))
 			d.logFailure(ctx, "the database could not follow what was let through", d.follow(ctx))
 		case <-d.logged.changed:
@@ -107,6 +108,8 @@ func (d *Daemon) ruled(ctx context.Context, c *config.Config, r config.Repositor
 		return nil, fmt.Errorf("project %s: %w: %s", r.Project, known.Err, wire.NothingWasChanged)
 	case id != known.ID:
 		return nil, projects.OtherID(r)
+	case known.Mode == config.Removed:
+		return nil, refusal.Lines{wire.RemovedProject(r.Project)}
 	case known.Mode == config.Comparing:
 		return nil, errors.New(wire.Comparing(r.Project))
 	case now < known.Settled:

@@ -20,7 +20,7 @@ func (d *Daemon) status() client.Status {
 	for _, b := range d.follower.Failures() {
 		s.Behind = append(s.Behind, client.Behind{Project: b.Project, Reason: b.Reason, Age: time.Since(b.Since).Seconds()})
 	}
-	s.Behind = append(s.Behind, d.cloner.failures()...)
+	s.Behind = append(append(s.Behind, d.cloner.failures()...), d.removals.failures()...)
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	for _, p := range d.projects.Unenforced() {
 		u := d.logged.of(p.Project.Project)

@@ -47,11 +47,14 @@ func (a *app) projectRemoveCommand() *cobra.Command {
 	var r projectRemoval
 	cmd := &cobra.Command{
 		Use:   "remove PROJECT",
-		Short: "Remove all refs and locks of a project",
-		Long: `Remove all refs and locks of a project and of no other: removing "a" leaves "a/b" alone.
-Repositories are not touched. A project that is not there is an error (status 1). While somebody holds
-a fresh lock on one of its refs it is refused with status 3, unless --force. A lock that stands for an
-intent is not forced either: see refdbctl locks resolve.
+		Short: "Remove all refs, locks and packs of a project",
+		Long: `Remove all refs, locks and packs of a project and of no other: removing "a" leaves "a/b" alone. From then on all
+sites refuse pushes to it. Repositories are not touched, except by sites with site.followRemoval: these move theirs aside.
+To have the project again, run refdbctl site enable --new at a site that has its repository.
+
+A project that is not there is an error (status 1). While somebody holds a fresh lock on one of its refs it is refused with
+status 3, unless --force. A lock that stands for an intent is not forced either: see refdbctl locks resolve. A site that has not
+heard of the removal yet may let a push through, for ` + projects.RulesSettle.String() + `: then run this again.
 
 Fields: ` + output.Names(removalColumns),
 		Example: `  refdbctl project remove my/project`,
@@ -82,10 +85,16 @@ type projectRemoval struct {
 }
 
 func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
-	if err := a.requireProject(ctx, db, r.project); err != nil {
+	row, ruled, err := db.Project(ctx, r.project)
+	if err != nil {
 		return err
 	}
-	if !r.yes {
+	if !ruled || row.Mode == config.Removed {
+		if err := a.requireProject(ctx, db, r.project); err != nil {
+			return err
+		}
+	}
+	if !r.yes || ruled {
 		refs, locks, err := a.projectContents(ctx, db, r.project)
 		if err == nil {
 			err = refuseHeld(locks, r.force)
@@ -93,7 +102,9 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 		if err != nil {
 			return err
 		}
-		a.note("project %s has %s, deleted ones included, and %s", r.project, count(refs, "ref"), describeLocks(locks))
+		if !r.yes {
+			a.note("project %s has %s, deleted ones included, and %s", r.project, count(refs, "ref"), describeLocks(locks))
+		}
 		if r.dryRun {
 			return a.printRemoval(removalResult{r.project, refs, true}, "ref")
 		}
@@ -107,7 +118,12 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 	}
 	n := 0
 	what := act{action: "project remove" + forceSuffix(r.force), project: r.project, detail: "all refs and locks", reason: r.why}
-	err := a.audited(ctx, db, what, func() (outcome string, err error) {
+	err = a.audited(ctx, db, what, func() (outcome string, err error) {
+		if ruled {
+			if _, err := projects.MarkRemoved(ctx, db, row); err != nil {
+				return "", err
+			}
+		}
 		n, err = db.RemoveProject(ctx, r.project, options...)
 		return fmt.Sprintf("removed %d", n), err
 	})
@@ -318,6 +334,8 @@ Fields: ` + output.Names(projectColumns),
 					next.Rules = rules.String()
 				}
 				switch {
+				case p.Mode == config.Removed:
+					return &status{exitError, "the project " + p.Project + " was removed: refdbctl site enable --new at a site that has its repository brings it back"}
 				case next == p:
 					a.note("%s has these rules already, and is in mode %s", p.Project, p.Mode)
 					return a.printProject(p)

@@ -48,7 +48,7 @@ what it has found so far.
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hooks-path, socket, setting, symref, ref-broken, local-unknown,
 local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
-peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained.
+peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, project-removed.
 
 JSON: an object with "findings", a list of ` + output.Names(findingColumns) + `;
 and repositories, looked_at, mended, ok.`,

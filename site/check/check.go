@@ -46,6 +46,7 @@ const (
 	NoBase            = "no-base"             // the database lacks objects that it is to keep
 	PacksUnused       = "packs-unused"        // many packs in the database that no push has used
 	NotMaintained     = "not-maintained"      // the daily maintenance does not come
+	ProjectRemoved    = "project-removed"     // the repository of a removed project is here
 )
 
 // intentPatience is how long a push may take before its intent is a finding, and how long an
@@ -174,7 +175,12 @@ func (f *siteCheck) look(ctx context.Context, r config.Repository) (findings []F
 	var err error
 	if row, ok := f.rules[r.Project]; ok {
 		k.Config, err = projects.WithRulesOf(f.Config, row)
-		if row.Mode != config.Enforce {
+		switch row.Mode {
+		case config.Enforce:
+		case config.Removed:
+			k.find(ProjectRemoved, row.Project, fmt.Sprintf("the project was removed, and its repository is still here: move it away, or bring the project back with refdbctl site enable --new %s", row.Project), nil)
+			return findings
+		default:
 			k.find(NotEnforced, row.Project, fmt.Sprintf("it is not guarded: its mode is %s; refdbctl project set %s --mode enforce", row.Mode, row.Project), nil)
 		}
 	}

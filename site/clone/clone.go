@@ -20,6 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // ErrNotStored: the database does not keep the objects of the project.
@@ -61,6 +62,8 @@ func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep 
 		return rep, err
 	case !ok:
 		return rep, fmt.Errorf("the database has no project %s: `refdbctl project list` has those there are", o.Project)
+	case row.Mode == config.Removed:
+		return rep, errors.New(wire.RemovedProject(o.Project))
 	case !packs.Stored(row):
 		return rep, fmt.Errorf("%w: run `refdbctl site store start %s` at a site that has it", ErrNotStored, o.Project)
 	}

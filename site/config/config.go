@@ -60,6 +60,7 @@ type Config struct {
 	PackLimit       int64  // bytes of the objects of one push
 	Maintain        bool   // the daemon maintains the repositories by itself
 	AutoClone       bool   // the daemon clones projects that have no repository here
+	RemovedTo       string // the directory that the daemon moves repositories of removed projects to; "" if it leaves them
 
 	GitPrograms []string // names of programs that are git, beside git's own
 	PusherEnv   []string // environment variables in which a front end says who pushes, beside the known ones
@@ -196,6 +197,8 @@ func (c *Config) set(e Entry) error {
 		c.Maintain = e.Value == "daily"
 	case "site.autoclone":
 		return setBool(&c.AutoClone, e.Value)
+	case "site.followremoval":
+		return setPath(&c.RemovedTo, e.Value)
 	case "site.packlimit":
 		return setBytes(&c.PackLimit, e.Value)
 	case "site.gitexe":
@@ -294,13 +297,12 @@ func (c *Config) complete() error {
 			*ps = patterns{{text: "*"}}
 		}
 	}
-	if c.Root == "" {
-		return nil
+	if c.Root != "" {
+		root, err := filepath.EvalSymlinks(c.Root)
+		if err != nil {
+			return fmt.Errorf("site.root: %w", err)
+		}
+		c.root = root
 	}
-	root, err := filepath.EvalSymlinks(c.Root)
-	if err != nil {
-		return fmt.Errorf("site.root: %w", err)
-	}
-	c.root = root
-	return nil
+	return c.checkRemovedTo()
 }

@@ -9,7 +9,11 @@ const (
 	// Comparing is between Log and Enforce: everything is refused, so that the sites' refs can be
 	// compared with the database.
 	Comparing = "comparing"
+	// Removed refuses everything: the project was removed, and its row is what tells the sites.
+	Removed = "removed"
 )
 
 // KnownMode reports whether this version knows the mode.
-func KnownMode(mode string) bool { return mode == Enforce || mode == Log || mode == Comparing }
+func KnownMode(mode string) bool {
+	return mode == Enforce || mode == Log || mode == Comparing || mode == Removed
+}

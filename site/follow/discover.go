@@ -50,6 +50,15 @@ func (f *Follower) Knows(project string) bool {
 	return ok
 }
 
+// Forget is called after a project's repository has gone for good: one that comes to its place is new here.
+func (f *Follower) Forget(ctx context.Context, project string) {
+	f.mu.Lock()
+	delete(f.known, project)
+	delete(f.marks, project)
+	f.mu.Unlock()
+	f.save(ctx)
+}
+
 // discover finds repositories that are new here, until ctx ends.
 func (f *Follower) discover(ctx context.Context) {
 	for {

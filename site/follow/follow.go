@@ -64,6 +64,8 @@ type Follower struct {
 	o     Options
 	queue *queue
 
+	saving sync.Mutex // held while the state file is written
+
 	mu     sync.Mutex
 	marks  map[string]*packs.Mark // of the repositories that were brought up, by project
 	known  map[string]string      // the repositories that were compared as a whole, or are to be, by project

@@ -53,6 +53,8 @@ func (f *Follower) load(ctx context.Context) {
 
 // save records how far the site has come, here and, so that no change it has not read is pruned, in the database.
 func (f *Follower) save(ctx context.Context) {
+	f.saving.Lock()
+	defer f.saving.Unlock()
 	f.mu.Lock()
 	cursor := f.cursor
 	s := state{Cursor: cursor.String(), Known: maps.Clone(f.known)}

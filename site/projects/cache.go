@@ -107,6 +107,8 @@ func settlesAt(p refdb.Project, before map[string]Known, told time.Duration, fir
 	switch {
 	case ok && known.Op == p.Op:
 		return known.Settled
+	case ok && known.Mode == config.Removed:
+		return known.Settled // no push was let through since
 	case !ok && p.IsNew(), first && p.Age >= rulesOld:
 		return 0
 	}
@@ -149,12 +151,16 @@ func (k *Cache) All() []Known { return k.filter(func(Known) bool { return true }
 
 // Unadopted returns the projects whose mode this site has not yet acted on in the database.
 func (k *Cache) Unadopted() (some []Known) {
-	return k.filter(func(p Known) bool { return p.Err == nil && p.Mode != config.Enforce && !p.adopted })
+	return k.filter(func(p Known) bool { return p.isUnenforced() && !p.adopted })
 }
 
 // Unenforced returns the projects that are not in mode enforce here.
 func (k *Cache) Unenforced() []Known {
-	return k.filter(func(p Known) bool { return p.Err == nil && p.Mode != config.Enforce && p.adopted })
+	return k.filter(func(p Known) bool { return p.isUnenforced() && p.adopted })
+}
+
+func (p Known) isUnenforced() bool {
+	return p.Err == nil && p.Mode != config.Enforce && p.Mode != config.Removed
 }
 
 func (k *Cache) filter(match func(Known) bool) (some []Known) {

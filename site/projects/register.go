@@ -122,7 +122,7 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	if err != nil {
 		return "", err
 	}
-	if ok && id == row.ID {
+	if ok && id == row.ID && row.Mode != config.Removed {
 		return "is " + row.ID, nil
 	}
 	row, created, err := FindOrCreate(ctx, c, db, r, id, isNew, func() (bool, error) {
@@ -131,7 +131,7 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 		}
 		empty, err := HasNoRefs(ctx, r)
 		if err == nil && !empty {
-			err = fmt.Errorf("the database knows no project %s, but this repository has refs: if that is the right name, at all sites, run this with --new", r.Project)
+			err = fmt.Errorf("%s, but this repository has refs: if that is the right name, at all sites, run this with --new", unknown(row))
 		}
 		return empty, err
 	})
@@ -141,6 +141,8 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	switch {
 	case err != nil:
 		return "", err
+	case created && id == row.ID:
+		return row.ID + " is there again", nil
 	case created:
 		return row.ID + " is new", nil
 	}
@@ -159,9 +161,17 @@ func HasNoRefs(ctx context.Context, r config.Repository) (bool, error) {
 	return true, nil
 }
 
+// unknown says why a project is to be created.
+func unknown(row refdb.Project) string {
+	if row.Mode == config.Removed {
+		return "the project " + row.Project + " was removed"
+	}
+	return "the database knows no project " + row.Project
+}
+
 // FindOrCreate finds the project of a repository that records id, or creates it. If the database has
-// no refs of the project, unknown decides whether to create it. A project that the database has lost is
-// created again, with its ID, only if isNew says so: its rules are lost, too.
+// no refs of the project, or it was removed, unknown decides whether to create it. A project that the database has lost, or
+// that was removed, is created again, with its ID, only if isNew says so: its rules are lost, too.
 func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, id string, isNew bool, unknown func() (bool, error)) (row refdb.Project, created bool, err error) {
 	row, ok, err := db.Project(ctx, r.Project)
 	if err != nil {
@@ -181,40 +191,54 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 			return row, false, lostProject(r)
 		}
 	}
-	if !ok {
-		create := false
-		for _, err := range db.Refs(ctx, r.Project, "refs/", refdb.IncludeDeleted()) {
-			if err != nil {
-				return row, false, err
-			}
-			create = true
-			break
-		}
-		if !create {
-			if create, err = unknown(); err != nil {
-				return row, false, err
-			}
-		}
-		if !create {
-			return row, false, refusal.Lines{wire.UnknownProject(r.Project)}
-		}
-		if id == "" {
-			id = rand.Text()
-		}
-		store, err := newStore(ctx, c, db, r)
-		if err != nil {
-			return row, false, err
-		}
-		row, err = db.PutProject(ctx, refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store})
-		created = err == nil
-		if errors.Is(err, refdb.ErrMismatch) { // another site was faster
-			row, _, err = db.Project(ctx, r.Project)
+	removed := ok && row.Mode == config.Removed
+	if removed && id == row.ID && !isNew {
+		return row, false, refusal.Lines{wire.RemovedProject(r.Project)}
+	}
+	if ok && !removed {
+		return row, false, nil
+	}
+	hasRefs, err := hasRefs(ctx, db, r.Project)
+	switch {
+	case err != nil:
+		return row, false, err
+	case removed && hasRefs && id != row.ID:
+		return row, false, fmt.Errorf("the database still has refs of the removed project %s: run `refdbctl project remove %s` again", r.Project, r.Project)
+	case !hasRefs:
+		create, err := unknown()
+		if err == nil && !create {
+			err = refusal.Lines{wire.UnknownProject(r.Project)}
 		}
 		if err != nil {
 			return row, false, err
 		}
 	}
-	return row, created, nil
+	if id == "" {
+		id = rand.Text()
+	}
+	store, err := newStore(ctx, c, db, r)
+	if err != nil {
+		return row, false, err
+	}
+	next := refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store}
+	if removed {
+		row, err = succeed(ctx, db, row, next)
+	} else {
+		row, err = db.PutProject(ctx, next)
+	}
+	created = err == nil
+	if errors.Is(err, refdb.ErrMismatch) { // another site was faster
+		row, _, err = db.Project(ctx, r.Project)
+	}
+	return row, created, err
+}
+
+// hasRefs reports whether the database has a ref of a project, were it a deleted one.
+func hasRefs(ctx context.Context, db *refdb.DB, project string) (bool, error) {
+	for _, err := range db.Refs(ctx, project, "refs/", refdb.IncludeDeleted()) {
+		return err == nil, err
+	}
+	return false, nil
 }
 
 // newStore returns what the database is to keep of a new project's objects: none if it can't.

@@ -230,6 +230,16 @@ func LostProject(project string) string {
 		"or is another one; the administrator runs `refdbctl site enable --new` if " + project + " is the right name"
 }
 
+// RemovedProject says that a project was removed.
+func RemovedProject(project string) string {
+	return "the project " + project + " was removed: nothing was changed; if it is to be there again, the administrator runs `refdbctl site enable --new`"
+}
+
+// JustRemoved says that the name of a removed project can't be used again for another while.
+func JustRemoved(project string, left time.Duration) string {
+	return "the project " + project + " has just been removed: nothing was changed, try again in " + strconv.Itoa(int(left/time.Second)) + " seconds"
+}
+
 // ObjectsStored says how much of a push is in the database.
 func ObjectsStored(bytes int64) string {
 	return "storing objects in the global ref database: " + strconv.FormatInt(bytes>>20, 10) + " MiB"

@@ -1,0 +1,93 @@
+package site_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// Whether what a repository was recorded for was removed is known from the row, or from a record once the name is another project's.
+func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	ctx := t.Context()
+	c, err := config.Load(ctx, g.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Repository("team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	register := func(says string, isNew bool) refdb.Project {
+		t.Helper()
+		_, err := projects.Register(ctx, c, g.db, r, isNew)
+		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Fatalf("register: %v, want %q", err, says)
+		}
+		row, _, err := g.db.Project(ctx, "team/app")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return row
+	}
+	wasRemoved := func(row refdb.Project, id string) bool {
+		t.Helper()
+		removed, err := projects.WasRemoved(ctx, g.db, row, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return removed
+	}
+	pass := func() {
+		t.Helper()
+		g.shared.Exec(t, `UPDATE projects SET time = time - ?`, time.Minute.Microseconds())
+	}
+
+	first := g.project()
+	if wasRemoved(first, first.ID) || wasRemoved(first, "another") || wasRemoved(first, "") {
+		t.Error("removed before it was")
+	}
+	row, err := projects.MarkRemoved(ctx, g.db, first)
+	if err != nil || row.Mode != config.Removed || row.Store != "" || !wasRemoved(row, first.ID) || wasRemoved(row, "another") {
+		t.Fatalf("%+v, %v", row, err)
+	}
+
+	// The same project again.
+	register("was removed", false)
+	register("has just been removed", true)
+	pass()
+	again := register("", true)
+	if again.ID != first.ID || again.Mode != config.Enforce || wasRemoved(again, first.ID) {
+		t.Errorf("%+v", again)
+	}
+
+	// Another one.
+	if _, err := projects.MarkRemoved(ctx, g.db, again); err != nil {
+		t.Fatal(err)
+	}
+	pass()
+	g.git("config", "--unset", "refdb.projectid")
+	if _, err := g.db.Put(ctx, "team/app", "refs/heads/left", refdb.Value(g.commit[0])); err != nil {
+		t.Fatal(err)
+	}
+	register("still has refs of the removed project", true)
+	if _, err := g.db.RemoveProject(ctx, "team/app"); err != nil {
+		t.Fatal(err)
+	}
+	g.loose("refs/heads/main", g.commit[0])
+	register("the project team/app was removed, but this repository has refs", false)
+	other := register("", true)
+	if other.ID == first.ID || wasRemoved(other, other.ID) || !wasRemoved(other, first.ID) || wasRemoved(other, "another") {
+		t.Errorf("%+v", other)
+	}
+	other.Project = "team/other"
+	if wasRemoved(other, first.ID) {
+		t.Error("a project of another name was removed")
+	}
+}
