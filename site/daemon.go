@@ -204,6 +204,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.keepMaintaining(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepCloning(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepFollowingRemovals(d.maintainer.ctx) })
+	d.tasks.Go(func() { d.keepTelling(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })

@@ -15,12 +15,8 @@ func (d *Daemon) status() client.Status {
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
 		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), Stopping: d.stopping.Load(),
-		Pushes: []client.Push{}, Stuck: d.alarms.list(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Behind: []client.Behind{},
+		Pushes: []client.Push{}, Stuck: d.alarms.list(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Behind: d.behind(),
 	}
-	for _, b := range d.follower.Failures() {
-		s.Behind = append(s.Behind, client.Behind{Project: b.Project, Reason: b.Reason, Age: time.Since(b.Since).Seconds()})
-	}
-	s.Behind = append(append(s.Behind, d.cloner.failures()...), d.removals.failures()...)
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	for _, p := range d.projects.Unenforced() {
 		u := d.logged.of(p.Project.Project)
@@ -53,4 +49,13 @@ func (d *Daemon) status() client.Status {
 		}
 	}
 	return s
+}
+
+// behind returns the projects whose repositories are not what the database says, and why; it is not nil.
+func (d *Daemon) behind() []client.Behind {
+	all := []client.Behind{}
+	for _, b := range d.follower.Failures() {
+		all = append(all, client.Behind{Project: b.Project, Reason: b.Reason, Age: time.Since(b.Since).Seconds()})
+	}
+	return append(append(all, d.cloner.failures()...), d.removals.failures()...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,15 @@ var siteColumns = []output.Column[listedSite]{
 		Text: func(s listedSite) string { return orDash(s.lag != nil, s.lagText()) }},
 	{Name: "lag_seconds", Value: func(s listedSite) any { return orNil(s.lag != nil, output.Seconds(s.lagAge())) },
 		Text: func(s listedSite) string { return orDash(s.lag != nil, ago(s.lagAge())) }},
+	{Name: "followed", Value: func(s listedSite) any { return orNil(s.About != nil, s.about().Followed) },
+		Text: func(s listedSite) string { return orDash(s.About != nil, fmt.Sprint(s.about().Followed)) }},
+	{Name: "behind", Value: func(s listedSite) any { return orNil(s.About != nil, s.about().Behind) },
+		Text: func(s listedSite) string { return orDash(s.About != nil, fmt.Sprint(s.about().Behind)) }},
+	{Name: "behind_projects", Value: func(s listedSite) any { return orNil(s.About != nil, strings.Join(s.about().Projects, "; ")) }, Hidden: true},
+	{Name: "store", Value: func(s listedSite) any { return orNil(s.About != nil, s.about().Store) },
+		Text: func(s listedSite) string { return orDash(s.About != nil, output.Escape(s.about().Store)) }},
+	{Name: "version", Value: func(s listedSite) any { return orNil(s.About != nil, s.about().Version) },
+		Text: func(s listedSite) string { return orDash(s.About != nil, output.Escape(s.about().Version)) }},
 	{Name: "waited_for", Value: func(s listedSite) any { return s.waitedFor() }},
 }
 
@@ -47,6 +57,14 @@ func (s listedSite) owner() string {
 		return ""
 	}
 	return s.Lock.Owner
+}
+
+// about returns what the site has said about itself.
+func (s listedSite) about() presence.About {
+	if s.About == nil {
+		return presence.About{}
+	}
+	return *s.About
 }
 
 func (s listedSite) changes() int {
@@ -90,11 +108,12 @@ Fields: ` + output.Names(siteColumns) + `
 (alive: its daemon has a fresh lock on the site's name; owner: of that lock; seen: when its daemon was last
 heard of, by the database's clock; follows: it reads what other sites change; lag_changes: how many changes
 it has not read, at most ` + fmt.Sprint(presence.MostChanges) + `, -1 if it must begin anew because they are not in the history any more;
-lag_seconds: since when; waited_for: if the database's server is replaced, nothing is written before this
-site has compared it)
+lag_seconds: since when; followed: how many repositories it keeps up; behind: how many it can't; behind_projects: the
+first ` + fmt.Sprint(presence.NamedBehind) + ` of these; store: site.store of its configuration; version: of its daemon; waited_for: if the
+database's server is replaced, nothing is written before this site has compared it)
 
-A daemon records how far it has read after some seconds, and every minute if there is little to read. Which of
-its repositories are behind, and why, refdbctl site status says at the site.`,
+A daemon records how far it has read after some seconds, and every minute if there is little to read; what it says about
+itself, within a minute. Why repositories are behind, refdbctl site status says at the site.`,
 		Example: `  refdbctl sites list
   refdbctl sites list -o json`,
 		Args: cobra.NoArgs,

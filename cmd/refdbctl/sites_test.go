@@ -19,6 +19,10 @@ type siteJSON struct {
 	Seen       *string
 	LagChanges *int  `json:"lag_changes"`
 	WaitedFor  *bool `json:"waited_for"`
+	Followed   *int
+	Behind     *int
+	Store      *string
+	Version    *string
 }
 
 func (w *world) sites(tb testing.TB) []siteJSON {
@@ -49,6 +53,10 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 			if got := w.sites(t); len(got) != 1 || got[0].Site != "eu-1" || !got[0].Alive || got[0].Seen == nil || !*got[0].WaitedFor {
 				t.Fatalf("while it runs: %+v", got)
 			}
+			eventually(t, "it says what it is", func() bool {
+				got := w.sites(t)[0]
+				return got.Version != nil && *got.Version != "" && *got.Store == "none" && *got.Followed == 0 && *got.Behind == 0
+			})
 			w.run(t, retiring("eu-1")...).is(t, exitLocked, "systemctl disable --now refdb-site")
 			w.run(t, retiring("eu-2")...).is(t, exitError, "no site of that name")
 			s.end(t, syscall.SIGKILL)

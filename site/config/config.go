@@ -29,6 +29,7 @@ const (
 const (
 	StoreAll     = "all"     // for ever: a site can be made from the database alone
 	StoreTransit = "transit" // until the sites have had time to unpack them
+	StoreNone    = "none"    // is "" in the configuration file
 )
 
 // Where things are unless the configuration says otherwise.
@@ -180,10 +181,10 @@ func (c *Config) set(e Entry) error {
 		switch e.Value {
 		case StoreAll, StoreTransit:
 			c.NewProjectStore = e.Value
-		case "none":
+		case StoreNone:
 			c.NewProjectStore = ""
 		default:
-			return fmt.Errorf("%q is none: %s, %s or none", e.Value, StoreAll, StoreTransit)
+			return fmt.Errorf("%q is none: %s, %s or %s", e.Value, StoreAll, StoreTransit, StoreNone)
 		}
 	case "site.durability":
 		if e.Value != InDatabase && e.Value != OnDisk {

@@ -188,6 +188,13 @@ func (f *Follower) Failures() (all []Failure) {
 	return all
 }
 
+// Followed returns how many repositories are kept up.
+func (f *Follower) Followed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.known)
+}
+
 // Stats returns how many refs were moved, and packs unpacked, and how many repositories are being brought up or wait for it.
 func (f *Follower) Stats() (moved, received uint64, waiting int) {
 	return f.moved.Load(), f.received.Load(), f.queue.len()

@@ -22,6 +22,7 @@ type Site struct {
 	Lock     *refdb.LockInfo // on its name, fresh or stale; nil if there is none
 	Follower *refdb.Follower // nil if its daemon has not followed changes
 	Witness  *refdb.Witness  // nil if its daemon has not compared the database with its journal
+	About    *About          // nil if its daemon has not said anything
 }
 
 // Alive reports whether a daemon serves the site, or did so until moments ago.
@@ -61,6 +62,15 @@ func Registered(ctx context.Context, db *refdb.DB) (all []Site, err error) {
 		// One that is away or left out may be a site that was retired.
 		if sites[w.Name] != nil || !w.Away && !w.Without {
 			of(w.Name).Witness = &w
+		}
+	}
+	abouts, err := told(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	for name, a := range abouts {
+		if s := sites[name]; s != nil {
+			s.About = &a
 		}
 	}
 	for l, err := range db.Locks(ctx, refdb.LockFilter{Project: Project, Prefix: refPrefix}) {

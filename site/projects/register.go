@@ -141,8 +141,6 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	switch {
 	case err != nil:
 		return "", err
-	case created && id == row.ID:
-		return row.ID + " is there again", nil
 	case created:
 		return row.ID + " is new", nil
 	}

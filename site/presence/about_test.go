@@ -1,0 +1,36 @@
+package presence
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// What a site says fits into a value, whatever the projects' names.
+func TestWhatASiteSaysAboutItselfFits(t *testing.T) {
+	t.Parallel()
+	shared := dbtest.SQLite(t)
+	db, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, x := range []struct{ length, want int }{{10, NamedBehind}, {1000, 4}, {5000, 0}} {
+		said := About{Version: "v1", Store: "all", Followed: 30, Behind: 20}
+		for range said.Behind {
+			said.Projects = append(said.Projects, strings.Repeat("p", x.length))
+		}
+		if err := Tell(t.Context(), db, "eu-1", said); err != nil {
+			t.Fatal(err)
+		}
+		all, err := told(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := all["eu-1"]; len(all) != 1 || len(got.Projects) != x.want || got.Behind != 20 || got.Followed != 30 || got.Version != "v1" || got.Store != "all" {
+			t.Errorf("names of %d bytes: %+v", x.length, all)
+		}
+	}
+}
