@@ -1,0 +1,86 @@
+//go:build linux
+
+package sites
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// fastImport makes commits in the client's repository. Each of the branches gets commits that build on each other, and each of these
+// the given number of new files, below a directory of its own.
+func (v *variety) fastImport(name string, branches, commits, files int) {
+	v.Helper()
+	var in strings.Builder
+	for b := range branches {
+		for i := range commits {
+			fmt.Fprintf(&in, "commit refs/heads/%s-%d\ncommitter T <t@example.com> %d +0000\ndata 1\nx\n", name, b, 1_700_000_000+i)
+			for f := range files {
+				text := fmt.Sprintf("%s %d %d %d", name, b, i, f)
+				fmt.Fprintf(&in, "M 644 inline d%d/%d/f%d\ndata %d\n%s\n", b, i, f, len(text), text)
+			}
+			in.WriteString("\n")
+		}
+	}
+	v.g.feed(v, v.h.dir, in.String(), "fast-import", "--quiet", "--force")
+}
+
+// manyRefs are refspecs of n refs, which hold one of two commits.
+func (v *variety) manyRefs(prefix string, n int) (specs []string) {
+	for i := range n {
+		specs = append(specs, fmt.Sprintf("%s:refs/heads/%s/%04d", []string{v.h.a, v.h.b}[i%2], prefix, i))
+	}
+	return specs
+}
+
+var largeRows = []varietyRow{
+	{"10,000 commits in the first push", func(v *variety) {
+		v.fastImport("long", 1, 10_000, 0)
+		v.pushed("refs/heads/long-0:refs/heads/long")
+	}},
+	{"1,000 refs in one atomic push, moved, deleted", func(v *variety) {
+		v.pushed(append(v.manyRefs("atomic", 1000), "--atomic")...)
+		var moved, gone []string
+		for _, spec := range v.manyRefs("atomic", 1000) {
+			_, ref, _ := strings.Cut(spec, ":")
+			moved, gone = append(moved, v.h.c+":"+ref), append(gone, ":"+ref)
+		}
+		v.pushed(append(moved, "--atomic", "--force")...)
+		v.pushed(append(gone, "--atomic")...)
+	}},
+	{"many refs in a push that is not atomic", func(v *variety) {
+		n := 200
+		if long() {
+			n = 1000 // before git 2.51 as many transactions
+		}
+		v.pushed(v.manyRefs("many", n)...)
+	}},
+	{"a tree of 10,000 entries, and a change in it", func(v *variety) {
+		blob := v.blob("of 10,000 names")
+		entries := make([]string, 10_000)
+		for i := range entries {
+			entries[i] = fmt.Sprintf("100644 blob %s\tf%05d", blob, i)
+		}
+		wide := v.commit(v.tree(entries...), v.h.a)
+		v.pushed(wide + ":refs/heads/wide")
+		entries[5000] = v.file("100755", "f05000", "changed")
+		v.pushed(v.commit(v.tree(entries...), wide) + ":refs/heads/wide")
+	}},
+	{"2,000 files in 100 commits", func(v *variety) {
+		v.fastImport("files", 1, 100, 20)
+		v.pushed("refs/heads/files-0:refs/heads/files")
+	}},
+}
+
+func TestLargePushesArriveWhole(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	for _, g := range must(t, all, err) {
+		t.Run(g.version, func(t *testing.T) {
+			v := &variety{cluster: newCluster(t, g, design{h: newHistory(t, g, "sha1", 0, 0), extra: storing})}
+			v.play(t, largeRows)
+			v.copied(t)
+		})
+	}
+}
