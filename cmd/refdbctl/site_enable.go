@@ -40,7 +40,8 @@ can read the database's address and then becomes the user who owns the repositor
 
 A project that is new to the database gets the rules of the configuration (guard.ref, guard.skipRef), which
 all sites go by from then on: refdbctl project set changes them. If the database knows nothing of the project, while the
-repository has refs, its name may be wrong, as by another site.root: --new says that it is right.
+repository has refs, its name may be wrong, as by another site.root: --new says that it is right. If the database keeps the
+project's objects, REPO must have all of its own, and share some with the project, if both have any.
 
 A hook that is there already is kept, and run before ours, as HOOK.chained. What git's settings were is
 remembered. refdbctl site disable puts both back.

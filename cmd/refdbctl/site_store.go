@@ -94,6 +94,9 @@ func (a *app) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 		return &status{exitError, fmt.Sprintf("project %s is in mode %s, in which refs move although the database has not their objects: run refdbctl project set %s --mode %s first",
 			r.Project, row.Mode, r.Project, config.Enforce)}
 	}
+	if err := packs.CheckSource(ctx, r.Path); err != nil {
+		return err
+	}
 	stored := packs.Stored(row)
 	if row.Store != store {
 		next := row

@@ -36,6 +36,23 @@ func (r *Repo) IsShallow() bool {
 	return err == nil && info.Size() > 0
 }
 
+// IsPartial reports whether git gets objects from elsewhere once they are needed here: then a pack may lack some.
+func (r *Repo) IsPartial(ctx context.Context) (bool, error) {
+	out, err := r.Command(ctx, "config", "--get-regexp", `^(extensions\.partialclone|remote\..*\.promisor)$`).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading git's settings of %q: %w", r.path, Failure(ctx, err))
+	}
+	for line := range strings.Lines(string(out)) {
+		if !strings.HasSuffix(line, " false\n") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // Pack writes a pack of all objects that tips reach and bases don't. All are object IDs. Objects of the
 // pack may be deltas against objects that bases reach.
 func (r *Repo) Pack(ctx context.Context, to io.Writer, tips, bases []string) error {

@@ -3,8 +3,11 @@
 package packs
 
 import (
+	"context"
 	"errors"
+	"fmt"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
@@ -20,8 +23,29 @@ var (
 	ErrTooLarge = errors.New("the pack is too large")
 	// ErrShallow: the repository's history is cut off, so that no pack can be made of it.
 	ErrShallow = errors.New("the repository is shallow")
+	// ErrPartial: the repository is a partial clone, so that a pack that is made of it may lack objects.
+	ErrPartial = errors.New("the repository is a partial clone")
 	// ErrIncomplete: a pack builds on objects, or lacks some, that are not here.
 	ErrIncomplete = errors.New("objects are missing")
 	// ErrDamaged: what the database has is not what was stored.
 	ErrDamaged = errors.New("the pack is damaged")
 )
+
+// CheckSource returns an error if no packs can be made of the repository at path, as git's settings and files say at once: one that wraps
+// [ErrShallow] or [ErrPartial], and says what to do.
+func CheckSource(ctx context.Context, path string) error {
+	repo, err := gitrepo.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	if repo.IsShallow() {
+		return fmt.Errorf("%s: %w: its history is cut off, and the database keeps all objects; nothing was changed: "+
+			"run `git fetch --unshallow` there, and this again", path, ErrShallow)
+	}
+	partial, err := repo.IsPartial(ctx)
+	if err == nil && partial {
+		err = fmt.Errorf("%s: %w: git gets its objects from elsewhere when they are needed, and the database keeps all objects; nothing was changed: "+
+			"put a full clone in its place (git clone --mirror), and run this again", path, ErrPartial)
+	}
+	return err
+}

@@ -108,7 +108,8 @@ func RecordID(ctx context.Context, r config.Repository, id string) error {
 
 // Register makes sure that the database has the project of a repository, and that the repository
 // records its ID. A new project gets the configuration's rules. If the database knows nothing of the
-// project, but the repository has refs, the name may be wrong: isNew says that it is right.
+// project, but the repository has refs, the name may be wrong: isNew says that it is right. If the database keeps the project's objects,
+// the error wraps [packs.ErrShallow], [packs.ErrPartial] or [ErrOtherHistory] if the repository can't be a copy of it; nothing is recorded then.
 func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, isNew bool) (did string, err error) {
 	row, ok, err := db.Project(ctx, r.Project)
 	switch {
@@ -122,7 +123,18 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	if err != nil {
 		return "", err
 	}
-	if ok && id == row.ID && row.Mode != config.Removed {
+	stores, isThere := row.Store, ok && row.Mode != config.Removed
+	if !isThere {
+		if stores, err = newStore(ctx, c, db, r); err != nil {
+			return "", err
+		}
+	}
+	if stores != "" {
+		if err := adoptable(ctx, db, r, id); err != nil {
+			return "", err
+		}
+	}
+	if isThere && id == row.ID {
 		return "is " + row.ID, nil
 	}
 	row, created, err := FindOrCreate(ctx, c, db, r, id, isNew, func() (bool, error) {
