@@ -119,19 +119,14 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 			return err
 		}
 	}
-	if err := r.basesWhole(ctx, p); err != nil {
-		return err
-	}
-	if err := r.unpack(ctx, p); err != nil {
-		return fmt.Errorf("pack %s of %s: %w", p.ID, p.Owner, err)
-	}
-	if !p.Base {
-		whole, err := r.Repo.Whole(ctx, p.Tips, p.Bases)
-		if err != nil {
-			return err
+	if err := r.bring(ctx, p); err != nil {
+		// As at the site that stored it, all that it was made for may be here. Then this site can store a base in its place.
+		here := false
+		if len(p.Tips) > 0 && ctx.Err() == nil {
+			here, _ = r.Repo.WholeBesideRefs(ctx, p.Tips, nil)
 		}
-		if !whole {
-			return fmt.Errorf("pack %s of %s: %w that its values need: they are neither in it nor in what it builds on", p.ID, p.Owner, ErrIncomplete)
+		if !here {
+			return err
 		}
 	}
 	r.Mark.add(p)
@@ -140,6 +135,32 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 		r.Each(p)
 	}
 	return nil
+}
+
+// bring unpacks a pack, and looks whether all that its tips reach is here then.
+func (r Receiver) bring(ctx context.Context, p refdb.Pack) error {
+	if err := r.basesWhole(ctx, p); err != nil {
+		return err
+	}
+	if err := r.unpack(ctx, p); err != nil {
+		return fmt.Errorf("pack %s of %s: %w%s", p.ID, p.Owner, err, r.advice(err))
+	}
+	if p.Base {
+		return nil
+	}
+	whole, err := r.Repo.Whole(ctx, p.Tips, p.Bases)
+	if err == nil && !whole {
+		err = fmt.Errorf("pack %s of %s: %w that its values need: they are neither in it nor in what it builds on%s", p.ID, p.Owner, ErrIncomplete, r.advice(ErrIncomplete))
+	}
+	return err
+}
+
+// advice says what to do about a pack that no site can unpack.
+func (r Receiver) advice(err error) string {
+	if !errors.Is(err, ErrIncomplete) && !errors.Is(err, ErrDamaged) {
+		return ""
+	}
+	return ": run `refdbctl site store compact " + r.Project + "` at a site that has the objects"
 }
 
 // hasBase reports whether all is here that refs held at the position of a base. What else is in the base may be needed by packs that
@@ -198,7 +219,7 @@ func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
 	case !whole && p.Base:
 		return fmt.Errorf("%w that the database kept in transit and has dropped: run `refdbctl site store compact %s` at a site that has them", ErrIncomplete, r.Project)
 	case !whole:
-		return fmt.Errorf("pack %s of %s: %w that it builds on", p.ID, p.Owner, ErrIncomplete)
+		return fmt.Errorf("pack %s of %s: %w that it builds on%s", p.ID, p.Owner, ErrIncomplete, r.advice(ErrIncomplete))
 	}
 	r.Mark.know(unsure)
 	return nil
