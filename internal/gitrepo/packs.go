@@ -71,28 +71,41 @@ func (r *Repo) Pack(ctx context.Context, to io.Writer, tips, bases []string) err
 // unpackLimit is the number of objects up to which git unpacks what is pushed, as receive.unpackLimit has it.
 const unpackLimit = 100
 
-// Unpack stores the objects of a pack, durably if git's settings say so.
+// Unpack stores the objects of a pack, durably if git's settings say so. After an error none of its files is left, unless the
+// process was killed.
 func (r *Repo) Unpack(ctx context.Context, pack io.Reader) error {
+	if err := r.unpack(ctx, pack); err != nil {
+		return fmt.Errorf("unpacking into %q: %w", r.path, err)
+	}
+	return nil
+}
+
+func (r *Repo) unpack(ctx context.Context, pack io.Reader) error {
 	var header [PackHeader]byte
 	if _, err := io.ReadFull(pack, header[:]); err != nil {
-		return fmt.Errorf("unpacking into %q: %w", r.path, errors.Join(ErrPack, err))
+		return errors.Join(ErrPack, err)
 	}
 	n, err := PackObjects(header[:])
 	if err != nil {
-		return fmt.Errorf("unpacking into %q: %w", r.path, err)
+		return err
 	}
 	args := []string{"index-pack", "--stdin", "--fix-thin"}
 	if n <= unpackLimit {
 		args = []string{"unpack-objects", "-q"}
 	}
+	q, err := r.newQuarantine()
+	if err != nil {
+		return pathReason(err)
+	}
 	cmd := r.trueGraph(ctx, args...)
+	q.confine(cmd)
 	cmd.Stdin = io.MultiReader(bytes.NewReader(header[:]), pack)
 	var complaints bytes.Buffer
 	cmd.Stderr = &limited{to: &complaints, left: 1 << 16}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("unpacking into %q: %w", r.path, failure(ctx, err, complaints.String()))
+		return errors.Join(failure(ctx, err, complaints.String()), q.remove())
 	}
-	return nil
+	return q.release()
 }
 
 // Whole reports whether all that ids reach is here. What known reach is taken to be. The known must be here.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -243,4 +245,59 @@ func TestReplacementsAndGraftsAreSeenThrough(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Git leaves temporary files, of the size of the pack or of an object, where it fails to write them. A disk that is full would get fuller
+// with every attempt.
+func TestAPackThatFailsLeavesNoFiles(t *testing.T) {
+	t.Parallel()
+	for _, commits := range []int{2, 60} { // unpacked, and kept as a pack
+		t.Run(fmt.Sprint(commits), func(t *testing.T) {
+			t.Parallel()
+			from, last := newRepo(t, "--bare")
+			for i := range commits {
+				last = commitOn(t, from, fmt.Sprint(i), last)
+			}
+			pack := packOf(t, openDir(t, from), []string{last}, nil)
+			to := filepath.Join(t.TempDir(), `a "quoted": path`)
+			git(t, "", "init", "--quiet", "--bare", to)
+			objects := filepath.Join(to, "objects")
+			broken := bytes.Clone(pack)
+			broken[len(broken)-25] ^= 1
+			for _, bad := range [][]byte{pack[:len(pack)-30], broken} {
+				if err := openDir(t, to).Unpack(t.Context(), bytes.NewReader(bad)); err == nil {
+					t.Error("it was unpacked")
+				}
+				if left := filesIn(t, objects); len(left) > 0 {
+					t.Errorf("left: %q", left)
+				}
+			}
+			if err := openDir(t, to).Unpack(t.Context(), bytes.NewReader(pack)); err != nil {
+				t.Fatal(err)
+			}
+			git(t, to, "fsck", "--strict", "--no-dangling")
+			if whole, err := openDir(t, to).Whole(t.Context(), []string{last}, nil); err != nil || !whole {
+				t.Errorf("it is whole: %v, %v", whole, err)
+			}
+			for _, file := range filesIn(t, objects) {
+				if strings.Contains(file, "tmp_") {
+					t.Errorf("left: %s", file)
+				}
+			}
+		})
+	}
+}
+
+func filesIn(tb testing.TB, dir string) (files []string) {
+	tb.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return files
 }
