@@ -99,6 +99,9 @@ func (d *Daemon) maintain(ctx context.Context, r config.Repository, say func(str
 		}
 		m.Kept = pins.All
 	}
+	if m.Peers, err = maintenance.DropPeers(ctx, repo); err != nil {
+		return m, err
+	}
 	say("packing")
 	packed, err := maintenance.Pack(ctx, repo)
 	m.Packed = string(packed)

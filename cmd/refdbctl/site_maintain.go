@@ -17,6 +17,7 @@ var maintainedColumns = []output.Column[client.Maintained]{
 	{Name: "project", Value: func(m client.Maintained) any { return m.Project }},
 	{Name: "packed", Value: func(m client.Maintained) any { return m.Packed }},
 	{Name: "kept", Value: func(m client.Maintained) any { return m.Kept }},
+	{Name: "peers", Value: func(m client.Maintained) any { return m.Peers }},
 	{Name: "pruned", Value: func(m client.Maintained) any { return m.Pruned }},
 	{Name: "compacted", Value: func(m client.Maintained) any { return string(m.Compacted) }},
 	{Name: "busy", Value: func(m client.Maintained) any { return m.Busy }},
@@ -42,7 +43,8 @@ Of a project whose objects the database keeps, a new base is stored there when m
 it has, or very many packs, or when refs hold what is in none. Of one in transit what is older than a week is dropped.
 
 Fields: ` + output.Names(maintainedColumns) + `
-(packed: nothing, loose or all objects; kept: refs below refs/refdb/kept/; pruned: objects; compacted: nothing, base, or
+(packed: nothing, loose or all objects; kept: refs below refs/refdb/kept/; peers: refs below refs/peer/ that were
+removed, because nothing was fetched from that peer for 14 days; pruned: objects; compacted: nothing, base, or
 dropped; left: why nothing was pruned; busy: because others were at work)`,
 		Example: `  refdbctl site maintain
   refdbctl site maintain team/app`,

@@ -158,7 +158,7 @@ func (a *app) sync(ctx context.Context, c *config.Config, db *refdb.DB, r config
 	case n[catchup.Failed] > 0:
 		return &status{exitError, fmt.Sprintf("%s: %s", r.Project, summary)}
 	case n[catchup.Ahead] > 0:
-		return &status{exitError, fmt.Sprintf("%s: %s; %d left, as the database seems to have been set back: see OPERATIONS.md, \"The database was restored from a backup\"",
+		return &status{exitError, fmt.Sprintf("%s: %s; %d left, as the database seems to have been set back: see OPERATIONS.md, \"The database went back in time\"",
 			r.Project, summary, n[catchup.Ahead])}
 	case n[catchup.Missing] > 0:
 		return &status{exitError, fmt.Sprintf("%s: %s; peer %s does not have what is missing yet: run it again, or --from another", r.Project, summary, got.Peer)}

@@ -17,6 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 )
 
 // A source is another site's copy of a repository. The refs that are fetched from it are kept below
@@ -103,7 +104,7 @@ func (f source) fetch(ctx context.Context, repo *gitrepo.Repo, progress io.Write
 		}
 		return fmt.Errorf("fetching from %s: %w", redacted(f.url), err)
 	}
-	return nil
+	return maintenance.NotePeer(repo.Dir(), f.name, time.Now())
 }
 
 // redacted returns the URL without its password.

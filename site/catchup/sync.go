@@ -309,7 +309,7 @@ func (s *syncer) compare(ctx context.Context, refs []string) (moves []compare.Pa
 }
 
 const aheadDetail = "the database has an older value than it had when this one came here: it seems to have been set back; " +
-	`see OPERATIONS.md, "The database was restored from a backup", or --force to take its value`
+	`see OPERATIONS.md, "The database went back in time", or --force to take its value`
 
 // obstacle returns why a ref must not be moved; "" if it may be.
 //

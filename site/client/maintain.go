@@ -27,6 +27,7 @@ type Maintained struct {
 	Project string `json:"project"`
 	Packed  string `json:"packed"` // "nothing", "loose" or "all" objects
 	Kept    int    `json:"kept"`   // refs that keep objects which no other ref reaches
+	Peers   int    `json:"peers"`  // refs of peers that nothing is fetched from, which were removed
 	Pruned  int    `json:"pruned"` // objects
 	// Compacted says what was done in the database.
 	Compacted Compacted `json:"compacted"`

@@ -110,10 +110,8 @@ func Pin(ctx context.Context, repo *gitrepo.Repo, ids []string, onlyAdd bool) (p
 	if in.Len() == 0 {
 		return p, nil
 	}
-	cmd := repo.Command(context.WithoutCancel(ctx), "-c", "core.hooksPath=/dev/null", "-c", "core.logAllRefUpdates=false", "update-ref", "--no-deref", "--stdin", "-z")
-	cmd.Stdin = &in
-	if _, err := cmd.Output(); err != nil {
-		return p, fmt.Errorf("keeping objects that other sites may build on: %w", gitrepo.Failure(ctx, err))
+	if err := update(ctx, repo, &in); err != nil {
+		return p, fmt.Errorf("keeping objects that other sites may build on: %w", err)
 	}
 	return p, nil
 }

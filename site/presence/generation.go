@@ -113,7 +113,7 @@ func (p *Presence) recorded(ctx context.Context, c *config.Config) (g generation
 			ErrGeneration, c.State, c.Site, takeOverHint)
 	default:
 		err = fmt.Errorf("%w: another state directory has served site %q since %s did, or this one was set back, or the database was "+
-			"(see OPERATIONS.md, \"The database was restored from a backup\"); %s", ErrGeneration, c.Site, c.State, takeOverHint)
+			"(see OPERATIONS.md, \"The database went back in time\"); %s", ErrGeneration, c.Site, c.State, takeOverHint)
 	}
 	return g, held, err
 }
