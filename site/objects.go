@@ -136,6 +136,9 @@ func (d *Daemon) storeObjects(ctx context.Context, c *config.Config, p *push, r 
 	}
 	id, err := packs.Source{DB: d.db, Repo: repo, Project: r.Project}.Store(ctx, moves, limits)
 	if err != nil {
+		if errors.Is(err, packs.ErrDatabase) {
+			d.recordHealth(err)
+		}
 		d.dropPack(id, size)
 		return notStored(c, r, err)
 	}
@@ -154,7 +157,7 @@ func notStored(c *config.Config, r config.Repository, err error) error {
 		return refusal.Because(refusal.Objects, errors.New(wire.RepositoryIsShallow(r.Path)))
 	case errors.Is(err, errQuota):
 		return refusal.Because(refusal.Objects, errors.New(wire.TooManyUnusedPacks))
-	case refdb.ClassOf(err) != refdb.Permanent, errors.Is(err, refdb.ErrNoPack):
+	case errors.Is(err, packs.ErrDatabase), refdb.ClassOf(err) != refdb.Permanent, errors.Is(err, refdb.ErrNoPack):
 		return refusal.DatabaseFailed(err)
 	}
 	return refusal.Because(refusal.Objects, err)

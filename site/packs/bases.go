@@ -2,6 +2,7 @@ package packs
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -67,7 +68,7 @@ func (s Source) allBases(ctx context.Context, moves []refdb.Update) ([]string, e
 	}
 	for ref, err := range s.DB.Refs(ctx, s.Project, "refs/") {
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrDatabase, err)
 		}
 		if names = append(names, ref.Name); len(names) == page {
 			if err := take(); err != nil {
@@ -92,7 +93,7 @@ func (s Source) certified(ctx context.Context, refs []string) (ids []string, err
 	}
 	states, err := s.DB.States(ctx, s.Project, refs)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrDatabase, err)
 	}
 	for _, state := range states {
 		if v := state.Value; v.IsObjectID() && !v.IsDeleted() && local[state.Ref] == string(v) {

@@ -27,6 +27,8 @@ var (
 	ErrPartial = errors.New("the repository is a partial clone")
 	// ErrIncomplete: a pack builds on objects, or lacks some, that are not here.
 	ErrIncomplete = errors.New("objects are missing")
+	// ErrDatabase: the database did not take a part of a pack, or did not say what it has.
+	ErrDatabase = errors.New("the database failed")
 	// ErrDamaged: what the database has is not what was stored.
 	ErrDamaged = errors.New("the pack is damaged")
 )

@@ -65,7 +65,7 @@ func (w *writer) part(ctx context.Context, data []byte, last bool) error {
 		defer cancel()
 	}
 	if err := w.db.StorePackPart(ctx, p); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrDatabase, err)
 	}
 	if w.parts++; w.limits.Stored != nil {
 		return w.limits.Stored(w.pack.Size)
