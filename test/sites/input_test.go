@@ -5,7 +5,9 @@ package sites
 import (
 	"bytes"
 	"crypto/sha1"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
 )
 
@@ -52,6 +55,50 @@ func TestARepositoryThatIsNotTheSitesIsRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Names come from the database, and so from other sites.
+func TestAProjectWhoseNameLeadsOutOfTheRootIsNotCloned(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{extra: storing + "\tautoClone = true\n"})
+	before := everything(t, c.us.dir)
+	var names []string
+	for i, name := range []string{"../outside", "a/../../outside", "/outside", "a//outside", "outside/.", "team/app.git/outside", "-outside/../.."} {
+		if _, err := c.db.PutProject(t.Context(), refdb.Project{Project: name, ID: fmt.Sprint("id-", i), Rules: "ref *", Mode: "enforce", Store: "all"}); err == nil {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if out, err := c.us.run("site", "clone", "--", name); err == nil {
+			t.Errorf("%s was cloned: %s", name, out)
+		}
+		c.us.behind(name, "can't be cloned")
+	}
+	c.eu.create("inside")
+	c.us.clones("inside")
+	for _, path := range everything(t, c.us.dir) {
+		if !slices.Contains(before, path) && strings.Contains(path, "outside") {
+			t.Errorf("made: %s", path)
+		}
+	}
+	if _, err := os.Lstat("/outside.git"); err == nil {
+		t.Error("made: /outside.git")
+	}
+}
+
+// everything returns all paths below a directory.
+func everything(t testing.TB, dir string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		paths = append(paths, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	})
+	return must(t, paths, err)
 }
 
 func TestGarbageOnStdinOfTheHookIsRefused(t *testing.T) {

@@ -4,8 +4,10 @@ package sites
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // fastImport makes commits in the client's repository. Each of the branches gets commits that build on each other, and each of these
@@ -24,6 +26,14 @@ func (v *variety) fastImport(name string, branches, commits, files int) {
 		}
 	}
 	v.g.feed(v, v.h.dir, in.String(), "fast-import", "--quiet", "--force")
+}
+
+// slowly is pushed for what takes longer than other tests wait.
+func (v *variety) slowly(args ...string) {
+	v.Helper()
+	v.g.run(v, v.h.dir, append([]string{"push", "--quiet", v.at.repo(project)}, args...)...)
+	v.at.other().must("site", "wait", "--limit", "15m", project)
+	v.arrived()
 }
 
 // manyRefs are refspecs of n refs, which hold one of two commits.
@@ -54,7 +64,7 @@ var largeRows = []varietyRow{
 		if long() {
 			n = 1000 // before git 2.51 as many transactions
 		}
-		v.pushed(v.manyRefs("many", n)...)
+		v.slowly(v.manyRefs("many", n)...)
 	}},
 	{"a tree of 10,000 entries, and a change in it", func(v *variety) {
 		blob := v.blob("of 10,000 names")
@@ -83,4 +93,29 @@ func TestLargePushesArriveWhole(t *testing.T) {
 			v.copied(t)
 		})
 	}
+}
+
+// As large as a repository of a large project: 4,294 branches, 858,800 objects.
+func TestALargeRepositoryArrivesWhole(t *testing.T) {
+	if !long() {
+		t.Skip("it takes minutes: set REFDB_TEST_LONG=1")
+	}
+	all, err := gits()
+	g := must(t, all, err)[0]
+	v := &variety{cluster: newCluster(t, g, design{h: newHistory(t, g, "sha1", 0, 0), extra: storing, database: onPostgres})}
+	v.at = v.eu
+	const branches = 4294
+	v.fastImport("large", branches, 10, 16)
+	lap := time.Now()
+	v.slowly("refs/heads/large-*:refs/heads/large-*")
+	t.Logf("%d refs were pushed, and at the other site, after %s", branches, time.Since(lap))
+	lap = time.Now()
+	v.eu.must("site", "store", "compact", project)
+	if err := os.RemoveAll(v.us.repo(project)); err != nil {
+		t.Fatal(err)
+	}
+	v.us.must("site", "clone", project)
+	v.us.follows(project)
+	t.Logf("a base of it was stored, and cloned, after %s", time.Since(lap))
+	v.pushed(v.h.c + ":refs/heads/after")
 }

@@ -256,7 +256,11 @@ var varietyRows = []varietyRow{
 // the packs as they were stored, and from one base.
 func TestEveryKindOfPushArrivesWhole(t *testing.T) {
 	eachStorage(t, func(t *testing.T, g *git, s storage) {
-		v := &variety{cluster: newCluster(t, g, design{storage: s, h: newHistory(t, g, s.objects, 4, 0), extra: storing})}
+		d := onSQLite
+		if long() {
+			d = onPostgres
+		}
+		v := &variety{cluster: newCluster(t, g, design{storage: s, h: newHistory(t, g, s.objects, 4, 0), extra: storing, database: d})}
 		v.play(t, varietyRows)
 		v.copied(t)
 	})
