@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 // A follower that is killed when it has the objects, and before a ref has moved, goes on where it was.
@@ -154,4 +156,37 @@ func TestAFollowerWhoseDiskIsFullWaitsForRoomAndHoldsUpNoOther(t *testing.T) {
 		c.us.follows(project)
 	}
 	c.us.must("site", "check")
+}
+
+// Two sites may create heads/d and heads/d/x at once, of which a repository can hold one. It holds up no other ref, and ends with one of them.
+func TestNamesThatExcludeEachOtherHoldUpNoOtherRef(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{extra: storing})
+	c.eu.pushed(c.h.a+":refs/heads/main", c.h.b+":refs/heads/other")
+	c.us.follows(project)
+	err = c.db.Update(t.Context(), project, []refdb.Update{
+		{Ref: "refs/heads/d", New: refdb.Value(c.h.a)}, {Ref: "refs/heads/d/x", New: refdb.Value(c.h.b)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*server{c.eu, c.us} {
+		s.behind(project, "refs/heads/d")
+		s.pushed(c.h.c + ":refs/heads/from-" + s.name)
+		eventually(t, "the other site has another ref", func() error {
+			if got := s.other().refs(project)["refs/heads/from-"+s.name]; got != c.h.c {
+				return fmt.Errorf("%w: %q", errBehind, got)
+			}
+			return nil
+		})
+	}
+	for _, ref := range []string{"refs/heads/d", "refs/heads/d/x"} {
+		if c.us.refs(project)[ref] != "" {
+			c.us.pushed(":" + ref)
+			break
+		}
+	}
+	c.us.follows(project)
+	c.eu.follows(project)
 }
