@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -274,4 +275,27 @@ func TestACopyOfARepositoryIsRefused(t *testing.T) {
 	g.git("worktree", "add", "--quiet", "-b", "there", tree, "linked")
 	sitetest.Run(t, tree, "git", "update-ref", "refs/heads/there", g.commit[2])
 	g.has("refs/heads/there", g.commit[2], g.commit[2])
+}
+
+// A repository that somebody has put at the path of a project is not moved to that one's values.
+func TestAPushMakesNoCopyOfAProjectWithAnotherHistory(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	row := g.project()
+	row.Store = config.StoreAll
+	if _, err := g.db.PutProject(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.db.Put(t.Context(), "team/app", "refs/heads/main", refdb.Value(strings.Repeat("a", 40))); err != nil {
+		t.Fatal(err)
+	}
+	g.loose("refs/heads/main", g.commit[0])
+	g.git("config", "--unset", "refdb.projectid")
+	g.start()
+	if said := g.fails("update-ref", "refs/heads/x", g.commit[1]); !strings.Contains(said, "it has another history than the project team/app") {
+		t.Error(said)
+	}
+	if out, err := exec.Command("git", "--git-dir="+g.repo, "config", "refdb.projectid").Output(); err == nil {
+		t.Errorf("it records ID %s", out)
+	}
 }

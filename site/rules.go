@@ -136,6 +136,8 @@ func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Reposi
 	switch {
 	case errors.As(err, &why):
 		return row, err
+	case errors.Is(err, projects.ErrOtherHistory):
+		return row, refusal.Lines{wire.OneLine(err.Error())}
 	case err != nil:
 		return row, refusal.DatabaseFailed(err)
 	}

@@ -8,19 +8,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
 // ErrOtherHistory: a repository shares nothing with the project that its path stands for.
 var ErrOtherHistory = errors.New("it has another history")
 
-// adoptable returns an error if a repository that records no ID must not become a copy of a project whose objects the database keeps:
-// [packs.ErrShallow], [packs.ErrPartial] or, because it would be moved to the project's values, and its other refs would become the
-// project's, [ErrOtherHistory].
-func adoptable(ctx context.Context, db *refdb.DB, r config.Repository, id string) error {
-	if err := packs.CheckSource(ctx, r.Path); err != nil || id != "" {
-		return err
-	}
+// adoptable returns an error that wraps [ErrOtherHistory] if a repository that records no ID must not become a copy of a project whose
+// objects the database keeps: it would be moved to the project's values, and its other refs would become the project's.
+func adoptable(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
 		return err

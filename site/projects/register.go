@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -130,7 +131,7 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 		}
 	}
 	if stores != "" {
-		if err := adoptable(ctx, db, r, id); err != nil {
+		if err := packs.CheckSource(ctx, r.Path); err != nil {
 			return "", err
 		}
 	}
@@ -181,7 +182,8 @@ func unknown(row refdb.Project) string {
 
 // FindOrCreate finds the project of a repository that records id, or creates it. If the database has
 // no refs of the project, or it was removed, unknown decides whether to create it. A project that the database has lost, or
-// that was removed, is created again, with its ID, only if isNew says so: its rules are lost, too.
+// that was removed, is created again, with its ID, only if isNew says so: its rules are lost, too. If the repository records no ID, and can't be
+// a copy of the project because that has another history, the error wraps [ErrOtherHistory].
 func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, id string, isNew bool, unknown func() (bool, error)) (row refdb.Project, created bool, err error) {
 	row, ok, err := db.Project(ctx, r.Project)
 	if err != nil {
@@ -206,7 +208,10 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 		return row, false, refusal.Lines{wire.RemovedProject(r.Project)}
 	}
 	if ok && !removed {
-		return row, false, nil
+		if id == "" && packs.Stored(row) {
+			err = adoptable(ctx, db, r)
+		}
+		return row, false, err
 	}
 	hasRefs, err := hasRefs(ctx, db, r.Project)
 	switch {
