@@ -64,6 +64,38 @@ func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
 	_ = b
 }
 
+// The site that stored a pack must be able to store a base in the place of one that has been damaged since.
+func TestADamagedPackCountsWhereAllItsObjectsAre(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	first := a.commit("first")
+	part := refdb.PackPart{Pack: refdb.Pack{ID: "bad", Project: project, Owner: a.db.Owner(), Tips: []string{first}, Size: 3, Sum: strings.Repeat("0", 64)}, Data: []byte("bad"), Last: true}
+	if err := a.db.StorePackPart(t.Context(), part); err != nil {
+		t.Fatal(err)
+	}
+	p, err := a.db.Prepare(t.Context(), project, []refdb.Update{move("main", "", first)}, "test", refdb.WithPacks("bad"))
+	if err == nil {
+		err = a.db.Finish(t.Context(), p, []string{"refs/heads/main"}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.receive(); !errors.Is(err, packs.ErrDamaged) || !strings.Contains(err.Error(), "site store compact team/app") {
+		t.Errorf("where they are not: %v", err)
+	}
+	if _, err := a.receive(); err != nil {
+		t.Errorf("where they are: %v", err)
+	}
+	a.git("update-ref", "refs/heads/main", first)
+	if _, err := a.source().StoreBase(t.Context(), func(context.Context) (*packs.Mark, error) { _, err := a.receive(); return a.mark, err }, packs.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.receive(); err != nil || !b.whole(first) {
+		t.Errorf("after that: %v", err)
+	}
+}
+
 // A base of which only the object itself is here would let the check of the tips pass.
 func TestAPackThatBuildsOnHalfAHistoryIsNotUnpacked(t *testing.T) {
 	t.Parallel()
