@@ -33,7 +33,7 @@ func (v *variety) slowly(args ...string) {
 	v.Helper()
 	v.g.run(v, v.h.dir, append([]string{"push", "--quiet", v.at.repo(project)}, args...)...)
 	v.at.other().must("site", "wait", "--limit", "15m", project)
-	v.arrived()
+	v.at.other().follows(project)
 }
 
 // manyRefs are refspecs of n refs, which hold one of two commits.
@@ -53,14 +53,14 @@ var largeRows = []varietyRow{
 		specs := v.manyRefs("atomic", 1000)
 		v.pushed(append(specs, "--atomic")...)
 		var next []string
-		for i, spec := range specs[:200] {
+		for i, spec := range specs[:50] {
 			_, ref, _ := strings.Cut(spec, ":")
 			next = append(next, []string{v.h.c + ":" + ref, ":" + ref}[i%2])
 		}
 		v.pushed(append(next, "--atomic", "--force")...)
 	}},
 	{"many refs in a push that is not atomic", func(v *variety) {
-		n := 200
+		n := 100
 		if long() {
 			n = 1000 // before git 2.51 as many transactions
 		}

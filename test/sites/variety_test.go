@@ -46,7 +46,7 @@ func (v *variety) arrived() {
 func (v *variety) pushed(args ...string) {
 	v.Helper()
 	v.at.pushed(args...)
-	v.arrived()
+	v.at.other().follows(project)
 }
 
 // lacks fails the test if the site at, the other one, or the database has the ref.
