@@ -145,6 +145,20 @@ type Pruned struct {
 	Next    ChangeKey // PruneRequest.After of the next request; zero if nothing is left to look at
 }
 
+// A Tip says where a project's history ends, and whatever else its refs' values depend on.
+type Tip struct {
+	// Newest is the position of the last of the project's changes that were not pruned, also if it is above
+	// State.Upto; 0 if there is none.
+	Newest Position
+	// Pending: an intent of the project is pending.
+	Pending bool
+	// Revision is that of the project's row; 0 if there is none.
+	Revision int64
+	// Server is the identity of the server that answered, as in [Admission].
+	Server string
+	State  HistoryState
+}
+
 // A HistoryStore keeps a record of every change of a ref's value, written in the transaction
 // that makes it: by Update, Finish, Resolve and Remove, and by whatever else writes the table
 // of refs where the database can do that. PurgeTombstones and writes that add no value make none.
@@ -157,6 +171,10 @@ type HistoryStore interface {
 
 	// Newest returns the last of the changes that Changes would return; its Ref is "" if there is none.
 	Newest(ctx context.Context) (Change, HistoryState, error)
+
+	// Tip returns where a project's history ends. It is one request to the database, however long the history is,
+	// and reads no row of any other project.
+	Tip(ctx context.Context, project string) (Tip, error)
 
 	// Changes returns a page of changes, none below State.Pruned and none above State.Upto.
 	Changes(ctx context.Context, r ChangesRequest) (ChangesPage, error)

@@ -251,6 +251,10 @@ func (l *lazy) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, er
 	return d.Newest(ctx)
 }
 
+func (l *lazy) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+	return ask(ctx, l, refdb.Driver.Tip, project)
+}
+
 func (l *lazy) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
 	return ask(ctx, l, refdb.Driver.Changes, r)
 }

@@ -72,6 +72,22 @@ func (d *driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistorySta
 	return c, s, err
 }
 
+func (d *driver) Tip(ctx context.Context, project string) (tip refdb.Tip, err error) {
+	err = d.transact(ctx, "find the tip of a project", func(t *tx) error {
+		tip = refdb.Tip{Revision: t.projects[project].Revision, Server: t.admission.server, State: t.historyState()}
+		for _, c := range t.history.changes {
+			if c.Project == project {
+				tip.Newest = max(tip.Newest, c.Position)
+			}
+		}
+		for k, i := range t.intents {
+			tip.Pending = tip.Pending || k.Project == project && i.Decision == refdb.Pending
+		}
+		return nil
+	})
+	return tip, err
+}
+
 func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
 	err = d.transact(ctx, "read changes", func(t *tx) error {
 		p.State = t.historyState()

@@ -55,6 +55,7 @@ var (
 	LogOfRefSQL    = logOfRefSQL
 	ChangesSQL     = changesOfProjectSQL
 	NewestSQL      = newestSQL
+	TipSQL         = tipSQL
 	PositionAtSQL  = positionAtSQL
 	HoldingSQL     = holdingSQL
 )

@@ -108,6 +108,42 @@ func (d *Driver) Newest(ctx context.Context) (newest refdb.Change, state refdb.H
 	return newest, state, err
 }
 
+// tipSQL returns the state, and where the history of project $1 ends. Subqueries with a limit read one entry of an index each,
+// whatever the planner knows of the tables.
+const tipSQL = `
+WITH ` + state + `
+SELECT ` + stateColumns + `, refdb_server(),
+  (SELECT position FROM history WHERE project = $1 ORDER BY project DESC, position DESC, ref DESC LIMIT 1),
+  (SELECT true FROM intents WHERE project = $1 AND decision IS NULL ORDER BY project, ref, token LIMIT 1),
+  (SELECT revision FROM projects WHERE project = $1)
+FROM ` + fromState
+
+// Tip reads in one statement.
+func (d *Driver) Tip(ctx context.Context, project string) (t refdb.Tip, err error) {
+	err = d.optional(ctx, roundtrip.Read("find the tip of a project").Query(tipSQL, func(rows pgx.Rows) error {
+		t = refdb.Tip{}
+		var s stateRow
+		var newest, revision *int64
+		var pending *bool
+		_, err := pgx.ForEachRow(rows, append(s.into(), &t.Server, &newest, &pending, &revision), func() error {
+			s.read(&t.State)
+			if newest != nil {
+				t.Newest = refdb.Position(*newest)
+			}
+			if revision != nil {
+				t.Revision = *revision
+			}
+			t.Pending = pending != nil
+			return nil
+		})
+		return err
+	}, project))
+	if err != nil {
+		return refdb.Tip{}, err
+	}
+	return t, nil
+}
+
 // logSQL returns the state, and a page of a project's changes.
 //
 //	$1 project  $2 and $3 position and ref to end before  $4 how many

@@ -158,6 +158,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 				must(err)
 			}},
 			{"a page of locks", func() { _, err := d.Locks(ctx, refdb.LockQuery{Limit: 10}); must(err) }},
+			{"the tip of a project", func() { _, err := d.Tip(ctx, project); must(err) }},
 			{"a refused preparation", func() {
 				r := intention(v1, v2, refs...)
 				r.Project, r.Updates[0].Old = project, v2

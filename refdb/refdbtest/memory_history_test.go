@@ -110,6 +110,37 @@ func (d *driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistorySta
 	return c, s, nil
 }
 
+func (d *driver) Tip(ctx context.Context, project string) (t refdb.Tip, err error) {
+	end, err := d.begin(ctx)
+	if err != nil {
+		return t, err
+	}
+	defer end()
+	t = refdb.Tip{Revision: d.projects[project].Revision, Server: d.server, State: d.stateOfHistory()}
+	switch d.bug {
+	case "tips without a revision":
+		t.Revision = 0
+	case "the admitted server is the tip's":
+		t.Server = d.admitted
+	}
+	for _, c := range d.sortedChanges() {
+		switch {
+		case c.Project != project && !(d.bug == "tips of all projects") && !(d.bug == "tips by prefix" && strings.HasPrefix(c.Project, project)):
+		case d.bug == "the tip is the first change" && t.Newest > 0:
+		case d.bug == "deletions have no tip" && c.New.IsAbsent():
+		default:
+			t.Newest = c.Position
+		}
+	}
+	d.pause("tips in two looks")
+	for k, i := range d.intents {
+		of := k.project == project || d.bug == "intents of all projects" || d.bug == "intents by prefix" && strings.HasPrefix(k.project, project)
+		pending := i.Decision == refdb.Pending && d.bug != "nothing is pending" || i.Decision != refdb.Pending && d.bug == "the decided are pending"
+		t.Pending = t.Pending || of && pending
+	}
+	return t, nil
+}
+
 func (d *driver) Changes(ctx context.Context, r refdb.ChangesRequest) (p refdb.ChangesPage, err error) {
 	end, err := d.begin(ctx)
 	if err != nil {

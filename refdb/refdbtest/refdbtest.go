@@ -155,6 +155,7 @@ func topics() []topic {
 		{"Audit", auditRows()},
 		{"History", historyRows()},
 		{"Changes", changesRows()},
+		{"Tip", tipRows()},
 		{"Past", pastRows()},
 		{"Prune", pruneRows()},
 		{"Packs", slices.Concat(packRows(), packListRows(), packUseRows(), packDropRows())},
@@ -170,6 +171,7 @@ func topics() []topic {
 		{"DB administration", dbAdminRows()},
 		{"DB pages", dbPageRows()},
 		{"DB history", dbHistoryRows()},
+		{"DB state keys", dbStateKeyRows()},
 		{"DB pruning", dbPruneRows()},
 		{"DB packs", dbPackRows()},
 		{"DB admission", dbAdmissionRows()},
@@ -344,6 +346,10 @@ func (p *pair) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
 
 func (p *pair) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, error) {
 	return p.next().Newest(ctx)
+}
+
+func (p *pair) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+	return p.next().Tip(ctx, project)
 }
 
 func (p *pair) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {

@@ -101,6 +101,38 @@ func (d *Driver) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, 
 // newestLimit is more than the 60 years and less than the 2,000 that a TIMESTAMP can go back.
 const newestLimit = 60 * 60 * 60 * 60 * 60
 
+// tipSQL has one row.
+const tipSQL = `
+SELECT ARRAY(SELECT h.position FROM history@{FORCE_INDEX=history_project} AS h WHERE h.project = @project ORDER BY h.position DESC LIMIT 1),
+  EXISTS (SELECT 1 FROM intents AS i WHERE i.project = @project AND i.decision IS NULL),
+  ARRAY(SELECT p.revision FROM projects AS p WHERE p.project = @project)`
+
+// Tip implements refdb.HistoryStore.
+func (d *Driver) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+	s := spanner.Statement{SQL: tipSQL, Params: map[string]any{"project": project}}
+	rows, state, err := readHistory(ctx, d, request{tag: "refdb.tip", what: "find the tip of a project"}, 3, s, func(from columns) (t refdb.Tip, err error) {
+		var newest []time.Time
+		var revision []int64
+		err = from(&newest, &t.Pending, &revision)
+		for _, at := range newest {
+			t.Newest = positionOf(at)
+		}
+		for _, n := range revision {
+			t.Revision = n
+		}
+		return t, err
+	})
+	if err != nil {
+		return refdb.Tip{}, err
+	}
+	if len(rows) != 1 {
+		return refdb.Tip{}, failed("find the tip of a project", fmt.Errorf("%d rows instead of one", len(rows)))
+	}
+	t := rows[0]
+	t.Server, t.State = d.name, state
+	return t, nil
+}
+
 const beforeSQL = ` AND h.position <= @before AND (h.position < @before OR h.project < @before_project OR h.project = @before_project AND h.ref < @before_ref)`
 
 // Log implements refdb.HistoryStore.

@@ -352,6 +352,10 @@ func TestRoundTrips(t *testing.T) {
 			do:   func(_ testing.TB, d *spanner.Driver) error { _, _, err := d.Newest(ctx); return err },
 			want: []string{query},
 		}, {
+			name: "finding the tip of a project",
+			do:   func(_ testing.TB, d *spanner.Driver) error { _, err := d.Tip(ctx, project); return err },
+			want: []string{query},
+		}, {
 			name: "finding the position at a time",
 			do:   func(_ testing.TB, d *spanner.Driver) error { _, _, err := d.PositionAt(ctx, time.Now()); return err },
 			want: []string{query},

@@ -24,6 +24,11 @@ const (
 
 	newestChange = `SELECT ` + changeColumns + ` FROM history WHERE position >= ? ORDER BY position DESC, project DESC, ref DESC LIMIT 1`
 
+	tipOfProject = `
+		SELECT ifnull((SELECT position FROM history WHERE project = ?1 ORDER BY position DESC LIMIT 1), 0),
+			EXISTS (SELECT 1 FROM intents WHERE project = ?1 AND decision IS NULL),
+			ifnull((SELECT revision FROM projects WHERE project = ?1), 0)`
+
 	oneChange = `SELECT op FROM history WHERE project = ? AND ref = ? AND position = ?`
 )
 
@@ -42,6 +47,20 @@ func (d *Driver) Newest(ctx context.Context) (c refdb.Change, s refdb.HistorySta
 		return refdb.Change{}, refdb.HistoryState{}, err
 	}
 	return c, s, nil
+}
+
+// Tip implements refdb.HistoryStore.
+func (d *Driver) Tip(ctx context.Context, project string) (t refdb.Tip, err error) {
+	t.State, err = d.readHistory(ctx, "find the tip of a project", func(c *conn, _ refdb.HistoryState) error {
+		return c.query(ctx, func(r row) {
+			t.Newest, t.Pending, t.Revision = refdb.Position(r.int(0)), r.int(1) != 0, r.int(2)
+		}, tipOfProject, project)
+	})
+	if err != nil {
+		return refdb.Tip{}, err
+	}
+	t.Server = d.server
+	return t, nil
 }
 
 // readHistory runs do in one snapshot, with the history's state of that.

@@ -150,6 +150,7 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				_, err := d.Past(ctx, refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Limit: n}, At: 1})
 				return err
 			}},
+			{"Tip", 5, func() error { _, err := d.Tip(ctx, project); return err }},
 			{"Newest", 5, func() error { _, _, err := d.Newest(ctx); return err }},
 			{"PositionAt", 5, func() error { _, _, err := d.PositionAt(ctx, time.Now()); return err }},
 			{"Prune", 7, func() error { // BEGIN, what followers have read, look, delete, raise the mark, COMMIT
