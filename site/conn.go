@@ -128,6 +128,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 		return d.maintainAsked(conn, q)
 	case wire.StateFollow:
 		return d.followAsked(ctx, q)
+	case wire.StateRead:
+		return d.readAsked(q)
 	default:
 		return d.refuse(ctx, q, errors.New(wire.UnknownState(q.State)))
 	}

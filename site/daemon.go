@@ -24,6 +24,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
 	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -73,6 +74,7 @@ type Daemon struct {
 	metrics    daemonMetrics
 	open       openIntents
 	lags       lags
+	moved      moved
 
 	follower    *follow.Follower
 	pruning     pruning
@@ -99,7 +101,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		o.DigestKey = []byte(rand.Text())
 	}
 	d := &Daemon{
-		db: db, o: o, began: time.Now(), presence: presence.New(db, o.Logger), metrics: newDaemonMetrics(), logged: newLoggedMoves(),
+		db: db, o: o, began: time.Now(), presence: presence.New(db, o.Logger), metrics: newDaemonMetrics(), logged: newLoggedMoves(), moved: newMoved(),
 		started: make(chan struct{}), reconcileNow: make(chan struct{}, 1),
 	}
 	d.config.Store(c)
@@ -157,10 +159,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	defer socket.Unbind(listener, c.Socket, made)
 
-	var metrics *exporter
+	var metrics *exporter.Exporter
 	if c.Metrics != "" {
-		if metrics, err = newExporter(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.o.Logger); err != nil {
-			return err
+		if metrics, err = exporter.New(c.Metrics, append([]prometheus.Collector{collector{d}}, d.o.Collectors...), d.o.Logger); err != nil {
+			return fmt.Errorf("site.metrics: %w", err)
 		}
 	}
 
@@ -176,11 +178,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 
 	if metrics != nil {
 		d.tasks.Go(func() {
-			if err := metrics.serve(); err != nil {
+			if err := metrics.Serve(); err != nil {
 				d.o.Logger.ErrorContext(ctx, "metrics are served no more: restart the daemon", "error", err)
 			}
 		})
-		d.tasks.Go(func() { <-work.Done(); metrics.close() })
+		d.tasks.Go(func() { <-work.Done(); metrics.Close() })
 		d.tasks.Go(func() { d.measureLag(work) })
 	}
 

@@ -29,6 +29,7 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 	if err != nil {
 		return err
 	}
+	d.moved.raise(r.Path)
 	defer d.logged.over(r.Project, lines)
 	select {
 	case <-d.started:

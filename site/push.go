@@ -234,6 +234,9 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 	}
 	defer p.leave()
 	p.dead = true
+	if p.dir != "" {
+		d.moved.raise(p.dir) // a hook that was killed has told nothing
+	}
 	defer p.endShares()
 	defer d.removeAbandoned(ctx, p.dir, p.locks)
 	defer d.dropUnusedPacks(p)

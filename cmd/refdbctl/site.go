@@ -23,6 +23,7 @@ import (
 func (a *app) siteCommand() *cobra.Command {
 	return group("site", "Guard this site's Git repositories",
 		a.siteServeCommand(),
+		a.siteHTTPCommand(),
 		a.siteStatusCommand(),
 		a.siteEnableCommand(),
 		a.siteDisableCommand(),

@@ -46,7 +46,7 @@ The status is 0 once it has, and 1 if it has not within --limit: the message say
 				}
 				limited, cancel := context.WithTimeout(ctx, limit)
 				defer cancel()
-				behind, err := compare.Wait(limited, ruled, db, repo, r.Project)
+				behind, err := compare.Wait(limited, ruled, db, repo, r.Project, limit)
 				switch {
 				case limited.Err() != nil && ctx.Err() == nil && len(behind) > 0:
 					return &status{exitError, fmt.Sprintf("%s is behind by %s after %s, the first is %s", r.Project, count(len(behind), "ref"), limit, behind[0])}

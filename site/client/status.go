@@ -160,6 +160,19 @@ func Follow(ctx context.Context, socket, dir string) error {
 	return err
 }
 
+// Moved asks the daemon at socket for a text about the repository dir that is another one after each transaction of git there
+// whose hooks have run, and in each daemon.
+func Moved(ctx context.Context, socket, dir string) (string, error) {
+	answer, err := ask(ctx, socket, wire.Request{State: wire.StateRead, Dir: dir})
+	if err == nil && !answer.OK {
+		err = errors.New(strings.Join(answer.Lines, "; "))
+	}
+	if err != nil {
+		return "", fmt.Errorf("asking the site daemon at %s: %w", socket, err)
+	}
+	return strings.Join(answer.Lines, "\n"), nil
+}
+
 // ask sends the daemon at socket one request, and returns its answer.
 func ask(ctx context.Context, socket string, q wire.Request) (answer wire.Response, err error) {
 	var d net.Dialer

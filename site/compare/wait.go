@@ -15,8 +15,9 @@ const waitPause = 5 * time.Millisecond
 
 // Wait waits until a repository has all that was acknowledged anywhere before it was called: each guarded ref holds what the
 // database held then, or something later. A push is acknowledged while its intent may still stand, so it waits for intents, too.
-// Rules of the project must be in c already. When ctx ends it returns the refs that are behind.
-func Wait(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string) (behind []string, err error) {
+// Rules of the project must be in c already. When limit has passed since both were compared, or ctx ends, it returns the refs that are
+// behind.
+func Wait(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, limit time.Duration) (behind []string, err error) {
 	// Intents first: what ends after they were listed shows in the values.
 	pending := map[refdb.LockID]bool{}
 	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
@@ -40,12 +41,16 @@ func Wait(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Rep
 	}
 	slices.Sort(behind)
 	behind = slices.Compact(behind)
+	late := time.NewTimer(limit)
+	defer late.Stop()
 	for len(behind) > 0 {
 		if behind, err = stillBehind(ctx, db, repo, project, behind, pending, awaited); err != nil || len(behind) == 0 {
 			return behind, err
 		}
 		select {
 		case <-ctx.Done():
+			return behind, nil
+		case <-late.C:
 			return behind, nil
 		case <-time.After(waitPause):
 		}

@@ -3,16 +3,14 @@ package config
 import (
 	"fmt"
 	"net"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
 
-// setAddress sets the address that metrics are served at: a host and a port, or the
-// absolute path of a socket.
-func setAddress(p *string, value string) error {
+// CheckAddress returns an error unless value is an address to listen at: a host and a port, or the absolute path of a
+// socket.
+func CheckAddress(value string) error {
 	if strings.HasPrefix(value, "/") {
-		*p = filepath.Clean(value)
 		return nil
 	}
 	host, port, err := net.SplitHostPort(value)
@@ -20,8 +18,7 @@ func setAddress(p *string, value string) error {
 		return fmt.Errorf("%q is not an address: give a host and a port, such as 127.0.0.1:9464, or the absolute path of a socket", value)
 	}
 	if host == "" {
-		return fmt.Errorf("%q has no host: give 127.0.0.1:%s, or 0.0.0.0:%s if all of the machine's networks may read the metrics", value, port, port)
+		return fmt.Errorf("%q has no host: give 127.0.0.1:%s, or 0.0.0.0:%s if all of the machine's networks may connect", value, port, port)
 	}
-	*p = value
 	return nil
 }

@@ -170,7 +170,8 @@ func (c *Config) set(e Entry) error {
 	case "site.root":
 		return setPath(&c.Root, e.Value)
 	case "site.metrics":
-		return setAddress(&c.Metrics, e.Value)
+		c.Metrics = e.Value
+		return CheckAddress(e.Value)
 	case "site.timeout":
 		return setDuration(&c.Timeout, e.Value, wire.DefaultLimit)
 	case "site.lockwait":

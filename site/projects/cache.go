@@ -42,7 +42,7 @@ type Cache struct {
 
 	changed map[string]bool // projects of which another row was learned since Changed was called
 
-	IDs repositoryIDs
+	IDs RepositoryIDs
 }
 
 // Known is a project as a daemon knows it.

@@ -37,8 +37,8 @@ func lostProject(r config.Repository) error {
 // sameTime is the largest time between two changes of a file that get the same modification time.
 const sameTime = 2 * time.Second
 
-// repositoryIDs caches the IDs that repositories record, as long as their configuration files stay the same.
-type repositoryIDs struct {
+// RepositoryIDs caches the IDs that repositories record, as long as their configuration files stay the same.
+type RepositoryIDs struct {
 	mu        sync.Mutex
 	known     map[string]recordedID
 	recording sync.Mutex // git fails if two change a configuration at once
@@ -50,7 +50,7 @@ type recordedID struct {
 }
 
 // Of returns what the repository records; "" if it records nothing.
-func (ids *repositoryIDs) Of(ctx context.Context, r config.Repository) (string, error) {
+func (ids *RepositoryIDs) Of(ctx context.Context, r config.Repository) (string, error) {
 	path := filepath.Join(r.Path, "config")
 	file, err := os.Stat(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func (ids *repositoryIDs) Of(ctx context.Context, r config.Repository) (string, 
 }
 
 // Record makes the repository record an ID, unless it has one.
-func (ids *repositoryIDs) Record(ctx context.Context, r config.Repository, id string) error {
+func (ids *RepositoryIDs) Record(ctx context.Context, r config.Repository, id string) error {
 	ids.recording.Lock()
 	defer ids.recording.Unlock()
 	switch have, err := ids.Of(ctx, r); {
@@ -103,7 +103,7 @@ func (ids *repositoryIDs) Record(ctx context.Context, r config.Repository, id st
 
 // RecordID makes the repository record an ID, unless it has one.
 func RecordID(ctx context.Context, r config.Repository, id string) error {
-	var ids repositoryIDs
+	var ids RepositoryIDs
 	return ids.Record(ctx, r, id)
 }
 
@@ -119,7 +119,7 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	case !ok && !c.GuardsProject(r.Project):
 		return "not guarded", nil
 	}
-	var ids repositoryIDs
+	var ids RepositoryIDs
 	id, err := ids.Of(ctx, r)
 	if err != nil {
 		return "", err

@@ -21,8 +21,8 @@ const (
 )
 
 // What a request is about: the states of Git's reference-transaction hook, its
-// pre-receive and update hooks, a question about the daemon itself, the wish that it maintains a repository, and that it looks
-// now whether it is to follow one. A daemon of an earlier version refuses what it does not know.
+// pre-receive and update hooks, a question about the daemon itself, the wish that it maintains a repository, that it looks
+// now whether it is to follow one, and the question whether the refs of one may have moved since it was asked last. A daemon of an earlier version refuses what it does not know.
 const (
 	StatePrepared   = "prepared"
 	StateCommitted  = "committed"
@@ -32,6 +32,7 @@ const (
 	StateStatus     = "status"
 	StateMaintain   = "maintain"
 	StateFollow     = "follow"
+	StateRead       = "read"
 )
 
 // DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.

@@ -1,4 +1,5 @@
-package site
+// Package exporter serves metrics over HTTP.
+package exporter
 
 import (
 	"errors"
@@ -23,25 +24,25 @@ const (
 	scrapeHeader = 8 << 10          // bytes
 )
 
-// An exporter serves metrics over HTTP.
-type exporter struct {
+// An Exporter serves metrics over HTTP.
+type Exporter struct {
 	listener net.Listener
 	server   *http.Server
 	socket   string // the path of a socket, or ""
 	made     fs.FileInfo
 }
 
-// newExporter listens at the address of [config.Config.Metrics].
-func newExporter(address string, collectors []prometheus.Collector, log *slog.Logger) (e *exporter, err error) {
+// New listens at an address: a host and a port, or the path of a socket.
+func New(address string, collectors []prometheus.Collector, log *slog.Logger) (e *Exporter, err error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range collectors {
 		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("site.metrics: %w", err)
+			return nil, err
 		}
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
-	e = &exporter{server: &http.Server{
+	e = &Exporter{server: &http.Server{
 		Handler: mux, MaxHeaderBytes: scrapeHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: scrapeLimit, ReadTimeout: scrapeLimit, WriteTimeout: scrapeLimit, IdleTimeout: 2 * time.Minute,
 	}}
@@ -51,13 +52,13 @@ func newExporter(address string, collectors []prometheus.Collector, log *slog.Lo
 		e.listener, err = net.Listen("tcp", address)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("site.metrics: %w: free the address, or configure another", err)
+		return nil, fmt.Errorf("%w: free the address, or configure another", err)
 	}
 	return e, nil
 }
 
 // bind makes a socket that the daemon's group may use, too, such as for a proxy.
-func (e *exporter) bind(path string) error {
+func (e *Exporter) bind(path string) error {
 	l, err := socket.Bind(path)
 	if err != nil {
 		return err
@@ -73,8 +74,8 @@ func (e *exporter) bind(path string) error {
 	return nil
 }
 
-// serve returns after close.
-func (e *exporter) serve() error {
+// Serve returns after Close.
+func (e *Exporter) Serve() error {
 	err := e.server.Serve(e.listener)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -82,11 +83,11 @@ func (e *exporter) serve() error {
 	return err
 }
 
-// close ends all scrapes.
-func (e *exporter) close() {
+// Close ends all scrapes.
+func (e *Exporter) Close() {
 	e.server.Close()
 	if l, ok := e.listener.(*net.UnixListener); ok {
 		socket.Unbind(l, e.socket, e.made)
 	}
-	e.listener.Close() // the server does not know the listener unless serve has been called
+	e.listener.Close() // the server does not know the listener unless Serve has been called
 }

@@ -1,0 +1,194 @@
+package smarthttp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+)
+
+// A backend runs git http-backend, as a web server would.
+type backend struct{ program string }
+
+func findBackend(ctx context.Context) (backend, error) {
+	out, err := exec.CommandContext(ctx, "git", "--exec-path").Output()
+	if err != nil {
+		return backend{}, fmt.Errorf("looking for git http-backend: %w", gitrepo.Failure(ctx, err))
+	}
+	b := backend{filepath.Join(strings.TrimSuffix(string(out), "\n"), "git-http-backend")}
+	if _, err := exec.LookPath(b.program); err != nil {
+		return backend{}, fmt.Errorf("git http-backend is not there: install it: %w", err)
+	}
+	return b, nil
+}
+
+// A request is what git is asked.
+type request struct {
+	dir     string // of the repository
+	http    *http.Request
+	service service
+	user    string // "" for nobody
+	body    io.Reader
+}
+
+// killDelay is how long git may take to end once it was told to.
+const killDelay = 5 * time.Second
+
+// start starts git. Only what is named here reaches it: no header of a client becomes a variable of its environment.
+func (b backend) start(ctx context.Context, q request) (*running, error) {
+	h := q.http.Header
+	cmd := exec.CommandContext(ctx, b.program)
+	cmd.Env = append(gitrepo.Environ(),
+		"LC_ALL=C", "GATEWAY_INTERFACE=CGI/1.1", "SERVER_PROTOCOL="+q.http.Proto,
+		"GIT_HTTP_EXPORT_ALL=1", "GIT_PROJECT_ROOT="+q.dir, "PATH_INFO=/"+q.service.path(), "REQUEST_METHOD="+q.http.Method,
+		"QUERY_STRING="+q.http.URL.RawQuery, "CONTENT_TYPE="+h.Get("Content-Type"), "GIT_PROTOCOL="+h.Get("Git-Protocol"),
+		"REMOTE_USER="+q.user,
+	)
+	if encoding := h.Get("Content-Encoding"); encoding != "" {
+		cmd.Env = append(cmd.Env, "HTTP_CONTENT_ENCODING="+encoding)
+	}
+	if q.http.ContentLength >= 0 {
+		cmd.Env = append(cmd.Env, "CONTENT_LENGTH="+strconv.FormatInt(q.http.ContentLength, 10))
+	}
+	cmd.Stdin = q.body
+	// It starts other programs: all of them end with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return terminate(cmd) }
+	cmd.WaitDelay = killDelay
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting git http-backend: %w", err)
+	}
+	r := &running{cmd: cmd, out: bufio.NewReaderSize(out, 64<<10)}
+	if err := r.readHeader(); err != nil {
+		return nil, errors.Join(err, r.end())
+	}
+	return r, nil
+}
+
+// terminate tells git to end, with all that it started.
+func terminate(cmd *exec.Cmd) error {
+	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		return err // it has ended, and its number may be another's
+	}
+	return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+}
+
+// A running backend has said what it answers, and goes on with the body.
+type running struct {
+	cmd    *exec.Cmd
+	out    *bufio.Reader
+	status int
+	header http.Header
+}
+
+func (r *running) readHeader() error {
+	header, err := textproto.NewReader(r.out).ReadMIMEHeader()
+	if err != nil {
+		return fmt.Errorf("git http-backend did not answer: %w", err)
+	}
+	r.status, r.header = http.StatusOK, http.Header(header)
+	if said := header.Get("Status"); said != "" {
+		number, _, _ := strings.Cut(said, " ")
+		if r.status, err = strconv.Atoi(number); err != nil || r.status < 200 || r.status > 599 {
+			return fmt.Errorf("git http-backend answered with status %.100q", said)
+		}
+	}
+	header.Del("Status")
+	return nil
+}
+
+// end waits until git has ended. What it has not said is lost.
+func (r *running) end() error {
+	if err := r.cmd.Wait(); err != nil {
+		return fmt.Errorf("git http-backend: %w", err)
+	}
+	return nil
+}
+
+// An answer is what git answered. Nobody changes it.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	// endless: the body is larger than was to be kept, and left out.
+	endless bool
+}
+
+// answer keeps the whole answer, up to limit bytes of it. An error says that git failed, maybe after it had begun to answer.
+func (b backend) answer(ctx context.Context, q request, limit int64) (*answer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, err := b.start(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var body bytes.Buffer
+	n, err := body.ReadFrom(io.LimitReader(r.out, limit+1))
+	if err == nil && n > limit {
+		cancel()
+		r.end() // it was killed
+		return &answer{status: r.status, header: r.header, endless: true}, nil
+	}
+	if err = errors.Join(err, r.end()); err != nil {
+		return nil, err
+	}
+	return &answer{status: r.status, header: r.header, body: bytes.Clone(body.Bytes())}, nil
+}
+
+func (a *answer) write(w http.ResponseWriter) {
+	for name, values := range a.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
+	w.WriteHeader(a.status)
+	w.Write(a.body)
+}
+
+// pass passes the answer on while git makes it, and reports whether that has begun.
+func (b backend) pass(ctx context.Context, q request, w http.ResponseWriter) (began bool, err error) {
+	// Git may begin to answer before it has read all.
+	http.NewResponseController(w).EnableFullDuplex()
+	r, err := b.start(ctx, q)
+	if err != nil {
+		return false, err
+	}
+	for name, values := range r.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(r.status)
+	_, err = io.Copy(flushing{w, http.NewResponseController(w)}, struct{ io.Reader }{r.out})
+	if err != nil {
+		terminate(r.cmd) // nobody reads it
+	}
+	return true, errors.Join(err, r.end())
+}
+
+// flushing writes through to the client, who is shown how far a push is.
+type flushing struct {
+	w  io.Writer
+	to *http.ResponseController
+}
+
+func (f flushing) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if err == nil {
+		err = f.to.Flush()
+	}
+	return n, err
+}
