@@ -43,8 +43,8 @@ type request struct {
 	body    io.Reader
 }
 
-// killDelay is how long git may take to end once it was told to.
-const killDelay = 5 * time.Second
+// waitDelay is how long what git has started may keep git's output open after git has ended.
+const waitDelay = 5 * time.Second
 
 // start starts git. Only what is named here reaches it: no header of a client becomes a variable of its environment.
 func (b backend) start(ctx context.Context, q request) (*running, error) {
@@ -63,10 +63,10 @@ func (b backend) start(ctx context.Context, q request) (*running, error) {
 		cmd.Env = append(cmd.Env, "CONTENT_LENGTH="+strconv.FormatInt(q.http.ContentLength, 10))
 	}
 	cmd.Stdin = q.body
-	// It starts other programs: all of them end with it.
+	// It starts other programs.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return terminate(cmd) }
-	cmd.WaitDelay = killDelay
+	cmd.Cancel = func() error { return kill(cmd) }
+	cmd.WaitDelay = waitDelay
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -81,12 +81,12 @@ func (b backend) start(ctx context.Context, q request) (*running, error) {
 	return r, nil
 }
 
-// terminate tells git to end, with all that it started.
-func terminate(cmd *exec.Cmd) error {
+// kill ends git, with all that it started: nothing else would close its output.
+func kill(cmd *exec.Cmd) error {
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		return err // it has ended, and its number may be another's
 	}
-	return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+	return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 }
 
 // A running backend has said what it answers, and goes on with the body.
@@ -172,9 +172,15 @@ func (b backend) pass(ctx context.Context, q request, w http.ResponseWriter) (be
 		w.Header()[name] = values
 	}
 	w.WriteHeader(r.status)
-	_, err = io.Copy(flushing{w, http.NewResponseController(w)}, struct{ io.Reader }{r.out})
-	if err != nil {
-		terminate(r.cmd) // nobody reads it
+	to := http.NewResponseController(w)
+	to.Flush()
+	_, err = io.Copy(flushing{w, to}, struct{ io.Reader }{r.out})
+	switch {
+	case err == nil:
+	case q.service.reads():
+		kill(r.cmd)
+	default:
+		io.Copy(io.Discard, r.out) // a git that moves refs ends by itself
 	}
 	return true, errors.Join(err, r.end())
 }

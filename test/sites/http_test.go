@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -216,37 +217,37 @@ func TestOnlyGuardedRepositoriesAreServed(t *testing.T) {
 	t.Parallel()
 	all, err := gits()
 	g := must(t, all, err)[0]
-	c := newCluster(t, g, design{extra: storing})
+	const other = "team/other"
+	c := newCluster(t, g, design{projects: []string{project, other}, extra: storing})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	eu := c.eu.http()
+	if status, text := eu.get("/" + other + ".git/info/refs?service=git-upload-pack"); status != 200 {
+		t.Errorf("another repository: %d: %s", status, text)
+	}
 	g.run(t, c.h.dir, "clone", "--quiet", "--bare", c.h.dir, filepath.Join(c.eu.root, "unguarded.git"))
 	g.run(t, c.h.dir, "clone", "--quiet", "--bare", c.h.dir, filepath.Join(c.eu.dir, "outside.git"))
 	// A copy has the hooks and everything else of what it was copied from.
-	if out, err := g.command(c.eu.root, "version").CombinedOutput(); err != nil {
+	if err := os.RemoveAll(c.eu.repo(other)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", "-a", c.eu.repo(project), c.eu.repo(other)).CombinedOutput(); err != nil {
 		t.Fatal(string(out), err)
-	}
-	if err := os.CopyFS(filepath.Join(c.eu.root, "copy.git"), os.DirFS(c.eu.repo(project))); err != nil {
-		t.Fatal(err)
-	}
-	os.Remove(filepath.Join(c.eu.root, "copy.git", "refdb", "socket"))
-	if err := os.Symlink(c.eu.socket(), filepath.Join(c.eu.root, "copy.git", "refdb", "socket")); err != nil {
-		t.Fatal(err)
 	}
 	const refs = "/info/refs?service=git-upload-pack"
 	for path, want := range map[string]int{
-		"/" + project + ".git" + refs:                     200,
-		"/" + project + refs:                              200,
-		"/unguarded.git" + refs:                           404,
-		"/copy.git" + refs:                                404,
-		"/unknown.git" + refs:                             404,
-		"/../outside.git" + refs:                          404,
-		"/%2e%2e/outside.git" + refs:                      404,
-		"/" + project + ".git/../../unguarded.git" + refs: 404,
-		"//etc/passwd" + refs:                             404,
-		refs:                                              404,
-		"/" + project + ".git/HEAD":                       404,
-		"/" + project + ".git/objects/info/packs":         404,
-		"/" + project + ".git/info/refs":                  403,
+		"/" + project + ".git" + refs:                                200,
+		"/" + project + refs:                                         200,
+		"/unguarded.git" + refs:                                      404,
+		"/" + other + ".git" + refs:                                  404,
+		"/unknown.git" + refs:                                        404,
+		"/../outside.git" + refs:                                     404,
+		"/%2e%2e/outside.git" + refs:                                 404,
+		"/" + project + ".git/../../unguarded.git" + refs:            404,
+		"//etc/passwd" + refs:                                        404,
+		refs:                                                         404,
+		"/" + project + ".git/HEAD":                                  404,
+		"/" + project + ".git/objects/info/packs":                    404,
+		"/" + project + ".git/info/refs":                             403,
 		"/" + project + ".git/info/refs?service=git-upload-archive":  403,
 		"/" + project + ".git/info/refs?service=git-upload-pack&x=y": 403,
 		"/" + project + ".git/git-upload-pack":                       405,
@@ -263,6 +264,10 @@ func TestOnlyGuardedRepositoriesAreServed(t *testing.T) {
 		if status, _, _ := strings.Cut(string(text), "\r\n"); err != nil || !strings.Contains(status, fmt.Sprint(" ", want, " ")) {
 			t.Errorf("%s: %q, want %d", path, status, want)
 		}
+	}
+	c.eu.must("site", "disable", c.eu.repo(project))
+	if status, text := eu.get("/" + project + ".git" + refs); status != 404 {
+		t.Errorf("a repository that is not guarded any more: %d: %s", status, text)
 	}
 }
 
