@@ -22,7 +22,7 @@ import (
 const (
 	// removedFor is how long the repository of a removed project is kept.
 	removedFor = 30 * 24 * time.Hour
-	// removedLayout names the directories that repositories are moved to at a time, in UTC.
+	// removedLayout names the directories that repositories are moved to at a time, in UTC, by the database's clock.
 	removedLayout = "20060102T150405Z"
 	// lookForRemoved is how often all projects are looked at, and repositories that were kept long enough.
 	lookForRemoved = time.Hour
@@ -73,26 +73,17 @@ func (d *Daemon) keepFollowingRemovals(ctx context.Context) {
 // followRemoval moves the repository of a project aside if the project that it was recorded for was removed, and returns where to.
 func (d *Daemon) followRemoval(ctx context.Context, c *config.Config, project string) (to string, err error) {
 	p, ok := d.projects.Get(project)
-	if !ok || c.RemovedTo == "" {
-		return "", nil
-	}
 	r, err := c.Repository(project)
-	if errors.Is(err, config.ErrNotConfigured) {
+	if !ok || c.RemovedTo == "" || err != nil || !isGuardedHere(c, r) {
 		return "", nil
 	}
-	if err != nil || !isGuardedHere(c, r) {
-		return "", err
-	}
-	id, err := d.projects.IDs.Of(ctx, r)
-	if err != nil || id == p.ID && p.Mode != config.Removed {
-		return "", err
-	}
-	if err := d.awaitServing(ctx); err != nil {
-		return "", err
-	}
-	removed, err := projects.WasRemoved(ctx, d.db, p.Project, id)
-	if err != nil || !removed {
-		return "", err
+	removed, err := d.wasRemoved(ctx, r, p)
+	switch {
+	case err != nil:
+		d.logFailure(ctx, "whether a project was removed can't be told", err)
+		return "", notYet(time.Minute)
+	case !removed:
+		return "", nil
 	}
 	switch now, err := projects.Uptime(); {
 	case err != nil:
@@ -100,11 +91,27 @@ func (d *Daemon) followRemoval(ctx context.Context, c *config.Config, project st
 	case now < p.Settled:
 		return "", notYet(p.Settled - now)
 	}
-	from, to, err := c.RemovedPath(r, filepath.Join(c.RemovedTo, time.Now().UTC().Format(removedLayout)))
+	now, err := d.db.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	from, to, err := c.RemovedPath(r, filepath.Join(c.RemovedTo, now.UTC().Format(removedLayout)))
 	if err != nil {
 		return "", err
 	}
 	return to, d.moveAside(ctx, c, r, p, from, to)
+}
+
+// wasRemoved reports whether the project that a repository was recorded for was removed.
+func (d *Daemon) wasRemoved(ctx context.Context, r config.Repository, p projects.Known) (bool, error) {
+	id, err := d.projects.IDs.Of(ctx, r)
+	if err != nil || id == p.ID && p.Mode != config.Removed {
+		return false, err
+	}
+	if err := d.awaitServing(ctx); err != nil {
+		return false, err
+	}
+	return projects.WasRemoved(ctx, d.db, p.Project, id)
 }
 
 // moveAside moves a repository while nothing else works on it, if the database knows all that it holds.
@@ -153,6 +160,10 @@ func (d *Daemon) moveAside(ctx context.Context, c *config.Config, r config.Repos
 // isAllKnown returns an error if something of a repository would be lost with it: a push that is not settled, or a guarded ref with a
 // value that the project's history does not have.
 func (d *Daemon) isAllKnown(ctx context.Context, c *config.Config, r config.Repository, p refdb.Project) error {
+	// Since the row was read the project may have been brought back.
+	if row, ok, err := d.db.Project(ctx, r.Project); err != nil || !ok || row.Op != p.Op {
+		return errors.Join(err, errors.New("the project's row has just changed"))
+	}
 	for i, err := range d.db.Intents(ctx, refdb.IntentFilter{Project: r.Project, Owner: c.Site}) {
 		if err != nil {
 			return err
@@ -206,10 +217,15 @@ func (d *Daemon) deleteRemoved(ctx context.Context, dir string) {
 	if dir == "" {
 		return
 	}
+	// This machine's clock may be wrong.
+	now, err := d.db.Now(ctx)
+	if err != nil {
+		return
+	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		at, notOurs := time.Parse(removedLayout, e.Name())
-		if notOurs != nil || time.Since(at) < removedFor {
+		if notOurs != nil || now.Sub(at) < removedFor {
 			continue
 		}
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))

@@ -1,12 +1,15 @@
 package site_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -89,5 +92,37 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	other.Project = "team/other"
 	if wasRemoved(other, first.ID) {
 		t.Error("a project of another name was removed")
+	}
+}
+
+// What was moved aside is deleted by the database's clock, and nothing else.
+func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	dir := filepath.Join(g.dir, "removed")
+	const day = 24 * time.Hour
+	name := func(ago time.Duration) string { return time.Now().UTC().Add(-ago).Format("20060102T150405Z") }
+	old, young := name(30*day+time.Minute), name(30*day-time.Minute)
+	for _, sub := range []string{old + "/team/app.git", young + "/team/app.git", "mine", "20200101"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(g.config)
+	if err == nil {
+		err = os.WriteFile(g.config, append(text, "\n[site]\n\troot = "+filepath.Dir(filepath.Dir(g.repo))+"\n\tfollowRemoval = "+dir+"\n"...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	sitetest.Eventually(t, "the old one is deleted", func() bool {
+		_, err := os.Lstat(filepath.Join(dir, old))
+		return os.IsNotExist(err)
+	})
+	for _, left := range []string{young + "/team/app.git", "mine", "20200101"} {
+		if _, err := os.Lstat(filepath.Join(dir, left)); err != nil {
+			t.Error(err)
+		}
 	}
 }
