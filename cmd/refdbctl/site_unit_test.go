@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,58 +11,87 @@ import (
 	"testing"
 )
 
-// unit returns the service's unit that the documentation shows.
-func unit(tb testing.TB) string {
+// unit returns a service's unit that the documentation shows.
+func unit(tb testing.TB, name string) string {
 	tb.Helper()
 	text, err := os.ReadFile("../../docs/GIT.md")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	found := regexp.MustCompile("(?s)```ini\n# /etc/systemd/system/refdb-site.service\n(.*?)```").FindSubmatch(text)
+	found := regexp.MustCompile("(?s)```ini\n# /etc/systemd/system/" + name + "\\.service\n(.*?)```").FindSubmatch(text)
 	if found == nil {
-		tb.Fatal("docs/GIT.md has no unit")
+		tb.Fatal("docs/GIT.md has no unit " + name)
 	}
 	return string(found[1])
 }
 
-func TestTheUnitKeepsThePasswordOutOfTheEnvironmentAndTheDaemonConfined(t *testing.T) {
+func TestTheUnitsKeepThePasswordOutOfTheEnvironmentAndTheServicesConfined(t *testing.T) {
 	t.Parallel()
-	lines := strings.Split(unit(t), "\n")
-	for _, want := range []string{
-		"Type=notify", // systemd 252 knows no notify-reload
-		"ExecReload=/bin/kill -HUP $MAINPID",
-		"StandardInput=file:/etc/refdb/database",
-		"LoadCredential=product_uuid:/sys/class/dmi/id/product_uuid", "SetCredential=product_uuid:-",
-		"ExecStart=/usr/local/bin/refdbctl site serve --database-file -",
-		"NoNewPrivileges=yes", "ProtectSystem=strict", "ReadWritePaths=/srv/git",
+	for name, wants := range map[string][]string{
+		"refdb-site": {
+			"ExecReload=/bin/kill -HUP $MAINPID",
+			"LoadCredential=product_uuid:/sys/class/dmi/id/product_uuid", "SetCredential=product_uuid:-",
+			"ExecStart=/usr/local/bin/refdbctl site serve --database-file -",
+		},
+		"refdb-http": {
+			"ExecStart=/usr/local/bin/refdbctl site http --database-file - --listen /run/refdb-http/socket --user-header X-Remote-User --metrics 127.0.0.1:9471",
+			"RuntimeDirectory=refdb-http",
+		},
 	} {
-		if !slices.Contains(lines, want) {
-			t.Errorf("the unit lacks %s", want)
+		lines := strings.Split(unit(t, name), "\n")
+		for _, want := range append(wants,
+			"Type=notify", // systemd 252 knows no notify-reload
+			"StandardInput=file:/etc/refdb/database", "NoNewPrivileges=yes", "ProtectSystem=strict", "ReadWritePaths=/srv/git",
+		) {
+			if !slices.Contains(lines, want) {
+				t.Errorf("the unit %s lacks %s", name, want)
+			}
 		}
-	}
-	for _, line := range lines {
-		for _, bad := range []string{"Environment", "PrivatePIDs", "ProtectProc", "ProcSubset"} { // the daemon must see all that pushes
-			if strings.HasPrefix(line, bad) {
-				t.Errorf("the unit has %s", line)
+		for _, line := range lines {
+			for _, bad := range []string{"Environment", "PrivatePIDs", "ProtectProc", "ProcSubset"} { // the daemon must see all that pushes
+				if strings.HasPrefix(line, bad) {
+					t.Errorf("the unit %s has %s", name, line)
+				}
 			}
 		}
 	}
 }
 
-func TestSystemdUnderstandsTheUnit(t *testing.T) {
+func TestSystemdUnderstandsTheUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("systemd-analyze is not installed (package systemd): whether systemd understands the documentation's unit is not looked at")
+		t.Skip("systemd-analyze is not installed (package systemd): whether systemd understands the documentation's units is not looked at")
 	}
-	path := filepath.Join(t.TempDir(), "refdb-site.service")
-	text := strings.ReplaceAll(unit(t), "/usr/local/bin/refdbctl", "/bin/true") // it has to be there
-	text = strings.ReplaceAll(text, "User=git", "User=root")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"refdb-site", "refdb-http"} {
+		path := filepath.Join(t.TempDir(), name+".service")
+		text := strings.ReplaceAll(unit(t, name), "/usr/local/bin/refdbctl", "/bin/true") // it has to be there
+		text = strings.ReplaceAll(text, "User=git", "User=root")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput()
+		if strings.Contains(string(out), name+".service:") {
+			t.Errorf("%v: %s", err, out)
+		}
 	}
-	out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput()
-	if strings.Contains(string(out), "refdb-site.service") {
-		t.Errorf("%v: %s", err, out)
+}
+
+// The command that the unit of the HTTP server runs is one.
+func TestTheUnitsRunCommandsThatThereAre(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"refdb-site", "refdb-http"} {
+		found := regexp.MustCompile("(?m)^ExecStart=/usr/local/bin/refdbctl (.*)$").FindStringSubmatch(unit(t, name))
+		if found == nil {
+			t.Fatalf("the unit %s starts nothing", name)
+		}
+		a := newApp(streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(string) string { return "" }})
+		cmd, rest, err := a.rootCommand().Find(strings.Fields(found[1]))
+		if err == nil {
+			err = cmd.ParseFlags(rest)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", found[1], err)
+		}
 	}
 }
