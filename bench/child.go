@@ -21,6 +21,7 @@ const (
 	listRole    = "list"
 	feedRole    = "feed"
 	backlogRole = "backlog"
+	cgiRole     = "cgi"
 )
 
 // runChild is the main function of a child.
@@ -32,6 +33,8 @@ func runChild(ctx context.Context, role string, in io.Reader, out io.Writer) err
 		return feedChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	case backlogRole:
 		return backlogChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
+	case cgiRole:
+		return cgiChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	case listRole:
 		return listChild(ctx, json.NewDecoder(in), json.NewEncoder(out))
 	}
