@@ -11,7 +11,7 @@ megabytes=${MODEL_MEMORY:-3000} # for the search; more is an error, not a guess
 
 # variant | model | what must come of it | flags | what it is
 # What holds keeps all promises of its model, P1 to P7, S1 to S5, W1 to W4, R1, H1 to H3,
-# V1 to V7, A1 to A3 or C1 to C4, unless its flags name one. A promise in the third column must be broken, an event must happen.
+# V1 to V7, A1 to A3, C1 to C4 or J1 to J6, unless its flags name one. A promise in the third column must be broken, an event must happen.
 # -DFOREVER=w also searches for endless runs in which waiter w waits for ever.
 variants='
 locks                 |protocol|holds |-DSITES=3                                             |three sites: acquire, beat, release
@@ -288,6 +288,86 @@ unused-unkept         |packs   |C4    |-DUNUSED_UNKEPT -DPRUNES -DMAINTAINERS=2 
 follows-meanwhile     |packs   |C4    |-DFOLLOWS_MEANWHILE -DPRUNES -DMAINTAINERS=2 -DCALM -DDAYS=1|the site follows meanwhile
 base-aged             |packs   |C4    |-DLAST=3 -DBASE_AGED -DBASES=1 -DMAINTAINERS=2 -DFOREIGN=1 -DDAYS=1 -DDISK=1 -DCALM|a base lacks what later packs build on that are old
 before-base           |packs   |C4    |-DLAST=3 -DBEFORE_BASE -DBASES=1 -DMAINTAINERS=2 -DDISK=1 -DCALM|packs before a base are listed until they are dropped
+sessions              |sessions|holds |-DCALM                                               |a Gerrit'\''s sessions, beside git, the follower and another site
+sessions-three        |sessions|holds |-DCALM -DVALUES=2 -DSLOTS=3                          |three transactions
+sessions-two-guards   |sessions|holds |-DCALM -DVALUES=2 -DGUARDS=2                         |two Gerrits of one site
+sessions-operator     |sessions|holds |-DOPERATOR                                           |an operator decides about intents, also of a Gerrit that lives
+sessions-operator-ends|sessions|holds |-DCALM -DVALUES=2 -DOPERATOR                         |and all ends by itself
+sessions-gone         |sessions|holds |-DCALM -DVALUES=2 -DGONE                             |so it does beside a Gerrit that died and stays down
+sessions-batches      |sessions|holds |-DCALM -DVALUES=2 -DREFS=2 -DBATCHES                 |two refs in each transaction; deaths between two renames
+sessions-packed       |sessions|holds |-DCALM -DVALUES=2 -DREFS=2 -DPACKED                  |two refs in one packed-refs
+sessions-packed-guards|sessions|holds |-DCALM -DVALUES=2 -DREFS=2 -DPACKED -DGUARDS=2       |with two Gerrits
+sessions-indexes      |sessions|holds |-DCALM -DVALUES=2 -DINDEXES -DOPERATOR               |the list of moves, and Gerrit'\''s indexes
+sessions-unpinned     |sessions|holds |-DUNPINNED                                           |JGit does not compare what it overwrites
+sessions-unwaited     |sessions|holds |-DCALM -DVALUES=2 -DOPERATOR -DUNWAITED              |a thread does not wait for the answer to its report
+sessions-long-claims  |sessions|holds |-DCALM -DVALUES=2 -DOPERATOR -DCLAIMED_UNTIL_SETTLED |a claim lasts until the transaction is settled
+session-reported      |sessions|event |-DVALUES=2 -DEVENT=1                                 |a move is settled by its report
+session-dead-moved    |sessions|event |-DVALUES=2 -DEVENT=2                                 |a move of a Gerrit that died is carried through
+session-dead-unmoved  |sessions|event |-DVALUES=2 -DEVENT=3                                 |an OK of one that died is taken back
+session-kept          |sessions|event |-DVALUES=2 -DEVENT=4                                 |a daemon that was restarted keeps what had its OK
+session-ended-apart   |sessions|event |-DVALUES=2 -DEVENT=5                                 |a move that ended without a session is settled by the next list
+session-late-ok       |sessions|event |-DVALUES=2 -DEVENT=6                                 |a late OK is answered
+session-broken-ok     |sessions|event |-DVALUES=2 -DEVENT=7                                 |an OK of a session that has broken is taken
+session-work-ended    |sessions|event |-DVALUES=2 -DEVENT=8                                 |a new session ends the work for an earlier one
+session-hook-refused  |sessions|event |-DVALUES=2 -DEVENT=9                                 |a hook is refused because of a session'\''s claim
+session-stale-old     |sessions|event |-DVALUES=2 -DEVENT=10                                |a transaction is refused: the ref has moved since its caller read it
+session-waited        |sessions|event |-DVALUES=2 -DEVENT=11                                |a transaction waits for the follower
+session-threw         |sessions|event |-DVALUES=2 -DEVENT=12                                |Gerrit throws after the move
+session-told-alone    |sessions|event |-DVALUES=2 -DEVENT=13                                |a caller is told of a move without the daemon'\''s answer
+session-lock-removed  |sessions|event |-DVALUES=2 -DEVENT=14                                |the lock file of a Gerrit that died is removed
+session-orphan-moved  |sessions|event |-DVALUES=2 -DEVENT=15                                |a follower'\''s git moves a ref after its daemon has died
+session-rested        |sessions|event |-DVALUES=2 -DEVENT=16 -DCALM                         |all has ended
+session-heeded        |sessions|event |-DVALUES=2 -DEVENT=17 -DOPERATOR                     |a decision against a move is heeded
+session-succeeded     |sessions|event |-DVALUES=2 -DEVENT=18                                |a Gerrit begins while what the one before it left still stands
+session-indexed       |sessions|event |-DVALUES=2 -DEVENT=19 -DINDEXES                      |the list of moves brings an index up to date
+session-partly        |sessions|event |-DVALUES=2 -DEVENT=20 -DREFS=2 -DBATCHES             |a Gerrit died between two renames
+session-late-intent   |sessions|event |-DVALUES=2 -DEVENT=21                                |an intent is recorded after a crash of the daemon that asked for it
+broken-is-dead        |sessions|J1    |-DVALUES=2 -DBROKEN_IS_DEAD                          |a broken session is taken for a death
+silent-is-dead        |sessions|J1    |-DVALUES=2 -DSILENT_IS_DEAD                          |a guard that is silent is taken for dead
+pid-alone             |sessions|J1    |-DVALUES=2 -DGUARDS=2 -DPID_ALONE                    |two guards in two PID namespaces are taken for one
+id-again              |sessions|J1    |-DSENT_AGAIN                                         |a retry has the ID of what was given up
+list-waits            |sessions|J1    |-DVALUES=2 -DLIST_WAITS                              |a session begins while a thread waits in an earlier one
+listed-before-jgit    |sessions|J1    |-DVALUES=2 -DLISTED_BEFORE_JGIT                      |the list lacks what JGit works on
+announced-early       |sessions|J1    |-DVALUES=2 -DANNOUNCED_EARLY                         |an announcement is heard before the list
+sessions-unnumbered   |sessions|J1    |-DVALUES=2 -DUNNUMBERED                              |the list of an earlier session is heard after a later one'\''s
+ok-settled            |sessions|J1    |-DVALUES=2 -DOK_SETTLED                              |a list settles what has its OK, too
+follower-unclaimed    |sessions|J1    |-DVALUES=2 -DFOLLOWER_UNCLAIMED                      |a follower'\''s claim ends with its hook'\''s check
+orphan-ignored        |sessions|J1    |-DVALUES=2 -DORPHAN_IGNORED                          |or with its daemon
+follower-heedless     |sessions|J1    |-DVALUES=2 -DFOLLOWER_HEEDLESS                       |a follower heeds intents and no claims
+database-uncompared   |sessions|J1    |-DVALUES=2 -DDATABASE_UNCOMPARED                     |the database'\''s value is not compared
+heeded-living         |sessions|J1    |-DVALUES=2 -DOPERATOR -DHEED_LIVING                  |a decision is heeded while its transaction may still move
+decision-unclaimed    |sessions|J1    |-DVALUES=2 -DOPERATOR -DDECISION_UNCLAIMED           |a decision is no claim
+dead-unseen           |sessions|J2    |-DVALUES=2 -DCALM -DDEAD_UNSEEN                      |nobody sees that a guard is dead
+same-identity         |sessions|J2    |-DVALUES=2 -DCALM -DSAME_IDENTITY                    |a guard is taken for the one before it
+late-ok-unanswered    |sessions|J2    |-DVALUES=2 -DCALM -DLATE_OK_UNANSWERED               |a late OK is dropped in silence
+work-goes-on          |sessions|J2    |-DVALUES=2 -DCALM -DEARLIER_WORK                     |work for an earlier session goes on beside a new one
+work-unrevoked        |sessions|J2    |-DVALUES=2 -DCALM -DUNREVOKED                        |it ends without a word about what is being prepared
+unlisted-kept         |sessions|J2    |-DVALUES=2 -DCALM -DUNLISTED_KEPT                    |what is on no list is kept
+ended-unreported      |sessions|J2    |-DVALUES=2 -DCALM -DENDED_UNREPORTED                 |what ends between a list and its answer is not reported
+session-silent        |sessions|J2    |-DVALUES=2 -DCALM -DSILENT                           |a guard that lives and is silent keeps what has its OK
+hook-waits            |sessions|J2    |-DVALUES=2 -DCALM -DHOOK_WAITS                       |a hook waits for a session
+claims-one-by-one     |sessions|J2    |-DVALUES=2 -DCALM -DREFS=2 -DBATCHES -DONE_BY_ONE    |a transaction claims one ref after the other
+waits-claimed         |sessions|J2    |-DVALUES=2 -DCALM -DWAITS_CLAIMED                    |it waits for the follower with its claim
+throws-silently       |sessions|J2    |-DVALUES=2 -DCALM -DTHROWS_SILENTLY                  |what was thrown is not reported
+lock-file-left        |sessions|J2    |-DVALUES=2 -DCALM -DLOCK_LEFT                        |a lock file of a dead guard stays
+ok-before-removal     |sessions|J2    |-DVALUES=2 -DREFS=2 -DPACKED -DOK_BEFORE_REMOVAL     |a transaction has its OK while such a lock file is in its way
+old-of-disk           |sessions|J3    |-DOLD_OF_DISK -DUNPINNED                             |the old value is the repository'\''s, whatever was announced
+lock-of-living        |sessions|J3    |-DVALUES=2 -DREFS=2 -DPACKED -DLOCK_OF_LIVING        |lock files go while a living guard has its OK there
+lock-of-git           |sessions|J3    |-DVALUES=2 -DREFS=2 -DPACKED -DLOCK_OF_GIT           |or while a git runs there
+repairs-living        |sessions|J3    |-DVALUES=2 -DREFS=2 -DPACKED -DREPAIRS_LIVING        |site check --repair looks for processes of git only
+late-ok-taken         |sessions|J4    |-DVALUES=2 -DLATE_OK_TAKEN                           |an OK is taken after the thread has given up
+ended-unlisted        |sessions|J4    |-DVALUES=2 -DENDED_UNLISTED                          |what has ended and is yet to be reported is on no list
+jgit-believed         |sessions|J4    |-DVALUES=2 -DJGIT_BELIEVED                           |without an answer JGit'\''s result stands
+claimed-at-prepare    |sessions|J5    |-DVALUES=2 -DCLAIMED_AT_PREPARE                      |the repository is read before the claim
+hook-unclaimed        |sessions|J5    |-DHOOK_UNCLAIMED                                     |a hook heeds intents and no claims
+disk-uncompared       |sessions|J5    |-DDISK_UNCOMPARED                                    |the repository'\''s value is not compared
+old-of-disk-pinned    |sessions|J5    |-DOLD_OF_DISK                                        |the old value is the repository'\''s, though JGit compares
+given-out-early       |sessions|J6    |-DVALUES=2 -DCALM -DINDEXES -DGIVEN_EARLY            |the list shows a move that is yet to be made
+settled-unlisted      |sessions|J6    |-DVALUES=2 -DCALM -DINDEXES -DSETTLED_UNLISTED       |what is settled is not on the list
+reported-unlisted     |sessions|J6    |-DVALUES=2 -DCALM -DINDEXES -DREPORTED_UNLISTED      |nor what was reported: Gerrit dies before it indexes
+noted-after           |sessions|J6    |-DVALUES=2 -DCALM -DINDEXES -DNOTED_AFTER            |it is on the list after the database was told
+follower-noted-after  |sessions|J6    |-DVALUES=2 -DCALM -DINDEXES -DFOLLOWER_NOTED_AFTER   |a follower'\''s move is on the list once it is made
+place-saved-first     |sessions|J6    |-DVALUES=2 -DCALM -DINDEXES -DSAVED_FIRST            |the place is saved before the index is written
 '
 
 install_tools() {
@@ -317,7 +397,7 @@ search() {
 	name=$(field 1 "$1") wanted=$(field 3 "$1")
 	read -ra flags <<<"$(field 4 "$1")"
 	case $wanted in
-	[PSWRHVAC]*) promise=("-DPROMISE=${wanted#?}") ;;
+	[PSWRHVACJ]*) promise=("-DPROMISE=${wanted#?}") ;;
 	event) promise=(-DPROMISE=99) ;; # none: only the event
 	esac
 	local optimise=0 hash_bits=20
@@ -346,7 +426,7 @@ verdict() {
 		return
 		;;
 	event) violated+='([0-9]+)!=\1\)' expected=happens ;;
-	[PSWRHVAC]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
+	[PSWRHVACJ]*) violated+="!\(\(\(${1#?}==0\)\|\|\(${1#?}==${1#?}\)\)\)" expected=caught ;;
 	esac
 	if [[ $1 == W3 ]]; then violated+='|acceptance cycle'; fi # it waits for ever
 	if grep -Eq "$violated" out; then echo "$expected"; else echo "NOT ${expected^^}"; fi
