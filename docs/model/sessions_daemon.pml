@@ -1,5 +1,6 @@
 /*
- * The site's daemon: its work for the transactions of sessions.
+ * The site's daemon: its work for the transactions of sessions. Another daemon knows nothing of it. What an
+ * #ifdef changes is a seeded mistake, but for CLAIMED_UNTIL_SETTLED.
  */
 #ifdef CLAIMED_UNTIL_SETTLED
 #define claims(i, r) (moves(i, r) && t[i].work != NONE && t[i].work != WAITS)
@@ -142,6 +143,7 @@ inline revoke(i) {
 /* The end of what a transaction left, by the repository. */
 inline settle(i, reported) {
 	say("is settled:", i);
+	J5(!reported || meant(i));
 	if
 	:: reported && t[i].moved -> event(REPORTED_MOVE)
 	:: t[i].dead && t[i].moved -> event(DEAD_MOVED)
@@ -265,7 +267,11 @@ inline hear_old_list() {
 	old_hello = 0;
 	for (y : 0 .. SLOTS - 1) {
 		if
-		:: !t[y].dead && !old_listed[y] -> t[y].work = (meant(y) -> ENDING : NONE)
+		:: !t[y].dead && !old_listed[y] ->
+			t[y].flight = NONE;
+			late = (late == 1 + y -> 0 : late);
+			t[y].work = (meant(y) -> ENDING : NONE);
+			tidy(y)
 		:: else
 		fi;
 		old_listed[y] = 0
@@ -274,7 +280,7 @@ inline hear_old_list() {
 }
 #endif
 
-/* Proof that the agent has ended: its boot is over, or its process is gone. */
+/* What proves that a transaction's process has ended. */
 #if defined(DEAD_UNSEEN) || defined(SAME_IDENTITY)
 #define ended(i) false
 #elif defined(BROKEN_IS_DEAD)

@@ -1,5 +1,6 @@
 /*
- * A thread of a guard, with its transaction, and JGit. What an #ifdef changes is a seeded mistake.
+ * A thread of a guard, with its transaction, and JGit. What an #ifdef changes is a seeded mistake,
+ * but for UNPINNED and UNWAITED.
  */
 #define lock_free(i, r)  (!moves(i, r) || lock[file(r)] == FREE)
 #define lock_dead(i, r)  (moves(i, r) && lock[file(r)] == BY_DEAD)
