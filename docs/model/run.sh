@@ -348,6 +348,7 @@ session-silent        |sessions|J2    |-DVALUES=2 -DCALM -DSILENT               
 hook-waits            |sessions|J2    |-DVALUES=2 -DCALM -DHOOK_WAITS                       |a hook waits for a session
 claims-one-by-one     |sessions|J2    |-DVALUES=2 -DCALM -DREFS=2 -DBATCHES -DONE_BY_ONE    |a transaction claims one ref after the other
 waits-claimed         |sessions|J2    |-DVALUES=2 -DCALM -DWAITS_CLAIMED                    |it waits for the follower with its claim
+revoked-unheeded      |sessions|J2    |-DVALUES=2 -DCALM -DOPERATOR -DREVOKED_UNHEEDED      |a decision about what was revoked is not heeded
 throws-silently       |sessions|J2    |-DVALUES=2 -DCALM -DTHROWS_SILENTLY                  |what was thrown is not reported
 lock-file-left        |sessions|J2    |-DVALUES=2 -DCALM -DLOCK_LEFT                        |a lock file of a dead guard stays
 ok-before-removal     |sessions|J2    |-DVALUES=2 -DREFS=2 -DPACKED -DOK_BEFORE_REMOVAL     |a transaction has its OK while such a lock file is in its way

@@ -135,7 +135,11 @@ inline revoke(i) {
 		fi
 	}
 	x = 0;
+#ifdef REVOKED_UNHEEDED
+	t[i].work = NONE;
+#else
 	t[i].work = (meant(i) -> ENDING : NONE); /* an operator was faster */
+#endif
 	answer(i, NO);
 	tidy(i)
 }
