@@ -45,7 +45,15 @@ func (d *Daemon) compact(ctx context.Context, r config.Repository, repo *gitrepo
 		return did, err
 	}
 	why, err := from.WhyCompact(ctx)
-	if err != nil || why == "" {
+	if err != nil {
+		return did, err
+	}
+	if why == "" {
+		// Who stored the latest base may have ended before this.
+		dropped, err := d.db.DropSupersededPacks(ctx, r.Project)
+		if dropped > 0 {
+			did = client.CompactedDropped
+		}
 		return did, err
 	}
 	lock, err := d.db.TryLock(ctx, r.Project, compactionRef)

@@ -19,7 +19,7 @@ type Compacted string
 const (
 	CompactedNothing Compacted = "nothing" // they are as they were
 	CompactedBase    Compacted = "base"    // a new base stands for all packs
-	CompactedDropped Compacted = "dropped" // those whose time in transit was over are gone
+	CompactedDropped Compacted = "dropped" // packs are gone whose time in transit was over, or that a base stands for
 )
 
 // Maintained says what the maintenance of a repository did.

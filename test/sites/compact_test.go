@@ -3,10 +3,13 @@
 package sites
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
 
@@ -70,5 +73,45 @@ func TestMaintenanceDropsWhatWasInTransit(t *testing.T) {
 	}
 	c.eu.must("site", "store", "compact", project)
 	c.us.must("site", "clone", project)
+	c.us.follows(project)
+}
+
+// A process that ended after it had stored a base has left the packs that it stands for.
+func TestMaintenanceDropsWhatAnotherBaseStandsFor(t *testing.T) {
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 1, 1), extra: storing})
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.us.pushed(c.h.b + ":refs/heads/other")
+	c.us.follows(project)
+	c.eu.follows(project)
+	state, err := c.db.HistoryState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := c.g.run(t, c.eu.repo(project), "pack-objects", "--all", "--stdout", "-q")
+	sum := sha256.Sum256([]byte(whole))
+	base := refdb.Pack{ID: "~2-base", Project: project, Owner: "eu/x", Base: true, Position: state.Upto, Size: int64(len(whole)), Sum: hex.EncodeToString(sum[:])}
+	if err := c.db.StorePackPart(t.Context(), refdb.PackPart{Pack: base, Data: []byte(whole), Last: true}); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() int {
+		t.Helper()
+		usage, err := c.db.PackUsage(t.Context(), project)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return usage.Packs
+	}
+	if n := kept(); n != 3 {
+		t.Fatalf("%d packs, want those of two pushes and a base", n)
+	}
+	c.us.compacts(client.CompactedDropped)
+	if n := kept(); n != 1 {
+		t.Errorf("%d packs are left", n)
+	}
+	c.eu.compacts(client.CompactedNothing)
+	c.eu.pushed(c.h.leaves[0] + ":refs/heads/next")
 	c.us.follows(project)
 }
