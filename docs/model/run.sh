@@ -355,6 +355,7 @@ ok-before-removal     |sessions|J2    |-DVALUES=2 -DREFS=2 -DPACKED -DOK_BEFORE_
 old-of-disk           |sessions|J3    |-DOLD_OF_DISK -DUNPINNED                             |the old value is the repository'\''s, whatever was announced
 lock-of-living        |sessions|J3    |-DVALUES=2 -DREFS=2 -DPACKED -DLOCK_OF_LIVING        |lock files go while a living guard has its OK there
 lock-of-git           |sessions|J3    |-DVALUES=2 -DREFS=2 -DPACKED -DLOCK_OF_GIT           |or while a git runs there
+lock-looks-first      |sessions|J3    |-DVALUES=2 -DREFS=2 -DPACKED -DLOOKS_FIRST           |lock files go a step after the look, two at a time
 repairs-living        |sessions|J3    |-DVALUES=2 -DREFS=2 -DPACKED -DREPAIRS_LIVING        |site check --repair looks for processes of git only
 late-ok-taken         |sessions|J4    |-DVALUES=2 -DLATE_OK_TAKEN                           |an OK is taken after the thread has given up
 ended-unlisted        |sessions|J4    |-DVALUES=2 -DENDED_UNLISTED                          |what has ended and is yet to be reported is on no list

@@ -41,6 +41,7 @@
  *     was revoked, or its guard is dead.
  * Lock files
  * 17. No lock file is removed while a git runs in the repository, or an intent of a guard that lives stands there.
+ *     One at a time looks and removes in a repository, an operator's command included.
  * 18. While an intent of a dead guard stands in a repository, nothing is prepared there for sessions. The lock
  *     files of its refs and packed-refs.lock are removed, then it is settled.
  * The list of moves

@@ -363,7 +363,12 @@ end:	do
 	/* Its guard is dead. */
 	:: d_step { up && t[me].dead && (t[me].work == WAITS || t[me].work == CLAIMED); t[me].work = NONE; tidy(me) }
 	:: d_step { up && ended(me) && (t[me].work == NONE || t[me].work == GRANTED) && meant(me); t[me].work = ENDING }
+#ifdef LOOKS_FIRST
+	:: d_step { up && t[me].work == ENDING && t[me].dead && !unlocked(me) && nobody_lives && !looked[me]; looked[me] = 1 }
+	:: d_step { up && looked[me]; looked[me] = 0; remove(me) }
+#else
 	:: d_step { up && t[me].work == ENDING && t[me].dead && !unlocked(me) && nobody_lives; remove(me) }
+#endif
 	:: d_step { up && t[me].work == ENDING && t[me].dead && unlocked(me) && every(heedable, me); settle(me, 0) }
 	od
 }

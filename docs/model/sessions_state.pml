@@ -75,6 +75,9 @@ bit old_listed[SLOTS];
 #ifdef ONE_BY_ONE
 bit half[SLOTS];     /* a mistake: it has one of two claims */
 #endif
+#ifdef LOOKS_FIRST
+bit looked[SLOTS];   /* a mistake: it has seen that nobody lives, and is to remove what is there by then */
+#endif
 #ifdef NOTED_AFTER
 bit unnoted[REFS];
 #endif

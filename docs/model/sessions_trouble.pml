@@ -14,6 +14,9 @@ inline crash() {
 #ifdef ONE_BY_ONE
 		half[y] = 0;
 #endif
+#ifdef LOOKS_FIRST
+		looked[y] = 0;
+#endif
 		tidy(y)
 	}
 	y = 0;
