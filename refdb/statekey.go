@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 )
 
 // A StateKey stands for what the refs of a project hold in the database. Keys are compared with ==. If two are equal, then
@@ -68,4 +69,33 @@ func (t Tip) key(project string) StateKey {
 		k.unsettled = rand.Text()
 	}
 	return k
+}
+
+// ChangedBetween returns the refs that have changed between two keys of a project, from the history. It returns false if that can't be
+// told: a key is not settled, they are of different servers or of different rows of the project, the changes were pruned, or those are
+// more than limit.
+func (db *DB) ChangedBetween(ctx context.Context, from, to StateKey, limit int) (refs []string, ok bool, err error) {
+	same := from
+	same.newest, same.pruned = to.newest, to.pruned
+	if !from.Settled() || same != to || from.newest > to.newest {
+		return nil, false, nil
+	}
+	page, err := retry(ctx, db, func() (LogPage, error) {
+		return db.driver.Log(ctx, LogRequest{Project: to.project, Before: ChangeKey{Position: to.newest + 1}, Limit: limit + 1})
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("reading what has changed: %w", err)
+	}
+	for _, c := range page.Changes {
+		if c.Position <= from.newest {
+			page.Next = ChangeKey{}
+			break
+		}
+		refs = append(refs, c.Ref)
+	}
+	if page.Next != (ChangeKey{}) || len(refs) > limit || page.State.Pruned > from.newest+1 {
+		return nil, false, nil
+	}
+	slices.Sort(refs)
+	return slices.Compact(refs), true, nil
 }

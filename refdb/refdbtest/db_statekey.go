@@ -119,6 +119,42 @@ func dbStateKeyRows() []row {
 				e.Error("the key is that of the server before")
 			}
 		})},
+		{"what has changed between two keys is known, unless it was pruned or is too much", alone(func(e *env) {
+			db := e.open(refdb.Options{})
+			want := func(from, to refdb.StateKey, limit int, want string) {
+				e.Helper()
+				refs, ok, err := db.ChangedBetween(e.Context(), from, to, limit)
+				got := strings.Join(refs, " ")
+				if !ok {
+					got = "unknown"
+				}
+				if err != nil || got != strings.ReplaceAll(want, "%", "refs/heads/") {
+					e.Errorf("%q, %v, want %q", got, err, want)
+				}
+			}
+			e.must(e.update(e.a, move(refA, "", v1), move(refB, "", v1)))
+			one := e.settledKey(db)
+			e.must(e.update(e.a, move(refB, v1, v2)))
+			two := e.settledKey(db)
+			e.must(e.update(e.b, move(refC, "", v1), move(refB, v2, refdb.Deleted)))
+			three := e.settledKey(db)
+			e.must(e.sendUpdate(e.a, refdb.UpdateRequest{Project: e.project + "/a", Updates: []refdb.Update{move(refA, "", v1)}}))
+			want(one, one, 5, "")
+			want(one, two, 5, "%b")
+			want(two, three, 5, "%b %c")
+			want(one, three, 3, "%b %c")
+			want(one, three, 2, "unknown")
+			want(three, one, 5, "unknown")
+			want(refdb.StateKey{}, one, 5, "unknown")
+			other, err := db.StateKey(e.Context(), e.project+"/a")
+			e.must(err)
+			want(one, other, 5, "unknown")
+			e.putProject(e.a, e.projectRequest("1", 0))
+			want(one, e.settledKey(db), 5, "unknown")
+			_, err = e.a.Prune(e.Context(), refdb.PruneRequest{Upto: e.complete(), EvenUnread: math.MinInt64, Limit: 100})
+			e.must(err)
+			want(one, three, 5, "unknown")
+		})},
 		{"a name that can't be a project's has no key", func(e *env) {
 			db := e.open(refdb.Options{})
 			if _, err := db.StateKey(e.Context(), ""); !errors.Is(err, refdb.ErrInvalid) {

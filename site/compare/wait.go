@@ -19,32 +19,55 @@ const waitPause = 5 * time.Millisecond
 // behind.
 func Wait(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, limit time.Duration) (behind []string, err error) {
 	// Intents first: what ends after they were listed shows in the values.
-	pending := map[refdb.LockID]bool{}
+	w := waiting{db, repo, project, map[refdb.LockID]bool{}, map[string]*awaitedRef{}}
 	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
 		if err != nil {
 			return nil, err
 		}
 		if c.Guards(project, i.Ref) {
-			pending[refdb.LockID{Project: project, Ref: i.Ref, Owner: i.Owner, Token: i.Token}] = true
+			w.pending[refdb.LockID{Project: project, Ref: i.Ref, Owner: i.Owner, Token: i.Token}] = true
 			behind = append(behind, i.Ref)
 		}
 	}
-	awaited := map[string]*awaitedRef{}
 	for p, err := range Pairs(ctx, c, db, repo, project, func(string) {}) {
 		if err != nil {
 			return nil, err
 		}
 		if p.Global != refdb.Unknown && !p.Agree() {
-			awaited[p.Ref] = newAwaited(p)
+			w.awaited[p.Ref] = newAwaited(p)
 			behind = append(behind, p.Ref)
 		}
 	}
 	slices.Sort(behind)
-	behind = slices.Compact(behind)
+	return w.wait(ctx, slices.Compact(behind), limit)
+}
+
+// WaitFor is [Wait] for some refs of the repository, which no intent is pending on.
+func WaitFor(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, limit time.Duration) (behind []string, err error) {
+	w := waiting{db, repo, project, nil, map[string]*awaitedRef{}}
+	for _, ref := range refs {
+		if c.Guards(project, ref) {
+			behind = append(behind, ref)
+		}
+	}
+	return w.wait(ctx, behind, limit)
+}
+
+// A waiting is a wait for refs of a repository, for the end of intents and for values.
+type waiting struct {
+	db      *refdb.DB
+	repo    *gitrepo.Repo
+	project string
+	pending map[refdb.LockID]bool
+	awaited map[string]*awaitedRef // of those whose value is known
+}
+
+// wait waits until none of the refs is behind, for limit or until ctx ends. It returns those that are.
+func (w waiting) wait(ctx context.Context, behind []string, limit time.Duration) (_ []string, err error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	for len(behind) > 0 {
-		if behind, err = stillBehind(ctx, db, repo, project, behind, pending, awaited); err != nil || len(behind) == 0 {
+		if behind, err = w.stillBehind(ctx, behind); err != nil || len(behind) == 0 {
 			return behind, err
 		}
 		select {
@@ -78,23 +101,23 @@ func (a *awaitedRef) came(p Pair) bool {
 }
 
 // stillBehind returns those of the refs that are under one of the intents, or have not come yet.
-func stillBehind(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project string, refs []string, pending map[refdb.LockID]bool, awaited map[string]*awaitedRef) (some []string, err error) {
+func (w waiting) stillBehind(ctx context.Context, refs []string) (some []string, err error) {
 	for chunk := range slices.Chunk(refs, Chunk) {
-		looks, err := LookAgain(ctx, db, repo, project, chunk)
+		looks, err := LookAgain(ctx, w.db, w.repo, w.project, chunk)
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range looks {
-			a := awaited[l.Ref]
+			a := w.awaited[l.Ref]
 			switch {
-			case l.Lock != nil && pending[l.Lock.ID()]:
+			case l.Lock != nil && w.pending[l.Lock.ID()]:
 			case l.Global == refdb.Unknown:
 				continue
-			case a == nil: // its intent has ended: the value comes now
+			case a == nil: // its intent has ended, or it is looked at first: the value comes now
 				if l.Agree() {
 					continue
 				}
-				awaited[l.Ref] = newAwaited(l.Pair)
+				w.awaited[l.Ref] = newAwaited(l.Pair)
 			case a.came(l.Pair):
 				continue
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,6 +29,7 @@ type known struct {
 	repository config.Repository
 	row        refdb.Project  // of the database
 	ruled      *config.Config // with the rules of row
+	file       fs.FileInfo    // of the repository's configuration: that of another repository in its place is another one
 	applied    refdb.StateKey // the repository has all that this key stands for
 }
 
@@ -46,9 +48,13 @@ func (s *Server) find(ctx context.Context, project string) (known, state, error)
 	if now.key.Revision() == 0 {
 		return known{}, state{}, errUnknown
 	}
+	file, err := os.Stat(filepath.Join(r.Path, "config"))
+	if err != nil {
+		return known{}, state{}, err
+	}
 	p := s.known(project)
-	if p.row.Revision != now.key.Revision() {
-		if p, err = s.learn(ctx, r); err != nil {
+	if p.row.Revision != now.key.Revision() || !unchanged(p.file, file) {
+		if p, err = s.learn(ctx, r, file); err != nil {
 			return known{}, state{}, err
 		}
 	}
@@ -74,8 +80,12 @@ func (s *Server) known(project string) known {
 	return s.projects[project]
 }
 
-// learn reads the row of a project.
-func (s *Server) learn(ctx context.Context, r config.Repository) (known, error) {
+func unchanged(before, now fs.FileInfo) bool {
+	return before != nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size()
+}
+
+// learn reads the row of a project. Nothing is known of its repository's refs any more.
+func (s *Server) learn(ctx context.Context, r config.Repository, file fs.FileInfo) (known, error) {
 	row, ok, err := s.o.DB.Project(ctx, r.Project)
 	if err != nil {
 		return known{}, err
@@ -87,7 +97,7 @@ func (s *Server) learn(ctx context.Context, r config.Repository) (known, error) 
 	if err != nil {
 		return known{}, err
 	}
-	p := known{repository: r, row: row, ruled: ruled}
+	p := known{repository: r, row: row, ruled: ruled, file: file}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.projects[r.Project] = p
@@ -123,16 +133,16 @@ func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
 		}
 	}
 	if !now.key.Settled() {
-		return now, s.await(ctx, p)
+		return now, s.await(ctx, p, now.key)
 	}
 	if now.key == p.applied || now.key == s.known(p.repository.Project).applied {
 		return now, nil
 	}
 	_, err := s.waits.do(ctx, now.key, func(ctx context.Context) (none struct{}, err error) {
-		if err = s.await(ctx, p); err == nil {
+		if err = s.await(ctx, p, now.key); err == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if have := s.projects[p.repository.Project]; have.row.Revision == now.key.Revision() {
+			if have := s.projects[p.repository.Project]; have.row.Revision == now.key.Revision() && have.file == p.file {
 				have.applied = now.key
 				s.projects[p.repository.Project] = have
 			}
@@ -142,8 +152,9 @@ func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
 	return now, err
 }
 
-// await waits until the repository has all that was acknowledged before the call.
-func (s *Server) await(ctx context.Context, p known) error {
+// await waits until the repository has all that was acknowledged before the call. Of a settled key only what has changed since the
+// last one is looked at, if that is known.
+func (s *Server) await(ctx context.Context, p known, now refdb.StateKey) error {
 	s.counts.waits.Inc()
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -151,7 +162,16 @@ func (s *Server) await(ctx context.Context, p known) error {
 	if err != nil {
 		return err
 	}
-	behind, err := compare.Wait(ctx, p.ruled, s.o.DB, repo, p.repository.Project, waitLimit)
+	changed, known, err := s.o.DB.ChangedBetween(ctx, p.applied, now, compare.Chunk)
+	if err != nil {
+		return err
+	}
+	var behind []string
+	if known {
+		behind, err = compare.WaitFor(ctx, p.ruled, s.o.DB, repo, p.repository.Project, changed, waitLimit)
+	} else {
+		behind, err = compare.Wait(ctx, p.ruled, s.o.DB, repo, p.repository.Project, waitLimit)
+	}
 	switch {
 	case err != nil:
 		return err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -156,7 +157,7 @@ func (d *moves) serve(t *testing.T, path string) {
 // counting counts the requests that lists of refs make of the database.
 type counting struct {
 	refdb.Driver
-	tips, others atomic.Int64
+	tips, others, lists atomic.Int64
 	// onTip, unless nil, runs before the next tip is read, once.
 	onTip atomic.Pointer[func()]
 }
@@ -171,6 +172,7 @@ func (c *counting) Tip(ctx context.Context, project string) (refdb.Tip, error) {
 
 func (c *counting) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
 	c.others.Add(1)
+	c.lists.Add(1)
 	return c.Driver.List(ctx, q)
 }
 
@@ -225,6 +227,46 @@ func TestEachChangeOfWhatIsListedMakesAnotherList(t *testing.T) {
 	}
 	r.want("after a change of the rules", r.b, false)
 	r.want("at last", r.b, true)
+}
+
+// After a push only what has changed is compared, in a repository that had everything before.
+func TestOnlyWhatHasChangedIsComparedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lists := func() int64 { return r.driver.lists.Load() }
+	before := lists()
+	r.want("the first", r.a, false)
+	if lists() == before {
+		t.Error("the repository was not compared at first")
+	}
+	before = lists()
+	r.push(main, r.a, r.b)
+	r.want("after a push", r.b, false)
+	if n := lists() - before; n != 0 {
+		t.Errorf("after a push all refs were listed %d times", n)
+	}
+	// What is not here yet is waited for.
+	r.must(r.db.Update(t.Context(), project, []refdb.Update{{Ref: main, Old: refdb.Value(r.b), New: refdb.Value(r.a)}}))
+	if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		exec.Command("git", "--git-dir", r.dir, "update-ref", main, r.a).Run()
+		r.daemon.count.Add(1)
+	}()
+	if w := r.get(t.Context(), refsURL); w.Code != 200 || !strings.Contains(w.Body.String(), r.a+" "+main) {
+		t.Errorf("once it has come: %d: %s", w.Code, w.Body)
+	}
+	if n := lists() - before; n != 0 {
+		t.Errorf("all refs were listed %d times", n)
+	}
+	// Another repository in the place of this one may have anything.
+	r.git(r.dir, "config", "other.setting", "x")
+	r.git(r.dir, "-c", "core.hooksPath=/dev/null", "update-ref", main, r.b)
+	if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("in a repository that was replaced: %d: %s", w.Code, w.Body)
+	}
 }
 
 // While a push may be acknowledged that is not recorded yet, nothing is kept, and nothing that was kept is used.
