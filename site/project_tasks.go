@@ -18,10 +18,11 @@ const (
 
 // projectTasks are projects that something is to be done about, one after the other.
 type projectTasks struct {
-	changed chan []string // projects whose rows have changed
+	woken chan struct{} // has an item if rows have changed
 
-	mu    sync.Mutex
-	tasks map[string]*projectTask
+	mu      sync.Mutex
+	changed []string // projects whose rows have changed
+	tasks   map[string]*projectTask
 }
 
 type projectTask struct {
@@ -32,7 +33,7 @@ type projectTask struct {
 }
 
 func newProjectTasks() *projectTasks {
-	return &projectTasks{changed: make(chan []string, 1), tasks: map[string]*projectTask{}}
+	return &projectTasks{woken: make(chan struct{}, 1), tasks: map[string]*projectTask{}}
 }
 
 // rowsChanged says which projects' rows have changed.
@@ -40,11 +41,22 @@ func (l *projectTasks) rowsChanged(names []string) {
 	if len(names) == 0 {
 		return
 	}
+	l.mu.Lock()
+	l.changed = append(l.changed, names...)
+	l.mu.Unlock()
 	select {
-	case l.changed <- names:
-	case earlier := <-l.changed: // nobody has taken them yet
-		l.changed <- append(earlier, names...)
+	case l.woken <- struct{}{}:
+	default:
 	}
+}
+
+// takeChanged returns the projects whose rows have changed since it was called last.
+func (l *projectTasks) takeChanged() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed := l.changed
+	l.changed = nil
+	return changed
 }
 
 // failures returns the projects whose tasks have failed, and why, in order.
@@ -126,8 +138,8 @@ func (l *projectTasks) run(ctx context.Context, allEvery time.Duration, all func
 			continue
 		}
 		select {
-		case names := <-l.changed:
-			consider(names)
+		case <-l.woken:
+			consider(l.takeChanged())
 		case <-time.After(min(wait, time.Until(full))):
 		case <-ctx.Done():
 		}

@@ -22,8 +22,9 @@ import (
 const (
 	// removedFor is how long the repository of a removed project is kept.
 	removedFor = 30 * 24 * time.Hour
-	// removedLayout names the directories that repositories are moved to at a time, in UTC, by the database's clock.
-	removedLayout = "20060102T150405Z"
+	// removedLayout names the directories that repositories are moved to at a time, in UTC, by the database's clock. The prefix tells them
+	// from what others keep there.
+	removedLayout = "refdb-removed-20060102T150405Z"
 	// lookForRemoved is how often all projects are looked at, and repositories that were kept long enough.
 	lookForRemoved = time.Hour
 )
@@ -45,7 +46,7 @@ func (d *Daemon) keepFollowingRemovals(ctx context.Context) {
 		}
 	}
 	all := func() []string {
-		d.deleteRemoved(ctx, d.config.Load().RemovedTo)
+		d.deleteRemoved(ctx, d.config.Load())
 		return d.projectNames()
 	}
 	d.removals.run(ctx, lookForRemoved, all, consider, func(project string) {
@@ -73,8 +74,14 @@ func (d *Daemon) keepFollowingRemovals(ctx context.Context) {
 // followRemoval moves the repository of a project aside if the project that it was recorded for was removed, and returns where to.
 func (d *Daemon) followRemoval(ctx context.Context, c *config.Config, project string) (to string, err error) {
 	p, ok := d.projects.Get(project)
+	if !ok || c.RemovedTo == "" {
+		return "", nil
+	}
 	r, err := c.Repository(project)
-	if !ok || c.RemovedTo == "" || err != nil || !isGuardedHere(c, r) {
+	if err != nil && p.Mode == config.Removed && d.follower.Knows(project) {
+		d.follower.Forget(ctx, project) // a daemon before did not come to that
+	}
+	if err != nil || !isGuardedHere(c, r) {
 		return "", nil
 	}
 	removed, err := d.wasRemoved(ctx, r, p)
@@ -84,6 +91,8 @@ func (d *Daemon) followRemoval(ctx context.Context, c *config.Config, project st
 		return "", notYet(time.Minute)
 	case !removed:
 		return "", nil
+	case p.Err != nil: // which refs would be lost is not known
+		return "", p.Err
 	}
 	switch now, err := projects.Uptime(); {
 	case err != nil:
@@ -95,11 +104,24 @@ func (d *Daemon) followRemoval(ctx context.Context, c *config.Config, project st
 	if err != nil {
 		return "", err
 	}
-	from, to, err := c.RemovedPath(r, filepath.Join(c.RemovedTo, now.UTC().Format(removedLayout)))
+	dir, err := c.RemovedDir()
 	if err != nil {
 		return "", err
 	}
-	return to, d.moveAside(ctx, c, r, p, from, to)
+	from, to, err := c.RemovedPath(r, filepath.Join(dir, now.UTC().Format(removedLayout)))
+	if err != nil {
+		return "", err
+	}
+	if err := d.moveAside(ctx, c, r, p, from, to); err != nil {
+		return "", err
+	}
+	// First what it has come to.
+	for below := filepath.Dir(to); err == nil; below = filepath.Dir(below) {
+		if err = durable.SyncDir(below); below == dir {
+			break
+		}
+	}
+	return to, errors.Join(err, durable.SyncDir(filepath.Dir(from)))
 }
 
 // wasRemoved reports whether the project that a repository was recorded for was removed.
@@ -137,7 +159,7 @@ func (d *Daemon) moveAside(ctx context.Context, c *config.Config, r config.Repos
 		return err
 	}
 	defer release()
-	if err := d.isAllKnown(ctx, c.Under(p.Rules), r, p.Project); err != nil {
+	if err := d.isAllKnown(ctx, c, r, p); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -149,34 +171,42 @@ func (d *Daemon) moveAside(ctx context.Context, c *config.Config, r config.Repos
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := os.Rename(from, to); err != nil {
+	// The last look before: the project may have been brought back meanwhile.
+	switch row, ok, err := d.db.Project(ctx, r.Project); {
+	case err != nil:
 		return err
+	case !ok || row.Op != p.Op:
+		return notYet(projects.RefreshEvery)
+	}
+	if err := os.Rename(from, to); err != nil {
+		return errors.Join(err, os.Remove(filepath.Dir(to)))
 	}
 	d.follower.Forget(ctx, r.Project)
 	d.cloner.rowsChanged([]string{r.Project}) // another project may have its name now
-	return errors.Join(durable.SyncDir(filepath.Dir(from)), durable.SyncDir(filepath.Dir(to)))
+	return nil
 }
 
-// isAllKnown returns an error if something of a repository would be lost with it: a push that is not settled, or a guarded ref with a
-// value that the project's history does not have.
-func (d *Daemon) isAllKnown(ctx context.Context, c *config.Config, r config.Repository, p refdb.Project) error {
-	// Since the row was read the project may have been brought back.
-	if row, ok, err := d.db.Project(ctx, r.Project); err != nil || !ok || row.Op != p.Op {
-		return errors.Join(err, errors.New("the project's row has just changed"))
-	}
+// isAllKnown returns an error if something of a repository would be lost with it: a push that is not settled, or a ref with a value that the
+// project's history does not have. Of an earlier project with this name the rules are not known: all its refs that rules may guard count.
+func (d *Daemon) isAllKnown(ctx context.Context, c *config.Config, r config.Repository, p projects.Known) error {
 	for i, err := range d.db.Intents(ctx, refdb.IntentFilter{Project: r.Project, Owner: c.Site}) {
 		if err != nil {
 			return err
 		}
 		return fmt.Errorf("a push of %s is not settled", i.Ref)
 	}
-	if p.Mode == config.Removed {
+	guards := func(ref string) bool { return config.Guardable(ref) }
+	if id, err := d.projects.IDs.Of(ctx, r); err != nil {
+		return err
+	} else if id == p.ID {
 		for ref, err := range d.db.Refs(ctx, r.Project, "refs/") {
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("the database has refs of it, as %s: run `refdbctl project remove %s` again", ref.Name, r.Project)
+			return fmt.Errorf("the database has refs of it, as %s: run `refdbctl project remove %s` again, unless that runs now", ref.Name, r.Project)
 		}
+		ruled := c.Under(p.Rules)
+		guards = func(ref string) bool { return ruled.Guards(r.Project, ref) }
 	}
 	repo, err := gitrepo.OpenDir(r.Path)
 	if err != nil {
@@ -187,7 +217,7 @@ func (d *Daemon) isAllKnown(ctx context.Context, c *config.Config, r config.Repo
 		if err != nil {
 			return err
 		}
-		if c.Guards(r.Project, ref.Name) {
+		if guards(ref.Name) {
 			local[ref.Name] = refdb.Value(ref.Value)
 		}
 	}
@@ -212,26 +242,44 @@ func (d *Daemon) isAllKnown(ctx context.Context, c *config.Config, r config.Repo
 	return nil
 }
 
-// deleteRemoved deletes the repositories that were kept in a directory for long enough.
-func (d *Daemon) deleteRemoved(ctx context.Context, dir string) {
-	if dir == "" {
+// deleteRemoved deletes the repositories that were moved aside long enough ago, by the database's clock and by this machine's: either may be
+// wrong.
+func (d *Daemon) deleteRemoved(ctx context.Context, c *config.Config) {
+	if c.RemovedTo == "" {
 		return
 	}
-	// This machine's clock may be wrong.
+	failed := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			d.o.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: look at site.followRemoval", "error", d.digest(err.Error(), ""))
+		}
+	}
+	dir, err := c.RemovedDir()
+	if err != nil {
+		failed(err)
+		return
+	}
 	now, err := d.db.Now(ctx)
 	if err != nil {
+		failed(err)
 		return
 	}
 	entries, err := os.ReadDir(dir)
+	failed(err)
 	for _, e := range entries {
 		at, notOurs := time.Parse(removedLayout, e.Name())
 		if notOurs != nil || now.Sub(at) < removedFor {
 			continue
 		}
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
-		d.o.Logger.InfoContext(ctx, "repositories of removed projects were deleted", "removed", at)
-	}
-	if err != nil {
-		d.o.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: look at site.followRemoval", "error", d.digest(err.Error(), ""))
+		made, err := e.Info()
+		if err == nil && time.Since(made.ModTime()) < removedFor {
+			continue
+		}
+		if err == nil {
+			err = os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+		failed(err)
+		if err == nil {
+			d.o.Logger.InfoContext(ctx, "repositories of removed projects were deleted", "removed", at)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,9 +57,16 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	if wasRemoved(first, first.ID) || wasRemoved(first, "another") || wasRemoved(first, "") {
 		t.Error("removed before it was")
 	}
-	row, err := projects.MarkRemoved(ctx, g.db, first)
-	if err != nil || row.Mode != config.Removed || row.Store != "" || !wasRemoved(row, first.ID) || wasRemoved(row, "another") {
-		t.Fatalf("%+v, %v", row, err)
+	remove := func(row refdb.Project) refdb.Project {
+		t.Helper()
+		if _, marked, err := projects.Remove(ctx, g.db, row); err != nil || !marked {
+			t.Fatal(marked, err)
+		}
+		return g.project()
+	}
+	row := remove(first)
+	if row.Mode != config.Removed || row.Store != "" || !wasRemoved(row, first.ID) || wasRemoved(row, "another") {
+		t.Fatalf("%+v", row)
 	}
 
 	// The same project again.
@@ -71,16 +79,32 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	}
 
 	// Another one.
-	if _, err := projects.MarkRemoved(ctx, g.db, again); err != nil {
+	// Who goes by a row that was changed since removes nothing.
+	if _, err := g.db.Put(ctx, "team/app", "refs/heads/left", refdb.Value(g.commit[0])); err != nil {
 		t.Fatal(err)
 	}
+	if _, marked, err := projects.Remove(ctx, g.db, row); !errors.Is(err, refdb.ErrMismatch) || marked {
+		t.Errorf("a removal by an old row: %v, %v", marked, err)
+	}
+	if left := g.global("refs/heads/left"); left != g.commit[0] {
+		t.Errorf("it has removed a ref: %q", left)
+	}
+	remove(again)
 	pass()
 	g.git("config", "--unset", "refdb.projectid")
 	if _, err := g.db.Put(ctx, "team/app", "refs/heads/left", refdb.Value(g.commit[0])); err != nil {
 		t.Fatal(err)
 	}
 	register("still has refs of the removed project", true)
-	if _, err := g.db.RemoveProject(ctx, "team/app"); err != nil {
+	remove(g.project())
+	register("has just been removed", true)
+	pass()
+	intent, err := g.db.Prepare(ctx, "team/app", []refdb.Update{{Ref: "refs/heads/left", New: refdb.Value(g.commit[0])}}, "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	register("a push of refs/heads/left of the removed project team/app by", true)
+	if err := g.db.Finish(ctx, intent, nil, []string{"refs/heads/left"}); err != nil {
 		t.Fatal(err)
 	}
 	g.loose("refs/heads/main", g.commit[0])
@@ -101,10 +125,20 @@ func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
 	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
 	dir := filepath.Join(g.dir, "removed")
 	const day = 24 * time.Hour
-	name := func(ago time.Duration) string { return time.Now().UTC().Add(-ago).Format("20060102T150405Z") }
+	name := func(ago time.Duration) string {
+		return time.Now().UTC().Add(-ago).Format("refdb-removed-20060102T150405Z")
+	}
 	old, young := name(30*day+time.Minute), name(30*day-time.Minute)
-	for _, sub := range []string{old + "/team/app.git", young + "/team/app.git", "mine", "20200101"} {
+	for _, sub := range []string{old + "/team/app.git", young + "/team/app.git", "mine", "20200101T000000Z"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// This machine's clock would have made it then.
+	recent := name(40 * day)
+	for sub, made := range map[string]time.Time{old: time.Now().Add(-31 * day), young: time.Now().Add(-31 * day), recent: time.Now()} {
+		path := filepath.Join(dir, sub)
+		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chtimes(path, made, made)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,7 +154,7 @@ func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
 		_, err := os.Lstat(filepath.Join(dir, old))
 		return os.IsNotExist(err)
 	})
-	for _, left := range []string{young + "/team/app.git", "mine", "20200101"} {
+	for _, left := range []string{young + "/team/app.git", recent, "mine", "20200101T000000Z"} {
 		if _, err := os.Lstat(filepath.Join(dir, left)); err != nil {
 			t.Error(err)
 		}

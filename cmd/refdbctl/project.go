@@ -89,7 +89,13 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	if !ruled || row.Mode == config.Removed {
+	packs := false // of a removal that did not come to its end
+	if ruled && row.Mode == config.Removed {
+		if packs, err = projects.HasPacks(ctx, db, r.project); err != nil {
+			return err
+		}
+	}
+	if !packs && (!ruled || row.Mode == config.Removed) {
 		if err := a.requireProject(ctx, db, r.project); err != nil {
 			return err
 		}
@@ -118,16 +124,19 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 	}
 	n := 0
 	what := act{action: "project remove" + forceSuffix(r.force), project: r.project, detail: "all refs and locks", reason: r.why}
+	marked := false
 	err = a.audited(ctx, db, what, func() (outcome string, err error) {
 		if ruled {
-			if _, err := projects.MarkRemoved(ctx, db, row); err != nil {
-				return "", err
-			}
+			n, marked, err = projects.Remove(ctx, db, row, options...)
+		} else {
+			n, err = db.RemoveProject(ctx, r.project, options...)
 		}
-		n, err = db.RemoveProject(ctx, r.project, options...)
 		return fmt.Sprintf("removed %d", n), err
 	})
 	if err != nil {
+		if marked {
+			a.note("all sites refuse pushes to %s from now on: run this again to remove the rest", output.Escape(r.project))
+		}
 		a.noteUnfinished(r.project, count(n, "ref"))
 		return err
 	}

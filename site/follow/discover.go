@@ -31,6 +31,9 @@ func identity(path string) string {
 // Found compares a repository as a whole if it is new here, or took the place of another. It is to be followed.
 func (f *Follower) Found(r config.Repository) {
 	which := identity(r.Path)
+	if which == "" {
+		return // it has gone meanwhile
+	}
 	f.mu.Lock()
 	known := f.known[r.Project] == which
 	f.known[r.Project] = which

@@ -218,7 +218,7 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 	case err != nil:
 		return row, false, err
 	case removed && hasRefs && id != row.ID:
-		return row, false, fmt.Errorf("the database still has refs of the removed project %s: run `refdbctl project remove %s` again", r.Project, r.Project)
+		return row, false, isGone(ctx, db, r.Project)
 	case !hasRefs:
 		create, err := unknown()
 		if err == nil && !create {

@@ -2,6 +2,7 @@ package projects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,18 +13,60 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// reuseAfter is the age of a removal from which on the project's name can be used again. Until [RulesSettle] a site may let a push to
-// the earlier project through; a site that learned of the removal late refuses pushes for as long after that.
-const reuseAfter = RulesSettle + 2*RefreshEvery
+const (
+	// reuseAfter is the age of a removal from which on the project's name can be used again. Until [RulesSettle] a site may let a push to
+	// the earlier project through; a site that learned of the removal late refuses pushes for as long after that.
+	reuseAfter = RulesSettle + 2*RefreshEvery
+	// markAgainEvery is how often a removal that is under way marks the row, so that the name is not used again meanwhile.
+	markAgainEvery = RulesSettle / 4
+)
 
-// MarkRemoved lets all sites refuse pushes to a project, for good, and returns its row, by which they know that it was removed. It
-// is the first step of a removal: a site that has not read the row may still let a push through, for [RulesSettle].
-func MarkRemoved(ctx context.Context, db *refdb.DB, row refdb.Project) (refdb.Project, error) {
-	if row.Mode == config.Removed {
-		return row, nil
+// Remove removes a project, whose row is given as it was read: all sites refuse pushes to it, for good, and then its refs, locks and
+// packs are removed. The row stays, because sites know by it that the project was removed. It returns how many refs were removed, and whether the
+// row was marked: then pushes are refused also after an error, and it can be run again. If somebody changes the row meanwhile, as by bringing
+// the project back, it ends with an error that wraps [refdb.ErrMismatch].
+//
+// A site that has not read the row may still let a push through, for [RulesSettle].
+func Remove(ctx context.Context, db *refdb.DB, row refdb.Project, options ...refdb.RemoveOption) (n int, marked bool, err error) {
+	if row, err = mark(ctx, db, row); err != nil {
+		return 0, false, err
 	}
-	row.Mode, row.Store = config.Removed, ""
-	return db.PutProject(ctx, row)
+	removing, stop := context.WithCancelCause(ctx)
+	marking := make(chan error, 1)
+	go func() {
+		err := keepMarked(removing, db, row)
+		stop(err)
+		marking <- err
+	}()
+	n, err = db.RemoveProject(removing, row.Project, options...)
+	stop(nil)
+	return n, true, errors.Join(err, <-marking)
+}
+
+// keepMarked marks the row again and again, until ctx ends or somebody else has changed it.
+func keepMarked(ctx context.Context, db *refdb.DB, row refdb.Project) error {
+	for {
+		select {
+		case <-time.After(markAgainEvery):
+		case <-ctx.Done():
+			return nil
+		}
+		next, err := mark(ctx, db, row)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("keeping the name of %s from being used again: %w", row.Project, err)
+		}
+		row = next
+	}
+}
+
+// mark writes that a project was removed, as of now.
+func mark(ctx context.Context, db *refdb.DB, row refdb.Project) (refdb.Project, error) {
+	next := row
+	next.Mode, next.Store = config.Removed, ""
+	return db.PutProject(ctx, next)
 }
 
 // removedRef is the ref, in [presence.Project], that says that the project with an ID was removed, and that its name has been
@@ -45,17 +88,66 @@ func WasRemoved(ctx context.Context, db *refdb.DB, row refdb.Project, id string)
 	return err == nil && value == removedValue(row.Project), err
 }
 
-// succeed makes a project in the place of a removed one. With that one's ID it is the same again.
+// succeed makes a project in the place of a removed one. With that one's ID it is the same again, in mode log if a site has not taken back what it
+// said about that mode: it may let pushes through that the database did not agree to. Another one begins in mode enforce, in which no
+// copy of the removed one counts.
 func succeed(ctx context.Context, db *refdb.DB, removed, next refdb.Project) (refdb.Project, error) {
 	if left := reuseAfter - removed.Age; left > 0 {
 		return removed, refusal.Lines{wire.JustRemoved(removed.Project, left+time.Second)}
 	}
-	if next.ID != removed.ID {
-		// Before the row changes: copies of the earlier one know by it what they are.
-		if _, err := db.Put(ctx, presence.Project, removedRef(removed.ID), removedValue(removed.Project)); err != nil {
-			return removed, fmt.Errorf("recording that %s was removed: %w", removed.Project, err)
-		}
-	}
 	next.Revision = removed.Revision
+	if next.ID == removed.ID {
+		records, err := modeRecords(ctx, db, removed.ID)
+		for _, r := range records {
+			if r.Digest == "" {
+				next.Mode, next.Store = config.Log, ""
+			}
+		}
+		if err != nil {
+			return removed, err
+		}
+		return db.PutProject(ctx, next)
+	}
+	next.Mode = config.Enforce
+	if err := isGone(ctx, db, removed.Project); err != nil {
+		return removed, err
+	}
+	// Before the row changes: copies of the earlier one know by it what they are.
+	if _, err := db.Put(ctx, presence.Project, removedRef(removed.ID), removedValue(removed.Project)); err != nil {
+		return removed, fmt.Errorf("recording that %s was removed: %w", removed.Project, err)
+	}
 	return db.PutProject(ctx, next)
+}
+
+// isGone returns an error if the database has anything of a removed project that would become another one's.
+func isGone(ctx context.Context, db *refdb.DB, project string) error {
+	left := func(what string) error {
+		return fmt.Errorf("the database still has %s of the removed project %s: run `refdbctl project remove %s` again", what, project, project)
+	}
+	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("a push of %s of the removed project %s by %s is not settled: see `refdbctl locks list --intents`", i.Ref, project, i.Owner)
+	}
+	switch has, err := hasRefs(ctx, db, project); {
+	case err != nil:
+		return err
+	case has:
+		return left("refs")
+	}
+	has, err := HasPacks(ctx, db, project)
+	if err == nil && has {
+		err = left("objects")
+	}
+	return err
+}
+
+// HasPacks reports whether the database has packs of a project.
+func HasPacks(ctx context.Context, db *refdb.DB, project string) (bool, error) {
+	usage, err := db.PackUsage(ctx, project)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, refdb.ErrOldSchema) {
+		return false, nil
+	}
+	return usage.Packs+usage.Unused > 0, err
 }

@@ -28,7 +28,7 @@ func (s *server) followsRemovals(extra string) (dir string) {
 func (s *server) movesAside(dir, project string) (repo string) {
 	s.c.Helper()
 	eventually(s.c, "site "+s.name+" moves "+project+" aside", func() error {
-		found, err := filepath.Glob(filepath.Join(dir, "*Z", project+".git"))
+		found, err := filepath.Glob(filepath.Join(dir, "refdb-removed-*Z", project+".git"))
 		if len(found) != 1 {
 			return errors.Join(err, fmt.Errorf("%s has %v", dir, found))
 		}
