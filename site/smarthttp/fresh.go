@@ -39,7 +39,7 @@ func (s *Server) find(ctx context.Context, project string) (known, state, error)
 	if err != nil || r.Project != project || !s.guards(r) {
 		return known{}, state{}, errUnknown
 	}
-	ctx, cancel := context.WithTimeout(ctx, waitLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
 	defer cancel()
 	now, err := s.state(ctx, r)
 	if err != nil {

