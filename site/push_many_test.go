@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -83,7 +84,7 @@ func TestOfAPushOfTooManyRefsToALaterGitTheFirstGoOn(t *testing.T) {
 	shell, err := os.ReadFile("/bin/sh")
 	git := filepath.Join(t.TempDir(), "git")
 	if err == nil {
-		err = os.WriteFile(git, shell, 0o755)
+		err = sitetest.WriteProgram(git, shell)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestAWrappedGitPushesIfTheConfigurationNamesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	wrapped := filepath.Join(t.TempDir(), ".vcs-wrapped")
-	if err := os.WriteFile(wrapped, program, 0o755); err != nil {
+	if err := sitetest.WriteProgram(wrapped, program); err != nil {
 		t.Fatal(err)
 	}
 	shared := dbtest.SQLite(t)

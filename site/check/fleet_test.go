@@ -87,7 +87,7 @@ func countGit(t *testing.T) (starts func() int) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "starts")
 	script := fmt.Sprintf("#!/bin/sh\nprintf x >>%s\nexec %s \"$@\"\n", log, git)
-	if err := os.WriteFile(filepath.Join(dir, "git"), []byte(script), 0o755); err != nil {
+	if err := sitetest.WriteProgram(filepath.Join(dir, "git"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
