@@ -36,6 +36,7 @@ func TestTheUnitsKeepThePasswordOutOfTheEnvironmentAndTheServicesConfined(t *tes
 		"refdb-http": {
 			"ExecStart=/usr/local/bin/refdbctl site http --database-file - --listen /run/refdb-http/socket --user-header X-Remote-User --metrics 127.0.0.1:9471",
 			"RuntimeDirectory=refdb-http",
+			"KillMode=mixed", "OOMPolicy=continue", // no push's git is killed with the server
 		},
 	} {
 		lines := strings.Split(unit(t, name), "\n")
