@@ -15,7 +15,7 @@ func TestACacheHasAnAnswerForTheStateThatItWasMadeFromOnly(t *testing.T) {
 	c := newCache(1 << 20)
 	a, b := &answer{body: []byte("a")}, &answer{body: []byte("b")}
 	one, two := slot{"p", "list"}, slot{"q", "list"}
-	s1, s2 := state{own: "1"}, state{own: "2"}
+	s1, s2 := state{own: own{moves: "1"}}, state{own: own{moves: "2"}}
 	c.put(one, s1, a)
 	for _, row := range []struct {
 		slot slot
@@ -39,7 +39,7 @@ func TestACacheDropsWhatWasNotAskedForTheLongest(t *testing.T) {
 	t.Parallel()
 	const each = 10 << 10
 	c := newCache(5 * (each + overhead + 20))
-	from := state{own: "1"}
+	from := state{own: own{moves: "1"}}
 	at := func(i int) slot { return slot{"p", fmt.Sprint(i)} }
 	for i := range 5 {
 		c.put(at(i), from, &answer{body: make([]byte, each)})

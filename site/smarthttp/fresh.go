@@ -22,6 +22,8 @@ const (
 	// and each reader compares by itself.
 	settlePatience = 50 * time.Millisecond
 	settlePause    = 5 * time.Millisecond
+	// fullEvery is after how long all refs are compared again, also if nothing shows that any moved past the hooks.
+	fullEvery = 5 * time.Minute
 )
 
 // known is what the server knows of a project.
@@ -30,7 +32,19 @@ type known struct {
 	row        refdb.Project  // of the database
 	ruled      *config.Config // with the rules of row
 	file       fs.FileInfo    // of the repository's configuration: that of another repository in its place is another one
-	applied    refdb.StateKey // the repository has all that this key stands for
+	applied    applied
+}
+
+// An applied is what a repository was found to have: all that the key stands for.
+type applied struct {
+	key  refdb.StateKey
+	past string    // as it was before
+	full time.Time // when all refs were compared last
+}
+
+// holds reports whether the refs that have not changed in the database since need not be looked at again.
+func (a applied) holds(now state) bool {
+	return now.own != own{} && a.past == now.own.past && time.Since(a.full) < fullEvery
 }
 
 // find returns the guarded repository of a project, and its state. The error is errUnknown for whatever else has that name.
@@ -39,33 +53,39 @@ func (s *Server) find(ctx context.Context, project string) (known, state, error)
 	if err != nil || r.Project != project || !s.guards(r) {
 		return known{}, state{}, errUnknown
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
-	defer cancel()
 	now, err := s.state(ctx, r)
 	if err != nil {
 		return known{}, state{}, err
 	}
-	if now.key.Revision() == 0 {
-		return known{}, state{}, errUnknown
+	p, err := s.ruled(ctx, r, now.key)
+	return p, now, err
+}
+
+// ruled returns what is known of a guarded repository, with the rules of a key or later ones.
+func (s *Server) ruled(ctx context.Context, r config.Repository, now refdb.StateKey) (known, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
+	defer cancel()
+	if now.Revision() == 0 {
+		return known{}, errUnknown
 	}
 	file, err := os.Stat(filepath.Join(r.Path, "config"))
 	if err != nil {
-		return known{}, state{}, err
+		return known{}, err
 	}
-	p := s.known(project)
-	if p.row.Revision != now.key.Revision() || !unchanged(p.file, file) {
+	p := s.known(r.Project)
+	if p.row.Revision != now.Revision() || !unchanged(p.file, file) {
 		if p, err = s.learn(ctx, r, file); err != nil {
-			return known{}, state{}, err
+			return known{}, err
 		}
 	}
 	id, err := s.ids.Of(ctx, r)
 	switch {
 	case err != nil:
-		return known{}, state{}, err
+		return known{}, err
 	case id != p.row.ID: // a copy of another project's repository
-		return known{}, state{}, errUnknown
+		return known{}, errUnknown
 	}
-	return p, now, nil
+	return p, nil
 }
 
 // guards reports whether the hooks of a repository ask this site's daemon.
@@ -105,16 +125,16 @@ func (s *Server) learn(ctx context.Context, r config.Repository, file fs.FileInf
 }
 
 // state reads a repository's state. If the daemon does not answer it is one from which nothing is kept.
-func (s *Server) state(ctx context.Context, r config.Repository) (state, error) {
-	key, err := s.o.DB.StateKey(ctx, r.Project)
-	if err != nil {
+func (s *Server) state(ctx context.Context, r config.Repository) (now state, err error) {
+	asking, cancel := context.WithTimeout(ctx, s.o.Config.Timeout)
+	defer cancel()
+	if now.key, err = s.o.DB.StateKey(asking, r.Project); err != nil {
 		return state{}, err
 	}
-	own, err := ownState(ctx, s.o.Config.Socket, r.Path)
-	if err != nil {
-		own = ""
+	if now.own, err = ownState(ctx, s.o.Config.Socket, r.Path); err != nil {
+		now.own = own{}
 	}
-	return state{key, own}, ctx.Err()
+	return now, ctx.Err()
 }
 
 // fresh waits until the repository has all that was acknowledged before the call, and returns a state that was read before that was found.
@@ -132,18 +152,28 @@ func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
 			return now, err
 		}
 	}
+	if p.row.Revision != now.key.Revision() { // what is found under older rules proves nothing about this key
+		var err error
+		if p, err = s.ruled(ctx, p.repository, now.key); err != nil {
+			return now, err
+		}
+	}
 	if !now.key.Settled() {
-		return now, s.await(ctx, p, now.key)
+		_, err := s.await(ctx, p, now)
+		return now, err
 	}
-	if now.key == p.applied || now.key == s.known(p.repository.Project).applied {
-		return now, nil
+	for _, a := range []applied{p.applied, s.known(p.repository.Project).applied} {
+		if a.key == now.key && a.holds(now) {
+			return now, nil
+		}
 	}
-	_, err := s.waits.do(ctx, now.key, func(ctx context.Context) (none struct{}, err error) {
-		if err = s.await(ctx, p, now.key); err == nil {
+	_, err := s.waits.do(ctx, waitKey{now.key, now.own.past}, func(ctx context.Context) (none struct{}, err error) {
+		found, err := s.await(ctx, p, now)
+		if err == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if have := s.projects[p.repository.Project]; have.row.Revision == now.key.Revision() && have.file == p.file {
-				have.applied = now.key
+				have.applied = found
 				s.projects[p.repository.Project] = have
 			}
 		}
@@ -152,37 +182,42 @@ func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
 	return now, err
 }
 
-// await waits until the repository has all that was acknowledged before the call. Of a settled key only what has changed since the
-// last one is looked at, if that is known.
-func (s *Server) await(ctx context.Context, p known, now refdb.StateKey) error {
+// await waits until the repository has all that was acknowledged before the call, and returns what it was found to have. Of a settled
+// key only what has changed since the last one is looked at, if that is known, and if nothing else may have moved.
+func (s *Server) await(ctx context.Context, p known, now state) (found applied, err error) {
 	s.counts.waits.Inc()
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	repo, err := gitrepo.OpenDir(p.repository.Path)
 	if err != nil {
-		return err
+		return applied{}, err
 	}
-	changed, known, err := s.o.DB.ChangedBetween(ctx, p.applied, now, compare.Chunk)
-	if err != nil {
-		return err
+	found = applied{now.key, now.own.past, p.applied.full}
+	var changed []string
+	known := false
+	if p.applied.holds(now) {
+		if changed, known, err = s.o.DB.ChangedBetween(ctx, p.applied.key, now.key, compare.Chunk); err != nil {
+			return applied{}, err
+		}
 	}
 	var behind []string
 	if known {
 		behind, err = compare.WaitFor(ctx, p.ruled, s.o.DB, repo, p.repository.Project, changed, waitLimit)
 	} else {
+		found.full = time.Now()
 		behind, err = compare.Wait(ctx, p.ruled, s.o.DB, repo, p.repository.Project, waitLimit)
 	}
 	switch {
 	case err != nil:
-		return err
+		return applied{}, err
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return applied{}, context.Cause(ctx)
 	case len(behind) == 1:
-		return fmt.Errorf("%w by one ref after %s", errBehind, waitLimit)
+		return applied{}, fmt.Errorf("%w by one ref after %s", errBehind, waitLimit)
 	case len(behind) > 0:
-		return fmt.Errorf("%w by %d refs after %s", errBehind, len(behind), waitLimit)
+		return applied{}, fmt.Errorf("%w by %d refs after %s", errBehind, len(behind), waitLimit)
 	}
-	return nil
+	return found, nil
 }
 
 // again is a reader of what was read of a body, and of the rest.

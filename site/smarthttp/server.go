@@ -48,7 +48,7 @@ type Server struct {
 	cache   *cache
 	counts  counts
 	answers flights[flightKey, *answer]
-	waits   flights[refdb.StateKey, struct{}]
+	waits   flights[waitKey, struct{}]
 
 	ids projects.RepositoryIDs
 
@@ -60,6 +60,12 @@ type Server struct {
 type flightKey struct {
 	slot slot
 	from state
+}
+
+// A waitKey is what a repository is compared with, and what shows that it may have changed meanwhile.
+type waitKey struct {
+	key  refdb.StateKey
+	past string
 }
 
 // New returns a server. It looks for git http-backend.

@@ -132,7 +132,10 @@ func (r *rig) wantCount(c prometheus.Counter, want float64) {
 }
 
 // A moves is a daemon that answers with how often the test says that refs have moved.
-type moves struct{ count atomic.Int64 }
+type moves struct {
+	count, starts atomic.Int64
+	hangs         atomic.Bool
+}
 
 func (d *moves) serve(t *testing.T, path string) {
 	t.Helper()
@@ -144,9 +147,13 @@ func (d *moves) serve(t *testing.T, path string) {
 	boot := rand.Text()
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			if d.hangs.Load() {
+				t.Cleanup(func() { conn.Close() })
+				continue
+			}
 			p := wire.Response{}
 			if q, err := wire.ReadRequest(conn); err == nil && q.State == wire.StateRead {
-				p = wire.Response{OK: true, Lines: []string{fmt.Sprint(boot, " ", d.count.Load())}}
+				p = wire.Response{OK: true, Lines: []string{fmt.Sprint(boot, d.starts.Load(), " ", d.count.Load())}}
 			}
 			p.Write(conn)
 			conn.Close()
@@ -267,6 +274,83 @@ func TestOnlyWhatHasChangedIsComparedAgain(t *testing.T) {
 	if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("in a repository that was replaced: %d: %s", w.Code, w.Body)
 	}
+}
+
+// What moves refs past the hooks shows in most cases, or after a while: then all refs are compared again.
+func TestWhatMovedPastTheHooksIsNotTakenForFresh(t *testing.T) {
+	t.Parallel()
+	for name, shows := range map[string]func(*rig){
+		"the refs are packed":     func(r *rig) { r.git(r.dir, "pack-refs", "--all") },
+		"the daemon is restarted": func(r *rig) { r.daemon.starts.Add(1) },
+		"the daemon hangs":        func(r *rig) { r.daemon.hangs.Store(true) },
+		"it was long ago": func(r *rig) {
+			r.daemon.count.Add(1)
+			p := r.known(project)
+			p.applied.full = p.applied.full.Add(-fullEvery)
+			r.projects[project] = p
+		},
+	} {
+		r := newRig(t)
+		r.want("the first", r.a, false)
+		r.push(main, r.a, r.b)
+		r.want("after a push", r.b, false)
+		r.git(r.dir, "update-ref", main, r.a)
+		shows(r)
+		if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") {
+			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
+		}
+		r.git(r.dir, "update-ref", main, r.b)
+		if w := r.get(t.Context(), refsURL); w.Code != 200 || !strings.Contains(w.Body.String(), r.b) {
+			t.Errorf("%s, and the ref is back: %d: %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+// The rules may change while a reader waits for a key that is settled.
+func TestAListIsMadeUnderTheRulesOfItsKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	put := func(rules string) {
+		t.Helper()
+		p, _, err := r.db.Project(t.Context(), project)
+		r.must(err)
+		p.Rules = rules
+		_, err = r.db.PutProject(t.Context(), p)
+		r.must(err)
+	}
+	put("ref refs/heads/*")
+	r.want("before", r.a, false)
+	const tag = "refs/tags/v1"
+	l, err := r.db.Prepare(t.Context(), project, []refdb.Update{{Ref: tag, New: refdb.Value(r.a)}}, "agent")
+	r.must(err)
+	asked := r.driver.tips.Load()
+	var each func()
+	each = func() {
+		if r.driver.tips.Load() == asked+2 { // the reader was told of the intent
+			r.must(r.db.Finish(t.Context(), l, []string{tag}, nil))
+			put("ref *")
+		}
+		r.driver.onTip.Store(&each)
+	}
+	r.driver.onTip.Store(&each)
+	for range 2 {
+		if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") {
+			t.Errorf("without the tag: %d: %s", w.Code, w.Body)
+		}
+	}
+}
+
+// A daemon that hangs holds nobody up for long.
+func TestADaemonThatHangsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.want("before", r.a, false)
+	r.daemon.hangs.Store(true)
+	for range 2 {
+		r.want("while it hangs", r.a, false)
+	}
+	r.daemon.hangs.Store(false)
+	r.want("after that", r.a, true)
 }
 
 // While a push may be acknowledged that is not recorded yet, nothing is kept, and nothing that was kept is used.
