@@ -72,8 +72,8 @@ func (t Tip) key(project string) StateKey {
 }
 
 // ChangedBetween returns the refs that have changed between two keys of a project, from the history. It returns false if that can't be
-// told: a key is not settled, they are of different servers or of different rows of the project, the changes were pruned, or those are
-// more than limit.
+// told: a key is not settled, they are of different servers or of different rows of the project, the changes were pruned, those are
+// more than limit, or the database went back in time, or to another server, since to was read.
 func (db *DB) ChangedBetween(ctx context.Context, from, to StateKey, limit int) (refs []string, ok bool, err error) {
 	same := from
 	same.newest, same.pruned = to.newest, to.pruned
@@ -85,6 +85,9 @@ func (db *DB) ChangedBetween(ctx context.Context, from, to StateKey, limit int) 
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("reading what has changed: %w", err)
+	}
+	if h := page.State; !h.Admitted || h.Epochs[len(h.Epochs)-1].ID != to.epoch {
+		return nil, false, nil // this history may lack changes that the key stands for
 	}
 	for _, c := range page.Changes {
 		if c.Position <= from.newest {

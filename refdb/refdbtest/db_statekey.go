@@ -109,13 +109,18 @@ func dbStateKeyRows() []row {
 			db := e.open(refdb.Options{})
 			e.must(e.update(e.a, move(refA, "", v1)))
 			before, server := e.settledKey(db), e.admission().Server
+			e.must(e.update(e.a, move(refA, v1, v2)))
+			after := e.settledKey(db)
 			e.witnesses("site-w")
 			e.restart()
+			if refs, ok, err := db.ChangedBetween(e.Context(), before, after, 5); ok || err != nil {
+				e.Errorf("what has changed is %v, %v, at a server that is not admitted", refs, err)
+			}
 			if k, err := db.StateKey(e.Context(), e.project); !errors.Is(err, refdb.ErrNotAdmitted) || k.Settled() {
 				e.Errorf("%+v, %v", k, err)
 			}
 			e.report(refdb.Report{Witness: "site-w", Owner: "site-w/1"})
-			if k := e.settledKey(db); k == before && e.admission().Server != server { // on some databases the test's restart is none
+			if k := e.settledKey(db); k == after && e.admission().Server != server { // on some databases the test's restart is none
 				e.Error("the key is that of the server before")
 			}
 		})},
