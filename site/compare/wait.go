@@ -10,8 +10,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// waitPause is how long [Wait] waits between two looks at the refs that are behind.
-const waitPause = 5 * time.Millisecond
+// [Wait] waits for firstPause after its first look at the refs that are behind, then each time half as long again, up to lastPause: many
+// readers may wait for an intent of a site that is dead.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 100 * time.Millisecond
+)
 
 // Wait waits until a repository has all that was acknowledged anywhere before it was called: each guarded ref holds what the
 // database held then, or something later. A push is acknowledged while its intent may still stand, so it waits for intents, too.
@@ -66,7 +70,7 @@ type waiting struct {
 func (w waiting) wait(ctx context.Context, behind []string, limit time.Duration) (_ []string, err error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
-	for len(behind) > 0 {
+	for pause := firstPause; len(behind) > 0; pause = min(pause*3/2, lastPause) {
 		if behind, err = w.stillBehind(ctx, behind); err != nil || len(behind) == 0 {
 			return behind, err
 		}
@@ -75,7 +79,7 @@ func (w waiting) wait(ctx context.Context, behind []string, limit time.Duration)
 			return behind, nil
 		case <-late.C:
 			return behind, nil
-		case <-time.After(waitPause):
+		case <-time.After(pause):
 		}
 	}
 	return nil, nil
