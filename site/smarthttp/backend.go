@@ -76,6 +76,7 @@ func (b backend) start(ctx context.Context, q request) (*running, error) {
 	}
 	r := &running{cmd: cmd, out: bufio.NewReaderSize(out, 64<<10)}
 	if err := r.readHeader(); err != nil {
+		kill(cmd) // nobody reads what else it says
 		return nil, errors.Join(err, r.end())
 	}
 	return r, nil
@@ -128,9 +129,11 @@ type answer struct {
 	body   []byte
 	// endless: the body is larger than was to be kept, and left out.
 	endless bool
+	// cut: git failed after it had begun to answer, as it does when it can't make sense of the request.
+	cut bool
 }
 
-// answer keeps the whole answer, up to limit bytes of it. An error says that git failed, maybe after it had begun to answer.
+// answer keeps the whole answer, up to limit bytes of it. An error says that git did not begin to answer, or that ctx has ended.
 func (b backend) answer(ctx context.Context, q request, limit int64) (*answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,15 +148,22 @@ func (b backend) answer(ctx context.Context, q request, limit int64) (*answer, e
 		r.end() // it was killed
 		return &answer{status: r.status, header: r.header, endless: true}, nil
 	}
-	if err = errors.Join(err, r.end()); err != nil {
+	if err = errors.Join(err, r.end()); ctx.Err() != nil {
 		return nil, err
 	}
-	return &answer{status: r.status, header: r.header, body: bytes.Clone(body.Bytes())}, nil
+	return &answer{status: r.status, header: r.header, body: bytes.Clone(body.Bytes()), cut: err != nil}, nil
 }
 
+// write ends the connection behind an answer that was cut: the client must not take it for a whole one.
 func (a *answer) write(w http.ResponseWriter) {
 	for name, values := range a.header {
 		w.Header()[name] = values
+	}
+	if a.cut {
+		w.WriteHeader(a.status)
+		w.Write(a.body)
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
 	w.WriteHeader(a.status)

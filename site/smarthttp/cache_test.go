@@ -140,3 +140,25 @@ func TestWorkEndsWhenNobodyWaitsForIt(t *testing.T) {
 		}
 	})
 }
+
+func TestAGateLetsInAsManyAsItHasRoomFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := make(gate, 1)
+		leave, err := g.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.enter(t.Context()); !errors.Is(err, errBusy) {
+			t.Errorf("the second is let in, or waits: %v", err)
+		}
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if _, err := g.enter(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		leave()
+		waiting.Wait()
+	})
+}

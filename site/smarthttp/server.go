@@ -24,8 +24,11 @@ const (
 	askLimit = 30 * time.Second
 	// retryAfter is when a client that was told to come again should do so, in seconds.
 	retryAfter = "1"
-	// maxProtocol is how long the header may be in which a client says what protocol it speaks.
-	maxProtocol = 256
+	// maxReaders is how many processes of git http-backend may run for readers at a time, and maxMakers how many of them for the cache.
+	// The latter's answers are held in memory: each has at most a maxShare of the cache's size.
+	maxReaders = 256
+	maxMakers  = 4
+	maxShare   = 8
 )
 
 // Options configure a [Server].
@@ -49,6 +52,8 @@ type Server struct {
 	counts  counts
 	answers flights[flightKey, *answer]
 	waits   flights[waitKey, struct{}]
+	readers gate
+	makers  gate
 
 	ids projects.RepositoryIDs
 
@@ -80,7 +85,10 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{o: o, backend: b, cache: newCache(o.CacheBytes), counts: newCounts(), projects: map[string]known{}}, nil
+	return &Server{
+		o: o, backend: b, cache: newCache(o.CacheBytes), counts: newCounts(), readers: make(gate, maxReaders), makers: make(gate, maxMakers),
+		projects: map[string]known{},
+	}, nil
 }
 
 // Wait waits until no git runs for anybody. It is called after the last request.
@@ -132,6 +140,7 @@ func (s *Server) user(r *http.Request) (string, error) {
 var (
 	errUnknown = errors.New("there is no such repository")
 	errBehind  = errors.New("this site is behind")
+	errBusy    = errors.New("this site serves as many readers as it can")
 )
 
 // read answers a request that reads, from the cache if that can be.
@@ -154,8 +163,7 @@ func (s *Server) read(w http.ResponseWriter, p known, now state, q request) erro
 		return err
 	}
 	if name == "" || !now.cacheable() {
-		s.counts.passed.Inc()
-		return s.pass(q.http.Context(), q, w)
+		return s.passRead(q, w)
 	}
 	a, err := s.answers.do(q.http.Context(), flightKey{at, now}, func(ctx context.Context) (*answer, error) {
 		return s.make(ctx, p, at, now, q, head)
@@ -164,8 +172,7 @@ func (s *Server) read(w http.ResponseWriter, p known, now state, q request) erro
 		return err
 	}
 	if a.endless {
-		s.counts.passed.Inc()
-		return s.pass(q.http.Context(), q, w)
+		return s.passRead(q, w)
 	}
 	a.write(w)
 	return nil
@@ -175,13 +182,15 @@ func (s *Server) read(w http.ResponseWriter, p known, now state, q request) erro
 // be passed on.
 func (s *Server) listed(q *request) (name string, head []byte, err error) {
 	protocol := q.http.Header.Get("Git-Protocol")
-	if len(protocol) > maxProtocol {
-		return "", nil, nil
+	switch protocol {
+	case "", "version=1", "version=2":
+	default:
+		return "", nil, nil // clients may say anything
 	}
 	if q.service == advertiseRefs {
 		return "advertisement " + protocol, nil, nil
 	}
-	if !strings.Contains(protocol, "version=2") || q.http.ContentLength > maxLook || q.http.Header.Get("Content-Type") != "application/x-git-upload-pack-request" {
+	if protocol != "version=2" || q.http.ContentLength > maxLook || q.http.Header.Get("Content-Type") != "application/x-git-upload-pack-request" {
 		return "", nil, nil
 	}
 	head, whole, err := look(q.body)
@@ -190,7 +199,7 @@ func (s *Server) listed(q *request) (name string, head []byte, err error) {
 	}
 	q.body = again(head, q.body)
 	if list, ok := listing(head, q.http.Header.Get("Content-Encoding")); whole && ok {
-		return "list " + protocol + " " + list, head, nil
+		return "list " + list, head, nil
 	}
 	return "", nil, nil
 }
@@ -200,11 +209,21 @@ func (s *Server) make(ctx context.Context, p known, at slot, from state, q reque
 	if a := s.cache.get(at, from); a != nil {
 		return a, nil // it was made since this request looked
 	}
+	leave, err := s.makers.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	end, err := s.readers.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	s.counts.made.Inc()
 	q.http = q.http.Clone(ctx) // the request that asked may be over first
 	q.body = again(head, nil)
-	a, err := s.backend.answer(ctx, q, s.o.CacheBytes/2)
-	if err != nil || a.status != http.StatusOK {
+	a, err := s.backend.answer(ctx, q, s.o.CacheBytes/maxShare)
+	if err != nil || a.status != http.StatusOK || a.cut {
 		return a, err
 	}
 	if after, err := s.state(ctx, p.repository); err == nil && after == from {
@@ -213,12 +232,23 @@ func (s *Server) make(ctx context.Context, p known, at slot, from state, q reque
 	return a, nil
 }
 
-// pass has git answer. An error says that the answer has not begun.
+// passRead has git answer a reader.
+func (s *Server) passRead(q request, w http.ResponseWriter) error {
+	leave, err := s.readers.enter(q.http.Context())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	s.counts.passed.Inc()
+	return s.pass(q.http.Context(), q, w)
+}
+
+// pass has git answer. An error says that the answer has not begun. One that is cut off ends the connection.
 func (s *Server) pass(ctx context.Context, q request, w http.ResponseWriter) error {
 	began, err := s.backend.pass(ctx, q, w)
 	if began && err != nil {
 		s.o.Logger.DebugContext(ctx, "git http-backend failed, or nobody read its answer", "class", refdb.ClassOf(err).String())
-		return nil // git's client knows where an answer has to end
+		panic(http.ErrAbortHandler) // the client must not take it for a whole one
 	}
 	return err
 }
@@ -252,7 +282,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, er
 // explain returns a line for a client. What the database or git says may have addresses and paths in it.
 func explain(err error) string {
 	switch {
-	case errors.Is(err, errBehind):
+	case errors.Is(err, errBehind), errors.Is(err, errBusy):
 		return err.Error() + ": try again in a moment"
 	case errors.Is(err, refdb.ErrLostChanges), errors.Is(err, refdb.ErrNotAdmitted), errors.Is(err, refdb.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return "the database does not answer, or not yet again: this site can't tell whether it has all that was pushed; try again in a moment"

@@ -484,6 +484,77 @@ func TestAFailureOfGitIsNotKept(t *testing.T) {
 	r.wantCount(r.counts.hits, 0)
 }
 
+// fake has another program in the place of git.
+func (r *rig) fake(script string) {
+	r.Helper()
+	r.backend.program = filepath.Join(r.TempDir(), "backend")
+	r.must(os.WriteFile(r.backend.program, []byte("#!/bin/sh\n"+script), 0o755))
+}
+
+// What git said before it failed is passed on, and the connection ends, so that nobody takes it for all.
+func TestAnAnswerThatIsCutOffIsNotTakenForAWholeOne(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"a list": refsURL, "a push": "/" + project + ".git/info/refs?service=git-receive-pack"} {
+		r := newRig(t)
+		r.fake("printf 'Content-Type: x\\r\\n\\r\\nsaid'\nexit 1\n")
+		server := httptest.NewServer(r)
+		for range 2 {
+			response, err := http.Get(server.URL + url)
+			r.must(err)
+			body, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if response.StatusCode != 200 || string(body) != "said" || err == nil {
+				t.Errorf("%s: %d, %q, %v", name, response.StatusCode, body, err)
+			}
+		}
+		r.wantCount(r.counts.hits, 0)
+		server.Close()
+	}
+}
+
+func TestAGitWhoseAnswerMakesNoSenseIsEnded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fake("printf 'no header\\n\\n'\nsleep 600\n")
+	if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+}
+
+// Clients may say that they speak any protocol: what they say is no name for what is kept.
+func TestOnlyKnownProtocolsAreKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, protocol := range []string{"version=20", "version=2:x", "x"} {
+		if w := r.get(t.Context(), refsURL, "Git-Protocol", protocol); w.Code != 200 || !strings.Contains(w.Body.String(), "service=git-upload-pack") && !strings.Contains(w.Body.String(), "ls-refs") {
+			t.Errorf("%s: %d: %s", protocol, w.Code, w.Body)
+		}
+	}
+	r.wantCount(r.counts.made, 0)
+	r.wantCount(r.counts.passed, 3)
+}
+
+// A gate without room lets nobody in.
+func TestReadersWaitForRoomAndPushesDont(t *testing.T) {
+	t.Parallel()
+	for name, shut := range map[string]func(*rig){
+		"readers": func(r *rig) { r.readers = make(gate) },
+		"makers":  func(r *rig) { r.makers = make(gate) },
+	} {
+		r := newRig(t)
+		shut(r)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		if w := r.get(ctx, refsURL); w.Body.Len() > 0 {
+			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
+		}
+		cancel()
+		r.wantCount(r.counts.made, 0)
+		if w := r.get(t.Context(), "/"+project+".git/info/refs?service=git-receive-pack"); w.Code != http.StatusForbidden { // by git: nobody asks
+			t.Errorf("%s: a push: %d: %s", name, w.Code, w.Body)
+		}
+	}
+}
+
 // The fake git starts another program, as git does.
 const fakeGit = "#!/bin/sh\nsleep 600 &\necho $! >%s\nprintf 'Content-Type: x\\r\\n\\r\\n'\nwait\n"
 
