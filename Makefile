@@ -17,7 +17,7 @@ demo: build ## two sites, real pushes, a crash: on a temporary SQLite file or on
 	@$(GO) build -o bin/ ./demo/gitserver && ./demo/run.sh bin
 
 test: deps ## run all tests on real databases, with the race detector
-	$(GO) test $(RACE) -timeout 30m $(FLAGS) $(LONGEST) ./...
+	$(GO) test $(RACE) -timeout 45m $(FLAGS) $(LONGEST) ./...
 
 test-one: ## the tests of PKG=./refdb/sqlite whose names match RUN=TestConformance/Beat
 	$(GO) test $(RACE) -run '$(RUN)' $(FLAGS) $(or $(PKG),$(error PKG= names a package))
