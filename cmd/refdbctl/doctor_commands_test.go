@@ -31,8 +31,8 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 		"lock":                  "lock p refs/heads/free -- true",
 		"audit list":            "audit list",
 		"recover":               "recover --status",
-		"project show":          "project show q",
-		"project set":           "project set q --ref=refs/heads/*",
+		"project show":          "project show s",
+		"project set":           "project set s --ref=refs/heads/*",
 	}
 	needed := map[string]string{"refs": "SELECT, INSERT, UPDATE, DELETE", "locks": "SELECT, INSERT, UPDATE, DELETE", "intents": "SELECT, INSERT, UPDATE, DELETE", "token_origin": "SELECT, UPDATE",
 		"projects": "SELECT, INSERT, UPDATE", "audit": "SELECT, INSERT, UPDATE",
@@ -53,7 +53,7 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 				w.InsertRef(t, "q", mainRef, refdb.Value(id("a")))
 				w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/locked", Owner: "o", Age: time.Hour})
 				w.prepare(t, "there", "p", refdb.Update{Ref: intended, New: refdb.Value(id("c"))})
-				w.Exec(t, `INSERT INTO projects (project, id, rules, mode, revision, time, op) VALUES ('q', 'id', '', 'enforce', 1, now(), 'id')`)
+				w.Exec(t, `INSERT INTO projects (project, id, rules, mode, revision, time, op) VALUES ('s', 'id', 'ref *', 'enforce', 1, now(), 'id')`)
 				role := withoutPrivilege(t, db, privilege, table)
 				w.env["REFDB_URL"] = role
 				d := decode[doctorJSON](t, w.run(t, "doctor", "-o", "json").out)

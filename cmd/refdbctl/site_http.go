@@ -26,14 +26,14 @@ func (a *app) siteHTTPCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "http",
 		Short: "Serve this site's repositories over HTTP, and nobody reads what is old",
-		Long: `Serve the guarded repositories of this site over Git's smart HTTP, for a web server in front that knows TLS and passwords. It runs
-git http-backend, and caches lists of refs.
+		Long: `Serve the guarded repositories of this site over Git's smart HTTP, for a web server in front that knows TLS and
+passwords. It runs git http-backend, and caches lists of refs.
 
 Whoever fetches or lists refs gets all that was acknowledged at any site before. If that does not come here within a second, the
 answer is 503, with how far this site is behind. The site must follow: see refdbctl site store.
 
-Without --user-header nobody may push. With it, the web server in front must replace what clients send in that header, and nobody else may
-reach the address: it has to be a socket, or of this machine.
+Without --user-header nobody may push. With it, the web server in front must replace what clients send in that
+header, and nobody else may reach the address: it has to be a socket, or of this machine.
 
 With --database-file - it reads the database's address from standard input. SIGTERM and SIGINT stop it: it waits for the requests
 under way, at most site.stopTimeout.`,

@@ -27,7 +27,7 @@ WITH missing AS (
     ('locks', 3, 'UPDATE', 'lock, locks purge, locks resolve, project remove, ` + changes + `'),
     ('locks', 4, 'DELETE', 'lock, locks purge, locks resolve, project remove, ` + changes + `'),
     ('intents', 1, 'SELECT', 'locks list, locks resolve'), ('intents', 2, 'INSERT', NULL), ('intents', 3, 'UPDATE', 'locks resolve'), ('intents', 4, 'DELETE', NULL),
-    ('projects', 1, 'SELECT', 'project set, project show, refs rollback'), ('projects', 2, 'INSERT', 'project set'), ('projects', 3, 'UPDATE', 'project set'),
+    ('projects', 1, 'SELECT', 'project remove, project set, project show, refs rollback'), ('projects', 2, 'INSERT', 'project set'), ('projects', 3, 'UPDATE', 'project set'),
     ('audit', 1, 'SELECT', 'audit list, ` + recorded + `'), ('audit', 2, 'INSERT', '` + recorded + `'), ('audit', 3, 'UPDATE', NULL),
     ('history', 1, 'SELECT', '` + reads + `'), ('history', 2, 'INSERT', 'locks resolve, project remove, refs purge-tombstones, ` + changes + `'),
     ('history_state', 1, 'SELECT', 'history stats, ` + reads + `'), ('epochs', 1, 'SELECT', 'history stats, ` + reads + `'),
