@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -142,13 +144,7 @@ func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(g.config)
-	if err == nil {
-		err = os.WriteFile(g.config, append(text, "\n[site]\n\troot = "+filepath.Dir(filepath.Dir(g.repo))+"\n\tfollowRemoval = "+dir+"\n"...), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	g.followsRemovals(dir)
 	g.start()
 	sitetest.Eventually(t, "the old one is deleted", func() bool {
 		_, err := os.Lstat(filepath.Join(dir, old))
@@ -158,5 +154,176 @@ func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
 		if _, err := os.Lstat(filepath.Join(dir, left)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// followsRemovals lets the daemon, which does not run yet, move repositories of removed projects to dir.
+func (g *guard) followsRemovals(dir string) {
+	g.tb.Helper()
+	text, err := os.ReadFile(g.config)
+	if err == nil {
+		err = os.WriteFile(g.config, append(text, "\n[site]\n\tfollowRemoval = "+dir+"\n"...), 0o600)
+	}
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+}
+
+// A repository goes only if nothing is lost with it, whatever the daemon knows of the project.
+func TestTheRepositoryOfARemovedProjectStaysIfSomethingWouldBeLost(t *testing.T) {
+	t.Parallel()
+	remove := func(g *guard) {
+		g.tb.Helper()
+		if _, _, err := projects.Remove(g.tb.Context(), g.db, g.project()); err != nil {
+			g.tb.Fatal(err)
+		}
+	}
+	// succeeded gives the name to another project, with rules.
+	succeeded := func(rules string) func(*guard) {
+		return func(g *guard) {
+			g.tb.Helper()
+			old := g.project()
+			remove(g)
+			row := g.project()
+			row.ID, row.Mode, row.Rules = "another", config.Enforce, rules
+			if _, err := g.db.Put(g.tb.Context(), presence.Project, "refs/removed/"+old.ID, "project team/app"); err != nil {
+				g.tb.Fatal(err)
+			}
+			if _, err := g.db.PutProject(g.tb.Context(), row); err != nil {
+				g.tb.Fatal(err)
+			}
+		}
+	}
+	const ref = "refs/heads/main"
+	unknown := func(g *guard) { g.loose(ref, g.commit[0]) }
+	known := func(g *guard) {
+		unknown(g)
+		if _, err := g.db.Put(g.tb.Context(), "team/app", ref, refdb.Value(g.commit[0])); err != nil {
+			g.tb.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		has  func(*guard)
+		then func(*guard)
+		stay string // why; "" if it goes
+	}{
+		{"a value that the history has", known, remove, ""},
+		{"one that it has, of an earlier project", known, succeeded("ref refs/tags/*"), ""},
+		{"one that it does not have", unknown, remove, ref + " holds what the database never had"},
+		{"one that rules leave out", unknown, func(g *guard) { g.setRules("ref refs/tags/*"); remove(g) }, ""},
+		{"one that only the rules of its successor leave out", unknown, succeeded("ref refs/tags/*"), ref + " holds what the database never had"},
+		{"rules that can't be read", unknown, func(g *guard) { g.setRules("some refs/tags/*"); remove(g) }, "is of no known kind"},
+		{"a ref that was written since", known, func(g *guard) { remove(g); known(g) }, "project remove team/app` again"},
+		{"another repository in it", func(g *guard) { known(g); g.newRepository("team/app.git/inner") }, remove, "there is a repository within it"},
+		{"a directory that is not there", known, func(g *guard) {
+			remove(g)
+			if err := os.Remove(filepath.Join(g.dir, "removed")); err != nil {
+				g.tb.Fatal(err)
+			}
+		}, "make the directory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+			dir := filepath.Join(g.dir, "removed")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			g.followsRemovals(dir)
+			c.has(g)
+			c.then(g)
+			g.shared.Exec(t, `UPDATE projects SET time = time - ?`, time.Hour.Microseconds()) // no push goes by an earlier row
+			g.start()
+			if c.stay == "" {
+				sitetest.Eventually(t, "it goes", func() bool {
+					found, err := filepath.Glob(filepath.Join(dir, "refdb-removed-*Z/team/app.git/HEAD"))
+					return err == nil && len(found) == 1
+				})
+				return
+			}
+			sitetest.Eventually(t, "the status says why it stays", func() bool {
+				behind := g.status().Behind
+				return len(behind) == 1 && strings.Contains(behind[0].Reason, c.stay)
+			})
+			if _, err := os.Stat(g.repo); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A site that let pushes through may still do so: the project can't begin where it refuses what the database does not agree to.
+func TestAProjectThatIsBroughtBackWhileASiteRefusesNothingIsInModeLog(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	logs(g)
+	if err := g.halt(); err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	if _, _, err := projects.Remove(ctx, g.db, g.project()); err != nil {
+		t.Fatal(err)
+	}
+	g.shared.Exec(t, `UPDATE projects SET time = time - ?`, time.Minute.Microseconds())
+	g.register("team/app")
+	if row := g.project(); row.Mode != config.Log || row.Store != "" {
+		t.Errorf("%+v", row)
+	}
+}
+
+// A slowRemoval is a database in which the first chunk of a removal takes until it is told to go on.
+type slowRemoval struct {
+	refdb.Driver
+	begun, goOn chan struct{}
+}
+
+func (d *slowRemoval) Unwrap() refdb.Driver { return d.Driver }
+
+func (d *slowRemoval) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	select {
+	case d.begun <- struct{}{}:
+		select {
+		case <-d.goOn:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	default:
+	}
+	return d.Driver.Remove(ctx, r)
+}
+
+// While a removal goes on, the project's name does not get old enough to be used again; and if the row is changed all the same, it ends.
+func TestARemovalKeepsTheNameUntilItHasEnded(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	if _, err := g.db.Put(t.Context(), "team/app", "refs/heads/main", refdb.Value(g.commit[0])); err != nil {
+		t.Fatal(err)
+	}
+	slow := &slowRemoval{g.shared.Open(t), make(chan struct{}, 1), make(chan struct{})}
+	db, err := refdb.New(slow, refdb.Options{Site: "operator"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	ended := make(chan error, 1)
+	row := g.project()
+	go func() {
+		_, _, err := projects.Remove(t.Context(), db, row)
+		ended <- err
+	}()
+	<-slow.begun
+	first := g.project()
+	sitetest.Eventually(t, "the row is marked again", func() bool { return g.project().Revision > first.Revision })
+	back := g.project()
+	back.Mode = config.Enforce
+	if _, err := g.db.PutProject(t.Context(), back); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, refdb.ErrMismatch) {
+		t.Errorf("the removal ended with %v", err)
+	}
+	if got := g.global("refs/heads/main"); got != g.commit[0] {
+		t.Errorf("a ref of the project that is there again is %q", got)
 	}
 }
