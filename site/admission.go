@@ -157,7 +157,7 @@ func (d *Daemon) settleLost(ctx context.Context, lost []refdb.Known) (settled []
 
 // mayMove reports whether the process that announced a move may still make it.
 func (d *Daemon) mayMove(k refdb.Known) bool {
-	if !pusher.Running(k.Agent, d.boot) {
+	if !d.lives(k.Agent) {
 		return false
 	}
 	a, _ := pusher.ParseAgent(k.Agent)

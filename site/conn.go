@@ -1,11 +1,13 @@
 package site
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -45,17 +47,25 @@ func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connecti
 		}
 		slots <- struct{}{}
 		d.tasks.Go(func() {
-			defer func() { <-slots }()
+			free := sync.OnceFunc(func() { <-slots })
+			defer free()
 			defer conn.Close()
-			d.serve(ctx, conn)
+			d.serve(ctx, conn, free)
 		})
 	}
 }
 
-func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
+// serve answers a hook, or serves a guard as long as its session lasts. Free is called when the connection is no hook's.
+func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 	conn.SetReadDeadline(time.Now().Add(readLimit))
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
-	response := d.respond(ctx, conn)
+	peer, err := pusher.HookOf(conn)
+	r := bufio.NewReader(conn)
+	if first, _ := r.Peek(len(wire.SessionMagic)); err == nil && string(first) == wire.SessionMagic {
+		d.serveSession(ctx, conn, r, peer, free)
+		return
+	}
+	response := d.respond(ctx, conn, r, peer, err)
 	conn.SetWriteDeadline(time.Now().Add(writeLimit))
 	if err := response.Write(conn); err != nil {
 		// The hook is gone. A hook without an answer vetoes.
@@ -63,9 +73,9 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response {
-	hook, err := pusher.HookOf(conn)
-	if err != nil {
+// respond answers the request that r has, of a hook; unknown is why its process can't be told.
+func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reader, hook pusher.Hook, unknown error) wire.Response {
+	if err := unknown; err != nil {
 		return d.refuse(ctx, wire.Request{}, err)
 	}
 	if uid := os.Getuid(); int(hook.UID) != uid && hook.UID != 0 {
@@ -73,7 +83,7 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn) wire.Response 
 			errors.New(wire.AnotherUser(uid, int(hook.UID)))))
 	}
 	start := time.Now()
-	q, err := wire.ReadRequest(conn)
+	q, err := wire.ReadRequest(r)
 	if err != nil {
 		return d.refuse(ctx, wire.Request{}, err)
 	}

@@ -62,19 +62,21 @@ type Daemon struct {
 	// inherited are the intents of earlier daemons that a push may rely on; nil until they are known.
 	inherited atomic.Pointer[map[intentKey]bool]
 
-	presence   *presence.Presence
-	projects   projects.Cache
-	logged     loggedMoves
-	pushes     pushes
-	unresolved unresolvedSet
-	alarms     alarms
-	counters   counters
-	health     health
-	sizes      sizes
-	metrics    daemonMetrics
-	open       openIntents
-	lags       lags
-	moved      moved
+	presence *presence.Presence
+	projects projects.Cache
+	logged   loggedMoves
+	pushes   pushes
+	claims   claims
+	guards   guards
+	earlier  earlierFollowers
+	alarms   alarms
+	counters counters
+	health   health
+	sizes    sizes
+	metrics  daemonMetrics
+	open     openIntents
+	lags     lags
+	moved    moved
 
 	follower    *follow.Follower
 	pruning     pruning
@@ -141,6 +143,14 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err := presence.CheckLocation(c); err != nil {
 		return err
 	}
+	// Requests under way outlive ctx: a graceful stop waits for them.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.work = work
+	defer d.tasks.Wait()
+	defer cancel()
+	if err := d.loadGuards(c.State); err != nil {
+		return err
+	}
 	booted, err := d.booted(c.State)
 	if err != nil {
 		return err
@@ -166,12 +176,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		}
 	}
 
-	// Requests under way outlive ctx: a graceful stop waits for them.
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	d.work = work
 	d.maintainer.ctx, d.maintainer.cancel = context.WithCancel(work)
-	defer d.tasks.Wait()
-	defer cancel()
 	connections := newConnections()
 	d.tasks.Go(func() { d.accept(work, listener, connections) })
 	defer listener.Close()
@@ -227,13 +232,14 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 	d.stopping.Store(true)
 	d.maintainer.cancel()
 	notifyStopping()
-	d.o.Logger.Info("stopping", "pushes", d.pushes.pending())
+	left := func() int { return d.pushes.pending() + d.guards.pending() }
+	d.o.Logger.Info("stopping", "pushes", left())
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		left := d.pushes.pending()
+		left := left()
 		if left == 0 && connections.idle() && d.reconcileDone.Load() == d.reconcileRequested.Load() {
 			d.presence.End()
 			d.leave()

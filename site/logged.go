@@ -191,10 +191,15 @@ func (d *Daemon) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
 	}
 	c := d.config.Load().Under(rules)
 	guarded := slices.DeleteFunc(lines, func(l wire.Line) bool { return !c.Guards(r.Project, l.Ref) })
-	d.logged.add(r.Project, d.pushedBy(c, hook, q.Process), guarded, err)
-	d.o.Logger.Info("let through what would have been refused: the project's mode is log", "reason", string(refusal.ReasonOf(err)),
-		"project", refdb.Digest(d.o.DigestKey, r.Project, ""), "refs", len(guarded))
+	d.noteLetThrough(r.Project, d.pushedBy(c, hook, q.Process), guarded, err)
 	return true
+}
+
+// noteLetThrough records lines of a transaction that err would have refused.
+func (d *Daemon) noteLetThrough(project, by string, guarded []wire.Line, err error) {
+	d.logged.add(project, by, guarded, err)
+	d.o.Logger.Info("let through what would have been refused: the project's mode is log", "reason", string(refusal.ReasonOf(err)),
+		"project", refdb.Digest(d.o.DigestKey, project, ""), "refs", len(guarded))
 }
 
 // pushedBy returns the name of who pushes, or "" if nobody says or the push has ended.

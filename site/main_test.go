@@ -7,4 +7,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(sitetest.Main(m)) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(relayVar); path != "" {
+		relay(path)
+	}
+	os.Exit(sitetest.Main(m))
+}

@@ -13,6 +13,8 @@ import (
 type daemonMetrics struct {
 	refusals *prometheus.CounterVec
 	hooks    *prometheus.HistogramVec
+
+	announcements prometheus.Histogram
 }
 
 func newDaemonMetrics() daemonMetrics {
@@ -25,6 +27,10 @@ func newDaemonMetrics() daemonMetrics {
 			Name: "refdb_site_hook_duration_seconds", Help: "How long hooks waited for the daemon's answer.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 4, 5},
 		}, []string{"hook"}),
+		announcements: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "refdb_site_announcement_duration_seconds", Help: "How long guards with sessions waited for the answer to an announcement.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 4, 5},
+		}),
 	}
 	for _, r := range refusal.Reasons {
 		m.refusals.WithLabelValues(string(r))
@@ -88,6 +94,7 @@ type collector struct{ *Daemon }
 func (c collector) Describe(descriptions chan<- *prometheus.Desc) {
 	c.metrics.refusals.Describe(descriptions)
 	c.metrics.hooks.Describe(descriptions)
+	c.metrics.announcements.Describe(descriptions)
 	for _, d := range daemonMeasures {
 		descriptions <- d
 	}
@@ -96,6 +103,7 @@ func (c collector) Describe(descriptions chan<- *prometheus.Desc) {
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	c.metrics.refusals.Collect(metrics)
 	c.metrics.hooks.Collect(metrics)
+	c.metrics.announcements.Collect(metrics)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

@@ -90,6 +90,9 @@ func (d *Daemon) report(ctx context.Context, c *config.Config, r config.Reposito
 			return fmt.Errorf("a push to %s is not settled yet", r.Project)
 		}
 	}
+	if d.guards.openIn(r.Path) {
+		return fmt.Errorf("a transaction of a guard in %s is not settled yet", r.Project)
+	}
 	repo, err := gitrepo.OpenDir(r.Path)
 	if err != nil {
 		return err

@@ -106,14 +106,14 @@ func (d *Daemon) keepsObjects(c *config.Config, project string) bool {
 	return ok && c.Durability == config.InDatabase && packs.Stored(p.Project)
 }
 
-// storeObjects stores the objects that the database lacks of the new values of moves.
-func (d *Daemon) storeObjects(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, limits packs.Limits) error {
+// storeObjects stores the objects that the database lacks of the new values of moves. What it has is noted in o.
+func (d *Daemon) storeObjects(ctx context.Context, c *config.Config, o *objects, r config.Repository, moves []refdb.Update, limits packs.Limits) error {
 	if !d.keepsObjects(c, r.Project) {
 		return nil
 	}
-	p.objects.storing.Lock()
-	defer p.objects.storing.Unlock()
-	moves = p.objects.lacking(moves)
+	o.storing.Lock()
+	defer o.storing.Unlock()
+	moves = o.lacking(moves)
 	if len(moves) == 0 {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (d *Daemon) storeObjects(ctx context.Context, c *config.Config, p *push, r 
 		d.dropPack(id, size)
 		return notStored(c, r, err)
 	}
-	p.objects.stored(id, size, moves)
+	o.stored(id, size, moves)
 	return nil
 }
 
@@ -176,15 +176,15 @@ func (d *Daemon) storeInUpdate(ctx context.Context, c *config.Config, p *push, r
 		defer stop()
 		limits = packs.Limits{Bytes: c.PackLimit, Stored: hook.stored}
 	}
-	return d.storeObjects(ctx, c, p, r, append(moves, s.others(r.Project, moves)...), limits)
+	return d.storeObjects(ctx, c, &p.objects, r, append(moves, s.others(r.Project, moves)...), limits)
 }
 
-// dropUnusedPacks deletes what a push that has ended has stored in vain.
-func (d *Daemon) dropUnusedPacks(p *push) {
-	p.objects.mu.Lock()
-	unused := p.objects.unused
-	p.objects.unused = nil
-	p.objects.mu.Unlock()
+// dropUnused deletes what was stored in vain for who has ended.
+func (d *Daemon) dropUnused(o *objects) {
+	o.mu.Lock()
+	unused := o.unused
+	o.unused = nil
+	o.mu.Unlock()
 	for id, size := range unused {
 		d.dropPack(id, size)
 	}

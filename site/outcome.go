@@ -198,6 +198,9 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 			return ended, err
 		}
 		these = slices.DeleteFunc(these, func(m *pendingMove) bool { return slices.Contains(left, m) })
+		for _, m := range these {
+			m.elsewhere.Store(true)
+		}
 		d.clearAlarms(these)
 		d.settled(ctx, repo, of, these, done)
 		ended, moves = append(ended, these...), left
@@ -218,6 +221,7 @@ func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*pe
 	}
 	for _, m := range moves {
 		if !slices.Contains(left, m) {
+			m.elsewhere.Store(true)
 			ended = append(ended, m)
 			continue
 		}

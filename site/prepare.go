@@ -33,13 +33,14 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 			return err
 		}
 		moves, err := d.movesOf(ctx, r, lines, true)
-		if err == nil {
-			err = d.unresolved.check(r.Project, moves)
-		}
 		if err != nil || len(moves) == 0 {
 			return err
 		}
-		return d.replicated(ctx, c, r, moves)
+		p, err := d.pushOf(c, hook, q.Process)
+		if err != nil {
+			return err
+		}
+		return d.replicated(ctx, c, p, r, moves)
 	}
 	if err := d.awaitServing(ctx); err != nil {
 		return err
@@ -68,7 +69,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		return err
 	}
 	// Git runs no update hook for what is no push.
-	if err := d.storeObjects(ctx, c, p, r, moves, packs.Limits{Bytes: lockedPackLimit}); err != nil {
+	if err := d.storeObjects(ctx, c, &p.objects, r, moves, packs.Limits{Bytes: lockedPackLimit}); err != nil {
 		return p.remember(err)
 	}
 	announced, err := d.announce(ctx, c, p, hook, r, moves)
@@ -129,7 +130,7 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 // announce records the moves as intents. For a short time it waits for other pushes that have
 // locked the refs.
 func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*pendingMove, err error) {
-	doubt, err := d.unresolved.claim(r.Project, moves)
+	doubt, err := d.claims.take(byPush, r.Project, moves, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 	// If git no longer has its locks, others may have moved the refs and moved them back. From here
 	// on, the claim keeps others from that.
 	if err := hook.RunBy(p.agent); err != nil {
-		d.unresolved.release(doubt)
+		d.claims.release(doubt)
 		return nil, err
 	}
 	var preparation refdb.Preparation
@@ -147,12 +148,12 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 		return err
 	})
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
-		d.unresolved.markUnknown(doubt, preparation)
+		d.claims.markUnknown(doubt, preparation)
 		d.requestReconcile()
 		return nil, refusal.DatabaseFailed(err)
 	}
 	// Until this push has its answer, no other asks for these refs: git has their locks.
-	defer d.unresolved.release(doubt)
+	defer d.claims.release(doubt)
 	if errors.Is(err, refdb.ErrNoPack) {
 		p.objects.forget()
 		return nil, refusal.Because(refusal.Objects, errors.New(wire.ObjectsGone))

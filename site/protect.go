@@ -73,6 +73,11 @@ func (d *Daemon) protect(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	if err != nil {
 		return err
 	}
+	return wholeNew(ctx, r.Path, lines)
+}
+
+// wholeNew returns a refusal unless all that the new values of lines reach is in the repository at path.
+func wholeNew(ctx context.Context, path string, lines []wire.Line) error {
 	var ids []string
 	for _, l := range lines {
 		if v := refdb.Value(l.New); v.IsObjectID() && !v.IsDeleted() {
@@ -82,7 +87,7 @@ func (d *Daemon) protect(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	if len(ids) == 0 {
 		return nil
 	}
-	repo, err := gitrepo.OpenDir(r.Path)
+	repo, err := gitrepo.OpenDir(path)
 	if err != nil {
 		return err
 	}
@@ -129,11 +134,14 @@ func (d *Daemon) sharePush(ctx context.Context, p *push, path string, replica bo
 }
 
 // endShares is called when the process has ended, and what it left is dealt with.
-func (p *push) endShares() {
+func (d *Daemon) endShares(p *push) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
 	for _, s := range p.shares {
 		s.release()
+	}
+	for _, c := range p.follows {
+		d.claims.release(c)
 	}
 }

@@ -2,10 +2,14 @@ package site
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"math"
+	"os"
 	"sync"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
@@ -134,4 +138,20 @@ func (p *pruning) of(path string) *sharedRepo {
 		p.repos[path] = r
 	}
 	return r
+}
+
+// mayHavePruned reports whether the repository of t may have been pruned, by this daemon or an earlier one, since the guard began. The
+// guard may rely on objects that it found before.
+func (d *Daemon) mayHavePruned(t *transaction) bool {
+	guard := t.id.Guard
+	if pruned, ever := d.pruning.lastPruned(t.repo.Path); ever && !guard.StartedAfter(pruned) {
+		return true
+	}
+	maintained, err := os.Stat(maintenance.File(t.repo.Path))
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	up, err := projects.Uptime()
+	started, ok := guard.Started()
+	return err != nil || !ok || !maintained.ModTime().Before(time.Now().Add(started-up-time.Second))
 }

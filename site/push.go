@@ -41,7 +41,8 @@ type push struct {
 	admitted int
 	overfull bool // it has refused a ref since, because they were too many
 	shares   map[string]*share
-	ended    bool // the process: nothing is shared any more
+	follows  []*claim // what it moves as the database has it
+	ended    bool     // the process: nothing is shared any more
 }
 
 // A pendingMove is a move of a ref that the database has as an intent.
@@ -56,6 +57,8 @@ type pendingMove struct {
 
 	// over says that git's transaction has ended.
 	over atomic.Bool
+	// elsewhere says that it has ended by another request than ours: an operator's, or one of ours whose reply was lost.
+	elsewhere atomic.Bool
 	// adopted says that it was found in the database.
 	adopted bool
 }
@@ -237,9 +240,9 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 	if p.dir != "" {
 		d.moved.raise(p.dir) // a hook that was killed has told nothing
 	}
-	defer p.endShares()
+	defer d.endShares(p)
 	defer d.removeAbandoned(ctx, p.dir, p.locks)
-	defer d.dropUnusedPacks(p)
+	defer d.dropUnused(&p.objects)
 	if moves := p.list(); len(moves) > 0 {
 		for dir, files := range d.lockFilesOf(moves) {
 			defer d.removeAbandoned(ctx, dir, files)

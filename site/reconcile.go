@@ -76,19 +76,30 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	d.forgetAlarms(slices.Concat(pending, decided))
 	d.forgetEnded(start, pending)
 	d.open.found(start, pending)
+	// Before anything is let through, what operators have decided is claimed, and so is what earlier daemons let guards do.
+	d.claims.setDecided(decided)
+	d.adoptTransactions(decided)
 	late, pending, err := d.inherit(c.State, pending)
 	if err != nil {
 		return err
 	}
 	byAgent := map[string][]refdb.Intent{}
 	for _, i := range pending {
-		byAgent[i.Agent] = append(byAgent[i.Agent], i)
+		if _, is := pusher.ParseTransaction(i.Agent); !is {
+			byAgent[i.Agent] = append(byAgent[i.Agent], i)
+		}
 	}
 	failures := []error{d.dropLate(ctx, late)}
 	for _, name := range slices.Sorted(maps.Keys(byAgent)) {
 		failures = append(failures, d.reconcileAgent(ctx, name, byAgent[name]))
 	}
-	failures = append(failures, d.applyDecisions(ctx, c, decided))
+	d.adoptTransactions(pending)
+	d.settleTransactions(ctx)
+	unheeded, err := d.applyDecisions(ctx, c, decided)
+	d.claims.setDecided(unheeded)
+	d.forgetSettled(start, slices.Concat(pending, unheeded))
+	d.raiseSilence(ctx)
+	failures = append(failures, err)
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}
@@ -239,8 +250,9 @@ func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
 }
 
 // applyDecisions moves refs to their global values if an operator has resolved their intents, and then
-// removes the decisions. A ref whose object is not here yet waits for `refdbctl site sync`.
-func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided []refdb.Intent) error {
+// removes the decisions. A ref whose object is not here yet waits for `refdbctl site sync`. It returns the decisions that are
+// not heeded yet.
+func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided []refdb.Intent) (unheeded []refdb.Intent, err error) {
 	var failures []error
 	var heeded []refdb.Intent
 	for _, i := range decided {
@@ -251,7 +263,8 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 			}
 			continue
 		}
-		if pusher.Running(i.Agent, d.boot) {
+		if d.lives(i.Agent) {
+			unheeded = append(unheeded, i)
 			continue // it may move the ref yet
 		}
 		d.dropResolved(i)
@@ -260,6 +273,8 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 		if ok {
 			d.counters.heeded.Add(1)
 			heeded = append(heeded, i)
+		} else {
+			unheeded = append(unheeded, i)
 		}
 	}
 	if len(heeded) > 0 {
@@ -270,9 +285,11 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 		failures = append(failures, err)
 		if err == nil {
 			d.clearAlarmsOf(heeded)
+		} else {
+			unheeded = append(unheeded, heeded...)
 		}
 	}
-	return errors.Join(failures...)
+	return unheeded, errors.Join(failures...)
 }
 
 // clearAlarmsOf removes the alarms about intents that have been resolved.
@@ -332,11 +349,11 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	}
 	global := states[0]
 	// A push that is about to be announced must not see the ref move and move back.
-	claim, err := d.unresolved.claim(i.Project, []refdb.Update{{Ref: i.Ref}})
+	claim, err := d.claims.take(byDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, d.claimOf(i))
 	if err != nil {
 		return false, nil // the next time
 	}
-	defer d.unresolved.release(claim)
+	defer d.claims.release(claim)
 	switch {
 	case local.Equivalent(global.Value):
 		return true, nil

@@ -5,13 +5,33 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// replicated lets moves through that give refs their global values, while no push of this site moves them. It
-// writes nothing.
-func (d *Daemon) replicated(ctx context.Context, c *config.Config, r config.Repository, moves []refdb.Update) error {
+// replicated lets moves of p through that give refs their global values, while no push of this site moves them. It
+// writes nothing. The refs are claimed until p has ended: a guard gets its answer before it takes git's lock files.
+func (d *Daemon) replicated(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update) error {
+	claim, err := d.claims.take(byFollower, r.Project, moves, nil)
+	if err != nil {
+		return err
+	}
+	if err := d.mayReplicate(ctx, c, r, moves); err != nil {
+		d.claims.release(claim)
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		d.claims.release(claim)
+		return pusher.ErrGone
+	}
+	p.follows = append(p.follows, claim)
+	return nil
+}
+
+func (d *Daemon) mayReplicate(ctx context.Context, c *config.Config, r config.Repository, moves []refdb.Update) error {
 	if err := d.mayAct(ctx); err != nil {
 		d.recordHealth(err)
 		return refusal.DatabaseFailed(err)

@@ -57,6 +57,11 @@ func (p gitProcess) ended() bool {
 // RunsSince reports whether a git that may move refs works on the repository and has not started after the machine had been
 // up for that long. A git that can't be looked at counts.
 func RunsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
+	return runsSince(uptime, dir, gitPrograms, func(string) bool { return true })
+}
+
+// runsSince is RunsSince of those processes that count, given their directories in /proc.
+func runsSince(uptime time.Duration, dir string, gitPrograms []string, counts func(proc string) bool) bool {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return true
@@ -72,11 +77,19 @@ func RunsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
 		if err == nil && slices.Contains(frontEnds, strings.TrimSuffix(string(name), "\n")) {
 			continue
 		}
-		if _, works, err := lookAt(proc, tops, gitPrograms); works || err != nil && !isGone(err) {
+		if _, works, err := lookAt(proc, tops, gitPrograms); (works || err != nil && !isGone(err)) && counts(proc) {
 			return true
 		}
 	}
 	return false
+}
+
+// FollowsSince is [RunsSince] of gits that move refs to what the database holds.
+func FollowsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
+	return runsSince(uptime, dir, gitPrograms, func(proc string) bool {
+		environ, err := os.ReadFile(filepath.Join(proc, "environ"))
+		return err != nil || slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool { return bytes.HasPrefix(entry, []byte("REFDB_REPLICA=")) })
+	})
 }
 
 // topsOf returns the directory of the repository, or of the work tree around it, and

@@ -47,7 +47,7 @@ func nameIn(environ string, variables []string) string {
 	for entry := range strings.SplitSeq(environ, "\x00") {
 		variable, value, _ := strings.Cut(entry, "=")
 		if i := slices.Index(variables, variable); i >= 0 && found[i] == "" {
-			found[i] = cleanName(value)
+			found[i] = CleanName(value)
 		}
 	}
 	for _, name := range found {
@@ -58,8 +58,8 @@ func nameIn(environ string, variables []string) string {
 	return ""
 }
 
-// cleanName makes a name fit for the history: a push is not refused for it.
-func cleanName(s string) string {
+// CleanName makes a name fit for the history: a push is not refused for it.
+func CleanName(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

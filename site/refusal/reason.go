@@ -14,6 +14,7 @@ type Reason string
 const (
 	Behind        Reason = "behind"         // the ref has another value here than in the database
 	UnknownRef    Reason = "unknown_ref"    // the ref is here, and not in the database
+	Changed       Reason = "changed"        // a guard has read another value than the ref has here
 	Locked        Reason = "locked"         // another push, or a lock, has the ref
 	Undecided     Reason = "undecided"      // what became of an earlier push is not known yet
 	Database      Reason = "database"       // it did not answer
@@ -33,7 +34,7 @@ const (
 
 // Reasons are all reasons.
 var Reasons = [...]Reason{
-	Behind, UnknownRef, Locked, Undecided, Database, Starting, Stopping, NotServing,
+	Behind, UnknownRef, Changed, Locked, Undecided, Database, Starting, Stopping, NotServing,
 	Unguardable, Replication, PeerRefs, TooMany, NotConfigured, Pusher, Objects, Pruning, Other,
 }
 

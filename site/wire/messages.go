@@ -83,25 +83,31 @@ func NoAnswer(reason string) string {
 
 // What the daemon says about itself and the database.
 const (
-	DaemonStarting       = "the site daemon is starting: nothing was changed, retry in a few seconds"
-	DaemonWaiting        = "the site daemon is waiting for the global ref database: nothing was changed, try again later"
-	DaemonStopping       = "the site daemon is stopping: nothing was changed, retry in a few seconds"
-	DaemonNotServing     = "this site does not serve pushes now: nothing was changed; the administrator looks at `refdbctl site status`"
-	TooManyFiles         = "the site daemon has too many files open: nothing was changed, try again later; the administrator raises LimitNOFILE of refdb-site"
-	DatabaseSlow         = "the global ref database did not answer in time: nothing was changed, try again later"
-	DatabaseDown         = "the global ref database does not answer: nothing was changed, try again later; the administrator looks at `refdbctl site status`"
-	DatabaseLost         = "the database has lost acknowledged changes; run refdbctl recover: nothing was changed, try again later"
-	DatabaseNotCompared  = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if that stays, the administrator runs `refdbctl recover --status`"
-	AnotherPIDNamespace  = "the hook runs in another PID namespace than the site daemon: nothing was changed; let both have the same one"
-	PusherGone           = "the process that pushed is gone"
-	PusherUnreadable     = "the process that pushes can't be looked at"
-	NothingWasChanged    = "nothing was changed"
-	ObjectsGone          = "the objects of this push waited too long in the global ref database: nothing was changed, push again"
-	TooManyUnusedPacks   = "too many objects of other pushes are being stored: nothing was changed, push again later"
-	BeingPruned          = "the repository is being pruned: nothing was changed, push again in a few seconds"
-	PrunedMeanwhile      = "objects that this needs were pruned while it was under way: nothing was changed, push again"
-	refsInOnePush        = " refs in one push: those beyond are refused, push them again"
-	refsInOneTransaction = " refs in one transaction: nothing was changed, push fewer at a time"
+	DaemonStarting          = "the site daemon is starting: nothing was changed, retry in a few seconds"
+	DaemonWaiting           = "the site daemon is waiting for the global ref database: nothing was changed, try again later"
+	DaemonStopping          = "the site daemon is stopping: nothing was changed, retry in a few seconds"
+	DaemonNotServing        = "this site does not serve pushes now: nothing was changed; the administrator looks at `refdbctl site status`"
+	TooManyFiles            = "the site daemon has too many files open: nothing was changed, try again later; the administrator raises LimitNOFILE of refdb-site"
+	DatabaseSlow            = "the global ref database did not answer in time: nothing was changed, try again later"
+	DatabaseDown            = "the global ref database does not answer: nothing was changed, try again later; the administrator looks at `refdbctl site status`"
+	DatabaseLost            = "the database has lost acknowledged changes; run refdbctl recover: nothing was changed, try again later"
+	DatabaseNotCompared     = "the global ref database's server was replaced, and not all sites have compared it yet: nothing was changed, retry in a few seconds; if that stays, the administrator runs `refdbctl recover --status`"
+	AnotherPIDNamespace     = "the hook runs in another PID namespace than the site daemon: nothing was changed; let both have the same one"
+	GuardInAnotherNamespace = "the guard runs in another PID namespace than the site daemon, which can't see when it ends: let both have the same one"
+	EarlierFollower         = "refs of the repository are being moved to what the database holds: nothing was changed, retry in a few seconds"
+	GuardDied               = "a guard of this site has died, and what it left in the repository is not settled yet: nothing was changed, retry in a few seconds"
+	GuardChanged            = "another process has begun sessions with this ID: each run of a guard needs a random one"
+	TransactionGivenUp      = "the guard does not wait for the answer any more"
+	TooManyTransactions     = "too many transactions of this guard are open: nothing was changed, try again later"
+	PusherGone              = "the process that pushed is gone"
+	PusherUnreadable        = "the process that pushes can't be looked at"
+	NothingWasChanged       = "nothing was changed"
+	ObjectsGone             = "the objects of this push waited too long in the global ref database: nothing was changed, push again"
+	TooManyUnusedPacks      = "too many objects of other pushes are being stored: nothing was changed, push again later"
+	BeingPruned             = "the repository is being pruned: nothing was changed, push again in a few seconds"
+	PrunedMeanwhile         = "objects that this needs were pruned while it was under way: nothing was changed, push again"
+	refsInOnePush           = " refs in one push: those beyond are refused, push them again"
+	refsInOneTransaction    = " refs in one transaction: nothing was changed, push fewer at a time"
 )
 
 // AnotherUser says that the daemon serves another user than the pusher's.
@@ -172,6 +178,16 @@ func Behind(ref, local, global string) string {
 
 // LockedBy says that an owner has a ref locked.
 func LockedBy(owner string) string { return "locked by " + owner }
+
+// ChangedHere says that a guard has read another value than a ref has. The values are abbreviated.
+func ChangedHere(ref, read, local string) string {
+	return Printable(ref) + ": it has changed meanwhile (it was " + read + ", here it is " + local + "): retry"
+}
+
+// DecisionUnheeded says that an operator has ended an earlier push to a ref, and that this site has not brought the ref to that yet.
+func DecisionUnheeded(ref string) string {
+	return Printable(ref) + ": an operator has ended another push to it, which this site does not follow yet: retry in a few seconds"
+}
 
 // PushUnderWay is in the place of [LockedBy] if another push has the ref locked, at a site, or here if that is "".
 func PushUnderWay(site string) string {

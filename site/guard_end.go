@@ -1,0 +1,183 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+)
+
+// watchGuard watches the process of a guard, once, until ctx ends.
+func (d *Daemon) watchGuard(g *guard) {
+	gs := &d.guards
+	gs.lock()
+	watched := g.watched || g.dead
+	g.watched = true
+	gs.unlock()
+	if watched {
+		return
+	}
+	if g.id.Ended(d.boot) {
+		d.guardDied(g)
+		return
+	}
+	process, err := pusher.Watch(g.id.Agent)
+	if err != nil {
+		// It may be in another PID namespace. If it has ended, that is looked for again.
+		gs.lock()
+		g.watched = false
+		gs.unlock()
+		return
+	}
+	d.tasks.Go(func() {
+		defer process.Close()
+		defer context.AfterFunc(d.work, process.Close)()
+		if process.Wait() == nil {
+			d.guardDied(g)
+		}
+	})
+}
+
+// guardDied settles what a guard has left that is dead.
+func (d *Daemon) guardDied(g *guard) {
+	gs := &d.guards
+	gs.lock()
+	defer gs.unlock()
+	if g.dead {
+		return
+	}
+	g.dead = true
+	if g.session != nil {
+		g.session.close()
+		g.session = nil
+	}
+	for _, t := range g.transactions {
+		t.session, t.reported = nil, false
+		if t.phase == deciding {
+			t.cancel(errCancelled)
+		} else {
+			t.finish()
+		}
+	}
+	if len(g.transactions) > 0 {
+		d.counters.deaths.Add(1)
+		d.o.Logger.WarnContext(d.work, "a guard has died: what it left is settled", "process", g.id.PID, "open", len(g.transactions))
+	}
+	gs.wake()
+	if !g.burying {
+		g.burying = true
+		d.tasks.Go(func() { d.bury(d.work, g) })
+	}
+}
+
+// bury settles all that a dead guard has left, repository by repository, and then forgets the guard. What can't be settled now
+// is left to reconcile, which calls it again.
+func (d *Daemon) bury(ctx context.Context, g *guard) {
+	gs := &d.guards
+	decided := gs.await(ctx, time.Time{}, func() bool {
+		for _, t := range g.transactions {
+			if t.phase != over {
+				return false
+			}
+		}
+		return true
+	})
+	gs.lock()
+	byPath := map[string][]*transaction{}
+	for _, t := range g.transactions {
+		byPath[t.repo.Path] = append(byPath[t.repo.Path], t)
+	}
+	gs.unlock()
+	for path, all := range byPath {
+		if decided {
+			d.buryIn(ctx, path, all)
+		}
+	}
+	gs.lock()
+	g.burying = false
+	gone := len(g.transactions) == 0 && gs.all[g.id] == g
+	if gone {
+		delete(gs.all, g.id)
+	}
+	gs.wake()
+	gs.unlock()
+	if gone {
+		d.logFailure(ctx, "the guards could not be noted", d.saveGuards())
+	}
+}
+
+// buryIn settles what a dead guard has left in the repository at path, after its lock files are removed there.
+func (d *Daemon) buryIn(ctx context.Context, path string, all []*transaction) {
+	for path != "" && ctx.Err() == nil {
+		var refs []string
+		for _, t := range all {
+			refs = append(refs, t.refs()...)
+		}
+		if len(lockFilesThere(path, refs)) == 0 {
+			break
+		}
+		// While the dead one's transactions stand, no other gets an OK here.
+		d.guards.await(ctx, time.Time{}, func() bool { return !d.guards.livingIn(path) })
+		again, err := d.removeLockFilesOfDead(ctx, path, refs)
+		if !again || err != nil {
+			d.logFailure(ctx, "lock files of a guard that has died could not be removed: see `refdbctl site check`", err)
+			break
+		}
+	}
+	for _, t := range all {
+		d.settleNow(ctx, t)
+	}
+}
+
+// lockFilesThere returns the lock files of refs, and that of packed-refs, which a guard takes for nearly everything.
+func lockFilesThere(path string, refs []string) (there []gitrepo.LockFile) {
+	for _, f := range gitrepo.LocksOf(path, append(refs, headRef), true) {
+		if f.Exists() {
+			there = append(there, f)
+		}
+	}
+	return there
+}
+
+// removeLockFilesOfDead removes lock files once no git runs that may have made them. Again says that one does for too long.
+func (d *Daemon) removeLockFilesOfDead(ctx context.Context, path string, refs []string) (again bool, err error) {
+	alone, err := aloneWithLockFiles(ctx, path)
+	if err != nil {
+		return false, err
+	}
+	defer alone()
+	there := lockFilesThere(path, refs)
+	left, unsure, err := pusher.Abandoned(ctx, d.config.Load().GitPrograms, path, there, time.Now().Add(abandonedLimit))
+	if unsure {
+		err = errors.Join(err, errors.New("git can't be told to have ended"))
+	}
+	if err != nil {
+		return false, err
+	}
+	if left == nil && len(lockFilesThere(path, refs)) > 0 {
+		return true, nil
+	}
+	var failures []error
+	for _, f := range left {
+		failures = append(failures, f.Remove())
+	}
+	if err := errors.Join(failures...); err != nil {
+		return false, err
+	}
+	d.o.Logger.InfoContext(ctx, "the lock files of a guard that has died were removed", "files", len(left))
+	return false, nil
+}
+
+// aloneWithLockFiles waits until nobody else looks for lock files to remove in the repository at path: of two that have looked the later
+// would remove what somebody else has made since.
+func aloneWithLockFiles(ctx context.Context, path string) (release func(), err error) {
+	f, err := filelock.Alone(ctx, filepath.Join(path, "refdb", "lock-files"))
+	if err != nil {
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}

@@ -1,0 +1,279 @@
+package site
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// guards are the processes that move refs by themselves, with their sessions and transactions. PROTOCOL.md has the rules (J).
+type guards struct {
+	mu      sync.Mutex
+	all     map[pusher.Guard]*guard
+	changed chan struct{} // closed, and replaced, when something has ended that others wait for; nil if nobody does
+
+	saving sync.Mutex // held while the file of guards is written
+}
+
+// A guard is one run of such a process. The lock of guards guards what changes.
+type guard struct {
+	id      pusher.Guard
+	name    string // what it is, for people; "" until it has begun a session
+	number  uint64 // of its last session
+	session *session
+	since   time.Time // that it has a session, or has none
+	// heard says that it has begun a session with this daemon: what it has not listed then can't move any more.
+	heard   bool
+	dead    bool
+	watched bool
+	burying bool // somebody waits to remove its lock files
+	alarmed bool // it lives, has work and no session
+
+	transactions map[string]*transaction
+}
+
+// phase is how far a transaction has come.
+type phase int
+
+const (
+	deciding phase = iota // about it: nothing of it moves yet
+	granted               // its refs may move
+	over                  // they can't any more; it is settled as soon as that is possible
+)
+
+// A transaction is one of a guard's that is not settled. The lock of guards guards what changes after it has begun.
+type transaction struct {
+	id    pusher.Transaction
+	guard *guard
+	dir   string
+	repo  config.Repository // without a path if there is none at dir
+	lines []wire.Line       // as announced; nil if only an earlier daemon was told
+	by    string
+	began time.Time
+
+	phase    phase
+	session  *session                // that is told what becomes of it; nil if there is none
+	reported bool                    // its session waits for the word that it is settled
+	cancel   context.CancelCauseFunc // the decision
+	adopted  bool                    // it was found in the database
+	listed   bool                    // only its guard has said that it had its OK
+	cleared  bool                    // it may take lock files, or may soon
+	moves    []*pendingMove          // that have an intent
+	claim    *claim
+	// elsewhere says that somebody else has ended some of its intents. If that was an operator, the decision is yet to be heeded.
+	elsewhere bool
+	unknown   bool // whether its intents were recorded
+	settling  bool
+	ended     time.Time // since when it is over
+	release   func()    // of the repository that it shares with others
+	objects   objects
+}
+
+// lock locks gs. With unlock it is for those who change more than one guard or transaction.
+func (gs *guards) lock()   { gs.mu.Lock() }
+func (gs *guards) unlock() { gs.mu.Unlock() }
+
+// wake lets those look again who wait for something to end. gs is locked.
+func (gs *guards) wake() {
+	if gs.changed != nil {
+		close(gs.changed)
+		gs.changed = nil
+	}
+}
+
+// await waits until ready says so, which is called with gs locked; until the time until at most, unless that is zero.
+func (gs *guards) await(ctx context.Context, until time.Time, ready func() bool) bool {
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	for {
+		gs.mu.Lock()
+		if ready() {
+			gs.mu.Unlock()
+			return true
+		}
+		if gs.changed == nil {
+			gs.changed = make(chan struct{})
+		}
+		changed := gs.changed
+		gs.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// list returns all guards in the order of their names. gs is locked.
+func (gs *guards) list() []*guard {
+	all := make([]*guard, 0, len(gs.all))
+	for _, g := range gs.all {
+		all = append(all, g)
+	}
+	slices.SortFunc(all, func(a, b *guard) int { return strings.Compare(a.id.String(), b.id.String()) })
+	return all
+}
+
+// get returns the guard of that identity, new or known. gs is locked.
+func (gs *guards) get(id pusher.Guard) *guard {
+	g := gs.all[id]
+	if g == nil {
+		g = &guard{id: id, since: time.Now(), transactions: map[string]*transaction{}}
+		if gs.all == nil {
+			gs.all = map[pusher.Guard]*guard{}
+		}
+		gs.all[id] = g
+	}
+	return g
+}
+
+// anyTransaction reports whether is says so of one. gs is locked.
+func (gs *guards) anyTransaction(is func(*transaction) bool) bool {
+	for _, g := range gs.all {
+		for _, t := range g.transactions {
+			if is(t) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// deadIn reports whether a dead guard has left something in the repository at path. gs is locked.
+func (gs *guards) deadIn(path string) bool {
+	return gs.anyTransaction(func(t *transaction) bool { return t.guard.dead && t.repo.Path == path })
+}
+
+// livingIn reports whether a guard that lives may have lock files in the repository at path. gs is locked.
+func (gs *guards) livingIn(path string) bool {
+	for _, g := range gs.all {
+		if g.dead {
+			continue
+		}
+		if !g.heard {
+			return true // it may have had an answer of an earlier daemon that recorded nothing
+		}
+		for _, t := range g.transactions {
+			if t.repo.Path == path && t.cleared && t.phase != over {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// openIn reports whether a transaction in the repository at path may still move refs, or is not settled.
+func (gs *guards) openIn(path string) bool {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, g := range gs.all {
+		if !g.dead && !g.heard {
+			return true
+		}
+	}
+	return gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path })
+}
+
+// pending counts the transactions that are not settled, of guards that have a session.
+func (gs *guards) pending() (n int) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, g := range gs.all {
+		if g.session != nil {
+			n += len(g.transactions)
+		}
+	}
+	return n
+}
+
+// find returns a transaction; nil if it is not known. gs is locked.
+func (gs *guards) find(id pusher.Transaction) *transaction {
+	if g := gs.all[id.Guard]; g != nil {
+		return g.transactions[id.TX]
+	}
+	return nil
+}
+
+// mayMove reports whether a transaction may still move its refs.
+func (gs *guards) mayMove(id pusher.Transaction, boot string) bool {
+	if id.Guard.Ended(boot) {
+		return false
+	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	g := gs.all[id.Guard]
+	if g == nil || !g.heard && g.transactions[id.TX] == nil {
+		return true
+	}
+	t := g.transactions[id.TX]
+	return t != nil && t.phase != over
+}
+
+// lives reports whether who has announced a move may still make it.
+func (d *Daemon) lives(agent string) bool {
+	if t, ok := pusher.ParseTransaction(agent); ok {
+		return d.guards.mayMove(t, d.boot)
+	}
+	return pusher.Running(agent, d.boot)
+}
+
+// finish lets a transaction be over. gs is locked.
+func (t *transaction) finish() {
+	if t.phase != over {
+		t.phase, t.ended = over, time.Now()
+	}
+}
+
+// refs returns the names of all refs that it may have locked.
+func (t *transaction) refs() (names []string) {
+	for _, l := range t.lines {
+		names = append(names, l.Ref)
+	}
+	for _, m := range t.moves {
+		names = append(names, m.Ref)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// forget removes a transaction that is settled. gs is locked. The caller then frees it.
+func (gs *guards) forget(t *transaction) {
+	if t.guard.transactions[t.id.TX] == t {
+		delete(t.guard.transactions, t.id.TX)
+	}
+	gs.wake()
+}
+
+// free lets others have what a transaction had that is forgotten.
+func (d *Daemon) free(t *transaction) {
+	d.dropUnused(&t.objects)
+	d.claims.release(t.claim)
+	if t.release != nil {
+		t.release()
+	}
+}
+
+// announcedMoves returns the moves of lines as they were announced. Lines that change nothing are left out.
+func announcedMoves(lines []wire.Line) []refdb.Update {
+	var moves []refdb.Update
+	for _, l := range lines {
+		u := refdb.Update{Ref: l.Ref, Old: refdb.Value(l.Old), New: refdb.Value(l.New)}
+		if l.OldZero() {
+			u.Old = refdb.Unknown
+		}
+		if !u.Old.Equivalent(u.New) {
+			moves = append(moves, u)
+		}
+	}
+	return moves
+}

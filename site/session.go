@@ -1,0 +1,272 @@
+package site
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+const (
+	// maxSessions bounds the sessions at a time, maxTransactions the open transactions of a guard.
+	maxSessions     = 64
+	maxTransactions = 2000
+	// maxQueued is how many bytes may wait for a guard to read them. A session in which more wait ends.
+	maxQueued = 2 * wire.MaxMessage
+	// sessionSilence is how long a guard may say nothing, sessionWrite how long it may read nothing while something waits.
+	sessionSilence = 30 * time.Second
+	sessionWrite   = 20 * time.Second
+)
+
+// A session is a guard's connection. Nothing that it says blocks.
+type session struct {
+	guard *guard
+	conn  *net.UnixConn
+
+	mu     sync.Mutex
+	queue  []byte
+	more   chan struct{} // has an item if the queue has something, or the session ends
+	ending bool          // nothing is queued any more
+}
+
+func newSession(conn *net.UnixConn) *session {
+	return &session{conn: conn, more: make(chan struct{}, 1)}
+}
+
+// send queues a message. It reports whether the guard may get it. A nil session takes nothing.
+func (s *session) send(m wire.Message) bool {
+	if s == nil {
+		return false
+	}
+	b, err := wire.AppendMessage(nil, m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return false
+	}
+	if err != nil || len(s.queue)+len(b) > maxQueued {
+		s.end()
+		s.conn.SetDeadline(time.Unix(1, 0))
+		return false
+	}
+	s.queue = append(s.queue, b...)
+	s.wake()
+	return true
+}
+
+func (s *session) wake() {
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// end lets nothing more be queued. s.mu is held.
+func (s *session) end() {
+	s.ending = true
+	s.wake()
+}
+
+// close ends the session after what was queued is sent.
+func (s *session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+	s.conn.SetReadDeadline(time.Unix(1, 0))
+}
+
+// write sends what is queued until the session ends, or the guard reads too slowly.
+func (s *session) write() {
+	for range s.more {
+		s.mu.Lock()
+		b, ending := s.queue, s.ending
+		s.queue = nil
+		s.mu.Unlock()
+		if len(b) > 0 {
+			s.conn.SetWriteDeadline(time.Now().Add(sessionWrite))
+			if _, err := s.conn.Write(b); err != nil {
+				s.close()
+				return
+			}
+		}
+		if ending {
+			return
+		}
+	}
+}
+
+// serveSession serves a guard from its first message on. It calls begun when the session has begun.
+func (d *Daemon) serveSession(ctx context.Context, conn *net.UnixConn, r *bufio.Reader, peer pusher.Hook, begun func()) {
+	s := newSession(conn)
+	done := make(chan struct{})
+	go func() { defer close(done); s.write() }()
+	defer func() { s.close(); <-done }()
+	b, err := wire.ReadBegin(r)
+	if err == nil {
+		err = d.begin(ctx, s, peer, b)
+	}
+	if err != nil {
+		s.send(rejection(err))
+		return
+	}
+	begun()
+	defer context.AfterFunc(ctx, func() { s.close(); conn.SetDeadline(time.Unix(1, 0)) })()
+	defer d.sessionEnded(s)
+	for {
+		conn.SetReadDeadline(time.Now().Add(sessionSilence))
+		m, err := wire.ReadFromGuard(r)
+		if errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrTooLarge) {
+			d.o.Logger.WarnContext(ctx, "a guard has sent a malformed message: its session ends")
+			s.send(wire.Fault{Text: wire.OneLine(err.Error())})
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				d.o.Logger.DebugContext(ctx, "a session has broken")
+			}
+			return
+		}
+		if !d.hear(s, m) {
+			return
+		}
+	}
+}
+
+// hear takes a message of a guard. It reports whether the session goes on.
+func (d *Daemon) hear(s *session, m wire.Message) bool {
+	gs := &d.guards
+	gs.lock()
+	defer gs.unlock()
+	g := s.guard
+	if g.session != s || g.dead {
+		return false // there is a later one
+	}
+	switch m := m.(type) {
+	case wire.Ping:
+		s.send(wire.Pong{})
+	case wire.Announce:
+		return d.announced(s, m)
+	case wire.Report:
+		d.reported(s, m)
+	}
+	return true
+}
+
+// announced takes an announcement. The guards are locked.
+func (d *Daemon) announced(s *session, m wire.Announce) bool {
+	g := s.guard
+	if g.transactions[m.TX] != nil {
+		s.send(wire.Fault{Text: "transaction " + m.TX + " was announced before"})
+		return false
+	}
+	if len(g.transactions) >= maxTransactions {
+		s.send(wire.Refused{TX: m.TX, Kind: wire.Final, Reason: "too_many", Lines: []string{wire.TooManyTransactions}})
+		return true
+	}
+	ctx, cancel := context.WithCancelCause(d.work)
+	t := &transaction{
+		id: pusher.Transaction{Guard: g.id, TX: m.TX}, guard: g, dir: m.Dir, lines: m.Lines, by: pusher.CleanName(m.By), began: time.Now(),
+		session: s, cancel: cancel,
+	}
+	g.transactions[m.TX] = t
+	d.tasks.Go(func() {
+		defer cancel(nil)
+		d.decide(ctx, t, s, m.Limit)
+	})
+	return true
+}
+
+// reported takes a report. The guards are locked.
+func (d *Daemon) reported(s *session, m wire.Report) {
+	t := s.guard.transactions[m.TX]
+	if t == nil {
+		s.send(wire.Settled{TX: m.TX})
+		return
+	}
+	t.session, t.reported = s, true
+	d.endTransaction(t)
+}
+
+// endTransaction lets a transaction be over that does not move any more, and settles it. The guards are locked.
+func (d *Daemon) endTransaction(t *transaction) {
+	if t.phase == deciding {
+		t.cancel(errCancelled) // whoever decides settles it
+		return
+	}
+	t.finish()
+	d.guards.wake()
+	d.tasks.Go(func() { d.settle(d.work, t) })
+}
+
+// sessionEnded is called when a session is over. What had its OK waits for the guard's next session.
+func (d *Daemon) sessionEnded(s *session) {
+	gs := &d.guards
+	gs.lock()
+	defer gs.unlock()
+	g := s.guard
+	if g.session != s {
+		return
+	}
+	g.session, g.since = nil, time.Now()
+	for _, t := range g.transactions {
+		if t.session == s {
+			t.session, t.reported = nil, false
+		}
+		if t.phase == deciding {
+			t.cancel(errCancelled) // no OK was sent, and none can be any more
+		}
+	}
+	gs.wake()
+}
+
+// waitingGuard tells a guard to wait on while its objects are stored.
+type waitingGuard struct {
+	tx      string
+	session *session
+
+	mu    sync.Mutex
+	bytes int64 // that were stored since it was told last
+}
+
+// keepWaiting tells the guard to wait on, again and again, until stop is called.
+func (w *waitingGuard) keepWaiting(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(waitEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				w.tell()
+			}
+		}
+	}()
+	return ctx, func() { cancel(); <-done; w.tell() }
+}
+
+func (w *waitingGuard) tell() {
+	w.mu.Lock()
+	text := ""
+	if w.bytes > 0 {
+		text, w.bytes = wire.ObjectsStored(w.bytes), 0
+	}
+	w.mu.Unlock()
+	w.session.send(wire.WaitOn{TX: w.tx, Text: text})
+}
+
+// stored records how many bytes of the transaction are in the database.
+func (w *waitingGuard) stored(bytes int64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes = bytes
+	return nil
+}

@@ -1,0 +1,265 @@
+package wire
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ReadBegin reads a guard's first message. The error wraps [ErrVersion], [ErrMalformed] or [ErrTooLarge] if it is the
+// guard's fault; its message is then one line, fit for an answer. [io.EOF] says that nothing came at all.
+func ReadBegin(r *bufio.Reader) (Begin, error) {
+	head, lines, err := readMessage(r)
+	if err != nil {
+		return Begin{}, err
+	}
+	version, ours := strings.CutPrefix(head, SessionMagic)
+	if !ours {
+		return Begin{}, malformed("a session can't begin with " + excerpt(head))
+	}
+	if version != strconv.Itoa(SessionVersion) {
+		return Begin{}, &wrapped{ErrVersion, "the guard speaks version " + excerpt(version) + " of the protocol of sessions, the daemon " +
+			strconv.Itoa(SessionVersion) + ": install the guard that came with the daemon"}
+	}
+	m := Begin{}
+	if len(lines) == 0 || lines[len(lines)-1] != "ready" {
+		return m, malformed("the first message does not end with ready")
+	}
+	lines = lines[:len(lines)-1]
+	seen := map[string]bool{}
+	for i := 0; i < len(lines); i++ {
+		key, value, _ := strings.Cut(lines[i], " ")
+		ok := true
+		switch key {
+		case "guard":
+			m.Guard = value
+		case "number":
+			m.Number, ok = parseNumber(value)
+		case "name":
+			m.Name = value
+		case "root":
+			m.Root = value
+		case "instance":
+			m.Instance, ok = value, value != ""
+		case "server":
+			m.Server, ok = value, value != ""
+		case "open":
+			var o Open
+			o.TX, o.Dir, _ = strings.Cut(value, " ")
+			for i+1 < len(lines) {
+				l, is := parseLine(lines[i+1])
+				if !is {
+					break
+				}
+				o.Lines = append(o.Lines, l)
+				i++
+			}
+			m.Open = append(m.Open, o)
+		default:
+			ok = false
+		}
+		if !ok || key != "open" && (seen[key] || len(m.Open) > 0) {
+			return m, malformed("a first message can't hold " + excerpt(lines[i]))
+		}
+		seen[key] = true
+	}
+	return m, m.check()
+}
+
+// ReadFromGuard reads a later message of a guard: [Announce], [Report], [Ping] or [Pong]. Errors are as those of
+// [ReadBegin].
+func ReadFromGuard(r *bufio.Reader) (Message, error) {
+	head, lines, err := readMessage(r)
+	if err != nil {
+		return nil, err
+	}
+	verb, rest, _ := strings.Cut(head, " ")
+	var m Message
+	ok := true
+	switch verb {
+	case "announce":
+		var a Announce
+		a, ok = parseAnnounce(rest, lines)
+		m = a
+	case "report":
+		m, ok = Report{rest}, len(lines) == 0
+	default:
+		m, ok = parseLiveness(head, lines)
+	}
+	return checked(m, ok, head)
+}
+
+// ReadWelcome reads the answer to [Begin]: [Welcome] or [Rejected].
+func ReadWelcome(r *bufio.Reader) (Message, error) {
+	head, lines, err := readMessage(r)
+	if err != nil {
+		return nil, err
+	}
+	if reason, ok := strings.CutPrefix(head, "rejected "); ok {
+		return checked(Rejected{reason, lines}, true, head)
+	}
+	if head != "welcome" {
+		return nil, malformed("the answer to a first message can't be " + excerpt(head))
+	}
+	var w Welcome
+	for _, line := range lines {
+		key, value, _ := strings.Cut(line, " ")
+		ok := true
+		switch key { // unknown ones are of a later daemon
+		case "site":
+			w.Site = value
+		case "root":
+			w.Root = value
+		case "lock-wait":
+			w.LockWait, ok = parseMilliseconds(value)
+		case "timeout":
+			w.Timeout, ok = parseMilliseconds(value)
+		case "database":
+			if w.Database = value; value == "ok" {
+				w.Database = ""
+			}
+		}
+		if !ok {
+			return nil, malformed("a welcome can't hold " + excerpt(line))
+		}
+	}
+	return checked(w, true, head)
+}
+
+// ReadFromDaemon reads a later message of the daemon: [WaitOn], [Granted], [Refused], [Settled], [Ping], [Pong] or [Fault].
+func ReadFromDaemon(r *bufio.Reader) (Message, error) {
+	head, lines, err := readMessage(r)
+	if err != nil {
+		return nil, err
+	}
+	verb, rest, _ := strings.Cut(head, " ")
+	var m Message
+	ok := true
+	switch verb {
+	case "wait":
+		tx, text, _ := strings.Cut(rest, " ")
+		m, ok = WaitOn{tx, text}, len(lines) == 0
+	case "ok":
+		m, ok = Granted{rest}, len(lines) == 0
+	case "refused":
+		fields := strings.Split(rest, " ")
+		if ok = len(fields) == 3; ok {
+			m = Refused{fields[0], fields[1], fields[2], lines}
+		}
+	case "settled":
+		s := Settled{TX: rest}
+		for _, line := range lines {
+			value, ref, _ := strings.Cut(line, " ")
+			s.Values = append(s.Values, RefValue{value, ref})
+		}
+		m = s
+	case "error":
+		m, ok = Fault{rest}, len(lines) == 0
+	default:
+		m, ok = parseLiveness(head, lines)
+	}
+	return checked(m, ok, head)
+}
+
+func parseLiveness(head string, lines []string) (Message, bool) {
+	switch {
+	case len(lines) > 0:
+	case head == "ping":
+		return Ping{}, true
+	case head == "pong":
+		return Pong{}, true
+	}
+	return nil, false
+}
+
+func checked(m Message, ok bool, head string) (Message, error) {
+	if !ok {
+		return nil, malformed("a message can't be " + excerpt(head))
+	}
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func parseAnnounce(fields string, lines []string) (a Announce, ok bool) {
+	var limit string
+	a.TX, fields, _ = strings.Cut(fields, " ")
+	limit, a.Dir, _ = strings.Cut(fields, " ")
+	if a.Limit, ok = parseMilliseconds(limit); !ok {
+		return a, false
+	}
+	if len(lines) > 0 {
+		if by, is := strings.CutPrefix(lines[0], "by "); is {
+			if a.By, lines = by, lines[1:]; by == "" {
+				return a, false
+			}
+		}
+	}
+	a.Lines = make([]Line, len(lines))
+	for i, line := range lines {
+		if a.Lines[i], ok = parseLine(line); !ok {
+			// The check names the line.
+			a.Lines[i] = Line{Ref: line}
+			break
+		}
+	}
+	return a, true
+}
+
+// parseMilliseconds reads what [milliseconds] wrote, of 24 days at most.
+func parseMilliseconds(s string) (time.Duration, bool) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	return time.Duration(n) * time.Millisecond, err == nil && s == strconv.FormatUint(n, 10)
+}
+
+func parseNumber(s string) (uint64, bool) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	return n, err == nil && s == strconv.FormatUint(n, 10)
+}
+
+// readMessage reads the lines up to an empty one. [io.EOF] says that the other side has closed between two messages.
+func readMessage(r *bufio.Reader) (head string, lines []string, err error) {
+	size := 0
+	for {
+		line, err := readLine(r, MaxMessage-size)
+		switch {
+		case err == io.EOF && line == "" && size == 0:
+			return "", nil, io.EOF
+		case err == io.EOF:
+			return "", nil, malformed("a message that breaks off at " + excerpt(line))
+		case err != nil:
+			return "", nil, err
+		case line == "" && size == 0:
+			return "", nil, malformed("an empty line where a message should begin")
+		case line == "":
+			return head, lines, nil
+		case size == 0:
+			head = line
+		default:
+			lines = append(lines, line)
+		}
+		size += len(line) + 1
+	}
+}
+
+// readLine reads at most limit bytes, with the line's end, which it leaves out.
+func readLine(r *bufio.Reader, limit int) (string, error) {
+	var b []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		b = append(b, part...)
+		if len(b) > limit {
+			return "", tooLargeMessage()
+		}
+		if err == nil {
+			return string(b[:len(b)-1]), nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return string(b), err
+		}
+	}
+}
