@@ -69,6 +69,7 @@ type Daemon struct {
 	claims   claims
 	guards   guards
 	earlier  earlierFollowers
+	made     newRepositories
 	alarms   alarms
 	counters counters
 	health   health
@@ -291,6 +292,7 @@ func (d *Daemon) digest(project, ref string) string {
 // counters are the counters of a Status.
 type counters struct {
 	prepared, refused, updated, dropped, alarms, deaths, heeded, failures atomic.Uint64
+	reconciled                                                            atomic.Uint64
 	refusedRefs                                                           atomic.Uint64 // for metrics only
 }
 
@@ -298,6 +300,7 @@ func (c *counters) read() client.Counters {
 	return client.Counters{
 		Prepared: c.prepared.Load(), Refused: c.refused.Load(), Updated: c.updated.Load(), Dropped: c.dropped.Load(),
 		Alarms: c.alarms.Load(), Deaths: c.deaths.Load(), Heeded: c.heeded.Load(), Failures: c.failures.Load(),
+		Reconciled: c.reconciled.Load(),
 	}
 }
 

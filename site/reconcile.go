@@ -104,6 +104,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 		return err
 	}
 	d.reconcileDone.Store(requested)
+	d.counters.reconciled.Add(1)
 	return nil
 }
 

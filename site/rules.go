@@ -132,14 +132,20 @@ func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Reposi
 		}
 		return empty, err
 	})
+	if err != nil {
+		return row, notRegistered(err)
+	}
+	return row, d.projects.IDs.Record(ctx, r, row.ID)
+}
+
+// notRegistered turns an error of finding or creating a project into the refusal that the pusher reads.
+func notRegistered(err error) error {
 	var why refusal.Lines
 	switch {
 	case errors.As(err, &why):
-		return row, err
+		return err
 	case errors.Is(err, projects.ErrOtherHistory):
-		return row, refusal.Lines{wire.OneLine(err.Error())}
-	case err != nil:
-		return row, refusal.DatabaseFailed(err)
+		return refusal.Lines{wire.OneLine(err.Error())}
 	}
-	return row, d.projects.IDs.Record(ctx, r, row.ID)
+	return refusal.DatabaseFailed(err)
 }

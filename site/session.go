@@ -81,6 +81,16 @@ func (s *session) close() {
 	s.conn.SetReadDeadline(time.Unix(1, 0))
 }
 
+// listen lets the next message come within a time. It reports whether the session goes on.
+func (s *session) listen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ending {
+		s.conn.SetReadDeadline(time.Now().Add(sessionSilence))
+	}
+	return !s.ending
+}
+
 // write sends what is queued until the session ends, or the guard reads too slowly.
 func (s *session) write() {
 	for range s.more {
@@ -118,8 +128,7 @@ func (d *Daemon) serveSession(ctx context.Context, conn *net.UnixConn, r *bufio.
 	begun()
 	defer context.AfterFunc(ctx, func() { s.close(); conn.SetDeadline(time.Unix(1, 0)) })()
 	defer d.sessionEnded(s)
-	for {
-		conn.SetReadDeadline(time.Now().Add(sessionSilence))
+	for s.listen() {
 		m, err := wire.ReadFromGuard(r)
 		if errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrTooLarge) {
 			d.o.Logger.WarnContext(ctx, "a guard has sent a malformed message: its session ends")

@@ -121,6 +121,9 @@ func (d *Daemon) permit(ctx context.Context, t *transaction, s *session, limit t
 	if err := d.protectTransaction(limited, t); err != nil {
 		return err
 	}
+	if err := d.adoptNew(limited, c, t.repo); err != nil {
+		return err
+	}
 	ruled, lines, err := d.guardedLines(limited, c, t.repo, body)
 	if err != nil {
 		return err

@@ -96,6 +96,8 @@ type Counters struct {
 	Failures uint64 `json:"failures"` // requests that the database failed
 	Followed uint64 `json:"followed"` // refs that were moved to what other sites made them
 	Unpacked uint64 `json:"unpacked"` // packs of other sites
+	// Reconciled counts the looks at the site's intents in the database that found nothing to be tried again.
+	Reconciled uint64 `json:"reconciled"`
 }
 
 // OK reports whether there is nothing for an operator to look at.

@@ -224,6 +224,11 @@ func Comparing(project string) string {
 		"if it lasts, the administrator runs `refdbctl project set " + project + " --mode enforce` again"
 }
 
+// NotUnderGuard says that a repository with refs is not under guard.
+func NotUnderGuard(path string) string {
+	return path + " is not under guard, so that pushes over git would go past the global ref database: nothing was changed; " + enable(path)
+}
+
 // RulesChanged says that a project's rules settle for another while.
 func RulesChanged(project string, left time.Duration) string {
 	return "the guard rules of " + project + " have just changed: nothing was changed, push again in " + strconv.Itoa(int(left/time.Second)+1) + " seconds"

@@ -1,0 +1,62 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// newRepositories puts repositories under guard, one at a time, that guards have made.
+type newRepositories struct{ one sync.Mutex }
+
+// adoptNew puts a repository under guard that a guard has just made: it has no refs, and nobody else may know of it. One with refs an
+// administrator has to look at.
+func (d *Daemon) adoptNew(ctx context.Context, c *config.Config, r config.Repository) error {
+	if isGuardedHere(c, r) {
+		return nil
+	}
+	if _, known := d.projects.Get(r.Project); !known && !c.GuardsProject(r.Project) {
+		return nil
+	}
+	d.made.one.Lock()
+	defer d.made.one.Unlock()
+	if isGuardedHere(c, r) {
+		return nil
+	}
+	empty, err := projects.HasNoRefs(ctx, r)
+	if err == nil && (!empty || d.o.Hook == "") {
+		err = refusal.Because(refusal.NotConfigured, errors.New(wire.NotUnderGuard(r.Path)))
+	}
+	if err != nil {
+		return err
+	}
+	id, err := d.projects.IDs.Of(ctx, r)
+	if err != nil {
+		return err
+	}
+	row, _, err := projects.FindOrCreate(ctx, c, d.db, r, id, false, func() (bool, error) { return true, nil })
+	if err != nil {
+		return notRegistered(err)
+	}
+	if err := d.projects.IDs.Record(ctx, r, row.ID); err != nil {
+		return err
+	}
+	if _, known := d.projects.Get(r.Project); !known {
+		now, err := projects.Uptime()
+		if err != nil {
+			return err
+		}
+		d.projects.Read(row, now)
+	}
+	if err := install.Enable(ctx, c, r, d.o.Hook, func(install.Step) {}); err != nil {
+		return err
+	}
+	d.o.Logger.InfoContext(ctx, "a repository that a guard has made was put under guard", "repository", d.digest(r.Project, ""))
+	return nil
+}
