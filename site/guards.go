@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -276,4 +278,31 @@ func announcedMoves(lines []wire.Line) []refdb.Update {
 		}
 	}
 	return moves
+}
+
+// sessions returns what the status says about guards; it is not nil.
+func (gs *guards) sessions() []client.Session {
+	gs.lock()
+	defer gs.unlock()
+	all := []client.Session{}
+	up, err := projects.Uptime()
+	for _, g := range gs.list() {
+		s := client.Session{Name: g.name, PID: g.id.PID, State: client.SessionOpen, Age: time.Since(g.since).Seconds(), Number: g.number, Open: len(g.transactions)}
+		if started, ok := g.id.Started(); ok && err == nil && !g.dead {
+			s.GuardAge = (up - started).Seconds()
+		}
+		switch {
+		case g.dead:
+			s.State = client.SessionDead
+		case g.silent():
+			s.State = client.SessionSilent
+		case g.session == nil:
+			s.State = client.SessionBroken
+		}
+		for _, t := range g.transactions {
+			s.Oldest = max(s.Oldest, time.Since(t.began).Seconds())
+		}
+		all = append(all, s)
+	}
+	return all
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -77,10 +78,14 @@ var (
 	notFollowingFor   = describe("not_following_seconds", "How long the one among these has been behind that has been for longest; 0 without any.")
 	followFailures    = describe("follow_failures_total", "Attempts to bring a repository to what the database holds that failed.")
 	unpackedBytes     = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
-	daemonMeasures    = [...]*prometheus.Desc{
+	sessionsMetric    = describe("sessions", "Guards with a session (open), that live without one (broken; silent if that has lasted for a minute and something waits for them), "+
+		"or that have died and left something that is being settled (dead).", "state")
+	sessionOpen    = describe("session_transactions", "Transactions of guards that are not settled.")
+	sessionOldest  = describe("session_transaction_oldest_seconds", "The age of the oldest of these; 0 without any.")
+	daemonMeasures = [...]*prometheus.Desc{
 		infoMetric, startedMetric, servingMetric, databaseMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
-		notFollowing, notFollowingFor, followFailures, unpackedBytes,
+		notFollowing, notFollowingFor, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
 	}
 )
 
@@ -147,6 +152,17 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 		longest = max(longest, b.Age)
 	}
 	gauge(notFollowingFor, longest)
+	states, transactions, eldest := map[string]int{client.SessionOpen: 0, client.SessionBroken: 0, client.SessionSilent: 0, client.SessionDead: 0}, 0, 0.0
+	for _, one := range s.Sessions {
+		states[one.State]++
+		transactions += one.Open
+		eldest = max(eldest, one.Oldest)
+	}
+	for state, n := range states {
+		gauge(sessionsMetric, float64(n), state)
+	}
+	gauge(sessionOpen, float64(transactions))
+	gauge(sessionOldest, eldest)
 	bytes, failures := c.follower.Traffic()
 	count(followFailures, failures)
 	count(unpackedBytes, bytes)

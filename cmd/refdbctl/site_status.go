@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,12 +22,13 @@ func (a *app) siteStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Ask the site daemon how it is",
-		Long: `Ask the site daemon how it is: whether it serves, what pushes are under way, and which refs are stuck
-because the repository has neither the value that was announced nor the one before; and which repositories
-can't be brought to what the database holds.
+		Long: `Ask the site daemon how it is: whether it serves, what pushes are under way, which guards have sessions
+(programs such as Gerrit that move refs by themselves), which refs are stuck because the repository has
+neither the value that was announced nor the one before, and which repositories can't be brought to what the
+database holds.
 
-The status is 1 if it does not answer, can't serve, something is stuck, or a repository has been behind for over
-a minute. With -o json all that it says is printed as one object.`,
+The status is 1 if it does not answer, can't serve, something is stuck, or if for over a minute a repository has
+been behind, or a guard has had no session while something waits for it. With -o json all that it says is printed as one object.`,
 		Example: `  refdbctl site status
   refdbctl site status -o json`,
 		Args: cobra.NoArgs,
@@ -71,6 +73,9 @@ func printStatus(w io.Writer, s client.Status) error {
 	for _, p := range s.Pushes {
 		lines = append(lines, [2]string{"push", fmt.Sprintf("%s: %d refs, process %d, since %s", p.Project, p.Refs, p.PID, ago(seconds(p.Age)))})
 	}
+	for _, one := range s.Sessions {
+		lines = append(lines, [2]string{"session", sessionLine(one)})
+	}
 	for _, x := range s.Stuck {
 		lines = append(lines, [2]string{"stuck", fmt.Sprintf("%s %s since %s: %s", x.Project, x.Ref, ago(seconds(x.Age)), x.Reason)})
 	}
@@ -94,6 +99,25 @@ func printStatus(w io.Writer, s client.Status) error {
 		}
 	}
 	return nil
+}
+
+// sessionLine says what a guard does.
+func sessionLine(s client.Session) string {
+	who := fmt.Sprintf("%s: process %d, up %s", cmp.Or(s.Name, "a guard"), s.PID, ago(seconds(s.GuardAge)))
+	state := "session since " + ago(seconds(s.Age))
+	switch s.State {
+	case client.SessionBroken:
+		state = "no session since " + ago(seconds(s.Age))
+	case client.SessionSilent:
+		state = "no session since " + ago(seconds(s.Age)) + ", and what it was let do waits for it: look whether the process hangs"
+	case client.SessionDead:
+		who, state = fmt.Sprintf("%s: process %d", cmp.Or(s.Name, "a guard"), s.PID), "it has ended, and what it left is being settled"
+	}
+	work := fmt.Sprintf("%d transactions open", s.Open)
+	if s.Open > 0 {
+		work += ", since " + ago(seconds(s.Oldest))
+	}
+	return who + "; " + state + "; " + work
 }
 
 // yesOrNo returns "yes", or "no" with a reason.

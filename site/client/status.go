@@ -33,9 +33,11 @@ type Status struct {
 	Database      bool   `json:"database"`
 	DatabaseError string `json:"database_error,omitempty"`
 
-	Repositories int     `json:"repositories"` // configured, or found below the root
-	Pushes       []Push  `json:"pushes"`       // under way, or to be resolved
-	Stuck        []Stuck `json:"stuck"`
+	Repositories int    `json:"repositories"` // configured, or found below the root
+	Pushes       []Push `json:"pushes"`       // under way, or to be resolved
+	// Sessions are those of the guards that live, and what is left of those that have died.
+	Sessions []Session `json:"sessions"`
+	Stuck    []Stuck   `json:"stuck"`
 	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
 	Unguarded []Unguarded `json:"unguarded"`
 	// Behind are the repositories that can't be brought to what the database holds, and those that are being brought there.
@@ -49,6 +51,26 @@ type Push struct {
 	PID     int     `json:"pid"`
 	Refs    int     `json:"refs"`
 	Age     float64 `json:"age_seconds"`
+}
+
+// States of a [Session].
+const (
+	SessionOpen   = "open"
+	SessionBroken = "broken" // the guard lives, and is expected to begin another
+	SessionSilent = "silent" // so for more than a minute, with transactions that wait for it
+	SessionDead   = "dead"   // the guard has died, and what it left is being settled
+)
+
+// A Session is that of a guard: a process that moves refs by itself.
+type Session struct {
+	Name     string  `json:"name"` // what the guard says that it is; "" if it has begun none with this daemon
+	PID      int     `json:"pid"`
+	GuardAge float64 `json:"guard_age_seconds"`
+	State    string  `json:"state"`
+	Age      float64 `json:"age_seconds"` // of the session, or since there is none
+	Number   uint64  `json:"number"`
+	Open     int     `json:"open"`           // transactions that are not settled
+	Oldest   float64 `json:"oldest_seconds"` // the age of the oldest of them
 }
 
 // Stuck is an intent that can't be resolved from what the repository has.
@@ -103,6 +125,7 @@ type Counters struct {
 // OK reports whether there is nothing for an operator to look at.
 func (s Status) OK() bool {
 	return s.Presence && s.Database && len(s.Stuck) == 0 &&
+		!slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent }) &&
 		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > behindFor.Seconds() })
 }
 

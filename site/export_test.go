@@ -1,0 +1,12 @@
+package site
+
+import "time"
+
+// AgeSessions lets all guards have been without a session, or in it, for longer.
+func (d *Daemon) AgeSessions(by time.Duration) {
+	d.guards.lock()
+	defer d.guards.unlock()
+	for _, g := range d.guards.all {
+		g.since = g.since.Add(-by)
+	}
+}

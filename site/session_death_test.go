@@ -1,0 +1,322 @@
+package site_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// Rules 1 and 18: what a guard that was killed has left is settled by the repository, after its lock files are gone.
+func TestAGuardThatIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, moved := range []string{"nothing", "one of two", "both"} {
+		for _, daemon := range []string{"watches", "starts later", "is restarted before the death"} {
+			t.Run("moved "+moved+", the daemon "+daemon, func(t *testing.T) {
+				t.Parallel()
+				g := sessionTest(t)
+				a, b := g.commit[0], g.commit[1]
+				g.set(x, a)
+				g.set("refs/heads/y", a)
+				j := g.jgitChild().session()
+				moves := []wire.Line{line(x, a, b), line("refs/heads/y", a, b)}
+				j.granted(moves...)
+				if daemon != "watches" {
+					g.halt()
+				}
+				if daemon == "is restarted before the death" {
+					g.start()
+					g.reconciled()
+					if n := g.intents(); n != 2 {
+						t.Fatalf("%d intents stand while the guard lives, want 2", n)
+					}
+				}
+				want := map[string]string{x: a, "refs/heads/y": a}
+				switch moved {
+				case "one of two":
+					j.move(moves[0])
+					want[x] = b
+				case "both":
+					j.move(moves...)
+					want[x], want["refs/heads/y"] = b, b
+				}
+				locks := []string{g.lock("refs/heads/x.lock"), g.lock("refs/heads/y.lock"), g.lock("packed-refs.lock")}
+				j.kill()
+				if daemon == "starts later" {
+					g.start()
+				}
+				g.resolved()
+				for _, path := range locks {
+					if there(path) {
+						t.Errorf("%s is still there", filepath.Base(path))
+					}
+				}
+				for ref, value := range want {
+					g.has(ref, value, value)
+				}
+				sitetest.Eventually(t, "the guard is forgotten", func() bool { return len(g.status().Sessions) == 0 })
+				// Its successor goes on.
+				next := g.jgitChild().session()
+				move := line(x, want[x], g.commit[2])
+				tx := next.granted(move)
+				next.move(move)
+				next.report(tx)
+				g.has(x, g.commit[2], g.commit[2])
+			})
+		}
+	}
+}
+
+// A guard that is killed while the database is asked has had no OK.
+func TestAGuardThatIsKilledBeforeItsOK(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, sessionDatabase(t), "eu-1")
+	hold := newHold()
+	g.driver = hold.around
+	g.start()
+	j := g.jgitChild().session()
+	hold.close()
+	j.announce(line(x, "", g.commit[0]))
+	hold.reached(t)
+	j.kill()
+	hold.open()
+	g.resolved()
+	g.has(x, "", "")
+	sitetest.Eventually(t, "the guard is forgotten", func() bool { return len(g.status().Sessions) == 0 })
+}
+
+// Rules 17 and 18: while a git runs in the repository, or a guard that lives has an intent there, the lock files of a dead one stay; and no
+// session gets an OK there meanwhile.
+func TestLockFilesOfADeadGuardStayWhileOthersMayHaveMadeThem(t *testing.T) {
+	t.Parallel()
+	for _, who := range []string{"a git", "a guard"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			g := sessionTest(t, "\tlockWait = 200ms")
+			a, b := g.commit[0], g.commit[1]
+			g.set(x, a)
+			g.set("refs/heads/y", a)
+			dead, living := g.jgitChild().session(), g.jgit().session()
+			dead.granted(line(x, a, b))
+			end := func() {}
+			if who == "a git" {
+				s := g.session()
+				s.must("start")
+				end = s.close
+			} else {
+				tx := living.granted(line("refs/heads/y", a, b))
+				end = func() { living.report(tx) }
+			}
+			lock := g.lock("packed-refs.lock")
+			dead.kill()
+			sitetest.Eventually(t, "the daemon sees the death", func() bool {
+				for _, s := range g.status().Sessions {
+					if s.State == client.SessionDead {
+						return true
+					}
+				}
+				return false
+			})
+			if m := living.answer(living.announce(line("refs/heads/z", "", a))); m != (refusedAs{"retry", "locked"}) {
+				t.Errorf("beside a dead guard: %+v", m)
+			}
+			if !there(lock) {
+				t.Error("the lock file is gone")
+			}
+			if n := len(g.agents()); n == 0 {
+				t.Error("it was settled before")
+			}
+			end()
+			g.resolved()
+			if there(lock) {
+				t.Error("the lock file is still there")
+			}
+			tx := living.granted(line("refs/heads/z", "", a))
+			living.report(tx)
+		})
+	}
+}
+
+// Rule 17, after a restart: a guard that has begun no session yet may have what nobody has recorded.
+func TestLockFilesStayUntilAllGuardsHaveBegunSessions(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	a, b := g.commit[0], g.commit[1]
+	g.set(x, a)
+	dead, living := g.jgitChild().session(), g.jgit().session()
+	dead.granted(line(x, a, b))
+	tx := living.granted(line("refs/cache-automerge/aa/b", "", a)) // no intent
+	g.halt()
+	lock := g.lock("packed-refs.lock")
+	dead.kill()
+	g.start()
+	g.reconciled()
+	if !there(lock) || g.intents() != 1 {
+		t.Error("the lock file is gone, or the dead guard's transaction is settled")
+	}
+	living.lists(tx, line("refs/cache-automerge/aa/b", "", a))
+	living.session()
+	g.reconciled()
+	if !there(lock) || g.intents() != 1 {
+		t.Error("the lock file is gone, or the dead guard's transaction is settled, while the other has its OK")
+	}
+	living.report(tx)
+	g.resolved()
+	if there(lock) {
+		t.Error("the lock file is still there")
+	}
+}
+
+// Rule 16: an operator's decision is a claim until its transaction has reported, and is then heeded.
+func TestADecisionAboutATransactionOfASession(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		decision refdb.Decision
+		moved    bool
+		end      string
+	}{
+		{"keep old, moved", refdb.KeepOld, true, "report"},
+		{"keep old, not moved", refdb.KeepOld, false, "report"},
+		{"take new, moved", refdb.TakeNew, true, "report"},
+		{"take new, not moved", refdb.TakeNew, false, "report"},
+		{"keep old, moved, on no list", refdb.KeepOld, true, "list"},
+		{"take new, not moved, on no list", refdb.TakeNew, false, "list"},
+		{"keep old, moved, after a restart", refdb.KeepOld, true, "restart"},
+		{"take new, not moved, after a restart", refdb.TakeNew, false, "restart"},
+		{"keep old, moved, the guard dies", refdb.KeepOld, true, "death"},
+		{"take new, not moved, the guard dies", refdb.TakeNew, false, "death"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := sessionTest(t, "\tlockWait = 100ms")
+			a, b := g.commit[0], g.commit[1]
+			g.set(x, a)
+			j := g.jgitChild()
+			if c.end == "list" {
+				j = g.jgit()
+			}
+			j.session()
+			other := g.jgit().session()
+			move := line(x, a, b)
+			tx := j.granted(move)
+			g.decide(x, c.decision)
+			g.reconciled()
+			here := a
+			if c.moved {
+				j.move(move)
+				here = b
+			}
+			if c.end == "restart" {
+				g.halt()
+				g.start()
+				other.session()
+				g.reconciled()
+			}
+			// The guard may still move it.
+			if g.decided() != 1 || g.local(x) != here {
+				t.Fatalf("the decision was heeded while the guard may move: %d, %s", g.decided(), g.local(x))
+			}
+			if m := other.answer(other.announce(line(x, here, g.commit[2]))); m != (refusedAs{"retry", "locked"}) {
+				t.Errorf("another session: %+v", m)
+			}
+			switch c.end {
+			case "report":
+				j.report(tx)
+			case "list":
+				j.session()
+			default:
+				j.kill()
+			}
+			sitetest.Eventually(t, "the decision is heeded", func() bool { return g.decided() == 0 })
+			want := a
+			if c.decision == refdb.TakeNew {
+				want = b
+			}
+			g.has(x, want, want)
+			last := ""
+			sitetest.Eventually(t, "the ref is free", func() bool {
+				last = other.announce(line(x, want, g.commit[2]))
+				return other.answer(last) == (wire.Granted{TX: last})
+			})
+			other.report(last)
+		})
+	}
+}
+
+// Rule 15: what the follower moves is claimed from its hook's check until its git has ended, over a restart of the daemon, too.
+func TestASessionWaitsForTheFollowersGit(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
+			t.Parallel()
+			g := sessionTest(t, "\tlockWait = 100ms")
+			a, b := g.commit[0], g.commit[1]
+			g.set(x, a)
+			if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(b)); err != nil {
+				t.Fatal(err)
+			}
+			s := g.session("REFDB_REPLICA=1")
+			if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
+				t.Fatal(err)
+			}
+			// Another site moves it back.
+			if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(a)); err != nil {
+				t.Fatal(err)
+			}
+			if restart {
+				g.halt()
+				g.start()
+			}
+			j := g.jgit().session()
+			if m := j.answer(j.announce(line(x, a, g.commit[2]))); m != (refusedAs{"retry", "locked"}) {
+				t.Errorf("while the follower's git may move the ref: %+v", m)
+			}
+			s.must("abort")
+			s.close()
+			tx := ""
+			sitetest.Eventually(t, "the git has ended", func() bool {
+				tx = j.announce(line(x, a, g.commit[2]))
+				return j.answer(tx) == (wire.Granted{TX: tx})
+			})
+			replica := g.session("REFDB_REPLICA=1")
+			if err := replica.prepare("update " + x + " " + b + " " + a); err == nil || !strings.Contains(err.Error(), "under way here") {
+				t.Errorf("the follower, while a session has the ref: %v", err)
+			}
+			j.report(tx)
+		})
+	}
+}
+
+// A guard that lives and has work, but no session, is an alarm after a minute.
+func TestAGuardThatIsSilent(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	j := g.jgit().session()
+	j.granted(line(x, "", g.commit[0]))
+	s := g.status()
+	if len(s.Sessions) != 1 || s.Sessions[0].Name != "test 1" || s.Sessions[0].State != client.SessionOpen || s.Sessions[0].Open != 1 || s.Sessions[0].Number != 1 {
+		t.Errorf("sessions %+v", s.Sessions)
+	}
+	j.conn.Close()
+	sitetest.Eventually(t, "the session is seen to have broken", func() bool { return g.status().Sessions[0].State == client.SessionBroken })
+	if s := g.status(); !s.OK() {
+		t.Error("that is an alarm at once")
+	}
+	g.daemon.AgeSessions(2 * time.Minute)
+	g.reconciled()
+	if s := g.status(); s.OK() || s.Sessions[0].State != client.SessionSilent || s.Counters.Alarms != 1 {
+		t.Errorf("after a minute: %+v", s)
+	}
+	sitetest.Contains(t, g.log.String(), "has had no session for a minute")
+	j.session()
+	if s := g.status(); !s.OK() {
+		t.Errorf("with a session: %+v", s)
+	}
+}
