@@ -17,6 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
@@ -73,6 +74,11 @@ func (d *Daemon) removeLockFiles(ctx context.Context, c *config.Config) {
 }
 
 func (d *Daemon) removeLockFilesIn(ctx context.Context, r config.Repository, until time.Time) error {
+	alone, err := lockfiles.Alone(ctx, r.Path)
+	if err != nil {
+		return err
+	}
+	defer alone()
 	files, err := gitrepo.LockFiles(r.Path)
 	if err != nil || len(files) == 0 {
 		return err

@@ -3,11 +3,10 @@ package site
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
+	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -114,9 +113,11 @@ func (d *Daemon) bury(ctx context.Context, g *guard) {
 func (d *Daemon) buryIn(ctx context.Context, path string, all []*transaction) {
 	for path != "" && ctx.Err() == nil {
 		var refs []string
+		d.guards.lock()
 		for _, t := range all {
 			refs = append(refs, t.refs()...)
 		}
+		d.guards.unlock()
 		if len(lockFilesThere(path, refs)) == 0 {
 			break
 		}
@@ -134,18 +135,13 @@ func (d *Daemon) buryIn(ctx context.Context, path string, all []*transaction) {
 }
 
 // lockFilesThere returns the lock files of refs, and that of packed-refs, which a guard takes for nearly everything.
-func lockFilesThere(path string, refs []string) (there []gitrepo.LockFile) {
-	for _, f := range gitrepo.LocksOf(path, append(refs, headRef), true) {
-		if f.Exists() {
-			there = append(there, f)
-		}
-	}
-	return there
+func lockFilesThere(path string, refs []string) []gitrepo.LockFile {
+	return thereOf(gitrepo.LocksOf(path, append(refs, headRef), true))
 }
 
 // removeLockFilesOfDead removes lock files once no git runs that may have made them. Again says that one does for too long.
 func (d *Daemon) removeLockFilesOfDead(ctx context.Context, path string, refs []string) (again bool, err error) {
-	alone, err := aloneWithLockFiles(ctx, path)
+	alone, err := lockfiles.Alone(ctx, path)
 	if err != nil {
 		return false, err
 	}
@@ -170,14 +166,4 @@ func (d *Daemon) removeLockFilesOfDead(ctx context.Context, path string, refs []
 	}
 	d.o.Logger.InfoContext(ctx, "the lock files of a guard that has died were removed", "files", len(left))
 	return false, nil
-}
-
-// aloneWithLockFiles waits until nobody else looks for lock files to remove in the repository at path: of two that have looked the later
-// would remove what somebody else has made since.
-func aloneWithLockFiles(ctx context.Context, path string) (release func(), err error) {
-	f, err := filelock.Alone(ctx, filepath.Join(path, "refdb", "lock-files"))
-	if err != nil {
-		return nil, err
-	}
-	return func() { f.Close() }, nil
 }

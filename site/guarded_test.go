@@ -47,6 +47,8 @@ type guard struct {
 	log    *sitetest.Buffer
 	driver func(refdb.Driver) refdb.Driver // around the daemon's
 	stale  time.Duration                   // of its locks
+
+	options func(*site.Options) // unless nil, changes the daemon's
 }
 
 // newGuard returns a site on the database whose daemon runs.
@@ -184,9 +186,11 @@ func (g *guard) tryStart() error {
 	requests.Watch(db)
 	ctx, stop := context.WithCancel(context.WithoutCancel(g.tb.Context()))
 	g.owner = db.Owner()
-	g.daemon, g.stop, g.ended = site.New(c, db, site.Options{
-		Logger: log, Version: "test", Journal: known, Collectors: []prometheus.Collector{requests},
-	}), stop, make(chan error, 1)
+	options := site.Options{Logger: log, Version: "test", Journal: known, Collectors: []prometheus.Collector{requests}}
+	if g.options != nil {
+		g.options(&options)
+	}
+	g.daemon, g.stop, g.ended = site.New(c, db, options), stop, make(chan error, 1)
 	ended := g.ended
 	go func() {
 		err := g.daemon.Run(ctx)

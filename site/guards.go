@@ -39,6 +39,7 @@ type guard struct {
 	alarmed bool // it lives, has work and no session
 
 	transactions map[string]*transaction
+	announced    int // bytes of their refs
 }
 
 // phase is how far a transaction has come.
@@ -58,6 +59,7 @@ type transaction struct {
 	repo  config.Repository // without a path if there is none at dir
 	lines []wire.Line       // as announced; nil if only an earlier daemon was told
 	by    string
+	size  int // bytes of lines
 	began time.Time
 
 	phase    phase
@@ -252,6 +254,7 @@ func (t *transaction) refs() (names []string) {
 func (gs *guards) forget(t *transaction) {
 	if t.guard.transactions[t.id.TX] == t {
 		delete(t.guard.transactions, t.id.TX)
+		t.guard.announced -= t.size
 	}
 	gs.wake()
 }

@@ -2,9 +2,11 @@ package site
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -46,32 +48,60 @@ func (d *Daemon) lockFilesOf(moves []*pendingMove) map[string][]gitrepo.LockFile
 }
 
 // removeAbandoned removes lock files that a git which has ended left in a repository, in the background, once no
-// git runs that may have made them.
+// git runs and no guard has work there that may have made them.
 func (d *Daemon) removeAbandoned(ctx context.Context, dir string, files []gitrepo.LockFile) {
-	var still []gitrepo.LockFile
-	for _, f := range files {
-		if f.Exists() {
-			still = append(still, f)
-		}
-	}
-	if len(still) == 0 {
+	if len(thereOf(files)) == 0 {
 		return
 	}
 	d.tasks.Go(func() {
-		files, unsure, err := pusher.Abandoned(ctx, d.config.Load().GitPrograms, dir, still, time.Now().Add(abandonedLimit))
-		if err != nil || unsure {
-			return // `site check` finds them
-		}
-		removed := 0
-		for _, f := range files {
-			if err := f.Remove(); err == nil {
-				removed++
-			} else if f.Exists() {
-				d.o.Logger.WarnContext(ctx, "a lock file that a git left can't be removed: see `refdbctl site check`")
-			}
+		removed, err := d.removeAbandonedNow(ctx, dir, files)
+		if err != nil {
+			d.o.Logger.WarnContext(ctx, "a lock file that a git left can't be removed: see `refdbctl site check`")
 		}
 		if removed > 0 {
 			d.o.Logger.InfoContext(ctx, "the lock files of a git that has ended were removed", "files", removed)
 		}
 	})
+}
+
+func (d *Daemon) removeAbandonedNow(ctx context.Context, dir string, files []gitrepo.LockFile) (removed int, err error) {
+	alone, err := lockfiles.Alone(ctx, dir)
+	if err != nil {
+		return 0, nil // the daemon ends, or the repository has gone
+	}
+	defer alone()
+	until := time.Now().Add(abandonedLimit)
+	if !d.guards.await(ctx, until, func() bool {
+		// What is there while no guard has work is none's. It stays the same file, or is not removed.
+		if d.guards.livingIn(dir) {
+			return false
+		}
+		files = thereOf(files)
+		return true
+	}) {
+		return 0, nil // `site check` finds them
+	}
+	files, unsure, err := pusher.Abandoned(ctx, d.config.Load().GitPrograms, dir, files, until)
+	if err != nil || unsure {
+		return 0, nil
+	}
+	var failures []error
+	for _, f := range files {
+		if err := f.Remove(); err == nil {
+			removed++
+		} else if f.Exists() {
+			failures = append(failures, err)
+		}
+	}
+	return removed, errors.Join(failures...)
+}
+
+// thereOf returns those of files that are there.
+func thereOf(files []gitrepo.LockFile) (there []gitrepo.LockFile) {
+	for _, f := range files {
+		if f.Exists() {
+			there = append(there, f)
+		}
+	}
+	return there
 }

@@ -144,6 +144,9 @@ func (d *Daemon) moveAside(ctx context.Context, c *config.Config, r config.Repos
 	if pusher.RunsSince(d.locked, r.Path, c.GitPrograms) {
 		return errors.New("a git has been running there since before the daemon started")
 	}
+	if d.guards.openIn(r.Path) {
+		return errors.New("a guard has a transaction there that is not settled")
+	}
 	patience, cancel := context.WithTimeoutCause(ctx, pruneWait, errors.New("there was always a push or a sync under way"))
 	defer cancel()
 	if err := d.awaitInheritedPrune(patience, r.Path); err != nil {

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// maxSessions bounds the sessions at a time, maxTransactions the open transactions of a guard.
+	// maxSessions bounds the sessions at a time, maxTransactions the open transactions of a guard, and maxAnnounced the bytes of
+	// their refs.
 	maxSessions     = 64
 	maxTransactions = 2000
+	maxAnnounced    = 4 * wire.MaxMessage
 	// maxQueued is how many bytes may wait for a guard to read them. A session in which more wait ends.
 	maxQueued = 2 * wire.MaxMessage
 	// sessionSilence is how long a guard may say nothing, sessionWrite how long it may read nothing while something waits.
@@ -173,15 +175,20 @@ func (d *Daemon) announced(s *session, m wire.Announce) bool {
 		s.send(wire.Fault{Text: "transaction " + m.TX + " was announced before"})
 		return false
 	}
-	if len(g.transactions) >= maxTransactions {
+	size := 0
+	for _, l := range m.Lines {
+		size += len(l.Old) + len(l.New) + len(l.Ref)
+	}
+	if len(g.transactions) >= maxTransactions || g.announced+size > maxAnnounced {
 		s.send(wire.Refused{TX: m.TX, Kind: wire.Final, Reason: "too_many", Lines: []string{wire.TooManyTransactions}})
 		return true
 	}
 	ctx, cancel := context.WithCancelCause(d.work)
 	t := &transaction{
 		id: pusher.Transaction{Guard: g.id, TX: m.TX}, guard: g, dir: m.Dir, lines: m.Lines, by: pusher.CleanName(m.By), began: time.Now(),
-		session: s, cancel: cancel,
+		session: s, cancel: cancel, size: size,
 	}
+	g.announced += size
 	g.transactions[m.TX] = t
 	d.tasks.Go(func() {
 		defer cancel(nil)

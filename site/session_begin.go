@@ -61,7 +61,7 @@ func (d *Daemon) begin(ctx context.Context, s *session, peer pusher.Hook, b wire
 		return err
 	}
 	welcome := wire.Welcome{Site: c.Site, Root: root, LockWait: c.LockWait, Timeout: answerWithin(c)}
-	if err := d.ready(); err != nil {
+	if err := d.ready(ctx); err != nil {
 		welcome.Database = refusal.LinesOf(err)[0]
 	}
 	return d.openSession(ctx, s, id, b, welcome)
@@ -75,10 +75,8 @@ func rootOf(c *config.Config) (string, error) {
 	return filepath.EvalSymlinks(c.Root)
 }
 
-// ready returns why pushes can't be decided about now; nil if they can.
-func (d *Daemon) ready() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // nothing is waited for
+// ready returns why pushes can't be decided about now; nil if they can. The daemon has started.
+func (d *Daemon) ready(ctx context.Context) error {
 	if err := d.awaitServing(ctx); err != nil {
 		return err
 	}

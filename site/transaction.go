@@ -56,6 +56,7 @@ func (d *Daemon) decide(ctx context.Context, t *transaction, s *session, limit t
 		t.session = nil
 	}
 	t.finish()
+	gs.wake()
 	gs.unlock()
 	if err != nil && !cancelled {
 		d.refusal(ctx, err) // logs it
@@ -165,7 +166,7 @@ func (d *Daemon) permit(ctx context.Context, t *transaction, s *session, limit t
 				continue
 			}
 		}
-		return given(ctx, err)
+		return given(ctx, d.neverHad(limited, t, moves, err))
 	}
 }
 
@@ -220,7 +221,7 @@ func (d *Daemon) tryPermit(ctx context.Context, c *config.Config, t *transaction
 		t.objects.forget()
 		err = refusal.Because(refusal.Objects, errors.New(wire.ObjectsGone))
 	} else if err != nil {
-		err = d.unknownHere(ctx, t, notPrepared(c, err))
+		err = notPrepared(c, err)
 	}
 	if err != nil {
 		d.claims.release(claim)
@@ -300,12 +301,34 @@ func (d *Daemon) compareClaimed(ctx context.Context, t *transaction, moves []ref
 	return refusal.Because(refusal.Changed, changed.OrNil())
 }
 
-// unknownHere raises an alarm if a ref is here that the database does not have.
-func (d *Daemon) unknownHere(ctx context.Context, t *transaction, err error) error {
+// neverHad returns another refusal than err if a ref has a value here that the database never had, so that waiting does not help, and
+// raises an alarm then.
+func (d *Daemon) neverHad(ctx context.Context, t *transaction, moves []refdb.Update, err error) error {
+	if refusal.ReasonOf(err) == refusal.Behind {
+		for _, u := range moves {
+			if d.isStranger(ctx, t.repo.Project, u) {
+				err = refusal.Because(refusal.UnknownRef, refusal.Lines{wire.NeverInDatabase(u.Ref, u.Old.Abbrev())})
+				break
+			}
+		}
+	}
 	if refusal.ReasonOf(err) == refusal.UnknownRef {
+		d.counters.alarms.Add(1)
 		d.o.Logger.ErrorContext(ctx, "a ref is here that the database never had: run `refdbctl site check`", "repository", d.digest(t.repo.Project, ""))
 	}
 	return err
+}
+
+// isStranger reports whether the history of a ref, from its beginning, lacks the value that it has here.
+func (d *Daemon) isStranger(ctx context.Context, project string, u refdb.Update) bool {
+	complete := false
+	for change, err := range d.db.History(ctx, project, u.Ref) {
+		if err != nil || change.New.Equivalent(u.Old) || change.Old.Equivalent(u.Old) {
+			return false
+		}
+		complete = change.Old == refdb.Unknown
+	}
+	return complete
 }
 
 // retryNotAdmitted repeats a request while the database's server is not admitted.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -30,13 +32,47 @@ func (k *repositoryCheck) leftovers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A guard may have made them that lives: it has an intent then, as long as it has them.
+	guards, err := k.guardsWork(ctx)
+	if err != nil {
+		return err
+	}
 	for _, f := range files {
 		switch {
+		case guards:
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may be a guard's that lives and has an intent here: look at `refdbctl site status`", f.Age()), nil)
 		case unsure:
 			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old; whether a git still works on this repository can't be told, as some processes are another user's: look at them as root", f.Age()), nil)
 		default:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git has it any more: pushes to what it locks fail; remove it", f.Age()), func() (string, error) { return "removed", f.Remove() })
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git has it any more: pushes to what it locks fail; remove it", f.Age()), func() (string, error) {
+				alone, err := lockfiles.Alone(ctx, k.repo.Dir())
+				if err != nil {
+					return "", err
+				}
+				defer alone()
+				return "removed", f.Remove()
+			})
 		}
 	}
 	return nil
+}
+
+// guardsWork reports whether a guard of this site that lives, or may live, has an intent on the project.
+func (k *repositoryCheck) guardsWork(ctx context.Context) (bool, error) {
+	if k.db == nil {
+		return false, nil
+	}
+	boot, err := pusher.BootID()
+	if err != nil {
+		return false, err
+	}
+	for i, err := range k.db.Intents(ctx, refdb.IntentFilter{Project: k.Project, Owner: k.Site}) {
+		if err != nil {
+			return false, err
+		}
+		if t, is := pusher.ParseTransaction(i.Agent); is && !t.Guard.Ended(boot) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -179,6 +179,11 @@ func Behind(ref, local, global string) string {
 // LockedBy says that an owner has a ref locked.
 func LockedBy(owner string) string { return "locked by " + owner }
 
+// NeverInDatabase says that a ref has a value that the database never had. The value is abbreviated.
+func NeverInDatabase(ref, local string) string {
+	return Printable(ref) + ": it has " + local + " here, which the global database never had: the administrator runs `refdbctl site check`"
+}
+
 // ChangedHere says that a guard has read another value than a ref has. The values are abbreviated.
 func ChangedHere(ref, read, local string) string {
 	return Printable(ref) + ": it has changed meanwhile (it was " + read + ", here it is " + local + "): retry"

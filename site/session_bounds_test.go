@@ -1,0 +1,338 @@
+package site_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func TestASessionThatIsRejected(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	for name, c := range map[string]struct {
+		change func(*wire.Begin)
+		reason string
+	}{
+		"another root":       {func(b *wire.Begin) { b.Root = "/srv" }, wire.RejectRoot},
+		"a link to the root": {func(b *wire.Begin) { b.Root += "/" }, wire.RejectRoot},
+	} {
+		m, _ := g.jgit().begin(c.change).(wire.Rejected)
+		if m.Reason != c.reason || len(m.Lines) != 1 {
+			t.Errorf("%s: %+v, want %s", name, m, c.reason)
+		}
+	}
+	j := g.jgit().session()
+	child := g.jgitChild()
+	child.id = j.id
+	if m, _ := child.begin().(wire.Rejected); m.Reason != wire.RejectGuard {
+		t.Errorf("another process with the ID: %+v", m)
+	}
+	for text, want := range map[string]string{
+		"refdb-session 2\nx\n\n": "rejected version", "refdb-session 1\nguard x\n\n": "rejected malformed", "refdb-session 1\n\n": "rejected malformed",
+	} {
+		conn, err := net.Dial("unix", filepath.Join(g.dir, "sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.WriteString(conn, text)
+		conn.SetReadDeadline(time.Now().Add(sitetest.Patience))
+		if said, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(said), want) {
+			t.Errorf("%q: the daemon said %q, %v", text, said, err)
+		}
+	}
+}
+
+// Rules 8 and 10: a connection that breaks within a message, or a message that is none, ends the session and nothing else.
+func TestASessionThatBreaksWithinAMessage(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	a, b := g.commit[0], g.commit[1]
+	g.set(x, a)
+	j := g.jgit().session()
+	tx := j.granted(line(x, a, b))
+	j.lists(tx, line(x, a, b))
+	for _, text := range []string{
+		"rep", "report " + tx, "report " + tx + "\n", "announce n1 1000 " + g.repo + "\n" + zero + " " + a + " refs/heads/y\n",
+		"announce n2 1000 relative\n\n", "hello\n\n", "\n", "ok " + tx + "\n\n", "announce " + tx + " 1000 " + g.repo + "\n" + zero + " " + a + " refs/heads/y\n\n",
+	} {
+		io.WriteString(j.conn, text)
+		j.conn.(*net.UnixConn).CloseWrite()
+		for {
+			if _, err := wire.ReadFromDaemon(j.r); err != nil {
+				break
+			}
+		}
+		j.session()
+		if agents := g.agents(); len(agents) != 1 || !strings.HasSuffix(agents[0], ":"+tx) {
+			t.Fatalf("after %q intents of %v stand", text, agents)
+		}
+	}
+	// Within the first message: nothing is heard of it.
+	for _, text := range []string{"refdb-session 1\n", "refdb-session 1\nguard " + j.id + "\nnumber 99\nname x\nroot " + filepath.Join(g.dir, "git") + "\nready\n"} {
+		j.dial()
+		io.WriteString(j.conn, text)
+		j.conn.(*net.UnixConn).CloseWrite()
+		io.ReadAll(j.conn)
+	}
+	j.session()
+	j.move(line(x, a, b))
+	j.report(tx)
+	g.has(x, b, b)
+}
+
+// A guard that reads nothing holds up nobody, and its session ends.
+func TestAGuardThatReadsNothing(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	slow, other := g.jgitChild(), g.jgit().session()
+	slow.session()
+	// Each answer is as large as this list.
+	var lines []wire.Line
+	for i := range 5_000 {
+		ref := fmt.Sprintf("refs/cache-automerge/%040d/%06d", i, i)
+		lines = append(lines, line(ref, "", ""))
+	}
+	for i := range 5 {
+		tx := fmt.Sprint("big", i)
+		slow.say(wire.Announce{TX: tx, Limit: time.Second, Dir: g.repo, Lines: lines})
+		slow.say(wire.Report{TX: tx})
+	}
+	sitetest.Eventually(t, "the session ends", func() bool {
+		other.report(other.granted(line(x, "", g.commit[0])))
+		return !openSession(g.status().Sessions, slow.child.Process.Pid)
+	})
+	other.report(other.granted(line(x, "", g.commit[0])))
+}
+
+func openSession(all []client.Session, pid int) bool {
+	for _, s := range all {
+		if s.PID == pid {
+			return s.State == client.SessionOpen
+		}
+	}
+	return false
+}
+
+func TestMoreTransactionsThanAGuardMayHave(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	j := g.jgit().session()
+	var last any
+	for i := range 2001 {
+		tx := j.announce(line(fmt.Sprintf("refs/cache-automerge/%d", i), "", g.commit[0]))
+		last = j.answer(tx)
+	}
+	if last != (refusedAs{"final", "too_many"}) {
+		t.Errorf("one too many: %+v", last)
+	}
+	j.report("t1")
+	j.granted(line("refs/cache-automerge/x", "", g.commit[0]))
+}
+
+// A stop waits for reports, takes them, and lets nothing new through.
+func TestAStopWaitsForTransactionsOfSessions(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t, "\tstopTimeout = 20s")
+	a, b := g.commit[0], g.commit[1]
+	g.set(x, a)
+	j := g.jgit().session()
+	tx := j.granted(line(x, a, b))
+	g.stop()
+	sitetest.Eventually(t, "it stops", func() bool { return strings.Contains(g.log.String(), "msg=stopping") })
+	if m := j.answer(j.announce(line("refs/heads/y", "", a))); m != (refusedAs{"final", "stopping"}) {
+		t.Errorf("announced while it stops: %+v", m)
+	}
+	j.move(line(x, a, b))
+	if got := j.report(tx); got[x] != b {
+		t.Errorf("settled as %v", got)
+	}
+	if err := <-g.ended; err != nil {
+		t.Error(err)
+	}
+	g.ended <- nil
+	if strings.Contains(g.log.String(), "stopped with pushes under way") {
+		t.Error("it did not wait")
+	}
+	if _, err := wire.ReadFromDaemon(j.r); err == nil {
+		t.Error("the session goes on")
+	}
+	g.has(x, b, b)
+}
+
+// The modes of projects hold for sessions.
+func TestSessionsGoByTheProjectsMode(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t, "\tlockWait = 200ms")
+	a, b, c := g.commit[0], g.commit[1], g.commit[2]
+	j := g.jgit().session()
+	g.set(x, a)
+	if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(b)); err != nil {
+		t.Fatal(err)
+	}
+	if m := j.answer(j.announce(line(x, a, c))); m != (refusedAs{"retry", "behind"}) {
+		t.Errorf("mode enforce: %+v", m)
+	}
+	g.mode(config.Log)
+	tx := ""
+	sitetest.Eventually(t, "mode log is heeded", func() bool {
+		tx = j.announce(line(x, a, c))
+		return j.answer(tx) == (wire.Granted{TX: tx})
+	})
+	j.move(line(x, a, c))
+	if got := j.report(tx); got[x] != c {
+		t.Errorf("settled as %v", got)
+	}
+	sitetest.Eventually(t, "the database follows", func() bool { return g.global(x) == c })
+	for change, err := range g.db.History(t.Context(), "team/app", x) {
+		if err != nil || change.By != "alice" {
+			t.Errorf("the history says %+v, %v", change, err)
+		}
+		break
+	}
+	g.mode(config.Comparing)
+	sitetest.Eventually(t, "mode comparing is heeded", func() bool {
+		return j.answer(j.announce(line(x, c, a))) == (refusedAs{"final", "other"})
+	})
+}
+
+// mode gives the project another mode.
+func (g *guard) mode(mode string) {
+	g.tb.Helper()
+	p, ok, err := g.db.Project(g.tb.Context(), "team/app")
+	if err != nil || !ok {
+		g.tb.Fatal(ok, err)
+	}
+	p.Mode = mode
+	if _, err := g.db.PutProject(g.tb.Context(), p); err != nil {
+		g.tb.Fatal(err)
+	}
+}
+
+func TestTheHistorySaysWhoAskedAGuard(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	j := g.jgit().session()
+	tx := j.granted(line(x, "", g.commit[0]))
+	j.move(line(x, "", g.commit[0]))
+	j.report(tx)
+	for change, err := range g.db.History(t.Context(), "team/app", x) {
+		if err != nil || change.By != "alice" || !strings.HasPrefix(change.Owner, "eu-1/") {
+			t.Errorf("the history says %+v, %v", change, err)
+		}
+	}
+}
+
+// A repository that a guard has made is put under guard at its first announcement; one with refs is not.
+func TestARepositoryThatAGuardHasMade(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, sessionDatabase(t), "eu-1")
+	g.options = func(o *site.Options) { o.Hook = sitetest.Hook() }
+	g.start()
+	made := filepath.Join(g.dir, "git", "made.git")
+	sitetest.Run(t, "", "git", "init", "--quiet", "--bare", made)
+	a := strings.TrimSpace(sitetest.Run(t, "", "git", "--git-dir="+made, "commit-tree", "-m", "x", sitetest.Run(t, "", "git", "--git-dir="+made, "hash-object", "-t", "tree", "-w", "/dev/null")))
+	j := g.jgit().session()
+	team := g.repo
+	g.repo = made
+	tx := j.granted(line("refs/meta/config", "", a))
+	j.move(line("refs/meta/config", "", a))
+	j.report(tx)
+	if v, err := g.db.Get(t.Context(), "made", "refs/meta/config"); err != nil || string(v) != a {
+		t.Errorf("the database has %s, %v", v, err)
+	}
+	if out, err := exec.Command("git", "--git-dir="+made, "update-ref", "refs/heads/x", a).CombinedOutput(); err != nil {
+		t.Errorf("a push over git: %v: %s", err, out)
+	}
+	if v, err := g.db.Get(t.Context(), "made", "refs/heads/x"); err != nil || string(v) != a {
+		t.Errorf("after a push over git the database has %s, %v: there are no hooks", v, err)
+	}
+	old := filepath.Join(g.dir, "git", "old.git")
+	sitetest.Run(t, "", "git", "clone", "--quiet", "--mirror", team, old)
+	sitetest.Run(t, "", "git", "--git-dir="+old, "fetch", "--quiet", made, "refs/heads/x:refs/heads/x")
+	g.repo = old
+	if m := j.answer(j.announce(line("refs/heads/y", "", a))); m != (refusedAs{"final", "not_configured"}) {
+		t.Errorf("one with refs that is not under guard: %+v", m)
+	}
+	g.repo = team
+}
+
+// Pushes over git and two guards race for the same refs. What each was told holds, and all comes to rest.
+func TestSessionsRaceWithPushesOverGit(t *testing.T) {
+	t.Parallel()
+	for _, db := range []func(testing.TB) *dbtest.Database{dbtest.SQLite, dbtest.Postgres} {
+		g := newGuard(t, db(t), "eu-1", "\tlockWait = 300ms")
+		refs := []string{x, "refs/heads/y", "refs/heads/z"}
+		for _, ref := range refs {
+			g.set(ref, g.commit[0])
+		}
+		var done sync.WaitGroup
+		granted := make([]int, 2)
+		for n, j := range []*jgit{g.jgit().session(), g.jgitChild().session()} {
+			done.Go(func() {
+				for i := range 40 {
+					var moves []wire.Line
+					for _, ref := range refs[i%2 : 2+i%2] {
+						moves = append(moves, line(ref, g.local(ref), g.commit[(i+n)%8]))
+					}
+					tx := j.announce(moves...)
+					if j.answer(tx) != (wire.Granted{TX: tx}) {
+						continue
+					}
+					granted[n]++
+					want := map[string]string{}
+					if tryMove(g, moves) == nil {
+						for _, m := range moves {
+							want[m.Ref] = m.New
+						}
+					}
+					for ref, value := range j.report(tx) {
+						if w, moved := want[ref]; moved && w != value {
+							t.Errorf("%s was moved to %s, and is settled as %s", ref, w, value)
+						}
+					}
+				}
+			})
+		}
+		done.Go(func() {
+			for i := range 40 {
+				exec.Command("git", "--git-dir="+g.repo, "update-ref", refs[i%3], g.commit[(i+3)%8]).Run()
+			}
+		})
+		done.Wait()
+		g.resolved()
+		for _, ref := range refs {
+			if l, v := g.local(ref), g.global(ref); l != v {
+				t.Errorf("%s is %s here and %s in the database", ref, l, v)
+			}
+		}
+		if len(g.status().Stuck) > 0 || granted[0] == 0 || granted[1] == 0 {
+			t.Errorf("%v granted, %+v", granted, g.status().Stuck)
+		}
+	}
+}
+
+// tryMove moves refs if nobody has their lock files.
+func tryMove(g *guard, lines []wire.Line) error {
+	var in strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&in, "update %s %s %s\n", l.Ref, l.New, l.Old)
+	}
+	cmd := exec.Command("git", "--git-dir="+g.repo, "-c", "core.hooksPath=/dev/null", "update-ref", "--stdin")
+	cmd.Stdin = strings.NewReader(in.String())
+	return cmd.Run()
+}
