@@ -1,0 +1,140 @@
+package site_test
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+const storesAll = "[site]\n\tstore = all"
+
+// newCommit writes a commit with a file that no other repository has.
+func (g *guard) newCommit(parent string, size int) string {
+	g.tb.Helper()
+	cmd := exec.Command("git", "--git-dir="+g.repo, "hash-object", "-w", "--stdin")
+	cmd.Stdin = strings.NewReader(strings.Repeat(g.name+g.tb.Name(), size))
+	blob, err := cmd.Output()
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	cmd = exec.Command("git", "--git-dir="+g.repo, "mktree")
+	cmd.Stdin = strings.NewReader("100644 blob " + strings.TrimSpace(string(blob)) + "\tf\n")
+	tree, err := cmd.Output()
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	return strings.TrimSpace(sitetest.Run(g.tb, "", "git", "--git-dir="+g.repo, "commit-tree", "-m", "new", "-p", parent, strings.TrimSpace(string(tree))))
+}
+
+// K7: the objects of a transaction are in the database before its refs move, and other sites follow.
+func TestTheObjectsOfATransactionAreStoredBeforeItsOK(t *testing.T) {
+	t.Parallel()
+	shared := sessionDatabase(t)
+	g := newGuard(t, shared, "eu-1", storesAll)
+	a := g.commit[0]
+	j := g.jgit().session()
+	tx := j.granted(line(x, "", a))
+	j.move(line(x, "", a))
+	j.report(tx)
+	// The other site has nothing but the database.
+	other := idleGuard(t, shared, "us-1", storesAll)
+	other.start()
+	fresh := g.newCommit(a, 100)
+	tx = j.granted(line(x, a, fresh))
+	packs, err := g.db.Packs(t.Context(), refdb.PackQuery{Project: "team/app", Limit: 100})
+	if err != nil || len(packs.Packs) == 0 {
+		t.Errorf("with its OK the database has %d used packs, %v", len(packs.Packs), err)
+	}
+	j.move(line(x, a, fresh))
+	j.report(tx)
+	g.has(x, fresh, fresh)
+	sitetest.Eventually(t, "the other site follows", func() bool { return other.local(x) == fresh })
+	// A session there is behind for a moment at most.
+	o := other.jgit()
+	o.session()
+	tx = o.granted(line(x, fresh, a))
+	o.move(line(x, fresh, a))
+	o.report(tx)
+	sitetest.Eventually(t, "the first site follows", func() bool { return g.local(x) == a })
+}
+
+// The guard is told to wait while its objects are stored. The time that this takes is not that of its limit.
+func TestAGuardIsToldToWaitWhileItsObjectsAreStored(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, sessionDatabase(t), "eu-1", storesAll)
+	slow := &slowPacks{gate: make(chan struct{})}
+	g.driver = func(d refdb.Driver) refdb.Driver {
+		slow.Driver, slow.PackStore = d, d.(refdb.PackStore)
+		return slow
+	}
+	g.start()
+	j := g.jgit().session()
+	j.say(wire.Announce{TX: "slow", Limit: 1500 * time.Millisecond, Dir: g.repo, Lines: []wire.Line{line(x, "", g.newCommit(g.commit[0], 10))}})
+	for range 3 {
+		if m, is := j.hear("slow").(wire.WaitOn); !is {
+			t.Fatalf("the daemon said %+v", m)
+		}
+	}
+	close(slow.gate)
+	if m := j.answer("slow"); m != (wire.Granted{TX: "slow"}) {
+		t.Errorf("the daemon said %+v", m)
+	}
+	j.report("slow")
+}
+
+// What is larger than site.packLimit is refused, and what was stored in vain is dropped.
+func TestATransactionWithMoreThanThePackLimit(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, sessionDatabase(t), "eu-1", storesAll+"\n\tpackLimit = 1m")
+	j := g.jgit().session()
+	cmd := exec.Command("sh", "-c", "head -c 3000000 /dev/urandom | git --git-dir="+g.repo+" hash-object -w --stdin")
+	blob, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := j.answer(j.announce(line("refs/heads/blob", "", strings.TrimSpace(string(blob))))); m != (refusedAs{"final", "objects"}) {
+		t.Errorf("the daemon said %+v", m)
+	}
+}
+
+type slowPacks struct {
+	refdb.Driver
+	refdb.PackStore
+	gate chan struct{}
+}
+
+func (s *slowPacks) StorePart(ctx context.Context, p refdb.PackPart) error {
+	<-s.gate
+	return s.PackStore.StorePart(ctx, p)
+}
+
+// A repository that a guard makes gets what site.store says, and another site that clones by itself has it.
+func TestWhatAGuardMakesComesToOtherSites(t *testing.T) {
+	t.Parallel()
+	shared := sessionDatabase(t)
+	hook := func(o *site.Options) { o.Hook = sitetest.Hook() }
+	g := idleGuard(t, shared, "eu-1", storesAll)
+	g.options = hook
+	g.start()
+	other := idleGuard(t, shared, "us-1", storesAll+"\n\tautoClone = true")
+	other.options = hook
+	other.start()
+	g.repo = filepath.Join(g.dir, "git", "made.git")
+	sitetest.Run(t, "", "git", "init", "--quiet", "--bare", g.repo)
+	sitetest.Run(t, "", "git", "--git-dir="+g.repo, "hash-object", "-t", "tree", "-w", "/dev/null")
+	a := strings.TrimSpace(sitetest.Run(t, "", "git", "--git-dir="+g.repo, "commit-tree", "-m", "x", "4b825dc642cb6eb9a060e54bf8d69288fbee4904"))
+	j := g.jgit().session()
+	tx := j.granted(line("refs/meta/config", "", a))
+	j.move(line("refs/meta/config", "", a))
+	j.report(tx)
+	other.repo = filepath.Join(other.dir, "git", "made.git")
+	sitetest.Eventually(t, "the other site has it", func() bool { return other.local("refs/meta/config") == a })
+}
