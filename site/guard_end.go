@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -98,7 +99,10 @@ func (d *Daemon) bury(ctx context.Context, g *guard) {
 	}
 	gs.lock()
 	g.burying = false
-	gone := len(g.transactions) == 0 && gs.all[g.id] == g
+	gone, server := len(g.transactions) == 0 && gs.all[g.id] == g, g.server
+	for _, other := range gs.all {
+		server = server && (other == g || !other.server)
+	}
 	if gone {
 		delete(gs.all, g.id)
 	}
@@ -106,6 +110,11 @@ func (d *Daemon) bury(ctx context.Context, g *guard) {
 	gs.unlock()
 	if gone {
 		d.logFailure(ctx, "the guards could not be noted", d.saveGuards())
+	}
+	if gone && server {
+		ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
+		defer cancel()
+		d.logFailure(ctx, "the server of this site could not be forgotten", presence.ForgetServer(ctx, d.db, d.config.Load().Site))
 	}
 }
 

@@ -33,6 +33,7 @@ type guard struct {
 	since   time.Time // that it has a session, or has none
 	// heard says that it has begun a session with this daemon: what it has not listed then can't move any more.
 	heard   bool
+	server  bool // it is one that other sites are told of
 	dead    bool
 	watched bool
 	burying bool // somebody waits to remove its lock files

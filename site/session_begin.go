@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -63,8 +64,29 @@ func (d *Daemon) begin(ctx context.Context, s *session, peer pusher.Hook, b wire
 	welcome := wire.Welcome{Site: c.Site, Root: root, LockWait: c.LockWait, Timeout: answerWithin(c)}
 	if err := d.ready(ctx); err != nil {
 		welcome.Database = refusal.LinesOf(err)[0]
+	} else if err := d.recordServer(ctx, c, b); err != nil {
+		return err
 	}
 	return d.openSession(ctx, s, id, b, welcome)
+}
+
+// recordServer lets the other sites know of a server, or rejects one that does not go with theirs. If the database does not answer
+// meanwhile, it can't be told.
+func (d *Daemon) recordServer(ctx context.Context, c *config.Config, b wire.Begin) error {
+	if b.Instance == "" && b.Server == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	err := presence.RecordServer(ctx, d.db, c.Site, presence.Server{Instance: b.Instance, Server: b.Server})
+	switch {
+	case errors.Is(err, presence.ErrInstance):
+		return rejected{wire.RejectInstance, err}
+	case errors.Is(err, presence.ErrServer):
+		return rejected{wire.RejectServer, err}
+	}
+	d.logFailure(ctx, "the server of this site could not be recorded", err)
+	return nil
 }
 
 // rootOf returns the real path of the site's root.
@@ -135,6 +157,7 @@ func (d *Daemon) openSession(ctx context.Context, s *session, id pusher.Guard, b
 		g.session.close()
 	}
 	s.guard = g
+	g.server = b.Instance != "" || b.Server != ""
 	g.session, g.number, g.name, g.since, g.heard, g.alarmed = s, b.Number, b.Name, time.Now(), true, false
 	listed := make(map[string]wire.Open, len(b.Open))
 	for _, o := range b.Open {

@@ -57,6 +57,34 @@ func TestASessionThatIsRejected(t *testing.T) {
 	}
 }
 
+// Another site that lives must have another instance ID, and the same server ID.
+func TestServersOfSitesThatDoNotGoTogether(t *testing.T) {
+	t.Parallel()
+	shared := sessionDatabase(t)
+	g, other := newGuard(t, shared, "eu-1"), newGuard(t, shared, "us-1")
+	as := func(instance, server string) func(*wire.Begin) {
+		return func(b *wire.Begin) { b.Instance, b.Server = instance, server }
+	}
+	is := func(what string, m wire.Message, want string) {
+		t.Helper()
+		got, _ := m.(wire.Rejected)
+		if got.Reason != want {
+			t.Errorf("%s: %+v, want %q", what, m, want)
+		}
+	}
+	first := g.jgitChild()
+	is("the first", first.begin(as("one", "gerrit")), "")
+	is("the same instance", other.jgit().begin(as("one", "gerrit")), wire.RejectInstance)
+	is("another server", other.jgit().begin(as("two", "copy")), wire.RejectServer)
+	is("one that was rejected is not known", g.jgit().begin(as("two", "gerrit")), "")
+	is("no server", other.jgit().begin(), "")
+	is("a copy", other.jgit().begin(as("three", "gerrit")), "")
+	first.kill()
+	is("the same site again", g.jgit().begin(as("one", "gerrit")), "")
+	g.halt()
+	is("of a site that does not live", other.jgit().begin(as("one", "new")), "")
+}
+
 // Rules 8 and 10: a connection that breaks within a message, or a message that is none, ends the session and nothing else.
 func TestASessionThatBreaksWithinAMessage(t *testing.T) {
 	t.Parallel()
