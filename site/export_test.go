@@ -10,3 +10,10 @@ func (d *Daemon) AgeSessions(by time.Duration) {
 		g.since = g.since.Add(-by)
 	}
 }
+
+// WaitingForClaims counts the transactions that wait for others.
+func (d *Daemon) WaitingForClaims() int {
+	d.claims.mu.Lock()
+	defer d.claims.mu.Unlock()
+	return len(d.claims.waiting)
+}

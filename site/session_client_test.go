@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,8 +32,6 @@ type jgit struct {
 	open   []wire.Open // what the next session begins with
 }
 
-var guardIDs atomic.Uint64
-
 func (g *guard) jgit() *jgit {
 	g.tb.Helper()
 	id := make([]byte, 16)
@@ -51,8 +48,7 @@ func (g *guard) jgitChild() *jgit {
 	return j
 }
 
-// relayVar makes this test's program hand on what it reads to the socket of that path, and back. Each line "connect" on its
-// third descriptor makes another connection.
+// relayVar makes this test's program hand on what it reads to the socket of that path, and back.
 const relayVar = "REFDB_TEST_RELAY"
 
 func relay(path string) {

@@ -104,7 +104,7 @@ func TestLockFilesOfADeadGuardStayWhileOthersMayHaveMadeThem(t *testing.T) {
 			g.set("refs/heads/y", a)
 			dead, living := g.jgitChild().session(), g.jgit().session()
 			dead.granted(line(x, a, b))
-			end := func() {}
+			var end func()
 			if who == "a git" {
 				s := g.session()
 				s.must("start")

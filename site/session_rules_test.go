@@ -239,7 +239,7 @@ func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 	tx := one.granted(line(x, a, b))
 	one.move(line(x, a, b))
 	later := two.announce(line(x, b, a), line("refs/heads/y", a, b))
-	two.report("nobody") // it has been heard
+	sitetest.Eventually(t, "the second waits", func() bool { return g.daemon.WaitingForClaims() == 1 })
 	// The second has y only with x. Nobody overtakes it.
 	third := one.announce(line("refs/heads/y", a, b))
 	one.report(tx)
