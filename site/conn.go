@@ -138,6 +138,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 		return d.maintainAsked(conn, q)
 	case wire.StateFollow:
 		return d.followAsked(ctx, q)
+	case wire.StateGuards:
+		return d.guardsAsked(q)
 	case wire.StateRead:
 		return d.readAsked(q)
 	default:

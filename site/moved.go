@@ -35,6 +35,20 @@ func (m *moved) mark(path string) string {
 	return fmt.Sprintf("%s %d", m.boot, m.in[path])
 }
 
+// guardsAsked says whether a guard may have lock files in the repository that q names.
+func (d *Daemon) guardsAsked(q wire.Request) wire.Response {
+	r, err := d.config.Load().Find(q.Dir)
+	if err != nil {
+		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
+	}
+	d.guards.lock()
+	defer d.guards.unlock()
+	if d.guards.livingIn(r.Path) {
+		return wire.Response{OK: true, Lines: []string{wire.GuardsMayWork}}
+	}
+	return wire.Response{OK: true}
+}
+
 // readAsked says what the mark of the repository is that q names.
 func (d *Daemon) readAsked(q wire.Request) wire.Response {
 	r, err := d.config.Load().Find(q.Dir)

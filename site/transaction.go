@@ -199,7 +199,11 @@ func (d *Daemon) tryPermit(ctx context.Context, c *config.Config, t *transaction
 	if err != nil {
 		return d.unclear(t, err)
 	}
-	if err := d.compareClaimed(ctx, t, moves); err != nil {
+	// What came before may have taken long: another daemon may be this site's by now.
+	if err = d.awaitServing(ctx); err == nil {
+		err = d.compareClaimed(ctx, t, moves)
+	}
+	if err != nil {
 		d.claims.release(claim)
 		return d.unclear(t, err)
 	}

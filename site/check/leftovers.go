@@ -2,12 +2,14 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
@@ -32,39 +34,57 @@ func (k *repositoryCheck) leftovers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A guard may have made them that lives: it has an intent then, as long as it has them.
-	guards, err := k.guardsWork(ctx)
+	guards, err := k.guardsMayWork(ctx)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
 		switch {
 		case guards:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may be a guard's that lives and has an intent here: look at `refdbctl site status`", f.Age()), nil)
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may be a guard's that lives: look at `refdbctl site status`", f.Age()), nil)
 		case unsure:
 			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old; whether a git still works on this repository can't be told, as some processes are another user's: look at them as root", f.Age()), nil)
 		default:
 			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git has it any more: pushes to what it locks fail; remove it", f.Age()), func() (string, error) {
-				alone, err := lockfiles.Alone(ctx, k.repo.Dir())
-				if err != nil {
-					return "", err
-				}
-				defer alone()
-				return "removed", f.Remove()
+				return k.removeLeftover(ctx, f)
 			})
 		}
 	}
 	return nil
 }
 
-// guardsWork reports whether a guard of this site that lives, or may live, has an intent on the project.
-func (k *repositoryCheck) guardsWork(ctx context.Context) (bool, error) {
-	if k.db == nil {
-		return false, nil
+func (k *repositoryCheck) removeLeftover(ctx context.Context, f gitrepo.LockFile) (string, error) {
+	alone, err := lockfiles.Alone(ctx, k.repo.Dir())
+	if err != nil {
+		return "", err
+	}
+	defer alone()
+	guards, err := k.guardsMayWork(ctx)
+	if err == nil && guards {
+		err = errors.New("a guard has begun to work there")
+	}
+	if err != nil {
+		return "", err
+	}
+	return "removed", f.Remove()
+}
+
+// guardsMayWork reports whether a guard of this site may have lock files in the repository. It asks the daemon. If that does not answer,
+// or is of a version that knows no guards, each guard counts that daemons have noted and that may live, and each that has an intent here.
+func (k *repositoryCheck) guardsMayWork(ctx context.Context) (bool, error) {
+	work, err := client.GuardsMayWork(ctx, k.Socket, k.repo.Dir())
+	if err == nil {
+		return work, nil
 	}
 	boot, err := pusher.BootID()
 	if err != nil {
 		return false, err
+	}
+	if noted, err := pusher.NotedGuards(k.State); err != nil || slices.ContainsFunc(noted, func(g pusher.Guard) bool { return !g.Ended(boot) }) {
+		return err == nil, err
+	}
+	if k.db == nil {
+		return false, nil
 	}
 	for i, err := range k.db.Intents(ctx, refdb.IntentFilter{Project: k.Project, Owner: k.Site}) {
 		if err != nil {

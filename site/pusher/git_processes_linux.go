@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -57,11 +58,11 @@ func (p gitProcess) ended() bool {
 // RunsSince reports whether a git that may move refs works on the repository and has not started after the machine had been
 // up for that long. A git that can't be looked at counts.
 func RunsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
-	return runsSince(uptime, dir, gitPrograms, func(string) bool { return true })
+	return runsSince(uptime, dir, gitPrograms, func(string, []string) bool { return true })
 }
 
-// runsSince is RunsSince of those processes that count, given their directories in /proc.
-func runsSince(uptime time.Duration, dir string, gitPrograms []string, counts func(proc string) bool) bool {
+// runsSince is RunsSince of those processes that count, given their directories in /proc and those of the repository.
+func runsSince(uptime time.Duration, dir string, gitPrograms []string, counts func(proc string, tops []string) bool) bool {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return true
@@ -77,19 +78,30 @@ func runsSince(uptime time.Duration, dir string, gitPrograms []string, counts fu
 		if err == nil && slices.Contains(frontEnds, strings.TrimSuffix(string(name), "\n")) {
 			continue
 		}
-		if _, works, err := lookAt(proc, tops, gitPrograms); (works || err != nil && !isGone(err)) && counts(proc) {
+		if _, works, err := lookAt(proc, tops, gitPrograms); (works || err != nil && !isGone(err)) && counts(proc, tops) {
 			return true
 		}
 	}
 	return false
 }
 
-// FollowsSince is [RunsSince] of gits that move refs to what the database holds.
+// FollowsSince is [RunsSince] of gits that move refs to what the database holds. They are run by the user of this process, or by root.
 func FollowsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
-	return runsSince(uptime, dir, gitPrograms, func(proc string) bool {
-		environ, err := os.ReadFile(filepath.Join(proc, "environ"))
-		return err != nil || slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool { return bytes.HasPrefix(entry, []byte("REFDB_REPLICA=")) })
-	})
+	return runsSince(uptime, dir, gitPrograms, mayFollow)
+}
+
+func mayFollow(proc string, tops []string) bool {
+	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
+	if err == nil {
+		return slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool { return bytes.HasPrefix(entry, []byte("REFDB_REPLICA=")) })
+	}
+	var s syscall.Stat_t
+	if isGone(err) || syscall.Stat(proc, &s) == nil && s.Uid != 0 && int(s.Uid) != os.Getuid() {
+		return false
+	}
+	// Of root's process only the arguments can be read. They name the repository.
+	arguments, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+	return err != nil && !isGone(err) || err == nil && namesOne(arguments, "/", tops)
 }
 
 // topsOf returns the directory of the repository, or of the work tree around it, and
@@ -127,13 +139,21 @@ func worksOn(proc string, tops []string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		for word := range bytes.SplitSeq(text, []byte{0}) {
-			if slices.ContainsFunc(tops, func(top string) bool { return names(string(word), cwd, top) }) {
-				return true, nil
-			}
+		if namesOne(text, cwd, tops) {
+			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// namesOne reports whether one of the words, which end with a NUL, is a path in one of the directories.
+func namesOne(words []byte, cwd string, tops []string) bool {
+	for word := range bytes.SplitSeq(words, []byte{0}) {
+		if slices.ContainsFunc(tops, func(top string) bool { return names(string(word), cwd, top) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // names reports whether an argument, or a variable's value, is a path in dir.

@@ -33,7 +33,11 @@ const (
 	StateMaintain   = "maintain"
 	StateFollow     = "follow"
 	StateRead       = "read"
+	StateGuards     = "guards" // may a guard have lock files in a repository? Then a line of the answer is GuardsMayWork
 )
+
+// GuardsMayWork is the daemon's answer to [StateGuards] if one may.
+const GuardsMayWork = "guards may work there"
 
 // DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.
 const DefaultLimit = 5 * time.Second
