@@ -25,9 +25,9 @@ func (d *Daemon) watchGuard(g *guard) {
 		d.guardDied(g)
 		return
 	}
-	process, err := pusher.Watch(g.id.Agent)
+	process, err := g.id.Watch()
 	if err != nil {
-		// It may be in another PID namespace. If it has ended, that is looked for again.
+		// It may be in another PID namespace, or have ended just now. reconcile looks again.
 		gs.lock()
 		g.watched = false
 		gs.unlock()

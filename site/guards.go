@@ -189,6 +189,16 @@ func (gs *guards) openIn(path string) bool {
 	return gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path })
 }
 
+// buried reports whether nobody is about to settle what a dead guard has left. gs is locked.
+func (gs *guards) buried() bool {
+	for _, g := range gs.all {
+		if g.burying {
+			return false
+		}
+	}
+	return true
+}
+
 // pending counts the transactions that are not settled, of guards that have a session.
 func (gs *guards) pending() (n int) {
 	gs.mu.Lock()

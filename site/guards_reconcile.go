@@ -70,7 +70,8 @@ func (d *Daemon) settleTransactions(ctx context.Context) {
 	gs := &d.guards
 	var left []*transaction
 	gs.lock()
-	for _, g := range gs.list() {
+	all := gs.list()
+	for _, g := range all {
 		if g.dead && !g.burying && len(g.transactions) > 0 {
 			g.burying = true
 			d.tasks.Go(func() { d.bury(d.work, g) })
@@ -82,6 +83,9 @@ func (d *Daemon) settleTransactions(ctx context.Context) {
 		}
 	}
 	gs.unlock()
+	for _, g := range all {
+		d.watchGuard(g)
+	}
 	for _, t := range left {
 		d.settle(ctx, t)
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -41,5 +43,6 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 	}
 	defer d.presence.End()
 	err = d.reconcile(ctx)
+	d.guards.await(ctx, time.Now().Add(gitrepo.LockPatience), d.guards.buried)
 	return d.status(), err
 }

@@ -1,9 +1,17 @@
 package site_test
 
 import (
+	"errors"
 	"maps"
+	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -13,9 +21,22 @@ func sessionDatabase(t *testing.T) *dbtest.Database {
 	return dbtest.SQLite(t)
 }
 
+// eachDatabase runs a test on a site with each of the databases that a machine can have.
+func eachDatabase(t *testing.T, test func(t *testing.T, g *guard)) {
+	for name, database := range map[string]func(testing.TB) *dbtest.Database{"SQLite": dbtest.SQLite, "PostgreSQL": dbtest.Postgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newGuard(t, database(t), "eu-1"))
+		})
+	}
+}
+
 func TestATransactionOfASession(t *testing.T) {
 	t.Parallel()
-	g := sessionTest(t)
+	eachDatabase(t, transactionOfASession)
+}
+
+func transactionOfASession(t *testing.T, g *guard) {
 	a, b := g.commit[0], g.commit[1]
 	j := g.jgit().session()
 	for _, step := range []struct{ from, to string }{{"", a}, {a, b}, {b, ""}} {
@@ -38,4 +59,64 @@ func (g *guard) zeroed(value string) string {
 		return zero
 	}
 	return value
+}
+
+// A crash of everything: the daemon is killed in its place, by what it leaves, between the OK and the report, and the guard dies too.
+func TestAGuardThatDiesWhileTheDaemonIsAway(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, g *guard) {
+		a, b := g.commit[0], g.commit[1]
+		g.set(x, a)
+		g.set("refs/heads/y", a)
+		lives, dies := g.jgit().session(), g.jgitChild().session()
+		moves := []wire.Line{line("refs/heads/y", a, b)}
+		tx := lives.granted(moves...)
+		dies.granted(line(x, a, b))
+		dies.move(line(x, a, b))
+		g.halt()
+		dies.kill()
+		lives.move(moves...)
+		g.start()
+		lives.lists(tx, moves...)
+		lives.session()
+		lives.report(tx)
+		g.resolved()
+		g.has(x, b, b)
+		g.has("refs/heads/y", b, b)
+	})
+}
+
+// Without a daemon, `site repair` settles what a dead guard has left, and leaves alone what one has that lives.
+func TestARepairSettlesWhatADeadGuardHasLeft(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	a, b := g.commit[0], g.commit[1]
+	g.set(x, a)
+	g.set("refs/heads/y", a)
+	dies, lives := g.jgitChild().session(), g.jgitChild().session()
+	dies.granted(line(x, a, b))
+	dies.move(line(x, a, b))
+	lives.granted(line("refs/heads/y", a, b))
+	g.halt()
+	dies.kill()
+	c, err := config.Load(t.Context(), g.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := refdb.New(g.shared.Open(t), refdb.Options{Site: g.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var s client.Status
+	sitetest.Eventually(t, "the daemon's lock is stale", func() bool {
+		s, err = site.Repair(t.Context(), c, db, site.Options{})
+		return !errors.Is(err, presence.ErrAwaited)
+	})
+	if err != nil || s.Counters.Updated != 1 {
+		t.Errorf("repair: %+v, %v", s.Counters, err)
+	}
+	if agents := g.agents(); len(agents) != 1 || !strings.Contains(agents[0], lives.id) {
+		t.Errorf("intents of %v stand", agents)
+	}
 }

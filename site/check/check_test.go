@@ -19,6 +19,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -156,6 +157,10 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			must(tb, os.WriteFile(file, nil, 0o644))
 			must(tb, os.Chtimes(file, past, past))
 		}, "not-maintained team/app", "not-maintained team/app"},
+		{"a lock file that a guard may have made which lives", func(tb testing.TB, r *sitetest.Replicas) {
+			guardsIntent(tb, r)
+			age(tb, sitetest.LockFile(tb, r.B, "packed-refs.lock"))
+		}, "leftover-lock packed-refs.lock", "leftover-lock packed-refs.lock"},
 		{"a lock file that is young", func(tb testing.TB, r *sitetest.Replicas) { sitetest.LockFile(tb, r.B, "refs/heads/main.lock") }, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -254,6 +259,24 @@ func TestALockFileOfALivingGitIsNoFinding(t *testing.T) {
 				t.Errorf("afterwards: %s", got)
 			}
 		})
+	}
+}
+
+// guardsIntent leaves an intent of a guard that lives: this process.
+func guardsIntent(tb testing.TB, r *sitetest.Replicas) {
+	tb.Helper()
+	process, err := pusher.ThisProcess()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	db, err := refdb.New(r.Open(tb), refdb.Options{Site: r.Config.Site})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	new := []refdb.Update{{Ref: "refs/heads/guards", New: refdb.Value(r.B.Commit(tb, "x"))}}
+	if _, err := db.Prepare(tb.Context(), sitetest.Project, new, process+":0123456789abcdef0123456789abcdef:7"); err != nil {
+		tb.Fatal(err)
 	}
 }
 

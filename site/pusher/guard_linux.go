@@ -21,3 +21,11 @@ func (p Hook) Guard(id, boot string) (Guard, error) {
 	}
 	return Guard{Agent{boot, p.pid, s.start}, namespace, id}, nil
 }
+
+// Watch opens the guard's process, if it is in this PID namespace. The error is [ErrGone] if it has ended.
+func (g Guard) Watch() (*Watched, error) {
+	if here, err := pidNamespace(); err != nil || here != g.Namespace {
+		return nil, errors.Join(err, errors.New(wire.GuardInAnotherNamespace))
+	}
+	return Watch(g.Agent)
+}
