@@ -46,7 +46,7 @@ func (d *Daemon) guardsAsked(q wire.Request) wire.Response {
 	if d.guards.livingIn(r.Path) {
 		return wire.Response{OK: true, Lines: []string{wire.GuardsMayWork}}
 	}
-	return wire.Response{OK: true}
+	return wire.Response{OK: true, Lines: []string{wire.NoGuardsWork}}
 }
 
 // readAsked says what the mark of the repository is that q names.

@@ -161,6 +161,14 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			guardsIntent(tb, r)
 			age(tb, sitetest.LockFile(tb, r.B, "packed-refs.lock"))
 		}, "leftover-lock packed-refs.lock", "leftover-lock packed-refs.lock"},
+		{"one of a guard that a daemon has met", func(tb testing.TB, r *sitetest.Replicas) {
+			this, ok := pusher.ParseGuard(thisGuard(tb))
+			if !ok {
+				tb.Fatal(thisGuard(tb))
+			}
+			must(tb, pusher.NoteGuards(r.Config.State, []pusher.Guard{this}))
+			age(tb, sitetest.LockFile(tb, r.B, "packed-refs.lock"))
+		}, "leftover-lock packed-refs.lock", "leftover-lock packed-refs.lock"},
 		{"a lock file that is young", func(tb testing.TB, r *sitetest.Replicas) { sitetest.LockFile(tb, r.B, "refs/heads/main.lock") }, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -262,20 +270,26 @@ func TestALockFileOfALivingGitIsNoFinding(t *testing.T) {
 	}
 }
 
-// guardsIntent leaves an intent of a guard that lives: this process.
-func guardsIntent(tb testing.TB, r *sitetest.Replicas) {
+// thisGuard is the name of a guard that lives: this process.
+func thisGuard(tb testing.TB) string {
 	tb.Helper()
 	process, err := pusher.ThisProcess()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return process + ":0123456789abcdef0123456789abcdef"
+}
+
+// guardsIntent leaves an intent of thisGuard.
+func guardsIntent(tb testing.TB, r *sitetest.Replicas) {
+	tb.Helper()
 	db, err := refdb.New(r.Open(tb), refdb.Options{Site: r.Config.Site})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { db.Close() })
 	new := []refdb.Update{{Ref: "refs/heads/guards", New: refdb.Value(r.B.Commit(tb, "x"))}}
-	if _, err := db.Prepare(tb.Context(), sitetest.Project, new, process+":0123456789abcdef0123456789abcdef:7"); err != nil {
+	if _, err := db.Prepare(tb.Context(), sitetest.Project, new, thisGuard(tb)+":7"); err != nil {
 		tb.Fatal(err)
 	}
 }

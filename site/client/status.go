@@ -201,13 +201,14 @@ func Moved(ctx context.Context, socket, dir string) (string, error) {
 // GuardsMayWork asks the daemon at socket whether a guard may have lock files in the repository dir.
 func GuardsMayWork(ctx context.Context, socket, dir string) (bool, error) {
 	answer, err := ask(ctx, socket, wire.Request{State: wire.StateGuards, Dir: dir})
-	if err == nil && !answer.OK {
-		err = errors.New(strings.Join(answer.Lines, "; "))
+	said := strings.Join(answer.Lines, "; ")
+	if err == nil && (!answer.OK || said != wire.GuardsMayWork && said != wire.NoGuardsWork) {
+		err = fmt.Errorf("it says %q", said)
 	}
 	if err != nil {
 		return false, fmt.Errorf("asking the site daemon at %s: %w", socket, err)
 	}
-	return slices.Contains(answer.Lines, wire.GuardsMayWork), nil
+	return said == wire.GuardsMayWork, nil
 }
 
 // ask sends the daemon at socket one request, and returns its answer.

@@ -33,11 +33,14 @@ const (
 	StateMaintain   = "maintain"
 	StateFollow     = "follow"
 	StateRead       = "read"
-	StateGuards     = "guards" // may a guard have lock files in a repository? Then a line of the answer is GuardsMayWork
+	StateGuards     = "guards" // may a guard have lock files in a repository?
 )
 
-// GuardsMayWork is the daemon's answer to [StateGuards] if one may.
-const GuardsMayWork = "guards may work there"
+// The line that is the daemon's answer to [StateGuards].
+const (
+	GuardsMayWork = "guards may work there"
+	NoGuardsWork  = "no guard works there"
+)
 
 // DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.
 const DefaultLimit = 5 * time.Second
