@@ -69,19 +69,23 @@ func (k *repositoryCheck) removeLeftover(ctx context.Context, f gitrepo.LockFile
 	return "removed", f.Remove()
 }
 
-// guardsMayWork reports whether a guard of this site may have lock files in the repository. It asks the daemon. If that does not answer,
-// or is of a version that knows no guards, each guard counts that daemons have noted and that may live, and each that has an intent here.
+// guardsMayWork reports whether a guard of this site may have lock files in the repository: it has an intent there, or the daemon says so.
+// If that does not answer, or is of a version that knows no guards, each guard counts that it has noted and that may live.
 func (k *repositoryCheck) guardsMayWork(ctx context.Context) (bool, error) {
-	work, err := client.GuardsMayWork(ctx, k.Socket, k.repo.Dir())
-	if err == nil {
-		return work, nil
-	}
 	boot, err := pusher.BootID()
 	if err != nil {
 		return false, err
 	}
-	if noted, err := pusher.NotedGuards(k.State); err != nil || slices.ContainsFunc(noted, func(g pusher.Guard) bool { return !g.Ended(boot) }) {
-		return err == nil, err
+	work, down := client.GuardsMayWork(ctx, k.Socket, k.repo.Dir())
+	if down != nil {
+		noted, err := pusher.NotedGuards(k.State)
+		if err != nil {
+			return false, err
+		}
+		work = slices.ContainsFunc(noted, func(g pusher.Guard) bool { return !g.Ended(boot) })
+	}
+	if work {
+		return true, nil
 	}
 	if k.db == nil {
 		return false, nil
