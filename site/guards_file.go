@@ -12,27 +12,55 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
-// A daemon notes which guards it has met. The next one does not know what they were told before they have begun sessions with it: not
-// all of that has intents.
+// A daemon notes which guards have transactions. The next one does not know what they were told before they have begun sessions with it:
+// not all of that has intents.
 
 func guardsFile(state string) string { return filepath.Join(state, "guards") }
 
-// saveGuards notes all guards that are known, durably.
+// saveGuards notes the guards that are to be, durably.
 func (d *Daemon) saveGuards() error {
 	gs := &d.guards
 	gs.saving.Lock()
 	defer gs.saving.Unlock()
 	gs.lock()
-	names := []string{}
+	names, noted := []string{}, []*guard{}
 	for _, g := range gs.list() {
-		names = append(names, g.id.String())
+		if g.toBeNoted() {
+			names, noted = append(names, g.id.String()), append(noted, g)
+		} else {
+			g.noted = false // before it is: what begins meanwhile has it noted again
+		}
 	}
 	gs.unlock()
 	b, err := json.Marshal(names)
+	if err == nil {
+		err = durable.WriteState(guardsFile(d.config.Load().State), b)
+	}
 	if err != nil {
 		return err
 	}
-	return durable.WriteState(guardsFile(d.config.Load().State), b)
+	gs.lock()
+	defer gs.unlock()
+	for _, g := range noted {
+		g.noted = true
+	}
+	return nil
+}
+
+// toBeNoted reports whether a later daemon has to fear that this guard was let do what left no intent. The guards are locked.
+func (g *guard) toBeNoted() bool {
+	return !g.dead && (len(g.transactions) > 0 || g.unheard() || g.noted && g.session != nil)
+}
+
+// note makes sure that the guard is noted, which has a transaction.
+func (d *Daemon) note(g *guard) error {
+	d.guards.lock()
+	noted := g.noted
+	d.guards.unlock()
+	if noted {
+		return nil
+	}
+	return d.saveGuards()
 }
 
 // loadGuards gets to know the guards of earlier daemons that may live. It is called before anything is decided.
@@ -55,6 +83,7 @@ func (d *Daemon) loadGuards(state string) error {
 		}
 		d.guards.lock()
 		g := d.guards.get(id)
+		g.feared, g.noted = true, true
 		d.guards.unlock()
 		d.watchGuard(g)
 	}
