@@ -374,6 +374,7 @@ func TestAnAnnouncementThatIsGivenUp(t *testing.T) {
 	tx := j.announce(line(x, "", a))
 	hold.reached(t)
 	j.say(wire.Report{TX: tx}) // while the database is asked
+	j.ping()
 	hold.open()
 	if got := j.settled(tx); got[x] != zero {
 		t.Errorf("settled as %v", got)
