@@ -233,7 +233,7 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 	d.stopping.Store(true)
 	d.maintainer.cancel()
 	notifyStopping()
-	left := func() int { return d.pushes.pending() + d.guards.pending() }
+	left := func() int { return d.pushes.pending() + d.guards.open() }
 	d.o.Logger.Info("stopping", "pushes", left())
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -241,7 +241,11 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 	defer poll.Stop()
 	for {
 		left := left()
-		if left == 0 && connections.idle() && d.reconcileDone.Load() == d.reconcileRequested.Load() {
+		if d.pushes.pending()+d.guards.pending() == 0 && connections.idle() && d.reconcileDone.Load() == d.reconcileRequested.Load() {
+			if left > 0 {
+				d.stoppedWith(left) // of guards without a session: they can't report
+				return
+			}
 			d.presence.End()
 			d.leave()
 			return
@@ -249,12 +253,16 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 		select {
 		case <-poll.C:
 		case <-deadline.C:
-			// The presence is not released: only a daemon with the same disk may find out what
-			// became of those pushes.
-			d.o.Logger.Warn("stopped with pushes under way: the next start resolves them", "pushes", left)
+			d.stoppedWith(left)
 			return
 		}
 	}
+}
+
+// stoppedWith is called when the daemon stops with pushes under way. The presence is not released: only a daemon with the same
+// disk may find out what became of them.
+func (d *Daemon) stoppedWith(pushes int) {
+	d.o.Logger.Warn("stopped with pushes under way: the next start resolves them", "pushes", pushes)
 }
 
 // Reload makes d use another configuration from now on. If it changes a key that counts only at the

@@ -138,6 +138,12 @@ func (d *Daemon) buryIn(ctx context.Context, path string, all []*transaction) {
 			break
 		}
 	}
+	d.guards.lock()
+	for _, t := range all {
+		t.swept = true
+	}
+	d.guards.wake()
+	d.guards.unlock()
 	for _, t := range all {
 		d.settleNow(ctx, t)
 	}
@@ -145,7 +151,7 @@ func (d *Daemon) buryIn(ctx context.Context, path string, all []*transaction) {
 
 // lockFilesThere returns the lock files of refs, and that of packed-refs, which a guard takes for nearly everything.
 func lockFilesThere(path string, refs []string) []gitrepo.LockFile {
-	return thereOf(gitrepo.LocksOf(path, append(refs, headRef), true))
+	return thereOf(gitrepo.LocksOf(path, append(refs, "HEAD"), true))
 }
 
 // removeLockFilesOfDead removes lock files once no git runs that may have made them. Again says that one does for too long.

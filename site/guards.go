@@ -32,7 +32,10 @@ type guard struct {
 	session *session
 	since   time.Time // that it has a session, or has none
 	// heard says that it has begun a session with this daemon: what it has not listed then can't move any more.
-	heard   bool
+	heard bool
+	// feared says that an earlier daemon has met it: what that has let it do need not have intents.
+	feared  bool
+	noted   bool // it is in the file of guards, for later daemons
 	server  bool // it is one that other sites are told of
 	dead    bool
 	watched bool
@@ -76,6 +79,7 @@ type transaction struct {
 	elsewhere bool
 	unknown   bool // whether its intents were recorded
 	settling  bool
+	swept     bool      // its guard is dead, and its lock files are gone
 	ended     time.Time // since when it is over
 	release   func()    // of the repository that it shares with others
 	objects   objects
@@ -154,9 +158,25 @@ func (gs *guards) anyTransaction(is func(*transaction) bool) bool {
 	return false
 }
 
-// deadIn reports whether a dead guard has left something in the repository at path. gs is locked.
+// deadIn reports whether a dead guard may have left lock files in the repository at path. gs is locked.
 func (gs *guards) deadIn(path string) bool {
-	return gs.anyTransaction(func(t *transaction) bool { return t.guard.dead && t.repo.Path == path })
+	return gs.anyTransaction(func(t *transaction) bool { return t.guard.dead && !t.swept && t.repo.Path == path })
+}
+
+// unheard reports whether it may do what this daemon does not know of. The guards are locked.
+func (g *guard) unheard() bool { return g.feared && !g.heard && !g.dead }
+
+// unsharedIn reports whether a transaction may move refs in the repository at path that an earlier daemon has let through: nothing keeps
+// the repository from being pruned then.
+func (gs *guards) unsharedIn(path string) bool {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, g := range gs.all {
+		if g.unheard() {
+			return true
+		}
+	}
+	return gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path && t.release == nil && t.phase == granted })
 }
 
 // livingIn reports whether a guard that lives may have lock files in the repository at path. gs is locked.
@@ -165,7 +185,7 @@ func (gs *guards) livingIn(path string) bool {
 		if g.dead {
 			continue
 		}
-		if !g.heard {
+		if g.unheard() {
 			return true // it may have had an answer of an earlier daemon that recorded nothing
 		}
 		for _, t := range g.transactions {
@@ -182,7 +202,7 @@ func (gs *guards) openIn(path string) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	for _, g := range gs.all {
-		if !g.dead && !g.heard {
+		if g.unheard() {
 			return true
 		}
 	}
@@ -197,6 +217,16 @@ func (gs *guards) buried() bool {
 		}
 	}
 	return true
+}
+
+// open counts the transactions that are not settled.
+func (gs *guards) open() (n int) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, g := range gs.all {
+		n += len(g.transactions)
+	}
+	return n
 }
 
 // pending counts the transactions that are not settled, of guards that have a session.

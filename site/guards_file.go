@@ -2,18 +2,47 @@ package site
 
 import "github.com/globalrefdb/globalrefdb/site/pusher"
 
-// saveGuards notes all guards that are known, durably.
+// saveGuards notes the guards that are to be, durably.
 func (d *Daemon) saveGuards() error {
 	gs := &d.guards
 	gs.saving.Lock()
 	defer gs.saving.Unlock()
-	var all []pusher.Guard
+	var ids []pusher.Guard
+	var noted []*guard
 	gs.lock()
 	for _, g := range gs.list() {
-		all = append(all, g.id)
+		if g.toBeNoted() {
+			ids, noted = append(ids, g.id), append(noted, g)
+		} else {
+			g.noted = false // before it is: what begins meanwhile has it noted again
+		}
 	}
 	gs.unlock()
-	return pusher.NoteGuards(d.config.Load().State, all)
+	if err := pusher.NoteGuards(d.config.Load().State, ids); err != nil {
+		return err
+	}
+	gs.lock()
+	defer gs.unlock()
+	for _, g := range noted {
+		g.noted = true
+	}
+	return nil
+}
+
+// toBeNoted reports whether a later daemon has to fear that this guard was let do what left no intent. The guards are locked.
+func (g *guard) toBeNoted() bool {
+	return !g.dead && (len(g.transactions) > 0 || g.unheard() || g.noted && g.session != nil)
+}
+
+// note makes sure that the guard is noted, which has a transaction.
+func (d *Daemon) note(g *guard) error {
+	d.guards.lock()
+	noted := g.noted
+	d.guards.unlock()
+	if noted {
+		return nil
+	}
+	return d.saveGuards()
 }
 
 // loadGuards gets to know the guards of earlier daemons that may live. It is called before anything is decided.
@@ -25,6 +54,7 @@ func (d *Daemon) loadGuards(state string) error {
 		}
 		d.guards.lock()
 		g := d.guards.get(id)
+		g.feared, g.noted = true, true
 		d.guards.unlock()
 		d.watchGuard(g)
 	}

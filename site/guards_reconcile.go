@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -14,21 +15,55 @@ const silenceLimit = time.Minute
 
 // adoptTransactions gets to know the transactions that have intents, pending or decided, of earlier daemons, or of a request whose reply was
 // lost. What its guard has not listed is over.
-func (d *Daemon) adoptTransactions(intents []refdb.Intent) {
+func (d *Daemon) adoptTransactions(ctx context.Context, intents []refdb.Intent) error {
 	byTransaction := map[pusher.Transaction][]refdb.Intent{}
 	for _, i := range intents {
 		if id, is := pusher.ParseTransaction(i.Agent); is && i.Decision != refdb.Revoked {
 			byTransaction[id] = append(byTransaction[id], i)
 		}
 	}
+	var failures []error
 	for id, some := range byTransaction {
-		d.adoptTransaction(id, some)
+		some, err := d.unsettled(ctx, id, some)
+		if failures = append(failures, err); len(some) > 0 {
+			d.adoptTransaction(id, some)
+		}
 	}
+	return errors.Join(failures...)
+}
+
+// unsettled returns those of a transaction's intents, as they were listed, that stand. If the transaction is not known, and its guard is, it
+// may have been settled since.
+func (d *Daemon) unsettled(ctx context.Context, id pusher.Transaction, intents []refdb.Intent) ([]refdb.Intent, error) {
+	d.guards.lock()
+	known := d.guards.find(id) != nil
+	d.guards.unlock()
+	if known || d.inherited.Load() == nil || intents[0].Decision != refdb.Pending {
+		return intents, nil // before the first look is over nothing is settled
+	}
+	moves := make([]*pendingMove, len(intents))
+	for i, intent := range intents {
+		moves[i] = moveOf(intent)
+	}
+	still, err := d.stillPending(ctx, moves)
+	if err != nil {
+		return nil, err
+	}
+	var stand []refdb.Intent
+	for i, m := range moves {
+		if slices.Contains(still, m) {
+			stand = append(stand, intents[i])
+		}
+	}
+	return stand, nil
 }
 
 func (d *Daemon) adoptTransaction(id pusher.Transaction, intents []refdb.Intent) {
 	gs := &d.guards
 	gs.lock()
+	if gs.all[id.Guard] == nil {
+		gs.get(id.Guard).feared = true
+	}
 	g := gs.get(id.Guard)
 	t := g.transactions[id.TX]
 	if t != nil && !t.listed && (!t.adopted || t.phase == over) {
@@ -72,7 +107,7 @@ func (d *Daemon) settleTransactions(ctx context.Context) {
 	gs.lock()
 	all := gs.list()
 	for _, g := range all {
-		if g.dead && !g.burying && len(g.transactions) > 0 {
+		if g.dead && !g.burying {
 			g.burying = true
 			d.tasks.Go(func() { d.bury(d.work, g) })
 		}

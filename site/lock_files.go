@@ -65,11 +65,6 @@ func (d *Daemon) removeAbandoned(ctx context.Context, dir string, files []gitrep
 }
 
 func (d *Daemon) removeAbandonedNow(ctx context.Context, dir string, files []gitrepo.LockFile) (removed int, err error) {
-	alone, err := lockfiles.Alone(ctx, dir)
-	if err != nil {
-		return 0, nil // the daemon ends, or the repository has gone
-	}
-	defer alone()
 	until := time.Now().Add(abandonedLimit)
 	if !d.guards.await(ctx, until, func() bool {
 		// What is there while no guard has work is none's. It stays the same file, or is not removed.
@@ -81,6 +76,12 @@ func (d *Daemon) removeAbandonedNow(ctx context.Context, dir string, files []git
 	}) {
 		return 0, nil // `site check` finds them
 	}
+	alone, err := lockfiles.Alone(ctx, dir)
+	if err != nil {
+		return 0, nil // the daemon ends, or the repository has gone
+	}
+	defer alone()
+	files = thereOf(files)
 	files, unsure, err := pusher.Abandoned(ctx, d.config.Load().GitPrograms, dir, files, until)
 	if err != nil || unsure {
 		return 0, nil

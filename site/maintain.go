@@ -39,6 +39,24 @@ type maintainer struct {
 	cancel context.CancelFunc
 }
 
+// enter waits for the turn, until ctx ends. Waiting is called before it waits.
+func (m *maintainer) enter(ctx context.Context, waiting func()) error {
+	select {
+	case m.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	waiting()
+	select {
+	case m.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (m *maintainer) leave() { <-m.turn }
+
 // errBusy says that a repository can't be pruned now.
 var errBusy = errors.New("busy")
 
@@ -68,17 +86,10 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 // maintain packs and prunes a repository. Say is called with what it does next.
 func (d *Daemon) maintain(ctx context.Context, r config.Repository, say func(string)) (m client.Maintained, err error) {
 	m.Project, m.Compacted = r.Project, client.CompactedNothing
-	select {
-	case d.maintainer.turn <- struct{}{}:
-	default:
-		say("waiting for the maintenance of another repository")
-		select {
-		case d.maintainer.turn <- struct{}{}:
-		case <-ctx.Done():
-			return m, context.Cause(ctx)
-		}
+	if err := d.maintainer.enter(ctx, func() { say("waiting for the maintenance of another repository") }); err != nil {
+		return m, err
 	}
-	defer func() { <-d.maintainer.turn }()
+	defer d.maintainer.leave()
 	defer func() {
 		if err != nil && d.stopping.Load() {
 			err = errors.New(wire.DaemonStopping)
@@ -170,6 +181,9 @@ func (d *Daemon) prune(ctx context.Context, r config.Repository, repo *gitrepo.R
 	if pusher.RunsSince(d.locked, repo.Dir(), d.config.Load().GitPrograms) {
 		return 0, fmt.Errorf("%w: a git has been running there since before the daemon started", errBusy)
 	}
+	if err := d.mayBePruned(r); err != nil {
+		return 0, err
+	}
 	patience, cancel := context.WithTimeoutCause(ctx, pruneWait, fmt.Errorf("%w: for %s there was always a push or a sync under way", errBusy, pruneWait))
 	defer cancel()
 	if err := d.awaitInheritedPrune(patience, r.Path); err != nil {
@@ -186,6 +200,9 @@ func (d *Daemon) prune(ctx context.Context, r config.Repository, repo *gitrepo.R
 		return 0, err
 	}
 	defer release()
+	if err := d.mayBePruned(r); err != nil {
+		return 0, err
+	}
 	// What was kept by a ref may be left by it since.
 	if _, err := maintenance.Pin(ctx, repo, kept, true); err != nil {
 		return 0, err
@@ -195,6 +212,14 @@ func (d *Daemon) prune(ctx context.Context, r config.Repository, repo *gitrepo.R
 		d.follower.Pruned(r.Project)
 	}()
 	return maintenance.Prune(ctx, repo, lock)
+}
+
+// mayBePruned returns an error while a guard may move refs there that an earlier daemon has let through, to what no ref reaches.
+func (d *Daemon) mayBePruned(r config.Repository) error {
+	if d.guards.unsharedIn(r.Path) {
+		return fmt.Errorf("%w: a guard may move refs there since before the daemon started", errBusy)
+	}
+	return nil
 }
 
 func noteMaintained(dir string, at time.Time) error {
@@ -209,24 +234,29 @@ func noteMaintained(dir string, at time.Time) error {
 // keepMaintaining maintains each repository once a day, one after the other, until ctx ends.
 func (d *Daemon) keepMaintaining(ctx context.Context) {
 	for pauseFor(ctx, lookForDue) {
-		c := d.config.Load()
-		if !c.Maintain {
+		d.maintainDue(ctx)
+	}
+}
+
+// maintainDue maintains the repositories whose time has come, if the configuration says so.
+func (d *Daemon) maintainDue(ctx context.Context) {
+	c := d.config.Load()
+	if !c.Maintain {
+		return
+	}
+	guarded, _ := guardedHere(c) // those that can't be listed have their time later
+	for _, r := range guarded {
+		if !isDue(r.Path) || ctx.Err() != nil {
 			continue
 		}
-		guarded, _ := guardedHere(c) // those that can't be listed have their time later
-		for _, r := range guarded {
-			if !isDue(r.Path) || ctx.Err() != nil {
-				continue
-			}
-			m, err := d.maintain(ctx, r, func(string) {})
-			which := d.digest(r.Project, "")
-			switch {
-			case ctx.Err() != nil:
-			case err != nil || m.Left != "" && !m.Busy:
-				d.o.Logger.WarnContext(ctx, "a repository could not be maintained: see `refdbctl site maintain`", "repository", which, "class", refdb.ClassOf(err).String())
-			default:
-				d.o.Logger.InfoContext(ctx, "a repository was maintained", "repository", which, "packed", m.Packed, "kept", m.Kept, "pruned", m.Pruned, "compacted", string(m.Compacted), "busy", m.Busy)
-			}
+		m, err := d.maintain(ctx, r, func(string) {})
+		which := d.digest(r.Project, "")
+		switch {
+		case ctx.Err() != nil:
+		case err != nil || m.Left != "" && !m.Busy:
+			d.o.Logger.WarnContext(ctx, "a repository could not be maintained: see `refdbctl site maintain`", "repository", which, "class", refdb.ClassOf(err).String())
+		default:
+			d.o.Logger.InfoContext(ctx, "a repository was maintained", "repository", which, "packed", m.Packed, "kept", m.Kept, "pruned", m.Pruned, "compacted", string(m.Compacted), "busy", m.Busy)
 		}
 	}
 }

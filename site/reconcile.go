@@ -78,7 +78,9 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	d.open.found(start, pending)
 	// Before anything is let through, what operators have decided is claimed, and so is what earlier daemons let guards do.
 	d.claims.setDecided(decided)
-	d.adoptTransactions(decided)
+	if err := d.adoptTransactions(ctx, decided); err != nil {
+		return err
+	}
 	late, pending, err := d.inherit(c.State, pending)
 	if err != nil {
 		return err
@@ -93,7 +95,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(byAgent)) {
 		failures = append(failures, d.reconcileAgent(ctx, name, byAgent[name]))
 	}
-	d.adoptTransactions(pending)
+	failures = append(failures, d.adoptTransactions(ctx, pending))
 	d.settleTransactions(ctx)
 	unheeded, err := d.applyDecisions(ctx, c, decided)
 	d.claims.setDecided(unheeded)

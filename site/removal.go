@@ -147,8 +147,13 @@ func (d *Daemon) moveAside(ctx context.Context, c *config.Config, r config.Repos
 	if d.guards.openIn(r.Path) {
 		return errors.New("a guard has a transaction there that is not settled")
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, pruneWait, errors.New("there was always a push or a sync under way"))
+	patience, cancel := context.WithTimeoutCause(ctx, pruneWait, errors.New("there was always a push, a sync or maintenance under way"))
 	defer cancel()
+	if err := d.maintainer.enter(patience, func() {}); err != nil {
+		return err
+	}
+	defer d.maintainer.leave()
+
 	if err := d.awaitInheritedPrune(patience, r.Path); err != nil {
 		return err
 	}

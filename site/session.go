@@ -229,6 +229,9 @@ func (d *Daemon) sessionEnded(s *session) {
 		return
 	}
 	g.session, g.since = nil, time.Now()
+	if g.noted && len(g.transactions) == 0 {
+		d.tasks.Go(func() { d.logFailure(d.work, "the guards could not be noted", d.saveGuards()) })
+	}
 	for _, t := range g.transactions {
 		if t.session == s {
 			t.session, t.reported = nil, false

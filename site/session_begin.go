@@ -58,16 +58,22 @@ func (d *Daemon) begin(ctx context.Context, s *session, peer pusher.Hook, b wire
 	if err != nil {
 		return rejected{wire.RejectGuard, err}
 	}
-	if err := d.meet(id); err != nil {
-		return err
-	}
 	welcome := wire.Welcome{Site: c.Site, Root: root, LockWait: c.LockWait, Timeout: answerWithin(c)}
 	if err := d.ready(ctx); err != nil {
 		welcome.Database = refusal.LinesOf(err)[0]
 	} else if err := d.recordServer(ctx, c, b); err != nil {
 		return err
 	}
-	return d.openSession(ctx, s, id, b, welcome)
+	if err := d.meet(id); err != nil {
+		return err
+	}
+	if err := d.openSession(ctx, s, id, b, welcome); err != nil {
+		return err
+	}
+	if len(b.Open) > 0 {
+		d.logFailure(ctx, "the guards could not be noted", d.note(s.guard))
+	}
+	return nil
 }
 
 // recordServer lets the other sites know of a server, or rejects one that does not go with theirs. If the database does not answer
@@ -108,7 +114,7 @@ func (d *Daemon) ready(ctx context.Context) error {
 	return nil
 }
 
-// meet gets to know a guard, which is watched from now on, and remembered by later daemons.
+// meet gets to know a guard, which is watched from now on.
 func (d *Daemon) meet(id pusher.Guard) error {
 	gs := &d.guards
 	gs.lock()
@@ -126,16 +132,9 @@ func (d *Daemon) meet(id pusher.Guard) error {
 		gs.unlock()
 		return rejected{wire.RejectStarting, fmt.Errorf("there are %d sessions already", sessions)}
 	}
-	_, known := gs.all[id]
 	g := gs.get(id)
 	gs.unlock()
 	d.watchGuard(g)
-	if known {
-		return nil
-	}
-	if err := d.saveGuards(); err != nil {
-		return rejected{wire.RejectStarting, err}
-	}
 	return nil
 }
 
@@ -148,7 +147,7 @@ func (d *Daemon) openSession(ctx context.Context, s *session, id pusher.Guard, b
 	defer gs.unlock()
 	g := gs.all[id]
 	switch {
-	case g == nil || g.dead:
+	case g == nil || g.dead: // it has ended just now
 		return rejected{wire.RejectGuard, pusher.ErrGone}
 	case b.Number <= g.number:
 		return rejected{wire.RejectNumber, fmt.Errorf("session %d of this guard: it has begun its session %d", b.Number, g.number)}
@@ -168,7 +167,9 @@ func (d *Daemon) openSession(ctx context.Context, s *session, id pusher.Guard, b
 		delete(listed, tx)
 		t.session, t.reported = nil, false
 		if is && t.phase != deciding {
-			t.dir, t.lines = o.Dir, o.Lines
+			if t.lines == nil {
+				t.dir, t.lines = o.Dir, o.Lines
+			}
 			continue
 		}
 		d.endTransaction(t)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -129,16 +130,9 @@ func TestAGuardThatReadsNothing(t *testing.T) {
 	g := sessionTest(t)
 	slow, other := g.jgitChild(), g.jgit().session()
 	slow.session()
-	// Each answer is as large as this list.
-	var lines []wire.Line
-	for i := range 5_000 {
-		ref := fmt.Sprintf("refs/cache-automerge/%040d/%06d", i, i)
-		lines = append(lines, line(ref, "", ""))
-	}
-	for i := range 5 {
-		tx := fmt.Sprint("big", i)
-		slow.say(wire.Announce{TX: tx, Limit: time.Second, Dir: g.repo, Lines: lines})
-		slow.say(wire.Report{TX: tx})
+	pings := strings.Repeat("ping\n\n", 200_000)
+	if _, err := io.WriteString(slow.conn, pings); err != nil {
+		t.Fatal(err)
 	}
 	sitetest.Eventually(t, "the session ends", func() bool {
 		other.report(other.granted(line(x, "", g.commit[0])))
@@ -200,6 +194,58 @@ func TestAStopWaitsForTransactionsOfSessions(t *testing.T) {
 		t.Error("the session goes on")
 	}
 	g.has(x, b, b)
+}
+
+// A stop does not wait for a guard without a session, and does not say that this site has nothing pending.
+func TestAStopWithATransactionOfAGuardWithoutASession(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t, "\tstopTimeout = 60s")
+	j := g.jgit().session()
+	j.granted(line(x, "", g.commit[0]))
+	j.conn.Close()
+	sitetest.Eventually(t, "the session has broken", func() bool { return g.status().Sessions[0].State == client.SessionBroken })
+	if err := g.halt(); err != nil {
+		t.Error(err)
+	}
+	sitetest.Contains(t, g.log.String(), "stopped with pushes under way")
+}
+
+// A guard is noted durably before it is let do anything, and no longer than it has something open.
+func TestGuardsAreNoted(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	file := filepath.Join(g.dir, "state", "guards")
+	noted := func(j *jgit) bool {
+		b, _ := os.ReadFile(file)
+		return strings.Contains(string(b), j.id)
+	}
+	j := g.jgit().session()
+	if noted(j) {
+		t.Error("noted with nothing to do")
+	}
+	j.granted(line("refs/cache-automerge/aa/b", "", g.commit[0]))
+	if !noted(j) {
+		t.Error("not noted with an OK")
+	}
+	j.conn.Close()
+	sitetest.Eventually(t, "the session has broken", func() bool { return g.status().Sessions[0].State == client.SessionBroken })
+	if !noted(j) {
+		t.Error("not noted without a session")
+	}
+	j.session() // lists nothing
+	sitetest.Eventually(t, "nothing is open", func() bool { return g.status().Sessions[0].Open == 0 })
+	j.conn.Close()
+	sitetest.Eventually(t, "it is noted no more", func() bool { return !noted(j) })
+	// One that can't be noted gets nothing.
+	if err := os.Mkdir(file+".new", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j.session()
+	for range 2 {
+		if m, is := j.answer(j.announce(line("refs/cache-automerge/aa/c", "", g.commit[0]))).(refusedAs); !is || m.kind != wire.Final {
+			t.Errorf("let through without a note: %+v", m)
+		}
+	}
 }
 
 // The modes of projects hold for sessions.

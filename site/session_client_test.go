@@ -159,6 +159,13 @@ func (j *jgit) hear(tx string) wire.Message {
 	}
 }
 
+// ping waits until the daemon has heard all that was said.
+func (j *jgit) ping() {
+	j.g.tb.Helper()
+	j.say(wire.Ping{})
+	j.hear("")
+}
+
 // transactionOf returns the transaction that a message is about; "" if none.
 func transactionOf(m wire.Message) string {
 	switch m := m.(type) {

@@ -250,6 +250,27 @@ func TestADecisionAboutATransactionOfASession(t *testing.T) {
 	}
 }
 
+// Rule 16: nobody has the ref between the report and the decision.
+func TestADecisionIsAClaimUntilItIsHeeded(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	a := g.commit[0]
+	g.set(x, a)
+	j, other := g.jgit().session(), g.jgitChild().session()
+	tx := j.granted(line(x, a, g.commit[1]))
+	g.decide(x, refdb.KeepOld)
+	j.report(tx)
+	last := ""
+	sitetest.Eventually(t, "the ref is free", func() bool {
+		last = other.announce(line(x, a, g.commit[2]))
+		return other.answer(last) == (wire.Granted{TX: last})
+	})
+	if n := g.decided(); n != 0 {
+		t.Errorf("%d decisions are not heeded", n)
+	}
+	other.report(last)
+}
+
 // Rule 15: what the follower moves is claimed from its hook's check until its git has ended, over a restart of the daemon, too.
 func TestASessionWaitsForTheFollowersGit(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 		return
 	}
 	t.settling = true
-	moves, mayHaveMoved := slices.Clone(t.moves), t.cleared
+	moves, mayHaveMoved, claim := slices.Clone(t.moves), t.cleared, t.claim
 	gs.unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
@@ -38,7 +38,7 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 	if mayHaveMoved {
 		d.moved.raise(t.repo.Path)
 	}
-	values := d.valuesOf(ctx, t) // nobody else moves the guarded ones before they are settled
+	values := d.valuesOf(ctx, t, claim)
 	for _, m := range moves {
 		m.over.Store(true)
 	}
@@ -69,20 +69,25 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 	}
 }
 
-// valuesOf returns what the repository holds of the announced refs. Refs that can't be read are left out.
-func (d *Daemon) valuesOf(ctx context.Context, t *transaction) (values []wire.RefValue) {
-	if len(t.lines) == 0 || t.repo.Path == "" {
+// valuesOf returns what the repository holds of the announced refs that t has claimed: others may have been moved by somebody else since t
+// has moved them. Refs that can't be read are left out.
+func (d *Daemon) valuesOf(ctx context.Context, t *transaction, c *claim) (values []wire.RefValue) {
+	if c == nil || t.repo.Path == "" {
 		return nil
+	}
+	claimed := make(map[string]bool, len(c.refs))
+	for _, ref := range c.refs {
+		claimed[ref] = true
+	}
+	zeros, names := map[string]string{}, []string{}
+	for _, l := range t.lines {
+		if claimed[l.Ref] {
+			names, zeros[l.Ref] = append(names, l.Ref), strings.Repeat("0", len(l.New))
+		}
 	}
 	repo, err := gitrepo.OpenDir(t.repo.Path)
 	if err != nil {
 		return nil
-	}
-	names := make([]string, 0, len(t.lines))
-	for _, l := range t.lines {
-		if l.Ref != headRef {
-			names = append(names, l.Ref)
-		}
 	}
 	local, err := repo.Values(ctx, names)
 	for broken := (*gitrepo.BrokenError)(nil); errors.As(err, &broken) && slices.Contains(names, broken.Ref); {
@@ -92,36 +97,15 @@ func (d *Daemon) valuesOf(ctx context.Context, t *transaction) (values []wire.Re
 	if err != nil {
 		return nil
 	}
-	for _, l := range t.lines {
-		value := local[l.Ref]
-		switch {
-		case l.Ref == headRef:
-			head, ok, err := repo.Head(ctx)
-			if err != nil || !ok {
-				continue
-			}
-			value = head.Value
-		case !slices.Contains(names, l.Ref):
-			continue
-		case value == "":
-			value = strings.Repeat("0", len(zeroOf(l)))
+	for _, name := range names {
+		value := local[name]
+		if value == "" {
+			value = zeros[name]
 		}
 		if target, is := strings.CutPrefix(value, "ref: "); is {
 			value = "ref:" + target
 		}
-		values = append(values, wire.RefValue{Value: value, Ref: l.Ref})
+		values = append(values, wire.RefValue{Value: value, Ref: name})
 	}
 	return values
-}
-
-const headRef = "HEAD"
-
-// zeroOf returns an object ID as long as those of the line.
-func zeroOf(l wire.Line) string {
-	for _, v := range []string{l.New, l.Old} {
-		if !strings.HasPrefix(v, "ref:") {
-			return v
-		}
-	}
-	return strings.Repeat("0", 40)
 }

@@ -112,6 +112,9 @@ func (d *Daemon) permit(ctx context.Context, t *transaction, s *session, limit t
 	d.guards.lock()
 	t.repo = r
 	d.guards.unlock()
+	if err := d.note(t.guard); err != nil {
+		return err
+	}
 	if err := d.awaitServing(limited); err != nil {
 		return err
 	}

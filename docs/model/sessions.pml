@@ -15,7 +15,7 @@
  *     (time-out, broken session). What was given up never moves.
  *  4. An OK that comes too late is reported as ended in its session.
  *  5. When JGit has returned or thrown, the thread reads its refs, and reports. The daemon settles by the
- *     repository, and its answer says what moved. Without an answer, what the thread read says it.
+ *     repository, and its answer says what moved where the thread could not read. Else what the thread read says it.
  *  6. A thread that ends while there is no session tells its caller so, and is on no list.
  * Sessions
  *  7. Before a guard begins a session, nothing waits for an answer in an earlier one any more.

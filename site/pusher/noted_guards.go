@@ -11,12 +11,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// A daemon notes, in its state directory, which guards it has met. The next one does not know what they were told before they have
+// A daemon notes, in its state directory, which guards have transactions. The next one does not know what they were told before they have
 // begun sessions with it: not all of that has intents.
 
 func guardsFile(state string) string { return filepath.Join(state, "guards") }
 
-// NoteGuards writes all guards that a daemon has met to its state directory, durably.
+// NoteGuards writes those guards to a daemon's state directory, durably.
 func NoteGuards(state string, all []Guard) error {
 	names := make([]string, len(all))
 	for i, g := range all {
