@@ -272,6 +272,9 @@ func TestAReconciliationBringsNoTransactionBack(t *testing.T) {
 			t.Fatalf("%d transactions are open", open)
 		}
 	}
+	if n := late.finished.Load(); n != 1 {
+		t.Errorf("it was settled %d times", n)
+	}
 	g.git("update-ref", x, a)
 	g.has(x, a, a)
 }
@@ -281,6 +284,13 @@ type lateList struct {
 	refdb.Driver
 	armed atomic.Bool
 	pause func()
+
+	finished atomic.Int64
+}
+
+func (l *lateList) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	l.finished.Add(1)
+	return l.Driver.Finish(ctx, r)
 }
 
 func (l *lateList) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
