@@ -315,6 +315,7 @@ func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 	sitetest.Eventually(t, "the second waits", func() bool { return g.daemon.WaitingForClaims() == 1 })
 	// The second has y only with x. Nobody overtakes it.
 	third := one.announce(line("refs/heads/y", a, b))
+	sitetest.Eventually(t, "the third waits", func() bool { return g.daemon.WaitingForClaims() == 2 })
 	one.report(tx)
 	if m := two.answer(later); m != (wire.Granted{TX: later}) {
 		t.Fatalf("the second: %+v", m)
