@@ -272,6 +272,9 @@ func TestAReconciliationBringsNoTransactionBack(t *testing.T) {
 			t.Fatalf("%d transactions are open", open)
 		}
 	}
+	if n := late.finished.Load(); n != 1 {
+		t.Errorf("it was settled %d times", n)
+	}
 	g.git("update-ref", x, a)
 	g.has(x, a, a)
 }
@@ -281,6 +284,13 @@ type lateList struct {
 	refdb.Driver
 	armed atomic.Bool
 	pause func()
+
+	finished atomic.Int64
+}
+
+func (l *lateList) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	l.finished.Add(1)
+	return l.Driver.Finish(ctx, r)
 }
 
 func (l *lateList) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
@@ -305,6 +315,7 @@ func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 	sitetest.Eventually(t, "the second waits", func() bool { return g.daemon.WaitingForClaims() == 1 })
 	// The second has y only with x. Nobody overtakes it.
 	third := one.announce(line("refs/heads/y", a, b))
+	sitetest.Eventually(t, "the third waits", func() bool { return g.daemon.WaitingForClaims() == 2 })
 	one.report(tx)
 	if m := two.answer(later); m != (wire.Granted{TX: later}) {
 		t.Fatalf("the second: %+v", m)
