@@ -26,7 +26,11 @@ final class RefGuard {
 
   @Inject
   RefGuard(Daemon daemon, RecentRefusals recent) {
-    this.sessions = daemon.sessions();
+    this(daemon.sessions(), recent);
+  }
+
+  RefGuard(SessionClient sessions, RecentRefusals recent) {
+    this.sessions = sessions;
     this.recent = recent;
   }
 
