@@ -68,7 +68,9 @@ final class GuardedRefRename extends RefRename {
 
   @Override
   public void setRefLogMessage(String message) {
-    inner.setRefLogMessage(message);
+    if (inner != null) { // the base class's constructor says what the inner one's has said
+      inner.setRefLogMessage(message);
+    }
   }
 
   @Override

@@ -12,6 +12,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
 
 /**
@@ -86,12 +87,11 @@ public final class SessionClient implements AutoCloseable {
       connection.cutOff();
     }
     start();
-    long deadline = System.nanoTime() + patience.toNanos();
-    while (session == null || session.identity() != who) {
-      boolean rejected = trouble instanceof RejectedException e && !e.passes();
-      if (rejected || closed || deadline - System.nanoTime() <= 0 || !pause(deadline)) {
-        throw trouble();
-      }
+    BooleanSupplier begun = () -> session != null && session.identity() == who;
+    BooleanSupplier rejected = () -> trouble instanceof RejectedException e && !e.passes();
+    await(patience, () -> begun.getAsBoolean() || rejected.getAsBoolean() || closed);
+    if (!begun.getAsBoolean()) {
+      throw trouble();
     }
     return session.welcome();
   }
@@ -130,12 +130,7 @@ public final class SessionClient implements AutoCloseable {
   private Session ensureSession() throws RefusedException {
     if (thread == null) {
       start();
-      long deadline = System.nanoTime() + FIRST_SESSION.toNanos();
-      while (session == null && (trouble == null || trouble instanceof RejectedException e && e.passes())) {
-        if (deadline - System.nanoTime() <= 0 || !pause(deadline)) {
-          break;
-        }
-      }
+      await(FIRST_SESSION, () -> session != null || trouble != null && !(trouble instanceof RejectedException e && e.passes()));
     }
     if (session == null) {
       throw new RefusedException(Kind.FINAL, "session", List.of(trouble().getMessage() + ": nothing was changed, try again later"));
@@ -194,17 +189,22 @@ public final class SessionClient implements AutoCloseable {
       thread.setDaemon(true);
       thread.start();
     }
-    notifyAll(); // ends a pause between two tries
+    notifyAll(); // ends the pause between two tries
   }
 
-  /** Waits for news, until the deadline at most. An interrupted thread does not wait. */
-  private boolean pause(long deadline) {
-    try {
-      wait(Math.max(1, (deadline - System.nanoTime()) / 1_000_000));
-      return true;
-    } catch (InterruptedException e) {
+  /** Waits until {@code done}, which what notifies all can make true. A thread that is interrupted waits all the same. */
+  private void await(Duration patience, BooleanSupplier done) {
+    boolean interrupted = false;
+    long deadline = System.nanoTime() + patience.toNanos();
+    for (long left = patience.toNanos(); left > 0 && !done.getAsBoolean(); left = deadline - System.nanoTime()) {
+      try {
+        wait(left / 1_000_000 + 1);
+      } catch (InterruptedException e) {
+        interrupted = true;
+      }
+    }
+    if (interrupted) {
       Thread.currentThread().interrupt();
-      return false;
     }
   }
 
@@ -229,9 +229,8 @@ public final class SessionClient implements AutoCloseable {
       pause = began ? FIRST_PAUSE : pause.multipliedBy(2);
       pause = pause.compareTo(LONGEST_PAUSE) < 0 ? pause : LONGEST_PAUSE;
       synchronized (this) {
-        if (!closed) {
-          pause(System.nanoTime() + pause.toNanos());
-        }
+        Identity who = identity;
+        await(pause, () -> closed || identity != who);
         if (closed) {
           return;
         }
