@@ -48,7 +48,8 @@ final class GuardedRefRename extends RefRename {
       return Result.RENAMED;
     }
     outcome.rethrow();
-    return byJgit[0] == Result.RENAMED && outcome.values().isPresent() ? Result.IO_FAILURE : byJgit[0];
+    boolean unknown = outcome.of(gone) == Outcome.Fate.UNKNOWN || outcome.of(made) == Outcome.Fate.UNKNOWN;
+    return byJgit[0] == Result.RENAMED && !unknown ? Result.IO_FAILURE : byJgit[0];
   }
 
   @Override

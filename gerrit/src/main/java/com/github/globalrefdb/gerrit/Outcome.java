@@ -8,10 +8,10 @@ import java.util.Optional;
 /**
  * What became of a transaction. The refs say it, not what JGit returned: it may throw after it has moved refs.
  *
- * @param values what the refs hold; empty if nobody could tell: then JGit's word stands
+ * @param values what the refs hold, by name. One that is missing nobody could tell: then JGit's word stands
  * @param thrown by JGit, or by a listener of its
  */
-record Outcome(Optional<Map<String, String>> values, Optional<Exception> thrown) {
+record Outcome(Map<String, String> values, Optional<Exception> thrown) {
   enum Fate {
     MOVED,
     NOT_MOVED,
@@ -19,7 +19,7 @@ record Outcome(Optional<Map<String, String>> values, Optional<Exception> thrown)
   }
 
   Fate of(Move move) {
-    String value = values.map(v -> v.get(move.ref())).orElse(null);
+    String value = values.get(move.ref());
     if (value == null) {
       return Fate.UNKNOWN;
     }

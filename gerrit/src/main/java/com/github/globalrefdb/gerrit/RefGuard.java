@@ -8,6 +8,7 @@ import com.google.common.flogger.FluentLogger;
 import com.google.inject.Inject;
 import com.google.inject.Singleton;
 import java.io.IOException;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -58,7 +59,7 @@ final class RefGuard {
       throw e;
     }
     Throwable thrown = null;
-    Optional<Map<String, String>> values = Optional.empty();
+    Map<String, String> values = Map.of();
     try {
       attempt.run();
     } catch (Throwable e) {
@@ -66,8 +67,8 @@ final class RefGuard {
     } finally {
       // Nothing of ours is to fail because the thread is to stop.
       boolean interrupted = Thread.interrupted();
-      Optional<Map<String, String>> read = read(refs, moves);
-      values = sessions.report(transaction).or(() -> read);
+      values = read(refs, moves);
+      sessions.report(transaction).ifPresent(values::putAll);
       if (interrupted) {
         Thread.currentThread().interrupt();
       }
@@ -78,13 +79,13 @@ final class RefGuard {
     return new Outcome(values, Optional.ofNullable((Exception) thrown));
   }
 
-  /** Before the report nobody else moves them. */
-  private static Optional<Map<String, String>> read(GuardedRefDatabase refs, List<Move> moves) {
+  /** What the refs hold. Before the report nobody else moves them. */
+  private static Map<String, String> read(GuardedRefDatabase refs, List<Move> moves) {
     try {
-      return Optional.of(refs.reader().values(moves.stream().map(Move::ref).toList()));
+      return refs.reader().values(moves.stream().map(Move::ref).toList());
     } catch (IOException | RuntimeException e) {
       logger.atWarning().withCause(e).log("refdb: refs can't be read after they were moved");
-      return Optional.empty();
+      return new HashMap<>();
     }
   }
 

@@ -26,7 +26,9 @@ import jdk.net.ExtendedSocketOptions;
  * that touches a channel closes it for all.
  */
 final class Connection implements Closeable {
+  /** Of silence of either side: the daemon, too, ends a session in which it hears nothing. */
   private static final Duration PING_AFTER = Duration.ofSeconds(10);
+
   private static final Duration BROKEN_AFTER = Duration.ofSeconds(20);
 
   /** The daemon first ends what it does for earlier sessions. */
@@ -41,6 +43,7 @@ final class Connection implements Closeable {
   private volatile boolean cutOff;
   private Duration patience = WELCOME_WITHIN;
   private long heard = System.nanoTime();
+  private long said = heard;
   private long pinged = heard;
 
   private Connection(SocketChannel channel, Selector selector) throws IOException {
@@ -104,11 +107,18 @@ final class Connection implements Closeable {
       patience = BROKEN_AFTER;
     } else if (now - heard > patience.toNanos()) {
       throw new IOException("the site daemon said nothing for " + patience.toSeconds() + " s");
-    } else if (patience == BROKEN_AFTER && now - Math.max(heard, pinged) > PING_AFTER.toNanos()) {
+    }
+    ping(now);
+    return parse();
+  }
+
+  private void ping(long now) throws IOException {
+    long silent = Math.max(now - heard, now - said);
+    boolean welcome = patience == BROKEN_AFTER;
+    if (welcome && silent > PING_AFTER.toNanos() && now - pinged > PING_AFTER.toNanos()) {
       pinged = now;
       send(Message.of("ping").encode());
     }
-    return parse();
   }
 
   private List<Message> parse() throws IOException {
@@ -125,7 +135,9 @@ final class Connection implements Closeable {
 
   private void write() throws IOException {
     for (ByteBuffer next = outgoing.peek(); next != null; next = outgoing.peek()) {
-      channel.write(next);
+      if (channel.write(next) > 0) {
+        said = System.nanoTime();
+      }
       if (next.hasRemaining()) {
         key.interestOps(OP_READ | OP_WRITE);
         return;
