@@ -81,7 +81,7 @@ run_gerrit() {
 }
 start_gerrit() {
 	run_gerrit "$1"
-	wait_for "Gerrit of $1 runs" grep -q '\[headless\] .* ready$' "$work/$1/gerrit.log"
+	wait_for "Gerrit of $1 runs" grep -qs '\[headless\] .* ready$' "$work/$1/gerrit.log"
 }
 # stop_gerrit SITE [SIGNAL]
 stop_gerrit() {
