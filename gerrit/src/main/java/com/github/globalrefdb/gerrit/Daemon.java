@@ -14,7 +14,7 @@ final class Daemon implements LifecycleListener {
 
   @Inject
   Daemon(Settings settings) {
-    sessions = new SessionClient(settings.socket(), settings.offline(), REPORT_PATIENCE);
+    sessions = new SessionClient(settings.socket(), settings::offline, REPORT_PATIENCE);
   }
 
   SessionClient sessions() {

@@ -80,10 +80,12 @@ final class GuardedBatchRefUpdate extends BatchRefUpdate {
     Set<String> names = new HashSet<>();
     for (ReceiveCommand command : pending) {
       Ref ref = found.get(command.getRefName());
-      Move move = move(command, ref);
+      Move move = move(command);
       if (!names.add(move.ref())) {
         command.setResult(REJECTED_OTHER_REASON, move.ref() + " is moved twice");
-      } else if (!move.oldValue().equals(isSymbolic(command) ? RefReader.value(ref) : leafValue(ref))) {
+      } else if (ref != null && ref.isSymbolic() && !isSymbolic(command)) {
+        command.setResult(REJECTED_OTHER_REASON, move.ref() + " is a symbolic ref: move " + ref.getTarget().getName());
+      } else if (!move.oldValue().equals(RefReader.value(ref))) {
         command.setResult(LOCK_FAILURE);
       } else if (!move.movesNothing()) {
         moves.put(command, move);
@@ -100,18 +102,11 @@ final class GuardedBatchRefUpdate extends BatchRefUpdate {
     return command.getOldSymref() != null || command.getNewSymref() != null;
   }
 
-  private static String leafValue(Ref ref) {
-    return ref == null ? RefReader.ABSENT : RefReader.value(ref.getObjectId());
-  }
-
-  private static Move move(ReceiveCommand command, Ref ref) {
-    if (isSymbolic(command)) {
-      return new Move(
-          value(command.getOldSymref(), command.getOldId().name()),
-          value(command.getNewSymref(), command.getNewId().name()),
-          command.getRefName());
-    }
-    return new Move(command.getOldId().name(), command.getNewId().name(), RefReader.leaf(command.getRefName(), ref));
+  private static Move move(ReceiveCommand command) {
+    return new Move(
+        value(command.getOldSymref(), command.getOldId().name()),
+        value(command.getNewSymref(), command.getNewId().name()),
+        command.getRefName());
   }
 
   private static String value(String target, String id) {
@@ -119,21 +114,13 @@ final class GuardedBatchRefUpdate extends BatchRefUpdate {
   }
 
   private static void judge(Map<ReceiveCommand, Move> moves, Outcome outcome) throws IOException {
-    boolean all = true;
-    for (Map.Entry<ReceiveCommand, Move> entry : moves.entrySet()) {
-      ReceiveCommand command = entry.getKey();
-      switch (outcome.of(entry.getValue())) {
-        case MOVED -> command.setResult(OK);
-        case NOT_MOVED -> {
-          all = false;
-          if (command.getResult() == OK) {
-            command.setResult(REJECTED_OTHER_REASON, "was moved, and then put back past the guard: look at `refdbctl site check`");
+    moves.forEach(
+        (command, move) -> {
+          if (outcome.shows(move)) {
+            command.setResult(OK);
           }
-        }
-        default -> all = false;
-      }
-    }
-    if (!all) {
+        });
+    if (moves.keySet().stream().anyMatch(command -> command.getResult() != OK)) {
       outcome.rethrow();
     }
     outcome.thrown().ifPresent(e -> logger.atWarning().withCause(e).log("refdb: refs were moved, and then this was thrown"));

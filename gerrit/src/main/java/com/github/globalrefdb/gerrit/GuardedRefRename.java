@@ -44,12 +44,11 @@ final class GuardedRefRename extends RefRename {
       }
       throw e;
     }
-    if (outcome.of(gone) == Outcome.Fate.MOVED && outcome.of(made) == Outcome.Fate.MOVED) {
+    if (outcome.shows(gone) && outcome.shows(made)) {
       return Result.RENAMED;
     }
     outcome.rethrow();
-    boolean unknown = outcome.of(gone) == Outcome.Fate.UNKNOWN || outcome.of(made) == Outcome.Fate.UNKNOWN;
-    return byJgit[0] == Result.RENAMED && !unknown ? Result.IO_FAILURE : byJgit[0];
+    return byJgit[0];
   }
 
   @Override

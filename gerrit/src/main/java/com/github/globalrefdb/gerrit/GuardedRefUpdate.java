@@ -73,9 +73,12 @@ final class GuardedRefUpdate extends RefUpdate {
   /** JGit compares, under its lock, the value that is announced. */
   private Result pinned(ObjectId to, Result moved, Step step) throws IOException {
     Ref ref = read();
-    String name = isDetachingSymbolicRef() ? getName() : RefReader.leaf(getName(), ref);
+    String name = isDetachingSymbolicRef() ? getName() : getRef().getLeaf().getName(); // JGit locks that one
     if (!RefGuard.isAnnounced(name)) {
       return done(step.run());
+    }
+    if (!isDetachingSymbolicRef() && ref != null && !ref.getLeaf().getName().equals(name)) {
+      return done(Result.LOCK_FAILURE); // linked to another one since this update was made
     }
     ObjectId old = ref == null || ref.getObjectId() == null ? ObjectId.zeroId() : ref.getObjectId();
     ObjectId expected = inner.getExpectedOldObjectId();
@@ -119,27 +122,15 @@ final class GuardedRefUpdate extends RefUpdate {
   }
 
   private static Result judge(Outcome outcome, Move move, Result byJgit, Result moved) throws IOException {
-    boolean claimed = outcome.thrown().isEmpty() && isSuccess(byJgit);
-    switch (outcome.of(move)) {
-      case MOVED -> {
-        if (claimed) {
-          return byJgit;
-        }
-        outcome.thrown().ifPresent(e -> logger.atWarning().withCause(e).log("refdb: a ref was moved, and then this was thrown"));
-        return move.oldValue().equals(RefReader.ABSENT) ? Result.NEW : moved;
-      }
-      case NOT_MOVED -> {
-        outcome.rethrow();
-        if (claimed) {
-          throw new IOException(move.ref() + " was moved, and then put back by somebody past the guard: look at `refdbctl site check`");
-        }
-        return byJgit;
-      }
-      default -> {
-        outcome.rethrow();
-        return byJgit;
-      }
+    if (outcome.thrown().isEmpty() && isSuccess(byJgit)) {
+      return byJgit;
     }
+    if (outcome.shows(move)) {
+      outcome.thrown().ifPresent(e -> logger.atWarning().withCause(e).log("refdb: a ref was moved, and then this was thrown"));
+      return move.oldValue().equals(RefReader.ABSENT) ? Result.NEW : moved;
+    }
+    outcome.rethrow();
+    return byJgit;
   }
 
   private static boolean isSuccess(Result result) {

@@ -6,24 +6,16 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * What became of a transaction. The refs say it, not what JGit returned: it may throw after it has moved refs.
+ * What became of a transaction. If JGit says that it moved a ref, it did. If it says otherwise, or throws, the ref says it: JGit
+ * may throw after it has moved refs.
  *
- * @param values what the refs hold, by name. One that is missing nobody could tell: then JGit's word stands
+ * @param values what the refs hold, by name. One that is missing could not be read
  * @param thrown by JGit, or by a listener of its
  */
 record Outcome(Map<String, String> values, Optional<Exception> thrown) {
-  enum Fate {
-    MOVED,
-    NOT_MOVED,
-    UNKNOWN
-  }
-
-  Fate of(Move move) {
-    String value = values.get(move.ref());
-    if (value == null) {
-      return Fate.UNKNOWN;
-    }
-    return value.equals(move.newValue()) ? Fate.MOVED : Fate.NOT_MOVED;
+  /** Whether the ref holds what it was to hold. */
+  boolean shows(Move move) {
+    return move.newValue().equals(values.get(move.ref()));
   }
 
   /** Throws what JGit threw. */

@@ -3,7 +3,6 @@ package com.github.globalrefdb.gerrit;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.git.ReceivePackInitializer;
 import com.google.inject.Inject;
-import java.util.Collection;
 import java.util.LinkedHashSet;
 import java.util.Set;
 import org.eclipse.jgit.transport.PostReceiveHook;
@@ -25,13 +24,14 @@ final class PushRefusals implements ReceivePackInitializer {
     long began = System.nanoTime();
     receivePack.setPostReceiveHook(
         (pack, commands) -> {
-          tell(pack, commands, began);
+          tell(pack, began);
           next.onPostReceive(pack, commands);
         });
   }
 
-  private void tell(ReceivePack pack, Collection<ReceiveCommand> commands, long began) {
-    if (commands.stream().allMatch(command -> command.getResult() == ReceiveCommand.Result.OK)) {
+  /** The hook itself is told of the commands alone that have succeeded. */
+  private void tell(ReceivePack pack, long began) {
+    if (pack.getAllCommands().stream().allMatch(command -> command.getResult() == ReceiveCommand.Result.OK)) {
       return;
     }
     Set<String> lines = new LinkedHashSet<>();

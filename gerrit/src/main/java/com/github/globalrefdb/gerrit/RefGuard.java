@@ -67,8 +67,9 @@ final class RefGuard {
     } finally {
       // Nothing of ours is to fail because the thread is to stop.
       boolean interrupted = Thread.interrupted();
-      values = read(refs, moves);
-      sessions.report(transaction).ifPresent(values::putAll);
+      Map<String, String> read = read(refs, moves);
+      values = new HashMap<>(sessions.report(transaction).orElse(Map.of()));
+      values.putAll(read);
       if (interrupted) {
         Thread.currentThread().interrupt();
       }
@@ -79,13 +80,16 @@ final class RefGuard {
     return new Outcome(values, Optional.ofNullable((Exception) thrown));
   }
 
-  /** What the refs hold. Before the report nobody else moves them. */
+  /**
+   * What the refs hold. Before the report nobody else moves them. The daemon's answer may be of a later time, if the session broke
+   * meanwhile: it counts for what can't be read here.
+   */
   private static Map<String, String> read(GuardedRefDatabase refs, List<Move> moves) {
     try {
       return refs.reader().values(moves.stream().map(Move::ref).toList());
-    } catch (IOException | RuntimeException e) {
+    } catch (Throwable e) { // the report follows, whatever this is
       logger.atWarning().withCause(e).log("refdb: refs can't be read after they were moved");
-      return new HashMap<>();
+      return Map.of();
     }
   }
 

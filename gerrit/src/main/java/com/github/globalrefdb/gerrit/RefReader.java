@@ -65,8 +65,4 @@ final class RefReader {
     return value.startsWith(SYMBOLIC);
   }
 
-  /** The name of what an update of {@code ref} moves. */
-  static String leaf(String name, Ref ref) {
-    return ref == null ? name : ref.getLeaf().getName();
-  }
 }

@@ -48,17 +48,12 @@ final class StartCheck implements LifecycleListener {
     }
     Settings settings = injector.getInstance(Key.get(Settings.class));
     Identity identity = settings.server(Optional.ofNullable(instance), server);
-    Welcome welcome;
     try {
-      welcome = injector.getInstance(Daemon.class).sessions().begin(identity, PATIENCE);
+      Welcome welcome = injector.getInstance(Daemon.class).sessions().begin(identity, PATIENCE);
+      logger.atInfo().log("refdb: guarded by the daemon of the site %s", welcome.site());
     } catch (IOException e) {
       throw new ProvisionException("refdb: Gerrit does not start without the guard: " + e.getMessage(), e);
     }
-    if (!welcome.root().equals(identity.root().toString())) {
-      throw new ProvisionException(
-          "refdb: gerrit.basePath is " + identity.root() + ", but the root of the site " + welcome.site() + " is " + welcome.root());
-    }
-    logger.atInfo().log("refdb: guarded by the daemon of the site %s", welcome.site());
   }
 
   @Override

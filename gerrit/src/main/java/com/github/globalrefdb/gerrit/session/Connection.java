@@ -70,7 +70,7 @@ final class Connection implements Closeable {
     UserPrincipal peer = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user();
     UserPrincipal self = Files.getOwner(Path.of("/proc/self"));
     if (!peer.equals(self) && !peer.getName().equals("root")) {
-      throw new IOException(socket + " is served by the user " + peer.getName() + ": the site daemon must run as " + self.getName());
+      throw new IOException(socket + " is served by the user " + peer.getName() + ": the site daemon must run as the user of this process");
     }
   }
 

@@ -27,7 +27,15 @@ final class GuardMessages {
     return new Message("refdb-session 1", lines);
   }
 
-  static Message announce(Transaction transaction, Optional<String> by) {
+  /**
+   * @throws ProtocolException if the daemon would end the session over a ref's name
+   */
+  static Message announce(Transaction transaction, Optional<String> by) throws ProtocolException {
+    for (Move move : transaction.moves()) {
+      if (move.ref().isEmpty() || move.ref().chars().anyMatch(c -> c <= ' ' || c == 0x7f)) {
+        throw new ProtocolException("a ref with a space or a control character in its name");
+      }
+    }
     List<String> lines = new ArrayList<>();
     by.map(GuardMessages::printable).filter(name -> !name.isEmpty()).ifPresent(name -> lines.add("by " + name));
     transaction.moves().forEach(move -> lines.add(move.line()));
@@ -40,7 +48,7 @@ final class GuardMessages {
 
   /** A name never lets a transaction fail. */
   private static String printable(String name) {
-    String line = name.replaceAll("\\p{Cntrl}|[\\ud800-\\udfff]", " ").strip();
-    return line.substring(0, Math.min(line.length(), BY_LIMIT));
+    String start = name.substring(0, Math.min(name.length(), BY_LIMIT));
+    return start.replaceAll("\\p{Cntrl}|[\\ud800-\\udfff]", " ").strip();
   }
 }

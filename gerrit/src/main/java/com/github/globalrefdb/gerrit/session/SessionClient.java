@@ -3,6 +3,7 @@ package com.github.globalrefdb.gerrit.session;
 import com.github.globalrefdb.gerrit.session.RefusedException.Kind;
 import com.google.common.flogger.FluentLogger;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.security.SecureRandom;
 import java.time.Duration;
@@ -12,7 +13,9 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
+import java.util.function.Supplier;
 import java.util.stream.Stream;
 
 /**
@@ -37,16 +40,16 @@ public final class SessionClient implements AutoCloseable {
   private final Path socket;
   private final Duration reportPatience;
   private final String guard = randomId();
+  private final AtomicLong transactions = new AtomicLong();
 
   // All that follows is guarded by this.
   private final Map<String, Transaction> open = new LinkedHashMap<>();
-  private Identity identity;
+  private Supplier<Identity> identity;
   private Thread thread;
   private Connection connection;
   private Session session; // null if there is none, also while one begins
   private IOException trouble; // why there is none
   private long sessions;
-  private long transactions;
   private boolean closed;
 
   private record Session(Connection connection, Identity identity, Welcome welcome) {
@@ -58,10 +61,10 @@ public final class SessionClient implements AutoCloseable {
   /**
    * Connects to nothing yet.
    *
-   * @param identity with which the first announcement begins a session, if {@link #begin} did not
+   * @param identity with which announcements begin a session, if {@link #begin} did not
    * @param reportPatience how long a thread waits for the settlement of what it has reported, whatever the session does
    */
-  public SessionClient(Path socket, Identity identity, Duration reportPatience) {
+  public SessionClient(Path socket, Supplier<Identity> identity, Duration reportPatience) {
     this.socket = socket;
     this.identity = identity;
     this.reportPatience = reportPatience;
@@ -81,7 +84,7 @@ public final class SessionClient implements AutoCloseable {
    * @throws IOException there is no daemon
    */
   public synchronized Welcome begin(Identity who, Duration patience) throws IOException {
-    identity = who;
+    identity = () -> who;
     trouble = null;
     if (connection != null) {
       connection.cutOff();
@@ -105,18 +108,21 @@ public final class SessionClient implements AutoCloseable {
    * @throws RefusedException nothing of it may move, and there is nothing to report
    */
   public Transaction announce(Path repository, Optional<String> by, List<Move> moves) throws RefusedException {
-    Transaction transaction;
-    Session announcedIn;
+    Session announcedIn = ensureSession();
+    Duration limit = announcedIn.welcome().timeout().plus(SLACK);
+    Transaction transaction = new Transaction(Long.toString(transactions.incrementAndGet()), repository.toString(), moves, limit);
+    ByteBuffer message;
+    try {
+      message = GuardMessages.announce(transaction, by).encode();
+    } catch (ProtocolException e) {
+      throw new RefusedException(Kind.FINAL, "malformed", List.of(e.getMessage() + ": nothing was changed"));
+    }
     synchronized (this) {
-      announcedIn = ensureSession();
-      Duration limit = announcedIn.welcome().timeout().plus(SLACK);
-      transaction = new Transaction(Long.toString(++transactions), repository.toString(), moves, limit);
-      try {
-        announcedIn.send(GuardMessages.announce(transaction, by));
-      } catch (ProtocolException e) {
-        throw new RefusedException(Kind.FINAL, "malformed", List.of(e.getMessage() + ": nothing was changed"));
+      if (session != announcedIn) {
+        throw broken();
       }
       open.put(transaction.id(), transaction);
+      announcedIn.connection().send(message);
     }
     try {
       transaction.awaitOk();
@@ -127,10 +133,10 @@ public final class SessionClient implements AutoCloseable {
     return transaction;
   }
 
-  private Session ensureSession() throws RefusedException {
-    if (thread == null) {
+  private synchronized Session ensureSession() throws RefusedException {
+    if (session == null && trouble == null) { // the first one, which others may be waiting for, too
       start();
-      await(FIRST_SESSION, () -> session != null || trouble != null && !(trouble instanceof RejectedException e && e.passes()));
+      await(FIRST_SESSION, () -> session != null || closed || trouble != null && !(trouble instanceof RejectedException e && e.passes()));
     }
     if (session == null) {
       throw new RefusedException(Kind.FINAL, "session", List.of(trouble().getMessage() + ": nothing was changed, try again later"));
@@ -222,14 +228,14 @@ public final class SessionClient implements AutoCloseable {
         }
       } catch (IOException e) {
         ended(e);
-      } catch (RuntimeException e) {
+      } catch (Throwable e) { // without this thread nothing would move any more
         logger.atSevere().withCause(e).log("refdb: the session failed");
         ended(new IOException("the session failed: " + e, e));
       }
       pause = began ? FIRST_PAUSE : pause.multipliedBy(2);
       pause = pause.compareTo(LONGEST_PAUSE) < 0 ? pause : LONGEST_PAUSE;
       synchronized (this) {
-        Identity who = identity;
+        Supplier<Identity> who = identity;
         await(pause, () -> closed || identity != who);
         if (closed) {
           return;
@@ -247,7 +253,7 @@ public final class SessionClient implements AutoCloseable {
         throw trouble();
       }
       connection = c;
-      who = identity;
+      who = identity.get();
       // Nothing waits for an answer any more: the end of the session before has seen to it.
       listed = open.values().stream().filter(Transaction::isTaken).toList();
       c.send(GuardMessages.begin(guard, ++sessions, who, listed).encode());
@@ -333,10 +339,13 @@ public final class SessionClient implements AutoCloseable {
     session = null;
     connection = null;
     trouble = why;
-    String text = "the session with the site daemon broke: nothing was changed, try again";
-    RefusedException broken = new RefusedException(Kind.FINAL, "session", List.of(text));
-    open.values().removeIf(t -> t.deny(broken) || !t.isTaken());
+    open.values().removeIf(t -> t.deny(broken()) || !t.isTaken());
     notifyAll();
+  }
+
+  private static RefusedException broken() {
+    String text = "the session with the site daemon broke: nothing was changed, try again";
+    return new RefusedException(Kind.FINAL, "session", List.of(text));
   }
 
   /** Ends the session. What was announced in it is settled by the daemon when this process has ended. */

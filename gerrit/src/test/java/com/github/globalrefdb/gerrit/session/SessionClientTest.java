@@ -9,6 +9,7 @@ import com.github.globalrefdb.gerrit.session.RefusedException.Kind;
 import com.github.globalrefdb.gerrit.session.ScriptedDaemon.Request;
 import com.github.globalrefdb.gerrit.session.ScriptedDaemon.Session;
 import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -48,7 +49,7 @@ class SessionClientTest {
   }
 
   private SessionClient client(Duration reportPatience) {
-    return new SessionClient(dir.resolve("s"), OFFLINE, reportPatience);
+    return new SessionClient(dir.resolve("s"), () -> OFFLINE, reportPatience);
   }
 
   @AfterEach
@@ -290,6 +291,18 @@ class SessionClientTest {
     assertNotEquals(one.begin().lines().get(0), begin().begin().lines().get(0));
   }
 
+  @Test
+  void allThatAnnounceFirstWaitForTheFirstSession() throws Exception {
+    List<Future<Transaction>> announced = List.of(announce(), announce(), announce());
+    Session session = daemon.welcome();
+    for (int i = 0; i < 3; i++) {
+      session.send("ok " + session.read().transaction());
+    }
+    for (Future<Transaction> future : announced) {
+      future.get();
+    }
+  }
+
   /** Many threads, and sessions that break at any moment: no transaction moves without an OK, and what has one is listed or reported. */
   @Test
   void manyThreadsAndSessionsThatBreak() throws Exception {
@@ -369,7 +382,7 @@ class SessionClientTest {
           }
         }
       } catch (IOException e) {
-        if (e instanceof java.nio.channels.ClosedChannelException) {
+        if (e instanceof ClosedChannelException) {
           return;
         }
       }
