@@ -34,6 +34,18 @@ func buildPrograms(ctx context.Context, dir string) (string, error) {
 	return bin, err
 }
 
+// needSites makes ready what workloads with sites need: PostgreSQL, the programs, and git, whose version it returns.
+func (s *servers) needSites(ctx context.Context) (programs, gitVersion string, err error) {
+	if err := s.needPostgres(ctx); err != nil {
+		return "", "", err
+	}
+	if programs, err = buildPrograms(ctx, s.dir); err != nil {
+		return "", "", err
+	}
+	gitVersion, err = git(ctx, "version")
+	return programs, gitVersion, err
+}
+
 // A storing says what the database keeps of a new project's objects.
 type storing string
 

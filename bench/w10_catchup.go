@@ -20,10 +20,7 @@ const (
 
 // catchUpWorkload is W10's second part: a site that was away.
 func catchUpWorkload(ctx context.Context, s *servers) (workload, error) {
-	if err := s.needPostgres(ctx); err != nil {
-		return workload{}, err
-	}
-	programs, err := buildPrograms(ctx, s.dir)
+	programs, _, err := s.needSites(ctx)
 	if err != nil {
 		return workload{}, err
 	}

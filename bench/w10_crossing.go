@@ -27,14 +27,7 @@ type crossing struct {
 
 // crossingWorkload is W10: from a push at one site to the other site.
 func crossingWorkload(ctx context.Context, s *servers) (workload, error) {
-	if err := s.needPostgres(ctx); err != nil {
-		return workload{}, err
-	}
-	programs, err := buildPrograms(ctx, s.dir)
-	if err != nil {
-		return workload{}, err
-	}
-	gitVersion, err := git(ctx, "version")
+	programs, gitVersion, err := s.needSites(ctx)
 	if err != nil {
 		return workload{}, err
 	}

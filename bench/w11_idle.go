@@ -22,10 +22,7 @@ const (
 
 // idleWorkload is W11: what a site costs in which nothing happens.
 func idleWorkload(ctx context.Context, s *servers) (workload, error) {
-	if err := s.needPostgres(ctx); err != nil {
-		return workload{}, err
-	}
-	programs, err := buildPrograms(ctx, s.dir)
+	programs, _, err := s.needSites(ctx)
 	if err != nil {
 		return workload{}, err
 	}

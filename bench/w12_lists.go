@@ -39,14 +39,7 @@ func httpLists() []httpList {
 
 // listsWorkload is W12: lists of refs over HTTP.
 func listsWorkload(ctx context.Context, s *servers) (workload, error) {
-	if err := s.needPostgres(ctx); err != nil {
-		return workload{}, err
-	}
-	programs, err := buildPrograms(ctx, s.dir)
-	if err != nil {
-		return workload{}, err
-	}
-	gitVersion, err := git(ctx, "version")
+	programs, gitVersion, err := s.needSites(ctx)
 	if err != nil {
 		return workload{}, err
 	}

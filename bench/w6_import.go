@@ -22,10 +22,7 @@ func projectSizes() []int { return []int{100_000, 1_000_000} }
 
 // importWorkload is W6's first half: refdbctl refs import.
 func importWorkload(ctx context.Context, s *servers) (workload, error) {
-	if err := s.needPostgres(ctx); err != nil {
-		return workload{}, err
-	}
-	programs, err := buildPrograms(ctx, s.dir)
+	programs, _, err := s.needSites(ctx)
 	if err != nil {
 		return workload{}, err
 	}

@@ -41,14 +41,7 @@ func pushCases() []pushCase {
 
 // pushWorkload is W7: what the guard costs a push.
 func pushWorkload(ctx context.Context, s *servers) (workload, error) {
-	if err := s.needPostgres(ctx); err != nil {
-		return workload{}, err
-	}
-	programs, err := buildPrograms(ctx, s.dir)
-	if err != nil {
-		return workload{}, err
-	}
-	gitVersion, err := git(ctx, "version")
+	programs, gitVersion, err := s.needSites(ctx)
 	if err != nil {
 		return workload{}, err
 	}

@@ -39,6 +39,24 @@ type maintainer struct {
 	cancel context.CancelFunc
 }
 
+// enter waits for the turn, until ctx ends. Waiting is called before it waits.
+func (m *maintainer) enter(ctx context.Context, waiting func()) error {
+	select {
+	case m.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	waiting()
+	select {
+	case m.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (m *maintainer) leave() { <-m.turn }
+
 // errBusy says that a repository can't be pruned now.
 var errBusy = errors.New("busy")
 
@@ -68,17 +86,10 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 // maintain packs and prunes a repository. Say is called with what it does next.
 func (d *Daemon) maintain(ctx context.Context, r config.Repository, say func(string)) (m client.Maintained, err error) {
 	m.Project, m.Compacted = r.Project, client.CompactedNothing
-	select {
-	case d.maintainer.turn <- struct{}{}:
-	default:
-		say("waiting for the maintenance of another repository")
-		select {
-		case d.maintainer.turn <- struct{}{}:
-		case <-ctx.Done():
-			return m, context.Cause(ctx)
-		}
+	if err := d.maintainer.enter(ctx, func() { say("waiting for the maintenance of another repository") }); err != nil {
+		return m, err
 	}
-	defer func() { <-d.maintainer.turn }()
+	defer d.maintainer.leave()
 	defer func() {
 		if err != nil && d.stopping.Load() {
 			err = errors.New(wire.DaemonStopping)
@@ -209,24 +220,29 @@ func noteMaintained(dir string, at time.Time) error {
 // keepMaintaining maintains each repository once a day, one after the other, until ctx ends.
 func (d *Daemon) keepMaintaining(ctx context.Context) {
 	for pauseFor(ctx, lookForDue) {
-		c := d.config.Load()
-		if !c.Maintain {
+		d.maintainDue(ctx)
+	}
+}
+
+// maintainDue maintains the repositories whose time has come, if the configuration says so.
+func (d *Daemon) maintainDue(ctx context.Context) {
+	c := d.config.Load()
+	if !c.Maintain {
+		return
+	}
+	guarded, _ := guardedHere(c) // those that can't be listed have their time later
+	for _, r := range guarded {
+		if !isDue(r.Path) || ctx.Err() != nil {
 			continue
 		}
-		guarded, _ := guardedHere(c) // those that can't be listed have their time later
-		for _, r := range guarded {
-			if !isDue(r.Path) || ctx.Err() != nil {
-				continue
-			}
-			m, err := d.maintain(ctx, r, func(string) {})
-			which := d.digest(r.Project, "")
-			switch {
-			case ctx.Err() != nil:
-			case err != nil || m.Left != "" && !m.Busy:
-				d.o.Logger.WarnContext(ctx, "a repository could not be maintained: see `refdbctl site maintain`", "repository", which, "class", refdb.ClassOf(err).String())
-			default:
-				d.o.Logger.InfoContext(ctx, "a repository was maintained", "repository", which, "packed", m.Packed, "kept", m.Kept, "pruned", m.Pruned, "compacted", string(m.Compacted), "busy", m.Busy)
-			}
+		m, err := d.maintain(ctx, r, func(string) {})
+		which := d.digest(r.Project, "")
+		switch {
+		case ctx.Err() != nil:
+		case err != nil || m.Left != "" && !m.Busy:
+			d.o.Logger.WarnContext(ctx, "a repository could not be maintained: see `refdbctl site maintain`", "repository", which, "class", refdb.ClassOf(err).String())
+		default:
+			d.o.Logger.InfoContext(ctx, "a repository was maintained", "repository", which, "packed", m.Packed, "kept", m.Kept, "pruned", m.Pruned, "compacted", string(m.Compacted), "busy", m.Busy)
 		}
 	}
 }

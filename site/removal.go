@@ -144,8 +144,13 @@ func (d *Daemon) moveAside(ctx context.Context, c *config.Config, r config.Repos
 	if pusher.RunsSince(d.locked, r.Path, c.GitPrograms) {
 		return errors.New("a git has been running there since before the daemon started")
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, pruneWait, errors.New("there was always a push or a sync under way"))
+	patience, cancel := context.WithTimeoutCause(ctx, pruneWait, errors.New("there was always a push, a sync or maintenance under way"))
 	defer cancel()
+	if err := d.maintainer.enter(patience, func() {}); err != nil {
+		return err
+	}
+	defer d.maintainer.leave()
+
 	if err := d.awaitInheritedPrune(patience, r.Path); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -325,5 +326,60 @@ func TestARemovalKeepsTheNameUntilItHasEnded(t *testing.T) {
 	}
 	if got := g.global("refs/heads/main"); got != g.commit[0] {
 		t.Errorf("a ref of the project that is there again is %q", got)
+	}
+}
+
+// A broughtBack is a database in which a project is brought back when its intents are looked at.
+type broughtBack struct {
+	refdb.Driver
+	project   string
+	bringBack func()
+}
+
+func (d *broughtBack) Unwrap() refdb.Driver { return d.Driver }
+
+func (d *broughtBack) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	if q.Project == d.project {
+		d.bringBack()
+	}
+	return d.Driver.Intents(ctx, q)
+}
+
+func TestARepositoryStaysIfItsProjectIsBroughtBackMeanwhile(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	dir := filepath.Join(g.dir, "removed")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	g.followsRemovals(dir)
+	if _, _, err := projects.Remove(t.Context(), g.db, g.project()); err != nil {
+		t.Fatal(err)
+	}
+	removed := g.project()
+	g.shared.Exec(t, `UPDATE projects SET time = time - ?`, time.Hour.Microseconds())
+	looked := make(chan struct{})
+	g.driver = func(d refdb.Driver) refdb.Driver {
+		return &broughtBack{d, "team/app", sync.OnceFunc(func() {
+			defer close(looked)
+			back := removed
+			back.Mode = config.Enforce
+			if _, err := g.db.PutProject(t.Context(), back); err != nil {
+				t.Error(err)
+			}
+		})}
+	}
+	g.start()
+	select {
+	case <-looked:
+	case <-time.After(sitetest.Patience):
+		t.Fatal("nobody looked whether the repository can go")
+	}
+	sitetest.Eventually(t, "the daemon has read that the project is there", func() bool {
+		_, err := g.daemon.FollowRemoval(t.Context(), "team/app")
+		return err == nil
+	})
+	if _, err := os.Stat(g.repo); err != nil {
+		t.Error(err)
 	}
 }

@@ -71,10 +71,12 @@ func TestALockWhoseHolderWasKilledIsTakenOverWithinStaleAfterAndASecond(t *testi
 			t.Fatal(err)
 		}
 		killed := time.Now()
+		slowest := slowestAnswer(t, db)
 		lock := mustLock(t, db)
 		took := time.Since(killed)
-		if took > staleAfter+time.Second {
-			t.Errorf("taken over after %s", took)
+		// A waiter asks once when it begins, and once when the lock is stale. What the database takes to answer is the machine's.
+		if answer := slowest(); took > staleAfter+time.Second+2*answer {
+			t.Errorf("taken over after %s, and the database answers within %s", took, answer)
 		}
 		if soonest := staleAfter - beatEvery - 500*time.Millisecond; took < soonest {
 			t.Errorf("taken over after %s: too early, the last beat was at most %s before", took, beatEvery)
@@ -88,15 +90,41 @@ func TestALockWhoseHolderWasKilledIsTakenOverWithinStaleAfterAndASecond(t *testi
 	})
 }
 
+// mustLock asks again if the answer of a busy machine came too late for the lock to be kept.
 func mustLock(t *testing.T, db *refdb.DB) *refdb.Lock {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	lock, err := db.Lock(ctx, project, mainRef)
+	for err != nil && strings.Contains(err.Error(), "granted too late") && ctx.Err() == nil {
+		lock, err = db.Lock(ctx, project, mainRef)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return lock
+}
+
+// slowestAnswer reads a ref again and again until the function is called that it returns, which says how long the
+// slowest answer took.
+func slowestAnswer(t *testing.T, db *refdb.DB) func() time.Duration {
+	ctx, cancel := context.WithCancel(t.Context())
+	slowest := make(chan time.Duration)
+	go func() {
+		var most time.Duration
+		for {
+			start := time.Now()
+			db.Get(t.Context(), project, mainRef)
+			most = max(most, time.Since(start))
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+				slowest <- most
+				return
+			}
+		}
+	}()
+	return func() time.Duration { cancel(); return <-slowest }
 }
 
 func heldToken(t *testing.T, line string) refdb.Token {

@@ -116,7 +116,7 @@ type act struct {
 type reason string
 
 func (r *reason) addFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar((*string)(r), "reason", "", "why, recorded for `refdbctl audit list`: a text")
+	cmd.Flags().StringVar((*string)(r), "reason", "", "why, a `text` that refdbctl audit list shows")
 }
 
 // forceSuffix is appended to the action of an act.

@@ -120,7 +120,7 @@ func TestALockedRefIsWaitedForOrNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, flag := range []string{"--try", "--wait=50ms"} {
+	for _, flag := range []string{"--try", "--wait=1s"} {
 		r := w.run(t, "lock", "p", "refs/heads/other", mainRef, flag, "--", "touch", filepath.Join(t.TempDir(), "x"))
 		r.is(t, exitLocked, "ref is locked: p "+mainRef+" by "+lock.Owner())
 		if flag == "--try" {

@@ -40,7 +40,7 @@ func TestTheStatusOfAConflictIsTheCallersToChoose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, flag := range []string{"--try", "--wait=500ms"} {
+	for _, flag := range []string{"--try", "--wait=1s"} {
 		w.run(t, "lock", "p", mainRef, flag, "--conflict-exit-code=75", "--", "true").is(t, 75, "ref is locked: p "+mainRef+" by "+lock.Owner())
 	}
 	// Only of a conflict.

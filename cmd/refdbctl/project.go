@@ -293,15 +293,15 @@ Fields: ` + output.Names(projectColumns) + `
 }
 
 func (a *app) projectSetCommand() *cobra.Command {
-	var refs, skipRefs, without []string
+	var refs, alsoRefs, skipRefs, without []string
 	var mode string
 	var why reason
 	cmd := &cobra.Command{
-		Use:   "set PROJECT [--ref PATTERN]... [--skip-ref PATTERN]... [--mode MODE]",
+		Use:   "set PROJECT [--ref PATTERN]... [--also-ref PATTERN]... [--skip-ref PATTERN]... [--mode MODE]",
 		Short: "Change what all sites guard of a project",
 		Long: `Change which refs of a project all sites guard, in the place of the rules that it has: those that match a
---ref (default: all) and no --skip-ref. A pattern is ^regex, prefix* or an exact name. With --mode and neither of
-the two the rules stay.
+--ref (default: all) and no --skip-ref. What Gerrit keeps out of its ref database (patch sets, draft comments) is guarded
+only if it matches an --also-ref. A pattern is ^regex, prefix* or an exact name. With --mode and none of these the rules stay.
 
 For ` + projects.RulesSettle.String() + ` afterwards all sites refuse pushes to the project: until none lets one through by the rules from before. Refs that are
 guarded from now on must be brought in: run refdbctl site enable again at the site whose values are right,
@@ -315,11 +315,13 @@ project out and report what they have; unless that is what the database has, at 
 
 Fields: ` + output.Names(projectColumns),
 		Example: `  refdbctl project set my/project --ref 'refs/heads/*' --ref 'refs/tags/*' --reason "tags must not differ"
+  refdbctl project set my/project --also-ref 'refs/changes/*' --also-ref 'refs/draft-comments/*' --reason "Gerrit at both sites"
   refdbctl project set my/project --mode log --reason "the second site joins"
   refdbctl project set my/project --mode enforce`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			rules, err := config.NewRules(refs, skipRefs)
+			ruled := len(refs)+len(alsoRefs)+len(skipRefs) > 0
+			rules, err := config.NewRules(refs, alsoRefs, skipRefs)
 			switch {
 			case err != nil:
 				return usage(err.Error())
@@ -327,7 +329,7 @@ Fields: ` + output.Names(projectColumns),
 				return usage(fmt.Sprintf("--mode %s: it is %s or %s", mode, config.Enforce, config.Log))
 			case len(without) > 0 && mode != config.Enforce:
 				return usage("--without is for --mode " + config.Enforce)
-			case mode == config.Enforce && (len(refs) > 0 || len(skipRefs) > 0):
+			case mode == config.Enforce && ruled:
 				return usage("--mode " + config.Enforce + " compares by the rules that are there: change those first")
 			}
 			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
@@ -339,7 +341,7 @@ Fields: ` + output.Names(projectColumns),
 				if mode != "" {
 					next.Mode = mode
 				}
-				if mode == "" || len(refs) > 0 || len(skipRefs) > 0 {
+				if mode == "" || ruled {
 					next.Rules = rules.String()
 				}
 				switch {
@@ -367,6 +369,7 @@ Fields: ` + output.Names(projectColumns),
 		}),
 	}
 	cmd.Flags().StringArrayVar(&refs, "ref", nil, "guard the refs that match this `pattern` (default: all)")
+	cmd.Flags().StringArrayVar(&alsoRefs, "also-ref", nil, "guard the refs that match this `pattern`, even if they are left out by default")
 	cmd.Flags().StringArrayVar(&skipRefs, "skip-ref", nil, "do not guard the refs that match this `pattern`")
 	cmd.Flags().StringVar(&mode, "mode", "", "log: refuse nothing, and tell what would have been; enforce: refuse it")
 	cmd.Flags().StringArrayVar(&without, "without", nil, "do not wait for this `site`: it is gone for good")

@@ -26,8 +26,13 @@ func TestAProjectsRulesAreShownAndChanged(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	w.do(t, "project", "set", "p", "--ref", "refs/heads/*", "--skip-ref", "refs/heads/o'brien/*")
+	w.run(t, "project", "set", "p", "--also-ref", "^(").is(t, exitUsage, "is not a pattern")
 	all := w.audit(t)
 	if len(all) != 1 || all[0].Action != "project set" || text(all[0].Outcome) != "mode enforce, revision 2" || !strings.HasPrefix(all[0].Detail, "from ref * (enforce) to ref refs/heads/*; skipRef") {
 		t.Errorf("%+v", all)
+	}
+	w.do(t, "project", "set", "p", "--also-ref", "refs/changes/*")
+	if got := decode[projectJSON](t, w.do(t, "project", "show", "p", "-o", "json")); got.Rules != "ref *; alsoRef refs/changes/*" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -310,7 +310,11 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 // A beat by owner locks rows in the order in which they are stored, its
 // neighbours lock them in the order of their keys. It gives way.
 func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
-	a := newArena(t)
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	// A circle that the beat doesn't leave by itself, after 100 ms, is counted.
+	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''300ms''', current_database()); END $$`)
+	a := &arena{t, db, open(t, db.URL()), open(t, db.URL())}
 	all := hold(t, a.db, 2000)
 	byProject := make(map[string][]string)
 	tokens := make(map[string]refdb.Token)
@@ -333,15 +337,10 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	var beats, neighbours atomic.Int64
-	var longest atomic.Int64
 	var work sync.WaitGroup
-	timed := func(what string, do func() error) {
-		start := time.Now()
+	neighbour := func(what string, do func() error) {
 		if err := do(); err != nil && !errors.Is(err, refdb.ErrLocked) {
 			t.Errorf("%s: %v", what, err)
-		}
-		took := time.Since(start)
-		for was := longest.Load(); int64(took) > was && !longest.CompareAndSwap(was, int64(took)); was = longest.Load() {
 		}
 		neighbours.Add(1)
 	}
@@ -360,18 +359,18 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 			for ctx.Err() == nil {
 				p := projects[rand.N(len(projects))]
 				refs := byProject[p]
-				timed("a refused acquisition", func() error {
+				neighbour("a refused acquisition", func() error {
 					r := request(refs...)
 					r.Project, r.Owner = p, "site/2"
 					_, err := a.right.Acquire(t.Context(), r)
 					return err
 				})
-				timed("a refused update", func() error {
+				neighbour("a refused update", func() error {
 					r := update(refs...)
 					r.Project = p
 					return try(t.Context(), a.right, r)
 				})
-				timed("a fenced update", func() error {
+				neighbour("a fenced update", func() error {
 					r := update(refs...)
 					r.Project, r.Fence, r.Adopt = p, fence(tokens[refs[0]], refs...), true
 					if err := try(t.Context(), a.right, r); !errors.Is(err, refdb.ErrMismatch) {
@@ -379,7 +378,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 					}
 					return nil
 				})
-				timed("a release that finds other tokens", func() error {
+				neighbour("a release that finds other tokens", func() error {
 					r := ending(1, refs...)
 					r.Project = p
 					_, err := a.right.Release(t.Context(), r)
@@ -392,7 +391,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 	work.Go(func() {
 		refs := names(50)
 		for ctx.Err() == nil {
-			timed("a lock and its release", func() error {
+			neighbour("a lock and its release", func() error {
 				got, err := a.right.Acquire(t.Context(), request(refs...))
 				if err == nil {
 					_, err = a.right.Release(t.Context(), ending(got.Token, refs...))
@@ -402,10 +401,7 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 		}
 	})
 	work.Wait()
-	t.Logf("%d beats, %d neighbours, of which the slowest took %s", beats.Load(), neighbours.Load(), time.Duration(longest.Load()))
-	if took := time.Duration(longest.Load()); took > 900*time.Millisecond {
-		t.Errorf("a neighbour took %s: as long as it takes to find a deadlock", took)
-	}
+	t.Logf("%d beats, %d neighbours", beats.Load(), neighbours.Load())
 	a.left.Close()
 	a.right.Close()
 	if n := query[int64](t, session(t, a.db.URL()), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)[0]; n > 0 {

@@ -16,18 +16,7 @@ func dbStateKeyRows() []row {
 	return []row{
 		{"a key stays while nothing changes, and every change gives another one", func(e *env) {
 			db := e.open(refdb.Options{})
-			seen := map[refdb.StateKey]string{}
-			want := func(what string) {
-				e.Helper()
-				k := e.settledKey(db)
-				if before, ok := seen[k]; ok {
-					e.Errorf("%s: it has the key of before, %s", what, before)
-				}
-				seen[k] = what
-				if again := e.settledKey(db); again != k {
-					e.Errorf("%s: the next key is another one", what)
-				}
-			}
+			want := e.newKeys(db)
 			want("an unknown project")
 			e.must(e.update(e.a, move(refA, "", v1)))
 			want("a ref")
@@ -88,15 +77,7 @@ func dbStateKeyRows() []row {
 				_, err := e.a.Prune(e.Context(), refdb.PruneRequest{Upto: e.complete(), EvenUnread: math.MinInt64, Limit: 100})
 				e.must(err)
 			}
-			seen := map[refdb.StateKey]string{}
-			want := func(what string) {
-				e.Helper()
-				k := e.settledKey(db)
-				if before, ok := seen[k]; ok {
-					e.Errorf("%s: it has the key of %s", what, before)
-				}
-				seen[k] = what
-			}
+			want := e.newKeys(db)
 			want("nothing")
 			for i, to := range []refdb.Value{v1, v2, v3} {
 				e.must(e.update(e.a, move(refA, append([]refdb.Value{""}, v1, v2)[i], to)))
@@ -241,6 +222,22 @@ func (e *env) settledKey(db *refdb.DB) refdb.StateKey {
 		}
 		if time.Now().After(deadline) {
 			e.Fatalf("after %s the key is not settled: %+v", completePatience, e.tip())
+		}
+	}
+}
+
+// newKeys returns a function that wants a key that no call of it has seen before, and that stays.
+func (e *env) newKeys(db *refdb.DB) func(what string) {
+	seen := map[refdb.StateKey]string{}
+	return func(what string) {
+		e.Helper()
+		k := e.settledKey(db)
+		if before, ok := seen[k]; ok {
+			e.Errorf("%s: it has the key of %s", what, before)
+		}
+		seen[k] = what
+		if again := e.settledKey(db); again != k {
+			e.Errorf("%s: the next key is another one", what)
 		}
 	}
 }

@@ -53,8 +53,8 @@ type Config struct {
 	LockWait    time.Duration // how long a push waits for another site's
 	StopTimeout time.Duration // how long a stopping daemon waits for pushes to end
 
-	projects, refs, skipRefs patterns
-	NewProjectMode           string // the mode of projects that are new to the database
+	projects, refs, alsoRefs, skipRefs patterns
+	NewProjectMode                     string // the mode of projects that are new to the database
 
 	NewProjectStore string // what the database keeps of the objects of projects that are new to it: [StoreAll], [StoreTransit] or ""
 	Durability      string // what must be durable before a push is acknowledged: [InDatabase] or [OnDisk]
@@ -217,6 +217,8 @@ func (c *Config) set(e Entry) error {
 		return c.projects.add(e.Value)
 	case "guard.ref":
 		return c.refs.add(e.Value)
+	case "guard.alsoref":
+		return c.alsoRefs.add(e.Value)
 	case "guard.skipref":
 		return c.skipRefs.add(e.Value)
 	case "guard.mode":

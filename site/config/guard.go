@@ -13,8 +13,7 @@ func Kept(ref string) bool {
 	switch {
 	case strings.HasPrefix(ref, "refs/changes/"):
 		return strings.HasSuffix(ref, "/meta") || strings.HasSuffix(ref, "/robot-comments")
-	case strings.HasPrefix(ref, "refs/cache-automerge/"), strings.HasPrefix(ref, "refs/draft-comments/"),
-		ref == "refs/multi-site/version", ref == "HEAD":
+	case strings.HasPrefix(ref, mergesPrefix), strings.HasPrefix(ref, "refs/draft-comments/"), ref == versionRef, ref == "HEAD":
 		return false
 	}
 	return true
@@ -31,20 +30,28 @@ const OwnPrefix = "refs/refdb/"
 const KeptPrefix = OwnPrefix + "kept/"
 
 // private are the namespaces of refs that each site, or each work tree, has for itself.
-var private = [...]string{PeerPrefix, OwnPrefix, "refs/bisect/", "refs/worktree/", "refs/rewritten/"}
+var private = [...]string{PeerPrefix, OwnPrefix, mergesPrefix, "refs/bisect/", "refs/worktree/", "refs/rewritten/"}
 
-// Guards reports whether a ref is guarded: it is below refs/ and of a guarded project, neither
-// Gerrit nor git treats it as a site's own, and the configuration does not leave it out.
+const (
+	// mergesPrefix begins the merges that each Gerrit computes for itself.
+	mergesPrefix = "refs/cache-automerge/"
+	// versionRef is no ref of a repository: Gerrit keeps a number by that name in its ref database.
+	versionRef = "refs/multi-site/version"
+)
+
+// Guards reports whether a ref is guarded: it is below refs/ and of a guarded project, git does not
+// treat it as a site's own, nor Gerrit unless the configuration says otherwise, and the configuration does not leave it out.
 func (c *Config) Guards(project, ref string) bool {
-	return Guardable(ref) && !c.skipRefs.match(ref) && c.projects.match(project) && c.refs.match(ref)
+	return Guardable(ref) && !c.skipRefs.match(ref) && c.projects.match(project) &&
+		(c.alsoRefs.match(ref) || c.refs.match(ref) && Kept(ref))
 }
 
 // GuardsProject reports whether the configuration guards refs of the project.
 func (c *Config) GuardsProject(project string) bool { return c.projects.match(project) }
 
-// Guardable reports whether rules may guard the ref.
+// Guardable reports whether some rules guard the ref.
 func Guardable(ref string) bool {
-	if !strings.HasPrefix(ref, "refs/") || !Kept(ref) {
+	if !strings.HasPrefix(ref, "refs/") || ref == versionRef {
 		return false
 	}
 	for _, prefix := range private {

@@ -88,6 +88,23 @@ func TestGuards(t *testing.T) {
 			{"a", "refs/changes/01/1/1"}:    false,
 			{"a", "refs/changes/01/1/meta"}: true,
 		}},
+		{"unless it is guarded, too", "project = a\nref = refs/heads/*\nalsoRef = refs/changes/*\nalsoRef = refs/draft-comments/*\nskipRef = ^.*/robot-comments", map[key]bool{
+			{"a", "refs/heads/x"}:                     true,
+			{"a", "refs/tags/v1"}:                     false,
+			{"a", "refs/changes/01/1/1"}:              true,
+			{"a", "refs/changes/01/1/meta"}:           true,
+			{"a", "refs/changes/01/1/robot-comments"}: false,
+			{"a", "refs/draft-comments/01/1/1000"}:    true,
+			{"b", "refs/changes/01/1/1"}:              false,
+		}},
+		{"what is a site's own never is", "alsoRef = *", map[key]bool{
+			{"a", "refs/cache-automerge/ab/cdef"}: false,
+			{"a", "refs/multi-site/version"}:      false,
+			{"a", "refs/peer/eu/heads/x"}:         false,
+			{"a", "refs/worktree/x"}:              false,
+			{"a", "HEAD"}:                         false,
+			{"a", "refs/changes/01/1/1"}:          true,
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,16 +6,18 @@ import (
 )
 
 // Rules say which refs of a project are guarded, at all sites.
-type Rules struct{ refs, skipRefs patterns }
+type Rules struct{ refs, alsoRefs, skipRefs patterns }
 
-// ParseRules reads rules as the database has them. Each line is "ref PATTERN" or "skipRef PATTERN",
-// like guard.ref and guard.skipRef in a site's configuration. Without a "ref" all refs are guarded.
+// ParseRules reads rules as the database has them. Each line is "ref PATTERN", "alsoRef PATTERN" or "skipRef PATTERN",
+// like guard.ref, guard.alsoRef and guard.skipRef in a site's configuration. Without a "ref" all refs are guarded that are by default.
 func ParseRules(text string) (r Rules, err error) {
 	for line := range strings.Lines(text) {
 		kind, pattern, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		switch kind {
 		case "ref":
 			err = r.refs.add(pattern)
+		case "alsoRef":
+			err = r.alsoRefs.add(pattern)
 		case "skipRef":
 			err = r.skipRefs.add(pattern)
 		default:
@@ -31,11 +33,14 @@ func ParseRules(text string) (r Rules, err error) {
 	return r, nil
 }
 
-// NewRules makes rules of patterns. Without refs all refs are guarded.
-func NewRules(refs, skipRefs []string) (Rules, error) {
+// NewRules makes rules of patterns. Without refs all refs are guarded that are by default.
+func NewRules(refs, alsoRefs, skipRefs []string) (Rules, error) {
 	var lines []string
 	for _, p := range refs {
 		lines = append(lines, "ref "+p)
+	}
+	for _, p := range alsoRefs {
+		lines = append(lines, "alsoRef "+p)
 	}
 	for _, p := range skipRefs {
 		lines = append(lines, "skipRef "+p)
@@ -54,6 +59,9 @@ func (r Rules) String() string {
 	for _, p := range r.refs {
 		lines = append(lines, "ref "+p.text)
 	}
+	for _, p := range r.alsoRefs {
+		lines = append(lines, "alsoRef "+p.text)
+	}
 	for _, p := range r.skipRefs {
 		lines = append(lines, "skipRef "+p.text)
 	}
@@ -61,11 +69,11 @@ func (r Rules) String() string {
 }
 
 // Rules returns the rules of the configuration, which projects get that are new to the database.
-func (c *Config) Rules() Rules { return Rules{c.refs, c.skipRefs} }
+func (c *Config) Rules() Rules { return Rules{c.refs, c.alsoRefs, c.skipRefs} }
 
 // Under returns the configuration with a project's rules instead of its own.
 func (c *Config) Under(r Rules) *Config {
 	ruled := *c
-	ruled.projects, ruled.refs, ruled.skipRefs = patterns{{text: "*"}}, r.refs, r.skipRefs
+	ruled.projects, ruled.refs, ruled.alsoRefs, ruled.skipRefs = patterns{{text: "*"}}, r.refs, r.alsoRefs, r.skipRefs
 	return &ruled
 }

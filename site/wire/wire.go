@@ -20,19 +20,19 @@ const (
 	withoutName = 1
 )
 
-// What a request is about: the states of Git's reference-transaction hook, its
-// pre-receive and update hooks, a question about the daemon itself, the wish that it maintains a repository, that it looks
-// now whether it is to follow one, and the question whether the refs of one may have moved since it was asked last. A daemon of an earlier version refuses what it does not know.
+// What a request is about. A daemon of an earlier version refuses what it does not know.
 const (
+	// The states of Git's reference-transaction hook, and its pre-receive and update hooks.
 	StatePrepared   = "prepared"
 	StateCommitted  = "committed"
 	StateAborted    = "aborted"
 	StatePreReceive = "pre-receive"
 	StateUpdate     = "update"
-	StateStatus     = "status"
-	StateMaintain   = "maintain"
-	StateFollow     = "follow"
-	StateRead       = "read"
+
+	StateStatus   = "status"   // what the daemon says of itself
+	StateMaintain = "maintain" // maintain a repository
+	StateFollow   = "follow"   // look now whether a repository is to follow
+	StateRead     = "read"     // may refs of a repository have moved since it was asked last?
 )
 
 // DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.

@@ -1,0 +1,40 @@
+package follow
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+func TestARepositoryThatIsNewHereIsComparedAsAWhole(t *testing.T) {
+	f := New(nil, Options{})
+	close(f.loaded)
+	r := config.Repository{Project: "a", Path: t.TempDir()}
+	file := filepath.Join(r.Path, "config")
+	compared := func(what string, want bool) {
+		t.Helper()
+		f.queue = newQueue()
+		f.Found(r)
+		if got := f.queue.items["a"] != nil; got != want {
+			t.Errorf("%s: compared: %v", what, got)
+		}
+	}
+	compared("it has gone meanwhile", false)
+	if f.Knows("a") {
+		t.Error("a repository that is not there is known")
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	compared("it is new", true)
+	compared("it is known", false)
+	if err := os.WriteFile(file+".new", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+	compared("another took its place", true)
+}

@@ -1,0 +1,188 @@
+package smarthttp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+func TestMain(m *testing.M) { os.Exit(sitetest.Main(m)) }
+
+const (
+	project = "team/app"
+	main    = "refs/heads/main"
+	refsURL = "/" + project + ".git/info/refs?service=git-upload-pack"
+)
+
+// A rig is a server with one guarded repository, a database in memory, and a daemon of the test's.
+type rig struct {
+	*testing.T
+	*Server
+	db     *refdb.DB
+	driver *counting
+	dir    string // of the repository
+	config *config.Config
+	daemon moves
+	a, b   string // commits
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	root := t.TempDir()
+	r := &rig{T: t, dir: filepath.Join(root, project+".git"), config: sitetest.SiteConfig(t, root, ""), driver: &counting{Driver: memory.New().Open()}}
+	r.git("/", "init", "--quiet", "--bare", "--initial-branch=main", r.dir)
+	tree := r.git(r.dir, "hash-object", "-t", "tree", "-w", "/dev/null")
+	r.a = r.git(r.dir, "commit-tree", "-m", "a", tree)
+	r.b = r.git(r.dir, "commit-tree", "-m", "b", "-p", r.a, tree)
+	db, err := refdb.New(r.driver, refdb.Options{Site: "b"})
+	r.must(err)
+	t.Cleanup(func() { db.Close() })
+	r.db = db
+	p, err := db.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: r.config.Rules().String(), Mode: config.Enforce})
+	r.must(err)
+	r.git(r.dir, "config", "refdb.projectid", p.ID)
+	old := time.Now().Add(-time.Hour) // what has just changed may change again
+	r.must(os.Chtimes(filepath.Join(r.dir, "config"), old, old))
+	r.must(os.MkdirAll(filepath.Join(r.dir, "refdb"), 0o755))
+	r.must(os.Symlink(r.config.Socket, filepath.Join(r.dir, "refdb", "socket")))
+	r.daemon.serve(t, r.config.Socket)
+	r.Server, err = New(t.Context(), Options{Config: r.config, DB: db})
+	r.must(err)
+	t.Cleanup(r.Wait)
+	r.push(main, "", r.a)
+	return r
+}
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) git(dir string, args ...string) string {
+	r.Helper()
+	return strings.TrimSpace(sitetest.GitIn(r, dir, args...))
+}
+
+// push moves a ref here and in the database.
+func (r *rig) push(ref, from, to string) {
+	r.Helper()
+	r.git(r.dir, "update-ref", ref, to)
+	r.must(r.db.Update(r.Context(), project, []refdb.Update{{Ref: ref, Old: refdb.Value(from), New: refdb.Value(to)}}))
+	r.daemon.count.Add(1)
+}
+
+func (r *rig) get(ctx context.Context, url string, header ...string) *httptest.ResponseRecorder {
+	q := httptest.NewRequestWithContext(ctx, "GET", url, nil)
+	for i := 0; i < len(header); i += 2 {
+		q.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, q)
+	return w
+}
+
+// want gets the list of refs, which must show a commit, and be a hit or not.
+func (r *rig) want(what, commit string, hit bool) {
+	r.Helper()
+	before := valueOf(r.counts.hits)
+	if w := r.get(r.Context(), refsURL); w.Code != 200 || !strings.Contains(w.Body.String(), commit+" "+main) {
+		r.Errorf("%s: %d: %s", what, w.Code, w.Body)
+	}
+	if got := valueOf(r.counts.hits) - before; (got == 1) != hit {
+		r.Errorf("%s: %v hits", what, got)
+	}
+}
+
+func valueOf(c prometheus.Counter) float64 {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	families, _ := registry.Gather()
+	return families[0].GetMetric()[0].GetCounter().GetValue()
+}
+
+func (r *rig) wantCount(c prometheus.Counter, want float64) {
+	r.Helper()
+	if got := valueOf(c); got != want {
+		r.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A moves is a daemon that answers with how often the test says that refs have moved.
+type moves struct {
+	count, starts atomic.Int64
+	hangs         atomic.Bool
+}
+
+func (d *moves) serve(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	boot := rand.Text()
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			if d.hangs.Load() {
+				t.Cleanup(func() { conn.Close() })
+				continue
+			}
+			p := wire.Response{}
+			if q, err := wire.ReadRequest(conn); err == nil && q.State == wire.StateRead {
+				p = wire.Response{OK: true, Lines: []string{fmt.Sprint(boot, d.starts.Load(), " ", d.count.Load())}}
+			}
+			p.Write(conn)
+			conn.Close()
+		}
+	}()
+}
+
+// counting counts the requests that lists of refs make of the database.
+type counting struct {
+	refdb.Driver
+	tips, others, lists atomic.Int64
+	// onTip, unless nil, runs before the next tip is read, once.
+	onTip atomic.Pointer[func()]
+}
+
+func (c *counting) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+	c.tips.Add(1)
+	if do := c.onTip.Swap(nil); do != nil {
+		(*do)()
+	}
+	return c.Driver.Tip(ctx, project)
+}
+
+func (c *counting) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	c.others.Add(1)
+	c.lists.Add(1)
+	return c.Driver.List(ctx, q)
+}
+
+func (c *counting) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	c.others.Add(1)
+	return c.Driver.Intents(ctx, q)
+}
+
+func (c *counting) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+	c.others.Add(1)
+	return c.Driver.Projects(ctx, q)
+}
