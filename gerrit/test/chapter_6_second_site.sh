@@ -18,7 +18,8 @@ follows() { [[ $(value us "$1" "$2") == $(value eu "$1" "$2") && -n $(value us "
 number=$(rest eu GET "changes/?q=subject:%22for+both+sites%22" | jq -r '.[0]._number')
 ref=refs/changes/$(printf %02d $((number % 100)))/$number
 wait_for "its notes are in the repository of us" follows team/app "$ref/meta"
-not_yet "and its patch set" follows team/app "$ref/1"
+wait_for "and its patch set" follows team/app "$ref/1"
+check "with its commit" eval '[[ $(repo us team/app cat-file -t "$ref/1") == commit ]]'
 check "to us its Gerrit can push, on top of what eu has" eval 'clone us team/app && commit us team/app "from us" && push us team/app HEAD:refs/heads/master'
 wait_for "and eu has it" follows team/app refs/heads/master
 # Both at the same time: one is accepted, or both, one after the other. Never two values.

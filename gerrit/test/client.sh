@@ -34,7 +34,7 @@ global() { refdbctl refs get "$1" "$2" 2>/dev/null | grep -E '^[0-9a-f]{40}' || 
 # same SITE PROJECT: the database has what the repository has, for all refs that it guards.
 same() {
 	diff <(refdbctl refs list "$2" | awk 'NR > 1 && $1 !~ /^0+$/ && $NF != "HEAD" {print $1, $2}' | sort) \
-		<(repo "$1" "$2" for-each-ref --format='%(objectname) %(refname)' | grep -v -E ' refs/(changes/[0-9]+/[0-9]+/[0-9]+|draft-comments/|cache-automerge/|refdb/)' | sort)
+		<(repo "$1" "$2" for-each-ref --format='%(objectname) %(refname)' | grep -v -E ' refs/(cache-automerge|refdb)/' | sort)
 }
 # counted SITE N COMMAND...: the command makes N announcements.
 counted() {

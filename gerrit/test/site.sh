@@ -17,11 +17,6 @@ check() {
 	checks=$((checks + 1))
 	printf '   %s\n' "$1"
 }
-# not_yet WHAT COMMAND...: what is documented as missing. Once it is there this fails.
-not_yet() {
-	"${@:2}" && fail "this is there now, say so in docs/GERRIT.md: $1"
-	printf '   not yet: %s\n' "$1"
-}
 # wait_for WHAT COMMAND...: the same, after a while.
 wait_for() {
 	local deadline=$((SECONDS + 180))
@@ -52,6 +47,9 @@ configure_daemon() {
 			socket = $work/$1/refdb.sock
 			state = $work/$1/state
 			metrics = $work/$1/metrics.sock
+		[guard]
+			alsoRef = refs/changes/*
+			alsoRef = refs/draft-comments/*
 	END
 }
 
