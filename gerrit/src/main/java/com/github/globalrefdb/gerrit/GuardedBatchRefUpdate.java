@@ -116,7 +116,7 @@ final class GuardedBatchRefUpdate extends BatchRefUpdate {
   private static void judge(Map<ReceiveCommand, Move> moves, Outcome outcome) throws IOException {
     moves.forEach(
         (command, move) -> {
-          if (outcome.shows(move)) {
+          if (command.getResult() != LOCK_FAILURE && outcome.shows(move)) {
             command.setResult(OK);
           }
         });

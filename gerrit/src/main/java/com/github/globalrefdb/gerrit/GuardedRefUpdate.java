@@ -123,9 +123,10 @@ final class GuardedRefUpdate extends RefUpdate {
 
   private static Result judge(Outcome outcome, Move move, Result byJgit, Result moved) throws IOException {
     if (outcome.thrown().isEmpty() && isSuccess(byJgit)) {
-      return byJgit;
+      // JGit says that it deleted what was packed when the update was made, also if it did not because that is loose by now.
+      return outcome.showsOld(move) ? Result.LOCK_FAILURE : byJgit;
     }
-    if (outcome.shows(move)) {
+    if (byJgit != Result.LOCK_FAILURE && outcome.shows(move)) {
       outcome.thrown().ifPresent(e -> logger.atWarning().withCause(e).log("refdb: a ref was moved, and then this was thrown"));
       return move.oldValue().equals(RefReader.ABSENT) ? Result.NEW : moved;
     }

@@ -6,8 +6,8 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * What became of a transaction. If JGit says that it moved a ref, it did. If it says otherwise, or throws, the ref says it: JGit
- * may throw after it has moved refs.
+ * What became of a transaction. JGit's success stands, and its lock failure: then somebody else may have made the same value. If it
+ * says something else, or throws, the ref says what became of it: JGit may throw after it has moved refs.
  *
  * @param values what the refs hold, by name. One that is missing could not be read
  * @param thrown by JGit, or by a listener of its
@@ -16,6 +16,11 @@ record Outcome(Map<String, String> values, Optional<Exception> thrown) {
   /** Whether the ref holds what it was to hold. */
   boolean shows(Move move) {
     return move.newValue().equals(values.get(move.ref()));
+  }
+
+  /** Whether the ref holds what it held before. */
+  boolean showsOld(Move move) {
+    return move.oldValue().equals(values.get(move.ref()));
   }
 
   /** Throws what JGit threw. */

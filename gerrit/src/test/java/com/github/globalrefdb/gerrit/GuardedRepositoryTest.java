@@ -363,6 +363,37 @@ class GuardedRepositoryTest {
     assertEquals(LOCK_FAILURE, update(MAIN, b).update());
   }
 
+  /** Two that take the same block of numbers make the same object: one of them must try again. */
+  @Test
+  void aLockFailureStaysOneAlsoIfSomebodyElseMadeTheSameValue() throws Exception {
+    onAnnounce =
+        request -> {
+          put(MAIN, a);
+          return List.of("ok " + request.transaction());
+        };
+    assertEquals(LOCK_FAILURE, update(MAIN, a).update());
+    put("refs/heads/x", b);
+    onAnnounce =
+        request -> {
+          put("refs/heads/x", other);
+          return List.of("ok " + request.transaction());
+        };
+    ReceiveCommand same = new ReceiveCommand(b, other, "refs/heads/x");
+    execute(batch(true, same));
+    assertEquals(ReceiveCommand.Result.LOCK_FAILURE, same.getResult());
+  }
+
+  /** JGit deletes from packed-refs what was there when the update was made, and says that it did. */
+  @Test
+  void aDeletionThatLeftTheRefIsNoSuccess() throws Exception {
+    execute(batch(true, new ReceiveCommand(ObjectId.zeroId(), a, MAIN), new ReceiveCommand(ObjectId.zeroId(), a, "refs/heads/x")));
+    RefUpdate delete = guarded.updateRef(MAIN);
+    delete.setForceUpdate(true);
+    put(MAIN, b); // loose
+    assertEquals(LOCK_FAILURE, delete.delete());
+    assertEquals(b, holds(MAIN));
+  }
+
   @Test
   void theSettlementSaysWhatTheThreadCannotRead() throws Exception {
     for (ObjectId settled : List.of(a, other)) {

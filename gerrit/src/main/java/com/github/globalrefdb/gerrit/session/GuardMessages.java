@@ -32,8 +32,10 @@ final class GuardMessages {
    */
   static Message announce(Transaction transaction, Optional<String> by) throws ProtocolException {
     for (Move move : transaction.moves()) {
-      if (move.ref().isEmpty() || move.ref().chars().anyMatch(c -> c <= ' ' || c == 0x7f)) {
-        throw new ProtocolException("a ref with a space or a control character in its name");
+      for (String word : List.of(move.oldValue(), move.newValue(), move.ref())) {
+        if (word.isEmpty() || word.chars().anyMatch(c -> c <= ' ' || c == 0x7f)) {
+          throw new ProtocolException("a ref with a space or a control character in its name");
+        }
       }
     }
     List<String> lines = new ArrayList<>();

@@ -229,8 +229,8 @@ public final class SessionClient implements AutoCloseable {
       } catch (IOException e) {
         ended(e);
       } catch (Throwable e) { // without this thread nothing would move any more
-        logger.atSevere().withCause(e).log("refdb: the session failed");
         ended(new IOException("the session failed: " + e, e));
+        logger.atSevere().withCause(e).log("refdb: the session failed");
       }
       pause = began ? FIRST_PAUSE : pause.multipliedBy(2);
       pause = pause.compareTo(LONGEST_PAUSE) < 0 ? pause : LONGEST_PAUSE;
