@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs two real Gerrits with the guard at two sites, each with its site daemon, and looks at what users get and what the
-# database has. Usage: run.sh BIN, the directory of refdbctl and refdb-hook. It uses an SQLite file, or the empty database that
-# REFDB_URL names. It exits with 1 at the first failure; KEEP=1 keeps its files.
+# database has. Usage: run.sh BIN [CHAPTER...]: BIN is the directory of refdbctl and refdb-hook; chapter 1 must be among them, and 2
+# before all later ones. It uses an SQLite file, or the empty database that REFDB_URL names. It exits with 1 at the first failure;
+# KEEP=1 keeps its files.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -10,7 +11,9 @@ source "$here/site.sh"
 source "$here/client.sh"
 for tool in jq curl git; do command -v $tool >/dev/null || { echo "$tool is needed" >&2; exit 1; }; done
 
-bin=$(realpath "${1:?usage: run.sh BIN}")
+bin=$(realpath "${1:?usage: run.sh BIN [CHAPTER...]}")
+chapters=("${@:2}")
+[[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6)
 war=$("$here/war.sh" 3.9.4)
 jar=$(realpath "$here/../target/3.9/globalrefdb-gerrit-3.9.jar")
 java=$(java_home 17)/bin/java
@@ -31,8 +34,8 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-for chapter in "$here"/chapter_*.sh; do
-	source "$chapter"
+for chapter in "${chapters[@]}"; do
+	source "$here"/chapter_"$chapter"_*.sh
 done
 echo
 echo "$checks checks passed, 0 failed"

@@ -19,7 +19,7 @@ check() {
 }
 # wait_for WHAT COMMAND...: the same, after a while.
 wait_for() {
-	local deadline=$((SECONDS + 180))
+	local deadline=$((SECONDS + 400))
 	until "${@:2}"; do
 		[[ $SECONDS -lt $deadline ]] || fail "$1"
 		sleep 0.2
