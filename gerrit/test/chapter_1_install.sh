@@ -10,6 +10,8 @@ mkdir -p "$work/eu/gerrit/lib"
 cp "$jar" "$work/eu/gerrit/lib/"
 gerrit_config eu gerrit.installDbModule com.github.globalrefdb.gerrit.DbModule
 gerrit_config eu gerrit.installModule com.github.globalrefdb.gerrit.SysModule
+git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncObjectFiles true
+git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncRefFiles true
 gerrit_config eu refdb.socket "$work/eu/refdb.sock"
 start_gerrit eu
 check "it says that it is guarded" grep -q 'refdb: guarded by the daemon of the site eu' "$work/eu/gerrit.log"

@@ -11,6 +11,10 @@ gerrit_config eu --unset gerrit.installDbModule
 check "without the guard's module of repositories" fails_to_start eu 'not by the guard: set gerrit.installDbModule'
 gerrit_config eu gerrit.installDbModule com.github.globalrefdb.gerrit.DbModule
 
+git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncRefFiles false
+check "without a disk that has what JGit has written" fails_to_start eu 'jgit.config core.fsyncRefFiles true'
+git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncRefFiles true
+
 offline() { "$java" -Xmx700m -jar "$war" "$1" -d "$work/eu/gerrit" "${@:2}" >"$work/eu/$1.log" 2>&1; }
 check "init runs beside the daemon" offline init --batch --no-auto-start
 check "so does reindex" offline reindex --index projects

@@ -3,7 +3,7 @@ configure_daemon us
 start_daemon us
 check "its repositories come from the database" site us clone --all
 mkdir -p "$work/us/gerrit/etc" "$work/us/gerrit/lib"
-cp "$work/eu/gerrit/etc/gerrit.config" "$work/us/gerrit/etc/" # with the server's ID
+cp "$work/eu/gerrit/etc/"{gerrit,jgit}.config "$work/us/gerrit/etc/" # with the server's ID
 cp "$jar" "$work/us/gerrit/lib/"
 configure_gerrit us
 gerrit_config us refdb.socket "$work/us/refdb.sock"

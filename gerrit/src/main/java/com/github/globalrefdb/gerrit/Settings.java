@@ -8,8 +8,13 @@ import com.google.inject.Inject;
 import com.google.inject.Singleton;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Optional;
+import java.util.stream.Stream;
+import org.eclipse.jgit.errors.ConfigInvalidException;
 import org.eclipse.jgit.lib.Config;
+import org.eclipse.jgit.storage.file.FileBasedConfig;
+import org.eclipse.jgit.util.FS;
 
 /** What gerrit.config says that concerns the guard: its own section {@code refdb}, and where the repositories are. */
 @Singleton
@@ -19,6 +24,7 @@ final class Settings {
 
   private final Path socket;
   private final Path basePath;
+  private final Path jgitConfig;
 
   @Inject
   Settings(SitePaths site, @GerritServerConfig Config config) {
@@ -27,6 +33,7 @@ final class Settings {
     if (!this.socket.isAbsolute()) {
       throw new IllegalArgumentException("gerrit.config: refdb.socket = " + socket + " is not an absolute path");
     }
+    jgitConfig = site.etc_dir.resolve("jgit.config");
     basePath = site.resolve(config.getString("gerrit", null, "basePath"));
   }
 
@@ -42,6 +49,21 @@ final class Settings {
     } catch (IOException e) {
       return basePath.toAbsolutePath().normalize();
     }
+  }
+
+  /** The settings among {@code core.fsync…Files} that JGit does not have: what it has written must be on the disk at the report. */
+  List<String> missingFsync() throws IOException {
+    FileBasedConfig jgit = new FileBasedConfig(jgitConfig.toFile(), FS.DETECTED);
+    try {
+      jgit.load();
+    } catch (ConfigInvalidException e) {
+      throw new IOException(e.getMessage(), e);
+    }
+    return Stream.of("fsyncObjectFiles", "fsyncRefFiles").filter(name -> !jgit.getBoolean("core", name, false)).toList();
+  }
+
+  Path jgitConfig() {
+    return jgitConfig;
   }
 
   Identity offline() {

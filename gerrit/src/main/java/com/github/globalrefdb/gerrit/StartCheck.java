@@ -49,6 +49,10 @@ final class StartCheck implements LifecycleListener {
     Settings settings = injector.getInstance(Key.get(Settings.class));
     Identity identity = settings.server(Optional.ofNullable(instance), server);
     try {
+      for (String name : settings.missingFsync()) {
+        throw new ProvisionException(
+            "refdb: what JGit writes may be lost in a power cut: git config -f " + settings.jgitConfig() + " core." + name + " true");
+      }
       Welcome welcome = injector.getInstance(Daemon.class).sessions().begin(identity, PATIENCE);
       logger.atInfo().log("refdb: guarded by the daemon of the site %s", welcome.site());
     } catch (IOException e) {

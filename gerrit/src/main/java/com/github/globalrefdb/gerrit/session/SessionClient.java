@@ -155,9 +155,11 @@ public final class SessionClient implements AutoCloseable {
     return trouble instanceof RejectedException ? trouble : new IOException(what + " (" + trouble.getMessage() + ")", trouble);
   }
 
-  /** Off the list. The daemon is told, if it still waits for the report of what timed out. */
+  /** Off the list. The daemon is told, if it waits for the report: of what timed out, or of an OK that this session has listed. */
   private synchronized void giveUp(Transaction transaction, Session announcedIn) {
-    if (open.remove(transaction.id()) != null && session == announcedIn) {
+    transaction.finish();
+    boolean reports = session != null && (session == announcedIn || transaction.isTaken());
+    if (open.remove(transaction.id()) != null && reports) {
       sendReport(transaction);
     }
   }

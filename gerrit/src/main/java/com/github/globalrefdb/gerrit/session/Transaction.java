@@ -26,6 +26,9 @@ public final class Transaction {
 
   private record Denied(RefusedException why) implements State {}
 
+  /** How long an OK may be used. When a project's rules change, all OKs by the old ones must be over soon. */
+  static final Duration OK_LASTS = Duration.ofSeconds(10);
+
   private static final State WAITING = new Waiting();
   private static final State TAKEN = new Taken();
 
@@ -37,6 +40,7 @@ public final class Transaction {
   private final CountDownLatch decided = new CountDownLatch(1);
   private final CountDownLatch ended = new CountDownLatch(1);
   private volatile long deadline;
+  private volatile long unanswered; // when it is known that there was no answer yet
   private volatile Map<String, String> settled = Map.of();
   private volatile boolean finished;
 
@@ -66,12 +70,30 @@ public final class Transaction {
 
   /** The daemon goes on: from now on it has its limit again. */
   void extend() {
-    deadline = System.nanoTime() + limit.toNanos();
+    extend(System.nanoTime());
   }
 
-  /** Takes the OK, unless the transaction was given up. */
+  void extend(long now) {
+    unanswered = now;
+    deadline = now + limit.toNanos();
+  }
+
+  /** Takes the OK, unless the transaction was given up. An OK that may be too old is none. */
   boolean take() {
+    if (isOver()) {
+      deny(tooOld());
+      return false;
+    }
     return decide(TAKEN);
+  }
+
+  private boolean isOver() {
+    return System.nanoTime() - unanswered > OK_LASTS.toNanos();
+  }
+
+  private static RefusedException tooOld() {
+    String text = "the site daemon's answer was too old when it could be used: nothing was changed, try again";
+    return new RefusedException(Kind.FINAL, "timeout", List.of(text));
   }
 
   /** Refuses it or gives it up, unless the OK was taken. */
@@ -100,7 +122,11 @@ public final class Transaction {
     return finished;
   }
 
-  /** Waits for the answer, and gives up when the limit is over. */
+  /**
+   * Waits for the answer, and gives up when the limit is over.
+   *
+   * @throws RefusedException nothing may move. If the OK was taken all the same, it came too late for this thread
+   */
   void awaitOk() throws RefusedException {
     while (!await(decided, deadline)) {
       if (deadline - System.nanoTime() <= 0) { // it may have been extended meanwhile
@@ -110,6 +136,9 @@ public final class Transaction {
     }
     if (state.get() instanceof Denied denied) {
       throw denied.why();
+    }
+    if (isOver()) {
+      throw tooOld();
     }
   }
 

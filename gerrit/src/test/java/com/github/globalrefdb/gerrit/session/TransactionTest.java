@@ -99,6 +99,22 @@ class TransactionTest {
   }
 
   @Test
+  void anOkThatIsTooOldIsNone() throws Exception {
+    long before = System.nanoTime() - Transaction.OK_LASTS.toNanos();
+    Transaction late = transaction(60_000);
+    late.extend(before);
+    assertFalse(late.take());
+    assertFalse(late.isTaken());
+    assertEquals("timeout", assertThrows(RefusedException.class, late::awaitOk).reason());
+
+    Transaction slow = transaction(60_000);
+    assertTrue(slow.take());
+    slow.extend(before); // as if the thread had been stopped since
+    assertThrows(RefusedException.class, slow::awaitOk);
+    assertTrue(slow.isTaken()); // so it is reported
+  }
+
+  @Test
   void anInterruptedThreadWaitsAllTheSame() throws Exception {
     Transaction transaction = transaction(60_000);
     Thread daemon =
