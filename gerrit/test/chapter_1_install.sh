@@ -9,7 +9,7 @@ check "its repositories are put under guard" site eu enable --all --new
 mkdir -p "$work/eu/gerrit/lib"
 cp "$jar" "$work/eu/gerrit/lib/"
 gerrit_config eu gerrit.installDbModule com.github.globalrefdb.gerrit.DbModule
-gerrit_config eu gerrit.installModule com.github.globalrefdb.gerrit.SysModule
+gerrit_config eu --add gerrit.installModule com.github.globalrefdb.gerrit.SysModule
 git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncObjectFiles true
 git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncRefFiles true
 gerrit_config eu refdb.socket "$work/eu/refdb.sock"
