@@ -3,7 +3,7 @@ stop_gerrit eu
 kill_daemon eu TERM
 check "without the daemon" fails_to_start eu 'refdb: Gerrit does not start without the guard: the site daemon does not answer'
 start_daemon eu
-mkdir "$work/eu/gerrit/other"
+cp -r "$(root eu)" "$work/eu/gerrit/other"
 gerrit_config eu gerrit.basePath other
 check "with other repositories than the site's" fails_to_start eu 'rejected the session (root)'
 gerrit_config eu gerrit.basePath git
