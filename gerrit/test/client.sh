@@ -33,6 +33,7 @@ value() { repo "$1" "$2" rev-parse -q --verify "$3" || true; }
 global() { refdbctl refs get "$1" "$2" 2>/dev/null | grep -E '^[0-9a-f]{40}' || true; }
 # same SITE PROJECT: the database has what the repository has, for all refs that it guards.
 same() {
+	[[ -n $(repo "$1" "$2" for-each-ref --count=1) ]] || return 1
 	diff <(refdbctl refs list "$2" | awk 'NR > 1 && $1 !~ /^0+$/ && $NF != "HEAD" {print $1, $2}' | sort) \
 		<(repo "$1" "$2" for-each-ref --format='%(objectname) %(refname)' | grep -v -E ' refs/(cache-automerge|refdb)/' | sort)
 }
