@@ -8,7 +8,7 @@ LONGEST := ./refdb/postgres ./test/sites ./refdb/spanner ./site ./test ./refdb/s
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-one test-short lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model
+.PHONY: help demo test test-one test-short lint check check-all fmt build deps bench chaos chaos-git chaos-sites chaos-rewind model gerrit gerrit-versions gerrit-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,15 @@ chaos-rewind: ## promotions with a lost tail, and copies that are put back, 25 t
 
 model: ## check the model of the protocol, and that it catches seeded mistakes
 	@./docs/model/run.sh
+
+gerrit: ## build gerrit/target/*/globalrefdb-gerrit-*.jar, the guard in Gerrit (Maven; JDKs 17 and 21 or later)
+	@./gerrit/build.sh
+
+gerrit-versions: ## compile and test the guard for each series of Gerrit
+	@./gerrit/test/versions.sh
+
+gerrit-test: gerrit build ## run Gerrit with the guard and the site daemon of bin/; WITH=/other/bin for another one
+	@./gerrit/test/run.sh $(or $(WITH),bin)
 
 lint: ## gofmt, vet, staticcheck
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }

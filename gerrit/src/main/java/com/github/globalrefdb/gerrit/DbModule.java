@@ -1,0 +1,37 @@
+package com.github.globalrefdb.gerrit;
+
+import com.google.gerrit.lifecycle.LifecycleModule;
+import com.google.gerrit.server.ModuleImpl;
+import com.google.gerrit.server.config.RepositoryConfig;
+import com.google.gerrit.server.git.GitRepositoryManager;
+import com.google.gerrit.server.git.GitRepositoryManagerModule;
+import com.google.gerrit.server.git.LocalDiskRepositoryManager;
+import com.google.gerrit.server.git.MultiBaseLocalDiskRepositoryManager;
+import com.google.inject.Inject;
+import com.google.inject.Scopes;
+
+/**
+ * {@code gerrit.installDbModule}: takes the place of Gerrit's own module of repositories, in the server and in the programs that
+ * run without it (init, reindex).
+ */
+@ModuleImpl(name = GitRepositoryManagerModule.MANAGER_MODULE)
+public final class DbModule extends LifecycleModule {
+  private final RepositoryConfig repositories;
+
+  @Inject
+  DbModule(RepositoryConfig repositories) {
+    this.repositories = repositories;
+  }
+
+  @Override
+  protected void configure() {
+    Class<? extends LocalDiskRepositoryManager> unguarded =
+        repositories.getAllBasePaths().isEmpty() ? LocalDiskRepositoryManager.class : MultiBaseLocalDiskRepositoryManager.class;
+    listener().to(LocalDiskRepositoryManager.Lifecycle.class);
+    bind(GitRepositoryManager.class).annotatedWith(Unguarded.class).to(unguarded);
+    bind(GitRepositoryManager.class).to(GuardedRepositoryManager.class).in(Scopes.SINGLETON);
+    bind(Daemon.class).in(Scopes.SINGLETON);
+    bind(RecentRefusals.class).in(Scopes.SINGLETON); // the server's module asks for the same one
+    listener().to(Daemon.class);
+  }
+}

@@ -1,0 +1,110 @@
+package com.github.globalrefdb.gerrit;
+
+import com.github.globalrefdb.gerrit.session.Move;
+import com.github.globalrefdb.gerrit.session.RefusedException;
+import com.github.globalrefdb.gerrit.session.SessionClient;
+import com.github.globalrefdb.gerrit.session.Transaction;
+import com.google.common.flogger.FluentLogger;
+import com.google.inject.Inject;
+import com.google.inject.Singleton;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import org.eclipse.jgit.lib.PersonIdent;
+
+/** The way of a transaction: announced, moved by JGit, read, reported. */
+@Singleton
+final class RefGuard {
+  private static final FluentLogger logger = FluentLogger.forEnclosingClass();
+
+  /** Gerrit's cache of merges, which each site makes for itself. Projects' rules leave it out, too. */
+  private static final String NOT_ANNOUNCED = "refs/cache-automerge/";
+
+  private final SessionClient sessions;
+  private final RecentRefusals recent;
+
+  @Inject
+  RefGuard(Daemon daemon, RecentRefusals recent) {
+    this(daemon.sessions(), recent);
+  }
+
+  RefGuard(SessionClient sessions, RecentRefusals recent) {
+    this.sessions = sessions;
+    this.recent = recent;
+  }
+
+  static boolean isAnnounced(String ref) {
+    return !ref.startsWith(NOT_ANNOUNCED);
+  }
+
+  /** What moves refs, in JGit. */
+  interface Attempt {
+    void run() throws IOException;
+  }
+
+  /**
+   * Lets JGit move refs if the daemon lets it, and finds out what has moved. It does not throw what JGit throws.
+   *
+   * @param moves with the old values that JGit will compare under its locks
+   * @throws RefusedException nothing was moved
+   */
+  Outcome move(GuardedRefDatabase refs, PersonIdent by, List<Move> moves, Attempt attempt) throws IOException {
+    Transaction transaction;
+    try {
+      transaction = sessions.announce(refs.repository().getDirectory().toPath().toRealPath(), name(by), moves);
+    } catch (RefusedException e) {
+      refused(refs, moves, e);
+      throw e;
+    }
+    Throwable thrown = null;
+    Map<String, String> values = Map.of();
+    try {
+      attempt.run();
+    } catch (Throwable e) {
+      thrown = e;
+    } finally {
+      // Nothing of ours is to fail because the thread is to stop.
+      boolean interrupted = Thread.interrupted();
+      Map<String, String> read = read(refs, moves);
+      values = new HashMap<>(sessions.report(transaction).orElse(Map.of()));
+      values.putAll(read);
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+    if (thrown instanceof Error error) {
+      throw error;
+    }
+    return new Outcome(values, Optional.ofNullable((Exception) thrown));
+  }
+
+  /**
+   * What the refs hold. Before the report nobody else moves them. The daemon's answer may be of a later time, if the session broke
+   * meanwhile: it counts for what can't be read here.
+   */
+  private static Map<String, String> read(GuardedRefDatabase refs, List<Move> moves) {
+    try {
+      return refs.reader().values(moves.stream().map(Move::ref).toList());
+    } catch (Throwable e) { // the report follows, whatever this is
+      logger.atWarning().withCause(e).log("refdb: refs can't be read after they were moved");
+      return Map.of();
+    }
+  }
+
+  private void refused(GuardedRefDatabase refs, List<Move> moves, RefusedException e) {
+    logger.atInfo().log("refdb: refused (%s): %s", e.reason(), e.getMessage());
+    refs.repository().refusals().add(e);
+    recent.add(moves, e);
+    try {
+      refs.reader().refresh(moves.get(0).ref()); // a retry reads what is there now
+    } catch (IOException | RuntimeException suppressed) {
+      e.addSuppressed(suppressed);
+    }
+  }
+
+  private static Optional<String> name(PersonIdent by) {
+    return by == null ? Optional.empty() : Optional.of(by.getName() + " <" + by.getEmailAddress() + ">");
+  }
+}

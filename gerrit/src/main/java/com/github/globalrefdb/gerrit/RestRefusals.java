@@ -1,0 +1,63 @@
+package com.github.globalrefdb.gerrit;
+
+import com.github.globalrefdb.gerrit.session.RefusedException;
+import com.google.common.base.Throwables;
+import com.google.common.collect.ImmutableList;
+import com.google.common.collect.ImmutableSet;
+import com.google.gerrit.git.LockFailureException;
+import com.google.gerrit.server.ExceptionHook;
+import com.google.inject.Inject;
+import java.util.LinkedHashSet;
+import java.util.Optional;
+import java.util.Set;
+
+/** Tells users of REST and the web why something was refused: 503, and the daemon's lines. */
+final class RestRefusals implements ExceptionHook {
+  private final RecentRefusals recent;
+
+  @Inject
+  RestRefusals(RecentRefusals recent) {
+    this.recent = recent;
+  }
+
+  @Override
+  public Optional<Status> getStatus(Throwable throwable) {
+    return lines(throwable).isEmpty() ? Optional.empty() : Optional.of(Status.create(503, "Service Unavailable"));
+  }
+
+  @Override
+  public boolean skipRetryWithTrace(String actionType, String actionName, Throwable throwable) {
+    return !lines(throwable).isEmpty();
+  }
+
+  @Override
+  public Optional<String> formatCause(Throwable throwable) {
+    return Throwables.getCausalChain(throwable).stream()
+        .filter(RefusedException.class::isInstance)
+        .map(e -> "refdb_" + ((RefusedException) e).reason())
+        .findFirst();
+  }
+
+  /** Part of the interface up to Gerrit 3.11. */
+  public ImmutableList<String> getUserMessages(Throwable throwable, String traceId) {
+    return ImmutableList.copyOf(lines(throwable));
+  }
+
+  /** Part of the interface from Gerrit 3.12 on. */
+  public ImmutableList<String> getUserMessages(Throwable throwable, ImmutableSet<String> traceIds) {
+    return ImmutableList.copyOf(lines(throwable));
+  }
+
+  /** A refusal that time mends has become a lock failure: its reason was noted. */
+  private Set<String> lines(Throwable throwable) {
+    Set<String> lines = new LinkedHashSet<>();
+    for (Throwable cause : Throwables.getCausalChain(throwable)) {
+      if (cause instanceof RefusedException refused) {
+        lines.addAll(refused.lines());
+      } else if (cause instanceof LockFailureException failure) {
+        lines.addAll(recent.ofThisThread(failure.getFailedRefs()));
+      }
+    }
+    return lines;
+  }
+}

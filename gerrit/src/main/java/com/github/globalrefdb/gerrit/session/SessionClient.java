@@ -1,0 +1,362 @@
+package com.github.globalrefdb.gerrit.session;
+
+import com.github.globalrefdb.gerrit.session.RefusedException.Kind;
+import com.google.common.flogger.FluentLogger;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Path;
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.BooleanSupplier;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
+
+/**
+ * A guard's sessions with the site's daemon, one after the other, and the list of its open transactions. It speaks for one run
+ * of this process, and for any number of threads.
+ *
+ * <p>A transaction is on the list from before it is sent until it is refused, settled or given up, or until its thread goes on
+ * without an answer. A session begins with those that have taken their OK; what waited for one in the session before has been
+ * given up by then.
+ */
+public final class SessionClient implements AutoCloseable {
+  private static final FluentLogger logger = FluentLogger.forEnclosingClass();
+  private static final Duration FIRST_PAUSE = Duration.ofMillis(50);
+  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
+
+  /** How long the first announcement waits for a session, if {@link #begin} was not called. */
+  private static final Duration FIRST_SESSION = Duration.ofSeconds(10);
+
+  /** How much longer than the daemon says an answer is waited for. */
+  private static final Duration SLACK = Duration.ofSeconds(1);
+
+  private final Path socket;
+  private final Duration reportPatience;
+  private final String guard = randomId();
+  private final AtomicLong transactions = new AtomicLong();
+
+  // All that follows is guarded by this.
+  private final Map<String, Transaction> open = new LinkedHashMap<>();
+  private Supplier<Identity> identity;
+  private Thread thread;
+  private Connection connection;
+  private Session session; // null if there is none, also while one begins
+  private IOException trouble; // why there is none
+  private long sessions;
+  private boolean closed;
+
+  private record Session(Connection connection, Identity identity, Welcome welcome) {
+    void send(Message message) throws ProtocolException {
+      connection.send(message.encode());
+    }
+  }
+
+  /**
+   * Connects to nothing yet.
+   *
+   * @param identity with which announcements begin a session, if {@link #begin} did not
+   * @param reportPatience how long a thread waits for the settlement of what it has reported, whatever the session does
+   */
+  public SessionClient(Path socket, Supplier<Identity> identity, Duration reportPatience) {
+    this.socket = socket;
+    this.identity = identity;
+    this.reportPatience = reportPatience;
+  }
+
+  private static String randomId() {
+    byte[] bytes = new byte[16];
+    new SecureRandom().nextBytes(bytes);
+    return HexFormat.of().formatHex(bytes);
+  }
+
+  /**
+   * Begins a session as {@code who}; an earlier one ends. From now on a session is begun again whenever one breaks.
+   *
+   * @param patience how long a daemon that can't be reached or is starting is waited for
+   * @throws RejectedException the daemon does not serve this guard
+   * @throws IOException there is no daemon
+   */
+  public synchronized Welcome begin(Identity who, Duration patience) throws IOException {
+    identity = () -> who;
+    trouble = null;
+    if (connection != null) {
+      connection.cutOff();
+    }
+    start();
+    BooleanSupplier begun = () -> session != null && session.identity() == who;
+    BooleanSupplier rejected = () -> trouble instanceof RejectedException e && !e.passes();
+    await(patience, () -> begun.getAsBoolean() || rejected.getAsBoolean() || closed);
+    if (!begun.getAsBoolean()) {
+      throw trouble();
+    }
+    return session.welcome();
+  }
+
+  /**
+   * Asks the daemon whether refs may move, and waits for the answer. If this returns, they may until {@link #report}, which must
+   * be called whatever happens.
+   *
+   * @param repository its real path
+   * @param by who asked for it, for people
+   * @throws RefusedException nothing of it may move, and there is nothing to report
+   */
+  public Transaction announce(Path repository, Optional<String> by, List<Move> moves) throws RefusedException {
+    Session announcedIn = ensureSession();
+    Duration limit = announcedIn.welcome().timeout().plus(SLACK);
+    Transaction transaction = new Transaction(Long.toString(transactions.incrementAndGet()), repository.toString(), moves, limit);
+    ByteBuffer message;
+    try {
+      message = GuardMessages.announce(transaction, by).encode();
+    } catch (ProtocolException e) {
+      throw new RefusedException(Kind.FINAL, "malformed", List.of(e.getMessage() + ": nothing was changed"));
+    }
+    synchronized (this) {
+      if (session != announcedIn) {
+        throw broken();
+      }
+      open.put(transaction.id(), transaction);
+      announcedIn.connection().send(message);
+    }
+    try {
+      transaction.awaitOk();
+    } catch (RefusedException e) {
+      giveUp(transaction, announcedIn);
+      throw e;
+    }
+    return transaction;
+  }
+
+  private synchronized Session ensureSession() throws RefusedException {
+    if (session == null && trouble == null) { // the first one, which others may be waiting for, too
+      start();
+      await(FIRST_SESSION, () -> session != null || closed || trouble != null && !(trouble instanceof RejectedException e && e.passes()));
+    }
+    if (session == null) {
+      throw new RefusedException(Kind.FINAL, "session", List.of(trouble().getMessage() + ": nothing was changed, try again later"));
+    }
+    return session;
+  }
+
+  private IOException trouble() {
+    String what = "the site daemon does not answer at " + socket;
+    if (closed) {
+      return new IOException("Gerrit is stopping");
+    }
+    if (trouble == null) {
+      return new IOException(what);
+    }
+    return trouble instanceof RejectedException ? trouble : new IOException(what + " (" + trouble.getMessage() + ")", trouble);
+  }
+
+  /** Off the list. The daemon is told, if it waits for the report: of what timed out, or of an OK that this session has listed. */
+  private synchronized void giveUp(Transaction transaction, Session announcedIn) {
+    transaction.finish();
+    boolean reports = session != null && (session == announcedIn || transaction.isTaken());
+    if (open.remove(transaction.id()) != null && reports) {
+      sendReport(transaction);
+    }
+  }
+
+  /**
+   * Tells the daemon that the thread moves nothing more, whether it has moved its refs or not, and waits for the settlement.
+   *
+   * @return what the refs hold, by ref; empty if the daemon does not say so: then what the thread itself has read counts
+   */
+  public Optional<Map<String, String>> report(Transaction transaction) {
+    synchronized (this) {
+      transaction.finish();
+      if (session != null) {
+        sendReport(transaction);
+      } // else the next session begins with it on its list, and the report follows
+    }
+    Optional<Map<String, String>> settled = transaction.awaitSettled(reportPatience);
+    synchronized (this) {
+      open.remove(transaction.id());
+    }
+    return settled;
+  }
+
+  private void sendReport(Transaction transaction) {
+    try {
+      session.send(GuardMessages.report(transaction));
+    } catch (ProtocolException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private void start() {
+    if (thread == null && !closed) {
+      thread = new Thread(this::run, "refdb-session");
+      thread.setDaemon(true);
+      thread.start();
+    }
+    notifyAll(); // ends the pause between two tries
+  }
+
+  /** Waits until {@code done}, which what notifies all can make true. A thread that is interrupted waits all the same. */
+  private void await(Duration patience, BooleanSupplier done) {
+    boolean interrupted = false;
+    long deadline = System.nanoTime() + patience.toNanos();
+    for (long left = patience.toNanos(); left > 0 && !done.getAsBoolean(); left = deadline - System.nanoTime()) {
+      try {
+        wait(left / 1_000_000 + 1);
+      } catch (InterruptedException e) {
+        interrupted = true;
+      }
+    }
+    if (interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** The thread of the sessions. */
+  private void run() {
+    Duration pause = FIRST_PAUSE;
+    while (true) {
+      boolean began = false;
+      try (Connection c = Connection.open(socket)) {
+        List<Message> early = beginOn(c);
+        began = true;
+        handle(early);
+        while (true) {
+          handle(c.receive());
+        }
+      } catch (IOException e) {
+        ended(e);
+      } catch (Throwable e) { // without this thread nothing would move any more
+        ended(new IOException("the session failed: " + e, e));
+        logger.atSevere().withCause(e).log("refdb: the session failed");
+      }
+      pause = began ? FIRST_PAUSE : pause.multipliedBy(2);
+      pause = pause.compareTo(LONGEST_PAUSE) < 0 ? pause : LONGEST_PAUSE;
+      synchronized (this) {
+        Supplier<Identity> who = identity;
+        await(pause, () -> closed || identity != who);
+        if (closed) {
+          return;
+        }
+      }
+    }
+  }
+
+  /** Begins a session, and returns what came after the welcome. */
+  private List<Message> beginOn(Connection c) throws IOException {
+    List<Transaction> listed;
+    Identity who;
+    synchronized (this) {
+      if (closed) {
+        throw trouble();
+      }
+      connection = c;
+      who = identity.get();
+      // Nothing waits for an answer any more: the end of the session before has seen to it.
+      listed = open.values().stream().filter(Transaction::isTaken).toList();
+      c.send(GuardMessages.begin(guard, ++sessions, who, listed).encode());
+    }
+    List<Message> messages;
+    do {
+      messages = c.receive();
+    } while (messages.isEmpty());
+    Message answer = messages.get(0);
+    switch (answer.verb()) {
+      case "welcome" -> welcomed(new Session(c, who, Welcome.parse(answer)), listed);
+      case "rejected" -> throw new RejectedException(answer.fields(1).get(0), answer.lines());
+      default -> throw unexpected(answer);
+    }
+    return messages.subList(1, messages.size());
+  }
+
+  private synchronized void welcomed(Session begun, List<Transaction> listed) {
+    session = begun;
+    trouble = null;
+    // Whatever was listed is to be reported here, also what has ended without an answer meanwhile.
+    listed.stream().filter(Transaction::isFinished).forEach(this::sendReport);
+    logger.atInfo().log("refdb: session %d with the daemon of the site %s", sessions, begun.welcome().site());
+    notifyAll();
+  }
+
+  private void handle(List<Message> messages) throws IOException {
+    for (Message message : messages) {
+      handle(message);
+    }
+  }
+
+  private synchronized void handle(Message message) throws IOException {
+    String id = message.fields(2).get(0);
+    switch (message.verb()) {
+      case "wait" -> known(id).forEach(Transaction::extend);
+      case "ok" -> known(id).forEach(Transaction::take);
+      case "refused" -> {
+        List<String> fields = message.fields(3);
+        Kind kind = fields.get(1).equals("retry") ? Kind.RETRY : Kind.FINAL;
+        known(id).forEach(t -> t.deny(new RefusedException(kind, fields.get(2), message.lines())));
+        open.remove(id);
+      }
+      case "settled" -> {
+        Map<String, String> values = values(message);
+        known(id).forEach(t -> t.settle(values));
+        open.remove(id);
+      }
+      default -> throw unexpected(message);
+    }
+  }
+
+  /** The transaction with that ID, if it has not ended: the daemon may not know yet. */
+  private Stream<Transaction> known(String id) {
+    return Stream.ofNullable(open.get(id));
+  }
+
+  private static Map<String, String> values(Message message) throws ProtocolException {
+    Map<String, String> values = new HashMap<>();
+    for (String line : message.lines()) {
+      int space = line.indexOf(' ');
+      if (space <= 0) {
+        throw new ProtocolException("the site daemon settled a ref without a name");
+      }
+      values.put(line.substring(space + 1), line.substring(0, space));
+    }
+    return values;
+  }
+
+  private static IOException unexpected(Message message) {
+    return message.verb().equals("error")
+        ? new ProtocolException("the site daemon says: " + message.fields(1).get(0))
+        : new ProtocolException("the site daemon said \"" + message.verb() + "\", which is not expected here");
+  }
+
+  /** What waits for an OK is given up. What has it goes on, and is on the list of the next session. */
+  private synchronized void ended(IOException why) {
+    if (session != null) {
+      logger.atWarning().log("refdb: the session has ended: %s", why.getMessage());
+    } else if (trouble == null || !trouble.getMessage().equals(why.getMessage())) {
+      logger.atWarning().log("refdb: no session with the site daemon at %s: %s", socket, why.getMessage());
+    }
+    session = null;
+    connection = null;
+    trouble = why;
+    open.values().removeIf(t -> t.deny(broken()) || !t.isTaken());
+    notifyAll();
+  }
+
+  private static RefusedException broken() {
+    String text = "the session with the site daemon broke: nothing was changed, try again";
+    return new RefusedException(Kind.FINAL, "session", List.of(text));
+  }
+
+  /** Ends the session. What was announced in it is settled by the daemon when this process has ended. */
+  @Override
+  public synchronized void close() {
+    closed = true;
+    if (connection != null) {
+      connection.cutOff();
+    }
+    notifyAll();
+  }
+}

@@ -1,0 +1,174 @@
+package com.github.globalrefdb.gerrit.session;
+
+import static java.util.concurrent.TimeUnit.NANOSECONDS;
+
+import com.github.globalrefdb.gerrit.session.RefusedException.Kind;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicReference;
+
+/**
+ * A transaction from its announcement on. One compare-and-set of its state decides between the daemon's answer and giving up.
+ * What was given up or refused never moves; a retry is another transaction.
+ *
+ * <p>No wait here ends by an interrupt: the thread is interrupted again when it returns.
+ */
+public final class Transaction {
+  private sealed interface State permits Waiting, Taken, Denied {}
+
+  private record Waiting() implements State {}
+
+  /** The OK was taken: the refs may move until the report. */
+  private record Taken() implements State {}
+
+  private record Denied(RefusedException why) implements State {}
+
+  /** How long an OK may be used. When a project's rules change, all OKs by the old ones must be over soon. */
+  static final Duration OK_LASTS = Duration.ofSeconds(10);
+
+  private static final State WAITING = new Waiting();
+  private static final State TAKEN = new Taken();
+
+  private final String id;
+  private final String repository;
+  private final List<Move> moves;
+  private final Duration limit;
+  private final AtomicReference<State> state = new AtomicReference<>(WAITING);
+  private final CountDownLatch decided = new CountDownLatch(1);
+  private final CountDownLatch ended = new CountDownLatch(1);
+  private volatile long deadline;
+  private volatile long unanswered; // when it is known that there was no answer yet
+  private volatile Map<String, String> settled = Map.of();
+  private volatile boolean finished;
+
+  Transaction(String id, String repository, List<Move> moves, Duration limit) {
+    this.id = id;
+    this.repository = repository;
+    this.moves = List.copyOf(moves);
+    this.limit = limit;
+    extend();
+  }
+
+  String id() {
+    return id;
+  }
+
+  String repository() {
+    return repository;
+  }
+
+  List<Move> moves() {
+    return moves;
+  }
+
+  Duration limit() {
+    return limit;
+  }
+
+  /** The daemon goes on: from now on it has its limit again. */
+  void extend() {
+    extend(System.nanoTime());
+  }
+
+  void extend(long now) {
+    unanswered = now;
+    deadline = now + limit.toNanos();
+  }
+
+  /** Takes the OK, unless the transaction was given up. An OK that may be too old is none. */
+  boolean take() {
+    if (isOver()) {
+      deny(tooOld());
+      return false;
+    }
+    return decide(TAKEN);
+  }
+
+  private boolean isOver() {
+    return System.nanoTime() - unanswered > OK_LASTS.toNanos();
+  }
+
+  private static RefusedException tooOld() {
+    String text = "the site daemon's answer was too old when it could be used: nothing was changed, try again";
+    return new RefusedException(Kind.FINAL, "timeout", List.of(text));
+  }
+
+  /** Refuses it or gives it up, unless the OK was taken. */
+  boolean deny(RefusedException why) {
+    return decide(new Denied(why));
+  }
+
+  private boolean decide(State decision) {
+    if (!state.compareAndSet(WAITING, decision)) {
+      return false;
+    }
+    decided.countDown();
+    return true;
+  }
+
+  boolean isTaken() {
+    return state.get() == TAKEN;
+  }
+
+  /** Its thread moves nothing more. */
+  void finish() {
+    finished = true;
+  }
+
+  boolean isFinished() {
+    return finished;
+  }
+
+  /**
+   * Waits for the answer, and gives up when the limit is over.
+   *
+   * @throws RefusedException nothing may move. If the OK was taken all the same, it came too late for this thread
+   */
+  void awaitOk() throws RefusedException {
+    while (!await(decided, deadline)) {
+      if (deadline - System.nanoTime() <= 0) { // it may have been extended meanwhile
+        String text = "the site daemon did not answer within " + limit.toMillis() + " ms: nothing was changed, try again later";
+        deny(new RefusedException(Kind.FINAL, "timeout", List.of(text)));
+      }
+    }
+    if (state.get() instanceof Denied denied) {
+      throw denied.why();
+    }
+    if (isOver()) {
+      throw tooOld();
+    }
+  }
+
+  /** The daemon has settled it, by the repository. {@code values} by ref; empty if it did not know the transaction any more. */
+  void settle(Map<String, String> values) {
+    settled = Map.copyOf(values);
+    ended.countDown();
+  }
+
+  /** What the refs hold, as the daemon settled it; empty if it does not say so in time. */
+  Optional<Map<String, String>> awaitSettled(Duration patience) {
+    await(ended, System.nanoTime() + patience.toNanos());
+    Map<String, String> values = settled;
+    return values.isEmpty() ? Optional.empty() : Optional.of(values);
+  }
+
+  private static boolean await(CountDownLatch latch, long deadline) {
+    boolean interrupted = false;
+    try {
+      while (true) {
+        try {
+          return latch.await(deadline - System.nanoTime(), NANOSECONDS);
+        } catch (InterruptedException e) {
+          interrupted = true;
+        }
+      }
+    } finally {
+      if (interrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+}

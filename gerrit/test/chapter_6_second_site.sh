@@ -1,0 +1,47 @@
+title "6. A second Gerrit, at another site"
+configure_daemon us
+start_daemon us
+check "its repositories come from the database" site us clone --all
+mkdir -p "$work/us/gerrit/etc" "$work/us/gerrit/lib"
+cp "$work/eu/gerrit/etc/"{gerrit,jgit}.config "$work/us/gerrit/etc/" # with the server's ID
+cp "$jar" "$work/us/gerrit/lib/"
+configure_gerrit us
+gerrit_config us refdb.socket "$work/us/refdb.sock"
+before=$(global All-Projects refs/meta/config)
+check "its Gerrit is set up" eval '"$java" -Xmx700m -jar "$war" init --batch --no-auto-start -d "$work/us/gerrit" >"$work/us/init.log" 2>&1'
+check "which moved nothing" eval '[[ $before == $(global All-Projects refs/meta/config) ]] && same us All-Projects && same us All-Users'
+start_gerrit us
+
+commit eu team/app "for both sites"
+check "a change at eu" for_review eu team/app
+follows() { [[ $(value us "$1" "$2") == $(value eu "$1" "$2") && -n $(value us "$1" "$2") ]]; }
+number=$(rest eu GET "changes/?q=subject:%22for+both+sites%22" | jq -r '.[0]._number')
+ref=refs/changes/$(printf %02d $((number % 100)))/$number
+wait_for "its notes are in the repository of us" follows team/app "$ref/meta"
+wait_for "and its patch set" follows team/app "$ref/1"
+check "with its commit" eval '[[ $(repo us team/app cat-file -t "$ref/1") == commit ]]'
+check "to us its Gerrit can push, on top of what eu has" eval 'clone us team/app && commit us team/app "from us" && push us team/app HEAD:refs/heads/master'
+wait_for "and eu has it" follows team/app refs/heads/master
+# Both at the same time: one is accepted, or both, one after the other. Never two values.
+race() {
+	local pids=()
+	in_tree eu team/app fetch -q
+	in_tree us team/app fetch -q
+	in_tree eu team/app reset -q --hard origin/master
+	in_tree us team/app reset -q --hard origin/master
+	commit eu team/app "race $1 eu"
+	commit us team/app "race $1 us"
+	in_tree eu team/app push -q origin HEAD:refs/heads/master >"$work/race-eu" 2>&1 & pids+=($!)
+	in_tree us team/app push -q origin HEAD:refs/heads/master >"$work/race-us" 2>&1 & pids+=($!)
+	local accepted=0
+	for pid in "${pids[@]}"; do wait "$pid" && accepted=$((accepted + 1)); done
+	[[ $accepted -le 1 ]] || { echo "both were accepted"; return 1; }
+	won=$((won + accepted))
+	local deadline=$((SECONDS + 60))
+	until follows team/app refs/heads/master; do [[ $SECONDS -lt $deadline ]] || return 1; sleep 0.1; done
+}
+won=0
+for n in 1 2 3 4 5 6; do check "a race, round $n: never both" race "$n"; done
+check "somebody has won" [ "$won" -gt 0 ]
+same_at_both() { same eu "$1" && same us "$1"; }
+for project in team/app All-Projects All-Users; do wait_for "$project is the same at both sites" same_at_both "$project"; done

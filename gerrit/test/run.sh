@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Runs two real Gerrits with the guard at two sites, each with its site daemon, and looks at what users get and what the
+# database has. Usage: run.sh BIN [CHAPTER...]: BIN is the directory of refdbctl and refdb-hook; chapter 1 must be among them, and 2
+# before all later ones. It uses an SQLite file, or the empty database that REFDB_URL names. It exits with 1 at the first failure;
+# KEEP=1 keeps its files.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+source "$here/java.sh"
+source "$here/site.sh"
+source "$here/client.sh"
+for tool in jq curl git; do command -v $tool >/dev/null || { echo "$tool is needed" >&2; exit 1; }; done
+
+bin=$(realpath "${1:?usage: run.sh BIN [CHAPTER...]}")
+chapters=("${@:2}")
+[[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6)
+war=$("$here/war.sh" 3.9.4)
+jar=$(realpath "$here/../target/3.9/globalrefdb-gerrit-3.9.jar")
+java=$(java_home 17)/bin/java
+work=$(mktemp -d)
+export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite} PATH=$bin:$PATH
+export HOME=$work GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
+export GIT_AUTHOR_NAME=admin GIT_AUTHOR_EMAIL=admin@example.com GIT_COMMITTER_NAME=admin GIT_COMMITTER_EMAIL=admin@example.com
+export GERRIT_PORT_eu=$((20000 + RANDOM % 10000)) GERRIT_PORT_us=$((30000 + RANDOM % 2000))
+
+clean_up() {
+	status=$?
+	trap - EXIT
+	for pid in "${processes[@]}"; do kill "$pid" 2>/dev/null || true; done
+	for pid in "${processes[@]}"; do wait "$pid" 2>/dev/null || true; done
+	if [[ ${KEEP-} ]]; then echo "kept: $work"; else rm -rf "$work"; fi
+	exit $status
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+for chapter in "${chapters[@]}"; do
+	source "$here"/chapter_"$chapter"_*.sh
+done
+echo
+echo "$checks checks passed, 0 failed"

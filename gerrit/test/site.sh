@@ -1,0 +1,99 @@
+# Sourced: a site, with its daemon and its Gerrit. SITE is its name, eu or us.
+
+processes=()
+checks=0
+declare -A daemon gerrit
+
+title() { printf '\n== %s\n' "$*"; }
+fail() {
+	printf '   FAILED: %s\n' "$*" >&2
+	tail -n 15 "$work"/*/refdb.log >&2 || true
+	grep -h -v -E 'INFO|^WARNING|AssistedInject' "$work"/*/gerrit.log | tail -n 40 >&2 || true
+	exit 1
+}
+# check WHAT COMMAND...: a promise, and the command that looks whether it is kept.
+check() {
+	"${@:2}" || fail "$1"
+	checks=$((checks + 1))
+	printf '   %s\n' "$1"
+}
+# wait_for WHAT COMMAND...: the same, after a while.
+wait_for() {
+	local deadline=$((SECONDS + 400))
+	until "${@:2}"; do
+		[[ $SECONDS -lt $deadline ]] || fail "$1"
+		sleep 0.2
+	done
+	checks=$((checks + 1))
+	printf '   %s\n' "$1"
+}
+
+url() { local port=GERRIT_PORT_$1; echo "http://127.0.0.1:${!port}"; }
+root() { echo "$work/$1/gerrit/git"; }
+# repo SITE PROJECT ARGUMENT...: git in the site's repository, past the guard.
+repo() { git --git-dir="$(root "$1")/$2.git" -c core.hooksPath=/dev/null "${@:3}"; }
+# site SITE SUBCOMMAND...: refdbctl site with the site's configuration.
+site() { refdbctl site "$2" --config "$work/$1/refdb.config" "${@:3}"; }
+# metric SITE NAME
+metric() { curl -s --unix-socket "$work/$1/metrics.sock" http://site/metrics | awk -v name="$2" '$1 == name {print $2}'; }
+announcements() { metric "$1" refdb_site_announcement_duration_seconds_count; }
+
+configure_daemon() {
+	mkdir -p "$work/$1/state" "$(root "$1")"
+	cat >"$work/$1/refdb.config" <<-END
+		[site]
+			name = $1
+			root = $(root "$1")
+			socket = $work/$1/refdb.sock
+			state = $work/$1/state
+			metrics = $work/$1/metrics.sock
+		[guard]
+			alsoRef = refs/changes/*
+			alsoRef = refs/draft-comments/*
+	END
+}
+
+start_daemon() {
+	refdbctl site serve --config "$work/$1/refdb.config" >>"$work/$1/refdb.log" 2>&1 &
+	daemon[$1]=$!
+	processes+=($!)
+	wait_for "the daemon of $1 runs" serves "$1"
+}
+serves() { site "$1" status >"$work/$1/status" 2>/dev/null && grep -q '^serving *yes' "$work/$1/status"; }
+
+# kill_daemon SITE [SIGNAL]
+kill_daemon() {
+	kill "-${2:-KILL}" "${daemon[$1]}"
+	wait "${daemon[$1]}" 2>/dev/null || true
+}
+
+# Gerrit has no part in it that the guard needs: a server without a web UI, and no SSH.
+gerrit_config() { git config -f "$work/$1/gerrit/etc/gerrit.config" "${@:2}"; }
+configure_gerrit() {
+	gerrit_config "$1" gerrit.canonicalWebUrl "$(url "$1")/"
+	gerrit_config "$1" httpd.listenUrl "$(url "$1")/"
+	gerrit_config "$1" sshd.listenAddress off
+	gerrit_config "$1" gerrit.instanceId "gerrit-$1"
+}
+init_gerrit() { "$java" -Xmx700m -jar "$war" init --batch --dev --no-auto-start --skip-all-downloads -d "$work/$1/gerrit" >"$work/$1/init.log" 2>&1; }
+
+run_gerrit() {
+	"$java" -Xmx700m -jar "$war" daemon --headless --console-log -d "$work/$1/gerrit" >"$work/$1/gerrit.log" 2>&1 &
+	gerrit[$1]=$!
+	processes+=($!)
+}
+start_gerrit() {
+	run_gerrit "$1"
+	wait_for "Gerrit of $1 runs" grep -qs '\[headless\] .* ready$' "$work/$1/gerrit.log"
+}
+# stop_gerrit SITE [SIGNAL]
+stop_gerrit() {
+	kill "-${2:-TERM}" "${gerrit[$1]}" 2>/dev/null || true
+	wait "${gerrit[$1]}" 2>/dev/null || true
+}
+# fails_to_start SITE TEXT: Gerrit ends by itself, and its log says TEXT.
+fails_to_start() {
+	run_gerrit "$1"
+	wait "${gerrit[$1]}" 2>/dev/null && return 1
+	grep -q -e "$2" "$work/$1/gerrit.log"
+}
