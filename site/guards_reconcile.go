@@ -14,8 +14,8 @@ import (
 const silenceLimit = time.Minute
 
 // adoptTransactions gets to know the transactions that have intents, pending or decided, of earlier daemons, or of a request whose reply was
-// lost. What its guard has not listed is over.
-func (d *Daemon) adoptTransactions(ctx context.Context, intents []refdb.Intent) error {
+// lost. What its guard has not listed is over. At the first look nothing can have been settled since the database was asked.
+func (d *Daemon) adoptTransactions(ctx context.Context, intents []refdb.Intent, first bool) error {
 	byTransaction := map[pusher.Transaction][]refdb.Intent{}
 	for _, i := range intents {
 		if id, is := pusher.ParseTransaction(i.Agent); is && i.Decision != refdb.Revoked {
@@ -24,7 +24,10 @@ func (d *Daemon) adoptTransactions(ctx context.Context, intents []refdb.Intent) 
 	}
 	var failures []error
 	for id, some := range byTransaction {
-		some, err := d.unsettled(ctx, id, some)
+		err := error(nil)
+		if !first {
+			some, err = d.unsettled(ctx, id, some)
+		}
 		if failures = append(failures, err); len(some) > 0 {
 			d.adoptTransaction(id, some)
 		}
@@ -38,8 +41,8 @@ func (d *Daemon) unsettled(ctx context.Context, id pusher.Transaction, intents [
 	d.guards.lock()
 	known := d.guards.find(id) != nil
 	d.guards.unlock()
-	if known || d.inherited.Load() == nil || intents[0].Decision != refdb.Pending {
-		return intents, nil // before the first look is over nothing is settled
+	if known || intents[0].Decision != refdb.Pending {
+		return intents, nil
 	}
 	moves := make([]*pendingMove, len(intents))
 	for i, intent := range intents {

@@ -76,9 +76,10 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	d.forgetAlarms(slices.Concat(pending, decided))
 	d.forgetEnded(start, pending)
 	d.open.found(start, pending)
+	first := d.inherited.Load() == nil
 	// Before anything is let through, what operators have decided is claimed, and so is what earlier daemons let guards do.
 	d.claims.setDecided(decided)
-	if err := d.adoptTransactions(ctx, decided); err != nil {
+	if err := d.adoptTransactions(ctx, decided, first); err != nil {
 		return err
 	}
 	late, pending, err := d.inherit(c.State, pending)
@@ -95,7 +96,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(byAgent)) {
 		failures = append(failures, d.reconcileAgent(ctx, name, byAgent[name]))
 	}
-	failures = append(failures, d.adoptTransactions(ctx, pending))
+	failures = append(failures, d.adoptTransactions(ctx, pending, first))
 	d.settleTransactions(ctx)
 	unheeded, err := d.applyDecisions(ctx, c, decided)
 	d.claims.setDecided(unheeded)

@@ -32,6 +32,7 @@ func TestAListedTransactionGoesOnAfterARestart(t *testing.T) {
 				if restart {
 					g.halt()
 					g.start()
+					g.reconciled()
 				} else {
 					j.conn.Close()
 				}
@@ -387,7 +388,7 @@ func TestAnAnnouncementThatIsGivenUp(t *testing.T) {
 	j.say(wire.Report{TX: tx}) // while the database is asked
 	j.ping()
 	hold.open()
-	if got := j.settled(tx); got[x] != zero {
+	if got, is := j.settled(tx)[x]; is && got != zero {
 		t.Errorf("settled as %v", got)
 	}
 	g.resolved()
