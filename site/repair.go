@@ -38,6 +38,9 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 	defer d.tasks.Wait()
 	defer cancel()
 	d.work = work
+	if err := d.loadGuards(c.State); err != nil {
+		return s, err
+	}
 	if err := d.presence.Acquire(ctx, c); err != nil {
 		return s, err
 	}

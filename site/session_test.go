@@ -2,6 +2,7 @@ package site_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -95,6 +97,8 @@ func TestARepairSettlesWhatADeadGuardHasLeft(t *testing.T) {
 	dies.granted(line(x, a, b))
 	dies.move(line(x, a, b))
 	lives.granted(line("refs/heads/y", a, b))
+	unrecorded := g.jgitChild().session() // its OK has left no intent
+	unrecorded.granted(line("refs/cache-automerge/ab/cdef", "", b))
 	g.halt()
 	dies.kill()
 	c, err := config.Load(t.Context(), g.config)
@@ -116,5 +120,14 @@ func TestARepairSettlesWhatADeadGuardHasLeft(t *testing.T) {
 	}
 	if agents := g.agents(); len(agents) != 1 || !strings.Contains(agents[0], lives.id) {
 		t.Errorf("intents of %v stand", agents)
+	}
+	noted, err := pusher.NotedGuards(c.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range []*jgit{lives, unrecorded} {
+		if !slices.ContainsFunc(noted, func(g pusher.Guard) bool { return g.ID == j.id }) {
+			t.Errorf("a guard that lives is noted no more: %v", noted)
+		}
 	}
 }
