@@ -21,9 +21,9 @@ import (
 type claims struct {
 	mu      sync.Mutex
 	held    map[refOf][]*claim
-	waiting []*claim       // in the order of their arrival
-	decided map[refOf]bool // what operators have decided and this site has not heeded
-	freed   chan struct{}  // closed, and replaced, when a claim ends; nil if nobody waits
+	waiting map[refOf][]*claim // in the order of their arrival
+	decided map[refOf]bool     // what operators have decided and this site has not heeded
+	freed   broadcast          // when a claim ends
 }
 
 // claimant is who has a claim.
@@ -63,7 +63,7 @@ func (s *claims) take(by claimant, project string, moves []refdb.Update, under *
 	if err := s.conflict(c, under); err != nil {
 		return nil, err
 	}
-	s.hold(c)
+	add(&s.held, c, c.refs)
 	return c, nil
 }
 
@@ -74,22 +74,19 @@ func (s *claims) await(ctx context.Context, project string, moves []refdb.Update
 	patience := time.NewTimer(time.Until(until))
 	defer patience.Stop()
 	s.mu.Lock()
-	s.waiting = append(s.waiting, c)
+	add(&s.waiting, c, c.refs)
 	for {
 		err := s.conflict(c, nil)
 		if err == nil {
 			err = s.overtakes(c)
 		}
 		if err == nil {
-			s.leaveQueue(c)
-			s.hold(c)
+			remove(s.waiting, c)
+			add(&s.held, c, c.refs)
 			s.mu.Unlock()
 			return c, nil
 		}
-		if s.freed == nil {
-			s.freed = make(chan struct{})
-		}
-		freed := s.freed
+		freed := s.freed.wait()
 		s.mu.Unlock()
 		expired := false
 		select {
@@ -101,8 +98,8 @@ func (s *claims) await(ctx context.Context, project string, moves []refdb.Update
 		}
 		s.mu.Lock()
 		if expired {
-			s.leaveQueue(c)
-			s.wake()
+			remove(s.waiting, c)
+			s.freed.send()
 			s.mu.Unlock()
 			return nil, err
 		}
@@ -136,59 +133,45 @@ func underWay(ref string, since time.Time) error {
 
 // overtakes returns an error if c would overtake another one that waits.
 func (s *claims) overtakes(c *claim) error {
-	for _, w := range s.waiting {
-		if w == c {
-			return nil
-		}
-		if w.project != c.project {
-			continue
-		}
-		for _, ref := range w.refs {
-			if slices.Contains(c.refs, ref) {
-				return underWay(ref, w.since)
-			}
+	for _, ref := range c.refs {
+		if first := s.waiting[refOf{c.project, ref}][0]; first != c {
+			return underWay(ref, first.since)
 		}
 	}
 	return nil
 }
 
-func (s *claims) hold(c *claim) {
-	if s.held == nil {
-		s.held = map[refOf][]*claim{}
+// add adds c to those that each of refs has.
+func add(to *map[refOf][]*claim, c *claim, refs []string) {
+	if *to == nil {
+		*to = map[refOf][]*claim{}
 	}
+	for _, ref := range refs {
+		k := refOf{c.project, ref}
+		(*to)[k] = append((*to)[k], c)
+	}
+}
+
+// remove removes c from those that each of its refs has.
+func remove(from map[refOf][]*claim, c *claim) {
 	for _, ref := range c.refs {
 		k := refOf{c.project, ref}
-		s.held[k] = append(s.held[k], c)
+		if from[k] = slices.DeleteFunc(from[k], func(other *claim) bool { return other == c }); len(from[k]) == 0 {
+			delete(from, k)
+		}
 	}
 }
 
-func (s *claims) leaveQueue(c *claim) {
-	s.waiting = slices.DeleteFunc(s.waiting, func(w *claim) bool { return w == c })
-}
-
-func (s *claims) wake() {
-	if s.freed != nil {
-		close(s.freed)
-		s.freed = nil
-	}
-}
-
-// extend lets a transaction hold more refs, whoever else has them: an earlier daemon has let it through. The claim may be nil.
-func (s *claims) extend(to **claim, project string, refs []string, since time.Time) {
+// extend lets a transaction, whose claim may be nil, hold more refs, whoever else has them: an earlier daemon has let it through.
+func (s *claims) extend(c *claim, project string, refs []string, since time.Time) *claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &claim{by: byTransaction, project: project, refs: refs, since: since}
-	s.hold(c)
-	if *to != nil {
-		more := *to
-		for _, ref := range refs {
-			k := refOf{project, ref}
-			s.held[k][len(s.held[k])-1] = more
-		}
-		more.refs = append(slices.Clone(more.refs), refs...)
-		return
+	if c == nil {
+		c = &claim{by: byTransaction, project: project, since: since}
 	}
-	*to = c
+	add(&s.held, c, refs)
+	c.refs = append(slices.Clone(c.refs), refs...)
+	return c
 }
 
 // release ends a claim; of nil it ends nothing.
@@ -198,14 +181,8 @@ func (s *claims) release(c *claim) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ref := range c.refs {
-		k := refOf{c.project, ref}
-		left := slices.DeleteFunc(s.held[k], func(h *claim) bool { return h == c })
-		if s.held[k] = left; len(left) == 0 {
-			delete(s.held, k)
-		}
-	}
-	s.wake()
+	remove(s.held, c)
+	s.freed.send()
 }
 
 // setDecided records which decisions of operators are not heeded.
@@ -218,7 +195,7 @@ func (s *claims) setDecided(intents []refdb.Intent) {
 			s.decided[refOf{i.Project, i.Ref}] = true
 		}
 	}
-	s.wake()
+	s.freed.send()
 }
 
 // markUnknown says that the reply to p, the request of c, was lost.

@@ -18,7 +18,13 @@ func (d *Daemon) AgeSessions(by time.Duration) {
 func (d *Daemon) WaitingForClaims() int {
 	d.claims.mu.Lock()
 	defer d.claims.mu.Unlock()
-	return len(d.claims.waiting)
+	all := map[*claim]bool{}
+	for _, some := range d.claims.waiting {
+		for _, c := range some {
+			all[c] = true
+		}
+	}
+	return len(all)
 }
 
 // MaintainDue does what a daemon does every few minutes.

@@ -19,7 +19,7 @@ import (
 type guards struct {
 	mu      sync.Mutex
 	all     map[pusher.Guard]*guard
-	changed chan struct{} // closed, and replaced, when something has ended that others wait for; nil if nobody does
+	changed broadcast // when something has ended that others wait for
 
 	saving sync.Mutex // held while the file of guards is written
 }
@@ -90,12 +90,7 @@ func (gs *guards) lock()   { gs.mu.Lock() }
 func (gs *guards) unlock() { gs.mu.Unlock() }
 
 // wake lets those look again who wait for something to end. gs is locked.
-func (gs *guards) wake() {
-	if gs.changed != nil {
-		close(gs.changed)
-		gs.changed = nil
-	}
-}
+func (gs *guards) wake() { gs.changed.send() }
 
 // await waits until ready says so, which is called with gs locked; until the time until at most, unless that is zero.
 func (gs *guards) await(ctx context.Context, until time.Time, ready func() bool) bool {
@@ -110,10 +105,7 @@ func (gs *guards) await(ctx context.Context, until time.Time, ready func() bool)
 			gs.mu.Unlock()
 			return true
 		}
-		if gs.changed == nil {
-			gs.changed = make(chan struct{})
-		}
-		changed := gs.changed
+		changed := gs.changed.wait()
 		gs.mu.Unlock()
 		select {
 		case <-changed:

@@ -93,7 +93,7 @@ func (d *Daemon) adoptTransaction(id pusher.Transaction, intents []refdb.Intent)
 		}
 	}
 	if len(refs) > 0 {
-		d.claims.extend(&t.claim, intents[0].Project, refs, t.began)
+		t.claim = d.claims.extend(t.claim, intents[0].Project, refs, t.began)
 	}
 	if g.heard && !t.listed || g.dead {
 		t.finish()

@@ -69,7 +69,7 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 	if err != nil {
 		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
 	}
-	hook := &waitingHook{conn: conn}
+	hook := waitingHook(conn)
 	ctx, stop := hook.keepWaiting(d.maintainer.ctx)
 	m, err := d.maintain(ctx, r, hook.say)
 	stop()

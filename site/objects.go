@@ -164,13 +164,13 @@ func notStored(c *config.Config, r config.Repository, err error) error {
 }
 
 // storeInUpdate stores the objects of all refs of a push, as far as it may go on, before git locks any ref. The hook is
-// told to wait.
-func (d *Daemon) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *waitingHook) error {
+// told to wait, unless it is nil.
+func (d *Daemon) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *waiting) error {
 	if !d.keepsObjects(c, r.Project) || len(p.objects.lacking(moves)) == 0 {
 		return nil
 	}
 	limits := packs.Limits{Bytes: lockedPackLimit}
-	if hook.patient {
+	if hook != nil {
 		var stop context.CancelFunc
 		ctx, stop = hook.keepWaiting(d.work)
 		defer stop()

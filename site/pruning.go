@@ -30,8 +30,8 @@ type pruning struct {
 type sharedRepo struct {
 	sharers int
 	alone   bool
-	waiting int           // for it alone: new sharers wait, too
-	freed   chan struct{} // closed, and replaced, when one of these changes
+	waiting int       // for it alone: new sharers wait, too
+	freed   broadcast // when one of these changes
 }
 
 // share waits until nobody has the repository alone, or waits for it.
@@ -106,7 +106,7 @@ func (p *pruning) wait(ctx context.Context, path string, take func(*sharedRepo) 
 			p.mu.Unlock()
 			return nil
 		}
-		freed := r.freed
+		freed := r.freed.wait()
 		p.mu.Unlock()
 		select {
 		case <-freed:
@@ -121,9 +121,8 @@ func (p *pruning) change(path string, change func(*sharedRepo)) {
 	defer p.mu.Unlock()
 	r := p.of(path)
 	change(r)
-	close(r.freed)
-	r.freed = make(chan struct{})
-	if *r == (sharedRepo{freed: r.freed}) {
+	r.freed.send()
+	if *r == (sharedRepo{}) {
 		delete(p.repos, path)
 	}
 }
@@ -134,7 +133,7 @@ func (p *pruning) of(path string) *sharedRepo {
 	}
 	r := p.repos[path]
 	if r == nil {
-		r = &sharedRepo{freed: make(chan struct{})}
+		r = &sharedRepo{}
 		p.repos[path] = r
 	}
 	return r

@@ -381,8 +381,10 @@ func (d *Daemon) protectTransaction(ctx context.Context, t *transaction) error {
 
 // storeForTransaction stores the objects of moves, and tells the guard to wait meanwhile.
 func (d *Daemon) storeForTransaction(ctx context.Context, c *config.Config, t *transaction, s *session, moves []refdb.Update) error {
-	waiting := &waitingGuard{tx: t.id.TX, session: s}
-	ctx, stop := waiting.keepWaiting(ctx)
-	defer stop()
-	return d.storeObjects(ctx, c, &t.objects, t.repo, moves, packs.Limits{Bytes: c.PackLimit, Stored: waiting.stored})
+	guard := waitingGuard(s, t.id.TX)
+	ctx, stop := guard.keepWaiting(ctx)
+	err := d.storeObjects(ctx, c, &t.objects, t.repo, moves, packs.Limits{Bytes: c.PackLimit, Stored: guard.stored})
+	stop()
+	guard.tell() // it then waits for as long again
+	return err
 }

@@ -52,7 +52,11 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 			return p.remember(err)
 		}
 	}
-	if err := d.storeInUpdate(ctx, c, p, r, moves, known, &waitingHook{conn: conn, patient: q.Patient()}); err != nil {
+	var waits *waiting // nil: the hook does not wait on
+	if q.Patient() {
+		waits = waitingHook(conn)
+	}
+	if err := d.storeInUpdate(ctx, c, p, r, moves, known, waits); err != nil {
 		return p.remember(err)
 	}
 	return p.admit(len(moves))
