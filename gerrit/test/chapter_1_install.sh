@@ -8,10 +8,9 @@ start_daemon eu
 check "its repositories are put under guard" site eu enable --all --new
 mkdir -p "$work/eu/gerrit/lib"
 cp "$jar" "$work/eu/gerrit/lib/"
-gerrit_config eu gerrit.installDbModule com.github.globalrefdb.gerrit.DbModule
-gerrit_config eu --add gerrit.installModule com.github.globalrefdb.gerrit.SysModule
-git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncObjectFiles true
-git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncRefFiles true
-gerrit_config eu refdb.socket "$work/eu/refdb.sock"
+documented sh | sed "s#/run/refdb/site.sock#$work/eu/refdb.sock#" >"$work/install.sh"
+configure_guard() { (cd "$work/eu/gerrit" && bash -e "$work/install.sh"); }
+check "Gerrit is configured with the commands of the page" configure_guard
+check "all of them" eval '[[ $(wc -l <"$work/install.sh") -eq 6 ]]'
 start_gerrit eu
 check "it says that it is guarded" grep -q 'refdb: guarded by the daemon of the site eu' "$work/eu/gerrit.log"

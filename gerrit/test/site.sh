@@ -47,10 +47,15 @@ configure_daemon() {
 			socket = $work/$1/refdb.sock
 			state = $work/$1/state
 			metrics = $work/$1/metrics.sock
-		[guard]
-			alsoRef = refs/changes/*
-			alsoRef = refs/draft-comments/*
 	END
+	documented ini >>"$work/$1/refdb.config"
+}
+# documented LANGUAGE: what docs/GERRIT.md has in that language where it says how to install the guard.
+documented() {
+	awk -v language="$1" '
+		/^### / { section = $0 == "### Install it" }
+		/^ *```/ { block = section && $1 == "```" language; next }
+		block { sub(/^   /, ""); print }' "$here/../../docs/GERRIT.md"
 }
 
 start_daemon() {

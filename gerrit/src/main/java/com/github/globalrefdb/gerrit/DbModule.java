@@ -30,8 +30,8 @@ public final class DbModule extends LifecycleModule {
     listener().to(LocalDiskRepositoryManager.Lifecycle.class);
     bind(GitRepositoryManager.class).annotatedWith(Unguarded.class).to(unguarded);
     bind(GitRepositoryManager.class).to(GuardedRepositoryManager.class).in(Scopes.SINGLETON);
-    bind(Daemon.class).in(Scopes.SINGLETON);
+    bind(DaemonSessions.class).in(Scopes.SINGLETON);
     bind(RecentRefusals.class).in(Scopes.SINGLETON); // the server's module asks for the same one
-    listener().to(Daemon.class);
+    listener().to(DaemonSessions.class);
   }
 }

@@ -26,7 +26,7 @@ final class RefGuard {
   private final RecentRefusals recent;
 
   @Inject
-  RefGuard(Daemon daemon, RecentRefusals recent) {
+  RefGuard(DaemonSessions daemon, RecentRefusals recent) {
     this(daemon.sessions(), recent);
   }
 

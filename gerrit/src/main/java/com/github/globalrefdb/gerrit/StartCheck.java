@@ -53,7 +53,7 @@ final class StartCheck implements LifecycleListener {
         throw new ProvisionException(
             "refdb: what JGit writes may be lost in a power cut: git config -f " + settings.jgitConfig() + " core." + name + " true");
       }
-      Welcome welcome = injector.getInstance(Daemon.class).sessions().begin(identity, PATIENCE);
+      Welcome welcome = injector.getInstance(DaemonSessions.class).sessions().begin(identity, PATIENCE);
       logger.atInfo().log("refdb: guarded by the daemon of the site %s", welcome.site());
     } catch (IOException e) {
       throw new ProvisionException("refdb: Gerrit does not start without the guard: " + e.getMessage(), e);

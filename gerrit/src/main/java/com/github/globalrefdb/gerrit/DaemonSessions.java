@@ -6,14 +6,14 @@ import com.google.inject.Inject;
 import java.time.Duration;
 
 /** This process's sessions with the site's daemon. */
-final class Daemon implements LifecycleListener {
+final class DaemonSessions implements LifecycleListener {
   /** A daemon that is restarted is there again by then. */
   private static final Duration REPORT_PATIENCE = Duration.ofSeconds(20);
 
   private final SessionClient sessions;
 
   @Inject
-  Daemon(Settings settings) {
+  DaemonSessions(Settings settings) {
     sessions = new SessionClient(settings.socket(), settings::offline, REPORT_PATIENCE);
   }
 
