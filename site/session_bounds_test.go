@@ -196,6 +196,25 @@ func TestAStopWaitsForTransactionsOfSessions(t *testing.T) {
 	g.has(x, b, b)
 }
 
+// What comes before the answer may take long. It is given only by a daemon that still serves.
+func TestAnOKIsOfADaemonThatStillServes(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t, "\tstopTimeout = 20s\n\tlockWait = 4500ms")
+	a, b := g.commit[0], g.commit[1]
+	g.set(x, a)
+	one, two := g.jgit().session(), g.jgitChild().session()
+	tx := one.granted(line(x, a, b))
+	one.move(line(x, a, b))
+	waits := two.announce(line(x, b, a))
+	sitetest.Eventually(t, "it waits", func() bool { return g.daemon.WaitingForClaims() == 1 })
+	g.stop()
+	sitetest.Eventually(t, "the daemon stops", func() bool { return strings.Contains(g.log.String(), "msg=stopping") })
+	one.report(tx)
+	if m := two.answer(waits); m != (refusedAs{"final", "stopping"}) {
+		t.Errorf("once its turn has come: %+v", m)
+	}
+}
+
 // A stop does not wait for a guard without a session, and does not say that this site has nothing pending.
 func TestAStopWithATransactionOfAGuardWithoutASession(t *testing.T) {
 	t.Parallel()
