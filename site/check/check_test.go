@@ -287,6 +287,45 @@ func TestALockFileStaysWhileAGuardLivesThatADaemonHasMet(t *testing.T) {
 	}
 }
 
+// Between the look and the repair a guard may have begun to work there.
+func TestALockFileStaysIfAGuardHasBegunToWorkMeanwhile(t *testing.T) {
+	t.Parallel()
+	for want, answers := range map[string][]string{
+		"leftover-lock packed-refs.lock,":       {wire.NoGuardsWork, wire.GuardsMayWork},
+		"leftover-lock packed-refs.lock mended": {wire.NoGuardsWork, wire.NoGuardsWork},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			r := sitetest.NewReplicas(t)
+			r.Config.Socket = filepath.Join(t.TempDir(), "s")
+			l, err := net.Listen("unix", r.Config.Socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					var said wire.Response
+					if q, err := wire.ReadRequest(conn); err == nil && q.State == wire.StateGuards && len(answers) > 0 {
+						said = wire.Response{OK: true, Lines: answers[:1]}
+						answers = answers[1:]
+					}
+					said.Write(conn)
+					conn.Close()
+				}
+			}()
+			age(t, sitetest.LockFile(t, r.B, "packed-refs.lock"))
+			if got := r.Check(t, r.DB, true) + ","; !strings.Contains(got, want) {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 // thisGuard is the name of a guard that lives: this process.
 func thisGuard(tb testing.TB) string {
 	tb.Helper()
