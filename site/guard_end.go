@@ -68,15 +68,15 @@ func (d *Daemon) guardDied(g *guard) {
 		d.o.Logger.WarnContext(d.work, "a guard has died: what it left is settled", "process", g.id.PID, "open", len(g.transactions))
 	}
 	gs.wake()
-	if !g.burying {
-		g.burying = true
-		d.tasks.Go(func() { d.bury(d.work, g) })
+	if !g.settling {
+		g.settling = true
+		d.tasks.Go(func() { d.settleDead(d.work, g) })
 	}
 }
 
-// bury settles all that a dead guard has left, repository by repository, and then forgets the guard. What can't be settled now
+// settleDead settles all that a dead guard has left, repository by repository, and then forgets the guard. What can't be settled now
 // is left to reconcile, which calls it again.
-func (d *Daemon) bury(ctx context.Context, g *guard) {
+func (d *Daemon) settleDead(ctx context.Context, g *guard) {
 	gs := &d.guards
 	decided := gs.await(ctx, time.Time{}, func() bool {
 		for _, t := range g.transactions {
@@ -94,11 +94,11 @@ func (d *Daemon) bury(ctx context.Context, g *guard) {
 	gs.unlock()
 	for path, all := range byPath {
 		if decided {
-			d.buryIn(ctx, path, all)
+			d.settleDeadIn(ctx, path, all)
 		}
 	}
 	gs.lock()
-	g.burying = false
+	g.settling = false
 	gone, server := len(g.transactions) == 0 && gs.all[g.id] == g, g.server
 	for _, other := range gs.all {
 		server = server && (other == g || !other.server)
@@ -118,8 +118,8 @@ func (d *Daemon) bury(ctx context.Context, g *guard) {
 	}
 }
 
-// buryIn settles what a dead guard has left in the repository at path, after its lock files are removed there.
-func (d *Daemon) buryIn(ctx context.Context, path string, all []*transaction) {
+// settleDeadIn settles what a dead guard has left in the repository at path, after its lock files are removed there.
+func (d *Daemon) settleDeadIn(ctx context.Context, path string, all []*transaction) {
 	for path != "" && ctx.Err() == nil {
 		var refs []string
 		d.guards.lock()
@@ -140,7 +140,7 @@ func (d *Daemon) buryIn(ctx context.Context, path string, all []*transaction) {
 	}
 	d.guards.lock()
 	for _, t := range all {
-		t.swept = true
+		t.unlocked = true
 	}
 	d.guards.wake()
 	d.guards.unlock()

@@ -31,16 +31,16 @@ type guard struct {
 	number  uint64 // of its last session
 	session *session
 	since   time.Time // that it has a session, or has none
-	// heard says that it has begun a session with this daemon: what it has not listed then can't move any more.
-	heard bool
-	// feared says that an earlier daemon has met it: what that has let it do need not have intents.
-	feared  bool
-	noted   bool // it is in the file of guards, for later daemons
-	server  bool // it is one that other sites are told of
-	dead    bool
-	watched bool
-	burying bool // somebody waits to remove its lock files
-	alarmed bool // it lives, has work and no session
+	// begun says that it has begun a session with this daemon: what it has not listed then can't move any more.
+	begun bool
+	// inherited says that an earlier daemon has met it: what that has let it do need not have intents.
+	inherited bool
+	noted     bool // it is in the file of guards, for later daemons
+	server    bool // it is one that other sites are told of
+	dead      bool
+	watched   bool
+	settling  bool // somebody waits to remove its lock files
+	alarmed   bool // it lives, has work and no session
 
 	transactions map[string]*transaction
 	announced    int // bytes of their refs
@@ -66,23 +66,23 @@ type transaction struct {
 	size  int // bytes of lines
 	began time.Time
 
-	phase    phase
-	session  *session                // that is told what becomes of it; nil if there is none
-	reported bool                    // its session waits for the word that it is settled
-	cancel   context.CancelCauseFunc // the decision
-	adopted  bool                    // it was found in the database
-	listed   bool                    // only its guard has said that it had its OK
-	cleared  bool                    // it may take lock files, or may soon
-	moves    []*pendingMove          // that have an intent
-	claim    *claim
-	// elsewhere says that somebody else has ended some of its intents. If that was an operator, the decision is yet to be heeded.
-	elsewhere bool
-	unknown   bool // whether its intents were recorded
-	settling  bool
-	swept     bool      // its guard is dead, and its lock files are gone
-	ended     time.Time // since when it is over
-	release   func()    // of the repository that it shares with others
-	objects   objects
+	phase        phase
+	session      *session                // that is told what becomes of it; nil if there is none
+	reported     bool                    // its session waits for the word that it is settled
+	cancel       context.CancelCauseFunc // the decision
+	adopted      bool                    // it was found in the database
+	listed       bool                    // only its guard has said that it had its OK
+	mayHaveLocks bool                    // it may take lock files, or may soon
+	moves        []*pendingMove          // that have an intent
+	claim        *claim
+	// endedByOthers says that somebody else has ended some of its intents. If that was an operator, the decision is yet to be heeded.
+	endedByOthers bool
+	unknown       bool // it is not known whether its intents were recorded
+	settling      bool
+	unlocked      bool      // its guard is dead, and its lock files are gone
+	ended         time.Time // since when it is over
+	release       func()    // of the repository that it shares with others
+	objects       objects
 }
 
 // lock locks gs. With unlock it is for those who change more than one guard or transaction.
@@ -152,59 +152,49 @@ func (gs *guards) anyTransaction(is func(*transaction) bool) bool {
 
 // deadIn reports whether a dead guard may have left lock files in the repository at path. gs is locked.
 func (gs *guards) deadIn(path string) bool {
-	return gs.anyTransaction(func(t *transaction) bool { return t.guard.dead && !t.swept && t.repo.Path == path })
+	return gs.anyTransaction(func(t *transaction) bool { return t.guard.dead && !t.unlocked && t.repo.Path == path })
 }
 
-// unheard reports whether it may do what this daemon does not know of. The guards are locked.
-func (g *guard) unheard() bool { return g.feared && !g.heard && !g.dead }
+// unlisted reports whether it may do what this daemon does not know of: an earlier one may have let it, and recorded nothing. The
+// guards are locked.
+func (g *guard) unlisted() bool { return g.inherited && !g.begun && !g.dead }
+
+// anyUnlisted reports whether one is. gs is locked.
+func (gs *guards) anyUnlisted() bool {
+	for _, g := range gs.all {
+		if g.unlisted() {
+			return true
+		}
+	}
+	return false
+}
 
 // unsharedIn reports whether a transaction may move refs in the repository at path that an earlier daemon has let through: nothing keeps
 // the repository from being pruned then.
 func (gs *guards) unsharedIn(path string) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	for _, g := range gs.all {
-		if g.unheard() {
-			return true
-		}
-	}
-	return gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path && t.release == nil && t.phase == granted })
+	return gs.anyUnlisted() || gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path && t.release == nil && t.phase == granted })
 }
 
 // livingIn reports whether a guard that lives may have lock files in the repository at path. gs is locked.
 func (gs *guards) livingIn(path string) bool {
-	for _, g := range gs.all {
-		if g.dead {
-			continue
-		}
-		if g.unheard() {
-			return true // it may have had an answer of an earlier daemon that recorded nothing
-		}
-		for _, t := range g.transactions {
-			if t.repo.Path == path && t.cleared && t.phase != over {
-				return true
-			}
-		}
-	}
-	return false
+	return gs.anyUnlisted() || gs.anyTransaction(func(t *transaction) bool {
+		return t.repo.Path == path && t.mayHaveLocks && t.phase != over && !t.guard.dead
+	})
 }
 
 // openIn reports whether a transaction in the repository at path may still move refs, or is not settled.
 func (gs *guards) openIn(path string) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	for _, g := range gs.all {
-		if g.unheard() {
-			return true
-		}
-	}
-	return gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path })
+	return gs.anyUnlisted() || gs.anyTransaction(func(t *transaction) bool { return t.repo.Path == path })
 }
 
-// buried reports whether nobody is about to settle what a dead guard has left. gs is locked.
-func (gs *guards) buried() bool {
+// deadAreSettled reports whether nobody is about to settle what a dead guard has left. gs is locked.
+func (gs *guards) deadAreSettled() bool {
 	for _, g := range gs.all {
-		if g.burying {
+		if g.settling {
 			return false
 		}
 	}
@@ -249,7 +239,7 @@ func (gs *guards) mayMove(id pusher.Transaction, boot string) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	g := gs.all[id.Guard]
-	if g == nil || !g.heard && g.transactions[id.TX] == nil {
+	if g == nil || !g.begun && g.transactions[id.TX] == nil {
 		return true
 	}
 	t := g.transactions[id.TX]

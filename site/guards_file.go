@@ -31,7 +31,7 @@ func (d *Daemon) saveGuards() error {
 
 // toBeNoted reports whether a later daemon has to fear that this guard was let do what left no intent. The guards are locked.
 func (g *guard) toBeNoted() bool {
-	return !g.dead && (len(g.transactions) > 0 || g.unheard() || g.noted && g.session != nil)
+	return !g.dead && (len(g.transactions) > 0 || g.unlisted() || g.noted && g.session != nil)
 }
 
 // note makes sure that the guard is noted, which has a transaction.
@@ -54,7 +54,7 @@ func (d *Daemon) loadGuards(state string) error {
 		}
 		d.guards.lock()
 		g := d.guards.get(id)
-		g.feared, g.noted = true, true
+		g.inherited, g.noted = true, true
 		d.guards.unlock()
 		d.watchGuard(g)
 	}

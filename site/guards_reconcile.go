@@ -65,7 +65,7 @@ func (d *Daemon) adoptTransaction(id pusher.Transaction, intents []refdb.Intent)
 	gs := &d.guards
 	gs.lock()
 	if gs.all[id.Guard] == nil {
-		gs.get(id.Guard).feared = true
+		gs.get(id.Guard).inherited = true
 	}
 	g := gs.get(id.Guard)
 	t := g.transactions[id.TX]
@@ -74,7 +74,7 @@ func (d *Daemon) adoptTransaction(id pusher.Transaction, intents []refdb.Intent)
 		return // what is known here is no less than what the database had
 	}
 	if t == nil {
-		t = &transaction{id: id, guard: g, began: time.Now().Add(-intents[0].Age), phase: granted, cleared: true, adopted: true}
+		t = &transaction{id: id, guard: g, began: time.Now().Add(-intents[0].Age), phase: granted, mayHaveLocks: true, adopted: true}
 		g.transactions[id.TX] = t
 	}
 	if r, err := d.config.Load().Repository(intents[0].Project); err == nil && t.repo.Path == "" {
@@ -89,13 +89,13 @@ func (d *Daemon) adoptTransaction(id pusher.Transaction, intents []refdb.Intent)
 		if i.Decision == refdb.Pending {
 			t.moves = append(t.moves, moveOf(i))
 		} else {
-			t.elsewhere = true
+			t.endedByOthers = true
 		}
 	}
 	if len(refs) > 0 {
 		t.claim = d.claims.extend(t.claim, intents[0].Project, refs, t.began)
 	}
-	if g.heard && !t.listed || g.dead {
+	if g.begun && !t.listed || g.dead {
 		t.finish()
 	}
 	gs.wake()
@@ -110,9 +110,9 @@ func (d *Daemon) settleTransactions(ctx context.Context) {
 	gs.lock()
 	all := gs.list()
 	for _, g := range all {
-		if g.dead && !g.burying {
-			g.burying = true
-			d.tasks.Go(func() { d.bury(d.work, g) })
+		if g.dead && !g.settling {
+			g.settling = true
+			d.tasks.Go(func() { d.settleDead(d.work, g) })
 		}
 		for _, t := range g.transactions {
 			if !g.dead && t.phase == over && len(t.moves) > 0 {

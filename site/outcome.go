@@ -199,7 +199,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		}
 		these = slices.DeleteFunc(these, func(m *pendingMove) bool { return slices.Contains(left, m) })
 		for _, m := range these {
-			m.elsewhere.Store(true)
+			m.endedByOthers.Store(true)
 		}
 		d.clearAlarms(these)
 		d.settled(ctx, repo, of, these, done)
@@ -221,7 +221,7 @@ func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*pe
 	}
 	for _, m := range moves {
 		if !slices.Contains(left, m) {
-			m.elsewhere.Store(true)
+			m.endedByOthers.Store(true)
 			ended = append(ended, m)
 			continue
 		}

@@ -57,8 +57,8 @@ type pendingMove struct {
 
 	// over says that git's transaction has ended.
 	over atomic.Bool
-	// elsewhere says that it has ended by another request than ours: an operator's, or one of ours whose reply was lost.
-	elsewhere atomic.Bool
+	// endedByOthers says that it has ended by another request than ours: an operator's, or one of ours whose reply was lost.
+	endedByOthers atomic.Bool
 	// adopted says that it was found in the database.
 	adopted bool
 }

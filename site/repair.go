@@ -46,6 +46,6 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 	}
 	defer d.presence.End()
 	err = d.reconcile(ctx)
-	d.guards.await(ctx, time.Now().Add(gitrepo.LockPatience), d.guards.buried)
+	d.guards.await(ctx, time.Now().Add(gitrepo.LockPatience), d.guards.deadAreSettled)
 	return d.status(), err
 }

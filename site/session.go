@@ -142,14 +142,14 @@ func (d *Daemon) serveSession(ctx context.Context, conn *net.UnixConn, r *bufio.
 			}
 			return
 		}
-		if !d.hear(s, m) {
+		if !d.handle(s, m) {
 			return
 		}
 	}
 }
 
-// hear takes a message of a guard. It reports whether the session goes on.
-func (d *Daemon) hear(s *session, m wire.Message) bool {
+// handle takes a message of a guard. It reports whether the session goes on.
+func (d *Daemon) handle(s *session, m wire.Message) bool {
 	gs := &d.guards
 	gs.lock()
 	defer gs.unlock()

@@ -64,7 +64,7 @@ func (d *Daemon) begin(ctx context.Context, s *session, peer pusher.Hook, b wire
 	} else if err := d.recordServer(ctx, c, b); err != nil {
 		return err
 	}
-	if err := d.meet(id); err != nil {
+	if err := d.know(id); err != nil {
 		return err
 	}
 	if err := d.openSession(ctx, s, id, b, welcome); err != nil {
@@ -114,8 +114,8 @@ func (d *Daemon) ready(ctx context.Context) error {
 	return nil
 }
 
-// meet gets to know a guard, which is watched from now on.
-func (d *Daemon) meet(id pusher.Guard) error {
+// know gets to know a guard, which is watched from now on.
+func (d *Daemon) know(id pusher.Guard) error {
 	gs := &d.guards
 	gs.lock()
 	sessions := 0
@@ -157,7 +157,7 @@ func (d *Daemon) openSession(ctx context.Context, s *session, id pusher.Guard, b
 	}
 	s.guard = g
 	g.server = b.Instance != "" || b.Server != ""
-	g.session, g.number, g.name, g.since, g.heard, g.alarmed = s, b.Number, b.Name, time.Now(), true, false
+	g.session, g.number, g.name, g.since, g.begun, g.alarmed = s, b.Number, b.Name, time.Now(), true, false
 	listed := make(map[string]wire.Open, len(b.Open))
 	for _, o := range b.Open {
 		listed[o.TX] = o
@@ -176,7 +176,7 @@ func (d *Daemon) openSession(ctx context.Context, s *session, id pusher.Guard, b
 	}
 	for _, o := range listed {
 		// It had its OK of an earlier daemon. If it has intents, reconcile finds them.
-		t := &transaction{id: pusher.Transaction{Guard: id, TX: o.TX}, guard: g, dir: o.Dir, lines: o.Lines, began: time.Now(), phase: granted, cleared: true, listed: true}
+		t := &transaction{id: pusher.Transaction{Guard: id, TX: o.TX}, guard: g, dir: o.Dir, lines: o.Lines, began: time.Now(), phase: granted, mayHaveLocks: true, listed: true}
 		if r, err := c.Find(o.Dir); err == nil {
 			t.repo = r
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // settle ends a transaction that is over, by what the repository has. What can't be recorded now is left to reconcile. What a dead
-// guard has left is settled after its lock files are gone: see Daemon.bury.
+// guard has left is settled after its lock files are gone: see Daemon.settleDead.
 func (d *Daemon) settle(ctx context.Context, t *transaction) {
 	d.guards.lock()
 	dead := t.guard.dead
@@ -30,7 +30,7 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 		return
 	}
 	t.settling = true
-	moves, mayHaveMoved, claim := slices.Clone(t.moves), t.cleared, t.claim
+	moves, mayHaveMoved, claim := slices.Clone(t.moves), t.mayHaveLocks, t.claim
 	gs.unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
@@ -50,10 +50,10 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 	gs.lock()
 	t.settling = false
 	for _, m := range ended {
-		t.elsewhere = t.elsewhere || m.elsewhere.Load()
+		t.endedByOthers = t.endedByOthers || m.endedByOthers.Load()
 	}
 	t.moves = slices.DeleteFunc(t.moves, func(m *pendingMove) bool { return slices.Contains(ended, m) })
-	settled := len(t.moves) == 0 && !t.elsewhere && !t.unknown
+	settled := len(t.moves) == 0 && !t.endedByOthers && !t.unknown
 	if settled {
 		gs.forget(t)
 	}

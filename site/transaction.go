@@ -94,7 +94,7 @@ func (d *Daemon) letTransactionThrough(t *transaction, err error) bool {
 	guarded := slices.DeleteFunc(slices.Clone(t.lines), func(l wire.Line) bool { return !c.Guards(t.repo.Project, l.Ref) })
 	d.noteLetThrough(t.repo.Project, t.by, guarded, err)
 	d.guards.lock()
-	t.cleared = true
+	t.mayHaveLocks = true
 	d.guards.unlock()
 	return true
 }
@@ -148,7 +148,7 @@ func (d *Daemon) permit(ctx context.Context, t *transaction, s *session, limit t
 	limited, cancel = context.WithTimeout(limited, answerWithin(ruled))
 	defer cancel()
 	if len(moves) == 0 {
-		return d.clear(limited, t, time.Now().Add(ruled.LockWait))
+		return d.awaitNoLocksOfDead(limited, t, time.Now().Add(ruled.LockWait))
 	}
 	until := time.Now().Add(ruled.LockWait)
 	if _, logs := d.projects.Logs(t.repo.Project); logs {
@@ -195,12 +195,12 @@ func waitFor(ctx context.Context, pause time.Duration) bool {
 // tryPermit claims all refs, compares what was announced with the repository and the database, and has the intents recorded. After an error
 // nothing is claimed, unless the outcome is unknown.
 func (d *Daemon) tryPermit(ctx context.Context, c *config.Config, t *transaction, moves []refdb.Update, until time.Time) error {
-	if err := d.clear(ctx, t, until); err != nil {
+	if err := d.awaitNoLocksOfDead(ctx, t, until); err != nil {
 		return err
 	}
 	claim, err := d.claims.await(ctx, t.repo.Project, moves, until)
 	if err != nil {
-		return d.unclear(t, err)
+		return d.withoutLocks(t, err)
 	}
 	// What came before may have taken long: another daemon may be this site's by now.
 	if err = d.awaitServing(ctx); err == nil {
@@ -208,7 +208,7 @@ func (d *Daemon) tryPermit(ctx context.Context, c *config.Config, t *transaction
 	}
 	if err != nil {
 		d.claims.release(claim)
-		return d.unclear(t, err)
+		return d.withoutLocks(t, err)
 	}
 	var preparation refdb.Preparation
 	carried := t.objects.packsOf(moves)
@@ -232,7 +232,7 @@ func (d *Daemon) tryPermit(ctx context.Context, c *config.Config, t *transaction
 	}
 	if err != nil {
 		d.claims.release(claim)
-		return d.unclear(t, err)
+		return d.withoutLocks(t, err)
 	}
 	d.unusedPacks.Add(-t.objects.used(carried))
 	d.follower.Made(t.repo.Project, t.repo.Path, carried)
@@ -244,12 +244,12 @@ func (d *Daemon) tryPermit(ctx context.Context, c *config.Config, t *transaction
 	return nil
 }
 
-// clear waits until no dead guard has left lock files in the repository of t, which may have some itself from then on.
-func (d *Daemon) clear(ctx context.Context, t *transaction, until time.Time) error {
+// awaitNoLocksOfDead waits until no dead guard has left lock files in the repository of t, which may have some itself from then on.
+func (d *Daemon) awaitNoLocksOfDead(ctx context.Context, t *transaction, until time.Time) error {
 	path := t.repo.Path
 	ok := d.guards.await(ctx, until, func() bool {
-		t.cleared = !d.guards.deadIn(path)
-		return t.cleared
+		t.mayHaveLocks = !d.guards.deadIn(path)
+		return t.mayHaveLocks
 	})
 	if !ok {
 		return refusal.Because(refusal.Locked, refusal.Lines{wire.GuardDied})
@@ -257,11 +257,11 @@ func (d *Daemon) clear(ctx context.Context, t *transaction, until time.Time) err
 	return nil
 }
 
-// unclear says that t has no lock file, and returns err.
-func (d *Daemon) unclear(t *transaction, err error) error {
+// withoutLocks says that t has no lock file, and returns err.
+func (d *Daemon) withoutLocks(t *transaction, err error) error {
 	d.guards.lock()
 	defer d.guards.unlock()
-	t.cleared = false
+	t.mayHaveLocks = false
 	d.guards.wake()
 	return err
 }
@@ -313,7 +313,7 @@ func (d *Daemon) compareClaimed(ctx context.Context, t *transaction, moves []ref
 func (d *Daemon) neverHad(ctx context.Context, t *transaction, moves []refdb.Update, err error) error {
 	if refusal.ReasonOf(err) == refusal.Behind {
 		for _, u := range moves {
-			if d.isStranger(ctx, t.repo.Project, u) {
+			if d.historyLacks(ctx, t.repo.Project, u) {
 				err = refusal.Because(refusal.UnknownRef, refusal.Lines{wire.NeverInDatabase(u.Ref, u.Old.Abbrev())})
 				break
 			}
@@ -326,8 +326,8 @@ func (d *Daemon) neverHad(ctx context.Context, t *transaction, moves []refdb.Upd
 	return err
 }
 
-// isStranger reports whether the history of a ref, from its beginning, lacks the value that it has here.
-func (d *Daemon) isStranger(ctx context.Context, project string, u refdb.Update) bool {
+// historyLacks reports whether the history of a ref, from its beginning, lacks the value that it has here.
+func (d *Daemon) historyLacks(ctx context.Context, project string, u refdb.Update) bool {
 	complete := false
 	for change, err := range d.db.History(ctx, project, u.Ref) {
 		if err != nil || change.New.Equivalent(u.Old) || change.Old.Equivalent(u.Old) {
