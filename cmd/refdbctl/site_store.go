@@ -21,7 +21,7 @@ import (
 )
 
 func (a *app) siteStoreCommand() *cobra.Command {
-	return group("store", "Let the database keep the objects of projects", a.storeStartCommand(), a.storeCompactCommand(), a.storeListCommand(), a.storeVerifyCommand())
+	return group("store", "Let the database keep the objects of projects", a.storeStartCommand(), a.storeCompactCommand(), a.storeListCommand(), a.storeVerifyCommand(), a.storePruneCommand())
 }
 
 // storeSettled is how long after a project's change all sites store the objects of what they let through.
