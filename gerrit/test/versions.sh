@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the guard for each series of Gerrit and runs its tests on it. What is published of Gerrit from 3.11 on needs Java 21.
+# Compiles the guard for each series of Gerrit, runs its tests on it, and looks whether all classes are known that can go past it. What is published of Gerrit from 3.11 on needs Java 21.
 # Usage: versions.sh [VERSION...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,4 +18,5 @@ for version in "${versions[@]}"; do
 		home=$(java_home 21)
 	fi
 	JAVA_HOME=$home ${MVN:-mvn} -q -B test "${options[@]}" ${FLAGS-} -Dgerrit.version="$version" -Dgerrit.series="check-$version"
+	./test/past_the_manager.sh "${MAVEN_REPOSITORY:-$HOME/.m2/repository}/com/google/gerrit/gerrit-plugin-api/$version/gerrit-plugin-api-$version.jar"
 done
