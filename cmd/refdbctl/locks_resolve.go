@@ -32,6 +32,9 @@ What would be decided is shown first, and asked about on a terminal; otherwise -
 intent that its site ends meanwhile is left to it. Who decided, and why, stays recorded until the site
 has heeded it. A project that is not there is an error (status 1).
 
+Gerrit's counters, refs/sequences/*, take the new value also with --keep-old: numbers that the site has taken from them are in
+use, and must not be given out again.
+
 With --take-new, see to it that some other site has the objects: refdbctl site sync tells.
 
 Fields: ` + output.Names(resolvedColumns) + `
@@ -97,8 +100,9 @@ func (r *resolution) check(a *app, args []string) error {
 	return r.confirmation.check(a)
 }
 
-func (r *resolution) decision() refdb.Decision {
-	if r.keepOld {
+// decision returns what is decided on an intent. Counters take the new value in any case: see [isCounter].
+func (r *resolution) decision(in refdb.Intent) refdb.Decision {
+	if r.keepOld && !isCounter(in.Ref) {
 		return refdb.KeepOld
 	}
 	return refdb.TakeNew
@@ -145,7 +149,7 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 	}
 	results := make([]resolved, len(intents))
 	for i, in := range intents {
-		results[i] = resolved{in, r.decision(), "would_resolve"}
+		results[i] = resolved{in, r.decision(in), "would_resolve"}
 	}
 	if r.dryRun || len(intents) == 0 {
 		return r.print(a, results)
@@ -155,23 +159,47 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 	}
 	limited, cancel := a.limited(ctx)
 	defer cancel()
-	var ended []refdb.Intent
+	done := 0
 	err = a.audited(ctx, db, r.act(intents), func() (outcome string, err error) {
-		ended, err = db.Resolve(limited, intents, r.decision(), r.by, r.why)
-		return fmt.Sprintf("resolved %d of %d", len(ended), len(intents)), err
+		done, err = r.resolve(limited, db, results)
+		return fmt.Sprintf("resolved %d of %d", done, len(intents)), err
 	})
 	if err != nil {
-		return fmt.Errorf("after %s: %w", count(len(ended), "intent"), err)
-	}
-	for i := range results {
-		results[i].result = "ended"
-		// ended is in the order of results.
-		if len(ended) > 0 && ended[0].Token == results[i].Token && ended[0].Ref == results[i].Ref && ended[0].Project == results[i].Project {
-			results[i].result = "resolved"
-			ended = ended[1:]
-		}
+		return fmt.Errorf("after %s: %w", count(done, "intent"), err)
 	}
 	return r.print(a, results)
+}
+
+// resolve carries out what is decided, says in each result what became of it, and returns how many it has resolved.
+func (r *resolution) resolve(ctx context.Context, db *refdb.DB, results []resolved) (done int, err error) {
+	for _, decision := range []refdb.Decision{refdb.KeepOld, refdb.TakeNew} {
+		var intents []refdb.Intent
+		for _, in := range results {
+			if in.decision == decision {
+				intents = append(intents, in.Intent)
+			}
+		}
+		if len(intents) == 0 {
+			continue
+		}
+		ended, err := db.Resolve(ctx, intents, decision, r.by, r.why)
+		done += len(ended)
+		if err != nil {
+			return done, err
+		}
+		for i, in := range results {
+			if in.decision != decision {
+				continue
+			}
+			results[i].result = "ended"
+			// ended is in the order of results.
+			if len(ended) > 0 && ended[0].Token == in.Token && ended[0].Ref == in.Ref && ended[0].Project == in.Project {
+				results[i].result = "resolved"
+				ended = ended[1:]
+			}
+		}
+	}
+	return done, nil
 }
 
 // confirmIntents shows the intents and asks whether to resolve them, unless --yes was given.
@@ -188,11 +216,11 @@ func (r *resolution) confirmIntents(ctx context.Context, a *app, intents []resol
 	if err := plan.Close(); err != nil {
 		return err
 	}
-	choice := "keep the old"
-	if r.takeNew {
-		choice = "take the new"
+	question := fmt.Sprintf("Let %s take the new value?", count(len(intents), "ref"))
+	if r.keepOld {
+		question = fmt.Sprintf("Let %s keep the old value, or take the new one where the table says so?", count(len(intents), "ref"))
 	}
-	return r.confirm(ctx, a, fmt.Sprintf("Let %s %s value?", count(len(intents), "ref"), choice))
+	return r.confirm(ctx, a, question)
 }
 
 // act returns the resolution as it is recorded.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -107,6 +108,34 @@ func TestResolveEndsWhatIsSelected(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// Numbers that a site has taken from a counter of Gerrit's are in use: they are not given out again.
+func TestResolveLetsNoCounterGoBack(t *testing.T) {
+	t.Parallel()
+	const counter = "refs/sequences/changes"
+	w := newWorld(t)
+	for _, ref := range []string{mainRef, counter} {
+		w.InsertRef(t, "All-Projects", ref, refdb.Value(id("a")))
+	}
+	w.prepare(t, "there", "All-Projects", refdb.Update{Ref: mainRef, Old: refdb.Value(id("a")), New: refdb.Value(id("b"))},
+		refdb.Update{Ref: counter, Old: refdb.Value(id("a")), New: refdb.Value(id("b"))})
+	w.prepare(t, "there", "q", refdb.Update{Ref: mainRef, New: refdb.Value(id("d"))})
+	r := w.run(t, "locks", "resolve", "--site", "there", "--keep-old", "--why", "it is gone", "--yes", "-o", "json")
+	r.is(t, exitOK, "")
+	got := map[string]string{}
+	for _, i := range decode[[]intentJSON](t, r.out) {
+		got[i.Project+" "+i.Ref] = i.Result + " " + i.Decision
+	}
+	want := map[string]string{"All-Projects " + mainRef: "resolved keep-old", "All-Projects " + counter: "resolved take-new", "q " + mainRef: "resolved keep-old"}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for ref, want := range map[string]string{mainRef: id("a"), counter: id("b")} {
+		if got := w.do(t, "refs", "get", "All-Projects", ref); got != want+"\n" {
+			t.Errorf("%s is %s", ref, got)
 		}
 	}
 }

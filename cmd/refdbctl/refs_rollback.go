@@ -58,7 +58,7 @@ func (a *app) refsRollbackCommand() *cobra.Command {
 		Long: `Move refs back to what they held earlier. REF is moved to what it held before its last change, REF@{2} to what
 it held before its last two, and so on, as refs log PROJECT REF counts them. With --at all refs of the project, or those
 that start with --prefix, are moved to what they held in one state of the past: ` + momentHelp + `
-A ref that did not exist then is deleted, one that was deleted since is there again.
+A ref that did not exist then is deleted, one that was deleted since is there again. Gerrit's counters, refs/sequences/*, never go back.
 
 What would be moved is shown, and asked about on a terminal; otherwise --yes is needed, and --dry-run lists it. Each ref is
 moved only if it still holds what was shown. Up to ` + fmt.Sprint(refdb.MaxUpdateRefs) + ` refs (fewer on Cloud Spanner) are moved at once, all or
@@ -117,6 +117,9 @@ func (r *rollback) parse(args []string, byPrefix bool) error {
 		}
 		if err := refdb.CheckKey(r.project, ref); err != nil {
 			return err
+		}
+		if isCounter(ref) {
+			return usage(ref + " is a counter of Gerrit's: numbers that were taken from it are in use, and must not be given out again")
 		}
 		if slices.ContainsFunc(r.back, func(b backTo) bool { return b.ref == ref }) {
 			return usage(ref + " is named twice")
@@ -229,7 +232,7 @@ func (r *rollback) planAt(ctx context.Context, db *refdb.DB, at refdb.Position) 
 			m.ref, m.now = now.Name, now.Value
 			now, nowErr, isNow = nextNow()
 		}
-		if m.now != m.then {
+		if m.now != m.then && !isCounter(m.ref) {
 			plan = append(plan, m)
 		}
 		err = errors.Join(thenErr, nowErr)

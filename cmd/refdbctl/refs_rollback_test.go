@@ -96,16 +96,18 @@ func TestAProjectIsMovedBackToAStateOfThePast(t *testing.T) {
 	w.puts(t, mainRef, "a")
 	w.puts(t, "refs/heads/gone", "b")
 	w.puts(t, "refs/heads/same", "c")
+	w.puts(t, "refs/sequences/n", "1")
 	rows, _ := w.log(t)
 	at := fmt.Sprint(rows[0].Position)
 	w.puts(t, mainRef, "d")
 	w.do(t, "refs", "delete", "p", "refs/heads/gone", "--old", id("b"))
 	w.puts(t, "refs/heads/new", "e")
+	w.puts(t, "refs/sequences/n", "2") // a counter: it never goes back
 	for _, step := range []struct{ args, does, holds string }{
-		{"--prefix refs/heads/m --dry-run", "would_move main d>a", "main d, new e, same c"},
-		{"--prefix refs/heads/n --yes", "deleted new e>-", "main d, same c"},
-		{"--yes", "moved gone ->b, moved main d>a", "gone b, main a, same c"},
-		{"--yes", "", "gone b, main a, same c"},
+		{"--prefix refs/heads/m --dry-run", "would_move main d>a", "main d, new e, same c, refs/sequences/n 2"},
+		{"--prefix refs/heads/n --yes", "deleted new e>-", "main d, same c, refs/sequences/n 2"},
+		{"--yes", "moved gone ->b, moved main d>a", "gone b, main a, same c, refs/sequences/n 2"},
+		{"--yes", "", "gone b, main a, same c, refs/sequences/n 2"},
 	} {
 		if does := w.rollback(t, exitOK, append(strings.Fields(step.args), "--at", at)...); does != step.does {
 			t.Errorf("%s: %q, want %q", step.args, does, step.does)
@@ -138,6 +140,7 @@ func TestARollbackRefusesWhatItCannotMeanOrDo(t *testing.T) {
 		"p refs/heads/main refs/heads/main@{2} --yes":       {exitUsage, "named twice"},
 		"p refs/heads/main@{0} --yes":                       {exitUsage, "what the ref holds now"},
 		"p refs/heads/main@{yesterday} --yes":               {exitUsage, "for a time use --at"},
+		"p refs/sequences/n --yes":                          {exitUsage, "a counter of Gerrit's"},
 		"p main --yes":                                      {exitUsage, "not a full name"},
 		"p refs/heads/main":                                 {exitUsage, "--yes"},
 		"refdb/sites refs/sites/eu --yes":                   {exitUsage, "only they change it"},

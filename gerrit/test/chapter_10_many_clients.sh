@@ -1,0 +1,86 @@
+title "10. Many clients at both sites"
+# call FILE SITE METHOD PATH [JSON]: rest, for clients that run side by side. FILE gets the status and, on the lines after it, the body.
+call() {
+	local data=()
+	[[ -z ${5-} ]] || data=(-H 'Content-Type: application/json' -d "$5")
+	curl -s -u admin:secret -X "$3" "${data[@]}" "$(url "$2")/a/$4" -o "$1.body" -w '%{http_code}\n' >"$1" || true
+	sed "1{/^)]}'$/d}" "$1.body" >>"$1"
+}
+answered() { [[ " ${*:2} " == *" $(head -1 "$1") "* ]] || { cat "$1"; return 1; }; }
+# A round: the same change gets a vote at both sites at once, and is then submitted at both at once. It is merged once. The other user
+# reads that it is merged: with 409, or with 200 if Gerrit has tried again meanwhile.
+submitted_once() {
+	local new=$work/round-change id both=()
+	call "$new" eu POST changes/ "{\"project\":\"team/app\",\"branch\":\"master\",\"subject\":\"round $1\"}"
+	answered "$new" 201 || return 1
+	id=team%2Fapp~$(sed 1d "$new" | jq -r ._number)
+	wait_until known_at us "$id" || return 1
+	for site in eu us; do call "$work/vote-$site" "$site" POST "changes/$id/revisions/current/review" '{"labels":{"Code-Review":2}}' & both+=($!); done
+	wait "${both[@]}"
+	both=()
+	grep -qx 200 <(head -qn 1 "$work/vote-eu" "$work/vote-us") || { cat "$work"/vote-*; return 1; }
+	for site in eu us; do answered "$work/vote-$site" 200 409 503 && wait_until approved "$site" "$id" || return 1; done
+	for site in eu us; do call "$work/submit-$site" "$site" POST "changes/$id/submit" '{}' & both+=($!); done
+	wait "${both[@]}"
+	for site in eu us; do answered "$work/submit-$site" 200 409 503 || return 1; done
+	local both_read="$(head -1 "$work/submit-eu") $(head -1 "$work/submit-us")"
+	[[ $both_read == *200* ]] || { cat "$work"/submit-*; return 1; }
+	answers[$both_read]=$((${answers[$both_read]-0} + 1))
+	for site in eu us; do wait_until merged_at "$site" "$id" || return 1; done
+	[[ $(repo eu team/app log --format=%s refs/heads/master | grep -cx "round $1") == 1 ]]
+}
+known_at() { call "$work/known" "$1" GET "changes/$2"; [[ $(head -1 "$work/known") == 200 ]]; }
+approved() { call "$work/known" "$1" GET "changes/$2?o=LABELS"; [[ $(sed 1d "$work/known" | jq -r '.labels["Code-Review"].approved._account_id') == 1000000 ]]; }
+merged_at() { call "$work/known" "$1" GET "changes/$2"; [[ $(sed 1d "$work/known" | jq -r .status) == MERGED ]]; }
+wait_until() {
+	local deadline=$((SECONDS + 60))
+	until "$@"; do [[ $SECONDS -lt $deadline ]] || { echo "never: $*"; return 1; }; sleep 0.1; done
+}
+declare -A answers
+rounds=${GERRIT_TEST_ROUNDS:-8}
+for ((n = 1; n <= rounds; n++)); do check "a change is voted on and submitted at both sites at once, round $n: submitted once" submitted_once $n; done
+for both_read in "${!answers[@]}"; do echo "   answers at eu and us: $both_read, ${answers[$both_read]} times"; done
+
+# A client makes changes, votes on them, stars and abandons some, and pushes to a branch that all clients push to.
+client() {
+	local site=$1 name=$1-$2 until=$3 n=0 number
+	local tree=$work/clients/$name out=$work/clients/$name.call
+	git clone -q "http://admin:secret@$(url "$site" | cut -d/ -f3)/a/team/app" "$tree" || return 1
+	while [[ $SECONDS -lt $until ]]; do
+		n=$((n + 1))
+		call "$out" "$site" POST changes/ "{\"project\":\"team/app\",\"branch\":\"master\",\"subject\":\"$name $n\"}"
+		if [[ $(head -1 "$out") == 201 ]]; then
+			number=$(sed 1d "$out" | jq -r ._number)
+			echo "$number" >>"$work/clients/$name.numbers"
+			call "$out" "$site" POST "changes/team%2Fapp~$number/revisions/current/review" '{"labels":{"Code-Review":1},"message":"fine"}'
+			head -1 "$out" >>"$work/clients/$name.statuses"
+			[[ $((n % 3)) != 0 ]] || call "$out" "$site" PUT "accounts/self/starred.changes/$number"
+			[[ $((n % 4)) != 0 ]] || call "$out" "$site" POST "changes/team%2Fapp~$number/abandon" '{}'
+		else
+			head -1 "$out" >>"$work/clients/$name.refused"
+		fi
+		git -C "$tree" fetch -q && git -C "$tree" reset -q --hard "$(git -C "$tree" rev-parse -q --verify origin/shared || echo origin/master)"
+		git -C "$tree" commit -q --allow-empty -m "$name $n"
+		! git -C "$tree" push -q origin HEAD:refs/heads/shared >>"$work/clients/$name.push" 2>&1 || git -C "$tree" rev-parse HEAD >>"$work/clients/$name.accepted"
+	done
+}
+mkdir -p "$work/clients"
+seconds=${GERRIT_TEST_SECONDS:-60}
+clients=()
+for n in 1 2 3; do for site in eu us; do client $site $n $((SECONDS + seconds)) & clients+=($!); done; done
+check "$seconds s of 6 clients at both sites" wait "${clients[@]}"
+distinct() { [[ -z $(sort "$work"/clients/*.numbers | uniq -d) ]] || { sort "$work"/clients/*.numbers | uniq -d; return 1; }; }
+check "$(cat "$work"/clients/*.numbers | wc -l) changes were made, no two with one number" distinct
+for site in eu us; do check "some were made at $site" [ -s "$work/clients/$site-1.numbers" ]; done
+for project in team/app All-Projects All-Users; do wait_for "$project is the same at both sites" same_at_both "$project"; done
+all_accepted() {
+	local commit
+	for commit in $(cat "$work"/clients/*.accepted); do
+		for site in eu us; do repo $site team/app merge-base --is-ancestor "$commit" refs/heads/shared || { echo "$commit is lost at $site"; return 1; }; done
+	done
+}
+check "$(cat "$work"/clients/*.accepted | wc -l) pushes to one branch were accepted ($(cat "$work"/clients/eu-*.accepted | wc -l) at eu), and none was lost" all_accepted
+nothing_open_at() { [[ $(metric "$1" refdb_site_intents_pending) == 0 ]]; }
+for site in eu us; do wait_for "nothing is open at $site" nothing_open_at $site; done
+all_refs() { repo "$1" team/app for-each-ref --format='%(refname)' 'refs/changes/*/*/meta' | sed 's/.*\/\([0-9]*\)\/meta/\1/' | sort -n; }
+check "each number is a change at both sites" eval 'diff <(sort -n "$work"/clients/*.numbers) <(comm -12 <(sort "$work"/clients/*.numbers) <(comm -12 <(all_refs eu | sort) <(all_refs us | sort)) | sort -n)'
