@@ -7,7 +7,7 @@ configure_daemon eu
 start_daemon eu
 check "its repositories are put under guard" site eu enable --all --new
 mkdir -p "$work/eu/gerrit/lib"
-cp "$jar" "$work/eu/gerrit/lib/"
+[[ ! $war ]] || cp "$jar" "$work/eu/gerrit/lib/"
 documented sh | sed "s#/run/refdb/site.sock#$work/eu/refdb.sock#" >"$work/install.sh"
 configure_guard() { (cd "$work/eu/gerrit" && bash -e "$work/install.sh"); }
 check "Gerrit is configured with the commands of the page" configure_guard

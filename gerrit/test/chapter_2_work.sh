@@ -4,6 +4,9 @@ check "a new project: refs/meta/config and the first branch, in 2 transactions" 
 check "the database has them" same eu team/app
 check "the history says who" eval "refdbctl refs log team/app | grep -q 'Administrator <admin@example.com>'"
 clone eu team/app
+administrators=$(rest eu GET groups/Administrators | jq -r .id)
+may_push() { rest eu POST projects/All-Projects/access "{\"add\":{\"refs/heads/*\":{\"permissions\":{\"push\":{\"rules\":{\"$administrators\":{\"action\":\"ALLOW\",\"force\":true}}}}}}}" >/dev/null && status_is 200; }
+check "permissions of all projects: one transaction" counted eu 1 may_push
 
 for_review() { push "$1" "$2" HEAD:refs/for/master; }
 commit eu team/app one

@@ -15,7 +15,7 @@ git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncRefFiles false
 check "without a disk that has what JGit has written" fails_to_start eu 'jgit.config core.fsyncRefFiles true'
 git config -f "$work/eu/gerrit/etc/jgit.config" core.fsyncRefFiles true
 
-offline() { "$java" -Xmx700m -jar "$war" "$1" -d "$work/eu/gerrit" "${@:2}" >"$work/eu/$1.log" 2>&1; }
+offline() { "${gerrit_program[@]}" "$1" -d "$work/eu/gerrit" "${@:2}" >"$work/eu/$1.log" 2>&1; }
 check "init runs beside the daemon" offline init --batch --no-auto-start
 check "so does reindex" offline reindex --index projects
 kill_daemon eu TERM

@@ -4,11 +4,11 @@ start_daemon us
 check "its repositories come from the database" site us clone --all
 mkdir -p "$work/us/gerrit/etc" "$work/us/gerrit/lib"
 cp "$work/eu/gerrit/etc/"{gerrit,jgit}.config "$work/us/gerrit/etc/" # with the server's ID
-cp "$jar" "$work/us/gerrit/lib/"
+[[ ! $war ]] || cp "$jar" "$work/us/gerrit/lib/"
 configure_gerrit us
 gerrit_config us refdb.socket "$work/us/refdb.sock"
 before=$(global All-Projects refs/meta/config)
-check "its Gerrit is set up" eval '"$java" -Xmx700m -jar "$war" init --batch --no-auto-start -d "$work/us/gerrit" >"$work/us/init.log" 2>&1'
+check "its Gerrit is set up" eval '"${gerrit_program[@]}" init --batch --no-auto-start -d "$work/us/gerrit" >"$work/us/init.log" 2>&1'
 check "which moved nothing" eval '[[ $before == $(global All-Projects refs/meta/config) ]] && same us All-Projects && same us All-Users'
 start_gerrit us
 

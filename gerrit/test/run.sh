@@ -2,7 +2,7 @@
 # Runs two real Gerrits with the guard at two sites, each with its site daemon, and looks at what users get and what the
 # database has. Usage: run.sh BIN [CHAPTER...]: BIN is the directory of refdbctl and refdb-hook; chapter 1 must be among them, and 2
 # before all later ones. It uses an SQLite file, or the empty database that REFDB_URL names. It exits with 1 at the first failure;
-# KEEP=1 keeps its files.
+# KEEP=1 keeps its files. GERRIT_VERSION is 3.9.4 or a 3.13: see program.sh.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -14,9 +14,7 @@ for tool in jq curl git; do command -v $tool >/dev/null || { echo "$tool is need
 bin=$(realpath "${1:?usage: run.sh BIN [CHAPTER...]}")
 chapters=("${@:2}")
 [[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6 9 10)
-war=$("$here/war.sh" 3.9.4)
-jar=$(realpath "$here/../target/3.9/globalrefdb-gerrit-3.9.jar")
-java=$(java_home 17)/bin/java
+source "$here/program.sh"
 work=$(mktemp -d)
 export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite} PATH=$bin:$PATH
 export HOME=$work GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0

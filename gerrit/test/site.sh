@@ -80,10 +80,10 @@ configure_gerrit() {
 	gerrit_config "$1" sshd.listenAddress off
 	gerrit_config "$1" gerrit.instanceId "gerrit-$1"
 }
-init_gerrit() { "$java" -Xmx700m -jar "$war" init --batch --dev --no-auto-start --skip-all-downloads -d "$work/$1/gerrit" >"$work/$1/init.log" 2>&1; }
+init_gerrit() { "${gerrit_program[@]}" init --batch --dev --no-auto-start --skip-all-downloads -d "$work/$1/gerrit" >"$work/$1/init.log" 2>&1; }
 
 run_gerrit() {
-	"$java" -Xmx700m -jar "$war" daemon --headless --console-log -d "$work/$1/gerrit" >"$work/$1/gerrit.log" 2>&1 &
+	"${gerrit_program[@]}" daemon --headless --console-log -d "$work/$1/gerrit" >"$work/$1/gerrit.log" 2>&1 &
 	gerrit[$1]=$!
 	processes+=($!)
 }
