@@ -7,14 +7,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 source "$here/java.sh"
 [[ $# -gt 0 ]] || { echo "usage: past_the_manager.sh ARCHIVE..." >&2; exit 2; }
 
-jdeps=$(java_home 17)/bin/jdeps
+jdeps=$(java_home 21)/bin/jdeps # it reads classes of its own version, and before
 files=$(mktemp -d)
 trap 'rm -rf "$files"' EXIT
 jars=()
 for archive; do
 	case $archive in
 	*.war) unzip -qo "$archive" 'WEB-INF/lib/*' 'WEB-INF/pgm-lib/*' 'WEB-INF/plugins/*' -d "$files" ;;
-	*) jars+=("$(realpath "$archive")") ;;
+	*) # without the modules that it may describe, which are not there
+		unzip -qo "$archive" 'com/google/*' 'org/eclipse/jgit/*' -d "$files/classes"
+		jars=("$files/classes")
+		;;
 	esac
 done
 while IFS= read -r jar; do jars+=("$jar"); done < <(find "$files" -name '*.jar')
@@ -23,7 +26,7 @@ while IFS= read -r jar; do jars+=("$jar"); done < <(find "$files" -name '*.jar')
 opens='org\.eclipse\.jgit\.(internal\.storage\.file\.(FileRepository|GC|RefDirectory|PackedBatchRefUpdate|ObjectDirectory)|lib\.(RepositoryCache|RepositoryBuilder|BaseRepositoryBuilder)'
 opens+='|storage\.file\.FileRepositoryBuilder|api\.(Git|InitCommand|CloneCommand))|com\.google\.gerrit\.server\.git\.DelegateRepository'
 found=$("$jdeps" --multi-release base -verbose:class --ignore-missing-deps -filter:none -e "$opens" "${jars[@]}" 2>/dev/null |
-	awk '$2 == "->" { print $1 }' | grep -E '^com\.(google|googlesource)\.(gerrit|gitiles)\.' | sed 's/\$.*//' | sort -u)
+	awk '$2 == "->" { print $1 }' | grep -E '^com\.(google|googlesource)\.(gerrit|gitiles)\.' | sed 's/\$.*//' | sort -u) || true
 [[ $found ]] || { echo "no class of Gerrit opens repositories in $*: is that a Gerrit?" >&2; exit 1; }
 
 known=$(grep -v "^#" "$here/past_the_manager.txt" | cut -d' ' -f1)

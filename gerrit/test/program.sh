@@ -1,5 +1,6 @@
-# Sourced: sets gerrit_program, the command that runs Gerrit, classes, an archive of its classes, war, its WAR or "", and jar, the guard for it. Of Gerrit 3.9.4 there is a WAR on Maven
-# Central. Of later versions there are the classes, with which Gerrit runs without a web UI and does not load what is in lib/.
+# Sourced: sets gerrit_program, the command that runs Gerrit; classes, an archive of its classes; war, its WAR or ""; and jar, the guard
+# for it. Of Gerrit 3.9.4 there is a WAR on Maven Central. Of later versions there are the classes, with which Gerrit runs without a web UI
+# and does not load what is in lib/.
 
 # artifact GROUP NAME VERSION: prints the path of a jar, which Maven fetches if it is not there.
 artifact() {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the guard for each series of Gerrit, runs its tests on it, and looks whether all classes are known that can go past it. What is published of Gerrit from 3.11 on needs Java 21.
+# Compiles the guard for each series of Gerrit, runs its tests on it, and looks whether all classes are known that can go past it.
+# What is published of Gerrit from 3.11 on needs Java 21.
 # Usage: versions.sh [VERSION...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
