@@ -78,6 +78,8 @@ type Daemon struct {
 	open     openIntents
 	lags     lags
 	moved    moved
+	list     moveList
+	readers  readers
 
 	follower    *follow.Follower
 	pruning     pruning
@@ -149,6 +151,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.work = work
 	defer d.tasks.Wait()
 	defer cancel()
+	d.openMoves(ctx, c)
+	defer d.list.Close()
+	d.tasks.Go(func() { d.keepMoves(work) })
 	if err := d.loadGuards(c.State); err != nil {
 		return err
 	}

@@ -38,6 +38,8 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 	defer d.tasks.Wait()
 	defer cancel()
 	d.work = work
+	d.openMoves(ctx, c)
+	defer d.list.Close()
 	if err := d.loadGuards(c.State); err != nil {
 		return s, err
 	}
