@@ -139,4 +139,3 @@ func (m *movesReader) lists(want ...string) {
 		m.g.tb.Errorf("listed is %q, want %q", got, want)
 	}
 }
-

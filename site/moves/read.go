@@ -212,8 +212,10 @@ func (l *Log) Unread(after Place) (size int64, oldest time.Time, known bool) {
 			for _, s := range segments[i:] {
 				size += s.size
 			}
-			return size - at, oldest, true
+			size -= at
+			break
 		}
 	}
-	return 0, time.Time{}, true
+	now, _, err := l.snapshot()
+	return size, oldest, err == nil && now == epoch
 }
