@@ -2,6 +2,8 @@ package site
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -34,6 +36,16 @@ func (d *Daemon) MaintainDue() { d.maintainDue(d.maintainer.ctx) }
 func (d *Daemon) Maintaining() (end func()) {
 	d.maintainer.turn <- struct{}{}
 	return d.maintainer.leave
+}
+
+// BreakMoves lets moves not be listed until mend is called.
+func (d *Daemon) BreakMoves() (mend func(), err error) {
+	dir := filepath.Join(d.config.Load().State, "moves")
+	d.list.Close()
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		return nil, err
+	}
+	return func() { os.Remove(dir) }, os.WriteFile(dir, nil, 0o600)
 }
 
 // FollowRemoval moves the repository of a project aside, if it is to be, and returns where to.

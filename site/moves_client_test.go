@@ -2,6 +2,7 @@ package site_test
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,8 @@ type movesReader struct {
 	place string // all before it was dealt with
 	conn  net.Conn
 	r     *bufio.Reader
+	asked bool // what follows the place
+	marks int
 }
 
 // reader returns a reader for a guard whose ID is random, at the present place.
@@ -51,6 +54,7 @@ func (m *movesReader) connect() {
 	conn.SetDeadline(time.Now().Add(sitetest.Patience))
 	m.conn, m.r = conn, bufio.NewReader(conn)
 	m.say(wire.BeginMoves{Guard: m.id, After: m.place})
+	m.asked = true
 }
 
 func (m *movesReader) say(message wire.Message) {
@@ -66,40 +70,22 @@ func (m *movesReader) hear() wire.Message {
 	if err != nil {
 		m.g.tb.Fatalf("waiting for moves: %v", err)
 	}
+	m.asked = false
 	return answer
 }
 
 // next returns what follows the reader's place.
 func (m *movesReader) next() []wire.Move {
 	m.g.tb.Helper()
-	m.say(wire.After{Place: m.place})
-	return m.heard()
-}
-
-func (m *movesReader) heard() []wire.Move {
-	m.g.tb.Helper()
+	if !m.asked {
+		m.say(wire.After{Place: m.place})
+	}
 	answer, ok := m.hear().(wire.Moves)
 	if !ok {
 		m.g.tb.Fatalf("the daemon said %+v, want moves", answer)
 	}
 	m.place = answer.Place
 	return answer.Entries
-}
-
-// read reads until it has seen a ref of the test's repository, and returns all before that, as "REF" or, of moves that a guard has reported, "REF!".
-func (m *movesReader) until(ref string) (seen []string) {
-	m.g.tb.Helper()
-	for first := true; ; first = false {
-		if !first {
-			m.say(wire.After{Place: m.place})
-		}
-		for _, e := range m.heard() {
-			if e.Dir == m.g.repo && e.Ref == ref {
-				return seen
-			}
-			seen = append(seen, short(m.g, e))
-		}
-	}
 }
 
 // short is how tests say an entry.
@@ -117,25 +103,39 @@ func short(g *guard, e wire.Move) string {
 	return s
 }
 
-// listed reads all that is on the list after the reader's place. A ref that is moved past all guards marks the end.
-func (m *movesReader) listed() []string {
+// listed reads all that is on the list after the reader's place: "REF", or "REF!" if the guard that moved it has reported it. A ref that moves
+// last marks the end.
+func (m *movesReader) listed() (seen []string) {
 	m.g.tb.Helper()
-	m.say(wire.After{Place: m.place})
-	mark := "refs/unguarded/mark"
+	m.marks++
+	mark := fmt.Sprintf("refs/cache-automerge/mark-%d", m.marks)
 	m.g.git("update-ref", mark, m.g.commit[0])
-	m.g.git("update-ref", "-d", mark)
-	seen := m.until(mark)
-	// It is there twice.
-	m.say(wire.After{Place: m.place})
-	m.conn.SetReadDeadline(time.Now().Add(sitetest.Patience))
-	seen = append(seen, m.until(mark)...)
-	return slices.DeleteFunc(seen, func(s string) bool { return s == mark })
+	for {
+		for _, e := range m.next() {
+			if e.Ref == mark {
+				return seen // nothing can have come after it in the same answer
+			}
+			seen = append(seen, short(m.g, e))
+		}
+	}
 }
 
-// lists checks what has been listed since the reader's place.
+// lists checks what was listed since the reader's place.
 func (m *movesReader) lists(want ...string) {
 	m.g.tb.Helper()
 	if got := m.listed(); !slices.Equal(got, want) {
-		m.g.tb.Errorf("listed is %q, want %q", got, want)
+		m.g.tb.Errorf("%q are listed, want %q", got, want)
+	}
+}
+
+// waits reads until an entry is on the list.
+func (m *movesReader) waits(want string) {
+	m.g.tb.Helper()
+	for {
+		for _, e := range m.next() {
+			if short(m.g, e) == want {
+				return
+			}
+		}
 	}
 }

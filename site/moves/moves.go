@@ -94,6 +94,7 @@ func (l *Log) Close() {
 	if l.out != nil {
 		l.out.Close()
 		l.out, l.why = nil, errors.New("it was closed")
+		l.wake()
 	}
 }
 
