@@ -43,8 +43,23 @@ func (j *jgit) reader() *movesReader {
 	return m
 }
 
+// unconnected returns a reader that has said nothing yet.
+func (g *guard) unconnected() *movesReader {
+	g.tb.Helper()
+	m := &movesReader{g: g, id: g.jgit().id}
+	m.dial()
+	return m
+}
+
 // connect asks in a new connection for what follows the reader's place.
 func (m *movesReader) connect() {
+	m.g.tb.Helper()
+	m.dial()
+	m.say(wire.BeginMoves{Guard: m.id, After: m.place})
+	m.asked = true
+}
+
+func (m *movesReader) dial() {
 	m.g.tb.Helper()
 	conn, err := net.Dial("unix", filepath.Join(m.g.dir, "sock"))
 	if err != nil {
@@ -53,8 +68,6 @@ func (m *movesReader) connect() {
 	m.g.tb.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(sitetest.Patience))
 	m.conn, m.r = conn, bufio.NewReader(conn)
-	m.say(wire.BeginMoves{Guard: m.id, After: m.place})
-	m.asked = true
 }
 
 func (m *movesReader) say(message wire.Message) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site"
@@ -407,10 +408,13 @@ func TestARepositoryThatHasGoneIsListed(t *testing.T) {
 	g.followsRemovals(dir)
 	g.start()
 	m := g.reader()
+	g.halt()
 	if _, _, err := projects.Remove(t.Context(), g.db, g.project()); err != nil {
 		t.Fatal(err)
 	}
-	g.shared.Exec(t, `UPDATE projects SET time = time - ?`, 1<<40)
+	g.shared.Exec(t, `UPDATE projects SET time = time - ?`, time.Hour.Microseconds()) // no push goes by an earlier row
+	g.start()
+	m.connect()
 	for {
 		for _, e := range m.next() {
 			if e.Dir == g.repo && e.Ref == "" {

@@ -337,10 +337,12 @@ func TestANewEpoch(t *testing.T) {
 				r.t.Fatal(err)
 			}
 		}, 0},
-		"if it is empty":          {func(r *rig) { r.replace(func(string) string { return "" }) }, 0},
-		"if it has half a head":   {func(r *rig) { r.replace(func(s string) string { return s[:20] }) }, 0},
-		"if it is of a version":   {func(r *rig) { r.replace(func(s string) string { return strings.Replace(s, "moves 1", "moves 2", 1) }) }, 0},
-		"if it can't be read":     {func(r *rig) { r.replace(func(s string) string { return strings.Replace(s, "moved", "m\x00\x00ed", 1) }) }, 1},
+		"if it is empty":        {func(r *rig) { r.replace(func(string) string { return "" }) }, 0},
+		"if it has half a head": {func(r *rig) { r.replace(func(s string) string { return s[:20] }) }, 0},
+		"if it is of a version": {func(r *rig) { r.replace(func(s string) string { return strings.Replace(s, "moves 1", "moves 2", 1) }) }, 0},
+		"if it can't be read": {func(r *rig) {
+			r.replace(func(s string) string { return strings.Replace(s, "moved", "m\x00\x00ed", 1) })
+		}, 1},
 		"if a number can't be":    {func(r *rig) { r.replace(func(s string) string { return strings.Replace(s, "moved ", "moved x", 1) }) }, 1},
 		"if it is another's list": {func(r *rig) { r.replace(func(s string) string { return "rubbish\n" + s }) }, 0},
 	} {
