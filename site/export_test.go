@@ -3,8 +3,9 @@ package site
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/moves"
 )
 
 // AgeSessions lets all guards have been without a session, or in it, for longer.
@@ -40,7 +41,7 @@ func (d *Daemon) Maintaining() (end func()) {
 
 // BreakMoves lets moves not be listed until mend is called.
 func (d *Daemon) BreakMoves() (mend func(), err error) {
-	dir := filepath.Join(d.config.Load().State, "moves")
+	dir := moves.Dir(d.config.Load().State)
 	d.list.Close()
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		return nil, err

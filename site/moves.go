@@ -2,7 +2,6 @@ package site
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -28,7 +27,7 @@ type moveList struct {
 // openMoves opens the list. It is called before anything can move.
 func (d *Daemon) openMoves(ctx context.Context, c *config.Config) {
 	var err error
-	d.list.Log, d.list.left, err = moves.Open(filepath.Join(c.State, "moves"), d.boot)
+	d.list.Log, d.list.left, err = moves.Open(moves.Dir(c.State), d.boot)
 	if d.list.IsNew() {
 		d.o.Logger.InfoContext(ctx, "a new list of moves begins: its readers compare everything")
 	}

@@ -3,6 +3,7 @@ package site_test
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -211,4 +215,29 @@ func TestMoreReadersThanADaemonServes(t *testing.T) {
 	}
 	// Hooks are served all the same.
 	g.git("update-ref", x, g.commit[0])
+}
+
+// After a take-over nothing is known of what the daemon with the other state directory saw.
+func TestAReaderComparesEverythingAfterATakeOver(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	m := g.reader()
+	g.halt()
+	c, err := config.Load(t.Context(), g.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := refdb.New(g.shared.Open(t), refdb.Options{Site: g.name})
+	if err == nil {
+		err = presence.TakeOver(t.Context(), c, db, slog.New(slog.DiscardHandler))
+		db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	m.connect()
+	if answer, is := m.hear().(wire.Reset); !is {
+		t.Errorf("it is answered %+v", answer)
+	}
 }

@@ -7,6 +7,7 @@ package moves
 
 import (
 	"errors"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -61,6 +62,9 @@ func (b *Begun) Dirs() (dirs []string) {
 	}
 	return dirs
 }
+
+// Dir returns the directory of the list in a daemon's state directory.
+func Dir(state string) string { return filepath.Join(state, "moves") }
 
 // Open opens the list in a directory, which it makes. What an earlier process has begun and not ended is in left.
 //
