@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// guards are the processes that move refs by themselves, with their sessions and transactions. The rules are in PROTOCOL.md, M1 to M14.
+// guards are the processes that move refs by themselves, with their sessions and transactions. The rules are in PROTOCOL.md, M1 to M18.
 type guards struct {
 	mu      sync.Mutex
 	all     map[pusher.Guard]*guard

@@ -16,8 +16,6 @@ import (
 const restoreEvery = time.Second
 
 // moveList is the list of what has moved here, for guards that keep indexes. The rules are in PROTOCOL.md, M15 to M18.
-//
-// The list never keeps a ref from moving. If it can't be written its readers compare everything afterwards.
 type moveList struct {
 	*moves.Log
 	left   []*moves.Begun // of earlier daemons

@@ -8,17 +8,23 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// newHere counts what a site is told.
+// newHere counts what a site is told, before the follower knows it.
 type newHere struct {
 	Site
+	follower *Follower
 	appeared int
 }
 
-func (s *newHere) Appeared(config.Repository) { s.appeared++ }
+func (s *newHere) Appeared(r config.Repository) {
+	if s.follower.known[r.Project] != identity(r.Path) {
+		s.appeared++
+	}
+}
 
 func TestARepositoryThatIsNewHereIsComparedAsAWhole(t *testing.T) {
 	var site newHere
 	f := New(nil, Options{Site: &site})
+	site.follower = f
 	close(f.loaded)
 	r := config.Repository{Project: "a", Path: t.TempDir()}
 	file := filepath.Join(r.Path, "config")
