@@ -61,7 +61,6 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
 	peer, err := pusher.HookOf(conn)
 	r := bufio.NewReader(conn)
-	// What ends a request may come before as many bytes as the longer of the two has.
 	if first, _ := r.Peek(len(wire.MovesMagic)); err == nil && string(first) == wire.MovesMagic {
 		d.serveReader(ctx, conn, r, peer, free)
 		return

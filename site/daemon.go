@@ -146,13 +146,13 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err := presence.CheckLocation(c); err != nil {
 		return err
 	}
+	d.openMoves(ctx, c)
+	defer d.list.Close() // after all that may list something
 	// Requests under way outlive ctx: a graceful stop waits for them.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.work = work
 	defer d.tasks.Wait()
 	defer cancel()
-	d.openMoves(ctx, c)
-	defer d.list.Close()
 	d.tasks.Go(func() { d.keepMoves(work) })
 	if err := d.loadGuards(c.State); err != nil {
 		return err

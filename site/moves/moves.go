@@ -148,18 +148,6 @@ func (b *Begun) End() error {
 	return nil
 }
 
-// Drop forgets moves that were begun and were not made. An error is that of [Log.Append].
-func (b *Begun) Drop() error {
-	l := b.log
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.begun[b.id] != b {
-		return nil
-	}
-	delete(l.begun, b.id)
-	return l.write(appendEnded(nil, b.id))
-}
-
 // tell lets those look again who wait for something new. l.mu is held.
 func (l *Log) tell(n int) {
 	l.count += uint64(n)
@@ -193,6 +181,10 @@ func (l *Log) Restore() error {
 	defer l.mu.Unlock()
 	if l.out != nil {
 		return nil
+	}
+	if err := l.room(); err != nil {
+		l.why = err
+		return l.writable()
 	}
 	return l.restore()
 }

@@ -306,6 +306,12 @@ func (l *Log) dropEpoch() error {
 	return os.RemoveAll(aside)
 }
 
+// room returns an error if the disk is nearly full: an epoch that ended at once would only have readers compare everything again and again.
+func (l *Log) room() error {
+	path := l.dir + ".room"
+	return errors.Join(os.WriteFile(path, make([]byte, 1<<20), 0o600), os.Remove(path))
+}
+
 // restore begins an epoch.
 func (l *Log) restore() error {
 	err := l.dropEpoch()
