@@ -32,6 +32,7 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 	t.settling = true
 	moves, mayHaveLocks, claim := slices.Clone(t.moves), t.mayHaveLocks, t.claim
 	toList, who := t.toList()
+	listed := slices.Clone(t.onList)
 	gs.unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
@@ -44,7 +45,7 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 	values := d.valuesOf(ctx, t, claim)
 	for _, m := range moves {
 		m.over.Store(true)
-		m.onList.Store(true)
+		m.onList.Store(slices.Contains(listed, m.Ref))
 	}
 	ended, err := d.resolve(ctx, moves)
 	d.logFailure(ctx, "what became of a transaction could not be recorded yet", err)
