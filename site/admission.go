@@ -187,6 +187,7 @@ func (d *Daemon) moveMade(ctx context.Context, k refdb.Known) (refdb.Move, error
 	case err != nil:
 		return refdb.MoveUnknown, err
 	case local.Equivalent(k.New):
+		d.listMoved("", r.Path, k.Ref)
 		// A crash of the machine must not bring back the old value of what is written again.
 		return refdb.MoveMade, repo.Sync([]string{k.Ref})
 	case local.Equivalent(k.Old):

@@ -55,12 +55,16 @@ func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connecti
 	}
 }
 
-// serve answers a hook, or serves a guard as long as its session lasts. Free is called when the connection is no hook's.
+// serve answers a hook, or serves a guard as long as its session lasts, or a reader of moves. Free is called when the connection is no hook's.
 func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 	conn.SetReadDeadline(time.Now().Add(readLimit))
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
 	peer, err := pusher.HookOf(conn)
 	r := bufio.NewReader(conn)
+	if first, _ := r.Peek(len(wire.MovesMagic)); err == nil && string(first) == wire.MovesMagic {
+		d.serveReader(ctx, conn, r, peer, free)
+		return
+	}
 	if first, _ := r.Peek(len(wire.SessionMagic)); err == nil && string(first) == wire.SessionMagic {
 		d.serveSession(ctx, conn, r, peer, free)
 		return

@@ -78,6 +78,8 @@ type Daemon struct {
 	open     openIntents
 	lags     lags
 	moved    moved
+	list     moveList
+	readers  readers
 
 	follower    *follow.Follower
 	pruning     pruning
@@ -144,11 +146,14 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err := presence.CheckLocation(c); err != nil {
 		return err
 	}
+	d.openMoves(ctx, c)
+	defer d.list.Close() // after all that may list something
 	// Requests under way outlive ctx: a graceful stop waits for them.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.work = work
 	defer d.tasks.Wait()
 	defer cancel()
+	d.tasks.Go(func() { d.keepMoves(work) })
 	if err := d.loadGuards(c.State); err != nil {
 		return err
 	}

@@ -2,7 +2,10 @@ package site
 
 import (
 	"context"
+	"os"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/moves"
 )
 
 // AgeSessions lets all guards have been without a session, or in it, for longer.
@@ -34,6 +37,16 @@ func (d *Daemon) MaintainDue() { d.maintainDue(d.maintainer.ctx) }
 func (d *Daemon) Maintaining() (end func()) {
 	d.maintainer.turn <- struct{}{}
 	return d.maintainer.leave
+}
+
+// BreakMoves lets moves not be listed until mend is called.
+func (d *Daemon) BreakMoves() (mend func(), err error) {
+	dir := moves.Dir(d.config.Load().State)
+	d.list.Close()
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		return nil, err
+	}
+	return func() { os.Remove(dir) }, os.WriteFile(dir, nil, 0o600)
 }
 
 // FollowRemoval moves the repository of a project aside, if it is to be, and returns where to.

@@ -59,6 +59,9 @@ func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response 
 	}
 	d.refreshProjects(ctx)
 	d.findFollowed([]string{r.Project})
+	if p, ok := d.projects.Get(r.Project); !ok || !packs.Stored(p.Project) {
+		d.listRepository(r.Path) // the follower does not
+	}
 	return wire.Response{OK: true}
 }
 
@@ -97,6 +100,12 @@ func (d followedSite) MayAct(ctx context.Context) error {
 func (d followedSite) Share(ctx context.Context, path string) (release func(), err error) {
 	return d.share(ctx, path)
 }
+
+// Appeared is part of [follow.Site].
+func (d followedSite) Appeared(r config.Repository) { d.listRepository(r.Path) }
+
+// MovesHead is part of [follow.Site].
+func (d followedSite) MovesHead(path string) (moved func()) { return d.listAbout(path, "HEAD") }
 
 // lookAgain lets the follower look at the refs of a push that was refused because this site is behind.
 func (d *Daemon) lookAgain(r config.Repository, moves []refdb.Update) {

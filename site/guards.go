@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// guards are the processes that move refs by themselves, with their sessions and transactions. The rules are in PROTOCOL.md, M1 to M14.
+// guards are the processes that move refs by themselves, with their sessions and transactions. The rules are in PROTOCOL.md, M1 to M18.
 type guards struct {
 	mu      sync.Mutex
 	all     map[pusher.Guard]*guard
@@ -73,6 +73,9 @@ type transaction struct {
 	adopted      bool                    // it was found in the database
 	listed       bool                    // only its guard has said that it had its OK
 	mayHaveLocks bool                    // it may take lock files, or may soon
+	mayHaveMoved bool                    // it has had its OK, or may have had it of an earlier daemon
+	ownWord      bool                    // its guard has reported it: that knows what has moved
+	onList       []string                // refs that are on the list of moves
 	moves        []*pendingMove          // that have an intent
 	claim        *claim
 	// endedByOthers says that somebody else has ended some of its intents. If that was an operator, the decision is yet to be heeded.
@@ -244,6 +247,18 @@ func (gs *guards) mayMove(id pusher.Transaction, boot string) bool {
 	}
 	t := g.transactions[id.TX]
 	return t != nil && t.phase != over
+}
+
+// lives reports whether the guard with an ID is known, and has not died.
+func (gs *guards) lives(id string) bool {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, g := range gs.all {
+		if g.id.ID == id && !g.dead {
+			return true
+		}
+	}
+	return false
 }
 
 // lives reports whether who has announced a move may still make it.

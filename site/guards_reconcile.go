@@ -74,7 +74,7 @@ func (d *Daemon) adoptTransaction(id pusher.Transaction, intents []refdb.Intent)
 		return // what is known here is no less than what the database had
 	}
 	if t == nil {
-		t = &transaction{id: id, guard: g, began: time.Now().Add(-intents[0].Age), phase: granted, mayHaveLocks: true, adopted: true}
+		t = &transaction{id: id, guard: g, began: time.Now().Add(-intents[0].Age), phase: granted, mayHaveLocks: true, mayHaveMoved: true, adopted: true}
 		g.transactions[id.TX] = t
 	}
 	if r, err := d.config.Load().Repository(intents[0].Project); err == nil && t.repo.Path == "" {

@@ -16,6 +16,7 @@ type daemonMetrics struct {
 	hooks    *prometheus.HistogramVec
 
 	announcements prometheus.Histogram
+	movesResets   prometheus.Counter
 }
 
 func newDaemonMetrics() daemonMetrics {
@@ -31,6 +32,9 @@ func newDaemonMetrics() daemonMetrics {
 		announcements: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "refdb_site_announcement_duration_seconds", Help: "How long guards with sessions waited for the answer to an announcement.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 4, 5},
+		}),
+		movesResets: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "refdb_site_moves_resets_total", Help: "How often a reader of the list of moves had to compare everything.",
 		}),
 	}
 	for _, r := range refusal.Reasons {
@@ -82,10 +86,16 @@ var (
 		"or that have died and left something that is being settled (dead).", "state")
 	sessionOpen    = describe("session_transactions", "Transactions of guards that are not settled.")
 	sessionOldest  = describe("session_transaction_oldest_seconds", "The age of the oldest of these; 0 without any.")
+	movesListed    = describe("moves_total", "Entries of the list of moves, which guards that keep indexes read.")
+	movesWritable  = describe("moves_writable", "Whether moves can be listed; else guards' indexes do not follow.")
+	movesReaders   = describe("moves_readers", "Guards that read the list of moves, with a connection (yes) or without one (no).", "connected")
+	movesUnread    = describe("moves_unread_bytes", "How much of the list is unread, by the guard that has read least of it.")
+	movesOldest    = describe("moves_unread_oldest_seconds", "The age of the oldest entry of the list that a guard has not read; 0 without any.")
 	daemonMeasures = [...]*prometheus.Desc{
 		infoMetric, startedMetric, servingMetric, databaseMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
+		movesListed, movesWritable, movesReaders, movesUnread, movesOldest,
 	}
 )
 
@@ -100,6 +110,7 @@ func (c collector) Describe(descriptions chan<- *prometheus.Desc) {
 	c.metrics.refusals.Describe(descriptions)
 	c.metrics.hooks.Describe(descriptions)
 	c.metrics.announcements.Describe(descriptions)
+	c.metrics.movesResets.Describe(descriptions)
 	for _, d := range daemonMeasures {
 		descriptions <- d
 	}
@@ -109,6 +120,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	c.metrics.refusals.Collect(metrics)
 	c.metrics.hooks.Collect(metrics)
 	c.metrics.announcements.Collect(metrics)
+	c.metrics.movesResets.Collect(metrics)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -163,6 +175,17 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge(sessionOpen, float64(transactions))
 	gauge(sessionOldest, eldest)
+	count(movesListed, c.list.Count())
+	gauge(movesWritable, oneIf(s.MovesError == ""))
+	connected, unread, unreadFor := map[bool]int{}, int64(0), 0.0
+	for _, r := range s.Readers {
+		connected[r.Connected]++
+		unread, unreadFor = max(unread, r.Unread), max(unreadFor, r.Oldest)
+	}
+	gauge(movesReaders, float64(connected[true]), "yes")
+	gauge(movesReaders, float64(connected[false]), "no")
+	gauge(movesUnread, float64(unread))
+	gauge(movesOldest, unreadFor)
 	bytes, failures := c.follower.Traffic()
 	count(followFailures, failures)
 	count(unpackedBytes, bytes)

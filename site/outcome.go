@@ -31,6 +31,8 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 	}
 	d.moved.raise(r.Path)
 	defer d.logged.over(r.Project, lines)
+	var moves []*pendingMove
+	defer func() { d.listUnannounced(r.Path, q, lines, moves) }()
 	select {
 	case <-d.started:
 	case <-ctx.Done():
@@ -50,7 +52,6 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 		// the same moves again.
 		return nil
 	}
-	var moves []*pendingMove
 	for _, l := range lines {
 		m := p.find(r.Project, l.Ref)
 		if m == nil || l.OldZero() && l.NewZero() || !m.New.Equivalent(refdb.Value(l.New)) || !l.OldZero() && m.Old != refdb.Value(l.Old) {
@@ -60,6 +61,24 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 	}
 	d.end(ctx, p, moves)
 	return nil
+}
+
+// listUnannounced lists what a transaction of git has moved for which there is no intent: nobody finds these moves later. What a follower
+// moves is listed when its git has ended.
+func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*pendingMove) {
+	if q.State != wire.StateCommitted || q.Replica {
+		return
+	}
+	var refs []string
+	for _, l := range lines {
+		known := slices.ContainsFunc(announced, func(m *pendingMove) bool { return m.Ref == l.Ref })
+		// Git's inner transactions have lines without values. A push to the branch that HEAD points to has one of HEAD.
+		moved := strings.HasPrefix(l.Ref, "refs/") && !(l.OldZero() && l.NewZero()) || l.Ref == "HEAD" && l.Symbolic()
+		if moved && !known {
+			refs = append(refs, l.Ref)
+		}
+	}
+	d.listMoved("", path, refs...)
 }
 
 // end resolves moves of p whose transaction has ended. What can't be recorded now is left to
@@ -149,16 +168,16 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		}
 		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].by, Op: moves[0].op}
 		_, logs := d.projects.Logs(of.project)
-		var done, dropped []string
+		var done, dropped, moved []string
 		var these, odd []*pendingMove
 		for _, m := range moves {
 			switch local := refdb.Value(values[m.Ref]); {
 			case local.Equivalent(m.New):
-				done = append(done, m.Ref)
+				done, moved = append(done, m.Ref), append(moved, m.Ref)
 			case local.Equivalent(m.Old):
 				dropped = append(dropped, m.Ref)
 			case logs:
-				dropped = append(dropped, m.Ref) // others were let through since
+				dropped, moved = append(dropped, m.Ref), append(moved, m.Ref) // others were let through since
 				d.logged.addEnded(of.project, m.Ref, local)
 			default:
 				odd = append(odd, m)
@@ -167,6 +186,8 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 			these = append(these, m)
 			p.Updates = append(p.Updates, m.Update)
 		}
+		// Before the database is told: a daemon that dies in between finds the intents, and lists the moves again.
+		d.listResolved(path, these, moved)
 		gone, err := d.alarmAbout(ctx, repo, odd)
 		ended = append(ended, gone...)
 		if err != nil || len(these) == 0 {
@@ -206,6 +227,17 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		ended, moves = append(ended, these...), left
 	}
 	return ended, nil
+}
+
+// listResolved lists those moves that were made, unless they are on the list.
+func (d *Daemon) listResolved(path string, moves []*pendingMove, made []string) {
+	var refs []string
+	for _, m := range moves {
+		if slices.Contains(made, m.Ref) && !m.onList.Swap(true) {
+			refs = append(refs, m.Ref)
+		}
+	}
+	d.listMoved("", path, refs...)
 }
 
 // alarmAbout raises an alarm about each move that is still pending and whose ref has neither value.

@@ -141,7 +141,8 @@ func (d *Daemon) endShares(p *push) {
 	for _, s := range p.shares {
 		s.release()
 	}
-	for _, c := range p.follows {
-		d.claims.release(c)
+	for _, f := range p.follows {
+		f.list()
+		d.claims.release(f.claim)
 	}
 }

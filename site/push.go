@@ -41,8 +41,14 @@ type push struct {
 	admitted int
 	overfull bool // it has refused a ref since, because they were too many
 	shares   map[string]*share
-	follows  []*claim // what it moves as the database has it
-	ended    bool     // the process: nothing is shared any more
+	follows  []followed // what it moves as the database has it
+	ended    bool       // the process: nothing is shared any more
+}
+
+// followed is what a git moves to what the database has.
+type followed struct {
+	claim *claim
+	list  func() // that it has moved
 }
 
 // A pendingMove is a move of a ref that the database has as an intent.
@@ -61,6 +67,8 @@ type pendingMove struct {
 	endedByOthers atomic.Bool
 	// adopted says that it was found in the database.
 	adopted bool
+	// onList says that it is on the list of moves.
+	onList atomic.Bool
 }
 
 // A refOf names a ref of a project.

@@ -275,6 +275,7 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 		ok, err := d.applyDecision(ctx, c, i)
 		failures = append(failures, err)
 		if ok {
+			d.listHeeded(c, i)
 			d.counters.heeded.Add(1)
 			heeded = append(heeded, i)
 		} else {
@@ -294,6 +295,14 @@ func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided [
 		}
 	}
 	return unheeded, errors.Join(failures...)
+}
+
+// listHeeded lists a ref that an operator has decided about, before the database forgets the decision: a daemon that dies in between
+// finds it again. Its transaction may have moved the ref, too.
+func (d *Daemon) listHeeded(c *config.Config, i refdb.Intent) {
+	if r, err := c.Repository(i.Project); err == nil {
+		d.listMoved("", r.Path, i.Ref)
+	}
 }
 
 // clearAlarmsOf removes the alarms about intents that have been resolved.

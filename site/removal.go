@@ -186,7 +186,10 @@ func (d *Daemon) moveAside(ctx context.Context, c *config.Config, r config.Repos
 	case !ok || row.Op != p.Op:
 		return notYet(projects.RefreshEvery)
 	}
-	if err := os.Rename(from, to); err != nil {
+	gone := d.listAbout(r.Path, "")
+	err = os.Rename(from, to)
+	gone()
+	if err != nil {
 		return errors.Join(err, os.Remove(filepath.Dir(to)))
 	}
 	d.follower.Forget(ctx, r.Project)

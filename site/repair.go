@@ -34,6 +34,8 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 	if err := presence.CheckLocation(c); err != nil {
 		return s, err
 	}
+	d.openMoves(ctx, c)
+	defer d.list.Close() // after all that may list something
 	work, cancel := context.WithCancel(ctx)
 	defer d.tasks.Wait()
 	defer cancel()

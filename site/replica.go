@@ -11,7 +11,7 @@ import (
 )
 
 // replicated lets moves of p through that give refs their global values, while no push of this site moves them. It
-// writes nothing. The refs are claimed until p has ended: a guard gets its answer before it takes git's lock files.
+// writes nothing to the database. The refs are claimed until p has ended: a guard gets its answer before it takes git's lock files. Then they are listed.
 func (d *Daemon) replicated(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update) error {
 	claim, err := d.claims.take(byFollower, r.Project, moves, nil)
 	if err != nil {
@@ -27,7 +27,7 @@ func (d *Daemon) replicated(ctx context.Context, c *config.Config, p *push, r co
 		d.claims.release(claim)
 		return pusher.ErrGone
 	}
-	p.follows = append(p.follows, claim)
+	p.follows = append(p.follows, followed{claim, d.listAbout(r.Path, claim.refs...)})
 	return nil
 }
 

@@ -204,7 +204,7 @@ func (d *Daemon) reported(s *session, m wire.Report) {
 		s.send(wire.Settled{TX: m.TX})
 		return
 	}
-	t.session, t.reported = s, true
+	t.session, t.reported, t.ownWord = s, true, true
 	d.endTransaction(t)
 }
 

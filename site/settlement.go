@@ -30,17 +30,22 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 		return
 	}
 	t.settling = true
-	moves, mayHaveMoved, claim := slices.Clone(t.moves), t.mayHaveLocks, t.claim
+	moves, mayHaveLocks, claim := slices.Clone(t.moves), t.mayHaveLocks, t.claim
+	toList, who := t.toList()
+	listed := slices.Clone(t.onList)
 	gs.unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
 	defer cancel()
-	if mayHaveMoved {
+	if mayHaveLocks {
 		d.moved.raise(t.repo.Path)
 	}
+	// Before the database is told: a daemon that dies in between finds the intents, and lists the moves again.
+	d.listMoved(who, t.repo.Path, toList...)
 	values := d.valuesOf(ctx, t, claim)
 	for _, m := range moves {
 		m.over.Store(true)
+		m.onList.Store(slices.Contains(listed, m.Ref))
 	}
 	ended, err := d.resolve(ctx, moves)
 	d.logFailure(ctx, "what became of a transaction could not be recorded yet", err)
@@ -67,6 +72,23 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 	} else {
 		d.requestReconcile()
 	}
+}
+
+// toList returns the refs of t that are to be listed now, and as whose moves. The guards are locked.
+func (t *transaction) toList() (refs []string, who string) {
+	if !t.mayHaveMoved || t.repo.Path == "" {
+		return nil, ""
+	}
+	for _, ref := range t.refs() {
+		if !slices.Contains(t.onList, ref) {
+			refs = append(refs, ref)
+		}
+	}
+	t.onList = append(t.onList, refs...)
+	if t.ownWord {
+		who = t.guard.id.ID
+	}
+	return refs, who
 }
 
 // valuesOf returns what the repository holds of the announced refs that t has claimed: others may have been moved by somebody else since t

@@ -18,6 +18,10 @@ func (d *Daemon) status() client.Status {
 		Pushes: []client.Push{}, Sessions: d.guards.sessions(), Stuck: d.alarms.list(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Behind: d.behind(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
+	s.Readers = d.readers.list(d.list.Log)
+	if err := d.list.Writable(); err != nil {
+		s.MovesError = err.Error()
+	}
 	for _, p := range d.projects.Unenforced() {
 		u := d.logged.of(p.Project.Project)
 		u.Mode = p.Mode

@@ -43,7 +43,7 @@ func (d *Daemon) decide(ctx context.Context, t *transaction, s *session, limit t
 	cancelled := ctx.Err() != nil && context.Cause(ctx) == errCancelled
 	switch {
 	case err == nil && !cancelled:
-		t.phase = granted
+		t.phase, t.mayHaveMoved = granted, true
 		s.send(wire.Granted{TX: t.id.TX})
 		gs.unlock()
 		d.counters.prepared.Add(1)

@@ -27,8 +27,9 @@ func (a *app) siteStatusCommand() *cobra.Command {
 neither the value that was announced nor the one before, and which repositories can't be brought to what the
 database holds.
 
-The status is 1 if it does not answer, can't serve, something is stuck, or if for over a minute a repository has
-been behind, or a guard has had no session while something waits for it. With -o json all that it says is printed as one object.`,
+The status is 1 if it does not answer, can't serve, something is stuck, moves can't be listed, or if for over a minute a
+repository has been behind, or a guard has had no session while something waits for it, or for over 5 minutes one has not
+read what has moved. With -o json all that it says is printed as one object.`,
 		Example: `  refdbctl site status
   refdbctl site status -o json`,
 		Args: cobra.NoArgs,
@@ -76,6 +77,12 @@ func printStatus(w io.Writer, s client.Status) error {
 	for _, one := range s.Sessions {
 		lines = append(lines, [2]string{"session", sessionLine(one)})
 	}
+	for _, r := range s.Readers {
+		lines = append(lines, [2]string{"reader", readerLine(r)})
+	}
+	if s.MovesError != "" {
+		lines = append(lines, [2]string{"moves", "not listed, so that indexes don't follow: " + s.MovesError + ": look at the disk of site.state"})
+	}
 	for _, x := range s.Stuck {
 		lines = append(lines, [2]string{"stuck", fmt.Sprintf("%s %s since %s: %s", x.Project, x.Ref, ago(seconds(x.Age)), x.Reason)})
 	}
@@ -118,6 +125,22 @@ func sessionLine(s client.Session) string {
 		work += ", since " + ago(seconds(s.Oldest))
 	}
 	return who + "; " + state + "; " + work
+}
+
+// readerLine says how far a reader of the list of moves is.
+func readerLine(r client.Reader) string {
+	state := "connected since "
+	if !r.Connected {
+		state = "not connected since "
+	}
+	line := "guard " + r.Guard[:min(8, len(r.Guard))] + ": " + state + ago(seconds(r.Age)) + "; "
+	switch {
+	case r.Comparing:
+		return line + "it compares everything, because the list does not have all that it has missed"
+	case r.Unread > 0:
+		return line + fmt.Sprintf("%d bytes of moves unread, since %s", r.Unread, ago(seconds(r.Oldest)))
+	}
+	return line + "all moves read"
 }
 
 // yesOrNo returns "yes", or "no" with a reason.

@@ -96,9 +96,11 @@ func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
 	return Ref{Name: "HEAD", Value: strings.TrimSuffix(string(out), "\n")}, true, nil
 }
 
-// SetHead lets HEAD point to a ref, without running hooks.
+// SetHead lets HEAD point to a ref, as the global database has it, without running hooks.
 func (r *Repo) SetHead(ctx context.Context, target string) error {
-	if _, err := r.Command(ctx, "-c", "core.hooksPath=/dev/null", "symbolic-ref", "-m", "refdb: as in the global database", "HEAD", target).Output(); err != nil {
+	cmd := r.Command(ctx, "-c", "core.hooksPath=/dev/null", "symbolic-ref", "-m", "refdb: as in the global database", "HEAD", target)
+	cmd.Env = append(cmd.Env, "REFDB_REPLICA=1") // by that a later daemon finds it
+	if _, err := cmd.Output(); err != nil {
 		return fmt.Errorf("changing HEAD of %q: %w", r.path, reason(ctx, err))
 	}
 	return nil

@@ -37,7 +37,11 @@ type Status struct {
 	Pushes       []Push `json:"pushes"`       // under way, or to be resolved
 	// Sessions are those of the guards that live, and what is left of those that have died.
 	Sessions []Session `json:"sessions"`
-	Stuck    []Stuck   `json:"stuck"`
+	// Readers are those of the list of moves: guards that keep indexes.
+	Readers []Reader `json:"readers"`
+	// MovesError is why moves can't be listed; "" if they are.
+	MovesError string  `json:"moves_error,omitempty"`
+	Stuck      []Stuck `json:"stuck"`
 	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
 	Unguarded []Unguarded `json:"unguarded"`
 	// Behind are the repositories that can't be brought to what the database holds, and those that are being brought there.
@@ -73,6 +77,17 @@ type Session struct {
 	Oldest   float64 `json:"oldest_seconds"` // the age of the oldest of them
 }
 
+// A Reader is a guard that reads which refs have moved.
+type Reader struct {
+	Guard     string  `json:"guard"` // its ID
+	Connected bool    `json:"connected"`
+	Age       float64 `json:"age_seconds"`    // of the connection, or since there is none
+	Unread    int64   `json:"unread_bytes"`   // of the list
+	Oldest    float64 `json:"oldest_seconds"` // the age of the oldest entry that is unread
+	// Comparing says that the list does not have all that has moved since: the guard compares everything.
+	Comparing bool `json:"comparing"`
+}
+
 // Stuck is an intent that can't be resolved from what the repository has.
 type Stuck struct {
 	Project string  `json:"project"`
@@ -95,6 +110,9 @@ type Behind struct {
 	Reason  string  `json:"reason"`
 	Age     float64 `json:"age_seconds"` // since it could not be brought up
 }
+
+// unreadFor is for how long an entry of the list of moves may be unread before somebody should look at its reader.
+const unreadFor = 5 * time.Minute
 
 // behindFor is for how long a repository may be behind before somebody should look at it: what is on its way comes
 // within that time.
@@ -124,7 +142,8 @@ type Counters struct {
 
 // OK reports whether there is nothing for an operator to look at.
 func (s Status) OK() bool {
-	return s.Presence && s.Database && len(s.Stuck) == 0 &&
+	return s.Presence && s.Database && len(s.Stuck) == 0 && s.MovesError == "" &&
+		!slices.ContainsFunc(s.Readers, func(r Reader) bool { return r.Oldest > unreadFor.Seconds() }) &&
 		!slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent }) &&
 		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > behindFor.Seconds() })
 }

@@ -36,11 +36,15 @@ func (f *Follower) Found(r config.Repository) {
 	}
 	f.mu.Lock()
 	known := f.known[r.Project] == which
+	f.mu.Unlock()
+	if known {
+		return
+	}
+	f.o.Site.Appeared(r)
+	f.mu.Lock()
 	f.known[r.Project] = which
 	f.mu.Unlock()
-	if !known {
-		f.queue.addAll(r.Project)
-	}
+	f.queue.addAll(r.Project)
 }
 
 // Knows reports whether the project's repository has been followed here, by this daemon or an earlier one. It waits for [Follower.Run]

@@ -45,6 +45,10 @@ type Site interface {
 	MayAct(ctx context.Context) error
 	// Share keeps what refs don't reach from being pruned in a repository, until the function is called.
 	Share(ctx context.Context, path string) (release func(), err error)
+	// Appeared is called with a repository that is new here, or took the place of another, before the follower knows it.
+	Appeared(r config.Repository)
+	// MovesHead is called before HEAD moves in the repository at path, and the function that it returns afterwards.
+	MovesHead(path string) (moved func())
 }
 
 // Options configure a [Follower].
@@ -345,7 +349,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		_, err = f.receiver(project, repo, mark, nil).StartOver(ctx)
 	}
 	if err == nil && (w.all || w.refs[head]) {
-		err = f.followHead(ctx, repo, project)
+		err = f.followHead(ctx, repo, r)
 	}
 	if err != nil {
 		return w, err
@@ -357,8 +361,8 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 const head = "HEAD"
 
 // followHead lets HEAD point to what the database says, if it says anything.
-func (f *Follower) followHead(ctx context.Context, repo *gitrepo.Repo, project string) error {
-	value, err := f.db.Get(ctx, project, head)
+func (f *Follower) followHead(ctx context.Context, repo *gitrepo.Repo, r config.Repository) error {
+	value, err := f.db.Get(ctx, r.Project, head)
 	if err != nil {
 		return err
 	}
@@ -370,6 +374,7 @@ func (f *Follower) followHead(ctx context.Context, repo *gitrepo.Repo, project s
 	if err != nil || ok && here.Value == string(value) {
 		return err
 	}
+	defer f.o.Site.MovesHead(r.Path)()
 	return repo.SetHead(ctx, target)
 }
 

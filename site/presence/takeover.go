@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -32,6 +33,10 @@ func TakeOver(ctx context.Context, c *config.Config, db *refdb.DB, log *slog.Log
 		// The next start would take the pushes of a daemon with another state directory for
 		// late requests of an earlier daemon with this one.
 		if err := os.Remove(filepath.Join(c.State, "inherited")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("changing the daemon's state: %w", err)
+		}
+		// What moved under the other state directory is not on this one's list.
+		if err := os.RemoveAll(moves.Dir(c.State)); err != nil {
 			return fmt.Errorf("changing the daemon's state: %w", err)
 		}
 		if err := durable.SyncDir(c.State); err != nil {

@@ -202,7 +202,7 @@ func (m Fault) text() (string, []string) { return "error " + m.Text, nil }
 
 func (m Begin) check() error {
 	switch {
-	case len(m.Guard) != 32 || strings.Trim(m.Guard, "0123456789abcdef") != "":
+	case !isGuard(m.Guard):
 		return malformed("guard " + excerpt(m.Guard) + ": 32 lower-case hex digits are needed")
 	case m.Number == 0:
 		return malformed("number 0: sessions count from 1")

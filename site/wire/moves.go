@@ -1,0 +1,192 @@
+package wire
+
+import (
+	"bufio"
+	"strconv"
+	"strings"
+)
+
+// A reader of the list of moves has a connection of its own: it asks for what has moved after a place, and asks again after that has been
+// dealt with. Its messages are framed as those of a session. docs/SOCKET.md has the rules for both sides.
+
+// MovesVersion is that of the protocol of the list of moves.
+const MovesVersion = 1
+
+// MovesMagic begins what a reader sends.
+const MovesMagic = "refdb-moves "
+
+// RejectUnwritable says that the daemon can't write the list: it may be asked again. Other reasons are those of sessions.
+const RejectUnwritable = "unwritable"
+
+// maxPlace is how long a place may be.
+const maxPlace = 200
+
+type (
+	// BeginMoves is a reader's first message. It asks as [After] does.
+	BeginMoves struct {
+		Guard string // whose reader it is: the ID that its sessions have
+		After string
+	}
+	// After asks for what has moved after a place; "" is the present one. What came before was dealt with.
+	After struct{ Place string }
+	// Moves is the answer: what has moved between the place that was asked for and this one, in order.
+	Moves struct {
+		Place   string
+		Entries []Move
+	}
+	// Move says that a ref may have moved.
+	Move struct {
+		Who string // the guard that moved it and reported that; "" if it was somebody else, or nobody knows
+		Ref string // "" if the repository is new there, has gone, or took the place of another
+		Dir string // the repository's real path
+	}
+	// Reset is the other answer: what has moved after the place that was asked for is not known. What moves from now on comes after Place.
+	Reset struct{ Place string }
+)
+
+// ReadBeginMoves reads a reader's first message. Errors are as those of [ReadBegin].
+func ReadBeginMoves(r *bufio.Reader) (BeginMoves, error) {
+	head, lines, err := readMessage(r)
+	if err != nil {
+		return BeginMoves{}, err
+	}
+	version, ours := strings.CutPrefix(head, MovesMagic)
+	if !ours {
+		return BeginMoves{}, malformed("a reader of moves can't begin with " + excerpt(head))
+	}
+	if version != strconv.Itoa(MovesVersion) {
+		return BeginMoves{}, &wrapped{ErrVersion, "the reader speaks version " + excerpt(version) + " of the protocol of moves, the daemon " +
+			strconv.Itoa(MovesVersion) + ": install the guard that came with the daemon"}
+	}
+	if len(lines) != 2 {
+		return BeginMoves{}, malformed("a reader's first message has " + strconv.Itoa(len(lines)) + " lines: two are needed, guard and after")
+	}
+	guard, is := strings.CutPrefix(lines[0], "guard ")
+	place, asks := strings.CutPrefix(lines[1], "after ")
+	if !is || !asks {
+		return BeginMoves{}, malformed("a reader's first message can't hold " + excerpt(lines[0]) + " and " + excerpt(lines[1]))
+	}
+	m := BeginMoves{guard, unlessDash(place)}
+	if place == "" {
+		return m, malformed("after nothing: a place or - is needed")
+	}
+	return m, m.check()
+}
+
+// ReadFromReader reads a later message of a reader: [After]. Errors are as those of [ReadBegin].
+func ReadFromReader(r *bufio.Reader) (After, error) {
+	head, lines, err := readMessage(r)
+	if err != nil {
+		return After{}, err
+	}
+	place, ok := strings.CutPrefix(head, "after ")
+	if !ok || place == "" || len(lines) > 0 {
+		return After{}, malformed("a message can't be " + excerpt(head))
+	}
+	m := After{unlessDash(place)}
+	return m, m.check()
+}
+
+// ReadMoves reads an answer of the daemon: [Moves], [Reset], [Rejected] or [Fault].
+func ReadMoves(r *bufio.Reader) (Message, error) {
+	head, lines, err := readMessage(r)
+	if err != nil {
+		return nil, err
+	}
+	verb, rest, _ := strings.Cut(head, " ")
+	var m Message
+	ok := true
+	switch verb {
+	case "moves":
+		moves := Moves{Place: rest}
+		for _, line := range lines {
+			who, line, _ := strings.Cut(line, " ")
+			ref, dir, _ := strings.Cut(line, " ")
+			if who == "" || ref == "" {
+				ok = false
+			}
+			moves.Entries = append(moves.Entries, Move{unlessDash(who), unlessDash(ref), dir})
+		}
+		m = moves
+	case "reset":
+		m, ok = Reset{rest}, len(lines) == 0
+	case "rejected":
+		m = Rejected{rest, lines}
+	case "error":
+		m, ok = Fault{rest}, len(lines) == 0
+	default:
+		ok = false
+	}
+	return checked(m, ok, head)
+}
+
+func unlessDash(s string) string {
+	if s == "-" {
+		return ""
+	}
+	return s
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func (m BeginMoves) text() (string, []string) {
+	return MovesMagic + strconv.Itoa(MovesVersion), []string{"guard " + m.Guard, "after " + orDash(m.After)}
+}
+
+func (m After) text() (string, []string) { return "after " + orDash(m.Place), nil }
+
+func (m Moves) text() (string, []string) {
+	lines := make([]string, len(m.Entries))
+	for i, e := range m.Entries {
+		lines[i] = orDash(e.Who) + " " + orDash(e.Ref) + " " + e.Dir
+	}
+	return "moves " + m.Place, lines
+}
+
+func (m Reset) text() (string, []string) { return "reset " + m.Place, nil }
+
+func (m BeginMoves) check() error {
+	if !isGuard(m.Guard) {
+		return malformed("guard " + excerpt(m.Guard) + ": 32 lower-case hex digits are needed")
+	}
+	return After{m.After}.check()
+}
+
+func (m After) check() error {
+	if m.Place == "" {
+		return nil
+	}
+	return checkPlace(m.Place)
+}
+
+func (m Moves) check() error {
+	for _, e := range m.Entries {
+		switch {
+		case e.Who != "" && !isGuard(e.Who):
+			return malformed("who " + excerpt(e.Who) + ": 32 lower-case hex digits are needed, or -")
+		case e.Ref != "" && (!name(e.Ref) || e.Ref == "-"):
+			return malformed("ref " + excerpt(e.Ref))
+		case !isPath(e.Dir):
+			return malformed("directory " + excerpt(e.Dir) + ": an absolute path without line breaks is needed")
+		}
+	}
+	return checkPlace(m.Place)
+}
+
+func (m Reset) check() error { return checkPlace(m.Place) }
+
+// checkPlace returns an error unless s is one word.
+func checkPlace(s string) error {
+	if s == "-" || len(s) > maxPlace || !name(s) {
+		return malformed("place " + excerpt(s) + ": a word of at most " + strconv.Itoa(maxPlace) + " bytes is needed")
+	}
+	return nil
+}
+
+// isGuard reports whether s may be a guard's ID.
+func isGuard(s string) bool { return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == "" }
