@@ -1,10 +1,15 @@
 package com.github.globalrefdb.gerrit.moves;
 
 import com.google.gerrit.entities.Account;
+import com.google.gerrit.index.IndexConfig;
+import com.google.gerrit.index.query.QueryParseException;
 import com.google.gerrit.server.account.AccountCache;
 import com.google.gerrit.server.account.AccountState;
+import com.google.gerrit.server.index.account.AccountField;
+import com.google.gerrit.server.index.account.AccountIndexCollection;
 import com.google.gerrit.server.index.account.AccountIndexer;
 import com.google.inject.Inject;
+import java.util.List;
 import java.util.Optional;
 
 /**
@@ -15,12 +20,16 @@ final class Accounts {
   private final AccountIndexer indexer;
   private final AccountCache accounts;
   private final Caches caches;
+  private final AccountIndexCollection indexes;
+  private final IndexConfig config;
 
   @Inject
-  Accounts(AccountIndexer indexer, AccountCache accounts, Caches caches) {
+  Accounts(AccountIndexer indexer, AccountCache accounts, Caches caches, AccountIndexCollection indexes, IndexConfig config) {
     this.indexer = indexer;
     this.accounts = accounts;
     this.caches = caches;
+    this.indexes = indexes;
+    this.config = config;
   }
 
   void index(Account.Id id) {
@@ -42,5 +51,12 @@ final class Accounts {
   /** Whether it was stale. */
   boolean indexIfStale(Account.Id id) {
     return indexer.reindexIfStale(id);
+  }
+
+  /** All that are in the index, also those that are nowhere else. */
+  List<Account.Id> indexed() throws QueryParseException {
+    return IndexedKeys.of(indexes.getSearchIndex(), config, AccountField.ID_STR_FIELD_SPEC).stream()
+        .map(id -> Account.id(Integer.parseInt(id)))
+        .toList();
   }
 }

@@ -5,13 +5,14 @@ import com.google.common.flogger.FluentLogger;
 import com.google.gerrit.extensions.registration.DynamicMap;
 import com.google.inject.Inject;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 
 /** Gerrit's caches, by their names: not all have an interface with which they can be evicted. */
 final class Caches {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
 
+  static final String PROJECTS = "projects";
+  static final String PROJECT_LIST = "project_list";
   static final String SSH_KEYS = "sshkeys";
   static final String TOKENS = "tokens"; // from Gerrit 3.13 on
   static final String CHANGE_PROJECTS = "changeid_project";
@@ -20,7 +21,8 @@ final class Caches {
   static final List<String> GROUPS = List.of("groups", "groups_byname", "groups_bymember", "groups_bysubgroup", "groups_external");
 
   /** Those among the ones above that all versions have. */
-  private static final List<String> EXPECTED = List.of(SSH_KEYS, CHANGE_PROJECTS, "groups", "groups_byname", "groups_bymember", "groups_bysubgroup");
+  private static final List<String> EXPECTED =
+      List.of(PROJECTS, PROJECT_LIST, SSH_KEYS, CHANGE_PROJECTS, "groups", "groups_byname", "groups_bymember", "groups_bysubgroup");
 
   private final DynamicMap<Cache<?, ?>> caches;
 
@@ -33,7 +35,8 @@ final class Caches {
   void check() {
     for (String name : EXPECTED) {
       if (find(name).isEmpty()) {
-        logger.atSevere().log("refdb: this Gerrit has no cache %s: what is revoked at another site may still be accepted here for a while", name);
+        logger.atSevere().log(
+            "refdb: this Gerrit has no cache %s: what is revoked at another site may still be accepted here for a while", name);
       }
     }
   }
@@ -54,12 +57,9 @@ final class Caches {
     GROUPS.forEach(this::evictAll);
   }
 
-  /** What Gerrit loads again from the repositories and indexes. Web sessions are nowhere else. */
+  /** All that do not look at the refs themselves. Those on the disk do, and take long to empty. */
   void evictEverything() {
-    for (Map.Entry<String, ?> entry : caches.byPlugin("gerrit").entrySet()) {
-      if (!entry.getKey().equals("web_sessions")) {
-        evictAll(entry.getKey());
-      }
-    }
+    evictGroups();
+    List.of(PROJECTS, PROJECT_LIST, SSH_KEYS, TOKENS, CHANGE_PROJECTS).forEach(this::evictAll);
   }
 }

@@ -12,11 +12,12 @@ import com.google.gerrit.entities.AccountGroup;
 import com.google.gerrit.entities.Change;
 import com.google.gerrit.entities.GroupReference;
 import com.google.gerrit.entities.Project;
+import com.google.gerrit.index.query.QueryParseException;
 import com.google.gerrit.server.git.GitRepositoryManager;
-import com.google.gerrit.server.project.ProjectCache;
 import com.google.inject.Inject;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
@@ -32,7 +33,6 @@ final class Comparison {
   private final com.google.gerrit.server.account.Accounts allAccounts;
   private final com.google.gerrit.server.group.db.Groups allGroups;
   private final GitRepositoryManager repositories;
-  private final ProjectCache projectCache;
   private final Accounts accounts;
   private final Groups groups;
   private final Projects projects;
@@ -46,7 +46,6 @@ final class Comparison {
       com.google.gerrit.server.account.Accounts allAccounts,
       com.google.gerrit.server.group.db.Groups allGroups,
       GitRepositoryManager repositories,
-      ProjectCache projectCache,
       Accounts accounts,
       Groups groups,
       Projects projects,
@@ -56,7 +55,6 @@ final class Comparison {
     this.allAccounts = allAccounts;
     this.allGroups = allGroups;
     this.repositories = repositories;
-    this.projectCache = projectCache;
     this.accounts = accounts;
     this.groups = groups;
     this.projects = projects;
@@ -72,13 +70,12 @@ final class Comparison {
   }
 
   List<Action> everything() throws Exception {
-    projectCache.refreshProjectList();
     List<Action> actions = new ArrayList<>();
-    List<AccountGroup.UUID> ids;
+    Set<AccountGroup.UUID> ids = new LinkedHashSet<>(groups.indexed());
     try (Stream<GroupReference> references = allGroups.getAllGroupReferences()) {
-      ids = references.map(GroupReference::getUUID).toList();
+      references.map(GroupReference::getUUID).forEach(ids::add);
     }
-    Lists.partition(ids, PIECE).forEach(piece -> actions.add(new CompareGroups(List.copyOf(piece))));
+    Lists.partition(List.copyOf(ids), PIECE).forEach(piece -> actions.add(new CompareGroups(List.copyOf(piece))));
     actions.addAll(accounts());
     Set<Project.NameKey> names = new TreeSet<>(projects.indexed());
     names.addAll(repositories.list());
@@ -86,9 +83,10 @@ final class Comparison {
     return actions;
   }
 
-  List<Action> accounts() throws IOException {
-    List<Account.Id> ids = List.copyOf(allAccounts.allIds());
-    return Lists.partition(ids, PIECE).stream().<Action>map(piece -> new CompareAccounts(List.copyOf(piece))).toList();
+  List<Action> accounts() throws IOException, QueryParseException {
+    Set<Account.Id> ids = new LinkedHashSet<>(accounts.indexed());
+    ids.addAll(allAccounts.allIds());
+    return Lists.partition(List.copyOf(ids), PIECE).stream().<Action>map(piece -> new CompareAccounts(List.copyOf(piece))).toList();
   }
 
   void accounts(List<Account.Id> ids) {

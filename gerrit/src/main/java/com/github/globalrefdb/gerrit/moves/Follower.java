@@ -158,7 +158,8 @@ final class Follower {
       logger.atInfo().log("refdb: everything was compared, in %d s: %s", seconds, count);
       comparing = Optional.empty();
     } else {
-      logger.atInfo().atMostEvery(30, SECONDS).log("refdb: comparing everything, since %d s: %s; %d steps to go", seconds, count, pending.size());
+      logger.atInfo().atMostEvery(30, SECONDS).log(
+          "refdb: comparing everything, since %d s: %s; %d steps to go", seconds, count, pending.size());
     }
   }
 

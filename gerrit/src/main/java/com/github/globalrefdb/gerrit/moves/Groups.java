@@ -1,21 +1,30 @@
 package com.github.globalrefdb.gerrit.moves;
 
 import com.google.gerrit.entities.AccountGroup;
+import com.google.gerrit.index.IndexConfig;
+import com.google.gerrit.index.query.QueryParseException;
 import com.google.gerrit.server.account.GroupCache;
+import com.google.gerrit.server.index.group.GroupField;
+import com.google.gerrit.server.index.group.GroupIndexCollection;
 import com.google.gerrit.server.index.group.GroupIndexer;
 import com.google.inject.Inject;
+import java.util.List;
 
 /** Groups in the index and in caches. Who is a member is cached by what the index says: it comes first. */
 final class Groups {
   private final GroupIndexer indexer;
   private final GroupCache groups;
   private final Caches caches;
+  private final GroupIndexCollection indexes;
+  private final IndexConfig config;
 
   @Inject
-  Groups(GroupIndexer indexer, GroupCache groups, Caches caches) {
+  Groups(GroupIndexer indexer, GroupCache groups, Caches caches, GroupIndexCollection indexes, IndexConfig config) {
     this.indexer = indexer;
     this.groups = groups;
     this.caches = caches;
+    this.indexes = indexes;
+    this.config = config;
   }
 
   void index(AccountGroup.UUID id) {
@@ -37,5 +46,10 @@ final class Groups {
       evict();
     }
     return stale;
+  }
+
+  /** All that are in the index, also those that are nowhere else. */
+  List<AccountGroup.UUID> indexed() throws QueryParseException {
+    return IndexedKeys.of(indexes.getSearchIndex(), config, GroupField.UUID_FIELD_SPEC).stream().map(AccountGroup::uuid).toList();
   }
 }

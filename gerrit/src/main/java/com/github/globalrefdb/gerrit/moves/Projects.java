@@ -2,34 +2,24 @@ package com.github.globalrefdb.gerrit.moves;
 
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
 import com.google.gerrit.entities.Project;
-import com.google.gerrit.extensions.client.ProjectState;
 import com.google.gerrit.index.IndexConfig;
-import com.google.gerrit.index.QueryOptions;
-import com.google.gerrit.index.project.ProjectData;
 import com.google.gerrit.index.project.ProjectField;
 import com.google.gerrit.index.project.ProjectIndexCollection;
 import com.google.gerrit.index.project.ProjectIndexer;
-import com.google.gerrit.index.query.FieldBundle;
-import com.google.gerrit.index.query.Predicate;
 import com.google.gerrit.index.query.QueryParseException;
 import com.google.gerrit.server.index.project.StalenessChecker;
 import com.google.gerrit.server.project.ProjectCache;
-import com.google.gerrit.server.query.project.ProjectPredicates;
 import com.google.inject.Inject;
 import java.io.File;
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
-import java.util.Set;
 import org.eclipse.jgit.lib.RepositoryCache;
 import org.eclipse.jgit.lib.RepositoryCache.FileKey;
 import org.eclipse.jgit.util.FS;
 
 /** Projects in the index, in caches, and in JGit's cache of open repositories. */
 final class Projects {
-  private static final int MOST_INDEXED = 1 << 24;
-
   private final ProjectIndexer indexer;
   private final ProjectCache projects;
   private final Changes changes;
@@ -107,13 +97,6 @@ final class Projects {
 
   /** All that are in the index, also those that are nowhere else. */
   List<Project.NameKey> indexed() throws QueryParseException {
-    List<Predicate<ProjectData>> anyState = Arrays.stream(ProjectState.values()).map(ProjectPredicates::state).toList();
-    QueryOptions options = QueryOptions.create(indexConfig, 0, MOST_INDEXED, Set.of(ProjectField.NAME_SPEC.getName()));
-    List<Project.NameKey> names = new ArrayList<>();
-    for (FieldBundle entry : indexes.getSearchIndex().getSource(Predicate.or(anyState), options).readRaw()) {
-      String name = entry.getValue(ProjectField.NAME_SPEC);
-      names.add(Project.nameKey(name));
-    }
-    return names;
+    return IndexedKeys.of(indexes.getSearchIndex(), indexConfig, ProjectField.NAME_SPEC).stream().map(Project::nameKey).toList();
   }
 }
