@@ -22,6 +22,7 @@ new_change() { rest eu POST changes/ "{\"project\":\"${2:-team/app}\",\"branch\"
 
 gerrit_config us sshd.listenAddress "127.0.0.1:$((GERRIT_PORT_us + 1000))"
 ssh-keygen -q -t ed25519 -N '' -f "$work/us/gerrit/etc/ssh_host_ed25519_key"
+for index in accounts changes_open changes_closed groups projects; do gerrit_config us index.$index.commitWithin "30 s"; done
 rm -f "$work/us/gerrit/data/refdb/moves"
 stop_gerrit us KILL
 start_gerrit us
@@ -124,10 +125,22 @@ done
 check "50 changed topics are found after $(printf '%s\n' "${took[@]}" | sort -n | awk '{a[NR] = $1} END {printf "%d ms (p50), %d ms (p99)", a[25], a[50]}')" true
 
 # Crashes.
+places() { cat "$work/us/gerrit/data/refdb/moves"; }
+saved_place() { places | tail -n 1 | cut -d' ' -f2; }
+# saves CHANGE: what us does itself moves the place on, which is then behind all before.
+saves() {
+	local before
+	before=$(saved_place)
+	done_at_eu 200 us POST "changes/$1/revisions/current/review" "{\"message\":\"$before\"}"
+	until [[ $(saved_place) != "$before" ]]; do sleep 0.1; done
+}
 numbers=()
 for n in 1 2 3 4 5 6 7 8; do numbers+=("$(new_change "before the crash $n")"); done
+wait_for "a place is so old that the indexes were committed since" eval 'places | grep -q "^committed "'
 own=$(rest us POST changes/ '{"project":"team/app","branch":"master","subject":"by us before the crash"}' | jq -r ._number)
 check "a Gerrit finds what it has made itself" found us "change:$own"
+saves "$own"
+saves "$own"
 stop_gerrit us KILL
 for n in 1 2 3; do numbers+=("$(new_change "during the crash $n")"); done
 done_at_eu 200 eu PUT "changes/$number/topic" '{"topic":"while-us-was-down"}'
@@ -138,13 +151,15 @@ all_found() {
 }
 wait_for "Gerrit of us was killed: after its start it finds all, also what it had indexed itself and lost" all_found
 wait_for "and what was changed meanwhile" found us topic:while-us-was-down
+follows_on() { grep -q 'follow the list of moves from the saved place on' "$work/us/gerrit.log" && ! grep -q 'everything is compared' "$work/us/gerrit.log"; }
+check "without comparing everything" follows_on
 
 stop_gerrit us
 check "stopped in order it leaves its place" grep -q -x 'committed [^ ]*' "$work/us/gerrit/data/refdb/moves"
 numbers=("$(new_change "while us was stopped")")
 start_gerrit us
 wait_for "and goes on from there" all_found
-check "without comparing everything" grep -q 'follow the list of moves from the saved place on' "$work/us/gerrit.log"
+check "also without comparing everything" follows_on
 
 kill_daemon us
 numbers=("$(new_change "without the daemon of us")")
@@ -156,9 +171,11 @@ check "as it says" eval 'until grep -q "indexes and caches follow the list of mo
 kill_daemon us
 before=$(grep -c 'refdb: everything was compared' "$work/us/gerrit.log" || true)
 rm -r "$work/us/state/moves"
-done_at_eu 201 eu PUT groups/watchers/members/admin
+check "Bob is in a group" groups_of_bob watchers
+done_at_eu 204 eu DELETE groups/watchers/members/bob
 numbers=("$(new_change "before the list was lost")")
 start_daemon us
 wait_for "a list of moves that was lost: everything is compared" compared us $((before + 1))
 wait_for "and nothing is missing" all_found
+check "nor is anything left: Bob is out of the group" not groups_of_bob watchers
 check "nothing failed" eval '! grep "can.t follow" "$work/us/gerrit.log"'

@@ -81,6 +81,16 @@ sealed interface Action {
     }
   }
 
+  /**
+   * Done a while after {@code action}: Gerrit may have indexed the same for a move of its own meanwhile, of what it had read before.
+   */
+  record CheckAgain(Action action) implements Action {
+    @Override
+    public Urgency urgency() {
+      return Urgency.CHANGE;
+    }
+  }
+
   /** Anything may have moved: evicts all caches, and then compares all indexes with the repositories. */
   record EverythingMoved() implements Action {
     @Override

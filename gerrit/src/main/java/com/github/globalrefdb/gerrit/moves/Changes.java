@@ -119,7 +119,7 @@ final class Changes {
   }
 
   /** Whether the index has not what the repository has. */
-  boolean isStale(Project.NameKey project, Change.Id id) {
+  boolean isStale(Change.Id id) {
     return staleness.check(id).isStale();
   }
 }

@@ -108,7 +108,7 @@ final class Comparison {
   List<Action> changes(Project.NameKey project, List<Change.Id> ids) {
     List<Action> actions = new ArrayList<>();
     for (Change.Id id : ids) {
-      boolean isStale = changes.isStale(project, id);
+      boolean isStale = changes.isStale(id);
       compared(isStale);
       if (isStale) {
         actions.add(new ChangeMoved(project, id));

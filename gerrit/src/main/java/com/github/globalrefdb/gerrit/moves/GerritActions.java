@@ -4,6 +4,7 @@ import com.github.globalrefdb.gerrit.moves.Action.AccountMoved;
 import com.github.globalrefdb.gerrit.moves.Action.BranchMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMarked;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.CompareAccounts;
 import com.github.globalrefdb.gerrit.moves.Action.CompareChanges;
 import com.github.globalrefdb.gerrit.moves.Action.CompareEverything;
@@ -50,8 +51,10 @@ final class GerritActions implements ActionRunner {
   private List<Action> dispatch(Action action) throws Exception {
     if (action instanceof AccountMoved moved) {
       accounts.index(moved.id());
+      return List.of(new CheckAgain(action));
     } else if (action instanceof GroupMoved moved) {
       groups.index(moved.id());
+      return List.of(new CheckAgain(action));
     } else if (action instanceof GroupNamesMoved) {
       groups.evict();
     } else if (action instanceof ConfigMoved moved) {
@@ -60,6 +63,9 @@ final class GerritActions implements ActionRunner {
       return projects.indexRepository(moved.project());
     } else if (action instanceof ChangeMoved moved) {
       changes.index(moved.project(), moved.id());
+      return List.of(new CheckAgain(action));
+    } else if (action instanceof CheckAgain check) {
+      checkAgain(check.action());
     } else if (action instanceof ChangeMarked marked) {
       return changes.find(marked.id());
     } else if (action instanceof BranchMoved moved) {
@@ -82,5 +88,15 @@ final class GerritActions implements ActionRunner {
       throw new IllegalStateException("no such action: " + action);
     }
     return List.of();
+  }
+
+  private void checkAgain(Action action) throws Exception {
+    if (action instanceof AccountMoved moved) {
+      accounts.indexIfStale(moved.id());
+    } else if (action instanceof GroupMoved moved) {
+      groups.indexIfStale(moved.id());
+    } else if (action instanceof ChangeMoved moved && changes.isStale(moved.id())) {
+      changes.index(moved.project(), moved.id());
+    }
   }
 }

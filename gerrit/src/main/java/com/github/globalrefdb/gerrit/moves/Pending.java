@@ -1,5 +1,6 @@
 package com.github.globalrefdb.gerrit.moves;
 
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.Urgency;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -31,6 +32,9 @@ final class Pending {
 
   /** How long an action that fails holds back the place. */
   static final Duration HOLDS = Duration.ofMinutes(10);
+
+  /** Indexing takes less. */
+  static final Duration CHECK_AFTER = Duration.ofSeconds(5);
 
   private static final long HELD_BY_NONE = Long.MAX_VALUE;
 
@@ -70,7 +74,7 @@ final class Pending {
 
     /** Whether the place goes on without it. */
     boolean isLeftBehind() {
-      return answer == HELD_BY_NONE;
+      return answer == HELD_BY_NONE && failures > 0;
     }
   }
 
@@ -99,6 +103,12 @@ final class Pending {
   }
 
   private void add(Action action, long answer) {
+    if (action instanceof CheckAgain) { // a start after a crash does as much, and more
+      Task later = new Task(action, HELD_BY_NONE);
+      later.due = clock.getAsLong() + CHECK_AFTER.toNanos();
+      paused.put(action, later);
+      return;
+    }
     Task task = paused.remove(action); // what was moved again may go now
     if (task == null) {
       task = due.get(action.urgency()).remove(action);

@@ -6,7 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.github.globalrefdb.gerrit.moves.Action.AccountMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
-import com.github.globalrefdb.gerrit.moves.Action.CompareEverything;
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
+import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
 import com.github.globalrefdb.gerrit.moves.Action.Urgency;
 import com.github.globalrefdb.gerrit.moves.Pending.Task;
 import com.google.gerrit.entities.Account;
@@ -27,6 +28,7 @@ class PendingTest {
   private static final Action ACCOUNT = new AccountMoved(Account.id(1));
 
   private final AtomicLong clock = new AtomicLong();
+  private int probes;
   private final Pending pending = new Pending(clock::get);
 
   private static Action change(int id) {
@@ -37,11 +39,12 @@ class PendingTest {
     return pending.take(Urgency.COMPARISON).orElseThrow();
   }
 
-  /** Those that could be done now, in their order; they are all done. */
+  /** Those that could be done now, in their order: they are done. */
   private List<Action> doAll() throws InterruptedException {
     List<Action> done = new ArrayList<>();
-    pending.add("probe", List.of(new CompareEverything())); // comes last
-    for (Task task = take(); !task.action().equals(new CompareEverything()); task = take()) {
+    Action last = new CompareProject(Project.nameKey("probe" + ++probes)); // it is not done, and holds its own place
+    pending.add("probe", List.of(last));
+    for (Task task = take(); !task.action().equals(last); task = take()) {
       done.add(task.action());
       pending.done(task, List.of());
     }
@@ -78,6 +81,17 @@ class PendingTest {
     assertEquals(Optional.empty(), pending.done());
     pending.done(take(), List.of());
     assertEquals(Optional.of("p1"), pending.done());
+  }
+
+  @Test
+  void whatWasDoneIsCheckedAgainLaterAndHoldsNothing() throws InterruptedException {
+    pending.add("p1", List.of(A));
+    pending.done(take(), List.of(new CheckAgain(A)));
+    assertEquals(Optional.of("p1"), pending.done());
+    assertEquals(List.of(), doAll());
+    assertEquals(List.of(), pending.leftBehind());
+    pass(Pending.CHECK_AFTER);
+    assertEquals(List.of(new CheckAgain(A)), doAll());
   }
 
   @Test
