@@ -33,7 +33,7 @@ check "and finds little to do" eval 'grep "refdb: everything was compared" "$wor
 commit eu team/app "to be followed"
 for_review eu team/app
 number=$(rest eu GET "changes/?q=subject:%22to+be+followed%22" | jq -r '.[0]._number')
-within 10000 "a change that was pushed at eu is found at us" found us "change:$number"
+wait_for "a change that was pushed at eu is found at us" found us "change:$number"
 done_at_eu 200 eu POST "changes/$number/revisions/current/review" '{"labels":{"Code-Review":2}}'
 within 10000 "a vote" found us "change:$number+label:Code-Review=2"
 done_at_eu 200 eu PUT "changes/$number/topic" '{"topic":"followed"}'

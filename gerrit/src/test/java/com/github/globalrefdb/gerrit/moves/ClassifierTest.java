@@ -56,6 +56,7 @@ class ClassifierTest {
         row("team/app", "refs/groups/ab/" + group.get()),
         row("team/app", "refs/draft-comments/34/1234/1000001"),
         row("All-Users", "refs/users/01/1000001", new AccountMoved(Account.id(1000001))),
+        row("All-Users", "refs/users/01/1000001/other"),
         row("All-Users", "refs/users/default"),
         row("All-Users", "refs/users/self"),
         row("All-Users", "refs/meta/external-ids", new ExternalIdsMoved()),
