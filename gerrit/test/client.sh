@@ -1,10 +1,10 @@
 # Sourced: what users do.
 
-# rest SITE METHOD PATH [JSON]: prints the body; the status is in $work/status.
+# rest SITE METHOD PATH [JSON]: prints the body; the status is in $work/status. $as is who asks, an administrator if it is not set.
 rest() {
 	local data=()
 	[[ -z ${4-} ]] || data=(-H 'Content-Type: application/json' -d "$4")
-	curl -s -u admin:secret -X "$2" "${data[@]}" "$(url "$1")/a/$3" -o "$work/body" -w '%{http_code}' >"$work/status"
+	curl -s -u "${as:-admin:secret}" -X "$2" "${data[@]}" "$(url "$1")/a/$3" -o "$work/body" -w '%{http_code}' >"$work/status"
 	sed "1{/^)]}'$/d}" "$work/body"
 }
 status_is() { [[ $(<"$work/status") == "$1" ]] || { cat "$work/status" "$work/body"; return 1; }; }

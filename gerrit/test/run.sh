@@ -3,18 +3,23 @@
 # database has. Usage: run.sh BIN [CHAPTER...]: BIN is the directory of refdbctl and refdb-hook; chapter 1 must be among them, and 2
 # before all later ones. It uses an SQLite file, or the empty database that REFDB_URL names. It exits with 1 at the first failure;
 # KEEP=1 keeps its files. GERRIT_VERSION is 3.9.4 or a 3.13: see program.sh.
+# before all later ones, and 6 before 7. It uses an SQLite file, or the empty database that REFDB_URL names. It exits with 1 at the first failure;
+# KEEP=1 keeps its files.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
 source "$here/java.sh"
 source "$here/site.sh"
 source "$here/client.sh"
-for tool in jq curl git; do command -v $tool >/dev/null || { echo "$tool is needed" >&2; exit 1; }; done
+for tool in jq curl git ssh; do command -v $tool >/dev/null || { echo "$tool is needed" >&2; exit 1; }; done
 
 bin=$(realpath "${1:?usage: run.sh BIN [CHAPTER...]}")
 chapters=("${@:2}")
-[[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6 9 10)
+[[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6 7 9 10)
 source "$here/program.sh"
+war=$("$here/war.sh" 3.9.4)
+jar=$(realpath "$here/../target/3.9/globalrefdb-gerrit-3.9.jar")
+java=$(java_home 17)/bin/java
 work=$(mktemp -d)
 export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite} PATH=$bin:$PATH
 export HOME=$work GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0

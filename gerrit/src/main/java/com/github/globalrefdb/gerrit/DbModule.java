@@ -1,5 +1,6 @@
 package com.github.globalrefdb.gerrit;
 
+import com.github.globalrefdb.gerrit.moves.SavedPlace;
 import com.google.gerrit.lifecycle.LifecycleModule;
 import com.google.gerrit.server.ModuleImpl;
 import com.google.gerrit.server.config.RepositoryConfig;
@@ -33,5 +34,7 @@ public final class DbModule extends LifecycleModule {
     bind(DaemonSessions.class).in(Scopes.SINGLETON);
     bind(RecentRefusals.class).in(Scopes.SINGLETON); // the server's module asks for the same one
     listener().to(DaemonSessions.class);
+    bind(SavedPlace.class).in(Scopes.SINGLETON);
+    listener().to(SavedPlace.class);
   }
 }

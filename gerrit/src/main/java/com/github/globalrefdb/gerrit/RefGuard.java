@@ -8,6 +8,7 @@ import com.google.common.flogger.FluentLogger;
 import com.google.inject.Inject;
 import com.google.inject.Singleton;
 import java.io.IOException;
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -24,6 +25,7 @@ final class RefGuard {
 
   private final SessionClient sessions;
   private final RecentRefusals recent;
+  private volatile TransactionObserver observer = (result, untilAnswer) -> {};
 
   @Inject
   RefGuard(DaemonSessions daemon, RecentRefusals recent) {
@@ -33,6 +35,11 @@ final class RefGuard {
   RefGuard(SessionClient sessions, RecentRefusals recent) {
     this.sessions = sessions;
     this.recent = recent;
+  }
+
+  /** Only a server has metrics, and has them later than the guard. */
+  void setObserver(TransactionObserver observer) {
+    this.observer = observer;
   }
 
   static boolean isAnnounced(String ref) {
@@ -52,12 +59,15 @@ final class RefGuard {
    */
   Outcome move(GuardedRefDatabase refs, PersonIdent by, List<Move> moves, Attempt attempt) throws IOException {
     Transaction transaction;
+    long began = System.nanoTime();
     try {
       transaction = sessions.announce(refs.repository().getDirectory().toPath().toRealPath(), name(by), moves);
     } catch (RefusedException e) {
+      observer.answered(e.reason(), Duration.ofNanos(System.nanoTime() - began));
       refused(refs, moves, e);
       throw e;
     }
+    observer.answered(TransactionObserver.OK, Duration.ofNanos(System.nanoTime() - began));
     Throwable thrown = null;
     Map<String, String> values = Map.of();
     try {

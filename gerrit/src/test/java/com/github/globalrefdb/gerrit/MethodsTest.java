@@ -9,6 +9,8 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import static java.util.stream.Collectors.joining;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import com.github.globalrefdb.gerrit.moves.Following;
+import com.github.globalrefdb.gerrit.moves.SavedPlace;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -36,7 +38,11 @@ class MethodsTest {
           GuardedRefRename.class,
           RestRefusals.class,
           PushRefusals.class,
-          StartCheck.class);
+          StartCheck.class,
+          DaemonSessions.class,
+          GuardMetrics.class,
+          Following.class,
+          SavedPlace.class);
 
   @Test
   void whatIsNotOursIsKnown() throws IOException {

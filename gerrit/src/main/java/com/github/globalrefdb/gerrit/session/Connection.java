@@ -1,30 +1,13 @@
 package com.github.globalrefdb.gerrit.session;
 
-import static java.nio.channels.SelectionKey.OP_READ;
-import static java.nio.channels.SelectionKey.OP_WRITE;
-
 import java.io.Closeable;
-import java.io.EOFException;
 import java.io.IOException;
-import java.net.StandardProtocolFamily;
-import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
-import java.nio.channels.SelectionKey;
-import java.nio.channels.Selector;
-import java.nio.channels.SocketChannel;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.UserPrincipal;
 import java.time.Duration;
 import java.util.List;
-import java.util.Queue;
-import java.util.concurrent.ConcurrentLinkedQueue;
-import jdk.net.ExtendedSocketOptions;
 
-/**
- * A connection with the daemon. One thread alone touches the channel, the one that calls {@link #receive}: an interrupted thread
- * that touches a channel closes it for all.
- */
+/** The connection of a session, which either side keeps alive. One thread alone calls {@link #receive}. */
 final class Connection implements Closeable {
   /** Of silence of either side: the daemon, too, ends a session in which it hears nothing. */
   private static final Duration PING_AFTER = Duration.ofSeconds(10);
@@ -34,56 +17,25 @@ final class Connection implements Closeable {
   /** The daemon first ends what it does for earlier sessions. */
   private static final Duration WELCOME_WITHIN = Duration.ofSeconds(60);
 
-  private final SocketChannel channel;
-  private final Selector selector;
-  private final SelectionKey key;
-  private final Queue<ByteBuffer> outgoing = new ConcurrentLinkedQueue<>();
-  private final ByteBuffer buffer = ByteBuffer.allocate(64 << 10);
-  private final MessageParser parser = new MessageParser();
-  private volatile boolean cutOff;
-  private Duration patience = WELCOME_WITHIN;
-  private long heard = System.nanoTime();
-  private long said = heard;
-  private long pinged = heard;
+  private final MessageChannel channel;
+  private long pinged = System.nanoTime();
 
-  private Connection(SocketChannel channel, Selector selector) throws IOException {
+  private Connection(MessageChannel channel) {
     this.channel = channel;
-    this.selector = selector;
-    this.key = channel.register(selector, OP_READ);
   }
 
   static Connection open(Path socket) throws IOException {
-    SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX);
-    try {
-      channel.connect(UnixDomainSocketAddress.of(socket));
-      checkPeer(socket, channel);
-      channel.configureBlocking(false);
-      return new Connection(channel, Selector.open());
-    } catch (IOException | RuntimeException e) {
-      channel.close();
-      throw e;
-    }
-  }
-
-  /** Nobody else may play the daemon. It checks the guard in the same way. */
-  private static void checkPeer(Path socket, SocketChannel channel) throws IOException {
-    UserPrincipal peer = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user();
-    UserPrincipal self = Files.getOwner(Path.of("/proc/self"));
-    if (!peer.equals(self) && !peer.getName().equals("root")) {
-      throw new IOException(socket + " is served by the user " + peer.getName() + ": the site daemon must run as the user of this process");
-    }
+    return new Connection(MessageChannel.open(socket));
   }
 
   /** Sends a message, soon. For any thread. */
   void send(ByteBuffer message) {
-    outgoing.add(message);
-    selector.wakeup();
+    channel.send(message);
   }
 
   /** Lets {@link #receive} throw. For any thread. */
   void cutOff() {
-    cutOff = true;
-    selector.wakeup();
+    channel.cutOff();
   }
 
   /**
@@ -92,39 +44,13 @@ final class Connection implements Closeable {
    * @throws IOException the connection has ended
    */
   List<Message> receive() throws IOException {
-    write();
-    selector.select(1000);
-    if (cutOff) {
-      throw new IOException("the session was ended here");
-    }
-    int n = channel.read(buffer);
-    if (n < 0) {
-      throw new EOFException("the site daemon closed the connection");
-    }
+    List<Message> messages = channel.receive();
     long now = System.nanoTime();
-    if (n > 0) {
-      heard = now;
-      patience = BROKEN_AFTER;
-    } else if (now - heard > patience.toNanos()) {
+    Duration patience = channel.hasHeard() ? BROKEN_AFTER : WELCOME_WITHIN;
+    if (now - channel.heard() > patience.toNanos()) {
       throw new IOException("the site daemon said nothing for " + patience.toSeconds() + " s");
     }
     ping(now);
-    return parse();
-  }
-
-  private void ping(long now) throws IOException {
-    long silent = Math.max(now - heard, now - said);
-    boolean welcome = patience == BROKEN_AFTER;
-    if (welcome && silent > PING_AFTER.toNanos() && now - pinged > PING_AFTER.toNanos()) {
-      pinged = now;
-      send(Message.of("ping").encode());
-    }
-  }
-
-  private List<Message> parse() throws IOException {
-    buffer.flip();
-    List<Message> messages = parser.feed(buffer);
-    buffer.clear();
     for (Message message : messages) {
       if (message.verb().equals("ping")) {
         send(Message.of("pong").encode());
@@ -133,23 +59,16 @@ final class Connection implements Closeable {
     return messages.stream().filter(m -> !m.verb().equals("ping") && !m.verb().equals("pong")).toList();
   }
 
-  private void write() throws IOException {
-    for (ByteBuffer next = outgoing.peek(); next != null; next = outgoing.peek()) {
-      if (channel.write(next) > 0) {
-        said = System.nanoTime();
-      }
-      if (next.hasRemaining()) {
-        key.interestOps(OP_READ | OP_WRITE);
-        return;
-      }
-      outgoing.remove();
+  private void ping(long now) throws IOException {
+    long silent = Math.max(now - channel.heard(), now - channel.said());
+    if (channel.hasHeard() && silent > PING_AFTER.toNanos() && now - pinged > PING_AFTER.toNanos()) {
+      pinged = now;
+      send(Message.of("ping").encode());
     }
-    key.interestOps(OP_READ);
   }
 
   @Override
   public void close() throws IOException {
-    selector.close();
     channel.close();
   }
 }

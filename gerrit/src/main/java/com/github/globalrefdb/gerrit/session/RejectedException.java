@@ -3,17 +3,20 @@ package com.github.globalrefdb.gerrit.session;
 import java.io.IOException;
 import java.util.List;
 
-/** The daemon does not begin a session with this guard. */
+/** The daemon does not serve this guard. */
 public final class RejectedException extends IOException {
   private static final long serialVersionUID = 1L;
 
   private final String reason;
 
-  RejectedException(String reason, List<String> lines) {
+  /**
+   * @param what was asked for
+   */
+  RejectedException(String what, String reason, List<String> lines) {
     super(
         lines.isEmpty()
-            ? "the site daemon rejected the session: " + reason
-            : "the site daemon rejected the session (" + reason + "): " + String.join("; ", lines));
+            ? "the site daemon rejected " + what + ": " + reason
+            : "the site daemon rejected " + what + " (" + reason + "): " + String.join("; ", lines));
     this.reason = reason;
   }
 

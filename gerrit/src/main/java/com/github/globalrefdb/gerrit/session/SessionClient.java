@@ -76,6 +76,16 @@ public final class SessionClient implements AutoCloseable {
     return HexFormat.of().formatHex(bytes);
   }
 
+  /** The ID of this run of the guard. */
+  public String guard() {
+    return guard;
+  }
+
+  /** Whether moves can be announced now. */
+  public synchronized boolean hasSession() {
+    return session != null;
+  }
+
   /**
    * Begins a session as {@code who}; an earlier one ends. From now on a session is begun again whenever one breaks.
    *
@@ -267,7 +277,7 @@ public final class SessionClient implements AutoCloseable {
     Message answer = messages.get(0);
     switch (answer.verb()) {
       case "welcome" -> welcomed(new Session(c, who, Welcome.parse(answer)), listed);
-      case "rejected" -> throw new RejectedException(answer.fields(1).get(0), answer.lines());
+      case "rejected" -> throw new RejectedException("the session", answer.fields(1).get(0), answer.lines());
       default -> throw unexpected(answer);
     }
     return messages.subList(1, messages.size());

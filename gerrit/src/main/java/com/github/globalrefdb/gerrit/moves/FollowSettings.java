@@ -1,0 +1,13 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import java.nio.file.Path;
+
+/**
+ * Where this Gerrit is, and which daemon it follows.
+ *
+ * @param socket the daemon's
+ * @param guard this run of the guard
+ * @param root the real path of the directory of repositories
+ * @param basePath that directory as it is configured
+ */
+public record FollowSettings(Path socket, String guard, Path root, Path basePath) {}

@@ -1,0 +1,235 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import static java.util.concurrent.TimeUnit.MINUTES;
+import static java.util.concurrent.TimeUnit.SECONDS;
+
+import com.github.globalrefdb.gerrit.moves.Action.EverythingMoved;
+import com.github.globalrefdb.gerrit.session.MoveList;
+import com.github.globalrefdb.gerrit.session.MovesAnswer;
+import com.github.globalrefdb.gerrit.session.MovesAnswer.Moves;
+import com.github.globalrefdb.gerrit.session.MovesAnswer.Reset;
+import com.github.globalrefdb.gerrit.session.RejectedException;
+import com.google.common.flogger.FluentLogger;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+
+/**
+ * Reads the daemon's list of moves from the saved place on, and hands the actions on. It reads on while they are done; the place is
+ * saved when all before it is. It connects again whenever the connection ends: nobody waits for it.
+ */
+final class Follower {
+  private static final FluentLogger logger = FluentLogger.forEnclosingClass();
+  private static final Duration FIRST_PAUSE = Duration.ofMillis(100);
+  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(5);
+
+  /** More is not read: memory is bounded, and the daemon's list has the rest. */
+  private static final int MOST_DUE = 20_000;
+
+  /** The daemon answers more often than this. */
+  private static final Duration SILENT_AFTER = Duration.ofSeconds(20);
+
+  /** Of a place that has not changed: the time counts, too, when the next start goes back. */
+  private static final long SAVE_AGAIN_MS = 60_000;
+
+  private final Path socket;
+  private final String guard;
+  private final Classifier classifier;
+  private final PlaceFile file;
+  private final Pending pending;
+  private final Progress progress;
+  private final ComparedCount count;
+  private final Thread thread = new Thread(this::run, "refdb-moves");
+  private MoveList list; // guarded by this
+  private boolean stopping; // guarded by this
+  private volatile long answered = System.nanoTime();
+
+  // Of the thread alone.
+  private Optional<String> place = Optional.empty();
+  private boolean started;
+  private Optional<String> savedPlace = Optional.empty();
+  private long savedAt;
+  private String trouble = "";
+  private Optional<Long> comparing = Optional.empty(); // since
+
+  Follower(Path socket, String guard, Classifier classifier, PlaceFile file, Pending pending, Progress progress, ComparedCount count) {
+    this.socket = socket;
+    this.guard = guard;
+    this.classifier = classifier;
+    this.file = file;
+    this.pending = pending;
+    this.progress = progress;
+    this.count = count;
+    thread.setDaemon(true);
+  }
+
+  void start() {
+    thread.start();
+  }
+
+  private void run() {
+    load();
+    Duration pause = FIRST_PAUSE;
+    while (true) {
+      try (MoveList opened = open()) {
+        pause = FIRST_PAUSE;
+        read(opened);
+      } catch (InterruptedException e) {
+        return;
+      } catch (IOException | RuntimeException e) {
+        if (isStopping()) {
+          return;
+        }
+        report(e);
+      }
+      if (!sleep(pause)) {
+        return;
+      }
+      pause = pause.multipliedBy(2).compareTo(LONGEST_PAUSE) < 0 ? pause.multipliedBy(2) : LONGEST_PAUSE;
+    }
+  }
+
+  private void load() {
+    try {
+      place = file.load();
+    } catch (IOException e) {
+      logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be read: everything is compared");
+    }
+  }
+
+  private MoveList open() throws IOException {
+    MoveList opened = MoveList.open(socket, guard);
+    synchronized (this) {
+      list = opened;
+      if (stopping) {
+        opened.cutOff();
+      }
+    }
+    return opened;
+  }
+
+  /** Until the connection ends. */
+  private void read(MoveList opened) throws IOException, InterruptedException {
+    while (true) {
+      MovesAnswer answer = opened.after(place);
+      answered = System.nanoTime();
+      if (!trouble.isEmpty()) {
+        logger.atInfo().log("refdb: indexes and caches follow the list of moves again");
+        trouble = "";
+      }
+      take(answer);
+      logComparison();
+      save();
+      pending.awaitLessThan(MOST_DUE);
+    }
+  }
+
+  private void take(MovesAnswer answer) {
+    if (answer instanceof Moves moves && place.isPresent()) {
+      Set<Action> actions = classifier.actions(moves.moves());
+      if (!actions.isEmpty() || !place.get().equals(moves.place())) {
+        pending.add(moves.place(), actions);
+      }
+      if (!started) {
+        logger.atInfo().log("refdb: indexes and caches follow the list of moves from the saved place on");
+      }
+    } else {
+      String why = answer instanceof Reset ? "the list of moves does not reach back to the saved place" : "no place was saved that is sure";
+      logger.atInfo().log("refdb: everything is compared in the background: %s", why);
+      forget();
+      progress.reset();
+      count.clear();
+      comparing = Optional.of(System.nanoTime());
+      pending.restart(answer.place(), List.of(new EverythingMoved()));
+    }
+    started = true;
+    place = Optional.of(answer.place());
+  }
+
+  private void logComparison() {
+    if (comparing.isEmpty()) {
+      return;
+    }
+    long seconds = (System.nanoTime() - comparing.get()) / 1_000_000_000;
+    if (pending.done().isPresent()) {
+      logger.atInfo().log("refdb: everything was compared, in %d s: %s", seconds, count);
+      comparing = Optional.empty();
+    } else {
+      logger.atInfo().atMostEvery(30, SECONDS).log(
+          "refdb: comparing everything, since %d s: %s; %d steps to go", seconds, count, pending.size());
+    }
+  }
+
+  private void save() {
+    Optional<String> done = pending.done();
+    long now = System.nanoTime() / 1_000_000;
+    boolean isNew = !done.equals(savedPlace);
+    if (done.isEmpty() || !isNew && now - savedAt < SAVE_AGAIN_MS) {
+      return;
+    }
+    try {
+      file.save(done.get(), now);
+      savedPlace = done;
+      savedAt = now;
+    } catch (IOException e) { // the next start goes back further
+      logger.atWarning().atMostEvery(1, MINUTES).withCause(e).log("refdb: the place in the list of moves can't be saved");
+    }
+  }
+
+  private void forget() {
+    savedPlace = Optional.empty();
+    try {
+      file.forget();
+    } catch (IOException e) { // the daemon knows the place as little after the next start
+      logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be removed");
+    }
+  }
+
+  private void report(Exception e) {
+    boolean passes = e instanceof RejectedException rejected && rejected.passes();
+    String message = e instanceof IOException && e.getMessage() != null ? e.getMessage() : e.toString();
+    if (!passes && !message.equals(trouble)) {
+      logger.atWarning().log("refdb: indexes and caches do not follow the list of moves: %s", message);
+    }
+    trouble = message;
+  }
+
+  private boolean sleep(Duration pause) {
+    try {
+      synchronized (this) {
+        if (!stopping) {
+          wait(pause.toMillis());
+        }
+        return !stopping;
+      }
+    } catch (InterruptedException e) {
+      return false;
+    }
+  }
+
+  /** How far behind the list indexes and caches are: since when the oldest move is known that they lack, or nothing was read. */
+  Duration behind() {
+    Duration silence = Duration.ofNanos(System.nanoTime() - answered);
+    Duration behind = pending.behind();
+    return silence.compareTo(SILENT_AFTER) > 0 && silence.compareTo(behind) > 0 ? silence : behind;
+  }
+
+  private synchronized boolean isStopping() {
+    return stopping;
+  }
+
+  /** Ends the reading; what was read stays pending. */
+  void stop() throws InterruptedException {
+    synchronized (this) {
+      stopping = true;
+      if (list != null) {
+        list.cutOff();
+      }
+      notifyAll();
+    }
+    thread.join();
+  }
+}

@@ -1,0 +1,59 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import com.google.common.flogger.FluentLogger;
+import com.google.gerrit.extensions.events.LifecycleListener;
+import com.google.gerrit.server.config.AllUsersName;
+import com.google.inject.Inject;
+import com.google.inject.Injector;
+
+/** Lets indexes and caches follow for as long as the server runs. Its start waits for nothing. */
+public final class Following implements LifecycleListener {
+  private static final FluentLogger logger = FluentLogger.forEnclosingClass();
+
+  private final Injector injector;
+  private Pending pending;
+  private Workers workers;
+  private Follower follower;
+  private SavedPlace place;
+
+  /**
+   * @param injector has all else only once the start was checked
+   */
+  @Inject
+  Following(Injector injector) {
+    this.injector = injector;
+  }
+
+  @Override
+  public void start() {
+    FollowSettings settings = injector.getInstance(FollowSettings.class);
+    injector.getInstance(Caches.class).check();
+    place = injector.getInstance(SavedPlace.class);
+    pending = new Pending(System::nanoTime);
+    MoveMetrics metrics = injector.getInstance(MoveMetrics.class);
+    workers = new Workers(pending, injector.getInstance(GerritActions.class), metrics);
+    Classifier classifier = new Classifier(settings.root(), injector.getInstance(AllUsersName.class).get(), settings.guard());
+    ComparedCount count = injector.getInstance(ComparedCount.class);
+    follower = new Follower(settings.socket(), settings.guard(), classifier, place.file(), pending, metrics, count);
+    metrics.register(follower, pending);
+    workers.start();
+    follower.start();
+  }
+
+  @Override
+  public void stop() {
+    if (follower == null) {
+      return;
+    }
+    try {
+      pending.close();
+      follower.stop();
+      if (workers.stop()) {
+        pending.done().ifPresent(place::stoppedAt);
+      }
+    } catch (InterruptedException e) {
+      logger.atWarning().log("refdb: following did not stop in order");
+      Thread.currentThread().interrupt();
+    }
+  }
+}

@@ -1,0 +1,102 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import com.github.globalrefdb.gerrit.moves.Action.AccountMoved;
+import com.github.globalrefdb.gerrit.moves.Action.BranchMoved;
+import com.github.globalrefdb.gerrit.moves.Action.ChangeMarked;
+import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
+import com.github.globalrefdb.gerrit.moves.Action.CompareAccounts;
+import com.github.globalrefdb.gerrit.moves.Action.CompareChanges;
+import com.github.globalrefdb.gerrit.moves.Action.CompareEverything;
+import com.github.globalrefdb.gerrit.moves.Action.CompareGroups;
+import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
+import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
+import com.github.globalrefdb.gerrit.moves.Action.EverythingMoved;
+import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
+import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
+import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
+import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
+import com.google.gerrit.server.util.ManualRequestContext;
+import com.google.gerrit.server.util.OneOffRequestContext;
+import com.google.inject.Inject;
+import java.util.List;
+
+/** Does actions in this Gerrit, as its internal user. */
+final class GerritActions implements ActionRunner {
+  private final OneOffRequestContext requests;
+  private final Accounts accounts;
+  private final Groups groups;
+  private final Projects projects;
+  private final Changes changes;
+  private final Comparison comparison;
+
+  @Inject
+  GerritActions(
+      OneOffRequestContext requests, Accounts accounts, Groups groups, Projects projects, Changes changes, Comparison comparison) {
+    this.requests = requests;
+    this.accounts = accounts;
+    this.groups = groups;
+    this.projects = projects;
+    this.changes = changes;
+    this.comparison = comparison;
+  }
+
+  @Override
+  public List<Action> run(Action action) throws Exception {
+    try (ManualRequestContext context = requests.open()) {
+      return dispatch(action);
+    }
+  }
+
+  private List<Action> dispatch(Action action) throws Exception {
+    if (action instanceof AccountMoved moved) {
+      accounts.index(moved.id());
+      return List.of(new CheckAgain(action));
+    } else if (action instanceof GroupMoved moved) {
+      groups.index(moved.id());
+      return List.of(new CheckAgain(action));
+    } else if (action instanceof GroupNamesMoved) {
+      groups.evict();
+    } else if (action instanceof ConfigMoved moved) {
+      return projects.indexConfig(moved.project());
+    } else if (action instanceof RepositoryMoved moved) {
+      return projects.indexRepository(moved.project());
+    } else if (action instanceof ChangeMoved moved) {
+      changes.index(moved.project(), moved.id());
+      return List.of(new CheckAgain(action));
+    } else if (action instanceof CheckAgain check) {
+      checkAgain(check.action());
+    } else if (action instanceof ChangeMarked marked) {
+      return changes.find(marked.id());
+    } else if (action instanceof BranchMoved moved) {
+      return changes.dependOn(moved.branch());
+    } else if (action instanceof EverythingMoved) {
+      return comparison.begin();
+    } else if (action instanceof CompareEverything) {
+      return comparison.everything();
+    } else if (action instanceof ExternalIdsMoved) {
+      return comparison.accounts();
+    } else if (action instanceof CompareAccounts compare) {
+      comparison.accounts(compare.ids());
+    } else if (action instanceof CompareGroups compare) {
+      comparison.groups(compare.ids());
+    } else if (action instanceof CompareProject compare) {
+      return comparison.project(compare.project());
+    } else if (action instanceof CompareChanges compare) {
+      return comparison.changes(compare.project(), compare.ids());
+    } else {
+      throw new IllegalStateException("no such action: " + action);
+    }
+    return List.of();
+  }
+
+  private void checkAgain(Action action) throws Exception {
+    if (action instanceof AccountMoved moved) {
+      accounts.indexIfStale(moved.id());
+    } else if (action instanceof GroupMoved moved) {
+      groups.indexIfStale(moved.id());
+    } else if (action instanceof ChangeMoved moved && changes.isStale(moved.id())) {
+      changes.index(moved.project(), moved.id());
+    }
+  }
+}

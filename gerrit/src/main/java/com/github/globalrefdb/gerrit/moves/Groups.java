@@ -1,0 +1,55 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import com.google.gerrit.entities.AccountGroup;
+import com.google.gerrit.index.IndexConfig;
+import com.google.gerrit.index.query.QueryParseException;
+import com.google.gerrit.server.account.GroupCache;
+import com.google.gerrit.server.index.group.GroupField;
+import com.google.gerrit.server.index.group.GroupIndexCollection;
+import com.google.gerrit.server.index.group.GroupIndexer;
+import com.google.inject.Inject;
+import java.util.List;
+
+/** Groups in the index and in caches. Who is a member is cached by what the index says: it comes first. */
+final class Groups {
+  private final GroupIndexer indexer;
+  private final GroupCache groups;
+  private final Caches caches;
+  private final GroupIndexCollection indexes;
+  private final IndexConfig config;
+
+  @Inject
+  Groups(GroupIndexer indexer, GroupCache groups, Caches caches, GroupIndexCollection indexes, IndexConfig config) {
+    this.indexer = indexer;
+    this.groups = groups;
+    this.caches = caches;
+    this.indexes = indexes;
+    this.config = config;
+  }
+
+  void index(AccountGroup.UUID id) {
+    groups.evict(id);
+    indexer.index(id);
+    groups.evict(id);
+    evict();
+  }
+
+  void evict() {
+    caches.evictGroups();
+  }
+
+  /** Whether it was stale. */
+  boolean indexIfStale(AccountGroup.UUID id) {
+    groups.evict(id);
+    boolean stale = indexer.reindexIfStale(id);
+    if (stale) {
+      evict();
+    }
+    return stale;
+  }
+
+  /** All that are in the index, also those that are nowhere else. */
+  List<AccountGroup.UUID> indexed() throws QueryParseException {
+    return IndexedKeys.of(indexes.getSearchIndex(), config, GroupField.UUID_FIELD_SPEC).stream().map(AccountGroup::uuid).toList();
+  }
+}

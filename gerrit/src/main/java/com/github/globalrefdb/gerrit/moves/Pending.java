@@ -1,0 +1,250 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
+import com.github.globalrefdb.gerrit.moves.Action.Urgency;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Deque;
+import java.util.EnumMap;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.function.LongSupplier;
+
+/**
+ * The actions that are to be done, and how far all is done. An action that waits is done once, however often it is asked for. Equal
+ * actions are never done at the same time: the one that read first might write last.
+ *
+ * <p>An action that fails is tried again, later and later. It holds back the place for {@link #HOLDS} at most: what fails for longer
+ * fails in a reindex as well, and a place that stays back for ever would make each start repeat more and more of the list, and
+ * compare everything in the end. After that it is tried on for as long as this process lives.
+ */
+final class Pending {
+  static final Duration FIRST_PAUSE = Duration.ofSeconds(1);
+  static final Duration LONGEST_PAUSE = Duration.ofMinutes(5);
+
+  /** How long an action that fails holds back the place. */
+  static final Duration HOLDS = Duration.ofMinutes(10);
+
+  /** Indexing takes less. */
+  static final Duration CHECK_AFTER = Duration.ofSeconds(5);
+
+  private static final long HELD_BY_NONE = Long.MAX_VALUE;
+
+  private final LongSupplier clock;
+  private final Map<Urgency, Map<Action, Task>> due = new EnumMap<>(Urgency.class);
+  private final Map<Action, Task> paused = new HashMap<>();
+  private final Set<Action> running = new HashSet<>();
+  private final Deque<Answer> answers = new ArrayDeque<>(); // that are not all done
+  private final TreeMap<Long, Integer> holds = new TreeMap<>(); // how many tasks hold back which answer
+  private long last; // answer
+  private Optional<String> done = Optional.empty();
+  private boolean closed;
+
+  /** What the daemon has answered, and when it did. */
+  private record Answer(long number, String place, long time) {}
+
+  /** An action with what became of it so far. */
+  static final class Task {
+    private final Action action;
+    private long answer; // that it holds back, or HELD_BY_NONE
+    private long failedFirst;
+    private int failures;
+    private long due;
+
+    private Task(Action action, long answer) {
+      this.action = action;
+      this.answer = answer;
+    }
+
+    Action action() {
+      return action;
+    }
+
+    int failures() {
+      return failures;
+    }
+
+    /** Whether the place goes on without it. */
+    boolean isLeftBehind() {
+      return answer == HELD_BY_NONE && failures > 0;
+    }
+  }
+
+  /**
+   * @param clock like {@link System#nanoTime}
+   */
+  Pending(LongSupplier clock) {
+    this.clock = clock;
+    for (Urgency urgency : Urgency.values()) {
+      due.put(urgency, new LinkedHashMap<>());
+    }
+  }
+
+  /** The daemon's next answer: once these are done all before {@code place} is. */
+  synchronized void add(String place, Collection<Action> actions) {
+    answers.add(new Answer(++last, place, clock.getAsLong()));
+    actions.forEach(action -> add(action, last));
+    notifyAll();
+  }
+
+  /** Like {@link #add}, but places before are not valid any more. */
+  synchronized void restart(String place, Collection<Action> actions) {
+    answers.clear();
+    done = Optional.empty();
+    add(place, actions);
+  }
+
+  private void add(Action action, long answer) {
+    if (action instanceof CheckAgain) { // a start after a crash does as much, and more
+      Task later = new Task(action, HELD_BY_NONE);
+      later.due = clock.getAsLong() + CHECK_AFTER.toNanos();
+      paused.put(action, later);
+      return;
+    }
+    Task task = paused.remove(action); // what was moved again may go now
+    if (task == null) {
+      task = due.get(action.urgency()).remove(action);
+    }
+    if (task == null) {
+      task = new Task(action, HELD_BY_NONE);
+    }
+    if (task.isLeftBehind()) {
+      task.failures = 0;
+    }
+    long earlier = Math.min(task.answer, answer);
+    release(task);
+    hold(task, earlier);
+    due.get(action.urgency()).put(action, task);
+  }
+
+  private void hold(Task task, long answer) {
+    task.answer = answer;
+    if (answer != HELD_BY_NONE) {
+      holds.merge(answer, 1, Integer::sum);
+    }
+  }
+
+  private void release(Task task) {
+    if (task.answer != HELD_BY_NONE) {
+      holds.computeIfPresent(task.answer, (answer, n) -> n == 1 ? null : n - 1);
+      task.answer = HELD_BY_NONE;
+    }
+  }
+
+  /**
+   * Waits for a task that may be done now. {@link #done} or {@link #failed} must follow.
+   *
+   * @param least no less urgent one
+   * @return empty when this is closed
+   */
+  synchronized Optional<Task> take(Urgency least) throws InterruptedException {
+    while (!closed) {
+      resume();
+      for (Urgency urgency : due.keySet()) {
+        if (urgency.compareTo(least) > 0) {
+          break;
+        }
+        for (Task task : due.get(urgency).values()) {
+          if (running.add(task.action)) {
+            due.get(urgency).remove(task.action);
+            return Optional.of(task);
+          }
+        }
+      }
+      wait(paused.isEmpty() ? 0 : 200);
+    }
+    return Optional.empty();
+  }
+
+  private void resume() {
+    long now = clock.getAsLong();
+    List<Task> over = paused.values().stream().filter(task -> task.due - now <= 0).toList();
+    for (Task task : over) {
+      paused.remove(task.action);
+      due.get(task.action.urgency()).put(task.action, task);
+    }
+  }
+
+  /** The task is done once {@code consequences} are. */
+  synchronized void done(Task task, Collection<Action> consequences) {
+    running.remove(task.action);
+    consequences.forEach(action -> add(action, task.answer));
+    release(task);
+    notifyAll();
+  }
+
+  /** The task is tried again after a pause. */
+  synchronized void failed(Task task) {
+    running.remove(task.action);
+    long now = clock.getAsLong();
+    if (task.failures++ == 0) {
+      task.failedFirst = now;
+    }
+    if (now - task.failedFirst >= HOLDS.toNanos()) {
+      release(task);
+    }
+    Task again = due.get(task.action.urgency()).get(task.action);
+    if (again != null) { // it was asked for again meanwhile
+      again.failures = task.failures;
+      again.failedFirst = task.failedFirst;
+      add(task.action, task.answer);
+      release(task);
+    } else {
+      task.due = now + pause(task.failures).toNanos();
+      paused.put(task.action, task);
+    }
+    notifyAll();
+  }
+
+  private static Duration pause(int failures) {
+    Duration pause = FIRST_PAUSE.multipliedBy(1L << Math.min(failures - 1, 20));
+    return pause.compareTo(LONGEST_PAUSE) < 0 ? pause : LONGEST_PAUSE;
+  }
+
+  /** The last place before which all is done; empty if there is none. */
+  synchronized Optional<String> done() {
+    long held = holds.isEmpty() ? HELD_BY_NONE : holds.firstKey();
+    while (!answers.isEmpty() && answers.peekFirst().number() < held) {
+      done = Optional.of(answers.removeFirst().place());
+    }
+    return done;
+  }
+
+  /** How many actions wait, pause or run. */
+  synchronized int size() {
+    return due.values().stream().mapToInt(Map::size).sum() + paused.size() + running.size();
+  }
+
+  /** Waits until fewer than {@code limit} actions are due, or this is closed. */
+  synchronized void awaitLessThan(int limit) throws InterruptedException {
+    while (!closed && due.values().stream().mapToInt(Map::size).sum() >= limit) {
+      wait(200);
+    }
+  }
+
+  /** How long the oldest answer that is not done has been known. */
+  synchronized Duration behind() {
+    done();
+    return answers.isEmpty() ? Duration.ZERO : Duration.ofNanos(clock.getAsLong() - answers.peekFirst().time());
+  }
+
+  /** Those that were left behind and still fail. */
+  synchronized List<Action> leftBehind() {
+    List<Action> actions = new ArrayList<>();
+    paused.values().stream().filter(Task::isLeftBehind).forEach(task -> actions.add(task.action()));
+    return actions;
+  }
+
+  synchronized void close() {
+    closed = true;
+    notifyAll();
+  }
+}

@@ -1,0 +1,126 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+
+/**
+ * How far Gerrit's indexes have followed the list of moves, in a file. Gerrit commits its indexes only now and then, so a killed
+ * Gerrit loses what it has indexed last. The file keeps places of that time: the next Gerrit goes back to one whose index entries
+ * were committed.
+ *
+ * <p>Lines, oldest first: {@code committed PLACE}, then {@code TIME PLACE} for what this run of Gerrit has saved, by a clock in
+ * milliseconds that counts from anywhere and is never set. The file is replaced, never rewritten, and not synced: after a crash of
+ * the machine the daemon begins a new list.
+ */
+final class PlaceFile {
+  private static final String COMMITTED = "committed";
+
+  /** Between the places that are kept. */
+  private static final long STEP_MS = 15_000;
+
+  private final Path file;
+  private final Optional<Duration> committedWithin;
+  private Optional<String> committed = Optional.empty();
+  private final List<Saved> saved = new ArrayList<>(); // later than committed
+
+  private record Saved(long time, String place) {}
+
+  /**
+   * @param committedWithin index entries are committed after this time; empty if that is never sure while Gerrit runs
+   */
+  PlaceFile(Path file, Optional<Duration> committedWithin) {
+    this.file = file;
+    this.committedWithin = committedWithin;
+  }
+
+  /**
+   * The place from which on to follow; empty if everything must be compared: there is no file, or none of its places is old enough
+   * for that all before it was committed.
+   */
+  synchronized Optional<String> load() throws IOException {
+    committed = Optional.empty();
+    saved.clear();
+    List<String> lines;
+    try {
+      lines = Files.readAllLines(file, UTF_8);
+    } catch (NoSuchFileException e) {
+      return committed;
+    }
+    for (String line : lines) {
+      String[] words = line.split(" ", -1);
+      try {
+        if (words.length != 2 || words[1].isEmpty()) {
+          throw new IOException(file + " has a line that is no place: \"" + line + "\"");
+        }
+        if (words[0].equals(COMMITTED)) {
+          committed = Optional.of(words[1]);
+        } else {
+          saved.add(new Saved(Long.parseLong(words[0]), words[1]));
+        }
+      } catch (NumberFormatException e) {
+        throw new IOException(file + " has a line without a time: \"" + line + "\"", e);
+      }
+    }
+    forgetCommitted();
+    saved.clear();
+    return committed;
+  }
+
+  /** Of those that are committed the youngest is kept. */
+  private void forgetCommitted() {
+    if (committedWithin.isEmpty() || saved.isEmpty()) {
+      return;
+    }
+    long until = saved.get(saved.size() - 1).time() - committedWithin.get().toMillis();
+    while (saved.get(0).time() <= until) {
+      committed = Optional.of(saved.remove(0).place());
+      if (saved.isEmpty()) {
+        return;
+      }
+    }
+  }
+
+  /** All before {@code place} has been indexed, just now. */
+  synchronized void save(String place, long now) throws IOException {
+    int size = saved.size();
+    if (size >= 2 && now - saved.get(size - 2).time() < STEP_MS) {
+      saved.remove(size - 1);
+    }
+    saved.add(new Saved(now, place));
+    forgetCommitted();
+    write();
+  }
+
+  /** All before {@code place} has been indexed, and the indexes are closed. */
+  synchronized void saveCommitted(String place) throws IOException {
+    committed = Optional.of(place);
+    saved.clear();
+    write();
+  }
+
+  /** Nothing is sure any more. */
+  synchronized void forget() throws IOException {
+    committed = Optional.empty();
+    saved.clear();
+    Files.deleteIfExists(file);
+  }
+
+  private void write() throws IOException {
+    StringBuilder text = new StringBuilder();
+    committed.ifPresent(place -> text.append(COMMITTED).append(' ').append(place).append('\n'));
+    saved.forEach(s -> text.append(s.time()).append(' ').append(s.place()).append('\n'));
+    Files.createDirectories(file.getParent());
+    Path written = file.resolveSibling(file.getFileName() + ".new");
+    Files.writeString(written, text, UTF_8);
+    Files.move(written, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+  }
+}

@@ -1,0 +1,85 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
+
+import com.google.common.flogger.FluentLogger;
+import com.google.gerrit.extensions.events.LifecycleListener;
+import com.google.gerrit.server.config.ConfigUtil;
+import com.google.gerrit.server.config.GerritServerConfig;
+import com.google.gerrit.server.config.SitePaths;
+import com.google.inject.Inject;
+import com.google.inject.Singleton;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import org.eclipse.jgit.lib.Config;
+
+/**
+ * The place of this Gerrit site. It lives below the server: when this is stopped, the server's indexes are closed, so what they had
+ * is committed.
+ */
+@Singleton
+public final class SavedPlace implements LifecycleListener {
+  private static final FluentLogger logger = FluentLogger.forEnclosingClass();
+  private static final List<String> INDEXES = List.of("accounts", "changes_open", "changes_closed", "groups", "projects");
+  private static final Duration DEFAULT_COMMIT_WITHIN = Duration.ofMinutes(5);
+
+  /** Gerrit indexes its own moves after they were made, and Lucene takes its time. */
+  private static final Duration MARGIN = Duration.ofMinutes(1);
+
+  private final PlaceFile file;
+  private volatile Optional<String> stopped = Optional.empty();
+
+  @Inject
+  SavedPlace(SitePaths site, @GerritServerConfig Config config) {
+    file = new PlaceFile(site.data_dir.resolve("refdb").resolve("moves"), commitWithin(config).map(MARGIN::plus));
+  }
+
+  /** The longest of all indexes; empty if one of them is not committed before it is closed. */
+  static Optional<Duration> commitWithin(Config config) {
+    Duration longest = Duration.ZERO;
+    for (String index : INDEXES) {
+      Duration within = commitWithin(config, index);
+      if (within.isNegative()) {
+        return Optional.empty();
+      }
+      longest = within.compareTo(longest) > 0 ? within : longest;
+    }
+    return Optional.of(longest);
+  }
+
+  /** As Gerrit reads it: negative numbers have no unit. */
+  private static Duration commitWithin(Config config, String index) {
+    try {
+      return Duration.ofMillis(
+          ConfigUtil.getTimeUnit(config, "index", index, "commitWithin", DEFAULT_COMMIT_WITHIN.toMillis(), MILLISECONDS));
+    } catch (IllegalArgumentException e) {
+      return Duration.ofMillis(config.getLong("index", index, "commitWithin", DEFAULT_COMMIT_WITHIN.toMillis()));
+    }
+  }
+
+  PlaceFile file() {
+    return file;
+  }
+
+  /** Following has stopped here. */
+  void stoppedAt(String place) {
+    stopped = Optional.of(place);
+  }
+
+  @Override
+  public void start() {}
+
+  @Override
+  public void stop() {
+    if (stopped.isEmpty()) {
+      return;
+    }
+    try {
+      file.saveCommitted(stopped.get());
+    } catch (IOException e) { // the next start goes back further
+      logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be saved");
+    }
+  }
+}
