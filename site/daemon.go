@@ -78,6 +78,7 @@ type Daemon struct {
 	open     openIntents
 	lags     lags
 	moved    moved
+	gerrit   gerritWatch
 
 	follower    *follow.Follower
 	pruning     pruning
@@ -213,6 +214,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.keepCloning(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepFollowingRemovals(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepTelling(d.maintainer.ctx) })
+	d.tasks.Go(func() { d.watchGerrit(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })

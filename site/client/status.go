@@ -22,6 +22,8 @@ type Status struct {
 	PID      int       `json:"pid"`
 	Started  time.Time `json:"started"`
 	Uptime   float64   `json:"uptime_seconds"`
+	// SessionVersion is that of the sessions with guards; 0 if the daemon is of a version that does not say it.
+	SessionVersion int `json:"session_version"`
 	Stopping bool      `json:"stopping"`
 
 	// Presence is whether the daemon holds its site's name in the database. Without
@@ -38,6 +40,8 @@ type Status struct {
 	// Sessions are those of the guards that live, and what is left of those that have died.
 	Sessions []Session `json:"sessions"`
 	Stuck    []Stuck   `json:"stuck"`
+	// Gerrit is what the daemon sees of the site's Gerrit; nil if it has none (site.gerrit).
+	Gerrit *Gerrit `json:"gerrit,omitempty"`
 	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
 	Unguarded []Unguarded `json:"unguarded"`
 	// Behind are the repositories that can't be brought to what the database holds, and those that are being brought there.
@@ -71,6 +75,24 @@ type Session struct {
 	Number   uint64  `json:"number"`
 	Open     int     `json:"open"`           // transactions that are not settled
 	Oldest   float64 `json:"oldest_seconds"` // the age of the oldest of them
+}
+
+// States of a [Gerrit].
+const (
+	GerritStopped   = "stopped"
+	GerritGuarded   = "guarded"
+	GerritStarting  = "starting"  // it has no session yet, or none for a moment
+	GerritUnguarded = "unguarded" // it has had none for too long: it moves refs past the guard
+	GerritUnknown   = "unknown"   // the daemon can't look
+)
+
+// A Gerrit is the process that has the indexes of a Gerrit's site directory open.
+type Gerrit struct {
+	Path  string  `json:"path"`
+	PID   int     `json:"pid,omitempty"` // 0 if it can't be seen from the daemon
+	State string  `json:"state"`
+	Age   float64 `json:"age_seconds"` // since it has been in that state
+	Error string  `json:"error,omitempty"`
 }
 
 // Stuck is an intent that can't be resolved from what the repository has.
@@ -124,7 +146,7 @@ type Counters struct {
 
 // OK reports whether there is nothing for an operator to look at.
 func (s Status) OK() bool {
-	return s.Presence && s.Database && len(s.Stuck) == 0 &&
+	return s.Presence && s.Database && len(s.Stuck) == 0 && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
 		!slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent }) &&
 		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > behindFor.Seconds() })
 }

@@ -40,11 +40,11 @@ func TestConfigDefaultsAndValues(t *testing.T) {
 		t.Errorf("a name with a space: %+v", c)
 	}
 	c, err = load(t, "[site]\nname = eu-1\ndatabase = \"postgres://refdb@db/refdb?a=b#c\"\nsocket = /s\nstate = /x/../st\nroot = "+root+
-		"\nTimeOut = 1s\nlockWait = 500ms\nstopTimeout = 1m\npusherEnv = WHO\npusherEnv = SSH_WHO\n")
+		"\ngerrit = /srv/gerrit/\nTimeOut = 1s\nlockWait = 500ms\nstopTimeout = 1m\npusherEnv = WHO\npusherEnv = SSH_WHO\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Database != "postgres://refdb@db/refdb?a=b#c" || c.Socket != "/s" || c.State != "/st" || c.Root != root ||
+	if c.Database != "postgres://refdb@db/refdb?a=b#c" || c.Socket != "/s" || c.State != "/st" || c.Root != root || c.Gerrit != "/srv/gerrit" ||
 		c.Timeout != time.Second || c.LockWait != 500*time.Millisecond || c.StopTimeout != time.Minute || strings.Join(c.PusherEnv, " ") != "WHO SSH_WHO" {
 		t.Errorf("%+v", c)
 	}
@@ -62,6 +62,7 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 		{"an unknown key of a repository", "[repository \"a.b\"]\nroot = /x", "repository.a.b.root: there is no such key"},
 		{"a syntax error", "[site\nname = x", "bad config line 1"},
 		{"a relative socket", "[site]\nsocket = run/s", `site.socket: "run/s" is not an absolute path`},
+		{"a relative Gerrit", "[site]\ngerrit = gerrit", `site.gerrit: "gerrit" is not an absolute path`},
 		{"a relative root", "[site]\nroot = git", "site.root"},
 		{"a root that is not there", "[site]\nname = x\nroot = /nowhere/at/all", "site.root"},
 		{"removed repositories without a root", "[site]\nname = x\nfollowRemoval = /srv", "site.followRemoval is for the repositories below site.root"},
