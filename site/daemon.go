@@ -281,6 +281,7 @@ func (d *Daemon) Reload(c *config.Config) error {
 	}
 	d.config.Store(c)
 	d.requestReconcile()
+	d.lookAtGerrit(context.Background())
 	d.o.Logger.Info("configuration reloaded")
 	return nil
 }

@@ -80,7 +80,7 @@ var (
 	unpackedBytes     = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
 	sessionsMetric    = describe("sessions", "Guards with a session (open), that live without one (broken; silent if that has lasted for a minute and something waits for them), "+
 		"or that have died and left something that is being settled (dead).", "state")
-	gerritMetric   = describe("gerrit_unguarded", "1 if the site's Gerrit (site.gerrit) has run for half a minute without the guard: it moves refs that other sites don't hear of. "+
+	gerritMetric = describe("gerrit_unguarded", "1 if the site's Gerrit (site.gerrit) has run for half a minute without the guard: it moves refs that other sites don't hear of. "+
 		"0 otherwise, also without a Gerrit.")
 	sessionOpen    = describe("session_transactions", "Transactions of guards that are not settled.")
 	sessionOldest  = describe("session_transaction_oldest_seconds", "The age of the oldest of these; 0 without any.")

@@ -17,14 +17,14 @@ import (
 
 // A Status is what a daemon says about itself.
 type Status struct {
-	Site     string    `json:"site"`
-	Version  string    `json:"version"`
-	PID      int       `json:"pid"`
-	Started  time.Time `json:"started"`
-	Uptime   float64   `json:"uptime_seconds"`
+	Site    string    `json:"site"`
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	Uptime  float64   `json:"uptime_seconds"`
 	// SessionVersion is that of the sessions with guards; 0 if the daemon is of a version that does not say it.
-	SessionVersion int `json:"session_version"`
-	Stopping bool      `json:"stopping"`
+	SessionVersion int  `json:"session_version"`
+	Stopping       bool `json:"stopping"`
 
 	// Presence is whether the daemon holds its site's name in the database. Without
 	// it pushes are refused, and PresenceError says why it has none.

@@ -8,11 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
 // values are the variables of a configuration file, by their names as git prints them.
@@ -47,7 +45,7 @@ func readConfig(ctx context.Context, path string) (values, error) {
 		return nil, fmt.Errorf("reading Gerrit's configuration: %w", err)
 	}
 	f.Close()
-	out, err := gitConfig(ctx, path, "--includes", "--null", "--list")
+	out, err := listConfig(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("reading Gerrit's configuration %s: %w", path, err)
 	}
@@ -65,8 +63,8 @@ func readConfig(ctx context.Context, path string) (values, error) {
 	return v, nil
 }
 
-func gitConfig(ctx context.Context, path string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"config", "--file", path}, args...)...)
+func listConfig(ctx context.Context, path string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "git", "config", "--file", path, "--includes", "--null", "--list")
 	cmd.Dir = "/"
 	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
 	out, err := cmd.Output()
@@ -74,51 +72,4 @@ func gitConfig(ctx context.Context, path string, args ...string) ([]byte, error)
 		err = errors.New(strings.TrimSpace(strings.TrimPrefix(string(exit.Stderr), "fatal: ")))
 	}
 	return out, err
-}
-
-// An edit is the arguments of one git config.
-type edit []string
-
-// rewrite replaces a configuration file by what git makes of it with the edits: all of them are in the file, or none.
-func rewrite(ctx context.Context, path string, edits []edit) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("changing %s: %w", path, err)
-		}
-	}()
-	// The file may be a link to where the configuration is kept.
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	mode := fs.FileMode(0o644)
-	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	default:
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		mode = info.Mode().Perm()
-	}
-	dir, err := os.MkdirTemp("", "refdb-config")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	copied := filepath.Join(dir, "config")
-	if err := os.WriteFile(copied, text, 0o600); err != nil {
-		return err
-	}
-	for _, e := range edits {
-		if _, err := gitConfig(ctx, copied, e...); err != nil {
-			return fmt.Errorf("git config %s: %w", strings.Join(e, " "), err)
-		}
-	}
-	if text, err = os.ReadFile(copied); err != nil {
-		return err
-	}
-	return durable.WriteFile(path, text, mode)
 }

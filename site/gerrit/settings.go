@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // The guard's modules.
@@ -104,7 +106,7 @@ func truth(value string) string {
 func (s Setting) record(key string) string { return "refdb." + s.Key + "." + key }
 
 // edits returns what makes the setting hold, and records it; none if it holds.
-func (s Setting) edits(v values) ([]edit, []Change) {
+func (s Setting) edits(v values) ([]config.Edit, []Change) {
 	have := v.all(s.Key)
 	if s.holds(have) {
 		return nil, nil
@@ -113,40 +115,40 @@ func (s Setting) edits(v values) ([]edit, []Change) {
 	if s.presence != among && len(have) > 0 {
 		before = have[len(have)-1]
 	}
-	edits := []edit{{"--replace-all", s.record("set"), s.Value}}
+	edits := []config.Edit{{"--replace-all", s.record("set"), s.Value}}
 	// The value before is that from before the first time.
 	if len(v.all(s.record("set"))) == 0 && before != "" {
-		edits = append(edits, edit{"--replace-all", s.record("before"), before})
+		edits = append(edits, config.Edit{"--replace-all", s.record("before"), before})
 	}
 	if s.presence == among {
-		edits = append(edits, edit{"--add", s.Key, s.Value})
+		edits = append(edits, config.Edit{"--add", s.Key, s.Value})
 	} else {
-		edits = append(edits, edit{"--replace-all", s.Key, s.Value})
+		edits = append(edits, config.Edit{"--replace-all", s.Key, s.Value})
 	}
 	return edits, []Change{{s.File, s.Key, before, s.Value}}
 }
 
 // restore returns what puts the value before back, unless the key was changed since.
-func (s Setting) restore(v values) (edits []edit, changes []Change) {
+func (s Setting) restore(v values) (edits []config.Edit, changes []Change) {
 	have := v.all(s.Key)
 	set, before := v.last(s.record("set")), v.last(s.record("before"))
 	recorded := len(v.all(s.record("set"))) > 0
 	if recorded {
-		edits = append(edits, edit{"--remove-section", "refdb." + s.Key})
+		edits = append(edits, config.Edit{"--remove-section", "refdb." + s.Key})
 	}
 	switch {
 	case s.presence == among:
 		// It is the guard's, whoever has set it.
 		if slices.Contains(have, s.Value) {
-			edits = append(edits, edit{"--unset-all", s.Key, "^" + regexp.QuoteMeta(s.Value) + "$"})
+			edits = append(edits, config.Edit{"--unset-all", s.Key, "^" + regexp.QuoteMeta(s.Value) + "$"})
 			changes = append(changes, Change{s.File, s.Key, s.Value, ""})
 		}
 	case !recorded, len(have) == 0, have[len(have)-1] != set:
 	case before != "":
-		edits = append(edits, edit{"--replace-all", s.Key, before})
+		edits = append(edits, config.Edit{"--replace-all", s.Key, before})
 		changes = append(changes, Change{s.File, s.Key, set, before})
 	default:
-		edits = append(edits, edit{"--unset-all", s.Key})
+		edits = append(edits, config.Edit{"--unset-all", s.Key})
 		changes = append(changes, Change{s.File, s.Key, set, ""})
 	}
 	return edits, changes
@@ -170,7 +172,7 @@ func (d *Directory) Missing(ctx context.Context, settings []Setting) (missing []
 type ConfigPlan struct {
 	Changes []Change
 	dir     *Directory
-	edits   map[string][]edit
+	edits   map[string][]config.Edit
 }
 
 // PlanSettings returns what makes the settings hold.
@@ -183,8 +185,8 @@ func (d *Directory) PlanRestore(ctx context.Context, settings []Setting) (Config
 	return d.plan(ctx, settings, Setting.restore)
 }
 
-func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Setting, values) ([]edit, []Change)) (ConfigPlan, error) {
-	p := ConfigPlan{dir: d, edits: map[string][]edit{}}
+func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Setting, values) ([]config.Edit, []Change)) (ConfigPlan, error) {
+	p := ConfigPlan{dir: d, edits: map[string][]config.Edit{}}
 	read := map[string]values{}
 	for _, s := range settings {
 		v, ok := read[s.File]
@@ -209,7 +211,7 @@ func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Settin
 func (p ConfigPlan) Apply(ctx context.Context) error {
 	for _, file := range []string{JGitConfig, GerritConfig} {
 		if edits := p.edits[file]; len(edits) > 0 {
-			if err := rewrite(ctx, p.dir.file(file), edits); err != nil {
+			if err := config.Rewrite(ctx, p.dir.file(file), edits); err != nil {
 				return err
 			}
 		}
