@@ -145,6 +145,9 @@ func (g *gerritDir) files(tb testing.TB) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(g.path, func(path string, e os.DirEntry, err error) error {
+		if err == nil && path == filepath.Join(g.path, "git") {
+			return filepath.SkipDir
+		}
 		if err != nil || e.IsDir() {
 			return err
 		}
@@ -270,7 +273,7 @@ func (g *gerritDir) start(tb testing.TB, version string) (pid int, stop func()) 
 	cmd := exec.Command("/proc/self/exe", "-jar", "gerrit.war", "daemon")
 	cmd.Env = append(os.Environ(), asGerrit+"="+g.path)
 	if version != "" {
-		cmd.Env = append(cmd.Env, asGerritOf+"="+strings.Join([]string{filepath.Join(g.dir, "git"), filepath.Join(g.dir, "s"), version, "gerrit-" + g.siteName(tb)}, " "))
+		cmd.Env = append(cmd.Env, asGerritOf+"="+strings.Join([]string{git(tb, g.dir, "config", "-f", g.config, "site.root"), filepath.Join(g.dir, "s"), version, "gerrit-" + g.siteName(tb)}, " "))
 	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

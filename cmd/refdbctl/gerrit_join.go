@@ -224,7 +224,7 @@ func (j *gerritJoining) goesWithOthers(ctx context.Context, db *refdb.DB) error 
 			return fmt.Errorf("the database has no project %s: run refdbctl gerrit enable at the first site", project)
 		}
 	}
-	if len(without) > 0 {
+	if slices.Sort(without); len(without) > 0 {
 		return fmt.Errorf("the database does not keep the objects of %s: run refdbctl site store start at the first site, for each", enumerate(without))
 	}
 	return nil
