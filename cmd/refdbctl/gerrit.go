@@ -272,6 +272,14 @@ func watched(s client.Status) string {
 	return s.Gerrit.Path
 }
 
+// samePath reports whether a path, which may lead through symbolic links, is the real one; "" is none.
+func samePath(path, real string) bool {
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		path = resolved
+	}
+	return path == real
+}
+
 // isDaemon reports whether the process is seen to be a site daemon: what the daemon calls its ID may be another's here.
 func isDaemon(pid int) bool {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))

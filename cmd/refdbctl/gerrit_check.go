@@ -196,7 +196,7 @@ func (k *gerritCheck) daemon(ctx context.Context, session string) {
 	case session != "" && session != speaks:
 		k.find(gerritSession, "lib", "the guard's jar speaks version %s, the daemon %s: install those of one release, and run refdbctl gerrit enable", session, speaks)
 	}
-	if watched(s) != k.dir.Path {
+	if !samePath(watched(s), k.dir.Path) {
 		k.find(gerritUnwatched, "site.gerrit", "the daemon watches %s, not %s: set it, and let the daemon read its configuration again", orNone(watched(s)), k.dir.Path)
 	}
 	if held && !holder.Offline() {

@@ -43,7 +43,7 @@ Fields: ` + output.Names(gerritColumns) + changesHelp,
 			}
 			var inSite []gerrit.Change
 			var edits []config.Edit
-			if c.Gerrit == dir.Path {
+			if samePath(c.Gerrit, dir.Path) {
 				inSite = []gerrit.Change{{Where: string(f.config), What: "site.gerrit", Before: c.Gerrit}}
 				edits = []config.Edit{{"--unset-all", "site.gerrit"}}
 			}

@@ -99,7 +99,7 @@ func (a *app) enableable(ctx context.Context, c *config.Config, f gerritFlags, p
 
 // siteChanges returns what is to be changed in the site's configuration for a Gerrit at path.
 func siteChanges(c *config.Config, file, path string) (changes []gerrit.Change, edits []config.Edit) {
-	if c.Gerrit != path {
+	if !samePath(c.Gerrit, path) {
 		changes = append(changes, gerrit.Change{Where: file, What: "site.gerrit", Before: c.Gerrit, After: path})
 		edits = append(edits, config.Edit{"--replace-all", "site.gerrit", path})
 	}

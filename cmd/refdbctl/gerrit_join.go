@@ -280,13 +280,34 @@ func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
 		bar.bar = newBar(j.err, "projects", len(projects))
 	}
 	for _, project := range projects {
-		if _, err := j.cloneOne(ctx, j.config, db, project, j.hook); err != nil {
+		_, err := j.cloneOne(ctx, j.config, db, project, j.hook)
+		if err != nil && j.clonedByDaemon(ctx, project) {
+			err = nil
+		}
+		if err != nil {
 			return fmt.Errorf("%d of %s were cloned: run it again to go on: %w", j.cloned, count(len(projects), "project"), err)
 		}
 		j.cloned++
 		bar.add(1)
 	}
 	return nil
+}
+
+// guardPatience is how long a daemon with site.autoClone may take to put a repository under guard that it has made.
+const guardPatience = 30 * time.Second
+
+// clonedByDaemon waits, if the daemon was faster to make the repository of a project, until that is under guard. It reports whether it is.
+func (j *gerritJoining) clonedByDaemon(ctx context.Context, project string) bool {
+	for deadline := time.Now().Add(guardPatience); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		r, err := j.config.Repository(project)
+		if err != nil {
+			return false
+		}
+		if leadsToDaemon(j.config, r) && !clone.Unguarded(r) {
+			return true
+		}
+	}
+	return false
 }
 
 // initialize runs init, which makes the indexes, and looks at what else it did.

@@ -72,11 +72,7 @@ func (w *world) secondSite(t *testing.T, name, etc, script string) *secondSite {
 func (s *secondSite) setJava(t *testing.T, script string) {
 	t.Helper()
 	text := "#!/bin/sh -e\n[ \"$1 $3 $4 $5 $6\" = '-jar init --batch --no-auto-start -d' ]\nwar=$2 path=$7\n" + script
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(s.java, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, s.java, text)
 }
 
 func (s *secondSite) joinArgs(args ...string) []string {
@@ -214,15 +210,9 @@ func TestAJoinDoesNotMindWhatOtherSitesMove(t *testing.T) {
 	w := newWorld(t)
 	eu, etc := firstSite(t, w)
 	us := w.secondSite(t, "us", etc, initScript)
-	us.setJava(t, initScript+"git push -q "+eu.dir+"/git/All-Users.git refs/users/00/1000000:refs/users/02/1000002\n"+
+	theirs := eu.dir + "/git/All-Users.git"
+	us.setJava(t, initScript+"git -C "+theirs+" push -q "+theirs+" refs/users/00/1000000:refs/users/02/1000002\n"+
 		"until git -C \"$path/git/All-Users.git\" rev-parse -q --verify refs/users/02/1000002; do sleep 0.05; done\n")
-	script, err := os.ReadFile(us.java)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(us.java, []byte(strings.Replace(string(script), "git push", "git -C "+eu.dir+"/git/All-Users.git push", 1)), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	us.join(t).is(t, exitOK, "then start Gerrit")
 }
 

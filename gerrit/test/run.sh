@@ -18,7 +18,10 @@ war=$("$here/war.sh" 3.9.4)
 jar=$(realpath "$here/../target/3.9/globalrefdb-gerrit-3.9.jar")
 java=$(java_home 17)/bin/java
 work=$(mktemp -d)
-export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite} PATH=$bin:$PATH
+# Programs and jar are installed into one directory, as the page says.
+mkdir "$work/bin"
+cp "$bin/refdbctl" "$bin/refdb-hook" "$jar" "$work/bin/"
+export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite} PATH=$work/bin:${java%/*}:$PATH
 export HOME=$work GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
 export GIT_AUTHOR_NAME=admin GIT_AUTHOR_EMAIL=admin@example.com GIT_COMMITTER_NAME=admin GIT_COMMITTER_EMAIL=admin@example.com
 export GERRIT_PORT_eu=$((20000 + RANDOM % 10000)) GERRIT_PORT_us=$((30000 + RANDOM % 2000))

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,6 +100,59 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 	}
 	if _, err := config.Load(t.Context(), "/nowhere/site.config"); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// A file is changed as a whole, or not at all; it stays its owner's.
+func TestAFileIsRewritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "site.config")
+	if err := os.WriteFile(path, []byte("# kept\n[site]\n\tname = x\n"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(path, 12, 13); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	has := func(want string) {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil || string(text) != want {
+			t.Errorf("%q, %v, want %q", text, err, want)
+		}
+		after, err := os.Stat(path)
+		if err != nil || after.Mode() != before.Mode() || after.Sys().(*syscall.Stat_t).Uid != before.Sys().(*syscall.Stat_t).Uid || after.Sys().(*syscall.Stat_t).Gid != before.Sys().(*syscall.Stat_t).Gid {
+			t.Errorf("%+v, %v, was %+v", after, err, before)
+		}
+		if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 2 {
+			t.Errorf("left: %v", files)
+		}
+	}
+	if err := config.Rewrite(t.Context(), link, []config.Edit{{"--add", "guard.alsoRef", "a"}, {"--add", "guard.alsoRef", "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	has("# kept\n[site]\n\tname = x\n[guard]\n\talsoRef = a\n\talsoRef = b\n")
+	err = config.Rewrite(t.Context(), path, []config.Edit{{"site.gerrit", "/x"}, {"no-section", "y"}})
+	if err == nil || !strings.Contains(err.Error(), "no-section") {
+		t.Errorf("an edit that git refuses: %v", err)
+	}
+	has("# kept\n[site]\n\tname = x\n[guard]\n\talsoRef = a\n\talsoRef = b\n")
+	made := filepath.Join(t.TempDir(), "new")
+	if err := config.Rewrite(t.Context(), made, []config.Edit{{"core.x", "y"}}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(made); err != nil || string(text) != "[core]\n\tx = y\n" {
+		t.Errorf("a new file: %q, %v", text, err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 type Edit []string
 
 // Rewrite replaces a file in the syntax of git-config by what git makes of it with the edits: all of them are in the file, or none. Its
-// mode stays; one that is not there is made.
+// mode, owner and group stay; one that is not there is made.
 func Rewrite(ctx context.Context, path string, edits []Edit) (err error) {
 	defer func() {
 		if err != nil {
@@ -29,18 +29,10 @@ func Rewrite(ctx context.Context, path string, edits []Edit) (err error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	mode := fs.FileMode(0o644)
 	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !isNew {
 		return err
-	default:
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		mode = info.Mode().Perm()
 	}
 	dir, err := os.MkdirTemp("", "refdb-config")
 	if err != nil {
@@ -65,5 +57,8 @@ func Rewrite(ctx context.Context, path string, edits []Edit) (err error) {
 	if text, err = os.ReadFile(copied); err != nil {
 		return err
 	}
-	return durable.WriteFile(path, text, mode)
+	if isNew {
+		return durable.WriteFile(path, text, 0o644)
+	}
+	return durable.Rewrite(path, text)
 }
