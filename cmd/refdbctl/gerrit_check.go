@@ -43,13 +43,15 @@ func (a *app) gerritCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check SITE_PATH",
 		Short: "Look for whatever leaves this site's Gerrit unguarded or out of step",
-		Long: `Look at the Gerrit with the site directory SITE_PATH, whether it runs or not: its configuration, the guard's jar, versions and IDs; whether the
-daemon has its session; the sequences from which it takes the numbers of changes and accounts. Then at all repositories of the site, as
-refdbctl site check does: hooks, settings, lock files, each ref against the database. One line each. The status is 1 if there is any finding.
-Run it as root, as which it becomes the daemon's user, or as that user.
+		Long: `Look at the Gerrit with the site directory SITE_PATH, whether it runs or not: its configuration, the guard's
+jar, versions and IDs; whether the daemon has its session; the sequences from which it takes the numbers of
+changes and accounts. Then at all repositories of the site, as refdbctl site check does: hooks, settings, lock
+files, each ref against the database. One line each. The status is 1 if there is any finding. Run it as root, as
+which it becomes the daemon's user, or as that user.
 
-The codes don't change: gerrit-setting, gerrit-root, gerrit-jar, gerrit-version, gerrit-other, gerrit-session, gerrit-unguarded, gerrit-unwatched,
-gerrit-instance, gerrit-server, gerrit-rules, gerrit-sequence, and those of refdbctl site check.
+The codes don't change: gerrit-setting, gerrit-root, gerrit-jar, gerrit-version, gerrit-other, gerrit-session,
+gerrit-unguarded, gerrit-unwatched, gerrit-instance, gerrit-server, gerrit-rules, gerrit-sequence, and those of
+refdbctl site check.
 
 JSON: an object with "findings", a list of ` + output.Names(findingColumns) + `;
 and repositories, looked_at, mended, ok.`,

@@ -16,11 +16,12 @@ func (a *app) gerritDisableCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disable SITE_PATH",
 		Short: "Take the guard out of this site's Gerrit",
-		Long: `Take the guard out of the Gerrit with the site directory SITE_PATH, which must be stopped: its jar and its modules go, and what refdbctl gerrit
-enable has set is what it was before, unless it was changed since. Run it as root, as which it becomes the daemon's user, or as that user.
+		Long: `Take the guard out of the Gerrit with the site directory SITE_PATH, which must be stopped: its jar and its
+modules go, and what refdbctl gerrit enable has set is what it was before, unless it was changed since. Run it
+as root, as which it becomes the daemon's user, or as that user.
 
-The repositories stay under guard, so that git's pushes are compared with other sites'. What Gerrit writes without its guard is not: end the guard of
-its repositories, too, with refdbctl site disable.
+The repositories stay under guard, so that git's pushes are compared with other sites'. What Gerrit writes
+without its guard is not: end the guard of its repositories, too, with refdbctl site disable.
 
 Fields: ` + output.Names(gerritColumns) + changesHelp,
 		Example: `  refdbctl gerrit disable /srv/gerrit -n

@@ -29,16 +29,19 @@ func (a *app) gerritJoinCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join SITE_PATH --war FILE --etc DIR",
 		Short: "Make the Gerrit of a second site",
-		Long: `Make SITE_PATH the site directory of this site's Gerrit, a second one beside that of a first site, which is guarded. SITE_PATH is new, or has nothing but
-the empty directory of the repositories, the site's root. The site's daemon must run. Run it as root, as which it becomes the daemon's user, or as
-that user: Gerrit must be of the same one.
+		Long: `Make SITE_PATH the site directory of this site's Gerrit, a second one beside that of a first site, which is
+guarded. SITE_PATH is new, or has nothing but the empty directory of the repositories, the site's root. The
+site's daemon must run. Run it as root, as which it becomes the daemon's user, or as that user: Gerrit must be
+of the same one.
 
---etc is a directory with a copy of the first site's etc, and of its plugins, lib and static, if it has them: they are copied, with secure.config and
-the SSH host keys. gerrit.basePath and refdb.socket become this site's, gerrit.instanceId gerrit-NAME. All projects come from the database, as with
-refdbctl site clone --all. Then "java -jar FILE init --batch --no-auto-start" runs, which builds the indexes; its output is in logs/refdb-init.log. What it
-changes in etc is listed; it must not move refs of All-Projects and All-Users.
+--etc is a directory with a copy of the first site's etc, and of its plugins, lib and static, if it has them:
+they are copied, with secure.config and the SSH host keys. gerrit.basePath and refdb.socket become this site's,
+gerrit.instanceId gerrit-NAME. All projects come from the database, as with refdbctl site clone --all. Then
+"java -jar FILE init --batch --no-auto-start" runs, which builds the indexes; its output is in
+logs/refdb-init.log. What it changes in etc is listed; it must not move refs of All-Projects and All-Users.
 
-Run it again after an interruption: what is there is left. Edit what differs between the sites, such as gerrit.canonicalWebUrl, before Gerrit is started.
+Run it again after an interruption: what is there is left. Edit what differs between the sites, such as
+gerrit.canonicalWebUrl, before Gerrit is started.
 
 Fields: ` + output.Names(gerritColumns) + changesHelp + `
 JSON: an object with "changes"; and files (copied), cloned (projects), complete.`,
