@@ -80,6 +80,7 @@ type Daemon struct {
 	moved    moved
 	list     moveList
 	readers  readers
+	gerrit   gerritWatch
 
 	follower    *follow.Follower
 	pruning     pruning
@@ -218,6 +219,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.keepCloning(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepFollowingRemovals(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepTelling(d.maintainer.ctx) })
+	d.tasks.Go(func() { d.watchGerrit(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		d.tasks.Go(func() { d.catchUp(work, c) })
@@ -284,6 +286,7 @@ func (d *Daemon) Reload(c *config.Config) error {
 	}
 	d.config.Store(c)
 	d.requestReconcile()
+	d.lookAtGerrit(context.Background())
 	d.o.Logger.Info("configuration reloaded")
 	return nil
 }

@@ -53,3 +53,12 @@ func (d *Daemon) BreakMoves() (mend func(), err error) {
 func (d *Daemon) FollowRemoval(ctx context.Context, project string) (to string, err error) {
 	return d.followRemoval(ctx, d.config.Load(), project)
 }
+
+// LookAtGerrit looks at the site's Gerrit after it has been as it is for longer.
+func (d *Daemon) LookAtGerrit(ctx context.Context, longer time.Duration) {
+	d.lookAtGerrit(ctx)
+	d.gerrit.mu.Lock()
+	d.gerrit.since = d.gerrit.since.Add(-longer)
+	d.gerrit.mu.Unlock()
+	d.lookAtGerrit(ctx)
+}

@@ -8,6 +8,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	sitetest.RunLocker()
 	if path := os.Getenv(relayVar); path != "" {
 		relay(path)
 	}

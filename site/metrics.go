@@ -84,6 +84,8 @@ var (
 	unpackedBytes     = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
 	sessionsMetric    = describe("sessions", "Guards with a session (open), that live without one (broken; silent if that has lasted for a minute and something waits for them), "+
 		"or that have died and left something that is being settled (dead).", "state")
+	gerritMetric = describe("gerrit_unguarded", "1 if the site's Gerrit (site.gerrit) has run for half a minute without the guard: it moves refs that other sites don't hear of. "+
+		"0 otherwise, also without a Gerrit.")
 	sessionOpen    = describe("session_transactions", "Transactions of guards that are not settled.")
 	sessionOldest  = describe("session_transaction_oldest_seconds", "The age of the oldest of these; 0 without any.")
 	movesListed    = describe("moves_total", "Entries of the list of moves, which guards that keep indexes read.")
@@ -95,7 +97,7 @@ var (
 		infoMetric, startedMetric, servingMetric, databaseMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
-		movesListed, movesWritable, movesReaders, movesUnread, movesOldest,
+		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric,
 	}
 )
 
@@ -186,6 +188,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(movesReaders, float64(connected[false]), "no")
 	gauge(movesUnread, float64(unread))
 	gauge(movesOldest, unreadFor)
+	gauge(gerritMetric, oneIf(s.Gerrit != nil && s.Gerrit.State == client.GerritUnguarded))
 	bytes, failures := c.follower.Traffic()
 	count(followFailures, failures)
 	count(unpackedBytes, bytes)

@@ -51,7 +51,14 @@ func (g *guard) jgitChild() *jgit {
 // relayVar makes this test's program hand on what it reads to the socket of that path, and back.
 const relayVar = "REFDB_TEST_RELAY"
 
+// relayLockVar names a file that it holds a record lock on.
+const relayLockVar = "REFDB_TEST_RELAY_LOCK"
+
 func relay(path string) {
+	if lock := os.Getenv(relayLockVar); lock != "" {
+		f := sitetest.LockHere(lock)
+		defer f.Close()
+	}
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // status returns what the daemon says about itself.
@@ -14,7 +15,7 @@ func (d *Daemon) status() client.Status {
 	c := d.config.Load()
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
-		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), Stopping: d.stopping.Load(),
+		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.stopping.Load(), Gerrit: d.gerrit.status(),
 		Pushes: []client.Push{}, Sessions: d.guards.sessions(), Stuck: d.alarms.list(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Behind: d.behind(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == childArgument {
 		os.Exit(childMain(os.Args[2]))
 	}
+	if path := os.Getenv(asGerrit); path != "" {
+		os.Exit(gerritMain(path, os.Getenv(asGerritOf)))
+	}
 	if os.Getenv(asProgram) != "" {
 		main()
 	}

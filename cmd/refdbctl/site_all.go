@@ -61,7 +61,8 @@ func syncedRepositories() []output.Column[fleetRow] {
 type fleet struct {
 	*app
 	repositories []config.Repository
-	report       *output.Writer[fleetRow]
+	write        func(fleetRow) error
+	report       *output.Writer[fleetRow] // nil if the rows are part of another report
 	printing     error
 	progress     progress
 
@@ -74,14 +75,20 @@ func (a *app) newFleet(c *config.Config, columns []output.Column[fleetRow]) (*fl
 	if err := becomeOwner(c.State); err != nil {
 		return nil, err
 	}
-	repositories, err := c.Repositories()
+	repositories, err := allRepositories(c)
 	if err != nil {
 		return nil, err
 	}
-	if len(repositories) == 0 {
-		return nil, errors.New("this site has no repositories: none is below site.root, and none is configured")
+	report := output.NewReport(a.out, a.format, a.palette(a.out), "repositories", columns)
+	return &fleet{app: a, repositories: repositories, write: report.Write, report: report}, nil
+}
+
+func allRepositories(c *config.Config) ([]config.Repository, error) {
+	repositories, err := c.Repositories()
+	if err == nil && len(repositories) == 0 {
+		err = errors.New("this site has no repositories: none is below site.root, and none is configured")
 	}
-	return &fleet{app: a, repositories: repositories, report: output.NewReport(a.out, a.format, a.palette(a.out), "repositories", columns)}, nil
+	return repositories, err
 }
 
 // outcome is what came of a repository. An error is about it alone.
@@ -131,7 +138,7 @@ func (a *app) explain(err error) string {
 
 func (f *fleet) row(r fleetRow) {
 	if f.printing == nil {
-		f.printing = f.report.Write(r)
+		f.printing = f.write(r)
 	}
 }
 
@@ -170,41 +177,50 @@ func (a *app) enableAll(ctx context.Context, c *config.Config, hook string, isNe
 		return err
 	}
 	return a.withSiteDB(ctx, func(db *refdb.DB) error {
-		var imported, differ int
-		onAll(ctx, f, func(ctx context.Context, r config.Repository, note func(string)) (*importer, error) {
-			_, ruled, err := register(ctx, c, db, r, isNew)
-			if err != nil {
-				return nil, err
-			}
-			if !guardsAny(ruled, r) {
-				note("warning: the rules guard neither its branches nor its tags")
-			}
-			if err := install.Enable(ctx, ruled, r, hook, func(install.Step) {}); err != nil || !imports {
-				return &importer{}, err
-			}
-			got, err := a.importGuarded(ctx, ruled, db, r, note)
-			if err != nil {
-				return got, fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
-			}
-			_, err = a.storeFirst(ctx, c, db, r)
-			return got, err
-		}, func(r config.Repository, got *importer) {
-			imported += got.imported
-			if got.different > 0 {
-				differ++
-				f.row(fleetRow{project: r.Project, result: "differs", detail: fmt.Sprintf("it is guarded; %s here holds another value than in the database: "+
-					"run refdbctl site sync", count(got.different, "ref"))})
-			}
-		})
-		guarded := f.reached - f.failed
-		summary := fmt.Sprintf("%d guarded, %s imported", guarded, count(imported, "ref"))
+		got := f.enable(ctx, c, db, hook, isNew, imports)
+		summary := fmt.Sprintf("%d guarded, %s imported", got.guarded, count(got.imported, "ref"))
 		var problem *status
-		if differ > 0 {
-			problem = &status{exitMismatch, fmt.Sprintf("; in %d of them refs differ from the database: run refdbctl site sync", differ)}
+		if got.differ > 0 {
+			problem = &status{exitMismatch, fmt.Sprintf("; in %d of them refs differ from the database: run refdbctl site sync", got.differ)}
 		}
-		return f.conclude(ctx, summary, problem, output.Field{Name: "guarded", Value: guarded}, output.Field{Name: "differ", Value: differ},
-			output.Field{Name: "imported", Value: imported})
+		return f.conclude(ctx, summary, problem, output.Field{Name: "guarded", Value: got.guarded}, output.Field{Name: "differ", Value: got.differ},
+			output.Field{Name: "imported", Value: got.imported})
 	})
+}
+
+// enabledFleet is what came of putting all repositories under guard: repositories, and refs.
+type enabledFleet struct{ guarded, differ, imported int }
+
+// enable puts all repositories under guard.
+func (f *fleet) enable(ctx context.Context, c *config.Config, db *refdb.DB, hook string, isNew, imports bool) (all enabledFleet) {
+	a := f.app
+	onAll(ctx, f, func(ctx context.Context, r config.Repository, note func(string)) (*importer, error) {
+		_, ruled, err := register(ctx, c, db, r, isNew)
+		if err != nil {
+			return nil, err
+		}
+		if !guardsAny(ruled, r) {
+			note("warning: the rules guard neither its branches nor its tags")
+		}
+		if err := install.Enable(ctx, ruled, r, hook, func(install.Step) {}); err != nil || !imports {
+			return &importer{}, err
+		}
+		got, err := a.importGuarded(ctx, ruled, db, r, note)
+		if err != nil {
+			return got, fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
+		}
+		_, err = a.storeFirst(ctx, c, db, r)
+		return got, err
+	}, func(r config.Repository, got *importer) {
+		all.imported += got.imported
+		if got.different > 0 {
+			all.differ++
+			f.row(fleetRow{project: r.Project, result: "differs", detail: fmt.Sprintf("it is guarded; %s here holds another value than in the database: "+
+				"run refdbctl site sync", count(got.different, "ref"))})
+		}
+	})
+	all.guarded = f.reached - f.failed
+	return all
 }
 
 // projectPlace stands in an address for the project.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
 	sitecheck "github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
@@ -76,7 +77,7 @@ and repositories, looked_at, mended, ok.`,
 			if o.Hook == "" {
 				o.Hook = findHook() // without it the hooks' version is not compared
 			}
-			return a.check(ctx, c, repositories, o)
+			return a.check(ctx, c, repositories, o, func(context.Context, *refdb.DB, func(sitecheck.Finding)) error { return nil })
 		}),
 	}
 	f.add(cmd)
@@ -102,7 +103,9 @@ func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]c
 	return all, nil
 }
 
-func (a *app) check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options) error {
+// check looks at the repositories, after first has looked at something else, with a nil DB if that can't be had.
+func (a *app) check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options,
+	first func(context.Context, *refdb.DB, func(sitecheck.Finding)) error) error {
 	report := output.NewReport(a.out, a.format, a.palette(a.out), "findings", findingColumns)
 	var printing error
 	var left, mended, reached int
@@ -130,7 +133,12 @@ func (a *app) check(ctx context.Context, c *config.Config, repositories []config
 		found(sitecheck.Finding{Code: "database", Detail: err.Error()})
 		db = nil
 	}
-	err = sitecheck.Run(ctx, c, db, repositories, o, found)
+	if err = first(ctx, db, found); err != nil && ctx.Err() == nil && db != nil {
+		found(sitecheck.Finding{Code: "database", Detail: a.explain(err)})
+	}
+	if ctx.Err() == nil {
+		err = sitecheck.Run(ctx, c, db, repositories, o, found)
+	}
 	bar.stop()
 	if db != nil {
 		defer db.Close()

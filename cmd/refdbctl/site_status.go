@@ -27,9 +27,10 @@ func (a *app) siteStatusCommand() *cobra.Command {
 neither the value that was announced nor the one before, and which repositories can't be brought to what the
 database holds.
 
-The status is 1 if it does not answer, can't serve, something is stuck, moves can't be listed, or if for over a minute a
-repository has been behind, or a guard has had no session while something waits for it, or for over 5 minutes one has not
-read what has moved. With -o json all that it says is printed as one object.`,
+The status is 1 if it does not answer, can't serve, something is stuck, the site's Gerrit (site.gerrit) runs
+without the guard, moves can't be listed, or if for over a minute a repository has been behind, or a guard has had no
+session while something waits for it, or for over 5 minutes one has not read what has moved. With -o json all that it
+says is printed as one object.`,
 		Example: `  refdbctl site status
   refdbctl site status -o json`,
 		Args: cobra.NoArgs,
@@ -82,6 +83,9 @@ func printStatus(w io.Writer, s client.Status) error {
 	}
 	if s.MovesError != "" {
 		lines = append(lines, [2]string{"moves", "not listed, so that indexes don't follow: " + s.MovesError + ": look at the disk of site.state"})
+	}
+	if s.Gerrit != nil {
+		lines = append(lines, [2]string{"gerrit", gerritLine(*s.Gerrit)})
 	}
 	for _, x := range s.Stuck {
 		lines = append(lines, [2]string{"stuck", fmt.Sprintf("%s %s since %s: %s", x.Project, x.Ref, ago(seconds(x.Age)), x.Reason)})
@@ -141,6 +145,22 @@ func readerLine(r client.Reader) string {
 		return line + fmt.Sprintf("%d bytes of moves unread, since %s", r.Unread, ago(seconds(r.Oldest)))
 	}
 	return line + "all moves read"
+}
+
+// gerritLine says what the site's Gerrit does.
+func gerritLine(g client.Gerrit) string {
+	who := g.Path
+	if g.PID != 0 {
+		who += fmt.Sprintf(": process %d", g.PID)
+	}
+	since := ago(seconds(g.Age))
+	switch g.State {
+	case client.GerritUnguarded:
+		return who + "; it runs WITHOUT THE GUARD since " + since + ": stop it, and run refdbctl gerrit enable"
+	case client.GerritUnknown:
+		return who + "; the daemon can't look: " + g.Error
+	}
+	return who + "; " + g.State + " since " + since
 }
 
 // yesOrNo returns "yes", or "no" with a reason.

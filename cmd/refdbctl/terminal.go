@@ -41,6 +41,14 @@ func (c *confirmation) check(a *app) error {
 	return usage(noTerminal + ": add --yes, or --dry-run to see what it would do")
 }
 
+// checkUndoable is check for a command whose work can be undone.
+func (c *confirmation) checkUndoable(a *app) error {
+	if c.dryRun || c.checkYes(a) == nil {
+		return nil
+	}
+	return usage("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
+}
+
 // checkYes is check for a command without a dry run.
 func (c *confirmation) checkYes(a *app) error {
 	if c.yes || isTerminal(a.in) {

@@ -1,16 +1,15 @@
-title "6. A second Gerrit, at another site"
-configure_daemon us
-start_daemon us
-check "its repositories come from the database" site us clone --all
-mkdir -p "$work/us/gerrit/etc" "$work/us/gerrit/lib"
-cp "$work/eu/gerrit/etc/"{gerrit,jgit}.config "$work/us/gerrit/etc/" # with the server's ID
-[[ ! $war ]] || cp "$jar" "$work/us/gerrit/lib/"
-configure_gerrit us
-gerrit_config us refdb.socket "$work/us/refdb.sock"
+title "6. A second Gerrit, at another site, as docs/GERRIT.md says"
 before=$(global All-Projects refs/meta/config)
-check "its Gerrit is set up" eval '"${gerrit_program[@]}" init --batch --no-auto-start -d "$work/us/gerrit" >"$work/us/init.log" 2>&1'
-check "which moved nothing" eval '[[ $before == $(global All-Projects refs/meta/config) ]] && same us All-Projects && same us All-Users'
-start_gerrit us
+follow_page us 1 4
+check "its init has moved nothing" eval '[[ $before == $(global All-Projects refs/meta/config) ]] && same us All-Projects && same us All-Users'
+check "it has the server ID of eu, and an instance ID of its own" eval '[[ $(gerrit_config us gerrit.serverId) == $(gerrit_config eu gerrit.serverId) && $(gerrit_config us gerrit.instanceId) == gerrit-us ]]'
+check "nor has it changed anything in the copy of etc" not grep '(by init)' "$work/join"
+configure_gerrit us
+follow_page us 5 5
+site=us
+check "gerrit check has no findings at us" check_gerrit
+site=eu
+check "nor at eu" check_gerrit
 
 commit eu team/app "for both sites"
 check "a change at eu" for_review eu team/app

@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Runs two real Gerrits with the guard at two sites, each with its site daemon, and looks at what users get and what the
 # database has. Usage: run.sh BIN [CHAPTER...]: BIN is the directory of refdbctl and refdb-hook; chapter 1 must be among them, and 2
-# before all later ones. It uses an SQLite file, or the empty database that REFDB_URL names. It exits with 1 at the first failure;
-# KEEP=1 keeps its files. GERRIT_VERSION is 3.9.4 or a 3.13: see program.sh.
 # before all later ones, and 6 before 7. It uses an SQLite file, or the empty database that REFDB_URL names. It exits with 1 at the first failure;
-# KEEP=1 keeps its files.
+# KEEP=1 keeps its files. GERRIT_VERSION is 3.9.4 or a 3.13: see program.sh.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -17,11 +15,11 @@ bin=$(realpath "${1:?usage: run.sh BIN [CHAPTER...]}")
 chapters=("${@:2}")
 [[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6 7 9 10)
 source "$here/program.sh"
-war=$("$here/war.sh" 3.9.4)
-jar=$(realpath "$here/../target/3.9/globalrefdb-gerrit-3.9.jar")
-java=$(java_home 17)/bin/java
 work=$(mktemp -d)
-export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite} PATH=$bin:$PATH
+# Programs and jar are installed into one directory, as the page says.
+mkdir "$work/bin"
+cp "$bin/refdbctl" "$bin/refdb-hook" "$jar" "$work/bin/"
+export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite} PATH=$work/bin:${java%/*}:$PATH
 export HOME=$work GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
 export GIT_AUTHOR_NAME=admin GIT_AUTHOR_EMAIL=admin@example.com GIT_COMMITTER_NAME=admin GIT_COMMITTER_EMAIL=admin@example.com
 export GERRIT_PORT_eu=$((20000 + RANDOM % 10000)) GERRIT_PORT_us=$((30000 + RANDOM % 2000))

@@ -38,28 +38,57 @@ site() { refdbctl site "$2" --config "$work/$1/refdb.config" "${@:3}"; }
 metric() { curl -s --unix-socket "$work/$1/metrics.sock" http://site/metrics | awk -v name="$2" '$1 == name {print $2}'; }
 announcements() { metric "$1" refdb_site_announcement_duration_seconds_count; }
 
-configure_daemon() {
-	mkdir -p "$work/$1/state" "$(root "$1")"
-	cat >"$work/$1/refdb.config" <<-END
-		[site]
-			name = $1
-			root = $(root "$1")
-			socket = $work/$1/refdb.sock
-			state = $work/$1/state
-			metrics = $work/$1/metrics.sock
-	END
-	documented ini >>"$work/$1/refdb.config"
+# The commands of docs/GERRIT.md are run as they are written, at $site, with other paths. follow_page SITE FROM TO: those of these numbers.
+follow_page() {
+	site=$1
+	[[ -e $work/$site/refdb.config ]] || configure_daemon "$site"
+	local n=0 line
+	while read -r line <&3; do
+		n=$((n + 1))
+		[[ $n -lt $2 || $n -gt $3 ]] || check "$site: $line" eval "$(at_site <<<"$line")"
+	done 3< <(documented sh "\*\*At $site:\*\*")
+	[[ $n == 5 ]] || fail "the page has $n commands for $site"
 }
-# documented LANGUAGE: what docs/GERRIT.md has in that language where it says how to install the guard.
+at_site() { sed -e "s#eu:/srv/gerrit#$work/eu/gerrit#; s#/srv/gerrit#$work/$site/gerrit#g; s#/etc/refdb/database#$work/database#g; s#/var/lib/refdb/eu#$work/us/eu#g"; }
+configure_daemon() {
+	mkdir -p "$work/$1/state"
+	echo "$REFDB_URL" >"$work/database"
+	documented ini '^At both sites' | at_site >"$work/$1/refdb.config"
+	git config -f "$work/$1/refdb.config" site.name "$1"
+	git config -f "$work/$1/refdb.config" site.socket "$work/$1/refdb.sock"
+	git config -f "$work/$1/refdb.config" site.state "$work/$1/state"
+	git config -f "$work/$1/refdb.config" site.metrics "$work/$1/metrics.sock"
+}
+# documented LANGUAGE AFTER: the next block in that language after a line of docs/GERRIT.md that begins so, where it says how to install the guard.
 documented() {
-	awk -v language="$1" '
+	awk -v language="$1" -v after="$2" '
 		/^### / { section = $0 == "### Install it" }
-		/^ *```/ { block = section && $1 == "```" language; next }
-		block { sub(/^   /, ""); print }' "$here/../../docs/GERRIT.md"
+		section && $0 ~ after { next_one = 1 }
+		/^ *```/ { block = next_one && !block && $1 == "```" language; if (!block && printed) exit; next }
+		block { printed = 1; sub(/^   /, ""); print }' "$here/../../docs/GERRIT.md"
+}
+# What the page's commands need of the machine.
+sudo() { [[ $1 != -u ]] || shift 2; "$@"; }
+install() { mkdir -p "${@:6}"; }
+rsync() { mkdir -p "${@: -1}" && cp -a "${@:2}"; }
+systemctl() {
+	case "$*" in
+	"enable --now refdb-site") start_daemon "$site" ;;
+	"start gerrit") start_gerrit "$site" ;;
+	"stop gerrit") stop_gerrit "$site" ;;
+	*) return 1 ;;
+	esac
+}
+refdbctl() {
+	case "$1 ${2-}" in
+	"gerrit join") JAVA_TOOL_OPTIONS=-Xmx700m command refdbctl "$@" --config "$work/$site/refdb.config" | tee "$work/join" ;;
+	gerrit*) command refdbctl "$@" --config "$work/$site/refdb.config" ;;
+	*) command refdbctl "$@" ;;
+	esac
 }
 
 start_daemon() {
-	refdbctl site serve --config "$work/$1/refdb.config" >>"$work/$1/refdb.log" 2>&1 &
+	command refdbctl site serve --config "$work/$1/refdb.config" >>"$work/$1/refdb.log" 2>&1 &
 	daemon[$1]=$!
 	processes+=($!)
 	wait_for "the daemon of $1 runs" serves "$1"
@@ -78,7 +107,6 @@ configure_gerrit() {
 	gerrit_config "$1" gerrit.canonicalWebUrl "$(url "$1")/"
 	gerrit_config "$1" httpd.listenUrl "$(url "$1")/"
 	gerrit_config "$1" sshd.listenAddress off
-	gerrit_config "$1" gerrit.instanceId "gerrit-$1"
 }
 init_gerrit() { "${gerrit_program[@]}" init --batch --dev --no-auto-start --skip-all-downloads -d "$work/$1/gerrit" >"$work/$1/init.log" 2>&1; }
 

@@ -17,12 +17,14 @@ import (
 
 // A Status is what a daemon says about itself.
 type Status struct {
-	Site     string    `json:"site"`
-	Version  string    `json:"version"`
-	PID      int       `json:"pid"`
-	Started  time.Time `json:"started"`
-	Uptime   float64   `json:"uptime_seconds"`
-	Stopping bool      `json:"stopping"`
+	Site    string    `json:"site"`
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	Uptime  float64   `json:"uptime_seconds"`
+	// SessionVersion is that of the sessions with guards; 0 if the daemon is of a version that does not say it.
+	SessionVersion int  `json:"session_version"`
+	Stopping       bool `json:"stopping"`
 
 	// Presence is whether the daemon holds its site's name in the database. Without
 	// it pushes are refused, and PresenceError says why it has none.
@@ -42,6 +44,8 @@ type Status struct {
 	// MovesError is why moves can't be listed; "" if they are.
 	MovesError string  `json:"moves_error,omitempty"`
 	Stuck      []Stuck `json:"stuck"`
+	// Gerrit is what the daemon sees of the site's Gerrit; nil if it has none (site.gerrit).
+	Gerrit *Gerrit `json:"gerrit,omitempty"`
 	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
 	Unguarded []Unguarded `json:"unguarded"`
 	// Behind are the repositories that can't be brought to what the database holds, and those that are being brought there.
@@ -86,6 +90,24 @@ type Reader struct {
 	Oldest    float64 `json:"oldest_seconds"` // the age of the oldest entry that is unread
 	// Comparing says that the list does not have all that has moved since: the guard compares everything.
 	Comparing bool `json:"comparing"`
+}
+
+// States of a [Gerrit].
+const (
+	GerritStopped   = "stopped"
+	GerritGuarded   = "guarded"
+	GerritStarting  = "starting"  // it has no session yet, or none for a moment
+	GerritUnguarded = "unguarded" // it has had none for too long: it moves refs past the guard
+	GerritUnknown   = "unknown"   // the daemon can't look
+)
+
+// A Gerrit is the process that has the indexes of a Gerrit's site directory open.
+type Gerrit struct {
+	Path  string  `json:"path"`
+	PID   int     `json:"pid,omitempty"` // 0 if it can't be seen from the daemon
+	State string  `json:"state"`
+	Age   float64 `json:"age_seconds"` // since it has been in that state
+	Error string  `json:"error,omitempty"`
 }
 
 // Stuck is an intent that can't be resolved from what the repository has.
@@ -142,7 +164,7 @@ type Counters struct {
 
 // OK reports whether there is nothing for an operator to look at.
 func (s Status) OK() bool {
-	return s.Presence && s.Database && len(s.Stuck) == 0 && s.MovesError == "" &&
+	return s.Presence && s.Database && len(s.Stuck) == 0 && s.MovesError == "" && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
 		!slices.ContainsFunc(s.Readers, func(r Reader) bool { return r.Oldest > unreadFor.Seconds() }) &&
 		!slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent }) &&
 		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > behindFor.Seconds() })

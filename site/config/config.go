@@ -48,6 +48,7 @@ type Config struct {
 	State        string // the directory of the daemon's own files
 	Metrics      string // host:port, or a socket's path, that metrics are served at; "" for none
 	Root         string // the directory with the repositories; "" if each one is configured
+	Gerrit       string // the site directory of the Gerrit that serves them; "" if none does
 
 	Timeout     time.Duration // of the database, within a hook
 	LockWait    time.Duration // how long a push waits for another site's
@@ -169,6 +170,8 @@ func (c *Config) set(e Entry) error {
 		return setPath(&c.State, e.Value)
 	case "site.root":
 		return setPath(&c.Root, e.Value)
+	case "site.gerrit":
+		return setPath(&c.Gerrit, e.Value)
 	case "site.metrics":
 		c.Metrics = e.Value
 		return CheckAddress(e.Value)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,11 +41,11 @@ func TestConfigDefaultsAndValues(t *testing.T) {
 		t.Errorf("a name with a space: %+v", c)
 	}
 	c, err = load(t, "[site]\nname = eu-1\ndatabase = \"postgres://refdb@db/refdb?a=b#c\"\nsocket = /s\nstate = /x/../st\nroot = "+root+
-		"\nTimeOut = 1s\nlockWait = 500ms\nstopTimeout = 1m\npusherEnv = WHO\npusherEnv = SSH_WHO\n")
+		"\ngerrit = /srv/gerrit/\nTimeOut = 1s\nlockWait = 500ms\nstopTimeout = 1m\npusherEnv = WHO\npusherEnv = SSH_WHO\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Database != "postgres://refdb@db/refdb?a=b#c" || c.Socket != "/s" || c.State != "/st" || c.Root != root ||
+	if c.Database != "postgres://refdb@db/refdb?a=b#c" || c.Socket != "/s" || c.State != "/st" || c.Root != root || c.Gerrit != "/srv/gerrit" ||
 		c.Timeout != time.Second || c.LockWait != 500*time.Millisecond || c.StopTimeout != time.Minute || strings.Join(c.PusherEnv, " ") != "WHO SSH_WHO" {
 		t.Errorf("%+v", c)
 	}
@@ -62,6 +63,7 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 		{"an unknown key of a repository", "[repository \"a.b\"]\nroot = /x", "repository.a.b.root: there is no such key"},
 		{"a syntax error", "[site\nname = x", "bad config line 1"},
 		{"a relative socket", "[site]\nsocket = run/s", `site.socket: "run/s" is not an absolute path`},
+		{"a relative Gerrit", "[site]\ngerrit = gerrit", `site.gerrit: "gerrit" is not an absolute path`},
 		{"a relative root", "[site]\nroot = git", "site.root"},
 		{"a root that is not there", "[site]\nname = x\nroot = /nowhere/at/all", "site.root"},
 		{"removed repositories without a root", "[site]\nname = x\nfollowRemoval = /srv", "site.followRemoval is for the repositories below site.root"},
@@ -98,6 +100,59 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 	}
 	if _, err := config.Load(t.Context(), "/nowhere/site.config"); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// A file is changed as a whole, or not at all; it stays its owner's.
+func TestAFileIsRewritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "site.config")
+	if err := os.WriteFile(path, []byte("# kept\n[site]\n\tname = x\n"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(path, 12, 13); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	has := func(want string) {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil || string(text) != want {
+			t.Errorf("%q, %v, want %q", text, err, want)
+		}
+		after, err := os.Stat(path)
+		if err != nil || after.Mode() != before.Mode() || after.Sys().(*syscall.Stat_t).Uid != before.Sys().(*syscall.Stat_t).Uid || after.Sys().(*syscall.Stat_t).Gid != before.Sys().(*syscall.Stat_t).Gid {
+			t.Errorf("%+v, %v, was %+v", after, err, before)
+		}
+		if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 2 {
+			t.Errorf("left: %v", files)
+		}
+	}
+	if err := config.Rewrite(t.Context(), link, []config.Edit{{"--add", "guard.alsoRef", "a"}, {"--add", "guard.alsoRef", "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	has("# kept\n[site]\n\tname = x\n[guard]\n\talsoRef = a\n\talsoRef = b\n")
+	err = config.Rewrite(t.Context(), path, []config.Edit{{"site.gerrit", "/x"}, {"no-section", "y"}})
+	if err == nil || !strings.Contains(err.Error(), "no-section") {
+		t.Errorf("an edit that git refuses: %v", err)
+	}
+	has("# kept\n[site]\n\tname = x\n[guard]\n\talsoRef = a\n\talsoRef = b\n")
+	made := filepath.Join(t.TempDir(), "new")
+	if err := config.Rewrite(t.Context(), made, []config.Edit{{"core.x", "y"}}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(made); err != nil || string(text) != "[core]\n\tx = y\n" {
+		t.Errorf("a new file: %q, %v", text, err)
 	}
 }
 

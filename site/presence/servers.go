@@ -49,6 +49,11 @@ func RecordServer(ctx context.Context, db *refdb.DB, site string, s Server) erro
 	return err
 }
 
+// CheckServer returns the error with which [RecordServer] would refuse the server of a site. It records nothing.
+func CheckServer(ctx context.Context, db *refdb.DB, site string, s Server) error {
+	return s.goesWithOthers(ctx, db, site)
+}
+
 func (s Server) goesWithOthers(ctx context.Context, db *refdb.DB, site string) error {
 	alive := map[string]bool{}
 	for l, err := range db.Locks(ctx, refdb.LockFilter{Project: Project, Prefix: refPrefix}) {

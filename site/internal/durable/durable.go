@@ -6,10 +6,38 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // WriteFile replaces the file at path.
-func WriteFile(path string, content []byte, mode fs.FileMode) (err error) {
+func WriteFile(path string, content []byte, mode fs.FileMode) error {
+	return replace(path, content, mode, func(*os.File) error { return nil })
+}
+
+// Rewrite replaces the file at path, which is there. Its mode, owner and group stay.
+func Rewrite(path string, content []byte) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return replace(path, content, info.Mode().Perm(), func(f *os.File) error {
+		was, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return nil
+		}
+		made, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if is, ok := made.Sys().(*syscall.Stat_t); ok && is.Uid == was.Uid && is.Gid == was.Gid {
+			return nil
+		}
+		return f.Chown(int(was.Uid), int(was.Gid))
+	})
+}
+
+// replace calls own with the new file before it is at its path.
+func replace(path string, content []byte, mode fs.FileMode, own func(*os.File) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".refdb-*")
 	if err != nil {
 		return err
@@ -20,6 +48,9 @@ func WriteFile(path string, content []byte, mode fs.FileMode) (err error) {
 		}
 	}()
 	_, err = f.Write(content)
+	if err == nil {
+		err = own(f)
+	}
 	if err == nil {
 		err = f.Chmod(mode)
 	}

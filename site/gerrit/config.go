@@ -1,0 +1,75 @@
+package gerrit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+)
+
+// values are the variables of a configuration file, by their names as git prints them.
+type values map[string][]string
+
+// canonical returns a name as git prints it: section and key in lower case.
+func canonical(name string) string {
+	first, last := strings.IndexByte(name, '.'), strings.LastIndexByte(name, '.')
+	return strings.ToLower(name[:first]) + name[first:last] + strings.ToLower(name[last:])
+}
+
+func (v values) all(name string) []string { return v[canonical(name)] }
+
+// last returns the value that counts of a variable with one value; "" if it has none.
+func (v values) last(name string) string { return v.or(name, "") }
+
+func (v values) or(name, otherwise string) string {
+	all := v.all(name)
+	if len(all) == 0 || all[len(all)-1] == "" {
+		return otherwise
+	}
+	return all[len(all)-1]
+}
+
+// readConfig reads a configuration file, and those that it includes, as Gerrit does. One that is not there is empty.
+func readConfig(ctx context.Context, path string) (values, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return values{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Gerrit's configuration: %w", err)
+	}
+	f.Close()
+	out, err := listConfig(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("reading Gerrit's configuration %s: %w", path, err)
+	}
+	v := values{}
+	for item := range bytes.SplitSeq(bytes.TrimSuffix(out, []byte{0}), []byte{0}) {
+		name, value, assigned := strings.Cut(string(item), "\n")
+		if name == "" {
+			continue
+		}
+		if !assigned {
+			value = "true"
+		}
+		v[name] = append(v[name], value)
+	}
+	return v, nil
+}
+
+func listConfig(ctx context.Context, path string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "git", "config", "--file", path, "--includes", "--null", "--list")
+	cmd.Dir = "/"
+	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
+		err = errors.New(strings.TrimSpace(strings.TrimPrefix(string(exit.Stderr), "fatal: ")))
+	}
+	return out, err
+}

@@ -1,0 +1,81 @@
+package gerrit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// A Holder is a process that has the indexes of a site directory open for writing: its Gerrit, or one of Gerrit's offline programs.
+type Holder struct {
+	PID int // 0 if it can't be seen from here
+}
+
+// HolderOf returns the process that has the indexes of a site directory open for writing. Lucene locks the file write.lock of each index
+// for as long; the file itself stays.
+func HolderOf(path string) (h Holder, held bool, err error) {
+	var files []string
+	// The index of changes consists of two.
+	for _, pattern := range []string{"index/*/write.lock", "index/*/*/write.lock"} {
+		some, err := filepath.Glob(filepath.Join(path, pattern))
+		if err != nil {
+			return Holder{}, false, err
+		}
+		files = append(files, some...)
+	}
+	for _, file := range files {
+		pid, locked, err := lockedBy(file)
+		if err != nil {
+			return Holder{}, false, fmt.Errorf("looking who has Gerrit's indexes open: %w", err)
+		}
+		if locked {
+			return Holder{PID: max(pid, 0)}, true, nil
+		}
+	}
+	return Holder{}, false, nil
+}
+
+// lockedBy returns the process that holds a record lock on the file.
+func lockedBy(path string) (pid int, locked bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	defer f.Close()
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK}
+	if err := syscall.FcntlFlock(f.Fd(), syscall.F_GETLK, &lock); err != nil {
+		return 0, false, fmt.Errorf("%s: %w", path, err)
+	}
+	return int(lock.Pid), lock.Type != syscall.F_UNLCK, nil
+}
+
+// Offline reports whether the process is known to be one of Gerrit's offline programs that write indexes. They need no session until they
+// move a ref, which is refused without one.
+func (h Holder) Offline() bool {
+	if h.PID == 0 {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(h.PID), "cmdline"))
+	if err != nil {
+		return false
+	}
+	// java OPTION... -jar WAR PROGRAM ARGUMENT...
+	args := bytes.Split(text, []byte{0})
+	for i, arg := range args {
+		if string(arg) == "-jar" && i+2 < len(args) {
+			switch string(args[i+2]) {
+			case "init", "reindex":
+				return true
+			}
+		}
+	}
+	return false
+}

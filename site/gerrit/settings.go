@@ -1,0 +1,220 @@
+package gerrit
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+// The guard's modules.
+const (
+	DbModule  = "com.github.globalrefdb.gerrit.DbModule"
+	SysModule = "com.github.globalrefdb.gerrit.SysModule"
+)
+
+// A presence says how a value must be among those that a key has.
+type presence int
+
+const (
+	alone    presence = iota // the only one, or the last of a key that has one
+	among                    // there may be others
+	fallback                 // only if there is none
+)
+
+// A Setting is what the guard needs in one of Gerrit's configuration files.
+type Setting struct {
+	File, Key, Value string
+	Why              string
+	presence         presence
+}
+
+// defaultSocket is where the guard looks for the daemon unless gerrit.config says otherwise.
+const defaultSocket = "/run/refdb/site.sock"
+
+// Settings returns what the guard needs. The socket is the daemon's. The instance ID is for a Gerrit that has none.
+func (d *Directory) Settings(socket, instance string) []Setting {
+	all := []Setting{
+		{GerritConfig, "gerrit.installDbModule", DbModule, "Gerrit would move refs without the guard", among},
+		{GerritConfig, "gerrit.installModule", SysModule, "Gerrit would start without the guard", among},
+		{GerritConfig, "gerrit.instanceId", instance, "sites are told apart by it", fallback},
+	}
+	if socket != defaultSocket || d.gerrit.last("refdb.socket") != "" {
+		all = append(all, Setting{GerritConfig, "refdb.socket", socket, "the daemon answers there", alone})
+	}
+	for _, key := range []string{"core.fsyncObjectFiles", "core.fsyncRefFiles"} {
+		all = append(all, Setting{JGitConfig, key, "true", "what was acknowledged may be lost in a power cut", alone})
+	}
+	for _, s := range [][2]string{{"receive.autogc", "false"}, {"gc.auto", "0"}, {"gc.autoPackLimit", "0"}, {"gc.pruneExpire", "never"}, {"gc.prunePackExpire", "never"}} {
+		all = append(all, Setting{JGitConfig, s[0], s[1], "objects that other sites build on would be pruned: refdbctl site maintain prunes", alone})
+	}
+	return all
+}
+
+// Restorable returns what [Directory.Settings] and the settings of a second site may have set.
+func (d *Directory) Restorable() []Setting {
+	return append(d.Settings("", ""), BasePathAt(""))
+}
+
+// OwnInstance is the setting of an instance ID that replaces whatever is there.
+func OwnInstance(id string) Setting {
+	return Setting{GerritConfig, "gerrit.instanceId", id, "another site has the one that is there", alone}
+}
+
+// BasePathAt is the setting of the directory of the repositories.
+func BasePathAt(root string) Setting {
+	return Setting{GerritConfig, "gerrit.basePath", root, "it is the site's root", alone}
+}
+
+// A Change is one that was made in a file, or is to be. Before and After are "" where there is nothing.
+type Change struct {
+	Where  string // the file, or what else is changed
+	What   string // the key, or which part
+	Before string
+	After  string
+}
+
+// holds reports whether the values that a key has are as the setting needs them.
+func (s Setting) holds(have []string) bool {
+	switch s.presence {
+	case among:
+		return slices.Contains(have, s.Value)
+	case fallback:
+		return len(have) > 0 && have[len(have)-1] != ""
+	}
+	return len(have) > 0 && sameValue(have[len(have)-1], s.Value)
+}
+
+// sameValue reports whether git takes two values for the same.
+func sameValue(a, b string) bool {
+	return a == b || truth(a) != "" && truth(a) == truth(b)
+}
+
+func truth(value string) string {
+	switch strings.ToLower(value) {
+	case "true", "yes", "on", "1":
+		return "true"
+	case "false", "no", "off":
+		return "false"
+	}
+	return ""
+}
+
+// record is the section that says what a setting's key was set to, and what it was before.
+func (s Setting) record(key string) string { return "refdb." + s.Key + "." + key }
+
+// edits returns what makes the setting hold, and records it; none if it holds.
+func (s Setting) edits(v values) ([]config.Edit, []Change) {
+	have := v.all(s.Key)
+	if s.holds(have) {
+		return nil, nil
+	}
+	before := ""
+	if s.presence != among && len(have) > 0 {
+		before = have[len(have)-1]
+	}
+	edits := []config.Edit{{"--replace-all", s.record("set"), s.Value}}
+	// The value before is that from before the first time.
+	if len(v.all(s.record("set"))) == 0 && before != "" {
+		edits = append(edits, config.Edit{"--replace-all", s.record("before"), before})
+	}
+	if s.presence == among {
+		edits = append(edits, config.Edit{"--add", s.Key, s.Value})
+	} else {
+		edits = append(edits, config.Edit{"--replace-all", s.Key, s.Value})
+	}
+	return edits, []Change{{s.File, s.Key, before, s.Value}}
+}
+
+// restore returns what puts the value before back, unless the key was changed since.
+func (s Setting) restore(v values) (edits []config.Edit, changes []Change) {
+	have := v.all(s.Key)
+	set, before := v.last(s.record("set")), v.last(s.record("before"))
+	recorded := len(v.all(s.record("set"))) > 0
+	if recorded {
+		edits = append(edits, config.Edit{"--remove-section", "refdb." + s.Key})
+	}
+	switch {
+	case s.presence == among:
+		// It is the guard's, whoever has set it.
+		if slices.Contains(have, s.Value) {
+			edits = append(edits, config.Edit{"--unset-all", s.Key, "^" + regexp.QuoteMeta(s.Value) + "$"})
+			changes = append(changes, Change{s.File, s.Key, s.Value, ""})
+		}
+	case !recorded, len(have) == 0, have[len(have)-1] != set:
+	case before != "":
+		edits = append(edits, config.Edit{"--replace-all", s.Key, before})
+		changes = append(changes, Change{s.File, s.Key, set, before})
+	default:
+		edits = append(edits, config.Edit{"--unset-all", s.Key})
+		changes = append(changes, Change{s.File, s.Key, set, ""})
+	}
+	return edits, changes
+}
+
+// Missing returns the settings that don't hold, with what their keys have.
+func (d *Directory) Missing(ctx context.Context, settings []Setting) (missing []Setting, have []string, err error) {
+	for _, s := range settings {
+		v, err := readConfig(ctx, d.file(s.File))
+		if err != nil {
+			return nil, nil, err
+		}
+		if !s.holds(v.all(s.Key)) {
+			missing, have = append(missing, s), append(have, v.last(s.Key))
+		}
+	}
+	return missing, have, nil
+}
+
+// ConfigPlan is what is to be changed in Gerrit's configuration files.
+type ConfigPlan struct {
+	Changes []Change
+	dir     *Directory
+	edits   map[string][]config.Edit
+}
+
+// PlanSettings returns what makes the settings hold.
+func (d *Directory) PlanSettings(ctx context.Context, settings []Setting) (ConfigPlan, error) {
+	return d.plan(ctx, settings, Setting.edits)
+}
+
+// PlanRestore returns what takes the settings back: whatever was set to make them hold is what it was before.
+func (d *Directory) PlanRestore(ctx context.Context, settings []Setting) (ConfigPlan, error) {
+	return d.plan(ctx, settings, Setting.restore)
+}
+
+func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Setting, values) ([]config.Edit, []Change)) (ConfigPlan, error) {
+	p := ConfigPlan{dir: d, edits: map[string][]config.Edit{}}
+	read := map[string]values{}
+	for _, s := range settings {
+		v, ok := read[s.File]
+		if !ok {
+			var err error
+			if v, err = readConfig(ctx, d.file(s.File)); err != nil {
+				return p, err
+			}
+			read[s.File] = v
+		}
+		edits, changes := of(s, v)
+		p.Changes = append(p.Changes, changes...)
+		if len(edits) > 0 {
+			p.edits[s.File] = append(p.edits[s.File], edits...)
+		}
+	}
+	return p, nil
+}
+
+// Apply makes the changes, file by file. Each file is replaced at once: interrupted, Apply has changed some files whole. jgit.config
+// comes first, because Gerrit with the guard does not start without it.
+func (p ConfigPlan) Apply(ctx context.Context) error {
+	for _, file := range []string{JGitConfig, GerritConfig} {
+		if edits := p.edits[file]; len(edits) > 0 {
+			if err := config.Rewrite(ctx, p.dir.file(file), edits); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
