@@ -14,8 +14,8 @@ for tool in jq curl git ssh; do command -v $tool >/dev/null || { echo "$tool is 
 bin=$(realpath "${1:?usage: run.sh BIN [CHAPTER...]}")
 chapters=("${@:2}")
 [[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6 7 9 10)
-source "$here/program.sh"
 work=$(mktemp -d)
+source "$here/program.sh"
 # Programs and jar are installed into one directory, as the page says.
 mkdir "$work/bin"
 cp "$bin/refdbctl" "$bin/refdb-hook" "$jar" "$work/bin/"
