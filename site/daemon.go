@@ -62,22 +62,24 @@ type Daemon struct {
 	// inherited are the intents of earlier daemons that a push may rely on; nil until they are known.
 	inherited atomic.Pointer[map[intentKey]bool]
 
-	presence *presence.Presence
-	projects projects.Cache
-	logged   loggedMoves
-	pushes   pushes
-	claims   claims
-	guards   guards
-	earlier  earlierFollowers
-	made     newRepositories
-	alarms   alarms
-	counters counters
-	health   health
-	sizes    sizes
-	metrics  daemonMetrics
-	open     openIntents
-	lags     lags
-	moved    moved
+	presence  *presence.Presence
+	projects  projects.Cache
+	logged    loggedMoves
+	pushes    pushes
+	claims    claims
+	guards    guards
+	earlier   earlierFollowers
+	made      newRepositories
+	deletions deletions
+	vanished  vanished
+	alarms    alarms
+	counters  counters
+	health    health
+	sizes     sizes
+	metrics   daemonMetrics
+	open      openIntents
+	lags      lags
+	moved     moved
 
 	follower    *follow.Follower
 	pruning     pruning
@@ -149,7 +151,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.work = work
 	defer d.tasks.Wait()
 	defer cancel()
-	if err := d.loadGuards(c.State); err != nil {
+	if err := errors.Join(d.loadGuards(c.State), d.loadCreations(c.State), d.loadDeletions(c.State)); err != nil {
 		return err
 	}
 	booted, err := d.booted(c.State)
@@ -212,6 +214,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.keepMaintaining(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepCloning(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepFollowingRemovals(d.maintainer.ctx) })
+	d.tasks.Go(func() { d.keepLookingForVanished(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepTelling(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
