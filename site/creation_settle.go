@@ -55,22 +55,23 @@ func (d *Daemon) settleCreation(ctx context.Context, cr *creation) {
 	if id != "" {
 		err = d.completeOrUndo(ctx, r, id)
 	}
+	settled := err == nil
 	gs.lock()
 	cr.settling = false
-	if err == nil {
+	if settled {
 		delete(gs.creations, cr.transaction)
-		gs.creationsUnsaved = gs.creationsUnsaved || r.Path != ""
 	}
+	gs.unlock()
+	if settled && r.Path != "" {
+		d.logFailure(ctx, "the creations could not be noted", d.saveCreations())
+	}
+	gs.lock()
 	if cr.reported {
 		cr.session.send(wire.Settled{TX: cr.transaction.TX})
 		cr.reported = false
 	}
 	gs.unlock()
-	switch {
-	case err == nil && r.Path != "":
-		err = d.saveCreations()
-		d.logFailure(ctx, "the creations could not be noted", err)
-	case err != nil && ctx.Err() == nil:
+	if !settled && !errors.Is(err, projects.ErrNotYet) && ctx.Err() == nil {
 		d.o.Logger.InfoContext(ctx, "a creation can't be settled yet; trying again", "repository", d.digest(r.Project, ""), "class", refdb.ClassOf(err).String())
 	}
 }
@@ -110,6 +111,16 @@ func (d *Daemon) forget(ctx context.Context, project string) {
 
 // removeUnused removes the repository that was made for a project with that ID, unless it has a ref, while nothing else works on it.
 func (d *Daemon) removeUnused(ctx context.Context, r config.Repository, id string) (used bool, err error) {
+	aside := filepath.Join(filepath.Dir(r.Path), config.Unfinished+cloneMaker+id)
+	if used, err := d.finishRemoval(ctx, r, aside, id); err != nil || used {
+		return used, err
+	}
+	switch _, err := os.Lstat(r.Path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
 	patience, cancel := context.WithTimeoutCause(ctx, pruneWait, errors.New("there was always a transaction under way"))
 	defer cancel()
 	if err := d.awaitInheritedPrune(patience, r.Path); err != nil {
@@ -120,27 +131,33 @@ func (d *Daemon) removeUnused(ctx context.Context, r config.Repository, id strin
 		return false, err
 	}
 	defer release()
-	aside := filepath.Join(filepath.Dir(r.Path), config.Unfinished+cloneMaker+id)
-	if err := os.RemoveAll(aside); err != nil { // a daemon before did not come to its end
-		return false, err
-	}
-	switch _, err := os.Lstat(r.Path); {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
 	if used, err = d.isUsed(ctx, r, r.Path, id); err != nil || used {
 		return used, err
 	}
 	if err := os.Rename(r.Path, aside); err != nil {
 		return false, err
 	}
-	// Nothing can begin there any more. What had begun may have been faster.
-	if used, err = d.isUsed(ctx, r, aside, id); err != nil || used {
-		return used, errors.Join(err, os.Rename(aside, r.Path))
+	return d.finishRemoval(ctx, r, aside, id)
+}
+
+// finishRemoval removes the repository that was moved aside, if there is one. What had begun before that may have been faster, and have made a
+// ref: then it takes the repository back.
+func (d *Daemon) finishRemoval(ctx context.Context, r config.Repository, aside, id string) (used bool, err error) {
+	switch _, err := os.Lstat(aside); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
 	}
-	return false, errors.Join(os.RemoveAll(aside), durable.SyncDir(filepath.Dir(aside)))
+	if used, err = d.isUsed(ctx, r, aside, id); err != nil {
+		return false, err
+	}
+	if used {
+		err = os.Rename(aside, r.Path)
+	} else {
+		err = os.RemoveAll(aside)
+	}
+	return used, errors.Join(err, durable.SyncDir(filepath.Dir(aside)))
 }
 
 // isUsed reports whether the repository in dir has a ref, or is a copy of another project than that with the ID. It need not be whole.

@@ -40,3 +40,9 @@ func (d *Daemon) Maintaining() (end func()) {
 func (d *Daemon) FollowRemoval(ctx context.Context, project string) (to string, err error) {
 	return d.followRemoval(ctx, d.config.Load(), project)
 }
+
+// CloneNow clones a project as the daemon does by itself.
+func (d *Daemon) CloneNow(ctx context.Context, project string) error {
+	_, err := d.clone(ctx, d.config.Load(), project)
+	return err
+}

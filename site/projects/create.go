@@ -2,6 +2,7 @@ package projects
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -51,24 +52,40 @@ func Exists(project string) error {
 	return refusal.Because(refusal.Exists, refusal.Lines{wire.ProjectExists(project)})
 }
 
+// ErrNotYet: a project was taken back, and objects that were stored for it are to be removed, once no site adds any.
+var ErrNotYet = errors.New("objects of the project are left")
+
 // TakeBack removes a project that [Create] has made with that ID, or may make yet, unless something of it was accepted: the database has a
-// ref. It removes no refs: a site that knows the project may let a push through until it learns of this.
+// ref. It removes no refs: a site that knows the project may let a push through until it learns of this. An error that wraps [ErrNotYet] says
+// that this is done, and TakeBack is to be called again.
 func TakeBack(ctx context.Context, c *config.Config, db *refdb.DB, project, id string) error {
 	row, ok, err := db.Project(ctx, project)
+	removed := row.Mode == config.Removed
 	switch {
 	case err != nil:
 		return err
+	case ok && row.ID != id && !removed:
+		return nil // another project's
 	case !ok:
-		// A request of Create whose reply was lost may come late. Once there is a row it changes nothing.
-		row = refdb.Project{Project: project, ID: id, Rules: c.Rules().String()}
-	case row.Mode == config.Removed && row.ID == id, row.Mode != config.Removed && row.ID != id:
-		return nil
+		// A request of Create whose reply was lost may come late. Once there is another row it changes nothing.
+		row = refdb.Project{Project: project, ID: rand.Text(), Rules: c.Rules().String()}
 	case row.ID == id:
 		if used, err := isUsed(ctx, db, project); err != nil || used {
 			return err
 		}
 	}
-	_, err = mark(ctx, db, row)
+	if !removed || row.ID != id {
+		if row, err = mark(ctx, db, row); err != nil || row.ID != id {
+			return err
+		}
+	}
+	switch has, err := HasPacks(ctx, db, project); {
+	case err != nil || !has:
+		return err
+	case row.Age < reuseAfter:
+		return ErrNotYet
+	}
+	_, _, err = Remove(ctx, db, row)
 	return err
 }
 
