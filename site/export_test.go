@@ -46,3 +46,12 @@ func (d *Daemon) CloneNow(ctx context.Context, project string) error {
 	_, err := d.clone(ctx, d.config.Load(), project)
 	return err
 }
+
+// LookForVanished looks for repositories that are gone, as at a time.
+func (d *Daemon) LookForVanished(now time.Time) { d.lookForVanished(d.work, now) }
+
+// HoldDeletions keeps projects from being removed until the function is called that it returns.
+func (d *Daemon) HoldDeletions() (release func()) {
+	d.deletions.working.Lock()
+	return d.deletions.working.Unlock
+}
