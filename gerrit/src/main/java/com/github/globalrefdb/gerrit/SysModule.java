@@ -1,5 +1,6 @@
 package com.github.globalrefdb.gerrit;
 
+import com.google.gerrit.extensions.events.ProjectDeletedListener;
 import com.google.gerrit.extensions.registration.DynamicSet;
 import com.google.gerrit.lifecycle.LifecycleModule;
 import com.google.gerrit.server.ExceptionHook;
@@ -11,6 +12,7 @@ public final class SysModule extends LifecycleModule {
   protected void configure() {
     listener().to(StartCheck.class);
     DynamicSet.bind(binder(), ExceptionHook.class).to(RestRefusals.class);
+    DynamicSet.bind(binder(), ProjectDeletedListener.class).to(ProjectDeletions.class);
     DynamicSet.bind(binder(), ReceivePackInitializer.class).to(PushRefusals.class);
   }
 }

@@ -36,6 +36,7 @@ class MethodsTest {
           GuardedRefRename.class,
           RestRefusals.class,
           PushRefusals.class,
+          ProjectDeletions.class,
           StartCheck.class);
 
   @Test
