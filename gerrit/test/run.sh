@@ -13,7 +13,7 @@ for tool in jq curl git; do command -v $tool >/dev/null || { echo "$tool is need
 
 bin=$(realpath "${1:?usage: run.sh BIN [CHAPTER...]}")
 chapters=("${@:2}")
-[[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6)
+[[ $# -gt 1 ]] || chapters=(1 2 3 4 5 6 8)
 war=$("$here/war.sh" 3.9.4)
 jar=$(realpath "$here/../target/3.9/globalrefdb-gerrit-3.9.jar")
 java=$(java_home 17)/bin/java
