@@ -532,6 +532,11 @@ func TestACreationWhoseProjectWasChangedMeanwhile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, refusedAs{"final", "exists"}, config.Enforce},
+		{"used at another site, which took it for its own", func(t *testing.T, g *guard) {
+			if _, err := g.db.Put(t.Context(), "new/one", metaConfig, refdb.Value(g.commit[0])); err != nil {
+				t.Fatal(err)
+			}
+		}, refusedAs{"retry", "behind"}, config.Enforce},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -603,5 +608,59 @@ func TestAProjectIsClonedOnceItHasARef(t *testing.T) {
 	sitetest.Eventually(t, "the other site has it", func() bool { return other.local(metaConfig) == a })
 	for _, b := range other.status().Behind {
 		t.Errorf("the status says %+v", b)
+	}
+}
+
+// A repository in which a transaction is open is not looked at: it may get a ref.
+func TestACreationThatIsReportedWhileATransactionIsOpen(t *testing.T) {
+	t.Parallel()
+	g := created(t)
+	j, other := g.jgit().session(), g.jgitChild().session()
+	tx := j.mayCreate("new/one")
+	move := line(metaConfig, "", j.make("new/one"))
+	first := other.granted(move)
+	j.report(tx)
+	g.reconciled()
+	if !there(g.repo) {
+		t.Fatal("the repository is gone")
+	}
+	other.move(move)
+	other.report(first)
+	g.reload()
+	sitetest.Eventually(t, "it is complete", func() bool { return g.noted("creations") == 0 })
+	if row := g.projectRow("new/one"); row.Mode != config.Enforce || g.local(metaConfig) != move.New {
+		t.Errorf("%+v, the repository has %q", row, g.local(metaConfig))
+	}
+}
+
+// A daemon that was killed between the rename of a repository and the last look at it has lost nothing.
+func TestARepositoryThatWasRenamedIsLookedAtOnceMore(t *testing.T) {
+	t.Parallel()
+	for _, hasRef := range []bool{true, false} {
+		t.Run(fmt.Sprintf("has a ref %v", hasRef), func(t *testing.T) {
+			t.Parallel()
+			g := created(t)
+			j := g.jgitChild().session()
+			j.mayCreate("new/one")
+			a := j.make("new/one")
+			if hasRef {
+				j.move(line(metaConfig, "", a))
+			}
+			g.halt()
+			j.kill()
+			aside := filepath.Join(g.dir, "git/new", config.Unfinished+"daemon-"+g.projectRow("new/one").ID)
+			if err := os.Rename(g.repo, aside); err != nil {
+				t.Fatal(err)
+			}
+			g.start()
+			if !hasRef {
+				g.nothingLeft("new/one")
+				return
+			}
+			sitetest.Eventually(t, "it is complete", func() bool { return g.noted("creations") == 0 })
+			if g.local(metaConfig) != a || there(aside) || g.projectRow("new/one").Mode != config.Enforce {
+				t.Errorf("%+v, the repository has %q", g.projectRow("new/one"), g.local(metaConfig))
+			}
+		})
 	}
 }

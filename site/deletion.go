@@ -8,9 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -21,7 +24,14 @@ import (
 type deletions struct {
 	mu      sync.Mutex // held while one is noted, too
 	noted   map[deletion]bool
-	working sync.Mutex // held while projects are removed
+	failed  map[deletion]failedDeletion // why a project could not be removed yet
+	working sync.Mutex                  // held while projects are removed
+}
+
+// A failedDeletion says why a project could not be removed yet.
+type failedDeletion struct {
+	reason string
+	since  time.Time
 }
 
 // A deletion names a project, and the ID that its repository recorded.
@@ -119,10 +129,42 @@ func (d *Daemon) removeDeleted(ctx context.Context) {
 		if err == nil {
 			err = ds.change(d.config.Load().State, func(noted map[deletion]bool) { delete(noted, one) })
 		}
-		if err != nil && ctx.Err() == nil {
-			d.o.Logger.WarnContext(ctx, "a project whose repository was deleted can't be removed yet; trying again", "project", d.digest(one.Project, ""), "class", refdb.ClassOf(err).String())
+		if ctx.Err() == nil && ds.settle(one, err) {
+			d.o.Logger.WarnContext(ctx, "a project whose repository was deleted can't be removed yet; trying again: see `refdbctl site status`",
+				"project", d.digest(one.Project, ""), "class", refdb.ClassOf(err).String())
 		}
 	}
+}
+
+// settle records whether a project could be removed, and reports whether that has failed for the first time.
+func (ds *deletions) settle(one deletion, err error) (first bool) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if err == nil {
+		delete(ds.failed, one)
+		return false
+	}
+	if _, known := ds.failed[one]; known {
+		return false
+	}
+	if ds.failed == nil {
+		ds.failed = map[deletion]failedDeletion{}
+	}
+	ds.failed[one] = failedDeletion{wire.OneLine(err.Error()), time.Now()}
+	return true
+}
+
+// failures returns the projects that could not be removed yet, in order.
+func (ds *deletions) failures() (all []client.Behind) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	for one, f := range ds.failed {
+		all = append(all, client.Behind{
+			Project: one.Project, Reason: "its repository was deleted here, and the project can't be removed yet: " + f.reason, Age: time.Since(f.since).Seconds(),
+		})
+	}
+	slices.SortFunc(all, func(a, b client.Behind) int { return strings.Compare(a.Project, b.Project) })
+	return all
 }
 
 // removeProject removes a project, as an operator does, whose repository was deleted. It does so once more if the removal has not ended.
@@ -149,10 +191,26 @@ func (d *Daemon) removeProject(ctx context.Context, one deletion) error {
 			}
 		}
 	}
-	recording, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
+	if row.Mode == config.Removed { // as far as it has come
+		_, _, err = projects.Remove(ctx, d.db, row)
+	} else {
+		err = d.removeAudited(ctx, row)
+	}
+	if err != nil {
+		return err
+	}
+	d.forgetDeleted(ctx, one)
+	d.o.Logger.InfoContext(ctx, "a project was removed, because its repository was deleted here", "project", which)
+	return nil
+}
+
+// removeAudited removes a project, and has the audit say so.
+func (d *Daemon) removeAudited(ctx context.Context, row refdb.Project) error {
+	c := d.config.Load()
+	recording, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	entry, err := d.db.Record(recording, refdb.AuditEntry{
-		Who: d.db.Owner(), Action: "project remove", Project: one.Project, Detail: "all refs and locks", Reason: "its repository was deleted at " + d.config.Load().Site,
+		Who: d.db.Owner(), Action: "project remove", Project: row.Project, Detail: "all refs and locks", Reason: "its repository was deleted at " + c.Site,
 	})
 	if err != nil {
 		return err
@@ -160,17 +218,12 @@ func (d *Daemon) removeProject(ctx context.Context, one deletion) error {
 	_, _, err = projects.Remove(ctx, d.db, row)
 	outcome := "done"
 	if err != nil {
-		outcome = "failed: " + refdb.ClassOf(err).String()
+		outcome = "not ended: " + refdb.ClassOf(err).String()
 	}
-	concluding, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
+	concluding, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	d.logFailure(ctx, "the outcome of a removal could not be recorded", d.db.Conclude(concluding, entry, outcome))
-	if err != nil {
-		return err
-	}
-	d.forgetDeleted(ctx, one)
-	d.o.Logger.InfoContext(ctx, "a project was removed, because its repository was deleted here", "project", which)
-	return nil
+	return err
 }
 
 // forgetDeleted forgets the repository that was deleted, unless there is another one by now.

@@ -232,3 +232,40 @@ func TestARepositoryThatVanishesIsAnAlarm(t *testing.T) {
 		}
 	}
 }
+
+// A removal that can't end yet is tried again, is in the status, and in the audit once.
+func TestADeletionThatCannotEndYet(t *testing.T) {
+	t.Parallel()
+	g := created(t)
+	j := g.jgit().session()
+	j.createdWhole("new/one")
+	intent, err := g.db.Prepare(t.Context(), "new/one", []refdb.Update{{Ref: x, New: refdb.Value(g.commit[0])}}, "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, is := j.deleted("new/one", g.delete("new/one")).(wire.Granted); !is {
+		t.Fatalf("the daemon said %+v", m)
+	}
+	sitetest.Eventually(t, "the status says why", func() bool {
+		behind := g.status().Behind
+		return len(behind) == 1 && strings.Contains(behind[0].Reason, "its repository was deleted here, and the project can't be removed yet: ")
+	})
+	g.reconciled()
+	if row := g.projectRow("new/one"); row.Mode != config.Removed {
+		t.Errorf("%+v", row)
+	}
+	if err := g.db.Finish(t.Context(), intent, nil, []string{x}); err != nil {
+		t.Fatal(err)
+	}
+	g.reload()
+	g.removed("new/one")
+	entries := 0
+	for _, err := range g.db.Audit(t.Context(), refdb.AuditFilter{Project: "new/one"}) {
+		if entries++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if entries != 1 || len(g.status().Behind) != 0 {
+		t.Errorf("%d entries, %+v", entries, g.status().Behind)
+	}
+}

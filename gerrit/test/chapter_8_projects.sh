@@ -17,13 +17,14 @@ create() {
 	curl -s -u admin:secret -X PUT -H 'Content-Type: application/json' -d '{"create_empty_commit":true}' \
 		"$(url "$1")/a/projects/$(encoded "$2")" -o "$work/says-$1" -w '%{http_code}' >"$work/created-$1" || true
 }
+comes_to_us() { has_directory us "$1" && follows "$@"; }
 created() { [[ $(<"$work/created-$1") == "$2" ]] || { cat "$work/created-$1" "$work/says-$1"; return 1; }; }
 user_reads() { grep -q -e "$2" "$work/says-$1" || { cat "$work/says-$1"; return 1; }; }
 creates() { create "$1" "$2" && [[ $(<"$work/created-$1") == 201 ]]; }
 nothing_is_left() { ! has_directory "$1" "$2" && [[ -z $(global "$2" refs/meta/config) ]]; }
 
 check "a project is created at eu" creates eu made/here
-wait_for "it comes to us" follows made/here refs/heads/master
+wait_for "it comes to us" comes_to_us made/here refs/heads/master
 check "whose Gerrit has it" eval 'rest us GET projects/made%2Fhere >/dev/null && status_is 200'
 
 both_at_once() {
@@ -40,7 +41,7 @@ both_at_once() {
 }
 for n in 1 2 3 4; do
 	check "created at both sites at once, round $n: one wins, the other's user reads so" both_at_once "both/$n"
-	wait_for "and both sites have it" eval 'follows both/$n refs/meta/config && same eu both/$n && same us both/$n'
+	wait_for "and both sites have it" eval 'has_directory eu both/$n && comes_to_us both/$n refs/meta/config && same eu both/$n && same us both/$n'
 done
 
 kill_daemon eu
@@ -82,7 +83,7 @@ wait_for "Gerrit was killed while it created a project: nothing is left of that"
 check "us has never had it" eval '! has_directory us made/killed'
 start_gerrit eu
 wait_for "after a while it can be created" creates eu made/killed
-wait_for "and comes to us" follows made/killed refs/meta/config
+wait_for "and comes to us" comes_to_us made/killed refs/meta/config
 
 delete() { rest "$1" POST "projects/$(encoded "$2")/delete-project~delete" '{"force":true}' >/dev/null; status_is 204; }
 clone us made/here
@@ -97,7 +98,7 @@ aside() { ! has_directory us made/here && compgen -G "$work/us/removed/refdb-rem
 wait_for "at us it goes aside" aside
 check "the audit says why" eval 'refdbctl audit list | grep -q "project remove"'
 wait_for "it can be created again" creates eu made/here
-wait_for "and comes to us" follows made/here refs/heads/master
+wait_for "and comes to us" comes_to_us made/here refs/heads/master
 check "us has what was made since, and nothing of before" eval 'same us made/here && same eu made/here'
 check "its Gerrit writes all objects of a push" eval 'clone us made/here && commit us made/here "after the deletion" && push us made/here HEAD:refs/heads/master && repo us made/here fsck --connectivity-only >/dev/null 2>&1'
 wait_for "which eu has, too" follows made/here refs/heads/master
