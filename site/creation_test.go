@@ -55,7 +55,7 @@ func (j *jgit) create(project string) (tx string) {
 	j.g.tb.Helper()
 	j.tx++
 	tx = fmt.Sprintf("c%d", j.tx)
-	j.say(wire.Create{TX: tx, Limit: 10 * time.Second, Dir: j.g.path(project), By: "alice"})
+	j.say(wire.Create{TX: tx, Limit: 10 * time.Second, Dir: j.g.path(project)})
 	return tx
 }
 

@@ -14,7 +14,6 @@ type (
 		TX    string
 		Limit time.Duration // how long the guard waits for the answer; whole milliseconds
 		Dir   string        // the real path that the repository will have
-		By    string        // who asked for it; "" if nobody says
 	}
 	// Deleted says that the guard has deleted a repository. It is answered by [Granted] or [Refused], and not reported.
 	Deleted struct {
@@ -26,23 +25,14 @@ type (
 )
 
 func (m Create) text() (string, []string) {
-	var lines []string
-	if m.By != "" {
-		lines = append(lines, "by "+m.By)
-	}
-	return "create " + m.TX + " " + milliseconds(m.Limit) + " " + m.Dir, lines
+	return "create " + m.TX + " " + milliseconds(m.Limit) + " " + m.Dir, nil
 }
 
 func (m Deleted) text() (string, []string) {
 	return "deleted " + m.TX + " " + milliseconds(m.Limit) + " " + m.Dir, []string{"id " + m.ID}
 }
 
-func (m Create) check() error {
-	if m.By != "" && !isText(m.By) {
-		return malformed("by " + excerpt(m.By))
-	}
-	return checkProject(m.TX, m.Limit, m.Dir)
-}
+func (m Create) check() error { return checkProject(m.TX, m.Limit, m.Dir) }
 
 func (m Deleted) check() error {
 	if !isText(m.ID) {
@@ -62,11 +52,8 @@ func checkProject(tx string, limit time.Duration, dir string) error {
 }
 
 func parseCreate(fields string, lines []string) (m Create, ok bool) {
-	if m.TX, m.Limit, m.Dir, ok = parseProject(fields); !ok || len(lines) == 0 {
-		return m, ok
-	}
-	m.By, ok = strings.CutPrefix(lines[0], "by ")
-	return m, ok && m.By != "" && len(lines) == 1
+	m.TX, m.Limit, m.Dir, ok = parseProject(fields)
+	return m, ok && len(lines) == 0
 }
 
 func parseDeleted(fields string, lines []string) (m Deleted, ok bool) {
