@@ -110,15 +110,15 @@ func (d *Daemon) clone(ctx context.Context, c *config.Config, project string) (r
 		}
 		return rep, fmt.Errorf("a push of %s was under way in a repository that is gone: run `refdbctl site clone %s`", i.Ref, project)
 	}
+	path, err := c.NewPath(project)
+	if err != nil {
+		return rep, err
+	}
 	switch has, err := d.hasRef(ctx, project); {
 	case err != nil:
 		return rep, err
 	case !has:
 		return rep, errNoRef
-	}
-	path, err := c.NewPath(project)
-	if err != nil {
-		return rep, err
 	}
 	if err := removeUnfinished(filepath.Dir(path)); err != nil {
 		return rep, fmt.Errorf("removing what a daemon before left: %w", err)

@@ -664,3 +664,24 @@ func TestARepositoryThatWasRenamedIsLookedAtOnceMore(t *testing.T) {
 		})
 	}
 }
+
+// What begins to work in a repository meanwhile has it first.
+func TestACreationIsUndoneWhileNothingElseWorksThere(t *testing.T) {
+	t.Parallel()
+	g := created(t)
+	j := g.jgit().session()
+	tx := j.mayCreate("new/one")
+	move := line(metaConfig, "", j.make("new/one"))
+	release, err := g.daemon.Share(t.Context(), g.repo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.say(wire.Report{TX: tx})
+	sitetest.Eventually(t, "the daemon waits", func() bool { return g.daemon.AwaitedAlone(g.repo) })
+	j.move(move)
+	release()
+	j.settled(tx)
+	if row := g.projectRow("new/one"); row.Mode != config.Enforce || g.local(metaConfig) != move.New {
+		t.Errorf("%+v, the repository has %q", row, g.local(metaConfig))
+	}
+}

@@ -55,3 +55,15 @@ func (d *Daemon) HoldDeletions() (release func()) {
 	d.deletions.working.Lock()
 	return d.deletions.working.Unlock
 }
+
+// Share keeps a repository from being had alone until the function is called that it returns.
+func (d *Daemon) Share(ctx context.Context, path string) (release func(), err error) {
+	return d.share(ctx, path)
+}
+
+// AwaitedAlone reports whether somebody waits to have a repository alone.
+func (d *Daemon) AwaitedAlone(path string) bool {
+	d.pruning.mu.Lock()
+	defer d.pruning.mu.Unlock()
+	return d.pruning.of(path).waiting > 0
+}

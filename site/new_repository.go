@@ -84,8 +84,6 @@ func (d *Daemon) rowOfNew(ctx context.Context, c *config.Config, r config.Reposi
 		return row, refusal.DatabaseFailed(err)
 	case !ok || row.ID != reserved || id != "" && id != reserved:
 		return row, projects.Exists(r.Project)
-	case row.Mode == config.Removed:
-		return row, refusal.Lines{wire.RemovedProject(r.Project)}
 	}
 	return row, nil
 }
