@@ -11,9 +11,11 @@ import java.lang.reflect.InvocationTargetException;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.time.Duration;
 import java.util.Map;
 import java.util.NavigableSet;
+import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
@@ -30,7 +32,27 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
   private final GitRepositoryManager unguarded;
   private final RefGuard guard;
   private final Function<Project.NameKey, Path> basePath;
-  private final Map<Project.NameKey, String> ids = new ConcurrentHashMap<>(); // as the repositories recorded them when they were last opened
+  private final Map<Project.NameKey, Seen> seen = new ConcurrentHashMap<>(); // when they were last opened
+
+  /**
+   * What tells a repository from one that takes its place.
+   *
+   * @param id that it records, of its project; null if it records none
+   * @param objects the file system's, of the directory of its objects
+   */
+  private record Seen(String id, Object objects) {
+    static Seen of(Repository repository) throws IOException {
+      Path objects = repository.getDirectory().toPath().resolve(Constants.OBJECTS);
+      return new Seen(
+          repository.getConfig().getString("refdb", null, "projectid"),
+          Files.readAttributes(objects, BasicFileAttributes.class).fileKey());
+    }
+
+    /** One that was not under guard may be by now. */
+    boolean isReplacedBy(Seen now) {
+      return !Objects.equals(objects, now.objects) || id != null && !id.equals(now.id);
+    }
+  }
 
   @Inject
   GuardedRepositoryManager(@Unguarded GitRepositoryManager unguarded, RefGuard guard) {
@@ -46,19 +68,21 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
   @Override
   public Repository openRepository(Project.NameKey name) throws IOException {
     Repository repository = unguarded.openRepository(name);
-    String id = id(repository);
-    String before = id == null ? ids.remove(name) : ids.put(name, id);
-    if (before != null && !before.equals(id)) { // another project's took its place
+    Seen now;
+    try {
+      now = Seen.of(repository);
+    } catch (IOException | RuntimeException e) {
+      repository.close();
+      throw e;
+    }
+    Seen before = seen.put(name, now);
+    if (before != null && before.isReplacedBy(now)) {
       Path directory = repository.getDirectory().toPath();
       repository.close();
       Creation.forgetRepository(directory);
       repository = unguarded.openRepository(name);
     }
     return GuardedRepository.wrap(repository, guard);
-  }
-
-  private static String id(Repository repository) {
-    return repository.getConfig().getString("refdb", null, "projectid");
   }
 
   @Override
@@ -88,7 +112,7 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
 
   /** Says to the daemon that a repository was deleted, until it is told: then the project is removed at all sites. */
   void deleted(Project.NameKey name) {
-    String id = ids.remove(name);
+    Seen last = seen.remove(name);
     Path directory;
     try {
       directory = directory(name);
@@ -97,11 +121,11 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
       return;
     }
     Creation.forgetRepository(directory);
-    if (id == null) {
+    if (last == null || last.id() == null) {
       return; // it was not under guard
     }
-    if (!tellDeleted(name, directory, id)) {
-      Thread again = new Thread(() -> tellUntilAnswered(name, directory, id), "refdb-deleted");
+    if (!tellDeleted(name, directory, last.id())) {
+      Thread again = new Thread(() -> tellUntilAnswered(name, directory, last.id()), "refdb-deleted");
       again.setDaemon(true);
       again.start();
     }

@@ -189,28 +189,34 @@ class GuardedRepositoryManagerTest {
   /** JGit takes objects for written that an earlier repository with the path had. */
   @Test
   void aRepositoryThatTakesTheOthersPlaceGetsItsObjects() throws Exception {
-    for (String way : List.of("made again", "brought by the daemon")) {
+    for (String way : List.of("created again", "cloned, another project", "cloned again")) {
       manager.createRepository(NAME).close();
       record("first");
       try (Repository first = manager.openRepository(NAME)) {
         write(first);
       }
-      delete(repository);
-      if (way.equals("made again")) {
-        manager.createRepository(NAME).close();
-      } else {
-        Repository other = new FileRepository(repository.toFile());
-        other.create(true);
-        StoredConfig config = other.getConfig();
-        config.setString("refdb", null, "projectid", "second");
-        config.save();
+      Path away = dir.resolve("away");
+      Files.move(repository, away);
+      if (!way.equals("created again")) {
+        clone(way.equals("cloned again") ? "first" : "second");
       }
-      try (Repository second = manager.openRepository(NAME)) {
+      try (Repository second = way.equals("created again") ? manager.createRepository(NAME) : manager.openRepository(NAME)) {
         write(second);
         assertTrue(Files.exists(repository.resolve("objects/4b/825dc642cb6eb9a060e54bf8d69288fbee4904")), way);
       }
       delete(repository);
-      RepositoryCache.clear();
+      delete(away);
+      manager.deleted(NAME);
+    }
+  }
+
+  /** Past the guard, as the daemon does. */
+  private void clone(String id) throws IOException {
+    try (Repository other = new FileRepository(repository.toFile())) {
+      other.create(true);
+      StoredConfig config = other.getConfig();
+      config.setString("refdb", null, "projectid", id);
+      config.save();
     }
   }
 
