@@ -117,6 +117,11 @@ func TestADeletionThatIsNone(t *testing.T) {
 		want    any
 	}{
 		{"the repository is there", "", func(*guard) {}, refusedAs{"final", "not_configured"}},
+		{"half of it is there", "", func(g *guard) {
+			if err := os.Remove(filepath.Join(g.path("new/one"), "HEAD")); err != nil {
+				g.tb.Fatal(err)
+			}
+		}, refusedAs{"final", "not_configured"}},
 		{"of an earlier project", "earlier", func(g *guard) { g.delete("new/one") }, wire.Granted{}},
 		{"the repository is back before the database knows", "", func(g *guard) {
 			if err := os.Rename(g.path("new/one"), filepath.Join(g.dir, "away")); err != nil {
