@@ -56,6 +56,9 @@ func (d *Daemon) isToBeCloned(c *config.Config, project string) bool {
 	if !ok || p.Err != nil || !packs.Stored(p.Project) || !c.GuardsProject(project) || c.Names(project) {
 		return false
 	}
+	if d.deletions.has(project) || d.isBeingCreated(project) {
+		return false
+	}
 	r, err := c.Repository(project)
 	return err != nil || !isGuardedHere(c, r) || clone.Unguarded(r)
 }
@@ -66,6 +69,8 @@ func (d *Daemon) cloneOne(ctx context.Context, c *config.Config, project string)
 	which := d.digest(project, "")
 	switch {
 	case ctx.Err() != nil:
+	case errors.Is(err, errNoRef):
+		d.cloner.waits(project)
 	case err != nil:
 		d.cloner.failed(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()))
 		d.o.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
@@ -73,6 +78,9 @@ func (d *Daemon) cloneOne(ctx context.Context, c *config.Config, project string)
 		d.o.Logger.InfoContext(ctx, "a project was cloned", "project", which, "refs", rep.Refs, "packs", rep.Packs)
 	}
 }
+
+// errNoRef: the database has no ref of a project. A guard may be about to create it, and that may come to nothing.
+var errNoRef = errors.New("it has no refs yet")
 
 // clone makes the repository of a project that never had one here. One that had is left to an operator: its disk may be away, and
 // what was pushed into it is decided by cloning it again.
@@ -94,7 +102,7 @@ func (d *Daemon) clone(ctx context.Context, c *config.Config, project string) (r
 		return rep, clone.Guard(ctx, c, r, d.o.Hook) // an earlier daemon did not come to that
 	}
 	if d.follower.Knows(project) {
-		return rep, fmt.Errorf("it was here, and is gone: bring it back or, if it is lost, run `refdbctl site clone %s`", project)
+		return rep, errors.New(wire.ProjectVanished(project))
 	}
 	for i, err := range d.db.Intents(ctx, refdb.IntentFilter{Project: project, Owner: c.Site}) {
 		if err != nil {
@@ -106,10 +114,24 @@ func (d *Daemon) clone(ctx context.Context, c *config.Config, project string) (r
 	if err != nil {
 		return rep, err
 	}
+	switch has, err := d.hasRef(ctx, project); {
+	case err != nil:
+		return rep, err
+	case !has:
+		return rep, errNoRef
+	}
 	if err := removeUnfinished(filepath.Dir(path)); err != nil {
 		return rep, fmt.Errorf("removing what a daemon before left: %w", err)
 	}
 	return clone.Guarded(ctx, c, d.db, clone.Options{Project: project, Site: c.Site, By: d.db.Owner(), Maker: cloneMaker}, d.o.Hook)
+}
+
+// hasRef reports whether a ref of a project holds anything in the database.
+func (d *Daemon) hasRef(ctx context.Context, project string) (bool, error) {
+	for _, err := range d.db.Refs(ctx, project, "refs/") {
+		return err == nil, err
+	}
+	return false, nil
 }
 
 // removeUnfinished removes what a daemon that was killed has left in a directory. Nobody else makes such directories, and this daemon one at

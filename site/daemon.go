@@ -62,25 +62,27 @@ type Daemon struct {
 	// inherited are the intents of earlier daemons that a push may rely on; nil until they are known.
 	inherited atomic.Pointer[map[intentKey]bool]
 
-	presence *presence.Presence
-	projects projects.Cache
-	logged   loggedMoves
-	pushes   pushes
-	claims   claims
-	guards   guards
-	earlier  earlierFollowers
-	made     newRepositories
-	alarms   alarms
-	counters counters
-	health   health
-	sizes    sizes
-	metrics  daemonMetrics
-	open     openIntents
-	lags     lags
-	moved    moved
-	list     moveList
-	readers  readers
-	gerrit   gerritWatch
+	presence  *presence.Presence
+	projects  projects.Cache
+	logged    loggedMoves
+	pushes    pushes
+	claims    claims
+	guards    guards
+	earlier   earlierFollowers
+	made      newRepositories
+	deletions deletions
+	vanished  vanished
+	alarms    alarms
+	counters  counters
+	health    health
+	sizes     sizes
+	metrics   daemonMetrics
+	open      openIntents
+	lags      lags
+	moved     moved
+	list      moveList
+	readers   readers
+	gerrit    gerritWatch
 
 	follower    *follow.Follower
 	pruning     pruning
@@ -155,7 +157,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	defer d.tasks.Wait()
 	defer cancel()
 	d.tasks.Go(func() { d.keepMoves(work) })
-	if err := d.loadGuards(c.State); err != nil {
+	if err := errors.Join(d.loadGuards(c.State), d.loadCreations(c.State), d.loadDeletions(c.State)); err != nil {
 		return err
 	}
 	booted, err := d.booted(c.State)
@@ -218,6 +220,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.keepMaintaining(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepCloning(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepFollowingRemovals(d.maintainer.ctx) })
+	d.tasks.Go(func() { d.keepLookingForVanished(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.keepTelling(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.watchGerrit(d.maintainer.ctx) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })

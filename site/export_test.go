@@ -62,3 +62,30 @@ func (d *Daemon) LookAtGerrit(ctx context.Context, longer time.Duration) {
 	d.gerrit.mu.Unlock()
 	d.lookAtGerrit(ctx)
 }
+
+// CloneNow clones a project as the daemon does by itself.
+func (d *Daemon) CloneNow(ctx context.Context, project string) error {
+	_, err := d.clone(ctx, d.config.Load(), project)
+	return err
+}
+
+// LookForVanished looks for repositories that are gone, as at a time.
+func (d *Daemon) LookForVanished(now time.Time) { d.lookForVanished(d.work, now) }
+
+// HoldDeletions keeps projects from being removed until the function is called that it returns.
+func (d *Daemon) HoldDeletions() (release func()) {
+	d.deletions.working.Lock()
+	return d.deletions.working.Unlock
+}
+
+// Share keeps a repository from being had alone until the function is called that it returns.
+func (d *Daemon) Share(ctx context.Context, path string) (release func(), err error) {
+	return d.share(ctx, path)
+}
+
+// AwaitedAlone reports whether somebody waits to have a repository alone.
+func (d *Daemon) AwaitedAlone(path string) bool {
+	d.pruning.mu.Lock()
+	defer d.pruning.mu.Unlock()
+	return d.pruning.of(path).waiting > 0
+}

@@ -63,6 +63,7 @@ func (d *Daemon) guardDied(g *guard) {
 			t.finish()
 		}
 	}
+	gs.leaveCreations(g)
 	if len(g.transactions) > 0 {
 		d.counters.deaths.Add(1)
 		d.o.Logger.WarnContext(d.work, "a guard has died: what it left is settled", "process", g.id.PID, "open", len(g.transactions))
@@ -109,6 +110,7 @@ func (d *Daemon) settleDead(ctx context.Context, g *guard) {
 	gs.wake()
 	gs.unlock()
 	if gone {
+		d.settleCreations(ctx)
 		d.logFailure(ctx, "the guards could not be noted", d.saveGuards())
 	}
 	if gone && server {

@@ -21,7 +21,10 @@ type guards struct {
 	all     map[pusher.Guard]*guard
 	changed broadcast // when something has ended that others wait for
 
-	saving sync.Mutex // held while the file of guards is written
+	creations        map[pusher.Transaction]*creation
+	creationsUnsaved bool // the file of creations is out of date
+
+	saving sync.Mutex // held while the file of guards or that of creations is written
 }
 
 // A guard is one run of such a process. The lock of guards guards what changes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -40,9 +41,9 @@ func (d *Daemon) adoptNew(ctx context.Context, c *config.Config, r config.Reposi
 	if err != nil {
 		return err
 	}
-	row, _, err := projects.FindOrCreate(ctx, c, d.db, r, id, false, func() (bool, error) { return true, nil })
+	row, err := d.rowOfNew(ctx, c, r, id)
 	if err != nil {
-		return notRegistered(err)
+		return err
 	}
 	if err := d.projects.IDs.Record(ctx, r, row.ID); err != nil {
 		return err
@@ -59,4 +60,30 @@ func (d *Daemon) adoptNew(ctx context.Context, c *config.Config, r config.Reposi
 	}
 	d.o.Logger.InfoContext(ctx, "a repository that a guard has made was put under guard", "repository", d.digest(r.Project, ""))
 	return nil
+}
+
+// rowOfNew returns the project of a repository that a guard has made: the one that was reserved for it or, of a guard that does not ask before
+// it makes repositories, the one that there is of that name, or a new one.
+func (d *Daemon) rowOfNew(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
+	d.guards.lock()
+	reserved := ""
+	if cr := d.guards.creationAt(r.Path); cr != nil {
+		reserved = cr.id
+	}
+	d.guards.unlock()
+	if reserved == "" {
+		row, _, err = projects.FindOrCreate(ctx, c, d.db, r, id, false, func() (bool, error) { return true, nil })
+		if err != nil {
+			err = notRegistered(err)
+		}
+		return row, err
+	}
+	row, ok, err := d.db.Project(ctx, r.Project)
+	switch {
+	case err != nil:
+		return row, refusal.DatabaseFailed(err)
+	case !ok || row.ID != reserved || id != "" && id != reserved:
+		return row, projects.Exists(r.Project)
+	}
+	return row, nil
 }

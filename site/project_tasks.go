@@ -14,6 +14,8 @@ const (
 	// taskAgainFirst and taskAgainLast are the pauses after a project's task has failed.
 	taskAgainFirst = time.Second
 	taskAgainLast  = 5 * time.Minute
+	// taskWaitsLast is the longest pause of a task that waits for something.
+	taskWaitsLast = 30 * time.Second
 )
 
 // projectTasks are projects that something is to be done about, one after the other.
@@ -109,6 +111,14 @@ func (l *projectTasks) later(project string, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tasks[project].next = time.Now().Add(after)
+}
+
+// waits lets a task be tried again, later and later. Nothing is wrong.
+func (l *projectTasks) waits(project string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tasks[project]
+	t.reason, t.next, t.pause = "", time.Now().Add(t.pause), min(2*t.pause, taskWaitsLast)
 }
 
 // failed records why a task has failed. It is tried again later and later.

@@ -98,6 +98,8 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	}
 	failures = append(failures, d.adoptTransactions(ctx, pending, first))
 	d.settleTransactions(ctx)
+	d.tasks.Go(func() { d.settleCreations(d.work) })
+	d.tasks.Go(func() { d.removeDeleted(d.work) })
 	unheeded, err := d.applyDecisions(ctx, c, decided)
 	d.claims.setDecided(unheeded)
 	d.forgetSettled(start, slices.Concat(pending, unheeded))

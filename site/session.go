@@ -164,6 +164,10 @@ func (d *Daemon) handle(s *session, m wire.Message) bool {
 		return d.announced(s, m)
 	case wire.Report:
 		d.reported(s, m)
+	case wire.Create:
+		return d.createAsked(s, m)
+	case wire.Deleted:
+		d.deletedAsked(s, m)
 	}
 	return true
 }
@@ -171,7 +175,7 @@ func (d *Daemon) handle(s *session, m wire.Message) bool {
 // announced takes an announcement. The guards are locked.
 func (d *Daemon) announced(s *session, m wire.Announce) bool {
 	g := s.guard
-	if g.transactions[m.TX] != nil {
+	if g.transactions[m.TX] != nil || d.guards.creations[pusher.Transaction{Guard: g.id, TX: m.TX}] != nil {
 		s.send(wire.Fault{Text: "transaction " + m.TX + " was announced before"})
 		return false
 	}
@@ -201,7 +205,9 @@ func (d *Daemon) announced(s *session, m wire.Announce) bool {
 func (d *Daemon) reported(s *session, m wire.Report) {
 	t := s.guard.transactions[m.TX]
 	if t == nil {
-		s.send(wire.Settled{TX: m.TX})
+		if !d.creationReported(s, m) {
+			s.send(wire.Settled{TX: m.TX})
+		}
 		return
 	}
 	t.session, t.reported, t.ownWord = s, true, true
@@ -229,6 +235,7 @@ func (d *Daemon) sessionEnded(s *session) {
 		return
 	}
 	g.session, g.since = nil, time.Now()
+	gs.leaveCreations(g)
 	if g.noted && len(g.transactions) == 0 {
 		d.tasks.Go(func() { d.logFailure(d.work, "the guards could not be noted", d.saveGuards()) })
 	}

@@ -58,7 +58,7 @@ func (d *Daemon) begin(ctx context.Context, s *session, peer pusher.Hook, b wire
 	if err != nil {
 		return rejected{wire.RejectGuard, err}
 	}
-	welcome := wire.Welcome{Site: c.Site, Root: root, LockWait: c.LockWait, Timeout: answerWithin(c)}
+	welcome := wire.Welcome{Site: c.Site, Root: root, LockWait: c.LockWait, Timeout: answerWithin(c), Projects: wire.ProjectsVersion}
 	if err := d.ready(ctx); err != nil {
 		welcome.Database = refusal.LinesOf(err)[0]
 	} else if err := d.recordServer(ctx, c, b); err != nil {
@@ -155,6 +155,7 @@ func (d *Daemon) openSession(ctx context.Context, s *session, id pusher.Guard, b
 	if g.session != nil {
 		g.session.close()
 	}
+	gs.leaveCreations(g)
 	s.guard = g
 	g.server = b.Instance != "" || b.Server != ""
 	g.session, g.number, g.name, g.since, g.begun, g.alarmed = s, b.Number, b.Name, time.Now(), true, false

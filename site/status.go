@@ -62,5 +62,11 @@ func (d *Daemon) behind() []client.Behind {
 	for _, b := range d.follower.Failures() {
 		all = append(all, client.Behind{Project: b.Project, Reason: b.Reason, Age: time.Since(b.Since).Seconds()})
 	}
-	return append(append(all, d.cloner.failures()...), d.removals.failures()...)
+	all = append(append(append(all, d.cloner.failures()...), d.removals.failures()...), d.deletions.failures()...)
+	for _, b := range d.vanished.failures() {
+		if !slices.ContainsFunc(all, func(a client.Behind) bool { return a.Project == b.Project }) {
+			all = append(all, b)
+		}
+	}
+	return all
 }

@@ -186,6 +186,23 @@ func (c *Config) NewPath(project string) (string, error) {
 	return path, nil
 }
 
+// NewRepository returns the repository that is to be made at path, or was there. The error wraps [ErrNotConfigured] if the site has no
+// project for the path.
+func (c *Config) NewRepository(path string) (Repository, error) {
+	project, ok := c.projectAt[path]
+	if !ok {
+		name, below := strings.CutPrefix(path, strings.TrimSuffix(c.root, "/")+"/")
+		if project, ok = strings.CutSuffix(name, ".git"); c.root == "" || !below || !ok {
+			return Repository{}, fmt.Errorf("%w: %s is not the path of a project below site.root", ErrNotConfigured, path)
+		}
+	}
+	want, err := c.NewPath(project)
+	if err == nil && want != path {
+		err = fmt.Errorf("%w: the path of project %q is %s", ErrNotConfigured, project, want)
+	}
+	return Repository{project, path}, err
+}
+
 // gitDir returns the Git directory of the repository, or of the work tree, at path.
 func gitDir(path string) string {
 	inner := filepath.Join(path, ".git")

@@ -3,8 +3,10 @@ package follow
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -55,6 +57,14 @@ func (f *Follower) Knows(project string) bool {
 	defer f.mu.Unlock()
 	_, ok := f.known[project]
 	return ok
+}
+
+// Known returns the projects whose repositories have been followed here, by this daemon or an earlier one. It waits for [Follower.Run] to begin.
+func (f *Follower) Known() []string {
+	<-f.loaded
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.known))
 }
 
 // Forget is called after a project's repository has gone for good: one that comes to its place is new here.

@@ -29,13 +29,14 @@ const (
 	Pusher        Reason = "pusher"         // who pushes has gone, can't be told, or may not ask
 	Objects       Reason = "objects"        // they can't be stored in the database
 	Pruning       Reason = "pruning"        // the repository is being pruned, or was, under the push
+	Exists        Reason = "exists"         // a project is to be created, and is there
 	Other         Reason = "other"
 )
 
 // Reasons are all reasons.
 var Reasons = [...]Reason{
 	Behind, UnknownRef, Changed, Locked, Undecided, Database, Starting, Stopping, NotServing,
-	Unguardable, Replication, PeerRefs, TooMany, NotConfigured, Pusher, Objects, Pruning, Other,
+	Unguardable, Replication, PeerRefs, TooMany, NotConfigured, Pusher, Objects, Pruning, Exists, Other,
 }
 
 // A reasoned error is a refusal with its reason. Its text is that of the error in it.

@@ -266,6 +266,35 @@ func JustRemoved(project string, left time.Duration) string {
 	return "the project " + project + " has just been removed: nothing was changed, try again in " + strconv.Itoa(int(left/time.Second)) + " seconds"
 }
 
+// ProjectExists says that a project can't be made: another site may have made it a moment ago.
+func ProjectExists(project string) string {
+	return "the project " + project + " exists already, perhaps since a moment ago at another site: nothing was changed; it comes to this site by itself " +
+		"(site.autoClone), or the administrator runs `refdbctl site clone " + project + "`"
+}
+
+// ProjectVanished says that a project's repository is not where it was.
+func ProjectVanished(project string) string {
+	return "it was here, and is gone: bring it back or, if it is lost, run `refdbctl site clone " + project + "`; " +
+		"if it was deleted on purpose, run `refdbctl project remove " + project + "`"
+}
+
+// RefsWithoutProject says that the database has refs of a project, and no project.
+func RefsWithoutProject(project string) string {
+	return "the database has refs of " + project + ", but no such project: nothing was changed; the administrator looks at `refdbctl refs list " + project +
+		"` and, if they are of no use, runs `refdbctl project remove " + project + "`"
+}
+
+// BeingCreated says that somebody else makes a project's repository.
+func BeingCreated(project string) string {
+	return "the project " + project + " is being created: nothing was changed, look again in a few seconds"
+}
+
+// PathTaken says that something is where a repository is to be made, or should be gone.
+func PathTaken(path string) string { return path + " is there: nothing was changed" }
+
+// NoHookProgram says that repositories can't be put under guard.
+const NoHookProgram = "refdb-hook is neither beside the daemon's program nor in PATH, so that nothing can be put under guard: nothing was changed; the administrator installs it"
+
 // ObjectsStored says how much of a push is in the database.
 func ObjectsStored(bytes int64) string {
 	return "storing objects in the global ref database: " + strconv.FormatInt(bytes>>20, 10) + " MiB"

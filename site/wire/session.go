@@ -66,6 +66,7 @@ type (
 		Site, Root        string
 		LockWait, Timeout time.Duration
 		Database          string // why it fails; "" if it answers
+		Projects          int    // version of the messages about projects; 0 if the daemon knows none
 	}
 	// Rejected is the other answer. The daemon then closes.
 	Rejected struct {
@@ -165,8 +166,12 @@ func (m Welcome) text() (string, []string) {
 	if m.Database != "" {
 		database = m.Database
 	}
-	return "welcome", []string{"site " + m.Site, "root " + m.Root, "lock-wait " + milliseconds(m.LockWait),
+	lines := []string{"site " + m.Site, "root " + m.Root, "lock-wait " + milliseconds(m.LockWait),
 		"timeout " + milliseconds(m.Timeout), "database " + database}
+	if m.Projects > 0 {
+		lines = append(lines, "projects "+strconv.Itoa(m.Projects))
+	}
+	return "welcome", lines
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
@@ -229,7 +234,7 @@ func (m Begin) check() error {
 }
 
 func (m Welcome) check() error {
-	if !isText(m.Site) || !isPath(m.Root) || m.Database != "" && !isText(m.Database) || m.LockWait < 0 || m.Timeout < 0 {
+	if !isText(m.Site) || !isPath(m.Root) || m.Database != "" && !isText(m.Database) || m.LockWait < 0 || m.Timeout < 0 || m.Projects < 0 {
 		return malformed("a welcome of site " + excerpt(m.Site))
 	}
 	return nil

@@ -69,7 +69,7 @@ func ReadBegin(r *bufio.Reader) (Begin, error) {
 	return m, m.check()
 }
 
-// ReadFromGuard reads a later message of a guard: [Announce], [Report], [Ping] or [Pong]. Errors are as those of
+// ReadFromGuard reads a later message of a guard: [Announce], [Report], [Create], [Deleted], [Ping] or [Pong]. Errors are as those of
 // [ReadBegin].
 func ReadFromGuard(r *bufio.Reader) (Message, error) {
 	head, lines, err := readMessage(r)
@@ -86,6 +86,10 @@ func ReadFromGuard(r *bufio.Reader) (Message, error) {
 		m = a
 	case "report":
 		m, ok = Report{rest}, len(lines) == 0
+	case "create":
+		m, ok = parseCreate(rest, lines)
+	case "deleted":
+		m, ok = parseDeleted(rest, lines)
 	default:
 		m, ok = parseLiveness(head, lines)
 	}
@@ -121,6 +125,9 @@ func ReadWelcome(r *bufio.Reader) (Message, error) {
 			if w.Database = value; value == "ok" {
 				w.Database = ""
 			}
+		case "projects":
+			n, is := parseNumber(value)
+			w.Projects, ok = int(n), is && n > 0 && n < 1<<16
 		}
 		if !ok {
 			return nil, malformed("a welcome can't hold " + excerpt(line))

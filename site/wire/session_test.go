@@ -46,18 +46,21 @@ func TestAMessageArrivesAsItWasSent(t *testing.T) {
 		"a rejection": {wire.Rejected{Reason: wire.RejectRoot, Lines: []string{"one", "two"}}, "rejected root\none\ntwo\n\n", wire.ReadWelcome},
 		"an announcement": {wire.Announce{TX: "1", Limit: 5 * time.Second, Dir: "/srv/a b.git", By: "by whom", Lines: []wire.Line{one, {Old: zero, New: "ref:refs/heads/m", Ref: "HEAD"}}},
 			"announce 1 5000 /srv/a b.git\nby by whom\n" + zero + " " + a + " refs/heads/x\n" + zero + " ref:refs/heads/m HEAD\n\n", wire.ReadFromGuard},
-		"nobody's announcement": {wire.Announce{TX: "1", Dir: "/a", Lines: []wire.Line{one}}, "announce 1 0 /a\n" + zero + " " + a + " refs/heads/x\n\n", wire.ReadFromGuard},
-		"a report":              {wire.Report{TX: "1"}, "report 1\n\n", wire.ReadFromGuard},
-		"a guard's ping":        {wire.Ping{}, "ping\n\n", wire.ReadFromGuard},
-		"a guard's pong":        {wire.Pong{}, "pong\n\n", wire.ReadFromGuard},
-		"a wait":                {wire.WaitOn{TX: "1", Text: "12 MiB"}, "wait 1 12 MiB\n\n", wire.ReadFromDaemon},
-		"a wait without text":   {wire.WaitOn{TX: "1"}, "wait 1 \n\n", wire.ReadFromDaemon},
-		"an OK":                 {wire.Granted{TX: "1"}, "ok 1\n\n", wire.ReadFromDaemon},
-		"a refusal":             {wire.Refused{TX: "1", Kind: wire.Retry, Reason: "behind", Lines: []string{"fetch"}}, "refused 1 retry behind\nfetch\n\n", wire.ReadFromDaemon},
-		"a settlement":          {wire.Settled{TX: "1", Values: []wire.RefValue{{Value: a, Ref: "refs/x"}, {Value: "ref:refs/x", Ref: "HEAD"}}}, "settled 1\n" + a + " refs/x\nref:refs/x HEAD\n\n", wire.ReadFromDaemon},
-		"an empty settlement":   {wire.Settled{TX: "1"}, "settled 1\n\n", wire.ReadFromDaemon},
-		"a daemon's ping":       {wire.Ping{}, "ping\n\n", wire.ReadFromDaemon},
-		"a fault":               {wire.Fault{Text: "malformed: x"}, "error malformed: x\n\n", wire.ReadFromDaemon},
+		"nobody's announcement":   {wire.Announce{TX: "1", Dir: "/a", Lines: []wire.Line{one}}, "announce 1 0 /a\n" + zero + " " + a + " refs/heads/x\n\n", wire.ReadFromGuard},
+		"a welcome with projects": {wire.Welcome{Site: "eu-1", Root: "/", Projects: 1}, "welcome\nsite eu-1\nroot /\nlock-wait 0\ntimeout 0\ndatabase ok\nprojects 1\n\n", wire.ReadWelcome},
+		"a creation":              {wire.Create{TX: "1", Limit: 5 * time.Second, Dir: "/srv/a b.git"}, "create 1 5000 /srv/a b.git\n\n", wire.ReadFromGuard},
+		"a deletion":              {wire.Deleted{TX: "1", Limit: time.Second, Dir: "/srv/a b.git", ID: "A B"}, "deleted 1 1000 /srv/a b.git\nid A B\n\n", wire.ReadFromGuard},
+		"a report":                {wire.Report{TX: "1"}, "report 1\n\n", wire.ReadFromGuard},
+		"a guard's ping":          {wire.Ping{}, "ping\n\n", wire.ReadFromGuard},
+		"a guard's pong":          {wire.Pong{}, "pong\n\n", wire.ReadFromGuard},
+		"a wait":                  {wire.WaitOn{TX: "1", Text: "12 MiB"}, "wait 1 12 MiB\n\n", wire.ReadFromDaemon},
+		"a wait without text":     {wire.WaitOn{TX: "1"}, "wait 1 \n\n", wire.ReadFromDaemon},
+		"an OK":                   {wire.Granted{TX: "1"}, "ok 1\n\n", wire.ReadFromDaemon},
+		"a refusal":               {wire.Refused{TX: "1", Kind: wire.Retry, Reason: "behind", Lines: []string{"fetch"}}, "refused 1 retry behind\nfetch\n\n", wire.ReadFromDaemon},
+		"a settlement":            {wire.Settled{TX: "1", Values: []wire.RefValue{{Value: a, Ref: "refs/x"}, {Value: "ref:refs/x", Ref: "HEAD"}}}, "settled 1\n" + a + " refs/x\nref:refs/x HEAD\n\n", wire.ReadFromDaemon},
+		"an empty settlement":     {wire.Settled{TX: "1"}, "settled 1\n\n", wire.ReadFromDaemon},
+		"a daemon's ping":         {wire.Ping{}, "ping\n\n", wire.ReadFromDaemon},
+		"a fault":                 {wire.Fault{Text: "malformed: x"}, "error malformed: x\n\n", wire.ReadFromDaemon},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var buf bytes.Buffer
@@ -107,6 +110,14 @@ func TestWhatIsNoMessageEndsTheSession(t *testing.T) {
 		"no directory":                 {"announce 1 5000\n" + move + "\n", wire.ReadFromGuard, wire.ErrMalformed, "absolute path"},
 		"a line that is none":          {"announce 1 5000 /a\n" + move + "rubbish\n\n", wire.ReadFromGuard, wire.ErrMalformed, "rubbish"},
 		"CRLF":                         {"announce 1 5000 /a\r\n" + zero + " " + a + " refs/heads/x\r\n\r\n", wire.ReadFromGuard, wire.ErrMalformed, ""},
+		"a creation with a ref":        {"create 1 5000 /a\n" + move + "\n", wire.ReadFromGuard, wire.ErrMalformed, "create"},
+		"a creation without a limit":   {"create 1 /a\n\n", wire.ReadFromGuard, wire.ErrMalformed, "create"},
+		"a creation of no directory":   {"create 1 5000 a\n\n", wire.ReadFromGuard, wire.ErrMalformed, "absolute path"},
+		"a creation by a colon":        {"create a:b 5000 /a\n\n", wire.ReadFromGuard, wire.ErrMalformed, "1 to 64"},
+		"a deletion without an ID":     {"deleted 1 5000 /a\n\n", wire.ReadFromGuard, wire.ErrMalformed, "deleted"},
+		"a deletion of an empty ID":    {"deleted 1 5000 /a\nid \n\n", wire.ReadFromGuard, wire.ErrMalformed, "id"},
+		"a deletion with more":         {"deleted 1 5000 /a\nid x\nid y\n\n", wire.ReadFromGuard, wire.ErrMalformed, "deleted"},
+		"a deletion of no directory":   {"deleted 1 5000 a\nid x\n\n", wire.ReadFromGuard, wire.ErrMalformed, "absolute path"},
 		"a message of 64 MB":           {"report " + tooMuch + "\n\n", wire.ReadFromGuard, wire.ErrTooLarge, "64 MB"},
 		"an endless line":              {tooMuch + "xxxxxx", wire.ReadFromGuard, wire.ErrTooLarge, "64 MB"},
 		"another protocol":             {"refdb-hook 3\n\n", readBegin, wire.ErrMalformed, "refdb-hook 3"},
@@ -196,6 +207,8 @@ func FuzzReadBegin(f *testing.F) {
 func FuzzReadFromGuard(f *testing.F) {
 	f.Add([]byte("announce 1 5000 /a\nby x\n" + zero + " " + a + " refs/heads/x\n\n"))
 	f.Add([]byte("report 1\n\nping\n\n"))
+	f.Add([]byte("create 1 5000 /a\n\n"))
+	f.Add([]byte("deleted 1 5000 /a\nid x\n\n"))
 	fuzzMessages(f, wire.ReadFromGuard)
 }
 

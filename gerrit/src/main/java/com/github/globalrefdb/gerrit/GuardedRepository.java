@@ -23,6 +23,11 @@ final class GuardedRepository extends DelegateRepository {
     return new Handle(new GuardedRepository(unguarded, guard));
   }
 
+  /** One that was made just now. The creation ends when it is closed. */
+  static Repository wrapNew(Repository unguarded, RefGuard guard, Creation creation) {
+    return new NewHandle(new GuardedRepository(unguarded, guard), creation);
+  }
+
   /** The guarded repository within what Gerrit hands out. */
   static Optional<GuardedRepository> of(Repository repository) {
     Repository inner = repository;
@@ -73,7 +78,7 @@ final class GuardedRepository extends DelegateRepository {
    * What Gerrit gets. {@code gerrit gc} unwraps one layer and runs JGit's garbage collection on what it finds, if that is a
    * repository of files. What unwraps all, such as gitweb to find the directory, still finds it.
    */
-  private static final class Handle extends DelegateRepository {
+  private static class Handle extends DelegateRepository {
     Handle(GuardedRepository guarded) {
       super(guarded);
     }
@@ -81,6 +86,25 @@ final class GuardedRepository extends DelegateRepository {
     @Override
     public void convertRefStorage(String format, boolean writeLogs, boolean backup) throws IOException {
       ((GuardedRepository) delegate).convertRefStorage(format, writeLogs, backup);
+    }
+  }
+
+  /** What Gerrit gets when it makes a repository, and closes when it has made the project of it. */
+  private static final class NewHandle extends Handle {
+    private final Creation creation;
+
+    NewHandle(GuardedRepository guarded, Creation creation) {
+      super(guarded);
+      this.creation = creation;
+    }
+
+    @Override
+    public void close() {
+      try {
+        super.close();
+      } finally {
+        creation.close();
+      }
     }
   }
 }

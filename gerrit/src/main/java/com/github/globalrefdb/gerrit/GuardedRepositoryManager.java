@@ -1,32 +1,153 @@
 package com.github.globalrefdb.gerrit;
 
+import com.github.globalrefdb.gerrit.session.RefusedException;
+import com.google.common.flogger.FluentLogger;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.git.GitRepositoryManager;
+import com.google.gerrit.server.git.LocalDiskRepositoryManager;
 import com.google.inject.Inject;
 import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.time.Duration;
+import java.util.Map;
 import java.util.NavigableSet;
+import java.util.Objects;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Function;
+import org.eclipse.jgit.lib.Constants;
 import org.eclipse.jgit.lib.Repository;
 
-/** Gerrit's repositories, guarded. A new one is made unguarded: it has no refs. */
+/** Gerrit's repositories, guarded. Before a new one is made, its name is reserved at all sites. */
 final class GuardedRepositoryManager implements GitRepositoryManager {
+  private static final FluentLogger logger = FluentLogger.forEnclosingClass();
+
+  /** How long a daemon that did not answer is left alone. */
+  private static final Duration DELETED_AGAIN = Duration.ofSeconds(2);
+
   private final GitRepositoryManager unguarded;
   private final RefGuard guard;
+  private final Function<Project.NameKey, Path> basePath;
+  private final Map<Project.NameKey, Seen> seen = new ConcurrentHashMap<>(); // when they were last opened
+
+  /**
+   * What tells a repository from one that takes its place.
+   *
+   * @param id that it records, of its project; null if it records none
+   * @param objects the file system's, of the directory of its objects
+   */
+  private record Seen(String id, Object objects) {
+    static Seen of(Repository repository) throws IOException {
+      Path objects = repository.getDirectory().toPath().resolve(Constants.OBJECTS);
+      return new Seen(
+          repository.getConfig().getString("refdb", null, "projectid"),
+          Files.readAttributes(objects, BasicFileAttributes.class).fileKey());
+    }
+
+    /** One that was not under guard may be by now. */
+    boolean isReplacedBy(Seen now) {
+      return !Objects.equals(objects, now.objects) || id != null && !id.equals(now.id);
+    }
+  }
 
   @Inject
   GuardedRepositoryManager(@Unguarded GitRepositoryManager unguarded, RefGuard guard) {
+    this(unguarded, guard, ((LocalDiskRepositoryManager) unguarded)::getBasePath);
+  }
+
+  GuardedRepositoryManager(GitRepositoryManager unguarded, RefGuard guard, Function<Project.NameKey, Path> basePath) {
     this.unguarded = unguarded;
     this.guard = guard;
+    this.basePath = basePath;
   }
 
   @Override
   public Repository openRepository(Project.NameKey name) throws IOException {
-    return GuardedRepository.wrap(unguarded.openRepository(name), guard);
+    Repository repository = unguarded.openRepository(name);
+    Seen now;
+    try {
+      now = Seen.of(repository);
+    } catch (IOException | RuntimeException e) {
+      repository.close();
+      throw e;
+    }
+    Seen before = seen.put(name, now);
+    if (before != null && before.isReplacedBy(now)) {
+      Path directory = repository.getDirectory().toPath();
+      repository.close();
+      Creation.forgetRepository(directory);
+      repository = unguarded.openRepository(name);
+    }
+    return GuardedRepository.wrap(repository, guard);
   }
 
   @Override
   public Repository createRepository(Project.NameKey name) throws IOException {
-    return GuardedRepository.wrap(unguarded.createRepository(name), guard);
+    Path directory = directory(name);
+    if (Files.exists(directory, LinkOption.NOFOLLOW_LINKS)) {
+      return GuardedRepository.wrap(unguarded.createRepository(name), guard); // which says so, if that is a repository
+    }
+    Creation creation = guard.create(directory);
+    try {
+      return GuardedRepository.wrapNew(unguarded.createRepository(name), guard, creation);
+    } catch (Throwable e) {
+      creation.close();
+      throw e;
+    }
+  }
+
+  /** The real path of a repository, whether it is there or not. */
+  private Path directory(Project.NameKey name) throws IOException {
+    Path path = basePath.apply(name).resolve(name.get() + Constants.DOT_GIT_EXT).normalize();
+    Path existing = path.getParent();
+    while (!Files.exists(existing)) {
+      existing = existing.getParent();
+    }
+    return existing.toRealPath().resolve(existing.relativize(path));
+  }
+
+  /** Says to the daemon that a repository was deleted, until it is told: then the project is removed at all sites. */
+  void deleted(Project.NameKey name) {
+    Seen last = seen.remove(name);
+    Path directory;
+    try {
+      directory = directory(name);
+    } catch (IOException e) {
+      logger.atSevere().withCause(e).log("refdb: %s was deleted here: run `refdbctl project remove` for it", name);
+      return;
+    }
+    Creation.forgetRepository(directory);
+    if (last == null || last.id() == null) {
+      return; // it was not under guard
+    }
+    if (!tellDeleted(name, directory, last.id())) {
+      Thread again = new Thread(() -> tellUntilAnswered(name, directory, last.id()), "refdb-deleted");
+      again.setDaemon(true);
+      again.start();
+    }
+  }
+
+  private void tellUntilAnswered(Project.NameKey name, Path directory, String id) {
+    do {
+      LockSupport.parkNanos(DELETED_AGAIN.toNanos());
+    } while (!tellDeleted(name, directory, id));
+  }
+
+  /** Whether the daemon has answered. */
+  private boolean tellDeleted(Project.NameKey name, Path directory, String id) {
+    try {
+      if (!guard.sessions().deleted(directory, id)) {
+        logger.atWarning().log("refdb: the site daemon is of an earlier version: run `refdbctl project remove %s`", name);
+      }
+      return true;
+    } catch (RefusedException e) {
+      logger.atSevere().log("refdb: %s was deleted here, but not at the other sites (%s): %s", name, e.reason(), e.getMessage());
+      return !e.reason().equals("session") && !e.reason().equals("timeout");
+    }
   }
 
   @Override

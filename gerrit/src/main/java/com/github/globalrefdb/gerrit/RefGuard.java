@@ -8,6 +8,7 @@ import com.google.common.flogger.FluentLogger;
 import com.google.inject.Inject;
 import com.google.inject.Singleton;
 import java.io.IOException;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -88,6 +89,25 @@ final class RefGuard {
       throw error;
     }
     return new Outcome(values, Optional.ofNullable((Exception) thrown));
+  }
+
+  /**
+   * Lets JGit make a repository if the daemon lets it. The creation ends when what is returned is closed.
+   *
+   * @param directory the real path that it will have
+   * @throws RefusedException nothing was made
+   */
+  Creation create(Path directory) throws IOException {
+    try {
+      return new Creation(sessions, sessions.create(directory), directory);
+    } catch (RefusedException e) {
+      logger.atInfo().log("refdb: a project may not be created (%s): %s", e.reason(), e.getMessage());
+      throw e;
+    }
+  }
+
+  SessionClient sessions() {
+    return sessions;
   }
 
   /**

@@ -11,7 +11,7 @@ import java.util.LinkedHashSet;
 import java.util.Optional;
 import java.util.Set;
 
-/** Tells users of REST and the web why something was refused: 503, and the daemon's lines. */
+/** Tells users of REST and the web why something was refused: 503, or 409 for a project that exists elsewhere, and the daemon's lines. */
 final class RestRefusals implements ExceptionHook {
   private final RecentRefusals recent;
 
@@ -22,7 +22,12 @@ final class RestRefusals implements ExceptionHook {
 
   @Override
   public Optional<Status> getStatus(Throwable throwable) {
-    return lines(throwable).isEmpty() ? Optional.empty() : Optional.of(Status.create(503, "Service Unavailable"));
+    if (lines(throwable).isEmpty()) {
+      return Optional.empty();
+    }
+    boolean exists =
+        Throwables.getCausalChain(throwable).stream().anyMatch(e -> e instanceof RefusedException refused && refused.reason().equals("exists"));
+    return Optional.of(exists ? Status.create(409, "Conflict") : Status.create(503, "Service Unavailable"));
   }
 
   @Override

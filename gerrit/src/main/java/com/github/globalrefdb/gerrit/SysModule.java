@@ -3,6 +3,7 @@ package com.github.globalrefdb.gerrit;
 import com.github.globalrefdb.gerrit.moves.FollowSettings;
 import com.github.globalrefdb.gerrit.moves.Following;
 import com.github.globalrefdb.gerrit.moves.MovesModule;
+import com.google.gerrit.extensions.events.ProjectDeletedListener;
 import com.google.gerrit.extensions.registration.DynamicSet;
 import com.google.gerrit.lifecycle.LifecycleModule;
 import com.google.gerrit.server.ExceptionHook;
@@ -18,6 +19,7 @@ public final class SysModule extends LifecycleModule {
     listener().to(Following.class);
     install(new MovesModule());
     DynamicSet.bind(binder(), ExceptionHook.class).to(RestRefusals.class);
+    DynamicSet.bind(binder(), ProjectDeletedListener.class).to(ProjectDeletions.class);
     DynamicSet.bind(binder(), ReceivePackInitializer.class).to(PushRefusals.class);
   }
 

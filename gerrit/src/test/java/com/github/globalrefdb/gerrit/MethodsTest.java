@@ -42,7 +42,8 @@ class MethodsTest {
           DaemonSessions.class,
           GuardMetrics.class,
           Following.class,
-          SavedPlace.class);
+          SavedPlace.class,
+          ProjectDeletions.class);
 
   @Test
   void whatIsNotOursIsKnown() throws IOException {

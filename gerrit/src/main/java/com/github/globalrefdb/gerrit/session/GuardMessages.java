@@ -41,7 +41,25 @@ final class GuardMessages {
     List<String> lines = new ArrayList<>();
     by.map(GuardMessages::printable).filter(name -> !name.isEmpty()).ifPresent(name -> lines.add("by " + name));
     transaction.moves().forEach(move -> lines.add(move.line()));
-    return new Message("announce " + transaction.id() + " " + transaction.limit().toMillis() + " " + transaction.repository(), lines);
+    return new Message("announce " + head(transaction), lines);
+  }
+
+  /** May a repository be made? */
+  static Message create(Transaction creation) {
+    return Message.of("create " + head(creation));
+  }
+
+  /**
+   * A repository was deleted.
+   *
+   * @param id of the project that it was a copy of
+   */
+  static Message deleted(Transaction deletion, String id) {
+    return new Message("deleted " + head(deletion), List.of("id " + id));
+  }
+
+  private static String head(Transaction transaction) {
+    return transaction.id() + " " + transaction.limit().toMillis() + " " + transaction.repository();
   }
 
   static Message report(Transaction transaction) {

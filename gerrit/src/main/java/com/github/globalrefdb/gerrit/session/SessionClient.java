@@ -22,6 +22,8 @@ import java.util.stream.Stream;
  * A guard's sessions with the site's daemon, one after the other, and the list of its open transactions. It speaks for one run
  * of this process, and for any number of threads.
  *
+ * <p>A creation of a repository is a transaction without refs. It is on no list, and reported until it is settled.
+ *
  * <p>A transaction is on the list from before it is sent until it is refused, settled or given up, or until its thread goes on
  * without an answer. A session begins with those that have taken their OK; what waited for one in the session before has been
  * given up by then.
@@ -118,12 +120,58 @@ public final class SessionClient implements AutoCloseable {
    * @throws RefusedException nothing of it may move, and there is nothing to report
    */
   public Transaction announce(Path repository, Optional<String> by, List<Move> moves) throws RefusedException {
-    Session announcedIn = ensureSession();
+    return ask(ensureSession(), Transaction.Subject.MOVES, repository, moves, transaction -> GuardMessages.announce(transaction, by));
+  }
+
+  /**
+   * Asks the daemon whether a repository may be made, and waits for the answer. If this returns a transaction, it may until {@link
+   * #report}, which must be called whatever happens.
+   *
+   * @param repository the real path that it will have
+   * @return empty if the daemon is of an earlier version, which is not asked
+   * @throws RefusedException it may not be made, and there is nothing to report
+   */
+  public Optional<Transaction> create(Path repository) throws RefusedException {
+    Session session = ensureSession();
+    if (!session.welcome().projects()) {
+      return Optional.empty();
+    }
+    return Optional.of(ask(session, Transaction.Subject.CREATION, repository, List.of(), GuardMessages::create));
+  }
+
+  /**
+   * Says that a repository was deleted. It may be said again: then nothing more is done.
+   *
+   * @param repository the real path that it had
+   * @param id of the project that it was a copy of
+   * @return whether the project is being removed at all sites; false if the daemon is of an earlier version, which is not told
+   * @throws RefusedException it is not; or nobody knows, if there was no answer
+   */
+  public boolean deleted(Path repository, String id) throws RefusedException {
+    Session session = ensureSession();
+    if (!session.welcome().projects()) {
+      return false;
+    }
+    Transaction said =
+        ask(session, Transaction.Subject.DELETION, repository, List.of(), transaction -> GuardMessages.deleted(transaction, id));
+    synchronized (this) {
+      open.remove(said.id());
+    }
+    return true;
+  }
+
+  private interface Question {
+    Message about(Transaction transaction) throws ProtocolException;
+  }
+
+  /** Sends a question, and waits for the OK. */
+  private Transaction ask(Session announcedIn, Transaction.Subject subject, Path repository, List<Move> moves, Question question)
+      throws RefusedException {
     Duration limit = announcedIn.welcome().timeout().plus(SLACK);
-    Transaction transaction = new Transaction(Long.toString(transactions.incrementAndGet()), repository.toString(), moves, limit);
+    Transaction transaction = new Transaction(subject, Long.toString(transactions.incrementAndGet()), repository.toString(), moves, limit);
     ByteBuffer message;
     try {
-      message = GuardMessages.announce(transaction, by).encode();
+      message = question.about(transaction).encode();
     } catch (ProtocolException e) {
       throw new RefusedException(Kind.FINAL, "malformed", List.of(e.getMessage() + ": nothing was changed"));
     }
@@ -168,9 +216,17 @@ public final class SessionClient implements AutoCloseable {
   /** Off the list. The daemon is told, if it waits for the report: of what timed out, or of an OK that this session has listed. */
   private synchronized void giveUp(Transaction transaction, Session announcedIn) {
     transaction.finish();
-    boolean reports = session != null && (session == announcedIn || transaction.isTaken());
-    if (open.remove(transaction.id()) != null && reports) {
+    boolean reports = session != null && (session == announcedIn || transaction.isTaken()) && transaction.subject() != Transaction.Subject.DELETION;
+    if (open.get(transaction.id()) != null && reports) {
       sendReport(transaction);
+    }
+    leave(transaction);
+  }
+
+  /** Takes a transaction off the list whose thread goes on without an answer. A creation is reported until the daemon answers. */
+  private void leave(Transaction transaction) {
+    if (transaction.subject() != Transaction.Subject.CREATION) {
+      open.remove(transaction.id());
     }
   }
 
@@ -188,7 +244,7 @@ public final class SessionClient implements AutoCloseable {
     }
     Optional<Map<String, String>> settled = transaction.awaitSettled(reportPatience);
     synchronized (this) {
-      open.remove(transaction.id());
+      leave(transaction);
     }
     return settled;
   }
@@ -258,7 +314,7 @@ public final class SessionClient implements AutoCloseable {
 
   /** Begins a session, and returns what came after the welcome. */
   private List<Message> beginOn(Connection c) throws IOException {
-    List<Transaction> listed;
+    List<Transaction> known;
     Identity who;
     synchronized (this) {
       if (closed) {
@@ -267,7 +323,8 @@ public final class SessionClient implements AutoCloseable {
       connection = c;
       who = identity.get();
       // Nothing waits for an answer any more: the end of the session before has seen to it.
-      listed = open.values().stream().filter(Transaction::isTaken).toList();
+      known = List.copyOf(open.values());
+      List<Transaction> listed = known.stream().filter(t -> t.subject() == Transaction.Subject.MOVES && t.isTaken()).toList();
       c.send(GuardMessages.begin(guard, ++sessions, who, listed).encode());
     }
     List<Message> messages;
@@ -276,18 +333,18 @@ public final class SessionClient implements AutoCloseable {
     } while (messages.isEmpty());
     Message answer = messages.get(0);
     switch (answer.verb()) {
-      case "welcome" -> welcomed(new Session(c, who, Welcome.parse(answer)), listed);
       case "rejected" -> throw new RejectedException("the session", answer.fields(1).get(0), answer.lines());
+      case "welcome" -> welcomed(new Session(c, who, Welcome.parse(answer)), known);
       default -> throw unexpected(answer);
     }
     return messages.subList(1, messages.size());
   }
 
-  private synchronized void welcomed(Session begun, List<Transaction> listed) {
+  private synchronized void welcomed(Session begun, List<Transaction> known) {
     session = begun;
     trouble = null;
     // Whatever was listed is to be reported here, also what has ended without an answer meanwhile.
-    listed.stream().filter(Transaction::isFinished).forEach(this::sendReport);
+    known.stream().filter(Transaction::isFinished).forEach(this::sendReport);
     logger.atInfo().log("refdb: session %d with the daemon of the site %s", sessions, begun.welcome().site());
     notifyAll();
   }
@@ -351,7 +408,13 @@ public final class SessionClient implements AutoCloseable {
     session = null;
     connection = null;
     trouble = why;
-    open.values().removeIf(t -> t.deny(broken()) || !t.isTaken());
+    for (Transaction t : List.copyOf(open.values())) {
+      t.deny(broken());
+      if (!t.isTaken()) {
+        t.finish();
+        leave(t);
+      }
+    }
     notifyAll();
   }
 

@@ -17,6 +17,16 @@ import java.util.concurrent.atomic.AtomicReference;
  * <p>No wait here ends by an interrupt: the thread is interrupted again when it returns.
  */
 public final class Transaction {
+  /** What it is about. */
+  enum Subject {
+    /** Of refs. It is listed when a session begins. */
+    MOVES,
+    /** Of a repository. It is never listed, and is reported until that is answered. */
+    CREATION,
+    /** Of a repository. Its answer ends it. */
+    DELETION
+  }
+
   private sealed interface State permits Waiting, Taken, Denied {}
 
   private record Waiting() implements State {}
@@ -32,6 +42,7 @@ public final class Transaction {
   private static final State WAITING = new Waiting();
   private static final State TAKEN = new Taken();
 
+  private final Subject subject;
   private final String id;
   private final String repository;
   private final List<Move> moves;
@@ -45,11 +56,20 @@ public final class Transaction {
   private volatile boolean finished;
 
   Transaction(String id, String repository, List<Move> moves, Duration limit) {
+    this(Subject.MOVES, id, repository, moves, limit);
+  }
+
+  Transaction(Subject subject, String id, String repository, List<Move> moves, Duration limit) {
+    this.subject = subject;
     this.id = id;
     this.repository = repository;
     this.moves = List.copyOf(moves);
     this.limit = limit;
     extend();
+  }
+
+  Subject subject() {
+    return subject;
   }
 
   String id() {

@@ -33,7 +33,7 @@ public final class ScriptedDaemon implements AutoCloseable {
 
   public Session welcome() throws IOException {
     Session session = accept();
-    session.send("welcome", "site eu", "root /srv/git", "lock-wait 100", "timeout 2000", "database ok");
+    session.send("welcome", "site eu", "root /srv/git", "lock-wait 100", "timeout 2000", "database ok", "projects 1");
     return session;
   }
 

@@ -262,6 +262,106 @@ class SessionClientTest {
     assertTrue(session.begin().lines().contains("open 1 /srv/git/a.git"));
   }
 
+  /** Returns once the client knows of the session. */
+  private Session welcomeAgain() throws IOException {
+    Session session = daemon.welcome();
+    session.send("ping");
+    assertEquals("pong", session.read().head());
+    return session;
+  }
+
+  private Future<Optional<Transaction>> create() {
+    return threads.submit(() -> client.create(REPOSITORY));
+  }
+
+  @Test
+  void aCreationIsAskedForAndReported() throws Exception {
+    Session session = begin();
+    Future<Optional<Transaction>> asked = create();
+    assertEquals(new Request("create 1 3000 /srv/git/a.git", List.of()), session.read());
+    session.send("ok 1");
+    Future<Optional<Map<String, String>>> reported = report(asked.get().get());
+    assertEquals("report 1", session.read().head());
+    session.send("settled 1");
+    reported.get();
+    session.close();
+    assertEquals("ready", last(daemon.welcome().begin()));
+  }
+
+  @Test
+  void aCreationMayBeRefused() throws Exception {
+    Session session = begin();
+    Future<Optional<Transaction>> asked = create();
+    session.read();
+    session.send("refused 1 final exists", "the project a exists already");
+    assertEquals(List.of("the project a exists already"), refusal(asked).lines());
+    assertEquals("announce 2", announceHead(session)); // nothing is reported
+  }
+
+  @Test
+  void aCreationIsOnNoListAndReportedUntilThatIsAnswered() throws Exception {
+    client = client(Duration.ofMillis(100));
+    Session session = begin();
+    Future<Optional<Transaction>> asked = create();
+    session.read();
+    session.send("ok 1");
+    Transaction creation = asked.get().get();
+    session.close();
+    session = daemon.welcome();
+    assertEquals("ready", last(session.begin()));
+    report(creation).get(); // its thread goes on
+    for (int i = 0; i < 2; i++) {
+      assertEquals("report 1", session.read().head());
+      session.close();
+      session = daemon.welcome();
+      assertEquals("ready", last(session.begin()));
+    }
+    assertEquals("report 1", session.read().head());
+    session.send("settled 1");
+    assertEquals("announce 2", announceHead(session));
+    session.close();
+    session = welcomeAgain();
+    assertEquals("announce 3", announceHead(session));
+  }
+
+  @Test
+  void aCreationThatIsGivenUpIsReportedInTheNextSession() throws Exception {
+    Session session = begin();
+    Future<Optional<Transaction>> asked = create();
+    session.read();
+    session.close();
+    assertEquals("session", refusal(asked).reason());
+    session = daemon.welcome();
+    assertEquals("ready", last(session.begin()));
+    assertEquals("report 1", session.read().head());
+  }
+
+  @Test
+  void aDeletionIsSaidAndNotReported() throws Exception {
+    Session session = begin();
+    Future<Boolean> told = threads.submit(() -> client.deleted(REPOSITORY, "ID"));
+    assertEquals(new Request("deleted 1 3000 /srv/git/a.git", List.of("id ID")), session.read());
+    session.send("ok 1");
+    assertTrue(told.get());
+    told = threads.submit(() -> client.deleted(REPOSITORY, "ID"));
+    session.read();
+    session.close();
+    assertEquals("session", refusal(told).reason());
+    session = welcomeAgain();
+    assertEquals("announce 3", announceHead(session));
+  }
+
+  @Test
+  void aDaemonOfAnEarlierVersionIsNotAskedAboutProjects() throws Exception {
+    Future<Welcome> begun = threads.submit(() -> client.begin(SERVER, Duration.ofSeconds(30)));
+    Session session = daemon.accept();
+    session.send("welcome", "site eu", "root /srv/git", "timeout 2000");
+    begun.get();
+    assertEquals(Optional.empty(), create().get());
+    assertEquals(false, client.deleted(REPOSITORY, "ID"));
+    assertEquals("announce 1", announceHead(session));
+  }
+
   @Test
   void aPingIsAnswered() throws Exception {
     Session session = begin();

@@ -1,0 +1,197 @@
+package site
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// settleCreations settles the creations that are over, and those of guards that are dead.
+func (d *Daemon) settleCreations(ctx context.Context) {
+	gs := &d.guards
+	gs.lock()
+	var ended []*creation
+	for id, cr := range gs.creations {
+		if g := gs.all[id.Guard]; cr.phase != deciding && (g == nil || g.dead) {
+			cr.phase = over
+		}
+		if cr.phase == over {
+			ended = append(ended, cr)
+		}
+	}
+	unsaved := gs.creationsUnsaved
+	gs.unlock()
+	for _, cr := range ended {
+		d.settleCreation(ctx, cr)
+	}
+	if unsaved {
+		d.logFailure(ctx, "the creations could not be noted", d.saveCreations())
+	}
+}
+
+// settleCreation settles a creation that is over, by what is in the repository. What can't be done now is left to reconcile.
+func (d *Daemon) settleCreation(ctx context.Context, cr *creation) {
+	gs := &d.guards
+	gs.lock()
+	if cr.phase != over || cr.settling || gs.creations[cr.transaction] != cr {
+		gs.unlock()
+		return
+	}
+	cr.settling = true
+	id, r := cr.id, cr.repo
+	gs.unlock()
+	err := error(nil)
+	if id != "" {
+		err = d.completeOrUndo(ctx, r, id)
+	}
+	settled := err == nil
+	gs.lock()
+	cr.settling = false
+	if settled {
+		delete(gs.creations, cr.transaction)
+	}
+	gs.unlock()
+	if settled && r.Path != "" {
+		d.logFailure(ctx, "the creations could not be noted", d.saveCreations())
+	}
+	gs.lock()
+	if cr.reported {
+		cr.session.send(wire.Settled{TX: cr.transaction.TX})
+		cr.reported = false
+	}
+	gs.unlock()
+	if !settled && !errors.Is(err, projects.ErrNotYet) && ctx.Err() == nil {
+		d.o.Logger.InfoContext(ctx, "a creation can't be settled yet; trying again", "repository", d.digest(r.Project, ""), "class", refdb.ClassOf(err).String())
+	}
+}
+
+// completeOrUndo leaves alone a repository that was made and has a ref. Otherwise it removes it, and takes its project back.
+func (d *Daemon) completeOrUndo(ctx context.Context, r config.Repository, id string) error {
+	if used, err := d.isUsed(ctx, r, r.Path, id); err != nil || used {
+		return err
+	}
+	if d.guards.openIn(r.Path) {
+		return errors.New("a transaction is not settled there")
+	}
+	if err := errors.Join(d.awaitServing(ctx), d.mayAct(ctx)); err != nil {
+		return err
+	}
+	used, err := d.removeUnused(ctx, r, id)
+	if err != nil || used {
+		return err
+	}
+	d.forget(ctx, r.Project)
+	c := d.config.Load()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if err := projects.TakeBack(ctx, c, d.db, r.Project, id); err != nil {
+		return err
+	}
+	d.o.Logger.InfoContext(ctx, "the creation of a project has failed, and was undone", "project", d.digest(r.Project, ""))
+	return nil
+}
+
+// forget is called after a project's repository has gone for good.
+func (d *Daemon) forget(ctx context.Context, project string) {
+	if d.follower.Knows(project) {
+		d.follower.Forget(ctx, project)
+	}
+}
+
+// removeUnused removes the repository that was made for a project with that ID, unless it has a ref, while nothing else works on it.
+func (d *Daemon) removeUnused(ctx context.Context, r config.Repository, id string) (used bool, err error) {
+	aside := filepath.Join(filepath.Dir(r.Path), config.Unfinished+cloneMaker+id)
+	if used, err := d.finishRemoval(ctx, r, aside, id); err != nil || used {
+		return used, err
+	}
+	switch _, err := os.Lstat(r.Path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	patience, cancel := context.WithTimeoutCause(ctx, pruneWait, errors.New("there was always a transaction under way"))
+	defer cancel()
+	if err := d.awaitInheritedPrune(patience, r.Path); err != nil {
+		return false, err
+	}
+	release, err := d.pruning.alone(patience, r.Path)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	if used, err = d.isUsed(ctx, r, r.Path, id); err != nil || used {
+		return used, err
+	}
+	if err := os.Rename(r.Path, aside); err != nil {
+		return false, err
+	}
+	return d.finishRemoval(ctx, r, aside, id)
+}
+
+// finishRemoval removes the repository that was moved aside, if there is one. What had begun before that may have been faster, and have made a
+// ref: then it takes the repository back.
+func (d *Daemon) finishRemoval(ctx context.Context, r config.Repository, aside, id string) (used bool, err error) {
+	switch _, err := os.Lstat(aside); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	if used, err = d.isUsed(ctx, r, aside, id); err != nil {
+		return false, err
+	}
+	if used {
+		err = os.Rename(aside, r.Path)
+	} else {
+		err = os.RemoveAll(aside)
+		d.listRepository(r.Path)
+	}
+	return used, errors.Join(err, durable.SyncDir(filepath.Dir(aside)))
+}
+
+// isUsed reports whether the repository in dir has a ref, or is a copy of another project than that with the ID. It need not be whole.
+func (d *Daemon) isUsed(ctx context.Context, r config.Repository, dir, id string) (bool, error) {
+	recorded, err := d.projects.IDs.Of(ctx, config.Repository{Project: r.Project, Path: dir})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		recorded, err = "", nil // half of a configuration
+	}
+	if err == nil && recorded != "" && recorded != id {
+		return true, nil
+	}
+	packed, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	for line := range bytes.Lines(packed) {
+		if line[0] != '#' && line[0] != '\n' {
+			return true, nil
+		}
+	}
+	used := false
+	err = filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || strings.HasSuffix(path, ".lock") {
+			return err
+		}
+		used = true
+		return fs.SkipAll
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("looking for refs: %w", err)
+	}
+	return used, err
+}

@@ -1,0 +1,234 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// deletions are the projects whose repositories guards have deleted, until the database knows. The rules are in PROTOCOL.md, M23.
+type deletions struct {
+	mu      sync.Mutex // held while one is noted, too
+	noted   map[deletion]bool
+	failed  map[deletion]failedDeletion // why a project could not be removed yet
+	working sync.Mutex                  // held while projects are removed
+}
+
+// A failedDeletion says why a project could not be removed yet.
+type failedDeletion struct {
+	reason string
+	since  time.Time
+}
+
+// A deletion names a project, and the ID that its repository recorded.
+type deletion struct {
+	Project string `json:"project"`
+	ID      string `json:"id"`
+}
+
+func deletionsFile(state string) string { return filepath.Join(state, "deletions") }
+
+// loadDeletions gets to know what earlier daemons were told.
+func (d *Daemon) loadDeletions(state string) error {
+	var all []deletion
+	err := loadState(deletionsFile(state), &all)
+	d.deletions.noted = map[deletion]bool{}
+	for _, one := range all {
+		d.deletions.noted[one] = true
+	}
+	return err
+}
+
+// change changes what is noted, durably. After an error nothing has changed.
+func (ds *deletions) change(state string, change func(map[deletion]bool)) error {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	next := maps.Clone(ds.noted)
+	change(next)
+	if maps.Equal(next, ds.noted) {
+		return nil
+	}
+	all := slices.AppendSeq([]deletion{}, maps.Keys(next))
+	err := saveState(deletionsFile(state), all)
+	if err == nil {
+		ds.noted = next
+	}
+	return err
+}
+
+func (ds *deletions) all() []deletion {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	return slices.Collect(maps.Keys(ds.noted))
+}
+
+// has reports whether a project's repository was deleted, and the database may not know yet.
+func (ds *deletions) has(project string) bool {
+	return slices.ContainsFunc(ds.all(), func(one deletion) bool { return one.Project == project })
+}
+
+// deletedAsked takes a guard's word that it has deleted a repository. The guards are locked.
+func (d *Daemon) deletedAsked(s *session, m wire.Deleted) {
+	d.tasks.Go(func() {
+		if err := d.noteDeletion(m); err != nil {
+			d.metrics.refusals.WithLabelValues(string(refusal.ReasonOf(err))).Inc()
+			s.send(wire.Refused{TX: m.TX, Kind: kindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: textOf(err)})
+			d.refusal(d.work, err) // logs it
+			return
+		}
+		s.send(wire.Granted{TX: m.TX})
+		d.removeDeleted(d.work)
+	})
+}
+
+// noteDeletion notes durably that the project of a repository is to be removed, if that is gone.
+func (d *Daemon) noteDeletion(m wire.Deleted) error {
+	c := d.config.Load()
+	r, err := c.NewRepository(m.Dir)
+	if err == nil {
+		err = isGone(m.Dir)
+	}
+	if err != nil {
+		return refusal.Because(refusal.NotConfigured, err)
+	}
+	return d.deletions.change(c.State, func(noted map[deletion]bool) { noted[deletion{r.Project, m.ID}] = true })
+}
+
+// isGone returns an error unless there is nothing at path.
+func isGone(path string) error {
+	switch _, err := os.Lstat(path); {
+	case err == nil:
+		return errors.New(wire.PathTaken(path))
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return nil
+}
+
+// removeDeleted removes the projects whose repositories guards have deleted. What can't be done now is left to reconcile.
+func (d *Daemon) removeDeleted(ctx context.Context) {
+	ds := &d.deletions
+	ds.working.Lock()
+	defer ds.working.Unlock()
+	for _, one := range ds.all() {
+		err := d.removeProject(ctx, one)
+		if err == nil {
+			err = ds.change(d.config.Load().State, func(noted map[deletion]bool) { delete(noted, one) })
+		}
+		if ctx.Err() == nil && ds.settle(one, err) {
+			d.o.Logger.WarnContext(ctx, "a project whose repository was deleted can't be removed yet; trying again: see `refdbctl site status`",
+				"project", d.digest(one.Project, ""), "class", refdb.ClassOf(err).String())
+		}
+	}
+}
+
+// settle records whether a project could be removed, and reports whether that has failed for the first time.
+func (ds *deletions) settle(one deletion, err error) (first bool) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if err == nil {
+		delete(ds.failed, one)
+		return false
+	}
+	if _, known := ds.failed[one]; known {
+		return false
+	}
+	if ds.failed == nil {
+		ds.failed = map[deletion]failedDeletion{}
+	}
+	ds.failed[one] = failedDeletion{wire.OneLine(err.Error()), time.Now()}
+	return true
+}
+
+// failures returns the projects that could not be removed yet, in order.
+func (ds *deletions) failures() (all []client.Behind) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	for one, f := range ds.failed {
+		all = append(all, client.Behind{
+			Project: one.Project, Reason: "its repository was deleted here, and the project can't be removed yet: " + f.reason, Age: time.Since(f.since).Seconds(),
+		})
+	}
+	slices.SortFunc(all, func(a, b client.Behind) int { return strings.Compare(a.Project, b.Project) })
+	return all
+}
+
+// removeProject removes a project, as an operator does, whose repository was deleted. It does so once more if the removal has not ended.
+func (d *Daemon) removeProject(ctx context.Context, one deletion) error {
+	if err := errors.Join(d.awaitServing(ctx), d.mayAct(ctx)); err != nil {
+		return err
+	}
+	which := d.digest(one.Project, "")
+	row, ok, err := d.db.Project(ctx, one.Project)
+	switch {
+	case err != nil:
+		return err
+	case !ok || row.ID != one.ID: // a repository of an earlier project
+		d.forgetDeleted(ctx, one)
+		return nil
+	case row.Mode != config.Removed:
+		// It may have been brought back.
+		if r, err := d.config.Load().Repository(one.Project); err == nil {
+			if id, err := d.projects.IDs.Of(ctx, r); err != nil {
+				return err
+			} else if id == one.ID {
+				d.o.Logger.WarnContext(ctx, "a repository that was deleted is there again: its project is not removed", "project", which)
+				return nil
+			}
+		}
+	}
+	if row.Mode == config.Removed { // as far as it has come
+		_, _, err = projects.Remove(ctx, d.db, row)
+	} else {
+		err = d.removeAudited(ctx, row)
+	}
+	if err != nil {
+		return err
+	}
+	d.forgetDeleted(ctx, one)
+	d.o.Logger.InfoContext(ctx, "a project was removed, because its repository was deleted here", "project", which)
+	return nil
+}
+
+// removeAudited removes a project, and has the audit say so.
+func (d *Daemon) removeAudited(ctx context.Context, row refdb.Project) error {
+	c := d.config.Load()
+	recording, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	entry, err := d.db.Record(recording, refdb.AuditEntry{
+		Who: d.db.Owner(), Action: "project remove", Project: row.Project, Detail: "all refs and locks", Reason: "its repository was deleted at " + c.Site,
+	})
+	if err != nil {
+		return err
+	}
+	_, _, err = projects.Remove(ctx, d.db, row)
+	outcome := "done"
+	if err != nil {
+		outcome = "not ended: " + refdb.ClassOf(err).String()
+	}
+	concluding, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	d.logFailure(ctx, "the outcome of a removal could not be recorded", d.db.Conclude(concluding, entry, outcome))
+	return err
+}
+
+// forgetDeleted forgets the repository that was deleted, unless there is another one by now.
+func (d *Daemon) forgetDeleted(ctx context.Context, one deletion) {
+	if _, err := d.config.Load().Repository(one.Project); err != nil {
+		d.forget(ctx, one.Project)
+	}
+}
