@@ -203,7 +203,7 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 		{"a version that was never tried", "the guard is for Gerrit 3.9 to 3.14: 3.15.0 was never tried", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "v3.15.0") }},
 		{"an old version", "3.8.1 was never tried", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "3.8.1") }},
 		{"no version", "(dev)", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "(dev)") }},
-		{"no WAR", "Gerrit's WAR, which tells its version", func(t *testing.T, g *gerritDir) { os.Remove(g.path + "/bin/gerrit.war") }},
+		{"no WAR", "the WAR of Gerrit, which tells its version", func(t *testing.T, g *gerritDir) { os.Remove(g.path + "/bin/gerrit.war") }},
 		{"no ZIP", "reading the version of the Gerrit", func(t *testing.T, g *gerritDir) { g.write(t, "bin/gerrit.war", "x") }},
 		{"another WAR", "is no Gerrit", func(t *testing.T, g *gerritDir) { writeZip(t, g.path+"/bin/gerrit.war", nil) }},
 		{"another jar", "is not the guard's jar", func(t *testing.T, g *gerritDir) { writeZip(t, g.jar, nil) }},
