@@ -73,7 +73,7 @@ func (f *gerritFlags) findHook() error {
 // findJar returns the jar for the Gerrit in a WAR.
 func (f *gerritFlags) findJar(war string) (gerrit.Jar, error) {
 	if _, err := os.Stat(war); err != nil {
-		return gerrit.Jar{}, fmt.Errorf("Gerrit's WAR, which tells its version: %w", err)
+		return gerrit.Jar{}, fmt.Errorf("the WAR of Gerrit, which tells its version: %w", err)
 	}
 	version, err := gerrit.VersionOf(war)
 	if err != nil {
@@ -132,9 +132,9 @@ func gerritStopped(path string) error {
 		return err
 	}
 	if holder.PID == 0 {
-		return fmt.Errorf("Gerrit runs in %s, in another PID namespace: stop it first", path)
+		return fmt.Errorf("a Gerrit runs in %s, in another PID namespace: stop it first", path)
 	}
-	return fmt.Errorf("Gerrit runs in %s (process %d): stop it first", path, holder.PID)
+	return fmt.Errorf("a Gerrit runs in %s (process %d): stop it first", path, holder.PID)
 }
 
 // sameOwner returns an error if a directory of Gerrit does not belong to the user who owns the daemon's state.

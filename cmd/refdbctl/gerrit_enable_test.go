@@ -203,7 +203,7 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 		{"a version that was never tried", "the guard is for Gerrit 3.9 to 3.14: 3.15.0 was never tried", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "v3.15.0") }},
 		{"an old version", "3.8.1 was never tried", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "3.8.1") }},
 		{"no version", "(dev)", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "(dev)") }},
-		{"no WAR", "Gerrit's WAR, which tells its version", func(t *testing.T, g *gerritDir) { os.Remove(g.path + "/bin/gerrit.war") }},
+		{"no WAR", "the WAR of Gerrit, which tells its version", func(t *testing.T, g *gerritDir) { os.Remove(g.path + "/bin/gerrit.war") }},
 		{"no ZIP", "reading the version of the Gerrit", func(t *testing.T, g *gerritDir) { g.write(t, "bin/gerrit.war", "x") }},
 		{"another WAR", "is no Gerrit", func(t *testing.T, g *gerritDir) { writeZip(t, g.path+"/bin/gerrit.war", nil) }},
 		{"another jar", "is not the guard's jar", func(t *testing.T, g *gerritDir) { writeZip(t, g.jar, nil) }},
@@ -214,7 +214,7 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 		{"no daemon", "start it: systemctl start refdb-site", func(t *testing.T, g *gerritDir) { g.configureSocket(t, g.dir+"/none") }},
 		{"a socket that is no daemon's", "does not answer", func(t *testing.T, g *gerritDir) { g.configureSocket(t, g.deafSocket(t)) }},
 		{"another site's daemon", "is that of site a, not of b", func(t *testing.T, g *gerritDir) { git(t, g.dir, "config", "-f", g.config, "site.name", "b") }},
-		{"Gerrit runs", "Gerrit runs in ", func(t *testing.T, g *gerritDir) { g.start(t, "") }},
+		{"Gerrit runs", "a Gerrit runs in ", func(t *testing.T, g *gerritDir) { g.start(t, "") }},
 		{"multi-site", "another ref database guards this Gerrit: remove gerrit.installDbModule = com.googlesource.gerrit.plugins.multisite.GitModule, lib/multi-site.jar, plugins/zookeeper-refdb.jar first",
 			func(t *testing.T, g *gerritDir) {
 				g.write(t, "lib/multi-site.jar", "")

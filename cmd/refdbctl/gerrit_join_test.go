@@ -224,7 +224,7 @@ func TestJoinRefusesBeforeAnyWork(t *testing.T) {
 		name, says string
 		spoil      func(*testing.T, *secondSite)
 	}{
-		{"no WAR", "Gerrit's WAR, which tells its version", func(t *testing.T, s *secondSite) { s.war += ".no" }},
+		{"no WAR", "the WAR of Gerrit, which tells its version", func(t *testing.T, s *secondSite) { s.war += ".no" }},
 		{"a version that was never tried", "3.15.0 was never tried", func(t *testing.T, s *secondSite) { fakeWAR(t, s.war, "v3.15.0") }},
 		{"a WAR of another series than the jar", "needs globalrefdb-gerrit-3.13.jar", func(t *testing.T, s *secondSite) { fakeWAR(t, s.war, "v3.13.5") }},
 		{"no copy", "is not the site directory of a Gerrit", func(t *testing.T, s *secondSite) { s.etc = s.dir + "/no" }},
@@ -236,7 +236,7 @@ func TestJoinRefusesBeforeAnyWork(t *testing.T) {
 		{"no daemon", "start it: systemctl start refdb-site", func(t *testing.T, s *secondSite) { s.configureSocket(t, s.dir+"/none") }},
 		{"a directory that is in use", "has logs: a second site begins in a directory that is new", func(t *testing.T, s *secondSite) { s.write(t, "logs/error_log", "") }},
 		{"another Gerrit", "has etc: a second site begins in a directory that is new", func(t *testing.T, s *secondSite) { s.write(t, "etc/gerrit.config", "") }},
-		{"Gerrit runs", "Gerrit runs in ", func(t *testing.T, s *secondSite) { s.start(t, "") }},
+		{"Gerrit runs", "a Gerrit runs in ", func(t *testing.T, s *secondSite) { s.start(t, "") }},
 		{"no root", "the site has no root: set site.root", func(t *testing.T, s *secondSite) { git(t, s.dir, "config", "-f", s.config, "--unset", "site.root") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
