@@ -66,9 +66,9 @@ func TestAGerritWithoutTheGuardIsAnAlarm(t *testing.T) {
 	j.child.Env = append(j.child.Env, relayLockVar+"="+index)
 	j.session()
 	promise("a Gerrit with a session", client.GerritGuarded, j.child.Process.Pid, minute)
-	g.halt()
-	g.start()
-	promise("whose session has ended with the daemon's restart", client.GerritStarting, j.child.Process.Pid, 0)
+	j.conn.Close()
+	sitetest.Eventually(t, "its session has ended", func() bool { return g.status().Sessions[0].State == client.SessionBroken })
+	promise("whose session has ended", client.GerritStarting, j.child.Process.Pid, 0)
 	promise("which has not begun another", client.GerritUnguarded, j.child.Process.Pid, minute)
 	if n := logged(); n != 3 {
 		t.Errorf("alarms are logged %d times, not 3", n)

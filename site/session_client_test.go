@@ -64,7 +64,10 @@ func relay(path string) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	go io.Copy(conn, os.Stdin)
+	go func() {
+		io.Copy(conn, os.Stdin)
+		conn.(*net.UnixConn).CloseWrite() // that ends the session
+	}()
 	io.Copy(os.Stdout, conn)
 	select {} // it lives on
 }

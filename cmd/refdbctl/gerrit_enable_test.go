@@ -214,7 +214,7 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 		{"no daemon", "start it: systemctl start refdb-site", func(t *testing.T, g *gerritDir) { g.configureSocket(t, g.dir+"/none") }},
 		{"a socket that is no daemon's", "does not answer", func(t *testing.T, g *gerritDir) { g.configureSocket(t, g.deafSocket(t)) }},
 		{"another site's daemon", "is that of site a, not of b", func(t *testing.T, g *gerritDir) { git(t, g.dir, "config", "-f", g.config, "site.name", "b") }},
-		{"Gerrit runs", "Gerrit runs in ", func(t *testing.T, g *gerritDir) { g.start(t, "") }},
+		{"Gerrit runs", "a Gerrit runs in ", func(t *testing.T, g *gerritDir) { g.start(t, "") }},
 		{"multi-site", "another ref database guards this Gerrit: remove gerrit.installDbModule = com.googlesource.gerrit.plugins.multisite.GitModule, lib/multi-site.jar, plugins/zookeeper-refdb.jar first",
 			func(t *testing.T, g *gerritDir) {
 				g.write(t, "lib/multi-site.jar", "")

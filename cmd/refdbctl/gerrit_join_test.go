@@ -236,7 +236,7 @@ func TestJoinRefusesBeforeAnyWork(t *testing.T) {
 		{"no daemon", "start it: systemctl start refdb-site", func(t *testing.T, s *secondSite) { s.configureSocket(t, s.dir+"/none") }},
 		{"a directory that is in use", "has logs: a second site begins in a directory that is new", func(t *testing.T, s *secondSite) { s.write(t, "logs/error_log", "") }},
 		{"another Gerrit", "has etc: a second site begins in a directory that is new", func(t *testing.T, s *secondSite) { s.write(t, "etc/gerrit.config", "") }},
-		{"Gerrit runs", "Gerrit runs in ", func(t *testing.T, s *secondSite) { s.start(t, "") }},
+		{"Gerrit runs", "a Gerrit runs in ", func(t *testing.T, s *secondSite) { s.start(t, "") }},
 		{"no root", "the site has no root: set site.root", func(t *testing.T, s *secondSite) { git(t, s.dir, "config", "-f", s.config, "--unset", "site.root") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
