@@ -222,7 +222,8 @@ func TestTheRepositoryOfARemovedProjectStaysIfSomethingWouldBeLost(t *testing.T)
 			if err := os.Remove(filepath.Join(g.dir, "removed")); err != nil {
 				g.tb.Fatal(err)
 			}
-		}, "make the directory"},
+		}, ""},
+		{"a directory in one that is not there", func(g *guard) { known(g); g.followsRemovals(filepath.Join(g.dir, "not", "there")) }, remove, "make the directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -33,9 +33,12 @@ func isWithin(path, dir string) bool {
 	return strings.HasPrefix(path+"/", strings.TrimSuffix(dir, "/")+"/")
 }
 
-// RemovedDir returns the directory for repositories of removed projects, without symbolic links. The error says why repositories can't be
-// renamed into it.
+// RemovedDir returns the directory for repositories of removed projects, without symbolic links, and makes it if only that is missing. The
+// error says why repositories can't be renamed into it.
 func (c *Config) RemovedDir() (string, error) {
+	if err := os.Mkdir(c.RemovedTo, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("site.followRemoval: make the directory: %w", err)
+	}
 	dir, err := filepath.EvalSymlinks(c.RemovedTo)
 	if err != nil {
 		return "", fmt.Errorf("site.followRemoval: make the directory: %w", err)
