@@ -111,7 +111,8 @@ configure_gerrit() {
 init_gerrit() { "${gerrit_program[@]}" init --batch --dev --no-auto-start --skip-all-downloads -d "$work/$1/gerrit" >"$work/$1/init.log" 2>&1; }
 
 run_gerrit() {
-	"${gerrit_program[@]}" daemon --headless --console-log -d "$work/$1/gerrit" >"$work/$1/gerrit.log" 2>&1 &
+	: >"$work/$1/gerrit.log" # before somebody looks whether it says "ready"
+	"${gerrit_program[@]}" daemon --headless --console-log -d "$work/$1/gerrit" >>"$work/$1/gerrit.log" 2>&1 &
 	gerrit[$1]=$!
 	processes+=($!)
 }

@@ -51,11 +51,6 @@ final class Settings {
     }
   }
 
-  /** The directory of repositories, as it is configured. */
-  Path basePath() {
-    return basePath.toAbsolutePath().normalize();
-  }
-
   /** The settings among {@code core.fsync…Files} that JGit does not have: what it has written must be on the disk at the report. */
   List<String> missingFsync() throws IOException {
     FileBasedConfig jgit = new FileBasedConfig(jgitConfig.toFile(), FS.DETECTED);

@@ -25,6 +25,6 @@ public final class SysModule extends LifecycleModule {
 
   @Provides
   FollowSettings followSettings(Settings settings, DaemonSessions daemon) {
-    return new FollowSettings(settings.socket(), daemon.sessions().guard(), settings.root(), settings.basePath());
+    return new FollowSettings(settings.socket(), daemon.sessions().guard(), settings.root());
   }
 }

@@ -38,7 +38,7 @@ final class Accounts {
     evict(id);
   }
 
-  private void evict(Account.Id id) {
+  void evict(Account.Id id) {
     caches.evict(Caches.TOKENS, id);
     Optional<String> userName = accounts.get(id).flatMap(AccountState::userName);
     if (userName.isPresent()) {
@@ -46,6 +46,11 @@ final class Accounts {
     } else { // it is gone, or its name is
       caches.evictAll(Caches.SSH_KEYS);
     }
+  }
+
+  /** SSH keys are cached by user name, and external IDs hold those names. */
+  void evictKeys() {
+    caches.evictAll(Caches.SSH_KEYS);
   }
 
   /** Whether it was stale. */

@@ -5,6 +5,7 @@ import com.google.gerrit.entities.AccountGroup;
 import com.google.gerrit.entities.BranchNameKey;
 import com.google.gerrit.entities.Change;
 import com.google.gerrit.entities.Project;
+import java.time.Duration;
 import java.util.List;
 
 /** Something to bring up to date. Equal actions are done once: each reads what is there when it is done. */
@@ -82,9 +83,15 @@ sealed interface Action {
   }
 
   /**
-   * Done a while after {@code action}: Gerrit may have indexed the same for a move of its own meanwhile, of what it had read before.
+   * Done a while after {@code action}, to find what was under way when that was done: Gerrit may have indexed the same for a move of
+   * its own, of what it had read before; and a cache may have been loading what was then evicted.
    */
-  record CheckAgain(Action action) implements Action {
+  record CheckAgain(Action action, Duration after) implements Action {
+    /** Soon, and when even what is slow has ended. */
+    static List<Action> of(Action action) {
+      return List.of(new CheckAgain(action, Duration.ofSeconds(1)), new CheckAgain(action, Duration.ofSeconds(10)));
+    }
+
     @Override
     public Urgency urgency() {
       return Urgency.CHANGE;
@@ -111,7 +118,7 @@ sealed interface Action {
   record ExternalIdsMoved() implements Action {
     @Override
     public Urgency urgency() {
-      return Urgency.COMPARISON;
+      return Urgency.ACCESS;
     }
   }
 

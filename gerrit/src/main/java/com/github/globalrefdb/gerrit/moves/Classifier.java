@@ -15,11 +15,11 @@ import com.google.gerrit.entities.AccountGroup;
 import com.google.gerrit.entities.BranchNameKey;
 import com.google.gerrit.entities.Change;
 import com.google.gerrit.entities.Project;
-import java.nio.file.Path;
-import java.util.Collection;
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -28,50 +28,50 @@ import java.util.regex.Pattern;
  * cache of merges. Nor does the cache of tags: it compares what it has with the refs whenever it is used.
  */
 final class Classifier {
-  private static final String GIT = ".git";
-
   private static final Pattern CHANGE = Pattern.compile("refs/changes/\\d\\d/(\\d+)/.+");
   private static final Pattern EDIT = Pattern.compile("refs/users/\\d\\d/\\d+/edit-(\\d+)/\\d+");
   private static final Pattern ACCOUNT = Pattern.compile("refs/users/\\d\\d/(\\d+)");
   private static final Pattern GROUP = Pattern.compile("refs/(?:deleted-)?groups/../([^/]+)");
   private static final Pattern MARK = Pattern.compile("refs/(?:starred-changes|draft-comments)/\\d\\d/(\\d+)/\\d+");
 
-  private final Path root;
+  private final Function<String, Optional<Project.NameKey>> projects;
   private final String allUsers;
   private final String guard;
 
   /**
-   * @param root the real path of the directory of repositories
+   * @param projects by the real paths of their repositories
    * @param guard this run's: what it moves itself Gerrit indexes itself
    */
-  Classifier(Path root, String allUsers, String guard) {
-    this.root = root;
+  Classifier(Function<String, Optional<Project.NameKey>> projects, String allUsers, String guard) {
+    this.projects = projects;
     this.allUsers = allUsers;
     this.guard = guard;
   }
 
   /** What is to be done for all of these, each once. */
-  Set<Action> actions(Collection<MovedRef> moves) {
+  Set<Action> actions(List<MovedRef> moves) {
     Set<Action> actions = new LinkedHashSet<>();
-    for (MovedRef move : moves) {
-      if (!move.guard().equals(Optional.of(guard))) {
-        project(move.repository()).flatMap(project -> action(project, move.ref())).ifPresent(actions::add);
+    for (int i = 0; i < moves.size(); i++) {
+      MovedRef move = moves.get(i);
+      if (move.guard().equals(Optional.of(guard))) {
+        continue;
       }
-    }
-    // Gerrit writes the accounts' own refs with their external IDs.
-    if (actions.stream().anyMatch(AccountMoved.class::isInstance)) {
-      actions.remove(new ExternalIdsMoved());
+      Optional<Action> action = action(move);
+      // Gerrit writes external IDs with the accounts' own refs, in one transaction.
+      boolean covered = action.equals(Optional.of(new ExternalIdsMoved())) && (isAccount(moves, i - 1) || isAccount(moves, i + 1));
+      if (!covered) {
+        action.ifPresent(actions::add);
+      }
     }
     return actions;
   }
 
-  /** The project of a repository; empty if it lies elsewhere. */
-  Optional<Project.NameKey> project(Path repository) {
-    if (!repository.startsWith(root) || repository.equals(root)) {
-      return Optional.empty();
-    }
-    String name = root.relativize(repository).toString();
-    return Optional.of(Project.nameKey(name.endsWith(GIT) ? name.substring(0, name.length() - GIT.length()) : name));
+  private boolean isAccount(List<MovedRef> moves, int i) {
+    return i >= 0 && i < moves.size() && action(moves.get(i)).filter(AccountMoved.class::isInstance).isPresent();
+  }
+
+  private Optional<Action> action(MovedRef move) {
+    return projects.apply(move.repository()).flatMap(project -> action(project, move.ref()));
   }
 
   private Optional<Action> action(Project.NameKey project, Optional<String> ref) {

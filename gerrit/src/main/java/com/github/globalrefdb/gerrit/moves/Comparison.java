@@ -3,7 +3,6 @@ package com.github.globalrefdb.gerrit.moves;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
 import com.github.globalrefdb.gerrit.moves.Action.CompareAccounts;
 import com.github.globalrefdb.gerrit.moves.Action.CompareChanges;
-import com.github.globalrefdb.gerrit.moves.Action.CompareEverything;
 import com.github.globalrefdb.gerrit.moves.Action.CompareGroups;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
 import com.google.common.collect.Lists;
@@ -64,9 +63,8 @@ final class Comparison {
   }
 
   /** What was revoked must not wait for the comparison. */
-  List<Action> begin() {
+  void begin() {
     caches.evictEverything();
-    return List.of(new CompareEverything());
   }
 
   List<Action> everything() throws Exception {

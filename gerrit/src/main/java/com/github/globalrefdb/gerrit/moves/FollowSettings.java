@@ -8,6 +8,5 @@ import java.nio.file.Path;
  * @param socket the daemon's
  * @param guard this run of the guard
  * @param root the real path of the directory of repositories
- * @param basePath that directory as it is configured
  */
-public record FollowSettings(Path socket, String guard, Path root, Path basePath) {}
+public record FollowSettings(Path socket, String guard, Path root) {}

@@ -52,6 +52,7 @@ final class Follower {
   private boolean started;
   private Optional<String> savedPlace = Optional.empty();
   private long savedAt;
+  private boolean forgotten; // the file is not there
   private String trouble = "";
   private Optional<Long> comparing = Optional.empty(); // since
 
@@ -74,17 +75,18 @@ final class Follower {
     load();
     Duration pause = FIRST_PAUSE;
     while (true) {
+      long before = answered;
       try (MoveList opened = open()) {
-        pause = FIRST_PAUSE;
         read(opened);
       } catch (InterruptedException e) {
         return;
-      } catch (IOException | RuntimeException e) {
+      } catch (Throwable e) { // without this thread nothing would be followed any more
         if (isStopping()) {
           return;
         }
         report(e);
       }
+      pause = answered != before ? FIRST_PAUSE : pause;
       if (!sleep(pause)) {
         return;
       }
@@ -164,6 +166,12 @@ final class Follower {
   }
 
   private void save() {
+    if (pending.leftBehind() > 0) {
+      if (savedPlace.isPresent() || !forgotten) {
+        forget();
+      }
+      return;
+    }
     Optional<String> done = pending.done();
     long now = System.nanoTime() / 1_000_000;
     boolean isNew = !done.equals(savedPlace);
@@ -174,6 +182,7 @@ final class Follower {
       file.save(done.get(), now);
       savedPlace = done;
       savedAt = now;
+      forgotten = false;
     } catch (IOException e) { // the next start goes back further
       logger.atWarning().atMostEvery(1, MINUTES).withCause(e).log("refdb: the place in the list of moves can't be saved");
     }
@@ -183,12 +192,13 @@ final class Follower {
     savedPlace = Optional.empty();
     try {
       file.forget();
+      forgotten = true;
     } catch (IOException e) { // the daemon knows the place as little after the next start
       logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be removed");
     }
   }
 
-  private void report(Exception e) {
+  private void report(Throwable e) {
     boolean passes = e instanceof RejectedException rejected && rejected.passes();
     String message = e instanceof IOException && e.getMessage() != null ? e.getMessage() : e.toString();
     if (!passes && !message.equals(trouble)) {

@@ -3,8 +3,10 @@ package com.github.globalrefdb.gerrit.moves;
 import com.google.common.flogger.FluentLogger;
 import com.google.gerrit.extensions.events.LifecycleListener;
 import com.google.gerrit.server.config.AllUsersName;
+import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.inject.Inject;
 import com.google.inject.Injector;
+import java.io.IOException;
 
 /** Lets indexes and caches follow for as long as the server runs. Its start waits for nothing. */
 public final class Following implements LifecycleListener {
@@ -32,7 +34,9 @@ public final class Following implements LifecycleListener {
     pending = new Pending(System::nanoTime);
     MoveMetrics metrics = injector.getInstance(MoveMetrics.class);
     workers = new Workers(pending, injector.getInstance(GerritActions.class), metrics);
-    Classifier classifier = new Classifier(settings.root(), injector.getInstance(AllUsersName.class).get(), settings.guard());
+    GitRepositoryManager repositories = injector.getInstance(GitRepositoryManager.class);
+    RepositoryDirectories directories = new RepositoryDirectories(settings.root().toString(), repositories, System::nanoTime);
+    Classifier classifier = new Classifier(directories::project, injector.getInstance(AllUsersName.class).get(), settings.guard());
     ComparedCount count = injector.getInstance(ComparedCount.class);
     follower = new Follower(settings.socket(), settings.guard(), classifier, place.file(), pending, metrics, count);
     metrics.register(follower, pending);
@@ -49,8 +53,10 @@ public final class Following implements LifecycleListener {
       pending.close();
       follower.stop();
       if (workers.stop()) {
-        pending.done().ifPresent(place::stoppedAt);
+        place.stopped(pending);
       }
+    } catch (IOException e) { // the next start goes back further
+      logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be saved");
     } catch (InterruptedException e) {
       logger.atWarning().log("refdb: following did not stop in order");
       Thread.currentThread().interrupt();

@@ -20,6 +20,7 @@ import com.google.gerrit.server.util.ManualRequestContext;
 import com.google.gerrit.server.util.OneOffRequestContext;
 import com.google.inject.Inject;
 import java.util.List;
+import java.util.stream.Stream;
 
 /** Does actions in this Gerrit, as its internal user. */
 final class GerritActions implements ActionRunner {
@@ -51,19 +52,20 @@ final class GerritActions implements ActionRunner {
   private List<Action> dispatch(Action action) throws Exception {
     if (action instanceof AccountMoved moved) {
       accounts.index(moved.id());
-      return List.of(new CheckAgain(action));
+      return CheckAgain.of(action);
     } else if (action instanceof GroupMoved moved) {
       groups.index(moved.id());
-      return List.of(new CheckAgain(action));
+      return CheckAgain.of(action);
     } else if (action instanceof GroupNamesMoved) {
       groups.evict();
+      return CheckAgain.of(action);
     } else if (action instanceof ConfigMoved moved) {
       return projects.indexConfig(moved.project());
     } else if (action instanceof RepositoryMoved moved) {
       return projects.indexRepository(moved.project());
     } else if (action instanceof ChangeMoved moved) {
       changes.index(moved.project(), moved.id());
-      return List.of(new CheckAgain(action));
+      return CheckAgain.of(action);
     } else if (action instanceof CheckAgain check) {
       checkAgain(check.action());
     } else if (action instanceof ChangeMarked marked) {
@@ -71,10 +73,12 @@ final class GerritActions implements ActionRunner {
     } else if (action instanceof BranchMoved moved) {
       return changes.dependOn(moved.branch());
     } else if (action instanceof EverythingMoved) {
-      return comparison.begin();
+      comparison.begin();
+      return Stream.concat(Stream.of(new CompareEverything()), CheckAgain.of(action).stream()).toList();
     } else if (action instanceof CompareEverything) {
       return comparison.everything();
     } else if (action instanceof ExternalIdsMoved) {
+      accounts.evictKeys();
       return comparison.accounts();
     } else if (action instanceof CompareAccounts compare) {
       comparison.accounts(compare.ids());
@@ -92,9 +96,15 @@ final class GerritActions implements ActionRunner {
 
   private void checkAgain(Action action) throws Exception {
     if (action instanceof AccountMoved moved) {
+      accounts.evict(moved.id());
       accounts.indexIfStale(moved.id());
     } else if (action instanceof GroupMoved moved) {
       groups.indexIfStale(moved.id());
+      groups.evict();
+    } else if (action instanceof GroupNamesMoved) {
+      groups.evict();
+    } else if (action instanceof EverythingMoved) {
+      comparison.begin();
     } else if (action instanceof ChangeMoved moved && changes.isStale(moved.id())) {
       changes.index(moved.project(), moved.id());
     }

@@ -30,8 +30,8 @@ final class MoveMetrics implements Progress {
     metrics.newCallbackMetric(
         "refdb/moves/left_behind",
         Integer.class,
-        new Description("Index entries that can't be brought up to date, and won't be after a restart").setGauge(),
-        () -> pending.leftBehind().size());
+        new Description("Index entries that can't be brought up to date: the next start compares everything").setGauge(),
+        () -> pending.leftBehind());
     metrics.newCallbackMetric(
         "refdb/moves/last_reset",
         Long.class,

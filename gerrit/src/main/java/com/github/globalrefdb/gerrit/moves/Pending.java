@@ -4,7 +4,6 @@ import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.Urgency;
 import java.time.Duration;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Deque;
 import java.util.EnumMap;
@@ -22,9 +21,9 @@ import java.util.function.LongSupplier;
  * The actions that are to be done, and how far all is done. An action that waits is done once, however often it is asked for. Equal
  * actions are never done at the same time: the one that read first might write last.
  *
- * <p>An action that fails is tried again, later and later. It holds back the place for {@link #HOLDS} at most: what fails for longer
- * fails in a reindex as well, and a place that stays back for ever would make each start repeat more and more of the list, and
- * compare everything in the end. After that it is tried on for as long as this process lives.
+ * <p>An action that fails is tried again, later and later, for as long as this process lives. It holds back the place for {@link
+ * #HOLDS} at most: a place that stays back for ever would make each start repeat more and more of the list. After that it is left
+ * behind: while there are such, no place may be saved, and the next start compares everything.
  */
 final class Pending {
   static final Duration FIRST_PAUSE = Duration.ofSeconds(1);
@@ -32,9 +31,6 @@ final class Pending {
 
   /** How long an action that fails holds back the place. */
   static final Duration HOLDS = Duration.ofMinutes(10);
-
-  /** Indexing takes less. */
-  static final Duration CHECK_AFTER = Duration.ofSeconds(5);
 
   private static final long HELD_BY_NONE = Long.MAX_VALUE;
 
@@ -46,6 +42,7 @@ final class Pending {
   private final TreeMap<Long, Integer> holds = new TreeMap<>(); // how many tasks hold back which answer
   private long last; // answer
   private Optional<String> done = Optional.empty();
+  private int leftBehind; // tasks
   private boolean closed;
 
   /** What the daemon has answered, and when it did. */
@@ -57,6 +54,7 @@ final class Pending {
     private long answer; // that it holds back, or HELD_BY_NONE
     private long failedFirst;
     private int failures;
+    private boolean leftBehind;
     private long due;
 
     private Task(Action action, long answer) {
@@ -74,7 +72,7 @@ final class Pending {
 
     /** Whether the place goes on without it. */
     boolean isLeftBehind() {
-      return answer == HELD_BY_NONE && failures > 0;
+      return leftBehind;
     }
   }
 
@@ -103,9 +101,9 @@ final class Pending {
   }
 
   private void add(Action action, long answer) {
-    if (action instanceof CheckAgain) { // a start after a crash does as much, and more
+    if (action instanceof CheckAgain check) { // a start after a crash does as much, and more
       Task later = new Task(action, HELD_BY_NONE);
-      later.due = clock.getAsLong() + CHECK_AFTER.toNanos();
+      later.due = clock.getAsLong() + check.after().toNanos();
       paused.put(action, later);
       return;
     }
@@ -116,13 +114,23 @@ final class Pending {
     if (task == null) {
       task = new Task(action, HELD_BY_NONE);
     }
-    if (task.isLeftBehind()) {
+    if (setLeftBehind(task, false)) {
       task.failures = 0;
     }
     long earlier = Math.min(task.answer, answer);
     release(task);
     hold(task, earlier);
     due.get(action.urgency()).put(action, task);
+  }
+
+  /** Whether that was new. */
+  private boolean setLeftBehind(Task task, boolean isLeftBehind) {
+    boolean changed = task.leftBehind != isLeftBehind;
+    task.leftBehind = isLeftBehind;
+    if (changed) {
+      leftBehind += isLeftBehind ? 1 : -1;
+    }
+    return changed;
   }
 
   private void hold(Task task, long answer) {
@@ -176,7 +184,8 @@ final class Pending {
   /** The task is done once {@code consequences} are. */
   synchronized void done(Task task, Collection<Action> consequences) {
     running.remove(task.action);
-    consequences.forEach(action -> add(action, task.answer));
+    long answer = setLeftBehind(task, false) ? last : task.answer; // what was left behind is not lost any more
+    consequences.forEach(action -> add(action, answer));
     release(task);
     notifyAll();
   }
@@ -188,13 +197,15 @@ final class Pending {
     if (task.failures++ == 0) {
       task.failedFirst = now;
     }
-    if (now - task.failedFirst >= HOLDS.toNanos()) {
+    if (task.answer != HELD_BY_NONE && now - task.failedFirst >= HOLDS.toNanos()) {
       release(task);
+      setLeftBehind(task, true);
     }
     Task again = due.get(task.action.urgency()).get(task.action);
     if (again != null) { // it was asked for again meanwhile
       again.failures = task.failures;
       again.failedFirst = task.failedFirst;
+      setLeftBehind(task, false);
       add(task.action, task.answer);
       release(task);
     } else {
@@ -223,9 +234,9 @@ final class Pending {
     return due.values().stream().mapToInt(Map::size).sum() + paused.size() + running.size();
   }
 
-  /** Waits until fewer than {@code limit} actions are due, or this is closed. */
+  /** Waits until fewer than {@code limit} actions are due or have failed, or this is closed. */
   synchronized void awaitLessThan(int limit) throws InterruptedException {
-    while (!closed && due.values().stream().mapToInt(Map::size).sum() >= limit) {
+    while (!closed && due.values().stream().mapToInt(Map::size).sum() + failing() >= limit) {
       wait(200);
     }
   }
@@ -236,11 +247,13 @@ final class Pending {
     return answers.isEmpty() ? Duration.ZERO : Duration.ofNanos(clock.getAsLong() - answers.peekFirst().time());
   }
 
-  /** Those that were left behind and still fail. */
-  synchronized List<Action> leftBehind() {
-    List<Action> actions = new ArrayList<>();
-    paused.values().stream().filter(Task::isLeftBehind).forEach(task -> actions.add(task.action()));
-    return actions;
+  /** How many actions keep failing while the place goes on. */
+  synchronized int leftBehind() {
+    return leftBehind;
+  }
+
+  private int failing() {
+    return (int) paused.values().stream().filter(task -> task.failures > 0).count();
   }
 
   synchronized void close() {

@@ -100,9 +100,20 @@ final class PlaceFile {
     write();
   }
 
-  /** All before {@code place} has been indexed, and the indexes are closed. */
-  synchronized void saveCommitted(String place) throws IOException {
-    committed = Optional.of(place);
+  /**
+   * The indexes are closed, so all that was saved is committed. The place goes back by {@code margin}: what Gerrit has moved itself
+   * may have been cut off before it was indexed.
+   */
+  synchronized void saveCommitted(Duration margin) throws IOException {
+    if (saved.isEmpty()) {
+      return;
+    }
+    long until = saved.get(saved.size() - 1).time() - margin.toMillis();
+    for (Saved s : saved) {
+      if (s.time() <= until || committed.isEmpty()) {
+        committed = Optional.of(s.place());
+      }
+    }
     saved.clear();
     write();
   }

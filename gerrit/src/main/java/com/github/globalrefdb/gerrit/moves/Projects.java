@@ -8,12 +8,14 @@ import com.google.gerrit.index.project.ProjectIndexCollection;
 import com.google.gerrit.index.project.ProjectIndexer;
 import com.google.gerrit.index.query.QueryParseException;
 import com.google.gerrit.server.index.project.StalenessChecker;
+import com.google.gerrit.server.git.GitRepositoryManager;
 import com.google.gerrit.server.project.ProjectCache;
 import com.google.inject.Inject;
 import java.io.File;
 import java.io.IOException;
-import java.util.ArrayList;
 import java.util.List;
+import org.eclipse.jgit.errors.RepositoryNotFoundException;
+import org.eclipse.jgit.lib.Repository;
 import org.eclipse.jgit.lib.RepositoryCache;
 import org.eclipse.jgit.lib.RepositoryCache.FileKey;
 import org.eclipse.jgit.util.FS;
@@ -23,7 +25,7 @@ final class Projects {
   private final ProjectIndexer indexer;
   private final ProjectCache projects;
   private final Changes changes;
-  private final FollowSettings settings;
+  private final GitRepositoryManager repositories;
   private final StalenessChecker staleness;
   private final ProjectIndexCollection indexes;
   private final IndexConfig indexConfig;
@@ -33,14 +35,14 @@ final class Projects {
       ProjectIndexer indexer,
       ProjectCache projects,
       Changes changes,
-      FollowSettings settings,
+      GitRepositoryManager repositories,
       StalenessChecker staleness,
       ProjectIndexCollection indexes,
       IndexConfig indexConfig) {
     this.indexer = indexer;
     this.projects = projects;
     this.changes = changes;
-    this.settings = settings;
+    this.repositories = repositories;
     this.staleness = staleness;
     this.indexes = indexes;
     this.indexConfig = indexConfig;
@@ -55,8 +57,7 @@ final class Projects {
 
   /** What of its changes and its own entry is not right is found by a comparison. */
   List<Action> indexRepository(Project.NameKey project) throws IOException {
-    closeRepository(project);
-    if (exists(project)) {
+    if (reopen(project)) {
       projects.evict(project);
       projects.onCreateProject(project); // on the list, and indexed
     } else {
@@ -66,23 +67,19 @@ final class Projects {
     return List.of(new CompareProject(project));
   }
 
-  boolean exists(Project.NameKey project) {
-    return directories(project).stream().anyMatch(directory -> FileKey.isGitRepository(directory, FS.DETECTED));
-  }
-
-  /** JGit would go on to read the directory that was there before, and to believe that it has its objects. */
-  private void closeRepository(Project.NameKey project) {
-    directories(project).forEach(directory -> RepositoryCache.unregister(FileKey.exact(directory, FS.DETECTED)));
-  }
-
-  /** Where its repository may lie, by the names under which Gerrit may have opened it. */
-  private List<File> directories(Project.NameKey project) {
-    List<File> directories = new ArrayList<>();
-    for (String name : List.of(project.get() + ".git", project.get())) {
-      directories.add(settings.basePath().resolve(name).toFile());
-      directories.add(settings.root().resolve(name).toFile());
+  /**
+   * Lets JGit open the repository anew, and finds out whether there is one. JGit would go on to read the directory that was there
+   * before, and to believe that it has its objects.
+   */
+  private boolean reopen(Project.NameKey project) throws IOException {
+    File directory;
+    try (Repository repository = repositories.openRepository(project)) {
+      directory = repository.getDirectory();
+    } catch (RepositoryNotFoundException e) {
+      return false;
     }
-    return directories;
+    RepositoryCache.unregister(FileKey.exact(directory, FS.DETECTED));
+    return FileKey.isGitRepository(directory, FS.DETECTED);
   }
 
   /** Whether it was stale. */

@@ -29,7 +29,7 @@ public final class SavedPlace implements LifecycleListener {
   private static final Duration MARGIN = Duration.ofMinutes(1);
 
   private final PlaceFile file;
-  private volatile Optional<String> stopped = Optional.empty();
+  private volatile boolean stopped;
 
   @Inject
   SavedPlace(SitePaths site, @GerritServerConfig Config config) {
@@ -63,9 +63,14 @@ public final class SavedPlace implements LifecycleListener {
     return file;
   }
 
-  /** Following has stopped here. */
-  void stoppedAt(String place) {
-    stopped = Optional.of(place);
+  /** Following has stopped in order. */
+  void stopped(Pending pending) throws IOException {
+    if (pending.leftBehind() > 0) {
+      file.forget();
+    } else if (pending.done().isPresent()) {
+      file.save(pending.done().get(), System.nanoTime() / 1_000_000);
+      stopped = true;
+    }
   }
 
   @Override
@@ -73,11 +78,11 @@ public final class SavedPlace implements LifecycleListener {
 
   @Override
   public void stop() {
-    if (stopped.isEmpty()) {
+    if (!stopped) {
       return;
     }
     try {
-      file.saveCommitted(stopped.get());
+      file.saveCommitted(MARGIN);
     } catch (IOException e) { // the next start goes back further
       logger.atWarning().withCause(e).log("refdb: the place in the list of moves can't be saved");
     }

@@ -55,7 +55,7 @@ final class Workers {
       progress.failed();
       logger.atWarning().withCause(e).log(
           "refdb: indexes and caches can't follow %s, which failed %d times: it is tried again%s",
-          task.action(), task.failures(), task.isLeftBehind() ? ", but a restart won't" : "");
+          task.action(), task.failures(), task.isLeftBehind() ? ", and the next start compares everything" : "");
     }
   }
 

@@ -25,7 +25,7 @@ final class Connection implements Closeable {
   }
 
   static Connection open(Path socket) throws IOException {
-    return new Connection(MessageChannel.open(socket));
+    return new Connection(MessageChannel.open(socket, new MessageParser()));
   }
 
   /** Sends a message, soon. For any thread. */

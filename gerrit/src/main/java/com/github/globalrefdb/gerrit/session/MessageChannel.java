@@ -32,25 +32,26 @@ final class MessageChannel implements Closeable {
   private final SelectionKey key;
   private final Queue<ByteBuffer> outgoing = new ConcurrentLinkedQueue<>();
   private final ByteBuffer buffer = ByteBuffer.allocate(64 << 10);
-  private final MessageParser parser = new MessageParser();
+  private final MessageParser parser;
   private volatile boolean cutOff;
   private final long opened = System.nanoTime();
   private long heard = opened;
   private long said = opened;
 
-  private MessageChannel(SocketChannel channel, Selector selector) throws IOException {
+  private MessageChannel(SocketChannel channel, Selector selector, MessageParser parser) throws IOException {
     this.channel = channel;
     this.selector = selector;
+    this.parser = parser;
     this.key = channel.register(selector, OP_READ);
   }
 
-  static MessageChannel open(Path socket) throws IOException {
+  static MessageChannel open(Path socket, MessageParser parser) throws IOException {
     SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX);
     try {
       channel.connect(UnixDomainSocketAddress.of(socket));
       checkPeer(socket, channel);
       channel.configureBlocking(false);
-      return new MessageChannel(channel, Selector.open());
+      return new MessageChannel(channel, Selector.open(), parser);
     } catch (IOException | RuntimeException e) {
       channel.close();
       throw e;

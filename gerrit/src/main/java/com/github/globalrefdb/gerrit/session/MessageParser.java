@@ -4,6 +4,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
+import java.nio.charset.CodingErrorAction;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -11,6 +12,7 @@ import java.util.List;
 /** Makes messages of the bytes that arrive, in pieces of any length. */
 final class MessageParser {
   private final int limit;
+  private final CodingErrorAction notUtf8;
   private final List<String> lines = new ArrayList<>();
   private byte[] line = new byte[256];
   private int length; // of the line so far
@@ -21,7 +23,17 @@ final class MessageParser {
   }
 
   MessageParser(int limit) {
+    this(limit, CodingErrorAction.REPORT);
+  }
+
+  private MessageParser(int limit, CodingErrorAction notUtf8) {
     this.limit = limit;
+    this.notUtf8 = notUtf8;
+  }
+
+  /** One that replaces what is not UTF-8: names of refs and directories may have any bytes. */
+  static MessageParser lenient() {
+    return new MessageParser(Message.LIMIT, CodingErrorAction.REPLACE);
   }
 
   /** Takes all of {@code bytes}, and returns the messages that end in them. */
@@ -56,7 +68,7 @@ final class MessageParser {
 
   private String decode() throws ProtocolException {
     try {
-      String text = UTF_8.newDecoder().decode(ByteBuffer.wrap(line, 0, length)).toString();
+      String text = UTF_8.newDecoder().onMalformedInput(notUtf8).onUnmappableCharacter(notUtf8).decode(ByteBuffer.wrap(line, 0, length)).toString();
       length = 0;
       return text;
     } catch (CharacterCodingException e) {

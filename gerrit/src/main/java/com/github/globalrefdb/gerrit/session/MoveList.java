@@ -29,7 +29,7 @@ public final class MoveList implements AutoCloseable {
    * @param guard this run of the guard
    */
   public static MoveList open(Path socket, String guard) throws IOException {
-    return new MoveList(MessageChannel.open(socket), guard);
+    return new MoveList(MessageChannel.open(socket, MessageParser.lenient()), guard);
   }
 
   /**

@@ -1,6 +1,5 @@
 package com.github.globalrefdb.gerrit.session;
 
-import java.nio.file.Path;
 import java.util.List;
 import java.util.Optional;
 
@@ -9,9 +8,9 @@ import java.util.Optional;
  *
  * @param guard the guard that made the move itself; empty if somebody else did
  * @param ref what was moved; empty if the repository as a whole is new here, has gone or was replaced
- * @param repository its real path
+ * @param repository its real path; not a {@code Path}, which a JVM without a locale makes of ASCII alone
  */
-public record MovedRef(Optional<String> guard, Optional<String> ref, Path repository) {
+public record MovedRef(Optional<String> guard, Optional<String> ref, String repository) {
   private static final String NONE = "-";
 
   static MovedRef parse(String line) throws ProtocolException {
@@ -19,7 +18,7 @@ public record MovedRef(Optional<String> guard, Optional<String> ref, Path reposi
     if (fields.stream().anyMatch(String::isEmpty)) {
       throw new ProtocolException("the site daemon sent an entry of the list of moves that has not three fields");
     }
-    return new MovedRef(optional(fields.get(0)), optional(fields.get(1)), Path.of(fields.get(2)));
+    return new MovedRef(optional(fields.get(0)), optional(fields.get(1)), fields.get(2));
   }
 
   private static Optional<String> optional(String field) {

@@ -17,7 +17,6 @@ import com.google.gerrit.entities.AccountGroup;
 import com.google.gerrit.entities.BranchNameKey;
 import com.google.gerrit.entities.Change;
 import com.google.gerrit.entities.Project;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -31,11 +30,15 @@ import org.junit.jupiter.params.provider.MethodSource;
 class ClassifierTest {
   private static final String OURS = "0123456789abcdef0123456789abcdef";
   private static final String OTHER = "ffffffffffffffffffffffffffffffff";
-  private static final Path ROOT = Path.of("/srv/git");
+  private static final String ROOT = "/srv/git/";
   private static final Project.NameKey APP = Project.nameKey("team/app");
   private static final Project.NameKey USERS = Project.nameKey("All-Users");
 
-  private final Classifier classifier = new Classifier(ROOT, "All-Users", OURS);
+  private final Classifier classifier = new Classifier(ClassifierTest::project, "All-Users", OURS);
+
+  private static Optional<Project.NameKey> project(String directory) {
+    return Optional.of(directory).filter(d -> d.startsWith(ROOT)).map(d -> Project.nameKey(d.substring(ROOT.length())));
+  }
 
   static Stream<Arguments> refs() {
     AccountGroup.UUID group = AccountGroup.uuid("abcdef0123456789abcdef0123456789abcdef01");
@@ -110,11 +113,18 @@ class ClassifierTest {
   }
 
   @Test
-  void aRepositoryIsAProjectBelowTheRoot() {
-    assertEquals(Optional.of(APP), classifier.project(ROOT.resolve("team/app.git")));
-    assertEquals(Optional.of(APP), classifier.project(ROOT.resolve("team/app")));
-    assertEquals(Optional.empty(), classifier.project(Path.of("/srv/gitother/app.git")));
-    assertEquals(Optional.empty(), classifier.project(ROOT));
+  void externalIdsThatCameAloneAreCompared() {
+    assertEquals(
+        List.of(new ExternalIdsMoved(), new ConfigMoved(APP), new AccountMoved(Account.id(7))),
+        actions(
+            move("-", "All-Users", "refs/meta/external-ids"),
+            move("-", "team/app", "refs/meta/config"),
+            move("-", "All-Users", "refs/users/07/7")));
+  }
+
+  @Test
+  void whatIsNoProjectsNeedsNothing() {
+    assertEquals(List.of(), new ArrayList<>(classifier.actions(List.of(new MovedRef(Optional.empty(), Optional.empty(), "/elsewhere")))));
   }
 
   private List<Action> actions(MovedRef... moves) {
@@ -122,7 +132,7 @@ class ClassifierTest {
   }
 
   private static MovedRef move(String who, String project, String ref) {
-    return new MovedRef(optional(who), optional(ref), ROOT.resolve(project + ".git"));
+    return new MovedRef(optional(who), optional(ref), ROOT + project);
   }
 
   private static Optional<String> optional(String field) {

@@ -1,5 +1,6 @@
 package com.github.globalrefdb.gerrit.moves;
 
+import static java.nio.charset.StandardCharsets.ISO_8859_1;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
@@ -21,6 +22,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -41,6 +43,7 @@ class FollowerTest {
   private Follower follower;
   private final BlockingQueue<Action> done = new LinkedBlockingQueue<>();
   private final Set<Action> failing = ConcurrentHashMap.newKeySet();
+  private final AtomicLong skipped = new AtomicLong();
   private volatile CountDownLatch comparison = new CountDownLatch(0);
 
   @BeforeEach
@@ -57,9 +60,9 @@ class FollowerTest {
   }
 
   private void start() {
-    pending = new Pending(System::nanoTime);
+    pending = new Pending(() -> System.nanoTime() + skipped.get());
     workers = new Workers(pending, this::run, new NoProgress());
-    Classifier classifier = new Classifier(Path.of("/srv/git"), "All-Users", GUARD);
+    Classifier classifier = new Classifier(directory -> Optional.of(APP), "All-Users", GUARD);
     follower = new Follower(socket, GUARD, classifier, file, pending, new NoProgress(), new ComparedCount());
     workers.start();
     follower.start();
@@ -97,6 +100,11 @@ class FollowerTest {
     return Optional.of(lines.get(lines.size() - 1).split(" ")[1]);
   }
 
+  private void begin(String place) throws IOException {
+    Files.createDirectories(directory.resolve("refdb"));
+    Files.writeString(directory.resolve("refdb/moves"), "committed " + place + "\n");
+  }
+
   private static Action change(int id) {
     return new ChangeMoved(APP, Change.id(id));
   }
@@ -114,7 +122,7 @@ class FollowerTest {
 
   @Test
   void itBeginsAtTheSavedPlaceAndAsksOn() throws Exception {
-    file.saveCommitted("p0");
+    begin("p0");
     start();
     Session session = daemon.accept();
     assertEquals("refdb-moves 1", session.begin().head());
@@ -149,7 +157,7 @@ class FollowerTest {
 
   @Test
   void aResetForgetsThePlaceUntilEverythingIsCompared() throws Exception {
-    file.saveCommitted("p0");
+    begin("p0");
     comparison = new CountDownLatch(1);
     start();
     Session session = daemon.accept();
@@ -164,7 +172,7 @@ class FollowerTest {
 
   @Test
   void aBrokenConnectionIsOpenedAgainAtTheLastPlace() throws Exception {
-    file.saveCommitted("p0");
+    begin("p0");
     start();
     Session session = daemon.accept();
     session.send("moves p1", moved(1));
@@ -176,7 +184,7 @@ class FollowerTest {
 
   @Test
   void aDaemonThatStartsIsAskedAgain() throws Exception {
-    file.saveCommitted("p0");
+    begin("p0");
     start();
     Session session = daemon.accept();
     session.send("rejected starting", "the daemon is starting");
@@ -186,7 +194,7 @@ class FollowerTest {
   @Test
   void withoutADaemonItWaitsForOne() throws Exception {
     daemon.close();
-    file.saveCommitted("p0");
+    begin("p0");
     start();
     daemon = new ScriptedDaemon(socket);
     assertEquals("after p0", daemon.accept().begin().lines().get(1));
@@ -194,7 +202,7 @@ class FollowerTest {
 
   @Test
   void nonsenseEndsTheConnectionAndNothingElse() throws Exception {
-    file.saveCommitted("p0");
+    begin("p0");
     start();
     for (String head : List.of("moves ", "welcome", "moves a b", "error what")) {
       daemon.accept().send(head);
@@ -205,7 +213,7 @@ class FollowerTest {
 
   @Test
   void whatFailsHoldsThePlaceAndNothingElse() throws Exception {
-    file.saveCommitted("p0");
+    begin("p0");
     failing.add(change(1));
     start();
     Session session = daemon.accept();
@@ -219,6 +227,49 @@ class FollowerTest {
     assertEquals(change(1), next(), "it is tried again");
     session.send("moves p2");
     answerUntilSaved(session, "p2");
+  }
+
+  @Test
+  void whileSomethingIsLeftBehindThereIsNoPlaceSoThatAStartComparesEverything() throws Exception {
+    begin("p0");
+    failing.add(change(1));
+    start();
+    Session session = daemon.accept();
+    session.send("moves p1", moved(1));
+    session.read();
+    while (pending.leftBehind() == 0) {
+      skipped.addAndGet(Pending.HOLDS.toNanos());
+      Thread.onSpinWait();
+    }
+    session.send("moves p2", moved(2));
+    session.read();
+    assertEquals(change(2), next());
+    session.send("moves p2");
+    session.read();
+    assertEquals(Optional.empty(), saved());
+    failing.clear();
+    skipped.addAndGet(Pending.LONGEST_PAUSE.toNanos());
+    assertEquals(change(1), next());
+    session.send("moves p2");
+    answerUntilSaved(session, "p2");
+  }
+
+  @Test
+  void namesThatAreNotUtf8StopNothing() throws Exception {
+    begin("p0");
+    start();
+    Session session = daemon.accept();
+    session.sendBytes("moves p1\n- refs/heads/\u00e9t\u00e9 /srv/git/\u00e9.git\n- refs/changes/01/1/meta /srv/git/a.git\n\n".getBytes(ISO_8859_1));
+    assertEquals("after p1", session.read().head());
+    assertEquals(change(1), nextChange());
+  }
+
+  private Action nextChange() throws InterruptedException {
+    Action action = next();
+    while (!(action instanceof ChangeMoved)) {
+      action = next();
+    }
+    return action;
   }
 
   /** What nobody looks at. */

@@ -2,6 +2,7 @@ package com.github.globalrefdb.gerrit.moves;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.github.globalrefdb.gerrit.moves.Action.AccountMoved;
@@ -17,6 +18,9 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -85,13 +89,14 @@ class PendingTest {
 
   @Test
   void whatWasDoneIsCheckedAgainLaterAndHoldsNothing() throws InterruptedException {
+    CheckAgain check = new CheckAgain(A, Duration.ofSeconds(7));
     pending.add("p1", List.of(A));
-    pending.done(take(), List.of(new CheckAgain(A)));
+    pending.done(take(), List.of(check));
     assertEquals(Optional.of("p1"), pending.done());
     assertEquals(List.of(), doAll());
-    assertEquals(List.of(), pending.leftBehind());
-    pass(Pending.CHECK_AFTER);
-    assertEquals(List.of(new CheckAgain(A)), doAll());
+    assertEquals(0, pending.leftBehind());
+    pass(check.after());
+    assertEquals(List.of(check), doAll());
   }
 
   @Test
@@ -170,7 +175,7 @@ class PendingTest {
   void whatKeepsFailingDoesNotHoldThePlaceForEver() throws InterruptedException {
     pending.add("p1", List.of(A));
     Duration failing = Duration.ZERO;
-    while (pending.leftBehind().isEmpty()) {
+    while (pending.leftBehind() == 0) {
       assertEquals(Optional.empty(), pending.done());
       assertTrue(failing.compareTo(Pending.HOLDS.plus(Pending.LONGEST_PAUSE)) <= 0);
       pending.failed(take());
@@ -178,9 +183,45 @@ class PendingTest {
       failing = failing.plus(Pending.LONGEST_PAUSE);
     }
     assertEquals(Optional.of("p1"), pending.done());
-    assertEquals(List.of(A), pending.leftBehind());
+    assertEquals(1, pending.leftBehind());
     assertEquals(List.of(A), doAll(), "it is tried on");
-    assertEquals(List.of(), pending.leftBehind());
+    assertEquals(0, pending.leftBehind());
+  }
+
+  @Test
+  void whatWasLeftBehindAndIsDoneInTheEndHoldsThePresentPlaceForItsConsequences() throws InterruptedException {
+    pending.add("p1", List.of(A));
+    pending.failed(take());
+    pass(Pending.HOLDS);
+    pending.failed(take());
+    assertEquals(1, pending.leftBehind());
+    pending.add("p2", List.of());
+    assertEquals(Optional.of("p2"), pending.done());
+    pass(Pending.LONGEST_PAUSE);
+    Task a = take();
+    pending.add("p3", List.of());
+    pending.done(a, List.of(B));
+    assertEquals(0, pending.leftBehind());
+    assertEquals(Optional.of("p2"), pending.done());
+  }
+
+  @Test
+  void whatFailsCountsWhenMoreIsToBeRead() throws Exception {
+    pending.add("p1", List.of(A));
+    pending.failed(take());
+    CompletableFuture<Void> reads =
+        CompletableFuture.runAsync(
+            () -> {
+              try {
+                pending.awaitLessThan(1);
+              } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+              }
+            });
+    assertThrows(TimeoutException.class, () -> reads.get(500, TimeUnit.MILLISECONDS));
+    pass(Pending.FIRST_PAUSE);
+    pending.done(take(), List.of());
+    reads.get();
   }
 
   @Test

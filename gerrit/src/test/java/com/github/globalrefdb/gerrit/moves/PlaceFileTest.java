@@ -43,8 +43,33 @@ class PlaceFileTest {
   void aGerritThatHasStoppedGoesOnWhereItWas() throws IOException {
     PlaceFile file = file();
     file.save("p1", 0);
-    file.saveCommitted("p2");
+    file.save("p2", 30 * MINUTE);
+    file.saveCommitted(Duration.ZERO);
     assertEquals(Optional.of("p2"), loaded());
+  }
+
+  @Test
+  void itGoesBackByWhatGerritMayNotHaveIndexedOfItsOwn() throws IOException {
+    PlaceFile file = file();
+    for (int minute = 0; minute <= 20; minute++) {
+      file.save("p" + minute, minute * MINUTE);
+    }
+    file.saveCommitted(Duration.ofMinutes(2));
+    assertEquals(Optional.of("p18"), loaded());
+  }
+
+  @Test
+  void oneThatRanForAMomentGoesBackToWhereItBegan() throws IOException {
+    PlaceFile file = file();
+    file.save("p1", 0);
+    file.save("p2", 1000);
+    file.saveCommitted(Duration.ofMinutes(2));
+    assertEquals(Optional.of("p1"), loaded());
+    PlaceFile next = file();
+    next.load();
+    next.save("p3", 0);
+    next.saveCommitted(Duration.ofMinutes(2));
+    assertEquals(Optional.of("p1"), loaded());
   }
 
   @Test
@@ -93,7 +118,8 @@ class PlaceFileTest {
   @Test
   void anIndexThatIsCommittedWhenItIsClosedAloneGoesBackToTheLastStop() throws IOException {
     PlaceFile file = new PlaceFile(path, Optional.empty());
-    file.saveCommitted("p0");
+    file.save("p0", 0);
+    file.saveCommitted(Duration.ZERO);
     file.save("p1", 0);
     file.save("p2", 1000 * MINUTE);
     assertEquals(Optional.of("p0"), new PlaceFile(path, Optional.empty()).load());
@@ -102,7 +128,8 @@ class PlaceFileTest {
   @Test
   void afterAResetThereIsNoPlace() throws IOException {
     PlaceFile file = file();
-    file.saveCommitted("p1");
+    file.save("p1", 0);
+    file.saveCommitted(Duration.ZERO);
     file.forget();
     assertEquals(Optional.empty(), loaded());
     file.save("p2", 0);

@@ -3,7 +3,6 @@ package com.github.globalrefdb.gerrit.session;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
-import java.nio.file.Path;
 import java.util.List;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
@@ -14,13 +13,13 @@ class MovedRefTest {
   @Test
   void anEntrySaysWhoHasMovedWhatWhere() throws ProtocolException {
     assertEquals(
-        new MovedRef(Optional.of(GUARD), Optional.of("refs/heads/x"), Path.of("/srv/git/a b.git")),
+        new MovedRef(Optional.of(GUARD), Optional.of("refs/heads/x"), "/srv/git/a b.git"),
         MovedRef.parse(GUARD + " refs/heads/x /srv/git/a b.git"));
   }
 
   @Test
   void dashesAreNobodyAndTheWholeRepository() throws ProtocolException {
-    assertEquals(new MovedRef(Optional.empty(), Optional.empty(), Path.of("/srv/git/a.git")), MovedRef.parse("- - /srv/git/a.git"));
+    assertEquals(new MovedRef(Optional.empty(), Optional.empty(), "/srv/git/a.git"), MovedRef.parse("- - /srv/git/a.git"));
   }
 
   @Test

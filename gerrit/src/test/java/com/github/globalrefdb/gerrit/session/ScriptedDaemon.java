@@ -133,6 +133,14 @@ public final class ScriptedDaemon implements AutoCloseable {
       }
     }
 
+    /** What is no message that can be written as text. */
+    public void sendBytes(byte[] bytes) throws IOException {
+      ByteBuffer all = ByteBuffer.wrap(bytes);
+      while (all.hasRemaining()) {
+        channel.write(all);
+      }
+    }
+
     @Override
     public void close() {
       try {
