@@ -179,8 +179,11 @@ func TestAJoinIsRunAgainAfterAnInterruption(t *testing.T) {
 	if err := errors.Join(os.Remove(filepath.Join(us.path, "lib/bcprov.jar")), os.RemoveAll(filepath.Join(us.path, "plugins"))); err != nil {
 		t.Fatal(err)
 	}
+	// What was edited meanwhile stays.
+	git(t, us.dir, "config", "-f", filepath.Join(us.path, "etc/gerrit.config"), "gerrit.canonicalWebUrl", "http://us/")
 	us.setJava(t, initScript)
 	us.join(t).is(t, exitOK, "then start Gerrit")
+	us.has(t, map[string]string{"etc/gerrit.config gerrit.canonicalWebUrl": "http://us/"})
 	if files := us.files(t); files["lib/bcprov.jar"] == "" || files["plugins/delete-project.jar"] == "" || us.value(t, "etc/gerrit.config", "gerrit.instanceId") != "gerrit-us" {
 		t.Errorf("files: %v", slices.Sorted(maps.Keys(files)))
 	}
