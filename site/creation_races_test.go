@@ -211,6 +211,7 @@ func TestAProjectIsClonedOnceItHasARef(t *testing.T) {
 	g.start()
 	other := creating(t, shared, "us-1", "	autoClone = true")
 	other.start()
+	m := other.reader()
 	j := g.jgit().session()
 	tx := j.mayCreate("new/one")
 	a := j.make("new/one")
@@ -224,6 +225,7 @@ func TestAProjectIsClonedOnceItHasARef(t *testing.T) {
 	j.report(first)
 	j.report(tx)
 	sitetest.Eventually(t, "the other site has it", func() bool { return other.local(metaConfig) == a })
+	m.waits("-")
 	for _, b := range other.status().Behind {
 		t.Errorf("the status says %+v", b)
 	}

@@ -78,7 +78,7 @@ type transaction struct {
 	mayHaveLocks bool                    // it may take lock files, or may soon
 	mayHaveMoved bool                    // it has had its OK, or may have had it of an earlier daemon
 	ownWord      bool                    // its guard has reported it: that knows what has moved
-	onList       []string                // refs that are on the list of moves
+	onList       map[string]bool         // refs that are on the list of moves
 	moves        []*pendingMove          // that have an intent
 	claim        *claim
 	// endedByOthers says that somebody else has ended some of its intents. If that was an operator, the decision is yet to be heeded.

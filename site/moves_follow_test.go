@@ -65,7 +65,7 @@ func TestWhatAFollowerMovesIsListedWhenItsGitHasEnded(t *testing.T) {
 	}
 }
 
-// A real follower, with two sites: refs, HEAD, and a repository that it clones.
+// A real follower, with two sites. A repository that it clones is listed, too: see TestAProjectIsClonedOnceItHasARef.
 func TestWhatComesFromAnotherSiteIsListed(t *testing.T) {
 	t.Parallel()
 	shared := sessionDatabase(t)
@@ -86,13 +86,6 @@ func TestWhatComesFromAnotherSiteIsListed(t *testing.T) {
 	m.waits("HEAD")
 	if got := other.git("symbolic-ref", "HEAD"); strings.TrimSpace(got) != x {
 		t.Errorf("HEAD is %q when it is listed", got)
-	}
-	g.newRepository("made")
-	g.register("made")
-	g.git("--git-dir="+filepath.Join(g.dir, "git/made.git"), "rev-parse", "--git-dir")
-	m.waits("- /git/made.git")
-	if _, err := os.Stat(filepath.Join(other.dir, "git/made.git/HEAD")); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -69,12 +69,15 @@ func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line,
 	if q.State != wire.StateCommitted || q.Replica {
 		return
 	}
+	known := make(map[string]bool, len(announced))
+	for _, m := range announced {
+		known[m.Ref] = true
+	}
 	var refs []string
 	for _, l := range lines {
-		known := slices.ContainsFunc(announced, func(m *pendingMove) bool { return m.Ref == l.Ref })
 		// Git's inner transactions have lines without values. A push to the branch that HEAD points to has one of HEAD.
 		moved := strings.HasPrefix(l.Ref, "refs/") && !(l.OldZero() && l.NewZero()) || l.Ref == "HEAD" && l.Symbolic()
-		if moved && !known {
+		if moved && !known[l.Ref] {
 			refs = append(refs, l.Ref)
 		}
 	}
@@ -231,9 +234,13 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 
 // listResolved lists those moves that were made, unless they are on the list.
 func (d *Daemon) listResolved(path string, moves []*pendingMove, made []string) {
+	moved := make(map[string]bool, len(made))
+	for _, ref := range made {
+		moved[ref] = true
+	}
 	var refs []string
 	for _, m := range moves {
-		if slices.Contains(made, m.Ref) && !m.onList.Swap(true) {
+		if moved[m.Ref] && !m.onList.Swap(true) {
 			refs = append(refs, m.Ref)
 		}
 	}

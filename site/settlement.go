@@ -3,6 +3,7 @@ package site
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,7 +33,7 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 	t.settling = true
 	moves, mayHaveLocks, claim := slices.Clone(t.moves), t.mayHaveLocks, t.claim
 	toList, who := t.toList()
-	listed := slices.Clone(t.onList)
+	listed := maps.Clone(t.onList)
 	gs.unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
@@ -45,7 +46,7 @@ func (d *Daemon) settleNow(ctx context.Context, t *transaction) {
 	values := d.valuesOf(ctx, t, claim)
 	for _, m := range moves {
 		m.over.Store(true)
-		m.onList.Store(slices.Contains(listed, m.Ref))
+		m.onList.Store(listed[m.Ref])
 	}
 	ended, err := d.resolve(ctx, moves)
 	d.logFailure(ctx, "what became of a transaction could not be recorded yet", err)
@@ -79,12 +80,15 @@ func (t *transaction) toList() (refs []string, who string) {
 	if !t.mayHaveMoved || t.repo.Path == "" {
 		return nil, ""
 	}
+	if t.onList == nil {
+		t.onList = map[string]bool{}
+	}
 	for _, ref := range t.refs() {
-		if !slices.Contains(t.onList, ref) {
+		if !t.onList[ref] {
 			refs = append(refs, ref)
+			t.onList[ref] = true
 		}
 	}
-	t.onList = append(t.onList, refs...)
 	if t.ownWord {
 		who = t.guard.id.ID
 	}

@@ -138,7 +138,7 @@ func (j *gerritJoining) prepare(ctx context.Context, f gerritFlags, path, etc, j
 	if j.joined(ctx) {
 		return nil
 	}
-	return gerrit.CheckEmpty(j.path, j.config.Root)
+	return gerrit.CheckEmpty(j.path, j.config.Root, j.config.RemovedTo)
 }
 
 // joined reports whether the directory is a guarded Gerrit of this site.
@@ -172,7 +172,7 @@ func (j *gerritJoining) run(ctx context.Context, db *refdb.DB) error {
 	if err := j.goesWithOthers(ctx, db); err != nil {
 		return err
 	}
-	if err := gerrit.BeginJoin(j.path, j.config.Root); err != nil {
+	if err := gerrit.BeginJoin(j.path, j.config.Root, j.config.RemovedTo); err != nil {
 		return err
 	}
 	var err error

@@ -52,8 +52,8 @@ func Joining(path string) bool {
 
 // BeginJoin makes the directory at path, if need be, and notes that it is being joined. It must be empty but for the repositories, or
 // being joined already.
-func BeginJoin(path, root string) error {
-	if err := CheckEmpty(path, root); err != nil {
+func BeginJoin(path string, daemons ...string) error {
+	if err := CheckEmpty(path, daemons...); err != nil {
 		return err
 	}
 	err := os.MkdirAll(path, 0o755)
@@ -63,8 +63,8 @@ func BeginJoin(path, root string) error {
 	return err
 }
 
-// CheckEmpty returns an error unless a join of the directory at path may begin, or go on.
-func CheckEmpty(path, root string) error {
+// CheckEmpty returns an error unless a join of the directory at path may begin, or go on. The daemon's directories may be in it.
+func CheckEmpty(path string, daemons ...string) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && Joining(path) {
 		return nil
@@ -78,7 +78,7 @@ func CheckEmpty(path, root string) error {
 	}
 	for _, e := range entries {
 		entry := filepath.Join(absolute, e.Name())
-		if within(entry, root) {
+		if slices.ContainsFunc(daemons, func(dir string) bool { return within(entry, dir) }) {
 			continue
 		}
 		return fmt.Errorf("%s has %s: a second site begins in a directory that is new, or has nothing but the repositories", path, e.Name())

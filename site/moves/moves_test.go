@@ -361,6 +361,36 @@ func TestWhatIsOlderThanTwoSegmentsIsGone(t *testing.T) {
 	r.has(at, "begun")
 }
 
+// What is under way is repeated at the beginning of a segment. However much that is, a few lines more don't begin the next one: places would be
+// gone at once, and each line would cost all that is under way.
+func TestMoreIsUnderWayThanASegmentHas(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 500)
+	var refs []string
+	for i := range 50 {
+		refs = append(refs, fmt.Sprintf("refs/large/%d", i))
+	}
+	b := r.begin(refs...)
+	r.append("first") // in a segment after that
+	at := r.end()
+	for _, reopened := range []bool{false, true} {
+		if reopened {
+			r.open()
+			b = r.left[0]
+		}
+		before := r.files()
+		r.append("second")
+		r.append("third")
+		if after := r.files(); !slices.Equal(before, after) {
+			t.Errorf("reopened %v: segments %v, then %v", reopened, before, after)
+		}
+	}
+	if err := b.End(); err != nil {
+		t.Fatal(err)
+	}
+	r.has(at, append([]string{"second", "third"}, refs...)...)
+}
+
 func TestAReaderWaitsForWhatIsNew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -415,7 +445,7 @@ func TestWhatNoLineCanHoldIsLeftOut(t *testing.T) {
 
 func TestHowMuchIsUnread(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 200)
+	r := newRig(t, 150)
 	at := r.end()
 	unread := func(what string, atLeast int64) {
 		t.Helper()

@@ -20,6 +20,7 @@ import (
 type segment struct {
 	number uint64
 	size   int64 // of what is complete
+	begins int64 // how much of that it began with
 }
 
 // An appender is the file that is written.
@@ -152,10 +153,11 @@ func (l *Log) load() error {
 		}
 		// A process that was killed may have left a part of a line.
 		text = text[:bytes.LastIndexByte(text, '\n')+1]
-		if err := l.replay(text[len(first)+1:]); err != nil {
+		begins, err := l.replay(text[len(first)+1:])
+		if err != nil {
 			return err
 		}
-		l.segments = append(l.segments, segment{n, int64(len(text))})
+		l.segments = append(l.segments, segment{number: n, size: int64(len(text)), begins: int64(len(first)+1) + begins})
 	}
 	if len(l.segments) == 0 {
 		return fs.ErrNotExist
@@ -172,12 +174,14 @@ func (l *Log) load() error {
 	return l.dropOld()
 }
 
-// replay learns what was begun and not ended.
-func (l *Log) replay(text []byte) error {
+// replay learns from a segment what was begun and not ended. It returns how many bytes of text repeat what segments before have, too.
+func (l *Log) replay(text []byte) (repeated int64, err error) {
+	before := l.begun
+	l.begun = make(map[uint64]*Begun, len(before)) // the segment begins with all that was begun before
 	for line := range bytes.Lines(text) {
 		r, ok := parseRecord(string(line[:len(line)-1]))
 		if !ok {
-			return errUnreadable
+			return 0, errUnreadable
 		}
 		switch r.what {
 		case begun:
@@ -186,14 +190,15 @@ func (l *Log) replay(text []byte) error {
 				b = &Begun{log: l, id: r.id, since: r.at}
 				l.begun[r.id], l.lastID = b, max(l.lastID, r.id)
 			}
-			if !slices.Contains(b.entries, r.entry) { // each segment begins with what was begun before
-				b.entries = append(b.entries, r.entry)
+			b.entries = append(b.entries, r.entry)
+			if before[r.id] != nil {
+				repeated += int64(len(line))
 			}
 		case ended:
 			delete(l.begun, r.id)
 		}
 	}
-	return nil
+	return repeated, nil
 }
 
 // write appends text to the last segment.
@@ -202,7 +207,8 @@ func (l *Log) write(text []byte) error {
 		return err
 	}
 	last := &l.segments[len(l.segments)-1]
-	if last.size+int64(len(text)) > l.limit {
+	// What a segment began with does not count: otherwise many moves that are under way would have each line begin another one.
+	if last.size-last.begins+int64(len(text)) > l.limit && last.size > last.begins {
 		return l.rotate(text)
 	}
 	if _, err := l.out.Write(text); err != nil {
@@ -230,6 +236,7 @@ func (l *Log) begin(number uint64, text []byte) error {
 	for _, id := range l.begunIDs() {
 		b = l.begun[id].append(b)
 	}
+	begins := int64(len(b))
 	b = append(b, text...)
 	unfinished := l.path(number) + ".new"
 	f, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -247,7 +254,7 @@ func (l *Log) begin(number uint64, text []byte) error {
 		l.out.Close()
 	}
 	l.out = f
-	l.segments = append(l.segments, segment{number, int64(len(b))})
+	l.segments = append(l.segments, segment{number: number, size: int64(len(b)), begins: begins})
 	return nil
 }
 
