@@ -268,7 +268,7 @@ func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
 	}
 	for _, r := range repositories {
 		if clone.Unguarded(r) {
-			if err := clone.Guard(ctx, j.config, r, j.hook); err != nil {
+			if err := clone.Guard(ctx, j.config, r, j.hook); err != nil && !j.clonedByDaemon(ctx, r.Project) {
 				return err
 			}
 		}
