@@ -60,6 +60,14 @@ sealed interface Action {
     }
   }
 
+  /** Something in a directory of which it is not known whose repository it is. */
+  record DirectoryMoved(String directory) implements Action {
+    @Override
+    public Urgency urgency() {
+      return Urgency.COMPARISON;
+    }
+  }
+
   record ChangeMoved(Project.NameKey project, Change.Id id) implements Action {
     @Override
     public Urgency urgency() {

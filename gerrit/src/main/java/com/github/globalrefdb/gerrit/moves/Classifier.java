@@ -5,6 +5,7 @@ import com.github.globalrefdb.gerrit.moves.Action.BranchMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMarked;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
+import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
@@ -39,7 +40,7 @@ final class Classifier {
   private final String guard;
 
   /**
-   * @param projects by the real paths of their repositories
+   * @param projects by the real paths of their repositories, as far as they are known
    * @param guard this run's: what it moves itself Gerrit indexes itself
    */
   Classifier(Function<String, Optional<Project.NameKey>> projects, String allUsers, String guard) {
@@ -71,7 +72,8 @@ final class Classifier {
   }
 
   private Optional<Action> action(MovedRef move) {
-    return projects.apply(move.repository()).flatMap(project -> action(project, move.ref()));
+    Optional<Project.NameKey> project = projects.apply(move.repository());
+    return project.isPresent() ? action(project.get(), move.ref()) : Optional.of(new DirectoryMoved(move.repository()));
   }
 
   private Optional<Action> action(Project.NameKey project, Optional<String> ref) {

@@ -1,10 +1,13 @@
 package com.github.globalrefdb.gerrit.moves;
 
+import com.github.globalrefdb.gerrit.moves.Action.AccountMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.CompareAccounts;
 import com.github.globalrefdb.gerrit.moves.Action.CompareChanges;
 import com.github.globalrefdb.gerrit.moves.Action.CompareGroups;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
+import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
 import com.google.common.collect.Lists;
 import com.google.gerrit.entities.Account;
 import com.google.gerrit.entities.AccountGroup;
@@ -87,12 +90,13 @@ final class Comparison {
     return Lists.partition(List.copyOf(ids), PIECE).stream().<Action>map(piece -> new CompareAccounts(List.copyOf(piece))).toList();
   }
 
-  void accounts(List<Account.Id> ids) {
-    ids.forEach(id -> compared(accounts.indexIfStale(id)));
+  List<Action> accounts(List<Account.Id> ids) {
+    return ids.stream().filter(id -> compared(accounts.indexIfStale(id))).flatMap(id -> CheckAgain.of(new AccountMoved(id)).stream()).toList();
   }
 
-  void groups(List<AccountGroup.UUID> ids) {
-    ids.forEach(id -> compared(groups.indexIfStale(id)));
+  List<Action> groups(List<AccountGroup.UUID> ids) {
+    long stale = ids.stream().filter(id -> compared(groups.indexIfStale(id))).count();
+    return stale > 0 ? CheckAgain.of(new GroupNamesMoved()) : List.of();
   }
 
   List<Action> project(Project.NameKey project) throws IOException {
@@ -115,7 +119,8 @@ final class Comparison {
     return actions;
   }
 
-  private void compared(boolean isStale) {
+  private boolean compared(boolean isStale) {
     count.add(isStale);
+    return isStale;
   }
 }

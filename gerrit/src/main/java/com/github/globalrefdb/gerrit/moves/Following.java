@@ -33,9 +33,9 @@ public final class Following implements LifecycleListener {
     place = injector.getInstance(SavedPlace.class);
     pending = new Pending(System::nanoTime);
     MoveMetrics metrics = injector.getInstance(MoveMetrics.class);
-    workers = new Workers(pending, injector.getInstance(GerritActions.class), metrics);
     GitRepositoryManager repositories = injector.getInstance(GitRepositoryManager.class);
-    RepositoryDirectories directories = new RepositoryDirectories(settings.root().toString(), repositories, System::nanoTime);
+    RepositoryDirectories directories = new RepositoryDirectories(settings.root(), repositories, System::nanoTime);
+    workers = new Workers(pending, new FindingActions(directories, injector.getInstance(GerritActions.class)), metrics);
     Classifier classifier = new Classifier(directories::project, injector.getInstance(AllUsersName.class).get(), settings.guard());
     ComparedCount count = injector.getInstance(ComparedCount.class);
     follower = new Follower(settings.socket(), settings.guard(), classifier, place.file(), pending, metrics, count);

@@ -81,9 +81,9 @@ final class GerritActions implements ActionRunner {
       accounts.evictKeys();
       return comparison.accounts();
     } else if (action instanceof CompareAccounts compare) {
-      comparison.accounts(compare.ids());
+      return comparison.accounts(compare.ids());
     } else if (action instanceof CompareGroups compare) {
-      comparison.groups(compare.ids());
+      return comparison.groups(compare.ids());
     } else if (action instanceof CompareProject compare) {
       return comparison.project(compare.project());
     } else if (action instanceof CompareChanges compare) {

@@ -2,39 +2,44 @@ package com.github.globalrefdb.gerrit.moves;
 
 import static java.util.concurrent.TimeUnit.MINUTES;
 
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
+import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
+import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.common.flogger.FluentLogger;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import java.io.IOException;
+import java.nio.file.Path;
 import java.time.Duration;
-import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongSupplier;
 import org.eclipse.jgit.lib.Repository;
 
 /**
  * Which project's repository a directory is. Most lie below the root, under the project's name. Others are reached by a symbolic
- * link, or have a base path of their own: Gerrit is asked where its repositories are. One thread alone asks.
+ * link, or have a base path of their own: Gerrit is asked where its repositories are. For several threads.
  */
 final class RepositoryDirectories {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
   private static final String GIT = ".git";
 
-  /** Gerrit has to open all its repositories to be asked. */
+  /** Gerrit has to look for all its repositories to be asked. */
   private static final Duration ASKED_AGAIN_AFTER = Duration.ofMinutes(1);
 
-  private final String root;
+  private final Path root;
   private final GitRepositoryManager repositories;
   private final LongSupplier clock;
-  private final Map<String, Project.NameKey> elsewhere = new HashMap<>();
+  private final Map<String, Project.NameKey> elsewhere = new ConcurrentHashMap<>();
   private Optional<Long> asked = Optional.empty();
 
   /**
    * @param root the real path of the directory of repositories
    * @param clock like {@link System#nanoTime}
    */
-  RepositoryDirectories(String root, GitRepositoryManager repositories, LongSupplier clock) {
+  RepositoryDirectories(Path root, GitRepositoryManager repositories, LongSupplier clock) {
     this.root = root;
     this.repositories = repositories;
     this.clock = clock;
@@ -42,20 +47,34 @@ final class RepositoryDirectories {
 
   /**
    * @param directory the real path
-   * @return empty if it is none of Gerrit's
+   * @return empty if that is not known: see {@link #find}
    */
   Optional<Project.NameKey> project(String directory) {
     if (directory.startsWith(root + "/")) {
-      return Optional.of(Project.nameKey(name(directory.substring(root.length() + 1))));
+      return Optional.of(Project.nameKey(name(directory.substring(root.toString().length() + 1))));
     }
-    if (!elsewhere.containsKey(directory)) {
+    return Optional.ofNullable(elsewhere.get(directory));
+  }
+
+  /**
+   * Finds out whose repository a directory is.
+   *
+   * @return what is to be done. Nothing, if it is none of Gerrit's; the same again, if Gerrit was asked just now
+   */
+  synchronized List<Action> find(String directory) {
+    if (project(directory).isEmpty()) {
+      long now = clock.getAsLong();
+      if (asked.isPresent() && now - asked.get() < ASKED_AGAIN_AFTER.toNanos()) {
+        return List.of(new CheckAgain(new DirectoryMoved(directory), ASKED_AGAIN_AFTER));
+      }
+      asked = Optional.of(now);
       ask();
     }
-    Optional<Project.NameKey> project = Optional.ofNullable(elsewhere.get(directory));
+    Optional<Project.NameKey> project = project(directory);
     if (project.isEmpty()) {
       logger.atWarning().atMostEvery(1, MINUTES).log("refdb: moved refs of %s are not followed: it is none of Gerrit's repositories", directory);
     }
-    return project;
+    return project.<List<Action>>map(name -> List.of(new RepositoryMoved(name))).orElse(List.of());
   }
 
   private static String name(String path) {
@@ -67,12 +86,10 @@ final class RepositoryDirectories {
 
   /** What has gone stays known: that it has is to be told. */
   private void ask() {
-    long now = clock.getAsLong();
-    if (asked.isPresent() && now - asked.get() < ASKED_AGAIN_AFTER.toNanos()) {
-      return;
-    }
-    asked = Optional.of(now);
     for (Project.NameKey project : repositories.list()) {
+      if (isBelowRoot(project)) {
+        continue;
+      }
       try (Repository repository = repositories.openRepository(project)) {
         String directory = repository.getDirectory().toPath().toRealPath().toString();
         if (!directory.startsWith(root + "/")) {
@@ -81,6 +98,16 @@ final class RepositoryDirectories {
       } catch (IOException | RuntimeException e) {
         logger.atFine().withCause(e).log("refdb: the directory of %s is not known", project);
       }
+    }
+  }
+
+  /** Of most it can be seen without opening them. */
+  private boolean isBelowRoot(Project.NameKey project) {
+    Path usual = root.resolve(project.get() + GIT);
+    try {
+      return usual.toRealPath().equals(usual);
+    } catch (IOException e) {
+      return false;
     }
   }
 }

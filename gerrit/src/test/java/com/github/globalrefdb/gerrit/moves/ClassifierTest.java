@@ -7,6 +7,7 @@ import com.github.globalrefdb.gerrit.moves.Action.BranchMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMarked;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ConfigMoved;
+import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ExternalIdsMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupMoved;
 import com.github.globalrefdb.gerrit.moves.Action.GroupNamesMoved;
@@ -123,8 +124,10 @@ class ClassifierTest {
   }
 
   @Test
-  void whatIsNoProjectsNeedsNothing() {
-    assertEquals(List.of(), new ArrayList<>(classifier.actions(List.of(new MovedRef(Optional.empty(), Optional.empty(), "/elsewhere")))));
+  void whoseADirectoryIsIsFoundOutOnce() {
+    MovedRef branch = new MovedRef(Optional.empty(), Optional.of("refs/heads/main"), "/elsewhere");
+    MovedRef whole = new MovedRef(Optional.empty(), Optional.empty(), "/elsewhere");
+    assertEquals(List.of(new DirectoryMoved("/elsewhere")), new ArrayList<>(classifier.actions(List.of(branch, whole))));
   }
 
   private List<Action> actions(MovedRef... moves) {

@@ -2,12 +2,17 @@ package com.github.globalrefdb.gerrit.moves;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
+import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
+import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.NavigableSet;
 import java.util.Optional;
 import java.util.TreeMap;
@@ -35,12 +40,18 @@ class RepositoryDirectoriesTest {
     root = Files.createDirectories(real.resolve("git/team")).getParent();
     elsewhere = real.resolve("data/big.git");
     new FileRepository(elsewhere.toFile()).create(true);
-    directories = new RepositoryDirectories(root.toString(), repositories, clock::get);
+    directories = new RepositoryDirectories(root, repositories, clock::get);
   }
 
   private Optional<Project.NameKey> project(Path directory) {
     return directories.project(directory.toString());
   }
+
+  private List<Action> find() {
+    return directories.find(elsewhere.toString());
+  }
+
+  private static final List<Action> FOUND = List.of(new RepositoryMoved(BIG));
 
   @Test
   void aRepositoryBelowTheRootIsTheProjectOfItsName() {
@@ -52,38 +63,53 @@ class RepositoryDirectoriesTest {
   @Test
   void oneBehindASymbolicLinkIsTheProjectOfTheLink() throws IOException {
     repositories.places.put(BIG, Files.createSymbolicLink(root.resolve("team/big.git"), elsewhere));
+    assertEquals(Optional.empty(), project(elsewhere));
+    assertEquals(FOUND, find());
     assertEquals(Optional.of(BIG), project(elsewhere));
   }
 
   @Test
   void oneWithAnotherBasePathIsGerrits() {
     repositories.places.put(BIG, elsewhere);
+    assertEquals(FOUND, find());
     assertEquals(Optional.of(BIG), project(elsewhere));
   }
 
   @Test
-  void whatIsNoneOfGerritsIsAskedForAgainLater() {
-    assertEquals(Optional.empty(), project(elsewhere));
+  void thoseBelowTheRootAreNotOpened() throws IOException {
+    Path usual = Files.createDirectories(root.resolve("team/app.git"));
+    repositories.places.put(Project.nameKey("team/app"), usual);
     repositories.places.put(BIG, elsewhere);
-    assertEquals(Optional.empty(), project(elsewhere));
+    find();
+    assertEquals(List.of(BIG), repositories.opened);
+  }
+
+  @Test
+  void whatIsNoneOfGerritsIsAskedForAgainLater() {
+    assertEquals(List.of(), find());
+    repositories.places.put(BIG, elsewhere);
+    assertEquals(List.of(new CheckAgain(new DirectoryMoved(elsewhere.toString()), Duration.ofMinutes(1))), find());
     clock.addAndGet(Duration.ofMinutes(1).toNanos());
-    assertEquals(Optional.of(BIG), project(elsewhere));
+    assertEquals(FOUND, find());
   }
 
   @Test
   void whatHasGoneIsStillKnown() {
     repositories.places.put(BIG, elsewhere);
-    assertEquals(Optional.of(BIG), project(elsewhere));
+    find();
     repositories.places.clear();
     clock.addAndGet(Duration.ofMinutes(5).toNanos());
+    assertEquals(FOUND, find());
     assertEquals(Optional.of(BIG), project(elsewhere));
   }
 
   private static final class Repositories implements GitRepositoryManager {
     final TreeMap<Project.NameKey, Path> places = new TreeMap<>();
+    final List<Project.NameKey> opened = new ArrayList<>();
 
     @Override
     public Repository openRepository(Project.NameKey name) throws IOException {
+      opened.add(name);
       if (!places.containsKey(name)) {
         throw new RepositoryNotFoundException(name.get());
       }

@@ -1,0 +1,26 @@
+package com.github.globalrefdb.gerrit.moves;
+
+import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
+import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
+import java.util.List;
+
+/** Finds the projects of directories, and leaves all other actions to another one. */
+final class FindingActions implements ActionRunner {
+  private final RepositoryDirectories directories;
+  private final ActionRunner others;
+
+  FindingActions(RepositoryDirectories directories, ActionRunner others) {
+    this.directories = directories;
+    this.others = others;
+  }
+
+  @Override
+  public List<Action> run(Action action) throws Exception {
+    if (action instanceof DirectoryMoved moved) {
+      return directories.find(moved.directory());
+    } else if (action instanceof CheckAgain check && check.action() instanceof DirectoryMoved moved) {
+      return directories.find(moved.directory());
+    }
+    return others.run(action);
+  }
+}
