@@ -111,7 +111,7 @@ func (d *Daemon) forget(ctx context.Context, project string) {
 
 // removeUnused removes the repository that was made for a project with that ID, unless it has a ref, while nothing else works on it.
 func (d *Daemon) removeUnused(ctx context.Context, r config.Repository, id string) (used bool, err error) {
-	aside := filepath.Join(filepath.Dir(r.Path), config.Unfinished+cloneMaker+id)
+	aside := filepath.Join(filepath.Dir(r.Path), config.Unfinished+"creation-"+id) // no clone of a daemon's begins so
 	if used, err := d.finishRemoval(ctx, r, aside, id); err != nil || used {
 		return used, err
 	}

@@ -34,10 +34,12 @@ type failedDeletion struct {
 	since  time.Time
 }
 
-// A deletion names a project, and the ID that its repository recorded.
+// A deletion names a project, and the ID that its repository recorded. Revision is that of the project's row when its repository had been
+// deleted, as far as the daemon knew it; 0 if it did not: a row that was written since may be of a project that was brought back.
 type deletion struct {
-	Project string `json:"project"`
-	ID      string `json:"id"`
+	Project  string `json:"project"`
+	ID       string `json:"id"`
+	Revision int64  `json:"revision"`
 }
 
 func deletionsFile(state string) string { return filepath.Join(state, "deletions") }
@@ -105,7 +107,15 @@ func (d *Daemon) noteDeletion(m wire.Deleted) error {
 	if err != nil {
 		return refusal.Because(refusal.NotConfigured, err)
 	}
-	return d.deletions.change(c.State, func(noted map[deletion]bool) { noted[deletion{r.Project, m.ID}] = true })
+	row, _ := d.projects.Get(r.Project)
+	return d.deletions.change(c.State, func(noted map[deletion]bool) {
+		for one := range noted {
+			if one.Project == r.Project && one.ID == m.ID {
+				return // the guard says it again
+			}
+		}
+		noted[deletion{r.Project, m.ID, row.Revision}] = true
+	})
 }
 
 // isGone returns an error unless there is nothing at path.
@@ -179,6 +189,9 @@ func (d *Daemon) removeProject(ctx context.Context, one deletion) error {
 		return err
 	case !ok || row.ID != one.ID: // a repository of an earlier project
 		d.forgetDeleted(ctx, one)
+		return nil
+	case row.Mode != config.Removed && one.Revision != 0 && row.Revision != one.Revision:
+		d.o.Logger.WarnContext(ctx, "a project has changed since its repository was deleted here: it is not removed", "project", which)
 		return nil
 	case row.Mode != config.Removed:
 		// It may have been brought back.

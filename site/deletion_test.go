@@ -186,6 +186,28 @@ func TestADeletionIsCompletedByALaterDaemon(t *testing.T) {
 	g.removed("new/one")
 }
 
+// A removal that could not end for a while must not take a project along that somebody has brought back meanwhile.
+func TestAProjectThatHasChangedSinceItsDeletionStays(t *testing.T) {
+	t.Parallel()
+	g := created(t)
+	j := g.jgit().session()
+	j.createdWhole("new/one")
+	id := g.delete("new/one")
+	release := g.daemon.HoldDeletions()
+	if m, is := j.deleted("new/one", id).(wire.Granted); !is {
+		t.Fatalf("the daemon said %+v", m)
+	}
+	row, err := g.db.PutProject(t.Context(), g.projectRow("new/one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	sitetest.Eventually(t, "nothing is noted", func() bool { return g.noted("deletions") == 0 })
+	if now := g.projectRow("new/one"); now.Mode != config.Enforce || now.Revision != row.Revision {
+		t.Errorf("the project was changed: %+v", now)
+	}
+}
+
 // A repository that is gone, and nobody said why, is an alarm, and nothing else: it is neither cloned again nor removed.
 func TestARepositoryThatVanishesIsAnAlarm(t *testing.T) {
 	t.Parallel()

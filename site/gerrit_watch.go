@@ -72,6 +72,9 @@ func (d *Daemon) sightOfGerrit(path string) gerritSight {
 	case !held:
 		return gerritSight{}
 	}
+	if holder.PID == 0 {
+		return gerritSight{err: "the process that has its indexes open is in another PID namespace, or on another machine"}
+	}
 	return gerritSight{held: true, pid: holder.PID, session: d.guards.hasSession(holder.PID) || holder.Offline()}
 }
 

@@ -21,7 +21,7 @@ compared() { [[ $(grep -c 'refdb: everything was compared' "$work/$1/gerrit.log"
 new_change() { rest eu POST changes/ "{\"project\":\"${2:-team/app}\",\"branch\":\"master\",\"subject\":\"$1\"}" | jq -r ._number; }
 
 gerrit_config us sshd.listenAddress "127.0.0.1:$((GERRIT_PORT_us + 1000))"
-ssh-keygen -q -t ed25519 -N '' -f "$work/us/gerrit/etc/ssh_host_ed25519_key"
+[[ -e $work/us/gerrit/etc/ssh_host_ed25519_key ]] || ssh-keygen -q -t ed25519 -N '' -f "$work/us/gerrit/etc/ssh_host_ed25519_key"
 for index in accounts changes_open changes_closed groups projects; do gerrit_config us index.$index.commitWithin "30 s"; done
 rm -f "$work/us/gerrit/data/refdb/moves"
 stop_gerrit us KILL

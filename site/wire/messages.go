@@ -275,7 +275,7 @@ func ProjectExists(project string) string {
 // ProjectVanished says that a project's repository is not where it was.
 func ProjectVanished(project string) string {
 	return "it was here, and is gone: bring it back or, if it is lost, run `refdbctl site clone " + project + "`; " +
-		"if it was deleted on purpose, run `refdbctl project remove " + project + "`"
+		"if it was deleted on purpose at all sites, run `refdbctl project remove " + project + "`, which removes it everywhere"
 }
 
 // RefsWithoutProject says that the database has refs of a project, and no project.
