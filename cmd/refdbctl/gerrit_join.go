@@ -319,13 +319,6 @@ func (j *gerritJoining) initialize(ctx context.Context, db *refdb.DB, dir *gerri
 	if err != nil {
 		return err
 	}
-	own := []string{dir.AllProjects(), dir.AllUsers()}
-	refs := map[string]map[string]string{}
-	for _, project := range own {
-		if refs[project], err = j.refsOf(ctx, project); err != nil {
-			return err
-		}
-	}
 	if err := j.runInit(ctx); err != nil {
 		return err
 	}
@@ -337,14 +330,14 @@ func (j *gerritJoining) initialize(ctx context.Context, db *refdb.DB, dir *gerri
 		c.Where += " (by init)"
 		j.changes = append(j.changes, c)
 	}
-	for _, project := range own {
-		moved, err := j.movedSince(ctx, db, project, refs[project])
+	for _, project := range []string{dir.AllProjects(), dir.AllUsers()} {
+		differ, err := j.differ(ctx, db, project)
 		if err != nil {
 			return err
 		}
-		if len(moved) > 0 {
-			return fmt.Errorf("init moved refs of %s past the guard, which the database does not know: %s: let this site's values be those of the database: "+
-				"refdbctl site sync; then run this again", project, enumerate(moved))
+		if len(differ) > 0 {
+			return fmt.Errorf("refs of %s are not what the database holds, such as after an init that moved them past the guard: %s: let this site's values be those of the database: "+
+				"refdbctl site sync; then run this again", project, enumerate(differ))
 		}
 	}
 	return nil
@@ -378,65 +371,39 @@ func (j *gerritJoining) runInit(ctx context.Context) error {
 	return nil
 }
 
-// refsOf returns what the refs of a project hold here.
-func (j *gerritJoining) refsOf(ctx context.Context, project string) (map[string]string, error) {
-	r, err := j.config.Repository(project)
-	if err != nil {
-		return nil, err
-	}
-	repo, err := gitrepo.Open(ctx, r.Path)
-	if err != nil {
-		return nil, err
-	}
-	refs := map[string]string{}
-	for ref, err := range repo.Refs(ctx, func(string) {}) {
-		if err != nil {
-			return nil, err
-		}
-		if j.config.Guards(project, ref.Name) {
-			refs[ref.Name] = ref.Value
-		}
-	}
-	return refs, nil
-}
-
 // followPatience is how long a ref may be another than in the database because the site is just following.
 const followPatience = 10 * time.Second
 
-// movedSince returns the refs that have moved to values that are not the database's. Those that another site has moved meanwhile are.
-func (j *gerritJoining) movedSince(ctx context.Context, db *refdb.DB, project string, before map[string]string) (moved []string, err error) {
-	now, err := j.refsOf(ctx, project)
-	if err != nil {
-		return nil, err
-	}
-	for ref, value := range now {
-		if before[ref] != value {
-			moved = append(moved, ref)
-		}
-	}
-	for ref := range before {
-		if now[ref] == "" {
-			moved = append(moved, ref)
-		}
-	}
-	slices.Sort(moved)
+// differ returns the refs of a project that are not what the database holds. The daemon may take a moment to bring what other sites move.
+func (j *gerritJoining) differ(ctx context.Context, db *refdb.DB, project string) (refs []string, err error) {
 	r, err := j.config.Repository(project)
 	if err != nil {
 		return nil, err
 	}
 	repo, err := gitrepo.Open(ctx, r.Path)
-	for deadline := time.Now().Add(followPatience); err == nil && len(moved) > 0; {
-		var looks []compare.Look
-		if looks, err = compare.LookAgain(ctx, db, repo, project, moved); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	for p, err := range compare.Pairs(ctx, j.config, db, repo, project, func(string) {}) {
+		if err != nil {
 			return nil, err
 		}
-		moved = nil
+		if !p.Agree() {
+			refs = append(refs, p.Ref)
+		}
+	}
+	for deadline := time.Now().Add(followPatience); len(refs) > 0; {
+		looks, err := compare.LookAgain(ctx, db, repo, project, refs)
+		if err != nil {
+			return nil, err
+		}
+		refs = nil
 		for _, l := range looks {
 			if !l.Agree() {
-				moved = append(moved, l.Ref)
+				refs = append(refs, l.Ref)
 			}
 		}
-		if len(moved) == 0 || time.Now().After(deadline) {
+		if len(refs) == 0 || time.Now().After(deadline) {
 			break
 		}
 		select {
@@ -445,7 +412,7 @@ func (j *gerritJoining) movedSince(ctx context.Context, db *refdb.DB, project st
 			return nil, context.Cause(ctx)
 		}
 	}
-	return moved, err
+	return refs, nil
 }
 
 func (j *gerritJoining) report() error {

@@ -201,7 +201,9 @@ func TestAJoinFailsIfInitMovesRefs(t *testing.T) {
 	us := w.secondSite(t, "us", etc, initScript+past+"update-ref refs/users/01/1000001 refs/users/00/1000000\n"+past+"update-ref -d refs/draft-comments/01/1/1000000\n")
 	// The daemon would bring the deleted one back.
 	git(t, us.dir, "config", "-f", us.config, "site.store", "none")
-	us.join(t).is(t, exitError, "init moved refs of All-Users past the guard, which the database does not know: ")
+	us.join(t).is(t, exitError, "refs of All-Users are not what the database holds, such as after an init that moved them past the guard: ")
+	us.setJava(t, initScript)
+	us.join(t).is(t, exitError, "refs of All-Users are not what the database holds") // also if this init moves nothing
 	if _, err := os.Stat(filepath.Join(us.path, ".refdb-join")); err != nil {
 		t.Errorf("the join counts as ended: %v", err)
 	}
