@@ -94,6 +94,12 @@ func TestAPushThatIsUnderWayWhenTheDatabaseGoesBackCountsIfGitMakesIt(t *testing
 				}
 				unlockRefs(t, c.eu.repo(project))
 			}
+			eventually(c, "the daemon knows what became of it", func() error {
+				if !strings.Contains(c.eu.daemon.out.String(), "what became of a push could not be recorded yet") {
+					return errors.New("it does not say so")
+				}
+				return nil
+			})
 			c.isHalted(c.us)
 			t.Log(c.us.must("recover", "--reason", "test", "-y"))
 			want, fate := c.h.b, refdb.Rewritten
