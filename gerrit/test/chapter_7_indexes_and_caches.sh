@@ -107,8 +107,7 @@ within 2000 "his password was removed" as_bob 401 us GET accounts/self
 # Projects.
 new_project eu team/second
 fresh=$(new_change "of a new project" team/second)
-check "us has no such project" status_of 404 us GET projects/team%2Fsecond
-check "its repository comes to us" site us clone team/second
+wait_for "its repository comes to us" [ -e "$(root us)/team/second.git/HEAD" ]
 within 10000 "Gerrit of us has the project" status_of 200 us GET projects/team%2Fsecond
 within 10000 "also on its list" eval 'rest us GET "projects/?p=team/second" | jq -e ".[\"team/second\"]" >/dev/null'
 within 10000 "and in the index" eval '[[ $(rest us GET "projects/?query=name:team/second" | jq length) == 1 ]]'
