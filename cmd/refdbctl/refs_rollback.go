@@ -58,7 +58,8 @@ func (a *app) refsRollbackCommand() *cobra.Command {
 		Long: `Move refs back to what they held earlier. REF is moved to what it held before its last change, REF@{2} to what
 it held before its last two, and so on, as refs log PROJECT REF counts them. With --at all refs of the project, or those
 that start with --prefix, are moved to what they held in one state of the past: ` + momentHelp + `
-A ref that did not exist then is deleted, one that was deleted since is there again. Gerrit's counters, refs/sequences/*, never go back.
+A ref that did not exist then is deleted, one that was deleted since is there again. Gerrit's counters,
+refs/sequences/*, never go back.
 
 What would be moved is shown, and asked about on a terminal; otherwise --yes is needed, and --dry-run lists it. Each ref is
 moved only if it still holds what was shown. Up to ` + fmt.Sprint(refdb.MaxUpdateRefs) + ` refs (fewer on Cloud Spanner) are moved at once, all or
