@@ -9,6 +9,7 @@ import com.google.common.flogger.FluentLogger;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.git.GitRepositoryManager;
 import java.io.IOException;
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -103,10 +104,10 @@ final class RepositoryDirectories {
 
   /** Of most it can be seen without opening them. */
   private boolean isBelowRoot(Project.NameKey project) {
-    Path usual = root.resolve(project.get() + GIT);
     try {
+      Path usual = root.resolve(project.get() + GIT);
       return usual.toRealPath().equals(usual);
-    } catch (IOException e) {
+    } catch (IOException | InvalidPathException e) { // a name that this JVM has no characters for
       return false;
     }
   }
