@@ -268,7 +268,7 @@ func TestARepositoryThatWasRenamedIsLookedAtOnceMore(t *testing.T) {
 			}
 			g.halt()
 			j.kill()
-			aside := filepath.Join(g.dir, "git/new", config.Unfinished+"daemon-"+g.projectRow("new/one").ID)
+			aside := filepath.Join(g.dir, "git/new", config.Unfinished+"creation-"+g.projectRow("new/one").ID)
 			if err := os.Rename(g.repo, aside); err != nil {
 				t.Fatal(err)
 			}
