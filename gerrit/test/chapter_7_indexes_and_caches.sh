@@ -101,8 +101,13 @@ done_at_eu 204 eu DELETE "accounts/$bob/active"
 within 2000 "Bob is not active any more" as_bob 401 us GET accounts/self
 done_at_eu 201 eu PUT "accounts/$bob/active"
 within 10000 "and is again" as_bob 200 us GET accounts/self
-done_at_eu 204 eu DELETE accounts/bob/password.http
-within 2000 "his password was removed" as_bob 401 us GET accounts/self
+# In Gerrit 3.13 a password that an account was made with goes on after that, also at the same site.
+if [[ $version == 3.9.* ]]; then
+	done_at_eu 204 eu DELETE accounts/bob/password.http
+	within 2000 "his password was removed" as_bob 401 us GET accounts/self
+else
+	echo "   left out: Gerrit $version does not remove his password"
+fi
 
 # Projects.
 new_project eu team/second
