@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -35,17 +34,7 @@ func TestAMessageAboutMovesArrivesAsItWasSent(t *testing.T) {
 		"moves of all kinds, in order": {wire.Moves{Place: "p", Entries: []wire.Move{{guardID, "refs/heads/\xff", "/srv/g it/a.git"}, {"", "HEAD", "/b"}, {"", "", "/c"}}}, "moves p\n" + guardID + " refs/heads/\xff /srv/g it/a.git\n- HEAD /b\n- - /c\n\n", wire.ReadMoves},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var buf bytes.Buffer
-			if err := wire.WriteMessage(&buf, c.m); err != nil || buf.String() != c.text {
-				t.Fatalf("sent %q, %v, want %q", buf.String(), err, c.text)
-			}
-			r := reader(c.text + "rest")
-			if got, err := c.read(r); err != nil || !reflect.DeepEqual(got, c.m) {
-				t.Errorf("got %+v, %v, want %+v", got, err, c.m)
-			}
-			if rest, err := io.ReadAll(r); err != nil || string(rest) != "rest" {
-				t.Errorf("it left %q, %v", rest, err)
-			}
+			isReadAsItIsSent(t, c.m, c.text, c.read)
 		})
 	}
 }

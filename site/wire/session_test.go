@@ -63,18 +63,24 @@ func TestAMessageArrivesAsItWasSent(t *testing.T) {
 		"a fault":                 {wire.Fault{Text: "malformed: x"}, "error malformed: x\n\n", wire.ReadFromDaemon},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var buf bytes.Buffer
-			if err := wire.WriteMessage(&buf, c.m); err != nil || buf.String() != c.text {
-				t.Fatalf("sent %q, %v, want %q", buf.String(), err, c.text)
-			}
-			r := reader(c.text + "rest")
-			if got, err := c.read(r); err != nil || !reflect.DeepEqual(got, c.m) {
-				t.Errorf("got %+v, %v, want %+v", got, err, c.m)
-			}
-			if rest, err := io.ReadAll(r); err != nil || string(rest) != "rest" {
-				t.Errorf("it left %q, %v", rest, err)
-			}
+			isReadAsItIsSent(t, c.m, c.text, c.read)
 		})
+	}
+}
+
+// isReadAsItIsSent compares what is sent of m with text, and what read makes of that, and no more, with m.
+func isReadAsItIsSent(t *testing.T, m wire.Message, text string, read func(*bufio.Reader) (wire.Message, error)) {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := wire.WriteMessage(&buf, m); err != nil || buf.String() != text {
+		t.Fatalf("sent %q, %v, want %q", buf.String(), err, text)
+	}
+	r := reader(text + "rest")
+	if got, err := read(r); err != nil || !reflect.DeepEqual(got, m) {
+		t.Errorf("got %+v, %v, want %+v", got, err, m)
+	}
+	if rest, err := io.ReadAll(r); err != nil || string(rest) != "rest" {
+		t.Errorf("it left %q, %v", rest, err)
 	}
 }
 
