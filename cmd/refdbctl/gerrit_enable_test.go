@@ -210,6 +210,7 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 		{"no jar", "globalrefdb-gerrit-3.9.jar: no such file", func(t *testing.T, g *gerritDir) { os.Remove(g.jar) }},
 		{"a jar for another series", "needs globalrefdb-gerrit-3.9.jar", func(t *testing.T, g *gerritDir) { fakeJar(t, g.jar, "3.13", "1") }},
 		{"other repositories than the site's", "(gerrit.basePath), those of the site in", func(t *testing.T, g *gerritDir) { g.write(t, "etc/gerrit.config", "[gerrit]\n\tbasePath = etc\n") }},
+		{"no repositories at all", "gerrit.basePath is not set", func(t *testing.T, g *gerritDir) { g.write(t, "etc/gerrit.config", "[gerrit]\n") }},
 		{"repositories that are not there", "gerrit.basePath: ", func(t *testing.T, g *gerritDir) { g.write(t, "etc/gerrit.config", "[gerrit]\n\tbasePath = gone\n") }},
 		{"no daemon", "start it: systemctl start refdb-site", func(t *testing.T, g *gerritDir) { g.configureSocket(t, g.dir+"/none") }},
 		{"a socket that is no daemon's", "does not answer", func(t *testing.T, g *gerritDir) { g.configureSocket(t, g.deafSocket(t)) }},

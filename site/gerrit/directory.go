@@ -68,6 +68,9 @@ func (d *Directory) BasePath() string { return d.resolve(d.gerrit.last("gerrit.b
 
 // CheckRoot returns an error unless the directory of the repositories is the site's root, as the daemon compares them.
 func (d *Directory) CheckRoot(root string) error {
+	if d.gerrit.last("gerrit.basePath") == "" {
+		return fmt.Errorf("%s: gerrit.basePath is not set, without which no Gerrit starts: run its init", d.file(GerritConfig))
+	}
 	if root == "" {
 		return fmt.Errorf("the site has no root: set site.root = %s in its configuration", d.BasePath())
 	}
