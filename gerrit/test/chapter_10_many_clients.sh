@@ -41,34 +41,49 @@ rounds=${GERRIT_TEST_ROUNDS:-8}
 for ((n = 1; n <= rounds; n++)); do check "a change is voted on and submitted at both sites at once, round $n: submitted once" submitted_once $n; done
 for both_read in "${!answers[@]}"; do echo "   answers at eu and us: $both_read, ${answers[$both_read]} times"; done
 
-# A client makes changes, votes on them, stars and abandons some, and pushes to a branch that all clients push to.
+# A client does what users do, and pushes to a branch that all clients push to. ask WHAT METHOD PATH [JSON]: one request, whose answer is counted.
+ask() { call "$out" "$at" "${@:2}"; echo "$1 $(head -1 "$out")" >>"$work/clients/$name.answers"; [[ $(head -1 "$out") == 20? ]]; }
 client() {
-	local site=$1 name=$1-$2 until=$3 n=0 number
+	local at=$1 name=$1-$2 until=$3 n=0 number change
 	local tree=$work/clients/$name out=$work/clients/$name.call
-	git clone -q "http://admin:secret@$(url "$site" | cut -d/ -f3)/a/team/app" "$tree" || return 1
+	git clone -q "http://admin:secret@$(url "$at" | cut -d/ -f3)/a/team/app" "$tree" || return 1
 	while [[ $SECONDS -lt $until ]]; do
 		n=$((n + 1))
-		call "$out" "$site" POST changes/ "{\"project\":\"team/app\",\"branch\":\"master\",\"subject\":\"$name $n\"}"
-		if [[ $(head -1 "$out") == 201 ]]; then
+		if ask create POST changes/ "{\"project\":\"team/app\",\"branch\":\"master\",\"subject\":\"$name $n\"}"; then
 			number=$(sed 1d "$out" | jq -r ._number)
 			echo "$number" >>"$work/clients/$name.numbers"
-			call "$out" "$site" POST "changes/team%2Fapp~$number/revisions/current/review" '{"labels":{"Code-Review":1},"message":"fine"}'
-			head -1 "$out" >>"$work/clients/$name.statuses"
-			[[ $((n % 3)) != 0 ]] || call "$out" "$site" PUT "accounts/self/starred.changes/$number"
-			[[ $((n % 4)) != 0 ]] || call "$out" "$site" POST "changes/team%2Fapp~$number/abandon" '{}'
-		else
-			head -1 "$out" >>"$work/clients/$name.refused"
+			works_on "team%2Fapp~$number" || true
 		fi
 		git -C "$tree" fetch -q && git -C "$tree" reset -q --hard "$(git -C "$tree" rev-parse -q --verify origin/shared || echo origin/master)"
 		git -C "$tree" commit -q --allow-empty -m "$name $n"
 		! git -C "$tree" push -q origin HEAD:refs/heads/shared >>"$work/clients/$name.push" 2>&1 || git -C "$tree" rev-parse HEAD >>"$work/clients/$name.accepted"
 	done
 }
+# works_on CHANGE: the change gets a vote, and some of the rest, by turns.
+works_on() {
+	local change=$1
+	ask vote POST "changes/$change/revisions/current/review" '{"labels":{"Code-Review":2},"message":"fine"}'
+	[[ $((n % 2)) != 0 ]] || ask draft PUT "changes/$change/revisions/current/drafts" '{"path":"/PATCHSET_LEVEL","message":"a draft"}'
+	[[ $((n % 3)) != 0 ]] || ask star PUT "accounts/self/starred.changes/$change"
+	[[ $((n % 5)) != 0 ]] || { ask edit PUT "changes/$change/edit/file-$name" "{\"binary_content\":\"data:text/plain;base64,$(base64 <<<"$n")\"}" && ask "publish an edit" POST "changes/$change/edit:publish" '{}'; }
+	[[ $((n % 7)) != 0 ]] || ask tag PUT "projects/team%2Fapp/tags/$name-$n" '{"revision":"master"}'
+	[[ $((n % 7)) != 1 ]] || ask account PUT "accounts/$name-$n" "{\"name\":\"$name $n\"}"
+	[[ $((n % 7)) != 2 ]] || ask group PUT "groups/$name-$n" '{}'
+	[[ $((n % 7)) != 3 ]] || ask permissions POST projects/team%2Fapp/access "{\"add\":{\"refs/heads/$name-$n\":{\"permissions\":{\"push\":{\"rules\":{\"$administrators\":{\"action\":\"ALLOW\"}}}}}}}"
+	case $((n % 4)) in
+	0) ask abandon POST "changes/$change/abandon" '{}' && [[ $((n % 8)) == 0 ]] && ask restore POST "changes/$change/restore" '{}' ;;
+	1) ask topic PUT "changes/$change/topic" "{\"topic\":\"$name\"}" ;;
+	2) ask submit POST "changes/$change/submit" '{}' ;;
+	esac
+}
 mkdir -p "$work/clients"
 seconds=${GERRIT_TEST_SECONDS:-60}
 clients=()
 for n in 1 2 3; do for site in eu us; do client $site $n $((SECONDS + seconds)) & clients+=($!); done; done
 check "$seconds s of 6 clients at both sites" wait "${clients[@]}"
+echo "   answers:"
+sort "$work"/clients/*.answers | uniq -c | awk '{status = $NF; n = $1; $1 = $NF = ""; what[$0] = what[$0] "  " status ": " n} END {for (w in what) printf "   %-18s%s\n", w, what[w]}' | sort
+check "none was an internal error" not grep -h ' 500$' "$work"/clients/*.answers
 distinct() { [[ -z $(sort "$work"/clients/*.numbers | uniq -d) ]] || { sort "$work"/clients/*.numbers | uniq -d; return 1; }; }
 check "$(cat "$work"/clients/*.numbers | wc -l) changes were made, no two with one number" distinct
 for site in eu us; do check "some were made at $site" [ -s "$work/clients/$site-1.numbers" ]; done
@@ -80,7 +95,7 @@ all_accepted() {
 	done
 }
 check "$(cat "$work"/clients/*.accepted | wc -l) pushes to one branch were accepted ($(cat "$work"/clients/eu-*.accepted | wc -l) at eu), and none was lost" all_accepted
-nothing_open_at() { [[ $(metric "$1" refdb_site_intents_pending) == 0 ]]; }
 for site in eu us; do wait_for "nothing is open at $site" nothing_open_at $site; done
 all_refs() { repo "$1" team/app for-each-ref --format='%(refname)' 'refs/changes/*/*/meta' | sed 's/.*\/\([0-9]*\)\/meta/\1/' | sort -n; }
 check "each number is a change at both sites" eval 'diff <(sort -n "$work"/clients/*.numbers) <(comm -12 <(sort "$work"/clients/*.numbers) <(comm -12 <(all_refs eu | sort) <(all_refs us | sort)) | sort -n)'
+for site in eu us; do check "gerrit check has no findings at $site" check_gerrit; done

@@ -11,6 +11,12 @@ check "gerrit check has no findings at us" check_gerrit
 site=eu
 check "nor at eu" check_gerrit
 
+head_of() { repo "$1" team/app symbolic-ref HEAD; }
+check "HEAD of a project came along" [ "$(head_of us)" == "$(head_of eu)" ]
+head_is_master() { rest eu PUT projects/team%2Fapp/HEAD '{"ref":"refs/heads/master"}' >/dev/null && status_is 200; }
+check "HEAD points elsewhere at eu" head_is_master
+wait_for "and at us" eval '[[ $(head_of us) == refs/heads/master ]]'
+
 commit eu team/app "for both sites"
 check "a change at eu" for_review eu team/app
 follows() { [[ $(value us "$1" "$2") == $(value eu "$1" "$2") && -n $(value us "$1" "$2") ]]; }
@@ -44,3 +50,19 @@ for n in 1 2 3 4 5 6; do check "a race, round $n: never both" race "$n"; done
 check "somebody has won" [ "$won" -gt 0 ]
 same_at_both() { same eu "$1" && same us "$1"; }
 for project in team/app All-Projects All-Users; do wait_for "$project is the same at both sites" same_at_both "$project"; done
+# compares SITE: its Gerrit compares its indexes with the repositories, now.
+compares() {
+	local since
+	since=$(date -u -d "-1 second" +%FT%TZ)
+	sleep 1
+	refdbctl gerrit check "$work/$1/gerrit" --compare >"$work/check" 2>&1 || return 1
+	wait_for "the indexes of $1 are compared" compared "$1" "$since"
+}
+indexes() { refdbctl gerrit check "$work/$1/gerrit" -o json 2>/dev/null | jq -e "${@:2}" >"$work/indexes"; }
+compared() { indexes "$1" --arg since "$2" '.indexes | .state == "compared" and (.asked | not) and .time > $since'; }
+none_is_stale() { indexes "$1" '.indexes.stale == 0'; }
+for site in eu us; do
+	# Gerrit does not index projects whose parent has changed: the first comparison does.
+	for n in 1 2; do check "gerrit check --compare at $site" compares $site; done
+	check "nothing is stale there" none_is_stale $site
+done

@@ -7,7 +7,7 @@ declare -A daemon gerrit
 title() { printf '\n== %s\n' "$*"; }
 fail() {
 	printf '   FAILED: %s\n' "$*" >&2
-	tail -n 15 "$work"/*/refdb.log >&2 || true
+	tail -n 15 "$work/push" "$work"/*/refdb.log >&2 || true # what the last push said is in push
 	grep -h -v -E 'INFO|^WARNING|AssistedInject' "$work"/*/gerrit.log | tail -n 40 >&2 || true
 	exit 1
 }
@@ -81,11 +81,13 @@ systemctl() {
 }
 refdbctl() {
 	case "$1 ${2-}" in
-	"gerrit join") JAVA_TOOL_OPTIONS=-Xmx700m command refdbctl "$@" --config "$work/$site/refdb.config" | tee "$work/join" ;;
+	"gerrit join") join_gerrit "$@" --config "$work/$site/refdb.config" | tee "$work/join" ;;
 	gerrit*) command refdbctl "$@" --config "$work/$site/refdb.config" ;;
 	*) command refdbctl "$@" ;;
 	esac
 }
+
+join_gerrit() { JAVA_TOOL_OPTIONS=-Xmx700m command refdbctl "$@"; }
 
 start_daemon() {
 	command refdbctl site serve --config "$work/$1/refdb.config" >>"$work/$1/refdb.log" 2>&1 &
@@ -110,15 +112,18 @@ configure_gerrit() {
 }
 init_gerrit() { "${gerrit_program[@]}" init --batch --dev --no-auto-start --skip-all-downloads -d "$work/$1/gerrit" >"$work/$1/init.log" 2>&1; }
 
+# run_gerrit SITE: with $java_options, and with the web UI if $with_web_ui is set.
 run_gerrit() {
 	: >"$work/$1/gerrit.log" # before somebody looks whether it says "ready"
-	"${gerrit_program[@]}" daemon --headless --console-log -d "$work/$1/gerrit" >>"$work/$1/gerrit.log" 2>&1 &
+	local ui=--headless
+	[[ -z ${with_web_ui-} ]] || ui=
+	"$java" ${java_options-} "${gerrit_program[@]:1}" daemon $ui --console-log -d "$work/$1/gerrit" >>"$work/$1/gerrit.log" 2>&1 &
 	gerrit[$1]=$!
 	processes+=($!)
 }
 start_gerrit() {
 	run_gerrit "$1"
-	wait_for "Gerrit of $1 runs" grep -qs '\[headless\] .* ready$' "$work/$1/gerrit.log"
+	wait_for "Gerrit of $1 runs" grep -qs 'Gerrit Code Review .* ready$' "$work/$1/gerrit.log"
 }
 # stop_gerrit SITE [SIGNAL]
 stop_gerrit() {

@@ -9,25 +9,34 @@ import com.google.inject.Inject;
 import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.file.Files;
-import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.time.Duration;
+import java.util.Collections;
 import java.util.Map;
 import java.util.NavigableSet;
 import java.util.Objects;
+import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
+import java.util.stream.Collectors;
 import org.eclipse.jgit.lib.Constants;
 import org.eclipse.jgit.lib.Repository;
+import org.eclipse.jgit.lib.RepositoryCache.FileKey;
+import org.eclipse.jgit.util.FS;
 
 /** Gerrit's repositories, guarded. Before a new one is made, its name is reserved at all sites. */
 final class GuardedRepositoryManager implements GitRepositoryManager {
   private static final FluentLogger logger = FluentLogger.forEnclosingClass();
 
-  /** How long a daemon that did not answer is left alone. */
+  /** How long a daemon that did not answer, or could not note a deletion, is left alone: longer each time. */
   private static final Duration DELETED_AGAIN = Duration.ofSeconds(2);
+
+  private static final Duration DELETED_AGAIN_AT_MOST = Duration.ofMinutes(5);
+
+  /** Begins the names of directories in which the site daemon makes repositories. */
+  private static final String UNFINISHED = ".refdb-unfinished-";
 
   private final GitRepositoryManager unguarded;
   private final RefGuard guard;
@@ -87,11 +96,10 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
 
   @Override
   public Repository createRepository(Project.NameKey name) throws IOException {
-    Path directory = directory(name);
-    if (Files.exists(directory, LinkOption.NOFOLLOW_LINKS)) {
-      return GuardedRepository.wrap(unguarded.createRepository(name), guard); // which says so, if that is a repository
+    if (FileKey.resolve(basePath.apply(name).resolve(name.get()).toFile(), FS.DETECTED) != null) {
+      return GuardedRepository.wrap(unguarded.createRepository(name), guard); // which says that there is one
     }
-    Creation creation = guard.create(directory);
+    Creation creation = guard.create(directory(name)); // refused if something else is there
     try {
       return GuardedRepository.wrapNew(unguarded.createRepository(name), guard, creation);
     } catch (Throwable e) {
@@ -132,12 +140,14 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
   }
 
   private void tellUntilAnswered(Project.NameKey name, Path directory, String id) {
+    Duration pause = DELETED_AGAIN;
     do {
-      LockSupport.parkNanos(DELETED_AGAIN.toNanos());
+      LockSupport.parkNanos(pause.toNanos());
+      pause = pause.multipliedBy(2).compareTo(DELETED_AGAIN_AT_MOST) < 0 ? pause.multipliedBy(2) : DELETED_AGAIN_AT_MOST;
     } while (!tellDeleted(name, directory, id));
   }
 
-  /** Whether the daemon has answered. */
+  /** Whether the daemon has taken it, or has refused what it won't ever take. Otherwise it may, such as when its disk has room again. */
   private boolean tellDeleted(Project.NameKey name, Path directory, String id) {
     try {
       if (!guard.sessions().deleted(directory, id)) {
@@ -145,8 +155,10 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
       }
       return true;
     } catch (RefusedException e) {
-      logger.atSevere().log("refdb: %s was deleted here, but not at the other sites (%s): %s", name, e.reason(), e.getMessage());
-      return !e.reason().equals("session") && !e.reason().equals("timeout");
+      boolean forGood = e.reason().equals("not_configured") || e.reason().equals("malformed");
+      logger.atSevere().log(
+          "refdb: %s was deleted here, but not at the other sites%s (%s): %s", name, forGood ? "" : " yet", e.reason(), e.getMessage());
+      return forGood;
     }
   }
 
@@ -155,9 +167,12 @@ final class GuardedRepositoryManager implements GitRepositoryManager {
     return unguarded.getRepositoryStatus(name);
   }
 
+  /** Without the repositories that the site daemon is making: they have other names when they are complete. */
   @Override
   public NavigableSet<Project.NameKey> list() {
-    return unguarded.list();
+    return unguarded.list().stream()
+        .filter(name -> !("/" + name.get()).contains("/" + UNFINISHED))
+        .collect(Collectors.collectingAndThen(Collectors.toCollection(TreeSet::new), Collections::unmodifiableNavigableSet));
   }
 
   /** JGit would pack refs and prune objects that the other sites build on: {@code refdbctl site maintain} does both. */

@@ -11,8 +11,14 @@ import java.util.LinkedHashSet;
 import java.util.Optional;
 import java.util.Set;
 
-/** Tells users of REST and the web why something was refused: 503, or 409 for a project that exists elsewhere, and the daemon's lines. */
+/**
+ * Tells users of REST and the web why something was refused: 503 and the daemon's lines, or 409 for a project that exists elsewhere, and for
+ * a change that was submitted elsewhere while Gerrit was about to.
+ */
 final class RestRefusals implements ExceptionHook {
+  /** What Gerrit says then, within an internal error. It is so without a guard, too, if two users submit at the same time. */
+  private static final String NOT_SUBMITTED = "unexpectedly had status NEW after submit attempt";
+
   private final RecentRefusals recent;
 
   @Inject
@@ -25,9 +31,10 @@ final class RestRefusals implements ExceptionHook {
     if (lines(throwable).isEmpty()) {
       return Optional.empty();
     }
-    boolean exists =
-        Throwables.getCausalChain(throwable).stream().anyMatch(e -> e instanceof RefusedException refused && refused.reason().equals("exists"));
-    return Optional.of(exists ? Status.create(409, "Conflict") : Status.create(503, "Service Unavailable"));
+    boolean conflict =
+        Throwables.getCausalChain(throwable).stream()
+            .anyMatch(e -> isNotSubmitted(e) || e instanceof RefusedException refused && refused.reason().equals("exists"));
+    return Optional.of(conflict ? Status.create(409, "Conflict") : Status.create(503, "Service Unavailable"));
   }
 
   @Override
@@ -61,8 +68,14 @@ final class RestRefusals implements ExceptionHook {
         lines.addAll(refused.lines());
       } else if (cause instanceof LockFailureException failure) {
         lines.addAll(recent.ofThisThread(failure.getFailedRefs()));
+      } else if (isNotSubmitted(cause)) {
+        lines.add("refdb: nothing was submitted: somebody else has done that meanwhile, perhaps at another site: look at the change again");
       }
     }
     return lines;
+  }
+
+  private static boolean isNotSubmitted(Throwable e) {
+    return e instanceof IllegalStateException && e.getMessage() != null && e.getMessage().endsWith(NOT_SUBMITTED);
   }
 }

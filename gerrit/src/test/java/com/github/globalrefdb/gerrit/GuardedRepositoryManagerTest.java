@@ -114,7 +114,8 @@ class GuardedRepositoryManagerTest {
 
     @Override
     public NavigableSet<Project.NameKey> list() {
-      return new TreeSet<>();
+      return new TreeSet<>(
+          Stream.of("team/app", "team/.refdb-unfinished-daemon-1", ".refdb-unfinished-2/app", "refdb-unfinished").map(Project::nameKey).toList());
     }
 
     @Override
@@ -184,6 +185,15 @@ class GuardedRepositoryManagerTest {
     requests.clear();
     assertThrows(IllegalStateException.class, () -> manager.createRepository(NAME)); // JGit says so
     assertTrue(requests.isEmpty());
+  }
+
+  @Test
+  void whereSomethingElseIsTheDaemonIsAsked() throws Exception {
+    Files.createDirectories(repository);
+    answer = request -> List.of("refused " + request.transaction() + " final exists", repository + " is there: nothing was changed");
+    assertThrows(RefusedException.class, () -> manager.createRepository(NAME));
+    assertEquals("create " + repository, said());
+    assertFalse(Files.exists(repository.resolve("HEAD")));
   }
 
   /** JGit takes objects for written that an earlier repository with the path had. */
@@ -258,6 +268,25 @@ class GuardedRepositoryManagerTest {
   }
 
   @Test
+  void aDeletionIsSaidAgainThatTheDaemonCouldNotNote() throws Exception {
+    manager.createRepository(NAME).close();
+    record("ID");
+    delete(repository);
+    requests.clear();
+    boolean[] full = {true};
+    answer =
+        request -> {
+          boolean refused = full[0];
+          full[0] = false;
+          return List.of(refused ? "refused " + request.transaction() + " final other" : "ok " + request.transaction());
+        };
+    manager.deleted(NAME);
+    assertEquals("deleted id ID" + repository, said());
+    assertEquals("deleted id ID" + repository, said());
+    assertEquals(null, requests.poll(3, TimeUnit.SECONDS));
+  }
+
+  @Test
   void whatTheDaemonRefusesIsNotSaidAgain() throws Exception {
     manager.createRepository(NAME).close();
     record("ID");
@@ -267,5 +296,11 @@ class GuardedRepositoryManagerTest {
     manager.deleted(NAME);
     assertEquals("deleted id ID" + repository, said());
     assertEquals(null, requests.poll(3, TimeUnit.SECONDS));
+  }
+
+  /** Gerrit would take it for a project, and mark no index as complete when it vanishes. */
+  @Test
+  void aRepositoryThatTheDaemonIsMakingIsNoProject() {
+    assertEquals(List.of("refdb-unfinished", "team/app"), manager.list().stream().map(Project.NameKey::get).toList());
   }
 }

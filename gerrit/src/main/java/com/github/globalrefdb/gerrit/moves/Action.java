@@ -62,9 +62,18 @@ sealed interface Action {
 
   /** Something in a directory of which it is not known whose repository it is. */
   record DirectoryMoved(String directory) implements Action {
+    /** It may be about access, but Gerrit may take long to be asked: the thread that is for access alone does not wait for that. */
     @Override
     public Urgency urgency() {
-      return Urgency.COMPARISON;
+      return Urgency.CHANGE;
+    }
+  }
+
+  /** {@code action}, done a while later. Until then it is not done. */
+  record Postponed(Action action, Duration after) implements Action {
+    @Override
+    public Urgency urgency() {
+      return action.urgency();
     }
   }
 

@@ -19,6 +19,14 @@ final class ComparedCount {
     stale.set(0);
   }
 
+  int compared() {
+    return compared.get();
+  }
+
+  int stale() {
+    return stale.get();
+  }
+
   @Override
   public String toString() {
     return compared + " compared, " + stale + " of them were stale";

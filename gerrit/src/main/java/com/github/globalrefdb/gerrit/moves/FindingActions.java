@@ -1,6 +1,5 @@
 package com.github.globalrefdb.gerrit.moves;
 
-import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
 import java.util.List;
 
@@ -17,8 +16,6 @@ final class FindingActions implements ActionRunner {
   @Override
   public List<Action> run(Action action) throws Exception {
     if (action instanceof DirectoryMoved moved) {
-      return directories.find(moved.directory());
-    } else if (action instanceof CheckAgain check && check.action() instanceof DirectoryMoved moved) {
       return directories.find(moved.directory());
     }
     return others.run(action);

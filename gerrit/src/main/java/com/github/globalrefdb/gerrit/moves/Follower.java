@@ -39,6 +39,7 @@ final class Follower {
   private final String guard;
   private final Classifier classifier;
   private final PlaceFile file;
+  private final ComparisonFile comparison;
   private final Pending pending;
   private final Progress progress;
   private final ComparedCount count;
@@ -56,11 +57,20 @@ final class Follower {
   private String trouble = "";
   private Optional<Long> comparing = Optional.empty(); // since
 
-  Follower(Path socket, String guard, Classifier classifier, PlaceFile file, Pending pending, Progress progress, ComparedCount count) {
+  Follower(
+      Path socket,
+      String guard,
+      Classifier classifier,
+      PlaceFile file,
+      ComparisonFile comparison,
+      Pending pending,
+      Progress progress,
+      ComparedCount count) {
     this.socket = socket;
     this.guard = guard;
     this.classifier = classifier;
     this.file = file;
+    this.comparison = comparison;
     this.pending = pending;
     this.progress = progress;
     this.count = count;
@@ -123,6 +133,7 @@ final class Follower {
         trouble = "";
       }
       take(answer);
+      compareIfAsked();
       logComparison();
       save();
       pending.awaitLessThan(MOST_DUE);
@@ -140,15 +151,44 @@ final class Follower {
       }
     } else {
       String why = answer instanceof Reset ? "the list of moves does not reach back to the saved place" : "no place was saved that is sure";
-      logger.atInfo().log("refdb: everything is compared in the background: %s", why);
-      forget();
-      progress.reset();
-      count.clear();
-      comparing = Optional.of(System.nanoTime());
-      pending.restart(answer.place(), List.of(new EverythingMoved()));
+      compareEverything(answer.place(), why);
     }
     started = true;
     place = Optional.of(answer.place());
+  }
+
+  private void compareIfAsked() {
+    try {
+      if (comparison.asked()) {
+        compareEverything(place.get(), "an operator has asked for it");
+      }
+    } catch (IOException e) {
+      logger.atWarning().atMostEvery(1, MINUTES).withCause(e).log("refdb: whether a comparison was asked for can't be found out");
+    }
+  }
+
+  /** What is pending stays so, and goes before. */
+  private void compareEverything(String from, String why) {
+    logger.atInfo().log("refdb: everything is compared in the background: %s", why);
+    forget();
+    progress.reset();
+    count.clear();
+    comparing = Optional.of(System.nanoTime());
+    tell(() -> comparison.began(System.currentTimeMillis() / 1000));
+    pending.restart(from, List.of(new EverythingMoved()));
+  }
+
+  /** Nothing depends on what operators see. */
+  private void tell(Telling telling) {
+    try {
+      telling.tell();
+    } catch (IOException e) {
+      logger.atWarning().withCause(e).log("refdb: the state of the comparison can't be saved");
+    }
+  }
+
+  private interface Telling {
+    void tell() throws IOException;
   }
 
   private void logComparison() {
@@ -159,6 +199,7 @@ final class Follower {
     if (pending.done().isPresent()) {
       logger.atInfo().log("refdb: everything was compared, in %d s: %s", seconds, count);
       comparing = Optional.empty();
+      tell(() -> comparison.ended(System.currentTimeMillis() / 1000, count));
     } else {
       logger.atInfo().atMostEvery(30, SECONDS).log(
           "refdb: comparing everything, since %d s: %s; %d steps to go", seconds, count, pending.size());

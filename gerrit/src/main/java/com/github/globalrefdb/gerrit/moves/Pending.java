@@ -1,6 +1,7 @@
 package com.github.globalrefdb.gerrit.moves;
 
 import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
+import com.github.globalrefdb.gerrit.moves.Action.Postponed;
 import com.github.globalrefdb.gerrit.moves.Action.Urgency;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -107,6 +108,14 @@ final class Pending {
       paused.put(action, later);
       return;
     }
+    if (action instanceof Postponed postponed && !due.get(action.urgency()).containsKey(postponed.action())) {
+      postpone(postponed, answer);
+      return;
+    }
+    if (action instanceof Postponed postponed) { // it was asked for again meanwhile
+      add(postponed.action(), answer);
+      return;
+    }
     Task task = paused.remove(action); // what was moved again may go now
     if (task == null) {
       task = due.get(action.urgency()).remove(action);
@@ -121,6 +130,18 @@ final class Pending {
     release(task);
     hold(task, earlier);
     due.get(action.urgency()).put(action, task);
+  }
+
+  private void postpone(Postponed postponed, long answer) {
+    Task task = paused.remove(postponed.action());
+    if (task == null) {
+      task = new Task(postponed.action(), HELD_BY_NONE);
+    }
+    long earlier = Math.min(task.answer, answer);
+    release(task);
+    hold(task, earlier);
+    task.due = clock.getAsLong() + postponed.after().toNanos();
+    paused.put(task.action, task);
   }
 
   /** Whether that was new. */

@@ -2,8 +2,8 @@ package com.github.globalrefdb.gerrit.moves;
 
 import static java.util.concurrent.TimeUnit.MINUTES;
 
-import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
+import com.github.globalrefdb.gerrit.moves.Action.Postponed;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.common.flogger.FluentLogger;
 import com.google.gerrit.entities.Project;
@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongSupplier;
+import org.eclipse.jgit.errors.RepositoryNotFoundException;
 import org.eclipse.jgit.lib.Repository;
 
 /**
@@ -60,16 +61,20 @@ final class RepositoryDirectories {
   /**
    * Finds out whose repository a directory is.
    *
-   * @return what is to be done. Nothing, if it is none of Gerrit's; the same again, if Gerrit was asked just now
+   * @return what is to be done. Nothing, if it is none of Gerrit's; the same later, if Gerrit was asked just now
+   * @throws IOException it may be a repository of Gerrit's that could not be opened
    */
-  synchronized List<Action> find(String directory) {
+  synchronized List<Action> find(String directory) throws IOException {
     if (project(directory).isEmpty()) {
       long now = clock.getAsLong();
       if (asked.isPresent() && now - asked.get() < ASKED_AGAIN_AFTER.toNanos()) {
-        return List.of(new CheckAgain(new DirectoryMoved(directory), ASKED_AGAIN_AFTER));
+        return List.of(new Postponed(new DirectoryMoved(directory), ASKED_AGAIN_AFTER));
+      }
+      Optional<IOException> failure = ask();
+      if (failure.isPresent() && project(directory).isEmpty()) {
+        throw failure.get();
       }
       asked = Optional.of(now);
-      ask();
     }
     Optional<Project.NameKey> project = project(directory);
     if (project.isEmpty()) {
@@ -85,8 +90,13 @@ final class RepositoryDirectories {
     return path.endsWith(GIT) ? path.substring(0, path.length() - GIT.length()) : path;
   }
 
-  /** What has gone stays known: that it has is to be told. */
-  private void ask() {
+  /**
+   * What has gone stays known: that it has is to be told.
+   *
+   * @return why the directory of one is not known, if there is such a one
+   */
+  private Optional<IOException> ask() {
+    Optional<IOException> failure = Optional.empty();
     for (Project.NameKey project : repositories.list()) {
       if (isBelowRoot(project)) {
         continue;
@@ -96,10 +106,13 @@ final class RepositoryDirectories {
         if (!directory.startsWith(root + "/")) {
           elsewhere.put(directory, project);
         }
+      } catch (RepositoryNotFoundException e) {
+        logger.atFine().withCause(e).log("refdb: %s has gone", project);
       } catch (IOException | RuntimeException e) {
-        logger.atFine().withCause(e).log("refdb: the directory of %s is not known", project);
+        failure = Optional.of(new IOException("the directory of " + project + " is not known", e));
       }
     }
+    return failure;
   }
 
   /** Of most it can be seen without opening them. */

@@ -10,6 +10,7 @@ import com.google.gerrit.server.config.SitePaths;
 import com.google.inject.Inject;
 import com.google.inject.Singleton;
 import java.io.IOException;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
@@ -29,11 +30,14 @@ public final class SavedPlace implements LifecycleListener {
   private static final Duration MARGIN = Duration.ofMinutes(1);
 
   private final PlaceFile file;
+  private final ComparisonFile comparison;
   private volatile boolean stopped;
 
   @Inject
   SavedPlace(SitePaths site, @GerritServerConfig Config config) {
-    file = new PlaceFile(site.data_dir.resolve("refdb").resolve("moves"), commitWithin(config).map(MARGIN::plus));
+    Path directory = site.data_dir.resolve("refdb");
+    file = new PlaceFile(directory.resolve("moves"), commitWithin(config).map(MARGIN::plus));
+    comparison = new ComparisonFile(directory);
   }
 
   /** The longest of all indexes; empty if one of them is not committed before it is closed. */
@@ -61,6 +65,10 @@ public final class SavedPlace implements LifecycleListener {
 
   PlaceFile file() {
     return file;
+  }
+
+  ComparisonFile comparison() {
+    return comparison;
   }
 
   /** Following has stopped in order. */

@@ -44,6 +44,7 @@ class FollowerTest {
   private final BlockingQueue<Action> done = new LinkedBlockingQueue<>();
   private final Set<Action> failing = ConcurrentHashMap.newKeySet();
   private final AtomicLong skipped = new AtomicLong();
+  private final ComparedCount count = new ComparedCount();
   private volatile CountDownLatch comparison = new CountDownLatch(0);
 
   @BeforeEach
@@ -63,7 +64,7 @@ class FollowerTest {
     pending = new Pending(() -> System.nanoTime() + skipped.get());
     workers = new Workers(pending, this::run, new NoProgress());
     Classifier classifier = new Classifier(directory -> Optional.of(APP), "All-Users", GUARD);
-    follower = new Follower(socket, GUARD, classifier, file, pending, new NoProgress(), new ComparedCount());
+    follower = new Follower(socket, GUARD, classifier, file, new ComparisonFile(directory.resolve("refdb")), pending, new NoProgress(), count);
     workers.start();
     follower.start();
   }
@@ -168,6 +169,36 @@ class FollowerTest {
     assertEquals(new EverythingMoved(), next());
     session.send("moves q1");
     answerUntilSaved(session, "q1");
+  }
+
+  @Test
+  void anOperatorMayHaveEverythingComparedAndSeesWhatCameOfIt() throws Exception {
+    begin("p0");
+    start();
+    Session session = daemon.accept();
+    session.send("moves p1", moved(1));
+    assertEquals(change(1), next());
+    session.read();
+    comparison = new CountDownLatch(1);
+    Files.writeString(directory.resolve("refdb/compare"), "");
+    session.send("moves p2", moved(2));
+    assertEquals(change(2), next(), "what was moved does not wait");
+    session.read();
+    assertEquals("began", compared().split(" ")[0]);
+    assertEquals(Optional.empty(), saved(), "a start compares everything");
+    count.add(true);
+    count.add(false);
+    comparison.countDown();
+    assertEquals(new EverythingMoved(), next());
+    session.send("moves p2");
+    answerUntilSaved(session, "p2");
+    String[] words = compared().split(" ");
+    assertEquals(List.of("ended", "2", "1"), List.of(words[0], words[2], words[3]));
+    assertEquals(false, Files.exists(directory.resolve("refdb/compare")), "once is enough");
+  }
+
+  private String compared() throws IOException {
+    return Files.readString(directory.resolve("refdb/compared")).strip();
   }
 
   @Test

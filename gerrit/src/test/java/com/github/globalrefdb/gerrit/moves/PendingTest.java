@@ -9,6 +9,8 @@ import com.github.globalrefdb.gerrit.moves.Action.AccountMoved;
 import com.github.globalrefdb.gerrit.moves.Action.ChangeMoved;
 import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.CompareProject;
+import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
+import com.github.globalrefdb.gerrit.moves.Action.Postponed;
 import com.github.globalrefdb.gerrit.moves.Action.Urgency;
 import com.github.globalrefdb.gerrit.moves.Pending.Task;
 import com.google.gerrit.entities.Account;
@@ -236,6 +238,45 @@ class PendingTest {
     assertEquals(Optional.empty(), pending.done());
     pending.done(take(), List.of());
     assertEquals(Optional.of("q1"), pending.done());
+  }
+
+  @Test
+  void whatIsPostponedHoldsThePlaceAndIsDoneLater() throws InterruptedException {
+    Action directory = new DirectoryMoved("/elsewhere");
+    pending.add("p1", List.of());
+    pending.add("p2", List.of(directory));
+    pending.done(take(), List.of(new Postponed(directory, Duration.ofSeconds(60))));
+    pending.add("p3", List.of(A));
+    assertEquals(List.of(A), doAll());
+    pass(Duration.ofSeconds(59));
+    assertEquals(List.of(), doAll());
+    assertEquals(Optional.of("p1"), pending.done());
+    pass(Duration.ofSeconds(1));
+    assertEquals(List.of(directory), doAll());
+    assertEquals(Optional.of("p3"), pending.done());
+  }
+
+  @Test
+  void whatIsPostponedGoesAtOnceIfItIsAskedForAgain() throws InterruptedException {
+    Action directory = new DirectoryMoved("/elsewhere");
+    pending.add("p1", List.of(directory));
+    Task task = take();
+    pending.add("p2", List.of(directory)); // meanwhile
+    pending.done(task, List.of(new Postponed(directory, Duration.ofSeconds(60))));
+    assertEquals(List.of(directory), doAll());
+    assertEquals(Optional.of("p2"), pending.done());
+  }
+
+  @Test
+  void whatIsPostponedAndAskedForAgainIsDoneOnce() throws InterruptedException {
+    Action directory = new DirectoryMoved("/elsewhere");
+    pending.add("p1", List.of(directory));
+    pending.done(take(), List.of(new Postponed(directory, Duration.ofSeconds(60))));
+    pending.add("p2", List.of(directory));
+    assertEquals(List.of(directory), doAll());
+    assertEquals(Optional.of("p2"), pending.done());
+    pass(Duration.ofSeconds(60));
+    assertEquals(List.of(), doAll());
   }
 
   @Test

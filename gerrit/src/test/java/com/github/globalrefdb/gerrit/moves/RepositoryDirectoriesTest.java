@@ -1,9 +1,10 @@
 package com.github.globalrefdb.gerrit.moves;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
-import com.github.globalrefdb.gerrit.moves.Action.CheckAgain;
 import com.github.globalrefdb.gerrit.moves.Action.DirectoryMoved;
+import com.github.globalrefdb.gerrit.moves.Action.Postponed;
 import com.github.globalrefdb.gerrit.moves.Action.RepositoryMoved;
 import com.google.gerrit.entities.Project;
 import com.google.gerrit.server.git.GitRepositoryManager;
@@ -47,7 +48,7 @@ class RepositoryDirectoriesTest {
     return directories.project(directory.toString());
   }
 
-  private List<Action> find() {
+  private List<Action> find() throws IOException {
     return directories.find(elsewhere.toString());
   }
 
@@ -69,7 +70,7 @@ class RepositoryDirectoriesTest {
   }
 
   @Test
-  void oneWithAnotherBasePathIsGerrits() {
+  void oneWithAnotherBasePathIsGerrits() throws IOException {
     repositories.places.put(BIG, elsewhere);
     assertEquals(FOUND, find());
     assertEquals(Optional.of(BIG), project(elsewhere));
@@ -85,16 +86,16 @@ class RepositoryDirectoriesTest {
   }
 
   @Test
-  void whatIsNoneOfGerritsIsAskedForAgainLater() {
+  void whatIsNoneOfGerritsIsAskedForAgainLater() throws IOException {
     assertEquals(List.of(), find());
     repositories.places.put(BIG, elsewhere);
-    assertEquals(List.of(new CheckAgain(new DirectoryMoved(elsewhere.toString()), Duration.ofMinutes(1))), find());
+    assertEquals(List.of(new Postponed(new DirectoryMoved(elsewhere.toString()), Duration.ofMinutes(1))), find());
     clock.addAndGet(Duration.ofMinutes(1).toNanos());
     assertEquals(FOUND, find());
   }
 
   @Test
-  void whatHasGoneIsStillKnown() {
+  void whatHasGoneIsStillKnown() throws IOException {
     repositories.places.put(BIG, elsewhere);
     find();
     repositories.places.clear();
@@ -103,14 +104,40 @@ class RepositoryDirectoriesTest {
     assertEquals(Optional.of(BIG), project(elsewhere));
   }
 
+  @Test
+  void oneThatCanNotBeOpenedMayBeIt() throws IOException {
+    repositories.places.put(BIG, elsewhere);
+    repositories.fails = new IOException("too many open files");
+    for (int i = 0; i < 2; i++) {
+      assertThrows(IOException.class, this::find);
+    }
+    repositories.fails = null;
+    assertEquals(FOUND, find());
+  }
+
+  @Test
+  void anotherThatCanNotBeOpenedIsNoMatter() throws IOException {
+    repositories.places.put(BIG, elsewhere);
+    repositories.places.put(Project.nameKey("team/gone"), temporary.resolve("gone.git"));
+    repositories.gone = Project.nameKey("team/gone");
+    assertEquals(FOUND, find());
+    repositories.fails = new IOException("too many open files");
+    assertEquals(FOUND, find());
+  }
+
   private static final class Repositories implements GitRepositoryManager {
     final TreeMap<Project.NameKey, Path> places = new TreeMap<>();
     final List<Project.NameKey> opened = new ArrayList<>();
+    IOException fails; // unless null, why none can be opened
+    Project.NameKey gone; // that is listed, and not there
 
     @Override
     public Repository openRepository(Project.NameKey name) throws IOException {
       opened.add(name);
-      if (!places.containsKey(name)) {
+      if (fails != null) {
+        throw fails;
+      }
+      if (!places.containsKey(name) || name.equals(gone)) {
         throw new RepositoryNotFoundException(name.get());
       }
       return new FileRepository(places.get(name).toFile());
