@@ -10,6 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/command"
+	"github.com/globalrefdb/globalrefdb/bench/internal/machine"
 )
 
 // childArgument, as the first argument, makes this program a child of another run
@@ -55,7 +58,7 @@ func readInChild(ctx context.Context, role string, task any, n int) (sample, err
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, self, childArgument, role)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &said
-	peak, err := runWatched(cmd)
+	peak, err := command.Watch(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, said.Bytes())
 	}
@@ -63,7 +66,7 @@ func readInChild(ctx context.Context, role string, task any, n int) (sample, err
 	if err := json.Unmarshal(out.Bytes(), &took); err != nil {
 		return nil, err
 	}
-	return sample{perSecond: float64(n) / took.Seconds(), peakMemory: megabytes(peak)}, nil
+	return sample{perSecond: float64(n) / took.Seconds(), peakMemory: machine.Megabytes(peak)}, nil
 }
 
 // A child is this program, run again.

@@ -14,6 +14,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/machine"
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 )
 
 func main() {
@@ -66,7 +69,7 @@ func bench(ctx context.Context, args []string, out, messages io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	if inMemory(o.dir) {
+	if machine.InMemory(o.dir) {
 		fmt.Fprintf(messages, "bench: %s is in memory, where durability costs nothing: name a directory on a disk (-dir)\n", o.dir)
 	}
 	s, err := newServers(o.dir, o.d)
@@ -76,7 +79,7 @@ func bench(ctx context.Context, args []string, out, messages io.Writer) (err err
 	defer func() { err = errors.Join(err, s.close()) }()
 
 	if !o.json {
-		fmt.Fprintf(out, "%s; medians of %d rounds, %s for each rate; ratio: the median of the rounds' ratios to the baseline, which has 1\n", thisMachine(), o.rounds, o.d)
+		fmt.Fprintf(out, "%s; medians of %d rounds, %s for each rate; ratio: the median of the rounds' ratios to the baseline, which has 1\n", machine.This(), o.rounds, o.d)
 	}
 	reports, err := runAll(ctx, s, o, out, messages)
 	if err != nil {
@@ -88,7 +91,7 @@ func bench(ctx context.Context, args []string, out, messages io.Writer) (err err
 		}
 	}
 	if o.plot != "" {
-		if err := plotThroughput(o.plot, reports); err != nil {
+		if err := report.PlotThroughput(o.plot, reports); err != nil {
 			return fmt.Errorf("draw %s: %w", o.plot, err)
 		}
 	}
@@ -96,8 +99,8 @@ func bench(ctx context.Context, args []string, out, messages io.Writer) (err err
 }
 
 // runAll runs the selected workloads, and prints each table as soon as it is measured.
-func runAll(ctx context.Context, s *servers, o options, out, messages io.Writer) ([]report, error) {
-	var reports []report
+func runAll(ctx context.Context, s *servers, o options, out, messages io.Writer) ([]report.Report, error) {
+	var reports []report.Report
 	for _, p := range workloads() {
 		if !o.wants(p.id) {
 			continue
@@ -113,7 +116,7 @@ func runAll(ctx context.Context, s *servers, o options, out, messages io.Writer)
 			}
 			reports = append(reports, r)
 			if !o.json {
-				printTable(out, r)
+				report.PrintTable(out, r)
 			}
 		}
 	}

@@ -7,31 +7,20 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/machine"
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 )
-
-// A result is what the rounds of one contestant in one case found.
-type result struct {
-	Case       string             `json:"case"`
-	Workers    int                `json:"workers,omitempty"`
-	Contestant string             `json:"contestant"`
-	Metrics    map[string]summary `json:"metrics"`
-	// Ratio is the median of the rounds' ratios to the baseline, of the first metric.
-	Ratio    float64 `json:"ratio"`
-	Baseline string  `json:"baseline"`
-}
-
-// A report is a workload's table.
-type report struct {
-	workload workload
-	results  []result
-}
 
 // run measures w in several rounds. In each round every contestant of a case
 // runs once. So a disturbance of some seconds hits all of them. Each round has an
 // order of its own, so that nobody is always the first, or always comes after the
 // same contestant, whose database has just been dropped.
-func run(ctx context.Context, w workload, rounds int, progress io.Writer) (report, error) {
-	r := report{workload: w}
+func run(ctx context.Context, w workload, rounds int, progress io.Writer) (report.Report, error) {
+	r := report.Report{ID: w.id, Title: w.title, Setting: w.setting, Less: w.less}
+	for _, m := range w.metrics {
+		r.Metrics = append(r.Metrics, report.Metric{Name: m.name, Header: m.header, Decimals: m.decimals})
+	}
 	if w.atMost > 0 {
 		rounds = min(rounds, w.atMost)
 	}
@@ -50,7 +39,7 @@ func run(ctx context.Context, w workload, rounds int, progress io.Writer) (repor
 				samples[who.name] = append(samples[who.name], s)
 			}
 		}
-		r.results = append(r.results, summarizeCase(w, c, samples)...)
+		r.Results = append(r.Results, summarizeCase(w, c, samples)...)
 	}
 	return r, nil
 }
@@ -70,11 +59,11 @@ func rotated[T any](all []T, n int) []T {
 	return slices.Concat(all[n:], all[:n])
 }
 
-func summarizeCase(w workload, c benchCase, samples map[string][]sample) []result {
+func summarizeCase(w workload, c benchCase, samples map[string][]sample) []report.Result {
 	base := column(samples[c.baseline], w.metrics[0].name)
-	var results []result
+	var results []report.Result
 	for _, who := range c.contestants {
-		r := result{Case: c.name, Workers: c.workers, Contestant: who.name, Baseline: c.baseline, Metrics: make(map[string]summary)}
+		r := report.Result{Case: c.name, Workers: c.workers, Contestant: who.name, Baseline: c.baseline, Metrics: make(map[string]report.Summary)}
 		for _, m := range w.metrics {
 			if values := column(samples[who.name], m.name); len(values) > 0 {
 				r.Metrics[m.name] = summarize(values)
@@ -99,26 +88,25 @@ func column(samples []sample, name string) []float64 {
 
 // A jsonDocument is the whole run, for machines.
 type jsonDocument struct {
-	Machine machine      `json:"machine"`
-	Rounds  int          `json:"rounds"`
-	Seconds float64      `json:"seconds_per_measurement"`
-	Tables  []jsonReport `json:"tables"`
+	Machine machine.Machine `json:"machine"`
+	Rounds  int             `json:"rounds"`
+	Seconds float64         `json:"seconds_per_measurement"`
+	Tables  []jsonReport    `json:"tables"`
 }
 
 type jsonReport struct {
-	Workload string   `json:"workload"`
-	Title    string   `json:"title"`
-	Setting  string   `json:"setting"`
-	Compared string   `json:"compared"` // the metric that ratios are about
-	Less     bool     `json:"less_is_better"`
-	Results  []result `json:"results"`
+	Workload string          `json:"workload"`
+	Title    string          `json:"title"`
+	Setting  string          `json:"setting"`
+	Compared string          `json:"compared"` // the metric that ratios are about
+	Less     bool            `json:"less_is_better"`
+	Results  []report.Result `json:"results"`
 }
 
-func document(o options, reports []report) jsonDocument {
-	d := jsonDocument{Machine: thisMachine(), Rounds: o.rounds, Seconds: o.d.Seconds(), Tables: []jsonReport{}}
+func document(o options, reports []report.Report) jsonDocument {
+	d := jsonDocument{Machine: machine.This(), Rounds: o.rounds, Seconds: o.d.Seconds(), Tables: []jsonReport{}}
 	for _, r := range reports {
-		w := r.workload
-		d.Tables = append(d.Tables, jsonReport{w.id, w.title, w.setting, w.metrics[0].name, w.less, r.results})
+		d.Tables = append(d.Tables, jsonReport{r.ID, r.Title, r.Setting, r.Metrics[0].Name, r.Less, r.Results})
 	}
 	return d
 }
@@ -161,14 +149,7 @@ func ratios(values, by []float64) []float64 {
 	return quotients
 }
 
-// A summary sums up one metric's rounds.
-type summary struct {
-	Median float64   `json:"median"`
-	Min    float64   `json:"min"`
-	Max    float64   `json:"max"`
-	Rounds []float64 `json:"rounds"`
-}
-
-func summarize(rounds []float64) summary {
-	return summary{Median: median(rounds), Min: slices.Min(rounds), Max: slices.Max(rounds), Rounds: rounds}
+// summarize sums up the rounds of one metric.
+func summarize(rounds []float64) report.Summary {
+	return report.Summary{Median: median(rounds), Min: slices.Min(rounds), Max: slices.Max(rounds), Rounds: rounds}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/globalrefdb/globalrefdb/bench/internal/command"
+	"github.com/globalrefdb/globalrefdb/bench/internal/site"
 	"github.com/globalrefdb/globalrefdb/internal/faultproxy"
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
@@ -156,4 +158,16 @@ func (s *postgresServer) create(ctx context.Context, name, template string) erro
 // set changes a setting of the running server.
 func (s *postgresServer) set(ctx context.Context, setting string) error {
 	return s.Exec(ctx, "postgres", "ALTER SYSTEM SET "+setting, "SELECT pg_reload_conf()")
+}
+
+// needSites makes ready what workloads with sites need: PostgreSQL, the programs, and git, whose version it returns.
+func (s *servers) needSites(ctx context.Context) (programs, gitVersion string, err error) {
+	if err := s.needPostgres(ctx); err != nil {
+		return "", "", err
+	}
+	if programs, err = site.Build(ctx, s.dir); err != nil {
+		return "", "", err
+	}
+	gitVersion, err = command.Git(ctx, "version")
+	return programs, gitVersion, err
 }

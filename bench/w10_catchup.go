@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/places"
 )
 
 const (
@@ -44,43 +46,43 @@ func catchUpWorkload(ctx context.Context, s *servers) (workload, error) {
 
 // missedPlaces returns repositories, and pushes at the first site: one to each repository, which the other site gets at
 // once, and then those that it misses.
-func missedPlaces() (places, []plannedPush) {
-	p := places{sites: 2, repos: missedRepositories, pushers: 20}
-	pushes := p.randomPushes(missedRepositories+missedPushes, 1)
+func missedPlaces() (places.Places, []places.Push) {
+	p := places.Places{Sites: 2, Repos: missedRepositories, Pushers: 20}
+	pushes := p.RandomPushes(missedRepositories+missedPushes, 1)
 	for n := range pushes {
-		pushes[n].site, pushes[n].branch = 0, pusherBranch(0, n%p.pushers)
+		pushes[n].Site, pushes[n].Branch = 0, places.PusherBranch(0, n%p.Pushers)
 	}
 	for n := range missedRepositories {
-		pushes[n].repo = n
+		pushes[n].Repo = n
 	}
 	return p, pushes
 }
 
 func (s *servers) catchUpByRefdb(ctx context.Context, programs string) (sample, error) {
 	at, pushes := missedPlaces()
-	return at.with(ctx, s.dir, pushes, func(p *places) (sample, error) {
+	return places.With(ctx, at, s.dir, pushes, func(p *places.Places) (sample, error) {
 		return s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (sample, error) {
 			sites, err := openSites(ctx, p, programs, url)
 			if err != nil {
 				return nil, err
 			}
 			defer closeSites(sites)
-			if err := p.pushAll(ctx, 0, missedRepositories); err != nil {
+			if err := pushAll(ctx, p, 0, missedRepositories); err != nil {
 				return nil, explainAll(err, sites)
 			}
-			if err := p.awaitAll(ctx, 0, missedRepositories); err != nil {
+			if err := awaitAll(ctx, p, 0, missedRepositories); err != nil {
 				return nil, explainAll(err, sites)
 			}
-			away := sites[other(0)]
-			away.stop()
-			if err := p.pushAll(ctx, missedRepositories, len(p.plan.pushes)); err != nil {
+			away := sites[places.Other(0)]
+			away.Stop()
+			if err := pushAll(ctx, p, missedRepositories, len(p.Plan.Pushes)); err != nil {
 				return nil, explainAll(err, sites)
 			}
 			start := time.Now()
-			if err := away.start(ctx); err != nil {
+			if err := away.Start(ctx); err != nil {
 				return nil, err
 			}
-			err = p.awaitAll(ctx, missedRepositories, len(p.plan.pushes))
+			err = awaitAll(ctx, p, missedRepositories, len(p.Plan.Pushes))
 			return caughtUp(time.Since(start)), explainAll(err, sites)
 		})
 	})
@@ -88,18 +90,18 @@ func (s *servers) catchUpByRefdb(ctx context.Context, programs string) (sample, 
 
 func (s *servers) catchUpByFetch(ctx context.Context) (sample, error) {
 	at, pushes := missedPlaces()
-	return at.with(ctx, s.dir, pushes, func(p *places) (sample, error) {
-		if err := p.pushAll(ctx, 0, missedRepositories); err != nil {
+	return places.With(ctx, at, s.dir, pushes, func(p *places.Places) (sample, error) {
+		if err := pushAll(ctx, p, 0, missedRepositories); err != nil {
 			return nil, err
 		}
-		if err := fetchAll(ctx, p, other(0)); err != nil {
+		if err := places.FetchAll(ctx, p, places.Other(0)); err != nil {
 			return nil, err
 		}
-		if err := p.pushAll(ctx, missedRepositories, len(p.plan.pushes)); err != nil {
+		if err := pushAll(ctx, p, missedRepositories, len(p.Plan.Pushes)); err != nil {
 			return nil, err
 		}
 		start := time.Now()
-		err := errors.Join(fetchAll(ctx, p, other(0)), p.awaitAll(ctx, missedRepositories, len(p.plan.pushes)))
+		err := errors.Join(places.FetchAll(ctx, p, places.Other(0)), awaitAll(ctx, p, missedRepositories, len(p.Plan.Pushes)))
 		return caughtUp(time.Since(start)), err
 	})
 }
@@ -109,10 +111,10 @@ func caughtUp(took time.Duration) sample {
 }
 
 // pushAll makes planned pushes, some at the same time, those of a branch one after the other.
-func (p *places) pushAll(ctx context.Context, from, to int) error {
+func pushAll(ctx context.Context, p *places.Places, from, to int) error {
 	byRepo := map[int][]int{}
 	for n := from; n < to; n++ {
-		repo := p.plan.pushes[n].repo
+		repo := p.Plan.Pushes[n].Repo
 		byRepo[repo] = append(byRepo[repo], n)
 	}
 	pushers, running := errgroup.WithContext(ctx)
@@ -120,7 +122,7 @@ func (p *places) pushAll(ctx context.Context, from, to int) error {
 	for _, pushes := range byRepo {
 		pushers.Go(func() error {
 			for _, n := range pushes {
-				if err := p.push(running, n); err != nil {
+				if err := p.Push(running, n); err != nil {
 					return err
 				}
 			}
@@ -131,11 +133,11 @@ func (p *places) pushAll(ctx context.Context, from, to int) error {
 }
 
 // awaitAll waits until the other site has planned pushes.
-func (p *places) awaitAll(ctx context.Context, from, to int) error {
+func awaitAll(ctx context.Context, p *places.Places, from, to int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, stuckAfter, errStuck)
 	defer cancel()
 	for n := from; n < to; n++ {
-		if _, err := p.awaitAtOther(ctx, n); err != nil {
+		if _, err := p.AwaitAtOther(ctx, n); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/places"
 )
 
 const (
@@ -21,7 +23,7 @@ type crossing struct {
 	programs string
 
 	name   string
-	places places
+	places places.Places
 	rate   int // pushes per second
 }
 
@@ -44,8 +46,8 @@ func crossingWorkload(ctx context.Context, s *servers) (workload, error) {
 		metrics: []metric{{p50, "p50 ms", 1}, {p99, "p99 ms", 1}, {slowest, "slowest ms", 1}, {pushP50, "push p50 ms", 1}},
 	}
 	for _, c := range []*crossing{
-		{name: "50 repositories, 20 pushes/s", places: places{sites: 2, repos: 50, pushers: 20}, rate: 20},
-		{name: "1 repository of 100,000 refs, 2 pushes/s", places: places{sites: 2, repos: 1, pushers: 20, others: 100_000}, rate: 2},
+		{name: "50 repositories, 20 pushes/s", places: places.Places{Sites: 2, Repos: 50, Pushers: 20}, rate: 20},
+		{name: "1 repository of 100,000 refs, 2 pushes/s", places: places.Places{Sites: 2, Repos: 1, Pushers: 20, Others: 100_000}, rate: 2},
 	} {
 		c.s, c.programs = s, programs
 		w.cases = append(w.cases, benchCase{
@@ -64,14 +66,14 @@ func (c *crossing) duration() (counted, before time.Duration) {
 	return crossingTimes * c.s.d, crossingTimes * c.s.d / 5
 }
 
-func (c *crossing) pushes() []plannedPush {
+func (c *crossing) pushes() []places.Push {
 	counted, before := c.duration()
 	n := int((counted + before).Seconds() * float64(c.rate))
-	return c.places.randomPushes(max(n, 1), c.rate)
+	return c.places.RandomPushes(max(n, 1), c.rate)
 }
 
 func (c *crossing) measureRefdb(ctx context.Context) (sample, error) {
-	return c.places.with(ctx, c.s.dir, c.pushes(), func(p *places) (sample, error) {
+	return places.With(ctx, c.places, c.s.dir, c.pushes(), func(p *places.Places) (sample, error) {
 		return c.s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (sample, error) {
 			sites, err := openSites(ctx, p, c.programs, url)
 			if err != nil {
@@ -85,7 +87,7 @@ func (c *crossing) measureRefdb(ctx context.Context) (sample, error) {
 }
 
 func (c *crossing) measureFetch(ctx context.Context) (sample, error) {
-	return c.places.with(ctx, c.s.dir, c.pushes(), func(p *places) (result sample, err error) {
+	return places.With(ctx, c.places, c.s.dir, c.pushes(), func(p *places.Places) (result sample, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		both, running := errgroup.WithContext(ctx)
@@ -101,34 +103,34 @@ func (c *crossing) measureFetch(ctx context.Context) (sample, error) {
 }
 
 // push makes the planned pushes on schedule, and returns how long those that count took to the other site.
-func (c *crossing) push(ctx context.Context, p *places) (sample, error) {
+func (c *crossing) push(ctx context.Context, p *places.Places) (sample, error) {
 	counted, before := c.duration()
 	ctx, cancel := context.WithTimeoutCause(ctx, counted+before+stuckAfter, errStuck)
 	defer cancel()
-	all := make([]crossed, len(p.plan.pushes))
+	all := make([]crossed, len(p.Plan.Pushes))
 	for n := range all {
 		all[n].acknowledged = make(chan struct{})
 	}
 	start := time.Now()
 	pushers, running := errgroup.WithContext(ctx)
-	for n, w := range p.plan.pushes {
-		time.Sleep(time.Until(start.Add(w.due)))
+	for n, w := range p.Plan.Pushes {
+		time.Sleep(time.Until(start.Add(w.Due)))
 		pushers.Go(func() error {
-			if w.after >= 0 {
+			if w.After >= 0 {
 				// Seconds ago, unless the machine can't keep up.
 				select {
-				case <-all[w.after].acknowledged:
+				case <-all[w.After].acknowledged:
 				case <-running.Done():
 					return context.Cause(running)
 				}
 			}
 			began := time.Now()
-			if err := p.push(running, n); err != nil {
+			if err := p.Push(running, n); err != nil {
 				return err
 			}
 			pushed := time.Now()
 			close(all[n].acknowledged)
-			seen, err := p.awaitAtOther(running, n)
+			seen, err := p.AwaitAtOther(running, n)
 			all[n].push, all[n].crossing = pushed.Sub(began), seen.Sub(pushed)
 			return err
 		})
@@ -137,8 +139,8 @@ func (c *crossing) push(ctx context.Context, p *places) (sample, error) {
 		return nil, err
 	}
 	var pushes, crossings []time.Duration
-	for n, w := range p.plan.pushes {
-		if w.due >= before {
+	for n, w := range p.Plan.Pushes {
+		if w.Due >= before {
 			pushes, crossings = append(pushes, all[n].push), append(crossings, all[n].crossing)
 		}
 	}

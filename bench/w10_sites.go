@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/places"
+	"github.com/globalrefdb/globalrefdb/bench/internal/site"
 )
 
 // A carrierKind is a way from one site's repositories to the other's, a contestant of W10.
@@ -21,9 +23,9 @@ const (
 const fetchEvery = time.Second
 
 // openSites starts a daemon for each site, and puts all repositories under guard. The database keeps their objects.
-func openSites(ctx context.Context, p *places, programs, url string) (sites []*site, err error) {
-	for i, name := range siteNames {
-		sites = append(sites, &site{name: name, dir: p.siteDir(i), programs: programs, url: url})
+func openSites(ctx context.Context, p *places.Places, programs, url string) (sites []*site.Site, err error) {
+	for i, name := range places.SiteNames {
+		sites = append(sites, &site.Site{Name: name, Dir: p.SiteDir(i), Programs: programs, URL: url})
 	}
 	defer func() {
 		if err != nil {
@@ -31,13 +33,13 @@ func openSites(ctx context.Context, p *places, programs, url string) (sites []*s
 		}
 	}()
 	for _, s := range sites {
-		if err := errors.Join(s.configure(storeAll), s.start(ctx)); err != nil {
+		if err := errors.Join(s.Configure(site.StoreAll), s.Start(ctx)); err != nil {
 			return nil, err
 		}
-		if err := s.ready(ctx); err != nil {
+		if err := s.Ready(ctx); err != nil {
 			return nil, err
 		}
-		if err := s.enable(ctx, "--all"); err != nil {
+		if err := s.Enable(ctx, "--all"); err != nil {
 			return nil, err
 		}
 	}
@@ -45,28 +47,28 @@ func openSites(ctx context.Context, p *places, programs, url string) (sites []*s
 }
 
 // closeSites stops the daemons.
-func closeSites(sites []*site) {
+func closeSites(sites []*site.Site) {
 	for _, s := range sites {
-		s.stop()
+		s.Stop()
 	}
 }
 
 // explainAll adds what the daemons have said to an error.
-func explainAll(err error, sites []*site) error {
+func explainAll(err error, sites []*site.Site) error {
 	for _, s := range sites {
-		err = s.explain(err)
+		err = s.Explain(err)
 	}
 	return err
 }
 
 // fetchLoops fetches at both sites until ctx ends: in each a loop over all repositories, as cron would run it.
-func fetchLoops(ctx context.Context, p *places) error {
+func fetchLoops(ctx context.Context, p *places.Places) error {
 	loops, looping := errgroup.WithContext(ctx)
-	for to := range siteNames {
+	for to := range places.SiteNames {
 		loops.Go(func() error {
 			for {
 				began := time.Now()
-				if err := fetchAll(looping, p, to); err != nil {
+				if err := places.FetchAll(looping, p, to); err != nil {
 					return err
 				}
 				select {
@@ -82,16 +84,4 @@ func fetchLoops(ctx context.Context, p *places) error {
 		return nil
 	}
 	return err
-}
-
-// fetchAll fetches into each repository of a site what the other site's pushers have pushed.
-func fetchAll(ctx context.Context, p *places, to int) error {
-	from := other(to)
-	branches := fmt.Sprintf("+refs/heads/%s/*:refs/heads/%[1]s/*", siteNames[from])
-	for n := range p.repos {
-		if _, err := git(ctx, "--git-dir", p.repo(to, n), "fetch", "--quiet", "file://"+p.repo(from, n), branches); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -8,6 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/command"
+	"github.com/globalrefdb/globalrefdb/bench/internal/machine"
+	"github.com/globalrefdb/globalrefdb/bench/internal/places"
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
+	"github.com/globalrefdb/globalrefdb/bench/internal/site"
 )
 
 const (
@@ -30,43 +36,43 @@ func idleWorkload(ctx context.Context, s *servers) (workload, error) {
 		id:    "W11",
 		title: "an idle site",
 		setting: fmt.Sprintf("PostgreSQL %s: %sone site, whose repositories have a commit each, the database keeps their objects. CPU: of the daemon and the programs that it ran, from /proc. "+
-			"A proxy without delay counts the daemon's statements. %s, beginning when the daemon has run no program of git for 5 s.", s.postgres.version, postgresSetting, idleTimes*s.d),
+			"A proxy without delay counts the daemon's statements. %s, beginning when the daemon has run no program of git for 15 s.", s.postgres.version, postgresSetting, idleTimes*s.d),
 		less:    true,
 		atMost:  1,
 		metrics: []metric{{daemonCPU, "CPU s per minute", 2}, {statementRate, "statements/s", 1}, {tripRate, "round trips/s", 1}, {peakMemory, "peak memory MB", 0}},
 		cases: []benchCase{{
-			name: number(idleRepositories, 0) + " repositories", baseline: string(refdbCarrier),
+			name: report.Number(idleRepositories, 0) + " repositories", baseline: string(refdbCarrier),
 			contestants: []contestant{{string(refdbCarrier), func(ctx context.Context) (sample, error) { return s.idle(ctx, programs) }}},
 		}},
 	}, nil
 }
 
 func (s *servers) idle(ctx context.Context, programs string) (sample, error) {
-	return places{sites: 1, repos: idleRepositories, others: 1}.with(ctx, s.dir, nil, func(p *places) (sample, error) {
+	return places.With(ctx, places.Places{Sites: 1, Repos: idleRepositories, Others: 1}, s.dir, nil, func(p *places.Places) (sample, error) {
 		return s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (sample, error) {
 			l, err := s.postgres.openSlowLink(0)
 			if err != nil {
 				return nil, err
 			}
 			defer l.Close()
-			idle := &site{name: siteNames[0], dir: p.siteDir(0), programs: programs, url: url, daemonURL: s.postgres.through(l, url)}
-			if err := errors.Join(idle.configure(storeAll), idle.start(ctx)); err != nil {
+			idle := &site.Site{Name: places.SiteNames[0], Dir: p.SiteDir(0), Programs: programs, URL: url, DaemonURL: s.postgres.through(l, url)}
+			if err := errors.Join(idle.Configure(site.StoreAll), idle.Start(ctx)); err != nil {
 				return nil, err
 			}
-			defer idle.stop()
-			if err := idle.ready(ctx); err != nil {
+			defer idle.Stop()
+			if err := idle.Ready(ctx); err != nil {
 				return nil, err
 			}
-			if err := idle.enable(ctx, "--all"); err != nil {
+			if err := idle.Enable(ctx, "--all"); err != nil {
 				return nil, err
 			}
-			result, err := s.watchIdle(ctx, idle.daemon.Process.Pid, l)
-			return result, idle.explain(err)
+			result, err := s.watchIdle(ctx, idle.Daemon.Process.Pid, l)
+			return result, idle.Explain(err)
 		})
 	})
 }
 
-// watchIdle waits until the daemon has nothing left to do, and measures it. It has when it runs no program of git for five
+// watchIdle waits until the daemon has nothing left to do, and measures it. It has when it runs no program of git for 15
 // seconds: it runs some for every repository that it brings up.
 func (s *servers) watchIdle(ctx context.Context, pid int, l *slowLink) (sample, error) {
 	for deadline := time.Now().Add(5 * time.Minute); ; {
@@ -74,7 +80,7 @@ func (s *servers) watchIdle(ctx context.Context, pid int, l *slowLink) (sample, 
 		if err != nil {
 			return nil, err
 		}
-		if err := pause(ctx, 5*time.Second); err != nil {
+		if err := pause(ctx, 15*time.Second); err != nil {
 			return nil, err
 		}
 		_, after, err := cpuTimesOf(pid)
@@ -103,12 +109,12 @@ func (s *servers) measureIdle(ctx context.Context, pid int, l *slowLink) (sample
 	if err != nil {
 		return nil, err
 	}
-	peak, err := highWater(pid)
+	peak, err := command.HighWater(pid)
 	return sample{
 		daemonCPU:     (ownAfter + childrenAfter - own - children).Seconds() / took.Minutes(),
 		statementRate: float64(l.Statements.Load()-sent) / took.Seconds(),
 		tripRate:      float64(l.RoundTrips.Load()-waited) / took.Seconds(),
-		peakMemory:    megabytes(peak),
+		peakMemory:    machine.Megabytes(peak),
 	}, err
 }
 

@@ -15,6 +15,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/places"
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
+	"github.com/globalrefdb/globalrefdb/bench/internal/site"
 )
 
 const (
@@ -48,7 +52,7 @@ func listsWorkload(ctx context.Context, s *servers) (workload, error) {
 		title: "lists of refs over HTTP",
 		setting: fmt.Sprintf("%s, a repository of %s packed refs. PostgreSQL %s: %s%d clients on the same machine, which read all of each answer. CPU: of the HTTP server, of the "+
 			"programs that it ran, and of the site's daemon, from /proc; not that of PostgreSQL and of the clients. Without the cache: refdbctl site http --cache 1.",
-			gitVersion, number(listedRefs, 0), s.postgres.version, postgresSetting, listReaders),
+			gitVersion, report.Number(listedRefs, 0), s.postgres.version, postgresSetting, listReaders),
 		atMost:  3,
 		metrics: append(rateMetrics("requests/s"), metric{cpuPerRequest, "CPU ms per request", 2}),
 	}
@@ -66,21 +70,21 @@ func listsWorkload(ctx context.Context, s *servers) (workload, error) {
 }
 
 func (s *servers) listByRefdb(ctx context.Context, programs string, l httpList, cache string) (sample, error) {
-	return places{sites: 1, repos: 1, others: listedRefs}.with(ctx, s.dir, nil, func(p *places) (sample, error) {
+	return places.With(ctx, places.Places{Sites: 1, Repos: 1, Others: listedRefs}, s.dir, nil, func(p *places.Places) (sample, error) {
 		return s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (_ sample, err error) {
-			here := &site{name: siteNames[0], dir: p.siteDir(0), programs: programs, url: url}
-			if err := errors.Join(here.configure(storeNone), here.start(ctx)); err != nil {
+			here := &site.Site{Name: places.SiteNames[0], Dir: p.SiteDir(0), Programs: programs, URL: url}
+			if err := errors.Join(here.Configure(site.StoreNone), here.Start(ctx)); err != nil {
 				return nil, err
 			}
-			defer here.stop()
-			if err := here.ready(ctx); err != nil {
+			defer here.Stop()
+			if err := here.Ready(ctx); err != nil {
 				return nil, err
 			}
-			if err := here.enable(ctx, p.repo(0, 0)); err != nil {
+			if err := here.Enable(ctx, p.Repo(0, 0)); err != nil {
 				return nil, err
 			}
-			address := filepath.Join(here.dir, "http")
-			server := here.command(ctx, url, "http", "--listen", address, "--cache", cache)
+			address := filepath.Join(here.Dir, "http")
+			server := here.Command(ctx, url, "http", "--listen", address, "--cache", cache)
 			var said strings.Builder
 			server.Stderr = &said
 			if err := server.Start(); err != nil {
@@ -90,17 +94,17 @@ func (s *servers) listByRefdb(ctx context.Context, programs string, l httpList, 
 				_ = server.Process.Signal(os.Interrupt)
 				_ = server.Wait()
 				if err != nil {
-					err = here.explain(fmt.Errorf("%w; the server said: %s", err, said.String()))
+					err = here.Explain(fmt.Errorf("%w; the server said: %s", err, said.String()))
 				}
 			}()
-			return s.measureLists(ctx, address, projectName(0), l, server.Process.Pid, here.daemon.Process.Pid)
+			return s.measureLists(ctx, address, places.ProjectName(0), l, server.Process.Pid, here.Daemon.Process.Pid)
 		})
 	})
 }
 
 func (s *servers) listByCGI(ctx context.Context, l httpList) (sample, error) {
-	return places{sites: 1, repos: 1, others: listedRefs}.with(ctx, s.dir, nil, func(p *places) (sample, error) {
-		task := cgiTask{Root: filepath.Dir(p.repo(0, 0)), Address: filepath.Join(p.dir, "http")}
+	return places.With(ctx, places.Places{Sites: 1, Repos: 1, Others: listedRefs}, s.dir, nil, func(p *places.Places) (sample, error) {
+		task := cgiTask{Root: filepath.Dir(p.Repo(0, 0)), Address: filepath.Join(p.Dir, "http")}
 		c, err := startChild(ctx, cgiRole, task)
 		if err != nil {
 			return nil, err
@@ -110,7 +114,7 @@ func (s *servers) listByCGI(ctx context.Context, l httpList) (sample, error) {
 		if err := c.receive(&ready); err != nil {
 			return nil, err
 		}
-		return s.measureLists(ctx, task.Address, projectName(0), l, c.cmd.Process.Pid)
+		return s.measureLists(ctx, task.Address, places.ProjectName(0), l, c.cmd.Process.Pid)
 	})
 }
 

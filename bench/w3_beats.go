@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/globalrefdb/globalrefdb/bench/internal/machine"
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
@@ -37,7 +39,7 @@ func beatsWorkload(ctx context.Context, s *servers) (workload, error) {
 		if err != nil {
 			return workload{}, err
 		}
-		c := benchCase{name: number(float64(n), 0) + " locks", baseline: "by owner"}
+		c := benchCase{name: report.Number(float64(n), 0) + " locks", baseline: "by owner"}
 		for _, who := range beaters() {
 			c.contestants = append(c.contestants, contestant{who.name, func(ctx context.Context) (sample, error) {
 				return s.measureBeats(ctx, t, who.open)
@@ -209,7 +211,7 @@ func timeTicks(ctx context.Context, monitor *pgx.Conn, ticks int, t heldLocks, u
 	if err := beat(ctx); err != nil {
 		return nil, err
 	}
-	before, err := usageOf(ctx, monitor)
+	before, err := machine.UsageOf(ctx, monitor)
 	if err != nil {
 		return nil, err
 	}
@@ -220,15 +222,15 @@ func timeTicks(ctx context.Context, monitor *pgx.Conn, ticks int, t heldLocks, u
 		}
 	}
 	took := time.Since(start)
-	after, err := usageOf(ctx, monitor)
+	after, err := machine.UsageOf(ctx, monitor)
 	if err != nil {
 		return nil, err
 	}
 	n := float64(ticks)
 	return sample{
 		wallTime: milliseconds(took) / n,
-		cpuTime:  milliseconds(after.cpu-before.cpu) / n,
-		walSize:  megabytes(after.wal-before.wal) / n,
+		cpuTime:  milliseconds(after.CPU-before.CPU) / n,
+		walSize:  machine.Megabytes(after.WAL-before.WAL) / n,
 	}, nil
 }
 

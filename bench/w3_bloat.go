@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/globalrefdb/globalrefdb/bench/internal/machine"
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -41,7 +43,7 @@ func bloatWorkload(ctx context.Context, s *servers) (workload, error) {
 	}
 	w := workload{
 		id:    "W3",
-		title: fmt.Sprintf("an hour's heartbeats of %s locks: does the table grow?", number(bloatLocks, 0)),
+		title: fmt.Sprintf("an hour's heartbeats of %s locks: does the table grow?", report.Number(bloatLocks, 0)),
 		setting: fmt.Sprintf("PostgreSQL %s: %s%d ticks, %d times as fast as every %s, with autovacuum_naptime 1s instead of 1min; other autovacuum settings "+
 			"as PostgreSQL and the migrations have them. Sizes are of the table and its index; the peak is of %d looks. Late: ticks that began after the next was due. One round.",
 			s.postgres.version, postgresSetting, hourTicks, hourSpeed, refdb.DefaultHeartbeat, sizeSamples),
@@ -123,5 +125,5 @@ func replayHour(ctx context.Context, monitor *pgx.Conn, t heldLocks, url string,
 func sizeOfLocks(ctx context.Context, c *pgx.Conn) (float64, error) {
 	var bytes int64
 	err := c.QueryRow(ctx, `SELECT pg_total_relation_size('locks')`).Scan(&bytes)
-	return megabytes(bytes), err
+	return machine.Megabytes(bytes), err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -40,7 +41,7 @@ func bulkWorkload(ctx context.Context, s *servers) (workload, error) {
 	for _, n := range []int{1000, 10_000} {
 		refs := numbered("refs/heads/branch", n)
 		w.cases = append(w.cases, benchCase{
-			name: number(float64(n), 0) + " refs", baseline: "row by row",
+			name: report.Number(float64(n), 0) + " refs", baseline: "row by row",
 			contestants: []contestant{
 				{"row by row", func(ctx context.Context) (sample, error) { return s.floorBulk(ctx, refs, rowByRow) }},
 				{"pipelined", func(ctx context.Context) (sample, error) { return s.floorBulk(ctx, refs, pipelined) }},

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +11,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/command"
+	"github.com/globalrefdb/globalrefdb/bench/internal/machine"
+	"github.com/globalrefdb/globalrefdb/bench/internal/places"
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 )
 
 const peakMemory = "peak_mb"
@@ -37,11 +40,11 @@ func importWorkload(ctx context.Context, s *servers) (workload, error) {
 	}
 	for _, n := range projectSizes() {
 		repo := filepath.Join(s.dir, fmt.Sprintf("repository-%d.git", n))
-		if err := makeRepository(ctx, repo, n, branch); err != nil {
+		if err := places.MakeRepository(ctx, repo, n, places.Branch); err != nil {
 			return workload{}, err
 		}
 		w.cases = append(w.cases, benchCase{
-			name: number(float64(n), 0) + " refs", baseline: "COPY",
+			name: report.Number(float64(n), 0) + " refs", baseline: "COPY",
 			contestants: []contestant{
 				{"COPY", func(ctx context.Context) (sample, error) { return s.copyRefs(ctx, n) }},
 				{"refdbctl", func(ctx context.Context) (sample, error) { return s.importRefs(ctx, refdbctl, repo, n) }},
@@ -58,7 +61,7 @@ func (s *servers) importRefs(ctx context.Context, refdbctl, repo string, n int) 
 		var said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &said, &said
 		start := time.Now()
-		peak, err := runWatched(cmd)
+		peak, err := command.Watch(cmd)
 		took := time.Since(start)
 		if err != nil {
 			return nil, fmt.Errorf("refdbctl refs import: %w: %s", err, said.Bytes())
@@ -66,7 +69,7 @@ func (s *servers) importRefs(ctx context.Context, refdbctl, repo string, n int) 
 		if !strings.Contains(said.String(), fmt.Sprintf("%d imported", n)) {
 			return nil, fmt.Errorf("refdbctl refs import did not import %d refs: %s", n, said.Bytes())
 		}
-		return sample{perSecond: float64(n) / took.Seconds(), peakMemory: megabytes(peak)}, nil
+		return sample{perSecond: float64(n) / took.Seconds(), peakMemory: machine.Megabytes(peak)}, nil
 	})
 }
 
@@ -90,59 +93,11 @@ func (s *servers) copyRefs(ctx context.Context, n int) (sample, error) {
 					return nil, nil
 				}
 				i++
-				return []any{project, branch(i), objectID(0), start}, nil
+				return []any{project, places.Branch(i), objectID(0), start}, nil
 			}))
 		if err == nil && copied != int64(n) {
 			err = fmt.Errorf("%d of %d refs were copied", copied, n)
 		}
 		return sample{perSecond: float64(n) / time.Since(start).Seconds()}, err
 	})
-}
-
-// branch returns the name of the i-th branch. Names are in byte order.
-func branch(i int) string { return fmt.Sprintf("refs/heads/branch-%07d", i) }
-
-// makeRepository makes a bare Git repository with n refs at one commit.
-func makeRepository(ctx context.Context, path string, n int, name func(int) string) error {
-	if _, err := git(ctx, "init", "--quiet", "--bare", path); err != nil || n == 0 {
-		return err
-	}
-	tree, err := git(ctx, "--git-dir", path, "hash-object", "-w", "-t", "tree", os.DevNull)
-	if err != nil {
-		return err
-	}
-	commit, err := git(ctx, "--git-dir", path, "-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit-tree", "-m", "bench", tree)
-	if err != nil {
-		return err
-	}
-	return writeRefs(path, commit, n, name)
-}
-
-// writeRefs gives a repository n refs, packed, whose names are in byte order.
-func writeRefs(repo, commit string, n int, name func(int) string) error {
-	f, err := os.Create(filepath.Join(repo, "packed-refs"))
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriter(f)
-	fmt.Fprintln(out, "# pack-refs with: peeled fully-peeled sorted ")
-	for i := range n {
-		fmt.Fprintln(out, commit, name(i))
-	}
-	return errors.Join(out.Flush(), f.Close())
-}
-
-// git returns what the command prints.
-func git(ctx context.Context, args ...string) (string, error) { return output(ctx, "git", args...) }
-
-// output returns what a command prints.
-func output(ctx context.Context, name string, args ...string) (string, error) {
-	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(said.Bytes()))
-	}
-	return strings.TrimSpace(string(out)), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -29,7 +30,7 @@ func listWorkload(ctx context.Context, s *servers) (workload, error) {
 		if err != nil {
 			return workload{}, err
 		}
-		c := benchCase{name: number(float64(n), 0) + " refs", baseline: string(listStatement)}
+		c := benchCase{name: report.Number(float64(n), 0) + " refs", baseline: string(listStatement)}
 		for _, how := range []listing{listStatement, listRefdb} {
 			c.contestants = append(c.contestants, contestant{string(how), func(ctx context.Context) (sample, error) {
 				return readInChild(ctx, listRole, listTask{How: how, Database: url, Refs: n}, n)

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/command"
+	"github.com/globalrefdb/globalrefdb/bench/internal/places"
+	"github.com/globalrefdb/globalrefdb/bench/internal/site"
 )
 
 // A hooks is the kind of hooks that a repository has.
@@ -96,9 +100,9 @@ func (t *interleavedPushes) measure(ctx context.Context) (measured map[hooks]sam
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	_, err = t.s.postgres.withDatabase(ctx, migratedTemplate, func(url string) (sample, error) {
-		s := &site{name: "bench", dir: dir, programs: t.programs, url: url}
+		s := &site.Site{Name: "bench", Dir: dir, Programs: t.programs, URL: url}
 		repos, err := t.guard(ctx, s)
-		defer s.stop()
+		defer s.Stop()
 		if err != nil {
 			return nil, err
 		}
@@ -113,37 +117,37 @@ func (t *interleavedPushes) measure(ctx context.Context) (measured map[hooks]sam
 			}
 		}
 		measured, err = t.timePushes(ctx, filepath.Join(dir, "client"), repos)
-		return nil, s.explain(err)
+		return nil, s.Explain(err)
 	})
 	return measured, err
 }
 
 // guard starts the site with a repository for each kind of hooks. All are enabled, so that all have the same settings.
-func (t *interleavedPushes) guard(ctx context.Context, s *site) (map[hooks]string, error) {
+func (t *interleavedPushes) guard(ctx context.Context, s *site.Site) (map[hooks]string, error) {
 	repos := map[hooks]string{}
 	for _, h := range t.kinds {
-		repos[h] = s.repo(strings.NewReplacer(",", "", " ", "-").Replace(string(h)))
-		if err := makeRepository(ctx, repos[h], t.others, func(i int) string { return branch(i + 1) }); err != nil {
+		repos[h] = s.Repo(strings.NewReplacer(",", "", " ", "-").Replace(string(h)))
+		if err := places.MakeRepository(ctx, repos[h], t.others, func(i int) string { return places.Branch(i + 1) }); err != nil {
 			return nil, err
 		}
 	}
-	err := s.configure(storeNone)
+	err := s.Configure(site.StoreNone)
 	if err == nil {
-		err = s.start(ctx)
+		err = s.Start(ctx)
 	}
 	if err == nil {
-		err = s.ready(ctx)
+		err = s.Ready(ctx)
 	}
 	for _, h := range t.kinds {
-		store := storeNone
+		store := site.StoreNone
 		if h == storingHook {
-			store = storeAll
+			store = site.StoreAll
 		}
 		if err == nil {
-			err = s.configure(store)
+			err = s.Configure(store)
 		}
 		if err == nil {
-			err = s.enable(ctx, repos[h])
+			err = s.Enable(ctx, repos[h])
 		}
 	}
 	return repos, err
@@ -172,11 +176,11 @@ func (t *interleavedPushes) timePushes(ctx context.Context, client string, repos
 	for i, commit := range commits {
 		specs := make([]string, t.refs)
 		for n := range specs {
-			specs[n] = commit + ":" + branch(n)
+			specs[n] = commit + ":" + places.Branch(n)
 		}
 		for _, h := range rotated(t.kinds, i) {
 			start := time.Now()
-			if _, err := git(ctx, slices.Concat(args, []string{repos[h]}, specs)...); err != nil {
+			if _, err := command.Git(ctx, slices.Concat(args, []string{repos[h]}, specs)...); err != nil {
 				return nil, err
 			}
 			if i >= t.before {
@@ -193,10 +197,10 @@ func (t *interleavedPushes) timePushes(ctx context.Context, client string, repos
 
 // makeHistory makes a repository with n commits, each the parent of the next, and returns them.
 func makeHistory(ctx context.Context, dir string, n int) ([]string, error) {
-	if _, err := git(ctx, "init", "--quiet", dir); err != nil {
+	if _, err := command.Git(ctx, "init", "--quiet", dir); err != nil {
 		return nil, err
 	}
-	tree, err := git(ctx, "-C", dir, "hash-object", "-w", "-t", "tree", os.DevNull)
+	tree, err := command.Git(ctx, "-C", dir, "hash-object", "-w", "-t", "tree", os.DevNull)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +210,7 @@ func makeHistory(ctx context.Context, dir string, n int) ([]string, error) {
 		if i > 0 {
 			args = append(args, "-p", commits[i-1])
 		}
-		commit, err := git(ctx, args...)
+		commit, err := command.Git(ctx, args...)
 		if err != nil {
 			return nil, err
 		}

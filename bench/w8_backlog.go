@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -28,7 +29,7 @@ func backlogWorkload(ctx context.Context, s *servers) (workload, error) {
 	if err != nil {
 		return workload{}, err
 	}
-	c := benchCase{name: number(backlogChanges, 0) + " changes", baseline: string(statementFeed)}
+	c := benchCase{name: report.Number(backlogChanges, 0) + " changes", baseline: string(statementFeed)}
 	for _, kind := range []feedKind{statementFeed, refdbFeed, etcdFeed} {
 		c.contestants = append(c.contestants, contestant{string(kind), func(ctx context.Context) (sample, error) {
 			return readInChild(ctx, backlogRole, feedTask{Kind: kind, Database: url, Etcd: s.etcd.endpoint, Prefix: prefix}, backlogChanges)

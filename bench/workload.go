@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/globalrefdb/globalrefdb/bench/internal/report"
 )
 
 // A workload is the same work done by several contestants, in one or more cases.
@@ -43,7 +45,7 @@ type sample map[string]float64
 
 // The metrics of operations that are repeated for a while.
 const (
-	perSecond = "per_second"
+	perSecond = report.PerSecond
 	p50       = "p50_ms"
 	p99       = "p99_ms"
 )

@@ -99,7 +99,16 @@ func (sc *scenario) createRefs(ctx context.Context) error {
 	}
 	return sc.withDB(ctx, func(db *refdb.DB) error {
 		sc.journal.write(entry{Kind: asked, T: now(), ID: id, Moves: moves})
-		err := db.Update(ctx, project, updates)
+		var err error
+		// A site may have locked one before it is there.
+		if locked := await(ctx, "a moment without locks", func() error {
+			if err = db.Update(ctx, project, updates); errors.Is(err, refdb.ErrLocked) {
+				return err
+			}
+			return nil
+		}); locked != nil {
+			return locked
+		}
 		if err == nil {
 			sc.journal.write(entry{Kind: answered, T: now(), ID: id, Outcome: accepted})
 		}

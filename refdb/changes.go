@@ -16,10 +16,11 @@ const (
 	// changesPage is how many changes a reader asks for at a time.
 	changesPage = 1000
 	// The feed looks for more changes after changesPauseMin and changesPausePerReader for each reader,
-	// and more and more rarely while there are none: up to changesPauseMax, and after changesIdle without any up to changesPauseIdle.
+	// and more and more rarely while there are none: up to changesPauseMax, and after changesIdle without any of other processes up to
+	// changesPauseIdle.
 	changesPauseMin       = 3 * time.Millisecond
 	changesPausePerReader = 100 * time.Microsecond
-	changesPauseMax       = 250 * time.Millisecond
+	changesPauseMax       = 100 * time.Millisecond
 	changesIdle           = 10 * time.Second
 	changesPauseIdle      = 400 * time.Millisecond
 	// progressEvery is how often a reader is told how far it has come though nothing changed.

@@ -105,11 +105,17 @@ func (db *DB) compareNow(ctx context.Context, away bool) (a Admission, err error
 // errOtherServer says that the server changed during a comparison.
 var errOtherServer = fmt.Errorf("%w: its server has just changed", ErrUnavailable)
 
-func (db *DB) compareOnce(ctx context.Context, away bool) (Admission, error) {
+// newReport returns a report of this process that says nothing yet.
+func (db *DB) newReport(away bool) Report {
 	r := Report{Owner: db.owner, Away: away}
 	if db.opts.Journal != nil {
 		r.Witness = db.opts.Site
 	}
+	return r
+}
+
+func (db *DB) compareOnce(ctx context.Context, away bool) (Admission, error) {
+	r := db.newReport(away)
 	err := db.look(ctx, &r)
 	if err != nil {
 		return Admission{}, err
@@ -213,7 +219,8 @@ func (db *DB) Admission(ctx context.Context) (Admission, error) {
 
 // know notes what was acknowledged to a request. Edges was read before the request was sent. A comparison that was
 // running then, or began since, read the journal without this entry: it may have admitted a server that lacks it. So
-// know compares again.
+// know looks it up at that server, and compares again only if it is not there: each comparison would make those who
+// write meanwhile compare, too.
 func (db *DB) know(ctx context.Context, edges uint64, known []Known) error {
 	if err := db.journal.Note(known); err != nil {
 		return fmt.Errorf("noting what the database acknowledged: %w", err)
@@ -223,11 +230,31 @@ func (db *DB) know(ctx context.Context, edges uint64, known []Known) error {
 	}
 	ctx, cancel := withGrace(ctx)
 	defer cancel()
+	if db.has(ctx, known) {
+		return nil
+	}
 	a, err := db.Compare(ctx)
 	if err == nil && a.Halted {
 		err = ErrLostChanges
 	}
 	return err
+}
+
+// has reports whether the server that the last comparison admitted has what is known. It waits for a comparison that
+// is running.
+func (db *DB) has(ctx context.Context, known []Known) bool {
+	if db.comparisons.enter(ctx) != nil {
+		return false
+	}
+	left, last, failed := db.comparisons.left, db.comparisons.outcome, db.comparisons.err
+	db.comparisons.leave()
+	if left || failed != nil || !last.Admitted {
+		return false
+	}
+	r := db.newReport(false)
+	r.Server = last.Server // another one that answers may have what this one lacks
+	lost, err := db.missing(ctx, &r, known)
+	return err == nil && len(lost) == 0
 }
 
 // LeaveFor is [DB.Leave] in the place of a witness that is gone for good: nobody waits for it any more, and nothing is

@@ -3,7 +3,10 @@ package refdb_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
@@ -11,14 +14,14 @@ import (
 
 const before = "refs/heads/before"
 
-// A rewound driver is on one database until its first write was acknowledged, and then on another, which is what
-// the first one has gone back to. The look at what was written before waits until it may
-// go on, and finds that there.
+// A rewound driver is on one database until its first write was made there, and then on another, which is what the first one
+// has gone back to: it has all that was written before. The reply to the write comes later.
 type rewound struct {
 	refdb.Driver
 	to      refdb.Driver
-	written chan struct{} // closed with the first write
-	looks   chan chan struct{}
+	written chan struct{} // closed with the write
+	reply   chan struct{} // closed when its reply may come
+	stays   bool          // the first database still answers looks at that write alone
 }
 
 func (d *rewound) now() refdb.Driver {
@@ -31,12 +34,10 @@ func (d *rewound) now() refdb.Driver {
 }
 
 func (d *rewound) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
-	if len(known) > 0 && known[0].Ref == before && d.now() == d.Driver {
-		goOn := make(chan struct{})
-		d.looks <- goOn
-		<-goOn
-		known = nil // of what is left
+	if d.stays && len(known) == 1 && known[0].Ref != before {
+		return d.Driver.Look(ctx, witness, known)
 	}
+	known = slices.DeleteFunc(slices.Clone(known), func(k refdb.Known) bool { return k.Ref == before }) // both have that
 	return d.now().Look(ctx, witness, known)
 }
 
@@ -45,30 +46,40 @@ func (d *rewound) Report(ctx context.Context, r refdb.Report) (refdb.Admission, 
 }
 
 func (d *rewound) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	err := d.Driver.Update(ctx, r)
 	if r.Updates[0].Ref != before {
-		defer close(d.written)
+		close(d.written)
+		<-d.reply
 	}
-	return d.Driver.Update(ctx, r)
+	return err
 }
 
 func (d *rewound) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
-	defer close(d.written)
-	return d.Driver.Prepare(ctx, r)
+	p, err := d.Driver.Prepare(ctx, r)
+	close(d.written)
+	<-d.reply
+	return p, err
 }
 
-// A comparison that has read what is known, and then waits while something is acknowledged and
-// the database goes back, finds the new server in order. Whoever was acknowledged compares again.
+// A comparison that does not know yet what is about to be acknowledged finds the new server in order. Whoever is acknowledged then looks
+// there, and compares again.
 func TestWhatIsAcknowledgedDuringAComparisonIsComparedBeforeItIsTold(t *testing.T) {
 	updates := []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}
-	for name, write := range map[string]func(*refdb.DB) error{
-		"update": func(db *refdb.DB) error { return db.Update(t.Context(), "p", updates) },
-		"prepare": func(db *refdb.DB) error {
-			_, err := db.Prepare(t.Context(), "p", updates, "git")
-			return err
-		},
+	update := func(db *refdb.DB) error { return db.Update(t.Context(), "p", updates) }
+	prepare := func(db *refdb.DB) error {
+		_, err := db.Prepare(t.Context(), "p", updates, "git")
+		return err
+	}
+	for name, c := range map[string]struct {
+		write func(*refdb.DB) error
+		stays bool
+	}{
+		"update": {update, false},
+		"update, and the first server still answers": {update, true},
+		"prepare": {prepare, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &rewound{Driver: memory.New().Open(), to: memory.New().Open(), written: make(chan struct{}), looks: make(chan chan struct{})}
+			d := &rewound{Driver: memory.New().Open(), to: memory.New().Open(), written: make(chan struct{}), reply: make(chan struct{}), stays: c.stays}
 			defer d.to.Close()
 			db, err := refdb.New(d, refdb.Options{Site: "a"})
 			if err != nil {
@@ -78,25 +89,113 @@ func TestWhatIsAcknowledgedDuringAComparisonIsComparedBeforeItIsTold(t *testing.
 			if err := db.Update(t.Context(), "p", []refdb.Update{{Ref: before, New: updates[0].New}}); err != nil {
 				t.Fatal(err)
 			}
-			compared := make(chan error, 1)
-			go func() {
-				_, err := db.Compare(t.Context())
-				compared <- err
-			}()
-			first := <-d.looks
 			told := make(chan error, 1)
-			go func() { told <- write(db) }()
+			go func() { told <- c.write(db) }()
 			<-d.written
-			close(first)
-			if err := <-compared; err != nil {
-				t.Fatal(err)
+			if a, err := db.Compare(t.Context()); err != nil || !a.Admitted {
+				t.Fatalf("%+v, %v", a, err)
 			}
+			close(d.reply)
 			err = <-told
 			if !errors.Is(err, refdb.ErrOutcomeUnknown) || !errors.Is(err, refdb.ErrLostChanges) {
 				t.Errorf("it is lost, and was acknowledged: %v", err)
 			}
 		})
 	}
+}
+
+// A counting driver lets the looks at what was written before wait, and counts comparisons.
+type counting struct {
+	refdb.Driver
+	looks   chan chan struct{}
+	reports atomic.Int64
+	halted  bool // so says each report
+}
+
+func (d *counting) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	if slices.ContainsFunc(known, func(k refdb.Known) bool { return k.Ref == before }) {
+		goOn := make(chan struct{})
+		d.looks <- goOn
+		<-goOn
+	}
+	return d.Driver.Look(ctx, witness, known)
+}
+
+func (d *counting) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	d.reports.Add(1)
+	if d.halted {
+		return refdb.Admission{Server: r.Server, Halted: true}, nil
+	}
+	return d.Driver.Report(ctx, r)
+}
+
+// whileComparing calls write while a comparison of a new DB on d waits. It returns what write does once the comparison goes on.
+func whileComparing(t *testing.T, d *counting, write func(*refdb.DB) error) error {
+	t.Helper()
+	d.Driver, d.looks = memory.New().Open(), make(chan chan struct{})
+	db, err := refdb.New(d, refdb.Options{Site: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Update(t.Context(), "p", []refdb.Update{{Ref: before, New: "1111111111111111111111111111111111111111"}}); err != nil {
+		t.Fatal(err)
+	}
+	looks := make(chan struct{})
+	go func() { // each look goes on at once, but the first
+		first := <-d.looks
+		<-looks
+		close(first)
+		for next := range d.looks {
+			close(next)
+		}
+	}()
+	compared, told := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := db.Compare(t.Context())
+		compared <- err
+	}()
+	synctest.Wait()
+	go func() { told <- write(db) }()
+	synctest.Wait()
+	select {
+	case err := <-told:
+		t.Errorf("it is told although another server may be admitted: %v", err)
+	default:
+	}
+	close(looks)
+	if err := <-compared; err != nil {
+		t.Error(err)
+	}
+	err = <-told
+	close(d.looks)
+	return err
+}
+
+// Else those who write without a pause would compare without end, each because of the one before.
+func TestWhoWritesDuringAComparisonLooksThatUpAndComparesNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d counting
+		err := whileComparing(t, &d, func(db *refdb.DB) error {
+			return db.Update(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}})
+		})
+		if err != nil || d.reports.Load() != 1 {
+			t.Errorf("%v, after %d comparisons", err, d.reports.Load())
+		}
+	})
+}
+
+func TestNothingIsPreparedByAProcessWhoseComparisonHasHaltedTheDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := counting{halted: true}
+		err := whileComparing(t, &d, func(db *refdb.DB) error {
+			_, err := db.Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}, "git")
+			return err
+		})
+		if !errors.Is(err, refdb.ErrOutcomeUnknown) || !errors.Is(err, refdb.ErrLostChanges) {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 // A dropping driver lets a comparison meet a request that drops an intent.

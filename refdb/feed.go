@@ -106,7 +106,7 @@ func signal(c chan struct{}) {
 func (f *feed) run() {
 	defer f.end()
 	pause := newBackOff(changesPauseMin, changesPauseMax)
-	came := time.Now() // the last change
+	came := time.Now() // the last change of another process
 	for said := time.Now(); ; {
 		start := time.Now()
 		f.mu.Lock()
@@ -122,7 +122,7 @@ func (f *feed) run() {
 			said = time.Now()
 		}
 		switch f.publish(changes, tell); {
-		case len(changes) > 0:
+		case slices.ContainsFunc(changes, f.ofAnother):
 			came, pause.MaxInterval = time.Now(), changesPauseMax
 			pause.Reset()
 		case time.Since(came) > changesIdle:
@@ -138,6 +138,9 @@ func (f *feed) run() {
 		}
 	}
 }
+
+// ofAnother reports whether another process has made a change. This one's are announced: they say nothing about when the next comes.
+func (f *feed) ofAnother(c Change) bool { return c.Owner != f.db.Owner() }
 
 // pause returns after most, or when a ref was changed, but not before least, nor before a reader
 // waits. It returns false if the feed is over: a feed that did not go on would hold up new readers.
@@ -170,7 +173,7 @@ func (f *feed) pause(least, most time.Duration, changed func()) bool {
 func (f *feed) shortestPause() time.Duration {
 	f.db.feeds.mu.Lock()
 	defer f.db.feeds.mu.Unlock()
-	return min(changesPauseMin+time.Duration(f.readers)*changesPausePerReader, changesPauseMax)
+	return min(changesPauseMin+time.Duration(f.readers)*changesPausePerReader, changesPauseIdle)
 }
 
 func (f *feed) isWanted() bool {

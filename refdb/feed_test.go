@@ -154,7 +154,7 @@ func TestTheMoreReadersAreWokenTheRarerTheDatabaseIsAsked(t *testing.T) {
 	for readers, pause := range map[int]time.Duration{
 		1:    3100 * time.Microsecond,
 		50:   8 * time.Millisecond,
-		3000: 250 * time.Millisecond, // and no less often
+		5000: 400 * time.Millisecond, // and no less often
 	} {
 		t.Run(fmt.Sprint(readers), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -176,6 +176,46 @@ func TestTheMoreReadersAreWokenTheRarerTheDatabaseIsAsked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After a change of another process the next one is expected soon. Those of this process are announced.
+func TestTheDatabaseIsAskedMoreOftenAfterAChangeOfAnotherProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := memory.New()
+		d := &observed{Driver: shared.Open()}
+		var dbs [2]*refdb.DB
+		for i, driver := range []refdb.Driver{d, shared.Open()} {
+			db, err := refdb.New(driver, refdb.Options{Site: fmt.Sprint("s", i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			dbs[i] = db
+		}
+		r := follow(t, dbs[0], refdb.ChangeQuery{})
+		settle()
+		settle()
+		for i, row := range []struct {
+			name     string
+			by       *refdb.DB // who makes a change
+			from, to int       // how often the database is asked in the ten seconds after that
+		}{
+			{"without changes", nil, 18, 34},
+			{"after one of this process", dbs[0], 20, 50},
+			{"after one of another", dbs[1], 80, 150},
+			{"ten seconds later", nil, 18, 40},
+		} {
+			if row.by != nil {
+				create(t, row.by, fmt.Sprint("refs/heads/", i))
+			}
+			if n := len(d.during(settle)); n < row.from || n > row.to {
+				t.Errorf("%s it is asked %d times, want %d to %d", row.name, n, row.from, row.to)
+			}
+		}
+		if got := r.refs(); got != "12" {
+			t.Errorf("the reader got %q", got)
+		}
+	})
 }
 
 func TestAChangeOfThisProcessWakesReaders(t *testing.T) {

@@ -118,7 +118,9 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 		err = checkBy(r.By)
 	}
 	if err == nil && len(r.Packs) > 0 {
-		_, err = db.packStore()
+		if _, err = db.packStore(); err == nil {
+			err = r.checkParts()
+		}
 	}
 	if err != nil {
 		return Preparation{}, fmt.Errorf("preparing: %w", err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -71,6 +72,12 @@ type PackPart struct {
 	Last   bool
 }
 
+// A Base is a value that packs build on, and a ref that holds it.
+type Base struct {
+	Ref   string
+	Value Value
+}
+
 // A PackQuery selects used packs of a project.
 type PackQuery struct {
 	Project string
@@ -96,6 +103,9 @@ type PackPage struct {
 // its position. If one of them is not there and complete, or is of another project, it does nothing and returns an error that wraps
 // ErrNoPack, after a *LockedError and a *MismatchError in precedence. Nothing that deletes packs gets between: it comes before or
 // after.
+//
+// Packs that r.Parts has are stored before, as by StorePart, in the same transaction. If Prepare returns an error they may be
+// there, unused. If a ref of r.Bases does not hold that value, that is as if a pack was not there. Locks on it do not matter.
 type PackStore interface {
 	// StorePart stores a part, in one transaction. The first part begins the pack, the last one completes it. To store a part
 	// again changes nothing. If the pack was not begun, or was dropped, or the last part comes before all others are there,
@@ -115,6 +125,9 @@ type PackStore interface {
 	// DropAbandonedPacks deletes packs that were not used and whose latest part is older than that, by the database's
 	// clock. It and the methods below delete at most limit packs, and fewer if the transaction would take long, but
 	// at least one if there is one. They return how many.
+	//
+	// A pack that would take long by itself is deleted in several transactions, by DropPack, too. From the first one on nobody can list,
+	// read or use it. If they are interrupted what is left is a pack that is not complete and was not used.
 	DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error)
 
 	// DropSupersededPacks deletes used packs of a project that come before its latest complete Base.
@@ -137,7 +150,23 @@ type PackUsage struct {
 
 // WithPacks names packs that a preparation uses, as [PackStore] says: the objects of the new values. The error wraps
 // [ErrNoPack] if the database does not have them all.
-func WithPacks(ids ...string) PrepareOption { return func(r *PrepareRequest) { r.Packs = ids } }
+func WithPacks(ids ...string) PrepareOption {
+	return func(r *PrepareRequest) { r.Packs = append(r.Packs, ids...) }
+}
+
+// WithPack is [WithPacks] for a pack that the preparation itself stores, in its transaction. It has a single part: p.Number is 0,
+// and p.Last true. All such packs of a preparation together have at most [MaxPackPart] bytes. If the preparation fails, the pack may be in the
+// database, unused.
+//
+// The pack builds on what refs hold: bases, at most [MaxLockRefs] for a preparation. The error wraps [ErrNoPack] if one of them holds
+// another value.
+func WithPack(p PackPart, bases ...Base) PrepareOption {
+	return func(r *PrepareRequest) {
+		r.Packs = append(r.Packs, p.Pack.ID)
+		r.Parts = append(r.Parts, p)
+		r.Bases = append(r.Bases, bases...)
+	}
+}
 
 // packStore returns the role of the driver, or of one that it wraps; an error that wraps errors.ErrUnsupported if it keeps no packs.
 func (db *DB) packStore() (PackStore, error) {
@@ -184,6 +213,46 @@ func (p PackPart) check() error {
 		return fmt.Errorf("%w pack: it has no tips", ErrInvalid)
 	}
 	return CheckProject(p.Pack.Project)
+}
+
+// checkParts checks the packs that a preparation stores itself, and sorts them. It leaves out those bases that are compared as old values
+// anyway.
+func (r *PrepareRequest) checkParts() error {
+	slices.SortFunc(r.Parts, func(a, b PackPart) int { return strings.Compare(a.Pack.ID, b.Pack.ID) })
+	size := 0
+	for _, p := range r.Parts {
+		if err := p.check(); err != nil {
+			return err
+		}
+		if p.Number != 0 || !p.Last || p.Pack.Base || p.Pack.Project != r.Project {
+			return fmt.Errorf("%w pack of a preparation: it must be of its project, no base, and have one part", ErrInvalid)
+		}
+		size += len(p.Data)
+	}
+	if size > MaxPackPart {
+		return fmt.Errorf("%w: packs of %d bytes in a preparation, at most %d", ErrTooMany, size, MaxPackPart)
+	}
+	olds := make(map[string]Value, len(r.Updates))
+	for _, u := range r.Updates {
+		olds[u.Ref] = u.Old
+	}
+	var bases []Base
+	for _, b := range r.Bases {
+		if err := CheckRef(b.Ref); err != nil {
+			return err
+		}
+		if !b.Value.IsObjectID() || b.Value.IsDeleted() {
+			return fmt.Errorf("%w base of a pack: %q", ErrInvalid, b.Value)
+		}
+		if olds[b.Ref] != b.Value {
+			bases = append(bases, b)
+		}
+	}
+	slices.SortFunc(bases, func(a, b Base) int { return cmp.Or(strings.Compare(a.Ref, b.Ref), cmp.Compare(a.Value, b.Value)) })
+	if r.Bases = slices.Compact(bases); len(r.Bases) > MaxLockRefs {
+		return fmt.Errorf("%w: packs build on %d refs, at most %d", ErrTooMany, len(r.Bases), MaxLockRefs)
+	}
+	return nil
 }
 
 // Packs returns a page of used packs of a project: see [PackStore].

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -72,6 +73,32 @@ func TestAfterABootASiteCleansUpAndCatchesUpByItself(t *testing.T) {
 	// From then on pushes go on.
 	g.git("update-ref", "refs/heads/x", g.commit[2])
 	g.has("refs/heads/x", g.commit[2], g.commit[2])
+}
+
+// One project's rules can't be read, as those of a later version: the other repositories don't wait for it.
+func TestAfterABootOneRepositoryThatFailsStopsNoOther(t *testing.T) {
+	t.Parallel()
+	g, _ := left(t)
+	g.newRepository("a/first")
+	row, err := g.db.PutProject(t.Context(), refdb.Project{Project: "a/first", ID: "x", Rules: "later refs/*", Mode: config.Enforce})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.rebooted()
+	g.start()
+	sitetest.Eventually(t, "the ref has its global value", func() bool { return g.local("refs/heads/x") == g.commit[1] })
+	boot := filepath.Join(g.dir, "state", "boot")
+	if b, err := os.ReadFile(boot); err != nil || !strings.Contains(string(b), "another") {
+		t.Errorf("the boot is recorded while the refs of a repository may be old: %q, %v", b, err)
+	}
+	row.Rules = "ref refs/*"
+	if _, err := g.db.PutProject(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	sitetest.Eventually(t, "the boot is recorded", func() bool {
+		b, err := os.ReadFile(boot)
+		return err == nil && !strings.Contains(string(b), "another")
+	})
 }
 
 func TestARestartWithoutABootLeavesLockFilesAlone(t *testing.T) {

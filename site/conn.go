@@ -5,12 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/internal/waiting"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -62,11 +67,11 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 	peer, err := pusher.HookOf(conn)
 	r := bufio.NewReader(conn)
 	if first, _ := r.Peek(len(wire.MovesMagic)); err == nil && string(first) == wire.MovesMagic {
-		d.serveReader(ctx, conn, r, peer, free)
+		d.readers.Serve(ctx, conn, r, peer, free)
 		return
 	}
 	if first, _ := r.Peek(len(wire.SessionMagic)); err == nil && string(first) == wire.SessionMagic {
-		d.serveSession(ctx, conn, r, peer, free)
+		d.guards.Serve(ctx, conn, r, peer, free)
 		return
 	}
 	response := d.respond(ctx, conn, r, peer, err)
@@ -167,4 +172,97 @@ func (d *Daemon) refusal(ctx context.Context, err error) wire.Response {
 		d.o.Logger.InfoContext(ctx, "refused", "class", refdb.ClassOf(err).String())
 	}
 	return wire.Response{Lines: refusal.LinesOf(err)}
+}
+
+// letThrough reports whether a request goes on in spite of err, because the project is in mode log. It records the refusal,
+// and does not ask the database.
+func (d *Daemon) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
+	if q.Replica {
+		return false // our own sync: it will be repeated
+	}
+	r, known := d.config.Load().Find(q.Dir)
+	lines, parsed := wire.ParseLines(q.Body)
+	rules, logs := d.projects.Logs(r.Project)
+	if errors.Join(known, parsed) != nil || !logs {
+		return false
+	}
+	if q.State != wire.StatePrepared {
+		return true // only the transaction that follows is counted
+	}
+	c := d.config.Load().Under(rules)
+	guarded := slices.DeleteFunc(lines, func(l wire.Line) bool { return !c.Guards(r.Project, l.Ref) })
+	d.noteLetThrough(r.Project, d.pushedBy(c, hook, q.Process), guarded, err)
+	return true
+}
+
+// noteLetThrough records lines of a transaction that err would have refused.
+func (d *Daemon) noteLetThrough(project, by string, guarded []wire.Line, err error) {
+	d.logged.Add(project, by, guarded, err)
+	d.o.Logger.Info("let through what would have been refused: the project's mode is log", "reason", string(refusal.ReasonOf(err)),
+		"project", refdb.Digest(d.o.DigestKey, project, ""), "refs", len(guarded))
+}
+
+// pushedBy returns the name of who pushes, or "" if nobody says or the push has ended.
+func (d *Daemon) pushedBy(c *config.Config, hook pusher.Hook, said *wire.Process) string {
+	a, err := hook.Agent(c.GitPrograms, said, d.boot)
+	if err != nil {
+		return ""
+	}
+	by := a.PushedBy(c.PusherEnv)
+	if hook.RunBy(a) != nil {
+		return ""
+	}
+	return by
+}
+
+// guardsAsked says whether a guard may have lock files in the repository that q names.
+func (d *Daemon) guardsAsked(q wire.Request) wire.Response {
+	r, err := d.config.Load().Find(q.Dir)
+	if err != nil {
+		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
+	}
+	if d.guards.MayWorkIn(r.Path) {
+		return wire.Response{OK: true, Lines: []string{wire.GuardsMayWork}}
+	}
+	return wire.Response{OK: true, Lines: []string{wire.NoGuardsWork}}
+}
+
+// readAsked says what the mark of the repository is that q names.
+func (d *Daemon) readAsked(q wire.Request) wire.Response {
+	r, err := d.config.Load().Find(q.Dir)
+	if err != nil {
+		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
+	}
+	return wire.Response{OK: true, Lines: []string{d.moved.Mark(r.Path)}}
+}
+
+// maintainAsked maintains the repository that q names, and tells the client meanwhile what it does.
+func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response {
+	r, err := d.config.Load().Find(q.Dir)
+	if err == nil && !install.IsGuardedBy(d.config.Load(), r) {
+		err = fmt.Errorf("%s is not guarded by this daemon", q.Dir)
+	}
+	if err != nil {
+		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
+	}
+	hook := waitingHook(conn)
+	ctx, stop := hook.KeepWaiting(d.upkeep)
+	m, err := d.maintainer.Maintain(ctx, r, hook.Say)
+	stop()
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(m)
+	}
+	if err != nil {
+		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
+	}
+	return wire.Response{OK: true, Lines: []string{string(text)}}
+}
+
+// waitingHook is a hook that waits for its answer.
+func waitingHook(conn *net.UnixConn) *waiting.Waiting {
+	return waiting.New(func(text string) error {
+		conn.SetWriteDeadline(time.Now().Add(writeLimit))
+		return wire.Wait(conn, text)
+	})
 }

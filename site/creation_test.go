@@ -161,10 +161,17 @@ func TestWhatCannotBeCreated(t *testing.T) {
 	if _, err := g.db.Put(t.Context(), "refs/only", metaConfig, refdb.Value(g.commit[0])); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := g.db.PutProject(t.Context(), refdb.Project{Project: "new/reserved", ID: "z", Rules: "ref refs/*", Mode: config.Enforce}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.db.Put(t.Context(), "new/elsewhere", metaConfig, refdb.Value(g.commit[0])); err != nil {
+		t.Fatal(err)
+	}
 	under := j.mayCreate("going/on")
 	for _, c := range []struct{ project, reason, says string }{
 		{"new/one", "not_configured", "has a repository"},
 		{"new/elsewhere", "exists", "the project new/elsewhere exists already, perhaps since a moment ago at another site"},
+		{"new/reserved", "exists", "it has no refs: if the site is lost that was creating it, the administrator frees the name with `refdbctl project remove new/reserved`"},
 		{"old/removed", "other", "has just been removed: nothing was changed, try again in"},
 		{"refs/only", "exists", "the database has refs of refs/only, but no such project"},
 		{"taken", "exists", g.path("taken") + " is there"},

@@ -21,15 +21,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/boot"
+	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/gerrit"
+	"github.com/globalrefdb/globalrefdb/site/guards"
+	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
+	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
 	"github.com/globalrefdb/globalrefdb/site/journal"
+	"github.com/globalrefdb/globalrefdb/site/lifecycle"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/modes"
+	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/readers"
+	"github.com/globalrefdb/globalrefdb/site/witness"
 )
 
 // Options configure a [Daemon].
@@ -59,41 +73,44 @@ type Daemon struct {
 	locked time.Duration   // how long the machine was up when this became the only daemon of the site
 	work   context.Context // of everything that a graceful stop waits for
 
-	// inherited are the intents of earlier daemons that a push may rely on; nil until they are known.
-	inherited atomic.Pointer[map[intentKey]bool]
+	// inherited are the intents of earlier daemons that a push may rely on, once they are known.
+	inherited intent.Inherited
 
-	presence  *presence.Presence
-	projects  projects.Cache
-	logged    loggedMoves
-	pushes    pushes
-	claims    claims
-	guards    guards
-	earlier   earlierFollowers
-	made      newRepositories
-	deletions deletions
-	vanished  vanished
-	alarms    alarms
-	counters  counters
-	health    health
-	sizes     sizes
-	metrics   daemonMetrics
-	open      openIntents
-	lags      lags
-	moved     moved
-	list      moveList
-	readers   readers
-	gerrit    gerritWatch
+	presence *presence.Presence
+	projects projects.Cache
+	logged   modes.Logged
+	modes    modes.Keeper
+	pushes   pushes
+	claims   claims.Claims
+	guards   guards.Guards
+	earlier  earlierFollowers
+	alarms   intent.Alarms
+	counters counters
+	health   health
+	sizes    compare.SettledSizes
+	metrics  daemonMetrics
+	open     intent.Open
+	lags     compare.Lags
+	moved    moves.Marks
+	list     moves.List
+	readers  readers.Readers
+	gerrit   gerrit.Watch
 
-	follower    *follow.Follower
-	pruning     pruning
-	maintainer  maintainer
-	cloner      *projectTasks // projects that are to have a repository here (site.autoClone)
-	removals    *projectTasks // projects whose repository may have to go (site.followRemoval)
-	unusedPacks atomic.Int64  // bytes of packs that this daemon stored and no preparation has used
+	follower   *follow.Follower
+	pruning    maintenance.Pruning
+	maintainer *maintenance.Maintainer
+	upkeep     context.Context // ends when the daemon begins to stop: pushes must not wait for a repack
+	endUpkeep  context.CancelFunc
+	lifecycle  *lifecycle.Lifecycle
+	storage    objects.Storage
+	witness    witness.Witness
 
 	started      chan struct{} // closed when pushes can be decided about
 	stopping     atomic.Bool
 	reconcileNow chan struct{} // has an item if there is something to reconcile
+	// removals are under way, or have ended, of lock files that processes left whose intents an operator has decided about. They are
+	// reconcile's.
+	removals map[intent.Key]<-chan struct{}
 	// reconcileRequested counts the requests to reconcile, reconcileDone those that are done.
 	reconcileRequested, reconcileDone atomic.Uint64
 	tasks                             sync.WaitGroup
@@ -109,16 +126,32 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		o.DigestKey = []byte(rand.Text())
 	}
 	d := &Daemon{
-		db: db, o: o, began: time.Now(), presence: presence.New(db, o.Logger), metrics: newDaemonMetrics(), logged: newLoggedMoves(), moved: newMoved(),
-		started: make(chan struct{}), reconcileNow: make(chan struct{}, 1),
+		db: db, o: o, began: time.Now(), presence: presence.New(db, o.Logger), metrics: newDaemonMetrics(), logged: modes.NewLogged(), moved: moves.NewMarks(),
+		started: make(chan struct{}), reconcileNow: make(chan struct{}, 1), removals: map[intent.Key]<-chan struct{}{},
 	}
 	d.config.Store(c)
 	d.follower = d.newFollower(c)
-	d.maintainer.turn = make(chan struct{}, 1)
-	d.cloner, d.removals = newProjectTasks(), newProjectTasks()
+	d.gerrit = gerrit.Watch{
+		Path: func() string { return d.config.Load().Gerrit }, HasSession: d.guards.HasSession, Alarm: host{d}.Alarm, Logger: o.Logger,
+	}
+	d.readers = readers.Readers{
+		List: &d.list, Started: d.started, Logger: o.Logger, Digest: func(text string) string { return d.digest(text, "") }, Reset: d.metrics.movesResets.Inc,
+	}
+	d.modes = modes.Keeper{DB: db, Projects: &d.projects, Logged: &d.logged, Config: d.config.Load, Unsettled: d.unsettledIn}
+	d.maintainer = maintenance.NewMaintainer(maintenance.Maintainer{DB: db, Projects: &d.projects, Pruning: &d.pruning, Site: host{d}, Logger: o.Logger, Digest: d.digest})
+	d.witness = witness.Witness{DB: db, Journal: o.Journal, Moves: &d.list, Site: host{d}, Logger: o.Logger}
+	d.storage = objects.Storage{DB: db, Projects: &d.projects, Site: host{d}, Logger: o.Logger}
+	d.lifecycle = lifecycle.New(&lifecycle.Lifecycle{
+		DB: db, Projects: &d.projects, Follower: d.follower, Maintainer: d.maintainer, Pruning: &d.pruning, Moves: &d.list, Site: host{d},
+		Logger: o.Logger, Digest: d.digest, Hook: o.Hook,
+	})
+	d.guards = guards.Guards{Needs: guards.Needs{
+		DB: db, Projects: &d.projects, Follower: d.follower, Claims: &d.claims, Intents: &d.open, Pruning: &d.pruning, Storage: &d.storage, Lifecycle: d.lifecycle,
+		Moves: &d.list, Marks: &d.moved, Logged: &d.logged, Site: host{d}, Counts: count{d}, Logger: o.Logger, Tasks: &d.tasks, Digest: d.digest, Hook: o.Hook,
+	}}
 	d.health.err = errors.New("it has not answered yet")
 	if o.Journal != nil {
-		o.Journal.SettleWith(d.settleLost)
+		o.Journal.SettleWith(d.witness.SettleLost)
 	}
 	return d
 }
@@ -156,16 +189,19 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.work = work
 	defer d.tasks.Wait()
 	defer cancel()
-	d.tasks.Go(func() { d.keepMoves(work) })
-	if err := errors.Join(d.loadGuards(c.State), d.loadCreations(c.State), d.loadDeletions(c.State)); err != nil {
+	d.tasks.Go(func() {
+		d.list.Keep(work, d.awaitEarlierFollowers, func() { d.readers.Forget(d.guards.Lives) })
+	})
+	if err := errors.Join(d.guards.LoadGuards(c.State), d.guards.LoadCreations(c.State), d.lifecycle.LoadDeletions(c.State)); err != nil {
 		return err
 	}
-	booted, err := d.booted(c.State)
+	machine := boot.Repair{ID: d.boot, DB: d.db, Site: host{d}, Logger: d.o.Logger, Digest: d.digest}
+	booted, err := machine.Booted(c.State)
 	if err != nil {
 		return err
 	}
 	if booted {
-		d.removeLockFiles(ctx, c)
+		machine.RemoveLockFiles(ctx, c)
 	}
 	listener, err := socket.Bind(c.Socket)
 	if err != nil {
@@ -185,7 +221,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		}
 	}
 
-	d.maintainer.ctx, d.maintainer.cancel = context.WithCancel(work)
+	d.upkeep, d.endUpkeep = context.WithCancel(work)
 	connections := newConnections()
 	d.tasks.Go(func() { d.accept(work, listener, connections) })
 	defer listener.Close()
@@ -197,15 +233,15 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 			}
 		})
 		d.tasks.Go(func() { <-work.Done(); metrics.Close() })
-		d.tasks.Go(func() { d.measureLag(work) })
+		d.tasks.Go(func() { d.lags.Measure(work, d.config.Load, d.db, d.o.Logger, d.digest) })
 	}
 
-	if err := d.compareAtStart(ctx, c); err != nil {
+	if err := d.witness.CompareAtStart(ctx, c); err != nil {
 		return err
 	}
 	if d.o.Journal != nil {
-		d.tasks.Go(func() { d.keepComparing(work) })
-		d.tasks.Go(func() { d.keepJournal(work) })
+		d.tasks.Go(func() { d.witness.KeepComparing(work) })
+		d.tasks.Go(func() { d.witness.KeepJournal(work) })
 	}
 	if err := d.presence.Begin(ctx, c); err != nil {
 		return err
@@ -215,19 +251,24 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	close(d.started)
 	d.tasks.Go(func() { d.keepProjects(work) })
 	d.tasks.Go(func() { d.presence.Keep(work, c) })
-	d.tasks.Go(func() { d.dropAbandonedPacks(work) })
+	d.tasks.Go(func() { d.storage.DropAbandoned(work) })
+	d.tasks.Go(func() { d.maintainer.RunLeftLocks(work) })
 	d.tasks.Go(func() { d.follower.Run(work) })
-	d.tasks.Go(func() { d.keepMaintaining(d.maintainer.ctx) })
-	d.tasks.Go(func() { d.keepCloning(d.maintainer.ctx) })
-	d.tasks.Go(func() { d.keepFollowingRemovals(d.maintainer.ctx) })
-	d.tasks.Go(func() { d.keepLookingForVanished(d.maintainer.ctx) })
-	d.tasks.Go(func() { d.keepTelling(d.maintainer.ctx) })
-	d.tasks.Go(func() { d.watchGerrit(d.maintainer.ctx) })
+	d.tasks.Go(func() { d.maintainer.Run(d.upkeep) })
+	d.tasks.Go(func() { d.lifecycle.RunClones(d.upkeep) })
+	d.tasks.Go(func() { d.lifecycle.RunRemovals(d.upkeep) })
+	d.tasks.Go(func() { d.lifecycle.RunVanished(d.upkeep) })
+	d.tasks.Go(func() {
+		d.presence.KeepTelling(d.upkeep, d.config.Load, d.about, func(err error) {
+			d.logFailure(d.upkeep, "what this site says about itself could not be written", err)
+		})
+	})
+	d.tasks.Go(func() { d.gerrit.Run(d.upkeep) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
-		d.tasks.Go(func() { d.catchUp(work, c) })
+		d.tasks.Go(func() { machine.CatchUp(work, c) })
 	}
-	notifyReady()
+	systemd.Ready()
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.presence.Lost() == nil)
 
 	<-ctx.Done()
@@ -241,9 +282,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 // stop waits until the announced moves have ended.
 func (d *Daemon) stop(connections connections, limit time.Duration) {
 	d.stopping.Store(true)
-	d.maintainer.cancel()
-	notifyStopping()
-	left := func() int { return d.pushes.pending() + d.guards.open() }
+	d.endUpkeep()
+	systemd.Stopping()
+	left := func() int { return d.pushes.pending() + d.guards.Open() }
 	d.o.Logger.Info("stopping", "pushes", left())
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -251,13 +292,13 @@ func (d *Daemon) stop(connections connections, limit time.Duration) {
 	defer poll.Stop()
 	for {
 		left := left()
-		if d.pushes.pending()+d.guards.pending() == 0 && connections.idle() && d.reconcileDone.Load() == d.reconcileRequested.Load() {
+		if d.pushes.pending()+d.guards.Pending() == 0 && connections.idle() && d.reconcileDone.Load() == d.reconcileRequested.Load() {
 			if left > 0 {
 				d.stoppedWith(left) // of guards without a session: they can't report
 				return
 			}
 			d.presence.End()
-			d.leave()
+			d.witness.Leave()
 			return
 		}
 		select {
@@ -289,10 +330,14 @@ func (d *Daemon) Reload(c *config.Config) error {
 	}
 	d.config.Store(c)
 	d.requestReconcile()
-	d.lookAtGerrit(context.Background())
+	d.gerrit.Look(context.Background())
 	d.o.Logger.Info("configuration reloaded")
 	return nil
 }
+
+// NotifyReloading says that the configuration is being read, until the
+// function it returns is called.
+func NotifyReloading() (done func()) { return systemd.Reloading() }
 
 // requestReconcile makes the reconcile loop run soon.
 func (d *Daemon) requestReconcile() {

@@ -9,34 +9,18 @@ import (
 )
 
 // AgeSessions lets all guards have been without a session, or in it, for longer.
-func (d *Daemon) AgeSessions(by time.Duration) {
-	d.guards.lock()
-	defer d.guards.unlock()
-	for _, g := range d.guards.all {
-		g.since = g.since.Add(-by)
-	}
-}
+func (d *Daemon) AgeSessions(by time.Duration) { d.guards.Backdate(by) }
 
 // WaitingForClaims counts the transactions that wait for others.
-func (d *Daemon) WaitingForClaims() int {
-	d.claims.mu.Lock()
-	defer d.claims.mu.Unlock()
-	all := map[*claim]bool{}
-	for _, some := range d.claims.waiting {
-		for _, c := range some {
-			all[c] = true
-		}
-	}
-	return len(all)
-}
+func (d *Daemon) WaitingForClaims() int { return d.claims.Waiting() }
 
 // MaintainDue does what a daemon does every few minutes.
-func (d *Daemon) MaintainDue() { d.maintainDue(d.maintainer.ctx) }
+func (d *Daemon) MaintainDue() { d.maintainer.MaintainDue(d.upkeep) }
 
 // Maintaining holds the turn of maintenance until the function is called that it returns.
 func (d *Daemon) Maintaining() (end func()) {
-	d.maintainer.turn <- struct{}{}
-	return d.maintainer.leave
+	d.maintainer.Enter(context.Background(), func() {})
+	return d.maintainer.Leave
 }
 
 // BreakMoves lets moves not be listed until mend is called.
@@ -51,32 +35,27 @@ func (d *Daemon) BreakMoves() (mend func(), err error) {
 
 // FollowRemoval moves the repository of a project aside, if it is to be, and returns where to.
 func (d *Daemon) FollowRemoval(ctx context.Context, project string) (to string, err error) {
-	return d.followRemoval(ctx, d.config.Load(), project)
+	return d.lifecycle.FollowRemoval(ctx, d.config.Load(), project)
 }
 
 // LookAtGerrit looks at the site's Gerrit after it has been as it is for longer.
 func (d *Daemon) LookAtGerrit(ctx context.Context, longer time.Duration) {
-	d.lookAtGerrit(ctx)
-	d.gerrit.mu.Lock()
-	d.gerrit.since = d.gerrit.since.Add(-longer)
-	d.gerrit.mu.Unlock()
-	d.lookAtGerrit(ctx)
+	d.gerrit.Look(ctx)
+	d.gerrit.Backdate(longer)
+	d.gerrit.Look(ctx)
 }
 
 // CloneNow clones a project as the daemon does by itself.
 func (d *Daemon) CloneNow(ctx context.Context, project string) error {
-	_, err := d.clone(ctx, d.config.Load(), project)
+	_, err := d.lifecycle.Clone(ctx, d.config.Load(), project)
 	return err
 }
 
 // LookForVanished looks for repositories that are gone, as at a time.
-func (d *Daemon) LookForVanished(now time.Time) { d.lookForVanished(d.work, now) }
+func (d *Daemon) LookForVanished(now time.Time) { d.lifecycle.LookForVanished(d.work, now) }
 
 // HoldDeletions keeps projects from being removed until the function is called that it returns.
-func (d *Daemon) HoldDeletions() (release func()) {
-	d.deletions.working.Lock()
-	return d.deletions.working.Unlock
-}
+func (d *Daemon) HoldDeletions() (release func()) { return d.lifecycle.HoldDeletions() }
 
 // Share keeps a repository from being had alone until the function is called that it returns.
 func (d *Daemon) Share(ctx context.Context, path string) (release func(), err error) {
@@ -84,8 +63,4 @@ func (d *Daemon) Share(ctx context.Context, path string) (release func(), err er
 }
 
 // AwaitedAlone reports whether somebody waits to have a repository alone.
-func (d *Daemon) AwaitedAlone(path string) bool {
-	d.pruning.mu.Lock()
-	defer d.pruning.mu.Unlock()
-	return d.pruning.of(path).waiting > 0
-}
+func (d *Daemon) AwaitedAlone(path string) bool { return d.pruning.Awaited(path) }

@@ -8,6 +8,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -27,7 +28,7 @@ type followedSite struct{ *Daemon }
 // Followed is part of [follow.Site].
 func (d followedSite) Followed(context.Context) ([]config.Repository, error) {
 	var followed []config.Repository
-	guarded, err := guardedHere(d.config.Load())
+	guarded, err := install.GuardedBy(d.config.Load())
 	for _, r := range guarded {
 		if p, ok := d.projects.Get(r.Project); ok && packs.Stored(p.Project) {
 			followed = append(followed, r)
@@ -45,7 +46,7 @@ func (d *Daemon) findFollowed(names []string) {
 		if !ok || !packs.Stored(p.Project) {
 			continue
 		}
-		if r, err := c.Repository(project); err == nil && isGuardedHere(c, r) {
+		if r, err := c.Repository(project); err == nil && install.IsGuardedBy(c, r) {
 			d.follower.Found(r)
 		}
 	}
@@ -60,7 +61,7 @@ func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response 
 	d.refreshProjects(ctx)
 	d.findFollowed([]string{r.Project})
 	if p, ok := d.projects.Get(r.Project); !ok || !packs.Stored(p.Project) {
-		d.listRepository(r.Path) // the follower does not
+		d.list.Repository(r.Path) // the follower does not
 	}
 	return wire.Response{OK: true}
 }
@@ -74,7 +75,7 @@ func (d followedSite) Ruled(ctx context.Context, project string) (*config.Config
 	}
 	p, ok := d.projects.Get(project)
 	switch {
-	case !isGuardedHere(c, r), ok && !packs.Stored(p.Project):
+	case !install.IsGuardedBy(c, r), ok && !packs.Stored(p.Project):
 		return nil, r, fmt.Errorf("%w: %s is not followed here", config.ErrNotConfigured, project)
 	case !ok: // it is read within seconds
 		return nil, r, fmt.Errorf("the database's row of project %s was not read yet", project)
@@ -93,7 +94,7 @@ func (d followedSite) MayAct(ctx context.Context) error {
 	if err := d.awaitInheritance(ctx); err != nil {
 		return err
 	}
-	return d.mayAct(ctx)
+	return d.witness.MayAct(ctx)
 }
 
 // Share is part of [follow.Site].
@@ -102,10 +103,10 @@ func (d followedSite) Share(ctx context.Context, path string) (release func(), e
 }
 
 // Appeared is part of [follow.Site].
-func (d followedSite) Appeared(r config.Repository) { d.listRepository(r.Path) }
+func (d followedSite) Appeared(r config.Repository) { d.list.Repository(r.Path) }
 
 // MovesHead is part of [follow.Site].
-func (d followedSite) MovesHead(path string) (moved func()) { return d.listAbout(path, "HEAD") }
+func (d followedSite) MovesHead(path string) (moved func()) { return d.list.About(path, "HEAD") }
 
 // lookAgain lets the follower look at the refs of a push that was refused because this site is behind.
 func (d *Daemon) lookAgain(r config.Repository, moves []refdb.Update) {

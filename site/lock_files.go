@@ -6,33 +6,17 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// abandonedLimit is how long the daemon waits for other gits before it removes the lock files of a process
-// that has ended. If they still run then, `site check` finds the files.
-const abandonedLimit = 10 * time.Minute
-
-// lockFilesHeldBy returns the lock files that a git holds while its hook announces lines. Some versions of git
-// also announce refs that they have not locked: a file may be another git's.
-func lockFilesHeldBy(dir string, lines []wire.Line) []gitrepo.LockFile {
-	names := make([]string, 0, len(lines)+2)
-	deletes := false
-	for _, l := range lines {
-		names = append(names, l.Ref)
-		deletes = deletes || l.NewZero()
-	}
-	return gitrepo.LocksOf(dir, names, deletes)
-}
-
 // lockFilesOf returns the lock files of the moves' refs, by repository.
-func (d *Daemon) lockFilesOf(moves []*pendingMove) map[string][]gitrepo.LockFile {
+func (d *Daemon) lockFilesOf(moves []*intent.Move) map[string][]gitrepo.LockFile {
 	refs, deletes := map[string][]string{}, map[string]bool{}
 	for _, m := range moves {
-		path := m.path
-		if r, err := d.config.Load().Repository(m.project); path == "" && err == nil {
+		path := m.Path
+		if r, err := d.config.Load().Repository(m.Project); path == "" && err == nil {
 			path = r.Path
 		}
 		if path != "" {
@@ -48,12 +32,15 @@ func (d *Daemon) lockFilesOf(moves []*pendingMove) map[string][]gitrepo.LockFile
 }
 
 // removeAbandoned removes lock files that a git which has ended left in a repository, in the background, once no
-// git runs and no guard has work there that may have made them.
-func (d *Daemon) removeAbandoned(ctx context.Context, dir string, files []gitrepo.LockFile) {
-	if len(thereOf(files)) == 0 {
-		return
+// git runs and no guard has work there that may have made them. Done is closed once they are gone, or can't be removed now.
+func (d *Daemon) removeAbandoned(ctx context.Context, dir string, files []gitrepo.LockFile) (done <-chan struct{}) {
+	ended := make(chan struct{})
+	if len(lockfiles.There(files)) == 0 {
+		close(ended)
+		return ended
 	}
 	d.tasks.Go(func() {
+		defer close(ended)
 		removed, err := d.removeAbandonedNow(ctx, dir, files)
 		if err != nil {
 			d.o.Logger.WarnContext(ctx, "a lock file that a git left can't be removed: see `refdbctl site check`")
@@ -62,18 +49,13 @@ func (d *Daemon) removeAbandoned(ctx context.Context, dir string, files []gitrep
 			d.o.Logger.InfoContext(ctx, "the lock files of a git that has ended were removed", "files", removed)
 		}
 	})
+	return ended
 }
 
 func (d *Daemon) removeAbandonedNow(ctx context.Context, dir string, files []gitrepo.LockFile) (removed int, err error) {
-	until := time.Now().Add(abandonedLimit)
-	if !d.guards.await(ctx, until, func() bool {
-		// What is there while no guard has work is none's. It stays the same file, or is not removed.
-		if d.guards.livingIn(dir) {
-			return false
-		}
-		files = thereOf(files)
-		return true
-	}) {
+	until := time.Now().Add(lockfiles.AbandonedLimit)
+	// What is there while no guard has work is none's. It stays the same file, or is not removed.
+	if !d.guards.AwaitIdle(ctx, dir, until, func() { files = lockfiles.There(files) }) {
 		return 0, nil // `site check` finds them
 	}
 	alone, err := lockfiles.Alone(ctx, dir)
@@ -81,7 +63,7 @@ func (d *Daemon) removeAbandonedNow(ctx context.Context, dir string, files []git
 		return 0, nil // the daemon ends, or the repository has gone
 	}
 	defer alone()
-	files = thereOf(files)
+	files = lockfiles.There(files)
 	files, unsure, err := pusher.Abandoned(ctx, d.config.Load().GitPrograms, dir, files, until)
 	if err != nil || unsure {
 		return 0, nil
@@ -95,14 +77,4 @@ func (d *Daemon) removeAbandonedNow(ctx context.Context, dir string, files []git
 		}
 	}
 	return removed, errors.Join(failures...)
-}
-
-// thereOf returns those of files that are there.
-func thereOf(files []gitrepo.LockFile) (there []gitrepo.LockFile) {
-	for _, f := range files {
-		if f.Exists() {
-			there = append(there, f)
-		}
-	}
-	return there
 }

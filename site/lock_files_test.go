@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -91,5 +92,75 @@ func TestALockFileThatARunningGitMayHaveMadeStays(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	if !there(path) {
 		t.Error("another's is gone")
+	}
+}
+
+// An operator has decided about a push that was killed: git can't move its ref before the lock files are gone.
+func TestADecisionWaitsForTheLockFilesOfAPushThatWasKilled(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	s := g.session()
+	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
+		t.Fatal(err)
+	}
+	g.halt()
+	other := g.session()
+	other.must("start")
+	s.kill()
+	g.decide("refs/heads/x", refdb.TakeNew)
+	g.start()
+	g.reconciled()
+	if n := g.decided(); n != 1 || len(g.locks()) == 0 {
+		t.Errorf("%d decisions are not heeded, and %q stand, while another git runs that may have made them", n, g.locks())
+	}
+	other.close()
+	sitetest.Eventually(t, "the decision is heeded", func() bool { return g.decided() == 0 })
+	g.has("refs/heads/x", g.commit[0], g.commit[0])
+	if left := g.locks(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// It waits for those of a guard, too, also where the ref already has the value: until then nobody else may make a move there.
+func TestADecisionWaitsForTheLockFilesOfAGuardThatWasKilled(t *testing.T) {
+	t.Parallel()
+	for _, decision := range []refdb.Decision{refdb.KeepOld, refdb.TakeNew} {
+		t.Run(string(decision), func(t *testing.T) {
+			t.Parallel()
+			g := sessionTest(t, "\tlockWait = 100ms")
+			a, b := g.commit[0], g.commit[1]
+			g.set(x, a)
+			j, other := g.jgitChild().session(), g.jgit().session()
+			j.granted(line(x, a, b))
+			g.halt()
+			git := g.session()
+			git.must("start")
+			lock := g.lock("refs/heads/x.lock")
+			j.kill()
+			g.decide(x, decision)
+			g.start()
+			other.session()
+			g.reconciled()
+			g.reconciled()
+			if n := g.decided(); n != 1 || !there(lock) {
+				t.Errorf("%d decisions are not heeded, the lock file is there: %v, while a git runs that may have made it", n, there(lock))
+			}
+			if s := g.status(); s.Counters.Alarms != 0 {
+				t.Errorf("git was let fail at the lock file: %+v", s.Stuck)
+			}
+			if m := other.answer(other.announce(line("refs/heads/y", "", a))); m != (refusedAs{"retry", "locked"}) {
+				t.Errorf("another session, meanwhile: %+v", m)
+			}
+			git.close()
+			sitetest.Eventually(t, "the decision is heeded", func() bool { return g.decided() == 0 })
+			want := a
+			if decision == refdb.TakeNew {
+				want = b
+			}
+			g.has(x, want, want)
+			if there(lock) {
+				t.Error("the lock file is still there")
+			}
+		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -63,6 +64,38 @@ func TestWhatAFollowerMovesIsListedWhenItsGitHasEnded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// If the list is lost while a git of an earlier daemon's follower is under way, readers compare everything, and once more that repository when the
+// git has ended.
+func TestARepositoryIsListedInWhichAFollowerOfALostListMayMoveRefs(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	a, b := g.commit[0], g.commit[1]
+	g.set(x, a)
+	if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(b)); err != nil {
+		t.Fatal(err)
+	}
+	m := g.reader()
+	s := g.session("REFDB_REPLICA=1")
+	if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
+		t.Fatal(err)
+	}
+	g.halt()
+	if err := os.RemoveAll(filepath.Join(g.dir, "state/moves")); err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	m.connect()
+	reset, is := m.hear().(wire.Reset)
+	if !is {
+		t.Fatal("the list goes on")
+	}
+	m.place = reset.Place
+	m.lists()
+	g.loose(x, b)
+	s.kill()
+	m.waits("-")
 }
 
 // A real follower, with two sites. A repository that it clones is listed, too: see TestAProjectIsClonedOnceItHasARef.

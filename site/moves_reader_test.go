@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,10 +28,10 @@ func (m *movesReader) raw(text string) {
 	}
 }
 
-// ended checks that the daemon has closed the connection.
+// ended checks that the daemon has closed the connection. The kernel resets one of which it has not read all.
 func (m *movesReader) ended(what string) {
 	m.g.tb.Helper()
-	if answer, err := wire.ReadMoves(m.r); err != io.EOF {
+	if answer, err := wire.ReadMoves(m.r); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
 		m.g.tb.Errorf("%s: the connection goes on: %+v, %v", what, answer, err)
 	}
 }
@@ -188,6 +190,32 @@ func TestTheStatusOfReaders(t *testing.T) {
 	j.kill()
 	sitetest.Eventually(t, "it is forgotten", func() bool { return len(g.status().Readers) == 0 })
 	metricIs(t, at, "refdb_site_moves_unread_oldest_seconds", 0)
+}
+
+// A server that has a session keeps indexes, and has to read: that it never does is an alarm after five minutes. Other guards need not.
+func TestAServerThatNeverReadsMoves(t *testing.T) {
+	t.Parallel()
+	setting, at := exporting(t)
+	g := sessionTest(t, setting)
+	const oldest = "refdb_site_moves_unread_oldest_seconds"
+	g.jgit().session()
+	j := g.jgitChild()
+	if answer, is := j.begin(func(b *wire.Begin) { b.Server = "gerrit" }).(wire.Welcome); !is {
+		t.Fatalf("%+v", answer)
+	}
+	g.daemon.AgeSessions(4 * time.Minute)
+	if s := g.status(); !s.OK() || len(s.Readers) > 0 {
+		t.Errorf("after four minutes: %+v", s.Readers)
+	}
+	g.daemon.AgeSessions(2 * time.Minute)
+	if s := g.status(); s.OK() || len(s.Readers) != 1 || s.Readers[0].Guard != j.id || !s.Readers[0].Never || metric(t, at, oldest) < 360 {
+		t.Errorf("after six: %+v", s.Readers)
+	}
+	m := j.reader()
+	m.say(wire.After{Place: m.place})
+	sitetest.Eventually(t, "it reads", func() bool { s := g.status(); return s.OK() && len(s.Readers) == 1 && !s.Readers[0].Never })
+	metricIs(t, at, oldest, 0)
+	j.kill()
 }
 
 // A reader that compares everything is no alarm, but can be seen.

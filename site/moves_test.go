@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site"
-	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -308,34 +306,6 @@ func TestWhatAnOperatorHasDecidedIsListed(t *testing.T) {
 			})
 		}
 	}
-}
-
-// `site repair` settles without a daemon. What it settles is on the list as well.
-func TestWhatARepairSettlesIsListed(t *testing.T) {
-	t.Parallel()
-	g := sessionTest(t)
-	m := g.reader()
-	j := g.jgitChild().session()
-	j.granted(line(x, "", g.commit[0]))
-	j.move(line(x, "", g.commit[0]))
-	g.halt()
-	j.kill()
-	c, err := config.Load(t.Context(), g.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := refdb.New(g.shared.Open(t), refdb.Options{Site: g.name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sitetest.Eventually(t, "it is repaired", func() bool {
-		_, err = site.Repair(t.Context(), c, db, site.Options{})
-		return err == nil
-	})
-	db.Close()
-	g.start()
-	m.connect()
-	m.lists(x)
 }
 
 // A list that can't be written keeps no ref from moving. Its readers are told so, and compare everything later.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/compare"
+	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -29,9 +31,9 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 	if err != nil {
 		return err
 	}
-	d.moved.raise(r.Path)
-	defer d.logged.over(r.Project, lines)
-	var moves []*pendingMove
+	d.moved.Raise(r.Path)
+	defer d.logged.Over(r.Project, lines)
+	var moves []*intent.Move
 	defer func() { d.listUnannounced(r.Path, q, lines, moves) }()
 	select {
 	case <-d.started:
@@ -65,7 +67,7 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 
 // listUnannounced lists what a transaction of git has moved for which there is no intent: nobody finds these moves later. What a follower
 // moves is listed when its git has ended.
-func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*pendingMove) {
+func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line, announced []*intent.Move) {
 	if q.State != wire.StateCommitted || q.Replica {
 		return
 	}
@@ -81,14 +83,14 @@ func (d *Daemon) listUnannounced(path string, q wire.Request, lines []wire.Line,
 			refs = append(refs, l.Ref)
 		}
 	}
-	d.listMoved("", path, refs...)
+	d.list.Moved("", path, refs...)
 }
 
 // end resolves moves of p whose transaction has ended. What can't be recorded now is left to
 // reconcile: the database has all that p knows.
-func (d *Daemon) end(ctx context.Context, p *push, moves []*pendingMove) error {
+func (d *Daemon) end(ctx context.Context, p *push, moves []*intent.Move) error {
 	for _, m := range moves {
-		m.over.Store(true)
+		m.Over.Store(true)
 	}
 	ended, err := d.resolve(ctx, moves)
 	p.drop(ended)
@@ -102,11 +104,11 @@ func (d *Daemon) end(ctx context.Context, p *push, moves []*pendingMove) error {
 // resolve ends intents by what the repository has, and returns those that have ended. If a ref has
 // neither its old nor its new value, its intent stays and raises an alarm. The caller must know
 // that the process that announced the moves will not move the refs any more.
-func (d *Daemon) resolve(ctx context.Context, moves []*pendingMove) (ended []*pendingMove, err error) {
-	groups := map[announcement][]*pendingMove{}
+func (d *Daemon) resolve(ctx context.Context, moves []*intent.Move) (ended []*intent.Move, err error) {
+	groups := map[announcement][]*intent.Move{}
 	var order []announcement
 	for _, m := range moves {
-		k := announcement{m.project, m.owner, m.token}
+		k := announcement{m.Project, m.Owner, m.Token}
 		if groups[k] == nil {
 			order = append(order, k)
 		}
@@ -127,8 +129,8 @@ type announcement struct {
 	token          refdb.Token
 }
 
-func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*pendingMove) (ended []*pendingMove, err error) {
-	path := moves[0].path
+func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*intent.Move) (ended []*intent.Move, err error) {
+	path := moves[0].Path
 	if path == "" {
 		r, err := d.config.Load().Repository(of.project)
 		if err != nil {
@@ -149,7 +151,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(moves, func(a, b *pendingMove) int { return strings.Compare(a.Ref, b.Ref) })
+	slices.SortFunc(moves, func(a, b *intent.Move) int { return strings.Compare(a.Ref, b.Ref) })
 	for len(moves) > 0 {
 		names := make([]string, len(moves))
 		for i, m := range moves {
@@ -169,10 +171,10 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		if err != nil {
 			return ended, err
 		}
-		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].by, Op: moves[0].op}
+		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].By, Op: moves[0].Op}
 		_, logs := d.projects.Logs(of.project)
 		var done, dropped, moved []string
-		var these, odd []*pendingMove
+		var these, odd []*intent.Move
 		for _, m := range moves {
 			switch local := refdb.Value(values[m.Ref]); {
 			case local.Equivalent(m.New):
@@ -181,7 +183,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 				dropped = append(dropped, m.Ref)
 			case logs:
 				dropped, moved = append(dropped, m.Ref), append(moved, m.Ref) // others were let through since
-				d.logged.addEnded(of.project, m.Ref, local)
+				d.logged.AddEnded(of.project, m.Ref, local)
 			default:
 				odd = append(odd, m)
 				continue
@@ -221,9 +223,9 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		if len(left) == len(these) {
 			return ended, err
 		}
-		these = slices.DeleteFunc(these, func(m *pendingMove) bool { return slices.Contains(left, m) })
+		these = slices.DeleteFunc(these, func(m *intent.Move) bool { return slices.Contains(left, m) })
 		for _, m := range these {
-			m.endedByOthers.Store(true)
+			m.EndedByOthers.Store(true)
 		}
 		d.clearAlarms(these)
 		d.settled(ctx, repo, of, these, done)
@@ -233,24 +235,24 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 }
 
 // listResolved lists those moves that were made, unless they are on the list.
-func (d *Daemon) listResolved(path string, moves []*pendingMove, made []string) {
+func (d *Daemon) listResolved(path string, moves []*intent.Move, made []string) {
 	moved := make(map[string]bool, len(made))
 	for _, ref := range made {
 		moved[ref] = true
 	}
 	var refs []string
 	for _, m := range moves {
-		if moved[m.Ref] && !m.onList.Swap(true) {
+		if moved[m.Ref] && !m.OnList.Swap(true) {
 			refs = append(refs, m.Ref)
 		}
 	}
-	d.listMoved("", path, refs...)
+	d.list.Moved("", path, refs...)
 }
 
 // alarmAbout raises an alarm about each move that is still pending and whose ref has neither value.
 // It returns the moves that have ended. It asks the database first: after a move has ended, other
 // moves may have followed.
-func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*pendingMove) (ended []*pendingMove, err error) {
+func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*intent.Move) (ended []*intent.Move, err error) {
 	if len(moves) == 0 {
 		return nil, nil
 	}
@@ -260,7 +262,7 @@ func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*pe
 	}
 	for _, m := range moves {
 		if !slices.Contains(left, m) {
-			m.endedByOthers.Store(true)
+			m.EndedByOthers.Store(true)
 			ended = append(ended, m)
 			continue
 		}
@@ -278,10 +280,24 @@ func (d *Daemon) alarmAbout(ctx context.Context, repo *gitrepo.Repo, moves []*pe
 	return ended, nil
 }
 
+// raiseAlarm records that m is stuck, and logs that once.
+func (d *Daemon) raiseAlarm(ctx context.Context, m *intent.Move, reason string) {
+	d.alarms.Raise(m, reason, func() {
+		d.counters.alarms.Add(1)
+		d.o.Logger.ErrorContext(ctx, "a push can't be resolved: see `refdbctl site status`", "ref", d.digest(m.Project, m.Ref))
+	})
+}
+
+// clearAlarms removes the alarms about moves that have ended.
+func (d *Daemon) clearAlarms(moves []*intent.Move) {
+	d.open.End(moves)
+	d.alarms.Clear(moves)
+}
+
 // stillPending returns the moves that the database still has as pending intents.
-func (d *Daemon) stillPending(ctx context.Context, moves []*pendingMove) ([]*pendingMove, error) {
+func (d *Daemon) stillPending(ctx context.Context, moves []*intent.Move) ([]*intent.Move, error) {
 	site := d.config.Load().Site
-	f := refdb.IntentFilter{Project: moves[0].project, Owner: site}
+	f := refdb.IntentFilter{Project: moves[0].Project, Owner: site}
 	if len(moves) == 1 {
 		f.Ref = moves[0].Ref
 	}
@@ -293,5 +309,36 @@ func (d *Daemon) stillPending(ctx context.Context, moves []*pendingMove) ([]*pen
 		}
 		tokens[i.Ref] = i.Token
 	}
-	return slices.DeleteFunc(slices.Clone(moves), func(m *pendingMove) bool { return tokens[m.Ref] != m.token }), nil
+	return slices.DeleteFunc(slices.Clone(moves), func(m *intent.Move) bool { return tokens[m.Ref] != m.Token }), nil
+}
+
+// settled records the new values of the refs in done. If it fails, these values are not protected from a database
+// that is set back; the push succeeds.
+func (d *Daemon) settled(ctx context.Context, repo *gitrepo.Repo, of announcement, moves []*intent.Move, done []string) {
+	if len(done) == 0 {
+		return
+	}
+	named := make(map[string]bool, len(done))
+	for _, ref := range done {
+		named[ref] = true
+	}
+	var values []compare.Settled
+	for _, m := range moves {
+		if named[m.Ref] {
+			values = append(values, compare.Settled{Ref: m.Ref, Value: m.New, By: of.token.Time()})
+		}
+	}
+	dir := repo.Dir()
+	size, err := compare.NoteSettled(dir, values)
+	if err != nil {
+		d.o.Logger.WarnContext(ctx, "what a push moved could not be noted in the repository", "repository", d.digest(of.project, ""))
+		return
+	}
+	if d.sizes.Exceeded(dir, size) {
+		d.tasks.Go(func() {
+			if size, err := compare.CompactSettled(dir); err == nil {
+				d.sizes.Compacted(dir, size)
+			}
+		})
+	}
 }

@@ -9,7 +9,11 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
+	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -59,7 +63,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	}
 	p.dir, p.locks = r.Path, nil
 	if all, err := wire.ParseLines(q.Body); err == nil {
-		p.locks = lockFilesHeldBy(r.Path, all)
+		p.locks = lockfiles.HeldBy(r.Path, all)
 	}
 	moves, err := d.movesOf(ctx, r, lines, true)
 	if err == nil {
@@ -69,7 +73,7 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		return err
 	}
 	// Git runs no update hook for what is no push.
-	if err := d.storeObjects(ctx, c, &p.objects, r, moves, packs.Limits{Bytes: lockedPackLimit}); err != nil {
+	if err := d.storage.Store(ctx, c, &p.objects, r, moves, packs.Limits{Bytes: objects.LockedPackLimit}); err != nil {
 		return p.remember(err)
 	}
 	announced, err := d.announce(ctx, c, p, hook, r, moves)
@@ -92,14 +96,14 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 // and both announce the same moves. A different move of an announced ref shows that the earlier
 // transaction has ended, because git runs one at a time.
 func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves []refdb.Update) ([]refdb.Update, error) {
-	var over, again []*pendingMove
+	var over, again []*intent.Move
 	var left []refdb.Update
 	for _, u := range moves {
 		m := p.find(project, u.Ref)
 		switch {
 		case m == nil:
 			left = append(left, u)
-		case m.over.Load() || m.adopted || !m.Old.Equivalent(u.Old) || !m.New.Equivalent(u.New):
+		case m.Over.Load() || m.Adopted || !m.Old.Equivalent(u.Old) || !m.New.Equivalent(u.New):
 			over = append(over, m)
 			left = append(left, u)
 		default:
@@ -114,7 +118,7 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 		}
 		for _, m := range again {
 			if !slices.Contains(still, m) {
-				p.drop([]*pendingMove{m})
+				p.drop([]*intent.Move{m})
 				left = append(left, m.Update)
 			}
 		}
@@ -129,8 +133,8 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 
 // announce records the moves as intents. For a short time it waits for other pushes that have
 // locked the refs.
-func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*pendingMove, err error) {
-	doubt, err := d.claims.take(byPush, r.Project, moves, nil)
+func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*intent.Move, err error) {
+	doubt, err := d.claims.Take(claims.ByPush, r.Project, moves, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -138,39 +142,29 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 	// If git no longer has its locks, others may have moved the refs and moved them back. From here
 	// on, the claim keeps others from that.
 	if err := hook.RunBy(p.agent); err != nil {
-		d.claims.release(doubt)
+		d.claims.Release(doubt)
 		return nil, err
 	}
-	var preparation refdb.Preparation
-	carried := p.objects.packsOf(moves)
-	err = d.retryLocked(ctx, c, func(ctx context.Context) (err error) {
-		preparation, err = d.db.Prepare(ctx, r.Project, moves, p.agent.String(), refdb.AskedBy(by), refdb.WithPacks(carried...))
-		return err
-	})
+	preparation, carried, err := d.storage.Prepare(ctx, c, &p.objects, objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: by})
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
-		d.claims.markUnknown(doubt, preparation)
+		d.claims.MarkUnknown(doubt, preparation)
 		d.requestReconcile()
 		return nil, refusal.DatabaseFailed(err)
 	}
 	// Until this push has its answer, no other asks for these refs: git has their locks.
-	defer d.claims.release(doubt)
-	if errors.Is(err, refdb.ErrNoPack) {
-		p.objects.forget()
-		return nil, refusal.Because(refusal.Objects, errors.New(wire.ObjectsGone))
-	}
+	defer d.claims.Release(doubt)
 	if err != nil {
-		return nil, notPrepared(c, err)
+		return nil, err
 	}
-	d.unusedPacks.Add(-p.objects.used(carried))
 	d.follower.Made(r.Project, r.Path, carried)
 	now := time.Now()
 	for _, u := range preparation.Updates {
-		announced = append(announced, &pendingMove{
-			project: r.Project, path: r.Path, owner: preparation.Owner, token: preparation.Token, by: preparation.By, op: preparation.Op, Update: u, since: now,
+		announced = append(announced, &intent.Move{
+			Project: r.Project, Path: r.Path, Owner: preparation.Owner, Token: preparation.Token, By: preparation.By, Op: preparation.Op, Update: u, Since: now,
 		})
 	}
 	p.add(announced...)
-	d.open.begin(announced)
+	d.open.Begin(announced)
 	return announced, nil
 }
 
@@ -195,29 +189,4 @@ func (d *Daemon) retryLocked(ctx context.Context, c *config.Config, request func
 			return err
 		}
 	}
-}
-
-// notPrepared turns an error of the database into the refusal that the pusher reads.
-func notPrepared(c *config.Config, err error) error {
-	var why refusal.Lines
-	cause := refusal.Locked
-	var mismatch *refdb.MismatchError
-	var conflict *refdb.LockedError
-	switch {
-	case errors.As(err, &conflict):
-		for _, l := range conflict.Holders {
-			if !l.Stale() {
-				why = append(why, refusal.LockedBy(l, c.Site))
-			}
-		}
-	case errors.As(err, &mismatch):
-		for _, m := range mismatch.Mismatches {
-			why = append(why, refusal.Mismatch(m.Ref, m.Want, m.Have))
-			cause = refusal.MismatchReason(m.Have)
-		}
-	}
-	if len(why) == 0 {
-		return refusal.DatabaseFailed(err)
-	}
-	return refusal.Because(cause, why)
 }

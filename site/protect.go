@@ -5,8 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
-	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -23,24 +21,10 @@ type share struct {
 // share keeps a repository from being pruned until release is called.
 func (d *Daemon) share(ctx context.Context, path string) (release func(), err error) {
 	path = filepath.Clean(path)
-	if err := d.awaitInheritedPrune(ctx, path); err != nil {
+	if err := d.pruning.AwaitInherited(ctx, path); err != nil {
 		return nil, err
 	}
-	return d.pruning.share(ctx, path)
-}
-
-// awaitInheritedPrune waits for a prune that an earlier daemon began and did not live to see the end of.
-func (d *Daemon) awaitInheritedPrune(ctx context.Context, path string) error {
-	if _, none := d.pruning.inherited.Load(path); none {
-		return nil
-	}
-	release, err := maintenance.Share(ctx, path)
-	if err != nil {
-		return err
-	}
-	release()
-	d.pruning.inherited.Store(path, true)
-	return nil
+	return d.pruning.Share(ctx, path)
 }
 
 // protect keeps the repository of a hook from being pruned until the process that runs the hook has ended. The process may rely on
@@ -73,29 +57,7 @@ func (d *Daemon) protect(ctx context.Context, hook pusher.Hook, q wire.Request) 
 	if err != nil {
 		return err
 	}
-	return wholeNew(ctx, r.Path, lines)
-}
-
-// wholeNew returns a refusal unless all that the new values of lines reach is in the repository at path.
-func wholeNew(ctx context.Context, path string, lines []wire.Line) error {
-	var ids []string
-	for _, l := range lines {
-		if v := refdb.Value(l.New); v.IsObjectID() && !v.IsDeleted() {
-			ids = append(ids, l.New)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	repo, err := gitrepo.OpenDir(path)
-	if err != nil {
-		return err
-	}
-	whole, err := repo.WholeBesideRefs(ctx, ids, nil)
-	if err == nil && !whole {
-		err = errors.New(wire.PrunedMeanwhile)
-	}
-	return refusal.Because(refusal.Pruning, err)
+	return maintenance.WholeNew(ctx, r.Path, lines)
 }
 
 // sharePush lets a push share a repository, and reports whether that may have been pruned since the process began. A replica may
@@ -107,18 +69,18 @@ func (d *Daemon) sharePush(ctx context.Context, p *push, path string, replica bo
 	if known != nil {
 		return known.stale, nil
 	}
-	if err := d.awaitInheritedPrune(ctx, path); err != nil {
+	if err := d.pruning.AwaitInherited(ctx, path); err != nil {
 		return false, err
 	}
-	enter := d.pruning.share
+	enter := d.pruning.Share
 	if replica {
-		enter = d.pruning.join
+		enter = d.pruning.Join
 	}
 	release, err := enter(ctx, path)
 	if err != nil {
 		return false, err
 	}
-	pruned, ever := d.pruning.lastPruned(path)
+	pruned, ever := d.pruning.LastPruned(path)
 	stale = ever && !p.agent.StartedAfter(pruned)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,6 +105,6 @@ func (d *Daemon) endShares(p *push) {
 	}
 	for _, f := range p.follows {
 		f.list()
-		d.claims.release(f.claim)
+		d.claims.Release(f.claim)
 	}
 }

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -32,10 +33,10 @@ type push struct {
 	dir   string             // of the repository that it asked about last
 	locks []gitrepo.LockFile // that it may have had there then
 
-	objects objects
+	objects objects.Pushed
 
 	mu      sync.Mutex // guards what follows, for readers without the turn
-	pending map[refOf]*pendingMove
+	pending map[refOf]*intent.Move
 	failed  error // nil, or an outage
 	// admitted counts the refs that update let through since the last transaction.
 	admitted int
@@ -47,28 +48,8 @@ type push struct {
 
 // followed is what a git moves to what the database has.
 type followed struct {
-	claim *claim
+	claim *claims.Claim
 	list  func() // that it has moved
-}
-
-// A pendingMove is a move of a ref that the database has as an intent.
-type pendingMove struct {
-	project string
-	path    string // of the repository; "" if it is to be found by the project
-	owner   string // of the intent: this daemon, or one before it
-	token   refdb.Token
-	by, op  string // who pushed, and the operation that recorded the intent, as far as known
-	refdb.Update
-	since time.Time
-
-	// over says that git's transaction has ended.
-	over atomic.Bool
-	// endedByOthers says that it has ended by another request than ours: an operator's, or one of ours whose reply was lost.
-	endedByOthers atomic.Bool
-	// adopted says that it was found in the database.
-	adopted bool
-	// onList says that it is on the list of moves.
-	onList atomic.Bool
 }
 
 // A refOf names a ref of a project.
@@ -121,32 +102,32 @@ func (p *push) resetAdmitted() {
 
 func (p *push) leave() { <-p.turn }
 
-func (p *push) list() []*pendingMove {
+func (p *push) list() []*intent.Move {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Values(p.pending))
 }
 
-func (p *push) find(project, ref string) *pendingMove {
+func (p *push) find(project, ref string) *intent.Move {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pending[refOf{project, ref}]
 }
 
 // add takes the place of what p had about the same refs.
-func (p *push) add(moves ...*pendingMove) {
+func (p *push) add(moves ...*intent.Move) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range moves {
-		p.pending[refOf{m.project, m.Ref}] = m
+		p.pending[refOf{m.Project, m.Ref}] = m
 	}
 }
 
-func (p *push) drop(moves []*pendingMove) {
+func (p *push) drop(moves []*intent.Move) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range moves {
-		if k := (refOf{m.project, m.Ref}); p.pending[k] == m {
+		if k := (refOf{m.Project, m.Ref}); p.pending[k] == m {
 			delete(p.pending, k)
 		}
 	}
@@ -227,7 +208,7 @@ func (d *Daemon) track(ctx context.Context, a pusher.Agent) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &push{agent: a, process: process, turn: make(chan struct{}, 1), pending: map[refOf]*pendingMove{}}
+	p := &push{agent: a, process: process, turn: make(chan struct{}, 1), pending: map[refOf]*intent.Move{}}
 	if ps.byAgent == nil {
 		ps.byAgent = map[pusher.Agent]*push{}
 	}
@@ -246,11 +227,11 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 	defer p.leave()
 	p.dead = true
 	if p.dir != "" {
-		d.moved.raise(p.dir) // a hook that was killed has told nothing
+		d.moved.Raise(p.dir) // a hook that was killed has told nothing
 	}
 	defer d.endShares(p)
 	defer d.removeAbandoned(ctx, p.dir, p.locks)
-	defer d.dropUnused(&p.objects)
+	defer d.storage.DropUnused(&p.objects)
 	if moves := p.list(); len(moves) > 0 {
 		for dir, files := range d.lockFilesOf(moves) {
 			defer d.removeAbandoned(ctx, dir, files)
@@ -296,4 +277,39 @@ func (p *push) remember(err error) error {
 		p.failed = o
 	}
 	return err
+}
+
+// unsettledIn returns an error while a push or a guard's transaction in a repository may still move refs, or is not settled.
+func (d *Daemon) unsettledIn(r config.Repository) error {
+	for _, push := range d.pushes.all() {
+		if slices.ContainsFunc(push.list(), func(m *intent.Move) bool { return m.Project == r.Project }) {
+			return fmt.Errorf("a push to %s is not settled yet", r.Project)
+		}
+	}
+	if d.guards.OpenIn(r.Path) {
+		return fmt.Errorf("a transaction of a guard in %s is not settled yet", r.Project)
+	}
+	return nil
+}
+
+// mayMove reports whether the process that announced a move may still make it.
+func (d *Daemon) mayMove(k refdb.Known) bool {
+	if !d.lives(k.Agent) {
+		return false
+	}
+	a, _ := pusher.ParseAgent(k.Agent)
+	if p := d.pushes.get(a); p != nil {
+		if m := p.find(k.Project, k.Ref); m != nil && m.Token == k.Token {
+			return !m.Over.Load()
+		}
+	}
+	return true
+}
+
+// lives reports whether who has announced a move may still make it.
+func (d *Daemon) lives(agent string) bool {
+	if t, ok := pusher.ParseTransaction(agent); ok {
+		return d.guards.MayMove(t, d.boot)
+	}
+	return pusher.Running(agent, d.boot)
 }

@@ -17,7 +17,7 @@ import (
 func skipMany(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("left out by -short: a push of more refs than a transaction may have, which takes a minute; make test runs it")
+		t.Skip("left out by -short: a push of more refs than a transaction may have, which takes a minute; make test-all runs it")
 	}
 }
 

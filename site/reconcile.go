@@ -3,8 +3,6 @@ package site
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -12,11 +10,11 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/claims"
+	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/internal/systemd"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // reconcileEvery is how often the daemon reads the site's intents in the database. It also does
@@ -39,7 +37,7 @@ func (d *Daemon) reconcileLoop(ctx context.Context, err error) {
 		} else {
 			retry.Reset()
 		}
-		notifyStatus(d.status().Summary())
+		systemd.Status(d.status().Summary())
 		select {
 		case <-ctx.Done():
 			return
@@ -57,7 +55,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 		return err
 	}
 	// Intents that a server lacks may be lost, not ended.
-	if err := d.mayAct(ctx); err != nil {
+	if err := d.witness.MayAct(ctx); err != nil {
 		return err
 	}
 	requested, start := d.reconcileRequested.Load(), time.Now()
@@ -73,16 +71,16 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.forgetAlarms(slices.Concat(pending, decided))
+	d.alarms.Keep(slices.Concat(pending, decided))
 	d.forgetEnded(start, pending)
-	d.open.found(start, pending)
-	first := d.inherited.Load() == nil
+	d.open.Found(start, pending)
+	first := !d.inherited.Known()
 	// Before anything is let through, what operators have decided is claimed, and so is what earlier daemons let guards do.
-	d.claims.setDecided(decided)
-	if err := d.adoptTransactions(ctx, decided, first); err != nil {
+	d.claims.SetDecided(decided)
+	if err := d.guards.AdoptTransactions(ctx, decided, first); err != nil {
 		return err
 	}
-	late, pending, err := d.inherit(c.State, pending)
+	late, pending, err := d.inherited.Separate(c.State, d.db.Owner(), pending)
 	if err != nil {
 		return err
 	}
@@ -96,14 +94,15 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(byAgent)) {
 		failures = append(failures, d.reconcileAgent(ctx, name, byAgent[name]))
 	}
-	failures = append(failures, d.adoptTransactions(ctx, pending, first))
-	d.settleTransactions(ctx)
-	d.tasks.Go(func() { d.settleCreations(d.work) })
-	d.tasks.Go(func() { d.removeDeleted(d.work) })
+	failures = append(failures, d.guards.AdoptTransactions(ctx, pending, first))
+	d.guards.SettleTransactions(ctx)
+	d.guards.RecordHeads(ctx)
+	d.tasks.Go(func() { d.guards.SettleCreations(d.work) })
+	d.tasks.Go(func() { d.lifecycle.RemoveDeleted(d.work) })
 	unheeded, err := d.applyDecisions(ctx, c, decided)
-	d.claims.setDecided(unheeded)
-	d.forgetSettled(start, slices.Concat(pending, unheeded))
-	d.raiseSilence(ctx)
+	d.claims.SetDecided(unheeded)
+	d.guards.ForgetSettled(start, slices.Concat(pending, unheeded))
+	d.guards.RaiseSilence(ctx)
 	failures = append(failures, err)
 	if err := errors.Join(failures...); err != nil {
 		return err
@@ -131,6 +130,23 @@ func (d *Daemon) revokeAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
 	defer cancel()
 	return d.revoke(ctx)
+}
+
+// revoke makes sure that requests whose reply was lost never take effect.
+func (d *Daemon) revoke(ctx context.Context) error {
+	for _, c := range d.claims.Revocable() {
+		err := d.db.Revoke(ctx, *c.Unknown)
+		d.recordHealth(err)
+		if err != nil {
+			return err
+		}
+		d.claims.Revoked(c)
+		if c.By != claims.ByTransaction {
+			// Of a transaction an operator may have decided meanwhile: see [guards.Guards.ForgetSettled].
+			d.claims.Release(c)
+		}
+	}
+	return nil
 }
 
 func (d *Daemon) intents(ctx context.Context, f refdb.IntentFilter) (all []refdb.Intent, err error) {
@@ -172,9 +188,9 @@ func (d *Daemon) reconcileAgent(ctx context.Context, name string, intents []refd
 
 // resolveAbandoned resolves the intents of a process that has ended.
 func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) error {
-	moves := make([]*pendingMove, len(intents))
-	for i, intent := range intents {
-		moves[i] = moveOf(intent)
+	moves := make([]*intent.Move, len(intents))
+	for i, one := range intents {
+		moves[i] = intent.MoveOf(one)
 	}
 	// Once the intents have ended, others may lock those refs.
 	leftovers := d.lockFilesOf(moves)
@@ -187,30 +203,23 @@ func (d *Daemon) resolveAbandoned(ctx context.Context, intents []refdb.Intent) e
 	return err
 }
 
-func moveOf(i refdb.Intent) *pendingMove {
-	return &pendingMove{
-		project: i.Project, owner: i.Owner, token: i.Token, by: i.By, op: i.Op, Update: refdb.Update{Ref: i.Ref, Old: i.Old, New: i.New},
-		since: time.Now().Add(-i.Age), adopted: true,
-	}
-}
-
 // adopt adds to p the intents of its process that this daemon does not know: an earlier daemon
 // recorded them, or the reply to the request was lost. It resolves those whose transaction has ended.
 func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) error {
-	var unknown, over []*pendingMove
+	var unknown, over []*intent.Move
 	for _, i := range intents {
 		m := p.find(i.Project, i.Ref)
 		switch {
-		case m == nil || m.token != i.Token:
-			unknown = append(unknown, moveOf(i))
-		case m.over.Load():
+		case m == nil || m.Token != i.Token:
+			unknown = append(unknown, intent.MoveOf(i))
+		case m.Over.Load():
 			over = append(over, m)
 		}
 	}
 	// They may have ended since they were listed.
-	slices.SortStableFunc(unknown, func(a, b *pendingMove) int { return strings.Compare(a.project, b.project) })
+	slices.SortStableFunc(unknown, func(a, b *intent.Move) int { return strings.Compare(a.Project, b.Project) })
 	for len(unknown) > 0 {
-		n := slices.IndexFunc(unknown, func(m *pendingMove) bool { return m.project != unknown[0].project })
+		n := slices.IndexFunc(unknown, func(m *intent.Move) bool { return m.Project != unknown[0].Project })
 		if n < 0 {
 			n = len(unknown)
 		}
@@ -226,168 +235,20 @@ func (d *Daemon) adopt(ctx context.Context, p *push, intents []refdb.Intent) err
 	return err
 }
 
-// forgetAlarms removes the alarms about intents that are not among these.
-func (d *Daemon) forgetAlarms(intents []refdb.Intent) {
-	still := make(map[intentKey]bool, len(intents))
-	for _, i := range intents {
-		still[keyOf(i)] = true
-	}
-	d.alarms.mu.Lock()
-	defer d.alarms.mu.Unlock()
-	maps.DeleteFunc(d.alarms.stuck, func(k intentKey, _ alarm) bool { return !still[k] })
-}
-
 // forgetEnded drops moves that have ended by a request whose reply was lost: the database did not have
 // them when it was asked, after start.
 func (d *Daemon) forgetEnded(start time.Time, intents []refdb.Intent) {
-	still := make(map[intentKey]bool, len(intents))
+	still := make(map[intent.Key]bool, len(intents))
 	for _, i := range intents {
-		still[keyOf(i)] = true
+		still[intent.KeyOf(i)] = true
 	}
 	for _, p := range d.pushes.all() {
 		if !p.tryEnter() {
 			continue
 		}
-		p.drop(slices.DeleteFunc(p.list(), func(m *pendingMove) bool {
-			return !m.over.Load() || still[m.key()] || m.since.After(start)
+		p.drop(slices.DeleteFunc(p.list(), func(m *intent.Move) bool {
+			return !m.Over.Load() || still[m.Key()] || m.Since.After(start)
 		}))
 		p.leave()
 	}
-}
-
-// applyDecisions moves refs to their global values if an operator has resolved their intents, and then
-// removes the decisions. A ref whose object is not here yet waits for `refdbctl site sync`. It returns the decisions that are
-// not heeded yet.
-func (d *Daemon) applyDecisions(ctx context.Context, c *config.Config, decided []refdb.Intent) (unheeded []refdb.Intent, err error) {
-	var failures []error
-	var heeded []refdb.Intent
-	for _, i := range decided {
-		if i.Decision == refdb.Revoked {
-			// Ours, not an operator's: it keeps a late request out.
-			if i.Age-i.DecidedAt.Sub(i.Time) > lateRequests {
-				heeded = append(heeded, i)
-			}
-			continue
-		}
-		if d.lives(i.Agent) {
-			unheeded = append(unheeded, i)
-			continue // it may move the ref yet
-		}
-		d.dropResolved(i)
-		ok, err := d.applyDecision(ctx, c, i)
-		failures = append(failures, err)
-		if ok {
-			d.listHeeded(c, i)
-			d.counters.heeded.Add(1)
-			heeded = append(heeded, i)
-		} else {
-			unheeded = append(unheeded, i)
-		}
-	}
-	if len(heeded) > 0 {
-		ctx, cancel := context.WithTimeout(ctx, reconcileEvery)
-		defer cancel()
-		err := d.db.Forget(ctx, heeded)
-		d.recordHealth(err)
-		failures = append(failures, err)
-		if err == nil {
-			d.clearAlarmsOf(heeded)
-		} else {
-			unheeded = append(unheeded, heeded...)
-		}
-	}
-	return unheeded, errors.Join(failures...)
-}
-
-// listHeeded lists a ref that an operator has decided about, before the database forgets the decision: a daemon that dies in between
-// finds it again. Its transaction may have moved the ref, too.
-func (d *Daemon) listHeeded(c *config.Config, i refdb.Intent) {
-	if r, err := c.Repository(i.Project); err == nil {
-		d.listMoved("", r.Path, i.Ref)
-	}
-}
-
-// clearAlarmsOf removes the alarms about intents that have been resolved.
-func (d *Daemon) clearAlarmsOf(intents []refdb.Intent) {
-	moves := make([]*pendingMove, len(intents))
-	for i, intent := range intents {
-		moves[i] = moveOf(intent)
-	}
-	d.clearAlarms(moves)
-}
-
-// dropResolved drops the move of a push whose intent an operator has resolved.
-func (d *Daemon) dropResolved(i refdb.Intent) {
-	a, _ := pusher.ParseAgent(i.Agent)
-	p := d.pushes.get(a)
-	if p == nil || !p.tryEnter() {
-		return
-	}
-	defer p.leave()
-	if m := p.find(i.Project, i.Ref); m != nil && m.token == i.Token {
-		p.drop([]*pendingMove{m})
-	}
-}
-
-// applyDecision moves a ref to its global value, and reports whether the ref has it.
-func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.Intent) (bool, error) {
-	r, err := c.Repository(i.Project)
-	var repo *gitrepo.Repo
-	if err == nil {
-		repo, err = gitrepo.OpenDir(r.Path)
-	}
-	if errors.Is(err, config.ErrNotConfigured) || errors.Is(err, fs.ErrNotExist) {
-		// Nothing is here that could have another value. If the repository comes back,
-		// its ref differs from the database, and pushes to it are refused.
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	limited, cancel := context.WithTimeout(ctx, c.Timeout)
-	release, err := d.share(limited, r.Path)
-	cancel()
-	if err != nil {
-		return false, nil // it is being pruned: the next time
-	}
-	defer release()
-	// The local value is read before the global one: otherwise a push that is acknowledged in
-	// between would be undone.
-	values, err := repo.Values(ctx, []string{i.Ref})
-	if err != nil {
-		return false, err
-	}
-	local := refdb.Value(values[i.Ref])
-	states, err := d.states(ctx, c, i.Project, []string{i.Ref})
-	if err != nil {
-		return false, err
-	}
-	global := states[0]
-	// A push that is about to be announced must not see the ref move and move back.
-	claim, err := d.claims.take(byDecision, i.Project, []refdb.Update{{Ref: i.Ref}}, d.claimOf(i))
-	if err != nil {
-		return false, nil // the next time
-	}
-	defer d.claims.release(claim)
-	switch {
-	case local.Equivalent(global.Value):
-		return true, nil
-	case global.Lock != nil && !global.Lock.Stale():
-		return false, nil // whoever moves it now will be done soon
-	case global.Value == refdb.Unknown && !local.Equivalent(i.New):
-		d.raiseAlarm(ctx, moveOf(i), "an operator resolved it; it is not in the global database, and has another value here than was announced")
-		return false, nil
-	}
-	// The hooks needn't be asked: while here and globally differ no push gets through.
-	move := gitrepo.Move{Ref: i.Ref, From: string(local)}
-	if !global.Value.IsAbsent() {
-		move.To = string(global.Value)
-	}
-	if err := repo.MoveUnasked(ctx, move, "refdb: the global value"); err != nil {
-		d.o.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", d.digest(i.Project, i.Ref))
-		d.raiseAlarm(ctx, moveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
-			global.Value.Abbrev(), wire.OneLine(err.Error())))
-		return false, nil
-	}
-	return true, nil
 }

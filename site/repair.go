@@ -40,7 +40,7 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 	defer d.tasks.Wait()
 	defer cancel()
 	d.work = work
-	if err := d.loadGuards(c.State); err != nil {
+	if err := d.guards.LoadGuards(c.State); err != nil {
 		return s, err
 	}
 	if err := d.presence.Acquire(ctx, c); err != nil {
@@ -48,6 +48,11 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 	}
 	defer d.presence.End()
 	err = d.reconcile(ctx)
-	d.guards.await(ctx, time.Now().Add(gitrepo.LockPatience), d.guards.deadAreSettled)
+	until := time.Now().Add(gitrepo.LockPatience)
+	d.guards.AwaitDead(ctx, until)
+	d.awaitRemovals(ctx, until)
+	if err == nil && d.reconcileDone.Load() != d.reconcileRequested.Load() {
+		err = d.reconcile(ctx) // decisions that had to wait for lock files
+	}
 	return d.status(), err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/claims"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
@@ -13,26 +14,26 @@ import (
 // replicated lets moves of p through that give refs their global values, while no push of this site moves them. It
 // writes nothing to the database. The refs are claimed until p has ended: a guard gets its answer before it takes git's lock files. Then they are listed.
 func (d *Daemon) replicated(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update) error {
-	claim, err := d.claims.take(byFollower, r.Project, moves, nil)
+	claim, err := d.claims.Take(claims.ByFollower, r.Project, moves, nil)
 	if err != nil {
 		return err
 	}
 	if err := d.mayReplicate(ctx, c, r, moves); err != nil {
-		d.claims.release(claim)
+		d.claims.Release(claim)
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
-		d.claims.release(claim)
+		d.claims.Release(claim)
 		return pusher.ErrGone
 	}
-	p.follows = append(p.follows, followed{claim, d.listAbout(r.Path, claim.refs...)})
+	p.follows = append(p.follows, followed{claim, d.list.About(r.Path, claim.Refs...)})
 	return nil
 }
 
 func (d *Daemon) mayReplicate(ctx context.Context, c *config.Config, r config.Repository, moves []refdb.Update) error {
-	if err := d.mayAct(ctx); err != nil {
+	if err := d.witness.MayAct(ctx); err != nil {
 		d.recordHealth(err)
 		return refusal.DatabaseFailed(err)
 	}

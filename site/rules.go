@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -23,23 +24,19 @@ func (d *Daemon) keepProjects(ctx context.Context) {
 			d.refreshProjects(ctx)
 			changed := d.projects.Changed()
 			d.findFollowed(changed)
-			d.cloner.rowsChanged(changed)
-			d.removals.rowsChanged(changed)
-			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.adoptModes(ctx))
-			d.logFailure(ctx, "the database could not follow what was let through", d.follow(ctx))
-		case <-d.logged.changed:
-			d.logFailure(ctx, "the database could not follow what was let through", d.follow(ctx))
+			d.lifecycle.RowsChanged(changed)
+			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.modes.Adopt(ctx))
+			d.logFailure(ctx, "the database could not follow what was let through", d.modes.Follow(ctx))
+		case <-d.logged.Changed:
+			d.logFailure(ctx, "the database could not follow what was let through", d.modes.Follow(ctx))
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// logFailure logs the error of something that is tried again.
 func (d *Daemon) logFailure(ctx context.Context, what string, err error) {
-	if err != nil && ctx.Err() == nil {
-		d.o.Logger.DebugContext(ctx, what, "class", refdb.ClassOf(err).String())
-	}
+	failure.Log(ctx, d.o.Logger, what, err)
 }
 
 func (d *Daemon) refreshProjects(ctx context.Context) {
@@ -133,19 +130,7 @@ func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Reposi
 		return empty, err
 	})
 	if err != nil {
-		return row, notRegistered(err)
+		return row, projects.NotRegistered(err)
 	}
 	return row, d.projects.IDs.Record(ctx, r, row.ID)
-}
-
-// notRegistered turns an error of finding or creating a project into the refusal that the pusher reads.
-func notRegistered(err error) error {
-	var why refusal.Lines
-	switch {
-	case errors.As(err, &why):
-		return err
-	case errors.Is(err, projects.ErrOtherHistory):
-		return refusal.Lines{wire.OneLine(err.Error())}
-	}
-	return refusal.DatabaseFailed(err)
 }

@@ -262,11 +262,13 @@ func (a *asked) counts() [3]int64 {
 
 // hold keeps preparations until they may go on.
 type hold struct {
-	gate atomic.Pointer[chan struct{}]
-	seen chan struct{}
+	gate       atomic.Pointer[chan struct{}]
+	seen, over chan struct{}
 }
 
-func newHold() *hold { return &hold{seen: make(chan struct{}, 100)} }
+func newHold() *hold {
+	return &hold{seen: make(chan struct{}, 100), over: make(chan struct{}, 100)}
+}
 
 func (h *hold) close() { c := make(chan struct{}); h.gate.Store(&c) }
 func (h *hold) open()  { close(*h.gate.Swap(nil)) }
@@ -290,6 +292,7 @@ func (h *holding) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pr
 	if gate := h.gate.Load(); gate != nil {
 		h.seen <- struct{}{}
 		<-*gate
+		defer func() { h.over <- struct{}{} }()
 	}
 	return h.Driver.Prepare(ctx, r)
 }

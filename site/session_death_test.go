@@ -86,6 +86,7 @@ func TestAGuardThatIsKilledBeforeItsOK(t *testing.T) {
 	hold.reached(t)
 	j.kill()
 	hold.open()
+	<-hold.over // only from here on it can be left
 	g.resolved()
 	g.has(x, "", "")
 	sitetest.Eventually(t, "the guard is forgotten", func() bool { return len(g.status().Sessions) == 0 })
@@ -192,6 +193,10 @@ func TestADecisionAboutATransactionOfASession(t *testing.T) {
 		{"take new, not moved, after a restart", refdb.TakeNew, false, "restart"},
 		{"keep old, moved, the guard dies", refdb.KeepOld, true, "death"},
 		{"take new, not moved, the guard dies", refdb.TakeNew, false, "death"},
+		{"keep old, not moved, the guard dies", refdb.KeepOld, false, "death"},
+		{"keep old, moved, the guard dies while no daemon runs", refdb.KeepOld, true, "absence"},
+		{"take new, not moved, the guard dies while no daemon runs", refdb.TakeNew, false, "absence"},
+		{"keep old, not moved, the guard dies while no daemon runs", refdb.KeepOld, false, "absence"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -226,12 +231,20 @@ func TestADecisionAboutATransactionOfASession(t *testing.T) {
 			if m := other.answer(other.announce(line(x, here, g.commit[2]))); m != (refusedAs{"retry", "locked"}) {
 				t.Errorf("another session: %+v", m)
 			}
+			lock := "" // that the guard leaves
 			switch c.end {
 			case "report":
 				j.report(tx)
 			case "list":
 				j.session()
+			case "absence":
+				g.halt()
+				lock = g.lock("refs/heads/x.lock")
+				j.kill()
+				g.start()
+				other.session()
 			default:
+				lock = g.lock("refs/heads/x.lock")
 				j.kill()
 			}
 			sitetest.Eventually(t, "the decision is heeded", func() bool { return g.decided() == 0 })
@@ -240,6 +253,9 @@ func TestADecisionAboutATransactionOfASession(t *testing.T) {
 				want = b
 			}
 			g.has(x, want, want)
+			if lock != "" && there(lock) {
+				t.Error("its lock file is still there")
+			}
 			last := ""
 			sitetest.Eventually(t, "the ref is free", func() bool {
 				last = other.announce(line(x, want, g.commit[2]))
@@ -269,6 +285,38 @@ func TestADecisionIsAClaimUntilItIsHeeded(t *testing.T) {
 		t.Errorf("%d decisions are not heeded", n)
 	}
 	other.report(last)
+}
+
+// While somebody else has the ref in the database a decision about it can't be heeded. The daemon looks again, but not all the time.
+func TestADecisionThatCanNotBeHeededYetIsLeftToTheNextReconciling(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	a, b := g.commit[0], g.commit[1]
+	g.set(x, a)
+	j := g.jgitChild().session()
+	j.granted(line(x, a, b))
+	g.halt()
+	j.kill()
+	g.decide(x, refdb.TakeNew)
+	held, err := g.db.TryLock(t.Context(), "team/app", x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	g.reconciled()
+	before := g.status().Counters.Reconciled
+	time.Sleep(500 * time.Millisecond)
+	if n := g.status().Counters.Reconciled - before; n > 3 || g.decided() != 1 {
+		t.Errorf("reconciled %d times in half a second; %d decisions are not heeded", n, g.decided())
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.reconciled()
+	if n := g.decided(); n != 0 {
+		t.Errorf("%d decisions are not heeded", n)
+	}
+	g.has(x, b, b)
 }
 
 // Rule 15: what the follower moves is claimed from its hook's check until its git has ended, over a restart of the daemon, too.

@@ -1,7 +1,9 @@
 package site_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,13 +16,18 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-const storesAll = "[site]\n\tstore = all"
+const (
+	storesAll = "[site]\n\tstore = all"
+	largePack = 200 << 10 // bytes that a preparation does not carry
+)
 
-// newCommit writes a commit with a file that no other repository has.
+// newCommit writes a commit with a file of that many bytes that no other repository has. Git can't compress it.
 func (g *guard) newCommit(parent string, size int) string {
 	g.tb.Helper()
+	content := make([]byte, size)
+	rand.Read(content)
 	cmd := exec.Command("git", "--git-dir="+g.repo, "hash-object", "-w", "--stdin")
-	cmd.Stdin = strings.NewReader(strings.Repeat(g.name+g.tb.Name(), size))
+	cmd.Stdin = bytes.NewReader(content)
 	blob, err := cmd.Output()
 	if err != nil {
 		g.tb.Fatal(err)
@@ -77,7 +84,7 @@ func TestAGuardIsToldToWaitWhileItsObjectsAreStored(t *testing.T) {
 	}
 	g.start()
 	j := g.jgit().session()
-	j.say(wire.Announce{TX: "slow", Limit: 1500 * time.Millisecond, Dir: g.repo, Lines: []wire.Line{line(x, "", g.newCommit(g.commit[0], 10))}})
+	j.say(wire.Announce{TX: "slow", Limit: 1500 * time.Millisecond, Dir: g.repo, Lines: []wire.Line{line(x, "", g.newCommit(g.commit[0], largePack))}})
 	for range 3 {
 		if m, is := j.hear("slow").(wire.WaitOn); !is {
 			t.Fatalf("the daemon said %+v", m)
@@ -102,6 +109,19 @@ func TestATransactionWithMoreThanThePackLimit(t *testing.T) {
 	}
 	if m := j.answer(j.announce(line("refs/heads/blob", "", strings.TrimSpace(string(blob))))); m != (refusedAs{"final", "objects"}) {
 		t.Errorf("the daemon said %+v", m)
+	}
+}
+
+// What moves a ref without a push brings little: git has it locked meanwhile. Who does it reads what to do instead.
+func TestMuchThatMovesWithoutAPush(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, sessionDatabase(t), "eu-1", storesAll)
+	value := g.newCommit(g.commit[0], 9<<20)
+	if said := g.fails("update-ref", x, value); !strings.Contains(said, "more than 8 MiB can't be stored while refs are locked: nothing was changed; push it") {
+		t.Errorf("git said %q", said)
+	}
+	if said, ok := g.client().push("c0:" + x); !ok {
+		t.Errorf("a push: %s", said)
 	}
 }
 

@@ -41,6 +41,7 @@ func TestAListedTransactionGoesOnAfterARestart(t *testing.T) {
 				}
 				j.lists(tx, move)
 				j.session()
+				g.reconciled() // as it does every few seconds
 				if n := g.intents(); n != 1 {
 					t.Fatalf("%d intents stand after the list, want 1", n)
 				}

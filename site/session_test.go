@@ -2,16 +2,8 @@ package site_test
 
 import (
 	"maps"
-	"slices"
-	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site"
-	"github.com/globalrefdb/globalrefdb/site/client"
-	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -84,50 +76,4 @@ func TestAGuardThatDiesWhileTheDaemonIsAway(t *testing.T) {
 		g.has(x, b, b)
 		g.has("refs/heads/y", b, b)
 	})
-}
-
-// Without a daemon, `site repair` settles what a dead guard has left, and leaves alone what one has that lives.
-func TestARepairSettlesWhatADeadGuardHasLeft(t *testing.T) {
-	t.Parallel()
-	g := sessionTest(t)
-	a, b := g.commit[0], g.commit[1]
-	g.set(x, a)
-	g.set("refs/heads/y", a)
-	dies, lives := g.jgitChild().session(), g.jgitChild().session()
-	dies.granted(line(x, a, b))
-	dies.move(line(x, a, b))
-	lives.granted(line("refs/heads/y", a, b))
-	unrecorded := g.jgitChild().session() // its OK has left no intent
-	unrecorded.granted(line("refs/cache-automerge/ab/cdef", "", b))
-	g.halt()
-	dies.kill()
-	c, err := config.Load(t.Context(), g.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := refdb.New(g.shared.Open(t), refdb.Options{Site: g.name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	var s client.Status
-	sitetest.Eventually(t, "the daemon's lock is stale", func() bool {
-		s, err = site.Repair(t.Context(), c, db, site.Options{})
-		return err == nil
-	})
-	if s.Counters.Updated != 1 {
-		t.Errorf("repair: %+v", s.Counters)
-	}
-	if agents := g.agents(); len(agents) != 1 || !strings.Contains(agents[0], lives.id) {
-		t.Errorf("intents of %v stand", agents)
-	}
-	noted, err := pusher.NotedGuards(c.State)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, j := range []*jgit{lives, unrecorded} {
-		if !slices.ContainsFunc(noted, func(g pusher.Guard) bool { return g.ID == j.id }) {
-			t.Errorf("a guard that lives is noted no more: %v", noted)
-		}
-	}
 }

@@ -45,7 +45,7 @@ func TestAPushAsksTheDatabaseForAllOfItsRefsAtOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() && c.refs > 100 {
-				t.Skip("left out by -short: a push of that many refs takes some seconds; make test runs it")
+				t.Skip("left out by -short: a push of that many refs takes some seconds; make test-all runs it")
 			}
 			g := idleGuard(t, dbtest.SQLite(t), "eu-1")
 			driver := g.listen()

@@ -1,12 +1,16 @@
 package site
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/readers"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -15,23 +19,23 @@ func (d *Daemon) status() client.Status {
 	c := d.config.Load()
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
-		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.stopping.Load(), Gerrit: d.gerrit.status(),
-		Pushes: []client.Push{}, Sessions: d.guards.sessions(), Stuck: d.alarms.list(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Behind: d.behind(),
+		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.stopping.Load(), Gerrit: d.gerrit.Status(),
+		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.alarms.List(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Behind: d.behind(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
-	s.Readers = d.readers.list(d.list.Log)
+	s.Readers = append(d.readers.Status(), d.guards.NeverRead(d.readers.Reads, readers.NeverReadFor)...)
 	if err := d.list.Writable(); err != nil {
 		s.MovesError = err.Error()
 	}
 	for _, p := range d.projects.Unenforced() {
-		u := d.logged.of(p.Project.Project)
+		u := d.logged.Of(p.Project.Project)
 		u.Mode = p.Mode
 		s.Unguarded = append(s.Unguarded, u)
 	}
 	switch err := d.presence.Lost(); {
 	case err != nil:
 		s.PresenceError = err.Error()
-	case d.inherited.Load() == nil:
+	case !d.inherited.Known():
 		s.PresenceError = "it has not learned yet what its predecessor left"
 	default:
 		s.Presence = true
@@ -44,9 +48,9 @@ func (d *Daemon) status() client.Status {
 	for _, p := range d.pushes.all() {
 		byProject := map[string]client.Push{}
 		for _, m := range p.list() {
-			push := byProject[m.project]
-			byProject[m.project] = client.Push{
-				Project: m.project, PID: p.agent.PID, Refs: push.Refs + 1, Age: max(push.Age, time.Since(m.since).Seconds()),
+			push := byProject[m.Project]
+			byProject[m.Project] = client.Push{
+				Project: m.Project, PID: p.agent.PID, Refs: push.Refs + 1, Age: max(push.Age, time.Since(m.Since).Seconds()),
 			}
 		}
 		for _, project := range slices.Sorted(maps.Keys(byProject)) {
@@ -62,11 +66,22 @@ func (d *Daemon) behind() []client.Behind {
 	for _, b := range d.follower.Failures() {
 		all = append(all, client.Behind{Project: b.Project, Reason: b.Reason, Age: time.Since(b.Since).Seconds()})
 	}
-	all = append(append(append(all, d.cloner.failures()...), d.removals.failures()...), d.deletions.failures()...)
-	for _, b := range d.vanished.failures() {
+	all = append(all, d.lifecycle.Failures()...)
+	for _, b := range d.lifecycle.Gone() {
 		if !slices.ContainsFunc(all, func(a client.Behind) bool { return a.Project == b.Project }) {
 			all = append(all, b)
 		}
 	}
 	return all
+}
+
+// about returns what the daemon says about itself.
+func (d *Daemon) about() presence.About {
+	behind := d.behind()
+	a := presence.About{Version: d.o.Version, Store: cmp.Or(d.config.Load().NewProjectStore, config.StoreNone), Followed: d.follower.Followed(), Behind: len(behind)}
+	for _, b := range behind {
+		a.Projects = append(a.Projects, b.Project)
+	}
+	slices.Sort(a.Projects)
+	return a
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/waiting"
+	"github.com/globalrefdb/globalrefdb/site/objects"
+	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -22,7 +24,7 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	if err != nil {
 		return err
 	}
-	if err := noPeers(q.Body); err != nil {
+	if err := refusal.NoPeers(q.Body); err != nil {
 		return err
 	}
 	c, lines, err := d.guardedLines(ctx, c, r, q.Body)
@@ -52,7 +54,7 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 			return p.remember(err)
 		}
 	}
-	var waits *waiting // nil: the hook does not wait on
+	var waits *waiting.Waiting // nil: the hook does not wait on
 	if q.Patient() {
 		waits = waitingHook(conn)
 	}
@@ -88,25 +90,18 @@ func (d *Daemon) movable(ctx context.Context, c *config.Config, project string, 
 	return nil
 }
 
-// below reports whether a ref is in a namespace, or in its way.
-func below(prefix, ref string) bool {
-	return ref+"/" == prefix || strings.HasPrefix(ref, prefix)
-}
-
-// noPeers refuses pushes to the refs of peers, and to those of the daemon.
-func noPeers(body []byte) error {
-	lines, err := wire.ParseLines(body)
-	if err != nil {
-		return err
+// storeInUpdate stores the objects of all refs of a push, as far as it may go on, before git locks any ref. The hook is
+// told to wait, unless it is nil.
+func (d *Daemon) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *waiting.Waiting) error {
+	if !d.storage.Keeps(c, r.Project) || len(p.objects.Lacking(moves)) == 0 {
+		return nil
 	}
-	var why refusal.Lines
-	for _, l := range lines {
-		switch {
-		case below(config.PeerPrefix, l.Ref):
-			why = append(why, wire.PeerRef(l.Ref, config.PeerPrefix))
-		case below(config.OwnPrefix, l.Ref):
-			why = append(why, wire.OwnRef(l.Ref, config.OwnPrefix))
-		}
+	limits := packs.Limits{Bytes: objects.LockedPackLimit}
+	if hook != nil {
+		var stop context.CancelFunc
+		ctx, stop = hook.KeepWaiting(d.work)
+		defer stop()
+		limits = packs.Limits{Bytes: c.PackLimit, Stored: hook.Stored}
 	}
-	return refusal.Because(refusal.PeerRefs, why.OrNil())
+	return d.storage.Store(ctx, c, &p.objects, r, append(moves, s.others(r.Project, moves)...), limits)
 }

@@ -34,7 +34,7 @@ func TestP2P4AProcessFrozenPastStaleAfterCanDoNothingAnyMore(t *testing.T) {
 		if err := frozen.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		lock := mustLock(t, db)
+		lock, _ := mustLock(t, db)
 		if lock.Token() <= token {
 			t.Errorf("token %d follows %d", lock.Token(), token)
 		}
@@ -59,50 +59,63 @@ func TestP2P4AProcessFrozenPastStaleAfterCanDoNothingAnyMore(t *testing.T) {
 func TestALockWhoseHolderWasKilledIsTakenOverWithinStaleAfterAndASecond(t *testing.T) {
 	onEach(t, func(t *testing.T, d *dbtest.Database) {
 		db := site(t, d, nil)
-		holder := start(t, d, "holder")
-		token := heldToken(t, holder.receive(t))
-		// A holder that lives renews its lock, which does not go stale.
-		ctx, cancel := context.WithTimeout(t.Context(), staleAfter+beatEvery)
-		defer cancel()
-		if lock, err := db.Lock(ctx, project, mainRef); err == nil {
-			t.Fatalf("the lock of a living holder was taken, with token %d", lock.Token())
+		for range 5 {
+			if !takeOver(t, d, db) {
+				return
+			}
 		}
-		if err := holder.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		killed := time.Now()
-		slowest := slowestAnswer(t, db)
-		lock := mustLock(t, db)
-		took := time.Since(killed)
-		// A waiter asks once when it begins, and once when the lock is stale. What the database takes to answer is the machine's.
-		if answer := slowest(); took > staleAfter+time.Second+2*answer {
-			t.Errorf("taken over after %s, and the database answers within %s", took, answer)
-		}
-		if soonest := staleAfter - beatEvery - 500*time.Millisecond; took < soonest {
-			t.Errorf("taken over after %s: too early, the last beat was at most %s before", took, beatEvery)
-		}
-		if lock.Token() <= token {
-			t.Errorf("token %d follows %d", lock.Token(), token)
-		}
-		if err := lock.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		t.Error("each of five grants came too late to be kept")
 	})
 }
 
-// mustLock asks again if the answer of a busy machine came too late for the lock to be kept.
-func mustLock(t *testing.T, db *refdb.DB) *refdb.Lock {
+// takeOver kills a holder and checks how long its lock stays. If a grant came too late, which is the machine's, it says so, and does not check the longest time.
+func takeOver(t *testing.T, d *dbtest.Database, db *refdb.DB) (late bool) {
+	t.Helper()
+	holder := start(t, d, "holder")
+	token := heldToken(t, holder.receive(t))
+	// A holder that lives renews its lock, which does not go stale.
+	ctx, cancel := context.WithTimeout(t.Context(), staleAfter+beatEvery)
+	defer cancel()
+	if lock, err := db.Lock(ctx, project, mainRef); err == nil {
+		t.Fatalf("the lock of a living holder was taken, with token %d", lock.Token())
+	}
+	if err := holder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	slowest := slowestAnswer(t, db)
+	lock, late := mustLock(t, db)
+	took := time.Since(killed)
+	// A waiter asks once when it begins, and once when the lock is stale. What the database takes to answer is the machine's.
+	if answer := slowest(); !late && took > staleAfter+time.Second+2*answer {
+		t.Errorf("taken over after %s, and the database answers within %s", took, answer)
+	}
+	if soonest := staleAfter - beatEvery - 500*time.Millisecond; took < soonest {
+		t.Errorf("taken over after %s: too early, the last beat was at most %s before", took, beatEvery)
+	}
+	if lock.Token() <= token {
+		t.Errorf("token %d follows %d", lock.Token(), token)
+	}
+	if err := lock.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return late
+}
+
+// mustLock asks again if the answer of a busy machine came too late for the lock to be kept. Late says that one did.
+func mustLock(t *testing.T, db *refdb.DB) (lock *refdb.Lock, late bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	lock, err := db.Lock(ctx, project, mainRef)
 	for err != nil && strings.Contains(err.Error(), "granted too late") && ctx.Err() == nil {
+		late = true
 		lock, err = db.Lock(ctx, project, mainRef)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lock
+	return lock, late
 }
 
 // slowestAnswer reads a ref again and again until the function is called that it returns, which says how long the

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	historyStale = 500 * time.Millisecond
+	historyStale = time.Second
 
 	historians = 3 // goroutines of a process
 )

@@ -55,6 +55,15 @@ func TestTheyAreWhileConnectionsBreakAndProcessesDieAndFreeze(t *testing.T) {
 		if got := frozen.ask(t, "use"); got == "ok" {
 			t.Error("a process that was frozen past stale-after did what its lock guards")
 		}
+		// An update may be what ends a lock that is stale: then another holder dies.
+		for deadline := time.Now().Add(time.Minute); tally(r.read(t))["reclaimed"] == 0 && time.Now().Before(deadline); {
+			another := r.start(t)
+			if got := another.ask(t, "hold"); got != "ok" {
+				t.Fatal(got)
+			}
+			signal(t, another, syscall.SIGKILL)
+			time.Sleep(3 * historyStale)
+		}
 		r.last(t, time.Second, "reclaimed", "unresolved")
 		r.stop(t, []*process{frozen, other, restarted})
 		r.check(t)

@@ -91,6 +91,10 @@ var (
 func brokenLinks(t *testing.T, root fs.FS) (checked int, broken []string) {
 	t.Helper()
 	texts := textsOf(t, root, ".md")
+	anchors := map[string][]string{}
+	for name, text := range texts {
+		anchors[name] = anchorsOf(text)
+	}
 	for _, name := range namesOf(texts) {
 		prose := codeSpan.ReplaceAllString(fences.ReplaceAllString(texts[name], ""), "")
 		for _, m := range link.FindAllStringSubmatch(prose, -1) {
@@ -105,7 +109,7 @@ func brokenLinks(t *testing.T, root fs.FS) (checked int, broken []string) {
 			}
 			if _, err := fs.Stat(root, file); err != nil {
 				broken = append(broken, fmt.Sprintf("%s: %s: there is no such file", name, m[1]))
-			} else if hasAnchor && !slices.Contains(anchorsOf(texts[file]), anchor) {
+			} else if hasAnchor && !slices.Contains(anchors[file], anchor) {
 				broken = append(broken, fmt.Sprintf("%s: %s: %s has no such heading", name, m[1], file))
 			}
 		}

@@ -43,7 +43,7 @@ func TestP4AHolderThatCannotReachTheDatabaseKnowsBeforeAnybodyTakesOver(t *testi
 					network = &flaky{Driver: d}
 					return network
 				})
-				lock := mustLock(t, cutOff)
+				lock, _ := mustLock(t, cutOff)
 				ctx := lock.Context()
 				cut(network)
 				was := time.Now()
@@ -86,7 +86,7 @@ func TestP7ALockSurvivesBeatsThatFailForAWhile(t *testing.T) {
 			network = &flaky{Driver: d}
 			return network
 		})
-		lock := mustLock(t, db)
+		lock, _ := mustLock(t, db)
 		network.fail.Store(true)
 		// Half of the lease passes without a beat. Then beats get through again.
 		wait(t, lock, staleAfter*2/5)

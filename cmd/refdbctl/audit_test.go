@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -86,7 +88,7 @@ func TestResolutionsAreRecordedWithTheirReason(t *testing.T) {
 	if _, err := w.open(t).Prepare(t.Context(), "p", []refdb.Update{{Ref: mainRef, New: refdb.Value(id("a"))}}, "agent"); err != nil {
 		t.Fatal(err)
 	}
-	w.do(t, "locks", "resolve", "p", mainRef, "--keep-old", "--why", "it burnt down", "--yes", "--force")
+	w.do(t, "locks", "resolve", "p", mainRef, "--keep-old", "--reason", "it burnt down", "--yes", "--force")
 	got := w.audit(t)
 	if len(got) != 1 || got[0].Action != "locks resolve --keep-old --force" || text(got[0].Reason) != "it burnt down" ||
 		!strings.Contains(got[0].Detail, "p "+mainRef) || text(got[0].Outcome) != "resolved 1 of 1" {
@@ -98,9 +100,9 @@ func TestRefusedCommandsAndDryRunsAreNotRecorded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "live"})
-	w.run(t, "locks", "purge", "p", mainRef, "--yes").is(t, exitLocked, "fresh lock")
+	w.run(t, "locks", "purge", "p", mainRef, "--yes").is(t, exit.Locked, "fresh lock")
 	w.do(t, "locks", "purge", "p", mainRef, "--force", "--dry-run")
-	w.run(t, "locks", "purge", "--stale", "--yes").is(t, exitOK, "")
+	w.run(t, "locks", "purge", "--stale", "--yes").is(t, exit.OK, "")
 	if got := w.audit(t); len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -110,10 +112,10 @@ func TestRefusedCommandsAndDryRunsAreNotRecorded(t *testing.T) {
 func TestAnActIsRecordedBeforeItIsDone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := &app{user: "jane@host", streams: streams{env: func(string) string { return "" }}}
+	a := &cli.Run{User: "jane@host", Streams: cli.Streams{Env: func(string) string { return "" }}}
 	db := w.open(t)
 	failed := errors.New("it broke")
-	err := a.audited(t.Context(), db, act{action: "purge", detail: "all"}, func() (string, error) {
+	err := a.Audited(t.Context(), db, cli.Act{Action: "purge", Detail: "all"}, func() (string, error) {
 		if got := w.audit(t); len(got) != 1 || got[0].Outcome != nil {
 			t.Errorf("meanwhile: %+v", got)
 		}
@@ -126,7 +128,7 @@ func TestAnActIsRecordedBeforeItIsDone(t *testing.T) {
 		t.Errorf("afterwards: %+v", got)
 	}
 	w.Exec(t, `CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT raise(ABORT, 'full'); END`)
-	err = a.audited(t.Context(), db, act{action: "purge"}, func() (string, error) {
+	err = a.Audited(t.Context(), db, cli.Act{Action: "purge"}, func() (string, error) {
 		t.Error("it was done without its line")
 		return "", nil
 	})

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -24,13 +25,13 @@ func TestDryRunsOfMigrationsTellTheTruth(t *testing.T) {
 		w.Exec(t, change)
 		for _, flag := range []string{"--yes", "--dry-run"} {
 			r := w.run(t, "migrate", "down", flag)
-			r.is(t, exitError, says)
+			r.is(t, exit.Failed, says)
 			r.isOneLine(t)
 		}
 	}
 	w := newWorld(t)
 	for _, flag := range []string{"--yes", "--dry-run"} {
-		w.run(t, "migrate", "force", "99", flag).is(t, exitError, "the latest is")
+		w.run(t, "migrate", "force", "99", flag).is(t, exit.Failed, "the latest is")
 	}
 	latest := migrations.Latest(migrations.SQLite)
 	for args, target := range map[string]uint{"down": latest - 1, "down --all": 0, "force 3": 3} {
@@ -61,7 +62,7 @@ func TestADryRunOfAProjectsRemovalTellsTheTruth(t *testing.T) {
 	}
 	for _, flag := range []string{"--yes", "--dry-run"} {
 		r := w.run(t, "project", "remove", "a", flag)
-		r.is(t, exitLocked, "locked: a refs/heads/x by "+lock.Owner())
+		r.is(t, exit.Locked, "locked: a refs/heads/x by "+lock.Owner())
 		r.isOneLine(t)
 	}
 	w.do(t, "project", "remove", "a", "--dry-run", "--force")
@@ -78,18 +79,18 @@ func TestDryRunsSeeLocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := w.importing(t, r, exitLocked, "--dry-run"); got.Imported != 1 || got.Locked != 1 {
+	if got := w.importing(t, r, exit.Locked, "--dry-run"); got.Imported != 1 || got.Locked != 1 {
 		t.Errorf("import: %+v", got)
 	}
 	if err := lock.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.importing(t, r, exitOK)
+	w.importing(t, r, exit.OK)
 	if _, err := w.open(t).TryLock(t.Context(), "p", "refs/heads/locked"); err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, "refs", "delete", "p", "--prefix=refs/", "--dry-run").is(t, exitLocked, "1 locked")
-	if got := w.importing(t, newRepo(t), exitLocked, "--prune", "--dry-run"); got.Pruned != 1 || got.Locked != 1 {
+	w.run(t, "refs", "delete", "p", "--prefix=refs/", "--dry-run").is(t, exit.Locked, "1 locked")
+	if got := w.importing(t, newRepo(t), exit.Locked, "--prune", "--dry-run"); got.Pruned != 1 || got.Locked != 1 {
 		t.Errorf("prune: %+v", got)
 	}
 }

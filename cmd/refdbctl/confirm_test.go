@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -16,7 +18,7 @@ func TestWhatRemovesMuchWantsTheNameTyped(t *testing.T) {
 		{"project remove p", "project p has 1 ref, deleted ones included, and 1 lock of 1 holder", "p"},
 		{"migrate down --all", "ALL REFS AND LOCKS", "refdb.db"},
 	} {
-		for answer, code := range map[string]int{"y": exitError, c.name: exitOK} {
+		for answer, code := range map[string]int{"y": exit.Failed, c.name: exit.OK} {
 			t.Run(c.args+" "+answer, func(t *testing.T) {
 				w := newWorld(t)
 				w.InsertRef(t, "p", mainRef, refdb.Value(id("a")))
@@ -40,8 +42,8 @@ func TestQuestionsNameTheDatabaseWithoutItsPassword(t *testing.T) {
 	t.Parallel()
 	var out screen
 	w := &world{env: map[string]string{"REFDB_URL": "postgres://u:" + secret + "@db1/refdb?x=y"}}
-	a := w.app(streams{in: strings.NewReader("y\n"), out: &out, err: &out})
-	if err := new(confirmation).confirm(t.Context(), a, "Really?"); err != nil {
+	a := w.app(cli.Streams{In: strings.NewReader("y\n"), Out: &out, Err: &out})
+	if err := new(cli.Confirmation).Confirm(t.Context(), a.Run, "Really?"); err != nil {
 		t.Error(err)
 	}
 	if got := out.String(); !strings.Contains(got, "database: postgres://u:xxxxx@db1/refdb") || strings.Contains(got, secret) {
@@ -58,7 +60,7 @@ func TestTheNameOfADatabase(t *testing.T) {
 		"postgres://db1":                                "postgres",
 		"spanner://projects/p/instances/i/databases/d":  "d",
 	} {
-		if got := databaseName(url); got != want {
+		if got := cli.DatabaseName(url); got != want {
 			t.Errorf("%s: %q, want %q", url, got, want)
 		}
 	}
@@ -71,8 +73,8 @@ func TestPurgingTombstonesAsks(t *testing.T) {
 	w.InsertRef(t, "p", "refs/heads/new", refdb.Deleted)
 	w.Exec(t, `UPDATE refs SET time = time - ? WHERE ref <> 'refs/heads/new'`, (48 * time.Hour).Microseconds())
 	purge := []string{"refs", "purge-tombstones", "p", "--older-than=1d"}
-	w.run(t, purge...).is(t, exitUsage, "--yes")
-	w.run(t, "refs", "purge-tombstones", "p", "--older-than=23h", "--yes").is(t, exitUsage, "at least a day")
+	w.run(t, purge...).is(t, exit.Misuse, "--yes")
+	w.run(t, "refs", "purge-tombstones", "p", "--older-than=23h", "--yes").is(t, exit.Misuse, "at least a day")
 	got := decode[removalJSON](t, w.do(t, append(purge, "--dry-run", "-o", "json")...))
 	if *got.Removed != 1 || !got.DryRun {
 		t.Errorf("%+v", got)
@@ -85,7 +87,7 @@ func TestPurgingTombstonesAsks(t *testing.T) {
 	term.start(t, cmd)
 	term.shows(t, "Forget 1 tombstone of project p? [y/N]")
 	term.types(t, "y\n")
-	if code := exitOf(t, cmd); code != exitOK {
+	if code := exitOf(t, cmd); code != exit.OK {
 		t.Errorf("status %d: %q", code, term.shown.String())
 	}
 }
@@ -95,11 +97,11 @@ func TestOverwritingAsks(t *testing.T) {
 	w := newWorld(t)
 	r := newRepo(t, branches(3)...)
 	w.InsertRef(t, "p", "refs/heads/b00001", refdb.Value(id("a")))
-	dry := w.importing(t, r, exitOK, "--overwrite", "--dry-run")
+	dry := w.importing(t, r, exit.OK, "--overwrite", "--dry-run")
 	if len(dry.Problems) != 1 || dry.Problems[0].Result != "would_overwrite" || *dry.Problems[0].Global != id("a") {
 		t.Errorf("dry run: %+v", dry)
 	}
-	w.run(t, "refs", "import", "p", "--repo", r.path, "--overwrite").is(t, exitUsage, "--yes")
+	w.run(t, "refs", "import", "p", "--repo", r.path, "--overwrite").is(t, exit.Misuse, "--yes")
 	w.answerOverwrite(t, r, "n\n", id("a"))
 	w.answerOverwrite(t, r, "y\n", r.commit)
 }
@@ -122,11 +124,11 @@ func TestWhatAWorkCloneHasForItselfIsNotImportedUnlessTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := newRepo(t, mainRef, "refs/remotes/origin/main", "refs/stash", "refs/tags/v1")
-	got := w.importing(t, r, exitError)
+	got := w.importing(t, r, exit.Failed)
 	if got.Imported != 2 || got.Refused != 2 || len(got.Problems) != 2 || !strings.Contains(got.Problems[0].Detail, "--work-clone") {
 		t.Errorf("%+v", got)
 	}
-	if got := w.importing(t, r, exitOK, "--work-clone"); got.Imported != 2 || got.Equal != 2 {
+	if got := w.importing(t, r, exit.OK, "--work-clone"); got.Imported != 2 || got.Equal != 2 {
 		t.Errorf("told: %+v", got)
 	}
 }
@@ -136,12 +138,12 @@ func TestARollbackShowsWhatItMovesAndAsks(t *testing.T) {
 	w := newRecordedWorld(t)
 	w.puts(t, mainRef, "a", "b")
 	for answer, holds := range map[string]string{"n\n": "main b", "\n": "main b"} {
-		w.answerRollback(t, answer, exitError)
+		w.answerRollback(t, answer, exit.Failed)
 		if got := w.holds(t); got != holds {
 			t.Errorf("after %q it holds %s", answer, got)
 		}
 	}
-	w.answerRollback(t, "y\n", exitOK)
+	w.answerRollback(t, "y\n", exit.OK)
 	if got := w.holds(t); got != "main a" {
 		t.Errorf("after yes it holds %s", got)
 	}

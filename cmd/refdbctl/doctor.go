@@ -10,7 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -70,12 +73,12 @@ Nothing is changed. JSON: an object with "checks", a list of ` + output.Names(ch
 		Example: `  refdbctl doctor
   refdbctl doctor -o json`,
 		Args: cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			if _, err := a.dialect(); err != nil {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			if _, err := a.Dialect(); err != nil {
 				return err
 			}
-			palette := a.palette(a.out)
-			d := &doctor{app: a, report: output.NewReport(a.out, a.format, palette, "checks", checkColumns(palette))}
+			palette := a.Palette(a.Out)
+			d := &doctor{app: a, report: output.NewReport(a.Out, a.Format, palette, "checks", checkColumns(palette))}
 			if err := d.examine(ctx); err != nil {
 				return err
 			}
@@ -96,21 +99,21 @@ func (d *doctor) add(name, status, format string, args ...any) {
 	if status == checkFail {
 		d.failed++
 	}
-	detail := redact(oneLine(fmt.Sprintf(format, args...)), d.url)
+	detail := redact.Text(output.OneLine(fmt.Sprintf(format, args...)), d.URL)
 	d.err = errors.Join(d.err, d.report.Write(check{name, status, detail}))
 }
 
 func (d *doctor) conclude(ctx context.Context) error {
 	err := errors.Join(d.err, ctx.Err(), d.report.CloseWith(output.Field{Name: "ok", Value: d.failed == 0}))
 	if err == nil && d.failed > 0 {
-		return &status{exitError, fmt.Sprintf("%s failed", count(d.failed, "check"))}
+		return exit.With(exit.Failed, fmt.Sprintf("%s failed", output.Count(d.failed, "check")))
 	}
 	return err
 }
 
 // schema reports the version of the schema. Opening the database has checked that this program works with it.
 func (d *doctor) schema(ctx context.Context) error {
-	return d.withMigrator(ctx, func(m *migrations.Migrator, dialect migrations.Dialect) error {
+	return d.WithMigrator(ctx, func(m *migrations.Migrator, dialect migrations.Dialect) error {
 		version, _, err := m.Version(ctx)
 		switch latest := migrations.Latest(dialect); {
 		case err != nil:
@@ -127,12 +130,12 @@ func (d *doctor) schema(ctx context.Context) error {
 }
 
 func (d *doctor) examine(ctx context.Context) error {
-	db, err := d.open(ctx, refdb.Options{})
+	db, err := d.Open(ctx, refdb.Options{})
 	switch {
 	case errors.Is(err, refdb.ErrInvalid):
 		return err // an option is wrong, not the database
 	case errors.Is(err, refdb.ErrSchema):
-		d.add("connect", checkOK, "%s", redact(d.url, d.url))
+		d.add("connect", checkOK, "%s", redact.Text(d.URL, d.URL))
 		d.add("schema", checkFail, "%s", err)
 		return nil
 	case err != nil:
@@ -140,7 +143,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		return nil
 	}
 	defer db.Close()
-	d.add("connect", checkOK, "%s", redact(d.url, d.url))
+	d.add("connect", checkOK, "%s", redact.Text(d.URL, d.URL))
 	if err := d.schema(ctx); err != nil {
 		return err
 	}
@@ -158,7 +161,7 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 	var times []time.Duration
 	var skew time.Duration
 	for range latencyProbes {
-		limited, cancel := d.limited(ctx)
+		limited, cancel := d.Limited(ctx)
 		start := time.Now()
 		now, err := db.Now(limited)
 		took := time.Since(start)
@@ -185,7 +188,7 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 }
 
 func (d *doctor) settings(ctx context.Context, db *refdb.DB) {
-	limited, cancel := d.limited(ctx)
+	limited, cancel := d.Limited(ctx)
 	defer cancel()
 	diagnoses, err := db.Diagnose(limited)
 	if err != nil {
@@ -196,7 +199,7 @@ func (d *doctor) settings(ctx context.Context, db *refdb.DB) {
 		switch {
 		case !g.OK:
 			status = checkFail
-		case g.Name == "server" && d.env(emulatorVariable) != "":
+		case g.Name == "server" && d.Env(cli.EmulatorVariable) != "":
 			status = checkNote // an emulator is for tests
 		}
 		d.add(g.Name, status, "%s", g.Detail)
@@ -219,8 +222,8 @@ func (d *doctor) admitted(ctx context.Context, db *refdb.DB) {
 
 func (d *doctor) locks(ctx context.Context, db *refdb.DB) {
 	d.countLocks("stale locks", "refdbctl locks list --stale shows them, locks purge --stale removes them",
-		d.app.locks(ctx, db, refdb.LockFilter{Stale: true}))
-	d.countLocks("orphaned markers", "refdbctl locks purge --orphans removes them", withRowTimeout(ctx, d.app, db.Orphans))
+		d.app.Locks(ctx, db, refdb.LockFilter{Stale: true}))
+	d.countLocks("orphaned markers", "refdbctl locks purge --orphans removes them", cli.WithRowTimeout(ctx, d.app.Run, db.Orphans))
 }
 
 func (d *doctor) countLocks(name, advice string, locks iter.Seq2[refdb.LockInfo, error]) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -27,7 +28,7 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 		"project remove":        "project remove q --yes",
 		"locks list":            "locks list",
 		"locks purge":           "locks purge p refs/heads/locked --force --yes",
-		"locks resolve":         "locks resolve p " + intended + " --take-new --why=test --force --yes",
+		"locks resolve":         "locks resolve p " + intended + " --take-new --reason=test --force --yes",
 		"lock":                  "lock p refs/heads/free -- true",
 		"audit list":            "audit list",
 		"recover":               "recover --status",
@@ -38,7 +39,7 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 		"projects": "SELECT, INSERT, UPDATE", "audit": "SELECT, INSERT, UPDATE",
 		"history": "SELECT, INSERT", "history_state": "SELECT", "epochs": "SELECT", "followers": "SELECT, INSERT, UPDATE, DELETE",
 		"admission": "SELECT, UPDATE", "witnesses": "SELECT, INSERT, UPDATE", "lost": "SELECT, INSERT, UPDATE",
-		"packs": "SELECT, INSERT, UPDATE, DELETE", "pack_parts": "SELECT, INSERT"}
+		"packs": "SELECT, INSERT, UPDATE, DELETE", "pack_parts": "SELECT, INSERT, DELETE"}
 	for table, privileges := range needed {
 		for privilege := range strings.SplitSeq(privileges, ", ") {
 			t.Run(privilege+" on "+table, func(t *testing.T) {
@@ -63,7 +64,7 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 				}
 				for name, args := range commands {
 					r := w.run(t, strings.Fields(args)...)
-					if stops := slices.Contains(strings.Split(named, ", "), name); stops != (r.code != exitOK) || stops && !strings.Contains(r.err, "grant it") {
+					if stops := slices.Contains(strings.Split(named, ", "), name); stops != (r.code != exit.OK) || stops && !strings.Contains(r.err, "grant it") {
 						t.Errorf("%s: status %d: %s; doctor says %q", name, r.code, r.err, named)
 					}
 				}
@@ -89,7 +90,7 @@ func withoutPrivilege(t *testing.T, db *dbtest.Database, privilege, table string
 	db.Exec(t, `GRANT SELECT, UPDATE ON admission TO `+role)
 	db.Exec(t, `GRANT SELECT, INSERT, UPDATE ON witnesses, lost TO `+role)
 	db.Exec(t, `GRANT SELECT, INSERT, UPDATE, DELETE ON packs TO `+role)
-	db.Exec(t, `GRANT SELECT, INSERT ON pack_parts TO `+role)
+	db.Exec(t, `GRANT SELECT, INSERT, DELETE ON pack_parts TO `+role)
 	db.Exec(t, `GRANT SELECT ON refdb_schema, history_state, epochs TO `+role)
 	db.Exec(t, `REVOKE `+privilege+` ON `+table+` FROM `+role)
 	separator := "?"

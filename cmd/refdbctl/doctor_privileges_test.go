@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -36,7 +38,7 @@ func TestDoctorFindsThatARoleCanOnlyLook(t *testing.T) {
 	w.do(t, "locks", "list")
 	r := w.run(t, "doctor", "-o", "json")
 	d := decode[doctorJSON](t, r.out)
-	if r.code != exitError || d.status("privileges") != checkFail ||
+	if r.code != exit.Failed || d.status("privileges") != checkFail ||
 		!strings.Contains(d.detail("privileges"), "GRANT INSERT, UPDATE, DELETE ON locks TO "+role) ||
 		!strings.Contains(d.detail("privileges"), "GRANT UPDATE ON token_origin TO "+role) {
 		t.Errorf("%+v", d)
@@ -74,8 +76,8 @@ func TestDoctorWritesNothing(t *testing.T) {
 
 func TestDoctorNotesAnEmulator(t *testing.T) {
 	t.Parallel()
-	w := &world{env: map[string]string{"REFDB_URL": dbtest.Spanner(t).URL(), emulatorVariable: os.Getenv(emulatorVariable)}}
-	if w.env[emulatorVariable] == "" {
+	w := &world{env: map[string]string{"REFDB_URL": dbtest.Spanner(t).URL(), cli.EmulatorVariable: os.Getenv(cli.EmulatorVariable)}}
+	if w.env[cli.EmulatorVariable] == "" {
 		t.Fatal("the emulator is not named in the environment")
 	}
 	d := decode[doctorJSON](t, w.do(t, "doctor", "-o", "json"))

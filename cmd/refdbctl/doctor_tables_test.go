@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -51,7 +52,7 @@ func TestDoctorFindsTablesThatWereChanged(t *testing.T) {
 				db.Exec(t, c.sql)
 				r := w.run(t, "doctor", "-o", "json")
 				d := decode[doctorJSON](t, r.out)
-				if r.code != exitError || d.status("tables") != checkFail ||
+				if r.code != exit.Failed || d.status("tables") != checkFail ||
 					!strings.Contains(d.detail("tables"), c.says) || !strings.Contains(d.detail("tables"), c.advice) {
 					t.Errorf("status %d, %+v", r.code, d)
 				}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -58,7 +59,7 @@ func TestDoctorWithoutASchema(t *testing.T) {
 	t.Parallel()
 	w := &world{env: map[string]string{"REFDB_URL": dbtest.SQLiteEmpty(t)}}
 	r := w.run(t, "doctor", "-o", "json")
-	r.is(t, exitError, "1 check failed")
+	r.is(t, exit.Failed, "1 check failed")
 	d := decode[doctorJSON](t, r.out)
 	if *d.OK || d.status("schema") != checkFail || !strings.Contains(r.out, "refdbctl migrate up") {
 		t.Errorf("%+v", d)
@@ -92,16 +93,16 @@ func TestDoctorsFindings(t *testing.T) {
 		code          int
 		check, status string
 	}{
-		{"a clock that differs is only noted", faulty{skew: time.Hour, setting: fine}, exitOK, "clock", checkNote},
-		{"a wrong setting fails", faulty{setting: refdb.Diagnosis{Name: "fsync", Detail: "off"}}, exitError, "fsync", checkFail},
-		{"a good one does not", faulty{setting: fine}, exitOK, "fsync", checkOK},
-		{"a database that does not answer fails", faulty{err: errors.New("gone"), setting: fine}, exitError, "latency", checkFail},
+		{"a clock that differs is only noted", faulty{skew: time.Hour, setting: fine}, exit.OK, "clock", checkNote},
+		{"a wrong setting fails", faulty{setting: refdb.Diagnosis{Name: "fsync", Detail: "off"}}, exit.Failed, "fsync", checkFail},
+		{"a good one does not", faulty{setting: fine}, exit.OK, "fsync", checkOK},
+		{"a database that does not answer fails", faulty{err: errors.New("gone"), setting: fine}, exit.Failed, "latency", checkFail},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.wrap = func(d refdb.Driver) refdb.Driver { c.faulty.Driver = d; return c.faulty }
 			r := w.run(t, "doctor", "-o", "json")
-			if d := decode[doctorJSON](t, r.out); r.code != c.code || d.status(c.check) != c.status || *d.OK != (c.code == exitOK) {
+			if d := decode[doctorJSON](t, r.out); r.code != c.code || d.status(c.check) != c.status || *d.OK != (c.code == exit.OK) {
 				t.Errorf("status %d: %s", r.code, r.out)
 			}
 		})

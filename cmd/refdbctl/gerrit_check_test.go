@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 )
 
 type gerritFindings struct {
@@ -24,7 +26,7 @@ func (g *gerritDir) codes(tb testing.TB, args ...string) (codes []string, all ge
 	for _, f := range all.Findings {
 		codes = append(codes, f.Code)
 	}
-	if all.OK != (len(codes) == 0) || (r.code == exitOK) != all.OK {
+	if all.OK != (len(codes) == 0) || (r.code == exit.OK) != all.OK {
 		tb.Errorf("status %d with %+v", r.code, all)
 	}
 	slices.Sort(codes)
@@ -36,7 +38,7 @@ func guardedAt(t *testing.T, w *world, name string) *gerritDir {
 	t.Helper()
 	g := w.newGerrit(t, name, "store = none") // so nothing that a test moves is moved back
 	g.serve(t)
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "3 repositories guarded")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "3 repositories guarded")
 	return g
 }
 
@@ -135,7 +137,7 @@ func TestIDsAreComparedWithThoseOfOtherSites(t *testing.T) {
 	}
 	for _, g := range []*gerritDir{a, b} {
 		g.serve(t)
-		g.gerrit(t, "enable", "--yes").is(t, exitOK, "3 repositories guarded")
+		g.gerrit(t, "enable", "--yes").is(t, exit.OK, "3 repositories guarded")
 	}
 	_, stop := a.start(t, "3.9.4")
 	if codes, all := b.codes(t); len(codes) > 0 {
@@ -147,13 +149,13 @@ func TestIDsAreComparedWithThoseOfOtherSites(t *testing.T) {
 	if codes, all := b.codes(t); !slices.Equal(codes, []string{"gerrit-instance"}) || !strings.Contains(all.Findings[0].Detail, "a has \"gerrit-a\"") {
 		t.Errorf("with another site's instance ID: %+v", all.Findings)
 	}
-	b.gerrit(t, "enable", "--yes").is(t, exitError, "another site's server has the same instance ID")
+	b.gerrit(t, "enable", "--yes").is(t, exit.Failed, "another site's server has the same instance ID")
 	set("gerrit.instanceId", "gerrit-b")
 	set("gerrit.serverId", "another")
 	if codes, all := b.codes(t); !slices.Equal(codes, []string{"gerrit-server"}) {
 		t.Errorf("with another server ID: %+v", all.Findings)
 	}
-	b.gerrit(t, "enable", "--yes").is(t, exitError, "another site's server has another server ID")
+	b.gerrit(t, "enable", "--yes").is(t, exit.Failed, "another site's server has another server ID")
 	stop()
 	eventually(t, "the other site's Gerrit is forgotten", func() bool { codes, _ := b.codes(t); return len(codes) == 0 })
 }
@@ -164,7 +166,7 @@ func TestGerritCheckWithoutTheDaemonOrTheDatabase(t *testing.T) {
 	w := newWorld(t)
 	g := w.newGerrit(t, "a")
 	stop := g.serve(t)
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "")
 	stop()
 	if codes, all := g.codes(t); !slices.Equal(codes, []string{"daemon-down"}) {
 		t.Errorf("without the daemon: %+v", all.Findings)
@@ -181,7 +183,7 @@ func TestGerritCheckWithoutTheDaemonOrTheDatabase(t *testing.T) {
 			t.Errorf("without both: no %s in %v", code, codes)
 		}
 	}
-	g.gerrit(t, "check", "--config", "/nowhere/site.config").is(t, exitError, "no such file")
+	g.gerrit(t, "check", "--config", "/nowhere/site.config").is(t, exit.Failed, "no such file")
 	g.path = g.dir
-	g.gerrit(t, "check").is(t, exitError, "is not the site directory of a Gerrit")
+	g.gerrit(t, "check").is(t, exit.Failed, "is not the site directory of a Gerrit")
 }

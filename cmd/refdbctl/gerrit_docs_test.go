@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
@@ -196,7 +197,7 @@ func TestTheCommandsOfTheGerritDocumentationAreUnderstood(t *testing.T) {
 	}
 	for _, f := range found {
 		words := strings.Fields(strings.ReplaceAll(string(f[1]), `"$(sudo cat /etc/refdb/database)"`, "URL"))
-		a := newApp(streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(string) string { return "" }})
+		a := newApp(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Env: func(string) string { return "" }})
 		cmd, rest, err := a.rootCommand().Find(words)
 		if err == nil {
 			err = cmd.ParseFlags(rest)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -38,7 +39,7 @@ func TestAGerritFromEnablingToDisabling(t *testing.T) {
 
 	// A dry run shows all, and changes nothing.
 	dry := g.gerrit(t, "enable", "-n", "-o", "json")
-	dry.is(t, exitOK, "dry run: 12 changes to make")
+	dry.is(t, exit.OK, "dry run: 12 changes to make")
 	if !maps.Equal(g.files(t), before) {
 		t.Error("a dry run has changed files")
 	}
@@ -46,10 +47,10 @@ func TestAGerritFromEnablingToDisabling(t *testing.T) {
 	if !planned.DryRun || planned.Complete || len(planned.Changes) != 12 {
 		t.Errorf("%+v", planned)
 	}
-	g.gerrit(t, "enable").is(t, exitUsage, "there is no terminal to ask on: add --yes")
+	g.gerrit(t, "enable").is(t, exit.Misuse, "there is no terminal to ask on: add --yes")
 
 	r := g.gerrit(t, "enable", "--yes", "-o", "json")
-	r.is(t, exitOK, "3 repositories guarded, 9 refs imported")
+	r.is(t, exit.OK, "3 repositories guarded, 9 refs imported")
 	did := decode[gerritReport](t, r.out)
 	if did.DryRun || !did.Complete || did.Guarded != 3 || fmt.Sprint(did.Changes) != fmt.Sprint(planned.Changes) {
 		t.Errorf("planned %+v\ndid %+v", planned, did)
@@ -74,16 +75,16 @@ func TestAGerritFromEnablingToDisabling(t *testing.T) {
 
 	// Once more: nothing is changed, and it says so.
 	r = g.gerrit(t, "enable", "--yes", "-o", "json")
-	r.is(t, exitOK, "it is under guard already, with 3 repositories: nothing was changed")
+	r.is(t, exit.OK, "it is under guard already, with 3 repositories: nothing was changed")
 	if again := decode[gerritReport](t, r.out); len(again.Changes) != 0 || !maps.Equal(g.files(t), files) {
 		t.Errorf("%+v", again)
 	}
 
 	// Back: what enable has set is what it was; what was set since stays.
 	git(t, g.dir, "config", "-f", filepath.Join(g.path, "etc/jgit.config"), "gc.pruneExpire", "now")
-	g.gerrit(t, "disable").is(t, exitUsage, "add --yes")
-	g.gerrit(t, "disable", "-n").is(t, exitOK, "dry run: 11 changes to make")
-	g.gerrit(t, "disable", "--yes").is(t, exitOK, "refdbctl site disable REPO")
+	g.gerrit(t, "disable").is(t, exit.Misuse, "add --yes")
+	g.gerrit(t, "disable", "-n").is(t, exit.OK, "dry run: 11 changes to make")
+	g.gerrit(t, "disable", "--yes").is(t, exit.OK, "refdbctl site disable REPO")
 	g.has(t, map[string]string{
 		"etc/gerrit.config gerrit.installDbModule": "", "etc/gerrit.config gerrit.installModule": "com.example.Other", "etc/gerrit.config gerrit.instanceId": "",
 		"etc/gerrit.config refdb.socket": "", "etc/jgit.config core.fsyncRefFiles": "false", "etc/jgit.config core.fsyncObjectFiles": "", "etc/jgit.config gc.auto": "0",
@@ -94,8 +95,8 @@ func TestAGerritFromEnablingToDisabling(t *testing.T) {
 			t.Errorf("%s is left: %s", name, text)
 		}
 	}
-	g.gerrit(t, "disable", "--yes").is(t, exitOK, "nothing was changed")
-	g.site(t, "check", "team/app").is(t, exitOK, "0 findings") // still guarded
+	g.gerrit(t, "disable", "--yes").is(t, exit.OK, "nothing was changed")
+	g.site(t, "check", "team/app").is(t, exit.OK, "0 findings") // still guarded
 }
 
 // What was set by hand, as the guard needs it, is not enable's to take back; its own modules are.
@@ -108,10 +109,10 @@ func TestAGerritThatWasGuardedByHand(t *testing.T) {
 		f := strings.Fields(s)
 		git(t, g.dir, "config", "-f", filepath.Join(g.path, "etc", f[0]), f[1], f[2])
 	}
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "3 repositories guarded")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "3 repositories guarded")
 	g.has(t, map[string]string{"etc/gerrit.config gerrit.installDbModule": "com.github.globalrefdb.gerrit.DbModule", "etc/gerrit.config gerrit.instanceId": "mine",
 		"etc/jgit.config core.fsyncObjectFiles": "yes", "etc/jgit.config core.fsyncRefFiles": "true"})
-	g.gerrit(t, "disable", "--yes").is(t, exitOK, "")
+	g.gerrit(t, "disable", "--yes").is(t, exit.OK, "")
 	g.has(t, map[string]string{"etc/gerrit.config gerrit.installDbModule": "", "etc/gerrit.config gerrit.instanceId": "mine",
 		"etc/jgit.config core.fsyncObjectFiles": "yes", "etc/jgit.config core.fsyncRefFiles": ""})
 }
@@ -122,12 +123,12 @@ func TestAfterAnUpgradeOfGerritTheJarIsExchanged(t *testing.T) {
 	w := newWorld(t)
 	g := w.newGerrit(t, "a")
 	g.serve(t)
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "")
 	fakeWAR(t, filepath.Join(g.path, "bin/gerrit.war"), "v3.13.5-2-gabcdef\n")
-	g.gerrit(t, "enable", "--yes").is(t, exitError, "is for Gerrit from 3.9 on: Gerrit 3.13.5-2-gabcdef needs globalrefdb-gerrit-3.13.jar")
+	g.gerrit(t, "enable", "--yes").is(t, exit.Failed, "is for Gerrit from 3.9 on: Gerrit 3.13.5-2-gabcdef needs globalrefdb-gerrit-3.13.jar")
 	g.jar = filepath.Join(g.dir, "globalrefdb-gerrit-3.13.jar")
 	fakeJar(t, g.jar, "3.13", "1")
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "3 repositories guarded")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "3 repositories guarded")
 	jars, _ := filepath.Glob(filepath.Join(g.path, "lib/*"))
 	if fmt.Sprint(jars) != "["+g.path+"/lib/globalrefdb-gerrit-3.13.jar]" {
 		t.Errorf("lib has %v", jars)
@@ -141,13 +142,13 @@ func TestRulesThatLeavePatchSetsOutAreChanged(t *testing.T) {
 	g := w.newGerrit(t, "a")
 	g.configure(t, "store = none", "[guard]", "ref = refs/heads/*")
 	g.serve(t)
-	g.site(t, "enable", "--new", "team/app", "--hook", g.hook).is(t, exitOK, "")
+	g.site(t, "enable", "--new", "team/app", "--hook", g.hook).is(t, exit.OK, "")
 	g.configure(t, "store = none", "gerrit = "+g.path)
-	g.gerrit(t, "enable", "-n").is(t, exitOK, "")
+	g.gerrit(t, "enable", "-n").is(t, exit.OK, "")
 	if p := w.do(t, "project", "show", "team/app", "-o", "json"); strings.Contains(p, "alsoRef") {
 		t.Errorf("a dry run has changed the rules: %s", p)
 	}
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "all sites refuse pushes to 1 project for 20s")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "all sites refuse pushes to 1 project for 20s")
 	p := decode[struct{ Rules string }](t, w.do(t, "project", "show", "team/app", "-o", "json"))
 	if p.Rules != "ref refs/heads/*; alsoRef refs/changes/*; alsoRef refs/draft-comments/*" {
 		t.Errorf("the rules are %q", p.Rules)
@@ -159,7 +160,7 @@ func TestRulesThatLeavePatchSetsOutAreChanged(t *testing.T) {
 		t.Errorf("the audit has %s", audit)
 	}
 	w.do(t, "project", "set", "team/app", "--skip-ref", "refs/changes/*")
-	g.gerrit(t, "enable", "--yes").is(t, exitError, "project team/app: its rules leave out refs/changes/* and refs/draft-comments/*")
+	g.gerrit(t, "enable", "--yes").is(t, exit.Failed, "project team/app: its rules leave out refs/changes/* and refs/draft-comments/*")
 }
 
 // What is missing in the site's configuration is written there, and the daemon reads it.
@@ -170,12 +171,12 @@ func TestTheSitesConfigurationIsCompleted(t *testing.T) {
 	g.configure(t, "[guard]", "skipRef = refs/heads/wip/*")
 	w.serving(t, g.config)
 	g.serves(t)
-	g.gerrit(t, "enable", "-n").is(t, exitOK, "")
+	g.gerrit(t, "enable", "-n").is(t, exit.OK, "")
 	if got := git(t, g.dir, "config", "-f", g.config, "--default", "", "site.gerrit"); got != "" {
 		t.Errorf("a dry run has set site.gerrit = %s", got)
 	}
 	r := g.gerrit(t, "enable", "--yes", "-o", "json")
-	r.is(t, exitOK, "")
+	r.is(t, exit.OK, "")
 	if got := git(t, g.dir, "config", "-f", g.config, "--get-regexp", "site.gerrit|guard.*"); got != "site.gerrit "+g.path+
 		"\nguard.skipref refs/heads/wip/*\nguard.alsoref refs/changes/*\nguard.alsoref refs/draft-comments/*" {
 		t.Errorf("the configuration has %s", got)
@@ -183,7 +184,7 @@ func TestTheSitesConfigurationIsCompleted(t *testing.T) {
 	if s := g.serves(t); s.Gerrit == nil || s.Gerrit.Path != g.path {
 		t.Errorf("the daemon watches %+v", s.Gerrit)
 	}
-	g.gerrit(t, "disable", "--yes").is(t, exitOK, "")
+	g.gerrit(t, "disable", "--yes").is(t, exit.OK, "")
 	if s := g.serves(t); s.Gerrit != nil {
 		t.Errorf("the daemon watches %+v after disable", s.Gerrit)
 	}
@@ -234,7 +235,7 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 				before = g.files(t)
 			}
 			r := g.gerrit(t, "enable", "--yes", "--timeout", "2s")
-			r.is(t, exitError, c.says)
+			r.is(t, exit.Failed, c.says)
 			r.isOneLine(t)
 			if _, err := os.Stat(g.path); err == nil && !maps.Equal(before, g.files(t)) {
 				t.Error("files were changed")
@@ -255,18 +256,18 @@ func TestEnableIsRunAgainAfterAnInterruption(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	asking := *w
 	asking.wrap = func(d refdb.Driver) refdb.Driver {
-		return interrupting{d, "All-Users", func() { cancel(&interrupted{signal: syscall.SIGINT}) }}
+		return interrupting{d, "All-Users", func() { cancel(&exit.Interrupted{Signal: syscall.SIGINT}) }}
 	}
-	asking.runIn(t, ctx, g.gerritArgs("enable", "--yes")...).is(t, exitSignal+int(syscall.SIGINT), "run it again to go on")
+	asking.runIn(t, ctx, g.gerritArgs("enable", "--yes")...).is(t, exit.BySignal+int(syscall.SIGINT), "run it again to go on")
 	g.has(t, guardedGerrit) // no Gerrit that starts now is unguarded
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "3 repositories guarded")
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "nothing was changed")
-	g.site(t, "check", "--all").is(t, exitOK, "0 findings")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "3 repositories guarded")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "nothing was changed")
+	g.site(t, "check", "--all").is(t, exit.OK, "0 findings")
 
 	// Half of the files: a leftover of a writer, the modules without the jar.
 	g.write(t, "etc/.refdb-123", "x")
 	os.Remove(filepath.Join(g.path, "lib/globalrefdb-gerrit-3.9.jar"))
 	os.Remove(filepath.Join(g.path, "etc/jgit.config"))
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "3 repositories guarded, 0 refs imported")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "3 repositories guarded, 0 refs imported")
 	g.has(t, guardedGerrit)
 }

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // firstSite is a guarded Gerrit, and a copy of what a second site needs of it.
@@ -29,7 +32,7 @@ func guardedStoring(t *testing.T, w *world) *gerritDir {
 	t.Helper()
 	g := w.newGerrit(t, "eu")
 	g.serve(t)
-	g.gerrit(t, "enable", "--yes").is(t, exitOK, "3 repositories guarded")
+	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "3 repositories guarded")
 	return g
 }
 
@@ -90,7 +93,7 @@ func TestASecondSiteJoins(t *testing.T) {
 	eu, etc := firstSite(t, w)
 	us := w.secondSite(t, "us", etc, initScript)
 	r := us.join(t, "-o", "json")
-	r.is(t, exitOK, "then start Gerrit")
+	r.is(t, exit.OK, "then start Gerrit")
 	got := decode[gerritReport](t, r.out)
 	if !got.Complete || got.Cloned != 3 || got.Files < 6 {
 		t.Errorf("%+v", got)
@@ -107,7 +110,7 @@ func TestASecondSiteJoins(t *testing.T) {
 			t.Errorf("%s is %q, not the first site's", name, files[name])
 		}
 	}
-	if info, err := os.Stat(filepath.Join(us.path, "etc/secure.config")); err != nil || info.Mode().Perm() != 0o640 {
+	if info, err := os.Stat(filepath.Join(us.path, "etc/secure.config")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("secure.config: %v, %v", info, err)
 	}
 	// What init has changed in the copy is named, without secrets.
@@ -131,7 +134,7 @@ func TestASecondSiteJoins(t *testing.T) {
 	if codes, all := us.codes(t); len(codes) > 0 {
 		t.Errorf("check finds %+v", all.Findings)
 	}
-	us.join(t).is(t, exitOK, "has joined already: nothing was changed")
+	us.join(t).is(t, exit.OK, "has joined already: nothing was changed")
 	if !maps.Equal(files, us.files(t)) {
 		t.Error("the second join has changed files")
 	}
@@ -139,6 +142,41 @@ func TestASecondSiteJoins(t *testing.T) {
 	if codes, all := us.codes(t); len(codes) > 0 {
 		t.Errorf("check finds %+v, once Gerrit runs", all.Findings)
 	}
+}
+
+// Gerrit lists each repository below its root. One that the daemon is making vanishes while Gerrit indexes it.
+func TestAJoinWaitsForTheDaemonsClonesBeforeInit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, etc := firstSite(t, w)
+	us := w.secondSite(t, "us", etc, initScript)
+	unfinished := filepath.Join(us.path, "git", config.Unfinished+config.CloneMaker+"1")
+	us.setJava(t, initScript+"[ ! -e "+unfinished+" ]\n")
+	joined := make(chan result)
+	go func() { joined <- us.join(t) }()
+	eventually(t, "the join has begun", func() bool { return os.MkdirAll(unfinished, 0o755) == nil })
+	eventually(t, "all but init is done", func() bool {
+		_, err := os.Stat(filepath.Join(us.path, "git", "team", "app.git", "HEAD"))
+		return err == nil
+	})
+	if err := os.Remove(unfinished); err != nil {
+		t.Fatal(err)
+	}
+	(<-joined).is(t, exit.OK, "then start Gerrit")
+}
+
+// Gerrit's init says nothing of an index that it could not build, and Gerrit does not start then.
+func TestAJoinIsNotCompleteWithoutItsIndexes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, etc := firstSite(t, w)
+	index := func(ready string) string {
+		return `git config -f "$path/index/gerrit_index.config" index.changes_0084.ready ` + ready + "\n"
+	}
+	us := w.secondSite(t, "us", etc, initScript+index("false"))
+	us.join(t).is(t, exit.Failed, "init has not built changes_0084: ")
+	us.setJava(t, initScript+index("true"))
+	us.join(t).is(t, exit.OK, "init builds the indexes")
 }
 
 // Interrupted anywhere, a join goes on when it is run again.
@@ -154,9 +192,9 @@ func TestAJoinIsRunAgainAfterAnInterruption(t *testing.T) {
 	ended := make(chan result, 1)
 	go func() { ended <- us.runIn(t, ctx, us.joinArgs()...) }()
 	eventually(t, "init runs", func() bool { _, err := os.Stat(started); return err == nil })
-	cancel(&interrupted{signal: syscall.SIGINT})
+	cancel(&exit.Interrupted{Signal: syscall.SIGINT})
 	r := <-ended
-	r.is(t, exitSignal+int(syscall.SIGINT), "")
+	r.is(t, exit.BySignal+int(syscall.SIGINT), "")
 	us.setJava(t, "false\n")
 
 	// While projects are cloned: one is not there, one is not guarded yet.
@@ -169,9 +207,9 @@ func TestAJoinIsRunAgainAfterAnInterruption(t *testing.T) {
 	}
 
 	// Init fails, before and after what it writes.
-	us.join(t).is(t, exitError, "logs/refdb-init.log says why; then run this again")
+	us.join(t).is(t, exit.Failed, "logs/refdb-init.log says why; then run this again")
 	us.setJava(t, initScript+"echo out of memory; exit 3\n")
-	us.join(t).is(t, exitError, "init failed (exit status 3)")
+	us.join(t).is(t, exit.Failed, "init failed (exit status 3)")
 	if log := us.files(t)["logs/refdb-init.log"]; log != "out of memory\n" {
 		t.Errorf("the log has %q", log)
 	}
@@ -182,7 +220,7 @@ func TestAJoinIsRunAgainAfterAnInterruption(t *testing.T) {
 	// What was edited meanwhile stays.
 	git(t, us.dir, "config", "-f", filepath.Join(us.path, "etc/gerrit.config"), "gerrit.canonicalWebUrl", "http://us/")
 	us.setJava(t, initScript)
-	us.join(t).is(t, exitOK, "then start Gerrit")
+	us.join(t).is(t, exit.OK, "then start Gerrit")
 	us.has(t, map[string]string{"etc/gerrit.config gerrit.canonicalWebUrl": "http://us/"})
 	if files := us.files(t); files["lib/bcprov.jar"] == "" || files["plugins/delete-project.jar"] == "" || us.value(t, "etc/gerrit.config", "gerrit.instanceId") != "gerrit-us" {
 		t.Errorf("files: %v", slices.Sorted(maps.Keys(files)))
@@ -201,9 +239,9 @@ func TestAJoinFailsIfInitMovesRefs(t *testing.T) {
 	us := w.secondSite(t, "us", etc, initScript+past+"update-ref refs/users/01/1000001 refs/users/00/1000000\n"+past+"update-ref -d refs/draft-comments/01/1/1000000\n")
 	// The daemon would bring the deleted one back.
 	git(t, us.dir, "config", "-f", us.config, "site.store", "none")
-	us.join(t).is(t, exitError, "refs of All-Users are not what the database holds, such as after an init that moved them past the guard: ")
+	us.join(t).is(t, exit.Failed, "refs of All-Users are not what the database holds, such as after an init that moved them past the guard: ")
 	us.setJava(t, initScript)
-	us.join(t).is(t, exitError, "refs of All-Users are not what the database holds") // also if this init moves nothing
+	us.join(t).is(t, exit.Failed, "refs of All-Users are not what the database holds") // also if this init moves nothing
 	if _, err := os.Stat(filepath.Join(us.path, ".refdb-join")); err != nil {
 		t.Errorf("the join counts as ended: %v", err)
 	}
@@ -218,7 +256,7 @@ func TestAJoinDoesNotMindWhatOtherSitesMove(t *testing.T) {
 	theirs := eu.dir + "/git/All-Users.git"
 	us.setJava(t, initScript+"git -C "+theirs+" push -q "+theirs+" refs/users/00/1000000:refs/users/02/1000002\n"+
 		"until git -C \"$path/git/All-Users.git\" rev-parse -q --verify refs/users/02/1000002; do sleep 0.05; done\n")
-	us.join(t).is(t, exitOK, "then start Gerrit")
+	us.join(t).is(t, exit.OK, "then start Gerrit")
 }
 
 func TestJoinRefusesBeforeAnyWork(t *testing.T) {
@@ -250,7 +288,7 @@ func TestJoinRefusesBeforeAnyWork(t *testing.T) {
 			c.spoil(t, s)
 			before := s.files(t)
 			r := s.join(t)
-			r.is(t, exitError, c.says)
+			r.is(t, exit.Failed, c.says)
 			r.isOneLine(t)
 			if !maps.Equal(before, s.files(t)) {
 				t.Error("files were changed")
@@ -258,7 +296,7 @@ func TestJoinRefusesBeforeAnyWork(t *testing.T) {
 		})
 	}
 	s := w.secondSite(t, "us", etc, "")
-	s.gerrit(t, "join").is(t, exitUsage, "--war and --etc are needed")
+	s.gerrit(t, "join").is(t, exit.Misuse, "--war and --etc are needed")
 }
 
 // copyOf lets the copy be one of its own, with another gerrit.config.
@@ -278,5 +316,5 @@ func TestAJoinNeedsTheObjectsOfAllProjects(t *testing.T) {
 	w := newWorld(t)
 	g := guardedAt(t, w, "eu")
 	us := w.secondSite(t, "us", g.path, initScript)
-	us.join(t).is(t, exitError, "the database does not keep the objects of All-Projects; All-Users; team/app: run refdbctl site store start at the first site")
+	us.join(t).is(t, exit.Failed, "the database does not keep the objects of All-Projects; All-Users; team/app: run refdbctl site store start at the first site")
 }

@@ -7,28 +7,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 func (a *app) historyCommand() *cobra.Command {
-	return group("history", "Look at the record of all changes, and shorten it", a.historyStatsCommand(), a.historyPruneCommand())
+	return cli.Group("history", "Look at the record of all changes, and shorten it", a.historyStatsCommand(), a.historyPruneCommand())
 }
 
 var epochColumns = []output.Column[refdb.Epoch]{
 	{Name: "epoch", Value: func(e refdb.Epoch) any { return e.ID }},
 	{Name: "first", Value: func(e refdb.Epoch) any { return int64(e.First) }},
 	{Name: "began", Value: func(e refdb.Epoch) any { return e.Began }},
-	{Name: "by", Value: func(e refdb.Epoch) any { return orNil(e.By != "", e.By) }, Text: func(e refdb.Epoch) string { return orDash(e.By != "", output.Escape(e.By)) }},
+	{Name: "by", Value: func(e refdb.Epoch) any { return output.OrNil(e.By != "", e.By) }, Text: func(e refdb.Epoch) string { return output.OrDash(e.By != "", output.Escape(e.By)) }},
 	{Name: "reason", Value: func(e refdb.Epoch) any { return e.Reason }},
 }
 
 var historyColumns = []output.Column[refdb.HistoryState]{
 	{Name: "upto", Value: func(s refdb.HistoryState) any { return int64(s.Upto) }},
 	{Name: "pruned", Value: func(s refdb.HistoryState) any { return int64(s.Pruned) }},
-	{Name: "pruned_time", Value: func(s refdb.HistoryState) any { return orNil(!s.PrunedTime.IsZero(), s.PrunedTime) },
+	{Name: "pruned_time", Value: func(s refdb.HistoryState) any { return output.OrNil(!s.PrunedTime.IsZero(), s.PrunedTime) },
 		Text: func(s refdb.HistoryState) string {
-			return orDash(!s.PrunedTime.IsZero(), s.PrunedTime.UTC().Format(time.RFC3339))
+			return output.OrDash(!s.PrunedTime.IsZero(), s.PrunedTime.UTC().Format(time.RFC3339))
 		}},
 	{Name: "begin", Value: func(s refdb.HistoryState) any { return s.Epochs[0].Began }},
 }
@@ -47,9 +49,9 @@ and for each epoch, a span of positions between two times that the database went
 (first: its first position; by, reason: who began it, and why). JSON has them in a list, "epochs"; CSV has only them.`,
 		Example: `  refdbctl history stats`,
 		Args:    cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				limited, cancel := a.limited(ctx)
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				limited, cancel := a.Limited(ctx)
 				defer cancel()
 				s, err := db.HistoryState(limited)
 				if err != nil {
@@ -62,13 +64,13 @@ and for each epoch, a span of positions between two times that the database went
 }
 
 func (a *app) printHistory(s refdb.HistoryState) error {
-	if a.format == output.Table {
-		if err := output.One(a.out, a.format, a.palette(a.out), historyColumns, s); err != nil {
+	if a.Format == output.Table {
+		if err := output.One(a.Out, a.Format, a.Palette(a.Out), historyColumns, s); err != nil {
 			return err
 		}
-		fmt.Fprintln(a.out) // an error shows with the next line
+		fmt.Fprintln(a.Out) // an error shows with the next line
 	}
-	w := output.NewReport(a.out, a.format, a.palette(a.out), "epochs", epochColumns)
+	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "epochs", epochColumns)
 	for _, e := range s.Epochs {
 		if err := w.Write(e); err != nil {
 			return err
@@ -83,10 +85,10 @@ func (a *app) printHistory(s refdb.HistoryState) error {
 
 // historyPrune holds the arguments of "history prune".
 type historyPrune struct {
-	confirmation
+	cli.Confirmation
 	keep                  int
-	olderThan, evenUnread age
-	why                   reason
+	olderThan, evenUnread cli.Age
+	why                   cli.Reason
 }
 
 var prunedColumns = []output.Column[int]{{Name: "pruned", Value: func(n int) any { return n }}}
@@ -109,58 +111,58 @@ otherwise --yes is needed.
 Fields: ` + output.Names(prunedColumns),
 		Example: `  refdbctl history prune --older-than 90d --keep 5 --even-unread 180d --yes`,
 		Args:    cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			switch {
 			case p.keep < 0:
-				return usage(fmt.Sprintf("--keep %d: give how many changes of each ref stay, or 0", p.keep))
+				return exit.Usage(fmt.Sprintf("--keep %d: give how many changes of each ref stay, or 0", p.keep))
 			case p.evenUnread > 0 && p.evenUnread < p.olderThan:
-				return usage("--even-unread: nothing younger than --older-than is pruned: give as much or more")
+				return exit.Usage("--even-unread: nothing younger than --older-than is pruned: give as much or more")
 			}
-			if err := p.checkYes(a); err != nil {
+			if err := p.CheckYes(a.Run); err != nil {
 				return err
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return p.run(ctx, a, db) })
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return p.run(ctx, a, db) })
 		}),
 	}
 	flags := cmd.Flags()
 	flags.Var(&p.olderThan, "older-than", "only changes at least this `age`, such as 90d")
 	flags.IntVar(&p.keep, "keep", 5, "of each ref the newest `N` changes stay")
 	flags.Var(&p.evenUnread, "even-unread", "changes at least this `age` although a follower has not read them")
-	must(cmd.MarkFlagRequired("older-than"))
+	cli.Must(cmd.MarkFlagRequired("older-than"))
 	for _, name := range []string{"older-than", "keep", "even-unread"} { // no files
-		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+		cli.Must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
-	p.addYes(cmd)
-	p.why.addFlag(cmd)
+	p.AddYes(cmd)
+	p.why.AddFlag(cmd)
 	return cmd
 }
 
 func (p *historyPrune) run(ctx context.Context, a *app, db *refdb.DB) error {
 	older := time.Duration(p.olderThan)
-	what := fmt.Sprintf("older than %s, but for the newest %d of each ref", ago(older), p.keep)
+	what := fmt.Sprintf("older than %s, but for the newest %d of each ref", output.Ago(older), p.keep)
 	if p.evenUnread > 0 {
-		what += "; older than " + ago(time.Duration(p.evenUnread)) + " even if unread"
+		what += "; older than " + output.Ago(time.Duration(p.evenUnread)) + " even if unread"
 	}
-	if err := p.confirm(ctx, a, "Delete changes "+what+", from the history?"); err != nil {
+	if err := p.Confirm(ctx, a.Run, "Delete changes "+what+", from the history?"); err != nil {
 		return err
 	}
 	n := 0
-	err := a.audited(ctx, db, act{action: "history prune", detail: what, reason: p.why}, func() (_ string, err error) {
+	err := a.Audited(ctx, db, cli.Act{Action: "history prune", Detail: what, Reason: p.why}, func() (_ string, err error) {
 		n, err = db.PruneHistory(ctx, refdb.PruneOptions{OlderThan: older, Keep: p.keep, EvenUnread: time.Duration(p.evenUnread)})
 		return fmt.Sprintf("pruned %d", n), err
 	})
 	if err != nil {
 		return err
 	}
-	if a.format != output.Table {
-		return output.One(a.out, a.format, output.Palette{}, prunedColumns, n)
+	if a.Format != output.Table {
+		return output.One(a.Out, a.Format, output.Palette{}, prunedColumns, n)
 	}
-	_, err = fmt.Fprintf(a.out, "pruned %s\n", count(n, "change"))
+	_, err = fmt.Fprintf(a.Out, "pruned %s\n", output.Count(n, "change"))
 	return err
 }
 
 func (a *app) followersCommand() *cobra.Command {
-	return group("followers", "Look at who reads the history, and remove who does no more", a.followersListCommand(), a.followersRemoveCommand())
+	return cli.Group("followers", "Look at who reads the history, and remove who does no more", a.followersListCommand(), a.followersRemoveCommand())
 }
 
 var followerColumns = []output.Column[refdb.Follower]{
@@ -168,8 +170,8 @@ var followerColumns = []output.Column[refdb.Follower]{
 	{Name: "read", Value: func(f refdb.Follower) any { return int64(f.Read) }},
 	{Name: "seen", Value: func(f refdb.Follower) any { return f.Seen }, Hidden: true},
 	{Name: "age_seconds", Heading: "LAST SEEN", Value: func(f refdb.Follower) any { return output.Seconds(f.Age) },
-		Text: func(f refdb.Follower) string { return ago(f.Age) + " ago" }},
-	{Name: "cursor", Value: func(f refdb.Follower) any { return orNil(f.Cursor != "", f.Cursor) }, Hidden: true},
+		Text: func(f refdb.Follower) string { return output.Ago(f.Age) + " ago" }},
+	{Name: "cursor", Value: func(f refdb.Follower) any { return output.OrNil(f.Cursor != "", f.Cursor) }, Hidden: true},
 }
 
 func (a *app) followersListCommand() *cobra.Command {
@@ -183,15 +185,15 @@ Fields: ` + output.Names(followerColumns) + `
 (read: it has read all changes up to this position; seen: when it last said so, by the database's clock)`,
 		Example: `  refdbctl followers list`,
 		Args:    cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				limited, cancel := a.limited(ctx)
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				limited, cancel := a.Limited(ctx)
 				defer cancel()
 				all, err := db.Followers(limited)
 				if err != nil {
 					return err
 				}
-				w := output.NewWriter(a.out, a.format, a.palette(a.out), followerColumns)
+				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), followerColumns)
 				for _, f := range all {
 					if err := w.Write(f); err != nil {
 						return err
@@ -206,8 +208,8 @@ Fields: ` + output.Names(followerColumns) + `
 var removedFollowerColumns = []output.Column[string]{{Name: "removed", Value: func(name string) any { return name }}}
 
 func (a *app) followersRemoveCommand() *cobra.Command {
-	var c confirmation
-	var why reason
+	var c cli.Confirmation
+	var why cli.Reason
 	cmd := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove a follower that will not come back",
@@ -219,39 +221,39 @@ It asks on a terminal; otherwise --yes is needed.
 Fields: ` + output.Names(removedFollowerColumns),
 		Example: `  refdbctl followers remove mirror-us --reason "the mirror was turned off"`,
 		Args:    cobra.ExactArgs(1),
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			name := args[0]
 			if err := refdb.CheckFollower(name); err != nil {
 				return err
 			}
-			if err := c.checkYes(a); err != nil {
+			if err := c.CheckYes(a.Run); err != nil {
 				return err
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				if err := c.confirm(ctx, a, fmt.Sprintf("Remove the follower %s?", output.Escape(name))); err != nil {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Remove the follower %s?", output.Escape(name))); err != nil {
 					return err
 				}
-				err := a.audited(ctx, db, act{action: "followers remove", detail: name, reason: why}, func() (string, error) {
-					limited, cancel := a.limited(ctx)
+				err := a.Audited(ctx, db, cli.Act{Action: "followers remove", Detail: name, Reason: why}, func() (string, error) {
+					limited, cancel := a.Limited(ctx)
 					defer cancel()
 					found, err := db.RemoveFollower(limited, name)
 					if err == nil && !found {
-						err = &status{exitError, "no such follower: " + name + " (refdbctl followers list has all)"}
+						err = exit.With(exit.Failed, "no such follower: "+name+" (refdbctl followers list has all)")
 					}
 					return "", err
 				})
 				if err != nil {
 					return err
 				}
-				if a.format != output.Table {
-					return output.One(a.out, a.format, output.Palette{}, removedFollowerColumns, name)
+				if a.Format != output.Table {
+					return output.One(a.Out, a.Format, output.Palette{}, removedFollowerColumns, name)
 				}
-				_, err = fmt.Fprintf(a.out, "removed %s\n", output.Escape(name))
+				_, err = fmt.Fprintf(a.Out, "removed %s\n", output.Escape(name))
 				return err
 			})
 		}),
 	}
-	c.addYes(cmd)
-	why.addFlag(cmd)
+	c.AddYes(cmd)
+	why.AddFlag(cmd)
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -76,7 +77,7 @@ func TestPruningKeepsTheNewestAndWhatIsUnread(t *testing.T) {
 	if len(acts) != 6 || acts[2].Action != "history prune" || !strings.Contains(acts[2].Detail, "older than 2160h0m0s, but for the newest 4 of each ref") || *acts[2].Outcome != "pruned 1" {
 		t.Errorf("the audit has %+v", acts)
 	}
-	w.run(t, "refs", "rollback", "p", mainRef+"@{2}", "--yes").is(t, exitError, "has 1 change in it")
+	w.run(t, "refs", "rollback", "p", mainRef+"@{2}", "--yes").is(t, exit.Failed, "has 1 change in it")
 }
 
 func TestWhatPruningAndFollowersRefuse(t *testing.T) {
@@ -86,14 +87,14 @@ func TestWhatPruningAndFollowersRefuse(t *testing.T) {
 		code int
 		says string
 	}{
-		"history prune --yes":                                     {exitUsage, "older-than"},
-		"history prune --older-than 90d":                          {exitUsage, "no terminal to ask on: add --yes"},
-		"history prune --older-than 90d --keep -1 --yes":          {exitUsage, "--keep -1"},
-		"history prune --older-than 90d --even-unread 9d --yes":   {exitUsage, "give as much or more"},
-		"history prune --older-than 2026-01-31 --yes":             {exitUsage, "give an age"},
-		"followers remove mirror":                                 {exitUsage, "add --yes"},
-		"followers remove mirror --yes":                           {exitError, "no such follower: mirror"},
-		"followers remove " + strings.Repeat("x", 201) + " --yes": {exitUsage, "invalid follower"},
+		"history prune --yes":                                     {exit.Misuse, "older-than"},
+		"history prune --older-than 90d":                          {exit.Misuse, "no terminal to ask on: add --yes"},
+		"history prune --older-than 90d --keep -1 --yes":          {exit.Misuse, "--keep -1"},
+		"history prune --older-than 90d --even-unread 9d --yes":   {exit.Misuse, "give as much or more"},
+		"history prune --older-than 2026-01-31 --yes":             {exit.Misuse, "give an age"},
+		"followers remove mirror":                                 {exit.Misuse, "add --yes"},
+		"followers remove mirror --yes":                           {exit.Failed, "no such follower: mirror"},
+		"followers remove " + strings.Repeat("x", 201) + " --yes": {exit.Misuse, "invalid follower"},
 	} {
 		r := w.run(t, strings.Fields(args)...)
 		r.is(t, want.code, want.says)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -62,24 +63,24 @@ func TestWhoHasALeaseDecidesWhetherTheCommandRuns(t *testing.T) {
 		flag string
 		code int
 	}{
-		{lease.Shared, "--shared", exitOK},
-		{lease.Shared, "--exclusive", exitLocked},
-		{lease.Exclusive, "--shared", exitLocked},
-		{lease.Exclusive, "--exclusive", exitLocked},
+		{lease.Shared, "--shared", exit.OK},
+		{lease.Shared, "--exclusive", exit.Locked},
+		{lease.Exclusive, "--shared", exit.Locked},
+		{lease.Exclusive, "--exclusive", exit.Locked},
 	} {
 		l := w.acquireLease(t, db, c.held)
 		limit := "--wait=1m"
-		if c.code != exitOK {
+		if c.code != exit.OK {
 			limit = "--wait=1s"
 		}
 		for _, wait := range []string{"--try", limit} {
 			r := w.run(t, "lock", "p", c.flag, leaseName, wait, "--", "echo", "ran")
 			says := ""
-			if c.code != exitOK {
+			if c.code != exit.OK {
 				says = l.Ref()
 			}
 			r.is(t, c.code, says)
-			if ran := r.out == "ran\n"; ran != (c.code == exitOK) {
+			if ran := r.out == "ran\n"; ran != (c.code == exit.OK) {
 				t.Errorf("%s beside a %s one: it ran: %t", c.flag, c.held, ran)
 			}
 		}
@@ -101,7 +102,7 @@ func TestACommandUnderALeaseCantTakeItAgain(t *testing.T) {
 		w.env[asProgram] = "1"
 		cmd := w.program(t, "lock", "p", outer, leaseName, "--", self, "lock", "p", inner, leaseName, "--", "echo", "ran")
 		out, err := cmd.CombinedOutput()
-		if err == nil || cmd.ProcessState.ExitCode() != exitLocked || !strings.Contains(string(out), "would wait for itself") || strings.Contains(string(out), "ran\n") {
+		if err == nil || cmd.ProcessState.ExitCode() != exit.Locked || !strings.Contains(string(out), "would wait for itself") || strings.Contains(string(out), "ran\n") {
 			t.Errorf("%s in %s: %v: %s", inner, outer, err, out)
 		}
 		cmd = w.program(t, "lock", "p", outer, leaseName, "--", self, "lock", "p", inner, "another", "--", "echo", "ran")
@@ -123,10 +124,10 @@ func TestTheCommandPutsAnyRefUnderItsLease(t *testing.T) {
 		name, script string
 		code         int
 	}{
-		{"of another lock", strings.Replace(put, `"$REFDB_REFS"`, mainRef, 1), exitLost},
-		{"of another token", strings.Replace(put, `"$REFDB_TOKEN"`, "7", 1), exitLost},
-		{"without --fence", strings.Replace(put, ` --fence "$REFDB_REFS"`, "", 1), exitLost},
-		{"as it stands", put, exitOK},
+		{"of another lock", strings.Replace(put, `"$REFDB_REFS"`, mainRef, 1), exit.Lost},
+		{"of another token", strings.Replace(put, `"$REFDB_TOKEN"`, "7", 1), exit.Lost},
+		{"without --fence", strings.Replace(put, ` --fence "$REFDB_REFS"`, "", 1), exit.Lost},
+		{"as it stands", put, exit.OK},
 	} {
 		cmd := w.program(t, "lock", "p", "--shared", leaseName, "--", "sh", "-c", c.script)
 		cmd.Env = append(cmd.Env, "SELF="+self)
@@ -137,8 +138,8 @@ func TestTheCommandPutsAnyRefUnderItsLease(t *testing.T) {
 	if got := w.do(t, "refs", "get", "p", mainRef); got != id("1")+"\n" {
 		t.Errorf("it holds %s", got)
 	}
-	w.run(t, "refs", "put", "p", mainRef, id("2"), "--old", id("1"), "--fence", mainRef).is(t, exitUsage, "--fence needs the --token")
-	w.run(t, "refs", "put", "p", mainRef, id("2"), "--old", id("1"), "--token", "7", "--owner", "x", "--fence", "no ref").is(t, exitUsage, "--fence: invalid ref")
+	w.run(t, "refs", "put", "p", mainRef, id("2"), "--old", id("1"), "--fence", mainRef).is(t, exit.Misuse, "--fence needs the --token")
+	w.run(t, "refs", "put", "p", mainRef, id("2"), "--old", id("1"), "--token", "7", "--owner", "x", "--fence", "no ref").is(t, exit.Misuse, "--fence: invalid ref")
 }
 
 func TestWhatIsNoLeaseIsRefused(t *testing.T) {
@@ -152,7 +153,7 @@ func TestWhatIsNoLeaseIsRefused(t *testing.T) {
 		"lock RECLAIM_p --shared x -- true":         "reserved",
 	} {
 		r := w.run(t, strings.Fields(args)...)
-		if r.code == exitOK || !strings.Contains(r.err, says) {
+		if r.code == exit.OK || !strings.Contains(r.err, says) {
 			t.Errorf("%s: status %d: %s", args, r.code, r.err)
 		}
 	}

@@ -14,7 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/guard"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/hold"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -99,7 +101,7 @@ goes stale by itself.`,
 			}
 			return nil
 		},
-		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			l.project, l.refs, l.command = args[0], args[1:dash], args[dash:]
 			if err := l.check(cmd); err != nil {
@@ -117,7 +119,7 @@ goes stale by itself.`,
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive")
 	flags.DurationVar(&l.options.StaleAfter, "stale-after", refdb.DefaultStaleAfter, "how long the lock stands without being renewed")
 	flags.DurationVar(&l.options.Heartbeat, "heartbeat", 0, "how often it is renewed (default: 2s, or a fifth of --stale-after)")
-	flags.IntVar(&l.conflict, "conflict-exit-code", exitLocked, "the status `N` if others hold the lock")
+	flags.IntVar(&l.conflict, "conflict-exit-code", exit.Locked, "the status `N` if others hold the lock")
 	flags.BoolVar(&l.passDB, "pass-db", false, "hand the database's URL to the command as REFDB_URL, also if --db named it")
 	flags.DurationVar(&l.killAfter, "kill-after", 0, "after a loss, time from SIGTERM to SIGKILL (default: 5s, or a sixth of --stale-after)")
 	return cmd
@@ -130,7 +132,7 @@ type lockRun struct {
 	refs      []string
 	shared    string // the name of a lease
 	exclusive string // the name of a lease
-	request   guard.Request
+	request   hold.Request
 	command   []string
 	wait      time.Duration
 	try       bool
@@ -155,27 +157,27 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	switch {
 	case changed("shared"):
-		l.request = guard.Lease{Project: l.project, Name: l.shared, Mode: lease.Shared, Under: l.enclosing()}
+		l.request = hold.Lease{Project: l.project, Name: l.shared, Mode: lease.Shared, Under: l.enclosing()}
 	case changed("exclusive"):
-		l.request = guard.Lease{Project: l.project, Name: l.exclusive, Mode: lease.Exclusive, Under: l.enclosing()}
+		l.request = hold.Lease{Project: l.project, Name: l.exclusive, Mode: lease.Exclusive, Under: l.enclosing()}
 	default:
-		l.request = guard.Locks{Project: l.project, Refs: l.refs}
+		l.request = hold.Locks{Project: l.project, Refs: l.refs}
 	}
 	switch {
 	case changed("wait") && l.wait <= 0:
-		return usage(fmt.Sprintf("--wait %s: it must be positive; --try does not wait, neither of them waits as long as it takes", l.wait))
+		return exit.Usage(fmt.Sprintf("--wait %s: it must be positive; --try does not wait, neither of them waits as long as it takes", l.wait))
 	case l.options.StaleAfter <= 0:
-		return usage(fmt.Sprintf("--stale-after %s: it must be positive", l.options.StaleAfter))
+		return exit.Usage(fmt.Sprintf("--stale-after %s: it must be positive", l.options.StaleAfter))
 	case l.conflict < 0 || l.conflict > 255:
-		return usage(fmt.Sprintf("--conflict-exit-code %d: an exit status is a number from 0 to 255", l.conflict))
+		return exit.Usage(fmt.Sprintf("--conflict-exit-code %d: an exit status is a number from 0 to 255", l.conflict))
 	case changed("heartbeat") && l.options.Heartbeat <= 0:
-		return usage(fmt.Sprintf("--heartbeat %s: it must be positive", l.options.Heartbeat))
+		return exit.Usage(fmt.Sprintf("--heartbeat %s: it must be positive", l.options.Heartbeat))
 	}
 	margin := l.options.StaleAfter / marginPart
 	if !changed("kill-after") {
 		l.killAfter = min(maxKillAfter, l.options.StaleAfter/(marginPart+1))
 	} else if l.killAfter < 0 || l.killAfter > margin {
-		return usage(fmt.Sprintf("--kill-after %s: at most a fifth of --stale-after (%s), or the command might outlive the lock", l.killAfter, margin))
+		return exit.Usage(fmt.Sprintf("--kill-after %s: at most a fifth of --stale-after (%s), or the command might outlive the lock", l.killAfter, margin))
 	}
 	// Checked before the lock is taken: others need not wait for a command that can't run.
 	if _, err := exec.LookPath(l.command[0]); err != nil {
@@ -188,9 +190,9 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 func exitStatus(e job.Exit) error {
 	switch {
 	case e.Signal != 0:
-		return &killed{e.Signal}
-	case e.Code != exitOK:
-		return &status{code: e.Code}
+		return &exit.Killed{Signal: e.Signal}
+	case e.Code != exit.OK:
+		return &exit.Error{Code: e.Code}
 	}
 	return nil
 }
@@ -206,13 +208,13 @@ func cannotRun(command string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		code = exitNotFound
 	}
-	return &status{code, fmt.Sprintf("can't run %q: %s", command, err)}
+	return exit.With(code, fmt.Sprintf("can't run %q: %s", command, err))
 }
 
 func (l *lockRun) run(ctx context.Context) error {
 	// From here on a signal ends the wait for the lock, or is forwarded to the command.
 	signals := make(chan os.Signal, 16)
-	notify(signals, job.ForwardedSignals()...)
+	exit.Notify(signals, job.ForwardedSignals()...)
 	defer signal.Stop(signals)
 
 	waiting, stopWaiting := untilSignal(ctx, signals)
@@ -223,12 +225,12 @@ func (l *lockRun) run(ctx context.Context) error {
 	defer cancel()
 	db, err := l.openWaiting(limited)
 	if err != nil {
-		return interruption(waiting, err)
+		return exit.Interruption(waiting, err)
 	}
 	lock, err := l.acquire(limited, db)
 	stopWaiting()
 	if err != nil {
-		return interruption(waiting, errors.Join(err, db.Close()))
+		return exit.Interruption(waiting, errors.Join(err, db.Close()))
 	}
 	var r runResult
 	if r.startErr = waiting.Err(); r.startErr == nil {
@@ -240,7 +242,7 @@ func (l *lockRun) run(ctx context.Context) error {
 		// Close has tried once more to release the lock.
 		r.releaseErr = ignoreReleased(lock.Release(ctx))
 	}
-	return interruption(waiting, errors.Join(l.resultError(r), closeErr))
+	return exit.Interruption(waiting, errors.Join(l.resultError(r), closeErr))
 }
 
 // untilSignal returns a context that the first of signals ends. After stop, signals no
@@ -252,7 +254,7 @@ func untilSignal(parent context.Context, signals <-chan os.Signal) (_ context.Co
 	watcher.Go(func() {
 		select {
 		case s := <-signals:
-			cancel(&interrupted{signal: s})
+			cancel(&exit.Interrupted{Signal: s})
 		case <-parent.Done():
 		case <-stopped:
 		}
@@ -272,12 +274,12 @@ type runResult struct {
 }
 
 // runUnder runs the command while the lock is held. Signals are forwarded to it.
-func (l *lockRun) runUnder(lock guard.Guard, signals <-chan os.Signal) (r runResult) {
+func (l *lockRun) runUnder(lock hold.Hold, signals <-chan os.Signal) (r runResult) {
 	url := ""
 	if l.passDB {
-		url = l.url
+		url = l.URL
 	}
-	env, err := guard.EnvironmentOf(lock, l.env(guard.UnderVar), url)
+	env, err := hold.EnvironmentOf(lock, l.Env(hold.UnderVar), url)
 	if err != nil {
 		return runResult{startErr: err}
 	}
@@ -285,7 +287,7 @@ func (l *lockRun) runUnder(lock guard.Guard, signals <-chan os.Signal) (r runRes
 	l.job = job.Command{
 		Args: l.command,
 		Env:  env.Vars,
-		In:   l.in, Out: l.out, Err: l.err,
+		In:   l.In, Out: l.Out, Err: l.Err,
 		KillAfter: l.killAfter,
 		Signals:   signals,
 		LockLost:  lock.Done(),
@@ -313,20 +315,20 @@ func (l *lockRun) resultError(r runResult) error {
 	case r.releaseErr != nil && r.exit == nil:
 		return fmt.Errorf("the command is done, but its lock was not released and stands until it is stale: %w", r.releaseErr)
 	case r.releaseErr != nil:
-		l.note("the lock was not released and stands until it is stale: %s", r.releaseErr)
+		l.Note("the lock was not released and stands until it is stale: %s", r.releaseErr)
 	}
 	return r.exit
 }
 
 // release releases the lock. It retries until the timeout, or until the lock is stale by itself.
-func (l *lockRun) release(ctx context.Context, lock guard.Guard) error {
-	limited, cancel := l.limited(context.WithoutCancel(ctx))
+func (l *lockRun) release(ctx context.Context, lock hold.Hold) error {
+	limited, cancel := l.Limited(context.WithoutCancel(ctx))
 	defer cancel()
 	stale, cancel := context.WithTimeout(limited, l.options.StaleAfter)
 	defer cancel()
 	for {
 		err := ignoreReleased(lock.Release(stale))
-		if refdb.ClassOf(err) != refdb.Retryable || sleep(stale, retryInterval) != nil {
+		if refdb.ClassOf(err) != refdb.Retryable || cli.Sleep(stale, retryInterval) != nil {
 			return err
 		}
 	}
@@ -342,18 +344,6 @@ func ignoreReleased(err error) error {
 
 // retryInterval is the wait between two requests to a database that is down.
 const retryInterval = 200 * time.Millisecond
-
-// sleep waits for d. If ctx ends first, it returns ctx's error.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
 
 // outage reports whether err means that the database does not answer now.
 func outage(err error) bool {
@@ -371,13 +361,13 @@ func (l *lockRun) withWaitLimit(ctx context.Context) (context.Context, context.C
 
 // openWaiting opens the database. With --wait it waits for one that is down.
 func (l *lockRun) openWaiting(ctx context.Context) (*refdb.DB, error) {
-	return retryWhileDown(ctx, l, func() (*refdb.DB, error) { return l.open(ctx, l.options) })
+	return retryWhileDown(ctx, l, func() (*refdb.DB, error) { return l.Open(ctx, l.options) })
 }
 
 // acquire takes the lock. If it has to wait, a note says so once.
-func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (guard.Guard, error) {
-	lock, err := retryWhileDown(ctx, l, func() (guard.Guard, error) {
-		limited, cancel := l.limited(ctx)
+func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (hold.Hold, error) {
+	lock, err := retryWhileDown(ctx, l, func() (hold.Hold, error) {
+		limited, cancel := l.Limited(ctx)
 		defer cancel()
 		return l.request.Try(limited, db)
 	})
@@ -391,8 +381,8 @@ func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (guard.Guard, error
 	if l.try {
 		return nil, l.conflicting(err)
 	}
-	l.note("waiting: %s", locked)
-	lock, err = retryWhileDown(ctx, l, func() (guard.Guard, error) { return l.request.Wait(ctx, db) })
+	l.Note("waiting: %s", locked)
+	lock, err = retryWhileDown(ctx, l, func() (hold.Hold, error) { return l.request.Wait(ctx, db) })
 	timedOut := err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	switch refused := errors.As(err, &locked); {
 	case timedOut && refused:
@@ -408,10 +398,10 @@ func (l *lockRun) acquire(ctx context.Context, db *refdb.DB) (guard.Guard, error
 
 // conflicting sets the exit status of an error about a lock of others, as --conflict-exit-code says.
 func (l *lockRun) conflicting(err error) error {
-	if l.conflict == exitLocked {
+	if l.conflict == exit.Locked {
 		return err
 	}
-	return &status{l.conflict, err.Error()}
+	return exit.With(l.conflict, err.Error())
 }
 
 // retryWhileDown calls do. With --wait it calls do again as long as the database is down, until
@@ -423,9 +413,9 @@ func retryWhileDown[T any](ctx context.Context, l *lockRun, do func() (T, error)
 			return v, err
 		}
 		if !said && ctx.Err() == nil {
-			l.note("waiting: %s", err)
+			l.Note("waiting: %s", err)
 		}
-		if sleep(ctx, retryInterval) != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if cli.Sleep(ctx, retryInterval) != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			// DeadlineExceeded is not wrapped: it would be reported as --timeout.
 			return v, fmt.Errorf("not within --wait %s: %w: %v", l.wait, refdb.ErrUnavailable, err)
 		} else if ctx.Err() != nil {
@@ -436,7 +426,7 @@ func retryWhileDown[T any](ctx context.Context, l *lockRun, do func() (T, error)
 
 // enclosing returns the names of the locks and leases that this process runs under.
 func (l *lockRun) enclosing() []string {
-	return strings.FieldsFunc(l.env(guard.UnderVar), func(c rune) bool { return c == '\n' })
+	return strings.FieldsFunc(l.Env(hold.UnderVar), func(c rune) bool { return c == '\n' })
 }
 
 // refuseNested fails if this process runs under one of the locks that it would wait for:
@@ -444,7 +434,7 @@ func (l *lockRun) enclosing() []string {
 func (l *lockRun) refuseNested(locked *refdb.LockedError) error {
 	enclosing := l.enclosing()
 	for _, h := range locked.Holders {
-		if slices.Contains(enclosing, guard.Name(h.Owner, h.Token)) {
+		if slices.Contains(enclosing, hold.Name(h.Owner, h.Token)) {
 			return fmt.Errorf("this runs under the lock on %s %s already, and would wait for itself: %w", h.Project, h.Ref, locked)
 		}
 	}

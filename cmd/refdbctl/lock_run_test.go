@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -33,7 +34,7 @@ func TestLockRunsACommandAndReturnsItsStatus(t *testing.T) {
 		code    int
 		says    string
 	}{
-		{"success", []string{"true"}, exitOK, ""},
+		{"success", []string{"true"}, exit.OK, ""},
 		{"failure", []string{"sh", "-c", "exit 42"}, 42, ""},
 		{"a status that means something here too", []string{"sh", "-c", "exit 3"}, 3, ""},
 		{"ended by a signal", []string{"sh", "-c", "kill -9 $$"}, 128 + 9, ""},
@@ -80,9 +81,9 @@ func TestTheCommandPutsWithWhatItFindsInItsEnvironment(t *testing.T) {
 		code     int
 		says     string
 	}{
-		{"its own lock", "", exitOK, ""},
-		{"its token with another owner", "REFDB_OWNER=there/1", exitLost, "lock lost"},
-		{"its token with no owner", "REFDB_OWNER=", exitUsage, "give --owner NAME"},
+		{"its own lock", "", exit.OK, ""},
+		{"its token with another owner", "REFDB_OWNER=there/1", exit.Lost, "lock lost"},
+		{"its token with no owner", "REFDB_OWNER=", exit.Misuse, "give --owner NAME"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -92,9 +93,9 @@ func TestTheCommandPutsWithWhatItFindsInItsEnvironment(t *testing.T) {
 			cmd.Stderr = &messages
 			cmd.Run()
 			result{code: cmd.ProcessState.ExitCode(), err: messages.String()}.is(t, c.code, c.says)
-			want := exitOK
-			if c.code != exitOK {
-				want = exitError // no such ref
+			want := exit.OK
+			if c.code != exit.OK {
+				want = exit.Failed // no such ref
 			}
 			w.run(t, "refs", "get", "p", mainRef).is(t, want, "")
 		})
@@ -122,7 +123,7 @@ func TestALockedRefIsWaitedForOrNot(t *testing.T) {
 	}
 	for _, flag := range []string{"--try", "--wait=1s"} {
 		r := w.run(t, "lock", "p", "refs/heads/other", mainRef, flag, "--", "touch", filepath.Join(t.TempDir(), "x"))
-		r.is(t, exitLocked, "ref is locked: p "+mainRef+" by "+lock.Owner())
+		r.is(t, exit.Locked, "ref is locked: p "+mainRef+" by "+lock.Owner())
 		if flag == "--try" {
 			r.isOneLine(t)
 		} else {
@@ -140,7 +141,7 @@ func TestALockedRefIsWaitedForOrNot(t *testing.T) {
 	if err := lock.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-got; r.code != exitOK || r.out != "mine\n" {
+	if r := <-got; r.code != exit.OK || r.out != "mine\n" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -319,13 +320,13 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 	db := w.open(t)
 	purge := func(t *testing.T) {
 		r := w.run(t, "locks", "purge", "p", mainRef, "--force", "--yes")
-		r.is(t, exitOK, "purged 1 lock")
+		r.is(t, exit.OK, "purged 1 lock")
 	}
 	t.Run("with SIGTERM", func(t *testing.T) {
 		h := w.hold(t, child(t, "obedient"), "--heartbeat=50ms")
 		purge(t)
 		r := h.end(t)
-		r.is(t, exitLost, "the command was stopped: lock lost: p "+mainRef)
+		r.is(t, exit.Lost, "the command was stopped: lock lost: p "+mainRef)
 		r.isOneLine(t)
 		if r.out != syscall.SIGTERM.String()+"\n" {
 			t.Errorf("printed %q", r.out)
@@ -338,7 +339,7 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 		h := w.hold(t, child(t, "stubborn"), "--heartbeat=50ms", "--kill-after=200ms")
 		purge(t)
 		r := h.end(t)
-		r.is(t, exitLost, "lock lost")
+		r.is(t, exit.Lost, "lock lost")
 		if !h.groupIsGone() {
 			t.Error("processes are left")
 		}
@@ -354,7 +355,7 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 			return err == nil
 		})
 		r := h.end(t)
-		r.is(t, exitLost, "lock lost")
+		r.is(t, exit.Lost, "lock lost")
 		if err := lock.Release(t.Context()); err != nil {
 			t.Errorf("the loser took its successor's lock along: %v", err)
 		}
@@ -373,7 +374,7 @@ func TestALockThatCannotBeRenewedIsGivenUpInTime(t *testing.T) {
 	w := newWorld(t)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return unrenewable{d} }
 	r := w.run(t, "lock", "p", mainRef, "--stale-after=1s", "--", "sh", "-c", "exec sleep 1000")
-	r.is(t, exitLost, "could not be renewed in time")
+	r.is(t, exit.Lost, "could not be renewed in time")
 	r.isOneLine(t)
 }
 
@@ -406,13 +407,13 @@ func TestALockLostAtTheEnd(t *testing.T) {
 		return interfering{d, func() { w.Exec(t, `DELETE FROM locks`) }}
 	}
 	r := w.run(t, "lock", "p", mainRef, "--", "sh", "-c", "exit 7")
-	r.is(t, exitLost, "lock lost")
+	r.is(t, exit.Lost, "lock lost")
 	r.isOneLine(t)
 }
 
 func TestALockThatCannotBeReleased(t *testing.T) {
 	t.Parallel()
-	for script, code := range map[string]int{"exit 0": exitError, "exit 7": 7} {
+	for script, code := range map[string]int{"exit 0": exit.Failed, "exit 7": 7} {
 		w := newWorld(t)
 		w.wrap = func(d refdb.Driver) refdb.Driver {
 			return unreleasable{d}

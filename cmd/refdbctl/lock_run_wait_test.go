@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -68,7 +70,7 @@ func TestALockIsNotTakenAgainUnderItself(t *testing.T) {
 			defer stop.Stop()
 			cmd.Run()
 			r := result{code: cmd.ProcessState.ExitCode(), err: messages.String()}
-			r.is(t, exitLocked, "runs under the lock on p "+mainRef+" already")
+			r.is(t, exit.Locked, "runs under the lock on p "+mainRef+" already")
 			r.isOneLine(t)
 			if _, err := os.Stat(file); err == nil {
 				t.Error("the command ran")
@@ -83,7 +85,7 @@ func TestADatabaseThatIsDownIsWaitedForWithinWait(t *testing.T) {
 		w := newWorld(t)
 		w.down = outagesOf(2).next
 		r := w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "done")
-		r.is(t, exitOK, "waiting: database unavailable")
+		r.is(t, exit.OK, "waiting: database unavailable")
 		if r.out != "done\n" || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%+v", r)
 		}
@@ -92,7 +94,7 @@ func TestADatabaseThatIsDownIsWaitedForWithinWait(t *testing.T) {
 		w := newWorld(t)
 		faults := outagesOf(6) // more than the library tries by itself
 		w.wrap = func(d refdb.Driver) refdb.Driver { return unacquirable{d, faults} }
-		if r := w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "done"); r.code != exitOK || r.out != "done\n" {
+		if r := w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "done"); r.code != exit.OK || r.out != "done\n" {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -100,14 +102,14 @@ func TestADatabaseThatIsDownIsWaitedForWithinWait(t *testing.T) {
 		w := newWorld(t)
 		w.down = func() error { return errRefused }
 		r := w.run(t, "lock", "p", mainRef, "--wait=50ms", "--", "true")
-		r.is(t, exitError, "not within --wait 50ms: database unavailable")
+		r.is(t, exit.Failed, "not within --wait 50ms: database unavailable")
 		r.isTwoLines(t, "waiting: ")
 	})
 	t.Run("only with it", func(t *testing.T) {
 		w := newWorld(t)
 		w.down = func() error { return errRefused }
 		r := w.run(t, "lock", "p", mainRef, "--", "true")
-		r.is(t, exitError, "connection refused")
+		r.is(t, exit.Failed, "connection refused")
 		r.isOneLine(t)
 	})
 }
@@ -131,7 +133,7 @@ func TestAReleaseTriesAsLongAsItMay(t *testing.T) {
 	faults := outagesOf(20) // more than the library waits for when it is closed
 	w.wrap = func(d refdb.Driver) refdb.Driver { return unreachable{d, faults} }
 	r := w.run(t, "lock", "p", mainRef, "--", "true")
-	r.is(t, exitOK, "")
+	r.is(t, exit.OK, "")
 	if r.err != "" {
 		t.Errorf("stderr: %s", r.err)
 	}
@@ -157,7 +159,7 @@ func TestALockThatIsReleasedAtTheLastMomentIsNotCalledLeft(t *testing.T) {
 	// The command's time for the release is over before the database is back.
 	faults := outagesOf(7)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return unreachable{d, faults} }
-	w.run(t, "lock", "p", mainRef, "--timeout=100ms", "--", "true").is(t, exitOK, "")
+	w.run(t, "lock", "p", mainRef, "--timeout=100ms", "--", "true").is(t, exit.OK, "")
 	w.isFree(t, mainRef)
 }
 
@@ -182,7 +184,7 @@ func TestManyRefsAreInAFile(t *testing.T) {
 		args = append(args, fmt.Sprintf("refs/heads/%s/%04d", strings.Repeat("x", 20), i))
 	}
 	r := w.run(t, append(args, "--", "sh", "-c", `echo "${REFDB_REFS-unset} $REFDB_REFS_FILE"; cat "$REFDB_REFS_FILE"`)...)
-	r.is(t, exitOK, "")
+	r.is(t, exit.OK, "")
 	head, refs, _ := strings.Cut(r.out, "\n")
 	file, ok := strings.CutPrefix(head, "unset ")
 	if want := strings.Join(args[2:], "\n") + "\n"; !ok || refs != want {
@@ -214,16 +216,16 @@ func TestWatchSurvivesARestartOfTheDatabase(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	var out screen
-	a := w.app(streams{out: &out, err: &out})
+	a := w.app(cli.Streams{Out: &out, Err: &out})
 	code := make(chan int)
-	go func() { code <- a.report(a.run(ctx, []string{"locks", "list", "--watch=10ms"})) }()
+	go func() { code <- a.Report(a.run(ctx, []string{"locks", "list", "--watch=10ms"})) }()
 	eventually(t, "a round", func() bool { return strings.Contains(out.String(), "# ") })
 	faults.left.Store(12)
 	eventually(t, "the outage is told", func() bool { return strings.Contains(out.String(), "database unavailable") })
 	w.InsertLock(t, refdb.LockInfo{Project: "z", Ref: mainRef, Owner: "o", Age: time.Hour})
 	eventually(t, "the new lock", func() bool { return strings.Contains(out.String(), "z ") })
-	cancel(&interrupted{signal: os.Interrupt})
-	if got := <-code; got != exitOK {
+	cancel(&exit.Interrupted{Signal: os.Interrupt})
+	if got := <-code; got != exit.OK {
 		t.Errorf("status %d: %s", got, out.String())
 	}
 }

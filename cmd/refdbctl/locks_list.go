@@ -12,13 +12,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
 	"github.com/globalrefdb/globalrefdb/lease"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 func (a *app) locksCommand() *cobra.Command {
-	return group("locks", "List, show and purge locks, resolve intents",
+	return cli.Group("locks", "List, show and purge locks, resolve intents",
 		a.locksListCommand(), a.locksShowCommand(), a.locksPurgeCommand(), a.locksResolveCommand())
 }
 
@@ -30,7 +33,7 @@ const (
 // filter holds the flags that select locks.
 type filter struct {
 	refdb.LockFilter
-	olderThan age
+	olderThan cli.Age
 }
 
 func (f *filter) addFlags(cmd *cobra.Command) {
@@ -75,19 +78,19 @@ Fields:
   refdbctl locks list --project my/project --prefix refs/heads/ --older-than 10m -o json
   refdbctl locks list --owner eu-1 --watch=5s`,
 		Args: cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("watch") && watch <= 0 {
-				return usage(fmt.Sprintf("--watch %s: the interval must be positive", watch))
+				return exit.Usage(fmt.Sprintf("--watch %s: the interval must be positive", watch))
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				list := lockList{f.get(), intents}
 				if watch > 0 {
 					return a.watchLocks(ctx, db, list, watch)
 				}
-				if err := a.noteIfNoProject(ctx, db, f.Project); err != nil {
+				if err := a.NoteIfNoProject(ctx, db, f.Project); err != nil {
 					return err
 				}
-				return a.printLocks(ctx, db, list, a.out)
+				return a.printLocks(ctx, db, list, a.Out)
 			})
 		}),
 	}
@@ -106,7 +109,7 @@ type lockList struct {
 }
 
 func (a *app) printLocks(ctx context.Context, db *refdb.DB, list lockList, to io.Writer) error {
-	w := output.NewWriter(to, a.format, a.palette(a.out), lockColumns(a.palette(a.out)))
+	w := output.NewWriter(to, a.Format, a.Palette(a.Out), lockColumns(a.Palette(a.Out)))
 	for l, err := range a.locksWithIntents(ctx, db, list.LockFilter) {
 		if err != nil {
 			return err
@@ -119,10 +122,6 @@ func (a *app) printLocks(ctx context.Context, db *refdb.DB, list lockList, to io
 		}
 	}
 	return w.Close()
-}
-
-func (a *app) locks(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.Seq2[refdb.LockInfo, error] {
-	return withRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.LockInfo, error] { return db.Locks(ctx, f) })
 }
 
 // watchLocks prints the list again and again until ctx ends, which is no error. While the
@@ -139,7 +138,7 @@ func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, inter
 		case err != nil && !outage(err):
 			return err
 		case err != nil && !down:
-			a.note("going on when the database answers again: %s", err)
+			a.Note("going on when the database answers again: %s", err)
 		}
 		down = err != nil
 		select {
@@ -154,14 +153,14 @@ func (a *app) watchLocks(ctx context.Context, db *refdb.DB, list lockList, inter
 // if the database goes away meanwhile.
 func (a *app) printRound(ctx context.Context, db *refdb.DB, list lockList, interval time.Duration) error {
 	var round roundBuffer
-	if a.format == output.Table {
-		limited, cancel := a.limited(ctx)
+	if a.Format == output.Table {
+		limited, cancel := a.Limited(ctx)
 		defer cancel()
 		now, err := db.Now(limited)
 		if err != nil {
 			return err
 		}
-		if isTerminal(a.out) {
+		if cli.IsTerminal(a.Out) {
 			fmt.Fprintf(&round, "%s%s, every %s; Ctrl-C ends\n\n", clearScreen, now.UTC().Format(time.DateTime), interval)
 		} else {
 			fmt.Fprintf(&round, "# %s\n", now.UTC().Format(time.RFC3339))
@@ -170,7 +169,7 @@ func (a *app) printRound(ctx context.Context, db *refdb.DB, list lockList, inter
 	if err := a.printLocks(ctx, db, list, &round); err != nil {
 		return err
 	}
-	_, err := a.out.Write(round)
+	_, err := a.Out.Write(round)
 	return err
 }
 
@@ -196,30 +195,30 @@ Fields:
 ` + output.Names(lockColumns(output.Palette{})),
 		Example: `  refdbctl locks show my/project refs/heads/main`,
 		Args:    cobra.ExactArgs(2),
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			project, ref := args[0], args[1]
 			if err := refdb.CheckKey(project, ref); err != nil {
 				return err
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				for l, err := range a.locksWithIntents(ctx, db, refdb.LockFilter{Project: project, Ref: ref}) {
 					if err != nil {
 						return err
 					}
-					columns := lockColumns(a.palette(a.out))
+					columns := lockColumns(a.Palette(a.Out))
 					for i := range columns {
 						columns[i].Hidden = false
 					}
 					if l.Intended() {
-						defer a.note("the site %s ends it once its push has, or when its daemon runs again; if it won't come back: "+
+						defer a.Note("the site %s ends it once its push has, or when its daemon runs again; if it won't come back: "+
 							"refdbctl locks resolve %s %s", siteOf(l.Owner), project, ref)
 					}
-					return output.One(a.out, a.format, a.palette(a.out), columns, l)
+					return output.One(a.Out, a.Format, a.Palette(a.Out), columns, l)
 				}
-				if err := output.Nothing(a.out, a.format, lockColumns(output.Palette{})); err != nil {
+				if err := output.Nothing(a.Out, a.Format, lockColumns(output.Palette{})); err != nil {
 					return err
 				}
-				return &status{exitError, fmt.Sprintf("there is no lock on %s %s", project, ref)}
+				return exit.With(exit.Failed, fmt.Sprintf("there is no lock on %s %s", project, ref))
 			})
 		}),
 	}
@@ -262,7 +261,7 @@ func (s *leases) of(ctx context.Context, a *app, db *refdb.DB, l refdb.LockInfo)
 		return leaseRow{}, nil
 	}
 	if s.project != l.Project || s.name != name {
-		limited, cancel := a.limited(ctx)
+		limited, cancel := a.Limited(ctx)
 		defer cancel()
 		if s.rows, err = lease.Rows(limited, db, l.Project, name); err != nil {
 			return leaseRow{}, err
@@ -277,7 +276,7 @@ func (s *leases) of(ctx context.Context, a *app, db *refdb.DB, l refdb.LockInfo)
 // same order. Intents are not read until a lock stands for one.
 func (a *app) locksWithIntents(ctx context.Context, db *refdb.DB, f refdb.LockFilter) iter.Seq2[lockRow, error] {
 	return func(yield func(lockRow, error) bool) {
-		intents := withRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Intent, error] {
+		intents := cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.Intent, error] {
 			return db.Intents(ctx, refdb.IntentFilter{Project: f.Project, Ref: f.Ref, Owner: f.Owner})
 		})
 		next, stop := iter.Pull2(intents)
@@ -285,7 +284,7 @@ func (a *app) locksWithIntents(ctx context.Context, db *refdb.DB, f refdb.LockFi
 		var i refdb.Intent
 		more := true
 		var found leases
-		for l, err := range a.locks(ctx, db, f) {
+		for l, err := range a.Locks(ctx, db, f) {
 			row := lockRow{LockInfo: l}
 			if err == nil {
 				row.lease, err = found.of(ctx, a, db, l)
@@ -314,14 +313,6 @@ func siteOf(owner string) string {
 	return site
 }
 
-// abbreviated returns a value with its object ID cut to 7 digits.
-func abbreviated(v refdb.Value) string {
-	if v.IsObjectID() && !v.IsAbsent() {
-		return string(v[:7])
-	}
-	return describe(v)
-}
-
 // lockColumns are the fields of a lock. A lock that Gerrit took may lack a
 // heartbeat or a token.
 func lockColumns(p output.Palette) []output.Column[lockRow] {
@@ -332,9 +323,9 @@ func lockColumns(p output.Palette) []output.Column[lockRow] {
 
 // leaseColumns are the fields of the lease that a lock is of.
 var leaseColumns = []output.Column[lockRow]{
-	{Name: "lease", Value: func(l lockRow) any { return orNil(l.lease.mode != 0, l.lease.name) }, Hidden: true},
-	{Name: "lease_mode", Value: func(l lockRow) any { return orNil(l.lease.mode != 0, l.lease.mode.String()) }, Hidden: true},
-	{Name: "waits", Value: func(l lockRow) any { return orNil(l.lease.mode != 0, l.lease.waits) }, Hidden: true},
+	{Name: "lease", Value: func(l lockRow) any { return output.OrNil(l.lease.mode != 0, l.lease.name) }, Hidden: true},
+	{Name: "lease_mode", Value: func(l lockRow) any { return output.OrNil(l.lease.mode != 0, l.lease.mode.String()) }, Hidden: true},
+	{Name: "waits", Value: func(l lockRow) any { return output.OrNil(l.lease.mode != 0, l.lease.waits) }, Hidden: true},
 }
 
 // intentColumns are the fields of the intent that a lock stands for.
@@ -343,17 +334,17 @@ var intentColumns = []output.Column[lockRow]{
 		Name:  "intent",
 		Value: func(l lockRow) any { return l.Intended() },
 		Text: func(l lockRow) string {
-			return orDash(l.intent.New != refdb.Unknown, output.Escape(abbreviated(l.intent.Old)+" → "+abbreviated(l.intent.New)))
+			return output.OrDash(l.intent.New != refdb.Unknown, output.Escape(value.Abbreviated(l.intent.Old)+" → "+value.Abbreviated(l.intent.New)))
 		},
 	},
-	{Name: "old", Value: func(l lockRow) any { return orNil(!l.intent.Old.IsAbsent(), string(l.intent.Old)) }, Hidden: true},
-	{Name: "new", Value: func(l lockRow) any { return orNil(!l.intent.New.IsAbsent(), string(l.intent.New)) }, Hidden: true},
+	{Name: "old", Value: func(l lockRow) any { return output.OrNil(!l.intent.Old.IsAbsent(), string(l.intent.Old)) }, Hidden: true},
+	{Name: "new", Value: func(l lockRow) any { return output.OrNil(!l.intent.New.IsAbsent(), string(l.intent.New)) }, Hidden: true},
 	{
 		Name:  "by",
-		Value: func(l lockRow) any { return orNil(l.intent.By != "", l.intent.By) },
-		Text:  func(l lockRow) string { return orDash(l.intent.By != "", output.Escape(l.intent.By)) },
+		Value: func(l lockRow) any { return output.OrNil(l.intent.By != "", l.intent.By) },
+		Text:  func(l lockRow) string { return output.OrDash(l.intent.By != "", output.Escape(l.intent.By)) },
 	},
-	{Name: "agent", Value: func(l lockRow) any { return orNil(l.intent.Agent != "", l.intent.Agent) }, Hidden: true},
+	{Name: "agent", Value: func(l lockRow) any { return output.OrNil(l.intent.Agent != "", l.intent.Agent) }, Hidden: true},
 }
 
 // plainLockColumns are the fields of a lock without those of its intent.
@@ -365,14 +356,16 @@ func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 		{
 			Name:    "held_seconds",
 			Heading: "HELD FOR",
-			Value:   func(l lockRow) any { return orNil(l.Token != 0, output.Seconds(heldFor(l.LockInfo))) },
-			Text:    func(l lockRow) string { return orDash(l.Token != 0, heldFor(l.LockInfo).Round(time.Second).String()) },
+			Value:   func(l lockRow) any { return output.OrNil(l.Token != 0, output.Seconds(heldFor(l.LockInfo))) },
+			Text: func(l lockRow) string {
+				return output.OrDash(l.Token != 0, heldFor(l.LockInfo).Round(time.Second).String())
+			},
 		},
 		{
 			Name:    "age_seconds",
 			Heading: "LAST BEAT",
-			Value:   func(l lockRow) any { return orNil(hasHeartbeat(l.LockInfo), output.Seconds(l.Age)) },
-			Text:    func(l lockRow) string { return orDash(hasHeartbeat(l.LockInfo), ago(l.Age)+" ago") },
+			Value:   func(l lockRow) any { return output.OrNil(hasHeartbeat(l.LockInfo), output.Seconds(l.Age)) },
+			Text:    func(l lockRow) string { return output.OrDash(hasHeartbeat(l.LockInfo), output.Ago(l.Age)+" ago") },
 		},
 		{
 			Name:    "stale_after_seconds",
@@ -400,9 +393,9 @@ func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 				return p.Green(l.lease.text("fresh"))
 			},
 		},
-		{Name: "token", Value: func(l lockRow) any { return orNil(l.Token != 0, int64(l.Token)) }, Hidden: true},
-		{Name: "token_time", Value: func(l lockRow) any { return orNil(l.Token != 0, l.Token.Time()) }, Hidden: true},
-		{Name: "heartbeat", Value: func(l lockRow) any { return orNil(hasHeartbeat(l.LockInfo), l.Heartbeat) }, Hidden: true},
+		{Name: "token", Value: func(l lockRow) any { return output.OrNil(l.Token != 0, int64(l.Token)) }, Hidden: true},
+		{Name: "token_time", Value: func(l lockRow) any { return output.OrNil(l.Token != 0, l.Token.Time()) }, Hidden: true},
+		{Name: "heartbeat", Value: func(l lockRow) any { return output.OrNil(hasHeartbeat(l.LockInfo), l.Heartbeat) }, Hidden: true},
 	}
 }
 
@@ -419,25 +412,3 @@ func heldFor(l refdb.LockInfo) time.Duration {
 }
 
 func hasHeartbeat(l refdb.LockInfo) bool { return l.Heartbeat.Unix() > 0 }
-
-// ago formats an age to tenths of a second below a minute, to seconds above.
-func ago(d time.Duration) string {
-	if d < time.Minute {
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
-}
-
-func orNil(ok bool, v any) any {
-	if ok {
-		return v
-	}
-	return nil
-}
-
-func orDash(ok bool, s string) string {
-	if ok {
-		return s
-	}
-	return "-"
-}

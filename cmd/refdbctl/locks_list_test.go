@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -112,7 +114,7 @@ func TestLocksShow(t *testing.T) {
 		}
 	}
 	r := w.run(t, "locks", "show", "p", mainRef)
-	r.is(t, exitError, "there is no lock on p "+mainRef)
+	r.is(t, exit.Failed, "there is no lock on p "+mainRef)
 	r.isOneLine(t)
 }
 
@@ -140,14 +142,14 @@ func TestWatchRepeatsUntilInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	var out screen
-	a := newApp(streams{out: &out, err: &out, env: func(name string) string { return w.env[name] }})
+	a := newApp(cli.Streams{Out: &out, Err: &out, Env: func(name string) string { return w.env[name] }})
 	code := make(chan int)
-	go func() { code <- a.report(a.run(ctx, []string{"locks", "list", "--stale", "--watch=20ms"})) }()
+	go func() { code <- a.Report(a.run(ctx, []string{"locks", "list", "--stale", "--watch=20ms"})) }()
 	eventually(t, "three rounds", func() bool { return strings.Count(out.String(), "# ") >= 3 })
 	w.InsertLock(t, refdb.LockInfo{Project: "z", Ref: mainRef, Owner: "o", Age: time.Hour})
 	eventually(t, "the new lock", func() bool { return strings.Contains(out.String(), "z ") })
-	cancel(&interrupted{signal: syscall.SIGINT})
-	if got := <-code; got != exitOK {
+	cancel(&exit.Interrupted{Signal: syscall.SIGINT})
+	if got := <-code; got != exit.OK {
 		t.Errorf("status %d: %s", got, out.String())
 	}
 }
@@ -178,7 +180,7 @@ func TestPurgeRemovesWhatIsSelected(t *testing.T) {
 
 			r := w.run(t, append(full, "--dry-run")...)
 			planned := decode[[]lockJSON](t, r.out)
-			if s := strings.Join(names(planned), " "); r.code != exitOK || s != want {
+			if s := strings.Join(names(planned), " "); r.code != exit.OK || s != want {
 				t.Fatalf("would purge %q, want %q: %s", s, want, r.err)
 			}
 			for _, l := range planned {
@@ -192,7 +194,7 @@ func TestPurgeRemovesWhatIsSelected(t *testing.T) {
 
 			r = w.run(t, append(full, "--yes")...)
 			purged := decode[[]lockJSON](t, r.out)
-			if s := strings.Join(names(purged), " "); r.code != exitOK || s != want {
+			if s := strings.Join(names(purged), " "); r.code != exit.OK || s != want {
 				t.Fatalf("purged %q, want %q: %s", s, want, r.err)
 			}
 			var gone int
@@ -219,7 +221,7 @@ func TestAFreshLockNeedsForce(t *testing.T) {
 	w := newLocks(t)
 	for _, args := range []string{"p refs/heads/fresh", "--owner=there"} {
 		r := w.run(t, strings.Fields("locks purge --yes "+args)...)
-		r.is(t, exitLocked, "--force")
+		r.is(t, exit.Locked, "--force")
 		r.isOneLine(t)
 	}
 	if now := decode[[]lockJSON](t, w.do(t, "locks", "list", "-o", "json")); len(now) != 4 {
@@ -254,7 +256,7 @@ func TestALockThatChangedMeanwhileIsKept(t *testing.T) {
 			w := newLocks(t)
 			w.wrap = func(d refdb.Driver) refdb.Driver { return interfering{d, func() { w.Exec(t, change) }} }
 			r := w.run(t, "locks", "purge", "--stale", "--yes", "-o", "json")
-			r.is(t, exitOK, "kept 1 that")
+			r.is(t, exit.OK, "kept 1 that")
 			locks := decode[[]lockJSON](t, r.out)
 			kept := slices.DeleteFunc(slices.Clone(locks), func(l lockJSON) bool { return l.Result != "kept" })
 			if len(locks) != 4 || len(kept) != 1 || kept[0].Ref != "refs/heads/stale" {
@@ -272,7 +274,7 @@ func TestALockThatIsNotThereIsShownToPrograms(t *testing.T) {
 		"csv":  func(out string) bool { return strings.HasPrefix(out, "project,ref,") && strings.Count(out, "\n") == 1 },
 	} {
 		r := w.run(t, "locks", "show", "p", mainRef, "-o", format)
-		r.is(t, exitError, "there is no lock on p "+mainRef)
+		r.is(t, exit.Failed, "there is no lock on p "+mainRef)
 		if !check(r.out) {
 			t.Errorf("%s: %q", format, r.out)
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -43,16 +45,16 @@ Fields: ` + output.Names(purgeColumns(output.Palette{})) + `
 			}
 			return nil
 		},
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if err := p.check(a, args); err != nil {
 				return err
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return p.run(ctx, a, db) })
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return p.run(ctx, a, db) })
 		}),
 	}
 	p.filter.addFlags(cmd)
-	p.confirmation.addFlags(cmd)
-	p.why.addFlag(cmd)
+	p.Confirmation.AddFlags(cmd)
+	p.why.AddFlag(cmd)
 	cmd.Flags().BoolVar(&p.orphans, "orphans", false, "only orphaned marker rows of takeovers; included in --stale")
 	cmd.Flags().BoolVar(&p.force, "force", false, "fresh locks too")
 	return cmd
@@ -60,10 +62,10 @@ Fields: ` + output.Names(purgeColumns(output.Palette{})) + `
 
 type purge struct {
 	filter
-	confirmation
+	cli.Confirmation
 	orphans bool
 	force   bool
-	why     reason
+	why     cli.Reason
 }
 
 func (p *purge) check(a *app, args []string) error {
@@ -72,13 +74,13 @@ func (p *purge) check(a *app, args []string) error {
 			return err
 		}
 		if p.orphans || p.Project != "" || p.Prefix != "" {
-			return usage("PROJECT REF names one lock: leave out --project, --prefix and --orphans")
+			return exit.Usage("PROJECT REF names one lock: leave out --project, --prefix and --orphans")
 		}
 		p.Project, p.Ref = args[0], args[1]
 	} else if !p.Stale && p.olderThan == 0 && p.Owner == "" && !p.orphans {
-		return usage("say which locks: PROJECT REF, --stale, --older-than, --owner or --orphans")
+		return exit.Usage("say which locks: PROJECT REF, --stale, --older-than, --owner or --orphans")
 	}
-	return p.confirmation.check(a)
+	return p.Confirmation.Check(a.Run)
 }
 
 // purged is a lock with the result of its purge.
@@ -93,7 +95,7 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 		return err
 	}
 	if len(locks) == 0 {
-		if err := a.noteIfNoProject(ctx, db, p.Project); err != nil {
+		if err := a.NoteIfNoProject(ctx, db, p.Project); err != nil {
 			return err
 		}
 	}
@@ -109,7 +111,7 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 	for i, l := range locks {
 		results[i] = purged{l, "would_purge"}
 	}
-	if p.dryRun || len(locks) == 0 {
+	if p.DryRun || len(locks) == 0 {
 		return p.print(a, results)
 	}
 	if err := p.confirmLocks(ctx, a, locks); err != nil {
@@ -119,15 +121,15 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if p.force {
 		options = append(options, refdb.PurgeFresh())
 	}
-	limited, cancel := a.limited(ctx)
+	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	var removed []refdb.LockInfo
-	err = a.audited(ctx, db, p.act(locks), func() (outcome string, err error) {
+	err = a.Audited(ctx, db, p.act(locks), func() (outcome string, err error) {
 		removed, err = db.Purge(limited, locks, options...)
 		return fmt.Sprintf("purged %d of %d", len(removed), len(locks)), err
 	})
 	if err != nil {
-		return fmt.Errorf("after %s: %w", count(len(removed), "lock"), err)
+		return fmt.Errorf("after %s: %w", output.Count(len(removed), "lock"), err)
 	}
 	for i := range results {
 		results[i].result = "kept"
@@ -144,11 +146,11 @@ func (p *purge) run(ctx context.Context, a *app, db *refdb.DB) error {
 
 // confirmLocks shows the locks and asks whether to purge them, unless --yes was given.
 func (p *purge) confirmLocks(ctx context.Context, a *app, locks []refdb.LockInfo) error {
-	if p.yes {
+	if p.Yes {
 		return nil
 	}
-	palette := a.palette(a.err)
-	plan := output.NewWriter(a.messages, output.Table, palette, plainLockColumns(palette))
+	palette := a.Palette(a.Err)
+	plan := output.NewWriter(a.Messages, output.Table, palette, plainLockColumns(palette))
 	for _, l := range locks {
 		if err := plan.Write(lockRow{LockInfo: l}); err != nil {
 			return err
@@ -157,23 +159,23 @@ func (p *purge) confirmLocks(ctx context.Context, a *app, locks []refdb.LockInfo
 	if err := plan.Close(); err != nil {
 		return err
 	}
-	return p.confirm(ctx, a, fmt.Sprintf("Purge %s?", count(len(locks), "lock")))
+	return p.Confirm(ctx, a.Run, fmt.Sprintf("Purge %s?", output.Count(len(locks), "lock")))
 }
 
 // act returns the purge as it is recorded.
-func (p *purge) act(locks []refdb.LockInfo) act {
+func (p *purge) act(locks []refdb.LockInfo) cli.Act {
 	names := make([]string, len(locks))
 	for i, l := range locks {
 		names[i] = fmt.Sprintf("%s %s by %s", l.Project, l.Ref, l.Owner)
 	}
-	return act{action: "locks purge" + forceSuffix(p.force), project: p.Project, detail: enumerate(names), reason: p.why}
+	return cli.Act{Action: "locks purge" + cli.ForceSuffix(p.force), Project: p.Project, Detail: output.Enumerate(names), Reason: p.why}
 }
 
 // selected lists the locks and markers to be purged.
 func (p *purge) selected(ctx context.Context, a *app, db *refdb.DB) ([]refdb.LockInfo, error) {
 	var locks []refdb.LockInfo
 	if !p.orphans {
-		for l, err := range a.locks(ctx, db, p.get()) {
+		for l, err := range a.Locks(ctx, db, p.get()) {
 			if err != nil {
 				return nil, err
 			}
@@ -181,7 +183,7 @@ func (p *purge) selected(ctx context.Context, a *app, db *refdb.DB) ([]refdb.Loc
 		}
 	}
 	if p.orphans || p.Stale && p.Ref == "" {
-		for marker, err := range withRowTimeout(ctx, a, db.Orphans) {
+		for marker, err := range cli.WithRowTimeout(ctx, a.Run, db.Orphans) {
 			if err != nil {
 				return nil, err
 			}
@@ -214,7 +216,7 @@ func refuseIntents(locks []refdb.LockInfo) error {
 		return nil
 	}
 	return fmt.Errorf("nothing was purged, because %s among them: what its site has shown to its readers must be decided on: "+
-		"refdbctl locks resolve: %w", count(len(intended), "intent"), &refdb.LockedError{Holders: intended})
+		"refdbctl locks resolve: %w", output.Count(len(intended), "intent"), &refdb.LockedError{Holders: intended})
 }
 
 // refuseFresh fails if one of the locks is fresh. Markers don't count, because nobody holds
@@ -227,12 +229,12 @@ func refuseFresh(locks []refdb.LockInfo) error {
 		return nil
 	}
 	return fmt.Errorf("nothing was purged, because %s would go too: --stale leaves such out, --force purges them: %w",
-		count(len(fresh), "fresh lock"), &refdb.LockedError{Holders: fresh})
+		output.Count(len(fresh), "fresh lock"), &refdb.LockedError{Holders: fresh})
 }
 
 func (p *purge) print(a *app, results []purged) error {
-	palette := a.palette(a.out)
-	w := output.NewWriter(a.out, a.format, palette, purgeColumns(palette))
+	palette := a.Palette(a.Out)
+	w := output.NewWriter(a.Out, a.Format, palette, purgeColumns(palette))
 	var kept int
 	for _, r := range results {
 		if r.result == "kept" {
@@ -247,13 +249,13 @@ func (p *purge) print(a *app, results []purged) error {
 	}
 	switch {
 	case len(results) == 0:
-		a.note("nothing to purge")
-	case p.dryRun:
-		a.note("would purge %s", count(len(results), "lock"))
+		a.Note("nothing to purge")
+	case p.DryRun:
+		a.Note("would purge %s", output.Count(len(results), "lock"))
 	case kept > 0:
-		a.note("purged %s; kept %d that were renewed, released or changed hands meanwhile", count(len(results)-kept, "lock"), kept)
+		a.Note("purged %s; kept %d that were renewed, released or changed hands meanwhile", output.Count(len(results)-kept, "lock"), kept)
 	default:
-		a.note("purged %s", count(len(results), "lock"))
+		a.Note("purged %s", output.Count(len(results), "lock"))
 	}
 	return nil
 }
@@ -272,12 +274,4 @@ func purgeColumns(p output.Palette) []output.Column[purged] {
 		columns = append(columns, column)
 	}
 	return columns
-}
-
-// count returns a number and a noun, which gets an s in the plural.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -10,7 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/value"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
@@ -18,7 +22,7 @@ import (
 func (a *app) locksResolveCommand() *cobra.Command {
 	var r resolution
 	cmd := &cobra.Command{
-		Use:   "resolve (PROJECT REF | --project P | --site S) --keep-old|--take-new --why TEXT",
+		Use:   "resolve (PROJECT REF | --project P | --site S) --keep-old|--take-new --reason TEXT",
 		Short: "Decide on intents whose site can't",
 		Long: `Decide on intents: pushes that a site announced and did not end, because it is gone. Their refs are
 locked at all sites until somebody says whether they keep the old value or take the new one.
@@ -39,19 +43,19 @@ With --take-new, see to it that some other site has the objects: refdbctl site s
 
 Fields: ` + output.Names(resolvedColumns) + `
 (result: resolved, ended, which its site did meanwhile, or, with --dry-run, would_resolve)`,
-		Example: `  refdbctl locks resolve my/project refs/heads/main --keep-old --why "eu-1 lost its disk"
-  refdbctl locks resolve --site eu-1 --take-new --why "eu-1 is gone, all was replicated" --yes`,
+		Example: `  refdbctl locks resolve my/project refs/heads/main --keep-old --reason "eu-1 lost its disk"
+  refdbctl locks resolve --site eu-1 --take-new --reason "eu-1 is gone, all was replicated" --yes`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 0 && len(args) != 2 {
 				return errors.New("give both PROJECT and REF, or --project, or --site")
 			}
 			return nil
 		},
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if err := r.check(a, args); err != nil {
 				return err
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
 		}),
 	}
 	flags := cmd.Flags()
@@ -60,49 +64,49 @@ Fields: ` + output.Names(resolvedColumns) + `
 	flags.StringVar(&r.Owner, "site", "", "all intents of this `site`")
 	flags.BoolVar(&r.keepOld, "keep-old", false, "the refs keep what they held")
 	flags.BoolVar(&r.takeNew, "take-new", false, "the refs take what was intended")
-	flags.StringVar(&r.why, "why", "", "the reason, recorded with the decision: a `text`")
+	flags.StringVar(&r.reason, "reason", "", "why, recorded with the decision: a `text`")
 	flags.StringVar(&r.by, "by", "", "who decides: a `name` (default: user@host)")
 	flags.BoolVar(&r.force, "force", false, "also intents of a site that is alive")
-	must(cmd.MarkFlagRequired("why"))
+	cli.Must(cmd.MarkFlagRequired("reason"))
 	cmd.MarkFlagsOneRequired("keep-old", "take-new")
 	cmd.MarkFlagsMutuallyExclusive("keep-old", "take-new")
-	r.confirmation.addFlags(cmd)
+	r.Confirmation.AddFlags(cmd)
 	return cmd
 }
 
 // resolution holds the arguments of the command.
 type resolution struct {
 	refdb.IntentFilter
-	confirmation
+	cli.Confirmation
 	keepOld, takeNew bool
-	why, by          string
+	reason, by       string
 	force            bool
 }
 
 func (r *resolution) check(a *app, args []string) error {
 	switch {
 	case len(args) == 2 && r.Project != "":
-		return usage("PROJECT REF names one intent: leave out --project")
+		return exit.Usage("PROJECT REF names one intent: leave out --project")
 	case len(args) == 2:
 		if err := refdb.CheckKey(args[0], args[1]); err != nil {
 			return err
 		}
 		r.Project, r.Ref = args[0], args[1]
 	case r.Project == "" && r.Owner == "":
-		return usage("say which intents: PROJECT REF, --project or --site")
+		return exit.Usage("say which intents: PROJECT REF, --project or --site")
 	}
-	if strings.TrimSpace(r.why) == "" {
-		return usage("--why: say why, for those who will look at this later")
+	if strings.TrimSpace(r.reason) == "" {
+		return exit.Usage("--reason: say why, for those who will look at this later")
 	}
 	if r.by == "" {
-		r.by = operator()
+		r.by = cli.Operator()
 	}
-	return r.confirmation.check(a)
+	return r.Confirmation.Check(a.Run)
 }
 
 // decision returns what is decided on an intent. Counters take the new value in any case: see [isCounter].
 func (r *resolution) decision(in refdb.Intent) refdb.Decision {
-	if r.keepOld && !isCounter(in.Ref) {
+	if r.keepOld && !refs.IsCounter(in.Ref) {
 		return refdb.KeepOld
 	}
 	return refdb.TakeNew
@@ -121,11 +125,11 @@ var resolvedColumns = []output.Column[resolved]{
 	{Name: "ref", Value: func(r resolved) any { return r.Ref }},
 	{Name: "owner", Value: func(r resolved) any { return r.Owner }},
 	{Name: "age_seconds", Heading: "AGE", Value: func(r resolved) any { return output.Seconds(r.Age) },
-		Text: func(r resolved) string { return ago(r.Age) }},
-	{Name: "old", Value: func(r resolved) any { return orNil(!r.Old.IsAbsent(), string(r.Old)) },
-		Text: func(r resolved) string { return output.Escape(abbreviated(r.Old)) }},
-	{Name: "new", Value: func(r resolved) any { return orNil(!r.New.IsAbsent(), string(r.New)) },
-		Text: func(r resolved) string { return output.Escape(abbreviated(r.New)) }},
+		Text: func(r resolved) string { return output.Ago(r.Age) }},
+	{Name: "old", Value: func(r resolved) any { return output.OrNil(!r.Old.IsAbsent(), string(r.Old)) },
+		Text: func(r resolved) string { return output.Escape(value.Abbreviated(r.Old)) }},
+	{Name: "new", Value: func(r resolved) any { return output.OrNil(!r.New.IsAbsent(), string(r.New)) },
+		Text: func(r resolved) string { return output.Escape(value.Abbreviated(r.New)) }},
 	{Name: "decision", Value: func(r resolved) any { return string(r.decision) }},
 }
 
@@ -135,10 +139,10 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 		return err
 	}
 	if r.Ref != "" && len(intents) == 0 {
-		return &status{exitError, fmt.Sprintf("there is no intent on %s %s", r.Project, r.Ref)}
+		return exit.With(exit.Failed, fmt.Sprintf("there is no intent on %s %s", r.Project, r.Ref))
 	}
 	if r.Project != "" && len(intents) == 0 {
-		if err := a.requireProject(ctx, db, r.Project); err != nil {
+		if err := a.RequireProject(ctx, db, r.Project); err != nil {
 			return err
 		}
 	}
@@ -151,21 +155,21 @@ func (r *resolution) run(ctx context.Context, a *app, db *refdb.DB) error {
 	for i, in := range intents {
 		results[i] = resolved{in, r.decision(in), "would_resolve"}
 	}
-	if r.dryRun || len(intents) == 0 {
+	if r.DryRun || len(intents) == 0 {
 		return r.print(a, results)
 	}
 	if err := r.confirmIntents(ctx, a, results); err != nil {
 		return err
 	}
-	limited, cancel := a.limited(ctx)
+	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	done := 0
-	err = a.audited(ctx, db, r.act(intents), func() (outcome string, err error) {
+	err = a.Audited(ctx, db, r.act(intents), func() (outcome string, err error) {
 		done, err = r.resolve(limited, db, results)
 		return fmt.Sprintf("resolved %d of %d", done, len(intents)), err
 	})
 	if err != nil {
-		return fmt.Errorf("after %s: %w", count(done, "intent"), err)
+		return fmt.Errorf("after %s: %w", output.Count(done, "intent"), err)
 	}
 	return r.print(a, results)
 }
@@ -182,7 +186,7 @@ func (r *resolution) resolve(ctx context.Context, db *refdb.DB, results []resolv
 		if len(intents) == 0 {
 			continue
 		}
-		ended, err := db.Resolve(ctx, intents, decision, r.by, r.why)
+		ended, err := db.Resolve(ctx, intents, decision, r.by, r.reason)
 		done += len(ended)
 		if err != nil {
 			return done, err
@@ -204,10 +208,10 @@ func (r *resolution) resolve(ctx context.Context, db *refdb.DB, results []resolv
 
 // confirmIntents shows the intents and asks whether to resolve them, unless --yes was given.
 func (r *resolution) confirmIntents(ctx context.Context, a *app, intents []resolved) error {
-	if r.yes {
+	if r.Yes {
 		return nil
 	}
-	plan := output.NewWriter(a.messages, output.Table, a.palette(a.err), resolvedColumns)
+	plan := output.NewWriter(a.Messages, output.Table, a.Palette(a.Err), resolvedColumns)
 	for _, in := range intents {
 		if err := plan.Write(in); err != nil {
 			return err
@@ -216,30 +220,30 @@ func (r *resolution) confirmIntents(ctx context.Context, a *app, intents []resol
 	if err := plan.Close(); err != nil {
 		return err
 	}
-	question := fmt.Sprintf("Let %s take the new value?", count(len(intents), "ref"))
+	question := fmt.Sprintf("Let %s take the new value?", output.Count(len(intents), "ref"))
 	if r.keepOld {
-		question = fmt.Sprintf("Let %s keep the old value, or take the new one where the table says so?", count(len(intents), "ref"))
+		question = fmt.Sprintf("Let %s keep the old value, or take the new one where the table says so?", output.Count(len(intents), "ref"))
 	}
-	return r.confirm(ctx, a, question)
+	return r.Confirm(ctx, a.Run, question)
 }
 
 // act returns the resolution as it is recorded.
-func (r *resolution) act(intents []refdb.Intent) act {
+func (r *resolution) act(intents []refdb.Intent) cli.Act {
 	names := make([]string, len(intents))
 	for i, in := range intents {
-		names[i] = fmt.Sprintf("%s %s of %s: %s to %s", in.Project, in.Ref, in.Owner, describe(in.Old), describe(in.New))
+		names[i] = fmt.Sprintf("%s %s of %s: %s to %s", in.Project, in.Ref, in.Owner, value.Describe(in.Old), value.Describe(in.New))
 	}
 	choice := " --keep-old"
 	if r.takeNew {
 		choice = " --take-new"
 	}
-	return act{action: "locks resolve" + choice + forceSuffix(r.force), project: r.Project, detail: "by " + r.by + ": " + enumerate(names), reason: reason(r.why)}
+	return cli.Act{Action: "locks resolve" + choice + cli.ForceSuffix(r.force), Project: r.Project, Detail: "by " + r.by + ": " + output.Enumerate(names), Reason: cli.Reason(r.reason)}
 }
 
 // intents lists the intents that f selects.
 func (a *app) intents(ctx context.Context, db *refdb.DB, f refdb.IntentFilter) ([]refdb.Intent, error) {
 	var all []refdb.Intent
-	for i, err := range withRowTimeout(ctx, a, func(ctx context.Context) iter.Seq2[refdb.Intent, error] { return db.Intents(ctx, f) }) {
+	for i, err := range cli.WithRowTimeout(ctx, a.Run, func(ctx context.Context) iter.Seq2[refdb.Intent, error] { return db.Intents(ctx, f) }) {
 		if err != nil {
 			return nil, err
 		}
@@ -251,7 +255,7 @@ func (a *app) intents(ctx context.Context, db *refdb.DB, f refdb.IntentFilter) (
 // refuseAlive fails if the daemon of one of the intents' sites is running: it ends its
 // intents itself.
 func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Intent) error {
-	ctx, cancel := a.limited(ctx)
+	ctx, cancel := a.Limited(ctx)
 	defer cancel()
 	var sites []string
 	for _, i := range intents {
@@ -272,11 +276,11 @@ func (a *app) refuseAlive(ctx context.Context, db *refdb.DB, intents []refdb.Int
 		return nil
 	}
 	return fmt.Errorf("nothing was resolved, because the daemon of site %s is alive (last seen %s ago) and ends its intents by itself; "+
-		"--force decides in its place: %w", siteOf(alive[0].Owner), ago(alive[0].Age), &refdb.LockedError{Holders: alive})
+		"--force decides in its place: %w", siteOf(alive[0].Owner), output.Ago(alive[0].Age), &refdb.LockedError{Holders: alive})
 }
 
 func (r *resolution) print(a *app, results []resolved) error {
-	w := output.NewWriter(a.out, a.format, a.palette(a.out), resolvedColumns)
+	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), resolvedColumns)
 	ended := 0
 	for _, in := range results {
 		if in.result == "ended" {
@@ -291,13 +295,13 @@ func (r *resolution) print(a *app, results []resolved) error {
 	}
 	switch {
 	case len(results) == 0:
-		a.note("nothing to resolve")
-	case r.dryRun:
-		a.note("would resolve %s", count(len(results), "intent"))
+		a.Note("nothing to resolve")
+	case r.DryRun:
+		a.Note("would resolve %s", output.Count(len(results), "intent"))
 	case ended > 0:
-		a.note("resolved %s; %d were ended meanwhile by their site", count(len(results)-ended, "intent"), ended)
+		a.Note("resolved %s; %d were ended meanwhile by their site", output.Count(len(results)-ended, "intent"), ended)
 	default:
-		a.note("resolved %s", count(len(results), "intent"))
+		a.Note("resolved %s", output.Count(len(results), "intent"))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -76,7 +77,7 @@ func TestResolveEndsWhatIsSelected(t *testing.T) {
 				t.Parallel()
 				w := newIntents(t)
 				before := w.left(t, false)
-				full := append(strings.Fields("locks resolve -o json --by me@here --"+decision+" "+args), "--why", "eu-1 lost its disk")
+				full := append(strings.Fields("locks resolve -o json --by me@here --"+decision+" "+args), "--reason", "eu-1 lost its disk")
 				var got []string
 				r := w.run(t, append(full, "--dry-run")...)
 				for _, i := range decode[[]intentJSON](t, r.out) {
@@ -84,14 +85,14 @@ func TestResolveEndsWhatIsSelected(t *testing.T) {
 						t.Errorf("%+v", i)
 					}
 				}
-				if s := strings.Join(got, ", "); r.code != exitOK || s != want {
+				if s := strings.Join(got, ", "); r.code != exit.OK || s != want {
 					t.Fatalf("would resolve %q, want %q: %s", s, want, r.err)
 				}
 				if now := w.left(t, false); now != before {
 					t.Fatalf("a dry run has left %s", now)
 				}
 				r = w.run(t, append(full, "--yes")...)
-				r.is(t, exitOK, "")
+				r.is(t, exit.OK, "")
 				for _, i := range decode[[]intentJSON](t, r.out) {
 					if i.Result != "resolved" {
 						t.Errorf("%+v", i)
@@ -123,8 +124,8 @@ func TestResolveLetsNoCounterGoBack(t *testing.T) {
 	w.prepare(t, "there", "All-Projects", refdb.Update{Ref: mainRef, Old: refdb.Value(id("a")), New: refdb.Value(id("b"))},
 		refdb.Update{Ref: counter, Old: refdb.Value(id("a")), New: refdb.Value(id("b"))})
 	w.prepare(t, "there", "q", refdb.Update{Ref: mainRef, New: refdb.Value(id("d"))})
-	r := w.run(t, "locks", "resolve", "--site", "there", "--keep-old", "--why", "it is gone", "--yes", "-o", "json")
-	r.is(t, exitOK, "")
+	r := w.run(t, "locks", "resolve", "--site", "there", "--keep-old", "--reason", "it is gone", "--yes", "-o", "json")
+	r.is(t, exit.OK, "")
 	got := map[string]string{}
 	for _, i := range decode[[]intentJSON](t, r.out) {
 		got[i.Project+" "+i.Ref] = i.Result + " " + i.Decision
@@ -143,7 +144,7 @@ func TestResolveLetsNoCounterGoBack(t *testing.T) {
 func TestResolveRecordsWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	w := newIntents(t)
-	w.do(t, "locks", "resolve", "p", mainRef, "--keep-old", "--why", "its disk is lost", "--yes")
+	w.do(t, "locks", "resolve", "p", mainRef, "--keep-old", "--reason", "its disk is lost", "--yes")
 	for i, err := range w.open(t).Intents(t.Context(), refdb.IntentFilter{Decided: true}) {
 		host, _ := os.Hostname()
 		if err != nil || i.Reason != "its disk is lost" || !strings.HasSuffix(i.DecidedBy, "@"+host) || i.Decision != refdb.KeepOld {
@@ -156,21 +157,21 @@ func TestResolveAsksFor(t *testing.T) {
 	t.Parallel()
 	w := newIntents(t)
 	for args, says := range map[string]string{
-		"--keep-old --why=x --yes":                               "say which intents",
-		"p refs/heads/main --why=x --yes":                        "keep-old take-new",
-		"p refs/heads/main --keep-old --take-new --why=x":        "keep-old take-new",
-		"p refs/heads/main --keep-old --yes":                     "why",
-		"p refs/heads/main --keep-old --yes --why=":              "say why",
-		"p refs/heads/main --keep-old --why=x":                   "add --yes",
-		"p --keep-old --why=x":                                   "both PROJECT and REF",
-		"p refs/heads/main --project=p --keep-old --why=x --yes": "leave out --project",
-		"p refs/heads/two..dots --keep-old --why=x --yes":        "two..dots",
+		"--keep-old --reason=x --yes":                               "say which intents",
+		"p refs/heads/main --reason=x --yes":                        "keep-old take-new",
+		"p refs/heads/main --keep-old --take-new --reason=x":        "keep-old take-new",
+		"p refs/heads/main --keep-old --yes":                        "reason",
+		"p refs/heads/main --keep-old --yes --reason=":              "say why",
+		"p refs/heads/main --keep-old --reason=x":                   "add --yes",
+		"p --keep-old --reason=x":                                   "both PROJECT and REF",
+		"p refs/heads/main --project=p --keep-old --reason=x --yes": "leave out --project",
+		"p refs/heads/two..dots --keep-old --reason=x --yes":        "two..dots",
 	} {
 		r := w.run(t, append([]string{"locks", "resolve"}, strings.Fields(args)...)...)
-		r.is(t, exitUsage, says)
+		r.is(t, exit.Misuse, says)
 		r.isOneLine(t)
 	}
-	w.run(t, "locks", "resolve", "p", "refs/heads/plain", "--keep-old", "--why=x", "--yes").is(t, exitError, "there is no intent on p refs/heads/plain")
+	w.run(t, "locks", "resolve", "p", "refs/heads/plain", "--keep-old", "--reason=x", "--yes").is(t, exit.Failed, "there is no intent on p refs/heads/plain")
 	if left := w.left(t, true); left != "" {
 		t.Errorf("resolved: %s", left)
 	}
@@ -180,14 +181,14 @@ func TestResolveRefusesASiteThatIsAlive(t *testing.T) {
 	t.Parallel()
 	w := newIntents(t)
 	w.InsertLock(t, refdb.LockInfo{Project: "refdb/sites", Ref: "refs/sites/there", Owner: "there/1"})
-	r := w.run(t, "locks", "resolve", "p", mainRef, "--keep-old", "--why=x", "--yes")
-	r.is(t, exitLocked, "the daemon of site there is alive")
+	r := w.run(t, "locks", "resolve", "p", mainRef, "--keep-old", "--reason=x", "--yes")
+	r.is(t, exit.Locked, "the daemon of site there is alive")
 	r.isOneLine(t)
-	w.do(t, "locks", "resolve", "p", "refs/heads/third", "--keep-old", "--why=x", "--yes")
-	w.do(t, "locks", "resolve", "p", mainRef, "--keep-old", "--why=x", "--yes", "--force")
+	w.do(t, "locks", "resolve", "p", "refs/heads/third", "--keep-old", "--reason=x", "--yes")
+	w.do(t, "locks", "resolve", "p", mainRef, "--keep-old", "--reason=x", "--yes", "--force")
 	// A daemon that was killed leaves its lock behind, which goes stale.
 	w.Age(t, "refdb/sites", "refs/sites/there", time.Hour)
-	w.do(t, "locks", "resolve", "--site=there", "--take-new", "--why=x", "--yes")
+	w.do(t, "locks", "resolve", "--site=there", "--take-new", "--reason=x", "--yes")
 	if left := w.left(t, false); left != "" {
 		t.Errorf("left: %s", left)
 	}
@@ -210,8 +211,8 @@ func TestAnIntentThatItsSiteEndsMeanwhileIsLeftToIt(t *testing.T) {
 	w.wrap = func(d refdb.Driver) refdb.Driver {
 		return lateResolve{d, func() { w.Exec(t, `DELETE FROM intents WHERE project = 'p' AND ref = 'refs/heads/new'`) }}
 	}
-	r := w.run(t, "locks", "resolve", "--site=there", "--keep-old", "--why=x", "--yes", "-o", "json")
-	r.is(t, exitOK, "1 were ended meanwhile")
+	r := w.run(t, "locks", "resolve", "--site=there", "--keep-old", "--reason=x", "--yes", "-o", "json")
+	r.is(t, exit.OK, "1 were ended meanwhile")
 	var got []string
 	for _, i := range decode[[]intentJSON](t, r.out) {
 		got = append(got, i.Result)
@@ -255,7 +256,7 @@ func TestLocksShowIntents(t *testing.T) {
 		t.Errorf("table:\n%s", table)
 	}
 	shown := w.run(t, "locks", "show", "p", mainRef)
-	shown.is(t, exitOK, "refdbctl locks resolve p "+mainRef)
+	shown.is(t, exit.OK, "refdbctl locks resolve p "+mainRef)
 	for _, says := range []string{id("a"), id("b"), "boot:1:2", "never", "intent"} {
 		if !strings.Contains(shown.out, says) {
 			t.Errorf("no %q in\n%s", says, shown.out)
@@ -268,10 +269,10 @@ func TestPurgeAndRemoveLeaveIntents(t *testing.T) {
 	w := newIntents(t)
 	for _, args := range []string{"p refs/heads/main", "p refs/heads/main --force", "--owner=there --force"} {
 		r := w.run(t, strings.Fields("locks purge --yes "+args)...)
-		r.is(t, exitLocked, "refdbctl locks resolve")
+		r.is(t, exit.Locked, "refdbctl locks resolve")
 		r.isOneLine(t)
 	}
-	w.run(t, "project", "remove", "p", "--yes", "--force").is(t, exitLocked, "")
+	w.run(t, "project", "remove", "p", "--yes", "--force").is(t, exit.Locked, "")
 	if left := w.left(t, false); left != "p main, p new, p third, q main" {
 		t.Errorf("left: %s", left)
 	}

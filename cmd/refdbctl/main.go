@@ -9,15 +9,17 @@ import (
 	"context"
 	"os"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/job"
 )
 
 func main() {
-	ctx := withSignals(context.Background())
-	a := newApp(streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv})
+	ctx := exit.WithSignals(context.Background())
+	a := newApp(cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv})
 	err := a.run(ctx, os.Args[1:])
-	code := a.report(err)
-	if s := deathSignal(err); s != 0 {
+	code := a.Report(err)
+	if s := exit.DeathSignal(err); s != 0 {
 		job.DieBySignal(s)
 	}
 	os.Exit(code)

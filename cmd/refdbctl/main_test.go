@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -73,16 +75,16 @@ func (w *world) run(tb testing.TB, args ...string) result {
 func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result {
 	tb.Helper()
 	var out, messages bytes.Buffer
-	a := w.app(streams{in: strings.NewReader(""), out: &out, err: &messages})
-	code := a.report(a.run(ctx, args))
+	a := w.app(cli.Streams{In: strings.NewReader(""), Out: &out, Err: &messages})
+	code := a.Report(a.run(ctx, args))
 	return result{code, out.String(), messages.String()}
 }
 
 // app returns a run of the program in this world.
-func (w *world) app(s streams) *app {
-	s.env = func(name string) string { return w.env[name] }
+func (w *world) app(s cli.Streams) *app {
+	s.Env = func(name string) string { return w.env[name] }
 	a := newApp(s)
-	a.openDriver = func(ctx context.Context, url string) (refdb.Driver, error) {
+	a.OpenDriver = func(ctx context.Context, url string) (refdb.Driver, error) {
 		if w.down != nil {
 			if err := w.down(); err != nil {
 				return nil, err
@@ -101,7 +103,7 @@ func (w *world) app(s streams) *app {
 func (w *world) do(tb testing.TB, args ...string) string {
 	tb.Helper()
 	r := w.run(tb, args...)
-	r.is(tb, exitOK, "")
+	r.is(tb, exit.OK, "")
 	return r.out
 }
 

@@ -8,13 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
-	return group("migrate", "Create, upgrade or remove the database's schema",
+	return cli.Group("migrate", "Create, upgrade or remove the database's schema",
 		a.migrateUpCommand(), a.migrateDownCommand(), a.migrateVersionCommand(), a.migrateForceCommand())
 }
 
@@ -28,8 +30,8 @@ in the way is an error, and nothing is changed. If the schema is there already n
 several that run at once, the others wait for the first.`,
 		Example: `  refdbctl migrate up --db sqlite:/var/lib/refdb/refdb.db`,
 		Args:    cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.WithMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
 				before, _, err := a.schemaVersion(ctx, m)
 				if err != nil {
 					return err
@@ -61,14 +63,14 @@ Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate down --dry-run
   refdbctl migrate down --all --yes`,
 		Args: cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if d.steps < 1 {
-				return usage(fmt.Sprintf("--steps %d: at least 1 is needed", d.steps))
+				return exit.Usage(fmt.Sprintf("--steps %d: at least 1 is needed", d.steps))
 			}
-			if err := d.check(a); err != nil {
+			if err := d.Check(a.Run); err != nil {
 				return err
 			}
-			return a.withMigrator(ctx, func(m *migrations.Migrator, dialect migrations.Dialect) error {
+			return a.WithMigrator(ctx, func(m *migrations.Migrator, dialect migrations.Dialect) error {
 				return d.run(ctx, a, m, dialect)
 			})
 		}),
@@ -77,13 +79,13 @@ Fields with --dry-run: ` + output.Names(planColumns),
 	cmd.Flags().BoolVar(&d.all, "all", false, "go down to no schema at all")
 	cmd.Flags().BoolVar(&d.force, "force", false, "in spite of fresh locks, but not of intents, or without looking at them")
 	cmd.MarkFlagsMutuallyExclusive("steps", "all")
-	d.addFlags(cmd)
+	d.AddFlags(cmd)
 	return cmd
 }
 
 // downgrade holds the flags of "migrate down".
 type downgrade struct {
-	confirmation
+	cli.Confirmation
 	steps      int
 	all, force bool
 }
@@ -110,20 +112,20 @@ func (d *downgrade) run(ctx context.Context, a *app, m *migrations.Migrator, dia
 	if err := a.refuseUnderLocks(ctx, m, guard); err != nil {
 		return err
 	}
-	a.note("%s", describeDown(dialect, before, after))
-	if !d.yes {
+	a.Note("%s", describeDown(dialect, before, after))
+	if !d.Yes {
 		if err := a.noteCensus(ctx, m); err != nil {
 			return err
 		}
 	}
-	if d.dryRun {
+	if d.DryRun {
 		return a.printPlan(plan{before, after})
 	}
 	question := fmt.Sprintf("Bring the schema down to version %d?", after)
 	if after == 0 {
-		err = d.confirmByName(ctx, a, question, databaseName(a.url))
+		err = d.ConfirmByName(ctx, a.Run, question, cli.DatabaseName(a.URL))
 	} else {
-		err = d.confirm(ctx, a, question)
+		err = d.Confirm(ctx, a.Run, question)
 	}
 	if err != nil {
 		return err
@@ -136,7 +138,7 @@ func (d *downgrade) run(ctx context.Context, a *app, m *migrations.Migrator, dia
 
 // refuseUnderLocks fails if there are locks for which the migration itself would fail.
 func (a *app) refuseUnderLocks(ctx context.Context, m *migrations.Migrator, guard migrations.Guard) error {
-	ctx, cancel := a.limited(ctx)
+	ctx, cancel := a.Limited(ctx)
 	defer cancel()
 	return lockedError(withContextError(ctx, m.Unheld(ctx, guard)))
 }
@@ -152,14 +154,14 @@ func lockedError(err error) error {
 
 // noteCensus prints how much is in the tables.
 func (a *app) noteCensus(ctx context.Context, m *migrations.Migrator) error {
-	ctx, cancel := a.limited(ctx)
+	ctx, cancel := a.Limited(ctx)
 	defer cancel()
 	n, err := m.Census(ctx)
 	if err != nil {
 		return withContextError(ctx, err)
 	}
-	a.note("the database has %s in %s, deleted ones included, and %s of %s",
-		count(int(n.Refs), "ref"), count(int(n.Projects), "project"), count(int(n.Locks), "lock"), count(int(n.Holders), "holder"))
+	a.Note("the database has %s in %s, deleted ones included, and %s of %s",
+		output.Count(int(n.Refs), "ref"), output.Count(int(n.Projects), "project"), output.Count(int(n.Locks), "lock"), output.Count(int(n.Holders), "holder"))
 	return nil
 }
 
@@ -184,20 +186,20 @@ schema is one that an interrupted migration left half-way.
 Fields: ` + output.Names(versionColumns),
 		Example: `  refdbctl migrate version -o json`,
 		Args:    cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.WithMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
 				v, err := a.versions(ctx, m, d)
 				if err != nil {
 					return err
 				}
-				return output.One(a.out, a.format, a.palette(a.out), versionColumns, v)
+				return output.One(a.Out, a.Format, a.Palette(a.Out), versionColumns, v)
 			})
 		}),
 	}
 }
 
 func (a *app) migrateForceCommand() *cobra.Command {
-	var c confirmation
+	var c cli.Confirmation
 	cmd := &cobra.Command{
 		Use:   "force VERSION",
 		Short: "Record which version a half-migrated schema really has",
@@ -209,15 +211,15 @@ afterwards.
 Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate force 1`,
 		Args:    cobra.ExactArgs(1),
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			version, err := strconv.ParseUint(args[0], 10, 31)
 			if err != nil {
-				return usage(fmt.Sprintf("VERSION %q is not a version number", args[0]))
+				return exit.Usage(fmt.Sprintf("VERSION %q is not a version number", args[0]))
 			}
-			if err := c.check(a); err != nil {
+			if err := c.Check(a.Run); err != nil {
 				return err
 			}
-			return a.withMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
+			return a.WithMigrator(ctx, func(m *migrations.Migrator, d migrations.Dialect) error {
 				before, dirty, err := a.schemaVersion(ctx, m)
 				if err != nil {
 					return err
@@ -225,11 +227,11 @@ Fields with --dry-run: ` + output.Names(planColumns),
 				if latest := migrations.Latest(d); uint(version) > latest {
 					return fmt.Errorf("force schema version %d: the latest is %d", version, latest)
 				}
-				a.note("the schema is recorded as version %d, dirty: %t", before, dirty)
-				if c.dryRun {
+				a.Note("the schema is recorded as version %d, dirty: %t", before, dirty)
+				if c.DryRun {
 					return a.printPlan(plan{before, uint(version)})
 				}
-				if err := c.confirm(ctx, a, fmt.Sprintf("Record it as version %d, not dirty?", version)); err != nil {
+				if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Record it as version %d, not dirty?", version)); err != nil {
 					return err
 				}
 				if err := m.Force(ctx, uint(version)); err != nil {
@@ -239,7 +241,7 @@ Fields with --dry-run: ` + output.Names(planColumns),
 			})
 		}),
 	}
-	c.addFlags(cmd)
+	c.AddFlags(cmd)
 	return cmd
 }
 
@@ -254,10 +256,10 @@ var planColumns = []output.Column[plan]{
 
 // printPlan prints the plan for programs. For people a note has said it before.
 func (a *app) printPlan(p plan) error {
-	if a.format == output.Table {
+	if a.Format == output.Table {
 		return nil
 	}
-	return output.One(a.out, a.format, output.Palette{}, planColumns, p)
+	return output.One(a.Out, a.Format, output.Palette{}, planColumns, p)
 }
 
 // versions is what "migrate version" prints.
@@ -278,7 +280,7 @@ func (a *app) versions(ctx context.Context, m *migrations.Migrator, d migrations
 }
 
 func (a *app) schemaVersion(ctx context.Context, m *migrations.Migrator) (version uint, dirty bool, err error) {
-	ctx, cancel := a.limited(ctx)
+	ctx, cancel := a.Limited(ctx)
 	defer cancel()
 	version, dirty, err = m.Version(ctx)
 	return version, dirty, withContextError(ctx, err)
@@ -299,13 +301,13 @@ func (a *app) printVersions(ctx context.Context, m *migrations.Migrator, d migra
 	if err != nil {
 		return err
 	}
-	if a.format != output.Table {
-		return output.One(a.out, a.format, output.Palette{}, versionColumns, v)
+	if a.Format != output.Table {
+		return output.One(a.Out, a.Format, output.Palette{}, versionColumns, v)
 	}
 	change := fmt.Sprintf("is at version %d already", v.database)
 	if before != v.database {
 		change = fmt.Sprintf("version %d -> %d", before, v.database)
 	}
-	_, err = fmt.Fprintf(a.out, "schema %s\n", change)
+	_, err = fmt.Fprintf(a.Out, "schema %s\n", change)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -20,7 +21,7 @@ func TestMigrateDownCountsWhatGoes(t *testing.T) {
 			w.InsertRef(t, "p", "refs/heads/b", refdb.Value(id("a")))
 			w.InsertRef(t, "q", mainRef, refdb.Value(id("a")))
 			w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "dead", Age: time.Hour})
-			w.run(t, "migrate", "down", "--all", "--dry-run").is(t, exitOK, "the database has 3 refs in 2 projects, deleted ones included, and 1 lock of 1 holder")
+			w.run(t, "migrate", "down", "--all", "--dry-run").is(t, exit.OK, "the database has 3 refs in 2 projects, deleted ones included, and 1 lock of 1 holder")
 		})
 	}
 }
@@ -40,7 +41,7 @@ func TestTheSchemaIsNotTakenFromUnderALock(t *testing.T) {
 			}
 			for _, args := range []string{"migrate down --yes", "migrate down --all --yes", "migrate down --dry-run"} {
 				r := w.run(t, strings.Fields(args)...)
-				r.is(t, exitLocked, "locked: p "+mainRef+" by "+lock.Owner())
+				r.is(t, exit.Locked, "locked: p "+mainRef+" by "+lock.Owner())
 				r.isOneLine(t)
 			}
 			if err := lock.Err(); err != nil {
@@ -54,7 +55,7 @@ func TestTheSchemaIsNotTakenFromUnderALock(t *testing.T) {
 			if kind.Dialect == "sqlite" {
 				w.do(t, "migrate", "down", "--yes")
 				w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: mainRef, Owner: "eu-1/1"})
-				w.run(t, "migrate", "down", "--all", "--yes").is(t, exitLocked, "locked: p "+mainRef+" by eu-1/1")
+				w.run(t, "migrate", "down", "--all", "--yes").is(t, exit.Locked, "locked: p "+mainRef+" by eu-1/1")
 				w.do(t, "migrate", "down", "--all", "--yes", "--force")
 			}
 		})

@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -29,7 +30,7 @@ func TestMigrate(t *testing.T) {
 	step := func(want, says string, args ...string) {
 		t.Helper()
 		r := w.run(t, args...)
-		if r.is(t, exitOK, says); r.out != want {
+		if r.is(t, exit.OK, says); r.out != want {
 			t.Errorf("%v prints %q, want %q", args, r.out, want)
 		}
 	}
@@ -44,7 +45,7 @@ func TestMigrate(t *testing.T) {
 	step("schema version 10 -> 9\n", "", "migrate", "down", "--yes")
 	w.do(t, "refs", "get", "p", mainRef) // the version before is served
 	step("schema version 9 -> 8\n", "", "migrate", "down", "--yes")
-	w.run(t, "refs", "list", "p").is(t, exitError, "refdbctl migrate up")
+	w.run(t, "refs", "list", "p").is(t, exit.Failed, "refdbctl migrate up")
 	step("schema version 8 -> 10\n", "", "migrate", "up")
 	w.do(t, "refs", "get", "p", mainRef)
 	step("", "ALL REFS AND LOCKS", "migrate", "down", "--all", "--dry-run")
@@ -58,17 +59,17 @@ func TestAHalfMigratedSchemaIsForced(t *testing.T) {
 	w.Exec(t, `UPDATE refdb_schema SET dirty = 1`)
 	for _, args := range [][]string{{"migrate", "up"}, {"refs", "list", "p"}} {
 		r := w.run(t, args...)
-		r.is(t, exitError, "refdbctl migrate force")
+		r.is(t, exit.Failed, "refdbctl migrate force")
 		r.isOneLine(t)
 	}
-	w.run(t, "migrate", "force", "99", "--yes").is(t, exitError, "the latest is")
-	w.run(t, "migrate", "force", "1", "--dry-run").is(t, exitOK, "recorded as version 10, dirty: true")
+	w.run(t, "migrate", "force", "99", "--yes").is(t, exit.Failed, "the latest is")
+	w.run(t, "migrate", "force", "1", "--dry-run").is(t, exit.OK, "recorded as version 10, dirty: true")
 	w.do(t, "migrate", "force", "10", "--dry-run")
-	w.run(t, "refs", "list", "p").is(t, exitError, "force")
-	if r := w.run(t, "migrate", "force", "10", "--yes"); r.code != exitOK {
+	w.run(t, "refs", "list", "p").is(t, exit.Failed, "force")
+	if r := w.run(t, "migrate", "force", "10", "--yes"); r.code != exit.OK {
 		t.Error(r)
 	}
-	w.run(t, "refs", "list", "p").is(t, exitError, "no such project")
+	w.run(t, "refs", "list", "p").is(t, exit.Failed, "no such project")
 }
 
 func TestMigrateUpAdoptsThePluginsTables(t *testing.T) {

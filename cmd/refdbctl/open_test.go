@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -17,10 +18,10 @@ func TestEveryDatabaseIsServed(t *testing.T) {
 			t.Run("without a schema", func(t *testing.T) {
 				w := &world{env: map[string]string{"REFDB_URL": kind.Empty(t).URL()}}
 				r := w.run(t, "refs", "list", "p")
-				r.is(t, exitError, "refdbctl migrate up")
+				r.is(t, exit.Failed, "refdbctl migrate up")
 				r.isOneLine(t)
 				d := w.run(t, "doctor", "-o", "json")
-				if d.code != exitError || decode[doctorJSON](t, d.out).status("schema") != checkFail {
+				if d.code != exit.Failed || decode[doctorJSON](t, d.out).status("schema") != checkFail {
 					t.Errorf("doctor: %+v", d)
 				}
 				w.do(t, "migrate", "up")
@@ -28,7 +29,7 @@ func TestEveryDatabaseIsServed(t *testing.T) {
 				if *v.DatabaseVersion != migrations.Latest(kind.Dialect) || *v.ProgramVersion != *v.DatabaseVersion || *v.Dirty {
 					t.Errorf("version: %+v", v)
 				}
-				w.run(t, "refs", "list", "p").is(t, exitError, "no such project")
+				w.run(t, "refs", "list", "p").is(t, exit.Failed, "no such project")
 			})
 			t.Run("with one", func(t *testing.T) {
 				db := kind.New(t)
@@ -40,11 +41,11 @@ func TestEveryDatabaseIsServed(t *testing.T) {
 					}
 				}
 				r := newRepo(t, branches(30)...)
-				w.importing(t, r, exitOK)
-				w.verifying(t, r, exitOK)
-				w.run(t, "refs", "put", "p", "refs/heads/b00000", id("a"), "--old=none").is(t, exitMismatch, r.commit)
+				w.importing(t, r, exit.OK)
+				w.verifying(t, r, exit.OK)
+				w.run(t, "refs", "put", "p", "refs/heads/b00000", id("a"), "--old=none").is(t, exit.Mismatch, r.commit)
 				w.do(t, "refs", "delete", "p", "refs/heads/b00000", "--old", r.commit)
-				w.verifying(t, r, exitError)
+				w.verifying(t, r, exit.Failed)
 
 				if out := w.do(t, "lock", "p", mainRef, "--", "sh", "-c", "echo $REFDB_TOKEN"); len(out) < 10 {
 					t.Errorf("token: %q", out)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 )
 
 // silentServer takes connections, and says nothing.
@@ -48,7 +50,7 @@ func TestADatabaseThatSaysNothingIsNamed(t *testing.T) {
 		for _, args := range []string{"locks list", "migrate version", "migrate up", "migrate down --dry-run"} {
 			start := time.Now()
 			r := w.run(t, append(strings.Fields(args), "--timeout=300ms")...)
-			r.is(t, exitError, c.says)
+			r.is(t, exit.Failed, c.says)
 			r.isOneLine(t)
 			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("%s took %s", args, took)
@@ -63,7 +65,7 @@ func TestADatabaseThatSaysNothingIsNamed(t *testing.T) {
 func TestATimeoutIsNotNegative(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t).run(t, "locks", "list", "--timeout=-1s")
-	r.is(t, exitUsage, "--timeout -1s")
+	r.is(t, exit.Misuse, "--timeout -1s")
 	r.isOneLine(t)
 }
 
@@ -74,7 +76,7 @@ func TestAPasswordWithASlashGetsAHint(t *testing.T) {
 		w := &world{env: map[string]string{"REFDB_URL": "postgres://u:" + password + "@127.0.0.1:1/d"}}
 		for _, args := range []string{"locks list", "migrate version"} {
 			r := w.run(t, strings.Fields(args)...)
-			r.is(t, exitUsage, "%2F for a /")
+			r.is(t, exit.Misuse, "%2F for a /")
 			if strings.Contains(r.err, secret) {
 				t.Errorf("the password is printed: %s", r.err)
 			}

@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -16,31 +17,7 @@ import (
 )
 
 func (a *app) projectCommand() *cobra.Command {
-	return group("project", "List, change and remove projects", a.projectListCommand(), a.projectShowCommand(), a.projectSetCommand(), a.projectRemoveCommand())
-}
-
-// removalResult is how many refs or tombstones of a project were removed, or would be.
-type removalResult struct {
-	project string
-	refs    int
-	dryRun  bool
-}
-
-var removalColumns = []output.Column[removalResult]{
-	{Name: "project", Value: func(r removalResult) any { return r.project }},
-	{Name: "removed", Value: func(r removalResult) any { return r.refs }},
-	{Name: "dry_run", Value: func(r removalResult) any { return r.dryRun }},
-}
-
-func (a *app) printRemoval(r removalResult, what string) error {
-	if a.format != output.Table {
-		return output.One(a.out, a.format, output.Palette{}, removalColumns, r)
-	}
-	if r.dryRun {
-		return nil // a note has said it before
-	}
-	_, err := fmt.Fprintf(a.out, "removed %s of %s\n", count(r.refs, what), output.Escape(r.project))
-	return err
+	return cli.Group("project", "List, change and remove projects", a.projectListCommand(), a.projectShowCommand(), a.projectSetCommand(), a.projectRemoveCommand())
 }
 
 func (a *app) projectRemoveCommand() *cobra.Command {
@@ -56,32 +33,32 @@ A project that is not there is an error (status 1). While somebody holds a fresh
 status 3, unless --force. A lock that stands for an intent is not forced either: see refdbctl locks resolve. A site that has not
 heard of the removal yet may let a push through, for ` + projects.RulesSettle.String() + `: then run this again.
 
-Fields: ` + output.Names(removalColumns),
+Fields: ` + output.Names(cli.RemovalColumns),
 		Example: `  refdbctl project remove my/project`,
 		Args:    cobra.ExactArgs(1),
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			r.project = args[0]
 			if err := refdb.CheckProject(r.project); err != nil {
 				return err
 			}
-			if err := r.check(a); err != nil {
+			if err := r.Check(a.Run); err != nil {
 				return err
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
 		}),
 	}
 	cmd.Flags().BoolVar(&r.force, "force", false, "in spite of fresh locks, but not of intents")
-	r.addFlags(cmd)
-	r.why.addFlag(cmd)
+	r.AddFlags(cmd)
+	r.why.AddFlag(cmd)
 	return cmd
 }
 
 // projectRemoval holds the arguments of "project remove".
 type projectRemoval struct {
-	confirmation
+	cli.Confirmation
 	project string
 	force   bool
-	why     reason
+	why     cli.Reason
 }
 
 func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
@@ -96,11 +73,11 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 		}
 	}
 	if !packs && (!ruled || row.Mode == config.Removed) {
-		if err := a.requireProject(ctx, db, r.project); err != nil {
+		if err := a.RequireProject(ctx, db, r.project); err != nil {
 			return err
 		}
 	}
-	if !r.yes || ruled {
+	if !r.Yes || ruled {
 		refs, locks, err := a.projectContents(ctx, db, r.project)
 		if err == nil {
 			err = refuseHeld(locks, r.force)
@@ -108,14 +85,14 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 		if err != nil {
 			return err
 		}
-		if !r.yes {
-			a.note("project %s has %s, deleted ones included, and %s", r.project, count(refs, "ref"), describeLocks(locks))
+		if !r.Yes {
+			a.Note("project %s has %s, deleted ones included, and %s", r.project, output.Count(refs, "ref"), describeLocks(locks))
 		}
-		if r.dryRun {
-			return a.printRemoval(removalResult{r.project, refs, true}, "ref")
+		if r.DryRun {
+			return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: refs, DryRun: true}, "ref")
 		}
 	}
-	if err := r.confirmByName(ctx, a, fmt.Sprintf("Remove all of project %s?", output.Escape(r.project)), r.project); err != nil {
+	if err := r.ConfirmByName(ctx, a.Run, fmt.Sprintf("Remove all of project %s?", output.Escape(r.project)), r.project); err != nil {
 		return err
 	}
 	var options []refdb.RemoveOption
@@ -123,9 +100,9 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 		options = append(options, refdb.Force())
 	}
 	n := 0
-	what := act{action: "project remove" + forceSuffix(r.force), project: r.project, detail: "all refs and locks", reason: r.why}
+	what := cli.Act{Action: "project remove" + cli.ForceSuffix(r.force), Project: r.project, Detail: "all refs and locks", Reason: r.why}
 	marked := false
-	err = a.audited(ctx, db, what, func() (outcome string, err error) {
+	err = a.Audited(ctx, db, what, func() (outcome string, err error) {
 		if ruled {
 			n, marked, err = projects.Remove(ctx, db, row, options...)
 		} else {
@@ -135,57 +112,23 @@ func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
 	})
 	if err != nil {
 		if marked {
-			a.note("all sites refuse pushes to %s from now on: run this again to remove the rest", output.Escape(r.project))
+			a.Note("all sites refuse pushes to %s from now on: run this again to remove the rest", output.Escape(r.project))
 		}
-		a.noteUnfinished(r.project, count(n, "ref"))
+		a.NoteUnfinished(r.project, output.Count(n, "ref"))
 		return err
 	}
-	return a.printRemoval(removalResult{r.project, n, false}, "ref")
-}
-
-// noteUnfinished prints how far a removal got that an error, or Ctrl-C, ended.
-func (a *app) noteUnfinished(project, removed string) {
-	if !strings.HasPrefix(removed, "0 ") {
-		a.note("%s: not finished: removed %s; run it again to go on", project, removed)
-	}
-}
-
-// requireProject fails if the database has neither a ref of a project, deleted ones included,
-// nor a lock: the project's name may be misspelt.
-func (a *app) requireProject(ctx context.Context, db *refdb.DB, project string) error {
-	for _, err := range a.refs(ctx, db, project, "", true) {
-		return err
-	}
-	for _, err := range a.locks(ctx, db, refdb.LockFilter{Project: project}) {
-		return err
-	}
-	return &status{exitError, "no such project: " + project + " (the database has no ref of it, and no lock)"}
-}
-
-// noteIfNoProject prints a note if a project whose locks are listed does not exist. That is no
-// error: a project that has only locks does not exist while it has none.
-func (a *app) noteIfNoProject(ctx context.Context, db *refdb.DB, project string) error {
-	if project == "" {
-		return nil
-	}
-	err := a.requireProject(ctx, db, project)
-	var missing *status
-	if errors.As(err, &missing) {
-		a.note("%s", missing)
-		return nil
-	}
-	return err
+	return a.PrintRemoval(cli.RemovalResult{Project: r.project, Refs: n, DryRun: false}, "ref")
 }
 
 // projectContents returns what removing a project would remove.
 func (a *app) projectContents(ctx context.Context, db *refdb.DB, project string) (refs int, locks []refdb.LockInfo, err error) {
-	for _, err := range a.refs(ctx, db, project, "", true) {
+	for _, err := range a.Refs(ctx, db, project, "", true) {
 		if err != nil {
 			return 0, nil, err
 		}
 		refs++
 	}
-	for l, err := range a.locks(ctx, db, refdb.LockFilter{Project: project}) {
+	for l, err := range a.Locks(ctx, db, refdb.LockFilter{Project: project}) {
 		if err != nil {
 			return 0, nil, err
 		}
@@ -200,9 +143,9 @@ func describeLocks(locks []refdb.LockInfo) string {
 	for _, l := range locks {
 		holders[l.Owner] = true
 	}
-	text := count(len(locks), "lock")
+	text := output.Count(len(locks), "lock")
 	if len(locks) > 0 {
-		text += " of " + count(len(holders), "holder")
+		text += " of " + output.Count(len(holders), "holder")
 	}
 	return text
 }
@@ -226,7 +169,7 @@ var summaryColumns = []output.Column[refdb.ProjectSummary]{
 	{Name: "refs", Value: func(p refdb.ProjectSummary) any { return p.Refs }},
 	{Name: "deleted", Value: func(p refdb.ProjectSummary) any { return p.Deleted }},
 	{Name: "locks", Value: func(p refdb.ProjectSummary) any { return p.Locks }},
-	{Name: "changed", Value: func(p refdb.ProjectSummary) any { return orNil(!p.Changed.IsZero(), p.Changed) }},
+	{Name: "changed", Value: func(p refdb.ProjectSummary) any { return output.OrNil(!p.Changed.IsZero(), p.Changed) }},
 }
 
 func (a *app) projectListCommand() *cobra.Command {
@@ -242,10 +185,10 @@ Fields: ` + output.Names(summaryColumns) + `
 		Example: `  refdbctl project list
   refdbctl project list -o csv`,
 		Args: cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
-				w := output.NewWriter(a.out, a.format, a.palette(a.out), summaryColumns)
-				for p, err := range withRowTimeout(ctx, a, db.Projects) {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), summaryColumns)
+				for p, err := range cli.WithRowTimeout(ctx, a.Run, db.Projects) {
 					if err != nil {
 						return err
 					}
@@ -264,7 +207,7 @@ var projectColumns = []output.Column[refdb.Project]{
 	{Name: "id", Value: func(p refdb.Project) any { return p.ID }},
 	{Name: "rules", Value: func(p refdb.Project) any { return strings.ReplaceAll(p.Rules, "\n", "; ") }},
 	{Name: "mode", Value: func(p refdb.Project) any { return p.Mode }},
-	{Name: "store", Value: func(p refdb.Project) any { return orNil(p.Store != "", p.Store) }, Text: func(p refdb.Project) string { return orDash(p.Store != "", p.Store) }},
+	{Name: "store", Value: func(p refdb.Project) any { return output.OrNil(p.Store != "", p.Store) }, Text: func(p refdb.Project) string { return output.OrDash(p.Store != "", p.Store) }},
 	{Name: "revision", Value: func(p refdb.Project) any { return p.Revision }},
 	{Name: "time", Value: func(p refdb.Project) any { return p.Time.UTC().Format(time.RFC3339Nano) }},
 }
@@ -280,8 +223,8 @@ Fields: ` + output.Names(projectColumns) + `
 (store: which of its objects the database keeps, see refdbctl site store)`,
 		Example: `  refdbctl project show my/project`,
 		Args:    cobra.ExactArgs(1),
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				p, err := a.project(ctx, db, args[0])
 				if err != nil {
 					return err
@@ -295,7 +238,7 @@ Fields: ` + output.Names(projectColumns) + `
 func (a *app) projectSetCommand() *cobra.Command {
 	var refs, alsoRefs, skipRefs, without []string
 	var mode string
-	var why reason
+	var why cli.Reason
 	cmd := &cobra.Command{
 		Use:   "set PROJECT [--ref PATTERN]... [--also-ref PATTERN]... [--skip-ref PATTERN]... [--mode MODE]",
 		Short: "Change what all sites guard of a project",
@@ -319,20 +262,20 @@ Fields: ` + output.Names(projectColumns),
   refdbctl project set my/project --mode log --reason "the second site joins"
   refdbctl project set my/project --mode enforce`,
 		Args: cobra.ExactArgs(1),
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			ruled := len(refs)+len(alsoRefs)+len(skipRefs) > 0
 			rules, err := config.NewRules(refs, alsoRefs, skipRefs)
 			switch {
 			case err != nil:
-				return usage(err.Error())
+				return exit.Usage(err.Error())
 			case mode != "" && mode != config.Enforce && mode != config.Log:
-				return usage(fmt.Sprintf("--mode %s: it is %s or %s", mode, config.Enforce, config.Log))
+				return exit.Usage(fmt.Sprintf("--mode %s: it is %s or %s", mode, config.Enforce, config.Log))
 			case len(without) > 0 && mode != config.Enforce:
-				return usage("--without is for --mode " + config.Enforce)
+				return exit.Usage("--without is for --mode " + config.Enforce)
 			case mode == config.Enforce && ruled:
-				return usage("--mode " + config.Enforce + " compares by the rules that are there: change those first")
+				return exit.Usage("--mode " + config.Enforce + " compares by the rules that are there: change those first")
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
 				p, err := a.project(ctx, db, args[0])
 				if err != nil {
 					return err
@@ -346,15 +289,15 @@ Fields: ` + output.Names(projectColumns),
 				}
 				switch {
 				case p.Mode == config.Removed:
-					return &status{exitError, "the project " + p.Project + " was removed: refdbctl site enable --new at a site that has its repository brings it back"}
+					return exit.With(exit.Failed, "the project "+p.Project+" was removed: refdbctl site enable --new at a site that has its repository brings it back")
 				case next == p:
-					a.note("%s has these rules already, and is in mode %s", p.Project, p.Mode)
+					a.Note("%s has these rules already, and is in mode %s", p.Project, p.Mode)
 					return a.printProject(p)
 				case next.Mode == config.Comparing:
-					return &status{exitError, "the sites are being compared: run refdbctl project set " + p.Project + " --mode enforce, or --mode log, first"}
+					return exit.With(exit.Failed, "the sites are being compared: run refdbctl project set "+p.Project+" --mode enforce, or --mode log, first")
 				}
-				what := act{action: "project set", project: p.Project, reason: why, detail: "from " + describeProject(p) + " to " + describeProject(next)}
-				err = a.audited(ctx, db, what, func() (_ string, err error) {
+				what := cli.Act{Action: "project set", Project: p.Project, Reason: why, Detail: "from " + cli.DescribeProject(p) + " to " + cli.DescribeProject(next)}
+				err = a.Audited(ctx, db, what, func() (_ string, err error) {
 					p, err = a.setProject(ctx, db, p, next, without)
 					return fmt.Sprintf("mode %s, revision %d", p.Mode, p.Revision), err
 				})
@@ -362,7 +305,7 @@ Fields: ` + output.Names(projectColumns),
 					return err
 				}
 				if p.Mode == config.Enforce {
-					a.note("all sites refuse pushes to %s for %s, until none goes by the rules from before", p.Project, projects.RulesSettle)
+					a.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", p.Project, projects.RulesSettle)
 				}
 				return a.printProject(p)
 			})
@@ -373,7 +316,7 @@ Fields: ` + output.Names(projectColumns),
 	cmd.Flags().StringArrayVar(&skipRefs, "skip-ref", nil, "do not guard the refs that match this `pattern`")
 	cmd.Flags().StringVar(&mode, "mode", "", "log: refuse nothing, and tell what would have been; enforce: refuse it")
 	cmd.Flags().StringArrayVar(&without, "without", nil, "do not wait for this `site`: it is gone for good")
-	why.addFlag(cmd)
+	why.AddFlag(cmd)
 	return cmd
 }
 
@@ -383,32 +326,27 @@ const enforceLimit = time.Minute
 // setProject changes a project's row to next.
 func (a *app) setProject(ctx context.Context, db *refdb.DB, p, next refdb.Project, without []string) (refdb.Project, error) {
 	if next.Mode != config.Enforce || p.Mode == config.Enforce {
-		limited, cancel := a.limited(ctx)
+		limited, cancel := a.Limited(ctx)
 		defer cancel()
 		return db.PutProject(limited, next)
 	}
 	limited, cancel := context.WithTimeout(ctx, enforceLimit)
 	defer cancel()
 	return projects.SetEnforce(limited, db, p, without, func(sites []string) {
-		a.note("waiting for what site %s reports", strings.Join(sites, ", "))
+		a.Note("waiting for what site %s reports", strings.Join(sites, ", "))
 	})
 }
 
-// describeProject returns a project's rules and mode for the audit.
-func describeProject(p refdb.Project) string {
-	return strings.ReplaceAll(p.Rules, "\n", "; ") + " (" + p.Mode + ")"
-}
-
 func (a *app) project(ctx context.Context, db *refdb.DB, name string) (refdb.Project, error) {
-	limited, cancel := a.limited(ctx)
+	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	p, ok, err := db.Project(limited, name)
 	if err == nil && !ok {
-		err = &status{exitError, "the database has no rules of project " + name + ": refdbctl site enable makes them, with the site's configuration"}
+		err = exit.With(exit.Failed, "the database has no rules of project "+name+": refdbctl site enable makes them, with the site's configuration")
 	}
 	return p, err
 }
 
 func (a *app) printProject(p refdb.Project) error {
-	return output.One(a.out, a.format, a.palette(a.out), projectColumns, p)
+	return output.One(a.Out, a.Format, a.Palette(a.Out), projectColumns, p)
 }

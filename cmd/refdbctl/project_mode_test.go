@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	sitecheck "github.com/globalrefdb/globalrefdb/site/check"
 )
 
@@ -26,7 +27,7 @@ func TestAProjectIsEnforcedOnceTheSitesAgree(t *testing.T) {
 	git(t, b.repo.path, "fetch", "--quiet", a.repo.path, "+refs/*:refs/*")
 	b.repo.commit = git(t, b.repo.path, "rev-parse", mainRef)
 	for _, s := range []*gitSite{a, b} {
-		s.site(t, "enable", "--new", "team/app", "--hook", s.hook).is(t, exitOK, "not guarded yet: its mode is log")
+		s.site(t, "enable", "--new", "team/app", "--hook", s.hook).is(t, exit.OK, "not guarded yet: its mode is log")
 		eventually(t, "the daemon refuses nothing", func() bool {
 			return strings.Contains(s.site(t, "status").out, "not guarded  team/app: mode log: 0 transactions")
 		})
@@ -43,27 +44,27 @@ func TestAProjectIsEnforcedOnceTheSitesAgree(t *testing.T) {
 		b.repo.commit, latest = commit, commit
 	}
 	r := b.site(t, "status")
-	r.is(t, exitOK, "")
+	r.is(t, exit.OK, "")
 	if !strings.Contains(r.out, "transactions would have been refused; the last") || !strings.Contains(r.out, "this site is behind") {
 		t.Errorf("status: %s", r.out)
 	}
-	if r := b.site(t, "check", "team/app"); r.code != exitError || !strings.Contains(r.out, sitecheck.NotEnforced) {
+	if r := b.site(t, "check", "team/app"); r.code != exit.Failed || !strings.Contains(r.out, sitecheck.NotEnforced) {
 		t.Errorf("check: %d, %s", r.code, r.out)
 	}
 	eventually(t, "the database follows", func() bool { return strings.Contains(w.do(t, "refs", "list", "team/app"), latest) })
 
-	w.run(t, "project", "set", "team/app", "--mode", "loud").is(t, exitUsage, "enforce or log")
-	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--ref", "refs/heads/*").is(t, exitUsage, "change those first")
-	w.run(t, "project", "set", "team/app", "--mode", "enforce").is(t, exitError, "not those of the database at a:")
+	w.run(t, "project", "set", "team/app", "--mode", "loud").is(t, exit.Misuse, "enforce or log")
+	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--ref", "refs/heads/*").is(t, exit.Misuse, "change those first")
+	w.run(t, "project", "set", "team/app", "--mode", "enforce").is(t, exit.Failed, "not those of the database at a:")
 	git(t, a.repo.path, "-c", "core.hooksPath=/dev/null", "fetch", "--quiet", b.repo.path, "+refs/*:refs/*")
-	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--reason", "they agree").is(t, exitOK, "waiting for what site")
+	w.run(t, "project", "set", "team/app", "--mode", "enforce", "--reason", "they agree").is(t, exit.OK, "waiting for what site")
 	if _, err := a.push(t, mainRef); err == nil {
 		t.Error("the push is not refused")
 	}
 	if r := b.site(t, "check", "team/app"); strings.Contains(r.out, sitecheck.NotEnforced) {
 		t.Errorf("check: %s", r.out)
 	}
-	w.run(t, "project", "set", "team/app", "--mode", "log").is(t, exitOK, "")
+	w.run(t, "project", "set", "team/app", "--mode", "log").is(t, exit.OK, "")
 	eventually(t, "pushes are let through", func() bool { _, err := a.push(t, mainRef); return err == nil })
 
 	all := w.audit(t)

@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -27,7 +28,7 @@ func TestARemovedProjectsRowSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, "project", "remove", "p", "--yes").is(t, exitLocked, "nothing was done")
+	w.run(t, "project", "remove", "p", "--yes").is(t, exit.Locked, "nothing was done")
 	w.do(t, "project", "remove", "p", "--dry-run", "--force")
 	if p := row(); p.Mode != "enforce" || p.Store != "all" {
 		t.Errorf("after refusals: %+v", p)
@@ -42,8 +43,8 @@ func TestARemovedProjectsRowSaysSo(t *testing.T) {
 	if removed.Mode != "removed" || removed.Store != "" || removed.ID != "id" {
 		t.Errorf("removed: %+v", removed)
 	}
-	w.run(t, "project", "remove", "p", "--yes").is(t, exitError, "no such project")
-	w.run(t, "project", "set", "p", "--mode", "enforce").is(t, exitError, "was removed")
+	w.run(t, "project", "remove", "p", "--yes").is(t, exit.Failed, "no such project")
+	w.run(t, "project", "set", "p", "--mode", "enforce").is(t, exit.Failed, "was removed")
 	// What a site let through that had not heard of it.
 	w.InsertRef(t, "p", mainRef, refdb.Value(id("b")))
 	w.do(t, "project", "remove", "p", "--yes")

@@ -4,19 +4,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 func TestAProjectsRulesAreShownAndChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.run(t, "project", "show", "p").is(t, exitError, "site enable")
-	w.run(t, "project", "set", "p", "--ref", "refs/heads/*").is(t, exitError, "site enable")
+	w.run(t, "project", "show", "p").is(t, exit.Failed, "site enable")
+	w.run(t, "project", "set", "p", "--ref", "refs/heads/*").is(t, exit.Failed, "site enable")
 	if _, err := w.open(t).PutProject(t.Context(), refdb.Project{Project: "p", ID: "id", Rules: "ref *", Mode: "enforce"}); err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, "project", "set", "p", "--ref", "^(").is(t, exitUsage, "is not a pattern")
-	w.run(t, "project", "set", "p", "--ref", "refs/heads/*", "--skip-ref", "refs/heads/o'brien/*", "--reason", "asked").is(t, exitOK, "all sites refuse pushes to p")
+	w.run(t, "project", "set", "p", "--ref", "^(").is(t, exit.Misuse, "is not a pattern")
+	w.run(t, "project", "set", "p", "--ref", "refs/heads/*", "--skip-ref", "refs/heads/o'brien/*", "--reason", "asked").is(t, exit.OK, "all sites refuse pushes to p")
 	type projectJSON struct {
 		ID, Rules, Mode string
 		Revision        int
@@ -26,7 +27,7 @@ func TestAProjectsRulesAreShownAndChanged(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	w.do(t, "project", "set", "p", "--ref", "refs/heads/*", "--skip-ref", "refs/heads/o'brien/*")
-	w.run(t, "project", "set", "p", "--also-ref", "^(").is(t, exitUsage, "is not a pattern")
+	w.run(t, "project", "set", "p", "--also-ref", "^(").is(t, exit.Misuse, "is not a pattern")
 	all := w.audit(t)
 	if len(all) != 1 || all[0].Action != "project set" || text(all[0].Outcome) != "mode enforce, revision 2" || !strings.HasPrefix(all[0].Detail, "from ref * (enforce) to ref refs/heads/*; skipRef") {
 		t.Errorf("%+v", all)

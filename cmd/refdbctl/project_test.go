@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -52,9 +53,9 @@ func TestAMisspeltProjectIsNotResolved(t *testing.T) {
 	t.Parallel()
 	w := newIntents(t)
 	for _, more := range []string{"--yes", "--dry-run"} {
-		w.run(t, "locks", "resolve", "--project=pp", "--keep-old", "--why=test", more).is(t, exitError, "no such project: pp")
+		w.run(t, "locks", "resolve", "--project=pp", "--keep-old", "--reason=test", more).is(t, exit.Failed, "no such project: pp")
 	}
 	// One that is there has nothing to resolve.
 	w.InsertRef(t, "calm", mainRef, refdb.Value(id("a")))
-	w.run(t, "locks", "resolve", "--project=calm", "--keep-old", "--why=test", "--yes").is(t, exitOK, "nothing to resolve")
+	w.run(t, "locks", "resolve", "--project=calm", "--keep-old", "--reason=test", "--yes").is(t, exit.OK, "nothing to resolve")
 }

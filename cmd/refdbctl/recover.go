@@ -8,32 +8,34 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 // recovery holds the arguments of "recover".
 type recovery struct {
-	confirmation
+	cli.Confirmation
 	status  bool
 	without []string
-	why     reason
+	why     cli.Reason
 }
 
 var lostColumns = []output.Column[refdb.LostChange]{
 	{Name: "project", Value: func(l refdb.LostChange) any { return l.Project }},
 	{Name: "ref", Value: func(l refdb.LostChange) any { return l.Ref }},
-	{Name: "old", Value: func(l refdb.LostChange) any { return orNil(l.Old != "", l.Old) },
-		Text: func(l refdb.LostChange) string { return orDash(l.Old != "", l.Old.Abbrev()) }},
-	{Name: "new", Value: func(l refdb.LostChange) any { return orNil(l.New != "", l.New) },
-		Text: func(l refdb.LostChange) string { return orDash(l.New != "", l.New.Abbrev()) }},
+	{Name: "old", Value: func(l refdb.LostChange) any { return output.OrNil(l.Old != "", l.Old) },
+		Text: func(l refdb.LostChange) string { return output.OrDash(l.Old != "", l.Old.Abbrev()) }},
+	{Name: "new", Value: func(l refdb.LostChange) any { return output.OrNil(l.New != "", l.New) },
+		Text: func(l refdb.LostChange) string { return output.OrDash(l.New != "", l.New.Abbrev()) }},
 	{Name: "made", Value: func(l refdb.LostChange) any { return l.At }},
-	{Name: "by", Value: func(l refdb.LostChange) any { return orNil(l.By != "", l.By) },
-		Text: func(l refdb.LostChange) string { return orDash(l.By != "", output.Escape(l.By)) }},
+	{Name: "by", Value: func(l refdb.LostChange) any { return output.OrNil(l.By != "", l.By) },
+		Text: func(l refdb.LostChange) string { return output.OrDash(l.By != "", output.Escape(l.By)) }},
 	{Name: "site", Value: func(l refdb.LostChange) any { return l.Witness }},
 	{Name: "op", Value: func(l refdb.LostChange) any { return l.Op }},
 	{Name: "fate", Value: func(l refdb.LostChange) any { return l.Fate },
-		Text: func(l refdb.LostChange) string { return orDash(l.Fate != refdb.Undecided, string(l.Fate)) }},
+		Text: func(l refdb.LostChange) string { return output.OrDash(l.Fate != refdb.Undecided, string(l.Fate)) }},
 }
 
 var admissionColumns = []output.Column[refdb.Admission]{
@@ -41,10 +43,12 @@ var admissionColumns = []output.Column[refdb.Admission]{
 	{Name: "admitted", Value: func(s refdb.Admission) any { return s.Admitted }},
 	{Name: "undecided", Value: func(s refdb.Admission) any { return s.Lost }},
 	{Name: "waiting", Value: func(s refdb.Admission) any { return append([]string{}, s.Waiting()...) },
-		Text: func(s refdb.Admission) string { return orDash(len(s.Waiting()) > 0, strings.Join(s.Waiting(), ", ")) }},
+		Text: func(s refdb.Admission) string {
+			return output.OrDash(len(s.Waiting()) > 0, strings.Join(s.Waiting(), ", "))
+		}},
 	{Name: "without", Value: func(s refdb.Admission) any { return leftOut(s) },
 		Text: func(s refdb.Admission) string {
-			return orDash(len(leftOut(s)) > 0, strings.Join(leftOut(s), ", "))
+			return output.OrDash(len(leftOut(s)) > 0, strings.Join(leftOut(s), ", "))
 		}},
 }
 
@@ -92,23 +96,23 @@ made, or late). JSON has them in a list, "lost"; CSV has only them.`,
   refdbctl recover --reason "fail-over to db2, which lacked the last second"
   refdbctl recover --reason "disk of asia-1 is gone" --without asia-1 --yes`,
 		Args: cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			switch {
 			case r.status && (len(r.without) > 0 || r.why != ""):
-				return usage("--status only looks: --without and --reason are for a recovery")
+				return exit.Usage("--status only looks: --without and --reason are for a recovery")
 			case !r.status && r.why == "":
-				return usage("--reason TEXT: say why, it is recorded")
+				return exit.Usage("--reason TEXT: say why, it is recorded")
 			}
 			if !r.status {
-				if err := r.checkYes(a); err != nil {
+				if err := r.CheckYes(a.Run); err != nil {
 					return err
 				}
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
 		}),
 	}
-	r.addYes(cmd)
-	r.why.addFlag(cmd)
+	r.AddYes(cmd)
+	r.why.AddFlag(cmd)
 	cmd.Flags().BoolVar(&r.status, "status", false, "only show how things are")
 	cmd.Flags().StringArrayVar(&r.without, "without", nil, "don't wait for this `site`; may be repeated")
 	cmd.MarkFlagsMutuallyExclusive("status", "yes")
@@ -129,11 +133,11 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 		return err
 	}
 	if now.Admitted {
-		return a.printSummary(now.Server, "the server is admitted, nothing is to be recovered")
+		return a.PrintSummary(now.Server, "the server is admitted, nothing is to be recovered")
 	}
 	for _, site := range r.without {
 		if !slices.Contains(now.Waiting(), site) {
-			return usage(fmt.Sprintf("--without %s: nobody waits for a site of that name; refdbctl recover --status names those that are waited for", site))
+			return exit.Usage(fmt.Sprintf("--without %s: nobody waits for a site of that name; refdbctl recover --status names those that are waited for", site))
 		}
 	}
 	if left := slices.DeleteFunc(now.Waiting(), func(site string) bool { return slices.Contains(r.without, site) }); len(left) > 0 {
@@ -147,19 +151,19 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if waiting := now.Waiting(); len(waiting) > 0 {
 		question += ", without what is known at " + strings.Join(waiting, ", ")
 	}
-	if err := r.confirm(ctx, a, question+"?"); err != nil {
+	if err := r.Confirm(ctx, a.Run, question+"?"); err != nil {
 		return err
 	}
-	what := act{action: "recover", detail: fmt.Sprintf("%d lost changes, without %q", now.Lost, r.without), reason: r.why}
-	return a.audited(ctx, db, what, func() (string, error) {
+	what := cli.Act{Action: "recover", Detail: fmt.Sprintf("%d lost changes, without %q", now.Lost, r.without), Reason: r.why}
+	return a.Audited(ctx, db, what, func() (string, error) {
 		fates := map[refdb.Fate]int{}
 		done, err := db.Recover(ctx, refdb.RecoverOptions{
-			By: a.who(), Reason: string(r.why), Without: r.without,
+			By: a.Who(), Reason: string(r.why), Without: r.without,
 			Each: func(l refdb.LostChange) {
 				fates[l.Fate]++
 				if l.Fate != refdb.Rewritten {
-					a.note("%s: %s %s: %s -> %s, by %s at %s", l.Fate, output.Escape(l.Project), output.Escape(l.Ref), l.Old.Abbrev(), l.New.Abbrev(),
-						orDash(l.By != "", output.Escape(l.By)), output.Escape(l.Witness))
+					a.Note("%s: %s %s: %s -> %s, by %s at %s", l.Fate, output.Escape(l.Project), output.Escape(l.Ref), l.Old.Abbrev(), l.New.Abbrev(),
+						output.OrDash(l.By != "", output.Escape(l.By)), output.Escape(l.Witness))
 				}
 			},
 		})
@@ -170,25 +174,25 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 		if err != nil {
 			return outcome, err
 		}
-		return outcome, a.printSummary(done.Server, outcome+"; the database can be written again")
+		return outcome, a.PrintSummary(done.Server, outcome+"; the database can be written again")
 	})
 }
 
 func (a *app) admission(ctx context.Context, ask func(context.Context) (refdb.Admission, error)) (refdb.Admission, error) {
-	limited, cancel := a.limited(ctx)
+	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	return ask(limited)
 }
 
 // printLost shows the state and lost changes: the undecided ones or all.
 func (a *app) printLost(ctx context.Context, db *refdb.DB, now refdb.Admission, all bool) error {
-	if a.format == output.Table {
-		if err := output.One(a.out, a.format, a.palette(a.out), admissionColumns, now); err != nil {
+	if a.Format == output.Table {
+		if err := output.One(a.Out, a.Format, a.Palette(a.Out), admissionColumns, now); err != nil {
 			return err
 		}
-		fmt.Fprintln(a.out) // an error shows with the next line
+		fmt.Fprintln(a.Out) // an error shows with the next line
 	}
-	w := output.NewReport(a.out, a.format, a.palette(a.out), "lost", lostColumns)
+	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "lost", lostColumns)
 	for l, err := range db.LostChanges(ctx, all) {
 		if err == nil {
 			err = w.Write(l)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 )
 
 // Every command that docs/OPERATIONS.md has about a database that went back in time can be run as it is written.
@@ -24,7 +26,7 @@ func TestTheCommandsAboutADatabaseThatWentBackAreUnderstood(t *testing.T) {
 	recovers := 0
 	for _, f := range found {
 		words := strings.Fields(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(f[1], "why"))
-		a := newApp(streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(string) string { return "" }})
+		a := newApp(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Env: func(string) string { return "" }})
 		cmd, rest, err := a.rootCommand().Find(words)
 		if err == nil {
 			err = cmd.ParseFlags(rest)

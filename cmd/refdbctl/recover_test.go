@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -18,7 +19,7 @@ func TestARecoveryWaitsForSitesAndGoesWithoutThoseThatAreNamed(t *testing.T) {
 			t.Errorf("recover %q: status %d, want %d and %q:\n%s%s", args, r.code, want, says, r.out, r.err)
 		}
 	}
-	said(exitOK, "nothing is to be recovered", "--reason=test", "--yes")
+	said(exit.OK, "nothing is to be recovered", "--reason=test", "--yes")
 
 	// Another server, on which a change is lost that eu knows, and which us has not compared.
 	w.Exec(t, `UPDATE admission SET server = ''`)
@@ -27,19 +28,19 @@ func TestARecoveryWaitsForSitesAndGoesWithoutThoseThatAreNamed(t *testing.T) {
 		w.Exec(t, `INSERT INTO lost (project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported)
 			VALUES ('p', '`+mainRef+`', 'OP`+old+`', '`+id(old)+`', '`+id("b")+`', 'eu/1', 'alice', 0, '', 1, 'eu', '', 1)`)
 	}
-	said(exitUsage, "--reason TEXT")
-	said(exitUsage, "add --yes", "--reason=test")
-	said(exitUsage, "only looks", "--status", "--reason=test")
-	said(exitOK, "us", "--status")
-	said(exitError, "start the site's daemon there, or add --without us", "--reason=test", "--yes")
-	said(exitUsage, "--without su", "--reason=test", "--yes", "--without=su")
-	said(exitUsage, "--without eu", "--reason=test", "--yes", "--without=us", "--without=eu") // it is away
-	if r := w.run(t, "refs", "put", "p", mainRef, id("c"), "--old", id("a")); r.code == exitOK || !strings.Contains(r.err, "refdbctl recover") {
+	said(exit.Misuse, "--reason TEXT")
+	said(exit.Misuse, "add --yes", "--reason=test")
+	said(exit.Misuse, "only looks", "--status", "--reason=test")
+	said(exit.OK, "us", "--status")
+	said(exit.Failed, "start the site's daemon there, or add --without us", "--reason=test", "--yes")
+	said(exit.Misuse, "--without su", "--reason=test", "--yes", "--without=su")
+	said(exit.Misuse, "--without eu", "--reason=test", "--yes", "--without=us", "--without=eu") // it is away
+	if r := w.run(t, "refs", "put", "p", mainRef, id("c"), "--old", id("a")); r.code == exit.OK || !strings.Contains(r.err, "refdbctl recover") {
 		t.Errorf("it was written meanwhile: %s%s", r.out, r.err)
 	}
-	said(exitOK, "1 written again, 1 opposed, 0 dropped", "--reason=test", "--yes", "--without=us")
-	said(exitOK, "opposed", "--status")
-	said(exitOK, "nothing is to be recovered", "--reason=test", "--yes")
+	said(exit.OK, "1 written again, 1 opposed, 0 dropped", "--reason=test", "--yes", "--without=us")
+	said(exit.OK, "opposed", "--status")
+	said(exit.OK, "nothing is to be recovered", "--reason=test", "--yes")
 	if got := w.do(t, "refs", "log", "p", mainRef); !strings.Contains(got, "alice") || !strings.Contains(got, "eu/1") {
 		t.Errorf("the log does not say whose change it was:\n%s", got)
 	}

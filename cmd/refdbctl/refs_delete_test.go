@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -21,14 +22,14 @@ func TestAProjectThatIsNotThereIsAnError(t *testing.T) {
 		"refs verify nope --repo " + empty.path,
 	} {
 		r := w.run(t, strings.Fields(args)...)
-		r.is(t, exitError, "no such project: nope")
+		r.is(t, exit.Failed, "no such project: nope")
 		r.isOneLine(t)
 	}
 	for _, args := range []string{"locks list --project=nope", "locks purge --stale --project=nope --yes"} {
-		w.run(t, strings.Fields(args)...).is(t, exitOK, "no such project: nope")
+		w.run(t, strings.Fields(args)...).is(t, exit.OK, "no such project: nope")
 	}
 	// One that is there may have nothing to show.
-	if r := w.run(t, "refs", "list", "p", "--prefix=refs/tags/"); r.code != exitOK || r.err != "" {
+	if r := w.run(t, "refs", "list", "p", "--prefix=refs/tags/"); r.code != exit.OK || r.err != "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -38,7 +39,7 @@ func TestAForcedDeleteOfAnUnknownRefCreatesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.InsertRef(t, "p", mainRef, refdb.Value(id("a")))
 	r := w.run(t, "refs", "delete", "p", "refs/heads/nope", "--force")
-	r.is(t, exitError, "no such ref: p refs/heads/nope")
+	r.is(t, exit.Failed, "no such ref: p refs/heads/nope")
 	r.isOneLine(t)
 	if rows := decode[[]refJSON](t, w.do(t, "refs", "list", "p", "--deleted", "-o", "json")); len(rows) != 1 {
 		t.Errorf("there are %+v", rows)
@@ -67,8 +68,8 @@ func TestDeleteByPrefix(t *testing.T) {
 	if got := left(); got != mainRef+" refs/topic/a refs/topic/b refs/topics " {
 		t.Errorf("the dry run left %s", got)
 	}
-	w.run(t, "refs", "delete", "p", "--prefix=refs/topic/").is(t, exitUsage, "--yes")
-	w.run(t, "refs", "delete", "p", "--prefix=refs/topic/", "--yes").is(t, exitOK, "p: 2 deleted")
+	w.run(t, "refs", "delete", "p", "--prefix=refs/topic/").is(t, exit.Misuse, "--yes")
+	w.run(t, "refs", "delete", "p", "--prefix=refs/topic/", "--yes").is(t, exit.OK, "p: 2 deleted")
 	if got := left(); got != mainRef+" refs/topics " {
 		t.Errorf("left: %s", got)
 	}
@@ -80,7 +81,7 @@ func TestDeleteByPrefix(t *testing.T) {
 		mainRef + " --dry-run --old=" + id("a"): "--prefix",
 		"":                                      "--prefix",
 	} {
-		w.run(t, append([]string{"refs", "delete", "p"}, strings.Fields(args)...)...).is(t, exitUsage, says)
+		w.run(t, append([]string{"refs", "delete", "p"}, strings.Fields(args)...)...).is(t, exit.Misuse, says)
 	}
 }
 
@@ -103,7 +104,7 @@ func TestDeleteByPrefixLeavesWhatOthersWorkOn(t *testing.T) {
 		}}
 	}
 	r := w.run(t, "refs", "delete", "p", "--prefix=refs/heads/", "--yes", "-o", "json")
-	r.is(t, exitMismatch, "p: 2 deleted, 1 changed, 1 locked")
+	r.is(t, exit.Mismatch, "p: 2 deleted, 1 changed, 1 locked")
 	want := []string{"deleted", "locked", "changed", "deleted"}
 	got := decode[[]deletedJSON](t, r.out)
 	for _, row := range got {
@@ -138,20 +139,20 @@ func TestImportPrunesWhatTheRepositoryDoesNotHave(t *testing.T) {
 	w.InsertRef(t, "p", "refs/heads/gone", refdb.Value(id("b")))
 	w.InsertRef(t, "p", "refs/changes/01/1/1", refdb.Value(id("b"))) // left out, as by an import
 	r := newRepo(t, branches(3)...)
-	if got := w.importing(t, r, exitOK); got.Pruned != 0 {
+	if got := w.importing(t, r, exit.OK); got.Pruned != 0 {
 		t.Errorf("unasked: %+v", got)
 	}
-	if got := w.importing(t, r, exitOK, "--prune", "--dry-run"); got.Pruned != 1 {
+	if got := w.importing(t, r, exit.OK, "--prune", "--dry-run"); got.Pruned != 1 {
 		t.Errorf("dry run: %+v", got)
 	}
 	w.do(t, "refs", "get", "p", "refs/heads/gone")
-	w.run(t, "refs", "import", "p", "--repo", r.path, "--prune").is(t, exitUsage, "--yes")
-	if got := w.importing(t, r, exitOK, "--prune", "--yes"); got.Pruned != 1 || got.Equal != 3 {
+	w.run(t, "refs", "import", "p", "--repo", r.path, "--prune").is(t, exit.Misuse, "--yes")
+	if got := w.importing(t, r, exit.OK, "--prune", "--yes"); got.Pruned != 1 || got.Equal != 3 {
 		t.Errorf("%+v", got)
 	}
-	w.run(t, "refs", "get", "p", "refs/heads/gone").is(t, exitError, "was deleted")
+	w.run(t, "refs", "get", "p", "refs/heads/gone").is(t, exit.Failed, "was deleted")
 	w.do(t, "refs", "get", "p", "refs/changes/01/1/1")
-	w.verifying(t, r, exitOK)
+	w.verifying(t, r, exit.OK)
 }
 
 func TestARefThatGitCannotReadIsNotTakenForDeleted(t *testing.T) {
@@ -162,6 +163,6 @@ func TestARefThatGitCannotReadIsNotTakenForDeleted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.path, "refs/heads/broken"), []byte("garbage\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, "refs", "import", "p", "--repo", r.path, "--prune", "--yes").is(t, exitError, "nothing was pruned")
+	w.run(t, "refs", "import", "p", "--repo", r.path, "--prune", "--yes").is(t, exit.Failed, "nothing was pruned")
 	w.do(t, "refs", "get", "p", "refs/heads/broken")
 }

@@ -3,16 +3,21 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -64,7 +69,7 @@ func (w *world) verifying(tb testing.TB, r *repo, code int, args ...string) veri
 	got := w.run(tb, append([]string{"refs", "verify", "p", "--repo", r.path, "-o", "json"}, args...)...)
 	got.is(tb, code, "")
 	v := decode[verifyJSON](tb, got.out)
-	if v.OK == nil || *v.OK != (code == exitOK) {
+	if v.OK == nil || *v.OK != (code == exit.OK) {
 		tb.Errorf("ok is wrong: %+v", v)
 	}
 	return v
@@ -74,23 +79,23 @@ func TestImportAndVerifyThousandsOfRefs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := newRepo(t, branches(3500)...)
-	if got := w.importing(t, r, exitOK, "--dry-run"); got.counts() != "3500 0 0 0 0 0 0" {
+	if got := w.importing(t, r, exit.OK, "--dry-run"); got.counts() != "3500 0 0 0 0 0 0" {
 		t.Errorf("dry run: %+v", got)
 	}
-	if got := w.verifying(t, r, exitError); got.counts() != "0 3500 0 0 0 0" || len(got.Differences) != 3500 {
+	if got := w.verifying(t, r, exit.Failed); got.counts() != "0 3500 0 0 0 0" || len(got.Differences) != 3500 {
 		t.Errorf("a dry run imports nothing: %s", got.counts())
 	}
-	if got := w.importing(t, r, exitOK); got.counts() != "3500 0 0 0 0 0 0" || !got.Complete {
+	if got := w.importing(t, r, exit.OK); got.counts() != "3500 0 0 0 0 0 0" || !got.Complete {
 		t.Errorf("import: %+v", got)
 	}
-	if got := w.importing(t, r, exitOK); got.counts() != "0 0 3500 0 0 0 0" {
+	if got := w.importing(t, r, exit.OK); got.counts() != "0 0 3500 0 0 0 0" {
 		t.Errorf("import again: %+v", got)
 	}
-	if got := w.verifying(t, r, exitOK); got.counts() != "3500 0 0 0 0 0" {
+	if got := w.verifying(t, r, exit.OK); got.counts() != "3500 0 0 0 0 0" {
 		t.Errorf("verify: %+v", got)
 	}
 	table := w.run(t, "refs", "verify", "p", "--repo", r.path)
-	if table.is(t, exitOK, ""); table.out != "p: 3500 equal, 0 local only, 0 global only, 0 different, 0 skipped, 0 refused\n" {
+	if table.is(t, exit.OK, ""); table.out != "p: 3500 equal, 0 local only, 0 global only, 0 different, 0 skipped, 0 refused\n" {
 		t.Errorf("table: %q", table.out)
 	}
 }
@@ -99,14 +104,14 @@ func TestVerifyFindsEveryKindOfDifference(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := newRepo(t, branches(10)...)
-	w.importing(t, r, exitOK)
+	w.importing(t, r, exit.OK)
 	moved := r.set(t, "refs/heads/b00003")
 	git(t, r.path, "update-ref", "-d", "refs/heads/b00000")
 	r.set(t, "refs/heads/zzz")
 	w.InsertRef(t, "p", "refs/heads/aaa", refdb.Value(id("a")))
 	w.InsertRef(t, "p", "refs/heads/b00009", refdb.Deleted)
 	w.InsertRef(t, "p", "refs/heads/deleted-everywhere", refdb.Deleted)
-	got := w.verifying(t, r, exitError)
+	got := w.verifying(t, r, exit.Failed)
 	if got.counts() != "7 2 2 1 0 0" {
 		t.Errorf("counts: %s", got.counts())
 	}
@@ -121,7 +126,7 @@ func TestVerifyFindsEveryKindOfDifference(t *testing.T) {
 		t.Errorf("different: %+v", d)
 	}
 	text := w.run(t, "refs", "verify", "p", "--repo", r.path)
-	text.is(t, exitError, "p: local and global differ: 7 equal, 2 local only, 2 global only, 1 different")
+	text.is(t, exit.Failed, "p: local and global differ: 7 equal, 2 local only, 2 global only, 1 different")
 	text.isOneLine(t)
 	if strings.Count(text.out, "\n") != 6 {
 		t.Errorf("table:\n%s", text.out)
@@ -133,10 +138,10 @@ func TestNastyNamesAreImportedAndCompared(t *testing.T) {
 	w := newWorld(t)
 	r := newRepo(t, "refs/heads/o'brien", "refs/heads/größe", "refs/heads/日本", `refs/heads/"quoted"`, "refs/heads/a,b;c", "refs/heads/%00",
 		"refs/heads/"+strings.Repeat("long/", 100)+"end", "refs/heads/\u202ertl", "refs/heads/-dash", "refs/x", "refs/heads/a", "refs/heads/a-b", "refs/heads/a/b")
-	if got := w.importing(t, r, exitOK); got.counts() != "13 0 0 0 0 0 0" {
+	if got := w.importing(t, r, exit.OK); got.counts() != "13 0 0 0 0 0 0" {
 		t.Errorf("import: %+v", got)
 	}
-	if got := w.verifying(t, r, exitOK); got.counts() != "13 0 0 0 0 0" {
+	if got := w.verifying(t, r, exit.OK); got.counts() != "13 0 0 0 0 0" {
 		t.Errorf("verify: %+v", got)
 	}
 }
@@ -146,11 +151,11 @@ func TestSymbolicRefs(t *testing.T) {
 	w := newWorld(t)
 	r := newRepo(t, mainRef)
 	git(t, r.path, "symbolic-ref", "refs/heads/alias", mainRef)
-	w.importing(t, r, exitOK)
+	w.importing(t, r, exit.OK)
 	if got := w.do(t, "refs", "get", "p", "refs/heads/alias"); got != "ref: "+mainRef+"\n" {
 		t.Errorf("symbolic ref: %q", got)
 	}
-	w.verifying(t, r, exitOK)
+	w.verifying(t, r, exit.OK)
 }
 
 func TestASHA256Repository(t *testing.T) {
@@ -162,8 +167,8 @@ func TestASHA256Repository(t *testing.T) {
 	tree := git(t, r.path, "hash-object", "-t", "tree", "-w", "/dev/null")
 	r.commit = git(t, r.path, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", tree)
 	git(t, r.path, "update-ref", mainRef, r.commit)
-	w.importing(t, r, exitOK)
-	w.verifying(t, r, exitOK)
+	w.importing(t, r, exit.OK)
+	w.verifying(t, r, exit.OK)
 	if got := w.do(t, "refs", "get", "p", mainRef); len(got) != 65 {
 		t.Errorf("got %q", got)
 	}
@@ -175,16 +180,16 @@ func TestWhatGerritKeepsOutIsSkippedOnBothSides(t *testing.T) {
 	r := newRepo(t, mainRef, "refs/changes/01/1/1", "refs/changes/01/1/meta", "refs/cache-automerge/ab/cd", "refs/draft-comments/01/1/5", "refs/multi-site/version")
 	w.InsertRef(t, "p", "refs/multi-site/version", "1795224671380")
 	w.InsertRef(t, "p", "refs/changes/02/2/1", refdb.Value(id("b")))
-	if got := w.importing(t, r, exitOK); got.counts() != "2 0 0 0 0 0 4" {
+	if got := w.importing(t, r, exit.OK); got.counts() != "2 0 0 0 0 0 4" {
 		t.Errorf("import: %s", got.counts())
 	}
-	if got := w.verifying(t, r, exitOK); got.counts() != "2 0 0 0 4 0" {
+	if got := w.verifying(t, r, exit.OK); got.counts() != "2 0 0 0 4 0" {
 		t.Errorf("verify: %s", got.counts())
 	}
-	if got := w.verifying(t, r, exitError, "--all"); got.counts() != "2 4 1 1 0 0" {
+	if got := w.verifying(t, r, exit.Failed, "--all"); got.counts() != "2 4 1 1 0 0" {
 		t.Errorf("verify --all: %s", got.counts())
 	}
-	if got := w.importing(t, r, exitMismatch, "--all"); got.counts() != "4 0 2 1 0 0 0" {
+	if got := w.importing(t, r, exit.Mismatch, "--all"); got.counts() != "4 0 2 1 0 0 0" {
 		t.Errorf("import --all: %s", got.counts())
 	}
 	if got := w.do(t, "refs", "get", "p", "HEAD"); got != "ref: "+mainRef+"\n" {
@@ -199,7 +204,7 @@ func TestADifferentValueIsLeftAloneUnlessTold(t *testing.T) {
 	w.InsertRef(t, "p", "refs/heads/b00005", refdb.Value(id("a")))
 	w.InsertRef(t, "p", "refs/heads/b00006", refdb.Deleted)
 	w.InsertRef(t, "p", "refs/heads/b00007", refdb.Value(r.commit))
-	got := w.importing(t, r, exitMismatch)
+	got := w.importing(t, r, exit.Mismatch)
 	if got.counts() != "17 0 1 2 0 0 0" || len(got.Problems) != 2 {
 		t.Fatalf("%+v", got)
 	}
@@ -210,15 +215,15 @@ func TestADifferentValueIsLeftAloneUnlessTold(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	text := w.run(t, "refs", "import", "p", "--repo", r.path)
-	text.is(t, exitMismatch, "--overwrite")
+	text.is(t, exit.Mismatch, "--overwrite")
 	text.isOneLine(t)
-	if got := w.importing(t, r, exitOK, "--overwrite", "--dry-run"); got.counts() != "0 2 18 0 0 0 0" {
+	if got := w.importing(t, r, exit.OK, "--overwrite", "--dry-run"); got.counts() != "0 2 18 0 0 0 0" {
 		t.Errorf("dry run: %+v", got)
 	}
-	if got := w.importing(t, r, exitOK, "--overwrite", "--yes"); got.counts() != "0 2 18 0 0 0 0" {
+	if got := w.importing(t, r, exit.OK, "--overwrite", "--yes"); got.counts() != "0 2 18 0 0 0 0" {
 		t.Errorf("overwrite: %+v", got)
 	}
-	w.verifying(t, r, exitOK)
+	w.verifying(t, r, exit.OK)
 }
 
 func TestALockedRefDoesNotStopItsNeighbours(t *testing.T) {
@@ -230,14 +235,14 @@ func TestALockedRefDoesNotStopItsNeighbours(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/b00005", Owner: "o", Age: time.Hour})
-	got := w.importing(t, r, exitLocked)
+	got := w.importing(t, r, exit.Locked)
 	if got.counts() != "18 0 0 0 2 0 0" || len(got.Problems) != 2 || !strings.Contains(got.Problems[0].Detail, lock.Owner()) {
 		t.Errorf("%+v", got)
 	}
 	if err := lock.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.importing(t, r, exitOK); got.counts() != "2 0 18 0 0 0 0" {
+	if got := w.importing(t, r, exit.OK); got.counts() != "2 0 18 0 0 0 0" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -251,18 +256,18 @@ func TestWhatCannotBeStoredIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := w.importing(t, r, exitError)
+	got := w.importing(t, r, exit.Failed)
 	if got.counts() != "1 0 0 0 0 4 0" || got.InvalidNames != 2 || len(got.Problems) != 4 {
 		t.Errorf("%+v", got)
 	}
 	text := w.run(t, "refs", "import", "p", "--repo", r.path)
-	if text.is(t, exitError, "4 refused, 2 of them for their names"); !strings.Contains(text.out, `not-utf8-\xff`) ||
+	if text.is(t, exit.Failed, "4 refused, 2 of them for their names"); !strings.Contains(text.out, `not-utf8-\xff`) ||
 		!strings.Contains(text.out, "refs/heads/two..dots") {
 		t.Errorf("%s", text.out)
 	}
 	// --skip-invalid-names does not cover refs that git can't read.
-	w.run(t, "refs", "import", "p", "--repo", r.path, "--skip-invalid-names").is(t, exitError, "4 refused")
-	if got := w.verifying(t, r, exitError); got.counts() != "1 2 0 0 0 2" {
+	w.run(t, "refs", "import", "p", "--repo", r.path, "--skip-invalid-names").is(t, exit.Failed, "4 refused")
+	if got := w.verifying(t, r, exit.Failed); got.counts() != "1 2 0 0 0 2" {
 		t.Errorf("%s", got.counts())
 	}
 	for _, name := range []string{"broken", "two..dots"} {
@@ -270,15 +275,15 @@ func TestWhatCannotBeStoredIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := w.importing(t, r, exitError); got.counts() != "0 0 1 0 0 2 0" || got.InvalidNames != 2 {
+	if got := w.importing(t, r, exit.Failed); got.counts() != "0 0 1 0 0 2 0" || got.InvalidNames != 2 {
 		t.Errorf("%+v", got)
 	}
-	if got := w.importing(t, r, exitOK, "--skip-invalid-names"); got.counts() != "0 0 1 0 0 2 0" || got.InvalidNames != 2 || len(got.Problems) != 2 {
+	if got := w.importing(t, r, exit.OK, "--skip-invalid-names"); got.counts() != "0 0 1 0 0 2 0" || got.InvalidNames != 2 || len(got.Problems) != 2 {
 		t.Errorf("%+v", got)
 	}
 	// Such refs can't be in the database either, so --prune does not take them for deleted.
-	w.importing(t, r, exitOK, "--skip-invalid-names", "--prune", "--yes")
-	w.run(t, "refs", "import", "p", "--repo", r.path, "--prune", "--yes").is(t, exitError, "nothing was pruned")
+	w.importing(t, r, exit.OK, "--skip-invalid-names", "--prune", "--yes")
+	w.run(t, "refs", "import", "p", "--repo", r.path, "--prune", "--yes").is(t, exit.Failed, "nothing was pruned")
 }
 
 // onUpdate is a driver that does something before or after each update.
@@ -304,7 +309,7 @@ func (o onUpdate) Update(ctx context.Context, r refdb.UpdateRequest) (err error)
 }
 
 // importBatches runs an import in batches of 100 through o.
-func (w *world) importBatches(tb testing.TB, ctx context.Context, r *repo, o onUpdate, change func(*importer)) (_ importJSON, messages string, err error) {
+func (w *world) importBatches(tb testing.TB, ctx context.Context, r *repo, o onUpdate, change func(*refs.Importer)) (_ importJSON, messages string, err error) {
 	tb.Helper()
 	o.n = new(atomic.Int64)
 	o.Driver = w.Open(tb)
@@ -318,17 +323,18 @@ func (w *world) importBatches(tb testing.TB, ctx context.Context, r *repo, o onU
 		tb.Fatal(err)
 	}
 	var out, stderr bytes.Buffer
-	a := newApp(streams{out: &out, err: &stderr, env: func(string) string { return "" }})
-	a.format = output.JSON
-	im := &importer{app: a, db: db, project: "p", batch: 100}
+	a := newApp(cli.Streams{Out: &out, Err: &stderr, Env: func(string) string { return "" }})
+	a.Format = output.JSON
+	im := refs.NewImporter(a.Run, db, "p")
+	im.Batch = 100
 	if change != nil {
 		change(im)
 	}
-	err = im.run(ctx, repo)
+	err = im.Import(ctx, repo)
 	return decode[importJSON](tb, out.String()), stderr.String(), err
 }
 
-func TestAnInterruptedImportFinishesItsBatchAndGoesOnLater(t *testing.T) {
+func TestAnInterruptedImportFinishesItsBatchesAndGoesOnLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := newRepo(t, branches(1000)...)
@@ -336,24 +342,52 @@ func TestAnInterruptedImportFinishesItsBatchAndGoesOnLater(t *testing.T) {
 	defer cancel(nil)
 	got, messages, err := w.importBatches(t, ctx, r, onUpdate{before: func(n int, _ refdb.UpdateRequest) error {
 		if n == 3 {
-			cancel(&interrupted{signal: syscall.SIGINT})
+			cancel(&exit.Interrupted{Signal: syscall.SIGINT})
 		}
 		return nil
 	}}, nil)
-	if got.counts() != "300 0 0 0 0 0 0" || got.Complete {
+	// Those under way beside the third, or begun just before, are finished, too.
+	if got.Imported < 300 || got.Imported > 600 || got.Imported%100 != 0 || got.Complete {
 		t.Errorf("%+v", got)
 	}
-	if exitCode(err) != exitSignal+int(syscall.SIGINT) {
-		t.Errorf("status %d: %v", exitCode(err), err)
+	if exit.Code(err) != exit.BySignal+int(syscall.SIGINT) {
+		t.Errorf("status %d: %v", exit.Code(err), err)
 	}
-	if !strings.Contains(messages, "300 imported") || !strings.Contains(messages, "run it again") {
+	if !strings.Contains(messages, fmt.Sprintf("%d imported", got.Imported)) || !strings.Contains(messages, "run it again") {
 		t.Errorf("messages: %s", messages)
 	}
-	if rows := decode[[]refJSON](t, w.do(t, "refs", "list", "p", "-o", "json")); len(rows) != 300 {
-		t.Errorf("%d refs are there", len(rows))
+	if rows := decode[[]refJSON](t, w.do(t, "refs", "list", "p", "-o", "json")); len(rows) != got.Imported {
+		t.Errorf("%d refs are there, %d were said to be imported", len(rows), got.Imported)
 	}
-	if got := w.importing(t, r, exitOK); got.counts() != "700 0 300 0 0 0 0" || !got.Complete {
-		t.Errorf("%+v", got)
+	if rest := w.importing(t, r, exit.OK); rest.counts() != fmt.Sprintf("%d 0 %d 0 0 0 0", 1000-got.Imported, got.Imported) || !rest.Complete {
+		t.Errorf("%+v", rest)
+	}
+}
+
+func TestBatchesOfAnImportAreWrittenTogetherAndReportedInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, branches(400)...)
+	for _, i := range []int{50, 150, 250, 350} {
+		w.InsertRef(t, "p", branches(400)[i], refdb.Value(id("a")))
+	}
+	all := make(chan struct{})
+	got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: func(n int, u refdb.UpdateRequest) error {
+		if n == 4 {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-time.After(time.Minute):
+			return errors.New("the other batches wait for this one")
+		}
+		return nil
+	}}, nil)
+	if got.counts() != "396 0 0 4 0 0 0" || exit.Code(err) != exit.Mismatch {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if !slices.IsSortedFunc(got.Problems, func(a, b problemJSON) int { return strings.Compare(a.Ref, b.Ref) }) {
+		t.Errorf("not in the order of the refs: %+v", got.Problems)
 	}
 }
 
@@ -372,14 +406,14 @@ func TestAnImportBesideOtherWriters(t *testing.T) {
 		w := newWorld(t)
 		r := newRepo(t, branches(300)...)
 		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: interfere(w)}, nil)
-		if got.counts() != "298 0 1 1 0 0 0" || exitCode(err) != exitMismatch {
+		if got.counts() != "298 0 1 1 0 0 0" || exit.Code(err) != exit.Mismatch {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
 	t.Run("and set with overwrite", func(t *testing.T) {
 		w := newWorld(t)
 		r := newRepo(t, branches(300)...)
-		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: interfere(w)}, func(im *importer) { im.overwrite = true })
+		got, _, err := w.importBatches(t, t.Context(), r, onUpdate{before: interfere(w)}, func(im *refs.Importer) { im.Overwrite = true })
 		if got.counts() != "298 1 1 0 0 0 0" || err != nil {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -410,10 +444,10 @@ func TestAnImportBesideOtherWriters(t *testing.T) {
 			return nil
 		}
 		got, messages, err := w.importBatches(t, t.Context(), r, onUpdate{before: fail}, nil)
-		if got.counts() != "100 0 0 0 0 0 0" || exitCode(err) != exitError || !strings.Contains(messages, "run it again") {
+		if got.counts() != "100 0 0 0 0 0 0" || exit.Code(err) != exit.Failed || !strings.Contains(messages, "run it again") {
 			t.Errorf("%+v, %v, %s", got, err, messages)
 		}
-		if got := w.importing(t, r, exitOK); got.counts() != "200 0 100 0 0 0 0" {
+		if got := w.importing(t, r, exit.OK); got.counts() != "200 0 100 0 0 0 0" {
 			t.Errorf("%+v", got)
 		}
 	})

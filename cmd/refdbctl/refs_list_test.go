@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -31,10 +32,10 @@ func TestGetTellsUnknownDeletedAndPresentApart(t *testing.T) {
 		ref, state, value, table, says string
 		code                           int
 	}{
-		{"refs/heads/present", "present", id("a"), id("a") + "\n", "", exitOK},
-		{"refs/heads/deleted", "deleted", id("0"), "", "no such ref: p refs/heads/deleted was deleted", exitError},
-		{"refs/heads/unknown", "unknown", "", "", "no such ref: p refs/heads/unknown", exitError},
-		{"refs/multi-site/version", "present", "7\x1b[2J", `7\x1b[2J` + "\n", "", exitOK},
+		{"refs/heads/present", "present", id("a"), id("a") + "\n", "", exit.OK},
+		{"refs/heads/deleted", "deleted", id("0"), "", "no such ref: p refs/heads/deleted was deleted", exit.Failed},
+		{"refs/heads/unknown", "unknown", "", "", "no such ref: p refs/heads/unknown", exit.Failed},
+		{"refs/multi-site/version", "present", "7\x1b[2J", `7\x1b[2J` + "\n", "", exit.OK},
 	} {
 		t.Run(c.state, func(t *testing.T) {
 			r := w.run(t, "refs", "get", "p", c.ref)
@@ -101,28 +102,28 @@ func TestPutAndDelete(t *testing.T) {
 		says string // in stderr
 		out  string // after "p refs/heads/main: "
 	}{
-		{"create", []string{"put", mainRef, a, "--old=none"}, exitOK, "", "none -> " + a},
-		{"create what is there", []string{"put", mainRef, b, "--old=none"}, exitMismatch, a, ""},
-		{"create by a zero ID what is there", []string{"put", mainRef, b, "--old", zero}, exitMismatch, a, ""},
-		{"move from the wrong value", []string{"put", mainRef, b, "--old", c}, exitMismatch, a, ""},
-		{"move, in upper case", []string{"put", mainRef, strings.ToUpper(b), "--old", strings.ToUpper(a)}, exitOK, "", a + " -> " + b},
-		{"force shows the old value", []string{"put", mainRef, c, "--force"}, exitOK, "", b + " -> " + c},
-		{"symbolic ref", []string{"put", mainRef, "ref: refs/heads/x", "--old", c}, exitOK, "", c + " -> ref: refs/heads/x"},
-		{"any string", []string{"put", mainRef, "17", "--string", "--old", "ref: refs/heads/x"}, exitOK, "", "ref: refs/heads/x -> 17"},
-		{"delete from the wrong value", []string{"delete", mainRef, "--old", a}, exitMismatch, "17", ""},
-		{"delete", []string{"delete", mainRef, "--old", "17", "--string"}, exitOK, "", "17 -> none"},
-		{"delete again", []string{"delete", mainRef, "--old", "17", "--string"}, exitMismatch, "deleted", ""},
-		{"force a delete", []string{"delete", mainRef, "--force"}, exitOK, "", "none -> none"},
-		{"re-create", []string{"put", mainRef, a, "--old", zero}, exitOK, "", "none -> " + a},
-		{"an old value for an unknown ref", []string{"put", "refs/heads/new", b, "--old", a}, exitMismatch, "nothing", ""},
-		{"adopt an unknown ref", []string{"put", "refs/heads/new", b, "--old", a, "--adopt"}, exitOK, "", a + " -> " + b},
-		{"a locked ref", []string{"put", locked, a, "--old=none"}, exitLocked, "locked: p " + locked + " by there/", ""},
-		{"a locked ref by force", []string{"put", locked, a, "--force"}, exitLocked, "locked", ""},
-		{"a locked ref with a stale token", []string{"put", locked, a, "--old=none", "--token=5", "--owner=OWNER"}, exitLost, "lock lost", ""},
-		{"a locked ref with its token and another owner", []string{"put", locked, a, "--old=none", "--token=TOKEN", "--owner=here/1"}, exitLost, "lock lost", ""},
-		{"a locked ref with its token and owner", []string{"put", locked, a, "--old=none", "--token=TOKEN", "--owner=OWNER"}, exitOK, "", "none -> " + a},
-		{"delete a locked ref with its token and another owner", []string{"delete", locked, "--old", a, "--token=TOKEN", "--owner=here/1"}, exitLost, "lock lost", ""},
-		{"delete a locked ref with its token and owner", []string{"delete", locked, "--old", a, "--token=TOKEN", "--owner=OWNER"}, exitOK, "", a + " -> none"},
+		{"create", []string{"put", mainRef, a, "--old=none"}, exit.OK, "", "none -> " + a},
+		{"create what is there", []string{"put", mainRef, b, "--old=none"}, exit.Mismatch, a, ""},
+		{"create by a zero ID what is there", []string{"put", mainRef, b, "--old", zero}, exit.Mismatch, a, ""},
+		{"move from the wrong value", []string{"put", mainRef, b, "--old", c}, exit.Mismatch, a, ""},
+		{"move, in upper case", []string{"put", mainRef, strings.ToUpper(b), "--old", strings.ToUpper(a)}, exit.OK, "", a + " -> " + b},
+		{"force shows the old value", []string{"put", mainRef, c, "--force"}, exit.OK, "", b + " -> " + c},
+		{"symbolic ref", []string{"put", mainRef, "ref: refs/heads/x", "--old", c}, exit.OK, "", c + " -> ref: refs/heads/x"},
+		{"any string", []string{"put", mainRef, "17", "--string", "--old", "ref: refs/heads/x"}, exit.OK, "", "ref: refs/heads/x -> 17"},
+		{"delete from the wrong value", []string{"delete", mainRef, "--old", a}, exit.Mismatch, "17", ""},
+		{"delete", []string{"delete", mainRef, "--old", "17", "--string"}, exit.OK, "", "17 -> none"},
+		{"delete again", []string{"delete", mainRef, "--old", "17", "--string"}, exit.Mismatch, "deleted", ""},
+		{"force a delete", []string{"delete", mainRef, "--force"}, exit.OK, "", "none -> none"},
+		{"re-create", []string{"put", mainRef, a, "--old", zero}, exit.OK, "", "none -> " + a},
+		{"an old value for an unknown ref", []string{"put", "refs/heads/new", b, "--old", a}, exit.Mismatch, "nothing", ""},
+		{"adopt an unknown ref", []string{"put", "refs/heads/new", b, "--old", a, "--adopt"}, exit.OK, "", a + " -> " + b},
+		{"a locked ref", []string{"put", locked, a, "--old=none"}, exit.Locked, "locked: p " + locked + " by there/", ""},
+		{"a locked ref by force", []string{"put", locked, a, "--force"}, exit.Locked, "locked", ""},
+		{"a locked ref with a stale token", []string{"put", locked, a, "--old=none", "--token=5", "--owner=OWNER"}, exit.Lost, "lock lost", ""},
+		{"a locked ref with its token and another owner", []string{"put", locked, a, "--old=none", "--token=TOKEN", "--owner=here/1"}, exit.Lost, "lock lost", ""},
+		{"a locked ref with its token and owner", []string{"put", locked, a, "--old=none", "--token=TOKEN", "--owner=OWNER"}, exit.OK, "", "none -> " + a},
+		{"delete a locked ref with its token and another owner", []string{"delete", locked, "--old", a, "--token=TOKEN", "--owner=here/1"}, exit.Lost, "lock lost", ""},
+		{"delete a locked ref with its token and owner", []string{"delete", locked, "--old", a, "--token=TOKEN", "--owner=OWNER"}, exit.OK, "", a + " -> none"},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			args := []string{"refs", step.args[0], "p"}
@@ -132,7 +133,7 @@ func TestPutAndDelete(t *testing.T) {
 			r := w.run(t, args...)
 			r.is(t, step.code, step.says)
 			want := ""
-			if step.code == exitOK {
+			if step.code == exit.OK {
 				want = "p " + step.args[1] + ": " + step.out + "\n"
 			} else {
 				r.isOneLine(t)
@@ -173,7 +174,7 @@ func TestALostReply(t *testing.T) {
 	w := newWorld(t)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return lossy{d, false} }
 	r := w.run(t, "refs", "put", "p", mainRef, id("a"), "--old=none")
-	r.is(t, exitUnknown, "outcome unknown")
+	r.is(t, exit.Unknown, "outcome unknown")
 	r.isOneLine(t)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return lossy{d, true} }
 	w.do(t, "refs", "put", "p", mainRef, id("a"), "--old=none")
@@ -198,7 +199,7 @@ func TestADatabaseThatHangs(t *testing.T) {
 	w.wrap = func(d refdb.Driver) refdb.Driver { return hanging{d} }
 	for _, args := range []string{"refs get p " + mainRef, "refs list p"} {
 		r := w.run(t, append(strings.Fields(args), "--timeout=50ms")...)
-		r.is(t, exitError, "--timeout 50ms")
+		r.is(t, exit.Failed, "--timeout 50ms")
 		r.isOneLine(t)
 	}
 }
@@ -226,18 +227,18 @@ func TestProjectRemove(t *testing.T) {
 		w.InsertRef(t, project, mainRef, refdb.Value(id("a")))
 	}
 	r := w.run(t, "project", "remove", "a", "--dry-run")
-	if r.is(t, exitOK, "project a has 1 ref, deleted ones included, and 0 locks"); r.out != "" {
+	if r.is(t, exit.OK, "project a has 1 ref, deleted ones included, and 0 locks"); r.out != "" {
 		t.Errorf("printed %q", r.out)
 	}
 	if _, err := db.TryLock(t.Context(), "a", "refs/heads/x"); err != nil {
 		t.Fatal(err)
 	}
 	refused := w.run(t, "project", "remove", "a", "--yes")
-	refused.is(t, exitLocked, "locked")
+	refused.is(t, exit.Locked, "locked")
 	refused.isOneLine(t)
 	if got := w.do(t, "project", "remove", "a", "--yes", "--force"); got != "removed 1 ref of a\n" {
 		t.Errorf("got %q", got)
 	}
 	w.do(t, "refs", "get", "a/b", mainRef)
-	w.run(t, "project", "remove", "a", "--yes", "-o", "json").is(t, exitError, "no such project")
+	w.run(t, "project", "remove", "a", "--yes", "-o", "json").is(t, exit.Failed, "no such project")
 }

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -30,13 +31,13 @@ func TestAnInterruptedRemovalSaysHowFarItGot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := newRepo(t, branches(1500)...)
-	w.importing(t, r, exitOK)
+	w.importing(t, r, exit.OK)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w.wrap = func(d refdb.Driver) refdb.Driver {
-		return afterRemoval{d, func() { cancel(&interrupted{signal: syscall.SIGINT}) }}
+		return afterRemoval{d, func() { cancel(&exit.Interrupted{Signal: syscall.SIGINT}) }}
 	}
 	got := w.runIn(t, ctx, "project", "remove", "p", "--yes")
-	got.is(t, exitSignal+int(syscall.SIGINT), "p: not finished: removed 1000 refs; run it again to go on")
+	got.is(t, exit.BySignal+int(syscall.SIGINT), "p: not finished: removed 1000 refs; run it again to go on")
 	got.isTwoLines(t, "p: not finished")
 	w.wrap = nil
 	if out := w.do(t, "project", "remove", "p", "--yes"); out != "removed 500 refs of p\n" {

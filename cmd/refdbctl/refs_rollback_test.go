@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -69,7 +71,7 @@ func testMovingBack(t *testing.T, w *world) {
 		if !slices.Contains(args, "--dry-run") {
 			args = append(args, "--yes")
 		}
-		if does := w.rollback(t, exitOK, args...); does != step.does {
+		if does := w.rollback(t, exit.OK, args...); does != step.does {
 			t.Errorf("%s: %q, want %q", step.args, does, step.does)
 		}
 		if holds := w.holds(t); holds != step.holds {
@@ -80,7 +82,7 @@ func testMovingBack(t *testing.T, w *world) {
 	if got := w.do(t, "refs", "list", "p", "--at", fmt.Sprint(rows[2].Position)); !strings.Contains(got, id("a")) {
 		t.Errorf("after the first rollback there was %q", got)
 	}
-	if *rows[0].By != operator() || rows[0].said() != "main c>-" && rows[0].said() != "main c>0" {
+	if *rows[0].By != cli.Operator() || rows[0].said() != "main c>-" && rows[0].said() != "main c>0" {
 		t.Errorf("the history has %+v", rows[0])
 	}
 	acts := w.audit(t)
@@ -109,14 +111,14 @@ func TestAProjectIsMovedBackToAStateOfThePast(t *testing.T) {
 		{"--yes", "moved gone ->b, moved main d>a", "gone b, main a, same c, refs/sequences/n 2"},
 		{"--yes", "", "gone b, main a, same c, refs/sequences/n 2"},
 	} {
-		if does := w.rollback(t, exitOK, append(strings.Fields(step.args), "--at", at)...); does != step.does {
+		if does := w.rollback(t, exit.OK, append(strings.Fields(step.args), "--at", at)...); does != step.does {
 			t.Errorf("%s: %q, want %q", step.args, does, step.does)
 		}
 		if holds := w.holds(t); holds != step.holds {
 			t.Errorf("%s: then it holds %q, want %q", step.args, holds, step.holds)
 		}
 	}
-	w.run(t, "refs", "rollback", "p", "--yes", "--at", at).is(t, exitOK, "nothing to move")
+	w.run(t, "refs", "rollback", "p", "--yes", "--at", at).is(t, exit.OK, "nothing to move")
 }
 
 func TestARollbackRefusesWhatItCannotMeanOrDo(t *testing.T) {
@@ -133,25 +135,25 @@ func TestARollbackRefusesWhatItCannotMeanOrDo(t *testing.T) {
 		code int
 		says string
 	}{
-		"p --yes":                                           {exitUsage, "give either refs"},
-		"p refs/heads/main --at 1h --yes":                   {exitUsage, "give either refs"},
-		"p refs/heads/main --prefix refs/ --yes":            {exitUsage, "--prefix goes with --at"},
-		"p --at 1h --prefix= --yes":                         {exitUsage, `--prefix "": give the start of a name`},
-		"p refs/heads/main refs/heads/main@{2} --yes":       {exitUsage, "named twice"},
-		"p refs/heads/main@{0} --yes":                       {exitUsage, "what the ref holds now"},
-		"p refs/heads/main@{yesterday} --yes":               {exitUsage, "for a time use --at"},
-		"p refs/sequences/n --yes":                          {exitUsage, "a counter of Gerrit's"},
-		"p main --yes":                                      {exitUsage, "not a full name"},
-		"p refs/heads/main":                                 {exitUsage, "--yes"},
-		"refdb/sites refs/sites/eu --yes":                   {exitUsage, "only they change it"},
-		"p --at bogus --yes":                                {exitUsage, "give a position"},
-		"q refs/heads/main --yes":                           {exitError, "no such project: q"},
-		"q --at 1s --yes":                                   {exitError, ""},
-		"p refs/heads/main@{3} --yes":                       {exitError, "does not go back that far: p refs/heads/main has 2 changes in it"},
-		"p refs/heads/y --yes":                              {exitError, "p refs/heads/y has 0 changes in it"},
-		"p refs/heads/main refs/heads/x --yes":              {exitLocked, "moved 0 of 2 refs; run it again to see what is left: updating refs of p: ref is locked: p refs/heads/x by there/"},
-		"p refs/heads/main refs/heads/x --dry-run":          {exitLocked, "locked: p refs/heads/x"},
-		"p refs/heads/main --yes --objects-in /nonexistent": {exitError, "/nonexistent"},
+		"p --yes":                                           {exit.Misuse, "give either refs"},
+		"p refs/heads/main --at 1h --yes":                   {exit.Misuse, "give either refs"},
+		"p refs/heads/main --prefix refs/ --yes":            {exit.Misuse, "--prefix goes with --at"},
+		"p --at 1h --prefix= --yes":                         {exit.Misuse, `--prefix "": give the start of a name`},
+		"p refs/heads/main refs/heads/main@{2} --yes":       {exit.Misuse, "named twice"},
+		"p refs/heads/main@{0} --yes":                       {exit.Misuse, "what the ref holds now"},
+		"p refs/heads/main@{yesterday} --yes":               {exit.Misuse, "for a time use --at"},
+		"p refs/sequences/n --yes":                          {exit.Misuse, "a counter of Gerrit's"},
+		"p main --yes":                                      {exit.Misuse, "not a full name"},
+		"p refs/heads/main":                                 {exit.Misuse, "--yes"},
+		"refdb/sites refs/sites/eu --yes":                   {exit.Misuse, "only they change it"},
+		"p --at bogus --yes":                                {exit.Misuse, "give a position"},
+		"q refs/heads/main --yes":                           {exit.Failed, "no such project: q"},
+		"q --at 1s --yes":                                   {exit.Failed, ""},
+		"p refs/heads/main@{3} --yes":                       {exit.Failed, "does not go back that far: p refs/heads/main has 2 changes in it"},
+		"p refs/heads/y --yes":                              {exit.Failed, "p refs/heads/y has 0 changes in it"},
+		"p refs/heads/main refs/heads/x --yes":              {exit.Locked, "moved 0 of 2 refs; run it again to see what is left: updating refs of p: ref is locked: p refs/heads/x by there/"},
+		"p refs/heads/main refs/heads/x --dry-run":          {exit.Locked, "locked: p refs/heads/x"},
+		"p refs/heads/main --yes --objects-in /nonexistent": {exit.Failed, "/nonexistent"},
 	} {
 		r := w.run(t, append([]string{"refs", "rollback"}, strings.Fields(args)...)...)
 		r.is(t, want.code, want.says)
@@ -180,8 +182,8 @@ func TestARefThatMovedMeanwhileIsLeftAloneAndNamed(t *testing.T) {
 	w.puts(t, "refs/heads/x", "a", "b")
 	w.wrap = func(d refdb.Driver) refdb.Driver { return meddling{d, func() { w.puts(t, mainRef, "c") }} }
 	r := w.run(t, "refs", "rollback", "p", mainRef, "refs/heads/x", "--yes")
-	r.is(t, exitMismatch, "p: moved 0 of 2 refs; run it again to see what is left: ")
-	r.is(t, exitMismatch, mainRef+": expected")
+	r.is(t, exit.Mismatch, "p: moved 0 of 2 refs; run it again to see what is left: ")
+	r.is(t, exit.Mismatch, mainRef+": expected")
 	if r.isOneLine(t); !strings.Contains(r.out, "changed") || strings.Contains(r.out, "refs/heads/x") {
 		t.Errorf("printed %q", r.out)
 	}
@@ -217,7 +219,7 @@ func TestAProjectOfManyRefsIsMovedBackInChunks(t *testing.T) {
 	}
 	args := []string{"refs", "rollback", "p", "--yes", "--at", fmt.Sprint(rows[0].Position)}
 	r := w.run(t, args...)
-	r.is(t, exitLocked, fmt.Sprintf("p: moved %d of %d refs; run it again to see what is left: updating refs of p: ref is locked: p %s by there/", refdb.MaxUpdateRefs, n, last))
+	r.is(t, exit.Locked, fmt.Sprintf("p: moved %d of %d refs; run it again to see what is left: updating refs of p: ref is locked: p %s by there/", refdb.MaxUpdateRefs, n, last))
 	if lines := strings.Count(r.out, "\n"); lines != 1+refdb.MaxUpdateRefs+1 {
 		t.Errorf("%d lines", lines)
 	}
@@ -247,7 +249,7 @@ func (m modest) Update(ctx context.Context, r refdb.UpdateRequest) error {
 
 func TestChunksAreAsLargeAsTheDatabaseTakes(t *testing.T) {
 	t.Parallel()
-	for most, code := range map[int]int{0: exitUsage, 1: exitOK, 2: exitOK, 3: exitOK, 100: exitOK} {
+	for most, code := range map[int]int{0: exit.Misuse, 1: exit.OK, 2: exit.OK, 3: exit.OK, 100: exit.OK} {
 		w := newRecordedWorld(t)
 		w.puts(t, mainRef, "a")
 		rows, _ := w.log(t)
@@ -256,7 +258,7 @@ func TestChunksAreAsLargeAsTheDatabaseTakes(t *testing.T) {
 		}
 		w.wrap = func(d refdb.Driver) refdb.Driver { return modest{d, most} }
 		w.run(t, "refs", "rollback", "p", "--yes", "--at", fmt.Sprint(rows[0].Position)).is(t, code, "")
-		if holds := w.holds(t); (holds == "main a") != (code == exitOK) {
+		if holds := w.holds(t); (holds == "main a") != (code == exit.OK) {
 			t.Errorf("%d at once: then it holds %s", most, holds)
 		}
 	}
@@ -278,17 +280,17 @@ func TestTheObjectsOfAGuardedProjectMustBeAtASite(t *testing.T) {
 	w.Exec(t, `INSERT INTO projects (project, id, rules, mode, revision, time, op) VALUES ('p', 'the-id', '', 'enforce', 1, now(), 'id')`)
 
 	for _, flag := range []string{"--yes", "--dry-run"} {
-		w.run(t, "refs", "rollback", "p", mainRef, flag).is(t, exitError, "guarded by sites: if the objects of 1 value were gone everywhere")
-		w.run(t, "refs", "rollback", "p", mainRef, flag, "--objects-in", r.path).is(t, exitError, "is not guarded as a copy of p")
+		w.run(t, "refs", "rollback", "p", mainRef, flag).is(t, exit.Failed, "guarded by sites: if the objects of 1 value were gone everywhere")
+		w.run(t, "refs", "rollback", "p", mainRef, flag, "--objects-in", r.path).is(t, exit.Failed, "is not guarded as a copy of p")
 	}
-	if got := w.rollback(t, exitOK, "refs/heads/new", "--dry-run"); !strings.HasPrefix(got, "would_delete new ") {
+	if got := w.rollback(t, exit.OK, "refs/heads/new", "--dry-run"); !strings.HasPrefix(got, "would_delete new ") {
 		t.Errorf("a deletion needs no objects: %q", got)
 	}
 	git(t, r.path, "config", "refdb.projectid", "the-id")
 	refused := w.run(t, "refs", "rollback", "p", mainRef, "refs/heads/lost", "--yes", "--objects-in", r.path)
-	refused.is(t, exitError, "lacks the objects of 1 value, or what they refer to: fetch them into it, from whoever has them: refs/heads/lost "+id("a"))
+	refused.is(t, exit.Failed, "lacks the objects of 1 value, or what they refer to: fetch them into it, from whoever has them: refs/heads/lost "+id("a"))
 	refused.isOneLine(t)
-	if got := w.rollback(t, exitOK, mainRef, "--yes", "--objects-in", r.path); !strings.HasPrefix(got, "moved main ") {
+	if got := w.rollback(t, exit.OK, mainRef, "--yes", "--objects-in", r.path); !strings.HasPrefix(got, "moved main ") {
 		t.Errorf("%q", got)
 	}
 	if got := w.do(t, "refs", "get", "p", mainRef); got != r.commit+"\n" {

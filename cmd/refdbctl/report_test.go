@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -27,20 +29,20 @@ func TestBadAddressesAreOneLineThatSaysWhatToDo(t *testing.T) {
 		code      int
 		says      string
 	}{
-		{"none", "", exitUsage, "--db URL or set REFDB_URL, to sqlite:FILE"},
-		{"no scheme", secret, exitUsage, "no scheme: give sqlite:FILE"},
-		{"unknown scheme", "mysql://u:" + secret + "@h/d", exitUsage, `unknown database scheme "mysql": give sqlite:FILE`},
-		{"connection string", "host=h password=" + secret, exitUsage, "sqlite:FILE"},
-		{"unreachable server", "postgres://u:" + secret + "@127.0.0.1:1/d", exitError, "refused"},
-		{"malformed address", "postgres://u:" + secret + "%zz@h:port/d", exitUsage, "postgres://USER"},
-		{"unescaped password", "postgres://u:pa/" + secret + "@127.0.0.1:1/d", exitUsage, "postgres://USER"},
-		{"wrong password", denyingServer(t), exitError, "password authentication failed"},
-		{"malformed Spanner name", "spanner://projects/p", exitUsage, "databases"},
-		{"no schema", dbtest.SQLiteEmpty(t), exitError, "refdbctl migrate up"},
-		{"a directory as file", "sqlite:" + dir, exitError, ""},
-		{"a file in no directory", "sqlite:" + dir + "/nowhere/x.db", exitError, ""},
-		{"a file below a file", "sqlite:" + garbage + "/x.db", exitError, ""},
-		{"a file that is no database", "sqlite:" + garbage, exitError, ""},
+		{"none", "", exit.Misuse, "--db URL or set REFDB_URL, to sqlite:FILE"},
+		{"no scheme", secret, exit.Misuse, "no scheme: give sqlite:FILE"},
+		{"unknown scheme", "mysql://u:" + secret + "@h/d", exit.Misuse, `unknown database scheme "mysql": give sqlite:FILE`},
+		{"connection string", "host=h password=" + secret, exit.Misuse, "sqlite:FILE"},
+		{"unreachable server", "postgres://u:" + secret + "@127.0.0.1:1/d", exit.Failed, "refused"},
+		{"malformed address", "postgres://u:" + secret + "%zz@h:port/d", exit.Misuse, "postgres://USER"},
+		{"unescaped password", "postgres://u:pa/" + secret + "@127.0.0.1:1/d", exit.Misuse, "postgres://USER"},
+		{"wrong password", denyingServer(t), exit.Failed, "password authentication failed"},
+		{"malformed Spanner name", "spanner://projects/p", exit.Misuse, "databases"},
+		{"no schema", dbtest.SQLiteEmpty(t), exit.Failed, "refdbctl migrate up"},
+		{"a directory as file", "sqlite:" + dir, exit.Failed, ""},
+		{"a file in no directory", "sqlite:" + dir + "/nowhere/x.db", exit.Failed, ""},
+		{"a file below a file", "sqlite:" + garbage + "/x.db", exit.Failed, ""},
+		{"a file that is no database", "sqlite:" + garbage, exit.Failed, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &world{env: map[string]string{"REFDB_URL": c.url}}
@@ -52,7 +54,7 @@ func TestBadAddressesAreOneLineThatSaysWhatToDo(t *testing.T) {
 			if doctor.code != c.code {
 				t.Errorf("doctor: status %d, want %d", doctor.code, c.code)
 			}
-			if up := w.run(t, "migrate", "version", "--timeout=5s"); up.code != exitOK {
+			if up := w.run(t, "migrate", "version", "--timeout=5s"); up.code != exit.OK {
 				up.isOneLine(t)
 				doctor.err += up.err
 			}
@@ -111,10 +113,10 @@ func TestASchemaThatDoesNotFit(t *testing.T) {
 		w := newWorld(t)
 		w.Exec(t, `UPDATE refdb_schema SET version = ?, oldest = ?`, version, version)
 		r := w.run(t, "refs", "list", "p")
-		r.is(t, exitError, says)
+		r.is(t, exit.Failed, says)
 		r.isOneLine(t)
 		doctor := w.run(t, "doctor")
-		doctor.is(t, exitError, "1 check failed")
+		doctor.is(t, exit.Failed, "1 check failed")
 		if !strings.Contains(doctor.out, says) {
 			t.Errorf("doctor does not tell: %s", doctor.out)
 		}
@@ -192,7 +194,7 @@ func TestBadArgumentsAreUsageErrors(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			r := w.run(t, strings.Fields(c.args)...)
-			r.is(t, exitUsage, c.says)
+			r.is(t, exit.Misuse, c.says)
 			r.isOneLine(t)
 			if r.out != "" {
 				t.Errorf("stdout: %s", r.out)
@@ -201,7 +203,7 @@ func TestBadArgumentsAreUsageErrors(t *testing.T) {
 	}
 	for _, verb := range []string{"import", "verify"} {
 		r := w.run(t, "refs", verb, "p", "--repo", nowhere)
-		r.is(t, exitError, "not a Git repository")
+		r.is(t, exit.Failed, "not a Git repository")
 		r.isOneLine(t)
 	}
 }
@@ -221,7 +223,7 @@ func TestAFullDiskUnderTheOutput(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = full, &messages
 		cmd.Run()
 		r := result{code: cmd.ProcessState.ExitCode(), err: messages.String()}
-		r.is(t, exitError, "no space left")
+		r.is(t, exit.Failed, "no space left")
 		r.isOneLine(t)
 	}
 }
@@ -229,14 +231,14 @@ func TestAFullDiskUnderTheOutput(t *testing.T) {
 func TestHelpIsCompleteAndHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	w := &world{env: map[string]string{"REFDB_URL": "postgres://u:" + secret + "@h/d"}}
-	root := newApp(streams{env: func(string) string { return "" }}).rootCommand()
+	root := newApp(cli.Streams{Env: func(string) string { return "" }}).rootCommand()
 	for _, cmd := range root.Commands() {
 		for _, c := range append(cmd.Commands(), cmd) {
 			if c.Short == "" || c.Example == "" {
 				t.Errorf("%s lacks a description or an example", c.CommandPath())
 			}
 			r := w.run(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
-			if r.code != exitOK || !strings.Contains(r.out, c.Short) && !strings.Contains(r.out, c.Long) || strings.Contains(r.out, secret) {
+			if r.code != exit.OK || !strings.Contains(r.out, c.Short) && !strings.Contains(r.out, c.Long) || strings.Contains(r.out, secret) {
 				t.Errorf("%s --help: %+v", c.CommandPath(), r)
 			}
 			for line := range strings.Lines(c.Long) {
@@ -246,11 +248,11 @@ func TestHelpIsCompleteAndHoldsNoSecret(t *testing.T) {
 			}
 		}
 	}
-	if r := w.run(t); r.code != exitOK || !strings.Contains(r.out, "Exit status") {
+	if r := w.run(t); r.code != exit.OK || !strings.Contains(r.out, "Exit status") {
 		t.Errorf("refdbctl alone: %+v", r)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if r := w.run(t, "completion", shell); r.code != exitOK || !strings.Contains(r.out, "refdbctl") {
+		if r := w.run(t, "completion", shell); r.code != exit.OK || !strings.Contains(r.out, "refdbctl") {
 			t.Errorf("completion %s: status %d: %s", shell, r.code, r.err)
 		}
 	}

@@ -2,7 +2,9 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestAFleetHasABar(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
 
@@ -119,8 +120,8 @@ func TestTheDatabasesAddressComesFromAFile(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, "site", "repair", "--config", plain, "--database-file", empty).is(t, exitError, empty+" is empty")
-	w.run(t, "site", "repair", "--config", plain, "--database-file", dir+"/nowhere").is(t, exitError, "reading the database's address")
+	w.run(t, "site", "repair", "--config", plain, "--database-file", empty).is(t, exit.Failed, empty+" is empty")
+	w.run(t, "site", "repair", "--config", plain, "--database-file", dir+"/nowhere").is(t, exit.Failed, "reading the database's address")
 }
 
 // Only root can read the database's address. The files that enable and sync leave in the

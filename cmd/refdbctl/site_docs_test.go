@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 )
 
 // Every command that docs/GIT.md tells an operator to run can be run as it is written.
@@ -21,7 +23,7 @@ func TestTheCommandsOfTheSiteDocumentationAreUnderstood(t *testing.T) {
 	}
 	for _, f := range found {
 		words := strings.Fields(strings.NewReplacer(`"us burnt down, its disks are lost"`, "why", `"$(sudo cat /etc/refdb/database)"`, "URL").Replace(string(f[1])))
-		a := newApp(streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(string) string { return "" }})
+		a := newApp(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Env: func(string) string { return "" }})
 		cmd, rest, err := a.rootCommand().Find(words)
 		if err == nil {
 			err = cmd.ParseFlags(rest)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -74,7 +75,7 @@ func (s *gitSite) serve(tb testing.TB) (stop func()) {
 	go func() { ended <- s.runIn(tb, ctx, "site", "serve", "--config", s.config) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if r := <-ended; r.code != exitOK {
+		if r := <-ended; r.code != exit.OK {
 			tb.Errorf("the daemon ended with %d: %s", r.code, r.err)
 		}
 	})
@@ -106,7 +107,7 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 
 	for name, s := range map[string]*gitSite{"a": a, "b": b} {
 		r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
-		r.is(t, exitOK, "team/app is guarded")
+		r.is(t, exit.OK, "team/app is guarded")
 		want := "0 imported, 0 equal, 0 different, 0 locked, 0 refused, 0 not guarded"
 		if name == "a" {
 			want = "2 imported, 0 equal, 0 different, 0 locked, 0 refused, 1 not guarded"
@@ -115,8 +116,8 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 			t.Errorf("%s: %s", name, r.out)
 		}
 	}
-	a.site(t, "check").is(t, exitOK, "looked at 1 repository: 0 findings")
-	b.site(t, "check").is(t, exitError, "looked at 1 repository: 2 findings")
+	a.site(t, "check").is(t, exit.OK, "looked at 1 repository: 0 findings")
+	b.site(t, "check").is(t, exit.Failed, "looked at 1 repository: 2 findings")
 
 	r := b.site(t, "sync", "--from", a.repo.path, "--peer", "a", "--dry-run", "team/app", "-o", "json")
 	type syncJSON struct {
@@ -129,8 +130,8 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 	if got := decode[syncJSON](t, r.out); got.Created != 2 || len(got.Refs) != 2 || !got.DryRun || got.Peer != "a" {
 		t.Errorf("%+v", got)
 	}
-	b.site(t, "sync", "--from", a.repo.path, b.repo.path).is(t, exitOK, "")
-	b.site(t, "check", "team/app").is(t, exitOK, "0 findings")
+	b.site(t, "sync", "--from", a.repo.path, b.repo.path).is(t, exit.OK, "")
+	b.site(t, "check", "team/app").is(t, exit.OK, "0 findings")
 
 	pushed, err := a.push(t, mainRef)
 	if err != nil {
@@ -139,15 +140,15 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 	if _, err := b.push(t, mainRef); err == nil || !strings.Contains(err.Error(), "behind") {
 		t.Errorf("a push to a site that is behind: %v", err)
 	}
-	b.site(t, "sync", "--from", a.repo.path, "team/app").is(t, exitOK, "")
+	b.site(t, "sync", "--from", a.repo.path, "team/app").is(t, exit.OK, "")
 	if got := git(t, b.repo.path, "rev-parse", mainRef); got != pushed {
 		t.Errorf("main is %s at b, want %s", got, pushed)
 	}
 
 	stopB()
-	b.site(t, "check").is(t, exitError, "1 finding")
-	b.site(t, "enable", "--new", "team/app", "--hook", b.hook).is(t, exitError, "start it first")
-	b.site(t, "disable", "team/app").is(t, exitOK, "its refs stay in the database")
+	b.site(t, "check").is(t, exit.Failed, "1 finding")
+	b.site(t, "enable", "--new", "team/app", "--hook", b.hook).is(t, exit.Failed, "start it first")
+	b.site(t, "disable", "team/app").is(t, exit.OK, "its refs stay in the database")
 	if _, err := b.push(t, mainRef); err != nil {
 		t.Errorf("a push to a repository that is not guarded: %v", err)
 	}
@@ -163,12 +164,12 @@ func TestEnableReportsWhatDiffers(t *testing.T) {
 	s.serve(t)
 	w.InsertRef(t, "team/app", "refs/heads/b00007", refdb.Value(id("a")))
 	r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
-	r.is(t, exitMismatch, "1 ref here holds another value")
+	r.is(t, exit.Mismatch, "1 ref here holds another value")
 	if !strings.Contains(r.out, "1499 imported, 0 equal, 1 different") {
 		t.Errorf("%s", r.out)
 	}
 	check := s.site(t, "check", "-o", "json")
-	check.is(t, exitError, "1 finding")
+	check.is(t, exit.Failed, "1 finding")
 	type findings struct {
 		Findings []struct{ Code, Project, Subject, Detail string }
 		OK       bool
@@ -177,7 +178,7 @@ func TestEnableReportsWhatDiffers(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// Its value can't be had from a peer that does not have it.
-	s.site(t, "sync", "--from", newRepo(t).path, "team/app").is(t, exitError, "1 missing")
+	s.site(t, "sync", "--from", newRepo(t).path, "team/app").is(t, exit.Failed, "1 missing")
 }
 
 func TestSiteCommandsRefuse(t *testing.T) {
@@ -199,7 +200,7 @@ func TestSiteCommandsRefuse(t *testing.T) {
 		"sync --from /nowhere --peer a/b team/app": `peer "a/b"`,
 	} {
 		r := s.site(t, strings.Fields(args)...)
-		if r.code == exitOK || !strings.Contains(r.err, says) {
+		if r.code == exit.OK || !strings.Contains(r.err, says) {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
@@ -222,7 +223,7 @@ func TestSiteCommandsWaitForTheDatabaseAsLongAsTheTimeoutSays(t *testing.T) {
 	s := w.newSite(t, "a", mainRef)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return deaf{d} }
 	for _, args := range []string{"check --timeout 1s", "sync --timeout 1s --from " + s.repo.path + " team/app"} {
-		s.site(t, strings.Fields(args)...).is(t, exitError, "no answer from the database within --timeout 1s")
+		s.site(t, strings.Fields(args)...).is(t, exit.Failed, "no answer from the database within --timeout 1s")
 	}
 }
 
@@ -232,14 +233,14 @@ func TestCheckWithoutADatabaseLooksAtTheRest(t *testing.T) {
 	s := w.newSite(t, "a")
 	s.env["REFDB_URL"] = "sqlite:" + filepath.Join(s.dir, "nowhere/db")
 	r := s.site(t, "check")
-	r.is(t, exitError, "findings")
+	r.is(t, exit.Failed, "findings")
 	for _, code := range []string{"database", "daemon-down", "hook-missing", "setting", "socket"} {
 		if !strings.Contains(r.out, code) {
 			t.Errorf("no %s in\n%s", code, r.out)
 		}
 	}
 	r = s.site(t, "check", "--repair", "--hook", s.hook)
-	if r.is(t, exitError, "mended"); strings.Contains(r.out, "setting") != strings.Contains(r.out, "mended") {
+	if r.is(t, exit.Failed, "mended"); strings.Contains(r.out, "setting") != strings.Contains(r.out, "mended") {
 		t.Errorf("%s", r.out)
 	}
 	if r := s.site(t, "check"); strings.Contains(r.out, "hook-missing") || strings.Contains(r.out, "setting") {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 )
 
 // restoredCommands returns the commands that docs/OPERATIONS.md has for what a restored database lacks and no journal has, in
@@ -36,12 +38,12 @@ func TestTheCommandsForADatabaseThatWasRestored(t *testing.T) {
 	stops := map[*gitSite]func(){}
 	for _, s := range []*gitSite{eu, us} {
 		stops[s] = s.serve(t)
-		s.site(t, "enable", "--new", "team/app", "--hook", s.hook).is(t, exitOK, "")
+		s.site(t, "enable", "--new", "team/app", "--hook", s.hook).is(t, exit.OK, "")
 	}
 	sync := func(flags ...string) result {
 		return us.site(t, append([]string{"sync", "--from", eu.repo.path, "--peer", "eu-1", "team/app"}, flags...)...)
 	}
-	sync().is(t, exitOK, "")
+	sync().is(t, exit.OK, "")
 	for _, table := range []string{"refs", "locks", "intents"} {
 		w.Exec(t, "CREATE TABLE backup_"+table+" AS SELECT * FROM "+table)
 	}
@@ -52,7 +54,7 @@ func TestTheCommandsForADatabaseThatWasRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sync().is(t, exitOK, "")
+	sync().is(t, exit.OK, "")
 	for _, s := range []*gitSite{eu, us} {
 		stops[s]()
 	}
@@ -67,7 +69,7 @@ func TestTheCommandsForADatabaseThatWasRestored(t *testing.T) {
 	for _, name := range []string{"eu-1", "us-1"} { // the backup has the locks of the daemons that ran then
 		w.Age(t, presenceProject, "refs/sites/"+name, time.Hour)
 	}
-	us.site(t, "serve").is(t, exitError, "refdbctl site take-over")
+	us.site(t, "serve").is(t, exit.Failed, "refdbctl site take-over")
 
 	unchanged := func() {
 		t.Helper()
@@ -92,22 +94,22 @@ func TestTheCommandsForADatabaseThatWasRestored(t *testing.T) {
 		ran[verb]++
 		switch verb {
 		case "migrate up", "doctor", "refs import":
-			run(eu, command).is(t, exitOK, "")
+			run(eu, command).is(t, exit.OK, "")
 		case "site take-over", "site repair":
 			for _, s := range []*gitSite{eu, us} {
-				run(s, command).is(t, exitOK, "")
+				run(s, command).is(t, exit.OK, "")
 			}
 		case "site check":
 			for _, s := range []*gitSite{eu, us} {
-				if r := run(s, command); r.code != exitError || !strings.Contains(r.out, "database-behind") {
+				if r := run(s, command); r.code != exit.Failed || !strings.Contains(r.out, "database-behind") {
 					t.Errorf("%s: %d %s %s", command, r.code, r.out, r.err)
 				}
 			}
-			if r := sync("--dry-run"); r.code != exitError || !strings.Contains(r.out, "ahead") {
+			if r := sync("--dry-run"); r.code != exit.Failed || !strings.Contains(r.out, "ahead") {
 				t.Errorf("sync --dry-run: %d %s %s", r.code, r.out, r.err)
 			}
 		case "refs verify":
-			run(eu, command).is(t, exitError, "")
+			run(eu, command).is(t, exit.Failed, "")
 		default:
 			t.Errorf("refdbctl %s: a command that this test does not know", command)
 		}
@@ -119,10 +121,10 @@ func TestTheCommandsForADatabaseThatWasRestored(t *testing.T) {
 	for _, s := range []*gitSite{eu, us} {
 		s.serve(t)
 	}
-	sync().is(t, exitOK, "")
+	sync().is(t, exit.OK, "")
 	unchanged()
 	for _, s := range []*gitSite{eu, us} {
-		s.site(t, "check", "--hook", s.hook).is(t, exitOK, "0 findings")
+		s.site(t, "check", "--hook", s.hook).is(t, exit.OK, "0 findings")
 	}
 	if got := w.do(t, "refs", "get", "team/app", mainRef); got != pushed+"\n" {
 		t.Errorf("the database has %s, want %s", got, pushed)

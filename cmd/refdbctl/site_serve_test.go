@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
@@ -74,7 +75,7 @@ func TestServeFromStartToStop(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	config := siteConfig(t, dir, "")
-	w.run(t, "site", "status", "--config", config).is(t, exitError, "the site daemon does not answer at "+dir)
+	w.run(t, "site", "status", "--config", config).is(t, exit.Failed, "the site daemon does not answer at "+dir)
 	cmd, log := w.serving(t, config)
 	awaitStatus(t, dir, "serving", client.Status.OK)
 	out := w.do(t, "site", "status", "--config", config)
@@ -86,7 +87,7 @@ func TestServeFromStartToStop(t *testing.T) {
 	if s := decode[client.Status](t, w.do(t, "site", "status", "--config", config, "-o", "json")); s.Site != "eu-1" || s.PID != cmd.Process.Pid || !s.Presence {
 		t.Errorf("%+v", s)
 	}
-	w.run(t, "site", "serve", "--config", config).is(t, exitError, "a site daemon runs already")
+	w.run(t, "site", "serve", "--config", config).is(t, exit.Failed, "a site daemon runs already")
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)
@@ -173,7 +174,7 @@ func TestServeBeforeTheDatabaseIsReady(t *testing.T) {
 	awaitStatus(t, dir, "refusing", func(s client.Status) bool {
 		return !s.OK() && strings.Contains(s.PresenceError, "refdbctl migrate up")
 	})
-	w.run(t, "site", "status", "--config", config).is(t, exitError, "")
+	w.run(t, "site", "status", "--config", config).is(t, exit.Failed, "")
 	w.do(t, "migrate", "up")
 	awaitStatus(t, dir, "serving", client.Status.OK)
 }
@@ -186,11 +187,11 @@ func TestServeRefusesWhatIsWrong(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"a key that is not known", "sokket = /x", exitError, "site.sokket: there is no such key"},
-		{"a database of no kind", "database = oracle:x", exitUsage, `unknown database scheme "oracle"`},
-		{"metrics at no address", "metrics = :9464", exitError, `site.metrics: ":9464" has no host: give 127.0.0.1:9464`},
-		{"metrics nowhere", "metrics = /nowhere/at/all/sock", exitError, "site.metrics: making the socket /nowhere/at/all/sock: "},
-		{"a socket nowhere", "socket = /nowhere/at/all/sock", exitError, "making the socket /nowhere/at/all/sock: "},
+		{"a key that is not known", "sokket = /x", exit.Failed, "site.sokket: there is no such key"},
+		{"a database of no kind", "database = oracle:x", exit.Misuse, `unknown database scheme "oracle"`},
+		{"metrics at no address", "metrics = :9464", exit.Failed, `site.metrics: ":9464" has no host: give 127.0.0.1:9464`},
+		{"metrics nowhere", "metrics = /nowhere/at/all/sock", exit.Failed, "site.metrics: making the socket /nowhere/at/all/sock: "},
+		{"a socket nowhere", "socket = /nowhere/at/all/sock", exit.Failed, "making the socket /nowhere/at/all/sock: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -199,5 +200,5 @@ func TestServeRefusesWhatIsWrong(t *testing.T) {
 			r.isOneLine(t)
 		})
 	}
-	w.run(t, "site", "serve", "--config", "/nowhere/site.config").is(t, exitError, "no such file")
+	w.run(t, "site", "serve", "--config", "/nowhere/site.config").is(t, exit.Failed, "no such file")
 }

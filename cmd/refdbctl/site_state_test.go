@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
@@ -333,14 +334,14 @@ func TestAStateThatDidNotServeLastWaitsForAnOperatorsWord(t *testing.T) {
 			c.spoil(t, w, s)
 			before := w.generation(t)
 			s.refused(t, c.says, "refdbctl site take-over")
-			w.run(t, "site", "repair", "--config", s.config).is(t, exitError, "refdbctl site take-over")
+			w.run(t, "site", "repair", "--config", s.config).is(t, exit.Failed, "refdbctl site take-over")
 			if got := w.generation(t); got != before {
 				t.Errorf("the refused daemon made %q of %q", got, before)
 			}
 			if _, ok := w.RowLock(t, presenceProject, presenceRef); ok {
 				t.Error("the refused daemon has left a lock")
 			}
-			w.run(t, "site", "take-over", "--config", s.config).is(t, exitUsage, "add --yes")
+			w.run(t, "site", "take-over", "--config", s.config).is(t, exit.Misuse, "add --yes")
 			w.do(t, "site", "take-over", "--config", s.config, "--yes")
 			s.start(t)
 		})
@@ -353,8 +354,8 @@ func TestTakeOverEndsAllOtherCopies(t *testing.T) {
 	first := w.newServed(t)
 	second := first.copied(t)
 	takeOver := []string{"site", "take-over", "--config", second.config, "--yes"}
-	w.run(t, takeOver...).is(t, exitError, "stop that one")
-	w.run(t, "site", "take-over", "--config", first.config, "--yes").is(t, exitError, "a site daemon runs already")
+	w.run(t, takeOver...).is(t, exit.Failed, "stop that one")
+	w.run(t, "site", "take-over", "--config", first.config, "--yes").is(t, exit.Failed, "a site daemon runs already")
 	first.end(t, syscall.SIGTERM)
 	w.do(t, takeOver...)
 	first.refused(t, "another state directory has served site")

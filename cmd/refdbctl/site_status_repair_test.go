@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -26,10 +27,10 @@ func TestRepairResolvesWhatCrashesHaveLeft(t *testing.T) {
 	git(t, s.repo.path, "update-ref", "refs/heads/not", string(old))
 	git(t, s.repo.path, "update-ref", "refs/heads/other", string(intended["done"]))
 	git(t, s.repo.path, "update-ref", "refs/heads/decided", string(old))
-	w.do(t, "locks", "resolve", "team/app", "refs/heads/decided", "--take-new", "--why=x", "--yes")
+	w.do(t, "locks", "resolve", "team/app", "refs/heads/decided", "--take-new", "--reason=x", "--yes")
 
 	r := s.site(t, "repair", "-o", "json")
-	r.is(t, exitError, "1 stuck")
+	r.is(t, exit.Failed, "1 stuck")
 	type repairJSON struct {
 		Stuck                    []struct{ Ref, Reason string }
 		Updated, Dropped, Heeded int
@@ -56,9 +57,9 @@ func TestRepairResolvesWhatCrashesHaveLeft(t *testing.T) {
 	s.serve(t)
 	eventually(t, "the daemon says what is stuck", func() bool {
 		r := s.site(t, "repair")
-		return r.code == exitError && strings.Contains(r.err, "the daemon runs") && strings.Contains(r.err, "1 stuck")
+		return r.code == exit.Failed && strings.Contains(r.err, "the daemon runs") && strings.Contains(r.err, "1 stuck")
 	})
-	w.do(t, "locks", "resolve", "team/app", "refs/heads/other", "--keep-old", "--why=x", "--yes", "--force")
+	w.do(t, "locks", "resolve", "team/app", "refs/heads/other", "--keep-old", "--reason=x", "--yes", "--force")
 	eventually(t, "the daemon heeds the decision", func() bool {
 		return git(t, s.repo.path, "rev-parse", "refs/heads/other") == string(old)
 	})

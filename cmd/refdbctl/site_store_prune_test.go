@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -72,5 +73,5 @@ func TestOnlyPacksThatNobodyNeedsArePruned(t *testing.T) {
 	if out := w.do(t, "site", "store", "prune", "--older-than", "5m"); out != "pruned 0 packs that were not used, and 0 that a base stands for\n" {
 		t.Errorf("it says %q", out)
 	}
-	w.run(t, "site", "store", "prune", "--older-than", "0").is(t, exitUsage, "older-than")
+	w.run(t, "site", "store", "prune", "--older-than", "0").is(t, exit.Misuse, "older-than")
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 )
 
 // unit returns a service's unit that the documentation shows.
@@ -86,7 +88,7 @@ func TestTheUnitsRunCommandsThatThereAre(t *testing.T) {
 		if found == nil {
 			t.Fatalf("the unit %s starts nothing", name)
 		}
-		a := newApp(streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(string) string { return "" }})
+		a := newApp(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Env: func(string) string { return "" }})
 		cmd, rest, err := a.rootCommand().Find(strings.Fields(found[1]))
 		if err == nil {
 			err = cmd.ParseFlags(rest)

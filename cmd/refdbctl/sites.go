@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -16,7 +18,7 @@ import (
 )
 
 func (a *app) sitesCommand() *cobra.Command {
-	return group("sites", "Look at all sites, and remove one that is gone", a.sitesListCommand(), a.sitesRetireCommand())
+	return cli.Group("sites", "Look at all sites, and remove one that is gone", a.sitesListCommand(), a.sitesRetireCommand())
 }
 
 // listedSite is a site with how far it is behind.
@@ -30,25 +32,25 @@ type listedSite struct {
 var siteColumns = []output.Column[listedSite]{
 	{Name: "site", Value: func(s listedSite) any { return s.Name }},
 	{Name: "alive", Value: func(s listedSite) any { return s.Alive() }},
-	{Name: "owner", Value: func(s listedSite) any { return orNil(s.Lock != nil, s.owner()) },
-		Text: func(s listedSite) string { return orDash(s.Lock != nil, output.Escape(s.owner())) }},
-	{Name: "seen", Value: func(s listedSite) any { return orNil(!s.seen.IsZero(), s.seen) }, Hidden: true},
-	{Name: "age_seconds", Heading: "LAST SEEN", Value: func(s listedSite) any { return orNil(!s.seen.IsZero(), output.Seconds(s.age)) },
-		Text: func(s listedSite) string { return orDash(!s.seen.IsZero(), ago(s.age)+" ago") }},
+	{Name: "owner", Value: func(s listedSite) any { return output.OrNil(s.Lock != nil, s.owner()) },
+		Text: func(s listedSite) string { return output.OrDash(s.Lock != nil, output.Escape(s.owner())) }},
+	{Name: "seen", Value: func(s listedSite) any { return output.OrNil(!s.seen.IsZero(), s.seen) }, Hidden: true},
+	{Name: "age_seconds", Heading: "LAST SEEN", Value: func(s listedSite) any { return output.OrNil(!s.seen.IsZero(), output.Seconds(s.age)) },
+		Text: func(s listedSite) string { return output.OrDash(!s.seen.IsZero(), output.Ago(s.age)+" ago") }},
 	{Name: "follows", Value: func(s listedSite) any { return s.lag != nil }},
-	{Name: "lag_changes", Value: func(s listedSite) any { return orNil(s.lag != nil, s.changes()) },
-		Text: func(s listedSite) string { return orDash(s.lag != nil, s.lagText()) }},
-	{Name: "lag_seconds", Value: func(s listedSite) any { return orNil(s.lag != nil, output.Seconds(s.lagAge())) },
-		Text: func(s listedSite) string { return orDash(s.lag != nil, ago(s.lagAge())) }},
-	{Name: "followed", Value: func(s listedSite) any { return orNil(s.About != nil, s.about().Followed) },
-		Text: func(s listedSite) string { return orDash(s.About != nil, fmt.Sprint(s.about().Followed)) }},
-	{Name: "behind", Value: func(s listedSite) any { return orNil(s.About != nil, s.about().Behind) },
-		Text: func(s listedSite) string { return orDash(s.About != nil, fmt.Sprint(s.about().Behind)) }},
-	{Name: "behind_projects", Value: func(s listedSite) any { return orNil(s.About != nil, strings.Join(s.about().Projects, "; ")) }, Hidden: true},
-	{Name: "store", Value: func(s listedSite) any { return orNil(s.About != nil, s.about().Store) },
-		Text: func(s listedSite) string { return orDash(s.About != nil, output.Escape(s.about().Store)) }},
-	{Name: "version", Value: func(s listedSite) any { return orNil(s.About != nil, s.about().Version) },
-		Text: func(s listedSite) string { return orDash(s.About != nil, output.Escape(s.about().Version)) }},
+	{Name: "lag_changes", Value: func(s listedSite) any { return output.OrNil(s.lag != nil, s.changes()) },
+		Text: func(s listedSite) string { return output.OrDash(s.lag != nil, s.lagText()) }},
+	{Name: "lag_seconds", Value: func(s listedSite) any { return output.OrNil(s.lag != nil, output.Seconds(s.lagAge())) },
+		Text: func(s listedSite) string { return output.OrDash(s.lag != nil, output.Ago(s.lagAge())) }},
+	{Name: "followed", Value: func(s listedSite) any { return output.OrNil(s.About != nil, s.about().Followed) },
+		Text: func(s listedSite) string { return output.OrDash(s.About != nil, fmt.Sprint(s.about().Followed)) }},
+	{Name: "behind", Value: func(s listedSite) any { return output.OrNil(s.About != nil, s.about().Behind) },
+		Text: func(s listedSite) string { return output.OrDash(s.About != nil, fmt.Sprint(s.about().Behind)) }},
+	{Name: "behind_projects", Value: func(s listedSite) any { return output.OrNil(s.About != nil, strings.Join(s.about().Projects, "; ")) }, Hidden: true},
+	{Name: "store", Value: func(s listedSite) any { return output.OrNil(s.About != nil, s.about().Store) },
+		Text: func(s listedSite) string { return output.OrDash(s.About != nil, output.Escape(s.about().Store)) }},
+	{Name: "version", Value: func(s listedSite) any { return output.OrNil(s.About != nil, s.about().Version) },
+		Text: func(s listedSite) string { return output.OrDash(s.About != nil, output.Escape(s.about().Version)) }},
 	{Name: "waited_for", Value: func(s listedSite) any { return s.waitedFor() }},
 }
 
@@ -117,14 +119,14 @@ itself, within a minute. Why repositories are behind, refdbctl site status says 
 		Example: `  refdbctl sites list
   refdbctl sites list -o json`,
 		Args: cobra.NoArgs,
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.listSites(ctx, db) })
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.listSites(ctx, db) })
 		}),
 	}
 }
 
 func (a *app) listSites(ctx context.Context, db *refdb.DB) error {
-	limited, cancel := a.limited(ctx)
+	limited, cancel := a.Limited(ctx)
 	defer cancel()
 	all, err := presence.Registered(limited, db)
 	if err != nil {
@@ -134,12 +136,12 @@ func (a *app) listSites(ctx context.Context, db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	w := output.NewWriter(a.out, a.format, a.palette(a.out), siteColumns)
+	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), siteColumns)
 	for _, s := range all {
 		row := listedSite{Site: s, seen: s.Seen()}
 		row.age = max(0, now.Sub(row.seen))
 		if s.Follower != nil {
-			limited, cancel := a.limited(ctx)
+			limited, cancel := a.Limited(ctx)
 			row.lag, err = presence.LagOf(limited, db, *s.Follower, now)
 			cancel()
 		}
@@ -156,8 +158,8 @@ func (a *app) listSites(ctx context.Context, db *refdb.DB) error {
 var retiredColumns = []output.Column[string]{{Name: "retired", Value: func(name string) any { return name }}}
 
 func (a *app) sitesRetireCommand() *cobra.Command {
-	var c confirmation
-	var why reason
+	var c cli.Confirmation
+	var why cli.Reason
 	cmd := &cobra.Command{
 		Use:   "retire NAME --reason TEXT",
 		Short: "Remove a site that is gone for good",
@@ -180,47 +182,47 @@ It asks on a terminal; otherwise --yes is needed. It is recorded: refdbctl audit
 Fields: ` + output.Names(retiredColumns),
 		Example: `  refdbctl sites retire us --reason "us burnt down, its disks are lost"`,
 		Args:    cobra.ExactArgs(1),
-		RunE: a.body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if why == "" {
-				return usage("--reason TEXT: say why, it is recorded")
+				return exit.Usage("--reason TEXT: say why, it is recorded")
 			}
-			if err := c.checkYes(a); err != nil {
+			if err := c.CheckYes(a.Run); err != nil {
 				return err
 			}
-			return a.withDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.retire(ctx, db, &c, args[0], why) })
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.retire(ctx, db, &c, args[0], why) })
 		}),
 	}
-	c.addYes(cmd)
-	why.addFlag(cmd)
+	c.AddYes(cmd)
+	why.AddFlag(cmd)
 	return cmd
 }
 
-func (a *app) retire(ctx context.Context, db *refdb.DB, c *confirmation, name string, why reason) error {
-	if err := c.confirm(ctx, a, fmt.Sprintf("Retire the site %s?", output.Escape(name))); err != nil {
+func (a *app) retire(ctx context.Context, db *refdb.DB, c *cli.Confirmation, name string, why cli.Reason) error {
+	if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Retire the site %s?", output.Escape(name))); err != nil {
 		return err
 	}
-	err := a.audited(ctx, db, act{action: "sites retire", detail: name, reason: why}, func() (string, error) {
+	err := a.Audited(ctx, db, cli.Act{Action: "sites retire", Detail: name, Reason: why}, func() (string, error) {
 		taken := 0
 		err := retire.Retire(ctx, db, retire.Request{
-			Site: name, By: a.who(), Why: string(why),
+			Site: name, By: a.Who(), Why: string(why),
 			Each: func(project, ref string) {
 				taken++
-				a.note("%s %s: a push that the site had announced counts as made", output.Escape(project), output.Escape(ref))
+				a.Note("%s %s: a push that the site had announced counts as made", output.Escape(project), output.Escape(ref))
 			},
 		})
-		return fmt.Sprintf("%s took the new value", count(taken, "ref")), err
+		return fmt.Sprintf("%s took the new value", output.Count(taken, "ref")), err
 	})
 	switch {
 	case errors.Is(err, presence.ErrTaken):
-		return &status{exitLocked, err.Error()}
+		return exit.With(exit.Locked, err.Error())
 	case errors.Is(err, retire.ErrUnknown):
-		return &status{exitError, err.Error()}
+		return exit.With(exit.Failed, err.Error())
 	case err != nil:
 		return err
 	}
-	if a.format != output.Table {
-		return output.One(a.out, a.format, output.Palette{}, retiredColumns, name)
+	if a.Format != output.Table {
+		return output.One(a.Out, a.Format, output.Palette{}, retiredColumns, name)
 	}
-	_, err = fmt.Fprintf(a.out, "retired %s\n", output.Escape(name))
+	_, err = fmt.Fprintf(a.Out, "retired %s\n", output.Escape(name))
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -57,10 +58,10 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 				got := w.sites(t)[0]
 				return got.Version != nil && *got.Version != "" && *got.Store == "none" && *got.Followed == 0 && *got.Behind == 0
 			})
-			w.run(t, retiring("eu-1")...).is(t, exitLocked, "systemctl disable --now refdb-site")
-			w.run(t, retiring("eu-2")...).is(t, exitError, "no site of that name")
+			w.run(t, retiring("eu-1")...).is(t, exit.Locked, "systemctl disable --now refdb-site")
+			w.run(t, retiring("eu-2")...).is(t, exit.Failed, "no site of that name")
 			s.end(t, syscall.SIGKILL)
-			w.run(t, retiring("eu-1")...).is(t, exitLocked, "until the lock is stale")
+			w.run(t, retiring("eu-1")...).is(t, exit.Locked, "until the lock is stale")
 
 			w.Age(t, presenceProject, presenceRef, time.Hour)
 			if got := w.sites(t); len(got) != 1 || got[0].Alive || !*got[0].WaitedFor {
@@ -80,7 +81,7 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 			if out := w.do(t, "audit", "list", "-o", "json"); !strings.Contains(out, "sites retire") || !strings.Contains(out, "its disks are lost") {
 				t.Errorf("the audit has %s", out)
 			}
-			w.run(t, retiring("eu-1")...).is(t, exitError, "no site of that name")
+			w.run(t, retiring("eu-1")...).is(t, exit.Failed, "no site of that name")
 
 			s.refused(t, "the site was retired", "site take-over")
 			w.do(t, "site", "take-over", "--config", s.config, "--yes")
@@ -118,11 +119,11 @@ func TestRetiringLeavesTheDecisionAboutPushesWithoutObjects(t *testing.T) {
 			if got := w.sites(t); len(got) != 1 || got[0].Site != "there" || !got[0].Follows || *got[0].LagChanges != 0 {
 				t.Errorf("it lists %+v", got)
 			}
-			w.run(t, retiring("there")...).is(t, exitError, "p refs/heads/main: nothing to bbbbbbb")
+			w.run(t, retiring("there")...).is(t, exit.Failed, "p refs/heads/main: nothing to bbbbbbb")
 			if left := w.left(t, false); left != "p main, p other" || len(w.sites(t)) != 1 {
 				t.Fatalf("it has left %q", left)
 			}
-			w.do(t, "locks", "resolve", "--site", "there", "--take-new", "--why", "its pushes were accepted", "--yes")
+			w.do(t, "locks", "resolve", "--site", "there", "--take-new", "--reason", "its pushes were accepted", "--yes")
 			w.do(t, retiring("there")...)
 			if left := w.left(t, false); left != "p other" || len(w.sites(t)) != 0 {
 				t.Errorf("then it has left %q", left)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -275,11 +276,11 @@ func TestQuestions(t *testing.T) {
 		shows string
 		left  bool
 	}{
-		"y\n":   {exitOK, "purged 1 lock", false},
-		"YES\n": {exitOK, "purged 1 lock", false},
-		"n\n":   {exitError, "nothing was done", true},
-		"\n":    {exitError, "nothing was done", true},
-		"\x04":  {exitError, "nothing was done", true},
+		"y\n":   {exit.OK, "purged 1 lock", false},
+		"YES\n": {exit.OK, "purged 1 lock", false},
+		"n\n":   {exit.Failed, "nothing was done", true},
+		"\n":    {exit.Failed, "nothing was done", true},
+		"\x04":  {exit.Failed, "nothing was done", true},
 		"\x03":  {-int(syscall.SIGINT), "interrupted", true},
 	} {
 		t.Run(fmt.Sprintf("%q", answer), func(t *testing.T) {
@@ -313,7 +314,7 @@ func TestColoursAndProgressAreForTerminals(t *testing.T) {
 		term := newTerminal(t)
 		cmd := w.program(t, args...)
 		term.start(t, cmd)
-		if code := exitOf(t, cmd); code != exitOK {
+		if code := exitOf(t, cmd); code != exit.OK {
 			t.Errorf("%v: status %d", args, code)
 		}
 		term.slave.Close()
@@ -341,7 +342,7 @@ func TestWatchOnATerminalDrawsInPlace(t *testing.T) {
 	term.start(t, cmd)
 	eventually(t, "two rounds", func() bool { return strings.Count(term.shown.String(), clearScreen) >= 2 })
 	term.types(t, "\x03")
-	if code := exitOf(t, cmd); code != exitOK {
+	if code := exitOf(t, cmd); code != exit.OK {
 		t.Errorf("status %d: %q", code, term.shown.String())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -185,19 +186,19 @@ func TestAWatchRefusesWhatItCannotGoOnFrom(t *testing.T) {
 		code int
 		says string
 	}{
-		"--since=":                {exitUsage, `--since "": give the cursor of the last change that was read, or begin`},
-		"--since=yesterday":       {exitUsage, "invalid cursor"},
-		"--since=" + first[:20]:   {exitUsage, "not whole"},
-		"--prefix=refs/":          {exitUsage, "give the PROJECT, too"},
-		"RECLAIM_p --since=begin": {exitUsage, "reserved"},
+		"--since=":                {exit.Misuse, `--since "": give the cursor of the last change that was read, or begin`},
+		"--since=yesterday":       {exit.Misuse, "invalid cursor"},
+		"--since=" + first[:20]:   {exit.Misuse, "not whole"},
+		"--prefix=refs/":          {exit.Misuse, "give the PROJECT, too"},
+		"RECLAIM_p --since=begin": {exit.Misuse, "reserved"},
 	} {
 		r := w.run(t, append([]string{"watch"}, strings.Fields(args)...)...)
 		r.is(t, want.code, want.says)
 		r.isOneLine(t)
 	}
-	other.run(t, "watch", "--since", first).is(t, exitError, "the database's history is not the one that was read")
+	other.run(t, "watch", "--since", first).is(t, exit.Failed, "the database's history is not the one that was read")
 	w.Exec(t, `DELETE FROM history WHERE new = $1`, id("b"))
-	w.run(t, "watch", "--since", second).is(t, exitError, "the database's history is not the one that was read")
+	w.run(t, "watch", "--since", second).is(t, exit.Failed, "the database's history is not the one that was read")
 	w.Exec(t, `UPDATE history_state SET pruned = (SELECT max(position) FROM history) + 1`)
-	w.run(t, "watch", "--since", first).is(t, exitError, "the history does not go back that far")
+	w.run(t, "watch", "--since", first).is(t, exit.Failed, "the history does not go back that far")
 }

@@ -2,7 +2,7 @@
 
 #define running(s) ((push[s].phase == OPEN || push[s].phase == ORPHAN) && push[s].at != 0)
 #define stored(s)  (push[s].phase == STORED || push[s].phase == OPEN || push[s].phase == ORPHAN)
-#define unused(s)  (stored(s) && push[s].has != 0 && !push[s].dropped)
+#define unused(s)  (stored(s) && push[s].has != 0 && !push[s].carried && !push[s].dropped)
 
 /* The last position that is complete: left in u. */
 inline read_upto() {
@@ -79,6 +79,7 @@ inline forget_pack(s) {
 	push[s].old = 0;
 	push[s].bases = 0;
 	push[s].has = 0;
+	push[s].carried = 0;
 	push[s].dropped = 0;
 	push[s].aged = 0;
 	push[s].at = 0
@@ -108,13 +109,24 @@ inline forget_pack(s) {
 #else
 #define same(s, r) (site[s].here[r] == push[s].old && value[r] == push[s].old)
 #endif
+/* What a carried pack builds on, beside the old value, a ref holds now. */
+#ifdef BASES_UNCOMPARED
+#define bases_held(s) true
+#else
+#define bases_held(s) (!push[s].carried || within(push[s].bases & ~one(push[s].old), one(value[1 - push[s].ref])))
+#endif
 inline begin_prepare(s) {
 	if
 	:: push[s].dropped -> event(NO_PACK)
 	:: else
 	fi;
 	if
-	:: !same(s, push[s].ref) || no_pack(s) || too_old(s) -> say("its preparation is refused", s); end_push(s)
+	:: same(s, push[s].ref) && !bases_held(s) -> event(BASE_MOVED); say("its pack builds on what the database lacks", s); end_push(s)
+	:: else
+	fi;
+	if
+	:: push[s].phase != STORED
+	:: push[s].phase == STORED && (!same(s, push[s].ref) || no_pack(s) || too_old(s)) -> say("its preparation is refused", s); end_push(s)
 	:: else ->
 		push[s].phase = OPEN;
 		if

@@ -36,3 +36,4 @@
 #define RESTED       16 /* all has ended */
 #define TRIMMED      17 /* what was in transit is dropped */
 #define AWAY         18 /* a site was away for longer, and needs a base */
+#define BASE_MOVED   19 /* a carried pack builds on what the database does not hold */

@@ -16,6 +16,8 @@ inline send(s, r, v) {
 
 /* A value that the database and the repository both have, as States says, and that the new one builds on. */
 #define certified(s, r) (site[s].here[r] == value[r] && within(one(value[r]), all(push[s].new)) -> one(value[r]) : 0)
+/* The same, without a look at the database. */
+#define likely(s, r) (within(one(site[s].here[r]), all(push[s].new)) -> one(site[s].here[r]) : 0)
 #ifdef NEGATES_LOCAL
 #define local_refs(s) (one(site[s].own) | one(site[s].here[0]) | one(site[s].here[1]))
 #else
@@ -32,8 +34,17 @@ inline make(s) {
 	push[s].old = site[s].here[push[s].ref];
 	if
 	:: push[s].new != 0 ->
-		push[s].bases = one(push[s].old) | certified(s, 1 - push[s].ref) | local_refs(s);
+#ifdef CARRIED
+		push[s].bases = one(push[s].old) | likely(s, 1 - push[s].ref);
 		push[s].has = packed(s);
+		push[s].carried = (push[s].has != 0);
+#endif
+		if
+		:: !push[s].carried ->
+			push[s].bases = one(push[s].old) | certified(s, 1 - push[s].ref) | local_refs(s);
+			push[s].has = packed(s)
+		:: else
+		fi;
 		if
 		:: push[s].has == 0 -> push[s].bases = 0
 		:: else
@@ -114,7 +125,7 @@ end:	do
 	:: d_step { now == SENT && !site[me].down && !kept_out(me); make(me) }
 	:: d_step { now == MADE && !site[me].down; store(me) }
 #ifdef ABANDONS
-	:: d_step { now == STORED && push[me].has != 0 && !push[me].dropped && trouble; say("its pack is dropped", me); push[me].dropped = 1 }
+	:: d_step { now == STORED && push[me].has != 0 && !push[me].carried && !push[me].dropped && trouble; say("its pack is dropped", me); push[me].dropped = 1 }
 #endif
 	:: d_step { may_prepare && (careful(me) || in(me, SLOW)); begin_prepare(me) }
 	:: d_step { may_prepare && !(careful(me) || in(me, SLOW)); begin_prepare(me);

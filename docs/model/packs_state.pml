@@ -54,6 +54,7 @@ typedef Push {      /* a process of git, and what its site's daemon knows of it 
 	byte new;
 	byte bases;     /* of its pack */
 	byte has;       /* objects of its pack; 0: it needs none */
+	bit carried;    /* its pack is not stored before the preparation, which carries it */
 	bit dropped;    /* its pack was stored, and was dropped */
 	bit aged;       /* more than an hour has passed since it looked at what the database has */
 	byte at         /* position */

@@ -83,7 +83,7 @@ end:	do
 	:: d_step { trouble && me == 0 && site[me].own == 0; say("somebody fetches 2 by hand", me); site[me].own = 2; site[me].objects = site[me].objects | all(2) }
 #endif
 #ifdef BY_HAND
-	:: d_step { trouble && me == 0 && site[me].own == 0 && keys_free(1) && !ref_locked(me, 1); say("somebody moves ref 1 to 2 by hand", me); site[me].own = 1; site[me].here[1] = 2; site[me].objects = site[me].objects | all(2) }
+	:: d_step { trouble && me == 0 && site[me].own == 0 && keys_free(BY_HAND) && !ref_locked(me, BY_HAND); printf("site %d: somebody moves ref %d to 2 by hand\n", me, BY_HAND); site[me].own = 1; site[me].here[BY_HAND] = 2; site[me].objects = site[me].objects | all(2) }
 #endif
 	od
 }

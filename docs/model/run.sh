@@ -223,6 +223,11 @@ packs                 |packs   |holds |-DLAST=3 -DPUSHERS=3 -DSLOW=3 -DCALM     
 packs-three-sites     |packs   |holds |-DLAST=3 -DSITES=3 -DPUSHERS=3 -DDIVIDED -DCALM      |a third one follows
 packs-crashes         |packs   |holds |-DLAST=3 -DMORTAL=1 -DABANDONS -DCAREFUL=1 -DCALM    |a site that pushes dies at any step; packs are abandoned
 packs-crashes-behind  |packs   |holds |-DLAST=3 -DMORTAL=2 -DCAREFUL=2 -DFOREIGN=1 -DCALM   |so does one that follows, beside a foreign transaction
+packs-carried         |packs   |holds |-DLAST=3 -DPUSHERS=3 -DSLOW=3 -DCALM -DCARRIED       |preparations carry their packs, and are open for long
+packs-carried-crashes |packs   |holds |-DLAST=3 -DMORTAL=1 -DCAREFUL=1 -DCALM -DCARRIED     |a site whose preparations do dies at any step
+packs-carried-pruned  |packs   |holds |-DLAST=3 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DCALM -DPUSHERS=3 -DDIVIDED -DCARRIED|two sites push so, and one prunes
+packs-carried-based   |packs   |holds |-DLAST=3 -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DPUSHERS=3 -DDIVIDED -DCARRIED|or makes a base
+packs-carried-by-hand |packs   |holds |-DLAST=3 -DCARRIED -DBY_HAND=0 -DPROMISE=2           |C2 even if a site has what the database never had
 packs-pruned          |packs   |holds |-DLAST=3 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DCALM -DDELETES|a site that follows prunes
 packs-pruned-dead     |packs   |holds |-DLAST=3 -DPRUNES -DMAINTAINERS=2 -DDAYS=1 -DCALM -DMORTAL=2 -DCAREFUL=2|and dies at any step
 packs-pruned-pusher   |packs   |holds |-DLAST=3 -DPRUNES -DMAINTAINERS=1 -DDAYS=1 -DMORTAL=1 -DCAREFUL=1|so does a site that pushes
@@ -256,6 +261,7 @@ pack-orphaned         |packs   |event |-DEVENT=15 -DMORTAL=1 -DSLOW=1 -DLAST=3  
 packs-rested          |packs   |event |-DEVENT=16 -DCALM -DLAST=3                           |all has ended
 pack-trimmed          |packs   |event |-DEVENT=17 -DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=2|what was in transit is dropped
 pack-away             |packs   |event |-DEVENT=18 -DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=1 -DSITES=3 -DPROMISE=1|a site was away for longer, and needs a base
+pack-base-moved       |packs   |event |-DEVENT=19 -DLAST=3 -DPUSHERS=3 -DCARRIED            |a carried pack builds on what the database does not hold
 trims-alone           |packs   |C2    |-DLAST=3 -DTRANSIT=0 -DBASES=1 -DMAINTAINERS=1      |what is in transit is dropped although no other site has it
 trims-unpassed        |packs   |C4    |-DLAST=3 -DTRANSIT=1 -DBASES=1 -DMAINTAINERS=1 -DSITES=3 -DCALM|a site lacks what was dropped before it came
 bases-unchecked       |packs   |C1    |-DLAST=3 -DNEGATES_LOCAL -DLOCAL -DBASES_UNCHECKED -DTIPS_UNCHECKED|a pack of a faulty site is unpacked onto nothing
@@ -266,6 +272,7 @@ packs-first           |packs   |C1    |-DLAST=3 -DPACKS_FIRST -DPRUNES -DMAINTAI
 local-negatives       |packs   |C2    |-DLAST=3 -DNEGATES_LOCAL -DLOCAL                     |a pack builds on refs that only this site has
 pack-unchecked        |packs   |C2    |-DLAST=3 -DPACK_UNCHECKED -DABANDONS                 |a preparation does not look for its pack
 olds-uncompared       |packs   |C2    |-DLAST=3 -DOLD_UNCOMPARED -DBY_HAND                  |it compares other values than those that the pack builds on
+bases-uncompared      |packs   |C2    |-DLAST=3 -DCARRIED -DBASES_UNCOMPARED -DBY_HAND=0     |a preparation that carries its pack compares no other values
 hour-ignored          |packs   |C2    |-DLAST=3 -DHOUR_IGNORED -DBASES=1 -DMAINTAINERS=2 -DDAYS=1 -DPUSHERS=3 -DDIVIDED|a push without a pack trusts a look of long ago
 base-behind           |packs   |C2    |-DLAST=3 -DBASE_LAGS -DBASES=1 -DMAINTAINERS=2       |a base is made by a site that lacks packs
 base-of-refs          |packs   |C2    |-DLAST=3 -DBASE_OF_LOCAL_REFS -DBASES=1 -DMAINTAINERS=2 -DDAYS=1|it is made of the site'\''s own refs, which lag

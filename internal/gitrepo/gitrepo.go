@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"os/exec"
@@ -78,6 +79,9 @@ func (r *Repo) Command(ctx context.Context, args ...string) *exec.Cmd {
 
 // Head returns what HEAD holds, and false if that can't be found.
 func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
+	if value, ok := r.headFile(); ok {
+		return Ref{Name: "HEAD", Value: value}, true, nil
+	}
 	out, err := r.Command(ctx, "symbolic-ref", "--quiet", "HEAD").Output()
 	if err == nil {
 		return Ref{Name: "HEAD", Value: "ref: " + strings.TrimSuffix(string(out), "\n")}, true, nil
@@ -94,6 +98,25 @@ func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
 		return Ref{}, false, fmt.Errorf("reading HEAD of %q: %w", r.path, reason(ctx, err))
 	}
 	return Ref{Name: "HEAD", Value: strings.TrimSuffix(string(out), "\n")}, true, nil
+}
+
+// headFile returns what HEAD holds if it is a file that points to a branch, as git writes it. Whatever else it may be is left to git.
+func (r *Repo) headFile() (value string, ok bool) {
+	if r.format != "files" {
+		return "", false
+	}
+	path := filepath.Join(r.gitDir, "HEAD")
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		return "", false
+	}
+	text, err := os.ReadFile(path)
+	value, ended := strings.CutSuffix(string(text), "\n")
+	name, points := strings.CutPrefix(value, "ref: ")
+	if err != nil || !ended || !points || checkName(name) != nil {
+		return "", false
+	}
+	text, err = os.ReadFile(filepath.Join(r.common, name))
+	return value, (err == nil || errors.Is(err, fs.ErrNotExist)) && !bytes.HasPrefix(text, []byte("ref:"))
 }
 
 // SetHead lets HEAD point to a ref, as the global database has it, without running hooks.

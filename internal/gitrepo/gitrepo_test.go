@@ -132,6 +132,16 @@ func TestHead(t *testing.T) {
 	check(gitrepo.Ref{Name: "HEAD", Value: "ref: refs/heads/main"})
 	git(t, dir, "symbolic-ref", "HEAD", "refs/heads/unborn")
 	check(gitrepo.Ref{Name: "HEAD", Value: "ref: refs/heads/unborn"})
+	// Git also reads what it would not write.
+	git(t, dir, "symbolic-ref", "refs/heads/other", "refs/heads/main")
+	for _, text := range []string{"ref: refs/heads/other\n", "ref:refs/heads/main\n", "ref: refs/heads/main", "ref:  refs/heads/main \r\n"} {
+		write(t, text, dir, ".git/HEAD")
+		check(gitrepo.Ref{Name: "HEAD", Value: "ref: refs/heads/main"})
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, ".git/HEAD")), os.Symlink("refs/heads/main", filepath.Join(dir, ".git/HEAD"))); err != nil {
+		t.Fatal(err)
+	}
+	check(gitrepo.Ref{Name: "HEAD", Value: "ref: refs/heads/main"})
 	git(t, dir, "update-ref", "--no-deref", "HEAD", commit)
 	check(gitrepo.Ref{Name: "HEAD", Value: commit})
 }

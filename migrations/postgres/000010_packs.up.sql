@@ -77,7 +77,7 @@ BEGIN
     WHERE table_schema = current_schema() AND table_name = 'refs' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')
   LOOP
     EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON packs TO ' || writer;
-    EXECUTE 'GRANT SELECT, INSERT ON pack_parts TO ' || writer;
+    EXECUTE 'GRANT SELECT, INSERT, DELETE ON pack_parts TO ' || writer;
   END LOOP;
 END
 $$;

@@ -26,5 +26,8 @@ func newDatabase(testing.TB) refdbtest.Database { return database{memory.New()} 
 func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
 
 func TestConformanceAlternating(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the suite with requests alternating between two drivers; make test-all runs it")
+	}
 	refdbtest.Run(t, refdbtest.Alternating(newDatabase))
 }

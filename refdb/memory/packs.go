@@ -32,45 +32,53 @@ func (p *pack) row() *rules.PackRow {
 func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 	const doing = "store a part of a pack"
 	return d.write(ctx, doing, func(t *tx) error {
-		have := t.packs[p.Pack.ID]
-		stored, below := false, 0
-		if have != nil {
-			for number := range have.parts {
-				if number < p.Number {
-					below++
-				}
-			}
-			_, stored = have.parts[p.Number]
-		}
-		write, err := rules.StorePart(p, have.row(), stored, below)
-		if err != nil {
+		if err := t.storePart(p); err != nil {
 			return fmt.Errorf("memory: %s: %w", doing, err)
-		}
-		if !write {
-			return nil
-		}
-		if have == nil {
-			have = &pack{parts: make(map[int][]byte), Pack: refdb.Pack{
-				ID: p.Pack.ID, Project: p.Pack.Project, Owner: p.Pack.Owner, Base: p.Pack.Base,
-				Bases: slices.Clone(p.Pack.Bases), Tips: slices.Clone(p.Pack.Tips),
-			}}
-			t.packs[p.Pack.ID] = have
-		}
-		have.parts[p.Number], have.time = slices.Clone(p.Data), t.now
-		have.Size += int64(len(p.Data))
-		if p.Last {
-			have.Parts, have.Size, have.Sum = p.Number+1, p.Pack.Size, p.Pack.Sum
-			if have.Base {
-				have.Position, have.used = p.Pack.Position, true
-			}
 		}
 		return nil
 	})
 }
 
+func (t *tx) storePart(p refdb.PackPart) error {
+	have := t.packs[p.Pack.ID]
+	stored, below := false, 0
+	if have != nil {
+		for number := range have.parts {
+			if number < p.Number {
+				below++
+			}
+		}
+		_, stored = have.parts[p.Number]
+	}
+	write, err := rules.StorePart(p, have.row(), stored, below)
+	if err != nil || !write {
+		return err
+	}
+	if have == nil {
+		have = &pack{parts: make(map[int][]byte), Pack: refdb.Pack{
+			ID: p.Pack.ID, Project: p.Pack.Project, Owner: p.Pack.Owner, Base: p.Pack.Base,
+			Bases: slices.Clone(p.Pack.Bases), Tips: slices.Clone(p.Pack.Tips),
+		}}
+		t.packs[p.Pack.ID] = have
+	}
+	have.parts[p.Number], have.time = slices.Clone(p.Data), t.now
+	have.Size += int64(len(p.Data))
+	if p.Last {
+		have.Parts, have.Size, have.Sum = p.Number+1, p.Pack.Size, p.Pack.Sum
+		if have.Base {
+			have.Position, have.used = p.Pack.Position, true
+		}
+	}
+	return nil
+}
+
 // usePacks marks the packs of r as used. It writes nothing if it refuses.
 func (t *tx) usePacks(r refdb.PrepareRequest) error {
-	if err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }); err != nil {
+	store, err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }, t.rows(r.Project, rules.RefsOf(r.Bases)))
+	for i := 0; err == nil && i < len(store); i++ {
+		err = t.storePart(store[i])
+	}
+	if err != nil {
 		return fmt.Errorf("memory: prepare updates: %w", err)
 	}
 	position := t.history.position + 1

@@ -114,7 +114,8 @@ func admissionNow(ctx context.Context, tx pgx.Tx, row admission) (a refdb.Admiss
 	return a, err
 }
 
-// lookSQL returns the indices of what is missing, from 1, and the server.
+// lookSQL returns the indices of what is missing, from 1, and the server. What is known is mostly new, so each change is looked
+// for from the end of its ref's history: a ref may have moved a million times.
 //
 //	$1 witness  $2 to $6 project, ref, operation, token and time of each
 const lookSQL = `
@@ -124,10 +125,11 @@ WITH known AS (
   SELECT least(pruned_time, CASE WHEN $1 = '' THEN 'infinity' ELSE coalesce((SELECT seen FROM witnesses WHERE name = $1), '-infinity') END) AS upto
   FROM history_state WHERE id = 1 AND pruned_time IS NOT NULL
 )
-SELECT refdb_server(), coalesce(array_agg(i ORDER BY i), '{}') FROM known AS k
-WHERE NOT EXISTS (
-    SELECT FROM history AS h WHERE h.project = k.project AND h.ref = k.ref
-      AND (split_part(h.op, E'\t', 1) = k.op OR k.token <> 0 AND starts_with(h.op, k.op || '-')))
+SELECT refdb_server(), coalesce(array_agg(i ORDER BY i), '{}') FROM known AS k LEFT JOIN LATERAL (
+    SELECT true AS made FROM history AS h WHERE h.project = k.project AND h.ref = k.ref
+      AND (split_part(h.op, E'\t', 1) = k.op OR k.token <> 0 AND starts_with(h.op, k.op || '-'))
+    ORDER BY h.position DESC LIMIT 1) AS change ON true
+WHERE made IS NULL
   AND NOT (k.token <> 0 AND EXISTS (
     SELECT FROM intents AS n WHERE n.project = k.project AND n.ref = k.ref AND split_part(n.nonce, E'\t', 1) = k.op))
   AND NOT EXISTS (SELECT FROM lost AS l WHERE l.project = k.project AND l.ref = k.ref AND l.op = k.op AND l.fate <> '')

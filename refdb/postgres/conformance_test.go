@@ -22,6 +22,9 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceAlternating(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the suite with requests alternating between two drivers; make test-all runs it")
+	}
 	refdbtest.Run(t, refdbtest.Alternating(func(tb testing.TB) refdbtest.Database { return narrow{dbtest.Postgres(tb)} }))
 }
 
@@ -33,6 +36,9 @@ func (n narrow) Open(tb testing.TB) refdb.Driver {
 }
 
 func TestConformanceWhereTripsAreShared(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the suite where requests always share round trips; make test-all runs it")
+	}
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return sharing{dbtest.Postgres(tb)} })
 }
 

@@ -36,7 +36,7 @@ WITH missing AS (
     ('witnesses', 1, 'SELECT', 'recover'), ('witnesses', 2, 'INSERT', NULL), ('witnesses', 3, 'UPDATE', NULL),
     ('lost', 1, 'SELECT', 'recover'), ('lost', 2, 'INSERT', NULL), ('lost', 3, 'UPDATE', NULL),
     ('packs', 1, 'SELECT', 'project remove, site clone, site store'), ('packs', 2, 'INSERT', 'site store'), ('packs', 3, 'UPDATE', 'project remove, site store'), ('packs', 4, 'DELETE', 'project remove, site store'),
-    ('pack_parts', 1, 'SELECT', 'site clone, site store'), ('pack_parts', 2, 'INSERT', 'site store'),
+    ('pack_parts', 1, 'SELECT', 'site clone, site store'), ('pack_parts', 2, 'INSERT', 'site store'), ('pack_parts', 4, 'DELETE', NULL),
     ('token_origin', 1, 'SELECT', 'lock'), ('token_origin', 3, 'UPDATE', 'lock')) AS needed (tab, n, privilege, stops)
   WHERE NOT has_table_privilege(to_regclass(tab), privilege)
 )

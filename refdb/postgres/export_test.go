@@ -57,5 +57,6 @@ var (
 	NewestSQL      = newestSQL
 	TipSQL         = tipSQL
 	PositionAtSQL  = positionAtSQL
+	LookSQL        = lookSQL
 	HoldingSQL     = holdingSQL
 )

@@ -169,6 +169,37 @@ SELECT p, 'refs/heads/' || n, clock_timestamp(), 'other', 'agent', '', 'x', cloc
 	}
 }
 
+// After each start of the server all sites look whether it has the newest changes that they know, and nothing is written meanwhile.
+func TestTheNewestChangesOfABusyRefAreLookedUpFromItsEnd(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	c := session(t, db.URL())
+	const changes, known = 20_000, 100
+	exec(t, c, fmt.Sprintf(`INSERT INTO history (project, ref, position, old, new, time, op)
+SELECT 'p', 'refs/heads/main', n, 'x', 'y', clock_timestamp(), 'op' || n || E'\towner\t' FROM generate_series(1, %d) AS n`, changes))
+	exec(t, c, `VACUUM ANALYZE`)
+	array := func(kind string, value func(n int) string) string {
+		var values []string
+		for n := changes; n > changes-known; n-- {
+			values = append(values, value(n))
+		}
+		return "ARRAY[" + strings.Join(values, ", ") + "]::" + kind + "[]"
+	}
+	always := func(v string) func(int) string { return func(int) string { return v } }
+	exec(t, c, `PREPARE look (text, text[], text[], text[], bigint[], timestamptz[]) AS `+postgres.LookSQL)
+	exec(t, c, `SET plan_cache_mode = force_generic_plan`)
+	plan := query[string](t, c, `EXPLAIN (ANALYZE, TIMING off, FORMAT json) EXECUTE look ('', `+array("text", always("'p'"))+`, `+array("text", always("'refs/heads/main'"))+`, `+
+		array("text", func(n int) string { return fmt.Sprintf("'op%d'", n) })+`, `+array("bigint", always("0"))+`, `+array("timestamptz", always("now()"))+`)`)
+	var plans []struct{ Plan planNode }
+	if err := json.Unmarshal([]byte(plan[0]), &plans); err != nil {
+		t.Fatal(err)
+	}
+	// The plan has averages, which are rounded.
+	if n, most := plans[0].Plan.read(), known*(known+1)/2+known; n > most {
+		t.Errorf("it reads %d rows of %d changes, %d at most", n, changes, most)
+	}
+}
+
 // A planNode is a part of a plan that was executed.
 type planNode struct {
 	Relation string  `json:"Relation Name"`

@@ -132,16 +132,3 @@ func intentsQuery(q refdb.IntentQuery) (string, []any) {
 SELECT project, ref, token, owner, agent, old_value, new_value, time, now, decision, decided_by, reason, decided_at, nonce
 FROM intents CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) AS clock`, `project, ref, token`, q.Limit)
 }
-
-const forgetSQL = `
-DELETE FROM intents WHERE ctid = ANY (ARRAY(
-  SELECT intent.tid FROM ` + askedIntents + `, LATERAL (` + decidedOfAsked + `) AS intent
-))`
-
-// Forget takes no keys: nobody changes an intent that was decided.
-func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
-	if len(intents) == 0 {
-		return nil
-	}
-	return d.pools.Do(ctx, roundtrip.Write("forget intents").Then(roundtrip.GuardStatement()).Exec(forgetSQL, sortIntents(intents).args()...))
-}

@@ -27,9 +27,26 @@ var prepareSQL = prepareWith(``, ``, ``, ``)
 var prepareWithPacksSQL = prepareWith(`usable AS MATERIALIZED (
   SELECT coalesce(array_agg(id), '{}') AS ids
   FROM (SELECT id FROM packs WHERE id = ANY ($10::text[]) AND project = $1 AND parts > 0 ORDER BY id FOR NO KEY UPDATE) AS locked
-), `, ` AND (SELECT $10 <@ ids FROM usable)`, `, marked AS (
+), unheld AS MATERIALIZED (
+  SELECT string_to_array(coalesce(current_setting('`+unheldSetting+`', true), ''), E'\n') AS bases
+), `, ` AND (SELECT $10 <@ ids FROM usable) AND (SELECT bases = '{}' FROM unheld)`, `, marked AS (
   UPDATE packs SET position = pg_current_xact_id()::text::bigint FROM granted, usable WHERE id = ANY (ids) AND position IS NULL
-)`, `, ARRAY(SELECT unnest($10) EXCEPT SELECT unnest(ids) FROM usable)`)
+)`, `, ARRAY(SELECT unnest($10) EXCEPT SELECT unnest(ids) FROM usable) || (SELECT bases FROM unheld)`)
+
+const (
+	// compareBasesSQL notes for the rest of the transaction which bases are not held. It runs before anything gives the transaction its ID, which
+	// is the packs' position: so they come after what they build on. What refs hold may change right afterwards: it was held.
+	//
+	//	$1 project  $2 refs  $3 values
+	compareBasesSQL = `
+SELECT set_config('` + unheldSetting + `', coalesce((
+  SELECT string_agg('` + rules.BaseMoved + `' || asked.ref, E'\n')
+  FROM unnest($2::text[], $3::text[]) AS asked (ref, base) LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
+  WHERE value IS DISTINCT FROM base
+), ''), true)`
+
+	unheldSetting = "refdb.unheld"
+)
 
 // prepareWith takes what packs add: a part of the statement, a condition, a part that writes, and a column.
 func prepareWith(packs, usable, marked, missing string) string {
@@ -76,6 +93,16 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		err = d.grant(ctx, what, request, &a, prepareSQL, args...)
 	} else {
 		a.more = []any{&missing}
+		if len(r.Bases) > 0 {
+			bases := make([]string, len(r.Bases))
+			for i, b := range r.Bases {
+				bases[i] = string(b.Value)
+			}
+			a.first = append(a.first, roundtrip.Exec(compareBasesSQL, r.Project, rules.RefsOf(r.Bases), bases))
+		}
+		for _, p := range r.Parts {
+			a.before = append(a.before, storing(p, nil)...)
+		}
 		err = oldSchema(what, d.grant(ctx, what, request, &a, prepareWithPacksSQL, append(args, r.Packs)...))
 	}
 	if err == nil && !a.free && !a.refused() {

@@ -36,6 +36,15 @@ func using(ref string, packs ...string) refdb.PrepareRequest {
 	return r
 }
 
+// carrying is an intention that carries packs of one part.
+func carrying(ref string, packs ...string) refdb.PrepareRequest {
+	r := using(ref, packs...)
+	for _, id := range packs {
+		r.Parts = append(r.Parts, partOf(id, 0, 1))
+	}
+	return r
+}
+
 func errorOf[T any](_ T, err error) error { return err }
 
 // usedPacks returns the used packs of project, and up to where they are complete.
@@ -136,6 +145,43 @@ func TestAnOpenTransactionHoldsNoPacksBack(t *testing.T) {
 	})
 }
 
+// A pack comes after what it builds on, by its position, though its transaction began before that.
+func TestACarriedPackComesAfterItsBases(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d, other := open(t, db.URL()), open(t, db.URL())
+	c := session(t, db.URL())
+	exec(t, c, `BEGIN`)
+	exec(t, c, `INSERT INTO packs (id, project, owner, bases, tips, base, parts, size, sum, time) VALUES ('q', '', '', '', '', false, 0, 0, '', now())`)
+	r := carrying(mainRef, "p", "q")
+	r.Bases = []refdb.Base{{Ref: otherRef, Value: v1}}
+	done := make(chan error, 1)
+	go func() { done <- errorOf(d.Prepare(t.Context(), r)) }()
+	eventually(t, "the preparation waits", func() bool {
+		var waits bool
+		if err := c.QueryRow(t.Context(), `SELECT count(*) > 0 FROM pg_locks WHERE NOT granted`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	u := refdb.UpdateRequest{Project: project, Updates: []refdb.Update{{Ref: otherRef, New: v1}}, Origin: refdb.Origin{ID: "op", Owner: owner}}
+	if err := other.Update(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, c, `ROLLBACK`)
+	switch err := <-done; {
+	case errors.Is(err, refdb.ErrNoPack):
+	case err != nil:
+		t.Error(err)
+	default:
+		packs, _ := usedPacks(t, d)
+		log, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Ref: otherRef, Limit: 1})
+		if err != nil || packs[0].Position < log.Changes[0].Position {
+			t.Errorf("the pack has position %d, what it builds on %d; %v", packs[0].Position, log.Changes[0].Position, err)
+		}
+	}
+}
+
 func TestRequestsAboutPacksTakeOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
@@ -153,6 +199,9 @@ func TestRequestsAboutPacksTakeOneRoundTrip(t *testing.T) {
 			{"one more", func() error { return d.StorePart(t.Context(), partOf("c", 0, 1)) }},
 			{"a preparation", func() error {
 				return errorOf(d.Prepare(t.Context(), using("refs/heads/"+rand.Text(), "a", "b")))
+			}},
+			{"a preparation that carries packs", func() error {
+				return errorOf(d.Prepare(t.Context(), carrying("refs/heads/"+rand.Text(), rand.Text(), rand.Text())))
 			}},
 			{"a page", func() error {
 				return errorOf(d.Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 1, Inline: 100}))
@@ -180,7 +229,7 @@ func TestARequestAboutPacksWhoseReplyWasLostIsMadeAgain(t *testing.T) {
 	db := dbtest.Postgres(t)
 	w := newWire(t, db.URL())
 	d := open(t, w.url)
-	use := using(mainRef, "a")
+	use, carry := using(mainRef, "a"), carrying("refs/heads/carried", "carried")
 	for _, lost := range []fault{loseRequest, loseReply} {
 		for _, step := range []struct {
 			name string
@@ -189,6 +238,7 @@ func TestARequestAboutPacksWhoseReplyWasLostIsMadeAgain(t *testing.T) {
 			{"the first part", func() error { return d.StorePart(t.Context(), partOf("a", 0, 2)) }},
 			{"the last part", func() error { return d.StorePart(t.Context(), partOf("a", 1, 2)) }},
 			{"a preparation", func() error { return errorOf(d.Prepare(t.Context(), use)) }},
+			{"a preparation that carries a pack", func() error { return errorOf(d.Prepare(t.Context(), carry)) }},
 			{"a drop", func() error { return d.DropPack(t.Context(), "a") }},
 		} {
 			connected(t, d)
@@ -200,13 +250,13 @@ func TestARequestAboutPacksWhoseReplyWasLostIsMadeAgain(t *testing.T) {
 				t.Errorf("%s, again: %v", step.name, err)
 			}
 		}
-		if packs, _ := usedPacks(t, d); len(packs) != 1 || packs[0].Parts != 2 || packs[0].Size != 2 {
+		if packs, _ := usedPacks(t, d); len(packs) != 2 || packs[0].Parts != 2 || packs[0].Size != 2 || packs[1].Parts != 1 || packs[1].Size != 1 {
 			t.Errorf("used are %+v", packs)
 		}
 		if err := errorOf(d.RemovePacks(t.Context(), project, 10)); err != nil {
 			t.Fatal(err)
 		}
-		use = using(otherRef, "a")
+		use, carry = using(otherRef, "a"), carrying("refs/heads/carried again", "carried")
 	}
 }
 

@@ -30,6 +30,9 @@ func (p pooled) Open(tb testing.TB) refdb.Driver { return open(tb, p.url) }
 func (p pooled) Rounds() int                     { return 5 }
 
 func TestConformanceThroughPgBouncer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the suite through PgBouncer; make test-all runs it")
+	}
 	refdbtest.Run(t, func(tb testing.TB) refdbtest.Database { return newPooled(tb) })
 }
 

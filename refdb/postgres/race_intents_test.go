@@ -72,7 +72,7 @@ func TestOfAPreparationAndAnUpdateOneIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			row.run(t, func(a *arena) {
-				prepared, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
+				prepared, updated := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 				a.race(
 					func(n int) { _, prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
 					func(n int) {
@@ -105,7 +105,7 @@ func TestOfAPreparationAndAnAcquisitionOneIsRefused(t *testing.T) {
 				if row.stale {
 					a.hold(all("x"), true)
 				}
-				prepared, acquired := make([]error, raceRounds+1), make([]error, raceRounds+1)
+				prepared, acquired := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 				a.race(
 					func(n int) { _, prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n), ref("z", n))) },
 					func(n int) { _, acquired[n] = a.right.Acquire(a.Context(), request(refsOf(n, row.refs...)...)) },
@@ -122,7 +122,7 @@ func TestOfAPreparationAndAnAcquisitionOneIsRefused(t *testing.T) {
 func TestAPreparationSeesTheUpdateThatReleasedTheLock(t *testing.T) {
 	aloneAndShared(t, func(a *arena) {
 		token := a.hold(all("x"), false)
-		prepared, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
+		prepared, updated := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 		a.race(
 			func(n int) { _, prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n))) },
 			func(n int) {
@@ -142,9 +142,9 @@ func TestAPreparationSeesTheUpdateThatReleasedTheLock(t *testing.T) {
 func TestOfAReleaseAndAPreparationThatTakesTheStaleLockOverOneDoesIt(t *testing.T) {
 	aloneAndShared(t, func(a *arena) {
 		token := a.hold(all("x"), true)
-		took := make([]refdb.Prepared, raceRounds+1)
-		prepared, errs := make([]error, raceRounds+1), make([]error, raceRounds+1)
-		gone := make([]bool, raceRounds+1)
+		took := make([]refdb.Prepared, raceRounds()+1)
+		prepared, errs := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
+		gone := make([]bool, raceRounds()+1)
 		a.race(
 			func(n int) { took[n], prepared[n] = a.left.Prepare(a.Context(), intention("", v2, ref("x", n))) },
 			func(n int) {
@@ -163,7 +163,7 @@ func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			aloneAndShared(t, func(a *arena) {
 				token := a.prepare("", v1, all("x"))
-				finished, updated := make([]error, raceRounds+1), make([]error, raceRounds+1)
+				finished, updated := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 				a.race(
 					func(n int) { finished[n] = a.left.Finish(a.Context(), done(token, "", v1, ref("x", n))) },
 					func(n int) {
@@ -183,8 +183,8 @@ func TestWhoeverPassesAnIntentThatWasDoneSeesItsValue(t *testing.T) {
 func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 	a := newArena(t)
 	token := a.prepare("", v1, all("x"))
-	finished, ended := make([]error, raceRounds+1), make([][]bool, raceRounds+1)
-	resolved := make([]error, raceRounds+1)
+	finished, ended := make([]error, raceRounds()+1), make([][]bool, raceRounds()+1)
+	resolved := make([]error, raceRounds()+1)
 	a.race(
 		func(n int) { finished[n] = a.left.Finish(a.Context(), dropped(token, ref("x", n))) },
 		func(n int) {
@@ -211,15 +211,15 @@ func TestOfADroppedIntentAndADecisionOneCounts(t *testing.T) {
 // The reply to the first was lost, and somebody ends what it did while it is sent again.
 func TestAPreparationIsAdoptedOrMadeAnewWhileItIsDropped(t *testing.T) {
 	a := newArena(t)
-	requests, first := make([]refdb.PrepareRequest, raceRounds+1), make([]refdb.Prepared, raceRounds+1)
-	for n := 1; n <= raceRounds; n++ {
+	requests, first := make([]refdb.PrepareRequest, raceRounds()+1), make([]refdb.Prepared, raceRounds()+1)
+	for n := 1; n <= raceRounds(); n++ {
 		requests[n] = intention("", v1, ref("x", n), ref("y", n))
 		var err error
 		first[n], err = a.left.Prepare(t.Context(), requests[n])
 		a.must(err)
 	}
-	again := make([]refdb.Prepared, raceRounds+1)
-	errs, finished := make([]error, raceRounds+1), make([]error, raceRounds+1)
+	again := make([]refdb.Prepared, raceRounds()+1)
+	errs, finished := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 	a.race(
 		func(n int) { again[n], errs[n] = a.left.Prepare(a.Context(), requests[n]) },
 		func(n int) {
@@ -238,8 +238,8 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 	a := newArena(t)
 	token := a.prepare("", v1, all("x"))
 	a.db.Exec(t, `DELETE FROM locks`)
-	left, right := make([][]bool, raceRounds+1), make([][]bool, raceRounds+1)
-	leftErr, rightErr := make([]error, raceRounds+1), make([]error, raceRounds+1)
+	left, right := make([][]bool, raceRounds()+1), make([][]bool, raceRounds()+1)
+	leftErr, rightErr := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 	resolve := func(d refdb.Driver, decision refdb.Decision, n int) ([]bool, error) {
 		return d.Resolve(a.Context(), refdb.ResolveRequest{
 			Intents: ids(token, ref("x", n)), Decision: decision, Origin: refdb.Origin{By: "by"}, Reason: "reason"})
@@ -255,9 +255,9 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 				a.Errorf("one says %v, the other %v, %v", left[n], right[n], err)
 			}
 		})
-	decided, err := a.left.Intents(t.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: true}, Limit: 2 * raceRounds})
-	if err != nil || len(decided.Intents) != raceRounds {
-		t.Errorf("%d of %d are decided, %v", len(decided.Intents), raceRounds, err)
+	decided, err := a.left.Intents(t.Context(), refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Decided: true}, Limit: 2 * raceRounds()})
+	if err != nil || len(decided.Intents) != raceRounds() {
+		t.Errorf("%d of %d are decided, %v", len(decided.Intents), raceRounds(), err)
 	}
 }
 

@@ -19,10 +19,14 @@ import (
 // The races that single statements lose (docs/DRIVERS.md, "PostgreSQL"). Each round is on refs
 // of its own, prepared for all rounds together, and is judged by the answers;
 // what the tables hold in the end is compared with them.
-const (
-	raceRounds = 2000
-	raceLanes  = 4 // rounds at a time
-)
+const raceLanes = 4 // rounds at a time
+
+func raceRounds() int {
+	if testing.Short() {
+		return 400
+	}
+	return 2000
+}
 
 // An arena is a database with the two sides of a race.
 type arena struct {
@@ -44,7 +48,7 @@ func (a *arena) race(left, right, judge func(round int)) {
 	var lanes sync.WaitGroup
 	for range raceLanes {
 		lanes.Go(func() {
-			for n := int(next.Add(1)); n <= raceRounds && !a.Failed(); n = int(next.Add(1)) {
+			for n := int(next.Add(1)); n <= raceRounds() && !a.Failed(); n = int(next.Add(1)) {
 				var both sync.WaitGroup
 				start := make(chan struct{})
 				for _, side := range []func(int){left, right} {
@@ -74,7 +78,7 @@ func ref(kind string, round int) string { return fmt.Sprintf("refs/heads/%s-%d",
 // all returns the refs of all rounds, sorted.
 func all(kinds ...string) []string {
 	var refs []string
-	for n := range raceRounds {
+	for n := range raceRounds() {
 		for _, k := range kinds {
 			refs = append(refs, ref(k, n+1))
 		}
@@ -132,8 +136,8 @@ func TestAnAcquisitionSeesTheUpdateThatItsLockDidNotRefuse(t *testing.T) {
 				a.create(all("x"))
 				before = v1
 			}
-			took := make([]refdb.Acquired, raceRounds+1)
-			errs, refused := make([]error, raceRounds+1), make([]error, raceRounds+1)
+			took := make([]refdb.Acquired, raceRounds()+1)
+			errs, refused := make([]error, raceRounds()+1), make([]error, raceRounds()+1)
 			a.race(
 				func(n int) { took[n], errs[n] = a.left.Acquire(a.Context(), request(ref("x", n))) },
 				func(n int) {
@@ -167,7 +171,7 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 				refdb.Acquired
 				err error
 			}
-			left, right := make([]answer, raceRounds+1), make([]answer, raceRounds+1)
+			left, right := make([]answer, raceRounds()+1), make([]answer, raceRounds()+1)
 			tokens := make(map[string]refdb.Token)
 			var mu sync.Mutex
 			a.race(
@@ -194,7 +198,7 @@ func TestOfTwoOverlappingAcquisitionsOneLeavesNothing(t *testing.T) {
 					defer mu.Unlock()
 					tokens[ref(more, n)], tokens[ref("b", n)] = winner.Token, winner.Token
 				})
-			page, err := a.left.Locks(a.Context(), refdb.LockQuery{Limit: 10 * raceRounds})
+			page, err := a.left.Locks(a.Context(), refdb.LockQuery{Limit: 10 * raceRounds()})
 			a.must(err)
 			for _, l := range page.Locks {
 				if tokens[l.Ref] != l.Token {
@@ -240,8 +244,8 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newArena(t)
 			token := a.hold(all("x", "y"), true)
-			lost := make([]error, raceRounds+1)
-			saw, errs := make([]refdb.Acquired, raceRounds+1), make([]error, raceRounds+1)
+			lost := make([]error, raceRounds()+1)
+			saw, errs := make([]refdb.Acquired, raceRounds()+1), make([]error, raceRounds()+1)
 			a.race(
 				func(n int) { lost[n] = try(a.Context(), a.left, fenced(token, n)) },
 				func(n int) { saw[n], errs[n] = end(a, token, n) },
@@ -264,8 +268,8 @@ func TestAFencedUpdateIsSeenByWhoeverEndsTheFence(t *testing.T) {
 func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
 	a := newArena(t)
 	token := a.hold(all("x"), true)
-	beats, errs := make([][]refdb.BeatResult, raceRounds+1), make([]error, raceRounds+1)
-	refused := make([]error, raceRounds+1)
+	beats, errs := make([][]refdb.BeatResult, raceRounds()+1), make([]error, raceRounds()+1)
+	refused := make([]error, raceRounds()+1)
 	a.race(
 		func(n int) {
 			beats[n], errs[n] = a.left.Beat(a.Context(), ids(token, ref("x", n)))
@@ -286,9 +290,9 @@ func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
 func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 	a := newArena(t)
 	refs := names(300)
-	updated := make([]error, raceRounds+1)
-	errs := make([]error, raceRounds+1)
-	large, small := make([]refdb.Acquired, raceRounds+1), make([]refdb.Value, raceRounds+1)
+	updated := make([]error, raceRounds()+1)
+	errs := make([]error, raceRounds()+1)
+	large, small := make([]refdb.Acquired, raceRounds()+1), make([]refdb.Value, raceRounds()+1)
 	for n := range 100 {
 		small[n+1] = refdb.Value(fmt.Sprintf("%040x", n+1))
 	}

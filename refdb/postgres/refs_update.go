@@ -47,10 +47,15 @@ WHERE told IS NOT NULL`
 )
 
 const (
-	// foundByKey is the rows of the refs, each looked up.
+	// foundByKey is the rows of the refs, each looked up. It looks none up if no row stands between the first of the refs and the last, as in
+	// an import of new refs.
 	foundByKey = `found AS MATERIALIZED (
   SELECT asked.*, tid, value FROM unnest($2::text[], $3::text[], $4::text[]) AS asked (ref, old, new)
-  LEFT JOIN LATERAL (` + refOfAsked + `) AS refs ON true
+  LEFT JOIN LATERAL (
+    SELECT ctid AS tid, value FROM refs WHERE project = $1 AND ref = asked.ref
+      AND EXISTS (SELECT FROM refs WHERE project = $1 AND ref >= ($2::text[])[1] AND ref <= ($2::text[])[cardinality($2::text[])])
+    LIMIT 1
+  ) AS refs ON true
 )`
 
 	// inRange is the rows from the first of the refs to the last, but at most twice as many as there are refs.

@@ -194,6 +194,8 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 					t.Fatalf("removed %d of %d refs", removed, n)
 				}
 			}},
+			{"an update that creates", func() { must(change("", v1, nil)) }},
+			{"another removal", func() { _, err := d.Remove(ctx, refdb.RemoveRequest{Project: project, Limit: n}); must(err) }},
 		}
 		for _, s := range steps { // prepares the statements
 			s.do()

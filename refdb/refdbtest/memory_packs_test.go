@@ -77,8 +77,27 @@ func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 func (d *driver) usePacks(r refdb.PrepareRequest) error {
 	missing := false
 	var rows []*packRow
+	carried := make(map[string]*packRow)
+	for _, p := range r.Parts {
+		if d.packs[p.Pack.ID] != nil && d.bug != "packs that come with a preparation are stored over" {
+			continue
+		}
+		row := &packRow{Pack: p.Pack, began: now(), time: now(), parts: map[int][]byte{0: p.Data}}
+		if row.Parts = 1; d.bug == "packs that come with a preparation are not complete" {
+			row.Parts = 0
+		}
+		carried[p.Pack.ID] = row
+		if d.bug == "packs that come with a preparation are used at once" {
+			d.packs[p.Pack.ID] = row
+			d.position++
+			row.Position, row.used = d.position, true
+		}
+	}
 	for _, id := range r.Packs {
 		row := d.packs[id]
+		if row == nil || carried[id] != nil {
+			row = carried[id]
+		}
 		switch {
 		case row == nil && d.bug != "packs that are not there are ignored",
 			row != nil && !row.complete() && d.bug != "incomplete packs are used",
@@ -88,8 +107,16 @@ func (d *driver) usePacks(r refdb.PrepareRequest) error {
 			rows = append(rows, row)
 		}
 	}
+	for _, b := range r.Bases {
+		if d.refs[key{r.Project, b.Ref}].Value != b.Value && d.bug != "bases of packs are not compared" {
+			missing = true
+		}
+	}
 	if missing && d.bug != "uses what it can" {
 		return fmt.Errorf("preparing: %w", refdb.ErrNoPack)
+	}
+	if d.bug != "packs that come with a preparation are lost" {
+		maps.Copy(d.packs, carried)
 	}
 	d.pause("uses packs after looking")
 	raised := false

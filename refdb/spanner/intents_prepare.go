@@ -2,6 +2,8 @@ package spanner
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"cloud.google.com/go/spanner"
 
@@ -27,18 +29,26 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	return refdb.Prepared{Token: a.Token, Reclaimed: a.Reclaimed}, err
 }
 
+// moves reports whether r moves a ref.
+func moves(r *refdb.PrepareRequest, ref string) bool {
+	_, found := slices.BinarySearchFunc(r.Updates, ref, func(u refdb.Update, ref string) int { return strings.Compare(u.Ref, ref) })
+	return found
+}
+
 // planPrepare says what becomes of r in view of what stands on its refs, and of the packs
 // that there are. There are no states if it was revoked.
 func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, packs []*foundPack) (a acquisition, refused error) {
 	if len(states) == 0 {
 		return a, refdb.ErrReleased
 	}
+	all := slices.Clone(states)
+	states = slices.DeleteFunc(states, func(s state) bool { return !moves(r, s.Name) })
 	sortByRef(states)
 	a.Acquisition, refused = rules.Prepare(*r, rowsOf(states))
 	if refused != nil || a.Adopted {
 		return a, refused
 	}
-	if missing := b.usePacks(r, packs); missing != nil {
+	if missing := b.usePacks(r, packs, rowsOf(all)); missing != nil {
 		return a, missing
 	}
 	for _, u := range r.Updates {
@@ -74,6 +84,11 @@ WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @firs
 // revoked, and those of its packs that there are.
 func unrevokedStates(r *refdb.PrepareRequest, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
 	keys := stateKeys(refsOf(r.Updates))
+	for _, b := range r.Bases {
+		if !moves(r, b.Ref) {
+			keys = append(keys, key{Ref: b.Ref, Value: notNull(b.Ref)})
+		}
+	}
 	s := stateStatement(r.Project)
 	s.SQL += unrevokedSQL
 	s.Params["first"], s.Params["nonce"] = r.Updates[0].Ref, r.Nonce

@@ -28,7 +28,7 @@ func newDatabase(tb testing.TB) refdbtest.Database { return dbtest.Spanner(tb) }
 
 func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
 
-// On the other databases this is run each time.
+// On PostgreSQL make test-all runs it, on the others each run of the tests does.
 func TestConformanceAlternating(t *testing.T) {
 	if os.Getenv("REFDB_TEST_LONG") == "" {
 		t.Skip("left out: the suite with requests alternating between two drivers, minutes more on the emulator; REFDB_TEST_LONG=1 runs it")

@@ -225,6 +225,17 @@ func (b *batch) deletePack(id string) {
 	b.delete(1, "pack_parts", spanner.Key{id}.AsPrefix())
 }
 
+// deletePiece deletes the parts of a pack that come before next, and makes it one that is not complete and was not used. Its size is that of
+// parts as large as they may be: to know more, the parts would have to be read.
+func (b *batch) deletePiece(id string, p largePack, next int64) {
+	row := map[string]any{
+		"id": id, "position": spanner.NullTime{}, "kind": unusedPack, "parts": 0, "sum": "",
+		"size": max(0, p.size-(next-p.first.Int64)*refdb.MaxPackPart),
+	}
+	b.add(len(row)+packEntries, spanner.UpdateMap("packs", row))
+	b.delete(1, "pack_parts", spanner.KeyRange{Start: spanner.Key{id}, End: spanner.Key{id, next}, Kind: spanner.ClosedOpen})
+}
+
 func orNull(s string) spanner.NullString { return spanner.NullString{StringVal: s, Valid: s != ""} }
 
 // marker is the project of the row that stands for a reclaim of the lock with

@@ -232,5 +232,11 @@ func TestCloseEndsWhatIsUnderWayAndLeavesNothingBehind(t *testing.T) {
 	if _, err := d.Now(t.Context()); !errors.Is(err, refdb.ErrClosed) {
 		t.Errorf("now: %v", err)
 	}
-	goleak.VerifyNone(t, before)
+	left := goleak.Find(before)
+	for end := time.Now().Add(20 * time.Second); left != nil && time.Now().Before(end); { // those of gRPC end some time after Close
+		left = goleak.Find(before)
+	}
+	if left != nil {
+		t.Error(left)
+	}
 }

@@ -2,6 +2,9 @@ package spanner
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"time"
 
 	"cloud.google.com/go/spanner"
 
@@ -95,17 +98,17 @@ type foundPack struct {
 }
 
 // usePacks marks the packs of r as used, or says why it can't.
-func (b *batch) usePacks(r *refdb.PrepareRequest, found []*foundPack) error {
+func (b *batch) usePacks(r *refdb.PrepareRequest, found []*foundPack, bases []rules.Row) error {
 	byID := make(map[string]*foundPack, len(found))
 	for _, p := range found {
 		byID[p.ID] = p
 	}
-	err := rules.UsePacks(*r, func(id string) *rules.PackRow {
+	store, err := rules.UsePacks(*r, func(id string) *rules.PackRow {
 		if p := byID[id]; p != nil {
 			return &rules.PackRow{Project: p.Project, Complete: p.Complete}
 		}
 		return nil
-	})
+	}, bases)
 	if err != nil {
 		return err
 	}
@@ -114,5 +117,267 @@ func (b *batch) usePacks(r *refdb.PrepareRequest, found []*foundPack) error {
 			b.usePack(id)
 		}
 	}
+	for _, p := range store {
+		b.putPart(p, packForPart{})
+		b.usePack(p.Pack.ID)
+	}
 	return nil
+}
+
+const (
+	// usedPacksSQL selects what comes after a key, but nothing before the latest base. The first part of each condition is implied by the
+	// second, and bounds the range to read.
+	usedPacksSQL = `
+WITH latest AS (SELECT b.position, b.id FROM ` + basesSQL + ` ORDER BY b.position DESC, b.id DESC LIMIT 1)
+SELECT p.id, p.project, p.owner, p.bases, p.tips, p.base, p.position, p.parts, p.size, p.sum, TIMESTAMP_DIFF(CURRENT_TIMESTAMP(), p.time, MICROSECOND)
+FROM packs@{FORCE_INDEX=packs_order} AS p
+WHERE p.project = @project AND p.position >= @after AND (p.position > @after OR p.id > @after_id)
+  AND p.position >= IFNULL((SELECT position FROM latest), @after)
+  AND NOT EXISTS (SELECT 1 FROM latest AS b WHERE ` + isLaterSQL + `)
+ORDER BY p.position, p.id LIMIT @limit`
+
+	partSQL = `SELECT x.data FROM packs AS p JOIN pack_parts AS x ON x.pack = p.id WHERE p.id = @id AND p.parts > 0 AND x.number = @number`
+
+	usageSQL = `
+SELECT COUNTIF(p.position IS NOT NULL), COUNTIF(p.position IS NOT NULL AND p.base), IFNULL(SUM(IF(p.position IS NULL, 0, p.size)), 0),
+  COUNTIF(p.position IS NULL), IFNULL(SUM(IF(p.position IS NULL, p.size, 0)), 0)
+FROM packs`
+)
+
+// Packs implements refdb.PackStore. It asks for one pack more than the page may have. Data comes by a second request, for what the
+// database had at the time of the first.
+func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, _ error) {
+	r := request{tag: "refdb.packs", what: "list packs"}
+	if !d.keepsPacks() {
+		return page, failed(r.what, refdb.ErrOldSchema)
+	}
+	s := spanner.Statement{SQL: usedPacksSQL, Params: map[string]any{
+		"project": q.Project, "after": instant(q.After.Position), "after_id": q.After.ID, "limit": int64(q.Limit) + 1,
+	}}
+	err := d.read(ctx, r, func(ctx context.Context, c *client) error {
+		page = refdb.PackPage{}
+		txn := c.Single()
+		if err := r.query(s)(ctx, txn).Do(collect(&page.Packs, readPack)); err != nil {
+			return err
+		}
+		at, err := txn.Timestamp()
+		if err != nil {
+			return err
+		}
+		page.Upto = positionOf(at)
+		if page.More = len(page.Packs) > q.Limit; page.More {
+			page.Packs = page.Packs[:q.Limit]
+		}
+		return c.inline(ctx, r, at, page.Packs, q.Inline)
+	})
+	if err != nil {
+		return refdb.PackPage{}, err
+	}
+	return page, nil
+}
+
+// inline reads the data of packs that fit into so many bytes, as of a time.
+func (c *client) inline(ctx context.Context, r request, at time.Time, packs []refdb.Pack, budget int) error {
+	var keys []spanner.Key
+	byID := make(map[string]*refdb.Pack)
+	for _, i := range rules.Inlined(packs, budget) {
+		keys = append(keys, spanner.Key{packs[i].ID, 0})
+		byID[packs[i].ID] = &packs[i]
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	rows := c.Single().WithTimestampBound(spanner.ReadTimestamp(at)).ReadWithOptions(ctx, "pack_parts",
+		spanner.KeySetFromKeys(keys...), []string{"pack", "data"}, &spanner.ReadOptions{RequestTag: r.tag})
+	return rows.Do(func(row *spanner.Row) error {
+		var id string
+		var data []byte
+		if err := row.Columns(&id, &data); err != nil {
+			return err
+		}
+		byID[id].Data = data
+		return nil
+	})
+}
+
+func readPack(row *spanner.Row) (p refdb.Pack, err error) {
+	var position time.Time
+	var parts, age int64
+	err = row.Columns(&p.ID, &p.Project, &p.Owner, &p.Bases, &p.Tips, &p.Base, &position, &parts, &p.Size, &p.Sum, &age)
+	p.Position, p.Parts, p.Age = positionOf(position), int(parts), micros(age)
+	return p, err
+}
+
+// PackPart implements refdb.PackStore.
+func (d *Driver) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
+	r := request{tag: "refdb.packpart", what: "read a part of a pack"}
+	s := spanner.Statement{SQL: partSQL, Params: map[string]any{"id": id, "number": int64(number)}}
+	found, err := readPacks(ctx, d, r, column[[]byte], s)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, failed(r.what, fmt.Errorf("part %d of pack %s: %w", number, id, refdb.ErrNoPack))
+	}
+	return found[0], nil
+}
+
+// PackUsage implements refdb.PackStore.
+func (d *Driver) PackUsage(ctx context.Context, project string) (refdb.PackUsage, error) {
+	s := spanner.Statement{SQL: usageSQL + ` AS p`}
+	if project != "" {
+		s = spanner.Statement{SQL: usageSQL + `@{FORCE_INDEX=packs_order} AS p WHERE p.project = @project`, Params: map[string]any{"project": project}}
+	}
+	rows, err := readPacks(ctx, d, request{tag: "refdb.packusage", what: "count packs"}, func(row *spanner.Row) (u refdb.PackUsage, err error) {
+		var packs, bases, unused int64
+		err = row.Columns(&packs, &bases, &u.Size, &unused, &u.UnusedSize)
+		u.Packs, u.Bases, u.Unused = int(packs), int(bases), int(unused)
+		return u, err
+	}, s)
+	if err != nil {
+		return refdb.PackUsage{}, err
+	}
+	return rows[0], nil
+}
+
+const (
+	supersededSQL = `p.project = @project AND EXISTS (SELECT 1 FROM ` + basesSQL + ` AND ` + isLaterSQL + `)`
+
+	unusedSQL = `p.kind = '` + unusedPack + `'`
+
+	abandonedSQL = unusedSQL + ` AND p.time < TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL @age MICROSECOND)`
+)
+
+// A packFilter selects packs to delete.
+type packFilter struct {
+	index  string // that finds them
+	where  string // about packs AS p
+	params map[string]any
+}
+
+// statement selects columns of the packs in from that pass the filter.
+func (f packFilter) statement(columns, from, name string, value any) spanner.Statement {
+	params := map[string]any{name: value}
+	maps.Copy(params, f.params)
+	return spanner.Statement{SQL: `SELECT ` + columns + ` FROM ` + from + ` WHERE ` + f.where, Params: params}
+}
+
+// DropPack implements refdb.PackStore.
+func (d *Driver) DropPack(ctx context.Context, id string) error {
+	_, err := d.deleteLarge(ctx, request{tag: "refdb.droppack", what: "drop a pack"}, packFilter{where: unusedSQL}, []packSize{{id: id}})
+	return err
+}
+
+// DropAbandonedPacks implements refdb.PackStore.
+func (d *Driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+	return d.dropPacks(ctx, request{tag: "refdb.dropabandoned", what: "drop abandoned packs"},
+		packFilter{"packs_kind", abandonedSQL, map[string]any{"age": olderThan.Microseconds()}}, limit)
+}
+
+// DropSupersededPacks implements refdb.PackStore.
+func (d *Driver) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
+	return d.dropPacks(ctx, request{tag: "refdb.dropsuperseded", what: "drop superseded packs"},
+		packFilter{"packs_order", supersededSQL, map[string]any{"project": project}}, limit)
+}
+
+// RemovePacks implements refdb.PackStore.
+func (d *Driver) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
+	return d.dropPacks(ctx, request{tag: "refdb.removepacks", what: "remove packs"},
+		packFilter{"packs_order", `p.project = @project`, map[string]any{"project": project}}, limit)
+}
+
+// A packSize is a pack that was found, and its bytes.
+type packSize struct {
+	id   string
+	size int64
+}
+
+func readPackSize(row *spanner.Row) (p packSize, err error) {
+	err = row.Columns(&p.id, &p.size)
+	return p, err
+}
+
+// dropPacks deletes packs, at most limit and as many as fit into a transaction. It finds them without locks first, because a
+// transaction locks all rows that it reads. If others changed all of those meanwhile it goes on to more: 0 means that none is left.
+func (d *Driver) dropPacks(ctx context.Context, r request, f packFilter, limit int) (int, error) {
+	look := f.statement(`p.id, p.size`, `packs@{FORCE_INDEX=`+f.index+`} AS p`, "limit", int64(limit))
+	look.SQL += ` LIMIT @limit`
+	for {
+		found, err := readPacks(ctx, d, r, readPackSize, look)
+		if err != nil || len(found) == 0 {
+			return 0, err
+		}
+		for chunk := range chunksOf(rules.DropBytes, found, func(p packSize) int { return int(p.size) }) {
+			drop := d.deletePacks
+			if chunk[0].size > rules.DropBytes {
+				drop = d.deleteLarge
+			}
+			if n, err := drop(ctx, r, f, chunk); n > 0 || err != nil {
+				return n, err
+			}
+		}
+	}
+}
+
+// deletePacks deletes those packs that pass the filter, with their parts, in one transaction. It returns how many.
+func (d *Driver) deletePacks(ctx context.Context, r request, f packFilter, packs []packSize) (n int, err error) {
+	ids := make([]string, len(packs))
+	for i, p := range packs {
+		ids[i] = p.id
+	}
+	s := f.statement(`p.id`, `UNNEST(@keys) AS k JOIN@{JOIN_METHOD=APPLY_JOIN} packs AS p ON p.id = k`, "keys", ids)
+	read := func(ctx context.Context, t *transaction) (still []string, err error) {
+		err = t.query(ctx, s, collect(&still, column[string]))
+		return still, err
+	}
+	err = decidePacks(ctx, d, r, read, func(b *batch, still []string) error {
+		for _, id := range still {
+			b.deletePack(id)
+		}
+		n = len(still)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// A largePack is what decides about the next piece of a pack to delete.
+type largePack struct {
+	size        int64
+	first, last spanner.NullInt64 // of the parts that are there
+}
+
+// deleteLarge deletes a single pack, if it passes the filter, in pieces of so many parts. It returns 1 if it did.
+func (d *Driver) deleteLarge(ctx context.Context, r request, f packFilter, pack []packSize) (n int, err error) {
+	const first, last = `(SELECT MIN(x.number) FROM pack_parts AS x WHERE x.pack = p.id)`, `(SELECT MAX(x.number) FROM pack_parts AS x WHERE x.pack = p.id)`
+	for more := true; more && err == nil; {
+		s := f.statement(`p.size, `+first+`, `+last, `packs AS p`, "id", pack[0].id)
+		s.SQL += ` AND p.id = @id`
+		read := func(ctx context.Context, t *transaction) (found []largePack, err error) {
+			err = t.query(ctx, s, collect(&found, func(row *spanner.Row) (p largePack, err error) {
+				err = row.Columns(&p.size, &p.first, &p.last)
+				return p, err
+			}))
+			return found, err
+		}
+		err = decidePacks(ctx, d, r, read, func(b *batch, found []largePack) error {
+			n, more = len(found), false
+			for _, p := range found {
+				if next := p.first.Int64 + rules.DropParts; p.last.Int64 >= next {
+					more = true
+					b.deletePiece(pack[0].id, p, next)
+				} else {
+					b.deletePack(pack[0].id)
+				}
+			}
+			return nil
+		})
+		f = packFilter{where: unusedSQL} // which it is from now on
+	}
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
@@ -181,6 +182,8 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 	ctx := t.Context()
 	many := preparing("n", names(1000)...)
 	many.Packs = []string{"a", "b"}
+	carrying := using("m", "c", "d")
+	carrying.Parts = []refdb.PackPart{partOf("c", 0, 1), partOf("d", 0, 1)}
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -190,6 +193,7 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 		{"storing the first part", func() error { return d.StorePart(ctx, partOf("b", 0, 2)) }, []string{query, commit}},
 		{"storing the last part", func() error { return d.StorePart(ctx, partOf("b", 1, 2)) }, []string{query, commit}},
 		{"preparing a thousand refs with packs", func() error { return errorOf(d.Prepare(ctx, many)) }, []string{query, commit}},
+		{"preparing with packs that come with it", func() error { return errorOf(d.Prepare(ctx, carrying)) }, []string{query, commit}},
 		{"listing packs", func() error { return errorOf(d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10})) }, []string{query}},
 		{"listing packs with data", func() error {
 			return errorOf(d.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10, Inline: 10}))
@@ -206,6 +210,55 @@ func TestRoundTripsAboutPacks(t *testing.T) {
 		if got := w.take(); !slices.Equal(got, step.want) {
 			t.Errorf("%s: the requests were %v, want %v", step.name, got, step.want)
 		}
+	}
+}
+
+// A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or used, and goes as abandoned.
+func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
+	t.Parallel()
+	const parts = 130
+	w := &wire{}
+	d := openWire(t, dbtest.Spanner(t), w)
+	for number := range parts {
+		p := partOf("p", number, parts)
+		p.Pack.Size = parts << 20
+		must(t, d.StorePart(t.Context(), p))
+	}
+	must(t, errorOf(d.Prepare(t.Context(), using("n", "p"))))
+	var commits atomic.Int32
+	w.set(func(w *wire) {
+		w.around = func(name string, send func() error) error {
+			if name == "Commit" && commits.Add(1) == 2 {
+				return status.Error(codes.PermissionDenied, "injected: refused")
+			}
+			return send()
+		}
+	})
+	if n, err := d.RemovePacks(t.Context(), project, 10); n != 0 || err == nil {
+		t.Errorf("%d packs went, %v", n, err)
+	}
+	if all, _ := packs(t, d); len(all) > 0 {
+		t.Errorf("listed are %+v", all)
+	}
+	again := using("again", "p")
+	again.Updates[0].Ref = "refs/heads/again"
+	for what, err := range map[string]error{
+		"reading it": errorOf(d.PackPart(t.Context(), "p", parts-1)),
+		"using it":   errorOf(d.Prepare(t.Context(), again)),
+		"ending it":  d.StorePart(t.Context(), partOf("p", parts, parts+1)),
+	} {
+		if !errors.Is(err, refdb.ErrNoPack) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if u, err := d.PackUsage(t.Context(), project); err != nil || u != (refdb.PackUsage{Unused: 1, UnusedSize: (parts - 64) << 20}) {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if n, err := d.DropAbandonedPacks(t.Context(), 0, 10); n != 1 || err != nil {
+		t.Errorf("%d abandoned packs went, %v", n, err)
+	}
+	if u, err := d.PackUsage(t.Context(), ""); err != nil || u != (refdb.PackUsage{}) {
+		t.Errorf("left are %+v, %v", u, err)
 	}
 }
 

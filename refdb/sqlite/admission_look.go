@@ -18,15 +18,17 @@ const (
 	// Of operations: the text of a row begins with the ID and a tab, or is the ID.
 	byOperation = `op = k.op OR substr(op, 1, length(k.op) + 1) = k.op || char(9)`
 
-	// missing selects the places of the known changes ?1 that are not there. ?2: prunedUpto.
+	// missing selects the places of the known changes ?1 that are not there. ?2: prunedUpto. What is known is mostly
+	// new, so each change is looked for from the end of its ref's history.
 	missing = `
 		WITH known AS (
 			SELECT key AS i, value ->> 0 AS project, value ->> 1 AS ref, value ->> 2 AS op, value ->> 3 AS token, value ->> 4 AS at FROM json_each(?1)
 		)
 		SELECT i FROM known AS k
-		WHERE NOT EXISTS (
+		WHERE (
 				SELECT 1 FROM history AS h WHERE h.project = k.project AND h.ref = k.ref
-				AND (` + byOperation + ` OR k.token <> 0 AND substr(op, 1, length(k.op) + 1) = k.op || '-'))
+				AND (` + byOperation + ` OR k.token <> 0 AND substr(op, 1, length(k.op) + 1) = k.op || '-')
+				ORDER BY h.position DESC LIMIT 1) IS NULL
 			AND NOT (k.token <> 0 AND EXISTS (
 				SELECT 1 FROM intents AS n WHERE n.project = k.project AND n.ref = k.ref
 				AND (n.nonce = k.op OR substr(n.nonce, 1, length(k.op) + 1) = k.op || char(9))))

@@ -17,4 +17,9 @@ func newDatabase(tb testing.TB) refdbtest.Database { return database{dbtest.SQLi
 
 func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
 
-func TestConformanceAlternating(t *testing.T) { refdbtest.Run(t, refdbtest.Alternating(newDatabase)) }
+func TestConformanceAlternating(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the suite with requests alternating between two drivers; make test-all runs it")
+	}
+	refdbtest.Run(t, refdbtest.Alternating(newDatabase))
+}

@@ -37,8 +37,12 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 			return rules.Refuse(rules.Locks(rows))
 		})
 	}
+	n := len(refs) + len(r.Packs) + len(r.Bases)
+	for _, p := range r.Parts {
+		n += rowsOfPart(p)
+	}
 	err := d.contend(refdb.Waiter{}, look, func() error {
-		return d.decide(ctx, doing, len(refs)+len(r.Packs), func(t *tx) (refused, err error) {
+		return d.decide(ctx, doing, n, func(t *tx) (refused, err error) {
 			prepared, refused, err = t.prepare(r, refs)
 			return refused, err
 		})

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
@@ -99,13 +100,223 @@ func (t *tx) usePacks(r refdb.PrepareRequest) (refused, err error) {
 	if err != nil {
 		return nil, err
 	}
-	refused = rules.UsePacks(r, func(id string) *rules.PackRow { return found[id] })
-	if refused != nil || !unused {
+	var bases []rules.Row
+	if len(r.Bases) > 0 {
+		if bases, err = t.rows(r.Project, rules.RefsOf(r.Bases)); err != nil {
+			return nil, err
+		}
+	}
+	store, refused := rules.UsePacks(r, func(id string) *rules.PackRow { return found[id] }, bases)
+	if refused != nil || !unused && len(store) == 0 {
 		return refused, nil
+	}
+	for _, p := range store {
+		if refused, err := t.storePart(p); refused != nil || err != nil {
+			return refused, err
+		}
 	}
 	if _, err := t.exec(raisePosition); err != nil {
 		return nil, err
 	}
 	_, err = t.exec(markPacks, ids)
 	return nil, err
+}
+
+const (
+	// latestBase is the key of the latest complete base of the project ?1.
+	latestBase = `(SELECT position, id FROM packs WHERE project = ?1 AND position IS NOT NULL AND base ORDER BY position DESC, id DESC LIMIT 1)`
+
+	readPosition = `SELECT position FROM history_state`
+
+	listPacks = `
+		SELECT id, owner, bases, tips, base, position, parts, size, sum, time FROM packs
+		WHERE project = ?1 AND position IS NOT NULL AND (position, id) > (?2, ?3) AND NOT coalesce((position, id) < ` + latestBase + `, false)
+		ORDER BY position, id LIMIT ?4`
+
+	readPart = `
+		SELECT data FROM pack_parts WHERE pack = ?1 AND number = ?2 AND EXISTS (SELECT 1 FROM packs WHERE id = ?1 AND parts > 0)`
+
+	packUsage = `
+		SELECT count(position), coalesce(sum(base AND position IS NOT NULL), 0), coalesce(sum(size) FILTER (WHERE position IS NOT NULL), 0),
+			count(*) FILTER (WHERE position IS NULL), coalesce(sum(size) FILTER (WHERE position IS NULL), 0)
+		FROM packs WHERE ?1 = '' OR project = ?1`
+)
+
+// Packs implements refdb.PackStore.
+func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, err error) {
+	const doing = "list packs"
+	err = d.snapshot(ctx, doing, func(c *conn) error {
+		page = refdb.PackPage{}
+		if err := c.query(ctx, func(r row) { page.Upto = refdb.Position(r.int(0)) }, readPosition); err != nil {
+			return err
+		}
+		now := d.now()
+		err := c.query(ctx, func(r row) { page.Packs = append(page.Packs, packOf(q.Project, now, r)) },
+			listPacks, q.Project, int64(q.After.Position), q.After.ID, int64(q.Limit)+1)
+		if err != nil {
+			return err
+		}
+		if page.More = len(page.Packs) > q.Limit; page.More {
+			page.Packs = page.Packs[:q.Limit]
+		}
+		for _, i := range rules.Inlined(page.Packs, q.Inline) {
+			p := &page.Packs[i]
+			if err := c.query(ctx, func(r row) { p.Data = r.bytes(0) }, readPart, p.ID, int64(0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return refdb.PackPage{}, d.optional(ctx, doing, "packs", err)
+	}
+	return page, nil
+}
+
+// packOf reads the columns of listPacks.
+func packOf(project string, now int64, r row) refdb.Pack {
+	return refdb.Pack{
+		ID: r.text(0), Project: project, Owner: r.text(1), Bases: rules.SplitIDs(r.text(2)), Tips: rules.SplitIDs(r.text(3)), Base: r.int(4) != 0,
+		Position: refdb.Position(r.int(5)), Parts: int(r.int(6)), Size: r.int(7), Sum: r.text(8), Age: durationOf(now - r.int(9)),
+	}
+}
+
+// PackPart implements refdb.PackStore.
+func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []byte, err error) {
+	const doing = "read a part of a pack"
+	err = d.read(ctx, doing, func(c *conn) error {
+		return c.query(ctx, func(r row) { data = r.bytes(0) }, readPart, id, int64(number))
+	})
+	if err != nil {
+		return nil, d.optional(ctx, doing, "packs", err)
+	}
+	if data == nil {
+		return nil, fmt.Errorf("%s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
+	}
+	return data, nil
+}
+
+// PackUsage implements refdb.PackStore.
+func (d *Driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsage, err error) {
+	const doing = "count packs"
+	err = d.read(ctx, doing, func(c *conn) error {
+		return c.query(ctx, func(r row) {
+			u = refdb.PackUsage{Packs: int(r.int(0)), Bases: int(r.int(1)), Size: r.int(2), Unused: int(r.int(3)), UnusedSize: r.int(4)}
+		}, packUsage, project)
+	})
+	if err != nil {
+		return refdb.PackUsage{}, d.optional(ctx, doing, "packs", err)
+	}
+	return u, nil
+}
+
+const (
+	unusedPack = `SELECT id, size FROM packs WHERE id = ?1 AND position IS NULL LIMIT ?2`
+
+	abandonedPacks = `SELECT id, size FROM packs WHERE position IS NULL AND time < ?1 LIMIT ?2`
+
+	supersededPacks = `
+		SELECT id, size FROM packs
+		WHERE project = ?1 AND position IS NOT NULL AND (position, id) < ` + latestBase + ` LIMIT ?2`
+
+	packsOfProject = `SELECT id, size FROM packs WHERE project = ?1 LIMIT ?2`
+
+	deleteParts = `DELETE FROM pack_parts WHERE pack IN (SELECT value FROM json_each(?))`
+
+	sizeOfPiece = `
+		SELECT (SELECT count(*) FROM pack_parts WHERE pack = ?1), sum(length(data))
+		FROM (SELECT data FROM pack_parts WHERE pack = ?1 ORDER BY number LIMIT ?2)`
+
+	deletePiece = `DELETE FROM pack_parts WHERE pack = ?1 AND number IN (SELECT number FROM pack_parts WHERE pack = ?1 ORDER BY number LIMIT ?2)`
+
+	shrinkPack = `UPDATE packs SET position = NULL, parts = 0, sum = '', size = size - ?2 WHERE id = ?1`
+
+	deletePacks = `DELETE FROM packs WHERE id IN (SELECT value FROM json_each(?))`
+)
+
+// DropPack implements refdb.PackStore.
+func (d *Driver) DropPack(ctx context.Context, id string) error {
+	_, err := d.dropPacks(ctx, "drop a pack", 1, unusedPack, func(*tx) any { return id })
+	return err
+}
+
+// DropAbandonedPacks implements refdb.PackStore.
+func (d *Driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+	return d.dropPacks(ctx, "drop abandoned packs", limit, abandonedPacks, func(t *tx) any { return t.now - microsOf(olderThan) })
+}
+
+// DropSupersededPacks implements refdb.PackStore.
+func (d *Driver) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
+	return d.dropPacks(ctx, "drop superseded packs", limit, supersededPacks, func(*tx) any { return project })
+}
+
+// RemovePacks implements refdb.PackStore.
+func (d *Driver) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
+	return d.dropPacks(ctx, "remove packs", limit, packsOfProject, func(*tx) any { return project })
+}
+
+// dropPacks deletes packs that find selects, at most limit and no more than others should wait for.
+func (d *Driver) dropPacks(ctx context.Context, doing string, limit int, find string, arg func(*tx) any) (n int, err error) {
+	drop := func(find string, arg func(*tx) any) (large string, err error) {
+		err = d.write(ctx, doing, maxGroupRows, func(t *tx) (err error) {
+			n, large, err = t.dropPacks(find, arg(t), limit)
+			return err
+		})
+		return large, err
+	}
+	for again := true; again && err == nil; {
+		var large string
+		large, err = drop(find, arg)
+		again = large != ""
+		for err == nil && large != "" {
+			// Whatever it was, it is one now that was not used.
+			id := large
+			large, err = drop(unusedPack, func(*tx) any { return id })
+		}
+		again = again && n == 0 // somebody else has dropped the rest
+	}
+	if err != nil {
+		return 0, d.optional(ctx, doing, "packs", err)
+	}
+	return n, nil
+}
+
+// dropPacks deletes packs, or a piece of one that is large and has more.
+func (t *tx) dropPacks(find string, arg any, limit int) (n int, large string, err error) {
+	var gone []string
+	var size, first int64
+	err = t.query(func(r row) {
+		if size += r.int(1); len(gone) == 0 || size <= rules.DropBytes {
+			gone = append(gone, r.text(0))
+			first = max(first, r.int(1))
+		}
+	}, find, arg, int64(limit))
+	if err != nil || len(gone) == 0 {
+		return 0, "", err
+	}
+	if first > rules.DropBytes {
+		if more, err := t.dropPiece(gone[0]); err != nil || more {
+			return 0, gone[0], err
+		}
+	}
+	for _, statement := range []string{deleteParts, deletePacks} {
+		if _, err := t.exec(statement, asJSON(gone)); err != nil {
+			return 0, "", err
+		}
+	}
+	return len(gone), "", nil
+}
+
+// dropPiece deletes the first parts of a pack if it has more than one transaction deletes, and reports whether it had.
+func (t *tx) dropPiece(id string) (more bool, err error) {
+	var size int64
+	err = t.query(func(r row) { more, size = r.int(0) > rules.DropParts, r.int(1) }, sizeOfPiece, id, int64(rules.DropParts))
+	if err != nil || !more {
+		return false, err
+	}
+	if _, err := t.exec(deletePiece, id, int64(rules.DropParts)); err != nil {
+		return false, err
+	}
+	_, err = t.exec(shrinkPack, id, size)
+	return true, err
 }

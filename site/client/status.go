@@ -90,6 +90,8 @@ type Reader struct {
 	Oldest    float64 `json:"oldest_seconds"` // the age of the oldest entry that is unread
 	// Comparing says that the list does not have all that has moved since: the guard compares everything.
 	Comparing bool `json:"comparing"`
+	// Never says that a server with a session, such as a Gerrit, has never read. Age and Oldest are since its first session then.
+	Never bool `json:"never,omitempty"`
 }
 
 // States of a [Gerrit].

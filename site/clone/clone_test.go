@@ -57,11 +57,11 @@ func (s *source) prepare(old, new string, withoutPack bool) refdb.Preparation {
 	moves := []refdb.Update{{Ref: "refs/heads/main", Old: refdb.Value(old), New: refdb.Value(new)}}
 	var ids []string
 	if !withoutPack {
-		id, err := packs.Source{DB: s.db, Repo: s.repo, Project: project}.Store(s.Context(), moves, packs.Limits{})
+		made, err := packs.Source{DB: s.db, Repo: s.repo, Project: project}.Store(s.Context(), moves, packs.Limits{})
 		if err != nil {
 			s.Fatal(err)
 		}
-		ids = append(ids, id)
+		ids = append(ids, made.ID)
 	}
 	p, err := s.db.Prepare(s.Context(), project, moves, "git", refdb.WithPacks(ids...))
 	if err != nil {

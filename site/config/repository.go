@@ -19,6 +19,9 @@ var ErrNotConfigured = errors.New("not a repository of this site")
 // Unfinished begins the name of a directory in which a repository is being made. None of the site's has such a name.
 const Unfinished = ".refdb-unfinished-"
 
+// CloneMaker follows Unfinished where a daemon makes a copy. So the next daemon knows what one that was killed has left.
+const CloneMaker = "daemon-"
+
 // A Repository is one that the site guards.
 type Repository struct {
 	Project string // its name in the database, the same on all sites

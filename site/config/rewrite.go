@@ -29,19 +29,36 @@ func Rewrite(ctx context.Context, path string, edits []Edit) (err error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	text, err := os.ReadFile(path)
-	isNew := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !isNew {
+	text, isNew, err := edited(ctx, path, edits)
+	if err != nil {
 		return err
+	}
+	if isNew {
+		return durable.WriteFile(path, text, 0o644)
+	}
+	return durable.Rewrite(path, text)
+}
+
+// Edited returns what [Rewrite] would make of a file, and leaves that alone.
+func Edited(ctx context.Context, path string, edits []Edit) ([]byte, error) {
+	text, _, err := edited(ctx, path, edits)
+	return text, err
+}
+
+func edited(ctx context.Context, path string, edits []Edit) (text []byte, isNew bool, err error) {
+	text, err = os.ReadFile(path)
+	isNew = errors.Is(err, fs.ErrNotExist)
+	if err != nil && !isNew {
+		return nil, false, err
 	}
 	dir, err := os.MkdirTemp("", "refdb-config")
 	if err != nil {
-		return err
+		return nil, false, err
 	}
 	defer os.RemoveAll(dir)
 	copied := filepath.Join(dir, "config")
 	if err := os.WriteFile(copied, text, 0o600); err != nil {
-		return err
+		return nil, false, err
 	}
 	for _, e := range edits {
 		cmd := exec.CommandContext(ctx, "git", append([]string{"config", "--file", copied}, e...)...)
@@ -51,14 +68,9 @@ func Rewrite(ctx context.Context, path string, edits []Edit) (err error) {
 			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
 				err = errors.New(strings.TrimSpace(string(exit.Stderr)))
 			}
-			return fmt.Errorf("git config %s: %w", strings.Join(e, " "), err)
+			return nil, false, fmt.Errorf("git config %s: %w", strings.Join(e, " "), err)
 		}
 	}
-	if text, err = os.ReadFile(copied); err != nil {
-		return err
-	}
-	if isNew {
-		return durable.WriteFile(path, text, 0o644)
-	}
-	return durable.Rewrite(path, text)
+	text, err = os.ReadFile(copied)
+	return text, isNew, err
 }

@@ -37,6 +37,15 @@ func (v values) or(name, otherwise string) string {
 
 // readConfig reads a configuration file, and those that it includes, as Gerrit does. One that is not there is empty.
 func readConfig(ctx context.Context, path string) (values, error) {
+	return read(ctx, path, "--includes")
+}
+
+// readOwn reads what a configuration file says itself.
+func readOwn(ctx context.Context, path string) (values, error) {
+	return read(ctx, path, "--no-includes")
+}
+
+func read(ctx context.Context, path, includes string) (values, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return values{}, nil
@@ -45,7 +54,7 @@ func readConfig(ctx context.Context, path string) (values, error) {
 		return nil, fmt.Errorf("reading Gerrit's configuration: %w", err)
 	}
 	f.Close()
-	out, err := listConfig(ctx, path)
+	out, err := runConfig(ctx, path, includes, "--null", "--list")
 	if err != nil {
 		return nil, fmt.Errorf("reading Gerrit's configuration %s: %w", path, err)
 	}
@@ -63,8 +72,23 @@ func readConfig(ctx context.Context, path string) (values, error) {
 	return v, nil
 }
 
-func listConfig(ctx context.Context, path string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "git", "config", "--file", path, "--includes", "--null", "--list")
+// includedFrom returns the last file that a configuration file includes, itself or through others, in which a key has the value.
+func includedFrom(ctx context.Context, path, key, value string) (file string, err error) {
+	out, err := runConfig(ctx, path, "--includes", "--null", "--show-origin", "--get-all", key)
+	if err != nil {
+		return "", fmt.Errorf("reading Gerrit's configuration %s: %w", path, err)
+	}
+	fields := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	for i := 0; i+1 < len(fields); i += 2 {
+		if from := strings.TrimPrefix(fields[i], "file:"); fields[i+1] == value && from != path {
+			file = from
+		}
+	}
+	return file, nil
+}
+
+func runConfig(ctx context.Context, path string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"config", "--file", path}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
 	out, err := cmd.Output()

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
@@ -106,7 +108,8 @@ func EndJoin(path string) error {
 }
 
 // CopyTo copies what a second site takes over to the directory at path, file by file, each whole. Files that are there already are left: an
-// earlier join has copied them. Programs' leftovers and sockets are not copied.
+// earlier join has copied them. Programs' leftovers and sockets are not copied. Nobody may read a copy who could not read the original, and files that
+// are known to hold passwords or keys are for their owner alone.
 func (s Source) CopyTo(ctx context.Context, path string) (files int, err error) {
 	for _, name := range copied {
 		from := s.file(name)
@@ -144,7 +147,7 @@ func copyEntry(from, to string, e fs.DirEntry) (did bool, err error) {
 		return false, err
 	}
 	if e.IsDir() {
-		if err := os.MkdirAll(to, info.Mode().Perm()|0o700); err != nil {
+		if err := os.MkdirAll(to, copyMode(info)|0o700); err != nil {
 			return false, err
 		}
 		return false, nil
@@ -163,7 +166,7 @@ func copyEntry(from, to string, e fs.DirEntry) (did bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		return true, durable.WriteFile(to, text, info.Mode().Perm())
+		return true, durable.WriteFile(to, text, copyMode(info))
 	case fs.ModeSymlink:
 		target, err := os.Readlink(from)
 		if err != nil {
@@ -172,6 +175,30 @@ func copyEntry(from, to string, e fs.DirEntry) (did bool, err error) {
 		return true, os.Symlink(target, to)
 	}
 	return false, nil
+}
+
+// secrets are the names of files, in lower case, that have passwords or keys: they are for their owner alone.
+var secrets = [...]string{"secure.config", "*.secure.config", "ssh_host_*key", "id_*", "*.key", "*.pem", "*.jks", "*.p12", "*.pfx", "*.keystore", "keystore"}
+
+func isSecret(name string) bool {
+	name = strings.ToLower(filepath.Base(name))
+	return filepath.Ext(name) != ".pub" && slices.ContainsFunc(secrets[:], func(pattern string) bool {
+		match, err := filepath.Match(pattern, name)
+		return err == nil && match
+	})
+}
+
+// copyMode returns the mode of a copy that this process makes of a file or a directory: nobody may read it who could not read the original.
+func copyMode(info fs.FileInfo) fs.FileMode {
+	mode := info.Mode().Perm()
+	// The copy is of this process's group.
+	if s, ok := info.Sys().(*syscall.Stat_t); !ok || int(s.Gid) != os.Getegid() {
+		mode &^= 0o070 &^ (mode & 0o007 << 3)
+	}
+	if !info.IsDir() && isSecret(info.Name()) {
+		mode &= 0o600
+	}
+	return mode
 }
 
 // A Snapshot is what the files in etc hold at one time.
@@ -234,7 +261,7 @@ func keyDifferences(name string, before, after values) (changes []Change) {
 			continue
 		}
 		c := Change{name, key, before.last(key), after.last(key)}
-		if filepath.Base(name) == "secure.config" {
+		if isSecret(name) {
 			c.Before, c.After = hide(c.Before), hide(c.After)
 		}
 		changes = append(changes, c)

@@ -2,6 +2,11 @@ package gerrit
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -105,9 +110,12 @@ func truth(value string) string {
 // record is the section that says what a setting's key was set to, and what it was before.
 func (s Setting) record(key string) string { return "refdb." + s.Key + "." + key }
 
+// said is what a file says about keys: with the files that it includes, by which Gerrit goes, and itself.
+type said struct{ effective, own values }
+
 // edits returns what makes the setting hold, and records it; none if it holds.
-func (s Setting) edits(v values) ([]config.Edit, []Change) {
-	have := v.all(s.Key)
+func (s Setting) edits(v said) ([]config.Edit, []Change) {
+	have := v.effective.all(s.Key)
 	if s.holds(have) {
 		return nil, nil
 	}
@@ -116,9 +124,9 @@ func (s Setting) edits(v values) ([]config.Edit, []Change) {
 		before = have[len(have)-1]
 	}
 	edits := []config.Edit{{"--replace-all", s.record("set"), s.Value}}
-	// The value before is that from before the first time.
-	if len(v.all(s.record("set"))) == 0 && before != "" {
-		edits = append(edits, config.Edit{"--replace-all", s.record("before"), before})
+	// The value before is that from before the first time. One of an included file counts again once ours has gone.
+	if own := v.own.last(s.Key); s.presence != among && own != "" && len(v.own.all(s.record("set"))) == 0 {
+		edits = append(edits, config.Edit{"--replace-all", s.record("before"), own})
 	}
 	if s.presence == among {
 		edits = append(edits, config.Edit{"--add", s.Key, s.Value})
@@ -129,10 +137,10 @@ func (s Setting) edits(v values) ([]config.Edit, []Change) {
 }
 
 // restore returns what puts the value before back, unless the key was changed since.
-func (s Setting) restore(v values) (edits []config.Edit, changes []Change) {
-	have := v.all(s.Key)
-	set, before := v.last(s.record("set")), v.last(s.record("before"))
-	recorded := len(v.all(s.record("set"))) > 0
+func (s Setting) restore(v said) (edits []config.Edit, changes []Change) {
+	have := v.own.all(s.Key)
+	set, before := v.own.last(s.record("set")), v.own.last(s.record("before"))
+	recorded := len(v.own.all(s.record("set"))) > 0
 	if recorded {
 		edits = append(edits, config.Edit{"--remove-section", "refdb." + s.Key})
 	}
@@ -175,24 +183,107 @@ type ConfigPlan struct {
 	edits   map[string][]config.Edit
 }
 
-// PlanSettings returns what makes the settings hold.
+// PlanSettings returns what makes the settings hold. It is an error if nothing in the file itself can, because a file that it includes says
+// something else afterwards.
 func (d *Directory) PlanSettings(ctx context.Context, settings []Setting) (ConfigPlan, error) {
-	return d.plan(ctx, settings, Setting.edits)
+	p, err := d.plan(ctx, settings, Setting.edits)
+	if err != nil {
+		return p, err
+	}
+	for file, edits := range p.edits {
+		after, err := d.after(ctx, file, edits)
+		if err != nil {
+			return p, err
+		}
+		for _, s := range settings {
+			if s.File == file && after != nil && !s.holds(after.all(s.Key)) {
+				return p, d.included(ctx, s, after.last(s.Key), fmt.Sprintf("after what the file says itself, which should be %s: %s", s.Value, s.Why))
+			}
+		}
+	}
+	return p, nil
 }
 
-// PlanRestore returns what takes the settings back: whatever was set to make them hold is what it was before.
+// PlanRestore returns what takes the settings back: whatever was set to make them hold is what it was before. It is an error if a module of
+// the guard would stay, because a file that is included has it: without its jar Gerrit does not start.
 func (d *Directory) PlanRestore(ctx context.Context, settings []Setting) (ConfigPlan, error) {
-	return d.plan(ctx, settings, Setting.restore)
+	p, err := d.plan(ctx, settings, Setting.restore)
+	if err != nil {
+		return p, err
+	}
+	for _, s := range settings {
+		v, err := d.said(ctx, s.File)
+		if err != nil {
+			return p, err
+		}
+		own, all := v.own.all(s.Key), v.effective.all(s.Key)
+		if s.presence == among && count(all, s.Value) > count(own, s.Value) {
+			return p, d.included(ctx, s, s.Value, "and without the guard's jar Gerrit does not start")
+		}
+	}
+	return p, nil
 }
 
-func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Setting, values) ([]config.Edit, []Change)) (ConfigPlan, error) {
+func count(values []string, value string) (n int) {
+	for _, v := range values {
+		if v == value {
+			n++
+		}
+	}
+	return n
+}
+
+// included is the error about a value that a file has by including another one.
+func (d *Directory) included(ctx context.Context, s Setting, value, why string) error {
+	from, err := includedFrom(ctx, d.file(s.File), s.Key, value)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s includes %s, which sets %s = %s, %s: remove that from %s", s.File, from, s.Key, value, why, from)
+}
+
+// after returns what a file that includes others would say with edits; nil of one that includes none. It is asked in the same directory,
+// because what is included may be named relative to that.
+func (d *Directory) after(ctx context.Context, file string, edits []config.Edit) (values, error) {
+	own, err := readOwn(ctx, d.file(file))
+	if err != nil || len(own.all("include.path")) == 0 {
+		return nil, err
+	}
+	text, err := config.Edited(ctx, d.file(file), edits)
+	if err != nil {
+		return nil, err
+	}
+	tried, err := os.CreateTemp(filepath.Dir(d.file(file)), ".refdb-*")
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil // who only looks can't write here
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(tried.Name())
+	_, err = tried.Write(text)
+	if err = errors.Join(err, tried.Close()); err != nil {
+		return nil, err
+	}
+	return readConfig(ctx, tried.Name())
+}
+
+func (d *Directory) said(ctx context.Context, file string) (v said, err error) {
+	if v.effective, err = readConfig(ctx, d.file(file)); err != nil {
+		return v, err
+	}
+	v.own, err = readOwn(ctx, d.file(file))
+	return v, err
+}
+
+func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Setting, said) ([]config.Edit, []Change)) (ConfigPlan, error) {
 	p := ConfigPlan{dir: d, edits: map[string][]config.Edit{}}
-	read := map[string]values{}
+	read := map[string]said{}
 	for _, s := range settings {
 		v, ok := read[s.File]
 		if !ok {
 			var err error
-			if v, err = readConfig(ctx, d.file(s.File)); err != nil {
+			if v, err = d.said(ctx, s.File); err != nil {
 				return p, err
 			}
 			read[s.File] = v

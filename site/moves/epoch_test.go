@@ -2,6 +2,7 @@ package moves_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,6 +172,49 @@ func TestAListThatCanNotBeWritten(t *testing.T) {
 	}
 }
 
+// An epoch may end although its files can neither be written nor taken away. A process that finds them later, when that is mended, does not go on
+// with it.
+func TestAnEpochWhoseFilesStayIsOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, large)
+	r.append("1")
+	r.log.Close()
+	mended := r.dir
+	r.dir = filepath.Join(t.TempDir(), strings.Repeat("x", 252)) // no file beside it can have a longer name
+	if err := os.Rename(mended, r.dir); err != nil {
+		t.Fatal(err)
+	}
+	r.open()
+	at := r.end()
+	if err := r.log.FillDisk(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.log.Append(entry("2")); !errors.Is(err, moves.ErrUnwritable) {
+		t.Errorf("an append: %v", err)
+	}
+	if err := r.log.Restore(); !errors.Is(err, moves.ErrUnwritable) {
+		t.Fatalf("it was restored: %v", err)
+	}
+	r.log.Close()
+	between, _, err := moves.OpenSmall(r.dir, r.boot, r.note, r.limit)
+	if between.Close(); !errors.Is(err, moves.ErrUnwritable) {
+		t.Errorf("a process that can't take them away either: %v", err)
+	}
+	if err := os.Rename(r.dir, mended); err != nil {
+		t.Fatal(err)
+	}
+	r.dir = mended
+	r.open()
+	r.resets("the place before", at)
+	if _, err := os.Stat(r.note); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the note that it is over: %v", err)
+	}
+	at = r.end()
+	r.append("3")
+	r.open()
+	r.has(at, "3")
+}
+
 // A list that can't be opened for writing is one that can't be written.
 func TestAListThatCanNotBeMade(t *testing.T) {
 	t.Parallel()
@@ -178,7 +222,7 @@ func TestAListThatCanNotBeMade(t *testing.T) {
 	if err := os.WriteFile(filepath.Dir(dir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := moves.Open(dir, boot)
+	l, _, err := moves.Open(dir, boot, filepath.Join(t.TempDir(), "note"))
 	if !errors.Is(err, moves.ErrUnwritable) || !errors.Is(l.Append(entry("1")), moves.ErrUnwritable) {
 		t.Fatal(err)
 	}

@@ -6,7 +6,9 @@ import (
 )
 
 // OpenSmall is Open with another size of segments.
-func OpenSmall(dir, boot string, limit int64) (*Log, []*Begun, error) { return open(dir, boot, limit) }
+func OpenSmall(dir, boot, note string, limit int64) (*Log, []*Begun, error) {
+	return open(dir, boot, note, limit)
+}
 
 // FillDisk lets writes fail as on a full disk, until a new epoch begins.
 func (l *Log) FillDisk() error {

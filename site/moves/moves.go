@@ -32,7 +32,8 @@ type Entry struct {
 // A Log is the list. One process has it open at a time.
 type Log struct {
 	dir, boot string
-	limit     int64 // segmentSize
+	note      string // a file
+	limit     int64  // segmentSize
 	fresh     bool
 
 	mu       sync.Mutex
@@ -68,12 +69,17 @@ func Dir(state string) string { return filepath.Join(state, "moves") }
 
 // Open opens the list in a directory, which it makes. What an earlier process has begun and not ended is in left.
 //
+// Note is a file, best on another file system, which need not outlive a boot. There it says that an epoch has ended, if its own files can
+// neither be written nor taken away then.
+//
 // If the list can't be read, or is of another boot of the machine, a new epoch begins. If it can't be written, the error says so; the
 // Log can be used nevertheless, as after an append that has failed.
-func Open(dir, boot string) (log *Log, left []*Begun, err error) { return open(dir, boot, segmentSize) }
+func Open(dir, boot, note string) (log *Log, left []*Begun, err error) {
+	return open(dir, boot, note, segmentSize)
+}
 
-func open(dir, boot string, limit int64) (*Log, []*Begun, error) {
-	l := &Log{dir: dir, boot: boot, limit: limit, begun: map[uint64]*Begun{}}
+func open(dir, boot, note string, limit int64) (*Log, []*Begun, error) {
+	l := &Log{dir: dir, boot: boot, note: note, limit: limit, begun: map[uint64]*Begun{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.load()

@@ -25,6 +25,7 @@ type rig struct {
 	t     *testing.T
 	dir   string
 	boot  string
+	note  string
 	limit int64
 	log   *moves.Log
 	left  []*moves.Begun
@@ -32,7 +33,7 @@ type rig struct {
 
 func newRig(t *testing.T, limit int64) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "moves"), boot: boot, limit: limit}
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "moves"), boot: boot, note: filepath.Join(t.TempDir(), "note"), limit: limit}
 	r.open()
 	return r
 }
@@ -43,7 +44,7 @@ const large = 1 << 20
 func (r *rig) open() {
 	r.t.Helper()
 	var err error
-	if r.log, r.left, err = moves.OpenSmall(r.dir, r.boot, r.limit); err != nil {
+	if r.log, r.left, err = moves.OpenSmall(r.dir, r.boot, r.note, r.limit); err != nil {
 		r.t.Fatal(err)
 	}
 	log := r.log

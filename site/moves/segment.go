@@ -148,7 +148,7 @@ func (l *Log) load() error {
 			return errUnreadable // or of another boot
 		}
 		l.epoch = fields[0]
-		if string(first)+"\n" != l.head() {
+		if string(first)+"\n" != l.head() || l.hasEnded() {
 			return errUnreadable
 		}
 		// A process that was killed may have left a part of a line.
@@ -291,7 +291,9 @@ func (l *Log) fail(why error) error {
 		l.out.Close()
 	}
 	l.out, l.why, l.segments, l.stale = nil, why, nil, true
-	l.dropEpoch()
+	if l.dropEpoch() != nil {
+		os.WriteFile(l.note, []byte(cmp.Or(l.epoch, anyEpoch)), 0o600) // if that fails, too, there is nothing more to do
+	}
 	l.wake()
 	return l.writable()
 }
@@ -310,7 +312,16 @@ func (l *Log) dropEpoch() error {
 		return err
 	}
 	l.stale = false
-	return os.RemoveAll(aside)
+	return errors.Join(os.RemoveAll(aside), os.RemoveAll(l.note))
+}
+
+// anyEpoch stands for the epoch of files whose heads could not be read.
+const anyEpoch = "*"
+
+// hasEnded reports whether the epoch was noted as one that has ended.
+func (l *Log) hasEnded() bool {
+	noted, err := os.ReadFile(l.note)
+	return err == nil && (string(noted) == l.epoch || string(noted) == anyEpoch)
 }
 
 // room returns an error if the disk is nearly full: an epoch that ended at once would only have readers compare everything again and again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -12,32 +13,49 @@ import (
 // largeStep is the number of objects above which all refs are looked at for what the database has already.
 const largeStep = 1000
 
+// maxCarriedBases is how many bases a pack may have that its preparation carries, which compares them all.
+const maxCarriedBases = 100
+
 // A Source is a repository that packs are made of.
 type Source struct {
 	DB      *refdb.DB
 	Repo    *gitrepo.Repo
 	Project string
+	Recent  *Recent // nil: nothing is remembered
 }
 
-// valuesOf returns the object IDs that moves lead to, and those that they leave, each once.
-func valuesOf(moves []refdb.Update) (news, olds []string) {
+// newsOf returns the object IDs that moves lead to, each once.
+func newsOf(moves []refdb.Update) (ids []string) {
 	for _, m := range moves {
 		if m.New.IsObjectID() && !m.New.IsDeleted() {
-			news = append(news, string(m.New))
-		}
-		if m.Old.IsObjectID() && !m.Old.IsAbsent() {
-			olds = append(olds, string(m.Old))
+			ids = append(ids, string(m.New))
 		}
 	}
-	slices.Sort(news)
-	slices.Sort(olds)
-	return slices.Compact(news), slices.Compact(olds)
+	return sortedSet(ids)
+}
+
+// left returns the values that moves leave, and the refs that hold them.
+func left(moves []refdb.Update) (bases []refdb.Base) {
+	for _, m := range moves {
+		if m.Old.IsObjectID() && !m.Old.IsDeleted() {
+			bases = append(bases, refdb.Base{Ref: m.Ref, Value: m.Old})
+		}
+	}
+	return bases
+}
+
+// valuesOf returns the values of bases, each once.
+func valuesOf(bases []refdb.Base) (ids []string) {
+	for _, b := range bases {
+		ids = append(ids, string(b.Value))
+	}
+	return sortedSet(ids)
 }
 
 // likelyBases returns bases that cost little to find: the values that the refs leave, which the preparation compares with the
-// database's, and what HEAD points to if a ref is new.
-func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) ([]string, error) {
-	_, bases := valuesOf(moves)
+// database's, and then what HEAD points to if a ref is new.
+func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []refdb.Base, err error) {
+	bases = left(moves)
 	if !slices.ContainsFunc(moves, func(m refdb.Update) bool { return m.Old.IsAbsent() }) {
 		return bases, nil
 	}
@@ -49,16 +67,30 @@ func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) ([]string
 	if !ok {
 		return bases, nil
 	}
-	certified, err := s.certified(ctx, []string{branch})
-	if err != nil {
-		return nil, err
+	local, err := s.Repo.Values(ctx, []string{branch})
+	v := refdb.Value(local[branch])
+	if err == nil && v.IsObjectID() && !v.IsDeleted() && !slices.ContainsFunc(bases, func(b refdb.Base) bool { return b.Value == v }) {
+		bases = append(bases, refdb.Base{Ref: branch, Value: v})
 	}
-	return sortedSet(append(bases, certified...)), nil
+	return bases, err
+}
+
+// certify reads whether the database has a base. If not, the error is errUncertain.
+func (s Source) certify(ctx context.Context, base refdb.Base) error {
+	began := time.Now()
+	certified, err := s.certified(ctx, []string{base.Ref})
+	if err == nil && !slices.Contains(certified, string(base.Value)) {
+		err = errUncertain
+	}
+	if err == nil {
+		s.Recent.note(s.Project, base, began)
+	}
+	return err
 }
 
 // allBases returns every value that the database has of a ref which is the same here.
 func (s Source) allBases(ctx context.Context, moves []refdb.Update) ([]string, error) {
-	_, bases := valuesOf(moves)
+	bases := valuesOf(left(moves))
 	const page = 1000
 	var names []string
 	take := func() error {

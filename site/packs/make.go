@@ -19,36 +19,71 @@ type Limits struct {
 	PartTimeout time.Duration
 	// Stored, unless nil, is called after each part, with the bytes that are in the database. An error ends it.
 	Stored func(bytes int64) error
+	// Carried is up to how many bytes a pack is not stored, so that the preparation carries it.
+	Carried int
+}
+
+// A Made pack is one that a preparation may use.
+type Made struct {
+	ID string // "" if the database has all objects
+	// Part is all of the pack if it was not stored, and Bases what it builds on, for [refdb.WithPack].
+	Part  *refdb.PackPart
+	Bases []refdb.Base
 }
 
 // Store makes a pack of all objects that the new values of moves reach and the database does not have yet, and stores
-// it, for a preparation of these moves or of some of them. It returns "" if the database has them all. The caller
+// it, unless it is small, for a preparation of these moves or of some of them. The caller
 // drops a pack that is not used ([refdb.DB.DropPack]), also if there is an error.
 //
-// The pack leaves out only what values reach that the database has now. What else is in the repository, such as what
+// The pack leaves out only what values reach that the database has. What else is in the repository, such as what
 // was fetched into it, other sites may never have.
-func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (id string, err error) {
+func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (Made, error) {
 	if s.Repo.IsShallow() {
-		return "", ErrShallow
+		return Made{}, ErrShallow
 	}
-	news, _ := valuesOf(moves)
+	news := newsOf(moves)
 	bases, err := s.likelyBases(ctx, moves)
 	if err != nil || len(news) == 0 {
-		return "", err
+		return Made{}, err
 	}
-	id, err = s.store(ctx, news, bases, largeStep, l)
+	certain := len(left(moves)) // of bases: the preparation compares them
+	certify := func(ctx context.Context) (err error) {
+		if certain < len(bases) {
+			certain, err = len(bases), s.certify(ctx, bases[certain])
+		}
+		return err
+	}
+	if certain < len(bases) && (l.Carried == 0 || !s.Recent.has(s.Project, bases[certain])) {
+		err = certify(ctx)
+	}
+	if len(bases) > maxCarriedBases {
+		l.Carried = 0
+	}
+	var made Made
+	if err == nil {
+		made, err = s.store(ctx, news, valuesOf(bases), largeStep, l, certify)
+	}
+	if errors.Is(err, errUncertain) {
+		bases = left(moves)
+		made, err = s.store(ctx, news, valuesOf(bases), largeStep, l, nil)
+	}
+	if made.Part != nil {
+		made.Bases = bases
+	}
 	if !errors.Is(err, errLarge) {
-		return id, err
+		return made, err
 	}
 	// Much comes out: perhaps because the database has it by other refs.
 	known, err := s.allBases(ctx, moves)
 	if err != nil {
-		return "", err
+		return Made{}, err
 	}
-	if bases, err = s.Repo.Boundary(ctx, news, known); err != nil {
-		return "", err
+	boundary, err := s.Repo.Boundary(ctx, news, known)
+	if err != nil {
+		return Made{}, err
 	}
-	return s.store(ctx, news, bases, 0, l)
+	l.Carried = 0
+	return s.store(ctx, news, boundary, 0, l, nil)
 }
 
 // packed returns the bytes of a pack while git makes it.
@@ -58,33 +93,41 @@ func (s Source) packed(ctx context.Context, tips, bases []string) io.ReadCloser 
 	return from
 }
 
-// errLarge: more objects come out than were to be packed without a further look.
-var errLarge = errors.New("many objects")
+var (
+	// errLarge: more objects come out than were to be packed without a further look.
+	errLarge = errors.New("many objects")
+	// errUncertain: the database does not have a base.
+	errUncertain = errors.New("a base that the database does not have")
+)
 
 // store makes and stores one pack. If that would have more than atMost objects, which is not 0, it stores none, and the error
-// is errLarge.
-func (s Source) store(ctx context.Context, tips, bases []string, atMost int, l Limits) (id string, err error) {
+// is errLarge. Certify, unless nil, is asked before anything is stored, and if the database has all objects: a preparation that carries the pack
+// compares its bases, but no other does.
+func (s Source) store(ctx context.Context, tips, bases []string, atMost int, l Limits, certify func(context.Context) error) (Made, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	from := s.packed(ctx, tips, bases)
 	defer from.Close()
 	var header [gitrepo.PackHeader]byte
 	if _, err := io.ReadFull(from, header[:]); err != nil {
-		return "", err
+		return Made{}, err
 	}
 	n, err := gitrepo.PackObjects(header[:])
 	switch {
 	case err != nil:
-		return "", err
+		return Made{}, err
+	case n == 0 && certify != nil:
+		return Made{}, certify(ctx)
 	case n == 0:
-		return "", nil
+		return Made{}, nil
 	case atMost > 0 && n > atMost:
 		cancel(errLarge)
-		return "", errLarge
+		return Made{}, errLarge
 	}
-	w := &writer{db: s.DB, limits: l, pack: refdb.Pack{ID: rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Bases: bases, Tips: tips}}
+	w := &writer{db: s.DB, limits: l, certify: certify, pack: refdb.Pack{ID: rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Bases: bases, Tips: tips}}
 	if err := w.copy(ctx, header[:], from); err != nil {
-		return w.pack.ID, fmt.Errorf("storing the objects of %s: %w", s.Project, err)
+		cancel(err)
+		return Made{ID: w.pack.ID}, fmt.Errorf("storing the objects of %s: %w", s.Project, err)
 	}
-	return w.pack.ID, nil
+	return Made{ID: w.pack.ID, Part: w.carried}, nil
 }

@@ -81,11 +81,11 @@ func (s *site) source() packs.Source { return packs.Source{DB: s.db, Repo: s.rep
 
 func (s *site) store(moves ...refdb.Update) string {
 	s.Helper()
-	id, err := s.source().Store(s.Context(), moves, packs.Limits{})
+	made, err := s.source().Store(s.Context(), moves, packs.Limits{})
 	if err != nil {
 		s.Fatal(err)
 	}
-	return id
+	return made.ID
 }
 
 // prepare stores what the moves need and prepares them.

@@ -19,6 +19,10 @@ type writer struct {
 	pack   refdb.Pack
 	sum    hash.Hash
 	parts  int
+
+	certify func(context.Context) error // unless nil, is called before the first part is stored
+
+	carried *refdb.PackPart // the only one, if it is not to be stored
 }
 
 // copy stores what comes from in, after head. It reads one part ahead, because the last part completes the pack.
@@ -58,6 +62,16 @@ func (w *writer) part(ctx context.Context, data []byte, last bool) error {
 		p.Pack.Sum = hex.EncodeToString(w.sum.Sum(nil))
 	} else {
 		p.Pack.Size = 0
+	}
+	if last && w.parts == 0 && len(data) <= w.limits.Carried {
+		p.Data = bytes.Clone(data) // which is a part of more
+		w.carried = &p
+		return nil
+	}
+	if w.parts == 0 && w.certify != nil {
+		if err := w.certify(ctx); err != nil {
+			return err
+		}
 	}
 	if w.limits.PartTimeout > 0 {
 		var cancel context.CancelFunc

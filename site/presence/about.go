@@ -3,13 +3,20 @@ package presence
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"strings"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 )
 
 // aboutPrefix begins the refs, in [Project], whose values are what sites say about themselves.
 const aboutPrefix = "refs/about/"
+
+// tellEvery is how often a site says something about itself, if that has changed.
+const tellEvery = time.Minute
 
 // NamedBehind is how many of the projects that are behind a site names.
 const NamedBehind = 10
@@ -36,6 +43,27 @@ func Tell(ctx context.Context, db *refdb.DB, site string, a About) error {
 			return err
 		}
 		a.Projects = a.Projects[:len(a.Projects)-1]
+	}
+}
+
+// KeepTelling records what this site says about itself whenever that has changed, until ctx ends. Failed is called with what comes of each
+// attempt; the next one is a minute later.
+func (p *Presence) KeepTelling(ctx context.Context, configured func() *config.Config, about func() About, failed func(error)) {
+	var told *About
+	for {
+		if now := about(); p.Lost() == nil && (told == nil || !reflect.DeepEqual(now, *told)) {
+			c := configured()
+			limited, cancel := context.WithTimeout(ctx, c.Timeout)
+			err := Tell(limited, p.db, c.Site, now)
+			cancel()
+			if err == nil {
+				told = &now
+			}
+			failed(err)
+		}
+		if !pause.For(ctx, tellEvery) {
+			return
+		}
 	}
 }
 

@@ -1,13 +1,18 @@
 package presence
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 )
+
+// heldFor is how long the lock of a daemon may be held after its end: a process that it was about to start has it until that executes its program.
+const heldFor = time.Second
 
 // LockState takes the lock that only one daemon with this state directory can
 // have. It ends with the process, whatever ends that.
@@ -16,15 +21,13 @@ func LockState(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("making site.state: %w", err)
 	}
 	path := filepath.Join(dir, "lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the daemon's lock: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("a site daemon runs already: it holds %s", path)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), heldFor)
+	defer cancel()
+	f, err := filelock.Alone(ctx, path)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("a site daemon runs already: it holds %s", path)
+	case err != nil:
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	return f, nil

@@ -21,6 +21,9 @@ func Create(ctx context.Context, c *config.Config, db *refdb.DB, project, id str
 	case err != nil:
 		return row, err
 	case ok && !removed:
+		if has, err := hasRefs(ctx, db, project); err == nil && !has {
+			return row, refusal.Because(refusal.Exists, refusal.Lines{wire.ProjectReserved(project)})
+		}
 		return row, Exists(project)
 	case !ok:
 		has, err := hasRefs(ctx, db, project)

@@ -90,6 +90,11 @@ func FollowsSince(uptime time.Duration, dir string, gitPrograms []string) bool {
 	return runsSince(uptime, dir, gitPrograms, mayFollow)
 }
 
+// AnyFollowsSince is [FollowsSince] of all repositories.
+func AnyFollowsSince(uptime time.Duration, gitPrograms []string) bool {
+	return runsSince(uptime, "", gitPrograms, mayFollow)
+}
+
 func mayFollow(proc string, tops []string) bool {
 	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
 	if err == nil {

@@ -12,3 +12,5 @@ func (gitProcess) ended() bool { return false }
 func RunsSince(time.Duration, string, []string) bool { return true }
 
 func FollowsSince(time.Duration, string, []string) bool { return true }
+
+func AnyFollowsSince(time.Duration, []string) bool { return true }

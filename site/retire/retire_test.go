@@ -78,11 +78,11 @@ func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 			moves := []refdb.Update{{Ref: mainRef, New: refdb.Value(commit)}}
 			var ids []string
 			if c.withPack {
-				id, err := packs.Source{DB: gone, Repo: opened, Project: project}.Store(t.Context(), moves, packs.Limits{})
+				made, err := packs.Source{DB: gone, Repo: opened, Project: project}.Store(t.Context(), moves, packs.Limits{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				ids = append(ids, id)
+				ids = append(ids, made.ID)
 			}
 			if _, err := gone.Prepare(t.Context(), project, moves, "git", refdb.WithPacks(ids...)); err != nil {
 				t.Fatal(err)

@@ -272,6 +272,11 @@ func ProjectExists(project string) string {
 		"(site.autoClone), or the administrator runs `refdbctl site clone " + project + "`"
 }
 
+// ProjectReserved says that a project exists of which nothing was made yet.
+func ProjectReserved(project string) string {
+	return ProjectExists(project) + "; it has no refs: if the site is lost that was creating it, the administrator frees the name with `refdbctl project remove " + project + "`"
+}
+
 // ProjectVanished says that a project's repository is not where it was.
 func ProjectVanished(project string) string {
 	return "it was here, and is gone: bring it back or, if it is lost, run `refdbctl site clone " + project + "`; " +
@@ -304,6 +309,11 @@ func ObjectsStored(bytes int64) string {
 func PackTooLarge(limit int64) string {
 	return "this push brings more than " + strconv.FormatInt(limit, 10) + " MiB: nothing was changed; push a part of it at a time, " +
 		"or let the administrator raise site.packLimit"
+}
+
+// PackTooLargeWhileLocked says that refs move, without a push, to more than is stored meanwhile, in MiB.
+func PackTooLargeWhileLocked(limit int64) string {
+	return "more than " + strconv.FormatInt(limit, 10) + " MiB can't be stored while refs are locked: nothing was changed; push it, or do it in parts"
 }
 
 // RepositoryIsShallow says that the history of the repository at path is cut off.

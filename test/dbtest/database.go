@@ -53,7 +53,7 @@ func (d *Database) Rounds() int {
 		rounds = 40
 	}
 	if testing.Short() {
-		rounds /= 4
+		rounds /= 10
 	}
 	return rounds
 }

@@ -14,6 +14,8 @@ import (
 	"cloud.google.com/go/spanner/admin/database/apiv1/databasepb"
 	instanceadmin "cloud.google.com/go/spanner/admin/instance/apiv1"
 	"cloud.google.com/go/spanner/admin/instance/apiv1/instancepb"
+	"google.golang.org/api/option"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
@@ -28,6 +30,15 @@ const (
 // A spannerServer is an instance of our own on an emulator.
 type spannerServer struct {
 	instance string // projects/P/instances/I
+	// template returns what a migrated database begins with.
+	template func() (spannerTemplate, error)
+}
+
+// A spannerTemplate is the schema and the rows of a migrated database: the emulator has made them long before it has gone through
+// all migrations.
+type spannerTemplate struct {
+	schema []string
+	rows   []*client.Mutation
 }
 
 var theSpanner = sync.OnceValues(findSpanner)
@@ -36,31 +47,128 @@ var theSpanner = sync.OnceValues(findSpanner)
 // is dropped at the test's end.
 func Spanner(tb testing.TB) *Database {
 	tb.Helper()
-	d := newSpanner(tb)
-	if err := schema.Up(within(tb), d.url); err != nil {
+	s, err := theSpanner()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	template, err := s.template()
+	if err != nil {
 		tb.Fatalf("prepare a Spanner database: %v", err)
 	}
-	return d
+	return s.newDatabase(tb, template)
 }
 
 // SpannerEmpty returns the address of a new database without a schema. It is
 // dropped at the test's end.
 func SpannerEmpty(tb testing.TB) string {
 	tb.Helper()
-	return newSpanner(tb).URL()
+	return emptySpanner(tb).URL()
 }
 
-func newSpanner(tb testing.TB) *Database {
+func emptySpanner(tb testing.TB) *Database {
 	tb.Helper()
 	s, err := theSpanner()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	id := uniqueName("test")
-	name := s.instance + "/databases/" + id
-	err = administer(within(tb), func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
+	return s.newDatabase(tb, spannerTemplate{})
+}
+
+func (s *spannerServer) newDatabase(tb testing.TB, template spannerTemplate) *Database {
+	tb.Helper()
+	name, err := s.create(within(tb), uniqueName("test"), template.schema)
+	if err != nil {
+		tb.Fatalf("create a Spanner database: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := drop(within(tb), name); err != nil {
+			tb.Errorf("drop a Spanner database: %v", err)
+		}
+	})
+	c, err := connect(within(tb), name)
+	if err != nil {
+		tb.Fatalf("connect to a new Spanner database: %v", err)
+	}
+	d := newDatabase(tb, spannerKind(), "spanner://"+name, &spannerRows{client: c, name: name})
+	if len(template.rows) > 0 {
+		if _, err := c.Apply(within(tb), template.rows); err != nil {
+			tb.Fatalf("prepare a Spanner database: %v", err)
+		}
+	}
+	return d
+}
+
+func (s *spannerServer) newTemplate() (t spannerTemplate, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	name, err := s.create(ctx, uniqueName("template"), nil)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, drop(ctx, name)) }()
+	if err := schema.Up(ctx, "spanner://"+name); err != nil {
+		return t, err
+	}
+	err = administer(ctx, func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
+		ddl, err := a.GetDatabaseDdl(ctx, &databasepb.GetDatabaseDdlRequest{Database: name})
+		t.schema = ddl.GetStatements()
+		return err
+	})
+	if err != nil {
+		return t, err
+	}
+	c, err := connect(ctx, name)
+	if err != nil {
+		return t, err
+	}
+	defer c.Close()
+	t.rows, err = allRows(ctx, c)
+	return t, err
+}
+
+// allRows returns what inserts the rows of all tables. Times of a commit are those of the commit that inserts them: the copy begins
+// when it is made.
+func allRows(ctx context.Context, c *client.Client) (inserts []*client.Mutation, err error) {
+	commits := map[[2]string]bool{} // table and column
+	err = c.Single().Query(ctx, client.NewStatement(`SELECT table_name, column_name FROM information_schema.column_options
+		WHERE table_schema = '' AND option_name = 'allow_commit_timestamp'`)).Do(func(r *client.Row) error {
+		var table, column string
+		err := r.Columns(&table, &column)
+		commits[[2]string{table, column}] = true
+		return err
+	})
+	var tables []string
+	err = errors.Join(err, c.Single().Query(ctx, client.NewStatement(`SELECT table_name FROM information_schema.tables WHERE table_schema = ''`)).Do(func(r *client.Row) error {
+		var table string
+		err := r.Columns(&table)
+		tables = append(tables, table)
+		return err
+	}))
+	for _, table := range tables {
+		err = errors.Join(err, c.Single().Query(ctx, client.NewStatement("SELECT * FROM `"+table+"`")).Do(func(r *client.Row) error {
+			values := make([]any, r.Size())
+			for i, column := range r.ColumnNames() {
+				var v client.GenericColumnValue
+				if err := r.Column(i, &v); err != nil {
+					return err
+				}
+				values[i] = v
+				if _, null := v.Value.GetKind().(*structpb.Value_NullValue); commits[[2]string{table, column}] && !null {
+					values[i] = client.CommitTimestamp
+				}
+			}
+			inserts = append(inserts, client.Insert(table, r.ColumnNames(), values))
+			return nil
+		}))
+	}
+	return inserts, err
+}
+
+// create returns the name of a new database.
+func (s *spannerServer) create(ctx context.Context, id string, schema []string) (name string, err error) {
+	err = administer(ctx, func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
 		op, err := a.CreateDatabase(ctx, &databasepb.CreateDatabaseRequest{
-			Parent: s.instance, CreateStatement: "CREATE DATABASE `" + id + "`",
+			Parent: s.instance, CreateStatement: "CREATE DATABASE `" + id + "`", ExtraStatements: schema,
 		})
 		if err != nil {
 			return err
@@ -68,21 +176,19 @@ func newSpanner(tb testing.TB) *Database {
 		_, err = op.Wait(ctx)
 		return err
 	})
-	if err != nil {
-		tb.Fatalf("create a Spanner database: %v", err)
-	}
-	tb.Cleanup(func() {
-		if err := administer(within(tb), func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
-			return a.DropDatabase(ctx, &databasepb.DropDatabaseRequest{Database: name})
-		}); err != nil {
-			tb.Errorf("drop a Spanner database: %v", err)
-		}
+	return s.instance + "/databases/" + id, err
+}
+
+func drop(ctx context.Context, name string) error {
+	return administer(ctx, func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
+		return a.DropDatabase(ctx, &databasepb.DropDatabaseRequest{Database: name})
 	})
-	c, err := client.NewClientWithConfig(within(tb), name, client.ClientConfig{DisableNativeMetrics: true})
-	if err != nil {
-		tb.Fatalf("connect to a new Spanner database: %v", err)
-	}
-	return newDatabase(tb, spannerKind(), "spanner://"+name, &spannerRows{client: c, name: name})
+}
+
+// connect opens a single connection, which the first request waits for: of several, some would still be connecting when a test looks
+// which goroutines there are.
+func connect(ctx context.Context, name string) (*client.Client, error) {
+	return client.NewClientWithConfig(ctx, name, client.ClientConfig{DisableNativeMetrics: true}, option.WithGRPCConnectionPool(1))
 }
 
 // administer connects for one use: an idle connection would look like a leak.
@@ -143,7 +249,9 @@ func connectSpanner(address, where string) (*spannerServer, error) {
 		started.add(stopFunc(func() error { return dropInstance(instance) }))
 	}
 	served("Spanner emulator at %s (%s)", address, where)
-	return &spannerServer{instance: instance}, nil
+	s := &spannerServer{instance: instance}
+	s.template = sync.OnceValues(s.newTemplate)
+	return s, nil
 }
 
 func dropInstance(name string) error {

@@ -64,7 +64,11 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 	} {
 		t.Run(bug, func(t *testing.T) {
 			t.Parallel()
-			r := linearizability.Check(record(t, newMemory(bug, true)), patience)
+			// By chance all that a bug did in a history may be what could have been.
+			var r linearizability.Report
+			for tries := 0; tries < 3 && r.Verdict != linearizability.Illegal; tries++ {
+				r = linearizability.Check(record(t, newMemory(bug, true)), patience)
+			}
 			if r.Verdict != linearizability.Illegal {
 				t.Fatalf("the history is %s", r.Verdict)
 			}

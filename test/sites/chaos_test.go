@@ -80,7 +80,7 @@ type chaos struct {
 // REFDB_TEST_LONG=1 makes it 50 clients, 20 repositories, and a minute.
 func TestUnderChaosNothingIsLostAndNothingDiverges(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: pushes to two sites under faults, half a minute; make test runs it")
+		t.Skip("left out by -short: pushes to two sites under faults, half a minute; make test-all runs it")
 	}
 	size := shortChaos
 	if long() {

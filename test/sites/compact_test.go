@@ -5,7 +5,6 @@ package sites
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"os"
 	"strings"
 	"testing"
 
@@ -46,12 +45,7 @@ func TestMaintenanceDropsWhatWasInTransit(t *testing.T) {
 	all, err := gits()
 	g := must(t, all, err)[0]
 	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 2, 2), extra: "\tstore = transit\n"})
-	losesCopy := func() {
-		if err := os.RemoveAll(c.us.repo(project)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	losesCopy() // us follows changes all the same
+	c.us.losesRepository(project) // us follows changes all the same
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	c.passDays(8)
 	c.eu.compacts(client.CompactedNothing)
@@ -67,7 +61,7 @@ func TestMaintenanceDropsWhatWasInTransit(t *testing.T) {
 	c.us.pushed(c.h.leaves[1] + ":refs/heads/other")
 	c.eu.follows(project)
 
-	losesCopy()
+	c.us.losesRepository(project)
 	if _, err := c.us.run("site", "clone", project); err == nil || !strings.Contains(err.Error(), "site store compact "+project) {
 		t.Errorf("cloned without a base: %v", err)
 	}

@@ -12,6 +12,9 @@ import (
 
 // A database whose disk is full refuses pushes with a reason, has nothing of them, and takes them once there is room.
 func TestADatabaseWhoseDiskIsFullTakesPushesOnceThereIsRoom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a PostgreSQL on a disk of its own, some 10 s; make test-all runs it")
+	}
 	t.Parallel()
 	all, err := gits()
 	g := must(t, all, err)[0]

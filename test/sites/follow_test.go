@@ -36,8 +36,13 @@ func (s *server) follows(project string) {
 // eachStorage runs test with each git and each storage that it knows.
 func eachStorage(t *testing.T, test func(t *testing.T, g *git, s storage)) {
 	eachGit(t, func(t *testing.T, g *git) {
-		for _, s := range g.storages() {
-			t.Run(s.String(), func(t *testing.T) { test(t, g, s) })
+		for i, s := range g.storages() {
+			t.Run(s.String(), func(t *testing.T) {
+				if testing.Short() && i > 0 {
+					t.Skip("left out by -short: the same with repositories of another format; make test-all runs it")
+				}
+				test(t, g, s)
+			})
 		}
 	})
 }
@@ -78,9 +83,7 @@ func TestASiteIsClonedFromTheDatabaseAlone(t *testing.T) {
 		c.us.pushed(c.h.children[0][0] + ":refs/heads/trunk")
 
 		// The disk of us is lost.
-		if err := os.RemoveAll(c.us.repo(project)); err != nil {
-			t.Fatal(err)
-		}
+		c.us.losesRepository(project)
 		c.us.must("site", "store", "verify", project)
 		c.us.must("site", "clone", project)
 		c.us.follows(project)
@@ -121,9 +124,7 @@ func TestTheLossOfADiskLosesNoAcknowledgedPush(t *testing.T) {
 					continue
 				}
 				c.eu.kill()
-				if err := os.RemoveAll(c.eu.repo(project)); err != nil {
-					t.Fatal(err)
-				}
+				c.eu.losesRepository(project)
 				c.eu.start()
 				c.eu.must("site", "clone", project)
 				c.eu.follows(project)
@@ -267,9 +268,7 @@ func TestARepositoryIsFollowedAsSoonAsItIsEnabled(t *testing.T) {
 		}
 		return err
 	})
-	if err := os.RemoveAll(c.us.repo(project)); err != nil {
-		t.Fatal(err)
-	}
+	c.us.losesRepository(project)
 	g.initBare(c, c.us.repo(project), files)
 	began := time.Now()
 	c.us.must("site", "enable", c.us.repo(project))

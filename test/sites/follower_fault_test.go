@@ -40,6 +40,12 @@ func TestAFollowerThatIsKilledBetweenUnpackingAndMovingGoesOn(t *testing.T) {
 		gate.open(state)
 		c.us.start()
 		c.us.follows(project)
+		eventually(t, "no hook is under way", func() error { // git calls the last one when the refs can be seen
+			if passed := gate.passed(); strings.Count(strings.Join(passed, " "), "committed") <= i {
+				return fmt.Errorf("the hooks passed are %q", passed)
+			}
+			return nil
+		})
 	}
 }
 
@@ -112,6 +118,9 @@ func (s *server) why(project string) (reason string, err error) {
 
 // A repository that needs more room than there is waits, says so, takes no room from the others, and goes on by itself.
 func TestAFollowerWhoseDiskIsFullWaitsForRoomAndHoldsUpNoOther(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a repository on a disk of its own, some 10 s; make test-all runs it")
+	}
 	t.Parallel()
 	all, err := gits()
 	g := must(t, all, err)[0]

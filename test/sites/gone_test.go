@@ -13,6 +13,9 @@ import (
 // an operator decides what it holds. When the site comes back it follows the decision,
 // whatever it has itself.
 func TestARefOfASiteThatIsGoneWaitsForADecision(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a site that is gone for longer than stale-after; make test-all runs it")
+	}
 	for name, row := range map[string]struct {
 		state    string // in which it goes
 		decision string
@@ -48,7 +51,7 @@ func TestARefOfASiteThatIsGoneWaitsForADecision(t *testing.T) {
 				c.us.refused("at eu", "+"+c.h.c+":refs/heads/x")
 				c.us.pushed(c.h.a + ":refs/heads/free")
 
-				c.us.must("locks", "resolve", project, "refs/heads/x", row.decision, "--why", "the site has burnt down", "--force", "--yes")
+				c.us.must("locks", "resolve", project, "refs/heads/x", row.decision, "--reason", "the site has burnt down", "--force", "--yes")
 				c.settled()
 				if got := c.global(project)["refs/heads/x"]; got != want {
 					t.Errorf("the database has %q, not %q", got, want)
@@ -78,7 +81,7 @@ func TestASiteThatReturnsTakesTheValueOfNowNotThatOfTheDecision(t *testing.T) {
 		c.eu.pushed(c.h.a + ":refs/heads/x")
 		c.us.sync()
 		c.loseEU("committed")
-		c.us.must("locks", "resolve", "--site", "eu", "--keep-old", "--why", "the site has burnt down", "--force", "--yes")
+		c.us.must("locks", "resolve", "--site", "eu", "--keep-old", "--reason", "the site has burnt down", "--force", "--yes")
 		c.us.pushed("+" + c.h.c + ":refs/heads/x")
 		unlockRefs(t, c.eu.repo(project))
 		c.eu.start()

@@ -31,8 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // programs builds refdbctl and refdb-hook as they are shipped, and a daemon with
-// the race detector, refdbctl-race, into one directory, and returns that. As in the
-// Makefile, the race detector leaves SQLite's translated C code out.
+// the race detector, refdbctl-race, into one directory, and returns that.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := work()
 	if err != nil {
@@ -41,7 +40,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	bin := filepath.Join(dir, "bin")
 	for _, cmd := range []*exec.Cmd{
 		exec.Command("../../scripts/build.sh", bin),
-		exec.Command("go", "build", "-race", "-gcflags=modernc.org/sqlite/lib=-race=false", "-o", bin+"/refdbctl-race", "../../cmd/refdbctl"),
+		exec.Command("go", append(append([]string{"build"}, raceFlags...), "-o", bin+"/refdbctl-race", "../../cmd/refdbctl")...),
 	} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%s: %w: %s", cmd, err, out)
@@ -49,6 +48,9 @@ var programs = sync.OnceValues(func() (string, error) {
 	}
 	return bin, nil
 })
+
+// raceFlags are as in the Makefile: the race detector leaves translated C code out.
+var raceFlags = []string{"-race", "-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc=-race=false", "-gcflags=modernc.org/memory=-race=false"}
 
 // must returns v, or ends the test.
 func must[T any](t testing.TB, v T, err error) T {
@@ -72,7 +74,8 @@ func shortDir(t testing.TB) string {
 // eventually calls ask, again and again, until it returns nil.
 func eventually(t testing.TB, what string, ask func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	pause := 10 * time.Millisecond
+	for deadline := time.Now().Add(patience); ; pause = min(2*pause, 40*time.Millisecond) { // asking mostly starts programs
 		err := ask()
 		if err == nil {
 			return
@@ -80,7 +83,7 @@ func eventually(t testing.TB, what string, ask func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not come within %s: %v", what, patience, err)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

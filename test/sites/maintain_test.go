@@ -256,6 +256,9 @@ func TestADaemonKilledInMaintenanceBlocksNobody(t *testing.T) {
 	for _, step := range []string{"reflog expire", "pack-refs", "update-ref", "repack", "prune -n", "prune -v"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && step != "repack" && step != "prune -v" {
+				t.Skip("left out by -short: other steps of maintenance; make test-all runs it")
+			}
 			g, hold, held, release := slowGit(t, real)
 			t.Cleanup(release)
 			c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 60, 1), extra: storing})
@@ -302,6 +305,9 @@ func TestADaemonKilledInMaintenanceBlocksNobody(t *testing.T) {
 
 // While a repository is pruned, pushes to it and syncs wait, and those to others go on.
 func TestPushesWaitForAPrune(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a prune that waits for those that share the repository, half a minute; make test-all runs it")
+	}
 	t.Parallel()
 	all, err := gits()
 	g, hold, held, release := slowGit(t, must(t, all, err)[0])
@@ -360,6 +366,9 @@ func TestPushesWaitForAPrune(t *testing.T) {
 }
 
 func TestMaintenanceUnderPushesLosesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: repacking under pushes, some 10 s; make test-all runs it")
+	}
 	t.Parallel()
 	all, err := gits()
 	g := must(t, all, err)[0]

@@ -133,7 +133,7 @@ type pausing func(most time.Duration)
 func often(t *testing.T, test func(t *testing.T, pause pausing) (took time.Duration, early int)) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("left out by -short: two sites whose database goes back in time, some 10 s; make test runs it")
+		t.Skip("left out by -short: two sites whose database goes back in time, some 10 s; make test-all runs it")
 	}
 	if !long() {
 		t.Parallel()

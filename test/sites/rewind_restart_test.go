@@ -90,7 +90,7 @@ func (s *server) recoverRefused(texts ...string) {
 func newRestartable(t *testing.T) (*cluster, *postgresServer) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("left out by -short: two sites and a PostgreSQL of their own; make test runs it")
+		t.Skip("left out by -short: two sites and a PostgreSQL of their own; make test-all runs it")
 	}
 	all, err := gits()
 	g := must(t, all, err)[0]

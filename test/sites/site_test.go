@@ -171,6 +171,23 @@ func (s *server) run(args ...string) (string, error) {
 	return out.String(), nil
 }
 
+// losesRepository removes a repository under the daemon, as a broken disk does: at once, so that nothing finds half of it.
+func (s *server) losesRepository(project string) {
+	s.c.Helper()
+	gone := s.repo(project) + ".gone"
+	err := os.Rename(s.repo(project), gone)
+	for range 100 {
+		if err = errors.Join(err, os.RemoveAll(gone)); !errors.Is(err, syscall.ENOTEMPTY) {
+			break
+		}
+		err = nil // a git that ran there has made a file again
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		s.c.Fatal(err)
+	}
+}
+
 // must is run for a command that must succeed.
 func (s *server) must(args ...string) string {
 	s.c.Helper()

@@ -19,7 +19,7 @@ const emulatorVariable = "SPANNER_EMULATOR_HOST"
 // Two sites on the Spanner emulator: pushes at both, a large one, forced moves, deletions, maintenance, bases, and a disk that is lost.
 func TestSitesFollowOnSpanner(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: sites on the Spanner emulator, half a minute; make test runs it")
+		t.Skip("left out by -short: sites on the Spanner emulator, half a minute; make test-all runs it")
 	}
 	t.Parallel()
 	all, err := gits()
@@ -83,9 +83,7 @@ func TestSitesFollowOnSpanner(t *testing.T) {
 	c.eu.must("site", "store", "verify", project)
 
 	c.us.kill()
-	if err := os.RemoveAll(c.us.repo(project)); err != nil {
-		t.Fatal(err)
-	}
+	c.us.losesRepository(project)
 	c.us.start()
 	began = time.Now()
 	c.us.must("site", "clone", project)

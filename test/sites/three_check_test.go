@@ -66,14 +66,9 @@ func (x *trio) check() {
 		if err != nil {
 			x.Fatal(err)
 		}
-		if !isOfKilledCompaction(l) {
-			x.Errorf("a lock is left when all daemons have ended: %+v", l)
-		}
+		x.Errorf("a lock is left when all daemons have ended: %+v", l)
 	}
 }
-
-// isOfKilledCompaction reports whether a daemon has left a lock that was killed while it stored a base: whoever stores the next one takes it over.
-func isOfKilledCompaction(l refdb.LockInfo) bool { return l.Ref == "refs/refdb/base" && l.Stale() }
 
 // heals waits until no site has anything to do.
 func (x *trio) heals() {
@@ -105,7 +100,7 @@ func (x *trio) unhealed() error {
 		if err != nil {
 			return err
 		}
-		if l.Project != "refdb/sites" && !isOfKilledCompaction(l) {
+		if l.Project != "refdb/sites" {
 			return fmt.Errorf("locked: %+v", l)
 		}
 	}

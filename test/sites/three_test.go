@@ -73,7 +73,7 @@ func TestThreeSitesKeepWhatWasAcknowledgedWhateverIsLost(t *testing.T) {
 func trioSizeOf(t *testing.T) trioSize {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("left out by -short: pushes to three sites under faults, a minute; make test runs it")
+		t.Skip("left out by -short: pushes to three sites under faults, a minute; make test-all runs it")
 	}
 	size := shortTrio
 	if long() {

@@ -58,8 +58,8 @@ func earlierPrograms(t testing.TB) string {
 
 // A load pushes a new branch to a site, again and again.
 type load struct {
-	accepted  atomic.Int64
-	forgiving atomic.Bool // the daemon is being replaced
+	accepted     atomic.Int64
+	replacements atomic.Int64 // of the daemon: begun and done, so odd while it is being replaced
 }
 
 func (l *load) run(s *server, commit string, stop <-chan struct{}) {
@@ -69,12 +69,12 @@ func (l *load) run(s *server, commit string, stop <-chan struct{}) {
 			return
 		default:
 		}
-		forgiven := l.forgiving.Load()
+		before := l.replacements.Load()
 		p := s.push(fmt.Sprintf("%s:refs/heads/%s-%d", commit, s.name, n))
 		switch {
 		case p.ok:
 			l.accepted.Add(1)
-		case !forgiven && !l.forgiving.Load():
+		case before%2 == 0 && before == l.replacements.Load():
 			s.c.Errorf("a push to %s was refused: %s", s.name, p.said)
 		}
 	}
@@ -83,6 +83,9 @@ func (l *load) run(s *server, commit string, stop <-chan struct{}) {
 // Sites are upgraded one by one while they serve, and then the schema. Pushes are refused only
 // in the moment in which a daemon is replaced, and the sites never differ.
 func TestAnUpgradeStopsNoSite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the programs from before the newest migration are built, a minute; make test-all runs it")
+	}
 	t.Parallel()
 	before := earlierPrograms(t)
 	all, err := gits()
@@ -118,10 +121,10 @@ func TestAnUpgradeStopsNoSite(t *testing.T) {
 		s.bin = now
 		s.must("site", "enable", s.repo(project))
 		served("with the new hook at " + s.name + " and the old daemon")
-		loads[s].forgiving.Store(true)
+		loads[s].replacements.Add(1)
 		s.stop()
 		s.start()
-		loads[s].forgiving.Store(false)
+		loads[s].replacements.Add(1)
 		served("with the new daemon at " + s.name)
 	}
 	c.eu.must("migrate", "up")

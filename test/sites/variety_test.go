@@ -272,9 +272,7 @@ func (v *variety) copied(t *testing.T) {
 		v := v.in(t)
 		for range 2 {
 			v.us.must("site", "store", "verify", project)
-			if err := os.RemoveAll(v.us.repo(project)); err != nil {
-				t.Fatal(err)
-			}
+			v.us.losesRepository(project)
 			v.us.must("site", "clone", project)
 			v.us.follows(project)
 			v.eu.must("site", "store", "compact", project)

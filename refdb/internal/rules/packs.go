@@ -14,9 +14,13 @@ type PackRow struct {
 	Complete bool
 }
 
-// DropBytes is how much of the packs one transaction deletes, unless a single pack is larger: readers of changes
-// wait for long transactions, and on SQLite so do writers.
-const DropBytes = 64 << 20
+// DropBytes is how much of the packs one transaction deletes: readers of changes wait for long transactions, and on SQLite so do
+// writers. A pack that is larger goes in pieces of DropParts parts, from the first part on. The first piece makes it a pack that
+// is not complete and was not used. It never becomes complete again, because its first part is missing.
+const (
+	DropBytes = 64 << 20
+	DropParts = DropBytes / refdb.MaxPackPart
+)
 
 // StorePart decides about p. row is nil if the pack was not begun. stored says whether this part is there, and below how many of
 // those before it are.
@@ -34,13 +38,39 @@ func StorePart(p refdb.PackPart, row *PackRow, stored bool, below int) (write bo
 	return true, nil
 }
 
-// UsePacks returns an error that wraps refdb.ErrNoPack unless r may use its packs. pack returns the row of one, or nil.
-func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow) error {
+// UsePacks returns those of r.Parts that are to be stored, or an error that wraps refdb.ErrNoPack unless r may then use its packs. pack
+// returns the row of one, or nil; bases has the rows of r.Bases, in any order.
+func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, bases []Row) (store []refdb.PackPart, refused error) {
+	store = slices.DeleteFunc(slices.Clone(r.Parts), func(p refdb.PackPart) bool { return pack(p.Pack.ID) != nil })
 	missing := slices.DeleteFunc(slices.Clone(r.Packs), func(id string) bool {
-		row := pack(id)
-		return row != nil && row.Complete && row.Project == r.Project
+		if row := pack(id); row != nil {
+			return row.Complete && row.Project == r.Project
+		}
+		return slices.ContainsFunc(store, func(p refdb.PackPart) bool { return p.Pack.ID == id })
 	})
-	return MissingPacks(missing)
+	held := make(map[string]refdb.Value, len(bases))
+	for _, row := range bases {
+		if row.Ref != nil {
+			held[row.Name] = row.Ref.Value
+		}
+	}
+	for _, b := range r.Bases {
+		if held[b.Ref] != b.Value {
+			missing = append(missing, BaseMoved+b.Ref)
+		}
+	}
+	return store, MissingPacks(missing)
+}
+
+// BaseMoved and a ref says that the ref does not hold what packs build on.
+const BaseMoved = "a pack builds on another value of "
+
+// RefsOf returns the refs of bases.
+func RefsOf(bases []refdb.Base) (refs []string) {
+	for _, b := range bases {
+		refs = append(refs, b.Ref)
+	}
+	return refs
 }
 
 // MissingPacks returns an error that wraps refdb.ErrNoPack if there are packs.

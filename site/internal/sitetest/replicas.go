@@ -437,10 +437,12 @@ func (l *Buffer) String() string {
 // Eventually waits for a condition.
 func Eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(Patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	pause := 5 * time.Millisecond
+	for deadline := time.Now().Add(Patience); !ok(); pause = min(2*pause, 50*time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("not within %s: %s", Patience, what)
 		}
+		time.Sleep(pause)
 	}
 }
 

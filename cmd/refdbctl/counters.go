@@ -1,7 +1,0 @@
-package main
-
-import "strings"
-
-// isCounter reports whether a ref is one of Gerrit's sequences. Numbers that were taken from it are in use, also where nobody knows of
-// it: it never goes back.
-func isCounter(ref string) bool { return strings.HasPrefix(ref, "refs/sequences/") }

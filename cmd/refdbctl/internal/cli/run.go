@@ -1,0 +1,160 @@
+// Package cli is one run of refdbctl: its streams, the flags that all commands share, the database that they name, and what commands do in
+// the same way: ask before they destroy, record acts in the audit, read rows within the timeout, and report.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/redact"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/drivers"
+)
+
+// logNothing is above all levels. By default nothing is logged: what the library would
+// log, such as the loss of a lock, is also the command's result.
+const logNothing = slog.Level(math.MaxInt)
+
+// Streams are the standard streams and the environment of a run.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Env      func(string) string
+}
+
+// A Run is one run: its streams and the flags that all commands share. A package of commands embeds it in a type of its own.
+type Run struct {
+	Streams
+	OpenDriver func(ctx context.Context, url string) (refdb.Driver, error)
+
+	// Messages writes to Err all that is not a result, without passwords.
+	Messages io.Writer
+
+	User     string // who started this, read before a command becomes another user
+	URL      string
+	Site     string
+	Format   output.Format
+	Timeout  time.Duration
+	LogLevel slog.Level
+
+	// started is set when a command's own code runs. An error before that is a
+	// mistake in the command line.
+	started bool
+}
+
+// New returns a run that has read the environment.
+func New(s Streams) *Run {
+	a := &Run{Streams: s, OpenDriver: drivers.Open, Format: output.Table, LogLevel: logNothing}
+	a.User, a.URL = Operator(), a.Env("REFDB_URL")
+	a.Messages = &redact.Writer{To: s.Err, URL: func() string { return a.URL }}
+	return a
+}
+
+// Execute executes a command line of a program whose commands are below root.
+func (a *Run) Execute(ctx context.Context, root *cobra.Command, args []string) error {
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Messages)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !a.started {
+		err = exit.Usage(fmt.Sprintf("%s (see %s --help)", err, cmd.CommandPath()))
+	}
+	return err
+}
+
+// Group returns a command that only has subcommands.
+func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  NoSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, c := range commands {
+		cmd.Example += c.Example + "\n"
+	}
+	cmd.Example = strings.TrimSuffix(cmd.Example, "\n")
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// NoSuchCommand checks the arguments of a command that only has subcommands: any argument
+// is a misspelt subcommand.
+func NoSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		message += ", did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return errors.New(message)
+}
+
+// Body returns do as a cobra command's RunE.
+func (a *Run) Body(do func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		if a.Timeout < 0 {
+			return exit.Usage(fmt.Sprintf("--timeout %s: give how long to wait for an answer, or 0 for as long as it takes", a.Timeout))
+		}
+		ctx := cmd.Context()
+		return exit.Interruption(ctx, do(ctx, cmd, args))
+	}
+}
+
+// WithDB opens the database, calls do with it, and closes it.
+func (a *Run) WithDB(ctx context.Context, o refdb.Options, do func(*refdb.DB) error) (err error) {
+	db, err := a.Open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return do(db)
+}
+
+// Logger returns what logs on standard error, from the level on that --log-level names.
+func (a *Run) Logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.Messages, &slog.HandlerOptions{Level: a.LogLevel}))
+}
+
+// Palette returns a palette with colours if w is a terminal and NO_COLOR is not set.
+func (a *Run) Palette(w io.Writer) output.Palette {
+	return output.Palette{On: IsTerminal(w) && a.Env("NO_COLOR") == "" && a.Env("TERM") != "dumb"}
+}
+
+// IsTerminal reports whether stream, a reader or a writer, is a terminal.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Must panics on an error: a mistake in this program's own declarations.
+func Must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// Version returns the version of this program.
+func Version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

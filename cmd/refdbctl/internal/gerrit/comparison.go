@@ -1,0 +1,63 @@
+package gerrit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/site/gerrit"
+)
+
+// indexes is what check says about Gerrit's indexes. It does not look at them itself: only a Gerrit that runs can.
+type indexes struct {
+	State    string    `json:"state"` // unknown, comparing, cut-off or compared
+	Time     time.Time `json:"time,omitzero"`
+	Compared int       `json:"compared"`
+	Stale    int       `json:"stale"`
+	Asked    bool      `json:"asked"` // for another comparison, which has not begun
+}
+
+// compareIndexes asks the Gerrit that runs in a directory to compare its indexes.
+func compareIndexes(dir *gerrit.Directory) error {
+	holder, held, err := gerrit.HolderOf(dir.Path)
+	if err != nil {
+		return err
+	}
+	if !held || holder.Offline() {
+		return exit.With(exit.Failed, fmt.Sprintf("no Gerrit runs in %s: only one that runs compares its indexes; to have the next start do it, remove %s/data/refdb/moves", dir.Path, dir.Path))
+	}
+	return dir.AskForComparison()
+}
+
+// indexes notes how the last comparison of Gerrit's indexes with the repositories went.
+func (a *app) indexes(dir *gerrit.Directory) (said indexes, err error) {
+	last, known, err := dir.LastComparison()
+	if err != nil {
+		return indexes{State: "unknown"}, err
+	}
+	said = indexes{Time: last.Time, Compared: last.Compared, Stale: last.Stale}
+	ago := output.Ago(max(0, time.Since(last.Time)).Round(time.Second))
+	_, running, _ := gerrit.HolderOf(dir.Path)
+	switch {
+	case !known:
+		said = indexes{State: "unknown"}
+		a.Note("indexes: not looked at, and no comparison with the repositories is known: --compare asks for one")
+	case last.Ended:
+		said.State = "compared"
+		a.Note("indexes: all that they have was compared with the repositories %s ago: of %d entries %d were stale, and were brought up to date; --compare asks for another look",
+			ago, last.Compared, last.Stale)
+	case running:
+		said.State = "comparing"
+		a.Note("indexes: they are being compared with the repositories, since %s: searches may miss something", ago)
+	default:
+		said.State = "cut-off"
+		a.Note("indexes: a comparison that began %s ago did not come to its end: the next start begins it again", ago)
+	}
+	if since, ok := dir.ComparisonAsked(); ok {
+		said.Asked = true
+		a.Note("indexes: a comparison was asked for %s ago, and has not begun: if that stays, see Gerrit's error_log, and whether the guard's jar is of this release",
+			output.Ago(max(0, time.Since(since)).Round(time.Second)))
+	}
+	return said, nil
+}

@@ -1,0 +1,344 @@
+package gerrit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/site"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/gerrit"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+)
+
+func (a *app) enableCommand() *cobra.Command {
+	var f gerritFlags
+	var ok cli.Confirmation
+	cmd := &cobra.Command{
+		Use:   "enable SITE_PATH",
+		Short: "Put this site's Gerrit under guard",
+		Long: `Put the Gerrit with the site directory SITE_PATH under guard. Gerrit must be stopped, and the site's daemon must
+run. Run it as root, as which it becomes the daemon's user, or as that user; Gerrit must be of the same one.
+
+It puts the guard's jar for this version of Gerrit into lib/, sets in etc/gerrit.config gerrit.installDbModule,
+gerrit.installModule (others stay), gerrit.instanceId (unless it is set) and refdb.socket (unless it is the
+default), and in etc/jgit.config what has JGit write durably and never prune: refdbctl site maintain does that.
+Then all repositories below gerrit.basePath, which must be the site's root, are put under guard, as refdbctl
+site enable --all --new does, with patch sets and draft comments. In the site's configuration it sets
+site.gerrit, by which the daemon finds a Gerrit that runs without the guard, and guard.alsoRef.
+
+What a key was before is remembered in the section refdb of the same file: refdbctl gerrit disable puts it back.
+Run it again after an upgrade of Gerrit or of this program, or after an interruption: what is right is left.
+
+Fields: ` + output.Names(gerritColumns) + changesHelp + `
+A repository that could not be put under guard, or differs from the database, is a row, too. JSON: an object
+with "changes"; and repositories, guarded, failed, differ, imported, complete, dry_run. The status is 1 if one
+failed, else 5 if refs differ.`,
+		Example: `  refdbctl gerrit enable /srv/gerrit -n
+  refdbctl gerrit enable /srv/gerrit`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			if err := errors.Join(ok.CheckUndoable(a.Run), f.findHook()); err != nil {
+				return err
+			}
+			c, err := a.Load(ctx, f.Flags)
+			if err != nil {
+				return err
+			}
+			dir, jar, err := a.enableable(ctx, c, f, args[0])
+			if err != nil {
+				return err
+			}
+			e := gerritEnabling{app: a, config: c, dir: dir, jar: jar, hook: f.hook}
+			inSite, edits := siteChanges(c, string(f.Config), dir.Path)
+			e.changes = inSite
+			err = site.AsOwner(c.State, func() error {
+				return a.WithSiteDB(ctx, func(db *refdb.DB) error { return e.prepare(ctx, db) })
+			})
+			if err != nil {
+				return err
+			}
+			if ok.DryRun {
+				return e.report(nil, site.EnabledFleet{}, "dry run: "+output.Count(len(e.changes), "change")+" to make")
+			}
+			if err := a.confirmChanges(ctx, &ok, e.changes, "Put the Gerrit in "+dir.Path+" under guard?"); err != nil {
+				return err
+			}
+			if err := gerritStopped(dir.Path); err != nil { // it may have been started meanwhile
+				return err
+			}
+			// Interrupted after this, a Gerrit that is started without the guard is an alarm. The other way round nobody would see it.
+			if e.config, err = a.changeSite(ctx, f.Flags, c, edits); err != nil {
+				return err
+			}
+			if err := site.BecomeOwner(e.config.State); err != nil {
+				return err
+			}
+			return a.WithSiteDB(ctx, func(db *refdb.DB) error { return e.run(ctx, db) })
+		}),
+	}
+	f.add(cmd)
+	f.addJar(cmd)
+	ok.AddFlags(cmd)
+	return cmd
+}
+
+// enableable opens the Gerrit at path, and returns an error if it can't be put under guard as it is.
+func (a *app) enableable(ctx context.Context, c *config.Config, f gerritFlags, path string) (*gerrit.Directory, gerrit.Jar, error) {
+	dir, err := gerrit.Open(ctx, path)
+	if err != nil {
+		return nil, gerrit.Jar{}, err
+	}
+	if err := gerritStopped(dir.Path); err != nil {
+		return nil, gerrit.Jar{}, err
+	}
+	if err := dir.CheckRoot(c.Root); err != nil {
+		return nil, gerrit.Jar{}, err
+	}
+	if others := dir.OtherGuards(); len(others) > 0 {
+		return nil, gerrit.Jar{}, fmt.Errorf("another ref database guards this Gerrit: remove %s first: see \"Moving over\" in docs/GERRIT.md", strings.Join(others, ", "))
+	}
+	jar, err := f.findJar(dir.WAR())
+	if err == nil {
+		err = sameOwner(c, dir.Path)
+	}
+	if err == nil {
+		_, err = a.siteDaemon(ctx, c)
+	}
+	return dir, jar, err
+}
+
+// siteChanges returns what is to be changed in the site's configuration for a Gerrit at path.
+func siteChanges(c *config.Config, file, path string) (changes []gerrit.Change, edits []config.Edit) {
+	if !samePath(c.Gerrit, path) {
+		changes = append(changes, gerrit.Change{Where: file, What: "site.gerrit", Before: c.Gerrit, After: path})
+		edits = append(edits, config.Edit{"--replace-all", "site.gerrit", path})
+	}
+	for _, p := range unguardedPatterns(c, "All-Users") {
+		changes = append(changes, gerrit.Change{Where: file, What: "guard.alsoRef", After: p})
+		edits = append(edits, config.Edit{"--add", "guard.alsoRef", p})
+	}
+	return changes, edits
+}
+
+// gerritInstance returns the instance ID of the Gerrit of a site.
+func gerritInstance(site string) string { return "gerrit-" + site }
+
+// gerritEnabling puts a Gerrit under guard.
+type gerritEnabling struct {
+	*app
+	config *config.Config
+	dir    *gerrit.Directory
+	jar    gerrit.Jar
+	hook   string
+
+	changes []gerrit.Change // all that is to be made, or was
+	plan    gerrit.ConfigPlan
+	rules   laxProjects
+}
+
+// prepare finds what is to be changed, and whatever would make that fail. It changes nothing.
+func (e *gerritEnabling) prepare(ctx context.Context, db *refdb.DB) (err error) {
+	settings := e.dir.Settings(e.config.Socket, gerritInstance(e.config.Site))
+	if e.plan, err = e.dir.PlanSettings(ctx, settings); err != nil {
+		return err
+	}
+	jars, err := e.dir.PlanJar(e.jar)
+	if err != nil {
+		return err
+	}
+	if err := presence.CheckServer(ctx, db, e.config.Site, presence.Server{Instance: e.instance(), Server: e.dir.ServerID()}); err != nil {
+		return err
+	}
+	repositories, err := site.AllRepositories(e.config)
+	if err != nil {
+		return err
+	}
+	if e.rules, err = laxRules(ctx, e.config, db, repositories); err != nil {
+		return err
+	}
+	e.changes = slices.Concat(e.changes, jars, e.plan.Changes, e.rules.changes())
+	if n := unguardedCount(e.config, repositories); n > 0 {
+		e.changes = append(e.changes, gerrit.Change{Where: e.config.Root, What: site.RepositoryCount(n), Before: "not guarded", After: "guarded"})
+	}
+	return nil
+}
+
+func (e *gerritEnabling) run(ctx context.Context, db *refdb.DB) error {
+	repositories, err := site.AllRepositories(e.config)
+	if err != nil {
+		return err
+	}
+	// In this order a Gerrit that is started after an interruption is guarded, or not at all: without the jar it does not start, and in
+	// repositories that are not guarded yet it moves nothing.
+	if err := e.dir.InstallJar(e.jar); err != nil {
+		return err
+	}
+	if err := e.plan.Apply(ctx); err != nil {
+		return err
+	}
+	if err := e.tighten(ctx, db, e.rules); err != nil {
+		return err
+	}
+	f := &site.Fleet{App: e.App, Repositories: repositories, Write: func(r site.FleetRow) error {
+		e.changes = append(e.changes, gerrit.Change{Where: "repository", What: r.Project, After: r.Result + ": " + r.Detail})
+		return nil
+	}}
+	got := f.Enable(ctx, e.config, db, e.hook, true, true)
+	if ctx.Err() != nil {
+		e.Note("not finished: %d of %s are guarded: run it again to go on", got.Guarded, site.RepositoryCount(len(repositories)))
+		return context.Cause(ctx)
+	}
+	summary := fmt.Sprintf("%s: %s guarded, %s imported", e.dir.Path, site.RepositoryCount(got.Guarded), output.Count(got.Imported, "ref"))
+	if len(e.changes) == 0 && got.Imported == 0 {
+		summary = fmt.Sprintf("%s: it is under guard already, with %s: nothing was changed", e.dir.Path, site.RepositoryCount(got.Guarded))
+	}
+	return e.report(f, got, summary)
+}
+
+func (e *gerritEnabling) instance() string {
+	if id := e.dir.InstanceID(); id != "" {
+		return id
+	}
+	return gerritInstance(e.config.Site)
+}
+
+// report prints what was changed, or is to be, if f is nil.
+func (e *gerritEnabling) report(f *site.Fleet, got site.EnabledFleet, summary string) error {
+	failed, total := 0, got.Guarded
+	if f != nil {
+		failed, total = f.Failed, len(f.Repositories)
+	}
+	w := output.NewReport(e.Out, e.Format, e.Palette(e.Out), "changes", gerritColumns)
+	for _, c := range e.changes {
+		if err := w.Write(c); err != nil {
+			return err
+		}
+	}
+	err := w.CloseWith(output.Field{Name: "repositories", Value: total}, output.Field{Name: "guarded", Value: got.Guarded}, output.Field{Name: "failed", Value: failed},
+		output.Field{Name: "differ", Value: got.Differ}, output.Field{Name: "imported", Value: got.Imported},
+		output.Field{Name: "complete", Value: f != nil && failed == 0}, output.Field{Name: "dry_run", Value: f == nil})
+	switch {
+	case err != nil:
+		return err
+	case failed > 0:
+		return exit.With(exit.Failed, fmt.Sprintf("%s, %d failed: run it again, or don't start Gerrit: it can't write to those", summary, failed))
+	case got.Differ > 0:
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s; in %d of them refs differ from the database: run refdbctl site sync", summary, got.Differ))
+	}
+	e.Note("%s", summary)
+	return nil
+}
+
+// laxProjects are those whose rules leave out patch sets or drafts, as they are and as they are to be.
+type laxProjects []struct{ now, next refdb.Project }
+
+// laxRules returns the projects of the repositories whose rules leave out what Gerrit needs.
+func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories []config.Repository) (lax laxProjects, err error) {
+	rows, err := projects.Rows(ctx, db, repositories)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range repositories {
+		row, ok := rows[r.Project]
+		if !ok || row.Mode == config.Removed {
+			continue // it gets the configuration's
+		}
+		ruled, err := projects.WithRulesOf(c, row)
+		if err != nil {
+			return nil, err
+		}
+		missing := unguardedPatterns(ruled, r.Project)
+		if len(missing) == 0 {
+			continue
+		}
+		next, err := withAlso(row, missing)
+		if err == nil {
+			ruled, err = projects.WithRulesOf(c, next)
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case len(unguardedPatterns(ruled, r.Project)) > 0:
+			return nil, fmt.Errorf("project %s: its rules leave out %s, which Gerrit's other sites need: refdbctl project set %s, without that --skip-ref",
+				r.Project, strings.Join(missing, " and "), r.Project)
+		case row.Mode == config.Comparing:
+			return nil, fmt.Errorf("project %s: the sites are being compared: run refdbctl project set %s --mode %s first", r.Project, r.Project, config.Enforce)
+		}
+		lax = append(lax, struct{ now, next refdb.Project }{row, next})
+	}
+	return lax, nil
+}
+
+// withAlso returns a project that also guards refs that match the patterns.
+func withAlso(p refdb.Project, patterns []string) (refdb.Project, error) {
+	lines := strings.FieldsFunc(p.Rules, func(r rune) bool { return r == '\n' })
+	for _, pattern := range patterns {
+		lines = append(lines, "alsoRef "+pattern)
+	}
+	rules, err := config.ParseRules(strings.Join(lines, "\n"))
+	p.Rules = rules.String()
+	return p, err
+}
+
+func (lax laxProjects) changes() []gerrit.Change {
+	if len(lax) == 0 {
+		return nil
+	}
+	names := make([]string, len(lax))
+	for i, p := range lax {
+		names[i] = p.now.Project
+	}
+	return []gerrit.Change{{Where: "database", What: "the rules of " + output.Enumerate(names), Before: "without patch sets or drafts", After: "with alsoRef " + strings.Join(gerritPatterns, ", ")}}
+}
+
+// tighten lets the projects' rules guard what Gerrit needs.
+func (e *gerritEnabling) tighten(ctx context.Context, db *refdb.DB, lax laxProjects) error {
+	for _, p := range lax {
+		what := cli.Act{Action: "gerrit enable", Project: p.now.Project, Detail: "from " + cli.DescribeProject(p.now) + " to " + cli.DescribeProject(p.next)}
+		err := e.Audited(ctx, db, what, func() (string, error) {
+			limited, cancel := e.Limited(ctx)
+			defer cancel()
+			row, err := db.PutProject(limited, p.next)
+			return fmt.Sprintf("revision %d", row.Revision), err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(lax) > 0 {
+		e.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", output.Count(len(lax), "project"), projects.RulesSettle)
+	}
+	return nil
+}
+
+// unguardedCount counts the repositories that don't lead to this site's daemon.
+func unguardedCount(c *config.Config, repositories []config.Repository) (n int) {
+	for _, r := range repositories {
+		if !leadsToDaemon(c, r) {
+			n++
+		}
+	}
+	return n
+}
+
+func leadsToDaemon(c *config.Config, r config.Repository) bool {
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return false
+	}
+	target, err := os.Readlink(install.SocketLink(repo))
+	return err == nil && target == c.Socket
+}

@@ -1,0 +1,500 @@
+package gerrit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/site"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/clone"
+	"github.com/globalrefdb/globalrefdb/site/compare"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/gerrit"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+)
+
+func (a *app) joinCommand() *cobra.Command {
+	var f gerritFlags
+	var war, etc, java string
+	cmd := &cobra.Command{
+		Use:   "join SITE_PATH --war FILE --etc DIR",
+		Short: "Make the Gerrit of a second site",
+		Long: `Make SITE_PATH the site directory of this site's Gerrit, a second one beside that of a first site, which is
+guarded. SITE_PATH is new, or has nothing but the empty directory of the repositories, the site's root. The
+site's daemon must run. Run it as root, as which it becomes the daemon's user, or as that user: Gerrit must be
+of the same one.
+
+--etc is a directory with a copy of the first site's etc, and of its plugins, lib and static, if it has them:
+they are copied; secrets, such as secure.config and the SSH host keys, for their owner alone. gerrit.basePath and
+refdb.socket become this site's, gerrit.instanceId gerrit-NAME. All projects come from the database, as with
+refdbctl site clone --all. Then "java -jar FILE init --batch --no-auto-start" runs, which builds the indexes; its
+output is in logs/refdb-init.log. What it changes in etc is listed; it must not move refs of All-Projects and
+All-Users.
+
+Run it again after an interruption: what is there is left. Edit what differs between the sites, such as
+gerrit.canonicalWebUrl, before Gerrit is started.
+
+Fields: ` + output.Names(gerritColumns) + changesHelp + `
+JSON: an object with "changes"; and files (copied), cloned (projects), complete.`,
+		Example: `  rsync -a eu:/srv/gerrit/{etc,plugins,lib,static,bin} /tmp/eu
+  refdbctl gerrit join /srv/gerrit --war /tmp/eu/bin/gerrit.war --etc /tmp/eu`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			if war == "" || etc == "" {
+				return exit.Usage("--war and --etc are needed: the first site's WAR, and a copy of its etc with plugins, lib and static beside it")
+			}
+			if err := f.findHook(); err != nil {
+				return err
+			}
+			c, err := a.Load(ctx, f.Flags)
+			if err != nil {
+				return err
+			}
+			j := gerritJoining{app: a, config: c, war: war, hook: f.hook}
+			if err := j.prepare(ctx, f, args[0], etc, java); err != nil {
+				return err
+			}
+			if j.joined(ctx) {
+				a.Note("%s has joined already: nothing was changed", j.path)
+				return j.report()
+			}
+			err = site.AsOwner(c.State, func() error {
+				return a.WithSiteDB(ctx, func(db *refdb.DB) error { return j.goesWithOthers(ctx, db) })
+			})
+			if err != nil {
+				return err
+			}
+			changes, edits := siteChanges(c, string(f.Config), j.path)
+			if j.config, err = a.changeSite(ctx, f.Flags, c, edits); err != nil {
+				return err
+			}
+			j.changes = changes
+			if err := j.beOwner(); err != nil {
+				return err
+			}
+			return a.WithSiteDB(ctx, func(db *refdb.DB) error { return j.run(ctx, db) })
+		}),
+	}
+	f.add(cmd)
+	f.addJar(cmd)
+	cmd.Flags().StringVar(&war, "war", "", "Gerrit's WAR, of the first site's version: its `path`")
+	cmd.Flags().StringVar(&etc, "etc", "", "a `directory` with a copy of the first site's etc, plugins, lib and static")
+	cmd.Flags().StringVar(&java, "java", "", "the program java (default: in PATH): its `path`")
+	return cmd
+}
+
+// gerritJoining makes the Gerrit of a second site.
+type gerritJoining struct {
+	*app
+	config    *config.Config
+	path      string // the new site directory
+	source    gerrit.Source
+	war, java string
+	jar       gerrit.Jar
+	hook      string
+
+	changes       []gerrit.Change
+	files, cloned int
+}
+
+// prepare looks at everything that would make the join fail.
+func (j *gerritJoining) prepare(ctx context.Context, f gerritFlags, path, etc, java string) (err error) {
+	if j.path, err = filepath.Abs(path); err != nil {
+		return err
+	}
+	if real, err := filepath.EvalSymlinks(filepath.Dir(j.path)); err == nil {
+		j.path = filepath.Join(real, filepath.Base(j.path))
+	}
+	if real, err := filepath.EvalSymlinks(j.path); err == nil {
+		j.path = real
+	}
+	if j.config.Root == "" {
+		return fmt.Errorf("the site has no root: set site.root = %s in its configuration", filepath.Join(j.path, "git"))
+	}
+	if err := gerritStopped(j.path); err != nil {
+		return err
+	}
+	if j.source, err = gerrit.OpenSource(ctx, etc); err != nil {
+		return err
+	}
+	if j.war, err = filepath.Abs(j.war); err != nil {
+		return err
+	}
+	if j.jar, err = f.findJar(j.war); err != nil {
+		return err
+	}
+	if java == "" {
+		java = "java"
+	}
+	if j.java, err = exec.LookPath(java); err != nil {
+		return fmt.Errorf("java, which runs init: %w: name it with --java", err)
+	}
+	if _, err := j.siteDaemon(ctx, j.config); err != nil {
+		return err
+	}
+	if j.joined(ctx) {
+		return nil
+	}
+	return gerrit.CheckEmpty(j.path, j.config.Root, j.config.RemovedTo)
+}
+
+// joined reports whether the directory is a guarded Gerrit of this site.
+func (j *gerritJoining) joined(ctx context.Context) bool {
+	d, err := gerrit.Open(ctx, j.path)
+	if err != nil || gerrit.Joining(j.path) {
+		return false
+	}
+	missing, _, err := d.Missing(ctx, d.Settings(j.config.Socket, ""))
+	return err == nil && len(missing) == 0 && d.CheckRoot(j.config.Root) == nil
+}
+
+// beOwner makes this process one of the daemon's user, to whom the directory belongs. Only root can make that where others can't.
+func (j *gerritJoining) beOwner() error {
+	if os.Geteuid() == 0 {
+		uid, err := ownerOf(j.config.State)
+		if err == nil {
+			err = os.MkdirAll(j.path, 0o755)
+		}
+		if err == nil {
+			err = os.Chown(j.path, int(uid), -1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return site.BecomeOwner(j.config.State)
+}
+
+func (j *gerritJoining) run(ctx context.Context, db *refdb.DB) error {
+	if err := gerrit.BeginJoin(j.path, j.config.Root, j.config.RemovedTo); err != nil {
+		return err
+	}
+	var err error
+	if j.files, err = j.source.CopyTo(ctx, j.path); err != nil {
+		return err
+	}
+	dir, err := gerrit.Open(ctx, j.path)
+	if err != nil {
+		return err
+	}
+	if err := j.configure(ctx, dir); err != nil {
+		return err
+	}
+	if err := j.clone(ctx, db); err != nil {
+		return err
+	}
+	if dir, err = gerrit.Open(ctx, j.path); err != nil {
+		return err
+	}
+	if err := j.initialize(ctx, db, dir); err != nil {
+		return err
+	}
+	if err := gerrit.EndJoin(j.path); err != nil {
+		return err
+	}
+	return j.report()
+}
+
+// goesWithOthers returns an error unless the database has the projects of a Gerrit with the copy's server ID.
+func (j *gerritJoining) goesWithOthers(ctx context.Context, db *refdb.DB) error {
+	own := presence.Server{Instance: gerritInstance(j.config.Site), Server: j.source.ServerID()}
+	if err := presence.CheckServer(ctx, db, j.config.Site, own); err != nil {
+		return err
+	}
+	rows, err := db.ProjectsAfter(ctx, 0)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	var without []string
+	for _, row := range rows {
+		if row.Mode == config.Removed || !j.config.GuardsProject(row.Project) {
+			continue
+		}
+		known[row.Project] = true
+		if _, err := j.config.Repository(row.Project); err != nil && !packs.Stored(row) {
+			without = append(without, row.Project)
+		}
+	}
+	for _, project := range []string{j.source.AllProjects(), j.source.AllUsers()} {
+		if !known[project] {
+			return fmt.Errorf("the database has no project %s: run refdbctl gerrit enable at the first site", project)
+		}
+	}
+	if slices.Sort(without); len(without) > 0 {
+		return fmt.Errorf("the database does not keep the objects of %s: run refdbctl site store start at the first site, for each", output.Enumerate(without))
+	}
+	return nil
+}
+
+// configure lets the copied configuration be this site's.
+func (j *gerritJoining) configure(ctx context.Context, dir *gerrit.Directory) error {
+	settings := dir.Settings(j.config.Socket, gerritInstance(j.config.Site))
+	if dir.InstanceID() == j.source.InstanceID() {
+		settings = append(settings, gerrit.OwnInstance(gerritInstance(j.config.Site)))
+	}
+	if dir.CheckRoot(j.config.Root) != nil {
+		settings = append(settings, gerrit.BasePathAt(j.config.Root))
+	}
+	plan, err := dir.PlanSettings(ctx, settings)
+	if err != nil {
+		return err
+	}
+	jars, err := dir.PlanJar(j.jar)
+	if err != nil {
+		return err
+	}
+	if err := dir.InstallJar(j.jar); err != nil {
+		return err
+	}
+	if err := plan.Apply(ctx); err != nil {
+		return err
+	}
+	j.changes = append(append(j.changes, jars...), plan.Changes...)
+	return nil
+}
+
+// clone makes the repositories that are missing, and guards those that an interruption has left unguarded.
+func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
+	repositories, err := j.config.Repositories()
+	if err != nil {
+		return err
+	}
+	for _, r := range repositories {
+		if clone.Unguarded(r) {
+			if err := clone.Guard(ctx, j.config, r, j.hook); err != nil && !j.clonedByDaemon(ctx, r.Project) {
+				return err
+			}
+		}
+	}
+	projects, err := site.ProjectsToClone(ctx, j.config, db)
+	if err != nil {
+		return err
+	}
+	var bar cli.Progress
+	defer bar.Stop()
+	if cli.IsTerminal(j.Err) && len(projects) > 0 {
+		bar.Bar = cli.NewBar(j.Err, "projects", len(projects))
+	}
+	for _, project := range projects {
+		_, err := j.CloneOne(ctx, j.config, db, project, j.hook)
+		if err != nil && j.clonedByDaemon(ctx, project) {
+			err = nil
+		}
+		if err != nil {
+			return fmt.Errorf("%d of %s were cloned: run it again to go on: %w", j.cloned, output.Count(len(projects), "project"), err)
+		}
+		j.cloned++
+		bar.Add(1)
+	}
+	return nil
+}
+
+// guardPatience is how long a daemon with site.autoClone may take to put a repository under guard that it has made.
+const guardPatience = 30 * time.Second
+
+// clonedByDaemon waits, if the daemon was faster to make the repository of a project, until that is under guard. It reports whether it is.
+func (j *gerritJoining) clonedByDaemon(ctx context.Context, project string) bool {
+	for deadline := time.Now().Add(guardPatience); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		r, err := j.config.Repository(project)
+		if err != nil {
+			return false
+		}
+		if leadsToDaemon(j.config, r) && !clone.Unguarded(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// clonesPatience is how long the daemon may take for repositories that it has begun to make.
+const clonesPatience = 10 * time.Minute
+
+// awaitClones waits until the daemon has made the repositories that it has begun to make. Gerrit takes an unfinished one for a project; when
+// that vanishes it marks no index as complete.
+func (j *gerritJoining) awaitClones(ctx context.Context) error {
+	told := false
+	for deadline := time.Now().Add(clonesPatience); time.Now().Before(deadline); told = true {
+		unfinished, err := unfinishedIn(j.config.Root)
+		if err != nil || unfinished == "" {
+			return err
+		}
+		if !told {
+			j.Note("waiting until the daemon has made the repositories that it has begun, such as %s", unfinished)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil // left by a daemon that was killed: it does not vanish
+}
+
+// unfinishedIn returns the path of a repository below root that is being made, or "".
+func unfinishedIn(root string) (found string, err error) {
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // it has just gone
+			return nil
+		case err != nil:
+			return err
+		case strings.HasPrefix(entry.Name(), config.Unfinished+config.CloneMaker):
+			found = path
+			return fs.SkipAll
+		case entry.IsDir() && strings.HasSuffix(entry.Name(), ".git"):
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return found, err
+}
+
+// initialize runs init, which makes the indexes, and looks at what else it did.
+func (j *gerritJoining) initialize(ctx context.Context, db *refdb.DB, dir *gerrit.Directory) error {
+	before, err := dir.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if err := j.awaitClones(ctx); err != nil {
+		return err
+	}
+	if err := j.runInit(ctx); err != nil {
+		return err
+	}
+	unready, err := dir.UnreadyIndexes(ctx)
+	if err != nil {
+		return err
+	}
+	if len(unready) > 0 {
+		if err := os.RemoveAll(filepath.Join(j.path, "index")); err != nil { // init builds only what is not there
+			return err
+		}
+		return fmt.Errorf("init has not built %s: %s says why; then run this again", output.Enumerate(unready), filepath.Join(j.path, initLog))
+	}
+	after, err := dir.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range before.Differences(after) {
+		c.Where += " (by init)"
+		j.changes = append(j.changes, c)
+	}
+	for _, project := range []string{dir.AllProjects(), dir.AllUsers()} {
+		differ, err := j.differ(ctx, db, project)
+		if err != nil {
+			return err
+		}
+		if len(differ) > 0 {
+			return fmt.Errorf("refs of %s are not what the database holds, such as after an init that moved them past the guard: %s: let this site's values be those of the database: "+
+				"refdbctl site sync; then run this again", project, output.Enumerate(differ))
+		}
+	}
+	return nil
+}
+
+// initLog has what init prints.
+const initLog = "logs/refdb-init.log"
+
+func (j *gerritJoining) runInit(ctx context.Context) error {
+	path := filepath.Join(j.path, initLog)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	log, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	j.Note("java -jar %s init builds the indexes: see %s", j.war, path)
+	cmd := exec.CommandContext(ctx, j.java, "-jar", j.war, "init", "--batch", "--no-auto-start", "-d", j.path)
+	cmd.Dir = j.path
+	cmd.Env = gitrepo.Environ()
+	cmd.Stdout, cmd.Stderr = log, log
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("init failed (%w): %s says why; then run this again", err, path)
+	}
+	return nil
+}
+
+// followPatience is how long a ref may be another than in the database because the site is just following.
+const followPatience = 10 * time.Second
+
+// differ returns the refs of a project that are not what the database holds. The daemon may take a moment to bring what other sites move.
+func (j *gerritJoining) differ(ctx context.Context, db *refdb.DB, project string) (refs []string, err error) {
+	r, err := j.config.Repository(project)
+	if err != nil {
+		return nil, err
+	}
+	repo, err := gitrepo.Open(ctx, r.Path)
+	if err != nil {
+		return nil, err
+	}
+	for p, err := range compare.Pairs(ctx, j.config, db, repo, project, func(string) {}) {
+		if err != nil {
+			return nil, err
+		}
+		if !p.Agree() {
+			refs = append(refs, p.Ref)
+		}
+	}
+	for deadline := time.Now().Add(followPatience); len(refs) > 0; {
+		looks, err := compare.LookAgain(ctx, db, repo, project, refs)
+		if err != nil {
+			return nil, err
+		}
+		refs = nil
+		for _, l := range looks {
+			if !l.Agree() {
+				refs = append(refs, l.Ref)
+			}
+		}
+		if len(refs) == 0 || time.Now().After(deadline) {
+			break
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return refs, nil
+}
+
+func (j *gerritJoining) report() error {
+	w := output.NewReport(j.Out, j.Format, j.Palette(j.Out), "changes", gerritColumns)
+	for _, c := range j.changes {
+		if err := w.Write(c); err != nil {
+			return err
+		}
+	}
+	err := w.CloseWith(output.Field{Name: "files", Value: j.files}, output.Field{Name: "cloned", Value: j.cloned}, output.Field{Name: "complete", Value: true})
+	if err != nil {
+		return err
+	}
+	if j.files == 0 && j.cloned == 0 && len(j.changes) == 0 {
+		return nil
+	}
+	j.Note("%s: %s copied, %s cloned: look at etc/gerrit.config for what is the first site's (%s), then start Gerrit", j.path, output.Count(j.files, "file"),
+		output.Count(j.cloned, "project"), strings.Join([]string{"gerrit.canonicalWebUrl", "httpd.listenUrl", "sshd.listenAddress"}, ", "))
+	return nil
+}

@@ -1,0 +1,353 @@
+package refs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+func (a *app) deleteCommand() *cobra.Command {
+	var c refChange
+	var confirm cli.Confirmation
+	var prefix string
+	cmd := &cobra.Command{
+		Use:   "delete PROJECT (REF (--old OLD | --force) | --prefix PREFIX)",
+		Short: "Delete a ref, if it holds what is expected, or all below a prefix",
+		Long: `Delete a ref, if it holds what is expected. It leaves a tombstone, which keeps sites that still have
+the ref from bringing it back. A ref that the database does not know is not deleted by force
+either (status 1).
+
+With --prefix all refs whose names start with it are deleted. They are counted and asked about on a
+terminal; otherwise --yes is needed, and --dry-run lists them. A ref that is locked, or that somebody changes
+meanwhile, is left alone and listed (status 3 or 5).
+` + putHelp + output.Names(changeColumns()) + `; with --prefix ` + output.Names(deletedColumns) + `
+(result: deleted, changed, locked or, with --dry-run, would_delete)`,
+		Example: `  refdbctl refs delete my/project refs/heads/topic --old $OLD
+  refdbctl refs delete my/project --prefix refs/heads/topic/ --dry-run`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			switch byPrefix := cmd.Flags().Changed("prefix"); {
+			case byPrefix == (len(args) == 2):
+				return exit.Usage("give either one REF or --prefix PREFIX")
+			case byPrefix && prefix == "":
+				return exit.Usage(`--prefix "": give the start of a name; "refs/" is all of a project's refs`)
+			case byPrefix:
+				return a.deletePrefix(ctx, confirm, c.why, args[0], prefix)
+			case confirm.Yes || confirm.DryRun:
+				return exit.Usage("--yes and --dry-run go with --prefix: one ref is deleted by what it holds (--old), or with --force")
+			}
+			return c.run(ctx, a, cmd, args)
+		}),
+	}
+	c.addFlags(a, cmd)
+	confirm.AddFlags(cmd)
+	cmd.Flags().StringVar(&prefix, "prefix", "", "all refs that start with `prefix`")
+	for _, name := range []string{"old", "force", "string", "adopt", "token", "owner"} {
+		cmd.MarkFlagsMutuallyExclusive(name, "prefix")
+	}
+	return cmd
+}
+
+// forceDelete deletes a ref whatever it holds, and returns what that was. It fails for a ref
+// that the database does not know: deleting it would only leave a tombstone.
+func forceDelete(ctx context.Context, db *refdb.DB, project, ref string) (refdb.Value, error) {
+	old, err := db.Get(ctx, project, ref)
+	for err == nil && old != refdb.Unknown {
+		err = db.Update(ctx, project, []refdb.Update{{Ref: ref, Old: old, New: refdb.Deleted}})
+		var mismatch *refdb.MismatchError
+		if !errors.As(err, &mismatch) {
+			return old, err
+		}
+		// Somebody changed the ref meanwhile: delete that value.
+		old, err = mismatch.Mismatches[0].Have, ctx.Err()
+	}
+	if err != nil {
+		return old, err
+	}
+	return old, exit.With(exit.Failed, fmt.Sprintf("no such ref: %s %s", project, ref))
+}
+
+// deleted is a ref that was to be deleted, with the result.
+type deleted struct {
+	projectRef
+	result string
+}
+
+var deletedColumns = []output.Column[deleted]{
+	{Name: "result", Value: func(d deleted) any { return d.result }},
+	{Name: "project", Value: func(d deleted) any { return d.project }, Hidden: true},
+	{Name: "old", Value: func(d deleted) any { return string(d.Value) }},
+	{Name: "ref", Value: func(d deleted) any { return d.Name }},
+}
+
+func (a *app) deletePrefix(ctx context.Context, c cli.Confirmation, why cli.Reason, project, prefix string) error {
+	if err := refdb.CheckProject(project); err != nil {
+		return err
+	}
+	if err := c.Check(a.Run); err != nil {
+		return err
+	}
+	return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+		if err := a.RequireProject(ctx, db, project); err != nil {
+			return err
+		}
+		var refs []refdb.Ref
+		for ref, err := range a.Refs(ctx, db, project, prefix, false) {
+			if err != nil {
+				return err
+			}
+			refs = append(refs, ref)
+		}
+		d := &deletion{app: a, db: db, project: project}
+		if len(refs) > 0 && !c.DryRun {
+			if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Delete %s of project %s, from %s to %s?", output.Count(len(refs), "ref"),
+				output.Escape(project), output.Escape(refs[0].Name), output.Escape(refs[len(refs)-1].Name))); err != nil {
+				return err
+			}
+		}
+		rows := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), deletedColumns)
+		var printing error
+		d.report = func(ref refdb.Ref, result string) {
+			printing = errors.Join(printing, rows.Write(deleted{projectRef{project, ref}, result}))
+		}
+		err := d.runAudited(ctx, cli.Act{Action: "refs delete --prefix", Project: project, Detail: output.Count(len(refs), "ref") + " below " + prefix, Reason: why}, refs, c.DryRun)
+		return errors.Join(printing, rows.Close(), d.conclude(err))
+	})
+}
+
+// deleteBatch is how many refs are deleted in one transaction.
+const deleteBatch = 1000
+
+// deletion deletes refs that still hold what was listed.
+type deletion struct {
+	*app
+	db      *refdb.DB
+	project string
+	report  func(ref refdb.Ref, result string)
+
+	deleted, changed, locked int
+}
+
+// run deletes refs batch by batch. Ctrl-C lets the batch under way finish.
+func (d *deletion) run(ctx context.Context, refs []refdb.Ref) error {
+	for batch := range slices.Chunk(refs, deleteBatch) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := d.send(context.WithoutCancel(ctx), batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runAudited deletes refs and records that in the audit, or does a dry run, which it does not record.
+func (d *deletion) runAudited(ctx context.Context, what cli.Act, refs []refdb.Ref, dryRun bool) error {
+	switch {
+	case dryRun:
+		return d.dryRun(ctx, refs)
+	case len(refs) == 0:
+		return nil
+	}
+	return d.Audited(ctx, d.db, what, func() (string, error) {
+		err := d.run(ctx, refs)
+		return fmt.Sprintf("deleted %d", d.deleted), err
+	})
+}
+
+// dryRun reports what run would do now.
+func (d *deletion) dryRun(ctx context.Context, refs []refdb.Ref) error {
+	held, err := d.freshLocks(ctx, d.db, d.project)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		if slices.ContainsFunc(held.Holders, func(l refdb.LockInfo) bool { return l.Ref == ref.Name }) {
+			d.locked++
+			d.report(ref, "locked")
+		} else {
+			d.deleted++
+			d.report(ref, "would_delete")
+		}
+	}
+	return nil
+}
+
+// freshLocks returns the fresh locks of a project, as the error that an update of all its refs
+// would fail with.
+func (a *app) freshLocks(ctx context.Context, db *refdb.DB, project string) (*refdb.LockedError, error) {
+	held := new(refdb.LockedError)
+	for l, err := range a.Locks(ctx, db, refdb.LockFilter{Project: project}) {
+		if err != nil {
+			return nil, err
+		}
+		if !l.Stale() {
+			held.Holders = append(held.Holders, l)
+		}
+	}
+	return held, nil
+}
+
+// send deletes those of a batch that are neither locked nor changed.
+func (d *deletion) send(ctx context.Context, batch []refdb.Ref) error {
+	for len(batch) > 0 {
+		err := d.update(ctx, batch)
+		refused := make(map[string]bool)
+		var locked *refdb.LockedError
+		var mismatch *refdb.MismatchError
+		result, counter := "deleted", &d.deleted
+		switch {
+		case errors.As(err, &locked):
+			result, counter = "locked", &d.locked
+			for _, h := range locked.Holders {
+				if !h.Stale() {
+					refused[h.Ref] = true
+				}
+			}
+		case errors.As(err, &mismatch):
+			result, counter = "changed", &d.changed
+			for _, m := range mismatch.Mismatches {
+				refused[m.Ref] = true
+			}
+		case err != nil:
+			return err
+		}
+		var rest []refdb.Ref
+		for _, ref := range batch {
+			if err != nil && !refused[ref.Name] {
+				rest = append(rest, ref)
+				continue
+			}
+			*counter++
+			d.report(ref, result)
+		}
+		if len(rest) == len(batch) {
+			return err // it names no ref of the batch
+		}
+		batch = rest
+	}
+	return nil
+}
+
+func (d *deletion) update(ctx context.Context, batch []refdb.Ref) error {
+	updates := make([]refdb.Update, len(batch))
+	for i, ref := range batch {
+		updates[i] = refdb.Update{Ref: ref.Name, Old: ref.Value, New: refdb.Deleted}
+	}
+	limited, cancel := d.Limited(ctx)
+	defer cancel()
+	return d.db.Update(limited, d.project, updates)
+}
+
+// conclude prints the summary or returns it as an error.
+func (d *deletion) conclude(err error) error {
+	summary := fmt.Sprintf("%s: %d deleted, %d changed, %d locked", d.project, d.deleted, d.changed, d.locked)
+	switch {
+	case err != nil:
+		d.Note("not finished: %s; run it again to go on", summary)
+		return err
+	case d.changed > 0:
+		return exit.With(exit.Mismatch, summary+"; those were left alone: run it again")
+	case d.locked > 0:
+		return exit.With(exit.Locked, summary+"; those were left alone: run it again")
+	}
+	d.Note("%s", summary)
+	return nil
+}
+
+// minTombstoneAge is the least age at which a tombstone may be forgotten. A site that is
+// repaired by hand should not lag behind for longer.
+const minTombstoneAge = 24 * time.Hour
+
+func (a *app) purgeTombstonesCommand() *cobra.Command {
+	var c cli.Confirmation
+	var olderThan cli.Age
+	var why cli.Reason
+	cmd := &cobra.Command{
+		Use:   "purge-tombstones PROJECT --older-than AGE",
+		Short: "Forget refs that were deleted long ago",
+		Long: `Forget refs of a project that were deleted at least AGE ago, by the database's clock. After that
+nothing keeps a site that missed the deletion, and still has the ref, from bringing it back: choose
+AGE well above the longest that a site may lag behind, and at least a day.
+
+They are counted first, and asked about on a terminal; otherwise --yes is needed.
+
+Fields: ` + output.Names(cli.RemovalColumns),
+		Example: `  refdbctl refs purge-tombstones my/project --older-than 90d --dry-run`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			project, minAge := args[0], time.Duration(olderThan)
+			if err := refdb.CheckProject(project); err != nil {
+				return err
+			}
+			if minAge < minTombstoneAge {
+				return exit.Usage(fmt.Sprintf("--older-than %s: at least a day, or a site that was away for a moment brings deleted refs back", minAge))
+			}
+			if err := c.Check(a.Run); err != nil {
+				return err
+			}
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if err := a.RequireProject(ctx, db, project); err != nil {
+					return err
+				}
+				if !c.Yes {
+					n, err := a.tombstones(ctx, db, project, minAge)
+					if err != nil {
+						return err
+					}
+					if c.DryRun {
+						a.Note("would forget %s of project %s", output.Count(n, "tombstone"), project)
+						return a.PrintRemoval(cli.RemovalResult{Project: project, Refs: n, DryRun: true}, "tombstone")
+					}
+					if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Forget %s of project %s?", output.Count(n, "tombstone"), output.Escape(project))); err != nil {
+						return err
+					}
+				}
+				n := 0
+				what := cli.Act{Action: "refs purge-tombstones", Project: project, Detail: "older than " + output.Ago(minAge), Reason: why}
+				err := a.Audited(ctx, db, what, func() (outcome string, err error) {
+					n, err = db.PurgeTombstones(ctx, project, minAge)
+					return fmt.Sprintf("removed %d", n), err
+				})
+				if err != nil {
+					a.NoteUnfinished(project, output.Count(n, "tombstone"))
+					return err
+				}
+				return a.PrintRemoval(cli.RemovalResult{Project: project, Refs: n, DryRun: false}, "tombstone")
+			})
+		}),
+	}
+	cmd.Flags().Var(&olderThan, "older-than", "only refs deleted at least `age` ago, such as 90d")
+	cli.Must(cmd.MarkFlagRequired("older-than"))
+	c.AddFlags(cmd)
+	why.AddFlag(cmd)
+	return cmd
+}
+
+// tombstones counts the deleted refs of a project that are old enough.
+func (a *app) tombstones(ctx context.Context, db *refdb.DB, project string, minAge time.Duration) (n int, err error) {
+	limited, cancel := a.Limited(ctx)
+	defer cancel()
+	now, err := db.Now(limited)
+	if err != nil {
+		return 0, err
+	}
+	for ref, err := range a.Refs(ctx, db, project, "", true) {
+		if err != nil {
+			return 0, err
+		}
+		if ref.Value.IsDeleted() && now.Sub(ref.Time) >= minAge {
+			n++
+		}
+	}
+	return n, nil
+}

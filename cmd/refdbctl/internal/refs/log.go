@@ -1,0 +1,205 @@
+package refs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/past"
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// changeRow is a change that is printed. Without a Ref it only says how far a watch has come.
+type changeRow struct {
+	refdb.Change
+	back   int    // how many changes came after it, in the log of one ref
+	cursor string // behind it
+}
+
+// changeFields are the columns that all lists of changes have.
+func changeFields() []output.Column[changeRow] {
+	text := func(name string, of func(refdb.Change) string) output.Column[changeRow] {
+		return output.Column[changeRow]{Name: name,
+			Value: func(c changeRow) any { return output.OrNil(of(c.Change) != "", of(c.Change)) },
+			Text:  func(c changeRow) string { return output.OrDash(of(c.Change) != "", output.Escape(of(c.Change))) }}
+	}
+	value := func(name string, of func(refdb.Change) refdb.Value) output.Column[changeRow] {
+		column := text(name, func(c refdb.Change) string { return string(of(c)) })
+		column.Text = func(c changeRow) string { return abbreviate(of(c.Change)) }
+		return column
+	}
+	hidden := func(column output.Column[changeRow]) output.Column[changeRow] {
+		column.Hidden = true
+		return column
+	}
+	return []output.Column[changeRow]{
+		{Name: "position", Value: func(c changeRow) any { return int64(c.Position) }},
+		{Name: "time", Value: func(c changeRow) any { return output.OrNil(c.Ref != "", c.Time) },
+			Text: func(c changeRow) string {
+				return output.OrDash(c.Ref != "", c.Time.UTC().Format("2006-01-02 15:04:05Z"))
+			}},
+		text("by", func(c refdb.Change) string { return c.By }),
+		text("owner", func(c refdb.Change) string { return c.Owner }),
+		hidden(text("project", func(c refdb.Change) string { return c.Project })),
+		value("old", func(c refdb.Change) refdb.Value { return c.Old }),
+		value("new", func(c refdb.Change) refdb.Value { return c.New }),
+		text("ref", func(c refdb.Change) string { return c.Ref }),
+		hidden(text("op", func(c refdb.Change) string { return c.Op })),
+	}
+}
+
+const changeHelp = `(position: its place in the order of all changes, for --at; by: who asked for it, if
+known; owner: the site and the process that made it; old, new: null for a ref that the database
+does not know, a zero ID for a deleted one; op: the operation that it was part of)`
+
+// abbreviate returns a value as tables of changes show it: enough digits of an object ID for a large repository.
+func abbreviate(v refdb.Value) string {
+	const digits = 12
+	switch {
+	case v == refdb.Unknown:
+		return "-"
+	case v.IsDeleted():
+		return "deleted"
+	case v.IsObjectID():
+		return string(v[:digits])
+	default:
+		return output.Escape(string(v))
+	}
+}
+
+// refLogColumns are those of a single ref's log.
+func refLogColumns() []output.Column[changeRow] {
+	return append(changeFields(), output.Column[changeRow]{Name: "back",
+		Value: func(c changeRow) any { return c.back }, Text: func(c changeRow) string { return fmt.Sprintf("@{%d}", c.back) }})
+}
+
+// refLog holds the arguments of "refs log".
+type refLog struct {
+	project, ref string // ref may be ""
+	most         int
+	sinceText    string
+}
+
+func (a *app) logCommand() *cobra.Command {
+	var l refLog
+	cmd := &cobra.Command{
+		Use:   "log PROJECT [REF]",
+		Short: "List who changed a project's refs, or one ref, and when",
+		Long: `List the recorded changes of a project's refs, or of one ref, newest first: when, by whom, from what to
+what. They are printed as they are read, back to where the history was pruned or began. A project
+that is not there is an error (status 1).
+
+--since is ` + past.Forms + `.
+For one ref BACK counts the changes that came later. As in git's reflog, REF@{1} is what the ref held before
+its last change: see refs rollback.
+
+Fields: ` + output.Names(refLogColumns()) + `
+` + changeHelp,
+		Example: `  refdbctl refs log my/project refs/heads/main
+  refdbctl refs log my/project --since "2h ago" -o json`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			l.project = args[0]
+			check := refdb.CheckProject(l.project)
+			if len(args) == 2 {
+				l.ref = args[1]
+				check = refdb.CheckKey(l.project, l.ref)
+			}
+			if check != nil {
+				return check
+			}
+			if l.most < 1 && cmd.Flags().Changed("number") {
+				return exit.Usage(fmt.Sprintf("--number %d: give how many changes to list at most", l.most))
+			}
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				return whileRead(func() error { return l.run(ctx, a, db) })
+			})
+		}),
+	}
+	cmd.Flags().IntVarP(&l.most, "number", "n", 0, "at most `N` changes")
+	cmd.Flags().StringVar(&l.sinceText, "since", "", "only changes from that `time` on")
+	for _, name := range []string{"number", "since"} { // no files
+		cli.Must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+	return cmd
+}
+
+func (l *refLog) run(ctx context.Context, a *app, db *refdb.DB) error {
+	since, err := a.Since(ctx, db, l.sinceText)
+	if err != nil {
+		return err
+	}
+	end, err := a.beforeAll(ctx, db, since)
+	if err != nil {
+		return err
+	}
+	columns := changeFields()
+	if l.ref != "" {
+		columns = refLogColumns()
+	}
+	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), columns)
+	seen, printed := 0, 0
+	for c, err := range a.History(ctx, db, l.project, l.ref) {
+		if err != nil {
+			return err
+		}
+		seen++
+		if c.Position <= end || l.most > 0 && printed == l.most {
+			break
+		}
+		if !c.Time.Before(since) {
+			if err := w.Write(changeRow{Change: c, back: seen - 1}); err != nil {
+				return err
+			}
+			printed++
+		}
+	}
+	if err := w.Close(); err != nil || seen > 0 {
+		return err
+	}
+	return l.explainEmpty(ctx, a, db)
+}
+
+// beforeAll returns a position up to which no change is of a time or later: a reader that goes back may stop there.
+// Times don't have the order of positions, so it can't stop at the first change that is earlier.
+func (a *app) beforeAll(ctx context.Context, db *refdb.DB, t time.Time) (refdb.Position, error) {
+	if t.IsZero() {
+		return math.MinInt64, nil
+	}
+	limited, cancel := a.Limited(ctx)
+	defer cancel()
+	p, err := db.PositionAt(limited, t.Add(-time.Microsecond)) // databases have microseconds
+	if errors.Is(err, refdb.ErrPruned) {
+		return math.MinInt64, nil
+	}
+	return p, err
+}
+
+// explainEmpty says why there is no change: the project's name may be misspelt.
+func (l *refLog) explainEmpty(ctx context.Context, a *app, db *refdb.DB) error {
+	if err := a.RequireProject(ctx, db, l.project); err != nil {
+		return err
+	}
+	limited, cancel := a.Limited(ctx)
+	defer cancel()
+	s, err := db.HistoryState(limited)
+	if err == nil {
+		begins := s.Epochs[0].Began
+		if begins.Before(s.PrunedTime) {
+			begins = s.PrunedTime
+		}
+		what := "a ref of it"
+		if l.ref != "" {
+			what = l.ref
+		}
+		a.Note("%s: no change of %s is recorded since the history begins, at %s", l.project, what, begins.UTC().Format(time.RFC3339))
+	}
+	return err
+}

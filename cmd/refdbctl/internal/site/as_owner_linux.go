@@ -1,0 +1,43 @@
+package site
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
+)
+
+// AsOwner calls do as [BecomeOwner] would have it, and then is root again: databases may let that user in, and not root.
+func AsOwner(path string, do func() error) error {
+	o, another, err := otherOwner(path)
+	if err != nil {
+		return err
+	}
+	if !another {
+		return do()
+	}
+	groups, err := syscall.Getgroups()
+	if err != nil {
+		return err
+	}
+	home, gid := os.Getenv("HOME"), os.Getgid()
+	// The saved user, root, lets nobody else of the owner's look into this process, and lets it come back.
+	err = errors.Join(syscall.Setgroups([]int{o.gid}), syscall.Setresgid(o.gid, o.gid, 0))
+	if err == nil {
+		err = syscall.Setresuid(o.uid, o.uid, 0)
+	}
+	if err == nil {
+		err = errors.Join(os.Setenv("HOME", o.home), conceal.Process())
+	}
+	if err != nil {
+		return fmt.Errorf("being user %d, who owns %s: %w", o.uid, path, err)
+	}
+	err = do()
+	back := syscall.Setresuid(0, 0, 0)
+	if back == nil {
+		back = errors.Join(syscall.Setresgid(gid, gid, gid), syscall.Setgroups(groups), os.Setenv("HOME", home), conceal.Process())
+	}
+	return errors.Join(err, back)
+}

@@ -1,0 +1,184 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	sitecheck "github.com/globalrefdb/globalrefdb/site/check"
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+// FindingColumns have the result last but one: the code is what one looks for.
+var FindingColumns = []output.Column[sitecheck.Finding]{
+	{Name: "code", Value: func(f sitecheck.Finding) any { return f.Code }},
+	{Name: "project", Value: func(f sitecheck.Finding) any { return f.Project },
+		Text: func(f sitecheck.Finding) string { return output.OrDash(f.Project != "", output.Escape(f.Project)) }},
+	{Name: "subject", Value: func(f sitecheck.Finding) any { return f.Subject },
+		Text: func(f sitecheck.Finding) string { return output.OrDash(f.Subject != "", output.Escape(f.Subject)) }},
+	{Name: "mended", Value: func(f sitecheck.Finding) any { return f.Mended },
+		Text: func(f sitecheck.Finding) string { return output.OrDash(f.Mended, "mended") }},
+	{Name: "detail", Value: func(f sitecheck.Finding) any { return f.Detail }},
+}
+
+func (a *App) checkCommand() *cobra.Command {
+	var f Flags
+	var o sitecheck.Options
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "check [--all | REPO...]",
+		Short: "Look for whatever leaves repositories unguarded or out of step",
+		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
+hooks are there, can be run and are refdb-hook; git's settings; the link to the daemon's socket and the
+daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long;
+lock files that a killed git has left; what can't follow; and objects that the database is to keep and
+lacks. One line each. The status is 1 if there is any finding. A push that is under way is none.
+Run it as root, as which it becomes the daemon's user, or as that user.
+
+--repair mends what is safe: hooks, settings, the link, lock files that no process needs. It moves
+no ref: that is what refdbctl site sync does. The status is 1 if a finding is left.
+
+Many repositories are looked at together. One that can't be looked at is a finding, and stops no other. If the
+database does not answer any more, the others are looked at without it; the status is 1. After Ctrl-C it tells
+what it has found so far.
+
+The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
+hook-not-executable, hook-outdated, hooks-path, socket, setting, symref, ref-broken, local-unknown,
+local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
+peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, project-removed.
+
+JSON: an object with "findings", a list of ` + output.Names(FindingColumns) + `;
+and repositories, looked_at, mended, ok.`,
+		Example: `  refdbctl site check
+  refdbctl site check team/app --repair
+  refdbctl site check -o json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if all && len(args) > 0 {
+				return errors.New("name repositories, or give --all")
+			}
+			return nil
+		},
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			c, err := a.Load(ctx, f)
+			if err == nil {
+				err = BecomeOwner(c.State)
+			}
+			if err != nil {
+				return err
+			}
+			repositories, err := siteRepositories(ctx, c, args)
+			if err != nil {
+				return err
+			}
+			if o.Hook == "" {
+				o.Hook = FindHook() // without it the hooks' version is not compared
+			}
+			return a.Check(ctx, c, repositories, o, func(context.Context, *refdb.DB, func(sitecheck.Finding)) error { return nil })
+		}),
+	}
+	f.Add(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, allFlagHelp+"; also if none is named")
+	cmd.Flags().BoolVar(&o.Repair, "repair", false, "mend what is safe")
+	cmd.Flags().StringVar(&o.Hook, "hook", "", HookFlagHelp)
+	return cmd
+}
+
+// siteRepositories are those named, or all.
+func siteRepositories(ctx context.Context, c *config.Config, args []string) ([]config.Repository, error) {
+	if len(args) == 0 {
+		return c.Repositories()
+	}
+	var all []config.Repository
+	for _, arg := range args {
+		r, err := siteRepository(ctx, c, arg)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// Check looks at the repositories, after first has looked at something else, with a nil DB if that can't be had. The report gets more fields.
+func (a *App) Check(ctx context.Context, c *config.Config, repositories []config.Repository, o sitecheck.Options,
+	first func(context.Context, *refdb.DB, func(sitecheck.Finding)) error, more ...output.Field) error {
+	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "findings", FindingColumns)
+	var printing error
+	var left, mended, reached int
+	var bar cli.Progress
+	if cli.IsTerminal(a.Err) && len(repositories) > 1 {
+		bar.Bar = cli.NewBar(a.Err, "repositories", len(repositories))
+	}
+	o.Progress = func(done, _ int) {
+		reached = done
+		bar.Add(1)
+	}
+	found := func(f sitecheck.Finding) {
+		if f.Mended {
+			mended++
+		} else {
+			left++
+		}
+		if printing == nil {
+			printing = report.Write(f)
+		}
+	}
+	db, err := a.openForSite(ctx)
+	if err != nil {
+		// The rest can be looked at all the same.
+		found(sitecheck.Finding{Code: "database", Detail: err.Error()})
+		db = nil
+	}
+	if err = first(ctx, db, found); err != nil && ctx.Err() == nil && db != nil {
+		found(sitecheck.Finding{Code: "database", Detail: a.explain(err)})
+	}
+	if ctx.Err() == nil {
+		err = sitecheck.Run(ctx, c, db, repositories, o, found)
+	}
+	bar.Stop()
+	if db != nil {
+		defer db.Close()
+	}
+	if printing == nil {
+		printing = report.CloseWith(append([]output.Field{
+			{Name: "repositories", Value: len(repositories)},
+			{Name: "looked_at", Value: reached},
+			{Name: "mended", Value: mended},
+			{Name: "ok", Value: err == nil && left == 0},
+		}, more...)...)
+	}
+	summary := fmt.Sprintf("looked at %s: %s", RepositoryCount(reached), output.Count(left, "finding"))
+	if mended > 0 {
+		summary += fmt.Sprintf(", and %d mended", mended)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		a.Note("not finished: %s of %d; run it again", summary, len(repositories))
+		return err
+	case err != nil:
+		if reached > 0 {
+			a.Note("%s", summary)
+		}
+		return err
+	case printing != nil:
+		return printing
+	case left > 0:
+		return exit.With(exit.Failed, summary)
+	}
+	a.Note("%s", summary)
+	return nil
+}
+
+// RepositoryCount returns a number of repositories in words.
+func RepositoryCount(n int) string {
+	if n == 1 {
+		return "1 repository"
+	}
+	return fmt.Sprintf("%d repositories", n)
+}

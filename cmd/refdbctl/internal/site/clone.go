@@ -1,0 +1,163 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/clone"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+var cloneColumns = []output.Column[cloned]{
+	{Name: "project", Value: func(r cloned) any { return r.project }},
+	{Name: "refs", Value: func(r cloned) any { return r.Refs }},
+	{Name: "packs", Value: func(r cloned) any { return r.Packs }},
+	{Name: "path", Value: func(r cloned) any { return r.Path }},
+}
+
+// verifiedColumns are those of a clone that is removed again.
+var verifiedColumns = cloneColumns[:3]
+
+type cloned struct {
+	project string
+	clone.Report
+}
+
+func (a *App) cloneCommand() *cobra.Command {
+	var f Flags
+	var all bool
+	var at cli.Moment
+	var to, hook string
+	cmd := &cobra.Command{
+		Use:   "clone [PROJECT]...",
+		Short: "Make this site's copies of projects from the database alone",
+		Long: `Make a repository of each PROJECT, with all of its refs and objects and what HEAD points to, from the database, and put it under
+guard. It appears where this site's configuration looks for it, when it is whole; an existing one is never touched. The daemon
+must run: it keeps the repository up from then on. The database must keep the project's objects: see refdbctl site store.
+Run it as root, as which it becomes the daemon's user, or as that user.
+
+--all does that for all projects whose objects the database keeps and that have no repository here. One that fails
+stops no other; the status is 1 then.
+
+--at TIME, with --to PATH, makes a copy of the project as it was, at PATH: ` + cli.MomentHelp + ` It is not
+guarded and belongs to no site. Objects that no ref has needed for ` + fmt.Sprint(int(packs.KeptFor.Hours()/24)) + ` days may be gone.
+
+Fields: ` + output.Names(cloneColumns),
+		Example: `  refdbctl site clone team/app
+  refdbctl site clone --all
+  refdbctl site clone team/app --at "2h ago" --to /tmp/before.git`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case all == (len(args) > 0):
+				return errors.New("name projects, or give --all")
+			case (at.Given() || to != "") && (len(args) != 1 || !at.Given() || to == ""):
+				return errors.New("--at and --to go together, with one project")
+			}
+			return nil
+		},
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			c, err := a.Load(ctx, f)
+			if err != nil {
+				return err
+			}
+			if to != "" {
+				return a.WithSiteDB(ctx, func(db *refdb.DB) error { return a.clonePast(ctx, c, db, args[0], &at, to) })
+			}
+			if hook == "" {
+				hook = FindHook()
+			}
+			if hook == "" {
+				return errors.New("refdb-hook is neither beside this program nor in PATH: name it with --hook")
+			}
+			if err := BecomeOwner(c.State); err != nil {
+				return err
+			}
+			return a.WithSiteDB(ctx, func(db *refdb.DB) error {
+				if all {
+					if args, err = ProjectsToClone(ctx, c, db); err != nil {
+						return err
+					}
+				}
+				return a.cloneAll(ctx, c, db, args, hook)
+			})
+		}),
+	}
+	f.Add(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "all projects that have no repository here")
+	at.AddFlag(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "the `path` of the copy")
+	cmd.Flags().StringVar(&hook, "hook", "", HookFlagHelp)
+	return cmd
+}
+
+// ProjectsToClone returns the projects whose objects the database keeps and that have no repository here.
+func ProjectsToClone(ctx context.Context, c *config.Config, db *refdb.DB) (some []string, err error) {
+	rows, err := db.ProjectsAfter(ctx, 0)
+	for _, row := range rows {
+		if _, err := c.Repository(row.Project); err != nil && packs.Stored(row) && c.GuardsProject(row.Project) {
+			some = append(some, row.Project)
+		}
+	}
+	return some, err
+}
+
+func (a *App) cloneAll(ctx context.Context, c *config.Config, db *refdb.DB, projects []string, hook string) error {
+	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), cloneColumns)
+	failed := 0
+	if len(projects) == 0 {
+		a.Note("every project whose objects the database keeps has a repository here")
+	}
+	for _, project := range projects {
+		rep, err := a.CloneOne(ctx, c, db, project, hook)
+		if ctx.Err() != nil {
+			return errors.Join(w.Close(), context.Cause(ctx))
+		}
+		if err != nil && len(projects) == 1 {
+			return errors.Join(w.Close(), err)
+		}
+		if err != nil {
+			failed++
+			a.Note("%s: %s", output.Escape(project), err)
+			continue
+		}
+		if err := w.Write(cloned{project, rep}); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return exit.With(exit.Failed, fmt.Sprintf("%d of %s could not be cloned", failed, output.Count(len(projects), "project")))
+	}
+	return nil
+}
+
+// CloneOne makes the repository of a project and puts it under guard.
+func (a *App) CloneOne(ctx context.Context, c *config.Config, db *refdb.DB, project, hook string) (rep clone.Report, err error) {
+	rep, err = clone.Guarded(ctx, c, db, clone.Options{Project: project, Site: c.Site, By: a.Who()}, hook)
+	for _, ref := range rep.Resolved {
+		a.Note("%s %s: a push into the repository that is gone was under way, and counts as made", output.Escape(project), output.Escape(ref))
+	}
+	return rep, err
+}
+
+func (a *App) clonePast(ctx context.Context, c *config.Config, db *refdb.DB, project string, at *cli.Moment, to string) error {
+	position, err := at.Resolve(ctx, a.Run, db, project)
+	if err != nil {
+		return err
+	}
+	rep, err := clone.Clone(ctx, c, db, clone.Options{Project: project, Path: to, At: position})
+	if err != nil {
+		return err
+	}
+	return output.One(a.Out, a.Format, a.Palette(a.Out), cloneColumns, cloned{project, rep})
+}

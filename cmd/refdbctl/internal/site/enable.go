@@ -1,0 +1,288 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/refs"
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+)
+
+const HookFlagHelp = "the hook's program (default: refdb-hook beside this program or in PATH): its `path`"
+
+var stepColumns = []output.Column[install.Step]{
+	{Name: "step", Value: func(s install.Step) any { return s.Name }},
+	{Name: "detail", Value: func(s install.Step) any { return s.Detail }},
+}
+
+func (a *App) enableCommand() *cobra.Command {
+	var f Flags
+	var hook string
+	var noImport, isNew, all bool
+	cmd := &cobra.Command{
+		Use:   "enable [REPO]",
+		Short: "Put a repository under guard",
+		Long: `Put REPO, a project of this site's configuration or the path of its repository, under guard: git's
+settings, the link to the daemon's socket, the hooks, as hard links to the site's copy of refdb-hook;
+then the refs that the database does not know are imported. The daemon must run. Run it as root, which
+can read the database's address and then becomes the user who owns the repository, or as that user.
+
+A project that is new to the database gets the rules of the configuration (guard.ref, guard.skipRef), which
+all sites go by from then on: refdbctl project set changes them. If the database knows nothing of the project, while the
+repository has refs, its name may be wrong, as by another site.root: --new says that it is right. If the database keeps the
+project's objects, REPO must have all of its own, and share some with the project, if both have any.
+
+A hook that is there already is kept, and run before ours, as HOOK.chained. What git's settings were is
+remembered. refdbctl site disable puts both back.
+
+Run it again after an upgrade: what is there is left, and older hooks are replaced. Refs that the
+database has another value of are reported: refdbctl site sync brings those.
+
+Fields: ` + output.Names(stepColumns) + `.
+
+--all does that for all repositories of the site, eight at a time; as root it becomes the daemon's user, whom they
+must all belong to. One that can't be enabled stops no other; Ctrl-C begins no more of them. It lists those that failed, or
+hold refs of which the database has another value. JSON: an object with "repositories", a list of ` + output.Names(enabledColumns) + `
+(result: differs or failed); and total, reached, failed, complete, guarded, differ, imported. The status
+is 1 if one failed, else 5 if refs differ.`,
+		Example: `  refdbctl site enable team/app
+  refdbctl site enable --all
+  refdbctl site enable /srv/git/team/app.git --hook /usr/libexec/refdb/refdb-hook`,
+		Args: oneOrAll(&all),
+		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			if hook == "" {
+				hook = FindHook()
+			}
+			if hook == "" {
+				return errors.New("refdb-hook is neither beside this program nor in PATH: name it with --hook")
+			}
+			if all {
+				c, err := a.Load(ctx, f)
+				if err != nil {
+					return err
+				}
+				return a.enableAll(ctx, c, hook, isNew, !noImport)
+			}
+			c, r, err := a.siteAnd(ctx, f, args[0])
+			if err != nil {
+				return err
+			}
+			return a.WithSiteDB(ctx, func(db *refdb.DB) error {
+				did, ruled, err := register(ctx, c, db, r, isNew)
+				if err != nil {
+					return err
+				}
+				return a.enable(ctx, ruled, db, r, hook, install.Step{Name: "project", Detail: did}, !noImport)
+			})
+		}),
+	}
+	f.Add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&hook, "hook", "", HookFlagHelp)
+	flags.BoolVar(&all, "all", false, allFlagHelp)
+	flags.BoolVar(&isNew, "new", false, "the repository has refs, and is of a project that the database does not know")
+	flags.BoolVar(&noImport, "no-import", false, "leave the database as it is: pushes to refs that it does not know are refused")
+	return cmd
+}
+
+// register makes sure that the database knows the repository's project, says what it did, and returns the
+// configuration with the project's rules.
+func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, isNew bool) (did string, ruled *config.Config, err error) {
+	if did, err = projects.Register(ctx, c, db, r, isNew); err != nil {
+		return "", nil, err
+	}
+	ruled, err = projects.WithRules(ctx, c, db, r.Project)
+	return did, ruled, err
+}
+
+func (a *App) disableCommand() *cobra.Command {
+	var f Flags
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "disable REPO",
+		Short: "End the guard of a repository",
+		Long: `End the guard of REPO, a project of this site's configuration or the path of its repository: the hooks
+go, those that were there before come back, and so do git's settings. From then on pushes at this site
+are no longer compared with other sites'. The refs stay in the database.
+
+It is refused while a push that this site announced is pending, unless --force.
+
+Fields: ` + output.Names(stepColumns),
+		Example: `  refdbctl site disable team/app`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			c, r, err := a.siteAnd(ctx, f, args[0])
+			if err != nil {
+				return err
+			}
+			if force {
+				return a.disable(ctx, c, nil, r)
+			}
+			return a.WithSiteDB(ctx, func(db *refdb.DB) error { return a.disable(ctx, c, db, r) })
+		}),
+	}
+	f.Add(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "also while pushes are pending; the database is not asked")
+	return cmd
+}
+
+// siteAnd loads the configuration and finds a repository in it, to which it is going to
+// write: as root it becomes that one's owner.
+func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config, config.Repository, error) {
+	c, err := a.Load(ctx, f)
+	if err != nil {
+		return nil, config.Repository{}, err
+	}
+	r, err := siteRepository(ctx, c, repo)
+	if err == nil {
+		err = BecomeOwner(r.Path)
+	}
+	return c, r, err
+}
+
+// FindHook returns the path of refdb-hook, beside this program or in PATH; "" if it is in neither.
+func FindHook() string {
+	const name = "refdb-hook"
+	if self, err := os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(self); err == nil {
+			self = real
+		}
+		beside := filepath.Join(filepath.Dir(self), name)
+		if _, err := os.Stat(beside); err == nil {
+			return beside
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// steps calls do, and prints each step that it reports.
+func (a *App) steps(do func(step func(name, detail string)) error) error {
+	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), stepColumns)
+	var printing error
+	err := do(func(name, detail string) {
+		if printing == nil {
+			printing = w.Write(install.Step{Name: name, Detail: detail})
+		}
+	})
+	return errors.Join(err, printing, w.Close())
+}
+
+func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, hook string, project install.Step, imports bool) error {
+	if !guardsAny(c, r) {
+		a.Note("warning: the configuration guards neither branches nor tags of %s", r.Project)
+	}
+	differ := 0
+	err := a.steps(func(step func(name, detail string)) error {
+		step(project.Name, project.Detail)
+		if err := install.Enable(ctx, c, r, hook, func(s install.Step) { step(s.Name, s.Detail) }); err != nil || !imports {
+			return err
+		}
+		// From here on no ref can move that the database does not know.
+		got, err := a.importGuarded(ctx, c, db, r, func(line string) { a.Note("%s", line) })
+		if err != nil {
+			return fmt.Errorf("the hooks are in place, but the refs were not all imported: run it again: %w", err)
+		}
+		differ = got.Different
+		step("import", fmt.Sprintf("%d imported, %d equal, %d different, %d locked, %d refused, %d not guarded",
+			got.Imported, got.Equal, got.Different, got.Locked, got.Refused, got.Skipped))
+		did, err := a.storeFirst(ctx, c, db, r)
+		if err != nil {
+			return fmt.Errorf("the repository is guarded, but its objects are not all in the database: run refdbctl site store compact %s: %w", r.Project, err)
+		}
+		if did != "" {
+			step("store", did)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	mode := config.Enforce
+	p, ok, err := db.Project(ctx, r.Project)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		mode = p.Mode
+	}
+	switch {
+	case differ > 0 && mode == config.Enforce:
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s is guarded; %s here holds another value than in the database, and pushes to it are refused: "+
+			"run refdbctl site sync", r.Project, output.Count(differ, "ref")))
+	case differ > 0:
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s is not guarded yet: its mode is %s; %s here holds another value than in the database: run refdbctl site sync",
+			r.Project, mode, output.Count(differ, "ref")))
+	case mode != config.Enforce:
+		a.Note("%s is not guarded yet: its mode is %s: refdbctl project set %s --mode %s", r.Project, mode, r.Project, config.Enforce)
+	default:
+		a.Note("%s is guarded", r.Project)
+	}
+	return nil
+}
+
+// guardsAny reports whether branches or tags of the repository are guarded.
+func guardsAny(c *config.Config, r config.Repository) bool {
+	return c.Guards(r.Project, "refs/heads/main") || c.Guards(r.Project, "refs/tags/v1")
+}
+
+// importGuarded brings in the guarded refs that the database does not know, and notes what it can't take.
+func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, note func(string)) (*refs.Importer, error) {
+	repo, err := gitrepo.Open(ctx, r.Path)
+	if err != nil {
+		return nil, err
+	}
+	im := refs.NewImporter(a.Run, db, r.Project)
+	refused := func(why string) {
+		im.Refused++
+		note(why)
+	}
+	return im, im.Send(ctx, func(yield func(gitrepo.Ref, error) bool) {
+		for ref, err := range repo.Refs(ctx, func(line string) { refused("git says: " + line) }) {
+			if err == nil {
+				_, symbolic := refdb.Value(ref.Value).Target()
+				invalid := errors.Join(refdb.CheckKey(r.Project, ref.Name), refdb.CheckValue(refdb.Value(ref.Value)))
+				switch {
+				case !c.Guards(r.Project, ref.Name):
+					im.Skipped++
+					continue
+				case symbolic:
+					refused(ref.Name + " is a symbolic ref: pushes to it are refused; remove it")
+					continue
+				case invalid != nil:
+					refused(invalid.Error() + ": pushes to it are refused")
+					continue
+				}
+			}
+			if !yield(ref, err) {
+				return
+			}
+		}
+	})
+}
+
+func (a *App) disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) error {
+	err := a.steps(func(step func(name, detail string)) error {
+		return install.Disable(ctx, c, db, r, func(s install.Step) { step(s.Name, s.Detail) })
+	})
+	if err != nil {
+		return err
+	}
+	a.Note("%s is not guarded any more; its refs stay in the database: refdbctl project remove removes them, if no other site needs them", r.Project)
+	return nil
+}

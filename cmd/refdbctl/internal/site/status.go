@@ -1,0 +1,264 @@
+package site
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+func (a *App) statusCommand() *cobra.Command {
+	var f Flags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Ask the site daemon how it is",
+		Long: `Ask the site daemon how it is: whether it serves, what pushes are under way, which guards have sessions
+(programs such as Gerrit that move refs by themselves), which refs are stuck because the repository has
+neither the value that was announced nor the one before, and which repositories can't be brought to what the
+database holds.
+
+The status is 1 if it does not answer, can't serve, something is stuck, the site's Gerrit (site.gerrit) runs
+without the guard, moves can't be listed, or if for over a minute a repository has been behind, or a guard has had no
+session while something waits for it, or for over 5 minutes one has not read what has moved. With -o json all that it
+says is printed as one object.`,
+		Example: `  refdbctl site status
+  refdbctl site status -o json`,
+		Args: cobra.NoArgs,
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			c, err := config.Load(ctx, string(f.Config)) // it needs no database
+			if err != nil {
+				return err
+			}
+			limited, cancel := a.Limited(ctx)
+			defer cancel()
+			s, err := client.Query(limited, c.Socket)
+			if err != nil {
+				return err
+			}
+			if a.Format == output.JSON {
+				enc := json.NewEncoder(a.Out)
+				enc.SetEscapeHTML(false)
+				enc.SetIndent("", "  ")
+				err = enc.Encode(s)
+			} else {
+				err = printStatus(a.Out, s)
+			}
+			if err == nil && !s.OK() {
+				err = exit.With(exit.Failed, "")
+			}
+			return err
+		}),
+	}
+	f.Add(cmd)
+	return cmd
+}
+
+func printStatus(w io.Writer, s client.Status) error {
+	lines := [][2]string{
+		{"site", s.Site},
+		{"version", s.Version},
+		{"process", fmt.Sprintf("%d, up %s", s.PID, output.Ago(Seconds(s.Uptime)))},
+		{"serving", yesOrNo(s.Presence, s.PresenceError)},
+		{"database", yesOrNo(s.Database, s.DatabaseError)},
+		{"repositories", fmt.Sprint(s.Repositories)},
+	}
+	for _, p := range s.Pushes {
+		lines = append(lines, [2]string{"push", fmt.Sprintf("%s: %d refs, process %d, since %s", p.Project, p.Refs, p.PID, output.Ago(Seconds(p.Age)))})
+	}
+	for _, one := range s.Sessions {
+		lines = append(lines, [2]string{"session", sessionLine(one)})
+	}
+	for _, r := range s.Readers {
+		lines = append(lines, [2]string{"reader", readerLine(r)})
+	}
+	if s.MovesError != "" {
+		lines = append(lines, [2]string{"moves", "not listed, so that indexes don't follow: " + s.MovesError + ": look at the disk of site.state"})
+	}
+	if s.Gerrit != nil {
+		lines = append(lines, [2]string{"gerrit", gerritLine(*s.Gerrit)})
+	}
+	for _, x := range s.Stuck {
+		lines = append(lines, [2]string{"stuck", fmt.Sprintf("%s %s since %s: %s", x.Project, x.Ref, output.Ago(Seconds(x.Age)), x.Reason)})
+	}
+	for _, b := range s.Behind {
+		lines = append(lines, [2]string{"behind", fmt.Sprintf("%s since %s: %s", b.Project, output.Ago(Seconds(b.Age)), b.Reason)})
+	}
+	for _, u := range s.Unguarded {
+		line := fmt.Sprintf("%s: mode %s: %d transactions would have been refused", u.Project, u.Mode, u.Refusals)
+		if n := len(u.Recent); n > 0 {
+			last := u.Recent[n-1]
+			line += fmt.Sprintf("; the last, %s: %s", output.Ago(time.Since(last.Time)), last.Reason)
+		}
+		lines = append(lines, [2]string{"not guarded", line})
+	}
+	n := s.Counters
+	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions let through, %d refused; %d refs moved, %d kept; %d alarms; %d pushes died; %d decisions carried out; %d refs followed, %d packs unpacked; %d failures of the database",
+		n.Prepared, n.Refused, n.Updated, n.Dropped, n.Alarms, n.Deaths, n.Heeded, n.Followed, n.Unpacked, n.Failures)})
+	for _, l := range lines {
+		if _, err := fmt.Fprintf(w, "%-12s %s\n", l[0], output.Escape(l[1])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sessionLine says what a guard does.
+func sessionLine(s client.Session) string {
+	who := fmt.Sprintf("%s: process %d, up %s", cmp.Or(s.Name, "a guard"), s.PID, output.Ago(Seconds(s.GuardAge)))
+	state := "session since " + output.Ago(Seconds(s.Age))
+	switch s.State {
+	case client.SessionBroken:
+		state = "no session since " + output.Ago(Seconds(s.Age))
+	case client.SessionSilent:
+		state = "no session since " + output.Ago(Seconds(s.Age)) + ", and what it was let do waits for it: look whether the process hangs"
+	case client.SessionDead:
+		who, state = fmt.Sprintf("%s: process %d", cmp.Or(s.Name, "a guard"), s.PID), "it has ended, and what it left is being settled"
+	}
+	work := fmt.Sprintf("%d transactions open", s.Open)
+	if s.Open > 0 {
+		work += ", since " + output.Ago(Seconds(s.Oldest))
+	}
+	return who + "; " + state + "; " + work
+}
+
+// readerLine says how far a reader of the list of moves is.
+func readerLine(r client.Reader) string {
+	who := "guard " + r.Guard[:min(8, len(r.Guard))] + ": "
+	if r.Never {
+		return who + "has a session since " + output.Ago(Seconds(r.Age)) + ", and has never read moves: its indexes and caches don't follow; look at its log"
+	}
+	state := "connected since "
+	if !r.Connected {
+		state = "not connected since "
+	}
+	line := who + state + output.Ago(Seconds(r.Age)) + "; "
+	switch {
+	case r.Comparing:
+		return line + "it compares everything, because the list does not have all that it has missed"
+	case r.Unread > 0:
+		return line + fmt.Sprintf("%d bytes of moves unread, since %s", r.Unread, output.Ago(Seconds(r.Oldest)))
+	}
+	return line + "all moves read"
+}
+
+// gerritLine says what the site's Gerrit does.
+func gerritLine(g client.Gerrit) string {
+	who := g.Path
+	if g.PID != 0 {
+		who += fmt.Sprintf(": process %d", g.PID)
+	}
+	since := output.Ago(Seconds(g.Age))
+	switch g.State {
+	case client.GerritUnguarded:
+		return who + "; it runs WITHOUT THE GUARD since " + since + ": stop it, and run refdbctl gerrit enable"
+	case client.GerritUnknown:
+		return who + "; the daemon can't look: " + g.Error
+	}
+	return who + "; " + g.State + " since " + since
+}
+
+// yesOrNo returns "yes", or "no" with a reason.
+func yesOrNo(ok bool, reason string) string {
+	if ok {
+		return "yes"
+	}
+	return "no: " + reason
+}
+
+func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// stuckColumns are what is left to an operator.
+var stuckColumns = []output.Column[client.Stuck]{
+	{Name: "project", Value: func(s client.Stuck) any { return s.Project }},
+	{Name: "ref", Value: func(s client.Stuck) any { return s.Ref }},
+	{Name: "age_seconds", Heading: "AGE", Value: func(s client.Stuck) any { return s.Age },
+		Text: func(s client.Stuck) string { return output.Ago(Seconds(s.Age)) }},
+	{Name: "reason", Value: func(s client.Stuck) any { return s.Reason }},
+}
+
+func (a *App) repairCommand() *cobra.Command {
+	var f Flags
+	cmd := &cobra.Command{
+		Use:   "repair",
+		Short: "Resolve what crashed pushes of this site have left",
+		Long: `Resolve what crashed pushes of this site have left, while its daemon does not run: what the repositories
+hold tells whether a push that was announced came to its end. And take over what an operator decided in this
+site's absence. The daemon does that by itself, at its start and all the time: if it runs, this
+only says how it is, as refdbctl site status does.
+
+Run it as root, as which it becomes the daemon's user, or as that user. The status is 1 if something
+is left: the reasons say what to do.
+
+JSON: an object with "stuck", a list of ` + output.Names(stuckColumns) + `;
+and updated, dropped, heeded, under_way, ok.`,
+		Example: `  refdbctl site repair`,
+		Args:    cobra.NoArgs,
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			c, err := a.Load(ctx, f)
+			if err == nil {
+				err = BecomeOwner(c.State)
+			}
+			if err != nil {
+				return err
+			}
+			limited, cancel := a.Limited(ctx)
+			s, err := client.Query(limited, c.Socket)
+			cancel()
+			if err == nil {
+				a.Note("the daemon runs and resolves what is left by itself")
+				return a.printRepair(s)
+			}
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				s, err := site.Repair(ctx, c, db, site.Options{Logger: a.Logger(), DigestKey: []byte(a.Env("REFDB_DIGEST_KEY")), Version: cli.Version()})
+				if err != nil {
+					return err
+				}
+				return a.printRepair(s)
+			})
+		}),
+	}
+	f.Add(cmd)
+	return cmd
+}
+
+func (a *App) printRepair(s client.Status) error {
+	w := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "stuck", stuckColumns)
+	for _, one := range s.Stuck {
+		if err := w.Write(one); err != nil {
+			return err
+		}
+	}
+	underWay := 0
+	for _, p := range s.Pushes {
+		underWay += p.Refs
+	}
+	n := s.Counters
+	err := w.CloseWith(
+		output.Field{Name: "updated", Value: n.Updated},
+		output.Field{Name: "dropped", Value: n.Dropped},
+		output.Field{Name: "heeded", Value: n.Heeded},
+		output.Field{Name: "under_way", Value: underWay},
+		output.Field{Name: "ok", Value: len(s.Stuck) == 0},
+	)
+	if err != nil {
+		return err
+	}
+	summary := fmt.Sprintf("%d moved, %d kept the old value, %d as an operator decided, %d under way, %d stuck",
+		n.Updated, n.Dropped, n.Heeded, underWay, len(s.Stuck))
+	if len(s.Stuck) > 0 {
+		return exit.With(exit.Failed, s.Site+": "+summary)
+	}
+	return a.PrintSummary(s.Site, summary)
+}

@@ -1,0 +1,31 @@
+package site
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/site/client"
+)
+
+func TestTheStatusSaysHowFarReadersOfMovesAre(t *testing.T) {
+	t.Parallel()
+	guard := "0123456789abcdef0123456789abcdef"
+	for want, s := range map[string]client.Status{
+		"reader       guard 01234567: connected since 1m0s; all moves read\n": {Readers: []client.Reader{{Guard: guard, Connected: true, Age: 60}}},
+		"reader       guard 01234567: not connected since 1m0s; 120 bytes of moves unread, since 5m0s\n": {
+			Readers: []client.Reader{{Guard: guard, Age: 60, Unread: 120, Oldest: 300}},
+		},
+		"reader       guard 01234567: connected since 1m0s; it compares everything, because the list does not have all that it has missed\n": {
+			Readers: []client.Reader{{Guard: guard, Connected: true, Age: 60, Comparing: true}},
+		},
+		"reader       guard 01234567: has a session since 10m0s, and has never read moves: its indexes and caches don't follow; look at its log\n": {
+			Readers: []client.Reader{{Guard: guard, Never: true, Age: 600, Oldest: 600}},
+		},
+		"moves        not listed, so that indexes don't follow: no space left: look at the disk of site.state\n": {MovesError: "no space left"},
+	} {
+		var out strings.Builder
+		if err := printStatus(&out, s); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("the status is\n%s, %v, want\n%s", out.String(), err, want)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/output"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+// prunedPacks says what "site store prune" has deleted.
+type prunedPacks struct{ unused, superseded int }
+
+var prunedPacksColumns = []output.Column[prunedPacks]{
+	{Name: "unused", Value: func(p prunedPacks) any { return p.unused }},
+	{Name: "superseded", Value: func(p prunedPacks) any { return p.superseded }},
+}
+
+func (a *App) storePruneCommand() *cobra.Command {
+	olderThan := cli.Age(time.Hour)
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Delete packs that no site needs from the database",
+		Long: `Delete packs of all projects from the database that no site needs: those that a push has stored and not used, as
+one that was refused or killed, and those that a newer base stands for, as after a compaction that was killed.
+
+The daemons of the sites delete unused packs by themselves once these are an hour old, and a new base deletes what it
+stands for. Run this if the database has no room left for that, or no daemon runs. A push that takes longer than --older-than
+to store its next part is refused, and can be tried again. After Ctrl-C or an error run it again.
+
+Fields: ` + output.Names(prunedPacksColumns),
+		Example: `  refdbctl site store prune
+  refdbctl site store prune --older-than 5m`,
+		Args: cobra.NoArgs,
+		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				pruned, err := prunePacks(ctx, db, time.Duration(olderThan))
+				return errors.Join(err, a.printPruned(pruned))
+			})
+		}),
+	}
+	cmd.Flags().Var(&olderThan, "older-than", "unused packs that got no part for at least this `age`")
+	cli.Must(cmd.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions))
+	return cmd
+}
+
+// prunePacks returns how many packs it has deleted, also if it fails.
+func prunePacks(ctx context.Context, db *refdb.DB, olderThan time.Duration) (pruned prunedPacks, err error) {
+	if pruned.unused, err = db.DropAbandonedPacks(ctx, olderThan); err != nil {
+		return pruned, err
+	}
+	all, err := db.ProjectsAfter(ctx, 0)
+	if err != nil {
+		return pruned, err
+	}
+	for _, p := range all {
+		if !packs.Stored(p) {
+			continue
+		}
+		n, err := db.DropSupersededPacks(ctx, p.Project)
+		pruned.superseded += n
+		if err != nil {
+			return pruned, err
+		}
+	}
+	return pruned, nil
+}
+
+func (a *App) printPruned(p prunedPacks) error {
+	if a.Format != output.Table {
+		return output.One(a.Out, a.Format, output.Palette{}, prunedPacksColumns, p)
+	}
+	_, err := fmt.Fprintf(a.Out, "pruned %s that were not used, and %d that a base stands for\n", output.Count(p.unused, "pack"), p.superseded)
+	return err
+}

@@ -1,0 +1,131 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// finishSQL is an update whose fence is the locks of intents, which end with them.
+var finishSQL = fenceOfIntents + decideUpdate(foundByKey) + endIntents + endFence("''") + answerUpdate
+
+const (
+	fenceOfIntents = `
+WITH fence AS MATERIALIZED (
+  SELECT asked.ref, lock.tid AS lock, waiting, intent.tid AS intent
+  FROM (SELECT $1 AS project, ref, $10 AS owner, $11::timestamptz AS token FROM unnest($9::text[]) AS fence (ref)) AS asked
+  LEFT JOIN LATERAL (` + lockOfIntent + `) AS lock ON true
+  LEFT JOIN LATERAL (` + pendingOfAsked + `) AS intent ON true
+)`
+	endIntents = `, ended AS (
+  DELETE FROM intents USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(SELECT intent FROM fence))
+)`
+)
+
+// Finish ends the intents in one round trip.
+func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	refs, olds, news := columnsOf(r.Done)
+	all := slices.Concat(refs, r.Dropped)
+	slices.Sort(all)
+	o := outcome{project: r.Project}
+	const adopt, ends, rowsLocked, advisory = false, true, true, false
+	err := d.pools.Do(ctx, roundtrip.Write("finish intents").
+		Then(lockRefs(r.Project, all), lockRows(r.Project, all)).
+		Query(finishSQL, o.read, r.Project, refs, olds, news, operation.Text(r.Origin), adopt, []string{}, ends, all, r.Owner, r.Token.Time(), rowsLocked, advisory))
+	if err == nil {
+		err = o.err(r.Done)
+	}
+	if err != nil {
+		return err
+	}
+	d.tellAll(&o)
+	return nil
+}
+
+const (
+	lockIntentRowsSQL = `SELECT 1 FROM ` + askedIntents + `, LATERAL (` + lockOfIntent + ` FOR UPDATE) AS lock`
+
+	// resolveSQL ends the intents that are pending. If somebody who knows of no intents
+	// deleted the lock of one, its ref may have moved since, and can only keep what it
+	// holds.
+	//
+	//	$1 to $4 the intents  $5 decision  $6 who made it  $7 why  $8 operation
+	resolveSQL = `
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), pending AS MATERIALIZED (
+  SELECT n, intent.*, lock.tid AS lock, waiting FROM ` + askedIntents + `, LATERAL (` + pendingOfAsked + `) AS intent
+  LEFT JOIN LATERAL (` + lockOfIntent + `) AS lock ON true
+  WHERE lock.tid IS NOT NULL OR $5::text = '` + string(refdb.KeepOld) + `'
+), decided AS (
+  UPDATE intents SET decision = $5, decided_by = $6, reason = $7, decided_at = now
+  FROM clock WHERE ctid = ANY (ARRAY(SELECT tid FROM pending))
+), written AS (
+  INSERT INTO refs (project, ref, value, time, op)
+  SELECT project, ref, new_value, now, $8 FROM pending, clock WHERE $5 = '` + string(refdb.TakeNew) + `'
+  ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
+), unlocked AS (
+  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT lock FROM pending))
+)
+SELECT n, waiting FROM pending`
+)
+
+// Resolve ends intents of any number of projects in one round trip.
+func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	if len(r.Intents) == 0 {
+		return nil, nil
+	}
+	asked := sortIntents(r.Intents)
+	ended := make([]bool, len(r.Intents))
+	var freed []freedLock
+	err := d.pools.Do(ctx, roundtrip.Write("resolve intents").
+		Then(lockNames(asked.names())).
+		Exec(lockIntentRowsSQL, asked.args()...).
+		Query(resolveSQL, func(rows pgx.Rows) error {
+			clear(ended)
+			freed = nil
+			for rows.Next() {
+				var n int
+				var waiting []string
+				if err := rows.Scan(&n, &waiting); err != nil {
+					return err
+				}
+				i := asked[n-1]
+				ended[i.index] = true
+				freed = append(freed, freedLock{i.Project, i.Ref, waiting})
+			}
+			return rows.Err()
+		}, append(asked.args(), string(r.Decision), r.By, r.Reason, operation.Text(r.Origin))...))
+	if err != nil {
+		return nil, err
+	}
+	d.wakeFreed(freed...)
+	return ended, nil
+}
+
+const forgetSQL = `
+DELETE FROM intents WHERE ctid = ANY (ARRAY(
+  SELECT intent.tid FROM ` + askedIntents + `, LATERAL (` + decidedOfAsked + `) AS intent
+))`
+
+// Forget takes no keys: nobody changes an intent that was decided.
+func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+	if len(intents) == 0 {
+		return nil
+	}
+	return d.pools.Do(ctx, roundtrip.Write("forget intents").Then(roundtrip.GuardStatement()).Exec(forgetSQL, sortIntents(intents).args()...))
+}
+
+// names are the refs of the intents.
+func (a intentArray) names() []refName {
+	all := make([]refName, len(a))
+	for i, h := range a {
+		all[i] = refName{h.Project, h.Ref}
+	}
+	return all
+}

@@ -1,0 +1,452 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
+)
+
+// What no request may ask for is refused before the database is asked.
+func refusedRows() []row {
+	return []row{
+		{"P10 an invalid project is refused before the database is asked", func(e *env) {
+			long := strings.Repeat("x", refdb.MaxNameBytes-len(refA)+1)
+			db, driver := e.OpenFaulty(refdb.Options{})
+			for _, name := range []string{"", "a\x00b", "\xff", "a\xc3", refdb.ReclaimPrefix, refdb.ReclaimPrefix + "a", suite.Marker("a", 1), long, strings.Repeat("x", 100_000)} {
+				e.RefusedByAll(db, name, refA)
+				e.WantNotAsked(driver, name)
+			}
+		}},
+		{"P10 an invalid ref is refused before the database is asked", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			for _, name := range suite.InvalidRefs() {
+				e.RefusedByAll(db, e.Project, name)
+				e.WantNotAsked(driver, name)
+			}
+		}},
+		{"P10 names that are as long as they may be are not refused", func(e *env) {
+			db := e.Open(refdb.Options{})
+			ref := "refs/heads/" + suite.Incompressible(refdb.MaxNameBytes-len("refs/heads/")-len(e.Project))
+			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(ref, "", v1)}))
+			l := e.Hold(db, ref)
+			e.WantLocked(l, ref, v1)
+			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(ref, v1, v2)}))
+		}},
+		{"an invalid value is refused before the database is asked", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			l := e.Hold(db, refB)
+			asked := driver.Count("")
+			for _, v := range []refdb.Value{"\xff", "a\x00", refdb.Value(strings.Repeat("x", refdb.MaxValueBytes+1)), "ref: ", "ref: main", "ref: refs/heads/a b"} {
+				for name, err := range map[string]error{
+					"Update to":        db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v)}),
+					"Update from":      db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v, v1)}),
+					"Lock.Update":      l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", v)}),
+					"UpdateAndRelease": l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refB, "", v)}),
+					"CompareAndPut":    suite.ErrorOf(db.CompareAndPut(e.Context(), e.Project, refA, "", v)),
+					"IsUpToDate":       suite.ErrorOf(db.IsUpToDate(e.Context(), e.Project, refA, v)),
+				} {
+					if err == nil {
+						e.Errorf("%s %.20q was not refused", name, v)
+						continue
+					}
+					e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+				}
+			}
+			if n := driver.Count("") - asked; n != 0 {
+				e.Errorf("the database was asked %d times", n)
+			}
+			e.WantHeld(l)
+		}},
+		{"an empty value to write is refused before the database is asked: a zero ID deletes", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
+			l := e.Hold(db, refB)
+			asked := driver.Count("")
+			empty := []refdb.Update{suite.Move(refB, v1, refdb.Unknown)}
+			for name, err := range map[string]error{
+				"Update":           db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refC, "", v1), suite.Move(refA, v1, refdb.Unknown)}),
+				"Under":            db.Update(e.Context(), e.Project, empty, refdb.Under(l.Owner(), l.Token(), refB)),
+				"Advisory":         db.Update(e.Context(), e.Project, empty, refdb.Advisory()),
+				"Lock.Update":      l.Update(e.Context(), empty),
+				"UpdateAndRelease": l.UpdateAndRelease(e.Context(), empty),
+				"CompareAndPut":    suite.ErrorOf(db.CompareAndPut(e.Context(), e.Project, refA, v1, refdb.Unknown)),
+				"Put":              suite.ErrorOf(db.Put(e.Context(), e.Project, refA, refdb.Unknown)),
+				"Prepare":          suite.ErrorOf(db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, refdb.Unknown)}, agent)),
+			} {
+				if err == nil {
+					e.Errorf("%s was not refused", name)
+					continue
+				}
+				e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+			}
+			if n := driver.Count(""); n != asked {
+				e.Errorf("the database was asked %d times", n-asked)
+			}
+			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+			e.WantHeld(l)
+		}},
+		{"a ref outside of a lock has no value in it, and is not written through it", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			l := e.Hold(db, refA, refC)
+			under := refdb.Under(l.Owner(), l.Token(), refA, refC)
+			asked := driver.Count("")
+			for _, updates := range [][]refdb.Update{{suite.Move(refB, "", v1)}, {suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1)}} {
+				for name, err := range map[string]error{
+					"Value":            suite.ErrorOf(l.Value(refB)),
+					"Lock.Update":      l.Update(e.Context(), updates),
+					"UpdateAndRelease": l.UpdateAndRelease(e.Context(), updates),
+					"Under":            db.Update(e.Context(), e.Project, updates, under),
+				} {
+					if err == nil {
+						e.Errorf("%s of %d refs was not refused", name, len(updates))
+						continue
+					}
+					e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+					if !strings.Contains(err.Error(), refB) {
+						e.Errorf("%s does not name the ref: %v", name, err)
+					}
+				}
+			}
+			if n := driver.Count(""); n != asked {
+				e.Errorf("the database was asked %d times", n-asked)
+			}
+			e.WantRefs(nil)
+			e.WantHeld(l)
+		}},
+		{"too many refs are refused before the database is asked", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			refs := make([]string, refdb.MaxUpdateRefs+1)
+			updates := make([]refdb.Update, len(refs))
+			for i := range refs {
+				refs[i] = fmt.Sprintf("refs/heads/%d", i)
+				updates[i] = suite.Move(refs[i], "", v1)
+			}
+			ended, cancel := context.WithCancel(e.Context())
+			cancel() // so that a Lock that is not refused doesn't wait
+			for name, err := range map[string]error{
+				"Update":  db.Update(e.Context(), e.Project, updates),
+				"TryLock": suite.ErrorOf(db.TryLock(e.Context(), e.Project, refs[:refdb.MaxLockRefs+1]...)),
+				"Lock":    suite.ErrorOf(db.Lock(ended, e.Project, refs[:refdb.MaxLockRefs+1]...)),
+				"GetAll":  suite.ErrorOf(db.GetAll(e.Context(), e.Project, refs...)),
+			} {
+				if err == nil {
+					e.Errorf("%s was not refused", name)
+					continue
+				}
+				e.WantClass(err, refdb.ErrTooMany, refdb.Permanent)
+			}
+			if n := driver.Count(""); n != 0 {
+				e.Errorf("the database was asked %d times", n)
+			}
+		}},
+		{"a request about no ref, or about one twice, is refused before the database is asked", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			for name, err := range map[string]error{
+				"Update of none":        db.Update(e.Context(), e.Project, nil),
+				"Update of one as two":  db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refA, "", v2)}),
+				"TryLock of none":       suite.ErrorOf(db.TryLock(e.Context(), e.Project)),
+				"TryLock of one as two": suite.ErrorOf(db.TryLock(e.Context(), e.Project, refA, refB, refA)),
+			} {
+				if err == nil {
+					e.Errorf("%s was not refused", name)
+					continue
+				}
+				e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+			}
+			if n := driver.Count(""); n != 0 {
+				e.Errorf("the database was asked %d times", n)
+			}
+		}},
+		{"options that can't work are refused, and the driver left to the caller", func(e *env) {
+			for _, o := range []refdb.Options{
+				{Site: "a/b"}, {Site: "\xff"}, {Site: "a\x00"}, {Site: strings.Repeat("x", 10_000)},
+				{StaleAfter: time.Nanosecond}, {StaleAfter: -time.Second},
+				{Heartbeat: -time.Second}, {Heartbeat: 11 * time.Second, StaleAfter: 30 * time.Second}, {Heartbeat: time.Minute},
+				{MaxWait: -1},
+			} {
+				if _, err := refdb.New(e.A.Driver, o); err == nil {
+					e.Errorf("%+v was not refused", o)
+				} else {
+					e.WantClass(err, refdb.ErrInvalid, refdb.Permanent)
+				}
+			}
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+		}},
+	}
+}
+
+// P7: a lost reply says nothing about the request, which was carried out (LoseReply) or
+// never arrived (LoseRequest).
+func replyRows() []row {
+	return []row{
+		{"P7 an acquisition whose reply was lost is made once", func(e *env) {
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+			for _, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
+				db, driver := e.OpenFaulty(refdb.Options{})
+				driver.Inject(fault("Acquire"))
+				l := e.Hold(db, refA, refB)
+				e.WantLocked(l, refA, v1)
+				if n := driver.Count("Acquire"); n != 2 {
+					e.Errorf("it took %d requests", n)
+				}
+				e.WantHeld(l)
+				e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", refdb.Deleted)}))
+				e.Must(l.Release(e.Context()))
+				e.WantFree(refA, refB)
+			}
+		}},
+		{"P7 an acquisition that lost its reply and then a part of its locks is refused, and leaves nothing", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			var other lock
+			driver.Inject(suite.OnFirst("Acquire", func(c suite.Call) error {
+				e.Must(c.Do())
+				e.DB.Age(e, e.Project, refB, stale)
+				other = e.Acquire(e.B, refB)
+				return suite.ErrLost
+			}))
+			_, err := db.TryLock(e.Context(), e.Project, refA, refB)
+			e.WantHolders(err, refB)
+			e.WantFree(refA)
+			e.WantLock(other)
+		}},
+		{"P7 an acquisition that nobody can tell the outcome of is cleaned up", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			driver.Inject(func(c suite.Call) error {
+				if c.Method == "Acquire" {
+					return errors.Join(suite.ErrLost, c.Do())
+				}
+				return c.Do()
+			})
+			l, err := db.TryLock(e.Context(), e.Project, refA, refB)
+			if l != nil || err == nil {
+				e.Fatalf("got %v, %v", l, err)
+			}
+			if class := refdb.ClassOf(err); class != refdb.Retryable && class != refdb.OutcomeUnknown {
+				e.Errorf("%v is %v", err, class)
+			}
+			e.Eventually("no lock is left", func() bool { return e.Free(refA, refB) })
+		}},
+		{"P7 an acquisition whose caller gave up while it was carried out is cleaned up", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			ctx, cancel := context.WithCancel(e.Context())
+			defer cancel()
+			driver.Inject(suite.OnFirst("Acquire", func(c suite.Call) error {
+				e.Must(c.Do())
+				cancel()
+				return errors.Join(suite.ErrLost, c.Ctx.Err())
+			}))
+			_, err := db.TryLock(ctx, e.Project, refA, refB)
+			if !errors.Is(err, context.Canceled) {
+				e.Errorf("got %v", err)
+			}
+			e.Eventually("no lock is left", func() bool { return e.Free(refA, refB) })
+		}},
+		{"P7 an update whose reply was lost is found to have happened, and is not repeated", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			driver.Inject(suite.LoseReply("Update"))
+			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
+			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+			if n := driver.Count("Update"); n != 1 {
+				e.Errorf("it was sent %d times", n)
+			}
+			driver.Inject(suite.LoseReply("Update"))
+			if put, err := db.CompareAndPut(e.Context(), e.Project, refA, v1, v2); !put || err != nil {
+				e.Errorf("compare-and-put: %v, %v", put, err)
+			}
+			driver.Inject(suite.LoseReply("Update"))
+			if old, err := db.Put(e.Context(), e.Project, refA, v3); old != v2 || err != nil {
+				e.Errorf("put: %q, %v", old, err)
+			}
+			e.WantRefs(map[string]refdb.Value{refA: v3, refB: v1})
+		}},
+		{"P7 an update that never arrived, or may yet, has an unknown outcome", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			driver.Inject(suite.LoseRequest("Update"))
+			e.WantClass(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			driver.Inject(suite.LoseRequest("Update"))
+			put, err := db.CompareAndPut(e.Context(), e.Project, refA, "", v1)
+			if put {
+				e.Error("it was put")
+			}
+			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			e.WantRefs(nil)
+		}},
+		{"P7 an update that was overwritten before it could be looked for has an unknown outcome", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			driver.Inject(suite.OnFirst("Update", func(c suite.Call) error {
+				e.Must(c.Do())
+				e.Must(e.Update(e.B, suite.Move(refA, v1, v2)))
+				e.Must(e.Update(e.B, suite.Move(refA, v2, v1))) // an equal value, written by another
+				return suite.ErrLost
+			}))
+			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+		}},
+		{"P7 an equal write of somebody else is not taken for one's own", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			driver.Inject(suite.OnFirst("Update", func(suite.Call) error {
+				e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
+				return suite.ErrLost
+			}))
+			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+		}},
+		{"P7 an update whose reply was lost, and that can't be looked for, has an unknown outcome", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			var lost bool
+			driver.Inject(func(c suite.Call) error {
+				if lost {
+					return suite.ErrDown
+				}
+				lost = true
+				return errors.Join(suite.ErrLost, c.Do())
+			})
+			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+		}},
+		{"P7 a fenced update whose reply was lost happens once", func(e *env) {
+			for i, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
+				db, driver := e.OpenFaulty(suite.FastHeartbeat())
+				ref := []string{refA, refB}[i]
+				l := e.Hold(db, ref)
+				driver.Inject(fault("Update"))
+				e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(ref, "", v1)}))
+				driver.Inject(fault("Update"))
+				e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(ref, v1, v2)}))
+				if got := e.GetOne(ref).Value; got != v2 {
+					e.Errorf("it holds %q", got)
+				}
+				e.WantHeld(l)
+			}
+		}},
+		{"P7 an update that releases and whose reply was lost happens once, and is no loss", func(e *env) {
+			for i, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
+				db, driver := e.OpenFaulty(suite.FastHeartbeat())
+				ref := []string{refA, refB}[i]
+				l := e.Hold(db, ref, refC)
+				driver.Inject(fault("Update"))
+				e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(ref, "", v1)}))
+				if got := e.GetOne(ref).Value; got != v1 {
+					e.Errorf("it holds %q", got)
+				}
+				e.WantEnd(l, refdb.ErrReleased)
+				e.WantFree(ref, refC)
+			}
+		}},
+		{"P7 an update that releases and arrives late, after it was sent again, is no loss", func(e *env) {
+			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			l := e.Hold(db, refA)
+			driver.Inject(e.DelayRequest("Update"))
+			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.WantEnd(l, refdb.ErrReleased)
+			e.WantFree(refA)
+		}},
+		{"P7 after an update that releases, with an unknown outcome, a release claims no loss", func(e *env) {
+			for _, o := range []refdb.Options{{}, suite.FastHeartbeat()} {
+				db, driver := e.OpenFaulty(o)
+				l := e.Hold(db, refA)
+				var lost bool
+				driver.Inject(func(c suite.Call) error {
+					switch {
+					case c.Method == "Update" && !lost:
+						lost = true
+						return errors.Join(suite.ErrLost, c.Do())
+					case c.Method == "Get" && lost: // so that the outcome can't be read
+						return suite.ErrDown
+					default:
+						return c.Do()
+					}
+				})
+				err := l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", refdb.Deleted)})
+				e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+				if err := l.Release(e.Context()); errors.Is(err, refdb.ErrLockLost) {
+					e.Errorf("the lock was not lost, but: %v", err)
+				}
+			}
+		}},
+		{"P7 a beat that runs into an update that releases is no loss", func(e *env) {
+			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			l := e.Hold(db, refA)
+			released := make(chan struct{})
+			beating := make(chan struct{})
+			driver.Inject(suite.OnFirst("Beat", func(c suite.Call) error {
+				close(beating)
+				<-released // when this beat arrives the rows are gone
+				return c.Do()
+			}))
+			suite.Receive(e, beating, "a beat")
+			driver.Inject(func(c suite.Call) error {
+				err := c.Do()
+				if c.Method == "Update" {
+					close(released)
+					// A beat of another lock shows that the late one was answered.
+					other := e.Hold(db, refB)
+					wantBeats(e, refB)
+					e.WantHeld(other)
+				}
+				return err
+			})
+			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+			e.WantEnd(l, refdb.ErrReleased)
+		}},
+		{"P7 a release whose reply was lost is no loss, and leaves nothing", func(e *env) {
+			for _, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
+				db, driver := e.OpenFaulty(suite.FastHeartbeat())
+				l := e.Hold(db, refA, refB)
+				driver.Inject(fault("Release"))
+				e.Must(l.Release(e.Context()))
+				e.WantEnd(l, refdb.ErrReleased)
+				e.WantFree(refA, refB)
+				e.Must(l.Release(e.Context()))
+			}
+		}},
+		{"a release that could not be sent can be tried again", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			l := e.Hold(db, refA)
+			driver.Inject(func(suite.Call) error { return suite.ErrDown })
+			e.WantClass(l.Release(e.Context()), refdb.ErrUnavailable, refdb.Retryable)
+			e.WantEnd(l, refdb.ErrReleased)
+			driver.Inject(nil)
+			e.Must(l.Release(e.Context()))
+			e.WantFree(refA)
+		}},
+		{"P7 a beat whose reply was lost is no loss, and the token stays", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{StaleAfter: 10 * time.Second, Heartbeat: 20 * time.Millisecond})
+			l := e.Hold(db, refA)
+			answered := make(chan struct{})
+			driver.Inject(suite.OnFirst("Beat", func(c suite.Call) error {
+				defer close(answered)
+				return errors.Join(suite.ErrLost, c.Do())
+			}))
+			suite.Receive(e, answered, "a beat")
+			wantBeats(e, refA)
+			e.WantHeld(l)
+		}},
+		{"what the database certainly didn't do is tried again, a few times", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			for _, method := range []string{"Get", "Update", "Acquire", "Release", "PurgeTombstones", "Remove"} {
+				driver.Inject(suite.OnFirst(method, func(suite.Call) error { return suite.ErrDown }))
+				e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", refdb.Deleted)}))
+				e.Must(e.Hold(db, refA).Release(e.Context()))
+				_, err := db.Get(e.Context(), e.Project, refA)
+				e.Must(err)
+				_, err = db.PurgeTombstones(e.Context(), e.Project, 0)
+				e.Must(err)
+				_, err = db.RemoveProject(e.Context(), e.Project)
+				e.Must(err)
+			}
+			driver.Inject(func(suite.Call) error { return suite.ErrDown })
+			e.WantClass(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrUnavailable, refdb.Retryable)
+			_, err := db.TryLock(e.Context(), e.Project, refA)
+			e.WantClass(err, refdb.ErrUnavailable, refdb.Retryable)
+			_, err = db.Get(e.Context(), e.Project, refA)
+			e.WantClass(err, refdb.ErrUnavailable, refdb.Retryable)
+		}},
+	}
+}

@@ -1,0 +1,464 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
+)
+
+func intentRows() []row {
+	return []row{
+		{"what is prepared is finished: done, dropped, or later", func(e *env) {
+			db := e.Open(refdb.Options{})
+			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}))
+			p := prepareWith(e, db, suite.Move(refC, "", v2), suite.Move(refA, v1, v2), suite.Move(refB, v1, refdb.Deleted))
+			want := []refdb.Update{suite.Move(refA, v1, v2), suite.Move(refB, v1, refdb.Deleted), suite.Move(refC, "", v2)}
+			if p.Project != e.Project || p.Owner != db.Owner() || p.Token <= 0 || !slices.Equal(p.Updates, want) {
+				e.Errorf("got %+v", p)
+			}
+			e.WantIntended(preparationOf(p))
+			e.Must(db.Finish(e.Context(), p, []string{refB}, nil))
+			e.Must(db.Finish(e.Context(), p, nil, []string{refA}))
+			e.WantIntended(preparationOf(p), refC)
+			e.Must(db.Finish(e.Context(), p, []string{refC}, nil))
+			e.WantRefs(map[string]refdb.Value{refA: v1, refB: refdb.Deleted, refC: v2})
+			e.WantNone()
+		}},
+		{"a preparation that is refused says why, and leaves nothing", func(e *env) {
+			db, other := e.Open(refdb.Options{}), e.Open(refdb.Options{})
+			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}))
+			_, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v2, v3), suite.Move(refB, "", v1)}, agent)
+			e.WantMismatches(err, refdb.Mismatch{Ref: refA, Want: v2, Have: v1})
+			e.WantClass(err, refdb.ErrMismatch, refdb.Permanent)
+			e.WantNone()
+			p := prepareWith(e, other, suite.Move(refA, v1, v2))
+			_, err = db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v2, v3), suite.Move(refB, "", v1)}, agent)
+			e.WantHolders(err, refA)
+			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+			e.WantFree(refB)
+			e.Must(other.Finish(e.Context(), p, nil, []string{refA}))
+			e.WantNone()
+		}},
+		{"an intent keeps out whatever else would move the ref or take its lock", func(e *env) {
+			db := e.Open(refdb.Options{})
+			other, driver := e.OpenFaulty(refdb.Options{})
+			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}))
+			p := prepareWith(e, db, suite.Move(refA, v1, v2))
+			e.Age(preparationOf(p), 50*years)
+			for _, x := range []*refdb.DB{db, other} {
+				for name, err := range map[string]error{
+					"TryLock":       suite.ErrorOf(x.TryLock(e.Context(), e.Project, refA)),
+					"Update":        x.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v3)}),
+					"Advisory":      x.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v3)}, refdb.Advisory()),
+					"Put":           suite.ErrorOf(x.Put(e.Context(), e.Project, refA, v3)),
+					"Prepare":       suite.ErrorOf(x.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, v3)}, agent)),
+					"RemoveProject": suite.ErrorOf(x.RemoveProject(e.Context(), e.Project)),
+					"Force":         suite.ErrorOf(x.RemoveProject(e.Context(), e.Project, refdb.Force())),
+					"Purge":         suite.ErrorOf(x.Purge(e.Context(), listLocks(e, x, refdb.LockFilter{Project: e.Project}))),
+					"PurgeFresh":    suite.ErrorOf(x.Purge(e.Context(), listLocks(e, x, refdb.LockFilter{Project: e.Project}), refdb.PurgeFresh())),
+				} {
+					if err == nil {
+						e.Errorf("%s was not refused", name)
+						continue
+					}
+					e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+				}
+			}
+			ctx, cancel := context.WithCancel(e.Context())
+			defer cancel()
+			waiting := waitFirst(e, ctx, other, driver, refA)
+			cancel()
+			e.WantIs(waiting.gaveUp(), refdb.ErrLocked)
+			e.WantIntended(preparationOf(p))
+			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.WantRefs(map[string]refdb.Value{refA: v2})
+		}},
+		{"one lock among those to purge that stands for an intent refuses all", func(e *env) {
+			db := e.Open(refdb.Options{})
+			old := e.Acquire(e.A, refA)
+			e.Age(old, stale)
+			prepareWith(e, db, suite.Move(refB, "", v1))
+			removed, err := db.Purge(e.Context(), listLocks(e, db, refdb.LockFilter{Project: e.Project}), refdb.PurgeFresh())
+			e.WantHolders(err, refB)
+			if len(removed) != 0 {
+				e.Errorf("removed %+v", removed)
+			}
+			if !strings.Contains(err.Error(), "locks resolve") {
+				e.Errorf("it doesn't say what to do: %v", err)
+			}
+			e.WantLock(old)
+		}},
+		{"who waits for a lock gets it when the intent ends, and finds what was done", func(e *env) {
+			db, other := e.Open(refdb.Options{}), e.Open(refdb.Options{})
+			p := prepareWith(e, db, suite.Move(refA, "", v1))
+			got := make(chan *refdb.Lock, 1)
+			go func() {
+				l, err := other.Lock(e.Context(), e.Project, refA)
+				if err != nil {
+					e.Errorf("Lock: %v", err)
+				}
+				got <- l
+			}()
+			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
+			if l := suite.Receive(e, got, "the lock"); l != nil {
+				e.WantLocked(l, refA, v1)
+			}
+		}},
+		{"P7 what was finished can't be finished again", func(e *env) {
+			db := e.Open(refdb.Options{})
+			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			e.Must(db.Finish(e.Context(), p, []string{refA, refB}, nil))
+			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v1, refdb.Deleted), suite.Move(refB, v1, refdb.Deleted)}))
+			for _, err := range []error{
+				db.Finish(e.Context(), p, []string{refA, refB}, nil),
+				db.Finish(e.Context(), p, nil, []string{refA, refB}),
+				db.Finish(e.Context(), p, []string{refA}, []string{refB}),
+			} {
+				e.WantLost(err, refA, refB)
+				e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+			}
+			e.WantRefs(map[string]refdb.Value{refA: refdb.Deleted, refB: refdb.Deleted})
+		}},
+		{"P8 intents are not beaten", func(e *env) {
+			db := e.Open(suite.FastHeartbeat())
+			p := prepareWith(e, db, suite.Move(refA, "", v1))
+			l := e.Hold(db, refB)
+			was := e.Row(refA)
+			wantBeats(e, refB)
+			wantBeats(e, refB)
+			if now := e.Row(refA); !now.Heartbeat.Equal(was.Heartbeat) {
+				e.Errorf("the heartbeat went from %v to %v", was.Heartbeat, now.Heartbeat)
+			}
+			e.WantHeld(l)
+			e.WantIntended(preparationOf(p))
+		}},
+		{"closing a DB leaves its intents, for whoever comes after it to finish", func(e *env) {
+			db := e.Open(refdb.Options{})
+			p := prepareWith(e, db, suite.Move(refA, "", v1))
+			e.Must(db.Close())
+			if err := db.Finish(e.Context(), p, []string{refA}, nil); !errors.Is(err, refdb.ErrClosed) {
+				e.Errorf("Finish: %v", err)
+			}
+			if _, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refB, "", v1)}, agent); !errors.Is(err, refdb.ErrClosed) {
+				e.Errorf("Prepare: %v", err)
+			}
+			next := e.Open(refdb.Options{})
+			found := listIntents(e, next, refdb.IntentFilter{Project: e.Project, Owner: "site-x"})
+			e.Must(next.Finish(e.Context(), preparationFrom(found), []string{refA}, nil))
+			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.WantNone()
+		}},
+		{"an intent says who asked, and so does the history of what is done, whoever finishes it", func(e *env) {
+			db := e.Open(refdb.Options{By: "the process"})
+			mine := prepareWith(e, db, suite.Move(refC, "", v1))
+			p, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v2)}, agent, refdb.AskedBy(asker))
+			e.Must(err)
+			if mine.By != "the process" || p.By != asker || p.Op == "" || p.Op == mine.Op {
+				e.Errorf("prepared %+v and %+v", mine, p)
+			}
+			e.WantIntended(preparationOf(mine))
+			e.WantIntended(preparationOf(p))
+			e.Must(db.Finish(e.Context(), mine, []string{refC}, nil))
+			e.Must(db.Close())
+
+			// Two parts, by another process, which asks for nobody.
+			next := e.Open(refdb.Options{})
+			found := preparationFrom(listIntents(e, next, refdb.IntentFilter{Project: e.Project, Owner: db.Owner()}))
+			for _, ref := range []string{refA, refB} {
+				e.Must(next.Finish(e.Context(), found, []string{ref}, nil))
+			}
+			got := e.WantLog("c ->1", "a ->1", "b ->2")
+			if len(got) != 3 {
+				return
+			}
+			for i, of := range []refdb.Preparation{mine, p, p} {
+				if c := got[i]; c.By != of.By || c.Owner != db.Owner() || !strings.HasPrefix(c.Op, of.Op+"-") {
+					e.Errorf("change %d is %+v, want that of %+v", i, c, of)
+				}
+			}
+			if got[1].Op == got[2].Op {
+				e.Errorf("both parts are %s: the one would prove the other", got[1].Op)
+			}
+		}},
+		{"all intents that a filter selects are listed, page after page, as far as the caller reads", suite.Alone(func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			names := suite.ManyNames(manyRows(e))
+			for chunk := range slices.Chunk(names, 1000) {
+				prepareWith(e, db, suite.Creations(chunk)...)
+			}
+			var got []string
+			for _, i := range listIntents(e, db, refdb.IntentFilter{Project: e.Project}) {
+				if i.Project != e.Project || i.Owner != db.Owner() || i.Agent != agent || i.New != v1 {
+					e.Fatalf("got %+v", i)
+				}
+				got = append(got, i.Ref)
+			}
+			if !slices.Equal(got, names) {
+				e.Errorf("%d intents were listed of %d", len(got), len(names))
+			}
+			pages := driver.Count("Intents")
+			if pages < 2 {
+				e.Errorf("%d intents came in %d pages", len(names), pages)
+			}
+			for range db.Intents(e.Context(), refdb.IntentFilter{Project: e.Project}) {
+				break
+			}
+			if n := driver.Count("Intents") - pages; n != 1 {
+				e.Errorf("the first intent took %d pages", n)
+			}
+			broken := errors.New("a test's error")
+			driver.Inject(func(suite.Call) error { return broken })
+			if err := suite.FirstError(db.Intents(e.Context(), refdb.IntentFilter{})); !errors.Is(err, broken) {
+				e.Errorf("got %v", err)
+			}
+		})},
+		{"an operator resolves what is pending, and the site forgets what it has heeded", func(e *env) {
+			db, operator := e.Open(refdb.Options{}), e.Open(refdb.Options{})
+			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
+			listed := listIntents(e, operator, refdb.IntentFilter{Project: e.Project})
+			e.Must(db.Finish(e.Context(), p, []string{refB}, nil))
+			resolved, err := operator.Resolve(e.Context(), listed, refdb.TakeNew, "an operator", "the site burnt down")
+			e.Must(err)
+			if len(listed) != 3 || len(resolved) != 2 || resolved[0].Ref != refA || resolved[1].Ref != refC {
+				e.Errorf("listed %+v, resolved %+v", listed, resolved)
+			}
+			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1, refC: v1})
+			e.WantLost(db.Finish(e.Context(), p, []string{refA, refC}, nil), refA, refC)
+			if resolved, err := operator.Resolve(e.Context(), listed, refdb.KeepOld, "an operator", "again"); len(resolved) != 0 || err != nil {
+				e.Errorf("again: %+v, %v", resolved, err)
+			}
+			decided := listIntents(e, db, refdb.IntentFilter{Project: e.Project, Owner: db.Owner(), Decided: true})
+			if len(decided) != 2 || decided[0].Decision != refdb.TakeNew || decided[0].DecidedBy != "an operator" || decided[0].Reason != "the site burnt down" {
+				e.Errorf("decided are %+v", decided)
+			}
+			e.Must(db.Forget(e.Context(), decided))
+			e.Must(db.Forget(e.Context(), decided))
+			e.Must(db.Forget(e.Context(), nil))
+			e.WantNone()
+		}},
+		{"thousands are resolved and forgotten in chunks", suite.Long(suite.Alone(func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			names := suite.ManyNames(manyRows(e))
+			for chunk := range slices.Chunk(names, 1000) {
+				prepareWith(e, db, suite.Creations(chunk)...)
+			}
+			resolved, err := db.Resolve(e.Context(), listIntents(e, db, refdb.IntentFilter{Project: e.Project}), refdb.KeepOld, "an operator", "the site is gone")
+			e.Must(err)
+			if len(resolved) != len(names) || driver.Count("Resolve") < 2 {
+				e.Errorf("%d of %d were resolved, in %d requests", len(resolved), len(names), driver.Count("Resolve"))
+			}
+			e.Must(db.Forget(e.Context(), resolved))
+			// On a busy machine a preparation may have lost its reply and been revoked.
+			left := listIntents(e, db, refdb.IntentFilter{Project: e.Project, Decided: true})
+			if i := slices.IndexFunc(left, func(i refdb.Intent) bool { return i.Decision != refdb.Revoked }); i >= 0 {
+				e.Errorf("not forgotten: %+v", left[i])
+			}
+			e.Must(db.Forget(e.Context(), left))
+			e.WantNone()
+		}))},
+		{"states come in the order of their refs, those of unknown ones too, thousands in pages", suite.Alone(func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			names := storeMany(e)
+			p := prepareWith(e, db, suite.Move(refC, "", v2))
+			asked := slices.Concat([]string{refC, refA}, names)
+			slices.Reverse(asked)
+			states, err := db.States(e.Context(), e.Project, asked)
+			e.Must(err)
+			if len(states) != len(asked) || driver.Count("States") < 2 {
+				e.Fatalf("got %d states of %d, in %d requests", len(states), len(asked), driver.Count("States"))
+			}
+			for i, s := range states {
+				want := refdb.State{Ref: asked[i], Value: v1}
+				if asked[i] == refA || asked[i] == refC {
+					want.Value = refdb.Unknown
+				}
+				if s.Ref != want.Ref || s.Value != want.Value || (s.Lock != nil) != (s.Ref == refC) {
+					e.Fatalf("got %+v, want %+v", s, want)
+				}
+				if s.Lock != nil && (s.Lock.Token != p.Token || s.Lock.Owner != db.Owner() || !s.Lock.Intended()) {
+					e.Errorf("the lock is %+v", s.Lock)
+				}
+			}
+			if states, err := db.States(e.Context(), e.Project, nil); len(states) != 0 || err != nil {
+				e.Errorf("of nothing: %v, %v", states, err)
+			}
+		})},
+	}
+}
+
+// prepareWith prepares updates of the row's project through db.
+func prepareWith(e *env, db *refdb.DB, updates ...refdb.Update) refdb.Preparation {
+	e.Helper()
+	p, err := db.Prepare(e.Context(), e.Project, updates, agent)
+	e.Must(err)
+	return p
+}
+
+// preparationOf returns p as a driver knows it.
+func preparationOf(p refdb.Preparation) preparation {
+	return preparation{
+		PrepareRequest: refdb.PrepareRequest{Project: p.Project, Owner: p.Owner, Updates: p.Updates, Agent: agent, By: p.By, Nonce: p.Op},
+		Prepared:       refdb.Prepared{Token: p.Token},
+	}
+}
+
+// preparationFrom returns the preparation that recorded the listed intents.
+func preparationFrom(intents []refdb.Intent) (p refdb.Preparation) {
+	for _, i := range intents {
+		p.Project, p.Owner, p.Token, p.By, p.Op = i.Project, i.Owner, i.Token, i.By, i.Op
+		p.Updates = append(p.Updates, suite.Move(i.Ref, i.Old, i.New))
+	}
+	return p
+}
+
+// listIntents returns the intents that db lists.
+func listIntents(e *env, db *refdb.DB, f refdb.IntentFilter) []refdb.Intent {
+	e.Helper()
+	var all []refdb.Intent
+	for i, err := range db.Intents(e.Context(), f) {
+		e.Must(err)
+		all = append(all, i)
+	}
+	return all
+}
+
+// P7: the caller can't tell LoseReply from LoseRequest.
+func intentReplyRows() []row {
+	return []row{
+		{"P7 a preparation whose reply was lost is made once", func(e *env) {
+			for i, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
+				db, driver := e.OpenFaulty(refdb.Options{})
+				ref := []string{refA, refB}[i]
+				driver.Inject(fault("Prepare"))
+				p := prepareWith(e, db, suite.Move(ref, "", v1), suite.Move(refC, "", v1))
+				if n := driver.Count("Prepare"); n != 2 {
+					e.Errorf("it took %d requests", n)
+				}
+				e.WantOnly(preparationOf(p))
+				e.Must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
+				e.Must(db.Forget(e.Context(), e.Decided()))
+				e.WantNone()
+			}
+			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+		}},
+		{"P7 a preparation that was asked for again, finished and forgotten, does not come a second time", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			var late refdb.PrepareRequest
+			driver.Inject(suite.OnFirst("Prepare", func(c suite.Call) error {
+				late = c.Arg.(refdb.PrepareRequest)
+				return suite.ErrLost
+			}))
+			p := prepareWith(e, db, suite.Move(refA, "", v1))
+			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.Must(e.Update(e.B, suite.Move(refA, v1, refdb.Deleted))) // the ref was moved and moved back
+			_, err := e.SendPrepare(e.A, late)
+			e.WantIs(err, refdb.ErrReleased)
+			e.WantFree(refA)
+		}},
+		{"P7 a preparation that nobody can tell the outcome of is its caller's to revoke", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			driver.Inject(func(c suite.Call) error {
+				if c.Method == "Prepare" {
+					return errors.Join(suite.ErrLost, c.Do())
+				}
+				return c.Do()
+			})
+			p, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1), suite.Move(refB, "", v1)}, agent)
+			e.WantClass(err, refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			e.Must(db.Revoke(e.Context(), p))
+			e.WantFree(refA, refB)
+			e.Must(db.Forget(e.Context(), e.Decided()))
+			e.WantNone()
+		}},
+		{"P7 a preparation that comes after its caller gave up and revoked it does nothing", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			ctx, cancel := context.WithCancel(e.Context())
+			defer cancel()
+			var late refdb.PrepareRequest
+			driver.Inject(suite.OnFirst("Prepare", func(c suite.Call) error {
+				late = c.Arg.(refdb.PrepareRequest)
+				cancel()
+				return errors.Join(suite.ErrLost, c.Ctx.Err())
+			}))
+			p, err := db.Prepare(ctx, e.Project, []refdb.Update{suite.Move(refA, "", v1)}, agent)
+			e.WantIs(err, context.Canceled)
+			e.WantIs(err, refdb.ErrOutcomeUnknown)
+			e.Must(db.Revoke(e.Context(), p))
+			// The ref was moved and moved back.
+			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
+			e.Must(e.Update(e.B, suite.Move(refA, v1, refdb.Deleted)))
+			_, err = e.SendPrepare(e.A, late)
+			e.WantIs(err, refdb.ErrReleased)
+			e.WantFree(refA)
+		}},
+		{"P7 a finish whose reply was lost happens once", func(e *env) {
+			for i, fault := range []func(string) func(suite.Call) error{suite.LoseReply, suite.LoseRequest} {
+				db, driver := e.OpenFaulty(refdb.Options{})
+				ref := []string{refA, refB}[i]
+				p := prepareWith(e, db, suite.Move(ref, "", v1), suite.Move(refC, "", v1))
+				driver.Inject(fault("Finish"))
+				e.Must(db.Finish(e.Context(), p, []string{ref}, []string{refC}))
+				if n := driver.Count("Finish"); n != 1+i {
+					e.Errorf("it was sent %d times", n)
+				}
+				e.WantNone()
+				e.WantLost(db.Finish(e.Context(), p, []string{ref}, []string{refC}), ref, refC)
+			}
+			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v1})
+		}},
+		{"P7 a finish that arrives late, after it was sent again, happens once", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			p := prepareWith(e, db, suite.Move(refA, "", v1))
+			driver.Inject(e.DelayRequest("Finish"))
+			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
+			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.WantNone()
+		}},
+		{"P7 a finish that was overwritten before it could be looked for has an unknown outcome, and is not repeated", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			p := prepareWith(e, db, suite.Move(refA, "", v1))
+			driver.Inject(suite.OnFirst("Finish", func(c suite.Call) error {
+				e.Must(c.Do())
+				e.Must(e.Update(e.B, suite.Move(refA, v1, refdb.Deleted)))
+				return suite.ErrLost
+			}))
+			e.WantClass(db.Finish(e.Context(), p, []string{refA}, nil), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+			e.WantLost(db.Finish(e.Context(), p, []string{refA}, nil), refA)
+			if got := e.GetOne(refA).Value; !got.IsAbsent() {
+				e.Errorf("it holds %q", got)
+			}
+		}},
+		{"P7 a finish that drops all, and whose reply was lost, can be repeated", func(e *env) {
+			for _, carriedOut := range []bool{true, false} {
+				db, driver := e.OpenFaulty(refdb.Options{})
+				p := prepareWith(e, db, suite.Move(refA, "", v1))
+				fault := suite.LoseRequest
+				if carriedOut {
+					fault = suite.LoseReply
+				}
+				driver.Inject(fault("Finish"))
+				e.WantClass(db.Finish(e.Context(), p, nil, []string{refA}), refdb.ErrOutcomeUnknown, refdb.OutcomeUnknown)
+				if err := db.Finish(e.Context(), p, nil, []string{refA}); e.Loss(err) != carriedOut {
+					e.Errorf("again: %v", err)
+				}
+				e.WantNone()
+			}
+		}},
+		{"P7 a finish that the database certainly didn't do is tried again", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			driver.Inject(suite.OnFirst("Finish", func(suite.Call) error { return suite.ErrDown }))
+			e.Must(db.Finish(e.Context(), p, []string{refA}, nil))
+			driver.Inject(func(suite.Call) error { return suite.ErrDown })
+			e.WantClass(db.Finish(e.Context(), p, []string{refB}, nil), refdb.ErrUnavailable, refdb.Retryable)
+			driver.Inject(nil)
+			e.Must(db.Finish(e.Context(), p, []string{refB}, nil))
+			e.WantNone()
+		}},
+	}
+}

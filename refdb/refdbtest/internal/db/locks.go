@@ -1,0 +1,443 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
+)
+
+func lockRows() []row {
+	return []row{
+		{"a lock has its refs' values, its owner and its token", func(e *env) {
+			db := e.Open(refdb.Options{Site: "eu"})
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", refdb.Deleted)))
+			l := e.Hold(db, refC, refA, refB)
+			if l.Project() != e.Project || !slices.Equal(l.Refs(), []string{refA, refB, refC}) || l.Owner() != db.Owner() || l.Token() <= 0 {
+				e.Errorf("got %q %q, owner %q, token %d", l.Project(), l.Refs(), l.Owner(), l.Token())
+			}
+			e.WantLocked(l, refA, v1)
+			e.WantLocked(l, refB, refdb.Deleted)
+			e.WantLocked(l, refC, refdb.Unknown)
+			e.WantHeld(l)
+		}},
+		{"an owner is the site's name and what makes the process unique", func(e *env) {
+			x, y := e.Open(refdb.Options{Site: "eu"}), e.Open(refdb.Options{Site: "eu"})
+			if x.Owner() == y.Owner() || !strings.HasPrefix(x.Owner(), "eu/") || !strings.HasPrefix(y.Owner(), "eu/") {
+				e.Errorf("the owners are %q and %q", x.Owner(), y.Owner())
+			}
+		}},
+		{"a lock that is held refuses others, naming its holder", func(e *env) {
+			x, y := e.Open(refdb.Options{}), e.Open(refdb.Options{})
+			l := e.Hold(x, refB)
+			for _, db := range []*refdb.DB{x, y} {
+				got, err := db.TryLock(e.Context(), e.Project, refA, refB)
+				if got != nil {
+					e.Error("it was granted")
+				}
+				if h := e.WantHolders(err, refB); h[0].Owner != x.Owner() || h[0].Token != l.Token() || h[0].StaleAfter != refdb.DefaultStaleAfter {
+					e.Errorf("the holders are %+v", h)
+				}
+				e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
+			}
+			e.WantFree(refA)
+			e.WantHeld(l)
+		}},
+		{"a stale lock is taken over, by what its holder relies on", func(e *env) {
+			db := e.Open(refdb.Options{})
+			r := e.AcquireRequest(e.A, refA)
+			r.StaleAfter = 2 * time.Hour
+			old, err := e.SendAcquire(e.A, r)
+			e.Must(err)
+			e.Age(old, time.Hour)
+			_, err = db.TryLock(e.Context(), e.Project, refA)
+			e.WantHolders(err, refA)
+			e.Age(old, 90*time.Minute)
+			if l := e.Hold(db, refA); l.Token() <= old.Token {
+				e.Errorf("token %d follows %d", l.Token(), old.Token)
+			}
+		}},
+		{"locks are mandatory, even in the holder's own process, but for updates through them", func(e *env) {
+			x, y := e.Open(refdb.Options{}), e.Open(refdb.Options{})
+			l := e.Hold(x, refA)
+			for _, db := range []*refdb.DB{x, y} {
+				e.WantClass(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrLocked, refdb.Retryable)
+			}
+			e.WantRefs(nil)
+			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}))
+			e.Must(y.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, v2, v3)}, refdb.Advisory()))
+			e.WantRefs(map[string]refdb.Value{refA: v3})
+			e.WantHeld(l)
+		}},
+		{"an update through a lock that mismatches leaves the lock held", func(e *env) {
+			l := e.Hold(e.Open(refdb.Options{}), refA)
+			for _, update := range []func(context.Context, []refdb.Update, ...refdb.UpdateOption) error{l.Update, l.UpdateAndRelease} {
+				e.WantMismatches(update(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}), refdb.Mismatch{Ref: refA, Want: v1})
+				e.WantHeld(l)
+			}
+			e.Must(l.Release(e.Context()))
+			e.WantFree(refA)
+		}},
+		{"a release frees the lock, ends its context, and can be repeated", func(e *env) {
+			db := e.Open(refdb.Options{})
+			l := e.Hold(db, refA, refB)
+			ctx := l.Context()
+			e.Must(ctx.Err())
+			e.Must(l.Release(e.Context()))
+			e.WantFree(refA, refB)
+			e.WantEnd(l, refdb.ErrReleased)
+			e.WantCause(ctx, refdb.ErrReleased)
+			next := e.Hold(db, refA)
+			e.Must(l.Release(e.Context()))
+			e.WantHeld(next)
+		}},
+		{"a lock lets some of its refs go, and keeps the others", func(e *env) {
+			db := e.Open(refdb.Options{})
+			l := e.Hold(db, refA, refB, refC)
+			e.Must(l.ReleaseRefs(e.Context(), refA, refC))
+			e.WantFree(refA)
+			e.WantFree(refC)
+			if got := l.Refs(); !slices.Equal(got, []string{refB}) {
+				e.Errorf("it is on %q", got)
+			}
+			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", v1)}))
+			e.WantHeld(l)
+			e.Must(l.Release(e.Context()))
+			e.WantFree(refB)
+		}},
+		{"P2 a lock that finds one of the refs that it lets go to be another's is lost", func(e *env) {
+			db := e.Open(refdb.Options{})
+			l := e.Hold(db, refA, refB)
+			e.DB.Age(e, e.Project, refA, stale)
+			successor := e.Acquire(e.B, refA)
+			e.WantClass(l.ReleaseRefs(e.Context(), refA), refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantClass(l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", v1)}), refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantLock(successor)
+		}},
+		{"an update through a lock moves other refs if it says so, while the lock stands", func(e *env) {
+			db := e.Open(refdb.Options{})
+			l := e.Hold(db, refA)
+			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refB, "", v1), suite.Move(refC, "", v1)}, refdb.AnyRef()))
+			foreign := e.Acquire(e.B, refB)
+			e.WantHolders(l.Update(e.Context(), []refdb.Update{suite.Move(refB, v1, v2)}, refdb.AnyRef()), refB)
+			e.Must(l.Release(e.Context()))
+			err := db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refC, v1, v2)}, refdb.Under(l.Owner(), l.Token(), refA), refdb.AnyRef())
+			e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantRefs(map[string]refdb.Value{refB: v1, refC: v1})
+			e.WantLock(foreign)
+		}},
+		{"what was released writes nothing any more", func(e *env) {
+			db := e.Open(refdb.Options{})
+			l := e.Hold(db, refA)
+			e.Must(l.Release(e.Context()))
+			e.Hold(db, refA)
+			e.WantClass(l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrReleased, refdb.StaleOwner)
+			e.WantClass(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrReleased, refdb.StaleOwner)
+			e.WantRefs(nil)
+		}},
+		{"an update that releases writes, frees and ends the lock at once", func(e *env) {
+			db := e.Open(suite.FastHeartbeat())
+			l := e.Hold(db, refA, refB)
+			e.Must(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.WantFree(refA, refB)
+			e.WantEnd(l, refdb.ErrReleased)
+			e.Must(l.Release(e.Context()))
+			e.WantLocked(e.Hold(e.Open(refdb.Options{}), refA), refA, v1)
+		}},
+		{"a release frees the lock even if the caller's context has ended", func(e *env) {
+			l := e.Hold(e.Open(refdb.Options{}), refA)
+			ctx, cancel := context.WithCancel(e.Context())
+			cancel()
+			e.Must(l.Release(ctx))
+			e.WantFree(refA)
+		}},
+		{"a lock's context carries the values of the caller's, and outlives it", func(e *env) {
+			type name struct{}
+			ctx, cancel := context.WithCancel(context.WithValue(e.Context(), name{}, "value"))
+			l, err := e.Open(refdb.Options{}).TryLock(ctx, e.Project, refA)
+			e.Must(err)
+			cancel()
+			if got := l.Context(); got.Err() != nil || got.Value(name{}) != "value" {
+				e.Errorf("it is %v, its value %v", got.Err(), got.Value(name{}))
+			}
+			e.Must(l.Update(l.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+		}},
+		{"the heartbeat runs while a lock is held, and a reclaimed one's too", func(e *env) {
+			l := e.Hold(e.Open(suite.FastHeartbeat()), refA, refB)
+			wantBeats(e, refA)
+			wantBeats(e, refB)
+			e.WantHeld(l)
+
+			e.Age(e.Acquire(e.A, refC), stale)
+			next := e.Hold(e.Open(suite.FastHeartbeat()), refC)
+			wantBeats(e, refC)
+			e.WantHeld(next)
+		}},
+		{"the heartbeat ends with the DB, and leaves the rows to grow stale", func(e *env) {
+			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			l, released := e.Hold(db, refA), e.Hold(db, refB)
+			ctx := l.Context()
+			wantBeats(e, refA)
+			e.Must(released.Release(e.Context()))
+			e.Must(db.Close())
+			e.WantEnd(l, refdb.ErrClosed)
+			e.WantEnd(released, refdb.ErrReleased)
+			e.WantCause(ctx, refdb.ErrClosed)
+			beats := driver.Count("Beat")
+			e.WantLock(suite.LockOf(l))
+			e.WantFree(refB)
+			e.Must(db.Close())
+			if n := driver.Count("Beat"); n != beats {
+				e.Errorf("%d beats after Close", n-beats)
+			}
+		}},
+		{"the heartbeat ends with the release", func(e *env) {
+			db, driver := e.OpenFaulty(suite.FastHeartbeat())
+			l := e.Hold(db, refA)
+			wantBeats(e, refA)
+			e.Must(l.Release(e.Context()))
+			keeper := e.Hold(db, refB) // the only lock to be beaten from now on
+			beaten := make(chan []refdb.LockID, 100)
+			driver.Inject(func(c suite.Call) error {
+				if c.Method == "Beat" {
+					select {
+					case beaten <- c.Arg.([]refdb.LockID):
+					default:
+					}
+				}
+				return c.Do()
+			})
+			suite.Receive(e, beaten, "a beat") // this beat may have begun before the release
+			for range 3 {
+				if ids := suite.Receive(e, beaten, "a beat"); len(ids) != 1 || ids[0].Ref != refB {
+					e.Errorf("beaten was %+v", ids)
+				}
+			}
+			e.WantHeld(keeper)
+		}},
+		{"a closed DB grants no locks", func(e *env) {
+			db := e.Open(refdb.Options{})
+			e.Must(db.Close())
+			for name, lock := range map[string]func(context.Context, string, ...string) (*refdb.Lock, error){"TryLock": db.TryLock, "Lock": db.Lock} {
+				if _, err := lock(e.Context(), e.Project, refA); !errors.Is(err, refdb.ErrClosed) {
+					e.Errorf("%s: %v", name, err)
+				}
+			}
+			e.WantFree(refA)
+		}},
+	}
+}
+
+// wantBeats waits for two beats of a lock.
+func wantBeats(e *env, ref string) {
+	e.Helper()
+	for range 2 {
+		was := e.Row(ref).Heartbeat
+		e.Eventually("a beat of "+ref, func() bool { return e.Row(ref).Heartbeat.After(was) })
+	}
+}
+
+func lossRows() []row {
+	return []row{
+		{"P2 a lock that another took is lost with the next beat, and of no use any more", func(e *env) {
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+			l := e.Hold(e.Open(suite.FastHeartbeat()), refA, refB)
+			ctx := l.Context()
+			successor := e.Seize(l, refA)
+			e.WantEnd(l, refdb.ErrLockLost)
+			e.WantLost(l.Err(), refA)
+			e.WantCause(ctx, refdb.ErrLockLost)
+			e.WantClass(l.Update(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}), refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantClass(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}), refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantClass(l.Release(e.Context()), refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantClass(l.Release(e.Context()), refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantRefs(map[string]refdb.Value{refA: v1})
+			e.WantLock(successor)
+			e.WantFree(refB)
+		}},
+		{"a lock that was purged is lost with the next beat", func(e *env) {
+			l := e.Hold(e.Open(suite.FastHeartbeat()), refA, refB)
+			if got := e.Purge(e.B, suite.Standing(suite.LockOf(l).IDs()[1])...); !got[0] {
+				e.Fatal("it was not purged")
+			}
+			e.WantEnd(l, refdb.ErrLockLost)
+			e.WantLost(l.Err(), refB)
+		}},
+		{"a lock whose update that releases failed can still be lost, and be told of it", func(e *env) {
+			l := e.Hold(e.Open(suite.FastHeartbeat()), refA)
+			e.WantMismatches(l.UpdateAndRelease(e.Context(), []refdb.Update{suite.Move(refA, v1, v2)}), refdb.Mismatch{Ref: refA, Want: v1})
+			e.Seize(l, refA)
+			e.WantEnd(l, refdb.ErrLockLost)
+		}},
+		{"losing one lock leaves the process's others held", func(e *env) {
+			db := e.Open(suite.FastHeartbeat())
+			lost, kept := e.Hold(db, refA), e.Hold(db, refB)
+			e.Seize(lost, refA)
+			e.WantEnd(lost, refdb.ErrLockLost)
+			wantBeats(e, refB)
+			e.WantHeld(kept)
+		}},
+		{"P2 a fenced update that finds its lock lost says so at once, before any beat", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{StaleAfter: time.Hour, Heartbeat: 10 * time.Minute})
+			l := e.Hold(db, refA)
+			successor := e.Seize(l, refA)
+			e.Must(l.Err())
+			err := l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)})
+			e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantLost(err, refA)
+			e.WantEnd(l, refdb.ErrLockLost)
+			if n := driver.Count("Beat"); n != 0 {
+				e.Errorf("%d beats", n)
+			}
+			e.WantRefs(nil)
+			e.WantLock(successor)
+		}},
+		{"P2 a release that finds its lock lost says so, and leaves the successor's", func(e *env) {
+			l := e.Hold(e.Open(refdb.Options{StaleAfter: time.Hour, Heartbeat: 10 * time.Minute}), refA, refB)
+			successor := e.Seize(l, refA)
+			err := l.Release(e.Context())
+			e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
+			e.WantLost(err, refA)
+			e.WantLock(successor)
+			e.WantFree(refB)
+		}},
+		{"P7 beats that fail for a while lose nothing", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{StaleAfter: 10 * time.Second, Heartbeat: 20 * time.Millisecond})
+			l := e.Hold(db, refA)
+			for _, failure := range []error{suite.ErrDown, suite.ErrLost, errors.New("a test's error of no known kind"), context.DeadlineExceeded} {
+				failed := make(chan struct{})
+				var n int
+				driver.Inject(func(c suite.Call) error { // beats are sent one at a time
+					if c.Method != "Beat" {
+						return c.Do()
+					}
+					if n++; n == 3 {
+						close(failed)
+					}
+					return failure
+				})
+				suite.Receive(e, failed, "three beats")
+				driver.Inject(nil)
+				wantBeats(e, refA)
+				e.WantHeld(l)
+			}
+			e.Must(l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}))
+		}},
+		{"P4 a holder that can't reach the database knows that it lost before anybody can take the lock", func(e *env) {
+			losesInTime(e, time.Second, 0, func(c suite.Call) error { return suite.ErrDown })
+		}},
+		{"P4 one whose requests hang knows it too", func(e *env) {
+			losesInTime(e, time.Second, 0, func(c suite.Call) error {
+				<-c.Ctx.Done()
+				return c.Ctx.Err()
+			})
+		}},
+		{"P4 one whose beats arrive, but no reply to them, knows it too", func(e *env) {
+			losesInTime(e, time.Second, 0, func(c suite.Call) error { return errors.Join(suite.ErrLost, c.Do()) })
+		}},
+		{"P4 one whose replies took long, until none came, counts from when it asked", func(e *env) {
+			losesInTime(e, 2*time.Second, 500*time.Millisecond, func(c suite.Call) error { return suite.ErrDown })
+		}},
+		{"an answer that is unknown for one lock is so for that lock only", func(e *env) {
+			d := &unsure{FaultyDriver: e.Faulty(), ref: refA}
+			db := e.OpenOn(d, refdb.Options{StaleAfter: time.Second})
+			doubtful, sure := e.Hold(db, refA, refB), e.Hold(db, refC)
+			e.WantEnd(doubtful, refdb.ErrLockLost)
+			e.WantHeld(sure)
+		}},
+	}
+}
+
+// losesInTime cuts a holder off from the database while a contender keeps trying to take its lock.
+// When the contender succeeds, the holder must already know that it lost the lock. Until it is cut
+// off, the holder's replies take latency.
+func losesInTime(e *env, staleAfter, latency time.Duration, cut func(suite.Call) error) {
+	db, driver := e.OpenFaulty(refdb.Options{StaleAfter: staleAfter, Heartbeat: 50 * time.Millisecond})
+	var mu sync.Mutex
+	sent := time.Now()  // when the last request that succeeded began, or earlier
+	heard := time.Now() // when the last one began whose reply the holder has heard, or earlier
+	next := func() {    // the holder asks again after it has heard the reply to what it asked before
+		mu.Lock()
+		heard = sent
+		mu.Unlock()
+	}
+	renew := func(c suite.Call) error {
+		next()
+		start := time.Now()
+		err := c.Do()
+		if err == nil {
+			mu.Lock()
+			sent = start
+			mu.Unlock()
+		}
+		select {
+		case <-time.After(latency):
+		case <-c.Ctx.Done():
+		}
+		return err
+	}
+	l := e.Hold(db, refA)
+	driver.Inject(renew)
+	ctx := l.Context()
+	wantBeats(e, refA)
+	driver.Inject(func(c suite.Call) error {
+		next()
+		return cut(c)
+	})
+	for deadline := time.Now().Add(patience); ; {
+		if time.Now().After(deadline) {
+			e.Fatal("nobody could take the lock of a holder that is cut off")
+		}
+		took, err := e.TryAcquire(e.B, refA)
+		if !e.Refusal(err) {
+			if err := l.Err(); !errors.Is(err, refdb.ErrLockLost) {
+				e.Errorf("another has the lock, and its holder believes: %v", err)
+			}
+			e.WantEnd(l, refdb.ErrLockLost)
+			e.WantCause(ctx, refdb.ErrLockLost)
+			e.WantLock(took)
+			break
+		}
+		known := l.Err()
+		mu.Lock()
+		age := time.Since(heard)
+		mu.Unlock()
+		if known != nil && age < staleAfter/2 {
+			e.Fatalf("it took the lock for lost %v after a beat, of %v", age, staleAfter)
+		}
+		if age < staleAfter*3/4 {
+			time.Sleep(time.Millisecond) // from then on it must not miss the moment
+		}
+	}
+	driver.Inject(nil)
+	e.WantClass(l.Update(e.Context(), []refdb.Update{suite.Move(refA, "", v1)}), refdb.ErrLockLost, refdb.StaleOwner)
+	e.WantRefs(nil)
+}
+
+// unsure is a driver whose beats of one ref have an unknown result.
+type unsure struct {
+	*suite.FaultyDriver
+	ref string
+}
+
+func (d *unsure) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	known := slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockID) bool { return l.Ref == d.ref })
+	answers, err := d.FaultyDriver.Beat(ctx, known)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]refdb.BeatResult, len(locks))
+	for i, l := range locks {
+		if l.Ref != d.ref {
+			results[i], answers = answers[0], answers[1:]
+		}
+	}
+	return results, nil
+}

@@ -1,0 +1,54 @@
+// Package db has the rows of the suite about a refdb.DB on the driver.
+package db
+
+import (
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
+)
+
+// What the rows share, by short names.
+type (
+	row         = suite.Row
+	env         = suite.Env
+	process     = suite.Process
+	lock        = suite.Lock
+	preparation = suite.Preparation
+	pack        = suite.Pack
+)
+
+const (
+	refA     = suite.RefA
+	refB     = suite.RefB
+	refC     = suite.RefC
+	v1       = suite.V1
+	v2       = suite.V2
+	v3       = suite.V3
+	gerrit   = suite.Gerrit
+	agent    = suite.Agent
+	asker    = suite.Asker
+	stale    = suite.Stale
+	years    = suite.Years
+	patience = suite.Patience
+)
+
+// Topics returns the topics with their rows, those that take longest first.
+func Topics() []suite.Topic {
+	return []suite.Topic{
+		{Name: "DB loss", Rows: lossRows()},
+		{Name: "DB waiting", Rows: waitRows()},
+		{Name: "DB cost", Rows: costRows()},
+		{Name: "DB refs", Rows: refRows()},
+		{Name: "DB locks", Rows: lockRows()},
+		{Name: "DB replies", Rows: replyRows()},
+		{Name: "DB intents", Rows: slices.Concat(intentRows(), intentReplyRows())},
+		{Name: "DB refusals", Rows: refusedRows()},
+		{Name: "DB administration", Rows: adminRows()},
+		{Name: "DB pages", Rows: pageRows()},
+		{Name: "DB history", Rows: historyRows()},
+		{Name: "DB state keys", Rows: stateKeyRows()},
+		{Name: "DB pruning", Rows: pruneRows()},
+		{Name: "DB packs", Rows: packRows()},
+		{Name: "DB admission", Rows: admissionRows()},
+	}
+}

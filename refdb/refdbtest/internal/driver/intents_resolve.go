@@ -1,0 +1,339 @@
+package driver
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
+)
+
+// Operators end the intents of others by Resolve; owners end those of unknown outcome by Revoke.
+func resolveRows() []row {
+	return []row{
+		{"keep-old leaves the ref as it is, ends the lock, and records who decided, why and when", func(e *env) {
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+			was := e.GetOne(refA)
+			l := e.Prepare(e.A, suite.Move(refA, v1, v2))
+			before := e.Now(e.B)
+			if got := e.Resolve(e.B, refdb.KeepOld, l.IDs()...); !got[0] {
+				e.Fatal("it was not pending")
+			}
+			e.WantFree(refA)
+			if now := e.GetOne(refA); now.Value != v1 || !now.Time.Equal(was.Time) || now.Op != was.Op {
+				e.Errorf("the ref was %+v and is %+v", was, now)
+			}
+			if got := e.Pending(); len(got) != 0 {
+				e.Errorf("pending are %+v", got)
+			}
+			got := e.Decided()
+			if len(got) != 1 {
+				e.Fatalf("decided are %+v", got)
+			}
+			i := got[0]
+			if i.Project != e.Project || i.Ref != refA || i.Token != l.Token || i.Owner != l.Owner || i.Agent != agent || i.By != asker || i.Op != l.Nonce || i.Old != v1 || i.New != v2 ||
+				i.Decision != refdb.KeepOld || i.DecidedBy != "an operator" || i.Reason != "the site is gone" || i.Time.IsZero() || i.Age < 0 {
+				e.Errorf("got %+v", i)
+			}
+			if i.DecidedAt.Before(before.Truncate(time.Microsecond)) || i.DecidedAt.After(e.Now(e.B)) {
+				e.Errorf("decided at %v, not after %v", i.DecidedAt, before)
+			}
+		}},
+		{"take-new writes what was intended, creations and deletions too, by no operation", func(e *env) {
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1)))
+			was := e.GetOne(refA)
+			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, v1, refdb.Deleted), suite.Move(refC, "", v3))
+			before := e.Now(e.B)
+			if got := e.Resolve(e.B, refdb.TakeNew, l.IDs()...); !slices.Equal(got, []bool{true, true, true}) {
+				e.Fatalf("got %v", got)
+			}
+			e.WantRefs(map[string]refdb.Value{refA: v2, refB: refdb.Deleted, refC: v3})
+			for _, r := range e.Get(refA, refB, refC) {
+				if r.Op == was.Op || r.Time.Before(before.Truncate(time.Microsecond)) || r.Time.After(e.Now(e.B)) {
+					e.Errorf("got %+v", r)
+				}
+			}
+			e.WantFree(refA, refB, refC)
+			if got := e.Decided(); len(got) != 3 || got[0].Decision != refdb.TakeNew {
+				e.Errorf("decided are %+v", got)
+			}
+		}},
+		{"what was decided is not decided again, nor finished, nor dropped", func(e *env) {
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+			l := e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, "", v2))
+			e.Resolve(e.B, refdb.KeepOld, l.IDs()[0])
+			if got := e.Resolve(e.A, refdb.TakeNew, l.IDs()...); !slices.Equal(got, []bool{false, true}) {
+				e.Errorf("got %v", got)
+			}
+			e.WantLost(e.Finish(e.A, l), refA, refB)
+			e.WantLost(e.TryDrop(e.A, l), refA, refB)
+			e.WantRefs(map[string]refdb.Value{refA: v1, refB: v2})
+			if got := e.Decided(); len(got) != 2 || got[0].Decision != refdb.KeepOld || got[1].Decision != refdb.TakeNew {
+				e.Errorf("decided are %+v", got)
+			}
+		}},
+		{"the rest of a preparation can still be finished", func(e *env) {
+			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			e.Resolve(e.B, refdb.KeepOld, l.IDs()[0])
+			e.WantLost(e.Finish(e.A, l), refA)
+			e.Must(e.TryFinish(e.A, l, []string{refB}, nil))
+			e.WantRefs(map[string]refdb.Value{refB: v1})
+			e.WantFree(refA, refB)
+		}},
+		{"what its owner ended is left alone", func(e *env) {
+			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
+			e.Must(e.TryFinish(e.A, l, []string{refA}, []string{refB}))
+			if got := e.Resolve(e.B, refdb.TakeNew, l.IDs()...); !slices.Equal(got, []bool{false, false, true}) {
+				e.Errorf("got %v", got)
+			}
+			e.WantRefs(map[string]refdb.Value{refA: v1, refC: v1})
+		}},
+		{"P2 another token resolves nothing: neither an earlier intent's nor a lock's", func(e *env) {
+			first := e.Prepare(e.A, suite.Move(refA, "", v1))
+			e.Resolve(e.B, refdb.KeepOld, first.IDs()...)
+			next, plain := e.Prepare(e.A, suite.Move(refA, "", v2)), e.Acquire(e.A, refB)
+			wrong := next.IDs()[0]
+			wrong.Token++
+			for _, d := range []refdb.Decision{refdb.TakeNew, refdb.KeepOld} {
+				if got := e.Resolve(e.B, d, first.IDs()[0], wrong, plain.IDs()[0]); slices.Contains(got, true) {
+					e.Errorf("got %v", got)
+				}
+			}
+			e.WantIntended(next)
+			e.WantLock(plain)
+			e.WantRefs(nil)
+			e.Must(e.Finish(e.A, next))
+			e.WantRefs(map[string]refdb.Value{refA: v2})
+		}},
+		{"P2 the right token resolves nothing of another owner, and forgets nothing of it", func(e *env) {
+			l := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			wrong := l.IDs()[0]
+			wrong.Owner = e.B.Owner
+			for _, d := range []refdb.Decision{refdb.TakeNew, refdb.KeepOld} {
+				if got := e.Resolve(e.B, d, wrong); got[0] {
+					e.Errorf("%s: it was resolved", d)
+				}
+			}
+			e.WantIntended(l)
+			e.WantRefs(nil)
+			if got := e.Resolve(e.B, refdb.TakeNew, wrong, l.IDs()[1]); !slices.Equal(got, []bool{false, true}) {
+				e.Errorf("got %v", got)
+			}
+			e.Resolve(e.B, refdb.KeepOld, l.IDs()[0])
+			e.Forget(e.B, wrong, l.IDs()[1])
+			if got := e.Decided(); len(got) != 1 || got[0].Ref != refA {
+				e.Errorf("decided are %+v", got)
+			}
+		}},
+		{"P2 an intent whose lock has another owner can only keep the old value, and leaves the lock alone", func(e *env) {
+			l := e.Prepare(e.A, suite.Move(refA, "", v1))
+			e.ChangeOwner(refA)
+			if ended := e.Resolve(e.B, refdb.TakeNew, l.IDs()...); ended[0] {
+				e.Error("the new value was taken")
+			}
+			if ended := e.Resolve(e.B, refdb.KeepOld, l.IDs()...); !ended[0] {
+				e.Error("the old value was not kept")
+			}
+			e.WantChangedOwner(l, refA)
+			e.WantRefs(nil)
+		}},
+		{"an intent whose lock somebody deleted writes nothing", func(e *env) {
+			l := e.Prepare(e.A, suite.Move(refA, "", v1))
+			e.DB.Exec(e, "DELETE FROM locks WHERE project = '"+e.Project+"'")
+			e.Must(e.Update(e.B, suite.Move(refA, "", v3)))
+			if got := e.Resolve(e.B, refdb.TakeNew, l.IDs()...); got[0] {
+				e.Error("it says that it ended it")
+			}
+			e.WantLost(e.Finish(e.A, l), refA)
+			e.WantRefs(map[string]refdb.Value{refA: v3})
+			if got := e.Resolve(e.B, refdb.KeepOld, l.IDs()...); !got[0] {
+				e.Error("nobody can end it")
+			}
+			e.WantRefs(map[string]refdb.Value{refA: v3})
+			e.Forget(e.A, l.IDs()...)
+			e.WantNone()
+		}},
+		{"after a decision the ref is free for anybody, and later decisions are recorded beside", func(e *env) {
+			first := e.Prepare(e.A, suite.Move(refA, "", v1))
+			e.Resolve(e.B, refdb.TakeNew, first.IDs()...)
+			e.Must(e.Update(e.B, suite.Move(refA, v1, v2)))
+			second := e.Prepare(e.A, suite.Move(refA, v2, v3))
+			e.Resolve(e.B, refdb.KeepOld, second.IDs()...)
+			got := e.Decided()
+			if len(got) != 2 || got[0].Token != first.Token || got[1].Token != second.Token {
+				e.Fatalf("decided are %+v", got)
+			}
+			e.Must(e.Finish(e.B, e.Prepare(e.B, suite.Move(refA, v2, v3))))
+			if got := e.Decided(); len(got) != 2 {
+				e.Errorf("decided are %+v", got)
+			}
+		}},
+		{"what became of each comes back in the order it was asked, over projects", func(e *env) {
+			var asked []refdb.LockID
+			var want []bool
+			for i, p := range []string{"A", "", "_", "/b"} {
+				r := e.PrepareRequest(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+				r.Project += p
+				l, err := e.SendPrepare(e.A, r)
+				e.Must(err)
+				rows := l.IDs()
+				slices.Reverse(rows)
+				if i%2 == 0 {
+					rows[0].Token++
+				}
+				asked = append(asked, rows...)
+				want = append(want, i%2 != 0, true)
+			}
+			if got := e.Resolve(e.B, refdb.TakeNew, asked...); !slices.Equal(got, want) {
+				e.Errorf("got %v, want %v", got, want)
+			}
+			for i, a := range asked {
+				got, err := e.B.Get(e.Context(), a.Project, []string{a.Ref})
+				e.Must(err)
+				if _, locked := e.DB.RowLock(e, a.Project, a.Ref); locked == want[i] || (len(got) == 1) != want[i] {
+					e.Errorf("%+v: locked %v, holds %+v", a, locked, got)
+				}
+			}
+		}},
+		{"resolving nothing is nothing, and so is forgetting nothing", func(e *env) {
+			if got := e.Resolve(e.B, refdb.KeepOld); len(got) != 0 {
+				e.Errorf("got %v", got)
+			}
+			e.Forget(e.B)
+		}},
+		{"many intents are resolved and forgotten at once", func(e *env) {
+			names := suite.ManyNames(e.Scale(1000))
+			var updates []refdb.Update
+			for _, name := range names {
+				updates = append(updates, suite.Move(name, "", refdb.Value(name)))
+			}
+			l := e.Prepare(e.A, updates...)
+			if got := e.Resolve(e.B, refdb.TakeNew, l.IDs()...); slices.Contains(got, false) {
+				e.Fatalf("got %v", got)
+			}
+			for i, r := range e.List(e.Project) {
+				if r.Name != names[i] || string(r.Value) != names[i] {
+					e.Fatalf("got %+v", r)
+				}
+			}
+			if got := e.Decided(); len(got) != len(names) {
+				e.Errorf("decided are %d of %d", len(got), len(names))
+			}
+			e.Forget(e.A, l.IDs()...)
+			e.WantNone()
+		}},
+		{"only what was decided is forgotten, and only the one that was named", func(e *env) {
+			decided := e.Prepare(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			e.Resolve(e.B, refdb.KeepOld, decided.IDs()...)
+			pending := e.Prepare(e.A, suite.Move(refA, "", v2), suite.Move(refC, "", v2))
+			unknown := refdb.LockID{Project: e.Project, Ref: refA, Owner: e.A.Owner, Token: 1}
+			e.Forget(e.A, append(pending.IDs(), unknown)...)
+			e.WantIntended(pending)
+			if got := e.Decided(); len(got) != 2 {
+				e.Fatalf("decided are %+v", got)
+			}
+			e.Forget(e.A, decided.IDs()[0])
+			if got := e.Decided(); len(got) != 1 || got[0].Ref != refB {
+				e.Errorf("decided are %+v", got)
+			}
+			e.Forget(e.A, decided.IDs()...)
+			e.Must(e.Finish(e.A, pending))
+			e.WantNone()
+		}},
+		{"a decision outlives the removal of its project", func(e *env) {
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+			l := e.Prepare(e.A, suite.Move(refA, v1, v2))
+			e.Resolve(e.B, refdb.TakeNew, l.IDs()...)
+			if n := e.Remove(refdb.RemoveRequest{Limit: 10}); n != 1 {
+				e.Errorf("removed %d", n)
+			}
+			if got := e.Decided(); len(got) != 1 {
+				e.Errorf("decided are %+v", got)
+			}
+		}},
+		{"P7 a request that was revoked before it came does nothing, however often it comes", func(e *env) {
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+			r := e.PrepareRequest(e.A, suite.Move(refA, v1, v2), suite.Move(refB, "", v2))
+			e.Revoke(e.B, r)
+			e.Revoke(e.B, r)
+			for range 2 {
+				_, err := e.SendPrepare(e.A, r)
+				e.WantIs(err, refdb.ErrReleased)
+			}
+			e.WantFree(refA, refB)
+			if got := e.Pending(); len(got) != 0 {
+				e.Errorf("pending are %+v", got)
+			}
+			e.Prepare(e.A, suite.Move(refA, v1, v2), suite.Move(refB, "", v2)) // another request for the same refs
+		}},
+		{"P7 a request that was revoked after it came leaves nothing, and does nothing if it comes again", func(e *env) {
+			r := e.PrepareRequest(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			_, err := e.SendPrepare(e.A, r)
+			e.Must(err)
+			e.Revoke(e.A, r)
+			e.WantFree(refA, refB)
+			_, err = e.SendPrepare(e.A, r)
+			e.WantIs(err, refdb.ErrReleased)
+			if got := e.Pending(); len(got) != 0 {
+				e.Errorf("pending are %+v", got)
+			}
+			e.WantRefs(nil)
+		}},
+		{"P2 an intent whose lock Gerrit's plugin took over can only keep the old value, and leaves the lock alone", func(e *env) {
+			l := e.Prepare(e.A, suite.Move(refA, "", v1))
+			e.DB.TakeOver(e, e.Project, refA, gerrit)
+			if ended := e.Resolve(e.B, refdb.TakeNew, l.IDs()...); ended[0] {
+				e.Error("the new value was taken")
+			}
+			if ended := e.Resolve(e.B, refdb.KeepOld, l.IDs()...); !ended[0] {
+				e.Error("the old value was not kept")
+			}
+			e.WantGerrits(refA)
+			e.WantRefs(nil)
+		}},
+		{"P2 a revocation leaves a lock alone that Gerrit's plugin took over", func(e *env) {
+			r := e.PrepareRequest(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			_, err := e.SendPrepare(e.A, r)
+			e.Must(err)
+			e.DB.TakeOver(e, e.Project, refA, gerrit)
+			e.Revoke(e.A, r)
+			e.WantGerrits(refA)
+			e.WantFree(refB)
+		}},
+		{"a revocation leaves the locks and intents of others alone", func(e *env) {
+			r := e.PrepareRequest(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
+			l := e.Prepare(e.A, suite.Move(refA, "", v1))
+			other := e.Acquire(e.B, refB)
+			e.Revoke(e.A, r)
+			e.WantIntended(l)
+			e.WantLock(other)
+			e.WantFree(refC)
+		}},
+		{"a revocation is listed as a decision of its owner until it is forgotten", func(e *env) {
+			r := e.PrepareRequest(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			e.Revoke(e.A, r)
+			got := e.Decided()
+			if len(got) != 1 || got[0].Ref != refA || got[0].Decision != refdb.Revoked || got[0].Owner != r.Owner || got[0].DecidedBy != r.Owner ||
+				got[0].Agent != agent || got[0].New != v1 || got[0].DecidedAt.IsZero() {
+				e.Fatalf("decided are %+v", got)
+			}
+			if ended := e.Resolve(e.B, refdb.KeepOld, suite.IntentIDs(got)...); ended[0] {
+				e.Error("it was pending")
+			}
+			e.Forget(e.A, suite.IntentIDs(got)...)
+			e.WantNone()
+		}},
+		{"P10 who decided and why are data", func(e *env) {
+			for i, text := range nastyProjects() {
+				l := e.Prepare(e.A, suite.Move(fmt.Sprintf("refs/heads/%d", i), "", v1))
+				_, err := e.B.Resolve(e.Context(), refdb.ResolveRequest{Intents: l.IDs(), Decision: refdb.KeepOld, Origin: refdb.Origin{By: text}, Reason: text + "."})
+				e.Must(err)
+				got := e.Intents(refdb.IntentQuery{IntentFilter: refdb.IntentFilter{Project: e.Project, Ref: l.Refs()[0], Decided: true}})
+				if len(got) != 1 || got[0].DecidedBy != text || got[0].Reason != text+"." {
+					e.Errorf("%q: got %+v", text, got)
+				}
+			}
+		}},
+	}
+}

@@ -1,0 +1,409 @@
+package driver
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
+)
+
+// A reservation is not a lock, and it is over after the waiter's turn.
+func keptRows() []row {
+	return []row{
+		{"who is kept a lock, and does not come, loses it when its turn is over", func(e *env) {
+			l := e.Acquire(e.A, refA)
+			first, second := notified(e, e.A), notified(e, e.B)
+			first.wait(refA)
+			second.wait(refA)
+			e.Release(e.A, l)
+			endTurn(e, refA)
+			l = second.acquire(refA)
+			if len(l.Reclaimed) != 0 {
+				e.Errorf("%+v was no lock", l.Reclaimed)
+			}
+			third := notified(e, e.B)
+			third.wait(refA)
+			first.wait(refA)
+			e.Release(e.B, l)
+			first.wantReserved(refA) // because its ticket is earlier
+		}},
+		{"what Gerrit's plugin makes of a lock that is kept is a lock like any other", func(e *env) {
+			for what, waiter := range map[string]*waiter{"for-somebody": notified(e, e.A), "for-nobody": polling(e, e.A)} {
+				ref := "refs/heads/" + what
+				l := e.Acquire(e.A, ref)
+				waiter.wait(ref)
+				e.Release(e.A, l)
+				endTurn(e, ref)
+				e.DB.TakeOver(e, e.Project, ref, gerrit)
+				e.DB.Age(e, e.Project, ref, refdb.DefaultStaleAfter/2)
+				if h := e.Refused(e.B, ref); h[0].Owner != gerrit || h[0].StaleAfter != refdb.DefaultStaleAfter {
+					e.Errorf("refused by %+v", h)
+				}
+				e.WantHolders(e.Update(e.B, suite.Move(ref, "", v1)), ref)
+			}
+		}},
+		{"what is kept is purged with its queue, and who waits comes back with its place", func(e *env) {
+			for what, q := range map[string]*waiter{"for-somebody": notified(e, e.A), "for-nobody": polling(e, e.A)} {
+				ref := "refs/heads/" + what
+				l := e.Acquire(e.A, ref)
+				other := notified(e, e.B)
+				q.wait(ref)
+				other.wait(ref)
+				e.Release(e.A, l)
+				endTurn(e, ref)
+				if got := e.Purge(e.B, suite.AsListed(e.Row(ref))); !got[0] {
+					e.Error("it was not purged")
+				}
+				e.WantFree(ref)
+				l = e.Acquire(e.A, ref)
+				other.wait(ref)
+				q.wait(ref)
+				if q.Place.Ahead != 0 {
+					e.Errorf("%d are ahead of the first", q.Place.Ahead)
+				}
+				e.Release(e.A, l)
+			}
+		}},
+		{"one that gives up what was kept for nobody leaves no row", func(e *env) {
+			l := e.Acquire(e.A, refA)
+			q, r := polling(e, e.B), polling(e, e.B)
+			q.wait(refA)
+			r.wait(refA)
+			e.Release(e.A, l)
+			q.giveUp(refA)
+			e.Row(refA)
+			r.giveUp(refA)
+			e.WantFree(refA)
+		}},
+		{"a turn that is over and is followed by one who polls is for anybody", func(e *env) {
+			l := e.Acquire(e.A, refA)
+			first, second := notified(e, e.A), polling(e, e.B)
+			first.wait(refA)
+			second.wait(refA)
+			e.Release(e.A, l)
+			endTurn(e, refA)
+			e.Acquire(e.A, refA)
+		}},
+		{"a turn that is over is followed by the next one's, whoever asks", func(e *env) {
+			a := e.Acquire(e.A, refA)
+			first, second := notified(e, e.A), notified(e, e.B)
+			first.wait(refA)
+			second.wait(refA)
+			e.Release(e.A, a)
+			endTurn(e, refA)
+			e.Refused(e.A, refA)
+			second.wantReserved(refA)
+			third := notified(e, e.A)
+			third.wait(refA)
+			endTurn(e, refA)
+			e.Release(e.A, first.acquire(refA)) // it came before the third
+			third.wantReserved(refA)
+		}},
+		{"what is kept is nobody's lock: nothing that its last holder does can match it", func(e *env) {
+			l := e.Acquire(e.A, refA)
+			q := notified(e, e.A) // has the owner of l
+			q.wait(refA)
+			e.Release(e.A, l)
+			if missing := e.Release(e.A, l); !slices.Equal(missing, []string{refA}) {
+				e.Errorf("missing at the second release: %q", missing)
+			}
+			if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.BeatLost {
+				e.Errorf("the beat says %v", got)
+			}
+			e.WantLost(e.SendUpdate(e.A, refdb.UpdateRequest{Fence: l.Fence(), Updates: []refdb.Update{suite.Move(refA, "", v1)}}), refA)
+			if got := e.Purge(e.A, suite.Standing(l.IDs()...)...); got[0] {
+				e.Error("it was purged as the lock before")
+			}
+			e.Abandon(e.A, l.AcquireRequest)
+			q.wantReserved(refA)
+			q.acquire(refA)
+		}},
+		{"what is kept is in the way of others as a fresh lock is, and can be purged as one", func(e *env) {
+			l := e.Acquire(e.A, refA)
+			q := notified(e, e.A)
+			q.wait(refA)
+			e.Release(e.A, l)
+			e.WantHolders(e.Update(e.B, suite.Move(refA, "", v1)), refA)
+			_, err := e.TryPrepare(e.B, suite.Move(refA, "", v1))
+			e.WantHolders(err, refA)
+			_, err = e.B.Remove(e.Context(), refdb.RemoveRequest{Project: e.Project, Limit: 10})
+			e.WantHolders(err, refA)
+			page, err := e.B.Locks(e.Context(), refdb.LockQuery{LockFilter: refdb.LockFilter{Project: e.Project}, Limit: 10})
+			e.Must(err)
+			if len(page.Locks) != 1 || !page.Locks[0].Reserved() {
+				e.Fatalf("listed are %+v", page.Locks)
+			}
+			if got := e.Purge(e.B, suite.AsListed(page.Locks[0])); !got[0] {
+				e.Error("it was not purged")
+			}
+			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
+		}},
+		{"what is kept, and nobody takes, is in nobody's way when the turn is over", func(e *env) {
+			for what, take := range map[string]func(ref string){
+				"update":  func(ref string) { e.Must(e.Update(e.B, suite.Move(ref, "", v1))) },
+				"acquire": func(ref string) { e.Acquire(e.B, ref) },
+				"prepare": func(ref string) {
+					if p := e.Prepare(e.B, suite.Move(ref, "", v1)); len(p.Reclaimed) != 0 {
+						e.Errorf("%+v was no lock", p.Reclaimed)
+					}
+				},
+			} {
+				ref := "refs/heads/" + what
+				l := e.Acquire(e.A, ref)
+				notified(e, e.A).wait(ref)
+				e.Release(e.A, l)
+				endTurn(e, ref)
+				take(ref)
+			}
+		}},
+		{"what is kept, and nobody takes, is named by no refusal when the turn is over", func(e *env) {
+			l := e.Acquire(e.A, refA)
+			notified(e, e.A).wait(refA)
+			e.Release(e.A, l)
+			endTurn(e, refA)
+			e.Acquire(e.A, refB)
+			e.WantHolders(e.Update(e.B, suite.Move(refA, "", v1), suite.Move(refB, "", v1)), refB)
+			_, err := e.TryAcquire(e.B, refA, refB)
+			e.WantHolders(err, refB)
+			_, err = e.TryPrepare(e.B, suite.Move(refA, "", v1), suite.Move(refB, "", v1))
+			e.WantHolders(err, refB)
+			_, err = e.B.Remove(e.Context(), refdb.RemoveRequest{Project: e.Project, Limit: 10})
+			e.WantHolders(err, refB)
+		}},
+		{"the queue of a stale lock stays with whoever takes that over", func(e *env) {
+			for what, take := range map[string]func(ref string) (over func()){
+				"lock": func(ref string) func() {
+					l := e.Acquire(e.B, ref)
+					return func() { e.Release(e.B, l) }
+				},
+				"intent": func(ref string) func() {
+					l := e.Prepare(e.B, suite.Move(ref, "", v1))
+					return func() { e.Must(e.Finish(e.B, l)) }
+				},
+			} {
+				ref := "refs/heads/" + what
+				l := e.Acquire(e.A, ref)
+				q := notified(e, e.A)
+				q.wait(ref)
+				e.Age(l, stale)
+				over := take(ref)
+				over()
+				q.wantReserved(ref)
+			}
+		}},
+		{"turns may be a millisecond, and owners any text", func(e *env) {
+			for _, owner := range []string{"", "a.b.c", "site/host:1 (waits)", "Ärger/" + fmt.Sprint(time.Hour)} {
+				ref := fmt.Sprintf("refs/heads/%x", owner)
+				p := process{Driver: e.A.Driver, Owner: owner}
+				if owner == "" {
+					p.Owner = "."
+				}
+				l := e.Acquire(e.B, ref)
+				q := notified(e, p)
+				q.wait(ref)
+				e.Release(e.B, l)
+				q.wantReserved(ref)
+				e.Release(p, q.acquire(ref))
+				e.WantFree(ref)
+			}
+			l := e.Acquire(e.B, refA)
+			q := notified(e, e.A)
+			q.Turn = time.Millisecond
+			q.wait(refA)
+			e.Release(e.B, l)
+			e.Eventually("the end of the turn", func() bool { return e.Update(e.B, suite.Move(refA, "", v1)) == nil })
+		}},
+	}
+}
+
+// A waiter for several refs gets all of them in its turn, and keeps none of them from others for long.
+func severalRefsRows() []row {
+	ab := []string{refA, refB}
+	return []row{
+		{"one order holds in all queues, that of the first refusals", func(e *env) {
+			a := e.Acquire(e.A, refA)
+			first, second, third := notified(e, e.A), notified(e, e.B), notified(e, e.B)
+			first.wait(refA)
+			b := e.Acquire(e.A, refB)
+			second.wait(refB)
+			third.wait(refB)
+			first.wait(refA, refB)
+			e.Release(e.A, b)
+			first.wantReserved(refB)
+			first.refused(ab, refA) // so B goes to the next waiter
+			second.wantReserved(refB)
+			e.Release(e.B, second.acquire(refB))
+			e.Release(e.A, a)
+			l := first.acquire(refA, refB)
+			third.wait(refB)
+			e.Release(e.A, l)
+			third.wantReserved(refB)
+			e.WantFree(refA)
+		}},
+		{"one for several refs lets others pass while another is in the way, but not for ever; then all is kept for it", func(e *env) {
+			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
+			q := notified(e, e.B)
+			q.wait(refA, refB)
+			for n := 0; n < refdb.MaxPassed; n += 2 {
+				other := notified(e, e.A)
+				other.wait(refA)
+				e.Release(e.A, a)
+				q.wantReserved(refA)
+				q.refused(ab, refB) // to yield counts as being passed
+				other.wantReserved(refA)
+				a = other.acquire(refA) // this counts too
+				q.refused(ab, refA, refB)
+				if q.Place.Passed != n+2 {
+					e.Fatalf("passed %d times, told of %d", n+2, q.Place.Passed)
+				}
+			}
+			other := notified(e, e.A)
+			other.wait(refA)
+			e.Release(e.A, a)
+			for range 2 {
+				e.DB.Age(e, e.Project, refA, turn/2)
+				q.refused(ab, refB) // its turn begins anew
+				q.wantReserved(refA)
+				if left := turnLeft(e, refA); left < turn*3/4 {
+					e.Errorf("its turn is over in %v", left)
+				}
+			}
+			e.Release(e.A, b)
+			e.Release(e.B, q.acquire(refA, refB))
+			other.wantReserved(refA)
+			e.WantFree(refB)
+		}},
+		{"what is kept for one who can't take it, and nobody else waits for, is free, MaxPassed times", func(e *env) {
+			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
+			q := notified(e, e.B)
+			for n := range refdb.MaxPassed {
+				q.wait(refA, refB)
+				e.Release(e.A, a)
+				q.refused(ab, refB)
+				e.WantFree(refA)
+				if q.Place.Passed != n+1 {
+					e.Fatalf("passed %d times, told of %d", n+1, q.Place.Passed)
+				}
+				a = e.Acquire(e.A, refA)
+			}
+			q.wait(refA, refB)
+			e.Release(e.A, a)
+			q.refused(ab, refB)
+			q.wantReserved(refA)
+			e.Release(e.A, b)
+			q.acquire(refA, refB)
+		}},
+		{"one that waits for the end of an intent waits for nothing else, and keeps nothing", func(e *env) {
+			a, b := e.Acquire(e.A, refA), e.Prepare(e.A, suite.Move(refB, "", v1))
+			q := notified(e, e.B)
+			q.wait(refA, refB)
+			e.Release(e.A, a)
+			e.WantFree(refA)
+
+			e.Drop(e.A, b)
+			q.wantReserved(refB)
+			a = e.Acquire(e.A, refA)
+			q.refused(ab, refA)
+			e.WantFree(refB)
+			b = e.Prepare(e.A, suite.Move(refB, "", v1))
+			e.Release(e.A, a)
+			q.wantReserved(refA)
+			other := notified(e, e.A)
+			other.wait(refA)
+			q.refused(ab, refB)
+			other.wantReserved(refA)
+			a = other.acquire(refA)
+			q.refused(ab, refA, refB)
+			if q.Place.Passed > 1 {
+				e.Errorf("passed %d times", q.Place.Passed)
+			}
+			next, another := notified(e, e.A), notified(e, e.A)
+			another.wait(refA)
+			releaseWithNext(e, next, a)
+			next.wantReserved(refA)
+			e.Release(e.A, next.acquire(refA))
+			another.wantReserved(refA)
+			e.Release(e.A, another.acquire(refA))
+			e.WantFree(refA)
+			e.Must(e.Finish(e.A, b))
+			q.acquire(refA, refB)
+		}},
+		{"two who wait for the end of an intent don't keep another ref between them", func(e *env) {
+			a := e.Acquire(e.A, refA)
+			q, r, other := notified(e, e.B), notified(e, e.B), notified(e, e.B)
+			q.wait(refA)
+			r.wait(refA)
+			other.wait(refA)
+			e.Prepare(e.A, suite.Move(refB, "", v1))
+			e.Release(e.A, a)
+			q.wantReserved(refA)
+			q.refused(ab, refB)
+			r.wantReserved(refA)
+			r.refused(ab, refB)
+			other.wantReserved(refA)
+		}},
+		{"two for the same refs don't yield one to each other for as long as somebody has another", func(e *env) {
+			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
+			first, second := notified(e, e.B), notified(e, e.B)
+			first.wait(refA, refB)
+			second.wait(refA, refB)
+			e.Release(e.A, a)
+			for range refdb.MaxPassed {
+				first.refused(ab, refB)
+				second.wantReserved(refA)
+				second.refused(ab, refB)
+			}
+			for range 3 {
+				first.wantReserved(refA)
+				first.refused(ab, refB)
+				second.wait(refA, refB)
+			}
+			e.Release(e.A, b)
+			first.acquire(refA, refB)
+		}},
+		{"what one can't take goes to those who came later, and only then to those who came before", func(e *env) {
+			a, _ := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
+			var all []*waiter
+			for range 3 {
+				q := notified(e, e.B)
+				q.wait(refA)
+				all = append(all, q)
+			}
+			e.Release(e.A, a)
+			for _, next := range []int{1, 2, 0, 1} {
+				all[(next+2)%3].refused(ab, refB)
+				all[next].wantReserved(refA)
+			}
+		}},
+		{"what is kept for a later waiter is not in the way of an earlier one", func(e *env) {
+			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
+			first, second := notified(e, e.A), notified(e, e.B)
+			first.wait(refA)
+			second.wait(refB)
+			e.Release(e.A, b)
+			second.wantReserved(refB)
+			first.refused(ab, refA)
+			e.Release(e.A, a)
+			l := first.acquire(refA, refB)
+			if len(l.Reclaimed) != 0 {
+				e.Errorf("%+v were no locks", l.Reclaimed)
+			}
+			e.Release(e.A, l)
+			second.wantReserved(refB) // it still waits, and did not have to ask again
+			e.WantFree(refA)
+		}},
+		{"each of several locks has its own queue", func(e *env) {
+			refs := []string{refA, refB, refC}
+			l := e.Acquire(e.A, refs...)
+			first, second := notified(e, e.A), notified(e, e.B)
+			first.wait(refA)
+			second.wait(refC)
+			e.Release(e.A, l)
+			first.wantReserved(refA)
+			second.wantReserved(refC)
+			e.WantFree(refB)
+		}},
+	}
+}

@@ -1,0 +1,259 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// Alternate returns a database on which each call goes to another instance of the driver than the call before: refdbtest.Alternating.
+func Alternate(db Database) Database { return alternating{db} }
+
+type alternating struct{ Database }
+
+func (d alternating) Rounds() int { return roundsOf(d.Database) }
+
+func (d alternating) FutureTimes() bool { return futureTimesOf(d.Database) }
+
+func (d alternating) Restart(tb testing.TB) {
+	r, ok := d.Database.(restarter)
+	if !ok {
+		tb.Skip("the server of this database can't be made another one")
+	}
+	r.Restart(tb)
+}
+
+func (d alternating) Open(tb testing.TB) refdb.Driver {
+	tb.Helper()
+	return newPair([2]refdb.Driver{d.Database.Open(tb), d.Database.Open(tb)})
+}
+
+// turns returns the driver with turns of its own, if it is a pair: what else is called through
+// the instances changes nothing about which of them serves the next call.
+func turns(d refdb.Driver) refdb.Driver {
+	if p, ok := d.(interface{ instances() [2]refdb.Driver }); ok {
+		return newPair(p.instances())
+	}
+	return d
+}
+
+func newPair(drivers [2]refdb.Driver) refdb.Driver {
+	p := &pair{drivers: drivers}
+	_, notifies := p.drivers[0].(refdb.Notifier)
+	_, diagnoses := p.drivers[0].(refdb.Diagnoser)
+	switch {
+	case notifies && diagnoses:
+		return struct {
+			*pair
+			pairNotifier
+			pairDiagnoser
+		}{p, pairNotifier{p}, pairDiagnoser{p}}
+	case notifies:
+		return struct {
+			*pair
+			pairNotifier
+		}{p, pairNotifier{p}}
+	case diagnoses:
+		return struct {
+			*pair
+			pairDiagnoser
+		}{p, pairDiagnoser{p}}
+	default:
+		return p
+	}
+}
+
+// A pair is two instances of a driver on one database.
+type pair struct {
+	drivers [2]refdb.Driver
+	calls   atomic.Uint32
+}
+
+// instances must stay the only thing of that name among what Open embeds: else no type has the method.
+func (p *pair) instances() [2]refdb.Driver { return p.drivers }
+
+// next returns the instance that the next call goes to.
+func (p *pair) next() refdb.Driver { return p.drivers[p.calls.Add(1)%2] }
+
+// Close closes both instances.
+func (p *pair) Close() error { return errors.Join(p.drivers[0].Close(), p.drivers[1].Close()) }
+
+func (p *pair) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
+	return p.next().Get(ctx, project, refs)
+}
+
+func (p *pair) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
+	return p.next().List(ctx, q)
+}
+
+func (p *pair) Summaries(ctx context.Context, q refdb.SummaryQuery) (refdb.SummaryPage, error) {
+	return p.next().Summaries(ctx, q)
+}
+
+func (p *pair) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
+	return p.next().States(ctx, project, refs)
+}
+
+func (p *pair) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	return p.next().Update(ctx, r)
+}
+
+func (p *pair) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error) {
+	return p.next().Remove(ctx, r)
+}
+
+func (p *pair) PurgeTombstones(ctx context.Context, r refdb.TombstoneRequest) (int, error) {
+	return p.next().PurgeTombstones(ctx, r)
+}
+
+func (p *pair) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acquired, error) {
+	return p.next().Acquire(ctx, r)
+}
+
+func (p *pair) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
+	return p.next().Beat(ctx, locks)
+}
+
+func (p *pair) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Released, error) {
+	return p.next().Release(ctx, r)
+}
+
+func (p *pair) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool, error) {
+	return p.next().Purge(ctx, locks)
+}
+
+func (p *pair) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
+	return p.next().Abandon(ctx, r)
+}
+
+func (p *pair) Locks(ctx context.Context, q refdb.LockQuery) (refdb.LockPage, error) {
+	return p.next().Locks(ctx, q)
+}
+
+func (p *pair) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
+	return p.next().Prepare(ctx, r)
+}
+
+func (p *pair) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	return p.next().Finish(ctx, r)
+}
+
+func (p *pair) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
+	return p.next().Revoke(ctx, r)
+}
+
+func (p *pair) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	return p.next().Resolve(ctx, r)
+}
+
+func (p *pair) Forget(ctx context.Context, intents []refdb.LockID) error {
+	return p.next().Forget(ctx, intents)
+}
+
+func (p *pair) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.IntentPage, error) {
+	return p.next().Intents(ctx, q)
+}
+
+func (p *pair) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
+	return p.next().Projects(ctx, q)
+}
+
+func (p *pair) PutProject(ctx context.Context, r refdb.ProjectRequest) (refdb.Project, error) {
+	return p.next().PutProject(ctx, r)
+}
+
+func (p *pair) Record(ctx context.Context, e refdb.AuditEntry) (time.Time, error) {
+	return p.next().Record(ctx, e)
+}
+
+func (p *pair) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (bool, error) {
+	return p.next().Conclude(ctx, e, outcome)
+}
+
+func (p *pair) Audit(ctx context.Context, q refdb.AuditQuery) (refdb.AuditPage, error) {
+	return p.next().Audit(ctx, q)
+}
+
+func (p *pair) HistoryState(ctx context.Context) (refdb.HistoryState, error) {
+	return p.next().HistoryState(ctx)
+}
+
+func (p *pair) Newest(ctx context.Context) (refdb.Change, refdb.HistoryState, error) {
+	return p.next().Newest(ctx)
+}
+
+func (p *pair) Tip(ctx context.Context, project string) (refdb.Tip, error) {
+	return p.next().Tip(ctx, project)
+}
+
+func (p *pair) Changes(ctx context.Context, r refdb.ChangesRequest) (refdb.ChangesPage, error) {
+	return p.next().Changes(ctx, r)
+}
+
+func (p *pair) Log(ctx context.Context, r refdb.LogRequest) (refdb.LogPage, error) {
+	return p.next().Log(ctx, r)
+}
+
+func (p *pair) Past(ctx context.Context, r refdb.PastRequest) (refdb.PastPage, error) {
+	return p.next().Past(ctx, r)
+}
+
+func (p *pair) PositionAt(ctx context.Context, t time.Time) (refdb.Position, refdb.HistoryState, error) {
+	return p.next().PositionAt(ctx, t)
+}
+
+func (p *pair) Prune(ctx context.Context, r refdb.PruneRequest) (refdb.Pruned, error) {
+	return p.next().Prune(ctx, r)
+}
+
+func (p *pair) Followers(ctx context.Context) ([]refdb.Follower, error) {
+	return p.next().Followers(ctx)
+}
+
+func (p *pair) PutFollower(ctx context.Context, f refdb.Follower) error {
+	return p.next().PutFollower(ctx, f)
+}
+
+func (p *pair) RemoveFollower(ctx context.Context, name string) (bool, error) {
+	return p.next().RemoveFollower(ctx, name)
+}
+
+func (p *pair) Admission(ctx context.Context) (refdb.Admission, error) {
+	return p.next().Admission(ctx)
+}
+
+func (p *pair) Look(ctx context.Context, witness string, known []refdb.Known) (refdb.Looked, error) {
+	return p.next().Look(ctx, witness, known)
+}
+
+func (p *pair) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	return p.next().Report(ctx, r)
+}
+
+func (p *pair) LostChanges(ctx context.Context, q refdb.LostQuery) (refdb.LostPage, error) {
+	return p.next().LostChanges(ctx, q)
+}
+
+func (p *pair) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	return p.next().Recover(ctx, r)
+}
+
+func (p *pair) Now(ctx context.Context) (time.Time, error) { return p.next().Now(ctx) }
+
+// A pairNotifier makes a pair a [refdb.Notifier], if its drivers are.
+type pairNotifier struct{ both *pair }
+
+func (n pairNotifier) Listen(ctx context.Context, channel string, started func(), wake func(refdb.Wakeup)) error {
+	return n.both.next().(refdb.Notifier).Listen(ctx, channel, started, wake)
+}
+
+// A pairDiagnoser makes a pair a [refdb.Diagnoser], if its drivers are.
+type pairDiagnoser struct{ both *pair }
+
+func (d pairDiagnoser) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
+	return d.both.next().(refdb.Diagnoser).Diagnose(ctx)
+}

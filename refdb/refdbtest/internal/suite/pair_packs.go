@@ -1,0 +1,84 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+var _ refdb.PackStore = (*pair)(nil)
+
+// The methods of a pair's drivers, if they keep packs.
+func (p *pair) packs() (refdb.PackStore, error) {
+	if s, ok := p.next().(refdb.PackStore); ok {
+		return s, nil
+	}
+	return nil, fmt.Errorf("the drivers of a pair keep no packs: %w", errors.ErrUnsupported)
+}
+
+func (p *pair) StorePart(ctx context.Context, part refdb.PackPart) error {
+	s, err := p.packs()
+	if err != nil {
+		return err
+	}
+	return s.StorePart(ctx, part)
+}
+
+func (p *pair) Packs(ctx context.Context, q refdb.PackQuery) (refdb.PackPage, error) {
+	s, err := p.packs()
+	if err != nil {
+		return refdb.PackPage{}, err
+	}
+	return s.Packs(ctx, q)
+}
+
+func (p *pair) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
+	s, err := p.packs()
+	if err != nil {
+		return nil, err
+	}
+	return s.PackPart(ctx, id, number)
+}
+
+func (p *pair) DropPack(ctx context.Context, id string) error {
+	s, err := p.packs()
+	if err != nil {
+		return err
+	}
+	return s.DropPack(ctx, id)
+}
+
+func (p *pair) DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+	s, err := p.packs()
+	if err != nil {
+		return 0, err
+	}
+	return s.DropAbandonedPacks(ctx, olderThan, limit)
+}
+
+func (p *pair) DropSupersededPacks(ctx context.Context, project string, limit int) (int, error) {
+	s, err := p.packs()
+	if err != nil {
+		return 0, err
+	}
+	return s.DropSupersededPacks(ctx, project, limit)
+}
+
+func (p *pair) RemovePacks(ctx context.Context, project string, limit int) (int, error) {
+	s, err := p.packs()
+	if err != nil {
+		return 0, err
+	}
+	return s.RemovePacks(ctx, project, limit)
+}
+
+func (p *pair) PackUsage(ctx context.Context, project string) (refdb.PackUsage, error) {
+	s, err := p.packs()
+	if err != nil {
+		return refdb.PackUsage{}, err
+	}
+	return s.PackUsage(ctx, project)
+}

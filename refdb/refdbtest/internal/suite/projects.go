@@ -1,0 +1,80 @@
+package suite
+
+import (
+	"crypto/rand"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// ProjectRequest writes the row's own project, as an operation of its own.
+func (e *Env) ProjectRequest(rules string, revision int64) refdb.ProjectRequest {
+	return refdb.ProjectRequest{Project: e.Project, ID: "id", Rules: rules, Mode: "enforce", Store: "all", Revision: revision, Op: rand.Text()}
+}
+
+func (e *Env) TryPutProject(p Process, r refdb.ProjectRequest) (got refdb.Project, err error) {
+	err = Retry(func() (err error) {
+		got, err = p.PutProject(e.Context(), r)
+		return err
+	})
+	return got, err
+}
+
+func (e *Env) PutProject(p Process, r refdb.ProjectRequest) refdb.Project {
+	e.Helper()
+	got, err := e.TryPutProject(p, r)
+	e.Must(err)
+	return got
+}
+
+func (e *Env) Projects(q refdb.ProjectQuery) (all []refdb.Project) {
+	e.Helper()
+	q.Limit = 1000
+	for {
+		page, err := e.B.Projects(e.Context(), q)
+		e.Must(err)
+		all = append(all, page...)
+		if len(page) < q.Limit {
+			return all
+		}
+		q.After = page[len(page)-1].Revision
+	}
+}
+
+// SameProject compares everything except the age.
+func SameProject(a, b refdb.Project) bool {
+	sameTime := a.Time.Equal(b.Time)
+	a.Time, a.Age, b.Time, b.Age = time.Time{}, 0, time.Time{}, 0
+	return sameTime && a == b
+}
+
+// RecordEntry records an entry whose ID sorts before those of earlier entries.
+func (e *Env) RecordEntry(p Process, action string) refdb.AuditEntry {
+	e.Helper()
+	n := 9 - len(e.Audit(refdb.AuditQuery{Project: e.Project}))
+	entry := refdb.AuditEntry{
+		Time: time.Unix(1, 0), ID: string(rune('0'+n)) + rand.Text(), Who: "o'brien@host", Origin: "192.0.2.1", Action: action,
+		Project: e.Project, Detail: "refs/heads/main", Reason: "broke",
+	}
+	e.Must(Retry(func() (err error) {
+		entry.Time, err = p.Record(e.Context(), entry)
+		return err
+	}))
+	return entry
+}
+
+func (e *Env) Audit(q refdb.AuditQuery) []refdb.AuditEntry {
+	e.Helper()
+	if q.Limit == 0 {
+		q.Limit = 1000
+	}
+	page, err := e.B.Audit(e.Context(), q)
+	e.Must(err)
+	return page.Entries
+}
+
+func SameEntry(a, b refdb.AuditEntry) bool {
+	same := a.Time.Equal(b.Time) && a.Ended.Equal(b.Ended)
+	a.Time, a.Ended, b.Time, b.Ended = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	return same && a == b
+}

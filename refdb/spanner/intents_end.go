@@ -1,0 +1,138 @@
+package spanner
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+// Resolve implements refdb.IntentStore.
+func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	ended := make([]bool, len(r.Intents))
+	_, err := decide(ctx, d, request{tag: "refdb.resolve", what: "resolve intents"}, intentsOf(r.Intents), func(b *batch, rows []*intentRow) error {
+		for n, i := range r.Intents {
+			row := rows[n]
+			if ended[n] = row != nil && rules.Resolvable(&row.IntentRow, r.Decision); !ended[n] {
+				continue
+			}
+			if r.Decision == refdb.TakeNew {
+				b.putRef(i.Project, i.Ref, row.value, row.New, r.Origin)
+			}
+			if row.Locked {
+				b.deleteLock(i.Project, i.Ref)
+			}
+			b.decideIntent(i, &r)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ended, nil
+}
+
+// Forget implements refdb.IntentStore.
+func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+	_, err := decide(ctx, d, request{tag: "refdb.forget", what: "forget intents"}, intentsOf(intents), func(b *batch, rows []*intentRow) error {
+		for n, i := range intents {
+			if rows[n] != nil && !rows[n].Pending {
+				b.deleteIntent(i.Project, i.Ref, i.Token)
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// intentKey is the key of an intent; Asked is its place in the list.
+type intentKey struct {
+	Asked   int64     `spanner:"asked"`
+	Project string    `spanner:"project"`
+	Ref     string    `spanner:"ref"`
+	Token   time.Time `spanner:"token"`
+	Owner   string    `spanner:"owner"`
+}
+
+func (k intentKey) bytes() int { return len(k.Project) + len(k.Ref) + len(k.Owner) + 64 }
+
+// An intentRow is an intent with the value of its ref.
+type intentRow struct {
+	rules.IntentRow
+	value refdb.Value
+}
+
+const intentSQL = `
+SELECT k.asked, i.new_value, i.decision IS NULL, l.ref IS NOT NULL, IFNULL(r.value, '')
+FROM UNNEST(@keys) AS k
+JOIN@{JOIN_METHOD=APPLY_JOIN} intents AS i
+  ON i.project = k.project AND i.ref = k.ref AND i.token = k.token AND i.owner = k.owner
+LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} locks AS l
+  ON l.project = k.project AND l.ref = k.ref AND l.token = k.token AND l.owner = k.owner
+LEFT JOIN@{JOIN_METHOD=APPLY_JOIN} refs AS r ON r.project = k.project AND r.ref = k.ref`
+
+// intentsOf returns a function that reads and locks the rows of intents, and those of their
+// locks and refs. A missing intent is nil.
+func intentsOf(intents []refdb.LockID) func(context.Context, *transaction) ([]*intentRow, error) {
+	keys := make([]intentKey, len(intents))
+	for n, i := range intents {
+		keys[n] = intentKey{Asked: int64(n), Project: i.Project, Ref: i.Ref, Token: i.Token.Time(), Owner: i.Owner}
+	}
+	return func(ctx context.Context, t *transaction) ([]*intentRow, error) {
+		rows := make([]*intentRow, len(intents))
+		s := spanner.Statement{SQL: intentSQL, Params: make(map[string]any)}
+		return rows, queryKeys(ctx, t, s, keys, intentKey.bytes, func(r *spanner.Row) error {
+			var n int64
+			var row intentRow
+			err := r.Columns(&n, (*string)(&row.New), &row.Pending, &row.Locked, (*string)(&row.value))
+			rows[n] = &row
+			return err
+		})
+	}
+}
+
+// Finish implements refdb.IntentStore.
+func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	const what = "finish intents"
+	if err := d.requireWitness(what, r.Owner); err != nil {
+		return err
+	}
+	refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
+	_, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Done, refs)),
+		func(b *batch, states []state) error { return planFinish(b, &r, refs, states) })
+	return err
+}
+
+// planFinish says what r, which ends the intents of refs, writes in view of what
+// it found, or why it is refused.
+func planFinish(b *batch, r *refdb.FinishRequest, refs []string, states []state) error {
+	if rules.Updated(r.ID, rowsOf(states)) {
+		return nil
+	}
+	found := byRef(states)
+	f := refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
+	if lost := rules.CheckFence(r.Project, f, rules.Intent, found.fence); lost != nil {
+		return lost
+	}
+	done := refdb.UpdateRequest{Project: r.Project, Updates: r.Done}
+	if mismatch := rules.Compare(done, found.rows(r.Done)); mismatch != nil {
+		return mismatch
+	}
+	if len(r.Done) > MaxRefs {
+		// A program from before the history prepared it, and git has moved the refs: better without a
+		// record, as if that program had finished it, than never.
+		b.unrecorded = true
+	}
+	for _, u := range r.Done {
+		b.putRef(r.Project, u.Ref, found[u.Ref].value(), u.New, r.Origin)
+	}
+	for _, ref := range refs {
+		b.deleteIntent(r.Project, ref, r.Token)
+	}
+	b.end(found.endings(refs), refdb.Waiter{})
+	return nil
+}

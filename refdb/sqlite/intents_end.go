@@ -1,0 +1,91 @@
+package sqlite
+
+import (
+	"context"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+const deleteIntents = `
+	DELETE FROM intents
+	WHERE project = ?1 AND ref IN (SELECT value FROM json_each(?2)) AND token = ?3 AND decision IS NULL`
+
+// Finish implements refdb.IntentStore.
+func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
+	return d.decide(ctx, "finish intents", 2*len(r.Done)+len(r.Dropped), func(t *tx) (refused, err error) { return t.finish(r) })
+}
+
+// finish writes nothing if it is refused.
+func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
+	if refused, err := t.requireWitness(r.Owner); refused != nil || err != nil {
+		return refused, err
+	}
+	refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
+	lost, err := t.checkFence(r.Project, refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}, rules.Intent)
+	if err != nil || lost != nil {
+		return lost, err
+	}
+	if len(r.Done) > 0 {
+		rows, err := t.rows(r.Project, refsOf(r.Done))
+		if err != nil {
+			return nil, err
+		}
+		if mismatch := rules.Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Done}, rows); mismatch != nil {
+			return mismatch, nil
+		}
+	}
+	if err := t.put(r.Project, r.Origin, r.Done); err != nil {
+		return nil, err
+	}
+	if err := t.end(r.Project, refs, refdb.Waiter{}); err != nil {
+		return nil, err
+	}
+	_, err = t.exec(deleteIntents, r.Project, asJSON(refs), int64(r.Token))
+	return nil, err
+}
+
+const (
+	// An intent, or the lock that it was recorded with.
+	oneIntent = ` WHERE project = ?1 AND ref = ?2 AND token = ?3 AND owner = ?4`
+
+	// rules.Resolvable in SQL.
+	decide = `
+		UPDATE intents SET decision = ?5, decided_by = ?6, reason = ?7, decided_at = ?8` + oneIntent + ` AND decision IS NULL
+		AND (?5 = '` + string(refdb.KeepOld) + `' OR EXISTS (SELECT 1 FROM locks` + oneIntent + `))`
+
+	takeNew = `
+		INSERT INTO refs (project, ref, value, time, op)
+		SELECT project, ref, new_value, ?5, ?6 FROM intents` + oneIntent + overwrite
+
+	deleteLock = `DELETE FROM locks` + oneIntent
+
+	forget = `DELETE FROM intents` + oneIntent + ` AND decision IS NOT NULL`
+)
+
+// keyOf returns the arguments of oneIntent.
+func keyOf(i refdb.LockID) []any { return []any{i.Project, i.Ref, int64(i.Token), i.Owner} }
+
+// Resolve implements refdb.IntentStore.
+func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
+	return d.writeEach(ctx, "resolve intents", len(r.Intents), func(t *tx, i int) (bool, error) {
+		key := keyOf(r.Intents[i])
+		ended, err := t.execOne(decide, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
+		if err == nil && ended && r.Decision == refdb.TakeNew {
+			_, err = t.exec(takeNew, append(key, t.now, opOf(r.Origin))...)
+		}
+		if err == nil && ended {
+			_, err = t.exec(deleteLock, key...)
+		}
+		return ended, err
+	})
+}
+
+// Forget implements refdb.IntentStore.
+func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
+	_, err := d.writeEach(ctx, "forget intents", len(intents), func(t *tx, i int) (bool, error) {
+		return t.execOne(forget, keyOf(intents[i])...)
+	})
+	return err
+}

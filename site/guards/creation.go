@@ -1,0 +1,224 @@
+package guards
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// maxCreations bounds the creations of a guard that are not settled.
+const maxCreations = 100
+
+// A creation is a project whose repository a guard makes here, until that is settled. The rules are in PROTOCOL.md, M19 to M22. The lock of
+// guards guards what changes after it has begun.
+type creation struct {
+	transaction pusher.Transaction
+	dir         string
+	repo        config.Repository // without a path until it is known that it can be made
+	id          string            // of the project; "" as long as nothing was reserved
+
+	phase    phase
+	cancel   context.CancelCauseFunc // the decision
+	session  *session                // that is told what becomes of it; nil if there is none
+	reported bool                    // its session waits for the word that it is settled
+	settling bool
+}
+
+// createAsked takes a guard's question whether it may make a repository. The guards are locked.
+func (gs *Guards) createAsked(s *session, m wire.Create) bool {
+	g := s.guard
+	id := pusher.Transaction{Guard: g.id, TX: m.TX}
+	if g.transactions[m.TX] != nil || gs.creations[id] != nil {
+		s.send(wire.Fault{Text: "transaction " + m.TX + " was announced before"})
+		return false
+	}
+	count := 0
+	for other := range gs.creations {
+		if other.Guard == g.id {
+			count++
+		}
+	}
+	if count >= maxCreations {
+		s.send(wire.Refused{TX: m.TX, Kind: wire.Final, Reason: string(refusal.TooMany), Lines: []string{wire.TooManyTransactions}})
+		return true
+	}
+	ctx, cancel := context.WithCancelCause(gs.Site.Work())
+	cr := &creation{transaction: id, dir: m.Dir, session: s, cancel: cancel}
+	gs.addCreation(cr)
+	gs.Tasks.Go(func() {
+		defer cancel(nil)
+		gs.decideCreation(ctx, cr, s, m.Limit)
+	})
+	return true
+}
+
+func (gs *Guards) addCreation(cr *creation) {
+	if gs.creations == nil {
+		gs.creations = map[pusher.Transaction]*creation{}
+	}
+	gs.creations[cr.transaction] = cr
+}
+
+// decideCreation decides about a creation, and tells the guard. Ctx ends with [errCancelled] if nobody waits for that any more.
+func (gs *Guards) decideCreation(ctx context.Context, cr *creation, s *session, limit time.Duration) {
+	err := gs.reserve(ctx, cr, limit)
+	gs.lock()
+	cancelled := ctx.Err() != nil && context.Cause(ctx) == errCancelled
+	if err == nil && !cancelled {
+		cr.phase = granted
+		s.send(wire.Granted{TX: cr.transaction.TX})
+		gs.unlock()
+		return
+	}
+	if !cancelled {
+		gs.Counts.Refused(0)
+		gs.Counts.Reason(refusal.ReasonOf(err))
+		s.send(wire.Refused{TX: cr.transaction.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
+		cr.session = nil
+	}
+	cr.phase = over
+	gs.unlock()
+	if !cancelled {
+		gs.Site.LogRefusal(ctx, err) // logs it
+	}
+	gs.settleCreation(gs.Site.Work(), cr)
+}
+
+// reserve reserves the name of a project for the site that creates it: after a nil error the database has the project, unless no rule
+// guards it.
+func (gs *Guards) reserve(ctx context.Context, cr *creation, limit time.Duration) error {
+	c := gs.Site.Config()
+	ctx, cancel := context.WithTimeout(ctx, min(limit-min(answerReserve, limit/4), answerWithin(c)))
+	defer cancel()
+	r, err := c.NewRepository(cr.dir)
+	if err != nil {
+		return refusal.Because(refusal.NotConfigured, err)
+	}
+	known, ok := gs.Projects.Get(r.Project)
+	if !ok && !c.GuardsProject(r.Project) {
+		return nil
+	}
+	if gs.Hook == "" {
+		return refusal.Because(refusal.NotConfigured, errors.New(wire.NoHookProgram))
+	}
+	if err := gs.Site.AwaitServing(ctx); err != nil {
+		return err
+	}
+	now, err := projects.Uptime()
+	if err != nil {
+		return err
+	}
+	if known.Mode == config.Removed && now < known.Settled {
+		return refusal.Lines{wire.JustRemoved(r.Project, known.Settled-now+time.Second)}
+	}
+	if err := gs.noteCreation(cr, r); err != nil {
+		return err
+	}
+	row, err := projects.Create(ctx, c, gs.DB, r.Project, cr.id)
+	if err != nil {
+		if refdb.ClassOf(err) != refdb.OutcomeUnknown {
+			gs.nothingReserved(cr)
+		}
+		if refusal.ReasonOf(err) == refusal.Exists && gs.Follower.Knows(r.Project) {
+			err = refusal.Because(refusal.Exists, refusal.Lines{"the project " + r.Project + ": " + wire.ProjectVanished(r.Project)})
+		}
+		return projects.NotRegistered(err)
+	}
+	if now, err = projects.Uptime(); err != nil {
+		return err
+	}
+	gs.Projects.Read(row, now)
+	return nil
+}
+
+// nothingReserved says that the database has nothing of a creation, and gets nothing of it any more.
+func (gs *Guards) nothingReserved(cr *creation) {
+	gs.lock()
+	defer gs.unlock()
+	cr.id = ""
+}
+
+// noteCreation gives a creation its ID, and notes it durably, if nothing is where the repository is to be.
+func (gs *Guards) noteCreation(cr *creation, r config.Repository) error {
+	gs.lock()
+	if gs.creationAt(r.Path) != nil {
+		gs.unlock()
+		return refusal.Because(refusal.Exists, errors.New(wire.BeingCreated(r.Project)))
+	}
+	switch _, err := os.Lstat(r.Path); {
+	case err == nil:
+		gs.unlock()
+		return refusal.Because(refusal.Exists, errors.New(wire.PathTaken(r.Path)))
+	case !errors.Is(err, fs.ErrNotExist):
+		gs.unlock()
+		return err
+	}
+	cr.repo, cr.id = r, rand.Text()
+	gs.unlock()
+	err := gs.saveCreations()
+	if err != nil {
+		gs.nothingReserved(cr)
+	}
+	return err
+}
+
+// creationAt returns the creation whose repository is made at path; nil if there is none. gs is locked.
+func (gs *Guards) creationAt(path string) *creation {
+	for _, cr := range gs.creations {
+		if cr.repo.Path == path {
+			return cr
+		}
+	}
+	return nil
+}
+
+// IsBeingCreated reports whether a guard makes the repository of a project here.
+func (gs *Guards) IsBeingCreated(project string) bool {
+	gs.lock()
+	defer gs.unlock()
+	for _, cr := range gs.creations {
+		if cr.repo.Project == project && cr.id != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// creationReported takes the report of a creation, if it is one. The guards are locked.
+func (gs *Guards) creationReported(s *session, m wire.Report) bool {
+	cr := gs.creations[pusher.Transaction{Guard: s.guard.id, TX: m.TX}]
+	if cr == nil {
+		return false
+	}
+	cr.session, cr.reported = s, true
+	if cr.phase == deciding {
+		cr.cancel(errCancelled) // whoever decides settles it
+		return true
+	}
+	cr.phase = over
+	gs.Tasks.Go(func() { gs.settleCreation(gs.Site.Work(), cr) })
+	return true
+}
+
+// leaveCreations is called when a guard has no session any more, or another one. What was let go on is reported later. gs is locked.
+func (gs *Guards) leaveCreations(g *guard) {
+	for id, cr := range gs.creations {
+		if id.Guard != g.id {
+			continue
+		}
+		cr.session, cr.reported = nil, false
+		if cr.phase == deciding {
+			cr.cancel(errCancelled)
+		}
+	}
+}

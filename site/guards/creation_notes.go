@@ -1,0 +1,70 @@
+package guards
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+)
+
+// A notedCreation is what a later daemon needs of a creation.
+type notedCreation struct {
+	Guard   string `json:"guard"`
+	TX      string `json:"tx"`
+	Project string `json:"project"`
+	Path    string `json:"path"`
+	ID      string `json:"id"`
+}
+
+func creationsFile(state string) string { return filepath.Join(state, "creations") }
+
+// saveCreations notes the creations that have reserved a name, durably.
+func (gs *Guards) saveCreations() error {
+	gs.saving.Lock()
+	defer gs.saving.Unlock()
+	noted := []notedCreation{}
+	gs.lock()
+	for id, cr := range gs.creations {
+		if cr.id != "" {
+			noted = append(noted, notedCreation{id.Guard.String(), id.TX, cr.repo.Project, cr.repo.Path, cr.id})
+		}
+	}
+	gs.creationsUnsaved = false
+	gs.unlock()
+	err := durable.SaveState(creationsFile(gs.Site.Config().State), noted)
+	if err != nil {
+		gs.lock()
+		gs.creationsUnsaved = true
+		gs.unlock()
+	}
+	return err
+}
+
+// LoadCreations gets to know the creations of earlier daemons. It is called before anything is decided, and before guards begin sessions.
+func (gs *Guards) LoadCreations(state string) error {
+	var noted []notedCreation
+	if err := durable.LoadState(creationsFile(state), &noted); err != nil {
+		return err
+	}
+	for _, n := range noted {
+		id, ok := pusher.ParseGuard(n.Guard)
+		if !ok {
+			return fmt.Errorf("the daemon's state %s names a guard %q", creationsFile(state), n.Guard)
+		}
+		gs.lock()
+		var g *guard
+		if !id.Ended(gs.Site.Boot()) {
+			g = gs.get(id)
+		}
+		gs.addCreation(&creation{
+			transaction: pusher.Transaction{Guard: id, TX: n.TX}, repo: config.Repository{Project: n.Project, Path: n.Path}, id: n.ID, phase: granted,
+		})
+		gs.unlock()
+		if g != nil {
+			gs.watchGuard(g)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package guards
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
+	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+)
+
+// watchGuard watches the process of a guard, once, until ctx ends.
+func (gs *Guards) watchGuard(g *guard) {
+	gs.lock()
+	watched := g.watched || g.dead
+	g.watched = true
+	gs.unlock()
+	if watched {
+		return
+	}
+	if g.id.Ended(gs.Site.Boot()) {
+		gs.guardDied(g)
+		return
+	}
+	process, err := g.id.Watch()
+	if err != nil {
+		// It may be in another PID namespace, or have ended just now. reconcile looks again.
+		gs.lock()
+		g.watched = false
+		gs.unlock()
+		return
+	}
+	gs.Tasks.Go(func() {
+		defer process.Close()
+		defer context.AfterFunc(gs.Site.Work(), process.Close)()
+		if process.Wait() == nil {
+			gs.guardDied(g)
+		}
+	})
+}
+
+// guardDied settles what a guard has left that is dead.
+func (gs *Guards) guardDied(g *guard) {
+	gs.lock()
+	defer gs.unlock()
+	if g.dead {
+		return
+	}
+	g.dead = true
+	if g.session != nil {
+		g.session.close()
+		g.session = nil
+	}
+	for _, t := range g.transactions {
+		t.session, t.reported = nil, false
+		if t.phase == deciding {
+			t.cancel(errCancelled)
+		} else {
+			t.finish()
+		}
+	}
+	gs.leaveCreations(g)
+	if len(g.transactions) > 0 {
+		gs.Counts.Died()
+		gs.Logger.WarnContext(gs.Site.Work(), "a guard has died: what it left is settled", "process", g.id.PID, "open", len(g.transactions))
+	}
+	gs.wake()
+	if !g.settling {
+		g.settling = true
+		gs.Tasks.Go(func() { gs.settleDead(gs.Site.Work(), g) })
+	}
+}
+
+// settleDead settles all that a dead guard has left, repository by repository, and then forgets the guard. What can't be settled now
+// is left to reconcile, which calls it again.
+func (gs *Guards) settleDead(ctx context.Context, g *guard) {
+	decided := gs.await(ctx, time.Time{}, func() bool {
+		for _, t := range g.transactions {
+			if t.phase != over {
+				return false
+			}
+		}
+		return true
+	})
+	gs.lock()
+	byPath := map[string][]*transaction{}
+	for _, t := range g.transactions {
+		byPath[t.repo.Path] = append(byPath[t.repo.Path], t)
+	}
+	gs.unlock()
+	for path, all := range byPath {
+		if decided {
+			gs.settleDeadIn(ctx, path, all)
+		}
+	}
+	gs.lock()
+	g.settling = false
+	gone, server := len(g.transactions) == 0 && gs.all[g.id] == g, g.server
+	for _, other := range gs.all {
+		server = server && (other == g || !other.server)
+	}
+	if gone {
+		delete(gs.all, g.id)
+	}
+	gs.wake()
+	gs.unlock()
+	if gone {
+		gs.SettleCreations(ctx)
+		gs.logFailure(ctx, "the guards could not be noted", gs.saveGuards())
+	}
+	if gone && server {
+		ctx, cancel := context.WithTimeout(ctx, gs.Site.Config().Timeout)
+		defer cancel()
+		gs.logFailure(ctx, "the server of this site could not be forgotten", presence.ForgetServer(ctx, gs.DB, gs.Site.Config().Site))
+	}
+}
+
+// settleDeadIn settles what a dead guard has left in the repository at path, after its lock files are removed there.
+func (gs *Guards) settleDeadIn(ctx context.Context, path string, all []*transaction) {
+	for path != "" && ctx.Err() == nil {
+		var refs []string
+		gs.lock()
+		for _, t := range all {
+			refs = append(refs, t.refs()...)
+		}
+		gs.unlock()
+		if len(lockFilesThere(path, refs)) == 0 {
+			break
+		}
+		// While the dead one's transactions stand, no other gets an OK here.
+		gs.await(ctx, time.Time{}, func() bool { return !gs.livingIn(path) })
+		again, err := gs.removeLockFilesOfDead(ctx, path, refs)
+		if !again || err != nil {
+			gs.logFailure(ctx, "lock files of a guard that has died could not be removed: see `refdbctl site check`", err)
+			break
+		}
+	}
+	gs.lock()
+	for _, t := range all {
+		t.unlocked = true
+	}
+	gs.wake()
+	gs.unlock()
+	for _, t := range all {
+		gs.settleNow(ctx, t)
+	}
+}
+
+// lockFilesThere returns the lock files of refs, and that of packed-refs, which a guard takes for nearly everything.
+func lockFilesThere(path string, refs []string) []gitrepo.LockFile {
+	return lockfiles.There(gitrepo.LocksOf(path, append(refs, "HEAD"), true))
+}
+
+// removeLockFilesOfDead removes lock files once no git runs that may have made them. Again says that one does for too long.
+func (gs *Guards) removeLockFilesOfDead(ctx context.Context, path string, refs []string) (again bool, err error) {
+	alone, err := lockfiles.Alone(ctx, path)
+	if err != nil {
+		return false, err
+	}
+	defer alone()
+	there := lockFilesThere(path, refs)
+	left, unsure, err := pusher.Abandoned(ctx, gs.Site.Config().GitPrograms, path, there, time.Now().Add(lockfiles.AbandonedLimit))
+	if unsure {
+		err = errors.Join(err, errors.New("git can't be told to have ended"))
+	}
+	if err != nil {
+		return false, err
+	}
+	if left == nil && len(lockFilesThere(path, refs)) > 0 {
+		return true, nil
+	}
+	var failures []error
+	for _, f := range left {
+		failures = append(failures, f.Remove())
+	}
+	if err := errors.Join(failures...); err != nil {
+		return false, err
+	}
+	gs.Logger.InfoContext(ctx, "the lock files of a guard that has died were removed", "files", len(left))
+	return false, nil
+}

@@ -1,0 +1,90 @@
+package guards
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+)
+
+// heads are what guards have let HEAD point to, by repository, until the database knows. HEAD has no intent: what the
+// database does not know when the daemon ends is lost.
+type heads struct {
+	mu    sync.Mutex
+	moved map[string]movedHead
+}
+
+type movedHead struct {
+	project string
+	value   refdb.Value
+}
+
+// headMoved notes what a transaction that is over may have let HEAD point to, if the project's followers go by the database.
+func (gs *Guards) headMoved(t *transaction) {
+	p, ok := gs.Projects.Get(t.repo.Project)
+	if !ok || !packs.Stored(p.Project) || t.repo.Path == "" {
+		return
+	}
+	for _, l := range t.lines {
+		if target, symbolic := strings.CutPrefix(l.New, "ref:"); l.Ref == "HEAD" && symbolic {
+			gs.heads.mu.Lock()
+			if gs.heads.moved == nil {
+				gs.heads.moved = map[string]movedHead{}
+			}
+			gs.heads.moved[t.repo.Path] = movedHead{t.repo.Project, refdb.Value("ref: " + target)}
+			gs.heads.mu.Unlock()
+		}
+	}
+}
+
+// RecordHeads tells the database what HEAD points to where guards have moved it. Followers at the other sites do the rest. Of two sites that
+// move it at once the later one counts. What can't be recorded now is left to reconcile.
+func (gs *Guards) RecordHeads(ctx context.Context) {
+	gs.heads.mu.Lock()
+	all := maps.Clone(gs.heads.moved)
+	gs.heads.mu.Unlock()
+	for path, head := range all {
+		if gs.IsBeingCreated(head.project) {
+			continue // that may come to nothing
+		}
+		err := gs.recordHead(ctx, path, head)
+		gs.logFailure(ctx, "what HEAD points to could not be recorded yet", err)
+		gs.heads.mu.Lock()
+		if err == nil && gs.heads.moved[path] == head {
+			delete(gs.heads.moved, path)
+		}
+		gs.heads.mu.Unlock()
+	}
+}
+
+// recordHead records nothing if the guard's move has failed, or HEAD was moved again since.
+func (gs *Guards) recordHead(ctx context.Context, path string, head movedHead) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := errors.Join(gs.Site.Lost(), gs.Site.MayAct(ctx)); err != nil {
+		return err
+	}
+	repo, err := gitrepo.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	here, ok, err := repo.Head(ctx)
+	if err != nil || !ok || refdb.Value(here.Value) != head.value {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, gs.Site.Config().Timeout)
+	defer cancel()
+	known, err := gs.DB.Get(ctx, head.project, "HEAD")
+	if err == nil && known != head.value {
+		_, err = gs.DB.Put(ctx, head.project, "HEAD", head.value)
+	}
+	return err
+}

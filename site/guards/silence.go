@@ -1,0 +1,43 @@
+package guards
+
+import (
+	"context"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/client"
+)
+
+// silenceLimit is for how long a guard that lives may have no session while it has work, before that is an alarm.
+const silenceLimit = time.Minute
+
+// RaiseSilence raises an alarm about guards that live, have work and no session, once for each.
+func (gs *Guards) RaiseSilence(ctx context.Context) {
+	gs.lock()
+	defer gs.unlock()
+	for _, g := range gs.list() {
+		if g.silent() && !g.alarmed {
+			g.alarmed = true
+			gs.Counts.Alarm()
+			gs.Logger.ErrorContext(ctx, "a guard lives, and has had no session for a minute: what it was let do waits for it: see `refdbctl site status`",
+				"process", g.id.PID, "open", len(g.transactions))
+		}
+	}
+}
+
+// silent reports whether a guard lives, has work and has had no session for too long. The guards are locked.
+func (g *guard) silent() bool {
+	return !g.dead && g.session == nil && len(g.transactions) > 0 && time.Since(g.since) > silenceLimit
+}
+
+// NeverRead returns the servers, such as Gerrits, that have never read the list of moves although their first session began longer ago than
+// after: their indexes and caches follow nothing. Other guards need not keep any. Reads reports whether a guard has read.
+func (gs *Guards) NeverRead(reads func(guard string) bool, after time.Duration) (all []client.Reader) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, g := range gs.list() {
+		if age := time.Since(g.first); g.server && g.begun && !g.dead && !reads(g.id.ID) && age > after {
+			all = append(all, client.Reader{Guard: g.id.ID, Never: true, Age: age.Seconds(), Oldest: age.Seconds()})
+		}
+	}
+	return all
+}

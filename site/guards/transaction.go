@@ -1,0 +1,362 @@
+package guards
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/internal/waiting"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/objects"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// longestDecision bounds the time between a look at a project's rules and the answer: rules that are over are gone by by then (G4).
+const longestDecision = 15 * time.Second
+
+// answerReserve is the part of a guard's limit that is left for sending the answer.
+const answerReserve = 200 * time.Millisecond
+
+// errCancelled says that nobody waits for the answer any more.
+var errCancelled = errors.New(wire.TransactionGivenUp)
+
+// answerWithin is how long an announcement may wait for its answer, objects that are stored aside.
+func answerWithin(c *config.Config) time.Duration {
+	return min(c.Timeout+c.LockWait, longestDecision)
+}
+
+// decide decides about an announcement of a session, and tells the guard. Ctx ends with [errCancelled] if nobody waits for that any more.
+func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit time.Duration) {
+	start := time.Now()
+	err := gs.permit(ctx, t, s, limit)
+	refused := err
+	if err != nil && !errors.Is(err, errCancelled) && gs.letTransactionThrough(t, err) {
+		err = nil
+	}
+	gs.Counts.Answered(time.Since(start))
+
+	gs.lock()
+	cancelled := ctx.Err() != nil && context.Cause(ctx) == errCancelled
+	switch {
+	case err == nil && !cancelled:
+		t.phase, t.mayHaveMoved = granted, true
+		s.send(wire.Granted{TX: t.id.TX})
+		gs.unlock()
+		gs.Counts.Accepted()
+		return
+	case err != nil && !cancelled:
+		gs.Counts.Refused(len(t.lines))
+		gs.Counts.Reason(refusal.ReasonOf(refused))
+		s.send(wire.Refused{TX: t.id.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
+		t.session = nil
+	}
+	t.finish()
+	gs.wake()
+	gs.unlock()
+	if err != nil && !cancelled {
+		gs.Site.LogRefusal(ctx, err) // logs it
+	}
+	gs.settle(gs.Site.Work(), t)
+}
+
+// letTransactionThrough reports whether a transaction goes on in spite of err, because the project is in mode log.
+func (gs *Guards) letTransactionThrough(t *transaction, err error) bool {
+	rules, logs := gs.Projects.Logs(t.repo.Project)
+	if !logs || refusal.ReasonOf(err) == refusal.Pruning || refusal.ReasonOf(err) == refusal.PeerRefs {
+		return false
+	}
+	c := gs.Site.Config().Under(rules)
+	guarded := slices.DeleteFunc(slices.Clone(t.lines), func(l wire.Line) bool { return !c.Guards(t.repo.Project, l.Ref) })
+	gs.Site.LetThrough(t.repo.Project, t.by, guarded, err)
+	gs.lock()
+	t.mayHaveLocks = true
+	gs.unlock()
+	return true
+}
+
+// permit decides whether the refs of t may move. After a nil error the database has an intent for each that is guarded.
+func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit time.Duration) error {
+	c := gs.Site.Config()
+	deadline := time.Now().Add(limit - min(answerReserve, limit/4))
+	limited, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	r, err := c.Find(t.dir)
+	if err != nil {
+		return err
+	}
+	gs.lock()
+	t.repo = r
+	gs.unlock()
+	if err := gs.note(t.guard); err != nil {
+		return err
+	}
+	if err := gs.Site.AwaitServing(limited); err != nil {
+		return err
+	}
+	body := bodyOf(t.lines)
+	if err := refusal.NoPeers(body); err != nil {
+		return err
+	}
+	if err := gs.protectTransaction(limited, t); err != nil {
+		return err
+	}
+	if err := gs.adoptNew(limited, c, t.repo); err != nil {
+		return err
+	}
+	ruled, lines, err := gs.Site.GuardedLines(limited, c, t.repo, body)
+	if err != nil {
+		return err
+	}
+	moves := announcedMoves(lines)
+	if gs.Storage.Keeps(ruled, t.repo.Project) && len(moves) > 0 {
+		if err := gs.storeForTransaction(ctx, ruled, t, s, moves); err != nil {
+			return err
+		}
+		// That may have taken long.
+		limited, cancel = context.WithTimeout(ctx, limit-min(answerReserve, limit/4))
+		defer cancel()
+		if ruled, lines, err = gs.Site.GuardedLines(limited, c, t.repo, body); err != nil {
+			return err
+		}
+		moves = announcedMoves(lines)
+	}
+	limited, cancel = context.WithTimeout(limited, answerWithin(ruled))
+	defer cancel()
+	if len(moves) == 0 {
+		return gs.awaitNoLocksOfDead(limited, t, time.Now().Add(ruled.LockWait))
+	}
+	until := time.Now().Add(ruled.LockWait)
+	if _, logs := gs.Projects.Logs(t.repo.Project); logs {
+		until = time.Now()
+	}
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 20*time.Millisecond, 200*time.Millisecond
+	for {
+		err := gs.tryPermit(limited, ruled, t, moves, until)
+		switch refusal.ReasonOf(err) {
+		case refusal.Behind:
+			gs.Site.LookAgain(t.repo, moves)
+			fallthrough
+		case refusal.Locked, refusal.Held, refusal.Undecided:
+			// Time mends it. Nothing is claimed meanwhile.
+			wait := pause.NextBackOff()
+			if time.Now().Add(wait).Before(until) && waitFor(limited, wait) {
+				continue
+			}
+		}
+		return given(ctx, gs.neverHad(limited, t, moves, err))
+	}
+}
+
+// given returns err, or errCancelled if that is why.
+func given(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == errCancelled {
+		return errCancelled
+	}
+	return err
+}
+
+func waitFor(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tryPermit claims all refs, compares what was announced with the repository and the database, and has the intents recorded. After an error
+// nothing is claimed, unless the outcome is unknown.
+func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transaction, moves []refdb.Update, until time.Time) error {
+	if err := gs.awaitNoLocksOfDead(ctx, t, until); err != nil {
+		return err
+	}
+	claim, err := gs.Claims.Await(ctx, t.repo.Project, moves, until)
+	if err != nil {
+		return gs.withoutLocks(t, err)
+	}
+	// What came before may have taken long: another daemon may be this site's by now.
+	if err = gs.Site.AwaitServing(ctx); err == nil {
+		err = gs.compareClaimed(ctx, t, moves)
+	}
+	if err != nil {
+		gs.Claims.Release(claim)
+		return gs.withoutLocks(t, err)
+	}
+	once := *c
+	once.LockWait = 0 // the caller waits, with nothing claimed
+	preparation, carried, err := gs.Storage.Prepare(ctx, &once, &t.objects, objects.Announcement{Repo: t.repo, Moves: moves, Agent: t.id.String(), By: t.by})
+	if errors.Is(err, refdb.ErrOutcomeUnknown) {
+		gs.lock()
+		t.claim, t.unknown = claim, true
+		gs.unlock()
+		gs.Claims.MarkUnknown(claim, preparation)
+		gs.Site.RequestReconcile()
+		return refusal.DatabaseFailed(err)
+	}
+	if err != nil {
+		gs.Claims.Release(claim)
+		return gs.withoutLocks(t, err)
+	}
+	gs.Follower.Made(t.repo.Project, t.repo.Path, carried)
+	announced := announcedAs(preparation, t.repo, time.Now())
+	gs.lock()
+	t.claim, t.moves = claim, announced
+	gs.unlock()
+	gs.Intents.Begin(announced)
+	return nil
+}
+
+// awaitNoLocksOfDead waits until no dead guard has left lock files in the repository of t, which may have some itself from then on.
+func (gs *Guards) awaitNoLocksOfDead(ctx context.Context, t *transaction, until time.Time) error {
+	path := t.repo.Path
+	ok := gs.await(ctx, until, func() bool {
+		t.mayHaveLocks = !gs.deadIn(path)
+		return t.mayHaveLocks
+	})
+	if !ok {
+		return refusal.Because(refusal.Locked, refusal.Lines{wire.GuardDied})
+	}
+	return nil
+}
+
+// withoutLocks says that t has no lock file, and returns err.
+func (gs *Guards) withoutLocks(t *transaction, err error) error {
+	gs.lock()
+	defer gs.unlock()
+	t.mayHaveLocks = false
+	gs.wake()
+	return err
+}
+
+// compareClaimed compares the announced values with what the repository has, and looks for pushes over git that are not settled.
+func (gs *Guards) compareClaimed(ctx context.Context, t *transaction, moves []refdb.Update) error {
+	if err := gs.Site.AwaitEarlierFollowers(ctx, t.repo.Path); err != nil {
+		return err
+	}
+	if err := gs.Site.UnderWay(t.repo.Project, moves); err != nil {
+		return err
+	}
+	repo, err := gitrepo.OpenDir(t.repo.Path)
+	if err != nil {
+		return err
+	}
+	if repo.Dir() != t.repo.Path {
+		return errors.New(wire.WorkTree(t.repo.Path, repo.Dir()))
+	}
+	names := make([]string, len(moves))
+	for i, u := range moves {
+		names[i] = u.Ref
+	}
+	values, err := repo.Values(ctx, names)
+	if err != nil {
+		return err
+	}
+	var symbolic, changed refusal.Lines
+	for _, u := range moves {
+		local := values[u.Ref]
+		if target, is := strings.CutPrefix(local, "ref: "); is {
+			symbolic = append(symbolic, wire.IsSymbolicRef(u.Ref, target))
+		} else if !u.Old.Equivalent(refdb.Value(local)) {
+			changed = append(changed, wire.ChangedHere(u.Ref, u.Old.Abbrev(), refdb.Value(local).Abbrev()))
+		}
+	}
+	if err := refusal.Because(refusal.Unguardable, symbolic.OrNil()); err != nil {
+		return err
+	}
+	return refusal.Because(refusal.Changed, changed.OrNil())
+}
+
+// neverHad returns another refusal than err if a ref has a value here that the database never had, so that waiting does not help, and
+// raises an alarm then.
+func (gs *Guards) neverHad(ctx context.Context, t *transaction, moves []refdb.Update, err error) error {
+	if refusal.ReasonOf(err) == refusal.Behind {
+		for _, u := range moves {
+			if gs.historyLacks(ctx, t.repo.Project, u) {
+				err = refusal.Because(refusal.UnknownRef, refusal.Lines{wire.NeverInDatabase(u.Ref, u.Old.Abbrev())})
+				break
+			}
+		}
+	}
+	if refusal.ReasonOf(err) == refusal.UnknownRef {
+		gs.Counts.Alarm()
+		gs.Logger.ErrorContext(ctx, "a ref is here that the database never had: run `refdbctl site check`", "repository", gs.Digest(t.repo.Project, ""))
+	}
+	return err
+}
+
+// historyLacks reports whether the history of a ref, from its beginning, lacks the value that it has here.
+func (gs *Guards) historyLacks(ctx context.Context, project string, u refdb.Update) bool {
+	complete := false
+	for change, err := range gs.DB.History(ctx, project, u.Ref) {
+		if err != nil || change.New.Equivalent(u.Old) || change.Old.Equivalent(u.Old) {
+			return false
+		}
+		complete = change.Old == refdb.Unknown
+	}
+	return complete
+}
+
+func bodyOf(lines []wire.Line) []byte {
+	var b []byte
+	for _, l := range lines {
+		b = append(b, l.Old+" "+l.New+" "+l.Ref+"\n"...)
+	}
+	return b
+}
+
+// announcedAs returns the moves of a preparation.
+func announcedAs(p refdb.Preparation, r config.Repository, since time.Time) (moves []*intent.Move) {
+	for _, u := range p.Updates {
+		moves = append(moves, &intent.Move{
+			Project: r.Project, Path: r.Path, Owner: p.Owner, Token: p.Token, By: p.By, Op: p.Op, Update: u, Since: since,
+		})
+	}
+	return moves
+}
+
+// protectTransaction keeps the repository from being pruned until t is settled, and looks whether all that the new values reach is
+// there if it may have been pruned since the guard began.
+func (gs *Guards) protectTransaction(ctx context.Context, t *transaction) error {
+	release, err := gs.Site.Share(ctx, t.repo.Path)
+	if err != nil {
+		return refusal.Because(refusal.Pruning, errors.New(wire.BeingPruned))
+	}
+	gs.lock()
+	t.release = release
+	gs.unlock()
+	if !gs.Pruning.MayHave(t.repo.Path, t.id.Guard) {
+		return nil
+	}
+	return maintenance.WholeNew(ctx, t.repo.Path, t.lines)
+}
+
+// storeForTransaction stores the objects of moves, and tells the guard to wait meanwhile.
+func (gs *Guards) storeForTransaction(ctx context.Context, c *config.Config, t *transaction, s *session, moves []refdb.Update) error {
+	guard := waitingGuard(s, t.id.TX)
+	ctx, stop := guard.KeepWaiting(ctx)
+	err := gs.Storage.Store(ctx, c, &t.objects, t.repo, moves, packs.Limits{Bytes: c.PackLimit, Stored: guard.Stored})
+	stop()
+	guard.Tell() // it then waits for as long again
+	return err
+}
+
+// waitingGuard is a guard that waits for the answer to an announcement. Of a session that has ended nobody is told.
+func waitingGuard(s *session, tx string) *waiting.Waiting {
+	return waiting.New(func(text string) error {
+		s.send(wire.WaitOn{TX: tx, Text: text})
+		return nil
+	})
+}

@@ -1,0 +1,108 @@
+package intent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+)
+
+// An inheritance is what the daemons of this state directory leave to the next one.
+//
+// A daemon that ends may leave requests under way, which the database carries out later. No push
+// was let through because of them, so their intents must be dropped. The repository can't tell:
+// if others have moved the ref and moved it back, it seems to say that the move was carried out. But an
+// intent that a push was let through on is in the database when the next daemon first looks,
+// before that daemon lets any push through.
+type inheritance struct {
+	// Owner is the daemon that wrote this. Pushes may rely on all of its intents.
+	Owner string `json:"owner"`
+	// Intents are those that the database had when the daemon first looked.
+	Intents []Key `json:"intents"`
+}
+
+// readInheritance returns nil if there is none: this is the first start with this state directory.
+func readInheritance(state string) (*inheritance, error) {
+	b, err := os.ReadFile(filepath.Join(state, "inherited"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var h inheritance
+	if err == nil {
+		err = json.Unmarshal(b, &h)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the daemon's state: %w", err)
+	}
+	return &h, nil
+}
+
+func (h *inheritance) write(state string) error {
+	b, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return durable.WriteState(filepath.Join(state, "inherited"), b)
+}
+
+// Inherited are the intents of earlier daemons that a push may rely on.
+type Inherited struct {
+	intents atomic.Pointer[map[Key]bool] // nil until they are known
+}
+
+// Known reports whether it is known what earlier daemons have left.
+func (in *Inherited) Known() bool { return in.intents.Load() != nil }
+
+// Separate separates the intents that came late from those that a push may have been let through
+// on. Owner is this daemon, state its directory. What earlier daemons have left is known after the first call that succeeds.
+func (in *Inherited) Separate(state, owner string, pending []refdb.Intent) (late, others []refdb.Intent, err error) {
+	mine := in.intents.Load()
+	first := mine == nil
+	var answered func(refdb.Intent) bool
+	if first {
+		h, err := readInheritance(state)
+		if err != nil {
+			return nil, nil, err
+		}
+		stood := h.stood()
+		answered = func(i refdb.Intent) bool { return h == nil || i.Owner == h.Owner || stood[KeyOf(i)] }
+	} else {
+		answered = func(i refdb.Intent) bool { return i.Owner == owner || (*mine)[KeyOf(i)] }
+	}
+	for _, i := range pending {
+		if answered(i) {
+			others = append(others, i)
+		} else {
+			late = append(late, i)
+		}
+	}
+	if !first {
+		return late, others, nil
+	}
+	h := &inheritance{Owner: owner, Intents: []Key{}}
+	for _, i := range others {
+		h.Intents = append(h.Intents, KeyOf(i))
+	}
+	if err := h.write(state); err != nil {
+		return nil, nil, err
+	}
+	stood := h.stood()
+	in.intents.Store(&stood)
+	return late, others, nil
+}
+
+func (h *inheritance) stood() map[Key]bool {
+	stood := map[Key]bool{}
+	if h != nil {
+		for _, i := range h.Intents {
+			stood[i] = true
+		}
+	}
+	return stood
+}

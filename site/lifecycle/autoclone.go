@@ -1,0 +1,147 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/clone"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// lookForUncloned is how often all projects are looked at for those that have no repository here. One whose row changes is
+// looked at within seconds.
+const lookForUncloned = time.Minute
+
+// RunClones clones projects that have no repository here, if the configuration says so, until ctx ends.
+func (k *Lifecycle) RunClones(ctx context.Context) {
+	consider := func(names []string) {
+		c := k.Site.Config()
+		for _, project := range names {
+			if c.AutoClone && k.isToBeCloned(c, project) {
+				k.cloner.add(project)
+			} else {
+				k.cloner.remove(project)
+			}
+		}
+	}
+	k.cloner.run(ctx, lookForUncloned, k.projectNames, consider, func(project string) {
+		k.cloneOne(ctx, k.Site.Config(), project)
+		consider([]string{project})
+	})
+}
+
+func (k *Lifecycle) projectNames() (names []string) {
+	for _, p := range k.Projects.All() {
+		names = append(names, p.Project.Project)
+	}
+	return names
+}
+
+// isToBeCloned reports whether a project is to have a repository here and has none, or one that is not guarded.
+func (k *Lifecycle) isToBeCloned(c *config.Config, project string) bool {
+	p, ok := k.Projects.Get(project)
+	if !ok || p.Err != nil || !packs.Stored(p.Project) || !c.GuardsProject(project) || c.Names(project) {
+		return false
+	}
+	if k.deletions.has(project) || k.Site.BeingCreated(project) {
+		return false
+	}
+	r, err := c.Repository(project)
+	return err != nil || !install.IsGuardedBy(c, r) || clone.Unguarded(r)
+}
+
+// cloneOne makes the repository of a project.
+func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project string) {
+	rep, err := k.Clone(ctx, c, project)
+	which := k.Digest(project, "")
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, errNoRef):
+		k.cloner.waits(project)
+	case err != nil:
+		k.cloner.failed(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()))
+		k.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
+	default:
+		k.Logger.InfoContext(ctx, "a project was cloned", "project", which, "refs", rep.Refs, "packs", rep.Packs)
+	}
+}
+
+// errNoRef: the database has no ref of a project. A guard may be about to create it, and that may come to nothing.
+var errNoRef = errors.New("it has no refs yet")
+
+// Clone makes the repository of a project that never had one here. One that had is left to an operator: its disk may be away, and
+// what was pushed into it is decided by cloning it again.
+func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string) (rep clone.Report, err error) {
+	if k.Hook == "" {
+		return rep, errors.New("refdb-hook is neither beside the daemon's program nor in PATH")
+	}
+	if err := errors.Join(k.Site.AwaitServing(ctx), k.Site.MayAct(ctx)); err != nil {
+		return rep, err
+	}
+	if r, err := c.Repository(project); err == nil {
+		if !clone.Unguarded(r) {
+			return rep, fmt.Errorf("%s is a repository that is not guarded: put it under guard with `refdbctl site enable`, or move it away", r.Path)
+		}
+		p, _ := k.Projects.Get(project)
+		if id, err := k.Projects.IDs.Of(ctx, r); err != nil || id != p.ID {
+			return rep, errors.Join(err, fmt.Errorf("%s is a copy of another project: move it away", r.Path))
+		}
+		return rep, clone.Guard(ctx, c, r, k.Hook) // an earlier daemon did not come to that
+	}
+	if k.Follower.Knows(project) {
+		return rep, errors.New(wire.ProjectVanished(project))
+	}
+	for i, err := range k.DB.Intents(ctx, refdb.IntentFilter{Project: project, Owner: c.Site}) {
+		if err != nil {
+			return rep, err
+		}
+		return rep, fmt.Errorf("a push of %s was under way in a repository that is gone: run `refdbctl site clone %s`", i.Ref, project)
+	}
+	path, err := c.NewPath(project)
+	if err != nil {
+		return rep, err
+	}
+	switch has, err := k.hasRef(ctx, project); {
+	case err != nil:
+		return rep, err
+	case !has:
+		return rep, errNoRef
+	}
+	if err := removeUnfinished(filepath.Dir(path)); err != nil {
+		return rep, fmt.Errorf("removing what a daemon before left: %w", err)
+	}
+	return clone.Guarded(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner(), Maker: config.CloneMaker}, k.Hook)
+}
+
+// hasRef reports whether a ref of a project holds anything in the database.
+func (k *Lifecycle) hasRef(ctx context.Context, project string) (bool, error) {
+	for _, err := range k.DB.Refs(ctx, project, "refs/") {
+		return err == nil, err
+	}
+	return false, nil
+}
+
+// removeUnfinished removes what a daemon that was killed has left in a directory. Nobody else makes such directories, and this daemon one at
+// a time.
+func removeUnfinished(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), config.Unfinished+config.CloneMaker) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}

@@ -1,0 +1,241 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// deletions are the projects whose repositories guards have deleted, until the database knows. The rules are in PROTOCOL.md, M23.
+type deletions struct {
+	mu      sync.Mutex // held while one is noted, too
+	noted   map[deletion]bool
+	failed  map[deletion]failedDeletion // why a project could not be removed yet
+	working sync.Mutex                  // held while projects are removed
+}
+
+// A failedDeletion says why a project could not be removed yet.
+type failedDeletion struct {
+	reason string
+	since  time.Time
+}
+
+// A deletion names a project, and the ID that its repository recorded. Revision is that of the project's row when its repository had been
+// deleted, as far as the daemon knew it; 0 if it did not: a row that was written since may be of a project that was brought back.
+type deletion struct {
+	Project  string `json:"project"`
+	ID       string `json:"id"`
+	Revision int64  `json:"revision"`
+}
+
+func deletionsFile(state string) string { return filepath.Join(state, "deletions") }
+
+// LoadDeletions gets to know what earlier daemons were told.
+func (k *Lifecycle) LoadDeletions(state string) error {
+	var all []deletion
+	err := durable.LoadState(deletionsFile(state), &all)
+	k.deletions.noted = map[deletion]bool{}
+	for _, one := range all {
+		k.deletions.noted[one] = true
+	}
+	return err
+}
+
+// change changes what is noted, durably. After an error nothing has changed.
+func (ds *deletions) change(state string, change func(map[deletion]bool)) error {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	next := maps.Clone(ds.noted)
+	change(next)
+	if maps.Equal(next, ds.noted) {
+		return nil
+	}
+	all := slices.AppendSeq([]deletion{}, maps.Keys(next))
+	err := durable.SaveState(deletionsFile(state), all)
+	if err == nil {
+		ds.noted = next
+	}
+	return err
+}
+
+func (ds *deletions) all() []deletion {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	return slices.Collect(maps.Keys(ds.noted))
+}
+
+// has reports whether a project's repository was deleted, and the database may not know yet.
+func (ds *deletions) has(project string) bool {
+	return slices.ContainsFunc(ds.all(), func(one deletion) bool { return one.Project == project })
+}
+
+// NoteDeletion notes durably that the project of a repository is to be removed, if that is gone.
+func (k *Lifecycle) NoteDeletion(m wire.Deleted) error {
+	c := k.Site.Config()
+	r, err := c.NewRepository(m.Dir)
+	if err == nil {
+		err = isGone(m.Dir)
+	}
+	if err != nil {
+		return refusal.Because(refusal.NotConfigured, err)
+	}
+	row, _ := k.Projects.Get(r.Project)
+	return k.deletions.change(c.State, func(noted map[deletion]bool) {
+		for one := range noted {
+			if one.Project == r.Project && one.ID == m.ID {
+				return // the guard says it again
+			}
+		}
+		noted[deletion{r.Project, m.ID, row.Revision}] = true
+	})
+}
+
+// isGone returns an error unless there is nothing at path.
+func isGone(path string) error {
+	switch _, err := os.Lstat(path); {
+	case err == nil:
+		return errors.New(wire.PathTaken(path))
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return nil
+}
+
+// RemoveDeleted removes the projects whose repositories guards have deleted. What can't be done now is left to reconcile.
+func (k *Lifecycle) RemoveDeleted(ctx context.Context) {
+	ds := &k.deletions
+	ds.working.Lock()
+	defer ds.working.Unlock()
+	for _, one := range ds.all() {
+		err := k.removeProject(ctx, one)
+		if err == nil {
+			err = ds.change(k.Site.Config().State, func(noted map[deletion]bool) { delete(noted, one) })
+		}
+		if ctx.Err() == nil && ds.settle(one, err) {
+			k.Logger.WarnContext(ctx, "a project whose repository was deleted can't be removed yet; trying again: see `refdbctl site status`",
+				"project", k.Digest(one.Project, ""), "class", refdb.ClassOf(err).String())
+		}
+	}
+}
+
+// settle records whether a project could be removed, and reports whether that has failed for the first time.
+func (ds *deletions) settle(one deletion, err error) (first bool) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if err == nil {
+		delete(ds.failed, one)
+		return false
+	}
+	if _, known := ds.failed[one]; known {
+		return false
+	}
+	if ds.failed == nil {
+		ds.failed = map[deletion]failedDeletion{}
+	}
+	ds.failed[one] = failedDeletion{wire.OneLine(err.Error()), time.Now()}
+	return true
+}
+
+// failures returns the projects that could not be removed yet, in order.
+func (ds *deletions) failures() (all []client.Behind) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	for one, f := range ds.failed {
+		all = append(all, client.Behind{
+			Project: one.Project, Reason: "its repository was deleted here, and the project can't be removed yet: " + f.reason, Age: time.Since(f.since).Seconds(),
+		})
+	}
+	slices.SortFunc(all, func(a, b client.Behind) int { return strings.Compare(a.Project, b.Project) })
+	return all
+}
+
+// removeProject removes a project, as an operator does, whose repository was deleted. It does so once more if the removal has not ended.
+func (k *Lifecycle) removeProject(ctx context.Context, one deletion) error {
+	if err := errors.Join(k.Site.AwaitServing(ctx), k.Site.MayAct(ctx)); err != nil {
+		return err
+	}
+	which := k.Digest(one.Project, "")
+	row, ok, err := k.DB.Project(ctx, one.Project)
+	switch {
+	case err != nil:
+		return err
+	case !ok || row.ID != one.ID: // a repository of an earlier project
+		k.forgetDeleted(ctx, one)
+		return nil
+	case row.Mode != config.Removed && one.Revision != 0 && row.Revision != one.Revision:
+		k.Logger.WarnContext(ctx, "a project has changed since its repository was deleted here: it is not removed", "project", which)
+		return nil
+	case row.Mode != config.Removed:
+		// It may have been brought back.
+		if r, err := k.Site.Config().Repository(one.Project); err == nil {
+			if id, err := k.Projects.IDs.Of(ctx, r); err != nil {
+				return err
+			} else if id == one.ID {
+				k.Logger.WarnContext(ctx, "a repository that was deleted is there again: its project is not removed", "project", which)
+				return nil
+			}
+		}
+	}
+	if row.Mode == config.Removed { // as far as it has come
+		_, _, err = projects.Remove(ctx, k.DB, row)
+	} else {
+		err = k.removeAudited(ctx, row)
+	}
+	if err != nil {
+		return err
+	}
+	k.forgetDeleted(ctx, one)
+	k.Logger.InfoContext(ctx, "a project was removed, because its repository was deleted here", "project", which)
+	return nil
+}
+
+// removeAudited removes a project, and has the audit say so.
+func (k *Lifecycle) removeAudited(ctx context.Context, row refdb.Project) error {
+	c := k.Site.Config()
+	recording, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	entry, err := k.DB.Record(recording, refdb.AuditEntry{
+		Who: k.DB.Owner(), Action: "project remove", Project: row.Project, Detail: "all refs and locks", Reason: "its repository was deleted at " + c.Site,
+	})
+	if err != nil {
+		return err
+	}
+	_, _, err = projects.Remove(ctx, k.DB, row)
+	outcome := "done"
+	if err != nil {
+		outcome = "not ended: " + refdb.ClassOf(err).String()
+	}
+	concluding, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	k.logFailure(ctx, "the outcome of a removal could not be recorded", k.DB.Conclude(concluding, entry, outcome))
+	return err
+}
+
+// forgetDeleted forgets the repository that was deleted, unless there is another one by now.
+func (k *Lifecycle) forgetDeleted(ctx context.Context, one deletion) {
+	if _, err := k.Site.Config().Repository(one.Project); err != nil {
+		k.Forget(ctx, one.Project)
+	}
+}
+
+// Forget is called after a project's repository has gone for good.
+func (k *Lifecycle) Forget(ctx context.Context, project string) {
+	if k.Follower.Knows(project) {
+		k.Follower.Forget(ctx, project)
+	}
+}

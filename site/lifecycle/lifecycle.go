@@ -1,0 +1,87 @@
+// Package lifecycle lets the repositories of a site come and go with their projects: it clones projects that have none here, moves those of
+// removed projects aside, removes the projects of repositories that guards have deleted, and notices repositories that have vanished.
+package lifecycle
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/internal/failure"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/moves"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+)
+
+// A Site is what is asked of the daemon.
+type Site interface {
+	// Config returns the configuration as it is now.
+	Config() *config.Config
+	// AwaitServing waits until the daemon can decide about pushes, at most until ctx ends.
+	AwaitServing(ctx context.Context) error
+	// MayAct returns an error unless what the database says may be acted on.
+	MayAct(ctx context.Context) error
+	// Locked is how long the machine was up when the daemon became the only one of its site.
+	Locked() time.Duration
+	// OpenIn reports whether a guard's transaction in the repository at path may still move refs, or is not settled.
+	OpenIn(path string) bool
+	// BeingCreated reports whether a guard makes the repository of a project here.
+	BeingCreated(project string) bool
+	// Alarm counts an alarm.
+	Alarm()
+}
+
+// A Lifecycle lets repositories come and go with their projects.
+type Lifecycle struct {
+	DB         *refdb.DB
+	Projects   *projects.Cache
+	Follower   *follow.Follower
+	Maintainer *maintenance.Maintainer
+	Pruning    *maintenance.Pruning
+	Moves      *moves.List
+	Site       Site
+	Logger     *slog.Logger
+	// Digest returns what stands for a ref of a project in logs.
+	Digest func(project, ref string) string
+	// Hook is the path of the hook's program; "" if it is not there.
+	Hook string
+
+	cloner    *projectTasks // projects that are to have a repository here (site.autoClone)
+	removals  *projectTasks // projects whose repository may have to go (site.followRemoval)
+	deletions deletions
+	vanished  vanished
+}
+
+// New returns k, ready to be used.
+func New(k *Lifecycle) *Lifecycle {
+	k.cloner, k.removals = newProjectTasks(), newProjectTasks()
+	return k
+}
+
+// RowsChanged says which projects' rows have changed.
+func (k *Lifecycle) RowsChanged(names []string) {
+	k.cloner.rowsChanged(names)
+	k.removals.rowsChanged(names)
+}
+
+// Failures returns the projects of which something could not be done yet, and why.
+func (k *Lifecycle) Failures() []client.Behind {
+	return append(append(k.cloner.failures(), k.removals.failures()...), k.deletions.failures()...)
+}
+
+// Gone returns the repositories that have vanished, in the order of their projects.
+func (k *Lifecycle) Gone() []client.Behind { return k.vanished.failures() }
+
+func (k *Lifecycle) logFailure(ctx context.Context, what string, err error) {
+	failure.Log(ctx, k.Logger, what, err)
+}
+
+// HoldDeletions keeps projects from being removed until the function is called that it returns: for tests.
+func (k *Lifecycle) HoldDeletions() (release func()) {
+	k.deletions.working.Lock()
+	return k.deletions.working.Unlock
+}

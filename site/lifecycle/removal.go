@@ -1,0 +1,297 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+const (
+	// removedFor is how long the repository of a removed project is kept.
+	removedFor = 30 * 24 * time.Hour
+	// removedLayout names the directories that repositories are moved to at a time, in UTC, by the database's clock. The prefix tells them
+	// from what others keep there.
+	removedLayout = "refdb-removed-20060102T150405Z"
+	// lookForRemoved is how often all projects are looked at, and repositories that were kept long enough.
+	lookForRemoved = time.Hour
+)
+
+// A notYet says that a repository will be moved, but only after that time. That is no failure.
+type notYet time.Duration
+
+func (e notYet) Error() string { return "not before " + time.Duration(e).String() }
+
+// RunRemovals moves the repositories of removed projects aside, if the configuration says where to, until ctx ends.
+func (k *Lifecycle) RunRemovals(ctx context.Context) {
+	consider := func(names []string) {
+		for _, project := range names {
+			if k.Site.Config().RemovedTo != "" {
+				k.removals.add(project)
+			} else {
+				k.removals.remove(project)
+			}
+		}
+	}
+	all := func() []string {
+		k.deleteRemoved(ctx, k.Site.Config())
+		return k.projectNames()
+	}
+	k.removals.run(ctx, lookForRemoved, all, consider, func(project string) {
+		c := k.Site.Config()
+		to, err := k.FollowRemoval(ctx, c, project)
+		which := k.Digest(project, "")
+		var wait notYet
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.As(err, &wait):
+			k.removals.later(project, time.Duration(wait))
+			return
+		case err != nil:
+			k.removals.failed(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()))
+			k.Logger.WarnContext(ctx, "the repository of a removed project stays; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
+			return
+		case to != "":
+			k.Logger.InfoContext(ctx, "the repository of a removed project was moved aside", "project", which)
+		}
+		k.removals.remove(project)
+	})
+}
+
+// FollowRemoval moves the repository of a project aside if the project that it was recorded for was removed, and returns where to.
+func (k *Lifecycle) FollowRemoval(ctx context.Context, c *config.Config, project string) (to string, err error) {
+	p, ok := k.Projects.Get(project)
+	if !ok || c.RemovedTo == "" {
+		return "", nil
+	}
+	r, err := c.Repository(project)
+	if err != nil && p.Mode == config.Removed && k.Follower.Knows(project) {
+		k.Follower.Forget(ctx, project) // a daemon before did not come to that
+	}
+	if err != nil || !install.IsGuardedBy(c, r) {
+		return "", nil
+	}
+	removed, err := k.wasRemoved(ctx, r, p)
+	switch {
+	case err != nil:
+		k.logFailure(ctx, "whether a project was removed can't be told", err)
+		return "", notYet(time.Minute)
+	case !removed:
+		return "", nil
+	case p.Err != nil: // which refs would be lost is not known
+		return "", p.Err
+	}
+	switch now, err := projects.Uptime(); {
+	case err != nil:
+		return "", err
+	case now < p.Settled:
+		return "", notYet(p.Settled - now)
+	}
+	now, err := k.DB.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	dir, err := c.RemovedDir()
+	if err != nil {
+		return "", err
+	}
+	from, to, err := c.RemovedPath(r, filepath.Join(dir, now.UTC().Format(removedLayout)))
+	if err != nil {
+		return "", err
+	}
+	if err := k.moveAside(ctx, c, r, p, from, to); err != nil {
+		return "", err
+	}
+	// First what it has come to.
+	for below := filepath.Dir(to); err == nil; below = filepath.Dir(below) {
+		if err = durable.SyncDir(below); below == dir {
+			break
+		}
+	}
+	return to, errors.Join(err, durable.SyncDir(filepath.Dir(from)))
+}
+
+// wasRemoved reports whether the project that a repository was recorded for was removed.
+func (k *Lifecycle) wasRemoved(ctx context.Context, r config.Repository, p projects.Known) (bool, error) {
+	id, err := k.Projects.IDs.Of(ctx, r)
+	if err != nil || id == p.ID && p.Mode != config.Removed {
+		return false, err
+	}
+	if err := k.Site.AwaitServing(ctx); err != nil {
+		return false, err
+	}
+	return projects.WasRemoved(ctx, k.DB, p.Project, id)
+}
+
+// moveAside moves a repository while nothing else works on it, if the database knows all that it holds.
+func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Repository, p projects.Known, from, to string) error {
+	if err := k.Site.MayAct(ctx); err != nil {
+		return err
+	}
+	if pusher.RunsSince(k.Site.Locked(), r.Path, c.GitPrograms) {
+		return errors.New("a git has been running there since before the daemon started")
+	}
+	if k.Site.OpenIn(r.Path) {
+		return errors.New("a guard has a transaction there that is not settled")
+	}
+	patience, cancel := context.WithTimeoutCause(ctx, maintenance.PruneWait, errors.New("there was always a push, a sync or maintenance under way"))
+	defer cancel()
+	if err := k.Maintainer.Enter(patience, func() {}); err != nil {
+		return err
+	}
+	defer k.Maintainer.Leave()
+
+	if err := k.Pruning.AwaitInherited(patience, r.Path); err != nil {
+		return err
+	}
+	lock, err := maintenance.Alone(patience, r.Path)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	release, err := k.Pruning.Alone(patience, r.Path)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := k.isAllKnown(ctx, c, r, p); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	switch _, err := os.Lstat(to); {
+	case err == nil:
+		return notYet(time.Second) // another has gone there in this one
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	// The last look before: the project may have been brought back meanwhile.
+	switch row, ok, err := k.DB.Project(ctx, r.Project); {
+	case err != nil:
+		return err
+	case !ok || row.Op != p.Op:
+		return notYet(projects.RefreshEvery)
+	}
+	gone := k.Moves.About(r.Path, "")
+	err = os.Rename(from, to)
+	gone()
+	if err != nil {
+		return errors.Join(err, os.Remove(filepath.Dir(to)))
+	}
+	k.Follower.Forget(ctx, r.Project)
+	k.cloner.rowsChanged([]string{r.Project}) // another project may have its name now
+	return nil
+}
+
+// isAllKnown returns an error if something of a repository would be lost with it: a push that is not settled, or a ref with a value that the
+// project's history does not have. Of an earlier project with this name the rules are not known: all its refs that rules may guard count.
+func (k *Lifecycle) isAllKnown(ctx context.Context, c *config.Config, r config.Repository, p projects.Known) error {
+	for i, err := range k.DB.Intents(ctx, refdb.IntentFilter{Project: r.Project, Owner: c.Site}) {
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("a push of %s is not settled", i.Ref)
+	}
+	guards := func(ref string) bool { return config.Guardable(ref) }
+	if id, err := k.Projects.IDs.Of(ctx, r); err != nil {
+		return err
+	} else if id == p.ID {
+		for ref, err := range k.DB.Refs(ctx, r.Project, "refs/") {
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("the database has refs of it, as %s: run `refdbctl project remove %s` again, unless that runs now", ref.Name, r.Project)
+		}
+		ruled := c.Under(p.Rules)
+		guards = func(ref string) bool { return ruled.Guards(r.Project, ref) }
+	}
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return err
+	}
+	local := map[string]refdb.Value{}
+	for ref, err := range repo.Refs(ctx, func(string) {}) {
+		if err != nil {
+			return err
+		}
+		if guards(ref.Name) {
+			local[ref.Name] = refdb.Value(ref.Value)
+		}
+	}
+	if len(local) == 0 {
+		return nil
+	}
+	for change, err := range k.DB.History(ctx, r.Project, "") {
+		if err != nil {
+			return err
+		}
+		// The removal itself comes first: it has all values.
+		if here, ok := local[change.Ref]; ok && (here.Equivalent(change.Old) || here.Equivalent(change.New)) {
+			delete(local, change.Ref)
+			if len(local) == 0 {
+				return nil
+			}
+		}
+	}
+	for name := range local {
+		return fmt.Errorf("%s holds what the database never had (of such refs there are %d): look at that, and move the repository away by hand", name, len(local))
+	}
+	return nil
+}
+
+// deleteRemoved deletes the repositories that were moved aside long enough ago, by the database's clock and by this machine's: either may be
+// wrong.
+func (k *Lifecycle) deleteRemoved(ctx context.Context, c *config.Config) {
+	if c.RemovedTo == "" {
+		return
+	}
+	failed := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			k.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: look at site.followRemoval", "error", k.Digest(err.Error(), ""))
+		}
+	}
+	dir, err := c.RemovedDir()
+	if err != nil {
+		failed(err)
+		return
+	}
+	now, err := k.DB.Now(ctx)
+	if err != nil {
+		failed(err)
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	failed(err)
+	for _, e := range entries {
+		at, notOurs := time.Parse(removedLayout, e.Name())
+		if notOurs != nil || now.Sub(at) < removedFor {
+			continue
+		}
+		made, err := e.Info()
+		if err == nil && time.Since(made.ModTime()) < removedFor {
+			continue
+		}
+		if err == nil {
+			err = os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+		failed(err)
+		if err == nil {
+			k.Logger.InfoContext(ctx, "repositories of removed projects were deleted", "removed", at)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+const (
+	// lookForVanished is how often the followed repositories are looked for.
+	lookForVanished = 20 * time.Second
+	// vanishedAfter is for how long one may be away before that is an alarm: a guard that deletes one says so only when it has ended.
+	vanishedAfter = time.Minute
+)
+
+// vanished are the followed repositories that are gone, and nobody has said why. The rules are in PROTOCOL.md, M24.
+type vanished struct {
+	mu    sync.Mutex
+	since map[string]time.Time // by project
+	told  map[string]bool      // the alarm was raised
+}
+
+// RunVanished looks for repositories that are gone, until ctx ends.
+func (k *Lifecycle) RunVanished(ctx context.Context) {
+	tick := time.NewTicker(lookForVanished)
+	defer tick.Stop()
+	for {
+		k.LookForVanished(ctx, time.Now())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// LookForVanished raises an alarm for each repository that has been gone for too long at that time, once.
+func (k *Lifecycle) LookForVanished(ctx context.Context, now time.Time) {
+	since := map[string]time.Time{}
+	for _, project := range k.Follower.Known() {
+		if k.isVanished(project) {
+			since[project] = now
+		}
+	}
+	v := &k.vanished
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	told := map[string]bool{}
+	for project := range since {
+		if first, ok := v.since[project]; ok {
+			since[project] = first
+		}
+		if told[project] = v.told[project] || now.Sub(since[project]) >= vanishedAfter; told[project] && !v.told[project] {
+			k.Site.Alarm()
+			k.Logger.ErrorContext(ctx, "a repository has vanished: see `refdbctl site status`", "project", k.Digest(project, ""))
+		}
+	}
+	v.since, v.told = since, told
+}
+
+// isVanished reports whether a followed project's repository is gone, and nobody has said that it was deleted.
+func (k *Lifecycle) isVanished(project string) bool {
+	if p, ok := k.Projects.Get(project); !ok || p.Mode == config.Removed || k.deletions.has(project) || k.Site.BeingCreated(project) {
+		return false
+	}
+	r, err := k.Site.Config().Repository(project)
+	if err == nil {
+		_, err = os.Lstat(r.Path)
+	}
+	return errors.Is(err, config.ErrNotConfigured) || errors.Is(err, fs.ErrNotExist)
+}
+
+// failures returns the repositories of which an alarm was raised, in the order of their projects.
+func (v *vanished) failures() (all []client.Behind) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for project := range v.told {
+		if v.told[project] {
+			all = append(all, client.Behind{Project: project, Reason: wire.ProjectVanished(project), Age: time.Since(v.since[project]).Seconds()})
+		}
+	}
+	slices.SortFunc(all, func(a, b client.Behind) int { return strings.Compare(a.Project, b.Project) })
+	return all
+}

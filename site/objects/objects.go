@@ -1,0 +1,324 @@
+// Package objects stores the objects of pushes in the database, before the refs move, and drops what no push has used.
+package objects
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/failure"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+const (
+	// unusedPackQuota bounds the bytes of packs that pushes of this daemon have stored and no preparation has used.
+	unusedPackQuota = 1 << 30
+	// dropPacksEvery is how often abandoned packs are looked for, packAbandoned the time after which a pack is one.
+	dropPacksEvery = 10 * time.Minute
+	packAbandoned  = time.Hour
+
+	// carriedPack is up to how many bytes a pack is not stored, but carried by the preparation, which saves a transaction: of longer ones
+	// that is a small part, and refs are locked while they are sent. carriedPackQuota bounds the bytes that wait for that in memory.
+	carriedPack      = 64 << 10
+	carriedPackQuota = 64 << 20
+)
+
+// LockedPackLimit bounds the pack that is made while refs are locked here: git or a guard then waits for the answer within its limit.
+const LockedPackLimit = 8 << 20
+
+// Pushed says what of a push's objects is in the database.
+type Pushed struct {
+	storing sync.Mutex // held while a pack is made
+
+	mu     sync.Mutex
+	packs  map[refdb.Value]string // the pack with all that a new value needs; "" if the database had it
+	since  time.Time              // of the first of packs
+	unused map[string]unusedPack
+	ended  bool // nobody uses them any more
+}
+
+// An unusedPack is one that no preparation has used.
+type unusedPack struct {
+	packs.Made
+	size  int64 // bytes that were stored
+	tried bool  // a preparation carried it, and may have stored it
+}
+
+// packsOf returns the packs that the new values of moves need, how a preparation uses them, and whether it carries some.
+func (o *Pushed) packsOf(moves []refdb.Update) (ids []string, how []refdb.PrepareOption, carries bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, m := range moves {
+		id := o.packs[m.New]
+		if id == "" || slices.Contains(ids, id) {
+			continue
+		}
+		ids = append(ids, id)
+		if p := o.unused[id]; p.Part != nil {
+			p.tried, carries = true, true
+			o.unused[id] = p
+			how = append(how, refdb.WithPack(*p.Part, p.Bases...))
+		} else {
+			how = append(how, refdb.WithPacks(id))
+		}
+	}
+	return ids, how, carries
+}
+
+// Lacking returns the moves whose objects the database may lack.
+func (o *Pushed) Lacking(moves []refdb.Update) (some []refdb.Update) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Since(o.since) > packAbandoned/2 { // of a process that makes many transactions
+		clear(o.packs)
+	}
+	for _, m := range moves {
+		if _, known := o.packs[m.New]; !known && m.New.IsObjectID() && !m.New.IsDeleted() {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+// made records what was made for moves, unless nobody uses it any more.
+func (o *Pushed) made(p packs.Made, size int64, moves []refdb.Update) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return false
+	}
+	if len(o.packs) == 0 {
+		o.packs, o.since = map[refdb.Value]string{}, time.Now()
+	}
+	if o.unused == nil {
+		o.unused = map[string]unusedPack{}
+	}
+	for _, m := range moves {
+		o.packs[m.New] = p.ID
+	}
+	if p.ID != "" {
+		o.unused[p.ID] = unusedPack{Made: p, size: size}
+	}
+	return true
+}
+
+// carriedOf returns those of packs that wait for a preparation that carries them.
+func (o *Pushed) carriedOf(ids []string) (some []unusedPack) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, id := range ids {
+		if p, ok := o.unused[id]; ok && p.Part != nil {
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
+// waiting returns how many bytes wait for preparations that carry them.
+func (o *Pushed) waiting() (bytes int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.unused {
+		if p.Part != nil {
+			bytes += p.Part.Pack.Size
+		}
+	}
+	return bytes
+}
+
+// stored records that a pack need not be carried any more, unless nobody uses it.
+func (o *Pushed) stored(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p, ok := o.unused[id]
+	if ok {
+		o.unused[id] = unusedPack{Made: packs.Made{ID: id}, size: p.Part.Pack.Size}
+	}
+	return ok
+}
+
+// used records that a preparation has used packs, and returns what they were.
+func (o *Pushed) used(ids []string) (were []unusedPack) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, id := range ids {
+		were = append(were, o.unused[id])
+		delete(o.unused, id)
+	}
+	return were
+}
+
+// forget forgets packs that the database does not have.
+func (o *Pushed) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.packs)
+}
+
+// A Site is what is asked of the daemon.
+type Site interface {
+	// Config returns the configuration as it is now.
+	Config() *config.Config
+	// RecordHealth records how a request to the database ended.
+	RecordHealth(err error)
+	// RetryLocked repeats a request while refs are locked, for at most the configuration's LockWait, or while the database's server is not
+	// admitted. It records how the requests ended.
+	RetryLocked(ctx context.Context, c *config.Config, request func(context.Context) error) error
+	// Go lets f run until the daemon has ended its work, which waits for it.
+	Go(f func(work context.Context))
+}
+
+// A Storage stores objects of pushes in the database.
+type Storage struct {
+	DB       *refdb.DB
+	Projects *projects.Cache
+	Site     Site
+	Logger   *slog.Logger
+
+	unused  atomic.Int64 // bytes of packs that this daemon stored and no preparation has used
+	carried atomic.Int64 // bytes of packs that wait for the preparation that carries them
+	recent  packs.Recent
+}
+
+func (s *Storage) uncount(p unusedPack) {
+	s.unused.Add(-p.size)
+	if p.Part != nil {
+		s.carried.Add(-p.Part.Pack.Size)
+	}
+}
+
+// Keeps reports whether pushes to a project are acknowledged only once the database has their objects.
+func (s *Storage) Keeps(c *config.Config, project string) bool {
+	p, ok := s.Projects.Get(project)
+	return ok && c.Durability == config.InDatabase && packs.Stored(p.Project)
+}
+
+// Store stores the objects that the database lacks of the new values of moves, or lets the preparation carry them. What it has is noted
+// in o.
+func (s *Storage) Store(ctx context.Context, c *config.Config, o *Pushed, r config.Repository, moves []refdb.Update, limits packs.Limits) error {
+	if !s.Keeps(c, r.Project) {
+		return nil
+	}
+	if s.carried.Load() < carriedPackQuota && o.waiting() <= refdb.MaxPackPart-carriedPack {
+		limits.Carried = carriedPack
+	}
+	return s.store(ctx, c, o, r, moves, limits)
+}
+
+func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r config.Repository, moves []refdb.Update, limits packs.Limits) error {
+	o.storing.Lock()
+	defer o.storing.Unlock()
+	moves = o.Lacking(moves)
+	if len(moves) == 0 {
+		return nil
+	}
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return err
+	}
+	var size int64
+	told := limits.Stored
+	limits.PartTimeout = c.Timeout
+	limits.Stored = func(bytes int64) error {
+		if s.unused.Add(bytes-size) > unusedPackQuota {
+			return errQuota
+		}
+		size = bytes
+		if told != nil {
+			return told(bytes)
+		}
+		return nil
+	}
+	made, err := packs.Source{DB: s.DB, Repo: repo, Project: r.Project, Recent: &s.recent}.Store(ctx, moves, limits)
+	if err != nil {
+		if errors.Is(err, packs.ErrDatabase) {
+			s.Site.RecordHealth(err)
+		}
+		s.unused.Add(-size)
+		s.dropPack(made.ID)
+		return notStored(c, r, limits, err)
+	}
+	if made.Part != nil {
+		s.carried.Add(made.Part.Pack.Size)
+	}
+	if !o.made(made, size, moves) {
+		s.drop(made.ID, unusedPack{Made: made, size: size})
+	}
+	return nil
+}
+
+var errQuota = errors.New("too many objects of pushes wait to be used")
+
+// notStored turns an error of storing objects into the refusal that the pusher reads.
+func notStored(c *config.Config, r config.Repository, limits packs.Limits, err error) error {
+	switch {
+	case errors.Is(err, packs.ErrTooLarge) && limits.Bytes < c.PackLimit:
+		return refusal.Because(refusal.Objects, errors.New(wire.PackTooLargeWhileLocked(limits.Bytes>>20)))
+	case errors.Is(err, packs.ErrTooLarge):
+		return refusal.Because(refusal.Objects, errors.New(wire.PackTooLarge(c.PackLimit>>20)))
+	case errors.Is(err, packs.ErrShallow):
+		return refusal.Because(refusal.Objects, errors.New(wire.RepositoryIsShallow(r.Path)))
+	case errors.Is(err, errQuota):
+		return refusal.Because(refusal.Objects, errors.New(wire.TooManyUnusedPacks))
+	case errors.Is(err, packs.ErrDatabase), refdb.ClassOf(err) != refdb.Permanent, errors.Is(err, refdb.ErrNoPack):
+		return refusal.DatabaseFailed(err)
+	}
+	return refusal.Because(refusal.Objects, err)
+}
+
+// DropUnused deletes what was stored in vain for who has ended.
+func (s *Storage) DropUnused(o *Pushed) {
+	o.mu.Lock()
+	unused := o.unused
+	o.unused, o.ended = nil, true
+	o.mu.Unlock()
+	for id, p := range unused {
+		s.drop(id, p)
+	}
+}
+
+func (s *Storage) drop(id string, p unusedPack) {
+	s.uncount(p)
+	if p.Part == nil || p.tried {
+		s.dropPack(id)
+	}
+}
+
+// dropPack deletes a pack that was not used. If that fails it is abandoned, and deleted later.
+func (s *Storage) dropPack(id string) {
+	if id == "" {
+		return
+	}
+	s.Site.Go(func(work context.Context) {
+		ctx, cancel := context.WithTimeout(work, s.Site.Config().Timeout)
+		defer cancel()
+		s.logFailure(ctx, "a pack that was not used could not be dropped yet", s.DB.DropPack(ctx, id))
+	})
+}
+
+// DropAbandoned deletes what pushes of any site have left in the database, until ctx ends.
+func (s *Storage) DropAbandoned(ctx context.Context) {
+	for pause.For(ctx, dropPacksEvery) {
+		limited, cancel := context.WithTimeout(ctx, dropPacksEvery)
+		_, err := s.DB.DropAbandonedPacks(limited, packAbandoned)
+		cancel()
+		if !errors.Is(err, refdb.ErrOldSchema) && !errors.Is(err, errors.ErrUnsupported) {
+			s.logFailure(ctx, "abandoned packs could not be dropped yet", err)
+		}
+	}
+}
+
+func (s *Storage) logFailure(ctx context.Context, what string, err error) {
+	failure.Log(ctx, s.Logger, what, err)
+}

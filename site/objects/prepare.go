@@ -1,0 +1,117 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// An Announcement is what is about to happen to refs of a repository.
+type Announcement struct {
+	Repo  config.Repository
+	Moves []refdb.Update
+	Agent string // who moves the refs
+	By    string // for whom
+}
+
+// Prepare records the intents of a, with the packs of o that the moves need, whose IDs it returns. While refs are locked it tries again, as
+// [Site.RetryLocked]. An error is the refusal, or wraps [refdb.ErrOutcomeUnknown]: the preparation is then to be revoked.
+//
+// What a pack builds on that the preparation carries, a ref may hold no more. Then the pack is stored, or made anew if the history does not
+// have that the ref held it lately.
+func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a Announcement) (p refdb.Preparation, ids []string, err error) {
+	carries := false
+	prepare := func() error {
+		return s.Site.RetryLocked(ctx, c, func(ctx context.Context) (err error) {
+			var how []refdb.PrepareOption
+			ids, how, carries = o.packsOf(a.Moves)
+			p, err = s.DB.Prepare(ctx, a.Repo.Project, a.Moves, a.Agent, append(how, refdb.AskedBy(a.By))...)
+			return err
+		})
+	}
+	if err = prepare(); errors.Is(err, refdb.ErrNoPack) && carries {
+		if err := s.storeCarried(ctx, c, o, a, ids); err != nil {
+			return refdb.Preparation{}, nil, err
+		}
+		err = prepare()
+	}
+	switch {
+	case err == nil:
+		for _, p := range o.used(ids) {
+			s.uncount(p)
+		}
+		return p, ids, nil
+	case errors.Is(err, refdb.ErrOutcomeUnknown):
+		return p, nil, err
+	case errors.Is(err, refdb.ErrNoPack):
+		o.forget()
+		return refdb.Preparation{}, nil, refusal.Because(refusal.Objects, errors.New(wire.ObjectsGone))
+	}
+	return refdb.Preparation{}, nil, refusal.NotPrepared(c.Site, err)
+}
+
+// storeCarried stores the packs that a preparation of a carried, or makes them anew if the database may never have had what they build on:
+// it may have gone back since it was read.
+func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed, a Announcement, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	for _, p := range o.carriedOf(ids) {
+		held, err := s.heldLately(ctx, a, p.Bases)
+		if err == nil && !held {
+			o.forget()
+			return s.store(ctx, c, o, a.Repo, a.Moves, packs.Limits{Bytes: min(c.PackLimit, LockedPackLimit)})
+		}
+		if err == nil {
+			err = s.DB.StorePackPart(ctx, *p.Part)
+		}
+		if err != nil {
+			s.Site.RecordHealth(err)
+			return refusal.DatabaseFailed(err)
+		}
+		if !o.stored(p.ID) {
+			s.dropPack(p.ID)
+			continue
+		}
+		s.carried.Add(-p.Part.Pack.Size)
+		s.unused.Add(p.Part.Pack.Size)
+	}
+	return nil
+}
+
+// heldLately reports whether refs hold bases, or held them in the last day, by the history, or are compared with them by the preparation of
+// a. Maintenance keeps what refs held in the last 14 days: the two clocks may differ by some of them.
+func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []refdb.Base) (bool, error) {
+	since := time.Now().Add(-24 * time.Hour)
+	for _, b := range bases {
+		if slices.ContainsFunc(a.Moves, func(m refdb.Update) bool { return m.Ref == b.Ref && m.Old == b.Value }) {
+			continue
+		}
+		if held, err := s.refHeldLately(ctx, a.Repo.Project, b, since); err != nil || !held {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (s *Storage) refHeldLately(ctx context.Context, project string, b refdb.Base, since time.Time) (bool, error) {
+	for change, err := range s.DB.History(ctx, project, b.Ref) { // the newest is the first
+		switch {
+		case err != nil:
+			return false, err
+		case change.New == b.Value: // until the one before this in the listing
+			return true, nil
+		case change.Time.Before(since):
+			return false, nil
+		case change.Old == b.Value:
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,43 @@
+package refusal_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/refusal"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+func TestWhatIsHeldForLongIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	// An intent has no beats: its age is that of its last one, which is its token.
+	intent := func(ref string, age time.Duration) refdb.LockInfo {
+		since := now.Add(-age)
+		return refdb.LockInfo{Project: "p", Ref: ref, Owner: "us/1", Token: refdb.TokenOf(since), Heartbeat: since, Age: age, StaleAfter: refdb.NeverStale}
+	}
+	for name, c := range map[string]struct {
+		holders []refdb.LockInfo
+		reason  refusal.Reason
+		kind    string
+	}{
+		"a move of a moment ago":       {[]refdb.LockInfo{intent("refs/heads/a", time.Second)}, refusal.Locked, wire.Retry},
+		"a move that a dead site left": {[]refdb.LockInfo{intent("refs/heads/a", time.Minute)}, refusal.Held, wire.Final},
+		"one of each":                  {[]refdb.LockInfo{intent("refs/heads/a", time.Minute), intent("refs/heads/b", time.Second)}, refusal.Held, wire.Final},
+		"and in the other order":       {[]refdb.LockInfo{intent("refs/heads/a", time.Second), intent("refs/heads/b", time.Minute)}, refusal.Held, wire.Final},
+		"a lock that has beats, but is old": {[]refdb.LockInfo{{
+			Project: "p", Ref: "refs/heads/a", Owner: "us/1", Token: refdb.TokenOf(now.Add(-time.Hour)), Heartbeat: now.Add(-time.Second), Age: time.Second, StaleAfter: 30 * time.Second,
+		}}, refusal.Held, wire.Final},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := refusal.NotPrepared("eu", &refdb.LockedError{Holders: c.holders})
+			if got := refusal.ReasonOf(err); got != c.reason {
+				t.Errorf("the reason is %s, want %s", got, c.reason)
+			}
+			if got := refusal.KindOf(err); got != c.kind {
+				t.Errorf("it is said to be %s, want %s", got, c.kind)
+			}
+		})
+	}
+}

@@ -1,0 +1,207 @@
+// Package witness compares the database with what this site knows it to hold, which the site keeps in a journal. When the database's server
+// was replaced, nobody writes before all sites have done so.
+package witness
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/journal"
+	"github.com/globalrefdb/globalrefdb/site/moves"
+)
+
+const (
+	// compareEvery is how often the daemon compares although the server is the same: that finds a
+	// dump that was restored into it.
+	compareEvery = time.Minute
+	// compareAgain is how often while the database may not be written.
+	compareAgain = time.Second
+)
+
+// A Site is what is asked of the daemon.
+type Site interface {
+	// Config returns the configuration as it is now.
+	Config() *config.Config
+	// RecordHealth records how a request to the database ended.
+	RecordHealth(err error)
+	// RequestReconcile makes the daemon reconcile soon.
+	RequestReconcile()
+	// Lost returns why the daemon does not hold its site's name; nil if it does.
+	Lost() error
+	// MayMove reports whether the process that announced a move may still make it.
+	MayMove(k refdb.Known) bool
+}
+
+// A Witness compares the database with the journal of what this site knows it to hold.
+type Witness struct {
+	DB      *refdb.DB
+	Journal *journal.Journal // nil if there is none: then this site is no witness
+	Moves   *moves.List
+	Site    Site
+	Logger  *slog.Logger
+}
+
+// compare compares the journal with the database, once.
+func (w *Witness) compare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, compareEvery)
+	defer cancel()
+	a, err := w.DB.Compare(ctx)
+	if err == nil {
+		err = a.Err()
+	}
+	if errors.Is(err, refdb.ErrNotAdmitted) || errors.Is(err, refdb.ErrLostChanges) {
+		w.Site.RecordHealth(err)
+	}
+	return err
+}
+
+// CompareAtStart compares before any other request. While the server is not admitted the daemon gets no presence.
+func (w *Witness) CompareAtStart(ctx context.Context, c *config.Config) error {
+	if w.Journal == nil {
+		return nil
+	}
+	if _, err := w.Journal.Pending(); err != nil {
+		return err // it can't be read
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if err := w.compare(ctx); err != nil {
+		w.Logger.WarnContext(ctx, "the database could not be compared with what is known here; trying again: see `refdbctl site status`", "class", refdb.ClassOf(err).String())
+	}
+	return nil
+}
+
+// Leave says that nobody needs to wait for this site: it has ended all that it began.
+func (w *Witness) Leave() {
+	if w.Journal == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), compareAgain)
+	defer cancel()
+	if err := w.DB.Leave(ctx); err != nil {
+		w.Logger.Warn("the other sites could not be told that this one ends: while it is away, they wait for it if the database's server is replaced",
+			"class", refdb.ClassOf(err).String())
+	}
+}
+
+// MayAct returns nil if this site has compared the admitted server. Otherwise it compares now, and returns an
+// error if that does not help: then the site must neither move refs nor end intents by what the server has.
+func (w *Witness) MayAct(ctx context.Context) error {
+	if w.Journal == nil {
+		return nil
+	}
+	a, err := w.DB.Admission(ctx)
+	if err != nil || a.May(w.Site.Config().Site) {
+		return err
+	}
+	if a, err = w.DB.Compare(ctx); err == nil && !a.May(w.Site.Config().Site) {
+		err = errors.Join(refdb.ErrNotAdmitted, a.Err())
+	}
+	return err
+}
+
+// KeepComparing compares until ctx ends.
+func (w *Witness) KeepComparing(ctx context.Context) {
+	halted := false
+	for wait := compareAgain; ; {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		err := w.compare(ctx)
+		was := halted
+		halted = errors.Is(err, refdb.ErrLostChanges)
+		wait = compareEvery
+		if err != nil {
+			wait = compareAgain
+		} else if was || w.Site.Lost() != nil {
+			w.Site.RequestReconcile()
+		}
+	}
+}
+
+// KeepJournal notes all changes of the database.
+func (w *Witness) KeepJournal(ctx context.Context) {
+	for ctx.Err() == nil {
+		end, err := w.DB.HistoryEnd(ctx)
+		if err == nil {
+			err = w.noteChanges(ctx, end)
+		}
+		if ctx.Err() == nil && !errors.Is(err, refdb.ErrUnavailable) {
+			w.Logger.WarnContext(ctx, "the database's changes could not be read on", "class", refdb.ClassOf(err).String())
+		}
+		select {
+		case <-time.After(compareAgain):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) error {
+	for page, err := range w.DB.Changes(ctx, refdb.ChangeQuery{After: after}) {
+		if err != nil {
+			return err
+		}
+		var known []refdb.Known
+		for _, c := range page.Changes {
+			if c.Op != "" {
+				known = append(known, refdb.Known{Project: c.Project, Ref: c.Ref, Old: c.Old, New: c.New, Op: c.Op, Owner: c.Owner, By: c.By, At: c.Time})
+			}
+		}
+		if err := w.Journal.Note(known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SettleLost finds out whether the moves of intents were made that the database lost. It reports
+// open while a process may still make some.
+func (w *Witness) SettleLost(ctx context.Context, lost []refdb.Known) (settled []refdb.Known, open bool, err error) {
+	for _, k := range lost {
+		if k.Move == refdb.MoveMade {
+			settled = append(settled, k) // as it was found before
+			continue
+		}
+		if w.Site.MayMove(k) {
+			open = true
+		} else if k.Move, err = w.moveMade(ctx, k); err != nil {
+			return nil, false, err
+		}
+		settled = append(settled, k)
+	}
+	return settled, open, nil
+}
+
+// moveMade returns what became of a move that nobody makes any more.
+func (w *Witness) moveMade(ctx context.Context, k refdb.Known) (refdb.Move, error) {
+	r, err := w.Site.Config().Repository(k.Project)
+	if err != nil {
+		return refdb.MoveUnknown, nil // an operator has to tell
+	}
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return refdb.MoveUnknown, nil
+	}
+	values, err := repo.Values(ctx, []string{k.Ref})
+	broken := (*gitrepo.BrokenError)(nil)
+	switch local := refdb.Value(values[k.Ref]); {
+	case errors.As(err, &broken):
+		return refdb.MoveUnknown, nil
+	case err != nil:
+		return refdb.MoveUnknown, err
+	case local.Equivalent(k.New):
+		w.Moves.Moved("", r.Path, k.Ref)
+		// A crash of the machine must not bring back the old value of what is written again.
+		return refdb.MoveMade, repo.Sync([]string{k.Ref})
+	case local.Equivalent(k.Old):
+		return refdb.MoveUnmade, nil
+	}
+	return refdb.MoveUnknown, nil
+}
