@@ -82,12 +82,12 @@ class TransactionTest {
 
   @Test
   void waitExtendsTheLimit() throws Exception {
-    Transaction transaction = transaction(300);
+    Transaction transaction = transaction(1500);
     Thread daemon =
         new Thread(
             () -> {
-              for (int i = 0; i < 10; i++) {
-                sleep(60);
+              for (int i = 0; i < 8; i++) {
+                sleep(200);
                 transaction.extend();
               }
               transaction.take();
