@@ -20,12 +20,14 @@ const maxReported = 4000
 const (
 	prunedUptoSQL = `SELECT begun, pruned, (SELECT seen FROM witnesses WHERE name = @witness) FROM history_state`
 
-	// missingSQL selects the places of the known changes that are not there.
+	// missingSQL selects the places of the known changes that are not there. What is known is mostly new, so each change is looked
+	// for from the end of its ref's history: a ref may have moved a million times.
 	missingSQL = `
 SELECT k.n FROM UNNEST(@keys) AS k
-WHERE NOT EXISTS (
-    SELECT 1 FROM history AS h WHERE h.project = k.project AND h.ref = k.ref
-      AND (h.op = k.op OR k.token <> 0 AND STARTS_WITH(h.op, CONCAT(k.op, '-'))))
+WHERE (
+    SELECT h.position FROM history AS h WHERE h.project = k.project AND h.ref = k.ref
+      AND (h.op = k.op OR k.token <> 0 AND STARTS_WITH(h.op, CONCAT(k.op, '-')))
+    ORDER BY h.position DESC LIMIT 1) IS NULL
   AND NOT (k.token <> 0 AND EXISTS (
     SELECT 1 FROM intents AS i WHERE i.project = k.project AND i.ref = k.ref AND (i.nonce = k.op OR STARTS_WITH(i.nonce, CONCAT(k.op, '\t')))))
   AND NOT EXISTS (SELECT 1 FROM lost AS l WHERE l.project = k.project AND l.ref = k.ref AND l.op = k.op AND l.fate <> '')
