@@ -3,6 +3,8 @@ FLAGS   ?=
 # The race detector is for Go. SQLite's C code, translated into one package, would take five times as
 # long under it; with the C library and the allocator that it calls, tests on SQLite take half as long again.
 RACE    := -race $(foreach p,sqlite/lib libc memory,-gcflags=modernc.org/$(p)=-race=false)
+# A process with the race detector waits a second at its end, unless it is told not to.
+export GORACE ?= atexit_sleep_ms=50
 # Packages run in this order. The longest begin, so that none of them runs alone at the end.
 LONGEST := ./refdb/postgres ./test/sites ./refdb/spanner ./site ./test ./refdb/sqlite ./cmd/refdbctl
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
