@@ -57,7 +57,7 @@ func TestSecretsAreCopiedForTheirOwnerAlone(t *testing.T) {
 func TestACopyIsReadableByNobodyWhoCouldNotReadTheOriginal(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can let a file belong to another group")
+		t.Skip("only root can give a file to another group: who may read a copy of such a file is not looked at")
 	}
 	modes := map[string]fs.FileMode{"etc/a.config": 0o640, "etc/b.config": 0o664, "etc/c.config": 0o400, "etc/d.config": 0o640}
 	from := source(t, modes)
