@@ -68,7 +68,8 @@ func relay(path string) {
 		io.Copy(conn, os.Stdin)
 		conn.(*net.UnixConn).CloseWrite() // that ends the session
 	}()
-	io.Copy(os.Stdout, conn)
+	// Not by splice, which asks without a pause whether a full pipe has room.
+	io.Copy(struct{ io.Writer }{os.Stdout}, struct{ io.Reader }{conn})
 	select {} // it lives on
 }
 
