@@ -7,6 +7,8 @@ RACE    := -race $(foreach p,sqlite/lib libc memory,-gcflags=modernc.org/$(p)=-r
 export GORACE ?= atexit_sleep_ms=50
 # Packages run in this order. The longest begin, so that none of them runs alone at the end.
 LONGEST := ./refdb/postgres ./test/sites ./refdb/spanner ./site ./test ./refdb/sqlite ./cmd/refdbctl
+# Many tests wait: one package more at a time than there are processors keeps these busy.
+AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
 
 .DEFAULT_GOAL := help
@@ -19,7 +21,7 @@ demo: build ## two sites, real pushes, a crash: on a temporary SQLite file or on
 	@$(GO) build -o bin/ ./demo/gitserver && ./demo/run.sh bin
 
 test: deps ## the tests on real databases, with the race detector, without the long ones
-	$(GO) test $(RACE) -short -timeout 20m $(FLAGS) $(LONGEST) ./...
+	$(GO) test $(RACE) -short -p $(AT_ONCE) -timeout 20m $(FLAGS) $(LONGEST) ./...
 
 test-all: deps ## all tests: more rounds, more faults, more forms of each database
 	$(GO) test $(RACE) -timeout 45m $(FLAGS) $(LONGEST) ./...

@@ -29,7 +29,7 @@ func TestTheFiveStepsOfTheGitDocumentationRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	runIn(t, "..", nil, "go", "build", "-o", dir, "./cmd/refdbctl", "./cmd/refdb-hook")
+	runIn(t, "..", nil, "scripts/build.sh", dir)
 	d := &gitDocumentation{text: string(text), dir: dir}
 	eu, us := d.newSite(t, "eu"), d.newSite(t, "us")
 

@@ -17,7 +17,7 @@ func TestTheRecipesRunAsTheyAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin, tmp := t.TempDir(), t.TempDir()
-	runIn(t, "..", nil, "go", "build", "-o", bin, "./cmd/refdbctl")
+	runIn(t, "..", nil, "scripts/build.sh", bin)
 	var script []string
 	for _, m := range regexp.MustCompile(`(?m)^    \$ (.*)$`).FindAllStringSubmatch(string(text), -1) {
 		script = append(script, strings.ReplaceAll(m[1], "/tmp/", tmp+"/"))

@@ -19,7 +19,7 @@ type repo struct {
 func newRepo(tb testing.TB, refs ...string) *repo {
 	tb.Helper()
 	r := &repo{path: filepath.Join(tb.TempDir(), "r.git")}
-	git(tb, "", "init", "--quiet", "--bare", r.path)
+	git(tb, "", "init", "--quiet", "--bare", "--template=", r.path)
 	git(tb, r.path, "symbolic-ref", "HEAD", mainRef)
 	tree := git(tb, r.path, "hash-object", "-t", "tree", "-w", "/dev/null")
 	r.commit = git(tb, r.path, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", tree)

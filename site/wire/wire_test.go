@@ -89,6 +89,9 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		"a body of 64 MB more":  {start + "\n" + strings.Repeat("x", 64<<20+1), wire.ErrTooLarge, "64 MB"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && len(c.text) > 64<<20 {
+				t.Skip("left out by -short: 64 MB under the race detector, some seconds; make test-all runs it")
+			}
 			_, err := wire.ReadRequest(strings.NewReader(c.text))
 			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
 				t.Fatalf("got %v, want %v with %q", err, c.is, c.says)
@@ -102,6 +105,9 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 
 func TestTheLargestBodyArrives(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: 64 MB under the race detector, some seconds; make test-all runs it")
+	}
 	q := wire.Request{State: wire.StatePrepared, Dir: "/r", Body: bytes.Repeat([]byte("x"), 64<<20)}
 	got, err := wire.ReadRequest(strings.NewReader(sent(t, q)))
 	if err != nil || len(got.Body) != len(q.Body) {

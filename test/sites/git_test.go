@@ -81,6 +81,7 @@ func newGit(path string) (*git, error) {
 	email = tester@example.com
 [init]
 	defaultBranch = main
+	templateDir = ~/template
 [safe]
 	directory = *
 [protocol "file"]
@@ -92,6 +93,12 @@ func newGit(path string) (*git, error) {
 `
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
+	}
+	// Without sample hooks: to copy them would be most of what making a repository takes.
+	for _, sub := range []string{"hooks", "info"} {
+		if err := os.MkdirAll(filepath.Join(home, "template", sub), 0o755); err != nil {
+			return nil, err
+		}
 	}
 	// The machine's settings have no effect.
 	g.env = []string{

@@ -295,7 +295,10 @@ func TestListsOverHTTPAreNeverOlderThanWhatWasAcknowledged(t *testing.T) {
 			t.Parallel()
 			all, err := gits()
 			g := must(t, all, err)[0]
-			const pushes = 24
+			pushes := 24
+			if testing.Short() {
+				pushes = 10
+			}
 			c := newCluster(t, g, design{database: database.on, h: newHistory(t, g, "sha1", 0, 0), extra: storing})
 			fronts := []*front{c.eu.http(), c.us.http()}
 			// A line of commits: later ones have larger numbers.

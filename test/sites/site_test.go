@@ -146,7 +146,7 @@ func (s *server) socket() string             { return filepath.Join(s.dir, "sock
 func (s *server) command(args ...string) *exec.Cmd {
 	s.c.Helper()
 	program := filepath.Join(s.bin, "refdbctl")
-	if len(args) > 1 && (args[1] == "serve" || args[1] == "http") {
+	if !testing.Short() && len(args) > 1 && (args[1] == "serve" || args[1] == "http") {
 		program += "-race"
 	}
 	cmd := exec.Command(program, args...)

@@ -44,10 +44,17 @@ func Main(m *testing.M) int {
 	} {
 		os.Setenv(name, value)
 	}
-	config := "[safe]\n\tdirectory = *\n[init]\n\tdefaultBranch = main\n[gc]\n\tauto = 0\n"
+	config := "[safe]\n\tdirectory = *\n[init]\n\tdefaultBranch = main\n\ttemplateDir = ~/template\n[gc]\n\tauto = 0\n"
 	if err := os.WriteFile(filepath.Join(dir, "gitconfig"), []byte(config), 0o600); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	// Without sample hooks: to copy them would be most of what making a repository takes.
+	for _, sub := range []string{"hooks", "info"} {
+		if err := os.MkdirAll(filepath.Join(dir, "template", sub), 0o755); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	code := m.Run()
 	dbtest.Stop()

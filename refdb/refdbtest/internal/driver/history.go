@@ -200,7 +200,7 @@ func changesRows() []row {
 				}
 			}
 		}},
-		{"changes of all projects are those of each, together", func(e *env) {
+		{"changes of all projects are those of each, together", suite.Alone(func(e *env) {
 			after := e.Beginning()
 			for _, p := range []string{"", "/a", "/B", "%"} {
 				e.Must(e.SendUpdate(e.A, refdb.UpdateRequest{Project: e.Project + p, Updates: []refdb.Update{suite.Move(refA, "", v1)}}))
@@ -219,7 +219,7 @@ func changesRows() []row {
 			if got := e.Changes(e.B, refdb.ChangesRequest{Project: e.Project + "/a", After: after, Limit: 5}); len(got) != 1 || got[0].Project != e.Project+"/a" {
 				e.Errorf("%+v", got)
 			}
-		}},
+		})},
 		{"a prefix selects refs by their bytes", func(e *env) {
 			after := e.Beginning()
 			e.Must(e.Update(e.A, suite.Move("refs/heads/a%b/c", "", v1), suite.Move("refs/heads/aXb/c", "", v1), suite.Move("refs/heads/a_b", "", v1), suite.Move("refs/heads/ä", "", v1)))
