@@ -239,7 +239,10 @@ func gerritMain(path, daemon string) int {
 		err = syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK})
 	}
 	if err == nil && daemon != "" {
-		err = beginGerritSession(strings.Fields(daemon))
+		var session net.Conn
+		if session, err = beginGerritSession(strings.Fields(daemon)); err == nil {
+			defer session.Close()
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -251,19 +254,19 @@ func gerritMain(path, daemon string) int {
 	return 0
 }
 
-func beginGerritSession(of []string) error {
+func beginGerritSession(of []string) (net.Conn, error) {
 	conn, err := net.Dial("unix", of[1])
 	if err == nil {
 		err = wire.WriteMessage(conn, wire.Begin{Guard: strings.Repeat("ab", 16), Number: 1, Name: "Gerrit " + of[2], Root: of[0], Instance: of[3], Server: gerritServerID})
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := wire.ReadWelcome(bufio.NewReader(conn))
 	if _, ok := m.(wire.Welcome); !ok && err == nil {
 		err = fmt.Errorf("the daemon said %+v", m)
 	}
-	return err
+	return conn, err
 }
 
 // start starts a process that has the indexes open, with a session as a Gerrit of that version if one is given.

@@ -23,7 +23,7 @@ var builtHook = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "refdb-hook")
-	cmd := exec.Command("go", "build", "-o", path, "github.com/globalrefdb/globalrefdb/cmd/refdb-hook")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/globalrefdb/globalrefdb/cmd/refdb-hook")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building the hook: %w: %s", err, out)

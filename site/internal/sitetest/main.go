@@ -30,7 +30,7 @@ func Main(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	hook := filepath.Join(dir, "refdb-hook")
-	build := exec.Command("go", "build", "-o", hook, "github.com/globalrefdb/globalrefdb/cmd/refdb-hook")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", hook, "github.com/globalrefdb/globalrefdb/cmd/refdb-hook")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the hook: %v\n%s", err, out)
