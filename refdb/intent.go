@@ -185,7 +185,7 @@ func (db *DB) Revoke(ctx context.Context, p Preparation) error {
 	for i, u := range p.Updates {
 		names[i] = u.Ref
 	}
-	if err := db.journal.End(p.Project, names, p.Op); err != nil {
+	if _, err := db.journal.End(p.Project, names, p.Op); err != nil {
 		return fmt.Errorf("revoking: noting it: %w", err)
 	}
 	return nil
@@ -254,16 +254,7 @@ func (db *DB) knowDropped(project string, refs []string, op string) (known []Kno
 	if op == "" || len(refs) == 0 {
 		return nil, nil
 	}
-	pending, err := db.journal.Pending()
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range pending {
-		if k.Project == project && k.Op == op && slices.Contains(refs, k.Ref) {
-			known = append(known, k)
-		}
-	}
-	return known, db.journal.End(project, refs, op)
+	return db.journal.End(project, refs, op)
 }
 
 // knowAgain notes intents again that a halted database refused to end: a recovery asks what became of them. Err is the outcome of the
@@ -280,7 +271,8 @@ func (db *DB) knowEnded(ctx context.Context, edges uint64, p Preparation, r Fini
 	var lost *LostError
 	switch {
 	case errors.As(err, &lost) && p.Op != "":
-		return errors.Join(err, db.journal.End(p.Project, lost.Refs, p.Op))
+		_, ending := db.journal.End(p.Project, lost.Refs, p.Op)
+		return errors.Join(err, ending)
 	case err != nil || len(r.Done) == 0:
 		return err
 	}

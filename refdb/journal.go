@@ -17,8 +17,8 @@ type Journal interface {
 	// preparation returns: if that fails, the preparation does.
 	Note(known []Known) error
 	// End forgets intents of one operation: they end without a change. It is called before the database ends them: what
-	// only the journal has is lost.
-	End(project string, refs []string, op string) error
+	// only the journal has is lost. It returns those of them that were pending.
+	End(project string, refs []string, op string) (ended []Known, err error)
 	// Pending returns the intents that were noted and have not ended.
 	Pending() ([]Known, error)
 	// Newest returns at most limit changes, newest first, after the first skip ones.
@@ -74,13 +74,17 @@ func (r *recent) Note(known []Known) error {
 	return nil
 }
 
-func (r *recent) End(project string, refs []string, op string) error {
+func (r *recent) End(project string, refs []string, op string) (ended []Known, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ref := range refs {
-		delete(r.intents, intentName{project, ref, op})
+		name := intentName{project, ref, op}
+		if k, pending := r.intents[name]; pending {
+			ended = append(ended, k)
+			delete(r.intents, name)
+		}
 	}
-	return nil
+	return ended, nil
 }
 
 func (r *recent) Pending() (all []Known, err error) {

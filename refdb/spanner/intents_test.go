@@ -147,6 +147,9 @@ func TestIntentWhoseLockIsGoneCanOnlyKeepTheOldValue(t *testing.T) {
 
 func TestLargestPreparationCanBeFinished(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: as many refs as a request may have, some seconds on the emulator; make test-all runs it")
+	}
 	d := dbtest.Spanner(t).Open(t)
 	refs := names(spanner.MaxRefs)
 	a := prepare(t, d, "n", refs...)
@@ -166,6 +169,9 @@ func TestLargestPreparationCanBeFinished(t *testing.T) {
 
 func TestALargerPreparationIsRefused(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: as many refs as a request may have, some seconds on the emulator; make test-all runs it")
+	}
 	const most = spanner.MaxRefs
 	db := dbtest.Spanner(t)
 	d := db.Open(t)

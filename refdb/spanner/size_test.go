@@ -14,6 +14,9 @@ import (
 
 func TestLargestRequestsAreTaken(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: as many refs as a request may have, some seconds on the emulator; make test-all runs it")
+	}
 	d := dbtest.Spanner(t).Open(t)
 	updates := make([]refdb.Update, spanner.MaxRefs)
 	for i, ref := range names(len(updates)) {

@@ -59,7 +59,7 @@ func TestTheLogStaysShortWhileListingsOverlap(t *testing.T) {
 	}
 	rewrites := 10
 	if testing.Short() {
-		rewrites = 3
+		rewrites = 2
 	}
 	var longest, written int64
 	for range rewrites {

@@ -121,19 +121,20 @@ func (j *Journal) Note(known []refdb.Known) error {
 }
 
 // End implements [refdb.Journal].
-func (j *Journal) End(project string, refs []string, op string) error {
+func (j *Journal) End(project string, refs []string, op string) (ended []refdb.Known, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.load(); err != nil {
-		return err
+		return nil, err
 	}
 	var lines []line
 	for _, ref := range refs {
-		if _, pending := j.pending[name{project, ref, op}]; pending {
+		if k, pending := j.pending[name{project, ref, op}]; pending {
+			ended = append(ended, k)
 			lines = append(lines, line{Kind: end, Project: project, Ref: ref, Op: op})
 		}
 	}
-	return j.append(lines)
+	return ended, j.append(lines)
 }
 
 // Pending implements [refdb.Journal].

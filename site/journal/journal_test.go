@@ -48,8 +48,11 @@ func TestWhatWasNotedIsThereAfterAStart(t *testing.T) {
 	j := New(dir)
 	j.mustNote(t, made(1), made(2), announced(3), announced(4), announced(5))
 	j.mustNote(t, made(3)) // ends the intent
-	if err := j.End("p", []string{made(5).Ref}, "OP5"); err != nil {
-		t.Fatal(err)
+	if ended, err := j.End("p", []string{made(5).Ref, "refs/heads/other"}, "OP5"); err != nil || len(ended) != 1 || ended[0].Ref != made(5).Ref {
+		t.Fatalf("ended %+v, %v", ended, err)
+	}
+	if ended, err := j.End("p", []string{made(5).Ref}, "OP5"); err != nil || len(ended) != 0 {
+		t.Fatalf("ended again: %+v, %v", ended, err)
 	}
 	marks := []refdb.WitnessMark{{Name: "a", Since: time.UnixMicro(7).UTC()}}
 	if err := j.SetMarks(marks); err != nil {

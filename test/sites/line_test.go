@@ -35,7 +35,7 @@ func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		length, refs := 12*time.Second, 3
 		if testing.Short() {
-			length = 4 * time.Second
+			length = 3 * time.Second
 		}
 		h := newHistory(t, g, "sha1", 2000, 0)
 		c := newCluster(t, g, design{h: h, database: onPostgres})

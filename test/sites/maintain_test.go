@@ -256,7 +256,7 @@ func TestADaemonKilledInMaintenanceBlocksNobody(t *testing.T) {
 	for _, step := range []string{"reflog expire", "pack-refs", "update-ref", "repack", "prune -n", "prune -v"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && step != "repack" && step != "prune -v" {
+			if testing.Short() && step != "prune -v" {
 				t.Skip("left out by -short: other steps of maintenance; make test-all runs it")
 			}
 			g, hold, held, release := slowGit(t, real)

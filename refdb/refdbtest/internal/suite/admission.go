@@ -221,13 +221,17 @@ func (j *TestJournal) Note(known []refdb.Known) error {
 	return nil
 }
 
-func (j *TestJournal) End(project string, refs []string, op string) error {
+func (j *TestJournal) End(project string, refs []string, op string) (ended []refdb.Known, err error) {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
 	j.intents = slices.DeleteFunc(j.intents, func(k refdb.Known) bool {
-		return k.Project == project && k.Op == op && slices.Contains(refs, k.Ref)
+		ends := k.Project == project && k.Op == op && slices.Contains(refs, k.Ref)
+		if ends {
+			ended = append(ended, k)
+		}
+		return ends
 	})
-	return nil
+	return ended, nil
 }
 
 func (j *TestJournal) Pending() ([]refdb.Known, error) {
