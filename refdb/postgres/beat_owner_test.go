@@ -310,11 +310,7 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 // A beat by owner locks rows in the order in which they are stored, its
 // neighbours lock them in the order of their keys. It gives way.
 func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Postgres(t)
-	// A circle that the beat doesn't leave by itself, after 100 ms, is counted.
-	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''300ms''', current_database()); END $$`)
-	a := &arena{t, db, open(t, db.URL()), open(t, db.URL())}
+	a := newArenaOfDeadlocks(t)
 	all := hold(t, a.db, 2000)
 	byProject := make(map[string][]string)
 	tokens := make(map[string]refdb.Token)
@@ -402,9 +398,5 @@ func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
 	})
 	work.Wait()
 	t.Logf("%d beats, %d neighbours", beats.Load(), neighbours.Load())
-	a.left.Close()
-	a.right.Close()
-	if n := query[int64](t, session(t, a.db.URL()), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)[0]; n > 0 {
-		t.Errorf("%d deadlocks", n)
-	}
+	a.wantNoDeadlocks()
 }

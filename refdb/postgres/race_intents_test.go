@@ -300,9 +300,5 @@ func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
 				a.is(err, refdb.ErrLocked)
 			})
 	}
-	a.left.Close()
-	a.right.Close()
-	if n := query[int64](t, session(t, a.db.URL()), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)[0]; n > 0 {
-		t.Errorf("%d deadlocks", n)
-	}
+	a.wantNoDeadlocks()
 }

@@ -23,7 +23,7 @@ const raceLanes = 4 // rounds at a time
 
 func raceRounds() int {
 	if testing.Short() {
-		return 400
+		return 250
 	}
 	return 2000
 }
@@ -39,6 +39,26 @@ func newArena(t *testing.T) *arena {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	return &arena{t, db, open(t, db.URL()), open(t, db.URL())}
+}
+
+// newArenaOfDeadlocks returns an arena whose server soon counts those who wait in a circle. Who leaves
+// it by itself, after 100 ms, is not counted.
+func newArenaOfDeadlocks(t *testing.T) *arena {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''300ms''', current_database()); END $$`)
+	return &arena{t, db, open(t, db.URL()), open(t, db.URL())}
+}
+
+// wantNoDeadlocks closes the drivers, and checks that the server has found no deadlock.
+func (a *arena) wantNoDeadlocks() {
+	a.Helper()
+	a.left.Close()
+	a.right.Close()
+	c := session(a, a.db.URL())
+	if n := query[int64](a, c, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)[0]; n > 0 {
+		a.Errorf("%d deadlocks", n)
+	}
 }
 
 // race runs both functions at about the same moment, round after round.
@@ -318,7 +338,7 @@ func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 
 // Beats come in any order, and wait for nobody; fenced updates don't wait for them.
 func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
-	a := newArena(t)
+	a := newArenaOfDeadlocks(t)
 	refs := names(400)
 	token := a.hold(refs, false)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -346,13 +366,9 @@ func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
 			for n := 1; ctx.Err() == nil; n++ {
 				r := update(refs...)
 				r.Locks, r.Adopt, r.Fence = refdb.AdvisoryLocks, true, fence(token, refs...)
-				start := time.Now()
 				if err := try(t.Context(), a.right, r); err != nil && !errors.Is(err, refdb.ErrMismatch) {
 					t.Errorf("a fenced update under a lock that is held: %v", err)
 					return
-				}
-				if d := time.Since(start); d > 900*time.Millisecond {
-					t.Errorf("a fenced update took %s: as long as it takes to find a deadlock", d)
 				}
 				updates.Add(1)
 			}
@@ -360,10 +376,5 @@ func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
 	}
 	work.Wait()
 	t.Logf("%d beats, %d of them with unknown rows, %d updates", beats.Load(), unknown.Load(), updates.Load())
-	a.left.Close()
-	a.right.Close()
-	c := session(t, a.db.URL())
-	if n := query[int64](t, c, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)[0]; n > 0 {
-		t.Errorf("%d deadlocks", n)
-	}
+	a.wantNoDeadlocks()
 }
