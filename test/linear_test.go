@@ -32,7 +32,11 @@ func TestGetUpdateLockAndReleaseAreLinearizable(t *testing.T) {
 	onEach(t, func(t *testing.T, d *dbtest.Database) {
 		r := newRun(t, d, false)
 		all := []*process{r.start(t), r.start(t), r.start(t)}
-		r.last(t, 2*time.Second)
+		length := 2 * time.Second
+		if testing.Short() {
+			length = time.Second
+		}
+		r.last(t, length)
 		r.stop(t, all)
 		r.check(t)
 	})

@@ -21,6 +21,9 @@ func TestTheSimplestDriverPasses(t *testing.T) {
 }
 
 func TestTheSimplestDriverPassesAlternating(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the suite with requests alternating between two drivers; make test-all runs it")
+	}
 	refdbtest.Run(t, refdbtest.Alternating(open))
 }
 

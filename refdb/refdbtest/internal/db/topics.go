@@ -35,8 +35,8 @@ const (
 // Topics returns the topics with their rows, those that take longest first.
 func Topics() []suite.Topic {
 	return []suite.Topic{
-		{Name: "DB loss", Rows: lossRows()},
-		{Name: "DB waiting", Rows: waitRows()},
+		{Name: "DB loss", Rows: suite.AllLong(lossRows())},
+		{Name: "DB waiting", Rows: suite.AllLong(waitRows())},
 		{Name: "DB cost", Rows: costRows()},
 		{Name: "DB refs", Rows: refRows()},
 		{Name: "DB locks", Rows: lockRows()},

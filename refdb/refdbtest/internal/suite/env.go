@@ -57,14 +57,22 @@ func Alone(run func(*Env)) func(*Env) {
 	}
 }
 
-// Long makes a row be left out by -short where even few rounds are slow: it takes many seconds there.
+// Long makes a row be left out by -short where even few rounds are slow.
 func Long(run func(*Env)) func(*Env) {
 	return func(e *Env) {
 		if testing.Short() && roundsOf(e.DB) < fewRounds {
-			e.Skip("left out by -short: this row, which takes many seconds on this database; make test-all runs it")
+			e.Skip("left out by -short: this row, which takes long on this database; make test-all runs it")
 		}
 		run(e)
 	}
+}
+
+// AllLong makes each of the rows [Long].
+func AllLong(rows []Row) []Row {
+	for i := range rows {
+		rows[i].Run = Long(rows[i].Run)
+	}
+	return rows
 }
 
 // A Process is a driver and the owner of the locks that are taken through it.
