@@ -33,20 +33,6 @@ func (s *server) follows(project string) {
 	s.c.g.run(s.c, s.repo(project), "fsck", "--connectivity-only", "--no-dangling")
 }
 
-// eachStorage runs test with each git and each storage that it knows.
-func eachStorage(t *testing.T, test func(t *testing.T, g *git, s storage)) {
-	eachGit(t, func(t *testing.T, g *git) {
-		for i, s := range g.storages() {
-			t.Run(s.String(), func(t *testing.T) {
-				if testing.Short() && i > 0 {
-					t.Skip("left out by -short: the same with repositories of another format; make test-all runs it")
-				}
-				test(t, g, s)
-			})
-		}
-	})
-}
-
 func TestSitesFollowWithNothingButTheDatabase(t *testing.T) {
 	eachStorage(t, func(t *testing.T, g *git, s storage) {
 		c := newCluster(t, g, design{storage: s, h: newHistory(t, g, s.objects, 2, 2), extra: storing})

@@ -263,34 +263,30 @@ func (r hookRow) expected(newer bool, refs string) string {
 }
 
 func TestGitCallsTheHookAsThisWasBuiltFor(t *testing.T) {
-	eachGit(t, func(t *testing.T, g *git) {
-		for _, kind := range g.storages() {
-			t.Run(kind.String(), func(t *testing.T) {
-				t.Parallel()
-				h := newHistory(t, g, kind.objects, 0, 0)
-				for i, row := range hookRows {
-					t.Run(row.name, func(t *testing.T) {
-						s := &stage{t, g, h, filepath.Join(shortDir(t), fmt.Sprint(i, ".git"))}
-						g.initBare(t, s.repo, kind)
-						s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, "refs/keep/last")
-						s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, "refs/tags/annotated")
-						s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, h.b, h.c)
-						if row.ready != nil {
-							row.ready(s)
-						}
-						r := recordIn(t, h, s.repo, "reference-transaction")
-						row.do(s)
-						got, preparing := r.take(t)
-						newer, known := g.measured()
-						switch want := row.expected(newer, kind.refs); {
-						case !known && (got == row.older || got == row.newer): // a version in between: either
-						case got != want:
-							t.Errorf("git says\n\t%s\nand not\n\t%s", got, want)
-						}
-						if want := g.since(2, 54) && strings.Contains(got, "prepared"); preparing != want {
-							t.Errorf("state preparing: %t", preparing)
-						}
-					})
+	eachStorage(t, func(t *testing.T, g *git, kind storage) {
+		t.Parallel()
+		h := newHistory(t, g, kind.objects, 0, 0)
+		for i, row := range hookRows {
+			t.Run(row.name, func(t *testing.T) {
+				s := &stage{t, g, h, filepath.Join(shortDir(t), fmt.Sprint(i, ".git"))}
+				g.initBare(t, s.repo, kind)
+				s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, "refs/keep/last")
+				s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, "refs/tags/annotated")
+				s.withoutHooks("fetch", "--quiet", "--no-tags", h.dir, h.b, h.c)
+				if row.ready != nil {
+					row.ready(s)
+				}
+				r := recordIn(t, h, s.repo, "reference-transaction")
+				row.do(s)
+				got, preparing := r.take(t)
+				newer, known := g.measured()
+				switch want := row.expected(newer, kind.refs); {
+				case !known && (got == row.older || got == row.newer): // a version in between: either
+				case got != want:
+					t.Errorf("git says\n\t%s\nand not\n\t%s", got, want)
+				}
+				if want := g.since(2, 54) && strings.Contains(got, "prepared"); preparing != want {
+					t.Errorf("state preparing: %t", preparing)
 				}
 			})
 		}

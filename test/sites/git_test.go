@@ -193,16 +193,27 @@ func (s storage) String() string { return s.objects + "-" + s.refs }
 
 var files = storage{"sha1", "files"}
 
-// storages returns the storages that this git knows; with -short, the usual one.
+// storages returns the storages that this git knows.
 func (g *git) storages() []storage {
-	if testing.Short() {
-		return []storage{files}
-	}
 	all := []storage{files, {"sha256", "files"}}
 	if g.reftable() {
 		all = append(all, storage{"sha1", "reftable"}, storage{"sha256", "reftable"})
 	}
 	return all
+}
+
+// eachStorage runs test with each git and each storage that it knows.
+func eachStorage(t *testing.T, test func(t *testing.T, g *git, s storage)) {
+	eachGit(t, func(t *testing.T, g *git) {
+		for i, s := range g.storages() {
+			t.Run(s.String(), func(t *testing.T) {
+				if testing.Short() && i > 0 {
+					t.Skip("left out by -short: the same with repositories of another format; make test-all runs it")
+				}
+				test(t, g, s)
+			})
+		}
+	})
 }
 
 // initBare makes an empty bare repository.

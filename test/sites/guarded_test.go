@@ -126,22 +126,18 @@ func (r guardedRow) in(own string, h *history) guardedRow {
 // eachCluster runs test with each git on a cluster of each storage. Those other
 // than git's usual one are served as files only.
 func eachCluster(t *testing.T, test func(t *testing.T, c *cluster, ways []transport)) {
-	eachGit(t, func(t *testing.T, g *git) {
-		for _, kind := range g.storages() {
-			ways := transports
-			if kind != files {
-				ways = transports[:1]
-			}
-			t.Run(kind.String(), func(t *testing.T) {
-				t.Parallel()
-				// Short: several rows wait in vain for a lock.
-				d := design{storage: kind, extra: "\tlockWait = 200ms"}
-				for _, way := range ways {
-					d.projects = append(d.projects, "over/"+way.name)
-				}
-				test(t, newCluster(t, g, d), ways)
-			})
+	eachStorage(t, func(t *testing.T, g *git, kind storage) {
+		t.Parallel()
+		ways := transports
+		if kind != files {
+			ways = transports[:1]
 		}
+		// Short: several rows wait in vain for a lock.
+		d := design{storage: kind, extra: "\tlockWait = 200ms"}
+		for _, way := range ways {
+			d.projects = append(d.projects, "over/"+way.name)
+		}
+		test(t, newCluster(t, g, d), ways)
 	})
 }
 

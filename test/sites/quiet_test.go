@@ -142,43 +142,39 @@ var quietRows = []quietRow{
 }
 
 func TestWhatIsNoPushIsEitherNothingToTheDatabaseOrWhatItSays(t *testing.T) {
-	eachGit(t, func(t *testing.T, g *git) {
-		for _, kind := range g.storages() {
-			t.Run(kind.String(), func(t *testing.T) {
-				t.Parallel()
-				c := newCluster(t, g, design{storage: kind})
-				object := map[string]string{"A": c.h.a, "B": c.h.b, "C": c.h.c}
-				before := map[string]string{"refs/heads/x": "A", "refs/heads/y": "B", "refs/tags/v": "A"}
-				c.eu.pushed(c.h.b+":refs/heads/main", c.h.c+":refs/heads/c")
-				for _, row := range quietRows {
-					t.Run(row.name, func(t *testing.T) {
-						c := c.in(t)
-						want := map[string]string{"refs/heads/main": c.h.b, "refs/heads/c": c.h.c}
-						for ref, letter := range before {
-							c.eu.pushed("+" + object[letter] + ":" + ref)
-						}
-						c.us.sync()
-						here := maps.Clone(before)
-						err := row.do(c)
-						switch {
-						case row.refused == "" && err != nil:
-							t.Errorf("it fails: %v", err)
-						case row.refused != "" && (err == nil || !strings.Contains(err.Error(), row.refused)):
-							t.Errorf("it should be refused with %q: %v", row.refused, err)
-						}
-						c.settled()
-						if row.after != nil && row.refused == "" {
-							here = row.after
-						}
-						there := row.after
-						if there == nil {
-							there = before
-						}
-						sameRefs(t, "the repository", c.eu.refs(project), with(want, here, object))
-						sameRefs(t, "the database", c.global(project), with(want, there, object))
-						c.caughtUp()
-					})
+	eachStorage(t, func(t *testing.T, g *git, kind storage) {
+		t.Parallel()
+		c := newCluster(t, g, design{storage: kind})
+		object := map[string]string{"A": c.h.a, "B": c.h.b, "C": c.h.c}
+		before := map[string]string{"refs/heads/x": "A", "refs/heads/y": "B", "refs/tags/v": "A"}
+		c.eu.pushed(c.h.b+":refs/heads/main", c.h.c+":refs/heads/c")
+		for _, row := range quietRows {
+			t.Run(row.name, func(t *testing.T) {
+				c := c.in(t)
+				want := map[string]string{"refs/heads/main": c.h.b, "refs/heads/c": c.h.c}
+				for ref, letter := range before {
+					c.eu.pushed("+" + object[letter] + ":" + ref)
 				}
+				c.us.sync()
+				here := maps.Clone(before)
+				err := row.do(c)
+				switch {
+				case row.refused == "" && err != nil:
+					t.Errorf("it fails: %v", err)
+				case row.refused != "" && (err == nil || !strings.Contains(err.Error(), row.refused)):
+					t.Errorf("it should be refused with %q: %v", row.refused, err)
+				}
+				c.settled()
+				if row.after != nil && row.refused == "" {
+					here = row.after
+				}
+				there := row.after
+				if there == nil {
+					there = before
+				}
+				sameRefs(t, "the repository", c.eu.refs(project), with(want, here, object))
+				sameRefs(t, "the database", c.global(project), with(want, there, object))
+				c.caughtUp()
 			})
 		}
 	})
@@ -196,29 +192,25 @@ func with(m, letters, object map[string]string) map[string]string {
 // A symbolic ref belongs to its site: the database has none. A push to one either
 // moves its target, at both sites, or is refused.
 func TestASymbolicRefIsNeverGuardedItself(t *testing.T) {
-	eachGit(t, func(t *testing.T, g *git) {
-		for _, kind := range g.storages() {
-			t.Run(kind.String(), func(t *testing.T) {
-				t.Parallel()
-				c := newCluster(t, g, design{storage: kind})
-				c.eu.pushed(c.h.a + ":refs/heads/target")
-				c.eu.git("-c", "core.hooksPath=/dev/null", "symbolic-ref", "refs/heads/sym", "refs/heads/target")
-				p := c.eu.push(c.h.b + ":refs/heads/sym")
-				c.settled()
-				want := map[string]string{"refs/heads/target": c.h.a}
-				if p.ok {
-					want["refs/heads/target"] = c.h.b
-				} else if !strings.Contains(p.said, "symbolic") {
-					t.Errorf("the client reads %s", p.said)
-				}
-				sameRefs(t, "the database", c.global(project), want)
-				want["refs/heads/sym"] = want["refs/heads/target"]
-				sameRefs(t, "the repository", c.eu.refs(project), want)
-				c.us.sync()
-				if got := c.us.refs(project)["refs/heads/sym"]; got != "" {
-					t.Errorf("the other site has it: %s", got)
-				}
-			})
+	eachStorage(t, func(t *testing.T, g *git, kind storage) {
+		t.Parallel()
+		c := newCluster(t, g, design{storage: kind})
+		c.eu.pushed(c.h.a + ":refs/heads/target")
+		c.eu.git("-c", "core.hooksPath=/dev/null", "symbolic-ref", "refs/heads/sym", "refs/heads/target")
+		p := c.eu.push(c.h.b + ":refs/heads/sym")
+		c.settled()
+		want := map[string]string{"refs/heads/target": c.h.a}
+		if p.ok {
+			want["refs/heads/target"] = c.h.b
+		} else if !strings.Contains(p.said, "symbolic") {
+			t.Errorf("the client reads %s", p.said)
+		}
+		sameRefs(t, "the database", c.global(project), want)
+		want["refs/heads/sym"] = want["refs/heads/target"]
+		sameRefs(t, "the repository", c.eu.refs(project), want)
+		c.us.sync()
+		if got := c.us.refs(project)["refs/heads/sym"]; got != "" {
+			t.Errorf("the other site has it: %s", got)
 		}
 	})
 }
