@@ -310,7 +310,7 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 // A beat by owner locks rows in the order in which they are stored, its
 // neighbours lock them in the order of their keys. It gives way.
 func TestBeatsByOwnerNeverDeadlockWithTheirNeighbours(t *testing.T) {
-	a := newArenaOfDeadlocks(t)
+	a := newDeadlockArena(t)
 	all := hold(t, a.db, 2000)
 	byProject := make(map[string][]string)
 	tokens := make(map[string]refdb.Token)

@@ -41,9 +41,9 @@ func newArena(t *testing.T) *arena {
 	return &arena{t, db, open(t, db.URL()), open(t, db.URL())}
 }
 
-// newArenaOfDeadlocks returns an arena whose server soon counts those who wait in a circle. Who leaves
-// it by itself, after 100 ms, is not counted.
-func newArenaOfDeadlocks(t *testing.T) *arena {
+// newDeadlockArena returns an arena whose server looks for deadlocks after 300 ms. A request that gives
+// way after 100 ms leaves none to be found.
+func newDeadlockArena(t *testing.T) *arena {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''300ms''', current_database()); END $$`)
@@ -338,7 +338,7 @@ func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 
 // Beats come in any order, and wait for nobody; fenced updates don't wait for them.
 func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
-	a := newArenaOfDeadlocks(t)
+	a := newDeadlockArena(t)
 	refs := names(400)
 	token := a.hold(refs, false)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // programs builds refdbctl and refdb-hook as they are shipped, and a daemon with
 // the race detector, refdbctl-race, into one directory, and returns that.
-// With -short the daemon is the shipped one: another takes more than twice the CPU.
+// With -short the daemon is the shipped one, which takes less CPU.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := work()
 	if err != nil {

@@ -57,7 +57,7 @@ func Alone(run func(*Env)) func(*Env) {
 	}
 }
 
-// Long makes a row be left out by -short where even few rounds are slow.
+// Long leaves a row out with -short on a database that asks for few rounds.
 func Long(run func(*Env)) func(*Env) {
 	return func(e *Env) {
 		if testing.Short() && roundsOf(e.DB) < fewRounds {
@@ -67,7 +67,7 @@ func Long(run func(*Env)) func(*Env) {
 	}
 }
 
-// AllLong makes each of the rows [Long].
+// AllLong applies [Long] to each row.
 func AllLong(rows []Row) []Row {
 	for i := range rows {
 		rows[i].Run = Long(rows[i].Run)
