@@ -5,10 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -59,6 +64,58 @@ func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// A standstill lasts from the moment at which a connection is wanted until it is wanted no more.
+type standstill struct{ next atomic.Bool }
+
+func (s *standstill) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	if s.next.Swap(false) {
+		<-ctx.Done()
+	}
+	return ctx
+}
+
+func (*standstill) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {}
+
+func (*standstill) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (*standstill) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// On a machine that is busy with something else, a beat would take another connection, and one more round trip to
+// prepare its statements, although one was free.
+func TestAFreeConnectionIsTakenHoweverLongTheProcessStoodStill(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(with(t, dbtest.Postgres(t).URL(), "pool_max_conns", "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var still standstill
+	config.ConnConfig.Tracer = &still
+	pools, err := roundtrip.Open(t.Context(), config, roundtrip.Direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pools.Close()
+	send := func(on roundtrip.Pool) {
+		t.Helper()
+		if err := pools.Do(t.Context(), roundtrip.Write("test").On(on).Exec(`SELECT 1`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(roundtrip.Requests)
+	for _, on := range []roundtrip.Pool{roundtrip.Beats, roundtrip.Releases} {
+		still.next.Store(true)
+		send(on)
+		if s := pools.Stats()[on]; s.Acquired > 0 {
+			t.Errorf("the spare connection for %s was used", s.Name)
+		}
+		if still.next.Load() {
+			t.Fatal("no connection was wanted")
 		}
 	}
 }

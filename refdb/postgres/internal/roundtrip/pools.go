@@ -107,12 +107,19 @@ func (p *Pools) connect(ctx context.Context, of Pool) (*pgxpool.Conn, error) {
 	if of == Requests {
 		return p.Acquire(ctx)
 	}
-	soon, cancel := context.WithTimeout(ctx, spareAfter)
-	defer cancel()
-	if conn, err := p.Acquire(soon); err == nil || soon.Err() == nil {
-		return conn, err
+	for {
+		soon, cancel := context.WithTimeout(ctx, spareAfter)
+		conn, err := p.Acquire(soon)
+		over := soon.Err() != nil
+		cancel()
+		if err == nil || !over {
+			return conn, err
+		}
+		// On a busy machine the time may be over before a connection that is free was asked for.
+		if p.Stat().IdleConns() == 0 || ctx.Err() != nil {
+			return p.all[of].Acquire(ctx)
+		}
 	}
-	return p.all[of].Acquire(ctx)
 }
 
 // Path returns how the connections lead to the server.
