@@ -35,8 +35,8 @@ field() {
 # report. Breadth first: no depth to run out of, and shortest counterexamples. But
 # endless runs, in which every process that can go on does, are searched depth first.
 search() {
-	local name wanted flags promise=()
-	name=$(field 1 "$1") wanted=$(field 3 "$1")
+	local name about wanted flags promise=()
+	name=$(field 1 "$1") about=$(field 2 "$1") wanted=$(field 3 "$1")
 	read -ra flags <<<"$(field 4 "$1")"
 	case $wanted in
 	[PSWRHVACJ]*) promise=("-DPROMISE=${wanted#?}") ;;
@@ -46,8 +46,8 @@ search() {
 	if [[ $wanted == holds ]]; then optimise=2 hash_bits=23; fi
 	mkdir "$work/$name"
 	cd "$work/$name"
-	cp "$model"/*.pml .
-	spin -a "${flags[@]}" "${promise[@]+"${promise[@]}"}" "$(field 2 "$1").pml" >spin.out
+	cp "$model/$about"/*.pml .
+	spin -a "${flags[@]}" "${promise[@]+"${promise[@]}"}" "$about.pml" >spin.out
 	local kind=(-DSAFETY -DBFS) how=()
 	if [[ ${flags[*]} == *-DFOREVER=* ]]; then kind=(-DNFAIR=3) how=(-a -f -m2000000); fi
 	"${CC:-gcc}" "-O$optimise" -w "${kind[@]}" -DNOREDUCE -DVECTORSZ=512 "-DMEMLIM=$megabytes" -o pan pan.c

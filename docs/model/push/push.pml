@@ -19,9 +19,9 @@
 #define DEAD SLOTS         /* any process that has ended */
 #define at(i) ((i) >> (SLOTS - 2)) /* the site of process i */
 
-#include "push_promises.pml"
-#include "push_state.pml"
-#include "push_database.pml"
-#include "push_daemon.pml"
-#include "push_git.pml"
-#include "push_sync.pml"
+#include "promises.pml"
+#include "state.pml"
+#include "database.pml"
+#include "daemon.pml"
+#include "git.pml"
+#include "sync.pml"

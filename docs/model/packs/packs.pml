@@ -35,15 +35,15 @@
 #define DAYS 0        /* times in a run that 14 days pass */
 #endif
 
-#include "packs_promises.pml"
-#include "packs_state.pml"
-#include "packs_database.pml"
-#include "packs_push.pml"
-#include "packs_follow.pml"
-#include "packs_trouble.pml"
+#include "promises.pml"
+#include "state.pml"
+#include "database.pml"
+#include "push.pml"
+#include "follow.pml"
+#include "trouble.pml"
 #if defined(PRUNES) || BASES > 0
-#include "packs_maintain.pml"
+#include "maintain.pml"
 #endif
 #if DAYS > 0 || defined(FOREIGN) || defined(CALM)
-#include "packs_end.pml"
+#include "end.pml"
 #endif

@@ -1,6 +1,6 @@
 /*
  * Sessions of a guarded Gerrit with its site's daemon, for Spin. README.md beside this file says what is
- * modelled. It goes on from the model of pushes (push.pml): late requests, lost answers and values that
+ * modelled. It goes on from the model of pushes (push/push.pml): late requests, lost answers and values that
  * return are searched there step by step.
  *
  * The rules, which this model needs as they are:
@@ -71,11 +71,11 @@
 #endif
 #define GIT_REF (REFS - 1) /* git pushes to it */
 
-#include "sessions_promises.pml"
-#include "sessions_state.pml"
-#include "sessions_database.pml"
-#include "sessions_guard.pml"
-#include "sessions_thread.pml"
-#include "sessions_daemon.pml"
-#include "sessions_git.pml"
-#include "sessions_trouble.pml"
+#include "promises.pml"
+#include "state.pml"
+#include "database.pml"
+#include "guard.pml"
+#include "thread.pml"
+#include "daemon.pml"
+#include "git.pml"
+#include "trouble.pml"

@@ -12,7 +12,7 @@
 #define IDS 4 /* 3 or 4 transactions in a run, from 1; a change of the offset is one, too */
 #endif
 
-#include "feed_promises.pml"
-#include "feed_state.pml"
-#include "feed_database.pml"
-#include "feed_reader.pml"
+#include "promises.pml"
+#include "state.pml"
+#include "database.pml"
+#include "reader.pml"

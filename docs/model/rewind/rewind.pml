@@ -23,15 +23,15 @@
 #define CHANGES 2 /* of a site: it stops, or comes back */
 #endif
 
-#include "rewind_promises.pml"
-#include "rewind_state.pml"
-#include "rewind_database.pml"
-#include "rewind_site.pml"
-#include "rewind_compare.pml"
-#include "rewind_recover.pml"
+#include "promises.pml"
+#include "state.pml"
+#include "database.pml"
+#include "site.pml"
+#include "compare.pml"
+#include "recover.pml"
 #ifdef LOCKS
-#include "rewind_locks.pml"
+#include "locks.pml"
 #endif
 #ifdef FOLLOWER
-#include "rewind_follower.pml"
+#include "follower.pml"
 #endif

@@ -92,7 +92,7 @@ bit stray[SLOTS]; /* a mistake: the daemon may still serve a hook that has gone 
 #ifdef BOTH
 #define plain(s) false
 #else
-#define plain(s) ((s) == 1) /* its steps are fewer and it has no trouble: see push_git.pml */
+#define plain(s) ((s) == 1) /* its steps are fewer and it has no trouble: see git.pml */
 #endif
 #ifndef CALM
 #define trouble true

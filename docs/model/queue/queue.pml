@@ -57,6 +57,6 @@
 #define PASSED    13 /* a waiter takes its lock after it was passed N times */
 #define HANDED    14 /* a waiter that gives up hands on what was reserved for it */
 
-#include "queue_state.pml"
-#include "queue_database.pml"
-#include "queue_waiter.pml"
+#include "state.pml"
+#include "database.pml"
+#include "waiter.pml"
