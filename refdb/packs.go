@@ -168,18 +168,10 @@ func WithPack(p PackPart, bases ...Base) PrepareOption {
 	}
 }
 
-// packStore returns the role of the driver, or of one that it wraps; an error that wraps errors.ErrUnsupported if it keeps no packs.
+// packStore returns an error that wraps errors.ErrUnsupported if the driver keeps no packs.
 func (db *DB) packStore() (PackStore, error) {
-	driver := db.driver
-	for {
-		if s, ok := driver.(PackStore); ok {
-			return s, nil
-		}
-		wrapped, ok := driver.(interface{ Unwrap() Driver })
-		if !ok {
-			break
-		}
-		driver = wrapped.Unwrap()
+	if s, ok := role[PackStore](db.driver); ok {
+		return s, nil
 	}
 	return nil, fmt.Errorf("this database keeps no packs: %w", errors.ErrUnsupported)
 }
