@@ -129,10 +129,7 @@ func (db *DB) abandon(r AcquireRequest) {
 		defer cancel()
 		_, err := retry(ctx, db, func() (struct{}, error) {
 			err := db.driver.Abandon(ctx, AbandonRequest{Project: r.Project, Refs: r.Refs, Owner: r.Owner, Nonce: r.Nonce})
-			if errors.Is(err, ErrOutcomeUnknown) {
-				err = fmt.Errorf("%w: %v", ErrUnavailable, err)
-			}
-			return struct{}{}, err
+			return struct{}{}, repeatable(err)
 		})
 		return err
 	}

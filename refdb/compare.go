@@ -123,7 +123,7 @@ func (db *DB) compareOnce(ctx context.Context, away bool) (Admission, error) {
 	if r.Marks, err = db.journal.Marks(); err != nil {
 		return Admission{}, err
 	}
-	a, err := retryPlain(ctx, db, func() (Admission, error) { return db.driver.Report(ctx, r) })
+	a, err := db.report(ctx, r)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -135,6 +135,13 @@ func (db *DB) compareOnce(ctx context.Context, away bool) (Admission, error) {
 		err = db.journal.SetMarks(marks)
 	}
 	return a, err
+}
+
+func (db *DB) report(ctx context.Context, r Report) (Admission, error) {
+	return retryPlain(ctx, db, func() (Admission, error) {
+		a, err := db.driver.Report(ctx, r)
+		return a, repeatable(err)
+	})
 }
 
 // look fills in what a report says about the database.
@@ -270,7 +277,7 @@ func (db *DB) LeaveFor(ctx context.Context, witness string) error {
 		return err
 	}
 	r := Report{Witness: witness, Owner: db.owner, Server: a.Server, Away: true}
-	if _, err = retryPlain(ctx, db, func() (Admission, error) { return db.driver.Report(ctx, r) }); err != nil {
+	if _, err = db.report(ctx, r); err != nil {
 		err = fmt.Errorf("recording that nobody waits for %q: %w", witness, err)
 	}
 	return err
@@ -293,7 +300,8 @@ type RecoverOptions struct {
 	// Without are witnesses that it does not wait for. What they know and the database lost stays lost until
 	// they come back: then it is listed.
 	Without []string
-	// Each, unless nil, is called for each lost change that was decided about.
+	// Each, unless nil, is called for each lost change that was decided about, unless the reply that told of it was lost:
+	// [DB.LostChanges] has all.
 	Each func(LostChange)
 }
 
@@ -315,7 +323,10 @@ func (db *DB) Recover(ctx context.Context, o RecoverOptions) (Recovered, error) 
 	r := RecoverRequest{Epoch: rand.Text(), By: o.By, Reason: o.Reason, Without: slices.Sorted(slices.Values(o.Without)), Limit: pageSize}
 	defer db.feeds.hint()
 	for {
-		step, err := retryPlain(ctx, db, func() (Recovered, error) { return db.driver.Recover(ctx, r) })
+		step, err := retryPlain(ctx, db, func() (Recovered, error) {
+			step, err := db.driver.Recover(ctx, r)
+			return step, repeatable(err)
+		})
 		if err != nil {
 			return step, fmt.Errorf("recovering: %w", err)
 		}

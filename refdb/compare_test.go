@@ -3,6 +3,7 @@ package refdb_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -317,5 +318,66 @@ func TestAnIntentThatAHaltedDatabaseRefusesToDropIsStillKnown(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A forgetful driver loses the reply to each first request of a comparison and of a recovery, and says of the first
+// update that the server is not admitted.
+type forgetful struct {
+	refdb.Driver
+	reported, recovered, updated atomic.Bool
+}
+
+func (d *forgetful) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
+	a, err := d.Driver.Report(ctx, r)
+	if err == nil && !d.reported.Swap(true) {
+		err = fmt.Errorf("lost: %w", refdb.ErrOutcomeUnknown)
+	}
+	return a, err
+}
+
+func (d *forgetful) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	answer, err := d.Driver.Recover(ctx, r)
+	if err == nil && !d.recovered.Swap(true) {
+		err = fmt.Errorf("lost: %w", refdb.ErrOutcomeUnknown)
+	}
+	return answer, err
+}
+
+func (d *forgetful) Update(ctx context.Context, r refdb.UpdateRequest) error {
+	if !d.updated.Swap(true) {
+		return refdb.ErrNotAdmitted
+	}
+	return d.Driver.Update(ctx, r)
+}
+
+// A request that was refused has an outcome that is known, whatever became of the comparison that follows.
+func TestTheLostReplyToAReportIsNoUnknownOutcomeOfAnUpdate(t *testing.T) {
+	d := &forgetful{Driver: memory.New().Open()}
+	db, err := refdb.New(d, refdb.Options{Site: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Update(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "1111111111111111111111111111111111111111"}}); err != nil {
+		t.Error(err)
+	}
+	if !d.reported.Load() {
+		t.Error("no reply was lost")
+	}
+}
+
+func TestRecoverGoesOnAfterALostReply(t *testing.T) {
+	d := &forgetful{Driver: memory.New().Open()}
+	db, err := refdb.New(d, refdb.Options{Site: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if r, err := db.Recover(t.Context(), refdb.RecoverOptions{By: "somebody", Reason: "a test"}); err != nil || !r.Done {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if !d.recovered.Load() {
+		t.Error("no reply was lost")
 	}
 }

@@ -292,9 +292,8 @@ func (l *Lock) deleteRows(ctx context.Context, refs []string, next Waiter, lostR
 		released, err := l.db.driver.Release(ctx, r)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			lostReply()
-			err = fmt.Errorf("%w: %v", ErrUnavailable, err)
 		}
-		return released, err
+		return released, repeatable(err)
 	})
 	return released.Missing, err
 }

@@ -66,6 +66,15 @@ func retryPlain[T any](ctx context.Context, db *DB, op func() (T, error)) (v T, 
 	return v, err
 }
 
+// repeatable returns the error of a request that may be made again, whatever became of it: if that is unknown, it
+// counts as not carried out.
+func repeatable(err error) error {
+	if errors.Is(err, ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %v", ErrUnavailable, err)
+	}
+	return err
+}
+
 // newBackOff returns pauses that grow by half from first to last, each jittered by half.
 func newBackOff(first, last time.Duration) *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()

@@ -2,7 +2,7 @@
  * The change feed (docs/PROTOCOL.md, H), for Spin: positions, the watermark below which
  * nothing appears any more, and the refs of the past. PostgreSQL's rules: a transaction
  * gets its ID at its first write, stays open for any time, and commits in any order.
- * README.md beside this file says what is modelled. run.sh checks this model, and that
+ * ../README.md says what is modelled. run.sh checks this model, and that
  * it catches seeded mistakes.
  *
  * Everything that is one statement, or the end of a transaction, is one d_step.

@@ -1,6 +1,6 @@
 /*
  * The lock protocol of docs/PROTOCOL.md, L, U and R, for Spin.
- * README.md beside this file says what is modelled and how to read a
+ * ../README.md says what is modelled and how to read a
  * counterexample. run.sh checks this model, and that it catches seeded mistakes.
  *
  * Everything that is one transaction, or one step of a process, is one d_step.

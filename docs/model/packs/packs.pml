@@ -1,6 +1,6 @@
 /*
  * Objects that travel through the database as packs, for Spin: pushes that store them,
- * sites that follow, maintenance that prunes, base packs. README.md beside this file says
+ * sites that follow, maintenance that prunes, base packs. ../README.md says
  * what is modelled. run.sh checks this model, and that it catches seeded mistakes.
  *
  * Everything that is one transaction, one step of git or one of a daemon is one d_step.

@@ -1,6 +1,6 @@
 /*
  * Pushes to Git sites with intents (docs/PROTOCOL.md, I and D; docs/GIT.md), for Spin.
- * README.md beside this file says what is modelled. run.sh checks this model,
+ * ../README.md says what is modelled. run.sh checks this model,
  * and that it catches seeded mistakes.
  *
  * Everything that is one transaction of the database, one step of git or one of a

@@ -1,6 +1,6 @@
 /*
  * The queue of a lock (docs/PROTOCOL.md, Q), for Spin: who gets a lock next, of those
- * who wait for it. README.md beside this file says what is modelled. run.sh checks
+ * who wait for it. ../README.md says what is modelled. run.sh checks
  * this model, and that it catches seeded mistakes.
  *
  * Everything that is one transaction is one d_step. A run may be of any length.

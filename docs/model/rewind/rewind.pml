@@ -1,7 +1,7 @@
 /*
  * A database that went back in time (docs/PROTOCOL.md, V), for Spin: a promotion that
  * lost the log's tail, or a backup that was put back; the comparison that admits its
- * server; recover. README.md beside this file says what is modelled. run.sh checks this
+ * server; recover. ../README.md says what is modelled. run.sh checks this
  * model, and that it catches seeded mistakes.
  *
  * Everything that is one transaction, one step of git or one of a daemon is one d_step.

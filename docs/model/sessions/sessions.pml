@@ -1,5 +1,5 @@
 /*
- * Sessions of a guarded Gerrit with its site's daemon, for Spin. README.md beside this file says what is
+ * Sessions of a guarded Gerrit with its site's daemon, for Spin. ../README.md says what is
  * modelled. It goes on from the model of pushes (push/push.pml): late requests, lost answers and values that
  * return are searched there step by step.
  *
