@@ -272,7 +272,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.presence.Lost() == nil)
 
 	<-ctx.Done()
-	d.stop(connections, c.StopTimeout)
+	d.stop(connections, d.config.Load().StopTimeout)
 	listener.Close()
 	cancel()
 	d.tasks.Wait()
@@ -321,7 +321,7 @@ func (d *Daemon) stoppedWith(pushes int) {
 func (d *Daemon) Reload(c *config.Config) error {
 	old := d.config.Load()
 	for _, k := range []struct{ key, old, new string }{
-		{"name", old.Site, c.Site}, {"database", old.Database, c.Database},
+		{"name", old.Site, c.Site}, {"database", old.Database, c.Database}, {"databaseFile", old.DatabaseFile, c.DatabaseFile},
 		{"socket", old.Socket, c.Socket}, {"state", old.State, c.State}, {"metrics", old.Metrics, c.Metrics},
 	} {
 		if k.old != k.new {

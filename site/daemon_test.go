@@ -46,29 +46,48 @@ func TestStoppingFinishesWhatIsPrepared(t *testing.T) {
 	}
 }
 
-func TestReload(t *testing.T) {
-	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
-	write := func(text string) *config.Config {
-		path := filepath.Join(g.dir, "new.config")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, err := config.Load(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
+// newConfig returns g's configuration after it has been edited.
+func (g *guard) newConfig(edit func(old string) string) *config.Config {
+	g.tb.Helper()
 	old, err := os.ReadFile(g.config)
 	if err != nil {
-		t.Fatal(err)
+		g.tb.Fatal(err)
 	}
+	path := filepath.Join(g.dir, "new.config")
+	if err := os.WriteFile(path, []byte(edit(string(old))), 0o600); err != nil {
+		g.tb.Fatal(err)
+	}
+	c, err := config.Load(g.tb.Context(), path)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	return c
+}
+
+func TestStoppingWaitsForAsLongAsTheConfigurationSaysNow(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\tstopTimeout = 30m")
+	g.start()
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.daemon.Reload(write(string(old) + "[guard]\n\tskipRef = refs/heads/wip/*")); err != nil {
+	if err := g.daemon.Reload(g.newConfig(func(old string) string { return old + "[site]\n\tstopTimeout = 20ms\n" })); err != nil {
+		t.Fatal(err)
+	}
+	g.stop()
+	sitetest.Eventually(t, "it ends without that push", func() bool { return len(g.ended) > 0 })
+	s.close()
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	s := g.session()
+	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.daemon.Reload(g.newConfig(func(old string) string { return old + "[guard]\n\tskipRef = refs/heads/wip/*" })); err != nil {
 		t.Fatal(err)
 	}
 	g.git("update-ref", "refs/heads/wip/x", g.commit[1])
@@ -78,9 +97,14 @@ func TestReload(t *testing.T) {
 	s.must("commit")
 	s.close()
 	g.has("refs/heads/x", g.commit[0], g.commit[0])
-	err = g.daemon.Reload(write(strings.Replace(string(old), "eu-1", "eu-2", 1)))
-	if err == nil || !strings.Contains(err.Error(), "site.name can't change while the daemon runs") {
-		t.Errorf("another name: %v", err)
+	for key, edit := range map[string]func(old string) string{
+		"name":         func(old string) string { return strings.Replace(old, "eu-1", "eu-2", 1) },
+		"databaseFile": func(old string) string { return old + "[site]\n\tdatabaseFile = /etc/refdb/other\n" },
+	} {
+		err := g.daemon.Reload(g.newConfig(edit))
+		if err == nil || !strings.Contains(err.Error(), "site."+key+" can't change while the daemon runs") {
+			t.Errorf("another %s: %v", key, err)
+		}
 	}
 }
 
