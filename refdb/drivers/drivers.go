@@ -34,9 +34,10 @@ func Open(ctx context.Context, url string) (refdb.Driver, error) {
 		return driver(sqlite.Open(ctx, url))
 	case migrations.Postgres:
 		return driver(postgres.Open(ctx, url))
-	default:
+	case migrations.Spanner:
 		return driver(spanner.Open(ctx, url))
 	}
+	return nil, fmt.Errorf("open the database: %w: %s has no driver", refdb.ErrInvalid, dialect)
 }
 
 // driver returns a nil Driver, not a Driver that holds a nil pointer, with an error.

@@ -24,4 +24,4 @@
 #include "database.pml"
 #include "daemon.pml"
 #include "git.pml"
-#include "sync.pml"
+#include "background.pml"

@@ -5,8 +5,10 @@ package schema
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/refdb/spanner"
@@ -25,9 +27,10 @@ func Open(ctx context.Context, url string) (*migrations.Migrator, error) {
 		return sqlite.Migrator(ctx, url)
 	case migrations.Postgres:
 		return postgres.Migrator(ctx, url)
-	default:
+	case migrations.Spanner:
 		return spanner.Migrator(ctx, url)
 	}
+	return nil, fmt.Errorf("open the database: %w: %s has no migrator", refdb.ErrInvalid, dialect)
 }
 
 // Up brings the database at url to the version that this program needs.
