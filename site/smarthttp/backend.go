@@ -148,8 +148,9 @@ func (b backend) answer(ctx context.Context, q request, limit int64) (*answer, e
 		r.end() // it was killed
 		return &answer{status: r.status, header: r.header, endless: true}, nil
 	}
-	if err = errors.Join(err, r.end()); ctx.Err() != nil {
-		return nil, err
+	err = errors.Join(err, r.end())
+	if ctx.Err() != nil { // git may have ended well before that
+		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	return &answer{status: r.status, header: r.header, body: bytes.Clone(body.Bytes()), cut: err != nil}, nil
 }
