@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -268,17 +269,25 @@ func (j *Journal) load() error {
 	return nil
 }
 
-func (j *Journal) open() (err error) {
-	j.file, err = os.OpenFile(j.path(newer), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+// open opens the newer file, unless it is open.
+func (j *Journal) open() error {
+	if j.file != nil {
+		return nil
+	}
+	file, err := os.OpenFile(j.path(newer), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	at, err := j.file.Seek(0, 2)
-	j.size = at
-	if err == nil && at > 0 {
-		_, err = j.file.Write([]byte{'\n'}) // whatever a crash has left of the last line
+	size, err := file.Seek(0, io.SeekEnd)
+	if err == nil && size > 0 {
+		_, err = file.Write([]byte{'\n'}) // whatever a crash has left of the last line
+		size++
 	}
-	return err
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	j.file, j.size = file, size
+	return nil
 }
 
 // read calls each for all lines that are whole.
@@ -323,16 +332,42 @@ func (j *Journal) remember(l line) {
 	}
 }
 
-// append writes lines at once.
+// append writes lines at once. If a file can't be written, or a new one can't be begun, the next call tries again.
 func (j *Journal) append(lines []line) error {
 	if len(lines) == 0 {
 		return nil
 	}
+	if err := j.open(); err != nil {
+		return err
+	}
 	if j.size >= j.segment {
-		if err := j.rotate(); err != nil {
+		if err := errors.Join(j.rotate(), j.open()); err != nil {
 			return err
 		}
 	}
+	return j.write(lines)
+}
+
+// rotate makes the newer file the older one, and closes it. The file that was the older one may hold pending intents, and goes: they are
+// written again before that, so that no crash loses them.
+func (j *Journal) rotate() error {
+	var lines []line
+	for _, k := range j.pending {
+		lines = append(lines, lineOf(k))
+	}
+	if err := j.write(lines); err != nil {
+		return err
+	}
+	if err := os.Rename(j.path(newer), j.path(older)); err != nil {
+		return err
+	}
+	err := j.file.Close()
+	j.file = nil
+	return err
+}
+
+// write writes lines to the open file: all of them, or none.
+func (j *Journal) write(lines []line) error {
 	var text bytes.Buffer
 	for _, l := range lines {
 		row, err := json.Marshal(l)
@@ -343,30 +378,16 @@ func (j *Journal) append(lines []line) error {
 		text.WriteByte('\n')
 	}
 	n, err := j.file.Write(text.Bytes())
-	j.size += int64(n)
 	if err != nil {
+		// An intent that is left would be pending after the next start, though its push was refused. A part that can't be cut off ends
+		// when the file is opened again.
+		err = errors.Join(err, j.file.Truncate(j.size), j.file.Close())
+		j.file = nil
 		return fmt.Errorf("writing the daemon's state: %w", err)
 	}
+	j.size += int64(n)
 	for _, l := range lines {
 		j.remember(l)
 	}
 	return nil
-}
-
-// rotate begins a new file, with the pending intents, which the older one may lose.
-func (j *Journal) rotate() error {
-	if err := j.file.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(j.path(newer), j.path(older)); err != nil {
-		return err
-	}
-	if err := j.open(); err != nil {
-		return err
-	}
-	var lines []line
-	for _, k := range j.pending {
-		lines = append(lines, lineOf(k))
-	}
-	return j.append(lines)
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -127,6 +130,79 @@ func TestTheOlderHalfGoesAndPendingIntentsStay(t *testing.T) {
 		if k != made(last-i) {
 			t.Fatalf("%d-th newest is %+v", i, k)
 		}
+	}
+}
+
+// limit sets a limit of the process until the function is called that it returns.
+func limit(t *testing.T, resource int, to uint64) (lift func()) {
+	t.Helper()
+	var was unix.Rlimit
+	err := unix.Getrlimit(resource, &was)
+	if err == nil {
+		err = unix.Setrlimit(resource, &unix.Rlimit{Cur: to, Max: was.Max})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Setrlimit(resource, &was); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAJournalGoesOnOnceItCanBeginANewFile(t *testing.T) {
+	for name, obstruct := range map[string]func(t *testing.T, j *Journal) (end func()){
+		"the older one stays": func(t *testing.T, j *Journal) func() {
+			// A directory that holds something is not replaced.
+			if err := os.MkdirAll(filepath.Join(j.path(older), "x"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			return func() { os.RemoveAll(j.path(older)) }
+		},
+		"too many files are open": func(t *testing.T, _ *Journal) func() { return limit(t, unix.RLIMIT_NOFILE, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			j := New(dir)
+			j.mustNote(t, announced(1), made(2))
+			j.segment = 1
+			end := obstruct(t, j)
+			err := j.Note([]refdb.Known{made(3)})
+			end()
+			if err == nil {
+				t.Fatal("nothing was in the way")
+			}
+			j.mustNote(t, made(4))
+			j.Close()
+			j = New(dir)
+			j.wantPending(t, announced(1))
+			newest, err := j.Newest(0, 9)
+			if err != nil || len(newest) != 2 || newest[0] != made(4) || newest[1] != made(2) {
+				t.Errorf("%+v, %v", newest, err)
+			}
+		})
+	}
+}
+
+// An intent that is noted and was never let through would be taken for one that the database has lost.
+func TestOfWhatCouldNotBeWrittenNothingIsThereAfterAStart(t *testing.T) {
+	dir := t.TempDir()
+	j := New(dir)
+	j.mustNote(t, announced(1))
+	j.mustNote(t, announced(2))
+	lift := limit(t, unix.RLIMIT_FSIZE, uint64(j.size*5/2)) // in the middle of a line
+	err := j.Note([]refdb.Known{announced(3), announced(4), announced(5), announced(6)})
+	lift()
+	if err == nil {
+		t.Fatal("there was room")
+	}
+	j.mustNote(t, made(2))
+	j.Close()
+	j = New(dir)
+	j.wantPending(t, announced(1))
+	if newest, err := j.Newest(0, 9); err != nil || len(newest) != 1 || newest[0] != made(2) {
+		t.Errorf("%+v, %v", newest, err)
 	}
 }
 
