@@ -141,8 +141,11 @@ func (b *Repair) catchUpAll(ctx context.Context, c *config.Config, done map[stri
 			continue
 		}
 		err := b.catchUpIn(ctx, c, r)
-		if ctx.Err() != nil || refdb.ClassOf(err) == refdb.Retryable {
-			return err // the daemon ends, or the database does not answer: the others would wait for it, too
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // the next daemon repairs the others
+		}
+		if refdb.ClassOf(err) == refdb.Retryable {
+			return err // the database does not answer: the others would wait for it, too
 		}
 		if err != nil {
 			b.Logger.WarnContext(ctx, "refs of a repository can't be brought to their global values: see `refdbctl site check`", "repository", b.Digest(r.Project, ""))
@@ -155,6 +158,9 @@ func (b *Repair) catchUpAll(ctx context.Context, c *config.Config, done map[stri
 
 func (b *Repair) catchUpIn(ctx context.Context, c *config.Config, r config.Repository) error {
 	repo, err := gitrepo.Open(ctx, r.Path)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
 		// It is not tried again: while it can't be read, no ref moves there.
 		b.Logger.WarnContext(ctx, "a repository can't be read: see `refdbctl site check`", "repository", b.Digest(r.Project, ""))
