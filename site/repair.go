@@ -11,6 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 )
 
@@ -31,6 +32,9 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 		return s, err
 	}
 	defer lock.Close()
+	if d.locked, err = projects.Uptime(); err != nil {
+		return s, err
+	}
 	if err := presence.CheckLocation(c); err != nil {
 		return s, err
 	}
