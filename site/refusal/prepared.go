@@ -39,7 +39,7 @@ func NotPrepared(site string, err error) error {
 	if len(why) == 0 {
 		return DatabaseFailed(err)
 	}
-	return Because(cause, why)
+	return Because(cause, why.OrNil())
 }
 
 // below reports whether a ref is in a namespace, or in its way.

@@ -1,6 +1,7 @@
 package refusal_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -39,5 +40,22 @@ func TestWhatIsHeldForLongIsNotTriedAgain(t *testing.T) {
 				t.Errorf("it is said to be %s, want %s", got, c.kind)
 			}
 		})
+	}
+}
+
+func TestARefusalOfManyRefsIsShort(t *testing.T) {
+	t.Parallel()
+	var locked refdb.LockedError
+	var differ refdb.MismatchError
+	for i := range 100 {
+		ref := fmt.Sprintf("refs/heads/%d", i)
+		locked.Holders = append(locked.Holders, refdb.LockInfo{Project: "p", Ref: ref, Owner: "us/1", StaleAfter: refdb.NeverStale})
+		differ.Mismatches = append(differ.Mismatches, refdb.Mismatch{Ref: ref, Want: "a", Have: "b"})
+	}
+	for _, err := range []error{&locked, &differ} {
+		lines := refusal.LinesOf(refusal.NotPrepared("eu", err))
+		if len(lines) != 21 || lines[20] != wire.AndMore(80) {
+			t.Errorf("%T: there are %d lines, the last is %q", err, len(lines), lines[len(lines)-1])
+		}
 	}
 }
