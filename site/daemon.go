@@ -135,7 +135,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 		Path: func() string { return d.config.Load().Gerrit }, HasSession: d.guards.HasSession, Alarm: host{d}.Alarm, Logger: o.Logger,
 	}
 	d.readers = readers.Readers{
-		List: &d.list, Started: d.started, Logger: o.Logger, Digest: func(text string) string { return d.digest(text, "") }, Reset: d.metrics.movesResets.Inc,
+		List: &d.list, Started: d.started, Logger: o.Logger, Reset: d.metrics.movesResets.Inc,
 	}
 	d.modes = modes.Keeper{DB: db, Projects: &d.projects, Logged: &d.logged, Config: d.config.Load, Unsettled: d.unsettledIn}
 	d.maintainer = maintenance.NewMaintainer(maintenance.Maintainer{DB: db, Projects: &d.projects, Pruning: &d.pruning, Site: host{d}, Logger: o.Logger, Digest: d.digest})

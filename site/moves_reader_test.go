@@ -78,6 +78,30 @@ func TestAMalformedQuestionEndsAReadersConnection(t *testing.T) {
 	m.ended("after an error")
 }
 
+func TestAListThatCantBeReadIsAFaultAndTheLogSaysOfWhichClass(t *testing.T) {
+	t.Parallel()
+	g := sessionTest(t)
+	m := g.reader()
+	g.git("update-ref", x, g.commit[0])
+	m.lists(x)
+	files, err := filepath.Glob(filepath.Join(g.dir, "state/moves/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		if err := errors.Join(os.Remove(path), os.Symlink(path, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.say(wire.After{Place: m.place})
+	if answer, is := m.hear().(wire.Fault); !is {
+		t.Errorf("it is answered %+v", answer)
+	}
+	if !strings.Contains(g.log.String(), `the list of moves can't be read now" class=permanent`) {
+		t.Error("the log does not say so")
+	}
+}
+
 func TestAPlaceThatTheListDoesNotHaveIsReset(t *testing.T) {
 	t.Parallel()
 	g := sessionTest(t)

@@ -158,6 +158,16 @@ func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
 	}
 }
 
+func TestTheLogSaysOfWhichClassAFailedDeletionIs(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g.followsRemovals(filepath.Join(g.dir, "not", "there"))
+	g.start()
+	sitetest.Eventually(t, "the log says so", func() bool {
+		return strings.Contains(g.log.String(), `could not be deleted: look at site.followRemoval" class=permanent`)
+	})
+}
+
 // followsRemovals lets the daemon, which does not run yet, move repositories of removed projects to dir.
 func (g *guard) followsRemovals(dir string) {
 	g.tb.Helper()

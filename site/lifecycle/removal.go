@@ -262,7 +262,7 @@ func (k *Lifecycle) deleteRemoved(ctx context.Context, c *config.Config) {
 	}
 	failed := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			k.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: look at site.followRemoval", "error", k.Digest(err.Error(), ""))
+			k.Logger.WarnContext(ctx, "repositories of removed projects could not be deleted: look at site.followRemoval", "class", refdb.ClassOf(err).String())
 		}
 	}
 	dir, err := c.RemovedDir()

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -40,8 +41,6 @@ type Readers struct {
 	// Started is closed when the daemon knows what its predecessors have left.
 	Started <-chan struct{}
 	Logger  *slog.Logger
-	// Digest returns what stands for an error in logs, which may have names.
-	Digest func(text string) string
 	// Reset is called when a reader has to compare everything.
 	Reset func()
 
@@ -172,7 +171,7 @@ func (rs *Readers) movesAfter(ctx context.Context, place moves.Place) wire.Messa
 			rs.Logger.InfoContext(ctx, "a reader of moves begins anew: it compares everything")
 			return wire.Reset{Place: string(end)}
 		case err != nil:
-			rs.Logger.WarnContext(ctx, "the list of moves can't be read now", "error", rs.Digest(err.Error()))
+			rs.Logger.WarnContext(ctx, "the list of moves can't be read now", "class", refdb.ClassOf(err).String())
 			return fault(err)
 		case len(page.Entries) > 0 || ctx.Err() != nil:
 			return answerOf(page)
