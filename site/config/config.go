@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -277,9 +278,12 @@ func setBytes(n *int64, value string) error {
 	default:
 		unit = 0
 	}
-	v, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil || v <= 0 || unit == 0 {
+	v, err := strconv.ParseInt(digits, 10, 64)
+	switch {
+	case v <= 0, unit == 0, err != nil && !errors.Is(err, strconv.ErrRange):
 		return fmt.Errorf("%q is not a number of bytes: give one such as 256m or 1g", value)
+	case err != nil, v > math.MaxInt64/unit:
+		return fmt.Errorf("%q is too large: give less than %dg", value, int64(math.MaxInt64>>30+1))
 	}
 	*n = v * unit
 	return nil

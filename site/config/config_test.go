@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,11 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 		{"a negative time-out", "[site]\nlockWait = -1s", "site.lockwait: -1s must be more than 0"},
 		{"a store of some objects", "[site]\nstore = some", `site.store: "some" is none: all, transit or none`},
 		{"maintenance every hour", "[site]\nmaintain = hourly", `site.maintain: "hourly" is none: daily or off`},
+		{"a limit in words", "[site]\npackLimit = much", `site.packlimit: "much" is not a number of bytes: give one such as 256m or 1g`},
+		{"a limit of nothing", "[site]\npackLimit = 0", `site.packlimit: "0" is not a number of bytes`},
+		{"a limit in two units", "[site]\npackLimit = 1kg", `site.packlimit: "1kg" is not a number of bytes`},
+		{"a limit beyond 64 bits", "[site]\npackLimit = 9223372036854775808", `site.packlimit: "9223372036854775808" is too large: give less than 8589934592g`},
+		{"a limit beyond 64 bits by its unit", "[site]\npackLimit = 8589934592g", `site.packlimit: "8589934592g" is too large: give less than 8589934592g`},
 		{"an empty variable", "[site]\npusherEnv =", `site.pusherenv: "" is not the name of an environment variable`},
 		{"a variable with its value", "[site]\npusherEnv = WHO=x", `site.pusherenv: "WHO=x" is not the name of an environment variable`},
 		{"metrics at no port", "[site]\nmetrics = localhost", `site.metrics: "localhost" is not an address: give a host and a port, such as 127.0.0.1:9464`},
@@ -100,6 +106,16 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 	}
 	if _, err := config.Load(t.Context(), "/nowhere/site.config"); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+func TestALimitOfBytesMayHave64Bits(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]int64{"4294967296": 1 << 32, "4g": 4 << 30, "8589934591g": 8589934591 << 30, "256M": 256 << 20, "7k": 7 << 10, "9223372036854775807": math.MaxInt64} {
+		c, err := load(t, "[site]\nname = x\npackLimit = "+said)
+		if err != nil || c.PackLimit != want {
+			t.Errorf("%s: %v, want %d", said, err, want)
+		}
 	}
 }
 
