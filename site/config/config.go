@@ -189,16 +189,16 @@ func (c *Config) set(e Entry) error {
 		case StoreNone:
 			c.NewProjectStore = ""
 		default:
-			return fmt.Errorf("%q is none: %s, %s or %s", e.Value, StoreAll, StoreTransit, StoreNone)
+			return fmt.Errorf("%q is not one of: %s, %s, %s", e.Value, StoreAll, StoreTransit, StoreNone)
 		}
 	case "site.durability":
 		if e.Value != InDatabase && e.Value != OnDisk {
-			return fmt.Errorf("%q is none: %s or %s", e.Value, InDatabase, OnDisk)
+			return fmt.Errorf("%q is not one of: %s, %s", e.Value, InDatabase, OnDisk)
 		}
 		c.Durability = e.Value
 	case "site.maintain":
 		if e.Value != "daily" && e.Value != "off" {
-			return fmt.Errorf("%q is none: daily or off", e.Value)
+			return fmt.Errorf("%q is not one of: daily, off", e.Value)
 		}
 		c.Maintain = e.Value == "daily"
 	case "site.autoclone":
@@ -227,7 +227,7 @@ func (c *Config) set(e Entry) error {
 		return c.skipRefs.add(e.Value)
 	case "guard.mode":
 		if e.Value != Enforce && e.Value != Log {
-			return fmt.Errorf("%q is no mode: %s or %s", e.Value, Enforce, Log)
+			return fmt.Errorf("%q is not one of: %s, %s", e.Value, Enforce, Log)
 		}
 		c.NewProjectMode = e.Value
 	default:
@@ -246,7 +246,7 @@ func setPath(p *string, value string) error {
 
 func setBool(b *bool, value string) error {
 	if value != "true" && value != "false" {
-		return fmt.Errorf("%q is none: true or false", value)
+		return fmt.Errorf("%q is not one of: true, false", value)
 	}
 	*b = value == "true"
 	return nil
