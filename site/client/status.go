@@ -154,8 +154,8 @@ type Counters struct {
 	Refused  uint64 `json:"refused"`  // transactions vetoed
 	Updated  uint64 `json:"updated"`  // refs that took their intended value
 	Dropped  uint64 `json:"dropped"`  // refs that kept the old one
-	Alarms   uint64 `json:"alarms"`   // refs found to have another value than either
-	Deaths   uint64 `json:"deaths"`   // processes that ended with something left to resolve
+	Alarms   uint64 `json:"alarms"`   // as the metric refdb_site_alarms_total says
+	Deaths   uint64 `json:"deaths"`   // processes of git, and guards, that ended with something left to resolve
 	Heeded   uint64 `json:"heeded"`   // decisions of an operator that were carried out here
 	Failures uint64 `json:"failures"` // requests that the database failed
 	Followed uint64 `json:"followed"` // refs that were moved to what other sites made them

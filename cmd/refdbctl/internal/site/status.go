@@ -104,7 +104,7 @@ func printStatus(w io.Writer, s client.Status) error {
 		lines = append(lines, [2]string{"not guarded", line})
 	}
 	n := s.Counters
-	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions let through, %d refused; %d refs moved, %d kept; %d alarms; %d pushes died; %d decisions carried out; %d refs followed, %d packs unpacked; %d failures of the database",
+	lines = append(lines, [2]string{"since start", fmt.Sprintf("%d transactions let through, %d refused; %d refs moved, %d kept; %d alarms; %d processes died; %d decisions carried out; %d refs followed, %d packs unpacked; %d failures of the database",
 		n.Prepared, n.Refused, n.Updated, n.Dropped, n.Alarms, n.Deaths, n.Heeded, n.Followed, n.Unpacked, n.Failures)})
 	for _, l := range lines {
 		if _, err := fmt.Fprintf(w, "%-12s %s\n", l[0], output.Escape(l[1])); err != nil {
