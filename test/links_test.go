@@ -36,6 +36,18 @@ func TestEveryRuleThatIsCitedIsThere(t *testing.T) {
 	}
 }
 
+// Every heading of a document that a message or a comment names is there.
+func TestEveryHeadingThatIsNamedIsThere(t *testing.T) {
+	t.Parallel()
+	named, broken := brokenHeadings(t, os.DirFS(".."))
+	for _, b := range broken {
+		t.Error(b)
+	}
+	if named < 5 {
+		t.Errorf("only %d names of headings were found", named)
+	}
+}
+
 func TestBrokenLinksAndCitationsAreFound(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -43,7 +55,8 @@ func TestBrokenLinksAndCitationsAreFound(t *testing.T) {
 		"README.md": "# One\n[a](docs/PROTOCOL.md#the-rules), [b](gone.md), [c](#two), [d](#one), [e](docs/PROTOCOL.md#rules), `[f](not-a-link.md)`\n" +
 			"```\n[g](nor-this.md)\n# Two\n```\n[h](https://example.com/x.md) [i](docs) (docs/PROTOCOL.md, A1, A3)\n",
 		"docs/PROTOCOL.md": "# The rules\n## The `rules`: 2, \"really\" …\n[a](#the-rules-2-really-)\n- **A1.** See A2 and A9.\n- **A2.** Once.\n- **A2.** Twice.\n",
-		"a/b.go":           "package b\n\n// docs/PROTOCOL.md, A1 and\n// A4; docs/DESIGN.md, section 8. A5 is something else.\n",
+		"a/b.go": "package b\n\n// docs/PROTOCOL.md, A1 and\n// A4; docs/DESIGN.md, section 8. A5 is something else.\n" +
+			"// See PROTOCOL.md, \"The rules\" and \"The laws\"; \"A word\".\nconst s = \"GONE.md, \\\"The rules\\\"\" + `PROTOCOL.md, \"The orders\"`\n",
 	} {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
@@ -55,6 +68,10 @@ func TestBrokenLinksAndCitationsAreFound(t *testing.T) {
 	}
 	_, links := brokenLinks(t, os.DirFS(dir))
 	_, citations := brokenCitations(t, os.DirFS(dir))
+	named, headings := brokenHeadings(t, os.DirFS(dir))
+	if named != 4 {
+		t.Errorf("%d names of headings were found", named)
+	}
 	want := []string{
 		"README.md: gone.md: there is no such file",
 		"README.md: #two: README.md has no such heading",
@@ -62,10 +79,13 @@ func TestBrokenLinksAndCitationsAreFound(t *testing.T) {
 		"README.md: PROTOCOL.md has no rule A3",
 		"a/b.go: PROTOCOL.md has no rule A4",
 		"a/b.go: DESIGN.md has no numbered sections",
+		`a/b.go: PROTOCOL.md has no heading "The laws"`,
+		`a/b.go: PROTOCOL.md has no heading "The orders"`,
+		`a/b.go: GONE.md has no heading "The rules"`,
 		"docs/PROTOCOL.md: there are two rules A2",
 		"docs/PROTOCOL.md: PROTOCOL.md has no rule A9",
 	}
-	got := append(links, citations...)
+	got := slices.Concat(links, citations, headings)
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
@@ -84,7 +104,11 @@ var (
 	ruleName  = regexp.MustCompile(`\b[A-Z]\d+\b`)
 	// A citation is a name after the document's, with others that follow: "PROTOCOL.md, I7 and I8".
 	citation = regexp.MustCompile(`PROTOCOL\.md(?:\]\([^)]*\))?,[\s/*#]*([A-Z]\d+\b(?:(?:,|[\s/*#]+and|[\s/*#]+to)[\s/*#]+[A-Z]\d+\b)*)`)
-	section  = regexp.MustCompile(`DESIGN(?:\.md\)?)?(?:\]\([^)]*\))?,?[\s/*#]*(?:sections? )?\d`)
+	// The name of a heading is one after the document's, with others that follow: OPERATIONS.md, "Alerts" and "At night". In Go its quotes
+	// may have backslashes.
+	headingNames = regexp.MustCompile(`([A-Z]+\.md),[\s/*#]+(\\?"[^"\\\n]+\\?"(?:(?:,|[\s/*#]+and)[\s/*#]+\\?"[^"\\\n]+\\?")*)`)
+	headingName  = regexp.MustCompile(`\\?"([^"\\\n]+)\\?"(?:(?:,|[\s/*#]+and)[\s/*#]+)?`)
+	section      = regexp.MustCompile(`DESIGN(?:\.md\)?)?(?:\]\([^)]*\))?,?[\s/*#]*(?:sections? )?\d`)
 )
 
 // brokenLinks checks the relative links of all documents.
@@ -179,6 +203,27 @@ func brokenCitations(t *testing.T, root fs.FS) (cited int, broken []string) {
 		}
 	}
 	return cited, broken
+}
+
+// brokenHeadings checks what names headings of documents in all files. Documents are in docs.
+func brokenHeadings(t *testing.T, root fs.FS) (named int, broken []string) {
+	t.Helper()
+	texts := textsOf(t, root, ".md", ".go", ".java", ".pml", ".sh", ".sql", ".yml", ".yaml")
+	for _, name := range namesOf(texts) {
+		if name == "test/links_test.go" {
+			continue
+		}
+		for _, m := range headingNames.FindAllStringSubmatch(texts[name], -1) {
+			for _, n := range headingName.FindAllStringSubmatch(m[2], -1) {
+				named++
+				is := func(h []string) bool { return strings.TrimSpace(h[1]) == n[1] }
+				if !slices.ContainsFunc(heading.FindAllStringSubmatch(fences.ReplaceAllString(texts["docs/"+m[1]], ""), -1), is) {
+					broken = append(broken, fmt.Sprintf("%s: %s has no heading %q", name, m[1], n[1]))
+				}
+			}
+		}
+	}
+	return named, broken
 }
 
 // textsOf reads the files with such endings. It returns their texts by name.

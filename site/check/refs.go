@@ -92,7 +92,7 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string) error {
 		switch {
 		case older[p.Ref]:
 			k.find(DatabaseBehind, p.Ref, fmt.Sprintf("it is %s here, and %s in the database, which once had what is here: the database seems to have been set back; "+
-				`see OPERATIONS.md, "The database was restored from a backup"`, here, global), nil)
+				`see OPERATIONS.md, "The database went back in time"`, here, global), nil)
 		case p.Broken != "":
 			k.find(RefBroken, p.Ref, p.Broken, nil)
 		case p.Global == refdb.Unknown:
