@@ -16,7 +16,7 @@ import (
 // The five steps of docs/GIT.md, on both sites: the test runs every command and uses every file as
 // they are written there. It replaces paths (by ones below a directory of the site's own), the
 // database (by SQLite), sudo (the test's user is both root and git) and systemd (it runs the unit's
-// ExecStart with the file of StandardInput). The README's test covers the build, test/sites covers
+// ExecStart with the file of StandardInput); it makes no user. The README's test covers the build, test/sites covers
 // failures.
 func TestTheFiveStepsOfTheGitDocumentationRun(t *testing.T) {
 	t.Parallel()
@@ -131,7 +131,7 @@ type documentedSite struct {
 func (d *gitDocumentation) newSite(t *testing.T, name string) *documentedSite {
 	t.Helper()
 	s := &documentedSite{d, name, filepath.Join(d.dir, name)}
-	for _, sub := range []string{"etc/refdb", "srv/git/team", "run/refdb", "var/lib/refdb"} {
+	for _, sub := range []string{"run/refdb", "var/lib/refdb"} {
 		if err := os.MkdirAll(filepath.Join(s.root, sub), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -148,9 +148,18 @@ func (s *documentedSite) here(text string) string {
 	return regexp.MustCompile(`/(?:etc/refdb|srv/git)\b`).ReplaceAllStringFunc(text, func(path string) string { return s.root + path })
 }
 
-// configure writes the two files of step 2.
+// configure makes the directories of step 2, and writes its two files.
 func (s *documentedSite) configure(t *testing.T) {
 	t.Helper()
+	installs := regexp.MustCompile("`(install -d [^`]*)`").FindAllStringSubmatch(s.text, -1)
+	if len(installs) != 2 {
+		t.Fatalf("the directories are made by %q", installs)
+	}
+	for _, m := range installs {
+		if out, err := s.try(t, strings.Replace(m[1], "-o git -g git ", "", 1)); err != nil {
+			t.Fatalf("%s: %v\n%s", m[1], err, out)
+		}
+	}
 	block := regexp.MustCompile("(?s)```ini\n( +\\[site\\].*?)```").FindStringSubmatch(s.text)
 	if block == nil || !strings.Contains(block[1], "name = eu ") {
 		t.Fatal("there is no configuration")
@@ -202,7 +211,7 @@ func (s *documentedSite) try(t *testing.T, command string) (string, error) {
 	}
 	cmd := exec.Command("bash", "-euc", command)
 	cmd.Env = append(cleanEnviron(), "PATH="+s.dir+":"+os.Getenv("PATH"))
-	if !strings.Contains(command, "--db") && !strings.HasPrefix(command, "refdbctl site ") {
+	if !strings.Contains(command, "REFDB_URL=") && !strings.HasPrefix(command, "refdbctl site ") {
 		cmd.Env = append(cmd.Env, "REFDB_URL="+s.database())
 	}
 	out, err := cmd.CombinedOutput()

@@ -22,7 +22,7 @@ func TestTheCommandsOfTheSiteDocumentationAreUnderstood(t *testing.T) {
 		t.Fatalf("only %d commands were found", len(found))
 	}
 	for _, f := range found {
-		words := strings.Fields(strings.NewReplacer(`"us burnt down, its disks are lost"`, "why", `"$(sudo cat /etc/refdb/database)"`, "URL").Replace(string(f[1])))
+		words := strings.Fields(strings.ReplaceAll(string(f[1]), `"us burnt down, its disks are lost"`, "why"))
 		a := newApp(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Env: func(string) string { return "" }})
 		cmd, rest, err := a.rootCommand().Find(words)
 		if err == nil {

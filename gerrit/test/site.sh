@@ -49,7 +49,7 @@ follow_page() {
 	done 3< <(documented sh "\*\*At $site:\*\*")
 	[[ $n == 5 ]] || fail "the page has $n commands for $site"
 }
-at_site() { sed -e "s#eu:/srv/gerrit#$work/eu/gerrit#; s#/srv/gerrit#$work/$site/gerrit#g; s#/etc/refdb/database#$work/database#g; s#/var/lib/refdb/eu#$work/us/eu#g"; }
+at_site() { sed -e "s#eu:/srv/gerrit#$work/eu/gerrit#; s#/srv/gerrit#$work/$site/gerrit#g; s#/etc/refdb/database#$work/database#g; s#/etc/refdb/owner#$work/database#g; s#/var/lib/refdb/eu#$work/us/eu#g"; }
 configure_daemon() {
 	mkdir -p "$work/$1/state"
 	echo "$REFDB_URL" >"$work/database"

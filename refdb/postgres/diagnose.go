@@ -57,10 +57,12 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
 // holdingSQL finds the oldest open transaction that has a number: changes that were made since are not
 // complete. Of other users' sessions only some roles see that (pg_read_all_stats).
 const holdingSQL = `
-SELECT holder, coalesce(extract(epoch FROM clock_timestamp() - since), 0)::float8 FROM (
-  SELECT format('the prepared transaction %L of database %s', gid, database) AS holder, prepared AS since, transaction AS id FROM pg_prepared_xacts
+SELECT holder, coalesce(extract(epoch FROM clock_timestamp() - since), 0)::float8, awaits_standby FROM (
+  SELECT format('the prepared transaction %L of database %s', gid, database) AS holder, prepared AS since, transaction AS id,
+         false AS awaits_standby FROM pg_prepared_xacts
   UNION ALL
-  SELECT format('process %s in database %s', pid, coalesce(datname, '?')), xact_start, backend_xid FROM pg_stat_activity
+  SELECT format('process %s in database %s', pid, coalesce(datname, '?')), xact_start, backend_xid,
+         wait_event IS NOT DISTINCT FROM 'SyncRep' FROM pg_stat_activity
   WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
 ) AS open ORDER BY age(id) DESC LIMIT 1`
 
@@ -96,6 +98,7 @@ type setup struct {
 	hosts, connectsUpTo int    // in the URL; of this driver
 	holder              string // the oldest open transaction that is seen, or ""
 	held                time.Duration
+	awaitsStandby       bool // the holder has committed, and the synchronous standby has not confirmed that
 }
 
 // Diagnose checks the settings that the promises rest on.
@@ -111,7 +114,7 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		return err
 	}).Query(holdingSQL, func(rows pgx.Rows) error {
 		var seconds float64
-		_, err := pgx.ForEachRow(rows, []any{&s.holder, &seconds}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&s.holder, &seconds, &s.awaitsStandby}, func() error {
 			s.held = time.Duration(seconds * float64(time.Second)).Round(time.Second)
 			return nil
 		})
@@ -165,8 +168,7 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 		"standbys follow, none of them synchronously: a failover may lose updates and locks that were confirmed: name one in synchronous_standby_names, or never fail over")
 	check("target_session_attrs", s.readWrite || s.hosts == 1 && s.standbys == 0, readWriteDetail(s),
 		"not in the database URL: after a failover this program may stay with a server that takes no writes: add target_session_attrs=read-write")
-	check("history", s.held < longOpen, "no transaction that this user can see holds back who reads changes",
-		fmt.Sprintf("%s has been open for %s, and holds back who reads changes: end it with pg_terminate_backend or, if it is prepared, COMMIT or ROLLBACK PREPARED", s.holder, s.held))
+	check("history", s.held < longOpen, "no transaction that this user can see holds back who reads changes", s.holding())
 	check("autovacuum", s.autovacuum, "on", "off: beats leave dead rows behind, and slow everything down: set autovacuum = on")
 
 	// Others need connections too.
@@ -188,6 +190,15 @@ func (s setup) tooFew() string {
 		what += ", and for refdbctl " + s.stopped
 	}
 	return what + "; a role that only looks needs no more than SELECT: " + s.grants
+}
+
+// holding says what to do about the oldest open transaction. A commit that waits for its standby must not be ended: it
+// would show what a failover loses.
+func (s setup) holding() string {
+	if s.awaitsStandby {
+		return fmt.Sprintf("%s has waited for its synchronous standby for %s, and holds back who reads changes: bring the standby back, and leave the process alone", s.holder, s.held)
+	}
+	return fmt.Sprintf("%s has been open for %s, and holds back who reads changes: end it with pg_terminate_backend or, if it is prepared, COMMIT or ROLLBACK PREPARED", s.holder, s.held)
 }
 
 func standbyDetail(s setup) string {

@@ -35,6 +35,7 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 		{"changed tables", func(s *setup) { s.tables, s.intact = "there is no table locks: make it", false }, "tables"},
 		{"a transaction that was just begun", func(s *setup) { s.holder, s.held = "process 7 in database x", time.Second }, ""},
 		{"a transaction that stays open", func(s *setup) { s.holder, s.held = "process 7 in database x", time.Hour }, "history"},
+		{"a commit that waits for its standby", func(s *setup) { s.holder, s.held, s.awaitsStandby = "process 7 in database x", time.Hour, true }, "history"},
 		{"a pooler", func(s *setup) { s.pooled = true }, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -44,6 +45,9 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 			for _, d := range s.diagnoses() {
 				if d.Detail == "" || strings.Contains(d.Detail, "\n") {
 					t.Errorf("%s: %q is no line", d.Name, d.Detail)
+				}
+				if s.awaitsStandby && strings.Contains(d.Detail, "pg_terminate_backend") {
+					t.Errorf("%s: %q would show what a failover loses", d.Name, d.Detail)
 				}
 				if !d.OK {
 					sick = append(sick, d.Name)

@@ -3,12 +3,15 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -112,4 +115,21 @@ func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever ends such a session has what the standby lacks shown to everybody: a doctor must not advise that.
+func TestADoctorTellsACommitThatWaitsForItsStandbyFromOneThatIsForgotten(t *testing.T) {
+	db := dbtest.Postgres(t)
+	c := withoutStandby(t, db)
+	var waiting int
+	if err := c.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&waiting); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is found", func() bool {
+		var holder string
+		var seconds float64
+		var awaitsStandby bool
+		err := c.QueryRow(t.Context(), postgres.HoldingSQL).Scan(&holder, &seconds, &awaitsStandby)
+		return err == nil && strings.HasPrefix(holder, fmt.Sprintf("process %d ", waiting)) && awaitsStandby
+	})
 }

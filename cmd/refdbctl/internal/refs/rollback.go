@@ -69,7 +69,9 @@ moved only if it still holds what was shown. Up to ` + fmt.Sprint(refdb.MaxUpdat
 none: if one of them was changed meanwhile or is locked, it is named, none of them is moved, and the rollback ends
 (status 5 or 3). A rollback is recorded in the history, too, and can be rolled back.
 
-Repositories are not touched: the sites' next sync moves their refs. So a project that sites guard needs
+Repositories are not touched: they follow by themselves or, if the database keeps no objects, with their next
+refdbctl site sync. A rollback stores no objects: if refdbctl site status at another site says that they are missing,
+run refdbctl site store compact PROJECT at the site that has them. So a project that sites guard needs
 --objects-in, the repository of the project at one of the sites, which must have all objects of the values that refs
 are moved to. If they were gone everywhere, no site could follow.
 

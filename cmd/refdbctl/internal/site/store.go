@@ -53,9 +53,9 @@ func (a *App) storeStartCommand() *cobra.Command {
 From then on each push's objects are in the database before it is acknowledged, the sites that have the repository
 follow by themselves, and refdbctl site clone makes further copies.
 
-All sites must run this version. For ` + storeSettled.String() + ` pushes to the project are refused, until all sites know. Then a base is stored: a
-pack of all that the project has now. This site must have every ref that the database has, with its objects. Run it again
-if it was interrupted.
+All sites must run this version. Pushes to the project are refused for ` + projects.RulesSettle.String() + ` from when a site has read the change; the
+command waits ` + storeSettled.String() + `, until all sites know, and then stores a base pack: all that the project has now. This site must
+have every ref that the database has, with its objects. Run it again if it was interrupted.
 
 With --transit the database keeps them for a week only, for the sites to unpack: refdbctl site maintain drops what is older, once
 another site has it. A site that was away for longer, or is new, then needs a new base: refdbctl site store compact. Run the

@@ -42,10 +42,11 @@ at URL, into refs/peer/NAME/*. The database is never written to. Run it as root,
 the user who owns the repository, or as that user, such as every minute and after pushes at other
 sites; it is safe at any time and twice at once.
 
-Refs that the database does not know are never touched. A ref that somebody holds a lock on is
-skipped, since a push is under way; so is one whose objects the peer does not have yet: the status is 1
-then, and if git refuses to move a ref. Locked refs, and those that moved meanwhile, are no failure; nor is
-a peer that can't be reached if nothing is missing here: a warning says so.
+Refs that the database does not know are never touched. A ref that this site itself has locked is skipped,
+since a push is under way here; locks of other sites don't matter. One whose objects the peer does not have
+yet is skipped, too: the status is 1 then, and if git refuses to move a ref. Locked refs, and those that
+moved meanwhile, are no failure; nor is a peer that can't be reached if nothing is missing here: a warning
+says so.
 
 A ref is left, with status 1, if the database has an older value of it than it had when this one came
 here, and the move would lose commits: the database was restored from a backup, it seems. A branch that
