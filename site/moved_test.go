@@ -25,7 +25,7 @@ func TestTheMarkOfARepositoryIsAnotherOneAfterEachTransaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mark, err := client.Moved(ctx, filepath.Join(g.dir, "sock"), real)
+		mark, err := client.Mark(ctx, filepath.Join(g.dir, "sock"), real)
 		if err != nil || mark == "" {
 			t.Fatal(mark, err)
 		}
@@ -62,7 +62,7 @@ func TestTheMarkOfARepositoryIsAnotherOneAfterEachTransaction(t *testing.T) {
 	}
 	g.start()
 	want("a restart")
-	if _, err := client.Moved(t.Context(), filepath.Join(g.dir, "sock"), t.TempDir()); err == nil {
+	if _, err := client.Mark(t.Context(), filepath.Join(g.dir, "sock"), t.TempDir()); err == nil {
 		t.Error("a directory that is no repository has a mark")
 	}
 }

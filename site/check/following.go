@@ -15,12 +15,10 @@ import (
 )
 
 const (
-	// behindPatience is how long a repository may be behind before that is a finding: what is on its way comes within that time.
-	behindPatience = time.Minute
 	// maintainPatience is how long ago the daily maintenance may be.
 	maintainPatience = 8 * 24 * time.Hour
-	// unusedPatience is how many bytes of packs that no push has used the database may have: daemons drop them after an hour.
-	unusedPatience = 1 << 30
+	// maxUnusedBytes is how many bytes of packs that no push has used the database may have: daemons drop them after an hour.
+	maxUnusedBytes = 1 << 30
 )
 
 // behind finds the repositories that the daemon can't bring to what the database holds, and projects that it can't clone.
@@ -30,7 +28,7 @@ func (f *siteCheck) behind(status client.Status, repositories []config.Repositor
 		looked[r.Project] = true
 	}
 	for _, b := range status.Behind {
-		if _, err := f.Repository(b.Project); err == nil && !looked[b.Project] || b.Age < behindPatience.Seconds() {
+		if _, err := f.Repository(b.Project); err == nil && !looked[b.Project] || b.Age < client.BehindPatience.Seconds() {
 			continue
 		}
 		age := time.Duration(b.Age * float64(time.Second)).Round(time.Second)
@@ -44,7 +42,7 @@ func (f *siteCheck) unused(ctx context.Context, found func(Finding)) error {
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, refdb.ErrOldSchema) {
 		return nil
 	}
-	if err == nil && usage.UnusedSize > unusedPatience {
+	if err == nil && usage.UnusedSize > maxUnusedBytes {
 		found(Finding{Code: PacksUnused, Detail: fmt.Sprintf("the database has %d packs of %d MiB that no push has used: daemons drop them after an hour; see their logs if it stays so",
 			usage.Unused, usage.UnusedSize>>20)})
 	}

@@ -138,9 +138,9 @@ type Behind struct {
 // unreadFor is for how long an entry of the list of moves may be unread before somebody should look at its reader.
 const unreadFor = 5 * time.Minute
 
-// behindFor is for how long a repository may be behind before somebody should look at it: what is on its way comes
+// BehindPatience is for how long a repository may be behind before somebody should look at it: what is on its way comes
 // within that time.
-const behindFor = time.Minute
+const BehindPatience = time.Minute
 
 // WouldRefuse is why a transaction of git would have been refused.
 type WouldRefuse struct {
@@ -169,7 +169,7 @@ func (s Status) OK() bool {
 	return s.Presence && s.Database && len(s.Stuck) == 0 && s.MovesError == "" && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
 		!slices.ContainsFunc(s.Readers, func(r Reader) bool { return r.Oldest > unreadFor.Seconds() }) &&
 		!slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent }) &&
-		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > behindFor.Seconds() })
+		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > BehindPatience.Seconds() })
 }
 
 // Summary returns one line about the status.
@@ -228,9 +228,9 @@ func Follow(ctx context.Context, socket, dir string) error {
 	return err
 }
 
-// Moved asks the daemon at socket for a text about the repository dir that is another one after each transaction of git there
-// whose hooks have run, and in each daemon.
-func Moved(ctx context.Context, socket, dir string) (string, error) {
+// Mark returns the daemon's mark of the repository dir. It changes after each git transaction whose hooks have run, and with each
+// start of the daemon.
+func Mark(ctx context.Context, socket, dir string) (string, error) {
 	answer, err := ask(ctx, socket, wire.Request{State: wire.StateRead, Dir: dir})
 	if err == nil && !answer.OK {
 		err = errors.New(strings.Join(answer.Lines, "; "))

@@ -23,7 +23,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// Guards are the processes that move refs by themselves, with their sessions and transactions. The rules are in PROTOCOL.md, M1 to M18.
+// Guards are the processes that move refs by themselves, with their sessions and transactions. The rules are in PROTOCOL.md, M1 to M24.
 type Guards struct {
 	Needs
 

@@ -21,7 +21,7 @@ type Base struct {
 
 // StoreBase stores a base of the project: a pack of all objects that its refs reach, as of a position, and of all
 // that packs which come later may build on. Then it drops the packs that come before. The repository must have
-// unpacked all packs: mark is its mark, as a Receive has just left it. If the repository lacks something the error wraps
+// unpacked all packs: receive does that, and returns its mark. If the repository lacks something the error wraps
 // [ErrIncomplete], and nothing is stored.
 //
 // A crash leaves a pack that is not complete, which is dropped as abandoned; or packs that the next base drops.

@@ -8,10 +8,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // ErrOtherHistory: a repository shares nothing with the project that its path stands for.
-var ErrOtherHistory = errors.New("it has another history")
+var ErrOtherHistory = errors.New(wire.OtherHistory)
 
 // adoptable returns an error that wraps [ErrOtherHistory] if a repository that records no ID must not become a copy of a project whose
 // objects the database keeps: it would be moved to the project's values, and its other refs would become the project's.
@@ -31,8 +32,7 @@ func adoptable(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	}
 	shared, err := shares(ctx, db, repo, r.Project, values)
 	if err == nil && !shared {
-		err = fmt.Errorf("%s: %w than the project %s: none of its refs holds what the database has or had, nor does it have the objects of that; nothing was changed: "+
-			"if it is another project, give it another path; otherwise move it aside and run `refdbctl site clone %s`", r.Path, ErrOtherHistory, r.Project, r.Project)
+		err = fmt.Errorf("%s: %w%s", r.Path, ErrOtherHistory, wire.OtherHistoryThan(r.Project))
 	}
 	return err
 }

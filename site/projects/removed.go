@@ -122,13 +122,13 @@ func succeed(ctx context.Context, db *refdb.DB, removed, next refdb.Project) (re
 // isGone returns an error if the database has anything of a removed project that would become another one's.
 func isGone(ctx context.Context, db *refdb.DB, project string) error {
 	left := func(what string) error {
-		return refusal.Lines{fmt.Sprintf("the database still has %s of the removed project %s: run `refdbctl project remove %s` again", what, project, project)}
+		return refusal.Lines{wire.RemovedProjectHas(what, project)}
 	}
 	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: project}) {
 		if err != nil {
 			return err
 		}
-		return refusal.Lines{fmt.Sprintf("a push of %s of the removed project %s by %s is not settled: see `refdbctl locks list --intents`", i.Ref, project, i.Owner)}
+		return refusal.Lines{wire.RemovedProjectUnsettled(project, i.Ref, i.Owner)}
 	}
 	switch has, err := hasRefs(ctx, db, project); {
 	case err != nil:

@@ -13,7 +13,7 @@ import (
 )
 
 // Agent returns the git process that runs the hook. Said is what the hook knew when it
-// started; nil if the hook is of the version before.
+// started; nil if the hook speaks version 1.
 //
 // If git was killed, its hook has another parent: process 1, or whichever process adopts
 // orphans. That may be a front end in the process group of git and its hooks. The front end

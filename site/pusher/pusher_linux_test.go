@@ -63,7 +63,7 @@ func TestAnOrphanIsNoPushOfWhoeverAdoptsIt(t *testing.T) {
 	if a, err := hook.Agent(c, said, "boot"); !errors.Is(err, ErrGone) {
 		t.Errorf("an orphan: %+v, %v", a, err)
 	}
-	// Hooks of the version before don't say whose children they were.
+	// Hooks that speak version 1 don't say whose children they were.
 	if a, err := hook.Agent(c, nil, "boot"); err == nil || !strings.Contains(err.Error(), "site.gitExe") {
 		t.Errorf("an orphan whose hook is an old one: %+v, %v", a, err)
 	}

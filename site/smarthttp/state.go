@@ -43,7 +43,7 @@ var ownFiles = [...]string{"HEAD", "config", "config.worktree", "shallow", "pack
 func ownState(ctx context.Context, socket, dir string) (own, error) {
 	ctx, cancel := context.WithTimeout(ctx, daemonLimit)
 	defer cancel()
-	mark, err := client.Moved(ctx, socket, dir)
+	mark, err := client.Mark(ctx, socket, dir)
 	if err != nil {
 		return own{}, err
 	}

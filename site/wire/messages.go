@@ -283,6 +283,25 @@ func ProjectVanished(project string) string {
 		"if it was deleted on purpose at all sites, run `refdbctl project remove " + project + "`, which removes it everywhere"
 }
 
+// RemovedProjectHas says that the database still has something of a removed project, whose name can't be used again yet.
+func RemovedProjectHas(what, project string) string {
+	return "the database still has " + what + " of the removed project " + project + ": run `refdbctl project remove " + project + "` again"
+}
+
+// RemovedProjectUnsettled says that an owner's push of a ref of a removed project is not settled, so that its name can't be used again yet.
+func RemovedProjectUnsettled(project, ref, owner string) string {
+	return "a push of " + ref + " of the removed project " + project + " by " + owner + " is not settled: see `refdbctl locks list --intents`"
+}
+
+// OtherHistory says that a repository shares nothing with the project that its path stands for; [OtherHistoryThan] is the rest of the sentence.
+const OtherHistory = "it has another history"
+
+// OtherHistoryThan says which project it is that [OtherHistory] is about, and what to do.
+func OtherHistoryThan(project string) string {
+	return " than the project " + project + ": none of its refs holds what the database has or had, nor does it have the objects of that; nothing was changed: " +
+		"if it is another project, give it another path; otherwise move it aside and run `refdbctl site clone " + project + "`"
+}
+
 // RefsWithoutProject says that the database has refs of a project, and no project.
 func RefsWithoutProject(project string) string {
 	return "the database has refs of " + project + ", but no such project: nothing was changed; the administrator looks at `refdbctl refs list " + project +

@@ -1,6 +1,6 @@
-// Package wire is what Git's hooks and the site daemon say to each other: one
-// request and one response per connection, over a Unix socket. It imports next
-// to nothing, because a hook starts several times per push.
+// Package wire has the protocols of the daemon's socket: the requests of hooks (one per
+// connection), the sessions of guards, and the list of moves. It imports next to
+// nothing, because a hook starts several times per push.
 package wire
 
 import (
@@ -15,9 +15,9 @@ import (
 // Version is that of the protocol. Daemons still take requests of earlier versions: hooks are replaced after them. A
 // request of version 1 names no process; a hook of version 2 does not know that it is to wait.
 const (
-	Version     = 3
-	impatient   = 2
-	withoutName = 1
+	Version        = 3
+	impatient      = 2
+	withoutProcess = 1
 )
 
 // What a request is about. A daemon of an earlier version refuses what it does not know.
@@ -32,7 +32,7 @@ const (
 	StateStatus   = "status"   // what the daemon says of itself
 	StateMaintain = "maintain" // maintain a repository
 	StateFollow   = "follow"   // look now whether a repository is to follow
-	StateRead     = "read"     // may refs of a repository have moved since it was asked last?
+	StateRead     = "read"     // the daemon's mark of a repository (D23)
 	StateGuards   = "guards"   // may a guard have lock files in a repository?
 )
 
@@ -101,7 +101,7 @@ type Request struct {
 	Dir string
 	// Replica marks replication: the refs move to what the database says.
 	Replica bool
-	// Process is what the hook knew of itself when it started; nil in the version before.
+	// Process is what the hook knew of itself when it started; nil in requests of version 1.
 	Process *Process
 	// Limit is how long the hook will still wait, in whole milliseconds; zero if it doesn't say.
 	Limit time.Duration
@@ -165,7 +165,7 @@ func (q Request) Write(w io.Writer) error {
 func (q Request) version() int64 {
 	switch {
 	case q.Process == nil:
-		return withoutName
+		return withoutProcess
 	case q.impatient:
 		return impatient
 	}
@@ -187,7 +187,7 @@ func ReadRequest(r io.Reader) (Request, error) {
 		return Request{}, malformed("a request can't begin with " + excerpt(first))
 	}
 	number, err := strconv.Atoi(version)
-	if err != nil || number < withoutName || number > Version || version != strconv.Itoa(number) {
+	if err != nil || number < withoutProcess || number > Version || version != strconv.Itoa(number) {
 		return Request{}, &wrapped{ErrVersion, "the hook speaks version " + excerpt(version) + " of the protocol, the daemon " +
 			strconv.Itoa(Version) + ": install the hook that came with the daemon (refdbctl site enable)"}
 	}
