@@ -186,7 +186,7 @@ func (l *lockRun) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// exitStatus returns the end of a command as an error: nil, a *status or a *killed.
+// exitStatus returns the end of a command as an error: nil, an *exit.Error or an *exit.Killed.
 func exitStatus(e job.Exit) error {
 	switch {
 	case e.Signal != 0:

@@ -104,7 +104,7 @@ func (r *resolution) check(a *app, args []string) error {
 	return r.Confirmation.Check(a.Run)
 }
 
-// decision returns what is decided on an intent. Counters take the new value in any case: see [isCounter].
+// decision returns what is decided on an intent. Counters take the new value in any case: see [refs.IsCounter].
 func (r *resolution) decision(in refdb.Intent) refdb.Decision {
 	if r.keepOld && !refs.IsCounter(in.Ref) {
 		return refdb.KeepOld

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Kept reports whether a ref belongs in the global ref database. As in Gerrit, by default these
+// GuardedByDefault reports whether a ref belongs in the global ref database. As in Gerrit, by default these
 // don't: the patch sets of changes, which never move once they exist; caches and drafts, which
 // are a site's own; and refs/multi-site/version, which is a plain value in the database.
-func Kept(ref string) bool {
+func GuardedByDefault(ref string) bool {
 	switch {
 	case strings.HasPrefix(ref, "refs/changes/"):
 		return strings.HasSuffix(ref, "/meta") || strings.HasSuffix(ref, "/robot-comments")
@@ -43,13 +43,13 @@ const (
 // treat it as a site's own, nor Gerrit unless the configuration says otherwise, and the configuration does not leave it out.
 func (c *Config) Guards(project, ref string) bool {
 	return Guardable(ref) && !c.skipRefs.match(ref) && c.projects.match(project) &&
-		(c.alsoRefs.match(ref) || c.refs.match(ref) && Kept(ref))
+		(c.alsoRefs.match(ref) || c.refs.match(ref) && GuardedByDefault(ref))
 }
 
 // GuardsProject reports whether the configuration guards refs of the project.
 func (c *Config) GuardsProject(project string) bool { return c.projects.match(project) }
 
-// Guardable reports whether some rules guard the ref.
+// Guardable reports whether rules may guard the ref: it is below refs/ and no ref that each site has for itself.
 func Guardable(ref string) bool {
 	if !strings.HasPrefix(ref, "refs/") || ref == versionRef {
 		return false

@@ -22,8 +22,8 @@ func TestWhatGerritKeepsOut(t *testing.T) {
 		"refs/multi-site/version/something": true,
 		"HEAD":                              false,
 	} {
-		if config.Kept(ref) != want {
-			t.Errorf("%s: kept is %v", ref, !want)
+		if config.GuardedByDefault(ref) != want {
+			t.Errorf("%s: guarded by default is %v", ref, !want)
 		}
 	}
 }

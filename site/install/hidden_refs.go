@@ -33,7 +33,7 @@ func (c GitConfig) values(ctx context.Context, key string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading git's Setting %s: %w", key, gitrepo.Failure(ctx, err))
+		return nil, fmt.Errorf("reading git's setting %s: %w", key, gitrepo.Failure(ctx, err))
 	}
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }

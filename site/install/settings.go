@@ -21,6 +21,7 @@ type Setting struct {
 // should wait for them that long.
 const lockTimeout = "10000"
 
+// Settings are git's settings that a guarded repository needs.
 var Settings = [...]Setting{
 	{"receive.autogc", "false", "a push would start gc, which fires the hook for every ref"},
 	{"gc.auto", "0", "gc fires the hook for every ref"},
@@ -61,7 +62,7 @@ func (c GitConfig) get(ctx context.Context, key string) (value string, ok bool, 
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("reading git's Setting %s: %w", key, gitrepo.Failure(ctx, err))
+		return "", false, fmt.Errorf("reading git's setting %s: %w", key, gitrepo.Failure(ctx, err))
 	}
 	return strings.TrimSuffix(string(out), "\n"), true, nil
 }
@@ -77,7 +78,7 @@ func (c GitConfig) unset(ctx context.Context, key string) error {
 
 func (c GitConfig) run(ctx context.Context, key string, args ...string) error {
 	if _, err := c.Repo.Command(ctx, append([]string{"config", "--local"}, args...)...).Output(); err != nil {
-		return fmt.Errorf("changing git's Setting %s: %w", key, gitrepo.Failure(ctx, err))
+		return fmt.Errorf("changing git's setting %s: %w", key, gitrepo.Failure(ctx, err))
 	}
 	return nil
 }

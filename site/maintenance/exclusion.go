@@ -25,7 +25,7 @@ type Pruning struct {
 	repos map[string]*sharedRepo
 	ended map[string]time.Duration // how long the machine was up when the last prune ended
 
-	inherited sync.Map // the repositories that no prune of an earlier daemon works on any more
+	noInheritedPrune sync.Map // the repositories that no prune of an earlier daemon works on any more
 }
 
 // A sharedRepo is a repository that somebody shares, has alone, or waits for.
@@ -158,7 +158,7 @@ func (p *Pruning) MayHave(path string, guard pusher.Guard) bool {
 
 // AwaitInherited waits for a prune that an earlier daemon began and did not live to see the end of.
 func (p *Pruning) AwaitInherited(ctx context.Context, path string) error {
-	if _, none := p.inherited.Load(path); none {
+	if _, none := p.noInheritedPrune.Load(path); none {
 		return nil
 	}
 	release, err := Share(ctx, path)
@@ -166,7 +166,7 @@ func (p *Pruning) AwaitInherited(ctx context.Context, path string) error {
 		return err
 	}
 	release()
-	p.inherited.Store(path, true)
+	p.noInheritedPrune.Store(path, true)
 	return nil
 }
 

@@ -41,12 +41,12 @@ type Mark struct {
 const (
 	// maxWhole bounds the object IDs that are known to be whole.
 	maxWhole = 200
+	// wholeFor is how long object IDs found whole count as whole: nothing is pruned that refs reached as recently.
+	wholeFor = time.Hour
 	// maxMade bounds the packs that were made here and not listed yet. What is forgotten is unpacked again.
 	maxMade = 10_000
 	// restartEvery is how often a repository begins again at the same base, which may be large.
 	restartEvery = time.Hour
-	// wholeFor is for how long they are taken to be: nothing is pruned that refs reached as recently.
-	wholeFor = time.Hour
 )
 
 // MarkFile is the file in a repository's directory that holds its mark.

@@ -29,7 +29,7 @@ func (c *Confirmation) AddFlags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 }
 
-// AddYes is addFlags for a command without a dry run.
+// AddYes is [Confirmation.AddFlags] for a command without a dry run.
 func (c *Confirmation) AddYes(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, "don't ask")
 }
@@ -43,7 +43,7 @@ func (c *Confirmation) Check(a *Run) error {
 	return exit.Usage(noTerminal + ": add --yes, or --dry-run to see what it would do")
 }
 
-// CheckUndoable is check for a command whose work can be undone.
+// CheckUndoable is [Confirmation.Check] for a command whose work can be undone.
 func (c *Confirmation) CheckUndoable(a *Run) error {
 	if c.DryRun || c.CheckYes(a) == nil {
 		return nil
@@ -51,7 +51,7 @@ func (c *Confirmation) CheckUndoable(a *Run) error {
 	return exit.Usage("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
 }
 
-// CheckYes is check for a command without a dry run.
+// CheckYes is [Confirmation.Check] for a command without a dry run.
 func (c *Confirmation) CheckYes(a *Run) error {
 	if c.Yes || IsTerminal(a.In) {
 		return nil
@@ -73,7 +73,7 @@ func (c *Confirmation) Confirm(ctx context.Context, a *Run, question string) err
 	return err
 }
 
-// ConfirmByName is confirm for removing something large: the user must type its name.
+// ConfirmByName is [Confirmation.Confirm] for removing something large: the user must type its name.
 func (c *Confirmation) ConfirmByName(ctx context.Context, a *Run, question, name string) error {
 	if c.Yes {
 		return nil

@@ -72,7 +72,7 @@ func secrets(raw string) []string {
 	for _, match := range setting.FindAllStringSubmatchIndex(raw, -1) {
 		add(strings.Trim(raw[match[3]:match[1]], "'"))
 	}
-	// A very short password would match half of every message. The patterns of redact
+	// A very short password would match half of every message. The patterns of Text
 	// still catch it where it stands as a password.
 	all = slices.DeleteFunc(all, func(s string) bool { return len(s) < 3 })
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })

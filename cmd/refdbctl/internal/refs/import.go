@@ -338,7 +338,7 @@ func (im *Importer) missing(ctx context.Context, repo *gitrepo.Repo) ([]refdb.Re
 		if err != nil {
 			return nil, err
 		}
-		if im.all || config.Kept(ref.Name) {
+		if im.all || config.GuardedByDefault(ref.Name) {
 			global = append(global, ref)
 		}
 	}
@@ -377,7 +377,7 @@ func (l *localRefs) refs(ctx context.Context) iter.Seq2[gitrepo.Ref, error] {
 			}
 		}
 		for ref, err := range l.repo.Refs(ctx, l.warn) {
-			if err == nil && !l.all && !config.Kept(ref.Name) {
+			if err == nil && !l.all && !config.GuardedByDefault(ref.Name) {
 				l.skipped(ref.Name)
 				continue
 			}

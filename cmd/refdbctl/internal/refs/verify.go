@@ -130,7 +130,7 @@ func (v *verification) run(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo
 func (v *verification) globalRefs(ctx context.Context, db *refdb.DB, all bool) iter.Seq2[refdb.Ref, error] {
 	return func(yield func(refdb.Ref, error) bool) {
 		for ref, err := range v.Refs(ctx, db, v.project, "", false) {
-			if err == nil && !all && !config.Kept(ref.Name) {
+			if err == nil && !all && !config.GuardedByDefault(ref.Name) {
 				continue
 			}
 			if !yield(ref, err) {

@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
-// FindingColumns have the result last but one: the code is what one looks for.
+// FindingColumns begin with the code: that is what one looks for.
 var FindingColumns = []output.Column[sitecheck.Finding]{
 	{Name: "code", Value: func(f sitecheck.Finding) any { return f.Code }},
 	{Name: "project", Value: func(f sitecheck.Finding) any { return f.Project },
