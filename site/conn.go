@@ -123,7 +123,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 	case wire.StateCommitted, wire.StateAborted:
 		// Git ignores the answer, but waits for it.
 		if err := d.transactionEnded(ctx, hook, q); err != nil {
-			return d.refusal(ctx, err)
+			d.logRefusal(ctx, err)
+			return refusalResponse(err)
 		}
 	case wire.StatePreReceive:
 		if err := d.preReceive(ctx, hook, q); err != nil && !d.letThrough(hook, q, err) {
@@ -140,7 +141,8 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 		}
 		text, err := json.Marshal(s)
 		if err != nil {
-			return d.refusal(ctx, err)
+			d.logRefusal(ctx, err)
+			return refusalResponse(err)
 		}
 		return wire.Response{OK: true, Lines: []string{string(text)}}
 	case wire.StateMaintain:
@@ -163,16 +165,19 @@ func (d *Daemon) refuse(ctx context.Context, q wire.Request, err error) wire.Res
 	if lines, err := wire.ParseLines(q.Body); err == nil {
 		d.counters.refusedRefs.Add(uint64(len(lines)))
 	}
-	return d.refusal(ctx, err)
+	d.logRefusal(ctx, err)
+	return refusalResponse(err)
 }
 
-// refusal returns the answer that says err.
-func (d *Daemon) refusal(ctx context.Context, err error) wire.Response {
+// logRefusal logs an error that has refused something, unless its sentences say all.
+func (d *Daemon) logRefusal(ctx context.Context, err error) {
 	if !errors.As(err, new(refusal.Lines)) {
 		d.o.Logger.InfoContext(ctx, "refused", "class", refdb.ClassOf(err).String())
 	}
-	return wire.Response{Lines: refusal.LinesOf(err)}
 }
+
+// refusalResponse returns the answer that says err.
+func refusalResponse(err error) wire.Response { return wire.Response{Lines: refusal.LinesOf(err)} }
 
 // letThrough reports whether a request goes on in spite of err, because the project is in mode log. It records the refusal,
 // and does not ask the database.

@@ -174,7 +174,7 @@ func TestWhatCannotBeCreated(t *testing.T) {
 		{"new/reserved", "exists", "it has no refs: if the site is lost that was creating it, the administrator frees the name with `refdbctl project remove new/reserved`"},
 		{"old/removed", "other", "has just been removed: nothing was changed, try again in"},
 		{"refs/only", "exists", "the database has refs of refs/only, but no such project"},
-		{"taken", "exists", g.path("taken") + " is there"},
+		{"taken", "exists", g.path("taken") + " exists already: nothing was changed; the administrator moves it away"},
 		{"going/on", "exists", "the project going/on is being created"},
 		{"new/one.git/within", "not_configured", "can't be below"},
 		{"within/../../out", "not_configured", "is not the path of a project below site.root"},

@@ -134,7 +134,7 @@ func (d host) StillPending(ctx context.Context, moves []*intent.Move) ([]*intent
 func (d host) ClearAlarms(moves []*intent.Move) { d.clearAlarms(moves) }
 
 // LogRefusal logs an error that has refused something.
-func (d host) LogRefusal(ctx context.Context, err error) { d.refusal(ctx, err) }
+func (d host) LogRefusal(ctx context.Context, err error) { d.logRefusal(ctx, err) }
 
 // A count counts what guards do.
 type count struct{ *Daemon }

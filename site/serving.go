@@ -22,7 +22,7 @@ func (d *Daemon) awaitInheritance(ctx context.Context) error {
 		return refusal.Because(refusal.Starting, errors.New(wire.DaemonStarting))
 	}
 	if !d.inherited.Known() {
-		// It has not been read, because of that.
+		// The intents could not be read, for this reason.
 		if err := d.presence.Lost(); errors.Is(err, refdb.ErrLostChanges) || errors.Is(err, refdb.ErrNotAdmitted) {
 			return refusal.NotServed(err)
 		}

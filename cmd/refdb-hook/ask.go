@@ -14,7 +14,6 @@ import (
 const (
 	socket      = "refdb/socket" // below the common Git directory; a link to the daemon's
 	timeoutVar  = "REFDB_HOOK_TIMEOUT"
-	replicaVar  = "REFDB_REPLICA"
 	retryPeriod = 50 * time.Millisecond
 )
 
@@ -34,7 +33,7 @@ func (c call) ask() int {
 			return c.failed(reason)
 		}
 	}
-	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(replicaVar) != "", Process: &c.process, Body: c.body}
+	q := wire.Request{State: c.state, Dir: dir, Replica: os.Getenv(wire.ReplicaVariable) != "", Process: &c.process, Body: c.body}
 	answer, err := exchange(q, deadline, limit)
 	if err != nil {
 		reason := explain(err, dir, limit)

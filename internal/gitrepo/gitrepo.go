@@ -122,7 +122,7 @@ func (r *Repo) headFile() (value string, ok bool) {
 // SetHead lets HEAD point to a ref, as the global database has it, without running hooks.
 func (r *Repo) SetHead(ctx context.Context, target string) error {
 	cmd := r.Command(ctx, "-c", "core.hooksPath=/dev/null", "symbolic-ref", "-m", "refdb: as in the global database", "HEAD", target)
-	cmd.Env = append(cmd.Env, "REFDB_REPLICA=1") // by that a later daemon finds it
+	cmd.Env = append(cmd.Env, "REFDB_REPLICA=1") // wire.ReplicaVariable: by that a later daemon finds it
 	if _, err := cmd.Output(); err != nil {
 		return fmt.Errorf("changing HEAD of %q: %w", r.path, reason(ctx, err))
 	}

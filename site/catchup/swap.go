@@ -13,13 +13,11 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/compare"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // maxFailures is how many refs in a row may be refused before the rest is not tried.
 const maxFailures = 10
-
-// replicaEnv marks a change that only repeats what the database says.
-const replicaEnv = "REFDB_REPLICA"
 
 // apply moves refs from their local to their global values. If git refuses a transaction, apply
 // halves it until it has found the refs that git refuses.
@@ -175,7 +173,7 @@ func (s *syncer) swap(ctx context.Context, moves []compare.Pair) (refusal string
 		args = append([]string{"-c", "core.hooksPath=/dev/null"}, args...)
 	}
 	cmd := s.repo.Command(context.WithoutCancel(ctx), args...)
-	cmd.Env = append(cmd.Env, replicaEnv+"=1")
+	cmd.Env = append(cmd.Env, wire.ReplicaVariable+"=1")
 	cmd.Stdin = &in
 	_, err = cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

@@ -33,15 +33,15 @@ type measured struct {
 	failed bool // it could not be compared
 }
 
-// A lagSummary sums lags up.
-type lagSummary struct {
+// A LagSummary sums lags up.
+type LagSummary struct {
 	Repositories, Behind, Failed, Refs int
 	Longest                            time.Duration // since the database has had a value that is not here
 	Looked                             time.Duration // since the comparison that is longest ago
 }
 
 // Sum sums the lags up.
-func (ls *Lags) Sum() (s lagSummary) {
+func (ls *Lags) Sum() (s LagSummary) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	s.Repositories = len(ls.byProject)

@@ -19,13 +19,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
 const (
 	// saveEvery is how often the place in the changes is recorded.
 	saveEvery = 5 * time.Second
-	// saveIdle is how often if nothing has changed.
+	// saveIdle takes the place of saveEvery while nothing changes.
 	saveIdle = time.Minute
 	// retryFirst and retryLast are the pauses after a repository could not be brought up.
 	retryFirst = 50 * time.Millisecond
@@ -111,8 +112,8 @@ func (f *Follower) Run(ctx context.Context) {
 		tasks.Go(func() { f.work(ctx) })
 	}
 	tasks.Go(func() { f.discover(ctx) })
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = retryFirst, 5*time.Second
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = retryFirst, 5*time.Second
 	for {
 		began := time.Now()
 		err := f.read(ctx)
@@ -124,9 +125,9 @@ func (f *Follower) Run(ctx context.Context) {
 		}
 		f.log(ctx, "changes can't be followed; trying again", err)
 		if time.Since(began) > time.Minute {
-			pause.Reset()
+			retry.Reset()
 		}
-		sleep(ctx, pause.NextBackOff())
+		pause.For(ctx, retry.NextBackOff())
 	}
 }
 
@@ -224,13 +225,13 @@ func (f *Follower) read(ctx context.Context) error {
 	if err := f.readEpochs(ctx); err != nil {
 		return err
 	}
-	saved, pause := time.Now(), saveIdle
+	saved, every := time.Now(), saveIdle
 	for page, err := range f.db.Changes(ctx, refdb.ChangeQuery{After: cursor}) {
 		if err != nil {
 			return err
 		}
 		if len(page.Changes) > 0 {
-			pause = saveEvery
+			every = saveEvery
 		}
 		for _, c := range page.Changes {
 			// What this daemon has written it has read here.
@@ -241,9 +242,9 @@ func (f *Follower) read(ctx context.Context) error {
 		f.mu.Lock()
 		f.cursor = page.Cursor
 		f.mu.Unlock()
-		if time.Since(saved) >= pause {
+		if time.Since(saved) >= every {
 			f.save(ctx)
-			saved, pause = time.Now(), saveIdle
+			saved, every = time.Now(), saveIdle
 		}
 	}
 	return ctx.Err()
@@ -429,15 +430,5 @@ func (f *Follower) markOf(project string, repo *gitrepo.Repo) (*packs.Mark, erro
 func (f *Follower) log(ctx context.Context, what string, err error, args ...any) {
 	if err != nil && ctx.Err() == nil {
 		f.o.Logger.WarnContext(ctx, what, append(args, "class", refdb.ClassOf(err).String())...)
-	}
-}
-
-// sleep reports false if ctx ended first.
-func sleep(ctx context.Context, t time.Duration) bool {
-	select {
-	case <-time.After(t):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

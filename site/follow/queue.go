@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/internal/broadcast"
 )
 
 // work is what is to be looked at in one repository.
@@ -54,7 +55,7 @@ type queue struct {
 	mu       sync.Mutex
 	items    map[string]*item
 	arrivals uint64
-	changed  chan struct{} // closed, and replaced, when there may be work
+	changed  broadcast.Broadcast // when there may be work
 }
 
 type item struct {
@@ -62,10 +63,10 @@ type item struct {
 	since     uint64 // its place in the order of arrivals
 	notBefore time.Time
 	pause     time.Duration // after the next failure
-	taken     *work         // by a worker, now
+	busy      bool          // a worker has it, or who called take
 }
 
-func newQueue() *queue { return &queue{items: map[string]*item{}, changed: make(chan struct{})} }
+func newQueue() *queue { return &queue{items: map[string]*item{}} }
 
 func (q *queue) add(project string, refs ...string) {
 	w := work{}
@@ -93,13 +94,7 @@ func (q *queue) put(project string, w work) {
 	if soon := time.Now().Add(retryNew); i.notBefore.After(soon) {
 		i.notBefore = soon
 	}
-	q.wake()
-}
-
-// wake is called with q.mu held.
-func (q *queue) wake() {
-	close(q.changed)
-	q.changed = make(chan struct{})
+	q.changed.Send()
 }
 
 // next waits for a repository with work, until ctx ends.
@@ -110,11 +105,11 @@ func (q *queue) next(ctx context.Context) (project string, w work, ok bool) {
 		if project != "" {
 			i := q.items[project]
 			w, i.work = i.work, work{}
-			i.taken = &w
+			i.busy = true
 			q.mu.Unlock()
 			return project, w, true
 		}
-		changed := q.changed
+		changed := q.changed.Wait()
 		q.mu.Unlock()
 		timer := time.NewTimer(wait)
 		select {
@@ -134,7 +129,7 @@ func (q *queue) pick() (project string, wait time.Duration) {
 	now := time.Now()
 	for name, i := range q.items {
 		switch left := i.notBefore.Sub(now); {
-		case i.taken != nil || i.empty():
+		case i.busy || i.empty():
 		case left > 0:
 			wait = min(wait, left)
 		case project == "" || i.since < q.items[project].since:
@@ -153,12 +148,12 @@ func (q *queue) take(ctx context.Context, project string) error {
 			i = &item{}
 			q.items[project] = i
 		}
-		if i.taken == nil {
-			i.taken = &work{}
+		if !i.busy {
+			i.busy = true
 			q.mu.Unlock()
 			return nil
 		}
-		changed := q.changed
+		changed := q.changed.Wait()
 		q.mu.Unlock()
 		select {
 		case <-changed:
@@ -173,10 +168,10 @@ func (q *queue) give(project string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := q.items[project]
-	if i.taken = nil; i.empty() {
+	if i.busy = false; i.empty() {
 		delete(q.items, project)
 	}
-	q.wake()
+	q.changed.Send()
 }
 
 // done puts back what is left of the work that next returned.
@@ -184,7 +179,7 @@ func (q *queue) done(project string, again work) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := q.items[project]
-	i.taken = nil
+	i.busy = false
 	if again.empty() {
 		i.pause, i.notBefore = 0, time.Time{}
 	} else {
@@ -199,7 +194,7 @@ func (q *queue) done(project string, again work) {
 	if i.empty() {
 		delete(q.items, project)
 	}
-	q.wake()
+	q.changed.Send()
 }
 
 func (q *queue) len() int {

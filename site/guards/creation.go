@@ -89,7 +89,7 @@ func (gs *Guards) decideCreation(ctx context.Context, cr *creation, s *session, 
 	cr.phase = over
 	gs.unlock()
 	if !cancelled {
-		gs.Site.LogRefusal(ctx, err) // logs it
+		gs.Site.LogRefusal(ctx, err)
 	}
 	gs.settleCreation(gs.Site.Work(), cr)
 }

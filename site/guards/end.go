@@ -41,7 +41,7 @@ func (gs *Guards) watchGuard(g *guard) {
 	})
 }
 
-// guardDied settles what a guard has left that is dead.
+// guardDied marks a guard as dead, and settles what it left.
 func (gs *Guards) guardDied(g *guard) {
 	gs.lock()
 	defer gs.unlock()

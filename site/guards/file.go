@@ -28,7 +28,7 @@ func (gs *Guards) saveGuards() error {
 	return nil
 }
 
-// toBeNoted reports whether a later daemon has to fear that this guard was let do what left no intent. The guards are locked.
+// toBeNoted reports whether this guard may have got an OK that left no intent, so that a later daemon must know of it. The guards are locked.
 func (g *guard) toBeNoted() bool {
 	return !g.dead && (len(g.transactions) > 0 || g.unlisted() || g.noted && g.session != nil)
 }

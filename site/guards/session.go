@@ -255,7 +255,7 @@ func (gs *Guards) deletedAsked(s *session, m wire.Deleted) {
 		if err := gs.Lifecycle.NoteDeletion(m); err != nil {
 			gs.Counts.Reason(refusal.ReasonOf(err))
 			s.send(wire.Refused{TX: m.TX, Kind: refusal.KindOf(err), Reason: string(refusal.ReasonOf(err)), Lines: refusal.TextOf(err)})
-			gs.Site.LogRefusal(gs.Site.Work(), err) // logs it
+			gs.Site.LogRefusal(gs.Site.Work(), err)
 			return
 		}
 		s.send(wire.Granted{TX: m.TX})

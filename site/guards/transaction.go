@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/internal/waiting"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/objects"
@@ -21,7 +22,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// longestDecision bounds the time between a look at a project's rules and the answer: rules that are over are gone by by then (G4).
+// longestDecision bounds the time between a look at a project's rules and the answer: after it no site decides by the old rules (G4).
 const longestDecision = 15 * time.Second
 
 // answerReserve is the part of a guard's limit that is left for sending the answer.
@@ -64,7 +65,7 @@ func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit 
 	gs.wake()
 	gs.unlock()
 	if err != nil && !cancelled {
-		gs.Site.LogRefusal(ctx, err) // logs it
+		gs.Site.LogRefusal(ctx, err)
 	}
 	gs.settle(gs.Site.Work(), t)
 }
@@ -139,8 +140,8 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 	if _, logs := gs.Projects.Logs(t.repo.Project); logs {
 		until = time.Now()
 	}
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 20*time.Millisecond, 200*time.Millisecond
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = 20*time.Millisecond, 200*time.Millisecond
 	for {
 		err := gs.tryPermit(limited, ruled, t, moves, until)
 		switch refusal.ReasonOf(err) {
@@ -149,8 +150,8 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 			fallthrough
 		case refusal.Locked, refusal.Held, refusal.Undecided:
 			// Time mends it. Nothing is claimed meanwhile.
-			wait := pause.NextBackOff()
-			if time.Now().Add(wait).Before(until) && waitFor(limited, wait) {
+			wait := retry.NextBackOff()
+			if time.Now().Add(wait).Before(until) && pause.For(limited, wait) {
 				continue
 			}
 		}
@@ -164,17 +165,6 @@ func given(ctx context.Context, err error) error {
 		return errCancelled
 	}
 	return err
-}
-
-func waitFor(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // tryPermit claims all refs, compares what was announced with the repository and the database, and has the intents recorded. After an error

@@ -116,7 +116,7 @@ func (k *Lifecycle) FollowRemoval(ctx context.Context, c *config.Config, project
 	if err := k.moveAside(ctx, c, r, p, from, to); err != nil {
 		return "", err
 	}
-	// First what it has come to.
+	// The new directory first, then the old one.
 	for below := filepath.Dir(to); err == nil; below = filepath.Dir(below) {
 		if err = durable.SyncDir(below); below == dir {
 			break

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/broadcast"
 )
 
 var (
@@ -43,8 +45,8 @@ type Log struct {
 	why      error     // why that is so
 	stale    bool      // files of the epoch that has ended may still be there
 	begun    map[uint64]*Begun
-	lastID   uint64        // of a Begun
-	changed  chan struct{} // closed when the list has something new; nil if nobody waits
+	lastID   uint64              // of a Begun
+	changed  broadcast.Broadcast // when the list has something new
 	count    uint64
 }
 
@@ -161,10 +163,7 @@ func (l *Log) tell(n int) {
 }
 
 func (l *Log) wake() {
-	if l.changed != nil {
-		close(l.changed)
-		l.changed = nil
-	}
+	l.changed.Send()
 }
 
 // Count returns how many entries this process has put on the list.

@@ -59,10 +59,7 @@ func (l *Log) Wait(ctx context.Context, after Place) {
 			l.mu.Unlock()
 			return
 		}
-		if l.changed == nil {
-			l.changed = make(chan struct{})
-		}
-		changed := l.changed
+		changed := l.changed.Wait()
 		l.mu.Unlock()
 		select {
 		case <-changed:

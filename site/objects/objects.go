@@ -28,8 +28,9 @@ const (
 	dropPacksEvery = 10 * time.Minute
 	packAbandoned  = time.Hour
 
-	// carriedPack is up to how many bytes a pack is not stored, but carried by the preparation, which saves a transaction: of longer ones
-	// that is a small part, and refs are locked while they are sent. carriedPackQuota bounds the bytes that wait for that in memory.
+	// carriedPack is the largest pack, in bytes, that a preparation carries instead of storing it before. That saves a transaction, which is
+	// a small part of the time of a larger pack; and refs are locked while it is sent. carriedPackQuota bounds the bytes that wait for that
+	// in memory.
 	carriedPack      = 64 << 10
 	carriedPackQuota = 64 << 20
 )

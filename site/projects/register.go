@@ -258,7 +258,7 @@ func hasRefs(ctx context.Context, db *refdb.DB, project string) (bool, error) {
 
 // newStore returns what the database is to keep of a new project's objects: none if it can't.
 func newStore(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) (string, error) {
-	// In another mode refs move although the database has not their objects.
+	// In another mode refs move although the database does not have their objects.
 	if c.NewProjectStore == "" || c.NewProjectMode != config.Enforce {
 		return "", nil
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // gitsAt finds the git processes that work on the repository, or on a linked work tree of
@@ -98,7 +100,7 @@ func AnyFollowsSince(uptime time.Duration, gitPrograms []string) bool {
 func mayFollow(proc string, tops []string) bool {
 	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
 	if err == nil {
-		return slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool { return bytes.HasPrefix(entry, []byte("REFDB_REPLICA=")) })
+		return slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool { return bytes.HasPrefix(entry, []byte(wire.ReplicaVariable+"=")) })
 	}
 	var s syscall.Stat_t
 	if isGone(err) || syscall.Stat(proc, &s) == nil && s.Uid != 0 && int(s.Uid) != os.Getuid() {

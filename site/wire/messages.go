@@ -314,7 +314,9 @@ func BeingCreated(project string) string {
 }
 
 // PathTaken says that something is where a repository is to be made, or should be gone.
-func PathTaken(path string) string { return path + " is there: nothing was changed" }
+func PathTaken(path string) string {
+	return path + " exists already: nothing was changed; the administrator moves it away"
+}
 
 // NoHookProgram says that repositories can't be put under guard.
 const NoHookProgram = "refdb-hook is neither beside the daemon's program nor in PATH, so that nothing can be put under guard: nothing was changed; the administrator installs it"

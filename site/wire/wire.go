@@ -45,6 +45,9 @@ const (
 // DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.
 const DefaultLimit = 5 * time.Second
 
+// ReplicaVariable is set in the environment of a git that only moves refs to what the database says: see [Request.Replica].
+const ReplicaVariable = "REFDB_REPLICA"
+
 // Limits of what is read, in bytes.
 const (
 	MaxHeader = 1 << 20

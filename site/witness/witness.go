@@ -19,7 +19,7 @@ const (
 	// compareEvery is how often the daemon compares although the server is the same: that finds a
 	// dump that was restored into it.
 	compareEvery = time.Minute
-	// compareAgain is how often while the database may not be written.
+	// compareAgain takes the place of compareEvery while the database may not be written.
 	compareAgain = time.Second
 )
 

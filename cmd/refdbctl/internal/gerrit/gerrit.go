@@ -68,14 +68,9 @@ func (f *gerritFlags) addJar(cmd *cobra.Command) {
 }
 
 // findHook fills in the hook's program.
-func (f *gerritFlags) findHook() error {
-	if f.hook == "" {
-		f.hook = site.FindHook()
-	}
-	if f.hook == "" {
-		return errors.New("refdb-hook is neither beside this program nor in PATH: name it with --hook")
-	}
-	return nil
+func (f *gerritFlags) findHook() (err error) {
+	f.hook, err = site.HookOr(f.hook)
+	return err
 }
 
 // findJar returns the jar for the Gerrit in a WAR.

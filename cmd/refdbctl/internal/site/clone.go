@@ -71,11 +71,9 @@ Fields: ` + output.Names(cloneColumns),
 			if to != "" {
 				return a.WithSiteDB(ctx, func(db *refdb.DB) error { return a.clonePast(ctx, c, db, args[0], &at, to) })
 			}
-			if hook == "" {
-				hook = FindHook()
-			}
-			if hook == "" {
-				return errors.New("refdb-hook is neither beside this program nor in PATH: name it with --hook")
+			hook, err := HookOr(hook)
+			if err != nil {
+				return err
 			}
 			if err := BecomeOwner(c.State); err != nil {
 				return err

@@ -62,11 +62,9 @@ is 1 if one failed, else 5 if refs differ.`,
   refdbctl site enable /srv/git/team/app.git --hook /usr/libexec/refdb/refdb-hook`,
 		Args: oneOrAll(&all),
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			if hook == "" {
-				hook = FindHook()
-			}
-			if hook == "" {
-				return errors.New("refdb-hook is neither beside this program nor in PATH: name it with --hook")
+			hook, err := HookOr(hook)
+			if err != nil {
+				return err
 			}
 			if all {
 				c, err := a.Load(ctx, f)
@@ -150,6 +148,17 @@ func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config
 		err = BecomeOwner(r.Path)
 	}
 	return c, r, err
+}
+
+// HookOr returns the path of refdb-hook that --hook names, or, if that is empty, the one that [FindHook] returns.
+func HookOr(named string) (path string, err error) {
+	if path = named; path == "" {
+		path = FindHook()
+	}
+	if path == "" {
+		err = errors.New("refdb-hook is neither beside this program nor in PATH: name it with --hook")
+	}
+	return path, err
 }
 
 // FindHook returns the path of refdb-hook, beside this program or in PATH; "" if it is in neither.

@@ -27,7 +27,7 @@ func (a *App) httpCommand() *cobra.Command {
 	var cacheMB int
 	cmd := &cobra.Command{
 		Use:   "http",
-		Short: "Serve this site's repositories over HTTP, and nobody reads what is old",
+		Short: "Serve this site's repositories over HTTP, never older than what was acknowledged",
 		Long: `Serve the guarded repositories of this site over Git's smart HTTP, for a web server in front that knows TLS and
 passwords. It runs git http-backend, and caches lists of refs.
 
@@ -76,7 +76,7 @@ func checkListen(at smarthttp.Listen, userHeader string, cacheMB int) error {
 	}
 	host, _, err := net.SplitHostPort(at.Address)
 	if ip, perr := netip.ParseAddr(host); err != nil || host != "localhost" && (perr != nil || !ip.IsLoopback()) {
-		return exit.Usage(fmt.Sprintf("--user-header: whoever reaches %s could say to be anybody: listen at 127.0.0.1 or a socket", at.Address))
+		return exit.Usage(fmt.Sprintf("--user-header: whoever reaches %s could claim to be anybody: listen at 127.0.0.1 or a socket", at.Address))
 	}
 	return nil
 }

@@ -72,9 +72,8 @@ func (f *file) Set(path string) error {
 	return err
 }
 
-// Load reads the configuration, and takes the site's name and database from it, unless
-// --database-file has that. --db and REFDB_URL are for where it names no database; a file
-// that it names is for where those don't either.
+// Load reads the configuration, and takes the site's name from it. The database's URL comes from
+// the first of --database-file, site.database, --db or REFDB_URL, site.databaseFile.
 func (a *App) Load(ctx context.Context, f Flags) (*config.Config, error) {
 	c, err := config.Load(ctx, string(f.Config))
 	if err != nil {

@@ -93,7 +93,7 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 	case !ok:
 		return exit.With(exit.Failed, "the database has no project "+r.Project+": run refdbctl site enable first")
 	case row.Mode != config.Enforce:
-		return exit.With(exit.Failed, fmt.Sprintf("project %s is in mode %s, in which refs move although the database has not their objects: run refdbctl project set %s --mode %s first",
+		return exit.With(exit.Failed, fmt.Sprintf("project %s is in mode %s, in which refs move although the database does not have their objects: run refdbctl project set %s --mode %s first",
 			r.Project, row.Mode, r.Project, config.Enforce))
 	}
 	if err := packs.CheckSource(ctx, r.Path); err != nil {

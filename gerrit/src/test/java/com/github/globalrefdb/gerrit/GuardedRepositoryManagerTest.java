@@ -190,7 +190,7 @@ class GuardedRepositoryManagerTest {
   @Test
   void whereSomethingElseIsTheDaemonIsAsked() throws Exception {
     Files.createDirectories(repository);
-    answer = request -> List.of("refused " + request.transaction() + " final exists", repository + " is there: nothing was changed");
+    answer = request -> List.of("refused " + request.transaction() + " final exists", repository + " exists already: nothing was changed; the administrator moves it away");
     assertThrows(RefusedException.class, () -> manager.createRepository(NAME));
     assertEquals("create " + repository, said());
     assertFalse(Files.exists(repository.resolve("HEAD")));
