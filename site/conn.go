@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
-	"github.com/globalrefdb/globalrefdb/site/internal/waiting"
+	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -265,8 +265,8 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 }
 
 // waitingHook is a hook that waits for its answer.
-func waitingHook(conn *net.UnixConn) *waiting.Waiting {
-	return waiting.New(func(text string) error {
+func waitingHook(conn *net.UnixConn) *keepalive.Client {
+	return keepalive.New(func(text string) error {
 		conn.SetWriteDeadline(time.Now().Add(writeLimit))
 		return wire.Wait(conn, text)
 	})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/internal/waiting"
+	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -54,7 +54,7 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 			return p.remember(err)
 		}
 	}
-	var waits *waiting.Waiting // nil: the hook does not wait on
+	var waits *keepalive.Client // nil: the hook does not wait on
 	if q.Patient() {
 		waits = waitingHook(conn)
 	}
@@ -92,7 +92,7 @@ func (d *Daemon) movable(ctx context.Context, c *config.Config, project string, 
 
 // storeInUpdate stores the objects of all refs of a push, as far as it may go on, before git locks any ref. The hook is
 // told to wait, unless it is nil.
-func (d *Daemon) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *waiting.Waiting) error {
+func (d *Daemon) storeInUpdate(ctx context.Context, c *config.Config, p *push, r config.Repository, moves []refdb.Update, s *snapshot, hook *keepalive.Client) error {
 	if !d.storage.Keeps(c, r.Project) || len(p.objects.Lacking(moves)) == 0 {
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/intent"
+	"github.com/globalrefdb/globalrefdb/site/internal/keepalive"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
-	"github.com/globalrefdb/globalrefdb/site/internal/waiting"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -344,8 +344,8 @@ func (gs *Guards) storeForTransaction(ctx context.Context, c *config.Config, t *
 }
 
 // waitingGuard is a guard that waits for the answer to an announcement. Of a session that has ended nobody is told.
-func waitingGuard(s *session, tx string) *waiting.Waiting {
-	return waiting.New(func(text string) error {
+func waitingGuard(s *session, tx string) *keepalive.Client {
+	return keepalive.New(func(text string) error {
 		s.send(wire.WaitOn{TX: tx, Text: text})
 		return nil
 	})
