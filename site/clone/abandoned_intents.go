@@ -13,8 +13,8 @@ import (
 // ErrUndecidable: the database lacks the objects that an intent's new value needs, so that somebody must decide about it.
 var ErrUndecidable = errors.New("the database does not have the objects of a push that was under way: run `refdbctl locks resolve` first")
 
-// Left are the intents on a project that a site has left whose repository is gone.
-type Left struct {
+// AbandonedIntents are a site's intents on a project whose repository at that site is gone.
+type AbandonedIntents struct {
 	Project string
 	Site    string
 	By      string // who resolves them, and why: both are recorded
@@ -23,28 +23,28 @@ type Left struct {
 
 // Resolve gives each ref its new value, if the database keeps the objects of them all, and returns the refs. For that it
 // unpacks the project's packs into a temporary directory. Otherwise it resolves none, and returns [ErrUndecidable].
-func (l Left) Resolve(ctx context.Context, db *refdb.DB) (resolved []string, err error) {
+func (a AbandonedIntents) Resolve(ctx context.Context, db *refdb.DB) (resolved []string, err error) {
 	dir, err := os.MkdirTemp("", "refdb-left-*")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	receiver, err := newReceiver(ctx, db, dir, l.Project)
+	receiver, err := newReceiver(ctx, db, dir, a.Project)
 	if err != nil {
 		return nil, err
 	}
 	if err := receiver.Receive(ctx); err != nil {
 		return nil, err
 	}
-	return l.resolve(ctx, db, receiver.Repo)
+	return a.resolve(ctx, db, receiver.Repo)
 }
 
 // resolve ends the intents. A push is acknowledged while its intent may still stand, so the new value counts; repo, which
 // has what the database has, can't tell.
-func (l Left) resolve(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo) (resolved []string, err error) {
+func (a AbandonedIntents) resolve(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo) (resolved []string, err error) {
 	var pending []refdb.Intent
 	var ids []string
-	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: l.Project, Owner: l.Site}) {
+	for i, err := range db.Intents(ctx, refdb.IntentFilter{Project: a.Project, Owner: a.Site}) {
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (l Left) resolve(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo) (re
 			return nil, fmt.Errorf("%w: %s to %s", ErrUndecidable, i.Ref, i.New.Abbrev())
 		}
 	}
-	done, err := db.Resolve(ctx, pending, refdb.TakeNew, l.By, l.Why)
+	done, err := db.Resolve(ctx, pending, refdb.TakeNew, a.By, a.Why)
 	for _, i := range done {
 		resolved = append(resolved, i.Ref)
 	}

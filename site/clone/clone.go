@@ -116,7 +116,7 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 		if err := receiver.Receive(ctx); err != nil {
 			return rep, err
 		}
-		left := Left{Project: o.Project, Site: o.Site, By: o.By, Why: "the site's repository was cloned anew: what it had let through counts as made"}
+		left := AbandonedIntents{Project: o.Project, Site: o.Site, By: o.By, Why: "the site's repository was cloned anew: what it had let through counts as made"}
 		if rep.Resolved, err = left.resolve(ctx, db, repo); err != nil {
 			return rep, err
 		}

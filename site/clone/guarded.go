@@ -16,9 +16,9 @@ import (
 // unguardedFile is in a repository from before it appears at its path until it is guarded.
 func unguardedFile(dir string) string { return filepath.Join(dir, "refdb", "unguarded") }
 
-// Guarded clones a project for the site o.Site to where its configuration looks for it, and puts it under guard. Hook is the path of the
+// CloneAndGuard clones a project for the site o.Site to where its configuration looks for it, and puts it under guard. Hook is the path of the
 // hook's program. The daemon must run.
-func Guarded(ctx context.Context, c *config.Config, db *refdb.DB, o Options, hook string) (rep Report, err error) {
+func CloneAndGuard(ctx context.Context, c *config.Config, db *refdb.DB, o Options, hook string) (rep Report, err error) {
 	if o.Path, err = c.NewPath(o.Project); err != nil {
 		return rep, err
 	}
@@ -35,7 +35,7 @@ func Guarded(ctx context.Context, c *config.Config, db *refdb.DB, o Options, hoo
 	return rep, nil
 }
 
-// Unguarded reports whether a repository was cloned by [Guarded], which then did not come to its end.
+// Unguarded reports whether a repository was cloned by [CloneAndGuard], which then did not come to its end.
 func Unguarded(r config.Repository) bool {
 	_, err := os.Lstat(unguardedFile(r.Path))
 	return err == nil

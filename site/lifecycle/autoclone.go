@@ -120,7 +120,7 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 	if err := removeUnfinished(filepath.Dir(path)); err != nil {
 		return rep, fmt.Errorf("removing what a daemon before left: %w", err)
 	}
-	return clone.Guarded(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner(), Maker: config.CloneMaker}, k.Hook)
+	return clone.CloneAndGuard(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner(), Maker: config.CloneMaker}, k.Hook)
 }
 
 // hasRef reports whether a ref of a project holds anything in the database.

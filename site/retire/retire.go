@@ -126,7 +126,7 @@ func (r Request) resolveIn(ctx context.Context, db *refdb.DB, project string) er
 	if !ok || !packs.Stored(row) {
 		return clone.ErrNotStored
 	}
-	resolved, err := clone.Left{Project: project, Site: r.Site, By: r.By, Why: r.Why}.Resolve(ctx, db)
+	resolved, err := clone.AbandonedIntents{Project: project, Site: r.Site, By: r.By, Why: r.Why}.Resolve(ctx, db)
 	for _, ref := range resolved {
 		if r.Each != nil {
 			r.Each(project, ref)

@@ -141,7 +141,7 @@ func (a *App) cloneAll(ctx context.Context, c *config.Config, db *refdb.DB, proj
 
 // CloneOne makes the repository of a project and puts it under guard.
 func (a *App) CloneOne(ctx context.Context, c *config.Config, db *refdb.DB, project, hook string) (rep clone.Report, err error) {
-	rep, err = clone.Guarded(ctx, c, db, clone.Options{Project: project, Site: c.Site, By: a.Who()}, hook)
+	rep, err = clone.CloneAndGuard(ctx, c, db, clone.Options{Project: project, Site: c.Site, By: a.Who()}, hook)
 	for _, ref := range rep.Resolved {
 		a.Note("%s %s: a push into the repository that is gone was under way, and counts as made", output.Escape(project), output.Escape(ref))
 	}
