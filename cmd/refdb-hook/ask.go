@@ -76,7 +76,7 @@ func exchange(q wire.Request, deadline time.Time, limit time.Duration) (wire.Res
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			break // what went wrong before says more
 		}
-		if err == nil || !again(err) {
+		if err == nil || !isRetryable(err) {
 			return answer, err
 		}
 		last = err
@@ -85,7 +85,7 @@ func exchange(q wire.Request, deadline time.Time, limit time.Duration) (wire.Res
 	return wire.Response{}, last
 }
 
-func again(err error) bool {
+func isRetryable(err error) bool {
 	for _, absent := range []error{
 		syscall.ENOENT, syscall.ECONNREFUSED, syscall.EAGAIN, syscall.EINTR, syscall.ECONNRESET, syscall.EPIPE, io.EOF,
 	} {

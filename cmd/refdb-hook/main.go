@@ -45,7 +45,7 @@ func run(args []string) int {
 	}
 	chained := chainedHook(args[0])
 	outlast(chained != "")
-	if !c.known() && chained == "" {
+	if !c.asksDaemon() && chained == "" {
 		return 0
 	}
 	if c.state != wire.StateUpdate {
@@ -63,7 +63,7 @@ func run(args []string) int {
 		}
 		c.began = time.Now() // it may take its time
 	}
-	if !c.known() || len(c.body) == 0 {
+	if !c.asksDaemon() || len(c.body) == 0 {
 		return 0
 	}
 	if _, err := wire.ParseLines(c.body); err != nil && c.state == wire.StatePreReceive {
@@ -99,9 +99,9 @@ func hookName(args []string) string {
 	return map[int]string{2: "reference-transaction", 4: "update"}[len(args)]
 }
 
-// known reports whether the daemon is asked at all. Git has other states, from before it locks
+// asksDaemon reports whether the daemon is asked at all. Git has other states, from before it locks
 // refs.
-func (c call) known() bool {
+func (c call) asksDaemon() bool {
 	switch c.state {
 	case wire.StatePrepared, wire.StateCommitted, wire.StateAborted, wire.StatePreReceive, wire.StateUpdate:
 		return true

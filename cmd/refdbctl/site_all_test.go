@@ -31,7 +31,7 @@ func (s *gitSite) fleet(tb testing.TB, n int) (paths []string) {
 	return paths
 }
 
-type fleetJSON struct {
+type bulkJSON struct {
 	Repositories []struct {
 		Result, Project, Detail           string
 		Created, Updated, Missing, Failed int
@@ -58,7 +58,7 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 	}
 	r := a.site(t, "enable", "--all", "--new", "--hook", a.hook, "-o", "json")
 	r.is(t, exit.Failed, "21 repositories: 20 guarded, 40 refs imported, 1 failed")
-	got := decode[fleetJSON](t, r.out)
+	got := decode[bulkJSON](t, r.out)
 	if got.Total != 21 || got.Reached != 21 || got.Failed != 1 || got.Guarded != 20 || got.Imported != 40 || got.Complete ||
 		len(got.Repositories) != 1 || got.Repositories[0].Project != "fleet/03" || got.Repositories[0].Result != "failed" {
 		t.Errorf("%+v", got)
@@ -83,7 +83,7 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 	from := filepath.Dir(filepath.Dir(a.repo.path)) + "/{project}.git"
 	r = b.site(t, "sync", "--all", "--from", from, "--dry-run", "-o", "json")
 	r.is(t, exit.OK, "dry run: 21 with changes, 42 created")
-	if got := decode[fleetJSON](t, r.out); got.Changed != 21 || !got.DryRun || !got.Complete || len(got.Repositories) != 21 || got.Repositories[0].Created != 2 {
+	if got := decode[bulkJSON](t, r.out); got.Changed != 21 || !got.DryRun || !got.Complete || len(got.Repositories) != 21 || got.Repositories[0].Created != 2 {
 		t.Errorf("%+v", got)
 	}
 	bad := filepath.Join(pathsB[5], "config")
@@ -95,7 +95,7 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 	}
 	r = b.site(t, "sync", "--all", "--from", from, "--peer", "a", "-o", "json")
 	r.is(t, exit.Failed, "21 repositories: 20 with changes, 40 created, 0 updated, 0 deleted, 0 locked, 0 moved meanwhile, 1 failed")
-	got = decode[fleetJSON](t, r.out)
+	got = decode[bulkJSON](t, r.out)
 	if got.Reached != 21 || got.Failed != 1 || got.Changed != 20 || got.Complete {
 		t.Errorf("%+v", got)
 	}

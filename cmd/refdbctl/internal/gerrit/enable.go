@@ -71,7 +71,7 @@ failed, else 5 if refs differ.`,
 				return err
 			}
 			if ok.DryRun {
-				return e.report(nil, site.EnabledFleet{}, "dry run: "+output.Count(len(e.changes), "change")+" to make")
+				return e.report(nil, site.BulkEnabled{}, "dry run: "+output.Count(len(e.changes), "change")+" to make")
 			}
 			if err := a.confirmChanges(ctx, &ok, e.changes, "Put the Gerrit in "+dir.Path+" under guard?"); err != nil {
 				return err
@@ -146,7 +146,7 @@ type gerritEnabling struct {
 
 	changes []gerrit.Change // all that is to be made, or was
 	plan    gerrit.ConfigPlan
-	rules   laxProjects
+	rules   projectsToChange
 }
 
 // prepare finds what is to be changed, and whatever would make that fail. It changes nothing.
@@ -189,10 +189,10 @@ func (e *gerritEnabling) run(ctx context.Context, db *refdb.DB) error {
 	if err := e.plan.Apply(ctx); err != nil {
 		return err
 	}
-	if err := e.tighten(ctx, db, e.rules); err != nil {
+	if err := e.updateRules(ctx, db, e.rules); err != nil {
 		return err
 	}
-	f := &site.Fleet{App: e.App, Repositories: repositories, Write: func(r site.FleetRow) error {
+	f := &site.Bulk{App: e.App, Repositories: repositories, Write: func(r site.BulkRow) error {
 		e.changes = append(e.changes, gerrit.Change{Where: "repository", What: r.Project, After: r.Result + ": " + r.Detail})
 		return nil
 	}}
@@ -216,7 +216,7 @@ func (e *gerritEnabling) instance() string {
 }
 
 // report prints what was changed, or is to be, if f is nil.
-func (e *gerritEnabling) report(f *site.Fleet, got site.EnabledFleet, summary string) error {
+func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary string) error {
 	failed, total := 0, got.Guarded
 	if f != nil {
 		failed, total = f.Failed, len(f.Repositories)
@@ -242,11 +242,11 @@ func (e *gerritEnabling) report(f *site.Fleet, got site.EnabledFleet, summary st
 	return nil
 }
 
-// laxProjects are those whose rules leave out patch sets or drafts, as they are and as they are to be.
-type laxProjects []struct{ now, next refdb.Project }
+// projectsToChange are those whose rules leave out patch sets or drafts, as they are and as they are to be.
+type projectsToChange []struct{ now, next refdb.Project }
 
 // laxRules returns the projects of the repositories whose rules leave out what Gerrit needs.
-func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories []config.Repository) (lax laxProjects, err error) {
+func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories []config.Repository) (changing projectsToChange, err error) {
 	rows, err := projects.Rows(ctx, db, repositories)
 	if err != nil {
 		return nil, err
@@ -277,9 +277,9 @@ func laxRules(ctx context.Context, c *config.Config, db *refdb.DB, repositories 
 		case row.Mode == config.Comparing:
 			return nil, fmt.Errorf("project %s: the sites are being compared: run refdbctl project set %s --mode %s first", r.Project, r.Project, config.Enforce)
 		}
-		lax = append(lax, struct{ now, next refdb.Project }{row, next})
+		changing = append(changing, struct{ now, next refdb.Project }{row, next})
 	}
-	return lax, nil
+	return changing, nil
 }
 
 // withAlso returns a project that also guards refs that match the patterns.
@@ -293,20 +293,20 @@ func withAlso(p refdb.Project, patterns []string) (refdb.Project, error) {
 	return p, err
 }
 
-func (lax laxProjects) changes() []gerrit.Change {
-	if len(lax) == 0 {
+func (changing projectsToChange) changes() []gerrit.Change {
+	if len(changing) == 0 {
 		return nil
 	}
-	names := make([]string, len(lax))
-	for i, p := range lax {
+	names := make([]string, len(changing))
+	for i, p := range changing {
 		names[i] = p.now.Project
 	}
 	return []gerrit.Change{{Where: "database", What: "the rules of " + output.Enumerate(names), Before: "without patch sets or drafts", After: "with alsoRef " + strings.Join(gerritPatterns, ", ")}}
 }
 
-// tighten lets the projects' rules guard what Gerrit needs.
-func (e *gerritEnabling) tighten(ctx context.Context, db *refdb.DB, lax laxProjects) error {
-	for _, p := range lax {
+// updateRules lets the projects' rules guard what Gerrit needs.
+func (e *gerritEnabling) updateRules(ctx context.Context, db *refdb.DB, changing projectsToChange) error {
+	for _, p := range changing {
 		what := cli.Act{Action: "gerrit enable", Project: p.now.Project, Detail: "from " + cli.DescribeProject(p.now) + " to " + cli.DescribeProject(p.next)}
 		err := e.Audited(ctx, db, what, func() (string, error) {
 			limited, cancel := e.Limited(ctx)
@@ -318,8 +318,8 @@ func (e *gerritEnabling) tighten(ctx context.Context, db *refdb.DB, lax laxProje
 			return err
 		}
 	}
-	if len(lax) > 0 {
-		e.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", output.Count(len(lax), "project"), projects.RulesSettle)
+	if len(changing) > 0 {
+		e.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", output.Count(len(changing), "project"), projects.RulesSettle)
 	}
 	return nil
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/install"
 )
 
-// fleetLimit is how many repositories are changed at the same time. By default an sshd accepts ten
+// bulkLimit is how many repositories are changed at the same time. By default an sshd accepts ten
 // new connections at the same time.
-const fleetLimit = 8
+const bulkLimit = 8
 
 const allFlagHelp = "all repositories of this site: those below site.root, and those configured"
 
@@ -36,37 +36,37 @@ func oneOrAll(all *bool) cobra.PositionalArgs {
 	}
 }
 
-// FleetRow is a repository of which there is something to tell.
-type FleetRow struct {
+// BulkRow is a repository of which there is something to tell.
+type BulkRow struct {
 	Project, Result string
 	counts          map[catchup.Result]int
 	Detail          string
 	unreachable     error // the peer's copy, which was not needed
 }
 
-var enabledColumns = []output.Column[FleetRow]{
-	{Name: "result", Value: func(r FleetRow) any { return r.Result }},
-	{Name: "project", Value: func(r FleetRow) any { return r.Project }},
-	{Name: "detail", Value: func(r FleetRow) any { return r.Detail }},
+var enabledColumns = []output.Column[BulkRow]{
+	{Name: "result", Value: func(r BulkRow) any { return r.Result }},
+	{Name: "project", Value: func(r BulkRow) any { return r.Project }},
+	{Name: "detail", Value: func(r BulkRow) any { return r.Detail }},
 }
 
 var syncedRepositoryColumns = syncedRepositories()
 
-func syncedRepositories() []output.Column[FleetRow] {
-	columns := []output.Column[FleetRow]{enabledColumns[0], enabledColumns[1]}
+func syncedRepositories() []output.Column[BulkRow] {
+	columns := []output.Column[BulkRow]{enabledColumns[0], enabledColumns[1]}
 	for _, result := range []catchup.Result{catchup.Created, catchup.Updated, catchup.Deleted, catchup.Locked,
 		catchup.Moved, catchup.Missing, catchup.Ahead, catchup.Failed} {
-		columns = append(columns, output.Column[FleetRow]{Name: string(result), Value: func(r FleetRow) any { return r.counts[result] }})
+		columns = append(columns, output.Column[BulkRow]{Name: string(result), Value: func(r BulkRow) any { return r.counts[result] }})
 	}
 	return append(columns, enabledColumns[2])
 }
 
-// Fleet is a command's work on all repositories of the site.
-type Fleet struct {
+// Bulk is a command's work on all repositories of the site.
+type Bulk struct {
 	*App
 	Repositories []config.Repository
-	Write        func(FleetRow) error
-	report       *output.Writer[FleetRow] // nil if the rows are part of another report
+	Write        func(BulkRow) error
+	report       *output.Writer[BulkRow] // nil if the rows are part of another report
 	printing     error
 	progress     cli.Progress
 
@@ -74,8 +74,8 @@ type Fleet struct {
 	notes           []string // printed at the end, because they would break the progress bar
 }
 
-// newFleet finds the repositories. As root it becomes the daemon's user, whose they all have to be.
-func (a *App) newFleet(c *config.Config, columns []output.Column[FleetRow]) (*Fleet, error) {
+// newBulk finds the repositories. As root it becomes the daemon's user, whose they all have to be.
+func (a *App) newBulk(c *config.Config, columns []output.Column[BulkRow]) (*Bulk, error) {
 	if err := BecomeOwner(c.State); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (a *App) newFleet(c *config.Config, columns []output.Column[FleetRow]) (*Fl
 		return nil, err
 	}
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "repositories", columns)
-	return &Fleet{App: a, Repositories: repositories, Write: report.Write, report: report}, nil
+	return &Bulk{App: a, Repositories: repositories, Write: report.Write, report: report}, nil
 }
 
 func AllRepositories(c *config.Config) ([]config.Repository, error) {
@@ -104,11 +104,11 @@ type outcome[T any] struct {
 
 // onAll does something to all repositories, and calls each with what came of one, unless that is an
 // error, which becomes a row. Those that an interruption stopped count as not reached.
-func onAll[T any](ctx context.Context, f *Fleet, do func(ctx context.Context, r config.Repository, note func(string)) (T, error), each func(config.Repository, T)) {
+func onAll[T any](ctx context.Context, f *Bulk, do func(ctx context.Context, r config.Repository, note func(string)) (T, error), each func(config.Repository, T)) {
 	if cli.IsTerminal(f.Err) {
 		f.progress.Bar = cli.NewBar(f.Err, "repositories", len(f.Repositories))
 	}
-	config.InParallel(ctx, f.Repositories, fleetLimit, func(ctx context.Context, r config.Repository) (o outcome[T]) {
+	config.InParallel(ctx, f.Repositories, bulkLimit, func(ctx context.Context, r config.Repository) (o outcome[T]) {
 		o.value, o.err = do(ctx, r, func(line string) { o.notes = append(o.notes, r.Project+": "+line) })
 		return o
 	}, func(r config.Repository, o outcome[T]) {
@@ -120,7 +120,7 @@ func onAll[T any](ctx context.Context, f *Fleet, do func(ctx context.Context, r 
 		f.progress.Add(1)
 		if o.err != nil {
 			f.Failed++
-			f.row(FleetRow{Project: r.Project, Result: "failed", Detail: f.explain(o.err)})
+			f.row(BulkRow{Project: r.Project, Result: "failed", Detail: f.explain(o.err)})
 			return
 		}
 		each(r, o.value)
@@ -140,7 +140,7 @@ func (a *App) explain(err error) string {
 	return redact.Text(text, a.URL)
 }
 
-func (f *Fleet) row(r FleetRow) {
+func (f *Bulk) row(r BulkRow) {
 	if f.printing == nil {
 		f.printing = f.Write(r)
 	}
@@ -148,7 +148,7 @@ func (f *Fleet) row(r FleetRow) {
 
 // conclude completes the report, and prints the summary or returns it as an error. problem, unless
 // nil, is the error of a run in which all repositories were reached and none failed.
-func (f *Fleet) conclude(ctx context.Context, summary string, problem *exit.Error, fields ...output.Field) error {
+func (f *Bulk) conclude(ctx context.Context, summary string, problem *exit.Error, fields ...output.Field) error {
 	total := len(f.Repositories)
 	if f.printing == nil {
 		f.printing = f.report.CloseWith(append([]output.Field{
@@ -176,7 +176,7 @@ func (f *Fleet) conclude(ctx context.Context, summary string, problem *exit.Erro
 }
 
 func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, isNew, imports bool) error {
-	f, err := a.newFleet(c, enabledColumns)
+	f, err := a.newBulk(c, enabledColumns)
 	if err != nil {
 		return err
 	}
@@ -192,11 +192,11 @@ func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, isNe
 	})
 }
 
-// EnabledFleet is what came of putting all repositories under guard: repositories, and refs.
-type EnabledFleet struct{ Guarded, Differ, Imported int }
+// BulkEnabled is what came of putting all repositories under guard: repositories, and refs.
+type BulkEnabled struct{ Guarded, Differ, Imported int }
 
 // Enable puts all repositories under guard.
-func (f *Fleet) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook string, isNew, imports bool) (all EnabledFleet) {
+func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook string, isNew, imports bool) (all BulkEnabled) {
 	a := f.App
 	onAll(ctx, f, func(ctx context.Context, r config.Repository, note func(string)) (*refs.Importer, error) {
 		_, ruled, err := register(ctx, c, db, r, isNew)
@@ -219,7 +219,7 @@ func (f *Fleet) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook
 		all.Imported += got.Imported
 		if got.Different > 0 {
 			all.Differ++
-			f.row(FleetRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; %s here holds another value than in the database: "+
+			f.row(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; %s here holds another value than in the database: "+
 				"run refdbctl site sync", output.Count(got.Different, "ref"))})
 		}
 	})
@@ -242,7 +242,7 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 	if !strings.Contains(o.From, projectPlace) {
 		return exit.Usage(fmt.Sprintf("--from %s: with --all it names each project's copy: put %s where the project's name belongs", o.From, projectPlace))
 	}
-	f, err := a.newFleet(c, syncedRepositoryColumns)
+	f, err := a.newBulk(c, syncedRepositoryColumns)
 	if err != nil {
 		return err
 	}
@@ -250,9 +250,9 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 		sums := map[catchup.Result]int{}
 		var changed, incomplete, unreachable int
 		var first error // of those that could not be reached
-		onAll(ctx, f, func(ctx context.Context, r config.Repository, _ func(string)) (FleetRow, error) {
+		onAll(ctx, f, func(ctx context.Context, r config.Repository, _ func(string)) (BulkRow, error) {
 			return a.syncOne(ctx, c, db, r, o)
-		}, func(_ config.Repository, row FleetRow) {
+		}, func(_ config.Repository, row BulkRow) {
 			if row.unreachable != nil {
 				if unreachable++; first == nil {
 					first = row.unreachable
@@ -290,8 +290,8 @@ func (a *App) syncAll(ctx context.Context, c *config.Config, o catchup.Options) 
 }
 
 // syncOne brings one of all repositories to what the database says.
-func (a *App) syncOne(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, o catchup.Options) (FleetRow, error) {
-	row := FleetRow{Project: r.Project, Result: "equal"}
+func (a *App) syncOne(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, o catchup.Options) (BulkRow, error) {
+	row := BulkRow{Project: r.Project, Result: "equal"}
 	o.From = peerAddress(o.From, r.Project)
 	o.Each = func(s catchup.Synced) {
 		switch s.Result {
