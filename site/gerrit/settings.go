@@ -20,20 +20,20 @@ const (
 	SysModule = "com.github.globalrefdb.gerrit.SysModule"
 )
 
-// A presence says how a value must be among those that a key has.
-type presence int
+// A multiplicity says how a value must be among those that a key has.
+type multiplicity int
 
 const (
-	alone    presence = iota // the only one, or the last of a key that has one
-	among                    // there may be others
-	fallback                 // only if there is none
+	single    multiplicity = iota // the only one, or the last of a key that has one
+	oneOfMany                     // there may be others
+	ifUnset                       // only if there is none
 )
 
 // A Setting is what the guard needs in one of Gerrit's configuration files.
 type Setting struct {
 	File, Key, Value string
 	Why              string
-	presence         presence
+	multiplicity     multiplicity
 }
 
 // defaultSocket is where the guard looks for the daemon unless gerrit.config says otherwise.
@@ -42,18 +42,18 @@ const defaultSocket = "/run/refdb/site.sock"
 // Settings returns what the guard needs. The socket is the daemon's. The instance ID is for a Gerrit that has none.
 func (d *Directory) Settings(socket, instance string) []Setting {
 	all := []Setting{
-		{GerritConfig, "gerrit.installDbModule", DbModule, "Gerrit would move refs without the guard", among},
-		{GerritConfig, "gerrit.installModule", SysModule, "Gerrit would start without the guard", among},
-		{GerritConfig, "gerrit.instanceId", instance, "sites are told apart by it", fallback},
+		{GerritConfig, "gerrit.installDbModule", DbModule, "Gerrit would move refs without the guard", oneOfMany},
+		{GerritConfig, "gerrit.installModule", SysModule, "Gerrit would start without the guard", oneOfMany},
+		{GerritConfig, "gerrit.instanceId", instance, "sites are told apart by it", ifUnset},
 	}
 	if socket != defaultSocket || d.gerrit.last("refdb.socket") != "" {
-		all = append(all, Setting{GerritConfig, "refdb.socket", socket, "the daemon answers there", alone})
+		all = append(all, Setting{GerritConfig, "refdb.socket", socket, "the daemon answers there", single})
 	}
 	for _, key := range []string{"core.fsyncObjectFiles", "core.fsyncRefFiles"} {
-		all = append(all, Setting{JGitConfig, key, "true", "what was acknowledged may be lost in a power cut", alone})
+		all = append(all, Setting{JGitConfig, key, "true", "what was acknowledged may be lost in a power cut", single})
 	}
 	for _, s := range [][2]string{{"receive.autogc", "false"}, {"gc.auto", "0"}, {"gc.autoPackLimit", "0"}, {"gc.pruneExpire", "never"}, {"gc.prunePackExpire", "never"}} {
-		all = append(all, Setting{JGitConfig, s[0], s[1], "objects that other sites build on would be pruned: refdbctl site maintain prunes", alone})
+		all = append(all, Setting{JGitConfig, s[0], s[1], "objects that other sites build on would be pruned: refdbctl site maintain prunes", single})
 	}
 	return all
 }
@@ -65,12 +65,12 @@ func (d *Directory) Restorable() []Setting {
 
 // OwnInstance is the setting of an instance ID that replaces whatever is there.
 func OwnInstance(id string) Setting {
-	return Setting{GerritConfig, "gerrit.instanceId", id, "another site has the one that is there", alone}
+	return Setting{GerritConfig, "gerrit.instanceId", id, "another site has the one that is there", single}
 }
 
 // BasePathAt is the setting of the directory of the repositories.
 func BasePathAt(root string) Setting {
-	return Setting{GerritConfig, "gerrit.basePath", root, "it is the site's root", alone}
+	return Setting{GerritConfig, "gerrit.basePath", root, "it is the site's root", single}
 }
 
 // A Change is one that was made in a file, or is to be. Before and After are "" where there is nothing.
@@ -83,10 +83,10 @@ type Change struct {
 
 // holds reports whether the values that a key has are as the setting needs them.
 func (s Setting) holds(have []string) bool {
-	switch s.presence {
-	case among:
+	switch s.multiplicity {
+	case oneOfMany:
 		return slices.Contains(have, s.Value)
-	case fallback:
+	case ifUnset:
 		return len(have) > 0 && have[len(have)-1] != ""
 	}
 	return len(have) > 0 && sameValue(have[len(have)-1], s.Value)
@@ -110,25 +110,25 @@ func truth(value string) string {
 // record is the section that says what a setting's key was set to, and what it was before.
 func (s Setting) record(key string) string { return "refdb." + s.Key + "." + key }
 
-// said is what a file says about keys: with the files that it includes, by which Gerrit goes, and itself.
-type said struct{ effective, own values }
+// fileValues are what a file says about keys: with the files that it includes, by which Gerrit goes, and itself.
+type fileValues struct{ effective, own values }
 
 // edits returns what makes the setting hold, and records it; none if it holds.
-func (s Setting) edits(v said) ([]config.Edit, []Change) {
+func (s Setting) edits(v fileValues) ([]config.Edit, []Change) {
 	have := v.effective.all(s.Key)
 	if s.holds(have) {
 		return nil, nil
 	}
 	before := ""
-	if s.presence != among && len(have) > 0 {
+	if s.multiplicity != oneOfMany && len(have) > 0 {
 		before = have[len(have)-1]
 	}
 	edits := []config.Edit{{"--replace-all", s.record("set"), s.Value}}
 	// The value before is that from before the first time. One of an included file counts again once ours has gone.
-	if own := v.own.last(s.Key); s.presence != among && own != "" && len(v.own.all(s.record("set"))) == 0 {
+	if own := v.own.last(s.Key); s.multiplicity != oneOfMany && own != "" && len(v.own.all(s.record("set"))) == 0 {
 		edits = append(edits, config.Edit{"--replace-all", s.record("before"), own})
 	}
-	if s.presence == among {
+	if s.multiplicity == oneOfMany {
 		edits = append(edits, config.Edit{"--add", s.Key, s.Value})
 	} else {
 		edits = append(edits, config.Edit{"--replace-all", s.Key, s.Value})
@@ -137,7 +137,7 @@ func (s Setting) edits(v said) ([]config.Edit, []Change) {
 }
 
 // restore returns what puts the value before back, unless the key was changed since.
-func (s Setting) restore(v said) (edits []config.Edit, changes []Change) {
+func (s Setting) restore(v fileValues) (edits []config.Edit, changes []Change) {
 	have := v.own.all(s.Key)
 	set, before := v.own.last(s.record("set")), v.own.last(s.record("before"))
 	recorded := len(v.own.all(s.record("set"))) > 0
@@ -145,7 +145,7 @@ func (s Setting) restore(v said) (edits []config.Edit, changes []Change) {
 		edits = append(edits, config.Edit{"--remove-section", "refdb." + s.Key})
 	}
 	switch {
-	case s.presence == among:
+	case s.multiplicity == oneOfMany:
 		// It is the guard's, whoever has set it.
 		if slices.Contains(have, s.Value) {
 			edits = append(edits, config.Edit{"--unset-all", s.Key, "^" + regexp.QuoteMeta(s.Value) + "$"})
@@ -212,12 +212,12 @@ func (d *Directory) PlanRestore(ctx context.Context, settings []Setting) (Config
 		return p, err
 	}
 	for _, s := range settings {
-		v, err := d.said(ctx, s.File)
+		v, err := d.readValues(ctx, s.File)
 		if err != nil {
 			return p, err
 		}
 		own, all := v.own.all(s.Key), v.effective.all(s.Key)
-		if s.presence == among && count(all, s.Value) > count(own, s.Value) {
+		if s.multiplicity == oneOfMany && count(all, s.Value) > count(own, s.Value) {
 			return p, d.included(ctx, s, s.Value, "and without the guard's jar Gerrit does not start")
 		}
 	}
@@ -268,7 +268,7 @@ func (d *Directory) after(ctx context.Context, file string, edits []config.Edit)
 	return readConfig(ctx, tried.Name())
 }
 
-func (d *Directory) said(ctx context.Context, file string) (v said, err error) {
+func (d *Directory) readValues(ctx context.Context, file string) (v fileValues, err error) {
 	if v.effective, err = readConfig(ctx, d.file(file)); err != nil {
 		return v, err
 	}
@@ -276,14 +276,14 @@ func (d *Directory) said(ctx context.Context, file string) (v said, err error) {
 	return v, err
 }
 
-func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Setting, said) ([]config.Edit, []Change)) (ConfigPlan, error) {
+func (d *Directory) plan(ctx context.Context, settings []Setting, of func(Setting, fileValues) ([]config.Edit, []Change)) (ConfigPlan, error) {
 	p := ConfigPlan{dir: d, edits: map[string][]config.Edit{}}
-	read := map[string]said{}
+	read := map[string]fileValues{}
 	for _, s := range settings {
 		v, ok := read[s.File]
 		if !ok {
 			var err error
-			if v, err = d.said(ctx, s.File); err != nil {
+			if v, err = d.readValues(ctx, s.File); err != nil {
 				return p, err
 			}
 			read[s.File] = v
