@@ -16,7 +16,7 @@ import (
 // restoreEvery is how often the daemon tries to write the list of moves again, after it could not.
 const restoreEvery = time.Second
 
-// List is the list of what has moved here, for guards that keep indexes. The rules are in PROTOCOL.md, M15 to M18.
+// List is a [Log] that reports its failures to the daemon's log. The rules are in PROTOCOL.md, M15 to M18.
 type List struct {
 	*Log
 	log    *slog.Logger

@@ -11,14 +11,14 @@ import (
 //
 // A hook tells the daemon before its git tells the client. So what was acknowledged has been counted.
 type Marks struct {
-	boot string // random: counts of another daemon are others
+	daemonID string // random: counts of another daemon are others
 
 	mu sync.Mutex
 	in map[string]uint64 // by path
 }
 
 // NewMarks returns marks that no other daemon has.
-func NewMarks() Marks { return Marks{boot: rand.Text(), in: map[string]uint64{}} }
+func NewMarks() Marks { return Marks{daemonID: rand.Text(), in: map[string]uint64{}} }
 
 // Raise counts a transaction in the repository at path.
 func (m *Marks) Raise(path string) {
@@ -31,5 +31,5 @@ func (m *Marks) Raise(path string) {
 func (m *Marks) Mark(path string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return fmt.Sprintf("%s %d", m.boot, m.in[path])
+	return fmt.Sprintf("%s %d", m.daemonID, m.in[path])
 }

@@ -31,7 +31,7 @@ type Entry struct {
 	Dir string // the repository's real path
 }
 
-// A Log is the list. One process has it open at a time.
+// A Log is the list's files. One process has it open at a time.
 type Log struct {
 	dir, boot string
 	note      string // a file
@@ -43,7 +43,7 @@ type Log struct {
 	segments []segment // in order; the last one is written
 	out      appender  // nil if the list can't be written
 	why      error     // why that is so
-	stale    bool      // files of the epoch that has ended may still be there
+	leftover bool      // files of the epoch that has ended may still be there
 	begun    map[uint64]*Begun
 	lastID   uint64              // of a Begun
 	changed  broadcast.Broadcast // when the list has something new

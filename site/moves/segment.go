@@ -220,7 +220,7 @@ func (l *Log) write(text []byte) error {
 
 // rotate begins a segment with text.
 func (l *Log) rotate(text []byte) error {
-	err := l.begin(l.segments[len(l.segments)-1].number+1, text)
+	err := l.newSegment(l.segments[len(l.segments)-1].number+1, text)
 	if err == nil {
 		err = l.dropOld()
 	}
@@ -230,8 +230,8 @@ func (l *Log) rotate(text []byte) error {
 	return nil
 }
 
-// begin makes a segment, as a whole, with all that is begun, and text.
-func (l *Log) begin(number uint64, text []byte) error {
+// newSegment makes a segment, as a whole, with all that is begun, and text.
+func (l *Log) newSegment(number uint64, text []byte) error {
 	b := []byte(l.head())
 	for _, id := range l.begunIDs() {
 		b = l.begun[id].append(b)
@@ -290,7 +290,7 @@ func (l *Log) fail(why error) error {
 	if l.out != nil {
 		l.out.Close()
 	}
-	l.out, l.why, l.segments, l.stale = nil, why, nil, true
+	l.out, l.why, l.segments, l.leftover = nil, why, nil, true
 	if l.dropEpoch() != nil {
 		os.WriteFile(l.note, []byte(cmp.Or(l.epoch, anyEpoch)), 0o600) // if that fails, too, there is nothing more to do
 	}
@@ -300,7 +300,7 @@ func (l *Log) fail(why error) error {
 
 // dropEpoch takes the files of the epoch away, all at once.
 func (l *Log) dropEpoch() error {
-	if !l.stale {
+	if !l.leftover {
 		return nil
 	}
 	aside := l.dir + ".ended"
@@ -311,7 +311,7 @@ func (l *Log) dropEpoch() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	l.stale = false
+	l.leftover = false
 	return errors.Join(os.RemoveAll(aside), os.RemoveAll(l.note))
 }
 
@@ -338,8 +338,8 @@ func (l *Log) restore() error {
 	}
 	if err == nil {
 		l.epoch, l.segments = rand.Text(), nil
-		if err = l.begin(1, nil); err != nil {
-			l.stale = true
+		if err = l.newSegment(1, nil); err != nil {
+			l.leftover = true
 		}
 	}
 	if err != nil {

@@ -143,7 +143,7 @@ func TestWorkEndsWhenNobodyWaitsForIt(t *testing.T) {
 
 func TestAGateLetsInAsManyAsItHasRoomFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := make(gate, 1)
+		g := make(semaphore, 1)
 		leave, err := g.enter(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -52,8 +52,8 @@ type Server struct {
 	counts  counts
 	answers flights[flightKey, *answer]
 	waits   flights[waitKey, struct{}]
-	readers gate
-	makers  gate
+	readers semaphore
+	makers  semaphore
 
 	ids projects.RepositoryIDs
 
@@ -86,7 +86,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		o: o, backend: b, cache: newCache(o.CacheBytes), counts: newCounts(), readers: make(gate, maxReaders), makers: make(gate, maxMakers),
+		o: o, backend: b, cache: newCache(o.CacheBytes), counts: newCounts(), readers: make(semaphore, maxReaders), makers: make(semaphore, maxMakers),
 		projects: map[string]known{},
 	}, nil
 }

@@ -83,12 +83,12 @@ func TestOnlyKnownProtocolsAreKept(t *testing.T) {
 	r.wantCount(r.counts.passed, 3)
 }
 
-// A gate without room lets nobody in.
+// A semaphore without room lets nobody in.
 func TestReadersWaitForRoomAndPushesDont(t *testing.T) {
 	t.Parallel()
 	for name, shut := range map[string]func(*rig){
-		"readers": func(r *rig) { r.readers = make(gate) },
-		"makers":  func(r *rig) { r.makers = make(gate) },
+		"readers": func(r *rig) { r.readers = make(semaphore) },
+		"makers":  func(r *rig) { r.makers = make(semaphore) },
 	} {
 		r := newRig(t)
 		shut(r)

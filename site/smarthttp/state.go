@@ -47,8 +47,8 @@ func ownState(ctx context.Context, socket, dir string) (own, error) {
 	if err != nil {
 		return own{}, err
 	}
-	boot, _, _ := strings.Cut(mark, " ")
-	text := append(make([]byte, 0, 512), boot...)
+	daemonID, _, _ := strings.Cut(mark, " ")
+	text := append(make([]byte, 0, 512), daemonID...)
 	for _, name := range ownFiles {
 		var s unix.Stat_t
 		err := unix.Stat(filepath.Join(dir, name), &s)
