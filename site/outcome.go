@@ -209,7 +209,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 			d.counters.updated.Add(uint64(len(done)))
 			d.counters.dropped.Add(uint64(len(dropped)))
 			d.clearAlarms(these)
-			d.settled(ctx, repo, of, these, done)
+			d.noteSettled(ctx, repo, of, these, done)
 			return append(ended, these...), nil
 		}
 		if !errors.Is(err, refdb.ErrLockLost) && !errors.Is(err, refdb.ErrOutcomeUnknown) {
@@ -228,7 +228,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 			m.EndedByOthers.Store(true)
 		}
 		d.clearAlarms(these)
-		d.settled(ctx, repo, of, these, done)
+		d.noteSettled(ctx, repo, of, these, done)
 		ended, moves = append(ended, these...), left
 	}
 	return ended, nil
@@ -312,9 +312,9 @@ func (d *Daemon) stillPending(ctx context.Context, moves []*intent.Move) ([]*int
 	return slices.DeleteFunc(slices.Clone(moves), func(m *intent.Move) bool { return tokens[m.Ref] != m.Token }), nil
 }
 
-// settled records the new values of the refs in done. If it fails, these values are not protected from a database
+// noteSettled records the new values of the refs in done. If it fails, these values are not protected from a database
 // that is set back; the push succeeds.
-func (d *Daemon) settled(ctx context.Context, repo *gitrepo.Repo, of announcement, moves []*intent.Move, done []string) {
+func (d *Daemon) noteSettled(ctx context.Context, repo *gitrepo.Repo, of announcement, moves []*intent.Move, done []string) {
 	if len(done) == 0 {
 		return
 	}
@@ -325,7 +325,7 @@ func (d *Daemon) settled(ctx context.Context, repo *gitrepo.Repo, of announcemen
 	var values []compare.Settled
 	for _, m := range moves {
 		if named[m.Ref] {
-			values = append(values, compare.Settled{Ref: m.Ref, Value: m.New, By: of.token.Time()})
+			values = append(values, compare.Settled{Ref: m.Ref, Value: m.New, At: of.token.Time()})
 		}
 	}
 	dir := repo.Dir()

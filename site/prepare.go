@@ -134,7 +134,7 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 // announce records the moves as intents. For a short time it waits for other pushes that have
 // locked the refs.
 func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*intent.Move, err error) {
-	doubt, err := d.claims.Take(claims.ByPush, r.Project, moves, nil)
+	claim, err := d.claims.Take(claims.ByPush, r.Project, moves, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -142,17 +142,17 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 	// If git no longer has its locks, others may have moved the refs and moved them back. From here
 	// on, the claim keeps others from that.
 	if err := hook.RunBy(p.agent); err != nil {
-		d.claims.Release(doubt)
+		d.claims.Release(claim)
 		return nil, err
 	}
 	preparation, carried, err := d.storage.Prepare(ctx, c, &p.objects, objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: by})
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
-		d.claims.MarkUnknown(doubt, preparation)
+		d.claims.MarkUnknown(claim, preparation)
 		d.requestReconcile()
 		return nil, refusal.DatabaseFailed(err)
 	}
 	// Until this push has its answer, no other asks for these refs: git has their locks.
-	defer d.claims.Release(doubt)
+	defer d.claims.Release(claim)
 	if err != nil {
 		return nil, err
 	}

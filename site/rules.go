@@ -26,9 +26,9 @@ func (d *Daemon) keepProjects(ctx context.Context) {
 			d.findFollowed(changed)
 			d.lifecycle.RowsChanged(changed)
 			d.logFailure(ctx, "what this site does about projects that are not enforced could not be written", d.modes.Adopt(ctx))
-			d.logFailure(ctx, "the database could not follow what was let through", d.modes.Follow(ctx))
+			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
 		case <-d.logged.Changed:
-			d.logFailure(ctx, "the database could not follow what was let through", d.modes.Follow(ctx))
+			d.logFailure(ctx, "the database could not follow what was let through", d.modes.WriteBack(ctx))
 		case <-ctx.Done():
 			return
 		}

@@ -89,7 +89,7 @@ func (f source) fetch(ctx context.Context, repo *gitrepo.Repo, progress io.Write
 	}
 	cmd := repo.Command(ctx, append(args, "--", f.url, "+refs/*:"+f.ref("refs/*"), "^"+config.PeerPrefix+"*", "^"+config.OwnPrefix+"*")...)
 	cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0")
-	gently(cmd)
+	terminateFirst(cmd)
 	var messages bytes.Buffer
 	cmd.Stderr = &messages
 	if progress != nil {
@@ -115,9 +115,9 @@ func redacted(from string) string {
 	return from
 }
 
-// gently lets git remove its lock files when its context ends: git gets a signal first, and some
+// terminateFirst lets git remove its lock files when its context ends: git gets a SIGTERM first, and some
 // time.
-func gently(cmd *exec.Cmd) {
+func terminateFirst(cmd *exec.Cmd) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 }

@@ -31,7 +31,7 @@ func (s *syncer) apply(ctx context.Context, moves []compare.Pair) error {
 	}
 	if refusal == "" {
 		s.failures = 0
-		if err := s.settle(ctx, moves); err != nil {
+		if err := s.noteSettled(ctx, moves); err != nil {
 			return err
 		}
 		for _, m := range moves {
@@ -58,8 +58,8 @@ func (s *syncer) apply(ctx context.Context, moves []compare.Pair) error {
 	return s.apply(ctx, moves[half:])
 }
 
-// settle records the values that the refs have got.
-func (s *syncer) settle(ctx context.Context, moves []compare.Pair) error {
+// noteSettled records the values that the refs have got.
+func (s *syncer) noteSettled(ctx context.Context, moves []compare.Pair) error {
 	if _, err := os.Lstat(filepath.Dir(compare.SettledFile(s.repo.Dir()))); err != nil || s.DryRun {
 		return nil // never guarded, or not moved
 	}
@@ -75,7 +75,7 @@ func (s *syncer) settle(ctx context.Context, moves []compare.Pair) error {
 	var values []compare.Settled
 	for _, row := range rows {
 		if row.Value == to[row.Name] && !row.Time.IsZero() {
-			values = append(values, compare.Settled{Ref: row.Name, Value: row.Value, By: row.Time})
+			values = append(values, compare.Settled{Ref: row.Name, Value: row.Value, At: row.Time})
 		}
 	}
 	if _, err := compare.NoteSettled(s.repo.Dir(), values); err != nil {

@@ -31,10 +31,10 @@ import (
 type Settled struct {
 	Ref   string
 	Value refdb.Value
-	// By is when the value was settled, or a little earlier. A row that was written before it is older.
+	// At is when the value was settled, or a little earlier. A row that was written before it is older.
 	// For a push it is the token's time, which may be 2 s early. It is not rounded up: then a move that
 	// another site makes right after the push would count as older.
-	By time.Time
+	At time.Time
 }
 
 // SettledFile returns the path of the file in the Git directory dir.
@@ -44,7 +44,7 @@ func SettledFile(dir string) string { return filepath.Join(dir, "refdb", "settle
 func NoteSettled(dir string, values []Settled) (size int64, err error) {
 	text := []byte{'\n'} // whatever a crash has left of the line before
 	for _, s := range values {
-		text = fmt.Appendf(text, "%d %s %s\n", s.By.UnixMicro(), s.Value, s.Ref)
+		text = fmt.Appendf(text, "%d %s %s\n", s.At.UnixMicro(), s.Value, s.Ref)
 	}
 	f, err := openSettled(SettledFile(dir), syscall.LOCK_SH)
 	if err != nil {
@@ -123,7 +123,7 @@ func CompactSettled(dir string) (size int64, err error) {
 	}
 	var text []byte
 	for _, s := range latest {
-		text = fmt.Appendf(text, "%d %s %s\n", s.By.UnixMicro(), s.Value, s.Ref)
+		text = fmt.Appendf(text, "%d %s %s\n", s.At.UnixMicro(), s.Value, s.Ref)
 	}
 	return int64(len(text)), durable.WriteFile(path, text, 0o644)
 }
@@ -161,7 +161,7 @@ func SetBack(ctx context.Context, db *refdb.DB, repo *gitrepo.Repo, project stri
 	}
 	for _, row := range rows {
 		l := suspects[row.Name]
-		if row.Value != l.Global || row.Time.IsZero() || !row.Time.Before(latest[row.Name].By) {
+		if row.Value != l.Global || row.Time.IsZero() || !row.Time.Before(latest[row.Name].At) {
 			continue
 		}
 		if older[row.Name], err = loses(ctx, repo, l.Local, l.Global); err != nil {

@@ -285,13 +285,13 @@ func (f *Follower) work(ctx context.Context) {
 			f.failures.Add(1)
 			f.log(ctx, "a repository can't be brought up; trying again: see `refdbctl site status`", err, "project", f.o.Digest(project, ""))
 		}
-		f.settle(project, again, err)
+		f.recordResult(project, again, err)
 		f.queue.done(project, again)
 	}
 }
 
-// settle records whether a repository is behind, and why.
-func (f *Follower) settle(project string, again work, err error) {
+// recordResult records whether a repository is behind, and why.
+func (f *Follower) recordResult(project string, again work, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, failing := f.failed[project]

@@ -126,15 +126,15 @@ func (k *Lifecycle) RemoveDeleted(ctx context.Context) {
 		if err == nil {
 			err = ds.change(k.Site.Config().State, func(noted map[deletion]bool) { delete(noted, one) })
 		}
-		if ctx.Err() == nil && ds.settle(one, err) {
+		if ctx.Err() == nil && ds.recordResult(one, err) {
 			k.Logger.WarnContext(ctx, "a project whose repository was deleted can't be removed yet; trying again: see `refdbctl site status`",
 				"project", k.Digest(one.Project, ""), "class", refdb.ClassOf(err).String())
 		}
 	}
 }
 
-// settle records whether a project could be removed, and reports whether that has failed for the first time.
-func (ds *deletions) settle(one deletion, err error) (first bool) {
+// recordResult records whether a project could be removed, and reports whether that has failed for the first time.
+func (ds *deletions) recordResult(one deletion, err error) (first bool) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	if err == nil {

@@ -125,15 +125,15 @@ func (k *Keeper) write(ctx context.Context, c *config.Config, p projects.Known, 
 	return err
 }
 
-// Follow writes the values of refs to the database that moved although it had not agreed. What fails is tried
+// WriteBack writes the values of refs to the database that moved although it had not agreed. What fails is tried
 // again.
-func (k *Keeper) Follow(ctx context.Context) error {
+func (k *Keeper) WriteBack(ctx context.Context) error {
 	c := k.Config()
 	var failures []error
 	for of, refs := range k.Logged.ended() {
 		err := config.ErrNotConfigured
 		if _, logs := k.Projects.Logs(of.project); logs {
-			err = k.followRefs(ctx, c, of, refs)
+			err = k.writeBackRefs(ctx, c, of, refs)
 		}
 		if err == nil || errors.Is(err, config.ErrNotConfigured) {
 			k.Logged.forget(of.project, refs)
@@ -144,9 +144,9 @@ func (k *Keeper) Follow(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// followRefs writes under a lock. The operator who ends the mode waits until there are no locks: so no late
+// writeBackRefs writes under a lock. The operator who ends the mode waits until there are no locks: so no late
 // request writes after that.
-func (k *Keeper) followRefs(ctx context.Context, c *config.Config, of pushedBy, refs []loggedMove) error {
+func (k *Keeper) writeBackRefs(ctx context.Context, c *config.Config, of pushedBy, refs []loggedMove) error {
 	r, err := c.Repository(of.project)
 	if err != nil {
 		return err
@@ -179,15 +179,15 @@ func (k *Keeper) followRefs(ctx context.Context, c *config.Config, of pushedBy, 
 		if err != nil {
 			return errors.Join(append(failures, err)...)
 		}
-		if err := followUnder(ctx, lock, repo, to, of.by); err != nil {
+		if err := writeBackUnder(ctx, lock, repo, to, of.by); err != nil {
 			return errors.Join(append(failures, err, lock.Release(ctx))...)
 		}
 	}
 	return errors.Join(failures...)
 }
 
-// followUnder writes the repository's values of the locked refs, if they are the ones that were let through.
-func followUnder(ctx context.Context, lock *refdb.Lock, repo *gitrepo.Repo, to map[string]refdb.Value, by string) error {
+// writeBackUnder writes the repository's values of the locked refs, if they are the ones that were let through.
+func writeBackUnder(ctx context.Context, lock *refdb.Lock, repo *gitrepo.Repo, to map[string]refdb.Value, by string) error {
 	names := lock.Refs()
 	local, err := repo.Values(ctx, names)
 	if err != nil {

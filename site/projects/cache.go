@@ -83,7 +83,7 @@ func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 		k.mu.Unlock()
 		return err
 	}
-	told, err := Uptime()
+	readAt, err := Uptime()
 	if err != nil {
 		return err
 	}
@@ -95,14 +95,14 @@ func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 		k.known, k.last = nil, refdb.Project{}
 	}
 	for _, p := range changed {
-		k.learn(p, settlesAt(p, before, told, first))
+		k.learn(p, settlesAt(p, before, readAt, first))
 		k.last = p
 	}
 	return nil
 }
 
-// settlesAt returns when the rules of p, read at the time told, may be used. Before is what was known.
-func settlesAt(p refdb.Project, before map[string]Known, told time.Duration, first bool) time.Duration {
+// settlesAt returns when the rules of p, read at the time readAt, may be used. Before is what was known.
+func settlesAt(p refdb.Project, before map[string]Known, readAt time.Duration, first bool) time.Duration {
 	known, ok := before[p.Project]
 	switch {
 	case ok && known.Op == p.Op:
@@ -112,7 +112,7 @@ func settlesAt(p refdb.Project, before map[string]Known, told time.Duration, fir
 	case !ok && p.IsNew(), first && p.Age >= rulesOld:
 		return 0
 	}
-	return told + RulesSettle
+	return readAt + RulesSettle
 }
 
 // learn adds a row. k.mu is held.
@@ -213,9 +213,9 @@ func (k *Cache) Valid() (bool, error) {
 }
 
 // Read adds a row that was read or written for a push, and returns what is known: newer rows may have come first.
-func (k *Cache) Read(row refdb.Project, told time.Duration) Known {
+func (k *Cache) Read(row refdb.Project, readAt time.Duration) Known {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.learn(row, settlesAt(row, k.known, told, false))
+	k.learn(row, settlesAt(row, k.known, readAt, false))
 	return k.known[row.Project]
 }

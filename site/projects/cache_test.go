@@ -10,7 +10,7 @@ import (
 
 // While another site may let pushes through by what was there before, no push is decided on by a row.
 func TestARowIsUsedOnceNoSiteGoesByAnother(t *testing.T) {
-	const told = time.Hour
+	const readAt = time.Hour
 	row := func(op, mode string, revision int64, age time.Duration) refdb.Project {
 		return refdb.Project{Project: "a", ID: "id", Op: op, Mode: mode, Revision: revision, Age: age}
 	}
@@ -21,19 +21,19 @@ func TestARowIsUsedOnceNoSiteGoesByAnother(t *testing.T) {
 		first  bool // the daemon has just started
 		want   time.Duration
 	}{
-		{"a change", row("2", config.Enforce, 2, 0), &Known{Project: row("1", config.Enforce, 1, 0), Settled: time.Minute}, false, told + RulesSettle},
+		{"a change", row("2", config.Enforce, 2, 0), &Known{Project: row("1", config.Enforce, 1, 0), Settled: time.Minute}, false, readAt + RulesSettle},
 		{"the row that is known", row("1", config.Enforce, 1, 0), &Known{Project: row("1", config.Enforce, 1, 0), Settled: time.Minute}, false, time.Minute},
-		{"a removal", row("2", config.Removed, 2, 0), &Known{Project: row("1", config.Enforce, 1, 0), Settled: time.Minute}, false, told + RulesSettle},
+		{"a removal", row("2", config.Removed, 2, 0), &Known{Project: row("1", config.Enforce, 1, 0), Settled: time.Minute}, false, readAt + RulesSettle},
 		{"what comes after a removal: all sites refused pushes", row("3", config.Enforce, 3, 0), &Known{Project: row("2", config.Removed, 2, 0), Settled: time.Minute}, false, time.Minute},
 		{"an old change that was made before the start", row("2", config.Enforce, 2, rulesOld), nil, true, 0},
-		{"one that may be new to others", row("2", config.Enforce, 2, rulesOld-1), nil, true, told + RulesSettle},
-		{"an old change that was not known for another reason", row("2", config.Enforce, 2, rulesOld), nil, false, told + RulesSettle},
+		{"one that may be new to others", row("2", config.Enforce, 2, rulesOld-1), nil, true, readAt + RulesSettle},
+		{"an old change that was not known for another reason", row("2", config.Enforce, 2, rulesOld), nil, false, readAt + RulesSettle},
 	} {
 		before := map[string]Known{}
 		if c.before != nil {
 			before["a"] = *c.before
 		}
-		if got := settlesAt(c.row, before, told, c.first); got != c.want {
+		if got := settlesAt(c.row, before, readAt, c.first); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

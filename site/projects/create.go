@@ -40,7 +40,7 @@ func Create(ctx context.Context, c *config.Config, db *refdb.DB, project, id str
 	}
 	next := refdb.Project{Project: project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store}
 	if removed {
-		row, err = succeed(ctx, db, row, next)
+		row, err = replaceRemoved(ctx, db, row, next)
 	} else {
 		row, err = db.PutProject(ctx, next)
 	}
@@ -78,7 +78,7 @@ func TakeBack(ctx context.Context, c *config.Config, db *refdb.DB, project, id s
 		}
 	}
 	if !removed || row.ID != id {
-		if row, err = mark(ctx, db, row); err != nil || row.ID != id {
+		if row, err = markRemoved(ctx, db, row); err != nil || row.ID != id {
 			return err
 		}
 	}

@@ -237,7 +237,7 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 	}
 	next := refdb.Project{Project: r.Project, ID: id, Rules: c.Rules().String(), Mode: c.NewProjectMode, Store: store}
 	if removed {
-		row, err = succeed(ctx, db, row, next)
+		row, err = replaceRemoved(ctx, db, row, next)
 	} else {
 		row, err = db.PutProject(ctx, next)
 	}

@@ -28,7 +28,7 @@ const (
 //
 // A site that has not read the row may still let a push through, for [RulesSettle].
 func Remove(ctx context.Context, db *refdb.DB, row refdb.Project, options ...refdb.RemoveOption) (n int, marked bool, err error) {
-	if row, err = mark(ctx, db, row); err != nil {
+	if row, err = markRemoved(ctx, db, row); err != nil {
 		return 0, false, err
 	}
 	removing, stop := context.WithCancelCause(ctx)
@@ -51,7 +51,7 @@ func keepMarked(ctx context.Context, db *refdb.DB, row refdb.Project) error {
 		case <-ctx.Done():
 			return nil
 		}
-		next, err := mark(ctx, db, row)
+		next, err := markRemoved(ctx, db, row)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -62,8 +62,8 @@ func keepMarked(ctx context.Context, db *refdb.DB, row refdb.Project) error {
 	}
 }
 
-// mark writes that a project was removed, as of now.
-func mark(ctx context.Context, db *refdb.DB, row refdb.Project) (refdb.Project, error) {
+// markRemoved writes that a project was removed, as of now.
+func markRemoved(ctx context.Context, db *refdb.DB, row refdb.Project) (refdb.Project, error) {
 	next := row
 	next.Mode, next.Store = config.Removed, ""
 	return db.PutProject(ctx, next)
@@ -88,10 +88,10 @@ func WasRemoved(ctx context.Context, db *refdb.DB, row refdb.Project, id string)
 	return err == nil && value == removedValue(row.Project), err
 }
 
-// succeed makes a project in the place of a removed one. With that one's ID it is the same again, in mode log if a site has not taken back what it
+// replaceRemoved makes a project in the place of a removed one. With that one's ID it is the same again, in mode log if a site has not taken back what it
 // said about that mode: it may let pushes through that the database did not agree to. Another one begins in mode enforce, in which no
 // copy of the removed one counts.
-func succeed(ctx context.Context, db *refdb.DB, removed, next refdb.Project) (refdb.Project, error) {
+func replaceRemoved(ctx context.Context, db *refdb.DB, removed, next refdb.Project) (refdb.Project, error) {
 	if left := reuseAfter - removed.Age; left > 0 {
 		return removed, refusal.Lines{wire.JustRemoved(removed.Project, left+time.Second)}
 	}

@@ -1,4 +1,4 @@
-// Package sitetest is what the tests of several rooms of site need: the hook's program, and two
+// Package sitetest is what the tests of several packages of site need: the hook's program, and two
 // sites with a repository each.
 package sitetest
 
