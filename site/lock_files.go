@@ -58,11 +58,11 @@ func (d *Daemon) removeAbandonedNow(ctx context.Context, dir string, files []git
 	if !d.guards.AwaitIdle(ctx, dir, until, func() { files = lockfiles.There(files) }) {
 		return 0, nil // `site check` finds them
 	}
-	alone, err := lockfiles.Alone(ctx, dir)
+	release, err := lockfiles.Exclusive(ctx, dir)
 	if err != nil {
 		return 0, nil // the daemon ends, or the repository has gone
 	}
-	defer alone()
+	defer release()
 	files = lockfiles.There(files)
 	files, unsure, err := pusher.Abandoned(ctx, d.config.Load().GitPrograms, dir, files, until)
 	if err != nil || unsure {

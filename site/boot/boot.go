@@ -82,11 +82,11 @@ func (b *Repair) RemoveLockFiles(ctx context.Context, c *config.Config) {
 }
 
 func (b *Repair) removeLockFilesIn(ctx context.Context, r config.Repository, until time.Time) error {
-	alone, err := lockfiles.Alone(ctx, r.Path)
+	release, err := lockfiles.Exclusive(ctx, r.Path)
 	if err != nil {
 		return err
 	}
-	defer alone()
+	defer release()
 	files, err := gitrepo.LockFiles(r.Path)
 	if err != nil || len(files) == 0 {
 		return err

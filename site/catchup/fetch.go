@@ -73,7 +73,7 @@ func (f source) ref(name string) string {
 // fetch fetches the peer's objects and refs, without running hooks. Only one fetch runs at a time:
 // two would fail on each other's locks.
 func (f source) fetch(ctx context.Context, repo *gitrepo.Repo, progress io.Writer) error {
-	lock, err := filelock.Alone(ctx, filepath.Join(repo.Dir(), "refdb", "fetch"))
+	lock, err := filelock.Exclusive(ctx, filepath.Join(repo.Dir(), "refdb", "fetch"))
 	if err != nil {
 		return fmt.Errorf("waiting for another fetch: %w", err)
 	}

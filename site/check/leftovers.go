@@ -54,11 +54,11 @@ func (k *repositoryCheck) leftovers(ctx context.Context) error {
 }
 
 func (k *repositoryCheck) removeLeftover(ctx context.Context, f gitrepo.LockFile) (string, error) {
-	alone, err := lockfiles.Alone(ctx, k.repo.Dir())
+	release, err := lockfiles.Exclusive(ctx, k.repo.Dir())
 	if err != nil {
 		return "", err
 	}
-	defer alone()
+	defer release()
 	guards, err := k.guardsMayWork(ctx)
 	if err == nil && guards {
 		err = errors.New("a guard has begun to work there")

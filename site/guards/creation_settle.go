@@ -119,7 +119,7 @@ func (gs *Guards) removeUnused(ctx context.Context, r config.Repository, id stri
 	if err := gs.Pruning.AwaitInherited(patience, r.Path); err != nil {
 		return false, err
 	}
-	release, err := gs.Pruning.Alone(patience, r.Path)
+	release, err := gs.Pruning.Exclusive(patience, r.Path)
 	if err != nil {
 		return false, err
 	}

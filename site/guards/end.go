@@ -155,11 +155,11 @@ func lockFilesThere(path string, refs []string) []gitrepo.LockFile {
 
 // removeLockFilesOfDead removes lock files once no git runs that may have made them. Again says that one does for too long.
 func (gs *Guards) removeLockFilesOfDead(ctx context.Context, path string, refs []string) (again bool, err error) {
-	alone, err := lockfiles.Alone(ctx, path)
+	release, err := lockfiles.Exclusive(ctx, path)
 	if err != nil {
 		return false, err
 	}
-	defer alone()
+	defer release()
 	there := lockFilesThere(path, refs)
 	left, unsure, err := pusher.Abandoned(ctx, gs.Site.Config().GitPrograms, path, there, time.Now().Add(lockfiles.AbandonedLimit))
 	if unsure {

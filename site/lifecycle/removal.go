@@ -158,12 +158,12 @@ func (k *Lifecycle) moveAside(ctx context.Context, c *config.Config, r config.Re
 	if err := k.Pruning.AwaitInherited(patience, r.Path); err != nil {
 		return err
 	}
-	lock, err := maintenance.Alone(patience, r.Path)
+	lock, err := maintenance.Exclusive(patience, r.Path)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	release, err := k.Pruning.Alone(patience, r.Path)
+	release, err := k.Pruning.Exclusive(patience, r.Path)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 // make refs reach them: pushes and the follower share a repository, maintenance has it alone.
 //
 // It is in memory: a hook pays nothing, and a daemon that died keeps nobody out. See [Pruning.AwaitInherited] for a prune that outlives
-// its daemon, and [Share] and [Alone] for other processes.
+// its daemon, and [Share] and [Exclusive] for other processes.
 type Pruning struct {
 	mu    sync.Mutex
 	repos map[string]*sharedRepo
@@ -60,8 +60,8 @@ func (p *Pruning) enter(ctx context.Context, path string, may func(*sharedRepo) 
 	return sync.OnceFunc(func() { p.change(path, func(r *sharedRepo) { r.sharers-- }) }), nil
 }
 
-// Alone waits until nobody else shares the repository.
-func (p *Pruning) Alone(ctx context.Context, path string) (release func(), err error) {
+// Exclusive waits until nobody else shares the repository.
+func (p *Pruning) Exclusive(ctx context.Context, path string) (release func(), err error) {
 	p.change(path, func(r *sharedRepo) { r.waiting++ })
 	err = p.wait(ctx, path, func(r *sharedRepo) bool {
 		if r.alone || r.sharers > 0 {

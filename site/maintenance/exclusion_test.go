@@ -26,7 +26,7 @@ func TestAPruneHasARepositoryAlone(t *testing.T) {
 		first, second := must(try(p.Share, "a")), must(try(p.Share, "a"))
 		first()
 		first() // twice is once
-		if _, err := try(p.Alone, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := try(p.Exclusive, "a"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("alone beside a push: %v", err)
 		}
 		must(try(p.Share, "a"))() // nobody waits any more
@@ -35,7 +35,7 @@ func TestAPruneHasARepositoryAlone(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			release, _ = p.Alone(t.Context(), "a")
+			release, _ = p.Exclusive(t.Context(), "a")
 		}()
 		synctest.Wait()
 		if _, err := try(p.Share, "a"); err == nil {
@@ -44,14 +44,14 @@ func TestAPruneHasARepositoryAlone(t *testing.T) {
 		must(try(p.Join, "a"))() // what the second one may wait for
 		second()
 		<-done
-		for name, enter := range map[string]func(context.Context, string) (func(), error){"share": p.Share, "join": p.Join, "alone": p.Alone} {
+		for name, enter := range map[string]func(context.Context, string) (func(), error){"share": p.Share, "join": p.Join, "exclusive": p.Exclusive} {
 			if _, err := try(enter, "a"); err == nil {
 				t.Errorf("%s beside a prune", name)
 			}
 		}
 		must(try(p.Share, "b"))()
 		release()
-		must(try(p.Alone, "a"))()
+		must(try(p.Exclusive, "a"))()
 		if len(p.repos) != 0 {
 			t.Errorf("%d repositories are left", len(p.repos))
 		}

@@ -19,15 +19,15 @@ func pruningFile(dir string) string { return filepath.Join(dir, "refdb", "prunin
 // Share keeps the repository whose Git directory is dir from being pruned until the function is called. It is for
 // processes other than the daemon. It waits while the repository is pruned.
 func Share(ctx context.Context, dir string) (release func(), err error) {
-	f, err := filelock.Share(ctx, pruningFile(dir))
+	f, err := filelock.Shared(ctx, pruningFile(dir))
 	if err != nil {
 		return nil, fmt.Errorf("waiting until %s has been pruned: %w", dir, err)
 	}
 	return func() { f.Close() }, nil
 }
 
-// Alone waits until no process shares the repository, or prunes it. A prune inherits the file that it returns, whose closing
+// Exclusive waits until no process shares the repository, or prunes it. A prune inherits the file that it returns, whose closing
 // ends the lock.
-func Alone(ctx context.Context, dir string) (*os.File, error) {
-	return filelock.Alone(ctx, pruningFile(dir))
+func Exclusive(ctx context.Context, dir string) (*os.File, error) {
+	return filelock.Exclusive(ctx, pruningFile(dir))
 }

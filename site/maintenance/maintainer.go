@@ -201,12 +201,12 @@ func (m *Maintainer) prune(ctx context.Context, r config.Repository, repo *gitre
 		return 0, err
 	}
 	// The processes that share the lock may wait for a hook's answer: so it comes first.
-	lock, err := Alone(patience, repo.Dir())
+	lock, err := Exclusive(patience, repo.Dir())
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Close()
-	release, err := m.Pruning.Alone(patience, r.Path)
+	release, err := m.Pruning.Exclusive(patience, r.Path)
 	if err != nil {
 		return 0, err
 	}

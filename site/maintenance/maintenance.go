@@ -136,7 +136,7 @@ func Prunable(ctx context.Context, repo *gitrepo.Repo) (int, error) {
 }
 
 // Prune removes the objects that no ref reaches, and that are older than two weeks. It returns how many. Lock is the one
-// of [Alone].
+// of [Exclusive].
 func Prune(ctx context.Context, repo *gitrepo.Repo, lock *os.File) (int, error) {
 	out, err := repo.Maintain(ctx, false, []*os.File{lock}, "prune", "-v", grace)
 	return objects(out), err

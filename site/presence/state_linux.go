@@ -23,7 +23,7 @@ func LockState(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	ctx, cancel := context.WithTimeout(context.Background(), heldFor)
 	defer cancel()
-	f, err := filelock.Alone(ctx, path)
+	f, err := filelock.Exclusive(ctx, path)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("a site daemon runs already: it holds %s", path)

@@ -15,14 +15,14 @@ import (
 // pollEvery is how often a lock that another process has is tried again.
 const pollEvery = 100 * time.Millisecond
 
-// Share locks the file for this process and all others that share it. It waits, until ctx ends, while another process has the
-// file alone. Closing the file ends the lock.
-func Share(ctx context.Context, path string) (*os.File, error) {
+// Shared locks the file for this process and all others that share it. It waits, until ctx ends, while another process has the
+// file exclusively. Closing the file ends the lock.
+func Shared(ctx context.Context, path string) (*os.File, error) {
 	return lock(ctx, path, syscall.LOCK_SH)
 }
 
-// Alone is Share without others.
-func Alone(ctx context.Context, path string) (*os.File, error) {
+// Exclusive is [Shared] without others.
+func Exclusive(ctx context.Context, path string) (*os.File, error) {
 	return lock(ctx, path, syscall.LOCK_EX)
 }
 

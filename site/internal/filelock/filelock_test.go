@@ -13,7 +13,7 @@ import (
 // A clone would find a repository in its way.
 func TestALockDoesNotBringARepositoryBackThatIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone.git")
-	if _, err := filelock.Share(t.Context(), filepath.Join(dir, "refdb", "pruning")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := filelock.Shared(t.Context(), filepath.Join(dir, "refdb", "pruning")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("locked: %v", err)
 	}
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {

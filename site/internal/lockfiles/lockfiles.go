@@ -8,10 +8,10 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 )
 
-// Alone waits until nobody else looks for lock files to remove in the repository whose Git directory is dir, in whatever process: of two that
+// Exclusive waits until nobody else looks for lock files to remove in the repository whose Git directory is dir, in whatever process: of two that
 // have looked, the later one would remove what somebody else has made since. The function that it returns lets others look.
-func Alone(ctx context.Context, dir string) (release func(), err error) {
-	f, err := filelock.Alone(ctx, filepath.Join(dir, "refdb", "lock-files"))
+func Exclusive(ctx context.Context, dir string) (release func(), err error) {
+	f, err := filelock.Exclusive(ctx, filepath.Join(dir, "refdb", "lock-files"))
 	if err != nil {
 		return nil, err
 	}
