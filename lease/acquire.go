@@ -28,8 +28,8 @@ const (
 //
 // It gives up when ctx ends. Then, or if the database can't be reached, it leaves nothing behind that
 // others would wait for longer than until it is stale. The error wraps ctx's and, if leases or locks were
-// in the way, a [*refdb.LockedError] that names them. [refdb.Options].MaxWait limits the wait for the
-// turn to ask alone, not the wait for the lease.
+// in the way, a [*refdb.LockedError] that names them. [refdb.Options].MaxWait limits only the
+// wait for the entry lock, not the wait for the lease.
 //
 // A process that loses its place while it waits, because it was frozen or cut off, begins again.
 func Acquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode) (*Lease, error) {

@@ -62,7 +62,7 @@ const oldestServed = 9
 
 // OldestProgram returns the oldest version that a program must know to work with a schema of
 // the given version. It is recorded with the schema. A migration that older programs need not
-// know is listed here.
+// know becomes an exception here; there is none yet.
 func OldestProgram(version int) int { return version }
 
 // A Record is a database's record of its schema's version. The zero Record is that of a

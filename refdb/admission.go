@@ -161,7 +161,7 @@ type LostChange struct {
 
 // A LostQuery selects a page of lost changes.
 type LostQuery struct {
-	Decided bool       // those too that are not undecided
+	Decided bool       // decided ones too
 	After   LostCursor // only what comes after this; zero to start
 	Limit   int        // at most this many
 }
@@ -178,8 +178,8 @@ type LostPage struct {
 // A RecoverRequest is one step of a recovery.
 type RecoverRequest struct {
 	Epoch   string   // the random ID of the epoch that the last step begins
-	By      string   // who recovers the database, and why
-	Reason  string   //
+	By      string   // who recovers the database
+	Reason  string   // why
 	Without []string // witnesses not to wait for
 	Limit   int      // write no more refs than this in the step
 }
@@ -217,7 +217,8 @@ type AdmissionStore interface {
 	// Report records a report, if r.Server is the server, else it returns ErrUnavailable, in this order:
 	//   - A witness whose mark is older than that of r.Marks, or that has none, is live again, and awaited.
 	//   - Those of r.Missing that Look would still not find become lost changes: Late, if r.Witness is one that
-	//     a recovery went without, else Undecided. Of one that is recorded as undecided, Move is updated.
+	//     a recovery went without, else Undecided. If it is recorded as undecided by this reporter, its Move is updated;
+	//     another reporter's changes nothing.
 	//   - r.Witness has compared the server, unless r.Open, and is live, or away.
 	//   - If there are undecided lost changes, no server is admitted until a recovery ends. Else this one is, unless
 	//     a witness is awaited; then it is not, even if it was.

@@ -23,9 +23,9 @@
 //
 // [DB.Lock] and [DB.TryLock] lock any number of refs of a project, all or none,
 // and return a [Lock]; [DB.WithLock] runs a function under one. A lock is a
-// lease: the process renews all of its locks with one statement per heartbeat
-// (2 s). Others may take over a lock that was not renewed for stale-after (30 s).
-// Its age is judged by the database's clock alone.
+// lease: the process renews all of its locks with one request to its driver per
+// heartbeat (2 s). Others may take over a lock that was not renewed for stale-after
+// (30 s). Its age is judged by the database's clock alone.
 //
 // A holder learns from [Lock.Context], [Lock.Done] and [Lock.Err] that it lost
 // its lock, before anybody can take it over, even if it can't reach the database.

@@ -11,7 +11,7 @@ import (
 //   - a lock that is released or was stale costs 1, or 7 if somebody waits for it;
 //   - an acquired lock costs 7, and 5 more if it was stale;
 //   - a place in a queue costs 3;
-//   - an intent costs 8, and its end 1.
+//   - an intent costs 9, and its end 1.
 //
 // With the history an update on Spanner has room for no more refs than a lock. A request there that also
 // ends thousands of stale locks can exceed the limit: the driver counts, and refuses it with ErrTooMany.

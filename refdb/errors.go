@@ -31,8 +31,9 @@ var (
 	ErrUnavailable = errors.New("database unavailable")
 	// ErrInvalid: a name, value or option is refused without a request to the database.
 	ErrInvalid = errors.New("invalid")
-	// ErrTooMany: more refs in one request than [MaxUpdateRefs] or [MaxLockRefs].
-	ErrTooMany = errors.New("too many refs in one request")
+	// ErrTooMany: the request exceeds a limit: [MaxUpdateRefs], [MaxLockRefs], [MaxPackPart], or what one
+	// commit of the database takes.
+	ErrTooMany = errors.New("request too large")
 	// ErrSchema: the database's schema is missing, older or newer than this
 	// program's, or left half-way by a migration that failed.
 	ErrSchema = errors.New("database schema does not fit")

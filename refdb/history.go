@@ -87,7 +87,7 @@ type ChangesPage struct {
 	// this page. It is ChangeKey{Position: State.Upto + 1} if the page has all there is.
 	Next  ChangeKey
 	State HistoryState
-	// LastOp is the operation of the row at ChangesRequest.Last; ok is false if there is no row.
+	// LastOp is the operation of the row at ChangesRequest.Last; LastFound is false if there is no row.
 	LastOp    string
 	LastFound bool
 }

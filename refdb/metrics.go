@@ -13,12 +13,12 @@ import (
 // The values of [Event].Op.
 const (
 	OpGet     = "get"     // Get, GetAll, Exists, IsUpToDate, States
-	OpList    = "list"    // a page of Refs, Projects, Locks or Intents
-	OpUpdate  = "update"  // Update, CompareAndPut, Put, fenced or not, releasing or not; Finish
-	OpRemove  = "remove"  // RemoveProject, PurgeTombstones
+	OpList    = "list"    // a page of Refs, RefsAt, Projects, Locks, Orphans, Intents, History, Changes, LostChanges or Audit
+	OpUpdate  = "update"  // Update, CompareAndPut, Put, fenced or not, releasing or not; Finish of an intent whose move was made
+	OpRemove  = "remove"  // RemoveProject, PurgeTombstones, PruneHistory
 	OpTryLock = "trylock" // TryLock
 	OpLock    = "lock"    // Lock, its waiting included
-	OpRelease = "release" // Release, and each of its tries in the background
+	OpRelease = "release" // Release, and each of its tries in the background; ReleaseRefs; Finish of intents whose moves were not made
 	OpBeat    = "beat"    // a beat of all locks held
 	OpLost    = "lost"    // a lock that its holder lost; Held is how long it had it
 	OpPurge   = "purge"   // Purge

@@ -64,7 +64,7 @@ func (k PackKey) Compare(other PackKey) int {
 
 // A PackPart is what [PackStore.StorePart] stores.
 type PackPart struct {
-	// Pack is the same in all parts but for Size and Sum, which the last one alone has. Age, Data and Parts are not
+	// Pack is the same in all parts, except that only the last one has Size and Sum. Age, Data and Parts are not
 	// looked at, nor is Position unless it is a Base.
 	Pack   Pack
 	Number int // from 0
@@ -122,7 +122,7 @@ type PackStore interface {
 	// DropPack deletes a pack that was not used. If it was used, or is not there, it does nothing.
 	DropPack(ctx context.Context, id string) error
 
-	// DropAbandonedPacks deletes packs that were not used and whose latest part is older than that, by the database's
+	// DropAbandonedPacks deletes packs that were not used and whose latest part is older than olderThan, by the database's
 	// clock. It and the methods below delete at most limit packs, and fewer if the transaction would take long, but
 	// at least one if there is one. They return how many.
 	//

@@ -209,7 +209,7 @@ func checkRefs(project string, refs []string, most int) ([]string, error) {
 		return nil, fmt.Errorf("%w request: no refs given", ErrInvalid)
 	}
 	if len(refs) > most {
-		return nil, fmt.Errorf("%w: %d, at most %d are allowed", ErrTooMany, len(refs), most)
+		return nil, fmt.Errorf("%w: %d refs, at most %d are allowed", ErrTooMany, len(refs), most)
 	}
 	refs = slices.Sorted(slices.Values(refs))
 	for i, ref := range refs {

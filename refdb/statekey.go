@@ -8,7 +8,7 @@ import (
 )
 
 // A StateKey stands for what the refs of a project hold in the database. Keys are compared with ==. If two are equal, then
-// each ref had the same value when they were read, and had no other in between, but for what [DB.StateKey] names.
+// each ref had the same value when they were read, and no other in between; [DB.StateKey] names the exceptions.
 // So whatever was made of those values is still good.
 type StateKey struct {
 	project, server, epoch string

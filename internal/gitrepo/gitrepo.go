@@ -1,6 +1,6 @@
-// Package gitrepo reads the refs of a Git repository on this machine: all of them
-// through the git command, which knows whatever format the repository has; single
-// ones from its files, which takes microseconds.
+// Package gitrepo reads and changes a Git repository on this machine: refs, lock
+// files, objects and packs. It reads single refs from files, which takes
+// microseconds, and runs git for everything else.
 package gitrepo
 
 import (
@@ -65,7 +65,7 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 }
 
 // Dir returns the absolute real path of the directory that the repository's
-// work trees share: the Git directory itself, but for an additional work tree.
+// work trees share: the Git directory itself, except in an additional work tree.
 func (r *Repo) Dir() string { return r.common }
 
 // Reftable reports whether the refs are in tables instead of files.

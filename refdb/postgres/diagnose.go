@@ -147,7 +147,7 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 13 or newer", s.version))
 	check("read-write", !s.readOnly, "the server takes writes", roundtrip.ErrReadOnly.Error())
 	check("tables", s.intact, s.tables, s.tables)
-	check("privileges", s.grants == "", "all that sites and refdbctl need, but for migrate, history prune and recover", s.tooFew())
+	check("privileges", s.grants == "", "all that sites and refdbctl need, except for migrate, history prune and recover", s.tooFew())
 	check("default isolation", s.isolation == roundtrip.ReadCommitted, s.isolation,
 		fmt.Sprintf("%q: set default_transaction_isolation to %q for this user", s.isolation, roundtrip.ReadCommitted))
 	check("fsync", s.fsync, "on", "off: a crash of the server's machine can corrupt the database: set fsync = on")

@@ -15,8 +15,8 @@ import (
 const emulatorVariable = "SPANNER_EMULATOR_HOST"
 
 // Emulator returns the option to use the Spanner emulator at that address
-// (host:port), whatever SPANNER_EMULATOR_HOST says. A driver spares an emulator
-// what it can't do, and knows it for one by this option or that variable only.
+// (host:port), whatever SPANNER_EMULATOR_HOST says. A driver works around an
+// emulator's limits, and recognizes an emulator only by this option or that variable.
 func Emulator(address string) option.ClientOption {
 	return emulatorOption{option.WithEndpoint("passthrough:///" + address), address}
 }
@@ -41,7 +41,7 @@ func findEmulator(opts []option.ClientOption) (address string, all []option.Clie
 	return address, all
 }
 
-// An emulatorMutex admits one read-write transaction of a driver at a time. An
+// An emulatorMutex admits one transaction of several requests at a time: read-write, or a read-only snapshot. An
 // emulator runs one read-write transaction per session, and the client puts all of
 // them into one session. The service has no such limit: there it is nil, and admits all.
 type emulatorMutex chan struct{}

@@ -16,8 +16,8 @@
 // processes by trying again and again. Writes use group commit: the requests that
 // come in during one transaction share the next, and so one wait for the disk. A
 // request that finds no other goes on at once. A process that is stopped, not killed,
-// inside its write transaction stops all others until it continues or dies: they
-// fail with refdb.ErrUnavailable, all that wait at once.
+// inside its write transaction stops all others until it continues or dies: all
+// requests that wait then fail together with refdb.ErrUnavailable.
 package sqlite
 
 import (

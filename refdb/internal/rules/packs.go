@@ -22,8 +22,8 @@ const (
 	DropParts = DropBytes / refdb.MaxPackPart
 )
 
-// StorePart decides about p. row is nil if the pack was not begun. stored says whether this part is there, and below how many of
-// those before it are.
+// StorePart decides whether p is written. row is nil if the pack was not begun; stored says whether this part is there; below is
+// how many earlier parts are there; it matters for the last part only.
 func StorePart(p refdb.PackPart, row *PackRow, stored bool, below int) (write bool, refused error) {
 	switch {
 	case stored:
@@ -62,7 +62,7 @@ func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, bases []Row
 	return store, MissingPacks(missing)
 }
 
-// BaseMoved and a ref says that the ref does not hold what packs build on.
+// BaseMoved begins the text about a ref that does not hold the value that packs build on; the ref follows.
 const BaseMoved = "a pack builds on another value of "
 
 // RefsOf returns the refs of bases.

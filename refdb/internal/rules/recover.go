@@ -110,8 +110,8 @@ type LostVerdict struct {
 }
 
 const (
-	halted  = ""  // admitted is no server, until a recovery ends
-	awaited = "-" // admitted is no server, until all witnesses have reported
+	halted  = ""  // no server is admitted until a recovery ends
+	awaited = "-" // no server is admitted until all witnesses have reported
 )
 
 // DecideAdmission returns which server is admitted after a report to server a.Server, if admitted was before.

@@ -6,6 +6,8 @@
 //   - free.go: do the locks that stand allow it?
 //   - mismatch.go: do the refs hold what it expects?
 //   - fence.go: does the lock that it needs still stand?
+//   - packs.go: may a part be stored, may packs be used?
+//   - recover.go: what becomes of lost changes, and which server is admitted?
 //   - requests.go: whole requests, which combine these.
 //
 // Package queue decides who gets a lock next.
