@@ -169,6 +169,9 @@ type LostQuery struct {
 // A LostCursor is the key of a lost change.
 type LostCursor struct{ Project, Ref, Op string }
 
+// Cursor is the key of k among lost changes.
+func (k Known) Cursor() LostCursor { return LostCursor{k.Project, k.Ref, k.Op} }
+
 // A LostPage is a part of a listing. It may be short, or empty, and not be the last.
 type LostPage struct {
 	Lost []LostChange

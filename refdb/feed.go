@@ -94,7 +94,7 @@ func (fs *feeds) hint() {
 	}
 }
 
-// signal makes a buffered channel ready to be received from.
+// signal makes a channel with a buffer of one ready to be received from.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

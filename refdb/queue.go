@@ -295,7 +295,7 @@ func (q *queues) wakeNext(project, ref string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byRef[key{project, ref}]; l != nil {
-		l.next().signal()
+		signal(l.next().wake)
 	}
 }
 
@@ -306,7 +306,7 @@ func (q *queues) wakeWaiter(project, ref, id string) bool {
 	defer q.mu.Unlock()
 	w := q.find(project, ref, id)
 	if w != nil {
-		w.signal()
+		signal(w.wake)
 	}
 	return w != nil
 }
@@ -319,7 +319,7 @@ func (q *queues) wakeWaiterAfter(project, ref, id string, d time.Duration) {
 	switch w := q.find(project, ref, id); {
 	case w == nil:
 	case w.wakeTimer == nil:
-		w.wakeTimer = time.AfterFunc(d, w.signal)
+		w.wakeTimer = time.AfterFunc(d, func() { signal(w.wake) })
 	default:
 		w.wakeTimer.Reset(d)
 	}
@@ -344,8 +344,8 @@ func (q *queues) wakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range q.byRef {
-		l.first().signal()
-		l.next().signal()
+		signal(l.first().wake)
+		signal(l.next().wake)
 	}
 }
 
@@ -382,12 +382,5 @@ func (w *waiter) drainWake() {
 	select {
 	case <-w.wake:
 	default:
-	}
-}
-
-func (w *waiter) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default: // a wake-up is pending already
 	}
 }

@@ -7,4 +7,7 @@ func (r *Repo) AskingGit() *Repo {
 	return &other
 }
 
+// Reftable reports whether the refs are in tables instead of files.
+func (r *Repo) Reftable() bool { return r.format == "reftable" }
+
 var ParseConfig = parseConfig

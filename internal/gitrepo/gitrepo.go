@@ -68,9 +68,6 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 // work trees share: the Git directory itself, except in an additional work tree.
 func (r *Repo) Dir() string { return r.common }
 
-// Reftable reports whether the refs are in tables instead of files.
-func (r *Repo) Reftable() bool { return r.format == "reftable" }
-
 // Command returns a git command for the repository. It runs in a process group of its own, prints
 // English, and does not get the variables of a hook's environment that point to a repository.
 func (r *Repo) Command(ctx context.Context, args ...string) *exec.Cmd {

@@ -98,7 +98,7 @@ func (t *tx) look(witness string, known []refdb.Known) (missing []int) {
 
 // has reports whether k is there, or was decided about.
 func (t *tx) has(k refdb.Known) bool {
-	if l, recorded := t.admission.lost[cursorOf(k)]; recorded && l.Fate != refdb.Undecided {
+	if l, recorded := t.admission.lost[k.Cursor()]; recorded && l.Fate != refdb.Undecided {
 		return true
 	}
 	for _, c := range t.history.changes {
@@ -112,10 +112,6 @@ func (t *tx) has(k refdb.Known) bool {
 		}
 	}
 	return false
-}
-
-func cursorOf(k refdb.Known) refdb.LostCursor {
-	return refdb.LostCursor{Project: k.Project, Ref: k.Ref, Op: k.Op}
 }
 
 func (d *driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
@@ -137,15 +133,15 @@ func (t *tx) report(r refdb.Report) {
 	// This goes by when the witness was seen last, so it comes before the witness's new row.
 	for _, i := range t.look(r.Witness, r.Missing) {
 		k := r.Missing[i]
-		if recorded, is := t.admission.lost[cursorOf(k)]; is {
+		if recorded, is := t.admission.lost[k.Cursor()]; is {
 			if recorded.Witness == lost.Witness {
 				recorded.Move = k.Move
-				t.admission.lost[cursorOf(k)] = recorded
+				t.admission.lost[k.Cursor()] = recorded
 			}
 			continue
 		}
 		lost.Known = k
-		t.admission.lost[cursorOf(k)] = lost
+		t.admission.lost[k.Cursor()] = lost
 	}
 	for _, w := range changed {
 		t.admission.witnesses[w.Name] = w
@@ -154,7 +150,7 @@ func (t *tx) report(r refdb.Report) {
 
 func (t *tx) sortedLost() []refdb.LostChange {
 	return slices.SortedFunc(maps.Values(t.admission.lost), func(a, b refdb.LostChange) int {
-		return compareCursors(cursorOf(a.Known), cursorOf(b.Known))
+		return compareCursors(a.Cursor(), b.Cursor())
 	})
 }
 
@@ -165,11 +161,11 @@ func compareCursors(a, b refdb.LostCursor) int {
 func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.LostPage, err error) {
 	err = d.transact(ctx, "list lost changes", func(t *tx) error {
 		for _, l := range t.sortedLost() {
-			if compareCursors(cursorOf(l.Known), q.After) <= 0 || l.Fate != refdb.Undecided && !q.Decided {
+			if compareCursors(l.Cursor(), q.After) <= 0 || l.Fate != refdb.Undecided && !q.Decided {
 				continue
 			}
 			if len(p.Lost) == q.Limit {
-				p.Next = cursorOf(p.Lost[q.Limit-1].Known)
+				p.Next = p.Lost[q.Limit-1].Cursor()
 				break
 			}
 			p.Lost = append(p.Lost, l)
@@ -249,7 +245,7 @@ func (t *tx) decideLost(limit int) (decided []refdb.LostChange) {
 			if fate != refdb.Undecided {
 				l := refs[k][i]
 				l.Fate = fate
-				t.admission.lost[cursorOf(l.Known)] = l
+				t.admission.lost[l.Cursor()] = l
 				decided = append(decided, l)
 			}
 		}

@@ -16,7 +16,7 @@ type intent struct {
 
 func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.Prepared, err error) {
 	err = d.write(ctx, "prepare updates", func(t *tx) error {
-		refs := refsOf(r.Updates)
+		refs := rules.RefsOf(r.Updates)
 		if err := t.requireWitness(r.Owner); err != nil {
 			return err
 		}
@@ -76,13 +76,13 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 		if err := t.requireWitness(r.Owner); err != nil {
 			return err
 		}
-		refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
+		refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
 		held := refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}
 		if err := rules.CheckFence(r.Project, held, rules.Intent, t.locksIn(r.Project)); err != nil {
 			return err
 		}
 		done := refdb.UpdateRequest{Project: r.Project, Updates: r.Done}
-		if err := rules.Compare(done, t.rows(r.Project, refsOf(r.Done))); err != nil {
+		if err := rules.Compare(done, t.rows(r.Project, rules.RefsOf(r.Done))); err != nil {
 			return err
 		}
 		t.write(r.Project, r.Done, r.Origin)
@@ -96,7 +96,7 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 
 func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	return d.write(ctx, "revoke intents", func(t *tx) error {
-		t.unlock(rules.Locks(slices.DeleteFunc(t.rows(r.Project, refsOf(r.Updates)), func(row rules.Row) bool {
+		t.unlock(rules.Locks(slices.DeleteFunc(t.rows(r.Project, rules.RefsOf(r.Updates)), func(row rules.Row) bool {
 			return !rules.PrepareClaim(r).Took(row)
 		})))
 		for k, i := range t.intents {

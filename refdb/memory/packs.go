@@ -74,7 +74,7 @@ func (t *tx) storePart(p refdb.PackPart) error {
 
 // usePacks marks the packs of r as used. It writes nothing if it refuses.
 func (t *tx) usePacks(r refdb.PrepareRequest) error {
-	store, err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }, t.rows(r.Project, rules.RefsOf(r.Bases)))
+	store, err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }, t.rows(r.Project, rules.RequiredRefs(r.Bases)))
 	for i := 0; err == nil && i < len(store); i++ {
 		err = t.storePart(store[i])
 	}

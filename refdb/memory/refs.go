@@ -103,7 +103,7 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		if err := rules.CheckFence(r.Project, fence, rules.Lease, t.locksIn(r.Project)); err != nil {
 			return err
 		}
-		stale, err := rules.Update(r, t.rows(r.Project, refsOf(r.Updates)))
+		stale, err := rules.Update(r, t.rows(r.Project, rules.RefsOf(r.Updates)))
 		if err != nil {
 			return err
 		}
@@ -164,14 +164,6 @@ func (t *tx) remove(project string, limit int, by refdb.Origin, unwanted func(re
 		}
 	}
 	return n, true
-}
-
-func refsOf(updates []refdb.Update) []string {
-	refs := make([]string, len(updates))
-	for i, u := range updates {
-		refs[i] = u.Ref
-	}
-	return refs
 }
 
 // without returns the refs that are not among others, which are sorted.

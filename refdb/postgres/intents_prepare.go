@@ -98,7 +98,7 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 			for i, b := range r.Bases {
 				bases[i] = string(b.Value)
 			}
-			a.first = append(a.first, roundtrip.Exec(compareBasesSQL, r.Project, rules.RefsOf(r.Bases), bases))
+			a.first = append(a.first, roundtrip.Exec(compareBasesSQL, r.Project, rules.RequiredRefs(r.Bases), bases))
 		}
 		for _, p := range r.Parts {
 			a.before = append(a.before, storing(p, nil)...)
@@ -134,7 +134,7 @@ func (a *acquisition) mismatch(updates []refdb.Update, missing []string) error {
 	}
 	e := &refdb.MismatchError{Project: a.project}
 	for _, u := range updates {
-		if v := have[u.Ref]; v != u.Old && !(v.IsAbsent() && u.Old.IsAbsent()) {
+		if v := have[u.Ref]; !v.Equivalent(u.Old) {
 			e.Mismatches = append(e.Mismatches, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: v})
 		}
 	}

@@ -17,9 +17,6 @@ import (
 // maxPassed is refdb.MaxPassed.
 var maxPassed = strconv.Itoa(refdb.MaxPassed)
 
-// maxPlaces is the longest queue. The last ones that do not fit in poll.
-const maxPlaces = 100
-
 // reservedSuffix ends the owner of a row that is kept for somebody.
 var reservedSuffix = refdb.ReservedFor("")
 
@@ -51,7 +48,7 @@ func placesOf(waiting, id string) string {
 
 // withPlace is the places with one more, in their order.
 func withPlace(places, place string) string {
-	return fmt.Sprintf(`ARRAY(SELECT p FROM unnest(%s || %s) AS p ORDER BY %s LIMIT %d)`, places, place, rank("p"), maxPlaces)
+	return fmt.Sprintf(`ARRAY(SELECT p FROM unnest(%s || %s) AS p ORDER BY %s LIMIT %d)`, places, place, rank("p"), queue.MaxPlaces)
 }
 
 // due holds if one of the places was passed as often as may be.

@@ -90,7 +90,7 @@ func (d *driver) look(witness string, known []refdb.Known) (missing []int) {
 }
 
 func (d *driver) has(k refdb.Known) bool {
-	l, recorded := d.missing[lostCursorOf(k)]
+	l, recorded := d.missing[k.Cursor()]
 	if recorded && l.Fate != refdb.Undecided && d.bug != "the decided stay missing" {
 		return true
 	}
@@ -106,10 +106,6 @@ func (d *driver) has(k refdb.Known) bool {
 		}
 	}
 	return false
-}
-
-func lostCursorOf(k refdb.Known) refdb.LostCursor {
-	return refdb.LostCursor{Project: k.Project, Ref: k.Ref, Op: k.Op}
 }
 
 func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
@@ -141,16 +137,16 @@ func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 	}
 	for _, i := range missing {
 		l.Known = r.Missing[i]
-		was, recorded := d.missing[lostCursorOf(l.Known)]
+		was, recorded := d.missing[l.Cursor()]
 		if recorded && (was.Fate != refdb.Undecided || was.Witness != l.Witness) {
 			continue
 		}
 		if recorded && d.bug != "a second report is nothing" {
 			was.Move = l.Move
-			d.missing[lostCursorOf(l.Known)] = was
+			d.missing[l.Cursor()] = was
 		}
 		if !recorded {
-			d.missing[lostCursorOf(l.Known)] = l
+			d.missing[l.Cursor()] = l
 		}
 	}
 	for _, w := range changed {
@@ -173,7 +169,7 @@ func (d *driver) Report(ctx context.Context, r refdb.Report) (refdb.Admission, e
 }
 
 func (d *driver) sortedLost() []refdb.LostChange {
-	return slices.SortedFunc(maps.Values(d.missing), func(a, b refdb.LostChange) int { return compareLost(lostCursorOf(a.Known), lostCursorOf(b.Known)) })
+	return slices.SortedFunc(maps.Values(d.missing), func(a, b refdb.LostChange) int { return compareLost(a.Cursor(), b.Cursor()) })
 }
 
 func compareLost(a, b refdb.LostCursor) int {
@@ -187,11 +183,11 @@ func (d *driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.Lo
 	}
 	defer end()
 	for _, l := range d.sortedLost() {
-		if compareLost(lostCursorOf(l.Known), q.After) <= 0 || l.Fate != refdb.Undecided && !q.Decided {
+		if compareLost(l.Cursor(), q.After) <= 0 || l.Fate != refdb.Undecided && !q.Decided {
 			continue
 		}
 		if len(p.Lost) == q.Limit {
-			p.Next = lostCursorOf(p.Lost[q.Limit-1].Known)
+			p.Next = p.Lost[q.Limit-1].Cursor()
 			break
 		}
 		p.Lost = append(p.Lost, l)
@@ -268,7 +264,7 @@ func (d *driver) decideLost(limit int) (decided []refdb.LostChange) {
 		}
 		for i, l := range refs[k] {
 			if l.Fate = verdict.Fates[i]; l.Fate != refdb.Undecided {
-				d.missing[lostCursorOf(l.Known)] = l
+				d.missing[l.Cursor()] = l
 				decided = append(decided, l)
 			}
 		}

@@ -193,14 +193,10 @@ func lostAmong(ctx context.Context, t *transaction, known []refdb.Known) (map[re
 	err := queryKeys(ctx, t, s, knownKeys(known), knownKey.bytes, func(row *spanner.Row) error {
 		var l refdb.LostChange
 		err := row.Columns(&l.Project, &l.Ref, &l.Op, (*string)(&l.Fate), &l.Witness)
-		recorded[lostCursorOf(l.Known)] = l
+		recorded[l.Cursor()] = l
 		return err
 	})
 	return recorded, err
-}
-
-func lostCursorOf(k refdb.Known) refdb.LostCursor {
-	return refdb.LostCursor{Project: k.Project, Ref: k.Ref, Op: k.Op}
 }
 
 // report records a report, of which r.Missing is missing still, and leaves in a what stands after it.
@@ -223,12 +219,12 @@ func (b *batch) report(r refdb.Report, a *refdb.Admission, recorded map[refdb.Lo
 func (b *batch) recordLost(r refdb.Report, fate refdb.Fate, a *refdb.Admission, recorded map[refdb.LostCursor]refdb.LostChange) {
 	name := cmp.Or(r.Witness, r.Owner)
 	for _, k := range r.Missing {
-		was, known := recorded[lostCursorOf(k)]
+		was, known := recorded[k.Cursor()]
 		switch {
 		case !known:
 			b.add(len(lostColumns), spanner.Insert("lost", lostColumns, []any{k.Project, k.Ref, k.Op, string(k.Old), string(k.New), k.Owner, k.By,
 				int64(k.Token), string(k.Move), instant(positionOf(k.At)), name, string(fate), spanner.CommitTimestamp}))
-			recorded[lostCursorOf(k)] = refdb.LostChange{Known: k, Witness: name, Fate: fate}
+			recorded[k.Cursor()] = refdb.LostChange{Known: k, Witness: name, Fate: fate}
 			if fate == refdb.Undecided {
 				a.Lost++
 			}
@@ -253,7 +249,7 @@ func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (p refdb.Lo
 		return refdb.LostPage{}, err
 	}
 	if n := len(p.Lost); n > 0 && n == q.Limit {
-		p.Next = lostCursorOf(p.Lost[n-1].Known)
+		p.Next = p.Lost[n-1].Cursor()
 	}
 	return p, nil
 }

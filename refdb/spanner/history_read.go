@@ -234,7 +234,8 @@ func (f pastRef) at(p refdb.Position) (ref refdb.Ref, ok bool) {
 	before, now := f.below.ref(f.name), f.row.ref(f.name)
 	switch {
 	case f.below.value.Valid && f.above.Valid:
-		return before, same(before.Value, refdb.Value(f.above.StringVal))
+		// A deleted ref loses its row when its tombstone is purged: then the next change finds it unknown.
+		return before, before.Value.Equivalent(refdb.Value(f.above.StringVal))
 	case f.above.Valid:
 		return refdb.Ref{Name: f.name, Value: refdb.Value(f.above.StringVal)}, true
 	case f.row.value.Valid: // if it is as old as that, nothing has changed it since
@@ -243,10 +244,6 @@ func (f pastRef) at(p refdb.Position) (ref refdb.Ref, ok bool) {
 		return before, before.Value.IsAbsent()
 	}
 }
-
-// same reports whether a ref that was left at one value can have another before its next change. A
-// deleted ref loses its row when its tombstone is purged.
-func same(left, found refdb.Value) bool { return left == found || left.IsAbsent() && found.IsAbsent() }
 
 // micros is the row's time; a row without one is the oldest.
 func (r *refRow) micros() int64 {

@@ -101,7 +101,7 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	if err := d.requireWitness(what, r.Owner); err != nil {
 		return err
 	}
-	refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
+	refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
 	_, err := decide(ctx, d, request{tag: "refdb.finish", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Done, refs)),
 		func(b *batch, states []state) error { return planFinish(b, &r, refs, states) })
 	return err

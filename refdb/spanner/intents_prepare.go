@@ -61,7 +61,7 @@ func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, packs []*fou
 // Revoke implements refdb.IntentStore. It undoes what r did, and leaves a record that r reads
 // before it does anything.
 func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
-	_, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(stateStatement(r.Project), lockKeys(refsOf(r.Updates))),
+	_, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(stateStatement(r.Project), lockKeys(rules.RefsOf(r.Updates))),
 		func(b *batch, states []state) error {
 			c := rules.PrepareClaim(r)
 			for _, s := range states {
@@ -83,7 +83,7 @@ WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @firs
 // unrevokedStates returns a function that reads and locks what decides about r: the states, none if r was
 // revoked, and those of its packs that there are.
 func unrevokedStates(r *refdb.PrepareRequest, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
-	keys := stateKeys(refsOf(r.Updates))
+	keys := stateKeys(rules.RefsOf(r.Updates))
 	for _, b := range r.Bases {
 		if !moves(r, b.Ref) {
 			keys = append(keys, key{Ref: b.Ref, Value: notNull(b.Ref)})

@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
 // keyBytes is how many bytes of keys go into one request. Spanner takes 10 MiB,
@@ -49,7 +50,7 @@ func stateKeys(refs []string) []key {
 
 // updateKeys name the rows that decide about updates under a fence on the refs in fenced.
 func updateKeys(updates []refdb.Update, fenced []string) []key {
-	refs := refsOf(updates)
+	refs := rules.RefsOf(updates)
 	keys := stateKeys(refs)
 	for _, ref := range fenced {
 		if i, updated := slices.BinarySearch(refs, ref); updated {

@@ -31,14 +31,6 @@ func checkRefs(updates []refdb.Update) error {
 	return nil
 }
 
-func refsOf(updates []refdb.Update) []string {
-	refs := make([]string, len(updates))
-	for i, u := range updates {
-		refs[i] = u.Ref
-	}
-	return refs
-}
-
 // planUpdate says what r writes in view of what it found, or why it is refused.
 func planUpdate(b *batch, r *refdb.UpdateRequest, states []state) error {
 	if rules.Updated(r.ID, rowsOf(states)) {

@@ -22,13 +22,13 @@ func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
 	if refused, err := t.requireWitness(r.Owner); refused != nil || err != nil {
 		return refused, err
 	}
-	refs := slices.Sorted(slices.Values(slices.Concat(refsOf(r.Done), r.Dropped)))
+	refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))
 	lost, err := t.checkFence(r.Project, refdb.Fence{Refs: refs, Owner: r.Owner, Token: r.Token}, rules.Intent)
 	if err != nil || lost != nil {
 		return lost, err
 	}
 	if len(r.Done) > 0 {
-		rows, err := t.rows(r.Project, refsOf(r.Done))
+		rows, err := t.rows(r.Project, rules.RefsOf(r.Done))
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ const (
 // Prepare implements refdb.IntentStore.
 func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Prepared, error) {
 	const doing = "prepare updates"
-	refs := refsOf(r.Updates)
+	refs := rules.RefsOf(r.Updates)
 	var prepared refdb.Prepared
 	look := func() error {
 		return d.lookFirst(ctx, r.Project, refs, rules.PrepareClaim(r), func(rows []rules.Row, _ time.Time) error {
@@ -86,7 +86,7 @@ func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prep
 
 // Revoke implements refdb.IntentStore.
 func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
-	refs := asJSON(refsOf(r.Updates))
+	refs := asJSON(rules.RefsOf(r.Updates))
 	return d.write(ctx, "revoke intents", len(r.Updates), func(t *tx) error {
 		for _, statement := range []string{revokeIntents, revokeLocks} {
 			if _, err := t.exec(statement, r.Project, refs, r.Owner, r.Nonce); err != nil {

@@ -102,7 +102,7 @@ func (t *tx) usePacks(r refdb.PrepareRequest) (refused, err error) {
 	}
 	var bases []rules.Row
 	if len(r.Bases) > 0 {
-		if bases, err = t.rows(r.Project, rules.RefsOf(r.Bases)); err != nil {
+		if bases, err = t.rows(r.Project, rules.RequiredRefs(r.Bases)); err != nil {
 			return nil, err
 		}
 	}

@@ -35,14 +35,6 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	return d.decide(ctx, "update refs", rows, func(t *tx) (refused, err error) { return t.update(r) })
 }
 
-func refsOf(updates []refdb.Update) []string {
-	refs := make([]string, len(updates))
-	for i, u := range updates {
-		refs[i] = u.Ref
-	}
-	return refs
-}
-
 // update writes nothing if it is refused.
 func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
 	if r.Fence != nil {
@@ -50,7 +42,7 @@ func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
 			return lost, err
 		}
 	}
-	rows, err := t.rows(r.Project, refsOf(r.Updates))
+	rows, err := t.rows(r.Project, rules.RefsOf(r.Updates))
 	if err != nil {
 		return nil, err
 	}

@@ -43,10 +43,10 @@ func FuzzParse(f *testing.F) {
 // The longest queue keeps those who came first.
 func TestAQueueIsInTheOrderOfTicketsAndHasAnEnd(t *testing.T) {
 	var q Queue
-	for n := range maxPlaces + 1 {
-		q = q.with(Place{Ticket: int64(maxPlaces + 1 - n), ID: "w" + string(rune('A'+n%26)) + string(rune('A'+n/26))})
+	for n := range MaxPlaces + 1 {
+		q = q.with(Place{Ticket: int64(MaxPlaces + 1 - n), ID: "w" + string(rune('A'+n%26)) + string(rune('A'+n/26))})
 	}
-	if len(q) != maxPlaces || q[0].Ticket != 1 || !slices.IsSortedFunc(q, Place.compare) {
+	if len(q) != MaxPlaces || q[0].Ticket != 1 || !slices.IsSortedFunc(q, Place.compare) {
 		t.Errorf("%d places from %d to %d", len(q), q[0].Ticket, q[len(q)-1].Ticket)
 	}
 	if got := Read(q.Texts()); !slices.Equal(got, q) {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxPlaces is the length of the longest queue. A waiter that does not fit in polls.
-	maxPlaces = 100
+	// MaxPlaces is the length of the longest queue. A waiter that does not fit in polls.
+	MaxPlaces = 100
 	// maxTurn is the longest time for which a lock is kept for a waiter.
 	maxTurn = 20 * time.Second
 )
@@ -54,7 +54,7 @@ func (q Queue) with(p Place) Queue {
 	q = q.Without(p.ID)
 	i, _ := slices.BinarySearchFunc(q, p, Place.compare)
 	q = slices.Insert(q, i, p)
-	return q[:min(len(q), maxPlaces)]
+	return q[:min(len(q), MaxPlaces)]
 }
 
 // Without returns q without the waiter of that ID.

@@ -19,8 +19,8 @@ func AcquireClaim(r refdb.AcquireRequest) Claim { return Claim{r.Owner, r.Nonce,
 // PrepareClaim returns the claim of r.
 func PrepareClaim(r refdb.PrepareRequest) Claim { return Claim{r.Owner, r.Nonce, Intent} }
 
-// AbandonClaim returns the claim of the acquisition that r abandons.
-func AbandonClaim(r refdb.AbandonRequest) Claim { return Claim{r.Owner, r.Nonce, Lease} }
+// abandonClaim returns the claim of the acquisition that r abandons.
+func abandonClaim(r refdb.AbandonRequest) Claim { return Claim{r.Owner, r.Nonce, Lease} }
 
 // Took reports whether the lock in r was taken by an earlier request for c, and by nobody
 // since. The nonce alone does not tell: Gerrit's plugin does not know the column, and
@@ -32,8 +32,8 @@ func (c Claim) Took(r Row) bool {
 // TookAny reports whether c took a lock in rows.
 func (c Claim) TookAny(rows []Row) bool { return slices.ContainsFunc(rows, c.Took) }
 
-// TookAll reports whether c took the locks on all rows, which then answer its request.
-func (c Claim) TookAll(rows []Row) bool {
+// tookAll reports whether c took the locks on all rows, which then answer its request.
+func (c Claim) tookAll(rows []Row) bool {
 	return !slices.ContainsFunc(rows, func(r Row) bool { return !c.Took(r) })
 }
 

@@ -13,8 +13,7 @@ func Compare(r refdb.UpdateRequest, rows []Row) error {
 			have = ref.Value
 		}
 		switch {
-		case have == u.Old:
-		case have.IsAbsent() && u.Old.IsAbsent():
+		case have.Equivalent(u.Old):
 		case rows[i].Ref == nil && r.Adopt:
 		default:
 			all = append(all, refdb.Mismatch{Ref: u.Ref, Want: u.Old, Have: have})

@@ -65,8 +65,8 @@ func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, bases []Row
 // BaseMoved begins the text about a ref that does not hold the value that packs build on; the ref follows.
 const BaseMoved = "a pack builds on another value of "
 
-// RefsOf returns the refs of bases.
-func RefsOf(bases []refdb.Base) (refs []string) {
+// RequiredRefs returns the refs of bases.
+func RequiredRefs(bases []refdb.Base) (refs []string) {
 	for _, b := range bases {
 		refs = append(refs, b.Ref)
 	}

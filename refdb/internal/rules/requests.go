@@ -23,7 +23,7 @@ type Acquisition struct {
 // place, and what is left of an earlier request with the same nonce is deleted.
 func Acquire(r refdb.AcquireRequest, rows []Row, now time.Time) (Acquisition, error) {
 	c := AcquireClaim(r)
-	if c.TookAll(rows) {
+	if c.tookAll(rows) {
 		return adopted(rows), nil
 	}
 	asked := make([]queue.Row, len(rows))
@@ -43,7 +43,7 @@ func Acquire(r refdb.AcquireRequest, rows []Row, now time.Time) (Acquisition, er
 // What is left of a part of an earlier preparation is its owner's to end: it counts as a lock of
 // somebody else.
 func Prepare(r refdb.PrepareRequest, rows []Row) (Acquisition, error) {
-	if PrepareClaim(r).TookAll(rows) {
+	if PrepareClaim(r).tookAll(rows) {
 		return adopted(rows), nil
 	}
 	locks := Locks(rows)
@@ -67,7 +67,7 @@ func adopted(rows []Row) Acquisition {
 
 // Abandon says what becomes of a row when r gives up.
 func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.After {
-	c := AbandonClaim(r)
+	c := abandonClaim(r)
 	if c.Took(row) {
 		return queue.End(*row.Lock, row.Queue.Without(r.Waiter), refdb.Waiter{}, now)
 	}

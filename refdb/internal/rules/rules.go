@@ -35,6 +35,15 @@ func (r Row) queueRow(c Claim) queue.Row {
 	return queue.Row{Lock: r.Lock, Nonce: r.Nonce, Queue: r.Queue, Ours: c.Took(r)}
 }
 
+// RefsOf returns the refs of updates.
+func RefsOf(updates []refdb.Update) []string {
+	refs := make([]string, len(updates))
+	for i, u := range updates {
+		refs[i] = u.Ref
+	}
+	return refs
+}
+
 // Locks returns the locks in rows.
 func Locks(rows []Row) (locks []refdb.LockInfo) {
 	for _, r := range rows {

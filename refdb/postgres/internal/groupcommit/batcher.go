@@ -197,18 +197,18 @@ func (b *Batcher[K, R]) returned() {
 // send makes a batch of the queue and sends it.
 func (b *Batcher[K, R]) send() {
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &batch[K, R]{entries: b.queue, waiters: len(b.queue), cancel: cancel}
-	for _, e := range t.entries {
-		e.batch = t
+	sending := &batch[K, R]{entries: b.queue, waiters: len(b.queue), cancel: cancel}
+	for _, e := range sending.entries {
+		e.batch = sending
 	}
 	b.queue = nil
 	b.queueNumber++
 	b.window.Stop()
 	b.underWay++
-	b.lastSize = len(t.entries)
-	b.sizes.Count(len(t.entries))
-	requests := make([]R, len(t.entries))
-	for i, e := range t.entries {
+	b.lastSize = len(sending.entries)
+	b.sizes.Count(len(sending.entries))
+	requests := make([]R, len(sending.entries))
+	for i, e := range sending.entries {
 		requests[i] = e.request
 	}
 	go func() {
@@ -217,19 +217,19 @@ func (b *Batcher[K, R]) send() {
 		err := refdb.ErrClosed
 		if b.Begin() {
 			defer b.End()
-			err = b.Send(ctx, requests, func() []R { return b.wanted(t) })
+			err = b.Send(ctx, requests, func() []R { return b.wanted(sending) })
 		}
-		b.finish(t, err)
+		b.finish(sending, err)
 	}()
 }
 
 // wanted returns the requests of a batch whose callers still wait. The batch counts as
 // sent from now on.
-func (b *Batcher[K, R]) wanted(t *batch[K, R]) (requests []R) {
+func (b *Batcher[K, R]) wanted(sending *batch[K, R]) (requests []R) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.sent = true
-	for _, e := range t.entries {
+	sending.sent = true
+	for _, e := range sending.entries {
 		if !e.withdrawn && !e.abandoned {
 			requests = append(requests, e.request)
 		}
@@ -238,12 +238,12 @@ func (b *Batcher[K, R]) wanted(t *batch[K, R]) (requests []R) {
 }
 
 // finish ends a batch: its callers read their answers.
-func (b *Batcher[K, R]) finish(t *batch[K, R], err error) {
+func (b *Batcher[K, R]) finish(sending *batch[K, R], err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, e := range t.entries {
+	for _, e := range sending.entries {
 		e.err = err
-		if err != nil && len(t.entries) > 1 {
+		if err != nil && len(sending.entries) > 1 {
 			e.err = fmt.Errorf("%s: %w", e.request.What(), err)
 		}
 		if e.abandoned && (err == nil || errors.Is(err, refdb.ErrOutcomeUnknown)) {
