@@ -18,9 +18,9 @@ const (
 	pauseStep = 40 * time.Millisecond
 	pauseMax  = 250 * time.Millisecond
 
-	// TryAcquire gives up if it does not get the turn, which others have for a round trip or two, within
+	// TryAcquire gives up if it does not get the entry lock, which others hold for a round trip or two, within
 	// this time.
-	tryTurn = 2 * time.Second
+	tryEntryLimit = 2 * time.Second
 )
 
 // Acquire acquires a lease of a project. It waits for all conflicting leases of that name that were
@@ -34,8 +34,8 @@ const (
 // A process that loses its place while it waits, because it was frozen or cut off, begins again.
 func Acquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode) (*Lease, error) {
 	r := request{db, project, name, mode}
-	l, err := r.acquire(ctx, func(l *Lease, turn string) error {
-		if err := l.lock.ReleaseRefs(ctx, turn); err != nil {
+	l, err := r.acquire(ctx, func(l *Lease, entry string) error {
+		if err := l.lock.ReleaseRefs(ctx, entry); err != nil {
 			return err
 		}
 		return r.await(ctx, l)
@@ -44,12 +44,12 @@ func Acquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode)
 }
 
 // TryAcquire is [Acquire] without the wait: if conflicting leases are held or waited for, the error is a
-// [*refdb.LockedError] that names them, and nobody waits for what it tried. It waits only for its turn to
-// ask, two seconds at most.
+// [*refdb.LockedError] that names them, and nobody waits for what it tried. It waits only for the entry
+// lock, two seconds at most.
 func TryAcquire(ctx context.Context, db *refdb.DB, project, name string, mode Mode) (*Lease, error) {
 	r := request{db, project, name, mode}
-	l, err := r.acquire(ctx, func(l *Lease, turn string) error {
-		// Nobody else asks before the turn is released, and so nobody sees a row that is taken back.
+	l, err := r.acquire(ctx, func(l *Lease, entry string) error {
+		// Nobody else asks before the entry lock is released, and so nobody sees a row that is taken back.
 		ahead, err := r.look(ctx, l)
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func TryAcquire(ctx context.Context, db *refdb.DB, project, name string, mode Mo
 		if len(ahead.conflicting) > 0 {
 			return &refdb.LockedError{Holders: ahead.conflicting}
 		}
-		return l.lock.ReleaseRefs(ctx, turn)
+		return l.lock.ReleaseRefs(ctx, entry)
 	}, func(refs ...string) (*refdb.Lock, error) { return r.tryLock(ctx, refs) })
 	return l, r.failed(err)
 }
@@ -76,24 +76,24 @@ func (r request) failed(err error) error {
 	return fmt.Errorf("acquiring the %s lease %q of %s: %w", r.mode, r.name, r.project, err)
 }
 
-// acquire takes the turn and a row of its own, in one transaction, and the lease if admit returns nil. It
-// begins again if the row or the turn is lost.
+// acquire takes the entry lock and a row of its own, in one transaction, and the lease if admit returns nil. It
+// begins again if the row or the entry lock is lost.
 //
-// The turn orders tickets: a row with a smaller ticket was written before the turn changed hands, so a
-// process that looks after it had the turn sees that row.
-func (r request) acquire(ctx context.Context, admit func(l *Lease, turn string) error, lock func(refs ...string) (*refdb.Lock, error)) (*Lease, error) {
+// The entry lock orders tickets: a row with a smaller ticket was written before that lock changed hands, so a
+// process that looks after it held the lock sees that row.
+func (r request) acquire(ctx context.Context, admit func(l *Lease, entry string) error, lock func(refs ...string) (*refdb.Lock, error)) (*Lease, error) {
 	if err := check(r.project, r.name, r.mode); err != nil {
 		return nil, err
 	}
 	prefix := prefixOf(r.name)
 	for {
 		ref := prefix + r.mode.String() + "-" + rand.Text()
-		held, err := lock(prefix+turn, ref)
+		held, err := lock(prefix+entryLock, ref)
 		if err != nil {
 			return nil, err
 		}
 		l := &Lease{lock: held, name: r.name, ref: ref, mode: r.mode}
-		if err = admit(l, prefix+turn); err == nil {
+		if err = admit(l, prefix+entryLock); err == nil {
 			err = l.Err()
 		}
 		if err == nil {
@@ -109,7 +109,7 @@ func (r request) acquire(ctx context.Context, admit func(l *Lease, turn string) 
 
 // tryLock is Lock, which waits for a short time.
 func (r request) tryLock(ctx context.Context, refs []string) (*refdb.Lock, error) {
-	limited, cancel := context.WithTimeout(ctx, tryTurn)
+	limited, cancel := context.WithTimeout(ctx, tryEntryLimit)
 	defer cancel()
 	lock, err := r.db.Lock(limited, r.project, refs...)
 	if err == nil || limited.Err() == nil || ctx.Err() != nil {
@@ -118,7 +118,7 @@ func (r request) tryLock(ctx context.Context, refs []string) (*refdb.Lock, error
 	if locked := new(refdb.LockedError); errors.As(err, &locked) {
 		return nil, locked
 	}
-	return nil, fmt.Errorf("%w: no answer within %s", refdb.ErrUnavailable, tryTurn)
+	return nil, fmt.Errorf("%w: no answer within %s", refdb.ErrUnavailable, tryEntryLimit)
 }
 
 // ahead is what a request finds ahead of it: the rows with smaller tickets.

@@ -23,20 +23,20 @@ func TestALockOfSomebodyElseAmongTheRowsIsNamed(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Shared)
 		e.must(l.Release(e.Context()))
-		turn := turnOf(l)
+		entry := entryLockOf(l)
 		for _, c := range []struct {
 			ref  string
 			asks func(context.Context) error
 		}{
-			{strings.TrimSuffix(turn, "turn") + "mine", func(ctx context.Context) error {
+			{strings.TrimSuffix(entry, "turn") + "mine", func(ctx context.Context) error {
 				_, err := lease.Acquire(ctx, e.a, project, name, lease.Shared)
 				return err
 			}},
-			{strings.TrimSuffix(turn, "turn") + "mine", func(ctx context.Context) error {
+			{strings.TrimSuffix(entry, "turn") + "mine", func(ctx context.Context) error {
 				_, err := lease.TryAcquire(ctx, e.a, project, name, lease.Shared)
 				return err
 			}},
-			{turn, func(ctx context.Context) error {
+			{entry, func(ctx context.Context) error {
 				_, err := lease.TryAcquire(ctx, e.a, project, name, lease.Shared)
 				return err
 			}},

@@ -148,7 +148,7 @@ func TestWhoeverAsksRemovesTheRowsOfTheDeadOfBothModes(t *testing.T) {
 		dead := e.open()
 		l := e.acquire(dead, lease.Shared)
 		e.acquire(dead, lease.Shared)
-		_, err := dead.TryLock(e.Context(), project, strings.TrimSuffix(turnOf(l), "turn")+"exclusive-X") // of one that waited
+		_, err := dead.TryLock(e.Context(), project, strings.TrimSuffix(entryLockOf(l), "turn")+"exclusive-X") // of one that waited
 		e.must(err)
 		dying := e.rows()
 		e.must(dead.Close())
@@ -180,13 +180,13 @@ func TestARowThatIsFreshStaysWhoeverAsks(t *testing.T) {
 func TestATurnWhoseOwnerIsGoneIsTakenOver(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Exclusive)
-		turn, own := turnOf(l), l.Ref()+"x"
+		entry, own := entryLockOf(l), l.Ref()+"x"
 		e.must(l.Release(e.Context()))
 		dead := e.open()
-		_, err := dead.TryLock(e.Context(), project, turn, own)
+		_, err := dead.TryLock(e.Context(), project, entry, own)
 		e.must(err)
 		e.must(dead.Close())
-		for _, ref := range []string{turn, own} {
+		for _, ref := range []string{entry, own} {
 			e.database.Age(e, project, ref, stale)
 		}
 		e.must(e.acquire(e.a, lease.Exclusive).Release(e.Context()))

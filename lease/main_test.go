@@ -118,7 +118,7 @@ type acquisition struct {
 	err   error
 }
 
-// waiter asks for a lease that it does not get at once. It returns when the waiter has had its turn.
+// waiter asks for a lease that it does not get at once. It returns when the waiter has had the entry lock.
 func (e *env) waiter(ctx context.Context, db *refdb.DB, mode lease.Mode) <-chan acquisition {
 	e.Helper()
 	before := len(e.rows())
@@ -192,7 +192,7 @@ func (e *env) wantNoLocks() {
 	}
 }
 
-// turnOf is the ref of the turn to ask for the lease of l.
-func turnOf(l *lease.Lease) string {
+// entryLockOf is the ref of the entry lock of the lease of l.
+func entryLockOf(l *lease.Lease) string {
 	return l.Ref()[:strings.LastIndexByte(l.Ref(), '/')] + "/turn"
 }

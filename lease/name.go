@@ -13,7 +13,7 @@ const (
 	MaxNameBytes = 500
 
 	refPrefix = "refs/leases/"
-	turn      = "turn"
+	entryLock = "turn" // the last part of the ref under whose lock tickets are taken
 )
 
 // prefixOf is what the refs of a lease start with.

@@ -43,7 +43,7 @@ func read(ctx context.Context, db *refdb.DB, project, name string) (rows []Row, 
 		switch {
 		case ok:
 			rows = append(rows, Row{LockInfo: info, Mode: mode})
-		case info.Ref != prefix+turn && !info.Stale():
+		case info.Ref != prefix+entryLock && !info.Stale():
 			foreign = append(foreign, info)
 		}
 	}
