@@ -154,7 +154,7 @@ func (d *Daemon) applyDecision(ctx context.Context, c *config.Config, i refdb.In
 	if !global.Value.IsAbsent() {
 		move.To = string(global.Value)
 	}
-	if err := repo.MoveUnasked(ctx, move, "refdb: the global value"); err != nil {
+	if err := repo.MoveWithoutHooks(ctx, move, "refdb: the global value"); err != nil {
 		d.o.Logger.WarnContext(ctx, "a ref can't be brought to its global value yet", "ref", d.digest(i.Project, i.Ref))
 		d.raiseAlarm(ctx, intent.MoveOf(i), fmt.Sprintf("an operator resolved it; it can't be brought to %s yet: %s",
 			global.Value.Abbrev(), wire.OneLine(err.Error())))

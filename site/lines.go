@@ -90,11 +90,11 @@ func (d *Daemon) movesOf(ctx context.Context, r config.Repository, lines []wire.
 			continue
 		case locked && l.NewZero() && l.Old == local:
 			// Packing refs removes the loose ones in the guise of deleting them.
-			prune, err := repo.Prune(l.Ref, local)
+			packing, err := repo.IsPackingRef(l.Ref, local)
 			if err != nil {
 				return nil, err
 			}
-			if prune {
+			if packing {
 				continue
 			}
 		}

@@ -14,15 +14,23 @@ func Failure(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		if line := Complaint(string(exit.Stderr)); line != "" {
+		if line := ErrorLine(string(exit.Stderr)); line != "" {
 			return errors.New("git says: " + line)
 		}
 	}
 	return err
 }
 
-// Complaint returns the line of git's error output that says why git failed.
-func Complaint(stderr string) string {
+// withStderr returns err, with the command's error output if the command failed.
+func withStderr(err error, stderr []byte) error {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		exit.Stderr = stderr
+	}
+	return err
+}
+
+// ErrorLine returns the line of git's error output that says why git failed.
+func ErrorLine(stderr string) string {
 	var last string
 	for line := range strings.Lines(stderr) {
 		line = strings.TrimSpace(line)

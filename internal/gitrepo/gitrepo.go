@@ -174,10 +174,7 @@ func (r *Repo) refs(ctx context.Context, warn func(string), yield func(Ref, erro
 		return fmt.Errorf("git for-each-ref printed %q", line)
 	}
 	if err := cmd.Wait(); err != nil {
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-			exit.Stderr = complaints.Bytes()
-		}
-		return reason(ctx, err)
+		return reason(ctx, withStderr(err, complaints.Bytes()))
 	}
 	if ctx.Err() != nil { // git was quicker: its end is no answer to that
 		return context.Cause(ctx)

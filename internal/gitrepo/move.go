@@ -13,8 +13,9 @@ const moveLimit = time.Minute
 // A Move changes what a ref holds, from one object ID to another. An empty ID stands for an absent ref.
 type Move struct{ Ref, From, To string }
 
-// MoveUnasked makes a move unless the ref holds something else than m.From. No hooks run. Message is for the reflog.
-func (r *Repo) MoveUnasked(ctx context.Context, m Move, message string) error {
+// MoveWithoutHooks moves a ref by git update-ref, without hooks, within a minute. If the ref does not hold
+// m.From, nothing changes and git's error is returned. message goes to the reflog.
+func (r *Repo) MoveWithoutHooks(ctx context.Context, m Move, message string) error {
 	args := []string{"-c", "core.hooksPath=/dev/null", "update-ref", "--no-deref", "-m", message}
 	from := m.From
 	if from == "" {

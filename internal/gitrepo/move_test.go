@@ -30,7 +30,7 @@ func TestAMoveIsMadeFromItsOldValueOnly(t *testing.T) {
 				{"delete from another value", gitrepo.Move{Ref: ref, From: first}, true, second},
 				{"delete", gitrepo.Move{Ref: ref, From: second}, false, ""},
 			} {
-				if err := repo.MoveUnasked(t.Context(), step.move, "test"); (err != nil) != step.refused {
+				if err := repo.MoveWithoutHooks(t.Context(), step.move, "test"); (err != nil) != step.refused {
 					t.Fatalf("%s: %v", step.name, err)
 				}
 				cmd := exec.Command("git", "rev-parse", "--quiet", "--verify", ref)

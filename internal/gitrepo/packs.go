@@ -108,17 +108,18 @@ func (r *Repo) unpack(ctx context.Context, pack io.Reader) error {
 	return q.release()
 }
 
-// Whole reports whether all that ids reach is here. What known reach is taken to be. The known must be here.
-func (r *Repo) Whole(ctx context.Context, ids, known []string) (bool, error) {
-	return r.whole(ctx, revisions(ids, known))
+// IsConnected reports whether all objects that ids reach are here. Objects that known reach are assumed to be here; known itself
+// must be.
+func (r *Repo) IsConnected(ctx context.Context, ids, known []string) (bool, error) {
+	return r.isConnected(ctx, revisions(ids, known))
 }
 
-// WholeBesideRefs reports whether all that ids reach is here. What refs and known reach is taken to be.
-func (r *Repo) WholeBesideRefs(ctx context.Context, ids, known []string) (bool, error) {
-	return r.whole(ctx, revisions(ids, known), "--not", "--all")
+// IsConnectedBesideRefs is IsConnected with the refs among known.
+func (r *Repo) IsConnectedBesideRefs(ctx context.Context, ids, known []string) (bool, error) {
+	return r.isConnected(ctx, revisions(ids, known), "--not", "--all")
 }
 
-func (r *Repo) whole(ctx context.Context, in io.Reader, args ...string) (bool, error) {
+func (r *Repo) isConnected(ctx context.Context, in io.Reader, args ...string) (bool, error) {
 	cmd := r.trueGraph(ctx, append([]string{"rev-list", "--objects", "--quiet", "--stdin"}, args...)...)
 	cmd.Stdin = in
 	_, err := cmd.Output()
@@ -208,8 +209,5 @@ func revisions(tips, bases []string) io.Reader {
 
 // failure is [Failure] of a command whose error output was read.
 func failure(ctx context.Context, err error, complaints string) error {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		exit.Stderr = []byte(complaints)
-	}
-	return Failure(ctx, err)
+	return Failure(ctx, withStderr(err, []byte(complaints)))
 }

@@ -73,7 +73,7 @@ func TestAPackHasWhatTipsReachBesideBases(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if whole, err := target.Whole(t.Context(), []string{third}, []string{second}); err != nil || !whole {
+			if whole, err := target.IsConnected(t.Context(), []string{third}, []string{second}); err != nil || !whole {
 				t.Errorf("third beside second: %v, %v", whole, err)
 			}
 		})
@@ -92,19 +92,19 @@ func TestWhatIsMissingIsFoundByWhole(t *testing.T) {
 	if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{third}, []string{second}))); err != nil {
 		t.Fatal(err)
 	}
-	if whole, err := target.Whole(t.Context(), []string{third}, nil); err != nil || whole {
+	if whole, err := target.IsConnected(t.Context(), []string{third}, nil); err != nil || whole {
 		t.Errorf("a commit without its parents is whole: %v, %v", whole, err)
 	}
-	if whole, err := target.WholeBesideRefs(t.Context(), []string{third}, nil); err != nil || whole {
+	if whole, err := target.IsConnectedBesideRefs(t.Context(), []string{third}, nil); err != nil || whole {
 		t.Errorf("a commit without its parents is whole: %v, %v", whole, err)
 	}
-	if whole, err := target.Whole(t.Context(), []string{third}, []string{second}); err != nil || whole {
+	if whole, err := target.IsConnected(t.Context(), []string{third}, []string{second}); err != nil || whole {
 		t.Errorf("what is not here is taken to be known: %v, %v", whole, err)
 	}
 	if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{second}, nil))); err != nil {
 		t.Fatal(err)
 	}
-	if whole, err := target.Whole(t.Context(), []string{third}, nil); err != nil || !whole {
+	if whole, err := target.IsConnected(t.Context(), []string{third}, nil); err != nil || !whole {
 		t.Errorf("with all parents: %v, %v", whole, err)
 	}
 }
@@ -179,7 +179,7 @@ func TestTheBoundaryIsWhereHistoriesMeet(t *testing.T) {
 			continue
 		}
 		// What a pack leaves out by the boundary is what it leaves out by all that is known.
-		whole, err := repo.Whole(t.Context(), c.tips, got)
+		whole, err := repo.IsConnected(t.Context(), c.tips, got)
 		if err != nil || !whole {
 			t.Errorf("%s: %v, %v", name, whole, err)
 		}
@@ -235,7 +235,7 @@ func TestReplacementsAndGraftsAreSeenThrough(t *testing.T) {
 			if here, err := target.Connected(t.Context(), []string{third}); err != nil || here[third] {
 				t.Errorf("a commit is connected though what it builds on is missing: %v, %v", here, err)
 			}
-			if ok, err := target.Whole(t.Context(), []string{third}, nil); err != nil || ok {
+			if ok, err := target.IsConnected(t.Context(), []string{third}, nil); err != nil || ok {
 				t.Errorf("a commit is whole though what it builds on is missing: %v, %v", ok, err)
 			}
 			want, err := gitrepo.PackObjects(whole)
@@ -276,7 +276,7 @@ func TestAPackThatFailsLeavesNoFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			git(t, to, "fsck", "--strict", "--no-dangling")
-			if whole, err := openDir(t, to).Whole(t.Context(), []string{last}, nil); err != nil || !whole {
+			if whole, err := openDir(t, to).IsConnected(t.Context(), []string{last}, nil); err != nil || !whole {
 				t.Errorf("it is whole: %v, %v", whole, err)
 			}
 			for _, file := range filesIn(t, objects) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -104,10 +103,7 @@ func (r *Repo) askGit(ctx context.Context, names []string, values map[string]str
 	cmd.Stderr = &limited{to: &complaints, left: 1 << 20}
 	out, err := cmd.Output()
 	if err != nil {
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-			exit.Stderr = complaints.Bytes()
-		}
-		return reason(ctx, err)
+		return reason(ctx, withStderr(err, complaints.Bytes()))
 	}
 	for line := range strings.Lines(string(out)) {
 		ref, ok := parseRef(line)
@@ -124,10 +120,10 @@ func (r *Repo) askGit(ctx context.Context, names []string, values map[string]str
 	return nil
 }
 
-// Prune reports whether a hook that announces the deletion of ref, which has the value, is run
-// because git has packed the ref and removes its file: packed-refs holds the value, and is not
-// locked as it is while a ref is deleted.
-func (r *Repo) Prune(ref, value string) (bool, error) {
+// IsPackingRef reports whether git runs the hook for the deletion of ref only because it has packed ref,
+// which holds value, and removes its file: packed-refs has the value and is not locked. While a ref is
+// deleted it is locked.
+func (r *Repo) IsPackingRef(ref, value string) (bool, error) {
 	if err := checkName(ref); err != nil {
 		return false, fmt.Errorf("repository %q: %w", r.path, err)
 	}

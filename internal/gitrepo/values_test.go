@@ -300,7 +300,7 @@ func TestANameNeverLeadsOutOfTheRefs(t *testing.T) {
 				t.Errorf("%q: got %q, %v", name, got, err)
 			}
 		}
-		if _, err := repo.Prune(name, commit); err == nil {
+		if _, err := repo.IsPackingRef(name, commit); err == nil {
 			t.Errorf("%q is a name to prune", name)
 		}
 	}
@@ -340,7 +340,7 @@ func TestPruneIsToldFromDelete(t *testing.T) {
 		}
 		is := func(repo *gitrepo.Repo, ref, value string, want bool) {
 			t.Helper()
-			if got, err := repo.Prune(ref, value); err != nil || got != want {
+			if got, err := repo.IsPackingRef(ref, value); err != nil || got != want {
 				t.Errorf("%s, %.7s: got %v, %v, want %v", ref, value, got, err, want)
 			}
 		}

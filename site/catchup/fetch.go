@@ -99,7 +99,7 @@ func (f source) fetch(ctx context.Context, repo *gitrepo.Repo, progress io.Write
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if why := gitrepo.Complaint(messages.String()); why != "" {
+		if why := gitrepo.ErrorLine(messages.String()); why != "" {
 			err = errors.New("git says: " + why)
 		}
 		return fmt.Errorf("fetching from %s: %w", redacted(f.url), err)

@@ -177,7 +177,7 @@ func (s *syncer) swap(ctx context.Context, moves []compare.Pair) (refusal string
 	cmd.Stdin = &in
 	_, err = cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		if refusal = gitrepo.Complaint(string(exit.Stderr)); refusal == "" {
+		if refusal = gitrepo.ErrorLine(string(exit.Stderr)); refusal == "" {
 			refusal = strings.TrimSpace("git update-ref: " + exit.Error())
 		}
 		return refusal, nil

@@ -25,7 +25,7 @@ func WholeNew(ctx context.Context, path string, lines []wire.Line) error {
 	if err != nil {
 		return err
 	}
-	whole, err := repo.WholeBesideRefs(ctx, ids, nil)
+	whole, err := repo.IsConnectedBesideRefs(ctx, ids, nil)
 	if err == nil && !whole {
 		err = errors.New(wire.PrunedMeanwhile)
 	}

@@ -140,7 +140,7 @@ func (s *site) received(want int) {
 
 func (s *site) whole(id string) bool {
 	s.Helper()
-	whole, err := s.repo.Whole(s.Context(), []string{id}, nil)
+	whole, err := s.repo.IsConnected(s.Context(), []string{id}, nil)
 	if err != nil {
 		s.Fatal(err)
 	}

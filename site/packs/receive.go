@@ -123,7 +123,7 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 		// As at the site that stored it, all that it was made for may be here. Then this site can store a base in its place.
 		here := false
 		if len(p.Tips) > 0 && ctx.Err() == nil {
-			here, _ = r.Repo.WholeBesideRefs(ctx, p.Tips, nil)
+			here, _ = r.Repo.IsConnectedBesideRefs(ctx, p.Tips, nil)
 		}
 		if !here {
 			return err
@@ -148,7 +148,7 @@ func (r Receiver) bring(ctx context.Context, p refdb.Pack) error {
 	if p.Base {
 		return nil
 	}
-	whole, err := r.Repo.Whole(ctx, p.Tips, p.Bases)
+	whole, err := r.Repo.IsConnected(ctx, p.Tips, p.Bases)
 	if err == nil && !whole {
 		err = fmt.Errorf("pack %s of %s: %w that its values need: they are neither in it nor in what it builds on%s", p.ID, p.Owner, ErrIncomplete, r.advice(ErrIncomplete))
 	}
@@ -211,7 +211,7 @@ func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
 			known = append(known, id)
 		}
 	}
-	whole, err := r.Repo.WholeBesideRefs(ctx, unsure, known)
+	whole, err := r.Repo.IsConnectedBesideRefs(ctx, unsure, known)
 	if err != nil {
 		return err
 	}
