@@ -23,7 +23,7 @@ type Catalogue struct {
 
 // foundTable is a table, or a view, in the database.
 type foundTable struct {
-	place    string            // its schema; "" if that is where new tables are made
+	schema   string            // its schema; "" if that is where new tables are made
 	columns  map[string]string // types, by column
 	required []string          // columns that need a value
 	key      string
@@ -45,7 +45,7 @@ func (c *Catalogue) Add(table, part, name, detail string) {
 	}
 	switch part {
 	case "place":
-		f.place = detail
+		f.schema = detail
 	case "column":
 		f.columns[name] = detail
 	case "required":
@@ -168,7 +168,7 @@ func (c *Catalogue) isOurs() bool {
 func (c *Catalogue) Adoptable(recorded bool) (adopted []string, err error) {
 	for _, t := range tables(c.dialect) {
 		f := c.tables[t.name]
-		if f == nil || f.place != "" {
+		if f == nil || f.schema != "" {
 			continue // there is none, or it is in another schema
 		}
 		reason := "is there already, and not refdb's"
@@ -192,12 +192,12 @@ func (c *Catalogue) Adoptable(recorded bool) (adopted []string, err error) {
 	return adopted, nil
 }
 
-// Unclaimed fails if a table that only a later version makes exists, and differs from what
+// CheckNewTables fails if a table that only a later version makes exists, and differs from what
 // that version makes: then it is another application's.
-func (c *Catalogue) Unclaimed(version uint) error {
+func (c *Catalogue) CheckNewTables(version uint) error {
 	for _, t := range tables(c.dialect) {
 		f := c.tables[t.name]
-		if t.first <= version || f == nil || f.place != "" {
+		if t.first <= version || f == nil || f.schema != "" {
 			continue
 		}
 		if faults := f.faults(t, t.first); len(faults) > 0 {
@@ -215,15 +215,15 @@ func (c *Catalogue) inTheWay(t table, reason string) error {
 	return fmt.Errorf("nothing was changed: the table %s %s: %s", t.name, reason, advice)
 }
 
-// Shadowed fails if the table of versions is not in the schema in which new tables
+// checkSearchPath fails if the table of versions is not in the schema in which new tables
 // would be made.
-func (c *Catalogue) Shadowed() error {
+func (c *Catalogue) checkSearchPath() error {
 	name := c.VersionTable()
-	if name == "" || c.tables[strings.ToLower(name)].place == "" {
+	if name == "" || c.tables[strings.ToLower(name)].schema == "" {
 		return nil
 	}
 	return fmt.Errorf("the schema is in %q, which is not the first of the search_path: name it first in the database URL (search_path=…)",
-		c.tables[strings.ToLower(name)].place)
+		c.tables[strings.ToLower(name)].schema)
 }
 
 // Examine lists the tables, columns, keys, indexes and triggers of the latest version that the

@@ -8,13 +8,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// A Guard says which locks stop a migration down.
-type Guard int
+// A LockPolicy says which locks stop a migration down.
+type LockPolicy int
 
 const (
-	NoLocks     Guard = iota
-	IntentLocks       // those that stand for an intent; they are never forced
-	FreshLocks        // those, and all that are not stale
+	NoLocks     LockPolicy = iota
+	IntentLocks            // those that stand for an intent; they are never forced
+	FreshLocks             // those, and all that are not stale
 )
 
 // A HeldError says which locks keep a migration from going down. Nothing was changed.
@@ -25,11 +25,11 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("nothing was done: %d locks are held: %s %s by %s", len(e.Locks), l.Project, l.Ref, l.Owner)
 }
 
-// Refuse returns a *HeldError if g stops for any of the locks.
-func (g Guard) Refuse(standing []refdb.LockInfo) error {
+// Refuse returns a *HeldError if p stops for any of the locks.
+func (p LockPolicy) Refuse(standing []refdb.LockInfo) error {
 	var held []refdb.LockInfo
 	for _, l := range standing {
-		if g != NoLocks && l.Intended() || g == FreshLocks && !l.Stale() {
+		if p != NoLocks && l.Intended() || p == FreshLocks && !l.Stale() {
 			held = append(held, l)
 		}
 	}
@@ -66,12 +66,12 @@ func ScanHeld(scan func(into ...any) error) (l refdb.LockInfo, err error) {
 	return l, err
 }
 
-// A Census counts what the tables hold: refs, deleted ones included, and locks.
-type Census struct{ Refs, Projects, Locks, Holders int64 }
+// Counts are how much the tables hold: refs, deleted ones included, and locks.
+type Counts struct{ Refs, Projects, Locks, Holders int64 }
 
-// CensusSQL is the query for a [Census] of a schema of any version. Its one row has the
+// CountsSQL is the query for the [Counts] of a schema of any version. Its one row has the
 // fields in their order.
-const CensusSQL = `
+const CountsSQL = `
 SELECT * FROM
   (SELECT coalesce(sum(n), 0), count(*) FROM (SELECT count(*) AS n FROM refs GROUP BY project) AS project) AS refs,
   (SELECT coalesce(sum(n), 0), count(*) FROM (SELECT count(*) AS n FROM locks GROUP BY owner) AS holder) AS locks`

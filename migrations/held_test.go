@@ -117,24 +117,24 @@ func TestACensusCountsInEveryVersion(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
 		m := migrator(t, d)
-		check := func(want migrations.Census) {
+		check := func(want migrations.Counts) {
 			t.Helper()
-			got, err := m.Census(t.Context())
+			got, err := m.Counts(t.Context())
 			if err != nil || got != want {
 				t.Errorf("counted %+v, %v; want %+v", got, err, want)
 			}
 		}
-		check(migrations.Census{})
+		check(migrations.Counts{})
 		for _, ref := range []string{"refs/heads/a", "refs/heads/b"} {
 			d.InsertRef(t, "p", ref, sha)
 			d.InsertLock(t, refdb.LockInfo{Project: "p", Ref: ref, Owner: "eu-1/1", Age: time.Hour})
 		}
 		d.InsertRef(t, "q", main, sha)
-		want := migrations.Census{Refs: 3, Projects: 2, Locks: 2, Holders: 1}
+		want := migrations.Counts{Refs: 3, Projects: 2, Locks: 2, Holders: 1}
 		check(want)
 		must(t, m.To(t.Context(), 1))
 		check(want)
 		must(t, m.To(t.Context(), 0))
-		check(migrations.Census{})
+		check(migrations.Counts{})
 	})
 }

@@ -80,7 +80,7 @@ func (m *Migrator) DownForced(ctx context.Context, steps int) error {
 	return m.down(ctx, steps, IntentLocks)
 }
 
-func (m *Migrator) down(ctx context.Context, steps int, locks Guard) error {
+func (m *Migrator) down(ctx context.Context, steps int, locks LockPolicy) error {
 	if steps <= 0 {
 		return fmt.Errorf("migrate down by %d steps: at least 1 is needed", steps)
 	}
@@ -99,7 +99,7 @@ func (m *Migrator) down(ctx context.Context, steps int, locks Guard) error {
 // To brings the schema to version, up or down, whatever locks stand; 0 is no schema at all.
 func (m *Migrator) To(ctx context.Context, version uint) error { return m.to(ctx, version, NoLocks) }
 
-func (m *Migrator) to(ctx context.Context, version uint, locks Guard) error {
+func (m *Migrator) to(ctx context.Context, version uint, locks LockPolicy) error {
 	if latest := Latest(m.dialect); version > latest {
 		return fmt.Errorf("migrate to version %d: the latest that this program knows is %d", version, latest)
 	}
@@ -109,31 +109,31 @@ func (m *Migrator) to(ctx context.Context, version uint, locks Guard) error {
 	return m.run(ctx, locks, func(g *migrate.Migrate) error { return g.Migrate(version) })
 }
 
-// Unheld returns the [*HeldError] with which a migration down under g would fail now.
-func (m *Migrator) Unheld(ctx context.Context, g Guard) error {
-	return m.inspect(ctx, "look at the locks", func(w Watcher, version uint) error {
+// CheckLocks returns the [*HeldError] with which a migration down under p would fail now.
+func (m *Migrator) CheckLocks(ctx context.Context, p LockPolicy) error {
+	return m.inspect(ctx, "look at the locks", func(w Inspector, version uint) error {
 		locks, err := w.Held(version)
 		if err != nil {
 			return err
 		}
-		return g.Refuse(locks)
+		return p.Refuse(locks)
 	})
 }
 
-// Census counts what is in the tables. It reads them whole.
-func (m *Migrator) Census(ctx context.Context) (c Census, err error) {
-	err = m.inspect(ctx, "count refs and locks", func(w Watcher, _ uint) error {
-		c, err = w.Census()
+// Counts counts what is in the tables. It reads them whole.
+func (m *Migrator) Counts(ctx context.Context) (c Counts, err error) {
+	err = m.inspect(ctx, "count refs and locks", func(w Inspector, _ uint) error {
+		c, err = w.Counts()
 		return err
 	})
 	return c, err
 }
 
 // inspect calls read with the schema's version, unless there is no schema.
-func (m *Migrator) inspect(ctx context.Context, doing string, read func(Watcher, uint) error) error {
+func (m *Migrator) inspect(ctx context.Context, doing string, read func(Inspector, uint) error) error {
 	d := m.driver(ctx)
 	version, _, err := d.Version()
-	if w, ok := d.(Watcher); !ok {
+	if w, ok := d.(Inspector); !ok {
 		err = errors.ErrUnsupported
 	} else if err == nil && version > 0 {
 		err = read(w, uint(version))
@@ -183,7 +183,7 @@ func (m *Migrator) Force(ctx context.Context, version uint) error {
 func (m *Migrator) Close() error { return m.close() }
 
 // run calls do, again while another process is faster.
-func (m *Migrator) run(ctx context.Context, locks Guard, do func(*migrate.Migrate) error) error {
+func (m *Migrator) run(ctx context.Context, locks LockPolicy, do func(*migrate.Migrate) error) error {
 	for deadline := time.Now().Add(lockWait); ; {
 		err := m.try(ctx, deadline, locks, do)
 		if !errors.Is(err, database.ErrLocked) || time.Now().After(deadline) {
@@ -195,7 +195,7 @@ func (m *Migrator) run(ctx context.Context, locks Guard, do func(*migrate.Migrat
 	}
 }
 
-func (m *Migrator) try(ctx context.Context, deadline time.Time, locks Guard, do func(*migrate.Migrate) error) error {
+func (m *Migrator) try(ctx context.Context, deadline time.Time, locks LockPolicy, do func(*migrate.Migrate) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("migrate: %w", context.Cause(ctx))
 	}
@@ -216,26 +216,26 @@ func (m *Migrator) try(ctx context.Context, deadline time.Time, locks Guard, do 
 	return nil
 }
 
-// A Watcher is a golang-migrate driver that knows our tables.
-type Watcher interface {
-	// Found is called before the first step if no version is recorded. It fails, and
+// An Inspector is a golang-migrate driver that knows our tables.
+type Inspector interface {
+	// CheckFirst is called before the first step if no version is recorded. It fails, and
 	// nothing is changed, if tables are in the way.
-	Found() error
+	CheckFirst() error
 
-	// Unclaimed is called before the first step up from a version. It fails, and
+	// CheckNewTables is called before the first step up from a version. It fails, and
 	// nothing is changed, if a table of another application is in the way.
-	Unclaimed(version uint) error
+	CheckNewTables(version uint) error
 
-	// Unheld is called before the first step down from a version, between Lock
-	// and Unlock. It, or the SetVersion that follows, fails with a *HeldError if g
+	// CheckLocks is called before the first step down from a version, between Lock
+	// and Unlock. It, or the SetVersion that follows, fails with a *HeldError if p
 	// stops for a lock.
-	Unheld(version uint, g Guard) error
+	CheckLocks(version uint, p LockPolicy) error
 
 	// Held returns the locks of a schema of that version.
 	Held(version uint) ([]refdb.LockInfo, error)
 
-	// Census counts what is in the tables, which exist.
-	Census() (Census, error)
+	// Counts counts what is in the tables, which exist.
+	Counts() (Counts, error)
 }
 
 // A checkedDriver adds to a driver what golang-migrate doesn't do: it ends with a
@@ -246,7 +246,7 @@ type checkedDriver struct {
 	ctx      context.Context
 	dialect  Dialect
 	deadline time.Time
-	locks    Guard
+	locks    LockPolicy
 	version  int    // the database's before the first step
 	started  bool   // the first step has begun
 	step     string // the one under way, for messages
@@ -288,18 +288,18 @@ func (g *checkedDriver) SetVersion(version int, dirty bool) error {
 
 // begin checks the database before the first step, which is to that version.
 func (g *checkedDriver) begin(version int) error {
-	w, ok := g.Driver.(Watcher)
+	w, ok := g.Driver.(Inspector)
 	if g.started || !ok {
 		return nil
 	}
 	g.started = true
 	switch {
 	case g.version < 0:
-		return w.Found()
+		return w.CheckFirst()
 	case version < g.version:
-		return w.Unheld(uint(g.version), g.locks)
+		return w.CheckLocks(uint(g.version), g.locks)
 	case version > g.version:
-		return w.Unclaimed(uint(g.version))
+		return w.CheckNewTables(uint(g.version))
 	}
 	return nil
 }

@@ -140,8 +140,8 @@ func (d *sqlDriver) prepare(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// Found refuses to begin in a database whose tables are another application's.
-func (d *sqlDriver) Found() error {
+// CheckFirst refuses to begin in a database whose tables are another application's.
+func (d *sqlDriver) CheckFirst() error {
 	c, err := d.readCatalogue(d.ctx, d.conn)
 	if err == nil {
 		_, err = c.Adoptable(d.hadTable)
@@ -150,18 +150,18 @@ func (d *sqlDriver) Found() error {
 	return err
 }
 
-// Unclaimed refuses to go on if a new table's name stands for something else.
-func (d *sqlDriver) Unclaimed(version uint) error {
+// CheckNewTables refuses to go on if a new table's name stands for something else.
+func (d *sqlDriver) CheckNewTables(version uint) error {
 	c, err := d.readCatalogue(d.ctx, d.conn)
 	if err == nil {
-		err = c.Unclaimed(version)
+		err = c.CheckNewTables(version)
 	}
 	d.failed = d.failed || err != nil
 	return err
 }
 
-// Unheld checks the locks. No other lock can be taken until the transaction ends.
-func (d *sqlDriver) Unheld(version uint, g Guard) error {
+// CheckLocks checks the locks. No other lock can be taken until the transaction ends.
+func (d *sqlDriver) CheckLocks(version uint, p LockPolicy) error {
 	if d.statements.lockTable != "" {
 		if err := d.exec(d.statements.lockTable); err != nil {
 			return err
@@ -169,7 +169,7 @@ func (d *sqlDriver) Unheld(version uint, g Guard) error {
 	}
 	locks, err := d.Held(version)
 	if err == nil {
-		err = g.Refuse(locks)
+		err = p.Refuse(locks)
 	}
 	d.failed = d.failed || err != nil
 	return err
@@ -193,8 +193,8 @@ func (d *sqlDriver) Held(version uint) ([]refdb.LockInfo, error) {
 	return locks, rows.Err()
 }
 
-func (d *sqlDriver) Census() (c Census, err error) {
-	err = d.db.QueryRowContext(d.ctx, CensusSQL).Scan(&c.Refs, &c.Projects, &c.Locks, &c.Holders)
+func (d *sqlDriver) Counts() (c Counts, err error) {
+	err = d.db.QueryRowContext(d.ctx, CountsSQL).Scan(&c.Refs, &c.Projects, &c.Locks, &c.Holders)
 	return c, err
 }
 
@@ -229,7 +229,7 @@ func (d *sqlDriver) readCatalogue(ctx context.Context, q querier) (*Catalogue, e
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("look at the tables: %w", err)
 	}
-	return c, c.Shadowed()
+	return c, c.checkSearchPath()
 }
 
 // Unlock ends the transaction.

@@ -137,10 +137,10 @@ func (d *downgrade) run(ctx context.Context, a *app, m *migrations.Migrator, dia
 }
 
 // refuseUnderLocks fails if there are locks for which the migration itself would fail.
-func (a *app) refuseUnderLocks(ctx context.Context, m *migrations.Migrator, guard migrations.Guard) error {
+func (a *app) refuseUnderLocks(ctx context.Context, m *migrations.Migrator, guard migrations.LockPolicy) error {
 	ctx, cancel := a.Limited(ctx)
 	defer cancel()
-	return lockedError(withContextError(ctx, m.Unheld(ctx, guard)))
+	return lockedError(withContextError(ctx, m.CheckLocks(ctx, guard)))
 }
 
 // lockedError converts a *migrations.HeldError to a *refdb.LockedError, as all commands report it.
@@ -156,7 +156,7 @@ func lockedError(err error) error {
 func (a *app) noteCensus(ctx context.Context, m *migrations.Migrator) error {
 	ctx, cancel := a.Limited(ctx)
 	defer cancel()
-	n, err := m.Census(ctx)
+	n, err := m.Counts(ctx)
 	if err != nil {
 		return withContextError(ctx, err)
 	}

@@ -53,7 +53,7 @@ type driver struct {
 	found   bool     // by Found
 
 	version uint // whose locks the next SetVersion looks at
-	guard   migrations.Guard
+	policy  migrations.LockPolicy
 }
 
 type state struct {
@@ -102,9 +102,9 @@ func Catalogue(ctx context.Context, txn *spanner.ReadOnlyTransaction) (*migratio
 	return c, err
 }
 
-// Found adopts the tables of Gerrit's plugin: what it finds is recorded with
+// CheckFirst adopts the tables of Gerrit's plugin: what it finds is recorded with
 // the first mark, and Run does not drop it.
-func (d *driver) Found() error {
+func (d *driver) CheckFirst() error {
 	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
 	defer cancel()
 	c, err := d.look(ctx)
@@ -116,15 +116,15 @@ func (d *driver) Found() error {
 	return err
 }
 
-// Unclaimed refuses to go on where a new table's name stands for something else.
-func (d *driver) Unclaimed(version uint) error {
+// CheckNewTables refuses to go on where a new table's name stands for something else.
+func (d *driver) CheckNewTables(version uint) error {
 	ctx, cancel := context.WithTimeout(d.ctx, rowTimeout)
 	defer cancel()
 	c, err := d.look(ctx)
 	if err != nil {
 		return err
 	}
-	return c.Unclaimed(version)
+	return c.CheckNewTables(version)
 }
 
 func (d *driver) Unlock() error {
@@ -165,7 +165,7 @@ func (d *driver) SetVersion(version int, dirty bool) error {
 		if d.found {
 			adopted = d.adopted
 		}
-		if err := d.unheld(ctx, txn); err != nil {
+		if err := d.refuseHeld(ctx, txn); err != nil {
 			return err
 		}
 		if d.seen != nil && now != *d.seen {
@@ -184,28 +184,28 @@ func (d *driver) SetVersion(version int, dirty bool) error {
 	if err != nil {
 		return err
 	}
-	d.guard = migrations.NoLocks
+	d.policy = migrations.NoLocks
 	if d.seen != nil {
 		d.seen = &next
 	}
 	return nil
 }
 
-// Unheld has the next SetVersion look, in its transaction.
-func (d *driver) Unheld(version uint, g migrations.Guard) error {
-	d.version, d.guard = version, g
+// CheckLocks has the next SetVersion look, in its transaction.
+func (d *driver) CheckLocks(version uint, p migrations.LockPolicy) error {
+	d.version, d.policy = version, p
 	return nil
 }
 
-func (d *driver) unheld(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
-	if d.guard == migrations.NoLocks {
+func (d *driver) refuseHeld(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
+	if d.policy == migrations.NoLocks {
 		return nil
 	}
 	locks, err := held(txn.Query(ctx, heldStatement(d.version)))
 	if err != nil {
 		return fmt.Errorf("look at the locks: %w", err)
 	}
-	return d.guard.Refuse(locks)
+	return d.policy.Refuse(locks)
 }
 
 func (d *driver) Held(version uint) ([]refdb.LockInfo, error) {
@@ -225,8 +225,8 @@ func held(rows *spanner.RowIterator) (locks []refdb.LockInfo, err error) {
 	return locks, err
 }
 
-func (d *driver) Census() (c migrations.Census, err error) {
-	err = d.rows.Single().Query(d.ctx, spanner.NewStatement(migrations.CensusSQL)).Do(func(r *spanner.Row) error {
+func (d *driver) Counts() (c migrations.Counts, err error) {
+	err = d.rows.Single().Query(d.ctx, spanner.NewStatement(migrations.CountsSQL)).Do(func(r *spanner.Row) error {
 		return r.Columns(&c.Refs, &c.Projects, &c.Locks, &c.Holders)
 	})
 	return c, err
