@@ -126,7 +126,7 @@ type slowLink struct {
 func (s *postgresServer) openSlowLink(roundTrip time.Duration) (_ *slowLink, err error) {
 	l := &slowLink{}
 	l.Proxy, err = faultproxy.New(faultproxy.Options{
-		Server: faultproxy.Endpoint{Network: "tcp", Address: s.Address()}, Distance: roundTrip / 2, Filter: l.Connection,
+		Server: faultproxy.Endpoint{Network: "tcp", Address: s.Address()}, Latency: roundTrip / 2, Filter: l.Connection,
 	})
 	return l, err
 }

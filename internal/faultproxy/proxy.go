@@ -39,10 +39,10 @@ type Endpoint struct {
 
 // Options are what proxies differ in.
 type Options struct {
-	Server   Endpoint
-	Listen   Endpoint      // none: a free TCP port of the loopback interface
-	Distance time.Duration // what each byte takes, one way, whatever else travels with it
-	Filter   func() Filter // for each connection; nil: all bytes pass
+	Server  Endpoint
+	Listen  Endpoint      // none: a free TCP port of the loopback interface
+	Latency time.Duration // of each byte, one way, whatever else travels with it
+	Filter  func() Filter // for each connection; nil: all bytes pass
 }
 
 // A Filter looks at the bytes of one connection. Its methods may be called at the same time.
@@ -65,7 +65,7 @@ type Proxy struct {
 	delay       time.Duration
 	jitter      time.Duration
 	faults      [2]Fault // by Direction
-	holdOnce    func() error
+	holdWhen    func() error
 	notYet      error // what holdOnce returned last
 }
 
@@ -151,13 +151,13 @@ func (p *Proxy) SetDelay(delay, jitter time.Duration) {
 	p.change(func() { p.delay, p.jitter = delay, jitter })
 }
 
-// HoldOnce holds replies once reached returns nil. It is called before each reply
+// HoldRepliesWhen holds replies once reached returns nil. It is called before each reply
 // goes on, so that what leads there, such as a new connection, is not held up.
-func (p *Proxy) HoldOnce(reached func() error) {
-	p.change(func() { p.holdOnce, p.notYet = reached, errors.New("no reply has come") })
+func (p *Proxy) HoldRepliesWhen(reached func() error) {
+	p.change(func() { p.holdWhen, p.notYet = reached, errors.New("no reply has come") })
 }
 
-// Holding returns nil once replies are held, and otherwise what HoldOnce's function returned last.
+// Holding returns nil once replies are held, and otherwise what HoldRepliesWhen's function returned last.
 func (p *Proxy) Holding() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,13 +167,13 @@ func (p *Proxy) Holding() error {
 	return p.notYet
 }
 
-// Clear ends all faults and delays but a cut and the distance.
+// Clear ends all faults and delays but a cut and the latency.
 func (p *Proxy) Clear() {
 	p.change(func() {
 		if p.faults[Requests] == Swallow || p.faults[Replies] == Swallow {
 			p.closeConnections() // bytes are missing
 		}
-		p.faults, p.holdOnce, p.delay, p.jitter = [2]Fault{}, nil, 0, 0
+		p.faults, p.holdWhen, p.delay, p.jitter = [2]Fault{}, nil, 0, 0
 	})
 }
 
@@ -264,7 +264,7 @@ func (p *Proxy) carry(d Direction, from, to net.Conn, pass func(Direction, []byt
 func (p *Proxy) travelTime() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d := p.options.Distance + p.delay
+	d := p.options.Latency + p.delay
 	if p.jitter > 0 {
 		d += rand.N(2*p.jitter) - p.jitter
 	}
@@ -289,9 +289,9 @@ func (p *Proxy) deliver(d Direction, from, to net.Conn, b []byte) error {
 func (p *Proxy) await(d Direction) Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d == Replies && p.holdOnce != nil {
-		if p.notYet = p.holdOnce(); p.notYet == nil {
-			p.faults[Replies], p.holdOnce = Hold, nil
+	if d == Replies && p.holdWhen != nil {
+		if p.notYet = p.holdWhen(); p.notYet == nil {
+			p.faults[Replies], p.holdWhen = Hold, nil
 		}
 	}
 	for p.faults[d] == Hold && !p.closed {

@@ -98,7 +98,7 @@ func wantEnd(t *testing.T, c net.Conn) {
 func TestWhatIsSentTogetherArrivesTogether(t *testing.T) {
 	t.Parallel()
 	const oneWay = 50 * time.Millisecond
-	c := connect(t, proxy(t, faultproxy.Options{Distance: oneWay}))
+	c := connect(t, proxy(t, faultproxy.Options{Latency: oneWay}))
 	// Many small pieces: one after the other they would take a hundred round trips.
 	const pieces, size = 100, 25
 	var sending sync.WaitGroup
@@ -139,7 +139,7 @@ func TestRepliesAreHeldOnceAConditionHolds(t *testing.T) {
 	p := proxy(t, faultproxy.Options{})
 	c := connect(t, p)
 	replies := 0
-	p.HoldOnce(func() error {
+	p.HoldRepliesWhen(func() error {
 		if replies++; replies == 1 {
 			return errors.New("too early")
 		}

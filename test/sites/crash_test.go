@@ -129,7 +129,7 @@ func (x *crashed) play() {
 	pack := parentOf(x, hook)
 	switch x.row.when {
 	case deciding:
-		x.link.HoldOnce(x.isDecided)
+		x.link.HoldRepliesWhen(x.isDecided)
 		x.gate.open(x.row.state)
 		eventually(x, "the database's decision", x.link.Holding)
 	case decided:

@@ -36,7 +36,7 @@ func newSlowLink(t testing.TB, database string, distance time.Duration) *slowLin
 	}
 	dir := shortDir(t)
 	p, err := faultproxy.New(faultproxy.Options{
-		Server: to, Distance: distance,
+		Server: to, Latency: distance,
 		Listen: faultproxy.Endpoint{Network: "unix", Address: filepath.Join(dir, ".s.PGSQL.5432")},
 	})
 	if err != nil {

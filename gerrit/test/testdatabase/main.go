@@ -57,7 +57,7 @@ func runPostgres(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	if err := s.Exec(ctx, "postgres", "CREATE DATABASE refdb"); err != nil {
 		return err
 	}
-	far, err := faultproxy.New(faultproxy.Options{Server: faultproxy.Endpoint{Network: "tcp", Address: s.Address()}, Distance: distance / 2})
+	far, err := faultproxy.New(faultproxy.Options{Server: faultproxy.Endpoint{Network: "tcp", Address: s.Address()}, Latency: distance / 2})
 	if err != nil {
 		return err
 	}
