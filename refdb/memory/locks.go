@@ -50,11 +50,11 @@ func (t *tx) rows(project string, refs []string) []rules.Row {
 }
 
 // apply writes what becomes of the rows of refs.
-func (t *tx) apply(project string, refs []string, after []queue.After) {
+func (t *tx) apply(project string, refs []string, after []queue.RowUpdate) {
 	for i, ref := range refs {
 		k := key{project, ref}
-		switch a := after[i]; a.Change {
-		case queue.Queues:
+		switch a := after[i]; a.Action {
+		case queue.SetQueue:
 			t.locks[k].queue = a.Queue
 		case queue.Reserve:
 			t.locks[k] = &lock{a.Lock, a.Nonce, a.Queue}
@@ -66,7 +66,7 @@ func (t *tx) apply(project string, refs []string, after []queue.After) {
 
 // end ends the locks on refs: they go to next, or to the first waiter.
 func (t *tx) end(project string, refs []string, next refdb.Waiter) {
-	after := make([]queue.After, len(refs))
+	after := make([]queue.RowUpdate, len(refs))
 	for i, r := range t.rows(project, refs) {
 		after[i] = queue.End(*r.Lock, r.Queue, next, t.now)
 	}
@@ -74,7 +74,7 @@ func (t *tx) end(project string, refs []string, next refdb.Waiter) {
 }
 
 // lock takes the locks on refs, whatever stands there, with the queues of after.
-func (t *tx) lock(project string, refs []string, owner, nonce string, staleAfter time.Duration, after []queue.After) refdb.Token {
+func (t *tx) lock(project string, refs []string, owner, nonce string, staleAfter time.Duration, after []queue.RowUpdate) refdb.Token {
 	token := t.token()
 	for i, ref := range refs {
 		info := refdb.LockInfo{Project: project, Ref: ref, Owner: owner, Token: token, Heartbeat: t.now, StaleAfter: staleAfter}
@@ -161,7 +161,7 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged 
 
 func (d *driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	return d.write(ctx, "abandon locks", func(t *tx) error {
-		after := make([]queue.After, len(r.Refs))
+		after := make([]queue.RowUpdate, len(r.Refs))
 		for i, row := range t.rows(r.Project, r.Refs) {
 			after[i] = rules.Abandon(r, row, t.now)
 		}

@@ -57,20 +57,20 @@ func (d *driver) decide(r refdb.AcquireRequest) queue.Verdict {
 		after, had := &v.After[i], rows[i].Queue
 		switch {
 		case d.bug == "partial rows stay" && rows[i].Ours,
-			d.bug == "yields nothing" && after.Change == queue.Reserve && v.Refused,
-			d.bug == "nothing is free for want of others" && after.Change == queue.Delete && rows[i].Lock != nil && rows[i].Lock.Reserved():
-			*after = queue.After{}
-		case d.bug == "keeps nothing" && after.Change == queue.Reserve && after.Nonce == rows[i].Nonce:
-			*after = queue.After{Change: queue.Delete}
+			d.bug == "yields nothing" && after.Action == queue.Reserve && v.Refused,
+			d.bug == "nothing is free for want of others" && after.Action == queue.Delete && rows[i].Lock != nil && rows[i].Lock.Reserved():
+			*after = queue.RowUpdate{}
+		case d.bug == "keeps nothing" && after.Action == queue.Reserve && after.Nonce == rows[i].Nonce:
+			*after = queue.RowUpdate{Action: queue.Delete}
 		case d.bug == "those who are overtaken are forgotten" && !v.Refused && len(after.Queue) > len(had):
 			after.Queue = had
 		case d.bug == "the granted wait on" && !v.Refused:
 			after.Queue = had
 		case d.bug == "reclaims forget the queue" && !v.Refused:
 			after.Queue = nil
-		case d.bug == "the last is first" && after.Change == queue.Queues:
+		case d.bug == "the last is first" && after.Action == queue.SetQueue:
 			slices.Reverse(after.Queue)
-		case d.bug == "one waits" && after.Change == queue.Queues && len(had) > 0:
+		case d.bug == "one waits" && after.Action == queue.SetQueue && len(had) > 0:
 			after.Queue = had
 		}
 	}
@@ -78,10 +78,10 @@ func (d *driver) decide(r refdb.AcquireRequest) queue.Verdict {
 }
 
 // leave applies a decision to a row, and wakes the waiter that the row is now reserved for.
-func (d *driver) leave(k key, a queue.After) {
+func (d *driver) leave(k key, a queue.RowUpdate) {
 	row := d.locks[k]
-	switch a.Change {
-	case queue.Queues:
+	switch a.Action {
+	case queue.SetQueue:
 		row.queue = a.Queue
 		d.locks[k] = row
 	case queue.Reserve:
@@ -137,10 +137,10 @@ func (d *driver) end(k key, next refdb.Waiter) {
 	}
 	kept, _ := queue.Parse(after.Nonce)
 	switch {
-	case next.ID == "" || after.Change == queue.Reserve && kept.ID != next.ID:
+	case next.ID == "" || after.Action == queue.Reserve && kept.ID != next.ID:
 		d.leave(k, after)
 		return
-	case after.Change == queue.Delete:
+	case after.Action == queue.Delete:
 		delete(d.locks, k)
 	default:
 		d.locks[k] = lockRow{after.Lock, after.Nonce, after.Queue}

@@ -94,7 +94,7 @@ func readAt(states []state) (now time.Time) {
 // Gerrit's plugin, which inserts the same row when it reclaims. Whichever of us
 // comes second fails to. The plugin takes a reservation for a lock that becomes stale when
 // the turn is over.
-func (b *batch) take(c claim, states []state, after []queue.After) (markers []spanner.Key) {
+func (b *batch) take(c claim, states []state, after []queue.RowUpdate) (markers []spanner.Key) {
 	for _, s := range states {
 		if s.Lock == nil {
 			b.insertLock(s.Name, c)

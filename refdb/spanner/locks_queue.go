@@ -40,17 +40,17 @@ func endings(sql string, keys []lockKey) func(context.Context, *transaction) ([]
 func (b *batch) end(locks []ending, next refdb.Waiter) {
 	for i, e := range locks {
 		a := queue.End(e.lock, e.queue, next, e.now)
-		if others := len(locks) - i - 1; a.Change == queue.Reserve && b.cost+len(reservationColumns)+others > maxMutations {
-			a = queue.After{Change: queue.Delete}
+		if others := len(locks) - i - 1; a.Action == queue.Reserve && b.cost+len(reservationColumns)+others > maxMutations {
+			a = queue.RowUpdate{Action: queue.Delete}
 		}
 		b.apply(e.lock.Project, e.lock.Ref, a)
 	}
 }
 
 // apply writes what becomes of the row of a lock.
-func (b *batch) apply(project, ref string, a queue.After) {
-	switch a.Change {
-	case queue.Queues:
+func (b *batch) apply(project, ref string, a queue.RowUpdate) {
+	switch a.Action {
+	case queue.SetQueue:
 		b.setQueue(project, ref, a.Queue)
 	case queue.Reserve:
 		b.reserve(project, ref, a)

@@ -133,7 +133,7 @@ func (b *batch) setQueue(project, ref string, q queue.Queue) {
 }
 
 // reserve turns a lock into the reservation in a: it fails if there is no row.
-func (b *batch) reserve(project, ref string, a queue.After) {
+func (b *batch) reserve(project, ref string, a queue.RowUpdate) {
 	b.add(len(reservationColumns), spanner.Update("locks", reservationColumns,
 		[]any{project, ref, a.Lock.Heartbeat, a.Lock.Owner, orNull(a.Nonce), a.Lock.StaleAfter.Microseconds(), waiting(a.Queue)}))
 }

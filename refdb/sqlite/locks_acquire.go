@@ -97,7 +97,7 @@ func (t *tx) acquire(r refdb.AcquireRequest) (answer refdb.Acquired, refused, er
 }
 
 // take takes the locks on all rows, and leaves the rows with the queues of after.
-func (t *tx) take(c rules.Claim, project string, staleAfter time.Duration, rows []rules.Row, after []queue.After) (refdb.Token, error) {
+func (t *tx) take(c rules.Claim, project string, staleAfter time.Duration, rows []rules.Row, after []queue.RowUpdate) (refdb.Token, error) {
 	token, err := t.newToken(rows)
 	if err != nil {
 		return 0, err

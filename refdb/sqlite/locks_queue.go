@@ -38,7 +38,7 @@ func waiting(q queue.Queue) any {
 }
 
 // setQueues writes the queues of after to the rows of refs, which were just taken and have none.
-func (t *tx) setQueues(project string, refs []string, after []queue.After) error {
+func (t *tx) setQueues(project string, refs []string, after []queue.RowUpdate) error {
 	for i, a := range after {
 		if len(a.Queue) == 0 {
 			continue
@@ -51,12 +51,12 @@ func (t *tx) setQueues(project string, refs []string, after []queue.After) error
 }
 
 // apply writes what becomes of the rows of refs.
-func (t *tx) apply(project string, refs []string, after []queue.After) error {
+func (t *tx) apply(project string, refs []string, after []queue.RowUpdate) error {
 	var ended []string
 	for i, a := range after {
 		var err error
-		switch a.Change {
-		case queue.Queues:
+		switch a.Action {
+		case queue.SetQueue:
 			_, err = t.exec(setQueue, project, refs[i], waiting(a.Queue))
 		case queue.Reserve:
 			_, err = t.exec(reserve, project, refs[i], a.Lock.Owner, a.Lock.Heartbeat.UnixMicro(), microsOf(a.Lock.StaleAfter),
@@ -82,18 +82,18 @@ func (t *tx) end(project string, refs []string, next refdb.Waiter) error {
 	if err != nil || int(n) == len(refs) {
 		return err
 	}
-	return t.decideRows(project, refs, func(r rules.Row) queue.After {
+	return t.decideRows(project, refs, func(r rules.Row) queue.RowUpdate {
 		return queue.End(*r.Lock, r.Queue, next, timeOf(t.now))
 	})
 }
 
 // decideRows writes what decide says of each lock that stands on refs.
-func (t *tx) decideRows(project string, refs []string, decide func(rules.Row) queue.After) error {
+func (t *tx) decideRows(project string, refs []string, decide func(rules.Row) queue.RowUpdate) error {
 	rows, err := t.rows(project, refs)
 	if err != nil {
 		return err
 	}
-	after := make([]queue.After, len(refs))
+	after := make([]queue.RowUpdate, len(refs))
 	for i, r := range rows {
 		if r.Lock != nil {
 			after[i] = decide(r)
@@ -103,6 +103,6 @@ func (t *tx) decideRows(project string, refs []string, decide func(rules.Row) qu
 }
 
 // unchanged reports whether all rows stay as they are.
-func unchanged(after []queue.After) bool {
-	return !slices.ContainsFunc(after, func(a queue.After) bool { return a.Change != queue.Stays })
+func unchanged(after []queue.RowUpdate) bool {
+	return !slices.ContainsFunc(after, func(a queue.RowUpdate) bool { return a.Action != queue.Keep })
 }

@@ -49,9 +49,9 @@ func (t *tx) release(r refdb.ReleaseRequest) (missing []string, err error) {
 		return nil, nil
 	}
 	var queued []string
-	err = t.decideRows(r.Project, rest, func(row rules.Row) queue.After {
+	err = t.decideRows(r.Project, rest, func(row rules.Row) queue.RowUpdate {
 		if id.Ref = row.Name; !rules.Stands(row.Lock, id, rules.Lease) {
-			return queue.After{}
+			return queue.RowUpdate{}
 		}
 		queued = append(queued, id.Ref)
 		return queue.End(*row.Lock, row.Queue, r.Next, timeOf(t.now))
@@ -76,9 +76,9 @@ func (t *tx) purge(l refdb.StandingLock) (matched bool, err error) {
 	if matched, err = t.execOne(purge, matching(l.LockID, heartbeat)...); matched || err != nil {
 		return matched, err
 	}
-	err = t.decideRows(l.Project, []string{l.Ref}, func(row rules.Row) queue.After {
+	err = t.decideRows(l.Project, []string{l.Ref}, func(row rules.Row) queue.RowUpdate {
 		if matched = rules.StandsAsListed(row.Lock, l); !matched {
-			return queue.After{}
+			return queue.RowUpdate{}
 		}
 		return queue.End(*row.Lock, row.Queue, refdb.Waiter{}, timeOf(t.now))
 	})
@@ -92,6 +92,6 @@ func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 		if err != nil || int(n) == len(r.Refs) {
 			return err
 		}
-		return t.decideRows(r.Project, r.Refs, func(row rules.Row) queue.After { return rules.Abandon(r, row, timeOf(t.now)) })
+		return t.decideRows(r.Project, r.Refs, func(row rules.Row) queue.RowUpdate { return rules.Abandon(r, row, timeOf(t.now)) })
 	})
 }

@@ -33,19 +33,19 @@ func (r Row) refuses(p Place) bool {
 	return !reserved || other.ID != p.ID && !p.before(other)
 }
 
-// A Change is what becomes of a row.
-type Change int
+// An Action is what is done to a row.
+type Action int
 
 const (
-	Stays   Change = iota
-	Queues         // it gets another queue
-	Reserve        // it becomes a reservation, with another queue
+	Keep     Action = iota
+	SetQueue        // another queue is written
+	Reserve         // it becomes a reservation, with another queue
 	Delete
 )
 
-// An After is a row as a decision leaves it. Change says what is to be written.
-type After struct {
-	Change Change
+// A RowUpdate is a row as a decision leaves it. Action says what is to be written.
+type RowUpdate struct {
+	Action Action
 	Lock   refdb.LockInfo // the reservation
 	Nonce  string         // of the reservation: its waiter's place; "" if it is for nobody, and anybody may take it
 	Queue  Queue
@@ -57,8 +57,8 @@ type After struct {
 // The heartbeat lies so far back that the reservation is stale by the default stale-after once the
 // turn is over. Gerrit's plugin, when it takes the row over, sets heartbeat, token and owner
 // alone: what it leaves must be right for its lock.
-func (p Place) reserve(ended refdb.LockInfo, now time.Time, q Queue) After {
-	a := After{Change: Reserve, Lock: ended, Queue: q}
+func (p Place) reserve(ended refdb.LockInfo, now time.Time, q Queue) RowUpdate {
+	a := RowUpdate{Action: Reserve, Lock: ended, Queue: q}
 	a.Lock.Owner, a.Lock.StaleAfter, a.Lock.Heartbeat = refdb.ReservedFor(p.Owner), refdb.DefaultStaleAfter, time.UnixMicro(0)
 	if p.ID != "" {
 		a.Nonce, a.Lock.Heartbeat = p.String(), now.Add(p.Turn-refdb.DefaultStaleAfter)
@@ -70,19 +70,19 @@ func (p Place) reserve(ended refdb.LockInfo, now time.Time, q Queue) After {
 // End says what becomes of the row of a lock that ends. A reservation that is purged is deleted with
 // its queue: otherwise an operator would need as many purges as waiters have died. Waiters that
 // live come back.
-func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
+func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) RowUpdate {
 	if lock.Reserved() {
-		return After{Change: Delete}
+		return RowUpdate{Action: Delete}
 	}
-	return handOn(lock, q, next, now)
+	return handOver(lock, q, next, now)
 }
 
-// handOn reserves a row for next, a waiter of the lock's owner, or else for the first in the queue.
+// handOver reserves a row for next, a waiter of the lock's owner, or else for the first in the queue.
 // If the first one polls, nobody waits for it until a waiter was passed too often: until then
 // any request may take the lock. If next does not get the lock, it waits with the others.
-func handOn(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) After {
+func handOver(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) RowUpdate {
 	if len(q) == 0 {
-		return After{Change: Delete}
+		return RowUpdate{Action: Delete}
 	}
 	first, rest, due := q[0], q[1:], q.due()
 	if next.ID != "" {
@@ -108,19 +108,19 @@ func handOn(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) Afte
 
 // Withdraw says what becomes of a row when a waiter gives up. Nothing changes if it is
 // not in the queue and the row is not reserved for it.
-func Withdraw(r Row, id string, now time.Time) After {
+func Withdraw(r Row, id string, now time.Time) RowUpdate {
 	switch p, reserved := r.reservedFor(); {
 	case r.Lock == nil || id == "":
-		return After{}
+		return RowUpdate{}
 	case reserved && p.ID == id:
-		return handOn(*r.Lock, r.Queue.Without(id), refdb.Waiter{}, now)
+		return handOver(*r.Lock, r.Queue.Without(id), refdb.Waiter{}, now)
 	}
 	if _, waits := r.Queue.find(id); !waits {
-		return After{}
+		return RowUpdate{}
 	}
 	q := r.Queue.Without(id)
 	if len(q) == 0 && r.Lock.Reserved() && r.Nonce == "" {
-		return After{Change: Delete} // it was reserved for nobody, and nobody waits
+		return RowUpdate{Action: Delete} // it was reserved for nobody, and nobody waits
 	}
-	return After{Change: Queues, Queue: q}
+	return RowUpdate{Action: SetQueue, Queue: q}
 }

@@ -18,12 +18,12 @@ type Verdict struct {
 	// After are the rows as the request leaves them, in the order in which they were
 	// given. If the request takes them, only their Queue counts. If it is refused, rows that
 	// are Ours are deleted.
-	After []After
+	After []RowUpdate
 }
 
 // Decide decides about a request of w, which may be zero, for owner.
 func Decide(rows []Row, w refdb.Waiter, owner string, now time.Time) Verdict {
-	d := decision{waiter: PlaceOf(w, owner), now: now, rows: slices.Clone(rows), Verdict: Verdict{After: make([]After, len(rows))}}
+	d := decision{waiter: PlaceOf(w, owner), now: now, rows: slices.Clone(rows), Verdict: Verdict{After: make([]RowUpdate, len(rows))}}
 	for i := range d.rows {
 		d.endTurn(i)
 		d.recall(d.rows[i])
@@ -53,14 +53,14 @@ type decision struct {
 	intended bool // an intent refuses the request
 }
 
-// endTurn hands a reservation on whose turn is over, if others wait. Otherwise any request
+// endTurn hands over a reservation whose turn is over, if others wait. Otherwise any request
 // could pass them, once for each waiter that is dead or late.
 func (d *decision) endTurn(i int) {
 	r := &d.rows[i]
 	if p, reserved := r.reservedFor(); !reserved || p.ID == d.waiter.ID || !r.Lock.Stale() || len(r.Queue) == 0 {
 		return
 	}
-	a := handOn(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+	a := handOver(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
 	r.Lock, r.Nonce, r.Queue = &a.Lock, a.Nonce, a.Queue
 	d.After[i] = a
 }
@@ -86,14 +86,14 @@ func (d *decision) grant() {
 		if p, reserved := r.reservedFor(); reserved && p.ID != d.waiter.ID && !r.Lock.Stale() {
 			q = q.with(p) // it came later, and goes on waiting
 		}
-		d.After[i] = After{Queue: q}
+		d.After[i] = RowUpdate{Queue: q}
 	}
 }
 
 func (d *decision) refuse() {
 	for i, r := range d.rows {
 		if r.Ours {
-			d.After[i] = After{Change: Delete}
+			d.After[i] = RowUpdate{Action: Delete}
 		}
 	}
 	if d.waiter.ID == "" {
@@ -130,14 +130,14 @@ func (d *decision) isReserved(r Row) bool {
 // An intent may refuse it for ever: then it keeps nothing, and waits for nothing
 // else. Otherwise it yields to the next waiter after it, or to an earlier one if there is none, and
 // goes on waiting.
-func (d *decision) yield(r Row, keeps bool) After {
+func (d *decision) yield(r Row, keeps bool) RowUpdate {
 	switch later := slices.IndexFunc(r.Queue, d.waiter.before); {
 	case d.intended:
-		return handOn(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+		return handOver(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
 	case keeps:
 		return d.waiter.reserve(*r.Lock, d.now, r.Queue)
 	case len(r.Queue) == 0:
-		return After{Change: Delete}
+		return RowUpdate{Action: Delete}
 	default:
 		next := r.Queue[max(later, 0)]
 		return next.reserve(*r.Lock, d.now, r.Queue.Without(next.ID).with(d.waiter))
@@ -158,8 +158,8 @@ func (d *decision) enqueue(i int, r Row) {
 	if slices.Equal(q, r.Queue) {
 		return
 	}
-	if d.After[i].Change == Stays {
-		d.After[i].Change = Queues
+	if d.After[i].Action == Keep {
+		d.After[i].Action = SetQueue
 	}
 	d.After[i].Queue = q
 }

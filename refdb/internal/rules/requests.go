@@ -15,7 +15,7 @@ type Acquisition struct {
 	// Adopted says that an earlier request took the locks and its reply was lost. Nothing is written.
 	Adopted bool
 	// After are the rows as the request leaves them, in their order; see [queue.Verdict].
-	After []queue.After
+	After []queue.RowUpdate
 }
 
 // Acquire decides about r. The rows are those of r.Refs, in their order, with ages up to now. If
@@ -53,7 +53,7 @@ func Prepare(r refdb.PrepareRequest, rows []Row) (Acquisition, error) {
 	if err := Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Updates}, rows); err != nil {
 		return Acquisition{}, err
 	}
-	after := make([]queue.After, len(rows))
+	after := make([]queue.RowUpdate, len(rows))
 	for i, row := range rows {
 		after[i].Queue = row.Queue.Overtaken()
 	}
@@ -66,7 +66,7 @@ func adopted(rows []Row) Acquisition {
 }
 
 // Abandon says what becomes of a row when r gives up.
-func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.After {
+func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 	c := abandonClaim(r)
 	if c.Took(row) {
 		return queue.End(*row.Lock, row.Queue.Without(r.Waiter), refdb.Waiter{}, now)

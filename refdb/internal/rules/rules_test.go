@@ -298,19 +298,19 @@ func TestAnAcquisitionIsAdoptedGrantedOrRefused(t *testing.T) {
 		token     refdb.Token
 		reclaimed int
 		refused   []string
-		after     []queue.Change
+		after     []queue.Action
 	}{
-		"free":                        {[]Row{{Name: "a"}, {Name: "b"}}, false, 0, 0, nil, []queue.Change{queue.Stays, queue.Stays}},
+		"free":                        {[]Row{{Name: "a"}, {Name: "b"}}, false, 0, 0, nil, []queue.Action{queue.Keep, queue.Keep}},
 		"its own":                     {[]Row{a, b}, true, 7, 0, nil, nil},
-		"a part of them its own":      {[]Row{a, {Name: "b"}}, false, 0, 0, nil, []queue.Change{queue.Stays, queue.Stays}},
-		"a part of them, others held": {[]Row{a, locked(freshLock("b", other), "m")}, false, 0, 0, []string{"b"}, []queue.Change{queue.Delete, queue.Stays}},
-		"a stale one":                 {[]Row{locked(staleLock("a", other), "m"), {Name: "b"}}, false, 0, 1, nil, []queue.Change{queue.Stays, queue.Stays}},
-		"an idle reservation":         {[]Row{locked(staleLock("a", refdb.ReservedFor(other)), ""), {Name: "b"}}, false, 0, 0, nil, []queue.Change{queue.Stays, queue.Stays}},
+		"a part of them its own":      {[]Row{a, {Name: "b"}}, false, 0, 0, nil, []queue.Action{queue.Keep, queue.Keep}},
+		"a part of them, others held": {[]Row{a, locked(freshLock("b", other), "m")}, false, 0, 0, []string{"b"}, []queue.Action{queue.Delete, queue.Keep}},
+		"a stale one":                 {[]Row{locked(staleLock("a", other), "m"), {Name: "b"}}, false, 0, 1, nil, []queue.Action{queue.Keep, queue.Keep}},
+		"an idle reservation":         {[]Row{locked(staleLock("a", refdb.ReservedFor(other)), ""), {Name: "b"}}, false, 0, 0, nil, []queue.Action{queue.Keep, queue.Keep}},
 	} {
 		got, err := Acquire(refdb.AcquireRequest{Project: "p", Refs: []string{"a", "b"}, Owner: owner, Nonce: "n"}, row.rows, now)
-		var after []queue.Change
+		var after []queue.Action
 		for _, a := range got.After {
-			after = append(after, a.Change)
+			after = append(after, a.Action)
 		}
 		if got.Adopted != row.adopted || got.Token != row.token || len(got.Reclaimed) != row.reclaimed ||
 			!slices.Equal(holders(t, err), row.refused) || !slices.Equal(after, row.after) {
@@ -364,22 +364,22 @@ func TestAbandonEndsWhatTheAcquisitionTookAndTheWait(t *testing.T) {
 	own.Queue = queued.Queue
 	for name, row := range map[string]struct {
 		row   Row
-		want  queue.Change
+		want  queue.Action
 		queue []string
 	}{
-		"no row":                   {Row{Name: "a"}, queue.Stays, nil},
+		"no row":                   {Row{Name: "a"}, queue.Keep, nil},
 		"its lock":                 {locked(freshLock("a", owner), "n"), queue.Delete, nil},
 		"its lock, with waiters":   {own, queue.Reserve, nil},
-		"another's lock":           {locked(freshLock("a", other), "n"), queue.Stays, nil},
-		"another's, in its queue":  {queued, queue.Queues, []string{"x"}},
-		"an intent with its nonce": {locked(intent("a", owner), "n"), queue.Stays, nil},
+		"another's lock":           {locked(freshLock("a", other), "n"), queue.Keep, nil},
+		"another's, in its queue":  {queued, queue.SetQueue, []string{"x"}},
+		"an intent with its nonce": {locked(intent("a", owner), "n"), queue.Keep, nil},
 	} {
 		got := Abandon(refdb.AbandonRequest{Project: "p", Refs: []string{"a"}, Owner: owner, Nonce: "n", Waiter: "w"}, row.row, now)
 		var left []string
 		for _, p := range got.Queue {
 			left = append(left, p.ID)
 		}
-		if got.Change != row.want || !slices.Equal(left, row.queue) {
+		if got.Action != row.want || !slices.Equal(left, row.queue) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
