@@ -120,7 +120,7 @@ func refdbBeater(ctx context.Context, url string, held []refdb.LockID) (tick, fu
 			return err
 		}
 		for i, r := range results {
-			if r != refdb.Beaten {
+			if r != refdb.BeatRenewed {
 				return fmt.Errorf("the lock on %s was not renewed", held[i].Ref)
 			}
 		}

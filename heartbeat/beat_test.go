@@ -14,7 +14,7 @@ import (
 )
 
 func TestOneBeatPerTickCarriesEveryLease(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
+	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		const leases, ticks = 1_000, 10
 		for i := range leases {
 			w.keep(i)
@@ -33,7 +33,7 @@ func TestOneBeatPerTickCarriesEveryLease(t *testing.T) {
 }
 
 func TestNothingRunsWithoutLeases(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
+	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		idle := func() {
 			t.Helper()
 			w.at(time.Since(w.start) + interval) // a timer may be left over
@@ -56,7 +56,7 @@ func TestNothingRunsWithoutLeases(t *testing.T) {
 
 // Waking the loop costs more than everything else that a short lease does.
 func TestShortLeasesWakeTheLoopOnceAnInterval(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
+	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		const leases = 100
 		synctest.Wait()
 		before := w.readings.Load()
@@ -78,7 +78,7 @@ func TestShortLeasesWakeTheLoopOnceAnInterval(t *testing.T) {
 }
 
 func TestANewLeaseIsBeatenWithinAnInterval(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
+	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		kept := map[int]time.Duration{}
 		for i := range 50 {
 			w.at(time.Duration(i) * 730 * time.Millisecond)
@@ -104,7 +104,7 @@ func TestANewLeaseIsBeatenWithinAnInterval(t *testing.T) {
 }
 
 func TestALeaseWhoseAcquisitionWasSlowIsBeatenAtOnce(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
+	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		other := w.keep(1)
 		w.at(interval / 2)
 		slow := w.Keep(2, w.Now()-heartbeat.Instant(window-time.Second/2))
@@ -119,7 +119,7 @@ func TestALeaseWhoseAcquisitionWasSlowIsBeatenAtOnce(t *testing.T) {
 }
 
 func TestASlowAcquisitionDoesNotWaitForTheRetryOfOthersEither(t *testing.T) {
-	inBubble(t, inTurn(answer(fails).after(3*time.Second/2), all(heartbeat.Beaten)), func(t *testing.T, w *fixture) {
+	inBubble(t, inTurn(answer(fails).after(3*time.Second/2), all(heartbeat.Renewed)), func(t *testing.T, w *fixture) {
 		w.keep(1)
 		w.at(5 * time.Second / 2) // of the beat under way, a second is to go
 		slow := w.Keep(2, w.Now()-heartbeat.Instant(window-1001*time.Millisecond))
@@ -162,7 +162,7 @@ func TestUnknownIsRetriedSoonerAndIsNoLoss(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, inTurn(test.first, all(heartbeat.Beaten)), func(t *testing.T, w *fixture) {
+			inBubble(t, inTurn(test.first, all(heartbeat.Renewed)), func(t *testing.T, w *fixture) {
 				one, two := w.keep(1), w.keep(2)
 				w.at(interval)
 				w.wantStanding(one)
@@ -229,7 +229,7 @@ func TestASlowFailureIsNotRetriedAtOnce(t *testing.T) {
 }
 
 func TestRetriesStartOverAfterASuccess(t *testing.T) {
-	beaten := answer(all(heartbeat.Beaten))
+	beaten := answer(all(heartbeat.Renewed))
 	inBubble(t, inTurn(fails, fails, fails, fails, fails, beaten, fails, beaten), func(t *testing.T, w *fixture) {
 		w.keep(1)
 		w.at(window)
@@ -240,7 +240,7 @@ func TestRetriesStartOverAfterASuccess(t *testing.T) {
 }
 
 func TestALeaseThatRecoveredIsNotRetriedWithOthers(t *testing.T) {
-	two, beaten, one := item(2, heartbeat.Unknown), answer(all(heartbeat.Beaten)), item(1, heartbeat.Unknown)
+	two, beaten, one := item(2, heartbeat.Unknown), answer(all(heartbeat.Renewed)), item(1, heartbeat.Unknown)
 	inBubble(t, inTurn(two, beaten, one, beaten), func(t *testing.T, w *fixture) {
 		w.keep(1)
 		w.keep(2)
@@ -263,7 +263,7 @@ func TestBeatsNeverOverlapNorDrift(t *testing.T) {
 		}
 		return all
 	}
-	beaten := answer(all(heartbeat.Beaten))
+	beaten := answer(all(heartbeat.Renewed))
 	tests := []struct {
 		name string
 		answer
@@ -288,7 +288,7 @@ func TestBeatsNeverOverlapNorDrift(t *testing.T) {
 }
 
 func TestABeatThatHangsIsGivenUpInTimeForTwoMore(t *testing.T) {
-	inBubble(t, inTurn(hangs, hangs, all(heartbeat.Beaten)), func(t *testing.T, w *fixture) {
+	inBubble(t, inTurn(hangs, hangs, all(heartbeat.Renewed)), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		w.at(2 * window)
 		w.wantStanding(l)
@@ -297,7 +297,7 @@ func TestABeatThatHangsIsGivenUpInTimeForTwoMore(t *testing.T) {
 
 func TestALeaseKeptDuringABeatIsNotChangedByIt(t *testing.T) {
 	slowLost := answer(all(heartbeat.Lost)).after(interval / 2)
-	inBubble(t, inTurn(slowLost, all(heartbeat.Beaten)), func(t *testing.T, w *fixture) {
+	inBubble(t, inTurn(slowLost, all(heartbeat.Renewed)), func(t *testing.T, w *fixture) {
 		before := w.keep(1)
 		w.at(interval + interval/4)
 		during := w.keep(1) // the same item
@@ -321,7 +321,7 @@ func TestExpiryNamesTheErrorOfTheLastBeat(t *testing.T) {
 			t.Error("the end of a lease must not be taken for the error of a beat")
 		}
 	})
-	inBubble(t, inTurn(fails, all(heartbeat.Beaten)), func(t *testing.T, w *fixture) {
+	inBubble(t, inTurn(fails, all(heartbeat.Renewed)), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		w.at(2 * interval)
 		w.skew.Store(int64(window))
@@ -352,7 +352,7 @@ func TestCloseEndsEverything(t *testing.T) {
 }
 
 func TestCloseWaitsForTheBeatUnderWay(t *testing.T) {
-	inBubble(t, answer(all(heartbeat.Beaten)).after(interval/2), func(t *testing.T, w *fixture) {
+	inBubble(t, answer(all(heartbeat.Renewed)).after(interval/2), func(t *testing.T, w *fixture) {
 		w.keep(1)
 		w.at(interval + interval/4)
 		for range 2 { // concurrent calls, too

@@ -17,10 +17,10 @@ func TestALeaseExpiresExactlyAtItsDeadline(t *testing.T) {
 	}{
 		{"when every beat fails", fails, window},
 		{"when every beat hangs", hangs, window},
-		{"when a beat hangs and heeds no context", answer(all(heartbeat.Beaten)).after(time.Hour), window},
+		{"when a beat hangs and heeds no context", answer(all(heartbeat.Renewed)).after(time.Hour), window},
 		{"when its row stays locked by another", item(1, heartbeat.Unknown), window},
-		{"counted from the last successful beat, when later ones fail", inTurn(all(heartbeat.Beaten), all(heartbeat.Beaten), fails), 2*interval + window},
-		{"counted from when that beat was sent, not answered", inTurn(answer(all(heartbeat.Beaten)).after(5*time.Second), fails), interval + window},
+		{"counted from the last successful beat, when later ones fail", inTurn(all(heartbeat.Renewed), all(heartbeat.Renewed), fails), 2*interval + window},
+		{"counted from when that beat was sent, not answered", inTurn(answer(all(heartbeat.Renewed)).after(5*time.Second), fails), interval + window},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestALeaseExpiresOnTimeAmongManyThatDoNot(t *testing.T) {
 }
 
 func TestAnAcquisitionThatTookTooLongIsNoLease(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
+	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		w.wantEnded(w.Keep(1, w.Now()-heartbeat.Instant(window)), heartbeat.ErrExpired)
 	})
 }
@@ -109,7 +109,7 @@ func TestAnAcquisitionInTheFutureCountsFromNow(t *testing.T) {
 // A frozen process runs no timers and receives no results. When it goes on, only the
 // clock has moved.
 func TestAProcessThatWasFrozenSeesTheLossBeforeAnyTimerFires(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
+	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		w.at(interval + interval/2)
 		w.wantStanding(l)
@@ -131,7 +131,7 @@ func TestAProcessThatWasFrozenSeesTheLossBeforeAnyTimerFires(t *testing.T) {
 }
 
 func TestDoneFollowsASuspendedMachineWithinAnInterval(t *testing.T) {
-	inBubble(t, inTurn(all(heartbeat.Beaten), hangs), func(t *testing.T, w *fixture) {
+	inBubble(t, inTurn(all(heartbeat.Renewed), hangs), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		w.at(2*interval + interval/2) // the second beat hangs: nothing is due for long
 		w.skew.Store(int64(time.Hour))
@@ -141,7 +141,7 @@ func TestDoneFollowsASuspendedMachineWithinAnInterval(t *testing.T) {
 }
 
 func TestALateSuccessDoesNotRevive(t *testing.T) {
-	beaten := answer(all(heartbeat.Beaten))
+	beaten := answer(all(heartbeat.Renewed))
 	tests := []struct {
 		name     string
 		answered time.Duration // the beat sent at the first tick
@@ -170,7 +170,7 @@ func TestALateSuccessDoesNotRevive(t *testing.T) {
 
 // When the process goes on, it sees the result of the beat first.
 func TestASuccessProcessedAfterAFreezeDoesNotRevive(t *testing.T) {
-	for _, result := range []heartbeat.Result{heartbeat.Beaten, heartbeat.Lost} {
+	for _, result := range []heartbeat.Result{heartbeat.Renewed, heartbeat.Lost} {
 		var goOn chan struct{}
 		inBubble(t, func(ctx context.Context, n int, items []int) ([]heartbeat.Result, error) {
 			<-goOn

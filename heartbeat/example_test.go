@@ -16,7 +16,7 @@ func Example() {
 		// One request renews all of them.
 		results := make([]heartbeat.Result, len(names))
 		for i, name := range names {
-			results[i] = heartbeat.Beaten
+			results[i] = heartbeat.Renewed
 			if name == "red" {
 				results[i] = heartbeat.Lost
 			}

@@ -29,8 +29,8 @@ type Result int
 
 const (
 	Unknown Result = iota // neither renewed nor known to be lost
-	Beaten                // renewed
-	Lost                  // gone, or another's
+	Renewed
+	Lost // gone, or another's
 )
 
 // A Beat renews items and returns what became of each, in the same order. An
@@ -39,7 +39,7 @@ const (
 // after ctx ends: no other beat is sent before, though leases expire on time.
 type Beat[T any] = func(ctx context.Context, items []T) ([]Result, error)
 
-// A Keeper beats the leases of one process. All methods may be called
+// A Keeper renews the leases of one process. All methods may be called
 // concurrently.
 type Keeper[T any] struct {
 	beat     Beat[T]

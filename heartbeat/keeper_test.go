@@ -84,7 +84,7 @@ func TestManyGoroutinesMayUseOneKeeper(t *testing.T) {
 			}
 			results := make([]heartbeat.Result, len(items))
 			for i, item := range items {
-				results[i] = heartbeat.Beaten
+				results[i] = heartbeat.Renewed
 				switch {
 				case item%10 == 0:
 					results[i] = heartbeat.Lost
@@ -133,7 +133,7 @@ func TestManyGoroutinesMayUseOneKeeper(t *testing.T) {
 func BenchmarkKeepStopAmongManyLeases(b *testing.B) {
 	k, err := heartbeat.New(heartbeat.Config{Interval: interval, StaleAfter: staleAfter},
 		func(_ context.Context, items []int) ([]heartbeat.Result, error) {
-			return slices.Repeat([]heartbeat.Result{heartbeat.Beaten}, len(items)), nil
+			return slices.Repeat([]heartbeat.Result{heartbeat.Renewed}, len(items)), nil
 		}, nil)
 	if err != nil {
 		b.Fatal(err)
@@ -157,7 +157,7 @@ func BenchmarkTickOfManyLeases(b *testing.B) {
 			case beats <- struct{}{}:
 			case <-ctx.Done():
 			}
-			return slices.Repeat([]heartbeat.Result{heartbeat.Beaten}, len(items)), nil
+			return slices.Repeat([]heartbeat.Result{heartbeat.Renewed}, len(items)), nil
 		}, nil)
 	if err != nil {
 		b.Fatal(err)

@@ -130,7 +130,7 @@ func (k *Keeper[T]) handleResults(leases []*Lease[T], number uint64, sent Instan
 			result = results[i]
 		}
 		switch result {
-		case Beaten:
+		case Renewed:
 			l.deadline = sent + Instant(k.window)
 		case Lost:
 			if l.suspended == 0 && number > l.lostAfter {

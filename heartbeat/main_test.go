@@ -164,10 +164,10 @@ func all(r heartbeat.Result) answer {
 	}
 }
 
-// item answers that item with r and all others with Beaten.
+// item answers that item with r and all others with Renewed.
 func item(it int, r heartbeat.Result) answer {
 	return func(_ context.Context, _ int, items []int) ([]heartbeat.Result, error) {
-		results := slices.Repeat([]heartbeat.Result{heartbeat.Beaten}, len(items))
+		results := slices.Repeat([]heartbeat.Result{heartbeat.Renewed}, len(items))
 		if i := slices.Index(items, it); i >= 0 {
 			results[i] = r
 		}

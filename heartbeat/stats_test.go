@@ -16,7 +16,7 @@ func TestStatsSayHowManyLeasesStandAndHowLong(t *testing.T) {
 		if down.Load() {
 			return nil, errDown
 		}
-		return all(heartbeat.Beaten)(ctx, n, items)
+		return all(heartbeat.Renewed)(ctx, n, items)
 	}, func(t *testing.T, w *fixture) {
 		is := func(leases int, left time.Duration) {
 			t.Helper()
@@ -46,7 +46,7 @@ func TestStatsSayHowLateABeatWas(t *testing.T) {
 		if n == 2 {
 			time.Sleep(interval + 300*time.Millisecond) // so the third is late
 		}
-		return all(heartbeat.Beaten)(ctx, n, items)
+		return all(heartbeat.Renewed)(ctx, n, items)
 	}, func(t *testing.T, w *fixture) {
 		w.keep(1)
 		w.at(2*interval + time.Second)

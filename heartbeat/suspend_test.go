@@ -57,7 +57,7 @@ func TestLostMeansNothingWhileTheHolderIsReleasing(t *testing.T) {
 }
 
 func TestASuspendedLeaseIsStillBeaten(t *testing.T) {
-	inBubble(t, all(heartbeat.Beaten), func(t *testing.T, w *fixture) {
+	inBubble(t, all(heartbeat.Renewed), func(t *testing.T, w *fixture) {
 		l := w.keep(1)
 		l.Suspend()
 		w.at(2 * window)
@@ -81,7 +81,7 @@ func TestASuspendedLeaseStillExpires(t *testing.T) {
 }
 
 func TestNoAnswerMattersToAStoppedLease(t *testing.T) {
-	tests := map[string]answer{"beaten": all(heartbeat.Beaten), "lost": all(heartbeat.Lost), "unknown": all(heartbeat.Unknown), "failure": fails}
+	tests := map[string]answer{"beaten": all(heartbeat.Renewed), "lost": all(heartbeat.Lost), "unknown": all(heartbeat.Unknown), "failure": fails}
 	for name, a := range tests {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, a.after(interval/2), func(t *testing.T, w *fixture) {

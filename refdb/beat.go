@@ -56,7 +56,7 @@ func (db *DB) beat(ctx context.Context, locks []*Lock) ([]heartbeat.Result, erro
 // row loses it, and only renewing all rows renews it. A ref that the lock let go while the
 // beat was under way means nothing any more.
 func (l *Lock) combineBeats(refs []string, rows []BeatResult) heartbeat.Result {
-	result := heartbeat.Beaten
+	result := heartbeat.Renewed
 	var gone []string
 	held := l.held()
 	for i, row := range rows {

@@ -69,7 +69,7 @@ func (f *fake) Acquire(ctx context.Context, r AcquireRequest) (Acquired, error) 
 func (f *fake) Beat(_ context.Context, locks []LockID) ([]BeatResult, error) {
 	n := note(f, &f.beats, locks)
 	if f.beat == nil {
-		return slices.Repeat([]BeatResult{Beaten}, len(locks)), nil
+		return slices.Repeat([]BeatResult{BeatRenewed}, len(locks)), nil
 	}
 	return f.beat(n, locks)
 }

@@ -220,7 +220,7 @@ func TestUpdatesWhoseReplyWasLost(t *testing.T) {
 func TestABeatIsOneRequestWithAResultForEachLock(t *testing.T) {
 	f := &fake{}
 	f.beat = func(n int, held []LockID) ([]BeatResult, error) {
-		results := slices.Repeat([]BeatResult{Beaten}, len(held))
+		results := slices.Repeat([]BeatResult{BeatRenewed}, len(held))
 		for i, h := range held {
 			switch {
 			case h.Ref == "refs/heads/lost":

@@ -92,7 +92,7 @@ func TestTheLossOfOneLockIsNotThatOfAnother(t *testing.T) {
 		beat: func(_ int, held []LockID) ([]BeatResult, error) {
 			r := make([]BeatResult, len(held))
 			for i, h := range held {
-				if r[i] = Beaten; h.Ref == "refs/heads/a" {
+				if r[i] = BeatRenewed; h.Ref == "refs/heads/a" {
 					r[i] = BeatLost
 				}
 			}

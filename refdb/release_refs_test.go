@@ -77,12 +77,12 @@ func TestABeatBesideTheReleaseOfSomeRefsDoesNotLoseTheLock(t *testing.T) {
 			f := &fake{}
 			f.beat = func(n int, held []LockID) ([]BeatResult, error) {
 				if n > 1 {
-					return slices.Repeat([]BeatResult{Beaten}, len(held)), nil
+					return slices.Repeat([]BeatResult{BeatRenewed}, len(held)), nil
 				}
 				time.Sleep(time.Second) // the release comes meanwhile
 				results := make([]BeatResult, len(held))
 				for i, l := range held {
-					results[i] = Beaten
+					results[i] = BeatRenewed
 					if l.Ref == turnRef {
 						results[i] = found
 					}

@@ -200,8 +200,8 @@ type BeatResult int
 
 const (
 	BeatUnknown BeatResult = iota // neither renewed nor known to be lost
-	Beaten                        // renewed
-	BeatLost                      // gone, or another's
+	BeatRenewed
+	BeatLost // gone, or another's
 )
 
 // A ReleaseRequest ends the lock on refs of one project.

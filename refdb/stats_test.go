@@ -129,7 +129,7 @@ func TestAnEventSaysHowLateABeatWas(t *testing.T) {
 		if n == 1 {
 			time.Sleep(DefaultHeartbeat + time.Second) // so the second is late
 		}
-		return []BeatResult{Beaten}, nil
+		return []BeatResult{BeatRenewed}, nil
 	}
 	inBubble(t, Options{Observe: func(e Event) {
 		if e.Op == OpBeat {

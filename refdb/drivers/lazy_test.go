@@ -134,7 +134,7 @@ func TestOnceItIsUpEveryRequestIsForwarded(t *testing.T) {
 	is("lock of the state", states[0].Lock.ID(), refdb.LockID{Project: "p", Ref: ref, Owner: db.Owner(), Token: lock.Token()})
 	beats, err := lazy.Beat(ctx, []refdb.LockID{states[0].Lock.ID()})
 	must(t, err)
-	is("beats", beats, []refdb.BeatResult{refdb.Beaten})
+	is("beats", beats, []refdb.BeatResult{refdb.BeatRenewed})
 	must(t, lock.Release(ctx))
 	must(t, lazy.Abandon(ctx, refdb.AbandonRequest{Project: "p", Refs: []string{ref}, Owner: "o", Nonce: "n"}))
 

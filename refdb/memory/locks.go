@@ -127,7 +127,7 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) (results []refd
 		for i, id := range locks {
 			k := key{id.Project, id.Ref}
 			if rules.Stands(t.lockOn(k), id, rules.Lease) {
-				t.locks[k].Heartbeat, results[i] = t.now, refdb.Beaten
+				t.locks[k].Heartbeat, results[i] = t.now, refdb.BeatRenewed
 			}
 		}
 		return nil

@@ -52,7 +52,7 @@ func (d *Driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 		return nil, err
 	case beaten:
 		for i := range results {
-			results[i] = refdb.Beaten
+			results[i] = refdb.BeatRenewed
 		}
 		return results, nil
 	}
@@ -138,7 +138,7 @@ func (b beats) read(rows pgx.Rows) error {
 		}
 		b[n-1] = refdb.BeatUnknown
 		if beaten {
-			b[n-1] = refdb.Beaten
+			b[n-1] = refdb.BeatRenewed
 		}
 	}
 	return rows.Err()

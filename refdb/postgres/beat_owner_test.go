@@ -68,7 +68,7 @@ func wantBeaten(tb testing.TB, results []refdb.BeatResult, n int, others map[int
 	for i, got := range results {
 		want, ok := others[i]
 		if !ok {
-			want = refdb.Beaten
+			want = refdb.BeatRenewed
 		}
 		if got != want {
 			tb.Errorf("the beat of row %d says %v, want %v", i, got, want)
@@ -263,12 +263,12 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 		want   refdb.BeatResult
 	}{
 		{"it stays locked", ``, 0, false, false, refdb.BeatUnknown},
-		{"it becomes free", ``, 0, true, false, refdb.Beaten},
+		{"it becomes free", ``, 0, true, false, refdb.BeatRenewed},
 		{"it is deleted meanwhile", `DELETE FROM locks WHERE ref = $1`, 0, true, false, refdb.BeatLost},
 		{"it is deleted meanwhile, and another might stand for it", `DELETE FROM locks WHERE ref = $1`, 0, true, true, refdb.BeatLost},
 		{"another process takes it over meanwhile", `UPDATE locks SET owner = 'site/2', token = clock_timestamp() WHERE ref = $1`, time.Hour, true, false, refdb.BeatLost},
 		{"this process takes it over meanwhile", `UPDATE locks SET token = token + interval '1 microsecond' WHERE ref = $1`, time.Hour, true, false, refdb.BeatLost},
-		{"it gets a waiter meanwhile", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = $1`, 0, true, false, refdb.Beaten},
+		{"it gets a waiter meanwhile", `UPDATE locks SET waiting = '{refdb_x}' WHERE ref = $1`, 0, true, false, refdb.BeatRenewed},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

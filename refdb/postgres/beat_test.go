@@ -12,7 +12,7 @@ import (
 
 func TestABeatWaitsForALockedRowOnlyBriefly(t *testing.T) {
 	refs := []string{"refs/heads/a", "refs/heads/b", "refs/heads/c"}
-	const unknown, beaten, lost = refdb.BeatUnknown, refdb.Beaten, refdb.BeatLost
+	const unknown, beaten, lost = refdb.BeatUnknown, refdb.BeatRenewed, refdb.BeatLost
 	for _, row := range []struct {
 		name   string
 		change string // what the blocking transaction does to b
@@ -85,7 +85,7 @@ func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
 	}()
 	goes.wait()
 	goes.end()
-	if got, want := <-done, []refdb.BeatResult{refdb.BeatUnknown, refdb.Beaten}; !slices.Equal(got, want) {
+	if got, want := <-done, []refdb.BeatResult{refdb.BeatUnknown, refdb.BeatRenewed}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	stays.end()
@@ -101,7 +101,7 @@ func TestABeatAndAPurgeTellLocksOnTheSameRefApart(t *testing.T) {
 	successor := acquire(t, d, mainRef)
 	both := []refdb.LockID{ids(successor.Token, mainRef)[0], ids(old.Token, mainRef)[0]}
 	results, err := d.Beat(t.Context(), both)
-	if want := []refdb.BeatResult{refdb.Beaten, refdb.BeatLost}; err != nil || !slices.Equal(results, want) {
+	if want := []refdb.BeatResult{refdb.BeatRenewed, refdb.BeatLost}; err != nil || !slices.Equal(results, want) {
 		t.Errorf("beat: %v, %v; want %v", results, err, want)
 	}
 	purged, err := d.Purge(t.Context(), []refdb.StandingLock{{LockID: both[1]}, {LockID: both[0]}})

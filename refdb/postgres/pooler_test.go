@@ -113,7 +113,7 @@ func TestEveryModeOfExecutionWorks(t *testing.T) {
 			d := open(t, with(t, db.URL(), "default_query_exec_mode", mode))
 			for _, refs := range [][]string{{mainRef}, {mainRef, otherRef}} {
 				a := acquire(t, d, refs...)
-				if results, err := d.Beat(t.Context(), ids(a.Token, refs...)); err != nil || results[0] != refdb.Beaten {
+				if results, err := d.Beat(t.Context(), ids(a.Token, refs...)); err != nil || results[0] != refdb.BeatRenewed {
 					t.Fatal(results, err)
 				}
 				r := update(refs...)

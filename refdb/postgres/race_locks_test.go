@@ -298,7 +298,7 @@ func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
 		func(n int) {
 			want := refdb.BeatLost
 			if a.is(refused[n], refdb.ErrLocked) {
-				want = refdb.Beaten
+				want = refdb.BeatRenewed
 			}
 			if errs[n] != nil || beats[n][0] != want {
 				a.Errorf("the update ended with %v, the beat with %v, %v", refused[n], beats[n], errs[n])

@@ -186,7 +186,7 @@ func (d *driver) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatRe
 			}
 			continue
 		}
-		results[i] = refdb.Beaten
+		results[i] = refdb.BeatRenewed
 		row.Heartbeat = now()
 		if d.bug == "beat renews the token" {
 			row.Token++

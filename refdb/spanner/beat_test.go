@@ -51,7 +51,7 @@ func TestBeatOfARowThatIsKeptLockedIsTheOnlyOneUnknown(t *testing.T) {
 	results, err := d.Beat(ctx, rows)
 	must(t, err)
 	for i, r := range results {
-		want := refdb.Beaten
+		want := refdb.BeatRenewed
 		switch i {
 		case 3, 4:
 			want = refdb.BeatLost

@@ -97,7 +97,7 @@ func TestTokensFinerThanAMicrosecondAreReached(t *testing.T) {
 		"TIMESTAMP '2020-01-02 03:04:05.123456789Z', TIMESTAMP '2020-01-02 03:04:06.987654321Z')")
 	l := locks(t, d)[0]
 	rows := []refdb.StandingLock{{LockID: l.ID(), Heartbeat: l.Heartbeat}}
-	if results, err := d.Beat(t.Context(), []refdb.LockID{l.ID()}); err != nil || results[0] != refdb.Beaten {
+	if results, err := d.Beat(t.Context(), []refdb.LockID{l.ID()}); err != nil || results[0] != refdb.BeatRenewed {
 		t.Fatalf("beat: %v, %v", results, err)
 	}
 	if purged, err := d.Purge(t.Context(), rows); err != nil || purged[0] {

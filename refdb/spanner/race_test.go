@@ -167,7 +167,7 @@ func TestRaceOfContendersForAStaleLock(t *testing.T) {
 		}
 		if winner < 0 {
 			// The beat came first, and nobody may have the lock then.
-			if beat[0] != refdb.Beaten {
+			if beat[0] != refdb.BeatRenewed {
 				t.Fatalf("nobody won, and the beat says %v", beat)
 			}
 			continue

@@ -60,7 +60,7 @@ func (d *Driver) beat(ctx context.Context, locks []refdb.LockID, results []refdb
 	for i, ok := range beaten {
 		results[i] = refdb.BeatLost
 		if ok {
-			results[i] = refdb.Beaten
+			results[i] = refdb.BeatRenewed
 		}
 	}
 	return err

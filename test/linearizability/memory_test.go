@@ -241,7 +241,7 @@ func (m *memory) Beat(_ context.Context, locks []refdb.LockID) ([]refdb.BeatResu
 			continue
 		}
 		row.Heartbeat = time.Now()
-		m.locks[l.Project+l.Ref], results[i] = row, refdb.Beaten
+		m.locks[l.Project+l.Ref], results[i] = row, refdb.BeatRenewed
 	}
 	return results, nil
 }

@@ -150,7 +150,7 @@ func (p *partition) beaten(beats []Op) (all []beaten) {
 
 func (p *partition) addBeats(rows []beaten) {
 	for _, b := range rows {
-		if l := p.leases[lockID{b.Ref, b.Token}]; l != nil && b.Result == refdb.Beaten {
+		if l := p.leases[lockID{b.Ref, b.Token}]; l != nil && b.Result == refdb.BeatRenewed {
 			l.beats = append(l.beats, b.span)
 		}
 		p.events = append(p.events, event{b.span, p.line(b.owner), b.String(), []rule{p.beat(b)}})

@@ -63,7 +63,7 @@ func (p *partition) holds(s state, refs []string, owner string, token refdb.Toke
 // beat is the beat of one row.
 func (p *partition) beat(b beaten) rule {
 	return func(s state) bool {
-		if b.Result == refdb.Beaten {
+		if b.Result == refdb.BeatRenewed {
 			return p.stands(s, b.Ref, b.owner, b.Token)
 		}
 		return p.lost(s, b.Ref, b.owner, b.Token, b.span)

@@ -103,7 +103,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 		"a lock that was beaten is taken over": {func(p *past) {
 			p.acquire("holder", 1)
 			p.wait(longer)
-			p.beat(1, refdb.Beaten)
+			p.beat(1, refdb.BeatRenewed)
 			p.acquire("next", 2, held("holder", 1, longer))
 		}, linearizability.Illegal},
 		"a lock is taken over in silence": {func(p *past) {
@@ -152,7 +152,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 		"a fence of another owner is refused": {func(p *past) {
 			p.acquire("holder", 1)
 			p.fencedAs("other", 1, v1, lost)
-			p.beat(1, refdb.Beaten)
+			p.beat(1, refdb.BeatRenewed)
 			p.fenced(1, v1, done)
 		}, linearizability.OK},
 		"a fence of another owner passes": {func(p *past) {
@@ -166,7 +166,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 			p.acquire("holder", 1)
 			p.wait(longer)
 			p.acquire("next", 2, held("holder", 1, longer))
-			p.beat(1, refdb.Beaten)
+			p.beat(1, refdb.BeatRenewed)
 		}, linearizability.Illegal},
 		"a stale token releases": {func(p *past) {
 			p.acquire("holder", 1)
@@ -201,7 +201,7 @@ func TestWhatAHistoryMayHold(t *testing.T) {
 			p.acquire("holder", 1)
 			p.wait(longer)
 			p.update("", v1, done)
-			p.beat(1, refdb.Beaten)
+			p.beat(1, refdb.BeatRenewed)
 		}, linearizability.Illegal},
 		"an update passes a fresh lock": {func(p *past) {
 			p.acquire("holder", 1)

@@ -132,7 +132,7 @@ func intentRows() []row {
 			if now := e.Row(refA); !now.Heartbeat.Equal(was.Heartbeat) {
 				e.Errorf("the heartbeat went from %v to %v", was.Heartbeat, now.Heartbeat)
 			}
-			if got := e.Beat(e.B, old.IDs()...); got[0] != refdb.Beaten {
+			if got := e.Beat(e.B, old.IDs()...); got[0] != refdb.BeatRenewed {
 				e.Errorf("the holder's beat says %v", got)
 			}
 		}},
@@ -259,7 +259,7 @@ func intentRows() []row {
 			e.Age(intent, 10*time.Minute)
 			was := e.Row(refA).Heartbeat
 			for range 2 {
-				want := slices.Repeat([]refdb.BeatResult{refdb.Beaten}, len(names))
+				want := slices.Repeat([]refdb.BeatResult{refdb.BeatRenewed}, len(names))
 				if got := e.Beat(e.A, l.IDs()...); !slices.Equal(got, want) {
 					e.Fatalf("got %v", got)
 				}

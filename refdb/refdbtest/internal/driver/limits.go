@@ -28,7 +28,7 @@ func nameRows() []row {
 			for i, owner := range nastyProjects() {
 				p := process{Driver: e.A.Driver, Owner: owner}
 				l := e.Acquire(p, fmt.Sprintf("refs/heads/%d", i))
-				if got := e.Beat(p, l.IDs()...); got[0] != refdb.Beaten {
+				if got := e.Beat(p, l.IDs()...); got[0] != refdb.BeatRenewed {
 					e.Errorf("the beat of %q says %v", owner, got)
 				}
 				if h := e.Refused(e.B, l.Refs()...); h[0].Owner != owner {
@@ -74,7 +74,7 @@ func allNames(e *env) {
 	_, err := e.TryAcquire(e.B, names...)
 	e.WantHolders(err, names...)
 	for i, got := range e.Beat(e.A, l.IDs()...) {
-		if got != refdb.Beaten {
+		if got != refdb.BeatRenewed {
 			e.Errorf("the beat of %q says %v", names[i], got)
 		}
 	}
@@ -171,7 +171,7 @@ func oneName(e *env, ref string, value refdb.Value) {
 	if h := e.Refused(e.B, ref); len(h) != 1 || h[0].Ref != ref || h[0].Project != e.Project {
 		e.Fatalf("%q: the holders are %+v", ref, h)
 	}
-	if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.Beaten {
+	if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.BeatRenewed {
 		e.Fatalf("%q: the beat says %v", ref, got)
 	}
 	for _, f := range []refdb.LockFilter{{Project: e.Project, Prefix: ref}, {Project: e.Project, Ref: ref}} {
@@ -363,7 +363,7 @@ func sizeRows() []row {
 			}
 			l := e.Acquire(e.A, refs...)
 			for i, got := range e.Beat(e.A, l.IDs()...) {
-				if got != refdb.Beaten {
+				if got != refdb.BeatRenewed {
 					e.Fatalf("the beat of %s says %v", refs[i], got)
 				}
 			}

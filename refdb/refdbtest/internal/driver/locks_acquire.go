@@ -75,7 +75,7 @@ func acquireRows() []row {
 			}
 			e.WantFree(refB)
 			e.WantLock(l)
-			if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.Beaten {
+			if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.BeatRenewed {
 				e.Errorf("the holder's beat says %v", got)
 			}
 			e.Must(e.SendUpdate(e.A, refdb.UpdateRequest{Fence: l.Releasing(), Updates: []refdb.Update{suite.Move(refA, "", v1)}}))
@@ -358,7 +358,7 @@ func reclaimRows() []row {
 		{"a beat revives a stale lock that nobody took", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			e.Age(l, stale)
-			if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.Beaten {
+			if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.BeatRenewed {
 				e.Errorf("the beat says %v", got)
 			}
 			e.Refused(e.B, refA)

@@ -14,7 +14,7 @@ import (
 func beatRows() []row {
 	const (
 		lost   = refdb.BeatLost
-		beaten = refdb.Beaten
+		beaten = refdb.BeatRenewed
 	)
 	return []row{
 		{"a beat sets the heartbeat to the database's time, and nothing else", func(e *env) {

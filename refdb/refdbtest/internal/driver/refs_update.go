@@ -256,7 +256,7 @@ func mandatoryRows() []row {
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
 			e.WantFree(refA)
 			e.WantLock(l, refB)
-			if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.BeatLost || got[1] != refdb.Beaten {
+			if got := e.Beat(e.A, l.IDs()...); got[0] != refdb.BeatLost || got[1] != refdb.BeatRenewed {
 				e.Errorf("the holder's beat says %v", got)
 			}
 		}},

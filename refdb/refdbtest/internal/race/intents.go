@@ -154,7 +154,7 @@ func intentRows() []row {
 				)
 				e.Must(beatErr)
 				refused := e.Refusal(err)
-				if beats[0] == refdb.Beaten && !refused || beats[0] == refdb.BeatLost && refused {
+				if beats[0] == refdb.BeatRenewed && !refused || beats[0] == refdb.BeatLost && refused {
 					e.Fatalf("the beat says %v, the preparation %v", beats, err)
 				}
 				if !refused {

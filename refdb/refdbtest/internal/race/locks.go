@@ -144,7 +144,7 @@ func lockRows() []row {
 					func() { err = e.Update(e.B, suite.Move(ref, "", v1)) },
 				)
 				e.Must(beatErr)
-				if refused := e.Refusal(err); beats[0] == refdb.Beaten && !refused || beats[0] == refdb.BeatLost && refused {
+				if refused := e.Refusal(err); beats[0] == refdb.BeatRenewed && !refused || beats[0] == refdb.BeatLost && refused {
 					e.Errorf("the beat says %v, the update %v", beats, err)
 				}
 			})
@@ -162,7 +162,7 @@ func lockRows() []row {
 				)
 				e.Must(beatErr)
 				refused := e.Refusal(takeErr)
-				if beats[0] == refdb.Beaten && !refused || beats[0] == refdb.BeatLost && refused {
+				if beats[0] == refdb.BeatRenewed && !refused || beats[0] == refdb.BeatLost && refused {
 					e.Errorf("the beat says %v, the reclaim %v", beats, takeErr)
 				}
 				if refused {
@@ -186,7 +186,7 @@ func lockRows() []row {
 				)
 				e.Must(beatErr)
 				e.Must(err)
-				if beats[0] == refdb.Beaten && gone[0] || beats[0] == refdb.BeatLost && !gone[0] {
+				if beats[0] == refdb.BeatRenewed && gone[0] || beats[0] == refdb.BeatLost && !gone[0] {
 					e.Errorf("the beat says %v, the purge %v", beats, gone)
 				}
 			})
