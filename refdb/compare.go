@@ -24,12 +24,12 @@ const (
 
 // comparisons are those of a DB.
 type comparisons struct {
-	turn    chan struct{} // has an item while there is one
-	edges   atomic.Uint64 // how many began, and how many ended: odd while there is one
-	began   time.Time     // of the last one; whoever has the turn changes this and what follows
-	left    bool
-	outcome Admission
-	err     error
+	turn     chan struct{} // has an item while there is one
+	sequence atomic.Uint64 // as in a sequence lock: incremented when a comparison begins and when it ends, so odd during one
+	began    time.Time     // of the last one; whoever has the turn changes this and what follows
+	left     bool
+	outcome  Admission
+	err      error
 }
 
 // enter waits for the turn, at most until ctx ends.
@@ -78,8 +78,8 @@ func (db *DB) Leave(ctx context.Context) error {
 }
 
 func (db *DB) compareNow(ctx context.Context, away bool) (a Admission, err error) {
-	db.comparisons.edges.Add(1) // before the journal is read
-	defer db.comparisons.edges.Add(1)
+	db.comparisons.sequence.Add(1) // before the journal is read
+	defer db.comparisons.sequence.Add(1)
 	db.comparisons.began = time.Now()
 	for try := 0; ; try++ {
 		a, err = db.compareOnce(ctx, away)
@@ -224,15 +224,15 @@ func (db *DB) Admission(ctx context.Context) (Admission, error) {
 	return a, nil
 }
 
-// know notes what was acknowledged to a request. Edges was read before the request was sent. A comparison that was
+// noteAcknowledged notes what was acknowledged to a request. sequence was read before the request was sent. A comparison that was
 // running then, or began since, read the journal without this entry: it may have admitted a server that lacks it. So
-// know looks it up at that server, and compares again only if it is not there: each comparison would make those who
+// it looks it up at that server, and compares again only if it is not there: each comparison would make those who
 // write meanwhile compare, too.
-func (db *DB) know(ctx context.Context, edges uint64, known []Known) error {
+func (db *DB) noteAcknowledged(ctx context.Context, sequence uint64, known []Known) error {
 	if err := db.journal.Note(known); err != nil {
 		return fmt.Errorf("noting what the database acknowledged: %w", err)
 	}
-	if edges%2 == 0 && db.comparisons.edges.Load() == edges {
+	if sequence%2 == 0 && db.comparisons.sequence.Load() == sequence {
 		return nil
 	}
 	ctx, cancel := withGrace(ctx)
@@ -283,8 +283,9 @@ func (db *DB) LeaveFor(ctx context.Context, witness string) error {
 	return err
 }
 
-// comparedBefore returns how long ago the witness that was seen last the longest ago had seen all changes.
-func (db *DB) comparedBefore(ctx context.Context, now time.Time) (age time.Duration, err error) {
+// uncomparedAge returns the age up to which some live witness may not have compared a change: the longest time since a
+// witness reported, plus lateCommits.
+func (db *DB) uncomparedAge(ctx context.Context, now time.Time) (age time.Duration, err error) {
 	a, err := db.Admission(ctx)
 	for _, w := range a.Witnesses {
 		if !w.Without && !w.Away {
@@ -350,9 +351,9 @@ func (db *DB) LostChanges(ctx context.Context, decided bool) iter.Seq2[LostChang
 	})
 }
 
-// knowWritten is know for a write. If the comparison fails, the outcome of the write is unknown.
-func (db *DB) knowWritten(ctx context.Context, edges uint64, known []Known) error {
-	if err := db.know(ctx, edges, known); err != nil {
+// noteWritten is noteAcknowledged for a write. If the comparison fails, the outcome of the write is unknown.
+func (db *DB) noteWritten(ctx context.Context, sequence uint64, known []Known) error {
+	if err := db.noteAcknowledged(ctx, sequence, known); err != nil {
 		return fmt.Errorf("%w: it was written, but %w", ErrOutcomeUnknown, err)
 	}
 	return nil

@@ -335,7 +335,7 @@ func (db *DB) PruneHistory(ctx context.Context, o PruneOptions) (total int, err 
 		})
 	}
 	r := PruneRequest{Keep: o.Keep, Limit: pageSize, EvenUnread: math.MinInt64}
-	age, err := db.comparedBefore(ctx, now)
+	age, err := db.uncomparedAge(ctx, now)
 	if err == nil {
 		r.Upto, err = bound(max(o.OlderThan, age))
 	}

@@ -130,9 +130,9 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	defer func() {
 		db.observe(Event{Op: OpPrepare, Refs: len(updates), Reclaimed: len(prepared.Reclaimed)}, start, err)
 	}()
-	var edges uint64
+	var sequence uint64
 	prepare := func() (Prepared, error) {
-		edges = db.comparisons.edges.Load()
+		sequence = db.comparisons.sequence.Load()
 		if db.closing.Err() != nil {
 			return Prepared{}, ErrClosed
 		}
@@ -161,7 +161,7 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	for i := range known {
 		known[i].Token, known[i].Agent = p.Token, agent
 	}
-	if err = db.knowWritten(ctx, edges, known); err != nil {
+	if err = db.noteWritten(ctx, sequence, known); err != nil {
 		return p, fmt.Errorf("preparing: %w", err) // to be revoked
 	}
 	return p, nil
@@ -207,7 +207,7 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
-	known, err := db.knowDropped(p.Project, r.Dropped, p.Op)
+	known, err := db.endInJournal(p.Project, r.Dropped, p.Op)
 	if err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
@@ -225,7 +225,7 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 	// The first request to be carried out ends the intents: a second one does nothing.
 	w.repeatable = func() bool { return true }
 
-	edges := db.comparisons.edges.Load()
+	sequence := db.comparisons.sequence.Load()
 	var ended []string // no longer pending
 	var lost *LostError
 	for err = db.write(ctx, w); len(r.Done) == 0 && errors.As(err, &lost); err = db.write(ctx, w) {
@@ -241,33 +241,33 @@ func (db *DB) Finish(ctx context.Context, p Preparation, done, dropped []string)
 		slices.Sort(ended)
 		err = &LostError{Project: p.Project, Refs: ended, Reason: "the intent was ended already"}
 	}
-	err = db.knowAgain(known, err)
-	if err = db.knowEnded(ctx, edges, p, r, err); err != nil {
+	err = db.restoreIntents(known, err)
+	if err = db.noteFinished(ctx, sequence, p, r, err); err != nil {
 		return fmt.Errorf("finishing: %w", err)
 	}
 	return nil
 }
 
-// knowDropped notes that intents of one operation end without a change, before the database is asked to end them. A comparison would take
-// for lost what the database has ended, and the journal still has. It returns what the journal had: see knowAgain.
-func (db *DB) knowDropped(project string, refs []string, op string) (known []Known, err error) {
+// endInJournal removes intents of one operation from the journal before the database is asked to end them without a change: a
+// comparison would otherwise report them as lost. It returns what it removed: see restoreIntents.
+func (db *DB) endInJournal(project string, refs []string, op string) (known []Known, err error) {
 	if op == "" || len(refs) == 0 {
 		return nil, nil
 	}
 	return db.journal.End(project, refs, op)
 }
 
-// knowAgain notes intents again that a halted database refused to end: a recovery asks what became of them. Err is the outcome of the
+// restoreIntents notes intents again that a halted database refused to end: a recovery asks what became of them. err is the outcome of the
 // request, which it returns.
-func (db *DB) knowAgain(known []Known, err error) error {
+func (db *DB) restoreIntents(known []Known, err error) error {
 	if len(known) > 0 && (errors.Is(err, ErrNotAdmitted) || errors.Is(err, ErrLostChanges)) {
 		return errors.Join(err, db.journal.Note(known))
 	}
 	return err
 }
 
-// knowEnded notes what a request to finish p has ended, besides what it has dropped; err is its outcome.
-func (db *DB) knowEnded(ctx context.Context, edges uint64, p Preparation, r FinishRequest, err error) error {
+// noteFinished notes what a request to finish p has ended, besides what it has dropped; err is its outcome.
+func (db *DB) noteFinished(ctx context.Context, sequence uint64, p Preparation, r FinishRequest, err error) error {
 	var lost *LostError
 	switch {
 	case errors.As(err, &lost) && p.Op != "":
@@ -276,7 +276,7 @@ func (db *DB) knowEnded(ctx context.Context, edges uint64, p Preparation, r Fini
 	case err != nil || len(r.Done) == 0:
 		return err
 	}
-	return db.knowWritten(ctx, edges, knownChanges(p.Project, r.Origin, r.Done, p.Token.Time()))
+	return db.noteWritten(ctx, sequence, knownChanges(p.Project, r.Origin, r.Done, p.Token.Time()))
 }
 
 // without returns the refs that are not in others.
@@ -392,13 +392,13 @@ func (db *DB) Forget(ctx context.Context, intents []Intent) error {
 	for chunk := range slices.Chunk(intents, pageSize) {
 		var known []Known
 		for _, i := range chunk {
-			k, err := db.knowDropped(i.Project, []string{i.Ref}, i.Op)
+			k, err := db.endInJournal(i.Project, []string{i.Ref}, i.Op)
 			if known = append(known, k...); err != nil {
 				return fmt.Errorf("forgetting intents: %w", err)
 			}
 		}
 		_, err := retry(ctx, db, func() (struct{}, error) { return struct{}{}, db.driver.Forget(ctx, intentIDs(chunk)) })
-		if err = db.knowAgain(known, err); err != nil {
+		if err = db.restoreIntents(known, err); err != nil {
 			return fmt.Errorf("forgetting intents: %w", err)
 		}
 	}

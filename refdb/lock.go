@@ -46,7 +46,7 @@ type Lock struct {
 
 	mu        sync.Mutex
 	refs      []string // that it stands on, sorted; replaced, never changed
-	givenUp   []string // by ReleaseRefs, sorted, while their rows may still stand
+	releasing []string // by ReleaseRefs, sorted, while their rows may still stand
 	lostReply bool     // the reply to a release was lost
 	gone      []string // refs that a beat found lost
 	endReason error    // why the lease was stopped, unless by DB.Close
@@ -185,9 +185,9 @@ func (l *Lock) update(ctx context.Context, updates []Update, opts []UpdateOption
 		return err
 	case l.replyLost():
 		return errors.Join(ErrOutcomeUnknown, err)
-	case l.letGo(lost.Refs) && errors.Is(err, ErrOutcomeUnknown):
+	case l.releasedAll(lost.Refs) && errors.Is(err, ErrOutcomeUnknown):
 		return err
-	case l.letGo(lost.Refs):
+	case l.releasedAll(lost.Refs):
 		return fmt.Errorf("updating refs of %s: nothing was written: the lock let refs go meanwhile: %w", l.project, ErrReleased)
 	case l.end(lost):
 		l.db.reportLost(l)
@@ -257,7 +257,7 @@ func (l *Lock) release(ctx context.Context) (err error) {
 	if l.releaseDone {
 		return l.releaseErr
 	}
-	refs, givenUp := l.standing()
+	refs, releasing := l.standing()
 	start := time.Now()
 	defer func() {
 		l.db.observe(Event{Op: OpRelease, Refs: len(refs), Held: start.Sub(l.start)}, start, err)
@@ -277,7 +277,7 @@ func (l *Lock) release(ctx context.Context) (err error) {
 	}
 	l.releaseDone = true
 	l.db.afterRelease(l, refs, next)
-	l.releaseErr = l.releaseOutcome(without(missing, givenUp), expires)
+	l.releaseErr = l.releaseOutcome(without(missing, releasing), expires)
 	if l.stoodUntilRelease && errors.Is(l.releaseErr, ErrLockLost) {
 		l.db.reportLost(l) // no beat had found the loss
 	}
@@ -324,7 +324,7 @@ func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	again, err := l.giveUp(refs)
+	again, err := l.beginReleaseRefs(refs)
 	if err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 	if err != nil {
 		return err
 	}
-	l.forget(refs)
+	l.endReleaseRefs(refs)
 	l.db.afterRelease(l, refs, next)
 	if missing = without(missing, again); len(missing) == 0 {
 		return nil
@@ -352,12 +352,12 @@ func (l *Lock) ReleaseRefs(ctx context.Context, refs ...string) (err error) {
 	return lost
 }
 
-// giveUp takes refs out of the lock while their rows may still stand. It returns those that an
+// beginReleaseRefs takes refs out of the lock while their rows may still stand. It returns those that an
 // earlier call has taken out.
-func (l *Lock) giveUp(refs []string) (again []string, err error) {
+func (l *Lock) beginReleaseRefs(refs []string) (again []string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	again = l.givenUp
+	again = l.releasing
 	released := without(refs, again)
 	for _, ref := range released {
 		if err := covered(l.project, l.refs, ref); err != nil {
@@ -368,26 +368,26 @@ func (l *Lock) giveUp(refs []string) (again []string, err error) {
 		return nil, fmt.Errorf("%w release of all refs: use Release, or keep one", ErrInvalid)
 	}
 	l.refs = without(l.refs, released)
-	l.givenUp = slices.Sorted(slices.Values(slices.Concat(again, released)))
+	l.releasing = slices.Sorted(slices.Values(slices.Concat(again, released)))
 	return again, nil
 }
 
-// forget notes that the rows of refs, which were given up, no longer stand.
-func (l *Lock) forget(refs []string) {
+// endReleaseRefs notes that the rows of refs, which beginReleaseRefs took out, no longer stand.
+func (l *Lock) endReleaseRefs(refs []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.givenUp = without(l.givenUp, refs)
+	l.releasing = without(l.releasing, refs)
 }
 
-// standing returns all refs whose rows may stand, and those of them that were given up.
-func (l *Lock) standing() (refs, givenUp []string) {
+// standing returns all refs whose rows may stand, and those of them that are being released.
+func (l *Lock) standing() (refs, releasing []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Sorted(slices.Values(slices.Concat(l.refs, l.givenUp))), l.givenUp
+	return slices.Sorted(slices.Values(slices.Concat(l.refs, l.releasing))), l.releasing
 }
 
-// letGo reports whether ReleaseRefs took all of refs out of the lock.
-func (l *Lock) letGo(refs []string) bool {
+// releasedAll reports whether ReleaseRefs took all of refs out of the lock.
+func (l *Lock) releasedAll(refs []string) bool {
 	return len(refs) > 0 && len(without(refs, l.held())) == len(refs)
 }
 

@@ -42,14 +42,14 @@ type key struct{ project, ref string }
 
 // A refQueue is the queue for one ref.
 type refQueue struct {
-	list.List         // of *waiter
-	passing   *waiter // has passed the first, and requests the lock too
+	list.List              // of *waiter
+	passing   *localWaiter // has passed the first, and requests the lock too
 }
 
-func (l *refQueue) first() *waiter { return l.Front().Value.(*waiter) }
+func (l *refQueue) first() *localWaiter { return l.Front().Value.(*localWaiter) }
 
 // next is the waiter that passes the first or, if there is none, the first.
-func (l *refQueue) next() *waiter {
+func (l *refQueue) next() *localWaiter {
 	if l.passing != nil {
 		return l.passing
 	}
@@ -57,19 +57,19 @@ func (l *refQueue) next() *waiter {
 }
 
 // firstAlone is the first waiter for this ref alone, or nil.
-func (l *refQueue) firstAlone() *waiter {
+func (l *refQueue) firstAlone() *localWaiter {
 	for e := l.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); len(w.places) == 1 {
+		if w := e.Value.(*localWaiter); len(w.places) == 1 {
 			return w
 		}
 	}
 	return nil
 }
 
-// A waiter is a caller of Lock in its queues.
-type waiter struct {
+// A localWaiter is a caller of Lock in its queues.
+type localWaiter struct {
 	id        string        // its ID in the database
-	places    []place       // in the order of their refs
+	places    []queuePlace  // in the order of their refs
 	behind    int           // in how many queues it is not first
 	passedBy  int           // how many have passed it while no intent blocked it
 	admitted  bool          // ready is closed
@@ -78,7 +78,8 @@ type waiter struct {
 	wakeTimer *time.Timer   // signals wake when another waiter's turn is over; nil before the first use
 }
 
-type place struct {
+// A queuePlace is the place of a localWaiter in one queue.
+type queuePlace struct {
 	key    key
 	queue  *refQueue
 	elem   *list.Element
@@ -86,8 +87,8 @@ type place struct {
 }
 
 // enter puts a new waiter at the end of the queues of all refs.
-func (q *queues) enter(project string, refs []string) *waiter {
-	w := &waiter{id: rand.Text(), ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+func (q *queues) enter(project string, refs []string) *localWaiter {
+	w := &localWaiter{id: rand.Text(), ready: make(chan struct{}), wake: make(chan struct{}, 1)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting++
@@ -105,7 +106,7 @@ func (q *queues) enter(project string, refs []string) *waiter {
 		if l.Len() > 0 {
 			w.behind++
 		}
-		w.places = append(w.places, place{key: k, queue: l, elem: l.PushBack(w)})
+		w.places = append(w.places, queuePlace{key: k, queue: l, elem: l.PushBack(w)})
 	}
 	if w.behind == 0 {
 		w.admit()
@@ -116,7 +117,7 @@ func (q *queues) enter(project string, refs []string) *waiter {
 }
 
 // leave takes w out of its queues, and lets the waiters behind it move up.
-func (q *queues) leave(w *waiter) {
+func (q *queues) leave(w *localWaiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting--
@@ -151,7 +152,7 @@ func (q *queues) leave(w *waiter) {
 }
 
 // refused notes that the database refused w for the locks of holders.
-func (q *queues) refused(w *waiter, holders []LockInfo) {
+func (q *queues) refused(w *localWaiter, holders []LockInfo) {
 	fresh := make(map[string]*LockInfo, len(holders))
 	for i, h := range holders {
 		if !h.Stale() {
@@ -193,7 +194,7 @@ func (q *queues) letPass(l *refQueue) {
 	case l.passing != nil || next == nil || next == first:
 		delete(q.blocked, l)
 		return
-	case first.blockedByIntent(l, map[*waiter]bool{}):
+	case first.blockedByIntent(l, map[*localWaiter]bool{}):
 	case first.blockedElsewhere(l) && first.passedBy < MaxPassed:
 		first.passedBy++
 	default:
@@ -206,17 +207,17 @@ func (q *queues) letPass(l *refQueue) {
 }
 
 // blockedElsewhere reports whether w has to wait for a ref other than that of l.
-func (w *waiter) blockedElsewhere(l *refQueue) bool {
-	return slices.ContainsFunc(w.places, func(p place) bool {
+func (w *localWaiter) blockedElsewhere(l *refQueue) bool {
+	return slices.ContainsFunc(w.places, func(p queuePlace) bool {
 		return p.queue != l && (p.holder != nil || p.queue.first() != w)
 	})
 }
 
 // blockedByIntent reports whether w has to wait for an intent on a ref other than that of
 // l, or for a waiter that does. seen are the waiters that were checked already.
-func (w *waiter) blockedByIntent(l *refQueue, seen map[*waiter]bool) bool {
+func (w *localWaiter) blockedByIntent(l *refQueue, seen map[*localWaiter]bool) bool {
 	seen[w] = true
-	return slices.ContainsFunc(w.places, func(p place) bool {
+	return slices.ContainsFunc(w.places, func(p queuePlace) bool {
 		if p.queue == l {
 			return false
 		}
@@ -230,13 +231,13 @@ func (w *waiter) blockedByIntent(l *refQueue, seen map[*waiter]bool) bool {
 
 // queuedError says what w, which is not ready, waits for: the waiters ahead of it and the
 // locks on its refs by which these were refused.
-func (q *queues) queuedError(w *waiter) *LockedError {
+func (q *queues) queuedError(w *localWaiter) *LockedError {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	locked := &LockedError{Queued: true}
 	for _, p := range w.places {
-		for _, other := range []*waiter{p.queue.next(), p.queue.first()} {
-			i := slices.IndexFunc(other.places, func(o place) bool { return o.queue == p.queue })
+		for _, other := range []*localWaiter{p.queue.next(), p.queue.first()} {
+			i := slices.IndexFunc(other.places, func(o queuePlace) bool { return o.queue == p.queue })
 			if h := other.places[i].holder; h != nil {
 				locked.Holders = append(locked.Holders, *h)
 				break
@@ -326,13 +327,13 @@ func (q *queues) wakeWaiterAfter(project, ref, id string, d time.Duration) {
 }
 
 // find returns a waiter for a ref, or nil.
-func (q *queues) find(project, ref, id string) *waiter {
+func (q *queues) find(project, ref, id string) *localWaiter {
 	l := q.byRef[key{project, ref}]
 	if l == nil {
 		return nil
 	}
 	for e := l.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiter); w.id == id {
+		if w := e.Value.(*localWaiter); w.id == id {
 			return w
 		}
 	}
@@ -357,7 +358,7 @@ func (q *queues) count() int {
 }
 
 // admit lets w request its locks from the database.
-func (w *waiter) admit() {
+func (w *localWaiter) admit() {
 	if !w.admitted {
 		w.admitted = true
 		close(w.ready)
@@ -365,7 +366,7 @@ func (w *waiter) admit() {
 }
 
 // pause waits for d, or until limit ends. If w is woken before, it returns when.
-func (w *waiter) pause(limit context.Context, d time.Duration) (woken time.Time) {
+func (w *localWaiter) pause(limit context.Context, d time.Duration) (woken time.Time) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -378,7 +379,7 @@ func (w *waiter) pause(limit context.Context, d time.Duration) (woken time.Time)
 }
 
 // drainWake drops an earlier wake-up.
-func (w *waiter) drainWake() {
+func (w *localWaiter) drainWake() {
 	select {
 	case <-w.wake:
 	default:

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func isReady(w *waiter) bool {
+func isReady(w *localWaiter) bool {
 	select {
 	case <-w.ready:
 		return true

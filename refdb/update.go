@@ -185,10 +185,10 @@ func (db *DB) update(ctx context.Context, r UpdateRequest, lock *Lock) (err erro
 	w.repeatable = func() bool {
 		return lock != nil && r.covers() && r.Locks == MandatoryLocks && lock.Err() == nil
 	}
-	edges := db.comparisons.edges.Load()
+	sequence := db.comparisons.sequence.Load()
 	err = db.write(ctx, w)
 	if err == nil {
-		err = db.knowWritten(ctx, edges, knownChanges(r.Project, r.Origin, r.Updates, time.Now()))
+		err = db.noteWritten(ctx, sequence, knownChanges(r.Project, r.Origin, r.Updates, time.Now()))
 	}
 	if err != nil {
 		return fmt.Errorf("updating refs of %s: %w", r.Project, err)

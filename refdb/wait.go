@@ -77,12 +77,12 @@ var (
 // pollUntilLocked requests the locks from the database until it gets them or limit
 // ends. w is ready: it is the first in its queues, or passes the first. The call of
 // Lock began at start.
-func (db *DB) pollUntilLocked(limit context.Context, w *waiter, project string, refs []string, start time.Time, e *Event) (*Lock, error) {
+func (db *DB) pollUntilLocked(limit context.Context, w *localWaiter, project string, refs []string, start time.Time, e *Event) (*Lock, error) {
 	poll := newBackOff(pollMin, pollMax)
 	var locked *LockedError  // the latest refusal
 	var answeredAt time.Time // when the latest refusal came
 	var wokenAt time.Time    // when it was woken; zero if it only paused
-	waiter := Waiter{ID: w.id}
+	dbWaiter := Waiter{ID: w.id}
 	if l := db.queues.heldLock(project, refs); l != nil {
 		wokenAt = w.pause(limit, jitter(pollNotified)) // l's release wakes w, or enqueues it
 		if limit.Err() != nil {
@@ -94,11 +94,11 @@ func (db *DB) pollUntilLocked(limit context.Context, w *waiter, project string, 
 		w.drainWake()
 		e.Attempts++
 		sent := time.Now()
-		waiter.Channel, waiter.Turn = "", db.turn(turnPolled)
+		dbWaiter.Channel, dbWaiter.Turn = "", db.turn(turnPolled)
 		if db.notifications.active.Load() {
-			waiter.Channel, waiter.Turn = db.channel, db.turn(turnNotified)
+			dbWaiter.Channel, dbWaiter.Turn = db.channel, db.turn(turnNotified)
 		}
-		a, ok := db.acquireWithin(limit, project, refs, waiter)
+		a, ok := db.acquireWithin(limit, project, refs, dbWaiter)
 		if !ok {
 			break
 		}
@@ -113,7 +113,7 @@ func (db *DB) pollUntilLocked(limit context.Context, w *waiter, project string, 
 		case errors.As(a.err, &locked):
 			answeredAt = time.Now()
 			db.roundTrip.Store(int64(answeredAt.Sub(sent)))
-			waiter.Place = a.place
+			dbWaiter.Place = a.place
 			db.queues.refused(w, locked.Holders)
 			db.startListening()
 		case errors.Is(a.err, ErrUnavailable) && locked != nil && time.Since(answeredAt) < db.opts.StaleAfter:
@@ -122,7 +122,7 @@ func (db *DB) pollUntilLocked(limit context.Context, w *waiter, project string, 
 			db.withdraw(project, refs, w.id)
 			return nil, a.err
 		}
-		pause := waiter.pause(poll.NextBackOff(), len(refs))
+		pause := dbWaiter.pause(poll.NextBackOff(), len(refs))
 		if !errors.Is(a.err, ErrUnavailable) { // in an outage locked is out of date
 			pause = min(pause, untilStale(locked))
 		}

@@ -44,8 +44,9 @@ func (d *driver) write(ctx context.Context, doing string, do func(*tx) error) er
 	})
 }
 
-// requireWitness returns ErrNotAdmitted if the owner's site has to compare the server first.
-func (t *tx) requireWitness(owner string) error {
+// refuseBarred returns ErrNotAdmitted if the owner's site is a witness that is away or was left out of a recovery: it has to
+// compare the server first.
+func (t *tx) refuseBarred(owner string) error {
 	site, _, _ := strings.Cut(owner, "/")
 	if w := t.admission.witnesses[site]; w.Away || w.Without {
 		return fmt.Errorf("memory: %w", refdb.ErrNotAdmitted)

@@ -17,7 +17,7 @@ type intent struct {
 func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.Prepared, err error) {
 	err = d.write(ctx, "prepare updates", func(t *tx) error {
 		refs := rules.RefsOf(r.Updates)
-		if err := t.requireWitness(r.Owner); err != nil {
+		if err := t.refuseBarred(r.Owner); err != nil {
 			return err
 		}
 		if t.revoked(r) {
@@ -73,7 +73,7 @@ func (t *tx) row(id refdb.LockID) *rules.IntentRow {
 
 func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	return d.write(ctx, "finish intents", func(t *tx) error {
-		if err := t.requireWitness(r.Owner); err != nil {
+		if err := t.refuseBarred(r.Owner); err != nil {
 			return err
 		}
 		refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))

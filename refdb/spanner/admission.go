@@ -67,9 +67,9 @@ func (d *Driver) requireAdmission(r request) error {
 	return nil
 }
 
-// requireWitness returns ErrNotAdmitted if the owner's site was left out of a recovery, or taken to be away, when the driver last
-// looked: it has to compare the database first.
-func (d *Driver) requireWitness(what, owner string) error {
+// refuseBarred returns ErrNotAdmitted if the owner's site was a witness that is away or was left out of a recovery when the driver
+// last looked: it has to compare the database first.
+func (d *Driver) refuseBarred(what, owner string) error {
 	site, _, _ := strings.Cut(owner, "/")
 	if barred := d.barred.Load(); barred != nil && slices.Contains(*barred, site) {
 		return failed(what, refdb.ErrNotAdmitted)

@@ -98,7 +98,7 @@ func intentsOf(intents []refdb.LockID) func(context.Context, *transaction) ([]*i
 // Finish implements refdb.IntentStore.
 func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	const what = "finish intents"
-	if err := d.requireWitness(what, r.Owner); err != nil {
+	if err := d.refuseBarred(what, r.Owner); err != nil {
 		return err
 	}
 	refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))

@@ -17,7 +17,7 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	if err := checkRefs(r.Updates); err != nil {
 		return refdb.Prepared{}, failed(what, err)
 	}
-	if err := d.requireWitness(what, r.Owner); err != nil {
+	if err := d.refuseBarred(what, r.Owner); err != nil {
 		return refdb.Prepared{}, err
 	}
 	if len(r.Packs) > 0 && !d.keepsPacks() {

@@ -70,9 +70,9 @@ func (t *tx) isAdmitted(server string) (bool, error) {
 	return *t.admitted == server, nil
 }
 
-// requireWitness returns refdb.ErrNotAdmitted if the owner's site has to compare the file first: it was left out of a
-// recovery, or taken to be away.
-func (t *tx) requireWitness(owner string) (refused, err error) {
+// refuseBarred returns refdb.ErrNotAdmitted if the owner's site is a witness that is away or was left out of a recovery: it has to
+// compare the file first.
+func (t *tx) refuseBarred(owner string) (refused, err error) {
 	site, _, _ := strings.Cut(owner, "/")
 	err = t.query(func(row) { refused = refdb.ErrNotAdmitted }, barredWitness, site)
 	return refused, err

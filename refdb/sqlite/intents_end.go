@@ -19,7 +19,7 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 
 // finish writes nothing if it is refused.
 func (t *tx) finish(r refdb.FinishRequest) (refused, err error) {
-	if refused, err := t.requireWitness(r.Owner); refused != nil || err != nil {
+	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
 		return refused, err
 	}
 	refs := slices.Sorted(slices.Values(slices.Concat(rules.RefsOf(r.Done), r.Dropped)))

@@ -55,7 +55,7 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 
 // prepare writes nothing if it is refused.
 func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prepared, refused, err error) {
-	if refused, err := t.requireWitness(r.Owner); refused != nil || err != nil {
+	if refused, err := t.refuseBarred(r.Owner); refused != nil || err != nil {
 		return refdb.Prepared{}, refused, err
 	}
 	rows, err := t.rows(r.Project, refs)
