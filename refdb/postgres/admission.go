@@ -21,8 +21,8 @@ import (
 // could as well have come after both.
 const requireAdmissionSQL = `SELECT refdb_require()`
 
-// together runs do in a transaction under the lock on the row of admission, which has its server.
-func (d *Driver) together(ctx context.Context, what string, do func(pgx.Tx, admission) error) error {
+// changeAdmission runs do in a transaction under the lock on the row of admission, which has its server.
+func (d *Driver) changeAdmission(ctx context.Context, what string, do func(pgx.Tx, admission) error) error {
 	return d.inTransaction(ctx, what, func(tx pgx.Tx) error {
 		var a admission
 		// What others did before they gave the lock up is seen by the statements after this one.
@@ -176,7 +176,7 @@ ON CONFLICT (name) DO UPDATE SET (server, seen, away, without, since) = (exclude
 // Report excludes all other reports.
 func (d *Driver) Report(ctx context.Context, r refdb.Report) (a refdb.Admission, err error) {
 	const what = "report what the server has"
-	err = d.together(ctx, what, func(tx pgx.Tx, row admission) error {
+	err = d.changeAdmission(ctx, what, func(tx pgx.Tx, row admission) error {
 		if row.server != r.Server {
 			return errReplaced
 		}

@@ -54,7 +54,7 @@ SELECT greatest((SELECT max(first) + 1 FROM epochs), coalesce(
 
 // Recover excludes all who write, and all reports.
 func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
-	err = d.together(ctx, "recover", func(tx pgx.Tx, row admission) error {
+	err = d.changeAdmission(ctx, "recover", func(tx pgx.Tx, row admission) error {
 		answer = refdb.Recovered{}
 		if row.admitted == row.server {
 			answer.Done = true

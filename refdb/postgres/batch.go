@@ -51,7 +51,7 @@ func (d *Driver) batch(calls []call) (all []roundtrip.Statement) {
 	if len(calls) == 1 {
 		f = single
 	}
-	key := func(c call) (place int32) {
+	key := func(c call) (index int32) {
 		keyed = append(keyed, c.Key())
 		return int32(len(keyed))
 	}
@@ -60,10 +60,10 @@ func (d *Driver) batch(calls []call) (all []roundtrip.Statement) {
 		case *releaseCall:
 			releases = append(releases, c)
 		case *acquireCall:
-			c.place = key(c)
+			c.index = key(c)
 			acquires = append(acquires, c)
 		case *updateCall:
-			c.place = key(c)
+			c.index = key(c)
 			if c.plain() {
 				plain = append(plain, c)
 			} else {
@@ -139,12 +139,12 @@ func (f form) asked(columns ...string) string {
 	return "SELECT " + strings.Join(columns, ", ")
 }
 
-// gotKeys holds for a request whose keys were taken; place counts from 1.
+// gotKeys holds for a request whose keys were taken; index counts from 1.
 func (f form) gotKeys() string {
 	if f == single {
 		return "true"
 	}
-	return "strpos(current_setting('refdb.got'), chr(place + 64)) > 0"
+	return "strpos(current_setting('refdb.got'), chr(index + 64)) > 0"
 }
 
 // column is an argument for a statement of that form.

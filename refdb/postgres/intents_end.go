@@ -43,7 +43,7 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	if err != nil {
 		return err
 	}
-	d.tellAll(&o)
+	d.notifyAll(&o)
 	return nil
 }
 

@@ -26,7 +26,7 @@ WITH found AS MATERIALIZED (
          CASE WHEN over AND told THEN nullif(places[2:], '{}') ELSE places END AS queue
   FROM (
     SELECT *, reserved_for IS NOT NULL AND NOT fresh AND places IS NOT NULL AND ` + idOf("reserved_for") + ` <> ` + idOf("$6::text") + ` AS over,
-           ` + told("places") + ` AS told
+           ` + isNotified("places") + ` AS told
     FROM (
       SELECT ` + foundColumns + `, coalesce(nonce = $4 AND owner = $3, false) AS mine,
              CASE WHEN ` + isReserved + ` AND ` + isPlace("nonce") + ` THEN nonce END AS reserved_for, ` + placesOf("waiting", "''") + ` AS places
@@ -64,7 +64,7 @@ WITH found AS MATERIALIZED (
   ) AS refused
 ), changes AS MATERIALIZED (
   SELECT ref, tid, waiting, now, mine OR ours AND others IS NULL AND (intended OR NOT keeps) AS goes,
-         CASE WHEN ours AND intended THEN CASE WHEN ` + told("others") + ` THEN others[1] END
+         CASE WHEN ours AND intended THEN CASE WHEN ` + isNotified("others") + ` THEN others[1] END
               WHEN ours AND keeps THEN place
               WHEN ours THEN coalesce((SELECT p FROM unnest(others) WITH ORDINALITY AS later (p, n) WHERE (ticket, id COLLATE "C") < (` + rank("p") + `) ORDER BY n LIMIT 1), others[1])
               WHEN over THEN kept END AS to_,
@@ -143,8 +143,8 @@ func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	a := acquisition{project: r.Project}
 	err := d.grant(ctx, "acquire locks", r, &a, acquireSQL, placeText(r.Waiter, r.Owner))
 	if err == nil {
-		for ref, told := range a.told {
-			d.notifier.Tell(r.Project, ref, told)
+		for ref, toNotify := range a.toNotify {
+			d.notifier.Notify(r.Project, ref, toNotify)
 		}
 	}
 	return d.acquired(a, err)
@@ -159,13 +159,13 @@ type acquisition struct {
 	refs          []refdb.Ref
 	holders       []refdb.LockInfo // others'
 	place         refdb.Place      // of the waiter, if it was refused
-	told          map[string][]string
+	toNotify      map[string][]string
 	more          []any                 // where the answer's further columns go
 	first, before []roundtrip.Statement // of its transaction: before anything else, and before the decision
 }
 
 func (a *acquisition) read(rows pgx.Rows) error {
-	*a = acquisition{project: a.project, told: map[string][]string{}, more: a.more, first: a.first, before: a.before}
+	*a = acquisition{project: a.project, toNotify: map[string][]string{}, more: a.more, first: a.first, before: a.before}
 	for rows.Next() {
 		var (
 			name              string
@@ -198,8 +198,8 @@ func (a *acquisition) read(rows pgx.Rows) error {
 		if lock.owner.Valid && !mine && (*refuses || !*reserved) {
 			a.holders = append(a.holders, lock.info(a.project, name, a.now))
 		}
-		if told := slices.Concat(yielded, dropped); told != nil {
-			a.told[name] = told
+		if toNotify := slices.Concat(yielded, dropped); toNotify != nil {
+			a.toNotify[name] = toNotify
 		}
 	}
 	return rows.Err()

@@ -14,13 +14,13 @@ import (
 // acquireBatchedSQL takes the locks on refs that have none, and returns the locks on
 // the others.
 //
-//	$1 projects  $2 refs  $3 owners  $4 nonces  $5 stale_after, µs  $6 places of their keys
+//	$1 projects  $2 refs  $3 owners  $4 nonces  $5 stale_after, µs  $6 indices of their keys
 var acquireBatchedSQL = bothForms(func(f form) string {
 	return `
 WITH found AS MATERIALIZED (
   SELECT asked.*, lock.*, value, time, op, clock_timestamp() AS now,
          CASE WHEN holder IS NULL THEN (SELECT origin + ` + passed + ` FROM ` + ofOrigin + `) END AS token
-  FROM (` + f.asked("project text", "ref text", "owner text", "nonce text", "stale_after bigint", "place int") + `) AS asked
+  FROM (` + f.asked("project text", "ref text", "owner text", "nonce text", "stale_after bigint", "index int") + `) AS asked
   LEFT JOIN LATERAL (
     SELECT owner AS holder, token AS held, heartbeat, stale_after AS stands, nonce AS holds
     FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
@@ -31,14 +31,14 @@ WITH found AS MATERIALIZED (
   INSERT INTO locks (project, ref, heartbeat, token, owner, nonce, stale_after)
   SELECT project, ref, now, token, owner, nonce, stale_after FROM found WHERE token IS NOT NULL
 )
-SELECT place, token, now, value, time, op, holder, held, heartbeat, stands, holds FROM found`
+SELECT index, token, now, value, time, op, holder, held, heartbeat, stands, holds FROM found`
 })
 
 // An acquireCall is a request for the lock on a single ref. It is undecided
 // unless the answer has a token, or a holder whose lock is fresh.
 type acquireCall struct {
 	request refdb.AcquireRequest
-	place   int32 // of its keys
+	index   int32 // of its keys
 	answer  acquisition
 }
 
@@ -66,24 +66,24 @@ func acquireStatement(f form, calls []*acquireCall) []roundtrip.Statement {
 		column(f, calls, func(c *acquireCall) string { return c.request.Owner }),
 		column(f, calls, func(c *acquireCall) string { return c.request.Nonce }),
 		column(f, calls, func(c *acquireCall) int64 { return c.request.StaleAfter.Microseconds() }),
-		column(f, calls, func(c *acquireCall) int32 { return c.place }))}
+		column(f, calls, func(c *acquireCall) int32 { return c.index }))}
 }
 
 // readAcquired reads the row of one of the calls.
 func readAcquired(row pgx.Rows, calls []*acquireCall) error {
 	var (
-		place int32
+		index int32
 		token pgtype.Timestamptz // NULL if the lock was not taken
 		now   time.Time
 		ref   refColumns
 		lock  lockColumns // that was there
 		nonce pgtype.Text
 	)
-	if err := row.Scan(&place, &token, &now, &ref.value, &ref.time, &ref.op,
+	if err := row.Scan(&index, &token, &now, &ref.value, &ref.time, &ref.op,
 		&lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &nonce); err != nil {
 		return err
 	}
-	c := calls[slices.IndexFunc(calls, func(c *acquireCall) bool { return c.place == place })]
+	c := calls[slices.IndexFunc(calls, func(c *acquireCall) bool { return c.index == index })]
 	r, answer := &c.request, &c.answer
 	answer.now = now
 	if ref.value.Valid {

@@ -56,9 +56,9 @@ func due(places string) string {
 	return fmt.Sprintf(`EXISTS (SELECT FROM unnest(%s) AS p WHERE %s >= '%02d')`, places, passedOf("p"), refdb.MaxPassed)
 }
 
-// told holds if the lock is kept for the first of places: it is told when to come, or
+// isNotified holds if the lock is kept for the first of places: it is told when to come, or
 // somebody was passed too often.
-func told(places string) string {
+func isNotified(places string) string {
 	return `coalesce(` + due(places) + ` OR ` + channelOf("("+places+")[1]") + ` <> '', false)`
 }
 
@@ -70,11 +70,11 @@ func passedOnce(p string) string {
 // micros is a time in µs since 1970, as a ticket has it.
 func micros(at string) string { return `(extract(epoch FROM ` + at + `) * 1000000)::bigint` }
 
-// handOn is common table expressions that end the locks whose rows are in ends. That has
+// handOver is common table expressions that end the locks whose rows are in ends. That has
 // the columns tid, waiting and next, which is the place of one who is next, or empty.
-// Rows where nobody waits are deleted, the others are handed on. Both expressions return
-// project and ref, and handed the places to be told: see refdb.Notifier.
-var handOn = `deleted AS (
+// Rows where nobody waits are deleted, the others are handed over. Both expressions return
+// project and ref, and handed the places to notify: see refdb.Notifier.
+var handOver = `deleted AS (
   DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM ends WHERE waiting IS NULL)) RETURNING project, ref
 ), handed AS (
   UPDATE locks SET owner = ` + reservedOwner("coalesce(place, '')") + `, nonce = place, waiting = rest, heartbeat = ` + reservedHeartbeat("place", "clock_timestamp()") + `, stale_after = NULL
@@ -89,7 +89,7 @@ var handOn = `deleted AS (
                   WHEN told THEN nullif(waiting[2:], '{}')
                   ELSE waiting END AS rest
       FROM (
-        SELECT tid, waiting, next <> '' AND NOT ` + due("waiting") + ` AS preferred, ` + told("waiting") + ` AS told,
+        SELECT tid, waiting, next <> '' AND NOT ` + due("waiting") + ` AS preferred, ` + isNotified("waiting") + ` AS told,
                CASE WHEN next <> '' THEN ` + placeOfNext + ` ELSE '' END AS next
         FROM ends WHERE waiting IS NOT NULL
       ) AS judged
@@ -138,6 +138,6 @@ type freedLock struct {
 // wakeFreed wakes the first in each queue.
 func (d *Driver) wakeFreed(freed ...freedLock) {
 	for _, f := range freed {
-		d.notifier.TellFirst(f.project, f.ref, f.waiting)
+		d.notifier.NotifyFirst(f.project, f.ref, f.waiting)
 	}
 }

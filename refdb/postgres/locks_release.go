@@ -39,7 +39,7 @@ func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Rel
 			released.Missing = append(released.Missing, r.Refs[i])
 			continue
 		}
-		d.notifier.TellNext(r.Project, r.Refs[i], row.told, next)
+		d.notifier.NotifyNext(r.Project, r.Refs[i], row.toNotify, next)
 	}
 	return released, nil
 }
@@ -60,7 +60,7 @@ func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool,
 	purged := make([]bool, len(locks))
 	for i, row := range found {
 		purged[i] = row.ended
-		d.notifier.Tell(locks[i].Project, locks[i].Ref, row.told)
+		d.notifier.Notify(locks[i].Project, locks[i].Ref, row.toNotify)
 	}
 	return purged, nil
 }
@@ -122,13 +122,13 @@ WITH ends AS MATERIALIZED (
   SELECT n, held_project AS project, held_ref AS ref, tid, CASE WHEN NOT ` + isReserved + ` THEN ` + placesOf("waiting", "''") + ` END AS waiting, $6::text AS next,
          CASE WHEN ` + isReserved + ` THEN waiting[1:1] END AS forgotten
   FROM ` + heldRows + `, LATERAL (` + lockOfHeld + `) AS lock
-), ` + handOn + `
+), ` + handOver + `
 SELECT n, coalesce(told, forgotten) FROM ends LEFT JOIN handed USING (project, ref)`
 
 // An endedRow is what became of a row that was to end.
 type endedRow struct {
-	ended bool
-	told  []string // the places to be told
+	ended    bool
+	toNotify []string // the places to notify
 }
 
 // endHeld ends the rows that match. They go to next, a place or "", or to those who wait.
@@ -144,11 +144,11 @@ func (d *Driver) endHeld(ctx context.Context, what string, rows heldArray, next 
 			clear(found)
 			for answer.Next() {
 				var n int
-				var told []string
-				if err := answer.Scan(&n, &told); err != nil {
+				var toNotify []string
+				if err := answer.Scan(&n, &toNotify); err != nil {
 					return err
 				}
-				found[rows[n-1].index] = endedRow{true, told}
+				found[rows[n-1].index] = endedRow{true, toNotify}
 			}
 			return answer.Err()
 		}, append(args, next)...))
@@ -168,7 +168,7 @@ WITH found AS MATERIALIZED (
   FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
 ), ends AS MATERIALIZED (
   SELECT tid, places AS waiting, '' AS next FROM found WHERE ours
-), ` + handOn + `, stripped AS (
+), ` + handOver + `, stripped AS (
   UPDATE locks SET waiting = places FROM found WHERE ctid = tid AND waits AND NOT ours
 )
 SELECT ref, told FROM handed`
@@ -186,11 +186,11 @@ func (d *Driver) Abandon(ctx context.Context, r refdb.AbandonRequest) error {
 	err := d.pools.Do(ctx, roundtrip.Write("abandon locks").
 		Then(lockRefs(r.Project, r.Refs), lockRows(r.Project, r.Refs)).
 		Query(abandonSQL, func(rows pgx.Rows) (err error) {
-			o.told, err = readTold(rows)
+			o.toNotify, err = readToNotify(rows)
 			return err
 		}, r.Project, r.Refs, r.Owner, r.Nonce, r.Waiter))
 	if err == nil {
-		d.tellAll(&o)
+		d.notifyAll(&o)
 	}
 	return err
 }
@@ -211,16 +211,16 @@ func (d *Driver) giveBack(c call) {
 	})
 }
 
-// readTold reads rows of a ref and the places to be told of it.
-func readTold(rows pgx.Rows) (map[string][]string, error) {
-	told := map[string][]string{}
+// readToNotify reads rows of a ref and the places to notify of it.
+func readToNotify(rows pgx.Rows) (map[string][]string, error) {
+	toNotify := map[string][]string{}
 	for rows.Next() {
 		var ref string
 		var places []string
 		if err := rows.Scan(&ref, &places); err != nil {
 			return nil, err
 		}
-		told[ref] = places
+		toNotify[ref] = places
 	}
-	return told, rows.Err()
+	return toNotify, rows.Err()
 }

@@ -24,7 +24,7 @@ WITH ends AS MATERIALIZED (
     LIMIT 1 FOR UPDATE SKIP LOCKED
   ) AS lock
   WHERE ` + roundtrip.Guard + `
-), ` + handOn + `
+), ` + handOver + `
 SELECT project, ref, NULL::text[] FROM deleted UNION ALL SELECT project, ref, told FROM handed`
 })
 
@@ -42,7 +42,7 @@ func (c *releaseCall) reset()       { c.row = endedRow{} }
 
 func (c *releaseCall) decide(d *Driver) {
 	if c.row.ended {
-		d.notifier.TellNext(c.request.Project, c.request.Refs[0], c.row.told, c.next)
+		d.notifier.NotifyNext(c.request.Project, c.request.Refs[0], c.row.toNotify, c.next)
 	}
 }
 
@@ -56,11 +56,11 @@ func releaseStatement(f form, calls []*releaseCall) []roundtrip.Statement {
 		reset(calls)
 		for rows.Next() {
 			var name refName
-			var told []string
-			if err := rows.Scan(&name.project, &name.ref, &told); err != nil {
+			var toNotify []string
+			if err := rows.Scan(&name.project, &name.ref, &toNotify); err != nil {
 				return err
 			}
-			named[name].row = endedRow{true, told}
+			named[name].row = endedRow{true, toNotify}
 		}
 		return rows.Err()
 	},

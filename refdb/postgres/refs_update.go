@@ -13,7 +13,7 @@ import (
 )
 
 // These compare, write, and end locks. Nothing in here waits. They return a row with
-// the verdict, and more rows with what refused the update, or with those to be told of
+// the verdict, and more rows with what refused the update, or with those to notify of
 // the locks that ended.
 //
 //	$1 project   $2 refs    $3 olds, NULL if absent   $4 news   $5 operation   $6 whether to adopt
@@ -136,7 +136,7 @@ func decideUpdate(found string) string {
 func endFence(next string) string {
 	return `, ends AS MATERIALIZED (
   SELECT lock AS tid, ` + placesOf("waiting", "''") + ` AS waiting, ` + next + ` AS next FROM fence, verdict WHERE verdict = 'done' AND $8::boolean
-), ` + handOn
+), ` + handOver
 }
 
 // updateRangeSQL moves all refs if each holds what it should, if no lock stands between
@@ -158,7 +158,7 @@ WITH ` + inRange + `, fits AS MATERIALIZED (
 SELECT done FROM verdict`
 
 // updateRange makes an update of many refs if updateRangeSQL can, and reports whether it did.
-func (d *Driver) updateRange(ctx context.Context, r refdb.UpdateRequest, c change) (done bool, err error) {
+func (d *Driver) updateRange(ctx context.Context, r refdb.UpdateRequest, c updateArrays) (done bool, err error) {
 	read := func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&done}, func() error { return nil })
 		return err
@@ -171,10 +171,10 @@ func (d *Driver) updateRange(ctx context.Context, r refdb.UpdateRequest, c chang
 // the way, or if updateRangeSQL can't move many refs. The update of a single ref is made
 // in a batch, unless its fence is on other refs or stays: such updates are rare.
 func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
-	c := newChange(r)
+	c := newUpdateArrays(r)
 	o := outcome{project: r.Project}
 	if len(c.keyed) == 1 && len(c.refs) == 1 && (r.Fence == nil || c.release) {
-		u := updateCall{request: r, change: c}
+		u := updateCall{request: r, arrays: c}
 		if err := d.batcher.Do(ctx, &u); err != nil {
 			return err
 		}
@@ -209,32 +209,32 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 			return err
 		}
 	}
-	d.tellEnded(&o, c)
+	d.notifyEnded(&o, c)
 	return o.err(r.Updates)
 }
 
-// tellEnded is tellAll after an update that may have released its fence.
-func (d *Driver) tellEnded(o *outcome, c change) {
-	d.tellAll(o)
+// notifyEnded is notifyAll after an update that may have released its fence.
+func (d *Driver) notifyEnded(o *outcome, c updateArrays) {
+	d.notifyAll(o)
 	if o.verdict != "done" || c.next == "" {
 		return
 	}
 	for _, ref := range c.fence {
-		if o.told[ref] == nil {
-			d.notifier.TellNext(o.project, ref, nil, c.next)
+		if o.toNotify[ref] == nil {
+			d.notifier.NotifyNext(o.project, ref, nil, c.next)
 		}
 	}
 }
 
-// tellAll tells those who wait for the locks that ended.
-func (d *Driver) tellAll(o *outcome) {
-	for ref, told := range o.told {
-		d.notifier.Tell(o.project, ref, told)
+// notifyAll notifies those who wait for the locks that ended.
+func (d *Driver) notifyAll(o *outcome) {
+	for ref, toNotify := range o.toNotify {
+		d.notifier.Notify(o.project, ref, toNotify)
 	}
 }
 
-// A change is an UpdateRequest as arrays.
-type change struct {
+// updateArrays is an UpdateRequest as arrays.
+type updateArrays struct {
 	refs, news []string
 	olds       []*string // nil if absent
 	fence      []string
@@ -248,8 +248,8 @@ type change struct {
 	keyed      []string // all refs that it touches
 }
 
-func newChange(r refdb.UpdateRequest) change {
-	c := change{fence: []string{}, inTheWay: []string{}, ending: []string{}, mandatory: r.Locks == refdb.MandatoryLocks}
+func newUpdateArrays(r refdb.UpdateRequest) updateArrays {
+	c := updateArrays{fence: []string{}, inTheWay: []string{}, ending: []string{}, mandatory: r.Locks == refdb.MandatoryLocks}
 	c.refs, c.olds, c.news = columnsOf(r.Updates)
 	if f := r.Fence; f != nil {
 		c.fence, c.owner, c.token, c.release, c.next = f.Refs, f.Owner, f.Token, f.Release, placeText(f.Next, f.Owner)
@@ -273,12 +273,12 @@ func newChange(r refdb.UpdateRequest) change {
 
 // outcome is what the last statement of an Update or a Finish says.
 type outcome struct {
-	project string
-	verdict string // "" while there is none
-	lost    []string
-	holders []refdb.LockInfo
-	have    map[string]refdb.Value
-	told    map[string][]string // places to be told of locks that ended
+	project  string
+	verdict  string // "" while there is none
+	lost     []string
+	holders  []refdb.LockInfo
+	have     map[string]refdb.Value
+	toNotify map[string][]string // places to notify of locks that ended
 }
 
 func (o *outcome) read(rows pgx.Rows) error {
@@ -293,21 +293,21 @@ func (o *outcome) read(rows pgx.Rows) error {
 			ref, value *string
 			lock       lockColumns
 			now        time.Time
-			told       []string
+			toNotify   []string
 		)
-		if err := rows.Scan(&verdict, &ref, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &told); err != nil {
+		if err := rows.Scan(&verdict, &ref, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &toNotify); err != nil {
 			return err
 		}
 		o.verdict = verdict
 		if ref != nil {
-			o.add(*ref, value, lock, now, told)
+			o.add(*ref, value, lock, now, toNotify)
 		}
 	}
 	return rows.Err()
 }
 
 // add notes what is said about one ref.
-func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time, told []string) {
+func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time, toNotify []string) {
 	switch o.verdict {
 	case "lost":
 		o.lost = append(o.lost, ref)
@@ -322,11 +322,11 @@ func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time
 			o.have[ref] = refdb.Value(*value)
 		}
 	default:
-		if len(told) > 0 {
-			if o.told == nil {
-				o.told = make(map[string][]string)
+		if len(toNotify) > 0 {
+			if o.toNotify == nil {
+				o.toNotify = make(map[string][]string)
 			}
-			o.told[ref] = told
+			o.toNotify[ref] = toNotify
 		}
 	}
 }

@@ -14,21 +14,21 @@ import (
 // updatePlainSQL moves the refs that nobody has locked and that hold what they should,
 // in less time than updateBatchedSQL. It returns the refs that it moved.
 //
-//	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 places of their keys
+//	$1 projects  $2 refs  $3 olds  $4 news  $5 operations  $6 indices of their keys
 var updatePlainSQL = bothForms(func(f form) string {
 	return `
 UPDATE refs SET value = new, time = clock_timestamp(), op = operation
-FROM (` + f.asked("asked_project text", "asked_ref text", "old text", "new text", "operation text", "place int") + `) AS asked
+FROM (` + f.asked("asked_project text", "asked_ref text", "old text", "new text", "operation text", "index int") + `) AS asked
 WHERE project = asked_project AND ref = asked_ref AND value = old AND ` + f.gotKeys() + `
 AND NOT EXISTS (SELECT FROM locks WHERE project = asked_project AND ref = asked_ref OFFSET 0)
-RETURNING place`
+RETURNING index`
 })
 
 // updateBatchedSQL decides about each ref for itself. A ref stays undecided if others
 // have locked the row of its lock, or changed it since the statement began, so that it
 // could be locked but not deleted.
 //
-//	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 places of their keys
+//	$1 projects  $2 refs  $3 olds, NULL if absent  $4 news  $5 operations  $6 indices of their keys
 //	$7 whether locks are in the way  $8 whether to adopt  $9 owners and $10 tokens of the locks to hold and release, or NULL
 //	$11 who is next, or ''
 var updateBatchedSQL = bothForms(func(f form) string {
@@ -39,7 +39,7 @@ WITH found AS MATERIALIZED (
 		`fence IS NULL AND `+inTheWay("NOT mandatory OR owner IS NULL"),
 		`fence IS NULL AND mandatory AND owner IS NOT NULL`,
 		differs("adopt")) + ` AS verdict
-  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (` + f.asked("project text", "ref text", "old text", "new text", "op text", "place int",
+  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (` + f.asked("project text", "ref text", "old text", "new text", "op text", "index int",
 		"mandatory boolean", "adopt boolean", "holder text", "fence timestamptz", "next text") + `) AS asked
   LEFT JOIN LATERAL (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
   LEFT JOIN LATERAL (
@@ -53,7 +53,7 @@ WITH found AS MATERIALIZED (
     LIMIT 1 FOR UPDATE SKIP LOCKED
   ) AS lock
   WHERE fence IS NOT NULL AND verdict = 'done'
-), ` + handOn + `, decided AS MATERIALIZED (
+), ` + handOver + `, decided AS MATERIALIZED (
   SELECT found.*, told
   FROM found LEFT JOIN (SELECT project, ref, NULL::text[] AS told FROM deleted UNION ALL SELECT project, ref, told FROM handed) AS ended USING (project, ref)
   WHERE fence IS NULL OR verdict <> 'done' OR ended.ref IS NOT NULL
@@ -62,40 +62,40 @@ WITH found AS MATERIALIZED (
   SELECT project, ref, new, now, op FROM decided WHERE verdict = 'done'
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
 )
-SELECT place, verdict, value, owner, token, heartbeat, stale_after, now, told FROM decided`
+SELECT index, verdict, value, owner, token, heartbeat, stale_after, now, told FROM decided`
 })
 
 // An updateCall is an update of a single ref, whose fence, if any, is the lock on that
 // ref. It is undecided if the answer has no verdict, or "stale".
 type updateCall struct {
 	request refdb.UpdateRequest
-	change  change
-	place   int32 // of its keys
+	arrays  updateArrays
+	index   int32 // of its keys
 	answer  outcome
 }
 
 func (c *updateCall) What() string { return "update refs" }
-func (c *updateCall) Key() refName { return refName{c.request.Project, c.change.refs[0]} }
+func (c *updateCall) Key() refName { return refName{c.request.Project, c.arrays.refs[0]} }
 func (c *updateCall) reset()       { c.answer = outcome{project: c.request.Project} }
 
 func (c *updateCall) decide(d *Driver) {
-	d.tellEnded(&c.answer, c.change)
+	d.notifyEnded(&c.answer, c.arrays)
 }
 
 // plain reports whether updatePlainSQL may do.
 func (c *updateCall) plain() bool {
-	return c.request.Fence == nil && c.change.mandatory && !c.request.Adopt && c.change.olds[0] != nil
+	return c.request.Fence == nil && c.arrays.mandatory && !c.request.Adopt && c.arrays.olds[0] != nil
 }
 
 // updateColumns are the first arguments of both statements.
 func updateColumns(f form, calls []*updateCall) []any {
 	return []any{
 		column(f, calls, func(c *updateCall) string { return c.request.Project }),
-		column(f, calls, func(c *updateCall) string { return c.change.refs[0] }),
-		column(f, calls, func(c *updateCall) *string { return c.change.olds[0] }),
-		column(f, calls, func(c *updateCall) string { return c.change.news[0] }),
+		column(f, calls, func(c *updateCall) string { return c.arrays.refs[0] }),
+		column(f, calls, func(c *updateCall) *string { return c.arrays.olds[0] }),
+		column(f, calls, func(c *updateCall) string { return c.arrays.news[0] }),
 		column(f, calls, func(c *updateCall) string { return operation.Text(c.request.Origin) }),
-		column(f, calls, func(c *updateCall) int32 { return c.place }),
+		column(f, calls, func(c *updateCall) int32 { return c.index }),
 	}
 }
 
@@ -107,11 +107,11 @@ func plainStatement(f form, calls []*updateCall) []roundtrip.Statement {
 	return []roundtrip.Statement{roundtrip.Query(updatePlainSQL[f], func(rows pgx.Rows) error {
 		reset(calls)
 		for rows.Next() {
-			var place int32
-			if err := rows.Scan(&place); err != nil {
+			var index int32
+			if err := rows.Scan(&index); err != nil {
 				return err
 			}
-			placed(calls, place).answer.verdict = "done"
+			calledAt(calls, index).answer.verdict = "done"
 		}
 		return rows.Err()
 	}, updateColumns(f, calls)...)}
@@ -123,14 +123,14 @@ func updateStatement(f form, calls []*updateCall) []roundtrip.Statement {
 		return nil
 	}
 	owner := func(c *updateCall) (owner *string) {
-		if c.change.release {
-			owner = &c.change.owner
+		if c.arrays.release {
+			owner = &c.arrays.owner
 		}
 		return owner
 	}
 	token := func(c *updateCall) (token *time.Time) {
-		if c.change.release {
-			token = new(c.change.token.Time())
+		if c.arrays.release {
+			token = new(c.arrays.token.Time())
 		}
 		return token
 	}
@@ -143,33 +143,33 @@ func updateStatement(f form, calls []*updateCall) []roundtrip.Statement {
 		}
 		return rows.Err()
 	}, append(updateColumns(f, calls),
-		column(f, calls, func(c *updateCall) bool { return c.change.mandatory }),
+		column(f, calls, func(c *updateCall) bool { return c.arrays.mandatory }),
 		column(f, calls, func(c *updateCall) bool { return c.request.Adopt }),
 		column(f, calls, owner),
 		column(f, calls, token),
-		column(f, calls, func(c *updateCall) string { return c.change.next }))...)}
+		column(f, calls, func(c *updateCall) string { return c.arrays.next }))...)}
 }
 
-// placed finds a call by the place of its keys.
-func placed(calls []*updateCall, place int32) *updateCall {
-	return calls[slices.IndexFunc(calls, func(c *updateCall) bool { return c.place == place })]
+// calledAt finds a call by the index of its keys.
+func calledAt(calls []*updateCall, index int32) *updateCall {
+	return calls[slices.IndexFunc(calls, func(c *updateCall) bool { return c.index == index })]
 }
 
 // readUpdated reads the row of one of the calls.
 func readUpdated(row pgx.Rows, calls []*updateCall) error {
 	var (
-		place   int32
-		verdict string
-		value   *string
-		lock    lockColumns
-		now     time.Time
-		told    []string
+		index    int32
+		verdict  string
+		value    *string
+		lock     lockColumns
+		now      time.Time
+		toNotify []string
 	)
-	if err := row.Scan(&place, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &told); err != nil {
+	if err := row.Scan(&index, &verdict, &value, &lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter, &now, &toNotify); err != nil {
 		return err
 	}
-	c := placed(calls, place)
+	c := calledAt(calls, index)
 	c.answer.verdict = verdict
-	c.answer.add(c.change.refs[0], value, lock, now, told)
+	c.answer.add(c.arrays.refs[0], value, lock, now, toNotify)
 	return nil
 }

@@ -20,7 +20,7 @@ const maxReported = 4000
 const (
 	prunedUptoSQL = `SELECT begun, pruned, (SELECT seen FROM witnesses WHERE name = @witness) FROM history_state`
 
-	// missingSQL selects the places of the known changes that are not there. What is known is mostly new, so each change is looked
+	// missingSQL selects the indices of the known changes that are not there. What is known is mostly new, so each change is looked
 	// for from the end of its ref's history: a ref may have moved a million times.
 	missingSQL = `
 SELECT k.n FROM UNNEST(@keys) AS k
@@ -51,7 +51,7 @@ var (
 	moveColumns = []string{"project", "ref", "op", "move"}
 )
 
-// A knownKey is a known change; N is its place in the list.
+// A knownKey is a known change; N is its index in the list.
 type knownKey struct {
 	N       int64     `spanner:"n"`
 	Project string    `spanner:"project"`
@@ -85,7 +85,7 @@ func (d *Driver) Look(ctx context.Context, witness string, known []refdb.Known) 
 	return l, nil
 }
 
-// look returns the places of those that are not there.
+// look returns the indices of those that are not there.
 func look(ctx context.Context, query queryFunc, witness string, known []refdb.Known) (missing []int, err error) {
 	if len(known) == 0 {
 		return nil, nil

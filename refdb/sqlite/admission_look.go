@@ -18,7 +18,7 @@ const (
 	// Of operations: the text of a row begins with the ID and a tab, or is the ID.
 	byOperation = `op = k.op OR substr(op, 1, length(k.op) + 1) = k.op || char(9)`
 
-	// missing selects the places of the known changes ?1 that are not there. ?2: prunedUpto. What is known is mostly
+	// missing selects the indices of the known changes ?1 that are not there. ?2: prunedUpto. What is known is mostly
 	// new, so each change is looked for from the end of its ref's history.
 	missing = `
 		WITH known AS (

@@ -91,9 +91,9 @@ func SplitIDs(lines string) []string {
 	return strings.Split(lines, "\n")
 }
 
-// Inlined returns the places of packs whose data a page has: those with a single part, from the first one on, until
+// Inlined returns the indices of packs whose data a page has: those with a single part, from the first one on, until
 // one does not fit into what is left of the budget.
-func Inlined(packs []refdb.Pack, budget int) (places []int) {
+func Inlined(packs []refdb.Pack, budget int) (indices []int) {
 	left := int64(budget)
 	for i, p := range packs {
 		if p.Parts != 1 {
@@ -102,7 +102,7 @@ func Inlined(packs []refdb.Pack, budget int) (places []int) {
 		if left -= p.Size; left < 0 {
 			break
 		}
-		places = append(places, i)
+		indices = append(indices, i)
 	}
-	return places
+	return indices
 }

@@ -66,39 +66,39 @@ func New(pools *roundtrip.Pools) *Notifier {
 	return &Notifier{pools: pools, listeners: make(map[string]func(refdb.Wakeup)), due: make(chan struct{}, 1)}
 }
 
-// TellNext is Tell after a release with the place of one who is next, if there is one: it
-// asks now if the lock is kept for nobody else.
-func (n *Notifier) TellNext(project, ref string, told []string, next string) {
-	if len(told) == 0 && next != "" {
-		told = []string{next}
+// NotifyNext is Notify after a release. If nobody else is to be notified, it notifies next, the place of
+// the release's Next, unless that is "".
+func (n *Notifier) NotifyNext(project, ref string, toNotify []string, next string) {
+	if len(toNotify) == 0 && next != "" {
+		toNotify = []string{next}
 	}
-	n.Tell(project, ref, told)
+	n.Notify(project, ref, toNotify)
 }
 
-// Tell tells those who wait for a lock, given by their places: the first that the lock is
+// Notify tells those who wait for a lock, given by their places: the first that the lock is
 // kept for it, and the second that it is after the first one's turn.
-func (n *Notifier) Tell(project, ref string, told []string) {
+func (n *Notifier) Notify(project, ref string, toNotify []string) {
 	var after time.Duration
-	for _, text := range told[:min(len(told), 2)] {
+	for _, text := range toNotify[:min(len(toNotify), 2)] {
 		p, ok := queue.Parse(text)
 		if !ok {
 			return
 		}
 		if p.Channel != "" {
-			n.wake(wakeup{p.Channel, refdb.Wakeup{Project: project, Ref: ref, Waiter: p.ID, After: after}})
+			n.enqueue(wakeup{p.Channel, refdb.Wakeup{Project: project, Ref: ref, Waiter: p.ID, After: after}})
 		}
 		after = p.Turn
 	}
 }
 
-// TellFirst tells the first of those who waited for a lock whose row was deleted.
-func (n *Notifier) TellFirst(project, ref string, waited []string) {
-	n.Tell(project, ref, waited[:min(len(waited), 1)])
+// NotifyFirst notifies the first of those who waited for a lock whose row was deleted.
+func (n *Notifier) NotifyFirst(project, ref string, waited []string) {
+	n.Notify(project, ref, waited[:min(len(waited), 1)])
 }
 
-// wake wakes a waiter: at once if its process listens through this notifier, else by a
-// notification.
-func (n *Notifier) wake(w wakeup) {
+// enqueue wakes a waiter at once if its process listens through this notifier, and otherwise has Run send
+// a notification.
+func (n *Notifier) enqueue(w wakeup) {
 	n.mu.Lock()
 	wake := n.listeners[w.channel]
 	if wake == nil && len(n.pending) < maxPending {
@@ -122,9 +122,9 @@ func (n *Notifier) Run(closing context.Context) {
 	for {
 		select {
 		case <-n.due:
-			n.notify(n.take())
+			n.send(n.take())
 		case <-closing.Done():
-			n.notify(n.take())
+			n.send(n.take())
 			return
 		}
 	}
@@ -140,7 +140,7 @@ func (n *Notifier) take() []wakeup {
 
 const notifySQL = `SELECT count(pg_notify(channel, payload)) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)`
 
-func (n *Notifier) notify(all []wakeup) {
+func (n *Notifier) send(all []wakeup) {
 	if len(all) == 0 {
 		return
 	}
@@ -150,5 +150,5 @@ func (n *Notifier) notify(all []wakeup) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeupLimit)
 	defer cancel()
-	_ = n.pools.Do(ctx, roundtrip.Read("notify").Exec(notifySQL, channels, payloads)) // lost hints are made up for by polling
+	_ = n.pools.Do(ctx, roundtrip.Read("notify").Exec(notifySQL, channels, payloads)) // lost notifications are made up for by polling
 }
