@@ -22,19 +22,19 @@ var ErrNoPack = errors.New("the pack is not in the database")
 // stored in parts, and complete once the last one is. From then on a preparation may use it: see [WithPacks].
 //
 // A pack that was used is in the order of [PackKey]. Whoever has unpacked all used packs of a project up to
-// a key has all objects that they hold. A base stands for all packs up to its key.
+// a key has all objects that they hold. A full pack, a base, stands for all packs up to its key.
 type Pack struct {
 	ID      string // random, at most 64 bytes
 	Project string
 	Owner   string // the process that stored it, as [DB.Owner] has it
-	// Bases are the commits and tags whose objects it leaves out, as object IDs. The database had packs with
+	// Prerequisites are the commits and tags whose objects it leaves out, as object IDs. The database had packs with
 	// all of them when this one was made.
-	Bases []string
-	Tips  []string // the object IDs that it was made for: with Bases, all that they reach is in it
+	Prerequisites []string
+	Tips          []string // the object IDs that it was made for: with Prerequisites, all that they reach is in it
 
-	// Base: it has all objects of the project, up to Position. It is used without a preparation.
-	Base bool
-	// Position orders used packs. It is that of the preparation that first used it, or of a Base as it says;
+	// Full: it is a base, which has all objects of the project, up to Position. It is used without a preparation.
+	Full bool
+	// Position orders used packs. It is that of the preparation that first used it, or of a full pack as it says;
 	// 0 if the pack was not used yet.
 	Position Position
 
@@ -65,15 +65,15 @@ func (k PackKey) Compare(other PackKey) int {
 // A PackPart is what [PackStore.StorePart] stores.
 type PackPart struct {
 	// Pack is the same in all parts, except that only the last one has Size and Sum. Age, Data and Parts are not
-	// looked at, nor is Position unless it is a Base.
+	// looked at, nor is Position unless it is Full.
 	Pack   Pack
 	Number int // from 0
 	Data   []byte
 	Last   bool
 }
 
-// A Base is a value that packs build on, and a ref that holds it.
-type Base struct {
+// A RefValue is a ref and a value that it must hold, because packs build on that.
+type RefValue struct {
 	Ref   string
 	Value Value
 }
@@ -91,7 +91,7 @@ type PackQuery struct {
 // A PackPage is a part of the used packs of a project, in the order of their keys.
 type PackPage struct {
 	Packs []Pack
-	// Upto is the last position that is complete, as [HistoryState.Upto]: no pack but a Base will appear at or below it any
+	// Upto is the last position that is complete, as [HistoryState.Upto]: no pack but a full one will appear at or below it any
 	// more. The page may also have packs that come later.
 	Upto Position
 	More bool // there are more than Limit
@@ -105,14 +105,14 @@ type PackPage struct {
 // after.
 //
 // Packs that r.Parts has are stored before, as by StorePart, in the same transaction. If Prepare returns an error they may be
-// there, unused. If a ref of r.Bases does not hold that value, that is as if a pack was not there. Locks on it do not matter.
+// there, unused. If a ref of r.RequiredValues does not hold that value, that is as if a pack was not there. Locks on it do not matter.
 type PackStore interface {
 	// StorePart stores a part, in one transaction. The first part begins the pack, the last one completes it. To store a part
 	// again changes nothing. If the pack was not begun, or was dropped, or the last part comes before all others are there,
-	// the error wraps ErrNoPack. A Base is in the order of used packs as soon as it is complete.
+	// the error wraps ErrNoPack. A full pack is in the order of used packs as soon as it is complete.
 	StorePart(ctx context.Context, p PackPart) error
 
-	// Packs returns a page of used packs, and how far they are complete, in one snapshot. It begins with the latest complete Base: what
+	// Packs returns a page of used packs, and how far they are complete, in one snapshot. It begins with the latest complete full pack: what
 	// comes before is not there any more, even if it was not dropped yet.
 	Packs(ctx context.Context, q PackQuery) (PackPage, error)
 
@@ -130,7 +130,7 @@ type PackStore interface {
 	// read or use it. If they are interrupted what is left is a pack that is not complete and was not used.
 	DropAbandonedPacks(ctx context.Context, olderThan time.Duration, limit int) (int, error)
 
-	// DropSupersededPacks deletes used packs of a project that come before its latest complete Base.
+	// DropSupersededPacks deletes used packs of a project that come before its latest complete full pack.
 	DropSupersededPacks(ctx context.Context, project string, limit int) (int, error)
 
 	// RemovePacks deletes packs of a project, whatever became of them.
@@ -142,10 +142,10 @@ type PackStore interface {
 
 // PackUsage counts the packs in the database.
 type PackUsage struct {
-	Packs, Bases int   // used; complete bases among them
-	Size         int64 // bytes of used packs
-	Unused       int   // packs that were not used
-	UnusedSize   int64 // bytes; of incomplete packs the parts that are there
+	Packs, FullPacks int   // used; complete full ones among them
+	Size             int64 // bytes of used packs
+	Unused           int   // packs that were not used
+	UnusedSize       int64 // bytes; of incomplete packs the parts that are there
 }
 
 // WithPacks names packs that a preparation uses, as [PackStore] says: the objects of the new values. The error wraps
@@ -160,11 +160,11 @@ func WithPacks(ids ...string) PrepareOption {
 //
 // The pack builds on what refs hold: bases, at most [MaxLockRefs] for a preparation. The error wraps [ErrNoPack] if one of them holds
 // another value.
-func WithPack(p PackPart, bases ...Base) PrepareOption {
+func WithPack(p PackPart, bases ...RefValue) PrepareOption {
 	return func(r *PrepareRequest) {
 		r.Packs = append(r.Packs, p.Pack.ID)
 		r.Parts = append(r.Parts, p)
-		r.Bases = append(r.Bases, bases...)
+		r.RequiredValues = append(r.RequiredValues, bases...)
 	}
 }
 
@@ -201,7 +201,7 @@ func (p PackPart) check() error {
 		return fmt.Errorf("%w part of %d bytes", ErrInvalid, len(p.Data))
 	case p.Number < 0:
 		return fmt.Errorf("%w part number %d", ErrInvalid, p.Number)
-	case len(p.Pack.Tips) == 0 && !p.Pack.Base:
+	case len(p.Pack.Tips) == 0 && !p.Pack.Full:
 		return fmt.Errorf("%w pack: it has no tips", ErrInvalid)
 	}
 	return CheckProject(p.Pack.Project)
@@ -216,7 +216,7 @@ func (r *PrepareRequest) checkParts() error {
 		if err := p.check(); err != nil {
 			return err
 		}
-		if p.Number != 0 || !p.Last || p.Pack.Base || p.Pack.Project != r.Project {
+		if p.Number != 0 || !p.Last || p.Pack.Full || p.Pack.Project != r.Project {
 			return fmt.Errorf("%w pack of a preparation: it must be of its project, no base, and have one part", ErrInvalid)
 		}
 		size += len(p.Data)
@@ -228,8 +228,8 @@ func (r *PrepareRequest) checkParts() error {
 	for _, u := range r.Updates {
 		olds[u.Ref] = u.Old
 	}
-	var bases []Base
-	for _, b := range r.Bases {
+	var bases []RefValue
+	for _, b := range r.RequiredValues {
 		if err := CheckRef(b.Ref); err != nil {
 			return err
 		}
@@ -240,9 +240,9 @@ func (r *PrepareRequest) checkParts() error {
 			bases = append(bases, b)
 		}
 	}
-	slices.SortFunc(bases, func(a, b Base) int { return cmp.Or(strings.Compare(a.Ref, b.Ref), cmp.Compare(a.Value, b.Value)) })
-	if r.Bases = slices.Compact(bases); len(r.Bases) > MaxLockRefs {
-		return fmt.Errorf("%w: packs build on %d refs, at most %d", ErrTooMany, len(r.Bases), MaxLockRefs)
+	slices.SortFunc(bases, func(a, b RefValue) int { return cmp.Or(strings.Compare(a.Ref, b.Ref), cmp.Compare(a.Value, b.Value)) })
+	if r.RequiredValues = slices.Compact(bases); len(r.RequiredValues) > MaxLockRefs {
+		return fmt.Errorf("%w: packs build on %d refs, at most %d", ErrTooMany, len(r.RequiredValues), MaxLockRefs)
 	}
 	return nil
 }

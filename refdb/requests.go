@@ -281,10 +281,10 @@ type PrepareRequest struct {
 	Agent string   // recorded with each intent
 	By    string   // who asked for it, recorded too, as is Nonce: see [Intent]
 	Packs []string // that hold the objects of the new values: see [PackStore]
-	// Parts are the only parts of some of Packs, which may not be there yet, sorted by pack. Bases are what refs must hold for that, sorted: the packs
-	// build on it.
-	Parts []PackPart
-	Bases []Base
+	// Parts are the only parts of some of Packs, which may not be there yet, sorted by pack. RequiredValues are what refs must hold for that, sorted: the
+	// packs build on it.
+	Parts          []PackPart
+	RequiredValues []RefValue
 }
 
 // Prepared is the answer to a PrepareRequest.

@@ -239,8 +239,8 @@ func TestAPackThatBuildsOnWhatTheDatabaseLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := page.Packs[len(page.Packs)-1]; !slices.Equal(p.Tips, []string{value}) || len(p.Bases) != 0 {
-		t.Errorf("the pack of %v builds on %v", p.Tips, p.Bases)
+	if p := page.Packs[len(page.Packs)-1]; !slices.Equal(p.Tips, []string{value}) || len(p.Prerequisites) != 0 {
+		t.Errorf("the pack of %v builds on %v", p.Tips, p.Prerequisites)
 	}
 	j.move(l)
 	j.report(tx)

@@ -24,7 +24,7 @@ func TestOnlyPacksThatNobodyNeedsArePruned(t *testing.T) {
 	tips, sum := []string{strings.Repeat("1", 40)}, sha256.Sum256([]byte("data"))
 	store := func(id string, base bool, at refdb.Position) {
 		t.Helper()
-		p := refdb.Pack{ID: id, Project: row.Project, Owner: db.Owner(), Tips: tips, Base: base, Position: at, Size: 4, Sum: hex.EncodeToString(sum[:])}
+		p := refdb.Pack{ID: id, Project: row.Project, Owner: db.Owner(), Tips: tips, Full: base, Position: at, Size: 4, Sum: hex.EncodeToString(sum[:])}
 		if err := db.StorePackPart(t.Context(), refdb.PackPart{Pack: p, Data: []byte("data"), Last: true}); err != nil {
 			t.Fatal(err)
 		}

@@ -56,8 +56,8 @@ func (t *tx) storePart(p refdb.PackPart) error {
 	}
 	if have == nil {
 		have = &pack{parts: make(map[int][]byte), Pack: refdb.Pack{
-			ID: p.Pack.ID, Project: p.Pack.Project, Owner: p.Pack.Owner, Base: p.Pack.Base,
-			Bases: slices.Clone(p.Pack.Bases), Tips: slices.Clone(p.Pack.Tips),
+			ID: p.Pack.ID, Project: p.Pack.Project, Owner: p.Pack.Owner, Full: p.Pack.Full,
+			Prerequisites: slices.Clone(p.Pack.Prerequisites), Tips: slices.Clone(p.Pack.Tips),
 		}}
 		t.packs[p.Pack.ID] = have
 	}
@@ -65,7 +65,7 @@ func (t *tx) storePart(p refdb.PackPart) error {
 	have.Size += int64(len(p.Data))
 	if p.Last {
 		have.Parts, have.Size, have.Sum = p.Number+1, p.Pack.Size, p.Pack.Sum
-		if have.Base {
+		if have.Full {
 			have.Position, have.used = p.Pack.Position, true
 		}
 	}
@@ -74,7 +74,7 @@ func (t *tx) storePart(p refdb.PackPart) error {
 
 // usePacks marks the packs of r as used. It writes nothing if it refuses.
 func (t *tx) usePacks(r refdb.PrepareRequest) error {
-	store, err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }, t.rows(r.Project, rules.RequiredRefs(r.Bases)))
+	store, err := rules.UsePacks(r, func(id string) *rules.PackRow { return t.packs[id].row() }, t.rows(r.Project, rules.RequiredRefs(r.RequiredValues)))
 	for i := 0; err == nil && i < len(store); i++ {
 		err = t.storePart(store[i])
 	}
@@ -104,7 +104,7 @@ func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 				break
 			}
 			listed := p.Pack
-			listed.Bases, listed.Tips = slices.Clone(p.Bases), slices.Clone(p.Tips)
+			listed.Prerequisites, listed.Tips = slices.Clone(p.Prerequisites), slices.Clone(p.Tips)
 			listed.Age = t.now.Sub(p.time)
 			page.Packs = append(page.Packs, listed)
 		}
@@ -119,7 +119,7 @@ func (d *driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 // latestBase returns the key of a project's latest complete base; zero if there is none.
 func (t *tx) latestBase(project string) (latest refdb.PackKey) {
 	for _, p := range t.packsOf(project) {
-		if p.Base && p.used {
+		if p.Full && p.used {
 			latest = p.Key()
 		}
 	}
@@ -194,8 +194,8 @@ func (d *driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsa
 			}
 			u.Packs++
 			u.Size += p.Size
-			if p.Base {
-				u.Bases++
+			if p.Full {
+				u.FullPacks++
 			}
 		}
 		return nil

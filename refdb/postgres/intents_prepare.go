@@ -93,12 +93,12 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		err = d.grant(ctx, what, request, &a, prepareSQL, args...)
 	} else {
 		a.more = []any{&missing}
-		if len(r.Bases) > 0 {
-			bases := make([]string, len(r.Bases))
-			for i, b := range r.Bases {
+		if len(r.RequiredValues) > 0 {
+			bases := make([]string, len(r.RequiredValues))
+			for i, b := range r.RequiredValues {
 				bases[i] = string(b.Value)
 			}
-			a.first = append(a.first, roundtrip.Exec(compareBasesSQL, r.Project, rules.RequiredRefs(r.Bases), bases))
+			a.first = append(a.first, roundtrip.Exec(compareBasesSQL, r.Project, rules.RequiredRefs(r.RequiredValues), bases))
 		}
 		for _, p := range r.Parts {
 			a.before = append(a.before, storing(p, nil)...)

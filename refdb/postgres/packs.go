@@ -48,7 +48,7 @@ SELECT project, complete, stored, below FROM found`
 func storing(p refdb.PackPart, read func(pgx.Rows) error) (statements []roundtrip.Statement) {
 	if p.Number == 0 {
 		statements = append(statements, roundtrip.Exec(beginPackSQL,
-			p.Pack.ID, p.Pack.Project, p.Pack.Owner, rules.JoinIDs(p.Pack.Bases), rules.JoinIDs(p.Pack.Tips), p.Pack.Base))
+			p.Pack.ID, p.Pack.Project, p.Pack.Owner, rules.JoinIDs(p.Pack.Prerequisites), rules.JoinIDs(p.Pack.Tips), p.Pack.Full))
 	}
 	return append(statements, roundtrip.Exec(lockPackSQL, p.Pack.ID), roundtrip.Query(storePartSQL, read,
 		p.Pack.ID, p.Number, p.Data, p.Last, p.Pack.Size, p.Pack.Sum, int64(p.Pack.Position)))
@@ -126,7 +126,7 @@ func (p *packRow) into() []any {
 
 func (p *packRow) pack(project string) refdb.Pack {
 	return refdb.Pack{
-		ID: *p.id, Project: project, Owner: *p.owner, Bases: rules.SplitIDs(*p.bases), Tips: rules.SplitIDs(*p.tips), Base: *p.base,
+		ID: *p.id, Project: project, Owner: *p.owner, Prerequisites: rules.SplitIDs(*p.bases), Tips: rules.SplitIDs(*p.tips), Full: *p.base,
 		Position: refdb.Position(*p.position), Parts: *p.parts, Size: *p.size, Sum: *p.sum, Age: *p.age, Data: p.data,
 	}
 }
@@ -174,7 +174,7 @@ func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []by
 // PackUsage counts in one statement.
 func (d *Driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsage, err error) {
 	err = d.optional(ctx, roundtrip.Read("count packs").Query(packUsageSQL, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&u.Packs, &u.Bases, &u.Size, &u.Unused, &u.UnusedSize}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, []any{&u.Packs, &u.FullPacks, &u.Size, &u.Unused, &u.UnusedSize}, func() error { return nil })
 		return err
 	}, project))
 	if err != nil {

@@ -154,7 +154,7 @@ func TestACarriedPackComesAfterItsBases(t *testing.T) {
 	exec(t, c, `BEGIN`)
 	exec(t, c, `INSERT INTO packs (id, project, owner, bases, tips, base, parts, size, sum, time) VALUES ('q', '', '', '', '', false, 0, 0, '', now())`)
 	r := carrying(mainRef, "p", "q")
-	r.Bases = []refdb.Base{{Ref: otherRef, Value: v1}}
+	r.RequiredValues = []refdb.RefValue{{Ref: otherRef, Value: v1}}
 	done := make(chan error, 1)
 	go func() { done <- errorOf(d.Prepare(t.Context(), r)) }()
 	eventually(t, "the preparation waits", func() bool {

@@ -36,7 +36,7 @@ func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 		if p.Number > 0 && d.bug != "any part begins a pack" {
 			return refused
 		}
-		row = &packRow{Pack: p.Pack, parts: make(map[int][]byte), began: now(), used: p.Pack.Base && d.bug == "bases are used at once"}
+		row = &packRow{Pack: p.Pack, parts: make(map[int][]byte), began: now(), used: p.Pack.Full && d.bug == "bases are used at once"}
 		row.Size, row.Sum = 0, ""
 		if d.bug == "parts outlive their pack" {
 			maps.Copy(row.parts, d.orphans[p.Pack.ID])
@@ -63,7 +63,7 @@ func (d *driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 		return nil
 	}
 	row.Parts, row.Size, row.Sum = p.Number+1, p.Pack.Size, p.Pack.Sum
-	if row.Base && d.bug != "bases are not used" {
+	if row.Full && d.bug != "bases are not used" {
 		row.used = true
 		if d.bug == "bases have positions of their own" {
 			d.position++
@@ -107,7 +107,7 @@ func (d *driver) usePacks(r refdb.PrepareRequest) error {
 			rows = append(rows, row)
 		}
 	}
-	for _, b := range r.Bases {
+	for _, b := range r.RequiredValues {
 		if d.refs[key{r.Project, b.Ref}].Value != b.Value && d.bug != "bases of packs are not compared" {
 			missing = true
 		}
@@ -228,7 +228,7 @@ func (d *driver) DropAbandonedPacks(ctx context.Context, olderThan time.Duration
 		}
 		return (!row.used || d.bug == "used packs are abandoned") && (now().Sub(at) > olderThan || d.bug == "packs are abandoned at once") &&
 			(row.complete() || d.bug != "incomplete packs are not abandoned") && (!row.complete() || d.bug != "complete packs are not abandoned") &&
-			(!row.Base || d.bug != "bases are not abandoned")
+			(!row.Full || d.bug != "bases are not abandoned")
 	})
 }
 
@@ -246,7 +246,7 @@ func (d *driver) DropSupersededPacks(ctx context.Context, project string, limit 
 // latestBase returns the base that supersedes what comes before, or nil.
 func (d *driver) latestBase(project string) (base *packRow) {
 	for _, b := range d.packs {
-		if b.Base && (b.used || d.bug == "incomplete bases supersede") && b.Project == project && (base == nil ||
+		if b.Full && (b.used || d.bug == "incomplete bases supersede") && b.Project == project && (base == nil ||
 			(b.Key().Compare(base.Key()) > 0) != (d.bug == "the first base supersedes")) {
 			base = b
 		}
@@ -300,8 +300,8 @@ func (d *driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsa
 		case row.used || d.bug == "all packs count as used":
 			u.Packs++
 			u.Size += row.Size
-			if row.Base {
-				u.Bases++
+			if row.Full {
+				u.FullPacks++
 			}
 		case row.complete() || d.bug != "incomplete packs do not count":
 			u.Unused++

@@ -84,7 +84,7 @@ WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @firs
 // revoked, and those of its packs that there are.
 func unrevokedStates(r *refdb.PrepareRequest, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
 	keys := stateKeys(rules.RefsOf(r.Updates))
-	for _, b := range r.Bases {
+	for _, b := range r.RequiredValues {
 		if !moves(r, b.Ref) {
 			keys = append(keys, key{Ref: b.Ref, Value: notNull(b.Ref)})
 		}

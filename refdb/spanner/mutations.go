@@ -201,13 +201,13 @@ func (b *batch) putPart(p refdb.PackPart, found packForPart) {
 	put := spanner.UpdateMap
 	if found.row == nil {
 		put = spanner.InsertMap
-		row["project"], row["owner"], row["bases"], row["tips"], row["base"] = pack.Project, pack.Owner, pack.Bases, pack.Tips, pack.Base
+		row["project"], row["owner"], row["bases"], row["tips"], row["base"] = pack.Project, pack.Owner, pack.Prerequisites, pack.Tips, pack.Full
 		row["kind"], row["parts"], row["sum"] = unusedPack, 0, ""
 	}
 	if p.Last {
 		row["parts"], row["size"], row["sum"] = int64(p.Number)+1, pack.Size, pack.Sum
 	}
-	if p.Last && pack.Base {
+	if p.Last && pack.Full {
 		row["position"], row["kind"] = instant(pack.Position), basePack
 	}
 	b.add(len(row)+packEntries, put("packs", row))

@@ -190,7 +190,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	})
 	t.Run("packs", func(t *testing.T) {
 		t.Parallel()
-		p := refdb.PackPart{Pack: refdb.Pack{ID: "id", Project: "p", Base: true}, Data: []byte("x"), Last: true}
+		p := refdb.PackPart{Pack: refdb.Pack{ID: "id", Project: "p", Full: true}, Data: []byte("x"), Last: true}
 		var whole, more, drop batch
 		whole.putPart(p, packForPart{})
 		p.Number, p.Last = 1, false

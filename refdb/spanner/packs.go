@@ -203,7 +203,7 @@ func (c *client) inline(ctx context.Context, r request, at time.Time, packs []re
 func readPack(row *spanner.Row) (p refdb.Pack, err error) {
 	var position time.Time
 	var parts, age int64
-	err = row.Columns(&p.ID, &p.Project, &p.Owner, &p.Bases, &p.Tips, &p.Base, &position, &parts, &p.Size, &p.Sum, &age)
+	err = row.Columns(&p.ID, &p.Project, &p.Owner, &p.Prerequisites, &p.Tips, &p.Full, &position, &parts, &p.Size, &p.Sum, &age)
 	p.Position, p.Parts, p.Age = positionOf(position), int(parts), micros(age)
 	return p, err
 }
@@ -231,7 +231,7 @@ func (d *Driver) PackUsage(ctx context.Context, project string) (refdb.PackUsage
 	rows, err := readPacks(ctx, d, request{tag: "refdb.packusage", what: "count packs"}, func(row *spanner.Row) (u refdb.PackUsage, err error) {
 		var packs, bases, unused int64
 		err = row.Columns(&packs, &bases, &u.Size, &unused, &u.UnusedSize)
-		u.Packs, u.Bases, u.Unused = int(packs), int(bases), int(unused)
+		u.Packs, u.FullPacks, u.Unused = int(packs), int(bases), int(unused)
 		return u, err
 	}, s)
 	if err != nil {

@@ -37,7 +37,7 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 			return rules.Refuse(rules.Locks(rows))
 		})
 	}
-	n := len(refs) + len(r.Packs) + len(r.Bases)
+	n := len(refs) + len(r.Packs) + len(r.RequiredValues)
 	for _, p := range r.Parts {
 		n += rowsOfPart(p)
 	}

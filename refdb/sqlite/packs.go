@@ -69,7 +69,7 @@ func (t *tx) storePart(p refdb.PackPart) (refused, err error) {
 		return refused, nil
 	}
 	if found == nil {
-		_, err = t.exec(beginPack, p.Pack.ID, p.Pack.Project, p.Pack.Owner, rules.JoinIDs(p.Pack.Bases), rules.JoinIDs(p.Pack.Tips), p.Pack.Base, t.now)
+		_, err = t.exec(beginPack, p.Pack.ID, p.Pack.Project, p.Pack.Owner, rules.JoinIDs(p.Pack.Prerequisites), rules.JoinIDs(p.Pack.Tips), p.Pack.Full, t.now)
 		if err != nil {
 			return nil, err
 		}
@@ -101,8 +101,8 @@ func (t *tx) usePacks(r refdb.PrepareRequest) (refused, err error) {
 		return nil, err
 	}
 	var bases []rules.Row
-	if len(r.Bases) > 0 {
-		if bases, err = t.rows(r.Project, rules.RequiredRefs(r.Bases)); err != nil {
+	if len(r.RequiredValues) > 0 {
+		if bases, err = t.rows(r.Project, rules.RequiredRefs(r.RequiredValues)); err != nil {
 			return nil, err
 		}
 	}
@@ -176,7 +176,7 @@ func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 // packOf reads the columns of listPacks.
 func packOf(project string, now int64, r row) refdb.Pack {
 	return refdb.Pack{
-		ID: r.text(0), Project: project, Owner: r.text(1), Bases: rules.SplitIDs(r.text(2)), Tips: rules.SplitIDs(r.text(3)), Base: r.int(4) != 0,
+		ID: r.text(0), Project: project, Owner: r.text(1), Prerequisites: rules.SplitIDs(r.text(2)), Tips: rules.SplitIDs(r.text(3)), Full: r.int(4) != 0,
 		Position: refdb.Position(r.int(5)), Parts: int(r.int(6)), Size: r.int(7), Sum: r.text(8), Age: durationOf(now - r.int(9)),
 	}
 }
@@ -201,7 +201,7 @@ func (d *Driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsa
 	const doing = "count packs"
 	err = d.read(ctx, doing, func(c *conn) error {
 		return c.query(ctx, func(r row) {
-			u = refdb.PackUsage{Packs: int(r.int(0)), Bases: int(r.int(1)), Size: r.int(2), Unused: int(r.int(3)), UnusedSize: r.int(4)}
+			u = refdb.PackUsage{Packs: int(r.int(0)), FullPacks: int(r.int(1)), Size: r.int(2), Unused: int(r.int(3)), UnusedSize: r.int(4)}
 		}, packUsage, project)
 	})
 	if err != nil {

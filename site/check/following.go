@@ -61,7 +61,7 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 		return err
 	case len(page.Packs) > 0:
 		// All that is kept builds on the first one, which builds on nothing.
-		if first := page.Packs[0]; !first.Base && len(first.Bases) > 0 {
+		if first := page.Packs[0]; !first.Full && len(first.Prerequisites) > 0 {
 			k.find(NoBase, k.Project, "the first pack that the database has of it builds on objects that it does not have: "+compact, nil)
 		}
 		return nil

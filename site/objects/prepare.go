@@ -87,7 +87,7 @@ func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed,
 
 // heldLately reports whether refs hold bases, or held them in the last day, by the history, or are compared with them by the preparation of
 // a. Maintenance keeps what refs held in the last 14 days: the two clocks may differ by some of them.
-func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []refdb.Base) (bool, error) {
+func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []refdb.RefValue) (bool, error) {
 	since := time.Now().Add(-24 * time.Hour)
 	for _, b := range bases {
 		if slices.ContainsFunc(a.Moves, func(m refdb.Update) bool { return m.Ref == b.Ref && m.Old == b.Value }) {
@@ -100,7 +100,7 @@ func (s *Storage) heldLately(ctx context.Context, a Announcement, bases []refdb.
 	return true, nil
 }
 
-func (s *Storage) refHeldLately(ctx context.Context, project string, b refdb.Base, since time.Time) (bool, error) {
+func (s *Storage) refHeldLately(ctx context.Context, project string, b refdb.RefValue, since time.Time) (bool, error) {
 	for change, err := range s.DB.History(ctx, project, b.Ref) { // the newest is the first
 		switch {
 		case err != nil:

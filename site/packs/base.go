@@ -50,7 +50,7 @@ func (s Source) StoreBase(ctx context.Context, receive func(ctx context.Context)
 	if err != nil {
 		return b, err
 	}
-	b.Pack = refdb.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Base: true, Position: at}
+	b.Pack = refdb.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Full: true, Position: at}
 	w := &writer{db: s.DB, limits: l, pack: b.Pack}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -129,7 +129,7 @@ func Kept(ctx context.Context, db *refdb.DB, project string) (ids []string, err 
 		if err != nil {
 			return nil, err
 		}
-		ids = append(append(ids, p.Tips...), p.Bases...)
+		ids = append(append(ids, p.Tips...), p.Prerequisites...)
 	}
 	return sortedSet(ids), nil
 }

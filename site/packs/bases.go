@@ -35,17 +35,17 @@ func newsOf(moves []refdb.Update) (ids []string) {
 }
 
 // left returns the values that moves leave, and the refs that hold them.
-func left(moves []refdb.Update) (bases []refdb.Base) {
+func left(moves []refdb.Update) (bases []refdb.RefValue) {
 	for _, m := range moves {
 		if m.Old.IsObjectID() && !m.Old.IsDeleted() {
-			bases = append(bases, refdb.Base{Ref: m.Ref, Value: m.Old})
+			bases = append(bases, refdb.RefValue{Ref: m.Ref, Value: m.Old})
 		}
 	}
 	return bases
 }
 
 // valuesOf returns the values of bases, each once.
-func valuesOf(bases []refdb.Base) (ids []string) {
+func valuesOf(bases []refdb.RefValue) (ids []string) {
 	for _, b := range bases {
 		ids = append(ids, string(b.Value))
 	}
@@ -54,7 +54,7 @@ func valuesOf(bases []refdb.Base) (ids []string) {
 
 // likelyBases returns bases that cost little to find: the values that the refs leave, which the preparation compares with the
 // database's, and then what HEAD points to if a ref is new.
-func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []refdb.Base, err error) {
+func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []refdb.RefValue, err error) {
 	bases = left(moves)
 	if !slices.ContainsFunc(moves, func(m refdb.Update) bool { return m.Old.IsAbsent() }) {
 		return bases, nil
@@ -69,14 +69,14 @@ func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []
 	}
 	local, err := s.Repo.Values(ctx, []string{branch})
 	v := refdb.Value(local[branch])
-	if err == nil && v.IsObjectID() && !v.IsDeleted() && !slices.ContainsFunc(bases, func(b refdb.Base) bool { return b.Value == v }) {
-		bases = append(bases, refdb.Base{Ref: branch, Value: v})
+	if err == nil && v.IsObjectID() && !v.IsDeleted() && !slices.ContainsFunc(bases, func(b refdb.RefValue) bool { return b.Value == v }) {
+		bases = append(bases, refdb.RefValue{Ref: branch, Value: v})
 	}
 	return bases, err
 }
 
 // certify reads whether the database has a base. If not, the error is errUncertain.
-func (s Source) certify(ctx context.Context, base refdb.Base) error {
+func (s Source) certify(ctx context.Context, base refdb.RefValue) error {
 	began := time.Now()
 	certified, err := s.certified(ctx, []string{base.Ref})
 	if err == nil && !slices.Contains(certified, string(base.Value)) {

@@ -37,7 +37,7 @@ func (s Source) WhyCompact(ctx context.Context) (string, error) {
 		switch {
 		case err != nil:
 			return "", err
-		case p.Base:
+		case p.Full:
 			base, later, size = p, 0, 0
 			continue
 		}

@@ -28,7 +28,7 @@ type Made struct {
 	ID string // "" if the database has all objects
 	// Part is all of the pack if it was not stored, and Bases what it builds on, for [refdb.WithPack].
 	Part  *refdb.PackPart
-	Bases []refdb.Base
+	Bases []refdb.RefValue
 }
 
 // Store makes a pack of all objects that the new values of moves reach and the database does not have yet, and stores
@@ -124,7 +124,7 @@ func (s Source) store(ctx context.Context, tips, bases []string, atMost int, l L
 		cancel(errLarge)
 		return Made{}, errLarge
 	}
-	w := &writer{db: s.DB, limits: l, certify: certify, pack: refdb.Pack{ID: rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Bases: bases, Tips: tips}}
+	w := &writer{db: s.DB, limits: l, certify: certify, pack: refdb.Pack{ID: rand.Text(), Project: s.Project, Owner: s.DB.Owner(), Prerequisites: bases, Tips: tips}}
 	if err := w.copy(ctx, header[:], from); err != nil {
 		cancel(err)
 		return Made{ID: w.pack.ID}, fmt.Errorf("storing the objects of %s: %w", s.Project, err)

@@ -63,7 +63,7 @@ func (r Receiver) StartOver(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	base := ""
-	if len(page.Packs) > 0 && page.Packs[0].Base {
+	if len(page.Packs) > 0 && page.Packs[0].Full {
 		base = page.Packs[0].ID
 	}
 	return r.Mark.startOver(base), nil
@@ -110,7 +110,7 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 	if r.Mark.has(p) {
 		return nil
 	}
-	if p.Base && !r.Mark.baseNeeded {
+	if p.Full && !r.Mark.baseNeeded {
 		// A site that has followed has all that is in it.
 		if whole, err := r.hasBase(ctx, p); err != nil || whole {
 			if whole {
@@ -130,7 +130,7 @@ func (r Receiver) take(ctx context.Context, p refdb.Pack) error {
 		}
 	}
 	r.Mark.add(p)
-	r.Mark.baseNeeded = r.Mark.baseNeeded && !p.Base
+	r.Mark.baseNeeded = r.Mark.baseNeeded && !p.Full
 	if r.Each != nil {
 		r.Each(p)
 	}
@@ -145,10 +145,10 @@ func (r Receiver) bring(ctx context.Context, p refdb.Pack) error {
 	if err := r.unpack(ctx, p); err != nil {
 		return fmt.Errorf("pack %s of %s: %w%s", p.ID, p.Owner, err, r.advice(err))
 	}
-	if p.Base {
+	if p.Full {
 		return nil
 	}
-	whole, err := r.Repo.IsConnected(ctx, p.Tips, p.Bases)
+	whole, err := r.Repo.IsConnected(ctx, p.Tips, p.Prerequisites)
 	if err == nil && !whole {
 		err = fmt.Errorf("pack %s of %s: %w that its values need: they are neither in it nor in what it builds on%s", p.ID, p.Owner, ErrIncomplete, r.advice(ErrIncomplete))
 	}
@@ -192,7 +192,7 @@ func (r Receiver) hasBase(ctx context.Context, p refdb.Pack) (bool, error) {
 
 // basesWhole returns nil if all that the pack builds on is here: what refs point to, and what was found to be whole.
 func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
-	unsure := slices.DeleteFunc(slices.Clone(p.Bases), func(id string) bool { return r.Mark.IsWhole(id) })
+	unsure := slices.DeleteFunc(slices.Clone(p.Prerequisites), func(id string) bool { return r.Mark.IsWhole(id) })
 	if len(unsure) > 0 && len(r.Refs) > 0 {
 		values, err := r.Repo.Values(ctx, r.Refs)
 		if err != nil {
@@ -216,7 +216,7 @@ func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
 		return err
 	}
 	switch {
-	case !whole && p.Base:
+	case !whole && p.Full:
 		return fmt.Errorf("%w that the database kept in transit and has dropped: run `refdbctl site store compact %s` at a site that has them", ErrIncomplete, r.Project)
 	case !whole:
 		return fmt.Errorf("pack %s of %s: %w that it builds on%s", p.ID, p.Owner, ErrIncomplete, r.advice(ErrIncomplete))

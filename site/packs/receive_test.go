@@ -30,8 +30,8 @@ func TestAPackCountsOnlyIfItIsWhole(t *testing.T) {
 		part func(*refdb.PackPart)
 		want error
 	}{
-		"without what it builds on": {func(p *refdb.PackPart) { p.Pack.Bases = []string{second} }, packs.ErrIncomplete},
-		"without some of it":        {func(p *refdb.PackPart) { p.Pack.Bases = []string{first} }, packs.ErrIncomplete},
+		"without what it builds on": {func(p *refdb.PackPart) { p.Pack.Prerequisites = []string{second} }, packs.ErrIncomplete},
+		"without some of it":        {func(p *refdb.PackPart) { p.Pack.Prerequisites = []string{first} }, packs.ErrIncomplete},
 		"with another checksum":     {func(p *refdb.PackPart) { p.Pack.Sum = strings.Repeat("0", 64) }, packs.ErrDamaged},
 	} {
 		t.Run(name, func(t *testing.T) {

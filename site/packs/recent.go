@@ -18,21 +18,21 @@ type Recent struct {
 }
 
 type recentBase struct {
-	refdb.Base
+	refdb.RefValue
 	read time.Time
 }
 
-func (r *Recent) has(project string, b refdb.Base) bool {
+func (r *Recent) has(project string, b refdb.RefValue) bool {
 	if r == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	have, ok := r.bases[project]
-	return ok && have.Base == b && time.Since(have.read) < recentFor
+	return ok && have.RefValue == b && time.Since(have.read) < recentFor
 }
 
-func (r *Recent) note(project string, b refdb.Base, read time.Time) {
+func (r *Recent) note(project string, b refdb.RefValue, read time.Time) {
 	if r == nil {
 		return
 	}

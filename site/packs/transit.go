@@ -43,7 +43,7 @@ func (s Source) Trim(ctx context.Context, projectID, site string) (dropped int, 
 	if err != nil {
 		return 0, err
 	}
-	w := &writer{db: s.DB, pack: refdb.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Base: true, Position: at, Bases: bounds}}
+	w := &writer{db: s.DB, pack: refdb.Pack{ID: id, Project: s.Project, Owner: s.DB.Owner(), Full: true, Position: at, Prerequisites: bounds}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	empty := s.packed(ctx, nil, nil)
@@ -75,7 +75,7 @@ func (s Source) trimAt(ctx context.Context, passed refdb.Position) (refdb.Positi
 }
 
 // isBound reports whether a pack is a base without objects.
-func isBound(p refdb.Pack) bool { return p.Base && strings.HasPrefix(p.ID, withoutObjects) }
+func isBound(p refdb.Pack) bool { return p.Full && strings.HasPrefix(p.ID, withoutObjects) }
 
 // valuesAt returns the object IDs that refs held at a position.
 func (s Source) valuesAt(ctx context.Context, at refdb.Position) (ids []string, err error) {

@@ -86,7 +86,7 @@ func TestMaintenanceDropsWhatAnotherBaseStandsFor(t *testing.T) {
 	}
 	whole := c.g.run(t, c.eu.repo(project), "pack-objects", "--all", "--stdout", "-q")
 	sum := sha256.Sum256([]byte(whole))
-	base := refdb.Pack{ID: "~2-base", Project: project, Owner: "eu/x", Base: true, Position: state.Upto, Size: int64(len(whole)), Sum: hex.EncodeToString(sum[:])}
+	base := refdb.Pack{ID: "~2-base", Project: project, Owner: "eu/x", Full: true, Position: state.Upto, Size: int64(len(whole)), Sum: hex.EncodeToString(sum[:])}
 	if err := c.db.StorePackPart(t.Context(), refdb.PackPart{Pack: base, Data: []byte(whole), Last: true}); err != nil {
 		t.Fatal(err)
 	}

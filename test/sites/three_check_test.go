@@ -243,7 +243,7 @@ func (x *trio) tables() {
 func (x *trio) compacted() {
 	x.Helper()
 	usage, err := x.db.PackUsage(x.Context(), "")
-	if err != nil || usage.Packs == 0 || usage.Packs > len(x.projects) || usage.Packs != usage.Bases || usage.Unused != 0 {
+	if err != nil || usage.Packs == 0 || usage.Packs > len(x.projects) || usage.Packs != usage.FullPacks || usage.Unused != 0 {
 		x.Errorf("of %d projects: %+v, %v", len(x.projects), usage, err)
 	}
 	if parts, want := x.count(`SELECT count(*) FROM pack_parts`), x.count(`SELECT sum(parts) FROM packs`); parts != want {

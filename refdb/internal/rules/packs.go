@@ -39,8 +39,8 @@ func StorePart(p refdb.PackPart, row *PackRow, stored bool, below int) (write bo
 }
 
 // UsePacks returns those of r.Parts that are to be stored, or an error that wraps refdb.ErrNoPack unless r may then use its packs. pack
-// returns the row of one, or nil; bases has the rows of r.Bases, in any order.
-func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, bases []Row) (store []refdb.PackPart, refused error) {
+// returns the row of one, or nil; required has the rows of r.RequiredValues, in any order.
+func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, required []Row) (store []refdb.PackPart, refused error) {
 	store = slices.DeleteFunc(slices.Clone(r.Parts), func(p refdb.PackPart) bool { return pack(p.Pack.ID) != nil })
 	missing := slices.DeleteFunc(slices.Clone(r.Packs), func(id string) bool {
 		if row := pack(id); row != nil {
@@ -48,13 +48,13 @@ func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, bases []Row
 		}
 		return slices.ContainsFunc(store, func(p refdb.PackPart) bool { return p.Pack.ID == id })
 	})
-	held := make(map[string]refdb.Value, len(bases))
-	for _, row := range bases {
+	held := make(map[string]refdb.Value, len(required))
+	for _, row := range required {
 		if row.Ref != nil {
 			held[row.Name] = row.Ref.Value
 		}
 	}
-	for _, b := range r.Bases {
+	for _, b := range r.RequiredValues {
 		if held[b.Ref] != b.Value {
 			missing = append(missing, BaseMoved+b.Ref)
 		}
@@ -65,10 +65,10 @@ func UsePacks(r refdb.PrepareRequest, pack func(id string) *PackRow, bases []Row
 // BaseMoved begins the text about a ref that does not hold the value that packs build on; the ref follows.
 const BaseMoved = "a pack builds on another value of "
 
-// RequiredRefs returns the refs of bases.
-func RequiredRefs(bases []refdb.Base) (refs []string) {
-	for _, b := range bases {
-		refs = append(refs, b.Ref)
+// RequiredRefs returns the refs of values.
+func RequiredRefs(values []refdb.RefValue) (refs []string) {
+	for _, v := range values {
+		refs = append(refs, v.Ref)
 	}
 	return refs
 }

@@ -127,7 +127,7 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 	if err != nil {
 		return err
 	}
-	if stored && store == config.StoreTransit && usage.Bases > 0 {
+	if stored && store == config.StoreTransit && usage.FullPacks > 0 {
 		a.Note("%s has a base", r.Project)
 		return nil
 	}
@@ -152,7 +152,7 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 		return "", err
 	}
 	usage, err := db.PackUsage(ctx, r.Project)
-	if err != nil || usage.Bases > 0 {
+	if err != nil || usage.FullPacks > 0 {
 		return "has a base", err
 	}
 	base, err := a.storeBase(ctx, db, r, packs.Limits{})
@@ -298,7 +298,7 @@ Fields: ` + output.Names(baseColumns),
 
 var packColumns = []output.Column[refdb.Pack]{
 	{Name: "pack", Value: func(p refdb.Pack) any { return p.ID }},
-	{Name: "base", Value: func(p refdb.Pack) any { return p.Base }},
+	{Name: "base", Value: func(p refdb.Pack) any { return p.Full }},
 	{Name: "position", Value: func(p refdb.Pack) any { return int64(p.Position) }},
 	{Name: "bytes", Value: func(p refdb.Pack) any { return p.Size }},
 	{Name: "age", Value: func(p refdb.Pack) any { return p.Age.Seconds() }, Text: func(p refdb.Pack) string { return p.Age.Round(time.Second).String() }},

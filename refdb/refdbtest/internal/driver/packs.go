@@ -20,7 +20,7 @@ func packRows() []row {
 			p := e.NewPack(40, refdb.MaxPackPart, 1)
 			p.Owner, p.Tips = "o'brien/ö", []string{string(v3), string(v1)}
 			for range 2000 {
-				p.Bases = append(p.Bases, strings.ToLower(rand.Text()))
+				p.Prerequisites = append(p.Prerequisites, strings.ToLower(rand.Text()))
 			}
 			before, err := e.A.Now(e.Context())
 			e.Must(err)
@@ -34,7 +34,7 @@ func packRows() []row {
 			after, err := e.A.Now(e.Context())
 			e.Must(err)
 			last := p.Part(2).Pack
-			if got.Project != e.Project || got.Owner != p.Owner || !slices.Equal(got.Bases, p.Bases) || !slices.Equal(got.Tips, p.Tips) || got.Base ||
+			if got.Project != e.Project || got.Owner != p.Owner || !slices.Equal(got.Prerequisites, p.Prerequisites) || !slices.Equal(got.Tips, p.Tips) || got.Full ||
 				got.Parts != 3 || got.Size != last.Size || got.Sum != last.Sum || got.Position == 0 || got.Data != nil {
 				e.Errorf("got %+v, stored %+v", got, last)
 			}
@@ -60,10 +60,10 @@ func packRows() []row {
 		}},
 		{"a pack need not leave anything out", func(e *env) {
 			p := e.NewPack(3)
-			p.Bases = nil
+			p.Prerequisites = nil
 			e.StorePack(e.A, p)
 			e.Use(e.A, p)
-			if got := e.Listed(p); len(got.Bases) != 0 || !slices.Equal(got.Tips, p.Tips) {
+			if got := e.Listed(p); len(got.Prerequisites) != 0 || !slices.Equal(got.Tips, p.Tips) {
 				e.Errorf("got %+v", got)
 			}
 		}},
@@ -144,7 +144,7 @@ func packRows() []row {
 			e.WantPacks(first, second)
 			e.StorePack(e.B, base, 1)
 			e.WantPacks(base, second)
-			if got := e.Listed(base); !got.Base || got.Position != first.Position || len(got.Tips) != 0 || got.Parts != 2 {
+			if got := e.Listed(base); !got.Full || got.Position != first.Position || len(got.Tips) != 0 || got.Parts != 2 {
 				e.Errorf("got %+v", got)
 			}
 			e.Use(e.A, base)
@@ -161,9 +161,9 @@ func packRows() []row {
 			other := e.NewPack(20_000)
 			other.Project += "/below"
 			e.StorePack(e.A, other)
-			e.WantUsage(refdb.PackUsage{Packs: 2, Bases: 1, Size: 115, Unused: 2, UnusedSize: 1007})
+			e.WantUsage(refdb.PackUsage{Packs: 2, FullPacks: 1, Size: 115, Unused: 2, UnusedSize: 1007})
 			all, err := e.B.PackStore().PackUsage(e.Context(), "")
-			if want := (refdb.PackUsage{Packs: 2, Bases: 1, Size: 115, Unused: 3, UnusedSize: 21_007}); err != nil || all != want {
+			if want := (refdb.PackUsage{Packs: 2, FullPacks: 1, Size: 115, Unused: 3, UnusedSize: 21_007}); err != nil || all != want {
 				e.Errorf("of all: %+v, %v, want %+v", all, err, want)
 			}
 		})},

@@ -15,8 +15,8 @@ func packCarriedRows() []row {
 				e.WantStored(p)
 				got := e.Listed(p)
 				want := p.Part(0).Pack
-				if got.Project != want.Project || got.Owner != want.Owner || got.Size != want.Size || got.Sum != want.Sum || got.Parts != 1 || got.Base ||
-					len(got.Bases) != len(want.Bases) || len(got.Tips) != len(want.Tips) {
+				if got.Project != want.Project || got.Owner != want.Owner || got.Size != want.Size || got.Sum != want.Sum || got.Parts != 1 || got.Full ||
+					len(got.Prerequisites) != len(want.Prerequisites) || len(got.Tips) != len(want.Tips) {
 					e.Errorf("got %+v, want %+v", got, want)
 				}
 				if got.Position != e.Listed(a).Position || got.Position <= 0 {
@@ -79,12 +79,12 @@ func packCarriedRows() []row {
 			e.Must(e.Update(e.A, suite.Move(refC, v3, refdb.Deleted)))
 			l := e.Acquire(e.B, refB)
 			p := e.NewCarried()
-			try := func(bases ...refdb.Base) (preparation, error) {
+			try := func(bases ...refdb.RefValue) (preparation, error) {
 				r := e.PrepareRequest(e.A, suite.Move(refA, v1, v2))
-				r.Packs, r.Parts, r.Bases = []string{p.ID}, []refdb.PackPart{p.Part(0)}, bases
+				r.Packs, r.Parts, r.RequiredValues = []string{p.ID}, []refdb.PackPart{p.Part(0)}, bases
 				return e.SendPrepare(e.A, r)
 			}
-			for _, bases := range [][]refdb.Base{
+			for _, bases := range [][]refdb.RefValue{
 				{{Ref: refB, Value: v1}}, {{Ref: refC, Value: v3}}, {{Ref: "refs/heads/none", Value: v1}},
 				{{Ref: refA, Value: v2}}, {{Ref: refA, Value: v1}, {Ref: refB, Value: v3}}, {{Ref: refB, Value: v1}, {Ref: refB, Value: v2}},
 			} {
@@ -93,7 +93,7 @@ func packCarriedRows() []row {
 				}
 			}
 			e.WantPacks()
-			prepared, err := try(refdb.Base{Ref: refA, Value: v1}, refdb.Base{Ref: refB, Value: v2})
+			prepared, err := try(refdb.RefValue{Ref: refA, Value: v1}, refdb.RefValue{Ref: refB, Value: v2})
 			e.Must(err)
 			e.WantIntended(prepared)
 			e.WantPacks(p)

@@ -161,7 +161,7 @@ func packDropRows() []row {
 			e.WantPacks(base)
 			e.WantStored(used)
 			e.WantStored(base)
-			e.WantUsage(refdb.PackUsage{Packs: 2, Bases: 1, Size: 12})
+			e.WantUsage(refdb.PackUsage{Packs: 2, FullPacks: 1, Size: 12})
 			e.WantIs(e.TryStorePack(e.A, begun, 1), refdb.ErrNoPack)
 		})},
 		{"a pack that still gets parts is not abandoned", suite.Alone(func(e *env) {

@@ -49,7 +49,7 @@ type Pack struct {
 func (e *Env) NewPack(sizes ...int) Pack {
 	p := Pack{Pack: refdb.Pack{
 		ID: rand.Text(), Project: e.Project, Owner: e.A.Owner,
-		Bases: []string{string(V1), string(V2)}, Tips: []string{string(V3)},
+		Prerequisites: []string{string(V1), string(V2)}, Tips: []string{string(V3)},
 	}}
 	for _, size := range sizes {
 		data := make([]byte, size)
@@ -62,7 +62,7 @@ func (e *Env) NewPack(sizes ...int) Pack {
 // NewBase is NewPack for a base that has everything up to a position.
 func (e *Env) NewBase(at refdb.Position, sizes ...int) Pack {
 	p := e.NewPack(sizes...)
-	p.Base, p.Position, p.Bases, p.Tips = true, at, nil, nil
+	p.Full, p.Position, p.Prerequisites, p.Tips = true, at, nil, nil
 	return p
 }
 
