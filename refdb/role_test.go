@@ -41,7 +41,8 @@ func (d *manyRoled) Listen(ctx context.Context, _ string, _ func(), _ func(refdb
 
 func TestTheRolesOfADriverAreFoundInsideOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inside := &manyRoled{Driver: memory.New().Open(), schema: refdb.ErrSchema, listen: make(chan struct{})}
+		database := memory.New()
+		inside := &manyRoled{Driver: database.Open(), schema: refdb.ErrSchema, listen: make(chan struct{})}
 		db, err := refdb.New(wrapper{wrapper{inside}}, refdb.Options{Site: "a"})
 		if err != nil {
 			t.Fatal(err)
@@ -53,8 +54,13 @@ func TestTheRolesOfADriverAreFoundInsideOfAnother(t *testing.T) {
 		if s := db.Stats().Driver; len(s.Pools) != 1 {
 			t.Errorf("Stats: %+v", s)
 		}
-		if _, err := db.TryLock(t.Context(), "p", "refs/heads/a"); err != nil {
-			t.Error(err)
+		holder, err := refdb.New(database.Open(), refdb.Options{Site: "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer holder.Close()
+		if _, err := holder.TryLock(t.Context(), "p", "refs/heads/a"); err != nil {
+			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
