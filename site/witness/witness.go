@@ -128,10 +128,16 @@ func (w *Witness) KeepComparing(ctx context.Context) {
 
 // KeepJournal notes all changes of the database.
 func (w *Witness) KeepJournal(ctx context.Context) {
-	for ctx.Err() == nil {
-		end, err := w.DB.HistoryEnd(ctx)
+	var noted refdb.Cursor
+	for again := false; ctx.Err() == nil; {
+		var err error
+		if !again {
+			noted, err = w.DB.HistoryEnd(ctx)
+		}
 		if err == nil {
-			err = w.noteChanges(ctx, end)
+			noted, err = w.noteChanges(ctx, noted)
+			// What came meanwhile is noted, too, unless the history is another one now.
+			again = !errors.Is(err, refdb.ErrRewound) && !errors.Is(err, refdb.ErrPruned)
 		}
 		if ctx.Err() == nil && !errors.Is(err, refdb.ErrUnavailable) {
 			w.Logger.WarnContext(ctx, "the database's changes could not be read on", "class", refdb.ClassOf(err).String())
@@ -143,10 +149,11 @@ func (w *Witness) KeepJournal(ctx context.Context) {
 	}
 }
 
-func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) error {
+// noteChanges returns up to where it has noted the changes.
+func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) (noted refdb.Cursor, err error) {
 	for page, err := range w.DB.Changes(ctx, refdb.ChangeQuery{After: after}) {
 		if err != nil {
-			return err
+			return after, err
 		}
 		var known []refdb.Known
 		for _, c := range page.Changes {
@@ -155,10 +162,11 @@ func (w *Witness) noteChanges(ctx context.Context, after refdb.Cursor) error {
 			}
 		}
 		if err := w.Journal.Note(known); err != nil {
-			return err
+			return after, err
 		}
+		after = page.Cursor
 	}
-	return nil
+	return after, nil
 }
 
 // SettleLost finds out whether the moves of intents were made that the database lost. It reports
