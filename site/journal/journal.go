@@ -355,14 +355,28 @@ func (j *Journal) rotate() error {
 	for _, k := range j.pending {
 		lines = append(lines, lineOf(k))
 	}
+	size := j.size
 	if err := j.write(lines); err != nil {
 		return err
 	}
-	if err := os.Rename(j.path(newer), j.path(older)); err != nil {
-		return err
+	err := j.file.Sync() // the older file may have been on the disk for long
+	if err == nil {
+		err = os.Rename(j.path(newer), j.path(older))
 	}
-	err := j.file.Close()
+	if err != nil {
+		return errors.Join(err, j.cut(size)) // else each try would add them
+	}
+	err = j.file.Close()
 	j.file = nil
+	return err
+}
+
+// cut removes what was written after the first size bytes of the open file.
+func (j *Journal) cut(size int64) error {
+	err := j.file.Truncate(size)
+	if err == nil {
+		j.size = size
+	}
 	return err
 }
 
@@ -379,9 +393,11 @@ func (j *Journal) write(lines []line) error {
 	}
 	n, err := j.file.Write(text.Bytes())
 	if err != nil {
-		// An intent that is left would be pending after the next start, though its push was refused. A part that can't be cut off ends
-		// when the file is opened again.
-		err = errors.Join(err, j.file.Truncate(j.size), j.file.Close())
+		// An intent that is left would be pending after the next start, though its push was refused. If it can't be cut off, it is pending
+		// now, too, so that its end is noted; a part of a line ends when the file is opened again.
+		cut := j.cut(j.size)
+		j.loaded = cut == nil
+		err = errors.Join(err, cut, j.file.Close())
 		j.file = nil
 		return fmt.Errorf("writing the daemon's state: %w", err)
 	}
