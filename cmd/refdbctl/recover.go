@@ -168,6 +168,9 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 			},
 		})
 		outcome := fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[refdb.Rewritten], fates[refdb.Opposed], fates[refdb.Dropped])
+		if untold := now.Lost - fates[refdb.Rewritten] - fates[refdb.Opposed] - fates[refdb.Dropped]; untold > 0 && done.Done {
+			outcome += fmt.Sprintf(", %d of which the reply was lost: see refdbctl recover --status", untold)
+		}
 		if err == nil && !done.Done {
 			err = fmt.Errorf("not done yet: %w", done.Err())
 		}

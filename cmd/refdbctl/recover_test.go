@@ -1,12 +1,48 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
+
+// A forgetful driver loses the reply to the step that ends a recovery.
+type forgetful struct {
+	refdb.Driver
+	recovered bool
+}
+
+func (d *forgetful) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	answer, err := d.Driver.Recover(ctx, r)
+	if err == nil && answer.Done && !d.recovered {
+		d.recovered, err = true, refdb.ErrOutcomeUnknown
+	}
+	return answer, err
+}
+
+func TestARecoverySaysOfWhichChangesItDidNotLearnWhatWasDecided(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.InsertRef(t, "p", mainRef, refdb.Value(id("a")))
+	w.Exec(t, `UPDATE admission SET server = ''`)
+	w.Exec(t, `INSERT INTO lost (project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported)
+		VALUES ('p', '`+mainRef+`', 'OP', '`+id("c")+`', '`+id("b")+`', 'eu/1', 'alice', 0, '', 1, 'eu', '', 1)`)
+	w.wrap = func(d refdb.Driver) refdb.Driver { return &forgetful{Driver: d} }
+	const says = "1 of which the reply was lost: see refdbctl recover --status"
+	r := w.run(t, "recover", "--reason=test", "--yes")
+	if r.code != exit.OK || !strings.Contains(r.out+r.err, says) {
+		t.Errorf("status %d, %s%s", r.code, r.out, r.err)
+	}
+	if got := w.do(t, "audit", "list"); !strings.Contains(got, says) {
+		t.Errorf("the audit says\n%s", got)
+	}
+	if got := w.do(t, "recover", "--status"); !strings.Contains(got, "opposed") {
+		t.Errorf("what was decided is\n%s", got)
+	}
+}
 
 func TestARecoveryWaitsForSitesAndGoesWithoutThoseThatAreNamed(t *testing.T) {
 	t.Parallel()
