@@ -69,10 +69,10 @@ func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
 }
 
 // A standstill lasts from the moment at which a connection is wanted until it is wanted no more.
-type standstill struct{ next atomic.Bool }
+type standstill struct{ next atomic.Int64 }
 
 func (s *standstill) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
-	if s.next.Swap(false) {
+	if s.next.Add(-1) >= 0 {
 		<-ctx.Done()
 	}
 	return ctx
@@ -109,13 +109,15 @@ func TestAFreeConnectionIsTakenHoweverLongTheProcessStoodStill(t *testing.T) {
 	}
 	send(roundtrip.Requests)
 	for _, on := range []roundtrip.Pool{roundtrip.Beats, roundtrip.Releases} {
-		still.next.Store(true)
-		send(on)
-		if s := pools.Stats()[on]; s.Acquired > 0 {
-			t.Errorf("the spare connection for %s was used", s.Name)
-		}
-		if still.next.Load() {
-			t.Fatal("no connection was wanted")
+		for times, used := range []bool{1: false, 2: true} { // it is not asked for without end
+			still.next.Store(int64(times))
+			send(on)
+			if s := pools.Stats()[on]; s.Acquired > 0 != used {
+				t.Errorf("after %d standstills the spare connection for %s was used: %t", times, s.Name, !used)
+			}
+			if still.next.Load() >= 0 && times > 0 {
+				t.Fatal("no connection was wanted")
+			}
 		}
 	}
 }

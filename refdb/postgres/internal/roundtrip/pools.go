@@ -107,7 +107,7 @@ func (p *Pools) connect(ctx context.Context, of Pool) (*pgxpool.Conn, error) {
 	if of == Requests {
 		return p.Acquire(ctx)
 	}
-	for {
+	for try := 1; ; try++ {
 		soon, cancel := context.WithTimeout(ctx, spareAfter)
 		conn, err := p.Acquire(soon)
 		over := soon.Err() != nil
@@ -116,7 +116,7 @@ func (p *Pools) connect(ctx context.Context, of Pool) (*pgxpool.Conn, error) {
 			return conn, err
 		}
 		// On a busy machine the time may be over before a connection that is free was asked for.
-		if p.Stat().IdleConns() == 0 || ctx.Err() != nil {
+		if try == 2 || p.Stat().IdleConns() == 0 || ctx.Err() != nil {
 			return p.all[of].Acquire(ctx)
 		}
 	}
