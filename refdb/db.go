@@ -89,7 +89,7 @@ func newDB(d Driver, o Options, now func() heartbeat.Instant) (*DB, error) {
 		db.cancel()
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if c, ok := role[SchemaChecker](d); ok {
+	if c, ok := RoleOf[SchemaChecker](d); ok {
 		db.inBackground(func() { db.watchSchema(c) })
 	}
 	return db, nil
@@ -146,7 +146,7 @@ func (db *DB) Now(ctx context.Context) (time.Time, error) {
 // Diagnose checks the settings of the database that this package's promises
 // rest on. It returns nothing for a driver that has none to check.
 func (db *DB) Diagnose(ctx context.Context) ([]Diagnosis, error) {
-	d, ok := role[Diagnoser](db.driver)
+	d, ok := RoleOf[Diagnoser](db.driver)
 	if !ok {
 		return nil, nil
 	}

@@ -32,7 +32,7 @@ const (
 // returns, except where the outcome is unknown to it.
 //
 // A driver may have more roles: [Notifier], [PackStore], [SchemaChecker], [Diagnoser], [Meter]. One that wraps another
-// has those of that one, too, if its method Unwrap() Driver returns it.
+// has those of that one, too, if its method Unwrap() Driver returns it: see [RoleOf].
 //
 // No answer depends on state that a driver keeps between two calls: two calls of
 // one client may go through two drivers on the same database.

@@ -147,7 +147,7 @@ type Meter interface {
 func (db *DB) Stats() Stats {
 	k := db.keeper.Stats()
 	s := Stats{Locks: k.Leases, Left: k.Left, Waiting: db.queues.count()}
-	if m, ok := role[Meter](db.driver); ok {
+	if m, ok := RoleOf[Meter](db.driver); ok {
 		s.Driver = m.Stats()
 	}
 	return s

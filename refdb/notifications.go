@@ -19,7 +19,7 @@ type notifications struct {
 
 // startListening starts to receive notifications, once, if the driver has any.
 func (db *DB) startListening() {
-	notifier, ok := role[Notifier](db.driver)
+	notifier, ok := RoleOf[Notifier](db.driver)
 	if !ok {
 		return
 	}

@@ -170,7 +170,7 @@ func WithPack(p PackPart, bases ...RefValue) PrepareOption {
 
 // packStore returns an error that wraps errors.ErrUnsupported if the driver keeps no packs.
 func (db *DB) packStore() (PackStore, error) {
-	if s, ok := role[PackStore](db.driver); ok {
+	if s, ok := RoleOf[PackStore](db.driver); ok {
 		return s, nil
 	}
 	return nil, fmt.Errorf("this database keeps no packs: %w", errors.ErrUnsupported)

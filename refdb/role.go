@@ -1,8 +1,8 @@
 package refdb
 
-// role returns d if it has the role R, such as [Notifier], or else the first that has it of the drivers that it wraps: a
+// RoleOf returns d if it has the role R, such as [Notifier], or else the first that has it of the drivers that it wraps: a
 // driver says which one it wraps by a method Unwrap() Driver.
-func role[R any](d Driver) (r R, ok bool) {
+func RoleOf[R any](d Driver) (r R, ok bool) {
 	for d != nil {
 		if r, ok = d.(R); ok {
 			return r, true

@@ -354,7 +354,7 @@ func (l *lazy) Listen(ctx context.Context, channel string, started func(), wake 
 	if err != nil {
 		return err
 	}
-	n, ok := d.(refdb.Notifier)
+	n, ok := refdb.RoleOf[refdb.Notifier](d)
 	if !ok {
 		return errors.ErrUnsupported
 	}
@@ -367,7 +367,7 @@ func (l *lazy) CheckSchema(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c, ok := d.(refdb.SchemaChecker); ok {
+	if c, ok := refdb.RoleOf[refdb.SchemaChecker](d); ok {
 		return c.CheckSchema(ctx)
 	}
 	return nil
@@ -379,7 +379,7 @@ func (l *lazy) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	if err != nil {
 		return nil, err
 	}
-	if g, ok := d.(refdb.Diagnoser); ok {
+	if g, ok := refdb.RoleOf[refdb.Diagnoser](d); ok {
 		return g.Diagnose(ctx)
 	}
 	return nil, nil
@@ -389,7 +389,7 @@ func (l *lazy) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 // Meter.
 func (l *lazy) Stats() refdb.DriverStats {
 	if d, err := l.get(); err == nil {
-		if m, ok := d.(refdb.Meter); ok {
+		if m, ok := refdb.RoleOf[refdb.Meter](d); ok {
 			return m.Stats()
 		}
 	}

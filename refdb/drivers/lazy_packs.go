@@ -17,7 +17,7 @@ func (l *lazy) packs() (refdb.PackStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := d.(refdb.PackStore); ok {
+	if s, ok := refdb.RoleOf[refdb.PackStore](d); ok {
 		return s, nil
 	}
 	return nil, fmt.Errorf("this database keeps no packs: %w", errors.ErrUnsupported)

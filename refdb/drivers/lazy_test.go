@@ -213,24 +213,30 @@ func TestAnAttemptThatHangsDelaysNoRequest(t *testing.T) {
 	})
 }
 
+// wrapper is a driver that says which one it wraps, and nothing else.
+type wrapper struct{ refdb.Driver }
+
+func (w wrapper) Unwrap() refdb.Driver { return w.Driver }
+
 func TestListenWaitsForTheDatabase(t *testing.T) {
 	listen := func(ctx context.Context, d refdb.Driver) (started bool, woken string, err error) {
 		err = d.(refdb.Notifier).Listen(ctx, "channel", func() { started = true }, func(w refdb.Wakeup) { woken = w.Project })
 		return started, woken, err
 	}
-	t.Run("and is forwarded", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := &notifier{&fake{}}
-			d := drivers.OpenLazy(downFor(10*time.Second, n), quiet)
-			defer d.Close()
-			if started, woken, err := listen(t.Context(), d); !started || woken != "channel" || err != errListened {
-				t.Errorf("started %t, woken %q, %v", started, woken, err)
-			}
-			if found, err := d.(refdb.Diagnoser).Diagnose(t.Context()); len(found) != 1 || err != nil {
-				t.Errorf("diagnoses %v, %v", found, err)
-			}
+	for name, n := range map[string]refdb.Driver{"and is forwarded": &notifier{&fake{}}, "and to one that is wrapped": wrapper{&notifier{&fake{}}}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := drivers.OpenLazy(downFor(10*time.Second, n), quiet)
+				defer d.Close()
+				if started, woken, err := listen(t.Context(), d); !started || woken != "channel" || err != errListened {
+					t.Errorf("started %t, woken %q, %v", started, woken, err)
+				}
+				if found, err := d.(refdb.Diagnoser).Diagnose(t.Context()); len(found) != 1 || err != nil {
+					t.Errorf("diagnoses %v, %v", found, err)
+				}
+			})
 		})
-	})
+	}
 	t.Run("and says if there are no notifications", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := drivers.OpenLazy(downFor(10*time.Second, &fake{}), quiet)
