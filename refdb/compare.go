@@ -321,10 +321,11 @@ func (db *DB) Recover(ctx context.Context, o RecoverOptions) (Recovered, error) 
 	if err := errors.Join(checkNote("name", o.By, maxReasonBytes), checkNote("reason", o.Reason, maxReasonBytes)); err != nil {
 		return Recovered{}, fmt.Errorf("recovering: %w", err)
 	}
-	r := RecoverRequest{Epoch: rand.Text(), By: o.By, Reason: o.Reason, Without: slices.Sorted(slices.Values(o.Without)), Limit: pageSize}
+	r := RecoverRequest{By: o.By, Reason: o.Reason, Without: slices.Sorted(slices.Values(o.Without)), Limit: pageSize}
 	defer db.feeds.hint()
 	for {
 		step, err := retryPlain(ctx, db, func() (Recovered, error) {
+			r.Epoch = rand.Text() // one may have begun with the ID before, although the reply was lost
 			step, err := db.driver.Recover(ctx, r)
 			return step, repeatable(err)
 		})

@@ -326,6 +326,7 @@ func TestAnIntentThatAHaltedDatabaseRefusesToDropIsStillKnown(t *testing.T) {
 type forgetful struct {
 	refdb.Driver
 	reported, recovered, updated atomic.Bool
+	epochs                       []string
 }
 
 func (d *forgetful) Report(ctx context.Context, r refdb.Report) (refdb.Admission, error) {
@@ -337,6 +338,7 @@ func (d *forgetful) Report(ctx context.Context, r refdb.Report) (refdb.Admission
 }
 
 func (d *forgetful) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	d.epochs = append(d.epochs, r.Epoch)
 	answer, err := d.Driver.Recover(ctx, r)
 	if err == nil && !d.recovered.Swap(true) {
 		err = fmt.Errorf("lost: %w", refdb.ErrOutcomeUnknown)
@@ -379,5 +381,32 @@ func TestRecoverGoesOnAfterALostReply(t *testing.T) {
 	}
 	if !d.recovered.Load() {
 		t.Error("no reply was lost")
+	}
+	// The first may have begun at a server that has been replaced since.
+	if len(d.epochs) != 2 || d.epochs[0] == d.epochs[1] {
+		t.Errorf("epochs of the names %q", d.epochs)
+	}
+}
+
+// An interrupted driver does not learn what became of a report, as its context ended meanwhile.
+type interrupted struct {
+	refdb.Driver
+	interrupt func()
+}
+
+func (d *interrupted) Report(ctx context.Context, _ refdb.Report) (refdb.Admission, error) {
+	d.interrupt()
+	return refdb.Admission{}, fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, ctx.Err())
+}
+
+func TestAComparisonThatIsInterruptedSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	db, err := refdb.New(&interrupted{memory.New().Open(), cancel}, refdb.Options{Site: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Compare(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -54,13 +54,13 @@ func retryPlain[T any](ctx context.Context, db *DB, op func() (T, error)) (v T, 
 		} else {
 			v, err = op()
 		}
-		again = errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown) && ctx.Err() == nil
-		if err != nil && !again {
+		again = errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown)
+		if err != nil && (!again || ctx.Err() != nil) {
 			return struct{}{}, backoff.Permanent(err)
 		}
 		return struct{}{}, err
 	}, backoff.WithBackOff(newBackOff(20*time.Millisecond, 500*time.Millisecond)), backoff.WithMaxTries(retryTries))
-	if again && ctx.Err() != nil {
+	if again && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return v, err
