@@ -75,6 +75,22 @@ type Driver interface {
 	Close() error
 }
 
+// RoleOf returns d if it has the role R, such as [Notifier], or else the first that has it of the drivers that it wraps: a
+// driver says which one it wraps by a method Unwrap() Driver.
+func RoleOf[R any](d Driver) (r R, ok bool) {
+	for d != nil {
+		if r, ok = d.(R); ok {
+			return r, true
+		}
+		wrapper, wraps := d.(interface{ Unwrap() Driver })
+		if !wraps {
+			break
+		}
+		d = wrapper.Unwrap()
+	}
+	return r, false
+}
+
 // A RefStore holds the value of every ref.
 type RefStore interface {
 	// Get returns the rows of those refs that have one, in any order.
