@@ -69,65 +69,41 @@ func TestWhatAFollowerMovesIsListedWhenItsGitHasEnded(t *testing.T) {
 // If the list is lost while a git of an earlier daemon's follower is under way, readers compare everything, and once more that repository when the
 // git has ended.
 func TestARepositoryIsListedInWhichAFollowerOfALostListMayMoveRefs(t *testing.T) {
-	t.Parallel()
-	g := sessionTest(t)
-	a, b := g.commit[0], g.commit[1]
-	g.set(x, a)
-	if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(b)); err != nil {
-		t.Fatal(err)
+	for name, find := range map[string]func(g *guard){
+		"the next daemon finds it lost": func(*guard) {},
+		"site repair finds it lost":     func(g *guard) { g.repair() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := sessionTest(t)
+			a, b := g.commit[0], g.commit[1]
+			g.set(x, a)
+			if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(b)); err != nil {
+				t.Fatal(err)
+			}
+			m := g.reader()
+			s := g.session("REFDB_REPLICA=1")
+			if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
+				t.Fatal(err)
+			}
+			g.halt()
+			if err := os.RemoveAll(filepath.Join(g.dir, "state/moves")); err != nil {
+				t.Fatal(err)
+			}
+			find(g)
+			g.start()
+			m.connect()
+			reset, is := m.hear().(wire.Reset)
+			if !is {
+				t.Fatal("the list goes on")
+			}
+			m.place = reset.Place
+			m.lists()
+			g.loose(x, b)
+			s.kill()
+			m.waits("-")
+		})
 	}
-	m := g.reader()
-	s := g.session("REFDB_REPLICA=1")
-	if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
-		t.Fatal(err)
-	}
-	g.halt()
-	if err := os.RemoveAll(filepath.Join(g.dir, "state/moves")); err != nil {
-		t.Fatal(err)
-	}
-	g.start()
-	m.connect()
-	reset, is := m.hear().(wire.Reset)
-	if !is {
-		t.Fatal("the list goes on")
-	}
-	m.place = reset.Place
-	m.lists()
-	g.loose(x, b)
-	s.kill()
-	m.waits("-")
-}
-
-// The same if `site repair` is the first that finds the list lost.
-func TestARepairThatBeginsAListKnowsOfFollowersThatMayMoveRefs(t *testing.T) {
-	t.Parallel()
-	g := sessionTest(t)
-	a, b := g.commit[0], g.commit[1]
-	g.set(x, a)
-	if _, err := g.db.Put(t.Context(), "team/app", x, refdb.Value(b)); err != nil {
-		t.Fatal(err)
-	}
-	m := g.reader()
-	s := g.session("REFDB_REPLICA=1")
-	if err := s.prepare("update " + x + " " + b + " " + a); err != nil {
-		t.Fatal(err)
-	}
-	g.halt()
-	if err := os.RemoveAll(filepath.Join(g.dir, "state/moves")); err != nil {
-		t.Fatal(err)
-	}
-	g.repair()
-	g.start()
-	m.connect()
-	reset, is := m.hear().(wire.Reset)
-	if !is {
-		t.Fatal("the list goes on")
-	}
-	m.place = reset.Place
-	m.lists()
-	g.loose(x, b)
-	s.kill()
-	m.waits("-")
 }
 
 // A real follower, with two sites. A repository that it clones is listed, too: see TestAProjectIsClonedOnceItHasARef.
