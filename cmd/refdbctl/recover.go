@@ -169,7 +169,7 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 		})
 		outcome := fmt.Sprintf("%d written again, %d opposed, %d dropped", fates[refdb.Rewritten], fates[refdb.Opposed], fates[refdb.Dropped])
 		if untold := now.Lost - fates[refdb.Rewritten] - fates[refdb.Opposed] - fates[refdb.Dropped]; untold > 0 && done.Done {
-			outcome += fmt.Sprintf(", %d of which the reply was lost: see refdbctl recover --status", untold)
+			outcome += fmt.Sprintf("; of %d the reply was lost: refdbctl recover --status has them", untold)
 		}
 		if err == nil && !done.Done {
 			err = fmt.Errorf("not done yet: %w", done.Err())

@@ -31,7 +31,7 @@ func TestARecoverySaysOfWhichChangesItDidNotLearnWhatWasDecided(t *testing.T) {
 	w.Exec(t, `INSERT INTO lost (project, ref, op, old, new, owner, asked_by, token, move, at, witness, fate, reported)
 		VALUES ('p', '`+mainRef+`', 'OP', '`+id("c")+`', '`+id("b")+`', 'eu/1', 'alice', 0, '', 1, 'eu', '', 1)`)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return &forgetful{Driver: d} }
-	const says = "1 of which the reply was lost: see refdbctl recover --status"
+	const says = "; of 1 the reply was lost: refdbctl recover --status has them"
 	r := w.run(t, "recover", "--reason=test", "--yes")
 	if r.code != exit.OK || !strings.Contains(r.out+r.err, says) {
 		t.Errorf("status %d, %s%s", r.code, r.out, r.err)

@@ -68,7 +68,7 @@ func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
 	}
 }
 
-// A standstill lasts from the moment at which a connection is wanted until it is wanted no more.
+// A standstill holds the next requests for a connection until their contexts end.
 type standstill struct{ next atomic.Int64 }
 
 func (s *standstill) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {

@@ -348,8 +348,8 @@ func (j *Journal) append(lines []line) error {
 	return j.write(lines)
 }
 
-// rotate makes the newer file the older one, and closes it. The file that was the older one may hold pending intents, and goes: they are
-// written again before that, so that no crash loses them.
+// rotate closes the newer file, and replaces the older one by it. Pending intents that the older one may hold are written again before
+// that, so that no crash loses them.
 func (j *Journal) rotate() error {
 	var lines []line
 	for _, k := range j.pending {
