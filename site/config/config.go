@@ -17,7 +17,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // What must be durable before a push to a project whose objects the database keeps is acknowledged.
@@ -177,9 +176,9 @@ func (c *Config) set(e Entry) error {
 		c.Metrics = e.Value
 		return CheckAddress(e.Value)
 	case "site.timeout":
-		return setDuration(&c.Timeout, e.Value, wire.DefaultLimit)
+		return setDuration(&c.Timeout, e.Value, time.Hour)
 	case "site.lockwait":
-		return setDuration(&c.LockWait, e.Value, wire.DefaultLimit)
+		return setDuration(&c.LockWait, e.Value, time.Hour)
 	case "site.stoptimeout":
 		return setDuration(&c.StopTimeout, e.Value, time.Hour)
 	case "site.store":

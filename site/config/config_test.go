@@ -72,7 +72,7 @@ func TestConfigErrorsNameWhatIsWrong(t *testing.T) {
 		{"removed repositories above the root", "[site]\nname = x\nroot = /usr/lib\nfollowRemoval = /usr", "/usr and site.root are within one another"},
 		{"removed repositories below the root", "[site]\nname = x\nroot = /usr\nfollowRemoval = /usr/lib", "/usr/lib and site.root are within one another"},
 		{"a duration without a unit", "[site]\ntimeout = 4", `site.timeout: "4" is not a duration`},
-		{"a time-out above the hook's", "[site]\ntimeout = 5s", "site.timeout: 5s must be more than 0 and less than 5s"},
+		{"a time-out of an hour", "[site]\ntimeout = 1h", "site.timeout: 1h must be more than 0 and less than 1h0m0s"},
 		{"a negative time-out", "[site]\nlockWait = -1s", "site.lockwait: -1s must be more than 0"},
 		{"a store of some objects", "[site]\nstore = some", `site.store: "some" is not one of: all, transit, none`},
 		{"maintenance every hour", "[site]\nmaintain = hourly", `site.maintain: "hourly" is not one of: daily, off`},

@@ -454,8 +454,8 @@ func Contains(tb testing.TB, text, want string) {
 	}
 }
 
-// Patience bounds what a test waits for on a busy machine. Only a test that fails waits that long.
-const Patience = time.Minute
+// Patience bounds the wait for an event. Only a test that fails waits that long, however busy the machine is.
+const Patience = 5 * time.Minute
 
 // Hooks returns the paths of the hooks.
 func (b Bare) Hooks() (paths []string) {
