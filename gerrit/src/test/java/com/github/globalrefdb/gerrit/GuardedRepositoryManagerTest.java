@@ -23,8 +23,10 @@ import java.util.NavigableSet;
 import java.util.Optional;
 import java.util.TreeSet;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.eclipse.jgit.internal.storage.file.FileRepository;
@@ -38,11 +40,9 @@ import org.eclipse.jgit.util.FS;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Projects that are made and deleted, with a daemon that does what the test says. */
-@Timeout(60)
 class GuardedRepositoryManagerTest {
   private static final Project.NameKey NAME = Project.nameKey("team/app");
 
@@ -51,6 +51,7 @@ class GuardedRepositoryManagerTest {
   private Function<Request, List<String>> answer =
       request -> List.of((request.verb().equals("report") ? "settled " : "ok ") + request.transaction());
   private IOException disk; // unless null, why nothing can be made
+  private final AtomicLong clock = new AtomicLong(); // while it stands the daemon is never late
   private Path repository;
   private ScriptedDaemon daemon;
   private SessionClient sessions;
@@ -69,7 +70,11 @@ class GuardedRepositoryManagerTest {
           return answer.apply(request);
         });
     sessions =
-        new SessionClient(dir.resolve("s"), () -> new Identity("test", root, Optional.empty(), Optional.empty()), Duration.ofSeconds(30));
+        new SessionClient(
+            dir.resolve("s"),
+            () -> new Identity("test", root, Optional.empty(), Optional.empty()),
+            Duration.ofMinutes(10),
+            clock::get);
     manager = new GuardedRepositoryManager(new Disk(root), new RefGuard(sessions, new RecentRefusals()), name -> linked);
   }
 
@@ -125,8 +130,21 @@ class GuardedRepositoryManagerTest {
   }
 
   private String said() throws InterruptedException {
-    Request request = requests.poll(30, TimeUnit.SECONDS);
+    Request request = requests.take();
     return request.verb() + " " + String.join(",", request.lines()) + request.head().substring(request.head().lastIndexOf(' ') + 1);
+  }
+
+  /** The threads that say to the daemon what it has not taken. */
+  private static List<Thread> sayingAgain() {
+    return Thread.getAllStackTraces().keySet().stream().filter(thread -> thread.getName().equals("refdb-deleted")).toList();
+  }
+
+  private static void await(CountDownLatch latch) {
+    try {
+      latch.await();
+    } catch (InterruptedException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   private void delete(Path directory) throws IOException {
@@ -260,11 +278,17 @@ class GuardedRepositoryManagerTest {
         request -> {
           boolean first = !answered[0];
           answered[0] = true;
+          if (first) {
+            clock.addAndGet(Duration.ofSeconds(3).toNanos()); // its limit
+          }
           return first ? List.of() : List.of("ok " + request.transaction());
         };
     manager.deleted(NAME);
     assertEquals("deleted id ID" + repository, said());
     assertEquals("deleted id ID" + repository, said());
+    for (Thread speaker : sayingAgain()) {
+      speaker.join();
+    }
   }
 
   @Test
@@ -274,16 +298,26 @@ class GuardedRepositoryManagerTest {
     delete(repository);
     requests.clear();
     boolean[] full = {true};
+    CountDownLatch seen = new CountDownLatch(1); // who says it again
     answer =
         request -> {
           boolean refused = full[0];
           full[0] = false;
+          if (!refused) {
+            await(seen);
+          }
           return List.of(refused ? "refused " + request.transaction() + " final other" : "ok " + request.transaction());
         };
     manager.deleted(NAME);
+    List<Thread> speaker = sayingAgain();
+    seen.countDown();
+    assertEquals(1, speaker.size());
     assertEquals("deleted id ID" + repository, said());
     assertEquals("deleted id ID" + repository, said());
-    assertEquals(null, requests.poll(3, TimeUnit.SECONDS));
+    while (speaker.get(0).isAlive()) {
+      assertEquals(null, requests.poll(10, TimeUnit.MILLISECONDS));
+    }
+    assertTrue(requests.isEmpty());
   }
 
   @Test
@@ -295,7 +329,8 @@ class GuardedRepositoryManagerTest {
     answer = request -> List.of("refused " + request.transaction() + " final not_configured", "it is there");
     manager.deleted(NAME);
     assertEquals("deleted id ID" + repository, said());
-    assertEquals(null, requests.poll(3, TimeUnit.SECONDS));
+    assertTrue(requests.isEmpty());
+    assertEquals(List.of(), sayingAgain());
   }
 
   /** Gerrit would take it for a project, and mark no index as complete when it vanishes. */

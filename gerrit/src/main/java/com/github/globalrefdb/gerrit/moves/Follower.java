@@ -16,6 +16,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.LongSupplier;
 
 /**
  * Reads the daemon's list of moves from the saved place on, and hands the actions on. It reads on while they are done; the place is
@@ -43,10 +44,11 @@ final class Follower {
   private final Pending pending;
   private final Progress progress;
   private final ComparedCount count;
+  private final LongSupplier clock;
   private final Thread thread = new Thread(this::run, "refdb-moves");
   private MoveList list; // guarded by this
   private boolean stopping; // guarded by this
-  private volatile long answered = System.nanoTime();
+  private volatile long answered;
 
   // Of the thread alone.
   private Optional<String> place = Optional.empty();
@@ -57,6 +59,9 @@ final class Follower {
   private String trouble = "";
   private Optional<Long> comparing = Optional.empty(); // since
 
+  /**
+   * @param clock like {@link System#nanoTime}
+   */
   Follower(
       Path socket,
       String guard,
@@ -65,7 +70,8 @@ final class Follower {
       ComparisonFile comparison,
       Pending pending,
       Progress progress,
-      ComparedCount count) {
+      ComparedCount count,
+      LongSupplier clock) {
     this.socket = socket;
     this.guard = guard;
     this.classifier = classifier;
@@ -74,6 +80,8 @@ final class Follower {
     this.pending = pending;
     this.progress = progress;
     this.count = count;
+    this.clock = clock;
+    this.answered = clock.getAsLong();
     thread.setDaemon(true);
   }
 
@@ -113,7 +121,7 @@ final class Follower {
   }
 
   private MoveList open() throws IOException {
-    MoveList opened = MoveList.open(socket, guard);
+    MoveList opened = MoveList.open(socket, guard, clock);
     synchronized (this) {
       list = opened;
       if (stopping) {
@@ -127,7 +135,7 @@ final class Follower {
   private void read(MoveList opened) throws IOException, InterruptedException {
     while (true) {
       MovesAnswer answer = opened.after(place);
-      answered = System.nanoTime();
+      answered = clock.getAsLong();
       if (!trouble.isEmpty()) {
         logger.atInfo().log("refdb: indexes and caches follow the list of moves again");
         trouble = "";
@@ -173,7 +181,7 @@ final class Follower {
     forget();
     progress.reset();
     count.clear();
-    comparing = Optional.of(System.nanoTime());
+    comparing = Optional.of(clock.getAsLong());
     tell(() -> comparison.began(System.currentTimeMillis() / 1000));
     pending.restart(from, List.of(new EverythingMoved()));
   }
@@ -195,7 +203,7 @@ final class Follower {
     if (comparing.isEmpty()) {
       return;
     }
-    long seconds = (System.nanoTime() - comparing.get()) / 1_000_000_000;
+    long seconds = (clock.getAsLong() - comparing.get()) / 1_000_000_000;
     if (pending.done().isPresent()) {
       logger.atInfo().log("refdb: everything was compared, in %d s: %s", seconds, count);
       comparing = Optional.empty();
@@ -214,7 +222,7 @@ final class Follower {
       return;
     }
     Optional<String> done = pending.done();
-    long now = System.nanoTime() / 1_000_000;
+    long now = clock.getAsLong() / 1_000_000;
     boolean isNew = !done.equals(savedPlace);
     if (done.isEmpty() || !isNew && now - savedAt < SAVE_AGAIN_MS) {
       return;
@@ -263,7 +271,7 @@ final class Follower {
 
   /** How far behind the list indexes and caches are: since when the oldest move is known that they lack, or nothing was read. */
   Duration behind() {
-    Duration silence = Duration.ofNanos(System.nanoTime() - answered);
+    Duration silence = Duration.ofNanos(clock.getAsLong() - answered);
     Duration behind = pending.behind();
     return silence.compareTo(SILENT_AFTER) > 0 && silence.compareTo(behind) > 0 ? silence : behind;
   }

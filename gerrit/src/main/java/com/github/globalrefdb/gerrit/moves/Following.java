@@ -38,7 +38,9 @@ public final class Following implements LifecycleListener {
     workers = new Workers(pending, new FindingActions(directories, injector.getInstance(GerritActions.class)), metrics);
     Classifier classifier = new Classifier(directories::project, injector.getInstance(AllUsersName.class).get(), settings.guard());
     ComparedCount count = injector.getInstance(ComparedCount.class);
-    follower = new Follower(settings.socket(), settings.guard(), classifier, place.file(), place.comparison(), pending, metrics, count);
+    follower =
+        new Follower(
+            settings.socket(), settings.guard(), classifier, place.file(), place.comparison(), pending, metrics, count, System::nanoTime);
     metrics.register(follower, pending);
     workers.start();
     follower.start();

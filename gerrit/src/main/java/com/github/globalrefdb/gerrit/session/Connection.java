@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.function.LongSupplier;
 
 /** The connection of a session, which either side keeps alive. One thread alone calls {@link #receive}. */
 final class Connection implements Closeable {
@@ -18,14 +19,17 @@ final class Connection implements Closeable {
   private static final Duration WELCOME_WITHIN = Duration.ofSeconds(60);
 
   private final MessageChannel channel;
-  private long pinged = System.nanoTime();
+  private final LongSupplier clock;
+  private long pinged;
 
-  private Connection(MessageChannel channel) {
+  private Connection(MessageChannel channel, LongSupplier clock) {
     this.channel = channel;
+    this.clock = clock;
+    this.pinged = clock.getAsLong();
   }
 
-  static Connection open(Path socket) throws IOException {
-    return new Connection(MessageChannel.open(socket, new MessageParser()));
+  static Connection open(Path socket, LongSupplier clock) throws IOException {
+    return new Connection(MessageChannel.open(socket, new MessageParser(), clock), clock);
   }
 
   /** Sends a message, soon. For any thread. */
@@ -45,7 +49,7 @@ final class Connection implements Closeable {
    */
   List<Message> receive() throws IOException {
     List<Message> messages = channel.receive();
-    long now = System.nanoTime();
+    long now = clock.getAsLong();
     Duration patience = channel.hasHeard() ? BROKEN_AFTER : WELCOME_WITHIN;
     if (now - channel.heard() > patience.toNanos()) {
       throw new IOException("the site daemon said nothing for " + patience.toSeconds() + " s");

@@ -18,6 +18,7 @@ import java.nio.file.attribute.UserPrincipal;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.LongSupplier;
 import jdk.net.ExtendedSocketOptions;
 
 /**
@@ -33,25 +34,32 @@ final class MessageChannel implements Closeable {
   private final Queue<ByteBuffer> outgoing = new ConcurrentLinkedQueue<>();
   private final ByteBuffer buffer = ByteBuffer.allocate(64 << 10);
   private final MessageParser parser;
+  private final LongSupplier clock;
   private volatile boolean cutOff;
-  private final long opened = System.nanoTime();
-  private long heard = opened;
-  private long said = opened;
+  private boolean hasHeard;
+  private long heard;
+  private long said;
 
-  private MessageChannel(SocketChannel channel, Selector selector, MessageParser parser) throws IOException {
+  private MessageChannel(SocketChannel channel, Selector selector, MessageParser parser, LongSupplier clock) throws IOException {
     this.channel = channel;
     this.selector = selector;
     this.parser = parser;
+    this.clock = clock;
+    this.heard = clock.getAsLong();
+    this.said = heard;
     this.key = channel.register(selector, OP_READ);
   }
 
-  static MessageChannel open(Path socket, MessageParser parser) throws IOException {
+  /**
+   * @param clock like {@link System#nanoTime}
+   */
+  static MessageChannel open(Path socket, MessageParser parser, LongSupplier clock) throws IOException {
     SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX);
     try {
       channel.connect(UnixDomainSocketAddress.of(socket));
       checkPeer(socket, channel);
       channel.configureBlocking(false);
-      return new MessageChannel(channel, Selector.open(), parser);
+      return new MessageChannel(channel, Selector.open(), parser, clock);
     } catch (IOException | RuntimeException e) {
       channel.close();
       throw e;
@@ -79,13 +87,13 @@ final class MessageChannel implements Closeable {
     selector.wakeup();
   }
 
-  /** When something came last; when it was opened, if nothing did. By {@link System#nanoTime}. */
+  /** When something came last; when it was opened, if nothing did. By the clock. */
   long heard() {
     return heard;
   }
 
   boolean hasHeard() {
-    return heard != opened;
+    return hasHeard;
   }
 
   /** When something was sent last. */
@@ -109,7 +117,8 @@ final class MessageChannel implements Closeable {
       throw new EOFException("the site daemon closed the connection");
     }
     if (n > 0) {
-      heard = System.nanoTime();
+      heard = clock.getAsLong();
+      hasHeard = true;
     }
     buffer.flip();
     List<Message> messages = parser.feed(buffer);
@@ -120,7 +129,7 @@ final class MessageChannel implements Closeable {
   private void write() throws IOException {
     for (ByteBuffer next = outgoing.peek(); next != null; next = outgoing.peek()) {
       if (channel.write(next) > 0) {
-        said = System.nanoTime();
+        said = clock.getAsLong();
       }
       if (next.hasRemaining()) {
         key.interestOps(OP_READ | OP_WRITE);

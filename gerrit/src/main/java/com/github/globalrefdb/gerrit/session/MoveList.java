@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.LongSupplier;
 
 /** A connection on which the daemon's list of moves is read. One thread alone asks. */
 public final class MoveList implements AutoCloseable {
@@ -18,18 +19,21 @@ public final class MoveList implements AutoCloseable {
 
   private final MessageChannel channel;
   private final String guard;
+  private final LongSupplier clock;
   private boolean begun;
 
-  private MoveList(MessageChannel channel, String guard) {
+  private MoveList(MessageChannel channel, String guard, LongSupplier clock) {
     this.channel = channel;
     this.guard = guard;
+    this.clock = clock;
   }
 
   /**
    * @param guard this run of the guard
+   * @param clock like {@link System#nanoTime}
    */
-  public static MoveList open(Path socket, String guard) throws IOException {
-    return new MoveList(MessageChannel.open(socket, MessageParser.lenient()), guard);
+  public static MoveList open(Path socket, String guard, LongSupplier clock) throws IOException {
+    return new MoveList(MessageChannel.open(socket, MessageParser.lenient(), clock), guard, clock);
   }
 
   /**
@@ -43,14 +47,15 @@ public final class MoveList implements AutoCloseable {
     String question = "after " + place.orElse(PRESENT);
     Message message = begun ? Message.of(question) : new Message("refdb-moves 1", List.of("guard " + guard, question));
     begun = true;
-    long asked = System.nanoTime();
+    long asked = clock.getAsLong();
     channel.send(message.encode());
     while (true) {
       List<Message> messages = channel.receive();
       if (!messages.isEmpty()) {
         return answer(messages.get(0));
       }
-      if (System.nanoTime() - asked > ANSWER_WITHIN.toNanos() && System.nanoTime() - channel.heard() > ANSWER_WITHIN.toNanos()) {
+      long now = clock.getAsLong();
+      if (now - asked > ANSWER_WITHIN.toNanos() && now - channel.heard() > ANSWER_WITHIN.toNanos()) {
         throw new IOException("the site daemon said nothing for " + ANSWER_WITHIN.toSeconds() + " s");
       }
     }

@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
+import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 
@@ -41,6 +42,7 @@ public final class SessionClient implements AutoCloseable {
 
   private final Path socket;
   private final Duration reportPatience;
+  private final LongSupplier clock;
   private final String guard = randomId();
   private final AtomicLong transactions = new AtomicLong();
 
@@ -67,9 +69,17 @@ public final class SessionClient implements AutoCloseable {
    * @param reportPatience how long a thread waits for the settlement of what it has reported, whatever the session does
    */
   public SessionClient(Path socket, Supplier<Identity> identity, Duration reportPatience) {
+    this(socket, identity, reportPatience, System::nanoTime);
+  }
+
+  /**
+   * @param clock like {@link System#nanoTime}: by it the daemon is late or silent
+   */
+  public SessionClient(Path socket, Supplier<Identity> identity, Duration reportPatience, LongSupplier clock) {
     this.socket = socket;
     this.identity = identity;
     this.reportPatience = reportPatience;
+    this.clock = clock;
   }
 
   private static String randomId() {
@@ -104,7 +114,7 @@ public final class SessionClient implements AutoCloseable {
     start();
     BooleanSupplier begun = () -> session != null && session.identity() == who;
     BooleanSupplier rejected = () -> trouble instanceof RejectedException e && !e.passes();
-    await(patience, () -> begun.getAsBoolean() || rejected.getAsBoolean() || closed);
+    await(clock, patience, () -> begun.getAsBoolean() || rejected.getAsBoolean() || closed);
     if (!begun.getAsBoolean()) {
       throw trouble();
     }
@@ -168,7 +178,8 @@ public final class SessionClient implements AutoCloseable {
   private Transaction ask(Session announcedIn, Transaction.Subject subject, Path repository, List<Move> moves, Question question)
       throws RefusedException {
     Duration limit = announcedIn.welcome().timeout().plus(SLACK);
-    Transaction transaction = new Transaction(subject, Long.toString(transactions.incrementAndGet()), repository.toString(), moves, limit);
+    String id = Long.toString(transactions.incrementAndGet());
+    Transaction transaction = new Transaction(clock, subject, id, repository.toString(), moves, limit);
     ByteBuffer message;
     try {
       message = question.about(transaction).encode();
@@ -194,7 +205,7 @@ public final class SessionClient implements AutoCloseable {
   private synchronized Session ensureSession() throws RefusedException {
     if (session == null && trouble == null) { // the first one, which others may be waiting for, too
       start();
-      await(FIRST_SESSION, () -> session != null || closed || trouble != null && !(trouble instanceof RejectedException e && e.passes()));
+      await(clock, FIRST_SESSION, () -> session != null || closed || trouble != null && !(trouble instanceof RejectedException e && e.passes()));
     }
     if (session == null) {
       throw new RefusedException(Kind.FINAL, "session", List.of(trouble().getMessage() + ": nothing was changed, try again later"));
@@ -267,10 +278,10 @@ public final class SessionClient implements AutoCloseable {
   }
 
   /** Waits until {@code done}, which what notifies all can make true. A thread that is interrupted waits all the same. */
-  private void await(Duration patience, BooleanSupplier done) {
+  private void await(LongSupplier clock, Duration patience, BooleanSupplier done) {
     boolean interrupted = false;
-    long deadline = System.nanoTime() + patience.toNanos();
-    for (long left = patience.toNanos(); left > 0 && !done.getAsBoolean(); left = deadline - System.nanoTime()) {
+    long deadline = clock.getAsLong() + patience.toNanos();
+    for (long left = patience.toNanos(); left > 0 && !done.getAsBoolean(); left = deadline - clock.getAsLong()) {
       try {
         wait(left / 1_000_000 + 1);
       } catch (InterruptedException e) {
@@ -287,7 +298,7 @@ public final class SessionClient implements AutoCloseable {
     Duration pause = FIRST_PAUSE;
     while (true) {
       boolean began = false;
-      try (Connection c = Connection.open(socket)) {
+      try (Connection c = Connection.open(socket, clock)) {
         List<Message> early = beginOn(c);
         began = true;
         handle(early);
@@ -304,7 +315,7 @@ public final class SessionClient implements AutoCloseable {
       pause = pause.compareTo(LONGEST_PAUSE) < 0 ? pause : LONGEST_PAUSE;
       synchronized (this) {
         Supplier<Identity> who = identity;
-        await(pause, () -> closed || identity != who);
+        await(System::nanoTime, pause, () -> closed || identity != who);
         if (closed) {
           return;
         }

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.LongSupplier;
 
 /**
  * A transaction from its announcement on. One compare-and-set of its state decides between the daemon's answer and giving up.
@@ -42,6 +43,7 @@ public final class Transaction {
   private static final State WAITING = new Waiting();
   private static final State TAKEN = new Taken();
 
+  private final LongSupplier clock;
   private final Subject subject;
   private final String id;
   private final String repository;
@@ -55,11 +57,11 @@ public final class Transaction {
   private volatile Map<String, String> settled = Map.of();
   private volatile boolean finished;
 
-  Transaction(String id, String repository, List<Move> moves, Duration limit) {
-    this(Subject.MOVES, id, repository, moves, limit);
-  }
-
-  Transaction(Subject subject, String id, String repository, List<Move> moves, Duration limit) {
+  /**
+   * @param clock like {@link System#nanoTime}
+   */
+  Transaction(LongSupplier clock, Subject subject, String id, String repository, List<Move> moves, Duration limit) {
+    this.clock = clock;
     this.subject = subject;
     this.id = id;
     this.repository = repository;
@@ -90,10 +92,7 @@ public final class Transaction {
 
   /** The daemon goes on: from now on it has its limit again. */
   void extend() {
-    extend(System.nanoTime());
-  }
-
-  void extend(long now) {
+    long now = clock.getAsLong();
     unanswered = now;
     deadline = now + limit.toNanos();
   }
@@ -108,7 +107,7 @@ public final class Transaction {
   }
 
   private boolean isOver() {
-    return System.nanoTime() - unanswered > OK_LASTS.toNanos();
+    return clock.getAsLong() - unanswered > OK_LASTS.toNanos();
   }
 
   private static RefusedException tooOld() {
@@ -149,7 +148,7 @@ public final class Transaction {
    */
   void awaitOk() throws RefusedException {
     while (!await(decided, deadline)) {
-      if (deadline - System.nanoTime() <= 0) { // it may have been extended meanwhile
+      if (deadline - clock.getAsLong() <= 0) { // it may have been extended meanwhile
         String text = "the site daemon did not answer within " + limit.toMillis() + " ms: nothing was changed, try again later";
         deny(new RefusedException(Kind.FINAL, "timeout", List.of(text)));
       }
@@ -170,17 +169,17 @@ public final class Transaction {
 
   /** What the refs hold, as the daemon settled it; empty if it does not say so in time. */
   Optional<Map<String, String>> awaitSettled(Duration patience) {
-    await(ended, System.nanoTime() + patience.toNanos());
+    await(ended, clock.getAsLong() + patience.toNanos());
     Map<String, String> values = settled;
     return values.isEmpty() ? Optional.empty() : Optional.of(values);
   }
 
-  private static boolean await(CountDownLatch latch, long deadline) {
+  private boolean await(CountDownLatch latch, long deadline) {
     boolean interrupted = false;
     try {
       while (true) {
         try {
-          return latch.await(deadline - System.nanoTime(), NANOSECONDS);
+          return latch.await(deadline - clock.getAsLong(), NANOSECONDS);
         } catch (InterruptedException e) {
           interrupted = true;
         }

@@ -21,15 +21,13 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-@Timeout(60)
 class FollowerTest {
   private static final String GUARD = "0123456789abcdef0123456789abcdef";
   private static final Project.NameKey APP = Project.nameKey("app");
@@ -43,7 +41,8 @@ class FollowerTest {
   private Follower follower;
   private final BlockingQueue<Action> done = new LinkedBlockingQueue<>();
   private final Set<Action> failing = ConcurrentHashMap.newKeySet();
-  private final AtomicLong skipped = new AtomicLong();
+  private final Semaphore failures = new Semaphore(0);
+  private final AtomicLong clock = new AtomicLong(); // of what is pending
   private final ComparedCount count = new ComparedCount();
   private volatile CountDownLatch comparison = new CountDownLatch(0);
 
@@ -61,10 +60,11 @@ class FollowerTest {
   }
 
   private void start() {
-    pending = new Pending(() -> System.nanoTime() + skipped.get());
-    workers = new Workers(pending, this::run, new NoProgress());
+    pending = new Pending(clock::get);
+    workers = new Workers(pending, this::run, new Failures());
     Classifier classifier = new Classifier(directory -> Optional.of(APP), "All-Users", GUARD);
-    follower = new Follower(socket, GUARD, classifier, file, new ComparisonFile(directory.resolve("refdb")), pending, new NoProgress(), count);
+    ComparisonFile compared = new ComparisonFile(directory.resolve("refdb"));
+    follower = new Follower(socket, GUARD, classifier, file, compared, pending, new Failures(), count, () -> 0); // the daemon is never silent
     workers.start();
     follower.start();
   }
@@ -89,7 +89,11 @@ class FollowerTest {
   }
 
   private Action next() throws InterruptedException {
-    return done.poll(30, TimeUnit.SECONDS);
+    return done.take();
+  }
+
+  private void pass(Duration time) {
+    clock.addAndGet(time.toNanos());
   }
 
   private Optional<String> saved() throws IOException {
@@ -250,11 +254,13 @@ class FollowerTest {
     Session session = daemon.accept();
     session.send("moves p1", moved(1));
     session.read();
+    failures.acquire();
     session.send("moves p2", moved(2));
     assertEquals(change(2), next());
     session.read();
     assertEquals(Optional.of("p0"), saved());
     failing.clear();
+    pass(Pending.FIRST_PAUSE);
     assertEquals(change(1), next(), "it is tried again");
     session.send("moves p2");
     answerUntilSaved(session, "p2");
@@ -268,10 +274,10 @@ class FollowerTest {
     Session session = daemon.accept();
     session.send("moves p1", moved(1));
     session.read();
-    while (pending.leftBehind() == 0) {
-      skipped.addAndGet(Pending.HOLDS.toNanos());
-      Thread.onSpinWait();
-    }
+    failures.acquire();
+    pass(Pending.HOLDS);
+    failures.acquire();
+    assertEquals(1, pending.leftBehind());
     session.send("moves p2", moved(2));
     session.read();
     assertEquals(change(2), next());
@@ -279,7 +285,7 @@ class FollowerTest {
     session.read();
     assertEquals(Optional.empty(), saved());
     failing.clear();
-    skipped.addAndGet(Pending.LONGEST_PAUSE.toNanos());
+    pass(Pending.LONGEST_PAUSE);
     assertEquals(change(1), next());
     session.send("moves p2");
     answerUntilSaved(session, "p2");
@@ -303,13 +309,15 @@ class FollowerTest {
     return action;
   }
 
-  /** What nobody looks at. */
-  private static final class NoProgress implements Progress {
+  /** Tells of those alone. */
+  private final class Failures implements Progress {
     @Override
     public void applied() {}
 
     @Override
-    public void failed() {}
+    public void failed() {
+      failures.release();
+    }
 
     @Override
     public void reset() {}

@@ -2,7 +2,6 @@ package com.github.globalrefdb.gerrit.moves;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.github.globalrefdb.gerrit.moves.Action.AccountMoved;
@@ -20,14 +19,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 
-@Timeout(20)
 class PendingTest {
   private static final Action A = change(1);
   private static final Action B = change(2);
@@ -59,6 +54,13 @@ class PendingTest {
 
   private void pass(Duration time) {
     clock.addAndGet(time.toNanos());
+  }
+
+  private static void awaitState(Thread thread, Thread.State state) {
+    while (thread.getState() != state) {
+      assertTrue(thread.isAlive());
+      Thread.yield();
+    }
   }
 
   @Test
@@ -133,7 +135,13 @@ class PendingTest {
   @Test
   void aThreadForTheUrgentTakesNothingElse() throws InterruptedException {
     pending.add("p1", List.of(A));
-    Thread closes = new Thread(pending::close);
+    Thread waits = Thread.currentThread();
+    Thread closes =
+        new Thread(
+            () -> {
+              awaitState(waits, Thread.State.WAITING);
+              pending.close();
+            });
     closes.start();
     assertEquals(Optional.empty(), pending.take(Urgency.ACCESS));
     closes.join();
@@ -211,16 +219,16 @@ class PendingTest {
   void whatFailsCountsWhenMoreIsToBeRead() throws Exception {
     pending.add("p1", List.of(A));
     pending.failed(take());
-    CompletableFuture<Void> reads =
-        CompletableFuture.runAsync(
+    FutureTask<Void> reads =
+        new FutureTask<>(
             () -> {
-              try {
-                pending.awaitLessThan(1);
-              } catch (InterruptedException e) {
-                throw new IllegalStateException(e);
-              }
+              pending.awaitLessThan(1);
+              return null;
             });
-    assertThrows(TimeoutException.class, () -> reads.get(500, TimeUnit.MILLISECONDS));
+    Thread reader = new Thread(reads);
+    reader.start();
+    awaitState(reader, Thread.State.TIMED_WAITING);
+    assertFalse(reads.isDone());
     pass(Pending.FIRST_PAUSE);
     pending.done(take(), List.of());
     reads.get();

@@ -32,8 +32,15 @@ public final class ScriptedDaemon implements AutoCloseable {
   }
 
   public Session welcome() throws IOException {
+    return welcome(2000);
+  }
+
+  /**
+   * @param timeout how long the guard waits for an answer, but for a second, in ms
+   */
+  public Session welcome(int timeout) throws IOException {
     Session session = accept();
-    session.send("welcome", "site eu", "root /srv/git", "lock-wait 100", "timeout 2000", "database ok", "projects 1");
+    session.send("welcome", "site eu", "root /srv/git", "lock-wait 100", "timeout " + timeout, "database ok", "projects 1");
     return session;
   }
 

@@ -24,14 +24,14 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-@Timeout(60)
 class SessionClientTest {
+  private static final Duration PATIENCE = Duration.ofMinutes(10);
   private static final Path REPOSITORY = Path.of("/srv/git/a.git");
   private static final List<Move> MOVES = List.of(new Move("00", "11", "refs/heads/main"));
   private static final Identity SERVER = new Identity("Gerrit 3.9.4", Path.of("/srv/git"), Optional.of("eu-1"), Optional.of("uuid"));
@@ -42,14 +42,17 @@ class SessionClientTest {
   private ScriptedDaemon daemon;
   private SessionClient client;
 
+  /** It stands: however slow all is, the daemon is never late or silent. */
+  private final AtomicLong clock = new AtomicLong();
+
   @BeforeEach
   void open() throws IOException {
     daemon = new ScriptedDaemon(dir.resolve("s"));
-    client = client(Duration.ofSeconds(30));
+    client = client(PATIENCE);
   }
 
   private SessionClient client(Duration reportPatience) {
-    return new SessionClient(dir.resolve("s"), () -> OFFLINE, reportPatience);
+    return new SessionClient(dir.resolve("s"), () -> OFFLINE, reportPatience, clock::get);
   }
 
   @AfterEach
@@ -68,7 +71,7 @@ class SessionClientTest {
   }
 
   private Session begin() throws Exception {
-    Future<Welcome> begun = threads.submit(() -> client.begin(SERVER, Duration.ofSeconds(30)));
+    Future<Welcome> begun = threads.submit(() -> client.begin(SERVER, PATIENCE));
     Session session = daemon.welcome();
     begun.get();
     return session;
@@ -136,9 +139,12 @@ class SessionClientTest {
 
   @Test
   void whatIsGivenUpIsReportedAndALateOkIsVoid() throws Exception {
-    Session session = begin();
+    Future<Welcome> begun = threads.submit(() -> client.begin(SERVER, PATIENCE));
+    Session session = daemon.welcome(1);
+    begun.get();
     Future<Transaction> announced = announce();
     session.read();
+    clock.addAndGet(Duration.ofMillis(1001).toNanos());
     assertEquals("timeout", refusal(announced).reason());
     assertEquals("report 1", session.read().head());
     session.send("ok 1");
@@ -236,12 +242,14 @@ class SessionClientTest {
     RefusedException e = refusal(announce());
     assertEquals("session", e.reason());
     assertTrue(e.getMessage().contains("does not answer at " + dir.resolve("s")), e.getMessage());
-    assertThrows(IOException.class, () -> client.begin(SERVER, Duration.ofMillis(200)));
+    SessionClient impatient = new SessionClient(dir.resolve("s"), () -> OFFLINE, PATIENCE);
+    assertThrows(IOException.class, () -> impatient.begin(SERVER, Duration.ofMillis(200)));
+    impatient.close();
   }
 
   @Test
   void aRejectionSaysWhy() throws Exception {
-    Future<Welcome> begun = threads.submit(() -> client.begin(SERVER, Duration.ofSeconds(60)));
+    Future<Welcome> begun = threads.submit(() -> client.begin(SERVER, PATIENCE));
     daemon.accept().send("rejected starting");
     daemon.accept().send("rejected root", "the root of this site is /srv/other");
     RejectedException e = (RejectedException) assertThrows(ExecutionException.class, begun::get).getCause();
@@ -353,7 +361,7 @@ class SessionClientTest {
 
   @Test
   void aDaemonOfAnEarlierVersionIsNotAskedAboutProjects() throws Exception {
-    Future<Welcome> begun = threads.submit(() -> client.begin(SERVER, Duration.ofSeconds(30)));
+    Future<Welcome> begun = threads.submit(() -> client.begin(SERVER, PATIENCE));
     Session session = daemon.accept();
     session.send("welcome", "site eu", "root /srv/git", "timeout 2000");
     begun.get();
@@ -378,7 +386,7 @@ class SessionClientTest {
           client.report(client.announce(REPOSITORY, Optional.empty(), MOVES));
           return Thread.interrupted();
         };
-    client.begin(SERVER, Duration.ofSeconds(30));
+    client.begin(SERVER, PATIENCE);
     assertTrue(threads.submit(interrupted).get());
     assertTrue(threads.submit(interrupted).get());
   }
@@ -387,7 +395,7 @@ class SessionClientTest {
   void twoGuardsHaveTwoNames() throws Exception {
     Session one = begin();
     client.close();
-    client = client(Duration.ofSeconds(30));
+    client = client(PATIENCE);
     assertNotEquals(one.begin().lines().get(0), begin().begin().lines().get(0));
   }
 
@@ -415,7 +423,7 @@ class SessionClientTest {
     Thread server = new Thread(() -> breakingDaemon(allowed, moving, faults));
     server.setDaemon(true);
     server.start();
-    client.begin(SERVER, Duration.ofSeconds(30));
+    client.begin(SERVER, PATIENCE);
 
     List<Future<?>> workers = new ArrayList<>();
     for (int i = 0; i < 16; i++) {
