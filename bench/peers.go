@@ -62,9 +62,9 @@ func startEtcd(dir string) (*etcdServer, error) {
 	case err := <-server.Err():
 		server.Close()
 		return nil, fmt.Errorf("start etcd: %w", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(5 * time.Minute):
 		server.Close()
-		return nil, errors.New("start etcd: it isn't ready after 30s")
+		return nil, errors.New("start etcd: it isn't ready after 5 minutes")
 	}
 }
 

@@ -12,7 +12,7 @@ func TestTheTimesOfAProcessAndOfItsChildrenAreToldApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for begin := time.Now(); time.Since(begin) < 10*time.Second; {
+	for begin := time.Now(); time.Since(begin) < 5*time.Minute; {
 		if now, _, err := cpuTimesOf(os.Getpid()); err != nil || now >= own+50*time.Millisecond {
 			break
 		}

@@ -149,7 +149,7 @@ func (s *servers) measureLists(ctx context.Context, address, project string, l h
 		requests.Add(1)
 		return err
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		err := ask(ctx)
 		if err == nil {
 			break

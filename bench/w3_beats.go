@@ -237,7 +237,7 @@ func timeTicks(ctx context.Context, monitor *pgx.Conn, ticks int, t heldLocks, u
 // hotShare waits until the statistics include all updates of locks, and returns
 // the percentage of updates that touched no index (HOT).
 func hotShare(ctx context.Context, c *pgx.Conn, updates int) (float64, error) {
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		var all, hot int64
 		err := c.QueryRow(ctx, `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'locks'`).Scan(&all, &hot)
 		if err != nil {

@@ -88,7 +88,7 @@ func (s *Site) Start(ctx context.Context) error {
 
 // Ready waits until the daemon lets pushes through.
 func (s *Site) Ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for {
 		status, err := client.Query(ctx, s.socket())
