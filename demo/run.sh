@@ -15,6 +15,7 @@ started=$SECONDS
 declare -A daemon server url
 
 export HOME=$work GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
+export REFDB_HOOK_TIMEOUT=5m # and site.timeout: the demo is to work on a slow machine, too
 export GIT_AUTHOR_NAME=demo GIT_AUTHOR_EMAIL=demo@example.com GIT_COMMITTER_NAME=demo GIT_COMMITTER_EMAIL=demo@example.com
 
 clean_up() {
@@ -28,7 +29,12 @@ trap 'exit 130' INT TERM
 title() { printf '\n== %s\n' "$*"; }
 say() { printf '   %s\n' "$*"; }
 indent() { sed 's/^/     /'; }
-fail() { printf '   FAILED: %s\n' "$*" >&2; tail -n 20 "$work"/*/site.log >&2; exit 1; }
+fail() { printf '   FAILED: %s\n' "$*" >&2; tail -n 20 "$work"/*/*.log >&2; printf 'load: %s\n' "$(</proc/loadavg)" >&2; exit 1; }
+# await COMMAND...: until it succeeds; only what hangs takes ten minutes.
+await() {
+  local deadline=$((SECONDS + 600))
+  until "$@"; do [ $SECONDS -lt $deadline ] || return 1; sleep 0.05; done
+}
 
 refdbctl() { "$bin/refdbctl" "$@"; }
 # site SITE SUBCOMMAND …: refdbctl site with the site's configuration.
@@ -44,21 +50,21 @@ catch_up() { site "$1" sync --from "${url[$(other "$1")]}" --peer "$(other "$1")
 start_daemon() {
   "$bin/refdbctl" site serve --config "$work/$1/site.config" >>"$work/$1/site.log" 2>&1 &
   daemon[$1]=$!
-  for _ in $(seq 200); do site "$1" status >/dev/null 2>&1 && return; sleep 0.05; done
-  return 1
+  await serves_or_ended "$1" && kill -0 "${daemon[$1]}" 2>/dev/null
 }
+serves_or_ended() { site "$1" status >/dev/null 2>&1 || ! kill -0 "${daemon[$1]}" 2>/dev/null; }
 
 # Each site has a copy, a daemon beside it, and a web server in front of it. The database keeps no objects, so that a site is behind until it syncs.
 make_site() {
   mkdir -p "$(dirname "$(repo "$1")")" && git clone -q --bare "$work/seed" "$(repo "$1")" || return
   site_git "$1" config http.receivepack true && site_git "$1" remote remove origin
-  printf '[site]\n\tname = %s\n\troot = %s\n\tsocket = %s\n\tstate = %s\n\tstore = none\n' \
+  printf '[site]\n\tname = %s\n\troot = %s\n\tsocket = %s\n\tstate = %s\n\tstore = none\n\ttimeout = 4m\n' \
     "$1" "$work/$1/root" "$work/$1/site.sock" "$work/$1" >"$work/$1/site.config"
   start_daemon "$1" || return
   site "$1" enable --new "$(repo "$1")" >"$work/$1/enable.out" 2>&1 || { cat "$work/$1/enable.out" >&2; return 1; }
   "$bin/gitserver" 127.0.0.1:0 "$work/$1/root" >"$work/$1/address" 2>"$work/$1/server.log" &
   server[$1]=$!
-  for _ in $(seq 100); do [ -s "$work/$1/address" ] && break; sleep 0.05; done
+  await test -s "$work/$1/address" || return
   url[$1]=http://$(cat "$work/$1/address")/$project.git
 }
 
@@ -134,7 +140,8 @@ say "\$ git push   # to us"
 indent <"$work/us/push.out"
 say "eu's daemon is started again, reads its repository, and settles it:"
 start_daemon eu || fail "the daemon does not start"
-[ "$(global $main)" = "$(value eu $main)" ] || fail "the intent was not settled"
+settled() { [ "$(global $main)" = "$(value eu $main)" ]; }
+await settled || fail "the intent was not settled"
 say "\$ refdbctl refs get $project $main"
 global "$main" | indent
 catch_up us

@@ -39,6 +39,6 @@ func serve(address, root string) error {
 		Path:       git,
 		Args:       []string{"http-backend"},
 		Env:        []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=demo"},
-		InheritEnv: []string{"PATH", "HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"},
+		InheritEnv: []string{"PATH", "HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "REFDB_HOOK_TIMEOUT"},
 	})
 }
