@@ -72,10 +72,10 @@ public class Page {
       return "";
     }
     BlockingQueue<String> answers = new LinkedBlockingQueue<>();
-    WebSocket socket = client.newWebSocketBuilder().buildAsync(URI.create(page.group(1)), listener(answers)).get(10, TimeUnit.SECONDS);
+    WebSocket socket = client.newWebSocketBuilder().buildAsync(URI.create(page.group(1)), listener(answers)).get(10, TimeUnit.MINUTES);
     String quoted = expression.replace("\\", "\\\\").replace("\"", "\\\"");
     socket.sendText("{\"id\":1,\"method\":\"Runtime.evaluate\",\"params\":{\"returnByValue\":true,\"expression\":\"" + quoted + "\"}}", true);
-    String answer = answers.poll(10, TimeUnit.SECONDS);
+    String answer = answers.poll(1, TimeUnit.MINUTES);
     socket.abort();
     return answer == null ? "" : answer;
   }

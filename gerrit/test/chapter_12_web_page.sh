@@ -4,7 +4,7 @@ chromium=$(command -v chromium chromium-browser google-chrome | head -1 || true)
 shows() {
 	local directory
 	directory=$(mktemp -d -p "$work")
-	"$java" "$here/Page.java" "$chromium" "$directory" 200 "$(url "$1")/$2" "${@:3}" || return 1
+	"$java" "$here/Page.java" "$chromium" "$directory" $patience "$(url "$1")/$2" "${@:3}" || return 1
 	rm -rf "$directory"
 }
 if [[ -z $chromium ]]; then

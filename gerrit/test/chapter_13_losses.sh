@@ -2,21 +2,20 @@ title "13. The database, a disk or a site is gone"
 source "$here/outage.sh"
 begin_outages
 
-refused_in() { # SECONDS SITE: a push, which could be made otherwise
-	commit "$2" team/app "refused at $2 $RANDOM"
-	in_time "$1" not push "$2" team/app HEAD:refs/heads/refused || return 1
-	in_tree "$2" team/app reset -q --hard HEAD~1
+refused_at() { # SITE: a push, which could be made otherwise
+	commit "$1" team/app "refused at $1 $RANDOM"
+	took not push "$1" team/app HEAD:refs/heads/refused || return 1
+	in_tree "$1" team/app reset -q --hard HEAD~1
 }
 if [[ $own_server == postgres ]]; then
-	loads eu $((seconds + 20)) g-eu
-	loads us $((seconds + 20)) g-us
-	sleep 8
+	loads eu g-eu
+	loads us g-us
+	go_on g-eu g-us
 	check "the database is killed" database kill
-	sleep 2
 	for site in eu us; do
-		check "a push at $site is refused in time" refused_in 15 $site
+		check "a push at $site is refused" refused_at $site
 		check "its user reads why" reads 'remote: refdb: .*database'
-		check "at once, the next time" refused_in 5 $site
+		check "also the next time" refused_at $site
 		check "$site can be read" reads_at $site
 	done
 	sleep "$seconds"
@@ -72,16 +71,14 @@ if [[ $EUID == 0 && -e /dev/loop-control ]]; then
 	check "the repositories of eu come to a small disk" on_their_own_disk
 	start_daemon eu
 	java_options=$debugged start_gerrit eu
-	loads eu 45 h-eu
-	loads us 45 h-us
-	sleep 8
+	loads eu h-eu
+	loads us h-us
+	go_on h-eu h-us
 	check "it is full" fills_up
-	sleep 2
-	check "a push there is refused in time" refused_in 30 eu
+	check "a push there is refused" refused_at eu
 	check "eu can be read" reads_at eu
 	before=$(acknowledged h-us)
-	sleep 20
-	check "us went on" more_than $((before + 5)) h-us
+	wait_for "us went on" more_than $((before + 5)) h-us
 	check "it has room again" rm -r "$(root eu)/filler"
 	loads_end
 	wait_for "eu takes changes again" pushes_again eu
@@ -135,7 +132,7 @@ no_numbers_at() { # until those that it has are used
 }
 sleep 35 # until the lock is stale
 check "the machine of eu is gone: us has no more numbers" no_numbers_at us
-check "a change there is refused in time" in_time 5 new_change_at us refused
+check "a change there is refused" took new_change_at us refused
 check "its user reads why" body_has 'refs/sequences/changes: another push to it is under way at eu'
 check "us can be read" reads_at us
 push_a_branch() { commit us team/app "branch $RANDOM" && push us team/app "HEAD:refs/heads/$1"; }

@@ -3,7 +3,7 @@ title "3. What is refused, and what the user reads"
 locked() {
 	refdbctl lock team/app "$1" -- sh -c "touch $work/locked; while [ -e $work/locked ]; do sleep 0.1; done" >/dev/null 2>&1 &
 	local holder=$!
-	until [[ -e $work/locked ]]; do sleep 0.05; done
+	await test -e "$work/locked" || return 1
 	"${@:2}"
 	local status=$?
 	rm "$work/locked"

@@ -1,19 +1,19 @@
 title "4. Crashes under load"
-loads eu 25 x y z
+loads eu x y z
 for round in 1 2 3 4; do
-	sleep 4
+	go_on x y z
 	kill_daemon eu
 	start_daemon eu
 done
+for name in x y z; do wait_for "the daemon was killed 4 times; pushes to $name went on" more_than 5 $name; done
 loads_end
-for name in x y z; do check "the daemon was killed 4 times; pushes to $name went on: $(acknowledged $name)" more_than 5 $name; done
 wait_for "nothing is open" nothing_open_at eu
 check "what was acknowledged is in the repository and in the database" acknowledged_is_there eu x y z
 check "all refs" same eu team/app
 check "nobody found a fault" eval 'site eu check team/app >"$work/check" || { cat "$work/check"; false; }'
 
-loads eu 12 x y z
-sleep 6
+loads eu x y z
+go_on x y z
 stop_gerrit eu KILL
 loads_end
 wait_for "Gerrit was killed in the middle: its daemon settles what was open" nothing_open_at eu

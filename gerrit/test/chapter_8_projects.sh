@@ -56,7 +56,7 @@ create_late() { create eu made/refused; }
 held() { # COMMAND...: while somebody else has the project's first ref
 	refdbctl lock made/refused refs/meta/config -- sh -c "touch $work/locked; while [ -e $work/locked ]; do sleep 0.1; done" >/dev/null 2>&1 &
 	local holder=$!
-	until [[ -e $work/locked ]]; do sleep 0.05; done
+	await test -e "$work/locked" || return 1
 	"$@"
 	local status=$?
 	rm -f "$work/locked"
@@ -69,7 +69,7 @@ wait_for "nothing is left of it" nothing_is_left eu made/refused
 
 killed_while_creating() {
 	create eu made/refused & local creating=$!
-	until has_directory eu made/refused; do sleep 0.02; done
+	await has_directory eu made/refused || return 1
 	stop_gerrit eu KILL
 	wait $creating
 	rm -f "$work/locked"

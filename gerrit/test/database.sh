@@ -14,16 +14,16 @@ build_database() {
 open_database() {
 	export REFDB_URL=${REFDB_URL:-sqlite:$work/refdb.sqlite}
 	[[ $own_server ]] || return 0
-	coproc server { exec "$work/testdatabase" "$own_server"; }
+	coproc server { exec "$work/testdatabase" "$own_server" "$work/database.log"; }
 	server_in=${server[1]} server_out=${server[0]}
-	read -r -t 200 REFDB_URL far_database SPANNER_EMULATOR_HOST <&"$server_out" || fail "no $own_server"
+	read -r -t $patience REFDB_URL far_database SPANNER_EMULATOR_HOST <&"$server_out" || fail "no $own_server"
 	[[ -z $SPANNER_EMULATOR_HOST ]] || export SPANNER_EMULATOR_HOST
 }
 # database COMMAND: kill or start.
 database() {
 	local answer
 	echo "$1" >&"$server_in"
-	read -r -t 200 answer <&"$server_out" && [[ $answer == "$1" ]]
+	read -r -t $patience answer <&"$server_out" && [[ $answer == "$1" ]]
 }
 # The server ends when its input does.
 end_database() {

@@ -24,6 +24,7 @@ mkdir "$work/bin"
 cp "$bin/refdbctl" "$bin/refdb-hook" "$jar" "$work/bin/"
 export PATH=$work/bin:${java%/*}:$PATH
 build_database "${REFDB_URL-}" # before HOME, where Go's caches are, is another one
+export REFDB_HOOK_TIMEOUT=3m # more than site.timeout
 export HOME=$work GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
 export GIT_AUTHOR_NAME=admin GIT_AUTHOR_EMAIL=admin@example.com GIT_COMMITTER_NAME=admin GIT_COMMITTER_EMAIL=admin@example.com
 export GERRIT_PORT_eu=$((20000 + RANDOM % 10000)) GERRIT_PORT_us=$((30000 + RANDOM % 2000))

@@ -2,6 +2,7 @@
 
 processes=()
 checks=0
+patience=600 # seconds; only what hangs takes as long, however slow the machine is
 declare -A daemon gerrit
 
 title() { printf '\n== %s\n' "$*"; }
@@ -9,6 +10,8 @@ fail() {
 	printf '   FAILED: %s\n' "$*" >&2
 	tail -n 15 "$work/push" "$work"/*/refdb.log >&2 || true # what the last push said is in push
 	grep -h -v -E 'INFO|^WARNING|AssistedInject' "$work"/*/gerrit.log | tail -n 40 >&2 || true
+	tail -n 30 "$work"/*/gerrit/logs/error_log "$work/database.log" >&2 || true
+	printf 'load: %s\n' "$(</proc/loadavg)" >&2
 	exit 1
 }
 # check WHAT COMMAND...: a promise, and the command that looks whether it is kept.
@@ -19,13 +22,17 @@ check() {
 }
 # wait_for WHAT COMMAND...: the same, after a while.
 wait_for() {
-	local deadline=$((SECONDS + 400))
-	until "${@:2}"; do
-		[[ $SECONDS -lt $deadline ]] || fail "$1"
-		sleep 0.2
-	done
+	await "${@:2}" || fail "$1"
 	checks=$((checks + 1))
 	printf '   %s\n' "$1"
+}
+# await COMMAND...: until it succeeds.
+await() {
+	local deadline=$((SECONDS + patience))
+	until "$@"; do
+		[[ $SECONDS -lt $deadline ]] || return 1
+		sleep 0.1
+	done
 }
 
 url() { local port=GERRIT_PORT_$1; echo "http://127.0.0.1:${!port}"; }
@@ -58,6 +65,9 @@ configure_daemon() {
 	git config -f "$work/$1/refdb.config" site.socket "$work/$1/refdb.sock"
 	git config -f "$work/$1/refdb.config" site.state "$work/$1/state"
 	git config -f "$work/$1/refdb.config" site.metrics "$work/$1/metrics.sock"
+	# A slow machine is to refuse nothing.
+	git config -f "$work/$1/refdb.config" site.timeout 2m
+	git config -f "$work/$1/refdb.config" site.lockWait 10s
 }
 # documented LANGUAGE AFTER: the next block in that language after a line of docs/GERRIT.md that begins so, where it says how to install the guard.
 documented() {
@@ -109,6 +119,7 @@ configure_gerrit() {
 	gerrit_config "$1" gerrit.canonicalWebUrl "$(url "$1")/"
 	gerrit_config "$1" httpd.listenUrl "$(url "$1")/"
 	gerrit_config "$1" sshd.listenAddress off
+	gerrit_config "$1" receive.timeout "1 h"
 }
 init_gerrit() { "${gerrit_program[@]}" init --batch --dev --no-auto-start --skip-all-downloads -d "$work/$1/gerrit" >"$work/$1/init.log" 2>&1; }
 

@@ -1,5 +1,5 @@
 // Command testdatabase runs a database server for the tests with real Gerrits, until its standard input ends. Usage:
-// testdatabase postgres|spanner. It prints the URL of an empty database; the URL by which that is 20 ms away, there and back, or "-"; and the
+// testdatabase postgres|spanner LOG, the file that gets PostgreSQL's log. It prints the URL of an empty database; the URL by which that is 20 ms away, there and back, or "-"; and the
 // address of the Spanner emulator if it is there. After that each line of its input is a command, which it answers with the same line: kill and start, of PostgreSQL alone, as the
 // emulator keeps its data in memory.
 package main
@@ -23,33 +23,33 @@ const distance = 20 * time.Millisecond
 
 func main() {
 	signal.Ignore(syscall.SIGINT) // the script's matter, which then closes the input
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: testdatabase postgres|spanner")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: testdatabase postgres|spanner LOG")
 		os.Exit(2)
 	}
-	if err := run(context.Background(), os.Args[1], os.Stdin, os.Stdout); err != nil {
+	if err := run(context.Background(), os.Args[1], os.Args[2], os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "testdatabase:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kind string, in io.Reader, out io.Writer) error {
+func run(ctx context.Context, kind, log string, in io.Reader, out io.Writer) error {
 	switch kind {
 	case "postgres":
-		return runPostgres(ctx, in, out)
+		return runPostgres(ctx, log, in, out)
 	case "spanner":
 		return runSpanner(ctx, in, out)
 	}
 	return fmt.Errorf("%q is no kind of database: postgres, spanner", kind)
 }
 
-func runPostgres(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+func runPostgres(ctx context.Context, log string, in io.Reader, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "testdatabase-") // only in a directory of ours can the server be started again
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	s, err := testserver.StartPostgres(ctx, testserver.PostgresOptions{Dir: dir, Network: testserver.Loopback})
+	s, err := testserver.StartPostgres(ctx, testserver.PostgresOptions{Dir: dir, Network: testserver.Loopback, Log: log})
 	if err != nil {
 		return err
 	}
