@@ -58,6 +58,14 @@ func newMemory(bug string) *memory {
 	}
 }
 
+// Patience is short for a driver with a bug: what most of them do not do is waited for.
+func (m *memory) Patience() time.Duration {
+	if m.bug != "" {
+		return 5 * time.Second
+	}
+	return 5 * time.Minute
+}
+
 func (m *memory) URL() string       { return "memory:" }
 func (m *memory) Rounds() int       { return 50 }
 func (m *memory) FutureTimes() bool { return true }

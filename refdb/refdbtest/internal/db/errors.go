@@ -417,7 +417,7 @@ func replyRows() []row {
 			e.WantFree(refA)
 		}},
 		{"P7 a beat whose reply was lost is no loss, and the token stays", func(e *env) {
-			db, driver := e.OpenFaulty(refdb.Options{StaleAfter: 10 * time.Second, Heartbeat: 20 * time.Millisecond})
+			db, driver := e.OpenFaulty(suite.FastHeartbeat())
 			l := e.Hold(db, refA)
 			answered := make(chan struct{})
 			driver.Inject(suite.OnFirst("Beat", func(c suite.Call) error {

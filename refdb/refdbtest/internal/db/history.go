@@ -180,7 +180,7 @@ func historyRows() []row {
 				case <-asked:
 					more++
 					through <- struct{}{}
-				case <-time.After(patience):
+				case <-time.After(e.Patience()):
 					e.Fatal("a reader got nothing")
 				}
 			}

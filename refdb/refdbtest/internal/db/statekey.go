@@ -215,13 +215,13 @@ func stateKeyRows() []row {
 func settledKey(e *env, db *refdb.DB) refdb.StateKey {
 	e.Helper()
 	var k refdb.StateKey
-	if !suite.Poll(suite.CompletePatience, func() (settled bool) {
+	if !e.Poll(func() (settled bool) {
 		var err error
 		k, err = db.StateKey(e.Context(), e.Project)
 		e.Must(err)
 		return k.Settled()
 	}) {
-		e.Fatalf("after %s the key is not settled: %+v", suite.CompletePatience, e.Tip())
+		e.Fatalf("after %s the key is not settled: %+v", e.Patience(), e.Tip())
 	}
 	return k
 }

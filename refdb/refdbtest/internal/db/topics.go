@@ -18,18 +18,17 @@ type (
 )
 
 const (
-	refA     = suite.RefA
-	refB     = suite.RefB
-	refC     = suite.RefC
-	v1       = suite.V1
-	v2       = suite.V2
-	v3       = suite.V3
-	gerrit   = suite.Gerrit
-	agent    = suite.Agent
-	asker    = suite.Asker
-	stale    = suite.Stale
-	years    = suite.Years
-	patience = suite.Patience
+	refA   = suite.RefA
+	refB   = suite.RefB
+	refC   = suite.RefC
+	v1     = suite.V1
+	v2     = suite.V2
+	v3     = suite.V3
+	gerrit = suite.Gerrit
+	agent  = suite.Agent
+	asker  = suite.Asker
+	stale  = suite.Stale
+	years  = suite.Years
 )
 
 // Topics returns the topics with their rows, those that take longest first.

@@ -12,9 +12,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest/internal/suite"
 )
 
-// waitLimit is long enough for one refusal, without which Lock can't name a holder.
-const waitLimit = 3 * time.Second
-
 // A lockCall is a call of DB.Lock in a goroutine of its own.
 type lockCall struct {
 	e    *env
@@ -23,12 +20,12 @@ type lockCall struct {
 	done chan struct{}
 }
 
-// wait starts a db.Lock, which ends after patience at the latest.
+// wait starts a db.Lock, which ends when patience is over at the latest.
 func wait(e *env, ctx context.Context, db *refdb.DB, refs ...string) *lockCall {
 	w := &lockCall{e: e, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, e.Patience())
 		defer cancel()
 		w.lock, w.err = db.Lock(ctx, e.Project, refs...)
 	}()
@@ -210,11 +207,12 @@ func waitRows() []row {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)
 			first := waitFirst(e, e.Context(), db, driver, refA)
-			ctx, cancel := context.WithTimeout(e.Context(), 20*time.Millisecond)
-			defer cancel()
+			ctx, cancel := context.WithCancel(e.Context())
 			second := wait(e, ctx, db, refA)
+			e.Eventually("the second waits", func() bool { return db.Stats().Waiting == 2 })
 			third := wait(e, e.Context(), db, refA)
-			if err := second.gaveUp(); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refdb.ErrLocked) {
+			cancel()
+			if err := second.gaveUp(); !errors.Is(err, context.Canceled) || !errors.Is(err, refdb.ErrLocked) {
 				e.Errorf("got %v", err)
 			}
 			e.Release(e.A, holder)
@@ -222,18 +220,27 @@ func waitRows() []row {
 			e.Must(third.granted().Release(e.Context()))
 		}},
 		{"a wait limit ends it, with the holder's name", func(e *env) {
-			db := e.Open(refdb.Options{MaxWait: waitLimit})
 			holder := e.Acquire(e.A, refA)
-			start := time.Now()
-			err := wait(e, e.Context(), db, refA).gaveUp()
-			if waited := time.Since(start); waited < waitLimit {
-				e.Errorf("it waited %v only", waited)
+			var err error
+			// A slow database may take longer than the limit to say who holds the lock.
+			for limit := 250 * time.Millisecond; ; limit *= 2 {
+				db := e.Open(refdb.Options{MaxWait: limit})
+				start := time.Now()
+				err = wait(e, e.Context(), db, refA).gaveUp()
+				if waited := time.Since(start); waited < limit {
+					e.Errorf("of %v it waited %v only", limit, waited)
+				}
+				if errors.Is(err, refdb.ErrLocked) || limit > e.Patience()/4 {
+					break
+				}
+				e.WantClass(err, refdb.ErrUnavailable, refdb.Retryable)
 			}
 			if h := e.WantHolders(err, refA); h[0].Owner != holder.Owner || h[0].Token != holder.Token {
 				e.Errorf("the holders are %+v", h)
 			}
 			e.WantClass(err, refdb.ErrLocked, refdb.Retryable)
 			e.Release(e.A, holder)
+			db := e.Open(refdb.Options{MaxWait: e.Patience()})
 			e.Must(wait(e, e.Context(), db, refA).granted().Release(e.Context()))
 		}},
 		{"P3 a lock that has been dead for long is got at once", func(e *env) {
@@ -247,16 +254,15 @@ func waitRows() []row {
 			e.WantHeld(l)
 		}},
 		{"P3 the lock of a holder that died is got when it is stale, and no sooner", func(e *env) {
-			const staleAfter = time.Second
+			const staleAfter = 300 * time.Millisecond
 			r := e.AcquireRequest(e.A, refA)
 			r.StaleAfter = staleAfter
 			_, err := e.SendAcquire(e.A, r)
 			e.Must(err)
 			last := e.Row(refA).Heartbeat
 			wait(e, e.Context(), e.Open(refdb.Options{}), refA).granted()
-			now := e.Now(e.B)
-			if age := e.Row(refA).Heartbeat.Sub(last); age <= staleAfter || now.Sub(last) > 10*staleAfter {
-				e.Errorf("it was got at an age of %v, known after %v", age, now.Sub(last))
+			if age := e.Row(refA).Heartbeat.Sub(last); age <= staleAfter {
+				e.Errorf("it was got at an age of %v", age)
 			}
 		}},
 		{"one that waits sits a short outage of the database out", func(e *env) {
@@ -390,7 +396,7 @@ func wantPassedByFew(e *env, d unhurried, driver refdb.Driver, refs []string, bu
 
 // turn waits for locks and, while it holds them, adds 1 to the number in the first ref.
 func turn(e *env, db *refdb.DB, sections map[string]*suite.CriticalSection, refs ...string) error {
-	ctx, cancel := context.WithTimeout(e.Context(), patience)
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
 	defer cancel()
 	l, err := db.Lock(ctx, e.Project, refs...)
 	if err != nil {

@@ -137,10 +137,10 @@ func intentRows() []row {
 			}
 		}},
 		{"a lock of Gerrit's is taken over once it is stale", func(e *env) {
-			e.DB.InsertLock(e, refdb.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
+			e.DB.InsertLock(e, refdb.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
 			_, err := e.TryPrepare(e.A, suite.Move(refA, "", v1))
 			e.WantHolders(err, refA)
-			e.DB.Age(e, e.Project, refA, 16*time.Second)
+			e.DB.Age(e, e.Project, refA, 30*time.Second)
 			e.WantIntended(e.Prepare(e.A, suite.Move(refA, "", v1)))
 		}},
 		{"P2 tokens of preparations and of locks are in one order", func(e *env) {

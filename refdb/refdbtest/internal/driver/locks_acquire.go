@@ -38,7 +38,7 @@ func acquireRows() []row {
 			for _, h := range e.WantHolders(err, refA, refC) {
 				l := map[string]lock{refA: a, refC: c}[h.Ref]
 				if h.Project != e.Project || h.Owner != l.Owner || h.Token != l.Token ||
-					!h.Heartbeat.Equal(rows[h.Ref].Heartbeat) || h.StaleAfter != staleAfter || h.Age < 0 || h.Age > time.Minute {
+					!h.Heartbeat.Equal(rows[h.Ref].Heartbeat) || h.StaleAfter != staleAfter || h.Age < 0 || h.Age > time.Hour {
 					e.Errorf("got %+v, want that of %+v", h, l)
 				}
 			}
@@ -303,13 +303,13 @@ func reclaimRows() []row {
 			e.Refused(e.A, refA)
 		}},
 		{"P3 a lock of Gerrit's is stale after 30 s, whatever the contender relies on", func(e *env) {
-			e.DB.InsertLock(e, refdb.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
+			e.DB.InsertLock(e, refdb.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
 			impatient := e.AcquireRequest(e.B, refA)
 			impatient.StaleAfter = time.Millisecond
 			_, err := e.SendAcquire(e.B, impatient)
 			e.WantHolders(err, refA)
 
-			e.DB.Age(e, e.Project, refA, 16*time.Second)
+			e.DB.Age(e, e.Project, refA, 30*time.Second)
 			was := e.Row(refA)
 			got := e.Acquire(e.B, refA)
 			if len(got.Reclaimed) != 1 || got.Reclaimed[0].StaleAfter != refdb.DefaultStaleAfter || got.Token <= was.Token {

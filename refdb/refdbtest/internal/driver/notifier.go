@@ -265,7 +265,7 @@ func (l *listener) wantWakeup(ref string, waiter *waiter, after time.Duration) {
 	l.e.Helper()
 	want := refdb.Wakeup{Project: l.e.Project, Ref: ref, Waiter: waiter.ID, After: after}
 	about := func(w refdb.Wakeup) bool { return w.Project == l.e.Project && w.Ref == ref }
-	timeout := time.After(5 * time.Second)
+	timeout := time.After(l.e.Patience())
 	for {
 		if i := slices.IndexFunc(l.received, about); i >= 0 {
 			w := l.received[i]

@@ -37,7 +37,7 @@ func keptRows() []row {
 				e.Release(e.A, l)
 				endTurn(e, ref)
 				e.DB.TakeOver(e, e.Project, ref, gerrit)
-				e.DB.Age(e, e.Project, ref, refdb.DefaultStaleAfter/2)
+				e.DB.Age(e, e.Project, ref, time.Second)
 				if h := e.Refused(e.B, ref); h[0].Owner != gerrit || h[0].StaleAfter != refdb.DefaultStaleAfter {
 					e.Errorf("refused by %+v", h)
 				}

@@ -91,10 +91,10 @@ func removeRows() []row {
 		}},
 		{"a fresh lock of Gerrit's refuses it too", func(e *env) {
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
-			e.DB.InsertLock(e, refdb.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: 15 * time.Second})
+			e.DB.InsertLock(e, refdb.LockInfo{Project: e.Project, Ref: refA, Owner: gerrit, Age: time.Second})
 			_, err := e.B.Remove(e.Context(), refdb.RemoveRequest{Project: e.Project, Limit: 10})
 			e.WantHolders(err, refA)
-			e.DB.Age(e, e.Project, refA, 16*time.Second)
+			e.DB.Age(e, e.Project, refA, 30*time.Second)
 			if n := e.Remove(refdb.RemoveRequest{Limit: 10}); n != 1 {
 				e.Errorf("removed %d", n)
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
-// Open returns a DB on a driver of its own. It is closed when the row ends.
+// Open returns a DB on a driver of its own, whose locks don't become stale unless o says otherwise. It is closed
+// when the row ends.
 func (e *Env) Open(o refdb.Options) *refdb.DB {
 	e.Helper()
 	return e.OpenOn(e.DB.Open(e), o)
@@ -29,6 +30,9 @@ func (e *Env) OpenOn(d refdb.Driver, o refdb.Options) *refdb.DB {
 	e.Helper()
 	if o.Site == "" {
 		o.Site = "site-x"
+	}
+	if o.StaleAfter == 0 {
+		o.StaleAfter = StaleAfter
 	}
 	db, err := refdb.New(d, o)
 	e.Must(err)
@@ -48,7 +52,7 @@ func FastHeartbeat() refdb.Options {
 // Hold takes locks through db that are free or stale. It asks again if the answer of a busy machine came too late for the locks to be kept.
 func (e *Env) Hold(db *refdb.DB, refs ...string) *refdb.Lock {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(e.Context(), Patience)
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
 	defer cancel()
 	l, err := db.TryLock(ctx, e.Project, refs...)
 	for err != nil && strings.Contains(err.Error(), "granted too late") && ctx.Err() == nil {
@@ -77,7 +81,7 @@ func LockOf(l *refdb.Lock) Lock {
 // Seize reclaims a lock whose holder is alive, and may beat between the aging and the reclaim.
 func (e *Env) Seize(l *refdb.Lock, refs ...string) Lock {
 	e.Helper()
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(e.Patience()); time.Now().Before(deadline); {
 		for _, ref := range refs {
 			e.DB.Age(e, e.Project, ref, 2*time.Hour)
 		}
@@ -97,15 +101,23 @@ func (e *Env) WantClass(err error, sentinel error, class refdb.Class) {
 	}
 }
 
-// Patience is how long to wait for something that must happen.
-const Patience = 20 * time.Second
+// Patience is how long to wait for something that must happen: so long that on a slow machine, too, only what
+// never happens takes longer.
+func (e *Env) Patience() time.Duration { return patienceOf(e.DB) }
+
+func patienceOf(db Database) time.Duration {
+	if p, ok := db.(patient); ok {
+		return p.Patience()
+	}
+	return defaultPatience
+}
 
 // Receive waits for a value from a channel, or for the channel to be closed.
 func Receive[T any](e *Env, c <-chan T, what string) (v T) {
 	e.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(Patience):
+	case <-time.After(e.Patience()):
 		e.Fatalf("it never came to this: %s", what)
 	}
 	return v
@@ -146,22 +158,25 @@ func (e *Env) WantHeld(l *refdb.Lock) {
 // Eventually polls until ok.
 func (e *Env) Eventually(what string, ok func() bool) {
 	e.Helper()
-	if !Poll(Patience, ok) {
+	if !e.Poll(ok) {
 		e.Fatalf("it never came to this: %s", what)
 	}
 }
 
-// Poll calls ok until it returns true, and reports whether it did within the limit. The pauses grow to 20 ms: a database that is asked
-// every millisecond does little else.
-func Poll(limit time.Duration, ok func() bool) bool {
+// Poll calls ok until it returns true, and reports whether it did before patience is over. The pauses grow to 20 ms, or to
+// the time that ok takes: a database that is asked all the time does little else.
+func (e *Env) Poll(ok func() bool) bool {
 	pause := time.Millisecond
-	for deadline := time.Now().Add(limit); !ok(); pause = min(2*pause, 20*time.Millisecond) {
+	for deadline := time.Now().Add(e.Patience()); ; pause = min(2*pause, 20*time.Millisecond) {
+		start := time.Now()
+		if ok() {
+			return true
+		}
 		if time.Now().After(deadline) {
 			return false
 		}
-		time.Sleep(pause)
+		time.Sleep(max(pause, time.Since(start)))
 	}
-	return true
 }
 
 // Free reports whether no lock stands on the refs.

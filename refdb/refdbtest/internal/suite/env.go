@@ -134,14 +134,16 @@ func (e *Env) Must(err error) {
 
 // Retry repeats a request that was certainly not carried out: any method may return
 // ErrUnavailable after a deadlock or a serialization failure.
+//
+// The pauses grow: on a busy machine a request may meet many others before it is carried out.
 func Retry(do func() error) error {
-	var err error
-	for range 50 {
-		if err = do(); !errors.Is(err, refdb.ErrUnavailable) {
-			break
+	for n := 0; ; n++ {
+		err := do()
+		if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrNotAdmitted) || n == 300 {
+			return err
 		}
+		time.Sleep(time.Duration(n) * time.Millisecond) // 45 s altogether
 	}
-	return err
 }
 
 // ReadPages returns everything that read lists after a place, page after page. It ends the row of

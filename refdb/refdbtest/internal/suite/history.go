@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -85,25 +84,22 @@ func (e *Env) History() refdb.HistoryState {
 	return s
 }
 
-// CompletePatience is how long to wait until a change is complete. On some databases any open transaction holds that
-// back, other tests' too.
-const CompletePatience = 2 * time.Minute
-
 // Complete waits until the changes of the row's project so far are complete, and returns the last position.
 func (e *Env) Complete() refdb.Position {
 	e.Helper()
 	return e.CompleteOf(e.ReadLog(""))
 }
 
-// CompleteOf waits until all of changes are complete, and returns the last position.
+// CompleteOf waits until all of changes are complete, and returns the last position. On some databases any open
+// transaction holds that back, other tests' too.
 func (e *Env) CompleteOf(changes []refdb.Change) refdb.Position {
 	e.Helper()
 	last := refdb.Position(math.MinInt64)
 	for _, c := range changes {
 		last = max(last, c.Position)
 	}
-	if !Poll(CompletePatience, func() bool { return e.History().Upto >= last }) {
-		e.Fatalf("after %s, %d is not complete: %+v", CompletePatience, last, e.History())
+	if !e.Poll(func() bool { return e.History().Upto >= last }) {
+		e.Fatalf("after %s, %d is not complete: %+v", e.Patience(), last, e.History())
 	}
 	return last
 }

@@ -83,7 +83,7 @@ func (e *Env) Acquire(p Process, refs ...string) Lock {
 
 // AcquireEventually tries to take locks until it gets them, or patience is over.
 func (e *Env) AcquireEventually(p Process, refs ...string) (Lock, error) {
-	for deadline := time.Now().Add(Patience); ; {
+	for deadline := time.Now().Add(e.Patience()); ; {
 		l, err := e.TryAcquire(p, refs...)
 		if !errors.Is(err, refdb.ErrLocked) || time.Now().After(deadline) {
 			return l, err

@@ -17,6 +17,8 @@ type alternating struct{ Database }
 
 func (d alternating) Rounds() int { return roundsOf(d.Database) }
 
+func (d alternating) Patience() time.Duration { return patienceOf(d.Database) }
+
 func (d alternating) FutureTimes() bool { return futureTimesOf(d.Database) }
 
 func (d alternating) Restart(tb testing.TB) {

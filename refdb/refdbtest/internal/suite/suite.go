@@ -33,10 +33,16 @@ type (
 	// restarter makes the database's server another one than the one that is admitted and that witnesses have
 	// compared. Rows about that are skipped without it.
 	restarter interface{ Restart(tb testing.TB) }
+	// patient says how long to wait for something that must happen. It is for databases that are to fail the suite: those
+	// that pass have defaultPatience.
+	patient interface{ Patience() time.Duration }
 )
 
 // defaultRounds is how often a race is repeated on a database that is no rounder.
 const defaultRounds = 100
+
+// defaultPatience is how long to wait for something that must happen in a database that is not patient.
+const defaultPatience = 5 * time.Minute
 
 // A database with fewer rounds than these is left out by [Long].
 const fewRounds = 10
