@@ -73,7 +73,7 @@ func TestTheDefaultClockRunsForward(t *testing.T) {
 // Real time and many goroutines, for the race detector.
 func TestManyGoroutinesMayUseOneKeeper(t *testing.T) {
 	var underWay atomic.Int32
-	k, err := heartbeat.New(heartbeat.Config{Interval: time.Millisecond, StaleAfter: time.Minute},
+	k, err := heartbeat.New(heartbeat.Config{Interval: time.Millisecond, StaleAfter: time.Hour},
 		func(ctx context.Context, items []int) ([]heartbeat.Result, error) {
 			if underWay.Add(1) != 1 {
 				t.Error("two beats at once")
