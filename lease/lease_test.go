@@ -22,7 +22,7 @@ func TestSharedLeasesAreHeldTogetherAndAnExclusiveOneAlone(t *testing.T) {
 		} {
 			held := e.acquire(e.a, c.held)
 			for _, db := range []*refdb.DB{e.a, e.b} { // it is not reentrant
-				l, err := lease.TryAcquire(e.Context(), db, project, name, c.asked)
+				l, err := tryAcquire(e.Context(), db, project, name, c.asked)
 				if !c.granted {
 					e.wantBlockedBy(err, held)
 					continue
@@ -44,7 +44,7 @@ func TestOtherNamesAndProjectsHaveOtherLeases(t *testing.T) {
 	onEach(t, func(e *env) {
 		e.acquire(e.a, lease.Exclusive)
 		for _, other := range [][2]string{{project, name + "/"}, {project, "docs"}, {project + "/" + name, name}} {
-			l, err := lease.TryAcquire(e.Context(), e.b, other[0], other[1], lease.Exclusive)
+			l, err := tryAcquire(e.Context(), e.b, other[0], other[1], lease.Exclusive)
 			e.must(err)
 			if l.Project() != other[0] || l.Name() != other[1] || l.Mode() != lease.Exclusive {
 				e.Errorf("it is the %s lease %q of %s", l.Mode(), l.Name(), l.Project())
@@ -83,13 +83,13 @@ func TestWaitersAreServedInTheOrderOfTheirTickets(t *testing.T) {
 func TestATryThatIsRefusedKeepsNobodyOut(t *testing.T) {
 	onEach(t, func(e *env) {
 		reader := e.acquire(e.a, lease.Shared)
-		_, err := lease.TryAcquire(e.Context(), e.b, project, name, lease.Exclusive)
+		_, err := tryAcquire(e.Context(), e.b, project, name, lease.Exclusive)
 		e.wantBlockedBy(err, reader)
 		if !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), e.a.Owner()) {
 			e.Errorf("%q names neither the lease nor its holder", err)
 		}
 		e.wantRows("shared holds")
-		another, err := lease.TryAcquire(e.Context(), e.b, project, name, lease.Shared)
+		another, err := tryAcquire(e.Context(), e.b, project, name, lease.Shared)
 		e.must(err)
 		e.must(another.Release(e.Context()))
 		e.must(reader.Release(e.Context()))
@@ -101,14 +101,15 @@ func TestAWaiterThatGivesUpTakesItsRowAway(t *testing.T) {
 	onEach(t, func(e *env) {
 		holder := e.acquire(e.a, lease.Exclusive)
 		ctx, cancel := context.WithCancel(e.Context())
-		looks := make(chan struct{}, 100)
-		db, err := refdb.New(e.database.Open(e), refdb.Options{Observe: func(o refdb.Event) {
+		looks := make(chan struct{}, 2)
+		db := e.openOn(e.database.Open(e), func(o refdb.Event) {
 			if o.Op == refdb.OpList {
-				looks <- struct{}{}
+				select {
+				case looks <- struct{}{}:
+				default:
+				}
 			}
-		}})
-		e.must(err)
-		defer db.Close()
+		})
 		waiter := e.waiter(ctx, db, lease.Shared)
 		e.wantRows("exclusive holds", "shared waits")
 		<-looks // it knows whom it waits for
@@ -132,9 +133,7 @@ func TestAWaiterThatLosesItsRowBeginsAgain(t *testing.T) {
 		if err != nil || len(purged) != 1 {
 			e.Fatalf("%d rows were removed: %v", len(purged), err)
 		}
-		for len(e.rows()) < 2 {
-			e.must(e.Context().Err())
-		}
+		e.eventually(func() bool { return len(e.rows()) == 2 })
 		e.must(holder.Release(e.Context()))
 		if l := e.receive(waiter); l.Ticket() <= lost.Token || l.Err() != nil {
 			e.Errorf("the ticket %d after %d: %v", l.Ticket(), lost.Token, l.Err())
@@ -170,7 +169,7 @@ func TestARowThatIsFreshStaysWhoeverAsks(t *testing.T) {
 		dead := e.open()
 		held := e.acquire(dead, lease.Exclusive)
 		e.must(dead.Close())
-		_, err := lease.TryAcquire(e.Context(), e.a, project, name, lease.Shared)
+		_, err := tryAcquire(e.Context(), e.a, project, name, lease.Shared)
 		e.wantBlockedBy(err, held)
 		e.wantRows("exclusive holds")
 	})

@@ -33,9 +33,7 @@ func TestAWaiterGoesOnAfterTheLostReplyToThePurgeOfADeadOnesRow(t *testing.T) {
 		e.must(dead.Close())
 		e.database.Age(e, project, held.Ref(), stale)
 		d := &forgetful{Driver: e.database.Open(e)}
-		db, err := refdb.New(d, refdb.Options{Site: "eu"})
-		e.must(err)
-		defer db.Close()
+		db := e.openOn(d, nil)
 		e.must(e.acquire(db, lease.Exclusive).Release(e.Context()))
 		if !d.purged.Load() {
 			e.Error("nothing was purged")

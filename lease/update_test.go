@@ -43,7 +43,7 @@ func TestALeaseThatAnotherTookOverWritesNothing(t *testing.T) {
 	onEach(t, func(e *env) {
 		l := e.acquire(e.a, lease.Exclusive)
 		e.database.Age(e, project, l.Ref(), stale)
-		successor, err := lease.TryAcquire(e.Context(), e.b, project, name, lease.Exclusive)
+		successor, err := tryAcquire(e.Context(), e.b, project, name, lease.Exclusive)
 		e.must(err)
 		if successor.Ticket() <= l.Ticket() {
 			e.Errorf("the ticket %d after %d", successor.Ticket(), l.Ticket())
