@@ -53,7 +53,7 @@ func (m *memory) fails(bug string) bool {
 func (m *memory) often() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.bug == "" || m.failed >= 20
+	return m.bug == "" || m.failed >= 8
 }
 
 // loses says whether to lose one of so many.
