@@ -27,7 +27,7 @@ func newWorld(t *testing.T) *world { return &world{t, memory.New(), t.TempDir()}
 // machine returns the archive as another machine has it.
 func (w *world) machine() *Archive {
 	w.Helper()
-	db, err := refdb.New(w.database.Open(), refdb.Options{})
+	db, err := refdb.New(w.database.Open(), refdb.Options{StaleAfter: time.Hour})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestABlockThatAFrozenBackupWritesLateIsNotUsed(t *testing.T) {
 // then is of the class of a lost lease, so that its caller tries again, and not that a file is missing.
 func TestWhoMissesAFileAfterTheLossOfItsLeaseSaysThatItLostIt(t *testing.T) {
 	w := newWorld(t)
-	db, err := refdb.New(w.database.Open(), refdb.Options{Heartbeat: 20 * time.Millisecond})
+	db, err := refdb.New(w.database.Open(), refdb.Options{StaleAfter: time.Hour, Heartbeat: 20 * time.Millisecond})
 	w.must(err)
 	defer db.Close()
 	frozen := &Archive{DB: db, Project: "archive", Dir: w.dir}

@@ -140,7 +140,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := refdb.New(driver, refdb.Options{})
+	db, err := refdb.New(driver, refdb.Options{StaleAfter: time.Hour}) // of the target that keeps the processes from ending
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,10 +246,15 @@ func (c *cluster) freezeOneWithLocks() (frozen *process) {
 
 func (c *cluster) waitFor(what string, until func() bool) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(c.Context(), 5*time.Minute)
 	defer cancel()
-	for !until() {
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+	for {
+		start := time.Now()
+		if until() {
+			return
+		}
+		// Most of the time is for the processes.
+		if err := pause(ctx, max(20*time.Millisecond, 4*time.Since(start))); err != nil {
 			c.Fatalf("waiting for %s: %v", what, err)
 		}
 	}
