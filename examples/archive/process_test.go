@@ -80,9 +80,9 @@ func keepCleaning(ctx context.Context, a *Archive) error {
 // Again and again all processes are frozen, others take their leases over and work, the processes go on,
 // and one is killed.
 func TestNoIndexEverNamesAMissingBlockWhateverDiesOrFreezes(t *testing.T) {
-	rounds := 6
+	rounds, cleaned := 6, 20
 	if testing.Short() {
-		rounds = 2
+		rounds, cleaned = 2, 8
 	}
 	database := dbtest.Postgres(t)
 	t.Setenv("REFDB_URL", database.URL())
@@ -109,7 +109,7 @@ func TestNoIndexEverNamesAMissingBlockWhateverDiesOrFreezes(t *testing.T) {
 		all = append(all, start(t, a, role))
 	}
 	for round := range rounds {
-		for recorded := count(t, a); count(t, a) < recorded+20; { // the cleaners are at work, and so others
+		for recorded := count(t, a); count(t, a) < recorded+cleaned; { // the cleaners are at work, and so others
 			must(check)
 		}
 		for _, p := range all {

@@ -28,7 +28,7 @@ import (
 func TestProcessesThatDieFreezeAndLoseTheDatabaseDoEveryStepOnceAndInOrder(t *testing.T) {
 	targets := 2000
 	if testing.Short() {
-		targets = 800
+		targets = 240
 	}
 	c := newCluster(t)
 	names := make([]string, targets)
