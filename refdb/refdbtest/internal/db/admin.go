@@ -13,7 +13,7 @@ import (
 
 func adminRows() []row {
 	return []row{
-		{"all locks that a filter selects are listed, page after page, as far as the caller reads", suite.Alone(func(e *env) {
+		{"all locks that a filter selects are listed, page after page, as far as the caller reads", suite.Long(suite.Alone(func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			names := suite.ManyNames(manyRows(e))
 			e.Acquire(e.A, names...)
@@ -38,7 +38,7 @@ func adminRows() []row {
 			if n := driver.Count("Locks") - pages; n != 1 {
 				e.Errorf("the first lock took %d pages", n)
 			}
-		})},
+		}))},
 		{"a process's own locks are found by its owner, and by its site", func(e *env) {
 			site := "of-" + e.Project
 			db := e.Open(refdb.Options{Site: site})

@@ -52,7 +52,7 @@ func costRows() []row {
 				e.Errorf("%d beats took %v", ticks+1, took)
 			}
 		}},
-		{"P8 a lock on many refs is one beat too", func(e *env) {
+		{"P8 a lock on many refs is one beat too", suite.Long(func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{Heartbeat: 100 * time.Millisecond, StaleAfter: time.Hour})
 			l := e.Hold(db, suite.ManyNames(e.Scale(1000))...)
 			beats := make(chan int, 1000)
@@ -68,7 +68,7 @@ func costRows() []row {
 				}
 			}
 			e.WantHeld(l)
-		}},
+		})},
 		{"a lock and its values take one request, an update one, a release one", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))

@@ -130,7 +130,7 @@ func historyRows() []row {
 				}
 			}
 		}},
-		{"a hundred readers that have caught up are one to the database, and get each change once", func(e *env) {
+		{"a hundred readers that have caught up are one to the database, and get each change once", suite.Long(func(e *env) {
 			d := e.Faulty()
 			db := e.OpenOn(d, refdb.Options{})
 			begin, err := db.HistoryEnd(e.Context())
@@ -187,7 +187,7 @@ func historyRows() []row {
 			if more >= readers/2 {
 				e.Errorf("for one page the database was asked %d times", more+1)
 			}
-		}},
+		})},
 		{"the end of its context ends a reader", func(e *env) {
 			db := e.Open(refdb.Options{})
 			ctx, cancel := context.WithCancel(e.Context())

@@ -185,7 +185,7 @@ func intentRows() []row {
 				e.Errorf("both parts are %s: the one would prove the other", got[1].Op)
 			}
 		}},
-		{"all intents that a filter selects are listed, page after page, as far as the caller reads", suite.Alone(func(e *env) {
+		{"all intents that a filter selects are listed, page after page, as far as the caller reads", suite.Long(suite.Alone(func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			names := suite.ManyNames(manyRows(e))
 			for chunk := range slices.Chunk(names, 1000) {
@@ -216,7 +216,7 @@ func intentRows() []row {
 			if err := suite.FirstError(db.Intents(e.Context(), refdb.IntentFilter{})); !errors.Is(err, broken) {
 				e.Errorf("got %v", err)
 			}
-		})},
+		}))},
 		{"an operator resolves what is pending, and the site forgets what it has heeded", func(e *env) {
 			db, operator := e.Open(refdb.Options{}), e.Open(refdb.Options{})
 			p := prepareWith(e, db, suite.Move(refA, "", v1), suite.Move(refB, "", v1), suite.Move(refC, "", v1))
@@ -261,7 +261,7 @@ func intentRows() []row {
 			e.Must(db.Forget(e.Context(), left))
 			e.WantNone()
 		}))},
-		{"states come in the order of their refs, those of unknown ones too, thousands in pages", suite.Alone(func(e *env) {
+		{"states come in the order of their refs, those of unknown ones too, thousands in pages", suite.Long(suite.Alone(func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			names := storeMany(e)
 			p := prepareWith(e, db, suite.Move(refC, "", v2))
@@ -287,7 +287,7 @@ func intentRows() []row {
 			if states, err := db.States(e.Context(), e.Project, nil); len(states) != 0 || err != nil {
 				e.Errorf("of nothing: %v, %v", states, err)
 			}
-		})},
+		}))},
 	}
 }
 

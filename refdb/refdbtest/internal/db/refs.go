@@ -190,7 +190,7 @@ func refRows() []row {
 			e.WantClass(err, refdb.ErrLockLost, refdb.StaleOwner)
 			e.WantRefs(map[string]refdb.Value{refA: v1})
 		}},
-		{"all refs of a project are listed in order, page after page, as far as the caller reads", suite.Alone(func(e *env) {
+		{"all refs of a project are listed in order, page after page, as far as the caller reads", suite.Long(suite.Alone(func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			names := storeMany(e)
 			var got []string
@@ -224,7 +224,7 @@ func refRows() []row {
 			if n != 100 {
 				e.Errorf("%d refs have the prefix, want 100", n)
 			}
-		})},
+		}))},
 		{"deleted refs are listed on request", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", v1), suite.Move(refB, "", refdb.Deleted)))
@@ -239,7 +239,7 @@ func refRows() []row {
 				e.Errorf("listed %d and %d", count(), count(refdb.IncludeDeleted()))
 			}
 		}},
-		{"a project of any size is removed whole, but not under a fresh lock", suite.Alone(func(e *env) {
+		{"a project of any size is removed whole, but not under a fresh lock", suite.Long(suite.Alone(func(e *env) {
 			db := e.Open(refdb.Options{})
 			names := storeMany(e)
 			e.Must(e.SendUpdate(e.A, refdb.UpdateRequest{Project: e.Project + "/b", Updates: []refdb.Update{suite.Move(refA, "", v1)}}))
@@ -255,7 +255,7 @@ func refRows() []row {
 				e.Errorf("removed %d, left are %v", n, e.List(e.Project))
 			}
 			e.WantFree(l.Refs()...)
-		})},
+		}))},
 		{"old tombstones are purged on request, young ones and live refs stay", func(e *env) {
 			db := e.Open(refdb.Options{})
 			e.Must(e.Update(e.A, suite.Move(refA, "", refdb.Deleted), suite.Move(refB, "", v1)))

@@ -302,7 +302,8 @@ func changesRows() []row {
 			}
 		}},
 		{"a reader who follows writers gets each change once, in order", func(e *env) {
-			const writers, perWriter = 4, 25
+			const writers = 4
+			perWriter := min(25, max(8, e.Rounds()/4))
 			after := e.Beginning()
 			var writing sync.WaitGroup
 			var done atomic.Bool
