@@ -182,45 +182,63 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
+// until repeats a request while the database can't be reached, as after its crash.
+func (c *cluster) until(done func() error) {
+	c.Helper()
+	for err := done(); err != nil; err = done() {
+		if refdb.ClassOf(err) != refdb.Retryable {
+			c.Fatal(err)
+		}
+		if err := pause(c.Context(), retryWait); err != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
 func (c *cluster) submit(names ...string) {
 	c.Helper()
-	if err := c.queue.Submit(c.Context(), names...); err != nil {
-		c.Fatal(err)
-	}
+	c.until(func() error { return c.queue.Submit(c.Context(), names...) })
 }
 
 // steps returns how many steps have a checkpoint.
 func (c *cluster) steps() (n int) {
 	c.Helper()
-	for ref, err := range c.queue.DB.Refs(c.Context(), c.queue.Project, prefix) {
-		if err != nil {
-			c.Fatal(err)
+	c.until(func() error {
+		n = 0
+		for ref, err := range c.queue.DB.Refs(c.Context(), c.queue.Project, prefix) {
+			if err != nil {
+				return err
+			}
+			switch p := parse(ref.Value); p.State {
+			case Done:
+				n += steps
+			case Active:
+				done, _ := strconv.Atoi(p.Note)
+				n += done
+			}
 		}
-		switch p := parse(ref.Value); p.State {
-		case Done:
-			n += steps
-		case Active:
-			done, _ := strconv.Atoi(p.Note)
-			n += done
-		}
-	}
+		return nil
+	})
 	return n
 }
 
 // holders returns the processes that have locks, other than stale ones.
-func (c *cluster) holders() map[*process]bool {
+func (c *cluster) holders() (holders map[*process]bool) {
 	c.Helper()
-	holders := map[*process]bool{}
-	for l, err := range c.queue.DB.Locks(c.Context(), refdb.LockFilter{Project: c.queue.Project}) {
-		if err != nil {
-			c.Fatal(err)
-		}
-		for _, p := range c.processes {
-			if !l.Stale() && strings.Contains(l.Owner, fmt.Sprint(":", p.Process.Pid, ":")) {
-				holders[p] = true
+	c.until(func() error {
+		holders = map[*process]bool{}
+		for l, err := range c.queue.DB.Locks(c.Context(), refdb.LockFilter{Project: c.queue.Project}) {
+			if err != nil {
+				return err
+			}
+			for _, p := range c.processes {
+				if !l.Stale() && strings.Contains(l.Owner, fmt.Sprint(":", p.Process.Pid, ":")) {
+					holders[p] = true
+				}
 			}
 		}
-	}
+		return nil
+	})
 	return holders
 }
 
