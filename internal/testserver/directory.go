@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/user"
@@ -69,12 +70,19 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// FreePort returns a port of the loopback interface that nobody listens on now.
-func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// FreePort returns a port of the loopback interface that nobody listens on now. It is none of those
+// that the system gives out by itself, which others may be given before the port is used.
+func FreePort() (port int, err error) {
+	const lowest, attempts = 10_000, 100
+	for range attempts {
+		port = lowest + rand.IntN(ephemeral-lowest)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, err
 }
+
+// ephemeral is the first port that Linux gives out by itself, unless it is configured otherwise.
+const ephemeral = 32768

@@ -185,6 +185,12 @@ func (s *Postgres) Run(ctx context.Context, program string, args ...string) erro
 	return nil
 }
 
+// Printed returns how much the running server has printed, in bytes.
+func (s *Postgres) Printed() int64 { return s.process.Printed() }
+
+// OutputFrom returns what the running server printed after its first bytes, of which there are at.
+func (s *Postgres) OutputFrom(at int64) string { return s.process.OutputFrom(at) }
+
 // Program returns the path of the server's program.
 func (s *Postgres) Program() string { return filepath.Join(s.bin, "postgres") }
 

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// timeout limits the start of a server, on a busy machine, with the time that initdb takes.
-const timeout = 2 * time.Minute
+// timeout limits the start of a server, with the time that initdb takes, and its end. However busy the
+// machine is, only what hangs takes as long.
+const timeout = 5 * time.Minute
 
 // watch runs a server ($4…) and writes its process ID to descriptor 4. When
 // descriptor 3 comes to its end, which is when this process closes it or dies,
@@ -136,7 +137,7 @@ func openLog(path string) (*os.File, error) {
 // did not end by itself.
 func (p *Process) Stop() (err error) {
 	p.lifeline.Close()
-	if !p.endsWithin(10 * time.Second) {
+	if !p.endsWithin(timeout) {
 		err = fmt.Errorf("%s doesn't stop; its process group %d is killed", p.name, p.cmd.Process.Pid)
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
@@ -179,13 +180,21 @@ func (p *Process) until(ctx context.Context, ready func(context.Context) error) 
 }
 
 // Output returns what the server printed.
-func (p *Process) Output() string {
+func (p *Process) Output() string { return p.OutputFrom(0) }
+
+// Printed returns how much the server has printed, in bytes.
+func (p *Process) Printed() int64 {
 	info, err := p.log.Stat()
 	if err != nil {
-		return err.Error()
+		return 0
 	}
-	text := make([]byte, max(0, info.Size()-p.logStart))
-	n, _ := p.log.ReadAt(text, p.logStart)
+	return max(0, info.Size()-p.logStart)
+}
+
+// OutputFrom returns what the server printed after its first bytes, of which there are at.
+func (p *Process) OutputFrom(at int64) string {
+	text := make([]byte, max(0, p.Printed()-at))
+	n, _ := p.log.ReadAt(text, p.logStart+at)
 	return strings.TrimSpace(string(text[:n]))
 }
 

@@ -14,7 +14,7 @@ const (
 	emulatorImage, emulatorTag = "gcr.io/cloud-spanner-emulator/emulator", "1.5.43"
 
 	// containerSeconds ends a container whose tests were killed.
-	containerSeconds = 15 * 60
+	containerSeconds = 60 * 60
 )
 
 func containerPostgres(missing error) (*postgresServer, error) {

@@ -12,7 +12,8 @@
 //     temporary directory;
 //   - a container, through dockertest.
 //
-// The log says which one it is. If there is none the test fails, rather than
+// The log says which one it is. A test that fails logs what its server printed meanwhile, and
+// how busy the machine is. If there is no server the test fails, rather than
 // being skipped, and says what to install.
 package dbtest
 
@@ -113,8 +114,8 @@ func uniqueName(kind string) string {
 	return kind + "_" + strings.ToLower(rand.Text()[:12])
 }
 
-// timeout is for one step of preparing a database, on a busy machine.
-const timeout = time.Minute
+// timeout is for one step of preparing a database, however busy the machine is. Only what hangs takes as long.
+const timeout = 5 * time.Minute
 
 func within(tb testing.TB) context.Context {
 	tb.Helper()

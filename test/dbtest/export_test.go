@@ -1,5 +1,11 @@
 package dbtest
 
+// OwnPostgres reports whether this process has started the PostgreSQL server.
+func OwnPostgres() bool {
+	s, err := thePostgres()
+	return err == nil && s.log != nil
+}
+
 // ServerDirs returns the directories of the servers that this process runs.
 func ServerDirs() (dirs []string) {
 	started.mu.Lock()

@@ -26,6 +26,7 @@ type postgresServer struct {
 	admin *url.URL // of a database that exists already
 	// template returns a migrated database, which nobody is connected to.
 	template func() (string, error)
+	log      serverLog // nil if it is unknown
 }
 
 var thePostgres = sync.OnceValues(findPostgres)
@@ -36,10 +37,12 @@ func Postgres(tb testing.TB) *Database {
 	tb.Helper()
 	s, err := thePostgres()
 	if err != nil {
+		explainFailure(tb, nil, everyLine)
 		tb.Fatal(err)
 	}
 	template, err := s.template()
 	if err != nil {
+		explainFailure(tb, s.log, everyLine)
 		tb.Fatalf("prepare a PostgreSQL database: %v", err)
 	}
 	return s.newDatabase(tb, template)
@@ -56,6 +59,7 @@ func emptyPostgres(tb testing.TB) *Database {
 	tb.Helper()
 	s, err := thePostgres()
 	if err != nil {
+		explainFailure(tb, nil, everyLine)
 		tb.Fatal(err)
 	}
 	return s.newDatabase(tb, "template1")
@@ -64,6 +68,7 @@ func emptyPostgres(tb testing.TB) *Database {
 func (s *postgresServer) newDatabase(tb testing.TB, template string) *Database {
 	tb.Helper()
 	name := uniqueName("test")
+	explainFailure(tb, s.log, aboutDatabase(name))
 	if err := s.create(within(tb), name, template); err != nil {
 		tb.Fatalf("create a PostgreSQL database: %v", err)
 	}
@@ -114,13 +119,18 @@ func startPostgres() (*postgresServer, error) {
 	// Without fsync, because no test ends with a crash of the machine.
 	p, err := testserver.StartPostgres(context.Background(), testserver.PostgresOptions{
 		Parent: inMemory(), Durability: testserver.NoFsync,
-		Settings: []string{"max_connections=1000", "max_wal_size=256MB"},
+		Settings: []string{"max_connections=1000", "max_wal_size=256MB", "log_lock_waits=on", "log_line_prefix=" + logPrefix},
 	})
 	if err != nil {
 		return nil, err
 	}
 	started.add(p)
-	return connectPostgres(p.URL("postgres"), p.Program())
+	s, err := connectPostgres(p.URL("postgres"), p.Program())
+	if err != nil {
+		return nil, err
+	}
+	s.log = p
+	return s, nil
 }
 
 // inMemory returns a directory whose files are in memory, if this machine has one with

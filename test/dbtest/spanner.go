@@ -32,6 +32,7 @@ type spannerServer struct {
 	instance string // projects/P/instances/I
 	// template returns what a migrated database begins with.
 	template func() (spannerTemplate, error)
+	log      serverLog // nil if it is unknown
 }
 
 // A spannerTemplate is the schema and the rows of a migrated database: the emulator has made them long before it has gone through
@@ -49,10 +50,12 @@ func Spanner(tb testing.TB) *Database {
 	tb.Helper()
 	s, err := theSpanner()
 	if err != nil {
+		explainFailure(tb, nil, everyLine)
 		tb.Fatal(err)
 	}
 	template, err := s.template()
 	if err != nil {
+		explainFailure(tb, s.log, everyLine)
 		tb.Fatalf("prepare a Spanner database: %v", err)
 	}
 	return s.newDatabase(tb, template)
@@ -69,6 +72,7 @@ func emptySpanner(tb testing.TB) *Database {
 	tb.Helper()
 	s, err := theSpanner()
 	if err != nil {
+		explainFailure(tb, nil, everyLine)
 		tb.Fatal(err)
 	}
 	return s.newDatabase(tb, spannerTemplate{})
@@ -76,6 +80,7 @@ func emptySpanner(tb testing.TB) *Database {
 
 func (s *spannerServer) newDatabase(tb testing.TB, template spannerTemplate) *Database {
 	tb.Helper()
+	explainFailure(tb, s.log, everyLine)
 	name, err := s.create(within(tb), uniqueName("test"), template.schema)
 	if err != nil {
 		tb.Fatalf("create a Spanner database: %v", err)
@@ -214,7 +219,12 @@ func findSpanner() (*spannerServer, error) {
 		return nil, err
 	}
 	started.add(e)
-	return connectSpanner(e.Address, e.Program())
+	s, err := connectSpanner(e.Address, e.Program())
+	if err != nil {
+		return nil, err
+	}
+	s.log = e
+	return s, nil
 }
 
 // connectSpanner uses the emulator at address; where says what it is. Child

@@ -34,9 +34,10 @@ func SQLiteEmpty(tb testing.TB) string {
 
 func newSQLite(tb testing.TB) *Database {
 	tb.Helper()
+	explainFailure(tb, nil, everyLine)
 	path := filepath.Join(tb.TempDir(), "refdb.db")
 	// Another connection than the driver's, with settings of its own.
-	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(60000)&_txlock=immediate"
+	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(300000)&_txlock=immediate"
 	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		tb.Fatalf("open a SQLite file: %v", err)
