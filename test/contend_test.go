@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -58,7 +57,7 @@ func TestP1CriticalSectionsOf256GoroutinesIn4ProcessesNeverOverlap(t *testing.T)
 		if want := processes * goroutines * sections; total != want {
 			t.Errorf("%d critical sections, want %d", total, want)
 		}
-		for lock, err := range site(t, d, nil).Locks(t.Context(), refdb.LockFilter{}) {
+		for lock, err := range site(t, d).Locks(t.Context(), refdb.LockFilter{}) {
 			t.Errorf("left over: %v, %v", lock, err)
 		}
 	})
@@ -91,7 +90,7 @@ func contend(db *refdb.DB) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var wg sync.WaitGroup
 	errs := make([]error, goroutines)

@@ -74,15 +74,14 @@ func TestTheFiveStepsOfTheGitDocumentationRun(t *testing.T) {
 
 func eventually(t *testing.T, what string, is func() error) {
 	t.Helper()
+	deadline := time.Now().Add(patience)
 	err := is()
-	for range 300 {
-		if err == nil {
-			return
-		}
+	for ; err != nil && time.Now().Before(deadline); err = is() {
 		time.Sleep(100 * time.Millisecond)
-		err = is()
 	}
-	t.Fatalf("not within 30 s: %s: %v", what, err)
+	if err != nil {
+		t.Fatalf("waited in vain: %s: %v", what, err)
+	}
 }
 
 func hash(t *testing.T, s *documentedSite, ref string) string {

@@ -111,7 +111,7 @@ func execute(ctx context.Context, c *linearizability.Client, ref string) error {
 
 // lockDespiteFaults locks a ref. It retries.
 func lockDespiteFaults(ctx context.Context, c *linearizability.Client, project, ref string) (*linearizability.Lock, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		lock, err := c.Lock(ctx, project, ref)

@@ -64,7 +64,7 @@ func TestTheyAreWhileConnectionsBreakAndProcessesDieAndFreeze(t *testing.T) {
 			t.Error("a process that was frozen past stale-after did what its lock guards")
 		}
 		// An update may be what ends a lock that is stale: then another holder dies.
-		for deadline := time.Now().Add(time.Minute); tally(r.read(t))["reclaimed"] == 0 && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(patience); tally(r.read(t))["reclaimed"] == 0 && time.Now().Before(deadline); {
 			another := r.start(t)
 			if got := another.ask(t, "hold"); got != "ok" {
 				t.Fatal(got)
@@ -150,7 +150,7 @@ func (r *run) last(t *testing.T, atLeast time.Duration, want ...string) {
 		want = append(want, string(result))
 	}
 	time.Sleep(atLeast)
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(patience)
 	for {
 		seen := tally(r.read(t))
 		missing := slices.DeleteFunc(slices.Clone(want), func(what string) bool { return seen[what] > 0 })
@@ -196,7 +196,7 @@ func (r *run) check(t *testing.T) {
 	if err := report.Err(); err != nil {
 		t.Errorf("%v\n%s", err, r.keep(t, report))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var projects []string
 	for _, p := range report.Projects {

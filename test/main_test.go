@@ -26,19 +26,27 @@ const (
 	project = "company/product"
 	mainRef = "refs/heads/main"
 
-	// Short leases, so that they end soon.
-	staleAfter = 2 * time.Second
-	beatEvery  = 400 * time.Millisecond
+	// Leases so long that none ends because the machine is busy. A lock that is to be stale is aged.
+	staleAfter = time.Hour
+	beatEvery  = 100 * time.Millisecond
+
+	// Leases that end soon, for holders that are to lose them.
+	shortStaleAfter = 2 * time.Second
+	shortBeatEvery  = 400 * time.Millisecond
+
+	// patience is how long a test waits for what surely happens, however busy the machine is.
+	patience = 10 * time.Minute
 )
 
 // A role is what a process does with a driver. It closes the driver.
 type role func(refdb.Driver) error
 
 var roles = map[string]role{
-	"contender": onDB(contend, refdb.Options{Site: "us"}),
-	"holder":    onDB(hold, refdb.Options{Site: "us", StaleAfter: staleAfter, Heartbeat: beatEvery}),
-	"historian": makeHistory,
-	"lessee":    onDB(lessee, refdb.Options{Site: "us", StaleAfter: leaseStale}),
+	"contender":    onDB(contend, refdb.Options{Site: "us", StaleAfter: staleAfter}),
+	"holder":       onDB(hold, refdb.Options{Site: "us", StaleAfter: staleAfter, Heartbeat: beatEvery}),
+	"short holder": onDB(hold, refdb.Options{Site: "us", StaleAfter: shortStaleAfter, Heartbeat: shortBeatEvery}),
+	"historian":    makeHistory,
+	"lessee":       onDB(lessee, refdb.Options{Site: "us", StaleAfter: leaseStale}),
 }
 
 // onDB makes a role of a function that works on a DB.
@@ -84,14 +92,15 @@ func onEach(t *testing.T, test func(t *testing.T, d *dbtest.Database)) {
 	}
 }
 
-// site opens a DB of this process. wrap may wrap its driver.
-func site(t *testing.T, d *dbtest.Database, wrap func(refdb.Driver) refdb.Driver) *refdb.DB {
+// site opens a DB of this process.
+func site(t *testing.T, d *dbtest.Database) *refdb.DB {
 	t.Helper()
-	driver := d.Open(t)
-	if wrap != nil {
-		driver = wrap(driver)
-	}
-	db, err := refdb.New(driver, refdb.Options{Site: "eu", StaleAfter: staleAfter, Heartbeat: beatEvery})
+	return siteOn(t, d.Open(t), refdb.Options{Site: "eu", StaleAfter: staleAfter, Heartbeat: beatEvery})
+}
+
+func siteOn(t *testing.T, d refdb.Driver, o refdb.Options) *refdb.DB {
+	t.Helper()
+	db, err := refdb.New(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}

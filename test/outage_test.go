@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,63 +16,73 @@ import (
 // deadline, as when packets are dropped, or fail at once.
 type flaky struct {
 	refdb.Driver
-	hang, fail atomic.Bool
+
+	mu     sync.Mutex
+	cut    func(context.Context) error // what becomes of beats; nil: they arrive
+	failed int
 }
 
+func hang(ctx context.Context) error {
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", ctx.Err(), refdb.ErrOutcomeUnknown)
+}
+
+func fail(context.Context) error { return fmt.Errorf("connection refused: %w", refdb.ErrUnavailable) }
+
 func (f *flaky) Beat(ctx context.Context, locks []refdb.LockID) ([]refdb.BeatResult, error) {
-	switch {
-	case f.hang.Load():
-		<-ctx.Done()
-		return nil, fmt.Errorf("%w: %w", ctx.Err(), refdb.ErrOutcomeUnknown)
-	case f.fail.Load():
-		return nil, fmt.Errorf("connection refused: %w", refdb.ErrUnavailable)
+	f.mu.Lock()
+	cut := f.cut
+	f.mu.Unlock()
+	if cut != nil {
+		err := cut(ctx)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.failed++
+		return nil, err
 	}
 	return f.Driver.Beat(ctx, locks)
 }
 
+// set decides what becomes of the beats that are sent from now on.
+func (f *flaky) set(cut func(context.Context) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut, f.failed = cut, 0
+}
+
+// failures returns how many beats have failed since set.
+func (f *flaky) failures() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
 func TestP4AHolderThatCannotReachTheDatabaseKnowsBeforeAnybodyTakesOver(t *testing.T) {
-	for name, cut := range map[string]func(*flaky){
-		"requests hang": func(f *flaky) { f.hang.Store(true) },
-		"requests fail": func(f *flaky) { f.fail.Store(true) },
-	} {
+	for name, cut := range map[string]func(context.Context) error{"requests hang": hang, "requests fail": fail} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(t *testing.T, d *dbtest.Database) {
-				var network *flaky
-				cutOff := site(t, d, func(d refdb.Driver) refdb.Driver {
-					network = &flaky{Driver: d}
-					return network
-				})
-				lock, _ := mustLock(t, cutOff)
+				network := &flaky{Driver: d.Open(t)}
+				cutOff := siteOn(t, network, refdb.Options{Site: "eu", StaleAfter: shortStaleAfter, Heartbeat: shortBeatEvery})
+				began, gaveUp := time.Now(), make(chan time.Time, 1)
+				lock := mustLock(t, cutOff)
 				ctx := lock.Context()
-				cut(network)
-				was := time.Now()
+				context.AfterFunc(ctx, func() { gaveUp <- time.Now() })
+				network.set(cut)
 
-				taken := make(chan *refdb.Lock, 1)
-				contender := site(t, d, nil)
-				go func() {
-					lock, err := contender.Lock(t.Context(), project, mainRef)
-					if err != nil {
-						t.Error(err)
-					}
-					taken <- lock
-				}()
-				select {
-				case <-ctx.Done():
-				case <-taken:
-					t.Fatal("somebody took the lock over before its holder knew")
+				next := mustLock(t, site(t, d))
+				if !errors.Is(lock.Err(), refdb.ErrLockLost) {
+					t.Fatalf("somebody took the lock over before its holder knew: %v", lock.Err())
 				}
-				knew := time.Since(was)
-				if err := context.Cause(ctx); !errors.Is(err, refdb.ErrLockLost) || !errors.Is(lock.Err(), refdb.ErrLockLost) {
-					t.Errorf("cause %v, Err %v", err, lock.Err())
+				// The lease lasts four fifths of stale-after.
+				if stood := (<-gaveUp).Sub(began); stood < shortStaleAfter*4/5 {
+					t.Errorf("the lock was given up after %s", stood)
 				}
-				// The last beat that succeeded was sent at most an interval before
-				// the cut, and the lease lasts four fifths of stale-after.
-				if soonest := staleAfter*4/5 - beatEvery - 100*time.Millisecond; knew < soonest {
-					t.Errorf("the lock was given up after %s, no need to before %s", knew, soonest)
+				if err := context.Cause(ctx); !errors.Is(err, refdb.ErrLockLost) {
+					t.Errorf("cause %v", err)
 				}
-				if next := <-taken; next == nil || next.Token() <= lock.Token() {
-					t.Errorf("taken over: %v", next)
+				if next.Token() <= lock.Token() {
+					t.Errorf("token %d follows %d", next.Token(), lock.Token())
 				}
 			})
 		})
@@ -81,17 +91,23 @@ func TestP4AHolderThatCannotReachTheDatabaseKnowsBeforeAnybodyTakesOver(t *testi
 
 func TestP7ALockSurvivesBeatsThatFailForAWhile(t *testing.T) {
 	onEach(t, func(t *testing.T, d *dbtest.Database) {
-		var network *flaky
-		db := site(t, d, func(d refdb.Driver) refdb.Driver {
-			network = &flaky{Driver: d}
-			return network
-		})
-		lock, _ := mustLock(t, db)
-		network.fail.Store(true)
-		// Half of the lease passes without a beat. Then beats get through again.
-		wait(t, lock, staleAfter*2/5)
-		network.fail.Store(false)
-		wait(t, lock, staleAfter*3/2)
+		network := &flaky{Driver: d.Open(t)}
+		db := siteOn(t, network, refdb.Options{Site: "eu", StaleAfter: staleAfter, Heartbeat: beatEvery})
+		lock := mustLock(t, db)
+		network.set(fail)
+		for network.failures() < 5 {
+			time.Sleep(beatEvery)
+		}
+		// Half of the lease has passed without a beat. Then beats get through again.
+		const old = staleAfter / 2
+		d.Age(t, project, mainRef, old)
+		network.set(nil)
+		for row(t, d).Age >= old {
+			time.Sleep(beatEvery)
+		}
+		if err := lock.Err(); err != nil {
+			t.Error(err)
+		}
 		if err := lock.Update(t.Context(), []refdb.Update{{Ref: mainRef, New: after}}); err != nil {
 			t.Error(err)
 		}
@@ -99,14 +115,4 @@ func TestP7ALockSurvivesBeatsThatFailForAWhile(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// wait fails the test if the lock is lost within d.
-func wait(t *testing.T, lock *refdb.Lock, d time.Duration) {
-	t.Helper()
-	select {
-	case <-lock.Done():
-		t.Fatal(lock.Err())
-	case <-time.After(d):
-	}
 }
