@@ -29,7 +29,6 @@ func TestTheFiveStepsOfTheGitDocumentationRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	runIn(t, "..", nil, "scripts/build.sh", dir)
 	d := &gitDocumentation{text: string(text), dir: dir}
 	eu, us := d.newSite(t, "eu"), d.newSite(t, "us")
 
@@ -189,7 +188,7 @@ func (s *documentedSite) startDaemon(t *testing.T) {
 	defer in.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	args := strings.Fields(line("ExecStart"))
-	daemon := exec.CommandContext(ctx, filepath.Join(s.dir, filepath.Base(args[0])), append(args[1:], "--config", s.config())...)
+	daemon := exec.CommandContext(ctx, filepath.Join(programs(t), filepath.Base(args[0])), append(args[1:], "--config", s.config())...)
 	daemon.Stdin, daemon.Stderr, daemon.Env = in, os.Stderr, cleanEnviron()
 	daemon.Cancel = func() error { return daemon.Process.Signal(syscall.SIGTERM) }
 	if err := daemon.Start(); err != nil {
@@ -209,7 +208,7 @@ func (s *documentedSite) try(t *testing.T, command string) (string, error) {
 		command += " --config " + s.config()
 	}
 	cmd := exec.Command("bash", "-euc", command)
-	cmd.Env = append(cleanEnviron(), "PATH="+s.dir+":"+os.Getenv("PATH"))
+	cmd.Env = append(cleanEnviron(), "PATH="+programs(t)+":"+os.Getenv("PATH"))
 	if !strings.Contains(command, "REFDB_URL=") && !strings.HasPrefix(command, "refdbctl site ") {
 		cmd.Env = append(cmd.Env, "REFDB_URL="+s.database())
 	}

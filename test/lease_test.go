@@ -49,6 +49,9 @@ func (s stint) conflicts(o stint) bool { return s.mode == lease.Exclusive || o.m
 func TestP1ConflictingLeasesAreNeverHeldTogetherWhoeverDiesOrFreezes(t *testing.T) {
 	onEach(t, func(t *testing.T, d *dbtest.Database) {
 		count := map[migrations.Dialect]int{migrations.Postgres: 40, migrations.SQLite: 10, migrations.Spanner: 4}[d.Kind().Dialect]
+		if testing.Short() {
+			count = min(count, 10)
+		}
 		stints := leaseProcesses(t, d, count, "mixed", func(stints []stint) error {
 			modes := make(map[lease.Mode]int)
 			for _, s := range stints {

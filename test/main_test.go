@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,13 +66,35 @@ func onDB(play func(*refdb.DB) error, o refdb.Options) role {
 func TestMain(m *testing.M) {
 	r, ok := roles[os.Getenv(roleVariable)]
 	if !ok {
-		dbtest.Main(m)
-		return
+		os.Exit(runTests(m))
 	}
 	if err := play(r); err != nil {
 		fmt.Fprintln(os.Stderr, os.Getenv(roleVariable)+":", err)
 		os.Exit(1)
 	}
+}
+
+func runTests(m *testing.M) int {
+	defer dbtest.Stop()
+	defer os.RemoveAll(programsDir)
+	return m.Run()
+}
+
+var programsDir = filepath.Join(os.TempDir(), fmt.Sprint("refdb-programs-", os.Getpid()))
+
+var buildPrograms = sync.OnceValues(func() ([]byte, error) {
+	cmd := exec.Command("../scripts/build.sh", programsDir)
+	cmd.Env = cleanEnviron()
+	return cmd.CombinedOutput()
+})
+
+// programs returns the directory of refdbctl and refdb-hook, as they are released.
+func programs(t *testing.T) string {
+	t.Helper()
+	if out, err := buildPrograms(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return programsDir
 }
 
 // play is the main function of a process that a test started.

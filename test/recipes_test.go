@@ -9,18 +9,18 @@ import (
 )
 
 // The commands of docs/RECIPES.md run as they are written, and its Go code is that of the examples, which
-// have tests. The test replaces the directory /tmp.
+// have tests. The test replaces the directory /tmp, and `go run` by a program that is built once.
 func TestTheRecipesRunAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/RECIPES.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin, tmp := t.TempDir(), t.TempDir()
-	runIn(t, "..", nil, "scripts/build.sh", bin)
+	bin, examples, tmp := programs(t), t.TempDir(), t.TempDir()
+	runIn(t, "..", nil, "go", "build", "-o", examples+"/", "./examples/archive", "./examples/work")
 	var script []string
 	for _, m := range regexp.MustCompile(`(?m)^    \$ (.*)$`).FindAllStringSubmatch(string(text), -1) {
-		script = append(script, strings.ReplaceAll(m[1], "/tmp/", tmp+"/"))
+		script = append(script, strings.NewReplacer("go run ./examples/", examples+"/", "/tmp/", tmp+"/").Replace(m[1]))
 	}
 	if len(script) < 15 {
 		t.Fatalf("only %d commands were found", len(script))
@@ -39,12 +39,12 @@ func TestTheRecipesRunAsTheyAreWritten(t *testing.T) {
 		t.Errorf("the archive has %v, %v; want tuesday's two files and their list", blocks, err)
 	}
 
-	examples, err := filepath.Glob("../examples/recipes/*_test.go")
+	files, err := filepath.Glob("../examples/recipes/*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	code := ""
-	for _, file := range examples {
+	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
