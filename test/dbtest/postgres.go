@@ -23,7 +23,8 @@ const postgresVariable = "REFDB_TEST_POSTGRES"
 
 // A postgresServer creates databases.
 type postgresServer struct {
-	admin *url.URL // of a database that exists already
+	admin    *url.URL // of a database that exists already
+	strategy string   // of CREATE DATABASE
 	// template returns a migrated database, which nobody is connected to.
 	template func() (string, error)
 	log      serverLog // nil if it is unknown
@@ -106,10 +107,14 @@ func connectPostgres(address, where string) (*postgresServer, error) {
 	s := &postgresServer{admin: admin}
 	s.template = sync.OnceValues(s.newTemplate)
 	var version string
+	var number int
 	if err := s.do(func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, "SHOW server_version").Scan(&version)
+		return c.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('server_version_num')::int").Scan(&version, &number)
 	}); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
+	}
+	if number >= 150_000 {
+		s.strategy = " STRATEGY FILE_COPY" // the only one before, and cheaper where files are in memory
 	}
 	served("PostgreSQL %s (%s)", version, where)
 	return s, nil
@@ -165,7 +170,7 @@ func (s *postgresServer) newTemplate() (string, error) {
 
 func (s *postgresServer) create(ctx context.Context, name, template string) error {
 	return s.do(func(_ context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{template}.Sanitize())
+		_, err := c.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE "+pgx.Identifier{template}.Sanitize()+s.strategy)
 		return err
 	})
 }
