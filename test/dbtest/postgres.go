@@ -28,6 +28,9 @@ type postgresServer struct {
 	// template returns a migrated database, which nobody is connected to.
 	template func() (string, error)
 	log      serverLog // nil if it is unknown
+
+	mu   sync.Mutex
+	idle []*pgx.Conn // to admin; they have no goroutines, which would look like leaks
 }
 
 var thePostgres = sync.OnceValues(findPostgres)
@@ -182,14 +185,28 @@ func (s *postgresServer) drop(name string) error {
 	})
 }
 
-// do connects for one use: an idle connection would look like a leak.
+// do has f use a connection to admin. Those that are idle at the end of the process end with it.
 func (s *postgresServer) do(f func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	c, err := pgx.Connect(ctx, s.admin.String())
-	if err != nil {
+	s.mu.Lock()
+	var c *pgx.Conn
+	if last := len(s.idle) - 1; last >= 0 {
+		c, s.idle = s.idle[last], s.idle[:last]
+	}
+	s.mu.Unlock()
+	if c == nil {
+		var err error
+		if c, err = pgx.Connect(ctx, s.admin.String()); err != nil {
+			return err
+		}
+	}
+	if err := f(ctx, c); err != nil {
+		c.Close(ctx)
 		return err
 	}
-	defer c.Close(ctx)
-	return f(ctx, c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, c)
+	return nil
 }
