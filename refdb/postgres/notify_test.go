@@ -65,7 +65,7 @@ func (w *waiter) wantWoken(ref string) {
 		if want := (refdb.Wakeup{Project: project, Ref: got.Ref, Waiter: w.ID}); got != want || ref != "" && got.Ref != ref {
 			w.tb.Fatalf("woken by %+v", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		w.tb.Fatal("not woken")
 	}
 }

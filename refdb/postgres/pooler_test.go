@@ -39,13 +39,9 @@ func TestConformanceThroughPgBouncer(t *testing.T) {
 func TestThroughPgBouncerNotificationsAreUnsupported(t *testing.T) {
 	t.Parallel()
 	d := open(t, newPooled(t).url)
-	start := time.Now()
 	err := d.Listen(t.Context(), "channel", func() { t.Error("started") }, nil)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("got %v", err)
-	}
-	if d := time.Since(start); d > 10*time.Second {
-		t.Errorf("took %s to find out", d)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestBeatsAndReleasesNeverWaitForAConnection(t *testing.T) {
 				}
 				eventually(t, "all connections are in use", func() bool { return d.Idle() == 0 })
 
-				soon, cancelSoon := context.WithTimeout(t.Context(), 20*time.Second) // of 25 and more
+				soon, cancelSoon := context.WithTimeout(t.Context(), patience)
 				defer cancelSoon()
 				for what, beaten := range map[string][]refdb.LockID{
 					"one": ids(ofOne.Token, mainRef), "few": ids(ofFew.Token, few...), "many": ids(ofMany.Token, many...),
@@ -141,7 +141,7 @@ func TestAReleaseIsNotHeldUpByThoseOfItsBatch(t *testing.T) {
 		stuck.Go(func() { _ = try(ctx, d, update(fmt.Sprint("refs/heads/stuck", i))) })
 	}
 	eventually(t, "the updates are stuck", func() bool { return d.Idle() == 0 })
-	soon, cancelSoon := context.WithTimeout(t.Context(), 20*time.Second)
+	soon, cancelSoon := context.WithTimeout(t.Context(), patience)
 	defer cancelSoon()
 	if released, err := d.Release(soon, ending(a.Token, mainRef)); err != nil || released.Missing != nil {
 		t.Errorf("%v, %v", released, err)

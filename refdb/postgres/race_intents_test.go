@@ -262,14 +262,14 @@ func TestOfTwoDecisionsAboutAnIntentWithoutALockOneCounts(t *testing.T) {
 }
 
 func TestDecisionsOverSeveralProjectsNeverDeadlock(t *testing.T) {
-	a := newArena(t)
+	a := newDeadlockArena(t)
 	projects, refs := []string{"p/a", "p/b", "p/c", "p/d"}, names(8)
 	resolve := func(d refdb.Driver, intents ...refdb.LockID) {
 		if _, err := d.Resolve(a.Context(), refdb.ResolveRequest{Intents: intents, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "by"}, Reason: "reason"}); err != nil {
 			a.Error(err)
 		}
 	}
-	for n := range 300 {
+	for n := range raceRounds() {
 		p := projects[n%len(projects)]
 		var intents []refdb.LockID
 		for _, project := range projects {

@@ -23,7 +23,7 @@ const raceLanes = 4 // rounds at a time
 
 func raceRounds() int {
 	if testing.Short() {
-		return 250
+		return 150
 	}
 	return 2000
 }
@@ -41,13 +41,22 @@ func newArena(t *testing.T) *arena {
 	return &arena{t, db, open(t, db.URL()), open(t, db.URL())}
 }
 
-// newDeadlockArena returns an arena whose server looks for deadlocks after 300 ms. A request that gives
-// way after 100 ms leaves none to be found.
+// deadlockRounds is how many beats a test sends beside what they may deadlock with.
+func deadlockRounds() int64 {
+	if testing.Short() {
+		return 25
+	}
+	return 200
+}
+
+// newDeadlockArena returns an arena in which nothing but the server ends a deadlock, after a
+// time so long that a beat, which gives way after a second at most, leaves none to be found.
 func newDeadlockArena(t *testing.T) *arena {
 	t.Parallel()
 	db := dbtest.Postgres(t)
-	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''300ms''', current_database()); END $$`)
-	return &arena{t, db, open(t, db.URL()), open(t, db.URL())}
+	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''20s''', current_database()); END $$`)
+	patient := with(t, db.URL(), "lock_timeout", "0")
+	return &arena{t, db, open(t, patient), open(t, patient)}
 }
 
 // wantNoDeadlocks closes the drivers, and checks that the server has found no deadlock.
@@ -309,15 +318,15 @@ func TestOfABeatAndAnUpdatePastTheStaleLockOneIsRefused(t *testing.T) {
 // More than 256 refs are locked through the project's key, fewer by their own.
 func TestLargeTransactionsExcludeSmallOnes(t *testing.T) {
 	a := newArena(t)
-	refs := names(300)
-	updated := make([]error, raceRounds()+1)
-	errs := make([]error, raceRounds()+1)
-	large, small := make([]refdb.Acquired, raceRounds()+1), make([]refdb.Value, raceRounds()+1)
-	for n := range 100 {
+	refs, rounds := names(300), raceRounds()/5
+	updated := make([]error, rounds+1)
+	errs := make([]error, rounds+1)
+	large, small := make([]refdb.Acquired, rounds+1), make([]refdb.Value, rounds+1)
+	for n := range rounds {
 		small[n+1] = refdb.Value(fmt.Sprintf("%040x", n+1))
 	}
 	current := refdb.Unknown
-	for n := 1; n <= 100 && !t.Failed(); n++ {
+	for n := 1; n <= rounds && !t.Failed(); n++ {
 		var both sync.WaitGroup
 		both.Go(func() { large[n], errs[n] = a.left.Acquire(a.Context(), request(refs...)) })
 		both.Go(func() {
@@ -341,15 +350,16 @@ func TestBeatsInAnyOrderAndFencedUpdatesNeverDeadlock(t *testing.T) {
 	a := newDeadlockArena(t)
 	refs := names(400)
 	token := a.hold(refs, false)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
 	var beats, updates, unknown atomic.Int64
 	var work sync.WaitGroup
 	for range 2 {
 		work.Go(func() {
+			defer cancel()
 			rows := ids(token, refs...)
-			for ctx.Err() == nil {
+			for beats.Load() < deadlockRounds() {
 				rand.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 				results, err := a.left.Beat(t.Context(), rows)
 				if err != nil || slices.Contains(results, refdb.BeatLost) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -75,10 +74,15 @@ func newDB(t *testing.T, db *dbtest.Database) *refdb.DB {
 func TestACommitThatWaitsForItsStandbyIsNotCancelled(t *testing.T) {
 	db := dbtest.Postgres(t)
 	d := newDB(t, db)
-	withoutStandby(t, db)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if err := d.Update(ctx, project, []refdb.Update{{Ref: mainRef, New: v1}}); !errors.Is(err, refdb.ErrOutcomeUnknown) {
+	c := withoutStandby(t, db)
+	ctx, cancel := context.WithCancel(t.Context())
+	updated := make(chan error, 1)
+	go func() { updated <- d.Update(ctx, project, []refdb.Update{{Ref: mainRef, New: v1}}) }()
+	eventually(t, "the update waits", func() bool {
+		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'refdb'`)[0] > 0
+	})
+	cancel()
+	if err := <-updated; !errors.Is(err, refdb.ErrOutcomeUnknown) {
 		t.Errorf("the update is not confirmed: %v", err)
 	}
 	if v, err := d.Get(t.Context(), project, mainRef); err != nil || v != refdb.Unknown {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
@@ -185,28 +186,39 @@ func (s *postgresServer) drop(name string) error {
 	})
 }
 
+func (s *postgresServer) takeIdle() (c *pgx.Conn, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.idle) - 1
+	if last < 0 {
+		return nil, false
+	}
+	c, s.idle = s.idle[last], s.idle[:last]
+	return c, true
+}
+
 // do has f use a connection to admin. Those that are idle at the end of the process end with it.
 func (s *postgresServer) do(f func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	s.mu.Lock()
-	var c *pgx.Conn
-	if last := len(s.idle) - 1; last >= 0 {
-		c, s.idle = s.idle[last], s.idle[:last]
-	}
-	s.mu.Unlock()
-	if c == nil {
-		var err error
-		if c, err = pgx.Connect(ctx, s.admin.String()); err != nil {
+	for {
+		c, used := s.takeIdle()
+		if !used {
+			var err error
+			if c, err = pgx.Connect(ctx, s.admin.String()); err != nil {
+				return err
+			}
+		}
+		err := f(ctx, c)
+		if err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.idle = append(s.idle, c)
+			return nil
+		}
+		c.Close(ctx)
+		if !used || !pgconn.SafeToRetry(err) { // a test may have ended it
 			return err
 		}
 	}
-	if err := f(ctx, c); err != nil {
-		c.Close(ctx)
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.idle = append(s.idle, c)
-	return nil
 }
