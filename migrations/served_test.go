@@ -31,7 +31,7 @@ func TestAProgramNoticesThatTheSchemaWasMigratedUnderIt(t *testing.T) {
 		latest := migrations.Latest(k.Dialect)
 		soon := func(fits bool) {
 			t.Helper()
-			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 				err := put()
 				switch {
 				case fits && err == nil, !fits && errors.Is(err, refdb.ErrSchema):

@@ -70,14 +70,14 @@ func send(t *testing.T, c net.Conn, text string) {
 // wantEcho fails unless the text comes next.
 func wantEcho(t *testing.T, c net.Conn, text string) {
 	t.Helper()
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
 		t.Fatalf("got %q, %v; want %q", got, err, text)
 	}
 }
 
-// wantNothing fails if anything comes within a moment.
+// wantNothing fails if anything comes within a moment. On a busy machine it may come later.
 func wantNothing(t *testing.T, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -89,7 +89,7 @@ func wantNothing(t *testing.T, c net.Conn) {
 // wantEnd fails unless the connection ends.
 func wantEnd(t *testing.T, c net.Conn) {
 	t.Helper()
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("%d bytes came, %v", n, err)
 	}
@@ -97,10 +97,10 @@ func wantEnd(t *testing.T, c net.Conn) {
 
 func TestWhatIsSentTogetherArrivesTogether(t *testing.T) {
 	t.Parallel()
-	const oneWay = 50 * time.Millisecond
+	const oneWay = 200 * time.Millisecond
 	c := connect(t, proxy(t, faultproxy.Options{Latency: oneWay}))
-	// Many small pieces: one after the other they would take a hundred round trips.
-	const pieces, size = 100, 25
+	// Many small pieces: one after the other they would take minutes.
+	const pieces, size = 1000, 25
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	start := time.Now()

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -299,7 +298,7 @@ func TestFailedQuery(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a server that stays away is unavailable within seconds, whatever the context", func(t *testing.T) {
+	t.Run("a server that stays away is unavailable before a request is given up, whatever the context", func(t *testing.T) {
 		t.Parallel()
 		w := &wire{}
 		d := openWire(t, dbtest.Spanner(t), w)
@@ -307,13 +306,13 @@ func TestFailedQuery(t *testing.T) {
 		var all []func()
 		for name, call := range calls(d) {
 			all = append(all, func() {
-				start := time.Now()
 				err := call(t.Context())
 				if !errors.Is(err, refdb.ErrUnavailable) || errors.Is(err, refdb.ErrOutcomeUnknown) {
 					t.Errorf("%s: %v", name, err)
 				}
-				if took := time.Since(start); took > 20*time.Second {
-					t.Errorf("%s took %v", name, took)
+				// It was given up for that, and not when its own time was over.
+				if err == nil || !strings.Contains(err.Error(), "the server can't be reached") {
+					t.Errorf("%s: %v", name, err)
 				}
 			})
 		}

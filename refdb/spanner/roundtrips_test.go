@@ -23,7 +23,7 @@ const (
 )
 
 func request(nonce string, refs ...string) refdb.AcquireRequest {
-	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: nonce, StaleAfter: 30 * time.Second}
+	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, Nonce: nonce, StaleAfter: time.Hour}
 }
 
 func acquire(tb testing.TB, d refdb.Driver, nonce string, refs ...string) refdb.Acquired {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -60,7 +61,7 @@ func openAgain(t testing.TB, url string) *sqlite.Driver {
 
 // request asks for locks that nobody may reclaim during a test.
 func request(owner string, refs ...string) refdb.AcquireRequest {
-	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: refdb.DefaultStaleAfter}
+	return refdb.AcquireRequest{Project: project, Refs: refs, Owner: owner, StaleAfter: time.Hour}
 }
 
 // preparation asks to record intents.

@@ -286,8 +286,9 @@ func TestProcessesThatAreNeverIdleLetEachOtherIn(t *testing.T) {
 		a.line(t)
 		b.line(t)
 	}
+	d.SetPatience(5 * time.Minute) // it would be without end if the others did not let it in
 	for i := range 10 {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		if err := put(ctx, d, fmt.Sprintf("refs/heads/mine/%d", i), "", v1); err != nil {
 			t.Errorf("who comes now and then: %v", err)
 		}
