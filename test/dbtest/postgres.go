@@ -143,8 +143,8 @@ func startPostgres() (*postgresServer, error) {
 }
 
 // inMemory returns a directory whose files are in memory, if this machine has one with
-// room to spare, or "". A database is 300 files: on a disk, most of the time of creating and
-// dropping one is the file system's.
+// room to spare, or "". A PostgreSQL database is 300 files: on a disk, most of the time of creating and
+// dropping one is the file system's. A SQLite file is synchronized with the disk at each commit.
 func inMemory() string {
 	const dir, room = "/dev/shm", 4 << 30
 	var fs syscall.Statfs_t

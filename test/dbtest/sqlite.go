@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,7 +36,12 @@ func SQLiteEmpty(tb testing.TB) string {
 func newSQLite(tb testing.TB) *Database {
 	tb.Helper()
 	explainFailure(tb, nil, everyLine)
-	path := filepath.Join(tb.TempDir(), "refdb.db")
+	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
+	if err != nil {
+		tb.Fatalf("make a directory for a SQLite file: %v", err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "refdb.db")
 	// Another connection than the driver's, with settings of its own.
 	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(300000)&_txlock=immediate"
 	db, err := sql.Open("sqlite", name)
