@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -22,6 +23,9 @@ const (
 	zero  = "0000000000000000000000000000000000000000"
 	lines = a + " " + b + " refs/heads/main\n" + zero + " " + b + " refs/heads/\xff\n"
 )
+
+// patience is a limit that only a hang reaches.
+const patience = 5 * time.Minute
 
 // binary is the hook as it is released.
 var binary string
@@ -159,11 +163,11 @@ type run struct {
 }
 
 func (s *site) transaction(state, stdin string) *run {
-	return &run{site: s, args: []string{"hooks/reference-transaction", state}, stdin: stdin, dir: s.dir, env: []string{"GIT_DIR=."}, limit: "10s"}
+	return &run{site: s, args: []string{"hooks/reference-transaction", state}, stdin: stdin, dir: s.dir, env: []string{"GIT_DIR=."}, limit: patience.String()}
 }
 
 func (s *site) update(args ...string) *run {
-	return &run{site: s, args: append([]string{"hooks/update"}, args...), dir: s.dir, env: []string{"GIT_DIR=."}, limit: "10s"}
+	return &run{site: s, args: append([]string{"hooks/update"}, args...), dir: s.dir, env: []string{"GIT_DIR=."}, limit: patience.String()}
 }
 
 func (s *site) preReceive(stdin string) *run {
@@ -194,6 +198,25 @@ func (r *run) do() *run {
 	}
 	r.status, r.stderr = cmd.ProcessState.ExitCode(), stderr.String()
 	return r
+}
+
+// within runs f with a limit that is to end hooks, and doubles the limit as long as it is over before a hook on a slow
+// machine has come as far as f says by returning true.
+func within(tb testing.TB, limit time.Duration, f func(limit time.Duration) bool) {
+	tb.Helper()
+	for !f(limit) {
+		if limit *= 2; limit > patience {
+			tb.Fatal("it does not come so far")
+		}
+	}
+}
+
+// forget removes what the hooks of this process remember of an outage.
+func (s *site) forget() {
+	files, _ := filepath.Glob(s.path("refdb/outage.*"))
+	for _, file := range files {
+		s.must(os.Remove(file))
+	}
 }
 
 // is checks status and message; an empty one must be empty.

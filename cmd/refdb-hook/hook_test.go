@@ -48,7 +48,7 @@ func TestTheDaemonDecidesEachState(t *testing.T) {
 			if len(got) != 1 || got[0].State != c.state || got[0].Dir != s.dir || string(got[0].Body) != lines || got[0].Replica {
 				t.Fatalf("the daemon was asked %+v", got)
 			}
-			if l := got[0].Limit; l <= 5*time.Second || l > 10*time.Second {
+			if l := got[0].Limit; l <= 5*time.Second || l > patience {
 				t.Errorf("the hook says that it waits for %v more", l)
 			}
 		})
@@ -220,7 +220,8 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 	}
 	const (
 		start = "systemctl start refdb-site"
-		limit = "2s" // more than a busy machine takes to ask once
+		limit = 250 * time.Millisecond
+		hangs = "nothing within 250ms"
 	)
 	for name, c := range map[string]struct {
 		arrange func(s *site)
@@ -237,7 +238,7 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 		"not enabled":     {func(s *site) { s.must(os.RemoveAll(s.path("refdb"))) }, []string{"refdb/socket is missing", "site enable"}},
 		"a file":          {func(s *site) { s.must(os.WriteFile(s.address, nil, 0o644)) }, []string{"refdb/socket is not a socket", "site enable"}},
 		"a directory":     {func(s *site) { s.must(os.Mkdir(s.address, 0o755)) }, []string{"refdb/socket is not a socket", "site enable"}},
-		"it hangs":        {hang, []string{"nothing within " + limit, start}},
+		"it hangs":        {hang, []string{hangs, start}},
 		"garbage":         {func(s *site) { s.serve("HTTP/1.1 400 Bad Request\r\n") }, []string{"HTTP/1.1 400", start}},
 		"half an answer":  {func(s *site) { s.serve("ok") }, []string{"malformed", start}},
 		"an empty answer": {func(s *site) { s.serve("") }, []string{"went away without an answer", start}},
@@ -245,32 +246,32 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 			done := make(chan struct{})
 			s.serveWith(func(_ int, conn net.Conn) { io.WriteString(conn, "ok\n"); <-done })
 			s.tb.Cleanup(func() { close(done) })
-		}, []string{"nothing within " + limit, start}},
+		}, []string{hangs, start}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			c.arrange(s)
-			began := time.Now()
-			r := s.transaction("prepared", lines)
-			r.limit = limit
-			r.do().is(1, append(c.says, "nothing was changed\n")...)
+			do := func(r *run) *run {
+				within(t, limit, func(limit time.Duration) bool {
+					r.limit = limit.String()
+					if r.do(); c.says[0] == hangs || !strings.Contains(r.stderr, "nothing within ") {
+						return true
+					}
+					s.forget()
+					return false
+				})
+				return r
+			}
+			r := do(s.transaction("prepared", lines))
+			r.is(1, append(c.says, "nothing was changed\n")...)
 			if n := strings.Count(r.stderr, "\n"); n != 1 {
 				t.Errorf("%d lines: %q", n, r.stderr)
 			}
-			r = s.update("refs/heads/main", a, b)
-			r.limit = limit
-			r.do().is(1, append(c.says, "nothing was changed\n")...)
-			r = s.preReceive(lines)
-			r.limit = limit
-			r.do().is(1, append(c.says, "nothing was changed\n")...)
+			do(s.update("refs/heads/main", a, b)).is(1, append(c.says, "nothing was changed\n")...)
+			do(s.preReceive(lines)).is(1, append(c.says, "nothing was changed\n")...)
 			for _, state := range []string{"committed", "aborted"} {
-				r := s.transaction(state, lines)
-				r.limit = limit
-				r.do().is(0, append(c.says[:len(c.says)-1:len(c.says)-1], "was not told")...)
-			}
-			if took := time.Since(began); took > time.Minute {
-				t.Errorf("five calls of at most %s took %v", limit, took)
+				do(s.transaction(state, lines)).is(0, append(c.says[:len(c.says)-1:len(c.says)-1], "was not told")...)
 			}
 		})
 	}
@@ -281,6 +282,7 @@ func TestADaemonThatRestartsIsNotNoticed(t *testing.T) {
 	for name, arrange := range map[string]func(s *site) (wait func()){
 		"it comes up": func(s *site) func() {
 			up := make(chan struct{})
+			// So that the hook, unless the machine is slow, has asked before.
 			time.AfterFunc(300*time.Millisecond, func() { s.serve("ok\n"); close(up) })
 			return func() { <-up }
 		},
@@ -308,7 +310,11 @@ func TestTheUsualLimitIsFiveSeconds(t *testing.T) {
 	d := s.serve("ok\n")
 	r := s.transaction("prepared", lines)
 	r.limit = ""
-	r.do().is(0)
+	for r.do(); strings.Contains(r.stderr, "nothing within 5s"); r.do() { // on a machine that is slow
+		s.forget()
+	}
+	r.is(0)
+	asked := len(d.requests())
 	if l := d.requests()[0].Limit; l <= 0 || l > 5*time.Second {
 		t.Errorf("limit %v", l)
 	}
@@ -316,7 +322,7 @@ func TestTheUsualLimitIsFiveSeconds(t *testing.T) {
 		r.limit = limit
 		r.do().is(1, "REFDB_HOOK_TIMEOUT="+limit)
 	}
-	if n := len(d.requests()); n != 1 {
+	if n := len(d.requests()); n != asked {
 		t.Errorf("%d requests", n)
 	}
 }
