@@ -2,6 +2,8 @@ package gitrepo_test
 
 import (
 	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +28,31 @@ func commitOn(tb testing.TB, dir, name string, parents ...string) string {
 		args = append(args, "-p", p)
 	}
 	return git(tb, dir, args...)
+}
+
+// chain makes n commits, each on the one before, and returns the last. It does what commitOn does n times, with as many
+// processes as for one.
+func chain(tb testing.TB, dir string, n int, parent string) string {
+	tb.Helper()
+	objects, files := tb.TempDir(), map[string][]string{}
+	object := func(kind, text string) string {
+		path := filepath.Join(objects, fmt.Sprint(kind, len(files[kind])))
+		write(tb, text, path)
+		files[kind] = append(files[kind], path)
+		return fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "%s %d\x00%s", kind, len(text), text)))
+	}
+	for i := range n {
+		blob, err := hex.DecodeString(object("blob", fmt.Sprintln(i)))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tree := object("tree", "100644 content\x00"+string(blob))
+		parent = object("commit", fmt.Sprintf("tree %s\nparent %s\nauthor n <e> 1 +0000\ncommitter n <e> 1 +0000\n\n%d\n", tree, parent, i))
+	}
+	for _, kind := range []string{"blob", "tree", "commit"} {
+		gitWith(tb, dir, strings.Join(files[kind], "\n")+"\n", "hash-object", "-t", kind, "-w", "--no-filters", "--stdin-paths")
+	}
+	return parent
 }
 
 func packOf(tb testing.TB, repo *gitrepo.Repo, tips, bases []string) []byte {
@@ -112,10 +139,7 @@ func TestWhatIsMissingIsFoundByWhole(t *testing.T) {
 func TestLargePacksAreKeptAsPacks(t *testing.T) {
 	t.Parallel()
 	from, first := newRepo(t, "--bare")
-	last := first
-	for i := range 60 {
-		last = commitOn(t, from, fmt.Sprint(i), last)
-	}
+	last := chain(t, from, 60, first)
 	to := t.TempDir()
 	git(t, to, "init", "--quiet", "--bare")
 	if err := openDir(t, to).Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{last}, nil))); err != nil {
@@ -254,10 +278,8 @@ func TestAPackThatFailsLeavesNoFiles(t *testing.T) {
 	for _, commits := range []int{2, 60} { // unpacked, and kept as a pack
 		t.Run(fmt.Sprint(commits), func(t *testing.T) {
 			t.Parallel()
-			from, last := newRepo(t, "--bare")
-			for i := range commits {
-				last = commitOn(t, from, fmt.Sprint(i), last)
-			}
+			from, first := newRepo(t, "--bare")
+			last := chain(t, from, commits, first)
 			pack := packOf(t, openDir(t, from), []string{last}, nil)
 			to := filepath.Join(t.TempDir(), `a "quoted": path`)
 			git(t, "", "init", "--quiet", "--bare", to)

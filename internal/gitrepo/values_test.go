@@ -324,7 +324,7 @@ func TestPruneIsToldFromDelete(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 				if _, err := os.Stat(filepath.Join(dir, "waiting")); err == nil {
 					break
 				}
