@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -40,9 +41,14 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 		"history": "SELECT, INSERT", "history_state": "SELECT", "epochs": "SELECT", "followers": "SELECT, INSERT, UPDATE, DELETE",
 		"admission": "SELECT, UPDATE", "witnesses": "SELECT, INSERT, UPDATE", "lost": "SELECT, INSERT, UPDATE",
 		"packs": "SELECT, INSERT, UPDATE, DELETE", "pack_parts": "SELECT, INSERT, DELETE"}
-	for table, privileges := range needed {
-		for privilege := range strings.SplitSeq(privileges, ", ") {
+	for i, table := range slices.Sorted(maps.Keys(needed)) {
+		privileges := strings.Split(needed[table], ", ")
+		if testing.Short() { // one of each table
+			privileges = privileges[i%len(privileges):][:1]
+		}
+		for _, privilege := range privileges {
 			t.Run(privilege+" on "+table, func(t *testing.T) {
+				t.Parallel()
 				db := dbtest.Postgres(t)
 				w := &world{Database: db, env: map[string]string{"REFDB_URL": db.URL()}}
 				w.InsertRef(t, "p", mainRef, refdb.Value(id("a")))

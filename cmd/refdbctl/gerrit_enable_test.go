@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -234,7 +235,12 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 			if _, err := os.Stat(g.path); err == nil {
 				before = g.files(t)
 			}
-			r := g.gerrit(t, "enable", "--yes", "--timeout", "2s")
+			r := within(time.Second, c.says, func(limit string) result {
+				if c.name != "a socket that is no daemon's" {
+					limit = patience.String()
+				}
+				return g.gerrit(t, "enable", "--yes", "--timeout", limit)
+			})
 			r.is(t, exit.Failed, c.says)
 			r.isOneLine(t)
 			if _, err := os.Stat(g.path); err == nil && !maps.Equal(before, g.files(t)) {

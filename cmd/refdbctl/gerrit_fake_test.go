@@ -71,7 +71,7 @@ func setSequence(tb testing.TB, repo, ref, next string) {
 // configure writes the site's configuration, with alsoRef for Gerrit unless there is a section guard.
 func (g *gerritDir) configure(tb testing.TB, more ...string) {
 	tb.Helper()
-	text := fmt.Sprintf("[site]\nname = %s\nroot = %s/git\nsocket = %s/s\nstate = %s\n%s\n", filepath.Base(g.siteName(tb)), g.dir, g.dir, g.dir, strings.Join(more, "\n"))
+	text := fmt.Sprintf("[site]\nname = %s\nroot = %s/git\nsocket = %s/s\nstate = %s\n"+patientSite+"%s\n", filepath.Base(g.siteName(tb)), g.dir, g.dir, g.dir, strings.Join(more, "\n"))
 	if !strings.Contains(text, "[guard]") {
 		text += "[guard]\nalsoRef = refs/changes/*\nalsoRef = refs/draft-comments/*\n"
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -61,7 +62,7 @@ func (w *world) secondSite(t *testing.T, name, etc, script string) *secondSite {
 	if err := os.MkdirAll(filepath.Join(g.path, "git"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(g.config, fmt.Appendf(nil, "[site]\nname = %s\nroot = %s/git\nsocket = %s/s\nstate = %s\ngerrit = %s\n[guard]\nalsoRef = refs/changes/*\nalsoRef = refs/draft-comments/*\n",
+	if err := os.WriteFile(g.config, fmt.Appendf(nil, "[site]\nname = %s\nroot = %s/git\nsocket = %s/s\nstate = %s\n"+patientSite+"gerrit = %s\n[guard]\nalsoRef = refs/changes/*\nalsoRef = refs/draft-comments/*\n",
 		name, g.path, g.dir, g.dir, g.path), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func TestAJoinWaitsForTheDaemonsClonesBeforeInit(t *testing.T) {
 	us := w.secondSite(t, "us", etc, initScript)
 	unfinished := filepath.Join(us.path, "git", config.Unfinished+config.CloneMaker+"1")
 	us.setJava(t, initScript+"[ ! -e "+unfinished+" ]\n")
-	joined := make(chan result)
+	joined := make(chan result, 1)
 	go func() { joined <- us.join(t) }()
 	eventually(t, "the join has begun", func() bool { return os.MkdirAll(unfinished, 0o755) == nil })
 	eventually(t, "all but init is done", func() bool {
@@ -239,6 +240,7 @@ func TestAJoinFailsIfInitMovesRefs(t *testing.T) {
 	us := w.secondSite(t, "us", etc, initScript+past+"update-ref refs/users/01/1000001 refs/users/00/1000000\n"+past+"update-ref -d refs/draft-comments/01/1/1000000\n")
 	// The daemon would bring the deleted one back.
 	git(t, us.dir, "config", "-f", us.config, "site.store", "none")
+	us.daemonPatience = 200 * time.Millisecond // a daemon that does not follow changes nothing later
 	us.join(t).is(t, exit.Failed, "refs of All-Users are not what the database holds, such as after an init that moved them past the guard: ")
 	us.setJava(t, initScript)
 	us.join(t).is(t, exit.Failed, "refs of All-Users are not what the database holds") // also if this init moves nothing

@@ -69,16 +69,14 @@ func TestWhoHasALeaseDecidesWhetherTheCommandRuns(t *testing.T) {
 		{lease.Exclusive, "--exclusive", exit.Locked},
 	} {
 		l := w.acquireLease(t, db, c.held)
-		limit := "--wait=1m"
-		if c.code != exit.OK {
-			limit = "--wait=1s"
+		says, waits := "", []string{"--try"}
+		if c.code == exit.OK {
+			waits = append(waits, "--wait=10m")
+		} else {
+			says = l.Ref()
 		}
-		for _, wait := range []string{"--try", limit} {
+		for _, wait := range waits {
 			r := w.run(t, "lock", "p", c.flag, leaseName, wait, "--", "echo", "ran")
-			says := ""
-			if c.code != exit.OK {
-				says = l.Ref()
-			}
 			r.is(t, c.code, says)
 			if ran := r.out == "ran\n"; ran != (c.code == exit.OK) {
 				t.Errorf("%s beside a %s one: it ran: %t", c.flag, c.held, ran)
@@ -91,6 +89,20 @@ func TestWhoHasALeaseDecidesWhetherTheCommandRuns(t *testing.T) {
 	w.hasNoLease(t)
 }
 
+func TestALeaseIsWaitedForWithinWait(t *testing.T) {
+	t.Parallel()
+	for held, flags := range map[lease.Mode][]string{lease.Shared: {"--exclusive"}, lease.Exclusive: {"--shared", "--exclusive"}} {
+		for _, flag := range flags {
+			inBubble(t, func(t *testing.T, w *world) {
+				l := w.acquireLease(t, w.open(t), held)
+				r := w.run(t, "lock", "p", flag, leaseName, "--wait=1s", "--", "true")
+				r.is(t, exit.Locked, "not within --wait 1s")
+				r.isTwoLines(t, "waiting: ref is locked: p "+l.Ref())
+			})
+		}
+	}
+}
+
 func TestACommandUnderALeaseCantTakeItAgain(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -100,12 +112,12 @@ func TestACommandUnderALeaseCantTakeItAgain(t *testing.T) {
 	for outer, inner := range map[string]string{"--shared": "--shared", "--exclusive": "--shared"} {
 		w := newWorld(t)
 		w.env[asProgram] = "1"
-		cmd := w.program(t, "lock", "p", outer, leaseName, "--", self, "lock", "p", inner, leaseName, "--", "echo", "ran")
+		cmd := w.program(t, "lock", "p", outer, leaseName, "--", self, "lock", patientLock, "p", inner, leaseName, "--", "echo", "ran")
 		out, err := cmd.CombinedOutput()
 		if err == nil || cmd.ProcessState.ExitCode() != exit.Locked || !strings.Contains(string(out), "would wait for itself") || strings.Contains(string(out), "ran\n") {
 			t.Errorf("%s in %s: %v: %s", inner, outer, err, out)
 		}
-		cmd = w.program(t, "lock", "p", outer, leaseName, "--", self, "lock", "p", inner, "another", "--", "echo", "ran")
+		cmd = w.program(t, "lock", "p", outer, leaseName, "--", self, "lock", patientLock, "p", inner, "another", "--", "echo", "ran")
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "ran\n" {
 			t.Errorf("another lease: %v: %s", err, out)
 		}

@@ -236,12 +236,8 @@ func (l *lockRun) run(ctx context.Context) error {
 	if r.startErr = waiting.Err(); r.startErr == nil {
 		r = l.runUnder(lock, signals)
 	}
-	r.releaseErr = l.release(ctx, lock)
-	closeErr := db.Close()
-	if refdb.ClassOf(r.releaseErr) == refdb.Retryable {
-		// Close has tried once more to release the lock.
-		r.releaseErr = ignoreReleased(lock.Release(ctx))
-	}
+	var closeErr error
+	r.releaseErr, closeErr = l.releaseAndClose(ctx, lock, db)
 	return exit.Interruption(waiting, errors.Join(l.resultError(r), closeErr))
 }
 
@@ -318,6 +314,19 @@ func (l *lockRun) resultError(r runResult) error {
 		l.Note("the lock was not released and stands until it is stale: %s", r.releaseErr)
 	}
 	return r.exit
+}
+
+// releaseAndClose releases the lock and closes the database.
+func (l *lockRun) releaseAndClose(ctx context.Context, lock hold.Hold, db *refdb.DB) (releaseErr, closeErr error) {
+	releaseErr = l.release(ctx, lock)
+	closeErr = db.Close()
+	if refdb.ClassOf(releaseErr) == refdb.Retryable {
+		// Close has tried once more to release the lock.
+		if err := ignoreReleased(lock.Release(ctx)); !errors.Is(err, refdb.ErrClosed) {
+			releaseErr = err
+		}
+	}
+	return releaseErr, closeErr
 }
 
 // release releases the lock. It retries until the timeout, or until the lock is stale by itself.
@@ -415,10 +424,12 @@ func retryWhileDown[T any](ctx context.Context, l *lockRun, do func() (T, error)
 		if !said && ctx.Err() == nil {
 			l.Note("waiting: %s", err)
 		}
-		if cli.Sleep(ctx, retryInterval) != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		_ = cli.Sleep(ctx, retryInterval) // it may be over at the very moment at which ctx ends
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			// DeadlineExceeded is not wrapped: it would be reported as --timeout.
 			return v, fmt.Errorf("not within --wait %s: %w: %v", l.wait, refdb.ErrUnavailable, err)
-		} else if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return v, fmt.Errorf("%w: %v", ctx.Err(), err)
 		}
 	}

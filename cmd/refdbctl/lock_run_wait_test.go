@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/hold"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -42,9 +44,14 @@ func TestTheStatusOfAConflictIsTheCallersToChoose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, flag := range []string{"--try", "--wait=1s"} {
-		w.run(t, "lock", "p", mainRef, flag, "--conflict-exit-code=75", "--", "true").is(t, 75, "ref is locked: p "+mainRef+" by "+lock.Owner())
-	}
+	w.run(t, "lock", "p", mainRef, "--try", "--conflict-exit-code=75", "--", "true").is(t, 75, "ref is locked: p "+mainRef+" by "+lock.Owner())
+	inBubble(t, func(t *testing.T, w *world) {
+		lock, err := w.open(t).TryLock(t.Context(), "p", mainRef)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.run(t, "lock", "p", mainRef, "--wait=1s", "--conflict-exit-code=75", "--", "true").is(t, 75, "ref is locked: p "+mainRef+" by "+lock.Owner())
+	})
 	// Only of a conflict.
 	w.run(t, "lock", "p", "refs/heads/other", "--conflict-exit-code=75", "--", "sh", "-c", "exit 3").is(t, 3, "")
 }
@@ -57,16 +64,16 @@ func TestALockIsNotTakenAgainUnderItself(t *testing.T) {
 	}
 	w := newWorld(t)
 	for name, script := range map[string]string{
-		"by the command itself":   `"$0" lock p ` + mainRef + ` -- touch "$1"`,
-		"below a lock in between": `"$0" lock p refs/heads/b -- "$0" lock p ` + mainRef + ` -- touch "$1"`,
-		"with others of its refs": `"$0" lock p refs/heads/c ` + mainRef + ` -- touch "$1"`,
+		"by the command itself":   `"$0" lock p ` + mainRef + ` ` + patientLock + ` -- touch "$1"`,
+		"below a lock in between": `"$0" lock p refs/heads/b ` + patientLock + ` -- "$0" lock p ` + mainRef + ` -- touch "$1"`,
+		"with others of its refs": `"$0" lock p refs/heads/c ` + mainRef + ` ` + patientLock + ` -- touch "$1"`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "done")
 			cmd := w.program(t, "lock", "p", mainRef, "--", "sh", "-c", script, self, file)
 			var messages strings.Builder
 			cmd.Stderr = &messages
-			stop := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+			stop := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 			defer stop.Stop()
 			cmd.Run()
 			r := result{code: cmd.ProcessState.ExitCode(), err: messages.String()}
@@ -84,7 +91,7 @@ func TestADatabaseThatIsDownIsWaitedForWithinWait(t *testing.T) {
 	t.Run("when it is opened", func(t *testing.T) {
 		w := newWorld(t)
 		w.down = outagesOf(2).next
-		r := w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "done")
+		r := w.run(t, "lock", "p", mainRef, "--wait=10m", "--", "echo", "done")
 		r.is(t, exit.OK, "waiting: database unavailable")
 		if r.out != "done\n" || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%+v", r)
@@ -94,16 +101,21 @@ func TestADatabaseThatIsDownIsWaitedForWithinWait(t *testing.T) {
 		w := newWorld(t)
 		faults := outagesOf(6) // more than the library tries by itself
 		w.wrap = func(d refdb.Driver) refdb.Driver { return unacquirable{d, faults} }
-		if r := w.run(t, "lock", "p", mainRef, "--wait=20s", "--", "echo", "done"); r.code != exit.OK || r.out != "done\n" {
+		if r := w.run(t, "lock", "p", mainRef, "--wait=10m", "--", "echo", "done"); r.code != exit.OK || r.out != "done\n" {
 			t.Errorf("%+v", r)
 		}
 	})
 	t.Run("and no longer", func(t *testing.T) {
-		w := newWorld(t)
-		w.down = func() error { return errRefused }
-		r := w.run(t, "lock", "p", mainRef, "--wait=50ms", "--", "true")
-		r.is(t, exit.Failed, "not within --wait 50ms: database unavailable")
-		r.isTwoLines(t, "waiting: ")
+		inBubble(t, func(t *testing.T, w *world) {
+			w.down = func() error { return errRefused }
+			start := time.Now()
+			r := w.run(t, "lock", "p", mainRef, "--wait=50s", "--", "true")
+			r.is(t, exit.Failed, "not within --wait 50s: database unavailable")
+			r.isTwoLines(t, "waiting: ")
+			if took := time.Since(start); took != 50*time.Second {
+				t.Errorf("it waited for %s", took)
+			}
+		})
 	})
 	t.Run("only with it", func(t *testing.T) {
 		w := newWorld(t)
@@ -127,17 +139,59 @@ func (d unacquirable) Acquire(ctx context.Context, r refdb.AcquireRequest) (refd
 	return d.Driver.Acquire(ctx, r)
 }
 
+// released returns what becomes of a lock whose release fails with each of these faults, within --timeout.
+func released(t *testing.T, w *world, faults *outages, timeout time.Duration) error {
+	t.Helper()
+	w.wrap = func(d refdb.Driver) refdb.Driver { return unreachable{d, faults} }
+	l := &lockRun{app: w.app(cli.Streams{Err: io.Discard}), options: refdb.Options{StaleAfter: time.Hour}, request: hold.Locks{Project: "p", Refs: []string{mainRef}}}
+	l.Site, l.Timeout = "here", timeout
+	db, err := l.openWaiting(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := l.acquire(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	releaseErr, closeErr := l.releaseAndClose(t.Context(), lock, db)
+	if closeErr != nil {
+		t.Error(closeErr)
+	}
+	return releaseErr
+}
+
 func TestAReleaseTriesAsLongAsItMay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	faults := outagesOf(20) // more than the library waits for when it is closed
-	w.wrap = func(d refdb.Driver) refdb.Driver { return unreachable{d, faults} }
-	r := w.run(t, "lock", "p", mainRef, "--", "true")
-	r.is(t, exit.OK, "")
-	if r.err != "" {
-		t.Errorf("stderr: %s", r.err)
+	for name, c := range map[string]struct {
+		faults  int32
+		timeout time.Duration
+	}{
+		"longer than the library waits when it is closed": {100, 10 * time.Minute},
+		// The command's time for the release is over before the database is back.
+		"at the last moment": {7, 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				if err := released(t, w, outagesOf(c.faults), c.timeout); err != nil {
+					t.Error(err)
+				}
+				for l, err := range w.open(t).Locks(t.Context(), refdb.LockFilter{}) {
+					t.Errorf("locked by %s, %v", l.Owner, err)
+				}
+			})
+		})
 	}
-	w.isFree(t, mainRef)
+	t.Run("but no longer", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			start := time.Now()
+			if err := released(t, w, outagesOf(1_000_000), 10*time.Minute); refdb.ClassOf(err) != refdb.Retryable {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(start); took < 10*time.Minute || took > 11*time.Minute {
+				t.Errorf("it tried for %s", took)
+			}
+		})
+	})
 }
 
 // unreachable is a driver whose database can't be reached for releases for a while.
@@ -151,16 +205,6 @@ func (d unreachable) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb
 		return refdb.Released{}, err
 	}
 	return d.Driver.Release(ctx, r)
-}
-
-func TestALockThatIsReleasedAtTheLastMomentIsNotCalledLeft(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	// The command's time for the release is over before the database is back.
-	faults := outagesOf(7)
-	w.wrap = func(d refdb.Driver) refdb.Driver { return unreachable{d, faults} }
-	w.run(t, "lock", "p", mainRef, "--timeout=100ms", "--", "true").is(t, exit.OK, "")
-	w.isFree(t, mainRef)
 }
 
 func TestTheDatabaseIsPassedOn(t *testing.T) {
@@ -218,7 +262,7 @@ func TestWatchSurvivesARestartOfTheDatabase(t *testing.T) {
 	var out screen
 	a := w.app(cli.Streams{Out: &out, Err: &out})
 	code := make(chan int)
-	go func() { code <- a.Report(a.run(ctx, []string{"locks", "list", "--watch=10ms"})) }()
+	go func() { code <- a.Report(a.run(ctx, patient([]string{"locks", "list", "--watch=10ms"}))) }()
 	eventually(t, "a round", func() bool { return strings.Contains(out.String(), "# ") })
 	faults.left.Store(12)
 	eventually(t, "the outage is told", func() bool { return strings.Contains(out.String(), "database unavailable") })

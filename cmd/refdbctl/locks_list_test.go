@@ -142,7 +142,7 @@ func TestWatchRepeatsUntilInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	var out screen
-	a := newApp(cli.Streams{Out: &out, Err: &out, Env: func(name string) string { return w.env[name] }})
+	a := w.app(cli.Streams{Out: &out, Err: &out})
 	code := make(chan int)
 	go func() { code <- a.Report(a.run(ctx, []string{"locks", "list", "--stale", "--watch=20ms"})) }()
 	eventually(t, "three rounds", func() bool { return strings.Count(out.String(), "# ") >= 3 })

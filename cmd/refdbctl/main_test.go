@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -17,6 +22,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
+	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -34,6 +40,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
+	// The first call starts a goroutine that lasts. A bubble of testing/synctest would wait for its end.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGCONT)
+	signal.Stop(signals)
+	// Hooks and daemons wait for each other as long as tests do.
+	os.Setenv("REFDB_HOOK_TIMEOUT", patience.String())
 	code := m.Run()
 	dbtest.Stop()
 	// The Spanner client starts this goroutine, and nothing ends it.
@@ -48,7 +60,10 @@ func TestMain(m *testing.M) {
 // world is a database, and the environment of the runs of refdbctl in a test.
 type world struct {
 	*dbtest.Database
-	env map[string]string
+	memory *memory.Database // in its place, in a bubble
+	env    map[string]string
+	// daemonPatience, unless zero, is how long commands wait for the site's daemon.
+	daemonPatience time.Duration
 	// wrap, unless nil, wraps the program's driver.
 	wrap func(refdb.Driver) refdb.Driver
 	// down, unless nil, returns the error that opening the database fails with.
@@ -59,6 +74,15 @@ func newWorld(tb testing.TB) *world {
 	tb.Helper()
 	db := dbtest.SQLite(tb)
 	return &world{Database: db, env: map[string]string{"REFDB_URL": db.URL(), "REFDB_SITE": "here"}}
+}
+
+// inBubble runs a test on a database in memory in a bubble of testing/synctest: there a limit ends what waits, and
+// nothing that takes long. A command can't run under a lock: its end is told by a signal, from outside.
+func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, &world{memory: memory.New(), env: map[string]string{"REFDB_URL": "sqlite:unused", "REFDB_SITE": "here"}})
+	})
 }
 
 // result is the exit status and the output of a run.
@@ -76,7 +100,7 @@ func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result
 	tb.Helper()
 	var out, messages bytes.Buffer
 	a := w.app(cli.Streams{In: strings.NewReader(""), Out: &out, Err: &messages})
-	code := a.Report(a.run(ctx, args))
+	code := a.Report(a.run(ctx, patient(args)))
 	return result{code, out.String(), messages.String()}
 }
 
@@ -84,13 +108,18 @@ func (w *world) runIn(tb testing.TB, ctx context.Context, args ...string) result
 func (w *world) app(s cli.Streams) *app {
 	s.Env = func(name string) string { return w.env[name] }
 	a := newApp(s)
+	a.DaemonPatience = cmp.Or(w.daemonPatience, patience)
 	a.OpenDriver = func(ctx context.Context, url string) (refdb.Driver, error) {
 		if w.down != nil {
 			if err := w.down(); err != nil {
 				return nil, err
 			}
 		}
-		d, err := drivers.Open(ctx, url)
+		open := drivers.Open
+		if w.memory != nil {
+			open = func(context.Context, string) (refdb.Driver, error) { return w.memory.Open(), nil }
+		}
+		d, err := open(ctx, url)
 		if err != nil || w.wrap == nil {
 			return d, err
 		}
@@ -98,6 +127,24 @@ func (w *world) app(s cli.Streams) *app {
 	}
 	return a
 }
+
+// patient returns the command line with limits that only a hang reaches, unless it names others.
+func patient(args []string) []string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "__") { // completion
+		return args
+	}
+	if args[0] == "lock" {
+		args = slices.Insert(slices.Clone(args), 1, patientLock)
+	}
+	return append([]string{"--timeout=" + patience.String()}, args...)
+}
+
+const (
+	// patience is how long tests wait for what must happen: only a hang takes as long.
+	patience = 5 * time.Minute
+	// patientLock keeps a lock fresh however slow the machine is.
+	patientLock = "--stale-after=1h"
+)
 
 // do is run for commands that must succeed. It returns the output.
 func (w *world) do(tb testing.TB, args ...string) string {
@@ -155,8 +202,8 @@ func (w *world) program(tb testing.TB, args ...string) *exec.Cmd {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(tb.Context(), self, args...)
-	cmd.WaitDelay = 10 * time.Second
+	cmd := exec.CommandContext(tb.Context(), self, patient(args)...)
+	cmd.WaitDelay = patience
 	// By default the race detector sleeps for a second at the end of each process.
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0")
 	for name, value := range w.env {
@@ -165,12 +212,36 @@ func (w *world) program(tb testing.TB, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// eventually waits until ok returns true. Its limit is generous, for busy machines.
+// ignored are the signals that this process was told to ignore, as by nohup or in the background of a script.
+var ignored = slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGHUP}, func(s os.Signal) bool { return !signal.Ignored(s) })
+
+// startForeground starts a program that heeds signals, as a shell does in the foreground. It would inherit those that
+// are ignored here, and refdbctl keeps to that; but not those that are caught.
+func startForeground(cmd *exec.Cmd) error {
+	if len(ignored) > 0 {
+		caught := make(chan os.Signal, 1)
+		signal.Notify(caught, ignored...)
+		defer signal.Stop(caught)
+	}
+	return cmd.Start()
+}
+
+// within returns the result of a run that a limit ends once the run says what it came to. On a machine that is too slow to come to it,
+// the limit is doubled.
+func within(limit time.Duration, came string, run func(limit string) result) result {
+	for ; ; limit *= 2 {
+		if r := run(limit.String()); strings.Contains(r.err, came) || limit > patience {
+			return r
+		}
+	}
+}
+
+// eventually waits until ok returns true.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("not within 20 s: %s", what)
+			tb.Fatalf("not within %s: %s", patience, what)
 		}
 	}
 }
@@ -178,7 +249,13 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 // open returns the library on the same database, as another site.
 func (w *world) open(tb testing.TB) *refdb.DB {
 	tb.Helper()
-	db, err := refdb.New(w.Open(tb), refdb.Options{Site: "there"})
+	var driver refdb.Driver
+	if w.memory != nil {
+		driver = w.memory.Open() // DB.Close closes it
+	} else {
+		driver = w.Open(tb)
+	}
+	db, err := refdb.New(driver, refdb.Options{Site: "there", StaleAfter: time.Hour})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -3,8 +3,8 @@ package main
 import (
 	"net"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 )
@@ -41,6 +41,8 @@ func silentServer(tb testing.TB) string {
 func TestADatabaseThatSaysNothingIsNamed(t *testing.T) {
 	address := silentServer(t)
 	t.Setenv("SPANNER_EMULATOR_HOST", address) // the client library's own
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
 	for _, c := range []struct{ url, says string }{
 		{"postgres://u:" + secret + "@" + address + "/d", "no answer from the database within --timeout 300ms: postgres://u:xxxxx@" + address + "/d)"},
 		{"spanner://projects/p/instances/i/databases/d", "within --timeout 300ms: spanner://projects/p/instances/i/databases/d, " +
@@ -48,16 +50,14 @@ func TestADatabaseThatSaysNothingIsNamed(t *testing.T) {
 	} {
 		w := &world{env: map[string]string{"REFDB_URL": c.url, "SPANNER_EMULATOR_HOST": address}}
 		for _, args := range []string{"locks list", "migrate version", "migrate up", "migrate down --dry-run"} {
-			start := time.Now()
-			r := w.run(t, append(strings.Fields(args), "--timeout=300ms")...)
-			r.is(t, exit.Failed, c.says)
-			r.isOneLine(t)
-			if took := time.Since(start); took > 20*time.Second {
-				t.Errorf("%s took %s", args, took)
-			}
-			if strings.Contains(r.err, secret) {
-				t.Errorf("the password is printed: %s", r.err)
-			}
+			waiting.Go(func() {
+				r := w.run(t, append(strings.Fields(args), "--timeout=300ms")...)
+				r.is(t, exit.Failed, c.says)
+				r.isOneLine(t)
+				if strings.Contains(r.err, secret) {
+					t.Errorf("the password is printed: %s", r.err)
+				}
+			})
 		}
 	}
 }

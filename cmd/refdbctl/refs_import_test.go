@@ -378,7 +378,7 @@ func TestBatchesOfAnImportAreWrittenTogetherAndReportedInOrder(t *testing.T) {
 		}
 		select {
 		case <-all:
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			return errors.New("the other batches wait for this one")
 		}
 		return nil

@@ -223,7 +223,7 @@ func TestAMomentUpToWhichTheHistoryIsNotCompleteIsWaitedFor(t *testing.T) {
 	var waiting sync.WaitGroup
 	for _, args := range []string{"refs list p --at " + at, "refs list p --at " + position, "refs rollback p --yes --at " + at} {
 		waiting.Go(func() {
-			r := w.run(t, append(strings.Fields(args), "--timeout=3s")...)
+			r := within(3*time.Second, "waiting: ", func(limit string) result { return w.run(t, append(strings.Fields(args), "--timeout", limit)...) })
 			if r.is(t, exit.Failed, "a transaction that began before position "+position+" has not ended: try again later"); r.out != "" {
 				t.Errorf("%s printed %q", args, r.out)
 			}

@@ -36,7 +36,7 @@ func TestCtrlCEndsTheScriptToo(t *testing.T) {
 			t.Run(name+", "+shell, func(t *testing.T) {
 				w := newWorld(t)
 				term := newTerminal(t)
-				cmd := w.script(t, shell, `"$REFDBCTL" lock p `+mainRef+` -- sh -c "echo ready; exec sleep 1000" `+redirection+
+				cmd := w.script(t, shell, `"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c "echo ready; exec sleep 1000" `+redirection+
 					`; echo "the script goes on"`)
 				term.start(t, cmd)
 				term.shows(t, "ready")
@@ -54,7 +54,7 @@ func TestCtrlCThatTheCommandSurvivedLeavesTheScriptAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.script(t, "bash", `"$REFDBCTL" lock p `+mainRef+` -- sh -c "trap 'exit 5' INT; echo ready; read x"; echo "goes on after $?"`)
+	cmd := w.script(t, "bash", `"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c "trap 'exit 5' INT; echo ready; read x"; echo "goes on after $?"`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
 	term.types(t, "\x03")
@@ -86,7 +86,7 @@ func TestASignalThatTheCallerIgnoresIsIgnored(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		t.Run(s.String(), func(t *testing.T) {
 			w := newWorld(t)
-			h := w.holdIn(t, w.script(t, "sh", fmt.Sprintf(`trap "" %d; exec "$REFDBCTL" lock p %s -- sh -c 'echo $$; exec sleep 1000'`, s, mainRef)))
+			h := w.holdIn(t, w.script(t, "sh", fmt.Sprintf(`trap "" %d; exec "$REFDBCTL" lock p %s %s -- sh -c 'echo $$; exec sleep 1000'`, s, mainRef, patientLock)))
 			for who, pid := range map[string]int{"refdbctl": h.cmd.Process.Pid, "the command": h.child} {
 				if !ignores(t, pid, s) {
 					t.Errorf("%s does not ignore it", who)

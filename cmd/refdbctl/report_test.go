@@ -47,14 +47,14 @@ func TestBadAddressesAreOneLineThatSaysWhatToDo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := &world{env: map[string]string{"REFDB_URL": c.url}}
 			t.Parallel()
-			r := w.run(t, "locks", "list", "--timeout=5s")
+			r := w.run(t, "locks", "list")
 			r.is(t, c.code, c.says)
 			r.isOneLine(t)
-			doctor := w.run(t, "doctor", "--timeout=5s")
+			doctor := w.run(t, "doctor")
 			if doctor.code != c.code {
 				t.Errorf("doctor: status %d, want %d", doctor.code, c.code)
 			}
-			if up := w.run(t, "migrate", "version", "--timeout=5s"); up.code != exit.OK {
+			if up := w.run(t, "migrate", "version"); up.code != exit.OK {
 				up.isOneLine(t)
 				doctor.err += up.err
 			}
@@ -183,7 +183,7 @@ func TestBadArgumentsAreUsageErrors(t *testing.T) {
 		{"lock p " + mainRef + " --stale-after=10ms -- true", "at least"},
 		{"lock p " + mainRef + " --stale-after=-1s -- true", "must be positive"},
 		{"lock p " + mainRef + " --heartbeat=-1s -- true", "must be positive"},
-		{"lock p " + mainRef + " --kill-after=10s -- true", "at most a fifth"},
+		{"lock p " + mainRef + " --stale-after=30s --kill-after=10s -- true", "at most a fifth"},
 		{"lock p " + mainRef + " " + mainRef + " -- true", "twice"},
 		{"migrate down", "--yes"},
 		{"migrate down --steps=0 --yes", "at least 1"},

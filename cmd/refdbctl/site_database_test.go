@@ -141,10 +141,14 @@ func TestRootEnablesARepositoryAsItsOwner(t *testing.T) {
 	repo, file := filepath.Join(dir, "team/app.git"), filepath.Join(dir, "database")
 	config := siteConfig(t, dir, "databaseFile = "+file)
 	hook := filepath.Join(dir, "refdb-hook")
+	built, err := builtHook()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeProgram(t, hook, string(built))
 	serve := w.program(t, "site", "serve", "--config", config, "--database-file", "-")
 	for _, args := range [][]string{
 		{"git", "init", "--quiet", "--bare", repo},
-		{"go", "build", "-o", hook, "../refdb-hook"},
 		{"cp", serve.Path, filepath.Join(dir, "refdbctl")},
 		{"chown", "-R", fmt.Sprint(nobody), dir, data},
 		{"chmod", "0755", dir, filepath.Dir(data), data},

@@ -19,11 +19,14 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
+// patientSite are a site's limits that only a hang reaches.
+const patientSite = "timeout = 10m\nlockWait = 10m\n"
+
 // siteConfig writes a site's configuration and returns its path.
 func siteConfig(tb testing.TB, dir, more string) string {
 	tb.Helper()
 	path := filepath.Join(dir, "site.config")
-	text := fmt.Sprintf("[site]\nname = eu-1\nsocket = %s\nstate = %s\nroot = %s\nstore = none\n%s\n",
+	text := fmt.Sprintf("[site]\nname = eu-1\nsocket = %s\nstate = %s\nroot = %s\nstore = none\n"+patientSite+"%s\n",
 		filepath.Join(dir, "sock"), filepath.Join(dir, "state"), dir, more)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
@@ -57,8 +60,8 @@ func (w *world) serving(tb testing.TB, config string) (*exec.Cmd, func() string)
 // awaitStatus waits until the daemon's status is as it should be.
 func awaitStatus(tb testing.TB, dir, what string, ok func(client.Status) bool) (s client.Status) {
 	tb.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Second)
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(tb.Context(), patience)
 		s, err := client.Query(ctx, filepath.Join(dir, "sock"))
 		cancel()
 		if err == nil && ok(s) {
@@ -103,17 +106,16 @@ func TestServeFromStartToStop(t *testing.T) {
 func TestServeExportsMetrics(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
 	dir := t.TempDir()
+	address := filepath.Join(dir, "metrics")
 	config := siteConfig(t, dir, "metrics = "+address)
 	cmd, log := w.serving(t, config)
 	awaitStatus(t, dir, "serving", client.Status.OK)
-	response, err := http.Get("http://" + address + "/metrics")
+	metrics := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", address)
+	}}
+	defer metrics.CloseIdleConnections()
+	response, err := (&http.Client{Transport: metrics}).Get("http://site/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func TestServeExportsMetrics(t *testing.T) {
 	}
 	for _, line := range []string{
 		"refdb_site_serving 1", "refdb_site_database_up 1", `refdb_operations_total{op="trylock",outcome="ok"} 1`, "refdb_locks_held 1",
-		"refdb_lease_left_seconds 2", "refdb_batch_requests_count ",
+		"refdb_lease_left_seconds ", "refdb_batch_requests_count ",
 	} {
 		if !strings.Contains("\n"+string(text), "\n"+line) {
 			t.Errorf("no %q in\n%s", line, text)
@@ -139,26 +141,27 @@ func TestServeExportsMetrics(t *testing.T) {
 
 func TestReloadIsLogged(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, more, says string }{
-		{"right", "[guard]\nskipRef = refs/heads/wip/*", "configuration reloaded"},
-		{"wrong", "[sote]\nx = 1", "the old one stays"},
-		{"for another database", "database = sqlite:/x", "site.database can't change while the daemon runs"},
+	w := newWorld(t)
+	dir := t.TempDir()
+	config := siteConfig(t, dir, "")
+	cmd, log := w.serving(t, config)
+	awaitStatus(t, dir, "serving", client.Status.OK)
+	for _, c := range []struct{ more, says string }{
+		{"[guard]\nskipRef = refs/heads/wip/*", "configuration reloaded"},
+		{"[sote]\nx = 1", "the old one stays"},
+		{"database = sqlite:/x", "site.database can't change while the daemon runs"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
-			dir := t.TempDir()
-			config := siteConfig(t, dir, "")
-			cmd, log := w.serving(t, config)
-			awaitStatus(t, dir, "serving", client.Status.OK)
-			siteConfig(t, dir, c.more)
-			cmd.Process.Signal(syscall.SIGHUP)
-			eventually(t, c.says, func() bool { return strings.Contains(log(), c.says) })
-			awaitStatus(t, dir, "serving still", client.Status.OK)
-			cmd.Process.Signal(syscall.SIGTERM)
-			if err := cmd.Wait(); err != nil {
-				t.Error(err)
-			}
-		})
+		if strings.Contains(log(), c.says) {
+			t.Errorf("it says too early: %s", c.says)
+		}
+		siteConfig(t, dir, c.more)
+		cmd.Process.Signal(syscall.SIGHUP)
+		eventually(t, c.says, func() bool { return strings.Contains(log(), c.says) })
+		awaitStatus(t, dir, "serving still", client.Status.OK)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

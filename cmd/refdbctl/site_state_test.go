@@ -63,7 +63,7 @@ func (s *servedSite) refused(t *testing.T, says ...string) {
 		if err == nil {
 			t.Error("it ended well")
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("it serves:\n%s", log())
 	}
 	for _, text := range says {
@@ -162,10 +162,16 @@ func (w *world) setGeneration(t *testing.T, id string) {
 	}
 }
 
-// aged sets the age of the lock on the site's name.
-func (w *world) aged(t *testing.T, age time.Duration) {
+// staysFresh keeps the lock that a dead daemon has left on the site's name fresh, however slow the machine is.
+func (w *world) staysFresh(t *testing.T) {
 	t.Helper()
-	w.Age(t, presenceProject, presenceRef, age)
+	w.Age(t, presenceProject, presenceRef, -time.Hour)
+}
+
+// goesStale ends the lease of a lock on the site's name that a dead daemon has left.
+func (w *world) goesStale(t *testing.T) {
+	t.Helper()
+	w.Age(t, presenceProject, presenceRef, 3*time.Hour)
 }
 
 func TestACopyOfTheStateIsNoSecondDaemon(t *testing.T) {
@@ -216,12 +222,13 @@ func TestACopyThatLooksLikeTheOriginalWaitsForItsLock(t *testing.T) {
 	}
 	// Once it is gone, the copy waits for its lease.
 	first.end(t, syscall.SIGKILL)
+	w.staysFresh(t)
 	second.daemon, second.log = w.serving(t, second.config)
 	eventually(t, "it waits", func() bool { return strings.Contains(second.log(), "waiting until it is stale") })
 	if strings.Contains(second.log(), "locks purged") || strings.Contains(second.log(), "msg=serving") {
 		t.Errorf("it took a fresh lock:\n%s", second.log())
 	}
-	w.aged(t, time.Minute)
+	w.goesStale(t)
 	awaitStatus(t, second.dir, "serving", client.Status.OK)
 	first.refused(t, "another state directory has served site")
 }
@@ -232,15 +239,15 @@ func TestARestartComesBackUnattended(t *testing.T) {
 	s := w.newServed(t)
 	for _, with := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		s.end(t, with)
-		began := time.Now()
 		s.start(t)
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("after %s it took %s", with, took)
+		if strings.Contains(s.log(), "waiting until it is stale") {
+			t.Errorf("after %s it waited", with)
 		}
 	}
 	// After a reboot, and in a container that runs anew, the process can't be told to have
 	// ended; the lock gets stale.
 	s.end(t, syscall.SIGKILL)
+	w.staysFresh(t)
 	file := filepath.Join(s.state(), "owners")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -252,7 +259,7 @@ func TestARestartComesBackUnattended(t *testing.T) {
 	}
 	s.daemon, s.log = w.serving(t, s.config)
 	eventually(t, "it waits", func() bool { return strings.Contains(s.log(), "waiting until it is stale") })
-	w.aged(t, time.Minute)
+	w.goesStale(t)
 	awaitStatus(t, s.dir, "serving", client.Status.OK)
 }
 
@@ -264,14 +271,13 @@ func TestACrashAtAnyStepOfAStartLocksNobodyOut(t *testing.T) {
 		current, next string // in the state
 		database      string
 	}{
-		"the first start, before anything was written":    {"", "", ""},
-		"the first start, before the database has it":     {"", next, ""},
-		"the first start, when the database has it":       {"", next, next},
-		"before anything was written":                     {old, "", old},
-		"before the database has it":                      {old, next, old},
-		"when the database has it":                        {old, next, next},
-		"when the state says that the database has it":    {next, "", next},
-		"the first start of a version that knows of this": {"", "", ""},
+		"the first start, before anything was written": {"", "", ""},
+		"the first start, before the database has it":  {"", next, ""},
+		"the first start, when the database has it":    {"", next, next},
+		"before anything was written":                  {old, "", old},
+		"before the database has it":                   {old, next, old},
+		"when the database has it":                     {old, next, next},
+		"when the state says that the database has it": {next, "", next},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

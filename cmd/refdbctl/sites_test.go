@@ -5,7 +5,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -61,9 +60,10 @@ func TestASiteIsRetiredOnceItsDaemonHasEnded(t *testing.T) {
 			w.run(t, retiring("eu-1")...).is(t, exit.Locked, "systemctl disable --now refdb-site")
 			w.run(t, retiring("eu-2")...).is(t, exit.Failed, "no site of that name")
 			s.end(t, syscall.SIGKILL)
+			w.staysFresh(t)
 			w.run(t, retiring("eu-1")...).is(t, exit.Locked, "until the lock is stale")
 
-			w.Age(t, presenceProject, presenceRef, time.Hour)
+			w.goesStale(t)
 			if got := w.sites(t); len(got) != 1 || got[0].Alive || !*got[0].WaitedFor {
 				t.Fatalf("once it was killed: %+v", got)
 			}

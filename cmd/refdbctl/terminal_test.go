@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,14 +64,14 @@ func (t *terminal) types(tb testing.TB, keys string) {
 	}
 }
 
-func (t *terminal) shows(tb testing.TB, text string) {
+// shows waits until the terminal shows one of texts.
+func (t *terminal) shows(tb testing.TB, texts ...string) {
 	tb.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !strings.Contains(t.shown.String(), text) {
+	shown := func(text string) bool { return strings.Contains(t.shown.String(), text) }
+	for deadline := time.Now().Add(patience); !slices.ContainsFunc(texts, shown); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("%q is not shown within 20 s, but: %q", text, t.shown.String())
+			tb.Fatalf("%q is not shown within %s, but: %q", texts, patience, t.shown.String())
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -91,7 +92,7 @@ func (t *terminal) start(tb testing.TB, cmd *exec.Cmd) {
 	tb.Helper()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = t.slave, t.slave, t.slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
+	if err := startForeground(cmd); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
@@ -155,7 +156,7 @@ func TestCtrlZStopsBothAndTheyGoOnTogether(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` -- sh -c 'trap "exit 5" INT; echo ready; read x'
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c 'trap "exit 5" INT; echo ready; read x'
 		echo "stopped with $?"; read x; fg; echo "ended with $?"; read y; echo "shell got <$y>"`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
@@ -191,7 +192,7 @@ func TestCtrlZInAScriptStopsItAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `sh -c '"$REFDBCTL" lock p `+mainRef+` -- sh -c "echo ready; read x; exit 5"; echo "script sees $?"'
+	cmd := w.shell(t, `sh -c '"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c "echo ready; read x; exit 5"; echo "script sees $?"'
 		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
 	term.start(t, cmd)
 	term.shows(t, "ready")
@@ -208,7 +209,7 @@ func TestCtrlZInAPipelineStopsTheCommandToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` -- sh -c 'echo pid=$$.; exec sleep 1000' | cat
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- sh -c 'echo pid=$$.; exec sleep 1000' | cat
 		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
 	term.start(t, cmd)
 	term.shows(t, "pid=")
@@ -243,13 +244,23 @@ func processState(tb testing.TB, pid string) string {
 func TestALockThatWentStaleWhileStopped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	term := newTerminal(t)
-	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` --stale-after=2s -- sh -c 'echo ready; read x'
-		echo "stopped with $?"; read x; fg; echo "ended with $?"`)
-	term.start(t, cmd)
-	term.shows(t, "ready")
-	term.types(t, "\x1a")
-	term.shows(t, "stopped with 149")
+	var term *terminal
+	for staleAfter := 2 * time.Second; ; staleAfter *= 2 {
+		term = newTerminal(t)
+		cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` --stale-after=`+staleAfter.String()+` -- sh -c 'echo ready; read x'
+			echo "stopped with $?"; read x; fg; echo "ended with $?"`)
+		term.start(t, cmd)
+		term.shows(t, "stopped with ", "ready")
+		term.types(t, "\x1a")
+		// A machine that is slow loses the lock before it is stopped.
+		term.shows(t, "stopped with 149", "stopped with 4", "stopped with 1\r")
+		if strings.Contains(term.shown.String(), "stopped with 149") {
+			break
+		}
+		if staleAfter > patience {
+			t.Fatalf("it is not stopped: %q", term.shown.String())
+		}
+	}
 	eventually(t, "the lock is stale", func() bool {
 		l, ok := w.RowLock(t, "p", mainRef)
 		return ok && l.Stale()
@@ -262,7 +273,7 @@ func TestAPagerKeepsTheTerminal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	term := newTerminal(t)
-	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` -- echo text | { cat; read x </dev/tty; echo "pager got <$x>"; }`)
+	cmd := w.shell(t, `"$REFDBCTL" lock p `+mainRef+` `+patientLock+` -- echo text | { cat; read x </dev/tty; echo "pager got <$x>"; }`)
 	term.start(t, cmd)
 	term.shows(t, "text")
 	term.types(t, "key\n")

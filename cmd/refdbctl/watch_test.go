@@ -29,7 +29,7 @@ func (w *world) watch(tb testing.TB, args ...string) *watching {
 	v.cmd.Stderr = &v.messages
 	var err error
 	if v.out, err = v.cmd.StdoutPipe(); err == nil {
-		err = v.cmd.Start()
+		err = startForeground(v.cmd)
 	}
 	if err != nil {
 		tb.Fatal(err)

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ type Run struct {
 	Format   output.Format
 	Timeout  time.Duration
 	LogLevel slog.Level
+
+	// DaemonPatience, unless zero, is how long commands wait for what the site's daemon does meanwhile.
+	DaemonPatience time.Duration
 
 	// started is set when a command's own code runs. An error before that is a
 	// mistake in the command line.
@@ -143,6 +147,9 @@ func IsTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
+
+// AwaitDaemon returns how long to wait for what the site's daemon does, usually this long.
+func (a *Run) AwaitDaemon(usual time.Duration) time.Duration { return cmp.Or(a.DaemonPatience, usual) }
 
 // Must panics on an error: a mistake in this program's own declarations.
 func Must(err error) {

@@ -249,7 +249,7 @@ func (a *app) reloadDaemon(ctx context.Context, c *config.Config, unchanged bool
 		a.Note("let the daemon read its configuration again: systemctl reload refdb-site")
 		return nil
 	}
-	for deadline := time.Now().Add(reloadPatience); ; {
+	for deadline := time.Now().Add(a.AwaitDaemon(reloadPatience)); ; {
 		s, err := a.siteDaemon(ctx, c)
 		if err != nil {
 			return err

@@ -310,7 +310,7 @@ const guardPatience = 30 * time.Second
 
 // clonedByDaemon waits, if the daemon was faster to make the repository of a project, until that is under guard. It reports whether it is.
 func (j *gerritJoining) clonedByDaemon(ctx context.Context, project string) bool {
-	for deadline := time.Now().Add(guardPatience); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(j.AwaitDaemon(guardPatience)); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		r, err := j.config.Repository(project)
 		if err != nil {
 			return false
@@ -329,7 +329,7 @@ const clonesPatience = 10 * time.Minute
 // that vanishes it marks no index as complete.
 func (j *gerritJoining) awaitClones(ctx context.Context) error {
 	told := false
-	for deadline := time.Now().Add(clonesPatience); time.Now().Before(deadline); told = true {
+	for deadline := time.Now().Add(j.AwaitDaemon(clonesPatience)); time.Now().Before(deadline); told = true {
 		unfinished, err := unfinishedIn(j.config.Root)
 		if err != nil || unfinished == "" {
 			return err
@@ -457,7 +457,7 @@ func (j *gerritJoining) differ(ctx context.Context, db *refdb.DB, project string
 			refs = append(refs, p.Ref)
 		}
 	}
-	for deadline := time.Now().Add(followPatience); len(refs) > 0; {
+	for deadline := time.Now().Add(j.AwaitDaemon(followPatience)); len(refs) > 0; {
 		looks, err := compare.LookAgain(ctx, db, repo, project, refs)
 		if err != nil {
 			return nil, err
