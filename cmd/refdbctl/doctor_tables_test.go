@@ -41,7 +41,11 @@ func TestDoctorFindsTablesThatWereChanged(t *testing.T) {
 		},
 	}
 	for _, kind := range dbtest.All() {
-		for _, c := range changes[kind.Dialect] {
+		rows := changes[kind.Dialect]
+		if testing.Short() && kind.Dialect == migrations.Spanner { // an emulator takes long to change tables
+			rows = rows[1:3]
+		}
+		for _, c := range rows {
 			t.Run(string(kind.Dialect)+": "+c.says, func(t *testing.T) {
 				t.Parallel()
 				db := kind.New(t)

@@ -54,26 +54,62 @@ func TestWhatGerritCheckFinds(t *testing.T) {
 			git(t, g.dir, "config", "-f", filepath.Join(g.path, file), "--unset-all", key)
 		}
 	}
-	for _, c := range []struct {
+	type row struct {
 		name, code, says string
 		spoil            func(*testing.T, *gerritDir)
-	}{
-		{"nothing", "", "", func(*testing.T, *gerritDir) {}},
-		{"no module", "gerrit-setting", "Gerrit would move refs without the guard", unset("etc/gerrit.config", "gerrit.installDbModule")},
-		{"one module", "gerrit-setting", "Gerrit would start without the guard", unset("etc/gerrit.config", "gerrit.installModule")},
-		{"no fsync", "gerrit-setting", `it is "false", and should be true: what was acknowledged may be lost`, config("etc/jgit.config", "core.fsyncRefFiles", "false")},
-		{"pruning", "gerrit-setting", "refdbctl site maintain prunes", config("etc/jgit.config", "gc.pruneExpire", "now")},
-		{"another socket", "gerrit-setting", "the daemon answers there", config("etc/gerrit.config", "refdb.socket", "/run/other.sock")},
-		{"a configuration that can't be read", "gerrit-setting", "jgit.config: bad config line ", func(t *testing.T, g *gerritDir) { g.write(t, "etc/jgit.config", "[") }},
-		{"no instance ID", "gerrit-instance", "sites are told apart by it", unset("etc/gerrit.config", "gerrit.instanceId")},
-		{"no server ID", "gerrit-server", "it must be the same at all sites", unset("etc/gerrit.config", "gerrit.serverId")},
-		{"other repositories", "gerrit-root", "those of the site in", config("etc/gerrit.config", "gerrit.basePath", "etc")},
-		{"no jar", "gerrit-jar", "the guard's jar is not there", func(t *testing.T, g *gerritDir) { os.Remove(g.path + "/lib/globalrefdb-gerrit-3.9.jar") }},
-		{"two jars", "gerrit-jar", "the guard has 2 jars", func(t *testing.T, g *gerritDir) { fakeJar(t, g.path+"/lib/globalrefdb-gerrit-3.13.jar", "3.13", "1") }},
-		{"a jar of another series", "gerrit-jar", "Gerrit is 3.13.5, and needs globalrefdb-gerrit-3.13.jar", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "v3.13.5") }},
-		{"a jar of another release", "gerrit-session", "the guard's jar speaks version 2, the daemon 1", func(t *testing.T, g *gerritDir) { fakeJar(t, g.path+"/lib/globalrefdb-gerrit-3.9.jar", "3.9", "2") }},
-		{"a version that was never tried", "gerrit-version", "3.15.0 was never tried", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "v3.15.0") }},
-		{"another ref database", "gerrit-other", "another ref database guards this Gerrit", func(t *testing.T, g *gerritDir) { g.write(t, "plugins/spanner-refdb.jar", "") }},
+	}
+	check := func(t *testing.T, c row, g *gerritDir) {
+		c.spoil(t, g)
+		codes, all := g.codes(t)
+		if c.code == "" {
+			if len(codes) > 0 {
+				t.Errorf("found %+v", all.Findings)
+			}
+			return
+		}
+		for _, f := range all.Findings {
+			if f.Code == c.code && strings.Contains(f.Detail, c.says) {
+				return
+			}
+		}
+		t.Errorf("no %s with %q in %+v", c.code, c.says, all.Findings)
+	}
+	t.Run("in its files", func(t *testing.T) {
+		t.Parallel()
+		g := guardedAt(t, newWorld(t), "a")
+		restore := g.keep(t)
+		for _, c := range []row{
+			{"nothing", "", "", func(*testing.T, *gerritDir) {}},
+			{"no module", "gerrit-setting", "Gerrit would move refs without the guard", unset("etc/gerrit.config", "gerrit.installDbModule")},
+			{"one module", "gerrit-setting", "Gerrit would start without the guard", unset("etc/gerrit.config", "gerrit.installModule")},
+			{"no fsync", "gerrit-setting", `it is "false", and should be true: what was acknowledged may be lost`, config("etc/jgit.config", "core.fsyncRefFiles", "false")},
+			{"pruning", "gerrit-setting", "refdbctl site maintain prunes", config("etc/jgit.config", "gc.pruneExpire", "now")},
+			{"another socket", "gerrit-setting", "the daemon answers there", config("etc/gerrit.config", "refdb.socket", "/run/other.sock")},
+			{"a configuration that can't be read", "gerrit-setting", "jgit.config: bad config line ", func(t *testing.T, g *gerritDir) { g.write(t, "etc/jgit.config", "[") }},
+			{"no instance ID", "gerrit-instance", "sites are told apart by it", unset("etc/gerrit.config", "gerrit.instanceId")},
+			{"no server ID", "gerrit-server", "it must be the same at all sites", unset("etc/gerrit.config", "gerrit.serverId")},
+			{"other repositories", "gerrit-root", "those of the site in", config("etc/gerrit.config", "gerrit.basePath", "etc")},
+			{"no jar", "gerrit-jar", "the guard's jar is not there", func(t *testing.T, g *gerritDir) { os.Remove(g.path + "/lib/globalrefdb-gerrit-3.9.jar") }},
+			{"two jars", "gerrit-jar", "the guard has 2 jars", func(t *testing.T, g *gerritDir) { fakeJar(t, g.path+"/lib/globalrefdb-gerrit-3.13.jar", "3.13", "1") }},
+			{"a jar of another series", "gerrit-jar", "Gerrit is 3.13.5, and needs globalrefdb-gerrit-3.13.jar", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "v3.13.5") }},
+			{"a jar of another release", "gerrit-session", "the guard's jar speaks version 2, the daemon 1", func(t *testing.T, g *gerritDir) { fakeJar(t, g.path+"/lib/globalrefdb-gerrit-3.9.jar", "3.9", "2") }},
+			{"a version that was never tried", "gerrit-version", "3.15.0 was never tried", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "v3.15.0") }},
+			{"another ref database", "gerrit-other", "another ref database guards this Gerrit", func(t *testing.T, g *gerritDir) { g.write(t, "plugins/spanner-refdb.jar", "") }},
+			{"no watch", "gerrit-unwatched", ", not ", func(t *testing.T, g *gerritDir) {
+				if out, err := exec.Command("cp", "-a", g.path, g.path+"2").CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				g.path += "2"
+			}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				restore(t)
+				at := *g
+				check(t, c, &at)
+			})
+		}
+	})
+	for _, c := range []row{
 		{"a Gerrit without the guard", "gerrit-unguarded", "Gerrit runs without the guard (process ", func(t *testing.T, g *gerritDir) { g.start(t, "") }},
 		{"a Gerrit with the guard", "", "", func(t *testing.T, g *gerritDir) { g.start(t, "3.9.4") }},
 		{"a Gerrit that was not restarted after its upgrade", "gerrit-version", "is another version than ", func(t *testing.T, g *gerritDir) { g.start(t, "3.9.3") }},
@@ -98,30 +134,10 @@ func TestWhatGerritCheckFinds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{"no watch", "gerrit-unwatched", ", not ", func(t *testing.T, g *gerritDir) {
-			if out, err := exec.Command("cp", "-a", g.path, g.path+"2").CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			g.path += "2"
-		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			g := guardedAt(t, newWorld(t), "a")
-			c.spoil(t, g)
-			codes, all := g.codes(t)
-			if c.code == "" {
-				if len(codes) > 0 {
-					t.Errorf("found %+v", all.Findings)
-				}
-				return
-			}
-			for _, f := range all.Findings {
-				if f.Code == c.code && strings.Contains(f.Detail, c.says) {
-					return
-				}
-			}
-			t.Errorf("no %s with %q in %+v", c.code, c.says, all.Findings)
+			check(t, c, guardedAt(t, newWorld(t), "a"))
 		})
 	}
 }

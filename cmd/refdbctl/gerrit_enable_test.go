@@ -194,6 +194,10 @@ func TestTheSitesConfigurationIsCompleted(t *testing.T) {
 // Bad input is one clear line, and nothing is changed.
 func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
+	site := w.newGerrit(t, "a")
+	site.serve(t)
+	restore := site.keep(t)
 	for _, c := range []struct {
 		name, says string
 		spoil      func(*testing.T, *gerritDir)
@@ -226,10 +230,9 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			g := w.newGerrit(t, "a")
-			g.serve(t)
+			restore(t)
+			at := *site
+			g := &at
 			c.spoil(t, g)
 			before := map[string]string{}
 			if _, err := os.Stat(g.path); err == nil {

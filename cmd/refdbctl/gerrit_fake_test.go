@@ -161,6 +161,29 @@ func (g *gerritDir) files(tb testing.TB) map[string]string {
 	return all
 }
 
+// keep returns a function that brings back what the Gerrit's and the site's files are now, but for the repositories.
+func (g *gerritDir) keep(tb testing.TB) (restore func(tb testing.TB)) {
+	tb.Helper()
+	copyAll := func(tb testing.TB, from, to string) {
+		tb.Helper()
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			tb.Fatal(err)
+		}
+		for _, name := range []string{g.path, g.jar, g.config} {
+			name = filepath.Base(name)
+			if err := os.RemoveAll(filepath.Join(to, name)); err != nil {
+				tb.Fatal(err)
+			}
+			if out, err := exec.Command("cp", "-a", filepath.Join(from, name), to).CombinedOutput(); err != nil {
+				tb.Fatalf("%v: %s", err, out)
+			}
+		}
+	}
+	kept := filepath.Join(g.dir, "kept")
+	copyAll(tb, g.dir, kept)
+	return func(tb testing.TB) { copyAll(tb, kept, g.dir) }
+}
+
 // gerrit runs a command about the Gerrit.
 func (g *gerritDir) gerrit(tb testing.TB, command string, args ...string) result {
 	tb.Helper()

@@ -5,11 +5,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,6 +47,11 @@ func TestMain(m *testing.M) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGCONT)
 	signal.Stop(signals)
+	// Most tests wait for processes, or for what a daemon does by and by.
+	flag.Parse()
+	if n := flag.Lookup("test.parallel"); n.Value.String() == n.DefValue {
+		n.Value.Set(strconv.Itoa(4 * runtime.GOMAXPROCS(0)))
+	}
 	// Hooks and daemons wait for each other as long as tests do.
 	os.Setenv("REFDB_HOOK_TIMEOUT", patience.String())
 	code := m.Run()
