@@ -247,10 +247,11 @@ func within(limit time.Duration, came string, run func(limit string) result) res
 // eventually waits until ok returns true.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline, pause := time.Now().Add(patience), 5*time.Millisecond; !ok(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("not within %s: %s", patience, what)
 		}
+		pause = min(2*pause, 100*time.Millisecond)
 	}
 }
 

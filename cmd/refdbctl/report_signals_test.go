@@ -41,7 +41,7 @@ func TestCtrlCEndsTheScriptToo(t *testing.T) {
 				term.start(t, cmd)
 				term.shows(t, "ready")
 				term.types(t, "\x03")
-				if code := exitOf(t, cmd); code != -int(syscall.SIGINT) || strings.Contains(term.shown.String(), "goes on") {
+				if code := exitOf(t, cmd); code != -int(syscall.SIGINT) || strings.Contains(term.all(), "goes on") {
 					t.Errorf("status %d: %q", code, term.shown.String())
 				}
 				w.isFree(t, mainRef)

@@ -45,10 +45,18 @@ type bulkJSON struct {
 func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	n := 20
+	if testing.Short() {
+		n = 9
+	}
+	// In texts, N is the number of repositories, and M is all but one.
+	text := func(s string) string {
+		return strings.NewReplacer("N*2", fmt.Sprint(2*(n+1)), "M*2", fmt.Sprint(2*n), "N", fmt.Sprint(n+1), "M", fmt.Sprint(n)).Replace(s)
+	}
 	a := w.newSite(t, "a", mainRef, "refs/tags/v1")
-	paths := a.fleet(t, 20)
+	paths := a.fleet(t, n)
 	b := w.newSite(t, "b")
-	pathsB := b.fleet(t, 20)
+	pathsB := b.fleet(t, n)
 	a.serve(t)
 	b.serve(t)
 
@@ -57,14 +65,14 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := a.site(t, "enable", "--all", "--new", "--hook", a.hook, "-o", "json")
-	r.is(t, exit.Failed, "21 repositories: 20 guarded, 40 refs imported, 1 failed")
+	r.is(t, exit.Failed, text("N repositories: M guarded, M*2 refs imported, 1 failed"))
 	got := decode[bulkJSON](t, r.out)
-	if got.Total != 21 || got.Reached != 21 || got.Failed != 1 || got.Guarded != 20 || got.Imported != 40 || got.Complete ||
+	if got.Total != n+1 || got.Reached != n+1 || got.Failed != 1 || got.Guarded != n || got.Imported != 2*n || got.Complete ||
 		len(got.Repositories) != 1 || got.Repositories[0].Project != "fleet/03" || got.Repositories[0].Result != "failed" {
 		t.Errorf("%+v", got)
 	}
 	check := a.site(t, "check", "--all")
-	check.is(t, exit.Failed, "looked at 21 repositories: 1 finding")
+	check.is(t, exit.Failed, text("looked at N repositories: 1 finding"))
 	if !strings.Contains(check.out, "fleet/03") {
 		t.Error(check.out)
 	}
@@ -75,15 +83,15 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 	if out, err := exec.Command("git", "config", "--file", filepath.Join(paths[3], "config"), "--unset", "refdb.projectid").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	a.site(t, "enable", "--all", "--new", "--hook", a.hook).is(t, exit.OK, "21 repositories: 21 guarded, 2 refs imported")
-	a.site(t, "check", "--all").is(t, exit.OK, "looked at 21 repositories: 0 findings")
+	a.site(t, "enable", "--all", "--new", "--hook", a.hook).is(t, exit.OK, text("N repositories: N guarded, 2 refs imported"))
+	a.site(t, "check", "--all").is(t, exit.OK, text("looked at N repositories: 0 findings"))
 
 	// At b all is missing that the database has.
-	b.site(t, "enable", "--all", "--hook", b.hook).is(t, exit.OK, "21 repositories: 21 guarded, 0 refs imported")
+	b.site(t, "enable", "--all", "--hook", b.hook).is(t, exit.OK, text("N repositories: N guarded, 0 refs imported"))
 	from := filepath.Dir(filepath.Dir(a.repo.path)) + "/{project}.git"
 	r = b.site(t, "sync", "--all", "--from", from, "--dry-run", "-o", "json")
-	r.is(t, exit.OK, "dry run: 21 with changes, 42 created")
-	if got := decode[bulkJSON](t, r.out); got.Changed != 21 || !got.DryRun || !got.Complete || len(got.Repositories) != 21 || got.Repositories[0].Created != 2 {
+	r.is(t, exit.OK, text("dry run: N with changes, N*2 created"))
+	if got := decode[bulkJSON](t, r.out); got.Changed != n+1 || !got.DryRun || !got.Complete || len(got.Repositories) != n+1 || got.Repositories[0].Created != 2 {
 		t.Errorf("%+v", got)
 	}
 	bad := filepath.Join(pathsB[5], "config")
@@ -94,9 +102,9 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = b.site(t, "sync", "--all", "--from", from, "--peer", "a", "-o", "json")
-	r.is(t, exit.Failed, "21 repositories: 20 with changes, 40 created, 0 updated, 0 deleted, 0 locked, 0 moved meanwhile, 1 failed")
+	r.is(t, exit.Failed, text("N repositories: M with changes, M*2 created, 0 updated, 0 deleted, 0 locked, 0 moved meanwhile, 1 failed"))
 	got = decode[bulkJSON](t, r.out)
-	if got.Reached != 21 || got.Failed != 1 || got.Changed != 20 || got.Complete {
+	if got.Reached != n+1 || got.Failed != 1 || got.Changed != n || got.Complete {
 		t.Errorf("%+v", got)
 	}
 	for _, row := range got.Repositories {
@@ -107,10 +115,10 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 	if err := os.Rename(bad+".away", bad); err != nil {
 		t.Fatal(err)
 	}
-	b.site(t, "sync", "--all", "--from", from).is(t, exit.OK, "21 repositories: 1 with changes, 2 created")
-	b.site(t, "sync", "--all", "--from", from).is(t, exit.OK, "21 repositories: 0 with changes")
-	b.site(t, "sync", "--all", "--from", "/nowhere/{project}").is(t, exit.OK, "the copies of 21 repositories could not be fetched from")
-	b.site(t, "check", "--all").is(t, exit.OK, "looked at 21 repositories: 0 findings")
+	b.site(t, "sync", "--all", "--from", from).is(t, exit.OK, text("N repositories: 1 with changes, 2 created"))
+	b.site(t, "sync", "--all", "--from", from).is(t, exit.OK, text("N repositories: 0 with changes"))
+	b.site(t, "sync", "--all", "--from", "/nowhere/{project}").is(t, exit.OK, text("the copies of N repositories could not be fetched from"))
+	b.site(t, "check", "--all").is(t, exit.OK, text("looked at N repositories: 0 findings"))
 }
 
 func TestAllAndOneRepositoryAreToldApart(t *testing.T) {
@@ -155,7 +163,7 @@ func TestCtrlCInTheMiddleOfAFleet(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			s := w.newSite(t, "a", mainRef)
-			s.fleet(t, 40)
+			s.fleet(t, 25)
 			s.serve(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			asking := *w
@@ -170,7 +178,7 @@ func TestCtrlCInTheMiddleOfAFleet(t *testing.T) {
 				Reached      int
 				LookedAt     int `json:"looked_at"`
 			}](t, r.out)
-			if n := got.Reached + got.LookedAt; got.Complete || got.OK || n > 40 || !strings.Contains(r.err, fmt.Sprintf("%d ", n)) {
+			if n := got.Reached + got.LookedAt; got.Complete || got.OK || n > 25 || !strings.Contains(r.err, fmt.Sprintf("%d ", n)) {
 				t.Errorf("%+v, %s", got, r.err)
 			}
 		})

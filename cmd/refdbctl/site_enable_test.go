@@ -14,6 +14,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
 )
 
 // builtHook is the hook's program, built once.
@@ -81,7 +82,10 @@ func (s *gitSite) serve(tb testing.TB) (stop func()) {
 		}
 	})
 	tb.Cleanup(stop)
-	eventually(tb, "the daemon serves", func() bool { return strings.Contains(s.site(tb, "status", "-o", "json").out, `"presence": true`) })
+	eventually(tb, "the daemon serves", func() bool {
+		status, err := client.Query(ctx, filepath.Join(s.dir, "s"))
+		return err == nil && status.Presence
+	})
 	return stop
 }
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/site/client"
@@ -60,17 +59,14 @@ func (w *world) serving(tb testing.TB, config string) (*exec.Cmd, func() string)
 // awaitStatus waits until the daemon's status is as it should be.
 func awaitStatus(tb testing.TB, dir, what string, ok func(client.Status) bool) (s client.Status) {
 	tb.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(tb.Context(), patience)
-		s, err := client.Query(ctx, filepath.Join(dir, "sock"))
-		cancel()
-		if err == nil && ok(s) {
-			return s
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("not %s: %+v, %v", what, s, err)
-		}
-	}
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	eventually(tb, what, func() bool {
+		var err error
+		s, err = client.Query(ctx, filepath.Join(dir, "sock"))
+		return err == nil && ok(s)
+	})
+	return s
 }
 
 func TestServeFromStartToStop(t *testing.T) {

@@ -75,6 +75,13 @@ func (t *terminal) shows(tb testing.TB, texts ...string) {
 	}
 }
 
+// all returns what the terminal has shown, once no process has it any more.
+func (t *terminal) all() string {
+	t.slave.Close()
+	<-t.done
+	return t.shown.String()
+}
+
 // isTakenFrom waits until a process that is a session's first has no longer the terminal.
 func (t *terminal) isTakenFrom(tb testing.TB, cmd *exec.Cmd) {
 	tb.Helper()
@@ -147,7 +154,7 @@ func TestCtrlCReachesTheCommandAlone(t *testing.T) {
 		t.Errorf("status %d", code)
 	}
 	w.isFree(t, mainRef)
-	if n := strings.Count(term.shown.String(), "interrupted"); n != 1 {
+	if n := strings.Count(term.all(), "interrupted"); n != 1 {
 		t.Errorf("the command was interrupted %d times", n)
 	}
 }
@@ -328,9 +335,7 @@ func TestColoursAndProgressAreForTerminals(t *testing.T) {
 		if code := exitOf(t, cmd); code != exit.OK {
 			t.Errorf("%v: status %d", args, code)
 		}
-		term.slave.Close()
-		<-term.done
-		return term.shown.String()
+		return term.all()
 	}
 	if got := show("locks", "list"); !strings.Contains(got, "\x1b[33mstale") {
 		t.Errorf("no colour: %q", got)
