@@ -238,12 +238,12 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 			if _, err := os.Stat(g.path); err == nil {
 				before = g.files(t)
 			}
-			r := within(time.Second, c.says, func(limit string) result {
+			r := within(time.Second, func(limit string) result {
 				if c.name != "a socket that is no daemon's" {
 					limit = patience.String()
 				}
 				return g.gerrit(t, "enable", "--yes", "--timeout", limit)
-			})
+			}, c.says)
 			r.is(t, exit.Failed, c.says)
 			r.isOneLine(t)
 			if _, err := os.Stat(g.path); err == nil && !maps.Equal(before, g.files(t)) {
@@ -265,7 +265,7 @@ func TestEnableIsRunAgainAfterAnInterruption(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	asking := *w
 	asking.wrap = func(d refdb.Driver) refdb.Driver {
-		return interrupting{d, "All-Users", func() { cancel(&exit.Interrupted{Signal: syscall.SIGINT}) }}
+		return interrupting{d, "All-Users", func() { cancel(&exit.Interrupted{Signal: syscall.SIGINT}) }, nil}
 	}
 	asking.runIn(t, ctx, g.gerritArgs("enable", "--yes")...).is(t, exit.BySignal+int(syscall.SIGINT), "run it again to go on")
 	g.has(t, guardedGerrit) // no Gerrit that starts now is unguarded

@@ -234,11 +234,13 @@ func startForeground(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// within returns the result of a run that a limit ends once the run says what it came to. On a machine that is too slow to come to it,
-// the limit is doubled.
-func within(limit time.Duration, came string, run func(limit string) result) result {
+// within returns the result of a run that a limit ends, once its messages have all of says. On a machine that is too slow to
+// come so far, the limit is doubled.
+func within(limit time.Duration, run func(limit string) result, says ...string) result {
 	for ; ; limit *= 2 {
-		if r := run(limit.String()); strings.Contains(r.err, came) || limit > patience {
+		r := run(limit.String())
+		lacks := func(text string) bool { return !strings.Contains(r.err, text) }
+		if limit > patience || !slices.ContainsFunc(says, lacks) {
 			return r
 		}
 	}

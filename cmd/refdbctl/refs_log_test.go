@@ -223,7 +223,9 @@ func TestAMomentUpToWhichTheHistoryIsNotCompleteIsWaitedFor(t *testing.T) {
 	var waiting sync.WaitGroup
 	for _, args := range []string{"refs list p --at " + at, "refs list p --at " + position, "refs rollback p --yes --at " + at} {
 		waiting.Go(func() {
-			r := within(3*time.Second, "waiting: ", func(limit string) result { return w.run(t, append(strings.Fields(args), "--timeout", limit)...) })
+			r := within(2*time.Second, func(limit string) result {
+				return w.run(t, append(strings.Fields(args), "--timeout", limit)...)
+			}, "waiting: ", "has not ended: try again later")
 			if r.is(t, exit.Failed, "a transaction that began before position "+position+" has not ended: try again later"); r.out != "" {
 				t.Errorf("%s printed %q", args, r.out)
 			}

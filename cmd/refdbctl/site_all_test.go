@@ -137,6 +137,7 @@ type interrupting struct {
 	refdb.Driver
 	project string
 	arrive  func()
+	arrived <-chan struct{} // unless nil, what follows the project in order waits for it
 }
 
 func (d interrupting) List(ctx context.Context, q refdb.RefQuery) (refdb.RefPage, error) {
@@ -150,8 +151,11 @@ func (d interrupting) Update(ctx context.Context, r refdb.UpdateRequest) error {
 }
 
 func (d interrupting) asked(project string) {
-	if project == d.project {
+	switch {
+	case project == d.project:
 		d.arrive()
+	case d.arrived != nil && project > d.project:
+		<-d.arrived
 	}
 }
 
@@ -168,7 +172,7 @@ func TestCtrlCInTheMiddleOfAFleet(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			asking := *w
 			asking.wrap = func(d refdb.Driver) refdb.Driver {
-				return interrupting{d, "fleet/05", func() { cancel(&exit.Interrupted{Signal: syscall.SIGINT}) }}
+				return interrupting{d, "fleet/05", func() { cancel(&exit.Interrupted{Signal: syscall.SIGINT}) }, ctx.Done()}
 			}
 			args := strings.Fields(strings.Replace(command, "HOOK", s.hook, 1))
 			r := asking.runIn(t, ctx, append([]string{"site", args[0], "--config", s.config, "-o", "json"}, args[1:]...)...)

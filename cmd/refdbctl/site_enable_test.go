@@ -229,9 +229,9 @@ func TestSiteCommandsWaitForTheDatabaseAsLongAsTheTimeoutSays(t *testing.T) {
 	w.wrap = func(d refdb.Driver) refdb.Driver { return deaf{d} }
 	for _, args := range []string{"check", "sync --from " + s.repo.path + " team/app"} {
 		const says = "no answer from the database within --timeout "
-		within(300*time.Millisecond, says, func(limit string) result {
+		within(300*time.Millisecond, func(limit string) result {
 			return s.site(t, append(strings.Fields(args), "--timeout", limit)...)
-		}).is(t, exit.Failed, says)
+		}, says).is(t, exit.Failed, says)
 	}
 }
 
