@@ -204,6 +204,18 @@ func query(ctx context.Context, socket string) (status Status, err error) {
 	return status, json.Unmarshal([]byte(text), &status)
 }
 
+// Answers returns an error if no daemon accepts requests at socket.
+func Answers(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // Refusal asks the daemon at socket whether it would let through a push to the repository dir that
 // moves nothing. It returns why not, or "".
 func Refusal(ctx context.Context, socket, dir string) (refusal string, err error) {

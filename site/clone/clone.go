@@ -26,7 +26,7 @@ import (
 // ErrNotStored: the database does not keep the objects of the project.
 var ErrNotStored = errors.New("the database does not keep the project's objects")
 
-// Options are the options of [Clone].
+// Options are the options of [Clone] and [CloneAndGuard].
 type Options struct {
 	Project string
 	Path    string // of the repository, which must not be there
@@ -34,9 +34,6 @@ type Options struct {
 	// resolved, with the new value, whose objects the database has. "" for a copy that belongs to no site.
 	Site string
 	By   string // who clones, for the record of that
-	// Maker, unless "", begins what the directory is called in which the repository is made: one process makes such directories, and
-	// removes those that it left.
-	Maker string
 	// At, unless 0, is the position as of which the refs are.
 	At refdb.Position
 	// Each, unless nil, is called with each pack that was unpacked.
@@ -53,9 +50,14 @@ type Report struct {
 }
 
 // Clone makes a bare repository with all refs of a project that the rules guard, and their objects, from the
-// database. It appears at its path when it is whole; after a crash a directory beside it is left that no site uses. The
-// repository is not guarded yet.
+// database. It appears at its path when it is whole; after a crash a directory beside it is left that no site uses. It is not guarded:
+// see [CloneAndGuard].
 func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep Report, err error) {
+	return build(ctx, c, db, o, config.Unfinished, func(string) error { return nil })
+}
+
+// build makes a repository in a directory beside its path whose name begins with prefix, calls complete with that, and renames it.
+func build(ctx context.Context, c *config.Config, db *refdb.DB, o Options, prefix string, complete func(dir string) error) (rep Report, err error) {
 	row, ok, err := db.Project(ctx, o.Project)
 	switch {
 	case err != nil:
@@ -70,10 +72,12 @@ func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep 
 	if _, err := os.Lstat(o.Path); !errors.Is(err, fs.ErrNotExist) {
 		return rep, fmt.Errorf("%s is there already: remove it, or move it away", o.Path)
 	}
-	if err := os.MkdirAll(filepath.Dir(o.Path), 0o755); err != nil {
+	parent := filepath.Dir(o.Path)
+	if err := durable.MkdirAll(parent, 0o755); err != nil {
 		return rep, err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(o.Path), config.Unfinished+o.Maker+"*")
+	// Not below a directory of its own: only what is beside the path is on its file system for certain.
+	dir, err := os.MkdirTemp(parent, prefix+"*")
 	if err != nil {
 		return rep, err
 	}
@@ -82,17 +86,24 @@ func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep 
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	if rep, err = fill(ctx, c, db, row, dir, o); err != nil {
+	if rep, err = fill(ctx, c, db, row, dir, o); err == nil {
+		err = complete(dir)
+	}
+	if err != nil {
 		return rep, fmt.Errorf("cloning %s from the database: %w", o.Project, err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
+		return rep, err
+	}
+	// All but this file git has synced, or we have.
+	if err := errors.Join(durable.SyncFile(filepath.Join(dir, "config")), durable.SyncDir(dir)); err != nil {
 		return rep, err
 	}
 	if err := os.Rename(dir, o.Path); err != nil {
 		return rep, err
 	}
 	rep.Path = o.Path
-	return rep, durable.SyncDir(filepath.Dir(o.Path))
+	return rep, durable.SyncDir(parent)
 }
 
 // fill makes the repository in dir, which is empty.
@@ -144,11 +155,7 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 	if o.Site == "" {
 		return rep, nil
 	}
-	err = projects.RecordID(ctx, config.Repository{Project: o.Project, Path: repo.Dir()}, row.ID)
-	if err == nil {
-		err = os.WriteFile(unguardedFile(dir), nil, 0o644)
-	}
-	return rep, err
+	return rep, projects.RecordID(ctx, config.Repository{Project: o.Project, Path: repo.Dir()}, row.ID)
 }
 
 // objectFormat returns git's name of the format of a project's object IDs.

@@ -2,52 +2,92 @@ package clone
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 )
 
-// unguardedFile is in a repository from before it appears at its path until it is guarded.
-func unguardedFile(dir string) string { return filepath.Join(dir, "refdb", "unguarded") }
-
-// CloneAndGuard clones a project for the site o.Site to where its configuration looks for it, and puts it under guard. Hook is the path of the
-// hook's program. The daemon must run.
+// CloneAndGuard clones a project for the site o.Site to where its configuration looks for it. The repository is under guard when it appears
+// there: no push gets in before. Hook is the path of the hook's program. The daemon must run.
+//
+// One process at a time makes the repository of a project; another one waits for it, and then returns an error that wraps
+// [config.ErrExists]. What a process that was killed has left the next one removes.
 func CloneAndGuard(ctx context.Context, c *config.Config, db *refdb.DB, o Options, hook string) (rep Report, err error) {
 	if o.Path, err = c.NewPath(o.Project); err != nil {
 		return rep, err
 	}
-	if rep, err = Clone(ctx, c, db, o); err != nil {
+	if err := install.DaemonRuns(ctx, c); err != nil {
 		return rep, err
 	}
-	r, err := c.Repository(o.Project)
-	if err == nil {
-		err = Guard(ctx, c, r, hook)
-	}
+	release, err := only(ctx, o)
 	if err != nil {
-		return rep, fmt.Errorf("%s was cloned, but is not guarded: run refdbctl site enable %s: %w", o.Path, o.Project, err)
+		return rep, err
 	}
+	defer func() { err = errors.Join(err, release()) }()
+	if o.Path, err = c.NewPath(o.Project); err != nil {
+		return rep, err
+	}
+	prefix := maker(o.Project) + "-"
+	if err := removeUnfinished(filepath.Dir(o.Path), prefix); err != nil {
+		return rep, fmt.Errorf("removing what an earlier clone has left: %w", err)
+	}
+	rep, err = build(ctx, c, db, o, prefix, func(dir string) error { return install.Guard(ctx, c, dir, hook) })
+	if err != nil {
+		return rep, err
+	}
+	if err := install.IsServed(ctx, c, o.Path); err != nil {
+		return rep, fmt.Errorf("%s was cloned, and is under guard, but %w", o.Path, err)
+	}
+	install.Announce(ctx, c, o.Path)
 	return rep, nil
 }
 
-// Unguarded reports whether a repository was cloned by [CloneAndGuard], which then did not come to its end.
-func Unguarded(r config.Repository) bool {
-	_, err := os.Lstat(unguardedFile(r.Path))
-	return err == nil
+// maker begins the names of what is beside the path of a project's repository while that is made.
+func maker(project string) string {
+	sum := sha256.Sum256([]byte(project))
+	return config.Unfinished + config.CloneMaker + hex.EncodeToString(sum[:])
 }
 
-// Guard puts a repository under guard that was cloned.
-func Guard(ctx context.Context, c *config.Config, r config.Repository, hook string) error {
-	if err := install.Enable(ctx, c, r, hook, func(install.Step) {}); err != nil {
-		return err
+// only waits until no other process makes the repository of a project. None does until release is called.
+func only(ctx context.Context, o Options) (release func() error, err error) {
+	path := filepath.Join(filepath.Dir(o.Path), maker(o.Project)+".lock")
+	if err := durable.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
 	}
-	if err := os.Remove(unguardedFile(r.Path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for {
+		f, err := filelock.Exclusive(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		// The process that had it before us has removed the file.
+		locked, err1 := f.Stat()
+		there, err2 := os.Lstat(path)
+		if err1 == nil && err2 == nil && os.SameFile(locked, there) {
+			return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
+		}
+		if err := errors.Join(err1, f.Close()); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+}
+
+// removeUnfinished removes what begins with prefix in a directory.
+func removeUnfinished(dir, prefix string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }

@@ -16,11 +16,14 @@ import (
 // message says what to do.
 var ErrNotConfigured = errors.New("not a repository of this site")
 
+// ErrExists says that a project that is to get a repository here has one.
+var ErrExists = errors.New("has a repository")
+
 // Unfinished begins the name of a directory in which a repository is being made. None of the site's has such a name.
 const Unfinished = ".refdb-unfinished-"
 
-// CloneMaker follows Unfinished where a daemon makes a copy. So the next daemon knows what one that was killed has left.
-const CloneMaker = "daemon-"
+// CloneMaker follows Unfinished where a copy of a project is being made from the database, and in the name of the lock of whoever makes it.
+const CloneMaker = "clone-"
 
 // A Repository is one that the site guards.
 type Repository struct {
@@ -167,15 +170,15 @@ func (c *Config) Repositories() ([]Repository, error) {
 // Names reports whether the configuration says where the repository of a project is.
 func (c *Config) Names(project string) bool { return c.paths[project] != "" }
 
-// NewPath returns where the repository of a project that has none is to be. The error wraps [ErrNotConfigured] if its name
-// can't be a path below site.root.
+// NewPath returns where the repository of a project that has none is to be. The error wraps [ErrExists] if it has
+// one, or [ErrNotConfigured] if its name can't be a path below site.root.
 func (c *Config) NewPath(project string) (string, error) {
 	if path, ok := c.paths[project]; ok {
 		return path, nil
 	}
 	switch r, err := c.below(project); {
 	case err == nil:
-		return "", fmt.Errorf("project %q has a repository: %s: move it away first, or put it under guard with `refdbctl site enable`", project, r.Path)
+		return "", fmt.Errorf("project %q %w: %s: move it away first, or put it under guard with `refdbctl site enable`", project, ErrExists, r.Path)
 	case c.root == "" || refdb.CheckProject(project) != nil || !isLocalName(project):
 		return "", err
 	}

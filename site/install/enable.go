@@ -46,13 +46,69 @@ func Enable(ctx context.Context, c *config.Config, r config.Repository, hook str
 	if err != nil {
 		return err
 	}
-	refusal, err := client.Refusal(ctx, c.Socket, repo.Dir())
+	if err := IsServed(ctx, c, repo.Dir()); err != nil {
+		return err
+	}
+	if err := guard(ctx, c, repo, hooks, done); err != nil {
+		return err
+	}
+	if err := AwaitLocks(ctx, repo.Dir()); err != nil {
+		return err
+	}
+	Announce(ctx, c, repo.Dir())
+	return nil
+}
+
+// Guard puts a repository under guard that nothing but its maker knows yet, at dir, as [Enable] does it. Pushes into it are refused until it
+// is where the daemon serves it.
+func Guard(ctx context.Context, c *config.Config, dir, hook string) error {
+	program, err := ReadHook(hook)
 	if err != nil {
-		return fmt.Errorf("the site daemon does not answer at %s: pushes would be refused: start it first: %w", c.Socket, err)
+		return err
+	}
+	repo, err := openOwn(ctx, config.Repository{Path: dir})
+	if err != nil {
+		return err
+	}
+	hooks, err := HooksOf(ctx, c, repo, program)
+	if err != nil {
+		return err
+	}
+	return guard(ctx, c, repo, hooks, func(Step) {})
+}
+
+// IsServed returns an error unless the daemon lets pushes through to the repository dir.
+func IsServed(ctx context.Context, c *config.Config, dir string) error {
+	refusal, err := client.Refusal(ctx, c.Socket, dir)
+	if err != nil {
+		return noDaemon(c, err)
 	}
 	if refusal != "" {
 		return fmt.Errorf("the site daemon would refuse pushes: %s: if the configuration says otherwise, let the daemon reload it", refusal)
 	}
+	return nil
+}
+
+// DaemonRuns returns an error unless the daemon accepts requests.
+func DaemonRuns(ctx context.Context, c *config.Config) error {
+	if err := client.Answers(ctx, c.Socket); err != nil {
+		return noDaemon(c, err)
+	}
+	return nil
+}
+
+func noDaemon(c *config.Config, err error) error {
+	return fmt.Errorf("the site daemon does not answer at %s: pushes would be refused: start it first: %w", c.Socket, err)
+}
+
+// Announce lets the daemon follow a repository that has come under guard, if the database keeps its objects.
+func Announce(ctx context.Context, c *config.Config, dir string) {
+	// A daemon that does not take it, as one of an earlier version, finds the repository by itself.
+	_ = client.Follow(ctx, c.Socket, dir)
+}
+
+// guard makes the settings, the link to the daemon's socket and the hooks, of which the last one starts the guard.
+func guard(ctx context.Context, c *config.Config, repo *gitrepo.Repo, hooks Hooks, done func(Step)) error {
 	config := GitConfig{repo}
 	for _, s := range Settings {
 		did, err := config.Apply(ctx, s)
@@ -78,11 +134,6 @@ func Enable(ctx context.Context, c *config.Config, r config.Repository, hook str
 		}
 		done(Step{name, did})
 	}
-	if err := AwaitLocks(ctx, repo.Dir()); err != nil {
-		return err
-	}
-	// A daemon that does not take it, as one of an earlier version, finds the repository by itself.
-	_ = client.Follow(ctx, c.Socket, repo.Dir())
 	return nil
 }
 

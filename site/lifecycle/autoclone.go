@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -57,7 +53,7 @@ func (k *Lifecycle) isToBeCloned(c *config.Config, project string) bool {
 		return false
 	}
 	r, err := c.Repository(project)
-	return err != nil || !install.IsGuardedBy(c, r) || clone.Unguarded(r)
+	return err != nil || !install.IsGuardedBy(c, r)
 }
 
 // cloneOne makes the repository of a project.
@@ -66,6 +62,7 @@ func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project stri
 	which := k.Digest(project, "")
 	switch {
 	case ctx.Err() != nil:
+	case errors.Is(err, config.ErrExists): // somebody was faster: it is looked at again
 	case errors.Is(err, errNoRef):
 		k.cloner.waits(project)
 	case err != nil:
@@ -88,15 +85,11 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 	if err := errors.Join(k.Site.AwaitServing(ctx), k.Site.MayAct(ctx)); err != nil {
 		return rep, err
 	}
-	if r, err := c.Repository(project); err == nil {
-		if !clone.Unguarded(r) {
-			return rep, fmt.Errorf("%s is a repository that is not guarded: put it under guard with `refdbctl site enable`, or move it away", r.Path)
-		}
-		p, _ := k.Projects.Get(project)
-		if id, err := k.Projects.IDs.Of(ctx, r); err != nil || id != p.ID {
-			return rep, errors.Join(err, fmt.Errorf("%s is a copy of another project: move it away", r.Path))
-		}
-		return rep, clone.Guard(ctx, c, r, k.Hook) // an earlier daemon did not come to that
+	if r, err := c.Repository(project); err == nil && !install.IsGuardedBy(c, r) {
+		return rep, fmt.Errorf("%s is a repository that is not guarded: put it under guard with `refdbctl site enable`, or move it away", r.Path)
+	}
+	if _, err := c.NewPath(project); err != nil {
+		return rep, err
 	}
 	if k.Follower.Knows(project) {
 		return rep, errors.New(wire.ProjectVanished(project))
@@ -107,20 +100,13 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 		}
 		return rep, fmt.Errorf("a push of %s was under way in a repository that is gone: run `refdbctl site clone %s`", i.Ref, project)
 	}
-	path, err := c.NewPath(project)
-	if err != nil {
-		return rep, err
-	}
 	switch has, err := k.hasRef(ctx, project); {
 	case err != nil:
 		return rep, err
 	case !has:
 		return rep, errNoRef
 	}
-	if err := removeUnfinished(filepath.Dir(path)); err != nil {
-		return rep, fmt.Errorf("removing what a daemon before left: %w", err)
-	}
-	return clone.CloneAndGuard(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner(), Maker: config.CloneMaker}, k.Hook)
+	return clone.CloneAndGuard(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner()}, k.Hook)
 }
 
 // hasRef reports whether a ref of a project holds anything in the database.
@@ -129,19 +115,4 @@ func (k *Lifecycle) hasRef(ctx context.Context, project string) (bool, error) {
 		return err == nil, err
 	}
 	return false, nil
-}
-
-// removeUnfinished removes what a daemon that was killed has left in a directory. Nobody else makes such directories, and this daemon one at
-// a time.
-func removeUnfinished(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), config.Unfinished+config.CloneMaker) {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
-		}
-	}
-	return err
 }

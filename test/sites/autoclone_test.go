@@ -3,6 +3,7 @@
 package sites
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -56,7 +57,7 @@ func TestASiteClonesProjectsByItself(t *testing.T) {
 	c := newCluster(t, g, design{extra: storing + "\tautoClone = true\n"})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	// A daemon that was killed while it cloned has left this.
-	left := filepath.Join(c.us.root, "new", config.Unfinished+"daemon-1")
+	left := filepath.Join(c.us.root, "new", fmt.Sprintf("%s%x-1", config.Unfinished+config.CloneMaker, sha256.Sum256([]byte("new/project"))))
 	if err := os.MkdirAll(left, 0o755); err != nil {
 		t.Fatal(err)
 	}

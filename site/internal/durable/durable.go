@@ -66,6 +66,26 @@ func replace(path string, content []byte, mode fs.FileMode, own func(*os.File) e
 	return SyncDir(filepath.Dir(path))
 }
 
+// MkdirAll makes a directory, and those above it that are missing.
+func MkdirAll(path string, mode fs.FileMode) error {
+	err := os.Mkdir(path, mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = MkdirAll(filepath.Dir(path), mode); err == nil {
+			err = os.Mkdir(path, mode)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncFile makes what another program has written to a file durable.
+func SyncFile(path string) error { return SyncDir(path) }
+
 // SyncDir makes what was created, renamed or removed in a directory durable.
 func SyncDir(path string) error {
 	d, err := os.Open(path)

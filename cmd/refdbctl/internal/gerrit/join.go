@@ -20,7 +20,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/site"
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
@@ -269,19 +268,8 @@ func (j *gerritJoining) configure(ctx context.Context, dir *gerrit.Directory) er
 	return nil
 }
 
-// clone makes the repositories that are missing, and guards those that an interruption has left unguarded.
+// clone makes the repositories that are missing.
 func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
-	repositories, err := j.config.Repositories()
-	if err != nil {
-		return err
-	}
-	for _, r := range repositories {
-		if clone.Unguarded(r) {
-			if err := clone.Guard(ctx, j.config, r, j.hook); err != nil && !j.clonedByDaemon(ctx, r.Project) {
-				return err
-			}
-		}
-	}
 	projects, err := site.ProjectsToClone(ctx, j.config, db)
 	if err != nil {
 		return err
@@ -293,33 +281,14 @@ func (j *gerritJoining) clone(ctx context.Context, db *refdb.DB) error {
 	}
 	for _, project := range projects {
 		_, err := j.CloneOne(ctx, j.config, db, project, j.hook)
-		if err != nil && j.clonedByDaemon(ctx, project) {
-			err = nil
-		}
-		if err != nil {
+		// The daemon may have been faster (site.autoClone).
+		if err != nil && !errors.Is(err, config.ErrExists) {
 			return fmt.Errorf("%d of %s were cloned: run it again to go on: %w", j.cloned, output.Count(len(projects), "project"), err)
 		}
 		j.cloned++
 		bar.Add(1)
 	}
 	return nil
-}
-
-// guardPatience is how long a daemon with site.autoClone may take to put a repository under guard that it has made.
-const guardPatience = 30 * time.Second
-
-// clonedByDaemon waits, if the daemon was faster to make the repository of a project, until that is under guard. It reports whether it is.
-func (j *gerritJoining) clonedByDaemon(ctx context.Context, project string) bool {
-	for deadline := time.Now().Add(j.AwaitDaemon(guardPatience)); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
-		r, err := j.config.Repository(project)
-		if err != nil {
-			return false
-		}
-		if leadsToDaemon(j.config, r) && !clone.Unguarded(r) {
-			return true
-		}
-	}
-	return false
 }
 
 // clonesPatience is how long the daemon may take for repositories that it has begun to make.
@@ -354,7 +323,7 @@ func unfinishedIn(root string) (found string, err error) {
 			return nil
 		case err != nil:
 			return err
-		case strings.HasPrefix(entry.Name(), config.Unfinished+config.CloneMaker):
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), config.Unfinished+config.CloneMaker):
 			found = path
 			return fs.SkipAll
 		case entry.IsDir() && strings.HasSuffix(entry.Name(), ".git"):

@@ -40,8 +40,9 @@ func (a *App) cloneCommand() *cobra.Command {
 		Use:   "clone [PROJECT]...",
 		Short: "Make this site's copies of projects from the database alone",
 		Long: `Make a repository of each PROJECT, with all of its refs and objects and what HEAD points to, from the database, and put it under
-guard. It appears where this site's configuration looks for it, when it is whole; an existing one is never touched. The daemon
-must run: it keeps the repository up from then on. The database must keep the project's objects: see refdbctl site store.
+guard. It appears where this site's configuration looks for it when it is whole and guarded; an existing one is never touched.
+The daemon must run: it keeps the repository up from then on. The database must keep the project's objects: see refdbctl
+site store.
 Run it as root, as which it becomes the daemon's user, or as that user.
 
 --all does that for all projects whose objects the database keeps and that have no repository here. One that fails
@@ -84,7 +85,7 @@ Fields: ` + output.Names(cloneColumns),
 						return err
 					}
 				}
-				return a.cloneAll(ctx, c, db, args, hook)
+				return a.cloneSome(ctx, c, db, args, all, hook)
 			})
 		}),
 	}
@@ -107,7 +108,8 @@ func ProjectsToClone(ctx context.Context, c *config.Config, db *refdb.DB) (some 
 	return some, err
 }
 
-func (a *App) cloneAll(ctx context.Context, c *config.Config, db *refdb.DB, projects []string, hook string) error {
+// cloneSome clones projects. If they are all that had no repository here, one that has one by now is left alone.
+func (a *App) cloneSome(ctx context.Context, c *config.Config, db *refdb.DB, projects []string, all bool, hook string) error {
 	w := output.NewWriter(a.Out, a.Format, a.Palette(a.Out), cloneColumns)
 	failed := 0
 	if len(projects) == 0 {
@@ -117,6 +119,9 @@ func (a *App) cloneAll(ctx context.Context, c *config.Config, db *refdb.DB, proj
 		rep, err := a.CloneOne(ctx, c, db, project, hook)
 		if ctx.Err() != nil {
 			return errors.Join(w.Close(), context.Cause(ctx))
+		}
+		if all && errors.Is(err, config.ErrExists) {
+			continue // the daemon was faster (site.autoClone)
 		}
 		if err != nil && len(projects) == 1 {
 			return errors.Join(w.Close(), err)
