@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -196,19 +197,21 @@ func TestWhereHooksCanNotBeLinksTheyAreCopies(t *testing.T) {
 func TestEnableWaitsForMovesThatBeganBefore(t *testing.T) {
 	t.Parallel()
 	r := sitetest.NewReplicas(t)
-	r.Serve(t)
 	lock := sitetest.LockFile(t, r.B, sitetest.MainRef+".lock")
-	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err == nil {
-		t.Error("it was not waited for")
-	}
-	var over atomic.Bool
-	time.AfterFunc(300*time.Millisecond, func() {
-		over.Store(true)
-		os.Remove(lock)
+	synctest.Test(t, func(t *testing.T) {
+		if err := install.AwaitLocks(t.Context(), r.B.Dir); err == nil {
+			t.Error("it was not waited for")
+		}
+		over := false
+		go func() {
+			time.Sleep(gitrepo.LockPatience / 2)
+			over = true
+			os.Remove(lock)
+		}()
+		if err := install.AwaitLocks(t.Context(), r.B.Dir); err != nil || !over {
+			t.Errorf("it was over: %v, %v", over, err)
+		}
 	})
-	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil || !over.Load() {
-		t.Errorf("it was over: %v, %v", over.Load(), err)
-	}
 }
 
 func TestEnableChainsAHookThatIsThere(t *testing.T) {

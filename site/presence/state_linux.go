@@ -16,12 +16,14 @@ const heldFor = time.Second
 
 // LockState takes the lock that only one daemon with this state directory can
 // have. It ends with the process, whatever ends that.
-func LockState(dir string) (*os.File, error) {
+func LockState(dir string) (*os.File, error) { return lockState(dir, heldFor) }
+
+func lockState(dir string, patience time.Duration) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making site.state: %w", err)
 	}
 	path := filepath.Join(dir, "lock")
-	ctx, cancel := context.WithTimeout(context.Background(), heldFor)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	f, err := filelock.Exclusive(ctx, path)
 	switch {

@@ -131,7 +131,7 @@ func (s *Server) state(ctx context.Context, r config.Repository) (now state, err
 	if now.key, err = s.o.DB.StateKey(asking, r.Project); err != nil {
 		return state{}, err
 	}
-	if now.own, err = ownState(ctx, s.o.Config.Socket, r.Path); err != nil {
+	if now.own, err = ownState(ctx, s.o.Config.Socket, r.Path, s.limits.daemon); err != nil {
 		now.own = own{}
 	}
 	return now, ctx.Err()
@@ -140,7 +140,7 @@ func (s *Server) state(ctx context.Context, r config.Repository) (now state, err
 // fresh waits until the repository has all that was acknowledged before the call, and returns a state that was read before that was found.
 // Now is the last one that was read.
 func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
-	until := time.Now().Add(settlePatience)
+	until := time.Now().Add(s.limits.settle)
 	for !now.key.Settled() && time.Now().Before(until) {
 		select {
 		case <-ctx.Done():
@@ -186,7 +186,7 @@ func (s *Server) fresh(ctx context.Context, p known, now state) (state, error) {
 // key only what has changed since the last one is looked at, if that is known, and if nothing else may have moved.
 func (s *Server) await(ctx context.Context, p known, now state) (found applied, err error) {
 	s.counts.waits.Inc()
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.ask)
 	defer cancel()
 	repo, err := gitrepo.OpenDir(p.repository.Path)
 	if err != nil {
@@ -202,10 +202,10 @@ func (s *Server) await(ctx context.Context, p known, now state) (found applied, 
 	}
 	var behind []string
 	if known {
-		behind, err = compare.WaitFor(ctx, p.ruled, s.o.DB, repo, p.repository.Project, changed, waitLimit)
+		behind, err = compare.WaitFor(ctx, p.ruled, s.o.DB, repo, p.repository.Project, changed, s.limits.wait)
 	} else {
 		found.full = time.Now()
-		behind, err = compare.Wait(ctx, p.ruled, s.o.DB, repo, p.repository.Project, waitLimit)
+		behind, err = compare.Wait(ctx, p.ruled, s.o.DB, repo, p.repository.Project, s.limits.wait)
 	}
 	switch {
 	case err != nil:
@@ -213,9 +213,9 @@ func (s *Server) await(ctx context.Context, p known, now state) (found applied, 
 	case ctx.Err() != nil:
 		return applied{}, context.Cause(ctx)
 	case len(behind) == 1:
-		return applied{}, fmt.Errorf("%w by one ref after %s", errBehind, waitLimit)
+		return applied{}, fmt.Errorf("%w by one ref after %s", errBehind, s.limits.wait)
 	case len(behind) > 0:
-		return applied{}, fmt.Errorf("%w by %d refs after %s", errBehind, len(behind), waitLimit)
+		return applied{}, fmt.Errorf("%w by %d refs after %s", errBehind, len(behind), s.limits.wait)
 	}
 	return found, nil
 }

@@ -1,15 +1,14 @@
 package smarthttp
 
 import (
-	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
 func TestAHitAsksTheDatabaseOnceAndRunsNoGit(t *testing.T) {
@@ -73,15 +72,14 @@ func TestOnlyWhatHasChangedIsComparedAgain(t *testing.T) {
 	}
 	// What is not here yet is waited for.
 	r.must(r.db.Update(t.Context(), project, []refdb.Update{{Ref: main, Old: refdb.Value(r.b), New: refdb.Value(r.a)}}))
-	if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") {
-		t.Errorf("%d: %s", w.Code, w.Body)
-	}
-	go func() {
-		time.Sleep(20 * time.Millisecond)
-		exec.Command("git", "--git-dir", r.dir, "update-ref", main, r.a).Run()
-		r.daemon.count.Add(1)
-	}()
-	if w := r.get(t.Context(), refsURL); w.Code != 200 || !strings.Contains(w.Body.String(), r.a+" "+main) {
+	r.behind("what has not come")
+	waits := valueOf(r.counts.waits)
+	got := make(chan *httptest.ResponseRecorder, 1)
+	go func() { got <- r.get(t.Context(), refsURL) }()
+	sitetest.Eventually(t, "the reader waits", func() bool { return valueOf(r.counts.waits) > waits })
+	r.git(r.dir, "update-ref", main, r.a)
+	r.daemon.count.Add(1)
+	if w := <-got; w.Code != 200 || !strings.Contains(w.Body.String(), r.a+" "+main) {
 		t.Errorf("once it has come: %d: %s", w.Code, w.Body)
 	}
 	if n := lists() - before; n != 0 {
@@ -90,9 +88,7 @@ func TestOnlyWhatHasChangedIsComparedAgain(t *testing.T) {
 	// Another repository in the place of this one may have anything.
 	r.git(r.dir, "config", "other.setting", "x")
 	r.git(r.dir, "-c", "core.hooksPath=/dev/null", "update-ref", main, r.b)
-	if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("in a repository that was replaced: %d: %s", w.Code, w.Body)
-	}
+	r.behind("in a repository that was replaced")
 }
 
 // What moves refs past the hooks shows in most cases, or after a while: then all refs are compared again.
@@ -101,7 +97,7 @@ func TestWhatMovedPastTheHooksIsNotTakenForFresh(t *testing.T) {
 	for name, shows := range map[string]func(*rig){
 		"the refs are packed":     func(r *rig) { r.git(r.dir, "pack-refs", "--all") },
 		"the daemon is restarted": func(r *rig) { r.daemon.starts.Add(1) },
-		"the daemon hangs":        func(r *rig) { r.daemon.hangs.Store(true) },
+		"the daemon hangs":        func(r *rig) { r.limits.daemon = time.Millisecond; r.daemon.hangs.Store(true) },
 		"it was long ago": func(r *rig) {
 			r.daemon.count.Add(1)
 			p := r.known(project)
@@ -115,9 +111,7 @@ func TestWhatMovedPastTheHooksIsNotTakenForFresh(t *testing.T) {
 		r.want("after a push", r.b, false)
 		r.git(r.dir, "update-ref", main, r.a)
 		shows(r)
-		if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") {
-			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
-		}
+		r.behind(name)
 		r.git(r.dir, "update-ref", main, r.b)
 		if w := r.get(t.Context(), refsURL); w.Code != 200 || !strings.Contains(w.Body.String(), r.b) {
 			t.Errorf("%s, and the ref is back: %d: %s", name, w.Code, w.Body)
@@ -129,6 +123,7 @@ func TestWhatMovedPastTheHooksIsNotTakenForFresh(t *testing.T) {
 func TestAListIsMadeUnderTheRulesOfItsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.limits.settle = sitetest.Patience
 	put := func(rules string) {
 		t.Helper()
 		p, _, err := r.db.Project(t.Context(), project)
@@ -153,9 +148,7 @@ func TestAListIsMadeUnderTheRulesOfItsKey(t *testing.T) {
 	}
 	r.driver.onTip.Store(&each)
 	for range 2 {
-		if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") {
-			t.Errorf("without the tag: %d: %s", w.Code, w.Body)
-		}
+		r.behind("without the tag")
 	}
 }
 
@@ -164,10 +157,12 @@ func TestADaemonThatHangsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.want("before", r.a, false)
+	r.limits.daemon = time.Millisecond
 	r.daemon.hangs.Store(true)
 	for range 2 {
 		r.want("while it hangs", r.a, false)
 	}
+	r.limits.daemon = sitetest.Patience
 	r.daemon.hangs.Store(false)
 	r.want("after that", r.a, true)
 }
@@ -179,9 +174,7 @@ func TestNothingIsKeptWhileAnIntentIsPending(t *testing.T) {
 	r.want("before", r.a, false)
 	p, err := r.db.Prepare(t.Context(), project, []refdb.Update{{Ref: main, Old: refdb.Value(r.a), New: refdb.Value(r.b)}}, "agent")
 	r.must(err)
-	if w := r.get(t.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") || w.Header().Get("Retry-After") == "" {
-		t.Errorf("while the push is pending: %d: %s", w.Code, w.Body)
-	}
+	r.behind("while the push is pending")
 	r.git(r.dir, "update-ref", main, r.b)
 	r.must(r.db.Finish(t.Context(), p, []string{main}, nil))
 	r.daemon.count.Add(1)

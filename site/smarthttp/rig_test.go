@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -64,6 +65,7 @@ func newRig(t *testing.T) *rig {
 	r.daemon.serve(t, r.config.Socket)
 	r.Server, err = New(t.Context(), Options{Config: r.config, DB: db})
 	r.must(err)
+	r.limits.wait, r.limits.ask, r.limits.daemon = sitetest.Patience, sitetest.Patience, sitetest.Patience
 	t.Cleanup(r.Wait)
 	r.push(main, "", r.a)
 	return r
@@ -108,6 +110,16 @@ func (r *rig) want(what, commit string, hit bool) {
 	}
 	if got := valueOf(r.counts.hits) - before; (got == 1) != hit {
 		r.Errorf("%s: %v hits", what, got)
+	}
+}
+
+// behind gets the list of refs, which is refused because one has not come.
+func (r *rig) behind(what string) {
+	r.Helper()
+	r.limits.wait = time.Millisecond
+	defer func() { r.limits.wait = sitetest.Patience }()
+	if w := r.get(r.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") || w.Header().Get("Retry-After") == "" {
+		r.Errorf("%s: %d: %s", what, w.Code, w.Body)
 	}
 }
 

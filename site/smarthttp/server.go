@@ -59,7 +59,12 @@ type Server struct {
 
 	mu       sync.Mutex
 	projects map[string]known
+
+	limits limits
 }
+
+// limits are how long a request waits for what. Tests have others.
+type limits struct{ wait, ask, daemon, settle time.Duration }
 
 // A flightKey is a slot whose answer is being made from a state.
 type flightKey struct {
@@ -88,6 +93,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return &Server{
 		o: o, backend: b, cache: newCache(o.CacheBytes), counts: newCounts(), readers: make(semaphore, maxReaders), makers: make(semaphore, maxMakers),
 		projects: map[string]known{},
+		limits:   limits{waitLimit, askLimit, daemonLimit, settlePatience},
 	}, nil
 }
 

@@ -40,8 +40,8 @@ func (s state) cacheable() bool { return s.key.Settled() && s.own != own{} }
 var ownFiles = [...]string{"HEAD", "config", "config.worktree", "shallow", "packed-refs", "reftable/tables.list"}
 
 // ownState returns what is this site's own of the repository at dir: the daemon's mark and the files' times.
-func ownState(ctx context.Context, socket, dir string) (own, error) {
-	ctx, cancel := context.WithTimeout(ctx, daemonLimit)
+func ownState(ctx context.Context, socket, dir string, limit time.Duration) (own, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	mark, err := client.Mark(ctx, socket, dir)
 	if err != nil {

@@ -52,11 +52,12 @@ func NewReplicas(tb testing.TB, init ...string) *Replicas {
 	return r
 }
 
-// SiteConfig is that of a site b with its repositories below root.
+// SiteConfig is that of a site b with its repositories below root. Only a hang reaches its limits, unless more sets others.
 func SiteConfig(tb testing.TB, root, more string) *config.Config {
 	tb.Helper()
 	path := filepath.Join(root, "site.config")
-	text := fmt.Sprintf("[site]\nname = b\nroot = %s\nsocket = %s\nstate = %s\nstore = none\n%s", root, filepath.Join(root, "s"), root, more)
+	text := fmt.Sprintf("[site]\nname = b\nroot = %s\nsocket = %s\nstate = %s\nstore = none\ntimeout = %s\nlockWait = %[4]s\n%s",
+		root, filepath.Join(root, "s"), root, Patience, more)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		tb.Fatal(err)
 	}
@@ -359,7 +360,7 @@ func (r *Replicas) Serve(tb testing.TB) (stop func()) {
 		db.Close()
 	})
 	tb.Cleanup(stop)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
 		s, err := client.Query(tb.Context(), r.Config.Socket)
 		if err == nil && s.OK() {
 			return stop
