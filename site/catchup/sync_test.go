@@ -236,6 +236,7 @@ func TestSyncNeverUndoesAPushThatIsAcknowledgedMeanwhile(t *testing.T) {
 func TestSyncBesidePushesThatAreGuarded(t *testing.T) {
 	t.Parallel()
 	r := sitetest.NewGuarded(t)
+	waitForLocks(t, r.B)
 	old := r.B.Refs(t)[sitetest.MainRef]
 	ctx, stop := context.WithCancel(t.Context())
 	var syncs sync.WaitGroup
@@ -253,8 +254,11 @@ func TestSyncBesidePushesThatAreGuarded(t *testing.T) {
 		})
 	}
 	refs := []string{sitetest.MainRef, "refs/heads/x", "refs/tags/v1"}
-	accepted := 0
-	for i := range 15 {
+	accepted, rounds := 0, 15
+	if testing.Short() {
+		rounds = 6
+	}
+	for i := range rounds {
 		next := r.B.Commit(t, fmt.Sprint(i), old)
 		for _, ref := range refs {
 			cmd := exec.Command("git", "push", r.B.Dir, "+"+next+":"+ref)
@@ -274,14 +278,25 @@ func TestSyncBesidePushesThatAreGuarded(t *testing.T) {
 	}
 	stop()
 	syncs.Wait()
-	if accepted < 40 {
-		t.Errorf("only %d of 45 pushes were accepted", accepted)
+	if pushes := rounds * len(refs); accepted < pushes-rounds/3 {
+		t.Errorf("only %d of %d pushes were accepted", accepted, pushes)
+	}
+}
+
+// waitForLocks lets git wait for its locks as long as they are held.
+func waitForLocks(t *testing.T, b sitetest.Bare) {
+	t.Helper()
+	for _, key := range []string{"core.filesRefLockTimeout", "core.packedRefsTimeout"} {
+		sitetest.GitIn(t, b.Dir, "config", key, "-1")
 	}
 }
 
 func TestSyncOfManyRefsTwiceAtOnce(t *testing.T) {
 	t.Parallel()
-	const n = 5000
+	n := 5000 // several chunks
+	if testing.Short() {
+		n = 2500
+	}
 	r := sitetest.NewReplicas(t)
 	old := r.A.Commit(t, "old")
 	next := r.A.Commit(t, "next", old)
@@ -299,8 +314,7 @@ func TestSyncOfManyRefsTwiceAtOnce(t *testing.T) {
 	if err := r.DB.Update(t.Context(), sitetest.Project, updates); err != nil {
 		t.Fatal(err)
 	}
-	sitetest.GitIn(t, r.B.Dir, "config", "core.filesRefLockTimeout", "10000")
-	sitetest.GitIn(t, r.B.Dir, "config", "core.packedRefsTimeout", "10000")
+	waitForLocks(t, r.B)
 	var both sync.WaitGroup
 	results := make([]sitetest.Synced, 2)
 	for i := range results {

@@ -19,7 +19,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // Codes of findings, besides those of package install. They don't change: monitoring may rely on them.
@@ -127,7 +126,7 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 
 // daemonStatus returns what the daemon says about itself, and what is wrong with it.
 func daemonStatus(ctx context.Context, socket string) (status client.Status, fault string) {
-	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
+	ctx, cancel := context.WithTimeout(ctx, client.Limit)
 	defer cancel()
 	status, err := client.Query(ctx, socket)
 	switch {

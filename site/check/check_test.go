@@ -379,6 +379,9 @@ func TestAnOperatorsDecisionThatNobodyHeedsIsAFinding(t *testing.T) {
 func TestCheckBesidePushes(t *testing.T) {
 	t.Parallel()
 	r := sitetest.NewGuarded(t)
+	for _, key := range []string{"core.filesRefLockTimeout", "core.packedRefsTimeout"} {
+		sitetest.GitIn(t, r.B.Dir, "config", key, "-1") // as long as it takes
+	}
 	a, b := r.B.Commit(t, "a", r.B.Refs(t)[sitetest.MainRef]), r.B.Commit(t, "b", r.B.Refs(t)[sitetest.MainRef])
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -183,6 +183,9 @@ func (s Status) Summary() string {
 	return fmt.Sprintf("serving, %d pushes under way, %d refs stuck", len(s.Pushes), len(s.Stuck))
 }
 
+// Limit is how long the daemon may take to answer what must not take long. Tests have a longer one.
+var Limit = wire.DefaultLimit
+
 // Query asks the daemon at socket for its status.
 func Query(ctx context.Context, socket string) (Status, error) {
 	status, err := query(ctx, socket)
@@ -206,7 +209,7 @@ func query(ctx context.Context, socket string) (status Status, err error) {
 
 // Answers returns an error if no daemon accepts requests at socket.
 func Answers(ctx context.Context, socket string) error {
-	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
+	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -219,9 +222,9 @@ func Answers(ctx context.Context, socket string) error {
 // Refusal asks the daemon at socket whether it would let through a push to the repository dir that
 // moves nothing. It returns why not, or "".
 func Refusal(ctx context.Context, socket, dir string) (refusal string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
+	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
-	answer, err := ask(ctx, socket, wire.Request{State: wire.StatePreReceive, Dir: dir, Limit: wire.DefaultLimit})
+	answer, err := ask(ctx, socket, wire.Request{State: wire.StatePreReceive, Dir: dir, Limit: Limit})
 	if err != nil || answer.OK {
 		return "", err
 	}
@@ -231,9 +234,9 @@ func Refusal(ctx context.Context, socket, dir string) (refusal string, err error
 // Follow lets the daemon at socket look now whether it is to follow the repository dir. It does so by itself within a
 // minute.
 func Follow(ctx context.Context, socket, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, wire.DefaultLimit)
+	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
-	answer, err := ask(ctx, socket, wire.Request{State: wire.StateFollow, Dir: dir, Limit: wire.DefaultLimit})
+	answer, err := ask(ctx, socket, wire.Request{State: wire.StateFollow, Dir: dir, Limit: Limit})
 	if err == nil && !answer.OK {
 		err = errors.New(strings.Join(answer.Lines, "; "))
 	}

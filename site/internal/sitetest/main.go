@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -23,6 +24,7 @@ const hookVar = "REFDB_TEST_HOOK"
 // TestMain.
 func Main(m *testing.M) int {
 	defer dbtest.Stop()
+	client.Limit = Patience
 	dir, err := os.MkdirTemp("", "site-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
