@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -119,6 +121,7 @@ func TestAfterABootTheLockFilesOfARunningGitStay(t *testing.T) {
 	s := g.session()
 	s.must("start")
 	g.rebooted()
+	g.limits = func(d *site.Daemon) { d.SetLockPatience(200 * time.Millisecond) }
 	g.start()
 	if !there(locks[0]) {
 		t.Error("it is gone")

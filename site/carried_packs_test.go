@@ -114,7 +114,7 @@ func TestAPackForANewRef(t *testing.T) {
 // costs no request.
 func TestAPackThatWasCarriedInVain(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, sessionDatabase(t), "eu-1", storesAll+"\n\tlockWait = 4500ms")
+	g := idleGuard(t, sessionDatabase(t), "eu-1", storesAll)
 	counts := &packCounts{}
 	g.driver = counts.around
 	g.start()
@@ -340,7 +340,7 @@ func TestManyPacksForOneTransaction(t *testing.T) {
 	script.WriteString("hooks/reference-transaction prepared <lines 2>>said && echo taken >>said\nhooks/reference-transaction aborted <lines; wait")
 	cmd := exec.Command(git, "-c", script.String())
 	cmd.Dir = g.repo
-	cmd.Env = append(os.Environ(), "GIT_DIR=.", patient)
+	cmd.Env = append(os.Environ(), "GIT_DIR=.")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

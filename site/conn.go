@@ -23,9 +23,6 @@ import (
 
 const (
 	maxConnections = 512
-	// readLimit is how long a hook may take to send its request, writeLimit to read the answer.
-	readLimit  = 5 * time.Second
-	writeLimit = 2 * time.Second
 	// reserve is the part of a hook's limit that is left for sending the answer.
 	reserve = 200 * time.Millisecond
 )
@@ -62,7 +59,7 @@ func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, slots connecti
 
 // serve answers a hook, or serves a guard as long as its session lasts, or a reader of moves. Free is called when the connection is no hook's.
 func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
-	conn.SetReadDeadline(time.Now().Add(readLimit))
+	conn.SetReadDeadline(time.Now().Add(d.limits.request))
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
 	peer, err := pusher.HookOf(conn)
 	r := bufio.NewReader(conn)
@@ -75,7 +72,7 @@ func (d *Daemon) serve(ctx context.Context, conn *net.UnixConn, free func()) {
 		return
 	}
 	response := d.respond(ctx, conn, r, peer, err)
-	conn.SetWriteDeadline(time.Now().Add(writeLimit))
+	conn.SetWriteDeadline(time.Now().Add(d.limits.answer))
 	if err := response.Write(conn); err != nil {
 		// The hook is gone. A hook without an answer vetoes.
 		d.o.Logger.DebugContext(ctx, "an answer was not taken", "error", err)
@@ -250,7 +247,7 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 	if err != nil {
 		return wire.Response{Lines: []string{wire.OneLine(err.Error())}}
 	}
-	hook := waitingHook(conn)
+	hook := d.waitingHook(conn)
 	ctx, stop := hook.KeepWaiting(d.upkeep)
 	m, err := d.maintainer.Maintain(ctx, r, hook.Say)
 	stop()
@@ -265,9 +262,9 @@ func (d *Daemon) maintainAsked(conn *net.UnixConn, q wire.Request) wire.Response
 }
 
 // waitingHook is a hook that waits for its answer.
-func waitingHook(conn *net.UnixConn) *keepalive.Client {
+func (d *Daemon) waitingHook(conn *net.UnixConn) *keepalive.Client {
 	return keepalive.New(func(text string) error {
-		conn.SetWriteDeadline(time.Now().Add(writeLimit))
+		conn.SetWriteDeadline(time.Now().Add(d.limits.answer))
 		return wire.Wait(conn, text)
 	})
 }

@@ -198,7 +198,7 @@ func TestAnUnreportedDeletionDoesNotStandInTheWay(t *testing.T) {
 
 func TestAValueThatNobodyAnnouncedRaisesAnAlarm(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, dbtest.SQLite(t), "eu-1", "\tlockWait = 100ms")
 	a, b, c := g.commit[0], g.commit[1], g.commit[2]
 	g.set("refs/heads/x", a)
 	s := g.session()
@@ -220,6 +220,7 @@ func TestAValueThatNobodyAnnouncedRaisesAnAlarm(t *testing.T) {
 		t.Errorf("git said %q", said)
 	}
 	g.loose("refs/heads/x", b)
+	g.reload()
 	g.resolved()
 	g.has("refs/heads/x", b, b)
 	sitetest.Eventually(t, "the alarm is taken back", func() bool { return g.status().OK() })

@@ -158,7 +158,8 @@ func TestACreationWhoseProjectWasChangedMeanwhile(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			g := created(t)
+			g := creating(t, sessionDatabase(t), "eu-1", "\tlockWait = 100ms")
+			g.start()
 			j := g.jgit().session()
 			tx := j.mayCreate("new/one")
 			a := j.make("new/one")

@@ -51,7 +51,7 @@ func (j *jgit) create(project string) (tx string) {
 	j.g.tb.Helper()
 	j.tx++
 	tx = fmt.Sprintf("c%d", j.tx)
-	j.say(wire.Create{TX: tx, Limit: 10 * time.Second, Dir: j.g.path(project)})
+	j.say(wire.Create{TX: tx, Limit: sitetest.Patience, Dir: j.g.path(project)})
 	return tx
 }
 
@@ -116,6 +116,12 @@ func (g *guard) nothingLeft(project string) {
 	}
 }
 
+// justRemoved has the removals of projects, by their rows, be so late that a test can't outlast the time in which their names can't be used again.
+func (g *guard) justRemoved() {
+	g.tb.Helper()
+	g.shared.Exec(g.tb, `UPDATE projects SET time = time + ? WHERE mode = ?`, sitetest.Patience.Microseconds(), config.Removed)
+}
+
 func TestACreation(t *testing.T) {
 	t.Parallel()
 	g := created(t)
@@ -167,6 +173,7 @@ func TestWhatCannotBeCreated(t *testing.T) {
 	if _, err := g.db.Put(t.Context(), "new/elsewhere", metaConfig, refdb.Value(g.commit[0])); err != nil {
 		t.Fatal(err)
 	}
+	g.justRemoved()
 	under := j.mayCreate("going/on")
 	for _, c := range []struct{ project, reason, says string }{
 		{"new/one", "not_configured", "has a repository"},
@@ -300,6 +307,7 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 				if row := g.projectRow(project); step != "asked" && row.Mode != config.Removed {
 					t.Errorf("%+v", row)
 				}
+				g.justRemoved()
 				// The name can be used again.
 				next := g.jgit().session()
 				tx = next.create(project)

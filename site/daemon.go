@@ -72,6 +72,7 @@ type Daemon struct {
 	boot   string          // the machine's
 	locked time.Duration   // how long the machine was up when this became the only daemon of the site
 	work   context.Context // of everything that a graceful stop waits for
+	limits limits
 
 	// inherited are the intents of earlier daemons that a push may rely on, once they are known.
 	inherited intent.Inherited
@@ -127,7 +128,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	}
 	d := &Daemon{
 		db: db, o: o, began: time.Now(), presence: presence.New(db, o.Logger), metrics: newDaemonMetrics(), logged: modes.NewLogged(), moved: moves.NewMarks(),
-		started: make(chan struct{}), reconcileNow: make(chan struct{}, 1), removals: map[intent.Key]<-chan struct{}{},
+		started: make(chan struct{}), reconcileNow: make(chan struct{}, 1), removals: map[intent.Key]<-chan struct{}{}, limits: defaultLimits(),
 	}
 	d.config.Store(c)
 	d.follower = d.newFollower(c)
@@ -195,7 +196,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err := errors.Join(d.guards.LoadGuards(c.State), d.guards.LoadCreations(c.State), d.lifecycle.LoadDeletions(c.State)); err != nil {
 		return err
 	}
-	machine := boot.Repair{ID: d.boot, DB: d.db, Site: host{d}, Logger: d.o.Logger, Digest: d.digest}
+	machine := boot.Repair{ID: d.boot, Patience: d.limits.lockFiles, DB: d.db, Site: host{d}, Logger: d.o.Logger, Digest: d.digest}
 	booted, err := machine.Booted(c.State)
 	if err != nil {
 		return err
@@ -253,7 +254,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.presence.Keep(work, c) })
 	d.tasks.Go(func() { d.storage.DropAbandoned(work) })
 	d.tasks.Go(func() { d.maintainer.RunLeftLocks(work) })
-	d.tasks.Go(func() { d.follower.Run(work) })
+	following, endFollowing := context.WithCancel(work)
+	defer endFollowing()
+	followed := make(chan struct{})
+	d.tasks.Go(func() { defer close(followed); d.follower.Run(following) })
 	d.tasks.Go(func() { d.maintainer.Run(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunClones(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunRemovals(d.upkeep) })
@@ -273,6 +277,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 
 	<-ctx.Done()
 	d.stop(connections, d.config.Load().StopTimeout)
+	endFollowing()
+	<-followed // while the hooks of its gits are answered: they would wait for the next daemon
 	listener.Close()
 	cancel()
 	d.tasks.Wait()

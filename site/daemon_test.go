@@ -22,8 +22,7 @@ import (
 
 func TestStoppingFinishesWhatIsPrepared(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\tstopTimeout = 30s")
-	g.start()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
 		t.Fatal(err)
@@ -66,8 +65,7 @@ func (g *guard) newConfig(edit func(old string) string) *config.Config {
 
 func TestStoppingWaitsForAsLongAsTheConfigurationSaysNow(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\tstopTimeout = 30m")
-	g.start()
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
 		t.Fatal(err)
@@ -77,7 +75,6 @@ func TestStoppingWaitsForAsLongAsTheConfigurationSaysNow(t *testing.T) {
 	}
 	g.stop()
 	sitetest.Eventually(t, "it ends without that push", func() bool { return len(g.ended) > 0 })
-	s.close()
 }
 
 func TestReload(t *testing.T) {

@@ -19,7 +19,7 @@ func (j *jgit) deleted(project, id string) any {
 	j.g.tb.Helper()
 	j.tx++
 	tx := "d" + strings.Repeat("x", j.tx)
-	j.say(wire.Deleted{TX: tx, Limit: 10 * time.Second, Dir: j.g.path(project), ID: id})
+	j.say(wire.Deleted{TX: tx, Limit: sitetest.Patience, Dir: j.g.path(project), ID: id})
 	return j.hear(tx)
 }
 
@@ -72,6 +72,7 @@ func TestADeletedProjectIsRemoved(t *testing.T) {
 		t.Fatalf("the daemon said %+v", m)
 	}
 	g.removed("new/one")
+	g.justRemoved()
 	tx := j.create("new/one")
 	if m, is := j.hear(tx).(wire.Refused); !is || !strings.Contains(m.Lines[0], "has just been removed: nothing was changed, try again in") {
 		t.Errorf("created again at once: %+v", m)
@@ -220,19 +221,19 @@ func TestARepositoryThatVanishesIsAnAlarm(t *testing.T) {
 				j := g.jgit().session()
 				j.createdWhole("new/one")
 				row := g.projectRow("new/one")
+				now := time.Now() // the daemon looks by itself, too, but not before
 				id := g.delete("new/one")
 				if restart {
 					g.halt()
 					g.start()
 				}
-				now := time.Now()
 				g.daemon.LookForVanished(now)
 				g.daemon.LookForVanished(now.Add(59 * time.Second))
 				if n := g.status().Counters.Alarms; n != 0 {
 					t.Errorf("%d alarms while it may be being deleted", n)
 				}
 				for range 2 {
-					g.daemon.LookForVanished(now.Add(2 * time.Minute))
+					g.daemon.LookForVanished(now.Add(time.Hour))
 				}
 				s := g.status()
 				if s.Counters.Alarms != 1 || len(s.Behind) != 1 || !strings.Contains(s.Behind[0].Reason, "it was here, and is gone") {
@@ -250,9 +251,9 @@ func TestARepositoryThatVanishesIsAnAlarm(t *testing.T) {
 				j = g.jgit().session()
 				j.deleted("new/one", id)
 				g.removed("new/one")
-				g.daemon.LookForVanished(now.Add(3 * time.Minute))
+				g.daemon.LookForVanished(now.Add(2 * time.Hour))
 				sitetest.Eventually(t, "the status has nothing of it", func() bool {
-					g.daemon.LookForVanished(now.Add(3 * time.Minute))
+					g.daemon.LookForVanished(now.Add(2 * time.Hour))
 					return len(g.status().Behind) == 0
 				})
 			})

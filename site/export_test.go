@@ -5,8 +5,49 @@ import (
 	"os"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/moves"
 )
+
+// BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
+func (d *Daemon) BePatient(limit time.Duration) {
+	d.limits = limits{request: limit, answer: limit, lockFiles: limit, snapshot: limit}
+	d.SetSessionLimits(guards.Limits{Decision: 2 * limit, Silence: limit, Write: limit})
+}
+
+// SetSessionLimits changes the limits of sessions that begin from now on.
+func (d *Daemon) SetSessionLimits(l guards.Limits) { d.guards.SetLimits(l) }
+
+// SetLockPatience changes how long a boot waits for running gits. It is called before Run.
+func (d *Daemon) SetLockPatience(limit time.Duration) { d.limits.lockFiles = limit }
+
+// SetReadersWait changes after how long a reader of moves is answered if nothing moves. It is called before Run.
+func (d *Daemon) SetReadersWait(wait time.Duration) { d.readers.Wait = wait }
+
+// SetSettle changes for how long pushes are refused after a change of rules. It is called before Run.
+func (d *Daemon) SetSettle(settle time.Duration) { d.projects.Settle = settle }
+
+// AgeRules lets what is known of the projects be older.
+func (d *Daemon) AgeRules(by time.Duration) { d.projects.Backdate(by) }
+
+// HurryStop bounds how long the daemon waits when it stops, if something is under way that need not end by itself.
+func (d *Daemon) HurryStop(limit time.Duration) {
+	if d.pushes.pending()+d.guards.Pending() > 0 || d.presence.Lost() != nil || d.health.last() != nil {
+		c := *d.config.Load()
+		c.StopTimeout = min(c.StopTimeout, limit)
+		d.config.Store(&c)
+	}
+}
+
+// PatientRepair is [Repair] with the patience of BePatient.
+func PatientRepair(ctx context.Context, c *config.Config, db *refdb.DB, limit time.Duration) (client.Status, error) {
+	d := New(c, db, Options{})
+	d.BePatient(limit)
+	return d.repair(ctx, c)
+}
 
 // AgeSessions lets all guards have been without a session, or in it, for longer.
 func (d *Daemon) AgeSessions(by time.Duration) { d.guards.Backdate(by) }

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +28,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
+
+// leases is for how long locks stand without a beat, which only a hang reaches. The test's own locks are made stale by the row.
+const leases = sitetest.Patience
 
 const zero = "0000000000000000000000000000000000000000"
 
@@ -49,6 +54,7 @@ type guard struct {
 	stale  time.Duration                   // of its locks
 
 	options func(*site.Options) // unless nil, changes the daemon's
+	limits  func(*site.Daemon)  // unless nil, changes the daemon's limits, which only a hang reaches otherwise
 }
 
 // newGuard returns a site on the database whose daemon runs.
@@ -68,21 +74,20 @@ func idleGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...
 		repo:   filepath.Join(dir, "git/team/app.git"),
 		config: filepath.Join(dir, "site.config"),
 		log:    &sitetest.Buffer{},
-		stale:  5 * time.Second,
+		stale:  leases,
 	}
-	db, err := refdb.New(shared.Open(tb), refdb.Options{Site: "test"})
+	db, err := refdb.New(shared.Open(tb), refdb.Options{Site: "test", StaleAfter: leases})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { db.Close() })
 	g.db = db
-	text := fmt.Sprintf("[site]\n\tname = %s\n\tsocket = %s\n\tstate = %s\n\troot = %s\n\tstopTimeout = 200ms\n\tstore = none\n%s\n", name,
-		filepath.Join(dir, "sock"), filepath.Join(dir, "state"), filepath.Join(dir, "git"), strings.Join(settings, "\n"))
+	text := fmt.Sprintf("[site]\n\tname = %s\n\tsocket = %s\n\tstate = %s\n\troot = %s\n\tstopTimeout = %[5]s\n\ttimeout = %[5]s\n\tlockWait = %[5]s\n\tstore = none\n%[6]s\n", name,
+		filepath.Join(dir, "sock"), filepath.Join(dir, "state"), filepath.Join(dir, "git"), sitetest.Patience, strings.Join(settings, "\n"))
 	if err := os.WriteFile(g.config, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	g.newRepository("team/app")
-	g.commit = g.commits(8)
+	g.commit = g.copyTemplate("team/app")
 	g.register("team/app")
 	return g
 }
@@ -103,11 +108,40 @@ func (g *guard) register(project string) {
 	}
 }
 
+// template is a repository with a line of commits: to copy it takes a tenth of what making it takes.
+var template struct {
+	once   sync.Once
+	commit []string
+}
+
+// copyTemplate makes a guarded repository with a line of commits, and returns these.
+func (g *guard) copyTemplate(project string) (commits []string) {
+	g.tb.Helper()
+	dir := filepath.Join(os.Getenv("HOME"), "template.git")
+	template.once.Do(func() {
+		sitetest.Run(g.tb, "", "git", "init", "--quiet", "--bare", dir)
+		template.commit = commitsIn(g.tb, dir, 8)
+	})
+	repo := filepath.Join(g.dir, "git", project+".git")
+	if err := os.CopyFS(repo, os.DirFS(dir)); err != nil {
+		g.tb.Fatal(err)
+	}
+	g.guardedNow(repo)
+	return slices.Clone(template.commit)
+}
+
 // newRepository makes a guarded repository below the root.
 func (g *guard) newRepository(project string, args ...string) string {
 	g.tb.Helper()
 	repo := filepath.Join(g.dir, "git", project+".git")
 	sitetest.Run(g.tb, "", "git", append(append([]string{"init", "--quiet", "--bare"}, args...), repo)...)
+	g.guardedNow(repo)
+	return repo
+}
+
+// guardedNow puts a new repository under guard.
+func (g *guard) guardedNow(repo string) {
+	g.tb.Helper()
 	if err := os.MkdirAll(filepath.Join(repo, "refdb"), 0o755); err != nil {
 		g.tb.Fatal(err)
 	}
@@ -115,7 +149,6 @@ func (g *guard) newRepository(project string, args ...string) string {
 		g.tb.Fatal(err)
 	}
 	g.hooks(repo, true)
-	return repo
 }
 
 // hooks puts the hooks in place, or away.
@@ -135,17 +168,17 @@ func (g *guard) hooks(repo string, on bool) {
 	}
 }
 
-// commits writes a line of n commits, with the same IDs on all sites.
-func (g *guard) commits(n int) (ids []string) {
-	g.tb.Helper()
-	tree := sitetest.Run(g.tb, "", "git", "--git-dir="+g.repo, "hash-object", "-t", "tree", "-w", "/dev/null")
+// commitsIn writes a line of n commits, which no ref names.
+func commitsIn(tb testing.TB, repo string, n int) (ids []string) {
+	tb.Helper()
+	tree := sitetest.Run(tb, "", "git", "--git-dir="+repo, "hash-object", "-t", "tree", "-w", "/dev/null")
 	parent := []string{}
 	for i := range n {
-		cmd := exec.Command("git", append([]string{"--git-dir=" + g.repo, "commit-tree", "-m", fmt.Sprint(i), tree}, parent...)...)
+		cmd := exec.Command("git", append([]string{"--git-dir=" + repo, "commit-tree", "-m", fmt.Sprint(i), tree}, parent...)...)
 		cmd.Env = append(os.Environ(), "GIT_AUTHOR_DATE=1700000000 +0000", "GIT_COMMITTER_DATE=1700000000 +0000")
 		out, err := cmd.Output()
 		if err != nil {
-			g.tb.Fatal(err)
+			tb.Fatal(err)
 		}
 		id := strings.TrimSpace(string(out))
 		ids, parent = append(ids, id), []string{"-p", id}
@@ -190,6 +223,10 @@ func (g *guard) tryStart() error {
 		g.options(&options)
 	}
 	g.daemon, g.stop, g.ended = site.New(c, db, options), stop, make(chan error, 1)
+	g.daemon.BePatient(sitetest.Patience)
+	if g.limits != nil {
+		g.limits(g.daemon)
+	}
 	ended := g.ended
 	go func() {
 		err := g.daemon.Run(ctx)
@@ -223,11 +260,12 @@ func (g *guard) ageName() {
 	}
 }
 
-// halt stops the daemon gracefully, and returns what it ended with.
+// halt stops the daemon gracefully, and returns what it ended with. For what does not end without the test it does not wait long.
 func (g *guard) halt() error {
 	if g.stop == nil {
 		return nil
 	}
+	g.daemon.HurryStop(20 * time.Millisecond)
 	g.stop()
 	err := <-g.ended
 	g.ended <- err
@@ -257,6 +295,7 @@ func (g *guard) decide(ref string, d refdb.Decision) {
 	}
 }
 
+// status returns what the daemon says of itself.
 func (g *guard) status() client.Status {
 	g.tb.Helper()
 	s, err := client.Query(g.tb.Context(), filepath.Join(g.dir, "sock"))
@@ -404,8 +443,9 @@ func (s *session) prepare(commands ...string) error {
 	return s.say(append(append([]string{"start"}, commands...), "prepare")...)
 }
 
-// kill is kill -9.
+// kill is kill -9. It does not wait for a hook, which has git's standard error, too.
 func (s *session) kill() {
+	s.cmd.WaitDelay = time.Millisecond
 	s.cmd.Process.Kill()
 	s.cmd.Wait()
 }

@@ -78,7 +78,7 @@ func TestALockFileThatARunningGitMayHaveMadeStays(t *testing.T) {
 	}
 	s.kill()
 	g.resolved()
-	time.Sleep(300 * time.Millisecond) // several looks
+	time.Sleep(300 * time.Millisecond) // several looks; if the daemon is slower this test sees less
 	path := filepath.Join(g.repo, "refs/heads/x.lock")
 	if !there(path) {
 		t.Error("it is gone")
@@ -89,7 +89,7 @@ func TestALockFileThatARunningGitMayHaveMadeStays(t *testing.T) {
 	}
 	g.lock("refs/heads/x.lock")
 	other.close()
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // as before
 	if !there(path) {
 		t.Error("another's is gone")
 	}

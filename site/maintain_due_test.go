@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -81,6 +82,7 @@ func TestTheRepositoryOfARemovedProjectStaysDuringMaintenance(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.followsRemovals(dir)
+	g.limits = func(d *site.Daemon) { d.SetSettle(time.Millisecond) }
 	g.start()
 	end := g.daemon.Maintaining()
 	if _, _, err := projects.Remove(t.Context(), g.db, g.project()); err != nil {

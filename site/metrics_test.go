@@ -200,6 +200,12 @@ func TestTheDaemonExportsThatTheDatabaseIsDown(t *testing.T) {
 	sitetest.Eventually(t, "the outage is seen", func() bool {
 		return metric(t, at, "refdb_site_database_up") == 0 && metric(t, at, "refdb_site_database_failures_total") > 0
 	})
+	// Of the lock on the site's name nothing is heard any more.
+	g.halt()
+	g.stale = shortLease
+	down.Store(false)
+	g.start()
+	down.Store(true)
 	sitetest.Eventually(t, "it does not serve", func() bool { return metric(t, at, "refdb_site_serving") == 0 })
 	down.Store(false)
 	sitetest.Eventually(t, "it serves", func() bool {

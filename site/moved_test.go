@@ -4,7 +4,6 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -19,7 +18,7 @@ func TestTheMarkOfARepositoryIsAnotherOneAfterEachTransaction(t *testing.T) {
 	other := g.newRepository("team/other")
 	ask := func(repo string) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), sitetest.Patience)
 		defer cancel()
 		real, err := filepath.EvalSymlinks(repo)
 		if err != nil {

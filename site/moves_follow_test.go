@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,6 +128,32 @@ func TestWhatComesFromAnotherSiteIsListed(t *testing.T) {
 	m.waits("HEAD")
 	if got := other.git("symbolic-ref", "HEAD"); strings.TrimSpace(got) != x {
 		t.Errorf("HEAD is %q when it is listed", got)
+	}
+}
+
+// A daemon that stops answers the hook of a git that follows the database: it waits for that git, whose hook would wait for the next daemon.
+func TestAStopDoesNotWaitForAGitThatWaitsForTheDaemon(t *testing.T) {
+	t.Parallel()
+	shared := sessionDatabase(t)
+	g, other := newGuard(t, shared, "eu-1", storesAll), newGuard(t, shared, "us-1", storesAll)
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\ntouch %[1]s/here\nuntil [ -e %[1]s/go ]; do sleep 0.01; done\n", dir)
+	if err := sitetest.WriteProgram(filepath.Join(other.repo, "hooks/reference-transaction.chained"), []byte(script)); err != nil {
+		t.Fatal(err)
+	}
+	g.git("update-ref", x, g.commit[0])
+	sitetest.Eventually(t, "a git follows", func() bool { return there(filepath.Join(dir, "here")) })
+	other.stop()
+	sitetest.Eventually(t, "the daemon stops", func() bool { return strings.Contains(other.log.String(), "msg=stopping") })
+	time.Sleep(200 * time.Millisecond) // until it waits for that git; if it is slower this test sees less
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.halt(); err != nil {
+		t.Error(err)
+	}
+	if other.local(x) != g.commit[0] && !strings.Contains(other.log.String(), "msg=refused") {
+		t.Error("its hook was not answered")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -57,7 +58,9 @@ func TestAReaderThatIsRejected(t *testing.T) {
 // A reader gets its place at once, and an answer without entries when nothing has moved for a while.
 func TestAReaderIsAnsweredAlsoIfNothingMoves(t *testing.T) {
 	t.Parallel()
-	g := sessionTest(t)
+	g := idleGuard(t, sessionDatabase(t), "eu-1")
+	g.limits = func(d *site.Daemon) { d.SetReadersWait(100 * time.Millisecond) }
+	g.start()
 	m := g.reader()
 	place := m.place
 	if some := m.next(); len(some) > 0 || m.place != place {
@@ -139,19 +142,18 @@ func TestALaterConnectionOfAReaderEndsTheEarlierOne(t *testing.T) {
 // The connection of a reader ends with the daemon, at once. The next daemon goes on where the reader was.
 func TestAReaderGoesOnWithTheNextDaemon(t *testing.T) {
 	t.Parallel()
-	g := sessionTest(t)
+	g := idleGuard(t, sessionDatabase(t), "eu-1")
+	g.limits = func(d *site.Daemon) { d.SetReadersWait(time.Hour) }
+	g.start()
 	m := g.reader()
 	g.git("update-ref", x, g.commit[0])
 	m.lists(x)
 	g.git("update-ref", y, g.commit[0])
 	other := g.reader()
 	other.say(wire.After{Place: other.place})
-	began := time.Now()
-	g.halt()
+	g.stop()
+	sitetest.Eventually(t, "the daemon ends without waiting for its readers", func() bool { return len(g.ended) > 0 })
 	other.ended("that which waits")
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("the daemon waited for its readers for %s", took)
-	}
 	g.start()
 	m.connect()
 	m.lists(y)
@@ -189,7 +191,7 @@ func TestTheStatusOfReaders(t *testing.T) {
 	m.say(wire.After{Place: m.place})
 	sitetest.Eventually(t, "it has read all", func() bool { r := only(); return r.Connected && r.Unread == 0 && r.Oldest == 0 && !r.Comparing })
 	g.git("update-ref", x, g.commit[0]) // it is answered, and says nothing
-	if r := only(); r.Unread == 0 || r.Oldest < 0 || r.Oldest > 60 {
+	if r := only(); r.Unread == 0 || r.Oldest < 0 || r.Oldest > sitetest.Patience.Seconds() {
 		t.Errorf("one is unread: %+v", r)
 	}
 	for name, want := range map[string]float64{
@@ -227,11 +229,11 @@ func TestAServerThatNeverReadsMoves(t *testing.T) {
 	if answer, is := j.begin(func(b *wire.Begin) { b.Server = "gerrit" }).(wire.Welcome); !is {
 		t.Fatalf("%+v", answer)
 	}
-	g.daemon.AgeSessions(4 * time.Minute)
+	g.daemon.AgeSessions(2 * time.Minute) // a slow machine adds to that
 	if s := g.status(); !s.OK() || len(s.Readers) > 0 {
-		t.Errorf("after four minutes: %+v", s.Readers)
+		t.Errorf("after two minutes: %+v", s.Readers)
 	}
-	g.daemon.AgeSessions(2 * time.Minute)
+	g.daemon.AgeSessions(4 * time.Minute)
 	if s := g.status(); s.OK() || len(s.Readers) != 1 || s.Readers[0].Guard != j.id || !s.Readers[0].Never || metric(t, at, oldest) < 360 {
 		t.Errorf("after six: %+v", s.Readers)
 	}

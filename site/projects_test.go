@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -35,7 +36,9 @@ func TestSitesGoByTheDatabasesRules(t *testing.T) {
 // A change keeps pushes out until no site goes by the rules from before.
 func TestAChangeOfRulesKeepsPushesOut(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g.limits = settlesLate
+	g.start()
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	row, ok, err := g.db.Project(t.Context(), "team/app")
 	if err != nil || !ok {
@@ -144,6 +147,7 @@ func TestOldRulesEndWithoutTheDatabase(t *testing.T) {
 	down.Store(true)
 	g.git("update-ref", "refs/tags/soon", g.commit[0])
 	sitetest.Eventually(t, "what rules leave out is refused", func() bool {
+		g.daemon.AgeRules(time.Hour)
 		return exec.Command("git", "--git-dir="+g.repo, "update-ref", "refs/tags/"+rand.Text(), g.commit[0]).Run() != nil
 	})
 	sitetest.Contains(t, g.fails("update-ref", "refs/tags/late", g.commit[0]), "does not answer: nothing was changed")
@@ -176,6 +180,12 @@ func (g *guard) tries(prefix string) (said string, ok bool) {
 	return string(out), err == nil
 }
 
+// settle is for how long changes of the rules keep pushes out where a test must not outlast that.
+const settle = sitetest.Patience
+
+// settlesLate lets changes of the rules keep pushes out for settle.
+func settlesLate(d *site.Daemon) { d.SetSettle(settle) }
+
 var secondsLeft = regexp.MustCompile(`push again in (\d+) seconds`)
 
 // settles waits until pushes are refused for a change of the rules, for no longer than that takes.
@@ -194,7 +204,7 @@ func (g *guard) settling() {
 	sitetest.Contains(g.tb, said, justChanged)
 	if m := secondsLeft.FindStringSubmatch(said); m == nil {
 		g.tb.Errorf("git says %q", said)
-	} else if n, err := strconv.Atoi(m[1]); err != nil || n > 20 {
+	} else if n, err := strconv.Atoi(m[1]); err != nil || n > int(settle.Seconds()) {
 		g.tb.Errorf("pushes are refused for %d s: %v", n, err)
 	}
 }
@@ -207,7 +217,9 @@ func TestAChangeSettlesWhateverTheDatabasesClockSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shared := dbtest.SQLite(t)
-			g := newGuard(t, shared, "eu-1")
+			g := idleGuard(t, shared, "eu-1")
+			g.limits = settlesLate
+			g.start()
 			g.git("update-ref", "refs/heads/x", g.commit[0])
 			shared.Exec(t, `UPDATE projects SET rules = 'ref refs/heads/*', revision = revision + 1, op = 'another', time = time + ?`, by.Microseconds())
 			g.settles()
@@ -222,7 +234,9 @@ func TestAChangeSettlesWhateverTheDatabasesClockSays(t *testing.T) {
 func TestADatabaseThatWasSetBackIsHeard(t *testing.T) {
 	t.Parallel()
 	shared := dbtest.SQLite(t)
-	g := newGuard(t, shared, "eu-1")
+	g := idleGuard(t, shared, "eu-1")
+	g.limits = settlesLate
+	g.start()
 	before := g.setRules("ref refs/heads/*")
 	lost := g.setRules("ref refs/tags/*")
 	lost = g.setRules("ref refs/notes/*")

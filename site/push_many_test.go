@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -21,21 +20,12 @@ func skipMany(t *testing.T) {
 	}
 }
 
-// newSpacious is a guard whose daemon keeps the site's lock however busy the machine is.
-func newSpacious(t *testing.T) *guard {
-	t.Helper()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
-	g.stale = time.Minute
-	g.start()
-	return g
-}
-
 // An atomic push is one transaction with every git: with too many refs its pusher reads why, in one
 // line, and nothing has moved.
 func TestAnAtomicPushOfTooManyRefsIsRefusedInOneLine(t *testing.T) {
 	skipMany(t)
 	t.Parallel()
-	g := newSpacious(t)
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
 	specs := []string{"--atomic"}
 	for i := range refdb.MaxLockRefs + 1 {
 		specs = append(specs, fmt.Sprintf("c0:refs/tags/t%04d", i))
@@ -80,7 +70,7 @@ func oneGoodLine(t *testing.T, said string) {
 func TestOfAPushOfTooManyRefsToALaterGitTheFirstGoOn(t *testing.T) {
 	skipMany(t)
 	t.Parallel()
-	g := newSpacious(t)
+	g := newGuard(t, dbtest.SQLite(t), "eu-1")
 	shell, err := os.ReadFile("/bin/sh")
 	git := filepath.Join(t.TempDir(), "git")
 	if err == nil {
@@ -100,7 +90,7 @@ hooks/reference-transaction prepared <lines 2>>said && echo taken >>said
 hooks/reference-transaction aborted <lines; wait`, refdb.MaxLockRefs+more, zero, g.commit[0])
 	cmd := exec.Command(git, "-c", script)
 	cmd.Dir = g.repo
-	cmd.Env = append(os.Environ(), "GIT_DIR=.", patient)
+	cmd.Env = append(os.Environ(), "GIT_DIR=.")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -53,7 +53,7 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	}
 	pass := func() {
 		t.Helper()
-		g.shared.Exec(t, `UPDATE projects SET time = time - ?`, time.Minute.Microseconds())
+		g.shared.Exec(t, `UPDATE projects SET time = time - ?`, time.Hour.Microseconds())
 	}
 
 	first := g.project()
@@ -74,6 +74,7 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 
 	// The same project again.
 	register("was removed", false)
+	g.justRemoved()
 	register("has just been removed", true)
 	pass()
 	again := register("", true)
@@ -100,6 +101,7 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	}
 	register("still has refs of the removed project", true)
 	remove(g.project())
+	g.justRemoved()
 	register("has just been removed", true)
 	pass()
 	intent, err := g.db.Prepare(ctx, "team/app", []refdb.Update{{Ref: "refs/heads/left", New: refdb.Value(g.commit[0])}}, "agent")
@@ -131,7 +133,7 @@ func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
 	name := func(ago time.Duration) string {
 		return time.Now().UTC().Add(-ago).Format("refdb-removed-20060102T150405Z")
 	}
-	old, young := name(30*day+time.Minute), name(30*day-time.Minute)
+	old, young := name(30*day+time.Hour), name(30*day-time.Hour)
 	for _, sub := range []string{old + "/team/app.git", young + "/team/app.git", "mine", "20200101T000000Z"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -20,7 +19,12 @@ import (
 // operator has decided meanwhile. It refuses while a daemon of the site runs, here or elsewhere. The
 // Status says what was done, and what could not be done. db's site must be c.Site.
 func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s client.Status, err error) {
-	d := New(c, db, o)
+	return New(c, db, o).repair(ctx, c)
+}
+
+// repair is [Repair] by a daemon that does not run.
+func (d *Daemon) repair(ctx context.Context, c *config.Config) (s client.Status, err error) {
+	db := d.db
 	if site, _, _ := strings.Cut(db.Owner(), "/"); site != c.Site {
 		return s, fmt.Errorf("the database was opened for site %q, not %q", site, c.Site)
 	}
@@ -52,7 +56,7 @@ func Repair(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (s c
 	}
 	defer d.presence.End()
 	err = d.reconcile(ctx)
-	until := time.Now().Add(gitrepo.LockPatience)
+	until := time.Now().Add(d.limits.lockFiles)
 	d.guards.AwaitDead(ctx, until)
 	d.awaitRemovals(ctx, until)
 	if err == nil && d.reconcileDone.Load() != d.reconcileRequested.Load() {

@@ -26,10 +26,10 @@ func (g *guard) repair() (s client.Status) {
 		g.tb.Fatal(err)
 	}
 	defer db.Close()
-	sitetest.Eventually(g.tb, "the site is repaired, once the daemon's lock is stale", func() bool {
-		s, err = site.Repair(g.tb.Context(), c, db, site.Options{})
-		return err == nil
-	})
+	g.ageName()
+	if s, err = site.PatientRepair(g.tb.Context(), c, db, sitetest.Patience); err != nil {
+		g.tb.Fatal(err)
+	}
 	return s
 }
 

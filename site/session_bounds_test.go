@@ -16,6 +16,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -129,11 +130,10 @@ func TestAGuardThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	g := sessionTest(t)
 	slow, other := g.jgitChild(), g.jgit().session()
+	g.daemon.SetSessionLimits(guards.Limits{Write: 100 * time.Millisecond}) // of the session that begins now
 	slow.session()
 	pings := strings.Repeat("ping\n\n", 200_000)
-	if _, err := io.WriteString(slow.conn, pings); err != nil {
-		t.Fatal(err)
-	}
+	go io.WriteString(slow.conn, pings) // until it is killed
 	sitetest.Eventually(t, "the session ends", func() bool {
 		other.report(other.granted(line(x, "", g.commit[0])))
 		return !openSession(g.status().Sessions, slow.child.Process.Pid)
@@ -169,7 +169,7 @@ func TestMoreTransactionsThanAGuardMayHave(t *testing.T) {
 // A stop waits for reports, takes them, and lets nothing new through.
 func TestAStopWaitsForTransactionsOfSessions(t *testing.T) {
 	t.Parallel()
-	g := sessionTest(t, "\tstopTimeout = 20s")
+	g := sessionTest(t)
 	a, b := g.commit[0], g.commit[1]
 	g.set(x, a)
 	j := g.jgit().session()
@@ -199,7 +199,7 @@ func TestAStopWaitsForTransactionsOfSessions(t *testing.T) {
 // What comes before the answer may take long. It is given only by a daemon that still serves.
 func TestAnOKIsOfADaemonThatStillServes(t *testing.T) {
 	t.Parallel()
-	g := sessionTest(t, "\tstopTimeout = 20s\n\tlockWait = 4500ms")
+	g := sessionTest(t)
 	a, b := g.commit[0], g.commit[1]
 	g.set(x, a)
 	one, two := g.jgit().session(), g.jgitChild().session()
@@ -218,7 +218,7 @@ func TestAnOKIsOfADaemonThatStillServes(t *testing.T) {
 // A stop does not wait for a guard without a session, and does not say that this site has nothing pending.
 func TestAStopWithATransactionOfAGuardWithoutASession(t *testing.T) {
 	t.Parallel()
-	g := sessionTest(t, "\tstopTimeout = 60s")
+	g := sessionTest(t)
 	j := g.jgit().session()
 	j.granted(line(x, "", g.commit[0]))
 	j.conn.Close()
@@ -375,7 +375,7 @@ func TestSessionsRaceWithPushesOverGit(t *testing.T) {
 		granted := make([]int, 2)
 		for n, j := range []*jgit{g.jgit().session(), g.jgitChild().session()} {
 			done.Go(func() {
-				for i := range 40 {
+				for i := 0; i < 40 || granted[n] == 0; i++ {
 					var moves []wire.Line
 					for _, ref := range refs[i%2 : 2+i%2] {
 						moves = append(moves, line(ref, g.local(ref), g.commit[(i+n)%8]))

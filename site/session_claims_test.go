@@ -15,7 +15,7 @@ import (
 // Rule 12: all refs of a transaction are claimed at once, against other sessions, until it is settled.
 func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 	t.Parallel()
-	g := sessionTest(t, "\tlockWait = 4500ms")
+	g := sessionTest(t)
 	a, b := g.commit[0], g.commit[1]
 	g.set(x, a)
 	g.set("refs/heads/y", a)
@@ -33,7 +33,7 @@ func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 	}
 	two.move(line(x, b, a), line("refs/heads/y", a, b))
 	two.report(later)
-	if m := one.answer(third); m != (refusedAs{"retry", "changed"}) && m != (refusedAs{"retry", "locked"}) {
+	if m := one.answer(third); m != (refusedAs{"retry", "changed"}) {
 		t.Errorf("the third: %+v", m)
 	}
 	g.has(x, a, a)
@@ -43,16 +43,12 @@ func TestATransactionWaitsForThoseBeforeIt(t *testing.T) {
 // Rule 14: a hook does not wait for a claim.
 func TestAPushOverGitIsRefusedWhileASessionHasItsRef(t *testing.T) {
 	t.Parallel()
-	g := sessionTest(t, "\tlockWait = 4s")
+	g := sessionTest(t) // others wait for minutes
 	a, b := g.commit[0], g.commit[1]
 	g.set(x, a)
 	j := g.jgit().session()
 	tx := j.granted(line(x, a, b))
-	began := time.Now()
 	sitetest.Contains(t, g.fails("update-ref", x, b), "another push to it is under way here")
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("it took %v", took)
-	}
 	j.report(tx)
 	g.git("update-ref", x, b)
 	g.has(x, b, b)
@@ -176,7 +172,7 @@ func TestAReportWhileTheDatabaseIsDown(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
 			t.Parallel()
-			g := idleGuard(t, sessionDatabase(t), "eu-1", "\ttimeout = 500ms\n\tlockWait = 100ms")
+			g := idleGuard(t, sessionDatabase(t), "eu-1", "\tlockWait = 100ms")
 			down := g.unplug()
 			g.start()
 			a, b := g.commit[0], g.commit[1]

@@ -208,7 +208,7 @@ func (j *jgit) announce(lines ...wire.Line) (tx string) {
 	j.g.tb.Helper()
 	j.tx++
 	tx = fmt.Sprintf("t%d", j.tx)
-	j.say(wire.Announce{TX: tx, Limit: 10 * time.Second, Dir: j.g.repo, By: "alice", Lines: lines})
+	j.say(wire.Announce{TX: tx, Limit: sitetest.Patience, Dir: j.g.repo, By: "alice", Lines: lines})
 	return tx
 }
 

@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -31,12 +33,27 @@ func example(t *testing.T, number int) string {
 	return example
 }
 
+// configs returns the site's configuration, and one whose times are the defaults.
+func (g *guard) configs() (c, defaults *config.Config) {
+	g.tb.Helper()
+	c, err := config.Load(g.tb.Context(), g.config)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	return c, g.newConfig(func(string) string { return "[site]\n\tname = eu-1\n\troot = " + g.dir + "\n" })
+}
+
 var placeName = regexp.MustCompile("PLACE-[0-9]+")
 
 // converse says and expects what an example has. The guard's ID is that of the example. Between the messages happens what its comments say.
 func (g *guard) converse(t *testing.T, j *jgit, example string, happens map[string]func()) {
 	t.Helper()
-	real := strings.NewReplacer("/srv/git", filepath.Join(g.dir, "git"), strings.Repeat("1", 40), g.commit[0], strings.Repeat("2", 40), g.commit[1])
+	c, defaults := g.configs()
+	real := strings.NewReplacer(
+		fmt.Sprintf("lock-wait %d", defaults.LockWait.Milliseconds()), fmt.Sprintf("lock-wait %d", c.LockWait.Milliseconds()),
+		fmt.Sprintf("timeout %d", (defaults.Timeout+defaults.LockWait).Milliseconds()), fmt.Sprintf("timeout %d", (c.Timeout+c.LockWait).Milliseconds()),
+		" 5000 ", fmt.Sprintf(" %d ", sitetest.Patience.Milliseconds()), // which the guard chooses
+		"/srv/git", filepath.Join(g.dir, "git"), strings.Repeat("1", 40), g.commit[0], strings.Repeat("2", 40), g.commit[1])
 	places := map[string]string{} // what the daemon calls them
 	named := func(s string) string {
 		return placeName.ReplaceAllStringFunc(s, func(name string) string { return places[name] })

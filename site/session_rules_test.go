@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -152,7 +151,7 @@ func TestALaterSessionEndsTheEarlierOne(t *testing.T) {
 	if m, err := wire.ReadFromDaemon(r); err == nil {
 		t.Errorf("the earlier session goes on: %+v", m)
 	}
-	wire.WriteMessage(first, wire.Announce{TX: "old", Limit: time.Second, Dir: g.repo, Lines: []wire.Line{line(x, "", a)}})
+	wire.WriteMessage(first, wire.Announce{TX: "old", Limit: sitetest.Patience, Dir: g.repo, Lines: []wire.Line{line(x, "", a)}})
 	tx := j.granted(line("refs/heads/y", "", a))
 	if agents := g.agents(); len(agents) != 1 || !strings.HasSuffix(agents[0], ":"+tx) {
 		t.Errorf("intents of %v stand", agents)
@@ -201,7 +200,7 @@ func TestWhatIsRefused(t *testing.T) {
 	if n := g.intents(); n != 0 {
 		t.Errorf("%d intents are left", n)
 	}
-	j.say(wire.Announce{TX: "elsewhere", Limit: time.Second, Dir: filepath.Dir(g.repo), Lines: []wire.Line{line(x, "", a)}})
+	j.say(wire.Announce{TX: "elsewhere", Limit: sitetest.Patience, Dir: filepath.Dir(g.repo), Lines: []wire.Line{line(x, "", a)}})
 	if got := j.answer("elsewhere"); got != (refusedAs{"final", "not_configured"}) {
 		t.Errorf("another directory: %+v", got)
 	}

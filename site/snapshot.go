@@ -16,7 +16,6 @@ const (
 	// snapshotRefs bounds the refs in the snapshots of all pushes together.
 	snapshotRefs = 100_000
 	snapshotPage = 1000 // refs per request
-	snapshotFor  = time.Minute
 )
 
 // A snapshot has the database's values of a push's refs from when the push began. The update hook is
@@ -24,11 +23,12 @@ const (
 type snapshot struct {
 	project string
 	taken   time.Time
+	lasts   time.Duration          // from then on
 	values  map[string]refdb.Value // of the refs that were not locked
 	moves   []refdb.Update         // that git was asked for
 }
 
-func (s *snapshot) old() bool { return time.Since(s.taken) > snapshotFor }
+func (s *snapshot) old() bool { return time.Since(s.taken) > s.lasts }
 
 // allows reports whether u may go on according to the snapshot. If not, the database must be asked.
 func (s *snapshot) allows(project string, u refdb.Update) bool {
@@ -101,7 +101,7 @@ func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hoo
 	if err != nil {
 		return err
 	}
-	s := &snapshot{project: project, taken: time.Now(), values: map[string]refdb.Value{}, moves: moves[:min(len(moves), snapshotRefs)]}
+	s := &snapshot{project: project, taken: time.Now(), lasts: d.limits.snapshot, values: map[string]refdb.Value{}, moves: moves[:min(len(moves), snapshotRefs)]}
 	refs := make([]string, len(moves))
 	for i, m := range moves {
 		refs[i] = m.Ref

@@ -10,7 +10,7 @@ import (
 )
 
 func newSnapshot(refs int) *snapshot {
-	s := &snapshot{project: "p", taken: time.Now(), values: map[string]refdb.Value{}}
+	s := &snapshot{project: "p", taken: time.Now(), lasts: time.Hour, values: map[string]refdb.Value{}}
 	for i := range refs {
 		s.values[fmt.Sprint("refs/heads/", i)] = "1"
 	}
@@ -31,7 +31,7 @@ func TestASnapshotAllowsWhatItReadOfItsOwnProjectForAWhile(t *testing.T) {
 		"another project": {s, "q", u, false},
 		"another value":   {s, "p", refdb.Update{Ref: u.Ref, Old: "3", New: "2"}, false},
 		"another ref":     {s, "p", refdb.Update{Ref: "refs/heads/1", New: "2"}, false},
-		"an old one":      {&snapshot{project: "p", taken: time.Now().Add(-snapshotFor - time.Second), values: s.values}, "p", u, false},
+		"an old one":      {&snapshot{project: "p", taken: time.Now().Add(-time.Hour), lasts: time.Minute, values: s.values}, "p", u, false},
 	} {
 		if got := c.s.allows(c.project, c.u); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -63,7 +63,7 @@ func TestSnapshotsAreBounded(t *testing.T) {
 	if !kept(first) {
 		t.Error("a push can't have a second one")
 	}
-	first.snapshot.taken = time.Now().Add(-snapshotFor - time.Second)
+	first.snapshot.taken = time.Now().Add(-2 * time.Hour)
 	ps.remember(second, newSnapshot(2))
 	if kept(first) || !kept(second) {
 		t.Errorf("kept: %v, %v", kept(first), kept(second))

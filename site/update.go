@@ -56,7 +56,7 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	}
 	var waits *keepalive.Client // nil: the hook does not wait on
 	if q.Patient() {
-		waits = waitingHook(conn)
+		waits = d.waitingHook(conn)
 	}
 	if err := d.storeInUpdate(ctx, c, p, r, moves, known, waits); err != nil {
 		return p.remember(err)

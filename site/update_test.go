@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,18 +21,24 @@ type clone struct {
 	env []string // besides this process's
 }
 
-// patient has hooks wait for an answer about a push of thousands of refs, however busy the machine is.
-const patient = "REFDB_HOOK_TIMEOUT=2m"
+// impatient has hooks wait for a daemon that does not run, or does not answer, for no longer than a test can.
+const impatient = "REFDB_HOOK_TIMEOUT=500ms"
 
 // client has the site's commits as branches c0, c1, …
 func (g *guard) client() *clone {
 	g.tb.Helper()
 	c := &clone{tb: g.tb, dir: filepath.Join(g.tb.TempDir(), "client.git"), g: g}
 	sitetest.Run(g.tb, "", "git", "init", "--quiet", "--bare", c.dir)
+	g.git("-c", "core.hooksPath=/dev/null", "update-ref", "refs/peer/test/tip", g.commit[len(g.commit)-1]) // which has all
+	sitetest.Run(g.tb, "", "git", "--git-dir="+c.dir, "fetch", "--quiet", "file://"+g.repo, "refs/peer/test/tip")
+	var refs strings.Builder
 	for i, id := range g.commit {
-		sitetest.Run(g.tb, "", "git", "--git-dir="+g.repo, "-c", "core.hooksPath=/dev/null", "update-ref", "refs/peer/test/tip", id)
-		sitetest.Run(g.tb, "", "git", "--git-dir="+c.dir, "fetch", "--quiet", "file://"+g.repo, "refs/peer/test/tip")
-		sitetest.Run(g.tb, "", "git", "--git-dir="+c.dir, "update-ref", "refs/heads/c"+string(rune('0'+i)), id)
+		fmt.Fprintf(&refs, "create refs/heads/c%d %s\n", i, id)
+	}
+	cmd := exec.Command("git", "--git-dir="+c.dir, "update-ref", "--stdin")
+	cmd.Stdin = strings.NewReader(refs.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		g.tb.Fatalf("%v: %s", err, out)
 	}
 	return c
 }
@@ -99,7 +106,9 @@ func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 func TestAPushWaitsALittleForAnother(t *testing.T) {
 	t.Parallel()
 	shared := dbtest.SQLite(t)
-	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
+	east, west := idleGuard(t, shared, "east"), newGuard(t, shared, "west")
+	asked := &east.listen().asked
+	east.start()
 	s := west.session()
 	if err := s.prepare("create refs/heads/x " + west.commit[0]); err != nil {
 		t.Fatal(err)
@@ -113,7 +122,8 @@ func TestAPushWaitsALittleForAnother(t *testing.T) {
 		}
 		close(pushed)
 	}()
-	time.Sleep(300 * time.Millisecond)
+	// Once when it begins, and again and again while the ref is locked.
+	sitetest.Eventually(t, "it waits", func() bool { return asked.states.Load() >= 3 })
 	s.must("abort")
 	if said := <-pushed; said != "" {
 		t.Error(said)
@@ -126,14 +136,18 @@ func TestAPushWithoutADaemon(t *testing.T) {
 	t.Parallel()
 	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
 	client := g.client()
+	client.env = []string{impatient}
 	start := time.Now()
-	said, ok := client.push("c0:x")
+	said, ok := client.push("c0:x", "c1:y")
 	if ok {
 		t.Error("the push succeeded")
 	}
-	sitetest.Contains(t, said, "the site daemon does not answer")
-	if d := time.Since(start); d < 4*time.Second || d > 15*time.Second {
-		t.Errorf("it took %s", d)
+	// It waits once, however many refs it has.
+	if n := strings.Count(said, "the site daemon does not answer"); n != 1 {
+		t.Errorf("it is told %d times: %s", n, said)
+	}
+	if d := time.Since(start); d < 500*time.Millisecond {
+		t.Errorf("it waited for %s only", d)
 	}
 	if g.local("refs/heads/x") != "" {
 		t.Error("the ref is there")

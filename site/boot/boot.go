@@ -41,10 +41,11 @@ type Site interface {
 
 // A Repair repairs what a crash of the machine has left.
 type Repair struct {
-	ID     string // of the boot
-	DB     *refdb.DB
-	Site   Site
-	Logger *slog.Logger
+	ID       string        // of the boot
+	Patience time.Duration // with running gits that have lock files
+	DB       *refdb.DB
+	Site     Site
+	Logger   *slog.Logger
 	// Digest returns what stands for a ref of a project in logs.
 	Digest func(project, ref string) string
 }
@@ -72,7 +73,7 @@ func (b *Repair) record(state string) error {
 // first hook is answered. `site check` finds those that it can't remove.
 func (b *Repair) RemoveLockFiles(ctx context.Context, c *config.Config) {
 	repositories, err := install.GuardedBy(c)
-	until := time.Now().Add(gitrepo.LockPatience)
+	until := time.Now().Add(b.Patience)
 	for _, r := range repositories {
 		err = errors.Join(err, b.removeLockFilesIn(ctx, r, until))
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
@@ -66,7 +67,7 @@ func TestABootIsNotRecordedBeforeAllRepositoriesAreRepaired(t *testing.T) {
 			if booted, err := before.Booted(root); booted || err != nil {
 				t.Fatal(booted, err)
 			}
-			r := boot.Repair{ID: "now", DB: db, Site: d, Logger: slog.New(slog.DiscardHandler), Digest: func(string, string) string { return "" }}
+			r := boot.Repair{ID: "now", Patience: time.Minute, DB: db, Site: d, Logger: slog.New(slog.DiscardHandler), Digest: func(string, string) string { return "" }}
 			r.CatchUp(ctx, d.config)
 			want := context.Cause(ctx) != nil
 			if booted, err := r.Booted(root); booted != want || err != nil {

@@ -98,7 +98,7 @@ func (gs *Guards) decideCreation(ctx context.Context, cr *creation, s *session, 
 // guards it.
 func (gs *Guards) reserve(ctx context.Context, cr *creation, limit time.Duration) error {
 	c := gs.Site.Config()
-	ctx, cancel := context.WithTimeout(ctx, min(limit-min(answerReserve, limit/4), answerWithin(c)))
+	ctx, cancel := context.WithTimeout(ctx, min(limit-min(answerReserve, limit/4), gs.answerWithin(c)))
 	defer cancel()
 	r, err := c.NewRepository(cr.dir)
 	if err != nil {

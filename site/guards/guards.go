@@ -28,6 +28,7 @@ type Guards struct {
 	Needs
 
 	mu      sync.Mutex
+	limited Limits
 	all     map[pusher.Guard]*guard
 	changed broadcast.Broadcast // when something has ended that others wait for
 

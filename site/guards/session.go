@@ -29,8 +29,9 @@ const (
 
 // A session is a guard's connection. Nothing that it says blocks.
 type session struct {
-	guard *guard
-	conn  *net.UnixConn
+	guard  *guard
+	conn   *net.UnixConn
+	limits Limits
 
 	mu     sync.Mutex
 	queue  []byte
@@ -38,8 +39,8 @@ type session struct {
 	ending bool          // nothing is queued any more
 }
 
-func newSession(conn *net.UnixConn) *session {
-	return &session{conn: conn, more: make(chan struct{}, 1)}
+func newSession(conn *net.UnixConn, limits Limits) *session {
+	return &session{conn: conn, limits: limits, more: make(chan struct{}, 1)}
 }
 
 // send queues a message. It reports whether the guard may get it. A nil session takes nothing.
@@ -89,7 +90,7 @@ func (s *session) listen() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ending {
-		s.conn.SetReadDeadline(time.Now().Add(sessionSilence))
+		s.conn.SetReadDeadline(time.Now().Add(s.limits.Silence))
 	}
 	return !s.ending
 }
@@ -102,7 +103,7 @@ func (s *session) write() {
 		s.queue = nil
 		s.mu.Unlock()
 		if len(b) > 0 {
-			s.conn.SetWriteDeadline(time.Now().Add(sessionWrite))
+			s.conn.SetWriteDeadline(time.Now().Add(s.limits.Write))
 			if _, err := s.conn.Write(b); err != nil {
 				s.close()
 				return
@@ -116,7 +117,7 @@ func (s *session) write() {
 
 // Serve serves a guard from its first message on. It calls begun when the session has begun.
 func (gs *Guards) Serve(ctx context.Context, conn *net.UnixConn, r *bufio.Reader, peer pusher.Hook, begun func()) {
-	s := newSession(conn)
+	s := newSession(conn, gs.limits())
 	done := make(chan struct{})
 	go func() { defer close(done); s.write() }()
 	defer func() { s.close(); <-done }()

@@ -37,7 +37,7 @@ func (gs *Guards) begin(ctx context.Context, s *session, peer pusher.Hook, b wir
 	if err != nil {
 		return refusal.Rejected{Reason: wire.RejectGuard, Err: err}
 	}
-	welcome := wire.Welcome{Site: c.Site, Root: root, LockWait: c.LockWait, Timeout: answerWithin(c), Projects: wire.ProjectsVersion}
+	welcome := wire.Welcome{Site: c.Site, Root: root, LockWait: c.LockWait, Timeout: gs.answerWithin(c), Projects: wire.ProjectsVersion}
 	if err := gs.ready(ctx); err != nil {
 		welcome.Database = refusal.LinesOf(err)[0]
 	} else if err := gs.recordServer(ctx, c, b); err != nil {

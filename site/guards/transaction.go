@@ -32,8 +32,8 @@ const answerReserve = 200 * time.Millisecond
 var errCancelled = errors.New(wire.TransactionGivenUp)
 
 // answerWithin is how long an announcement may wait for its answer, objects that are stored aside.
-func answerWithin(c *config.Config) time.Duration {
-	return min(c.Timeout+c.LockWait, longestDecision)
+func (gs *Guards) answerWithin(c *config.Config) time.Duration {
+	return min(c.Timeout+c.LockWait, gs.limits().Decision)
 }
 
 // decide decides about an announcement of a session, and tells the guard. Ctx ends with [errCancelled] if nobody waits for that any more.
@@ -131,7 +131,7 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 		}
 		moves = announcedMoves(lines)
 	}
-	limited, cancel = context.WithTimeout(limited, answerWithin(ruled))
+	limited, cancel = context.WithTimeout(limited, gs.answerWithin(ruled))
 	defer cancel()
 	if len(moves) == 0 {
 		return gs.awaitNoLocksOfDead(limited, t, time.Now().Add(ruled.LockWait))

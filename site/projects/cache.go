@@ -3,6 +3,7 @@
 package projects
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -33,7 +34,9 @@ const (
 
 // A Cache is what a daemon knows of the database's projects.
 type Cache struct {
-	Asking sync.Mutex // held while the database is asked for changes
+	Asking sync.Mutex    // held while the database is asked for changes
+	Settle time.Duration // for how long pushes are refused after a change; 0: [RulesSettle]
+
 	mu     sync.Mutex
 	known  map[string]Known
 	last   refdb.Project // the latest change that was read
@@ -95,14 +98,14 @@ func (k *Cache) Refresh(ctx context.Context, db *refdb.DB) error {
 		k.known, k.last = nil, refdb.Project{}
 	}
 	for _, p := range changed {
-		k.learn(p, settlesAt(p, before, readAt, first))
+		k.learn(p, k.settlesAt(p, before, readAt, first))
 		k.last = p
 	}
 	return nil
 }
 
 // settlesAt returns when the rules of p, read at the time readAt, may be used. Before is what was known.
-func settlesAt(p refdb.Project, before map[string]Known, readAt time.Duration, first bool) time.Duration {
+func (k *Cache) settlesAt(p refdb.Project, before map[string]Known, readAt time.Duration, first bool) time.Duration {
 	known, ok := before[p.Project]
 	switch {
 	case ok && known.Op == p.Op:
@@ -112,7 +115,7 @@ func settlesAt(p refdb.Project, before map[string]Known, readAt time.Duration, f
 	case !ok && p.IsNew(), first && p.Age >= rulesOld:
 		return 0
 	}
-	return readAt + RulesSettle
+	return readAt + cmp.Or(k.Settle, RulesSettle)
 }
 
 // learn adds a row. k.mu is held.
@@ -216,6 +219,15 @@ func (k *Cache) Valid() (bool, error) {
 func (k *Cache) Read(row refdb.Project, readAt time.Duration) Known {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.learn(row, settlesAt(row, k.known, readAt, false))
+	k.learn(row, k.settlesAt(row, k.known, readAt, false))
 	return k.known[row.Project]
+}
+
+// Backdate lets the latest answer of the database be older: for tests.
+func (k *Cache) Backdate(by time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.asOf != 0 {
+		k.asOf -= by
+	}
 }

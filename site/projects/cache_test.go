@@ -33,7 +33,7 @@ func TestARowIsUsedOnceNoSiteGoesByAnother(t *testing.T) {
 		if c.before != nil {
 			before["a"] = *c.before
 		}
-		if got := settlesAt(c.row, before, readAt, c.first); got != c.want {
+		if got := new(Cache).settlesAt(c.row, before, readAt, c.first); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

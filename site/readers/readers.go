@@ -43,6 +43,8 @@ type Readers struct {
 	Logger  *slog.Logger
 	// Reset is called when a reader has to compare everything.
 	Reset func()
+	// Wait is how long a reader waits for an answer while nothing moves; 0: 10 s.
+	Wait time.Duration
 
 	mu  sync.Mutex
 	all map[string]*reader
@@ -155,7 +157,7 @@ func (rs *Readers) movesAfter(ctx context.Context, place moves.Place) wire.Messa
 		}
 		return wire.Moves{Place: string(end)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, movesWait)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(rs.Wait, movesWait))
 	defer cancel()
 	for {
 		page, err := rs.List.Read(place)

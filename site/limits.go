@@ -1,0 +1,19 @@
+package site
+
+import (
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+)
+
+// limits are how long the daemon waits for other processes. Tests have other ones.
+type limits struct {
+	request   time.Duration // that a hook takes to send its request
+	answer    time.Duration // that it takes to read the answer
+	lockFiles time.Duration // that running gits take to let go of lock files after a boot, or in a repair
+	snapshot  time.Duration // that a push goes by what was read when it began
+}
+
+func defaultLimits() limits {
+	return limits{request: 5 * time.Second, answer: 2 * time.Second, lockFiles: gitrepo.LockPatience, snapshot: time.Minute}
+}
