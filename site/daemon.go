@@ -254,12 +254,17 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.presence.Keep(work, c) })
 	d.tasks.Go(func() { d.storage.DropAbandoned(work) })
 	d.tasks.Go(func() { d.maintainer.RunLeftLocks(work) })
+	// Gits whose hooks this daemon answers.
 	following, endFollowing := context.WithCancel(work)
 	defer endFollowing()
-	followed := make(chan struct{})
-	d.tasks.Go(func() { defer close(followed); d.follower.Run(following) })
+	var followers sync.WaitGroup
+	answered := func(run func()) {
+		followers.Add(1)
+		d.tasks.Go(func() { defer followers.Done(); run() })
+	}
+	answered(func() { d.follower.Run(following) })
 	d.tasks.Go(func() { d.maintainer.Run(d.upkeep) })
-	d.tasks.Go(func() { d.lifecycle.RunClones(d.upkeep) })
+	answered(func() { d.lifecycle.RunClones(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunRemovals(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunVanished(d.upkeep) })
 	d.tasks.Go(func() {
@@ -270,7 +275,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	d.tasks.Go(func() { d.gerrit.Run(d.upkeep) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
-		d.tasks.Go(func() { machine.CatchUp(work, c) })
+		answered(func() { machine.CatchUp(following, c) })
 	}
 	systemd.Ready()
 	d.o.Logger.InfoContext(ctx, "serving", "version", d.o.Version, "presence", d.presence.Lost() == nil)
@@ -278,7 +283,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	<-ctx.Done()
 	d.stop(connections, d.config.Load().StopTimeout)
 	endFollowing()
-	<-followed // while the hooks of its gits are answered: they would wait for the next daemon
+	followers.Wait() // while the hooks of their gits are answered: they would wait for the next daemon
 	listener.Close()
 	cancel()
 	d.tasks.Wait()

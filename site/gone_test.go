@@ -44,6 +44,7 @@ func TestAPushToARepositoryThatIsGoneIsStuckUntilItIsDecided(t *testing.T) {
 				t.Errorf("%+v", x)
 			}
 			g.decide("refs/heads/x", refdb.KeepOld)
+			g.reload()
 			sitetest.Eventually(t, "nothing is stuck", func() bool { return len(g.status().Stuck) == 0 && g.decided() == 0 })
 		})
 	}

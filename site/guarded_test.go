@@ -211,7 +211,7 @@ func (g *guard) tryStart() error {
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	requests := metrics.New()
 	known := journal.New(c.State)
-	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: 100 * time.Millisecond, StaleAfter: g.stale, Observe: requests.Observe, Journal: known})
+	db, err := refdb.New(driver, refdb.Options{Site: g.name, Heartbeat: min(500*time.Millisecond, g.stale/5), StaleAfter: g.stale, Observe: requests.Observe, Journal: known})
 	if err != nil {
 		return err
 	}

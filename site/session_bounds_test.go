@@ -365,6 +365,10 @@ func TestARepositoryThatAGuardHasMade(t *testing.T) {
 // Pushes over git and two guards race for the same refs. What each was told holds, and all comes to rest.
 func TestSessionsRaceWithPushesOverGit(t *testing.T) {
 	t.Parallel()
+	rounds := 40
+	if testing.Short() {
+		rounds = 15
+	}
 	for _, db := range []func(testing.TB) *dbtest.Database{dbtest.SQLite, dbtest.Postgres} {
 		g := newGuard(t, db(t), "eu-1", "\tlockWait = 300ms")
 		refs := []string{x, "refs/heads/y", "refs/heads/z"}
@@ -375,7 +379,7 @@ func TestSessionsRaceWithPushesOverGit(t *testing.T) {
 		granted := make([]int, 2)
 		for n, j := range []*jgit{g.jgit().session(), g.jgitChild().session()} {
 			done.Go(func() {
-				for i := 0; i < 40 || granted[n] == 0; i++ {
+				for i := 0; i < rounds || granted[n] == 0; i++ {
 					var moves []wire.Line
 					for _, ref := range refs[i%2 : 2+i%2] {
 						moves = append(moves, line(ref, g.local(ref), g.commit[(i+n)%8]))
@@ -400,7 +404,7 @@ func TestSessionsRaceWithPushesOverGit(t *testing.T) {
 			})
 		}
 		done.Go(func() {
-			for i := range 40 {
+			for i := range rounds {
 				exec.Command("git", "--git-dir="+g.repo, "update-ref", refs[i%3], g.commit[(i+3)%8]).Run()
 			}
 		})
