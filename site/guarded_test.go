@@ -265,6 +265,7 @@ func (g *guard) halt() error {
 	if g.stop == nil {
 		return nil
 	}
+	g.explain()
 	g.daemon.HurryStop(20 * time.Millisecond)
 	g.stop()
 	err := <-g.ended
@@ -278,6 +279,23 @@ func (g *guard) halt() error {
 		g.tb.Logf("log of %s:\n%s", g.name, g.log)
 	}
 	return err
+}
+
+// explain logs, of a test that has failed, what its daemon says of itself, and what is locked in the database.
+func (g *guard) explain() {
+	if !g.tb.Failed() || len(g.ended) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	s, err := client.Query(ctx, filepath.Join(g.dir, "sock"))
+	g.tb.Logf("status of %s: %+v, %v", g.name, s, err)
+	for l, err := range g.db.Locks(ctx, refdb.LockFilter{}) {
+		g.tb.Logf("a lock: %+v, %v", l, err)
+	}
+	for i, err := range g.db.Intents(ctx, refdb.IntentFilter{}) {
+		g.tb.Logf("an intent: %+v, %v", i, err)
+	}
 }
 
 // decide ends the one pending intent on a ref, as an operator.
