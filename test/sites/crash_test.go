@@ -291,6 +291,7 @@ func TestGitKilledInTheMiddleOfALargePushIsResolvedRefByRef(t *testing.T) {
 		}
 		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
 		gate.shut("prepared")
+		gate.shut("committed") // it does not end before it is killed
 		told := c.eu.startPush(append([]string{"--atomic"}, args...)...)
 		pack := parentOf(t, gate.waits("prepared"))
 		gate.open("prepared")
@@ -303,8 +304,10 @@ func TestGitKilledInTheMiddleOfALargePushIsResolvedRefByRef(t *testing.T) {
 			if fields, err := stat(pack); err != nil || fields[0] == "Z" {
 				t.Fatal("git has ended without a push")
 			}
+			time.Sleep(50 * time.Microsecond)
 		}
 		kill9(t, pack)
+		gate.open("committed")
 		if p := told(); p.ok {
 			t.Errorf("the client was told %+v", p)
 		}

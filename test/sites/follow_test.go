@@ -207,7 +207,7 @@ func TestASiteThatWasAwayCatchesUp(t *testing.T) {
 		c.eu.pushed(leaf+fmt.Sprintf(":refs/heads/%d", i), c.h.children[i][0]+":refs/heads/busy", "--force")
 		if i%5 == 4 {
 			c.us.start()
-			time.Sleep(time.Duration(i*10) * time.Millisecond)
+			time.Sleep(time.Duration(i*10) * time.Millisecond) // it is killed sooner or later, whatever it has done by then
 		}
 	}
 	c.us.follows(project)
@@ -226,7 +226,7 @@ func TestWaitingReadsWhatWasPushedElsewhere(t *testing.T) {
 		from := []*server{c.eu, c.us}[i%2]
 		from.pushed("--force", leaf+":refs/heads/main", leaf+fmt.Sprintf(":refs/heads/%d", i))
 		to := from.other()
-		to.must("site", "wait", "--limit", "30s", project)
+		to.must("site", "wait", "--limit", patience.String(), project)
 		refs := to.refs(project)
 		if refs["refs/heads/main"] != leaf || refs[fmt.Sprintf("refs/heads/%d", i)] != leaf {
 			t.Fatalf("push %d is not at the other site: %v", i, refs)
@@ -244,22 +244,29 @@ func TestARepositoryIsFollowedAsSoonAsItIsEnabled(t *testing.T) {
 	t.Parallel()
 	all, err := gits()
 	g := must(t, all, err)[0]
-	c := newCluster(t, g, design{extra: storing})
+	const other = "team/other"
+	c := newCluster(t, g, design{projects: []string{project, other}, extra: storing})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	c.us.follows(project)
-	eventually(t, "the daemon has looked at all projects", func() error {
-		status, err := c.us.status()
-		if err == nil && status.Uptime < 5 {
-			err = errPending
-		}
-		return err
-	})
-	c.us.losesRepository(project)
-	g.initBare(c, c.us.repo(project), files)
-	began := time.Now()
-	c.us.must("site", "enable", c.us.repo(project))
-	c.us.follows(project)
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("it was followed after %s", took)
+	anew := func(project string) {
+		t.Helper()
+		c.us.losesRepository(project)
+		g.initBare(t, c.us.repo(project), files)
+		c.us.must("site", "enable", c.us.repo(project))
 	}
+	g.run(t, c.h.dir, "push", "--quiet", c.eu.repo(other), c.h.b+":refs/heads/main")
+	for range 3 {
+		// The first look finds what was enabled while there was no daemon.
+		c.us.stop()
+		anew(other)
+		c.us.start()
+		c.us.follows(other)
+		anew(project)
+		c.us.follows(project)
+		status, err := c.us.status()
+		if must(t, status, err).Uptime < 60 {
+			return // there was no second look
+		}
+	}
+	t.Error("it was not followed before the daemon looked at all directories again")
 }

@@ -106,7 +106,7 @@ func obstruct(t testing.TB, repo, ref string) {
 }
 
 func TestGitWaitsForALockedRefOnlyIfToldTo(t *testing.T) {
-	for wait, ok := range map[string]bool{"100": false, "10000": true} {
+	for wait, ok := range map[string]bool{"100": false, "300000": true} {
 		t.Run(wait, func(t *testing.T) {
 			eachGit(t, func(t *testing.T, g *git) {
 				s, url := gitStage(t, g, transports[0])

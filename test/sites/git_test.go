@@ -11,10 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A git is a version of git.
@@ -103,7 +105,7 @@ func newGit(path string) (*git, error) {
 	// The machine's settings have no effect.
 	g.env = []string{
 		"PATH=" + g.dir + ":" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C", "TZ=UTC", "TMPDIR=" + os.TempDir(),
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + config, "GIT_TERMINAL_PROMPT=0",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + config, "GIT_TERMINAL_PROMPT=0", hookLimitVariable + "=" + patience.String(),
 	}
 	out, err := g.try(home, "version")
 	if err != nil {
@@ -118,6 +120,16 @@ func newGit(path string) (*git, error) {
 	g.minor, _ = strconv.Atoi(m[3])
 	g.exec, err = g.try(home, "--exec-path")
 	return g, err
+}
+
+// hookLimitVariable is how long hooks wait for the daemon.
+const hookLimitVariable = "REFDB_HOOK_TIMEOUT"
+
+// within returns g with hooks that wait that long.
+func (g *git) within(limit time.Duration) *git {
+	limited := *g
+	limited.env = append(slices.Clone(g.env), hookLimitVariable+"="+limit.String())
+	return &limited
 }
 
 // since reports whether this is that version or a later one.
@@ -174,7 +186,7 @@ func (g *git) feed(t testing.TB, dir, input string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eachGit runs test with each version of git. Tests push under time limits: they don't run beside each other.
+// eachGit runs test with each version of git.
 func eachGit(t *testing.T, test func(t *testing.T, g *git)) {
 	t.Helper()
 	all, err := gits()

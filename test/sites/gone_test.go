@@ -34,7 +34,7 @@ func TestARefOfASiteThatIsGoneWaitsForADecision(t *testing.T) {
 				c.loseEU(row.state)
 				want := row.want(c.h)
 
-				c.us.refused("at eu", "+"+c.h.c+":refs/heads/x")
+				c.us.refusedInVain("at eu", "+"+c.h.c+":refs/heads/x")
 				// Only a decision helps.
 				for _, args := range [][]string{
 					{"locks", "purge", project, "refs/heads/x", "--force", "--yes"},
@@ -48,7 +48,7 @@ func TestARefOfASiteThatIsGoneWaitsForADecision(t *testing.T) {
 						t.Fatalf("%q has ended the intent", args)
 					}
 				}
-				c.us.refused("at eu", "+"+c.h.c+":refs/heads/x")
+				c.us.refusedInVain("at eu", "+"+c.h.c+":refs/heads/x")
 				c.us.pushed(c.h.a + ":refs/heads/free")
 
 				c.us.must("locks", "resolve", project, "refs/heads/x", row.decision, "--reason", "the site has burnt down", "--force", "--yes")

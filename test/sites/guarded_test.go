@@ -123,17 +123,16 @@ func (r guardedRow) in(own string, h *history) guardedRow {
 	return r
 }
 
-// eachCluster runs test with each git on a cluster of each storage. Those other
+// eachCluster runs test with each git on a cluster of each storage, with those lines of configuration. Storages other
 // than git's usual one are served as files only.
-func eachCluster(t *testing.T, test func(t *testing.T, c *cluster, ways []transport)) {
+func eachCluster(t *testing.T, extra string, test func(t *testing.T, c *cluster, ways []transport)) {
 	eachStorage(t, func(t *testing.T, g *git, kind storage) {
 		t.Parallel()
 		ways := transports
 		if kind != files {
 			ways = transports[:1]
 		}
-		// Short: several rows wait in vain for a lock.
-		d := design{storage: kind, extra: "\tlockWait = 200ms"}
+		d := design{storage: kind, extra: extra}
 		for _, way := range ways {
 			d.projects = append(d.projects, "over/"+way.name)
 		}
@@ -142,7 +141,7 @@ func eachCluster(t *testing.T, test func(t *testing.T, c *cluster, ways []transp
 }
 
 func TestWhatGitAcceptsLandsHereAndInTheDatabase(t *testing.T) {
-	eachCluster(t, func(t *testing.T, c *cluster, ways []transport) {
+	eachCluster(t, "", func(t *testing.T, c *cluster, ways []transport) {
 		for _, way := range ways {
 			t.Run(way.name, func(t *testing.T) {
 				c := c.in(t)
@@ -188,6 +187,7 @@ func (c *cluster) given(url, ref, value string) {
 	if p := c.h.push(c, url, "+"+value+":"+ref); !p.ok {
 		c.Fatalf("%s: %+v", ref, p)
 	}
+	c.settled() // the next push may not wait for this one
 }
 
 // A refusedRow is a ref that can't be pushed to now, and what the pusher reads.
@@ -263,7 +263,8 @@ var refusedRows = []refusedRow{
 }
 
 func TestARefusalIsReadableAndOtherRefsOfThePushGoOn(t *testing.T) {
-	eachCluster(t, func(t *testing.T, c *cluster, ways []transport) {
+	// Several rows wait in vain for a lock.
+	eachCluster(t, "\tlockWait = 200ms\n", func(t *testing.T, c *cluster, ways []transport) {
 		for _, way := range ways {
 			t.Run(way.name, func(t *testing.T) {
 				c := c.in(t)

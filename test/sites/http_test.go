@@ -3,6 +3,7 @@
 package sites
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -90,6 +91,33 @@ func (f *front) count(result string) int {
 	}
 	f.c.Fatalf("no counter for %q: %s", result, text)
 	return 0
+}
+
+// listsFromCache reads a list until it comes from the cache: on a busy machine an answer may come too late to be kept, or to be used.
+func (f *front) listsFromCache() {
+	f.c.Helper()
+	before := f.count("hit")
+	eventually(f.c, "a list from the cache of "+f.name, func() error {
+		if _, err := f.c.h.lists(f.c, f.repoURL()); err != nil {
+			return err
+		}
+		if f.count("hit") == before {
+			return errPending
+		}
+		return nil
+	})
+}
+
+// reads is get for a client that comes again while the site is behind.
+func (f *front) reads(path string) (status int, text string) {
+	f.c.Helper()
+	eventually(f.c, "an answer of "+f.name, func() error {
+		if status, text = f.get(path); status == http.StatusServiceUnavailable {
+			return errors.New(text)
+		}
+		return nil
+	})
+	return status, text
 }
 
 // get asks for a path, and returns the status and the body.
@@ -186,8 +214,11 @@ func TestClientsOfSiteHTTP(t *testing.T) {
 				t.Errorf("%+v, %v", change, err)
 			}
 		}
-		if eu.count("hit") == 0 || us.count("hit") == 0 || eu.count("failed") > 0 || us.count("failed") > 0 {
-			t.Errorf("hits: %d and %d, failures: %d and %d", eu.count("hit"), us.count("hit"), eu.count("failed"), us.count("failed"))
+		for _, f := range []*front{eu, us} {
+			f.listsFromCache()
+			if n := f.count("failed"); n > 0 {
+				t.Errorf("%d requests failed at %s", n, f.name)
+			}
 		}
 	})
 }
@@ -233,6 +264,7 @@ func TestOnlyGuardedRepositoriesAreServed(t *testing.T) {
 	const other = "team/other"
 	c := newCluster(t, g, design{projects: []string{project, other}, extra: storing})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.settled() // readers wait for a push that has not ended
 	eu := c.eu.http()
 	if status, text := eu.get("/" + other + ".git/info/refs?service=git-upload-pack"); status != 200 {
 		t.Errorf("another repository: %d: %s", status, text)
@@ -362,10 +394,9 @@ func TestListsOverHTTPAreNeverOlderThanWhatWasAcknowledged(t *testing.T) {
 			if said := failed.Load(); said != nil {
 				t.Fatal(*said)
 			}
-			hits := fronts[0].count("hit") + fronts[1].count("hit")
-			t.Logf("%v lists, %d from the cache", lists, hits)
-			if hits == 0 {
-				t.Error("no list came from the cache")
+			t.Logf("%v lists, %d from the cache", lists, fronts[0].count("hit")+fronts[1].count("hit"))
+			for _, f := range fronts {
+				f.listsFromCache()
 			}
 		})
 	}
@@ -388,9 +419,7 @@ func TestListsHaveTheRefsThatAreNotGuarded(t *testing.T) {
 			}
 		}
 	}
-	if eu.count("hit") == 0 {
-		t.Error("no list came from the cache")
-	}
+	eu.listsFromCache()
 	c.eu.git("symbolic-ref", "HEAD", "refs/heads/other")
 	c.eu.pushed(c.h.b + ":refs/heads/other")
 	if got := g.client(t, eu.url).run(t, c.h.dir, "ls-remote", eu.repoURL(), "HEAD"); !strings.HasPrefix(got, c.h.b) {
@@ -421,20 +450,21 @@ func TestASiteThatIsBehindTellsReadersToComeAgain(t *testing.T) {
 	c.us.follows(project)
 	us := c.us.http()
 	const path = "/" + project + ".git/info/refs?service=git-upload-pack"
-	if status, text := us.get(path); status != 200 || !strings.Contains(text, c.h.a) {
+	if status, text := us.reads(path); status != 200 || !strings.Contains(text, c.h.a) {
 		t.Fatal(status, text)
 	}
+	before := us.count("behind")
 	c.us.kill()
 	c.eu.pushed(c.h.b+":refs/heads/main", c.h.leaves[0]+":refs/heads/leaf")
 	if status, text := us.get(path); status != 503 || text != "refdb: this site is behind by 2 refs after 1s: try again in a moment\n" {
 		t.Errorf("%d: %s", status, text)
 	}
-	if n := us.count("behind"); n != 1 {
+	if n := us.count("behind") - before; n != 1 {
 		t.Errorf("%d readers were told to come again", n)
 	}
 	c.us.start()
 	c.us.follows(project)
-	if status, text := us.get(path); status != 200 || !strings.Contains(text, c.h.b) {
+	if status, text := us.reads(path); status != 200 || !strings.Contains(text, c.h.b) {
 		t.Errorf("%d: %s", status, text)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
@@ -186,7 +187,7 @@ func TestWithoutASocketPushesAreRefused(t *testing.T) {
 				if err := put(); err != nil {
 					t.Fatal(err)
 				}
-				p := c.eu.push(c.h.a + ":refs/heads/x")
+				p := c.eu.impatient(300 * time.Millisecond).push(c.h.a + ":refs/heads/x")
 				if p.ok || !strings.Contains(p.remote(), "refdb: ") || !strings.Contains(p.remote(), "nothing was changed") {
 					t.Errorf("the client was told %+v", p)
 				}
@@ -216,11 +217,11 @@ func TestADatabaseOfAnotherSchemaVersionIsRefused(t *testing.T) {
 		if err := m.To(t.Context(), 3); err != nil { // the last version without intents
 			t.Fatal(err)
 		}
-		c.eu.refused("nothing was changed", c.h.b+":refs/heads/x")
+		c.eu.impatient(time.Second).refused("nothing was changed", c.h.b+":refs/heads/x")
 		c.eu.kill()
 		// A new daemon waits for the right version, and says so to the operator.
 		c.eu.start()
-		c.eu.refused("nothing was changed", c.h.b+":refs/heads/x")
+		c.eu.impatient(time.Second).refused("nothing was changed", c.h.b+":refs/heads/x")
 		eventually(t, "a status that says what to do", func() error {
 			status, err := c.eu.status()
 			if err == nil && (status.Database || !strings.Contains(status.PresenceError+status.DatabaseError, "refdbctl migrate up")) {
@@ -247,7 +248,7 @@ func TestADatabaseOfAnotherSchemaVersionIsRefused(t *testing.T) {
 		}
 		eventually(t, "a push with the right version", func() error {
 			if p := c.eu.push(c.h.b + ":refs/heads/x"); !p.ok {
-				return errPending
+				return errors.New(p.said)
 			}
 			return nil
 		})

@@ -33,9 +33,9 @@ func (a attempt) String() string {
 func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 	const clients = 3 // at each site
 	eachGit(t, func(t *testing.T, g *git) {
-		length, refs := 12*time.Second, 3
+		want, refs := 150, 3 // acknowledged pushes
 		if testing.Short() {
-			length = 3 * time.Second
+			want = 30
 		}
 		h := newHistory(t, g, "sha1", 2000, 0)
 		c := newCluster(t, g, design{h: h, database: onPostgres})
@@ -51,14 +51,22 @@ func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 		var line []step
 		var attempts []attempt
 		start := time.Now()
-		end := time.Now().Add(length)
+		enough := make(chan struct{})
+		goesOn := func() bool {
+			select {
+			case <-enough:
+				return false
+			default:
+				return time.Since(start) < patience
+			}
+		}
 		var running sync.WaitGroup
 		for _, s := range []*server{c.eu, c.us} {
 			urls := []string{s.repo(project), serveHTTP(t, g, s.root) + "/" + project + ".git"}
 			for n := range clients {
 				random := rand.New(rand.NewPCG(uint64(n), uint64(index(s.name))))
 				running.Go(func() {
-					for time.Now().Before(end) {
+					for goesOn() {
 						ref := fmt.Sprint("refs/heads/line-", random.IntN(refs))
 						old := s.refs(project)[ref]
 						now, more := <-leaves
@@ -74,22 +82,24 @@ func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 						mu.Lock()
 						attempts = append(attempts, attempt{step{ref, old, now}, s.name, began, time.Since(start), p})
 						if p.accepted()[ref] && p.status[ref] != '=' {
-							line = append(line, step{ref, old, now})
+							if line = append(line, step{ref, old, now}); len(line) == want {
+								close(enough)
+							}
 						}
 						mu.Unlock()
 					}
 				})
 			}
 			running.Go(func() {
-				for time.Now().Before(end) {
+				for goesOn() {
 					s.trySync()
 				}
 			})
 		}
 		running.Wait()
 		t.Logf("%d of %d pushes were acknowledged", len(line), len(attempts))
-		if len(line) < 10 {
-			t.Error("too few to prove anything")
+		if len(line) < want {
+			t.Errorf("too few to prove anything: %d", want)
 		}
 		c.caughtUp()
 		checkLine(t, line, c.global(project))

@@ -12,10 +12,13 @@ import (
 	"time"
 )
 
+// brief is how long sites wait for a database that does not answer.
+const brief = "\ttimeout = 500ms\n"
+
 // The database is cut off from one site for a while, with a push of that site between
 // prepared and committed.
 func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwards(t *testing.T) {
-	length := 7 * time.Second // more than a hook waits
+	length := time.Duration(0)
 	if long() {
 		length = time.Minute
 	}
@@ -28,11 +31,12 @@ func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwa
 		gate.shut("committed")
 		told := c.eu.startPush(c.h.b + ":refs/heads/x")
 		gate.waits("committed")
+		c.eu.reconfigure(brief)
 		way.Cut()
 		cut := time.Now()
 		gate.open("committed")
 
-		for n := 0; time.Since(cut) < length; n++ {
+		for n := 0; n < 3 || time.Since(cut) < length; n++ {
 			p := c.h.push(t, url, c.h.b+":refs/heads/y")
 			if p.ok || !strings.Contains(p.remote(), "the global ref database ") || !strings.Contains(p.remote(), "nothing was changed") {
 				t.Fatalf("push %d without the database: %+v", n, p)
@@ -47,9 +51,7 @@ func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwa
 			t.Errorf("the push that was under way: %+v", p)
 		}
 		// The pending ref is closed to the other site, and no other ref is.
-		if p := c.us.push(c.h.c + ":refs/heads/x"); p.ok {
-			t.Errorf("the other site took a ref that is pending: %+v", p)
-		}
+		c.us.refusedInVain("refs/heads/x", c.h.c+":refs/heads/x")
 		c.us.pushed(c.h.a + ":refs/heads/z")
 		if got := c.global(project)["refs/heads/x"]; got != c.h.a {
 			t.Errorf("the database has %q", got)
@@ -59,6 +61,7 @@ func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwa
 		}
 
 		way.restore(c)
+		c.eu.reconfigure("")
 		c.settled()
 		if got := c.global(project)["refs/heads/x"]; got != c.h.b {
 			t.Errorf("the database has %q", got)
@@ -97,6 +100,9 @@ func TestADatabaseThatIsKilledAndComesBackLosesNothing(t *testing.T) {
 						return nil
 					})
 				}
+				for _, s := range []*server{c.eu, c.us} {
+					s.reconfigure(brief)
+				}
 				db.crash()
 				if state == "prepared" {
 					signal(t, pack, syscall.SIGCONT)
@@ -107,6 +113,9 @@ func TestADatabaseThatIsKilledAndComesBackLosesNothing(t *testing.T) {
 					t.Errorf("the push under way: %+v", p)
 				}
 				db.start()
+				for _, s := range []*server{c.eu, c.us} {
+					s.reconfigure("")
+				}
 				c.settled()
 				if got := c.global(project)["refs/heads/x"]; got != c.h.b {
 					t.Errorf("the database has %q", got)
@@ -169,14 +178,7 @@ func TestAReloadDropsNothing(t *testing.T) {
 		pack := parentOf(t, gate.waits("committed"))
 		signal(t, pack, syscall.SIGSTOP) // so that others may pass the gate
 		gate.open("committed")
-		c.eu.configure("[guard]\n\tskipRef = refs/heads/free/*")
-		signal(t, c.eu.daemon.Process.Pid, syscall.SIGHUP)
-		eventually(t, "the new configuration", func() error {
-			if !strings.Contains(c.eu.daemon.out.String(), "configuration reloaded") {
-				return errPending
-			}
-			return nil
-		})
+		c.eu.reconfigure("[guard]\n\tskipRef = refs/heads/free/*")
 		c.eu.pushed(c.h.a + ":refs/heads/free/x") // the project's rules stay
 		if c.global(project)["refs/heads/free/x"] == "" {
 			t.Error("what the database's rules guard is not guarded")
@@ -223,17 +225,13 @@ func TestARestartOfTheDaemonGoesUnnoticed(t *testing.T) {
 	})
 }
 
-// A frozen daemon is like a missing one: pushes are refused in time.
+// A frozen daemon is like a missing one: pushes are refused.
 func TestADaemonThatDoesNotAnswerMeansNo(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		c := newCluster(t, g, design{})
 		c.eu.pushed(c.h.a + ":refs/heads/x")
 		signal(t, c.eu.daemon.Process.Pid, syscall.SIGSTOP)
-		began := time.Now()
-		c.eu.refused("the site daemon does not answer", c.h.b+":refs/heads/x")
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("it took %s", took)
-		}
+		c.eu.impatient(time.Second).refused("the site daemon does not answer", c.h.b+":refs/heads/x")
 		signal(t, c.eu.daemon.Process.Pid, syscall.SIGCONT)
 		c.caughtUp()
 		c.eu.pushed(c.h.b + ":refs/heads/x")

@@ -43,6 +43,7 @@ type server struct {
 	root   string // of the repositories
 	db     string // the URL of the database, as this site sees it
 	config string
+	limits string // lines of the configuration
 	daemon *child
 }
 
@@ -54,8 +55,16 @@ type design struct {
 	url      func(site string, d database) string // the site's way to the database
 	projects []string                             // default: project
 	bin      string                               // of the sites' programs; default: of this source
-	extra    string                               // lines of the sites' configuration
+	limits   string                               // of the sites' configuration; default: patientLimits
+	extra    string                               // more lines of it
 }
+
+const (
+	// patientLimits are reached only by what hangs.
+	patientLimits = "\ttimeout = 5m\n\tlockWait = 5m\n\tstopTimeout = 5m\n"
+	// usualLimits are those of a site whose configuration names none.
+	usualLimits = "\ttimeout = 4s\n\tlockWait = 2s\n\tstopTimeout = 30s\n"
+)
 
 // A database is one of dbtest's, or on a server that may be killed.
 type database interface {
@@ -84,6 +93,9 @@ func newCluster(t testing.TB, g *git, d design) *cluster {
 	if d.projects == nil {
 		d.projects = []string{project}
 	}
+	if d.limits == "" {
+		d.limits = patientLimits
+	}
 	shared := d.database(t)
 	db, err := refdb.New(shared.Open(t), refdb.Options{Site: "bystander"})
 	c := &cluster{TB: t, g: g, h: d.h, db: must(t, db, err)}
@@ -109,7 +121,7 @@ func (c *cluster) newServer(name, url string, d design) *server {
 			d.extra = "\tstore = none\n" + d.extra
 		}
 	}
-	s := &server{c: c, life: c.TB, name: name, dir: dir, bin: d.bin, root: filepath.Join(dir, "git"), db: url, config: filepath.Join(dir, "site.config")}
+	s := &server{c: c, life: c.TB, name: name, dir: dir, bin: d.bin, root: filepath.Join(dir, "git"), db: url, config: filepath.Join(dir, "site.config"), limits: d.limits}
 	if err := os.MkdirAll(s.root, 0o755); err != nil {
 		c.Fatal(err)
 	}
@@ -132,11 +144,36 @@ func (c *cluster) newServer(name, url string, d design) *server {
 // configure writes the site's configuration, with those lines at its end.
 func (s *server) configure(extra string) {
 	s.c.Helper()
-	text := fmt.Sprintf("[site]\n\tname = %s\n\tdatabase = %q\n\tsocket = %s\n\tstate = %s\n\troot = %s\n%s\n",
-		s.name, s.db, s.socket(), filepath.Join(s.dir, "state"), s.root, extra)
+	text := fmt.Sprintf("[site]\n\tname = %s\n\tdatabase = %q\n\tsocket = %s\n\tstate = %s\n\troot = %s\n%s%s\n",
+		s.name, s.db, s.socket(), filepath.Join(s.dir, "state"), s.root, s.limits, extra)
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 		s.c.Fatal(err)
 	}
+}
+
+// reconfigure lets the daemon that runs read its configuration again, with those lines at its end.
+func (s *server) reconfigure(extra string) {
+	s.c.Helper()
+	const done = "configuration reloaded"
+	before := strings.Count(s.daemon.out.String(), done)
+	s.configure(extra)
+	signal(s.c, s.daemon.Process.Pid, syscall.SIGHUP)
+	eventually(s.c, "the new configuration of "+s.name, func() error {
+		if strings.Count(s.daemon.out.String(), done) == before {
+			return errPending
+		}
+		return nil
+	})
+}
+
+// impatient returns s for pushes whose hooks wait that long, where they wait in vain.
+func (s *server) impatient(limit time.Duration) *server {
+	c, h := *s.c, *s.c.h
+	h.g = h.g.within(limit)
+	c.h = &h
+	at := *s
+	at.c = &c
+	return &at
 }
 
 func (s *server) repo(project string) string { return filepath.Join(s.root, project+".git") }
@@ -176,16 +213,10 @@ func (s *server) losesRepository(project string) {
 	s.c.Helper()
 	gone := s.repo(project) + ".gone"
 	err := os.Rename(s.repo(project), gone)
-	for range 100 {
-		if err = errors.Join(err, os.RemoveAll(gone)); !errors.Is(err, syscall.ENOTEMPTY) {
-			break
-		}
-		err = nil // a git that ran there has made a file again
-		time.Sleep(10 * time.Millisecond)
-	}
 	if err != nil {
 		s.c.Fatal(err)
 	}
+	eventually(s.c, "the end of the repository", func() error { return os.RemoveAll(gone) }) // a git that runs there may make a file again
 }
 
 // must is run for a command that must succeed.
@@ -195,10 +226,15 @@ func (s *server) must(args ...string) string {
 	return must(s.c, out, err)
 }
 
-// start starts the daemon and waits until it is ready.
+// start starts the daemon and waits until it is ready. A process that an earlier daemon was about to start may hold on to
+// the daemon's lock for a moment after that daemon was killed.
 func (s *server) start() {
 	s.c.Helper()
-	if err := s.tryStart(); err != nil {
+	err := s.tryStart()
+	for deadline := time.Now().Add(patience); err != nil && strings.Contains(err.Error(), "a site daemon runs already") && time.Now().Before(deadline); {
+		err = s.tryStart()
+	}
+	if err != nil {
 		s.c.Fatal(err)
 	}
 }
@@ -256,7 +292,7 @@ func (s *server) kill() { s.daemon.kill() }
 
 // status asks the daemon for its status.
 func (s *server) status() (client.Status, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return client.Query(ctx, s.socket())
 }
@@ -289,6 +325,23 @@ func (s *server) pushed(args ...string) {
 	if p := s.push(args...); !p.ok {
 		s.c.Fatalf("the push %q to %s was refused: %+v", args, s.name, p)
 	}
+}
+
+// refusedInVain is refused for a push that waits for something, with a limit. On a busy machine it may be reached
+// before the daemon says what is waited for.
+func (s *server) refusedInVain(text string, args ...string) {
+	s.c.Helper()
+	s = s.impatient(time.Second)
+	eventually(s.c, "a refusal that says "+text, func() error {
+		p := s.push(args...)
+		if p.ok || len(p.accepted()) > 0 {
+			s.c.Fatalf("the push %q to %s should be refused with %q: %+v", args, s.name, text, p)
+		}
+		if !strings.Contains(p.said, text) {
+			return errors.New(p.said)
+		}
+		return nil
+	})
 }
 
 // refused pushes, which must fail and tell the client something that contains text.
