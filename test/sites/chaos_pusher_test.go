@@ -37,6 +37,7 @@ type journal struct {
 	why     map[string]int           // reasons of refusals
 	jobs    map[string]int           // how background jobs ended
 	latest  map[string]time.Duration // by site: the latest start of a push with something acknowledged
+	turned  map[string]time.Duration // by site: the latest start of one with something refused
 	slowest time.Duration
 
 	listener func(site string, moves map[string]*move, p push) // hears of each push
@@ -44,7 +45,7 @@ type journal struct {
 
 func newJournal() *journal {
 	return &journal{start: time.Now(), moves: make(map[target][]*move), count: make(map[outcome]int),
-		why: make(map[string]int), jobs: make(map[string]int), latest: make(map[string]time.Duration)}
+		why: make(map[string]int), jobs: make(map[string]int), latest: make(map[string]time.Duration), turned: make(map[string]time.Duration)}
 }
 
 func (j *journal) now() time.Duration { return time.Since(j.start) }
@@ -64,6 +65,7 @@ func (j *journal) record(site, project string, moves map[string]*move, p push) {
 		case acknowledged:
 			j.latest[site] = max(j.latest[site], m.start)
 		case refused:
+			j.turned[site] = max(j.turned[site], m.start)
 			j.why[p.reason[ref]]++
 		}
 	}
@@ -87,6 +89,13 @@ func (j *journal) accepts(site string, since time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.latest[site] > since
+}
+
+// refuses reports whether a push that started at that time, or later, was refused by the site.
+func (j *journal) refuses(site string, since time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.turned[site] > since
 }
 
 func (j *journal) acknowledged() int {
@@ -188,7 +197,7 @@ func (p *pusher) push(ctx context.Context) error {
 
 // git runs git push, which may fail.
 func (p *pusher) git(args []string) (push, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := p.c.g.commandContext(ctx, p.c.h.dir, args...)
 	var out, said bytes.Buffer

@@ -372,6 +372,9 @@ func TestListsOverHTTPAreNeverOlderThanWhatWasAcknowledged(t *testing.T) {
 			})
 			lists := make([]int, 4)
 			for i := range lists {
+				if testing.Short() && i%3 > 0 {
+					continue // one client with each version, each at another site
+				}
 				clients.Go(func() {
 					for last := false; !last && failed.Load() == nil; lists[i]++ {
 						last = done.Load()

@@ -75,15 +75,20 @@ func (s *server) whole() {
 // passDays lets days go by in the database of a cluster on SQLite: for its history, and for the packs that were used.
 func (c *cluster) passDays(days int) {
 	c.Helper()
+	c.passes(time.Duration(days)*24*time.Hour, "UPDATE history SET time = time - ?", "UPDATE packs SET time = time - ? WHERE position IS NOT NULL")
+}
+
+// passes executes statements in the database of a cluster on SQLite that let rows get older by that.
+func (c *cluster) passes(by time.Duration, statements ...string) {
+	c.Helper()
 	path := strings.TrimPrefix(c.eu.db, "sqlite:")
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout("+fmt.Sprint(patience.Milliseconds())+")")
 	if err != nil {
 		c.Fatal(err)
 	}
 	defer db.Close()
-	passed := (time.Duration(days) * 24 * time.Hour).Microseconds()
-	for _, statement := range []string{"UPDATE history SET time = time - ?", "UPDATE packs SET time = time - ? WHERE position IS NOT NULL"} {
-		if _, err := db.Exec(statement, passed); err != nil {
+	for _, statement := range statements {
+		if _, err := db.Exec(statement, by.Microseconds()); err != nil {
 			c.Fatal(err)
 		}
 	}

@@ -138,6 +138,9 @@ func TestAnIndexFollowsThoughTheDaemonIsKilled(t *testing.T) {
 	for _, by := range []*server{c.eu, c.us} {
 		for _, state := range []string{"prepared", "committed"} {
 			for _, gitToo := range []bool{false, true} {
+				if testing.Short() && gitToo != (state == "prepared") {
+					continue
+				}
 				gate.shut(state)
 				value := c.h.leaves[round]
 				push := by.startPush("--force", value+":refs/heads/main", fmt.Sprintf("%s:refs/heads/%d", value, round))

@@ -292,7 +292,7 @@ func TestLinesAboutWhatDidNotHappenChangeNothing(t *testing.T) {
 			if got := c.global(project)["refs/heads/x"]; got != c.h.a {
 				t.Errorf("the database has %q", got)
 			}
-			c.eu.refused("", "+"+c.h.b+":refs/heads/x")
+			c.eu.impatient(time.Second).refused("", "+"+c.h.b+":refs/heads/x")
 			// The one that did it undoes it.
 			c.script(move(c.h.b))
 			c.settled()

@@ -3,7 +3,6 @@
 package sites
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -29,8 +28,8 @@ func (h *history) push(t testing.TB, url string, args ...string) push {
 func (h *history) startPush(t testing.TB, url string, args ...string) (*child, func(*child) push) {
 	t.Helper()
 	cmd := h.g.client(t, url).command(h.dir, append([]string{"push", "--porcelain", "--no-verify", url}, args...)...)
-	var out bytes.Buffer
-	cmd.Stdout = &out
+	out := newOutput(t)
+	cmd.Stdout = out.file
 	return launch(t, cmd), func(c *child) push {
 		t.Helper()
 		return readPush(c.wait(t), out.String(), c.out.String())

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // followsRemovals lets a site move repositories of removed projects to the directory that it returns.
@@ -122,7 +123,10 @@ func TestAProjectThatWasRemovedAndMadeAgainIsAnotherOne(t *testing.T) {
 	c.eu.must("project", "remove", project, "--yes")
 	c.eu.losesRepository(project)
 	g.initBare(t, c.eu.repo(project), files)
+	const older = "UPDATE projects SET time = time - ?"
+	c.passes(-time.Hour, older) // however long it takes, it has just been removed
 	c.eu.fails("has just been removed", "site", "enable", project)
+	c.passes(2*time.Hour, older)
 	c.eu.enables(project)
 	c.eu.pushed(c.h.b + ":refs/heads/other")
 

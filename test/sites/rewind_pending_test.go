@@ -30,8 +30,9 @@ func (c *cluster) lost(ref string) (found []refdb.Fate) {
 // isHalted waits until all sites have reported, and a site refuses a push.
 func (c *cluster) isHalted(s *server) {
 	c.Helper()
+	at := s.impatient(wire.DefaultLimit)
 	eventually(c, "the halt", func() error {
-		p := s.push("+" + c.h.a + ":refs/heads/other")
+		p := at.push("+" + c.h.a + ":refs/heads/other")
 		if p.ok {
 			c.Fatal("a push was acknowledged")
 		}
@@ -74,14 +75,16 @@ func TestAPushThatIsUnderWayWhenTheDatabaseGoesBackCountsIfGitMakesIt(t *testing
 			s.crash()
 			s.putBack()
 			s.start()
+			us := c.us.impatient(wire.DefaultLimit)
 			eventually(c, "the halt", func() error {
-				p := c.us.push(c.h.b + ":refs/heads/y")
+				p := us.push(c.h.b + ":refs/heads/y")
 				if p.ok {
 					c.Fatal("a push was acknowledged")
 				}
 				return says(p, wire.DatabaseLost)
 			})
 			c.us.recoverRefused("eu")
+			c.eu.reconfigure(brief)
 			if made {
 				signal(t, pack, syscall.SIGCONT)
 				if p := told(); !p.ok {
@@ -100,6 +103,7 @@ func TestAPushThatIsUnderWayWhenTheDatabaseGoesBackCountsIfGitMakesIt(t *testing
 				}
 				return nil
 			})
+			c.eu.reconfigure("")
 			c.isHalted(c.us)
 			t.Log(c.us.must("recover", "--reason", "test", "-y"))
 			want, fate := c.h.b, refdb.Rewritten
@@ -133,11 +137,13 @@ func TestAPushThatARecoveryWroteAgainIsWrittenAgainByTheNextOne(t *testing.T) {
 	signal(t, pack, syscall.SIGSTOP) // decided, and git has done nothing yet
 	gate.open("prepared")
 	gone(t, hook)
+	c.eu.reconfigure(brief)
 	s.crash()
 	signal(t, pack, syscall.SIGCONT)
 	if p := told(); !p.ok {
 		t.Errorf("the push under way: %+v", p)
 	}
+	c.eu.reconfigure("")
 	for range 2 {
 		s.putBackAndKeep()
 		s.start()

@@ -27,8 +27,8 @@ func TestAPlainRestartOfPostgreSQLNeedsNoCommandAndLosesNothing(t *testing.T) {
 			longest = max(longest, time.Since(began))
 		}
 		b.Logf("both sites acknowledged pushes again within %s", longest)
-		if longest > recovery {
-			b.Errorf("that took longer than %s", recovery)
+		if longest > recovery() {
+			b.Errorf("that took longer than %s", recovery())
 		}
 		for l, err := range b.db.LostChanges(t.Context(), true) {
 			b.Errorf("lost: %+v, %v", l, err)
@@ -61,8 +61,9 @@ func (s *server) soon(args ...string) {
 // notCompared waits until pushes are refused because another site has not compared the server.
 func (s *server) notCompared(args ...string) {
 	s.c.Helper()
+	at := s.impatient(wire.DefaultLimit)
 	eventually(s.c, "a refusal", func() error {
-		p := s.push(args...)
+		p := at.push(args...)
 		if p.ok {
 			s.c.Fatalf("the push %q to %s was acknowledged", args, s.name)
 		}
@@ -171,7 +172,7 @@ func TestASiteThatARecoveryWentWithoutListsWhatItKnowsBeforeItServes(t *testing.
 			}
 			c.lateOnes()
 			// By what it has it must not serve.
-			if p := c.us.push("+" + c.h.a + ":refs/heads/x"); p.ok {
+			if p := c.us.impatient(wire.DefaultLimit).push("+" + c.h.a + ":refs/heads/x"); p.ok {
 				t.Errorf("a push over a late change was acknowledged: %+v", p)
 			}
 			if status, err := c.us.status(); err != nil {

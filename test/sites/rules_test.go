@@ -4,9 +4,12 @@ package sites
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // A pushedTag is a tag that both sites were asked to create at once, with different values.
@@ -23,6 +26,7 @@ type tagPushes struct {
 	c    *cluster
 	mu   sync.Mutex
 	done []pushedTag
+	late bool // a site has refused a tag because the rules have just changed
 }
 
 // value returns the value of a site's tags. The other site's is different.
@@ -45,13 +49,17 @@ func (p *tagPushes) run(stop <-chan struct{}) {
 		for _, s := range []*server{p.c.eu, p.c.us} {
 			told[s] = s.startPush(p.value(s) + ":" + tag.name)
 		}
+		late := false
 		for _, s := range []*server{p.c.eu, p.c.us} {
-			if told[s]().ok {
+			told := told[s]()
+			if told.ok {
 				tag.takers = append(tag.takers, s)
 			}
+			late = late || strings.Contains(told.said, "have just changed")
 		}
 		tag.end = time.Now()
 		p.mu.Lock()
+		p.late = p.late || late
 		p.done = append(p.done, tag)
 		p.mu.Unlock()
 	}
@@ -91,7 +99,6 @@ func (p *tagPushes) accepts(guarded bool) {
 					}
 				}
 			}
-			time.Sleep(100 * time.Millisecond)
 			return errPending
 		})
 	}
@@ -127,9 +134,11 @@ func TestRulesChangeAtAllSitesBeforeAnyGoesByThem(t *testing.T) {
 	}
 	t.Parallel()
 	all, err := gits()
-	g := must(t, all, err)[0]
+	g := must(t, all, err)[0].within(wire.DefaultLimit)
 	var way *slowLink
 	c := newCluster(t, g, design{
+		// Sites know for how long a request may go on by the old rules.
+		limits:   usualLimits,
 		database: onPostgres, extra: "[guard]\n\tref = refs/heads/*",
 		url: func(site string, d database) string {
 			if site != "eu" {
@@ -162,7 +171,15 @@ func TestRulesChangeAtAllSitesBeforeAnyGoesByThem(t *testing.T) {
 	way.Cut()
 	guarded := time.Now()
 	c.us.must("project", "set", project, "--ref", "refs/heads/*", "--ref", "refs/tags/*", "--reason", "a test")
-	time.Sleep(6 * time.Second) // an outage shorter than the time for which eu's rules are valid
+	// On a busy machine that may take longer than eu's rules are valid: then it refuses all pushes in the end.
+	eventually(t, "us refuses tags because the rules have changed", func() error {
+		tags.mu.Lock()
+		defer tags.mu.Unlock()
+		if !tags.late {
+			return errPending
+		}
+		return nil
+	})
 	way.restore(t)
 	tags.accepts(true)
 	tags.changed(guarded, true)
@@ -175,9 +192,11 @@ func TestRulesChangeAtAllSitesBeforeAnyGoesByThem(t *testing.T) {
 
 	c.settled()
 	for _, s := range []*server{c.eu, c.us} {
-		s.pushed("+" + c.h.a + ":refs/heads/" + s.name)
+		s.soon("+" + c.h.a + ":refs/heads/" + s.name)
 	}
 	for _, s := range []*server{c.eu, c.us} {
+		s.limits = patientLimits
+		s.configure("")
 		s.sync()
 		for _, of := range []string{"eu", "us"} {
 			if ref := "refs/heads/" + of; s.refs(project)[ref] != c.h.a || c.global(project)[ref] != c.h.a {

@@ -38,7 +38,7 @@ func TestSitesFollowOnSpanner(t *testing.T) {
 		at.pushed("--force", leaf+":refs/heads/main", leaf+fmt.Sprintf(":refs/heads/%d", i))
 		pushed += time.Since(began)
 		began = time.Now()
-		at.other().must("site", "wait", "--limit", "30s", project)
+		at.other().must("site", "wait", "--limit", patience.String(), project)
 		followed += time.Since(began)
 		if got := at.other().refs(project)["refs/heads/main"]; got != leaf {
 			t.Fatalf("push %d is not at the other site: %s", i, got)

@@ -78,11 +78,11 @@ func (x *trio) heals() {
 		if err == nil {
 			return
 		}
-		if time.Since(began) > patience/3 {
+		if time.Since(began) > patience/10 {
 			x.Logf("after %s: %v", time.Since(began).Round(time.Millisecond), err)
 		}
-		if time.Since(began) > 4*patience {
-			x.Errorf("it does not heal within %s: %v", 4*patience, err)
+		if time.Since(began) > patience {
+			x.Errorf("it does not heal within %s: %v", patience, err)
 			return
 		}
 	}

@@ -109,8 +109,8 @@ func (f *striker) run(ctx context.Context) {
 		// The next fault is for a site that works again.
 		took := time.Duration(0)
 		for ctx.Err() == nil && !f.journal.accepts(f.site.name, end) {
-			if took = f.journal.now() - end; took > 4*patience {
-				f.Errorf("%s takes no push within %s after: %s (%s)", f.site.name, 4*patience, one.name, what)
+			if took = f.journal.now() - end; took > patience {
+				f.Errorf("%s takes no push within %s after: %s (%s)", f.site.name, patience, one.name, what)
 				break
 			}
 			time.Sleep(10 * time.Millisecond)

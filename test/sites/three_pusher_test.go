@@ -189,14 +189,14 @@ func (p *trioPusher) git(args []string) (push, error) {
 	}
 	group := cmd.Process.Pid
 	p.x.client(group, true)
-	stalled := time.AfterFunc(4*patience, func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
+	stalled := time.AfterFunc(patience, func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
 	err := cmd.Wait()
 	p.x.client(group, false)
 	if !stalled.Stop() {
 		return push{}, fmt.Errorf("git %q does not end: %s", args, &said)
 	}
 	// If the client was killed alone, git goes on at the site. The push is over when that has ended.
-	for deadline := time.Now().Add(4 * patience); groupRuns(group); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); groupRuns(group); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			return push{}, fmt.Errorf("what git %q began does not end", args)
 		}

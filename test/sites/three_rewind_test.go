@@ -3,14 +3,12 @@
 package sites
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -112,16 +110,21 @@ func (x *trio) pushesAtAll() {
 func (x *trio) recovers() {
 	x.Helper()
 	eventually(x, "the halt", func() error {
-		ctx, cancel := context.WithTimeout(x.Context(), 2*time.Second)
-		defer cancel()
-		a, err := x.db.Admission(ctx)
+		a, err := x.db.Admission(x.Context())
 		if err == nil && (!a.Halted || len(a.Waiting()) > 0) {
 			err = fmt.Errorf("%+v", a)
 		}
 		return err
 	})
 	since := x.journal.now()
-	time.Sleep(time.Second) // pushes are refused meanwhile
+	for _, s := range x.sites {
+		eventually(x, "a refusal of "+s.name, func() error {
+			if !x.journal.refuses(s.name, since) && !x.journal.accepts(s.name, since) {
+				return errPending
+			}
+			return nil
+		})
+	}
 	for _, s := range x.sites {
 		if x.journal.accepts(s.name, since) {
 			x.Errorf("%s has acknowledged a push although the database has lost some", s.name)

@@ -131,7 +131,7 @@ func (s *trioSite) takesOver() error {
 
 // again tries something until it is done. The database may be away for a while.
 func (s *trioSite) again(do func() error) error {
-	for deadline := time.Now().Add(4 * patience); ; {
+	for deadline := time.Now().Add(patience); ; {
 		err := do()
 		if err == nil || time.Now().After(deadline) {
 			return err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -153,13 +152,12 @@ func newTrioOn(t *testing.T, size trioSize, on func(testing.TB) database) *trio 
 func (x *trio) start(t *testing.T, on func(testing.TB) database) {
 	t.Helper()
 	all, err := gits()
-	g := *must(t, all, err)[0]
-	g.env = append(slices.Clone(g.env), "REFDB_HOOK_TIMEOUT="+hookLimit.String())
+	g := must(t, all, err)[0].within(hookLimit)
 	for i := range x.size.projects {
 		x.projects = append(x.projects, fmt.Sprintf("team/app-%d", i))
 	}
 	var shared database
-	d := design{storage: files, extra: storing, projects: []string{}, h: newHistory(t, &g, "sha1", 0, 0)}
+	d := design{storage: files, extra: storing, projects: []string{}, h: newHistory(t, g, "sha1", 0, 0), limits: usualLimits}
 	d.database = func(t testing.TB) database {
 		shared = on(t)
 		x.postgres, _ = shared.(*postgresServer)
@@ -173,7 +171,7 @@ func (x *trio) start(t *testing.T, on func(testing.TB) database) {
 		links[site] = newSlowLink(t, d.URL(), 2*time.Millisecond)
 		return links[site].url
 	}
-	x.cluster = newCluster(t, &g, d)
+	x.cluster = newCluster(t, g, d)
 	x.url = shared.URL()
 	third := x.newServer("ap", d.url("ap", shared), d)
 	for i, s := range []*server{x.eu, x.us, third} {
@@ -207,6 +205,12 @@ func (x *trio) run(faults func()) {
 	}
 	running.Go(func() { x.compacts(ctx, x.random(2000)) })
 	faults()
+	eventually(x, "enough acknowledged pushes", func() error {
+		if x.journal.acknowledged() < 10 {
+			return errPending
+		}
+		return nil
+	})
 }
 
 // strikes injects faults, except those that are left out, for that long.

@@ -3,8 +3,9 @@
 package sites
 
 import (
-	"bytes"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -12,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,7 +41,6 @@ func serveFiles(_ testing.TB, _ *git, root string) string { return root }
 // serveHTTP is git http-backend behind an HTTP server.
 func serveHTTP(t testing.TB, g *git, root string) string {
 	t.Helper()
-	var complaints buffer
 	s := httptest.NewServer(&cgi.Handler{
 		Path: filepath.Join(g.exec, "git-http-backend"),
 		Dir:  root,
@@ -49,7 +48,7 @@ func serveHTTP(t testing.TB, g *git, root string) string {
 			"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1",
 			"REMOTE_USER=tester", // who may push
 		}, g.env...),
-		Stderr: &complaints,
+		Stderr: io.Discard,
 	})
 	t.Cleanup(s.Close)
 	return s.URL
@@ -79,7 +78,7 @@ func serveDaemon(t testing.TB, g *git, root string) string {
 // A child is a process that a test started.
 type child struct {
 	*exec.Cmd
-	out   *buffer       // what it prints
+	out   output        // what it prints
 	ended chan struct{} // closed when it has
 }
 
@@ -87,12 +86,11 @@ type child struct {
 // in its group, if it still runs then.
 func launch(t testing.TB, cmd *exec.Cmd) *child {
 	t.Helper()
-	c := &child{Cmd: cmd, out: new(buffer), ended: make(chan struct{})}
+	c := &child{Cmd: cmd, out: newOutput(t), ended: make(chan struct{})}
 	if cmd.Stdout == nil {
-		cmd.Stdout = c.out
+		cmd.Stdout = c.out.file
 	}
-	cmd.Stderr = c.out
-	cmd.WaitDelay = time.Second // orphans may hold on to its output
+	cmd.Stderr = c.out.file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -130,22 +128,28 @@ func (c *child) wait(t testing.TB) bool {
 	}
 }
 
-// A buffer is what a process printed, for several readers and writers.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+// An output is what a process prints. It is in a file: the end of a process does not wait for orphans that hold on to a pipe.
+type output struct{ file *os.File }
+
+func newOutput(t testing.TB) output {
+	t.Helper()
+	dir, err := work()
+	file, err2 := os.CreateTemp(must(t, dir, err), "output")
+	must(t, file, err2)
+	t.Cleanup(func() { file.Close() })
+	if err := os.Remove(file.Name()); err != nil {
+		t.Fatal(err)
+	}
+	return output{file}
 }
 
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+// String returns what was printed until now.
+func (o output) String() string {
+	text, err := io.ReadAll(io.NewSectionReader(o.file, 0, math.MaxInt64))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // executable reports whether there is such a program.
