@@ -50,9 +50,11 @@ The status is 0 once it has, and 1 if it has not within --limit: the message say
 				defer cancel()
 				behind, err := compare.Wait(limited, ruled, db, repo, r.Project, limit)
 				switch {
-				case limited.Err() != nil && ctx.Err() == nil && len(behind) > 0:
+				case ctx.Err() != nil:
+					return context.Cause(ctx)
+				case len(behind) > 0: // whether or not the context has noticed that the time is over
 					return exit.With(exit.Failed, fmt.Sprintf("%s is behind by %s after %s, the first is %s", r.Project, output.Count(len(behind), "ref"), limit, behind[0]))
-				case limited.Err() != nil && ctx.Err() == nil:
+				case err != nil && limited.Err() != nil:
 					return exit.With(exit.Failed, fmt.Sprintf("%s could not be compared with the database within %s", r.Project, limit))
 				}
 				return err
