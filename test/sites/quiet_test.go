@@ -152,9 +152,11 @@ func TestWhatIsNoPushIsEitherNothingToTheDatabaseOrWhatItSays(t *testing.T) {
 			t.Run(row.name, func(t *testing.T) {
 				c := c.in(t)
 				want := map[string]string{"refs/heads/main": c.h.b, "refs/heads/c": c.h.c}
+				var args []string
 				for ref, letter := range before {
-					c.eu.pushed("+" + object[letter] + ":" + ref)
+					args = append(args, "+"+object[letter]+":"+ref)
 				}
+				c.eu.pushed(args...)
 				c.us.sync()
 				here := maps.Clone(before)
 				err := row.do(c)
