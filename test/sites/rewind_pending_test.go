@@ -174,7 +174,7 @@ func TestAPushThatARecoveryWroteAgainIsWrittenAgainByTheNextOne(t *testing.T) {
 // What starts the site's daemons and names them in the database goes back, too.
 func TestDaemonsThatWereStartedInWhatIsLostServeAfterTheRecovery(t *testing.T) {
 	t.Parallel()
-	c, s := newRestartable(t)
+	c, s := startRestartable(t)
 	s.copyFiles()
 	c.us.stop()
 	c.us.start()

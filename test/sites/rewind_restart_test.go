@@ -88,11 +88,17 @@ func (s *server) recoverRefused(texts ...string) {
 	}
 }
 
+// newRestartable starts two sites on a PostgreSQL of their own. Most tests that need such are left out by -short.
 func newRestartable(t *testing.T) (*cluster, *postgresServer) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("left out by -short: two sites and a PostgreSQL of their own; make test-all runs it")
 	}
+	return startRestartable(t)
+}
+
+func startRestartable(t *testing.T) (*cluster, *postgresServer) {
+	t.Helper()
 	all, err := gits()
 	g := must(t, all, err)[0]
 	s := newPostgres(t)
