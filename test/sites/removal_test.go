@@ -128,7 +128,7 @@ func TestAProjectThatWasRemovedAndMadeAgainIsAnotherOne(t *testing.T) {
 	c.eu.fails("has just been removed", "site", "enable", project)
 	c.passes(2*time.Hour, older)
 	c.eu.enables(project)
-	c.eu.pushed(c.h.b + ":refs/heads/other")
+	c.eu.soon(c.h.b + ":refs/heads/other") // the rules of the project have just changed
 
 	c.us.start()
 	c.us.refused("not a copy of the project", c.h.b+":refs/heads/main")
