@@ -35,7 +35,7 @@ type chaosSize struct {
 
 var (
 	shortChaos = chaosSize{
-		pushers: 8, projects: 4, syncs: 2, kills: 3, warm: 2 * time.Second, warmed: 50, load: 10 * time.Second, hookLimit: 2 * time.Second,
+		pushers: 8, projects: 4, syncs: 2, kills: 3, warm: 2 * time.Second, warmed: 30, load: 10 * time.Second, hookLimit: 2 * time.Second,
 		fault:  [2]time.Duration{100 * time.Millisecond, time.Second},
 		freeze: [2]time.Duration{time.Second, 3 * time.Second},
 		pause:  [2]time.Duration{50 * time.Millisecond, 200 * time.Millisecond},
@@ -113,13 +113,13 @@ func TestUnderChaosNothingIsLostAndNothingDiverges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	warm := c.journal.acknowledged()
+	warm, warmFor := c.journal.acknowledged(), c.journal.now()
 	n := &nemesis{chaos: c, random: rand.New(rand.NewPCG(seed, 3000)), struck: make(map[string]int)}
 	n.run(size.load - size.warm)
 	c.acknowledges(10)
 	stop()
 	running.Wait()
-	c.report(n, warm)
+	c.report(n, warm, warmFor)
 	c.settle()
 	c.check()
 	for _, s := range c.sites {
@@ -135,7 +135,6 @@ func newChaos(t *testing.T, g *git, size chaosSize) *chaos {
 	for i := range size.projects {
 		c.projects = append(c.projects, fmt.Sprintf("team/app-%d", i))
 	}
-	c.journal = newJournal()
 	c.cluster = newCluster(t, g.within(size.hookLimit), design{
 		limits: usualLimits,
 		database: func(t testing.TB) database {
@@ -153,6 +152,7 @@ func newChaos(t *testing.T, g *git, size chaosSize) *chaos {
 		c.meter.follow(s)
 	}
 	c.tree = c.g.run(t, c.h.dir, "rev-parse", c.h.a+"^{tree}")
+	c.journal = newJournal()
 	return c
 }
 
@@ -216,11 +216,11 @@ func (c *chaos) listen(ctx context.Context, s *server) {
 	}
 }
 
-func (c *chaos) report(n *nemesis, warm int) {
+func (c *chaos) report(n *nemesis, warm int, warmFor time.Duration) {
 	j := c.journal
-	seconds := (j.now() - c.size.warm).Seconds()
+	seconds := (j.now() - warmFor).Seconds()
 	c.Logf("%d pushes; refs: %v; %.1f acknowledged per second in the warm-up, %.1f since; the slowest push took %s",
-		j.pushes, j.count, float64(warm)/c.size.warm.Seconds(), float64(j.count[acknowledged]-warm)/seconds, j.slowest.Round(time.Millisecond))
+		j.pushes, j.count, float64(warm)/warmFor.Seconds(), float64(j.count[acknowledged]-warm)/seconds, j.slowest.Round(time.Millisecond))
 	c.Logf("refusals: %v", j.why)
 	c.Logf("%d lock files were in the way, %d are now", c.leftLocks.seen, c.leftLocks.forget())
 	c.Logf("besides: %v", j.jobs)
