@@ -56,7 +56,13 @@ func TestALeaseThatNobodyElseWantsTakesFourRoundTripsToHoldAndToRelease(t *testi
 				return wire.RoundTrips.Load() - before
 			}
 			trips() // prepares the statements
-			if n := trips(); n != 4 {
+			start := time.Now()
+			n := trips()
+			for n != 4 && time.Since(start) >= 2*time.Second { // TryAcquire may have given up and been repeated
+				start = time.Now()
+				n = trips()
+			}
+			if n != 4 {
 				t.Errorf("%s, %s: %d round trips", what, mode, n)
 			}
 		}
