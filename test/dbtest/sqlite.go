@@ -41,7 +41,10 @@ func newSQLite(tb testing.TB) *Database {
 		tb.Fatalf("make a directory for a SQLite file: %v", err)
 	}
 	tb.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "refdb.db")
+	path := filepath.Join(dir, "sqlite", "refdb.db") // the directory's parent, too, is the test's own
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		tb.Fatalf("make a directory for a SQLite file: %v", err)
+	}
 	// Another connection than the driver's, with settings of its own.
 	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(300000)&_txlock=immediate"
 	db, err := sql.Open("sqlite", name)
