@@ -46,7 +46,7 @@ func TestValuesDuringUpdatesAndPacking(t *testing.T) {
 	for _, timeout := range []string{"core.filesRefLockTimeout", "core.packedRefsTimeout"} {
 		git(t, dir, "config", timeout, "300000")
 	}
-	enough := int64(1000) // readings, and moves, to show anything
+	enough := int64(400) // readings, and moves, to show anything
 	if testing.Short() {
 		enough = 100
 	}
