@@ -13,13 +13,12 @@ import (
 
 const (
 	socket      = "refdb/socket" // below the common Git directory; a link to the daemon's
-	timeoutVar  = "REFDB_HOOK_TIMEOUT"
 	retryPeriod = 50 * time.Millisecond
 )
 
 // ask lets the daemon decide, and returns the status.
 func (c call) ask() int {
-	limit, err := timeout()
+	limit, err := wire.Limit(os.Getenv)
 	if err != nil {
 		return c.failed(err.Error())
 	}
@@ -52,18 +51,6 @@ func (c call) ask() int {
 		say(wire.RefusedWithoutReason)
 	}
 	return 1
-}
-
-func timeout() (time.Duration, error) {
-	s := os.Getenv(timeoutVar)
-	if s == "" {
-		return wire.DefaultLimit, nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < time.Millisecond {
-		return 0, errors.New(wire.NotADuration(timeoutVar, s))
-	}
-	return d, nil
 }
 
 // exchange asks again while the daemon is not there, or goes away without an

@@ -126,7 +126,7 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 
 // daemonStatus returns what the daemon says about itself, and what is wrong with it.
 func daemonStatus(ctx context.Context, socket string) (status client.Status, fault string) {
-	ctx, cancel := context.WithTimeout(ctx, client.Limit)
+	ctx, _, cancel := client.Within(ctx)
 	defer cancel()
 	status, err := client.Query(ctx, socket)
 	switch {

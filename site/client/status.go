@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -183,8 +184,16 @@ func (s Status) Summary() string {
 	return fmt.Sprintf("serving, %d pushes under way, %d refs stuck", len(s.Pushes), len(s.Stuck))
 }
 
-// Limit is how long the daemon may take to answer what must not take long. Tests have a longer one.
-var Limit = wire.DefaultLimit
+// Within returns a context for a question that the daemon answers at once, and how long the answer may take: as long as a hook
+// waits.
+func Within(ctx context.Context) (context.Context, time.Duration, context.CancelFunc) {
+	limit, err := wire.Limit(os.Getenv)
+	if err != nil {
+		limit = wire.DefaultLimit // the hook says what is wrong with the variable
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	return ctx, limit, cancel
+}
 
 // Query asks the daemon at socket for its status.
 func Query(ctx context.Context, socket string) (Status, error) {
@@ -209,7 +218,7 @@ func query(ctx context.Context, socket string) (status Status, err error) {
 
 // Answers returns an error if no daemon accepts requests at socket.
 func Answers(ctx context.Context, socket string) error {
-	ctx, cancel := context.WithTimeout(ctx, Limit)
+	ctx, _, cancel := Within(ctx)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -222,9 +231,9 @@ func Answers(ctx context.Context, socket string) error {
 // Refusal asks the daemon at socket whether it would let through a push to the repository dir that
 // moves nothing. It returns why not, or "".
 func Refusal(ctx context.Context, socket, dir string) (refusal string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Limit)
+	ctx, limit, cancel := Within(ctx)
 	defer cancel()
-	answer, err := ask(ctx, socket, wire.Request{State: wire.StatePreReceive, Dir: dir, Limit: Limit})
+	answer, err := ask(ctx, socket, wire.Request{State: wire.StatePreReceive, Dir: dir, Limit: limit})
 	if err != nil || answer.OK {
 		return "", err
 	}
@@ -234,9 +243,9 @@ func Refusal(ctx context.Context, socket, dir string) (refusal string, err error
 // Follow lets the daemon at socket look now whether it is to follow the repository dir. It does so by itself within a
 // minute.
 func Follow(ctx context.Context, socket, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, Limit)
+	ctx, limit, cancel := Within(ctx)
 	defer cancel()
-	answer, err := ask(ctx, socket, wire.Request{State: wire.StateFollow, Dir: dir, Limit: Limit})
+	answer, err := ask(ctx, socket, wire.Request{State: wire.StateFollow, Dir: dir, Limit: limit})
 	if err == nil && !answer.OK {
 		err = errors.New(strings.Join(answer.Lines, "; "))
 	}

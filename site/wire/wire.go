@@ -42,8 +42,24 @@ const (
 	NoGuardsWork  = "no guard works there"
 )
 
-// DefaultLimit is how long a hook waits for the daemon's answer, unless it says otherwise.
+// DefaultLimit is how long hooks and commands wait for the daemon's answer, unless [LimitVariable] says otherwise.
 const DefaultLimit = 5 * time.Second
+
+// LimitVariable names the variable of the environment that has another limit than [DefaultLimit].
+const LimitVariable = "REFDB_HOOK_TIMEOUT"
+
+// Limit returns how long a process with this environment waits for the daemon's answer.
+func Limit(getenv func(string) string) (time.Duration, error) {
+	s := getenv(LimitVariable)
+	if s == "" {
+		return DefaultLimit, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < time.Millisecond {
+		return 0, errors.New(NotADuration(LimitVariable, s))
+	}
+	return d, nil
+}
 
 // ReplicaVariable is set in the environment of a git that only moves refs to what the database says: see [Request.Replica].
 const ReplicaVariable = "REFDB_REPLICA"

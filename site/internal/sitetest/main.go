@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -24,7 +24,6 @@ const hookVar = "REFDB_TEST_HOOK"
 // TestMain.
 func Main(m *testing.M) int {
 	defer dbtest.Stop()
-	client.Limit = Patience
 	dir, err := os.MkdirTemp("", "site-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -42,8 +41,8 @@ func Main(m *testing.M) int {
 	for name, value := range map[string]string{
 		hookVar: hook,
 		// Only a hang reaches it, however busy the machine is. A test of the limit sets its own.
-		"REFDB_HOOK_TIMEOUT": Patience.String(),
-		"HOME":               dir, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": filepath.Join(dir, "gitconfig"),
+		wire.LimitVariable: Patience.String(),
+		"HOME":             dir, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": filepath.Join(dir, "gitconfig"),
 		"GIT_AUTHOR_NAME": "T", "GIT_AUTHOR_EMAIL": "t@example.com", "GIT_COMMITTER_NAME": "T", "GIT_COMMITTER_EMAIL": "t@example.com",
 	} {
 		os.Setenv(name, value)
