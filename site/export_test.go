@@ -14,7 +14,7 @@ import (
 
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
 func (d *Daemon) BePatient(limit time.Duration) {
-	d.limits = limits{request: limit, answer: limit, lockFiles: limit, snapshot: limit}
+	d.limits = limits{request: limit, answer: limit, lockFiles: limit, snapshot: limit, rules: d.limits.rules}
 	d.SetSessionLimits(guards.Limits{Decision: 2 * limit, Silence: limit, Write: limit})
 }
 
@@ -26,6 +26,9 @@ func (d *Daemon) SetLockPatience(limit time.Duration) { d.limits.lockFiles = lim
 
 // SetReadersWait changes after how long a reader of moves is answered if nothing moves. It is called before Run.
 func (d *Daemon) SetReadersWait(wait time.Duration) { d.readers.Wait = wait }
+
+// SetRulesLook changes for how long a transaction goes by one look at the rules. It is called before Run.
+func (d *Daemon) SetRulesLook(limit time.Duration) { d.limits.rules = limit }
 
 // SetSettle changes for how long pushes are refused after a change of rules. It is called before Run.
 func (d *Daemon) SetSettle(settle time.Duration) { d.projects.Settle = settle }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // limits are how long the daemon waits for other processes. Tests have other ones.
@@ -12,8 +13,9 @@ type limits struct {
 	answer    time.Duration // that it takes to read the answer
 	lockFiles time.Duration // that running gits take to let go of lock files after a boot, or in a repair
 	snapshot  time.Duration // that a push goes by what was read when it began
+	rules     time.Duration // that a transaction goes by a look at its project's rules (G4)
 }
 
 func defaultLimits() limits {
-	return limits{request: 5 * time.Second, answer: 2 * time.Second, lockFiles: gitrepo.LockPatience, snapshot: time.Minute}
+	return limits{request: 5 * time.Second, answer: 2 * time.Second, lockFiles: gitrepo.LockPatience, snapshot: time.Minute, rules: wire.DefaultLimit}
 }

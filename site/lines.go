@@ -5,10 +5,12 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -25,6 +27,20 @@ func (d *Daemon) guardedLines(ctx context.Context, c *config.Config, r config.Re
 	}
 	lines, err = parseGuarded(c, r.Project, body)
 	return c, lines, err
+}
+
+// rulesStand returns an error if the rules under which these lines of a transaction are guarded may be over (G4). The time that
+// the daemon took since it looked at them counts as a hook's request by default takes at most: later it looks again.
+func (d *Daemon) rulesStand(ctx context.Context, r config.Repository, body []byte, lines []wire.Line, looked time.Duration) error {
+	now, err := projects.Uptime()
+	if err != nil || now-looked < d.limits.rules {
+		return err
+	}
+	_, again, err := d.guardedLines(ctx, d.config.Load(), r, body)
+	if err == nil && !slices.Equal(again, lines) {
+		err = errors.New(wire.RulesChanged(r.Project, 0))
+	}
+	return err
 }
 
 // parseGuarded returns the lines whose refs are guarded by c.

@@ -15,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/lockfiles"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -25,6 +26,10 @@ import (
 func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request) error {
 	c := d.config.Load()
 	r, err := c.Find(q.Dir)
+	if err != nil {
+		return err
+	}
+	looked, err := projects.Uptime()
 	if err != nil {
 		return err
 	}
@@ -88,6 +93,10 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		// before there was anything to end.
 		d.end(ctx, p, announced)
 		return pusher.ErrGone
+	}
+	if err := d.rulesStand(ctx, r, q.Body, lines, looked); err != nil {
+		d.end(ctx, p, announced)
+		return p.remember(err)
 	}
 	return nil
 }

@@ -252,3 +252,31 @@ func TestADatabaseThatWasSetBackIsHeard(t *testing.T) {
 		return strings.Contains(said, "refuse this")
 	})
 }
+
+// A transaction may move refs that no rule guarded when the daemon looked. If the decision about its other refs takes
+// longer than the other sites wait for (G4), the daemon looks again before it answers.
+func TestRulesThatChangeDuringALongDecisionApplyToIt(t *testing.T) {
+	t.Parallel()
+	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g.setRules("ref refs/heads/*")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	g.driver = func(d refdb.Driver) refdb.Driver { return &waiting{d, asked, answer} }
+	g.limits = func(d *site.Daemon) {
+		d.SetSettle(time.Nanosecond)
+		d.SetRulesLook(0)
+	}
+	g.start()
+	s := g.session()
+	prepared := make(chan error, 1)
+	go func() {
+		prepared <- s.prepare("create refs/heads/x "+g.commit[0], "create refs/tags/x "+g.commit[0])
+	}()
+	<-asked
+	g.setRules("ref refs/*")
+	g.daemon.AgeRules(time.Hour)
+	close(answer)
+	if err := <-prepared; err == nil || !strings.Contains(err.Error(), justChanged) {
+		t.Errorf("it was let through by rules that are over: %v", err)
+	}
+	sitetest.Eventually(t, "the intent is gone", func() bool { return g.intents() == 0 })
+}

@@ -31,9 +31,11 @@ const answerReserve = 200 * time.Millisecond
 // errCancelled says that nobody waits for the answer any more.
 var errCancelled = errors.New(wire.TransactionGivenUp)
 
-// answerWithin is how long an announcement may wait for its answer, objects that are stored aside.
+// answerWithin is how long an announcement may wait for its answer, objects that are stored aside. However long the
+// configuration lets hooks wait, neither part takes more than a third of the longest decision.
 func (gs *Guards) answerWithin(c *config.Config) time.Duration {
-	return min(c.Timeout+c.LockWait, gs.limits().Decision)
+	limit := gs.limits().Decision
+	return min(min(c.Timeout, limit/3)+min(c.LockWait, limit/3), limit)
 }
 
 // decide decides about an announcement of a session, and tells the guard. Ctx ends with [errCancelled] if nobody waits for that any more.

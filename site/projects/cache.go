@@ -22,8 +22,8 @@ const (
 	// rulesValid is for how long it uses an answer, from when it asked.
 	rulesValid = 10 * time.Second
 	// RulesSettle is for how long all sites refuse pushes to a project after a change of it: until no site
-	// lets a push through by the old rules. It is rulesValid, the longest time that a hook's request
-	// takes, and a margin for clocks that run at different speeds. Each site measures it from when it
+	// lets a push through by the old rules. It is rulesValid, the longest time that an answer may come
+	// after a look at the rules, and a margin for clocks that run at different speeds. Each site measures it from when it
 	// learned of the change.
 	RulesSettle = 20 * time.Second
 	// rulesOld is the age from which a daemon that starts assumes that all sites know a change. The
