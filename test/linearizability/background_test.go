@@ -70,3 +70,39 @@ func TestWhatGoesOnInTheBackgroundIsUnresolved(t *testing.T) {
 		}
 	})
 }
+
+// A caller that gives up a release may do so after the rows are gone.
+func TestAReleaseThatWasCarriedOutIsRecordedSoThoughItsCallerGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var recorded bytes.Buffer
+		c, err := Open(NewRecorder(&recorded), memory.New().Open(), refdb.Options{Site: "site", Observe: func(e refdb.Event) {
+			if e.Op == refdb.OpRelease {
+				time.Sleep(time.Second) // between the driver's answer and the caller's
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := c.TryLock(t.Context(), "project", "refs/heads/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := lock.Release(ctx); err == nil {
+			t.Error("the release did not give up")
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		ops, err := Read(&recorded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range ops {
+			if op.Input.Kind == Release && (op.Output.Result != Done || len(op.Output.Deleted) != 1) {
+				t.Errorf("it is recorded as %+v", op.Output)
+			}
+		}
+	})
+}

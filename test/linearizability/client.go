@@ -174,6 +174,8 @@ func (l *Lock) Release(ctx context.Context) error {
 		out.Result = Unknown // or it goes on in the background
 	case got.released == nil:
 		out.Result = Nothing
+	case out.Result == Nothing:
+		out.Result = Done // its caller gave up, but the answer came
 	}
 	if got.released != nil {
 		for _, ref := range refs {
