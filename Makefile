@@ -12,6 +12,8 @@ RACED   := ./heartbeat ./lease ./refdb ./refdb/internal/... ./refdb/memory ./ref
 	./site/claims ./site/follow ./site/guards ./site/internal/... ./site/modes ./site/moves ./site/objects ./site/packs ./site/readers ./site/wire
 # Many tests wait: one package more at a time than there are processors keeps these busy.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Without a debugger's tables a program is linked in half the time.
+TEST    := $(GO) test -ldflags=-w
 # Only a test that hangs reaches it, however busy the machine is.
 LIMIT   := 3h
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one
@@ -27,11 +29,11 @@ demo: build ## two sites, real pushes, a crash: on a temporary SQLite file or on
 
 test: deps ## the tests on real databases, without the long ones; the race detector where goroutines share state
 	@others=$$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACED))") && status=0 && \
-	{ $(GO) test -short -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(LONGEST) $$others || status=1; } && \
-	{ $(GO) test $(RACE) -short -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(RACED) || status=1; } && exit $$status
+	{ $(TEST) -short -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(LONGEST) $$others || status=1; } && \
+	{ $(TEST) $(RACE) -short -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(RACED) || status=1; } && exit $$status
 
 test-all: deps ## all tests with the race detector: more rounds, more faults, more forms of each database
-	$(GO) test $(RACE) -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(LONGEST) ./...
+	$(TEST) $(RACE) -p $(AT_ONCE) -timeout $(LIMIT) $(FLAGS) $(LONGEST) ./...
 
 test-one: ## the tests of PKG=./refdb/sqlite whose names match RUN=TestConformance/Beat
 	$(GO) test $(RACE) -run '$(RUN)' $(FLAGS) $(or $(PKG),$(error PKG= names a package))
