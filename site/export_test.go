@@ -15,7 +15,7 @@ import (
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
 func (d *Daemon) BePatient(limit time.Duration) {
 	d.limits = limits{request: limit, answer: limit, lockFiles: limit, snapshot: limit, rules: d.limits.rules}
-	d.SetSessionLimits(guards.Limits{Decision: 2 * limit, Silence: limit, Write: limit})
+	d.SetSessionLimits(guards.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
 
 // SetSessionLimits changes the limits of sessions that begin from now on.
