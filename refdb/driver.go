@@ -281,5 +281,6 @@ type Diagnoser interface {
 type Diagnosis struct {
 	Name   string // what was checked, such as "synchronous_commit"
 	OK     bool
+	Note   bool   // it is OK, and worth knowing
 	Detail string // what was found and, unless OK, what to do
 }

@@ -199,8 +199,8 @@ func (d *doctor) settings(ctx context.Context, db *refdb.DB) {
 		switch {
 		case !g.OK:
 			status = checkFail
-		case g.Name == "server" && d.Env(cli.EmulatorVariable) != "":
-			status = checkNote // an emulator is for tests
+		case g.Note:
+			status = checkNote
 		}
 		d.add(g.Name, status, "%s", g.Detail)
 	}

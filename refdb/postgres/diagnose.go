@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -99,6 +101,7 @@ type setup struct {
 	holder              string // the oldest open transaction that is seen, or ""
 	held                time.Duration
 	awaitsStandby       bool // the holder has committed, and the synchronous standby has not confirmed that
+	encryption          refdb.Diagnosis
 }
 
 // Diagnose checks the settings that the promises rest on.
@@ -123,6 +126,9 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.encryption, err = d.encryption(ctx); err != nil {
+		return nil, err
+	}
 	config := d.pools.Config()
 	hosts := map[string]bool{config.ConnConfig.Host: true}
 	for _, f := range config.ConnConfig.Fallbacks {
@@ -131,6 +137,34 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	s.pooled, s.readWrite, s.hosts = d.pools.Path() == roundtrip.Pooled, config.ConnConfig.ValidateConnect != nil, len(hosts)
 	s.connectsUpTo = d.pools.MaxConns() + listenConns
 	return s.diagnoses(), nil
+}
+
+// encryption says who can read and change what a connection carries.
+func (d *Driver) encryption(ctx context.Context) (refdb.Diagnosis, error) {
+	found := refdb.Diagnosis{Name: "encryption", OK: true}
+	conn, err := d.pools.Acquire(ctx)
+	if err != nil {
+		return found, roundtrip.Failure(ctx, "diagnose", roundtrip.Connecting, err)
+	}
+	defer conn.Release()
+	const write = "write sslmode=verify-full in the database URL"
+	switch c := conn.Conn().PgConn().Conn().(type) {
+	case *tls.Conn:
+		state := c.ConnectionState()
+		found.Detail = tls.VersionName(state.Version) + ", and the server's certificate is verified"
+		if len(state.VerifiedChains) == 0 {
+			found.Note = true
+			found.Detail = tls.VersionName(state.Version) + ", but the name in the server's certificate is not verified: others can pretend to be the server: " + write
+		}
+	case interface{ NetConn() net.Conn }:
+		to, isTCP := c.NetConn().RemoteAddr().(*net.TCPAddr)
+		found.Detail = "none: the connection stays on this machine"
+		if isTCP && !to.IP.IsLoopback() {
+			found.Note = true
+			found.Detail = "none: whoever reaches the network in between reads and changes everything: " + write
+		}
+	}
+	return found, nil
 }
 
 func (s setup) diagnoses() []refdb.Diagnosis {
@@ -145,6 +179,7 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 
 	check("server version", s.number >= oldestVersion, "PostgreSQL "+s.version,
 		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 13 or newer", s.version))
+	all = append(all, s.encryption)
 	check("read-write", !s.readOnly, "the server takes writes", roundtrip.ErrReadOnly.Error())
 	check("tables", s.intact, s.tables, s.tables)
 	check("privileges", s.grants == "", "all that sites and refdbctl need, except for migrate, history prune and recover", s.tooFew())

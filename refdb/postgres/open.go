@@ -33,7 +33,7 @@ func Open(ctx context.Context, address string) (*Driver, error) {
 	if errors.Is(err, errPooled) {
 		d, err = openAs(ctx, address, roundtrip.Pooled)
 	}
-	return d, err
+	return d, dburl.Explain(address, err)
 }
 
 // errPooled says that a pooler is in between.
@@ -197,7 +197,7 @@ func Migrator(ctx context.Context, address string) (*migrations.Migrator, error)
 	}))
 	if err := db.PingContext(ctx); err != nil {
 		db.Close()
-		return nil, failed(ctx, roundtrip.Connecting, err)
+		return nil, dburl.Explain(address, failed(ctx, roundtrip.Connecting, err))
 	}
 	var path searchPath
 	err = db.QueryRowContext(ctx, `SELECT `+searchPathSQL).Scan(&path.set, &path.found)

@@ -41,7 +41,7 @@ func (d *Driver) server() refdb.Diagnosis {
 	if d.emulator == "" {
 		return refdb.Diagnosis{Name: "server", OK: true, Detail: "Cloud Spanner, " + d.name}
 	}
-	return refdb.Diagnosis{Name: "server", OK: true,
+	return refdb.Diagnosis{Name: "server", OK: true, Note: true,
 		Detail: fmt.Sprintf("an emulator at %s: for tests only, it keeps everything in memory", d.emulator)}
 }
 

@@ -27,7 +27,8 @@ const (
 )
 
 // Parse returns the configuration that a URL asks for, and which of the settings of
-// a session were given in it, or in the environment.
+// a session were given in it, or in the environment. A connection to another machine is encrypted, with a verified
+// server, and a password is proven rather than told, unless the URL or the environment says otherwise.
 func Parse(address string) (config *pgxpool.Config, given map[string]bool, err error) {
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", refdb.ErrInvalid)
@@ -41,7 +42,7 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	}
 	raw, err := pgconn.ParseConfig(address)
 	if err == nil {
-		config, err = pgxpool.ParseConfig(address)
+		config, err = pgxpool.ParseConfig(verified(address, raw))
 	}
 	if err != nil {
 		return nil, nil, refused(reason(address))
@@ -57,6 +58,7 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 		given[name] = true
 	}
 	c := config.ConnConfig
+	c.RequireAuth = requireAuth(&c.Config)
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout
 	}

@@ -1,0 +1,142 @@
+package dburl
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// scram is the one way of authentication that tells neither the server nor a listener the password,
+// and in which the server has to prove that it knows it.
+const scram = "scram-sha-256"
+
+// verified returns the address with sslmode=verify-full if it leads to another machine and leaves open
+// whether the connection is encrypted: the default of libpq and pgx, prefer, does without encryption as soon as
+// the server, or whoever answers in its place, asks for that.
+func verified(address string, c *pgconn.Config) string {
+	if !isRemote(c) || names(address, "sslmode", "ssl") || os.Getenv("PGSSLMODE") != "" || !prefersTLS(c) {
+		return address
+	}
+	return with(address, "sslmode", "verify-full")
+}
+
+// requireAuth returns the ways in which a server may ask for the password, unless the address or the environment
+// says which. Without a password there is nothing to tell. On this machine a server may also trust its clients.
+func requireAuth(c *pgconn.Config) string {
+	switch {
+	case c.RequireAuth != "" || c.Password == "":
+		return c.RequireAuth
+	case isRemote(c):
+		return scram
+	case slices.ContainsFunc(hostsOf(c), func(host string) bool { return !isSocket(host) }):
+		return scram + ",none"
+	}
+	return ""
+}
+
+// prefersTLS reports whether a host is tried with encryption and then without, which is what sslmode=prefer is made
+// of: with another mode in a service file it is not.
+func prefersTLS(c *pgconn.Config) bool {
+	tries := append([]*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}, c.Fallbacks...)
+	for i, next := range tries[1:] {
+		if try := tries[i]; try.Host == next.Host && try.Port == next.Port && try.TLSConfig != nil && next.TLSConfig == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// isRemote reports whether a connection may be made to another machine.
+func isRemote(c *pgconn.Config) bool {
+	return slices.ContainsFunc(hostsOf(c), func(host string) bool { return !isSocket(host) && !isLoopback(host) })
+}
+
+func isSocket(host string) bool {
+	network, _ := pgconn.NetworkAddress(host, 1)
+	return network == "unix"
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// names reports whether an address has one of these parameters.
+func names(address string, parameters ...string) bool {
+	_, query, _ := strings.Cut(afterUser(address), "?")
+	for part := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if name, err := url.QueryUnescape(name); err == nil && slices.Contains(parameters, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// with returns the address with one more parameter.
+func with(address, name, value string) string {
+	separator := "?"
+	if strings.Contains(afterUser(address), "?") {
+		separator = "&"
+	}
+	return address + separator + name + "=" + url.QueryEscape(value)
+}
+
+// Explain adds to an error of connecting to the database at an address what to write there if the connection is less
+// secure, or more so, than what the server offers. pgx has no types for two of these errors; a test tells when
+// it changes their words.
+func Explain(address string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var name x509.HostnameError
+	var certificate *tls.CertificateVerificationError
+	switch text := err.Error(); {
+	case strings.Contains(text, "require_auth check failed"):
+		return fmt.Errorf("%w: store the password as SCRAM (password_encryption = scram-sha-256, then ALTER ROLE … PASSWORD) and ask for it so in pg_hba.conf, "+
+			"or, if the server has to be told the password, as for tokens of a cloud, write %s", err, suggest(address, "require_auth", "password"))
+	case strings.Contains(text, "server refused TLS connection"):
+		return fmt.Errorf("%w: the server does not encrypt: set ssl = on there or, if nobody else reaches the network in between, write %s",
+			err, suggest(address, "sslmode", "disable"))
+	case errors.As(err, &name):
+		return fmt.Errorf("%w: name the server as its certificate does or, if its authority certifies this server alone, write %s",
+			err, suggest(address, "sslmode", "verify-ca"))
+	case errors.As(err, &certificate):
+		return fmt.Errorf("%w: name the file with the certificate of the authority that signed the server's: %s",
+			err, suggest(address, "sslrootcert", "/etc/refdb/database-ca.pem"))
+	}
+	return err
+}
+
+// suggest returns the address with that parameter instead of another value of it, and without the password.
+func suggest(address, name, value string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	user := strings.TrimSuffix(strings.TrimSuffix(rest, afterUser(address)), "@")
+	if u, _, hasPassword := strings.Cut(user, ":"); hasPassword {
+		user = u + ":PASSWORD"
+	}
+	if user != "" {
+		user += "@"
+	}
+	server, query, _ := strings.Cut(afterUser(address), "?")
+	var parameters []string
+	for part := range strings.SplitSeq(query, "&") {
+		switch key, _, _ := strings.Cut(part, "="); key {
+		case "", name:
+		case "password", "sslpassword":
+			parameters = append(parameters, key+"=PASSWORD")
+		default:
+			parameters = append(parameters, part)
+		}
+	}
+	parameters = append(parameters, name+"="+value)
+	return scheme + "://" + user + server + "?" + strings.Join(parameters, "&")
+}
