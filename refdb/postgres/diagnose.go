@@ -178,7 +178,7 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 	}
 
 	check("server version", s.number >= oldestVersion, "PostgreSQL "+s.version,
-		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 13 or newer", s.version))
+		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 14 or newer", s.version))
 	all = append(all, s.encryption)
 	check("read-write", !s.readOnly, "the server takes writes", roundtrip.ErrReadOnly.Error())
 	check("tables", s.intact, s.tables, s.tables)

@@ -19,7 +19,7 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 		sick   string // the name of the diagnosis that is not OK, if any
 	}{
 		{"all is well", func(*setup) {}, ""},
-		{"old", func(s *setup) { s.number = 120022 }, "server version"},
+		{"old", func(s *setup) { s.number = 130022 }, "server version"},
 		{"no fsync", func(s *setup) { s.fsync = false }, "fsync"},
 		{"torn pages", func(s *setup) { s.fullPages = false }, "full_page_writes"},
 		{"asynchronous commits", func(s *setup) { s.synchronous = "off" }, "synchronous_commit"},
@@ -62,5 +62,14 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 				t.Errorf("not OK: %q, want %q", sick, row.sick)
 			}
 		})
+	}
+}
+
+func TestAServerOutOfSupportIsRefusedByItsName(t *testing.T) {
+	if err := checkVersion(130022, "13.22"); err == nil || !strings.Contains(err.Error(), "PostgreSQL 13.22 is too old: upgrade the server to 14") {
+		t.Errorf("PostgreSQL 13: %v", err)
+	}
+	if err := checkVersion(140000, "14.0"); err != nil {
+		t.Error(err)
 	}
 }

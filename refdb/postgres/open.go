@@ -20,8 +20,19 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
-// oldestVersion is the oldest server_version_num that is served.
-const oldestVersion = 130000
+// oldestVersion is the oldest server_version_num that is served. PostgreSQL 13 gets no corrections any more, loses locks on
+// hundreds of refs, and writes times as floating-point numbers, by which a server is known.
+const oldestVersion = 140000
+
+const versionSQL = `current_setting('server_version_num')::int, current_setting('server_version')`
+
+// checkVersion returns an error if a server is too old.
+func checkVersion(number int, version string) error {
+	if number < oldestVersion {
+		return fmt.Errorf("open the database: PostgreSQL %s is too old: upgrade the server to 14 or newer", version)
+	}
+	return nil
+}
 
 // Open connects to the database at a URL of the form
 // postgres://USER:PASSWORD@HOST:PORT/DATABASE, with the parameters of libpq and
@@ -95,7 +106,7 @@ func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 }
 
 const examineSQL = `
-SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_version'),
+SELECT pg_backend_pid(), ` + versionSQL + `,
        pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, current_setting('server_encoding'), ` + searchPathSQL
 
 // examine checks the database through its first connection. Unless a pooler is
@@ -123,8 +134,8 @@ func examine(ctx context.Context, pools *roundtrip.Pools) error {
 		return failed(ctx, roundtrip.Executing, err)
 	case mayBePooled && pid != conn.Conn().PgConn().PID():
 		return errPooled
-	case number < oldestVersion:
-		return fmt.Errorf("open the database: PostgreSQL %s is too old: 13 or newer is needed", version)
+	case checkVersion(number, version) != nil:
+		return checkVersion(number, version)
 	case readOnly:
 		return fmt.Errorf("open the database: %w", roundtrip.ErrReadOnly)
 	case encoding != "UTF8" && encoding != "SQL_ASCII":
@@ -200,11 +211,15 @@ func Migrator(ctx context.Context, address string) (*migrations.Migrator, error)
 		return nil, dburl.Explain(address, failed(ctx, roundtrip.Connecting, err))
 	}
 	var path searchPath
-	err = db.QueryRowContext(ctx, `SELECT `+searchPathSQL).Scan(&path.set, &path.found)
+	var number int
+	var version string
+	err = db.QueryRowContext(ctx, `SELECT `+versionSQL+`, `+searchPathSQL).Scan(&number, &version, &path.set, &path.found)
 	if err != nil {
 		err = failed(ctx, roundtrip.Executing, err)
+	} else {
+		err = cmp.Or(checkVersion(number, version), path.check())
 	}
-	if err := cmp.Or(err, path.check()); err != nil {
+	if err != nil {
 		db.Close()
 		return nil, err
 	}
