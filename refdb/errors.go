@@ -62,7 +62,11 @@ type LockedError struct {
 func (e *LockedError) Error() string {
 	var fresh []string
 	for _, h := range e.Holders {
-		if !h.Stale() {
+		switch {
+		case h.Stale():
+		case h.Reserved():
+			fresh = append(fresh, fmt.Sprintf("%s %s kept for %s, which waits", h.Project, h.Ref, strings.TrimSuffix(h.Owner, reserved)))
+		default:
 			fresh = append(fresh, fmt.Sprintf("%s %s by %s (last beat %s ago)",
 				h.Project, h.Ref, h.Owner, h.Age.Round(time.Millisecond)))
 		}

@@ -84,3 +84,10 @@ func TestDigestsHideNamesAndDiffer(t *testing.T) {
 		t.Error("same names and key, another digest")
 	}
 }
+
+func TestARefusalByAReservationNamesTheWaiter(t *testing.T) {
+	err := &LockedError{Holders: []LockInfo{{Project: "p", Ref: "refs/heads/m", Owner: ReservedFor("eu/x:1:A"), Age: 29 * time.Second, StaleAfter: 30 * time.Second}}}
+	if got, want := err.Error(), "p refs/heads/m kept for eu/x:1:A, which waits"; !strings.Contains(got, want) || strings.Contains(got, "beat") {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -228,12 +228,14 @@ func (d *doctor) locks(ctx context.Context, db *refdb.DB) {
 
 func (d *doctor) countLocks(name, advice string, locks iter.Seq2[refdb.LockInfo, error]) {
 	n := 0
-	for _, err := range locks {
+	for l, err := range locks {
 		if err != nil {
 			d.add(name, checkFail, "%s", err)
 			return
 		}
-		n++
+		if !l.Reserved() { // a reservation stands in nobody's way once it is stale
+			n++
+		}
 	}
 	if n == 0 {
 		d.add(name, checkOK, "none")

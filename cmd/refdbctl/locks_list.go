@@ -63,6 +63,9 @@ database's clock.
 A lock that stands for an intent, which is a push that a site has announced and not ended yet, shows from
 which value to which. It never goes stale: its site ends it, or refdbctl locks resolve.
 
+A row without a time is no lock. Processes wait for one that ended: the row is reserved for the first of
+them until its turn is over, or free for the next that asks.
+
 A lock on a ref under refs/leases/ is that of one who has a lease, or waits for one that asked before. Its
 state says which, and in which mode.
 
@@ -352,13 +355,19 @@ func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 	return []output.Column[lockRow]{
 		{Name: "project", Value: func(l lockRow) any { return l.Project }},
 		{Name: "ref", Value: func(l lockRow) any { return l.Ref }},
-		{Name: "owner", Value: func(l lockRow) any { return l.Owner }},
+		{
+			Name:  "owner",
+			Value: func(l lockRow) any { return l.Owner },
+			Text: func(l lockRow) string {
+				return output.OrDash(strings.TrimSpace(l.Owner) != "(waits)", output.Escape(l.Owner))
+			},
+		},
 		{
 			Name:    "held_seconds",
 			Heading: "HELD FOR",
-			Value:   func(l lockRow) any { return output.OrNil(l.Token != 0, output.Seconds(heldFor(l.LockInfo))) },
+			Value:   func(l lockRow) any { return output.OrNil(isHeld(l.LockInfo), output.Seconds(heldFor(l.LockInfo))) },
 			Text: func(l lockRow) string {
-				return output.OrDash(l.Token != 0, heldFor(l.LockInfo).Round(time.Second).String())
+				return output.OrDash(isHeld(l.LockInfo), heldFor(l.LockInfo).Round(time.Second).String())
 			},
 		},
 		{
@@ -384,15 +393,20 @@ func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 			Heading: "STATE",
 			Value:   func(l lockRow) any { return l.Stale() },
 			Text: func(l lockRow) string {
-				if l.Intended() {
+				switch {
+				case l.Intended():
 					return p.Yellow("intent")
-				}
-				if l.Stale() {
+				case l.Idle():
+					return p.Green(l.lease.text("free"))
+				case l.Reserved():
+					return p.Green(l.lease.text("reserved"))
+				case l.Stale():
 					return p.Yellow(l.lease.text("stale"))
 				}
 				return p.Green(l.lease.text("fresh"))
 			},
 		},
+		{Name: "reserved", Value: func(l lockRow) any { return l.Reserved() }, Hidden: true},
 		{Name: "token", Value: func(l lockRow) any { return output.OrNil(l.Token != 0, int64(l.Token)) }, Hidden: true},
 		{Name: "token_time", Value: func(l lockRow) any { return output.OrNil(l.Token != 0, l.Token.Time()) }, Hidden: true},
 		{Name: "heartbeat", Value: func(l lockRow) any { return output.OrNil(hasHeartbeat(l.LockInfo), l.Heartbeat) }, Hidden: true},
@@ -411,4 +425,8 @@ func heldFor(l refdb.LockInfo) time.Duration {
 	return max(0, l.Heartbeat.Add(l.Age).Sub(l.Token.Time()))
 }
 
-func hasHeartbeat(l refdb.LockInfo) bool { return l.Heartbeat.Unix() > 0 }
+// isHeld reports whether somebody has had the lock since its token: a reservation has the token of the lock that ended.
+func isHeld(l refdb.LockInfo) bool { return l.Token != 0 && !l.Reserved() }
+
+// hasHeartbeat reports whether a beat was made: that of a reservation only says when its turn is over.
+func hasHeartbeat(l refdb.LockInfo) bool { return l.Heartbeat.Unix() > 0 && !l.Reserved() }

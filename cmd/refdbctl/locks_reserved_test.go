@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// A row that is kept for a waiter is no lock: nobody holds it, and its times are not those of a holder.
+func TestAReservationIsNotListedAsALock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token := refdb.TokenOf(time.Now().Add(-2 * time.Hour))
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/free", Owner: refdb.ReservedFor(""), Token: token})
+	w.Exec(t, `UPDATE locks SET heartbeat = 0`)
+	w.InsertLock(t, refdb.LockInfo{Project: "p", Ref: "refs/heads/kept", Owner: refdb.ReservedFor("eu/x:1:A"), Token: token, Age: 20 * time.Second})
+	for _, l := range decode[[]struct {
+		lockJSON
+		Reserved bool
+	}](t, w.do(t, "locks", "list", "-o", "json")) {
+		if !l.Reserved || l.HeldSeconds != nil || l.AgeSeconds != nil || l.Heartbeat != nil {
+			t.Errorf("%+v", l)
+		}
+	}
+	for line := range strings.Lines(w.do(t, "locks", "list")) {
+		switch fields := strings.Fields(line); fields[1] {
+		case "refs/heads/free":
+			if fields[2] != "-" || fields[3] != "-" || fields[4] != "-" || fields[5] != "free" {
+				t.Errorf("%s", line)
+			}
+		case "refs/heads/kept":
+			if !strings.Contains(line, "eu/x:1:A (waits)  -") || !strings.Contains(line, "reserved") || strings.Contains(line, "ago") {
+				t.Errorf("%s", line)
+			}
+		}
+	}
+	if report := w.do(t, "doctor"); !strings.Contains(report, "stale locks       none") {
+		t.Errorf("a row that anybody may take is a stale lock: %s", report)
+	}
+}
