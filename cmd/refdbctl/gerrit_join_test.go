@@ -147,6 +147,9 @@ func TestASecondSiteJoins(t *testing.T) {
 
 // Gerrit lists each repository below its root. One that the daemon is making vanishes while Gerrit indexes it.
 func TestAJoinWaitsForTheDaemonsClonesBeforeInit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: another join, with its daemons; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWorld(t)
 	_, etc := firstSite(t, w)
@@ -229,6 +232,9 @@ func TestAJoinIsRunAgainAfterAnInterruption(t *testing.T) {
 
 // Init must move no ref: what it moves past the guard no other site has.
 func TestAJoinFailsIfInitMovesRefs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: another join, with its daemons; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWorld(t)
 	_, etc := firstSite(t, w)
@@ -247,6 +253,9 @@ func TestAJoinFailsIfInitMovesRefs(t *testing.T) {
 
 // What other sites move while init runs, and this site follows, is not init's.
 func TestAJoinDoesNotMindWhatOtherSitesMove(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a join beside pushes; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWorld(t)
 	eu, etc := firstSite(t, w)
@@ -310,6 +319,9 @@ func (s *secondSite) copyOf(t *testing.T, change ...string) {
 
 // Projects without objects in the database can't be cloned.
 func TestAJoinNeedsTheObjectsOfAllProjects(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: another join, with its daemons; make test-all runs it")
+	}
 	t.Parallel()
 	w := newWorld(t)
 	g := guardedAt(t, w, "eu")

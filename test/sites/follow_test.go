@@ -131,6 +131,9 @@ func TestTheLossOfADiskLosesNoAcknowledgedPush(t *testing.T) {
 
 // Refs that came without a push have no objects in the database. A base brings them, also to sites that have looked for them in vain.
 func TestABaseBringsWhatSitesHaveLookedForInVain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a base beside real pushes; make test-all runs it")
+	}
 	t.Parallel()
 	all, err := gits()
 	g := must(t, all, err)[0]
@@ -170,6 +173,9 @@ func TestAPushThatBringsTooMuchIsRefused(t *testing.T) {
 }
 
 func TestALargePushIsStoredInParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a push of megabytes; make test-all runs it")
+	}
 	t.Parallel()
 	all, err := gits()
 	g := must(t, all, err)[0]

@@ -126,6 +126,9 @@ func (i *refIndex) follows(t testing.TB) {
 // An index that goes by the list of moves has in the end what the refs hold, without comparing everything, whenever the daemon is killed: while a
 // push of its site moves, and while the follower does, with git or without.
 func TestAnIndexFollowsThoughTheDaemonIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: an index of moves beside real pushes; make test-all runs it")
+	}
 	t.Parallel()
 	all, err := gits()
 	g := must(t, all, err)[0]
