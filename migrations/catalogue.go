@@ -226,19 +226,20 @@ func (c *Catalogue) checkSearchPath() error {
 		c.tables[strings.ToLower(name)].schema)
 }
 
-// Examine lists the tables, columns, keys, indexes and triggers of the latest version that the
-// database lacks or that differ, and says what to do. ok is true if there are none.
-func (c *Catalogue) Examine() (detail string, ok bool) {
+// Examine lists the tables, columns, keys, indexes and triggers of a version that the database lacks or that differ, and says what
+// to do. It takes each version that this program serves; of later ones it knows what they have from its own. ok is true if there
+// are none.
+func (c *Catalogue) Examine(version uint) (detail string, ok bool) {
 	var all []fault
-	latest := Latest(c.dialect)
+	version = min(version, Latest(c.dialect))
 	for _, t := range tables(c.dialect) {
 		switch f := c.tables[t.name]; {
-		case !t.in(latest):
+		case !t.in(version):
 		case f == nil:
 			// A new table of refs would be empty: the rows must be restored.
 			all = append(all, fault{"there is no table " + t.name, t.name != "refs"})
 		default:
-			all = append(all, f.faults(t, latest)...)
+			all = append(all, f.faults(t, version)...)
 			all = append(all, f.indexFaults(t)...)
 			all = append(all, f.triggerFaults(t)...)
 		}
@@ -246,7 +247,7 @@ func (c *Catalogue) Examine() (detail string, ok bool) {
 	if len(all) == 0 {
 		return "columns, keys and indexes are as they should be", true
 	}
-	texts, advice := make([]string, len(all)), "run `refdbctl migrate force 0`, then `refdbctl migrate up`"
+	texts, advice := make([]string, len(all)), "run `refdbctl migrate force 0`, then `refdbctl migrate up`, which brings the latest version"
 	for i, f := range all {
 		texts[i] = f.text
 		if !f.repeatable || c.dialect == SQLite {

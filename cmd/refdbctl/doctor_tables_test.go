@@ -73,3 +73,25 @@ func TestDoctorFindsTablesThatWereChanged(t *testing.T) {
 		}
 	}
 }
+
+// In the middle of an upgrade programs of the new version work with the schema before: its tables are what they should be.
+func TestDoctorComparesTheTablesWithTheVersionThatTheDatabaseHas(t *testing.T) {
+	t.Parallel()
+	for _, kind := range dbtest.All() {
+		t.Run(string(kind.Dialect), func(t *testing.T) {
+			t.Parallel()
+			db := kind.New(t)
+			w := &world{Database: db, env: map[string]string{"REFDB_URL": db.URL()}}
+			w.do(t, "migrate", "down", "--yes")
+			r := w.run(t, "doctor", "-o", "json")
+			d := decode[doctorJSON](t, r.out)
+			if d.status("tables") != checkOK || d.status("schema") != checkNote {
+				t.Errorf("tables: %s; schema: %s", d.detail("tables"), d.detail("schema"))
+			}
+			db.Exec(t, `DROP INDEX projects_revision`)
+			if d := decode[doctorJSON](t, w.run(t, "doctor", "-o", "json").out); d.status("tables") != checkFail {
+				t.Errorf("without an index: %s", d.detail("tables"))
+			}
+		})
+	}
+}

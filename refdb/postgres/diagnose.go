@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -107,13 +108,17 @@ type setup struct {
 // Diagnose checks the settings that the promises rest on.
 func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	var s setup
-	err := d.pools.Do(ctx, roundtrip.Read("diagnose").Query(diagnoseSQL, func(rows pgx.Rows) error {
+	version, err := d.connected(ctx, &s)
+	if err != nil {
+		return nil, err
+	}
+	err = d.pools.Do(ctx, roundtrip.Read("diagnose").Query(diagnoseSQL, func(rows pgx.Rows) error {
 		return one(rows, &s.version, &s.number, &s.fsync, &s.fullPages, &s.synchronous, &s.standbyNames,
 			&s.isolation, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys, &s.stopped, &s.grants)
 	}).Query(migrations.CatalogueSQL(migrations.Postgres), func(rows pgx.Rows) error {
 		found := migrations.NewCatalogue(migrations.Postgres)
 		err := schema.AddAll(found, rows)
-		s.tables, s.intact = found.Examine()
+		s.tables, s.intact = found.Examine(version)
 		return err
 	}).Query(holdingSQL, func(rows pgx.Rows) error {
 		var seconds float64
@@ -126,9 +131,6 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.encryption, err = d.encryption(ctx); err != nil {
-		return nil, err
-	}
 	config := d.pools.Config()
 	hosts := map[string]bool{config.ConnConfig.Host: true}
 	for _, f := range config.ConnConfig.Fallbacks {
@@ -139,16 +141,26 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	return s.diagnoses(), nil
 }
 
-// encryption says who can read and change what a connection carries.
-func (d *Driver) encryption(ctx context.Context) (refdb.Diagnosis, error) {
-	found := refdb.Diagnosis{Name: "encryption", OK: true}
+// connected returns the version of the schema, and finds what a connection shows beside the answers to statements.
+func (d *Driver) connected(ctx context.Context, s *setup) (version uint, err error) {
 	conn, err := d.pools.Acquire(ctx)
 	if err != nil {
-		return found, roundtrip.Failure(ctx, "diagnose", roundtrip.Connecting, err)
+		return 0, roundtrip.Failure(ctx, "diagnose", roundtrip.Connecting, err)
 	}
 	defer conn.Release()
+	s.encryption = encryption(conn.Conn().PgConn().Conn())
+	version, err = schema.Version(ctx, conn.Conn())
+	if err != nil && !errors.Is(err, refdb.ErrSchema) {
+		err = roundtrip.Failure(ctx, "diagnose", roundtrip.Executing, err)
+	}
+	return version, err
+}
+
+// encryption says who can read and change what a connection carries.
+func encryption(conn net.Conn) refdb.Diagnosis {
+	found := refdb.Diagnosis{Name: "encryption", OK: true}
 	const write = "write sslmode=verify-full in the database URL"
-	switch c := conn.Conn().PgConn().Conn().(type) {
+	switch c := conn.(type) {
 	case *tls.Conn:
 		state := c.ConnectionState()
 		found.Detail = tls.VersionName(state.Version) + ", and the server's certificate is verified"
@@ -164,7 +176,7 @@ func (d *Driver) encryption(ctx context.Context) (refdb.Diagnosis, error) {
 			found.Detail = "none: whoever reaches the network in between reads and changes everything: " + write
 		}
 	}
-	return found, nil
+	return found
 }
 
 func (s setup) diagnoses() []refdb.Diagnosis {

@@ -21,7 +21,9 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	err := d.read(ctx, request{what: "look at the database"}, func(ctx context.Context, c *client) error {
 		all = []refdb.Diagnosis{d.server()}
 		for _, look := range []func(context.Context) ([]refdb.Diagnosis, error){
-			c.diagnoseOptions, c.diagnoseTables, c.diagnosePrivileges,
+			c.diagnoseOptions,
+			func(ctx context.Context) ([]refdb.Diagnosis, error) { return c.diagnoseTables(ctx, uint(d.version.Load())) },
+			c.diagnosePrivileges,
 		} {
 			found, err := look(ctx)
 			if err != nil {
@@ -64,15 +66,15 @@ func (c *client) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error)
 	}}, err
 }
 
-// diagnoseTables checks that our tables are there, and that columns of times take the
+// diagnoseTables checks that our tables are there in that version, and that columns of times take the
 // commit timestamp.
-func (c *client) diagnoseTables(ctx context.Context) ([]refdb.Diagnosis, error) {
+func (c *client) diagnoseTables(ctx context.Context, version uint) ([]refdb.Diagnosis, error) {
 	found, err := spannermigrate.Catalogue(ctx, c.Single())
 	if err != nil {
 		return nil, err
 	}
 	tables := refdb.Diagnosis{Name: "tables"}
-	tables.Detail, tables.OK = found.Examine()
+	tables.Detail, tables.OK = found.Examine(version)
 	fixed := []string{"intents.decided_at", "intents.time", "intents.token", "locks.heartbeat", "locks.token", "refs.time"}
 	if found.Has("history") {
 		fixed = append(fixed, "history.position", "history_state.pruned", "followers.seen")

@@ -171,7 +171,11 @@ func (c *client) explainMissing(ctx context.Context) error {
 	case err != nil:
 		return nil
 	}
-	if detail, ok := found.Examine(); !ok {
+	version := migrations.Latest(migrations.Spanner)
+	if recorded, err := c.version(ctx, request{tag: "refdb.schema"}, migrations.Table); err == nil && recorded.Exists {
+		version = recorded.Version
+	}
+	if detail, ok := found.Examine(version); !ok {
 		return fmt.Errorf("%w: %s", refdb.ErrSchema, detail)
 	}
 	return nil

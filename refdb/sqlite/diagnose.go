@@ -98,7 +98,11 @@ func (d *Driver) checkTables(ctx context.Context) (f finding, err error) {
 		if err != nil {
 			return err
 		}
-		if detail, ok := found.Examine(); ok {
+		version, err := schemaVersion(ctx, c)
+		if err != nil {
+			return err
+		}
+		if detail, ok := found.Examine(version); ok {
 			f.detail = detail
 		} else {
 			f = finding{"changed", detail}

@@ -138,21 +138,27 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 }
 
 func checkSchema(ctx context.Context, c *conn) error {
+	_, err := schemaVersion(ctx, c)
+	return err
+}
+
+// schemaVersion is checkSchema that returns the version.
+func schemaVersion(ctx context.Context, c *conn) (uint, error) {
 	// Reading the catalogue costs more, and only files of earlier programs need it.
 	table, missing := migrations.Table, migrations.Check(migrations.SQLite, migrations.Record{})
 	known := false
 	if err := c.query(ctx, func(row) { known = true }, `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?`, table); err != nil {
-		return err
+		return 0, err
 	}
 	if !known {
 		found, err := catalogue(ctx, c)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		table, missing = found.VersionTable(), found.Missing()
 	}
 	if table == "" {
-		return fmt.Errorf("%w: %w", refdb.ErrSchema, missing)
+		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, missing)
 	}
 	oldest := "0"
 	if table == migrations.Table {
@@ -162,12 +168,12 @@ func checkSchema(ctx context.Context, c *conn) error {
 	if err := c.query(ctx, func(r row) {
 		recorded = migrations.Record{Version: uint(max(r.int(0), 0)), Dirty: r.int(1) != 0, Oldest: uint(max(r.int(2), 0)), Exists: true}
 	}, `SELECT CAST(version AS integer), CAST(dirty AS integer), CAST(`+oldest+` AS integer) FROM `+table); err != nil {
-		return err
+		return 0, err
 	}
 	if err := migrations.Check(migrations.SQLite, recorded); err != nil {
-		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
 	}
-	return nil
+	return recorded.Version, nil
 }
 
 // catalogue reads what the file has of our tables.

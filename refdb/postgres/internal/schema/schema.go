@@ -16,12 +16,18 @@ import (
 // Check checks the version of the schema, with one statement unless an earlier program
 // made the schema. Any error but a refdb.ErrSchema is the server's, or the connection's.
 func Check(ctx context.Context, conn *pgx.Conn) error {
+	_, err := Version(ctx, conn)
+	return err
+}
+
+// Version is Check that returns the version.
+func Version(ctx context.Context, conn *pgx.Conn) (uint, error) {
 	recorded, err := recordIn(ctx, conn, migrations.Table, "coalesce(oldest, 0)")
 	missing := migrations.Check(migrations.Postgres, migrations.Record{})
 	if roundtrip.Code(err) == roundtrip.NoSuchTable {
 		found, lookErr := catalogue(ctx, conn)
 		if lookErr != nil {
-			return lookErr
+			return 0, lookErr
 		}
 		missing = found.Missing()
 		if table := found.VersionTable(); table != "" {
@@ -34,12 +40,12 @@ func Check(ctx context.Context, conn *pgx.Conn) error {
 	case err == nil:
 		err = migrations.Check(migrations.Postgres, recorded)
 	default:
-		return err
+		return 0, err
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", refdb.ErrSchema, err)
+		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
 	}
-	return nil
+	return recorded.Version, nil
 }
 
 // recordIn reads a table of versions; oldest is what it has of that.
