@@ -47,7 +47,7 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
        current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean,
        current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
        current_setting('default_transaction_isolation'),
-       pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
+       pg_is_in_recovery(), current_setting('transaction_read_only')::boolean,
        current_setting('autovacuum')::boolean,
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
@@ -89,7 +89,7 @@ type setup struct {
 	synchronous         string // synchronous_commit
 	standbyNames        string // synchronous_standby_names
 	isolation           string
-	readOnly            bool
+	standby, readOnly   bool
 	autovacuum          bool
 	room, clients       int // connections that the server has for users, and those in use
 	standbys            int
@@ -114,7 +114,7 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	}
 	err = d.pools.Do(ctx, roundtrip.Read("diagnose").Query(diagnoseSQL, func(rows pgx.Rows) error {
 		return one(rows, &s.version, &s.number, &s.fsync, &s.fullPages, &s.synchronous, &s.standbyNames,
-			&s.isolation, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys, &s.stopped, &s.grants)
+			&s.isolation, &s.standby, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys, &s.stopped, &s.grants)
 	}).Query(migrations.CatalogueSQL(migrations.Postgres), func(rows pgx.Rows) error {
 		found := migrations.NewCatalogue(migrations.Postgres)
 		err := schema.AddAll(found, rows)
@@ -192,7 +192,11 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 	check("server version", s.number >= oldestVersion, "PostgreSQL "+s.version,
 		fmt.Sprintf("PostgreSQL %s is too old: upgrade to 14 or newer", s.version))
 	all = append(all, s.encryption)
-	check("read-write", !s.readOnly, "the server takes writes", roundtrip.ErrReadOnly.Error())
+	why := roundtrip.ErrLeftReadOnly
+	if s.standby {
+		why = roundtrip.ErrStandby
+	}
+	check("read-write", !s.standby && !s.readOnly, "the server takes writes", why.Error())
 	check("tables", s.intact, s.tables, s.tables)
 	check("privileges", s.grants == "", "all that sites and refdbctl need, except for migrate, history prune and recover", s.tooFew())
 	check("default isolation", s.isolation == roundtrip.ReadCommitted, s.isolation,

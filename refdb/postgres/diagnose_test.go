@@ -30,6 +30,7 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 		{"two servers in the URL", func(s *setup) { s.hosts = 2 }, "target_session_attrs"},
 		{"serializable", func(s *setup) { s.isolation = "serializable" }, "default isolation"},
 		{"read-only", func(s *setup) { s.readOnly = true }, "read-write"},
+		{"a standby", func(s *setup) { s.standby, s.readOnly = true, true }, "read-write"},
 		{"no autovacuum", func(s *setup) { s.autovacuum = false }, "autovacuum"},
 		{"crowded", func(s *setup) { s.clients = 90 }, "connections"},
 		{"privileges of a site", func(s *setup) { s.grants = "GRANT" }, "privileges"},

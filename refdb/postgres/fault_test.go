@@ -448,7 +448,7 @@ func TestAServerThatTurnedReadOnlySaysWhatToDo(t *testing.T) {
 	if !errors.Is(err, refdb.ErrUnavailable) || !strings.Contains(err.Error(), "target_session_attrs=read-write") {
 		t.Errorf("a write: %v", err)
 	}
-	if _, err := postgres.Open(t.Context(), db.URL()); err == nil || !strings.Contains(err.Error(), "target_session_attrs=read-write") {
+	if _, err := postgres.Open(t.Context(), db.URL()); err == nil || !strings.Contains(err.Error(), "default_transaction_read_only is on") {
 		t.Errorf("opening: %v", err)
 	}
 	exec(t, c, `SET default_transaction_read_only = off`)

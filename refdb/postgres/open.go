@@ -107,7 +107,7 @@ func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 
 const examineSQL = `
 SELECT pg_backend_pid(), ` + versionSQL + `,
-       pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, current_setting('server_encoding'), ` + searchPathSQL
+       pg_is_in_recovery(), current_setting('transaction_read_only')::boolean, current_setting('server_encoding'), ` + searchPathSQL
 
 // examine checks the database through its first connection. Unless a pooler is
 // known to be in between it looks for one, which tells its clients a process ID
@@ -126,9 +126,9 @@ func examine(ctx context.Context, pools *roundtrip.Pools) error {
 	var pid uint32
 	var number int
 	var version, encoding string
-	var readOnly bool
+	var standby, readOnly bool
 	var path searchPath
-	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &number, &version, &readOnly, &encoding, &path.set, &path.found)
+	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &number, &version, &standby, &readOnly, &encoding, &path.set, &path.found)
 	switch {
 	case err != nil:
 		return failed(ctx, roundtrip.Executing, err)
@@ -136,8 +136,10 @@ func examine(ctx context.Context, pools *roundtrip.Pools) error {
 		return errPooled
 	case checkVersion(number, version) != nil:
 		return checkVersion(number, version)
+	case standby:
+		return fmt.Errorf("open the database: %w", roundtrip.ErrStandby)
 	case readOnly:
-		return fmt.Errorf("open the database: %w", roundtrip.ErrReadOnly)
+		return fmt.Errorf("open the database: %w", roundtrip.ErrLeftReadOnly)
 	case encoding != "UTF8" && encoding != "SQL_ASCII":
 		return fmt.Errorf("open the database: its encoding is %s, which can't hold every name: create it with ENCODING 'UTF8'", encoding)
 	}

@@ -40,6 +40,11 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	if isAmbiguous(address) {
 		return nil, nil, refused(ambiguous)
 	}
+	for _, name := range libpqOnly {
+		if names(address, name) {
+			return nil, nil, refused("the parameter " + name + " is not known here, although libpq has it: leave it out")
+		}
+	}
 	raw, err := pgconn.ParseConfig(address)
 	if err == nil {
 		config, err = pgxpool.ParseConfig(verified(address, raw))
@@ -68,6 +73,15 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 		c.RuntimeParams["application_name"] = applicationName
 	}
 	return config, given, nil
+}
+
+// libpqOnly are the parameters of libpq (PostgreSQL 18's manual, 32.1.2) that pgx would send to the server as settings, which it
+// refuses, or which it would not heed.
+var libpqOnly = []string{
+	"hostaddr", "fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
+	"replication", "gssencmode", "gsslib", "gssdelegation", "requiressl", "requirepeer", "sslcompression", "sslcrl", "sslcrldir", "sslkeylogfile",
+	"ssl_min_protocol_version", "ssl_max_protocol_version", "load_balance_hosts", "scram_client_key", "scram_server_key",
+	"oauth_issuer", "oauth_client_id", "oauth_client_secret", "oauth_scope",
 }
 
 const ambiguous = "an @ is too many: write %40 for one in the password, %2F for a / there"

@@ -18,6 +18,8 @@ const (
 	featureNotSupported = "0A000"
 	divisionByZero      = "22012"
 	readOnlyTransaction = "25006"
+	idleInTransaction   = "25P03" // for longer than idle_in_transaction_session_timeout
+	longTransaction     = "25P04" // than transaction_timeout
 	noSuchStatement     = "26000"
 	wrongAuthorization  = "28000"
 	wrongPassword       = "28P01"
@@ -93,12 +95,14 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 		if !errors.Is(err, over) {
 			v.err = over
 		}
+	case errors.Is(err, pgconn.ErrReadOnlyConnection):
+		v.err = fmt.Errorf("%w: %w", refdb.ErrUnavailable, errNoPrimary)
 	case broken:
 		v = verdict{err: refdb.ErrUnavailable, again: came != Connecting}
 	default:
 		v = refused(code)
 	}
-	if v.err == nil {
+	if v.err == nil || errors.Is(err, v.err) { // it says so itself
 		v.err = fmt.Errorf("%s: %w", work.What, oneLine{err})
 	} else {
 		v.err = fmt.Errorf("%s: %w: %w", work.What, v.err, oneLine{err})
@@ -113,7 +117,7 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 // A verdict without an error leaves the server's own words.
 func refused(code string) verdict {
 	switch code {
-	case serialization, deadlock, adminShutdown, crashShutdown, idleSessionTimeout, outOfMemory:
+	case serialization, deadlock, adminShutdown, crashShutdown, idleSessionTimeout, idleInTransaction, longTransaction, outOfMemory:
 		return verdict{err: refdb.ErrUnavailable, again: true}
 	case LockNotAvailable: // by lock_timeout
 		return verdict{err: refdb.ErrUnavailable, waited: true}
@@ -135,8 +139,10 @@ func refused(code string) verdict {
 		return verdict{err: errDiskFull}
 	case noPrivilege:
 		return verdict{err: errPrivilege}
-	case wrongPassword, wrongAuthorization:
+	case wrongPassword:
 		return verdict{err: errPassword}
+	case wrongAuthorization:
+		return verdict{err: errAuthorization}
 	case noSuchDatabase, databaseDropped:
 		return verdict{err: errDatabase}
 	}
@@ -146,14 +152,21 @@ func refused(code string) verdict {
 	return verdict{}
 }
 
+// resetReadOnly says how to undo what keeps a server that is no standby from taking writes.
+const resetReadOnly = "reset default_transaction_read_only where it is set: ALTER ROLE … RESET, ALTER DATABASE … RESET, or postgresql.conf"
+
 // These errors don't pass by themselves: they say what to do.
 var (
-	ErrReadOnly  = errors.New("the server is read-only, as a standby is: add target_session_attrs=read-write to the database URL, and name all servers there")
-	errPooler    = errors.New("the pooler in between does not support prepared statements: add default_query_exec_mode=cache_describe to the database URL")
-	errDiskFull  = errors.New("the server's disk is full: free some space")
-	errPrivilege = errors.New("the database user may not do that: grant it what the check privileges of refdbctl doctor names; refdbctl migrate and history prune are for the owner of the tables")
-	errPassword  = errors.New("the server refused the user or the password: check the database URL")
-	errDatabase  = errors.New("no such database: create it, or check the database URL")
+	ErrReadOnly      = errors.New("the server is read-only: if it is a standby, add target_session_attrs=read-write to the database URL, and name all servers there; if it is not, " + resetReadOnly)
+	ErrStandby       = errors.New("the server is a standby, which takes no writes: add target_session_attrs=read-write to the database URL, and name all servers there")
+	ErrLeftReadOnly  = errors.New("default_transaction_read_only is on, and the server is no standby: " + resetReadOnly)
+	errPooler        = errors.New("the pooler in between does not support prepared statements: add default_query_exec_mode=cache_describe to the database URL")
+	errDiskFull      = errors.New("the server's disk is full: free some space")
+	errPrivilege     = errors.New("the database user may not do that: grant it what the check privileges of refdbctl doctor names; refdbctl migrate and history prune are for the owner of the tables")
+	errPassword      = errors.New("the server refused the user or the password: check the database URL")
+	errAuthorization = errors.New("the server does not let this user in from this machine: look at pg_hba.conf there, and whether the role exists and has LOGIN")
+	errNoPrimary     = errors.New("no server in the database URL takes writes, and target_session_attrs asks for one: name the primary there, or wait until one is promoted; if the primary is there, " + resetReadOnly)
+	errDatabase      = errors.New("no such database: create it, or check the database URL")
 
 	ErrIsolation = errors.New(`default_transaction_isolation has to be "read committed": set it for this user with ALTER ROLE … SET default_transaction_isolation = 'read committed', and end the connections of a pooler that still have another`)
 
@@ -175,8 +188,19 @@ func Code(err error) string {
 }
 
 // oneLine is an error whose text is put on one line: pgx reports one line per
-// address that it tried.
+// address that it tried. It leaves out attempts to encrypt after which the address was tried without.
 type oneLine struct{ error }
 
-func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Error() string {
+	lines := strings.Split(e.error.Error(), "\n")
+	kept := lines[:0:0]
+	for i, line := range lines {
+		address, ok := strings.CutSuffix(line, "tls error: server refused TLS connection")
+		if ok && i+1 < len(lines) && strings.HasPrefix(lines[i+1], address) {
+			continue
+		}
+		kept = append(kept, line)
+	}
+	return strings.Join(strings.Fields(strings.Join(kept, " ")), " ")
+}
 func (e oneLine) Unwrap() error { return e.error }

@@ -50,7 +50,7 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 	for code, want := range map[string]error{
 		"40001": refdb.ErrUnavailable, "40P01": refdb.ErrUnavailable,
 		"57P01": refdb.ErrUnavailable, "57P02": refdb.ErrUnavailable, "57P05": refdb.ErrUnavailable,
-		"53200": refdb.ErrUnavailable, "25006": refdb.ErrUnavailable,
+		"53200": refdb.ErrUnavailable, "25006": refdb.ErrUnavailable, "25P03": refdb.ErrUnavailable, "25P04": refdb.ErrUnavailable,
 		"0A000": other, "26000": errPooler, "42P05": errPooler,
 	} {
 		rows = append(rows, row{Executing, server(code), want, want, true})
@@ -59,7 +59,7 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 		"57P03": refdb.ErrUnavailable, "57014": refdb.ErrUnavailable, "55P03": refdb.ErrUnavailable,
 		"53300": refdb.ErrUnavailable, "53000": refdb.ErrUnavailable,
 		"42P01": refdb.ErrSchema, "42703": refdb.ErrSchema, "3F000": refdb.ErrSchema,
-		"53100": errDiskFull, "42501": errPrivilege, "28P01": errPassword, "28000": errPassword,
+		"53100": errDiskFull, "42501": errPrivilege, "28P01": errPassword, "28000": errAuthorization,
 		"3D000": errDatabase, "57P04": errDatabase,
 		"22021": other, "23505": other, "XX000": other,
 	} {
@@ -84,7 +84,7 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 					t.Errorf("again is %v", v.again)
 				}
 				for _, kind := range []error{refdb.ErrUnavailable, refdb.ErrOutcomeUnknown, refdb.ErrSchema, refdb.ErrClosed,
-					errPooler, errDiskFull, errPrivilege, errPassword, errDatabase} {
+					errPooler, errDiskFull, errPrivilege, errPassword, errAuthorization, errDatabase} {
 					if errors.Is(v.err, kind) != (kind == want) {
 						t.Errorf("%q is %q: %v", v.err, kind, !(kind == want))
 					}
@@ -106,5 +106,22 @@ func TestAFailureIsJudgedByItsCodeAndByHowFarTheRoundTripCame(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestAMessageSaysAThingOnceAndBeginsWithWhatMatters(t *testing.T) {
+	judged := func(err error) string {
+		return judge(t.Context(), Write("update refs"), Committing, err).err.Error()
+	}
+	if got := judged(errors.Join(refdb.ErrUnconfirmed, errNotConfirmed)); strings.Count(got, "outcome unknown") != 1 {
+		t.Errorf("%q", got)
+	}
+	tried := errors.New("failed to connect to `user=u database=d`:\n\tdb:5432 (db): tls error: server refused TLS connection\n\tdb:5432 (db): server error: no")
+	if got, want := (oneLine{tried}).Error(), "failed to connect to `user=u database=d`: db:5432 (db): server error: no"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	alone := errors.New("failed to connect to `user=u database=d`: db:5432 (db): tls error: server refused TLS connection")
+	if got := (oneLine{alone}).Error(); got != alone.Error() {
+		t.Errorf("got %q, want %q", got, alone)
 	}
 }

@@ -1,0 +1,44 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// A primary on which default_transaction_read_only was left on is not taken for a standby.
+func TestASettingThatWasLeftBehindIsNotExplainedAsAStandby(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
+	const reset = "reset default_transaction_read_only"
+	_, err := postgres.Open(t.Context(), db.URL())
+	wantLine(t, err, reset)
+	if strings.Contains(err.Error(), "target_session_attrs") {
+		t.Errorf("%v", err)
+	}
+	_, err = postgres.Open(t.Context(), with(t, db.URL(), "target_session_attrs", "read-write"))
+	wantLine(t, err, reset)
+	if !strings.Contains(err.Error(), "no server in the database URL takes writes") || refdb.ClassOf(err) != refdb.Retryable {
+		t.Errorf("%s: %v", refdb.ClassOf(err), err)
+	}
+	// The advice is good.
+	db.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET default_transaction_read_only', current_database()); END $$`)
+	if again, err := postgres.Open(t.Context(), db.URL()); err != nil {
+		t.Error(err)
+	} else {
+		again.Close()
+	}
+}
+
+func TestAParameterThatOnlyLibpqKnowsIsRefusedByItsName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"hostaddr", "keepalives_idle", "gssencmode", "tcp_user_timeout"} {
+		for _, err := range openers(t.Context(), "postgres://u:"+secret+"@localhost/db?"+name+"=1") {
+			wantLine(t, err, "the parameter "+name+" is not known here")
+		}
+	}
+}
