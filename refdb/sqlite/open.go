@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
 )
 
 const (
@@ -53,6 +54,9 @@ func open(ctx context.Context, a address, patience time.Duration) (*Driver, erro
 	err := stat(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, explain(a.path, "open", fmt.Errorf("%w: there is no such file: run `refdbctl migrate up`", refdb.ErrSchema))
+	}
+	if err == nil {
+		err = checkAccess(a.path)
 	}
 	if err != nil {
 		return nil, explain(a.path, "open", err)
@@ -94,6 +98,22 @@ func stat(path string) error {
 	}
 	return nil
 }
+
+// checkAccess returns an error if this process can't write to the file, or to one of those that SQLite keeps beside it. SQLite
+// would make those before it fails, and no other user could write to the database any more.
+func checkAccess(path string) error {
+	if !filesystem.Writable(path) {
+		return errNotWritable
+	}
+	for _, beside := range []string{path + "-wal", path + "-shm"} {
+		if !filesystem.Writable(beside) {
+			return fmt.Errorf("%s can't be written to: another user's process left it: give it the owner and the mode of the database's file", beside)
+		}
+	}
+	return nil
+}
+
+var errNotWritable = errors.New("it can't be written to: " + needsAccess)
 
 // check returns an error unless the file can be used.
 func (d *Driver) check(ctx context.Context) error {
@@ -208,7 +228,7 @@ func (d *Driver) checkWriter(ctx context.Context, c *conn) error {
 	// SQLite opens a file that it can't write to for reading, silently.
 	readOnly, err := c.raw.(interface{ IsReadOnly(string) (bool, error) }).IsReadOnly("main")
 	if err == nil && readOnly {
-		err = errors.New("it can't be written to: " + needsAccess)
+		err = errNotWritable
 	}
 	return err
 }
@@ -227,6 +247,9 @@ func Migrator(ctx context.Context, rawURL string) (*migrations.Migrator, error) 
 		return nil, err
 	}
 	if err := stat(a.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, explain(a.path, "migrate", err)
+	}
+	if err := checkAccess(a.path); err != nil {
 		return nil, explain(a.path, "migrate", err)
 	}
 	l, err := locationOf(a.path)

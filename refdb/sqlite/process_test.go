@@ -387,8 +387,8 @@ func TestAFileThatCantBeWrittenToIsRefused(t *testing.T) {
 	}{
 		{"file read-only", 0o777, 0o444, "open: it can't be written to: " + access},
 		{"directory read-only", 0o555, 0o666, "open: attempt to write a readonly database (1544): " + access},
-		{"both", 0o555, 0o444, "open: attempt to write a readonly database (1544): " + access},
-		{"file of others", 0o777, 0o000, "open: unable to open database file (14): " + access + ", and file descriptors to spare"},
+		{"both", 0o555, 0o444, "open: it can't be written to: " + access},
+		{"file of others", 0o777, 0o000, "open: it can't be written to: " + access},
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			// t.TempDir lies in a directory that is its owner's alone.
@@ -408,6 +408,39 @@ func TestAFileThatCantBeWrittenToIsRefused(t *testing.T) {
 			got := play(t, true, "open", "sqlite:"+path).end(t)
 			if !strings.HasSuffix(got, ": "+e.want) || strings.Contains(got, "\n") {
 				t.Errorf("got  %s\nwant … %s", got, e.want)
+			}
+			if left, err := filepath.Glob(path + "-*"); err != nil || len(left) > 0 {
+				t.Errorf("it left %v, %v, to which the file's owner can't write", left, err)
+			}
+		})
+	}
+}
+
+func TestAFileOfAnotherUserBesideTheDatabaseIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"-wal", "-shm"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := os.MkdirTemp("", "refdb")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			path := filepath.Join(dir, "refdb.db")
+			migrate(t, path, func(m migrator) error { return m.Up(t.Context()) })
+			if err := errors.Join(os.Chmod(path, 0o666), os.Chmod(dir, 0o777), os.WriteFile(path+name, nil, 0o444)); err != nil {
+				t.Fatal(err)
+			}
+			want := "open: " + path + name + " can't be written to"
+			if got := play(t, true, "open", "sqlite:"+path).end(t); !strings.Contains(got, want) {
+				t.Errorf("got %s, want %s", got, want)
+			}
+			// The advice is good.
+			if err := os.Chmod(path+name, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if got := play(t, true, "open", "sqlite:"+path).end(t); got != "it opened" {
+				t.Errorf("then it says %s", got)
 			}
 		})
 	}
