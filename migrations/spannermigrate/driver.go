@@ -4,6 +4,7 @@
 package spannermigrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (d *driver) Lock() error {
 
 // look reads the catalogue, and finds the table of versions in it.
 func (d *driver) look(ctx context.Context) (*migrations.Catalogue, error) {
-	c, err := Catalogue(ctx, d.rows.Single())
+	c, err := Catalogue(ctx, d.rows.Single)
 	if err != nil {
 		return nil, fmt.Errorf("look at the tables: %w", err)
 	}
@@ -89,17 +90,34 @@ func (d *driver) look(ctx context.Context) (*migrations.Catalogue, error) {
 	return c, nil
 }
 
-// Catalogue reads what there is of our tables.
-func Catalogue(ctx context.Context, txn *spanner.ReadOnlyTransaction) (*migrations.Catalogue, error) {
+// ErrDialect says that a database is of Spanner's other dialect, which understands none of our statements.
+var ErrDialect = errors.New("the database has Spanner's PostgreSQL dialect: create one of the dialect GOOGLE_STANDARD_SQL, which is the default")
+
+// Catalogue reads what there is of our tables, with transactions that single returns.
+func Catalogue(ctx context.Context, single func() *spanner.ReadOnlyTransaction) (*migrations.Catalogue, error) {
 	c := migrations.NewCatalogue(migrations.Spanner)
-	err := txn.QueryWithOptions(ctx, spanner.NewStatement(migrations.CatalogueSQL(migrations.Spanner)),
+	err := single().QueryWithOptions(ctx, spanner.NewStatement(migrations.CatalogueSQL(migrations.Spanner)),
 		spanner.QueryOptions{RequestTag: "refdb.schema"}).Do(func(r *spanner.Row) error {
 		var table, part, name, detail string
 		err := r.Columns(&table, &part, &name, &detail)
 		c.Add(table, part, name, detail)
 		return err
 	})
+	if spanner.ErrCode(err) == codes.InvalidArgument {
+		err = cmp.Or(checkDialect(ctx, single()), err)
+	}
 	return c, err
+}
+
+// checkDialect returns ErrDialect for a database of the other dialect. Both dialects understand its query.
+func checkDialect(ctx context.Context, txn *spanner.ReadOnlyTransaction) error {
+	var dialect string
+	err := txn.Query(ctx, spanner.NewStatement(`SELECT option_value FROM information_schema.database_options WHERE option_name = 'database_dialect'`)).Do(
+		func(r *spanner.Row) error { return r.Columns(&dialect) })
+	if err == nil && dialect == "POSTGRESQL" {
+		return ErrDialect
+	}
+	return nil
 }
 
 // CheckFirst adopts the tables of Gerrit's plugin: what it finds is recorded with

@@ -22,7 +22,9 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		all = []refdb.Diagnosis{d.server()}
 		for _, look := range []func(context.Context) ([]refdb.Diagnosis, error){
 			c.diagnoseOptions,
-			func(ctx context.Context) ([]refdb.Diagnosis, error) { return c.diagnoseTables(ctx, uint(d.version.Load())) },
+			func(ctx context.Context) ([]refdb.Diagnosis, error) {
+				return c.diagnoseTables(ctx, uint(d.version.Load()))
+			},
 			c.diagnosePrivileges,
 		} {
 			found, err := look(ctx)
@@ -69,7 +71,7 @@ func (c *client) diagnoseOptions(ctx context.Context) ([]refdb.Diagnosis, error)
 // diagnoseTables checks that our tables are there in that version, and that columns of times take the
 // commit timestamp.
 func (c *client) diagnoseTables(ctx context.Context, version uint) ([]refdb.Diagnosis, error) {
-	found, err := spannermigrate.Catalogue(ctx, c.Single())
+	found, err := spannermigrate.Catalogue(ctx, c.Single)
 	if err != nil {
 		return nil, err
 	}

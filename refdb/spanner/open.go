@@ -119,7 +119,7 @@ func (d *Driver) CheckSchema(ctx context.Context) error {
 			return err
 		}
 		// Either the table or the whole database is missing. A database always has a catalogue.
-		found, err := spannermigrate.Catalogue(ctx, c.Single())
+		found, err := spannermigrate.Catalogue(ctx, c.Single)
 		if err != nil {
 			return err
 		}
@@ -162,10 +162,12 @@ func (c *client) version(ctx context.Context, r request, table string) (recorded
 // session is, another error if the database is, and nil if nothing is
 // or it can't tell.
 func (c *client) explainMissing(ctx context.Context) error {
-	found, err := spannermigrate.Catalogue(ctx, c.Single())
+	found, err := spannermigrate.Catalogue(ctx, c.Single)
 	switch {
 	case sessionLost(err):
 		return fmt.Errorf("%w: %w", refdb.ErrUnavailable, oneLine{err})
+	case errors.Is(err, spannermigrate.ErrDialect):
+		return err
 	case spanner.ErrCode(err) == codes.NotFound:
 		return fmt.Errorf("%w: %w", errNoDatabase, oneLine{err})
 	case err != nil:
