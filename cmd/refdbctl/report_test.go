@@ -87,7 +87,7 @@ func denyingServer(tb testing.TB) string {
 		l.Close()
 		<-done
 	})
-	return "postgres://u:" + secret + "@" + l.Addr().String() + "/d?sslmode=disable"
+	return "postgres://u:" + secret + "@" + l.Addr().String() + "/d?sslmode=disable&require_auth=password"
 }
 
 func deny(c net.Conn) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,14 +203,14 @@ func TestEnableWaitsForMovesThatBeganBefore(t *testing.T) {
 		if err := install.AwaitLocks(t.Context(), r.B.Dir); err == nil {
 			t.Error("it was not waited for")
 		}
-		over := false
+		var over atomic.Bool
 		go func() {
 			time.Sleep(gitrepo.LockPatience / 2)
-			over = true
+			over.Store(true)
 			os.Remove(lock)
 		}()
-		if err := install.AwaitLocks(t.Context(), r.B.Dir); err != nil || !over {
-			t.Errorf("it was over: %v, %v", over, err)
+		if err := install.AwaitLocks(t.Context(), r.B.Dir); err != nil || !over.Load() {
+			t.Errorf("it was over: %v, %v", over.Load(), err)
 		}
 	})
 }
