@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/bench/internal/places"
@@ -91,7 +92,7 @@ func (s *servers) listByRefdb(ctx context.Context, programs string, l httpList, 
 				return nil, err
 			}
 			defer func() {
-				_ = server.Process.Signal(os.Interrupt)
+				_ = server.Process.Signal(syscall.SIGTERM) // an interrupt is ignored where a script has started us in its background
 				_ = server.Wait()
 				if err != nil {
 					err = here.Explain(fmt.Errorf("%w; the server said: %s", err, said.String()))

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/bench/internal/command"
@@ -128,7 +129,7 @@ func (s *Site) Stop() {
 	if s.Daemon == nil {
 		return
 	}
-	_ = s.Daemon.Process.Signal(os.Interrupt)
+	_ = s.Daemon.Process.Signal(syscall.SIGTERM) // an interrupt is ignored where a script has started us in its background
 	_ = s.Daemon.Wait()
 	s.Daemon = nil
 }
