@@ -200,7 +200,7 @@ func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
 	}{
 		// Without a pooler the connections have an isolation of their own.
 		{"stricter isolation", `default_transaction_isolation = 'serializable'`, dbtest.PgBouncer, "read committed"},
-		{"read-only", `default_transaction_read_only = on`, direct, "target_session_attrs=read-write"},
+		{"read-only", `default_transaction_read_only = on`, direct, "reset default_transaction_read_only"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
