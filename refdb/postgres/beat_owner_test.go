@@ -289,22 +289,7 @@ func TestOfManyLocksOneThatAnotherTransactionKeepsLockedIsUnknown(t *testing.T) 
 				if row.change != "" {
 					exec(t, b.conn, row.change, held[500].Ref)
 				}
-				done := make(chan []refdb.BeatResult, 1)
-				go func() {
-					results, err := d.Beat(t.Context(), held)
-					if err != nil {
-						t.Error(err)
-					}
-					done <- results
-				}()
-				if row.frees {
-					b.waitUnless(func() bool { return len(done) > 0 })
-					b.end()
-				}
-				results = <-done
-				if !row.frees {
-					b.end()
-				}
+				results = beatBeside(t, d, b, row.frees, held)
 				late = row.frees && slices.Contains(results, refdb.BeatUnknown)
 				if late {
 					exec(t, b.look, `DELETE FROM locks`)

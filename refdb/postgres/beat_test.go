@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -38,22 +39,7 @@ func TestABeatWaitsForALockedRowOnlyBriefly(t *testing.T) {
 				if row.change != "" {
 					exec(t, b.conn, row.change)
 				}
-				done := make(chan []refdb.BeatResult, 1)
-				go func() {
-					results, err := d.Beat(t.Context(), ids(a.Token, refs...))
-					if err != nil {
-						t.Error(err)
-					}
-					done <- results
-				}()
-				if row.frees {
-					b.waitUnless(func() bool { return len(done) > 0 })
-					b.end()
-				}
-				got = <-done
-				if !row.frees {
-					b.end()
-				}
+				got = beatBeside(t, d, b, row.frees, ids(a.Token, refs...))
 				return row.frees && slices.Contains(got, unknown)
 			})
 			if !slices.Equal(got, row.want) {
@@ -80,17 +66,7 @@ func TestARowThatBecomesFreeIsRenewedBesideOneThatDoesNot(t *testing.T) {
 	var got []refdb.BeatResult
 	untilInTime(t, func() (late bool) {
 		goes := block(t, db, refs[1])
-		done := make(chan []refdb.BeatResult, 1)
-		go func() {
-			results, err := d.Beat(t.Context(), ids(a.Token, refs...))
-			if err != nil {
-				t.Error(err)
-			}
-			done <- results
-		}()
-		goes.waitUnless(func() bool { return len(done) > 0 })
-		goes.end()
-		got = <-done
+		got = beatBeside(t, d, goes, true, ids(a.Token, refs...))
 		return slices.Equal(got, []refdb.BeatResult{refdb.BeatUnknown, refdb.BeatUnknown})
 	})
 	if want := []refdb.BeatResult{refdb.BeatUnknown, refdb.BeatRenewed}; !slices.Equal(got, want) {
@@ -223,4 +199,26 @@ func TestBeatsAreWrittenInPlace(t *testing.T) {
 	if n := query[int64](t, c, `SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'locks'`)[0]; n < beats*1000*3/4 {
 		t.Errorf("of %d updates %d were in place", beats*1000, n)
 	}
+}
+
+// beatBeside makes a beat beside a blockade, which ends once the beat waits for it, if frees, or else once the beat has ended.
+func beatBeside(t *testing.T, d *postgres.Driver, b *blockade, frees bool, locks []refdb.LockID) (results []refdb.BeatResult) {
+	t.Helper()
+	done := make(chan []refdb.BeatResult, 1)
+	go func() {
+		results, err := d.Beat(t.Context(), locks)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- results
+	}()
+	if frees {
+		b.waitUnless(func() bool { return len(done) > 0 })
+		b.end()
+	}
+	results = <-done
+	if !frees {
+		b.end()
+	}
+	return results
 }

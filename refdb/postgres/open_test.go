@@ -82,36 +82,6 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingThePassword(t *testing.T) {
 	}
 }
 
-// A fakeServer answers every client's first message with one of its own.
-func fakeServer(t *testing.T, answer pgproto3.BackendMessage) (address string) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			b := pgproto3.NewBackend(c, c)
-			if _, err := b.ReceiveStartupMessage(); err == nil && answer != nil {
-				b.Send(answer)
-				_ = b.Flush()
-			}
-			c.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		ln.Close()
-		<-done
-	})
-	return ln.Addr().String()
-}
-
 func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
 	for _, row := range []struct {
 		code  string
@@ -131,7 +101,8 @@ func TestAServerThatDoesNotLetUsInIsReportedInOneLine(t *testing.T) {
 			if row.code != "" {
 				answer = &pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: row.code, Message: "no"}
 			}
-			url := "postgres://u:" + secret + "@" + fakeServer(t, answer) + "/db?sslmode=disable"
+			address, _ := fakeServer(t, answer)
+			url := "postgres://u:" + secret + "@" + address + "/db?sslmode=disable"
 			for name, err := range openers(t.Context(), url) {
 				wantLine(t, err, row.says)
 				if refdb.ClassOf(err) != row.class {

@@ -15,9 +15,9 @@ import (
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
-// An interloper stands in place of the server: it refuses to encrypt and asks for the password in that way. It returns
-// what it was told in answer.
-func interloper(t *testing.T, asks pgproto3.BackendMessage) (address string, told func() []byte) {
+// A fakeServer refuses TLS, and answers each client's startup message with a message, unless that is nil, and with the end of the
+// connection. Told ends it, and returns what the clients sent after the message.
+func fakeServer(t *testing.T, message pgproto3.BackendMessage) (address string, told func() []byte) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -38,8 +38,8 @@ func interloper(t *testing.T, asks pgproto3.BackendMessage) (address string, tol
 				c.Write([]byte("N"))
 				_, err = b.ReceiveStartupMessage()
 			}
-			if err == nil {
-				b.Send(asks)
+			if err == nil && message != nil {
+				b.Send(message)
 				if b.Flush() == nil {
 					answer := make([]byte, 1024)
 					n, _ := c.Read(answer)
@@ -60,7 +60,7 @@ func interloper(t *testing.T, asks pgproto3.BackendMessage) (address string, tol
 	}
 }
 
-// What an interloper asks for it does not get, and the refusal has the address to write if it was no interloper.
+// A server that asks for the password in clear text may be an attacker. The refusal has the URL to use if it is not.
 func TestNobodyInBetweenIsToldThePassword(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -75,7 +75,7 @@ func TestNobodyInBetweenIsToldThePassword(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			at, told := interloper(t, row.asks)
+			at, told := fakeServer(t, row.asks)
 			address := "postgres://u:" + secret + "@" + at + "/db"
 			if row.parameters != "" {
 				address += "?" + row.parameters

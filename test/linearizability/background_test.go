@@ -28,6 +28,20 @@ func (s slow) Release(ctx context.Context, r refdb.ReleaseRequest) (refdb.Releas
 	return s.Driver.Release(ctx, r)
 }
 
+// giveUpRelease releases a lock with a context that ends before the release does.
+func giveUpRelease(t *testing.T, c *Client) {
+	t.Helper()
+	lock, err := c.TryLock(t.Context(), "project", "refs/heads/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := lock.Release(ctx); err == nil {
+		t.Error("the release did not give up")
+	}
+}
+
 // A call that gave up leaves a request behind, which is carried out all the same.
 func TestWhatGoesOnInTheBackgroundIsUnresolved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -36,16 +50,8 @@ func TestWhatGoesOnInTheBackgroundIsUnresolved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lock, err := c.TryLock(t.Context(), "project", "refs/heads/x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		giveUpRelease(t, c)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if err := lock.Release(ctx); err == nil {
-			t.Error("the release did not give up")
-		}
-		ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if _, err := c.Lock(ctx, "project", slowRef); err == nil {
 			t.Error("the lock did not give up")
@@ -83,15 +89,7 @@ func TestAReleaseThatWasCarriedOutIsRecordedSoThoughItsCallerGaveUp(t *testing.T
 		if err != nil {
 			t.Fatal(err)
 		}
-		lock, err := c.TryLock(t.Context(), "project", "refs/heads/x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if err := lock.Release(ctx); err == nil {
-			t.Error("the release did not give up")
-		}
+		giveUpRelease(t, c)
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
