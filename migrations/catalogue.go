@@ -226,9 +226,9 @@ func (c *Catalogue) checkSearchPath() error {
 		c.tables[strings.ToLower(name)].schema)
 }
 
-// Examine lists the tables, columns, keys, indexes and triggers of a version that the database lacks or that differ, and says what
-// to do. It takes each version that this program serves; of later ones it knows what they have from its own. ok is true if there
-// are none.
+// Examine compares the database with a version of the schema. It lists the tables, columns, keys, indexes and triggers that are
+// missing or differ, and says what to do; ok is true if there are none. The version is one that this program serves; a later one
+// is treated as the latest that the program knows.
 func (c *Catalogue) Examine(version uint) (detail string, ok bool) {
 	var all []fault
 	version = min(version, Latest(c.dialect))

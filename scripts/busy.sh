@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command on a busy machine: beside N busy loops, and one that makes the disk
-# write. Its status is the command's.
+# Runs a command on a busy machine: beside N busy loops and a loop that writes to disk
+# with fsync. The exit status is that of the command.
 #
 #     scripts/busy.sh N COMMAND [ARGUMENT …]
 set -euo pipefail

@@ -7,7 +7,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// limits are how long the daemon waits for other processes. Tests have other ones.
+// limits holds the daemon's time limits that no configuration changes. Tests set longer ones.
 type limits struct {
 	request   time.Duration // that a hook takes to send its request
 	answer    time.Duration // that it takes to read the answer

@@ -29,8 +29,8 @@ func (d *Daemon) guardedLines(ctx context.Context, c *config.Config, r config.Re
 	return c, lines, err
 }
 
-// rulesStand returns an error if the rules under which these lines of a transaction are guarded may be over (G4). The time that
-// the daemon took since it looked at them counts as a hook's request by default takes at most: later it looks again.
+// rulesStand returns an error if the rules under which these lines are guarded may have expired (G4). It reads the rules again if
+// more time has passed since they were read than G4 allows for a decision.
 func (d *Daemon) rulesStand(ctx context.Context, r config.Repository, body []byte, lines []wire.Line, looked time.Duration) error {
 	now, err := projects.Uptime()
 	if err != nil || now-looked < d.limits.rules {

@@ -148,7 +148,7 @@ func TestASecondSiteJoins(t *testing.T) {
 // Gerrit lists each repository below its root. One that the daemon is making vanishes while Gerrit indexes it.
 func TestAJoinWaitsForTheDaemonsClonesBeforeInit(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: another join, with its daemons; make test-all runs it")
+		t.Skip("left out by -short: a join that begins while the daemon clones; make test-all runs it")
 	}
 	t.Parallel()
 	w := newWorld(t)
@@ -233,7 +233,7 @@ func TestAJoinIsRunAgainAfterAnInterruption(t *testing.T) {
 // Init must move no ref: what it moves past the guard no other site has.
 func TestAJoinFailsIfInitMovesRefs(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: another join, with its daemons; make test-all runs it")
+		t.Skip("left out by -short: a join whose init moves refs of the copy; make test-all runs it")
 	}
 	t.Parallel()
 	w := newWorld(t)
@@ -254,7 +254,7 @@ func TestAJoinFailsIfInitMovesRefs(t *testing.T) {
 // What other sites move while init runs, and this site follows, is not init's.
 func TestAJoinDoesNotMindWhatOtherSitesMove(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: a join beside pushes; make test-all runs it")
+		t.Skip("left out by -short: a join while another site moves refs; make test-all runs it")
 	}
 	t.Parallel()
 	w := newWorld(t)
@@ -320,7 +320,7 @@ func (s *secondSite) copyOf(t *testing.T, change ...string) {
 // Projects without objects in the database can't be cloned.
 func TestAJoinNeedsTheObjectsOfAllProjects(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: another join, with its daemons; make test-all runs it")
+		t.Skip("left out by -short: a join to projects whose objects the database does not keep; make test-all runs it")
 	}
 	t.Parallel()
 	w := newWorld(t)

@@ -90,7 +90,7 @@ func (d *driver) look(ctx context.Context) (*migrations.Catalogue, error) {
 	return c, nil
 }
 
-// ErrDialect says that a database is of Spanner's other dialect, which understands none of our statements.
+// ErrDialect means that the database has Spanner's PostgreSQL dialect, which does not parse the driver's statements.
 var ErrDialect = errors.New("the database has Spanner's PostgreSQL dialect: create one of the dialect GOOGLE_STANDARD_SQL, which is the default")
 
 // Catalogue reads what there is of our tables, with transactions that single returns.
@@ -109,7 +109,7 @@ func Catalogue(ctx context.Context, single func() *spanner.ReadOnlyTransaction) 
 	return c, err
 }
 
-// checkDialect returns ErrDialect for a database of the other dialect. Both dialects understand its query.
+// checkDialect returns ErrDialect for a database of the PostgreSQL dialect. Its query is valid in both dialects.
 func checkDialect(ctx context.Context, txn *spanner.ReadOnlyTransaction) error {
 	var dialect string
 	err := txn.Query(ctx, spanner.NewStatement(`SELECT option_value FROM information_schema.database_options WHERE option_name = 'database_dialect'`)).Do(

@@ -141,7 +141,7 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	return s.diagnoses(), nil
 }
 
-// connected returns the version of the schema, and finds what a connection shows beside the answers to statements.
+// connected returns the schema version, and sets the fields of s that need a connection of their own.
 func (d *Driver) connected(ctx context.Context, s *setup) (version uint, err error) {
 	conn, err := d.pools.Acquire(ctx)
 	if err != nil {
@@ -156,7 +156,7 @@ func (d *Driver) connected(ctx context.Context, s *setup) (version uint, err err
 	return version, err
 }
 
-// encryption says who can read and change what a connection carries.
+// encryption reports whether a connection uses TLS with a verified server.
 func encryption(conn net.Conn) refdb.Diagnosis {
 	found := refdb.Diagnosis{Name: "encryption", OK: true}
 	const write = "write sslmode=verify-full in the database URL"
@@ -166,14 +166,14 @@ func encryption(conn net.Conn) refdb.Diagnosis {
 		found.Detail = tls.VersionName(state.Version) + ", and the server's certificate is verified"
 		if len(state.VerifiedChains) == 0 {
 			found.Note = true
-			found.Detail = tls.VersionName(state.Version) + ", but the name in the server's certificate is not verified: others can pretend to be the server: " + write
+			found.Detail = tls.VersionName(state.Version) + ", but the name in the server's certificate is not verified: an attacker can impersonate the server: " + write
 		}
 	case interface{ NetConn() net.Conn }:
 		to, isTCP := c.NetConn().RemoteAddr().(*net.TCPAddr)
 		found.Detail = "none: the connection stays on this machine"
 		if isTCP && !to.IP.IsLoopback() {
 			found.Note = true
-			found.Detail = "none: whoever reaches the network in between reads and changes everything: " + write
+			found.Detail = "none: anyone on the network path can read and change the traffic: " + write
 		}
 	}
 	return found

@@ -20,8 +20,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
-// oldestVersion is the oldest server_version_num that is served. PostgreSQL 13 gets no corrections any more, loses locks on
-// hundreds of refs, and writes times as floating-point numbers, by which a server is known.
+// oldestVersion is the oldest server_version_num that is served. PostgreSQL 13 is out of support, loses
+// locks on hundreds of refs, and its extract() returns floating-point numbers, from which a server's identity is made.
 const oldestVersion = 140000
 
 const versionSQL = `current_setting('server_version_num')::int, current_setting('server_version')`

@@ -38,7 +38,7 @@ func TestAParameterThatOnlyLibpqKnowsIsRefusedByItsName(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"hostaddr", "keepalives_idle", "gssencmode", "tcp_user_timeout"} {
 		for _, err := range openers(t.Context(), "postgres://u:"+secret+"@localhost/db?"+name+"=1") {
-			wantLine(t, err, "the parameter "+name+" is not known here")
+			wantLine(t, err, "the libpq parameter "+name+" is not supported")
 		}
 	}
 }

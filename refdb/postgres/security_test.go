@@ -81,7 +81,7 @@ func TestNobodyInBetweenIsToldThePassword(t *testing.T) {
 				address += "?" + row.parameters
 			}
 			for _, err := range openers(t.Context(), address) {
-				wantLine(t, err, "write postgres://u:PASSWORD@"+at+"/"+row.says)
+				wantLine(t, err, "use postgres://u:PASSWORD@"+at+"/"+row.says)
 			}
 			if got := told(); len(got) > 0 {
 				t.Errorf("it was told %q", got)

@@ -99,15 +99,15 @@ func stat(path string) error {
 	return nil
 }
 
-// checkAccess returns an error if this process can't write to the file, or to one of those that SQLite keeps beside it. SQLite
-// would make those before it fails, and no other user could write to the database any more.
+// checkAccess returns an error if this process can't write to the file, its -wal or its -shm. SQLite would create the last two
+// before it fails, and then their owner would lock every other user out of the database.
 func checkAccess(path string) error {
 	if !filesystem.Writable(path) {
 		return errNotWritable
 	}
 	for _, beside := range []string{path + "-wal", path + "-shm"} {
 		if !filesystem.Writable(beside) {
-			return fmt.Errorf("%s can't be written to: another user's process left it: give it the owner and the mode of the database's file", beside)
+			return fmt.Errorf("%s can't be written to: it belongs to another user: give it the owner and mode of the database file", beside)
 		}
 	}
 	return nil

@@ -184,8 +184,7 @@ func (s Status) Summary() string {
 	return fmt.Sprintf("serving, %d pushes under way, %d refs stuck", len(s.Pushes), len(s.Stuck))
 }
 
-// Within returns a context for a question that the daemon answers at once, and how long the answer may take: as long as a hook
-// waits.
+// Within returns a context for a request that the daemon answers immediately, and its time limit, which is that of hooks.
 func Within(ctx context.Context) (context.Context, time.Duration, context.CancelFunc) {
 	limit, err := wire.Limit(os.Getenv)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // CloneAndGuard clones a project for the site o.Site to where its configuration looks for it. The repository is under guard when it appears
 // there: no push gets in before. Hook is the path of the hook's program. The daemon must run.
 //
-// One process at a time makes the repository of a project; another one waits for it, and then returns an error that wraps
-// [config.ErrExists]. What a process that was killed has left the next one removes.
+// One process at a time makes the repository of a project; a second process waits for the first, and then returns an error
+// that wraps [config.ErrExists]. The next clone removes the leftovers of a process that was killed.
 func CloneAndGuard(ctx context.Context, c *config.Config, db *refdb.DB, o Options, hook string) (rep Report, err error) {
 	if o.Path, err = c.NewPath(o.Project); err != nil {
 		return rep, err
@@ -52,13 +52,13 @@ func CloneAndGuard(ctx context.Context, c *config.Config, db *refdb.DB, o Option
 	return rep, nil
 }
 
-// maker begins the names of what is beside the path of a project's repository while that is made.
+// maker returns the prefix of the lock file and the temporary directory of a project's clone.
 func maker(project string) string {
 	sum := sha256.Sum256([]byte(project))
 	return config.Unfinished + config.CloneMaker + hex.EncodeToString(sum[:])
 }
 
-// only waits until no other process makes the repository of a project. None does until release is called.
+// only takes the lock of a project's clone, which keeps other processes from cloning the project until release is called.
 func only(ctx context.Context, o Options) (release func() error, err error) {
 	path := filepath.Join(filepath.Dir(o.Path), maker(o.Project)+".lock")
 	if err := durable.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Limits are how long guards and decisions about them may take. Those that are zero are what the protocol says: tests have other ones.
+// Limits holds the time limits of sessions and decisions. Zero means the protocol's limit; only tests set others.
 type Limits struct {
 	Decision time.Duration // between a look at a project's rules and the answer to an announcement
 	Silence  time.Duration // without a message of the guard

@@ -22,7 +22,7 @@ func (s *server) compacts(want client.Compacted) {
 // What refs put writes has no pack: the other site waits for its objects until a site that has them is maintained.
 func TestMaintenanceStoresWhatWasWrittenWithoutAPush(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: another thing that maintenance stores; make test-all runs it")
+		t.Skip("left out by -short: maintenance that stores objects written without a push; make test-all runs it")
 	}
 	t.Parallel()
 	all, err := gits()
@@ -45,7 +45,7 @@ func TestMaintenanceStoresWhatWasWrittenWithoutAPush(t *testing.T) {
 // What was in transit for a week is dropped once both sites have it; who comes later needs a base.
 func TestMaintenanceDropsWhatWasInTransit(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: another thing that maintenance drops; make test-all runs it")
+		t.Skip("left out by -short: maintenance that drops packs in transit; make test-all runs it")
 	}
 	t.Parallel()
 	all, err := gits()
@@ -79,7 +79,7 @@ func TestMaintenanceDropsWhatWasInTransit(t *testing.T) {
 // A process that ended after it had stored a base has left the packs that it stands for.
 func TestMaintenanceDropsWhatAnotherBaseStandsFor(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: another thing that maintenance drops; make test-all runs it")
+		t.Skip("left out by -short: maintenance that drops packs that a base replaces; make test-all runs it")
 	}
 	t.Parallel()
 	all, err := gits()

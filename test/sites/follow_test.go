@@ -132,7 +132,7 @@ func TestTheLossOfADiskLosesNoAcknowledgedPush(t *testing.T) {
 // Refs that came without a push have no objects in the database. A base brings them, also to sites that have looked for them in vain.
 func TestABaseBringsWhatSitesHaveLookedForInVain(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: a base beside real pushes; make test-all runs it")
+		t.Skip("left out by -short: a base pack that brings objects whose pack was lost; make test-all runs it")
 	}
 	t.Parallel()
 	all, err := gits()
@@ -174,7 +174,7 @@ func TestAPushThatBringsTooMuchIsRefused(t *testing.T) {
 
 func TestALargePushIsStoredInParts(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: a push of megabytes; make test-all runs it")
+		t.Skip("left out by -short: a push of 9 MiB that is stored in parts; make test-all runs it")
 	}
 	t.Parallel()
 	all, err := gits()

@@ -127,7 +127,7 @@ func (i *refIndex) follows(t testing.TB) {
 // push of its site moves, and while the follower does, with git or without.
 func TestAnIndexFollowsThoughTheDaemonIsKilled(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: an index of moves beside real pushes; make test-all runs it")
+		t.Skip("left out by -short: a reader of moves whose daemon is killed; make test-all runs it")
 	}
 	t.Parallel()
 	all, err := gits()

@@ -27,8 +27,8 @@ const (
 )
 
 // Parse returns the configuration that a URL asks for, and which of the settings of
-// a session were given in it, or in the environment. A connection to another machine is encrypted, with a verified
-// server, and a password is proven rather than told, unless the URL or the environment says otherwise.
+// a session were given in it, or in the environment. By default, a connection to another
+// machine uses TLS with a verified server, and authenticates with SCRAM only.
 func Parse(address string) (config *pgxpool.Config, given map[string]bool, err error) {
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
 		return nil, nil, fmt.Errorf("%w database URL: it has to start with postgres://", refdb.ErrInvalid)
@@ -42,7 +42,7 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	}
 	for _, name := range libpqOnly {
 		if names(address, name) {
-			return nil, nil, refused("the parameter " + name + " is not known here, although libpq has it: leave it out")
+			return nil, nil, refused("the libpq parameter " + name + " is not supported: leave it out")
 		}
 	}
 	raw, err := pgconn.ParseConfig(address)
@@ -75,8 +75,8 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	return config, given, nil
 }
 
-// libpqOnly are the parameters of libpq (PostgreSQL 18's manual, 32.1.2) that pgx would send to the server as settings, which it
-// refuses, or which it would not heed.
+// libpqOnly are libpq parameters (PostgreSQL 18's manual, 32.1.2) that pgx does not implement. It would send them to the server
+// as run-time settings.
 var libpqOnly = []string{
 	"hostaddr", "fallback_application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
 	"replication", "gssencmode", "gsslib", "gssdelegation", "requiressl", "requirepeer", "sslcompression", "sslcrl", "sslcrldir", "sslkeylogfile",

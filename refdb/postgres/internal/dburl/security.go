@@ -14,13 +14,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// scram is the one way of authentication that tells neither the server nor a listener the password,
-// and in which the server has to prove that it knows it.
+// scram is the only password authentication method that reveals the password neither to the server nor to an
+// eavesdropper, and that authenticates the server, too.
 const scram = "scram-sha-256"
 
-// verified returns the address with sslmode=verify-full if it leads to another machine and leaves open
-// whether the connection is encrypted: the default of libpq and pgx, prefer, does without encryption as soon as
-// the server, or whoever answers in its place, asks for that.
+// verified adds sslmode=verify-full to an address of another machine that has no sslmode. The default of libpq and
+// pgx, prefer, falls back to plaintext as soon as the server, or an attacker in its place, refuses TLS.
 func verified(address string, c *pgconn.Config) string {
 	if !isRemote(c) || names(address, "sslmode", "ssl") || os.Getenv("PGSSLMODE") != "" || !prefersTLS(c) {
 		return address
@@ -28,8 +27,8 @@ func verified(address string, c *pgconn.Config) string {
 	return with(address, "sslmode", "verify-full")
 }
 
-// requireAuth returns the ways in which a server may ask for the password, unless the address or the environment
-// says which. Without a password there is nothing to tell. On this machine a server may also trust its clients.
+// requireAuth returns the authentication methods that the client accepts. A setting in the address or the environment
+// wins. Without a password, no method can reveal one. A server on this machine may also trust its clients.
 func requireAuth(c *pgconn.Config) string {
 	switch {
 	case c.RequireAuth != "" || c.Password == "":
@@ -42,8 +41,8 @@ func requireAuth(c *pgconn.Config) string {
 	return ""
 }
 
-// prefersTLS reports whether a host is tried with encryption and then without, which is what sslmode=prefer is made
-// of: with another mode in a service file it is not.
+// prefersTLS reports whether the client tries a host with TLS first and then in plaintext, as sslmode=prefer does. A service
+// file may have set another mode.
 func prefersTLS(c *pgconn.Config) bool {
 	tries := append([]*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}, c.Fallbacks...)
 	for i, next := range tries[1:] {
@@ -90,9 +89,8 @@ func with(address, name, value string) string {
 	return address + separator + name + "=" + url.QueryEscape(value)
 }
 
-// Explain adds to an error of connecting to the database at an address what to write there if the connection is less
-// secure, or more so, than what the server offers. pgx has no types for two of these errors; a test tells when
-// it changes their words.
+// Explain adds the URL to use to a connection error that the server's TLS or authentication settings caused. pgx has no
+// types for two of these errors; a test fails if pgx changes their text.
 func Explain(address string, err error) error {
 	if err == nil {
 		return nil
@@ -101,16 +99,16 @@ func Explain(address string, err error) error {
 	var certificate *tls.CertificateVerificationError
 	switch text := err.Error(); {
 	case strings.Contains(text, "require_auth check failed"):
-		return fmt.Errorf("%w: store the password as SCRAM (password_encryption = scram-sha-256, then ALTER ROLE … PASSWORD) and ask for it so in pg_hba.conf, "+
-			"or, if the server has to be told the password, as for tokens of a cloud, write %s", err, suggest(address, "require_auth", "password"))
+		return fmt.Errorf("%w: store the password as SCRAM (password_encryption = scram-sha-256, then ALTER ROLE … PASSWORD) and set scram-sha-256 in pg_hba.conf, "+
+			"or, if the server needs the password in plaintext, as for a cloud provider's tokens, use %s", err, suggest(address, "require_auth", "password"))
 	case strings.Contains(text, "server refused TLS connection"):
-		return fmt.Errorf("%w: the server does not encrypt: set ssl = on there or, if nobody else reaches the network in between, write %s",
+		return fmt.Errorf("%w: the server has TLS turned off: set ssl = on there or, on a trusted network, use %s",
 			err, suggest(address, "sslmode", "disable"))
 	case errors.As(err, &name):
-		return fmt.Errorf("%w: name the server as its certificate does or, if its authority certifies this server alone, write %s",
+		return fmt.Errorf("%w: use the host name in the server's certificate or, if its CA signs no other servers, %s",
 			err, suggest(address, "sslmode", "verify-ca"))
 	case errors.As(err, &certificate):
-		return fmt.Errorf("%w: name the file with the certificate of the authority that signed the server's: %s",
+		return fmt.Errorf("%w: name the certificate file of the CA that signed the server's certificate: %s",
 			err, suggest(address, "sslrootcert", "/etc/refdb/database-ca.pem"))
 	}
 	return err

@@ -188,7 +188,7 @@ func Code(err error) string {
 }
 
 // oneLine is an error whose text is put on one line: pgx reports one line per
-// address that it tried. It leaves out attempts to encrypt after which the address was tried without.
+// address that it tried. It omits TLS attempts that were followed by an attempt in plaintext.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string {
