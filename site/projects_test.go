@@ -277,6 +277,8 @@ func TestRulesThatChangeDuringALongDecisionApplyToIt(t *testing.T) {
 	close(answer)
 	if err := <-prepared; err == nil || !strings.Contains(err.Error(), justChanged) {
 		t.Errorf("it was let through by rules that are over: %v", err)
+		s.kill()
+		g.unlock()
 	}
 	sitetest.Eventually(t, "the intent is gone", func() bool { return g.intents() == 0 })
 }

@@ -125,6 +125,19 @@ func TestTheServersCertificateIsVerified(t *testing.T) {
 	}
 }
 
+func TestAServerThatAsksForNoPasswordIsRefusedAndTheAdviceIsGood(t *testing.T) {
+	t.Parallel()
+	address := strings.Replace(overTLS(t, dbtest.Postgres(t).URL()), "postgres:@", "postgres:"+secret+"@", 1)
+	for _, err := range openers(t.Context(), address+"&require_auth=scram-sha-256") {
+		wantLine(t, err, "&require_auth=none")
+	}
+	for _, err := range openers(t.Context(), address+"&require_auth=none") {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestADoctorSaysHowAConnectionIsEncrypted(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)

@@ -90,7 +90,7 @@ func with(address, name, value string) string {
 }
 
 // Explain adds the URL to use to a connection error that the server's TLS or authentication settings caused. pgx has no
-// types for two of these errors; a test fails if pgx changes their text.
+// types for three of these errors; a test fails if pgx changes their text.
 func Explain(address string, err error) error {
 	if err == nil {
 		return nil
@@ -98,6 +98,9 @@ func Explain(address string, err error) error {
 	var name x509.HostnameError
 	var certificate *tls.CertificateVerificationError
 	switch text := err.Error(); {
+	case strings.Contains(text, "server did not complete authentication"):
+		return fmt.Errorf("%w: the server asked for no password, so it may be any server: set scram-sha-256 in its pg_hba.conf or, on a trusted network, use %s",
+			err, suggest(address, "require_auth", "none"))
 	case strings.Contains(text, "require_auth check failed"):
 		return fmt.Errorf("%w: store the password as SCRAM (password_encryption = scram-sha-256, then ALTER ROLE … PASSWORD) and set scram-sha-256 in pg_hba.conf, "+
 			"or, if the server needs the password in plaintext, as for a cloud provider's tokens, use %s", err, suggest(address, "require_auth", "password"))
