@@ -241,7 +241,7 @@ func (c *Catalogue) Examine(version uint) (detail string, ok bool) {
 		default:
 			all = append(all, f.faults(t, version)...)
 			all = append(all, f.indexFaults(t)...)
-			all = append(all, f.triggerFaults(t)...)
+			all = append(all, f.triggerFaults(t, version)...)
 		}
 	}
 	if len(all) == 0 {
@@ -302,11 +302,11 @@ func (f *foundTable) indexFaults(t table) []fault {
 	return all
 }
 
-func (f *foundTable) triggerFaults(t table) []fault {
+func (f *foundTable) triggerFaults(t table, version uint) []fault {
 	var all []fault
-	for _, name := range t.triggers {
-		if !f.triggers[name] {
-			all = append(all, fault{fmt.Sprintf("there is no trigger %s on %s", name, t.name), true})
+	for _, trigger := range t.triggers {
+		if trigger.since <= version && !f.triggers[trigger.name] {
+			all = append(all, fault{fmt.Sprintf("there is no trigger %s on %s", trigger.name, t.name), true})
 		}
 	}
 	return all

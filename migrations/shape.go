@@ -9,12 +9,17 @@ type table struct {
 	key         string
 	columns     []column
 	indexes     []index
-	triggers    []string // of the latest version
+	triggers    []trigger
 }
 
 type column struct {
 	name, kind string // kind as the catalogue spells it
 	since      uint
+}
+
+type trigger struct {
+	name  string
+	since uint
 }
 
 // index is an index of the latest version. It lists its columns as key does: in
@@ -46,16 +51,16 @@ func postgresTables() []table {
 	return []table{
 		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
 			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"value", bytewise, 1}, {"time", instant, 1}, {"op", text, 2},
-		}, triggers: []string{"refdb_record_inserts", "refdb_record_updates", "refdb_record_deletes", requiresAdmission}},
+		}, triggers: []trigger{{"refdb_record_inserts", 8}, {"refdb_record_updates", 8}, {"refdb_record_deletes", 8}, {requiresAdmission, 9}}},
 		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
 			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", bytewise, 1},
 			{"nonce", text, 2}, {"stale_after", "bigint", 2}, {"waiting", "text[]", 2},
-		}, indexes: []index{{"locks_owner", "owner"}}, triggers: []string{requiresAdmission}},
+		}, indexes: []index{{"locks_owner", "owner"}}, triggers: []trigger{{requiresAdmission, 9}}},
 		{name: "token_marks", first: 2, last: 4, key: "shard", columns: []column{{"shard", "smallint", 2}, {"mark", instant, 2}}},
 		{name: "intents", first: 4, key: keyOfIntents, columns: append(intentColumns(bytewise, instant),
 			column{"agent", text, 4}, column{"decision", text, 4}, column{"decided_by", text, 4}, column{"reason", text, 4}, column{"nonce", text, 4}),
-			triggers: []string{requiresAdmission, "refdb_require_witness_begins", "refdb_require_witness_ends"}},
-		withTriggers(projectTable(bytewise, bytewise, text, text, "bigint", instant), requiresAdmission),
+			triggers: []trigger{{requiresAdmission, 9}, {"refdb_require_witness_begins", 9}, {"refdb_require_witness_ends", 9}}},
+		withTriggers(projectTable(bytewise, bytewise, text, text, "bigint", instant), trigger{requiresAdmission, 9}),
 		auditTable(bytewise, bytewise, text, instant),
 		{name: "token_origin", first: 5, key: "id", columns: []column{{"id", "smallint", 5}, {"origin", instant, 5}, {"reached", instant, 5}}},
 		{name: "epochs", first: 8, key: "first", columns: []column{
@@ -68,11 +73,11 @@ func postgresTables() []table {
 			{"history_position", "position, project, ref"}, {"history_project", "project, position, ref"}, {"history_time", "time"}, {"history_blocks", "position, time"},
 		}},
 		{name: "followers", first: 8, key: "name", columns: []column{{"name", bytewise, 8}, {"cursor", bytewise, 8}, {"read", "bigint", 8}, {"seen", instant, 8}}},
-		admissionTable("smallint", bytewise, instant),
+		withTriggers(admissionTable("smallint", bytewise, instant), trigger{"refdb_admit", 11}),
 		witnessTable(bytewise, "boolean", instant),
 		lostTable(bytewise, "old", "new", "at", "bigint", instant),
-		withTriggers(packTable(bytewise, "boolean", "bigint", "integer", instant), requiresAdmission),
-		withTriggers(partTable(bytewise, "integer", "bytea"), requiresAdmission),
+		withTriggers(packTable(bytewise, "boolean", "bigint", "integer", instant), trigger{requiresAdmission, 10}, trigger{"refdb_place_pack", 11}),
+		withTriggers(partTable(bytewise, "integer", "bytea"), trigger{requiresAdmission, 10}),
 	}
 }
 
@@ -115,7 +120,9 @@ func sqliteTables() []table {
 	return []table{
 		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
 			{"project", text, 1}, {"ref", text, 1}, {"value", text, 1}, {"time", instant, 1}, {"op", text, 2},
-		}, triggers: []string{"history_replaced", "history_inserted", "history_updated", "history_deleted", "history_renamed"}},
+		}, triggers: []trigger{
+			{"history_replaced", 8}, {"history_inserted", 8}, {"history_updated", 8}, {"history_deleted", 8}, {"history_renamed", 8},
+		}},
 		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
 			{"project", text, 1}, {"ref", text, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", text, 1},
 			{"nonce", text, 2}, {"stale_after", "INTEGER", 2}, {"waiting", text, 6},
@@ -199,7 +206,7 @@ func partTable(text, number, data string) table {
 	return table{name: "pack_parts", first: 10, key: "pack, number", columns: []column{{"pack", text, 10}, {"number", number, 10}, {"data", data, 10}}}
 }
 
-func withTriggers(t table, triggers ...string) table {
+func withTriggers(t table, triggers ...trigger) table {
 	t.triggers = triggers
 	return t
 }

@@ -1,0 +1,185 @@
+-- Triggers and functions rely on no search_path of a session: theirs is this one, which costs a microsecond a call. The trigger that runs
+-- with every statement has qualified names instead.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+-- May this session write while no server is admitted? A recovery says so with a setting, which counts only for the owner of the tables.
+CREATE OR REPLACE FUNCTION refdb_recovers() RETURNS boolean LANGUAGE sql STABLE
+BEGIN ATOMIC
+  SELECT coalesce(current_setting('refdb.recovery', true) = 'on', false)
+    AND pg_has_role(session_user, relowner, 'MEMBER') FROM pg_class WHERE oid = 'admission'::regclass;
+END;
+
+-- The position of what this transaction changes. The lock on the table that it is written to comes before the snapshot in which the
+-- shift is read, and so before any later shift.
+CREATE OR REPLACE FUNCTION refdb_position() RETURNS bigint LANGUAGE sql STABLE
+BEGIN ATOMIC
+  SELECT pg_current_xact_id()::text::bigint + shift FROM history_state WHERE id = 1;
+END;
+
+-- Raises the shift if a transaction from oldest on could get a position that was used before, at a server that had begun more
+-- transactions. No writer of a position may be open then. Autovacuum gives way to a lock that waits for longer than deadlock_timeout.
+CREATE OR REPLACE FUNCTION refdb_raise_positions(oldest xid8) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT SET lock_timeout = '10s' AS $$
+DECLARE
+  own constant xid := pg_current_xact_id()::xid; -- whose rows have its position
+  highest bigint;
+BEGIN
+  FOR attempt IN 1..2 LOOP
+    highest := greatest(
+      (SELECT position FROM history WHERE xmin <> own ORDER BY position DESC LIMIT 1),
+      (SELECT max(position) FROM packs WHERE xmin <> own),
+      (SELECT max(first) FROM epochs WHERE xmin <> own),
+      (SELECT max(read) FROM followers),
+      (SELECT pruned - 1 FROM history_state WHERE id = 1));
+    EXIT WHEN highest < (SELECT oldest::text::bigint + shift FROM history_state WHERE id = 1);
+    IF attempt = 1 THEN
+      LOCK TABLE history, packs IN SHARE ROW EXCLUSIVE MODE;
+    ELSE
+      UPDATE history_state SET shift = highest + 1 - oldest::text::bigint WHERE id = 1;
+    END IF;
+  END LOOP;
+END
+$$;
+
+REVOKE EXECUTE ON FUNCTION refdb_raise_positions(xid8) FROM PUBLIC;
+
+-- Positions may have gone back already. No writer is open, so that nothing below the snapshot's end will be used any more.
+LOCK TABLE history, packs IN SHARE ROW EXCLUSIVE MODE;
+SELECT refdb_raise_positions(pg_snapshot_xmax(pg_current_snapshot()));
+
+-- Before a server is admitted, whatever program admits it.
+CREATE OR REPLACE FUNCTION refdb_admit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  IF NEW.server = refdb_server() THEN
+    PERFORM refdb_raise_positions(pg_current_xact_id());
+  END IF;
+  RETURN NEW;
+END
+$$;
+
+DROP TRIGGER IF EXISTS refdb_admit ON admission;
+CREATE TRIGGER refdb_admit BEFORE UPDATE OF server ON admission FOR EACH ROW WHEN (NEW.server <> OLD.server) EXECUTE FUNCTION refdb_admit();
+
+-- Fails unless this server is the one. A recovery is the exception, and what it writes comes after what was restored.
+CREATE OR REPLACE FUNCTION refdb_require() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  IF (SELECT server FROM admission WHERE id = 1) IS NOT DISTINCT FROM refdb_server() THEN
+    RETURN;
+  END IF;
+  IF NOT refdb_recovers() THEN
+    RAISE EXCEPTION 'the server was started anew or replaced, and not all sites have compared it yet'
+      USING ERRCODE = 'RDB01', HINT = 'refdbctl recover --status says who is missing';
+  END IF;
+  PERFORM refdb_raise_positions(pg_current_xact_id());
+END
+$$;
+
+-- The position of a pack's first use. Programs write the bare ID of their transaction.
+CREATE OR REPLACE FUNCTION refdb_place_pack() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  NEW.position := refdb_position();
+  RETURN NEW;
+END
+$$;
+
+DROP TRIGGER IF EXISTS refdb_place_pack ON packs;
+CREATE TRIGGER refdb_place_pack BEFORE UPDATE OF position ON packs FOR EACH ROW
+  WHEN (OLD.position IS NULL AND NEW.position IS NOT NULL AND NOT NEW.base) EXECUTE FUNCTION refdb_place_pack();
+
+ALTER TABLE history ALTER COLUMN position DROP DEFAULT;
+
+-- A writer has no rights on the history but to read it: the trigger acts with the owner's. What is recorded is durable, whatever
+-- program made the change: until then readers must not see it, because a crash could give its position to another change. set_config
+-- lasts until the commit, a function's own setting would not.
+CREATE OR REPLACE FUNCTION refdb_be_durable() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION refdb_record_inserts() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM refdb_be_durable();
+  INSERT INTO history (project, ref, position, old, new, time, op)
+  SELECT project, ref, (SELECT refdb_position()), '', value, coalesce(time, clock_timestamp()), op FROM new_refs;
+  RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION refdb_record_updates() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM refdb_be_durable();
+  -- A row with another name is two: one that was removed, and a new one.
+  INSERT INTO history (project, ref, position, old, new, time, op)
+  SELECT coalesce(n.project, o.project), coalesce(n.ref, o.ref), (SELECT refdb_position()),
+    coalesce(o.value, ''), coalesce(n.value, ''), coalesce(n.time, clock_timestamp()), n.op
+  FROM new_refs AS n FULL JOIN old_refs AS o ON o.project = n.project AND o.ref = n.ref;
+  RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION refdb_record_deletes() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM refdb_be_durable();
+  INSERT INTO history (project, ref, position, old, new, time, op)
+  SELECT project, ref, (SELECT refdb_position()), value, '', clock_timestamp(), nullif(current_setting('refdb.op', true), '') FROM old_refs
+  WHERE value NOT IN ('0000000000000000000000000000000000000000', '0000000000000000000000000000000000000000000000000000000000000000');
+  RETURN NULL;
+END
+$$;
+
+-- See version 9.
+CREATE OR REPLACE FUNCTION refdb_server() RETURNS text LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+  IF pg_is_in_recovery() THEN
+    RETURN 'standby';
+  END IF;
+  RETURN left(pg_walfile_name(pg_current_wal_lsn()), 8) || '-' || refdb_started() || '-' || 'admission'::regclass::oid::text;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION refdb_require_witness() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+  IF EXISTS (SELECT FROM touched JOIN witnesses ON name = split_part(owner, '/', 1) WHERE away OR without) AND NOT refdb_recovers() THEN
+    RAISE EXCEPTION 'the site has not compared the server yet' USING ERRCODE = 'RDB01', HINT = 'refdbctl recover --status says more';
+  END IF;
+  RETURN NULL;
+END
+$$;
+
+-- See version 10. It runs with every statement that writes.
+DO $migration$
+BEGIN
+  EXECUTE format($function$
+CREATE OR REPLACE FUNCTION refdb_require_admission() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM FROM %1$s.admission
+  WHERE server = left(pg_walfile_name(pg_current_wal_lsn()), 8) || ('-' || %1$s.refdb_started() || '-' || %2$L::regclass::oid::text);
+  IF NOT FOUND THEN
+    PERFORM %1$s.refdb_require();
+  END IF;
+  RETURN NEW; -- which is NULL here, and costs less than the expression NULL
+END
+$$
+  $function$, quote_ident(current_schema()), quote_ident(current_schema()) || '.admission');
+END
+$migration$;
+
+-- The trigger records what writers do. They end entries of the audit log, and change nothing else of them.
+DO $$
+DECLARE
+  writer text;
+BEGIN
+  FOR writer IN
+    SELECT DISTINCT CASE grantee WHEN 'PUBLIC' THEN grantee ELSE quote_ident(grantee) END FROM information_schema.table_privileges
+    WHERE table_schema = current_schema() AND table_name = 'refs' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')
+      AND grantee <> (SELECT tableowner FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'refs')
+  LOOP
+    EXECUTE 'REVOKE INSERT ON history FROM ' || writer;
+    EXECUTE 'REVOKE UPDATE ON audit FROM ' || writer;
+    EXECUTE 'GRANT UPDATE (outcome, ended) ON audit TO ' || writer;
+  END LOOP;
+END
+$$;

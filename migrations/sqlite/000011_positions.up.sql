@@ -1,0 +1,1 @@
+-- Nothing to do here: the version is the same on all databases.
