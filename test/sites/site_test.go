@@ -398,7 +398,9 @@ func (c *cluster) global(project string) map[string]string {
 		if err != nil {
 			c.Fatal(err)
 		}
-		values[r.Name] = string(r.Value)
+		if r.Name != "HEAD" { // git does not list it with the others
+			values[r.Name] = string(r.Value)
+		}
 	}
 	return values
 }
