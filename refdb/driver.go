@@ -125,11 +125,16 @@ type RefStore interface {
 
 // A LockStore holds the locks on refs, and the queues of their waiters.
 //
-// When Release, Abandon, Purge, Update or Finish ends a lock, its row becomes a
-// reservation for the first waiter: see [Waiter]. If that waiter polls, and no waiter in
-// the queue was passed [MaxPassed] times, nothing is reserved: the next Acquire takes the
-// lock. A Prepare that takes a row passes all waiters in its queue. A reservation that is
-// purged is deleted. Anything else that ends a lock may delete its row, and the queue with it.
+// When a lock ends, its row becomes a reservation for the first waiter: see [Waiter]. If that
+// waiter polls, and no waiter in the queue was passed [MaxPassed] times, the row is reserved for
+// nobody, and the next Acquire takes the lock. A row without waiters is deleted. This holds for
+// Release, Abandon, Purge, Update (of the locks in its fence, and of stale ones that it passes),
+// Finish, Resolve and Revoke. A Prepare that takes a row passes all waiters in its queue.
+//
+// An Update that passes a reservation whose turn is over hands the row on as if a lock had ended.
+// It leaves a row that is reserved for nobody as it is.
+//
+// Purge deletes a reservation with its queue. Remove and Recover delete rows with their queues.
 type LockStore interface {
 	// Acquire takes the locks on all of r.Refs, or none and returns a *LockedError with
 	// every lock that stands on them. A reservation for r.Waiter, or for a waiter with a

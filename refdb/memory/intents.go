@@ -96,9 +96,11 @@ func (d *driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 
 func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	return d.write(ctx, "revoke intents", func(t *tx) error {
-		t.unlock(rules.Locks(slices.DeleteFunc(t.rows(r.Project, rules.RefsOf(r.Updates)), func(row rules.Row) bool {
-			return !rules.PrepareClaim(r).Took(row)
-		})))
+		for _, row := range t.rows(r.Project, rules.RefsOf(r.Updates)) {
+			if rules.PrepareClaim(r).Took(row) {
+				t.end(r.Project, []string{row.Name}, refdb.Waiter{})
+			}
+		}
 		for k, i := range t.intents {
 			if i.of(r) && i.Decision == refdb.Pending {
 				delete(t.intents, k)
@@ -137,7 +139,7 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) (ended []b
 				t.write(id.Project, []refdb.Update{{Ref: id.Ref, New: row.New}}, r.Origin)
 			}
 			if row.Locked {
-				delete(t.locks, key{id.Project, id.Ref})
+				t.end(id.Project, []string{id.Ref}, refdb.Waiter{})
 			}
 			i := t.recorded(id)
 			i.Decision, i.DecidedBy, i.Reason, i.DecidedAt = r.Decision, r.By, r.Reason, t.now

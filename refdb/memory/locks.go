@@ -149,9 +149,10 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) (purged 
 	err = d.write(ctx, "purge locks", func(t *tx) error {
 		purged = make([]bool, len(locks))
 		for i, s := range locks {
-			purged[i] = rules.StandsAsListed(t.lockOn(key{s.Project, s.Ref}), s)
-			if purged[i] {
-				t.end(s.Project, []string{s.Ref}, refdb.Waiter{})
+			refs := []string{s.Ref}
+			row := t.rows(s.Project, refs)[0]
+			if purged[i] = rules.StandsAsListed(row.Lock, s); purged[i] {
+				t.apply(s.Project, refs, []queue.RowUpdate{queue.Purge(*row.Lock, row.Queue, t.now)})
 			}
 		}
 		return nil

@@ -103,11 +103,12 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		if err := rules.CheckFence(r.Project, fence, rules.Lease, t.locksIn(r.Project)); err != nil {
 			return err
 		}
-		stale, err := rules.Update(r, t.rows(r.Project, rules.RefsOf(r.Updates)))
+		refs := rules.RefsOf(r.Updates)
+		after, err := rules.Update(r, t.rows(r.Project, refs), t.now)
 		if err != nil {
 			return err
 		}
-		t.unlock(stale)
+		t.apply(r.Project, refs, after)
 		t.write(r.Project, r.Updates, r.Origin)
 		if fence.Release {
 			t.end(r.Project, fence.Refs, fence.Next)

@@ -12,7 +12,7 @@ import (
 )
 
 // finishSQL is an update whose fence is the locks of intents, which end with them.
-var finishSQL = fenceOfIntents + decideUpdate(foundByKey) + endIntents + endFence("''") + answerUpdate
+var finishSQL = fenceOfIntents + decideUpdate(foundByKey) + endIntents + endLocks("''") + answerUpdate
 
 const (
 	fenceOfIntents = `
@@ -47,15 +47,14 @@ func (d *Driver) Finish(ctx context.Context, r refdb.FinishRequest) error {
 	return nil
 }
 
-const (
-	lockIntentRowsSQL = `SELECT 1 FROM ` + askedIntents + `, LATERAL (` + lockOfIntent + ` FOR UPDATE) AS lock`
+const lockIntentRowsSQL = `SELECT 1 FROM ` + askedIntents + `, LATERAL (` + lockOfIntent + ` FOR UPDATE) AS lock`
 
-	// resolveSQL ends the intents that are pending. If somebody who knows of no intents
-	// deleted the lock of one, its ref may have moved since, and can only keep what it
-	// holds.
-	//
-	//	$1 to $4 the intents  $5 decision  $6 who made it  $7 why  $8 operation
-	resolveSQL = `
+// resolveSQL ends the intents that are pending. If somebody who knows of no intents
+// deleted the lock of one, its ref may have moved since, and can only keep what it
+// holds.
+//
+//	$1 to $4 the intents  $5 decision  $6 who made it  $7 why  $8 operation
+var resolveSQL = `
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ), pending AS MATERIALIZED (
@@ -69,11 +68,10 @@ WITH clock AS MATERIALIZED (
   INSERT INTO refs (project, ref, value, time, op)
   SELECT project, ref, new_value, now, $8 FROM pending, clock WHERE $5 = '` + string(refdb.TakeNew) + `'
   ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time, op = excluded.op
-), unlocked AS (
-  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT lock FROM pending))
-)
-SELECT n, waiting FROM pending`
-)
+), ends AS MATERIALIZED (
+  SELECT lock AS tid, ` + placesOf("waiting", "''") + ` AS waiting, '' AS next FROM pending WHERE lock IS NOT NULL
+), ` + handOver + `
+SELECT n, told FROM pending LEFT JOIN handed ON lock IS NOT NULL AND handed.project = pending.project AND handed.ref = pending.ref`
 
 // Resolve ends intents of any number of projects in one round trip.
 func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
@@ -81,30 +79,30 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 		return nil, nil
 	}
 	asked := sortIntents(r.Intents)
-	ended := make([]bool, len(r.Intents))
-	var freed []freedLock
+	ended, toNotify := make([]bool, len(r.Intents)), make([][]string, len(r.Intents))
 	err := d.pools.Do(ctx, roundtrip.Write("resolve intents").
 		Then(lockNames(asked.names())).
 		Exec(lockIntentRowsSQL, asked.args()...).
 		Query(resolveSQL, func(rows pgx.Rows) error {
 			clear(ended)
-			freed = nil
+			clear(toNotify)
 			for rows.Next() {
 				var n int
-				var waiting []string
-				if err := rows.Scan(&n, &waiting); err != nil {
+				var told []string
+				if err := rows.Scan(&n, &told); err != nil {
 					return err
 				}
-				i := asked[n-1]
-				ended[i.index] = true
-				freed = append(freed, freedLock{i.Project, i.Ref, waiting})
+				i := asked[n-1].index
+				ended[i], toNotify[i] = true, told
 			}
 			return rows.Err()
 		}, append(asked.args(), string(r.Decision), r.By, r.Reason, operation.Text(r.Origin))...))
 	if err != nil {
 		return nil, err
 	}
-	d.wakeFreed(freed...)
+	for i, places := range toNotify {
+		d.notifier.Notify(r.Intents[i].Project, r.Intents[i].Ref, places)
+	}
 	return ended, nil
 }
 

@@ -144,54 +144,40 @@ func (a *acquisition) mismatch(updates []refdb.Update, missing []string) error {
 	return cmp.Or(rules.MissingPacks(missing), refdb.ErrReleased)
 }
 
-const (
-	// revokeSQL undoes what a preparation did, and leaves a record. The preparation
-	// reads that, under the same keys, before it does anything.
-	//
-	//	$1 project  $2 refs  $3 owner  $4 nonce  $5 agent  $6 old and $7 new value of the first ref
-	revokeSQL = `
+// revokeSQL undoes what a preparation did, and leaves a record. The preparation
+// reads that, under the same keys, before it does anything.
+//
+//	$1 project  $2 refs  $3 owner  $4 nonce  $5 agent  $6 old and $7 new value of the first ref
+var revokeSQL = `
 WITH taken AS MATERIALIZED (
   SELECT project, asked.ref, owner, token, tid, waiting FROM unnest($2::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
   WHERE nonce = $4 AND owner = $3
 ), ended AS (
   DELETE FROM intents WHERE ctid = ANY (ARRAY(SELECT intent.tid FROM taken AS asked, LATERAL (` + pendingOfAsked + `) AS intent))
-), deleted AS (
-  DELETE FROM locks WHERE ctid = ANY (ARRAY(SELECT tid FROM taken))
-), recorded AS (
+), ends AS MATERIALIZED (
+  SELECT tid, ` + placesOf("waiting", "''") + ` AS waiting, '' AS next FROM taken
+), ` + handOver + `, recorded AS (
   INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, decided_at, nonce)
   SELECT $1, ($2::text[])[1], now, $3, $5, $6, $7, now, '` + string(refdb.Revoked) + `', $3, now, $4
   FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 )
-SELECT ref, waiting FROM taken`
+SELECT ref, told FROM handed`
 
-	isRevoked = `EXISTS (SELECT FROM intents WHERE project = $1 AND ref = ($2::text[])[1] AND nonce = $4 AND decision = '` + string(refdb.Revoked) + `')`
-)
+const isRevoked = `EXISTS (SELECT FROM intents WHERE project = $1 AND ref = ($2::text[])[1] AND nonce = $4 AND decision = '` + string(refdb.Revoked) + `')`
 
 // Revoke excludes the preparation by its keys: one comes before the other.
 func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	refs, _, _ := columnsOf(r.Updates)
 	first := r.Updates[0]
-	var freed []freedLock
+	o := outcome{project: r.Project}
 	err := d.pools.Do(ctx, roundtrip.Write("revoke intents").
 		Then(lockRefs(r.Project, refs), lockRows(r.Project, refs)).
 		Query(revokeSQL, func(rows pgx.Rows) (err error) {
-			freed, err = readFreed(rows, r.Project)
+			o.toNotify, err = readToNotify(rows)
 			return err
 		}, r.Project, refs, r.Owner, r.Nonce, r.Agent, string(first.Old), string(first.New)))
 	if err == nil {
-		d.wakeFreed(freed...)
+		d.notifyAll(&o)
 	}
 	return err
-}
-
-// readFreed reads rows of a ref of the project and the entries of its queue.
-func readFreed(rows pgx.Rows, project string) (freed []freedLock, err error) {
-	for rows.Next() {
-		f := freedLock{project: project}
-		if err := rows.Scan(&f.ref, &f.waiting); err != nil {
-			return nil, err
-		}
-		freed = append(freed, f)
-	}
-	return freed, rows.Err()
 }

@@ -12,7 +12,7 @@ import (
 // the order of their tickets. A place is a text whose first fields have a fixed width
 // (see queue.Place). Package queue decides in Go for the other databases. Here SQL
 // decides, so that it takes no further round trip. The rules are those of queue.Decide,
-// queue.End and queue.Withdraw.
+// queue.End, queue.Purge, queue.Pass and queue.Withdraw.
 
 // maxPassed is refdb.MaxPassed.
 var maxPassed = strconv.Itoa(refdb.MaxPassed)
@@ -22,6 +22,9 @@ var reservedSuffix = refdb.ReservedFor("")
 
 // isReserved holds for the rows that are kept for a waiter: their nonce is its place.
 var isReserved = fmt.Sprintf(`right(owner, %d) = '%s'`, len(reservedSuffix), reservedSuffix)
+
+// keptForNobody holds for the rows that are kept for whoever asks next, because the first waiter polls.
+var keptForNobody = isReserved + ` AND nonce IS NULL AND waiting IS NOT NULL`
 
 // These are the fields of a place, and isPlace whether a text is one: other versions of
 // this program have entries of other forms.
@@ -127,17 +130,4 @@ func placeText(w refdb.Waiter, owner string) string {
 		return ""
 	}
 	return queue.PlaceOf(w, owner).String()
-}
-
-// A freedLock is a lock whose row was deleted, with its queue.
-type freedLock struct {
-	project, ref string
-	waiting      []string
-}
-
-// wakeFreed wakes the first in each queue.
-func (d *Driver) wakeFreed(freed ...freedLock) {
-	for _, f := range freed {
-		d.notifier.NotifyFirst(f.project, f.ref, f.waiting)
-	}
 }

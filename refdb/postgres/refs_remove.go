@@ -50,7 +50,7 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 	var (
 		removed int
 		free    bool
-		freed   []freedLock
+		waiters map[string][]string // of the locks that went with the refs
 		holders []refdb.LockInfo
 	)
 	err := d.pools.Do(ctx, roundtrip.Write("remove refs").
@@ -58,7 +58,7 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 		Exec(lockProjectRowsSQL, r.Project).
 		Exec(nameOperationSQL, operation.Text(r.Origin)).
 		Query(removeSQL, func(rows pgx.Rows) error {
-			removed, freed, holders = 0, nil, nil
+			removed, waiters, holders = 0, map[string][]string{}, nil
 			for rows.Next() {
 				var n int
 				var now time.Time
@@ -72,7 +72,7 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 				switch {
 				case ref == nil:
 				case free:
-					freed = append(freed, freedLock{project: r.Project, ref: *ref, waiting: waiting})
+					waiters[*ref] = waiting
 				default:
 					holders = append(holders, lock.info(r.Project, *ref, now))
 				}
@@ -86,7 +86,9 @@ func (d *Driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 		byRef(holders)
 		return 0, &refdb.LockedError{Holders: slices.DeleteFunc(holders, refdb.LockInfo.Idle)}
 	}
-	d.wakeFreed(freed...)
+	for ref, waiting := range waiters {
+		d.notifier.NotifyFirst(r.Project, ref, waiting)
+	}
 	return removed, nil
 }
 

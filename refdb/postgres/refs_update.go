@@ -21,8 +21,8 @@ import (
 //	$9 fence     $10 its owner   $11 its token   $12 whether the locks that end are locked, so that no beat comes in between
 //	$13 whether of the locks only those that stand for an intent are in the way  $14 who is next, or ''
 var (
-	updateSQL     = fenceOfUpdate + decideUpdate(foundByKey) + endFence("$14::text") + answerUpdate
-	updateManySQL = fenceOfUpdate + decideUpdate(foundInRange) + endFence("$14::text") + answerUpdate
+	updateSQL     = fenceOfUpdate + decideUpdate(foundByKey) + endLocks("$14::text") + answerUpdate
+	updateManySQL = fenceOfUpdate + decideUpdate(foundInRange) + endLocks("$14::text") + answerUpdate
 )
 
 const (
@@ -42,8 +42,7 @@ SELECT verdict, ref, NULL, owner, token, heartbeat, stale_after, now, NULL FROM 
 UNION ALL
 SELECT verdict, ref, value, NULL, NULL, NULL, NULL, now, NULL FROM differing, verdict, clock WHERE verdict = 'differs'
 UNION ALL
-SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, told FROM (SELECT ref, told FROM cleared UNION ALL SELECT ref, told FROM handed) AS ended, verdict, clock
-WHERE told IS NOT NULL`
+SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, told FROM handed, verdict, clock WHERE told IS NOT NULL`
 )
 
 const (
@@ -112,6 +111,7 @@ func decideUpdate(found string) string {
 ), standing AS MATERIALIZED (
   SELECT lock.*, ` + isStale + ` AS stale FROM clock, unnest($7::text[]) AS asked (ref), LATERAL (` + lockOfAsked + `) AS lock
   WHERE EXISTS (SELECT FROM locks WHERE project = $1 AND ref >= ($7::text[])[1] AND ref <= ($7::text[])[cardinality($7::text[])]) AND (NOT $13::boolean OR ` + isIntent + `)
+    AND NOT (` + keptForNobody + `)
 ), ` + found + `, differing AS MATERIALIZED (
   SELECT ref, value FROM found
   WHERE ` + differs("$6::boolean") + `
@@ -126,32 +126,33 @@ func decideUpdate(found string) string {
   SELECT $1, ref, new, now, $5 FROM found, verdict, clock WHERE verdict = 'done' AND tid IS NULL
 ), changed AS (
   UPDATE refs SET value = new, time = now, op = $5 FROM found, verdict, clock WHERE verdict = 'done' AND refs.ctid = tid
-), cleared AS (
-  DELETE FROM locks USING verdict WHERE verdict = 'done' AND ctid = ANY (ARRAY(SELECT tid FROM standing))
-  RETURNING ref, waiting[1:1] AS told
 )`
 }
 
-// endFence ends the locks of the fence, if they are to end.
-func endFence(next string) string {
+// endLocks ends the locks of the fence, if they are to end, and the stale ones that the update passes.
+func endLocks(next string) string {
 	return `, ends AS MATERIALIZED (
-  SELECT lock AS tid, ` + placesOf("waiting", "''") + ` AS waiting, ` + next + ` AS next FROM fence, verdict WHERE verdict = 'done' AND $8::boolean
+  SELECT tid, ` + placesOf("waiting", "''") + ` AS waiting, next FROM (
+    SELECT lock AS tid, waiting, ` + next + ` AS next FROM fence WHERE $8::boolean UNION ALL SELECT tid, waiting, '' FROM standing
+  ) AS ending, verdict WHERE verdict = 'done'
 ), ` + handOver
 }
 
-// updateRangeSQL moves all refs if each holds what it should, if no lock stands between
+// updateRangeSQL moves all refs if each holds what it should, if nobody has a lock between
 // the first and the last, and if at most twice as many rows stand there. It takes three
 // quarters of the time of updateManySQL, which has to say why not. It returns whether it
 // moved them.
 //
 //	$1 project  $2 refs  $3 olds  $4 news  $5 operation
-const updateRangeSQL = `
+var updateRangeSQL = `
 WITH ` + inRange + `, fits AS MATERIALIZED (
   SELECT tid, new FROM in_range FULL JOIN unnest($2::text[], $3::text[], $4::text[]) AS asked (ref, old, new) ON in_range.ref = asked.ref
   WHERE coalesce(value = old, false) -- does not turn the full join into another one
 ), verdict AS MATERIALIZED (
   SELECT (SELECT count(*) FROM fits) = cardinality($2::text[])
-    AND NOT EXISTS (SELECT FROM locks WHERE project = $1 AND ref >= ($2::text[])[1] AND ref <= ($2::text[])[cardinality($2::text[])]) AS done
+    AND NOT EXISTS (
+      SELECT FROM locks WHERE project = $1 AND ref >= ($2::text[])[1] AND ref <= ($2::text[])[cardinality($2::text[])] AND NOT (` + keptForNobody + `)
+    ) AS done
 ), changed AS (
   UPDATE refs SET value = new, time = clock_timestamp(), op = $5 FROM fits, verdict WHERE done AND refs.ctid = tid
 )
@@ -244,7 +245,7 @@ type updateArrays struct {
 	next       string   // the place of who is next, or ""
 	inTheWay   []string // refs whose locks refuse it, unless they are stale
 	mandatory  bool     // locks that stand for no intent refuse it, too
-	ending     []string // refs whose locks are deleted with the update
+	ending     []string // refs whose locks end with the update
 	keyed      []string // all refs that it touches
 }
 

@@ -20,7 +20,7 @@ var updatePlainSQL = bothForms(func(f form) string {
 UPDATE refs SET value = new, time = clock_timestamp(), op = operation
 FROM (` + f.asked("asked_project text", "asked_ref text", "old text", "new text", "operation text", "index int") + `) AS asked
 WHERE project = asked_project AND ref = asked_ref AND value = old AND ` + f.gotKeys() + `
-AND NOT EXISTS (SELECT FROM locks WHERE project = asked_project AND ref = asked_ref OFFSET 0)
+AND NOT EXISTS (SELECT FROM locks WHERE project = asked_project AND ref = asked_ref AND NOT (` + keptForNobody + `) OFFSET 0)
 RETURNING index`
 })
 
@@ -37,13 +37,13 @@ WITH found AS MATERIALIZED (
   SELECT asked.*, value, owner, token, heartbeat, stale_after, now, ` + verdictOf(
 		`fence IS NOT NULL AND (owner IS DISTINCT FROM holder OR coalesce(token, 'epoch') <> fence OR `+isIntent+`)`,
 		`fence IS NULL AND `+inTheWay("NOT mandatory OR owner IS NULL"),
-		`fence IS NULL AND mandatory AND owner IS NOT NULL`,
+		`fence IS NULL AND mandatory AND owner IS NOT NULL AND NOT open`,
 		differs("adopt")) + ` AS verdict
   FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (` + f.asked("project text", "ref text", "old text", "new text", "op text", "index int",
 		"mandatory boolean", "adopt boolean", "holder text", "fence timestamptz", "next text") + `) AS asked
   LEFT JOIN LATERAL (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true
   LEFT JOIN LATERAL (
-    SELECT owner, token, heartbeat, stale_after FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
+    SELECT owner, token, heartbeat, stale_after, ` + keptForNobody + ` AS open FROM locks WHERE project = asked.project AND ref = asked.ref LIMIT 1
   ) AS lock ON true
   WHERE ` + f.gotKeys() + `
 ), ends AS MATERIALIZED (

@@ -133,6 +133,7 @@ func TestOperationsTakeOneRoundTrip(t *testing.T) {
 			{"a release to the next", func() { end(next) }},
 			{"another acquisition of what is kept", func() { takeAs(next) }},
 			{"a release to whoever waits", func() { end(refdb.Waiter{}) }},
+			{"an update past locks that are kept for nobody", func() { must(change(v2, v2, nil)) }},
 			{"an acquisition by that one", func() { takeAs(waiting) }},
 			{"a release", func() { end(refdb.Waiter{}) }},
 			{"an update", func() { must(change(v2, v1, nil)) }},

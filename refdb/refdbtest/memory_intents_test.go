@@ -283,7 +283,7 @@ func (d *driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 			}
 		}
 		if stands && d.bug != "resolved stay locked" || d.bug == "resolves any lock" {
-			d.deleteBy("resolutions", k)
+			d.endBy("resolutions", k)
 		}
 		i.Decision, i.DecidedBy, i.Reason, i.DecidedAt = r.Decision, r.By, r.Reason, now()
 		if d.bug == "resolved are forgotten" {
@@ -321,7 +321,7 @@ func (d *driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	for _, u := range r.Updates {
 		k := key{r.Project, u.Ref}
 		if row, ok := d.locks[k]; ok && (row.of(r.Owner, r.Nonce, d.bug) || d.bug == "revokes by name") && d.bug != "revokes only what comes" {
-			d.deleteBy("revocations", k)
+			d.endBy("revocations", k)
 			d.endIntent(k, row.Token)
 		}
 	}

@@ -246,8 +246,12 @@ func (d *driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool,
 		ok = ok && (l.Heartbeat.IsZero() || l.Heartbeat.Equal(row.Heartbeat) || d.bug == "heartbeat ignored")
 		ok = ok && (row.Stale() || !l.Heartbeat.IsZero() || d.bug != "purges the stale only")
 		d.pause("purges after looking")
-		if ok {
-			d.endBy("purges", key{l.Project, l.Ref})
+		switch k := (key{l.Project, l.Ref}); {
+		case !ok:
+		case row.Reserved() && d.bug != "purges hand on what is kept":
+			delete(d.locks, k)
+		default:
+			d.endBy("purges", k)
 		}
 		results[i] = ok || d.bug == "all purged"
 	}

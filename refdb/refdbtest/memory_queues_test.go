@@ -162,14 +162,6 @@ func (d *driver) endBy(method string, k key) {
 	d.end(k, refdb.Waiter{})
 }
 
-// deleteBy deletes a lock and wakes its first waiter, unless the method has the bug not to.
-func (d *driver) deleteBy(method string, k key) {
-	if d.bug != method+" wake nobody" {
-		d.wake(k, d.locks[k].queue, 0)
-	}
-	delete(d.locks, k)
-}
-
 // withdraw takes a waiter out of the queue of a lock.
 func (d *driver) withdraw(k key, id string) {
 	if d.bug == "nobody gives up" || d.bug == "only the kept give up" && !d.locks[k].Reserved() {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 )
 
 func (d *driver) Get(ctx context.Context, project string, refs []string) ([]refdb.Ref, error) {
@@ -293,8 +294,14 @@ func (d *driver) write(r refdb.UpdateRequest) {
 
 func (d *driver) endStale(locks []refdb.LockInfo) {
 	for _, l := range locks {
-		if l.Stale() {
-			d.deleteBy("passing updates", key{l.Project, l.Ref})
+		k := key{l.Project, l.Ref}
+		row := d.rowOf(k, "", "")
+		switch {
+		case !l.Stale(), row.Lock == nil, l.Reserved() && d.bug == "passing updates leave turns that are over":
+		case d.bug == "passing updates hand nothing on", l.Reserved() && d.bug == "passing updates end queues of reservations":
+			delete(d.locks, k)
+		default:
+			d.leave(k, queue.Pass(row, now()))
 		}
 	}
 }
@@ -321,7 +328,11 @@ func (d *driver) Remove(ctx context.Context, r refdb.RemoveRequest) (int, error)
 	n, left := d.delete(r.Project, r.Limit, r.Origin, func(refdb.Ref) bool { return true })
 	if left == 0 || d.bug == "locks go first" || d.bug == "force takes locks first" && r.Locks == refdb.AdvisoryLocks {
 		for _, l := range holders {
-			d.deleteBy("removals", key{l.Project, l.Ref})
+			k := key{l.Project, l.Ref}
+			if d.bug != "removals wake nobody" {
+				d.wake(k, d.locks[k].queue, 0)
+			}
+			delete(d.locks, k)
 		}
 	}
 	return n, nil

@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -15,6 +16,7 @@ import (
 func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
 	ended := make([]bool, len(r.Intents))
 	_, err := decide(ctx, d, request{tag: "refdb.resolve", what: "resolve intents"}, intentsOf(r.Intents), func(b *batch, rows []*intentRow) error {
+		var ends []rowEnd
 		for n, i := range r.Intents {
 			row := rows[n]
 			if ended[n] = row != nil && rules.Resolvable(&row.IntentRow, r.Decision); !ended[n] {
@@ -24,10 +26,12 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 				b.putRef(i.Project, i.Ref, row.value, row.New, r.Origin)
 			}
 			if row.Locked {
-				b.deleteLock(i.Project, i.Ref)
+				lock := refdb.LockInfo{Project: i.Project, Ref: i.Ref, Owner: i.Owner, Token: i.Token}
+				ends = append(ends, ending{lock, row.queue, row.now}.to(refdb.Waiter{}))
 			}
 			b.decideIntent(i, &r)
 		}
+		b.end(ends)
 		return nil
 	})
 	if err != nil {
@@ -60,14 +64,16 @@ type intentKey struct {
 
 func (k intentKey) bytes() int { return len(k.Project) + len(k.Ref) + len(k.Owner) + 64 }
 
-// An intentRow is an intent with the value of its ref.
+// An intentRow is an intent with the value of its ref and the queue of its lock.
 type intentRow struct {
 	rules.IntentRow
 	value refdb.Value
+	queue queue.Queue
+	now   time.Time
 }
 
 const intentSQL = `
-SELECT k.asked, i.new_value, i.decision IS NULL, l.ref IS NOT NULL, IFNULL(r.value, '')
+SELECT k.asked, i.new_value, i.decision IS NULL, l.ref IS NOT NULL, IFNULL(r.value, ''), l.waiting, UNIX_MICROS(CURRENT_TIMESTAMP())
 FROM UNNEST(@keys) AS k
 JOIN@{JOIN_METHOD=APPLY_JOIN} intents AS i
   ON i.project = k.project AND i.ref = k.ref AND i.token = k.token AND i.owner = k.owner
@@ -86,9 +92,11 @@ func intentsOf(intents []refdb.LockID) func(context.Context, *transaction) ([]*i
 		rows := make([]*intentRow, len(intents))
 		s := spanner.Statement{SQL: intentSQL, Params: make(map[string]any)}
 		return rows, queryKeys(ctx, t, s, keys, intentKey.bytes, func(r *spanner.Row) error {
-			var n int64
+			var n, now int64
 			var row intentRow
-			err := r.Columns(&n, (*string)(&row.New), &row.Pending, &row.Locked, (*string)(&row.value))
+			var waiting []string
+			err := r.Columns(&n, (*string)(&row.New), &row.Pending, &row.Locked, (*string)(&row.value), &waiting, &now)
+			row.queue, row.now = queue.Read(waiting), time.UnixMicro(now)
 			rows[n] = &row
 			return err
 		})
@@ -133,6 +141,6 @@ func planFinish(b *batch, r *refdb.FinishRequest, refs []string, states []state)
 	for _, ref := range refs {
 		b.deleteIntent(r.Project, ref, r.Token)
 	}
-	b.end(found.endings(refs), refdb.Waiter{})
+	b.end(found.ends(refs, refdb.Waiter{}))
 	return nil
 }

@@ -64,13 +64,15 @@ func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
 	_, err := decide(ctx, d, request{tag: "refdb.revoke", what: "revoke intents"}, statesOf(stateStatement(r.Project), lockKeys(rules.RefsOf(r.Updates))),
 		func(b *batch, states []state) error {
 			c := rules.PrepareClaim(r)
+			var ends []rowEnd
 			for _, s := range states {
 				if c.Took(s.Row) {
-					b.deleteLock(r.Project, s.Name)
 					b.deleteIntent(r.Project, s.Name, s.Lock.Token)
+					ends = append(ends, ending{*s.Lock, s.Queue, s.now}.to(refdb.Waiter{}))
 				}
 			}
 			b.insertRevocation(&r)
+			b.end(ends)
 			return nil
 		})
 	return err

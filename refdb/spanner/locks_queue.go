@@ -17,6 +17,17 @@ type ending struct {
 	now   time.Time
 }
 
+// to says what becomes of its row: it goes to next, or to the first waiter.
+func (e ending) to(next refdb.Waiter) rowEnd {
+	return rowEnd{e.lock.Project, e.lock.Ref, queue.End(e.lock, e.queue, next, e.now)}
+}
+
+// A rowEnd is what becomes of a row whose lock ends.
+type rowEnd struct {
+	project, ref string
+	after        queue.RowUpdate
+}
+
 // endings returns a function that reads and locks the rows of keys, and returns those that
 // match, nil for the others.
 func endings(sql string, keys []lockKey) func(context.Context, *transaction) ([]*ending, error) {
@@ -34,16 +45,15 @@ func endings(sql string, keys []lockKey) func(context.Context, *transaction) ([]
 	}
 }
 
-// end ends locks: they go to next, or to the first waiter. It is called last: if
-// the commit has no room for a reservation, it deletes the row instead, and the waiter comes
-// back with its ticket.
-func (b *batch) end(locks []ending, next refdb.Waiter) {
-	for i, e := range locks {
-		a := queue.End(e.lock, e.queue, next, e.now)
-		if others := len(locks) - i - 1; a.Action == queue.Reserve && b.cost+len(reservationColumns)+others > maxMutations {
+// end ends locks. It is called last: if the commit has no room for a reservation, it deletes the
+// row instead, and the waiter comes back with its ticket.
+func (b *batch) end(rows []rowEnd) {
+	for i, r := range rows {
+		a := r.after
+		if others := len(rows) - i - 1; a.Action == queue.Reserve && b.cost+len(reservationColumns)+others > maxMutations {
 			a = queue.RowUpdate{Action: queue.Delete}
 		}
-		b.apply(e.lock.Project, e.lock.Ref, a)
+		b.apply(r.project, r.ref, a)
 	}
 }
 

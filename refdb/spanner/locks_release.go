@@ -6,6 +6,7 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -15,7 +16,7 @@ func (d *Driver) Release(ctx context.Context, r refdb.ReleaseRequest) (released 
 	for i, ref := range r.Refs {
 		keys[i] = keyOf(i, refdb.LockID{Project: r.Project, Ref: ref, Owner: r.Owner, Token: r.Token})
 	}
-	ended, err := d.endMatching(ctx, request{tag: "refdb.release", what: "release locks"}, endingSQL, keys, r.Next)
+	ended, err := d.endMatching(ctx, request{tag: "refdb.release", what: "release locks"}, endingSQL, keys, func(e ending) rowEnd { return e.to(r.Next) })
 	for i, ok := range ended {
 		if !ok {
 			released.Missing = append(released.Missing, r.Refs[i])
@@ -31,20 +32,22 @@ func (d *Driver) Purge(ctx context.Context, locks []refdb.StandingLock) ([]bool,
 		keys[i] = keyOf(i, l.LockID)
 		keys[i].Heartbeat = spanner.NullInt64{Int64: l.Heartbeat.UnixMicro(), Valid: !l.Heartbeat.IsZero()}
 	}
-	return d.endMatching(ctx, request{tag: "refdb.purge", what: "purge locks"}, endingSQL+sameHeartbeatSQL, keys, refdb.Waiter{})
+	return d.endMatching(ctx, request{tag: "refdb.purge", what: "purge locks"}, endingSQL+sameHeartbeatSQL, keys, func(e ending) rowEnd {
+		return rowEnd{e.lock.Project, e.lock.Ref, queue.Purge(e.lock, e.queue, e.now)}
+	})
 }
 
 // endMatching ends the locks that match keys, and says which did.
-func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []lockKey, next refdb.Waiter) (ended []bool, err error) {
+func (d *Driver) endMatching(ctx context.Context, r request, sql string, keys []lockKey, end func(ending) rowEnd) (ended []bool, err error) {
 	_, err = decide(ctx, d, r, endings(sql, keys), func(b *batch, found []*ending) error {
 		ended = make([]bool, len(keys))
-		var matched []ending
+		var matched []rowEnd
 		for i, e := range found {
 			if ended[i] = e != nil; ended[i] {
-				matched = append(matched, *e)
+				matched = append(matched, end(*e))
 			}
 		}
-		b.end(matched, next)
+		b.end(matched)
 		return nil
 	})
 	if err != nil {

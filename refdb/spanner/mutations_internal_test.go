@@ -58,12 +58,13 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 		updates           int // on refs that carry stale locks, unless fenced
 		fence, overlap    int // refs of the fence, how many of which are updated
 		release, advisory bool
-		queued            bool // somebody waits for each ref of the fence
+		queued            bool // somebody waits for each lock
 		want              int
 		tooMany           bool
 	}{
 		{name: "the largest update", updates: MaxRefs, advisory: true, want: 70_000},
 		{name: "the largest update, past as many stale locks", updates: MaxRefs, want: 73_500},
+		{name: "the same, of locks that are waited for, has room for some reservations", updates: MaxRefs, queued: true, want: 79_998},
 		{name: "the largest update under the largest lock", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, want: 70_000},
 		{name: "the same with release", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, release: true, want: 73_500},
 		{name: "the same, of refs that are waited for, has room for some reservations", updates: MaxRefs, fence: refdb.MaxLockRefs, overlap: MaxRefs, release: true, queued: true, want: 79_998},
@@ -205,13 +206,13 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 	t.Run("a beat and a release of the largest lock", func(t *testing.T) {
 		t.Parallel()
 		var beat, release, handOver batch
-		endings := make([]ending, refdb.MaxLockRefs)
+		free := make([]rowEnd, refdb.MaxLockRefs)
 		for i, s := range queued(statesOn(refdb.MaxLockRefs, true, 0)) {
 			beat.beat("p", s.Name)
-			endings[i] = ending{lock: *s.Lock}
-			handOver.end([]ending{{lock: *s.Lock, queue: s.Queue}}, refdb.Waiter{})
+			free[i] = ending{lock: *s.Lock}.to(refdb.Waiter{})
+			handOver.end([]rowEnd{ending{lock: *s.Lock, queue: s.Queue}.to(refdb.Waiter{})})
 		}
-		release.end(endings, refdb.Waiter{})
+		release.end(free)
 		check(t, &beat, 10_500, false)
 		check(t, &release, 3_500, false)
 		check(t, &handOver, 24_500, false)

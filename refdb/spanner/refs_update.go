@@ -42,19 +42,19 @@ func planUpdate(b *batch, r *refdb.UpdateRequest, states []state) error {
 			return lost
 		}
 	}
-	stale, refused := rules.Update(*r, found.rows(r.Updates))
+	after, refused := rules.Update(*r, found.rows(r.Updates), readAt(states))
 	if refused != nil {
 		return refused
 	}
-	for _, l := range stale {
-		b.deleteLock(l.Project, l.Ref)
-	}
-	for _, u := range r.Updates {
+	ends := make([]rowEnd, len(r.Updates))
+	for i, u := range r.Updates {
 		b.putRef(r.Project, u.Ref, found[u.Ref].value(), u.New, r.Origin)
+		ends[i] = rowEnd{r.Project, u.Ref, after[i]}
 	}
 	if f := r.Fence; f != nil && f.Release {
-		b.end(found.endings(f.Refs), f.Next)
+		ends = append(ends, found.ends(f.Refs, f.Next)...)
 	}
+	b.end(ends)
 	return nil
 }
 
@@ -89,11 +89,11 @@ func (f refStates) rows(updates []refdb.Update) []rules.Row {
 
 func (f refStates) fence(ref string) *refdb.LockInfo { return f[ref].fence }
 
-// endings returns the locks of a fence that stands on refs.
-func (f refStates) endings(refs []string) []ending {
-	all := make([]ending, len(refs))
+// ends ends the locks of a fence that stands on refs.
+func (f refStates) ends(refs []string, next refdb.Waiter) []rowEnd {
+	all := make([]rowEnd, len(refs))
 	for i, ref := range refs {
-		all[i] = ending{*f[ref].fence, f[ref].Queue, f[ref].now}
+		all[i] = ending{*f[ref].fence, f[ref].Queue, f[ref].now}.to(next)
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -59,7 +60,7 @@ const (
 		INSERT INTO refs (project, ref, value, time, op)
 		SELECT project, ref, new_value, ?5, ?6 FROM intents` + oneIntent + overwrite
 
-	deleteLock = `DELETE FROM locks` + oneIntent
+	deleteLock = `DELETE FROM locks` + oneIntent + ` AND waiting IS NULL`
 
 	forget = `DELETE FROM intents` + oneIntent + ` AND decision IS NOT NULL`
 )
@@ -70,15 +71,29 @@ func keyOf(i refdb.LockID) []any { return []any{i.Project, i.Ref, int64(i.Token)
 // Resolve implements refdb.IntentStore.
 func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, error) {
 	return d.writeEach(ctx, "resolve intents", len(r.Intents), func(t *tx, i int) (bool, error) {
-		key := keyOf(r.Intents[i])
+		id := r.Intents[i]
+		key := keyOf(id)
 		ended, err := t.execOne(decide, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
 		if err == nil && ended && r.Decision == refdb.TakeNew {
 			_, err = t.exec(takeNew, append(key, t.now, opOf(r.Origin))...)
 		}
 		if err == nil && ended {
-			_, err = t.exec(deleteLock, key...)
+			err = t.endResolved(id)
 		}
 		return ended, err
+	})
+}
+
+// endResolved ends the lock that an intent was recorded with, if it stands.
+func (t *tx) endResolved(id refdb.LockID) error {
+	if deleted, err := t.execOne(deleteLock, keyOf(id)...); deleted || err != nil {
+		return err
+	}
+	return t.decideRows(id.Project, []string{id.Ref}, func(row rules.Row) queue.RowUpdate {
+		if !rules.Stands(row.Lock, id, rules.Intent) {
+			return queue.RowUpdate{}
+		}
+		return queue.End(*row.Lock, row.Queue, refdb.Waiter{}, timeOf(t.now))
 	})
 }
 

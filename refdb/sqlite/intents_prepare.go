@@ -6,6 +6,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/queue"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 )
 
@@ -18,7 +19,7 @@ const (
 		DELETE FROM intents
 		WHERE project = ?1 AND decision IS NULL AND (ref, token) IN (SELECT ref, token FROM locks` + claimed + `)`
 
-	revokeLocks = `DELETE FROM locks` + claimed
+	revokeLocks = `DELETE FROM locks` + claimed + ` AND waiting IS NULL`
 
 	insertRevocation = `
 		INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, decision, decided_by, decided_at, nonce)
@@ -86,12 +87,22 @@ func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prep
 
 // Revoke implements refdb.IntentStore.
 func (d *Driver) Revoke(ctx context.Context, r refdb.PrepareRequest) error {
-	refs := asJSON(rules.RefsOf(r.Updates))
-	return d.write(ctx, "revoke intents", len(r.Updates), func(t *tx) error {
-		for _, statement := range []string{revokeIntents, revokeLocks} {
-			if _, err := t.exec(statement, r.Project, refs, r.Owner, r.Nonce); err != nil {
-				return err
-			}
+	refs := rules.RefsOf(r.Updates)
+	return d.write(ctx, "revoke intents", len(refs), func(t *tx) error {
+		if _, err := t.exec(revokeIntents, r.Project, asJSON(refs), r.Owner, r.Nonce); err != nil {
+			return err
+		}
+		n, err := t.exec(revokeLocks, r.Project, asJSON(refs), r.Owner, r.Nonce)
+		if err == nil && int(n) < len(refs) {
+			err = t.decideRows(r.Project, refs, func(row rules.Row) queue.RowUpdate {
+				if !rules.PrepareClaim(r).Took(row) {
+					return queue.RowUpdate{}
+				}
+				return queue.End(*row.Lock, row.Queue, refdb.Waiter{}, timeOf(t.now))
+			})
+		}
+		if err != nil {
+			return err
 		}
 		token, err := t.newToken(nil)
 		if err != nil {

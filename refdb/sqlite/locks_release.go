@@ -80,7 +80,7 @@ func (t *tx) purge(l refdb.StandingLock) (matched bool, err error) {
 		if matched = rules.StandsAsListed(row.Lock, l); !matched {
 			return queue.RowUpdate{}
 		}
-		return queue.End(*row.Lock, row.Queue, refdb.Waiter{}, timeOf(t.now))
+		return queue.Purge(*row.Lock, row.Queue, timeOf(t.now))
 	})
 	return matched, err
 }

@@ -42,19 +42,18 @@ func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
 			return lost, err
 		}
 	}
-	rows, err := t.rows(r.Project, rules.RefsOf(r.Updates))
+	refs := rules.RefsOf(r.Updates)
+	rows, err := t.rows(r.Project, refs)
 	if err != nil {
 		return nil, err
 	}
-	stale, refused := rules.Update(r, rows)
+	after, refused := rules.Update(r, rows, timeOf(t.now))
 	if refused != nil {
 		return refused, nil
 	}
 
-	if len(stale) > 0 {
-		if _, err := t.exec(deleteLocks, r.Project, asJSON(refsOfLocks(stale))); err != nil {
-			return nil, err
-		}
+	if err := t.apply(r.Project, refs, after); err != nil {
+		return nil, err
 	}
 	if err := t.put(r.Project, r.Origin, r.Updates); err != nil {
 		return nil, err
@@ -90,12 +89,4 @@ func (t *tx) checkFence(project string, f refdb.Fence, k rules.Kind) (lost, err 
 		return nil, err
 	}
 	return rules.Lost(project, refs, k), nil
-}
-
-func refsOfLocks(locks []refdb.LockInfo) []string {
-	refs := make([]string, len(locks))
-	for i, l := range locks {
-		refs[i] = l.Ref
-	}
-	return refs
 }

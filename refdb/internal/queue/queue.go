@@ -1,6 +1,6 @@
 // Package queue decides who gets a lock next. A driver that decides in Go, in a transaction,
-// calls Decide when locks are asked for, End when one ends, and Withdraw when a waiter gives
-// up. [refdb.LockStore] has the rules.
+// calls Decide when locks are asked for, End when one ends, Purge and Pass when a purge or an update
+// meets a row, and Withdraw when a waiter gives up. [refdb.LockStore] has the rules.
 package queue
 
 import (

@@ -67,20 +67,29 @@ func (p Place) reserve(ended refdb.LockInfo, now time.Time, q Queue) RowUpdate {
 	return a
 }
 
-// End says what becomes of the row of a lock that ends. A reservation that is purged is deleted with
-// its queue: otherwise an operator would need as many purges as waiters have died. Waiters that
-// live come back.
-func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) RowUpdate {
+// Purge says what becomes of a row that is purged. A reservation is deleted with its queue: otherwise
+// an operator would need as many purges as waiters have died. Waiters that live come back.
+func Purge(lock refdb.LockInfo, q Queue, now time.Time) RowUpdate {
 	if lock.Reserved() {
 		return RowUpdate{Action: Delete}
 	}
-	return handOver(lock, q, next, now)
+	return End(lock, q, refdb.Waiter{}, now)
 }
 
-// handOver reserves a row for next, a waiter of the lock's owner, or else for the first in the queue.
-// If the first one polls, nobody waits for it until a waiter was passed too often: until then
-// any request may take the lock. If next does not get the lock, it waits with the others.
-func handOver(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) RowUpdate {
+// Pass says what becomes of a row that an update passes: its lock is stale, or its turn is over. A
+// row that is reserved for nobody stays as it is, because anybody may take it already.
+func Pass(r Row, now time.Time) RowUpdate {
+	if r.Lock.Reserved() && r.Nonce == "" && len(r.Queue) > 0 {
+		return RowUpdate{}
+	}
+	return End(*r.Lock, r.Queue, refdb.Waiter{}, now)
+}
+
+// End says what becomes of the row of a lock that ends. It is reserved for next, a waiter of the
+// lock's owner, or else for the first in the queue. If the first one polls, the row is reserved for
+// nobody until a waiter was passed too often: until then any request may take the lock. If next
+// does not get the lock, it waits with the others. A row with an empty queue is deleted.
+func End(lock refdb.LockInfo, q Queue, next refdb.Waiter, now time.Time) RowUpdate {
 	if len(q) == 0 {
 		return RowUpdate{Action: Delete}
 	}
@@ -113,7 +122,7 @@ func Withdraw(r Row, id string, now time.Time) RowUpdate {
 	case r.Lock == nil || id == "":
 		return RowUpdate{}
 	case reserved && p.ID == id:
-		return handOver(*r.Lock, r.Queue.Without(id), refdb.Waiter{}, now)
+		return End(*r.Lock, r.Queue.Without(id), refdb.Waiter{}, now)
 	}
 	if _, waits := r.Queue.find(id); !waits {
 		return RowUpdate{}

@@ -60,7 +60,7 @@ func (d *decision) endTurn(i int) {
 	if p, reserved := r.reservedFor(); !reserved || p.ID == d.waiter.ID || !r.Lock.Stale() || len(r.Queue) == 0 {
 		return
 	}
-	a := handOver(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+	a := End(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
 	r.Lock, r.Nonce, r.Queue = &a.Lock, a.Nonce, a.Queue
 	d.After[i] = a
 }
@@ -133,7 +133,7 @@ func (d *decision) isReserved(r Row) bool {
 func (d *decision) yield(r Row, keeps bool) RowUpdate {
 	switch later := slices.IndexFunc(r.Queue, d.waiter.before); {
 	case d.intended:
-		return handOver(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
+		return End(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
 	case keeps:
 		return d.waiter.reserve(*r.Lock, d.now, r.Queue)
 	case len(r.Queue) == 0:

@@ -19,9 +19,12 @@ func Refuse(locks []refdb.LockInfo) error {
 
 // heeded returns those of locks that a request of that mode must not ignore.
 func heeded(locks []refdb.LockInfo, mode refdb.LockMode) []refdb.LockInfo {
-	return slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool {
-		return mode == refdb.AdvisoryLocks && KindOf(l) != Intent
-	})
+	return slices.DeleteFunc(slices.Clone(locks), func(l refdb.LockInfo) bool { return ignores(mode, l) })
+}
+
+// ignores reports whether a request of that mode ignores l.
+func ignores(mode refdb.LockMode, l refdb.LockInfo) bool {
+	return mode == refdb.AdvisoryLocks && KindOf(l) != Intent
 }
 
 // reclaimed returns those of the locks taken over that are locks, not reservations.
@@ -29,13 +32,11 @@ func reclaimed(locks []refdb.LockInfo) []refdb.LockInfo {
 	return slices.DeleteFunc(slices.Clone(locks), refdb.LockInfo.Reserved)
 }
 
-// notFenced returns those of locks that are not on refs of f, which may be nil.
-func notFenced(f *refdb.Fence, locks []refdb.LockInfo) []refdb.LockInfo {
+// fences reports whether ref is one of those of f, which may be nil.
+func fences(f *refdb.Fence, ref string) bool {
 	if f == nil {
-		return locks
+		return false
 	}
-	return slices.DeleteFunc(locks, func(l refdb.LockInfo) bool {
-		_, fenced := slices.BinarySearch(f.Refs, l.Ref)
-		return fenced
-	})
+	_, fenced := slices.BinarySearch(f.Refs, ref)
+	return fenced
 }

@@ -75,17 +75,25 @@ func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 }
 
 // Update decides about r, whose fence stands. The rows are those of r.Updates, in their order. It
-// returns the stale locks that end with the update, because their holders have to learn of it; or
-// it refuses, with a *refdb.LockedError or a *refdb.MismatchError.
-func Update(r refdb.UpdateRequest, rows []Row) (stale []refdb.LockInfo, refused error) {
-	stale = heeded(notFenced(r.Fence, Locks(rows)), r.Locks)
-	if err := Refuse(stale); err != nil {
+// returns what becomes of their locks, in the same order: stale ones end, because their holders have to
+// learn of it. Or it refuses, with a *refdb.LockedError or a *refdb.MismatchError.
+func Update(r refdb.UpdateRequest, rows []Row, now time.Time) (after []queue.RowUpdate, refused error) {
+	var passed []refdb.LockInfo
+	after = make([]queue.RowUpdate, len(rows))
+	for i, row := range rows {
+		if row.Lock == nil || fences(r.Fence, row.Name) || ignores(r.Locks, *row.Lock) {
+			continue
+		}
+		passed = append(passed, *row.Lock)
+		after[i] = queue.Pass(queue.Row{Lock: row.Lock, Nonce: row.Nonce, Queue: row.Queue}, now)
+	}
+	if err := Refuse(passed); err != nil {
 		return nil, err
 	}
 	if err := Compare(r, rows); err != nil {
 		return nil, err
 	}
-	return stale, nil
+	return after, nil
 }
 
 // Remove decides about r. The locks are all of its project's. The *refdb.LockedError also

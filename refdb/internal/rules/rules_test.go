@@ -130,27 +130,42 @@ func TestOnlyFreshLocksRefuseAndIdleReservationsAreNotNamed(t *testing.T) {
 
 func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
 	fence := &refdb.Fence{Refs: []string{"a"}, Owner: owner, Token: 7}
+	first := queue.Place{Ticket: 1, Turn: time.Minute, ID: "first", Channel: "c", Owner: other}
+	waits, polls := queue.Queue{first}, queue.Queue{{Ticket: 1, Turn: time.Minute, ID: "first", Owner: other}}
+	reserved := refdb.ReservedFor(other)
+	const mandatory, advisory = refdb.MandatoryLocks, refdb.AdvisoryLocks
 	for name, row := range map[string]struct {
 		mode    refdb.LockMode
 		fence   *refdb.Fence
 		lock    *refdb.LockInfo
+		nonce   string
+		queue   queue.Queue
 		refused bool
-		ends    bool
+		want    queue.Action
 	}{
-		"a fresh lock":                     {refdb.MandatoryLocks, nil, freshLock("a", other), true, false},
-		"a stale lock":                     {refdb.MandatoryLocks, nil, staleLock("a", other), false, true},
-		"NULL columns":                     {refdb.MandatoryLocks, nil, nulls("a", other), false, true},
-		"the fence's own":                  {refdb.MandatoryLocks, fence, freshLock("a", owner), false, false},
-		"a fresh lock, advisory":           {refdb.AdvisoryLocks, nil, freshLock("a", other), false, false},
-		"a stale lock, advisory":           {refdb.AdvisoryLocks, nil, staleLock("a", other), false, false},
-		"an intent, advisory":              {refdb.AdvisoryLocks, nil, intent("a", other), true, false},
-		"a reservation":                    {refdb.MandatoryLocks, nil, freshLock("a", refdb.ReservedFor(other)), true, false},
-		"a reservation whose turn is over": {refdb.MandatoryLocks, nil, staleLock("a", refdb.ReservedFor(other)), false, true},
+		"a fresh lock":                              {mandatory, nil, freshLock("a", other), "n", waits, true, queue.Keep},
+		"a stale lock":                              {mandatory, nil, staleLock("a", other), "n", nil, false, queue.Delete},
+		"a stale lock that is waited for":           {mandatory, nil, staleLock("a", other), "n", waits, false, queue.Reserve},
+		"the same, by one that polls":               {mandatory, nil, staleLock("a", other), "n", polls, false, queue.Reserve},
+		"NULL columns":                              {mandatory, nil, nulls("a", other), "", nil, false, queue.Delete},
+		"NULL columns, waited for":                  {mandatory, nil, nulls("a", other), "", waits, false, queue.Reserve},
+		"the fence's own":                           {mandatory, fence, freshLock("a", owner), "n", waits, false, queue.Keep},
+		"a fresh lock, advisory":                    {advisory, nil, freshLock("a", other), "n", nil, false, queue.Keep},
+		"a stale lock, advisory":                    {advisory, nil, staleLock("a", other), "n", waits, false, queue.Keep},
+		"an intent, advisory":                       {advisory, nil, intent("a", other), "n", nil, true, queue.Keep},
+		"a reservation":                             {mandatory, nil, freshLock("a", reserved), first.String(), nil, true, queue.Keep},
+		"a reservation whose turn is over":          {mandatory, nil, staleLock("a", reserved), first.String(), nil, false, queue.Delete},
+		"the same, with others behind":              {mandatory, nil, staleLock("a", reserved), first.String(), waits, false, queue.Reserve},
+		"what is kept for nobody":                   {mandatory, nil, staleLock("a", reserved), "", polls, false, queue.Keep},
+		"what is kept for nobody, and nobody waits": {mandatory, nil, staleLock("a", reserved), "", nil, false, queue.Delete},
 	} {
 		r := refdb.UpdateRequest{Project: "p", Updates: []refdb.Update{{Ref: "a", New: v1}}, Locks: row.mode, Fence: row.fence}
-		stale, err := Update(r, []Row{locked(row.lock, "")})
-		if refused := holders(t, err) != nil; refused != row.refused || len(stale) > 0 != row.ends {
-			t.Errorf("%s: %v, ends %v", name, err, stale)
+		lock := locked(row.lock, row.nonce)
+		lock.Queue = row.queue
+		after, err := Update(r, []Row{lock}, time.Unix(1_000_000, 0))
+		refused := holders(t, err) != nil
+		if refused != row.refused || refused != (after == nil) || !refused && after[0].Action != row.want {
+			t.Errorf("%s: %v, becomes %+v", name, err, after)
 		}
 	}
 }
@@ -158,7 +173,7 @@ func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
 func TestLocksAreLookedAtBeforeValues(t *testing.T) {
 	rows := []Row{locked(freshLock("a", other), "")}
 	updates := []refdb.Update{{Ref: "a", Old: v1, New: v2}}
-	if _, err := Update(refdb.UpdateRequest{Project: "p", Updates: updates}, rows); !errors.Is(err, refdb.ErrLocked) {
+	if _, err := Update(refdb.UpdateRequest{Project: "p", Updates: updates}, rows, time.Now()); !errors.Is(err, refdb.ErrLocked) {
 		t.Errorf("an update got %v", err)
 	}
 	if _, err := Prepare(refdb.PrepareRequest{Project: "p", Updates: updates}, rows); !errors.Is(err, refdb.ErrLocked) {

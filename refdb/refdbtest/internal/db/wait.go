@@ -186,6 +186,52 @@ func waitRows() []row {
 			d := unhurried{e.Faulty()}
 			wantPassedByFew(e, d, d, []string{refA, refB}, refA, refB)
 		})},
+		{"P13 nor one that polls while updates under no lock go on", func(e *env) {
+			holder := e.Hold(e.Open(refdb.Options{}), refA)
+			d := unhurried{e.Faulty()}
+			refused, again := make(chan struct{}), make(chan struct{})
+			hasPlace := sync.OnceFunc(func() { close(refused) })
+			d.Inject(func(c suite.Call) error {
+				if c.Method != "Acquire" {
+					return c.Do()
+				}
+				select {
+				case <-refused: // it does not ask again before all others had their chance
+					suite.Receive(e, again, "the waiter's next request")
+				default:
+				}
+				err := c.Do()
+				if errors.Is(err, refdb.ErrLocked) {
+					hasPlace()
+				}
+				return err
+			})
+			waiter := wait(e, e.Context(), e.OpenOn(d, refdb.Options{}), refA)
+			suite.Receive(e, refused, "the waiter's first refusal")
+			e.Must(holder.Release(e.Context()))
+
+			others, passed := e.Open(refdb.Options{}), 0
+			for have := refdb.Unknown; passed <= 3*refdb.MaxPassed; passed++ {
+				want := refdb.Value(fmt.Sprint(passed))
+				err := others.Update(e.Context(), e.Project, []refdb.Update{suite.Move(refA, have, want)})
+				if err == nil {
+					have = want
+					var l *refdb.Lock
+					if l, err = others.TryLock(e.Context(), e.Project, refA); err == nil {
+						err = l.Release(e.Context())
+					}
+				}
+				if errors.Is(err, refdb.ErrLocked) {
+					break // it is the waiter's turn
+				}
+				e.Must(err)
+			}
+			if passed > refdb.MaxPassed {
+				e.Errorf("%d passed it, want at most %d", passed, refdb.MaxPassed)
+			}
+			close(again)
+			e.Must(waiter.granted().Release(e.Context()))
+		}},
 		{"one that stops waiting says why, leaves nothing, and the next moves up", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			holder := e.Acquire(e.A, refA)

@@ -130,30 +130,11 @@ func notifierRows() []row {
 				b.wantWakeup(ref, w, 0)
 			}
 		})},
-		{"the end of an intent wakes a waiter, whoever ends it and how", listening(func(e *env, b *listener) {
-			for what, end := range map[string]func(preparation) error{
-				"dropped":  func(l preparation) error { return e.TryDrop(e.A, l) },
-				"kept-old": func(l preparation) error { e.Resolve(e.A, refdb.KeepOld, l.IDs()...); return nil },
-				"took-new": func(l preparation) error { e.Resolve(e.A, refdb.TakeNew, l.IDs()...); return nil },
-				"revoked":  func(l preparation) error { e.Revoke(e.A, l.PrepareRequest); return nil },
-			} {
-				ref := "refs/heads/" + what
-				l := e.Prepare(e.A, suite.Move(ref, "", v1))
-				w := b.waiter()
-				w.wait(ref)
-				e.Must(end(l))
-				b.wantWakeup(ref, w, 0)
-			}
-		})},
 		{"whatever deletes a lock wakes the first who waits", listening(func(e *env, b *listener) {
 			for _, end := range []struct {
 				what string
 				by   func(lock) error
 			}{
-				{"passing-update", func(l lock) error {
-					e.Age(l, stale)
-					return e.Update(e.B, suite.Move(l.Refs()[0], "", v1))
-				}},
 				{"removal", func(l lock) error {
 					e.Age(l, stale)
 					return suite.ErrorOf(e.B.Remove(e.Context(), refdb.RemoveRequest{Project: e.Project, Limit: 10}))

@@ -274,7 +274,7 @@ func queueRows() []row {
 // handOvers returns, by name, the ways to end a lock so that it goes to a waiter. Each takes the
 // lock on a ref, and returns the function that ends it.
 func handOvers(e *env) map[string]func(ref string) (over func()) {
-	return map[string]func(ref string) func(){
+	all := map[string]func(ref string) func(){
 		"release": func(ref string) func() {
 			l := e.Acquire(e.A, ref)
 			return func() { e.Release(e.A, l) }
@@ -306,6 +306,57 @@ func handOvers(e *env) map[string]func(ref string) (over func()) {
 		"finish": func(ref string) func() {
 			l := e.Prepare(e.A, suite.Move(ref, "", v1))
 			return func() { e.Must(e.Finish(e.A, l)) }
+		},
+		"finish-without-a-move": func(ref string) func() {
+			l := e.Prepare(e.A, suite.Move(ref, "", v1))
+			return func() { e.Drop(e.A, l) }
+		},
+		"resolution-that-keeps-the-old": func(ref string) func() {
+			l := e.Prepare(e.A, suite.Move(ref, "", v1))
+			return func() { e.Resolve(e.B, refdb.KeepOld, l.IDs()...) }
+		},
+		"resolution-that-takes-the-new": func(ref string) func() {
+			l := e.Prepare(e.A, suite.Move(ref, "", v1))
+			return func() { e.Resolve(e.B, refdb.TakeNew, l.IDs()...) }
+		},
+		"revocation": func(ref string) func() {
+			l := e.Prepare(e.A, suite.Move(ref, "", v1), suite.Move(ref+"-and-more", "", v1))
+			return func() { e.Revoke(e.A, l.PrepareRequest) }
+		},
+	}
+	for what, update := range passingUpdates(e) {
+		all[what+"-past-a-stale-lock"] = func(ref string) func() {
+			l := e.Acquire(e.A, ref)
+			return func() {
+				e.Age(l, stale)
+				e.Must(update(ref))
+			}
+		}
+	}
+	return all
+}
+
+// passingUpdates returns, by name, updates that no lock on ref fences. Each moves ref for the first time.
+func passingUpdates(e *env) map[string]func(ref string) error {
+	return map[string]func(ref string) error{
+		"update": func(ref string) error { return e.Update(e.B, suite.Move(ref, "", v1)) },
+		"update-of-several": func(ref string) error {
+			return e.Update(e.B, suite.Move(ref, "", v1), suite.Move(ref+"-and-more", "", v1))
+		},
+		"update-of-many": func(ref string) error {
+			updates := []refdb.Update{suite.Move(ref, "", v1)}
+			for n := range 300 {
+				updates = append(updates, suite.Move(fmt.Sprint(ref, "-", n), "", v1))
+			}
+			return e.Update(e.B, updates...)
+		},
+		"update-under-another-lock": func(ref string) error {
+			l := e.Acquire(e.B, ref+"-fence")
+			return e.SendUpdate(e.B, refdb.UpdateRequest{Fence: l.Fence(), Updates: []refdb.Update{suite.Move(ref, "", v1)}})
+		},
+		"update-that-releases-another-lock": func(ref string) error {
+			l := e.Acquire(e.B, ref+"-fence")
+			return e.SendUpdate(e.B, refdb.UpdateRequest{Fence: l.Releasing(), Updates: []refdb.Update{suite.Move(ref, "", v1)}})
 		},
 	}
 }

@@ -101,6 +101,57 @@ func keptRows() []row {
 			e.Release(e.A, first.acquire(refA)) // it came before the third
 			third.wantReserved(refA)
 		}},
+		{"an update that passes a turn that is over hands the lock on to the next in the queue", func(e *env) {
+			for what, update := range passingUpdates(e) {
+				ref := "refs/heads/" + what
+				l := e.Acquire(e.A, ref)
+				first, second, third := notified(e, e.A), notified(e, e.B), notified(e, e.A)
+				for _, q := range []*waiter{first, second, third} {
+					q.wait(ref)
+				}
+				e.Release(e.A, l)
+				endTurn(e, ref)
+				e.Must(update(ref))
+				second.wantReserved(ref)
+				e.Release(e.B, second.acquire(ref))
+				third.wantReserved(ref)
+			}
+		}},
+		{"P13 an update that passes a lock that is kept for nobody leaves its queue", func(e *env) {
+			for what, update := range passingUpdates(e) {
+				ref := "refs/heads/" + what
+				l := e.Acquire(e.A, ref)
+				q := polling(e, e.B)
+				q.wait(ref)
+				e.Release(e.A, l)
+				e.Must(update(ref))
+				from, to := v1, v2
+				for range refdb.MaxPassed {
+					l = e.Acquire(e.A, ref)
+					e.Release(e.A, l)
+					if e.Row(ref).Idle() {
+						e.Must(e.Update(e.B, suite.Move(ref, from, to)))
+						from, to = to, from
+					}
+				}
+				q.wantReserved(ref)
+				e.Release(e.B, q.acquire(ref))
+				e.WantFree(ref)
+			}
+		}},
+		{"P13 an update that passes a turn that is over leaves the queue of those who poll", func(e *env) {
+			l := e.Acquire(e.A, refA)
+			first, second := notified(e, e.A), polling(e, e.B)
+			first.wait(refA)
+			second.wait(refA)
+			e.Release(e.A, l)
+			endTurn(e, refA)
+			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
+			for range refdb.MaxPassed {
+				e.Release(e.A, e.Acquire(e.A, refA))
+			}
+			second.wantReserved(refA)
+		}},
 		{"what is kept is nobody's lock: nothing that its last holder does can match it", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			q := notified(e, e.A) // has the owner of l
@@ -142,7 +193,10 @@ func keptRows() []row {
 		}},
 		{"what is kept, and nobody takes, is in nobody's way when the turn is over", func(e *env) {
 			for what, take := range map[string]func(ref string){
-				"update":  func(ref string) { e.Must(e.Update(e.B, suite.Move(ref, "", v1))) },
+				"update": func(ref string) {
+					e.Must(e.Update(e.B, suite.Move(ref, "", v1)))
+					e.WantFree(ref) // nobody else waits
+				},
 				"acquire": func(ref string) { e.Acquire(e.B, ref) },
 				"prepare": func(ref string) {
 					if p := e.Prepare(e.B, suite.Move(ref, "", v1)); len(p.Reclaimed) != 0 {
