@@ -21,6 +21,16 @@ inline reserve(w, r) {
 	row[r].state = RESERVED;
 	row[r].whose = w;
 	row[r].intent = 0;
+	row[r].stale = 0;
+	row[r].owed[w] = 1
+}
+
+/* Whoever asks next takes the lock: the first in the queue polls. */
+inline open_row(r) {
+	event(OPENED);
+	row[r].state = OPEN;
+	row[r].whose = 0;
+	row[r].intent = 0;
 	row[r].stale = 0
 }
 
@@ -52,7 +62,10 @@ inline hand_on(r, next) {
 		:: next != NOBODY && wants(next, r) && found != next -> event(LIMITED); put_place(next, r)
 		:: else
 		fi;
-		reserve(found, r)
+		if
+		:: found == POLLS && !limits_next(r) -> open_row(r)
+		:: else -> reserve(found, r)
+		fi
 	fi;
 	found = 0
 }
@@ -81,14 +94,43 @@ inline hand_on_stale(r) {
 	fi
 }
 
+/* An update that no lock fences passes a stale lock, a turn that is over, or a row that is kept for nobody. */
+inline pass_row(r) {
+	printf("ref %d: an update passes its row\n", r);
+	find_first(r);
+	if
+	:: found != NOBODY -> event(PASSED_BY)
+	:: else
+	fi;
+	found = 0;
+	if
+#ifdef UPDATE_QUEUES
+	:: row[r].state == UPDATE_QUEUES ->
+		for (x : 0 .. WAITERS - 1) {
+			leave_queue(x, r);
+			row[r].passed[x] = 0
+		}
+		x = 0;
+		delete_row(r)
+	:: row[r].state != UPDATE_QUEUES && row[r].state == LOCKED -> hand_on(r, NOBODY)
+#else
+	:: row[r].state == LOCKED -> hand_on(r, NOBODY)
+#endif
+	:: else -> hand_on_stale(r)
+	fi
+}
+
 inline take_row(w, r) {
 	for (y : 0 .. WAITERS - 1) {
 		W1(waiter[y].phase != HOLDING || !wants(y, r));
 		if
-		:: y != w && row[r].place[y] && earlier(y, w) ->
-			row[r].passed[y] = more(row[r].passed[y]);
+		:: y != w && row[r].place[y] && earlier(y, w) -> row[r].passed[y] = more(row[r].passed[y])
+		:: else
+		fi;
+		if
+		:: y != w && row[r].owed[y] && earlier(y, w) ->
 			row[r].over[y]++;
-			W2(row[r].over[y] <= N || waiter[y].late || waiter[y].phase == DEAD);
+			W2(row[r].over[y] <= N || waiter[y].late || waiter[y].phase != WAITING);
 			if
 			:: row[r].over[y] > N -> row[r].over[y] = N + 1
 			:: else
@@ -289,7 +331,14 @@ inline withdraw_row(w, r) {
 		forget_place(w, r);
 		hand_on(r, NOBODY)
 #endif
-	:: else -> forget_place(w, r)
+	:: else ->
+		forget_place(w, r);
+		find_first(r);
+		if
+		:: row[r].state == OPEN && found == NOBODY -> delete_row(r)
+		:: else
+		fi;
+		found = 0
 	fi
 }
 

@@ -18,6 +18,9 @@
 #ifndef SLOW
 #define SLOW WAITERS   /* the waiter that may come after its turn: none */
 #endif
+#ifndef POLLS
+#define POLLS WAITERS  /* the waiter that nobody can wake: none */
+#endif
 #define both(w)     ((w) == 2 || (w) == 3)
 #define wants(w, r) (both(w) || (w) % REFS == (r))
 
@@ -56,6 +59,8 @@
 #define RESUMED   12 /* it gets its locks after the intent has ended */
 #define PASSED    13 /* a waiter takes its lock after it was passed N times */
 #define HANDED    14 /* a waiter that gives up hands on what was reserved for it */
+#define OPENED    15 /* a lock ends and is kept for nobody */
+#define PASSED_BY 16 /* an update passes a row in whose queue somebody waits */
 
 #include "state.pml"
 #include "database.pml"

@@ -1,7 +1,7 @@
 /* What all begins with is 0. */
 #define FREE 0
 #define IDLE 0
-mtype = { LOCKED, RESERVED };      /* a row, or FREE: there is none */
+mtype = { LOCKED, RESERVED, OPEN }; /* a row, or FREE: there is none. OPEN: kept for nobody */
 mtype = { WAITING, HOLDING, DEAD }; /* what a waiter does, or IDLE */
 
 typedef Row {            /* of the table of locks */
@@ -14,7 +14,8 @@ typedef Row {            /* of the table of locks */
 #ifdef BY_ARRIVAL
 	byte arrival[WAITERS];
 #endif
-	byte over[WAITERS]   /* only for W2: those later ones that really got the lock past the place */
+	bit owed[WAITERS];   /* only for W2: it got a place, and has neither left nor lost its turn */
+	byte over[WAITERS]   /* only for W2: those later ones that really got the lock past it since */
 };
 
 typedef Contender {
@@ -112,7 +113,8 @@ inline put_place(w, r) {
 	:: else
 	fi;
 #endif
-	row[r].place[w] = 1
+	row[r].place[w] = 1;
+	row[r].owed[w] = 1
 }
 
 inline leave_queue(w, r) {
@@ -133,6 +135,7 @@ inline leave_queue(w, r) {
 inline forget_place(w, r) {
 	leave_queue(w, r);
 	row[r].passed[w] = 0;
+	row[r].owed[w] = 0;
 	row[r].over[w] = 0
 }
 

@@ -49,6 +49,10 @@ end:	do
 #if WAITERS == 5
 	:: d_step { may_be_next(4); release(me, 4) }
 #endif
+#ifdef UPDATES
+	/* Its holder is gone, the lock is stale, and an update is the first to find it. */
+	:: d_step { holds(me) && !both(me); waiter[me].phase = IDLE; pass_row(me % REFS); wander = 0 }
+#endif
 #ifdef INTENTS
 	:: d_step { me == 1 && holds(1); printf("waiter 1: its lock stands for an intent\n"); row[1].intent = 1; wander = 0 }
 	:: me == 1 && waiter[1].phase == HOLDING && row[1].intent -> skip
@@ -77,6 +81,7 @@ inline end_turn(r) {
 #define may_end(r) absent(r)
 #endif
 #define purgeable(r) (row[r].state == RESERVED && row[r].stale)
+#define passable(r)  (row[r].state == OPEN || row[r].state == RESERVED && row[r].stale)
 
 /* A purge of what is stale: nobody asks for it, but it is handed on as if somebody did. */
 inline purge(r) {
@@ -99,6 +104,10 @@ end:	do
 #ifdef PURGE
 	:: d_step { purgeable(0); purge(0) }
 	:: d_step { purgeable(1); purge(1) }
+#endif
+#ifdef UPDATES
+	:: d_step { passable(0); pass_row(0) }
+	:: d_step { passable(1); pass_row(1) }
 #endif
 	od
 }
