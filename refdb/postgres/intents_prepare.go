@@ -74,7 +74,7 @@ WITH ` + packs + `found AS MATERIALIZED (
   INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, nonce)
   SELECT $1, ref, granted.token, $3, $8, coalesce(old, ''), new, now, $9 FROM granted, found
 )` + marked + `
-SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[], NULL::text[]` + missing + `
+SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[]` + missing + `
 FROM found CROSS JOIN verdict LEFT JOIN granted ON true`
 }
 

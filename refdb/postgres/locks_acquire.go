@@ -16,7 +16,7 @@ import (
 // unless a stale lock has a token from the future: then for the row of token_origin.
 //
 // A row with the request's owner and nonce is its own already. If all rows are, they
-// are adopted. If only some are, they are not in the way, and are taken anew or dropped.
+// are adopted. If only some are, they are not in the way, and are taken anew or end.
 //
 //	$1 project  $2 refs  $3 owner  $4 nonce  $5 stale_after, µs
 //	$6 who waits if the locks are refused: its place, as far as it is known, or ''
@@ -63,13 +63,14 @@ WITH found AS MATERIALIZED (
     FROM me, verdict WHERE NOT free AND $6 <> ''
   ) AS refused
 ), changes AS MATERIALIZED (
-  SELECT ref, tid, waiting, now, mine OR ours AND others IS NULL AND (intended OR NOT keeps) AS goes,
-         CASE WHEN ours AND intended THEN CASE WHEN ` + isNotified("others") + ` THEN others[1] END
+  SELECT ref, tid, waiting, now, others IS NULL AND (mine OR ours AND (intended OR NOT keeps)) AS goes,
+         CASE WHEN mine OR ours AND intended THEN CASE WHEN ` + isNotified("others") + ` THEN others[1] END
               WHEN ours AND keeps THEN place
               WHEN ours THEN coalesce((SELECT p FROM unnest(others) WITH ORDINALITY AS later (p, n) WHERE (ticket, id COLLATE "C") < (` + rank("p") + `) ORDER BY n LIMIT 1), others[1])
               WHEN over THEN kept END AS to_,
-         CASE WHEN ours OR over THEN true ELSE false END AS reserves,
-         CASE WHEN id IS NULL THEN queue
+         CASE WHEN mine OR ours OR over THEN true ELSE false END AS reserves,
+         CASE WHEN mine THEN others
+              WHEN id IS NULL THEN queue
               WHEN ours THEN CASE WHEN intended OR keeps THEN others ELSE ` + withPlace("others", "place") + ` END
               WHEN refuses AND (NOT intended OR ` + isIntent + `) THEN ` + withPlace("others", "place") + `
               WHEN intended THEN others ELSE queue END AS joined,
@@ -92,7 +93,7 @@ WITH found AS MATERIALIZED (
 )
 SELECT ` + answerColumns + `, CASE WHEN hands_on THEN ` + reservedOwner("kept") + ` ELSE owner END, found.token,
        CASE WHEN hands_on THEN ` + reservedHeartbeat("kept", "found.now") + ` ELSE heartbeat END, CASE WHEN NOT hands_on THEN stale_after END,
-       mine, refuses, ` + isReserved + `, waiter.ticket, waiter.passed, ahead, handed.told, CASE WHEN mine AND NOT free THEN waiting[1:1] END
+       mine, refuses, ` + isReserved + `, waiter.ticket, waiter.passed, ahead, handed.told
 FROM (SELECT *, over AND refuses AS hands_on FROM judged) AS found CROSS JOIN verdict CROSS JOIN behind LEFT JOIN granted ON true LEFT JOIN waiter ON true LEFT JOIN handed USING (ref)`
 
 const (
@@ -176,12 +177,12 @@ func (a *acquisition) read(rows pgx.Rows) error {
 			lock              lockColumns
 			ticket            *int64
 			passed, ahead     *int
-			yielded, dropped  []string
+			toNotify          []string
 		)
 		if err := rows.Scan(append([]any{&name, &a.free, &a.adopted, &granted, &a.now,
 			&exists, &ref.value, &ref.time, &ref.op,
 			&lock.owner, &lock.token, &lock.heartbeat, &lock.staleAfter,
-			&mine, &refuses, &reserved, &ticket, &passed, &ahead, &yielded, &dropped}, a.more...)...); err != nil {
+			&mine, &refuses, &reserved, &ticket, &passed, &ahead, &toNotify}, a.more...)...); err != nil {
 			return err
 		}
 		if exists {
@@ -198,7 +199,7 @@ func (a *acquisition) read(rows pgx.Rows) error {
 		if lock.owner.Valid && !mine && (*refuses || !*reserved) {
 			a.holders = append(a.holders, lock.info(a.project, name, a.now))
 		}
-		if toNotify := slices.Concat(yielded, dropped); toNotify != nil {
+		if toNotify != nil {
 			a.toNotify[name] = toNotify
 		}
 	}

@@ -58,11 +58,8 @@ func (d *driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (refdb.Acq
 	if len(own) == len(r.Refs) {
 		return refdb.Acquired{Token: own[0].Token, Refs: d.rows(r.Project, r.Refs)}, nil
 	}
-	if d.bug != "partial rows stay" {
-		for _, l := range own {
-			delete(d.locks, key{l.Project, l.Ref})
-			d.mark = max(d.mark, l.Token)
-		}
+	for _, l := range own {
+		d.mark = max(d.mark, l.Token)
 	}
 	v := d.decide(r)
 	holders := v.Others

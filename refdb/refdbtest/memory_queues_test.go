@@ -60,6 +60,8 @@ func (d *driver) decide(r refdb.AcquireRequest) queue.Verdict {
 			d.bug == "yields nothing" && after.Action == queue.Reserve && v.Refused,
 			d.bug == "nothing is free for want of others" && after.Action == queue.Delete && rows[i].Lock != nil && rows[i].Lock.Reserved():
 			*after = queue.RowUpdate{}
+		case d.bug == "partial rows hand nothing on" && v.Refused && rows[i].Ours:
+			*after = queue.RowUpdate{Action: queue.Delete}
 		case d.bug == "keeps nothing" && after.Action == queue.Reserve && after.Nonce == rows[i].Nonce:
 			*after = queue.RowUpdate{Action: queue.Delete}
 		case d.bug == "those who are overtaken are forgotten" && !v.Refused && len(after.Queue) > len(had):

@@ -66,7 +66,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 		"Queues": {"a refusal names what is kept for nobody", "nobody waits", "all wait", "one waits", "the last is first", "nobody is passed", "passing is forgotten", "tickets are new each time", "a lost ticket is forgotten",
 			"reservations are in everybody's way", "reservations are locks", "turns that are over are for anybody", "intents are locks to those who wait", "those who are overtaken are forgotten", "reservations are reclaimed", "turns have no end", "turns are written as they are", "preparations pass nobody", "a turn goes on",
 			"yields nothing", "keeps nothing", "nothing is free for want of others", "the granted wait on", "reclaims forget the queue", "beats forget the queue",
-			"releases hand nothing on", "purges hand nothing on", "abandonments hand nothing on", "finishes hand nothing on", "resolutions hand nothing on", "revocations hand nothing on",
+			"releases hand nothing on", "purges hand nothing on", "abandonments hand nothing on", "finishes hand nothing on", "resolutions hand nothing on", "revocations hand nothing on", "partial rows hand nothing on",
 			"passing updates hand nothing on", "passing updates end queues of reservations", "passing updates leave turns that are over", "purges hand on what is kept", "the next is not preferred", "the next is preferred for ever", "the next is forgotten",
 			"polls are waited for", "polls are never waited for", "nobody gives up", "only the kept give up", "who gives up takes all with them"},
 		"Notifier": {"wakes nobody", "wakes the last", "the second is not told", "the second is woken at once", "the next wakes others", "the next is not woken", "one listener",

@@ -16,8 +16,8 @@ type Verdict struct {
 	// Place is the place of the waiter, if it was refused.
 	Place refdb.Place
 	// After are the rows as the request leaves them, in the order in which they were
-	// given. If the request takes them, only their Queue counts. If it is refused, rows that
-	// are Ours are deleted.
+	// given. If the request takes them, only their Queue counts. If it is refused, locks that
+	// are Ours end.
 	After []RowUpdate
 }
 
@@ -93,7 +93,7 @@ func (d *decision) grant() {
 func (d *decision) refuse() {
 	for i, r := range d.rows {
 		if r.Ours {
-			d.After[i] = RowUpdate{Action: Delete}
+			d.After[i] = End(*r.Lock, r.Queue, refdb.Waiter{}, d.now)
 		}
 	}
 	if d.waiter.ID == "" {
@@ -114,7 +114,9 @@ func (d *decision) refuse() {
 	}
 	d.Place = refdb.Place{Ticket: time.UnixMicro(d.waiter.Ticket), Passed: d.waiter.Passed}
 	for i, r := range d.rows {
-		d.enqueue(i, r)
+		if !r.Ours {
+			d.enqueue(i, r)
+		}
 	}
 }
 

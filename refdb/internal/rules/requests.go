@@ -20,7 +20,7 @@ type Acquisition struct {
 
 // Acquire decides about r. The rows are those of r.Refs, in their order, with ages up to now. If
 // it refuses with a *refdb.LockedError, the driver writes After all the same: the waiter has its
-// place, and what is left of an earlier request with the same nonce is deleted.
+// place, and what is left of an earlier request with the same nonce ends.
 func Acquire(r refdb.AcquireRequest, rows []Row, now time.Time) (Acquisition, error) {
 	c := AcquireClaim(r)
 	if c.tookAll(rows) {

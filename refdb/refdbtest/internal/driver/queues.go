@@ -254,6 +254,18 @@ func queueRows() []row {
 			e.Release(e.A, first)
 			other.wantReserved(refA)
 		}},
+		{"what is left of an acquisition whose reply was lost, and that is refused when it is asked for again, goes to who waits", func(e *env) {
+			l := e.Acquire(e.A, refA, refB)
+			q := notified(e, e.B)
+			q.wait(refA)
+			e.Purge(e.B, suite.Standing(l.IDs()[1])...)
+			e.Acquire(e.B, refB)
+			_, err := e.SendAcquire(e.A, l.AcquireRequest)
+			e.WantHolders(err, refB)
+			q.wantReserved(refA)
+			e.Release(e.B, q.acquire(refA))
+			e.WantFree(refA)
+		}},
 		{"there may be many who wait", func(e *env) {
 			l := e.Acquire(e.A, refA)
 			var all []*waiter
