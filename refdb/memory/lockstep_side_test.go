@@ -185,6 +185,23 @@ func (s *side) do(ctx context.Context, t step) string {
 		}
 		s.intents[t.n], s.locks[t.n] = r, refdb.AcquireRequest{Refs: t.refs, Owner: r.Owner, Nonce: r.Nonce}
 		return s.granted(t.n, got.Token, got.Reclaimed)
+	case "revoke":
+		r, ok := s.intents[t.of]
+		if !ok {
+			return "nothing"
+		}
+		return s.refusal(s.Revoke(ctx, r))
+	case "resolve":
+		r, ok := s.intents[t.of]
+		if !ok {
+			return "nothing"
+		}
+		var all []refdb.LockID
+		for _, u := range r.Updates {
+			all = append(all, refdb.LockID{Project: s.project, Ref: u.Ref, Owner: r.Owner, Token: s.tokens[t.of]})
+		}
+		got, err := s.Resolve(ctx, refdb.ResolveRequest{Intents: all, Decision: refdb.KeepOld, Origin: refdb.Origin{By: "operator"}, Reason: "reason"})
+		return fmt.Sprint(s.refusal(err), got)
 	case "age":
 		for _, ref := range t.refs {
 			if _, ok := s.row(ref); ok {

@@ -29,8 +29,8 @@ var lockstepSteps = []struct {
 	does string
 	n    int
 }{
-	{"acquire", 55}, {"release", 30}, {"age", 10}, {"abandon", 6}, {"prepare", 6}, {"update", 5}, {"repeat", 4},
-	{"update-unfenced", 2}, {"purge", 2}, {"beat", 1},
+	{"acquire", 55}, {"release", 30}, {"age", 10}, {"abandon", 6}, {"prepare", 8}, {"update", 5}, {"repeat", 4},
+	{"update-unfenced", 8}, {"revoke", 3}, {"resolve", 3}, {"purge", 2}, {"beat", 1},
 }
 
 // randomSteps are steps of a few waiters for a few refs.
