@@ -1,8 +1,7 @@
 // Package dbtest hands a test a real database: empty, migrated and its own. It
 // starts one server of a kind for the whole test binary when the first test
 // asks for it, and stops it at the end by its process ID, also if the binary
-// is killed. On PostgreSQL and Spanner a test's database is cloned from a migrated
-// template. Tests run in parallel.
+// is killed. A test's database is cloned from a migrated template. Tests run in parallel.
 //
 // A server is, in this order:
 //
@@ -63,7 +62,7 @@ func All() []Kind {
 
 func postgresKind() Kind { return Kind{migrations.Postgres, Postgres, emptyPostgres} }
 func spannerKind() Kind  { return Kind{migrations.Spanner, Spanner, emptySpanner} }
-func sqliteKind() Kind   { return Kind{migrations.SQLite, SQLite, newSQLite} }
+func sqliteKind() Kind   { return Kind{migrations.SQLite, SQLite, emptySQLite} }
 
 // A stopper is stopped at the end.
 type stopper interface{ Stop() error }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,20 +21,47 @@ import (
 // SQLite returns a new migrated database file, which goes with the test.
 func SQLite(tb testing.TB) *Database {
 	tb.Helper()
-	d := newSQLite(tb)
-	if err := schema.Up(within(tb), d.url); err != nil {
+	template, err := sqliteTemplate()
+	if err != nil {
 		tb.Fatalf("prepare a SQLite file: %v", err)
 	}
-	return d
+	return newSQLite(tb, template)
 }
+
+// sqliteTemplate returns what a migrated file begins with: going through all migrations takes ten times as long as copying it.
+var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "template.db")
+	if err := schema.Up(ctx, sqliteURL(path)); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path + "-wal"); err == nil {
+		return nil, errors.New("the migrated file has a log that is not copied")
+	}
+	return os.ReadFile(path)
+})
+
+func sqliteURL(path string) string { return "sqlite:" + strings.ReplaceAll(path, "%", "%25") }
 
 // SQLiteEmpty returns the address of a file that isn't there yet.
 func SQLiteEmpty(tb testing.TB) string {
 	tb.Helper()
-	return newSQLite(tb).URL()
+	return emptySQLite(tb).URL()
 }
 
-func newSQLite(tb testing.TB) *Database {
+func emptySQLite(tb testing.TB) *Database {
+	tb.Helper()
+	return newSQLite(tb, nil)
+}
+
+// newSQLite makes a file that begins with the template, unless that is nil.
+func newSQLite(tb testing.TB, template []byte) *Database {
 	tb.Helper()
 	explainFailure(tb, nil, everyLine)
 	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
@@ -45,13 +73,18 @@ func newSQLite(tb testing.TB) *Database {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		tb.Fatalf("make a directory for a SQLite file: %v", err)
 	}
+	if template != nil {
+		if err := os.WriteFile(path, template, 0o644); err != nil {
+			tb.Fatalf("make a SQLite file: %v", err)
+		}
+	}
 	// Another connection than the driver's, with settings of its own.
 	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(300000)&_txlock=immediate"
 	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		tb.Fatalf("open a SQLite file: %v", err)
 	}
-	return newDatabase(tb, sqliteKind(), "sqlite:"+strings.ReplaceAll(path, "%", "%25"), sqliteRows{db})
+	return newDatabase(tb, sqliteKind(), sqliteURL(path), sqliteRows{db})
 }
 
 // sqliteRows writes times as the driver does: in microseconds, by the machine's
