@@ -3,7 +3,7 @@ package site_test
 import (
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func TestWhatGerritKeepsOutIsGuardedIfTheRulesSaySo(t *testing.T) {
@@ -15,7 +15,7 @@ func TestWhatGerritKeepsOutIsGuardedIfTheRulesSaySo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGuard(t, dbtest.SQLite(t), "eu-1", row.settings)
+			g := newGuard(t, local.SQLite(t), "eu-1", row.settings)
 			want := row.want
 			if want != "" {
 				want = g.commit[0]

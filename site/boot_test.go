@@ -11,7 +11,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // rebooted makes the state that of a boot of the machine before this one.
@@ -38,7 +38,7 @@ func there(path string) bool { _, err := os.Lstat(path); return err == nil }
 // refs hold older values than the database.
 func left(t *testing.T) (g *guard, locks []string) {
 	t.Helper()
-	g = newGuard(t, dbtest.SQLite(t), "eu-1")
+	g = newGuard(t, local.SQLite(t), "eu-1")
 	sitetest.Eventually(t, "the boot is recorded", func() bool { return there(filepath.Join(g.dir, "state", "boot")) })
 	g.halt()
 	g.set("refs/heads/x", g.commit[1])

@@ -15,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // A small pack is carried by the preparation, which saves a transaction. What is larger is stored before.
@@ -209,7 +209,7 @@ func TestAPackForANewRefIsNoLargerThanWhatIsNew(t *testing.T) {
 // A database that went back may never have had what a pack builds on that waits here.
 func TestAPackThatBuildsOnWhatTheDatabaseLost(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g := idleGuard(t, shared, "eu-1", storesAll)
 	counts := &packCounts{}
 	g.driver = counts.around

@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // An earlier daemon asked for an intent, and ended before it had the answer. The
@@ -23,7 +23,7 @@ func TestWhatAnEarlierDaemonAskedForAndComesLateIsDropped(t *testing.T) {
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprint("while a daemon runs ", running), func(t *testing.T) {
 			t.Parallel()
-			shared := dbtest.SQLite(t)
+			shared := local.SQLite(t)
 			g := newGuard(t, shared, "eu-1")
 			a, b := g.commit[0], g.commit[1]
 			g.set("refs/heads/x", a)
@@ -59,7 +59,7 @@ func TestWhatAnEarlierDaemonAskedForAndComesLateIsDropped(t *testing.T) {
 // daemon looks for the first time.
 func TestWhatAnEarlierDaemonWasToldIsReadFromTheRepository(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	a := g.commit[0]
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + a); err != nil {
@@ -78,7 +78,7 @@ func TestWhatAnEarlierDaemonWasToldIsReadFromTheRepository(t *testing.T) {
 // if git would let them because the pusher has died.
 func TestNobodyMovesARefThatIsBeingAnnounced(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	asked, answer := make(chan struct{}), make(chan struct{})
 	g.driver = func(d refdb.Driver) refdb.Driver { return &waiting{d, asked, answer} }
 	g.start()
@@ -137,7 +137,7 @@ func (w *waiting) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pr
 // A decision is not over while the process may move the ref that it is about.
 func TestADecisionIsKeptWhileThePusherLives(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	a, b := g.commit[0], g.commit[1]
 	g.set("refs/heads/x", a)
 	s := g.session()

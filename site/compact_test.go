@@ -7,14 +7,14 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // A daemon that is killed while it stores a base leaves its lock. The next one of its site ends that, once it is stale, and no other lock.
 func TestTheLockOfABaseThatAnEarlierDaemonLeftIsEnded(t *testing.T) {
 	t.Parallel()
 	const base = "refs/refdb/base"
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g := idleGuard(t, shared, "eu-1")
 	g.newRepository("other")
 	leave := func(site, project, ref string) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // loose writes a ref's file as git's last step does.
@@ -69,7 +69,7 @@ func TestAPusherThatIsKilled(t *testing.T) {
 		for _, daemon := range []string{"watches", "starts later", "is restarted before the death"} {
 			t.Run(c.name+", the daemon "+daemon, func(t *testing.T) {
 				t.Parallel()
-				g := newGuard(t, dbtest.SQLite(t), "eu-1")
+				g := newGuard(t, local.SQLite(t), "eu-1")
 				old, to := g.value(c.from), g.value(c.to)
 				before := old // globally: unknown, if it was never there
 				if c.from < 0 {
@@ -142,7 +142,7 @@ func TestADaemonRestartedBetweenPreparedAndTheEnd(t *testing.T) {
 	for _, end := range []string{"commit", "abort"} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
-			g := newGuard(t, dbtest.SQLite(t), "eu-1")
+			g := newGuard(t, local.SQLite(t), "eu-1")
 			a, b := g.commit[0], g.commit[1]
 			g.set("refs/heads/x", a)
 			s := g.session()
@@ -164,7 +164,7 @@ func TestADaemonRestartedBetweenPreparedAndTheEnd(t *testing.T) {
 
 func TestTransactionsOfOneProcess(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	a, b := g.commit[0], g.commit[1]
 	s := g.session()
 	for range 2 {
@@ -185,7 +185,7 @@ func TestTransactionsOfOneProcess(t *testing.T) {
 // next transaction of the same process shows that it is over.
 func TestAnUnreportedDeletionDoesNotStandInTheWay(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	a, b := g.commit[0], g.commit[1]
 	g.set("refs/heads/x", a)
 	g.git("pack-refs", "--all", "--prune")
@@ -198,7 +198,7 @@ func TestAnUnreportedDeletionDoesNotStandInTheWay(t *testing.T) {
 
 func TestAValueThatNobodyAnnouncedRaisesAnAlarm(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1", "\tlockWait = 100ms")
+	g := newGuard(t, local.SQLite(t), "eu-1", "\tlockWait = 100ms")
 	a, b, c := g.commit[0], g.commit[1], g.commit[2]
 	g.set("refs/heads/x", a)
 	s := g.session()
@@ -244,7 +244,7 @@ func TestADecisionMadeInTheSitesAbsence(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			g := newGuard(t, dbtest.SQLite(t), "eu-1")
+			g := newGuard(t, local.SQLite(t), "eu-1")
 			from, to := g.value(c.from), g.value(c.to)
 			if c.from >= 0 {
 				g.set("refs/heads/x", from)
@@ -414,7 +414,7 @@ func (f *failing) States(ctx context.Context, project string, refs []string) ([]
 // announces now: it may have been ended since.
 func TestAnAnnouncementIsNotTakenFromAnEarlierDaemons(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	a := g.commit[0]
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + a); err != nil {

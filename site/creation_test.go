@@ -14,13 +14,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 const metaConfig = "refs/meta/config"
 
 // creating returns a site whose daemon can put repositories under guard.
-func creating(t *testing.T, shared *dbtest.Database, name string, settings ...string) *guard {
+func creating(t *testing.T, shared *local.Database, name string, settings ...string) *guard {
 	t.Helper()
 	g := idleGuard(t, shared, name, append([]string{storesAll}, settings...)...)
 	g.options = func(o *site.Options) { o.Hook = sitetest.Hook() }

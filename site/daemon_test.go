@@ -17,12 +17,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/presence"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func TestStoppingFinishesWhatIsPrepared(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func (g *guard) newConfig(edit func(old string) string) *config.Config {
 
 func TestStoppingWaitsForAsLongAsTheConfigurationSaysNow(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestStoppingWaitsForAsLongAsTheConfigurationSaysNow(t *testing.T) {
 
 func TestReload(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestReload(t *testing.T) {
 
 func TestASiteHasOneDaemon(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g := newGuard(t, shared, "eu-1")
 	same := *g
 	same.stop = nil
@@ -167,7 +167,7 @@ func TestAPresenceLeftBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			shared := dbtest.SQLite(t)
+			shared := local.SQLite(t)
 			g := idleGuard(t, shared, "eu-1")
 			dead, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1"})
 			if err != nil {
@@ -208,7 +208,7 @@ func TestAPresenceLeftBehind(t *testing.T) {
 
 func TestTheSocket(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g := idleGuard(t, shared, "eu-1")
 	socket := filepath.Join(g.dir, "sock")
 	if err := os.WriteFile(socket, nil, 0o600); err != nil {
@@ -241,7 +241,7 @@ func TestTheSocket(t *testing.T) {
 }
 
 func TestTheDaemonForgetsPushesThatAreOver(t *testing.T) {
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	watched := func() (n int) {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // A Gerrit that has its indexes open and no session is an alarm within a minute; one that has a session is not.
@@ -17,7 +17,7 @@ func TestAGerritWithoutTheGuardIsAnAlarm(t *testing.T) {
 	const minute = time.Minute - 10*time.Second // between two looks
 	dir := t.TempDir()
 	setting, at := exporting(t)
-	g := newGuard(t, dbtest.SQLite(t), "eu-1", "gerrit = "+dir, setting)
+	g := newGuard(t, local.SQLite(t), "eu-1", "gerrit = "+dir, setting)
 	index := filepath.Join(dir, "index/changes_0084/open/write.lock")
 
 	promise := func(what, state string, pid int, after time.Duration) {
@@ -78,7 +78,7 @@ func TestAGerritWithoutTheGuardIsAnAlarm(t *testing.T) {
 // Without site.gerrit nothing is looked at.
 func TestWithoutAGerritNothingIsSaidOfIt(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	g.daemon.LookAtGerrit(t.Context(), time.Minute)
 	if s := g.status(); s.Gerrit != nil || !s.OK() {
 		t.Errorf("%+v", s)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // Once an operator has decided there is nothing left to do for a repository that is gone.
@@ -20,7 +20,7 @@ func TestAPushToARepositoryThatIsGoneIsStuckUntilItIsDecided(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+			g := idleGuard(t, local.SQLite(t), "eu-1")
 			if configured {
 				text, err := os.ReadFile(g.config)
 				if err == nil {

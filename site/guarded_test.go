@@ -26,7 +26,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // leases is for how long locks stand without a beat, which only a hang reaches. The test's own locks are made stale by the row.
@@ -41,7 +41,7 @@ type guard struct {
 	dir    string // of everything
 	repo   string // team/app
 	config string
-	shared *dbtest.Database
+	shared *local.Database
 	db     *refdb.DB // for the test's own questions
 	commit []string  // IDs of a line of commits, the same on every site
 
@@ -58,7 +58,7 @@ type guard struct {
 }
 
 // newGuard returns a site on the database whose daemon runs.
-func newGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...string) *guard {
+func newGuard(tb testing.TB, shared *local.Database, name string, settings ...string) *guard {
 	tb.Helper()
 	g := idleGuard(tb, shared, name, settings...)
 	g.start()
@@ -66,7 +66,7 @@ func newGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...s
 }
 
 // idleGuard returns a site whose daemon doesn't run yet.
-func idleGuard(tb testing.TB, shared *dbtest.Database, name string, settings ...string) *guard {
+func idleGuard(tb testing.TB, shared *local.Database, name string, settings ...string) *guard {
 	tb.Helper()
 	dir := tb.TempDir()
 	g := &guard{

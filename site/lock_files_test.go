@@ -8,7 +8,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // locks are git's lock files in the repository.
@@ -31,7 +31,7 @@ func TestTheLockFilesOfAPushThatWasKilledGoByThemselves(t *testing.T) {
 		for _, daemon := range []string{"watches", "is restarted before", "starts later"} {
 			t.Run(kind+", the daemon "+daemon, func(t *testing.T) {
 				t.Parallel()
-				g := newGuard(t, dbtest.SQLite(t), "eu-1")
+				g := newGuard(t, local.SQLite(t), "eu-1")
 				ref, to := "refs/heads/x", g.commit[1]
 				switch kind {
 				case "deletion":
@@ -69,7 +69,7 @@ func TestTheLockFilesOfAPushThatWasKilledGoByThemselves(t *testing.T) {
 // While another git runs that may have made it, a lock file stays.
 func TestALockFileThatARunningGitMayHaveMadeStays(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	other := g.session()
 	other.must("start")
 	s := g.session()
@@ -98,7 +98,7 @@ func TestALockFileThatARunningGitMayHaveMadeStays(t *testing.T) {
 // An operator has decided about a push that was killed: git can't move its ref before the lock files are gone.
 func TestADecisionWaitsForTheLockFilesOfAPushThatWasKilled(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	s := g.session()
 	if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
 		t.Fatal(err)

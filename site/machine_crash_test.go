@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // A disk is an ext4 file system in a file, with the site's repositories on it.
@@ -78,7 +78,7 @@ func TestWhatWasAcknowledgedIsInTheRefsAfterACrashOfTheMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+			g := idleGuard(t, local.SQLite(t), "eu-1")
 			g.git("config", "core.fsync", "all")
 			c.before(g)
 			client := g.client()

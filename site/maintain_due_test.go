@@ -13,7 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func TestWhatIsDueIsMaintained(t *testing.T) {
@@ -28,7 +28,7 @@ func TestWhatIsDueIsMaintained(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			g := idleGuard(t, dbtest.SQLite(t), "eu-1", row.setting)
+			g := idleGuard(t, local.SQLite(t), "eu-1", row.setting)
 			fresh, never := g.newRepository("team/fresh"), g.newRepository("team/never")
 			g.register("team/fresh")
 			g.register("team/never")
@@ -76,7 +76,7 @@ func TestWhatIsDueIsMaintained(t *testing.T) {
 // Maintenance reads a repository by its path.
 func TestTheRepositoryOfARemovedProjectStaysDuringMaintenance(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	dir := filepath.Join(g.dir, "removed")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // exporting is a setting by which a daemon exports metrics, and where it does.
@@ -80,7 +80,7 @@ func metricIs(tb testing.TB, at, name string, want float64) {
 func TestTheDaemonExportsWhatPushesDid(t *testing.T) {
 	t.Parallel()
 	setting, at := exporting(t)
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g := newGuard(t, shared, "eu-1", setting, "[site]\n\tlockWait = 100ms")
 	other := newGuard(t, shared, "eu-2")
 	a, b, c := g.commit[0], g.commit[1], g.commit[2]
@@ -168,7 +168,7 @@ func TestTheDaemonExportsWhatPushesDid(t *testing.T) {
 func TestIntentsThatAnEarlierDaemonLeftAreExported(t *testing.T) {
 	t.Parallel()
 	setting, at := exporting(t)
-	g := newGuard(t, dbtest.SQLite(t), "eu-1", setting)
+	g := newGuard(t, local.SQLite(t), "eu-1", setting)
 	a, b := g.commit[0], g.commit[1]
 	g.set("refs/heads/x", a)
 	s := g.session()
@@ -188,7 +188,7 @@ func TestIntentsThatAnEarlierDaemonLeftAreExported(t *testing.T) {
 func TestTheDaemonExportsThatTheDatabaseIsDown(t *testing.T) {
 	t.Parallel()
 	setting, at := exporting(t)
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1", setting)
+	g := idleGuard(t, local.SQLite(t), "eu-1", setting)
 	down := g.unplug()
 	g.start()
 	down.Store(true)
@@ -218,7 +218,7 @@ func TestTheDaemonExportsThatTheDatabaseIsDown(t *testing.T) {
 func TestTheDaemonExportsHowFarItLags(t *testing.T) {
 	t.Parallel()
 	setting, at := exporting(t)
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1", setting, "[repository \"gone\"]\n\tpath = /nowhere/gone.git")
+	g := idleGuard(t, local.SQLite(t), "eu-1", setting, "[repository \"gone\"]\n\tpath = /nowhere/gone.git")
 	a, b := g.commit[0], g.commit[1]
 	g.newRepository("team/equal")
 	for _, ref := range []string{"refs/heads/equal", "refs/heads/behind", "refs/heads/moving"} {
@@ -264,7 +264,7 @@ func TestMetricsAreServedAtAnAddressAndNothingElseIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := l.Addr().String()
-	taken := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\tmetrics = "+at)
+	taken := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\tmetrics = "+at)
 	if err := taken.tryStart(); err == nil || !strings.Contains(err.Error(), "site.metrics: listen tcp "+at) || !strings.Contains(err.Error(), "configure another") {
 		t.Errorf("an address that is taken: %v", err)
 	}
@@ -314,7 +314,7 @@ func TestMetricsAreServedAtAnAddressAndNothingElseIs(t *testing.T) {
 func TestTheSocketOfMetrics(t *testing.T) {
 	t.Parallel()
 	setting, at := exporting(t)
-	g := newGuard(t, dbtest.SQLite(t), "eu-1", setting)
+	g := newGuard(t, local.SQLite(t), "eu-1", setting)
 	info, err := os.Lstat(at)
 	if err != nil || info.Mode() != os.ModeSocket|0o660 {
 		t.Errorf("%v, %v", info.Mode(), err)

@@ -13,7 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func (g *guard) project() refdb.Project {
@@ -55,7 +55,7 @@ func (g *guard) enforce(without ...string) error {
 
 func TestInModeLogNothingIsRefused(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
 	a, b, c := east.commit[0], east.commit[1], east.commit[2]
 	east.git("update-ref", "refs/heads/x", a)
@@ -96,7 +96,7 @@ func TestInModeLogNothingIsRefused(t *testing.T) {
 
 func TestInModeLogTheDatabaseMayBeDown(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	down := g.unplug()
 	g.start()
 	a, b := g.commit[0], g.commit[1]
@@ -125,7 +125,7 @@ func TestInModeLogTheDatabaseMayBeDown(t *testing.T) {
 
 func TestEnforceIsRefusedUntilAllSitesHaveWhatTheDatabaseHas(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
 	a, b := east.commit[0], east.commit[1]
 	east.git("update-ref", "refs/heads/x", a)
@@ -153,7 +153,7 @@ func TestEnforceIsRefusedUntilAllSitesHaveWhatTheDatabaseHas(t *testing.T) {
 // A site that is cut off may let pushes through: without it nothing is enforced.
 func TestEnforceWaitsForEverySite(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := newGuard(t, shared, "east"), idleGuard(t, shared, "west")
 	down := west.unplug()
 	west.start()
@@ -193,7 +193,7 @@ func TestEnforceWaitsForPushesThatWereLetThrough(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "the same daemon", true: "a later one"}[restarted], func(t *testing.T) {
 			t.Parallel()
-			g := newGuard(t, dbtest.SQLite(t), "eu-1")
+			g := newGuard(t, local.SQLite(t), "eu-1")
 			a, b := g.commit[0], g.commit[1]
 			g.git("update-ref", "refs/heads/x", a)
 			logs(g)
@@ -239,7 +239,7 @@ func (e *ending) Update(ctx context.Context, r refdb.UpdateRequest) error {
 
 func TestAGrantThatCameTooLateIsNotUsed(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	var ended atomic.Bool
 	g.driver = func(d refdb.Driver) refdb.Driver {
 		return &ending{d, func() {

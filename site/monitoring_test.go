@@ -17,7 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 const monitoring = "../docs/monitoring"
@@ -150,7 +150,7 @@ func alternatives(name, matchers string) (all [][]string) {
 func exported(t *testing.T) string {
 	t.Helper()
 	setting, at := exporting(t)
-	shared := dbtest.Postgres(t)
+	shared := local.Postgres(t)
 	g := newGuard(t, shared, "eu-1", setting)
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	client := g.client()

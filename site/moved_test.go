@@ -7,14 +7,14 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // Who keeps what refs held learns of each transaction, guarded or not, once git's client may have been told; and a daemon that has
 // forgotten how many there were never says what another one said.
 func TestTheMarkOfARepositoryIsAnotherOneAfterEachTransaction(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "b", "[guard]\n\tskipRef = refs/own/*")
+	g := newGuard(t, local.SQLite(t), "b", "[guard]\n\tskipRef = refs/own/*")
 	other := g.newRepository("team/other")
 	ask := func(repo string) string {
 		t.Helper()

@@ -13,7 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/wire"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // What a follower moves is recorded before its git is let through, and listed when that has ended, not before, over a restart of the
@@ -160,7 +160,7 @@ func TestAStopDoesNotWaitForAGitThatWaitsForTheDaemon(t *testing.T) {
 // A repository that was moved aside, because its project was removed, is on the list when it has gone.
 func TestARepositoryThatHasGoneIsListed(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	g.newRepository("other")
 	g.register("other")
 	dir := filepath.Join(g.dir, "removed")

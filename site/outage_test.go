@@ -10,7 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // unplug puts a switch between the daemon and its database.
@@ -38,7 +38,7 @@ func TestALostReplyToAnAnnouncement(t *testing.T) {
 
 func testLostAnnouncement(t *testing.T, slow bool) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g, other := idleGuard(t, shared, "eu-1"), newGuard(t, shared, "eu-2")
 	driver := g.listen()
 	driver.slow = slow
@@ -96,7 +96,7 @@ func (g *guard) decided() (n int) {
 
 func TestALostReplyToAnEnd(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	driver := g.listen()
 	g.start()
 	a := g.commit[0]
@@ -118,7 +118,7 @@ func TestALostReplyToAnEnd(t *testing.T) {
 
 func TestADatabaseThatIsDown(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	down := g.unplug()
 	g.start()
 	a, b := g.commit[0], g.commit[1]
@@ -163,7 +163,7 @@ const shortLease = time.Second
 // After a while the daemon can't know that it is still the site's.
 func TestADatabaseThatIsDownForLongerThanALease(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	down := g.unplug()
 	g.stale = shortLease
 	g.start()
@@ -183,7 +183,7 @@ func TestADatabaseThatIsDownForLongerThanALease(t *testing.T) {
 
 func TestADatabaseThatIsDownAtTheStart(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	down := g.unplug()
 	down.Store(true)
 	g.start()
@@ -215,7 +215,7 @@ func (m *mute) States(ctx context.Context, project string, refs []string) ([]ref
 // A push waits once for a database that does not answer, however many refs it has.
 func TestAPushWaitsOnceForADatabaseThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\ttimeout = 500ms")
+	g := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\ttimeout = 500ms")
 	m := &mute{}
 	g.driver = func(d refdb.Driver) refdb.Driver { m.Driver = d; return m }
 	g.start()

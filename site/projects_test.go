@@ -16,13 +16,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // Two sites whose configurations differ guard the same, or a tag could be accepted at both with different values.
 func TestSitesGoByTheDatabasesRules(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east := newGuard(t, shared, "east")
 	west := newGuard(t, shared, "west", "[guard]\n\tref = refs/heads/*")
 	east.git("update-ref", "refs/tags/v1", east.commit[0])
@@ -36,7 +36,7 @@ func TestSitesGoByTheDatabasesRules(t *testing.T) {
 // A change keeps pushes out until no site goes by the rules from before.
 func TestAChangeOfRulesKeepsPushesOut(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	g.limits = settlesLate
 	g.start()
 	g.git("update-ref", "refs/heads/x", g.commit[0])
@@ -63,7 +63,7 @@ func TestAChangeOfRulesKeepsPushesOut(t *testing.T) {
 // A repository that was moved or copied is of another project than its name says.
 func TestARepositoryOfAnotherProjectIsRefused(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	moved := filepath.Join(g.dir, "git/team/moved.git")
 	if err := os.Rename(g.repo, moved); err != nil {
@@ -89,7 +89,7 @@ func TestARepositoryOfAnotherProjectIsRefused(t *testing.T) {
 
 func TestAnUnknownProjectWithRefsNeedsAWord(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	g.git("config", "--unset", "refdb.projectid")
 	g.set("refs/heads/x", g.commit[0])
 	c, err := config.Load(t.Context(), g.config)
@@ -121,7 +121,7 @@ func TestAnUnknownProjectWithRefsNeedsAWord(t *testing.T) {
 // A repository that was guarded before there were projects records its own with the first push.
 func TestARepositoryFromBeforeRecordsItsProject(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g := idleGuard(t, shared, "eu-1")
 	g.git("config", "--unset", "refdb.projectid")
 	shared.Exec(t, `DELETE FROM projects`)
@@ -140,7 +140,7 @@ func TestARepositoryFromBeforeRecordsItsProject(t *testing.T) {
 // A site that is cut off may not have heard that its rules have changed.
 func TestOldRulesEndWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[guard]\n\tref = refs/heads/*")
+	g := idleGuard(t, local.SQLite(t), "eu-1", "[guard]\n\tref = refs/heads/*")
 	down := g.unplug()
 	g.start()
 	g.git("update-ref", "refs/tags/before", g.commit[0])
@@ -216,7 +216,7 @@ func TestAChangeSettlesWhateverTheDatabasesClockSays(t *testing.T) {
 	for name, by := range map[string]time.Duration{"ahead": time.Hour, "a minute behind, as after a commit that waited": -time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			shared := dbtest.SQLite(t)
+			shared := local.SQLite(t)
 			g := idleGuard(t, shared, "eu-1")
 			g.limits = settlesLate
 			g.start()
@@ -233,7 +233,7 @@ func TestAChangeSettlesWhateverTheDatabasesClockSays(t *testing.T) {
 // After a restore from a backup, or a failover that lost the last changes, revisions are given again.
 func TestADatabaseThatWasSetBackIsHeard(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g := idleGuard(t, shared, "eu-1")
 	g.limits = settlesLate
 	g.start()
@@ -257,7 +257,7 @@ func TestADatabaseThatWasSetBackIsHeard(t *testing.T) {
 // longer than the other sites wait for (G4), the daemon looks again before it answers.
 func TestRulesThatChangeDuringALongDecisionApplyToIt(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	g.setRules("ref refs/heads/*")
 	asked, answer := make(chan struct{}), make(chan struct{})
 	g.driver = func(d refdb.Driver) refdb.Driver { return &waiting{d, asked, answer} }

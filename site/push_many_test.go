@@ -10,7 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func skipMany(t *testing.T) {
@@ -25,7 +25,7 @@ func skipMany(t *testing.T) {
 func TestAnAtomicPushOfTooManyRefsIsRefusedInOneLine(t *testing.T) {
 	skipMany(t)
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	specs := []string{"--atomic"}
 	for i := range refdb.MaxLockRefs + 1 {
 		specs = append(specs, fmt.Sprintf("c0:refs/tags/t%04d", i))
@@ -70,7 +70,7 @@ func oneGoodLine(t *testing.T, said string) {
 func TestOfAPushOfTooManyRefsToALaterGitTheFirstGoOn(t *testing.T) {
 	skipMany(t)
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	shell, err := os.ReadFile("/bin/sh")
 	git := filepath.Join(t.TempDir(), "git")
 	if err == nil {

@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func TestWhatGitDoesIsWhatTheDatabaseHas(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	a, b, c := g.commit[0], g.commit[1], g.commit[2]
 
 	g.git("update-ref", "refs/heads/x", a, zero)
@@ -30,7 +30,7 @@ func TestWhatGitDoesIsWhatTheDatabaseHas(t *testing.T) {
 
 func TestDeletion(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	a, b := g.commit[0], g.commit[1]
 	for _, c := range []struct {
 		name string
@@ -61,7 +61,7 @@ func TestDeletion(t *testing.T) {
 
 func TestPackingChangesNothing(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	g.set("refs/heads/x", g.commit[0])
 	g.set("refs/tags/y", g.commit[1])
 	before := g.status().Counters
@@ -77,7 +77,7 @@ func TestPackingChangesNothing(t *testing.T) {
 
 func TestASiteThatIsBehindIsRefused(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
 	a, b, c := east.commit[0], east.commit[1], east.commit[2]
 	for _, g := range []*guard{east, west} {

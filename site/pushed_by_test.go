@@ -10,7 +10,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // pushers is the history of a ref: who pushed, through which owner of intents, oldest first.
@@ -37,7 +37,7 @@ func (g *guard) gitAs(env []string, args ...string) {
 
 func TestTheHistorySaysWhoPushedAndNoLogDoes(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\tpusherEnv = WHO")
+	g := newGuard(t, local.SQLite(t), "eu-1", "[site]\n\tpusherEnv = WHO")
 	for i, c := range []struct {
 		env  []string
 		want string
@@ -67,7 +67,7 @@ func TestAPushThatALaterDaemonFinishesIsOfWhoPushed(t *testing.T) {
 	for _, end := range []string{"commit", "kill"} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
-			g := newGuard(t, dbtest.SQLite(t), "eu-1")
+			g := newGuard(t, local.SQLite(t), "eu-1")
 			s := g.session("GITEA_PUSHER_NAME=alice")
 			if err := s.prepare("create refs/heads/x " + g.commit[0]); err != nil {
 				t.Fatal(err)
@@ -101,7 +101,7 @@ func TestAPushThatALaterDaemonFinishesIsOfWhoPushed(t *testing.T) {
 
 func TestInModeLogTheHistorySaysWhoPushedToo(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
 	for i := range 2 {
 		east.git("update-ref", fmt.Sprint("refs/heads/", i), east.commit[0])

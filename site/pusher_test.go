@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func TestAPushFromAnotherPIDNamespaceIsRefusedWithTheReason(t *testing.T) {
@@ -15,7 +15,7 @@ func TestAPushFromAnotherPIDNamespaceIsRefusedWithTheReason(t *testing.T) {
 	if out, err := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").CombinedOutput(); err != nil {
 		t.Skipf("a PID namespace can't be made here (as root it can): %v: %s", err, out)
 	}
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	out, err := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c",
 		"git --git-dir="+g.repo+" update-ref refs/heads/x "+g.commit[0]+"; exit $?").CombinedOutput()
 	if err == nil {
@@ -39,7 +39,7 @@ func TestAWrappedGitPushesIfTheConfigurationNamesIt(t *testing.T) {
 	if err := sitetest.WriteProgram(wrapped, program); err != nil {
 		t.Fatal(err)
 	}
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	for _, c := range []struct {
 		site, setting, says string
 	}{

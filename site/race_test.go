@@ -9,7 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // race runs a command of git on every site at once, and says where it succeeded.
@@ -27,7 +27,7 @@ func race(sites []*guard, command func(i int) []string) (won []bool) {
 
 func TestOfTwoSitesExactlyOneWins(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	sites := []*guard{newGuard(t, shared, "east"), newGuard(t, shared, "west")}
 	commits := sites[0].commit
 	ref, value := "refs/heads/x", ""
@@ -59,7 +59,7 @@ func TestOfTwoSitesExactlyOneWins(t *testing.T) {
 
 func TestReplication(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
 	a, b, c := east.commit[0], east.commit[1], east.commit[2]
 	for _, g := range []*guard{east, west} {
@@ -132,7 +132,7 @@ func TestReplication(t *testing.T) {
 
 func TestWhatIsNotGuarded(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1", "[guard]\n\tskipRef = refs/private/*")
+	g := newGuard(t, local.SQLite(t), "eu-1", "[guard]\n\tskipRef = refs/private/*")
 	a, b := g.commit[0], g.commit[1]
 	for _, ref := range []string{
 		"HEAD", "refs/peer/west/heads/x", "refs/private/x", "refs/bisect/bad", "refs/changes/01/1/1", "refs/cache-automerge/ab/cd",
@@ -156,7 +156,7 @@ func TestWhatIsNotGuarded(t *testing.T) {
 
 func TestWhatCanNotBeGuardedIsRefused(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	a := g.commit[0]
 	g.git("-c", "core.hooksPath=/dev/null", "symbolic-ref", "refs/heads/sym", "refs/heads/target")
 	g.git("-c", "core.hooksPath=/dev/null", "update-ref", "refs/heads/stray", a)
@@ -192,7 +192,7 @@ func TestWhatCanNotBeGuardedIsRefused(t *testing.T) {
 
 func TestRepositoriesOfOtherKinds(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	repo := g.newRepository("sha256", "--object-format=sha256")
 	tree := sitetest.Run(t, "", "git", "--git-dir="+repo, "hash-object", "-t", "tree", "-w", "/dev/null")
 	id := sitetest.Run(t, "", "git", "--git-dir="+repo, "commit-tree", "-m", "x", tree)

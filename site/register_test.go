@@ -16,13 +16,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // The first pushes to a repository of before come together.
 func TestTheFirstPushesAtOnceRecordOneProject(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	g := idleGuard(t, shared, "eu-1")
 	g.git("config", "--unset", "refdb.projectid")
 	g.start()
@@ -41,7 +41,7 @@ func TestTheFirstPushesAtOnceRecordOneProject(t *testing.T) {
 // Only those who store a base may say that the database keeps a project's objects: packs would build on what it lacks.
 func TestTheDatabaseKeepsNoObjectsOfAProjectThatAPushRecords(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1", "[site]\n\tstore = all")
+	g := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\tstore = all")
 	g.git("config", "--unset", "refdb.projectid")
 	g.shared.Exec(t, `DELETE FROM projects`)
 	g.start()
@@ -62,7 +62,7 @@ func TestANewProjectIsStoredAsConfigured(t *testing.T) {
 	} {
 		t.Run(settings, func(t *testing.T) {
 			t.Parallel()
-			g := idleGuard(t, dbtest.SQLite(t), "eu-1", settings)
+			g := idleGuard(t, local.SQLite(t), "eu-1", settings)
 			g.git("config", "--unset", "refdb.projectid")
 			g.shared.Exec(t, `DELETE FROM projects`)
 			c, err := config.Load(t.Context(), g.config)
@@ -83,7 +83,7 @@ func TestANewProjectIsStoredAsConfigured(t *testing.T) {
 // A repository that can't record its project is not the database's fault.
 func TestWhyAProjectCannotBeRecordedIsTold(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	g.git("config", "--unset", "refdb.projectid")
 	lock := filepath.Join(g.repo, "config.lock")
 	if err := os.WriteFile(lock, nil, 0o600); err != nil {
@@ -104,7 +104,7 @@ func TestWhyAProjectCannotBeRecordedIsTold(t *testing.T) {
 // A file system's times are coarse: a configuration may change twice within one of them.
 func TestAnIDThatChangesWithinTheTimesOfTheFileSystemIsSeen(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	row, _, err := g.db.Project(t.Context(), "team/app")
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestAnIDThatChangesWithinTheTimesOfTheFileSystemIsSeen(t *testing.T) {
 // Sites that enable a new project at once have one row, and its rules.
 func TestSitesThatEnableAProjectAtOnceAgree(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	sites := []*guard{idleGuard(t, shared, "east", "[guard]\n\tref = refs/heads/*"), idleGuard(t, shared, "west")}
 	for _, g := range sites {
 		g.git("config", "--unset", "refdb.projectid")
@@ -184,7 +184,7 @@ func TestSitesThatEnableAProjectAtOnceAgree(t *testing.T) {
 // The database may be restored from a backup that is older than its projects.
 func TestAProjectThatTheDatabaseLostIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := newGuard(t, shared, "east"), newGuard(t, shared, "west")
 	for _, g := range []*guard{east, west} {
 		g.git("update-ref", "refs/heads/"+g.name, g.commit[0])
@@ -226,7 +226,7 @@ func TestAProjectThatTheDatabaseLostIsMadeAnew(t *testing.T) {
 // A copy of a repository, by whatever path, is not a second one of its project.
 func TestACopyOfARepositoryIsRefused(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	root, original := filepath.Join(g.dir, "git"), g.repo
 	for _, to := range []string{"team/copy.git", "app.git", "deeper/team/app.git", "team/app.git.git", "team/App.git"} {
@@ -280,7 +280,7 @@ func TestACopyOfARepositoryIsRefused(t *testing.T) {
 // A repository that somebody has put at the path of a project is not moved to that one's values.
 func TestAPushMakesNoCopyOfAProjectWithAnotherHistory(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	row := g.project()
 	row.Store = config.StoreAll
 	if _, err := g.db.PutProject(t.Context(), row); err != nil {

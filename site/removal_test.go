@@ -15,13 +15,13 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 	"github.com/globalrefdb/globalrefdb/site/projects"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // Whether what a repository was recorded for was removed is known from the row, or from a record once the name is another project's.
 func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	ctx := t.Context()
 	c, err := config.Load(ctx, g.config)
 	if err != nil {
@@ -127,7 +127,7 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 // What was moved aside is deleted by the database's clock, and nothing else.
 func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	dir := filepath.Join(g.dir, "removed")
 	const day = 24 * time.Hour
 	name := func(ago time.Duration) string {
@@ -162,7 +162,7 @@ func TestRepositoriesOfRemovedProjectsAreDeletedAfter30Days(t *testing.T) {
 
 func TestTheLogSaysOfWhichClassAFailedDeletionIs(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	g.followsRemovals(filepath.Join(g.dir, "not", "there"))
 	g.start()
 	sitetest.Eventually(t, "the log says so", func() bool {
@@ -239,7 +239,7 @@ func TestTheRepositoryOfARemovedProjectStaysIfSomethingWouldBeLost(t *testing.T)
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+			g := idleGuard(t, local.SQLite(t), "eu-1")
 			dir := filepath.Join(g.dir, "removed")
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -270,7 +270,7 @@ func TestTheRepositoryOfARemovedProjectStaysIfSomethingWouldBeLost(t *testing.T)
 // A site that let pushes through may still do so: the project can't begin where it refuses what the database does not agree to.
 func TestAProjectThatIsBroughtBackWhileASiteRefusesNothingIsInModeLog(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	logs(g)
 	if err := g.halt(); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func (d *slowRemoval) Remove(ctx context.Context, r refdb.RemoveRequest) (int, e
 // While a removal goes on, the project's name does not get old enough to be used again; and if the row is changed all the same, it ends.
 func TestARemovalKeepsTheNameUntilItHasEnded(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	if _, err := g.db.Put(t.Context(), "team/app", "refs/heads/main", refdb.Value(g.commit[0])); err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func (d *broughtBack) Intents(ctx context.Context, q refdb.IntentQuery) (refdb.I
 
 func TestARepositoryStaysIfItsProjectIsBroughtBackMeanwhile(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	dir := filepath.Join(g.dir, "removed")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

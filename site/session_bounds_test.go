@@ -19,7 +19,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/guards"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/wire"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func TestASessionThatIsRejected(t *testing.T) {
@@ -369,7 +369,7 @@ func TestSessionsRaceWithPushesOverGit(t *testing.T) {
 	if testing.Short() {
 		rounds = 15
 	}
-	for _, db := range []func(testing.TB) *dbtest.Database{dbtest.SQLite, dbtest.Postgres} {
+	for _, db := range []func(testing.TB) *local.Database{local.SQLite, local.Postgres} {
 		g := newGuard(t, db(t), "eu-1", "\tlockWait = 300ms")
 		refs := []string{x, "refs/heads/y", "refs/heads/z"}
 		for _, ref := range refs {

@@ -5,17 +5,17 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
-func sessionDatabase(t *testing.T) *dbtest.Database {
+func sessionDatabase(t *testing.T) *local.Database {
 	t.Helper()
-	return dbtest.SQLite(t)
+	return local.SQLite(t)
 }
 
 // eachDatabase runs a test on a site with each of the databases that a machine can have.
 func eachDatabase(t *testing.T, test func(t *testing.T, g *guard)) {
-	for name, database := range map[string]func(testing.TB) *dbtest.Database{"SQLite": dbtest.SQLite, "PostgreSQL": dbtest.Postgres} {
+	for name, database := range map[string]func(testing.TB) *local.Database{"SQLite": local.SQLite, "PostgreSQL": local.Postgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, newGuard(t, database(t), "eu-1"))

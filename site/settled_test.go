@@ -13,7 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // row has the database hold a value of a ref, "" for no row, written that long after now.
@@ -87,7 +87,7 @@ func TestADatabaseThatWasSetBackMovesNothingBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGuard(t, dbtest.SQLite(t), "eu-1")
+			g := newGuard(t, local.SQLite(t), "eu-1")
 			c.here(g)
 			g.resolved()
 			before := g.local(ref)
@@ -143,7 +143,7 @@ func (g *guard) unguarded() {
 // After a boot the daemon catches up by itself; it does not do what a sync would refuse.
 func TestAfterABootADatabaseThatWasSetBackMovesNothingBack(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	g.pushed()
 	g.halt()
 	g.row("refs/heads/x", g.commit[0], earlier)
@@ -160,7 +160,7 @@ func TestAfterABootADatabaseThatWasSetBackMovesNothingBack(t *testing.T) {
 
 func TestTheRecordOfSettledValuesIsBoundedAndOutlastsWhatACrashLeaves(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	file := filepath.Join(g.repo, "refdb/settled")
 	long := strings.Repeat(fmt.Sprintf("1700000000000000 %s refs/heads/y\n", g.commit[0]), 20_000) + "17000000 \x00\x00\x00"
 	if err := os.WriteFile(file, []byte(long), 0o644); err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // oneByOne reports whether git moves the refs of a push in a transaction for each, unless it is atomic.
@@ -46,7 +46,7 @@ func TestAPushAsksTheDatabaseForAllOfItsRefsAtOnce(t *testing.T) {
 			if testing.Short() && c.refs > 100 {
 				t.Skip("left out by -short: a push of that many refs takes some seconds; make test-all runs it")
 			}
-			g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+			g := idleGuard(t, local.SQLite(t), "eu-1")
 			driver := g.listen()
 			g.start()
 			if !c.hooked {
@@ -134,7 +134,7 @@ func TestWhatChangesDuringAPushIsFoundAllTheSame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGuard(t, dbtest.SQLite(t), "eu-1", "\tlockWait = 100ms")
+			g := newGuard(t, local.SQLite(t), "eu-1", "\tlockWait = 100ms")
 			a := g.commit[0]
 			g.set("refs/heads/x", a)
 			client := g.client()
@@ -163,7 +163,7 @@ func TestWhatChangesDuringAPushIsFoundAllTheSame(t *testing.T) {
 // A daemon that was restarted during a push has forgotten what it read, and asks.
 func TestARestartDuringAPushCostsReads(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	driver := g.listen()
 	g.start()
 	client := g.client()
@@ -193,7 +193,7 @@ func TestARestartDuringAPushCostsReads(t *testing.T) {
 // others of its refs go on.
 func TestAPushWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	down := g.unplug()
 	g.start()
 	client := g.client()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // A clone is a clone that pushes.
@@ -54,7 +54,7 @@ func (c *clone) push(args ...string) (string, bool) {
 
 func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := newGuard(t, shared, "east", "[site]\n\tlockWait = 100ms"), newGuard(t, shared, "west")
 	a, b, c := east.commit[0], east.commit[1], east.commit[2]
 	for _, ref := range []string{"refs/heads/behind", "refs/heads/gone", "refs/heads/locked", "refs/heads/packed", "refs/heads/fine"} {
@@ -105,7 +105,7 @@ func TestAPushReadsPerRefWhyItIsRefused(t *testing.T) {
 
 func TestAPushWaitsALittleForAnother(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	east, west := idleGuard(t, shared, "east"), newGuard(t, shared, "west")
 	asked := &east.listen().asked
 	east.start()
@@ -134,7 +134,7 @@ func TestAPushWaitsALittleForAnother(t *testing.T) {
 
 func TestAPushWithoutADaemon(t *testing.T) {
 	t.Parallel()
-	g := idleGuard(t, dbtest.SQLite(t), "eu-1")
+	g := idleGuard(t, local.SQLite(t), "eu-1")
 	client := g.client()
 	client.env = []string{impatient}
 	start := time.Now()
@@ -165,7 +165,7 @@ func (g *guard) hook(name, stdin string, args ...string) (string, error) {
 
 func TestAHookCalledByHand(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	for _, c := range []struct{ name, hook, stdin, args, says string }{
 		{"rubbish", "reference-transaction", "rubbish\n", "prepared", "is not OLD NEW REF"},
 		{"half a line", "reference-transaction", zero + " " + g.commit[0], "prepared", "is not OLD NEW REF"},
@@ -190,7 +190,7 @@ func TestAHookCalledByHand(t *testing.T) {
 // The refs of peers are sync's alone: a push to refs/peer/asia would keep asia's from being fetched.
 func TestNobodyPushesToPeersRefs(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, dbtest.SQLite(t), "eu-1")
+	g := newGuard(t, local.SQLite(t), "eu-1")
 	client := g.client()
 	said, ok := client.push("c0:refs/peer/asia", "c1:refs/peer/asia/heads/x", ":refs/peer/test/tip", "c2:refs/heads/x")
 	if ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // PostgreSQL decides about queues in SQL, this package in Go, with package queue. The same random
@@ -98,7 +98,7 @@ func memorySide(t *testing.T) *side {
 }
 
 func postgresSide(t *testing.T) *side {
-	db := dbtest.Postgres(t)
+	db := local.Postgres(t)
 	c, err := pgx.Connect(t.Context(), db.URL())
 	if err != nil {
 		t.Fatal(err)

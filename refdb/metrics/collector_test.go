@@ -15,7 +15,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // text returns the response to a scrape of c.
@@ -55,7 +55,7 @@ func await(tb testing.TB, c prometheus.Collector, what string) {
 	}
 }
 
-func open(tb testing.TB, database *dbtest.Database) (*refdb.DB, *metrics.Collector) {
+func open(tb testing.TB, database *local.Database) (*refdb.DB, *metrics.Collector) {
 	tb.Helper()
 	m := metrics.New()
 	db, err := refdb.New(database.Open(tb), refdb.Options{
@@ -69,12 +69,12 @@ func open(tb testing.TB, database *dbtest.Database) (*refdb.DB, *metrics.Collect
 	return db, m
 }
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { local.Main(m) }
 
 func TestWhatADatabaseDoesIsExported(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) (*refdb.DB, *metrics.Collector){
-		"PostgreSQL": func(tb testing.TB) (*refdb.DB, *metrics.Collector) { return open(tb, dbtest.Postgres(tb)) },
-		"SQLite":     func(tb testing.TB) (*refdb.DB, *metrics.Collector) { return open(tb, dbtest.SQLite(tb)) },
+		"PostgreSQL": func(tb testing.TB) (*refdb.DB, *metrics.Collector) { return open(tb, local.Postgres(tb)) },
+		"SQLite":     func(tb testing.TB) (*refdb.DB, *metrics.Collector) { return open(tb, local.SQLite(tb)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

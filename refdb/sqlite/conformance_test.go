@@ -4,16 +4,16 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb/refdbtest"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // database repeats races half as often as other databases: each race waits for the disk a few
 // times. The races in race_test.go don't, and are repeated more often.
-type database struct{ *dbtest.Database }
+type database struct{ *local.Database }
 
 func (database) Rounds() int { return 50 }
 
-func newDatabase(tb testing.TB) refdbtest.Database { return database{dbtest.SQLite(tb)} }
+func newDatabase(tb testing.TB) refdbtest.Database { return database{local.SQLite(tb)} }
 
 func TestConformance(t *testing.T) { refdbtest.Run(t, newDatabase) }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // A contender does what the driver does, or only what any program must do.
@@ -94,7 +94,7 @@ func BenchmarkBesideTheFloor(b *testing.B) {
 		for _, workers := range []int{1, 16} {
 			for name, run := range workloads {
 				b.Run(fmt.Sprintf("%s/%s/%d", name, synchronous, workers), func(b *testing.B) {
-					address := func() string { return dbtest.SQLite(b).URL() + "?synchronous=" + synchronous }
+					address := func() string { return local.SQLite(b).URL() + "?synchronous=" + synchronous }
 					compare(b, floor(b, address()), ours(openAgain(b, address())), func(c contender, operations int) {
 						run(b, c, workers, operations)
 					})

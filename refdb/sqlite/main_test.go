@@ -11,7 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // TestMain runs the tests, or the part of another process in one of them.
@@ -40,7 +40,7 @@ const (
 // open returns a driver on a new migrated file, and the file's address.
 func open(t testing.TB) (*sqlite.Driver, string) {
 	t.Helper()
-	url := dbtest.SQLite(t).URL()
+	url := local.SQLite(t).URL()
 	return openAgain(t, url), url
 }
 

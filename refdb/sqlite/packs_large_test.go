@@ -6,12 +6,12 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // A large pack goes in pieces. One that is interrupted leaves nothing that can be read, listed or used, and goes as abandoned.
 func TestALargePackWhoseDropIsInterrupted(t *testing.T) {
-	db := dbtest.SQLite(t)
+	db := local.SQLite(t)
 	d := db.Open(t).(*sqlite.Driver)
 	ctx := t.Context()
 	const parts = 130

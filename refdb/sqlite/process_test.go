@@ -18,7 +18,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // A test starts its own binary as another process, with the name
@@ -101,7 +101,7 @@ func (p *process) end(t testing.TB) string {
 
 func TestP1ProcessesNeverOverlapUnderALock(t *testing.T) {
 	t.Parallel()
-	url := dbtest.SQLite(t).URL() + "?synchronous=normal"
+	url := local.SQLite(t).URL() + "?synchronous=normal"
 	const n, each = 4, 100
 	var all []*process
 	dir := t.TempDir()

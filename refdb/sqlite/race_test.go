@@ -9,7 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // rounds returns how often to run a race: that often, or less if time is short.
@@ -24,7 +24,7 @@ func rounds(n int) int {
 // file. Commits don't wait for the disk: races are about visibility.
 func drivers(t *testing.T, n int) []*sqlite.Driver {
 	t.Helper()
-	url := dbtest.SQLite(t).URL()
+	url := local.SQLite(t).URL()
 	all := make([]*sqlite.Driver, n)
 	for i := range all {
 		all[i] = openAgain(t, url+"?synchronous=normal")

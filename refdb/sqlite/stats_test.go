@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 func TestTheStatsOfSQLite(t *testing.T) {
 	t.Parallel()
-	d := dbtest.SQLite(t).Open(t)
+	d := local.SQLite(t).Open(t)
 	defer d.Close()
 	m := d.(refdb.Meter)
 	before := m.Stats().Batches

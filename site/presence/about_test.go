@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // What a site says fits into a value, whatever the projects' names.
 func TestWhatASiteSaysAboutItselfFits(t *testing.T) {
 	t.Parallel()
-	shared := dbtest.SQLite(t)
+	shared := local.SQLite(t)
 	db, err := refdb.New(shared.Open(t), refdb.Options{Site: "eu-1"})
 	if err != nil {
 		t.Fatal(err)

@@ -18,107 +18,72 @@ package dbtest
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
-	"os"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
+
+// A Database belongs to one test. It opens drivers, and does what drivers can't:
+// it lets time pass, writes as Gerrit's plugin does, and reads a single row.
+type Database = testdb.Database
+
+// A Kind is one of the databases that refdb runs on.
+type Kind = testdb.Kind
 
 // Main runs the tests of a package and stops the servers that they started:
 //
 //	func TestMain(m *testing.M) { dbtest.Main(m) }
-func Main(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	defer Stop()
-	return m.Run()
-}
+func Main(m *testing.M) { local.Main(m) }
 
 // Stop stops the servers that were started. It is for a TestMain that does
 // more than [Main].
-func Stop() {
-	started.stop()
-}
-
-// A Kind is one of the databases that refdb runs on.
-type Kind struct {
-	Dialect migrations.Dialect
-	New     func(testing.TB) *Database // migrated
-	Empty   func(testing.TB) *Database // without a schema
-}
+func Stop() { testdb.StopAll() }
 
 // All returns every kind, for a test that holds on each of them.
 func All() []Kind {
-	return []Kind{postgresKind(), spannerKind(), sqliteKind()}
+	return []Kind{local.PostgresKind(), spannerKind(), local.SQLiteKind()}
 }
 
-func postgresKind() Kind { return Kind{migrations.Postgres, Postgres, emptyPostgres} }
-func spannerKind() Kind  { return Kind{migrations.Spanner, Spanner, emptySpanner} }
-func sqliteKind() Kind   { return Kind{migrations.SQLite, SQLite, emptySQLite} }
-
-// A stopper is stopped at the end.
-type stopper interface{ Stop() error }
-
-type stopFunc func() error
-
-func (f stopFunc) Stop() error { return f() }
-
-// stops are the stoppers. The last one is stopped first.
-type stops struct {
-	mu  sync.Mutex
-	all []stopper
+func spannerKind() Kind {
+	return Kind{Dialect: migrations.Spanner, New: Spanner, Empty: emptySpanner, Driver: func(ctx context.Context, url string) (refdb.Driver, error) {
+		return spanner.Open(ctx, url)
+	}}
 }
 
-// started is what this process has to stop. It is global because tests share
-// their servers.
-var started stops
-
-func (s *stops) add(it stopper) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = append(s.all, it)
-}
-
-func (s *stops) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, it := range slices.Backward(s.all) {
-		stop(it)
-	}
-	s.all = nil
-}
-
-func stop(it stopper) {
-	if err := it.Stop(); err != nil {
-		served("%v", err)
-	}
-}
-
-// served says which server the tests run on.
-func served(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "dbtest: "+format+"\n", args...)
-}
-
-// uniqueName returns a name that no other test and no other process on the same
-// server uses. It is valid on all databases.
-func uniqueName(kind string) string {
-	return kind + "_" + strings.ToLower(rand.Text()[:12])
-}
-
-// timeout is for one step of preparing a database, however busy the machine is. Only what hangs takes as long.
-const timeout = 5 * time.Minute
-
-func within(tb testing.TB) context.Context {
+// Postgres returns a new migrated database on the package's PostgreSQL server.
+// It is dropped at the test's end.
+func Postgres(tb testing.TB) *Database {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), timeout)
-	tb.Cleanup(cancel)
-	return ctx
+	return local.Postgres(tb)
+}
+
+// PostgresEmpty returns the address of a new database without a schema. It is
+// dropped at the test's end.
+func PostgresEmpty(tb testing.TB) string {
+	tb.Helper()
+	return local.PostgresEmpty(tb)
+}
+
+// PgBouncer starts a PgBouncer in transaction mode in front of the PostgreSQL
+// database at address, and returns the address through it. It is stopped at the
+// test's end.
+func PgBouncer(tb testing.TB, address string) string {
+	tb.Helper()
+	return local.PgBouncer(tb, address)
+}
+
+// SQLite returns a new migrated database file, which goes with the test.
+func SQLite(tb testing.TB) *Database {
+	tb.Helper()
+	return local.SQLite(tb)
+}
+
+// SQLiteEmpty returns the address of a file that isn't there yet.
+func SQLiteEmpty(tb testing.TB) string {
+	tb.Helper()
+	return local.SQLiteEmpty(tb)
 }

@@ -1,19 +1,20 @@
 package dbtest
 
-// OwnPostgres reports whether this process has started the PostgreSQL server.
+import (
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
+)
+
+// OwnPostgres reports whether this process has started a PostgreSQL server.
 func OwnPostgres() bool {
-	s, err := thePostgres()
-	return err == nil && s.log != nil
+	return slices.ContainsFunc(ServerDirs(), func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "data/PG_VERSION"))
+		return err == nil
+	})
 }
 
 // ServerDirs returns the directories of the servers that this process runs.
-func ServerDirs() (dirs []string) {
-	started.mu.Lock()
-	defer started.mu.Unlock()
-	for _, it := range started.all {
-		if server, ok := it.(interface{ Dir() string }); ok {
-			dirs = append(dirs, server.Dir())
-		}
-	}
-	return dirs
-}
+func ServerDirs() []string { return testdb.ServerDirs() }

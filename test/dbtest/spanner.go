@@ -18,7 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
-	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
+	"github.com/globalrefdb/globalrefdb/refdb/spanner"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
 )
 
 const (
@@ -32,7 +33,7 @@ type spannerServer struct {
 	instance string // projects/P/instances/I
 	// template returns what a migrated database begins with.
 	template func() (spannerTemplate, error)
-	log      serverLog // nil if it is unknown
+	log      testdb.ServerLog // nil if it is unknown
 }
 
 // A spannerTemplate is the schema and the rows of a migrated database: the emulator has made them long before it has gone through
@@ -46,16 +47,16 @@ var theSpanner = sync.OnceValues(findSpanner)
 
 // Spanner returns a new migrated database on the package's Spanner emulator. It
 // is dropped at the test's end.
-func Spanner(tb testing.TB) *Database {
+func Spanner(tb testing.TB) *testdb.Database {
 	tb.Helper()
 	s, err := theSpanner()
 	if err != nil {
-		explainFailure(tb, nil, everyLine)
+		testdb.ExplainFailure(tb, nil, testdb.EveryLine)
 		tb.Fatal(err)
 	}
 	template, err := s.template()
 	if err != nil {
-		explainFailure(tb, s.log, everyLine)
+		testdb.ExplainFailure(tb, s.log, testdb.EveryLine)
 		tb.Fatalf("prepare a Spanner database: %v", err)
 	}
 	return s.newDatabase(tb, template)
@@ -68,35 +69,35 @@ func SpannerEmpty(tb testing.TB) string {
 	return emptySpanner(tb).URL()
 }
 
-func emptySpanner(tb testing.TB) *Database {
+func emptySpanner(tb testing.TB) *testdb.Database {
 	tb.Helper()
 	s, err := theSpanner()
 	if err != nil {
-		explainFailure(tb, nil, everyLine)
+		testdb.ExplainFailure(tb, nil, testdb.EveryLine)
 		tb.Fatal(err)
 	}
 	return s.newDatabase(tb, spannerTemplate{})
 }
 
-func (s *spannerServer) newDatabase(tb testing.TB, template spannerTemplate) *Database {
+func (s *spannerServer) newDatabase(tb testing.TB, template spannerTemplate) *testdb.Database {
 	tb.Helper()
-	explainFailure(tb, s.log, everyLine)
-	name, err := s.create(within(tb), uniqueName("test"), template.schema)
+	testdb.ExplainFailure(tb, s.log, testdb.EveryLine)
+	name, err := s.create(testdb.Within(tb), testdb.UniqueName("test"), template.schema)
 	if err != nil {
 		tb.Fatalf("create a Spanner database: %v", err)
 	}
 	tb.Cleanup(func() {
-		if err := drop(within(tb), name); err != nil {
+		if err := drop(testdb.Within(tb), name); err != nil {
 			tb.Errorf("drop a Spanner database: %v", err)
 		}
 	})
-	c, err := connect(within(tb), name)
+	c, err := connect(testdb.Within(tb), name)
 	if err != nil {
 		tb.Fatalf("connect to a new Spanner database: %v", err)
 	}
-	d := newDatabase(tb, spannerKind(), "spanner://"+name, &spannerRows{client: c, name: name})
+	d := testdb.New(tb, spannerKind(), "spanner://"+name, &spannerRows{client: c, name: name})
 	if len(template.rows) > 0 {
-		if _, err := c.Apply(within(tb), template.rows); err != nil {
+		if _, err := c.Apply(testdb.Within(tb), template.rows); err != nil {
 			tb.Fatalf("prepare a Spanner database: %v", err)
 		}
 	}
@@ -104,14 +105,15 @@ func (s *spannerServer) newDatabase(tb testing.TB, template spannerTemplate) *Da
 }
 
 func (s *spannerServer) newTemplate() (t spannerTemplate, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Timeout)
 	defer cancel()
-	name, err := s.create(ctx, uniqueName("template"), nil)
+	name, err := s.create(ctx, testdb.UniqueName("template"), nil)
 	if err != nil {
 		return t, err
 	}
 	defer func() { err = errors.Join(err, drop(ctx, name)) }()
-	if err := schema.Up(ctx, "spanner://"+name); err != nil {
+	m, err := spanner.Migrator(ctx, "spanner://"+name)
+	if err := testdb.Up(ctx, m, err); err != nil {
 		return t, err
 	}
 	err = administer(ctx, func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
@@ -218,7 +220,7 @@ func findSpanner() (*spannerServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	started.add(e)
+	testdb.StopAtEnd(e)
 	s, err := connectSpanner(e.Address, e.Program())
 	if err != nil {
 		return nil, err
@@ -233,7 +235,7 @@ func connectSpanner(address, where string) (*spannerServer, error) {
 	if err := os.Setenv(emulatorVariable, address); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Timeout)
 	defer cancel()
 	admin, err := instanceadmin.NewInstanceAdminClient(ctx)
 	if err != nil {
@@ -242,7 +244,7 @@ func connectSpanner(address, where string) (*spannerServer, error) {
 	defer admin.Close()
 	// Each process creates an instance of its own, so that several processes can
 	// share an emulator.
-	id := "i" + strings.ReplaceAll(uniqueName("test"), "_", "-")
+	id := "i" + strings.ReplaceAll(testdb.UniqueName("test"), "_", "-")
 	op, err := admin.CreateInstance(ctx, &instancepb.CreateInstanceRequest{
 		Parent:     spannerProject,
 		InstanceId: id,
@@ -256,16 +258,16 @@ func connectSpanner(address, where string) (*spannerServer, error) {
 	}
 	instance := spannerProject + "/instances/" + id
 	if where == emulatorVariable {
-		started.add(stopFunc(func() error { return dropInstance(instance) }))
+		testdb.StopAtEnd(testdb.StopFunc(func() error { return dropInstance(instance) }))
 	}
-	served("Spanner emulator at %s (%s)", address, where)
+	testdb.Served("Spanner emulator at %s (%s)", address, where)
 	s := &spannerServer{instance: instance}
 	s.template = sync.OnceValues(s.newTemplate)
 	return s, nil
 }
 
 func dropInstance(name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Timeout)
 	defer cancel()
 	admin, err := instanceadmin.NewInstanceAdminClient(ctx)
 	if err != nil {

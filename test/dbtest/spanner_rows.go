@@ -14,6 +14,7 @@ import (
 	"google.golang.org/api/iterator"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
 )
 
 type spannerRows struct {
@@ -23,14 +24,14 @@ type spannerRows struct {
 	writing sync.Mutex
 }
 
-func (r *spannerRows) close() { r.client.Close() }
+func (r *spannerRows) Close() { r.client.Close() }
 
-func (r *spannerRows) now(ctx context.Context) (t time.Time, err error) {
+func (r *spannerRows) Now(ctx context.Context) (t time.Time, err error) {
 	err = one(r.client.Single().Query(ctx, client.NewStatement(`SELECT CURRENT_TIMESTAMP()`)), &t)
 	return t.UTC(), err
 }
 
-func (r *spannerRows) age(ctx context.Context, project, ref string, d time.Duration) (int64, error) {
+func (r *spannerRows) Age(ctx context.Context, project, ref string, d time.Duration) (int64, error) {
 	return r.write(ctx, client.Statement{
 		SQL: `UPDATE locks SET heartbeat = TIMESTAMP_SUB(heartbeat, INTERVAL @by MICROSECOND)
 			WHERE project = @project AND ref = @ref`,
@@ -38,7 +39,7 @@ func (r *spannerRows) age(ctx context.Context, project, ref string, d time.Durat
 	})
 }
 
-func (r *spannerRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
+func (r *spannerRows) InsertLock(ctx context.Context, l refdb.LockInfo) error {
 	s := client.Statement{Params: map[string]any{
 		"project": l.Project, "ref": l.Ref, "owner": l.Owner, "age": l.Age.Microseconds(), "token": l.Token.Time(),
 	}}
@@ -56,7 +57,7 @@ func (r *spannerRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
 	return err
 }
 
-func (r *spannerRows) takeOver(ctx context.Context, project, ref, owner string) error {
+func (r *spannerRows) TakeOver(ctx context.Context, project, ref, owner string) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	_, err := r.client.Apply(ctx, []*client.Mutation{client.Update("locks",
@@ -64,7 +65,7 @@ func (r *spannerRows) takeOver(ctx context.Context, project, ref, owner string) 
 	return err
 }
 
-func (r *spannerRows) insertRef(ctx context.Context, project, ref string, v refdb.Value) error {
+func (r *spannerRows) InsertRef(ctx context.Context, project, ref string, v refdb.Value) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	_, err := r.client.Apply(ctx, []*client.Mutation{client.InsertOrUpdate("refs",
@@ -74,7 +75,7 @@ func (r *spannerRows) insertRef(ctx context.Context, project, ref string, v refd
 
 var schemaChange = regexp.MustCompile(`^(?i)\s*(CREATE|ALTER|DROP)\s`)
 
-func (r *spannerRows) exec(ctx context.Context, sql string, args []any) error {
+func (r *spannerRows) Exec(ctx context.Context, sql string, args []any) error {
 	if schemaChange.MatchString(sql) {
 		return administer(ctx, func(ctx context.Context, a *databaseadmin.DatabaseAdminClient) error {
 			op, err := a.UpdateDatabaseDdl(ctx, &databasepb.UpdateDatabaseDdlRequest{Database: r.name, Statements: []string{sql}})
@@ -92,7 +93,7 @@ func (r *spannerRows) exec(ctx context.Context, sql string, args []any) error {
 	return err
 }
 
-func (r *spannerRows) lock(ctx context.Context, project, ref string) (refdb.LockInfo, bool, error) {
+func (r *spannerRows) Lock(ctx context.Context, project, ref string) (refdb.LockInfo, bool, error) {
 	l := refdb.LockInfo{Project: project, Ref: ref}
 	var token, heartbeat *time.Time
 	var staleAfter *int64
@@ -105,7 +106,7 @@ func (r *spannerRows) lock(ctx context.Context, project, ref string) (refdb.Lock
 	if errors.Is(err, iterator.Done) {
 		return refdb.LockInfo{}, false, nil
 	}
-	fill(&l, token, heartbeat, staleAfter, now)
+	testdb.Fill(&l, token, heartbeat, staleAfter, now)
 	return l, err == nil, err
 }
 

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/globalrefdb/globalrefdb/site/wire"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 // Hook returns the path of cmd/refdb-hook, built for these tests.
@@ -23,7 +23,7 @@ const hookVar = "REFDB_TEST_HOOK"
 // Main runs a package's tests, with git's settings and the hook's program in the environment. It is for
 // TestMain.
 func Main(m *testing.M) int {
-	defer dbtest.Stop()
+	defer local.Stop()
 	dir, err := os.MkdirTemp("", "site-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -60,7 +60,7 @@ func Main(m *testing.M) int {
 		}
 	}
 	code := m.Run()
-	dbtest.Stop()
+	local.Stop()
 	if err := goleak.Find(goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

@@ -21,7 +21,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
-	"github.com/globalrefdb/globalrefdb/test/dbtest"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
 const MainRef = "refs/heads/main"
@@ -29,7 +29,7 @@ const MainRef = "refs/heads/main"
 // Replicas are two bare repositories of one project at two sites, a and b, and their database. They
 // are not guarded: the test itself tells the database what is pushed.
 type Replicas struct {
-	*dbtest.Database
+	*local.Database
 	DB   *refdb.DB
 	A, B Bare
 	// Config is that of site b.
@@ -41,7 +41,7 @@ const Project = "team/app"
 // NewReplicas returns two empty repositories; init are options of git init.
 func NewReplicas(tb testing.TB, init ...string) *Replicas {
 	tb.Helper()
-	r := &Replicas{Database: dbtest.SQLite(tb)}
+	r := &Replicas{Database: local.SQLite(tb)}
 	r.DB = r.OpenDB(tb, r.Open(tb))
 	dir := tb.TempDir()
 	for name, b := range map[string]*Bare{"a": &r.A, "b": &r.B} {

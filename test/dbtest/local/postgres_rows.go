@@ -1,4 +1,4 @@
-package dbtest
+package local
 
 import (
 	"context"
@@ -9,27 +9,28 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
 )
 
 type postgresRows struct {
 	pool *pgxpool.Pool
 }
 
-func (r postgresRows) close() { r.pool.Close() }
+func (r postgresRows) Close() { r.pool.Close() }
 
-func (r postgresRows) now(ctx context.Context) (t time.Time, err error) {
+func (r postgresRows) Now(ctx context.Context) (t time.Time, err error) {
 	err = r.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&t)
 	return t.UTC(), err
 }
 
-func (r postgresRows) age(ctx context.Context, project, ref string, d time.Duration) (int64, error) {
+func (r postgresRows) Age(ctx context.Context, project, ref string, d time.Duration) (int64, error) {
 	tag, err := r.pool.Exec(ctx,
 		`UPDATE locks SET heartbeat = heartbeat - $3 * interval '1 microsecond' WHERE project = $1 AND ref = $2`,
 		project, ref, d.Microseconds())
 	return tag.RowsAffected(), err
 }
 
-func (r postgresRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
+func (r postgresRows) InsertLock(ctx context.Context, l refdb.LockInfo) error {
 	var token any
 	if l.Token != 0 {
 		token = l.Token.Time()
@@ -41,14 +42,14 @@ func (r postgresRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
 	return err
 }
 
-func (r postgresRows) takeOver(ctx context.Context, project, ref, owner string) error {
+func (r postgresRows) TakeOver(ctx context.Context, project, ref, owner string) error {
 	_, err := r.pool.Exec(ctx,
 		`UPDATE locks SET heartbeat = now, token = greatest(now, token + interval '1 microsecond'), owner = $3 FROM clock_timestamp() now WHERE project = $1 AND ref = $2`,
 		project, ref, owner)
 	return err
 }
 
-func (r postgresRows) insertRef(ctx context.Context, project, ref string, v refdb.Value) error {
+func (r postgresRows) InsertRef(ctx context.Context, project, ref string, v refdb.Value) error {
 	_, err := r.pool.Exec(ctx,
 		`INSERT INTO refs (project, ref, value, time) VALUES ($1, $2, $3, clock_timestamp())
 			ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time`,
@@ -56,12 +57,12 @@ func (r postgresRows) insertRef(ctx context.Context, project, ref string, v refd
 	return err
 }
 
-func (r postgresRows) exec(ctx context.Context, sql string, args []any) error {
+func (r postgresRows) Exec(ctx context.Context, sql string, args []any) error {
 	_, err := r.pool.Exec(ctx, sql, args...)
 	return err
 }
 
-func (r postgresRows) lock(ctx context.Context, project, ref string) (refdb.LockInfo, bool, error) {
+func (r postgresRows) Lock(ctx context.Context, project, ref string) (refdb.LockInfo, bool, error) {
 	l := refdb.LockInfo{Project: project, Ref: ref}
 	var heartbeat, token *time.Time
 	var now time.Time
@@ -72,22 +73,6 @@ func (r postgresRows) lock(ctx context.Context, project, ref string) (refdb.Lock
 	if errors.Is(err, pgx.ErrNoRows) {
 		return refdb.LockInfo{}, false, nil
 	}
-	fill(&l, token, heartbeat, staleAfter, now)
+	testdb.Fill(&l, token, heartbeat, staleAfter, now)
 	return l, err == nil, err
-}
-
-// fill sets what may be NULL in a row, as a driver reads it.
-func fill(l *refdb.LockInfo, token, heartbeat *time.Time, staleAfter *int64, now time.Time) {
-	l.Heartbeat = time.Unix(0, 0).UTC()
-	l.StaleAfter = refdb.DefaultStaleAfter
-	if token != nil {
-		l.Token = refdb.TokenOf(*token)
-	}
-	if heartbeat != nil {
-		l.Heartbeat = heartbeat.UTC()
-	}
-	if staleAfter != nil {
-		l.StaleAfter = time.Duration(*staleAfter) * time.Microsecond
-	}
-	l.Age = now.Sub(l.Heartbeat)
 }

@@ -1,4 +1,4 @@
-package dbtest
+package testdb
 
 import (
 	"fmt"
@@ -8,25 +8,19 @@ import (
 	"testing"
 )
 
-const (
-	// longestLog is how many lines of a server's log a failed test shows.
-	longestLog = 100
+// longestLog is how many lines of a server's log a failed test shows.
+const longestLog = 100
 
-	// logPrefix begins a line of PostgreSQL's log with its time and process, and with the
-	// database, which is empty in lines about the whole server.
-	logPrefix = "%m [%p] database=%d "
-)
-
-// A serverLog is what a server prints.
-type serverLog interface {
+// A ServerLog is what a server prints.
+type ServerLog interface {
 	Printed() int64             // in bytes
 	OutputFrom(at int64) string // what was printed after so many bytes
 }
 
-// explainFailure has a test that fails log, at its end, what explains a failure that is not the
+// ExplainFailure has a test that fails log, at its end, what explains a failure that is not the
 // test's own: what the server of its database printed meanwhile, and how busy the machine is. log
 // is nil if nobody knows what the server prints. keep chooses the lines.
-func explainFailure(tb testing.TB, log serverLog, keep func(line string) bool) {
+func ExplainFailure(tb testing.TB, log ServerLog, keep func(line string) bool) {
 	tb.Helper()
 	var begin int64
 	if log != nil {
@@ -43,19 +37,8 @@ func explainFailure(tb testing.TB, log serverLog, keep func(line string) bool) {
 	})
 }
 
-func everyLine(string) bool { return true }
-
-// aboutDatabase keeps the lines of PostgreSQL's log about a database, or about the whole server.
-func aboutDatabase(name string) func(line string) bool {
-	keep := false
-	return func(line string) bool {
-		// A line without a prefix goes on with what the line before began.
-		if _, about, ok := strings.Cut(line, " database="); ok && !strings.HasPrefix(line, "\t") {
-			keep = strings.HasPrefix(about, " ") || strings.HasPrefix(about, name+" ")
-		}
-		return keep
-	}
-}
+// EveryLine keeps all lines.
+func EveryLine(string) bool { return true }
 
 // lastLines returns the last of the lines to be kept.
 func lastLines(text string, keep func(line string) bool) string {

@@ -1,4 +1,4 @@
-package dbtest
+package local
 
 import (
 	"context"
@@ -15,7 +15,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
-	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
+	"github.com/globalrefdb/globalrefdb/migrations"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
 )
 
 // postgresVariable names an address, as a superuser or with CREATEDB, on whose
@@ -28,7 +31,7 @@ type postgresServer struct {
 	strategy string   // of CREATE DATABASE
 	// template returns a migrated database, which nobody is connected to.
 	template func() (string, error)
-	log      serverLog // nil if it is unknown
+	log      testdb.ServerLog // nil if it is unknown
 
 	mu   sync.Mutex
 	idle []*pgx.Conn // to admin; they have no goroutines, which would look like leaks
@@ -36,18 +39,25 @@ type postgresServer struct {
 
 var thePostgres = sync.OnceValues(findPostgres)
 
+// PostgresKind is that of the databases on PostgreSQL.
+func PostgresKind() Kind {
+	return Kind{Dialect: migrations.Postgres, New: Postgres, Empty: emptyPostgres, Driver: func(ctx context.Context, url string) (refdb.Driver, error) {
+		return postgres.Open(ctx, url)
+	}}
+}
+
 // Postgres returns a new migrated database on the package's PostgreSQL server.
 // It is dropped at the test's end.
-func Postgres(tb testing.TB) *Database {
+func Postgres(tb testing.TB) *testdb.Database {
 	tb.Helper()
 	s, err := thePostgres()
 	if err != nil {
-		explainFailure(tb, nil, everyLine)
+		testdb.ExplainFailure(tb, nil, testdb.EveryLine)
 		tb.Fatal(err)
 	}
 	template, err := s.template()
 	if err != nil {
-		explainFailure(tb, s.log, everyLine)
+		testdb.ExplainFailure(tb, s.log, testdb.EveryLine)
 		tb.Fatalf("prepare a PostgreSQL database: %v", err)
 	}
 	return s.newDatabase(tb, template)
@@ -60,21 +70,21 @@ func PostgresEmpty(tb testing.TB) string {
 	return emptyPostgres(tb).URL()
 }
 
-func emptyPostgres(tb testing.TB) *Database {
+func emptyPostgres(tb testing.TB) *testdb.Database {
 	tb.Helper()
 	s, err := thePostgres()
 	if err != nil {
-		explainFailure(tb, nil, everyLine)
+		testdb.ExplainFailure(tb, nil, testdb.EveryLine)
 		tb.Fatal(err)
 	}
 	return s.newDatabase(tb, "template1")
 }
 
-func (s *postgresServer) newDatabase(tb testing.TB, template string) *Database {
+func (s *postgresServer) newDatabase(tb testing.TB, template string) *testdb.Database {
 	tb.Helper()
-	name := uniqueName("test")
-	explainFailure(tb, s.log, aboutDatabase(name))
-	if err := s.create(within(tb), name, template); err != nil {
+	name := testdb.UniqueName("test")
+	testdb.ExplainFailure(tb, s.log, aboutDatabase(name))
+	if err := s.create(testdb.Within(tb), name, template); err != nil {
 		tb.Fatalf("create a PostgreSQL database: %v", err)
 	}
 	tb.Cleanup(func() {
@@ -83,11 +93,11 @@ func (s *postgresServer) newDatabase(tb testing.TB, template string) *Database {
 		}
 	})
 	address := s.address(name)
-	pool, err := pgxpool.New(within(tb), address)
+	pool, err := pgxpool.New(testdb.Within(tb), address)
 	if err != nil {
 		tb.Fatalf("connect to a new PostgreSQL database: %v", err)
 	}
-	return newDatabase(tb, postgresKind(), address, postgresRows{pool})
+	return testdb.New(tb, PostgresKind(), address, postgresRows{pool})
 }
 
 func findPostgres() (*postgresServer, error) {
@@ -120,7 +130,7 @@ func connectPostgres(address, where string) (*postgresServer, error) {
 	if number >= 150_000 {
 		s.strategy = " STRATEGY FILE_COPY" // the only one before, and cheaper where files are in memory
 	}
-	served("PostgreSQL %s (%s)", version, where)
+	testdb.Served("PostgreSQL %s (%s)", version, where)
 	return s, nil
 }
 
@@ -133,7 +143,7 @@ func startPostgres() (*postgresServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	started.add(p)
+	testdb.StopAtEnd(p)
 	s, err := connectPostgres(p.URL("postgres"), p.Program())
 	if err != nil {
 		return nil, err
@@ -162,14 +172,15 @@ func (s *postgresServer) address(name string) string {
 }
 
 func (s *postgresServer) newTemplate() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Timeout)
 	defer cancel()
-	name := uniqueName("template")
+	name := testdb.UniqueName("template")
 	if err := s.create(ctx, name, "template1"); err != nil {
 		return "", err
 	}
-	started.add(stopFunc(func() error { return s.drop(name) }))
-	return name, schema.Up(ctx, s.address(name))
+	testdb.StopAtEnd(testdb.StopFunc(func() error { return s.drop(name) }))
+	m, err := postgres.Migrator(ctx, s.address(name))
+	return name, testdb.Up(ctx, m, err)
 }
 
 func (s *postgresServer) create(ctx context.Context, name, template string) error {
@@ -199,7 +210,7 @@ func (s *postgresServer) takeIdle() (c *pgx.Conn, ok bool) {
 
 // do has f use a connection to admin. Those that are idle at the end of the process end with it.
 func (s *postgresServer) do(f func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Timeout)
 	defer cancel()
 	for {
 		c, used := s.takeIdle()

@@ -1,4 +1,4 @@
-package dbtest
+package local
 
 import (
 	"context"
@@ -14,12 +14,21 @@ import (
 
 	_ "modernc.org/sqlite" // the driver's name for sql.Open
 
+	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/drivers/schema"
+	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
 )
 
+// SQLiteKind is that of SQLite files.
+func SQLiteKind() Kind {
+	return Kind{Dialect: migrations.SQLite, New: SQLite, Empty: emptySQLite, Driver: func(ctx context.Context, url string) (refdb.Driver, error) {
+		return sqlite.Open(ctx, url)
+	}}
+}
+
 // SQLite returns a new migrated database file, which goes with the test.
-func SQLite(tb testing.TB) *Database {
+func SQLite(tb testing.TB) *testdb.Database {
 	tb.Helper()
 	template, err := sqliteTemplate()
 	if err != nil {
@@ -30,7 +39,7 @@ func SQLite(tb testing.TB) *Database {
 
 // sqliteTemplate returns what a migrated file begins with: going through all migrations takes ten times as long as copying it.
 var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Timeout)
 	defer cancel()
 	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
 	if err != nil {
@@ -38,7 +47,8 @@ var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "template.db")
-	if err := schema.Up(ctx, sqliteURL(path)); err != nil {
+	m, err := sqlite.Migrator(ctx, sqliteURL(path))
+	if err := testdb.Up(ctx, m, err); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(path + "-wal"); err == nil {
@@ -55,15 +65,15 @@ func SQLiteEmpty(tb testing.TB) string {
 	return emptySQLite(tb).URL()
 }
 
-func emptySQLite(tb testing.TB) *Database {
+func emptySQLite(tb testing.TB) *testdb.Database {
 	tb.Helper()
 	return newSQLite(tb, nil)
 }
 
 // newSQLite makes a file that begins with the template, unless that is nil.
-func newSQLite(tb testing.TB, template []byte) *Database {
+func newSQLite(tb testing.TB, template []byte) *testdb.Database {
 	tb.Helper()
-	explainFailure(tb, nil, everyLine)
+	testdb.ExplainFailure(tb, nil, testdb.EveryLine)
 	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
 	if err != nil {
 		tb.Fatalf("make a directory for a SQLite file: %v", err)
@@ -84,7 +94,7 @@ func newSQLite(tb testing.TB, template []byte) *Database {
 	if err != nil {
 		tb.Fatalf("open a SQLite file: %v", err)
 	}
-	return newDatabase(tb, sqliteKind(), sqliteURL(path), sqliteRows{db})
+	return testdb.New(tb, SQLiteKind(), sqliteURL(path), sqliteRows{db})
 }
 
 // sqliteRows writes times as the driver does: in microseconds, by the machine's
@@ -93,13 +103,13 @@ type sqliteRows struct {
 	db *sql.DB
 }
 
-func (r sqliteRows) close() { r.db.Close() }
+func (r sqliteRows) Close() { r.db.Close() }
 
-func (r sqliteRows) now(context.Context) (time.Time, error) {
+func (r sqliteRows) Now(context.Context) (time.Time, error) {
 	return time.Now().UTC().Truncate(time.Microsecond), nil
 }
 
-func (r sqliteRows) age(ctx context.Context, project, ref string, d time.Duration) (int64, error) {
+func (r sqliteRows) Age(ctx context.Context, project, ref string, d time.Duration) (int64, error) {
 	result, err := r.db.ExecContext(ctx,
 		`UPDATE locks SET heartbeat = heartbeat - ? WHERE project = ? AND ref = ?`, d.Microseconds(), project, ref)
 	if err != nil {
@@ -108,35 +118,35 @@ func (r sqliteRows) age(ctx context.Context, project, ref string, d time.Duratio
 	return result.RowsAffected()
 }
 
-func (r sqliteRows) insertLock(ctx context.Context, l refdb.LockInfo) error {
+func (r sqliteRows) InsertLock(ctx context.Context, l refdb.LockInfo) error {
 	now := time.Now()
 	token := l.Token
 	if token == 0 {
 		token = refdb.TokenOf(now)
 	}
-	return r.exec(ctx, `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES (?, ?, ?, ?, ?)`,
+	return r.Exec(ctx, `INSERT INTO locks (project, ref, heartbeat, token, owner) VALUES (?, ?, ?, ?, ?)`,
 		[]any{l.Project, l.Ref, now.Add(-l.Age).UnixMicro(), int64(token), l.Owner})
 }
 
-func (r sqliteRows) takeOver(ctx context.Context, project, ref, owner string) error {
+func (r sqliteRows) TakeOver(ctx context.Context, project, ref, owner string) error {
 	now := time.Now().UnixMicro()
-	return r.exec(ctx, `UPDATE locks SET heartbeat = ?, token = max(?, token + 1), owner = ? WHERE project = ? AND ref = ?`,
+	return r.Exec(ctx, `UPDATE locks SET heartbeat = ?, token = max(?, token + 1), owner = ? WHERE project = ? AND ref = ?`,
 		[]any{now, now, owner, project, ref})
 }
 
-func (r sqliteRows) insertRef(ctx context.Context, project, ref string, v refdb.Value) error {
-	return r.exec(ctx,
+func (r sqliteRows) InsertRef(ctx context.Context, project, ref string, v refdb.Value) error {
+	return r.Exec(ctx,
 		`INSERT INTO refs (project, ref, value, time) VALUES (?, ?, ?, ?)
 			ON CONFLICT (project, ref) DO UPDATE SET value = excluded.value, time = excluded.time`,
 		[]any{project, ref, string(v), time.Now().UnixMicro()})
 }
 
-func (r sqliteRows) exec(ctx context.Context, query string, args []any) error {
+func (r sqliteRows) Exec(ctx context.Context, query string, args []any) error {
 	_, err := r.db.ExecContext(ctx, query, args...)
 	return err
 }
 
-func (r sqliteRows) lock(ctx context.Context, project, ref string) (refdb.LockInfo, bool, error) {
+func (r sqliteRows) Lock(ctx context.Context, project, ref string) (refdb.LockInfo, bool, error) {
 	l := refdb.LockInfo{Project: project, Ref: ref}
 	var token, heartbeat, staleAfter *int64
 	err := r.db.QueryRowContext(ctx,
@@ -145,7 +155,7 @@ func (r sqliteRows) lock(ctx context.Context, project, ref string) (refdb.LockIn
 	if errors.Is(err, sql.ErrNoRows) {
 		return refdb.LockInfo{}, false, nil
 	}
-	fill(&l, fromMicro(token), fromMicro(heartbeat), staleAfter, time.Now())
+	testdb.Fill(&l, fromMicro(token), fromMicro(heartbeat), staleAfter, time.Now())
 	return l, err == nil, err
 }
 

@@ -1,4 +1,5 @@
-package dbtest
+// Package testdb is what the databases of tests have in common, whatever their kind.
+package testdb
 
 import (
 	"context"
@@ -7,7 +8,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 )
 
 // A Database belongs to one test. It opens drivers, and does what drivers can't:
@@ -15,24 +15,25 @@ import (
 type Database struct {
 	kind Kind
 	url  string
-	rows rows
+	rows Rows
 }
 
-// rows is a connection to the tables that knows nothing of refdb's protocol.
-type rows interface {
-	// now returns the database's time.
-	now(ctx context.Context) (time.Time, error)
-	age(ctx context.Context, project, ref string, d time.Duration) (rows int64, err error)
-	insertLock(ctx context.Context, l refdb.LockInfo) error
-	takeOver(ctx context.Context, project, ref, owner string) error
-	insertRef(ctx context.Context, project, ref string, v refdb.Value) error
-	exec(ctx context.Context, sql string, args []any) error
-	lock(ctx context.Context, project, ref string) (l refdb.LockInfo, ok bool, err error)
-	close()
+// Rows is a connection to the tables that knows nothing of refdb's protocol.
+type Rows interface {
+	// Now returns the database's time.
+	Now(ctx context.Context) (time.Time, error)
+	Age(ctx context.Context, project, ref string, d time.Duration) (rows int64, err error)
+	InsertLock(ctx context.Context, l refdb.LockInfo) error
+	TakeOver(ctx context.Context, project, ref, owner string) error
+	InsertRef(ctx context.Context, project, ref string, v refdb.Value) error
+	Exec(ctx context.Context, sql string, args []any) error
+	Lock(ctx context.Context, project, ref string) (l refdb.LockInfo, ok bool, err error)
+	Close()
 }
 
-func newDatabase(tb testing.TB, k Kind, url string, r rows) *Database {
-	tb.Cleanup(r.close)
+// New returns the database at url, which has those rows. They are closed at the test's end.
+func New(tb testing.TB, k Kind, url string, r Rows) *Database {
+	tb.Cleanup(r.Close)
 	return &Database{kind: k, url: url, rows: r}
 }
 
@@ -62,7 +63,7 @@ func (d *Database) Rounds() int {
 // It is closed at the test's end.
 func (d *Database) Open(tb testing.TB) refdb.Driver {
 	tb.Helper()
-	driver, err := drivers.Open(within(tb), d.url)
+	driver, err := d.kind.Driver(Within(tb), d.url)
 	if err != nil {
 		tb.Fatalf("open the %s database: %v", d.kind.Dialect, err)
 	}
@@ -78,7 +79,7 @@ func (d *Database) Open(tb testing.TB) refdb.Driver {
 // for as much longer, or forward if it is negative.
 func (d *Database) Age(tb testing.TB, project, ref string, by time.Duration) {
 	tb.Helper()
-	n, err := d.rows.age(within(tb), project, ref, by)
+	n, err := d.rows.Age(Within(tb), project, ref, by)
 	if err != nil {
 		tb.Fatalf("age the lock on %s %s: %v", project, ref, err)
 	}
@@ -92,7 +93,7 @@ func (d *Database) Age(tb testing.TB, project, ref string, by time.Duration) {
 // database's now − l.Age), and nothing else.
 func (d *Database) InsertLock(tb testing.TB, l refdb.LockInfo) {
 	tb.Helper()
-	if err := d.rows.insertLock(within(tb), l); err != nil {
+	if err := d.rows.InsertLock(Within(tb), l); err != nil {
 		tb.Fatalf("insert a lock on %s %s: %v", l.Project, l.Ref, err)
 	}
 }
@@ -101,7 +102,7 @@ func (d *Database) InsertLock(tb testing.TB, l refdb.LockInfo) {
 // its token to the database's now, and its owner, and nothing else.
 func (d *Database) TakeOver(tb testing.TB, project, ref, owner string) {
 	tb.Helper()
-	if err := d.rows.takeOver(within(tb), project, ref, owner); err != nil {
+	if err := d.rows.TakeOver(Within(tb), project, ref, owner); err != nil {
 		tb.Fatalf("take over the lock on %s %s: %v", project, ref, err)
 	}
 }
@@ -110,7 +111,7 @@ func (d *Database) TakeOver(tb testing.TB, project, ref, owner string) {
 // project, ref, value and the database's time, and nothing else.
 func (d *Database) InsertRef(tb testing.TB, project, ref string, v refdb.Value) {
 	tb.Helper()
-	if err := d.rows.insertRef(within(tb), project, ref, v); err != nil {
+	if err := d.rows.InsertRef(Within(tb), project, ref, v); err != nil {
 		tb.Fatalf("insert %s %s: %v", project, ref, err)
 	}
 }
@@ -119,7 +120,7 @@ func (d *Database) InsertRef(tb testing.TB, project, ref string, v refdb.Value) 
 // … on PostgreSQL, @p1, @p2, … on Spanner and ? on SQLite.
 func (d *Database) Exec(tb testing.TB, sql string, args ...any) {
 	tb.Helper()
-	if err := d.rows.exec(within(tb), sql, args); err != nil {
+	if err := d.rows.Exec(Within(tb), sql, args); err != nil {
 		tb.Fatalf("%s: %v", sql, err)
 	}
 }
@@ -135,7 +136,7 @@ func (d *Database) Restart(tb testing.TB) {
 // RowLock reads the row of a lock, if there is one.
 func (d *Database) RowLock(tb testing.TB, project, ref string) (l refdb.LockInfo, ok bool) {
 	tb.Helper()
-	l, ok, err := d.rows.lock(within(tb), project, ref)
+	l, ok, err := d.rows.Lock(Within(tb), project, ref)
 	if err != nil {
 		tb.Fatalf("read the lock on %s %s: %v", project, ref, err)
 	}
@@ -145,9 +146,25 @@ func (d *Database) RowLock(tb testing.TB, project, ref string) (l refdb.LockInfo
 // Now returns the database's time.
 func (d *Database) Now(tb testing.TB) time.Time {
 	tb.Helper()
-	t, err := d.rows.now(within(tb))
+	t, err := d.rows.Now(Within(tb))
 	if err != nil {
 		tb.Fatalf("read the database's time: %v", err)
 	}
 	return t
+}
+
+// Fill sets what may be NULL in a row, as a driver reads it.
+func Fill(l *refdb.LockInfo, token, heartbeat *time.Time, staleAfter *int64, now time.Time) {
+	l.Heartbeat = time.Unix(0, 0).UTC()
+	l.StaleAfter = refdb.DefaultStaleAfter
+	if token != nil {
+		l.Token = refdb.TokenOf(*token)
+	}
+	if heartbeat != nil {
+		l.Heartbeat = heartbeat.UTC()
+	}
+	if staleAfter != nil {
+		l.StaleAfter = time.Duration(*staleAfter) * time.Microsecond
+	}
+	l.Age = now.Sub(l.Heartbeat)
 }

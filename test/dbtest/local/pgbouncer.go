@@ -1,9 +1,10 @@
-package dbtest
+package local
 
 import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
+	"github.com/globalrefdb/globalrefdb/test/dbtest/internal/testdb"
 )
 
 // PgBouncer starts a PgBouncer in transaction mode in front of the PostgreSQL
@@ -11,10 +12,10 @@ import (
 // test's end.
 func PgBouncer(tb testing.TB, address string) string {
 	tb.Helper()
-	p, err := testserver.StartPgBouncer(within(tb), address)
+	p, err := testserver.StartPgBouncer(testdb.Within(tb), address)
 	if err != nil {
 		tb.Fatalf("PgBouncer: %v", err)
 	}
-	tb.Cleanup(func() { stop(p) })
+	tb.Cleanup(func() { testdb.Stop(p) })
 	return p.URL
 }
