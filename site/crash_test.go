@@ -49,7 +49,7 @@ func (g *guard) unlock() {
 func TestAPusherThatIsKilled(t *testing.T) {
 	t.Parallel()
 	refs := []string{"refs/heads/one", "refs/heads/two"}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name string
 		// moved are the refs that git had moved when it was killed.
 		moved []string
@@ -66,8 +66,11 @@ func TestAPusherThatIsKilled(t *testing.T) {
 		{"between two deletions", refs[:1], 1, -1},
 		{"after two deletions", refs, 1, -1},
 	} {
-		for _, daemon := range []string{"watches", "starts later", "is restarted before the death"} {
+		for k, daemon := range []string{"watches", "starts later", "is restarted before the death"} {
 			t.Run(c.name+", the daemon "+daemon, func(t *testing.T) {
+				if testing.Short() && (i+i/3+k)%3 > 0 { // a Latin square: of kind of move, moment and daemon any two meet once
+					t.Skip("left out by -short: two daemons of three for each moment; make test-all runs them")
+				}
 				t.Parallel()
 				g := newGuard(t, local.SQLite(t), "eu-1")
 				old, to := g.value(c.from), g.value(c.to)

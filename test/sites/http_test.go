@@ -332,7 +332,7 @@ func TestListsOverHTTPAreNeverOlderThanWhatWasAcknowledged(t *testing.T) {
 			g := must(t, all, err)[0]
 			pushes := 24
 			if testing.Short() {
-				pushes = 10
+				pushes = 6
 			}
 			c := newCluster(t, g, design{database: database.on, h: newHistory(t, g, "sha1", 0, 0), extra: storing})
 			fronts := []*front{c.eu.http(), c.us.http()}

@@ -35,7 +35,7 @@ func TestTheAcknowledgedValuesOfEachRefFormASingleLine(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		want, refs := 150, 3 // acknowledged pushes
 		if testing.Short() {
-			want = 20
+			want = 12
 		}
 		h := newHistory(t, g, "sha1", 2000, 0)
 		c := newCluster(t, g, design{h: h, database: onPostgres})

@@ -96,7 +96,7 @@ func TestOfTwoSitesThatPushToARefExactlyOneIsAccepted(t *testing.T) {
 						t.Parallel()
 						n := 50
 						if testing.Short() {
-							n = 9
+							n = 6 // each kind of set, with each of the last races
 						}
 						sets, leaves := setsOf(n)
 						h := newHistory(t, g, kind.objects, leaves, 2)
