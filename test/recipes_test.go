@@ -17,7 +17,7 @@ func TestTheRecipesRunAsTheyAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin, examples, tmp := programs(t), t.TempDir(), t.TempDir()
-	runIn(t, "..", nil, "go", "build", "-o", examples+"/", "./examples/archive", "./examples/work")
+	runIn(t, "..", nil, "go", "build", "-ldflags=-s -w", "-o", examples+"/", "./examples/archive", "./examples/work")
 	var script []string
 	for _, m := range regexp.MustCompile(`(?m)^    \$ (.*)$`).FindAllStringSubmatch(string(text), -1) {
 		script = append(script, strings.NewReplacer("go run ./examples/", examples+"/", "/tmp/", tmp+"/").Replace(m[1]))
