@@ -433,7 +433,7 @@ func reportRows() []row {
 				e.Errorf("%+v", a)
 			}
 		})},
-		{"lost changes come in order, by pages of any size", suite.Alone(func(e *env) {
+		{"lost changes come in order, by pages of any size", suite.Long(suite.Alone(func(e *env) {
 			var known []refdb.Known
 			for _, ref := range []string{refB, refA} {
 				for _, op := range []string{"op2", "op1", "op10"} {
@@ -457,6 +457,6 @@ func reportRows() []row {
 					e.Errorf("by pages of %d: %s", limit, said)
 				}
 			}
-		})},
+		}))},
 	}
 }

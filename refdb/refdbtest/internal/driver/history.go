@@ -184,7 +184,7 @@ func historyRows() []row {
 // A reader of changes gets each once, in order.
 func changesRows() []row {
 	return []row{
-		{"changes come in the order of position, project and ref, by pages of any size", func(e *env) {
+		{"changes come in the order of position, project and ref, by pages of any size", suite.Long(func(e *env) {
 			after := e.Beginning()
 			e.Must(e.Update(e.A, suite.Move(refB, "", v1), suite.Move(refC, "", v1)))
 			e.Must(e.Update(e.B, suite.Move(refA, "", v1)))
@@ -199,7 +199,7 @@ func changesRows() []row {
 					e.Errorf("by pages of %d: got %+v, the log has %+v", limit, got, e.ReadLog(""))
 				}
 			}
-		}},
+		})},
 		{"changes of all projects are those of each, together", suite.Alone(func(e *env) {
 			after := e.Beginning()
 			for _, p := range []string{"", "/a", "/B", "%"} {

@@ -324,7 +324,7 @@ func resolveRows() []row {
 			e.Forget(e.A, suite.IntentIDs(got)...)
 			e.WantNone()
 		}},
-		{"P10 who decided and why are data", func(e *env) {
+		{"P10 who decided and why are data", suite.Long(func(e *env) {
 			for i, text := range nastyProjects() {
 				l := e.Prepare(e.A, suite.Move(fmt.Sprintf("refs/heads/%d", i), "", v1))
 				_, err := e.B.Resolve(e.Context(), refdb.ResolveRequest{Intents: l.IDs(), Decision: refdb.KeepOld, Origin: refdb.Origin{By: text}, Reason: text + "."})
@@ -334,6 +334,6 @@ func resolveRows() []row {
 					e.Errorf("%q: got %+v", text, got)
 				}
 			}
-		}},
+		})},
 	}
 }

@@ -248,7 +248,7 @@ func summaryRows() []row {
 				e.Errorf("got %+v, want %s", got, last)
 			}
 		}},
-		{"projects are listed by Next in byte order, each once, on pages of any size", func(e *env) {
+		{"projects are listed by Next in byte order, each once, on pages of any size", suite.Long(func(e *env) {
 			var want []string
 			for i, name := range sortedNames() {
 				want = append(want, e.Project+"/"+name)
@@ -268,7 +268,7 @@ func summaryRows() []row {
 					e.Errorf("pages of %d: got %q, want %q", size, got, want)
 				}
 			}
-		}},
+		})},
 	}
 }
 

@@ -194,7 +194,7 @@ func packRows() []row {
 // Used packs are listed by pages, in the order of their keys.
 func packListRows() []row {
 	return suite.IfPacks([]row{
-		{"used packs come in the order of position, then ID, by pages of any size", func(e *env) {
+		{"used packs come in the order of position, then ID, by pages of any size", suite.Long(func(e *env) {
 			var all []pack
 			for _, n := range []int{1, 3, 2} {
 				var packs []pack
@@ -231,7 +231,7 @@ func packListRows() []row {
 					e.Errorf("by pages of %d: %s", limit, suite.KeysOf(got))
 				}
 			}
-		}},
+		})},
 		{"a page begins after any key", func(e *env) {
 			first, second := e.Used(), e.Used()
 			for _, c := range []struct {

@@ -64,7 +64,7 @@ func pastRows() []row {
 			e.WantPast(after, refdb.RefQuery{}, "")
 			e.WantPast(e.History().Upto, refdb.RefQuery{}, "b=1")
 		}},
-		{"pages of the past have every ref once", func(e *env) {
+		{"pages of the past have every ref once", suite.Long(func(e *env) {
 			refs := numbered(25)
 			e.Must(e.Update(e.A, suite.Creations(refs[:20])...))
 			at := e.Complete()
@@ -87,7 +87,7 @@ func pastRows() []row {
 			if !slices.Equal(got, refs[:20]) {
 				e.Errorf("%v", got)
 			}
-		}},
+		})},
 		{"the position at a time is the last one with nothing later", func(e *env) {
 			var times []time.Time
 			var at []refdb.Position

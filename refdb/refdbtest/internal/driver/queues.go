@@ -266,7 +266,7 @@ func queueRows() []row {
 			e.Release(e.B, q.acquire(refA))
 			e.WantFree(refA)
 		}},
-		{"there may be many who wait", func(e *env) {
+		{"there may be many who wait", suite.Long(func(e *env) {
 			l := e.Acquire(e.A, refA)
 			var all []*waiter
 			for range 20 {
@@ -279,7 +279,7 @@ func queueRows() []row {
 				e.Release(e.A, q.acquire(refA))
 			}
 			e.WantFree(refA)
-		}},
+		})},
 	}
 }
 

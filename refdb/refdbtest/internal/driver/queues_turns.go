@@ -247,7 +247,7 @@ func keptRows() []row {
 				q.wantReserved(ref)
 			}
 		}},
-		{"turns may be a millisecond, and owners any text", func(e *env) {
+		{"turns may be a millisecond, and owners any text", suite.Long(func(e *env) {
 			for _, owner := range []string{"", "a.b.c", "site/host:1 (waits)", "Ärger/" + fmt.Sprint(time.Hour)} {
 				ref := fmt.Sprintf("refs/heads/%x", owner)
 				p := process{Driver: e.A.Driver, Owner: owner}
@@ -268,7 +268,7 @@ func keptRows() []row {
 			q.wait(refA)
 			e.Release(e.B, l)
 			e.Eventually("the end of the turn", func() bool { return e.Update(e.B, suite.Move(refA, "", v1)) == nil })
-		}},
+		})},
 	}
 }
 
@@ -398,7 +398,7 @@ func severalRefsRows() []row {
 			r.refused(ab, refB)
 			other.wantReserved(refA)
 		}},
-		{"two for the same refs don't yield one to each other for as long as somebody has another", func(e *env) {
+		{"two for the same refs don't yield one to each other for as long as somebody has another", suite.Long(func(e *env) {
 			a, b := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			first, second := notified(e, e.B), notified(e, e.B)
 			first.wait(refA, refB)
@@ -416,7 +416,7 @@ func severalRefsRows() []row {
 			}
 			e.Release(e.A, b)
 			first.acquire(refA, refB)
-		}},
+		})},
 		{"what one can't take goes to those who came later, and only then to those who came before", func(e *env) {
 			a, _ := e.Acquire(e.A, refA), e.Acquire(e.A, refB)
 			var all []*waiter

@@ -57,7 +57,7 @@ func recoverRows() []row {
 			e.WantMissing("", "", e.Known("op1", refA, v2, v3), e.Known("op2", refA, "", v1), e.Known("op4", refB, v1, refdb.Deleted))
 			e.WantLostChanges(false, "")
 		})},
-		{"a step writes no more refs than its limit", suite.Alone(func(e *env) {
+		{"a step writes no more refs than its limit", suite.Long(suite.Alone(func(e *env) {
 			e.Report(refdb.Report{Witness: "site-w", Missing: []refdb.Known{
 				e.Known("op1", refA, "", v1), e.Known("op2", refA, v1, v2), e.Known("op3", refB, "", v1), e.Known("op4", refC, "", v1),
 			}})
@@ -67,7 +67,7 @@ func recoverRows() []row {
 				e.Errorf("decided %s", got)
 			}
 			e.WantRefs(map[string]refdb.Value{refA: v2, refB: v1, refC: v1})
-		})},
+		}))},
 		{"nothing is written between the steps", suite.Alone(func(e *env) {
 			e.Report(refdb.Report{Witness: "site-w", Missing: []refdb.Known{e.Known("op1", refA, "", v1), e.Known("op2", refA, v1, v2)}})
 			if answer, _ := e.RecoverOnce(e.A, suite.RecoverRequest()); answer.Done || answer.Admitted {

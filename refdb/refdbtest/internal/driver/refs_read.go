@@ -64,7 +64,7 @@ func listRows() []row {
 				}
 			}
 		}},
-		{"what comes after a name is all that is greater, whether it exists or not", func(e *env) {
+		{"what comes after a name is all that is greater, whether it exists or not", suite.Long(func(e *env) {
 			all := sortedNames()
 			e.Store(all)
 			afters := []string{"A", "refs/heads/a\x01", "refs/heads/zzz", "z", "\U0010FFFF", "refs/heads/\U0010FFFE"}
@@ -76,7 +76,7 @@ func listRows() []row {
 					}
 				}
 			}
-		}},
+		})},
 		{"pages of any size hold every ref once", func(e *env) {
 			all := sortedNames()
 			e.Store(all)

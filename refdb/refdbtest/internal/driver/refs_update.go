@@ -139,7 +139,7 @@ func updateRows() []row {
 				}
 			}
 		}},
-		{"many new refs are decided about as few are, whatever stands among them", func(e *env) {
+		{"many new refs are decided about as few are, whatever stands among them", suite.Long(func(e *env) {
 			for _, n := range []int{3, 150, 300} {
 				for what, refused := range map[string]bool{
 					"nothing": false, "another ref": false, "a deleted ref": false, "a lock on another ref": false, "a stale lock": false,
@@ -194,7 +194,7 @@ func updateRows() []row {
 					}
 				}
 			}
-		}},
+		})},
 		{"an update whose context has ended says so and writes nothing", func(e *env) {
 			ctx, cancel := context.WithCancel(e.Context())
 			cancel()
