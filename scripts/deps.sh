@@ -5,7 +5,7 @@
 set -euo pipefail
 
 postgres_image=postgres:17-alpine
-emulator_image=gcr.io/cloud-spanner-emulator/emulator:1.5.43 # both as in test/dbtest/container.go
+emulator_image=gcr.io/cloud-spanner-emulator/emulator:1.5.43 # as in test/dbtest/container.go; PostgreSQL's in test/dbtest/local
 emulator_package=google-cloud-cli-spanner-emulator
 
 # The have_* functions look in the places where test/dbtest looks.
