@@ -327,6 +327,6 @@ func (k *repositoryCheck) settings(ctx context.Context, v install.Variables) {
 		if ok {
 			detail = fmt.Sprintf("it is %q, and should be %s: %s", value, s.Value, s.Why)
 		}
-		k.find(Setting, s.Key, detail, func() (string, error) { return config.Apply(ctx, s) })
+		k.find(Setting, s.Key, detail, func() (string, error) { return config.Apply(ctx, v, s) })
 	}
 }

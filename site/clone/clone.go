@@ -208,9 +208,10 @@ func initialise(ctx context.Context, dir, format string) error {
 		return err
 	}
 	// Durable as all that follows, and as the guard has it later.
+	before, err := install.ReadVariables(ctx, repo)
 	for _, s := range install.Settings {
-		if s.Key == "core.fsync" {
-			_, err = install.GitConfig{Repo: repo}.Apply(ctx, s)
+		if err == nil && s.Key == "core.fsync" {
+			_, err = install.GitConfig{Repo: repo}.Apply(ctx, before, s)
 		}
 	}
 	return err

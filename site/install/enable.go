@@ -110,8 +110,12 @@ func Announce(ctx context.Context, c *config.Config, dir string) {
 // guard makes the settings, the link to the daemon's socket and the hooks, of which the last one starts the guard.
 func guard(ctx context.Context, c *config.Config, repo *gitrepo.Repo, hooks Hooks, done func(Step)) error {
 	config := GitConfig{repo}
+	before, err := ReadVariables(ctx, repo)
+	if err != nil {
+		return err
+	}
 	for _, s := range Settings {
-		did, err := config.Apply(ctx, s)
+		did, err := config.Apply(ctx, before, s)
 		if err != nil {
 			return err
 		}
@@ -192,8 +196,12 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 		done(Step{name, did})
 	}
 	config := GitConfig{repo}
+	before, err := ReadVariables(ctx, repo)
+	if err != nil {
+		return err
+	}
 	for _, s := range Settings {
-		did, err := config.restore(ctx, s)
+		did, err := config.restore(ctx, before, s)
 		if err != nil {
 			return err
 		}

@@ -2,9 +2,7 @@ package install
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
 
@@ -56,17 +54,6 @@ func (s Setting) Holds(value string) bool {
 // settings it also records the value that we set, and the value before, if there was one.
 type GitConfig struct{ Repo *gitrepo.Repo }
 
-func (c GitConfig) get(ctx context.Context, key string) (value string, ok bool, err error) {
-	out, err := c.Repo.Command(ctx, "config", "--local", "--get", key).Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, fmt.Errorf("reading git's setting %s: %w", key, gitrepo.Failure(ctx, err))
-	}
-	return strings.TrimSuffix(string(out), "\n"), true, nil
-}
-
 // Set gives a key one value.
 func (c GitConfig) Set(ctx context.Context, key, value string) error {
 	return c.run(ctx, key, "--replace-all", key, value)
@@ -86,21 +73,14 @@ func (c GitConfig) run(ctx context.Context, key string, args ...string) error {
 func (s Setting) setKey() string    { return "refdb." + s.Key + ".set" }
 func (s Setting) beforeKey() string { return "refdb." + s.Key + ".before" }
 
-// Apply makes the setting hold, and records the value before.
-func (c GitConfig) Apply(ctx context.Context, s Setting) (did string, err error) {
-	value, ok, err := c.get(ctx, s.Key)
-	if err != nil {
-		return "", err
-	}
+// Apply makes the setting hold, where the repository has those variables, and records the value before.
+func (c GitConfig) Apply(ctx context.Context, v Variables, s Setting) (did string, err error) {
+	value, ok := v.Get(s.Key)
 	if ok && s.Holds(value) {
 		return "is " + value, nil
 	}
-	_, known, err := c.get(ctx, s.setKey())
-	if err != nil {
-		return "", err
-	}
 	// The value before is the one from before the first Apply.
-	if !known {
+	if _, known := v.Get(s.setKey()); !known {
 		if ok {
 			if err := c.Set(ctx, s.beforeKey(), value); err != nil {
 				return "", err
@@ -120,22 +100,13 @@ func (c GitConfig) Apply(ctx context.Context, s Setting) (did string, err error)
 }
 
 // restore restores the value before, unless the setting was changed since.
-func (c GitConfig) restore(ctx context.Context, s Setting) (did string, err error) {
-	ours, known, err := c.get(ctx, s.setKey())
-	if err != nil {
-		return "", err
-	}
+func (c GitConfig) restore(ctx context.Context, v Variables, s Setting) (did string, err error) {
+	ours, known := v.Get(s.setKey())
 	if !known {
 		return "was not changed", nil
 	}
-	before, had, err := c.get(ctx, s.beforeKey())
-	if err != nil {
-		return "", err
-	}
-	value, ok, err := c.get(ctx, s.Key)
-	switch {
-	case err != nil:
-		return "", err
+	before, had := v.Get(s.beforeKey())
+	switch value, ok := v.Get(s.Key); {
 	case !ok || value != ours:
 		did = "was changed since: left alone"
 	case had:

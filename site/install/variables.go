@@ -14,7 +14,7 @@ import (
 // setting would cost more than the rest of a repository's check.
 type Variables struct {
 	// Local are those in the repository's own file, without the files that it includes, in
-	// their order; the names are as git prints them, in lower case.
+	// their order; the names are as git prints them, in lower case but for the part in the middle.
 	Local map[string][]string
 	// All has the names of those in any file.
 	All map[string]bool
@@ -41,9 +41,15 @@ func ReadVariables(ctx context.Context, repo *gitrepo.Repo) (Variables, error) {
 
 // Get returns the last value in the repository's own file, as git does.
 func (v Variables) Get(key string) (value string, ok bool) {
-	values := v.Local[strings.ToLower(key)]
+	values := v.Local[asPrinted(key)]
 	if len(values) == 0 {
 		return "", false
 	}
 	return values[len(values)-1], true
+}
+
+// asPrinted returns a key as git prints it: SECTION.NAME or SECTION.SUBSECTION.NAME, with the subsection as it is.
+func asPrinted(key string) string {
+	first, last := strings.Index(key, "."), strings.LastIndex(key, ".")
+	return strings.ToLower(key[:first]) + key[first:last] + strings.ToLower(key[last:])
 }
