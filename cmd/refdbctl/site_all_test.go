@@ -47,7 +47,7 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 	w := newWorld(t)
 	n := 20
 	if testing.Short() {
-		n = 9
+		n = 6
 	}
 	// In texts, N is the number of repositories, and M is all but one.
 	text := func(s string) string {

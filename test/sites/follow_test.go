@@ -106,7 +106,11 @@ func TestTheLossOfADiskLosesNoAcknowledgedPush(t *testing.T) {
 			t.Parallel()
 			all, err := gits()
 			g := must(t, all, err)[0]
-			c := newCluster(t, g, design{database: database.on, h: newHistory(t, g, "sha1", 12, 0), extra: storing})
+			pushes := 12
+			if testing.Short() {
+				pushes = 8
+			}
+			c := newCluster(t, g, design{database: database.on, h: newHistory(t, g, "sha1", pushes, 0), extra: storing})
 			for i, leaf := range c.h.leaves {
 				ref := fmt.Sprintf("refs/heads/%d", i)
 				c.eu.pushed(leaf + ":" + ref)
