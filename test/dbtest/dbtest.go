@@ -1,7 +1,8 @@
 // Package dbtest hands a test a real database: empty, migrated and its own. It
 // starts one server of a kind for the whole test binary when the first test
 // asks for it, and stops it at the end by its process ID, also if the binary
-// is killed. A test's database is cloned from a migrated template. Tests run in parallel.
+// is killed. On PostgreSQL and Spanner a test's database is cloned from a migrated
+// template. Tests run in parallel.
 //
 // A server is, in this order:
 //

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,56 +21,29 @@ import (
 
 // SQLiteKind is that of SQLite files.
 func SQLiteKind() Kind {
-	return Kind{Dialect: migrations.SQLite, New: SQLite, Empty: emptySQLite, Driver: func(ctx context.Context, url string) (refdb.Driver, error) {
+	return Kind{Dialect: migrations.SQLite, New: SQLite, Empty: newSQLite, Driver: func(ctx context.Context, url string) (refdb.Driver, error) {
 		return sqlite.Open(ctx, url)
 	}}
 }
 
 // SQLite returns a new migrated database file, which goes with the test.
-func SQLite(tb testing.TB) *testdb.Database {
+func SQLite(tb testing.TB) *Database {
 	tb.Helper()
-	template, err := sqliteTemplate()
-	if err != nil {
+	d := newSQLite(tb)
+	m, err := sqlite.Migrator(testdb.Within(tb), d.URL())
+	if err := testdb.Up(testdb.Within(tb), m, err); err != nil {
 		tb.Fatalf("prepare a SQLite file: %v", err)
 	}
-	return newSQLite(tb, template)
+	return d
 }
-
-// sqliteTemplate returns what a migrated file begins with: going through all migrations takes ten times as long as copying it.
-var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), testdb.Timeout)
-	defer cancel()
-	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "template.db")
-	m, err := sqlite.Migrator(ctx, sqliteURL(path))
-	if err := testdb.Up(ctx, m, err); err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(path + "-wal"); err == nil {
-		return nil, errors.New("the migrated file has a log that is not copied")
-	}
-	return os.ReadFile(path)
-})
-
-func sqliteURL(path string) string { return "sqlite:" + strings.ReplaceAll(path, "%", "%25") }
 
 // SQLiteEmpty returns the address of a file that isn't there yet.
 func SQLiteEmpty(tb testing.TB) string {
 	tb.Helper()
-	return emptySQLite(tb).URL()
+	return newSQLite(tb).URL()
 }
 
-func emptySQLite(tb testing.TB) *testdb.Database {
-	tb.Helper()
-	return newSQLite(tb, nil)
-}
-
-// newSQLite makes a file that begins with the template, unless that is nil.
-func newSQLite(tb testing.TB, template []byte) *testdb.Database {
+func newSQLite(tb testing.TB) *Database {
 	tb.Helper()
 	testdb.ExplainFailure(tb, nil, testdb.EveryLine)
 	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
@@ -83,18 +55,13 @@ func newSQLite(tb testing.TB, template []byte) *testdb.Database {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		tb.Fatalf("make a directory for a SQLite file: %v", err)
 	}
-	if template != nil {
-		if err := os.WriteFile(path, template, 0o644); err != nil {
-			tb.Fatalf("make a SQLite file: %v", err)
-		}
-	}
 	// Another connection than the driver's, with settings of its own.
 	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(300000)&_txlock=immediate"
 	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		tb.Fatalf("open a SQLite file: %v", err)
 	}
-	return testdb.New(tb, SQLiteKind(), sqliteURL(path), sqliteRows{db})
+	return testdb.New(tb, SQLiteKind(), "sqlite:"+strings.ReplaceAll(path, "%", "%25"), sqliteRows{db})
 }
 
 // sqliteRows writes times as the driver does: in microseconds, by the machine's
