@@ -22,7 +22,8 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 	}{
 		"the latest version":                             {migrations.Record{Version: latest, Exists: true}, ""},
 		"no table, or no row in it":                      {migrations.Record{}, "there is none: run `refdbctl migrate up`"},
-		"a version that is no longer served":             {migrations.Record{Version: 5, Exists: true}, "run `refdbctl migrate up`"},
+		"the version before":                             {migrations.Record{Version: latest - 1, Exists: true}, ""},
+		"a version that is no longer served":             {migrations.Record{Version: latest - 2, Exists: true}, "run `refdbctl migrate up`"},
 		"a newer version":                                {migrations.Record{Version: latest + 1, Exists: true}, "upgrade the program"},
 		"a newer version that this program serves":       {migrations.Record{Version: latest + 2, Oldest: latest, Exists: true}, ""},
 		"a newer version that needs a newer one":         {migrations.Record{Version: latest + 2, Oldest: latest + 1, Exists: true}, "upgrade the program"},
@@ -46,7 +47,7 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 
 func TestDialectsHaveTheSameVersions(t *testing.T) {
 	for _, d := range []migrations.Dialect{migrations.Postgres, migrations.Spanner, migrations.SQLite} {
-		if got := migrations.Latest(d); got != 10 {
+		if got := migrations.Latest(d); got != 11 {
 			t.Errorf("%s: latest version %d", d, got)
 		}
 	}
@@ -92,15 +93,16 @@ func TestAFailedStepIsNamed(t *testing.T) {
 }
 
 func TestAMigrationThatFindsTheDatabaseLockedTriesAgain(t *testing.T) {
+	latest := migrations.Latest(migrations.Spanner)
 	d := &recorder{version: 3}
 	d.mark = func() error {
-		d.version, d.mark = 10, nil
+		d.version, d.mark = int(latest), nil
 		return database.ErrLocked
 	}
 	m, err := migrations.New(migrations.Spanner, d)
 	must(t, err)
 	must(t, m.Up(t.Context()))
-	wantVersion(t, m, 10)
+	wantVersion(t, m, latest)
 	d.wantCalls(t, "lock", "unlock", "lock", "unlock")
 }
 

@@ -2,7 +2,6 @@ package migrations_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -131,71 +130,51 @@ func TestTheLocksOfIntentsOutliveTheirTable(t *testing.T) {
 	})
 }
 
-// A program works on with a schema without packs, and gets an error for what is about them.
-func TestADriverSaysThatASchemaHasNoPacks(t *testing.T) {
+// Sites are upgraded before the schema, which is then migrated while they work.
+func TestADriverServesTheSchemaBeforeItsOwn(t *testing.T) {
 	each(t, func(t *testing.T, k dbtest.Kind) {
 		d := k.New(t)
-		must(t, migrator(t, d).To(t.Context(), 9))
+		m := migrator(t, d)
+		must(t, m.Down(t.Context(), 1))
 		driver := d.Open(t)
-		packs := driver.(refdb.PackStore)
-		ctx := t.Context()
-		pack := refdb.PackPart{Pack: refdb.Pack{ID: "pack", Project: project, Tips: []string{sha}, Size: 4}, Data: []byte("data"), Last: true}
-		prepare := refdb.PrepareRequest{Project: project, Updates: []refdb.Update{{Ref: main, New: sha}}, Owner: "eu-1/1", Nonce: "n"}
-		use := prepare
-		use.Packs = []string{"pack"}
-		row := refdb.ProjectRequest{Project: project, ID: "id", Rules: "ref refs/heads/*", Mode: "enforce", Op: "one"}
-		kept := row
-		kept.Store = "all"
-		for name, do := range map[string]func() error{
-			"store a part":    func() error { return packs.StorePart(ctx, pack) },
-			"list":            func() error { _, err := packs.Packs(ctx, refdb.PackQuery{Project: project, Limit: 1}); return err },
-			"read":            func() error { _, err := packs.PackPart(ctx, "pack", 0); return err },
-			"drop":            func() error { return packs.DropPack(ctx, "pack") },
-			"drop abandoned":  func() error { _, err := packs.DropAbandonedPacks(ctx, time.Hour, 1); return err },
-			"drop superseded": func() error { _, err := packs.DropSupersededPacks(ctx, project, 1); return err },
-			"remove":          func() error { _, err := packs.RemovePacks(ctx, project, 1); return err },
-			"count":           func() error { _, err := packs.PackUsage(ctx, ""); return err },
-			"prepare":         func() error { _, err := driver.Prepare(ctx, use); return err },
-			"put a project":   func() error { _, err := driver.PutProject(ctx, kept); return err },
-		} {
-			if err := do(); !errors.Is(err, refdb.ErrOldSchema) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		wantProject := func(store string) refdb.Project {
+		work := func(when string) {
 			t.Helper()
-			all, err := driver.Projects(ctx, refdb.ProjectQuery{Limit: 10})
-			if err != nil || len(all) != 1 || all[0].Rules != row.Rules || all[0].Store != store {
-				t.Fatalf("%+v, %v; want one with the store %q", all, err, store)
-			}
-			return all[0]
+			pack := refdb.PackPart{Pack: refdb.Pack{ID: when, Project: project, Tips: []string{sha}, Size: 4}, Data: []byte("data"), Last: true}
+			must(t, driver.(refdb.PackStore).StorePart(t.Context(), pack))
+			prepared, err := driver.Prepare(t.Context(), refdb.PrepareRequest{
+				Project: project, Updates: []refdb.Update{{Ref: "refs/heads/" + when, New: sha}}, Owner: "eu-1/1", Nonce: when, Packs: []string{when},
+			})
+			must(t, err)
+			must(t, driver.Finish(t.Context(), refdb.FinishRequest{
+				Project: project, Origin: refdb.Origin{ID: when, Owner: "eu-1/1"}, Token: prepared.Token,
+				Done: []refdb.Update{{Ref: "refs/heads/" + when, New: sha}},
+			}))
 		}
-		if p, err := driver.PutProject(ctx, row); err != nil || p.Rules != row.Rules || p.Store != "" {
-			t.Errorf("%+v, %v", p, err)
-		}
-		wantProject("")
-		prepared, err := driver.Prepare(ctx, prepare)
-		must(t, err)
-		must(t, driver.Finish(ctx, refdb.FinishRequest{
-			Project: project, Origin: refdb.Origin{ID: "id", Owner: "eu-1/1"}, Token: prepared.Token, Dropped: []string{main},
-		}))
+		work("before")
+		must(t, m.Up(t.Context()))
+		work("after")
+		must(t, m.Down(t.Context(), 1))
+		work("again")
+		wantRefs(t, d, []string{"refs/heads/after", "refs/heads/again", "refs/heads/before"})
 
-		must(t, migrator(t, d).Up(ctx))
-		if c, ok := driver.(refdb.SchemaChecker); ok {
-			must(t, c.CheckSchema(ctx)) // as a DB does every five seconds
-		}
-		kept.Revision, kept.Op = wantProject("").Revision, "two"
-		if p, err := driver.PutProject(ctx, kept); err != nil || p.Store != "all" {
-			t.Errorf("after migrate up: %+v, %v", p, err)
-		}
-		wantProject("all")
-		must(t, packs.StorePart(ctx, pack))
-		use.Nonce = "m"
-		_, err = driver.Prepare(ctx, use)
+		// Unlike a reader of changes a log does not wait for the transactions of other tests.
+		log, err := driver.Log(t.Context(), refdb.LogRequest{Project: project, Limit: 10})
 		must(t, err)
-		page, err := packs.Packs(ctx, refdb.PackQuery{Project: project, Limit: 10, Inline: 10})
-		if err != nil || len(page.Packs) != 1 || string(page.Packs[0].Data) != "data" {
-			t.Errorf("after migrate up: %+v, %v", page, err)
+		var moved []string
+		for _, c := range log.Changes {
+			moved = append(moved, c.Ref)
+		}
+		if want := []string{"refs/heads/again", "refs/heads/after", "refs/heads/before"}; !slices.Equal(moved, want) {
+			t.Errorf("the history has %q, want %q", moved, want)
+		}
+		packs, err := driver.(refdb.PackStore).Packs(t.Context(), refdb.PackQuery{Project: project, Limit: 10})
+		must(t, err)
+		var used []string
+		for _, p := range packs.Packs {
+			used = append(used, p.ID)
+		}
+		if want := []string{"before", "after", "again"}; !slices.Equal(used, want) {
+			t.Errorf("the packs are %q, want %q", used, want)
 		}
 	})
 }

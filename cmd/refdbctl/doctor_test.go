@@ -115,7 +115,7 @@ func TestDoctorNamesASchemaBesideThisProgramsOwn(t *testing.T) {
 		change string
 		says   string
 	}{
-		{`UPDATE refdb_schema SET version = 9`, "refdbctl migrate up"},
+		{`UPDATE refdb_schema SET version = 10`, "refdbctl migrate up"},
 		{`UPDATE refdb_schema SET version = 99`, "upgrade the program"},
 	} {
 		w := newWorld(t)
