@@ -1,7 +1,9 @@
 package migrations
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -23,12 +25,13 @@ type Catalogue struct {
 
 // foundTable is a table, or a view, in the database.
 type foundTable struct {
-	schema   string            // its schema; "" if that is where new tables are made
-	columns  map[string]string // types, by column
-	required []string          // columns that need a value
-	key      string
-	indexes  map[string]string // columns, by index
-	triggers map[string]bool
+	schema    string            // its schema; "" if that is where new tables are made
+	columns   map[string]string // types, by column
+	required  []string          // columns that need a value
+	key       string
+	indexes   map[string]string // columns, by index
+	triggers  map[string]bool   // whether they fire
+	functions map[string]bool
 }
 
 // NewCatalogue returns one to [Catalogue.Add] to.
@@ -40,7 +43,7 @@ func NewCatalogue(d Dialect) *Catalogue {
 func (c *Catalogue) Add(table, part, name, detail string) {
 	f := c.tables[table]
 	if f == nil {
-		f = &foundTable{columns: make(map[string]string), indexes: make(map[string]string), triggers: make(map[string]bool)}
+		f = &foundTable{columns: make(map[string]string), indexes: make(map[string]string), triggers: make(map[string]bool), functions: make(map[string]bool)}
 		c.tables[table] = f
 	}
 	switch part {
@@ -54,8 +57,10 @@ func (c *Catalogue) Add(table, part, name, detail string) {
 		f.key = appendName(f.key, detail)
 	case "index":
 		f.indexes[name] = appendName(f.indexes[name], detail)
-	case "trigger":
-		f.triggers[name] = true
+	case "function":
+		f.functions[name] = true
+	case "trigger", "disabled":
+		f.triggers[name] = part == "trigger"
 	}
 }
 
@@ -69,32 +74,50 @@ func appendName(all, next string) string {
 // CatalogueSQL returns the query for a [Catalogue]. Its rows are four texts. On
 // PostgreSQL names are resolved by this session's search_path.
 func CatalogueSQL(d Dialect) string {
+	return named(d, map[Dialect]string{
+		Postgres: postgresGuards + postgresShape, Spanner: spannerCatalogue, SQLite: sqliteGuards + sqliteShape,
+	}[d])
+}
+
+// GuardsSQL returns the query for a [Record]'s Guards: the tables, their keys and their triggers. It reads
+// system catalogues only, which needs no privilege. On Spanner there is none: see [Check].
+func GuardsSQL(d Dialect) string {
+	return named(d, map[Dialect]string{Postgres: postgresGuards, SQLite: sqliteGuards}[d])
+}
+
+// named puts the names of our tables into a query.
+func named(d Dialect, query string) string {
 	names := []string{Table, strings.ToLower(earlierTable(d))}
 	for _, t := range tables(d) {
 		names = append(names, t.name)
 	}
-	return strings.ReplaceAll(map[Dialect]string{
-		Postgres: postgresCatalogue, Spanner: spannerCatalogue, SQLite: sqliteCatalogue,
-	}[d], "NAMES", "('"+strings.Join(names, "', '")+"')")
+	return strings.ReplaceAll(query, "NAMES", "('"+strings.Join(names, "', '")+"')")
 }
 
-const postgresCatalogue = `
+const postgresGuards = `
 WITH tab AS (
-  SELECT c.oid, c.relname, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  SELECT c.oid, c.relname, c.relnamespace, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE c.relname IN NAMES AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND pg_table_is_visible(c.oid)
-), col AS (
-  SELECT relname, a.* FROM tab JOIN pg_attribute a ON attrelid = oid WHERE attnum > 0 AND NOT attisdropped
-), ind AS (
-  SELECT tab.relname, i.indisprimary, c.relname AS name,
-         (SELECT string_agg(btrim(pg_get_indexdef(i.indexrelid, n, true), '"'), ', ' ORDER BY n) FROM generate_series(1, i.indnkeyatts) n) AS columns
-  FROM tab JOIN pg_index i ON i.indrelid = tab.oid JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indisvalid
 )
 SELECT relname::text, 'place', '', CASE WHEN nspname = current_schema() THEN '' ELSE nspname::text END FROM tab
-UNION ALL SELECT relname::text, 'column', attname::text,
+UNION ALL SELECT relname::text, 'key', '', (
+  SELECT string_agg(attname, ', ' ORDER BY array_position(indkey::int2[], attnum)) FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey))
+FROM tab JOIN pg_index ON indrelid = oid WHERE indisprimary AND indisvalid
+UNION ALL SELECT relname::text, CASE WHEN tgenabled IN ('O', 'A') THEN 'trigger' ELSE 'disabled' END, tgname::text, ''
+FROM tab JOIN pg_trigger ON tgrelid = tab.oid WHERE NOT tgisinternal`
+
+const postgresShape = `
+UNION ALL (WITH col AS (
+  SELECT relname, a.* FROM tab JOIN pg_attribute a ON attrelid = oid WHERE attnum > 0 AND NOT attisdropped
+)
+SELECT relname::text, 'column', attname::text,
        format_type(atttypid, atttypmod) || coalesce((SELECT ' COLLATE "C"' FROM pg_collation l WHERE l.oid = attcollation AND collname = 'C'), '') FROM col
-UNION ALL SELECT relname::text, 'required', attname::text, '' FROM col WHERE attnotnull AND NOT atthasdef AND attidentity = ''
-UNION ALL SELECT relname::text, CASE WHEN indisprimary THEN 'key' ELSE 'index' END, name::text, columns FROM ind
-UNION ALL SELECT relname::text, 'trigger', tgname::text, '' FROM tab JOIN pg_trigger ON tgrelid = tab.oid WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')`
+UNION ALL SELECT relname::text, 'required', attname::text, '' FROM col WHERE attnotnull AND NOT atthasdef AND attidentity = '')
+UNION ALL SELECT tab.relname::text, 'index', c.relname::text,
+       (SELECT string_agg(btrim(pg_get_indexdef(i.indexrelid, n, true), '"'), ', ' ORDER BY n) FROM generate_series(1, i.indnkeyatts) n)
+FROM tab JOIN pg_index i ON i.indrelid = tab.oid JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indisvalid AND NOT i.indisprimary
+UNION ALL SELECT 'admission', 'function', proname::text, '' FROM pg_proc
+WHERE proname LIKE 'refdb\_%' AND pronamespace = (SELECT relnamespace FROM tab WHERE relname = 'admission')`
 
 const spannerCatalogue = `
 SELECT tab, part, name, detail FROM (
@@ -109,16 +132,18 @@ SELECT tab, part, name, detail FROM (
   FROM INFORMATION_SCHEMA.INDEX_COLUMNS WHERE TABLE_SCHEMA = '' AND LOWER(TABLE_NAME) IN NAMES AND ORDINAL_POSITION IS NOT NULL
 ) ORDER BY position`
 
-const sqliteCatalogue = `
+const sqliteGuards = `
 WITH tab AS (SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND lower(name) IN NAMES)
 SELECT lower(name), 'place', '', '' FROM tab
-UNION ALL SELECT lower(tab.name), 'column', lower(c.name), upper(c.type) FROM tab, pragma_table_info(tab.name) c
-UNION ALL SELECT lower(tab.name), 'required', lower(c.name), '' FROM tab, pragma_table_info(tab.name) c WHERE c."notnull" AND c.dflt_value IS NULL
 UNION ALL SELECT lower(tab.name), 'key', '', (SELECT group_concat(lower(c.name), ', ' ORDER BY c.pk) FROM pragma_table_info(tab.name) c WHERE c.pk > 0)
 FROM tab WHERE EXISTS (SELECT 1 FROM pragma_table_info(tab.name) c WHERE c.pk > 0)
-UNION ALL SELECT lower(tab.name), 'index', lower(i.name), (SELECT group_concat(lower(c.name), ', ' ORDER BY c.seqno) FROM pragma_index_info(i.name) c)
-FROM tab, pragma_index_list(tab.name) i WHERE i.origin = 'c'
 UNION ALL SELECT lower(tab.name), 'trigger', lower(t.name), '' FROM tab JOIN sqlite_master t ON t.type = 'trigger' AND lower(t.tbl_name) = lower(tab.name)`
+
+const sqliteShape = `
+UNION ALL SELECT lower(tab.name), 'column', lower(c.name), upper(c.type) FROM tab, pragma_table_info(tab.name) c
+UNION ALL SELECT lower(tab.name), 'required', lower(c.name), '' FROM tab, pragma_table_info(tab.name) c WHERE c."notnull" AND c.dflt_value IS NULL
+UNION ALL SELECT lower(tab.name), 'index', lower(i.name), (SELECT group_concat(lower(c.name), ', ' ORDER BY c.seqno) FROM pragma_index_info(i.name) c)
+FROM tab, pragma_index_list(tab.name) i WHERE i.origin = 'c'`
 
 // Has reports whether the table is there.
 func (c *Catalogue) Has(table string) bool { return c.tables[table] != nil }
@@ -226,48 +251,85 @@ func (c *Catalogue) checkSearchPath() error {
 		c.tables[strings.ToLower(name)].schema)
 }
 
-// Examine compares the database with a version of the schema. It lists the tables, columns, keys, indexes and triggers that are
-// missing or differ, and says what to do; ok is true if there are none. The version is one that this program serves; a later one
-// is treated as the latest that the program knows.
+// Examine compares the database with a version of the schema. It lists the tables, columns, keys, indexes, triggers and functions
+// that are missing or differ, and says what to do; ok is true if there are none. The version is one that this program serves; a
+// later one is treated as the latest that the program knows.
 func (c *Catalogue) Examine(version uint) (detail string, ok bool) {
-	var all []fault
 	version = min(version, Latest(c.dialect))
+	all := c.compare(version, func(f *foundTable, t table) []fault {
+		return slices.Concat(f.faults(t, version), f.indexFaults(t), f.triggerFaults(t, version), f.functionFaults(t, version))
+	})
+	if len(all) == 0 {
+		return "columns, keys, indexes and triggers are as they should be", true
+	}
+	return c.report(all), false
+}
+
+// checkGuards fails if a table of that version, its key or one of its triggers is missing. A statement would succeed without them.
+func (c *Catalogue) checkGuards(version uint) error {
+	all := c.compare(version, func(f *foundTable, t table) []fault {
+		return append(f.keyFaults(t), f.triggerFaults(t, version)...)
+	})
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New(c.report(all))
+}
+
+// compare returns what differs from that version, which differs compares for a table.
+func (c *Catalogue) compare(version uint, differs func(*foundTable, table) []fault) []fault {
+	var all []fault
 	for _, t := range tables(c.dialect) {
 		switch f := c.tables[t.name]; {
 		case !t.in(version):
+		case f == nil && t.name == "refs":
+			all = append(all, fault{text: "there is no table refs"}) // a new one would be empty: the rows must be restored
 		case f == nil:
-			// A new table of refs would be empty: the rows must be restored.
-			all = append(all, fault{"there is no table " + t.name, t.name != "refs"})
+			all = append(all, fault{text: "there is no table " + t.name, repeatable: true})
 		default:
-			all = append(all, f.faults(t, version)...)
-			all = append(all, f.indexFaults(t)...)
-			all = append(all, f.triggerFaults(t, version)...)
+			all = append(all, differs(f, t)...)
 		}
 	}
-	if len(all) == 0 {
-		return "columns, keys and indexes are as they should be", true
-	}
-	texts, advice := make([]string, len(all)), "run `refdbctl migrate force 0`, then `refdbctl migrate up`, which brings the latest version"
+	return all
+}
+
+// triggersStep is the step that makes the triggers of SQLite anew.
+const triggersStep = 11
+
+// report says what the faults are, and what to do.
+func (c *Catalogue) report(all []fault) string {
+	first, from := "", 0
+	texts := make([]string, len(all))
 	for i, f := range all {
 		texts[i] = f.text
-		if !f.repeatable || c.dialect == SQLite {
-			advice = "undo what changed it, or restore a backup"
+		if f.statement != "" {
+			first += "`" + f.statement + "` as the owner of the tables, then "
 		}
 	}
-	return strings.Join(texts, ", ") + ": " + advice, false
+	repeatable := func(f fault) bool { return f.repeatable }
+	if c.dialect == SQLite {
+		repeatable, from = func(f fault) bool { return f.trigger }, triggersStep-1
+	}
+	advice := fmt.Sprintf("run %s`refdbctl migrate force %d`, then `refdbctl migrate up`, which brings the latest version", first, from)
+	if slices.ContainsFunc(all, func(f fault) bool { return !repeatable(f) }) {
+		advice = "undo what changed it, or restore a backup"
+	}
+	return strings.Join(texts, ", ") + ": " + advice
 }
 
 // A fault is a difference from the schema of a version.
 type fault struct {
 	text       string
-	repeatable bool // repeating the steps up repairs it
+	repeatable bool   // repeating the steps up repairs it, on Spanner and PostgreSQL
+	trigger    bool   // so does repeating triggersStep, on SQLite
+	statement  string // that comes before them
 }
 
 // faults compares the table's columns and key with those of that version.
 func (f *foundTable) faults(t table, version uint) []fault {
 	var all []fault
 	add := func(repeatable bool, format string, args ...any) {
-		all = append(all, fault{fmt.Sprintf(format, args...), repeatable})
+		all = append(all, fault{text: fmt.Sprintf(format, args...), repeatable: repeatable})
 	}
 	for _, col := range t.columns {
 		switch kind, ok := f.columns[col.name]; {
@@ -283,10 +345,21 @@ func (f *foundTable) faults(t table, version uint) []fault {
 			add(false, "the column %s.%s is not refdb's, and needs a value", t.name, name)
 		}
 	}
-	if f.key != t.key {
-		add(false, "the primary key of %s is (%s) instead of (%s)", t.name, f.key, t.key)
+	return append(all, f.keyFaults(t)...)
+}
+
+// keyFaults compares the table's key. A table that was restored alone may have none.
+func (f *foundTable) keyFaults(t table) []fault {
+	switch f.key {
+	case t.key:
+		return nil
+	case "":
+		return []fault{{
+			text: fmt.Sprintf("%s has no primary key (%s)", t.name, t.key), repeatable: true,
+			statement: fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s)", t.name, t.key),
+		}}
 	}
-	return all
+	return []fault{{text: fmt.Sprintf("the primary key of %s is (%s) instead of (%s)", t.name, f.key, t.key)}}
 }
 
 func (f *foundTable) indexFaults(t table) []fault {
@@ -294,9 +367,9 @@ func (f *foundTable) indexFaults(t table) []fault {
 	for _, i := range t.indexes {
 		switch columns, ok := f.indexes[i.name]; {
 		case !ok:
-			all = append(all, fault{fmt.Sprintf("there is no index %s on %s (%s)", i.name, t.name, i.columns), true})
+			all = append(all, fault{text: fmt.Sprintf("there is no index %s on %s (%s)", i.name, t.name, i.columns), repeatable: true})
 		case columns != i.columns:
-			all = append(all, fault{fmt.Sprintf("the index %s is on %s (%s) instead of (%s)", i.name, t.name, columns, i.columns), false})
+			all = append(all, fault{text: fmt.Sprintf("the index %s is on %s (%s) instead of (%s)", i.name, t.name, columns, i.columns)})
 		}
 	}
 	return all
@@ -305,8 +378,22 @@ func (f *foundTable) indexFaults(t table) []fault {
 func (f *foundTable) triggerFaults(t table, version uint) []fault {
 	var all []fault
 	for _, trigger := range t.triggers {
-		if trigger.since <= version && !f.triggers[trigger.name] {
-			all = append(all, fault{fmt.Sprintf("there is no trigger %s on %s", trigger.name, t.name), true})
+		switch fires, there := f.triggers[trigger.name]; {
+		case trigger.since > version || fires:
+		case there:
+			all = append(all, fault{text: fmt.Sprintf("the trigger %s on %s is disabled", trigger.name, t.name), repeatable: true, trigger: true})
+		default:
+			all = append(all, fault{text: fmt.Sprintf("there is no trigger %s on %s", trigger.name, t.name), repeatable: true, trigger: true})
+		}
+	}
+	return all
+}
+
+func (f *foundTable) functionFaults(t table, version uint) []fault {
+	var all []fault
+	for _, function := range t.functions {
+		if function.since <= version && !f.functions[function.name] {
+			all = append(all, fault{text: fmt.Sprintf("there is no function %s", function.name), repeatable: true})
 		}
 	}
 	return all

@@ -78,11 +78,17 @@ type Record struct {
 	Oldest uint
 	Dirty  bool // a migration to Version is under way, or was interrupted
 	Exists bool
+	// Guards has what [GuardsSQL] selects.
+	Guards *Catalogue
 }
 
 // Check returns nil if this program works with the schema of r, and otherwise an
 // error of one line that says what to do. Drivers call it when they open a database,
 // with what they read from the table of versions.
+//
+// It compares r.Guards with the tables, keys and triggers of the version, without which a statement
+// succeeds and is wrong: a table that was restored alone lacks them. On Spanner there is nothing of that kind: a table has its
+// key as long as it exists, and the history is written by programs. Of a later version only its own programs know the triggers.
 func Check(d Dialect, r Record) error {
 	switch latest := Latest(d); {
 	case r.Exists && r.Dirty:
@@ -94,6 +100,8 @@ func Check(d Dialect, r Record) error {
 		return fmt.Errorf("version %d is older than %d, the oldest that this program works with: run `refdbctl migrate up`", r.Version, oldestServed)
 	case r.Version > latest && (r.Oldest == 0 || r.Oldest > latest):
 		return fmt.Errorf("version %d is newer than this program's %d: upgrade the program", r.Version, latest)
+	case r.Guards != nil && r.Version <= latest:
+		return r.Guards.checkGuards(r.Version)
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ type table struct {
 	key         string
 	columns     []column
 	indexes     []index
-	triggers    []trigger
+	triggers    []routine
+	functions   []routine // that are called by name, and needed with the table
 }
 
 type column struct {
@@ -17,7 +18,8 @@ type column struct {
 	since      uint
 }
 
-type trigger struct {
+// A routine is a trigger or a function.
+type routine struct {
 	name  string
 	since uint
 }
@@ -51,16 +53,16 @@ func postgresTables() []table {
 	return []table{
 		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
 			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"value", bytewise, 1}, {"time", instant, 1}, {"op", text, 2},
-		}, triggers: []trigger{{"refdb_record_inserts", 8}, {"refdb_record_updates", 8}, {"refdb_record_deletes", 8}, {requiresAdmission, 9}}},
+		}, triggers: []routine{{"refdb_record_inserts", 8}, {"refdb_record_updates", 8}, {"refdb_record_deletes", 8}, {requiresAdmission, 9}}},
 		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
 			{"project", bytewise, 1}, {"ref", bytewise, 1}, {"heartbeat", instant, 1}, {"token", instant, 1}, {"owner", bytewise, 1},
 			{"nonce", text, 2}, {"stale_after", "bigint", 2}, {"waiting", "text[]", 2},
-		}, indexes: []index{{"locks_owner", "owner"}}, triggers: []trigger{{requiresAdmission, 9}}},
+		}, indexes: []index{{"locks_owner", "owner"}}, triggers: []routine{{requiresAdmission, 9}}},
 		{name: "token_marks", first: 2, last: 4, key: "shard", columns: []column{{"shard", "smallint", 2}, {"mark", instant, 2}}},
 		{name: "intents", first: 4, key: keyOfIntents, columns: append(intentColumns(bytewise, instant),
 			column{"agent", text, 4}, column{"decision", text, 4}, column{"decided_by", text, 4}, column{"reason", text, 4}, column{"nonce", text, 4}),
-			triggers: []trigger{{requiresAdmission, 9}, {"refdb_require_witness_begins", 9}, {"refdb_require_witness_ends", 9}}},
-		withTriggers(projectTable(bytewise, bytewise, text, text, "bigint", instant), trigger{requiresAdmission, 9}),
+			triggers: []routine{{requiresAdmission, 9}, {"refdb_require_witness_begins", 9}, {"refdb_require_witness_ends", 9}}},
+		withTriggers(projectTable(bytewise, bytewise, text, text, "bigint", instant), routine{requiresAdmission, 9}),
 		auditTable(bytewise, bytewise, text, instant),
 		{name: "token_origin", first: 5, key: "id", columns: []column{{"id", "smallint", 5}, {"origin", instant, 5}, {"reached", instant, 5}}},
 		{name: "epochs", first: 8, key: "first", columns: []column{
@@ -73,11 +75,11 @@ func postgresTables() []table {
 			{"history_position", "position, project, ref"}, {"history_project", "project, position, ref"}, {"history_time", "time"}, {"history_blocks", "position, time"},
 		}},
 		{name: "followers", first: 8, key: "name", columns: []column{{"name", bytewise, 8}, {"cursor", bytewise, 8}, {"read", "bigint", 8}, {"seen", instant, 8}}},
-		withTriggers(admissionTable("smallint", bytewise, instant), trigger{"refdb_admit", 11}),
+		postgresAdmissionTable(bytewise, instant),
 		witnessTable(bytewise, "boolean", instant),
 		lostTable(bytewise, "old", "new", "at", "bigint", instant),
-		withTriggers(packTable(bytewise, "boolean", "bigint", "integer", instant), trigger{requiresAdmission, 10}, trigger{"refdb_place_pack", 11}),
-		withTriggers(partTable(bytewise, "integer", "bytea"), trigger{requiresAdmission, 10}),
+		withTriggers(packTable(bytewise, "boolean", "bigint", "integer", instant), routine{requiresAdmission, 10}, routine{"refdb_place_pack", 11}),
+		withTriggers(partTable(bytewise, "integer", "bytea"), routine{requiresAdmission, 10}),
 	}
 }
 
@@ -120,7 +122,7 @@ func sqliteTables() []table {
 	return []table{
 		{name: "refs", first: 1, key: keyOfRefs, columns: []column{
 			{"project", text, 1}, {"ref", text, 1}, {"value", text, 1}, {"time", instant, 1}, {"op", text, 2},
-		}, triggers: []trigger{
+		}, triggers: []routine{
 			{"history_replaced", 8}, {"history_inserted", 8}, {"history_updated", 8}, {"history_deleted", 8}, {"history_renamed", 8},
 		}},
 		{name: "locks", first: 1, key: keyOfRefs, columns: []column{
@@ -180,6 +182,15 @@ func admissionTable(number, text, instant string) table {
 	return table{name: "admission", first: 9, key: "id", columns: []column{{"id", number, 9}, {"server", text, 9}, {"since", instant, 9}}}
 }
 
+func postgresAdmissionTable(bytewise, instant string) table {
+	t := withTriggers(admissionTable("smallint", bytewise, instant), routine{"refdb_admit", 11})
+	t.functions = []routine{
+		{"refdb_server", 9}, {"refdb_require", 9}, {"refdb_started", 10},
+		{"refdb_position", 11}, {"refdb_raise_positions", 11}, {"refdb_recovers", 11}, {"refdb_be_durable", 11},
+	}
+	return t
+}
+
 func witnessTable(text, boolean, instant string) table {
 	return table{name: "witnesses", first: 9, key: "name", columns: []column{
 		{"name", text, 9}, {"server", text, 9}, {"seen", instant, 9}, {"away", boolean, 9}, {"without", boolean, 9}, {"since", instant, 9},
@@ -206,7 +217,7 @@ func partTable(text, number, data string) table {
 	return table{name: "pack_parts", first: 10, key: "pack, number", columns: []column{{"pack", text, 10}, {"number", number, 10}, {"data", data, 10}}}
 }
 
-func withTriggers(t table, triggers ...trigger) table {
+func withTriggers(t table, triggers ...routine) table {
 	t.triggers = triggers
 	return t
 }

@@ -138,6 +138,10 @@ func (db *DB) compareOnce(ctx context.Context, away bool) (Admission, error) {
 }
 
 func (db *DB) report(ctx context.Context, r Report) (Admission, error) {
+	// It may admit the server.
+	if err := db.schemaError(); err != nil {
+		return Admission{}, err
+	}
 	return retryPlain(ctx, db, func() (Admission, error) {
 		a, err := db.driver.Report(ctx, r)
 		return a, repeatable(err)
@@ -322,6 +326,9 @@ func (db *DB) Recover(ctx context.Context, o RecoverOptions) (Recovered, error) 
 		return Recovered{}, fmt.Errorf("recovering: %w", err)
 	}
 	r := RecoverRequest{By: o.By, Reason: o.Reason, Without: slices.Sorted(slices.Values(o.Without)), Limit: pageSize}
+	if err := db.schemaError(); err != nil {
+		return Recovered{}, fmt.Errorf("recovering: %w", err)
+	}
 	defer db.feeds.hint()
 	for {
 		step, err := retryPlain(ctx, db, func() (Recovered, error) {

@@ -162,15 +162,15 @@ func (db *DB) digest(project string, refs []string) string {
 const schemaPoll = 5 * time.Second
 
 // A SchemaChecker is a Driver that can check the schema again after it opened the database:
-// others may migrate it while this program runs.
+// while this program runs others may migrate it, restore a table without its triggers, or disable them.
 type SchemaChecker interface {
 	// CheckSchema returns an error wrapping ErrSchema if this program doesn't work with
-	// the schema that the database has now.
+	// the schema that the database has now, or if a table, key or trigger is missing without which writes succeed and are wrong.
 	CheckSchema(ctx context.Context) error
 }
 
 // watchSchema checks the schema until the DB is closed. While it does not fit nothing new is
-// begun: rows that this program writes might lack what a newer schema requires.
+// begun: rows that this program writes might lack what a newer schema requires, or be in no history.
 func (db *DB) watchSchema(c SchemaChecker) {
 	for sleep(db.closing, schemaPoll); db.closing.Err() == nil; sleep(db.closing, schemaPoll) {
 		ctx, cancel := db.attemptContext(db.closing)
@@ -179,7 +179,7 @@ func (db *DB) watchSchema(c SchemaChecker) {
 		switch unfit := errors.Is(err, ErrSchema); {
 		case unfit:
 			if db.schemaErr.Swap(&err) == nil {
-				db.opts.Logger.Error("the schema was migrated, and does not fit any more: nothing is locked or written until it does", "reason", err.Error())
+				db.opts.Logger.Error("the schema does not fit any more: nothing is locked or written until it does", "reason", err.Error())
 			}
 		case err == nil:
 			if db.schemaErr.Swap(nil) != nil {

@@ -114,6 +114,9 @@ func (db *DB) PutProject(ctx context.Context, p Project) (Project, error) {
 	if p.Revision == 0 && p.ID != "" {
 		op = p.ID
 	}
+	if err := db.schemaError(); err != nil {
+		return Project{}, fmt.Errorf("writing project %s: %w", p.Project, err)
+	}
 	r := ProjectRequest{Project: p.Project, ID: p.ID, Rules: p.Rules, Mode: p.Mode, Store: p.Store, Revision: p.Revision, Op: op}
 	row, err := retry(ctx, db, func() (Project, error) {
 		row, err := db.driver.PutProject(ctx, r)

@@ -190,6 +190,11 @@ func schemaVersion(ctx context.Context, c *conn) (uint, error) {
 	}, `SELECT CAST(version AS integer), CAST(dirty AS integer), CAST(`+oldest+` AS integer) FROM `+table); err != nil {
 		return 0, err
 	}
+	guards, err := described(ctx, c, migrations.GuardsSQL(migrations.SQLite))
+	if err != nil {
+		return 0, err
+	}
+	recorded.Guards = guards
 	if err := migrations.Check(migrations.SQLite, recorded); err != nil {
 		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
 	}
@@ -198,8 +203,13 @@ func schemaVersion(ctx context.Context, c *conn) (uint, error) {
 
 // catalogue reads what the file has of our tables.
 func catalogue(ctx context.Context, c *conn) (*migrations.Catalogue, error) {
+	return described(ctx, c, migrations.CatalogueSQL(migrations.SQLite))
+}
+
+// described returns the answer to one of the queries for a catalogue.
+func described(ctx context.Context, c *conn, query string) (*migrations.Catalogue, error) {
 	found := migrations.NewCatalogue(migrations.SQLite)
-	err := c.query(ctx, func(r row) { found.Add(r.text(0), r.text(1), r.text(2), r.text(3)) }, migrations.CatalogueSQL(migrations.SQLite))
+	err := c.query(ctx, func(r row) { found.Add(r.text(0), r.text(1), r.text(2), r.text(3)) }, query)
 	return found, err
 }
 

@@ -3,7 +3,6 @@ package schema
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -13,8 +12,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// Check checks the version of the schema, with one statement unless an earlier program
-// made the schema. Any error but a refdb.ErrSchema is the server's, or the connection's.
+// Check checks the version of the schema, and that nothing is missing that keeps writes right, with one statement unless an
+// earlier program made the schema. Any error but a refdb.ErrSchema is the server's, or the connection's.
 func Check(ctx context.Context, conn *pgx.Conn) error {
 	_, err := Version(ctx, conn)
 	return err
@@ -48,20 +47,27 @@ func Version(ctx context.Context, conn *pgx.Conn) (uint, error) {
 	return recorded.Version, nil
 }
 
-// recordIn reads a table of versions; oldest is what it has of that.
-func recordIn(ctx context.Context, conn *pgx.Conn, table, oldest string) (r migrations.Record, err error) {
-	var version, needs int64
+// recordIn reads a table of versions, and the guards in the same snapshot; oldest is what the table has of that.
+func recordIn(ctx context.Context, conn *pgx.Conn, table, oldest string) (migrations.Record, error) {
+	sql := `SELECT version, dirty, ` + oldest + `, coalesce(tab, ''), coalesce(part, ''), coalesce(name, ''), coalesce(detail, '')
+FROM ` + table + ` LEFT JOIN (` + migrations.GuardsSQL(migrations.Postgres) + `) AS guards (tab, part, name, detail) ON true`
 	for {
-		err = conn.QueryRow(ctx, `SELECT version, dirty, `+oldest+` FROM `+table, pgx.QueryExecModeExec).Scan(&version, &r.Dirty, &needs)
-		if roundtrip.Code(err) != roundtrip.LockNotAvailable || ctx.Err() != nil {
-			break // else it is being migrated
+		r := migrations.Record{Guards: migrations.NewCatalogue(migrations.Postgres)}
+		var version, needs int64
+		var tab, part, name, detail string
+		rows, err := conn.Query(ctx, sql, pgx.QueryExecModeExec)
+		if err == nil {
+			_, err = pgx.ForEachRow(rows, []any{&version, &r.Dirty, &needs, &tab, &part, &name, &detail}, func() error {
+				r.Version, r.Oldest, r.Exists = uint(max(version, 0)), uint(max(needs, 0)), true
+				r.Guards.Add(tab, part, name, detail)
+				return nil
+			})
 		}
+		if roundtrip.Code(err) != roundtrip.LockNotAvailable || ctx.Err() != nil {
+			return r, err
+		}
+		// It is being migrated.
 	}
-	if errors.Is(err, pgx.ErrNoRows) {
-		return migrations.Record{}, nil
-	}
-	r.Version, r.Oldest, r.Exists = uint(max(version, 0)), uint(max(needs, 0)), true
-	return r, err
 }
 
 // catalogue reads what the database has of our tables.
