@@ -27,7 +27,9 @@ func (f *schemaFake) CheckSchema(context.Context) error {
 
 func (f *schemaFake) Remove(context.Context, RemoveRequest) (int, error) { return 0, nil }
 
-func (f *schemaFake) PutProject(context.Context, ProjectRequest) (Project, error) { return Project{}, nil }
+func (f *schemaFake) PutProject(context.Context, ProjectRequest) (Project, error) {
+	return Project{}, nil
+}
 
 func (f *schemaFake) Look(context.Context, string, []Known) (Looked, error) { return Looked{}, nil }
 
@@ -59,7 +61,10 @@ func TestNothingIsBegunOnASchemaThatDoesNotFitAnyMore(t *testing.T) {
 				_, err := db.Resolve(t.Context(), []Intent{{Project: "p", Ref: testRef, Owner: "o", Token: 1}}, KeepOld, "me", "why")
 				return err
 			},
-			"project": func() error { _, err := db.PutProject(t.Context(), Project{Project: "p", ID: "id", Rules: "ref refs/heads/*", Mode: "enforce"}); return err },
+			"project": func() error {
+				_, err := db.PutProject(t.Context(), Project{Project: "p", ID: "id", Rules: "ref refs/heads/*", Mode: "enforce"})
+				return err
+			},
 			"compare": func() error { _, err := db.Compare(t.Context()); return err },
 			"recover": func() error { _, err := db.Recover(t.Context(), RecoverOptions{By: "me", Reason: "why"}); return err },
 		}

@@ -18,8 +18,6 @@ CREATE TABLE IF NOT EXISTS history_state (
     shift       bigint NOT NULL
 );
 
-INSERT INTO history_state (id, pruned, shift) SELECT 1, first, 0 FROM epochs ON CONFLICT DO NOTHING;
-
 -- Each change of a ref. position: of the transaction that made it. old, new: '' is no row.
 -- op: the operation, as in refs.
 CREATE TABLE IF NOT EXISTS history (
@@ -32,6 +30,10 @@ CREATE TABLE IF NOT EXISTS history (
     op       text COLLATE "C",
     PRIMARY KEY (project, ref, position)
 );
+
+-- A row that was lost is made again above all changes: which of them were pruned is not known.
+INSERT INTO history_state (id, pruned, shift)
+SELECT 1, greatest(max(first), (SELECT max(position) + 1 FROM history)), 0 FROM epochs ON CONFLICT DO NOTHING;
 
 CREATE INDEX IF NOT EXISTS history_position ON history (position, project, ref);
 CREATE INDEX IF NOT EXISTS history_project ON history (project, position, ref);

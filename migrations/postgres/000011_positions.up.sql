@@ -78,6 +78,9 @@ $$;
 CREATE OR REPLACE FUNCTION refdb_place_pack() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   NEW.position := refdb_position();
+  IF NEW.position IS NULL THEN
+    RAISE EXCEPTION 'the row of history_state is missing' USING HINT = 'refdbctl doctor says what to do'; -- else the pack would count as unused
+  END IF;
   RETURN NEW;
 END
 $$;

@@ -131,6 +131,11 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.intact && s.grants == "" {
+		if err := d.findRows(ctx, &s); err != nil {
+			return nil, err
+		}
+	}
 	config := d.pools.Config()
 	hosts := map[string]bool{config.ConnConfig.Host: true}
 	for _, f := range config.ConnConfig.Fallbacks {
@@ -139,6 +144,17 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	s.pooled, s.readWrite, s.hosts = d.pools.Path() == roundtrip.Pooled, config.ConnConfig.ValidateConnect != nil, len(hosts)
 	s.connectsUpTo = d.pools.MaxConns() + listenConns
 	return s.diagnoses(), nil
+}
+
+// findRows checks that the tables have the rows that migrations wrote. They exist, and may be read.
+func (d *Driver) findRows(ctx context.Context, s *setup) error {
+	return d.pools.Do(ctx, roundtrip.Read("diagnose").Query(migrations.RowsSQL(migrations.Postgres), func(rows pgx.Rows) error {
+		missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err == nil && len(missing) > 0 {
+			s.intact, s.tables = false, migrations.MissingRows(migrations.Postgres, missing)
+		}
+		return err
+	}))
 }
 
 // connected returns the schema version, and sets the fields of s that need a connection of their own.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/globalrefdb/globalrefdb/migrations"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite/internal/filesystem"
 )
@@ -102,12 +103,18 @@ func (d *Driver) checkTables(ctx context.Context) (f finding, err error) {
 		if err != nil {
 			return err
 		}
-		if detail, ok := found.Examine(version); ok {
-			f.detail = detail
-		} else {
+		detail, ok := found.Examine(version)
+		if !ok {
 			f = finding{"changed", detail}
+			return nil
 		}
-		return nil
+		f = finding{detail: detail}
+		var missing []string
+		err = c.query(ctx, func(r row) { missing = append(missing, r.text(0)) }, migrations.RowsSQL(migrations.SQLite))
+		if len(missing) > 0 {
+			f = finding{"changed", migrations.MissingRows(migrations.SQLite, missing)}
+		}
+		return err
 	})
 	return f, err
 }
