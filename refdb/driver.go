@@ -231,8 +231,7 @@ type IntentStore interface {
 }
 
 // A ProjectStore holds each project's rules and mode, and which of its objects the database
-// keeps, for all sites. On a schema without packs that is nothing, and to put anything else is
-// ErrOldSchema.
+// keeps, for all sites.
 type ProjectStore interface {
 	// Projects returns the rows that q selects, in the order of their revisions, at most
 	// q.Limit. Of two changes the one with the larger revision was committed later, so that

@@ -37,9 +37,6 @@ var (
 	// ErrSchema: the database's schema is missing, older or newer than this
 	// program's, or left half-way by a migration that failed.
 	ErrSchema = errors.New("database schema does not fit")
-	// ErrOldSchema is the ErrSchema of requests about what the latest version of the schema
-	// brought: packs, with version 10. All other requests work.
-	ErrOldSchema = fmt.Errorf("%w: it is of the version before, and lacks what this needs: run `refdbctl migrate up`", ErrSchema)
 	// ErrUnrecorded: a ref was changed by a program that keeps no history, so that what it held before
 	// can't be told.
 	ErrUnrecorded = errors.New("a program that keeps no history changed the ref")

@@ -97,7 +97,7 @@ type PackPage struct {
 	More bool // there are more than Limit
 }
 
-// A PackStore is a [Driver] that keeps packs. On a schema without its tables all methods return ErrOldSchema.
+// A PackStore is a [Driver] that keeps packs.
 //
 // [IntentStore.Prepare] of such a driver marks r.Packs as used, in its transaction: those that were not used yet get
 // its position. If one of them is not there and complete, or is of another project, it does nothing and returns an error that wraps

@@ -65,8 +65,8 @@ func (db *DB) RemoveProject(ctx context.Context, project string, opts ...RemoveO
 	if err != nil {
 		return n, err
 	}
-	// A database may keep no packs: its driver has no place for them, or its schema.
-	if _, err := db.RemovePacks(ctx, project); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, ErrOldSchema) {
+	// A driver may have no place for packs.
+	if _, err := db.RemovePacks(ctx, project); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return n, err
 	}
 	return n, nil

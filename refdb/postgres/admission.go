@@ -49,11 +49,8 @@ func (d *Driver) inTransaction(ctx context.Context, what string, do func(pgx.Tx)
 		}
 		return do(tx)
 	})
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case roundtrip.Code(err) == roundtrip.NoSuchTable, roundtrip.Code(err) == roundtrip.NoSuchFunction:
-		return fmt.Errorf("%s: %w", what, refdb.ErrOldSchema)
 	}
 	return roundtrip.Failure(ctx, what, roundtrip.Executing, err)
 }
@@ -65,7 +62,7 @@ FROM admission AS a LEFT JOIN witnesses AS w ON true WHERE a.id = 1 ORDER BY w.n
 
 // Admission takes one round trip: sites ask before they go by what the database says.
 func (d *Driver) Admission(ctx context.Context) (a refdb.Admission, err error) {
-	err = d.optional(ctx, roundtrip.Read("read which server is admitted").Query(admissionSQL, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("read which server is admitted").Query(admissionSQL, func(rows pgx.Rows) error {
 		a = refdb.Admission{}
 		var admitted string
 		var name, server *string
@@ -266,7 +263,7 @@ func (d *Driver) LostChanges(ctx context.Context, q refdb.LostQuery) (page refdb
 	const sql = `
 SELECT ` + lostColumns + ` FROM lost WHERE (project, ref, op) > ($1::text, $2::text, $3::text) AND ($4 OR fate = '')
 ORDER BY project, ref, op LIMIT $5`
-	err = d.optional(ctx, roundtrip.Read("list lost changes").Query(sql, func(rows pgx.Rows) (err error) {
+	err = d.pools.Do(ctx, roundtrip.Read("list lost changes").Query(sql, func(rows pgx.Rows) (err error) {
 		page.Lost, err = pgx.CollectRows(rows, lostOf)
 		return err
 	}, q.After.Project, q.After.Ref, q.After.Op, q.Decided, q.Limit))

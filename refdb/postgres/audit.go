@@ -25,7 +25,7 @@ WHERE ($1 = '' OR project = $1) AND time >= $2 AND (time, id) > ($3, $4) ORDER B
 
 // Record implements refdb.AuditStore.
 func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (at time.Time, err error) {
-	err = d.optional(ctx, roundtrip.Write("record what is done").
+	err = d.pools.Do(ctx, roundtrip.Write("record what is done").
 		Then(roundtrip.GuardStatement()).
 		Query(recordSQL, func(rows pgx.Rows) error { return one(rows, &at) }, e.ID, e.Who, e.Origin, e.Action, e.Project, e.Detail, e.Reason))
 	return at.UTC(), err
@@ -33,7 +33,7 @@ func (d *Driver) Record(ctx context.Context, e refdb.AuditEntry) (at time.Time, 
 
 // Conclude implements refdb.AuditStore.
 func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome string) (there bool, err error) {
-	err = d.optional(ctx, roundtrip.Write("record what came of it").
+	err = d.pools.Do(ctx, roundtrip.Write("record what came of it").
 		Then(roundtrip.GuardStatement()).
 		Query(concludeSQL, func(rows pgx.Rows) error {
 			rows.Close()
@@ -45,7 +45,7 @@ func (d *Driver) Conclude(ctx context.Context, e refdb.AuditCursor, outcome stri
 
 // Audit implements refdb.AuditStore.
 func (d *Driver) Audit(ctx context.Context, q refdb.AuditQuery) (page refdb.AuditPage, err error) {
-	err = d.optional(ctx, roundtrip.Read("list the audit").Query(auditSQL, func(rows pgx.Rows) (err error) {
+	err = d.pools.Do(ctx, roundtrip.Read("list the audit").Query(auditSQL, func(rows pgx.Rows) (err error) {
 		page.Entries, err = pgx.CollectRows(rows, entryOf)
 		return err
 	}, q.Project, q.Since, q.After.Time, q.After.ID, q.Limit))

@@ -71,7 +71,7 @@ func (s *stateRow) read(state *refdb.HistoryState) bool {
 
 // HistoryState reads in one statement.
 func (d *Driver) HistoryState(ctx context.Context) (s refdb.HistoryState, err error) {
-	err = d.optional(ctx, roundtrip.Read("read the history").Query(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("read the history").Query(`WITH `+state+` SELECT `+stateColumns+` FROM `+fromState, func(rows pgx.Rows) error {
 		var row stateRow
 		_, err := pgx.ForEachRow(rows, row.into(), func() error {
 			row.read(&s)

@@ -39,7 +39,7 @@ FROM (SELECT) AS one_row LEFT JOIN (SELECT * FROM looked ORDER BY position DESC,
 // Prune takes one round trip.
 func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
 	work := roundtrip.Write("prune the history").Then(roundtrip.GuardStatement()).Exec(requireAdmissionSQL)
-	err = d.optional(ctx, work.Query(pruneSQL, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, work.Query(pruneSQL, func(rows pgx.Rows) error {
 		p = refdb.Pruned{}
 		var looked int
 		var position *int64
@@ -61,7 +61,7 @@ func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Prune
 // Followers reads all.
 func (d *Driver) Followers(ctx context.Context) (all []refdb.Follower, err error) {
 	const sql = `SELECT name, cursor, read, seen, clock_timestamp() FROM followers ORDER BY name`
-	err = d.optional(ctx, roundtrip.Read("list followers").Query(sql, func(rows pgx.Rows) (err error) {
+	err = d.pools.Do(ctx, roundtrip.Read("list followers").Query(sql, func(rows pgx.Rows) (err error) {
 		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (f refdb.Follower, err error) {
 			var now time.Time
 			err = row.Scan(&f.Name, &f.Cursor, &f.Read, &f.Seen, &now)
@@ -78,13 +78,13 @@ func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 	const sql = `
 INSERT INTO followers (name, cursor, read, seen) VALUES ($1, $2, $3, clock_timestamp())
 ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor, read = excluded.read, seen = excluded.seen`
-	return d.optional(ctx, roundtrip.Write("write a follower").Then(roundtrip.GuardStatement(), roundtrip.Exec(sql, f.Name, f.Cursor, int64(f.Read))))
+	return d.pools.Do(ctx, roundtrip.Write("write a follower").Then(roundtrip.GuardStatement(), roundtrip.Exec(sql, f.Name, f.Cursor, int64(f.Read))))
 }
 
 // RemoveFollower deletes one row.
 func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
 	const sql = `DELETE FROM followers WHERE name = $1`
-	err = d.optional(ctx, roundtrip.Write("remove a follower").Then(roundtrip.GuardStatement()).Query(sql, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Write("remove a follower").Then(roundtrip.GuardStatement()).Query(sql, func(rows pgx.Rows) error {
 		rows.Close()
 		found = rows.CommandTag().RowsAffected() > 0
 		return rows.Err()

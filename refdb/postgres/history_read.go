@@ -50,7 +50,7 @@ func (d *Driver) Changes(ctx context.Context, r refdb.ChangesRequest) (page refd
 			}
 		}
 	}
-	err = d.optional(ctx, roundtrip.Read("read changes").Query(sql, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("read changes").Query(sql, func(rows pgx.Rows) error {
 		page = refdb.ChangesPage{}
 		var s stateRow
 		var found *bool
@@ -93,7 +93,7 @@ SELECT ` + noState + `, ` + changeColumns + ` FROM newest`
 
 // Newest reads in one statement.
 func (d *Driver) Newest(ctx context.Context) (newest refdb.Change, state refdb.HistoryState, err error) {
-	err = d.optional(ctx, roundtrip.Read("find the newest change").Query(newestSQL, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("find the newest change").Query(newestSQL, func(rows pgx.Rows) error {
 		newest = refdb.Change{}
 		var s stateRow
 		var c changeRow
@@ -120,7 +120,7 @@ FROM ` + fromState
 
 // Tip reads in one statement.
 func (d *Driver) Tip(ctx context.Context, project string) (t refdb.Tip, err error) {
-	err = d.optional(ctx, roundtrip.Read("find the tip of a project").Query(tipSQL, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("find the tip of a project").Query(tipSQL, func(rows pgx.Rows) error {
 		t = refdb.Tip{}
 		var s stateRow
 		var newest, revision *int64
@@ -173,7 +173,7 @@ func (d *Driver) Log(ctx context.Context, r refdb.LogRequest) (page refdb.LogPag
 	if r.Ref != "" {
 		sql, args = logOfRefSQL, append(args, r.Ref)
 	}
-	err = d.optional(ctx, roundtrip.Read("read a log").Query(sql, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("read a log").Query(sql, func(rows pgx.Rows) error {
 		page = refdb.LogPage{}
 		var s stateRow
 		var c changeRow
@@ -239,7 +239,7 @@ func (d *Driver) Past(ctx context.Context, r refdb.PastRequest) (page refdb.Past
 	if end, ok := prefixEnd(r.Prefix); ok {
 		sql, args = pastOfRangeSQL, append(args, end)
 	}
-	err = d.optional(ctx, roundtrip.Read("list refs of the past").Query(sql, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("list refs of the past").Query(sql, func(rows pgx.Rows) error {
 		page = refdb.PastPage{}
 		var s stateRow
 		var next, name, value, op *string
@@ -282,7 +282,7 @@ SELECT ` + stateColumns + `, least(upto, first.position - 1) FROM ` + fromState 
 
 // PositionAt finds it in one statement.
 func (d *Driver) PositionAt(ctx context.Context, t time.Time) (at refdb.Position, state refdb.HistoryState, err error) {
-	err = d.optional(ctx, roundtrip.Read("find a position").Query(positionAtSQL, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("find a position").Query(positionAtSQL, func(rows pgx.Rows) error {
 		var s stateRow
 		var position int64
 		_, err := pgx.ForEachRow(rows, append(s.into(), &position), func() error {

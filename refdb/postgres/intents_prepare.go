@@ -103,7 +103,7 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		for _, p := range r.Parts {
 			a.before = append(a.before, storing(p, nil)...)
 		}
-		err = oldSchema(what, d.grant(ctx, what, request, &a, prepareWithPacksSQL, append(args, r.Packs)...))
+		err = d.grant(ctx, what, request, &a, prepareWithPacksSQL, append(args, r.Packs)...)
 	}
 	if err == nil && !a.free && !a.refused() {
 		return refdb.Prepared{}, a.mismatch(r.Updates, missing)

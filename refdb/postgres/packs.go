@@ -69,7 +69,7 @@ func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 		})
 		return err
 	})...)
-	if err := d.optional(ctx, work); err != nil {
+	if err := d.pools.Do(ctx, work); err != nil {
 		return err
 	}
 	if _, refused := rules.StorePart(p, row, stored, below); refused != nil {
@@ -133,7 +133,7 @@ func (p *packRow) pack(project string) refdb.Pack {
 
 // Packs reads in one statement.
 func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, err error) {
-	err = d.optional(ctx, roundtrip.Read("list packs").Query(packsSQL, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("list packs").Query(packsSQL, func(rows pgx.Rows) error {
 		page = refdb.PackPage{}
 		var row packRow
 		_, err := pgx.ForEachRow(rows, append([]any{&page.Upto}, row.into()...), func() error {
@@ -157,7 +157,7 @@ func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 // PackPart reads in one statement.
 func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []byte, err error) {
 	const what = "read a part of a pack"
-	err = d.optional(ctx, roundtrip.Read(what).Query(packPartSQL, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read(what).Query(packPartSQL, func(rows pgx.Rows) error {
 		data = nil
 		_, err := pgx.ForEachRow(rows, []any{&data}, func() error { return nil })
 		return err
@@ -173,7 +173,7 @@ func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []by
 
 // PackUsage counts in one statement.
 func (d *Driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsage, err error) {
-	err = d.optional(ctx, roundtrip.Read("count packs").Query(packUsageSQL, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Read("count packs").Query(packUsageSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&u.Packs, &u.FullPacks, &u.Size, &u.Unused, &u.UnusedSize}, func() error { return nil })
 		return err
 	}, project))
@@ -287,7 +287,7 @@ func (d *Driver) dropLarge(ctx context.Context, what string, sql dropSQL, arg an
 
 // dropRow runs a statement that returns a row.
 func (d *Driver) dropRow(ctx context.Context, what, sql string, into []any, args ...any) error {
-	return d.optional(ctx, roundtrip.Write(what).Then(roundtrip.GuardStatement()).Query(sql, func(rows pgx.Rows) error {
+	return d.pools.Do(ctx, roundtrip.Write(what).Then(roundtrip.GuardStatement()).Query(sql, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { return nil })
 		return err
 	}, args...))

@@ -20,9 +20,6 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	if err := d.refuseBarred(what, r.Owner); err != nil {
 		return refdb.Prepared{}, err
 	}
-	if len(r.Packs) > 0 && !d.keepsPacks() {
-		return refdb.Prepared{}, failed(what, refdb.ErrOldSchema)
-	}
 	var packs []*foundPack
 	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, unrevokedStates(&r, &packs),
 		func(b *batch, states []state) (acquisition, error) { return planPrepare(b, &r, states, packs) })

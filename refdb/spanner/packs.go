@@ -14,9 +14,6 @@ import (
 
 var _ refdb.PackStore = (*Driver)(nil)
 
-// packsVersion is the version of the schema that brought the packs.
-const packsVersion = 10
-
 // What the column kind says of packs that are looked for among all others.
 const (
 	unusedPack = "unused"
@@ -27,26 +24,6 @@ const (
 	// isLaterSQL says that b comes after p.
 	isLaterSQL = `(b.position > p.position OR b.position = p.position AND b.id > p.id)`
 )
-
-// keepsPacks reports whether the schema has tables for packs.
-func (d *Driver) keepsPacks() bool { return d.version.Load() >= packsVersion }
-
-// decidePacks is decide for what needs the tables of packs.
-func decidePacks[T any](ctx context.Context, d *Driver, r request, read func(context.Context, *transaction) (T, error), plan func(*batch, T) error) error {
-	if !d.keepsPacks() {
-		return failed(r.what, refdb.ErrOldSchema)
-	}
-	_, err := decide(ctx, d, r, read, plan)
-	return err
-}
-
-// readPacks is readRows for what needs the tables of packs.
-func readPacks[T any](ctx context.Context, d *Driver, r request, rowOf func(*spanner.Row) (T, error), s spanner.Statement) ([]T, error) {
-	if !d.keepsPacks() {
-		return nil, failed(r.what, refdb.ErrOldSchema)
-	}
-	return readRows(ctx, d, r, rowOf, r.query(s))
-}
 
 const packForPartSQL = `
 SELECT p.project, p.parts > 0, p.size,
@@ -75,13 +52,14 @@ func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 		})
 		return found, err
 	}
-	return decidePacks(ctx, d, request{tag: "refdb.storepart", what: "store a part of a pack"}, read, func(b *batch, found packForPart) error {
+	_, err := decide(ctx, d, request{tag: "refdb.storepart", what: "store a part of a pack"}, read, func(b *batch, found packForPart) error {
 		write, refused := rules.StorePart(p, found.row, found.stored, int(found.below))
 		if write {
 			b.putPart(p, found)
 		}
 		return refused
 	})
+	return err
 }
 
 // foundPacksSQL selects which of a preparation's packs there are, for each of its rows.
@@ -148,9 +126,6 @@ FROM packs`
 // database had at the time of the first.
 func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackPage, _ error) {
 	r := request{tag: "refdb.packs", what: "list packs"}
-	if !d.keepsPacks() {
-		return page, failed(r.what, refdb.ErrOldSchema)
-	}
 	s := spanner.Statement{SQL: usedPacksSQL, Params: map[string]any{
 		"project": q.Project, "after": instant(q.After.Position), "after_id": q.After.ID, "limit": int64(q.Limit) + 1,
 	}}
@@ -212,7 +187,7 @@ func readPack(row *spanner.Row) (p refdb.Pack, err error) {
 func (d *Driver) PackPart(ctx context.Context, id string, number int) ([]byte, error) {
 	r := request{tag: "refdb.packpart", what: "read a part of a pack"}
 	s := spanner.Statement{SQL: partSQL, Params: map[string]any{"id": id, "number": int64(number)}}
-	found, err := readPacks(ctx, d, r, column[[]byte], s)
+	found, err := readRows(ctx, d, r, column[[]byte], r.query(s))
 	if err != nil {
 		return nil, err
 	}
@@ -228,12 +203,13 @@ func (d *Driver) PackUsage(ctx context.Context, project string) (refdb.PackUsage
 	if project != "" {
 		s = spanner.Statement{SQL: usageSQL + `@{FORCE_INDEX=packs_order} AS p WHERE p.project = @project`, Params: map[string]any{"project": project}}
 	}
-	rows, err := readPacks(ctx, d, request{tag: "refdb.packusage", what: "count packs"}, func(row *spanner.Row) (u refdb.PackUsage, err error) {
+	r := request{tag: "refdb.packusage", what: "count packs"}
+	rows, err := readRows(ctx, d, r, func(row *spanner.Row) (u refdb.PackUsage, err error) {
 		var packs, bases, unused int64
 		err = row.Columns(&packs, &bases, &u.Size, &unused, &u.UnusedSize)
 		u.Packs, u.FullPacks, u.Unused = int(packs), int(bases), int(unused)
 		return u, err
-	}, s)
+	}, r.query(s))
 	if err != nil {
 		return refdb.PackUsage{}, err
 	}
@@ -303,7 +279,7 @@ func (d *Driver) dropPacks(ctx context.Context, r request, f packFilter, limit i
 	look := f.statement(`p.id, p.size`, `packs@{FORCE_INDEX=`+f.index+`} AS p`, "limit", int64(limit))
 	look.SQL += ` LIMIT @limit`
 	for {
-		found, err := readPacks(ctx, d, r, readPackSize, look)
+		found, err := readRows(ctx, d, r, readPackSize, r.query(look))
 		if err != nil || len(found) == 0 {
 			return 0, err
 		}
@@ -330,7 +306,7 @@ func (d *Driver) deletePacks(ctx context.Context, r request, f packFilter, packs
 		err = t.query(ctx, s, collect(&still, column[string]))
 		return still, err
 	}
-	err = decidePacks(ctx, d, r, read, func(b *batch, still []string) error {
+	_, err = decide(ctx, d, r, read, func(b *batch, still []string) error {
 		for _, id := range still {
 			b.deletePack(id)
 		}
@@ -362,7 +338,7 @@ func (d *Driver) deleteLarge(ctx context.Context, r request, f packFilter, pack 
 			}))
 			return found, err
 		}
-		err = decidePacks(ctx, d, r, read, func(b *batch, found []largePack) error {
+		_, err = decide(ctx, d, r, read, func(b *batch, found []largePack) error {
 			n, more = len(found), false
 			for _, p := range found {
 				if next := p.first.Int64 + rules.DropParts; p.last.Int64 >= next {

@@ -12,26 +12,19 @@ import (
 )
 
 const (
-	projectsSQL = `
+	projectRowsSQL = `SELECT project, id, rules, mode, store, revision, time, op, CURRENT_TIMESTAMP() FROM projects`
+
+	projectsSQL = projectRowsSQL + `
 WHERE (@project = '' OR project = @project) AND revision > @after ORDER BY revision LIMIT @limit`
 
 	// Read in the transaction that increments it, it excludes all other writers of projects.
 	lastRevisionSQL = `SELECT IFNULL(MAX(revision), 0) FROM projects`
 )
 
-// projectRowsSQL selects rows of projects. Before the packs no objects were kept.
-func projectRowsSQL(packs bool) string {
-	store := `''`
-	if packs {
-		store = `store`
-	}
-	return `SELECT project, id, rules, mode, ` + store + `, revision, time, op, CURRENT_TIMESTAMP() FROM projects`
-}
-
 // Projects implements refdb.ProjectStore.
 func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) ([]refdb.Project, error) {
 	r := request{tag: "refdb.projects", what: "read projects"}
-	return readRows(ctx, d, r, projectOf, r.query(spanner.Statement{SQL: projectRowsSQL(d.keepsPacks()) + projectsSQL, Params: map[string]any{
+	return readRows(ctx, d, r, projectOf, r.query(spanner.Statement{SQL: projectsSQL, Params: map[string]any{
 		"project": q.Project, "after": q.After, "limit": int64(q.Limit),
 	}}))
 }
@@ -45,11 +38,7 @@ type registered struct {
 // PutProject implements refdb.ProjectStore.
 func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refdb.Project, err error) {
 	q := request{tag: "refdb.putproject", what: "write a project"}
-	packs := d.keepsPacks()
-	if r.Store != "" && !packs {
-		return p, failed(q.what, refdb.ErrOldSchema)
-	}
-	one := spanner.Statement{SQL: projectRowsSQL(packs) + ` WHERE project = @project`, Params: map[string]any{"project": r.Project}}
+	one := spanner.Statement{SQL: projectRowsSQL + ` WHERE project = @project`, Params: map[string]any{"project": r.Project}}
 	read := func(ctx context.Context, t *transaction) (found registered, err error) {
 		err = t.query(ctx, one, func(row *spanner.Row) (err error) {
 			found.row, err = projectOf(row)
@@ -71,9 +60,7 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 		p = refdb.Project{Project: r.Project, ID: r.ID, Rules: r.Rules, Mode: r.Mode, Store: r.Store, Revision: found.last + 1, Op: r.Op}
 		row := map[string]any{
 			"project": p.Project, "id": p.ID, "rules": p.Rules, "mode": p.Mode, "revision": p.Revision, "time": spanner.CommitTimestamp, "op": p.Op,
-		}
-		if packs {
-			row["store"] = p.Store
+			"store": p.Store,
 		}
 		b.add(len(row)+2, spanner.InsertOrUpdateMap("projects", row))
 		return nil

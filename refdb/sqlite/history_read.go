@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	lib "modernc.org/sqlite/lib"
-
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
 )
@@ -15,8 +13,6 @@ import (
 // The rows of the history are written by triggers: see the migrations. Writers take turns, so
 // every position up to that of the last change is complete.
 const (
-	hasTable = `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?`
-
 	readState = `
 		SELECT s.position, s.pruned, s.pruned_time, e.id, e.first, e.began, e.asked_by, e.reason
 		FROM history_state AS s CROSS JOIN epochs AS e ORDER BY e.first`
@@ -90,29 +86,6 @@ func (d *Driver) snapshot(ctx context.Context, doing string, do func(*conn) erro
 		defer c.rollback()
 		return do(c)
 	})
-}
-
-// optional returns refdb.ErrOldSchema instead of err if err means that a table is
-// missing, as it is in a schema that is old but good enough for all else. SQLite has no code of
-// its own for that.
-func (d *Driver) optional(ctx context.Context, doing, table string, err error) error {
-	if code(err) != lib.SQLITE_ERROR {
-		return err
-	}
-	there := false
-	look := d.read(ctx, doing, func(c *conn) (err error) {
-		there, err = c.hasTable(ctx, table)
-		return err
-	})
-	if look == nil && !there {
-		return explain(d.path, doing, refdb.ErrOldSchema)
-	}
-	return err
-}
-
-func (c *conn) hasTable(ctx context.Context, name string) (there bool, err error) {
-	err = c.query(ctx, func(row) { there = true }, hasTable, name)
-	return there, err
 }
 
 func historyState(ctx context.Context, c *conn) (s refdb.HistoryState, err error) {

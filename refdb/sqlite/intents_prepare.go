@@ -48,9 +48,6 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 			return refused, err
 		})
 	})
-	if len(r.Packs) > 0 {
-		err = d.optional(ctx, doing, "packs", err)
-	}
 	return prepared, err
 }
 

@@ -45,13 +45,13 @@ func rowsOfPart(p refdb.PackPart) int { return 1 + len(p.Data)/4096 }
 // StorePart implements refdb.PackStore.
 func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 	const doing = "store a part of a pack"
-	return d.optional(ctx, doing, "packs", d.decide(ctx, doing, rowsOfPart(p), func(t *tx) (refused, err error) {
+	return d.decide(ctx, doing, rowsOfPart(p), func(t *tx) (refused, err error) {
 		refused, err = t.storePart(p)
 		if refused != nil {
 			refused = fmt.Errorf("%s: %w", doing, refused)
 		}
 		return refused, err
-	}))
+	})
 }
 
 func (t *tx) storePart(p refdb.PackPart) (refused, err error) {
@@ -168,7 +168,7 @@ func (d *Driver) Packs(ctx context.Context, q refdb.PackQuery) (page refdb.PackP
 		return nil
 	})
 	if err != nil {
-		return refdb.PackPage{}, d.optional(ctx, doing, "packs", err)
+		return refdb.PackPage{}, err
 	}
 	return page, nil
 }
@@ -188,7 +188,7 @@ func (d *Driver) PackPart(ctx context.Context, id string, number int) (data []by
 		return c.query(ctx, func(r row) { data = r.bytes(0) }, readPart, id, int64(number))
 	})
 	if err != nil {
-		return nil, d.optional(ctx, doing, "packs", err)
+		return nil, err
 	}
 	if data == nil {
 		return nil, fmt.Errorf("%s: part %d of pack %s: %w", doing, number, id, refdb.ErrNoPack)
@@ -205,7 +205,7 @@ func (d *Driver) PackUsage(ctx context.Context, project string) (u refdb.PackUsa
 		}, packUsage, project)
 	})
 	if err != nil {
-		return refdb.PackUsage{}, d.optional(ctx, doing, "packs", err)
+		return refdb.PackUsage{}, err
 	}
 	return u, nil
 }
@@ -276,7 +276,7 @@ func (d *Driver) dropPacks(ctx context.Context, doing string, limit int, find st
 		again = again && n == 0 // somebody else has dropped the rest
 	}
 	if err != nil {
-		return 0, d.optional(ctx, doing, "packs", err)
+		return 0, err
 	}
 	return n, nil
 }

@@ -11,16 +11,9 @@ import (
 const (
 	projectColumns = `project, id, rules, mode, revision, time, op, store`
 
-	// storeless is what projectColumns are in a schema without packs.
-	storeless = `project, id, rules, mode, revision, time, op`
-
 	putProject = `
 		INSERT OR REPLACE INTO projects (` + projectColumns + `)
 		VALUES (?1, ?2, ?3, ?4, (SELECT coalesce(max(revision), 0) + 1 FROM projects), ?5, ?6, ?7)`
-
-	putStoreless = `
-		INSERT OR REPLACE INTO projects (` + storeless + `)
-		VALUES (?1, ?2, ?3, ?4, (SELECT coalesce(max(revision), 0) + 1 FROM projects), ?5, ?6)`
 )
 
 // Projects implements refdb.ProjectStore.
@@ -36,14 +29,8 @@ func (d *Driver) Projects(ctx context.Context, q refdb.ProjectQuery) (all []refd
 }
 
 func (c *conn) projects(ctx context.Context, now int64, q refdb.ProjectQuery) (all []refdb.Project, err error) {
-	columns := projectColumns
-	if keeps, err := c.hasTable(ctx, "packs"); err != nil {
-		return nil, err
-	} else if !keeps {
-		columns = storeless + `, ''`
-	}
 	err = c.query(ctx, func(r row) { all = append(all, projectOf(now, r)) },
-		`SELECT `+columns+` FROM projects WHERE (?1 = '' OR project = ?1) AND revision > ?2 ORDER BY revision LIMIT ?3`, q.Project, q.After, int64(q.Limit))
+		`SELECT `+projectColumns+` FROM projects WHERE (?1 = '' OR project = ?1) AND revision > ?2 ORDER BY revision LIMIT ?3`, q.Project, q.After, int64(q.Limit))
 	return all, err
 }
 
@@ -69,17 +56,7 @@ func (d *Driver) PutProject(ctx context.Context, r refdb.ProjectRequest) (p refd
 		if written {
 			return nil, nil
 		}
-		keeps, err := t.conn.hasTable(context.Background(), "packs")
-		switch {
-		case err != nil:
-		case keeps:
-			_, err = t.exec(putProject, r.Project, r.ID, r.Rules, r.Mode, t.now, r.Op, r.Store)
-		case r.Store != "":
-			return fmt.Errorf("%s: %w", doing, refdb.ErrOldSchema), nil
-		default:
-			_, err = t.exec(putStoreless, r.Project, r.ID, r.Rules, r.Mode, t.now, r.Op)
-		}
-		if err != nil {
+		if _, err := t.exec(putProject, r.Project, r.ID, r.Rules, r.Mode, t.now, r.Op, r.Store); err != nil {
 			return nil, err
 		}
 		return nil, look()

@@ -39,7 +39,7 @@ func (f *siteCheck) behind(status client.Status, repositories []config.Repositor
 // unused finds that the database has many packs that no push has used.
 func (f *siteCheck) unused(ctx context.Context, found func(Finding)) error {
 	usage, err := f.db.PackUsage(ctx, "")
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, refdb.ErrOldSchema) {
+	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
 	if err == nil && usage.UnusedSize > maxUnusedBytes {

@@ -314,7 +314,7 @@ func (s *Storage) DropAbandoned(ctx context.Context) {
 		limited, cancel := context.WithTimeout(ctx, dropPacksEvery)
 		_, err := s.DB.DropAbandonedPacks(limited, packAbandoned)
 		cancel()
-		if !errors.Is(err, refdb.ErrOldSchema) && !errors.Is(err, errors.ErrUnsupported) {
+		if !errors.Is(err, errors.ErrUnsupported) {
 			s.logFailure(ctx, "abandoned packs could not be dropped yet", err)
 		}
 	}

@@ -263,7 +263,7 @@ func newStore(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 		return "", nil
 	}
 	_, err := db.PackUsage(ctx, r.Project)
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, refdb.ErrOldSchema) {
+	if errors.Is(err, errors.ErrUnsupported) {
 		return "", nil
 	}
 	return c.NewProjectStore, err

@@ -146,7 +146,7 @@ func isGone(ctx context.Context, db *refdb.DB, project string) error {
 // HasPacks reports whether the database has packs of a project.
 func HasPacks(ctx context.Context, db *refdb.DB, project string) (bool, error) {
 	usage, err := db.PackUsage(ctx, project)
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, refdb.ErrOldSchema) {
+	if errors.Is(err, errors.ErrUnsupported) {
 		return false, nil
 	}
 	return usage.Packs+usage.Unused > 0, err

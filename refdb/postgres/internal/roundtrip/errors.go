@@ -28,9 +28,9 @@ const (
 	serialization       = "40001"
 	deadlock            = "40P01"
 	noPrivilege         = "42501"
-	NoSuchColumn        = "42703"
+	noSuchColumn        = "42703"
 	NoSuchTable         = "42P01"
-	NoSuchFunction      = "42883"
+	noSuchFunction      = "42883"
 	duplicateStatement  = "42P05"
 	diskFull            = "53100"
 	outOfMemory         = "53200"
@@ -133,8 +133,10 @@ func refused(code string) verdict {
 		return verdict{again: true}
 	case noSuchStatement, duplicateStatement:
 		return verdict{err: errPooler, again: true}
-	case NoSuchTable, NoSuchColumn, noSuchSchema:
+	case NoSuchTable, noSuchColumn, noSuchSchema:
 		return verdict{err: fmt.Errorf("%w: run `refdbctl migrate up`", refdb.ErrSchema)}
+	case noSuchFunction:
+		return verdict{err: fmt.Errorf("%w: run `refdbctl doctor`", refdb.ErrSchema)}
 	case diskFull:
 		return verdict{err: errDiskFull}
 	case noPrivilege:
