@@ -49,16 +49,19 @@ func NewFor(d Dialect, driver func(ctx context.Context) database.Driver, close f
 }
 
 // NewSQL returns a Migrator for PostgreSQL or SQLite that does each operation in
-// one transaction, and closes db. It needs no more than one connection.
-func NewSQL(d Dialect, db *sql.DB) (*Migrator, error) {
+// one transaction, and closes db. It needs no more than one connection. Unless settle is nil,
+// each transaction begins with it: it makes the settings right that the migrations rely on.
+func NewSQL(d Dialect, db *sql.DB, settle func(context.Context, *sql.Conn) error) (*Migrator, error) {
 	statements, ok := statementsOf(d)
 	if !ok {
 		return nil, fmt.Errorf("no transactional migrations for dialect %q", d)
 	}
 	return &Migrator{
 		dialect: d,
-		driver:  func(ctx context.Context) database.Driver { return &sqlDriver{ctx: ctx, db: db, statements: statements} },
-		close:   db.Close,
+		driver: func(ctx context.Context) database.Driver {
+			return &sqlDriver{ctx: ctx, db: db, statements: statements, settle: settle}
+		},
+		close: db.Close,
 	}, nil
 }
 

@@ -23,9 +23,10 @@ type sqlDriver struct {
 	ctx        context.Context
 	db         *sql.DB
 	statements statements
-	conn       *sql.Conn // between Lock and Unlock
-	table      string    // of versions, between Lock and Unlock
-	hadTable   bool      // Lock found that table, and did not make it
+	settle     func(context.Context, *sql.Conn) error // nil, or what each transaction begins with
+	conn       *sql.Conn                              // between Lock and Unlock
+	table      string                                 // of versions, between Lock and Unlock
+	hadTable   bool                                   // Lock found that table, and did not make it
 	failed     bool
 }
 
@@ -36,6 +37,7 @@ const lockNotAvailable = "55P03"
 type statements struct {
 	dialect       Dialect
 	begin         string
+	beginRead     string // begins a transaction that only reads, or "" where each statement reads by itself
 	advisoryLock  string // takes the key $1; "" if begin locks
 	lockTimeout   string // keeps a step that waits for a table from stalling heartbeats
 	lockTable     string // keeps all others from the table of locks; "" if begin does
@@ -50,6 +52,7 @@ func statementsOf(d Dialect) (statements, bool) {
 		return statements{
 			dialect:       d,
 			begin:         `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+			beginRead:     `BEGIN ISOLATION LEVEL READ COMMITTED`,
 			advisoryLock:  `SELECT pg_advisory_xact_lock($1)`,
 			lockTimeout:   `SET LOCAL lock_timeout = '3s'`,
 			lockTable:     `LOCK TABLE locks IN ACCESS EXCLUSIVE MODE`,
@@ -73,12 +76,12 @@ func statementsOf(d Dialect) (statements, bool) {
 func (d *sqlDriver) Lock() error {
 	ctx, cancel := context.WithTimeoutCause(d.ctx, lockWait, errors.New("another process has been migrating for too long"))
 	defer cancel()
-	conn, err := d.begin(ctx)
+	conn, err := d.begin(ctx, d.statements.begin)
 	for busy(err) {
 		if err := pause(ctx, lockPoll); err != nil {
 			return err
 		}
-		conn, err = d.begin(ctx)
+		conn, err = d.begin(ctx, d.statements.begin)
 	}
 	if err == nil {
 		err = d.prepare(ctx, conn)
@@ -94,16 +97,43 @@ func (d *sqlDriver) Lock() error {
 	return nil
 }
 
-func (d *sqlDriver) begin(ctx context.Context) (*sql.Conn, error) {
+// begin begins a transaction, with the settings that it relies on.
+func (d *sqlDriver) begin(ctx context.Context, begin string) (*sql.Conn, error) {
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if _, err := conn.ExecContext(ctx, d.statements.begin); err != nil {
+	_, err = conn.ExecContext(ctx, begin)
+	if err == nil && d.settle != nil {
+		err = d.settle(ctx, conn)
+	}
+	if err != nil {
 		discard(conn)
 		return nil, fmt.Errorf("begin: %w", err)
 	}
 	return conn, nil
+}
+
+// read reads, between Lock and Unlock or outside.
+func (d *sqlDriver) read(do func(querier) error) error {
+	switch {
+	case d.conn != nil:
+		return do(d.conn)
+	case d.statements.beginRead == "":
+		return do(d.db)
+	}
+	conn, err := d.begin(d.ctx, d.statements.beginRead)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if _, err := conn.ExecContext(context.WithoutCancel(d.ctx), `ROLLBACK`); err != nil {
+			discard(conn)
+		} else {
+			conn.Close()
+		}
+	}()
+	return do(conn)
 }
 
 // prepare takes the lock, unless begin did, and makes sure that there is a table of versions.
@@ -176,25 +206,29 @@ func (d *sqlDriver) CheckLocks(version uint, p LockPolicy) error {
 }
 
 // Held works both between Lock and Unlock and outside.
-func (d *sqlDriver) Held(version uint) ([]refdb.LockInfo, error) {
-	rows, err := d.querier().QueryContext(d.ctx, HeldSQL(d.statements.dialect, version))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var locks []refdb.LockInfo
-	for rows.Next() {
-		l, err := ScanHeld(rows.Scan)
+func (d *sqlDriver) Held(version uint) (locks []refdb.LockInfo, err error) {
+	err = d.read(func(q querier) error {
+		rows, err := q.QueryContext(d.ctx, HeldSQL(d.statements.dialect, version))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		locks = append(locks, l)
-	}
-	return locks, rows.Err()
+		defer rows.Close()
+		for rows.Next() {
+			l, err := ScanHeld(rows.Scan)
+			if err != nil {
+				return err
+			}
+			locks = append(locks, l)
+		}
+		return rows.Err()
+	})
+	return locks, err
 }
 
 func (d *sqlDriver) Counts() (c Counts, err error) {
-	err = d.db.QueryRowContext(d.ctx, CountsSQL).Scan(&c.Refs, &c.Projects, &c.Locks, &c.Holders)
+	err = d.read(func(q querier) error {
+		return q.QueryRowContext(d.ctx, CountsSQL).Scan(&c.Refs, &c.Projects, &c.Locks, &c.Holders)
+	})
 	return c, err
 }
 
@@ -202,13 +236,6 @@ func (d *sqlDriver) Counts() (c Counts, err error) {
 type querier interface {
 	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
 	QueryRowContext(context.Context, string, ...any) *sql.Row
-}
-
-func (d *sqlDriver) querier() querier {
-	if d.conn != nil {
-		return d.conn
-	}
-	return d.db
 }
 
 // readCatalogue reads the catalogue.
@@ -286,18 +313,20 @@ func (d *sqlDriver) exec(query string, args ...any) error {
 
 // Version works both between Lock and Unlock and outside.
 func (d *sqlDriver) Version() (version int, dirty bool, err error) {
-	q, table := d.querier(), d.table
-	if d.conn == nil {
-		c, err := d.readCatalogue(d.ctx, q)
-		if err != nil {
-			return 0, false, err
+	err = d.read(func(q querier) error {
+		table := d.table
+		if d.conn == nil {
+			c, err := d.readCatalogue(d.ctx, q)
+			if err != nil {
+				return err
+			}
+			table = c.VersionTable()
 		}
-		table = c.VersionTable()
-	}
-	if table == "" {
-		return database.NilVersion, false, nil
-	}
-	err = q.QueryRowContext(d.ctx, `SELECT version, dirty FROM `+table).Scan(&version, &dirty)
+		if table == "" {
+			return sql.ErrNoRows
+		}
+		return q.QueryRowContext(d.ctx, `SELECT version, dirty FROM `+table).Scan(&version, &dirty)
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return database.NilVersion, false, nil
 	}

@@ -44,7 +44,7 @@ func (d *Driver) inTransaction(ctx context.Context, what string, do func(pgx.Tx)
 	}
 	defer conn.Release()
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, roundtrip.GuardStatement().SQL); err != nil {
+		if err := d.pools.Settings().Begin(ctx, tx.Conn()); err != nil {
 			return err
 		}
 		return do(tx)

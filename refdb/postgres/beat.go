@@ -29,7 +29,7 @@ WHERE (SELECT count(*) FROM locked) < cardinality($1::text[]) AND n NOT IN (SELE
 
 	// The statements of a beat that waits. The last one sees what has become of
 	// the rows that the one before it locked.
-	beatLimitSQL = `SELECT ` + roundtrip.Guard + `, set_config('lock_timeout', '1s', true)`
+	beatLimitSQL = `pg_catalog.set_config('lock_timeout', '1s', true)`
 	beatLockSQL  = `SELECT 1 FROM ` + heldRows + `, LATERAL (` + lockOfHeld + ` FOR NO KEY UPDATE) AS lock`
 	beatWaitSQL  = `
 WITH locked AS MATERIALIZED (
@@ -108,7 +108,6 @@ func (d *Driver) beatByKey(ctx context.Context, rows heldArray, results []refdb.
 func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
 	err = d.pools.Do(ctx, roundtrip.Write("beat").On(roundtrip.Beats).
-		Then(roundtrip.GuardStatement()).
 		Query(beatSQL, found.read, rows.args()...))
 	return found, err
 }
@@ -117,7 +116,7 @@ func (d *Driver) beat(ctx context.Context, rows heldArray) (found beats, err err
 func (d *Driver) beatWaiting(ctx context.Context, rows heldArray) (found beats, err error) {
 	found = make(beats, len(rows))
 	err = d.pools.Do(ctx, roundtrip.Write("beat").On(roundtrip.Beats).FailAtLockTimeout().
-		Exec(beatLimitSQL).
+		Then(roundtrip.Guarded(beatLimitSQL)).
 		Exec(beatLockSQL, rows.args()...).
 		Query(beatWaitSQL, found.read, rows.args()...))
 	return found, err

@@ -25,7 +25,7 @@ const (
 	// beatOwnerSetSQL lets the beat give up soon. The beat locks rows in the order in
 	// which they are stored, others lock them in the order of their keys, and a
 	// deadlock costs a second. A bitmap scan visits each page once.
-	beatOwnerSetSQL = `SELECT ` + roundtrip.Guard + `, set_config('lock_timeout', '100ms', true), set_config('enable_indexscan', 'off', true)`
+	beatOwnerSetSQL = `pg_catalog.set_config('lock_timeout', '100ms', true), pg_catalog.set_config('enable_indexscan', 'off', true)`
 
 	// beatOwnerSQL renews all rows of the owner or none. Rows count as held here for
 	// half of their lease only. This is not the stale rule: it leaves time for the
@@ -75,7 +75,7 @@ func (d *Driver) beatByOwner(ctx context.Context, locks []refdb.LockID) (beaten 
 	}
 	var renewed int64
 	err = d.pools.Do(ctx, roundtrip.Write("beat").On(roundtrip.Beats).FailAtLockTimeout().
-		Exec(beatOwnerSetSQL).
+		Then(roundtrip.Guarded(beatOwnerSetSQL)).
 		Query(beatOwnerSQL, func(rows pgx.Rows) error {
 			rows.Close() // there are none
 			renewed = rows.CommandTag().RowsAffected()

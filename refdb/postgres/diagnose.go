@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -108,7 +107,10 @@ type setup struct {
 // Diagnose checks the settings that the promises rest on.
 func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	var s setup
-	version, err := d.connected(ctx, &s)
+	if err := d.connected(ctx, &s); err != nil {
+		return nil, err
+	}
+	version, err := schema.Version(ctx, d.pools, "diagnose")
 	if err != nil {
 		return nil, err
 	}
@@ -157,19 +159,15 @@ func (d *Driver) findRows(ctx context.Context, s *setup) error {
 	}))
 }
 
-// connected returns the schema version, and sets the fields of s that need a connection of their own.
-func (d *Driver) connected(ctx context.Context, s *setup) (version uint, err error) {
+// connected sets the fields of s that need a connection.
+func (d *Driver) connected(ctx context.Context, s *setup) error {
 	conn, err := d.pools.Acquire(ctx)
 	if err != nil {
-		return 0, roundtrip.Failure(ctx, "diagnose", roundtrip.Connecting, err)
+		return roundtrip.Failure(ctx, "diagnose", roundtrip.Connecting, err)
 	}
 	defer conn.Release()
 	s.encryption = encryption(conn.Conn().PgConn().Conn())
-	version, err = schema.Version(ctx, conn.Conn())
-	if err != nil && !errors.Is(err, refdb.ErrSchema) {
-		err = roundtrip.Failure(ctx, "diagnose", roundtrip.Executing, err)
-	}
-	return version, err
+	return nil
 }
 
 // encryption reports whether a connection uses TLS with a verified server.

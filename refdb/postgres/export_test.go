@@ -27,6 +27,17 @@ func (d *Driver) RoundTrip(ctx context.Context, read func(pgx.Rows) error, state
 	return d.pools.Do(ctx, work)
 }
 
+// Leave executes a statement as another client of the connection would, and leaves behind what it sets.
+func (d *Driver) Leave(ctx context.Context, sql string) error {
+	conn, err := d.pools.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	_, err = conn.Conn().PgConn().Exec(ctx, sql).ReadAll()
+	return err
+}
+
 // RoundTripAbout makes a round trip of statements that all have that argument.
 func (d *Driver) RoundTripAbout(ctx context.Context, arg string, statements ...string) error {
 	work := roundtrip.Write("make a round trip")

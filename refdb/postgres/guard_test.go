@@ -162,7 +162,7 @@ func TestNothingIsWrittenUnderAnotherIsolation(t *testing.T) {
 			d := open(t, with(t, url(t, db), "pool_max_conns", "1"))
 			isolate := func(level string) {
 				t.Helper()
-				err := d.RoundTrip(t.Context(), nil, `SELECT set_config('default_transaction_isolation', '`+level+`', false)`)
+				err := d.Leave(t.Context(), `SELECT set_config('default_transaction_isolation', '`+level+`', false)`)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -208,7 +208,7 @@ func TestEveryWriteIsDurable(t *testing.T) {
 			for _, w := range writers(t, d) {
 				for _, setting := range []string{"off", "local", "remote_write"} {
 					write := w.arrange()
-					err := d.RoundTrip(t.Context(), nil, `SELECT set_config('synchronous_commit', '`+setting+`', false)`)
+					err := d.Leave(t.Context(), `SELECT set_config('synchronous_commit', '`+setting+`', false)`)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -38,7 +38,7 @@ FROM (SELECT) AS one_row LEFT JOIN (SELECT * FROM looked ORDER BY position DESC,
 
 // Prune takes one round trip.
 func (d *Driver) Prune(ctx context.Context, r refdb.PruneRequest) (p refdb.Pruned, err error) {
-	work := roundtrip.Write("prune the history").Then(roundtrip.GuardStatement()).Exec(requireAdmissionSQL)
+	work := roundtrip.Write("prune the history").Exec(requireAdmissionSQL)
 	err = d.pools.Do(ctx, work.Query(pruneSQL, func(rows pgx.Rows) error {
 		p = refdb.Pruned{}
 		var looked int
@@ -78,13 +78,13 @@ func (d *Driver) PutFollower(ctx context.Context, f refdb.Follower) error {
 	const sql = `
 INSERT INTO followers (name, cursor, read, seen) VALUES ($1, $2, $3, clock_timestamp())
 ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor, read = excluded.read, seen = excluded.seen`
-	return d.pools.Do(ctx, roundtrip.Write("write a follower").Then(roundtrip.GuardStatement(), roundtrip.Exec(sql, f.Name, f.Cursor, int64(f.Read))))
+	return d.pools.Do(ctx, roundtrip.Write("write a follower").Then(roundtrip.Exec(sql, f.Name, f.Cursor, int64(f.Read))))
 }
 
 // RemoveFollower deletes one row.
 func (d *Driver) RemoveFollower(ctx context.Context, name string) (found bool, err error) {
 	const sql = `DELETE FROM followers WHERE name = $1`
-	err = d.pools.Do(ctx, roundtrip.Write("remove a follower").Then(roundtrip.GuardStatement()).Query(sql, func(rows pgx.Rows) error {
+	err = d.pools.Do(ctx, roundtrip.Write("remove a follower").Query(sql, func(rows pgx.Rows) error {
 		rows.Close()
 		found = rows.CommandTag().RowsAffected() > 0
 		return rows.Err()

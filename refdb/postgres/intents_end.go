@@ -116,7 +116,7 @@ func (d *Driver) Forget(ctx context.Context, intents []refdb.LockID) error {
 	if len(intents) == 0 {
 		return nil
 	}
-	return d.pools.Do(ctx, roundtrip.Write("forget intents").Then(roundtrip.GuardStatement()).Exec(forgetSQL, sortIntents(intents).args()...))
+	return d.pools.Do(ctx, roundtrip.Write("forget intents").Exec(forgetSQL, sortIntents(intents).args()...))
 }
 
 // names are the refs of the intents.

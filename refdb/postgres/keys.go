@@ -37,11 +37,11 @@ func keyOf(project, ref string) key {
 // next one's snapshot has to be taken after the wait.
 const (
 	lockRefsSQL = `
-SELECT ` + roundtrip.Guard + `, count(CASE n WHEN 1 THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
-  FROM unnest($1::bigint[]) WITH ORDINALITY AS keys (k, n)`
+pg_catalog.count(CASE WHEN n OPERATOR(pg_catalog.=) 1 THEN pg_catalog.pg_advisory_xact_lock_shared(k) ELSE pg_catalog.pg_advisory_xact_lock(k) END)
+  FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[])) WITH ORDINALITY AS keys (k, n)`
 
-	lockRefSQL     = `SELECT ` + roundtrip.Guard + `, pg_advisory_xact_lock_shared($1), pg_advisory_xact_lock($2)`
-	lockProjectSQL = `SELECT ` + roundtrip.Guard + `, pg_advisory_xact_lock($1)`
+	lockRefSQL     = `pg_catalog.pg_advisory_xact_lock_shared($1), pg_catalog.pg_advisory_xact_lock($2)`
+	lockProjectSQL = `pg_catalog.pg_advisory_xact_lock($1)`
 )
 
 // lockRefs keeps out all others who lock, update or remove one of the refs. It has
@@ -56,17 +56,17 @@ func lockRefs(project string, refs []string) roundtrip.Statement {
 		keys = append(keys, int64(keyOf(project, ref)))
 	}
 	slices.Sort(keys[1:])
-	return roundtrip.Exec(lockRefsSQL, keys)
+	return roundtrip.Guarded(lockRefsSQL, keys)
 }
 
 // lockRef is lockRefs for a single ref.
 func lockRef(r refName) roundtrip.Statement {
-	return roundtrip.Exec(lockRefSQL, int64(keyOf(r.project, "")), int64(keyOf(r.project, r.ref)))
+	return roundtrip.Guarded(lockRefSQL, int64(keyOf(r.project, "")), int64(keyOf(r.project, r.ref)))
 }
 
 const lockKeysSQL = `
-SELECT ` + roundtrip.Guard + `, count(CASE WHEN shared THEN pg_advisory_xact_lock_shared(k) ELSE pg_advisory_xact_lock(k) END)
-  FROM unnest($1::bigint[], $2::boolean[]) AS keys (k, shared)`
+pg_catalog.count(CASE WHEN shared THEN pg_catalog.pg_advisory_xact_lock_shared(k) ELSE pg_catalog.pg_advisory_xact_lock(k) END)
+  FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[]), pg_catalog.unnest($2::pg_catalog.bool[])) AS keys (k, shared)`
 
 // lockNames is lockRefs for names in their order, of any number of projects. All
 // projects come first, in the order of their names, then the refs in the order of
@@ -80,18 +80,18 @@ func lockNames(names []refName) roundtrip.Statement {
 	slices.Sort(refs)
 	refs = slices.Compact(refs)
 	if len(refs) > maxKeys {
-		return roundtrip.Exec(lockKeysSQL, projects, make([]bool, len(projects)))
+		return roundtrip.Guarded(lockKeysSQL, projects, make([]bool, len(projects)))
 	}
 	shared := make([]bool, len(projects)+len(refs))
 	for i := range projects {
 		shared[i] = true
 	}
-	return roundtrip.Exec(lockKeysSQL, slices.Concat(projects, refs), shared)
+	return roundtrip.Guarded(lockKeysSQL, slices.Concat(projects, refs), shared)
 }
 
 // lockProject keeps out all others from the project. It has to be the first statement.
 func lockProject(project string) roundtrip.Statement {
-	return roundtrip.Exec(lockProjectSQL, int64(keyOf(project, "")))
+	return roundtrip.Guarded(lockProjectSQL, int64(keyOf(project, "")))
 }
 
 // tryRefsSQL notes the keys that it got without waiting in a setting of the
@@ -100,9 +100,10 @@ func lockProject(project string) roundtrip.Statement {
 //
 //	$1 keys of the projects  $2 of the refs
 const tryRefsSQL = `
-SELECT ` + roundtrip.Guard + `, set_config('refdb.got', coalesce(string_agg(
-         CASE WHEN pg_try_advisory_xact_lock_shared(p) AND pg_try_advisory_xact_lock(r) THEN chr(n + 64) END, ''), ''), true)
-  FROM (SELECT unnest($1::bigint[]) AS p, unnest($2::bigint[]) AS r, generate_subscripts($1::bigint[], 1) AS n) AS keys`
+pg_catalog.set_config('refdb.got', coalesce(pg_catalog.string_agg(
+         CASE WHEN pg_catalog.pg_try_advisory_xact_lock_shared(p) AND pg_catalog.pg_try_advisory_xact_lock(r) THEN pg_catalog.chr(n OPERATOR(pg_catalog.+) 64) END, ''), ''), true)
+  FROM (SELECT pg_catalog.unnest($1::pg_catalog.int8[]) AS p, pg_catalog.unnest($2::pg_catalog.int8[]) AS r,
+          pg_catalog.generate_subscripts($1::pg_catalog.int8[], 1) AS n) AS keys`
 
 // tryRefs keeps out all others from each of the refs whose keys nobody has. It has
 // to be the first statement.
@@ -111,5 +112,5 @@ func tryRefs(refs []refName) roundtrip.Statement {
 	for i, r := range refs {
 		ofProjects[i], ofRefs[i] = int64(keyOf(r.project, "")), int64(keyOf(r.project, r.ref))
 	}
-	return roundtrip.Exec(tryRefsSQL, ofProjects, ofRefs)
+	return roundtrip.Guarded(tryRefsSQL, ofProjects, ofRefs)
 }

@@ -138,7 +138,6 @@ func (d *Driver) endHeld(ctx context.Context, what string, rows heldArray, next 
 	found := make([]endedRow, len(rows))
 	args := rows.args()
 	err := d.pools.Do(ctx, roundtrip.Write(what).On(roundtrip.Releases).
-		Then(roundtrip.GuardStatement()).
 		Exec(lockHeldSQL, args...).
 		Query(releaseHeldSQL, func(answer pgx.Rows) error {
 			clear(found)

@@ -23,7 +23,6 @@ WITH ends AS MATERIALIZED (
     WHERE project = held.project AND ref = held.ref AND owner IS NOT DISTINCT FROM held.owner AND coalesce(token, 'epoch') = held.token AND NOT (` + isIntent + `)
     LIMIT 1 FOR UPDATE SKIP LOCKED
   ) AS lock
-  WHERE ` + roundtrip.Guard + `
 ), ` + handOver + `
 SELECT project, ref, NULL::text[] FROM deleted UNION ALL SELECT project, ref, told FROM handed`
 })

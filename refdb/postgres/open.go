@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"runtime"
@@ -14,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/globalrefdb/globalrefdb/migrations"
-	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/dburl"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
@@ -24,7 +24,7 @@ import (
 // locks on hundreds of refs, and its extract() returns floating-point numbers, from which a server's identity is made.
 const oldestVersion = 140000
 
-const versionSQL = `current_setting('server_version_num')::int, current_setting('server_version')`
+const versionSQL = `CAST(pg_catalog.current_setting('server_version_num') AS pg_catalog.int4), pg_catalog.current_setting('server_version')`
 
 // checkVersion returns an error if a server is too old.
 func checkVersion(number int, version string) error {
@@ -105,14 +105,31 @@ func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 	}
 }
 
-const examineSQL = `
-SELECT pg_backend_pid(), ` + versionSQL + `,
-       pg_is_in_recovery(), current_setting('transaction_read_only')::boolean, current_setting('server_encoding'), ` + searchPathSQL
+// examineSQL names everything in full: a search_path that was left behind may hide what the server has. The schema
+// that holds the tables is the first of those on the search_path, temporary ones left out.
+var examineSQL = `
+SELECT pg_catalog.pg_backend_pid(), ` + versionSQL + `,
+       pg_catalog.pg_is_in_recovery(), CAST(pg_catalog.current_setting('transaction_read_only') AS pg_catalog.bool),
+       pg_catalog.current_setting('server_encoding'), ` + searchPathSQL + `,
+       coalesce((
+         SELECT ` + pathToTables + ` FROM ROWS FROM (pg_catalog.unnest(` + schemasSQL + `)) WITH ORDINALITY AS s (name, n)
+         JOIN pg_catalog.pg_namespace AS ns ON ns.nspname OPERATOR(pg_catalog.=) name
+         JOIN pg_catalog.pg_class AS c ON c.relnamespace OPERATOR(pg_catalog.=) ns.oid AND c.relname OPERATOR(pg_catalog.=) 'refs'
+         ORDER BY n LIMIT 1
+       ), (SELECT ` + pathToTables + ` FROM ROWS FROM (pg_catalog.unnest(` + schemasSQL + `)) WITH ORDINALITY AS s (name, n) ORDER BY n LIMIT 1), '')`
 
 // examine checks the database through its first connection. Unless a pooler is
 // known to be in between it looks for one, which tells its clients a process ID
 // of its own.
 func examine(ctx context.Context, pools *roundtrip.Pools) error {
+	if err := examineServer(ctx, pools); err != nil {
+		return err
+	}
+	return schema.Check(ctx, pools, "open the database")
+}
+
+// examineServer finds where the tables are, and checks all but them.
+func examineServer(ctx context.Context, pools *roundtrip.Pools) error {
 	mayBePooled := pools.Path() == roundtrip.Direct
 	conn, err := pools.Acquire(ctx)
 	if mayBePooled && strings.HasPrefix(roundtrip.Code(err), roundtrip.ConnectionException) {
@@ -125,10 +142,11 @@ func examine(ctx context.Context, pools *roundtrip.Pools) error {
 
 	var pid uint32
 	var number int
-	var version, encoding string
+	var version, encoding, tables string
 	var standby, readOnly bool
 	var path searchPath
-	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &number, &version, &standby, &readOnly, &encoding, &path.set, &path.found)
+	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &number, &version, &standby, &readOnly, &encoding, &path.set, &tables)
+	path.found = tables != ""
 	switch {
 	case err != nil:
 		return failed(ctx, roundtrip.Executing, err)
@@ -143,14 +161,10 @@ func examine(ctx context.Context, pools *roundtrip.Pools) error {
 	case encoding != "UTF8" && encoding != "SQL_ASCII":
 		return fmt.Errorf("open the database: its encoding is %s, which can't hold every name: create it with ENCODING 'UTF8'", encoding)
 	}
-
 	if err := path.check(); err != nil {
 		return err
 	}
-	if err := schema.Check(ctx, conn.Conn()); err != nil {
-		if errors.Is(err, refdb.ErrSchema) {
-			return err
-		}
+	if err := pools.ServeFrom(ctx, conn.Conn(), tables); err != nil {
 		return failed(ctx, roundtrip.Executing, err)
 	}
 	return nil
@@ -167,7 +181,20 @@ type searchPath struct {
 	found bool // a schema of it
 }
 
-const searchPathSQL = `current_setting('search_path'), current_schema() IS NOT NULL`
+const (
+	searchPathSQL = `pg_catalog.current_setting('search_path')`
+
+	// schemasSQL are those on the search_path that exist and that this user may use, apart from those of
+	// the server and of temporary tables.
+	schemasSQL = `pg_catalog.array_remove(pg_catalog.array_remove(pg_catalog.current_schemas(false), 'pg_catalog'), (SELECT nspname FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))`
+)
+
+// allSchemasSQL is the search_path as it is now, for a migrator: its tables may be in any of the schemas.
+var allSchemasSQL = `(SELECT coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(name), ', ' ORDER BY n) OPERATOR(pg_catalog.||) ', pg_temp', '')
+  FROM ROWS FROM (pg_catalog.unnest(` + schemasSQL + `)) WITH ORDINALITY AS s (name, n))`
+
+// pathToTables is the search_path to the tables in the schema "name".
+var pathToTables = roundtrip.SearchPathSQL("name")
 
 func (p searchPath) check() error {
 	if p.found {
@@ -179,17 +206,7 @@ func (p searchPath) check() error {
 
 // CheckSchema implements refdb.SchemaChecker.
 func (d *Driver) CheckSchema(ctx context.Context) error {
-	const what = "check the schema"
-	conn, err := d.pools.Acquire(ctx)
-	if err != nil {
-		return roundtrip.Failure(ctx, what, roundtrip.Connecting, err)
-	}
-	defer conn.Release()
-	err = schema.Check(ctx, conn.Conn())
-	if err == nil || errors.Is(err, refdb.ErrSchema) {
-		return err
-	}
-	return roundtrip.Failure(ctx, what, roundtrip.Executing, err)
+	return schema.Check(ctx, d.pools, "check the schema")
 }
 
 // Migrator returns what moves the database at the URL between versions of the
@@ -201,33 +218,36 @@ func Migrator(ctx context.Context, address string) (*migrations.Migrator, error)
 	}
 	c := config.ConnConfig
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec // works through every pooler
-	db := stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-		err := roundtrip.Probe(ctx, conn) // migrations are kept apart by an advisory lock, too
-		if errors.Is(err, roundtrip.ErrIsolation) {
-			return nil // that is all the same to them
-		}
-		return err
-	}))
-	if err := db.PingContext(ctx); err != nil {
+	settings := roundtrip.MigratorSettings(c)
+	db := stdlib.OpenDB(*c, stdlib.OptionAfterConnect(settings.Probe)) // migrations are kept apart by an advisory lock, too
+	m, err := migrator(ctx, db, settings)
+	if err != nil {
 		db.Close()
-		return nil, dburl.Explain(address, failed(ctx, roundtrip.Connecting, err))
+		return nil, dburl.Explain(address, err)
+	}
+	return m, nil
+}
+
+func migrator(ctx context.Context, db *sql.DB, settings *roundtrip.Settings) (*migrations.Migrator, error) {
+	if err := db.PingContext(ctx); err != nil {
+		return nil, failed(ctx, roundtrip.Connecting, err)
 	}
 	var path searchPath
 	var number int
-	var version string
-	err = db.QueryRowContext(ctx, `SELECT `+versionSQL+`, `+searchPathSQL).Scan(&number, &version, &path.set, &path.found)
+	var version, schemas string
+	err := db.QueryRowContext(ctx, `SELECT `+versionSQL+`, `+searchPathSQL+`, `+allSchemasSQL).Scan(&number, &version, &path.set, &schemas)
+	path.found = schemas != ""
 	if err != nil {
-		err = failed(ctx, roundtrip.Executing, err)
-	} else {
-		err = cmp.Or(checkVersion(number, version), path.check())
+		return nil, failed(ctx, roundtrip.Executing, err)
 	}
-	if err != nil {
-		db.Close()
+	if err := cmp.Or(checkVersion(number, version), path.check()); err != nil {
 		return nil, err
 	}
-	m, err := migrations.NewSQL(migrations.Postgres, db)
+	settings = settings.In(schemas)
+	m, err := migrations.NewSQL(migrations.Postgres, db, func(ctx context.Context, conn *sql.Conn) error {
+		return conn.Raw(func(c any) error { return settings.Begin(ctx, c.(*stdlib.Conn).Conn()) })
+	})
 	if err != nil {
-		db.Close()
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	return m, nil

@@ -186,16 +186,15 @@ func TestADatabaseThatCannotKeepThePromisesIsRefused(t *testing.T) {
 	}
 }
 
-// hide puts a function that does nothing in the place of the server's own, for
-// the sessions that begin from now on.
+// hide puts a function that does nothing in the place of the server's own.
 func hide(t *testing.T, db *dbtest.Database, function string) {
 	t.Helper()
 	returns, value := "void", ""
 	if strings.HasPrefix(function, "pg_try") {
 		returns, value = "boolean", "true"
 	}
-	db.Exec(t, fmt.Sprintf(`CREATE FUNCTION public.%s(bigint) RETURNS %s LANGUAGE sql AS 'SELECT %s'`, function, returns, value))
-	setDefault(t, db, `search_path = public, pg_catalog`)
+	db.Exec(t, fmt.Sprintf(`ALTER FUNCTION pg_catalog.%[1]s(bigint) RENAME TO hidden_%[1]s`, function))
+	db.Exec(t, fmt.Sprintf(`CREATE FUNCTION pg_catalog.%s(bigint) RETURNS %s LANGUAGE sql AS 'SELECT %s'`, function, returns, value))
 }
 
 // setDefault sets what the database's sessions begin with from now on.

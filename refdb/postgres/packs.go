@@ -60,7 +60,7 @@ func (d *Driver) StorePart(ctx context.Context, p refdb.PackPart) error {
 	var row *rules.PackRow
 	var stored bool
 	var below int
-	work := roundtrip.Write(what).Then(roundtrip.GuardStatement()).Then(storing(p, func(rows pgx.Rows) error {
+	work := roundtrip.Write(what).Then(storing(p, func(rows pgx.Rows) error {
 		var found rules.PackRow
 		row = nil
 		_, err := pgx.ForEachRow(rows, []any{&found.Project, &found.Complete, &stored, &below}, func() error {
@@ -287,7 +287,7 @@ func (d *Driver) dropLarge(ctx context.Context, what string, sql dropSQL, arg an
 
 // dropRow runs a statement that returns a row.
 func (d *Driver) dropRow(ctx context.Context, what, sql string, into []any, args ...any) error {
-	return d.pools.Do(ctx, roundtrip.Write(what).Then(roundtrip.GuardStatement()).Query(sql, func(rows pgx.Rows) error {
+	return d.pools.Do(ctx, roundtrip.Write(what).Query(sql, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { return nil })
 		return err
 	}, args...))

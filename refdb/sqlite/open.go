@@ -283,7 +283,7 @@ func Migrator(ctx context.Context, rawURL string) (*migrations.Migrator, error) 
 	if err != nil {
 		return nil, errors.Join(explain(a.path, "migrate", ended(ctx, err)), db.Close())
 	}
-	return migrations.NewSQL(migrations.SQLite, db)
+	return migrations.NewSQL(migrations.SQLite, db, nil)
 }
 
 // address is a parsed URL.

@@ -21,6 +21,9 @@ import (
 const Isolation = "default_transaction_isolation"
 
 const (
+	clientEncoding = "client_encoding"
+	utf8           = "UTF8"
+
 	applicationName = "refdb"
 	// connectTimeout is how long connecting may take, unless the URL says it.
 	connectTimeout = 10 * time.Second
@@ -58,6 +61,9 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	if level, ok := raw.RuntimeParams[Isolation]; ok && !strings.EqualFold(level, roundtrip.ReadCommitted) {
 		return nil, nil, refused(Isolation + " has to be " + roundtrip.ReadCommitted)
 	}
+	if encoding, ok := raw.RuntimeParams[clientEncoding]; ok && !strings.EqualFold(strings.ReplaceAll(encoding, "-", ""), utf8) {
+		return nil, nil, refused(clientEncoding + " has to be " + utf8)
+	}
 	given = make(map[string]bool)
 	for name := range raw.RuntimeParams {
 		given[name] = true
@@ -69,6 +75,7 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	}
 	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
 	c.DialFunc = roundtrip.NeverCancel(dialer.DialContext)
+	c.RuntimeParams[clientEncoding] = utf8 // whatever the role has; a pooler passes it on
 	if !given["application_name"] {
 		c.RuntimeParams["application_name"] = applicationName
 	}

@@ -11,6 +11,8 @@ import (
 type notes struct {
 	warned bool  // a warning came
 	number int64 // which of the driver's connections it is, from 1 on
+	// described are the statements that the connection knows the types of, behind a pooler.
+	described map[string]bool
 }
 
 const notesKey = "refdb"
@@ -44,28 +46,27 @@ func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
 // connection's own, so that nobody waits. The statements are one message, and so
 // one transaction, which a transaction pooler doesn't take apart.
 const probeSQL = `
-SELECT pg_advisory_xact_lock(own + 1), pg_advisory_xact_lock_shared(own + 2),
-       pg_try_advisory_xact_lock(own + 3), pg_try_advisory_xact_lock_shared(own + 4)
-  FROM (SELECT pg_catalog.pg_backend_pid()::bigint << 32 AS own) AS keys;
-SELECT pg_catalog.current_setting('transaction_isolation'),
-       (SELECT count(*) = 4 FROM pg_catalog.pg_locks
-         WHERE locktype = 'advisory' AND granted AND pid = pg_catalog.pg_backend_pid() AND classid = pid::oid AND objsubid = 1
-           AND (objid, mode) IN ((1, 'ExclusiveLock'), (2, 'ShareLock'), (3, 'ExclusiveLock'), (4, 'ShareLock')))`
+pg_catalog.pg_advisory_xact_lock(own OPERATOR(pg_catalog.+) 1), pg_catalog.pg_advisory_xact_lock_shared(own OPERATOR(pg_catalog.+) 2),
+       pg_catalog.pg_try_advisory_xact_lock(own OPERATOR(pg_catalog.+) 3), pg_catalog.pg_try_advisory_xact_lock_shared(own OPERATOR(pg_catalog.+) 4)
+  FROM (SELECT CAST(pg_catalog.pg_backend_pid() AS pg_catalog.int8) OPERATOR(pg_catalog.<<) 32 AS own) AS keys;
+SELECT pg_catalog.set_config('search_path', 'pg_catalog', true);
+SELECT count(*) = 4 FROM pg_locks
+ WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid() AND classid = pid::oid AND objsubid = 1
+   AND (objid, mode) IN ((1, 'ExclusiveLock'), (2, 'ShareLock'), (3, 'ExclusiveLock'), (4, 'ShareLock'))`
 
-// Probe is the first round trip of a new connection. It refuses a server that can't keep
+// Probe is the first round trip of a new connection. It refuses a session or a server that can't keep
 // requests apart.
-func Probe(ctx context.Context, conn *pgx.Conn) error {
-	results, err := conn.PgConn().Exec(ctx, probeSQL).ReadAll()
+func (s *Settings) Probe(ctx context.Context, conn *pgx.Conn) error {
+	results, err := conn.PgConn().Exec(ctx, s.guarded(probeSQL)).ReadAll()
+	if Code(err) == divisionByZero {
+		err = s.explain(ctx, conn, err)
+	}
 	if err != nil {
 		return err
 	}
 	found := results[len(results)-1].Rows
-	switch {
-	case len(found) != 1 || len(found[0]) != 2 || string(found[0][1]) != "t":
+	if len(found) != 1 || len(found[0]) != 1 || string(found[0][0]) != "t" {
 		return errNoLocks
-	case string(found[0][0]) != ReadCommitted:
-		return ErrIsolation
-	default:
-		return nil
 	}
+	return nil
 }

@@ -90,7 +90,7 @@ func judge(ctx context.Context, work Pipeline, came Stage, err error) verdict {
 		v.err = refdb.ErrOutcomeUnknown
 	case errors.Is(err, puddle.ErrClosedPool):
 		v.err = refdb.ErrClosed
-	case errors.Is(err, ErrIsolation), errors.Is(err, errNoLocks): // says it all
+	case errors.As(err, new(*wrongSetting)), errors.Is(err, errNoLocks): // says it all
 	case over != nil && (broken || code == queryCanceled || code == LockNotAvailable):
 		if !errors.Is(err, over) {
 			v.err = over
@@ -127,8 +127,8 @@ func refused(code string) verdict {
 		return verdict{err: fmt.Errorf("%w: %w", refdb.ErrUnavailable, ErrReadOnly), again: true}
 	case notAdmitted:
 		return verdict{err: refdb.ErrNotAdmitted}
-	case divisionByZero: // see guard
-		return verdict{err: ErrIsolation}
+	case divisionByZero: // see Settings
+		return verdict{err: errSettings, again: true}
 	case featureNotSupported: // of a prepared statement: its tables were altered
 		return verdict{again: true}
 	case noSuchStatement, duplicateStatement:
@@ -170,10 +170,8 @@ var (
 	errNoPrimary     = errors.New("no server in the database URL takes writes, and target_session_attrs asks for one: name the primary there, or wait until one is promoted; if the primary is there, " + resetReadOnly)
 	errDatabase      = errors.New("no such database: create it, or check the database URL")
 
-	ErrIsolation = errors.New(`default_transaction_isolation has to be "read committed": set it for this user with ALTER ROLE … SET default_transaction_isolation = 'read committed', and end the connections of a pooler that still have another`)
-
 	errNoLocks = errors.New("the server reports advisory locks as taken and doesn't keep them, as CockroachDB does, so that nothing would keep two writers apart: " +
-		"use PostgreSQL; if it is, a function on the search_path hides its own: put pg_catalog first there")
+		"use PostgreSQL")
 
 	errEnded = fmt.Errorf("%w before the answer came", refdb.ErrClosed)
 

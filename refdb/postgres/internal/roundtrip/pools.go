@@ -2,6 +2,7 @@ package roundtrip
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,11 +41,13 @@ const (
 
 // Pools are the connections of a driver to its server.
 type Pools struct {
-	path    Path
-	all     [poolCount]*pgxpool.Pool // those of the spare connections have one each
-	renewal renewal
-	ending  context.Context // ends with Interrupt, and with it all round trips under way
-	end     context.CancelFunc
+	path Path
+	// settings are what all transactions rely on. ServeFrom completes them.
+	settings atomic.Pointer[Settings]
+	all      [poolCount]*pgxpool.Pool // those of the spare connections have one each
+	renewal  renewal
+	ending   context.Context // ends with Interrupt, and with it all round trips under way
+	end      context.CancelFunc
 }
 
 // Open makes the pools. It changes config, and waits for no connection.
@@ -69,9 +72,21 @@ func Open(ctx context.Context, config *pgxpool.Config, path Path) (*Pools, error
 
 // configure sets what Do relies on.
 func (p *Pools) configure(config *pgxpool.Config) {
+	p.settings.Store(settingsOf(config.ConnConfig, p.path))
+	if p.path == Direct {
+		// A setting that a session starts with is stronger than that of the server, the database and the role. Where it is
+		// right, the guard has nothing to set.
+		config.ConnConfig.RuntimeParams["row_security"] = "off"
+		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			if path := p.settings.Load().searchPath; path != "" {
+				c.RuntimeParams["search_path"] = path
+			}
+			return nil
+		}
+	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		p.renewal.count(conn.PgConn())
-		return Probe(ctx, conn)
+		return p.settings.Load().Probe(ctx, conn)
 	}
 	config.ConnConfig.OnNotice = noteWarning
 	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return lastWait{conn} }
@@ -82,6 +97,19 @@ func (p *Pools) configure(config *pgxpool.Config) {
 		return p.IdleDuration > time.Second
 	}
 }
+
+// ServeFrom has all transactions use that search_path from now on, and also conn, which was there before.
+func (p *Pools) ServeFrom(ctx context.Context, conn *pgx.Conn, searchPath string) error {
+	p.settings.Store(p.settings.Load().In(searchPath))
+	if p.path == Pooled {
+		return nil // another client may have that session next
+	}
+	_, err := conn.Exec(ctx, `SELECT pg_catalog.set_config('search_path', $1, false)`, pgx.QueryExecModeExec, searchPath)
+	return err
+}
+
+// Settings returns what transactions have to begin with that are no pipelines.
+func (p *Pools) Settings() *Settings { return p.settings.Load() }
 
 // Interrupt ends all round trips under way, and those to come, with an error.
 func (p *Pools) Interrupt() { p.end() }

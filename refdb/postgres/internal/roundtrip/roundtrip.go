@@ -4,6 +4,7 @@ package roundtrip
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -17,7 +18,7 @@ import (
 
 // A Pipeline is statements that are sent together, with one Sync at their end: one
 // round trip. The server executes them in one implicit transaction, each with a
-// snapshot of its own, and commits.
+// snapshot of its own, and commits. The first one is the guard of Settings, or contains it.
 type Pipeline struct {
 	What              string // is being done, for errors
 	writes            bool
@@ -67,6 +68,8 @@ type Statement struct {
 	Args []any
 	// Read takes all of the rows, anew in each attempt. nil: they are of no interest.
 	Read func(pgx.Rows) error
+
+	guarded bool // SQL is the columns of a SELECT, behind the guard
 }
 
 // Query is a statement whose rows are read.
@@ -76,6 +79,12 @@ func Query(sql string, read func(pgx.Rows) error, args ...any) Statement {
 
 // Exec is a statement whose rows are of no interest.
 func Exec(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args} }
+
+// Guarded is a statement that selects columns, and begins its pipeline without a guard of its own. It
+// names nothing but pg_catalog, and that in full: see Settings.
+func Guarded(columns string, args ...any) Statement {
+	return Statement{SQL: columns, Args: args, guarded: true}
+}
 
 // A round trip that certainly did nothing is made again, tries times in all at most.
 const (
@@ -142,11 +151,90 @@ func (p *Pools) attempt(ctx context.Context, work Pipeline) (Stage, error) {
 			return Preparing, nil
 		}
 	}
-	came, err := send(ctx, conn, statements)
-	if Code(err) == readOnlyTransaction {
-		p.renewal.renew(conn.PgConn(), p.all[:]...)
+	settings := p.settings.Load()
+	statements = settings.begin(statements)
+	if p.path == Pooled {
+		if err := settings.describe(ctx, conn, statements); err != nil {
+			return Preparing, p.failed(ctx, conn, settings, err)
+		}
 	}
-	return came, err
+	came, err := send(ctx, conn, statements)
+	return came, p.failed(ctx, conn, settings, err)
+}
+
+// failed returns the error of an attempt on conn. It gives up all connections if the server takes no
+// writes, or if the session has a setting that is wrong: sessions keep many of those for as long as they last.
+func (p *Pools) failed(ctx context.Context, conn *pgx.Conn, settings *Settings, err error) error {
+	switch Code(err) {
+	case divisionByZero:
+		if err = settings.explain(ctx, conn, err); !errors.As(err, new(*wrongSetting)) {
+			return err
+		}
+	case readOnlyTransaction:
+	default:
+		return err
+	}
+	p.renewal.renew(conn.PgConn(), p.all[:]...)
+	return err
+}
+
+// errDescribed stops a batch after its statements were described.
+var errDescribed = errors.New("described")
+
+type describeOnly struct{}
+
+func (describeOnly) Value() (driver.Value, error) { return nil, errDescribed }
+
+// describe has the server describe those of the statements that conn has not sent yet. pgx would do that in a transaction of its
+// own, in which another client's search_path may lead elsewhere.
+func (s *Settings) describe(ctx context.Context, conn *pgx.Conn, statements []Statement) error {
+	mode := conn.Config().DefaultQueryExecMode
+	if mode != pgx.QueryExecModeCacheDescribe && mode != pgx.QueryExecModeCacheStatement {
+		return nil // nothing that would be kept
+	}
+	notes := notesOn(conn.PgConn())
+	var batch pgx.Batch
+	batch.Queue(`SELECT CAST($1 AS pg_catalog.text)`, describeOnly{})
+	for _, t := range statements {
+		if !notes.described[t.SQL] {
+			batch.Queue(t.SQL)
+		}
+	}
+	if batch.Len() == 1 {
+		return nil
+	}
+	if _, err := conn.PgConn().Exec(ctx, `BEGIN; `+s.guarded("")).ReadAll(); err != nil {
+		_, _ = conn.PgConn().Exec(ctx, `ROLLBACK`).ReadAll()
+		return err
+	}
+	err := conn.SendBatch(ctx, &batch).Close()
+	if _, endErr := conn.PgConn().Exec(ctx, `ROLLBACK`).ReadAll(); endErr != nil {
+		return endErr
+	}
+	if !errors.Is(err, errDescribed) {
+		return err
+	}
+	if notes.described == nil {
+		notes.described = make(map[string]bool)
+	}
+	for _, t := range statements {
+		notes.described[t.SQL] = true
+	}
+	return nil
+}
+
+// begin returns the statements with a guard.
+func (s *Settings) begin(statements []Statement) []Statement {
+	all := make([]Statement, 0, 1+len(statements))
+	for i, t := range statements {
+		if t.guarded {
+			t.SQL = s.guarded(t.SQL)
+		} else if i == 0 {
+			all = append(all, Exec(s.guarded("")))
+		}
+		all = append(all, t)
+	}
+	return all
 }
 
 // send makes the round trip of statements on conn.

@@ -12,25 +12,25 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// Check checks the version of the schema, and that nothing is missing that keeps writes right, with one statement unless an
+// Check checks the version of the schema, and that nothing is missing that keeps writes right, in one round trip unless an
 // earlier program made the schema. Any error but a refdb.ErrSchema is the server's, or the connection's.
-func Check(ctx context.Context, conn *pgx.Conn) error {
-	_, err := Version(ctx, conn)
+func Check(ctx context.Context, pools *roundtrip.Pools, what string) error {
+	_, err := Version(ctx, pools, what)
 	return err
 }
 
 // Version is Check that returns the version.
-func Version(ctx context.Context, conn *pgx.Conn) (uint, error) {
-	recorded, err := recordIn(ctx, conn, migrations.Table, "coalesce(oldest, 0)")
+func Version(ctx context.Context, pools *roundtrip.Pools, what string) (uint, error) {
+	recorded, err := recordIn(ctx, pools, what, migrations.Table, "coalesce(oldest, 0)")
 	missing := migrations.Check(migrations.Postgres, migrations.Record{})
 	if roundtrip.Code(err) == roundtrip.NoSuchTable {
-		found, lookErr := catalogue(ctx, conn)
+		found, lookErr := catalogue(ctx, pools, what)
 		if lookErr != nil {
 			return 0, lookErr
 		}
 		missing = found.Missing()
 		if table := found.VersionTable(); table != "" {
-			recorded, err = recordIn(ctx, conn, table, "0")
+			recorded, err = recordIn(ctx, pools, what, table, "0")
 		}
 	}
 	switch {
@@ -47,37 +47,33 @@ func Version(ctx context.Context, conn *pgx.Conn) (uint, error) {
 	return recorded.Version, nil
 }
 
-// recordIn reads a table of versions, and the guards in the same snapshot; oldest is what the table has of that.
-func recordIn(ctx context.Context, conn *pgx.Conn, table, oldest string) (migrations.Record, error) {
+// recordIn reads a table of versions, as soon as it is not being migrated, and the guards in the same snapshot; oldest is what
+// the table has of that.
+func recordIn(ctx context.Context, pools *roundtrip.Pools, what, table, oldest string) (r migrations.Record, err error) {
 	sql := `SELECT version, dirty, ` + oldest + `, coalesce(tab, ''), coalesce(part, ''), coalesce(name, ''), coalesce(detail, '')
 FROM ` + table + ` LEFT JOIN (` + migrations.GuardsSQL(migrations.Postgres) + `) AS guards (tab, part, name, detail) ON true`
-	for {
-		r := migrations.Record{Guards: migrations.NewCatalogue(migrations.Postgres)}
+	err = pools.Do(ctx, roundtrip.Read(what).Query(sql, func(rows pgx.Rows) error {
+		r = migrations.Record{Guards: migrations.NewCatalogue(migrations.Postgres)}
 		var version, needs int64
 		var tab, part, name, detail string
-		rows, err := conn.Query(ctx, sql, pgx.QueryExecModeExec)
-		if err == nil {
-			_, err = pgx.ForEachRow(rows, []any{&version, &r.Dirty, &needs, &tab, &part, &name, &detail}, func() error {
-				r.Version, r.Oldest, r.Exists = uint(max(version, 0)), uint(max(needs, 0)), true
-				r.Guards.Add(tab, part, name, detail)
-				return nil
-			})
-		}
-		if roundtrip.Code(err) != roundtrip.LockNotAvailable || ctx.Err() != nil {
-			return r, err
-		}
-		// It is being migrated.
-	}
+		_, err := pgx.ForEachRow(rows, []any{&version, &r.Dirty, &needs, &tab, &part, &name, &detail}, func() error {
+			r.Version, r.Oldest, r.Exists = uint(max(version, 0)), uint(max(needs, 0)), true
+			r.Guards.Add(tab, part, name, detail)
+			return nil
+		})
+		return err
+	}))
+	return r, err
 }
 
 // catalogue reads what the database has of our tables.
-func catalogue(ctx context.Context, conn *pgx.Conn) (*migrations.Catalogue, error) {
+func catalogue(ctx context.Context, pools *roundtrip.Pools, what string) (*migrations.Catalogue, error) {
 	found := migrations.NewCatalogue(migrations.Postgres)
-	rows, err := conn.Query(ctx, migrations.CatalogueSQL(migrations.Postgres), pgx.QueryExecModeExec)
-	if err != nil {
-		return nil, err
-	}
-	return found, AddAll(found, rows)
+	err := pools.Do(ctx, roundtrip.Read(what).Query(migrations.CatalogueSQL(migrations.Postgres), func(rows pgx.Rows) error {
+		found = migrations.NewCatalogue(migrations.Postgres)
+		return AddAll(found, rows)
+	}))
+	return found, err
 }
 
 // AddAll adds the rows of migrations.CatalogueSQL.
