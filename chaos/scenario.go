@@ -161,6 +161,7 @@ type scenarioKind struct {
 
 var scenarioKinds = []scenarioKind{
 	{"postgres", 4, 30 * time.Millisecond, newPostgresScenario},
+	{"settings", 3, 30 * time.Millisecond, newSettingsScenario},
 	{"failover", 2, 30 * time.Millisecond, newFailoverScenario},
 	{"spanner", 3, 250 * time.Millisecond, newSpannerScenario},
 	{"sqlite", 2, 30 * time.Millisecond, newSQLiteScenario},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -53,7 +52,7 @@ func newPostgresScenario(ctx context.Context, sc *scenario, stepLibrary string) 
 	sc.faults = append(networkFaults(sc, n),
 		killSites(sc), freezeSites(sc), stepSite(sc),
 		stepDatabase(sc, clock, databaseStep), stepDatabase(sc, clock, -databaseStep),
-		crashPostgres(server), freezeServer("PostgreSQL", server.Freeze), changeSettings(server), lockRefsTable(server))
+		crashPostgres(server), freezeServer("PostgreSQL", server.Freeze), lockRefsTable(server))
 	return nil
 }
 
@@ -65,23 +64,6 @@ func crashPostgres(s *postgresServer) fault {
 		}
 		sleep(ctx, randomDuration(random, 0, staleAfter))
 		return "", s.Start(ctx)
-	}}
-}
-
-// changeSettings changes the server's default isolation, and lets it acknowledge
-// commits that are not on disk, as an administrator might.
-func changeSettings(s *postgresServer) fault {
-	return fault{"isolation and durability of the server changed", func(ctx context.Context, random *rand.Rand) (string, error) {
-		levels := []string{"repeatable read", "serializable"}
-		level, length := levels[random.IntN(len(levels))], randomDuration(random, shortest, longest)
-		err := s.Exec(ctx, postgresDatabase,
-			"ALTER SYSTEM SET default_transaction_isolation = '"+level+"'", "ALTER SYSTEM SET synchronous_commit = off", reloadSettings)
-		if err == nil {
-			sleep(ctx, length)
-		}
-		return level + " for " + length.Round(time.Millisecond).String(),
-			errors.Join(err, s.Exec(ctx, postgresDatabase,
-				"ALTER SYSTEM RESET default_transaction_isolation", "ALTER SYSTEM RESET synchronous_commit", reloadSettings))
 	}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,7 +45,7 @@ WITH missing AS (
 )
 SELECT current_setting('server_version'), current_setting('server_version_num')::int,
        current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean,
-       current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
+       (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('synchronous_standby_names'),
        current_setting('default_transaction_isolation'),
        pg_is_in_recovery(), current_setting('transaction_read_only')::boolean,
        current_setting('autovacuum')::boolean,
@@ -102,6 +103,7 @@ type setup struct {
 	held                time.Duration
 	awaitsStandby       bool // the holder has committed, and the synchronous standby has not confirmed that
 	encryption          refdb.Diagnosis
+	settings            []refdb.Diagnosis // that transactions verify or set
 }
 
 // Diagnose checks the settings that the promises rest on.
@@ -122,7 +124,16 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		err := schema.AddAll(found, rows)
 		s.tables, s.intact = found.Examine(version)
 		return err
-	}).Query(holdingSQL, func(rows pgx.Rows) error {
+	}).Query(settingsSQL, func(rows pgx.Rows) error {
+		found := make(map[string]string)
+		var name, value string
+		_, err := pgx.ForEachRow(rows, []any{&name, &value}, func() error {
+			found[name] = value
+			return nil
+		})
+		s.settings = settings(d.pools.Settings(), found)
+		return err
+	}, d.pools.Settings().Names()).Query(holdingSQL, func(rows pgx.Rows) error {
 		var seconds float64
 		_, err := pgx.ForEachRow(rows, []any{&s.holder, &seconds, &s.awaitsStandby}, func() error {
 			s.held = time.Duration(seconds * float64(time.Second)).Round(time.Second)
@@ -157,6 +168,28 @@ func (d *Driver) findRows(ctx context.Context, s *setup) error {
 		}
 		return err
 	}))
+}
+
+// settingsSQL reads what the session began with: this transaction has set some of them.
+const settingsSQL = `SELECT name, reset_val FROM pg_settings WHERE name = ANY ($1::text[])`
+
+// settings shows what a session's settings are, apart from those that have checks of their own.
+func settings(all *roundtrip.Settings, found map[string]string) (shown []refdb.Diagnosis) {
+	all.Each(func(name, right string, set bool) {
+		value, ok := found[name]
+		if !ok || name == "synchronous_commit" || name == roundtrip.DefaultIsolation {
+			return
+		}
+		detail := value + ", which each transaction verifies"
+		switch {
+		case set && value == right:
+			detail = value
+		case set:
+			detail = fmt.Sprintf("%s; each transaction sets %s", value, right)
+		}
+		shown = append(shown, refdb.Diagnosis{Name: name, OK: true, Detail: strings.TrimSpace(detail)})
+	})
+	return shown
 }
 
 // connected sets the fields of s that need a connection.
@@ -215,6 +248,7 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 	check("privileges", s.grants == "", "all that sites and refdbctl need, except for migrate, history prune and recover", s.tooFew())
 	check("default isolation", s.isolation == roundtrip.ReadCommitted, s.isolation,
 		fmt.Sprintf("%q: set default_transaction_isolation to %q for this user", s.isolation, roundtrip.ReadCommitted))
+	all = append(all, s.settings...)
 	check("fsync", s.fsync, "on", "off: a crash of the server's machine can corrupt the database: set fsync = on")
 	check("full_page_writes", s.fullPages, "on",
 		"off: a crash of the server's machine can corrupt the database: set full_page_writes = on, unless the file system writes pages atomically")

@@ -159,13 +159,12 @@ func TestNothingIsWrittenUnderAnotherIsolation(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Postgres(t)
-			d := open(t, with(t, url(t, db), "pool_max_conns", "1"))
+			address := url(t, db)
+			d := open(t, with(t, address, "pool_max_conns", "1"))
+			leave := leaver(t, path, address, d)
 			isolate := func(level string) {
 				t.Helper()
-				err := d.Leave(t.Context(), `SELECT set_config('default_transaction_isolation', '`+level+`', false)`)
-				if err != nil {
-					t.Fatal(err)
-				}
+				leave(`SELECT set_config('default_transaction_isolation', '` + level + `', false)`)
 			}
 			for _, w := range writers(t, d) {
 				for _, level := range []string{"repeatable read", "serializable"} {

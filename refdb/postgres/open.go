@@ -75,7 +75,7 @@ func tune(config *pgxpool.Config, given map[string]bool, path roundtrip.Path) {
 	if path == roundtrip.Direct {
 		// What a connection begins with stays, whatever becomes of the settings of
 		// the server, the database and the role.
-		c.RuntimeParams[dburl.Isolation] = roundtrip.ReadCommitted
+		c.RuntimeParams[roundtrip.DefaultIsolation] = roundtrip.ReadCommitted
 		if !given["lock_timeout"] {
 			c.RuntimeParams["lock_timeout"] = strconv.FormatInt(roundtrip.LockTimeout.Milliseconds(), 10)
 		}

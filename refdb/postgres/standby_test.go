@@ -93,9 +93,13 @@ func TestACommitThatWaitsForItsStandbyIsNotCancelled(t *testing.T) {
 // Somebody else may stop the wait. Then what was done shows, and looking at it
 // must not pass for a confirmation.
 func TestWhatIsNotConfirmedByTheStandbyIsNotTakenForDone(t *testing.T) {
-	for _, stop := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
-		t.Run(stop, func(t *testing.T) {
+	for _, row := range []struct{ stop, level string }{
+		{"pg_cancel_backend", "notice"}, {"pg_terminate_backend", "notice"}, {"pg_cancel_backend", "error"},
+	} {
+		stop := row.stop
+		t.Run(stop+", client_min_messages = "+row.level, func(t *testing.T) {
 			db := dbtest.Postgres(t)
+			setDefault(t, db, `client_min_messages = `+row.level)
 			d := newDB(t, db)
 			c := withoutStandby(t, db)
 			updated, locked := make(chan error, 1), make(chan error, 1)

@@ -17,9 +17,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
-// Isolation is the setting of a session that says how isolated its transactions are.
-const Isolation = "default_transaction_isolation"
-
 const (
 	clientEncoding = "client_encoding"
 	utf8           = "UTF8"
@@ -58,8 +55,8 @@ func Parse(address string) (config *pgxpool.Config, given map[string]bool, err e
 	if slices.ContainsFunc(hostsOf(raw), func(host string) bool { return strings.Contains(host, "@") && !strings.HasPrefix(host, "/") }) {
 		return nil, nil, refused(ambiguous)
 	}
-	if level, ok := raw.RuntimeParams[Isolation]; ok && !strings.EqualFold(level, roundtrip.ReadCommitted) {
-		return nil, nil, refused(Isolation + " has to be " + roundtrip.ReadCommitted)
+	if level, ok := raw.RuntimeParams[roundtrip.DefaultIsolation]; ok && !strings.EqualFold(level, roundtrip.ReadCommitted) {
+		return nil, nil, refused(roundtrip.DefaultIsolation + " has to be " + roundtrip.ReadCommitted)
 	}
 	if encoding, ok := raw.RuntimeParams[clientEncoding]; ok && !strings.EqualFold(strings.ReplaceAll(encoding, "-", ""), utf8) {
 		return nil, nil, refused(clientEncoding + " has to be " + utf8)

@@ -35,8 +35,8 @@ type setting struct {
 	set bool
 }
 
-// defaultIsolation is what each transaction's isolation comes from: it is the name that an administrator knows.
-const defaultIsolation = "default_transaction_isolation"
+// DefaultIsolation is the setting that each transaction's isolation comes from: it is the name that an administrator knows.
+const DefaultIsolation = "default_transaction_isolation"
 
 // settingsOf returns the settings of connections that are made with config. Until it is known
 // which schema holds the tables, they leave search_path alone.
@@ -118,6 +118,22 @@ func (s *Settings) settings() (all []setting) {
 	if s.searchPath != "" {
 		all = append(all, setting{name: "search_path", right: s.searchPath, set: true})
 	}
+	return all
+}
+
+// Each calls do for each setting: with its name, the value that it is set to or has to have, and which of the two.
+func (s *Settings) Each(do func(name, right string, set bool)) {
+	for _, t := range s.settings() {
+		if t.name == "transaction_isolation" {
+			t.name = DefaultIsolation
+		}
+		do(t.name, t.right, t.set)
+	}
+}
+
+// Names returns the names of all.
+func (s *Settings) Names() (all []string) {
+	s.Each(func(name, _ string, _ bool) { all = append(all, name) })
 	return all
 }
 
@@ -206,7 +222,7 @@ func (e *wrongSetting) repair() string {
 
 // errSettings says what no setting alone can be blamed for any more.
 var errSettings = fmt.Errorf("a setting of the session was wrong, and is no more: %s has to be %q, client_encoding UTF8, session_replication_role origin: "+
-	"other clients of a pooler in between must not change them", defaultIsolation, ReadCommitted)
+	"other clients of a pooler in between must not change them", DefaultIsolation, ReadCommitted)
 
 // currentSQL reads settings, and where they come from.
 const currentSQL = `
@@ -216,25 +232,21 @@ FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) ANY (CAST('{%s}' A
 // explain finds out which setting made a guard fail with err. Behind a pooler it may look at another session, and then
 // finds none and returns err.
 func (s *Settings) explain(ctx context.Context, conn *pgx.Conn, err error) error {
-	right := make(map[string]setting)
+	must := make(map[string]string)
 	var names []string
-	for _, t := range s.settings() {
-		if t.set {
-			continue
+	s.Each(func(name, right string, set bool) {
+		if !set {
+			must[name] = right
+			names = append(names, name)
 		}
-		if t.name == "transaction_isolation" {
-			t.name = defaultIsolation
-		}
-		right[t.name] = t
-		names = append(names, t.name)
-	}
+	})
 	results, readErr := conn.PgConn().Exec(ctx, fmt.Sprintf(currentSQL, strings.Join(names, ","))).ReadAll()
 	if readErr != nil {
 		return err
 	}
 	for _, row := range results[0].Rows {
 		e := &wrongSetting{name: string(row[0]), is: string(row[1]), source: string(row[2]), role: string(row[3]), database: string(row[4]), err: err}
-		if e.right = right[e.name].right; e.is != e.right {
+		if e.right = must[e.name]; e.is != e.right {
 			return e
 		}
 	}
