@@ -57,10 +57,10 @@ func newSettingsScenario(ctx context.Context, sc *scenario, _ string) error {
 	return nil
 }
 
-// A value is a setting's, under which some promise does not hold, or values look different.
+// A value is one of a setting's, under which some promise does not hold, or values look different.
 type value struct{ setting, value string }
 
-var values = []value{
+var wrongValues = []value{
 	{"client_encoding", "LATIN1"}, {"session_replication_role", "replica"}, {"search_path", stagingSchema}, {"search_path", "pg_catalog"},
 	{"default_transaction_isolation", "serializable"}, {"default_transaction_isolation", "repeatable read"},
 	{"client_min_messages", "error"}, {"synchronous_commit", "off"}, {"row_security", "on"}, {"lock_timeout", "0"},
@@ -84,7 +84,7 @@ func changeSettings(s *postgresServer, pooler *testserver.PgBouncer) fault {
 	return fault{"settings changed", func(ctx context.Context, random *rand.Rand) (string, error) {
 		var done []string
 		for range changesAtATime {
-			level, v := names[random.IntN(len(names))], values[random.IntN(len(values))]
+			level, v := names[random.IntN(len(names))], wrongValues[random.IntN(len(wrongValues))]
 			if level == "server" && strings.Contains(v.setting, ".") {
 				level = "role"
 			}
