@@ -51,7 +51,9 @@ func newSettingsScenario(ctx context.Context, sc *scenario, _ string) error {
 		}
 		return nil
 	}
-	sc.open = func(ctx context.Context) (*refdb.DB, error) { return openForNemesis(ctx, server.url(), "") }
+	// What looks on must not end with a setting that is named.
+	looking := postgresURL(server.Address(), postgresDatabase, "session_replication_role", "origin")
+	sc.open = func(ctx context.Context) (*refdb.DB, error) { return openForNemesis(ctx, looking, "") }
 	sc.lockRows = func(ctx context.Context) (int, error) { return server.count(ctx, "SELECT count(*) FROM locks") }
 	sc.faults = append(sc.faults, changeSettings(server, pooler), crashPostgres(server), killSites(sc))
 	return nil
