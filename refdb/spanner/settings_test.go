@@ -1,0 +1,57 @@
+package spanner_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/spanner/apiv1/spannerpb"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// What a transaction relies on is said in each, whatever the defaults of the client and the database are.
+func TestEachTransactionNamesItsIsolation(t *testing.T) {
+	t.Parallel()
+	var w wire
+	var begun atomic.Int32
+	w.sent = func(_ context.Context, name string, request any) error {
+		r, ok := request.(interface {
+			GetTransaction() *spannerpb.TransactionSelector
+		})
+		if !ok {
+			return nil
+		}
+		if o := r.GetTransaction().GetBegin(); o.GetReadWrite() != nil {
+			begun.Add(1)
+			if o.GetIsolationLevel() != spannerpb.TransactionOptions_SERIALIZABLE || o.GetReadWrite().GetReadLockMode() != spannerpb.TransactionOptions_ReadWrite_PESSIMISTIC {
+				t.Errorf("%s begins a transaction with %v", name, o)
+			}
+		}
+		if o := r.GetTransaction().GetSingleUse(); o != nil && (o.GetReadOnly().GetMaxStaleness() != nil || o.GetReadOnly().GetMinReadTimestamp() != nil) {
+			t.Errorf("%s reads what may be stale: %v", name, o)
+		}
+		return nil
+	}
+	d := openWire(t, dbtest.Spanner(t), &w)
+	ctx := t.Context()
+	const project, ref = "p", "refs/heads/main"
+	a, err := d.Acquire(ctx, refdb.AcquireRequest{Project: project, Refs: []string{ref}, Owner: "site/1", Nonce: "n", StaleAfter: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := refdb.LockID{Project: project, Ref: ref, Owner: "site/1", Token: a.Token}
+	_, beat := d.Beat(ctx, []refdb.LockID{lock})
+	_, released := d.Release(ctx, refdb.ReleaseRequest{Project: project, Refs: []string{ref}, Owner: "site/1", Token: a.Token})
+	updated := d.Update(ctx, refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: "id"}, Updates: []refdb.Update{{Ref: ref, New: "1111111111111111111111111111111111111111"}}})
+	_, got := d.Get(ctx, project, []string{ref})
+	if err := errors.Join(beat, released, updated, got); err != nil {
+		t.Fatal(err)
+	}
+	if n := begun.Load(); n < 4 {
+		t.Errorf("%d transactions were seen", n)
+	}
+}
