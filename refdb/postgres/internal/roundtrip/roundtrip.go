@@ -152,7 +152,7 @@ func (p *Pools) attempt(ctx context.Context, work Pipeline) (Stage, error) {
 		}
 	}
 	settings := p.settings.Load()
-	statements = settings.begin(statements)
+	statements = settings.guardFirst(statements)
 	if p.path == Pooled {
 		if err := settings.describe(ctx, conn, statements); err != nil {
 			return Preparing, p.failed(ctx, conn, settings, err)
@@ -181,6 +181,7 @@ func (p *Pools) failed(ctx context.Context, conn *pgx.Conn, settings *Settings, 
 // errDescribed stops a batch after its statements were described.
 var errDescribed = errors.New("described")
 
+// describeOnly is an argument that can't be sent.
 type describeOnly struct{}
 
 func (describeOnly) Value() (driver.Value, error) { return nil, errDescribed }
@@ -223,8 +224,8 @@ func (s *Settings) describe(ctx context.Context, conn *pgx.Conn, statements []St
 	return nil
 }
 
-// begin returns the statements with a guard.
-func (s *Settings) begin(statements []Statement) []Statement {
+// guardFirst returns the statements with a guard before them, or in the first.
+func (s *Settings) guardFirst(statements []Statement) []Statement {
 	all := make([]Statement, 0, 1+len(statements))
 	for i, t := range statements {
 		if t.guarded {
