@@ -140,17 +140,15 @@ func examineServer(ctx context.Context, pools *roundtrip.Pools) error {
 	}
 	defer conn.Release()
 
-	var pid uint32
-	var number int
-	var version, encoding, tables string
-	var standby, readOnly bool
-	var path searchPath
-	err = conn.QueryRow(ctx, examineSQL, pgx.QueryExecModeExec).Scan(&pid, &number, &version, &standby, &readOnly, &encoding, &path.set, &tables)
-	path.found = tables != ""
-	switch {
-	case err != nil:
+	f, err := inspect(ctx, conn.Conn(), examineSQL)
+	if err != nil {
 		return failed(ctx, roundtrip.Executing, err)
-	case mayBePooled && pid != conn.Conn().PgConn().PID():
+	}
+	pid, version, standby, readOnly, encoding, tables := f[0], f[2], f[3] == "t", f[4] == "t", f[5], f[7]
+	number, _ := strconv.Atoi(f[1])
+	path := searchPath{set: f[6], found: tables != ""}
+	switch {
+	case mayBePooled && pid != strconv.FormatUint(uint64(conn.Conn().PgConn().PID()), 10):
 		return errPooled
 	case checkVersion(number, version) != nil:
 		return checkVersion(number, version)
@@ -168,6 +166,21 @@ func examineServer(ctx context.Context, pools *roundtrip.Pools) error {
 		return failed(ctx, roundtrip.Executing, err)
 	}
 	return nil
+}
+
+// inspect makes a query, and returns the columns of its row. The query sees the search_path that the session began with: another
+// client of a pooler may have left one behind. Both statements are one message, and so one transaction.
+func inspect(ctx context.Context, conn *pgx.Conn, query string) (columns []string, err error) {
+	const ownSearchPath = `
+SELECT pg_catalog.set_config('search_path', reset_val, true) FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'search_path'; `
+	results, err := conn.PgConn().Exec(ctx, ownSearchPath+query).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range results[len(results)-1].Rows[0] {
+		columns = append(columns, string(c))
+	}
+	return columns, nil
 }
 
 // failed is the error of opening the database after it came so far.
@@ -232,15 +245,22 @@ func migrator(ctx context.Context, db *sql.DB, settings *roundtrip.Settings) (*m
 	if err := db.PingContext(ctx); err != nil {
 		return nil, failed(ctx, roundtrip.Connecting, err)
 	}
-	var path searchPath
-	var number int
-	var version, schemas string
-	err := db.QueryRowContext(ctx, `SELECT `+versionSQL+`, `+searchPathSQL+`, `+allSchemasSQL).Scan(&number, &version, &path.set, &schemas)
-	path.found = schemas != ""
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, failed(ctx, roundtrip.Connecting, err)
+	}
+	var f []string
+	err = conn.Raw(func(c any) (err error) {
+		f, err = inspect(ctx, c.(*stdlib.Conn).Conn(), `SELECT `+versionSQL+`, `+searchPathSQL+`, `+allSchemasSQL)
+		return err
+	})
+	conn.Close()
 	if err != nil {
 		return nil, failed(ctx, roundtrip.Executing, err)
 	}
-	if err := cmp.Or(checkVersion(number, version), path.check()); err != nil {
+	number, _ := strconv.Atoi(f[0])
+	schemas := f[3]
+	if err := cmp.Or(checkVersion(number, f[1]), searchPath{f[2], schemas != ""}.check()); err != nil {
 		return nil, err
 	}
 	settings = settings.In(schemas)

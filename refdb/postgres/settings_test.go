@@ -214,6 +214,17 @@ func TestASettingThatWasLeftBehindIsSetRightOrNamed(t *testing.T) {
 				}
 				refused := l.refused && !(pooled && l.name == "client_encoding") // which PgBouncer sets again for each client
 				set(l.name, l.value)
+				if pooled && l.name == "search_path" { // a program that opens the database now finds it, too
+					another, err := postgres.Open(t.Context(), address)
+					if err != nil {
+						t.Errorf("open, %s = %q: %v", l.name, l.value, err)
+					} else if found, err := another.Get(t.Context(), "kept", []string{mainRef}); err != nil || len(found) != 1 || found[0].Value != v1 {
+						t.Errorf("opened, %s = %q: %v, %v", l.name, l.value, found, err)
+					}
+					if err == nil {
+						another.Close()
+					}
+				}
 				for i, r := range readers(t, d) {
 					set(l.name, l.value)
 					answer, err := r.read()
@@ -457,6 +468,14 @@ func TestAMigrationReliesOnNoSettingOfItsSession(t *testing.T) {
 		if v := query[int64](t, c2, `SELECT version FROM `+schema+`.refdb_schema`)[0]; v != want {
 			t.Errorf("%s has version %d, want %d", schema, v, want)
 		}
+	}
+	again, err := postgres.Migrator(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if version, _, err := again.Version(t.Context()); err != nil || version != latest-1 {
+		t.Errorf("opened now: version %d, %v", version, err)
 	}
 	exec(t, c, `SET session_replication_role = replica`)
 	err = m.Up(t.Context())
