@@ -61,7 +61,7 @@ func postgresTables() []table {
 		{name: "token_marks", first: 2, last: 4, key: "shard", columns: []column{{"shard", "smallint", 2}, {"mark", instant, 2}}},
 		{name: "intents", first: 4, key: keyOfIntents, columns: append(intentColumns(bytewise, instant),
 			column{"agent", text, 4}, column{"decision", text, 4}, column{"decided_by", text, 4}, column{"reason", text, 4}, column{"nonce", text, 4}),
-			triggers: []routine{{requiresAdmission, 9}, {"refdb_require_witness_begins", 9}, {"refdb_require_witness_ends", 9}}},
+			triggers: []routine{{requiresAdmission, 9}, {"refdb_require_witness_begins", 9}, {"refdb_require_witness_ends", 9}, {"refdb_require_decider", 11}}},
 		withTriggers(projectTable(bytewise, bytewise, text, text, "bigint", instant), routine{requiresAdmission, 9}),
 		auditTable(bytewise, bytewise, text, instant),
 		{name: "token_origin", first: 5, key: "id", columns: []column{{"id", "smallint", 5}, {"origin", instant, 5}, {"reached", instant, 5}}},
@@ -76,7 +76,8 @@ func postgresTables() []table {
 		}},
 		{name: "followers", first: 8, key: "name", columns: []column{{"name", bytewise, 8}, {"cursor", bytewise, 8}, {"read", "bigint", 8}, {"seen", instant, 8}}},
 		postgresAdmissionTable(bytewise, instant),
-		witnessTable(bytewise, "boolean", instant),
+		withTriggers(witnessTable(bytewise, "boolean", instant), routine{"refdb_require_own_row", 11}),
+		{name: "site_roles", first: 11, key: "role", columns: []column{{"role", bytewise, 11}, {"site", bytewise, 11}}},
 		lostTable(bytewise, "old", "new", "at", "bigint", instant),
 		withTriggers(packTable(bytewise, "boolean", "bigint", "integer", instant), routine{requiresAdmission, 10}, routine{"refdb_place_pack", 11}),
 		withTriggers(partTable(bytewise, "integer", "bytea"), routine{requiresAdmission, 10}),
@@ -183,10 +184,11 @@ func admissionTable(number, text, instant string) table {
 }
 
 func postgresAdmissionTable(bytewise, instant string) table {
-	t := withTriggers(admissionTable("smallint", bytewise, instant), routine{"refdb_admit", 11})
+	t := withTriggers(admissionTable("smallint", bytewise, instant), routine{"refdb_admit", 11}, routine{"refdb_require_compared", 11})
 	t.functions = []routine{
 		{"refdb_server", 9}, {"refdb_require", 9}, {"refdb_started", 10},
 		{"refdb_position", 11}, {"refdb_raise_positions", 11}, {"refdb_recovers", 11}, {"refdb_be_durable", 11},
+		{"refdb_require_site", 11}, {"refdb_site_is_gone", 11},
 	}
 	return t
 }

@@ -9,7 +9,11 @@ $$;
 
 DROP TRIGGER IF EXISTS refdb_admit ON admission;
 DROP TRIGGER IF EXISTS refdb_place_pack ON packs;
-DROP FUNCTION IF EXISTS refdb_admit(), refdb_place_pack();
+DROP TRIGGER IF EXISTS refdb_require_decider ON intents;
+DROP TRIGGER IF EXISTS refdb_require_own_row ON witnesses;
+DROP TRIGGER IF EXISTS refdb_require_compared ON admission;
+DROP FUNCTION IF EXISTS refdb_admit(), refdb_place_pack(), refdb_require_decider(), refdb_require_own_row(), refdb_require_compared();
+GRANT EXECUTE ON FUNCTION refdb_record_inserts(), refdb_record_updates(), refdb_record_deletes(), refdb_require_witness() TO PUBLIC;
 
 ALTER TABLE history ALTER COLUMN position SET DEFAULT pg_current_xact_id()::text::bigint;
 
@@ -37,6 +41,12 @@ BEGIN
   SELECT project, ref, value, '', clock_timestamp(), nullif(current_setting('refdb.op', true), '') FROM old_refs
   WHERE value NOT IN ('0000000000000000000000000000000000000000', '0000000000000000000000000000000000000000000000000000000000000000');
   RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION refdb_started() RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN extract(epoch FROM pg_postmaster_start_time())::text;
 END
 $$;
 
@@ -82,6 +92,8 @@ BEGIN
 END
 $$;
 
+DROP FUNCTION IF EXISTS refdb_require_site(text), refdb_site_is_gone(text);
+DROP TABLE IF EXISTS site_roles;
 DROP FUNCTION IF EXISTS refdb_be_durable(), refdb_recovers(), refdb_raise_positions(xid8), refdb_position();
 
 -- The triggers act with the writer's rights again.
@@ -94,7 +106,7 @@ BEGIN
     WHERE table_schema = current_schema() AND table_name = 'refs' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')
   LOOP
     EXECUTE 'GRANT INSERT ON history TO ' || writer;
-    EXECUTE 'GRANT UPDATE ON audit TO ' || writer;
+    EXECUTE 'GRANT UPDATE ON audit, intents, lost TO ' || writer;
   END LOOP;
 END
 $$;

@@ -143,14 +143,114 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION refdb_require_witness() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+-- See version 10. Its plans are made under the search_path of whoever writes.
+CREATE OR REPLACE FUNCTION refdb_started() RETURNS text LANGUAGE plpgsql IMMUTABLE SET search_path FROM CURRENT AS $$
 BEGIN
-  IF EXISTS (SELECT FROM touched JOIN witnesses ON name = split_part(owner, '/', 1) WHERE away OR without) AND NOT refdb_recovers() THEN
+  RETURN extract(epoch FROM pg_postmaster_start_time())::text;
+END
+$$;
+
+-- The role of a session (session_user) that is named here speaks for one site: the intents that it begins and ends, and its row of
+-- witnesses, are that site's. Other roles speak for any site. The owner of the tables writes this.
+CREATE TABLE IF NOT EXISTS site_roles (
+    role text COLLATE "C" NOT NULL PRIMARY KEY,
+    site text COLLATE "C" NOT NULL CHECK (site <> '' AND strpos(site, '/') = 0)
+);
+
+-- Fails if this session's role speaks for another site.
+CREATE OR REPLACE FUNCTION refdb_require_site(wanted text) RETURNS void LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  own constant text := (SELECT site FROM site_roles WHERE role = session_user);
+BEGIN
+  IF own <> wanted THEN
+    RAISE EXCEPTION 'role "%" speaks for site "%", not for "%": correct the name of the site, or the table site_roles', session_user, own, wanted
+      USING ERRCODE = 'RDB02';
+  END IF;
+END
+$$;
+
+-- Is the site away, left out, or silent for so long that it can't live? A daemon reports once a minute, and no other site's role writes when.
+CREATE OR REPLACE FUNCTION refdb_site_is_gone(site text) RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+BEGIN ATOMIC
+  SELECT EXISTS (
+    SELECT FROM witnesses WHERE name = site AND (away OR without OR seen < clock_timestamp() - interval '5 minutes'));
+END;
+
+-- An admitted server is not enough for a site that a recovery went without, or that was taken to be away: it compares first.
+CREATE OR REPLACE FUNCTION refdb_require_witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  IF EXISTS (
+      SELECT FROM touched LEFT JOIN witnesses ON name = split_part(owner, '/', 1)
+      WHERE away OR without OR split_part(owner, '/', 1) <> (SELECT site FROM site_roles WHERE role = session_user))
+    AND NOT refdb_recovers()
+  THEN
+    PERFORM refdb_require_site(split_part(owner, '/', 1)) FROM touched;
     RAISE EXCEPTION 'the site has not compared the server yet' USING ERRCODE = 'RDB01', HINT = 'refdbctl recover --status says more';
   END IF;
   RETURN NULL;
 END
 $$;
+
+-- A decision about an intent of another site is for when that site is gone.
+CREATE OR REPLACE FUNCTION refdb_require_decider() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  IF NEW.owner <> OLD.owner OR NOT refdb_site_is_gone(split_part(OLD.owner, '/', 1)) THEN
+    PERFORM refdb_require_site(split_part(OLD.owner, '/', 1));
+    PERFORM refdb_require_site(split_part(NEW.owner, '/', 1));
+  END IF;
+  RETURN NULL;
+END
+$$;
+
+DROP TRIGGER IF EXISTS refdb_require_decider ON intents;
+CREATE TRIGGER refdb_require_decider AFTER UPDATE ON intents FOR EACH ROW EXECUTE FUNCTION refdb_require_decider();
+
+-- Of another site a role may say that it is awaited again and, once it is gone, that it is away. Who says that a site is away or left out
+-- waits for all who write intents: they may have been checked before.
+CREATE OR REPLACE FUNCTION refdb_require_own_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  live constant boolean := NOT (NEW.away OR NEW.without);
+BEGIN
+  IF TG_OP = 'UPDATE' AND (
+      NEW.name <> OLD.name
+      OR NOT (live AND NEW.server = '' AND NEW.seen IS NOT DISTINCT FROM OLD.seen AND NEW.since > OLD.since)
+        AND NOT (NEW.away AND NOT NEW.without AND OLD.seen < clock_timestamp() - interval '5 minutes'))
+    OR TG_OP = 'INSERT' AND NOT (live AND NEW.server = '' AND NEW.seen IS NULL)
+  THEN
+    IF NOT refdb_recovers() THEN
+      PERFORM refdb_require_site(NEW.name);
+    END IF;
+  END IF;
+  IF NOT live THEN
+    LOCK TABLE intents IN SHARE MODE;
+  END IF;
+  RETURN NULL;
+END
+$$;
+
+DROP TRIGGER IF EXISTS refdb_require_own_row ON witnesses;
+CREATE TRIGGER refdb_require_own_row AFTER INSERT OR UPDATE ON witnesses FOR EACH ROW EXECUTE FUNCTION refdb_require_own_row();
+
+-- A role that speaks for a site admits a server only if nothing is missing there and nobody is awaited, and ends no halt (B11, B16).
+CREATE OR REPLACE FUNCTION refdb_require_compared() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+  IF EXISTS (SELECT FROM site_roles WHERE role = session_user) AND NOT refdb_recovers() AND (OLD.server = ''
+    OR EXISTS (SELECT FROM lost WHERE fate = '')
+    OR EXISTS (SELECT FROM witnesses AS w WHERE w.server <> NEW.server AND NOT away AND NOT without))
+  THEN
+    RAISE EXCEPTION 'the server has not been compared by all sites, or lacks what one of them knows' USING ERRCODE = 'RDB02';
+  END IF;
+  RETURN NULL;
+END
+$$;
+
+DROP TRIGGER IF EXISTS refdb_require_compared ON admission;
+CREATE TRIGGER refdb_require_compared AFTER UPDATE ON admission FOR EACH ROW
+  WHEN (NEW.server <> OLD.server AND (OLD.server = '' OR NEW.server NOT IN ('', '-'))) EXECUTE FUNCTION refdb_require_compared();
+
+-- A function that acts with the owner's rights is no trigger of anybody else's table.
+REVOKE EXECUTE ON FUNCTION refdb_record_inserts(), refdb_record_updates(), refdb_record_deletes(), refdb_admit(), refdb_place_pack(),
+  refdb_require_witness(), refdb_require_decider(), refdb_require_own_row(), refdb_require_compared() FROM PUBLIC;
 
 -- See version 10. It runs with every statement that writes.
 DO $migration$
@@ -159,7 +259,8 @@ BEGIN
 CREATE OR REPLACE FUNCTION refdb_require_admission() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM FROM %1$s.admission
-  WHERE server = left(pg_walfile_name(pg_current_wal_lsn()), 8) || ('-' || %1$s.refdb_started() || '-' || %2$L::regclass::oid::text);
+  WHERE server OPERATOR(pg_catalog.=) (pg_catalog."left"(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8) OPERATOR(pg_catalog.||)
+    ('-' OPERATOR(pg_catalog.||) %1$s.refdb_started() OPERATOR(pg_catalog.||) '-' OPERATOR(pg_catalog.||) %2$L::pg_catalog.regclass::pg_catalog.oid::pg_catalog.text));
   IF NOT FOUND THEN
     PERFORM %1$s.refdb_require();
   END IF;
@@ -170,7 +271,8 @@ $$
 END
 $migration$;
 
--- The trigger records what writers do. They end entries of the audit log, and change nothing else of them.
+-- The trigger records what writers do. They end entries of the audit log, decide about intents, and say what became of an announced push;
+-- they change nothing else there.
 DO $$
 DECLARE
   writer text;
@@ -183,6 +285,10 @@ BEGIN
     EXECUTE 'REVOKE INSERT ON history FROM ' || writer;
     EXECUTE 'REVOKE UPDATE ON audit FROM ' || writer;
     EXECUTE 'GRANT UPDATE (outcome, ended) ON audit TO ' || writer;
+    EXECUTE 'REVOKE UPDATE ON intents, lost FROM ' || writer;
+    EXECUTE 'GRANT UPDATE (decision, decided_by, reason, decided_at) ON intents TO ' || writer;
+    EXECUTE 'GRANT UPDATE (move) ON lost TO ' || writer;
+    EXECUTE 'GRANT SELECT ON site_roles TO ' || writer;
   END LOOP;
 END
 $$;

@@ -88,3 +88,9 @@ func SQLiteEmpty(tb testing.TB) string {
 	tb.Helper()
 	return local.SQLiteEmpty(tb)
 }
+
+// Grants returns the statements of docs/OPERATIONS.md that grant something to a role.
+func Grants(tb testing.TB, role string) []string {
+	tb.Helper()
+	return testdb.Grants(tb, role)
+}
