@@ -71,6 +71,15 @@ func appendName(all, next string) string {
 	return all + ", " + next
 }
 
+// TableNames returns the names of all tables that any version of the schema has.
+func TableNames(d Dialect) []string {
+	names := []string{Table}
+	for _, t := range tables(d) {
+		names = append(names, t.name)
+	}
+	return names
+}
+
 // CatalogueSQL returns the query for a [Catalogue]. Its rows are four texts. On
 // PostgreSQL names are resolved by this session's search_path.
 func CatalogueSQL(d Dialect) string {
@@ -87,10 +96,7 @@ func GuardsSQL(d Dialect) string {
 
 // named puts the names of our tables into a query.
 func named(d Dialect, query string) string {
-	names := []string{Table, strings.ToLower(earlierTable(d))}
-	for _, t := range tables(d) {
-		names = append(names, t.name)
-	}
+	names := append(TableNames(d), strings.ToLower(earlierTable(d)))
 	return strings.ReplaceAll(query, "NAMES", "('"+strings.Join(names, "', '")+"')")
 }
 

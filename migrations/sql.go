@@ -155,6 +155,11 @@ func (d *sqlDriver) prepare(ctx context.Context, conn *sql.Conn) error {
 			return fmt.Errorf("limit the waiting: %w", err)
 		}
 	}
+	if d.statements.dialect == Postgres {
+		if err := requireOwner(ctx, conn); err != nil {
+			return err
+		}
+	}
 	c, err := d.readCatalogue(ctx, conn)
 	if err != nil {
 		return err
@@ -166,6 +171,23 @@ func (d *sqlDriver) prepare(ctx context.Context, conn *sql.Conn) error {
 	d.table = Table
 	if _, err := conn.ExecContext(ctx, d.statements.createTable); err != nil {
 		return fmt.Errorf("create %s: %w", Table, err)
+	}
+	return nil
+}
+
+// requireOwner fails if tables are there, and this user may not alter them.
+func requireOwner(ctx context.Context, conn *sql.Conn) error {
+	var user, owner string
+	var owns bool
+	err := conn.QueryRowContext(ctx, `SELECT current_user, pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('`+Table+`')`).
+		Scan(&user, &owner, &owns)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("find the owner of the tables: %w", err)
+	case !owns:
+		return fmt.Errorf("nothing was changed: migrate is for the owner of the tables, and not for the role %s: name %s in the database URL", user, owner)
 	}
 	return nil
 }

@@ -153,6 +153,19 @@ func (db *DB) Diagnose(ctx context.Context) ([]Diagnosis, error) {
 	return d.Diagnose(ctx)
 }
 
+// CheckRights returns an error if the database is known to refuse this user a step of a command of refdbctl. A command of several
+// steps asks before its first one.
+func (db *DB) CheckRights(ctx context.Context, command string) error {
+	c, ok := RoleOf[RightsChecker](db.driver)
+	if !ok {
+		return nil
+	}
+	if err := c.CheckRights(ctx, command); err != nil {
+		return fmt.Errorf("nothing was done: %w", err)
+	}
+	return nil
+}
+
 // digest stands for a lock, or a set of refs, in logs.
 func (db *DB) digest(project string, refs []string) string {
 	return Digest(db.opts.DigestKey, project, refs[0])

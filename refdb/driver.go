@@ -281,6 +281,13 @@ type Diagnoser interface {
 	Diagnose(ctx context.Context) ([]Diagnosis, error)
 }
 
+// A RightsChecker is a Driver whose user may be allowed some steps of a command, and not the others.
+type RightsChecker interface {
+	// CheckRights returns nil if the user may do all that a command of refdbctl, such as "project remove", does in the
+	// database, as far as can be known. Else the error says what is lacking, and who has it.
+	CheckRights(ctx context.Context, command string) error
+}
+
 // A Diagnosis is the result of one check.
 type Diagnosis struct {
 	Name   string // what was checked, such as "synchronous_commit"

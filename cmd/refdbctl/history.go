@@ -143,6 +143,9 @@ func (p *historyPrune) run(ctx context.Context, a *app, db *refdb.DB) error {
 	if p.evenUnread > 0 {
 		what += "; older than " + output.Ago(time.Duration(p.evenUnread)) + " even if unread"
 	}
+	if err := a.RequireRights(ctx, db, "history prune"); err != nil {
+		return err
+	}
 	if err := p.Confirm(ctx, a.Run, "Delete changes "+what+", from the history?"); err != nil {
 		return err
 	}

@@ -62,6 +62,9 @@ type projectRemoval struct {
 }
 
 func (r *projectRemoval) run(ctx context.Context, a *app, db *refdb.DB) error {
+	if err := a.RequireRights(ctx, db, "project remove"); err != nil {
+		return err
+	}
 	row, ruled, err := db.Project(ctx, r.project)
 	if err != nil {
 		return err
@@ -295,6 +298,9 @@ Fields: ` + output.Names(projectColumns),
 					return a.printProject(p)
 				case next.Mode == config.Comparing:
 					return exit.With(exit.Failed, "the sites are being compared: run refdbctl project set "+p.Project+" --mode enforce, or --mode log, first")
+				}
+				if err := a.RequireRights(ctx, db, "project set"); err != nil {
+					return err
 				}
 				what := cli.Act{Action: "project set", Project: p.Project, Reason: why, Detail: "from " + cli.DescribeProject(p) + " to " + cli.DescribeProject(next)}
 				err = a.Audited(ctx, db, what, func() (_ string, err error) {

@@ -127,6 +127,9 @@ func (r recovery) run(ctx context.Context, a *app, db *refdb.DB) error {
 		}
 		return a.printLost(ctx, db, now, true)
 	}
+	if err := a.RequireRights(ctx, db, "recover"); err != nil {
+		return err
+	}
 	// If nothing was lost, and nobody is waited for, this is all that is needed.
 	now, err := a.admission(ctx, db.Compare)
 	if err != nil {

@@ -198,6 +198,9 @@ Fields: ` + output.Names(retiredColumns),
 }
 
 func (a *app) retire(ctx context.Context, db *refdb.DB, c *cli.Confirmation, name string, why cli.Reason) error {
+	if err := a.RequireRights(ctx, db, "sites retire"); err != nil {
+		return err
+	}
 	if err := c.Confirm(ctx, a.Run, fmt.Sprintf("Retire the site %s?", output.Escape(name))); err != nil {
 		return err
 	}

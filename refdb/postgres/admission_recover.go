@@ -54,6 +54,10 @@ SELECT greatest((SELECT max(first) + 1 FROM epochs), coalesce(
 
 // Recover excludes all who write, and all reports.
 func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
+	// The last step needs more than the first one.
+	if err := d.CheckRights(ctx, "recover"); err != nil {
+		return refdb.Recovered{}, err
+	}
 	err = d.changeAdmission(ctx, "recover", func(tx pgx.Tx, row admission) error {
 		answer = refdb.Recovered{}
 		if row.admitted == row.server {

@@ -16,33 +16,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
-// diagnoseSQL counts backends and standbys, which any user may do. stops names the
-// commands that fail without a privilege; a site needs all of them.
-const diagnoseSQL = `
-WITH missing AS (
-  SELECT * FROM (VALUES
-    ('refs', 1, 'SELECT', 'lock, locks resolve, project list, project remove, refs list, refs purge-tombstones, ` + changes + `'),
-    ('refs', 2, 'INSERT', 'locks resolve, ` + changes + `'),
-    ('refs', 3, 'UPDATE', 'locks resolve, ` + changes + `'),
-    ('refs', 4, 'DELETE', 'project remove, refs purge-tombstones'),
-    ('locks', 1, 'SELECT', 'lock, locks list, locks purge, locks resolve, project list, project remove, ` + changes + `'),
-    ('locks', 2, 'INSERT', 'lock'),
-    ('locks', 3, 'UPDATE', 'lock, locks purge, locks resolve, project remove, ` + changes + `'),
-    ('locks', 4, 'DELETE', 'lock, locks purge, locks resolve, project remove, ` + changes + `'),
-    ('intents', 1, 'SELECT', 'locks list, locks resolve'), ('intents', 2, 'INSERT', NULL), ('intents', 3, 'UPDATE', 'locks resolve'), ('intents', 4, 'DELETE', NULL),
-    ('projects', 1, 'SELECT', 'project remove, project set, project show, refs rollback'), ('projects', 2, 'INSERT', 'project set'), ('projects', 3, 'UPDATE', 'project set'),
-    ('audit', 1, 'SELECT', 'audit list, ` + recorded + `'), ('audit', 2, 'INSERT', '` + recorded + `'), ('audit', 3, 'UPDATE', NULL),
-    ('history', 1, 'SELECT', '` + reads + `'), ('history', 2, 'INSERT', 'locks resolve, project remove, refs purge-tombstones, ` + changes + `'),
-    ('history_state', 1, 'SELECT', 'history stats, ` + reads + `'), ('epochs', 1, 'SELECT', 'history stats, ` + reads + `'),
-    ('followers', 1, 'SELECT', 'followers list, followers remove'), ('followers', 2, 'INSERT', NULL), ('followers', 3, 'UPDATE', NULL), ('followers', 4, 'DELETE', 'followers remove'),
-    ('admission', 1, 'SELECT', 'history stats, lock, locks purge, locks resolve, project remove, project set, recover, refs purge-tombstones, ` + reads + `, ` + changes + `'), ('admission', 3, 'UPDATE', NULL),
-    ('witnesses', 1, 'SELECT', 'recover'), ('witnesses', 2, 'INSERT', NULL), ('witnesses', 3, 'UPDATE', NULL),
-    ('lost', 1, 'SELECT', 'recover'), ('lost', 2, 'INSERT', NULL), ('lost', 3, 'UPDATE', NULL),
-    ('packs', 1, 'SELECT', 'project remove, site clone, site store'), ('packs', 2, 'INSERT', 'site store'), ('packs', 3, 'UPDATE', 'project remove, site store'), ('packs', 4, 'DELETE', 'project remove, site store'),
-    ('pack_parts', 1, 'SELECT', 'site clone, site store'), ('pack_parts', 2, 'INSERT', 'site store'), ('pack_parts', 4, 'DELETE', NULL),
-    ('token_origin', 1, 'SELECT', 'lock'), ('token_origin', 3, 'UPDATE', 'lock')) AS needed (tab, n, privilege, stops)
-  WHERE NOT has_table_privilege(to_regclass(tab), privilege)
-)
+// diagnoseSQL counts backends and standbys, which any user may do.
+const diagnoseSQL = missingSQL + `
 SELECT current_setting('server_version'), current_setting('server_version_num')::int,
        current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean,
        (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('synchronous_standby_names'),
@@ -53,9 +28,13 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
        (SELECT count(*) FROM pg_stat_replication),
        (SELECT coalesce(string_agg(DISTINCT command, ', '), '') FROM missing, regexp_split_to_table(stops, ', ') AS command),
-       (SELECT coalesce(string_agg(grants, '; ' ORDER BY tab), '') FROM (
-          SELECT tab, format('GRANT %s ON %s TO %I', string_agg(privilege, ', ' ORDER BY n), tab, current_user) AS grants
-          FROM missing GROUP BY tab) AS grants)`
+       ` + grantsSQL + `,
+       (SELECT CASE WHEN has_database_privilege('public', current_database(), 'CONNECT') OR has_database_privilege('public', current_database(), 'TEMPORARY')
+          THEN coalesce((SELECT string_agg(format('GRANT CONNECT ON DATABASE %I TO %I; ', current_database(), rolname), '' ORDER BY rolname)
+            FROM pg_roles WHERE oid IN (SELECT grantee FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = to_regclass('locks') AND grantee <> relowner)), '')
+            || format('REVOKE CONNECT, TEMPORARY ON DATABASE %I FROM PUBLIC', current_database())
+          ELSE '' END),
+       session_user::text`
 
 // holdingSQL finds the oldest open transaction that has a number: changes that were made since are not
 // complete. Of other users' sessions only some roles see that (pg_read_all_stats).
@@ -72,15 +51,6 @@ SELECT holder, coalesce(extract(epoch FROM clock_timestamp() - since), 0)::float
 // longOpen is how long a transaction may hold back who reads changes before that is a finding.
 const longOpen = time.Minute
 
-// recorded are the commands that are recorded in the audit before they begin.
-const recorded = "followers remove, locks purge, locks resolve, project remove, project set, refs purge-tombstones, refs rollback"
-
-// reads are the commands that read the history. "history prune" is for the owner of the tables.
-const reads = "refs log, refs rollback, watch"
-
-// changes are the commands that change refs.
-const changes = "refs delete, refs import, refs put, refs rollback"
-
 // A setup is what Diagnose finds.
 type setup struct {
 	version             string
@@ -95,6 +65,9 @@ type setup struct {
 	standbys            int
 	stopped             string // the commands that fail for want of grants
 	grants              string // that are missing, "" for none
+	closing             string // the statements that keep the server's other roles out, "" if they are
+	role, user          string // session_user; the user that the URL names
+	mapping             mapping
 	tables              string // what is wrong with them, or that nothing is
 	intact              bool   // the tables are
 	pooled, readWrite   bool   // a pooler is in between; the URL asks for a server that takes writes
@@ -118,8 +91,8 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 	}
 	err = d.pools.Do(ctx, roundtrip.Read("diagnose").Query(diagnoseSQL, func(rows pgx.Rows) error {
 		return one(rows, &s.version, &s.number, &s.fsync, &s.fullPages, &s.synchronous, &s.standbyNames,
-			&s.isolation, &s.standby, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys, &s.stopped, &s.grants)
-	}).Query(migrations.CatalogueSQL(migrations.Postgres), func(rows pgx.Rows) error {
+			&s.isolation, &s.standby, &s.readOnly, &s.autovacuum, &s.room, &s.clients, &s.standbys, &s.stopped, &s.grants, &s.closing, &s.role)
+	}, "").Query(migrations.CatalogueSQL(migrations.Postgres), func(rows pgx.Rows) error {
 		found := migrations.NewCatalogue(migrations.Postgres)
 		err := schema.AddAll(found, rows)
 		s.tables, s.intact = found.Examine(version)
@@ -141,6 +114,9 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		})
 		return err
 	}))
+	if err == nil {
+		s.mapping, err = d.siteRoles(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +126,7 @@ func (d *Driver) Diagnose(ctx context.Context) ([]refdb.Diagnosis, error) {
 		}
 	}
 	config := d.pools.Config()
+	s.user = config.ConnConfig.User
 	hosts := map[string]bool{config.ConnConfig.Host: true}
 	for _, f := range config.ConnConfig.Fallbacks {
 		hosts[f.Host] = true
@@ -246,6 +223,7 @@ func (s setup) diagnoses() []refdb.Diagnosis {
 	check("read-write", !s.standby && !s.readOnly, "the server takes writes", why.Error())
 	check("tables", s.intact, s.tables, s.tables)
 	check("privileges", s.grants == "", "all that sites and refdbctl need, except for migrate, history prune and recover", s.tooFew())
+	all = append(all, s.connectPrivilege(), s.siteRoles())
 	check("default isolation", s.isolation == roundtrip.ReadCommitted, s.isolation,
 		fmt.Sprintf("%q: set default_transaction_isolation to %q for this user", s.isolation, roundtrip.ReadCommitted))
 	all = append(all, s.settings...)

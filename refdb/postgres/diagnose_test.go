@@ -35,6 +35,11 @@ func TestADoctorSaysWhatToDo(t *testing.T) {
 		{"crowded", func(s *setup) { s.clients = 90 }, "connections"},
 		{"privileges of a site", func(s *setup) { s.grants = "GRANT" }, "privileges"},
 		{"privileges of commands", func(s *setup) { s.grants, s.stopped = "GRANT", "lock" }, "privileges"},
+		{"the server's other roles", func(s *setup) { s.closing = "REVOKE" }, ""},
+		{"a role in the place of one that is mapped", func(s *setup) { s.mapping = mapping{known: true, sites: 1, absent: "eu"} }, "site roles"},
+		{"a pooler that changes the role", func(s *setup) {
+			s.mapping, s.pooled, s.user, s.role = mapping{known: true, sites: 1}, true, "eu", "pooler"
+		}, "site roles"},
 		{"changed tables", func(s *setup) { s.tables, s.intact = "there is no table locks: make it", false }, "tables"},
 		{"a transaction that was just begun", func(s *setup) { s.holder, s.held = "process 7 in database x", time.Second }, ""},
 		{"a transaction that stays open", func(s *setup) { s.holder, s.held = "process 7 in database x", time.Hour }, "history"},

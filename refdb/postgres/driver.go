@@ -52,6 +52,7 @@ var (
 	_ refdb.Driver        = (*Driver)(nil)
 	_ refdb.Notifier      = (*Driver)(nil)
 	_ refdb.Diagnoser     = (*Driver)(nil)
+	_ refdb.RightsChecker = (*Driver)(nil)
 	_ refdb.SchemaChecker = (*Driver)(nil)
 	_ refdb.Meter         = (*Driver)(nil)
 )

@@ -125,8 +125,17 @@ func examine(ctx context.Context, pools *roundtrip.Pools) error {
 	if err := examineServer(ctx, pools); err != nil {
 		return err
 	}
-	return schema.Check(ctx, pools, "open the database")
+	err := schema.Check(ctx, pools, openDatabase)
+	if roundtrip.Code(err) == roundtrip.NoPrivilege {
+		if why := explainRefusal(ctx, pools); why != nil {
+			return fmt.Errorf("%s: %w", openDatabase, why)
+		}
+	}
+	return err
 }
+
+// openDatabase is what is being done, for errors.
+const openDatabase = "open the database"
 
 // examineServer finds where the tables are, and checks all but them.
 func examineServer(ctx context.Context, pools *roundtrip.Pools) error {
@@ -185,7 +194,7 @@ SELECT pg_catalog.set_config('search_path', reset_val, true) FROM pg_catalog.pg_
 
 // failed is the error of opening the database after it came so far.
 func failed(ctx context.Context, came roundtrip.Stage, err error) error {
-	return roundtrip.Failure(ctx, "open the database", came, err)
+	return roundtrip.Failure(ctx, openDatabase, came, err)
 }
 
 // searchPath is where the tables are looked for.

@@ -68,6 +68,13 @@ func (a *Run) Audited(ctx context.Context, db *refdb.DB, what Act, do func() (ou
 	return err
 }
 
+// RequireRights returns an error if the database would let this user do only a part of a command of several steps.
+func (a *Run) RequireRights(ctx context.Context, db *refdb.DB, command string) error {
+	limited, cancel := a.Limited(ctx)
+	defer cancel()
+	return db.CheckRights(limited, command)
+}
+
 // Who returns the user of this program, as user@host, and who became that user by sudo.
 func (a *Run) Who() string {
 	name := a.User

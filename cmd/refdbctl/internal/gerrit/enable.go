@@ -306,6 +306,9 @@ func (changing projectsToChange) changes() []gerrit.Change {
 
 // updateRules lets the projects' rules guard what Gerrit needs.
 func (e *gerritEnabling) updateRules(ctx context.Context, db *refdb.DB, changing projectsToChange) error {
+	if err := e.RequireRights(ctx, db, "project set"); err != nil {
+		return err
+	}
 	for _, p := range changing {
 		what := cli.Act{Action: "gerrit enable", Project: p.now.Project, Detail: "from " + cli.DescribeProject(p.now) + " to " + cli.DescribeProject(p.next)}
 		err := e.Audited(ctx, db, what, func() (string, error) {

@@ -80,6 +80,9 @@ Fields: ` + output.Names(cloneColumns),
 				return err
 			}
 			return a.WithSiteDB(ctx, func(db *refdb.DB) error {
+				if err := a.RequireRights(ctx, db, "site clone"); err != nil {
+					return err
+				}
 				if all {
 					if args, err = ProjectsToClone(ctx, c, db); err != nil {
 						return err

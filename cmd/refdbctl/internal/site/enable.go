@@ -98,6 +98,9 @@ is 1 if one failed, else 5 if refs differ.`,
 // register makes sure that the database knows the repository's project, says what it did, and returns the
 // configuration with the project's rules.
 func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, isNew bool) (did string, ruled *config.Config, err error) {
+	if err := db.CheckRights(ctx, "site enable"); err != nil {
+		return "", nil, err
+	}
 	if did, err = projects.Register(ctx, c, db, r, isNew); err != nil {
 		return "", nil, err
 	}

@@ -137,6 +137,9 @@ then start the daemon.`,
 				return err
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if err := a.RequireRights(ctx, db, "site take-over"); err != nil {
+					return err
+				}
 				question := fmt.Sprintf("Serve site %s here, with %s, and nowhere else?", config.Site, config.State)
 				if err := c.Confirm(ctx, a.Run, question); err != nil {
 					return err

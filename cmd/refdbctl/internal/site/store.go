@@ -100,6 +100,9 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 		return err
 	}
 	stored := packs.Stored(row)
+	if err := a.RequireRights(ctx, db, "site store"); err != nil {
+		return err
+	}
 	if row.Store != store {
 		next := row
 		next.Store = store

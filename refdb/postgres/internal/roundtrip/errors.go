@@ -27,7 +27,7 @@ const (
 	noSuchSchema        = "3F000"
 	serialization       = "40001"
 	deadlock            = "40P01"
-	noPrivilege         = "42501"
+	NoPrivilege         = "42501"
 	noSuchColumn        = "42703"
 	NoSuchTable         = "42P01"
 	noSuchFunction      = "42883"
@@ -139,7 +139,7 @@ func refused(code string) verdict {
 		return verdict{err: fmt.Errorf("%w: run `refdbctl doctor`", refdb.ErrSchema)}
 	case diskFull:
 		return verdict{err: errDiskFull}
-	case noPrivilege:
+	case NoPrivilege:
 		return verdict{err: errPrivilege}
 	case wrongPassword:
 		return verdict{err: errPassword}
@@ -164,7 +164,7 @@ var (
 	ErrLeftReadOnly  = errors.New("default_transaction_read_only is on, and the server is no standby: " + resetReadOnly)
 	errPooler        = errors.New("the pooler in between does not support prepared statements: add default_query_exec_mode=cache_describe to the database URL")
 	errDiskFull      = errors.New("the server's disk is full: free some space")
-	errPrivilege     = errors.New("the database user may not do that: grant it what the check privileges of refdbctl doctor names; refdbctl migrate and history prune are for the owner of the tables")
+	errPrivilege     = errors.New("the database user may not do that: grant it what the check privileges of refdbctl doctor names; refdbctl migrate, history prune and recover are for the owner of the tables")
 	errPassword      = errors.New("the server refused the user or the password: check the database URL")
 	errAuthorization = errors.New("the server does not let this user in from this machine: look at pg_hba.conf there, and whether the role exists and has LOGIN")
 	errNoPrimary     = errors.New("no server in the database URL takes writes, and target_session_attrs asks for one: name the primary there, or wait until one is promoted; if the primary is there, " + resetReadOnly)

@@ -4,6 +4,7 @@ package schema
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -48,22 +49,48 @@ func Version(ctx context.Context, pools *roundtrip.Pools, what string) (uint, er
 }
 
 // recordIn reads a table of versions, as soon as it is not being migrated, and the guards in the same snapshot; oldest is what
-// the table has of that.
+// the table has of that. Row-level security that hides rows from this user is an ErrSchema: what is hidden looks as if it was not there.
 func recordIn(ctx context.Context, pools *roundtrip.Pools, what, table, oldest string) (r migrations.Record, err error) {
-	sql := `SELECT version, dirty, ` + oldest + `, coalesce(tab, ''), coalesce(part, ''), coalesce(name, ''), coalesce(detail, '')
-FROM ` + table + ` LEFT JOIN (` + migrations.GuardsSQL(migrations.Postgres) + `) AS guards (tab, part, name, detail) ON true`
+	sql := `SELECT version, dirty, ` + oldest + `, hidden, coalesce(tab, ''), coalesce(part, ''), coalesce(name, ''), coalesce(detail, '')
+FROM (` + hiddenSQL + `) AS security LEFT JOIN ` + table + ` ON true LEFT JOIN (` + migrations.GuardsSQL(migrations.Postgres) + `) AS guards (tab, part, name, detail) ON true`
+	var hidden string
 	err = pools.Do(ctx, roundtrip.Read(what).Query(sql, func(rows pgx.Rows) error {
 		r = migrations.Record{Guards: migrations.NewCatalogue(migrations.Postgres)}
-		var version, needs int64
+		var version, needs *int64
+		var dirty *bool
 		var tab, part, name, detail string
-		_, err := pgx.ForEachRow(rows, []any{&version, &r.Dirty, &needs, &tab, &part, &name, &detail}, func() error {
-			r.Version, r.Oldest, r.Exists = uint(max(version, 0)), uint(max(needs, 0)), true
+		_, err := pgx.ForEachRow(rows, []any{&version, &dirty, &needs, &hidden, &tab, &part, &name, &detail}, func() error {
+			if version != nil {
+				r.Version, r.Oldest, r.Dirty, r.Exists = uint(max(*version, 0)), uint(max(*needs, 0)), *dirty, true
+			}
 			r.Guards.Add(tab, part, name, detail)
 			return nil
 		})
 		return err
 	}))
+	if err == nil && hidden != "" {
+		err = ErrRowSecurity(hidden)
+	}
 	return r, err
+}
+
+// hiddenSQL returns the statements that switch row-level security off where it applies to this user.
+var hiddenSQL = `
+SELECT coalesce(string_agg(format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', oid::regclass), '; ' ORDER BY relname), '') AS hidden FROM pg_class
+WHERE relrowsecurity AND pg_table_is_visible(oid) AND relname IN ('` + strings.Join(migrations.TableNames(migrations.Postgres), "', '") + `') AND row_security_active(oid)`
+
+// ErrRowSecurity returns the error of a database that hides rows, with the statements that end that.
+func ErrRowSecurity(statements string) error {
+	return fmt.Errorf("%w: row-level security hides rows from this user: as the owner of the tables: %s", refdb.ErrSchema, statements)
+}
+
+// Hidden returns the statements that switch row-level security off where it applies to this user, "" if it does nowhere. It reads no table of ours.
+func Hidden(ctx context.Context, pools *roundtrip.Pools, what string) (statements string, err error) {
+	err = pools.Do(ctx, roundtrip.Read(what).Query(hiddenSQL, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&statements}, func() error { return nil })
+		return err
+	}))
+	return statements, err
 }
 
 // catalogue reads what the database has of our tables.
