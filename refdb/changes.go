@@ -49,7 +49,7 @@ func (c Changes) CursorAfter(i int) Cursor {
 	}
 	last := c.Changes[i]
 	epoch := HistoryState{Epochs: c.epochs}.epochOf(last.Position)
-	return Cursor{mark: last.Key(), epoch: epoch, last: last.Key(), lastOp: last.Op}
+	return Cursor{mark: last.Key(), durable: true, epoch: epoch, last: last.Key(), lastOp: last.Op}
 }
 
 // HistoryEnd returns a cursor behind all changes that are complete now: reading from it yields what comes
@@ -67,7 +67,7 @@ func (db *DB) HistoryEnd(ctx context.Context) (Cursor, error) {
 		return Cursor{}, fmt.Errorf("finding the end of the history: %w", err)
 	}
 	mark := ChangeKey{Position: e.state.Upto + 1}
-	return Cursor{mark: mark, epoch: e.state.epochOf(mark.Position), last: e.newest.Key(), lastOp: e.newest.Op}, nil
+	return Cursor{mark: mark, durable: true, epoch: e.state.epochOf(mark.Position), last: e.newest.Key(), lastOp: e.newest.Op}, nil
 }
 
 // Changes iterates over changes in the order of their keys, for ever: at the end it waits for more.
@@ -184,7 +184,7 @@ func (r *changeReader) read(ctx context.Context) ([]Change, error) {
 
 // page asks the database for a page.
 func (r *changeReader) page(ctx context.Context) ([]Change, error) {
-	request := ChangesRequest{Project: r.query.Project, Prefix: r.query.Prefix, After: r.cursor.mark, Last: r.cursor.last, Limit: changesPage}
+	request := ChangesRequest{Project: r.query.Project, Prefix: r.query.Prefix, After: r.cursor.begin(), Last: r.cursor.last, Limit: changesPage}
 	start := time.Now()
 	page, err := retry(ctx, r.db, func() (page ChangesPage, err error) {
 		page, err = r.db.driver.Changes(ctx, request)
@@ -218,12 +218,24 @@ func (r *changeReader) accept(page ChangesPage) ([]Change, error) {
 type Cursor struct {
 	// mark: all changes up to it were read.
 	mark ChangeKey
+	// durable: no change appears at or below mark any more, not even after a crash of the database. Marks of programs up to
+	// version 10 of the schema were the last position that had ended ([HistoryState].Ended), which other changes may have got since.
+	durable bool
 	// epoch is the one that mark is in.
 	epoch string
 	// last is the last change that was read, which the database must still have; its Ref is "" if
 	// there is none.
 	last   ChangeKey
 	lastOp string
+}
+
+// begin returns where reading goes on. What a cursor that is not durable selects had no change between its last one and
+// its mark.
+func (c Cursor) begin() ChangeKey {
+	if c.durable {
+		return c.mark
+	}
+	return c.last
 }
 
 // Position returns the last position up to which all changes were read.
@@ -235,6 +247,7 @@ type cursorText struct {
 	Mark    ChangeKey
 	Last    ChangeKey
 	Op      string
+	Durable bool
 	Version int
 }
 
@@ -249,7 +262,7 @@ func (c Cursor) String() string {
 		return ""
 	}
 	// Names are UTF-8: they can be encoded.
-	text, _ := json.Marshal(cursorText{c.epoch, c.mark, c.last, c.lastOp, cursorVersion})
+	text, _ := json.Marshal(cursorText{c.epoch, c.mark, c.last, c.lastOp, c.durable, cursorVersion})
 	return cursorPrefix + base64.RawURLEncoding.EncodeToString(text)
 }
 
@@ -267,7 +280,7 @@ func ParseCursor(text string) (Cursor, error) {
 	if t.Version != cursorVersion {
 		return Cursor{}, fmt.Errorf("%w cursor of version %d: this program knows version %d", ErrInvalid, t.Version, cursorVersion)
 	}
-	return Cursor{mark: t.Mark, epoch: t.Epoch, last: t.Last, lastOp: t.Op}, nil
+	return Cursor{mark: t.Mark, durable: t.Durable, epoch: t.Epoch, last: t.Last, lastOp: t.Op}, nil
 }
 
 // check returns an error unless p, which was asked for with c, goes on where c ends.
@@ -277,9 +290,9 @@ func (c Cursor) check(p ChangesPage) error {
 	switch {
 	case i < 0:
 		return fmt.Errorf("%w: it has no epoch %s: the cursor is of another database", ErrRewound, c.epoch)
-	case i+1 < len(s.Epochs) && c.mark.Position > s.Epochs[i+1].First:
+	case i+1 < len(s.Epochs) && c.begin().Position > s.Epochs[i+1].First:
 		return fmt.Errorf("%w: position %d was read, and the database went back to %d", ErrRewound, c.Position(), s.Epochs[i+1].First-1)
-	case c.Position() > s.Upto:
+	case c.durable && c.Position() > s.Upto:
 		return fmt.Errorf("%w: position %d was read, and the database has come to %d only", ErrRewound, c.Position(), s.Upto)
 	case c.mark.Position < s.Pruned:
 		return fmt.Errorf("%w: position %d was read last, what came before %d is gone", ErrPruned, c.Position(), s.Pruned)
@@ -299,7 +312,7 @@ func (c Cursor) knowing(other Cursor) Cursor {
 
 // after returns the cursor behind p, which was asked for with c.
 func (c Cursor) after(p ChangesPage) Cursor {
-	c.mark, c.epoch = p.Next, p.State.epochOf(p.Next.Position)
+	c.mark, c.durable, c.epoch = p.Next, true, p.State.epochOf(p.Next.Position)
 	if n := len(p.Changes); n > 0 {
 		c.last, c.lastOp = p.Changes[n-1].Key(), p.Changes[n-1].Op
 	}

@@ -58,8 +58,12 @@ type Epoch struct {
 
 // A HistoryState says what the history holds at one moment.
 type HistoryState struct {
-	// Upto is the last position that is complete: no change at or below it will appear any more.
+	// Upto is the last position that is complete: no change at or below it will appear any more, not even after a crash of the
+	// database. Cursors and marks name no position above it.
 	Upto Position
+	// Ended is the last position below which no transaction is running. It is at least Upto. A crash may give the positions
+	// between the two to other changes: Ended is for waiting, and is stored nowhere.
+	Ended Position
 	// Pruned is the first position from which on no change was pruned. It is never below the
 	// position at which the history began.
 	Pruned Position
@@ -148,7 +152,7 @@ type Pruned struct {
 // A Tip says where a project's history ends, and whatever else its refs' values depend on.
 type Tip struct {
 	// Newest is the position of the last of the project's changes that were not pruned, also if it is above
-	// State.Upto; 0 if there is none.
+	// State.Ended; 0 if there is none.
 	Newest Position
 	// Pending: an intent of the project is pending.
 	Pending bool
@@ -172,8 +176,8 @@ type HistoryStore interface {
 	// Newest returns the last of the changes that Changes would return; its Ref is "" if there is none.
 	Newest(ctx context.Context) (Change, HistoryState, error)
 
-	// Tip returns where a project's history ends. It is one request to the database, however long the history is,
-	// and reads no row of any other project.
+	// Tip returns where a project's history ends. It is one request to the database, however long the history is.
+	// Of the other projects it reads at most the newest change.
 	Tip(ctx context.Context, project string) (Tip, error)
 
 	// Changes returns a page of changes, none below State.Pruned and none above State.Upto.
@@ -271,7 +275,7 @@ func (s HistoryState) checkPast(at Position) error {
 	case at < s.Pruned-1:
 		return fmt.Errorf("%w: position %d, it begins with %d", ErrPruned, at, s.Pruned)
 	case at > s.Upto:
-		return fmt.Errorf("%w position %d: it is in the future, the last one now is %d", ErrInvalid, at, s.Upto)
+		return fmt.Errorf("%w position %d: it is in the future, the last complete one now is %d", ErrInvalid, at, s.Upto)
 	}
 	return nil
 }

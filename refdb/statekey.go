@@ -56,7 +56,7 @@ func (db *DB) StateKey(ctx context.Context, project string) (StateKey, error) {
 
 // key returns the key that t stands for.
 //
-// A newest change that is complete is the last one: no other at or below it can appear any more. A change above it would be seen, unless it
+// If all transactions up to the newest change have ended, it is the last one: no other at or below it can appear any more. A change above it would be seen, unless it
 // was pruned, which raises the mark above it.
 func (t Tip) key(project string) StateKey {
 	k := StateKey{
@@ -65,7 +65,7 @@ func (t Tip) key(project string) StateKey {
 	if t.Newest < t.State.Pruned {
 		k.pruned = t.State.Pruned
 	}
-	if t.Pending || t.Newest > t.State.Upto {
+	if t.Pending || t.Newest > t.State.Ended {
 		k.unsettled = rand.Text()
 	}
 	return k

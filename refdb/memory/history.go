@@ -43,7 +43,7 @@ func (t *tx) noteChange(k key, from, to refdb.Value, by refdb.Origin) {
 
 func (t *tx) historyState() refdb.HistoryState {
 	return refdb.HistoryState{
-		Upto: t.history.position, Pruned: t.history.pruned, PrunedTime: t.history.prunedAt, Epochs: slices.Clone(t.history.epochs),
+		Upto: t.history.position, Ended: t.history.position, Pruned: t.history.pruned, PrunedTime: t.history.prunedAt, Epochs: slices.Clone(t.history.epochs),
 		Admitted: t.admission.server == t.admission.admitted,
 	}
 }

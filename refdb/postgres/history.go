@@ -16,17 +16,22 @@ import (
 // Nothing that moves while transactions run may be part of it: a transaction takes its ID when it first
 // writes, and may commit long after others with larger IDs.
 //
-// A position is complete once all transactions up to it have ended: those below the smallest ID
-// in the snapshot of the statement that reads, of whatever kind and in whatever database of the server.
-const upto = `pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift`
+// All transactions below the smallest ID in the snapshot of the statement that reads have ended, of whatever kind and in whatever
+// database of the server. Not all of these IDs are on the disk: after a crash PostgreSQL gives those of transactions that nobody
+// waited for to others.
+const ended = `pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + shift`
+
+// A position is complete up to the newest change of these: what is visible is on the disk, with all IDs before it. The bounds
+// keep the search from walking through entries of the index that are not committed, or were pruned.
+const upto = `greatest(pruned - 1, (SELECT position FROM history WHERE position >= pruned AND position <= ` + ended + ` ORDER BY position DESC LIMIT 1))`
 
 const state = `state AS MATERIALIZED (
-  SELECT ` + upto + ` AS upto, pruned, pruned_time,
+  SELECT ` + upto + ` AS upto, ` + ended + ` AS ended, pruned, pruned_time,
     coalesce((SELECT server FROM admission WHERE id = 1) = refdb_server(), false) AS admitted FROM history_state WHERE id = 1
 )`
 
 // stateColumns are what stateRow reads.
-const stateColumns = `upto, pruned, pruned_time, admitted, epochs.*`
+const stateColumns = `upto, ended, pruned, pruned_time, admitted, epochs.*`
 
 // fromState has one row, which stateColumns are of. One sort serves all of its arrays.
 const fromState = `state, (
@@ -35,11 +40,11 @@ const fromState = `state, (
 ) AS epochs`
 
 // noState is as many columns without a value.
-const noState = `NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::boolean, NULL::bigint[], NULL::text[], NULL::timestamptz[], NULL::text[], NULL::text[]`
+const noState = `NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::boolean, NULL::bigint[], NULL::text[], NULL::timestamptz[], NULL::text[], NULL::text[]`
 
 // A stateRow is stateColumns, which only the first row of an answer has.
 type stateRow struct {
-	upto, pruned        *int64
+	upto, ended, pruned *int64
 	prunedTime          *time.Time
 	admitted            *bool
 	first               []int64
@@ -49,7 +54,7 @@ type stateRow struct {
 
 // into are where a row's columns go.
 func (s *stateRow) into() []any {
-	return []any{&s.upto, &s.pruned, &s.prunedTime, &s.admitted, &s.first, &s.id, &s.began, &s.askedBy, &s.reason}
+	return []any{&s.upto, &s.ended, &s.pruned, &s.prunedTime, &s.admitted, &s.first, &s.id, &s.began, &s.askedBy, &s.reason}
 }
 
 // read reports whether the row has a state, and reads it.
@@ -57,7 +62,9 @@ func (s *stateRow) read(state *refdb.HistoryState) bool {
 	if s.upto == nil {
 		return false
 	}
-	*state = refdb.HistoryState{Upto: refdb.Position(*s.upto), Pruned: refdb.Position(*s.pruned), Admitted: *s.admitted}
+	*state = refdb.HistoryState{
+		Upto: refdb.Position(*s.upto), Ended: refdb.Position(*s.ended), Pruned: refdb.Position(*s.pruned), Admitted: *s.admitted,
+	}
 	if s.prunedTime != nil {
 		state.PrunedTime = s.prunedTime.UTC()
 	}

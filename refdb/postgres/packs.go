@@ -89,9 +89,10 @@ var (
 	//
 	//	$1 project  $2 position and $3 ID to begin after  $4 how many  $5 bytes of data, as rules.Inlined has it
 	packsSQL = `
-SELECT ` + upto + ` AS upto, page.id, owner, bases, tips, base, position, parts, size, sum, clock_timestamp() - time,
+WITH history_end AS MATERIALIZED (SELECT ` + upto + ` AS upto FROM history_state WHERE id = 1)
+SELECT upto, page.id, owner, bases, tips, base, position, parts, size, sum, clock_timestamp() - time,
        CASE WHEN n <= $4 AND parts = 1 AND inlined <= $5 THEN (SELECT data FROM pack_parts WHERE pack = page.id AND number = 0) END
-FROM history_state LEFT JOIN (
+FROM history_end LEFT JOIN (
   SELECT *, row_number() OVER in_order AS n, sum(size) FILTER (WHERE parts = 1) OVER in_order AS inlined
   FROM (
     SELECT * FROM packs
@@ -100,7 +101,7 @@ FROM history_state LEFT JOIN (
   ) AS page
   WINDOW in_order AS (ORDER BY position, id)
 ) AS page ON true
-WHERE history_state.id = 1 ORDER BY position, page.id`
+ORDER BY position, page.id`
 
 	packPartSQL = `SELECT data FROM pack_parts JOIN packs ON id = pack WHERE pack = $1 AND number = $2 AND parts > 0`
 

@@ -91,6 +91,7 @@ func (d *Driver) snapshot(ctx context.Context, doing string, do func(*conn) erro
 func historyState(ctx context.Context, c *conn) (s refdb.HistoryState, err error) {
 	err = c.query(ctx, func(r row) {
 		s.Upto, s.Pruned = refdb.Position(r.int(0)), refdb.Position(r.int(1))
+		s.Ended = s.Upto
 		if !r.null(2) {
 			s.PrunedTime = timeOf(r.int(2))
 		}

@@ -135,6 +135,17 @@ func (m *Mark) Enter(epochs []refdb.Epoch) {
 	m.Epoch, m.later, m.whole = present, nil, nil
 }
 
+// lower moves Key back to what is complete, and reports whether it stood beyond that. An older program's mark may: other packs can have
+// got the positions in between, after a crash of the database.
+func (m *Mark) lower(complete refdb.Position) bool {
+	end := refdb.PackKey{Position: complete + 1}
+	if m.Key.Compare(end) <= 0 {
+		return false
+	}
+	m.Key = end
+	return true
+}
+
 // startOver puts the mark before all packs, so that base, the latest, is unpacked. It reports false if that was done with this base
 // within the last hour: it did not help.
 func (m *Mark) startOver(base string) bool {

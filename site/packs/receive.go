@@ -81,6 +81,9 @@ func (r Receiver) pass(ctx context.Context) (paged bool, err error) {
 		}
 		if first {
 			complete = page.Upto
+			if r.Mark.lower(complete) {
+				return r.pass(ctx)
+			}
 		}
 		for _, p := range page.Packs {
 			if err := r.take(ctx, p); err != nil {

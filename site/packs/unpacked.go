@@ -30,7 +30,7 @@ func (s Source) RecordUnpacked(ctx context.Context, projectID, site string, m *M
 }
 
 // unpacked returns the position up to which the site, and at least one other, have all packs. What was recorded in an earlier epoch
-// counts for nothing: its positions may have been used again.
+// counts for nothing: its positions may have been used again. Nor does what an older program recorded beyond the complete positions.
 func (s Source) unpacked(ctx context.Context, projectID, site string) (refdb.Position, error) {
 	state, err := s.DB.HistoryState(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s Source) unpacked(ctx context.Context, projectID, site string) (refdb.Pos
 		}
 		var at refdb.Position
 		var in string
-		if _, err := fmt.Sscanf(string(ref.Value), "%s %d", &in, &at); err != nil || in != epoch {
+		if _, err := fmt.Sscanf(string(ref.Value), "%s %d", &in, &at); err != nil || in != epoch || at > state.Upto {
 			continue
 		}
 		if ref.Name == prefix+site {

@@ -66,6 +66,17 @@ inline first_after(r, p) {
 
 #define was(r) (z != 0 -> tx[z].old[r] : value[r])
 
+/* A flush of a commit takes along whatever was committed before it. */
+inline flush(i) {
+	for (x : 1 .. IDS) {
+		if
+		:: x == i || (tx[x].phase == COMMITTED && tx[x].unflushed) -> tx[x].unflushed = 0; flushed = (x > flushed -> x : flushed)
+		:: else
+		fi
+	}
+	x = 0
+}
+
 inline commit(i) {
 	printf("transaction %d: commits\n", i);
 	tx[i].phase = COMMITTED;
@@ -78,11 +89,15 @@ inline commit(i) {
 		:: tx[i].row[y] ->
 			H2(tx[i].old[y] == value[y]);
 			value[y] = i;
-			H1(tx[i].at[y] > cursor.at || (tx[i].at[y] == cursor.at && y + 1 > cursor.ref))
+			H1(!selected(y) || tx[i].at[y] > cursor.at || (tx[i].at[y] == cursor.at && y + 1 > cursor.ref))
 		:: else
 		fi
 	}
 	y = 0;
+	if
+	:: (tx[i].row[0] || tx[i].row[1] || tx[i].moves) && !tx[i].unflushed -> flush(i)
+	:: else /* nobody waits for what changes nothing */
+	fi;
 #if EVENT == 2
 	for (x : 1 .. IDS) { commits[i] = commits[i] + (tx[x].phase == COMMITTED) }
 	x = 0;
@@ -156,6 +171,82 @@ end:	do
 	:: d_step { !unlocked_mistake && may_lock(me); lock_history(me) }
 	:: d_step { unlocked_mistake && tx[me].phase == OPEN && tx[me].moves && tx[me].offset == 0; move_unlocked(me) }
 	:: d_step { may_end(me); commit(me) }
+#ifdef ASYNCHRONOUS
+	/* a mistake: readers see a change that a crash may take along */
+	:: d_step { may_end(me) && !tx[me].moves && !crashed; tx[me].unflushed = 1; commit(me) }
+#endif
 	:: d_step { running(me); printf("transaction %d: is rolled back\n", me); tx[me].phase = ABORTED; forget(me) }
 	od
 }
+
+#ifdef CRASH
+/* What a crash takes along: z is the first of the changes of a ref, whose old value comes back. */
+inline lose(r) {
+	z = 0;
+	for (x : 1 .. IDS) {
+		if
+		:: visible(x, r) && tx[x].unflushed && (z == 0 || tx[x].at[r] < tx[z].at[r]) -> z = x
+		:: else
+		fi
+	}
+	x = 0;
+	if
+	:: z != 0 -> value[r] = tx[z].old[r]
+	:: else
+	fi;
+	z = 0
+}
+
+/* A follower that has read what is lost is told so, and begins again. */
+inline crash(first_id) {
+	printf("the server crashes: the next transaction is %d\n", first_id);
+	crashed = 1;
+	lose(0);
+	lose(1);
+	for (x : 1 .. IDS) {
+		if
+		:: (delivered[x * REFS] || delivered[x * REFS + 1]) && tx[x].unflushed -> z = 1
+		:: else
+		fi
+	}
+	for (x : 1 .. IDS) {
+		if
+		:: z == 1 -> delivered[x * REFS] = 0; delivered[x * REFS + 1] = 0
+		:: else
+		fi;
+		if
+		:: running(x) || tx[x].unflushed -> tx[x].phase = ABORTED
+		:: else
+		fi;
+		if
+		:: tx[x].phase == ABORTED || x >= first_id -> forget(x)
+		:: else
+		fi;
+		if
+		:: x >= first_id -> tx[x].phase = NONE; tx[x].moves = 0
+		:: else
+		fi;
+		tx[x].unflushed = 0
+	}
+	x = 0;
+	if
+	:: z == 1 -> cursor.at = 0; cursor.ref = 0; z = 0
+	:: else
+	fi;
+	reused = first_id;
+	reused_end = next;
+	next = first_id
+}
+
+active proctype Server() {
+	byte n = 0;
+end:	do
+	:: atomic { !crashed && next > 1 -> n = next;
+		do
+		:: n > flushed + 1 -> n--
+		:: break
+		od;
+		d_step { crash(n); n = 0 } }
+	od
+}
+#endif

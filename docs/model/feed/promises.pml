@@ -23,3 +23,4 @@
 #define MOVED     4 /* a change is delivered whose transaction began before the offset was changed */
 #define PAST      5 /* the answer for the past is what a later change says it replaced */
 #define CAUGHT_UP 6 /* a follower has all, after a change of the offset */
+#define REUSED    7 /* a change is delivered whose ID was handed out before, to a transaction that a crash took along */

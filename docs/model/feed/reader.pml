@@ -16,29 +16,23 @@ inline read_row(p) {
 	y = 0;
 	for (x : 1 .. IDS) {
 		if
-		:: visible(x, 0) && after_cursor(x, 0) && tx[x].at[0] < p && (z == 0 || tx[x].at[0] <= tx[z].at[y]) -> z = x; y = 0
+		:: sees(x, 0) && after_cursor(x, 0) && tx[x].at[0] < p && (z == 0 || tx[x].at[0] <= tx[z].at[y]) -> z = x; y = 0
 		:: else
 		fi;
 		if
-		:: visible(x, 1) && after_cursor(x, 1) && tx[x].at[1] < p && (z == 0 || tx[x].at[1] < tx[z].at[y]) -> z = x; y = 1
+		:: sees(x, 1) && after_cursor(x, 1) && tx[x].at[1] < p && (z == 0 || tx[x].at[1] < tx[z].at[y]) -> z = x; y = 1
 		:: else
 		fi
 	}
 	x = 0
 }
 
-#ifdef WATERMARK_NEWEST
-#define watermark 255
-#else
-#define watermark (offset + xmin)
-#endif
-
 inline deliver(i, r) {
 	printf("follower: ref %d from %d to %d, at %d\n", r, tx[i].old[r], i, tx[i].at[r]);
 	H1(!delivered[i * REFS + r]);
 	for (x : 1 .. IDS) {
-		H1(!visible(x, 0) || delivered[x * REFS] || tx[x].at[0] > tx[i].at[r] || (tx[x].at[0] == tx[i].at[r] && 0 >= r));
-		H1(!visible(x, 1) || delivered[x * REFS + 1] || tx[x].at[1] > tx[i].at[r] || (tx[x].at[1] == tx[i].at[r] && 1 >= r));
+		H1(!sees(x, 0) || delivered[x * REFS] || tx[x].at[0] > tx[i].at[r] || (tx[x].at[0] == tx[i].at[r] && 0 >= r));
+		H1(!sees(x, 1) || delivered[x * REFS + 1] || tx[x].at[1] > tx[i].at[r] || (tx[x].at[1] == tx[i].at[r] && 1 >= r));
 #if EVENT == 2
 		if
 		:: (delivered[x * REFS] || delivered[x * REFS + 1]) && x != i && commits[x] > commits[i] -> event(REORDERED)
@@ -55,9 +49,29 @@ inline deliver(i, r) {
 	:: i < IDS && tx[i + 1].moves && tx[i].at[r] >= first && first > 1 -> event(MOVED)
 	:: else
 	fi;
+	if
+	:: reused > 0 && i >= reused && i < reused_end -> event(REUSED)
+	:: else
+	fi;
 	delivered[i * REFS + r] = 1;
 	cursor.at = tx[i].at[r];
 	cursor.ref = r + 1
+}
+
+/* There is no more: the cursor goes where nothing can appear any more. */
+inline move_on() {
+#if defined(MARK_AT_XMIN)
+	upto = watermark - 1;
+#elif defined(MARK_AT_LAST)
+	upto = 0; /* an older program's cursor: not its mark counts, but the last row delivered */
+#else
+	read_upto();
+#endif
+	if
+	:: upto > cursor.at -> cursor.at = upto; cursor.ref = REFS
+	:: else
+	fi;
+	upto = 0
 }
 
 inline read_feed() {
@@ -66,11 +80,12 @@ inline read_feed() {
 	if
 	:: z != 0 -> deliver(z, y)
 	:: else ->
+		move_on();
 		if
 		:: xmin == next ->
 			for (x : 1 .. IDS) {
-				H1(!visible(x, 0) || delivered[x * REFS]);
-				H1(!visible(x, 1) || delivered[x * REFS + 1]);
+				H1(!sees(x, 0) || delivered[x * REFS]);
+				H1(!sees(x, 1) || delivered[x * REFS + 1]);
 			}
 			x = 0;
 			if
@@ -91,6 +106,12 @@ inline read_feed() {
 }
 
 active proctype Follower() {
+#ifdef CRASH
+	if
+	:: one_ref = 1
+	:: skip
+	fi;
+#endif
 end:	do
 #if defined(ROWS_FIRST)
 	/* a mistake: what is committed between the two statements is passed over */
@@ -139,16 +160,18 @@ inline ask(r, p) {
 	z = 0
 }
 
-#ifdef ABOVE_WATERMARK
+#if defined(ABOVE_WATERMARK)
 #define answerable (next + offset)
-#else
+#elif defined(PAST_AT_XMIN)
 #define answerable watermark
+#else
+#define answerable (upto + 1)
 #endif
 
 active proctype Reader() {
 	byte p = 0;
 end:	do
-	:: atomic { !asked && part == 0 -> read_xmin();
+	:: atomic { !asked && part == 0 -> read_xmin(); read_upto();
 		do
 		:: p + 1 < answerable -> p++
 		:: break
@@ -158,6 +181,7 @@ end:	do
 		:: d_step { p < answerable; ask(1, p) }
 		fi;
 		p = 0;
+		upto = 0;
 		xmin = 0 }
 	/* a mistake: the value is read in a later statement than the rows */
 	:: d_step { part != 0; told = value[part - 1]; part = 0; asked = 1;

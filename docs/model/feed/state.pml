@@ -9,6 +9,7 @@ typedef Transaction {
 	bit row[REFS];    /* its row in history */
 	byte old[REFS];   /* in the row */
 	byte at[REFS];    /* the row's position */
+	bit unflushed;    /* committed, visible, and not on the disk */
 	byte offset;      /* what it is about to commit, or has read */
 	byte first        /* the first position of the epoch it is about to commit */
 };
@@ -18,9 +19,14 @@ byte next = 1;
 byte offset;
 byte first = 1;          /* position of the present epoch */
 byte value[REFS];
+byte flushed;            /* the largest ID that is on the disk: a crash hands later ones out again */
+bit crashed;
+byte reused;             /* only for an event: IDs from this one to that one were handed out before the crash */
+byte reused_end;
 
 typedef Cursor { byte at; byte ref };
-Cursor cursor;           /* of the follower: the last row delivered; refs count from 1 here */
+bit one_ref;             /* the follower reads ref 1 only */
+Cursor cursor;           /* of the follower: all up to it was read; refs count from 1 here */
 bit delivered[(IDS + 1) * REFS]; /* only for H1 */
 byte newest;             /* only for an event: the last of those delivered, by order of commits */
 byte commits[IDS + 1];   /* only for an event */
@@ -35,10 +41,13 @@ byte x;
 byte y;
 byte z;
 byte xmin;
+byte upto;
 
 #define position(i) (offset + (i))
 #define running(i)  (tx[i].phase == OPEN || tx[i].phase == LOCKED)
 #define visible(i, r) (tx[i].phase == COMMITTED && tx[i].row[r])
+#define selected(r)   (!one_ref || (r) == 1)
+#define sees(i, r)    (visible(i, r) && selected(r))
 
 /* What a snapshot says: the smallest ID that is still running, whoever's. */
 inline read_xmin() {
@@ -46,6 +55,28 @@ inline read_xmin() {
 	for (x : 1 .. IDS) {
 		if
 		:: running(x) && x < xmin -> xmin = x
+		:: else
+		fi
+	}
+	x = 0
+}
+
+#ifdef WATERMARK_NEWEST
+#define watermark 255
+#else
+#define watermark (offset + xmin)
+#endif
+
+/* The newest position that can be read, whoever's: what is visible is on the disk, with all IDs before it. */
+inline read_upto() {
+	upto = 0;
+	for (x : 1 .. IDS) {
+		if
+		:: visible(x, 0) && tx[x].at[0] < watermark && tx[x].at[0] > upto -> upto = tx[x].at[0]
+		:: else
+		fi;
+		if
+		:: visible(x, 1) && tx[x].at[1] < watermark && tx[x].at[1] > upto -> upto = tx[x].at[1]
 		:: else
 		fi
 	}

@@ -244,7 +244,7 @@ func (a *App) awaitComplete(ctx context.Context, db *refdb.DB, project string) e
 	defer cancel()
 	for {
 		s, err := db.HistoryState(patience)
-		if err != nil || s.Upto >= newest {
+		if err != nil || s.Ended >= newest {
 			return err
 		}
 		if err := cli.Sleep(patience, 50*time.Millisecond); err != nil {
