@@ -34,7 +34,13 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{TB: t, driver: memory.New().Open()}
+	t.Helper()
+	return newWorldOn(t, memory.New().Open())
+}
+
+func newWorldOn(t *testing.T, d refdb.Driver) *world {
+	t.Helper()
+	w := &world{TB: t, driver: d}
 	db := w.open("test")
 	if _, err := db.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: "all"}); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,273 @@
+package postgres_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+func openDB(t *testing.T, s *dbtest.PostgresServer) *refdb.DB {
+	t.Helper()
+	db, err := refdb.New(open(t, s.URL()), refdb.Options{Site: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// olderCursor returns what a program of version 10 of the schema would have printed in the place of c: its mark is the last
+// position that has ended.
+func olderCursor(t *testing.T, c refdb.Cursor, ended refdb.Position) refdb.Cursor {
+	t.Helper()
+	const prefix = "refdb-"
+	decoded, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(c.String(), prefix))
+	var fields map[string]any
+	if err == nil {
+		err = json.Unmarshal(decoded, &fields)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(fields, "Durable")
+	fields["Mark"] = refdb.ChangeKey{Position: ended + 1}
+	encoded, err := json.Marshal(fields)
+	if err == nil {
+		c, err = refdb.ParseCursor(prefix + base64.RawURLEncoding.EncodeToString(encoded))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A crash of the server hands IDs out again that nobody waited for. Changes then have positions that had ended before.
+func TestAReaderMissesNothingAfterACrashThatLostNothing(t *testing.T) {
+	t.Parallel()
+	s := dbtest.StartPostgres(t)
+	db, writer := openDB(t, s), openDB(t, s)
+	create := func(refs ...string) {
+		t.Helper()
+		for _, name := range refs {
+			project, ref, _ := strings.Cut(name, " ")
+			// The first one after a crash compares the database with what its process knows.
+			if err := writer.Update(t.Context(), project, []refdb.Update{{Ref: "refs/heads/" + ref, New: "x"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	create("q zero", "p zero")
+	queries := map[string]refdb.ChangeQuery{"of all": {}, "of p": {Project: "p"}, "of q": {Project: "q"}, "of a prefix": {Project: "q", Prefix: "refs/heads/b"}}
+	readers := make(map[string]refdb.ChangeQuery)
+	following := make(map[string]chan []string)
+	var past refdb.Position
+	s.ReuseIDs(40, func() {
+		state, err := db.HistoryState(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Ended < state.Upto+40 {
+			t.Fatalf("40 transactions have ended since the last change: %+v", state)
+		}
+		past = state.Upto
+		end, err := db.HistoryEnd(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, q := range queries {
+			c := lastCursor(t, db, q)
+			for kind, c := range map[string]refdb.Cursor{"that read all": c, "from the end": end, "of the older program": olderCursor(t, c, state.Ended)} {
+				q.After = c
+				readers["a reader "+name+" "+kind] = q
+			}
+		}
+		for name, q := range readers {
+			if strings.HasSuffix(name, "that read all") {
+				following[name] = follow(t, db, q)
+			}
+		}
+	})
+
+	wanted := func(q refdb.ChangeQuery, refs ...string) []string {
+		return slices.DeleteFunc(slices.Clone(refs), func(name string) bool {
+			project, ref, _ := strings.Cut(name, " ")
+			return q.Project != "" && project != q.Project || !strings.HasPrefix("refs/heads/"+ref, q.Prefix)
+		})
+	}
+	check := func(refs ...string) {
+		t.Helper()
+		for name, q := range readers {
+			want := wanted(q, refs...)
+			if got, err := changesTo(t, db, q); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s got %q, %v, want %q", name, got, err, want)
+			}
+		}
+	}
+	check()
+	created := []string{"p b1", "q b2", "p b3", "q b4"}
+	create(created...)
+	log, err := db.HistoryState(t.Context())
+	if err != nil || log.Upto > past+40 {
+		t.Fatalf("the changes were to have positions that had ended before the crash, up to %d: %+v, %v", past+40, log, err)
+	}
+	check(created...)
+	s.UseIDs(60)
+	created = append(created, "p later", "q later")
+	create(created[4:]...)
+	check(created...)
+	for name, got := range following {
+		want := wanted(readers[name], created...)
+		for i, ref := range want {
+			if changes := <-got; changes[0] != ref {
+				t.Errorf("%s, across the crash, got %q, want %q of %q", name, changes, ref, want[i:])
+				break
+			}
+		}
+	}
+
+	var then []string
+	for ref, err := range db.RefsAt(t.Context(), "p", "", past) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		then = append(then, ref.Name)
+	}
+	if !slices.Equal(then, []string{"refs/heads/zero"}) {
+		t.Errorf("at position %d, which was the last complete one before the crash, the refs are now %q", past, then)
+	}
+}
+
+// lastCursor returns the cursor of a reader that has read all there is.
+func lastCursor(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) refdb.Cursor {
+	t.Helper()
+	for page, err := range db.Changes(t.Context(), q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Changes) == 0 {
+			return page.Cursor
+		}
+	}
+	panic("not reached")
+}
+
+// changesTo returns what a reader is given until it has all there is.
+func changesTo(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) (got []string, err error) {
+	t.Helper()
+	end, err := db.HistoryEnd(t.Context())
+	if err != nil {
+		return nil, err
+	}
+	for page, err := range db.Changes(t.Context(), q) {
+		if err != nil {
+			return got, err
+		}
+		got = append(got, named(page.Changes)...)
+		if page.Cursor.Position() >= end.Position() {
+			break
+		}
+	}
+	return got, nil
+}
+
+func named(changes []refdb.Change) (names []string) {
+	for _, c := range changes {
+		names = append(names, c.Project+" "+strings.TrimPrefix(c.Ref, "refs/heads/"))
+	}
+	return names
+}
+
+// follow sends what a reader is given, one by one, and how it fails.
+func follow(t *testing.T, db *refdb.DB, q refdb.ChangeQuery) chan []string {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	got, ended := make(chan []string, 100), make(chan struct{})
+	t.Cleanup(func() { stop(); <-ended })
+	go func() {
+		defer close(ended)
+		for page, err := range db.Changes(ctx, q) {
+			if err != nil {
+				got <- []string{fmt.Sprint(err)}
+				return
+			}
+			for _, name := range named(page.Changes) {
+				got <- []string{name}
+			}
+		}
+	}()
+	return got
+}
+
+func TestAPositionThatIsNotOnTheDiskIsInTheFuture(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	d, err := refdb.New(open(t, db.URL()), refdb.Options{Site: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	if err := d.Update(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/a", New: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	var s refdb.HistoryState
+	for s.Upto == 0 || s.Ended <= s.Upto { // other tests' transactions hold both back
+		query[string](t, session(t, db.URL()), "SELECT pg_current_xact_id()::text")
+		if s, err = d.HistoryState(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at, want := range map[refdb.Position]error{s.Upto: nil, s.Upto + 1: refdb.ErrInvalid, s.Ended + 1: refdb.ErrInvalid} {
+		for _, failed := range d.RefsAt(t.Context(), "p", "", at) {
+			err = failed
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("the refs at %d of %+v: %v", at, s, err)
+		}
+	}
+}
+
+// Readers see a change once it is committed. If a crash could take it along, its position would be used again.
+func TestAChangeIsDurableWhateverProgramMakesIt(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	c := session(t, db.URL())
+	exec(t, c, `CREATE TABLE at_commit (setting text)`)
+	exec(t, c, `CREATE FUNCTION note_setting() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO at_commit VALUES (current_setting(''synchronous_commit'')); RETURN NULL; END'`)
+	exec(t, c, `CREATE CONSTRAINT TRIGGER note_setting AFTER INSERT OR UPDATE OR DELETE ON refs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_setting()`)
+	for setting, want := range map[string]string{"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply"} {
+		exec(t, c, `SET synchronous_commit = `+setting)
+		for _, sql := range []string{
+			`INSERT INTO refs (project, ref, value) VALUES ('p', 'refs/heads/a', '1')`,
+			`UPDATE refs SET value = '2' WHERE project = 'p'`,
+			`DELETE FROM refs WHERE project = 'p'`,
+		} {
+			tx, err := c.Begin(t.Context())
+			if err == nil {
+				_, err = tx.Exec(t.Context(), sql)
+			}
+			if err == nil {
+				_, err = tx.Exec(t.Context(), `CREATE TEMPORARY TABLE other (x int) ON COMMIT DROP`) // what follows changes nothing about it
+			}
+			if err == nil {
+				err = tx.Commit(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := query[string](t, c, `DELETE FROM at_commit RETURNING setting`); !slices.Equal(got, []string{want}) {
+				t.Errorf("%s with synchronous_commit = %s is committed with %q, want %q", sql, setting, got, want)
+			}
+			if got := query[string](t, c, `SHOW synchronous_commit`); got[0] != setting {
+				t.Errorf("after the commit it is %q, and was %q", got[0], setting)
+			}
+		}
+	}
+}
