@@ -67,6 +67,7 @@ var (
 	ChangesSQL     = changesOfProjectSQL
 	NewestSQL      = newestSQL
 	TipSQL         = tipSQL
+	PacksSQL       = packsSQL
 	PositionAtSQL  = positionAtSQL
 	LookSQL        = lookSQL
 	HoldingSQL     = holdingSQL

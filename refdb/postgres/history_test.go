@@ -138,9 +138,11 @@ SELECT p, 'refs/heads/' || n, clock_timestamp(), 'other', 'agent', '', 'x', cloc
 		{"ten refs of the past", postgres.PastOfRangeSQL, `'p', 'refs/heads/', 'refs/heads/100', 10, 25000, true, 'refs/heads0'`, 10 * 6},
 		{"ten changes of a ref", postgres.LogOfRefSQL, `'p', 40000, '', 10, 'refs/heads/100'`, 10 * 2},
 		{"ten changes of a project", postgres.ChangesSQL, `20000, 'p', 'refs/heads/100', 10, 20000, 'p', 'refs/heads/000', 'p'`, 10 * 2},
+		// One more than they return: the newest change, up to which the history is complete.
 		{"the newest change", postgres.NewestSQL, ``, 2},
-		{"the tip of a project", postgres.TipSQL, `'p'`, 2},
-		{"the tip of a project without any", postgres.TipSQL, `'q'`, 0},
+		{"the tip of a project", postgres.TipSQL, `'p'`, 3},
+		{"the tip of a project without any", postgres.TipSQL, `'q'`, 1},
+		{"the packs of a project", postgres.PacksSQL, `'p', 0, '', 10, 0`, 1},
 		// The changes of a block of the table beside its boundary are looked at.
 		{"a position at a time", postgres.PositionAtSQL, `'2020-01-01 06:00'`, 3 * 16 * 120},
 	} {
@@ -148,7 +150,7 @@ SELECT p, 'refs/heads/' || n, clock_timestamp(), 'other', 'agent', '', 'x', cloc
 			types := map[string]string{
 				"ten refs of the past": "text, text, text, bigint, bigint, boolean, text", "ten changes of a ref": "text, bigint, text, bigint, text",
 				"ten changes of a project": "bigint, text, text, bigint, bigint, text, text, text", "a position at a time": "timestamptz",
-				"the tip of a project": "text", "the tip of a project without any": "text",
+				"the tip of a project": "text", "the tip of a project without any": "text", "the packs of a project": "text, bigint, text, bigint, bigint",
 			}[row.name]
 			name := "plan_" + strings.ReplaceAll(row.name, " ", "_")
 			call := name
