@@ -202,6 +202,12 @@ func (n *nemesis) finish(ctx context.Context) error {
 		n.emit(event{Database: n.name, Event: "the follower was told that the database went back"})
 	}
 	n.checked(n.name, changesCheck, looked, found)
+	if n.readers != nil {
+		if looked, found, err = n.readers.check(ctx); err != nil {
+			return err
+		}
+		n.checked(n.name, readersCheck, looked, found)
+	}
 	return n.purge(ctx)
 }
 

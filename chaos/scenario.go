@@ -37,6 +37,7 @@ type scenario struct {
 	steps       *linearizability.Recorder // notes steps of the database's clock
 	follower    *linearizability.Follower // of all changes since the refs were created
 	endFollower context.CancelFunc
+	readers     *readers // nil: the follower is the only one
 	closers     []func() error
 }
 
@@ -162,6 +163,7 @@ type scenarioKind struct {
 var scenarioKinds = []scenarioKind{
 	{"postgres", 4, 30 * time.Millisecond, newPostgresScenario},
 	{"settings", 3, 30 * time.Millisecond, newSettingsScenario},
+	{"neighbour", 4, 30 * time.Millisecond, newNeighbourScenario},
 	{"failover", 2, 30 * time.Millisecond, newFailoverScenario},
 	{"spanner", 3, 250 * time.Millisecond, newSpannerScenario},
 	{"sqlite", 2, 30 * time.Millisecond, newSQLiteScenario},

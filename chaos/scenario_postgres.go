@@ -24,23 +24,29 @@ const reloadSettings = "SELECT pg_reload_conf()"
 
 // newPostgresScenario makes one PostgreSQL server, and a proxy between it and each site.
 func newPostgresScenario(ctx context.Context, sc *scenario, stepLibrary string) error {
+	_, err := makePostgresScenario(ctx, sc, stepLibrary)
+	return err
+}
+
+// makePostgresScenario returns the server, too.
+func makePostgresScenario(ctx context.Context, sc *scenario, stepLibrary string) (*postgresServer, error) {
 	clock, err := newWallClock(filepath.Join(sc.dir, "postgres.clock"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	server, err := newPostgres(filepath.Join(sc.dir, "postgres"), clock.variable(), "LD_PRELOAD="+stepLibrary)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sc.closers = append(sc.closers, server.Kill)
 	if err := server.create(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	n := make(network)
 	sc.closers = append(sc.closers, func() error { n.close(); return nil })
 	addresses, err := n.connectSites(server.Address())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sc.configure = func(c *siteConfig) error {
 		c.URL = postgresURL(addresses[c.Site], postgresDatabase, "application_name", "refdb")
@@ -53,7 +59,7 @@ func newPostgresScenario(ctx context.Context, sc *scenario, stepLibrary string) 
 		killSites(sc), freezeSites(sc), stepSite(sc),
 		stepDatabase(sc, clock, databaseStep), stepDatabase(sc, clock, -databaseStep),
 		crashPostgres(server), freezeServer("PostgreSQL", server.Freeze), lockRefsTable(server))
-	return nil
+	return server, nil
 }
 
 // crashPostgres kills all processes of the server with SIGKILL. The server recovers from its log.

@@ -12,8 +12,8 @@ import (
 )
 
 // ReuseIDs makes the server use IDs of transactions twice, as a crash does to those that nobody waited for. Clients of another database
-// use n IDs, and meanwhile is called while these are not on the disk. Then a process of the server is killed, all of its transactions
-// end, and the same server recovers, without anything that was committed durably being lost. meanwhile must not write.
+// use n IDs, and meanwhile is called while these are not on the disk. Then the server crashes as in [Postgres.KillOneProcess].
+// meanwhile must not write.
 func (s *Postgres) ReuseIDs(ctx context.Context, n int, meanwhile func()) error {
 	writer, err := s.walWriter(ctx)
 	if err != nil {
@@ -23,13 +23,8 @@ func (s *Postgres) ReuseIDs(ctx context.Context, n int, meanwhile func()) error 
 	if err := syscall.Kill(writer, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	killed := false
-	defer func() {
-		if !killed {
-			_ = syscall.Kill(writer, syscall.SIGCONT)
-		}
-	}()
-	before, err := s.nextID(ctx)
+	defer func() { _ = syscall.Kill(writer, syscall.SIGCONT) }() // unless it was killed
+	before, err := s.NextID(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,24 +32,35 @@ func (s *Postgres) ReuseIDs(ctx context.Context, n int, meanwhile func()) error 
 		return err
 	}
 	meanwhile()
-	killed = true
+	if err := s.KillOneProcess(ctx); err != nil {
+		return err
+	}
+	after, err := s.NextID(ctx)
+	if err == nil && after >= before+int64(n) {
+		err = fmt.Errorf("the next ID was %d, %d were used, and after the crash it is %d: they were on the disk", before, n, after)
+	}
+	return err
+}
+
+// KillOneProcess kills a process of the server with SIGKILL, and waits until the same server has recovered: it ends all transactions, and
+// nothing that was committed durably is lost.
+func (s *Postgres) KillOneProcess(ctx context.Context) error {
+	writer, err := s.walWriter(ctx)
+	if err != nil {
+		return err
+	}
 	if err := syscall.Kill(writer, syscall.SIGKILL); err != nil {
 		return err
 	}
 	for deadline := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
 		again, err := s.walWriter(ctx)
 		if err == nil && again != writer {
-			break
+			return nil
 		}
 		if time.Now().After(deadline) {
 			return errors.Join(fmt.Errorf("the server has not recovered %s after a process of it was killed", timeout), err)
 		}
 	}
-	after, err := s.nextID(ctx)
-	if err == nil && after >= before+int64(n) {
-		err = fmt.Errorf("the next ID was %d, %d were used, and after the crash it is %d: they were on the disk", before, n, after)
-	}
-	return err
 }
 
 // walWriter returns the ID of the process that writes to the disk what nobody waits for.
@@ -65,8 +71,8 @@ func (s *Postgres) walWriter(ctx context.Context) (pid int, err error) {
 	return pid, err
 }
 
-// nextID returns the ID of the next transaction.
-func (s *Postgres) nextID(ctx context.Context) (id int64, err error) {
+// NextID returns the ID of the next transaction.
+func (s *Postgres) NextID(ctx context.Context) (id int64, err error) {
 	err = s.Connect(ctx, "postgres", func(c *pgx.Conn) error {
 		return c.QueryRow(ctx, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").Scan(&id)
 	})

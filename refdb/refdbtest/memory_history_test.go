@@ -75,6 +75,9 @@ func (d *driver) sortedChanges() []refdb.Change {
 func (d *driver) stateOfHistory() refdb.HistoryState {
 	s := d.state
 	s.Upto, s.Ended, s.Admitted = d.position, d.position, d.server == d.admitted || d.bug == "readers are always let through"
+	if d.bug == "what has ended is complete" {
+		s.Upto, s.Ended = s.Upto+1, s.Ended+1
+	}
 	s.Epochs = slices.Clone(s.Epochs)
 	if d.bug == "the history begins later" {
 		s.Epochs = []refdb.Epoch{{ID: "epoch", First: d.position + 1, Began: now()}}

@@ -93,7 +93,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 		"History": {"records nothing", "records no deletions", "records by nobody", "finishes of nobody", "records without the owner", "a deleted ref is unknown", "records what was expected", "a position per ref",
 			"removals are no changes", "purges are changes", "decisions are no changes", "a log by prefix", "a page of a log ends a position", "the history begins later"},
 		"Changes": {"begins with the last", "changes by prefix of the project", "a page ends a position", "looks up by position", "looks up nothing", "positions before their turn", "prefix by like",
-			"the newest by position", "the newest by name", "an empty page is not the last"},
+			"the newest by position", "the newest by name", "an empty page is not the last", "what has ended is complete"},
 		"Tip": {"tips of all projects", "tips by prefix", "the tip is the first change", "deletions have no tip", "intents of all projects", "intents by prefix", "nothing is pending",
 			"the decided are pending", "tips without a revision", "the admitted server is the tip's", "tips in two looks", "records nothing", "the mark stays"},
 		"DB state keys": {"tips of all projects", "the tip is the first change", "deletions have no tip", "nothing is pending", "tips without a revision", "readers are always let through", "the mark stays"},

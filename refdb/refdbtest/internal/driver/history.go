@@ -288,6 +288,27 @@ func changesRows() []row {
 				}
 			}
 		}},
+		{"what changes nothing completes no position, unless positions are times: a crash could give it to a change", suite.Alone(func(e *env) {
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+			newest := e.Complete()
+			before, err := e.A.Now(e.Context())
+			e.Must(err)
+			for range 3 {
+				e.WantMismatches(e.Update(e.A, suite.Move(refA, v2, v3)), refdb.Mismatch{Ref: refA, Want: v2, Have: v1})
+				l := e.Prepare(e.A, suite.Move(refA, v1, v2))
+				e.Must(suite.Retry(func() error { return e.TryFinish(e.A, l, nil, []string{refA}) }))
+			}
+			s := e.History()
+			after, err := e.A.Now(e.Context())
+			e.Must(err)
+			if s.Ended < s.Upto {
+				e.Errorf("complete are more than have ended: %+v", s)
+			}
+			const drift = time.Minute // between the clocks of Now and of positions
+			if at := time.UnixMicro(int64(s.Upto)); s.Upto > newest && !between(at, before.Add(-drift), after.Add(drift)) {
+				e.Errorf("complete up to %d, the last change is at %d", s.Upto, newest)
+			}
+		})},
 		{"an update that has returned is before what begins then", func(e *env) {
 			var last refdb.Position
 			for i := range 20 {
@@ -331,6 +352,7 @@ func changesRows() []row {
 					}
 				})
 			}
+			defer writing.Wait() // also if the reader fails
 			go func() {
 				writing.Wait()
 				done.Store(true)
