@@ -70,7 +70,7 @@ func startNeighbour(ctx context.Context, server *postgresServer) *neighbour {
 		defer close(n.ended)
 		for ; ctx.Err() == nil; sleep(ctx, 20*time.Millisecond) {
 			if !n.quiet.Load() {
-				_ = server.Connect(ctx, neighbourDatabase, n.useIDs) // until the server crashes
+				_ = server.Connect(ctx, neighbourDatabase, func(c *pgx.Conn) error { return n.useIDs(ctx, c) }) // until the server crashes
 			}
 		}
 	}()
@@ -83,14 +83,14 @@ func (n *neighbour) end() {
 }
 
 // useIDs takes an ID for each of many transactions that change nothing.
-func (n *neighbour) useIDs(c *pgx.Conn) error {
+func (n *neighbour) useIDs(ctx context.Context, c *pgx.Conn) error {
 	for !n.quiet.Load() {
 		for range 10 {
-			if _, err := c.Exec(context.Background(), "SELECT pg_current_xact_id()"); err != nil {
+			if _, err := c.Exec(ctx, "SELECT pg_current_xact_id()"); err != nil {
 				return err
 			}
 		}
-		time.Sleep(2 * time.Millisecond)
+		sleep(ctx, 2*time.Millisecond)
 	}
 	return nil
 }
