@@ -163,7 +163,7 @@ type scenarioKind struct {
 var scenarioKinds = []scenarioKind{
 	{"postgres", 4, 30 * time.Millisecond, newPostgresScenario},
 	{"settings", 3, 30 * time.Millisecond, newSettingsScenario},
-	{"neighbour", 4, 30 * time.Millisecond, newNeighbourScenario},
+	{"neighbour", 5, 30 * time.Millisecond, newNeighbourScenario},
 	{"failover", 2, 30 * time.Millisecond, newFailoverScenario},
 	{"spanner", 3, 250 * time.Millisecond, newSpannerScenario},
 	{"sqlite", 2, 30 * time.Millisecond, newSQLiteScenario},

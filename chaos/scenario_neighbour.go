@@ -15,8 +15,8 @@ import (
 
 const (
 	neighbourDatabase = "neighbour"
-	// crashesAtOnce is how often the server crashes in one fault.
-	crashesAtOnce = 20
+	// crashesAtOnce is how often the server crashes in one fault. A run of ten minutes has more than a hundred.
+	crashesAtOnce = 30
 	// rareProjects have no changes but those that the nemesis makes between two crashes.
 	rareProjects = 2
 	rareChanges  = 3
