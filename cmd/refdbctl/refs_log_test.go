@@ -158,7 +158,7 @@ func TestWhatALogCannotShowIsExplained(t *testing.T) {
 		"refs list p --at 2h0":             {exit.Misuse, "give a position, a time, such as"},
 		"refs list p --at 2099-01-31":      {exit.Misuse, "that is in the future: it is 2"},
 		"refs list p --at 2001-01-31":      {exit.Failed, "the history does not go back that far: 2001-01-31T00:00:00Z, it begins at 2"},
-		"refs list p --at 999999999999999": {exit.Misuse, "it is in the future, the last one now is"},
+		"refs list p --at 999999999999999": {exit.Misuse, "it is in the future, the last complete one now is"},
 		"refs list p --at 1":               {exit.Failed, "the history does not go back that far: position 1, it begins with"},
 		"refs list q --at 1s":              {exit.Failed, ""},
 	} {
