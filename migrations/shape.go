@@ -68,7 +68,7 @@ func postgresTables() []table {
 		{name: "epochs", first: 8, key: "first", columns: []column{
 			{"first", "bigint", 8}, {"id", bytewise, 8}, {"began", instant, 8}, {"asked_by", text, 8}, {"reason", text, 8},
 		}},
-		{name: "history_state", first: 8, key: "id", columns: []column{{"id", "smallint", 8}, {"pruned", "bigint", 8}, {"pruned_time", instant, 8}, {"shift", "bigint", 8}}},
+		{name: "history_state", first: 8, key: "id", columns: []column{{"id", "smallint", 8}, {"pruned", "bigint", 8}, {"pruned_time", instant, 8}, {"shift", "bigint", 8}, {"cluster", "bigint", 11}}},
 		{name: "history", first: 8, key: "project, ref, position", columns: []column{
 			{"project", bytewise, 8}, {"ref", bytewise, 8}, {"position", "bigint", 8}, {"old", bytewise, 8}, {"new", bytewise, 8}, {"time", instant, 8}, {"op", bytewise, 8},
 		}, indexes: []index{

@@ -94,7 +94,9 @@ $$;
 
 DROP FUNCTION IF EXISTS refdb_require_site(text), refdb_site_is_gone(text);
 DROP TABLE IF EXISTS site_roles;
-DROP FUNCTION IF EXISTS refdb_be_durable(), refdb_recovers(), refdb_raise_positions(xid8), refdb_position();
+DROP FUNCTION IF EXISTS refdb_be_durable(), refdb_recovers(), refdb_raise_positions(), refdb_position(), refdb_cluster();
+
+ALTER TABLE history_state DROP COLUMN IF EXISTS cluster;
 
 -- The triggers act with the writer's rights again.
 DO $$

@@ -9,6 +9,19 @@ BEGIN ATOMIC
     AND pg_has_role(session_user, relowner, 'MEMBER') FROM pg_class WHERE oid = 'admission'::regclass;
 END;
 
+-- Which cluster this is. It differs wherever a dump or logical replication brings the tables, but on no standby and in no copy of the
+-- files. 0 where the provider does not say.
+CREATE OR REPLACE FUNCTION refdb_cluster() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (SELECT system_identifier FROM pg_catalog.pg_control_system());
+EXCEPTION WHEN insufficient_privilege OR undefined_function THEN
+  RETURN 0;
+END
+$$;
+
+-- cluster: whose transaction IDs positions are made of; NULL if nobody knows.
+ALTER TABLE history_state ADD COLUMN IF NOT EXISTS cluster bigint;
+
 -- The position of what this transaction changes. The lock on the table that it is written to comes before the snapshot in which the
 -- shift is read, and so before any later shift.
 CREATE OR REPLACE FUNCTION refdb_position() RETURNS bigint LANGUAGE sql STABLE
@@ -16,42 +29,46 @@ BEGIN ATOMIC
   SELECT pg_current_xact_id()::text::bigint + shift FROM history_state WHERE id = 1;
 END;
 
--- Raises the shift if a transaction from oldest on could get a position that was used before, at a server that had begun more
--- transactions. No writer of a position may be open then. Autovacuum gives way to a lock that waits for longer than deadlock_timeout.
-CREATE OR REPLACE FUNCTION refdb_raise_positions(oldest xid8) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+-- Raises the shift if the tables came from another cluster, or if the next transaction could get a position that was used before.
+--
+-- It raises by far more than the difference. The cluster that the tables came from went on after the dump, and began transactions
+-- that left no change: cursors, marks and base packs have such positions, and new changes must come after those, too. And here
+-- transactions may be open that are older than this one, and write after it. A trillion is more than any server begins meanwhile,
+-- and fits 9,000 times into what JavaScript takes for an integer.
+--
+-- No writer that has read the earlier shift may be open. Autovacuum gives way to a lock that waits for longer than deadlock_timeout.
+CREATE OR REPLACE FUNCTION refdb_raise_positions() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT SET lock_timeout = '10s' AS $$
 DECLARE
-  own constant xid := pg_current_xact_id()::xid; -- whose rows have its position
-  highest bigint;
+  here constant bigint := refdb_cluster();
+  own constant bigint := pg_current_xact_id()::text::bigint;
+  state record;
 BEGIN
-  FOR attempt IN 1..2 LOOP
-    highest := greatest(
-      (SELECT position FROM history WHERE xmin <> own ORDER BY position DESC LIMIT 1),
-      (SELECT max(position) FROM packs WHERE xmin <> own),
-      (SELECT max(first) FROM epochs WHERE xmin <> own),
-      (SELECT max(read) FROM followers),
-      (SELECT pruned - 1 FROM history_state WHERE id = 1));
-    EXIT WHEN highest < (SELECT oldest::text::bigint + shift FROM history_state WHERE id = 1);
-    IF attempt = 1 THEN
-      LOCK TABLE history, packs IN SHARE ROW EXCLUSIVE MODE;
-    ELSE
-      UPDATE history_state SET shift = highest + 1 - oldest::text::bigint WHERE id = 1;
-    END IF;
-  END LOOP;
+  SELECT cluster, shift, greatest(pg_snapshot_xmax(pg_current_snapshot())::text::bigint, own + 1) AS next, greatest(
+      (SELECT position FROM history ORDER BY position DESC LIMIT 1),
+      (SELECT max(position) FROM packs),
+      (SELECT max(first) FROM epochs),
+      pruned - 1) AS highest
+    INTO STRICT state FROM history_state WHERE id = 1;
+  IF state.cluster = here AND state.highest < state.next + state.shift THEN
+    RETURN;
+  END IF;
+  LOCK TABLE history, packs IN SHARE ROW EXCLUSIVE MODE;
+  UPDATE history_state SET cluster = here, shift = greatest(shift, state.highest - own) + 1000000000000 WHERE id = 1;
 END
 $$;
 
-REVOKE EXECUTE ON FUNCTION refdb_raise_positions(xid8) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION refdb_raise_positions() FROM PUBLIC;
 
--- Positions may have gone back already. No writer is open, so that nothing below the snapshot's end will be used any more.
-LOCK TABLE history, packs IN SHARE ROW EXCLUSIVE MODE;
-SELECT refdb_raise_positions(pg_snapshot_xmax(pg_current_snapshot()));
+-- Positions may have gone back already. At a server that is not admitted, whoever admits it sees to that.
+UPDATE history_state SET cluster = refdb_cluster() WHERE cluster IS NULL AND EXISTS (SELECT FROM admission WHERE server = refdb_server());
+SELECT refdb_raise_positions() FROM admission WHERE server = refdb_server();
 
 -- Before a server is admitted, whatever program admits it.
 CREATE OR REPLACE FUNCTION refdb_admit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
   IF NEW.server = refdb_server() THEN
-    PERFORM refdb_raise_positions(pg_current_xact_id());
+    PERFORM refdb_raise_positions();
   END IF;
   RETURN NEW;
 END
@@ -70,7 +87,11 @@ BEGIN
     RAISE EXCEPTION 'the server was started anew or replaced, and not all sites have compared it yet'
       USING ERRCODE = 'RDB01', HINT = 'refdbctl recover --status says who is missing';
   END IF;
-  PERFORM refdb_raise_positions(pg_current_xact_id());
+  -- Once a transaction: a recovery has many statements.
+  IF current_setting('refdb.raised', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
+    PERFORM refdb_raise_positions();
+    PERFORM set_config('refdb.raised', pg_current_xact_id()::text, true);
+  END IF;
 END
 $$;
 

@@ -11,6 +11,10 @@ import (
 )
 
 const (
+	// beginRecoverySQL lets the transaction write. Neither the trigger nor a pooler's next client sees the setting after it. Autovacuum
+	// gives way to a lock on a table only once that has waited for deadlock_timeout, which is longer than a request may wait.
+	beginRecoverySQL = `SELECT set_config('refdb.recovery', 'on', true), set_config('lock_timeout', '10s', true)`
+
 	// excludeSQL waits for writers that were let through before the server was not admitted any more.
 	excludeSQL = `LOCK TABLE refs, locks, intents IN SHARE ROW EXCLUSIVE MODE`
 
@@ -65,8 +69,7 @@ func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer re
 			answer.Admission, err = admissionNow(ctx, tx, row)
 			return err
 		}
-		// Neither the trigger nor a pooler's next client sees this setting after the transaction.
-		if _, err := tx.Exec(ctx, `SELECT set_config('refdb.recovery', 'on', true)`); err != nil {
+		if _, err := tx.Exec(ctx, beginRecoverySQL); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, excludeSQL); err != nil {
