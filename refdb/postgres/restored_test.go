@@ -1,0 +1,419 @@
+package postgres_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres"
+	"github.com/globalrefdb/globalrefdb/test/dbtest"
+)
+
+// put moves mainRef, and returns the change's position.
+func put(t *testing.T, d *postgres.Driver, old, new refdb.Value) refdb.Position {
+	t.Helper()
+	r := refdb.UpdateRequest{Project: project, Origin: refdb.Origin{ID: rand.Text(), Owner: owner}, Updates: moves(old, new, mainRef)}
+	if err := d.Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	page, err := d.Log(t.Context(), refdb.LogRequest{Project: project, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(page.Changes, func(c refdb.Change) bool { return c.Op == r.Origin.ID })
+	if i != 0 {
+		t.Errorf("%.4s -> %.4s is number %d of the log, newest first: %+v", old, new, i, page.Changes)
+	}
+	return page.Changes[i].Position
+}
+
+// report has site b report that nothing is missing.
+func report(t *testing.T, d *postgres.Driver, r refdb.Report) refdb.Admission {
+	t.Helper()
+	a, err := d.Admission(t.Context())
+	if err == nil {
+		r.Server = a.Server
+		a, err = d.Report(t.Context(), r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func admit(t *testing.T, d *postgres.Driver) {
+	t.Helper()
+	if a := report(t, d, refdb.Report{Witness: "b"}); !a.Admitted {
+		t.Fatalf("not admitted: %+v", a)
+	}
+}
+
+// halt has site b report a change as missing.
+func halt(t *testing.T, d *postgres.Driver, missing refdb.Known) {
+	t.Helper()
+	if a := report(t, d, refdb.Report{Witness: "b", Missing: []refdb.Known{missing}}); !a.Halted {
+		t.Fatalf("not halted: %+v", a)
+	}
+}
+
+func recoverAll(t *testing.T, d *postgres.Driver) {
+	t.Helper()
+	for {
+		answer, err := d.Recover(t.Context(), refdb.RecoverRequest{By: "alice", Reason: "restored", Epoch: rand.Text(), Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.Done {
+			return
+		}
+	}
+}
+
+// shift is what positions are ahead of transaction IDs.
+func shift(t *testing.T, db *dbtest.Database) int64 {
+	t.Helper()
+	return query[int64](t, session(t, db.URL()), `SELECT shift FROM history_state`)[0]
+}
+
+// reads returns the values of mainRef that a reader gets, until the last one.
+func reads(t *testing.T, d *postgres.Driver, after refdb.Cursor, last refdb.Value) (values []refdb.Value, cursor refdb.Cursor) {
+	t.Helper()
+	db, err := refdb.New(d, refdb.Options{Site: "reader"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for page, err := range db.Changes(ctx, refdb.ChangeQuery{After: after}) {
+		if err != nil {
+			t.Errorf("after %s: %v", values, err)
+			break
+		}
+		for _, c := range page.Changes {
+			if c.Ref == mainRef {
+				values = append(values, c.New)
+			}
+		}
+		if slices.Contains(values, last) {
+			return values, page.Cursor
+		}
+	}
+	return values, refdb.Cursor{}
+}
+
+// usePack stores a pack, and has an intent use it, which ends without a change. It returns the pack's position.
+func usePack(t *testing.T, d *postgres.Driver, id string, use func(refdb.PrepareRequest)) refdb.Position {
+	t.Helper()
+	storePack(t, d, id, 1)
+	use(using("refs/heads/"+id, id))
+	packs, _ := usedPacks(t, d)
+	if i := slices.IndexFunc(packs, func(p refdb.Pack) bool { return p.ID == id }); i < 0 || i != len(packs)-1 {
+		t.Fatalf("pack %s is number %d of %+v", id, i, packs)
+	}
+	return packs[len(packs)-1].Position
+}
+
+// prepares uses packs as this program does.
+func prepares(t *testing.T, d *postgres.Driver) func(refdb.PrepareRequest) {
+	return func(r refdb.PrepareRequest) {
+		t.Helper()
+		if _, err := d.Prepare(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// storeBase stores a base pack of that position.
+func storeBase(t *testing.T, d *postgres.Driver, id string, at refdb.Position) {
+	t.Helper()
+	p := partOf(id, 0, 1)
+	p.Pack.Full, p.Pack.Position = true, at
+	if err := d.StorePart(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	v3 refdb.Value = "3333333333333333333333333333333333333333"
+	v4 refdb.Value = "4444444444444444444444444444444444444444"
+)
+
+// gone is a change of another ref, which the database does not have.
+func gone(op string) refdb.Known {
+	return refdb.Known{Project: project, Ref: "refs/heads/gone", Op: op, New: v1, Owner: owner, At: time.Now()}
+}
+
+// What admits a server after a restore.
+var admissions = map[string]func(*testing.T, *postgres.Driver){
+	"after a comparison that finds nothing lost": admit,
+	"after a recovery": func(t *testing.T, d *postgres.Driver) {
+		halt(t, d, gone(rand.Text()))
+		recoverAll(t, d)
+	},
+}
+
+// The IDs of the server that a dump is restored at are smaller. Readers, bases and marks of the old server have positions that it came
+// to after its last change. All that comes later comes last, also after a second restore.
+func TestWhatIsWrittenAfterARestoreComesLast(t *testing.T) {
+	t.Parallel()
+	for name, admits := range admissions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.OlderPostgres(t)
+			d := open(t, db.URL())
+			admit(t, d)
+			put(t, d, "", v1)
+			put(t, d, v1, v2)
+			usePack(t, d, "p", prepares(t, d))
+			_, cursor := reads(t, d, refdb.Cursor{}, v2)
+			for n := range 2 {
+				dbtest.BeginTransactions(t, db, 5000)
+				old, err := d.HistoryState(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				db = dbtest.RestoreIntoYounger(t, db)
+				if n == 1 {
+					exec(t, session(t, db.URL()), `UPDATE history_state SET cluster = 1`) // it is the same one
+				}
+				d = open(t, db.URL())
+				admits(t, d)
+				cursor = comesLast(t, d, []refdb.Value{v1, v2, v3, v4}[:3+n], cursor, old.Upto)
+			}
+		})
+	}
+}
+
+// comesLast moves the ref to the last one of these values, and uses a pack. cursor is behind the values before, and upto is what the
+// server came to that had the database before.
+func comesLast(t *testing.T, d *postgres.Driver, values []refdb.Value, cursor refdb.Cursor, upto refdb.Position) refdb.Cursor {
+	t.Helper()
+	value, before := values[len(values)-1], values[len(values)-2]
+	if at := put(t, d, before, value); at <= upto {
+		t.Errorf("the change is at %d, and the database had come to %d", at, upto)
+	}
+	id := "pack-" + string(value[:4])
+	if at := usePack(t, d, id, prepares(t, d)); at <= upto {
+		t.Errorf("the pack is at %d, and the database had come to %d", at, upto)
+	}
+	// A site may have made it for long, of what the old server had.
+	storeBase(t, d, "base-"+string(value[:4]), upto)
+	if packs, _ := usedPacks(t, d); packs[len(packs)-1].ID != id {
+		t.Errorf("a base of what the database had before stands for a later pack: %+v", packs)
+	}
+	if got, _ := reads(t, d, refdb.Cursor{}, value); !slices.Equal(got, values) {
+		t.Errorf("a reader from the beginning gets %s, want %s", got, values)
+	}
+	got, cursor := reads(t, d, cursor, value)
+	if !slices.Equal(got, []refdb.Value{value}) {
+		t.Errorf("a reader that had read all before gets %s, want %s", got, value)
+	}
+	state, err := d.HistoryState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, err := d.Past(t.Context(), refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Prefix: mainRef, Limit: 10}, At: state.Upto})
+	if err != nil || len(past.Refs) != 1 || past.Refs[0].Value != value {
+		t.Errorf("at %d, which is the present, the ref is %+v, %v", state.Upto, past.Refs, err)
+	}
+	if past, err = d.Past(t.Context(), refdb.PastRequest{RefQuery: refdb.RefQuery{Project: project, Prefix: mainRef, Limit: 10}, At: upto}); err != nil || len(past.Refs) != 1 || past.Refs[0].Value != before {
+		t.Errorf("at %d, which was before the restore, the ref was %+v, %v", upto, past.Refs, err)
+	}
+	return cursor
+}
+
+// restored is a database that was made at an older server, with two changes, and restored at a younger one, which nobody has compared.
+func restored(t *testing.T) *dbtest.Database {
+	t.Helper()
+	db := dbtest.OlderPostgres(t)
+	d := open(t, db.URL())
+	admit(t, d)
+	put(t, d, "", v1)
+	put(t, d, v1, v2)
+	return dbtest.RestoreIntoYounger(t, db)
+}
+
+// Its ID is smaller than that of the transaction that admits the server.
+func TestATransactionFromBeforeTheAdmissionWritesAfterWhatWasRestored(t *testing.T) {
+	t.Parallel()
+	db := restored(t)
+	early := session(t, db.URL())
+	exec(t, early, `BEGIN`)
+	dbtest.BeginTransactions(t, db, query[int64](t, early, `SELECT pg_current_xact_id()::text::bigint`)[0]%2+1000)
+	admit(t, open(t, db.URL()))
+	exec(t, early, `INSERT INTO refs (project, ref, value) VALUES ('q', 'early', '')`)
+	exec(t, early, `COMMIT`)
+	if got := query[string](t, early, `SELECT ref FROM history ORDER BY position DESC LIMIT 1`); got[0] != "early" {
+		t.Errorf("the newest change is of %s", got)
+	}
+}
+
+// A writer that has read how far positions are ahead has the lock on the history.
+func TestPositionsAreRaisedOnceNoWriterIsOpen(t *testing.T) {
+	t.Parallel()
+	for name, admits := range admissions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := restored(t)
+			d := open(t, db.URL())
+			writer, look := session(t, db.URL()), session(t, db.URL())
+			exec(t, writer, `BEGIN; LOCK TABLE history IN ROW EXCLUSIVE MODE`)
+			done := make(chan struct{})
+			go func() { defer close(done); admits(t, d) }()
+			eventually(t, "the admission waits for the writer", func() bool {
+				return query[int64](t, look, `SELECT count(*) FROM pg_locks WHERE relation = 'history'::regclass AND NOT granted`)[0] > 0
+			})
+			if shift(t, db) != 0 {
+				t.Error("positions were raised beside a writer")
+			}
+			exec(t, writer, `COMMIT`)
+			<-done
+			if shift(t, db) == 0 {
+				t.Error("positions were not raised")
+			}
+		})
+	}
+}
+
+func TestTwoRecoveriesAtOnceRaisePositionsOnce(t *testing.T) {
+	t.Parallel()
+	db := restored(t)
+	halt(t, open(t, db.URL()), gone("gone"))
+	var both sync.WaitGroup
+	for range 2 {
+		d := open(t, db.URL())
+		both.Go(func() { recoverAll(t, d) })
+	}
+	both.Wait()
+	if got := shift(t, db); got == 0 || got >= 2_000_000_000_000 {
+		t.Errorf("positions are %d ahead", got)
+	}
+}
+
+// The server is another one than before, and the cluster is the same.
+func TestPositionsStayAsTheyAreAfterARestart(t *testing.T) {
+	t.Parallel()
+	for name, admits := range admissions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			d := open(t, db.URL())
+			admit(t, d)
+			put(t, d, "", v1)
+			usePack(t, d, "p", prepares(t, d))
+			db.Restart(t)
+			admits(t, d)
+			put(t, d, v1, v2)
+			if got := shift(t, db); got != 0 {
+				t.Errorf("positions are %d ahead", got)
+			}
+		})
+	}
+}
+
+// migrateTo brings the schema to a version.
+func migrateTo(t *testing.T, db *dbtest.Database, version uint) {
+	t.Helper()
+	m, err := postgres.Migrator(t.Context(), db.URL())
+	if err == nil {
+		err = errors.Join(m.To(t.Context(), version), m.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAMigrationUnderLoadLeavesPositionsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	migrateTo(t, db, 10)
+	const writers = 4
+	var working sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	wrote := make([]atomic.Int64, writers)
+	for i := range writers {
+		d := open(t, db.URL())
+		working.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				r := update(fmt.Sprintf("refs/heads/%d-%d", i, n))
+				if err := d.Update(ctx, r); err == nil {
+					wrote[i].Add(1)
+				} else if ctx.Err() == nil && refdb.ClassOf(err) != refdb.Retryable {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	more := func() {
+		for i := range wrote {
+			so := wrote[i].Load()
+			eventually(t, "all write", func() bool { return wrote[i].Load() > so+3 })
+		}
+	}
+	for range 3 {
+		more()
+		migrateTo(t, db, 11)
+		more()
+		if got := shift(t, db); got != 0 {
+			t.Fatalf("positions are %d ahead", got)
+		}
+		migrateTo(t, db, 10)
+	}
+	cancel()
+	working.Wait()
+}
+
+// Under version 10 positions went back with the restore.
+func TestAMigrationRaisesPositionsThatWentBack(t *testing.T) {
+	t.Parallel()
+	for name, admits := range map[string]func(*testing.T, *postgres.Driver){
+		"a server that was admitted before": admit,
+		"a server that nobody has compared": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.OlderPostgres(t)
+			migrateTo(t, db, 10)
+			d := open(t, db.URL())
+			admit(t, d)
+			put(t, d, "", v1)
+			usePack(t, d, "p", prepares(t, d))
+			db = dbtest.RestoreIntoYounger(t, db)
+			if d = open(t, db.URL()); admits != nil {
+				admits(t, d)
+			}
+			migrateTo(t, db, 11)
+			if d = open(t, db.URL()); admits == nil {
+				admit(t, d)
+			}
+			put(t, d, v1, v2)
+			usePack(t, d, "q", prepares(t, d))
+		})
+	}
+}
+
+// PostgreSQL ends an autovacuum only for a lock that has waited for deadlock_timeout, a second. A request waits for half of that.
+func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
+	t.Parallel()
+	db := restored(t)
+	d := open(t, db.URL())
+	halt(t, d, gone("gone"))
+	c := session(t, db.URL())
+	// A vacuum of the locks that lasts: a page every 100 ms.
+	exec(t, c, `ALTER TABLE locks SET (autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_insert_threshold = 0,
+		autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1)`)
+	exec(t, c, `SET session_replication_role = replica`) // nothing is written before the recovery
+	exec(t, c, `INSERT INTO locks (project, ref, heartbeat, token, owner) SELECT 'p', i::text, now(), now(), repeat('o', 1000) FROM generate_series(1, 20000) AS i`)
+	exec(t, c, `UPDATE locks SET heartbeat = now()`)
+	eventually(t, "autovacuum works on the table of locks", func() bool {
+		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'autovacuum: VACUUM%locks%'`)[0] > 0
+	})
+	recoverAll(t, d)
+}
