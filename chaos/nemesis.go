@@ -152,6 +152,12 @@ func (n *nemesis) check(ctx context.Context) error {
 	}
 	looked, found := checkLeaks(n.usages())
 	n.checked(n.name, leakCheck, looked, found)
+	if n.packs != nil {
+		if looked, found, err = n.packs(ctx); err != nil {
+			return err
+		}
+		n.checked(n.name, packsCheck, looked, found)
+	}
 	if n.connections == nil {
 		return nil
 	}

@@ -27,6 +27,8 @@ type scenario struct {
 	lockRows func(context.Context) (int, error)
 	// connections counts the sites' connections, as the server sees them. nil: the server can't tell.
 	connections func(context.Context) (int, error)
+	// packs checks the order of packs. nil: there are none.
+	packs func(context.Context) (looked int, found []violation, err error)
 
 	// losesUnconfirmed: a commit that others see before it is confirmed may be lost.
 	losesUnconfirmed bool
@@ -165,6 +167,7 @@ var scenarioKinds = []scenarioKind{
 	{"settings", 3, 30 * time.Millisecond, newSettingsScenario},
 	{"neighbour", 5, 30 * time.Millisecond, newNeighbourScenario},
 	{"failover", 2, 30 * time.Millisecond, newFailoverScenario},
+	{"restore", 2, 30 * time.Millisecond, newRestoreScenario},
 	{"spanner", 3, 250 * time.Millisecond, newSpannerScenario},
 	{"sqlite", 2, 30 * time.Millisecond, newSQLiteScenario},
 }
