@@ -246,7 +246,8 @@ func TestATransactionFromBeforeTheAdmissionWritesAfterWhatWasRestored(t *testing
 	db := restored(t)
 	early := session(t, db.URL())
 	exec(t, early, `BEGIN`)
-	dbtest.BeginTransactions(t, db, query[int64](t, early, `SELECT pg_current_xact_id()::text::bigint`)[0]%2+1000)
+	exec(t, early, `SELECT pg_current_xact_id()`)
+	dbtest.BeginTransactions(t, db, 1000)
 	admit(t, open(t, db.URL()))
 	exec(t, early, `INSERT INTO refs (project, ref, value) VALUES ('q', 'early', '')`)
 	exec(t, early, `COMMIT`)
@@ -416,4 +417,39 @@ func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
 		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'autovacuum: VACUUM%locks%'`)[0] > 0
 	})
 	recoverAll(t, d)
+}
+
+// Whatever it writes: what positions are ahead is read after the lock on the table.
+func TestAWriterThatHasWaitedForARaiseWritesAboveIt(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, table, write, position string }{
+		{"inserts a ref", "history", `INSERT INTO refs (project, ref, value) VALUES ('q', 'new', 'x')`, `SELECT max(position) FROM history`},
+		{"updates a ref", "history", `UPDATE refs SET value = 'x' WHERE project = 'q'`, `SELECT max(position) FROM history`},
+		{"deletes a ref", "history", `DELETE FROM refs WHERE project = 'q'`, `SELECT max(position) FROM history`},
+		{"uses a pack", "packs", `UPDATE packs SET position = pg_current_xact_id()::text::bigint WHERE id = 'p' AND position IS NULL`, `SELECT max(position) FROM packs`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.Postgres(t)
+			storePack(t, open(t, db.URL()), "p", 1)
+			raise, writer, look := session(t, db.URL()), session(t, db.URL()), session(t, db.URL())
+			exec(t, writer, `INSERT INTO refs (project, ref, value) VALUES ('q', 'old', '')`)
+			exec(t, raise, `BEGIN`)
+			exec(t, raise, `LOCK TABLE history, packs IN SHARE ROW EXCLUSIVE MODE`)
+			done := make(chan error, 1)
+			go func() { done <- errorOf(writer.Exec(t.Context(), row.write)) }()
+			eventually(t, "the writer waits", func() bool {
+				return query[int64](t, look, `SELECT count(*) FROM pg_locks WHERE relation = $1::regclass AND NOT granted`, row.table)[0] > 0
+			})
+			const ahead = 1 << 40
+			exec(t, raise, `UPDATE history_state SET shift = $1`, int64(ahead))
+			exec(t, raise, `COMMIT`)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			if at := query[int64](t, look, row.position)[0]; at < ahead {
+				t.Errorf("it is at %d, below %d", at, ahead)
+			}
+		})
+	}
 }
