@@ -188,7 +188,7 @@ func postgresAdmissionTable(bytewise, instant string) table {
 	t.functions = []routine{
 		{"refdb_server", 9}, {"refdb_require", 9}, {"refdb_started", 10},
 		{"refdb_position", 11}, {"refdb_raise_positions", 11}, {"refdb_recovers", 11}, {"refdb_be_durable", 11},
-		{"refdb_require_site", 11}, {"refdb_site_is_gone", 11},
+		{"refdb_require_site", 11}, {"refdb_site_is_gone", 11}, {"refdb_cluster", 11},
 	}
 	return t
 }

@@ -55,6 +55,11 @@ BEGIN
   END IF;
   LOCK TABLE history, packs IN SHARE ROW EXCLUSIVE MODE;
   UPDATE history_state SET cluster = here, shift = greatest(shift, state.highest - own) + 1000000000000 WHERE id = 1;
+  -- Tokens are made of IDs, too. Since they reached what is recorded they have grown by less than a minute.
+  UPDATE token_origin SET (origin, reached) = (
+    SELECT now - own * interval '1 microsecond', now
+    FROM greatest(clock_timestamp(), origin + own * interval '1 microsecond', reached + interval '1 minute') AS now
+  ) WHERE id = 1;
 END
 $$;
 
@@ -95,12 +100,18 @@ BEGIN
 END
 $$;
 
--- The position of a pack's first use. Programs write the bare ID of their transaction.
+-- The position of a pack's first use: programs write the bare ID of their transaction. That of a base pack is the caller's, who read it
+-- before. If the database has not come to it, it lost the state that the base is of, and the base would stand for packs that are still to come.
 CREATE OR REPLACE FUNCTION refdb_place_pack() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  here constant bigint := refdb_position();
 BEGIN
-  NEW.position := refdb_position();
-  IF NEW.position IS NULL THEN
-    RAISE EXCEPTION 'the row of history_state is missing' USING HINT = 'refdbctl doctor says what to do'; -- else the pack would count as unused
+  IF here IS NULL THEN -- else the pack would count as unused
+    RAISE EXCEPTION 'the row of history_state is missing' USING HINT = 'refdbctl doctor says what to do';
+  ELSIF NOT NEW.base THEN
+    NEW.position := here;
+  ELSIF NEW.position >= here THEN
+    RAISE EXCEPTION 'the base pack is of position %, to which the database has not come: it went back in time since', NEW.position;
   END IF;
   RETURN NEW;
 END
@@ -108,7 +119,7 @@ $$;
 
 DROP TRIGGER IF EXISTS refdb_place_pack ON packs;
 CREATE TRIGGER refdb_place_pack BEFORE UPDATE OF position ON packs FOR EACH ROW
-  WHEN (OLD.position IS NULL AND NEW.position IS NOT NULL AND NOT NEW.base) EXECUTE FUNCTION refdb_place_pack();
+  WHEN (OLD.position IS NULL AND NEW.position IS NOT NULL) EXECUTE FUNCTION refdb_place_pack();
 
 ALTER TABLE history ALTER COLUMN position DROP DEFAULT;
 

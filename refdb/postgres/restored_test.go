@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -131,12 +132,27 @@ func prepares(t *testing.T, d *postgres.Driver) func(refdb.PrepareRequest) {
 }
 
 // storeBase stores a base pack of that position.
-func storeBase(t *testing.T, d *postgres.Driver, id string, at refdb.Position) {
+func storeBase(t *testing.T, d *postgres.Driver, id string, at refdb.Position) error {
 	t.Helper()
 	p := partOf(id, 0, 1)
 	p.Pack.Full, p.Pack.Position = true, at
-	if err := d.StorePart(t.Context(), p); err != nil {
-		t.Fatal(err)
+	return d.StorePart(t.Context(), p)
+}
+
+// A fail-over lost the state that a site made it of.
+func TestABaseOfAPositionToWhichTheDatabaseHasNotComeIsRefused(t *testing.T) {
+	t.Parallel()
+	d := open(t, dbtest.Postgres(t).URL())
+	usePack(t, d, "p", prepares(t, d))
+	_, upto := usedPacks(t, d)
+	if err := storeBase(t, d, "base", upto+1_000_000); err == nil || !strings.Contains(err.Error(), "went back in time") {
+		t.Errorf("it was stored: %v", err)
+	}
+	if packs, _ := usedPacks(t, d); len(packs) != 1 || packs[0].ID != "p" {
+		t.Errorf("used are %+v", packs)
+	}
+	if err := storeBase(t, d, "base", upto); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -204,7 +220,9 @@ func comesLast(t *testing.T, d *postgres.Driver, values []refdb.Value, cursor re
 		t.Errorf("the pack is at %d, and the database had come to %d", at, upto)
 	}
 	// A site may have made it for long, of what the old server had.
-	storeBase(t, d, "base-"+string(value[:4]), upto)
+	if err := storeBase(t, d, "base-"+string(value[:4]), upto); err != nil {
+		t.Error(err)
+	}
 	if packs, _ := usedPacks(t, d); packs[len(packs)-1].ID != id {
 		t.Errorf("a base of what the database had before stands for a later pack: %+v", packs)
 	}
@@ -417,6 +435,27 @@ func TestARecoveryOutwaitsAutovacuum(t *testing.T) {
 		return query[int64](t, c, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'autovacuum: VACUUM%locks%'`)[0] > 0
 	})
 	recoverAll(t, d)
+}
+
+// Tokens are ahead of the clock, as they are for a while after a restore: then what they have reached is recorded seldom, and they
+// have grown by each transaction since.
+func TestTokensAfterARestoreAreLargerThanAllBefore(t *testing.T) {
+	t.Parallel()
+	for name, admits := range admissions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.OlderPostgres(t)
+			d := open(t, db.URL())
+			admit(t, d)
+			exec(t, session(t, db.URL()), `UPDATE token_origin SET (origin, reached) = (now() + interval '1 hour', now() + interval '1 hour')`)
+			before := acquire(t, d, mainRef).Token
+			d = open(t, dbtest.RestoreIntoYounger(t, db).URL())
+			admits(t, d)
+			if after := acquire(t, d, otherRef).Token; after <= before {
+				t.Errorf("token %d after %d", after, before)
+			}
+		})
+	}
 }
 
 // Whatever it writes: what positions are ahead is read after the lock on the table.

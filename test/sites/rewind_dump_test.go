@@ -50,6 +50,7 @@ func TestADumpThatIsRestoredTakesNoPushesBeforeItIsRecovered(t *testing.T) {
 				b.reads()
 				early = b.recovers()
 				b.finish()
+				stays(t, s.Postgres)
 				return took, early
 			})
 		})

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/globalrefdb/globalrefdb/internal/faultproxy"
 	"github.com/globalrefdb/globalrefdb/internal/testserver"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -173,6 +175,7 @@ func TestAPromotedStandbyThatLacksAcknowledgedPushesTakesNoneBeforeItIsRecovered
 		b.reads()
 		early := b.recovers()
 		b.finish()
+		stays(t, p.standby)
 		return took, early
 	})
 }
@@ -195,6 +198,19 @@ func TestACopyOfTheFilesThatIsPutBackTakesNoPushesBeforeItIsRecovered(t *testing
 		b.reads()
 		early := b.recovers()
 		b.finish()
+		stays(t, s.Postgres)
 		return took, early
 	})
+}
+
+// stays fails the test if positions are ahead of the transaction IDs of a server whose cluster is still the same.
+func stays(t testing.TB, s *testserver.Postgres) {
+	t.Helper()
+	var ahead int64
+	err := s.Connect(t.Context(), "refdb", func(c *pgx.Conn) error {
+		return c.QueryRow(t.Context(), "SELECT shift FROM history_state").Scan(&ahead)
+	})
+	if err != nil || ahead != 0 {
+		t.Errorf("positions are %d ahead: %v", ahead, err)
+	}
 }
