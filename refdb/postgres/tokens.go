@@ -17,7 +17,8 @@ import (
 // The number is the server's 64-bit transaction ID, which survives crashes,
 // promotions of standbys and pg_upgrade. On another server, to which the tables
 // were copied, it may be smaller. Then tokens would fall behind the largest one, and
-// none is given out until the origin has been raised.
+// none is given out until the origin has been raised. What is recorded as reached may be a while
+// old: so the trigger that admits the server raises the origin, too.
 const passed = `txid_current() * interval '1 microsecond'`
 
 // ofOrigin selects the one row of token_origin, if tokens may be made of it.
