@@ -85,7 +85,7 @@ CREATE TRIGGER refdb_admit BEFORE UPDATE OF server ON admission FOR EACH ROW WHE
 -- Fails unless this server is the one. A recovery is the exception, and what it writes comes after what was restored.
 CREATE OR REPLACE FUNCTION refdb_require() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-  IF (SELECT server FROM admission WHERE id = 1) IS NOT DISTINCT FROM refdb_server() THEN
+  IF (SELECT server FROM admission WHERE id = 1) IS NOT DISTINCT FROM nullif(refdb_server(), 'incomplete') THEN
     RETURN;
   END IF;
   IF NOT refdb_recovers() THEN
@@ -165,11 +165,14 @@ BEGIN
 END
 $$;
 
--- See version 9.
+-- See version 9. A restore makes triggers last: until then this is another server, which may not be written.
 CREATE OR REPLACE FUNCTION refdb_server() RETURNS text LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
   IF pg_is_in_recovery() THEN
     RETURN 'standby';
+  END IF;
+  IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'admission'::regclass AND tgname = 'refdb_admit') THEN
+    RETURN 'incomplete';
   END IF;
   RETURN left(pg_walfile_name(pg_current_wal_lsn()), 8) || '-' || refdb_started() || '-' || 'admission'::regclass::oid::text;
 END

@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres"
@@ -491,4 +494,83 @@ func TestAWriterThatHasWaitedForARaiseWritesAboveIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A site's role may write the admission, and neither what positions are ahead nor the tables that are locked for that.
+func TestASiteAdmitsAServerAndRaisesPositionsWithoutRightsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	db := restored(t)
+	owner := session(t, db.URL())
+	role := strings.ToLower("site_" + rand.Text()[:12])
+	exec(t, owner, `CREATE ROLE `+role+` LOGIN`)
+	t.Cleanup(func() {
+		c, err := pgx.Connect(context.Background(), db.URL())
+		if err == nil {
+			_, err = c.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role)
+			err = errors.Join(err, c.Close(context.Background()))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	exec(t, owner, `GRANT SELECT ON ALL TABLES IN SCHEMA public TO `+role)
+	exec(t, owner, `GRANT UPDATE ON admission TO `+role)
+	exec(t, owner, `GRANT INSERT, UPDATE ON witnesses, lost TO `+role)
+	u, err := url.Parse(db.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(role)
+	d, err := postgres.Open(t.Context(), u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	admit(t, d)
+	if shift(t, db) == 0 {
+		t.Error("positions were not raised")
+	}
+	site := session(t, u.String())
+	if _, err := site.Exec(t.Context(), `SELECT refdb_raise_positions()`); err == nil {
+		t.Error("it may raise them at will")
+	}
+}
+
+// Then only positions that are ahead of the server's show that the tables came from elsewhere.
+func TestAServerThatDoesNotSayOfWhichClusterItIs(t *testing.T) {
+	t.Parallel()
+	db := restored(t)
+	owner := session(t, db.URL())
+	exec(t, owner, `CREATE OR REPLACE FUNCTION refdb_cluster() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT 0::bigint'`)
+	exec(t, owner, `UPDATE history_state SET cluster = 0`)
+	d := open(t, db.URL())
+	admit(t, d)
+	put(t, d, v2, v3)
+
+	db = dbtest.Postgres(t)
+	owner = session(t, db.URL())
+	exec(t, owner, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`) // in this database
+	exec(t, owner, `SET ROLE pg_read_all_data`)                                  // any but a superuser
+	if got := query[int64](t, owner, `SELECT refdb_cluster()`)[0]; got != 0 {
+		t.Errorf("its number is %d", got)
+	}
+}
+
+// pg_restore makes triggers last: sites that find the tables before admit nothing.
+func TestAReportBeforeTheTriggersAreRestoredAdmitsNoServer(t *testing.T) {
+	t.Parallel()
+	db := restored(t)
+	d := open(t, db.URL())
+	c := session(t, db.URL())
+	exec(t, c, `DROP TRIGGER refdb_admit ON admission`)
+	report(t, d, refdb.Report{Witness: "b"})
+	if err := try(t.Context(), d, update("refs/heads/early")); !errors.Is(err, refdb.ErrNotAdmitted) {
+		t.Errorf("it was written: %v", err)
+	}
+	exec(t, c, `CREATE TRIGGER refdb_admit BEFORE UPDATE OF server ON admission FOR EACH ROW WHEN (NEW.server <> OLD.server) EXECUTE FUNCTION refdb_admit()`)
+	if a, err := d.Admission(t.Context()); err != nil || a.Admitted {
+		t.Errorf("admitted: %+v, %v", a, err)
+	}
+	admit(t, d)
+	put(t, d, v2, v3)
 }
