@@ -36,7 +36,8 @@ END;
 -- transactions may be open that are older than this one, and write after it. A trillion is more than any server begins meanwhile,
 -- and fits 9,000 times into what JavaScript takes for an integer.
 --
--- No writer that has read the earlier shift may be open. Autovacuum gives way to a lock that waits for longer than deadlock_timeout.
+-- No writer that has read the earlier shift may be open, nor a statement that has read the earlier origin of tokens: the trigger that
+-- asks whether the server is admitted sees later commits than the statement does. Autovacuum gives way to a lock that waits for longer than deadlock_timeout.
 CREATE OR REPLACE FUNCTION refdb_raise_positions() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT SET lock_timeout = '10s' AS $$
 DECLARE
@@ -53,7 +54,7 @@ BEGIN
   IF state.cluster = here AND state.highest < state.next + state.shift THEN
     RETURN;
   END IF;
-  LOCK TABLE history, packs IN SHARE ROW EXCLUSIVE MODE;
+  LOCK TABLE locks, history, packs IN SHARE ROW EXCLUSIVE MODE;
   UPDATE history_state SET cluster = here, shift = greatest(shift, state.highest - own) + 1000000000000 WHERE id = 1;
   -- Tokens are made of IDs, too. Since they reached what is recorded they have grown by less than a minute.
   UPDATE token_origin SET (origin, reached) = (

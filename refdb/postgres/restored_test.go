@@ -277,30 +277,33 @@ func TestATransactionFromBeforeTheAdmissionWritesAfterWhatWasRestored(t *testing
 	}
 }
 
-// A writer that has read how far positions are ahead has the lock on the history.
+// A writer that has read how far positions are ahead, or what tokens are made of, has a lock on the table that it writes.
 func TestPositionsAreRaisedOnceNoWriterIsOpen(t *testing.T) {
 	t.Parallel()
 	for name, admits := range admissions {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := restored(t)
-			d := open(t, db.URL())
-			writer, look := session(t, db.URL()), session(t, db.URL())
-			exec(t, writer, `BEGIN; LOCK TABLE history IN ROW EXCLUSIVE MODE`)
-			done := make(chan struct{})
-			go func() { defer close(done); admits(t, d) }()
-			eventually(t, "the admission waits for the writer", func() bool {
-				return query[int64](t, look, `SELECT count(*) FROM pg_locks WHERE relation = 'history'::regclass AND NOT granted`)[0] > 0
+		for _, table := range []string{"history", "packs", "locks"} {
+			t.Run(name+", of "+table, func(t *testing.T) {
+				t.Parallel()
+				db := restored(t)
+				d := open(t, db.URL())
+				writer, look := session(t, db.URL()), session(t, db.URL())
+				exec(t, writer, `BEGIN`)
+				exec(t, writer, `LOCK TABLE `+table+` IN ROW EXCLUSIVE MODE`)
+				done := make(chan struct{})
+				go func() { defer close(done); admits(t, d) }()
+				eventually(t, "the admission waits for the writer", func() bool {
+					return query[int64](t, look, `SELECT count(*) FROM pg_locks WHERE relation = $1::regclass AND NOT granted`, table)[0] > 0
+				})
+				if shift(t, db) != 0 {
+					t.Error("positions were raised beside a writer")
+				}
+				exec(t, writer, `COMMIT`)
+				<-done
+				if shift(t, db) == 0 {
+					t.Error("positions were not raised")
+				}
 			})
-			if shift(t, db) != 0 {
-				t.Error("positions were raised beside a writer")
-			}
-			exec(t, writer, `COMMIT`)
-			<-done
-			if shift(t, db) == 0 {
-				t.Error("positions were not raised")
-			}
-		})
+		}
 	}
 }
 
