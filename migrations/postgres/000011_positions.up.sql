@@ -243,7 +243,7 @@ CREATE TRIGGER refdb_require_decider AFTER UPDATE ON intents FOR EACH ROW EXECUT
 
 -- Of another site a role may say that it is awaited again and, once it is gone, that it is away. Who says that a site is away or left out
 -- waits for all who write intents: they may have been checked before.
-CREATE OR REPLACE FUNCTION refdb_require_own_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION refdb_require_own_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '10s' AS $$
 DECLARE
   live constant boolean := NOT (NEW.away OR NEW.without);
 BEGIN

@@ -10,7 +10,6 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
-	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/schema"
 )
 
 // recorded are the commands that are recorded in the audit before they begin.
@@ -91,17 +90,11 @@ func (d *Driver) CheckRights(ctx context.Context, command string) error {
 // explainRefusal explains why a user may not even read the schema's version. Then no command can look at the privileges.
 // It returns nil if it can't.
 func explainRefusal(ctx context.Context, pools *roundtrip.Pools) error {
-	hidden, err := schema.Hidden(ctx, pools, openDatabase)
-	if err == nil && hidden != "" {
-		return schema.ErrRowSecurity(hidden)
-	}
 	var user, owner, grants string
 	var owns bool
-	if err == nil {
-		err = pools.Do(ctx, roundtrip.Read(openDatabase).Query(rightsSQL, func(rows pgx.Rows) error {
-			return one(rows, &user, &owner, &owns, &grants)
-		}, ""))
-	}
+	err := pools.Do(ctx, roundtrip.Read(openDatabase).Query(rightsSQL, func(rows pgx.Rows) error {
+		return one(rows, &user, &owner, &owns, &grants)
+	}, ""))
 	if err != nil || grants == "" {
 		return nil
 	}

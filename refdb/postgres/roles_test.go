@@ -221,10 +221,10 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 		{"it decides for another that is away", away, "us", decide, ""},
 		{"it forgets", `UPDATE intents SET decision = 'keep-old'`, "eu", forget, ""},
 		{"it forgets for another", `UPDATE intents SET decision = 'keep-old'`, "us", forget, anotherSite},
-		{"it reports", "", "eu", report, ""},
-		{"it reports for another", "", "us", report, anotherSite},
-		{"it reports for another that is silent", silent, "us", report, anotherSite},
-		{"it reports for one that is not registered", "", "asia", report, anotherSite},
+		{"it reports", "", "eu", reportOf, ""},
+		{"it reports for another", "", "us", reportOf, anotherSite},
+		{"it reports for another that is silent", silent, "us", reportOf, anotherSite},
+		{"it reports for one that is not registered", "", "asia", reportOf, anotherSite},
 		{"it leaves", "", "eu", leave, ""},
 		{"it leaves for another", "", "us", leave, anotherSite},
 		{"it leaves for another that is silent", silent, "us", leave, ""},
@@ -237,7 +237,7 @@ func TestARoleThatIsMappedSpeaksForItsSiteOnly(t *testing.T) {
 			exec(`UPDATE admission SET server = refdb_server()`), anotherSite},
 		{"it ends a halt", `UPDATE admission SET server = ''`, "us", exec(`UPDATE admission SET server = '-'`), anotherSite},
 		{"it declares a recovery", "", "us", exec(`SET refdb.recovery = 'on'; INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time) VALUES ('p', 'r', now(), 'us/1', '', '', '', now())`), anotherSite},
-		{"it admits a server that all have compared", `UPDATE admission SET server = '-'`, "eu", report, ""},
+		{"it admits a server that all have compared", `UPDATE admission SET server = '-'`, "eu", reportOf, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +270,7 @@ func finish(ctx context.Context, m mapped, site string) error {
 
 func forget(ctx context.Context, m mapped, site string) error { return m.own.Forget(ctx, m.id(site)) }
 
-func report(ctx context.Context, m mapped, site string) error {
+func reportOf(ctx context.Context, m mapped, site string) error {
 	a, err := m.own.Report(ctx, refdb.Report{Witness: site, Owner: site + "/1", Server: m.server})
 	if err == nil && !a.Admitted {
 		err = fmt.Errorf("not admitted: %w", a.Err())

@@ -69,6 +69,25 @@ func PostgresEmpty(tb testing.TB) string {
 	return local.PostgresEmpty(tb)
 }
 
+// OlderPostgres returns a database as [Postgres] does, on a server that has begun many more transactions than the one to
+// which [RestoreIntoYounger] restores.
+func OlderPostgres(tb testing.TB) *Database {
+	tb.Helper()
+	return local.OlderPostgres(tb)
+}
+
+// BeginTransactions has the server of a PostgreSQL database begin n transactions that change nothing.
+func BeginTransactions(tb testing.TB, db *Database, n int64) {
+	tb.Helper()
+	local.BeginTransactions(tb, db, n)
+}
+
+// RestoreIntoYounger dumps a PostgreSQL database, with pg_dump, and restores it into a new one of the younger server, with pg_restore.
+func RestoreIntoYounger(tb testing.TB, db *Database) *Database {
+	tb.Helper()
+	return local.RestoreIntoYounger(tb, db)
+}
+
 // PgBouncer starts a PgBouncer in transaction mode in front of the PostgreSQL
 // database at address, and returns the address through it. It is stopped at the
 // test's end.

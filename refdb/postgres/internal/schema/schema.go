@@ -40,7 +40,7 @@ func Version(ctx context.Context, pools *roundtrip.Pools, what string) (uint, er
 	case err == nil:
 		err = migrations.Check(migrations.Postgres, recorded)
 	default:
-		return 0, err
+		return 0, explained(ctx, pools, what, err)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", refdb.ErrSchema, err)
@@ -69,7 +69,7 @@ FROM (` + hiddenSQL + `) AS security LEFT JOIN ` + table + ` ON true LEFT JOIN (
 		return err
 	}))
 	if err == nil && hidden != "" {
-		err = ErrRowSecurity(hidden)
+		err = errRowSecurity(hidden)
 	}
 	return r, err
 }
@@ -79,18 +79,25 @@ var hiddenSQL = `
 SELECT coalesce(string_agg(format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', oid::regclass), '; ' ORDER BY relname), '') AS hidden FROM pg_class
 WHERE relrowsecurity AND pg_table_is_visible(oid) AND relname IN ('` + strings.Join(migrations.TableNames(migrations.Postgres), "', '") + `') AND row_security_active(oid)`
 
-// ErrRowSecurity returns the error of a database that hides rows, with the statements that end that.
-func ErrRowSecurity(statements string) error {
+// errRowSecurity returns the error of a database that hides rows, with the statements that end that.
+func errRowSecurity(statements string) error {
 	return fmt.Errorf("%w: row-level security hides rows from this user: as the owner of the tables: %s", refdb.ErrSchema, statements)
 }
 
-// Hidden returns the statements that switch row-level security off where it applies to this user, "" if it does nowhere. It reads no table of ours.
-func Hidden(ctx context.Context, pools *roundtrip.Pools, what string) (statements string, err error) {
-	err = pools.Do(ctx, roundtrip.Read(what).Query(hiddenSQL, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&statements}, func() error { return nil })
+// explained returns err, or the error of a database that hides even the schema's version.
+func explained(ctx context.Context, pools *roundtrip.Pools, what string, err error) error {
+	if roundtrip.Code(err) != roundtrip.NoPrivilege {
+		return err
+	}
+	var hidden string
+	lookErr := pools.Do(ctx, roundtrip.Read(what).Query(hiddenSQL, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&hidden}, func() error { return nil })
 		return err
 	}))
-	return statements, err
+	if lookErr == nil && hidden != "" {
+		return errRowSecurity(hidden)
+	}
+	return err
 }
 
 // catalogue reads what the database has of our tables.
