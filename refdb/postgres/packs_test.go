@@ -139,6 +139,9 @@ func TestAnOpenTransactionHoldsNoPacksBack(t *testing.T) {
 		t.Errorf("the open transaction is %d, packs are complete up to %d: %+v", at, upto, packs)
 	}
 	exec(t, c, `COMMIT`)
+	if err := try(t.Context(), d, update(otherRef)); err != nil { // positions are complete up to the newest change
+		t.Fatal(err)
+	}
 	eventually(t, "the pack's position is complete", func() bool {
 		packs, upto := usedPacks(t, d)
 		return upto >= packs[0].Position

@@ -153,27 +153,6 @@ func TestPacksAreLookedForAgainIfOthersDropThem(t *testing.T) {
 	}
 }
 
-// A program notices a migration after some seconds.
-func TestAProgramFromBeforeThePacksLeavesWhatIsKept(t *testing.T) {
-	t.Parallel()
-	db := spannerKind(t).Empty(t)
-	to(t, db, 9)
-	old := db.Open(t)
-	to(t, db, 10)
-	d := db.Open(t)
-	created := refdb.ProjectRequest{Project: "created", ID: "id", Op: "o1"}
-	must(t, errorOf(old.PutProject(t.Context(), created)))
-	kept := refdb.ProjectRequest{Project: project, ID: "id", Store: "all", Op: "o2"}
-	row, err := d.PutProject(t.Context(), kept)
-	must(t, err)
-	must(t, errorOf(old.PutProject(t.Context(), refdb.ProjectRequest{Project: project, ID: "id", Mode: "enforce", Revision: row.Revision, Op: "o3"})))
-	rows, err := d.Projects(t.Context(), refdb.ProjectQuery{Limit: 10})
-	must(t, err)
-	if len(rows) != 2 || rows[0].Store != "" || rows[1].Store != "all" || rows[1].Mode != "enforce" {
-		t.Errorf("the rows are %+v", rows)
-	}
-}
-
 func TestRoundTripsAboutPacks(t *testing.T) {
 	t.Parallel()
 	const query, commit, read = "ExecuteStreamingSql", "Commit", "StreamingRead"
