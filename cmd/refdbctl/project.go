@@ -279,6 +279,9 @@ Fields: ` + output.Names(projectColumns),
 				return exit.Usage("--mode " + config.Enforce + " compares by the rules that are there: change those first")
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {
+				if err := a.RequireRights(ctx, db, "project set"); err != nil {
+					return err
+				}
 				p, err := a.project(ctx, db, args[0])
 				if err != nil {
 					return err
@@ -298,9 +301,6 @@ Fields: ` + output.Names(projectColumns),
 					return a.printProject(p)
 				case next.Mode == config.Comparing:
 					return exit.With(exit.Failed, "the sites are being compared: run refdbctl project set "+p.Project+" --mode enforce, or --mode log, first")
-				}
-				if err := a.RequireRights(ctx, db, "project set"); err != nil {
-					return err
 				}
 				what := cli.Act{Action: "project set", Project: p.Project, Reason: why, Detail: "from " + cli.DescribeProject(p) + " to " + cli.DescribeProject(next)}
 				err = a.Audited(ctx, db, what, func() (_ string, err error) {
