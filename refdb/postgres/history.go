@@ -12,9 +12,9 @@ import (
 )
 
 // The history is written by a trigger on the table of refs. The position of a change is the
-// server's 64-bit ID of its transaction, plus a shift that is the same for all changes of an epoch.
-// Nothing that moves while transactions run may be part of it: a transaction takes its ID when it first
-// writes, and may commit long after others with larger IDs.
+// server's 64-bit ID of its transaction, plus a shift, which is raised only while no transaction that writes
+// the history is open. Nothing that moves while transactions run may be part of it: a transaction takes its ID
+// when it first writes, and may commit long after others with larger IDs.
 //
 // All transactions below the smallest ID in the snapshot of the statement that reads have ended, of whatever kind and in whatever
 // database of the server. Not all of these IDs are on the disk: after a crash PostgreSQL gives those of transactions that nobody
