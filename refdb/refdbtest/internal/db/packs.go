@@ -170,7 +170,8 @@ func packRows() []row {
 				all = append(all, e.Stored())
 			}
 			e.Use(e.A, all...)
-			e.StorePack(e.A, e.NewBase(e.Listed(all[0]).Position+1, 1))
+			e.Must(e.Update(e.A, suite.Move(refA, "", v1)))
+			e.StorePack(e.A, e.NewBase(e.Complete(), 1)) // of the state after all
 			if n, err := db.DropSupersededPacks(e.Context(), e.Project); n != many || err != nil {
 				e.Errorf("superseded: %d, %v", n, err)
 			}
