@@ -43,7 +43,7 @@ func TestRequestsThatShareABatchCostOneCommit(t *testing.T) {
 		}
 		return n
 	}
-	preparing := 1 // a round trip, for statements that are new
+	preparing := 1 // a round trip for each batch at most, for statements that are new
 	// each makes n requests, which get into a few batches: how many depends on how
 	// soon they come.
 	each := func(what string, do func(i int, ref string)) {
@@ -53,7 +53,7 @@ func TestRequestsThatShareABatchCostOneCommit(t *testing.T) {
 			requests[i] = func() { do(i, ref("x", i)) }
 		}
 		before := batches()
-		if trips, sent := w.count(func() { together(requests...) }), batches()-before; trips != sent && trips != sent+preparing {
+		if trips, sent := w.count(func() { together(requests...) }), batches()-before; trips < sent || trips > sent+preparing*sent {
 			t.Errorf("%d %ss in %d batches took %d round trips", n, what, sent, trips)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/compare"
 )
 
 // check lets the sites heal, and fails the test unless nothing is lost, and nothing is left.
@@ -82,8 +84,35 @@ func (x *trio) heals() {
 			x.Logf("after %s: %v", time.Since(began).Round(time.Millisecond), err)
 		}
 		if time.Since(began) > patience {
+			x.explain()
 			x.Errorf("it does not heal within %s: %v", patience, err)
 			return
+		}
+	}
+}
+
+// explain logs what the database and the sites know of each ref in which they differ.
+func (x *trio) explain() {
+	x.Helper()
+	for _, project := range x.projects {
+		global := x.global(project)
+		for _, s := range x.sites {
+			settled, _ := os.ReadFile(compare.SettledFile(s.repo(project)))
+			for ref, value := range s.refs(project) {
+				if value == global[ref] {
+					continue
+				}
+				x.Logf("%s of %s is %s at %s, which settled", ref, project, value, s.name)
+				for line := range strings.Lines(string(settled)) {
+					if strings.HasSuffix(line, " "+ref+"\n") {
+						x.Logf("  %s", line)
+					}
+				}
+				for c, err := range x.db.History(x.Context(), project, ref) {
+					x.Logf("  %+v, %v", c, err)
+				}
+				x.Logf("  pushed: %+v", x.journal.moves[target{project, ref}])
+			}
 		}
 	}
 }

@@ -81,6 +81,7 @@ func TestThreeSitesGetBackWhatTheirDatabaseHasLost(t *testing.T) {
 				x.strikes(size.rewind/2, diskLost)
 			})
 			for l, err := range x.db.LostChanges(t.Context(), true) {
+				t.Logf("lost: %+v", l)
 				if err != nil || l.Fate != refdb.Rewritten && l.Fate != refdb.Dropped {
 					t.Errorf("lost: %+v, %v", l, err)
 				}
