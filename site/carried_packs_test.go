@@ -302,13 +302,14 @@ func TestAPackOfManyRefsIsNotCarried(t *testing.T) {
 		fmt.Fprintf(&lines, "create %s %s\n", ref, g.commit[0])
 		specs = append(specs, "c1:"+ref)
 	}
-	if err := g.db.Update(t.Context(), "team/app", updates); err != nil {
-		t.Fatal(err)
-	}
 	cmd := exec.Command("git", "--git-dir="+g.repo, "-c", "core.hooksPath=/dev/null", "update-ref", "--stdin")
 	cmd.Stdin = strings.NewReader(lines.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	// The daemon follows the database: now it has nothing to move.
+	if err := g.db.Update(t.Context(), "team/app", updates); err != nil {
+		t.Fatal(err)
 	}
 	counts.reset()
 	if said, ok := g.client().push(append([]string{"--atomic"}, specs...)...); !ok {
