@@ -67,8 +67,9 @@ type Preparation struct {
 	Project string
 	Owner   string // that the intents were recorded under
 	Token   Token
-	Updates []Update // in the order of their refs; New is never Unknown
-	By      string   // who asked for it: the history says so of the refs that are done
+	Time    time.Time // when they were recorded, by the database's clock
+	Updates []Update  // in the order of their refs; New is never Unknown
+	By      string    // who asked for it: the history says so of the refs that are done
 
 	// Op is the operation that recorded the intents, or "". What [DB.Finish] writes is
 	// recorded under Op, a "-" and what makes that call unique: a preparation may be finished in
@@ -156,8 +157,8 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	if err != nil {
 		return Preparation{}, fmt.Errorf("preparing: %w", err)
 	}
-	p.Token = prepared.Token
-	known := knownChanges(project, Origin{ID: p.Op, Owner: p.Owner, By: p.By}, p.Updates, p.Token.Time())
+	p.Token, p.Time = prepared.Token, prepared.Time
+	known := knownChanges(project, Origin{ID: p.Op, Owner: p.Owner, By: p.By}, p.Updates, p.Time)
 	for i := range known {
 		known[i].Token, known[i].Agent = p.Token, agent
 	}
@@ -276,7 +277,7 @@ func (db *DB) noteFinished(ctx context.Context, sequence uint64, p Preparation, 
 	case err != nil || len(r.Done) == 0:
 		return err
 	}
-	return db.noteWritten(ctx, sequence, knownChanges(p.Project, r.Origin, r.Done, p.Token.Time()))
+	return db.noteWritten(ctx, sequence, knownChanges(p.Project, r.Origin, r.Done, p.Time))
 }
 
 // without returns the refs that are not in others.

@@ -147,6 +147,12 @@ func (l LockInfo) Idle() bool { return l.Reserved() && l.Stale() }
 // Reserved reports whether the row is not a lock but a reservation for a waiter: see [Waiter].
 func (l LockInfo) Reserved() bool { return strings.HasSuffix(l.Owner, reserved) }
 
+// HeldFor returns for how long the lock has been held, by the database's clock. It counts from the token,
+// which may be ahead of that clock after the clock or the server has changed: then the result is 0.
+func (l LockInfo) HeldFor() time.Duration {
+	return max(0, l.Heartbeat.Add(l.Age).Sub(l.Token.Time()))
+}
+
 // ID names the lock.
 func (l LockInfo) ID() LockID { return LockID{l.Project, l.Ref, l.Owner, l.Token} }
 
@@ -291,6 +297,9 @@ type PrepareRequest struct {
 type Prepared struct {
 	// Token is larger than that of any earlier acquisition of any of the refs.
 	Token Token
+	// Time is when the intents were recorded, by the database's clock. If an earlier request of the same nonce
+	// recorded them, it may be the time of the answer. The token may be ahead of that clock.
+	Time time.Time
 	// Reclaimed are the stale locks that were taken over, as they were before.
 	Reclaimed []LockInfo
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -171,7 +172,7 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 		if err != nil {
 			return ended, err
 		}
-		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].By, Op: moves[0].Op}
+		p := refdb.Preparation{Project: of.project, Owner: of.owner, Token: of.token, By: moves[0].By, Op: moves[0].Op, Time: moves[0].Recorded}
 		_, logs := d.projects.Logs(of.project)
 		var done, dropped, moved []string
 		var these, odd []*intent.Move
@@ -228,6 +229,11 @@ func (d *Daemon) resolveTogether(ctx context.Context, of announcement, moves []*
 			m.EndedByOthers.Store(true)
 		}
 		d.clearAlarms(these)
+		// An operator may have decided that the database keeps the old value, which is not one of a database that was set back.
+		if done, err = d.thatHold(ctx, of.project, these, done); err != nil {
+			d.o.Logger.WarnContext(ctx, "what others ended could not be noted in the repository", "repository", d.digest(of.project, ""), "class", refdb.ClassOf(err).String())
+			done = nil
+		}
 		d.noteSettled(ctx, repo, of, these, done)
 		ended, moves = append(ended, these...), left
 	}
@@ -312,6 +318,26 @@ func (d *Daemon) stillPending(ctx context.Context, moves []*intent.Move) ([]*int
 	return slices.DeleteFunc(slices.Clone(moves), func(m *intent.Move) bool { return tokens[m.Ref] != m.Token }), nil
 }
 
+// thatHold returns those of the refs in done that the database has at the new value of their move.
+func (d *Daemon) thatHold(ctx context.Context, project string, moves []*intent.Move, done []string) (held []string, err error) {
+	want := map[string]refdb.Value{}
+	for _, m := range moves {
+		if slices.Contains(done, m.Ref) {
+			want[m.Ref] = m.New
+		}
+	}
+	if len(want) == 0 {
+		return nil, nil
+	}
+	rows, err := d.db.GetAll(ctx, project, slices.Sorted(maps.Keys(want))...)
+	for _, row := range rows {
+		if row.Value.Equivalent(want[row.Name]) {
+			held = append(held, row.Name)
+		}
+	}
+	return held, err
+}
+
 // noteSettled records the new values of the refs in done. If it fails, these values are not protected from a database
 // that is set back; the push succeeds.
 func (d *Daemon) noteSettled(ctx context.Context, repo *gitrepo.Repo, of announcement, moves []*intent.Move, done []string) {
@@ -325,7 +351,7 @@ func (d *Daemon) noteSettled(ctx context.Context, repo *gitrepo.Repo, of announc
 	var values []compare.Settled
 	for _, m := range moves {
 		if named[m.Ref] {
-			values = append(values, compare.Settled{Ref: m.Ref, Value: m.New, At: of.token.Time()})
+			values = append(values, compare.Settled{Ref: m.Ref, Value: m.New, At: m.Recorded})
 		}
 	}
 	dir := repo.Dir()

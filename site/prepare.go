@@ -166,12 +166,7 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 		return nil, err
 	}
 	d.follower.Made(r.Project, r.Path, carried)
-	now := time.Now()
-	for _, u := range preparation.Updates {
-		announced = append(announced, &intent.Move{
-			Project: r.Project, Path: r.Path, Owner: preparation.Owner, Token: preparation.Token, By: preparation.By, Op: preparation.Op, Update: u, Since: now,
-		})
-	}
+	announced = intent.MovesOf(preparation, r.Path, time.Now())
 	p.add(announced...)
 	d.open.Begin(announced)
 	return announced, nil

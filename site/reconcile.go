@@ -116,7 +116,7 @@ func (d *Daemon) reconcile(ctx context.Context) error {
 func (d *Daemon) dropLate(ctx context.Context, late []refdb.Intent) error {
 	var failures []error
 	for _, i := range late {
-		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
+		p := refdb.Preparation{Project: i.Project, Owner: i.Owner, Token: i.Token, Time: i.Time, Updates: []refdb.Update{{Ref: i.Ref, Old: i.Old, New: i.New}}}
 		err := d.db.Finish(ctx, p, nil, []string{i.Ref})
 		d.recordHealth(err)
 		if !errors.Is(err, refdb.ErrLockLost) {

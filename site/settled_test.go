@@ -83,6 +83,7 @@ func TestADatabaseThatWasSetBackMovesNothingBack(t *testing.T) {
 		"a push elsewhere that deletes":                    {(*guard).pushed, -1, later, false, "local-differs"},
 		"a push elsewhere that creates again":              {(*guard).pushedDeletion, 0, later, false, "global-missing-here"},
 		"a push elsewhere, at the same moment":             {(*guard).pushed, 3, 0, false, "local-differs"},
+		"a push elsewhere, while tokens are ahead":         {(*guard).pushedAhead, 0, time.Second, false, "local-differs"},
 		"what was moved past the hook":                     {(*guard).unguarded, 0, earlier, false, "local-differs"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,6 +123,12 @@ func TestADatabaseThatWasSetBackMovesNothingBack(t *testing.T) {
 func (g *guard) pushed() {
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	g.git("update-ref", "refs/heads/x", g.commit[2])
+}
+
+// pushedAhead is pushed while tokens are ahead of the clock, as they may be after a move to another server.
+func (g *guard) pushedAhead() {
+	g.shared.Exec(g.tb, "UPDATE token_mark SET mark = ?", time.Now().Add(later).UnixMicro())
+	g.pushed()
 }
 
 func (g *guard) pushedDeletion() {
@@ -174,5 +181,32 @@ func TestTheRecordOfSettledValuesIsBoundedAndOutlastsWhatACrashLeaves(t *testing
 	g.row("refs/heads/x", g.commit[0], earlier)
 	if codes := g.finds("refs/heads/x"); len(codes) != 1 || codes[0] != "database-behind" {
 		t.Errorf("check finds %v", codes)
+	}
+}
+
+// What an operator has ended, the database may have at the old value for good: it is not one of a database that was set back.
+func TestOnlyWhatTheDatabaseHasIsRecordedAsSettled(t *testing.T) {
+	t.Parallel()
+	for decision, settled := range map[refdb.Decision]bool{refdb.KeepOld: false, refdb.TakeNew: true} {
+		t.Run(string(decision), func(t *testing.T) {
+			t.Parallel()
+			g := newGuard(t, local.SQLite(t), "eu-1")
+			g.git("update-ref", "refs/heads/x", g.commit[0])
+			s := g.session()
+			if err := s.prepare("update refs/heads/x " + g.commit[2] + " " + g.commit[0]); err != nil {
+				t.Fatal(err)
+			}
+			g.decide("refs/heads/x", decision)
+			s.must("commit")
+			s.close()
+			g.resolved()
+			text, err := os.ReadFile(filepath.Join(g.repo, "refdb/settled"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), g.commit[2]+" refs/heads/x") != settled {
+				t.Errorf("the record of settled values is\n%s", text)
+			}
+		})
 	}
 }

@@ -365,9 +365,9 @@ func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 		{
 			Name:    "held_seconds",
 			Heading: "HELD FOR",
-			Value:   func(l lockRow) any { return output.OrNil(isHeld(l.LockInfo), output.Seconds(heldFor(l.LockInfo))) },
+			Value:   func(l lockRow) any { return output.OrNil(isHeld(l.LockInfo), output.Seconds(l.HeldFor())) },
 			Text: func(l lockRow) string {
-				return output.OrDash(isHeld(l.LockInfo), heldFor(l.LockInfo).Round(time.Second).String())
+				return output.OrDash(isHeld(l.LockInfo), l.HeldFor().Round(time.Second).String())
 			},
 		},
 		{
@@ -418,12 +418,6 @@ func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 const heldForHelp = `HELD FOR (held_seconds) is counted from the token. On PostgreSQL it may be up to 2 seconds too long, longer
 if commits waited for a standby when the lock was taken; and too short, down to 0, by as much as the database's
 clock was set back. LAST BEAT is exact, and decides alone whether a lock is stale.`
-
-// heldFor returns how long the lock has been held, by the database's times. A token may be later than
-// the clock if that was set back; then the result is 0.
-func heldFor(l refdb.LockInfo) time.Duration {
-	return max(0, l.Heartbeat.Add(l.Age).Sub(l.Token.Time()))
-}
 
 // isHeld reports whether somebody has had the lock since its token: a reservation has the token of the lock that ended.
 func isHeld(l refdb.LockInfo) bool { return l.Token != 0 && !l.Reserved() }

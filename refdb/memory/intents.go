@@ -27,7 +27,7 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.P
 		if err != nil {
 			return err
 		}
-		p = refdb.Prepared{Token: a.Token, Reclaimed: a.Reclaimed}
+		p = refdb.Prepared{Token: a.Token, Time: t.now, Reclaimed: a.Reclaimed}
 		if a.Adopted {
 			return nil
 		}

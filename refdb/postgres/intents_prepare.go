@@ -109,7 +109,7 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		return refdb.Prepared{}, a.mismatch(r.Updates, missing)
 	}
 	got, err := d.acquired(a, err)
-	return refdb.Prepared{Token: got.Token, Reclaimed: got.Reclaimed}, err
+	return refdb.Prepared{Token: got.Token, Time: a.now, Reclaimed: got.Reclaimed}, err
 }
 
 // columnsOf returns updates as arrays. An old value is nil if absent.

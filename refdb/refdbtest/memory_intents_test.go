@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
@@ -33,7 +34,7 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		}
 	}
 	if len(own) == len(asked.Refs) {
-		return refdb.Prepared{Token: own[0].Token}, nil
+		return refdb.Prepared{Token: own[0].Token, Time: now()}, nil
 	}
 	if d.bug == "partial intents are given up" {
 		for _, l := range own {
@@ -76,7 +77,14 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		d.insert(asked, ref, token, waiting)
 	}
 	d.intend(r, token)
-	return refdb.Prepared{Token: token, Reclaimed: d.reclaimed(holders)}, nil
+	p := refdb.Prepared{Token: token, Time: now(), Reclaimed: d.reclaimed(holders)}
+	switch d.bug {
+	case "preparations without a time":
+		p.Time = time.Time{}
+	case "preparations are of the future":
+		p.Time = p.Time.Add(time.Hour)
+	}
+	return p, nil
 }
 
 // compare returns a *refdb.MismatchError unless the refs hold what r expects.

@@ -76,7 +76,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 		"Races of locks": {"acquires after looking", "acquires row by row", "values before transaction", "fence before transaction", "locks before transaction", "beats after looking",
 			"releases after looking", "purges after looking", "removes after looking", "abandons row by row"},
 		"Races of updates": {"compares before transaction", "writes row by row", "reads row by row"},
-		"Intents": {"prepares what it can", "intents expect nothing", "records the first intent", "intents outlive their locks", "intents go stale", "advisory passes intents",
+		"Intents": {"preparations without a time", "preparations are of the future", "prepares what it can", "intents expect nothing", "records the first intent", "intents outlive their locks", "intents go stale", "advisory passes intents",
 			"force takes intents", "removes under locks", "partial intents are given up", "no adoption", "mismatch leaves intents", "a page ends a ref",
 			"sites by prefix", "decided are pending", "finishes by name", "fence passes intents", "never reclaims", "beats all of the owner",
 			"intents are locks to releases", "intents are locks to purges", "intents are locks to abandonments", "owner ignored by finishes",

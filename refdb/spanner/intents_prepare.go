@@ -23,7 +23,7 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	var packs []*foundPack
 	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, unrevokedStates(&r, &packs),
 		func(b *batch, states []state) (acquisition, error) { return planPrepare(b, &r, states, packs) })
-	return refdb.Prepared{Token: a.Token, Reclaimed: a.Reclaimed}, err
+	return refdb.Prepared{Token: a.Token, Time: a.Token.Time(), Reclaimed: a.Reclaimed}, err
 }
 
 // moves reports whether r moves a ref.

@@ -62,7 +62,7 @@ func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prep
 	}
 	a, refused := rules.Prepare(r, rows)
 	if refused != nil || a.Adopted {
-		return refdb.Prepared{Token: a.Token}, refused, nil
+		return refdb.Prepared{Token: a.Token, Time: time.UnixMicro(t.now)}, refused, nil
 	}
 	if refused, err = t.revoked(r); refused != nil || err != nil {
 		return refdb.Prepared{}, refused, err
@@ -79,7 +79,7 @@ func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prep
 		moves[i] = [3]string{u.Ref, string(u.Old), string(u.New)}
 	}
 	_, err = t.exec(insertIntents, r.Project, asJSON(moves), int64(token), r.Owner, r.Agent, t.now, operation.OfIntent(r))
-	return refdb.Prepared{Token: token, Reclaimed: a.Reclaimed}, nil, err
+	return refdb.Prepared{Token: token, Time: time.UnixMicro(t.now), Reclaimed: a.Reclaimed}, nil, err
 }
 
 // Revoke implements refdb.IntentStore.

@@ -32,8 +32,8 @@ type Settled struct {
 	Ref   string
 	Value refdb.Value
 	// At is when the value was settled, or a little earlier. A row that was written before it is older.
-	// For a push it is the token's time, which may be 2 s early. It is not rounded up: then a move that
-	// another site makes right after the push would count as older.
+	// For a push it is when its intent was recorded: a move that another site makes right after the
+	// push must not count as older. A token's time may be ahead of the clock.
 	At time.Time
 }
 

@@ -203,7 +203,7 @@ func (gs *Guards) tryPermit(ctx context.Context, c *config.Config, t *transactio
 		return gs.withoutLocks(t, err)
 	}
 	gs.Follower.Made(t.repo.Project, t.repo.Path, carried)
-	announced := announcedAs(preparation, t.repo, time.Now())
+	announced := intent.MovesOf(preparation, t.repo.Path, time.Now())
 	gs.lock()
 	t.claim, t.moves = claim, announced
 	gs.unlock()
@@ -307,16 +307,6 @@ func bodyOf(lines []wire.Line) []byte {
 		b = append(b, l.Old+" "+l.New+" "+l.Ref+"\n"...)
 	}
 	return b
-}
-
-// announcedAs returns the moves of a preparation.
-func announcedAs(p refdb.Preparation, r config.Repository, since time.Time) (moves []*intent.Move) {
-	for _, u := range p.Updates {
-		moves = append(moves, &intent.Move{
-			Project: r.Project, Path: r.Path, Owner: p.Owner, Token: p.Token, By: p.By, Op: p.Op, Update: u, Since: since,
-		})
-	}
-	return moves
 }
 
 // protectTransaction keeps the repository from being pruned until t is settled, and looks whether all that the new values reach is

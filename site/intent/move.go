@@ -17,7 +17,8 @@ type Move struct {
 	Token   refdb.Token
 	By, Op  string // who pushed, and the operation that recorded the intent, as far as known
 	refdb.Update
-	Since time.Time
+	Recorded time.Time // the intent, by the database's clock
+	Since    time.Time // by the clock of this machine
 
 	// Over says that git's transaction has ended.
 	Over atomic.Bool
@@ -29,11 +30,21 @@ type Move struct {
 	OnList atomic.Bool
 }
 
+// MovesOf returns the moves that p announces in the repository at path.
+func MovesOf(p refdb.Preparation, path string, since time.Time) (moves []*Move) {
+	for _, u := range p.Updates {
+		moves = append(moves, &Move{
+			Project: p.Project, Path: path, Owner: p.Owner, Token: p.Token, By: p.By, Op: p.Op, Update: u, Recorded: p.Time, Since: since,
+		})
+	}
+	return moves
+}
+
 // MoveOf returns the move of an intent that was found in the database.
 func MoveOf(i refdb.Intent) *Move {
 	return &Move{
 		Project: i.Project, Owner: i.Owner, Token: i.Token, By: i.By, Op: i.Op, Update: refdb.Update{Ref: i.Ref, Old: i.Old, New: i.New},
-		Since: time.Now().Add(-i.Age), Adopted: true,
+		Recorded: i.Time, Since: time.Now().Add(-i.Age), Adopted: true,
 	}
 }
 

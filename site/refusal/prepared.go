@@ -26,7 +26,7 @@ func NotPrepared(site string, err error) error {
 				continue
 			}
 			why = append(why, LockedBy(l, site))
-			if held(l) > heldLong {
+			if l.HeldFor() > heldLong {
 				cause = Held
 			}
 		}

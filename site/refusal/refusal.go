@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -92,10 +91,5 @@ func LockedBy(l refdb.LockInfo, site string) string {
 	case l.Intended():
 		how = wire.PushUnderWay(who)
 	}
-	return wire.Locked(l.Ref, how, l.Heartbeat.Add(l.Age-held(l)), held(l))
-}
-
-// held is the age of the lock, by the database's clock.
-func held(l refdb.LockInfo) time.Duration {
-	return l.Heartbeat.Add(l.Age).Sub(l.Token.Time())
+	return wire.Locked(l.Ref, how, l.Heartbeat.Add(l.Age-l.HeldFor()), l.HeldFor())
 }

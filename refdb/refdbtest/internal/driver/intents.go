@@ -22,6 +22,9 @@ func intentRows() []row {
 			if l.Token <= 0 || len(l.Reclaimed) != 0 {
 				e.Errorf("got %+v", l.Prepared)
 			}
+			if l.Time.Before(before.Truncate(time.Microsecond)) || l.Time.After(e.Now(e.B)) {
+				e.Errorf("it says that it was made at %v, and was after %v", l.Time, before)
+			}
 			e.WantIntended(l)
 			got := e.Pending()
 			if len(got) != 3 {
