@@ -44,7 +44,7 @@ func newArena(t *testing.T) *arena {
 // deadlockRounds is how many beats a test sends beside what they may deadlock with.
 func deadlockRounds() int64 {
 	if testing.Short() {
-		return 25
+		return 10
 	}
 	return 200
 }
