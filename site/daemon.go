@@ -381,8 +381,9 @@ func (c *counters) read() client.Counters {
 
 // health is the outcome of the latest request to the database.
 type health struct {
-	mu  sync.Mutex
-	err error
+	mu    sync.Mutex
+	err   error
+	since time.Time // when the requests began to fail, zero if the last one did not
 }
 
 // recordHealth records how a request to the database ended. A refusal by the database is a success.
@@ -398,6 +399,21 @@ func (d *Daemon) recordHealth(err error) {
 	d.health.mu.Lock()
 	defer d.health.mu.Unlock()
 	d.health.err = err
+	if err == nil {
+		d.health.since = time.Time{}
+	} else if d.health.since.IsZero() {
+		d.health.since = time.Now()
+	}
+}
+
+// failingFor returns for how long all requests have failed, 0 if the last one did not.
+func (h *health) failingFor() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.since.IsZero() {
+		return 0
+	}
+	return time.Since(h.since)
 }
 
 func (h *health) last() error {

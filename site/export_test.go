@@ -14,7 +14,7 @@ import (
 
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
 func (d *Daemon) BePatient(limit time.Duration) {
-	d.limits = limits{request: limit, answer: limit, lockFiles: limit, snapshot: limit, rules: d.limits.rules}
+	d.limits = limits{request: limit, answer: limit, lockFiles: limit, snapshot: limit, rules: d.limits.rules} // outage: none, as tests take the database away
 	d.SetSessionLimits(guards.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
 
@@ -23,6 +23,9 @@ func (d *Daemon) SetSessionLimits(l guards.Limits) { d.guards.SetLimits(l) }
 
 // SetLockPatience changes how long a boot waits for running gits. It is called before Run.
 func (d *Daemon) SetLockPatience(limit time.Duration) { d.limits.lockFiles = limit }
+
+// SetOutage changes in how long an outage of the database pushes wait. It is called before Run.
+func (d *Daemon) SetOutage(limit time.Duration) { d.limits.outage = limit }
 
 // SetReadersWait changes after how long a reader of moves is answered if nothing moves. It is called before Run.
 func (d *Daemon) SetReadersWait(wait time.Duration) { d.readers.Wait = wait }

@@ -14,8 +14,9 @@ type limits struct {
 	lockFiles time.Duration // that running gits take to let go of lock files after a boot, or in a repair
 	snapshot  time.Duration // that a push goes by what was read when it began
 	rules     time.Duration // that a transaction goes by a look at its project's rules (G4)
+	outage    time.Duration // of the database, in which pushes wait: a restart is over by then
 }
 
 func defaultLimits() limits {
-	return limits{request: 5 * time.Second, answer: 2 * time.Second, lockFiles: gitrepo.LockPatience, snapshot: time.Minute, rules: wire.DefaultLimit}
+	return limits{request: 5 * time.Second, answer: 2 * time.Second, lockFiles: gitrepo.LockPatience, snapshot: time.Minute, rules: wire.DefaultLimit, outage: 5 * time.Second}
 }

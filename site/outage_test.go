@@ -3,12 +3,14 @@ package site_test
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -233,5 +235,50 @@ func TestAPushWaitsOnceForADatabaseThatDoesNotAnswer(t *testing.T) {
 	m.is.Store(false)
 	if said, ok := client.push(refs...); !ok {
 		t.Errorf("the next push: %s", said)
+	}
+}
+
+// A push waits for a database that is restarted, and is refused at once if it has been away for longer than that takes.
+func TestAPushOutwaitsARestartOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		outage time.Duration
+		waits  bool
+	}{"a short outage": {sitetest.Patience, true}, "a long one": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := idleGuard(t, local.SQLite(t), "eu-1")
+			driver := g.listen()
+			var down atomic.Bool
+			driver.down = down.Load
+			g.limits = func(d *site.Daemon) { d.SetOutage(c.outage) }
+			g.start()
+			down.Store(true)
+			failed := make(chan error, 1)
+			go func() {
+				out, err := exec.Command("git", "--git-dir="+g.repo, "update-ref", "refs/heads/x", g.commit[0]).CombinedOutput()
+				if err != nil {
+					err = fmt.Errorf("%w: %s", err, out)
+				}
+				failed <- err
+			}()
+			if !c.waits {
+				if err := <-failed; err == nil || !strings.Contains(err.Error(), "database") {
+					t.Errorf("git ended with %v", err)
+				}
+				return
+			}
+			sitetest.Eventually(t, "the push has asked several times", func() bool { return g.status().Counters.Failures > 20 })
+			select {
+			case err := <-failed:
+				t.Fatalf("it did not wait: %v", err)
+			default:
+			}
+			down.Store(false)
+			if err := <-failed; err != nil {
+				t.Error(err)
+			}
+			g.has("refs/heads/x", g.commit[0], g.commit[0])
+		})
 	}
 }

@@ -172,8 +172,9 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 	return announced, nil
 }
 
-// retryLocked repeats a request while refs are locked, for at most c.LockWait, or while the database's server is not
-// admitted: that takes as long as a site that is idle needs to notice, which is a heartbeat.
+// retryLocked repeats a request while refs are locked, for at most c.LockWait; while the database's server is not
+// admitted, which takes as long as a site that is idle needs to notice, a heartbeat; and while the server is away,
+// unless it has been for longer than a restart takes: then it is refused at once.
 func (d *Daemon) retryLocked(ctx context.Context, c *config.Config, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -184,7 +185,8 @@ func (d *Daemon) retryLocked(ctx context.Context, c *config.Config, request func
 		err := request(ctx)
 		d.recordHealth(err)
 		locked := errors.Is(err, refdb.ErrLocked) && !time.Now().After(last)
-		if !locked && !errors.Is(err, refdb.ErrNotAdmitted) {
+		away := errors.Is(err, refdb.ErrUnavailable) && d.health.failingFor() < d.limits.outage
+		if !locked && !away && !errors.Is(err, refdb.ErrNotAdmitted) {
 			return err
 		}
 		select {
