@@ -15,6 +15,9 @@ var (
 	// ErrMismatch: a ref does not hold the expected value; nothing was
 	// written. The details are a *MismatchError.
 	ErrMismatch = errors.New("ref does not hold the expected value")
+	// ErrNameConflict: git could not hold a ref that was to be created beside one that is
+	// there; nothing was written. The details are a *NameConflictError.
+	ErrNameConflict = errors.New("ref excluded by the name of another one")
 	// ErrLockLost: the lock is no longer held; nothing was written. The
 	// details are a *LostError.
 	ErrLockLost = errors.New("lock lost")
@@ -48,7 +51,8 @@ var (
 type LockedError struct {
 	// Holders are all the locks found on the requested refs, stale ones too, in
 	// the order of their refs. For an [Advisory] update they are only those that
-	// stand for an intent. At least one is fresh, unless Queued.
+	// stand for an intent. At least one is fresh, unless Queued. Where names are judged,
+	// as by [GitNames], they may be on other refs, whose names exclude requested ones.
 	Holders []LockInfo
 	// Queued: the caller gave up waiting while other callers of [DB.Lock] in this
 	// process were ahead of it for some of the refs. Holders are the locks by
@@ -98,6 +102,28 @@ func (e *MismatchError) Error() string {
 }
 
 func (e *MismatchError) Unwrap() error { return ErrMismatch }
+
+// A NameConflict is a ref that was to be created, and one that git could not hold beside it.
+type NameConflict struct {
+	Ref  string
+	With string // the first of those that hold a value, or that the same request gives one
+}
+
+// A NameConflictError names every ref that could not be created. It wraps [ErrNameConflict].
+type NameConflictError struct {
+	Project   string
+	Conflicts []NameConflict // in the order of their refs
+}
+
+func (e *NameConflictError) Error() string {
+	var all []string
+	for _, c := range e.Conflicts {
+		all = append(all, fmt.Sprintf("%s %s: git can't hold it beside %s", e.Project, c.Ref, c.With))
+	}
+	return enumerate(ErrNameConflict.Error(), all)
+}
+
+func (e *NameConflictError) Unwrap() error { return ErrNameConflict }
 
 // A LostError says which refs of a lock are no longer held. It wraps [ErrLockLost].
 type LostError struct {

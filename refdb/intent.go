@@ -91,6 +91,9 @@ func AskedBy(name string) PrepareOption { return func(r *PrepareRequest) { r.By 
 // If not, the error is a [*MismatchError]; while others hold fresh locks or
 // intents on some of the refs, a [*LockedError]. Stale locks are taken over.
 //
+// Refs are created only if git repositories can hold them beside what the project has: see
+// [GitNames].
+//
 // The caller then moves the refs outside the database, and calls [DB.Finish]. The
 // locks neither need beats nor go stale: the caller must make sure that every
 // intent is ended, even after a crash. [DB.Intents] lists the intents. agent is
@@ -110,6 +113,9 @@ func (db *DB) Prepare(ctx context.Context, project string, updates []Update, age
 	}
 	if err == nil {
 		err = checkNote("agent", agent, maxAgentBytes)
+	}
+	if err == nil {
+		err = checkGitNames(project, u.Updates)
 	}
 	r := PrepareRequest{Project: project, Updates: u.Updates, Owner: db.owner, Nonce: rand.Text(), Agent: agent, By: db.opts.By}
 	for _, o := range opts {

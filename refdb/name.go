@@ -2,6 +2,7 @@ package refdb
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"unicode/utf8"
 )
@@ -15,6 +16,10 @@ const (
 	// in the table of locks for a moment, in the form that Gerrit's
 	// spanner-refdb plugin uses. No project may start with it.
 	ReclaimPrefix = "RECLAIM_"
+
+	// MaxPartBytes is the length of the longest part of a ref that git places: the part and
+	// ".lock" name a file, and file systems end a name at 255 bytes.
+	MaxPartBytes = 250
 )
 
 // CheckProject returns an error wrapping [ErrInvalid] if name can't be a
@@ -57,6 +62,36 @@ func CheckKey(project, ref string) error {
 			ErrInvalid, ref, project, n, MaxNameBytes)
 	}
 	return nil
+}
+
+// CheckPlaceable returns an error wrapping [ErrInvalid] if no git repository can create a ref of
+// that name in a file: a part is longer than [MaxPartBytes]. A program that does not place refs
+// in a repository need not care.
+func CheckPlaceable(ref string) error {
+	for part := range strings.SplitSeq(ref, "/") {
+		if n := len(part); n > MaxPartBytes {
+			return fmt.Errorf("%w ref %q: a part between slashes of %d bytes, at most %d are allowed", ErrInvalid, ref, n, MaxPartBytes)
+		}
+	}
+	return nil
+}
+
+// Excludes reports whether no git repository can hold refs of both names at once, because one
+// names a directory of the other: refs/heads/t and refs/heads/t/x.
+func Excludes(a, b string) bool {
+	return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
+}
+
+// RefsAbove iterates over the names above ref that refs can have, the longest first: above
+// refs/heads/t/x these are refs/heads/t and refs/heads.
+func RefsAbove(ref string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := strings.LastIndexByte(ref, '/'); i > 0; i = strings.LastIndexByte(ref[:i], '/') {
+			if above := ref[:i]; refFault(above) == "" && !yield(above) {
+				return
+			}
+		}
+	}
 }
 
 func textFault(name string) string {

@@ -85,6 +85,8 @@ type UpdateRequest struct {
 	Updates []Update
 	// Adopt makes any Old match an unknown ref.
 	Adopt bool
+	// GitNames refuses to create refs as a PrepareRequest does. It is never set together with Adopt.
+	GitNames bool
 	// Locks says which locks on refs of Updates, not of Fence, stand in the way.
 	Locks LockMode
 	// Fence, unless nil, is a lock that must still be held; if not, the error is a
@@ -278,7 +280,11 @@ type LockPage struct {
 // updates as intents.
 type PrepareRequest struct {
 	Project string
-	Updates []Update // as in an UpdateRequest
+	// Updates are as in an UpdateRequest. One whose Old is absent and whose New is not creates
+	// its ref. No ref is created beside another, not among Updates, whose name [Excludes] its own:
+	// if an intent on that one is pending, the error is a *LockedError, if it holds a value, a
+	// *NameConflictError. No two of Updates whose New is not absent exclude each other.
+	Updates []Update
 	Owner   string
 	// Nonce names this preparation. If all rows carry it and their intents are
 	// pending, the answer is that preparation's, as for an Acquire. Otherwise rows

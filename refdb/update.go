@@ -29,6 +29,14 @@ type UpdateOption func(*UpdateRequest)
 // existing repositories in this way: the first update of a ref decides.
 func Adopt() UpdateOption { return func(r *UpdateRequest) { r.Adopt = true } }
 
+// GitNames makes the update create only refs that git repositories can hold beside what the
+// project has, as [DB.Prepare] does: for refs that will be placed in repositories. A part of a
+// new name that is too long is refused with [ErrInvalid]. A new name that [Excludes] one that
+// holds a value is refused with a [*NameConflictError], and with a [*LockedError] while an intent
+// on that one is pending. Refs that exist are not judged. With [Adopt], which does not say whether it
+// creates a ref, it is refused with ErrInvalid.
+func GitNames() UpdateOption { return func(r *UpdateRequest) { r.GitNames = true } }
+
 // Advisory makes the update ignore locks, as Gerrit's refdb plugins do. Such
 // writers can make a holder's own update happen twice: if its reply is lost, and
 // one of them puts the old value back before the update is sent again.
@@ -58,6 +66,44 @@ func Under(owner string, token Token, refs ...string) UpdateOption {
 func AnyRef() UpdateOption { return func(r *UpdateRequest) { r.anyRef = true } }
 
 func fencedBy(f Fence) UpdateOption { return func(r *UpdateRequest) { r.Fence = &f } }
+
+// creates reports whether u creates its ref, if that holds what u expects.
+func (u Update) creates() bool { return u.Old.IsAbsent() && !u.New.IsAbsent() }
+
+// checkGitNames refuses names that git can't place, and sorted updates of which git could not hold
+// the results together.
+func checkGitNames(project string, updates []Update) error {
+	creates := make(map[string]bool, len(updates)) // refs that will hold a value: are they new?
+	for _, u := range updates {
+		if u.New.IsAbsent() {
+			continue
+		}
+		creates[u.Ref] = u.creates()
+		if u.creates() {
+			if err := CheckPlaceable(u.Ref); err != nil {
+				return err
+			}
+		}
+	}
+	e := &NameConflictError{Project: project}
+	for _, u := range updates {
+		if u.New.IsAbsent() {
+			continue
+		}
+		for above := range RefsAbove(u.Ref) {
+			switch aboveIsNew, holds := creates[above]; {
+			case holds && u.creates():
+				e.Conflicts = append(e.Conflicts, NameConflict{Ref: u.Ref, With: above})
+			case holds && aboveIsNew:
+				e.Conflicts = append(e.Conflicts, NameConflict{Ref: above, With: u.Ref})
+			}
+		}
+	}
+	if len(e.Conflicts) > 0 {
+		return e
+	}
+	return nil
+}
 
 // covered returns an error wrapping ErrInvalid unless ref is one of locked, which is sorted.
 func covered(project string, locked []string, ref string) error {
@@ -134,6 +180,14 @@ func (db *DB) newUpdateRequest(project string, updates []Update, opts []UpdateOp
 	}
 	if err := checkBy(r.By); err != nil {
 		return UpdateRequest{}, err
+	}
+	if r.GitNames {
+		if r.Adopt {
+			return UpdateRequest{}, fmt.Errorf("%w update: GitNames needs to know which refs are created, and Adopt leaves that open", ErrInvalid)
+		}
+		if err := checkGitNames(project, r.Updates); err != nil {
+			return UpdateRequest{}, err
+		}
 	}
 	switch {
 	case r.Fence == nil && r.anyRef:

@@ -23,7 +23,7 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (p refdb.P
 		if t.revoked(r) {
 			return fmt.Errorf("memory: prepare updates: they were revoked: %w", refdb.ErrReleased)
 		}
-		a, err := rules.Prepare(r, t.rows(r.Project, refs))
+		a, err := rules.Prepare(r, t.rows(r.Project, refs), t.around(r.Project, r.Updates))
 		if err != nil {
 			return err
 		}

@@ -104,7 +104,11 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 			return err
 		}
 		refs := rules.RefsOf(r.Updates)
-		after, err := rules.Update(r, t.rows(r.Project, refs), t.now)
+		var around []rules.Row
+		if r.GitNames {
+			around = t.around(r.Project, r.Updates)
+		}
+		after, err := rules.Update(r, t.rows(r.Project, refs), around, t.now)
 		if err != nil {
 			return err
 		}
@@ -169,8 +173,5 @@ func (t *tx) remove(project string, limit int, by refdb.Origin, unwanted func(re
 
 // without returns the refs that are not among others, which are sorted.
 func without(refs, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
-		_, found := slices.BinarySearch(others, ref)
-		return found
-	})
+	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return contains(others, ref) })
 }

@@ -3,6 +3,8 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,21 +19,57 @@ import (
 // of their intents are still pending; else somebody has ended some of them.
 //
 //	$1 to $5 as in acquireSQL  $6 olds, NULL if absent  $7 news  $8 agent  $9 operation
-var prepareSQL = prepareWith(``, ``, ``, ``)
+var prepareSQL = prepareWith(preparePart{}, preparePart{})
 
 // prepareWithPacksSQL also marks packs as used. It locks their rows first, in the order of their IDs, and goes by what
 // it locked: what was deleted while it waited is not among that. Nothing else in it needs to be younger than its snapshot, which
 // is from after the keys were locked.
 //
 //	$10 packs
-var prepareWithPacksSQL = prepareWith(`usable AS MATERIALIZED (
+var prepareWithPacksSQL = prepareWith(packsPart, preparePart{})
+
+// These also decide about the names of refs that are created: see around.
+//
+//	the last two: created refs, and the names above them
+var (
+	prepareCreationSQL          = prepareWith(preparePart{}, namesPart(10))
+	prepareCreationWithPacksSQL = prepareWith(packsPart, namesPart(11))
+)
+
+// A preparePart is what packs, or names, add to a preparation.
+type preparePart struct {
+	read      string // parts of the statement that read
+	condition string // of the verdict
+	write     string // a part that writes
+	column    string // of the answer
+	rows      string // of the answer, but for that column
+}
+
+var packsPart = preparePart{
+	read: `usable AS MATERIALIZED (
   SELECT coalesce(array_agg(id), '{}') AS ids
   FROM (SELECT id FROM packs WHERE id = ANY ($10::text[]) AND project = $1 AND parts > 0 ORDER BY id FOR NO KEY UPDATE) AS locked
 ), unheld AS MATERIALIZED (
-  SELECT string_to_array(coalesce(current_setting('`+unheldSetting+`', true), ''), E'\n') AS bases
-), `, ` AND (SELECT $10 <@ ids FROM usable) AND (SELECT bases = '{}' FROM unheld)`, `, marked AS (
+  SELECT string_to_array(coalesce(current_setting('` + unheldSetting + `', true), ''), E'\n') AS bases
+), `,
+	condition: ` AND (SELECT $10 <@ ids FROM usable) AND (SELECT bases = '{}' FROM unheld)`,
+	write: `, marked AS (
   UPDATE packs SET position = pg_current_xact_id()::text::bigint FROM granted, usable WHERE id = ANY (ids) AND position IS NULL
-)`, `, ARRAY(SELECT unnest($10) EXCEPT SELECT unnest(ids) FROM usable) || (SELECT bases FROM unheld)`)
+)`,
+	column: `, ARRAY(SELECT unnest($10) EXCEPT SELECT unnest(ids) FROM usable) || (SELECT bases FROM unheld)`,
+}
+
+// namesPart has the numbers of its arguments from first on. Its rows are those of the refs that exclude a created one: no row of the answer is of a ref
+// that was not asked for otherwise.
+func namesPart(first int) preparePart {
+	return preparePart{
+		read:      around(first, first+1) + `, `,
+		condition: ` AND NOT EXISTS (SELECT FROM around)`,
+		rows: `
+UNION ALL
+SELECT around.ref, free, adopted, NULL, now, holds, NULL, NULL, NULL, owner, around.token, heartbeat, stale_after, false, true, false, NULL, NULL, NULL, NULL`,
+	}
+}
 
 const (
 	// compareBasesSQL notes for the rest of the transaction which bases are not held. It runs before anything gives the transaction its ID, which
@@ -48,16 +86,16 @@ SELECT set_config('` + unheldSetting + `', coalesce((
 	unheldSetting = "refdb.unheld"
 )
 
-// prepareWith takes what packs add: a part of the statement, a condition, a part that writes, and a column.
-func prepareWith(packs, usable, marked, missing string) string {
+// prepareWith returns the statement with what packs and names add to it.
+func prepareWith(packs, names preparePart) string {
 	return `
-WITH ` + packs + `found AS MATERIALIZED (
+WITH ` + packs.read + names.read + `found AS MATERIALIZED (
   SELECT ` + foundColumns + `, coalesce(nonce = $4 AND owner = $3 AND (
     SELECT decision IS NULL FROM intents WHERE project = $1 AND ref = asked.ref AND token = lock.token
   ), false) AS mine
   FROM unnest($2::text[], $6::text[], $7::text[]) AS asked (ref, old, new) ` + joinFound + `
 ), verdict AS MATERIALIZED (
-  SELECT adopted, adopted OR fresh = 0 AND differing = 0 AND NOT ` + isRevoked + usable + ` AS free, latest
+  SELECT adopted, adopted OR fresh = 0 AND differing = 0 AND NOT ` + isRevoked + packs.condition + names.condition + ` AS free, latest
   FROM (
     SELECT count(*) FILTER (WHERE mine) = cardinality($2::text[]) AS adopted,
            count(*) FILTER (WHERE fresh) AS fresh,
@@ -73,9 +111,22 @@ WITH ` + packs + `found AS MATERIALIZED (
 ), ` + grantSQL + `, recorded AS (
   INSERT INTO intents (project, ref, token, owner, agent, old_value, new_value, time, nonce)
   SELECT $1, ref, granted.token, $3, $8, coalesce(old, ''), new, now, $9 FROM granted, found
-)` + marked + `
-SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[]` + missing + `
-FROM found CROSS JOIN verdict LEFT JOIN granted ON true`
+)` + packs.write + `
+SELECT ` + answerColumns + `, owner, found.token, heartbeat, stale_after, adopted, fresh, ` + isReserved + `, NULL::bigint, NULL::int, NULL::int, NULL::text[]` + packs.column + `
+FROM found CROSS JOIN verdict LEFT JOIN granted ON true` + names.rowsBeside(packs)
+}
+
+// rowsBeside returns the rows that names add to the answer if packs add their column.
+func (names preparePart) rowsBeside(packs preparePart) string {
+	if names.rows == "" {
+		return ""
+	}
+	column := ""
+	if packs.column != "" {
+		column = `, NULL`
+	}
+	return names.rows + column + `
+FROM around, verdict, (SELECT now FROM found LIMIT 1) AS clock WHERE NOT adopted`
 }
 
 // Prepare takes the locks and records the intents in one round trip. Its callers try
@@ -86,12 +137,18 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	request := refdb.AcquireRequest{Project: r.Project, Refs: refs, Owner: r.Owner, Nonce: r.Nonce, StaleAfter: refdb.NeverStale}
 	const what = "record intents"
 	var missing []string
-	a := acquisition{project: r.Project}
-	args := []any{olds, news, r.Agent, operation.OfIntent(r)}
-	var err error
-	if len(r.Packs) == 0 {
-		err = d.grant(ctx, what, request, &a, prepareSQL, args...)
-	} else {
+	created := rules.Created(r.Updates)
+	a := acquisition{project: r.Project, above: rules.Above(created)}
+	sql, args := prepareSQL, []any{olds, news, r.Agent, operation.OfIntent(r)}
+	if len(created) > 0 {
+		sql = prepareCreationSQL
+	}
+	if len(r.Packs) > 0 {
+		sql = prepareWithPacksSQL
+		if len(created) > 0 {
+			sql = prepareCreationWithPacksSQL
+		}
+		args = append(args, r.Packs)
 		a.more = []any{&missing}
 		if len(r.RequiredValues) > 0 {
 			bases := make([]string, len(r.RequiredValues))
@@ -103,10 +160,13 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		for _, p := range r.Parts {
 			a.before = append(a.before, storing(p, nil)...)
 		}
-		err = d.grant(ctx, what, request, &a, prepareWithPacksSQL, append(args, r.Packs)...)
 	}
+	if len(created) > 0 {
+		args = append(args, created, a.above)
+	}
+	err := d.grant(ctx, what, request, &a, sql, args...)
 	if err == nil && !a.free && !a.refused() {
-		return refdb.Prepared{}, a.mismatch(r.Updates, missing)
+		return refdb.Prepared{}, a.mismatch(r.Updates, created, missing)
 	}
 	got, err := d.acquired(a, err)
 	return refdb.Prepared{Token: got.Token, Time: a.now, Reclaimed: got.Reclaimed}, err
@@ -126,8 +186,8 @@ func columnsOf(updates []refdb.Update) (refs []string, olds []*string, news []st
 }
 
 // mismatch is the error of a preparation that no lock refused: which refs do not hold
-// what was expected or, if all do, which packs are missing or, if none is, that it was revoked.
-func (a *acquisition) mismatch(updates []refdb.Update, missing []string) error {
+// what was expected or, if all do, which created ones are excluded or, if none is, which packs are missing or, if none is, that it was revoked.
+func (a *acquisition) mismatch(updates []refdb.Update, created, missing []string) error {
 	have := make(map[string]refdb.Value, len(a.refs))
 	for _, r := range a.refs {
 		have[r.Name] = r.Value
@@ -140,6 +200,12 @@ func (a *acquisition) mismatch(updates []refdb.Update, missing []string) error {
 	}
 	if len(e.Mismatches) > 0 {
 		return e
+	}
+	for _, u := range updates {
+		delete(have, u.Ref)
+	}
+	if len(have) > 0 {
+		return conflicts(a.project, created, slices.Collect(maps.Keys(have)))
 	}
 	return cmp.Or(rules.MissingPacks(missing), refdb.ErrReleased)
 }

@@ -161,12 +161,13 @@ type acquisition struct {
 	holders       []refdb.LockInfo // others'
 	place         refdb.Place      // of the waiter, if it was refused
 	toNotify      map[string][]string
+	above         []string              // names above refs that are created
 	more          []any                 // where the answer's further columns go
 	first, before []roundtrip.Statement // of its transaction: before anything else, and before the decision
 }
 
 func (a *acquisition) read(rows pgx.Rows) error {
-	*a = acquisition{project: a.project, toNotify: map[string][]string{}, more: a.more, first: a.first, before: a.before}
+	*a = acquisition{project: a.project, toNotify: map[string][]string{}, above: a.above, more: a.more, first: a.first, before: a.before}
 	for rows.Next() {
 		var (
 			name              string
@@ -216,7 +217,7 @@ func (a *acquisition) refused() bool {
 func (d *Driver) grant(ctx context.Context, what string, r refdb.AcquireRequest, a *acquisition, sql string, args ...any) error {
 	args = append([]any{r.Project, r.Refs, r.Owner, r.Nonce, r.StaleAfter.Microseconds()}, args...)
 	locked := func() roundtrip.Pipeline {
-		return roundtrip.Write(what).Then(a.first...).Then(lockRefs(r.Project, r.Refs), lockRows(r.Project, r.Refs)).Then(a.before...)
+		return roundtrip.Write(what).Then(a.first...).Then(lockCreations(r.Project, r.Refs, a.above), lockRows(r.Project, r.Refs)).Then(a.before...)
 	}
 	err := d.pools.Do(ctx, locked().Then(d.lag.raise()...).Query(sql, a.read, args...))
 	if err == nil && a.free && a.token == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/internal/operation"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
 	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
 )
 
@@ -20,9 +21,13 @@ import (
 //	$7 refs whose locks are in the way   $8 whether those of the fence end
 //	$9 fence     $10 its owner   $11 its token   $12 whether the locks that end are locked, so that no beat comes in between
 //	$13 whether of the locks only those that stand for an intent are in the way  $14 who is next, or ''
+//	$15 created refs, if names are judged, and  $16 the names above them: see around
 var (
-	updateSQL     = fenceOfUpdate + decideUpdate(foundByKey) + endLocks("$14::text") + answerUpdate
-	updateManySQL = fenceOfUpdate + decideUpdate(foundInRange) + endLocks("$14::text") + answerUpdate
+	updateSQL     = fenceOfUpdate + decideUpdate(foundByKey, updateVerdict) + endLocks("$14::text") + answerUpdate
+	updateManySQL = fenceOfUpdate + decideUpdate(foundInRange, updateVerdict) + endLocks("$14::text") + answerUpdate
+
+	updateCreationSQL     = fenceOfUpdate + `, ` + around(15, 16) + decideUpdate(foundByKey, creationVerdict) + endLocks("$14::text") + answerUpdate + answerCreation
+	updateManyCreationSQL = fenceOfUpdate + `, ` + around(15, 16) + decideUpdate(foundInRange, creationVerdict) + endLocks("$14::text") + answerUpdate + answerCreation
 )
 
 const (
@@ -43,6 +48,10 @@ UNION ALL
 SELECT verdict, ref, value, NULL, NULL, NULL, NULL, now, NULL FROM differing, verdict, clock WHERE verdict = 'differs'
 UNION ALL
 SELECT verdict, ref, NULL, NULL, NULL, NULL, NULL, now, told FROM handed, verdict, clock WHERE told IS NOT NULL`
+	answerCreation = `
+UNION ALL
+SELECT verdict, ref, NULL, owner, token, heartbeat, stale_after, now, NULL FROM around, verdict, clock
+WHERE verdict = 'locked' AND owner IS NOT NULL OR verdict = 'excluded' AND holds`
 )
 
 const (
@@ -81,12 +90,13 @@ const (
 
 // verdictOf is what becomes of an update, by what may refuse it, in the order of
 // precedence. A stale lock in the way refuses nothing, but has to be locked first.
-func verdictOf(lost, locked, stale, differs string) string {
+func verdictOf(lost, locked, stale, differs, excluded string) string {
 	return `CASE
     WHEN ` + lost + ` THEN 'lost'
     WHEN ` + locked + ` THEN 'locked'
     WHEN ` + stale + ` THEN 'stale'
     WHEN ` + differs + ` THEN 'differs'
+    WHEN ` + excluded + ` THEN 'excluded'
     ELSE 'done'
   END`
 }
@@ -101,9 +111,25 @@ func differs(adopt string) string {
   END`
 }
 
+// The verdict on an update, and on one whose created refs others may exclude.
+var (
+	updateVerdict = verdictOf(
+		`EXISTS (SELECT FROM lost)`,
+		`EXISTS (SELECT FROM standing WHERE NOT stale)`,
+		`NOT $12::boolean AND EXISTS (SELECT FROM standing)`,
+		`EXISTS (SELECT FROM differing)`,
+		`false`)
+	creationVerdict = verdictOf(
+		`EXISTS (SELECT FROM lost)`,
+		`EXISTS (SELECT FROM standing WHERE NOT stale) OR EXISTS (SELECT FROM around WHERE owner IS NOT NULL)`,
+		`NOT $12::boolean AND EXISTS (SELECT FROM standing)`,
+		`EXISTS (SELECT FROM differing)`,
+		`EXISTS (SELECT FROM around)`)
+)
+
 // decideUpdate compares, and writes if all fits. It looks no lock up if none stands
 // between the first of the refs and the last.
-func decideUpdate(found string) string {
+func decideUpdate(found, verdict string) string {
 	return `, lost AS MATERIALIZED (
   SELECT ref FROM fence WHERE lock IS NULL
 ), clock AS MATERIALIZED (
@@ -116,11 +142,7 @@ func decideUpdate(found string) string {
   SELECT ref, value FROM found
   WHERE ` + differs("$6::boolean") + `
 ), verdict AS MATERIALIZED (
-  SELECT ` + verdictOf(
-		`EXISTS (SELECT FROM lost)`,
-		`EXISTS (SELECT FROM standing WHERE NOT stale)`,
-		`NOT $12::boolean AND EXISTS (SELECT FROM standing)`,
-		`EXISTS (SELECT FROM differing)`) + ` AS verdict
+  SELECT ` + verdict + ` AS verdict
 ), created AS (
   INSERT INTO refs (project, ref, value, time, op)
   SELECT $1, ref, new, now, $5 FROM found, verdict, clock WHERE verdict = 'done' AND tid IS NULL
@@ -174,7 +196,7 @@ func (d *Driver) updateRange(ctx context.Context, r refdb.UpdateRequest, c updat
 func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	c := newUpdateArrays(r)
 	o := outcome{project: r.Project}
-	if len(c.keyed) == 1 && len(c.refs) == 1 && (r.Fence == nil || c.release) {
+	if len(c.keyed) == 1 && len(c.refs) == 1 && len(c.created) == 0 && (r.Fence == nil || c.release) {
 		u := updateCall{request: r, arrays: c}
 		if err := d.batcher.Do(ctx, &u); err != nil {
 			return err
@@ -192,25 +214,34 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 		}
 	}
 	// The rows of the locks that end are locked only if there certainly are some.
-	sql := updateSQL
+	sql, names := updateSQL, []any(nil)
 	if len(c.refs) > maxKeys {
 		sql = updateManySQL
 	}
+	if len(c.created) > 0 {
+		sql, names = updateCreationSQL, []any{c.created, c.above}
+		if len(c.refs) > maxKeys {
+			sql = updateManyCreationSQL
+		}
+	}
 	for rowsLocked := c.release || o.verdict == "stale"; o.verdict == "" || o.verdict == "stale"; rowsLocked = true {
-		work := roundtrip.Write("update refs").Then(lockRefs(r.Project, c.keyed))
+		work := roundtrip.Write("update refs").Then(lockCreations(r.Project, c.keyed, c.above))
 		if rowsLocked && len(c.ending) > 0 {
 			work = work.Then(lockRows(r.Project, c.ending))
 		}
 		if len(c.fence) > 0 && !c.release {
 			work = work.Then(lockFence(r.Project, c.fence))
 		}
-		err := d.pools.Do(ctx, work.Query(sql, o.read,
-			r.Project, c.refs, c.olds, c.news, operation.Text(r.Origin), r.Adopt, c.inTheWay, c.release, c.fence, c.owner, c.token.Time(), rowsLocked, !c.mandatory, c.next))
+		err := d.pools.Do(ctx, work.Query(sql, o.read, append([]any{
+			r.Project, c.refs, c.olds, c.news, operation.Text(r.Origin), r.Adopt, c.inTheWay, c.release, c.fence, c.owner, c.token.Time(), rowsLocked, !c.mandatory, c.next}, names...)...))
 		if err != nil {
 			return err
 		}
 	}
 	d.notifyEnded(&o, c)
+	if o.verdict == "excluded" {
+		return conflicts(r.Project, c.created, o.excluding)
+	}
 	return o.err(r.Updates)
 }
 
@@ -247,6 +278,8 @@ type updateArrays struct {
 	mandatory  bool     // locks that stand for no intent refuse it, too
 	ending     []string // refs whose locks end with the update
 	keyed      []string // all refs that it touches
+	created    []string // refs that it creates, if names are judged
+	above      []string // the names above these
 }
 
 func newUpdateArrays(r refdb.UpdateRequest) updateArrays {
@@ -261,6 +294,10 @@ func newUpdateArrays(r refdb.UpdateRequest) updateArrays {
 			c.keyed = append(c.keyed, ref)
 			c.inTheWay = append(c.inTheWay, ref)
 		}
+	}
+	if r.GitNames {
+		c.created = rules.Created(r.Updates)
+		c.above = rules.Above(c.created)
 	}
 	if c.mandatory {
 		c.ending = c.inTheWay
@@ -280,6 +317,8 @@ type outcome struct {
 	holders  []refdb.LockInfo
 	have     map[string]refdb.Value
 	toNotify map[string][]string // places to notify of locks that ended
+
+	excluding []string // refs because of which others can't be created
 }
 
 func (o *outcome) read(rows pgx.Rows) error {
@@ -314,6 +353,8 @@ func (o *outcome) add(ref string, value *string, lock lockColumns, now time.Time
 		o.lost = append(o.lost, ref)
 	case "locked":
 		o.holders = append(o.holders, lock.info(o.project, ref, now))
+	case "excluded":
+		o.excluding = append(o.excluding, ref)
 	case "differs":
 		if o.have == nil {
 			o.have = make(map[string]refdb.Value)

@@ -38,7 +38,7 @@ WITH found AS MATERIALIZED (
 		`fence IS NOT NULL AND (owner IS DISTINCT FROM holder OR coalesce(token, 'epoch') <> fence OR `+isIntent+`)`,
 		`fence IS NULL AND `+inTheWay("NOT mandatory OR owner IS NULL"),
 		`fence IS NULL AND mandatory AND owner IS NOT NULL AND NOT open`,
-		differs("adopt")) + ` AS verdict
+		differs("adopt"), `false`) + ` AS verdict
   FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock, (` + f.asked("project text", "ref text", "old text", "new text", "op text", "index int",
 		"mandatory boolean", "adopt boolean", "holder text", "fence timestamptz", "next text") + `) AS asked
   LEFT JOIN LATERAL (SELECT value FROM refs WHERE project = asked.project AND ref = asked.ref LIMIT 1) AS refs ON true

@@ -44,9 +44,18 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		holders = append(holders, own...)
 		slices.SortFunc(holders, func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
 	}
+	intents, conflicts := d.excluding(r.Project, r.Updates)
+	d.pause("looks at names before transaction")
 	d.pause("acquires after looking")
-	if d.refuses(holders) {
-		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.LockedError{Holders: d.refusing(holders)})
+	inTheWay := slices.SortedFunc(slices.Values(slices.Concat(holders, intents)), func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+	if len(conflicts) > 0 && d.bug == "names come before locks" {
+		return refdb.Prepared{}, &refdb.NameConflictError{Project: r.Project, Conflicts: conflicts}
+	}
+	if d.refuses(inTheWay) {
+		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.LockedError{Holders: d.refusing(inTheWay)})
+	}
+	if len(conflicts) > 0 && d.bug == "names come before values" {
+		return refdb.Prepared{}, &refdb.NameConflictError{Project: r.Project, Conflicts: conflicts}
 	}
 	if d.bug == "packs come before values" || d.bug == "revoked preparations use packs" && d.revoked(r) {
 		if err := d.usePacks(r); err != nil {
@@ -58,6 +67,12 @@ func (d *driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	}
 	if err := d.compare(r, asked); err != nil {
 		return refdb.Prepared{}, err
+	}
+	if len(conflicts) > 0 {
+		if d.bug == "an excluded name leaves intents" {
+			d.intend(r, d.mark+1)
+		}
+		return refdb.Prepared{}, fmt.Errorf("preparing: %w", &refdb.NameConflictError{Project: r.Project, Conflicts: conflicts})
 	}
 	if err := d.usePacks(r); err != nil && d.bug != "prepares without packs" {
 		if d.bug == "a missing pack leaves intents" {

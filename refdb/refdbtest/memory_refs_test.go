@@ -201,6 +201,13 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 			holders = append(holders, row.LockInfo)
 		}
 	}
+	var conflicts []refdb.NameConflict
+	if r.GitNames && d.bug != "updates are not judged" || d.bug == "all updates are judged" {
+		var intents []refdb.LockInfo
+		intents, conflicts = d.excluding(r.Project, r.Updates)
+		holders = slices.SortedFunc(slices.Values(slices.Concat(holders, intents)), func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+		d.pause("looks at names before transaction")
+	}
 	locked := anyFresh(holders) && d.bug != "no mandatory locks"
 	if locked && d.bug != "mismatch before lock" {
 		return fmt.Errorf("updating: %w", &refdb.LockedError{Holders: d.refusing(holders)})
@@ -212,7 +219,7 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 
 	mismatches := d.mismatches(r)
 	d.pause("compares before transaction")
-	if r.Fence != nil && r.Fence.Release && (len(mismatches) == 0 && !locked || d.bug == "released though refused") {
+	if r.Fence != nil && r.Fence.Release && (len(mismatches) == 0 && len(conflicts) == 0 && !locked || d.bug == "released though refused") {
 		for _, ref := range r.Fence.Refs {
 			d.end(key{r.Project, ref}, r.Fence.Next)
 		}
@@ -222,6 +229,9 @@ func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	}
 	if locked {
 		return fmt.Errorf("updating: %w", &refdb.LockedError{Holders: d.refusing(holders)})
+	}
+	if len(conflicts) > 0 {
+		return fmt.Errorf("updating: %w", &refdb.NameConflictError{Project: r.Project, Conflicts: conflicts})
 	}
 	if d.bug != "stale locks stay" {
 		d.endStale(holders)

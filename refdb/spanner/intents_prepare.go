@@ -21,8 +21,11 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 		return refdb.Prepared{}, err
 	}
 	var packs []*foundPack
-	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, unrevokedStates(&r, &packs),
-		func(b *batch, states []state) (acquisition, error) { return planPrepare(b, &r, states, packs) })
+	names := askNames(r.Updates)
+	a, err := d.acquire(ctx, request{tag: "refdb.prepare", what: what}, unrevokedStates(&r, names, &packs),
+		func(b *batch, states []state) (acquisition, error) {
+			return planPrepare(b, &r, states, names.around(states), packs)
+		})
 	return refdb.Prepared{Token: a.Token, Time: a.Token.Time(), Reclaimed: a.Reclaimed}, err
 }
 
@@ -32,16 +35,16 @@ func moves(r *refdb.PrepareRequest, ref string) bool {
 	return found
 }
 
-// planPrepare says what becomes of r in view of what stands on its refs, and of the packs
+// planPrepare says what becomes of r in view of what stands on its refs, and around them, and of the packs
 // that there are. There are no states if it was revoked.
-func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, packs []*foundPack) (a acquisition, refused error) {
+func planPrepare(b *batch, r *refdb.PrepareRequest, states []state, around []rules.Row, packs []*foundPack) (a acquisition, refused error) {
 	if len(states) == 0 {
 		return a, refdb.ErrReleased
 	}
 	all := slices.Clone(states)
 	states = slices.DeleteFunc(states, func(s state) bool { return !moves(r, s.Name) })
 	sortByRef(states)
-	a.Acquisition, refused = rules.Prepare(*r, rowsOf(states))
+	a.Acquisition, refused = rules.Prepare(*r, rowsOf(states), around)
 	if refused != nil || a.Adopted {
 		return a, refused
 	}
@@ -81,7 +84,7 @@ WHERE NOT EXISTS (SELECT 1 FROM intents WHERE project = @project AND ref = @firs
 
 // unrevokedStates returns a function that reads and locks what decides about r: the states, none if r was
 // revoked, and those of its packs that there are.
-func unrevokedStates(r *refdb.PrepareRequest, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
+func unrevokedStates(r *refdb.PrepareRequest, names nameQuestion, packs *[]*foundPack) func(context.Context, *transaction) ([]state, error) {
 	keys := stateKeys(rules.RefsOf(r.Updates))
 	for _, b := range r.RequiredValues {
 		if !moves(r, b.Ref) {
@@ -89,16 +92,18 @@ func unrevokedStates(r *refdb.PrepareRequest, packs *[]*foundPack) func(context.
 		}
 	}
 	s := stateStatement(r.Project)
-	s.SQL += unrevokedSQL
+	keys = names.ask(&s, keys)
 	s.Params["first"], s.Params["nonce"] = r.Updates[0].Ref, r.Nonce
-	if len(r.Packs) == 0 {
-		return statesOf(s, keys)
+	var packColumns string
+	var more []any
+	if len(r.Packs) > 0 {
+		packColumns, more = foundPacksSQL, []any{packs}
+		s.Params["packs"] = r.Packs
 	}
-	s.SQL = stateColumnsSQL + foundPacksSQL + stateRowsSQL + unrevokedSQL
-	s.Params["packs"] = r.Packs
+	s.SQL = stateColumnsSQL + packColumns + names.columns() + stateRowsSQL + unrevokedSQL
 	return func(ctx context.Context, t *transaction) (states []state, err error) {
 		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(row *spanner.Row) (state, error) {
-			return readState(r.Project, row, packs)
+			return names.readState(r.Project, row, more...)
 		}))
 		return states, err
 	}

@@ -24,10 +24,17 @@ type key struct {
 	// whole rows: so a fenced update does not wait for its holder's beats.
 	Fence spanner.NullString `spanner:"fence"`
 	Value spanner.NullString `spanner:"value"` // the ref
+	// After and Before are the bounds of the names below, for a nameQuestion, which is not about Moved.
+	After  spanner.NullString `spanner:"after"`
+	Before spanner.NullString `spanner:"before"`
+	Moved  []string           `spanner:"moved"`
 }
 
-func (k key) bytes() int {
-	return len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + 32
+func (k key) bytes() (n int) {
+	for _, ref := range k.Moved {
+		n += len(ref) + 8
+	}
+	return n + len(k.Ref) + len(k.Lock.StringVal) + len(k.Fence.StringVal) + len(k.Value.StringVal) + len(k.After.StringVal) + len(k.Before.StringVal) + 48
 }
 
 // lockKeys name the locks on refs.

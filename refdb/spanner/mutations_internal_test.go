@@ -100,7 +100,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 				states = queued(states)
 			}
 			var b batch
-			if err := planUpdate(&b, &r, states); err != nil {
+			if err := planUpdate(&b, &r, states, nil); err != nil {
 				t.Fatal(err)
 			}
 			check(t, &b, row.want, row.tooMany)
@@ -127,7 +127,7 @@ func TestLargestRequestsStayWithinWhatSpannerTakesInOneCommit(t *testing.T) {
 				packs = append(packs, &foundPack{ID: fmt.Sprint(i), Project: "p", Complete: true})
 				r.Packs = append(r.Packs, packs[i].ID)
 			}
-			if _, err := planPrepare(&b, &r, row.states, packs); err != nil {
+			if _, err := planPrepare(&b, &r, row.states, nil, packs); err != nil {
 				t.Fatal(err)
 			}
 			check(t, &b, row.want, row.tooMany)

@@ -18,8 +18,12 @@ func (d *Driver) Update(ctx context.Context, r refdb.UpdateRequest) error {
 	if r.Fence != nil {
 		fenced = r.Fence.Refs
 	}
-	_, err := decide(ctx, d, request{tag: "refdb.update", what: what}, statesOf(stateStatement(r.Project), updateKeys(r.Updates, fenced)),
-		func(b *batch, states []state) error { return planUpdate(b, &r, states) })
+	var names nameQuestion
+	if r.GitNames {
+		names = askNames(r.Updates)
+	}
+	_, err := decide(ctx, d, request{tag: "refdb.update", what: what}, names.statesWith(r.Project, updateKeys(r.Updates, fenced)),
+		func(b *batch, states []state) error { return planUpdate(b, &r, states, names.around(states)) })
 	return err
 }
 
@@ -31,8 +35,8 @@ func checkRefs(updates []refdb.Update) error {
 	return nil
 }
 
-// planUpdate says what r writes in view of what it found, or why it is refused.
-func planUpdate(b *batch, r *refdb.UpdateRequest, states []state) error {
+// planUpdate says what r writes in view of what it found, on its refs and around them, or why it is refused.
+func planUpdate(b *batch, r *refdb.UpdateRequest, states []state, around []rules.Row) error {
 	if rules.Updated(r.ID, rowsOf(states)) {
 		return nil
 	}
@@ -42,7 +46,7 @@ func planUpdate(b *batch, r *refdb.UpdateRequest, states []state) error {
 			return lost
 		}
 	}
-	after, refused := rules.Update(*r, found.rows(r.Updates), readAt(states))
+	after, refused := rules.Update(*r, found.rows(r.Updates), around, readAt(states))
 	if refused != nil {
 		return refused
 	}

@@ -19,6 +19,7 @@ type state struct {
 	token     time.Time       // of the lock, to the nanosecond
 	fence     *refdb.LockInfo // the lock as far as a fence needs it: without heartbeat and age
 	now       time.Time       // if there is a lock or a fence
+	below     []rules.Row     // refs below that decide about its name
 }
 
 // value is what the ref holds.

@@ -34,8 +34,8 @@ func (d *Driver) Prepare(ctx context.Context, r refdb.PrepareRequest) (refdb.Pre
 	refs := rules.RefsOf(r.Updates)
 	var prepared refdb.Prepared
 	look := func() error {
-		return d.lookFirst(ctx, r.Project, refs, rules.PrepareClaim(r), func(rows []rules.Row, _ time.Time) error {
-			return rules.Refuse(rules.Locks(rows))
+		return d.lookFirst(ctx, r.Project, refs, r.Updates, rules.PrepareClaim(r), func(rows, around []rules.Row, _ time.Time) error {
+			return rules.RefusePreparation(r, rows, around)
 		})
 	}
 	n := len(refs) + len(r.Packs) + len(r.RequiredValues)
@@ -60,7 +60,11 @@ func (t *tx) prepare(r refdb.PrepareRequest, refs []string) (prepared refdb.Prep
 	if err != nil {
 		return refdb.Prepared{}, nil, err
 	}
-	a, refused := rules.Prepare(r, rows)
+	around, err := t.around(r.Project, r.Updates)
+	if err != nil {
+		return refdb.Prepared{}, nil, err
+	}
+	a, refused := rules.Prepare(r, rows, around)
 	if refused != nil || a.Adopted {
 		return refdb.Prepared{Token: a.Token, Time: time.UnixMicro(t.now)}, refused, nil
 	}

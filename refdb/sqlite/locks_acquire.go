@@ -26,7 +26,7 @@ const (
 // Acquire implements refdb.LockStore.
 func (d *Driver) Acquire(ctx context.Context, r refdb.AcquireRequest) (answer refdb.Acquired, err error) {
 	look := func() error {
-		return d.lookFirst(ctx, r.Project, r.Refs, rules.AcquireClaim(r), func(rows []rules.Row, now time.Time) error {
+		return d.lookFirst(ctx, r.Project, r.Refs, nil, rules.AcquireClaim(r), func(rows, _ []rules.Row, now time.Time) error {
 			a, refused := rules.Acquire(r, rows, now)
 			if refused == nil || !unchanged(a.After) {
 				return nil
@@ -66,19 +66,25 @@ func (d *Driver) contend(waiter refdb.Waiter, look, take func() error) (err erro
 // refusal end here. Waiters ask again and again; in a write transaction each time they would
 // hold up the lock's holder. If an earlier request for the claim took some of the locks, there
 // is something to write.
-func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, c rules.Claim, decide func(rows []rules.Row, now time.Time) error) error {
-	var rows []rules.Row
+//
+// If updates create refs, decide also gets the rows that decide about their names.
+func (d *Driver) lookFirst(ctx context.Context, project string, refs []string, updates []refdb.Update, c rules.Claim,
+	decide func(rows, around []rules.Row, now time.Time) error) error {
+	var rows, around []rules.Row
 	var now int64
 	err := d.read(ctx, "look at locks", func(conn *conn) (err error) {
 		// Read before the rows, the time makes no lock older than it is.
 		now = d.now()
-		rows, err = readRows(ctx, conn, now, project, refs)
+		if rows, err = readRows(ctx, conn, now, project, refs); err != nil {
+			return err
+		}
+		around, err = readRowsAround(ctx, conn, now, project, updates)
 		return err
 	})
 	if err != nil || c.TookAny(rows) {
 		return err
 	}
-	return decide(rows, timeOf(now))
+	return decide(rows, around, timeOf(now))
 }
 
 func (t *tx) acquire(r refdb.AcquireRequest) (answer refdb.Acquired, refused, err error) {

@@ -47,7 +47,13 @@ func (t *tx) update(r refdb.UpdateRequest) (refused, err error) {
 	if err != nil {
 		return nil, err
 	}
-	after, refused := rules.Update(r, rows, timeOf(t.now))
+	var around []rules.Row
+	if r.GitNames {
+		if around, err = t.around(r.Project, r.Updates); err != nil {
+			return nil, err
+		}
+	}
+	after, refused := rules.Update(r, rows, around, timeOf(t.now))
 	if refused != nil {
 		return refused, nil
 	}

@@ -41,18 +41,20 @@ func readRows(ctx context.Context, c *conn, now int64, project string, refs []st
 		rows[i].Name = ref
 	}
 	statement, names := oneOrMany(rowOfRef, rowsOfRefs, refs)
-	err := c.query(ctx, func(r row) {
-		found := &rows[r.int(0)]
-		if !r.null(1) {
-			ref := refOf(found.Name, r.text(1), r.int(2), r.text(3))
-			found.Ref = &ref
-		}
-		if !r.null(4) {
-			lock := lockOf(now, project, found.Name, r[4:])
-			found.Lock, found.Nonce, found.Queue = &lock, r.text(8), queueOf(r.text(9))
-		}
-	}, statement, project, names)
+	err := c.query(ctx, func(r row) { readRow(&rows[r.int(0)], now, project, r[1:]) }, statement, project, names)
 	return rows, err
+}
+
+// readRow reads the stateColumns of a ref of a project.
+func readRow(found *rules.Row, now int64, project string, r row) {
+	if !r.null(0) {
+		ref := refOf(found.Name, r.text(0), r.int(1), r.text(2))
+		found.Ref = &ref
+	}
+	if !r.null(3) {
+		lock := lockOf(now, project, found.Name, r[3:])
+		found.Lock, found.Nonce, found.Queue = &lock, r.text(7), queueOf(r.text(8))
+	}
 }
 
 // oneOrMany returns the statement for a single ref and its name, or the one for any

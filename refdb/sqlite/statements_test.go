@@ -118,18 +118,30 @@ func TestP8ACallIsOneTransactionOfAFixedNumberOfStatementsAndOnePerLockThatIsBea
 				_, err := d.PurgeTombstones(ctx, refdb.TombstoneRequest{Project: project, Limit: n, OlderThan: time.Hour})
 				return err
 			}},
-			{"Prepare", 10, prepare}, // BEGIN, look, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
+			{"Prepare", 11, prepare}, // BEGIN, look, look at names, was it revoked, read the mark, insert locks, insert intents, set the mark, COMMIT
 			{"Finish, nothing done", 7, func() error { // BEGIN, fence, drop locks, drop intents, COMMIT
 				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Dropped: refs})
 			}},
-			{"Prepare again", 10, prepare},
+			{"Prepare again", 11, prepare},
 			{"Intents", 1, func() error { _, err := d.Intents(ctx, refdb.IntentQuery{Limit: n}); return err }},
 			// BEGIN, which file is admitted, look, ROLLBACK
 			{"States", 4, func() error { _, err := d.States(ctx, project, refs); return err }},
 			{"Finish", 9, func() error { // BEGIN, fence, look, put, drop locks, drop intents, COMMIT
 				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Done: updates})
 			}},
-			{"Prepare what is not so", 5, func() error { // BEGIN, look, COMMIT
+			{"Prepare moves", 10, func() error { // nothing is created: no look at names
+				moves := slices.Clone(updates)
+				for i := range moves {
+					moves[i].Old, moves[i].New = v1, v2
+				}
+				p, err := d.Prepare(ctx, preparation(moves...))
+				token = p.Token
+				return err
+			}},
+			{"Finish, nothing done again", 7, func() error {
+				return d.Finish(ctx, refdb.FinishRequest{Project: project, Origin: refdb.Origin{Owner: owner}, Token: token, Dropped: refs})
+			}},
+			{"Prepare what is not so", 6, func() error { // BEGIN, look, look at names, COMMIT
 				if _, err := d.Prepare(ctx, preparation(updates...)); !errors.Is(err, refdb.ErrMismatch) {
 					return fmt.Errorf("got %w", err)
 				}

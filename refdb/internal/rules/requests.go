@@ -38,26 +38,37 @@ func Acquire(r refdb.AcquireRequest, rows []Row, now time.Time) (Acquisition, er
 }
 
 // Prepare decides about r, unless that was revoked. The rows are those of r.Updates, in their
-// order. If it refuses, with a *refdb.LockedError or a *refdb.MismatchError, nothing is written.
+// order; around are those that [CheckNames] needs. If it refuses, with a *refdb.LockedError, a
+// *refdb.MismatchError or a *refdb.NameConflictError, nothing is written.
 //
 // What is left of a part of an earlier preparation is its owner's to end: it counts as a lock of
 // somebody else.
-func Prepare(r refdb.PrepareRequest, rows []Row) (Acquisition, error) {
+func Prepare(r refdb.PrepareRequest, rows, around []Row) (Acquisition, error) {
 	if PrepareClaim(r).tookAll(rows) {
 		return adopted(rows), nil
 	}
 	locks := Locks(rows)
-	if err := Refuse(locks); err != nil {
+	intents, conflicts := CheckNames(r.Project, Created(r.Updates), around)
+	if err := Refuse(inOrder(locks, intents)); err != nil {
 		return Acquisition{}, err
 	}
 	if err := Compare(refdb.UpdateRequest{Project: r.Project, Updates: r.Updates}, rows); err != nil {
 		return Acquisition{}, err
+	}
+	if conflicts != nil {
+		return Acquisition{}, conflicts
 	}
 	after := make([]queue.RowUpdate, len(rows))
 	for i, row := range rows {
 		after[i].Queue = row.Queue.Overtaken()
 	}
 	return Acquisition{Acquired: refdb.Acquired{Reclaimed: reclaimed(locks)}, After: after}, nil
+}
+
+// RefusePreparation returns the *refdb.LockedError of [Prepare], if locks refuse it.
+func RefusePreparation(r refdb.PrepareRequest, rows, around []Row) error {
+	intents, _ := CheckNames(r.Project, Created(r.Updates), around)
+	return Refuse(inOrder(Locks(rows), intents))
 }
 
 // adopted is the answer of an earlier request, which gave all rows the same token.
@@ -74,10 +85,11 @@ func Abandon(r refdb.AbandonRequest, row Row, now time.Time) queue.RowUpdate {
 	return queue.Withdraw(row.queueRow(c), r.Waiter, now)
 }
 
-// Update decides about r, whose fence stands. The rows are those of r.Updates, in their order. It
-// returns what becomes of their locks, in the same order: stale ones end, because their holders have to
-// learn of it. Or it refuses, with a *refdb.LockedError or a *refdb.MismatchError.
-func Update(r refdb.UpdateRequest, rows []Row, now time.Time) (after []queue.RowUpdate, refused error) {
+// Update decides about r, whose fence stands. The rows are those of r.Updates, in their order; around
+// are those that [CheckNames] needs, if r.GitNames. It returns what becomes of the locks of the rows, in the same order:
+// stale ones end, because their holders have to learn of it. Or it refuses, with a *refdb.LockedError, a
+// *refdb.MismatchError or a *refdb.NameConflictError.
+func Update(r refdb.UpdateRequest, rows, around []Row, now time.Time) (after []queue.RowUpdate, refused error) {
 	var passed []refdb.LockInfo
 	after = make([]queue.RowUpdate, len(rows))
 	for i, row := range rows {
@@ -87,11 +99,15 @@ func Update(r refdb.UpdateRequest, rows []Row, now time.Time) (after []queue.Row
 		passed = append(passed, *row.Lock)
 		after[i] = queue.Pass(queue.Row{Lock: row.Lock, Nonce: row.Nonce, Queue: row.Queue}, now)
 	}
-	if err := Refuse(passed); err != nil {
+	intents, conflicts := CheckNames(r.Project, Created(r.Updates), around)
+	if err := Refuse(inOrder(passed, intents)); err != nil {
 		return nil, err
 	}
 	if err := Compare(r, rows); err != nil {
 		return nil, err
+	}
+	if conflicts != nil {
+		return nil, conflicts
 	}
 	return after, nil
 }

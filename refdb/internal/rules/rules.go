@@ -5,6 +5,7 @@
 //   - adopt.go: has this request been carried out already?
 //   - free.go: do the locks that stand allow it?
 //   - mismatch.go: do the refs hold what it expects?
+//   - names.go: can git hold the refs that it creates?
 //   - fence.go: does the lock that it needs still stand?
 //   - packs.go: may a part be stored, may packs be used?
 //   - recover.go: what becomes of lost changes, and which server is admitted?

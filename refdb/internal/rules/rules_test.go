@@ -162,7 +162,7 @@ func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
 		r := refdb.UpdateRequest{Project: "p", Updates: []refdb.Update{{Ref: "a", New: v1}}, Locks: row.mode, Fence: row.fence}
 		lock := locked(row.lock, row.nonce)
 		lock.Queue = row.queue
-		after, err := Update(r, []Row{lock}, time.Unix(1_000_000, 0))
+		after, err := Update(r, []Row{lock}, nil, time.Unix(1_000_000, 0))
 		refused := holders(t, err) != nil
 		if refused != row.refused || refused != (after == nil) || !refused && after[0].Action != row.want {
 			t.Errorf("%s: %v, becomes %+v", name, err, after)
@@ -173,10 +173,10 @@ func TestAnUpdateHeedsLocksByItsModeAndEndsTheStaleOnes(t *testing.T) {
 func TestLocksAreLookedAtBeforeValues(t *testing.T) {
 	rows := []Row{locked(freshLock("a", other), "")}
 	updates := []refdb.Update{{Ref: "a", Old: v1, New: v2}}
-	if _, err := Update(refdb.UpdateRequest{Project: "p", Updates: updates}, rows, time.Now()); !errors.Is(err, refdb.ErrLocked) {
+	if _, err := Update(refdb.UpdateRequest{Project: "p", Updates: updates}, rows, nil, time.Now()); !errors.Is(err, refdb.ErrLocked) {
 		t.Errorf("an update got %v", err)
 	}
-	if _, err := Prepare(refdb.PrepareRequest{Project: "p", Updates: updates}, rows); !errors.Is(err, refdb.ErrLocked) {
+	if _, err := Prepare(refdb.PrepareRequest{Project: "p", Updates: updates}, rows, nil); !errors.Is(err, refdb.ErrLocked) {
 		t.Errorf("a preparation got %v", err)
 	}
 }
@@ -356,7 +356,7 @@ func TestAPreparationIsAdoptedGrantedOrRefused(t *testing.T) {
 		"another value":                   {holding("a", v2, ""), false, 0, 0, refdb.ErrMismatch},
 	} {
 		r := refdb.PrepareRequest{Project: "p", Updates: []refdb.Update{{Ref: "a", New: v1}}, Owner: owner, Nonce: "n"}
-		got, err := Prepare(r, []Row{row.row})
+		got, err := Prepare(r, []Row{row.row}, nil)
 		if got.Adopted != row.adopted || got.Token > 0 != row.adopted || len(got.Reclaimed) != row.reclaimed || !errors.Is(err, row.refused) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}

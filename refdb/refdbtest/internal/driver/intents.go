@@ -296,10 +296,11 @@ func intentRows() []row {
 				}
 				r.WantNone()
 			}
-			for _, ref := range nastyRefs() {
+			for _, ref := range nastyRefs() { // some of which exclude others
 				l := e.Prepare(e.A, suite.Move(ref, "", v1))
 				e.WantIntended(l)
 				e.Must(e.Finish(e.A, l))
+				e.Must(e.Finish(e.A, e.Prepare(e.A, suite.Move(ref, v1, refdb.Deleted))))
 			}
 			e.WantNone()
 			if got := e.List(e.Project); len(got) != len(nastyRefs()) {

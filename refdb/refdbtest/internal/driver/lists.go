@@ -300,7 +300,7 @@ func withoutTimes(projects []refdb.ProjectSummary) []refdb.ProjectSummary {
 func intentFilters(e *env) {
 	site := e.Project
 	owners := []string{site, site + "/1", site + "2/1", site + "-", strings.ToUpper(site) + "/1"}
-	refs := []string{"HEAD", refA, refA + "/x", "refs/heads/%"}
+	refs := []string{"HEAD", refA, refA + "-x", "refs/heads/%"}
 	var all []refdb.Intent
 	for i, project := range []string{"", "-", "/b", "A", "_"} {
 		for j, ref := range refs {

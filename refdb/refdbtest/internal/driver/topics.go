@@ -53,6 +53,7 @@ func Topics() []suite.Topic {
 		{Name: "Abandon", Rows: abandonRows()},
 		{Name: "Locks", Rows: locksRows()},
 		{Name: "Intents", Rows: slices.Concat(intentRows(), intentEndRows())},
+		{Name: "Excluded names", Rows: excludedNameRows()},
 		{Name: "Cursors", Rows: cursorRows()},
 		{Name: "Resolve", Rows: resolveRows()},
 		{Name: "States", Rows: stateRows()},

@@ -182,3 +182,15 @@ func (e *Env) WantMismatches(err error, want ...refdb.Mismatch) {
 		e.Errorf("got mismatches %+v of %q, want %+v", mismatch.Mismatches, mismatch.Project, want)
 	}
 }
+
+// WantConflicts checks that err is an ErrNameConflict with exactly these details.
+func (e *Env) WantConflicts(err error, want ...refdb.NameConflict) {
+	e.Helper()
+	var conflict *refdb.NameConflictError
+	if !errors.As(err, &conflict) || !errors.Is(err, refdb.ErrNameConflict) {
+		e.Fatalf("got %v, want a *NameConflictError", err)
+	}
+	if conflict.Project != e.Project || !slices.Equal(conflict.Conflicts, want) {
+		e.Errorf("got conflicts %+v of %q, want %+v", conflict.Conflicts, conflict.Project, want)
+	}
+}

@@ -1,0 +1,86 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+)
+
+// Created returns the refs that updates create, if they hold what is expected of them.
+func Created(updates []refdb.Update) (refs []string) {
+	for _, u := range updates {
+		if u.Old.IsAbsent() && !u.New.IsAbsent() {
+			refs = append(refs, u.Ref)
+		}
+	}
+	return refs
+}
+
+// Above returns the names above any of refs that refs can have, sorted: see [refdb.RefsAbove].
+func Above(refs []string) (above []string) {
+	seen := make(map[string]bool)
+	for _, ref := range refs {
+		for name := range refdb.RefsAbove(ref) {
+			if seen[name] {
+				break // and those above it, too
+			}
+			seen[name] = true
+			above = append(above, name)
+		}
+	}
+	slices.Sort(above)
+	return above
+}
+
+// Below returns the bounds of the names below ref, both exclusive.
+func Below(ref string) (after, before string) {
+	return ref + "/", ref + "0" // the byte after the slash
+}
+
+// CheckNames decides about the names of refs that a request creates. Around are rows of refs that exclude some of them and that
+// the request itself does not move, in any order: for each created ref at least the first that holds a value, and the first
+// whose lock stands for an intent. It returns these locks, which refuse the request before anything that refs hold does, and
+// the conflicts, nil if there are none.
+func CheckNames(project string, created []string, around []Row) (locks []refdb.LockInfo, conflicts *refdb.NameConflictError) {
+	if len(around) == 0 {
+		return nil, nil
+	}
+	around = slices.SortedFunc(slices.Values(around), func(a, b Row) int { return strings.Compare(a.Name, b.Name) })
+	e := &refdb.NameConflictError{Project: project}
+	named := make(map[string]bool) // locks
+	for _, ref := range created {
+		var with string
+		var intent *refdb.LockInfo
+		for _, row := range around {
+			if !refdb.Excludes(ref, row.Name) {
+				continue
+			}
+			if with == "" && row.Ref != nil && !row.Ref.Value.IsAbsent() {
+				with = row.Name
+			}
+			if intent == nil && row.Lock != nil && KindOf(*row.Lock) == Intent {
+				intent = row.Lock
+			}
+		}
+		if with != "" {
+			e.Conflicts = append(e.Conflicts, refdb.NameConflict{Ref: ref, With: with})
+		}
+		if intent != nil && !named[intent.Ref] {
+			named[intent.Ref] = true
+			locks = append(locks, *intent)
+		}
+	}
+	if len(e.Conflicts) > 0 {
+		conflicts = e
+	}
+	return locks, conflicts
+}
+
+// inOrder returns the locks of both lists in the order of their refs.
+func inOrder(locks, more []refdb.LockInfo) []refdb.LockInfo {
+	if len(more) == 0 {
+		return locks
+	}
+	return slices.SortedFunc(slices.Values(slices.Concat(locks, more)), func(a, b refdb.LockInfo) int { return strings.Compare(a.Ref, b.Ref) })
+}

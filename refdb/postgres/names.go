@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+	"github.com/globalrefdb/globalrefdb/refdb/postgres/internal/roundtrip"
+)
+
+// around is a part of a statement that creates refs: what decides about their names. These are the refs above them, and of the refs
+// below each the first that holds a value and the first whose lock stands for an intent; but not those that the statement moves, which are $2.
+// It needs no younger snapshot than the rest: whoever creates one of these refs holds the key of the name above, which this transaction
+// has (see lockCreations). All are read in one snapshot, because the end of an intent takes the key of its own ref alone.
+//
+// The arguments have the numbers created and above: what rules.Created and rules.Above return.
+func around(created, above int) string {
+	const notMoved = ` AND NOT ref = ANY ($2::text[])`
+	below := `ref > made.ref || '/' AND ref < made.ref || '0'` + notMoved // 0 comes after the slash
+	return fmt.Sprintf(`around AS MATERIALIZED (
+  SELECT asked.ref, coalesce(value NOT IN `+absent+`, false) AS holds, CASE WHEN `+isIntent+` THEN owner END AS owner, token, heartbeat, stale_after
+  FROM unnest($%[2]d::text[]) AS asked (ref)
+  LEFT JOIN LATERAL (`+lockOfAsked+`) AS lock ON true
+  LEFT JOIN LATERAL (`+refOfAsked+`) AS refs ON true
+  WHERE (value NOT IN `+absent+` OR `+isIntent+`) AND NOT asked.ref = ANY ($2::text[])
+  UNION ALL
+  SELECT held.ref, true, NULL, NULL, NULL, NULL FROM unnest($%[1]d::text[]) AS made (ref), LATERAL (
+    SELECT ref FROM refs WHERE project = $1 AND `+below+` AND value NOT IN `+absent+` ORDER BY ref LIMIT 1
+  ) AS held
+  UNION ALL
+  SELECT lock.* FROM unnest($%[1]d::text[]) AS made (ref), LATERAL (
+    SELECT ref, false, owner, token, heartbeat, stale_after FROM locks WHERE project = $1 AND `+below+` AND `+isIntent+` ORDER BY ref LIMIT 1
+  ) AS lock
+)`, created, above)
+}
+
+// conflicts is the error of a request whose created refs are excluded by others.
+func conflicts(project string, created, with []string) error {
+	rows := make([]rules.Row, len(with))
+	for i, ref := range with {
+		// Any value will do.
+		rows[i] = rules.Row{Name: ref, Ref: &refdb.Ref{Name: ref, Value: refdb.Value(ref)}}
+	}
+	_, e := rules.CheckNames(project, created, rows)
+	return e
+}
+
+// lockCreations is lockRefs for a request that creates refs, above which are those names. It holds these shared: whoever creates one of
+// them holds it alone, and so comes before this or after it.
+func lockCreations(project string, refs, above []string) roundtrip.Statement {
+	if len(above) == 0 {
+		return lockRefs(project, refs)
+	}
+	if len(refs)+len(above) > maxKeys {
+		return lockProject(project)
+	}
+	keys, shared := orderedKeys(keysOf(project, refs), keysOf(project, above))
+	return roundtrip.Guarded(lockKeysSQL, slices.Insert(keys, 0, int64(keyOf(project, ""))), slices.Insert(shared, 0, true))
+}
+
+func keysOf(project string, refs []string) []int64 {
+	keys := make([]int64, len(refs))
+	for i, ref := range refs {
+		keys[i] = int64(keyOf(project, ref))
+	}
+	return keys
+}
+
+// orderedKeys returns each key once, in order, and whether it is locked shared. What is needed in both ways is locked exclusively at once:
+// a ref may be above another one of the same request, and two names may have the same key. Two requests that
+// hold a key shared, and then want it alone, wait for each other.
+func orderedKeys(exclusive, shared []int64) (keys []int64, isShared []bool) {
+	slices.Sort(exclusive)
+	keys = slices.Concat(exclusive, shared)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	isShared = make([]bool, len(keys))
+	for i, k := range keys {
+		_, alone := slices.BinarySearch(exclusive, k)
+		isShared[i] = !alone
+	}
+	return keys, isShared
+}

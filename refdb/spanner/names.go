@@ -1,0 +1,144 @@
+package spanner
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/refdb/internal/rules"
+)
+
+// belowSQL selects, for each key of a ref that is created, what decides about its name below it: the first ref that holds a value, and
+// the first whose lock stands for an intent, but for those that the request moves. The transaction locks what it reads, and
+// the gaps: who creates such a ref comes before it or after it.
+const belowSQL = `, ARRAY(
+  SELECT AS STRUCT b.ref FROM refs AS b
+  WHERE b.project = @project AND b.ref > k.after AND b.ref < k.before AND b.value NOT IN ('', '` + string(refdb.Deleted) + `', '` + string(refdb.Deleted256) + `')
+    AND b.ref NOT IN UNNEST(k.moved)
+  ORDER BY b.ref LIMIT 1), ARRAY(
+  SELECT AS STRUCT b.ref, b.owner, IFNULL(UNIX_MICROS(b.token), 0) AS token FROM locks AS b
+  WHERE b.project = @project AND b.ref > k.after AND b.ref < k.before AND IFNULL(b.stale_after, 0) >= @never_stale AND b.ref NOT IN UNNEST(k.moved)
+  ORDER BY b.ref LIMIT 1), UNIX_MICROS(CURRENT_TIMESTAMP())`
+
+// A nameQuestion says which names decide about those of the refs that a request creates. The zero nameQuestion is about none.
+type nameQuestion struct {
+	created, above []string
+	moved          []string // sorted
+}
+
+func askNames(updates []refdb.Update) nameQuestion {
+	created := rules.Created(updates)
+	if len(created) == 0 {
+		return nameQuestion{}
+	}
+	q := nameQuestion{created: created, moved: rules.RefsOf(updates)}
+	q.above = slices.DeleteFunc(rules.Above(created), func(ref string) bool {
+		_, moved := slices.BinarySearch(q.moved, ref)
+		return moved
+	})
+	return q
+}
+
+// columns are the columns that it adds to a query.
+func (q nameQuestion) columns() string {
+	if q.created == nil {
+		return ""
+	}
+	return belowSQL
+}
+
+// ask adds it to a query of the rows of keys.
+func (q nameQuestion) ask(s *spanner.Statement, keys []key) []key {
+	if q.created == nil {
+		return keys
+	}
+	s.Params["never_stale"] = refdb.NeverStale.Microseconds()
+	for i := range keys {
+		if _, created := slices.BinarySearch(q.created, keys[i].Ref); created {
+			after, before := rules.Below(keys[i].Ref)
+			first, _ := slices.BinarySearch(q.moved, after)
+			end, _ := slices.BinarySearch(q.moved, before)
+			keys[i].After, keys[i].Before, keys[i].Moved = notNull(after), notNull(before), q.moved[first:end]
+		}
+	}
+	for _, ref := range q.above {
+		keys = append(keys, key{Ref: ref, Fence: notNull(ref), Value: notNull(ref)})
+	}
+	return keys
+}
+
+// nameColumns reads the columns of a nameQuestion.
+type nameColumns struct {
+	refs  []*struct{ Ref string }
+	locks []*struct {
+		Ref, Owner string
+		Token      int64
+	}
+	now int64
+}
+
+// into returns where the columns go, if q adds some.
+func (c *nameColumns) into(q nameQuestion) []any {
+	if q.created == nil {
+		return nil
+	}
+	return []any{&c.refs, &c.locks, &c.now}
+}
+
+// below returns the rows that they tell of.
+func (c *nameColumns) below(project string) (rows []rules.Row) {
+	for _, r := range c.refs {
+		rows = append(rows, rules.Row{Name: r.Ref, Ref: &refdb.Ref{Name: r.Ref, Value: refdb.Value(r.Ref)}})
+	}
+	for _, l := range c.locks {
+		lock := intentLock(refdb.LockInfo{Project: project, Ref: l.Ref, Owner: l.Owner, Token: refdb.Token(l.Token), StaleAfter: refdb.NeverStale}, time.UnixMicro(c.now))
+		rows = append(rows, rules.Row{Name: l.Ref, Lock: &lock})
+	}
+	return rows
+}
+
+// intentLock adds the heartbeat of a lock that stands for an intent, and so has no other than its token.
+func intentLock(l refdb.LockInfo, now time.Time) refdb.LockInfo {
+	l.Heartbeat = l.Token.Time()
+	l.Age = now.Sub(l.Heartbeat)
+	return l
+}
+
+// around returns the rows that decide about the names.
+func (q nameQuestion) around(states []state) (around []rules.Row) {
+	for _, s := range states {
+		around = append(around, s.below...)
+		if _, above := slices.BinarySearch(q.above, s.Name); !above {
+			continue
+		}
+		row := rules.Row{Name: s.Name, Ref: s.Ref}
+		if s.fence != nil {
+			lock := intentLock(*s.fence, s.now)
+			row.Lock = &lock
+		}
+		around = append(around, row)
+	}
+	return around
+}
+
+// statesWith is statesOf for a request about whose names q asks.
+func (q nameQuestion) statesWith(project string, keys []key) func(context.Context, *transaction) ([]state, error) {
+	s := stateStatement(project)
+	s.SQL = stateColumnsSQL + q.columns() + stateRowsSQL
+	keys = q.ask(&s, keys)
+	return func(ctx context.Context, t *transaction) (states []state, err error) {
+		err = queryKeys(ctx, t, s, keys, key.bytes, collect(&states, func(r *spanner.Row) (state, error) { return q.readState(project, r) }))
+		return states, err
+	}
+}
+
+// readState is readState for a query to which q has added its columns.
+func (q nameQuestion) readState(project string, r *spanner.Row, more ...any) (state, error) {
+	var c nameColumns
+	s, err := readState(project, r, append(more, c.into(q)...)...)
+	s.below = c.below(project)
+	return s, err
+}
