@@ -139,8 +139,8 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 			for i := range 3 {
 				once(fmt.Sprintf("refs/heads/%d", i))
 				once(some(fmt.Sprintf("refs/heads/%d/", i), 20)...)
-				intend(fmt.Sprintf("refs/intended/%d", i))
-				intend(some(fmt.Sprintf("refs/intended/%d/", i), 20)...)
+				intend(fmt.Sprintf("refs/intended/%d", i)) // created, and so looked for above and below
+				intend(some(fmt.Sprintf("refs/intended/many%d/", i), 20)...)
 			}
 			d.Close()
 			eventually(t, "the server's connections have ended", func() bool {
