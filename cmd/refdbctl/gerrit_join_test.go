@@ -154,7 +154,7 @@ func TestAJoinWaitsForTheDaemonsClonesBeforeInit(t *testing.T) {
 	w := newWorld(t)
 	_, etc := firstSite(t, w)
 	us := w.secondSite(t, "us", etc, initScript)
-	unfinished := filepath.Join(us.path, "git", config.Unfinished+config.CloneMaker+"1")
+	unfinished := filepath.Join(us.path, "git", config.UnfinishedDir, config.Unfinished+"1")
 	us.setJava(t, initScript+"[ ! -e "+unfinished+" ]\n")
 	joined := make(chan result, 1)
 	go func() { joined <- us.join(t) }()
@@ -163,7 +163,7 @@ func TestAJoinWaitsForTheDaemonsClonesBeforeInit(t *testing.T) {
 		_, err := os.Stat(filepath.Join(us.path, "git", "team", "app.git", "HEAD"))
 		return err == nil
 	})
-	if err := os.Remove(unfinished); err != nil {
+	if err := errors.Join(os.Remove(unfinished), os.Remove(filepath.Dir(unfinished))); err != nil {
 		t.Fatal(err)
 	}
 	(<-joined).is(t, exit.OK, "then start Gerrit")

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -17,7 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
-	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/maker"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -34,6 +32,8 @@ type Options struct {
 	// resolved, with the new value, whose objects the database has. "" for a copy that belongs to no site.
 	Site string
 	By   string // who clones, for the record of that
+	// Hook, unless "", is the path of the hook's program, with which the repository begins: it takes no push before it is guarded.
+	Hook string
 	// At, unless 0, is the position as of which the refs are.
 	At refdb.Position
 	// Each, unless nil, is called with each pack that was unpacked.
@@ -49,15 +49,32 @@ type Report struct {
 	Resolved []string
 }
 
-// Clone makes a bare repository with all refs of a project that the rules guard, and their objects, from the
-// database. It appears at its path when it is whole; after a crash a directory beside it is left that no site uses. It is not guarded:
-// see [CloneAndGuard].
+// Clone makes a bare repository with all refs of a project that the rules guard, and their objects, from the database. It appears at its
+// path when it is whole. It is not guarded: see [CloneAndGuard]. Below site.root such a copy takes no push, unless it is put under guard.
 func Clone(ctx context.Context, c *config.Config, db *refdb.DB, o Options) (rep Report, err error) {
-	return build(ctx, c, db, o, config.Unfinished, func(string) error { return nil })
+	if o.Path, err = filepath.Abs(o.Path); err != nil {
+		return rep, err
+	}
+	var m *maker.Maker
+	switch {
+	case !c.IsBelowRoot(o.Path):
+		o.Hook = ""
+		m, err = maker.Outside(o.Path)
+	case o.Hook == "":
+		err = fmt.Errorf("%s is below site.root, where nothing may take pushes that is not guarded: refdb-hook is needed for that, and is neither beside this program "+
+			"nor in PATH: name it with --hook, or another path", o.Path)
+	default:
+		m, err = maker.New(ctx, c, o.Path)
+	}
+	if err != nil {
+		return rep, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	return build(ctx, c, db, o, m, func(string) error { return nil })
 }
 
-// build makes a repository in a directory beside its path whose name begins with prefix, calls complete with that, and renames it.
-func build(ctx context.Context, c *config.Config, db *refdb.DB, o Options, prefix string, complete func(dir string) error) (rep Report, err error) {
+// build makes a repository, calls complete with its directory, and brings it to its path.
+func build(ctx context.Context, c *config.Config, db *refdb.DB, o Options, m *maker.Maker, complete func(dir string) error) (rep Report, err error) {
 	row, ok, err := db.Project(ctx, o.Project)
 	switch {
 	case err != nil:
@@ -69,41 +86,21 @@ func build(ctx context.Context, c *config.Config, db *refdb.DB, o Options, prefi
 	case !packs.Stored(row):
 		return rep, fmt.Errorf("%w: run `refdbctl site store start %s` at a site that has it", ErrNotStored, o.Project)
 	}
-	if _, err := os.Lstat(o.Path); !errors.Is(err, fs.ErrNotExist) {
-		return rep, fmt.Errorf("%s is there already: remove it, or move it away", o.Path)
+	dir, err := m.Dir()
+	if err == nil && o.Hook != "" {
+		err = install.Seal(c, dir, o.Hook)
 	}
-	parent := filepath.Dir(o.Path)
-	if err := durable.MkdirAll(parent, 0o755); err != nil {
-		return rep, err
-	}
-	// Not below a directory of its own: only what is beside the path is on its file system for certain.
-	dir, err := os.MkdirTemp(parent, prefix+"*")
 	if err != nil {
 		return rep, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
-		}
-	}()
 	if rep, err = fill(ctx, c, db, row, dir, o); err == nil {
 		err = complete(dir)
 	}
 	if err != nil {
 		return rep, fmt.Errorf("cloning %s from the database: %w", o.Project, err)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return rep, err
-	}
-	// All but this file git has synced, or we have.
-	if err := errors.Join(durable.SyncFile(filepath.Join(dir, "config")), durable.SyncDir(dir)); err != nil {
-		return rep, err
-	}
-	if err := os.Rename(dir, o.Path); err != nil {
-		return rep, err
-	}
 	rep.Path = o.Path
-	return rep, durable.SyncDir(parent)
+	return rep, m.Finish()
 }
 
 // fill makes the repository in dir, which is empty.
@@ -198,7 +195,7 @@ func newReceiver(ctx context.Context, db *refdb.DB, dir, project string) (r pack
 }
 
 func initialise(ctx context.Context, dir, format string) error {
-	cmd := exec.CommandContext(ctx, "git", "init", "--quiet", "--bare", "--object-format="+format, dir)
+	cmd := exec.CommandContext(ctx, "git", "-c", noHooks, "init", "--quiet", "--bare", "--object-format="+format, dir)
 	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
 	if _, err := cmd.Output(); err != nil {
 		return fmt.Errorf("git init: %w", gitrepo.Failure(ctx, err))
@@ -269,8 +266,11 @@ func create(ctx context.Context, repo *gitrepo.Repo, values []refdb.Ref) error {
 	return run(ctx, repo, nil, "pack-refs", "--all")
 }
 
+// noHooks is git's setting by which what makes a repository gets past the hook that is in it from the beginning.
+const noHooks = "core.hooksPath=/dev/null"
+
 func run(ctx context.Context, repo *gitrepo.Repo, in *bytes.Buffer, args ...string) error {
-	cmd := repo.Command(ctx, args...)
+	cmd := repo.Command(ctx, append([]string{"-c", noHooks}, args...)...)
 	if in != nil {
 		cmd.Stdin = in
 	}

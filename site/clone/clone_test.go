@@ -83,7 +83,7 @@ func (s *source) clone(site string) (clone.Report, error) {
 	s.Helper()
 	dir := s.TempDir()
 	c := sitetest.SiteConfig(s, dir, "")
-	return clone.Clone(s.Context(), c, s.open("b"), clone.Options{Project: project, Path: filepath.Join(dir, "copy.git"), Site: site, By: "alice@host"})
+	return clone.Clone(s.Context(), c, s.open("b"), clone.Options{Project: project, Path: filepath.Join(dir, "copy.git"), Site: site, By: "alice@host", Hook: sitetest.Hook()})
 }
 
 func TestACloneHasAllRefsAndObjects(t *testing.T) {

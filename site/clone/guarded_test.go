@@ -78,7 +78,7 @@ func (g *target) autoClone() {
 }
 
 func (g *target) clone(each func(refdb.Pack)) (clone.Report, error) {
-	return clone.CloneAndGuard(g.Context(), g.config, g.db, clone.Options{Project: project, Site: "b", By: "alice@host", Each: each}, sitetest.Hook())
+	return clone.CloneAndGuard(g.Context(), g.config, g.db, clone.Options{Project: project, Site: "b", By: "alice@host", Each: each, Hook: sitetest.Hook()})
 }
 
 // isGuarded checks that the repository is there, under guard, and nothing is beside it.
@@ -104,9 +104,11 @@ func (g *target) isGuarded() {
 
 func (g *target) nothingBeside() {
 	g.Helper()
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(g.path), ".refdb-*"))
-	if err != nil || len(left) > 0 {
-		g.Errorf("left: %v, %v", left, err)
+	for _, dir := range []string{filepath.Dir(g.path), g.config.Root} {
+		left, err := filepath.Glob(filepath.Join(dir, ".refdb-*"))
+		if err != nil || len(left) > 0 {
+			g.Errorf("left: %v, %v", left, err)
+		}
 	}
 }
 
@@ -175,6 +177,9 @@ func TestAnErrorAfterTheRenameLeavesAGuardedRepository(t *testing.T) {
 	g.nothingBeside()
 }
 
+// unfinished returns the directory in which the repository is made.
+func (g *target) unfinished() string { return filepath.Join(g.config.Root, config.UnfinishedDir) }
+
 // waiters returns how often this process has the lock file open of whoever makes the repository.
 func (g *target) waiters() (n int) {
 	all, err := filepath.Glob("/proc/self/fd/*")
@@ -182,7 +187,7 @@ func (g *target) waiters() (n int) {
 		g.Fatalf("no files: %v", err)
 	}
 	for _, fd := range all {
-		if path, err := os.Readlink(fd); err == nil && filepath.Dir(path) == filepath.Dir(g.path) && strings.HasSuffix(path, ".lock") {
+		if path, err := os.Readlink(fd); err == nil && filepath.Dir(path) == g.unfinished() && strings.HasSuffix(path, ".lock") {
 			n++
 		}
 	}
@@ -266,16 +271,16 @@ func TestTheNextMakerRemovesWhatADeadOneHasLeft(t *testing.T) {
 	g.serve()
 	var made, lock string
 	g.clone(func(refdb.Pack) {
-		left, err := filepath.Glob(filepath.Join(filepath.Dir(g.path), config.Unfinished+config.CloneMaker+"*"))
+		left, err := filepath.Glob(filepath.Join(g.unfinished(), "*"))
 		if err != nil || len(left) != 2 {
-			t.Fatalf("beside it: %v, %v", left, err)
+			t.Fatalf("in the directory for that: %v, %v", left, err)
 		}
 		made, lock = left[0], left[1]
 	})
 	if err := os.Rename(g.path, filepath.Join(t.TempDir(), "away")); err != nil {
 		t.Fatal(err)
 	}
-	other := filepath.Join(filepath.Dir(g.path), config.Unfinished+config.CloneMaker+"of-another")
+	other := filepath.Join(g.unfinished(), config.Unfinished+"of-another")
 	for _, dir := range []string{made, other} {
 		if err := os.MkdirAll(filepath.Join(dir, "objects"), 0o700); err != nil {
 			t.Fatal(err)
@@ -290,7 +295,7 @@ func TestTheNextMakerRemovesWhatADeadOneHasLeft(t *testing.T) {
 	if err := os.Remove(filepath.Join(other, "objects")); err != nil {
 		t.Error(err)
 	}
-	if err := os.Remove(other); err != nil {
+	if err := errors.Join(os.Remove(other), os.Remove(g.unfinished())); err != nil {
 		t.Error(err)
 	}
 	g.isGuarded()

@@ -19,12 +19,6 @@ var ErrNotConfigured = errors.New("not a repository of this site")
 // ErrExists says that a project that is to get a repository here has one.
 var ErrExists = errors.New("has a repository")
 
-// Unfinished begins the name of a directory in which a repository is being made. None of the site's has such a name.
-const Unfinished = ".refdb-unfinished-"
-
-// CloneMaker follows Unfinished where a copy of a project is being made from the database, and in the name of the lock of whoever makes it.
-const CloneMaker = "clone-"
-
 // A Repository is one that the site guards.
 type Repository struct {
 	Project string // its name in the database, the same on all sites
@@ -133,7 +127,7 @@ func (c *Config) below(project string) (Repository, error) {
 // isLocalName reports whether a project's name can be a path below site.root.
 func isLocalName(project string) bool {
 	return filepath.IsLocal(project) && filepath.Clean(project) == project && project != "." && !strings.HasSuffix(project, ".git") &&
-		!strings.Contains("/"+project, "/"+Unfinished)
+		!isUnfinished(project)
 }
 
 // Repositories returns all repositories of the site, those found below

@@ -106,7 +106,7 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 	case !has:
 		return rep, errNoRef
 	}
-	return clone.CloneAndGuard(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner()}, k.Hook)
+	return clone.CloneAndGuard(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner(), Hook: k.Hook})
 }
 
 // hasRef reports whether a ref of a project holds anything in the database.

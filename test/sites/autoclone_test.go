@@ -57,7 +57,7 @@ func TestASiteClonesProjectsByItself(t *testing.T) {
 	c := newCluster(t, g, design{extra: storing + "\tautoClone = true\n"})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	// A daemon that was killed while it cloned has left this.
-	left := filepath.Join(c.us.root, "new", fmt.Sprintf("%s%x-1", config.Unfinished+config.CloneMaker, sha256.Sum256([]byte("new/project"))))
+	left := filepath.Join(c.us.root, config.UnfinishedDir, fmt.Sprintf("%s%x-1", config.Unfinished, sha256.Sum256([]byte(c.us.repo("new/project")))))
 	if err := os.MkdirAll(left, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -323,10 +323,12 @@ func unfinishedIn(root string) (found string, err error) {
 			return nil
 		case err != nil:
 			return err
-		case entry.IsDir() && strings.HasPrefix(entry.Name(), config.Unfinished+config.CloneMaker):
+		case !entry.IsDir(), entry.Name() == config.UnfinishedDir:
+			return nil
+		case strings.HasPrefix(entry.Name(), config.Unfinished):
 			found = path
 			return fs.SkipAll
-		case entry.IsDir() && strings.HasSuffix(entry.Name(), ".git"):
+		case strings.HasSuffix(entry.Name(), ".git"):
 			return fs.SkipDir
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,7 @@ Run it as root, as which it becomes the daemon's user, or as that user.
 stops no other; the status is 1 then.
 
 --at TIME, with --to PATH, makes a copy of the project as it was, at PATH: ` + cli.MomentHelp + ` It is not
-guarded and belongs to no site. Objects that no ref has needed for ` + fmt.Sprint(int(packs.KeptFor.Hours()/24)) + ` days may be gone.
+guarded and belongs to no site; below site.root it takes no push, unless site enable puts it under guard. Objects that no ref has needed for ` + fmt.Sprint(int(packs.KeptFor.Hours()/24)) + ` days may be gone.
 
 Fields: ` + output.Names(cloneColumns),
 		Example: `  refdbctl site clone team/app
@@ -70,7 +71,7 @@ Fields: ` + output.Names(cloneColumns),
 				return err
 			}
 			if to != "" {
-				return a.WithSiteDB(ctx, func(db *refdb.DB) error { return a.clonePast(ctx, c, db, args[0], &at, to) })
+				return a.clonePast(ctx, c, args[0], &at, to, hook)
 			}
 			hook, err := HookOr(hook)
 			if err != nil {
@@ -149,21 +150,35 @@ func (a *App) cloneSome(ctx context.Context, c *config.Config, db *refdb.DB, pro
 
 // CloneOne makes the repository of a project and puts it under guard.
 func (a *App) CloneOne(ctx context.Context, c *config.Config, db *refdb.DB, project, hook string) (rep clone.Report, err error) {
-	rep, err = clone.CloneAndGuard(ctx, c, db, clone.Options{Project: project, Site: c.Site, By: a.Who()}, hook)
+	rep, err = clone.CloneAndGuard(ctx, c, db, clone.Options{Project: project, Site: c.Site, By: a.Who(), Hook: hook})
 	for _, ref := range rep.Resolved {
 		a.Note("%s %s: a push into the repository that is gone was under way, and counts as made", output.Escape(project), output.Escape(ref))
 	}
 	return rep, err
 }
 
-func (a *App) clonePast(ctx context.Context, c *config.Config, db *refdb.DB, project string, at *cli.Moment, to string) error {
-	position, err := at.Resolve(ctx, a.Run, db, project)
-	if err != nil {
+// clonePast makes a copy of a project as it was, at a path. Below the root it belongs to the daemon's user, as all that is there.
+func (a *App) clonePast(ctx context.Context, c *config.Config, project string, at *cli.Moment, to, hook string) (err error) {
+	if to, err = filepath.Abs(to); err != nil {
 		return err
 	}
-	rep, err := clone.Clone(ctx, c, db, clone.Options{Project: project, Path: to, At: position})
-	if err != nil {
-		return err
+	if c.IsBelowRoot(to) {
+		if hook == "" {
+			hook = FindHook()
+		}
+		if err := BecomeOwner(c.State); err != nil {
+			return err
+		}
 	}
-	return output.One(a.Out, a.Format, a.Palette(a.Out), cloneColumns, cloned{project, rep})
+	return a.WithSiteDB(ctx, func(db *refdb.DB) error {
+		position, err := at.Resolve(ctx, a.Run, db, project)
+		if err != nil {
+			return err
+		}
+		rep, err := clone.Clone(ctx, c, db, clone.Options{Project: project, Path: to, At: position, Hook: hook})
+		if err != nil {
+			return err
+		}
+		return output.One(a.Out, a.Format, a.Palette(a.Out), cloneColumns, cloned{project, rep})
+	})
 }
