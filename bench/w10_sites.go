@@ -32,14 +32,18 @@ func openSites(ctx context.Context, p *places.Places, programs, url string) (sit
 			closeSites(sites)
 		}
 	}()
-	for _, s := range sites {
+	for i, s := range sites {
 		if err := errors.Join(s.Configure(site.StoreAll), s.Start(ctx)); err != nil {
 			return nil, err
 		}
 		if err := s.Ready(ctx); err != nil {
 			return nil, err
 		}
-		if err := s.Enable(ctx, "--all"); err != nil {
+		enable := s.Enable
+		if i > 0 {
+			enable = s.EnableCopies
+		}
+		if err := enable(ctx, "--all"); err != nil {
 			return nil, err
 		}
 	}

@@ -61,7 +61,7 @@ make_site() {
   printf '[site]\n\tname = %s\n\troot = %s\n\tsocket = %s\n\tstate = %s\n\tstore = none\n\ttimeout = 4m\n' \
     "$1" "$work/$1/root" "$work/$1/site.sock" "$work/$1" >"$work/$1/site.config"
   start_daemon "$1" || return
-  site "$1" enable --new "$(repo "$1")" >"$work/$1/enable.out" 2>&1 || { cat "$work/$1/enable.out" >&2; return 1; }
+  site "$1" enable "${@:2}" "$(repo "$1")" >"$work/$1/enable.out" 2>&1 || { cat "$work/$1/enable.out" >&2; return 1; }
   "$bin/gitserver" 127.0.0.1:0 "$work/$1/root" >"$work/$1/address" 2>"$work/$1/server.log" &
   server[$1]=$!
   await test -s "$work/$1/address" || return
@@ -71,7 +71,8 @@ make_site() {
 title "1. Two sites, eu and us: each a bare repository behind smart HTTP, one database"
 { git init -q -b main "$work/seed" && cd "$work/seed" && echo 1 >file && git add file && git commit -q -m "first" && git branch "o'brien" && git tag v1 && cd /; } || fail "git could not make a repository"
 refdbctl migrate up >/dev/null || fail "no schema"
-for s in eu us; do make_site $s || fail "site $s"; done
+make_site eu --new || fail "site eu"
+make_site us || fail "site us"
 say "\$ refdbctl site enable --new $project.git"
 indent <"$work/eu/enable.out"
 for s in eu us; do git clone -q "${url[$s]}" "$work/$s/client" || fail "clone from $s"; done

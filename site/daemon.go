@@ -106,6 +106,9 @@ type Daemon struct {
 	storage    objects.Storage
 	witness    witness.Witness
 
+	registering chan struct{}     // has an element while a push makes the database or a repository record a project
+	unrecorded  map[string]string // by path, the IDs of projects made for a repository that could not record it yet; for who registers
+
 	started      chan struct{} // closed when pushes can be decided about
 	stopping     atomic.Bool
 	reconcileNow chan struct{} // has an item if there is something to reconcile
@@ -129,6 +132,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d := &Daemon{
 		db: db, o: o, began: time.Now(), presence: presence.New(db, o.Logger), metrics: newDaemonMetrics(), logged: modes.NewLogged(), moved: moves.NewMarks(),
 		started: make(chan struct{}), reconcileNow: make(chan struct{}, 1), removals: map[intent.Key]<-chan struct{}{}, limits: defaultLimits(),
+		registering: make(chan struct{}, 1), unrecorded: map[string]string{},
 	}
 	d.config.Store(c)
 	d.follower = d.newFollower(c)

@@ -100,8 +100,13 @@ func (g *guard) register(project string) {
 		g.tb.Fatal(err)
 	}
 	r, err := c.Repository(project)
-	if err == nil {
-		_, err = projects.Register(g.tb.Context(), c, g.db, r, true)
+	row, known, failed := g.db.Project(g.tb.Context(), project)
+	if err = errors.Join(err, failed); err == nil {
+		claim := projects.New
+		if known && row.Mode != config.Removed {
+			claim = projects.Copy
+		}
+		_, err = projects.Register(g.tb.Context(), c, g.db, r, claim)
 	}
 	if err != nil {
 		g.tb.Fatal(err)

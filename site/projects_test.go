@@ -79,7 +79,7 @@ func TestARepositoryOfAnotherProjectIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := projects.Register(t.Context(), c, g.db, r, true); err == nil || !strings.Contains(err.Error(), "not a copy") {
+	if _, err := projects.Register(t.Context(), c, g.db, r, projects.New); err == nil || !strings.Contains(err.Error(), "not a copy") {
 		t.Errorf("register: %v", err)
 	}
 	for _, err := range g.db.Refs(t.Context(), "team/moved", "") {
@@ -107,13 +107,13 @@ func TestAnUnknownProjectWithRefsNeedsAWord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := projects.Register(t.Context(), c, g.db, r, false); err == nil || !strings.Contains(err.Error(), "--new") {
+	if _, err := projects.Register(t.Context(), c, g.db, r, projects.NoClaim); err == nil || !strings.Contains(err.Error(), "--new") {
 		t.Errorf("without a word: %v", err)
 	}
-	if did, err := projects.Register(t.Context(), c, g.db, r, true); err != nil || !strings.HasSuffix(did, "is new") {
+	if did, err := projects.Register(t.Context(), c, g.db, r, projects.New); err != nil || !strings.HasSuffix(did, "is new") {
 		t.Errorf("with it: %q, %v", did, err)
 	}
-	if did, err := projects.Register(t.Context(), c, g.db, r, false); err != nil || !strings.HasPrefix(did, "is ") {
+	if did, err := projects.Register(t.Context(), c, g.db, r, projects.NoClaim); err != nil || !strings.HasPrefix(did, "is ") {
 		t.Errorf("again: %q, %v", did, err)
 	}
 }

@@ -25,6 +25,7 @@ func TestTheFirstPushesAtOnceRecordOneProject(t *testing.T) {
 	shared := local.SQLite(t)
 	g := idleGuard(t, shared, "eu-1")
 	g.git("config", "--unset", "refdb.projectid")
+	g.shared.Exec(t, `DELETE FROM projects`)
 	g.start()
 	var all sync.WaitGroup
 	for i := range 60 {
@@ -71,7 +72,7 @@ func TestANewProjectIsStoredAsConfigured(t *testing.T) {
 			}
 			r, err := c.Repository("team/app")
 			if err == nil {
-				_, err = projects.Register(t.Context(), c, g.db, r, true)
+				_, err = projects.Register(t.Context(), c, g.db, r, projects.New)
 			}
 			if row, _, failed := g.db.Project(t.Context(), "team/app"); errors.Join(err, failed) != nil || row.Store != want {
 				t.Errorf("it keeps %q: %v, %v", row.Store, err, failed)
@@ -85,6 +86,7 @@ func TestWhyAProjectCannotBeRecordedIsTold(t *testing.T) {
 	t.Parallel()
 	g := idleGuard(t, local.SQLite(t), "eu-1")
 	g.git("config", "--unset", "refdb.projectid")
+	g.shared.Exec(t, `DELETE FROM projects`)
 	lock := filepath.Join(g.repo, "config.lock")
 	if err := os.WriteFile(lock, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -132,8 +134,8 @@ func TestAnIDThatChangesWithinTheTimesOfTheFileSystemIsSeen(t *testing.T) {
 	sitetest.Contains(t, g.fails("update-ref", "refs/heads/x", g.commit[1]), "is not a copy of the project")
 }
 
-// Sites that enable a new project at once have one row, and its rules.
-func TestSitesThatEnableAProjectAtOnceAgree(t *testing.T) {
+// Of sites that enable a new project at once one makes its row, with its rules. The others have to say that they mean the same.
+func TestOfSitesThatEnableAProjectAtOnceOneMakesIt(t *testing.T) {
 	t.Parallel()
 	shared := local.SQLite(t)
 	sites := []*guard{idleGuard(t, shared, "east", "[guard]\n\tref = refs/heads/*"), idleGuard(t, shared, "west")}
@@ -141,25 +143,27 @@ func TestSitesThatEnableAProjectAtOnceAgree(t *testing.T) {
 		g.git("config", "--unset", "refdb.projectid")
 	}
 	shared.Exec(t, `DELETE FROM projects`)
+	register := func(g *guard, claim projects.Claim) (string, error) {
+		c, err := config.Load(t.Context(), g.config)
+		if err != nil {
+			return "", err
+		}
+		r, err := c.Repository("team/app")
+		if err != nil {
+			return "", err
+		}
+		return projects.Register(t.Context(), c, g.db, r, claim)
+	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	created := 0
 	for range 4 {
 		for _, g := range sites {
 			all.Go(func() {
-				c, err := config.Load(t.Context(), g.config)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				r, err := c.Repository("team/app")
-				var did string
-				if err == nil {
-					did, err = projects.Register(t.Context(), c, g.db, r, true)
-				}
+				did, err := register(g, projects.New)
 				mu.Lock()
 				defer mu.Unlock()
-				if err != nil && !strings.Contains(err.Error(), "could not lock config file") {
+				if err != nil && !strings.Contains(err.Error(), "could not lock config file") && !strings.Contains(err.Error(), "the database knows the project team/app already") {
 					t.Error(err)
 				}
 				if strings.HasSuffix(did, "is new") {
@@ -175,6 +179,9 @@ func TestSitesThatEnableAProjectAtOnceAgree(t *testing.T) {
 		t.Fatalf("%d rows were made: %v, %v", created, ok, err)
 	}
 	for _, g := range sites {
+		if _, err := register(g, projects.Copy); err != nil {
+			t.Error(err)
+		}
 		if got := g.git("config", "refdb.projectid"); got != row.ID {
 			t.Errorf("%s records %s, not %s", g.name, got, row.ID)
 		}
@@ -197,7 +204,7 @@ func TestAProjectThatTheDatabaseLostIsMadeAnew(t *testing.T) {
 	for _, g := range []*guard{east, west} {
 		sitetest.Eventually(t, "the daemon has noticed", func() bool { said, ok := g.tries("refs/heads/"); return !ok && strings.Contains(said, "--new") })
 	}
-	enable := func(isNew bool) (string, error) {
+	enable := func(claim projects.Claim) (string, error) {
 		t.Helper()
 		c, err := config.Load(t.Context(), east.config)
 		if err != nil {
@@ -207,15 +214,15 @@ func TestAProjectThatTheDatabaseLostIsMadeAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return projects.Register(t.Context(), c, east.db, r, isNew)
+		return projects.Register(t.Context(), c, east.db, r, claim)
 	}
-	if did, err := enable(false); err == nil || !strings.Contains(err.Error(), "--new") {
+	if did, err := enable(projects.NoClaim); err == nil || !strings.Contains(err.Error(), "--new") {
 		t.Errorf("without a word: %q, %v", did, err)
 	}
-	if did, err := enable(true); err != nil || did != row.ID+" is new" {
+	if did, err := enable(projects.New); err != nil || did != row.ID+" is new" {
 		t.Errorf("with it: %q, %v", did, err)
 	}
-	if did, err := enable(true); err != nil || did != "is "+row.ID {
+	if did, err := enable(projects.New); err != nil || did != "is "+row.ID {
 		t.Errorf("again: %q, %v", did, err)
 	}
 	for _, g := range []*guard{east, west} {
@@ -235,7 +242,7 @@ func TestACopyOfARepositoryIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		sitetest.Run(t, "", "cp", "-a", original, g.repo)
-		for _, isNew := range []bool{false, true} {
+		for _, claim := range []projects.Claim{projects.NoClaim, projects.New, projects.Copy, projects.Named} {
 			said := g.fails("update-ref", "refs/heads/new", g.commit[1])
 			if !strings.Contains(said, "this repository is not a copy of the project") && !strings.Contains(said, "not a repository of this site") {
 				t.Errorf("%s: git says %q", to, said)
@@ -245,7 +252,7 @@ func TestACopyOfARepositoryIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r, err := c.Find(g.repo); err == nil {
-				if did, err := projects.Register(t.Context(), c, g.db, r, isNew); err == nil {
+				if did, err := projects.Register(t.Context(), c, g.db, r, claim); err == nil {
 					t.Errorf("%s: %s", to, did)
 				}
 			}

@@ -31,9 +31,9 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	register := func(says string, isNew bool) refdb.Project {
+	register := func(says string, claim projects.Claim) refdb.Project {
 		t.Helper()
-		_, err := projects.Register(ctx, c, g.db, r, isNew)
+		_, err := projects.Register(ctx, c, g.db, r, claim)
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Fatalf("register: %v, want %q", err, says)
 		}
@@ -73,11 +73,11 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	}
 
 	// The same project again.
-	register("was removed", false)
+	register("was removed", projects.NoClaim)
 	g.justRemoved()
-	register("has just been removed", true)
+	register("has just been removed", projects.New)
 	pass()
-	again := register("", true)
+	again := register("", projects.New)
 	if again.ID != first.ID || again.Mode != config.Enforce || wasRemoved(again, first.ID) {
 		t.Errorf("%+v", again)
 	}
@@ -99,22 +99,22 @@ func TestARemovedProjectsNameCanBeUsedAgain(t *testing.T) {
 	if _, err := g.db.Put(ctx, "team/app", "refs/heads/left", refdb.Value(g.commit[0])); err != nil {
 		t.Fatal(err)
 	}
-	register("still has refs of the removed project", true)
+	register("still has refs of the removed project", projects.New)
 	remove(g.project())
 	g.justRemoved()
-	register("has just been removed", true)
+	register("has just been removed", projects.New)
 	pass()
 	intent, err := g.db.Prepare(ctx, "team/app", []refdb.Update{{Ref: "refs/heads/left", New: refdb.Value(g.commit[0])}}, "agent")
 	if err != nil {
 		t.Fatal(err)
 	}
-	register("a push of refs/heads/left of the removed project team/app by", true)
+	register("a push of refs/heads/left of the removed project team/app by", projects.New)
 	if err := g.db.Finish(ctx, intent, nil, []string{"refs/heads/left"}); err != nil {
 		t.Fatal(err)
 	}
 	g.loose("refs/heads/main", g.commit[0])
-	register("the project team/app was removed, but this repository has refs", false)
-	other := register("", true)
+	register("the project team/app was removed, but this repository has refs", projects.NoClaim)
+	other := register("", projects.New)
 	if other.ID == first.ID || wasRemoved(other, other.ID) || !wasRemoved(other, first.ID) || wasRemoved(other, "another") {
 		t.Errorf("%+v", other)
 	}

@@ -119,10 +119,25 @@ func (d *Daemon) ruled(ctx context.Context, c *config.Config, r config.Repositor
 func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
+	// Of several first pushes one makes the project. The others find what the repository records by then.
+	select {
+	case d.registering <- struct{}{}:
+		defer func() { <-d.registering }()
+	case <-ctx.Done():
+		return row, refusal.DatabaseFailed(context.Cause(ctx))
+	}
+	if id == "" {
+		if id, err = d.projects.IDs.Of(ctx, r); err != nil {
+			return row, err
+		}
+	}
+	if id == "" {
+		id = d.unrecorded[r.Path]
+	}
 	// Nobody stores a base here.
 	unstored := *c
 	unstored.NewProjectStore = ""
-	row, _, err = projects.FindOrCreate(ctx, &unstored, d.db, r, id, false, func() (bool, error) {
+	row, created, err := projects.FindOrCreate(ctx, &unstored, d.db, r, id, projects.NoClaim, func() (bool, error) {
 		empty, err := projects.HasNoRefs(ctx, r)
 		if err != nil {
 			err = refusal.Lines{wire.OneLine(err.Error())}
@@ -132,5 +147,10 @@ func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Reposi
 	if err != nil {
 		return row, projects.NotRegistered(err)
 	}
-	return row, d.projects.IDs.Record(ctx, r, row.ID)
+	if err = d.projects.IDs.Record(ctx, r, row.ID); err == nil {
+		delete(d.unrecorded, r.Path)
+	} else if created {
+		d.unrecorded[r.Path] = row.ID
+	}
+	return row, err
 }

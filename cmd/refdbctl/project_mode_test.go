@@ -26,8 +26,8 @@ func TestAProjectIsEnforcedOnceTheSitesAgree(t *testing.T) {
 	}
 	git(t, b.repo.path, "fetch", "--quiet", a.repo.path, "+refs/*:refs/*")
 	b.repo.commit = git(t, b.repo.path, "rev-parse", mainRef)
-	for _, s := range []*gitSite{a, b} {
-		s.site(t, "enable", "--new", "team/app", "--hook", s.hook).is(t, exit.OK, "not guarded yet: its mode is log")
+	for i, s := range []*gitSite{a, b} {
+		s.site(t, "enable", []string{"--new", "--copy"}[i], "team/app", "--hook", s.hook).is(t, exit.OK, "not guarded yet: its mode is log")
 		eventually(t, "the daemon refuses nothing", func() bool {
 			return strings.Contains(s.site(t, "status").out, "not guarded  team/app: mode log: 0 transactions")
 		})

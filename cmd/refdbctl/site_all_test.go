@@ -87,7 +87,7 @@ func TestAllRepositoriesAreEnabledCheckedAndSynced(t *testing.T) {
 	a.site(t, "check", "--all").is(t, exit.OK, text("looked at N repositories: 0 findings"))
 
 	// At b all is missing that the database has.
-	b.site(t, "enable", "--all", "--hook", b.hook).is(t, exit.OK, text("N repositories: N guarded, 0 refs imported"))
+	b.site(t, "enable", "--all", "--copy", "--hook", b.hook).is(t, exit.OK, text("N repositories: N guarded, 0 refs imported"))
 	from := filepath.Dir(filepath.Dir(a.repo.path)) + "/{project}.git"
 	r = b.site(t, "sync", "--all", "--from", from, "--dry-run", "-o", "json")
 	r.is(t, exit.OK, text("dry run: N with changes, N*2 created"))

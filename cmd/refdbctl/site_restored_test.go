@@ -36,9 +36,9 @@ func TestTheCommandsForADatabaseThatWasRestored(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.newSite(t, "eu-1", mainRef), w.newSite(t, "us-1")
 	stops := map[*gitSite]func(){}
-	for _, s := range []*gitSite{eu, us} {
+	for i, s := range []*gitSite{eu, us} {
 		stops[s] = s.serve(t)
-		s.site(t, "enable", "--new", "team/app", "--hook", s.hook).is(t, exit.OK, "")
+		s.site(t, "enable", []string{"--new", "--copy"}[i], "team/app", "--hook", s.hook).is(t, exit.OK, "")
 	}
 	sync := func(flags ...string) result {
 		return us.site(t, append([]string{"sync", "--from", eu.repo.path, "--peer", "eu-1", "team/app"}, flags...)...)

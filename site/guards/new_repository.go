@@ -68,7 +68,7 @@ func (gs *Guards) rowOfNew(ctx context.Context, c *config.Config, r config.Repos
 	}
 	gs.unlock()
 	if reserved == "" {
-		row, _, err = projects.FindOrCreate(ctx, c, gs.DB, r, id, false, func() (bool, error) { return true, nil })
+		row, _, err = projects.FindOrCreate(ctx, c, gs.DB, r, id, projects.NoClaim, func() (bool, error) { return true, nil })
 		if err != nil {
 			err = projects.NotRegistered(err)
 		}

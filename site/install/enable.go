@@ -207,6 +207,11 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 		}
 		done(Step{s.Key, did})
 	}
+	removed, err := removeOwnRefs(ctx, repo)
+	if err != nil {
+		return err
+	}
+	done(Step{"own refs", fmt.Sprint(removed, " removed")})
 	did, err := config.showRefs(ctx)
 	if err != nil {
 		return err
@@ -220,7 +225,9 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 	default:
 		done(Step{"socket", "removed"})
 	}
-	return nil
+	// Maintenance that was under way may have kept something since.
+	_, err = removeOwnRefs(ctx, repo)
+	return err
 }
 
 // openOwn opens a repository to change it. It refuses one of another user: that user's git could

@@ -107,11 +107,25 @@ func RecordID(ctx context.Context, r config.Repository, id string) error {
 	return ids.Record(ctx, r, id)
 }
 
+// A Claim is what is said about the project of a repository that is put under guard.
+type Claim int
+
+const (
+	NoClaim Claim = iota
+	New           // the repository is of a project that the database does not know: the name is right
+	Copy          // the repository is a copy of the project that the database knows
+	Named         // the name is right: New if the database does not know the project, else NoClaim
+)
+
+// creates reports whether a project that the database does not know is to be created.
+func (c Claim) creates() bool { return c == New || c == Named }
+
 // Register makes sure that the database has the project of a repository, and that the repository
 // records its ID. A new project gets the configuration's rules. If the database knows nothing of the
-// project, but the repository has refs, the name may be wrong: isNew says that it is right. If the database keeps the project's objects,
+// project, but the repository has refs, the name may be wrong: [New] says that it is right. A repository without refs gets those of the project that
+// the database knows only as a [Copy]: the name may be another project's by now. If the database keeps the project's objects,
 // the error wraps [packs.ErrShallow], [packs.ErrPartial] or [ErrOtherHistory] if the repository can't be a copy of it; nothing is recorded then.
-func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, isNew bool) (did string, err error) {
+func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, claim Claim) (did string, err error) {
 	row, ok, err := db.Project(ctx, r.Project)
 	switch {
 	case err != nil:
@@ -135,16 +149,19 @@ func Register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 			return "", err
 		}
 	}
-	if isThere && id == row.ID {
+	switch {
+	case isThere && id == row.ID:
 		return "is " + row.ID, nil
+	case !isThere && claim == Copy:
+		return "", errors.New(unknown(r.Project, row) + ", so that there is nothing to be a copy of: if that is the right name, at all sites, run this with --new")
 	}
-	row, created, err := FindOrCreate(ctx, c, db, r, id, isNew, func() (bool, error) {
-		if isNew {
+	row, created, err := FindOrCreate(ctx, c, db, r, id, claim, func() (bool, error) {
+		if claim.creates() {
 			return true, nil
 		}
 		empty, err := HasNoRefs(ctx, r)
 		if err == nil && !empty {
-			err = fmt.Errorf("%s, but this repository has refs: if that is the right name, at all sites, run this with --new", unknown(row))
+			err = fmt.Errorf("%s, but this repository has refs: if that is the right name, at all sites, run this with --new", unknown(r.Project, row))
 		}
 		return empty, err
 	})
@@ -172,19 +189,39 @@ func HasNoRefs(ctx context.Context, r config.Repository) (bool, error) {
 	return true, nil
 }
 
-// unknown says why a project is to be created.
-func unknown(row refdb.Project) string {
+// unknown says why a project, whose row was read, is to be created.
+func unknown(project string, row refdb.Project) string {
 	if row.Mode == config.Removed {
-		return "the project " + row.Project + " was removed"
+		return "the project " + project + " was removed"
 	}
-	return "the database knows no project " + row.Project
+	return "the database knows no project " + project
+}
+
+// mayJoin returns an error if a repository that records no ID must not become a copy of the project that the database has by its name.
+func mayJoin(ctx context.Context, db *refdb.DB, r config.Repository, row refdb.Project, claim Claim) error {
+	if claim == New {
+		return refusal.Lines{wire.KnownProject(r.Project)}
+	}
+	if claim != Copy {
+		empty, err := HasNoRefs(ctx, r)
+		if err == nil && empty {
+			err = refusal.Lines{wire.EmptyUnderKnownName(r.Project)}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if packs.Stored(row) {
+		return adoptable(ctx, db, r)
+	}
+	return nil
 }
 
 // FindOrCreate finds the project of a repository that records id, or creates it. If the database has
 // no refs of the project, or it was removed, unknown decides whether to create it. A project that the database has lost, or
-// that was removed, is created again, with its ID, only if isNew says so: its rules are lost, too. If the repository records no ID, and can't be
-// a copy of the project because that has another history, the error wraps [ErrOtherHistory].
-func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, id string, isNew bool, unknown func() (bool, error)) (row refdb.Project, created bool, err error) {
+// that was removed, is created again, with its ID, only if claim is [New] or [Named]: its rules are lost, too. A repository that records no ID becomes a copy of a
+// project that there is only if it has refs, or claim is [Copy]; if it can't be one because that has another history, the error wraps [ErrOtherHistory].
+func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, id string, claim Claim, unknown func() (bool, error)) (row refdb.Project, created bool, err error) {
 	row, ok, err := db.Project(ctx, r.Project)
 	if err != nil {
 		return row, false, err
@@ -199,17 +236,17 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 			return row, false, err
 		case taken:
 			return row, false, OtherID(r)
-		case !isNew:
+		case !claim.creates():
 			return row, false, lostProject(r)
 		}
 	}
 	removed := ok && row.Mode == config.Removed
-	if removed && id == row.ID && !isNew {
+	if removed && id == row.ID && !claim.creates() {
 		return row, false, refusal.Lines{wire.RemovedProject(r.Project)}
 	}
 	if ok && !removed {
-		if id == "" && packs.Stored(row) {
-			err = adoptable(ctx, db, r)
+		if id == "" {
+			err = mayJoin(ctx, db, r, row, claim)
 		}
 		return row, false, err
 	}
@@ -243,7 +280,9 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 	}
 	created = err == nil
 	if errors.Is(err, refdb.ErrMismatch) { // another site was faster
-		row, _, err = db.Project(ctx, r.Project)
+		if row, _, err = db.Project(ctx, r.Project); err == nil && row.ID != id {
+			err = mayJoin(ctx, db, r, row, claim)
+		}
 	}
 	return row, created, err
 }

@@ -250,6 +250,19 @@ func AnotherProject(project, key string) string {
 		"the administrator compares git's setting " + key + " with `refdbctl project show " + project + "`"
 }
 
+// KnownProject says that a repository is not of a new project.
+func KnownProject(project string) string {
+	return "the database knows the project " + project + " already: nothing was changed; if this repository is a copy of it, run `refdbctl site enable --copy " + project +
+		"`; if it is another project, give it another path, or remove the earlier one at all sites first, with `refdbctl project remove " + project + "`"
+}
+
+// EmptyUnderKnownName says that a repository without refs does not become a copy of a project by its name alone.
+func EmptyUnderKnownName(project string) string {
+	return "this repository is empty and records no project, and the database knows a project " + project + ", which may have had the name before: nothing was changed; " +
+		"if the repository is to be a copy of that, with all its refs, the administrator runs `refdbctl site enable --copy " + project +
+		"`; if it is another project, `refdbctl project remove " + project + "` first removes the earlier one at all sites"
+}
+
 // LostProject says that the database does not have the project that a repository records.
 func LostProject(project string) string {
 	return "the database does not know the project that this repository was recorded for: it was set back, as by a restore, " +

@@ -109,7 +109,11 @@ func (c *cluster) refuses(project, says string) {
 	repo := c.us.repo(project)
 	refs, global := c.us.refs(project), c.global(project)
 	settings := c.g.run(c, repo, "config", "--local", "--list")
-	for _, args := range [][]string{{project}, {"--new", project}} {
+	claims := [][]string{{project}, {"--copy", project}}
+	if _, known, err := c.db.Project(c.Context(), project); err != nil || !known {
+		claims = append(claims, []string{"--new", project})
+	}
+	for _, args := range claims {
 		out, err := c.us.run(append([]string{"site", "enable"}, args...)...)
 		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "nothing was changed") || strings.Count(err.Error(), "\n") > 1 {
 			c.Errorf("site enable %q: %v: %s", args, err, out)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,7 +137,13 @@ func (c *cluster) newServer(name, url string, d design) *server {
 	s.configure(d.extra)
 	s.start()
 	for _, p := range d.projects {
-		s.must(append(enable, s.repo(p))...)
+		args := append(enable, s.repo(p))
+		if _, known, err := c.db.Project(c.Context(), p); err != nil {
+			c.Fatal(err)
+		} else if known && slices.Contains(args, "--new") {
+			args[slices.Index(args, "--new")] = "--copy"
+		}
+		s.must(args...)
 	}
 	return s
 }

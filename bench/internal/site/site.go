@@ -116,9 +116,14 @@ func (s *Site) Explain(err error) error {
 	return err
 }
 
-// Enable puts repositories under guard: one, or "--all".
-func (s *Site) Enable(ctx context.Context, repo string) error {
-	if said, err := s.Command(ctx, s.URL, "enable", "--new", repo).CombinedOutput(); err != nil {
+// Enable puts repositories of new projects under guard: one, or "--all".
+func (s *Site) Enable(ctx context.Context, repo string) error { return s.enable(ctx, "--new", repo) }
+
+// EnableCopies puts repositories under guard whose projects another site has: one, or "--all".
+func (s *Site) EnableCopies(ctx context.Context, repo string) error { return s.enable(ctx, "--copy", repo) }
+
+func (s *Site) enable(ctx context.Context, claim, repo string) error {
+	if said, err := s.Command(ctx, s.URL, "enable", claim, repo).CombinedOutput(); err != nil {
 		return s.Explain(fmt.Errorf("refdbctl site enable: %w: %s", err, said))
 	}
 	return nil

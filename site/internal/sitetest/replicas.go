@@ -339,7 +339,15 @@ func (r *Replicas) Enable(tb testing.TB, hook string) (map[string]string, error)
 // Disable ends the guard of site b.
 func (r *Replicas) Disable(tb testing.TB) error {
 	tb.Helper()
-	return install.Disable(tb.Context(), r.Config, r.DB, r.RepositoryB(), func(install.Step) {})
+	_, err := r.DisableSteps(tb)
+	return err
+}
+
+// DisableSteps is Disable. It returns what was done, by the step's name.
+func (r *Replicas) DisableSteps(tb testing.TB) (map[string]string, error) {
+	tb.Helper()
+	steps := map[string]string{}
+	return steps, install.Disable(tb.Context(), r.Config, r.DB, r.RepositoryB(), func(s install.Step) { steps[s.Name] = s.Detail })
 }
 
 // Serve runs site b's daemon until stop is called, at the test's end at the latest.

@@ -196,7 +196,7 @@ func (e *gerritEnabling) run(ctx context.Context, db *refdb.DB) error {
 		e.changes = append(e.changes, gerrit.Change{Where: "repository", What: r.Project, After: r.Result + ": " + r.Detail})
 		return nil
 	}}
-	got := f.Enable(ctx, e.config, db, e.hook, true, true)
+	got := f.Enable(ctx, e.config, db, e.hook, projects.Named, true)
 	if ctx.Err() != nil {
 		e.Note("not finished: %d of %s are guarded: run it again to go on", got.Guarded, site.RepositoryCount(len(repositories)))
 		return context.Cause(ctx)

@@ -18,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
 // bulkLimit is how many repositories are changed at the same time. By default an sshd accepts ten
@@ -175,13 +176,13 @@ func (f *Bulk) conclude(ctx context.Context, summary string, problem *exit.Error
 	return nil
 }
 
-func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, isNew, imports bool) error {
+func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, claim projects.Claim, imports bool) error {
 	f, err := a.newBulk(c, enabledColumns)
 	if err != nil {
 		return err
 	}
 	return a.WithSiteDB(ctx, func(db *refdb.DB) error {
-		got := f.Enable(ctx, c, db, hook, isNew, imports)
+		got := f.Enable(ctx, c, db, hook, claim, imports)
 		summary := fmt.Sprintf("%d guarded, %s imported", got.Guarded, output.Count(got.Imported, "ref"))
 		var problem *exit.Error
 		if got.Differ > 0 {
@@ -196,10 +197,10 @@ func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, isNe
 type BulkEnabled struct{ Guarded, Differ, Imported int }
 
 // Enable puts all repositories under guard.
-func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook string, isNew, imports bool) (all BulkEnabled) {
+func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook string, claim projects.Claim, imports bool) (all BulkEnabled) {
 	a := f.App
 	onAll(ctx, f, func(ctx context.Context, r config.Repository, note func(string)) (*refs.Importer, error) {
-		_, ruled, err := register(ctx, c, db, r, isNew)
+		_, ruled, err := register(ctx, c, db, r, claim)
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,8 @@ var stepColumns = []output.Column[install.Step]{
 func (a *App) enableCommand() *cobra.Command {
 	var f Flags
 	var hook string
-	var noImport, isNew, all bool
+	var noImport, all bool
+	var claim claimFlags
 	cmd := &cobra.Command{
 		Use:   "enable [REPO]",
 		Short: "Put a repository under guard",
@@ -41,8 +42,10 @@ can read the database's address and then becomes the user who owns the repositor
 
 A project that is new to the database gets the rules of the configuration (guard.ref, guard.skipRef), which
 all sites go by from then on: refdbctl project set changes them. If the database knows nothing of the project, while the
-repository has refs, its name may be wrong, as by another site.root: --new says that it is right. If the database keeps the
-project's objects, REPO must have all of its own, and share some with the project, if both have any.
+repository has refs, its name may be wrong, as by another site.root: --new says that it is right. A project that the
+database knows is not new: REPO becomes a copy of it if it has refs; an empty one only with --copy, because the name may
+have been another project's, which was deleted. If the database keeps the project's objects, REPO must have all of its own,
+and share some with the project, if both have any.
 
 A hook that is there already is kept, and run before ours, as HOOK.chained. What git's settings were is
 remembered. refdbctl site disable puts both back.
@@ -71,14 +74,14 @@ is 1 if one failed, else 5 if refs differ.`,
 				if err != nil {
 					return err
 				}
-				return a.enableAll(ctx, c, hook, isNew, !noImport)
+				return a.enableAll(ctx, c, hook, claim.claim(), !noImport)
 			}
 			c, r, err := a.siteAnd(ctx, f, args[0])
 			if err != nil {
 				return err
 			}
 			return a.WithSiteDB(ctx, func(db *refdb.DB) error {
-				did, ruled, err := register(ctx, c, db, r, isNew)
+				did, ruled, err := register(ctx, c, db, r, claim.claim())
 				if err != nil {
 					return err
 				}
@@ -90,18 +93,37 @@ is 1 if one failed, else 5 if refs differ.`,
 	flags := cmd.Flags()
 	flags.StringVar(&hook, "hook", "", HookFlagHelp)
 	flags.BoolVar(&all, "all", false, allFlagHelp)
-	flags.BoolVar(&isNew, "new", false, "the repository has refs, and is of a project that the database does not know")
+	claim.add(cmd)
 	flags.BoolVar(&noImport, "no-import", false, "leave the database as it is: pushes to refs that it does not know are refused")
 	return cmd
 }
 
+// claimFlags are the flags that say whether a repository's project is new to the database.
+type claimFlags struct{ isNew, isCopy bool }
+
+func (f *claimFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.isNew, "new", false, "the repository is of a project that the database does not know")
+	cmd.Flags().BoolVar(&f.isCopy, "copy", false, "the repository is a copy of the project that the database knows by its name")
+	cmd.MarkFlagsMutuallyExclusive("new", "copy")
+}
+
+func (f *claimFlags) claim() projects.Claim {
+	switch {
+	case f.isNew:
+		return projects.New
+	case f.isCopy:
+		return projects.Copy
+	}
+	return projects.NoClaim
+}
+
 // register makes sure that the database knows the repository's project, says what it did, and returns the
 // configuration with the project's rules.
-func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, isNew bool) (did string, ruled *config.Config, err error) {
+func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, claim projects.Claim) (did string, ruled *config.Config, err error) {
 	if err := db.CheckRights(ctx, "site enable"); err != nil {
 		return "", nil, err
 	}
-	if did, err = projects.Register(ctx, c, db, r, isNew); err != nil {
+	if did, err = projects.Register(ctx, c, db, r, claim); err != nil {
 		return "", nil, err
 	}
 	ruled, err = projects.WithRules(ctx, c, db, r.Project)
@@ -115,7 +137,8 @@ func (a *App) disableCommand() *cobra.Command {
 		Use:   "disable REPO",
 		Short: "End the guard of a repository",
 		Long: `End the guard of REPO, a project of this site's configuration or the path of its repository: the hooks
-go, those that were there before come back, and so do git's settings. From then on pushes at this site
+go, those that were there before come back, and so do git's settings. The refs that were hidden from clients are removed:
+they keep objects for other sites, and hold what was force-pushed away. From then on pushes at this site
 are no longer compared with other sites'. The refs stay in the database.
 
 It is refused while a push that this site announced is pending, unless --force.

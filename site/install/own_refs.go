@@ -1,0 +1,35 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+)
+
+// removeOwnRefs removes the refs that are hidden from clients, which are the site's own: those that keep objects for other sites, and what was fetched
+// from peers. They hold commits that were force-pushed away.
+func removeOwnRefs(ctx context.Context, repo *gitrepo.Repo) (n int, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("removing the refs below %s, in which clients would see what was force-pushed away; they stay hidden: run it again: %w", HiddenRefs.Value, err)
+		}
+	}()
+	out, err := repo.Maintain(ctx, false, nil, append([]string{"for-each-ref", "--format=%(refname)"}, hidden[:]...)...)
+	if err != nil || out == "" {
+		return 0, err
+	}
+	var in bytes.Buffer
+	for line := range strings.Lines(out) {
+		fmt.Fprintf(&in, "delete %s\x00\x00", strings.TrimSpace(line))
+		n++
+	}
+	cmd := repo.Command(ctx, "-c", "core.hooksPath=/dev/null", "update-ref", "--no-deref", "--stdin", "-z")
+	cmd.Stdin = &in
+	if _, err := cmd.Output(); err != nil {
+		return 0, gitrepo.Failure(ctx, err)
+	}
+	return n, nil
+}
