@@ -104,7 +104,7 @@ func (d *Daemon) ruled(ctx context.Context, c *config.Config, r config.Repositor
 	case known.Err != nil:
 		return nil, fmt.Errorf("project %s: %w: %s", r.Project, known.Err, wire.NothingWasChanged)
 	case id != known.ID:
-		return nil, projects.OtherID(r)
+		return nil, projects.OtherID(r, k.NameOf(id))
 	case known.Mode == config.Removed:
 		return nil, refusal.Lines{wire.RemovedProject(r.Project)}
 	case known.Mode == config.Comparing:

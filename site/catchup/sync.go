@@ -326,7 +326,7 @@ func obstacle(l compare.Look, site string) (result Result, detail string) {
 	case l.Lock != nil && l.Lock.Site() == site:
 		return Locked, "by " + l.Lock.Owner
 	case symbolic:
-		return Failed, "it is a symbolic ref here: remove it, a guarded ref can't be one"
+		return Failed, "it is a symbolic ref here, which a guarded ref can't be: `refdbctl site check` says how to remove it"
 	case !l.Global.IsObjectID():
 		return Failed, "the database holds something else than an object ID"
 	}

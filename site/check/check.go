@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -46,6 +45,8 @@ const (
 	PacksUnused       = "packs-unused"        // many packs in the database that no push has used
 	NotMaintained     = "not-maintained"      // the daily maintenance does not come
 	ProjectRemoved    = "project-removed"     // the repository of a removed project is here
+	Moved             = "moved"               // it is a copy of another project than its path says
+	NotGuarded        = "not-guarded"         // nobody has put it under guard
 )
 
 // intentPatience is how long a push may take before its intent is a finding, and how long an
@@ -94,7 +95,10 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 	if detail != "" {
 		found(Finding{Code: DaemonDown, Subject: c.Socket, Detail: detail})
 	}
-	f := &siteCheck{Config: c, Options: o, db: db, program: program, programs: install.NewPrograms()}
+	f := &siteCheck{Config: c, Options: o, db: db, program: program, programs: install.NewPrograms(), obstructed: map[string]bool{}}
+	if db != nil {
+		f.failed(f.uncloned(ctx, found))
+	}
 	f.behind(status, repositories, found)
 	if len(repositories) == 1 {
 		f.found = found // it may have any number
@@ -149,7 +153,9 @@ type siteCheck struct {
 	programs *install.Programs
 	intents  siteIntents
 	rules    map[string]refdb.Project // of the projects that have any
-	found    func(Finding)            // nil: findings are kept until it is the repository's turn
+	// obstructed are the projects that can't be cloned because something is at their path.
+	obstructed map[string]bool
+	found      func(Finding) // nil: findings are kept until it is the repository's turn
 
 	failure    atomic.Pointer[error] // of the database: it is not asked any more
 	uncompared atomic.Int64          // repositories
@@ -177,10 +183,10 @@ func (f *siteCheck) look(ctx context.Context, r config.Repository) (findings []F
 		switch row.Mode {
 		case config.Enforce:
 		case config.Removed:
-			k.find(ProjectRemoved, row.Project, fmt.Sprintf("the project was removed, and its repository is still here: move it away, or bring the project back with refdbctl site enable --new %s", row.Project), nil)
+			k.find(ProjectRemoved, row.Project, fmt.Sprintf("the project was removed, and its repository is still here: move it out of site.root, or bring the project back with `refdbctl site enable --new %s`", row.Project), nil)
 			return findings
 		default:
-			k.find(NotEnforced, row.Project, fmt.Sprintf("it is not guarded: its mode is %s; refdbctl project set %s --mode enforce", row.Mode, row.Project), nil)
+			k.find(NotEnforced, row.Project, fmt.Sprintf("it is not guarded: its mode is %s; `refdbctl project set %s --mode enforce`", row.Mode, row.Project), nil)
 		}
 	}
 	if err == nil {
@@ -208,56 +214,55 @@ type repositoryCheck struct {
 	db    *refdb.DB // nil: it is not asked
 	repo  *gitrepo.Repo
 	found func(Finding)
+
+	dangling map[string]string // symbolic refs to nothing, and what they point to
 }
 
 func (k *repositoryCheck) run(ctx context.Context) error {
+	if foreign, err := k.foreign(); err != nil || foreign {
+		return err
+	}
 	var err error
-	if k.repo, err = openLook(ctx, k.Path); err != nil {
+	if k.repo, err = gitrepo.OpenDir(k.Path); err != nil {
 		return err
 	}
 	v, err := install.ReadVariables(ctx, k.repo)
 	if err != nil {
 		return err
 	}
-	if err := k.hooks(ctx, v); err != nil {
-		return err
+	guarded := !k.unguarded(v)
+	if guarded {
+		if moved, err := k.moved(ctx, v); err != nil || moved {
+			return err
+		}
+		if err := k.hooks(ctx, v); err != nil {
+			return err
+		}
+		k.link()
+		k.known(ctx)
+		k.settings(ctx, v)
+		k.hidesRefs(ctx, v)
 	}
-	k.link()
-	k.known(ctx)
-	k.settings(ctx, v)
-	k.hidesRefs(ctx, v)
 	if err := k.owners(); err != nil {
 		return err
 	}
 	if err := k.leftovers(ctx); err != nil {
 		return err
 	}
-	if err := k.refs(ctx); err != nil {
-		return err
+	if guarded {
+		if err := k.refs(ctx); err != nil {
+			return err
+		}
+		k.maintained()
 	}
-	k.maintained()
 	if k.db == nil {
 		return nil
 	}
 	k.pending()
+	if !guarded {
+		return nil
+	}
 	return k.packs(ctx)
-}
-
-// openLook opens a repository. If it belongs to another user, git is asked to open it: git refuses
-// some of these.
-func openLook(ctx context.Context, path string) (*gitrepo.Repo, error) {
-	repo, err := gitrepo.OpenDir(path)
-	if err != nil {
-		return nil, err
-	}
-	info, err := os.Stat(repo.Dir())
-	if err != nil {
-		return nil, err
-	}
-	if s, ok := info.Sys().(*syscall.Stat_t); ok && int(s.Uid) == os.Geteuid() {
-		return repo, nil
-	}
-	return gitrepo.Open(ctx, path)
 }
 
 // find reports a finding. Mend, unless nil, repairs it and returns how.

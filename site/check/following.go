@@ -28,12 +28,41 @@ func (f *siteCheck) behind(status client.Status, repositories []config.Repositor
 		looked[r.Project] = true
 	}
 	for _, b := range status.Behind {
-		if _, err := f.Repository(b.Project); err == nil && !looked[b.Project] || b.Age < client.BehindPatience.Seconds() {
+		if _, err := f.Repository(b.Project); err == nil && !looked[b.Project] || f.obstructed[b.Project] || b.Age < client.BehindPatience.Seconds() {
 			continue
 		}
 		age := time.Duration(b.Age * float64(time.Second)).Round(time.Second)
 		found(Finding{Project: b.Project, Code: Behind, Detail: fmt.Sprintf("for %s it could not be brought to what the database holds: %s", age, b.Reason)})
 	}
+}
+
+// uncloned finds projects that the daemon is to clone, and can't because something else is at the path: a directory without a repository, such as one that a
+// forge has made, is seen by nobody else.
+func (f *siteCheck) uncloned(ctx context.Context, found func(Finding)) error {
+	if !f.AutoClone {
+		return nil
+	}
+	rows, err := f.db.ProjectsAfter(ctx, 0)
+	for _, row := range rows {
+		if row.Mode == config.Removed || !packs.Stored(row) || !f.GuardsProject(row.Project) || f.Names(row.Project) {
+			continue
+		}
+		path, err := f.NewPath(row.Project)
+		if errors.Is(err, config.ErrExists) {
+			continue
+		}
+		detail := ""
+		if err != nil {
+			detail = err.Error()
+		} else if _, err := os.Lstat(path); err == nil {
+			detail = path + " is in its way, which is no repository: move it away"
+		}
+		if detail != "" {
+			f.obstructed[row.Project] = true
+			found(Finding{Project: row.Project, Code: Behind, Subject: path, Detail: "there is no repository of it here, and it can't be cloned: " + detail})
+		}
+	}
+	return err
 }
 
 // unused finds that the database has many packs that no push has used.
@@ -54,7 +83,7 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 	if row, ok := k.rules[k.Project]; !ok || !packs.Stored(row) {
 		return nil
 	}
-	compact := fmt.Sprintf("run refdbctl site store compact %s at a site that has all", k.Project)
+	compact := fmt.Sprintf("run `refdbctl site store compact %s` at a site that has all", k.Project)
 	page, err := k.db.Packs(ctx, refdb.PackQuery{Project: k.Project, Limit: 1})
 	switch {
 	case err != nil:
@@ -88,6 +117,6 @@ func (k *repositoryCheck) maintained() {
 		return // it is new here
 	}
 	if age := time.Since(info.ModTime()); age > maintainPatience {
-		k.find(NotMaintained, k.Project, fmt.Sprintf("it was maintained %d days ago, and should be daily: see the daemon's log, and run refdbctl site maintain %s", int(age.Hours()/24), k.Project), nil)
+		k.find(NotMaintained, k.Project, fmt.Sprintf("it was maintained %d days ago, and should be daily: see the daemon's log, and run `refdbctl site maintain %s`", int(age.Hours()/24), k.Project), nil)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // hidesRefs finds that refs which are no client's business are not hidden.
@@ -20,6 +21,6 @@ func (k *repositoryCheck) hidesRefs(ctx context.Context, v install.Variables) {
 // peer finds a ref that keeps the refs of a peer from being fetched.
 func (k *repositoryCheck) peer(ref string) {
 	if name, ok := strings.CutPrefix(ref, config.PeerPrefix); ok && !strings.Contains(name, "/") {
-		k.find(PeerRef, ref, "no sync made it, and it keeps that peer's refs from being fetched: git -c core.hooksPath=/dev/null update-ref -d "+ref+" removes it", nil)
+		k.find(PeerRef, ref, "no sync made it, and it keeps that peer's refs from being fetched: `"+wire.PastTheHook(k.Path, "update-ref", "-d", ref)+"` removes it", nil)
 	}
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/compare"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // local returns the repository's refs. It finds refs that are in the way of a peer's. Warn gets git's complaints.
@@ -36,6 +40,15 @@ func (k *repositoryCheck) refs(ctx context.Context) error {
 		return nil
 	}
 	warn := func(complaint string) { k.find(RefBroken, "", "git says: "+complaint, nil) }
+	var err error
+	if k.dangling, err = k.repo.Dangling(ctx); err != nil {
+		return err
+	}
+	for _, ref := range slices.Sorted(maps.Keys(k.dangling)) {
+		if k.Guards(k.Project, ref) {
+			k.symref(ref, k.dangling[ref])
+		}
+	}
 	var differ []string
 	for p, err := range compare.PairsOf(ctx, k.Config, k.db, k.local(ctx, warn), k.Project) {
 		if err != nil {
@@ -57,17 +70,30 @@ func (k *repositoryCheck) refs(ctx context.Context) error {
 	return k.recheck(ctx, differ)
 }
 
+// symref finds a guarded ref that is a symbolic one.
+func (k *repositoryCheck) symref(ref, target string) {
+	k.find(Symref, ref, fmt.Sprintf("it is a symbolic ref, to %s: a guarded ref can't be one; `%s` removes it", target, wire.RemoveSymbolicRef(k.Path, ref)), nil)
+}
+
+// synced says how a ref gets what the database has.
+func (k *repositoryCheck) synced() string {
+	if packs.Stored(k.rules[k.Project]) {
+		return fmt.Sprintf("the daemon brings it; `refdbctl site wait %s` says what is in its way", k.Project)
+	}
+	return fmt.Sprintf("`refdbctl site sync --from URL %s` brings it, where URL is another site's copy", k.Project)
+}
+
 // storable finds refs that the database can't hold, or must not.
 func (k *repositoryCheck) storable(p compare.Pair) bool {
 	if p.Local == refdb.Unknown {
 		return true
 	}
 	if target, symbolic := p.Local.Target(); symbolic {
-		k.find(Symref, p.Ref, fmt.Sprintf("it is a symbolic ref, to %s: a guarded ref can't be one; remove it with git symbolic-ref --delete", target), nil)
+		k.symref(p.Ref, target)
 		return false
 	}
 	if err := refdb.CheckKey(k.Project, p.Ref); err != nil {
-		k.find(RefBroken, p.Ref, err.Error()+": pushes to it are refused; remove or rename it", nil)
+		k.find(RefBroken, p.Ref, fmt.Sprintf("%s: pushes to it are refused; `%s` removes it", err, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)
 		return false
 	}
 	return true
@@ -89,7 +115,11 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string) error {
 			continue
 		}
 		here, global := p.Local.Abbrev(), p.Global.Abbrev()
+		target, symbolic := p.Local.Target()
 		switch {
+		case symbolic && k.dangling[p.Ref] != "": // it was found
+		case symbolic:
+			k.symref(p.Ref, target)
 		case older[p.Ref]:
 			k.find(DatabaseBehind, p.Ref, fmt.Sprintf("it is %s here, and %s in the database, which once had what is here: the database seems to have been set back; "+
 				`see OPERATIONS.md, "The database went back in time"`, here, global), nil)
@@ -97,13 +127,13 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string) error {
 			k.find(RefBroken, p.Ref, p.Broken, nil)
 		case p.Global == refdb.Unknown:
 			k.find(LocalUnknown, p.Ref, fmt.Sprintf("it is %s here, and the database does not know it: pushes to it are refused; "+
-				"refdbctl refs import brings it in, git update-ref -d with hooks off removes it", here), nil)
+				"`refdbctl refs import %s --repo %s` brings it in, `%s` removes it", here, k.Project, k.Path, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)
 		case p.Local == refdb.Unknown:
-			k.find(GlobalMissingHere, p.Ref, fmt.Sprintf("it is %s in the database, and not here: refdbctl site sync", global), nil)
+			k.find(GlobalMissingHere, p.Ref, fmt.Sprintf("it is %s in the database, and not here: %s", global, k.synced()), nil)
 		case p.Global.IsDeleted():
-			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and deleted in the database: refdbctl site sync", here), nil)
+			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and deleted in the database: %s", here, k.synced()), nil)
 		default:
-			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and %s in the database: refdbctl site sync", here, global), nil)
+			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and %s in the database: %s", here, global, k.synced()), nil)
 		}
 	}
 	return nil

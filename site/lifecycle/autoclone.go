@@ -23,7 +23,7 @@ func (k *Lifecycle) RunClones(ctx context.Context) {
 	consider := func(names []string) {
 		c := k.Site.Config()
 		for _, project := range names {
-			if c.AutoClone && k.isToBeCloned(c, project) {
+			if c.AutoClone && k.isToBeCloned(ctx, c, project) {
 				k.cloner.add(project)
 			} else {
 				k.cloner.remove(project)
@@ -43,8 +43,8 @@ func (k *Lifecycle) projectNames() (names []string) {
 	return names
 }
 
-// isToBeCloned reports whether a project is to have a repository here and has none, or one that is not guarded.
-func (k *Lifecycle) isToBeCloned(c *config.Config, project string) bool {
+// isToBeCloned reports whether a project is to have a repository here and has none, or one that nobody has put under guard.
+func (k *Lifecycle) isToBeCloned(ctx context.Context, c *config.Config, project string) bool {
 	p, ok := k.Projects.Get(project)
 	if !ok || p.Err != nil || !packs.Stored(p.Project) || !c.GuardsProject(project) || c.Names(project) {
 		return false
@@ -53,7 +53,7 @@ func (k *Lifecycle) isToBeCloned(c *config.Config, project string) bool {
 		return false
 	}
 	r, err := c.Repository(project)
-	return err != nil || !install.IsGuardedBy(c, r)
+	return err != nil || !install.IsGuardedBy(c, r) && !install.IsDisabled(ctx, r)
 }
 
 // cloneOne makes the repository of a project.

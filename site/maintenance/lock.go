@@ -20,8 +20,11 @@ func pruningFile(dir string) string { return filepath.Join(dir, "refdb", "prunin
 // processes other than the daemon. It waits while the repository is pruned.
 func Share(ctx context.Context, dir string) (release func(), err error) {
 	f, err := filelock.Shared(ctx, pruningFile(dir))
-	if err != nil {
+	if err != nil && ctx.Err() != nil {
 		return nil, fmt.Errorf("waiting until %s has been pruned: %w", dir, err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return func() { f.Close() }, nil
 }

@@ -175,7 +175,7 @@ func (m *Maintainer) kept(ctx context.Context, r config.Repository) ([]string, e
 	case err != nil:
 		return nil, err
 	case id != p.ID:
-		return nil, projects.OtherID(r)
+		return nil, projects.OtherID(r, m.Projects.NameOf(id))
 	case !packs.Stored(p.Project):
 		return packs.KeptValues(ctx, m.DB, r.Project)
 	}

@@ -152,6 +152,14 @@ func (k *Cache) Changed() []string {
 // All returns all projects.
 func (k *Cache) All() []Known { return k.filter(func(Known) bool { return true }) }
 
+// NameOf returns the name of the project with an ID; "" if there is none.
+func (k *Cache) NameOf(id string) string {
+	for _, p := range k.filter(func(p Known) bool { return p.ID == id }) {
+		return p.Project.Project
+	}
+	return ""
+}
+
 // Unadopted returns the projects whose mode this site has not yet acted on in the database.
 func (k *Cache) Unadopted() (some []Known) {
 	return k.filter(func(p Known) bool { return p.isUnenforced() && !p.adopted })

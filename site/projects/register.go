@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,12 +20,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// idKey is the setting that records which project a repository is a copy of.
-const idKey = "refdb.projectid"
+// IDKey is git's setting that records which project a repository is a copy of.
+const IDKey = "refdb.projectid"
 
-// OtherID is the refusal of a repository that was moved or copied.
-func OtherID(r config.Repository) error {
-	return refusal.Lines{wire.AnotherProject(r.Project, idKey)}
+// OtherID is the refusal of a repository that was moved or copied. It records the ID of the project actual; "" if that is not known.
+func OtherID(r config.Repository, actual string) error {
+	return refusal.Lines{wire.AnotherProject(r.Project, actual, r.Path)}
 }
 
 // lostProject is the refusal of a repository whose project the database does not have.
@@ -68,7 +67,7 @@ func (ids *RepositoryIDs) Of(ctx context.Context, r config.Repository) (string, 
 	}
 	id := ""
 	for _, e := range entries {
-		if e.Name() == idKey {
+		if e.Name() == IDKey {
 			id = e.Value
 		}
 	}
@@ -92,13 +91,13 @@ func (ids *RepositoryIDs) Record(ctx context.Context, r config.Repository, id st
 	case err != nil || have == id:
 		return err
 	case have != "":
-		return OtherID(r)
+		return OtherID(r, "")
 	}
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
 		return err
 	}
-	return install.GitConfig{Repo: repo}.Set(ctx, idKey, id)
+	return install.GitConfig{Repo: repo}.Set(ctx, IDKey, id)
 }
 
 // RecordID makes the repository record an ID, unless it has one.
@@ -227,15 +226,12 @@ func FindOrCreate(ctx context.Context, c *config.Config, db *refdb.DB, r config.
 		return row, false, err
 	}
 	if id != "" && (!ok || id != row.ID) {
-		taken, err := ok, error(nil)
-		if !ok {
-			taken, err = hasID(ctx, db, id)
-		}
+		actual, err := NameOf(ctx, db, id)
 		switch {
 		case err != nil:
 			return row, false, err
-		case taken:
-			return row, false, OtherID(r)
+		case ok || actual != "":
+			return row, false, OtherID(r, actual)
 		case !claim.creates():
 			return row, false, lostProject(r)
 		}
@@ -308,8 +304,13 @@ func newStore(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	return c.NewProjectStore, err
 }
 
-// hasID reports whether the ID is that of any project.
-func hasID(ctx context.Context, db *refdb.DB, id string) (bool, error) {
+// NameOf returns the name of the project with an ID; "" if the database has none.
+func NameOf(ctx context.Context, db *refdb.DB, id string) (string, error) {
 	all, err := db.ProjectsAfter(ctx, 0)
-	return slices.ContainsFunc(all, func(p refdb.Project) bool { return p.ID == id }), err
+	for _, p := range all {
+		if p.ID == id {
+			return p.Project, err
+		}
+	}
+	return "", err
 }

@@ -151,6 +151,31 @@ func IsSymbolicRef(ref, target string) string {
 	return Printable(ref) + ": it is a symbolic ref here, which can't be guarded: push to " + Printable(target)
 }
 
+// PastTheHook returns a command line that runs git in the repository at path, for an administrator, who knows what the guard does not see then.
+func PastTheHook(path string, command ...string) string {
+	line := "git --git-dir=" + shellWord(path) + " -c core.hooksPath=/dev/null"
+	for _, word := range command {
+		line += " " + shellWord(word)
+	}
+	return line
+}
+
+// RemoveSymbolicRef returns the command line that removes a symbolic ref of the repository at path.
+func RemoveSymbolicRef(path, ref string) string {
+	return PastTheHook(path, "symbolic-ref", "--delete", ref)
+}
+
+// shellWord returns text as a word of a shell's command line.
+func shellWord(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
 // PeerRef says that a ref is one of those that were fetched from a peer, below prefix.
 func PeerRef(ref, prefix string) string {
 	return Printable(ref) + ": only `refdbctl site sync` moves the refs of peers, which are kept below " + prefix
@@ -244,10 +269,14 @@ func UnknownProject(project string) string {
 	return "the database knows no project " + project + ": the administrator runs `refdbctl site enable`"
 }
 
-// AnotherProject says that a repository records another project's ID, in git's setting key.
-func AnotherProject(project, key string) string {
-	return "this repository is not a copy of the project " + project + ", but of another one: it was moved or copied, or site.root was changed; " +
-		"the administrator compares git's setting " + key + " with `refdbctl project show " + project + "`"
+// AnotherProject says that the repository at path records the ID of another project than the one of its path: of actual, unless that is "".
+func AnotherProject(project, actual, path string) string {
+	what := "of another one, which the database does not know"
+	if actual != "" {
+		what = "of " + actual
+	}
+	return "this repository is not a copy of the project " + project + ", but " + what + ": it was moved or copied, or site.root was changed; " +
+		"the administrator looks at `refdbctl site check " + path + "`"
 }
 
 // KnownProject says that a repository is not of a new project.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 const HookFlagHelp = "the hook's program (default: refdb-hook beside this program or in PATH): its `path`"
@@ -126,7 +128,9 @@ func register(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repo
 	if did, err = projects.Register(ctx, c, db, r, claim); err != nil {
 		return "", nil, err
 	}
-	ruled, err = projects.WithRules(ctx, c, db, r.Project)
+	if err = install.ForgetDisabled(ctx, r); err == nil {
+		ruled, err = projects.WithRules(ctx, c, db, r.Project)
+	}
 	return did, ruled, err
 }
 
@@ -147,7 +151,7 @@ Fields: ` + output.Names(stepColumns),
 		Example: `  refdbctl site disable team/app`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			c, r, err := a.siteAnd(ctx, f, args[0])
+			c, r, err := a.siteAndAny(ctx, f, args[0])
 			if err != nil {
 				return err
 			}
@@ -163,8 +167,24 @@ Fields: ` + output.Names(stepColumns),
 }
 
 // siteAnd loads the configuration and finds a repository in it, to which it is going to
-// write: as root it becomes that one's owner.
+// write: as root it becomes that one's owner, who must be the daemon's user.
 func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config, config.Repository, error) {
+	c, err := a.Load(ctx, f)
+	if err != nil {
+		return nil, config.Repository{}, err
+	}
+	r, err := siteRepository(ctx, c, repo)
+	if err == nil {
+		err = sameOwner(c, r)
+	}
+	if err == nil {
+		err = BecomeOwner(r.Path)
+	}
+	return c, r, err
+}
+
+// siteAndAny is siteAnd for a repository that may be of another user than the daemon's.
+func (a *App) siteAndAny(ctx context.Context, f Flags, repo string) (*config.Config, config.Repository, error) {
 	c, err := a.Load(ctx, f)
 	if err != nil {
 		return nil, config.Repository{}, err
@@ -174,6 +194,25 @@ func (a *App) siteAnd(ctx context.Context, f Flags, repo string) (*config.Config
 		err = BecomeOwner(r.Path)
 	}
 	return c, r, err
+}
+
+// sameOwner returns an error if a repository belongs to another user than the site's daemon, which could not serve it.
+func sameOwner(c *config.Config, r config.Repository) error {
+	var uids []uint32
+	for _, path := range []string{c.State, r.Path} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil // whoever needs it says so
+		}
+		if s, ok := info.Sys().(*syscall.Stat_t); ok {
+			uids = append(uids, s.Uid)
+		}
+	}
+	if len(uids) == 2 && uids[0] != uids[1] {
+		return fmt.Errorf("%s belongs to user %d, and the site's daemon serves repositories of user %d only, to whom %s belongs: nothing was changed; as root: chown -R %[3]d %[1]s",
+			r.Path, uids[1], uids[0], c.State)
+	}
+	return nil
 }
 
 // HookOr returns the path of refdb-hook that --hook names, or, if that is empty, the one that [FindHook] returns.
@@ -297,7 +336,7 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 					im.Skipped++
 					continue
 				case symbolic:
-					refused(ref.Name + " is a symbolic ref: pushes to it are refused; remove it")
+					refused(ref.Name + " is a symbolic ref: pushes to it are refused; `" + wire.RemoveSymbolicRef(r.Path, ref.Name) + "` removes it")
 					continue
 				case invalid != nil:
 					refused(invalid.Error() + ": pushes to it are refused")
@@ -316,6 +355,9 @@ func (a *App) disable(ctx context.Context, c *config.Config, db *refdb.DB, r con
 		return install.Disable(ctx, c, db, r, func(s install.Step) { step(s.Name, s.Detail) })
 	})
 	if err != nil {
+		return err
+	}
+	if err := install.RecordDisabled(ctx, r); err != nil {
 		return err
 	}
 	a.Note("%s is not guarded any more; its refs stay in the database: refdbctl project remove removes them, if no other site needs them", r.Project)

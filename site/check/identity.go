@@ -1,0 +1,76 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+)
+
+// foreign finds that the repository belongs to another user than this process, which is the daemon's. The daemon can neither read it nor decide about it.
+func (k *repositoryCheck) foreign() (bool, error) {
+	info, err := os.Stat(k.Path)
+	if err != nil {
+		return false, err
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(s.Uid) == os.Geteuid() {
+		return false, nil
+	}
+	k.find(ForeignOwner, k.Path, fmt.Sprintf("it belongs to user %d, and the site's daemon serves repositories of user %d only: nobody can push; as root: `chown -R %[2]d %[3]s`",
+		s.Uid, os.Geteuid(), k.Path), nil)
+	return true, nil
+}
+
+// unguarded finds that nobody has put the repository under guard. One whose guard was ended by `site disable` is none of the site's business.
+func (k *repositoryCheck) unguarded(v install.Variables) bool {
+	if install.HasGuard(k.repo, v) {
+		return false
+	}
+	if _, known := k.rules[k.Project]; !install.WasDisabled(v) && (known || k.GuardsProject(k.Project)) {
+		k.find(NotGuarded, k.Path, fmt.Sprintf("nobody has put it under guard: pushes to it are not compared with other sites'; `refdbctl site enable %[1]s` does; "+
+			"if nothing is to guard it, `refdbctl site disable %[1]s` says so", k.Path), nil)
+	}
+	return true
+}
+
+// moved finds that the repository is a copy of another project than the one that its path stands for. What it holds says nothing about that one.
+func (k *repositoryCheck) moved(ctx context.Context, v install.Variables) (bool, error) {
+	id, ok := v.Get(projects.IDKey)
+	row, known := k.rules[k.Project]
+	if k.db == nil || !ok || known && row.ID == id {
+		return false, nil
+	}
+	actual, err := projects.NameOf(ctx, k.db, id)
+	if err != nil {
+		return false, err
+	}
+	what, advice := "of a project that the database does not know", ""
+	unset := fmt.Sprintf("`git --git-dir=%s config --unset %s`", k.Path, projects.IDKey)
+	ofItsOwn := fmt.Sprintf("; if it is to be a project of its own, %s, then `refdbctl site enable --new %s`", unset, k.Path)
+	if known {
+		ofItsOwn = ""
+	}
+	switch {
+	case actual != "":
+		what = "of " + actual + ": it was moved or copied"
+		if original, err := k.Config.Repository(actual); err == nil {
+			advice = fmt.Sprintf("the copy of that is %s: move this one out of site.root", original.Path) + ofItsOwn
+			break
+		}
+		back := ""
+		if path, err := k.Config.NewPath(actual); err == nil {
+			back = " to " + path
+		}
+		advice = fmt.Sprintf("move it back%s, or have the site's configuration say `[repository %q] path = %s`", back, actual, k.Path) + ofItsOwn
+	case known:
+		advice = fmt.Sprintf("move it out of site.root; or, if it is a copy of %s, %s, then `refdbctl site enable --copy %s`", k.Project, unset, k.Path)
+	default:
+		advice = fmt.Sprintf("the database was set back, as by a restore, or the repository is from elsewhere: if its name is right, `refdbctl site enable --new %s`", k.Path)
+	}
+	k.find(Moved, k.Path, fmt.Sprintf("it is no copy of %s, but %s (git's setting %s); pushes to it are refused: %s", k.Project, what, projects.IDKey, advice), nil)
+	return true, nil
+}
