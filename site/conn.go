@@ -179,8 +179,8 @@ func refusalResponse(err error) wire.Response { return wire.Response{Lines: refu
 // letThrough reports whether a request goes on in spite of err, because the project is in mode log. It records the refusal,
 // and does not ask the database.
 func (d *Daemon) letThrough(hook pusher.Hook, q wire.Request, err error) bool {
-	if q.Replica {
-		return false // our own sync: it will be repeated
+	if q.Replica || refusal.IsReserved(err) {
+		return false // our own sync, which will be repeated, or a name that is refused whatever the database says
 	}
 	r, known := d.config.Load().Find(q.Dir)
 	lines, parsed := wire.ParseLines(q.Body)

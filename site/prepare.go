@@ -72,6 +72,9 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 	}
 	moves, err := d.movesOf(ctx, r, lines, true)
 	if err == nil {
+		err = refusal.Lookalikes(moves)
+	}
+	if err == nil {
 		moves, err = d.unannounced(ctx, p, r.Project, moves)
 	}
 	if err != nil || len(moves) == 0 {

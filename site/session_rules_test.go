@@ -186,6 +186,8 @@ func TestWhatIsRefused(t *testing.T) {
 		"it is symbolic":                 {line("refs/heads/symbolic", b, c), refusedAs{"final", "unguardable"}},
 		"it is a peer's":                 {line("refs/peer/one/heads/x", "", c), refusedAs{"final", "peer_refs"}},
 		"it is the daemon's":             {line("refs/refdb/x", "", c), refusedAs{"final", "peer_refs"}},
+		"it is a work tree's":            {line("refs/worktree/x", "", c), refusedAs{"final", "reserved_name"}},
+		"it differs from such by case":   {line("refs/WorkTree/x", "", c), refusedAs{"final", "reserved_name"}},
 	} {
 		if row.move.Ref == "refs/heads/locked" { // not before: what is locked for long is refused for another reason
 			lock, err := g.db.TryLock(t.Context(), "team/app", row.move.Ref)

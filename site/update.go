@@ -24,7 +24,7 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	if err != nil {
 		return err
 	}
-	if err := refusal.NoPeers(q.Body); err != nil {
+	if err := refusal.Reserved(q.Body); err != nil {
 		return err
 	}
 	c, lines, err := d.guardedLines(ctx, c, r, q.Body)
@@ -35,6 +35,9 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 		return err
 	}
 	moves, err := d.movesOf(ctx, r, lines, false)
+	if err == nil {
+		err = refusal.Lookalikes(moves)
+	}
 	if err != nil {
 		return err
 	}

@@ -21,3 +21,14 @@ func TestGitDoesNotGetTheDatabasesAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestGitSeesObjectsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	dir, _ := newRepo(t, "--bare")
+	repo := openDir(t, dir)
+	for _, env := range [][]string{gitrepo.Environ(), repo.Command(t.Context(), "version").Env} {
+		if !slices.Contains(env, "GIT_NO_REPLACE_OBJECTS=1") {
+			t.Errorf("git gets %q", env)
+		}
+	}
+}

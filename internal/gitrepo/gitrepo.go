@@ -205,19 +205,22 @@ var pointers = []string{
 }
 
 // Environ returns the environment for git. It lacks the variables that point to a repository, and the
-// database's address, which git and the programs that it runs could reveal.
+// database's address, which git and the programs that it runs could reveal. Git sees objects as they are, not as
+// refs/replace/, which anybody who may push can write, shows them.
 func Environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
+	environ := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return name == "REFDB_URL" || slices.Contains(pointers, name)
 	})
+	return append(environ, "GIT_NO_REPLACE_OBJECTS=1")
 }
 
 func git(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	// Ctrl-C interrupts this program only, which then ends git in an orderly way.
 	cmd.SysProcAttr = ownGroup()
-	cmd.Env = append(Environ(), "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0")
+	// Other sites don't have the grafts of this repository.
+	cmd.Env = append(Environ(), "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "GIT_GRAFT_FILE=")
 	return cmd
 }
 

@@ -72,7 +72,7 @@ func (r *Repo) Unreached(ctx context.Context, ids []string, prefix string) (unre
 	if len(commits) == 0 {
 		return unreached, nil
 	}
-	cmd := r.trueGraph(ctx, "rev-list", "--topo-order", "--parents", "--stdin", "--not", "--exclude="+prefix+"*", "--all")
+	cmd := r.interruptible(ctx, "rev-list", "--topo-order", "--parents", "--stdin", "--not", "--exclude="+prefix+"*", "--all")
 	cmd.Stdin = revisions(commits, nil)
 	out, err := cmd.Output()
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Repo) byType(ctx context.Context, ids []string) (commits, others []stri
 	if len(ids) == 0 {
 		return nil, nil, nil
 	}
-	cmd := r.trueGraph(ctx, "cat-file", "--batch-check=%(objectname) %(objecttype)")
+	cmd := r.interruptible(ctx, "cat-file", "--batch-check=%(objectname) %(objecttype)")
 	cmd.Stdin = revisions(ids, nil)
 	out, err := cmd.Output()
 	if err != nil {

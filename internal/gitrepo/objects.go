@@ -46,7 +46,7 @@ func (r *Repo) walk(ctx context.Context, ids []string, found map[string]bool) er
 	if len(ids) == 0 {
 		return nil
 	}
-	cmd := r.trueGraph(ctx, "rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
+	cmd := r.interruptible(ctx, "rev-list", "--objects", "--quiet", "--stdin", "--not", "--all")
 	cmd.Stdin = strings.NewReader(strings.Join(ids, "\n") + "\n")
 	_, err := cmd.Output()
 	if err == nil {

@@ -57,7 +57,7 @@ func (r *Repo) IsPartial(ctx context.Context) (bool, error) {
 // pack may be deltas against objects that bases reach.
 func (r *Repo) Pack(ctx context.Context, to io.Writer, tips, bases []string) error {
 	// A bitmap would leave out whatever bases reach anywhere in history, which takes longer to check.
-	cmd := r.trueGraph(ctx, "pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "--no-use-bitmap-index", "-q")
+	cmd := r.interruptible(ctx, "pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "--no-use-bitmap-index", "-q")
 	cmd.Stdin = revisions(tips, bases)
 	cmd.Stdout = to
 	var complaints bytes.Buffer
@@ -97,7 +97,7 @@ func (r *Repo) unpack(ctx context.Context, pack io.Reader) error {
 	if err != nil {
 		return pathReason(err)
 	}
-	cmd := r.trueGraph(ctx, args...)
+	cmd := r.interruptible(ctx, args...)
 	q.confine(cmd)
 	cmd.Stdin = io.MultiReader(bytes.NewReader(header[:]), pack)
 	var complaints bytes.Buffer
@@ -120,7 +120,7 @@ func (r *Repo) IsConnectedBesideRefs(ctx context.Context, ids, known []string) (
 }
 
 func (r *Repo) isConnected(ctx context.Context, in io.Reader, args ...string) (bool, error) {
-	cmd := r.trueGraph(ctx, append([]string{"rev-list", "--objects", "--quiet", "--stdin"}, args...)...)
+	cmd := r.interruptible(ctx, append([]string{"rev-list", "--objects", "--quiet", "--stdin"}, args...)...)
 	cmd.Stdin = in
 	_, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() && ctx.Err() == nil {
@@ -135,7 +135,7 @@ func (r *Repo) isConnected(ctx context.Context, in io.Reader, args ...string) (b
 // Boundary returns commits which known reach such that what tips reach beside known is the same as beside these
 // commits: where the histories meet. All known must be here.
 func (r *Repo) Boundary(ctx context.Context, tips, known []string) ([]string, error) {
-	cmd := r.trueGraph(ctx, "rev-list", "--boundary", "--stdin")
+	cmd := r.interruptible(ctx, "rev-list", "--boundary", "--stdin")
 	cmd.Stdin = revisions(tips, known)
 	out, err := cmd.Output()
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *Repo) Boundary(ctx context.Context, tips, known []string) ([]string, er
 
 // commitsOf returns the commits that the ids are or, as tags, point to.
 func (r *Repo) commitsOf(ctx context.Context, ids []string) (commits []string, err error) {
-	cmd := r.trueGraph(ctx, "cat-file", "--batch-check=%(objectname) %(objecttype)")
+	cmd := r.interruptible(ctx, "cat-file", "--batch-check=%(objectname) %(objecttype)")
 	cmd.Stdin = strings.NewReader(strings.Join(ids, "^{}\n") + "^{}\n")
 	out, err := cmd.Output()
 	if err != nil {
@@ -185,11 +185,9 @@ func (r *Repo) commitsOf(ctx context.Context, ids []string) (commits []string, e
 	return commits, nil
 }
 
-// trueGraph is a command that sees objects as they are, not as refs/replace/ or info/grafts show them: other sites don't have those,
-// or not yet. Ended by its context it gets time to remove its files.
-func (r *Repo) trueGraph(ctx context.Context, args ...string) *exec.Cmd {
+// interruptible is a command that gets time to remove its files when its context ends it.
+func (r *Repo) interruptible(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := r.Command(ctx, args...)
-	cmd.Env = append(cmd.Env, "GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	return cmd

@@ -19,26 +19,6 @@ func GuardedByDefault(ref string) bool {
 	return true
 }
 
-// PeerPrefix begins the refs that a site fetched from others. They are not guarded, only a
-// sync moves them, and clients don't see them.
-const PeerPrefix = "refs/peer/"
-
-// OwnPrefix begins the refs that the daemon keeps for itself. They are not guarded, and clients don't see them.
-const OwnPrefix = "refs/refdb/"
-
-// KeptPrefix begins the refs that keep objects from being pruned. Each is named after its value.
-const KeptPrefix = OwnPrefix + "kept/"
-
-// private are the namespaces of refs that each site, or each work tree, has for itself.
-var private = [...]string{PeerPrefix, OwnPrefix, mergesPrefix, "refs/bisect/", "refs/worktree/", "refs/rewritten/"}
-
-const (
-	// mergesPrefix begins the merges that each Gerrit computes for itself.
-	mergesPrefix = "refs/cache-automerge/"
-	// versionRef is no ref of a repository: Gerrit keeps a number by that name in its ref database.
-	versionRef = "refs/multi-site/version"
-)
-
 // Guards reports whether a ref is guarded: it is below refs/ and of a guarded project, git does not
 // treat it as a site's own, nor Gerrit unless the configuration says otherwise, and the configuration does not leave it out.
 func (c *Config) Guards(project, ref string) bool {
@@ -49,17 +29,13 @@ func (c *Config) Guards(project, ref string) bool {
 // GuardsProject reports whether the configuration guards refs of the project.
 func (c *Config) GuardsProject(project string) bool { return c.projects.match(project) }
 
-// Guardable reports whether rules may guard the ref: it is below refs/ and no ref that each site has for itself.
+// Guardable reports whether rules may guard the ref: it is below refs/, and its namespace is not reserved for unguarded refs.
 func Guardable(ref string) bool {
-	if !strings.HasPrefix(ref, "refs/") || ref == versionRef {
+	if !strings.HasPrefix(ref, "refs/") {
 		return false
 	}
-	for _, prefix := range private {
-		if strings.HasPrefix(ref, prefix) {
-			return false
-		}
-	}
-	return true
+	n, ok := Reserved(ref)
+	return !ok || n.Use == SwitchedOff
 }
 
 // A pattern is like Gerrit's: "^regex" matches a whole name, "prefix*" the beginning of a

@@ -29,6 +29,9 @@ func (c *Config) addRepository(project, path string) error {
 	if err := refdb.CheckProject(project); err != nil {
 		return err
 	}
+	if project == SitesProject {
+		return errors.New("that project is the sites' own: give the repository another name")
+	}
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%q is not an absolute path", path)
 	}
@@ -126,7 +129,7 @@ func (c *Config) below(project string) (Repository, error) {
 
 // isLocalName reports whether a project's name can be a path below site.root.
 func isLocalName(project string) bool {
-	return filepath.IsLocal(project) && filepath.Clean(project) == project && project != "." && !strings.HasSuffix(project, ".git") &&
+	return project != SitesProject && filepath.IsLocal(project) && filepath.Clean(project) == project && project != "." && !strings.HasSuffix(project, ".git") &&
 		!isUnfinished(project)
 }
 

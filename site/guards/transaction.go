@@ -75,7 +75,7 @@ func (gs *Guards) decide(ctx context.Context, t *transaction, s *session, limit 
 // letTransactionThrough reports whether a transaction goes on in spite of err, because the project is in mode log.
 func (gs *Guards) letTransactionThrough(t *transaction, err error) bool {
 	rules, logs := gs.Projects.Logs(t.repo.Project)
-	if !logs || refusal.ReasonOf(err) == refusal.Pruning || refusal.ReasonOf(err) == refusal.PeerRefs {
+	if !logs || refusal.ReasonOf(err) == refusal.Pruning || refusal.IsReserved(err) {
 		return false
 	}
 	c := gs.Site.Config().Under(rules)
@@ -107,7 +107,7 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 		return err
 	}
 	body := bodyOf(t.lines)
-	if err := refusal.NoPeers(body); err != nil {
+	if err := refusal.Reserved(body); err != nil {
 		return err
 	}
 	if err := gs.protectTransaction(limited, t); err != nil {
@@ -121,6 +121,9 @@ func (gs *Guards) permit(ctx context.Context, t *transaction, s *session, limit 
 		return err
 	}
 	moves := announcedMoves(lines)
+	if err := refusal.Lookalikes(moves); err != nil {
+		return err
+	}
 	if gs.Storage.Keeps(ruled, t.repo.Project) && len(moves) > 0 {
 		if err := gs.storeForTransaction(ctx, ruled, t, s, moves); err != nil {
 			return err

@@ -25,6 +25,7 @@ var Settings = [...]Setting{
 	{"gc.auto", "0", "gc fires the hook for every ref"},
 	{"maintenance.auto", "false", "maintenance fires the hook for every ref"},
 	{"gc.pruneExpire", "never", "gc would prune objects that other sites' packs build on: `refdbctl site maintain` prunes"},
+	{"core.useReplaceRefs", "false", "a push to refs/replace/ could hide any object from every git here, and stop all pushes"},
 	{"core.fsync", "all", "after a crash of the machine a ref's file could be empty, and its objects missing"},
 	{"core.logAllRefUpdates", "always", "what a ref held could not be found again after a mistake, or after the database was restored from a backup"},
 	{"core.filesRefLockTimeout", lockTimeout, "pushes would fail while another waits for the database"},

@@ -20,7 +20,7 @@ import (
 
 const (
 	// Project holds what sites say about themselves.
-	Project = "refdb/sites"
+	Project = config.SitesProject
 	// refPrefix begins the refs that the locks on the sites' names are on.
 	refPrefix = "refs/sites/"
 )

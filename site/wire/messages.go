@@ -186,6 +186,16 @@ func OwnRef(ref, prefix string) string {
 	return Printable(ref) + ": the refs below " + prefix + " are the site daemon's own"
 }
 
+// WorkTreeRef says that git keeps the refs below prefix for one work tree.
+func WorkTreeRef(ref, prefix string) string {
+	return Printable(ref) + ": git keeps refs below " + prefix + " for one work tree, so that no other site would get it: push it under another name"
+}
+
+// Lookalike says that the name of a new ref differs from those below prefix in nothing but case.
+func Lookalike(ref, prefix string) string {
+	return Printable(ref) + ": a disk that ignores case would place it below " + prefix + ", which has a meaning of its own: push it under another name"
+}
+
 // Unresolved says that the outcome of an earlier push is unknown.
 func Unresolved(ref string) string {
 	return Printable(ref) + ": it is not certain yet what became of another push to it: retry in a few seconds"
