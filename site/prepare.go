@@ -75,6 +75,9 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		err = refusal.Lookalikes(moves)
 	}
 	if err == nil {
+		err = refuseTracking(p.agent, moves)
+	}
+	if err == nil {
 		moves, err = d.unannounced(ctx, p, r.Project, moves)
 	}
 	if err != nil || len(moves) == 0 {

@@ -28,6 +28,7 @@ const (
 	HooksPath         = "hooks-path"          // git looks for hooks elsewhere
 	SocketLink        = "socket"              // the hook does not find the daemon
 	Setting           = "setting"             // one of git's is not as needed
+	GuardedFetch      = "guarded-fetch"       // git fetch, or git push, would write to guarded refs
 	Symref            = "symref"              // a guarded ref is a symbolic one
 	RefBroken         = "ref-broken"          // git, or the database, can't take it for a ref
 	LocalUnknown      = "local-unknown"       // here, and not in the database
@@ -242,6 +243,9 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 		k.known(ctx)
 		k.settings(ctx, v)
 		k.hidesRefs(ctx, v)
+		for _, f := range install.GuardedFetches(k.Config, k.Project, v) {
+			k.find(GuardedFetch, f.Key, f.Why(k.repo.Dir()), nil)
+		}
 	}
 	if err := k.owners(); err != nil {
 		return err

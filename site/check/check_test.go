@@ -91,6 +91,13 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.packedRefsTimeout", "100")
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.filesRefLockTimeout", "20000")
 		}, "setting core.packedRefsTimeout, setting gc.auto", ""},
+		{"a mirror of another repository", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "remote", "add", "--mirror=fetch", "up.stream", r.A.Dir)
+			sitetest.GitIn(tb, r.B.Dir, "remote", "add", "tracked", r.A.Dir)
+			sitetest.GitIn(tb, r.B.Dir, "remote", "add", "--mirror=push", "backup", r.A.Dir)
+			sitetest.GitIn(tb, r.B.Dir, "config", "remote.one.fetch", "main:main")
+			sitetest.GitIn(tb, r.B.Dir, "config", "remote.none.fetch", "main")
+		}, "guarded-fetch remote.one.fetch, guarded-fetch remote.up.stream.fetch", "guarded-fetch remote.one.fetch, guarded-fetch remote.up.stream.fetch"},
 		{"a symbolic ref", func(tb testing.TB, r *sitetest.Replicas) {
 			r.B.Quietly(tb, "symbolic-ref", "refs/heads/alias", sitetest.MainRef)
 		},
@@ -180,6 +187,29 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 				t.Errorf("after the repair\ngot  %s\nwant %s", got, c.left)
 			}
 		})
+	}
+}
+
+func TestTheAdviceOnAMirrorHelps(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewGuarded(t)
+	sitetest.GitIn(t, r.B.Dir, "remote", "add", "--mirror=fetch", "backup", r.A.Dir)
+	look := func() (found []check.Finding) {
+		t.Helper()
+		err := check.Run(t.Context(), r.Config, r.DB, []config.Repository{r.RepositoryB()}, check.Options{}, func(f check.Finding) { found = append(found, f) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	found := look()
+	if len(found) != 1 {
+		t.Fatalf("%+v", found)
+	}
+	_, advice, _ := strings.Cut(found[0].Detail, "Remove it with ")
+	sitetest.Run(t, "/", "sh", "-c", advice)
+	if found := look(); len(found) != 0 {
+		t.Errorf("%+v", found)
 	}
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +29,18 @@ func (c *Config) Guards(project, ref string) bool {
 
 // GuardsProject reports whether the configuration guards refs of the project.
 func (c *Config) GuardsProject(project string) bool { return c.projects.match(project) }
+
+// GuardsAny reports whether a served ref of the project is guarded whose name begins and ends as given. It does not look into
+// regular expressions: it tries names that rules and git use.
+func (c *Config) GuardsAny(project, prefix, suffix string) bool {
+	names := []string{prefix + suffix, prefix + "x" + suffix, "refs/heads/main", "refs/tags/v1"}
+	for _, p := range slices.Concat(c.refs, c.alsoRefs) {
+		names = append(names, p.text, strings.TrimSuffix(p.text, "*")+"x")
+	}
+	return slices.ContainsFunc(names, func(ref string) bool {
+		return len(ref) >= len(prefix)+len(suffix) && strings.HasPrefix(ref, prefix) && strings.HasSuffix(ref, suffix) && !IsTracking(ref) && c.Guards(project, ref)
+	})
+}
 
 // Guardable reports whether rules may guard the ref: it is below refs/, and its namespace is not reserved for unguarded refs.
 func Guardable(ref string) bool {

@@ -57,6 +57,9 @@ var Namespaces = [...]Namespace{
 	{"refs/replace/", SwitchedOff},
 }
 
+// IsTracking reports whether a ref is one in which git keeps what it has seen of a remote repository.
+func IsTracking(ref string) bool { return strings.HasPrefix(ref, "refs/remotes/") }
+
 // Reserved returns the namespace that a ref is in.
 func Reserved(ref string) (Namespace, bool) {
 	for _, n := range Namespaces {

@@ -26,6 +26,7 @@ const (
 	Replication   Reason = "replication"    // it is not the value of the database
 	PeerRefs      Reason = "peer_refs"      // only a sync moves those
 	ReservedName  Reason = "reserved_name"  // it means something to git or to the site
+	Tracking      Reason = "tracking"       // git push would write to the repository that it pushes from
 	TooMany       Reason = "too_many"       // refs in one push
 	NotConfigured Reason = "not_configured" // the repository is none of the site's
 	Pusher        Reason = "pusher"         // who pushes has gone, can't be told, or may not ask
@@ -38,7 +39,7 @@ const (
 // Reasons are all reasons.
 var Reasons = [...]Reason{
 	Behind, UnknownRef, Changed, Locked, Held, Undecided, Database, Starting, Stopping, NotServing,
-	Unguardable, Replication, PeerRefs, ReservedName, TooMany, NotConfigured, Pusher, Objects, Pruning, Exists, Other,
+	Unguardable, Replication, PeerRefs, ReservedName, Tracking, TooMany, NotConfigured, Pusher, Objects, Pruning, Exists, Other,
 }
 
 // A reasoned error is a refusal with its reason. Its text is that of the error in it.

@@ -196,6 +196,12 @@ func Lookalike(ref, prefix string) string {
 	return Printable(ref) + ": a disk that ignores case would place it below " + prefix + ", which has a meaning of its own: push it under another name"
 }
 
+// TrackingUpdate says that git push would change a ref of the repository that it pushes from.
+func TrackingUpdate(ref string) string {
+	return Printable(ref) + ": git push would undo what others have pushed meanwhile, because the remote's fetch refspec covers this ref; the other repository has been pushed to. " +
+		"The administrator runs `refdbctl site check`"
+}
+
 // Unresolved says that the outcome of an earlier push is unknown.
 func Unresolved(ref string) string {
 	return Printable(ref) + ": it is not certain yet what became of another push to it: retry in a few seconds"

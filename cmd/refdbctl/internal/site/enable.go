@@ -261,6 +261,9 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 	if !guardsAny(c, r) {
 		a.Note("warning: the configuration guards neither branches nor tags of %s", r.Project)
 	}
+	if err := warnOfFetches(ctx, c, r, func(line string) { a.Note("%s", line) }); err != nil {
+		return err
+	}
 	differ := 0
 	err := a.steps(func(step func(name, detail string)) error {
 		step(project.Name, project.Detail)
@@ -313,6 +316,22 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 // guardsAny reports whether branches or tags of the repository are guarded.
 func guardsAny(c *config.Config, r config.Repository) bool {
 	return c.Guards(r.Project, "refs/heads/main") || c.Guards(r.Project, "refs/tags/v1")
+}
+
+// warnOfFetches notes refspecs of remotes that cover guarded refs.
+func warnOfFetches(ctx context.Context, c *config.Config, r config.Repository, note func(string)) error {
+	repo, err := gitrepo.Open(ctx, r.Path)
+	if err != nil {
+		return err
+	}
+	v, err := install.ReadVariables(ctx, repo)
+	if err != nil {
+		return err
+	}
+	for _, f := range install.GuardedFetches(c, r.Project, v) {
+		note(fmt.Sprintf("warning: %s: %s", f.Key, f.Why(repo.Dir())))
+	}
+	return nil
 }
 
 // importGuarded brings in the guarded refs that the database does not know, and notes what it can't take.
