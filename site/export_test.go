@@ -14,7 +14,9 @@ import (
 
 // BePatient lets what others take until the daemon gives them up be so long that only a hang reaches it. It is called before Run.
 func (d *Daemon) BePatient(limit time.Duration) {
-	d.limits = limits{request: limit, answer: limit, lockFiles: limit, snapshot: limit, rules: d.limits.rules} // outage: none, as tests take the database away
+	d.limits = limits{ // outage: none, as tests take the database away
+		request: limit, answer: limit, lockFiles: limit, snapshot: limit, fresh: limit, reread: limit, rules: d.limits.rules,
+	}
 	d.SetSessionLimits(guards.Limits{Decision: 3 * limit, Silence: limit, Write: limit})
 }
 
@@ -32,6 +34,9 @@ func (d *Daemon) SetReadersWait(wait time.Duration) { d.readers.Wait = wait }
 
 // SetRulesLook changes for how long a transaction goes by one look at the rules. It is called before Run.
 func (d *Daemon) SetRulesLook(limit time.Duration) { d.limits.rules = limit }
+
+// LetSnapshotsAge has what was read when a push began be too old for its first update. It is called before Run.
+func (d *Daemon) LetSnapshotsAge() { d.limits.fresh = 0 }
 
 // SetSettle changes for how long pushes are refused after a change of rules. It is called before Run.
 func (d *Daemon) SetSettle(settle time.Duration) { d.projects.Settle = settle }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,11 +45,50 @@ func TestTheDatabaseKeepsNoObjectsOfAProjectThatAPushRecords(t *testing.T) {
 	t.Parallel()
 	g := idleGuard(t, local.SQLite(t), "eu-1", "[site]\n\tstore = all")
 	g.git("config", "--unset", "refdb.projectid")
+	g.set("refs/heads/from-before", g.commit[0])
 	g.shared.Exec(t, `DELETE FROM projects`)
 	g.start()
 	g.git("update-ref", "refs/heads/x", g.commit[0])
 	if row, ok, err := g.db.Project(t.Context(), "team/app"); err != nil || !ok || row.Store != "" {
 		t.Errorf("%+v, %v, %v", row, ok, err)
+	}
+}
+
+// A repository that git's template guards from the beginning is registered by its first push. It is empty: nothing is left to be stored.
+func TestTheDatabaseKeepsTheObjectsOfARepositoryGuardedFromBirth(t *testing.T) {
+	t.Parallel()
+	for settings, want := range map[string]string{
+		"[site]\n\tstore = all":                        config.StoreAll,
+		"[site]\n\tstore = transit":                    config.StoreTransit,
+		"[site]\n\tstore = none":                       "",
+		"[site]\n\tstore = all\n[guard]\n\tmode = log": "",
+	} {
+		t.Run(settings, func(t *testing.T) {
+			t.Parallel()
+			g := idleGuard(t, local.SQLite(t), "eu-1", settings)
+			client := g.client()
+			g.repo = g.newRepository("born")
+			g.start()
+			if said, ok := client.push("c1:refs/heads/x"); !ok {
+				t.Fatal(said)
+			}
+			if row := g.projectRow("born"); row.Store != want {
+				t.Errorf("it keeps %q, want %q", row.Store, want)
+			}
+			page, err := g.db.Packs(t.Context(), refdb.PackQuery{Project: "born", Limit: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == "" {
+				if len(page.Packs) > 0 {
+					t.Errorf("it has %+v", page.Packs)
+				}
+				return
+			}
+			if len(page.Packs) != 1 || len(page.Packs[0].Prerequisites) > 0 || !slices.Equal(page.Packs[0].Tips, []string{g.commit[1]}) {
+				t.Errorf("it has %+v, want a pack of all that the ref reaches", page.Packs)
+			}
+		})
 	}
 }
 

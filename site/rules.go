@@ -9,6 +9,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
+	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -115,7 +116,8 @@ func (d *Daemon) ruled(ctx context.Context, c *config.Config, r config.Repositor
 	return c.Under(known.Rules), nil
 }
 
-// register finds or creates the project of a repository that was enabled before the database had any.
+// register finds or creates the project of a repository that no command has put under guard for the database: its hooks are from before there were
+// projects, or git's template brought them when it was made.
 func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Repository, id string) (row refdb.Project, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -134,15 +136,16 @@ func (d *Daemon) register(ctx context.Context, c *config.Config, r config.Reposi
 	if id == "" {
 		id = d.unrecorded[r.Path]
 	}
-	// Nobody stores a base here.
-	unstored := *c
-	unstored.NewProjectStore = ""
-	row, created, err := projects.FindOrCreate(ctx, &unstored, d.db, r, id, projects.NoClaim, func() (bool, error) {
-		empty, err := projects.HasNoRefs(ctx, r)
-		if err != nil {
-			err = refusal.Lines{wire.OneLine(err.Error())}
+	empty, failed := projects.HasNoRefs(ctx, r)
+	first := *c
+	if failed != nil || !empty || packs.CheckSource(ctx, r.Path) != nil {
+		first.NewProjectStore = "" // nobody stores a base here, which an empty repository does not need
+	}
+	row, created, err := projects.FindOrCreate(ctx, &first, d.db, r, id, projects.NoClaim, func() (bool, error) {
+		if failed != nil {
+			return false, refusal.Lines{wire.OneLine(failed.Error())}
 		}
-		return empty, err
+		return empty, nil
 	})
 	if err != nil {
 		return row, projects.NotRegistered(err)

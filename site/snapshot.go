@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,10 @@ type snapshot struct {
 	taken   time.Time
 	lasts   time.Duration          // from then on
 	values  map[string]refdb.Value // of the refs that were not locked
-	moves   []refdb.Update         // that git was asked for
+	moves   []refdb.Update         // that git was asked for, in the order of the refs
+	refs    []string               // of the moves, in the order in which git runs the update hook
+	read    time.Time              // the last time
+	reread  bool                   // it is not the first
 }
 
 func (s *snapshot) old() bool { return time.Since(s.taken) > s.lasts }
@@ -50,6 +54,44 @@ func (s *snapshot) others(project string, these []refdb.Update) (others []refdb.
 		}
 	}
 	return others
+}
+
+// note records what the database has of refs now.
+func (s *snapshot) note(states []refdb.State) {
+	for _, state := range states {
+		if state.Lock == nil || state.Lock.Stale() {
+			s.values[state.Ref] = state.Value
+		} else {
+			delete(s.values, state.Ref)
+		}
+	}
+}
+
+// snapshotFor returns the snapshot from which the update of a ref is answered; nil if there is none. When it is not fresh any more, as behind slow hooks
+// of the repository's own, the refs that are left are read again, in one request: what prepared refuses later a pusher does not
+// read as the refusal of a ref, but, over HTTP, as a disconnect.
+func (d *Daemon) snapshotFor(ctx context.Context, c *config.Config, p *push, project, ref string) (*snapshot, error) {
+	s := d.pushes.snapshot(p.agent)
+	if s == nil || s.project != project || s.old() {
+		return s, nil
+	}
+	fresh := d.limits.fresh
+	if s.reread {
+		fresh = d.limits.reread
+	}
+	at := slices.Index(s.refs, ref)
+	if at < 0 || time.Since(s.read) < fresh {
+		return s, nil
+	}
+	again := *s
+	again.reread, again.read, again.values = true, time.Now(), maps.Clone(s.values)
+	states, err := d.states(ctx, c, project, s.refs[at:min(at+snapshotPage, len(s.refs))])
+	if err != nil {
+		return nil, err
+	}
+	again.note(states)
+	d.pushes.remember(p, &again)
+	return &again, nil
 }
 
 // preReceive reads the database's values of all refs of a push, before git runs the update hook for
@@ -84,16 +126,23 @@ func (d *Daemon) preReceive(ctx context.Context, hook pusher.Hook, q wire.Reques
 		return nil
 	}
 	mixed := len(moves) < len(lines)
+	seen := make(map[string]bool, len(moves))
+	refs := make([]string, 0, len(moves))
+	for _, m := range moves {
+		if !seen[m.Ref] {
+			seen[m.Ref], refs = true, append(refs, m.Ref)
+		}
+	}
 	slices.SortStableFunc(moves, func(a, b refdb.Update) int { return strings.Compare(a.Ref, b.Ref) })
 	moves = slices.CompactFunc(moves, func(a, b refdb.Update) bool { return a.Ref == b.Ref })
-	if err := d.prefetch(ctx, c, hook, q.Process, r.Project, moves); err != nil && !mixed {
+	if err := d.prefetch(ctx, c, hook, q.Process, r.Project, moves, refs); err != nil && !mixed {
 		return err
 	}
 	return nil
 }
 
-// prefetch takes a snapshot of the moves' refs for the push that runs the hook.
-func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, moves []refdb.Update) error {
+// prefetch takes a snapshot of the moves' refs, which come in git's order, for the push that runs the hook.
+func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hook, said *wire.Process, project string, moves []refdb.Update, refs []string) error {
 	if err := d.awaitServing(ctx); err != nil {
 		return err
 	}
@@ -101,14 +150,14 @@ func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hoo
 	if err != nil {
 		return err
 	}
-	s := &snapshot{project: project, taken: time.Now(), lasts: d.limits.snapshot, values: map[string]refdb.Value{}, moves: moves[:min(len(moves), snapshotRefs)]}
-	refs := make([]string, len(moves))
-	for i, m := range moves {
-		refs[i] = m.Ref
+	now := time.Now()
+	s := &snapshot{
+		project: project, taken: now, read: now, lasts: d.limits.snapshot,
+		values: map[string]refdb.Value{}, moves: moves[:min(len(moves), snapshotRefs)], refs: refs[:min(len(refs), snapshotRefs)],
 	}
 	// Update asks for what can't be read in time.
 	enough := s.taken.Add(c.Timeout / 2)
-	for page := range slices.Chunk(refs[:min(len(refs), snapshotRefs)], snapshotPage) {
+	for page := range slices.Chunk(s.refs, snapshotPage) {
 		if time.Now().After(enough) {
 			break
 		}
@@ -116,11 +165,7 @@ func (d *Daemon) prefetch(ctx context.Context, c *config.Config, hook pusher.Hoo
 		if err != nil {
 			return p.remember(err)
 		}
-		for _, state := range states {
-			if state.Lock == nil || state.Lock.Stale() {
-				s.values[state.Ref] = state.Value
-			}
-		}
+		s.note(states)
 	}
 	d.pushes.remember(p, s)
 	return nil

@@ -45,8 +45,11 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	if err != nil {
 		return err
 	}
-	known := d.pushes.snapshot(p.agent)
+	var known *snapshot
 	for _, u := range moves {
+		if known, err = d.snapshotFor(ctx, c, p, r.Project, u.Ref); err != nil {
+			return p.remember(err)
+		}
 		if known.allows(r.Project, u) {
 			continue
 		}

@@ -47,7 +47,7 @@ func CheckSource(ctx context.Context, path string) error {
 	partial, err := repo.IsPartial(ctx)
 	if err == nil && partial {
 		err = fmt.Errorf("%s: %w: git gets its objects from elsewhere when they are needed, and the database keeps all objects; nothing was changed: "+
-			"put a full clone in its place (git clone --mirror), and run this again", path, ErrPartial)
+			"put a full clone in its place (git clone --bare), and run this again", path, ErrPartial)
 	}
 	return err
 }
