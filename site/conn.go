@@ -112,7 +112,11 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 	}
 	switch q.State {
 	case wire.StatePrepared:
-		if err := d.prepared(ctx, hook, q); err != nil && !d.letThrough(hook, q, err) {
+		q, err := d.withNewName(ctx, hook, q)
+		if err == nil {
+			err = d.prepared(ctx, hook, q)
+		}
+		if err != nil && !d.letThrough(hook, q, err) {
 			d.counters.refused.Add(1)
 			return d.refuse(ctx, q, err)
 		}

@@ -62,6 +62,10 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 		}
 		moves = append(moves, m)
 	}
+	if q.State == wire.StateCommitted && len(moves) > 0 && renames(a) {
+		p.renames = true
+		return nil // the end of the process resolves
+	}
 	d.end(ctx, p, moves)
 	return nil
 }

@@ -29,9 +29,10 @@ type push struct {
 	snapshot *snapshot     // guarded by the lock of pushes; nil if there is none
 
 	// The holder of the turn changes these.
-	dead  bool
-	dir   string             // of the repository that it asked about last
-	locks []gitrepo.LockFile // that it may have had there then
+	dead    bool
+	dir     string             // of the repository that it asked about last
+	locks   []gitrepo.LockFile // that it may have had there then
+	renames bool               // it has renamed a branch, which its end settles
 
 	objects objects.Pushed
 
@@ -236,7 +237,9 @@ func (d *Daemon) awaitEnd(ctx context.Context, p *push) {
 		for dir, files := range d.lockFilesOf(moves) {
 			defer d.removeAbandoned(ctx, dir, files)
 		}
-		d.counters.deaths.Add(1)
+		if !p.renames {
+			d.counters.deaths.Add(1)
+		}
 		ctx, cancel := context.WithTimeout(ctx, d.config.Load().Timeout)
 		defer cancel()
 		d.end(ctx, p, moves)

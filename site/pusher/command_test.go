@@ -24,11 +24,38 @@ func TestTheCommandOfAGit(t *testing.T) {
 		"git branch push":                     "branch",
 		"git push --receive-pack=git-fetch x": "push",
 	} {
-		if got := commandOf(strings.Fields(words)); got != want {
+		if got, _ := commandOf(strings.Fields(words)); got != want {
 			t.Errorf("%s: %q, want %q", words, got, want)
 		}
 	}
-	if got := commandOf(nil); got != "" {
+	if got, _ := commandOf(nil); got != "" {
 		t.Errorf("of none: %q", got)
+	}
+}
+
+func TestTheNewNameOfABranch(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]string{
+		"git branch -m old new":               "refs/heads/new",
+		"git branch -M old new":               "refs/heads/new",
+		"git branch --move old new":           "refs/heads/new",
+		"git branch --mov -f old new":         "refs/heads/new",
+		"git branch -fm new":                  "refs/heads/new",
+		"git branch old new -m":               "refs/heads/new",
+		"git -C /srv branch -m -- old new":    "refs/heads/new",
+		"/usr/lib/git-core/git-branch -m a b": "refs/heads/b",
+		"git branch -m old refs/heads/new":    "refs/heads/refs/heads/new",
+		"git branch old new":                  "",
+		"git branch -d old":                   "",
+		"git branch --merged":                 "",
+		"git branch -c old new":               "",
+		"git -c x=m branch -d m":              "",
+		"git push -m old new":                 "",
+		"git branch -m":                       "",
+		"git remote rename old new":           "",
+	} {
+		if got := renamedTo(strings.Fields(words)); got != want {
+			t.Errorf("%s: %q, want %q", words, got, want)
+		}
 	}
 }

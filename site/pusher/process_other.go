@@ -26,7 +26,8 @@ func (Hook) RunBy(Agent) error { return ErrPlatform }
 
 func (Hook) Agent([]string, *wire.Process, string) (Agent, error) { return Agent{}, ErrPlatform }
 
-func (Agent) Pushes() (bool, error) { return false, ErrPlatform }
+func (Agent) Pushes() (bool, error)      { return false, ErrPlatform }
+func (Agent) RenamesTo() (string, error) { return "", ErrPlatform }
 
 func (Guard) Watch() (*Watched, error) { return nil, ErrPlatform }
 

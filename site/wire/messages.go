@@ -202,6 +202,11 @@ func TrackingUpdate(ref string) string {
 		"The administrator runs `refdbctl site check`"
 }
 
+// RenameOverAnother says that git branch would rename a branch to one that exists.
+func RenameOverAnother(from, to string) string {
+	return Printable(from) + ": it can't be renamed to " + Printable(to) + ", which exists: nothing was changed; delete that first"
+}
+
 // Unresolved says that the outcome of an earlier push is unknown.
 func Unresolved(ref string) string {
 	return Printable(ref) + ": it is not certain yet what became of another push to it: retry in a few seconds"
