@@ -36,17 +36,22 @@ func findBackend(ctx context.Context) (backend, error) {
 
 // A request is what git is asked.
 type request struct {
-	dir     string // of the repository
-	http    *http.Request
-	service service
-	user    string // "" for nobody
-	body    io.Reader
+	dir      string // of the repository
+	http     *http.Request
+	service  service
+	user     string // "" for nobody
+	body     io.Reader
+	encoding string // of the body, as HTTP says it
+	sent     *body  // what the client sends: body reads from it. Or nil: all of it is there
 }
 
 // waitDelay is how long what git has started may keep git's output open after git has ended.
 const waitDelay = 5 * time.Second
 
 // start starts git. Only what is named here reaches it: no header of a client becomes a variable of its environment.
+//
+// CONTENT_LENGTH is left out. With it git http-backend copies the body of a push to git receive-pack, and loops for ever if the body ends early;
+// without it git receive-pack reads our pipe, and fails at its end.
 func (b backend) start(ctx context.Context, q request) (*running, error) {
 	h := q.http.Header
 	cmd := exec.CommandContext(ctx, b.program)
@@ -56,15 +61,11 @@ func (b backend) start(ctx context.Context, q request) (*running, error) {
 		"QUERY_STRING="+q.http.URL.RawQuery, "CONTENT_TYPE="+h.Get("Content-Type"), "GIT_PROTOCOL="+h.Get("Git-Protocol"),
 		"REMOTE_USER="+q.user,
 	)
-	if encoding := h.Get("Content-Encoding"); encoding != "" {
-		cmd.Env = append(cmd.Env, "HTTP_CONTENT_ENCODING="+encoding)
-	}
-	if q.http.ContentLength >= 0 {
-		cmd.Env = append(cmd.Env, "CONTENT_LENGTH="+strconv.FormatInt(q.http.ContentLength, 10))
+	if q.encoding != "" {
+		cmd.Env = append(cmd.Env, "HTTP_CONTENT_ENCODING="+q.encoding)
 	}
 	cmd.Stdin = q.body
-	// It starts other programs.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = attributes()
 	cmd.Cancel = func() error { return kill(cmd) }
 	cmd.WaitDelay = waitDelay
 	out, err := cmd.StdoutPipe()
@@ -74,15 +75,15 @@ func (b backend) start(ctx context.Context, q request) (*running, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting git http-backend: %w", err)
 	}
-	r := &running{cmd: cmd, out: bufio.NewReaderSize(out, 64<<10)}
+	r := &running{cmd: cmd, out: bufio.NewReaderSize(out, 64<<10), reads: q.service.reads(), sent: q.sent}
 	if err := r.readHeader(); err != nil {
-		kill(cmd) // nobody reads what else it says
+		r.leave()
 		return nil, errors.Join(err, r.end())
 	}
 	return r, nil
 }
 
-// kill ends git, with all that it started: nothing else would close its output.
+// kill ends git, with all that it started: nothing else would close its output. No git that moves refs may be among them.
 func kill(cmd *exec.Cmd) error {
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		return err // it has ended, and its number may be another's
@@ -94,6 +95,8 @@ func kill(cmd *exec.Cmd) error {
 type running struct {
 	cmd    *exec.Cmd
 	out    *bufio.Reader
+	reads  bool // it moves no refs
+	sent   *body
 	status int
 	header http.Header
 }
@@ -114,8 +117,20 @@ func (r *running) readHeader() error {
 	return nil
 }
 
-// end waits until git has ended. What it has not said is lost.
+// leave is called if nobody reads what else git says. A git that moves refs ends by itself.
+func (r *running) leave() {
+	if r.reads {
+		kill(r.cmd)
+	} else {
+		io.Copy(io.Discard, r.out)
+	}
+}
+
+// end waits until git has ended. What it has not said is lost, and so is what it has not read.
 func (r *running) end() error {
+	if r.sent != nil {
+		r.sent.abandon()
+	}
 	if err := r.cmd.Wait(); err != nil {
 		return fmt.Errorf("git http-backend: %w", err)
 	}
@@ -185,13 +200,8 @@ func (b backend) pass(ctx context.Context, q request, w http.ResponseWriter) (be
 	w.WriteHeader(r.status)
 	to := http.NewResponseController(w)
 	to.Flush()
-	_, err = io.Copy(flushing{w, to}, struct{ io.Reader }{r.out})
-	switch {
-	case err == nil:
-	case q.service.reads():
-		kill(r.cmd)
-	default:
-		io.Copy(io.Discard, r.out) // a git that moves refs ends by itself
+	if _, err = io.Copy(flushing{w, to}, struct{ io.Reader }{r.out}); err != nil {
+		r.leave()
 	}
 	return true, errors.Join(err, r.end())
 }

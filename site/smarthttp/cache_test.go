@@ -144,16 +144,16 @@ func TestWorkEndsWhenNobodyWaitsForIt(t *testing.T) {
 func TestAGateLetsInAsManyAsItHasRoomFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := make(semaphore, 1)
-		leave, err := g.enter(t.Context())
+		leave, err := g.enter(t.Context(), roomLimit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := g.enter(t.Context()); !errors.Is(err, errBusy) {
+		if _, err := g.enter(t.Context(), roomLimit); !errors.Is(err, errBusy) {
 			t.Errorf("the second is let in, or waits: %v", err)
 		}
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if _, err := g.enter(t.Context()); err != nil {
+			if _, err := g.enter(t.Context(), roomLimit); err != nil {
 				t.Error(err)
 			}
 		})

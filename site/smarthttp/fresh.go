@@ -1,10 +1,8 @@
 package smarthttp
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -218,12 +216,4 @@ func (s *Server) await(ctx context.Context, p known, now state) (found applied, 
 		return applied{}, fmt.Errorf("%w by %d refs after %s", errBehind, len(behind), s.limits.wait)
 	}
 	return found, nil
-}
-
-// again is a reader of what was read of a body, and of the rest.
-func again(head []byte, rest io.Reader) io.Reader {
-	if rest == nil {
-		return bytes.NewReader(head)
-	}
-	return io.MultiReader(bytes.NewReader(head), rest)
 }

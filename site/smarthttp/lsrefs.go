@@ -2,7 +2,6 @@ package smarthttp
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
@@ -13,26 +12,15 @@ import (
 // maxLook is how much of a request's body is looked at: a list of refs is not asked for with more.
 const maxLook = 64 << 10
 
-// look reads the beginning of a body, and reports whether that was all of it.
-func look(body io.Reader) (head []byte, whole bool, err error) {
-	head, err = io.ReadAll(io.LimitReader(body, maxLook+1))
-	return head, len(head) <= maxLook, err
-}
-
 // listing returns a name for what a request of protocol version 2 asks for if that is a list of refs (ls-refs). Requests with the same
 // name get the same answer. encoding is that of the body, as HTTP says it.
 func listing(body []byte, encoding string) (name string, ok bool) {
-	switch encoding {
-	case "":
-	case "gzip", "x-gzip":
-		unpacked, err := gzip.NewReader(bytes.NewReader(body))
-		if err != nil {
+	if packed(encoding) {
+		var err error
+		if body, err = io.ReadAll(io.LimitReader(&unpacked{from: bytes.NewReader(body)}, maxLook+1)); err != nil || len(body) > maxLook {
 			return "", false
 		}
-		if body, err = io.ReadAll(io.LimitReader(unpacked, maxLook+1)); err != nil || len(body) > maxLook {
-			return "", false
-		}
-	default:
+	} else if encoding != "" {
 		return "", false
 	}
 	const command = "command=ls-refs"

@@ -1,13 +1,16 @@
 package smarthttp
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // A semaphore lets as many in at a time as it has room for.
 type semaphore chan struct{}
 
-// enter waits for room, until ctx ends; after askLimit it returns errBusy. Who was let in calls leave.
-func (s semaphore) enter(ctx context.Context) (leave func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, errBusy)
+// enter waits for room, until ctx ends; after that limit it returns errBusy. Who was let in calls leave.
+func (s semaphore) enter(ctx context.Context, limit time.Duration) (leave func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errBusy)
 	defer cancel()
 	select {
 	case s <- struct{}{}:

@@ -3,6 +3,7 @@
 package smarthttp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,19 @@ const (
 	waitLimit = time.Second
 	// askLimit is how long the database and the repository may take to be compared.
 	askLimit = 30 * time.Second
+	// roomLimit is how long a client waits for others to end.
+	roomLimit = 30 * time.Second
 	// retryAfter is when a client that was told to come again should do so, in seconds.
 	retryAfter = "1"
-	// maxReaders is how many processes of git http-backend may run for readers at a time, and maxMakers how many of them for the cache.
-	// The latter's answers are held in memory: each has at most a maxShare of the cache's size.
+	// maxReaders is how many processes of git http-backend may run for readers at a time, maxLarge how many of them may wait for the rest of
+	// a request that is not held in memory, and maxMakers how many of them may run for the cache. The latter's answers are held in
+	// memory: each has at most a maxShare of the cache's size.
 	maxReaders = 256
+	maxLarge   = 16
 	maxMakers  = 4
 	maxShare   = 8
+	// maxPushes is how many processes of git http-backend may run for pushes at a time.
+	maxPushes = 64
 )
 
 // Options configure a [Server].
@@ -53,7 +60,10 @@ type Server struct {
 	answers flights[flightKey, *answer]
 	waits   flights[waitKey, struct{}]
 	readers semaphore
+	large   semaphore
 	makers  semaphore
+	pushes  semaphore
+	memory  bodyMemory // of readers
 
 	ids projects.RepositoryIDs
 
@@ -64,7 +74,7 @@ type Server struct {
 }
 
 // limits are how long a request waits for what. Tests have others.
-type limits struct{ wait, ask, daemon, settle time.Duration }
+type limits struct{ wait, ask, daemon, settle, room, chunk time.Duration }
 
 // A flightKey is a slot whose answer is being made from a state.
 type flightKey struct {
@@ -91,9 +101,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		o: o, backend: b, cache: newCache(o.CacheBytes), counts: newCounts(), readers: make(semaphore, maxReaders), makers: make(semaphore, maxMakers),
+		o: o, backend: b, cache: newCache(o.CacheBytes), counts: newCounts(),
+		readers: make(semaphore, maxReaders), large: make(semaphore, maxLarge), makers: make(semaphore, maxMakers), pushes: make(semaphore, maxPushes),
+		memory:   bodyMemory{limit: maxMemory},
 		projects: map[string]known{},
-		limits:   limits{waitLimit, askLimit, daemonLimit, settlePatience},
+		limits:   limits{waitLimit, askLimit, daemonLimit, settlePatience, roomLimit, chunkLimit},
 	}, nil
 }
 
@@ -115,15 +127,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	p, now, err := s.find(r.Context(), name)
-	if err == nil {
-		q := request{dir: p.repository.Path, http: r, service: service, user: user, body: r.Body}
-		if service.reads() {
-			err = s.read(w, p, now, q)
-		} else {
-			s.counts.pushes.Inc()
-			err = s.pass(context.WithoutCancel(r.Context()), q, w) // a git that is moving refs is not killed
+	w = &paced{w, s.limits.chunk}
+	sent := newBody(w, r, s.limits.chunk)
+	q := request{http: r, service: service, user: user, body: sent, encoding: r.Header.Get("Content-Encoding"), sent: sent}
+	defer func() {
+		if sent.broken() {
+			s.counts.broken.Inc()
 		}
+	}()
+	if service.reads() {
+		err = s.read(w, name, q)
+	} else {
+		err = s.push(w, name, q)
 	}
 	if err != nil {
 		s.fail(w, r, name, err)
@@ -146,15 +161,45 @@ func (s *Server) user(r *http.Request) (string, error) {
 var (
 	errUnknown = errors.New("there is no such repository")
 	errBehind  = errors.New("this site is behind")
-	errBusy    = errors.New("this site serves as many readers as it can")
+	errBusy    = errors.New("this site serves as many clients as it can")
+	errSlow    = errors.New("the request did not come in time")
+	errBroken  = errors.New("the request ended early")
 )
 
-// read answers a request that reads, from the cache if that can be.
-func (s *Server) read(w http.ResponseWriter, p known, now state, q request) error {
-	name, head, err := s.listed(&q)
+// push has git answer a request of somebody who pushes.
+func (s *Server) push(w http.ResponseWriter, name string, q request) error {
+	p, _, err := s.find(q.http.Context(), name)
 	if err != nil {
 		return err
 	}
+	leave, err := s.pushes.enter(q.http.Context(), s.limits.room)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	s.counts.pushes.Inc()
+	q.dir = p.repository.Path
+	// git http-backend would end git receive-pack, whatever it does, if it could not unpack the end of the request.
+	if packed(q.encoding) {
+		q.body, q.encoding = &unpacked{from: q.body}, ""
+	}
+	return s.pass(context.WithoutCancel(q.http.Context()), q, w) // a git that is moving refs is not killed
+}
+
+// read answers a request that reads, from the cache if that can be. A client that is slow to ask takes no process from the others.
+func (s *Server) read(w http.ResponseWriter, project string, q request) error {
+	request, err := s.memory.buffer(q.body)
+	if err != nil {
+		return q.sent.reason(err)
+	}
+	defer request.release()
+	p, now, err := s.find(q.http.Context(), project)
+	if err != nil {
+		return err
+	}
+	head := request.head
+	name := listed(q, request)
+	q.dir, q.body = p.repository.Path, request
 	at := slot{p.repository.Project, name}
 	if name != "" && now.cacheable() {
 		if a := s.cache.get(at, now); a != nil && !a.endless {
@@ -169,7 +214,7 @@ func (s *Server) read(w http.ResponseWriter, p known, now state, q request) erro
 		return err
 	}
 	if name == "" || !now.cacheable() {
-		return s.passRead(q, w)
+		return s.passRead(q, request.whole, w)
 	}
 	a, err := s.answers.do(q.http.Context(), flightKey{at, now}, func(ctx context.Context) (*answer, error) {
 		return s.make(ctx, p, at, now, q, head)
@@ -178,36 +223,30 @@ func (s *Server) read(w http.ResponseWriter, p known, now state, q request) erro
 		return err
 	}
 	if a.endless {
-		return s.passRead(q, w)
+		return s.passRead(q, request.whole, w)
 	}
 	a.write(w)
 	return nil
 }
 
-// listed names what q asks for, if that is a list of refs; the name is "" for anything else. The head is the body of such a request. q can still
-// be passed on.
-func (s *Server) listed(q *request) (name string, head []byte, err error) {
+// listed names what q asks for, if that is a list of refs; the name is "" for anything else.
+func listed(q request, body *buffered) (name string) {
 	protocol := q.http.Header.Get("Git-Protocol")
 	switch protocol {
 	case "", "version=1", "version=2":
 	default:
-		return "", nil, nil // clients may say anything
+		return "" // clients may say anything
 	}
 	if q.service == advertiseRefs {
-		return "advertisement " + protocol, nil, nil
+		return "advertisement " + protocol
 	}
-	if protocol != "version=2" || q.http.ContentLength > maxLook || q.http.Header.Get("Content-Type") != "application/x-git-upload-pack-request" {
-		return "", nil, nil
+	if protocol != "version=2" || !body.whole || len(body.head) > maxLook || q.http.Header.Get("Content-Type") != "application/x-git-upload-pack-request" {
+		return ""
 	}
-	head, whole, err := look(q.body)
-	if err != nil {
-		return "", nil, fmt.Errorf("reading the request: %w", err)
+	if list, ok := listing(body.head, q.encoding); ok {
+		return "list " + list
 	}
-	q.body = again(head, q.body)
-	if list, ok := listing(head, q.http.Header.Get("Content-Encoding")); whole && ok {
-		return "list " + list, head, nil
-	}
-	return "", nil, nil
+	return ""
 }
 
 // make has git make an answer, and keeps it if nothing has changed meanwhile.
@@ -215,19 +254,19 @@ func (s *Server) make(ctx context.Context, p known, at slot, from state, q reque
 	if a := s.cache.get(at, from); a != nil {
 		return a, nil // it was made since this request looked
 	}
-	leave, err := s.makers.enter(ctx)
+	leave, err := s.makers.enter(ctx, s.limits.room)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	end, err := s.readers.enter(ctx)
+	end, err := s.readers.enter(ctx, s.limits.room)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	s.counts.made.Inc()
 	q.http = q.http.Clone(ctx) // the request that asked may be over first
-	q.body = again(head, nil)
+	q.body, q.sent = bytes.NewReader(head), nil
 	a, err := s.backend.answer(ctx, q, s.o.CacheBytes/maxShare)
 	if err != nil || a.status != http.StatusOK || a.cut {
 		return a, err
@@ -238,9 +277,16 @@ func (s *Server) make(ctx context.Context, p known, at slot, from state, q reque
 	return a, nil
 }
 
-// passRead has git answer a reader.
-func (s *Server) passRead(q request, w http.ResponseWriter) error {
-	leave, err := s.readers.enter(q.http.Context())
+// passRead has git answer a reader. The whole request is there, or only its beginning.
+func (s *Server) passRead(q request, whole bool, w http.ResponseWriter) error {
+	if !whole {
+		leave, err := s.large.enter(q.http.Context(), s.limits.room)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	leave, err := s.readers.enter(q.http.Context(), s.limits.room)
 	if err != nil {
 		return err
 	}
@@ -268,15 +314,24 @@ func (s *Server) refuse(w http.ResponseWriter, status int, text string) {
 // fail says why a request was not served.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, err error) {
 	switch {
+	case errors.Is(err, errSlow):
+		http.Error(w, "refdb: "+err.Error(), http.StatusRequestTimeout)
+		return
+	case errors.Is(err, errBroken):
+		http.Error(w, "refdb: "+err.Error(), http.StatusBadRequest)
+		return
 	case r.Context().Err() != nil:
 		return // nobody listens
 	case errors.Is(err, errUnknown):
 		s.refuse(w, http.StatusNotFound, err.Error())
 		return
 	}
-	if errors.Is(err, errBehind) {
+	switch {
+	case errors.Is(err, errBehind):
 		s.counts.behind.Inc()
-	} else {
+	case errors.Is(err, errBusy):
+		s.counts.busy.Inc()
+	default:
 		s.counts.failed.Inc()
 	}
 	s.o.Logger.WarnContext(r.Context(), "a request was not served", "project", refdb.Digest(s.o.DigestKey, project, ""), "behind", errors.Is(err, errBehind),

@@ -86,24 +86,50 @@ func TestOnlyKnownProtocolsAreKept(t *testing.T) {
 }
 
 // A semaphore without room lets nobody in.
-func TestReadersWaitForRoomAndPushesDont(t *testing.T) {
+func TestReadersAndPushesHaveRoomOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	for name, shut := range map[string]func(*rig){
-		"readers": func(r *rig) { r.readers = make(semaphore) },
-		"makers":  func(r *rig) { r.makers = make(semaphore) },
+	const pushURL = "/" + project + ".git/info/refs?service=git-receive-pack"
+	for name, row := range map[string]struct {
+		shut     func(*rig)
+		in, out  string // who is served, and who is not
+		inStatus int
+	}{
+		"readers": {func(r *rig) { r.readers = make(semaphore) }, pushURL, refsURL, http.StatusForbidden}, // by git: nobody asks
+		"makers":  {func(r *rig) { r.makers = make(semaphore) }, pushURL, refsURL, http.StatusForbidden},
+		"pushes":  {func(r *rig) { r.pushes = make(semaphore) }, refsURL, pushURL, http.StatusOK},
 	} {
 		r := newRig(t)
-		shut(r)
+		row.shut(r)
 		// Nothing shows that it waits: if the machine is slow its client goes away before.
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		if w := r.get(ctx, refsURL); w.Body.Len() > 0 {
+		if w := r.get(ctx, row.out); w.Body.Len() > 0 {
 			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
 		}
 		cancel()
-		r.wantCount(r.counts.made, 0)
-		if w := r.get(t.Context(), "/"+project+".git/info/refs?service=git-receive-pack"); w.Code != http.StatusForbidden { // by git: nobody asks
-			t.Errorf("%s: a push: %d: %s", name, w.Code, w.Body)
+		if w := r.get(t.Context(), row.in); w.Code != row.inStatus {
+			t.Errorf("%s: the others: %d: %s", name, w.Code, w.Body)
 		}
+	}
+}
+
+// Who finds no room for long is told to come again.
+func TestWhoFindsNoRoomIsToldSo(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		shut func(*rig)
+		url  string
+	}{
+		"readers": {func(r *rig) { r.readers = make(semaphore) }, refsURL},
+		"pushes":  {func(r *rig) { r.pushes = make(semaphore) }, "/" + project + ".git/info/refs?service=git-receive-pack"},
+		"memory":  {func(r *rig) { r.memory.limit = 1 }, refsURL},
+	} {
+		r := newRig(t)
+		r.limits.room = time.Millisecond
+		row.shut(r)
+		if w := r.get(t.Context(), row.url); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "as many clients as it can") || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
+		}
+		r.wantCount(r.counts.busy, 1)
 	}
 }
 

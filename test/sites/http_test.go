@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -491,9 +492,15 @@ func TestSiteHTTPStopsInGoodOrder(t *testing.T) {
 	request, err := http.NewRequest("POST", eu.repoURL()+"/git-upload-pack", body)
 	must(t, request, err)
 	request.Header.Set("Content-Type", "application/x-git-upload-pack-request")
+	// The server says 100 when it begins to read the body.
+	request.Header.Set("Expect", "100-continue")
+	reads := make(chan struct{})
+	request = request.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { close(reads) }}))
+	transport := &http.Transport{ExpectContinueTimeout: patience}
+	defer transport.CloseIdleConnections()
 	answered := make(chan string, 1)
 	go func() {
-		response, err := http.DefaultClient.Do(request)
+		response, err := transport.RoundTrip(request)
 		if err != nil {
 			answered <- err.Error()
 			return
@@ -502,13 +509,12 @@ func TestSiteHTTPStopsInGoodOrder(t *testing.T) {
 		response.Body.Close()
 		answered <- string(text)
 	}()
+	select {
+	case <-reads:
+	case <-time.After(patience):
+		t.Fatal("the server does not read the request")
+	}
 	io.WriteString(feed, "0032want "+c.h.a+"\n")
-	eventually(t, "git is asked", func() error {
-		if eu.count("passed") == 0 {
-			return errPending
-		}
-		return nil
-	})
 	signal(t, eu.process.Process.Pid, 15)
 	eventually(t, "no new request is taken", func() error {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(eu.url, "http://"))
