@@ -66,6 +66,10 @@ func run(args []string) int {
 	if !c.asksDaemon() || len(c.body) == 0 {
 		return 0
 	}
+	c.body = inNamespace(c.state, c.body)
+	if len(c.body) > wire.MaxBody {
+		return c.failed(wire.TransactionTooLarge)
+	}
 	if _, err := wire.ParseLines(c.body); err != nil && c.state == wire.StatePreReceive {
 		return 0 // git refuses invalid names after this hook, one by one
 	} else if err != nil {
