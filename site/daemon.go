@@ -393,7 +393,7 @@ type health struct {
 // recordHealth records how a request to the database ended. A refusal by the database is a success.
 func (d *Daemon) recordHealth(err error) {
 	switch {
-	case errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrLockLost),
+	case errors.Is(err, refdb.ErrLocked), errors.Is(err, refdb.ErrMismatch), errors.Is(err, refdb.ErrNameConflict), errors.Is(err, refdb.ErrLockLost),
 		errors.Is(err, refdb.ErrInvalid), errors.Is(err, refdb.ErrTooMany):
 		err = nil
 	}

@@ -41,6 +41,9 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 	if err != nil {
 		return err
 	}
+	if err := placeable(moves); err != nil {
+		return err
+	}
 	p, err := d.pushOf(c, hook, q.Process)
 	if err != nil {
 		return err
@@ -68,6 +71,20 @@ func (d *Daemon) update(ctx context.Context, hook pusher.Hook, conn *net.UnixCon
 		return p.remember(err)
 	}
 	return p.admit(len(moves))
+}
+
+// placeable refuses to create refs whose names are too long for the files of a repository: another site could not place them.
+func placeable(moves []refdb.Update) error {
+	var why refusal.Lines
+	for _, u := range moves {
+		if !u.Old.IsAbsent() || u.New.IsAbsent() {
+			continue
+		}
+		if err := refdb.CheckPlaceable(u.Ref); err != nil {
+			why = append(why, wire.UnguardableName(u.Ref, err.Error()))
+		}
+	}
+	return refusal.Because(refusal.Unguardable, why.OrNil())
 }
 
 // movable returns why a ref can't be moved now. If another push has it locked, movable waits for a

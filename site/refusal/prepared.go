@@ -15,10 +15,11 @@ func NotPrepared(site string, err error) error {
 	var why Lines
 	cause := Locked
 	var mismatch *refdb.MismatchError
-	var conflict *refdb.LockedError
+	var locked *refdb.LockedError
+	var excluded *refdb.NameConflictError
 	switch {
-	case errors.As(err, &conflict):
-		for _, l := range conflict.Holders {
+	case errors.As(err, &locked):
+		for _, l := range locked.Holders {
 			if l.Stale() {
 				continue
 			}
@@ -31,6 +32,11 @@ func NotPrepared(site string, err error) error {
 		for _, m := range mismatch.Mismatches {
 			why = append(why, Mismatch(m.Ref, m.Want, m.Have))
 			cause = MismatchReason(m.Have)
+		}
+	case errors.As(err, &excluded):
+		for _, c := range excluded.Conflicts {
+			why = append(why, wire.Excluded(c.Ref, c.With))
+			cause = Excluded
 		}
 	}
 	if len(why) == 0 {

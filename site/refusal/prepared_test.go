@@ -47,15 +47,28 @@ func TestARefusalOfManyRefsIsShort(t *testing.T) {
 	t.Parallel()
 	var locked refdb.LockedError
 	var differ refdb.MismatchError
+	var excluded refdb.NameConflictError
 	for i := range 100 {
 		ref := fmt.Sprintf("refs/heads/%d", i)
 		locked.Holders = append(locked.Holders, refdb.LockInfo{Project: "p", Ref: ref, Owner: "us/1", StaleAfter: refdb.NeverStale})
 		differ.Mismatches = append(differ.Mismatches, refdb.Mismatch{Ref: ref, Want: "a", Have: "b"})
+		excluded.Conflicts = append(excluded.Conflicts, refdb.NameConflict{Ref: ref + "/x", With: ref})
 	}
-	for _, err := range []error{&locked, &differ} {
+	for _, err := range []error{&locked, &differ, &excluded} {
 		lines := refusal.LinesOf(refusal.NotPrepared("eu", err))
 		if len(lines) != 21 || lines[20] != wire.AndMore(80) {
 			t.Errorf("%T: there are %d lines, the last is %q", err, len(lines), lines[len(lines)-1])
 		}
+	}
+}
+
+func TestANameThatAnotherRefExcludesIsRefusedForGood(t *testing.T) {
+	t.Parallel()
+	err := refusal.NotPrepared("eu", &refdb.NameConflictError{Project: "p", Conflicts: []refdb.NameConflict{{Ref: "refs/heads/t/x", With: "refs/heads/t"}}})
+	if got := refusal.ReasonOf(err); got != refusal.Excluded || refusal.KindOf(err) != wire.Final {
+		t.Errorf("it is %s, %s", got, refusal.KindOf(err))
+	}
+	if got := refusal.LinesOf(err); len(got) != 1 || got[0] != wire.Excluded("refs/heads/t/x", "refs/heads/t") {
+		t.Errorf("the pusher reads %q", got)
 	}
 }

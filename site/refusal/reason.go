@@ -16,6 +16,7 @@ const (
 	UnknownRef    Reason = "unknown_ref"    // the ref is here, and not in the database
 	Changed       Reason = "changed"        // a guard has read another value than the ref has here
 	Locked        Reason = "locked"         // another push, or a lock, has the ref
+	Excluded      Reason = "excluded"       // git could not hold the new ref beside another one
 	Held          Reason = "held"           // the same, for so long that trying again does not help
 	Undecided     Reason = "undecided"      // what became of an earlier push is not known yet
 	Database      Reason = "database"       // it did not answer
@@ -38,7 +39,7 @@ const (
 
 // Reasons are all reasons.
 var Reasons = [...]Reason{
-	Behind, UnknownRef, Changed, Locked, Held, Undecided, Database, Starting, Stopping, NotServing,
+	Behind, UnknownRef, Changed, Locked, Excluded, Held, Undecided, Database, Starting, Stopping, NotServing,
 	Unguardable, Replication, PeerRefs, ReservedName, Tracking, TooMany, NotConfigured, Pusher, Objects, Pruning, Exists, Other,
 }
 

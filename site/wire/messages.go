@@ -141,6 +141,12 @@ func UnguardableName(ref, reason string) string {
 	return Printable(ref) + ": its name can't be guarded: " + OneLine(reason)
 }
 
+// Excluded says that git can't hold a new ref beside another one.
+func Excluded(ref, with string) string {
+	return Printable(ref) + ": git can't hold it beside " + Printable(with) + ", which the global database has: nothing was changed; " +
+		"fetch, then push to another name or delete that one first"
+}
+
 // SymbolicRef says that a push makes a symbolic ref.
 func SymbolicRef(ref string) string {
 	return Printable(ref) + ": a symbolic ref can't be guarded: make it a branch, or have it skipped (guard.skipRef)"

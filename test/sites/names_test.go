@@ -1,0 +1,72 @@
+//go:build linux
+
+package sites
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Git can't hold refs/heads/t beside refs/heads/t/x.
+func TestOfTwoSitesThatCreateNamesThatExcludeEachOtherOneIsRefused(t *testing.T) {
+	eachStorage(t, func(t *testing.T, g *git, s storage) {
+		c := newCluster(t, g, design{storage: s, h: newHistory(t, g, s.objects, 2, 2), extra: storing})
+		createNames(t, c)
+	})
+}
+
+func createNames(t *testing.T, c *cluster) {
+	t.Helper()
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	c.us.follows(project)
+	rounds := 3
+	if long() {
+		rounds = 40
+	}
+	for n := range rounds {
+		above := fmt.Sprintf("refs/heads/t%d", n)
+		names := map[*server]string{c.eu: above, c.us: above + "/x"}
+		if n%2 == 1 {
+			names = map[*server]string{c.eu: above + "/x/y", c.us: above}
+		}
+		results := make(map[*server]func() push)
+		for s, ref := range names {
+			results[s] = s.startPush(c.h.a + ":" + ref)
+		}
+		var accepted []*server
+		for s, result := range results {
+			if p := result(); p.ok {
+				accepted = append(accepted, s)
+			} else if ref := names[s]; !strings.Contains(p.said, "git can't hold it beside") && !strings.Contains(p.said+p.reason[ref], "refs/heads/t") {
+				t.Errorf("the push of %s was refused without a word about the other: %+v", ref, p)
+			}
+		}
+		if len(accepted) != 1 {
+			t.Fatalf("%d of the two pushes were accepted, of %v", len(accepted), names)
+		}
+		c.settled()
+		for s := range names {
+			s.follows(project)
+		}
+		// The one that was refused replaces the other, at its own site, and then goes back at the other.
+		winner := accepted[0]
+		loser := winner.other()
+		loser.pushed(":"+names[winner], c.h.b+":"+names[loser])
+		winner.follows(project)
+		winner.pushed(":"+names[loser], c.h.a+":"+names[winner])
+		loser.follows(project)
+	}
+	for _, s := range []*server{c.eu, c.us} {
+		s.must("site", "check")
+	}
+}
+
+func TestARefWithAPartThatNoFileCanBeNamedAfterIsRefused(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 2, 2), extra: storing})
+		c.eu.pushed(c.h.a+":refs/heads/main", c.h.a+":refs/heads/"+strings.Repeat("é", 125)+"/x")
+		c.us.follows(project)
+		c.eu.refused("a part between slashes of 251 bytes", c.h.a+":refs/heads/x/"+strings.Repeat("y", 251))
+	})
+}
