@@ -137,7 +137,7 @@ func TestNastyNamesAreImportedAndCompared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := newRepo(t, "refs/heads/o'brien", "refs/heads/größe", "refs/heads/日本", `refs/heads/"quoted"`, "refs/heads/a,b;c", "refs/heads/%00",
-		"refs/heads/"+strings.Repeat("long/", 100)+"end", "refs/heads/\u202ertl", "refs/heads/-dash", "refs/x", "refs/heads/a", "refs/heads/a-b", "refs/heads/a/b")
+		"refs/heads/"+strings.Repeat("long/", 100)+"end", "refs/heads/\u202ertl", "refs/heads/-dash", "refs/x", "refs/heads/a", "refs/heads/a-b", "refs/heads/c/b")
 	if got := w.importing(t, r, exit.OK); got.counts() != "13 0 0 0 0 0 0" {
 		t.Errorf("import: %+v", got)
 	}
@@ -243,6 +243,47 @@ func TestALockedRefDoesNotStopItsNeighbours(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.importing(t, r, exit.OK); got.counts() != "2 0 18 0 0 0 0" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestARefThatGitCouldNotHoldBesideOneInTheDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newRepo(t, append(branches(20), "refs/heads/above", "refs/heads/below/x", "refs/heads/intended")...)
+	w.InsertRef(t, "p", "refs/heads/above/x", refdb.Value(id("a")))
+	w.InsertRef(t, "p", "refs/heads/b00005/x", refdb.Deleted)
+	w.InsertRef(t, "p", "refs/heads/below", refdb.Value(id("a")))
+	db := w.open(t)
+	pending, err := db.Prepare(t.Context(), "p", []refdb.Update{{Ref: "refs/heads/intended/x", New: refdb.Value(id("a"))}}, "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := w.importing(t, r, exit.Locked)
+	if got.counts() != "20 0 0 0 1 2 0" || len(got.Problems) != 3 {
+		t.Fatalf("%+v", got)
+	}
+	for _, p := range got.Problems {
+		want := map[string][2]string{
+			"refs/heads/above":    {"refused", "beside refs/heads/above/x"},
+			"refs/heads/below/x":  {"refused", "beside refs/heads/below"},
+			"refs/heads/intended": {"locked", "beside refs/heads/intended/x"},
+		}[p.Ref]
+		if p.Result != want[0] || !strings.Contains(p.Detail, want[1]) {
+			t.Errorf("%+v", p)
+		}
+	}
+	// What the messages say to do.
+	if err := db.Finish(t.Context(), pending, nil, []string{"refs/heads/intended/x"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range got.Problems {
+		if _, command, ok := strings.Cut(p.Detail, "run refdbctl "); ok {
+			command, _, _ = strings.Cut(command, ", and import")
+			w.run(t, strings.Fields(command)...).is(t, exit.OK, "")
+		}
+	}
+	if got := w.importing(t, r, exit.OK); got.counts() != "3 0 20 0 0 0 0" {
 		t.Errorf("%+v", got)
 	}
 }

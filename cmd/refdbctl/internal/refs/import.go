@@ -1,6 +1,7 @@
 package refs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +34,9 @@ deleted there, is reported and left alone, and the status is 5, unless --overwri
 would overwrite is shown, and asked about on a terminal; otherwise --yes is needed. A ref
 that somebody holds a lock on is left alone, too (status 3 if that is all).
 
-A ref that the database can't hold, such as one whose name is not UTF-8, or that git refuses to read, is
-refused, and the status is 1 after all others were imported. With --skip-invalid-names it is not, if only
+A ref that the database can't hold, such as one whose name is not UTF-8, that git refuses to read, or that
+no repository could hold beside one that the database has (refs/heads/t beside refs/heads/t/x), is refused,
+and the status is 1 after all others were imported. With --skip-invalid-names it is not, if only
 names were the reason: such refs are then in the repository alone, without any protection. The status
 is 1 for refs/remotes/* and refs/stash, too, which a clone to work in has for itself: they are
 left out unless --work-clone is given.
@@ -208,7 +210,7 @@ func (im *Importer) accepts(ref gitrepo.Ref) bool {
 		im.refuse(ref, "a work clone's own: import from the repository that it was cloned from, or add --work-clone")
 		return false
 	}
-	if err := refdb.CheckKey(im.project, ref.Name); err != nil {
+	if err := cmp.Or(refdb.CheckKey(im.project, ref.Name), refdb.CheckPlaceable(ref.Name)); err != nil {
 		im.invalidNames++
 		im.refuse(ref, err.Error())
 		return false

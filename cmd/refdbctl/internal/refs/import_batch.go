@@ -41,6 +41,7 @@ func (c *Counts) add(more Counts) {
 // A batchOutcome is what became of a batch.
 type batchOutcome struct {
 	Counts
+	excluded int // refused: git could not hold them beside others
 	size     int
 	problems []difference
 	err      error
@@ -95,6 +96,7 @@ func (im *Importer) Send(ctx context.Context, refs iter.Seq2[gitrepo.Ref, error]
 // take counts and prints what became of a batch. It is called in the order of the batches.
 func (im *Importer) take(o batchOutcome) error {
 	im.Counts.add(o.Counts)
+	im.Refused += o.excluded
 	for _, d := range o.problems {
 		im.print(d)
 	}
@@ -125,10 +127,13 @@ func (im *Importer) bring(ctx context.Context, batch []gitrepo.Ref) (o batchOutc
 		}
 		err = im.update(ctx, updates)
 		var locked *refdb.LockedError
+		var excluded *refdb.NameConflictError
 		switch {
 		case err == nil:
 			o.count(updates)
 			return o
+		case errors.As(err, &excluded):
+			pending = refsOf(o.withoutExcluded(updates, excluded))
 		case errors.As(err, &locked):
 			free := o.withoutLocked(updates, locked)
 			if len(free) == len(updates) {
@@ -187,7 +192,7 @@ func (im *Importer) compare(ctx context.Context, o *batchOutcome, refs []gitrepo
 func (im *Importer) update(ctx context.Context, updates []refdb.Update) error {
 	limited, cancel := im.Limited(ctx)
 	defer cancel()
-	return im.db.Update(limited, im.project, updates)
+	return im.db.Update(limited, im.project, updates, refdb.GitNames())
 }
 
 // wouldOverwrite notes what a dry run would overwrite.
@@ -220,9 +225,41 @@ func (o *batchOutcome) withoutLocked(updates []refdb.Update, locked *refdb.Locke
 	}
 	return slices.DeleteFunc(slices.Clone(updates), func(u refdb.Update) bool {
 		h, ok := holders[u.Ref]
+		detail := fmt.Sprintf("locked by %s", h.Owner)
+		if !ok {
+			h, ok = intentBeside(holders, u.Ref)
+			detail = fmt.Sprintf("git can't hold it beside %s, which is locked by %s", h.Ref, h.Owner)
+		}
 		if ok {
 			o.Locked++
-			o.problems = append(o.problems, difference{ref: u.Ref, result: "locked", local: u.New, global: u.Old, detail: fmt.Sprintf("locked by %s", h.Owner)})
+			o.problems = append(o.problems, difference{ref: u.Ref, result: "locked", local: u.New, global: u.Old, detail: detail})
+		}
+		return ok
+	})
+}
+
+// intentBeside returns the lock that stands for an intent on a ref that excludes another one, if there is one.
+func intentBeside(holders map[string]refdb.LockInfo, ref string) (refdb.LockInfo, bool) {
+	for _, h := range holders {
+		if h.Intended() && refdb.Excludes(h.Ref, ref) {
+			return h, true
+		}
+	}
+	return refdb.LockInfo{}, false
+}
+
+// withoutExcluded notes the refs that git could not hold beside others, and returns the updates of the rest in a new slice.
+func (o *batchOutcome) withoutExcluded(updates []refdb.Update, excluded *refdb.NameConflictError) []refdb.Update {
+	with := make(map[string]string)
+	for _, c := range excluded.Conflicts {
+		with[c.Ref] = c.With
+	}
+	return slices.DeleteFunc(slices.Clone(updates), func(u refdb.Update) bool {
+		other, ok := with[u.Ref]
+		if ok {
+			o.excluded++
+			o.problems = append(o.problems, difference{ref: u.Ref, result: "refused", local: u.New, global: u.Old,
+				detail: fmt.Sprintf("git can't hold it beside %s: if no site needs that one, run refdbctl refs delete %s %s --force, and import again", other, excluded.Project, other)})
 		}
 		return ok
 	})

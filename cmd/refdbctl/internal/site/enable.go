@@ -349,7 +349,7 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 		for ref, err := range repo.Refs(ctx, func(line string) { refused("git says: " + line) }) {
 			if err == nil {
 				_, symbolic := refdb.Value(ref.Value).Target()
-				invalid := errors.Join(refdb.CheckKey(r.Project, ref.Name), refdb.CheckValue(refdb.Value(ref.Value)))
+				invalid := errors.Join(refdb.CheckKey(r.Project, ref.Name), refdb.CheckPlaceable(ref.Name), refdb.CheckValue(refdb.Value(ref.Value)))
 				switch {
 				case !c.Guards(r.Project, ref.Name):
 					im.Skipped++
