@@ -81,6 +81,7 @@ var (
 	followingMetric = describe("repositories_following", "Repositories that are being brought to what the database holds, or wait for that.")
 	notFollowing    = describe("repositories_not_following", "Repositories among them that the last attempt did not bring there.")
 	notFollowingFor = describe("not_following_seconds", "How long the one among these has been behind that has been for longest; 0 without any.")
+	unplacedRefs    = describe("refs_not_placed", "Refs that the last attempt to bring a repository to what the database holds could not move, because git or a hook refused.")
 	followFailures  = describe("follow_failures_total", "Attempts to bring a repository to what the database holds that failed.")
 	unpackedBytes   = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
 	sessionsMetric  = describe("sessions", "Guards with a session (open), that live without one (broken; silent if that has lasted for a minute and something waits for them), "+
@@ -98,7 +99,7 @@ var (
 	daemonMeasures = [...]*prometheus.Desc{
 		infoMetric, startedMetric, servingMetric, databaseMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
-		notFollowing, notFollowingFor, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
+		notFollowing, notFollowingFor, unplacedRefs, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
 		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric,
 	}
 )
@@ -193,6 +194,11 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(gerritMetric, oneIf(s.Gerrit != nil && s.Gerrit.State == client.GerritUnguarded))
 	bytes, failures := c.follower.Traffic()
 	count(followFailures, failures)
+	unplaced := 0
+	for _, f := range c.follower.Failures() {
+		unplaced += f.Unplaced
+	}
+	gauge(unplacedRefs, float64(unplaced))
 	count(unpackedBytes, bytes)
 }
 

@@ -49,7 +49,7 @@ func (s *syncer) apply(ctx context.Context, moves []compare.Pair) error {
 	case len(still) < len(moves):
 		return s.apply(ctx, still)
 	case len(moves) == 1:
-		return s.refused(moves[0], refusal)
+		return s.refused(ctx, moves[0], refusal)
 	}
 	half := len(moves) / 2
 	if err := s.apply(ctx, moves[:half]); err != nil {
@@ -126,10 +126,19 @@ func (s *syncer) leavesRoom(ref string) bool {
 	return false
 }
 
-func (s *syncer) refused(m compare.Pair, refusal string) error {
+func (s *syncer) refused(ctx context.Context, m compare.Pair, refusal string) error {
 	if s.leavesRoom(m.Ref) {
 		s.did(m)
 		return nil
+	}
+	if m.Local == refdb.Unknown {
+		with, err := compare.Excluding(ctx, s.db, s.project, m.Ref)
+		if err != nil {
+			return err
+		}
+		if with != "" {
+			refusal = compare.ExcludedText(s.project, with)
+		}
 	}
 	s.tell(Synced{m.Ref, Failed, m.Local, m.Global, refusal})
 	if s.failures++; s.failures == maxFailures {

@@ -133,6 +133,10 @@ func TestSyncLeavesAlone(t *testing.T) {
 			sitetest.GitIn(tb, r.B.Dir, "symbolic-ref", "refs/heads/alias", sitetest.MainRef)
 			r.Both(tb, "refs/heads/alias", r.A.Commit(tb, "x"))
 		}, "failed heads/alias"},
+		{"a ref that git can't hold beside another one in the database", func(tb testing.TB, r *sitetest.Replicas, old string) {
+			r.Put(tb, sitetest.MainRef+"/x", old)
+			r.Both(tb, "refs/heads/other", old)
+		}, "failed heads/main/x, created heads/other"},
 		{"a ref that git has a lock file on", func(tb testing.TB, r *sitetest.Replicas, old string) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.filesRefLockTimeout", "0")
 			sitetest.LockFile(tb, r.B, sitetest.MainRef+".lock")
@@ -498,5 +502,27 @@ func TestSyncGoesOnWithoutThePeerIfNothingIsMissing(t *testing.T) {
 	s, err = catchup.Sync(t.Context(), r.Config, r.DB, r.RepositoryB(), o)
 	if err == nil || !strings.Contains(err.Error(), "nowhere") || s.Results[catchup.Updated] != 1 || s.Results[catchup.Missing] != 1 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// What the message says to do lets the next sync place the ref.
+func TestSyncSaysWhichRefIsInTheWayOfAName(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][2]string{{"refs/heads/t", "refs/heads/t/x"}, {"refs/heads/t/x/y", "refs/heads/t"}} {
+		there, missing := names[0], names[1]
+		r := sitetest.NewReplicas(t)
+		old := r.A.Commit(t, "old")
+		r.Both(t, there, old)
+		r.Sync(t)
+		r.Put(t, missing, old)
+		got := r.Sync(t).Each[missing]
+		if got.Result != catchup.Failed || !strings.Contains(got.Detail, "the database also holds "+there+",") ||
+			!strings.HasSuffix(got.Detail, "run refdbctl refs delete "+sitetest.Project+" "+there+" --force") {
+			t.Errorf("%s: %+v", missing, got)
+		}
+		r.Put(t, there, "")
+		if got := r.Sync(t).Each[missing]; got.Result != catchup.Created {
+			t.Errorf("%s, afterwards: %+v", missing, got)
+		}
 	}
 }

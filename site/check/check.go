@@ -34,6 +34,7 @@ const (
 	LocalUnknown      = "local-unknown"       // here, and not in the database
 	LocalDiffers      = "local-differs"       // here is another value than in the database
 	GlobalMissingHere = "global-missing-here" // in the database, and not here
+	NameConflict      = "name-conflict"       // the database holds two refs that git can't hold both
 	DatabaseBehind    = "database-behind"     // the database has an older value than it once had
 	NotEnforced       = "not-enforced"        // nothing is refused: the project's mode
 	IntentPending     = "intent-pending"      // a push that was announced and neither done nor dropped

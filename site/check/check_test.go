@@ -117,6 +117,15 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			"local-differs refs/tags/v1", "local-differs refs/tags/v1"},
 		{"a ref that is missing", func(tb testing.TB, r *sitetest.Replicas) { r.B.Quietly(tb, "update-ref", "-d", sitetest.MainRef) },
 			"global-missing-here refs/heads/main", "global-missing-here refs/heads/main"},
+		{"two refs that git can't hold both", func(tb testing.TB, r *sitetest.Replicas) {
+			next := r.B.Commit(tb, "x")
+			for _, ref := range []string{sitetest.MainRef + "-beside", sitetest.MainRef + "/x", sitetest.MainRef + "0"} {
+				r.Put(tb, ref, next)
+			}
+			r.Put(tb, sitetest.MainRef+"/deleted", next)
+			r.Put(tb, sitetest.MainRef+"/deleted", "")
+		}, "global-missing-here refs/heads/main-beside, global-missing-here refs/heads/main0, name-conflict refs/heads/main/x",
+			"global-missing-here refs/heads/main-beside, global-missing-here refs/heads/main0, name-conflict refs/heads/main/x"},
 		{"a ref that is not guarded", func(tb testing.TB, r *sitetest.Replicas) {
 			r.B.Quietly(tb, "update-ref", "refs/changes/01/1/1", sitetest.MainRef)
 			r.Put(tb, "refs/changes/02/2/2", r.B.Commit(tb, "x"))

@@ -50,24 +50,25 @@ func (k *repositoryCheck) refs(ctx context.Context) error {
 		}
 	}
 	var differ []string
+	var pairs namePairs
 	for p, err := range compare.PairsOf(ctx, k.Config, k.db, k.local(ctx, warn), k.Project) {
 		if err != nil {
 			return err
+		}
+		if !p.Global.IsAbsent() {
+			pairs.see(p.Ref)
 		}
 		if !k.storable(p) || p.Agree() {
 			continue
 		}
 		if differ = append(differ, p.Ref); len(differ) == compare.Chunk {
-			if err := k.recheck(ctx, differ); err != nil {
+			if err := k.recheck(ctx, differ, &pairs); err != nil {
 				return err
 			}
 			differ = differ[:0]
 		}
 	}
-	if len(differ) == 0 {
-		return nil
-	}
-	return k.recheck(ctx, differ)
+	return k.recheck(ctx, differ, &pairs)
 }
 
 // symref finds a guarded ref that is a symbolic one.
@@ -101,7 +102,12 @@ func (k *repositoryCheck) storable(p compare.Pair) bool {
 
 // recheck reads refs again that differed. It leaves out those that have moved since, or are
 // locked: a push is under way.
-func (k *repositoryCheck) recheck(ctx context.Context, refs []string) error {
+//
+// It deals with the pairs of names that were found so far first: nothing brings the ref here that this copy lacks.
+func (k *repositoryCheck) recheck(ctx context.Context, refs []string, pairs *namePairs) error {
+	if err := k.excluded(ctx, pairs); err != nil || len(refs) == 0 {
+		return err
+	}
 	now, err := compare.LookAgain(ctx, k.db, k.repo, k.Project, refs)
 	if err != nil {
 		return err
@@ -111,7 +117,7 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string) error {
 		return err
 	}
 	for _, p := range now {
-		if p.Lock != nil || p.Agree() {
+		if p.Lock != nil || p.Agree() || pairs.stands[p.Ref] && p.Local == refdb.Unknown {
 			continue
 		}
 		here, global := p.Local.Abbrev(), p.Global.Abbrev()

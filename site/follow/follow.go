@@ -86,9 +86,10 @@ type Follower struct {
 
 // A Failure says why a repository is behind.
 type Failure struct {
-	Project string
-	Reason  string
-	Since   time.Time
+	Project  string
+	Reason   string
+	Since    time.Time
+	Unplaced int // refs that git, or a hook, refuses to move
 }
 
 // New returns a follower.
@@ -277,6 +278,7 @@ func (f *Follower) work(ctx context.Context) {
 		if !ok {
 			return
 		}
+		w.unplaced = 0
 		again, err := f.catchUp(ctx, project, w)
 		switch {
 		case errors.Is(err, config.ErrNotConfigured):
@@ -305,7 +307,7 @@ func (f *Follower) recordResult(project string, again work, err error) {
 	if !failing {
 		before.Since = time.Now()
 	}
-	f.failed[project] = Failure{project, err.Error(), before.Since}
+	f.failed[project] = Failure{project, err.Error(), before.Since, again.unplaced}
 }
 
 // catchUp unpacks what is new for a repository, and moves refs. It returns what is left to do.
@@ -338,7 +340,10 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 				startOver = w.missing
 				again.missing = true
 			}
-			again.add(s.Ref, s.Detail)
+			if s.Result == catchup.Failed {
+				again.unplaced++
+			}
+			again.add(s.Ref, s.Ref+": "+s.Detail)
 		}
 	}
 	if w.all {
@@ -353,6 +358,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		err = f.followHead(ctx, repo, r)
 	}
 	if err != nil {
+		w.unplaced = again.unplaced
 		return w, err
 	}
 	return again, nil

@@ -18,6 +18,8 @@ type work struct {
 	reason string // why refs are left
 	// missing: the last attempt lacked objects of some.
 	missing bool
+	// unplaced is how many refs git, or a hook, refused to move in the last attempt.
+	unplaced int
 }
 
 func (w work) empty() bool { return !w.all && len(w.refs) == 0 }

@@ -13,6 +13,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 const (
@@ -211,9 +212,9 @@ func (s *Server) await(ctx context.Context, p known, now state) (found applied, 
 	case ctx.Err() != nil:
 		return applied{}, context.Cause(ctx)
 	case len(behind) == 1:
-		return applied{}, fmt.Errorf("%w by one ref after %s", errBehind, s.limits.wait)
+		return applied{}, fmt.Errorf("%w by one ref after %s, %s", errBehind, s.limits.wait, wire.Printable(behind[0]))
 	case len(behind) > 0:
-		return applied{}, fmt.Errorf("%w by %d refs after %s", errBehind, len(behind), s.limits.wait)
+		return applied{}, fmt.Errorf("%w by %d refs after %s, %s among them", errBehind, len(behind), s.limits.wait, wire.Printable(behind[0]))
 	}
 	return found, nil
 }

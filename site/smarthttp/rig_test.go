@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,7 +119,7 @@ func (r *rig) behind(what string) {
 	r.Helper()
 	r.limits.wait = time.Millisecond
 	defer func() { r.limits.wait = sitetest.Patience }()
-	if w := r.get(r.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "behind by one ref") || w.Header().Get("Retry-After") == "" {
+	if w := r.get(r.Context(), refsURL); w.Code != http.StatusServiceUnavailable || !regexp.MustCompile(`behind by one ref after 1ms, refs/\S+: try again in a moment; if it stays, `).MatchString(w.Body.String()) || w.Header().Get("Retry-After") == "" {
 		r.Errorf("%s: %d: %s", what, w.Code, w.Body)
 	}
 }

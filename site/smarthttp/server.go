@@ -343,7 +343,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, project string, er
 // explain returns a line for a client. What the database or git says may have addresses and paths in it.
 func explain(err error) string {
 	switch {
-	case errors.Is(err, errBehind), errors.Is(err, errBusy):
+	case errors.Is(err, errBehind):
+		return err.Error() + ": try again in a moment; if it stays, the site's operator runs `refdbctl site status`"
+	case errors.Is(err, errBusy):
 		return err.Error() + ": try again in a moment"
 	case errors.Is(err, refdb.ErrLostChanges), errors.Is(err, refdb.ErrNotAdmitted), errors.Is(err, refdb.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return "the database does not answer, or not yet again: this site can't tell whether it has all that was pushed; try again in a moment"

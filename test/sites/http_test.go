@@ -467,7 +467,7 @@ func TestASiteThatIsBehindTellsReadersToComeAgain(t *testing.T) {
 	before := us.count("behind")
 	c.us.kill()
 	c.eu.pushed(c.h.b+":refs/heads/main", c.h.leaves[0]+":refs/heads/leaf")
-	if status, text := us.get(path); status != 503 || text != "refdb: this site is behind by 2 refs after 1s: try again in a moment\n" {
+	if status, text := us.get(path); status != 503 || text != "refdb: this site is behind by 2 refs after 1s, refs/heads/leaf among them: try again in a moment; if it stays, the site's operator runs `refdbctl site status`\n" {
 		t.Errorf("%d: %s", status, text)
 	}
 	if n := us.count("behind") - before; n != 1 {
