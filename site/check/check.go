@@ -232,7 +232,11 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	guarded := !k.unguarded(v)
+	unguarded, err := k.unguarded(ctx, v)
+	if err != nil {
+		return err
+	}
+	guarded := !unguarded
 	if guarded {
 		if moved, err := k.moved(ctx, v); err != nil || moved {
 			return err

@@ -392,6 +392,11 @@ func guardsIntent(tb testing.TB, r *sitetest.Replicas) {
 func TestAnOperatorsDecisionThatNobodyHeedsIsAFinding(t *testing.T) {
 	t.Parallel()
 	r := sitetest.NewReplicas(t)
+	stop := r.Serve(t)
+	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
+		t.Fatal(err)
+	}
+	stop()
 	b, err := refdb.New(r.Open(t), refdb.Options{Site: "b"})
 	if err != nil {
 		t.Fatal(err)

@@ -26,15 +26,29 @@ func (k *repositoryCheck) foreign() (bool, error) {
 }
 
 // unguarded finds that nobody has put the repository under guard. One whose guard was ended by `site disable` is none of the site's business.
-func (k *repositoryCheck) unguarded(v install.Variables) bool {
+func (k *repositoryCheck) unguarded(ctx context.Context, v install.Variables) (bool, error) {
 	if install.HasGuard(k.repo, v) {
-		return false
+		return false, nil
 	}
-	if _, known := k.rules[k.Project]; !install.WasDisabled(v) && (known || k.GuardsProject(k.Project)) {
-		k.find(NotGuarded, k.Path, fmt.Sprintf("nobody has put it under guard: pushes to it are not compared with other sites'; `refdbctl site enable %[1]s` does; "+
-			"if nothing is to guard it, `refdbctl site disable %[1]s` says so", k.Path), nil)
+	_, known := k.rules[k.Project]
+	if install.WasDisabled(v) || !known && !k.GuardsProject(k.Project) {
+		return true, nil
 	}
-	return true
+	empty, err := projects.HasNoRefs(ctx, k.Repository)
+	if err != nil {
+		return true, err
+	}
+	enable := fmt.Sprintf("`refdbctl site enable --new %s` does", k.Path)
+	switch {
+	case k.db == nil:
+		enable = fmt.Sprintf("`refdbctl site enable %s` does", k.Path)
+	case known && empty:
+		enable = fmt.Sprintf("`refdbctl site enable --copy %s` does, if it is a copy of the project that the database knows; if it is another project, give it another path", k.Path)
+	case known:
+		enable = fmt.Sprintf("`refdbctl site enable %s` does", k.Path)
+	}
+	k.find(NotGuarded, k.Path, fmt.Sprintf("nobody has put it under guard: pushes to it are not compared with other sites'; %s; if nothing is to guard it, `refdbctl site disable %s` says so", enable, k.Path), nil)
+	return true, nil
 }
 
 // moved finds that the repository is a copy of another project than the one that its path stands for. What it holds says nothing about that one.

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/refdb"
+	sitecheck "github.com/globalrefdb/globalrefdb/site/check"
+)
+
+// An advised site is one whose operator does what it is told.
+type advised struct {
+	*gitSite
+	testing.TB
+	other *gitSite // that has the project, too
+	stop  func()
+}
+
+// finding returns the only finding of the site, which has that code; nil if code is "" and there is none.
+func (a *advised) finding(code string) *sitecheck.Finding {
+	a.Helper()
+	var found []sitecheck.Finding
+	r := a.site(a, "check", "--hook", a.hook, "-o", "json")
+	for _, f := range decode[struct {
+		Findings []struct{ Project, Code, Subject, Detail string }
+	}](a, r.out).Findings {
+		found = append(found, sitecheck.Finding{Project: f.Project, Code: f.Code, Subject: f.Subject, Detail: f.Detail})
+	}
+	switch {
+	case code == "" && len(found) == 0:
+		return nil
+	case len(found) == 1 && found[0].Code == code:
+		return &found[0]
+	}
+	a.Fatalf("check finds %+v, and not %q: %s", found, code, r.err)
+	return nil
+}
+
+// carriesOut does literally what is between back quotes in an advice, and between two numbers of them.
+func (a *advised) carriesOut(advice string, from, upto int) {
+	a.Helper()
+	commands := regexp.MustCompile("`[^`]+`").FindAllString(advice, -1)
+	if len(commands) < upto {
+		a.Fatalf("there are %d commands in %q", len(commands), advice)
+	}
+	for _, command := range commands[from:upto] {
+		command = strings.Trim(command, "`")
+		words := strings.Fields(strings.ReplaceAll(command, "URL", a.other.repo.path))
+		switch {
+		case strings.HasPrefix(command, "[repository "):
+			a.reconfigure(strings.Replace(command, "] ", "]\n", 1))
+		case words[0] != "refdbctl":
+			out, err := exec.Command("sh", "-c", command).CombinedOutput()
+			if err != nil {
+				a.Errorf("%s: %v: %s", command, err, out)
+			}
+		default:
+			if words[1] == "site" {
+				words = append(words, "--config", a.config)
+				if words[2] == "enable" || words[2] == "check" {
+					words = append(words, "--hook", a.hook)
+				}
+			}
+			if r := a.run(a, words[1:]...); r.code != exit.OK {
+				a.Errorf("%s: %d: %s%s", command, r.code, r.err, r.out)
+			}
+		}
+	}
+}
+
+// reconfigure adds lines to the configuration, which the daemon reads.
+func (a *advised) reconfigure(lines string) {
+	a.Helper()
+	text, err := os.ReadFile(a.config)
+	if err == nil {
+		err = os.WriteFile(a.config, append(text, lines+"\n"...), 0o644)
+	}
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.stop()
+	a.stop = a.serve(a)
+}
+
+// quietly runs git in the site's repository without the hooks.
+func (a *advised) quietly(args ...string) {
+	a.Helper()
+	git(a, a.repo.path, append([]string{"-c", "core.hooksPath=/dev/null"}, args...)...)
+}
+
+func (a *advised) renames(from, to string) {
+	a.Helper()
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		a.Fatal(err)
+	}
+	if err := os.Rename(from, to); err != nil {
+		a.Fatal(err)
+	}
+}
+
+// path returns the path of a project's repository.
+func (a *advised) path(project string) string { return filepath.Join(a.dir, "git", project+".git") }
+
+func newAdvised(t *testing.T, more string) *advised {
+	t.Helper()
+	w := newWorld(t)
+	s, other := w.newSite(t, "eu", mainRef), w.newSite(t, "us")
+	a := &advised{gitSite: s, TB: t, other: other, stop: s.serve(t)}
+	if more != "" {
+		a.reconfigure(more)
+	}
+	git(t, other.repo.path, "fetch", "--quiet", s.repo.path, "+refs/*:refs/*")
+	a.site(t, "enable", "--new", "team/app", "--hook", a.hook).is(t, exit.OK, "")
+	a.finding("")
+	return a
+}
+
+// Whoever does what a finding says is rid of it.
+func TestTheAdviceOfAFindingWorks(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		more   string // of the configuration
+		breaks func(a *advised)
+		code   string
+		// Alternatives are the numbers of the commands, from one to another, that the advice has for one way out; or what it says without a command.
+		alternatives []any
+	}
+	one := []any{[2]int{0, 1}}
+	moves := func(a *advised) { a.renames(a.repo.path, a.path("tools/app")) }
+	rows := map[string]row{
+		"a symbolic ref": {breaks: func(a *advised) { a.quietly("symbolic-ref", "refs/remotes/origin/HEAD", mainRef) }, code: sitecheck.Symref, alternatives: one},
+		"a symbolic ref with a quote in its name": {breaks: func(a *advised) { a.quietly("symbolic-ref", "refs/heads/o'brien$x", mainRef) }, code: sitecheck.Symref, alternatives: one},
+		"a symbolic ref to nothing":               {breaks: func(a *advised) { a.quietly("symbolic-ref", "refs/heads/d", "refs/heads/nothere") }, code: sitecheck.Symref, alternatives: one},
+		"a symbolic ref to nothing, in the way of a branch": {breaks: func(a *advised) {
+			a.quietly("symbolic-ref", "refs/heads/d", "refs/heads/nothere")
+			a.InsertRef(a, "team/app", "refs/heads/d", refdb.Value(a.repo.commit))
+		}, code: sitecheck.Symref, alternatives: []any{func(a *advised, f *sitecheck.Finding) {
+			a.carriesOut(f.Detail, 0, 1)
+			f = a.finding(sitecheck.GlobalMissingHere)
+			a.carriesOut(f.Detail, 0, 1)
+		}}},
+		"a ref that the database does not know": {breaks: func(a *advised) { a.quietly("update-ref", "refs/heads/x", a.repo.commit) }, code: sitecheck.LocalUnknown,
+			alternatives: []any{[2]int{0, 1}, [2]int{1, 2}}},
+		"a ref that is not here": {breaks: func(a *advised) { a.quietly("update-ref", "-d", mainRef) }, code: sitecheck.GlobalMissingHere, alternatives: one},
+		"a ref that is not here, in a project that follows": {more: "[site]\nstore = all", breaks: func(a *advised) { a.quietly("update-ref", "-d", mainRef) },
+			code: sitecheck.GlobalMissingHere, alternatives: one},
+		"a ref in the way of a peer": {breaks: func(a *advised) { a.quietly("update-ref", "refs/peer/us", a.repo.commit) }, code: sitecheck.PeerRef, alternatives: one},
+		"a repository that was moved": {breaks: moves, code: sitecheck.Moved, alternatives: []any{
+			[2]int{0, 1}, // a path in the configuration
+			[2]int{1, 3}, // a project of its own
+			func(a *advised, f *sitecheck.Finding) { // "move it back to"
+				to := regexp.MustCompile(`move it back to (\S+),`).FindStringSubmatch(f.Detail)
+				if to == nil || to[1] != a.repo.path {
+					a.Fatalf("where it belongs is not said: %s", f.Detail)
+				}
+				a.renames(a.path("tools/app"), to[1])
+			},
+		}},
+		"a repository that was copied": {breaks: func(a *advised) {
+			if out, err := exec.Command("cp", "-a", a.repo.path, a.path("team/copy")).CombinedOutput(); err != nil {
+				a.Fatalf("%v: %s", err, out)
+			}
+		}, code: sitecheck.Moved, alternatives: []any{
+			[2]int{0, 2},
+			func(a *advised, _ *sitecheck.Finding) { a.renames(a.path("team/copy"), filepath.Join(a.dir, "away")) },
+		}},
+		"a repository that nobody has put under guard": {breaks: func(a *advised) { a.renames(newRepo(a, mainRef).path, a.path("new")) }, code: sitecheck.NotGuarded,
+			alternatives: []any{[2]int{0, 1}, [2]int{1, 2}}},
+		"an empty one, of a project that was here": {breaks: func(a *advised) {
+			a.renames(a.repo.path, filepath.Join(a.dir, "away"))
+			a.renames(newRepo(a).path, a.repo.path)
+		}, code: sitecheck.NotGuarded, alternatives: []any{
+			func(a *advised, f *sitecheck.Finding) {
+				a.carriesOut(f.Detail, 0, 1)
+				f = a.finding(sitecheck.GlobalMissingHere)
+				a.carriesOut(f.Detail, 0, 1)
+			},
+			[2]int{1, 2},
+		}},
+		"a repository whose guard was ended": {breaks: func(a *advised) {
+			a.site(a, "disable", "team/app").is(a, exit.OK, "")
+			a.finding("") // it was said that nothing is to guard it
+			a.quietly("config", "--unset", "refdb.disabled")
+		}, code: sitecheck.NotGuarded, alternatives: []any{[2]int{0, 1}, [2]int{1, 2}}},
+		"a project in mode log": {breaks: func(a *advised) {
+			a.run(a, "project", "set", "team/app", "--mode", "log", "--reason", "x").is(a, exit.OK, "")
+		},
+			code: sitecheck.NotEnforced, alternatives: one},
+		"a project without a base": {more: "[site]\nstore = all", breaks: func(a *advised) {
+			a.Exec(a, "DELETE FROM packs")
+			a.Exec(a, "DELETE FROM pack_parts")
+		}, code: sitecheck.NoBase, alternatives: one},
+		"the daily maintenance does not come": {more: "[site]\nmaintain = daily", breaks: func(a *advised) {
+			a.site(a, "maintain", "team/app").is(a, exit.OK, "")
+			old := time.Now().Add(-9 * 24 * time.Hour)
+			if err := os.Chtimes(filepath.Join(a.repo.path, "refdb", "maintained"), old, old); err != nil {
+				a.Fatal(err)
+			}
+		}, code: sitecheck.NotMaintained, alternatives: one},
+	}
+	if os.Geteuid() == 0 {
+		rows["a repository of another user"] = row{breaks: func(a *advised) {
+			if err := os.Chown(a.repo.path, 65534, -1); err != nil {
+				a.Fatal(err)
+			}
+		}, code: sitecheck.ForeignOwner, alternatives: one}
+	}
+	for name, row := range rows {
+		for i, alternative := range row.alternatives {
+			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				t.Parallel()
+				a := newAdvised(t, row.more)
+				row.breaks(a)
+				f := a.finding(row.code)
+				t.Log(f.Detail)
+				switch act := alternative.(type) {
+				case [2]int:
+					a.carriesOut(f.Detail, act[0], act[1])
+				case func(*advised, *sitecheck.Finding):
+					act(a, f)
+				}
+				eventually(t, "check is content", func() bool { r := a.site(t, "check", "--hook", a.hook); return r.code == exit.OK })
+			})
+		}
+	}
+}
+
+// A repair never puts a repository half under guard that nobody wanted to be guarded.
+func TestRepairLeavesARepositoryAloneThatNobodyEnabled(t *testing.T) {
+	t.Parallel()
+	a := newAdvised(t, "")
+	a.renames(newRepo(t, mainRef).path, a.path("new"))
+	files := func() string {
+		out, err := exec.Command("sh", "-c", `cd "$0" && find . | sort | xargs ls -dl && cat config`, a.path("new")).CombinedOutput()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	before := files()
+	a.site(t, "check", "--repair", "--hook", a.hook).is(t, exit.Failed, "1 finding")
+	if after := files(); after != before {
+		t.Errorf("before\n%s\nafter\n%s", before, after)
+	}
+}
+
+// What a program of the site can't serve is not put under guard.
+func TestARepositoryOfAnotherUserIsNotEnabled(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a repository of another user")
+	}
+	a := newAdvised(t, "")
+	a.site(t, "disable", "team/app").is(t, exit.OK, "")
+	if out, err := exec.Command("chown", "-R", "65534", a.repo.path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r := a.site(t, "enable", "team/app", "--hook", a.hook)
+	r.is(t, exit.Failed, "as root: chown -R 0 "+a.repo.path)
+	if _, err := os.Lstat(filepath.Join(a.repo.path, "refdb", "socket")); err == nil {
+		t.Error("it is under guard")
+	}
+	advice := strings.TrimSpace(r.err[strings.Index(r.err, "chown"):])
+	if out, err := exec.Command("sh", "-c", advice).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, bytes.TrimSpace(out))
+	}
+	a.site(t, "enable", "team/app", "--hook", a.hook).is(t, exit.OK, "is guarded")
+	a.finding("")
+}
