@@ -52,7 +52,7 @@ func (d *Daemon) findFollowed(names []string) {
 	}
 }
 
-// followAsked looks at the repository that q names: a command has put it under guard.
+// followAsked looks at the repository that q names: a command has put it under guard, or has found that it is not what the database holds.
 func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response {
 	r, err := d.config.Load().Find(q.Dir)
 	if err != nil {
@@ -62,6 +62,8 @@ func (d *Daemon) followAsked(ctx context.Context, q wire.Request) wire.Response 
 	d.findFollowed([]string{r.Project})
 	if p, ok := d.projects.Get(r.Project); !ok || !packs.Stored(p.Project) {
 		d.list.Repository(r.Path) // the follower does not
+	} else {
+		d.follower.Compare(r.Project)
 	}
 	return wire.Response{OK: true}
 }

@@ -69,6 +69,9 @@ func (a *advised) carriesOut(advice string, from, upto int) {
 					words = append(words, "--hook", a.hook)
 				}
 			}
+			if words[1] == "project" && words[2] == "remove" {
+				words = append(words, "--yes") // as whoever is asked would say
+			}
 			if r := a.run(a, words[1:]...); r.code != exit.OK {
 				a.Errorf("%s: %d: %s%s", command, r.code, r.err, r.out)
 			}
@@ -127,6 +130,7 @@ func newAdvised(t *testing.T, more string) *advised {
 func TestTheAdviceOfAFindingWorks(t *testing.T) {
 	t.Parallel()
 	type row struct {
+		short  bool   // it is not left out
 		more   string // of the configuration
 		breaks func(a *advised)
 		code   string
@@ -164,7 +168,7 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 				a.renames(a.path("tools/app"), to[1])
 			},
 		}},
-		"a repository that was copied": {breaks: func(a *advised) {
+		"a repository that was copied": {short: true, breaks: func(a *advised) {
 			if out, err := exec.Command("cp", "-a", a.repo.path, a.path("team/copy")).CombinedOutput(); err != nil {
 				a.Fatalf("%v: %s", err, out)
 			}
@@ -216,6 +220,9 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 	for name, row := range rows {
 		for i, alternative := range row.alternatives {
 			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				if testing.Short() && !row.short {
+					t.Skip("left out by -short: the same with another finding; make test-all runs it")
+				}
 				t.Parallel()
 				a := newAdvised(t, row.more)
 				row.breaks(a)
@@ -274,4 +281,95 @@ func TestARepositoryOfAnotherUserIsNotEnabled(t *testing.T) {
 	}
 	a.site(t, "enable", "team/app", "--hook", a.hook).is(t, exit.OK, "is guarded")
 	a.finding("")
+}
+
+// Whoever does what a refusal says can do what was refused.
+func TestTheAdviceOfARefusalWorks(t *testing.T) {
+	t.Parallel()
+	const enable, push = "enable", "push"
+	commit := func(a *advised) string { // at the other site
+		a.Helper()
+		return git(a, a.other.repo.path, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "more", "-p", mainRef, mainRef+"^{tree}")
+	}
+	// try pushes to the repository, or enables it, and returns why it was refused.
+	try := func(a *advised, what string, args ...string) string {
+		a.Helper()
+		if what == enable {
+			if r := a.site(a, append([]string{"enable", "--hook", a.hook}, args...)...); r.code != exit.OK {
+				return r.err
+			}
+			return ""
+		}
+		out, err := exec.Command("git", "-C", a.other.repo.path, "push", "--quiet", args[0], args[1]).CombinedOutput()
+		if err == nil {
+			return ""
+		}
+		return strings.ReplaceAll(string(out), "\nremote: ", " ")
+	}
+	empty := func(a *advised) {
+		a.renames(a.repo.path, filepath.Join(a.dir, "away"))
+		a.renames(newRepo(a).path, a.repo.path)
+	}
+	later := func(a *advised) { a.Exec(a, "UPDATE projects SET time = time - ?", time.Hour.Microseconds()) }
+	for name, row := range map[string]struct {
+		breaks       func(a *advised)
+		what         string
+		args         func(a *advised) []string
+		alternatives []func(a *advised, said string) // after which it is tried again
+	}{
+		"a name that is used again": {breaks: empty, what: enable, args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
+			func(a *advised, said string) { a.carriesOut(said, 0, 1) },
+			func(a *advised, said string) { a.carriesOut(said, 1, 2); later(a) },
+		}},
+		"a project that is not new": {breaks: empty, what: enable, args: func(*advised) []string { return []string{"--new", "team/app"} }, alternatives: []func(*advised, string){
+			func(a *advised, said string) { a.carriesOut(said, 0, 1) },
+			func(a *advised, said string) { a.carriesOut(said, 1, 2); later(a) },
+		}},
+		"a repository that was moved": {breaks: func(a *advised) { a.renames(a.repo.path, a.path("tools/app")) }, what: push,
+			args: func(a *advised) []string { return []string{a.path("tools/app"), "refs/heads/main:refs/heads/new"} }, alternatives: []func(*advised, string){
+				func(a *advised, said string) {
+					if !strings.Contains(said, "site check "+a.path("tools/app")) || !strings.Contains(said, "but of team/app") {
+						a.Errorf("it does not say what it is: %s", said)
+					}
+					a.carriesOut(a.finding(sitecheck.Moved).Detail, 0, 1)
+				},
+			}},
+		"a project that the database has lost": {breaks: func(a *advised) { a.Exec(a, "DELETE FROM projects"); a.stop(); a.stop = a.serve(a) }, what: push,
+			args: func(a *advised) []string { return []string{a.repo.path, "refs/heads/main:refs/heads/new"} }, alternatives: []func(*advised, string){
+				func(a *advised, said string) { a.carriesOut(said, 0, 1) },
+			}},
+		"a project that was removed": {breaks: func(a *advised) {
+			a.run(a, "project", "remove", "team/app", "--yes").is(a, exit.OK, "")
+			later(a)
+			a.stop()
+			a.stop = a.serve(a)
+		}, what: push, args: func(a *advised) []string { return []string{a.repo.path, "refs/heads/main:refs/heads/new"} }, alternatives: []func(*advised, string){
+			func(a *advised, said string) { a.carriesOut(said, 0, 1) },
+		}},
+		"a ref that is only here": {breaks: func(a *advised) { a.quietly("update-ref", "refs/heads/new", a.repo.commit) }, what: push,
+			args: func(a *advised) []string { return []string{a.repo.path, "+" + commit(a) + ":refs/heads/new"} }, alternatives: []func(*advised, string){
+				func(a *advised, _ string) { a.carriesOut(a.finding(sitecheck.LocalUnknown).Detail, 0, 1) },
+			}},
+	} {
+		for i, alternative := range row.alternatives {
+			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				if testing.Short() && row.what == push {
+					t.Skip("left out by -short: the same with pushes; make test-all runs it")
+				}
+				t.Parallel()
+				a := newAdvised(t, "")
+				args := row.args(a)
+				row.breaks(a)
+				said := try(a, row.what, args...)
+				if said == "" {
+					t.Fatal("it was not refused")
+				}
+				alternative(a, said)
+				eventually(t, "it is not refused any more", func() bool {
+					said = try(a, row.what, args...)
+					return said == ""
+				})
+			})
+		}
+	}
 }

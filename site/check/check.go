@@ -70,7 +70,7 @@ type Options struct {
 	// unknown.
 	Hook string
 	// Repair repairs what is safe to repair: hooks, settings, the link to the socket, abandoned
-	// lock files. It moves no ref.
+	// lock files. It moves no ref by itself; the daemon is asked to bring those of a project whose objects the database keeps.
 	Repair bool
 	// Progress, unless nil, is called with how many repositories have been checked.
 	Progress func(done, total int)
@@ -218,6 +218,7 @@ type repositoryCheck struct {
 	found func(Finding)
 
 	dangling map[string]string // symbolic refs to nothing, and what they point to
+	brought  time.Time         // until when the daemon may take to bring refs, once it was asked
 }
 
 func (k *repositoryCheck) run(ctx context.Context) error {

@@ -2,13 +2,16 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/compare"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -76,12 +79,49 @@ func (k *repositoryCheck) symref(ref, target string) {
 	k.find(Symref, ref, fmt.Sprintf("it is a symbolic ref, to %s: a guarded ref can't be one; `%s` removes it", target, wire.RemoveSymbolicRef(k.Path, ref)), nil)
 }
 
-// synced says how a ref gets what the database has.
+// synced says how refs get what the database has.
 func (k *repositoryCheck) synced() string {
-	if packs.Stored(k.rules[k.Project]) {
-		return fmt.Sprintf("the daemon brings it; `refdbctl site wait %s` says what is in its way", k.Project)
+	if k.follows() {
+		return fmt.Sprintf("`refdbctl site check %s --repair` has the daemon bring it", k.Project)
 	}
 	return fmt.Sprintf("`refdbctl site sync --from URL %s` brings it, where URL is another site's copy", k.Project)
+}
+
+// follows reports whether the daemon brings the repository to what the database holds.
+func (k *repositoryCheck) follows() bool { return packs.Stored(k.rules[k.Project]) }
+
+// bringPatience is how long the daemon may take for the refs that differ.
+const bringPatience = 10 * time.Second
+
+// bring has the daemon compare the repository, and waits until a ref is what the database holds.
+func (k *repositoryCheck) bring(ctx context.Context, ref string) func() (string, error) {
+	if !k.follows() {
+		return nil
+	}
+	return func() (string, error) {
+		if k.brought.IsZero() {
+			if err := client.Follow(ctx, k.Socket, k.repo.Dir()); err != nil {
+				return "", err
+			}
+			k.brought = time.Now().Add(bringPatience)
+		}
+		for {
+			looks, err := compare.LookAgain(ctx, k.db, k.repo, k.Project, []string{ref})
+			switch {
+			case err != nil:
+				return "", err
+			case looks[0].Agree():
+				return "the daemon has brought it", nil
+			case time.Now().After(k.brought):
+				return "", errors.New("the daemon has not brought it yet: `refdbctl site status` says why")
+			}
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		}
+	}
 }
 
 // storable finds refs that the database can't hold, or must not.
@@ -135,11 +175,11 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string, pairs *nam
 			k.find(LocalUnknown, p.Ref, fmt.Sprintf("it is %s here, and the database does not know it: pushes to it are refused; "+
 				"`refdbctl refs import %s --repo %s` brings it in, `%s` removes it", here, k.Project, k.Path, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)
 		case p.Local == refdb.Unknown:
-			k.find(GlobalMissingHere, p.Ref, fmt.Sprintf("it is %s in the database, and not here: %s", global, k.synced()), nil)
+			k.find(GlobalMissingHere, p.Ref, fmt.Sprintf("it is %s in the database, and not here: %s", global, k.synced()), k.bring(ctx, p.Ref))
 		case p.Global.IsDeleted():
-			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and deleted in the database: %s", here, k.synced()), nil)
+			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and deleted in the database: %s", here, k.synced()), k.bring(ctx, p.Ref))
 		default:
-			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and %s in the database: %s", here, global, k.synced()), nil)
+			k.find(LocalDiffers, p.Ref, fmt.Sprintf("it is %s here, and %s in the database: %s", here, global, k.synced()), k.bring(ctx, p.Ref))
 		}
 	}
 	return nil

@@ -239,8 +239,8 @@ func Refusal(ctx context.Context, socket, dir string) (refusal string, err error
 	return strings.Join(answer.Lines, "; "), nil
 }
 
-// Follow lets the daemon at socket look now whether it is to follow the repository dir. It does so by itself within a
-// minute.
+// Follow lets the daemon at socket look now whether it is to follow the repository dir, which it does by itself within a
+// minute, and compare its refs with the database.
 func Follow(ctx context.Context, socket, dir string) error {
 	ctx, limit, cancel := Within(ctx)
 	defer cancel()

@@ -49,6 +49,13 @@ func (f *Follower) Found(r config.Repository) {
 	f.queue.addAll(r.Project)
 }
 
+// Compare compares a followed repository as a whole: something may have moved its refs unseen.
+func (f *Follower) Compare(project string) {
+	if f.Knows(project) {
+		f.queue.addAll(project)
+	}
+}
+
 // Knows reports whether the project's repository has been followed here, by this daemon or an earlier one. It waits for [Follower.Run]
 // to begin.
 func (f *Follower) Knows(project string) bool {

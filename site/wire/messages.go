@@ -117,7 +117,7 @@ func AnotherUser(daemon, pusher int) string {
 
 // UnknownState says that the hook asks what the daemon does not know.
 func UnknownState(state string) string {
-	return "the site daemon does not know the state " + strconv.Quote(state) + ": install the hook that came with it (refdbctl site enable)"
+	return "the site daemon does not know the state " + strconv.Quote(state) + ": install the hook that came with it: `refdbctl site enable --all`"
 }
 
 // NotGit says that a program started the hook that is not known to be git.
@@ -293,7 +293,7 @@ func RulesChanged(project string, left time.Duration) string {
 
 // UnknownProject says that the database does not have a project.
 func UnknownProject(project string) string {
-	return "the database knows no project " + project + ": the administrator runs `refdbctl site enable`"
+	return "the database knows no project " + project + ": the administrator runs `refdbctl site enable --new " + project + "`"
 }
 
 // AnotherProject says that the repository at path records the ID of another project than the one of its path: of actual, unless that is "".
@@ -322,12 +322,12 @@ func EmptyUnderKnownName(project string) string {
 // LostProject says that the database does not have the project that a repository records.
 func LostProject(project string) string {
 	return "the database does not know the project that this repository was recorded for: it was set back, as by a restore, " +
-		"or is another one; the administrator runs `refdbctl site enable --new` if " + project + " is the right name"
+		"or is another one; the administrator runs `refdbctl site enable --new " + project + "` if that is the right name"
 }
 
 // RemovedProject says that a project was removed.
 func RemovedProject(project string) string {
-	return "the project " + project + " was removed: nothing was changed; if it is to be there again, the administrator runs `refdbctl site enable --new`"
+	return "the project " + project + " was removed: nothing was changed; if it is to be there again, the administrator runs `refdbctl site enable --new " + project + "`"
 }
 
 // JustRemoved says that the name of a removed project can't be used again for another while.

@@ -31,7 +31,7 @@ const (
 
 	StateStatus   = "status"   // what the daemon says of itself
 	StateMaintain = "maintain" // maintain a repository
-	StateFollow   = "follow"   // look now whether a repository is to follow
+	StateFollow   = "follow"   // compare a repository as a whole, if it is to follow
 	StateRead     = "read"     // the daemon's mark of a repository (D23)
 	StateGuards   = "guards"   // may a guard have lock files in a repository?
 )

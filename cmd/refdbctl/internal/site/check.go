@@ -35,14 +35,15 @@ func (a *App) checkCommand() *cobra.Command {
 		Use:   "check [--all | REPO...]",
 		Short: "Look for whatever leaves repositories unguarded or out of step",
 		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
-hooks are there, can be run and are refdb-hook; git's settings; the link to the daemon's socket and the
+hooks are there, can be run and are refdb-hook; whose copies they are; git's settings; the link to the daemon's socket and the
 daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long;
 lock files that a killed git has left; what can't follow; and objects that the database is to keep and
 lacks. One line each. The status is 1 if there is any finding. A push that is under way is none.
 Run it as root, as which it becomes the daemon's user, or as that user.
 
 --repair mends what is safe: hooks, settings, the link, lock files that no process needs. It moves
-no ref: that is what refdbctl site sync does. The status is 1 if a finding is left.
+no ref: that is what refdbctl site sync does, and the daemon, if the database keeps the project's objects: then it is
+asked to. A repository that nobody has put under guard is left alone. The status is 1 if a finding is left.
 
 Many repositories are looked at together. One that can't be looked at is a finding, and stops no other. If the
 database does not answer any more, the others are looked at without it; the status is 1. After Ctrl-C it tells
@@ -51,7 +52,7 @@ what it has found so far.
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hooks-path, socket, setting, guarded-fetch, symref, ref-broken, local-unknown,
 local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
-peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, project-removed.
+peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, project-removed, moved, not-guarded.
 
 JSON: an object with "findings", a list of ` + output.Names(FindingColumns) + `;
 and repositories, looked_at, mended, ok.`,
