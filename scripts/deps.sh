@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: PostgreSQL, PgBouncer, the
 # Spanner emulator (as container images where an engine runs, otherwise with apt-get, if it
-# runs as root) and a C compiler, for Go's race detector. It never uses sudo.
+# runs as root), a C compiler, for Go's race detector, and promtool, for the alerts. It never uses sudo.
 set -euo pipefail
 
 postgres_image=postgres:17-alpine
@@ -41,6 +41,10 @@ have_compiler() {
 	command -v "${CC:-gcc}" >/dev/null
 }
 
+have_promtool() {
+	command -v promtool >/dev/null
+}
+
 have_engine() {
 	timeout 20 docker info >/dev/null 2>&1
 }
@@ -50,7 +54,7 @@ have_image() {
 }
 
 missing=()
-for thing in postgres pgbouncer emulator compiler; do
+for thing in postgres pgbouncer emulator compiler promtool; do
 	"have_$thing" || missing+=("$thing")
 done
 if [[ ${#missing[@]} -gt 0 ]] && have_engine; then
@@ -66,24 +70,26 @@ if [[ ${#missing[@]} -gt 0 ]] && have_engine; then
 	missing=("${rest[@]+"${rest[@]}"}")
 fi
 if [[ ${#missing[@]} -eq 0 ]]; then
-	echo "deps: PostgreSQL, PgBouncer, the Spanner emulator and a C compiler are there"
+	echo "deps: PostgreSQL, PgBouncer, the Spanner emulator, a C compiler and promtool are there"
 	exit 0
 fi
 
 packages=()
+promtool= # the package that has it
 for thing in "${missing[@]}"; do
 	case $thing in
 	postgres) packages+=(postgresql) ;;
 	pgbouncer) packages+=(pgbouncer) ;;
 	emulator) packages+=("$emulator_package") ;;
 	compiler) packages+=(gcc libc6-dev) ;;
+	promtool) promtool=prometheus ;;
 	esac
 done
 if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
 	cat >&2 <<-MESSAGE
 		deps: missing: ${missing[*]}
-		Install them as root (Debian, Ubuntu: make deps as root, which runs apt-get install ${packages[*]};
-		macOS: brew install postgresql pgbouncer; gcloud components install cloud-spanner-emulator),
+		Install them as root (Debian, Ubuntu: make deps as root, which runs apt-get install ${packages[*]-} ${promtool};
+		macOS: brew install postgresql pgbouncer prometheus; gcloud components install cloud-spanner-emulator),
 		or start a container engine, or set REFDB_TEST_POSTGRES and SPANNER_EMULATOR_HOST to the addresses of servers.
 	MESSAGE
 	exit 1
@@ -93,7 +99,16 @@ install() {
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends "$@"
 }
 
-echo "deps: installing ${packages[*]}"
+# The package starts a server, which no test needs.
+install_promtool() {
+	local dir
+	dir=$(mktemp -d)
+	(cd "$dir" && apt-get download --quiet "$promtool" && dpkg-deb --fsys-tarfile "$promtool"_*.deb | tar -x ./usr/bin/promtool)
+	command install -m 755 "$dir/usr/bin/promtool" /usr/local/bin/promtool
+	rm -r "$dir"
+}
+
+echo "deps: installing ${packages[*]-} ${promtool:+promtool}"
 apt-get update --quiet
 if [[ " ${packages[*]} " == *" $emulator_package "* ]] && ! apt-cache show "$emulator_package" >/dev/null 2>&1; then
 	install ca-certificates curl
@@ -102,4 +117,5 @@ if [[ " ${packages[*]} " == *" $emulator_package "* ]] && ! apt-cache show "$emu
 	echo "deb [signed-by=$key] https://packages.cloud.google.com/apt cloud-sdk main" >/etc/apt/sources.list.d/google-cloud-sdk.list
 	apt-get update --quiet
 fi
-install "${packages[@]}"
+if [[ ${#packages[@]} -gt 0 ]]; then install "${packages[@]}"; fi
+if [[ -n $promtool ]]; then install_promtool; fi

@@ -1,6 +1,8 @@
 package site
 
 import (
+	"io"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -56,6 +58,7 @@ var (
 	startedMetric      = describe("start_time_seconds", "When the daemon started, in seconds since the epoch.")
 	servingMetric      = describe("serving", "Whether the daemon holds its site's name and knows what its predecessor left; else it refuses pushes.")
 	databaseMetric     = describe("database_up", "Whether the database answered when it was last asked, some ten seconds ago at most.")
+	rootMetric         = describe("root_gone", "1 if site.root can't be read, or is empty although repositories were followed there; 0 otherwise, also without a root.")
 	stuckMetric        = describe("stuck_refs", "Refs whose pushes can't be settled: they need an operator.")
 	activeMetric       = describe("pushes_active", "Processes of git that have announced moves of refs and not ended them.")
 	intentsMetric      = describe("intents_pending", "Intents of this site that stand in the database: each keeps a ref locked at all sites.")
@@ -97,7 +100,7 @@ var (
 	movesOldest   = describe("moves_unread_oldest_seconds", "The age of the oldest entry of the list that a guard has not read; 0 without any. Of a server that has never read: since "+
 		"its first session.")
 	daemonMeasures = [...]*prometheus.Desc{
-		infoMetric, startedMetric, servingMetric, databaseMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
+		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, unplacedRefs, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
 		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric,
@@ -137,6 +140,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(startedMetric, float64(s.Started.UnixMilli())/1000)
 	gauge(servingMetric, oneIf(s.Presence))
 	gauge(databaseMetric, oneIf(s.Database))
+	gauge(rootMetric, oneIf(c.rootGone()))
 	gauge(stuckMetric, float64(len(s.Stuck)))
 	gauge(activeMetric, float64(len(s.Pushes)))
 	open, oldest := c.open.Count()
@@ -200,6 +204,21 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge(unplacedRefs, float64(unplaced))
 	count(unpackedBytes, bytes)
+}
+
+// rootGone reports whether the directory of the repositories is away, such as with its disk.
+func (d *Daemon) rootGone() bool {
+	root := d.config.Load().Root
+	if root == "" {
+		return false
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		return true
+	}
+	defer dir.Close()
+	_, err = dir.ReadDir(1)
+	return err == io.EOF && len(d.follower.Known()) > 0 || err != nil && err != io.EOF
 }
 
 func oneIf(yes bool) float64 {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
+	"github.com/globalrefdb/globalrefdb/site/smarthttp"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
 
@@ -181,7 +183,99 @@ func exported(t *testing.T) string {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	_, text := get(t, at, "/metrics")
-	return text + w.Body.String()
+	return text + w.Body.String() + exportedOverHTTP(t)
+}
+
+// exportedOverHTTP is what the front for readers exports.
+func exportedOverHTTP(t *testing.T) string {
+	t.Helper()
+	server, err := smarthttp.New(t.Context(), smarthttp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(server.Collectors()...)
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+// The cases of an alert are named after it.
+func TestEachAlertHasACaseInWhichItFiresAndOneInWhichItDoesNot(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(monitoring, "alerts_test.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Tests []struct {
+			Name string
+			Look []struct {
+				Alertname string
+				Expected  []any `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]bool{}
+	for _, c := range file.Tests {
+		for _, look := range c.Look {
+			cases[look.Alertname+map[bool]string{true: " fires", false: " does not fire"}[len(look.Expected) > 0]] = true
+			if !strings.HasPrefix(c.Name, look.Alertname+" ") {
+				t.Errorf("the case %q is about %s", c.Name, look.Alertname)
+			}
+		}
+	}
+	for _, a := range alerts(t) {
+		for _, name := range []string{a.Alert + " fires", a.Alert + " does not fire"} {
+			if !cases[name] {
+				t.Errorf("there is no case in which %s", name)
+			}
+		}
+	}
+}
+
+func TestAlertsFireInTheirCases(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("promtool is not there: make deps installs it")
+	}
+	sitetest.Run(t, monitoring, "promtool", "test", "rules", "alerts_test.yaml")
+	// What it says about a rule that never fires.
+	dir := t.TempDir()
+	for _, name := range []string{"alerts.yaml", "alerts_test.yaml"} {
+		text, err := os.ReadFile(filepath.Join(monitoring, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken := strings.Replace(string(text), "refdb_site_serving == 0", "refdb_site_serving == 2", 1)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(broken), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("promtool", "test", "rules", "alerts_test.yaml")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "RefdbNotServing") {
+		t.Errorf("a rule that never fires passes its cases: %v: %s", err, out)
+	}
+}
+
+func TestARootThatIsGoneIsSaid(t *testing.T) {
+	t.Parallel()
+	setting, at := exporting(t)
+	g := newGuard(t, local.SQLite(t), "eu-1", setting, "[site]\n\tstore = all")
+	metricIs(t, at, "refdb_site_root_gone", 0)
+	root := filepath.Join(g.dir, "git")
+	if err := os.Rename(root, root+".away"); err != nil {
+		t.Fatal(err)
+	}
+	metricIs(t, at, "refdb_site_root_gone", 1)
+	if err := os.Rename(root+".away", root); err != nil {
+		t.Fatal(err)
+	}
+	metricIs(t, at, "refdb_site_root_gone", 0)
 }
 
 func TestTheAlertsAndTheDashboardAskForWhatIsExported(t *testing.T) {

@@ -288,6 +288,13 @@ func (s *syncer) compare(ctx context.Context, refs []string) (moves []compare.Pa
 	if err != nil {
 		return nil, err
 	}
+	if again, err := s.setAside(ctx, now); err != nil {
+		return nil, err
+	} else if again {
+		if now, err = compare.LookAgain(ctx, s.db, s.repo, s.project, refs); err != nil {
+			return nil, err
+		}
+	}
 	var older map[string]bool
 	if !s.Force {
 		if older, err = compare.SetBack(ctx, s.db, s.repo, s.project, now); err != nil {
@@ -306,6 +313,36 @@ func (s *syncer) compare(ctx context.Context, refs []string) (moves []compare.Pa
 		moves = append(moves, l.Pair)
 	}
 	return moves, nil
+}
+
+// setAside takes away the files of refs that hold no value, if the database has one whose objects are here, and no push of this site is under way. It
+// reports whether there were any.
+func (s *syncer) setAside(ctx context.Context, looks []compare.Look) (some bool, err error) {
+	if s.DryRun {
+		return false, nil
+	}
+	var broken []compare.Look
+	var values []string
+	for _, l := range looks {
+		if l.Broken != "" && l.Global.IsObjectID() && !l.Global.IsDeleted() && (l.Lock == nil || l.Lock.Site() != s.Site) {
+			broken, values = append(broken, l), append(values, string(l.Global))
+		}
+	}
+	here, err := s.repo.Connected(ctx, values)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range broken {
+		if !here[string(l.Global)] {
+			continue
+		}
+		aside, err := s.repo.SetAsideBroken(l.Ref)
+		if err != nil {
+			return some, err
+		}
+		some = some || aside
+	}
+	return some, nil
 }
 
 const aheadDetail = "the database has an older value than it had when this one came here: it seems to have been set back; " +

@@ -1,5 +1,5 @@
 // Package check audits the repositories of a site: whether their pushes are guarded, and
-// whether their refs are those of the database. It repairs what is safe to repair, and moves no ref.
+// whether their refs are those of the database. It repairs what is safe to repair, and moves no ref that has a value.
 package check
 
 import (
@@ -46,6 +46,8 @@ const (
 	NoBase            = "no-base"             // the database lacks objects that it is to keep
 	PacksUnused       = "packs-unused"        // many packs in the database that no push has used
 	NotMaintained     = "not-maintained"      // the daily maintenance does not come
+	ObjectDamaged     = "object-damaged"      // a file with objects does not hold what it should
+	ObjectMissing     = "object-missing"      // refs reach it, and it is not here
 	ProjectRemoved    = "project-removed"     // the repository of a removed project is here
 	Moved             = "moved"               // it is a copy of another project than its path says
 	NotGuarded        = "not-guarded"         // nobody has put it under guard
@@ -70,8 +72,11 @@ type Options struct {
 	// unknown.
 	Hook string
 	// Repair repairs what is safe to repair: hooks, settings, the link to the socket, abandoned
-	// lock files. It moves no ref by itself; the daemon is asked to bring those of a project whose objects the database keeps.
+	// lock files, refs without a value, objects that the database has. It moves no ref that has a value: the daemon is asked to
+	// bring those of a project whose objects the database keeps.
 	Repair bool
+	// Objects has all objects read, which takes as long as the disk does.
+	Objects bool
 	// Progress, unless nil, is called with how many repositories have been checked.
 	Progress func(done, total int)
 }
@@ -219,6 +224,7 @@ type repositoryCheck struct {
 
 	dangling map[string]string // symbolic refs to nothing, and what they point to
 	brought  time.Time         // until when the daemon may take to bring refs, once it was asked
+	broken   []string          // refs that were found to be
 }
 
 func (k *repositoryCheck) run(ctx context.Context) error {
@@ -260,6 +266,10 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 		return err
 	}
 	if guarded {
+		// Refs get values whose objects are here.
+		if err := k.objects(ctx); err != nil {
+			return err
+		}
 		if err := k.refs(ctx); err != nil {
 			return err
 		}

@@ -105,8 +105,17 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 		{"a name that can't be stored", func(tb testing.TB, r *sitetest.Replicas) {
 			r.B.Quietly(tb, "update-ref", "refs/heads/not-utf8-\xff", sitetest.MainRef)
 		}, "ref-broken refs/heads/not-utf8-\xff", "ref-broken refs/heads/not-utf8-\xff"},
-		{"a broken ref", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.WriteFile(in(r, sitetest.MainRef), nil, 0o644)) },
-			"ref-broken , ref-broken refs/heads/main", "ref-broken , ref-broken refs/heads/main"},
+		{"an empty file in the place of a ref", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.WriteFile(in(r, sitetest.MainRef), nil, 0o644)) },
+			"ref-broken refs/heads/main", ""},
+		{"zeros in the file of a ref that is packed with an older value", func(tb testing.TB, r *sitetest.Replicas) {
+			r.B.Quietly(tb, "pack-refs", "--all")
+			next := r.B.Commit(tb, "next", r.B.Refs(tb)[sitetest.MainRef])
+			r.Put(tb, sitetest.MainRef, next)
+			must(tb, os.MkdirAll(filepath.Dir(in(r, sitetest.MainRef)), 0o755))
+			must(tb, os.WriteFile(in(r, sitetest.MainRef), make([]byte, 41), 0o644))
+		}, "ref-broken refs/heads/main", ""},
+		{"a broken ref that the database does not know", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.WriteFile(in(r, "refs/heads/x"), nil, 0o644)) },
+			"ref-broken ", "ref-broken "},
 		{"a ref that the database does not know", func(tb testing.TB, r *sitetest.Replicas) {
 			r.B.Quietly(tb, "update-ref", "refs/heads/x", sitetest.MainRef)
 		},

@@ -7,12 +7,15 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/compare"
+	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -42,7 +45,9 @@ func (k *repositoryCheck) refs(ctx context.Context) error {
 		}
 		return nil
 	}
-	warn := func(complaint string) { k.find(RefBroken, "", "git says: "+complaint, nil) }
+	var complaints []string
+	warn := func(complaint string) { complaints = append(complaints, complaint) }
+	defer func() { k.complained(complaints) }()
 	var err error
 	if k.dangling, err = k.repo.Dangling(ctx); err != nil {
 		return err
@@ -124,6 +129,37 @@ func (k *repositoryCheck) bring(ctx context.Context, ref string) func() (string,
 	}
 }
 
+// complained finds what git has complained about, unless it is about a ref that was found to be broken.
+func (k *repositoryCheck) complained(complaints []string) {
+	for _, complaint := range complaints {
+		if !slices.ContainsFunc(strings.Fields(complaint), func(word string) bool { return slices.Contains(k.broken, word) }) {
+			k.find(RefBroken, "", "git says: "+complaint, nil)
+		}
+	}
+}
+
+// findBroken finds a ref whose file holds no value. The repair gives it that of the database.
+func (k *repositoryCheck) findBroken(ctx context.Context, p compare.Look) {
+	if !p.Global.IsObjectID() || p.Global.IsDeleted() {
+		k.find(RefBroken, p.Ref, p.Broken, nil)
+		return
+	}
+	k.find(RefBroken, p.Ref, fmt.Sprintf("%s; the database has %s: refdbctl site check %s --repair gives it that value", p.Broken, p.Global.Abbrev(), k.Project), func() (string, error) {
+		release, err := maintenance.Share(ctx, k.repo.Dir())
+		if err != nil {
+			return "", err
+		}
+		defer release()
+		failure := errors.New("another process has moved it meanwhile: run this again")
+		err = catchup.SyncRefs(ctx, k.Config, k.db, k.repo, k.Project, []string{p.Ref}, nil, func(s catchup.Synced) {
+			if failure = nil; s.Result != catchup.Created && s.Result != catchup.Updated {
+				failure = errors.New(s.Detail)
+			}
+		})
+		return "it has the value of the database again: " + p.Global.Abbrev(), errors.Join(err, failure)
+	})
+}
+
 // storable finds refs that the database can't hold, or must not.
 func (k *repositoryCheck) storable(p compare.Pair) bool {
 	if p.Local == refdb.Unknown {
@@ -170,7 +206,8 @@ func (k *repositoryCheck) recheck(ctx context.Context, refs []string, pairs *nam
 			k.find(DatabaseBehind, p.Ref, fmt.Sprintf("it is %s here, and %s in the database, which once had what is here: the database seems to have been set back; "+
 				`see OPERATIONS.md, "The database went back in time"`, here, global), nil)
 		case p.Broken != "":
-			k.find(RefBroken, p.Ref, p.Broken, nil)
+			k.broken = append(k.broken, p.Ref)
+			k.findBroken(ctx, p)
 		case p.Global == refdb.Unknown:
 			k.find(LocalUnknown, p.Ref, fmt.Sprintf("it is %s here, and the database does not know it: pushes to it are refused; "+
 				"`refdbctl refs import %s --repo %s` brings it in, `%s` removes it", here, k.Project, k.Path, wire.PastTheHook(k.Path, "update-ref", "-d", p.Ref)), nil)

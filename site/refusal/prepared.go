@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // heldLong is how long a ref may be held before a retry is not worth it. A move takes milliseconds, and a daemon that has been silent for

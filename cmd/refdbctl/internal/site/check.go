@@ -41,9 +41,14 @@ lock files that a killed git has left; what can't follow; and objects that the d
 lacks. One line each. The status is 1 if there is any finding. A push that is under way is none.
 Run it as root, as which it becomes the daemon's user, or as that user.
 
---repair mends what is safe: hooks, settings, the link, lock files that no process needs. It moves
-no ref: that is what refdbctl site sync does, and the daemon, if the database keeps the project's objects: then it is
-asked to. A repository that nobody has put under guard is left alone. The status is 1 if a finding is left.
+--repair mends what is safe: hooks, settings, the link, lock files that no process needs, and refs whose file is empty or
+holds no value, which get that of the database. It moves no ref that has a value: that is what refdbctl site sync does,
+and the daemon, if the database keeps the project's objects: then it is asked to. A repository that nobody has put under
+guard is left alone. The status is 1 if a finding is left.
+
+--objects reads all objects, too, which may take hours, and finds those that are damaged, and those that refs reach and that are
+missing. With --repair they are restored from the database, if it keeps the project's objects. For that time the repository needs
+twice its room. Damaged files are kept in refdb/damaged of the repository.
 
 Many repositories are looked at together. One that can't be looked at is a finding, and stops no other. If the
 database does not answer any more, the others are looked at without it; the status is 1. After Ctrl-C it tells
@@ -52,12 +57,14 @@ what it has found so far.
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hooks-path, socket, setting, guarded-fetch, symref, ref-broken, local-unknown,
 local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
-peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, project-removed, moved, not-guarded.
+peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, object-damaged, object-missing,
+project-removed, moved, not-guarded.
 
 JSON: an object with "findings", a list of ` + output.Names(FindingColumns) + `;
 and repositories, looked_at, mended, ok.`,
 		Example: `  refdbctl site check
   refdbctl site check team/app --repair
+  refdbctl site check team/app --objects --repair
   refdbctl site check -o json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if all && len(args) > 0 {
@@ -86,6 +93,7 @@ and repositories, looked_at, mended, ok.`,
 	f.Add(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, allFlagHelp+"; also if none is named")
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "mend what is safe")
+	cmd.Flags().BoolVar(&o.Objects, "objects", false, "read all objects")
 	cmd.Flags().StringVar(&o.Hook, "hook", "", HookFlagHelp)
 	return cmd
 }

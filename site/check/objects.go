@@ -1,0 +1,80 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/packs"
+	"github.com/globalrefdb/globalrefdb/site/restore"
+)
+
+// maxFaults is how many faults of a repository are told one by one.
+const maxFaults = 20
+
+// objects reads all objects, and finds those that are damaged or missing. The repair restores those that the database keeps.
+func (k *repositoryCheck) objects(ctx context.Context) error {
+	if !k.Objects {
+		return nil
+	}
+	before, err := k.repo.Faults(ctx)
+	if err != nil || len(before) == 0 {
+		return err
+	}
+	advice := k.objectsAdvice()
+	left := before
+	if k.Repair && k.stored() {
+		failure := errors.New("the database does not answer")
+		if k.db != nil {
+			failure = restore.Objects(ctx, k.Config, k.db, k.Project, k.repo, before)
+		}
+		if left, err = k.repo.Faults(ctx); err != nil {
+			return err
+		}
+		advice = "could not be mended: the database does not have it"
+		if failure != nil {
+			advice = "could not be mended: " + failure.Error()
+		}
+	}
+	var told int
+	tell := func(f gitrepo.Fault, mended bool, detail string) {
+		if told++; told <= maxFaults {
+			k.found(Finding{Project: k.Project, Code: faultCode(f), Subject: f.Subject(), Detail: detail, Mended: mended})
+		}
+	}
+	for _, f := range left {
+		tell(f, false, f.Reason+": "+advice)
+	}
+	if told > maxFaults {
+		k.found(Finding{Project: k.Project, Code: ObjectMissing, Detail: fmt.Sprintf("%d more objects are missing or damaged: %s", told-maxFaults, advice)})
+	}
+	told = 0
+	for _, f := range before {
+		if !slices.ContainsFunc(left, func(l gitrepo.Fault) bool { return l.Subject() == f.Subject() }) {
+			tell(f, true, "restored from the database; a damaged file is kept in refdb/damaged of the repository, until somebody removes it")
+		}
+	}
+	return nil
+}
+
+// stored reports whether the database is to keep the project's objects.
+func (k *repositoryCheck) stored() bool {
+	row, ok := k.rules[k.Project]
+	return ok && packs.Stored(row)
+}
+
+func (k *repositoryCheck) objectsAdvice() string {
+	if k.stored() {
+		return fmt.Sprintf("refdbctl site check %s --objects --repair restores what the database has", k.Project)
+	}
+	return "the database does not keep the objects of the project: move this repository away, put a clone of another site's in its place (git clone --bare), and run refdbctl site enable " + k.Project
+}
+
+func faultCode(f gitrepo.Fault) string {
+	if f.File == "" {
+		return ObjectMissing
+	}
+	return ObjectDamaged
+}
