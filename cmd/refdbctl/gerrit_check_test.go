@@ -85,7 +85,7 @@ func TestWhatGerritCheckFinds(t *testing.T) {
 			{"no fsync", "gerrit-setting", `it is "false", and should be true: what was acknowledged may be lost`, config("etc/jgit.config", "core.fsyncRefFiles", "false")},
 			{"pruning", "gerrit-setting", "refdbctl site maintain prunes", config("etc/jgit.config", "gc.pruneExpire", "now")},
 			{"another socket", "gerrit-setting", "the daemon answers there", config("etc/gerrit.config", "refdb.socket", "/run/other.sock")},
-			{"a configuration that can't be read", "gerrit-setting", "jgit.config: bad config line ", func(t *testing.T, g *gerritDir) { g.write(t, "etc/jgit.config", "[") }},
+			{"a configuration that can't be read", "gerrit-setting", "jgit.config: git says: bad config line ", func(t *testing.T, g *gerritDir) { g.write(t, "etc/jgit.config", "[") }},
 			{"no instance ID", "gerrit-instance", "sites are told apart by it", unset("etc/gerrit.config", "gerrit.instanceId")},
 			{"no server ID", "gerrit-server", "it must be the same at all sites", unset("etc/gerrit.config", "gerrit.serverId")},
 			{"other repositories", "gerrit-root", "those of the site in", config("etc/gerrit.config", "gerrit.basePath", "etc")},

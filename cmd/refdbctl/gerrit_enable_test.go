@@ -204,8 +204,8 @@ func TestEnableRefusesBeforeAnyWork(t *testing.T) {
 	}{
 		{"not a Gerrit", "is not the site directory of a Gerrit: it has no etc/gerrit.config", func(t *testing.T, g *gerritDir) { os.Remove(filepath.Join(g.path, "etc/gerrit.config")) }},
 		{"no such directory", "is not the site directory of a Gerrit", func(t *testing.T, g *gerritDir) { os.Rename(g.path, g.path+".away"); g.path += ".no" }},
-		{"a configuration that can't be read", "gerrit.config: bad config line 1", func(t *testing.T, g *gerritDir) { g.write(t, "etc/gerrit.config", "[gerrit\n") }},
-		{"another one that can't be read", "jgit.config: bad config line 1", func(t *testing.T, g *gerritDir) { g.write(t, "etc/jgit.config", "[gerrit\n") }},
+		{"a configuration that can't be read", "gerrit.config: git says: bad config line 1", func(t *testing.T, g *gerritDir) { g.write(t, "etc/gerrit.config", "[gerrit\n") }},
+		{"another one that can't be read", "jgit.config: git says: bad config line 1", func(t *testing.T, g *gerritDir) { g.write(t, "etc/jgit.config", "[gerrit\n") }},
 		{"a version that was never tried", "the guard is for Gerrit 3.9 to 3.14: 3.15.0 was never tried", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "v3.15.0") }},
 		{"an old version", "3.8.1 was never tried", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "3.8.1") }},
 		{"no version", "(dev)", func(t *testing.T, g *gerritDir) { fakeWAR(t, g.path+"/bin/gerrit.war", "(dev)") }},

@@ -40,7 +40,7 @@ func TestDisableThatIsRefusedLeavesTheSitesConfiguration(t *testing.T) {
 	g.gerrit(t, "enable", "--yes").is(t, exit.OK, "")
 	g.write(t, "etc/jgit.config", "[core\n")
 	before := g.files(t)
-	g.gerrit(t, "disable", "--yes").is(t, exit.Failed, "jgit.config: bad config line 1")
+	g.gerrit(t, "disable", "--yes").is(t, exit.Failed, "jgit.config: git says: bad config line 1")
 	if got := g.watched(t); got != g.path || !maps.Equal(before, g.files(t)) {
 		t.Errorf("site.gerrit is %q", got)
 	}

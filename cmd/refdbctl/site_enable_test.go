@@ -214,6 +214,31 @@ func TestSiteCommandsRefuse(t *testing.T) {
 	}
 }
 
+// Git fails because of a broken ref: that says nothing about objects, and git's own words stand in the message.
+func TestEnableSaysWhatGitSaysOfABrokenRef(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.newSite(t, "a", "refs/heads/main")
+	text, err := os.ReadFile(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A ref that nobody guards.
+	broken := filepath.Join(s.repo.path, "refs", "own", "broken")
+	err = errors.Join(
+		os.WriteFile(s.config, []byte(strings.Replace(string(text), "store = none", "store = all", 1)), 0o644),
+		os.MkdirAll(filepath.Dir(broken), 0o755),
+		os.WriteFile(broken, []byte(strings.Repeat("1", 40)+"\n"), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.serve(t)
+	r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
+	if r.code == exit.OK || !strings.Contains(r.err, "refs/own/broken") || strings.Contains(r.err, "not here") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // deaf is a driver that never answers.
 type deaf struct{ refdb.Driver }
 

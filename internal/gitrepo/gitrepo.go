@@ -74,27 +74,24 @@ func (r *Repo) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return git(ctx, append([]string{"--git-dir=" + r.gitDir}, args...)...)
 }
 
-// Head returns what HEAD holds, and false if that can't be found.
-func (r *Repo) Head(ctx context.Context) (Ref, bool, error) {
+// Head returns what HEAD holds.
+func (r *Repo) Head(ctx context.Context) (Ref, error) {
 	if value, ok := r.headFile(); ok {
-		return Ref{Name: "HEAD", Value: value}, true, nil
+		return Ref{Name: "HEAD", Value: value}, nil
 	}
 	out, err := r.Command(ctx, "symbolic-ref", "--quiet", "HEAD").Output()
 	if err == nil {
-		return Ref{Name: "HEAD", Value: "ref: " + strings.TrimSuffix(string(out), "\n")}, true, nil
+		return Ref{Name: "HEAD", Value: "ref: " + strings.TrimSuffix(string(out), "\n")}, nil
 	}
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		return Ref{}, false, fmt.Errorf("reading HEAD of %q: %w", r.path, reason(ctx, err))
+		return Ref{}, fmt.Errorf("reading HEAD of %q: %w", r.path, reason(ctx, err))
 	}
 	// Exit status 1 says that HEAD is detached: it holds an object ID.
-	out, err = r.Command(ctx, "rev-parse", "--verify", "--quiet", "HEAD").Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
-		return Ref{}, false, nil
-	}
+	out, err = r.Command(ctx, "rev-parse", "--verify", "HEAD").Output()
 	if err != nil {
-		return Ref{}, false, fmt.Errorf("reading HEAD of %q: %w", r.path, reason(ctx, err))
+		return Ref{}, fmt.Errorf("reading HEAD of %q: %w", r.path, reason(ctx, err))
 	}
-	return Ref{Name: "HEAD", Value: strings.TrimSuffix(string(out), "\n")}, true, nil
+	return Ref{Name: "HEAD", Value: strings.TrimSuffix(string(out), "\n")}, nil
 }
 
 // headFile returns what HEAD holds if it is a file that points to a branch, as git writes it. Whatever else it may be is left to git.

@@ -124,9 +124,9 @@ func TestHead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ok, err := repo.Head(t.Context())
-		if err != nil || !ok || got != want {
-			t.Errorf("got %q, %v, %v, want %q", got, ok, err, want)
+		got, err := repo.Head(t.Context())
+		if err != nil || got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
 		}
 	}
 	check(gitrepo.Ref{Name: "HEAD", Value: "ref: refs/heads/main"})

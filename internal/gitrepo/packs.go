@@ -108,30 +108,6 @@ func (r *Repo) unpack(ctx context.Context, pack io.Reader) error {
 	return q.release()
 }
 
-// IsConnected reports whether all objects that ids reach are here. Objects that known reach are assumed to be here; known itself
-// must be.
-func (r *Repo) IsConnected(ctx context.Context, ids, known []string) (bool, error) {
-	return r.isConnected(ctx, revisions(ids, known))
-}
-
-// IsConnectedBesideRefs is IsConnected with the refs among known.
-func (r *Repo) IsConnectedBesideRefs(ctx context.Context, ids, known []string) (bool, error) {
-	return r.isConnected(ctx, revisions(ids, known), "--not", "--all")
-}
-
-func (r *Repo) isConnected(ctx context.Context, in io.Reader, args ...string) (bool, error) {
-	cmd := r.interruptible(ctx, append([]string{"rev-list", "--objects", "--quiet", "--stdin"}, args...)...)
-	cmd.Stdin = in
-	_, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() && ctx.Err() == nil {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("looking for objects of %q: %w", r.path, Failure(ctx, err))
-	}
-	return true, nil
-}
-
 // Boundary returns commits which known reach such that what tips reach beside known is the same as beside these
 // commits: where the histories meet. All known must be here.
 func (r *Repo) Boundary(ctx context.Context, tips, known []string) ([]string, error) {

@@ -185,7 +185,7 @@ func (s *syncer) swap(ctx context.Context, moves []compare.Pair) (refusal string
 	cmd.Env = append(cmd.Env, wire.ReplicaVariable+"=1")
 	cmd.Stdin = &in
 	_, err = cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() { // one that was killed has refused nothing
 		if refusal = gitrepo.ErrorLine(string(exit.Stderr)); refusal == "" {
 			refusal = strings.TrimSpace("git update-ref: " + exit.Error())
 		}

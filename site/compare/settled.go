@@ -183,10 +183,11 @@ func loses(ctx context.Context, repo *gitrepo.Repo, from, to refdb.Value) (bool,
 	case err == nil:
 		return false, nil
 	case ctx.Err() != nil || !errors.As(err, &exit):
-		return false, fmt.Errorf("comparing values: %w", gitrepo.Failure(ctx, err))
 	case exit.ExitCode() == 1:
 		return true, nil
+	case strings.Contains(string(exit.Stderr), "Not a valid commit name"): // one of them is not here, or no commit
+		here, err := repo.Present(ctx, []string{string(to)})
+		return len(here) > 0, err
 	}
-	here, err := repo.Present(ctx, []string{string(to)})
-	return len(here) > 0, err
+	return false, fmt.Errorf("comparing values: %w", gitrepo.Failure(ctx, err))
 }

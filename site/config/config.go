@@ -128,10 +128,7 @@ func ReadFile(ctx context.Context, path string) ([]Entry, error) {
 	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
 	out, err := cmd.Output()
 	if err != nil {
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-			err = errors.New(strings.TrimSpace(strings.TrimPrefix(string(exit.Stderr), "fatal: ")))
-		}
-		return nil, fmt.Errorf("reading the site's configuration %s: %w", path, err)
+		return nil, fmt.Errorf("reading the site's configuration %s: %w", path, gitrepo.Failure(ctx, err))
 	}
 	var entries []Entry
 	for item := range bytes.SplitSeq(bytes.TrimSuffix(out, []byte{0}), []byte{0}) {

@@ -65,10 +65,7 @@ func edited(ctx context.Context, path string, edits []Edit) (text []byte, isNew 
 		cmd.Dir = "/"
 		cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
 		if _, err := cmd.Output(); err != nil {
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
-				err = errors.New(strings.TrimSpace(string(exit.Stderr)))
-			}
-			return nil, false, fmt.Errorf("git config %s: %w", strings.Join(e, " "), err)
+			return nil, false, fmt.Errorf("git config %s: %w", strings.Join(e, " "), gitrepo.Failure(ctx, err))
 		}
 	}
 	text, err = os.ReadFile(copied)

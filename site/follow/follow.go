@@ -377,8 +377,8 @@ func (f *Follower) followHead(ctx context.Context, repo *gitrepo.Repo, r config.
 	if !symbolic {
 		return nil
 	}
-	here, ok, err := repo.Head(ctx)
-	if err != nil || ok && here.Value == string(value) {
+	here, err := repo.Head(ctx)
+	if err != nil || here.Value == string(value) {
 		return err
 	}
 	defer f.o.Site.MovesHead(r.Path)()

@@ -92,8 +92,8 @@ func runConfig(ctx context.Context, path string, args ...string) ([]byte, error)
 	cmd.Dir = "/"
 	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
 	out, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
-		err = errors.New(strings.TrimSpace(strings.TrimPrefix(string(exit.Stderr), "fatal: ")))
+	if err != nil {
+		return nil, gitrepo.Failure(ctx, err)
 	}
-	return out, err
+	return out, nil
 }

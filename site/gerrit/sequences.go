@@ -2,9 +2,7 @@ package gerrit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
 
@@ -40,11 +38,12 @@ func (n *Numbers) Add(ref string) {
 
 // NextNumber returns the next number that a sequence gives out; 0 if the repository has no such sequence.
 func NextNumber(ctx context.Context, repo *gitrepo.Repo, sequence string) (int, error) {
-	if _, err := repo.Command(ctx, "rev-parse", "--quiet", "--verify", sequence).Output(); err != nil {
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
-			return 0, nil
-		}
-		return 0, fmt.Errorf("reading %s: %w", sequence, gitrepo.Failure(ctx, err))
+	values, err := repo.Values(ctx, []string{sequence})
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", sequence, err)
+	}
+	if values[sequence] == "" {
+		return 0, nil
 	}
 	text, err := repo.Command(ctx, "cat-file", "blob", sequence).Output()
 	if err != nil {

@@ -76,8 +76,8 @@ func (gs *Guards) recordHead(ctx context.Context, path string, head movedHead) e
 	if err != nil {
 		return err
 	}
-	here, ok, err := repo.Head(ctx)
-	if err != nil || !ok || refdb.Value(here.Value) != head.value {
+	here, err := repo.Head(ctx)
+	if err != nil || refdb.Value(here.Value) != head.value {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, gs.Site.Config().Timeout)

@@ -59,8 +59,8 @@ func (s Source) likelyBases(ctx context.Context, moves []refdb.Update) (bases []
 	if !slices.ContainsFunc(moves, func(m refdb.Update) bool { return m.Old.IsAbsent() }) {
 		return bases, nil
 	}
-	head, ok, err := s.Repo.Head(ctx)
-	if err != nil || !ok {
+	head, err := s.Repo.Head(ctx)
+	if err != nil {
 		return bases, err
 	}
 	branch, ok := refdb.Value(head.Value).Target()

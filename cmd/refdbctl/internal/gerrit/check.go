@@ -255,13 +255,14 @@ func (k *gerritCheck) sequences(ctx context.Context) error {
 		}
 		repos[r.Project] = repo
 		for ref, err := range repo.Refs(ctx, func(string) {}) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if err != nil {
+				k.found(sitecheck.Finding{Code: gerritSequence, Project: r.Project, Detail: "which numbers are in use can't be read: " + err.Error()})
 				break
 			}
 			largest.Add(ref.Name)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
 		}
 	}
 	for _, s := range []struct {

@@ -370,12 +370,10 @@ type localRefs struct {
 func (l *localRefs) refs(ctx context.Context) iter.Seq2[gitrepo.Ref, error] {
 	return func(yield func(gitrepo.Ref, error) bool) {
 		if l.all {
-			head, ok, err := l.repo.Head(ctx)
+			head, err := l.repo.Head(ctx)
 			// HEAD sorts before refs/.
-			if err != nil || ok {
-				if !yield(head, err) || err != nil {
-					return
-				}
+			if !yield(head, err) || err != nil {
+				return
 			}
 		}
 		for ref, err := range l.repo.Refs(ctx, l.warn) {

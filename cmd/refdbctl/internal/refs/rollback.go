@@ -277,7 +277,11 @@ func (r *rollback) confirmObjects(ctx context.Context, db *refdb.DB, plan []retu
 	}
 	if guarded {
 		const key = "refdb.projectid" // that all copies of the repository have
-		if id, _ := repo.Command(ctx, "config", "--get", key).Output(); strings.TrimSpace(string(id)) != row.ID {
+		id, err := repo.Command(ctx, "config", "--default=", "--get", key).Output()
+		if err != nil {
+			return fmt.Errorf("reading %s of %s: %w", key, r.objectsIn, gitrepo.Failure(ctx, err))
+		}
+		if strings.TrimSpace(string(id)) != row.ID {
 			return exit.With(exit.Failed, fmt.Sprintf("%s is not guarded as a copy of %s (its %s is %q, not %s): "+
 				"give the path of a site's repository of the project", r.objectsIn, r.project, key, strings.TrimSpace(string(id)), row.ID))
 		}

@@ -177,8 +177,8 @@ func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	if err != nil {
 		return err
 	}
-	head, ok, err := repo.Head(ctx)
-	if err != nil || !ok {
+	head, err := repo.Head(ctx)
+	if err != nil {
 		return err
 	}
 	if _, symbolic := refdb.Value(head.Value).Target(); !symbolic {
