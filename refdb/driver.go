@@ -108,8 +108,8 @@ type RefStore interface {
 	States(ctx context.Context, project string, refs []string) ([]State, error)
 
 	// Update writes all of r.Updates, or nothing and returns, in this order of
-	// precedence, a *LostError (fence), a *LockedError (locks of others) or a
-	// *MismatchError.
+	// precedence, a *LostError (fence), a *LockedError (locks of others), a
+	// *MismatchError or, with r.GitNames, a *NameConflictError as Prepare does.
 	Update(ctx context.Context, r UpdateRequest) error
 
 	// Remove deletes at most r.Limit rows of a project's refs and, with the last
@@ -199,8 +199,10 @@ type LockStore interface {
 type IntentStore interface {
 	// Prepare takes the locks on the refs of all of r.Updates and records those as
 	// intents, or does nothing and returns, in this order of precedence, a
-	// *LockedError with every lock that stands on them, or a *MismatchError. After
-	// Revoke of r it does nothing, and the error is one of those or wraps ErrReleased.
+	// *LockedError with every lock that stands on them, a *MismatchError or a
+	// *NameConflictError. After Revoke of r it does nothing, and the error is one of those or
+	// wraps ErrReleased. The *LockedError also names the first intent on a ref that excludes
+	// one that r creates. If two requests create such refs at once, one is refused.
 	Prepare(ctx context.Context, r PrepareRequest) (Prepared, error)
 
 	// Finish ends intents and their locks: the refs of r.Done take their new

@@ -62,7 +62,7 @@ func outcome(err error) string {
 		return "lost"
 	case errors.Is(err, ErrLocked):
 		return "locked"
-	case errors.Is(err, ErrMismatch):
+	case errors.Is(err, ErrMismatch), errors.Is(err, ErrNameConflict):
 		return "mismatch"
 	case errors.Is(err, ErrInvalid), errors.Is(err, ErrTooMany):
 		return "invalid"

@@ -3,6 +3,7 @@ package refdb
 import (
 	"errors"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -28,6 +29,44 @@ func TestRefNames(t *testing.T) {
 	for _, name := range invalid {
 		if err := CheckRef(name); !errors.Is(err, ErrInvalid) {
 			t.Errorf("CheckRef(%q) = %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+func TestNamesExcludeEachOtherIfOneIsADirectoryOfTheOther(t *testing.T) {
+	for _, names := range [][2]string{{"refs/heads/t", "refs/heads/t/x"}, {"refs/heads/t", "refs/heads/t/x/y"}, {"A", "A/x"}} {
+		if !Excludes(names[0], names[1]) || !Excludes(names[1], names[0]) {
+			t.Errorf("%q don't exclude each other", names)
+		}
+	}
+	for _, names := range [][2]string{{"refs/heads/t", "refs/heads/t"}, {"refs/heads/t", "refs/heads/tx"}, {"refs/heads/t", "refs/heads/t-x/y"}, {"refs/heads/t", "refs/heads/T/x"}} {
+		if Excludes(names[0], names[1]) || Excludes(names[1], names[0]) {
+			t.Errorf("%q exclude each other", names)
+		}
+	}
+}
+
+func TestRefsAboveAreThoseThatARefCanHave(t *testing.T) {
+	for ref, want := range map[string][]string{
+		"refs/heads/t/x": {"refs/heads/t", "refs/heads"}, "refs/heads": nil, "HEAD": nil, "A/b/c": {"A/b", "A"}, "refs/heads/t./x": {"refs/heads"},
+	} {
+		if got := slices.Collect(RefsAbove(ref)); !slices.Equal(got, want) {
+			t.Errorf("above %s: %q, want %q", ref, got, want)
+		}
+	}
+}
+
+func TestAPartOfAPlaceableNameHasRoomForTheLockFile(t *testing.T) {
+	for ref, ok := range map[string]bool{
+		"refs/heads/" + strings.Repeat("x", MaxPartBytes):          true,
+		"refs/heads/" + strings.Repeat("x", MaxPartBytes+1):        false,
+		"refs/" + strings.Repeat("x", MaxPartBytes+1) + "/y":       false,
+		"refs/heads/" + strings.Repeat("é", MaxPartBytes/2+1):      false,
+		"refs/heads/" + strings.Repeat("long/", 300) + "end":       true,
+		"refs/heads/" + strings.Repeat("x", MaxPartBytes) + "/y/z": true,
+	} {
+		if err := CheckPlaceable(ref); (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", ref, err)
 		}
 	}
 }

@@ -144,6 +144,42 @@ func refusedRows() []row {
 				e.Errorf("the database was asked %d times", n)
 			}
 		}},
+		{"names that git can't place, alone or together, are refused before the database is asked", func(e *env) {
+			db, driver := e.OpenFaulty(refdb.Options{})
+			long := "refs/heads/" + strings.Repeat("x", refdb.MaxPartBytes+1)
+			const above, below = "refs/heads/t", "refs/heads/t/x"
+			for name, c := range map[string]struct {
+				updates []refdb.Update
+				options []refdb.UpdateOption
+				want    error
+			}{
+				"a part that is too long":            {[]refdb.Update{suite.Move(long, "", v1)}, nil, refdb.ErrInvalid},
+				"two new names":                      {[]refdb.Update{suite.Move(above, "", v1), suite.Move(below, refdb.Deleted, v1)}, nil, refdb.ErrNameConflict},
+				"a new name below one that is moved": {[]refdb.Update{suite.Move(above, v1, v2), suite.Move(below, "", v1)}, nil, refdb.ErrNameConflict},
+				"a new name above one that is moved": {[]refdb.Update{suite.Move(above, "", v1), suite.Move(below, v1, v2)}, nil, refdb.ErrNameConflict},
+				"what may or may not be created":     {[]refdb.Update{suite.Move(above, v1, v2)}, []refdb.UpdateOption{refdb.Adopt()}, refdb.ErrInvalid},
+			} {
+				e.WantClass(db.Update(e.Context(), e.Project, c.updates, append(c.options, refdb.GitNames())...), c.want, refdb.Permanent)
+				if c.options == nil {
+					_, err := db.Prepare(e.Context(), e.Project, c.updates, "agent")
+					e.WantClass(err, c.want, refdb.Permanent)
+				}
+				if n := driver.Count(""); n != 0 {
+					e.Errorf("%s: the database was asked %d times", name, n)
+				}
+			}
+		}},
+		{"names that git need not place are no matter of its", func(e *env) {
+			db := e.Open(refdb.Options{})
+			long := "refs/heads/" + strings.Repeat("x", refdb.MaxPartBytes+1)
+			const above, below = "refs/heads/t", "refs/heads/t/x"
+			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(long, "", v1), suite.Move(above, "", v1), suite.Move(below, "", v1)}))
+			// What is there is moved and deleted.
+			p, err := db.Prepare(e.Context(), e.Project, []refdb.Update{suite.Move(long, v1, v2), suite.Move(above, v1, v2), suite.Move(below, v1, v2)}, "agent")
+			e.Must(err)
+			e.Must(db.Finish(e.Context(), p, []string{long, above, below}, nil))
+			e.Must(db.Update(e.Context(), e.Project, []refdb.Update{suite.Move(long, v2, refdb.Deleted), suite.Move(above, v2, v3), suite.Move(below, v2, refdb.Deleted)}, refdb.GitNames()))
+		}},
 		{"a request about no ref, or about one twice, is refused before the database is asked", func(e *env) {
 			db, driver := e.OpenFaulty(refdb.Options{})
 			for name, err := range map[string]error{
