@@ -31,7 +31,7 @@ type Step struct {
 // of the hook's program, of which the site gets a copy. [Disable] restores what was there before.
 // Enable may be called again: it leaves what is right, and replaces older hooks. It calls done
 // for each step. If no daemon that serves the repository answers, it refuses, because pushes
-// would be refused. At the end it waits for at most five seconds until git's lock files are gone:
+// would be refused, and if the repository's disk folds names. At the end it waits for at most five seconds until git's lock files are gone:
 // they may be of a transaction that no hook was asked about. Then the daemon follows the repository, if the database keeps its objects.
 func Enable(ctx context.Context, c *config.Config, r config.Repository, hook string, done func(Step)) error {
 	program, err := ReadHook(hook)
@@ -109,6 +109,9 @@ func Announce(ctx context.Context, c *config.Config, dir string) {
 
 // guard makes the settings, the link to the daemon's socket and the hooks, of which the last one starts the guard.
 func guard(ctx context.Context, c *config.Config, repo *gitrepo.Repo, hooks Hooks, done func(Step)) error {
+	if err := requireDistinctNames(repo.Dir(), os.Lstat); err != nil {
+		return err
+	}
 	config := GitConfig{repo}
 	before, err := ReadVariables(ctx, repo)
 	if err != nil {
