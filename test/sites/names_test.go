@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
 // Git can't hold refs/heads/t beside refs/heads/t/x.
@@ -68,5 +70,48 @@ func TestARefWithAPartThatNoFileCanBeNamedAfterIsRefused(t *testing.T) {
 		c.eu.pushed(c.h.a+":refs/heads/main", c.h.a+":refs/heads/"+strings.Repeat("é", 125)+"/x")
 		c.us.follows(project)
 		c.eu.refused("a part between slashes of 251 bytes", c.h.a+":refs/heads/x/"+strings.Repeat("y", 251))
+	})
+}
+
+// Two names may exclude each other all the same, such as by a program that does not ask. What the sites say to do mends it.
+func TestARefThatNoCopyCanPlaceIsNamedUntilTheAdviceIsFollowed(t *testing.T) {
+	eachGit(t, func(t *testing.T, g *git) {
+		c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 2, 2), extra: storing})
+		c.eu.pushed(c.h.a+":refs/heads/t", c.h.b+":refs/heads/main")
+		c.us.follows(project)
+		us := c.us.http()
+		err := c.db.Update(t.Context(), project, []refdb.Update{{Ref: "refs/heads/t/x", New: refdb.Value(c.h.b)}})
+		must(t, 0, err)
+		const advice = "the database also holds refs/heads/t, and git can't hold both: delete one of the two, with git push at a site that has it, or, if it is that one, run refdbctl "
+		eventually(t, "the status names the ref", func() error {
+			status, err := c.us.status()
+			if err != nil {
+				return err
+			}
+			for _, b := range status.Behind {
+				if strings.Contains(b.Reason, "refs/heads/t/x: "+advice) {
+					return nil
+				}
+			}
+			return fmt.Errorf("%w: %+v", errBehind, status.Behind)
+		})
+		out, err := c.us.run("site", "check", "-o", "json")
+		if err == nil || !strings.Contains(out, `"name-conflict"`) || strings.Contains(out, "global-missing-here") {
+			t.Errorf("check: %v, %s", err, out)
+		}
+		if status, text := us.get("/" + project + ".git/info/refs?service=git-upload-pack"); status != 503 || !strings.Contains(text, "refs/heads/t/x") {
+			t.Errorf("readers get %d: %s", status, text)
+		}
+		// The other pushes go on.
+		c.us.pushed(c.h.a + ":refs/heads/other")
+		_, command, _ := strings.Cut(out, advice)
+		command, _, _ = strings.Cut(command, `"`)
+		c.us.must(strings.Fields(command)...)
+		c.eu.follows(project)
+		c.us.follows(project)
+		c.us.must("site", "check")
+		if status, text := us.reads("/" + project + ".git/info/refs?service=git-upload-pack"); status != 200 || !strings.Contains(text, "refs/heads/t/x") {
+			t.Errorf("readers get %d: %s", status, text)
+		}
 	})
 }
