@@ -167,7 +167,9 @@ func TestCtrlCInTheMiddleOfAFleet(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			s := w.newSite(t, "a", mainRef)
-			s.fleet(t, 25)
+			for _, path := range s.fleet(t, 25) {
+				wasGuarded(t, path)
+			}
 			s.serve(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			asking := *w

@@ -110,15 +110,17 @@ func TestASiteFromEnablingToDisabling(t *testing.T) {
 	a.serve(t)
 	stopB := b.serve(t)
 
-	for name, s := range map[string]*gitSite{"a": a, "b": b} {
-		r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
+	for _, one := range []struct {
+		*gitSite
+		claim, want string
+	}{
+		{a, "--new", "2 imported, 0 equal, 0 different, 0 locked, 0 refused, 1 not guarded"},
+		{b, "--copy", "0 imported, 0 equal, 0 different, 0 locked, 0 refused, 0 not guarded"},
+	} {
+		r := one.site(t, "enable", one.claim, "team/app", "--hook", one.hook)
 		r.is(t, exit.OK, "team/app is guarded")
-		want := "0 imported, 0 equal, 0 different, 0 locked, 0 refused, 0 not guarded"
-		if name == "a" {
-			want = "2 imported, 0 equal, 0 different, 0 locked, 0 refused, 1 not guarded"
-		}
-		if !strings.Contains(r.out, want) {
-			t.Errorf("%s: %s", name, r.out)
+		if !strings.Contains(r.out, one.want) {
+			t.Errorf("%s: %s", one.claim, r.out)
 		}
 	}
 	a.site(t, "check").is(t, exit.OK, "looked at 1 repository: 0 findings")
@@ -251,6 +253,7 @@ func TestSiteCommandsWaitForTheDatabaseAsLongAsTheTimeoutSays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.newSite(t, "a", mainRef)
+	wasGuarded(t, s.repo.path)
 	w.wrap = func(d refdb.Driver) refdb.Driver { return deaf{d} }
 	for _, args := range []string{"check", "sync --from " + s.repo.path + " team/app"} {
 		const says = "no answer from the database within --timeout "
@@ -260,10 +263,17 @@ func TestSiteCommandsWaitForTheDatabaseAsLongAsTheTimeoutSays(t *testing.T) {
 	}
 }
 
+// wasGuarded makes a repository one that was under guard, and has lost all but a record of that.
+func wasGuarded(tb testing.TB, path string) {
+	tb.Helper()
+	git(tb, path, "config", "refdb.gc.auto.set", "0")
+}
+
 func TestCheckWithoutADatabaseLooksAtTheRest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.newSite(t, "a")
+	wasGuarded(t, s.repo.path)
 	s.env["REFDB_URL"] = "sqlite:" + filepath.Join(s.dir, "nowhere/db")
 	r := s.site(t, "check")
 	r.is(t, exit.Failed, "findings")

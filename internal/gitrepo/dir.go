@@ -45,6 +45,7 @@ func load(path, gitDir, common string) (*Repo, error) {
 	if f, ok := c["extensions.refstorage"]; ok {
 		r.format = f
 	}
+	r.precious = isTrue(c, "extensions.preciousobjects")
 	switch f := c["extensions.objectformat"]; f {
 	case "", "sha1":
 	case "sha256":
@@ -53,6 +54,16 @@ func load(path, gitDir, common string) (*Repo, error) {
 		return nil, fmt.Errorf("repository %q: objects of format %q are not supported", path, f)
 	}
 	return r, nil
+}
+
+// isTrue reports whether a variable is set to a value that git takes for true.
+func isTrue(c map[string]string, key string) bool {
+	value, ok := c[key]
+	switch strings.ToLower(value) {
+	case "", "0", "false", "no", "off":
+		return false
+	}
+	return ok
 }
 
 // errNoGitDir says that a directory is no Git directory. One that can't be read has another error.

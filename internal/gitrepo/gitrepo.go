@@ -20,11 +20,12 @@ import (
 
 // A Repo is a Git repository, bare or not.
 type Repo struct {
-	path    string // as given, for messages
-	gitDir  string
-	common  string // the real path of what all work trees share
-	format  string // of refs: "files", "reftable", or what a later git calls it
-	idBytes int    // of an object ID in hex
+	path     string // as given, for messages
+	gitDir   string
+	common   string // the real path of what all work trees share
+	format   string // of refs: "files", "reftable", or what a later git calls it
+	idBytes  int    // of an object ID in hex
+	precious bool   // git removes no object
 }
 
 // A Ref is a ref of a repository.
@@ -67,6 +68,9 @@ func Open(ctx context.Context, path string) (*Repo, error) {
 // Dir returns the absolute real path of the directory that the repository's
 // work trees share: the Git directory itself, except in an additional work tree.
 func (r *Repo) Dir() string { return r.common }
+
+// IsPrecious reports whether git refuses to remove objects of the repository, or packs (extensions.preciousObjects).
+func (r *Repo) IsPrecious() bool { return r.precious }
 
 // Command returns a git command for the repository. It runs in a process group of its own, prints
 // English, and does not get the variables of a hook's environment that point to a repository.

@@ -94,6 +94,9 @@ func (m *Maintainer) Leave() { <-m.turn }
 // errBusy says that a repository can't be pruned now.
 var errBusy = errors.New("busy")
 
+// leftPrecious says why a repository is neither packed nor pruned whose owner wants that.
+const leftPrecious = "extensions.preciousObjects: git removes no objects and packs of it"
+
 // Maintain packs and prunes a repository. Say is called with what it does next.
 func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func(string)) (did client.Maintained, err error) {
 	did.Project, did.Compacted = r.Project, client.CompactedNothing
@@ -139,6 +142,10 @@ func (m *Maintainer) Maintain(ctx context.Context, r config.Repository, say func
 	var inDatabase error
 	did.Compacted, inDatabase = m.compact(ctx, r, repo, say)
 	defer func() { err = errors.Join(err, inDatabase) }()
+	if repo.IsPrecious() {
+		did.Left = leftPrecious
+		return did, nil
+	}
 	say("looking for what can be pruned")
 	n, err := Prunable(ctx, repo)
 	if err != nil || n == 0 {
@@ -264,7 +271,7 @@ func (m *Maintainer) MaintainDue(ctx context.Context) {
 		which := m.Digest(r.Project, "")
 		switch {
 		case ctx.Err() != nil:
-		case err != nil || did.Left != "" && !did.Busy:
+		case err != nil || did.Left != "" && did.Left != leftPrecious && !did.Busy:
 			m.Logger.WarnContext(ctx, "a repository could not be maintained: see `refdbctl site maintain`", "repository", which, "class", refdb.ClassOf(err).String())
 		default:
 			m.Logger.InfoContext(ctx, "a repository was maintained", "repository", which, "packed", did.Packed, "kept", did.Kept, "pruned", did.Pruned, "compacted", string(did.Compacted), "busy", did.Busy)

@@ -35,7 +35,7 @@ const (
 )
 
 // Pack expires reflogs as git's settings say, packs all refs, and packs objects once that pays. It loses no object: those that no
-// ref reaches any more become loose, with the age of their pack.
+// ref reaches any more become loose, with the age of their pack. Objects of a repository from which git removes nothing stay as they are.
 //
 // A geometric repack would cost less where there are many packs. But it packs unreachable objects, too, which then
 // seem to be new each time, so that none is ever pruned.
@@ -45,7 +45,7 @@ func Pack(ctx context.Context, repo *gitrepo.Repo) (Packed, error) {
 	if err == nil || ctx.Err() == nil {
 		_, err = repo.Maintain(ctx, true, nil, "pack-refs", "--all")
 	}
-	if err != nil {
+	if err != nil || repo.IsPrecious() {
 		return PackedNothing, err
 	}
 	loose, packs, err := repo.Count(ctx)

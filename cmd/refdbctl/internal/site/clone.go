@@ -50,7 +50,8 @@ Run it as root, as which it becomes the daemon's user, or as that user.
 stops no other; the status is 1 then.
 
 --at TIME, with --to PATH, makes a copy of the project as it was, at PATH: ` + cli.MomentHelp + ` It is not
-guarded and belongs to no site; below site.root it takes no push, unless site enable puts it under guard. Objects that no ref has needed for ` + fmt.Sprint(int(packs.KeptFor.Hours()/24)) + ` days may be gone.
+guarded and belongs to no site; below site.root it takes no push, unless site enable puts it under guard. Objects
+that no ref has needed for ` + fmt.Sprint(int(packs.KeptFor.Hours()/24)) + ` days may be gone.
 
 Fields: ` + output.Names(cloneColumns),
 		Example: `  refdbctl site clone team/app
