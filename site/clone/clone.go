@@ -144,7 +144,11 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 		return rep, err
 	}
 	rep.Refs = len(values)
-	if target, ok := head.Target(); ok {
+	target, ok := head.Target()
+	if !ok {
+		target = branch(values)
+	}
+	if target != "" {
 		if err := run(ctx, repo, nil, "symbolic-ref", "HEAD", target); err != nil {
 			return rep, err
 		}
@@ -153,6 +157,26 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 		return rep, nil
 	}
 	return rep, projects.RecordID(ctx, config.Repository{Project: o.Project, Path: repo.Dir()}, row.ID)
+}
+
+// branch returns what HEAD is to point to in a copy if the database does not say that, such as where it is detached: a branch that exists, so that whoever clones
+// the copy gets files; "" if there is none.
+func branch(values []refdb.Ref) (first string) {
+	there := map[string]bool{}
+	for _, ref := range values {
+		if strings.HasPrefix(ref.Name, "refs/heads/") {
+			there[ref.Name] = true
+			if first == "" || ref.Name < first {
+				first = ref.Name
+			}
+		}
+	}
+	for _, usual := range []string{"refs/heads/main", "refs/heads/master"} {
+		if there[usual] {
+			return usual
+		}
+	}
+	return first
 }
 
 // objectFormat returns git's name of the format of a project's object IDs.

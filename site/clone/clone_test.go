@@ -182,3 +182,45 @@ func TestACloneThatCanNotBeWholeLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// Whoever clones a copy gets files, also if HEAD is detached where the project came from: then the database says nothing of it.
+func TestTheHeadOfACopyIsABranchThatExists(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		head string   // in the database
+		refs []string // beside refs/tags/v1
+		want string
+	}{
+		{"ref: refs/heads/next", []string{"refs/heads/main"}, "refs/heads/next"}, // as somebody wanted it
+		{"", []string{"refs/heads/a", "refs/heads/master"}, "refs/heads/master"},
+		{"", []string{"refs/heads/a", "refs/heads/master", "refs/heads/main"}, "refs/heads/main"},
+		{"", []string{"refs/heads/trunk", "refs/heads/side"}, "refs/heads/side"},
+	} {
+		s := newSource(t, "all")
+		first := s.Commit(s, "first")
+		s.push("", first)
+		if _, err := s.db.Put(t.Context(), project, "refs/tags/v1", refdb.Value(first)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.db.Update(t.Context(), project, []refdb.Update{{Ref: "refs/heads/main", Old: refdb.Value(first), New: refdb.Deleted}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, ref := range row.refs {
+			if _, err := s.db.Put(t.Context(), project, ref, refdb.Value(first)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if row.head != "" {
+			if _, err := s.db.Put(t.Context(), project, "HEAD", refdb.Value(row.head)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rep, err := s.clone("b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sitetest.GitIn(t, rep.Path, "symbolic-ref", "HEAD"); got != row.want {
+			t.Errorf("with %q: HEAD points to %s, want %s", row.refs, got, row.want)
+		}
+	}
+}
