@@ -70,7 +70,7 @@ func TestARepositoryOfAnotherProjectIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.repo = moved
-	sitetest.Contains(t, g.fails("update-ref", "refs/heads/new", g.commit[1]), "this repository is not a copy of the project team/moved, but of another one")
+	sitetest.Contains(t, g.fails("update-ref", "refs/heads/new", g.commit[1]), "this repository is not a copy of the project team/moved, but of team/app")
 	c, err := config.Load(t.Context(), g.config)
 	if err != nil {
 		t.Fatal(err)
