@@ -143,3 +143,17 @@ func TestAfterABootASiteCatchesUpOnceTheDatabaseAnswers(t *testing.T) {
 	down.Store(false)
 	sitetest.Eventually(t, "the ref has its global value", func() bool { return g.local("refs/heads/x") == g.commit[1] })
 }
+
+// A ref whose file a power cut has emptied can't be moved by git, or read.
+func TestAfterABootARefWithoutAValueHasThatOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	g, _ := left(t)
+	if err := os.WriteFile(filepath.Join(g.repo, "refs/heads/x"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	g.rebooted()
+	g.start()
+	sitetest.Eventually(t, "the ref has its global value", func() bool { return g.local("refs/heads/x") == g.commit[1] })
+	g.git("update-ref", "refs/heads/x", g.commit[2])
+	g.has("refs/heads/x", g.commit[2], g.commit[2])
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -118,10 +119,41 @@ func SyncRefs(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo
 	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
 	s.whole = whole
 	missing, err := s.catchUp(ctx, refs)
+	if err == nil && len(missing) > 0 {
+		missing, err = s.pastBroken(ctx, missing)
+	}
 	for _, m := range missing {
 		s.tell(m)
 	}
 	return err
+}
+
+// pastBroken tries again what seems to lack objects, if refs hold no value: git follows no ref as long as there are any. They get the database's
+// value first.
+func (s *syncer) pastBroken(ctx context.Context, missing []Synced) ([]Synced, error) {
+	var broken []string
+	for _, err := range s.repo.Refs(ctx, func(complaint string) {
+		if ref, ok := strings.CutPrefix(complaint, "warning: ignoring broken ref "); ok && s.Guards(s.project, ref) {
+			broken = append(broken, ref)
+		}
+	}) {
+		if err != nil {
+			return missing, err
+		}
+	}
+	if len(broken) == 0 {
+		return missing, nil
+	}
+	lacking, err := s.catchUp(ctx, broken)
+	if err != nil {
+		return missing, err
+	}
+	refs := make([]string, len(missing))
+	for i, m := range missing {
+		refs[i] = m.Ref
+	}
+	missing, err = s.catchUp(ctx, refs)
+	return append(missing, lacking...), err
 }
 
 // A syncer syncs one repository.
@@ -321,19 +353,16 @@ func (s *syncer) setAside(ctx context.Context, looks []compare.Look) (some bool,
 	if s.DryRun {
 		return false, nil
 	}
-	var broken []compare.Look
-	var values []string
 	for _, l := range looks {
-		if l.Broken != "" && l.Global.IsObjectID() && !l.Global.IsDeleted() && (l.Lock == nil || l.Lock.Site() != s.Site) {
-			broken, values = append(broken, l), append(values, string(l.Global))
+		if l.Broken == "" || !l.Global.IsObjectID() || l.Global.IsDeleted() || l.Lock != nil && l.Lock.Site() == s.Site {
+			continue
 		}
-	}
-	here, err := s.repo.Connected(ctx, values)
-	if err != nil {
-		return false, err
-	}
-	for _, l := range broken {
-		if !here[string(l.Global)] {
+		// Not beside the refs: git gets nowhere from a broken one.
+		whole, err := s.repo.IsConnected(ctx, []string{string(l.Global)}, nil)
+		if err != nil {
+			return some, err
+		}
+		if !whole {
 			continue
 		}
 		aside, err := s.repo.SetAsideBroken(l.Ref)
