@@ -128,7 +128,11 @@ func (d *Daemon) respond(ctx context.Context, conn *net.UnixConn, r *bufio.Reade
 			return refusalResponse(err)
 		}
 	case wire.StatePreReceive:
-		if err := d.preReceive(ctx, hook, q); err != nil && !d.letThrough(hook, q, err) {
+		err := d.preReceive(ctx, hook, q)
+		if err == nil {
+			err = d.storeHandled(ctx, hook, conn, q)
+		}
+		if err != nil && !d.letThrough(hook, q, err) {
 			return d.refuse(ctx, q, err)
 		}
 	case wire.StateUpdate:

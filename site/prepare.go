@@ -84,10 +84,11 @@ func (d *Daemon) prepared(ctx context.Context, hook pusher.Hook, q wire.Request)
 		return err
 	}
 	// Git runs no update hook for what is no push.
-	if err := d.storage.Store(ctx, c, &p.objects, r, moves, packs.Limits{Bytes: objects.LockedPackLimit}); err != nil {
+	stored := d.storedFor(p, r, moves)
+	if err := d.storage.Store(ctx, c, stored, r, moves, packs.Limits{Bytes: objects.LockedPackLimit}); err != nil {
 		return p.remember(err)
 	}
-	announced, err := d.announce(ctx, c, p, hook, r, moves)
+	announced, err := d.announce(ctx, c, p, stored, hook, r, moves)
 	if refusal.ReasonOf(err) == refusal.Behind {
 		d.lookAgain(r, moves)
 	}
@@ -146,9 +147,9 @@ func (d *Daemon) unannounced(ctx context.Context, p *push, project string, moves
 	return left, nil
 }
 
-// announce records the moves as intents. For a short time it waits for other pushes that have
+// announce records the moves as intents, with the objects that were stored for them. For a short time it waits for other pushes that have
 // locked the refs.
-func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*intent.Move, err error) {
+func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, stored *objects.Pushed, hook pusher.Hook, r config.Repository, moves []refdb.Update) (announced []*intent.Move, err error) {
 	claim, err := d.claims.Take(claims.ByPush, r.Project, moves, nil)
 	if err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func (d *Daemon) announce(ctx context.Context, c *config.Config, p *push, hook p
 		d.claims.Release(claim)
 		return nil, err
 	}
-	preparation, carried, err := d.storage.Prepare(ctx, c, &p.objects, objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: by})
+	preparation, carried, err := d.storage.Prepare(ctx, c, stored, objects.Announcement{Repo: r, Moves: moves, Agent: p.agent.String(), By: by})
 	if errors.Is(err, refdb.ErrOutcomeUnknown) {
 		d.claims.MarkUnknown(claim, preparation)
 		d.requestReconcile()

@@ -26,6 +26,8 @@ type Repo struct {
 	format   string // of refs: "files", "reftable", or what a later git calls it
 	idBytes  int    // of an object ID in hex
 	precious bool   // git removes no object
+	// incoming, unless nil, has objects of a push beside those of the repository.
+	incoming *quarantine
 }
 
 // A Ref is a ref of a repository.
@@ -75,7 +77,11 @@ func (r *Repo) IsPrecious() bool { return r.precious }
 // Command returns a git command for the repository. It runs in a process group of its own, prints
 // English, and does not get the variables of a hook's environment that point to a repository.
 func (r *Repo) Command(ctx context.Context, args ...string) *exec.Cmd {
-	return git(ctx, append([]string{"--git-dir=" + r.gitDir}, args...)...)
+	cmd := git(ctx, append([]string{"--git-dir=" + r.gitDir}, args...)...)
+	if r.incoming != nil {
+		r.incoming.confine(cmd)
+	}
+	return cmd
 }
 
 // Head returns what HEAD holds.

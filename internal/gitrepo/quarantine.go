@@ -2,6 +2,7 @@ package gitrepo
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -72,3 +73,19 @@ func (q quarantine) makeDir(path string, d fs.DirEntry) error {
 func (q quarantine) move(path string) error { return os.Rename(path, q.target(path)) }
 
 func (q quarantine) remove() error { return os.RemoveAll(q.dir) }
+
+// WithIncoming returns the repository as the hook pre-receive sees it: with the objects of a push in the directory in which git keeps them until
+// that hook has ended. It must be among the repository's objects.
+func (r *Repo) WithIncoming(dir string) (*Repo, error) {
+	objects := filepath.Join(r.common, "objects")
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil && filepath.Dir(real) != objects {
+		err = errors.New("it is not in " + objects)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the objects of the push in %q: %w", dir, err)
+	}
+	with := *r
+	with.incoming = &quarantine{real, objects}
+	return &with, nil
+}

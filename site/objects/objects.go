@@ -52,8 +52,9 @@ type Pushed struct {
 // An unusedPack is one that no preparation has used.
 type unusedPack struct {
 	packs.Made
-	size  int64 // bytes that were stored
-	tried bool  // a preparation carried it, and may have stored it
+	project string
+	size    int64 // bytes that were stored
+	tried   bool  // a preparation carried it, and may have stored it
 }
 
 // packsOf returns the packs that the new values of moves need, how a preparation uses them, and whether it carries some.
@@ -92,8 +93,20 @@ func (o *Pushed) Lacking(moves []refdb.Update) (some []refdb.Update) {
 	return some
 }
 
+// Holds reports whether packs of o that no preparation has used have all that the new values of moves need.
+func (o *Pushed) Holds(project string, moves []refdb.Update) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, m := range moves {
+		if p, ok := o.unused[o.packs[m.New]]; !m.New.IsDeleted() && (!ok || p.project != project) {
+			return false
+		}
+	}
+	return true
+}
+
 // made records what was made for moves, unless nobody uses it any more.
-func (o *Pushed) made(p packs.Made, size int64, moves []refdb.Update) bool {
+func (o *Pushed) made(p packs.Made, project string, size int64, moves []refdb.Update) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
@@ -109,7 +122,7 @@ func (o *Pushed) made(p packs.Made, size int64, moves []refdb.Update) bool {
 		o.packs[m.New] = p.ID
 	}
 	if p.ID != "" {
-		o.unused[p.ID] = unusedPack{Made: p, size: size}
+		o.unused[p.ID] = unusedPack{Made: p, project: project, size: size}
 	}
 	return true
 }
@@ -144,7 +157,7 @@ func (o *Pushed) stored(id string) bool {
 	defer o.mu.Unlock()
 	p, ok := o.unused[id]
 	if ok {
-		o.unused[id] = unusedPack{Made: packs.Made{ID: id}, size: p.Part.Pack.Size}
+		o.unused[id] = unusedPack{Made: packs.Made{ID: id}, project: p.project, size: p.Part.Pack.Size}
 	}
 	return ok
 }
@@ -208,25 +221,31 @@ func (s *Storage) Keeps(c *config.Config, project string) bool {
 // Store stores the objects that the database lacks of the new values of moves, or lets the preparation carry them. What it has is noted
 // in o.
 func (s *Storage) Store(ctx context.Context, c *config.Config, o *Pushed, r config.Repository, moves []refdb.Update, limits packs.Limits) error {
+	return s.StoreIncoming(ctx, c, o, r, nil, moves, limits)
+}
+
+// StoreIncoming is Store of objects that only repo has, with those of a push that are in quarantine; nil stands for the repository without those.
+func (s *Storage) StoreIncoming(ctx context.Context, c *config.Config, o *Pushed, r config.Repository, repo *gitrepo.Repo, moves []refdb.Update, limits packs.Limits) error {
 	if !s.Keeps(c, r.Project) {
 		return nil
 	}
 	if s.carried.Load() < carriedPackQuota && o.waiting() <= refdb.MaxPackPart-carriedPack {
 		limits.Carried = carriedPack
 	}
-	return s.store(ctx, c, o, r, moves, limits)
+	return s.store(ctx, c, o, r, repo, moves, limits)
 }
 
-func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r config.Repository, moves []refdb.Update, limits packs.Limits) error {
+func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r config.Repository, repo *gitrepo.Repo, moves []refdb.Update, limits packs.Limits) (err error) {
 	o.storing.Lock()
 	defer o.storing.Unlock()
 	moves = o.Lacking(moves)
 	if len(moves) == 0 {
 		return nil
 	}
-	repo, err := gitrepo.OpenDir(r.Path)
-	if err != nil {
-		return err
+	if repo == nil {
+		if repo, err = gitrepo.OpenDir(r.Path); err != nil {
+			return err
+		}
 	}
 	var size int64
 	told := limits.Stored
@@ -253,7 +272,7 @@ func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r conf
 	if made.Part != nil {
 		s.carried.Add(made.Part.Pack.Size)
 	}
-	if !o.made(made, size, moves) {
+	if !o.made(made, r.Project, size, moves) {
 		s.drop(made.ID, unusedPack{Made: made, size: size})
 	}
 	return nil

@@ -66,7 +66,7 @@ func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed,
 		held, err := s.heldLately(ctx, a, p.Bases)
 		if err == nil && !held {
 			o.forget()
-			return s.store(ctx, c, o, a.Repo, a.Moves, packs.Limits{Bytes: min(c.PackLimit, LockedPackLimit)})
+			return s.store(ctx, c, o, a.Repo, nil, a.Moves, packs.Limits{Bytes: min(c.PackLimit, LockedPackLimit)})
 		}
 		if err == nil {
 			err = s.DB.StorePackPart(ctx, *p.Part)
