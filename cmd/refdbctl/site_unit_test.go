@@ -34,6 +34,7 @@ func TestTheUnitsKeepThePasswordOutOfTheEnvironmentAndTheServicesConfined(t *tes
 			"ExecReload=/bin/kill -HUP $MAINPID",
 			"LoadCredential=product_uuid:/sys/class/dmi/id/product_uuid", "SetCredential=product_uuid:-",
 			"ExecStart=/usr/local/bin/refdbctl site serve --database-file -",
+			"OOMPolicy=continue", // a git that unpacks too much does not take the daemon along
 		},
 		"refdb-http": {
 			"ExecStart=/usr/local/bin/refdbctl site http --database-file - --listen /run/refdb-http/socket --user-header X-Remote-User --metrics 127.0.0.1:9471",

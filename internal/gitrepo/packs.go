@@ -71,6 +71,13 @@ func (r *Repo) Pack(ctx context.Context, to io.Writer, tips, bases []string) err
 // unpackLimit is the number of objects up to which git unpacks what is pushed, as receive.unpackLimit has it.
 const unpackLimit = 100
 
+// What git may use to unpack a pack that another site stored: a few bytes may stand for any number of them. By git's core.bigFileThreshold no
+// delta has a result of more than 512 MiB. A clone of a large repository takes minutes.
+const (
+	unpackMemory  = 4 << 30 // bytes
+	unpackSeconds = 3600    // of a processor
+)
+
 // Unpack stores the objects of a pack, durably if git's settings say so. After an error none of its files is left, unless the
 // process was killed.
 func (r *Repo) Unpack(ctx context.Context, pack io.Reader) error {
@@ -99,13 +106,34 @@ func (r *Repo) unpack(ctx context.Context, pack io.Reader) error {
 	}
 	cmd := r.interruptible(ctx, args...)
 	q.confine(cmd)
-	cmd.Stdin = io.MultiReader(bytes.NewReader(header[:]), pack)
+	in := &gated{open: make(chan struct{}), from: io.MultiReader(bytes.NewReader(header[:]), pack)}
+	cmd.Stdin = in
 	var complaints bytes.Buffer
 	cmd.Stderr = &limited{to: &complaints, left: 1 << 16}
-	if err := cmd.Run(); err != nil {
+	if err = cmd.Start(); err == nil {
+		in.err = bound(cmd.Process.Pid, unpackMemory, unpackSeconds)
+		close(in.open)
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return errors.Join(failure(ctx, err, complaints.String()), q.remove())
 	}
 	return q.release()
+}
+
+// A gated reader gives nothing before it is opened: a process is bound before it gets its input.
+type gated struct {
+	open chan struct{}
+	err  error // set before: why nothing can be read
+	from io.Reader
+}
+
+func (g *gated) Read(p []byte) (int, error) {
+	<-g.open
+	if g.err != nil {
+		return 0, g.err
+	}
+	return g.from.Read(p)
 }
 
 // Boundary returns commits which known reach such that what tips reach beside known is the same as beside these
