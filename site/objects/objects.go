@@ -24,6 +24,8 @@ import (
 const (
 	// unusedPackQuota bounds the bytes of packs that pushes of this daemon have stored and no preparation has used.
 	unusedPackQuota = 1 << 30
+	// stalledFor is how long a push may take from when its objects were stored to when its refs move, if others need the quota.
+	stalledFor = time.Minute
 	// dropPacksEvery is how often abandoned packs are looked for, packAbandoned the time after which a pack is one.
 	dropPacksEvery = 10 * time.Minute
 	packAbandoned  = time.Hour
@@ -53,8 +55,9 @@ type Pushed struct {
 type unusedPack struct {
 	packs.Made
 	project string
-	size    int64 // bytes that were stored
-	tried   bool  // a preparation carried it, and may have stored it
+	size    int64     // bytes that were stored
+	since   time.Time // when it was made
+	tried   bool      // a preparation carried it, and may have stored it
 }
 
 // packsOf returns the packs that the new values of moves need, how a preparation uses them, and whether it carries some.
@@ -122,7 +125,7 @@ func (o *Pushed) made(p packs.Made, project string, size int64, moves []refdb.Up
 		o.packs[m.New] = p.ID
 	}
 	if p.ID != "" {
-		o.unused[p.ID] = unusedPack{Made: p, project: project, size: size}
+		o.unused[p.ID] = unusedPack{Made: p, project: project, size: size, since: time.Now()}
 	}
 	return true
 }
@@ -157,9 +160,35 @@ func (o *Pushed) stored(id string) bool {
 	defer o.mu.Unlock()
 	p, ok := o.unused[id]
 	if ok {
-		o.unused[id] = unusedPack{Made: packs.Made{ID: id}, project: p.project, size: p.Part.Pack.Size}
+		o.unused[id] = unusedPack{Made: packs.Made{ID: id}, project: p.project, size: p.Part.Pack.Size, since: p.since}
 	}
 	return ok
+}
+
+// giveUp lets go of packs that were stored before a time. A preparation that names one of them finds it gone.
+func (o *Pushed) giveUp(before time.Time) (given map[string]unusedPack) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	given = map[string]unusedPack{}
+	for id, p := range o.unused {
+		if p.size > 0 && p.since.Before(before) {
+			given[id] = p
+			delete(o.unused, id)
+		}
+	}
+	return given
+}
+
+// oldest returns when the oldest pack was stored that no preparation has used.
+func (o *Pushed) oldest() (since time.Time, any bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.unused {
+		if p.size > 0 && (!any || p.since.Before(since)) {
+			since, any = p.since, true
+		}
+	}
+	return since, any
 }
 
 // used records that a preparation has used packs, and returns what they were.
@@ -203,6 +232,9 @@ type Storage struct {
 	unused  atomic.Int64 // bytes of packs that this daemon stored and no preparation has used
 	carried atomic.Int64 // bytes of packs that wait for the preparation that carries them
 	recent  packs.Recent
+
+	mu      sync.Mutex
+	holders map[*Pushed]bool // that may have packs that no preparation has used
 }
 
 func (s *Storage) uncount(p unusedPack) {
@@ -251,10 +283,11 @@ func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r conf
 	told := limits.Stored
 	limits.PartTimeout = c.Timeout
 	limits.Stored = func(bytes int64) error {
-		if s.unused.Add(bytes-size) > unusedPackQuota {
+		over := s.unused.Add(bytes-size) > unusedPackQuota
+		size = bytes
+		if over && !s.makeRoom(o) {
 			return errQuota
 		}
-		size = bytes
 		if told != nil {
 			return told(bytes)
 		}
@@ -274,8 +307,52 @@ func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r conf
 	}
 	if !o.made(made, r.Project, size, moves) {
 		s.drop(made.ID, unusedPack{Made: made, size: size})
+	} else if size > 0 {
+		s.hold(o)
 	}
 	return nil
+}
+
+// hold notes that o has packs, unless nobody uses them any more.
+func (s *Storage) hold(o *Pushed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return
+	}
+	if s.holders == nil {
+		s.holders = map[*Pushed]bool{}
+	}
+	s.holders[o] = true
+}
+
+// makeRoom drops what pushes other than o have stored and not used for long, the oldest first, until the quota is kept, and reports whether
+// it is: a push that stalls, such as in a hook, holds up itself alone.
+func (s *Storage) makeRoom(o *Pushed) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stalled := time.Now().Add(-stalledFor)
+	for s.unused.Load() > unusedPackQuota {
+		var first *Pushed
+		var earliest time.Time
+		for other := range s.holders {
+			since, any := other.oldest()
+			if !any {
+				delete(s.holders, other)
+			} else if other != o && since.Before(stalled) && (first == nil || since.Before(earliest)) {
+				first, earliest = other, since
+			}
+		}
+		if first == nil {
+			return false
+		}
+		for id, p := range first.giveUp(stalled) {
+			s.drop(id, p)
+		}
+	}
+	return true
 }
 
 var errQuota = errors.New("too many objects of pushes wait to be used")
@@ -303,6 +380,9 @@ func (s *Storage) DropUnused(o *Pushed) {
 	unused := o.unused
 	o.unused, o.ended = nil, true
 	o.mu.Unlock()
+	s.mu.Lock()
+	delete(s.holders, o)
+	s.mu.Unlock()
 	for id, p := range unused {
 		s.drop(id, p)
 	}

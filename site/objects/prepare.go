@@ -81,6 +81,7 @@ func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed,
 		}
 		s.carried.Add(-p.Part.Pack.Size)
 		s.unused.Add(p.Part.Pack.Size)
+		s.hold(o)
 	}
 	return nil
 }
