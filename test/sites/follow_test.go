@@ -281,7 +281,7 @@ func TestARepositoryIsFollowedAsSoonAsItIsEnabled(t *testing.T) {
 		t.Helper()
 		c.us.losesRepository(project)
 		g.initBare(t, c.us.repo(project), files)
-		c.us.must("site", "enable", c.us.repo(project))
+		c.us.must("site", "enable", "--copy", c.us.repo(project))
 	}
 	g.run(t, c.h.dir, "push", "--quiet", c.eu.repo(other), c.h.b+":refs/heads/main")
 	c.us.follows(other)

@@ -120,7 +120,9 @@ func (s *Site) Explain(err error) error {
 func (s *Site) Enable(ctx context.Context, repo string) error { return s.enable(ctx, "--new", repo) }
 
 // EnableCopies puts repositories under guard whose projects another site has: one, or "--all".
-func (s *Site) EnableCopies(ctx context.Context, repo string) error { return s.enable(ctx, "--copy", repo) }
+func (s *Site) EnableCopies(ctx context.Context, repo string) error {
+	return s.enable(ctx, "--copy", repo)
+}
 
 func (s *Site) enable(ctx context.Context, claim, repo string) error {
 	if said, err := s.Command(ctx, s.URL, "enable", claim, repo).CombinedOutput(); err != nil {
