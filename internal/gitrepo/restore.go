@@ -34,6 +34,8 @@ func (r *Repo) restore(ctx context.Context, from *Repo, faults []Fault) error {
 		return err
 	}
 	has, good := setOf(all), setOf(here)
+	delete(good, emptyTree)
+	delete(good, emptyTree256)
 	for _, f := range faults {
 		if f.ID == "" && f.File != "" {
 			good = nil // whatever is in that pack
@@ -61,6 +63,12 @@ func (r *Repo) restore(ctx context.Context, from *Repo, faults []Fault) error {
 	}
 	return nil
 }
+
+// Git says that it has the empty tree, whether or not it is in a file.
+const (
+	emptyTree    = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+	emptyTree256 = "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
+)
 
 func setOf(ids []string) map[string]bool {
 	set := make(map[string]bool, len(ids))

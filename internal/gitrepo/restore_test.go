@@ -198,6 +198,31 @@ func TestPacksAreFoundAndRestored(t *testing.T) {
 	}
 }
 
+// With the commits git finds nothing else to be missing.
+func TestAllObjectsAreRestored(t *testing.T) {
+	t.Parallel()
+	dir, _ := newRepo(t, "--bare")
+	whole := filepath.Join(t.TempDir(), "whole")
+	git(t, "", "clone", "--quiet", "--bare", "--no-local", dir, whole)
+	if err := os.RemoveAll(filepath.Join(dir, "objects")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "objects/pack"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	repo := openDir(t, dir)
+	faults := faultsOf(t, repo)
+	if len(faults) == 0 {
+		t.Fatal("nothing is found")
+	}
+	if err := repo.Restore(t.Context(), openDir(t, whole), faults); err != nil {
+		t.Fatal(err)
+	}
+	if got := faultsOf(t, repo); len(got) != 0 {
+		t.Errorf("after the repair %q", told(got))
+	}
+}
+
 // What other gits have locked, or have mended, is left alone.
 func TestABrokenRefIsSetAside(t *testing.T) {
 	t.Parallel()

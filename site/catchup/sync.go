@@ -119,41 +119,36 @@ func SyncRefs(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo
 	s := newSyncer(c, db, repo, project, nil, Options{Each: each})
 	s.whole = whole
 	missing, err := s.catchUp(ctx, refs)
-	if err == nil && len(missing) > 0 {
-		missing, err = s.pastBroken(ctx, missing)
-	}
 	for _, m := range missing {
 		s.tell(m)
 	}
 	return err
 }
 
-// pastBroken tries again what seems to lack objects, if refs hold no value: git follows no ref as long as there are any. They get the database's
-// value first.
-func (s *syncer) pastBroken(ctx context.Context, missing []Synced) ([]Synced, error) {
-	var broken []string
+// MendBroken gives refs that hold no value, as after a power cut, that of the database, and reports whether there were any: git follows no ref as long as
+// there are.
+func MendBroken(ctx context.Context, c *config.Config, db *refdb.DB, repo *gitrepo.Repo, project string) (mended bool, err error) {
+	s := newSyncer(c, db, repo, project, nil, Options{Each: func(o Synced) { mended = mended || o.Result == Created || o.Result == Updated }})
+	broken, err := s.brokenRefs(ctx)
+	if err != nil || len(broken) == 0 {
+		return false, err
+	}
+	_, err = s.catchUp(ctx, broken)
+	return mended, err
+}
+
+// brokenRefs returns the guarded refs that git can't read.
+func (s *syncer) brokenRefs(ctx context.Context) (broken []string, err error) {
 	for _, err := range s.repo.Refs(ctx, func(complaint string) {
 		if ref, ok := strings.CutPrefix(complaint, "warning: ignoring broken ref "); ok && s.Guards(s.project, ref) {
 			broken = append(broken, ref)
 		}
 	}) {
 		if err != nil {
-			return missing, err
+			return nil, err
 		}
 	}
-	if len(broken) == 0 {
-		return missing, nil
-	}
-	lacking, err := s.catchUp(ctx, broken)
-	if err != nil {
-		return missing, err
-	}
-	refs := make([]string, len(missing))
-	for i, m := range missing {
-		refs[i] = m.Ref
-	}
-	missing, err = s.catchUp(ctx, refs)
-	return append(missing, lacking...), err
+	return broken, nil
 }
 
 // A syncer syncs one repository.

@@ -322,7 +322,13 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 	}
 	defer release()
 	refs := w.guarded(c, project)
-	if err := f.receive(ctx, project, repo, mark, refs); err != nil {
+	err = f.receive(ctx, project, repo, mark, refs)
+	if err != nil && ctx.Err() == nil {
+		if mended, failed := catchup.MendBroken(ctx, c, f.db, repo, project); failed == nil && mended {
+			err = f.receive(ctx, project, repo, mark, refs)
+		}
+	}
+	if err != nil {
 		return w, err
 	}
 	startOver := false
