@@ -60,9 +60,9 @@ func TestWhatIsDamagedInACopyIsRestoredFromTheDatabase(t *testing.T) {
 	finds("", "--objects")
 	c.us.follows(project)
 
-	// By itself the daemon mends an empty ref file before any ref of the copy follows.
+	// By itself the daemon mends an empty ref file when the ref moves next.
 	damage("refs/heads/side")
-	c.eu.pushed(c.h.children[0][0] + ":refs/heads/another")
+	c.eu.pushed(c.h.children[0][0]+":refs/heads/another", "+"+c.h.c+":refs/heads/side")
 	c.us.follows(project)
 }
 
