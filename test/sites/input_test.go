@@ -236,16 +236,18 @@ func TestADatabaseOfAnotherSchemaVersionIsRefused(t *testing.T) {
 		// The migration down removed the projects, and the history: that is a loss like any other.
 		c.us.stop()
 		c.us.start()
-		for _, s := range []*server{c.eu, c.us} {
+		enable := func(s *server, how string) {
 			s.git("config", "--unset", "refdb.projectid")
 			eventually(t, "a daemon that serves", func() error {
 				if _, err := s.run("recover", "--reason", "the history went with the schema", "--yes"); err != nil {
 					return err
 				}
-				_, err := s.run("site", "enable", "--new", s.repo(project))
+				_, err := s.run("site", "enable", how, s.repo(project))
 				return err
 			})
 		}
+		enable(c.eu, "--new")
+		enable(c.us, "--copy")
 		eventually(t, "a push with the right version", func() error {
 			if p := c.eu.push(c.h.b + ":refs/heads/x"); !p.ok {
 				return errors.New(p.said)
