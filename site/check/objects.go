@@ -28,7 +28,7 @@ func (k *repositoryCheck) objects(ctx context.Context) error {
 	if k.Repair && k.stored() {
 		failure := errors.New("the database does not answer")
 		if k.db != nil {
-			failure = restore.Objects(ctx, k.Config, k.db, k.Project, k.repo, before)
+			failure = restore.Objects(ctx, k.Config, k.db, k.Project, k.repo, k.Hook, before)
 		}
 		if left, err = k.repo.Faults(ctx); err != nil {
 			return err

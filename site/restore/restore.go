@@ -15,8 +15,8 @@ import (
 )
 
 // Objects restores the objects of a repository that faults are about, as far as the database keeps them: see [gitrepo.Repo.Restore]. The database's copy of
-// the project is unpacked beside it for that time, which needs as much room again.
-func Objects(ctx context.Context, c *config.Config, db *refdb.DB, project string, repo *gitrepo.Repo, faults []gitrepo.Fault) (err error) {
+// the project is unpacked beside it for that time, which needs as much room again. It begins with the hook's program at that path, and so takes no push.
+func Objects(ctx context.Context, c *config.Config, db *refdb.DB, project string, repo *gitrepo.Repo, hook string, faults []gitrepo.Fault) (err error) {
 	release, err := maintenance.Share(ctx, repo.Dir())
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func Objects(ctx context.Context, c *config.Config, db *refdb.DB, project string
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	copied, err := clone.Clone(ctx, c, db, clone.Options{Project: project, Path: filepath.Join(dir, "copy.git")})
+	copied, err := clone.Clone(ctx, c, db, clone.Options{Project: project, Path: filepath.Join(dir, "copy.git"), Hook: hook})
 	if err != nil {
 		return err
 	}
