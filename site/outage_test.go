@@ -233,9 +233,11 @@ func TestAPushWaitsOnceForADatabaseThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("the database was asked %d times", n)
 	}
 	m.is.Store(false)
-	if said, ok := client.push(refs...); !ok {
-		t.Errorf("the next push: %s", said)
-	}
+	// On a busy machine the database, too, may not answer in half a second.
+	sitetest.Eventually(t, "a push is accepted", func() bool {
+		_, ok := client.push(refs...)
+		return ok
+	})
 }
 
 // A push waits for a database that is restarted, and is refused at once if it has been away for longer than that takes.
