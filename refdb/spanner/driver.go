@@ -34,7 +34,7 @@ const requestTimeout = 30 * time.Second
 type request struct {
 	tag     string        // in Spanner's statistics
 	what    string        // in errors
-	timeout time.Duration // 0 is requestTimeout
+	timeout time.Duration // 0 is the driver's
 }
 
 // Driver is a [refdb.Driver] on one Cloud Spanner database. It is also a
@@ -44,6 +44,7 @@ type Driver struct {
 	name          string                          // projects/P/instances/I/databases/D
 	emulator      string                          // the emulator's address, or "" on the service
 	emulatorMutex emulatorMutex
+	timeout       time.Duration // of a request that has none of its own: a test's emulator may take longer
 	version       atomic.Uint64 // of the schema, when it was checked last
 	refused       atomic.Bool   // the database was not the one that is admitted, when that was read last
 
@@ -69,7 +70,7 @@ func newDriver(connect func() (*spanner.Client, error), name, emulator string) (
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{connect: connect, client: countUsers(first), name: name, emulator: emulator, emulatorMutex: newEmulatorMutex(emulator != "")}
+	d := &Driver{connect: connect, client: countUsers(first), name: name, emulator: emulator, timeout: requestTimeout, emulatorMutex: newEmulatorMutex(emulator != "")}
 	d.closing, d.close = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -117,7 +118,7 @@ func (d *Driver) read(ctx context.Context, r request, f func(context.Context, *c
 		return failed(r.what, err)
 	}
 	defer c.end()
-	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, requestTimeout), errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, d.timeout), errNoAnswer)
 	defer cancel()
 	if err = f(ctx, c.client); err != nil {
 		if err = d.renewSession(c, err, false); err == nil {

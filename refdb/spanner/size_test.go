@@ -17,7 +17,7 @@ func TestLargestRequestsAreTaken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: as many refs as a request may have, some seconds on the emulator; make test-all runs it")
 	}
-	d := dbtest.Spanner(t).Open(t)
+	d := patient(t, dbtest.Spanner(t))
 	updates := make([]refdb.Update, spanner.MaxRefs)
 	for i, ref := range names(len(updates)) {
 		updates[i] = move(ref, "", v1)
