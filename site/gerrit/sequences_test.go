@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
@@ -14,12 +13,7 @@ import (
 // A sequence that can't be read is no missing one: that would give out numbers that are in use.
 func TestASequenceThatIsBrokenIsAnError(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "r.git")
-	sitetest.GitIn(t, filepath.Dir(dir), "init", "--quiet", "--bare", dir)
-	repo, err := gitrepo.OpenDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo, dir := sitetest.EmptyRepo(t)
 	if n, err := gerrit.NextNumber(t.Context(), repo, gerrit.ChangeSequence); n != 0 || err != nil {
 		t.Errorf("without one: %d, %v", n, err)
 	}

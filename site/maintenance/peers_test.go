@@ -7,19 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 )
 
 func TestRefsOfPeersThatNothingIsFetchedFromAreRemoved(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "r.git")
-	sitetest.GitIn(t, filepath.Dir(dir), "init", "--quiet", "--bare", dir)
-	repo, err := gitrepo.OpenDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo, dir := sitetest.EmptyRepo(t)
 	tree := sitetest.GitIn(t, dir, "mktree")
 	commit := sitetest.GitIn(t, dir, "-c", "user.name=x", "-c", "user.email=x@example.org", "commit-tree", "-m", "x", tree)
 	const kept = "refs/heads/main refs/peer/new/heads/main refs/peer/unknown/heads/main"

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 )
@@ -14,12 +13,7 @@ import (
 // While git can't tell what is here, nothing is let go of that other sites may build on.
 func TestARefThatIsBrokenLetsGoOfNothing(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "r.git")
-	sitetest.GitIn(t, filepath.Dir(dir), "init", "--quiet", "--bare", dir)
-	repo, err := gitrepo.OpenDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo, dir := sitetest.EmptyRepo(t)
 	tree := sitetest.GitIn(t, dir, "mktree")
 	commit := strings.TrimSpace(sitetest.GitIn(t, dir, "-c", "user.name=x", "-c", "user.email=x@example.org", "commit-tree", "-m", "x", tree))
 	if p, err := maintenance.Pin(t.Context(), repo, []string{commit}, false); err != nil || p.Added != 1 {
