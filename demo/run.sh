@@ -116,13 +116,13 @@ indent <"$work/sync.out"
 
 title "4. A crash on eu: the push and the daemon are killed with -9, after git moved the branch"
 # A hook of the site's own, which refdb-hook runs before itself, simulates the crash.
-cat >"$(repo eu)/hooks/reference-transaction.chained" <<SCRIPT
+cat >"$(repo eu)/hooks/reference-transaction" <<SCRIPT
 #!/bin/sh
 [ "\$1" = committed ] && [ -e $work/crash ] || exit 0
 rm $work/crash
 kill -9 \$(cat $work/eu/daemon.pid) \$(awk '{print \$4}' /proc/\$PPID/stat)
 SCRIPT
-chmod +x "$(repo eu)/hooks/reference-transaction.chained"
+chmod +x "$(repo eu)/hooks/reference-transaction"
 old=$(global "$main")
 git -C "$work/eu/client" fetch -q "${url[eu]}" "$main"
 echo "${daemon[eu]}" >"$work/eu/daemon.pid"
@@ -148,7 +148,7 @@ global "$main" | indent
 catch_up us
 
 title "5. Both sites are audited"
-rm "$(repo eu)/hooks/reference-transaction.chained" # the crash
+rm "$(repo eu)/hooks/reference-transaction" # the crash
 for s in eu us; do
   say "\$ refdbctl site check   # on $s"
   site $s check >"$work/check.out" 2>&1 || { cat "$work/check.out" >&2; fail "$s has findings"; }

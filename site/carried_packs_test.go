@@ -333,12 +333,12 @@ func TestManyPacksForOneTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	var script strings.Builder
-	script.WriteString(": >lines\n")
+	script.WriteString("H=$(git config core.hooksPath); : >lines\n")
 	for i := range 20 {
 		c := g.newCommit(g.commit[0], 60<<10)
-		fmt.Fprintf(&script, "if hooks/update refs/heads/n%d %s %s 2>>said; then echo %s %s refs/heads/n%d >>lines; fi\n", i, zero, c, zero, c, i)
+		fmt.Fprintf(&script, "if $H/update refs/heads/n%d %s %s 2>>said; then echo %s %s refs/heads/n%d >>lines; fi\n", i, zero, c, zero, c, i)
 	}
-	script.WriteString("hooks/reference-transaction prepared <lines 2>>said && echo taken >>said\nhooks/reference-transaction aborted <lines; wait")
+	script.WriteString("$H/reference-transaction prepared <lines 2>>said && echo taken >>said\n$H/reference-transaction aborted <lines; wait")
 	cmd := exec.Command(git, "-c", script.String())
 	cmd.Dir = g.repo
 	cmd.Env = append(os.Environ(), "GIT_DIR=.")

@@ -29,6 +29,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/follow"
 	"github.com/globalrefdb/globalrefdb/site/gerrit"
 	"github.com/globalrefdb/globalrefdb/site/guards"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/intent"
 	"github.com/globalrefdb/globalrefdb/site/internal/exporter"
 	"github.com/globalrefdb/globalrefdb/site/internal/socket"
@@ -57,7 +58,7 @@ type Options struct {
 	Version string
 	// Journal is the one that the database was opened with; nil if none: then this site is no witness.
 	Journal *journal.Journal
-	// Hook is the path of the hook's program, for repositories that the daemon clones; "" if it is not there.
+	// Hook is the path of the hook's program, of which the daemon makes the site's hooks; "" if it is not there.
 	Hook string
 	// Collectors are exported beside the daemon's own metrics, if site.metrics says where.
 	Collectors []prometheus.Collector
@@ -96,6 +97,7 @@ type Daemon struct {
 	list     moves.List
 	readers  readers.Readers
 	gerrit   gerrit.Watch
+	hooks    *hookdir.Keeper
 
 	follower   *follow.Follower
 	pruning    maintenance.Pruning
@@ -139,6 +141,7 @@ func New(c *config.Config, db *refdb.DB, o Options) *Daemon {
 	d.gerrit = gerrit.Watch{
 		Path: func() string { return d.config.Load().Gerrit }, HasSession: d.guards.HasSession, Alarm: host{d}.Alarm, Logger: o.Logger,
 	}
+	d.hooks = d.newHooks(c)
 	d.readers = readers.Readers{
 		List: &d.list, Started: d.started, Logger: o.Logger, Reset: d.metrics.movesResets.Inc,
 	}
@@ -277,6 +280,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		})
 	})
 	d.tasks.Go(func() { d.gerrit.Run(d.upkeep) })
+	d.tasks.Go(func() { d.hooks.Run(d.upkeep) })
+	d.tasks.Go(func() { d.finishHooks(d.upkeep) })
 	d.tasks.Go(func() { d.reconcileLoop(work, err) })
 	if booted {
 		answered(func() { machine.CatchUp(following, c) })
@@ -337,7 +342,7 @@ func (d *Daemon) Reload(c *config.Config) error {
 	old := d.config.Load()
 	for _, k := range []struct{ key, old, new string }{
 		{"name", old.Site, c.Site}, {"database", old.Database, c.Database}, {"databaseFile", old.DatabaseFile, c.DatabaseFile},
-		{"socket", old.Socket, c.Socket}, {"state", old.State, c.State}, {"metrics", old.Metrics, c.Metrics},
+		{"socket", old.Socket, c.Socket}, {"state", old.State, c.State}, {"hooks", old.Hooks, c.Hooks}, {"metrics", old.Metrics, c.Metrics},
 	} {
 		if k.old != k.new {
 			return fmt.Errorf("site.%s can't change while the daemon runs: restart it", k.key)

@@ -23,6 +23,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/journal"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -156,18 +157,34 @@ func (g *guard) guardedNow(repo string) {
 	g.hooks(repo, true)
 }
 
+// hooksPath returns where git finds the site's hooks of a repository.
+func hooksPath(repo string) string {
+	return filepath.Join(filepath.Dir(repo), ".hooks-of-"+filepath.Base(repo))
+}
+
 // hooks puts the hooks in place, or away.
 func (g *guard) hooks(repo string, on bool) {
 	g.tb.Helper()
-	for _, name := range []string{"reference-transaction", "update", "pre-receive"} {
-		path := filepath.Join(repo, "hooks", name)
-		if !on {
-			if err := os.Remove(path); err != nil {
-				g.tb.Fatal(err)
-			}
-			continue
+	if !on {
+		if err := os.RemoveAll(hooksPath(repo)); err != nil {
+			g.tb.Fatal(err)
 		}
-		if err := os.Link(sitetest.Hook(), path); err != nil { // copies of it took a seventh of these tests' time
+		return
+	}
+	if err := os.Mkdir(hooksPath(repo), 0o755); err != nil {
+		g.tb.Fatal(err)
+	}
+	for _, name := range hookdir.Names {
+		if err := os.Link(sitetest.Hook(), filepath.Join(hooksPath(repo), name)); err != nil { // copies of it took a seventh of these tests' time
+			g.tb.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(repo, "config"))
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	if lead := "[core]\n\thooksPath = " + hooksPath(repo) + "\n"; !strings.Contains(string(text), lead) {
+		if err := os.WriteFile(filepath.Join(repo, "config"), append(text, lead...), 0o644); err != nil {
 			g.tb.Fatal(err)
 		}
 	}

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/objects"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
@@ -27,8 +26,8 @@ func (d *Daemon) storeHandled(ctx context.Context, hook pusher.Hook, conn *net.U
 	if err != nil || q.Replica || !q.Patient() {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(r.Path, "hooks", "proc-receive")); err != nil {
-		return nil // git refuses what it would hand over
+	if !install.HasOwnHook(r.Path, "proc-receive") {
+		return nil // what git hands over is refused
 	}
 	incoming := hook.Incoming()
 	if incoming == "" || !d.storage.Keeps(c, r.Project) {

@@ -91,6 +91,8 @@ var (
 		"or that have died and left something that is being settled (dead).", "state")
 	gerritMetric = describe("gerrit_unguarded", "1 if the site's Gerrit (site.gerrit) has run for half a minute without the guard: it moves refs that other sites don't hear of. "+
 		"0 otherwise, also without a Gerrit.")
+	hooksMetric   = describe("hooks_damaged", "1 while the directory of the site's hooks is damaged: pushes are refused, or not guarded. 0 otherwise.")
+	hooksLost     = describe("hooks_damaged_total", "How often the directory of the site's hooks was found damaged. Unless the daemon says otherwise, it has restored it.")
 	sessionOpen   = describe("session_transactions", "Transactions of guards that are not settled.")
 	sessionOldest = describe("session_transaction_oldest_seconds", "The age of the oldest of these; 0 without any.")
 	movesListed   = describe("moves_total", "Entries of the list of moves, which guards that keep indexes read.")
@@ -103,7 +105,7 @@ var (
 		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, unplacedRefs, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
-		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric,
+		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost,
 	}
 )
 
@@ -196,6 +198,9 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(movesUnread, float64(unread))
 	gauge(movesOldest, unreadFor)
 	gauge(gerritMetric, oneIf(s.Gerrit != nil && s.Gerrit.State == client.GerritUnguarded))
+	fault, lost := c.hooks.State()
+	gauge(hooksMetric, oneIf(fault != ""))
+	count(hooksLost, lost)
 	bytes, failures := c.follower.Traffic()
 	count(followFailures, failures)
 	unplaced := 0

@@ -80,14 +80,14 @@ func TestOfAPushOfTooManyRefsToALaterGitTheFirstGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	const more = 3
-	script := fmt.Sprintf(`n=0; : >lines
+	script := fmt.Sprintf(`H=$(git config core.hooksPath); n=0; : >lines
 while [ $n -lt %d ]; do
 	ref=refs/tags/t$n
-	if hooks/update $ref %[2]s %[3]s 2>>said; then echo %[2]s %[3]s $ref >>lines; fi
+	if $H/update $ref %[2]s %[3]s 2>>said; then echo %[2]s %[3]s $ref >>lines; fi
 	n=$((n+1))
 done
-hooks/reference-transaction prepared <lines 2>>said && echo taken >>said
-hooks/reference-transaction aborted <lines; wait`, refdb.MaxLockRefs+more, zero, g.commit[0])
+$H/reference-transaction prepared <lines 2>>said && echo taken >>said
+$H/reference-transaction aborted <lines; wait`, refdb.MaxLockRefs+more, zero, g.commit[0])
 	cmd := exec.Command(git, "-c", script)
 	cmd.Dir = g.repo
 	cmd.Env = append(os.Environ(), "GIT_DIR=.")

@@ -80,7 +80,7 @@ func TestAPushAsksTheDatabaseForAllOfItsRefsAtOnce(t *testing.T) {
 // drop removes a hook.
 func (g *guard) drop(name string) {
 	g.tb.Helper()
-	if err := os.Remove(filepath.Join(g.repo, "hooks", name)); err != nil {
+	if err := os.Remove(filepath.Join(hooksPath(g.repo), name)); err != nil {
 		g.tb.Fatal(err)
 	}
 }
@@ -90,7 +90,7 @@ func (g *guard) pause() (stopped func(), cont func()) {
 	g.tb.Helper()
 	dir := g.tb.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\ntouch %[1]s/here\nuntil [ -e %[1]s/go ]; do sleep 0.01; done\n", dir)
-	path := filepath.Join(g.repo, "hooks/update.chained")
+	path := filepath.Join(g.repo, "hooks/update")
 	// Renamed, so that no process that is being forked has it open for writing.
 	if err := os.WriteFile(path+".new", []byte(script), 0o755); err != nil {
 		g.tb.Fatal(err)

@@ -156,7 +156,7 @@ func TestAPushWithoutADaemon(t *testing.T) {
 
 // hook runs a hook by hand, as git would be.
 func (g *guard) hook(name, stdin string, args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(g.repo, "hooks", name), args...)
+	cmd := exec.Command(filepath.Join(hooksPath(g.repo), name), args...)
 	cmd.Dir, cmd.Stdin = g.repo, strings.NewReader(stdin)
 	cmd.Env = append(os.Environ(), "GIT_DIR=.")
 	out, err := cmd.CombinedOutput()

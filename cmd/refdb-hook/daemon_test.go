@@ -46,10 +46,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A site is a repository with hooks, and the address that its daemon has or will have.
+// A site is a repository, the site's hooks, and the address that its daemon has or will have.
 type site struct {
 	tb      testing.TB
 	dir     string // the real path of the repository
+	hooks   string // the directory of the site's hooks
 	address string
 }
 
@@ -69,13 +70,14 @@ func newSiteAt(tb testing.TB, dir string) *site {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { os.RemoveAll(short) })
-	s := &site{tb: tb, dir: dir, address: filepath.Join(short, "sock")}
+	s := &site{tb: tb, dir: dir, hooks: filepath.Join(short, "hooks"), address: filepath.Join(short, "sock")}
 	for _, d := range []string{"hooks", "objects", "refs", "refdb"} {
 		s.must(os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	s.write("HEAD", "ref: refs/heads/main\n", 0o644)
-	for _, name := range []string{"reference-transaction", "update", "pre-receive"} {
-		s.must(os.Link(binary, s.path("hooks/"+name)))
+	s.must(os.Mkdir(s.hooks, 0o755))
+	for _, name := range []string{"reference-transaction", "update", "pre-receive", "proc-receive", "post-receive", "post-update"} {
+		s.must(os.Link(binary, s.hook(name)))
 	}
 	s.must(os.Symlink(s.address, s.path("refdb/socket")))
 	return s
@@ -87,6 +89,9 @@ func (s *site) must(err error) {
 		s.tb.Fatal(err)
 	}
 }
+
+// hook returns the path under which git runs this program as the hook of that name.
+func (s *site) hook(name string) string { return filepath.Join(s.hooks, name) }
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
 
@@ -163,16 +168,16 @@ type run struct {
 }
 
 func (s *site) transaction(state, stdin string) *run {
-	return &run{site: s, args: []string{"hooks/reference-transaction", state}, stdin: stdin, dir: s.dir, env: []string{"GIT_DIR=."}, limit: patience.String()}
+	return &run{site: s, args: []string{s.hook("reference-transaction"), state}, stdin: stdin, dir: s.dir, env: []string{"GIT_DIR=."}, limit: patience.String()}
 }
 
 func (s *site) update(args ...string) *run {
-	return &run{site: s, args: append([]string{"hooks/update"}, args...), dir: s.dir, env: []string{"GIT_DIR=."}, limit: patience.String()}
+	return &run{site: s, args: append([]string{s.hook("update")}, args...), dir: s.dir, env: []string{"GIT_DIR=."}, limit: patience.String()}
 }
 
 func (s *site) preReceive(stdin string) *run {
 	r := s.transaction("", stdin)
-	r.args = []string{"hooks/pre-receive"}
+	r.args = []string{s.hook("pre-receive")}
 	return r
 }
 

@@ -175,7 +175,7 @@ func TestTheRepositoryIsFoundHoweverGitNamesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := len(d.requests())
 			r := s.transaction("prepared", lines)
-			r.args[0], r.dir, r.env = s.path("hooks/reference-transaction"), c.dir, c.env
+			r.args[0], r.dir, r.env = s.hook("reference-transaction"), c.dir, c.env
 			r.do().is(0)
 			got := d.requests()[before:]
 			if len(got) != 1 || got[0].Dir != s.dir {
@@ -186,7 +186,7 @@ func TestTheRepositoryIsFoundHoweverGitNamesIt(t *testing.T) {
 	for name, env := range map[string][]string{"no repository": nil, "a repository that is gone": {"GIT_DIR=gone"}, "a directory that is none": {"GIT_DIR=sub"}} {
 		t.Run(name, func(t *testing.T) {
 			r := s.transaction("prepared", lines)
-			r.args[0], r.dir, r.env = s.path("hooks/reference-transaction"), root, env
+			r.args[0], r.dir, r.env = s.hook("reference-transaction"), root, env
 			s.must(os.MkdirAll(filepath.Join(root, "sub"), 0o755))
 			r.do().is(1, "Git", "nothing was changed")
 			r.args[1] = "committed"
@@ -332,13 +332,13 @@ func TestCalledByHandItSaysWhatItIs(t *testing.T) {
 	s := newSite(t)
 	d := s.serve("ok\n")
 	for name, args := range map[string][]string{
-		"no argument":       {"hooks/reference-transaction"},
-		"two arguments":     {"hooks/reference-transaction", "prepared", "x"},
-		"update of nothing": {"hooks/update"},
-		"an argument":       {"hooks/pre-receive", "x"},
-		"half an update":    {"hooks/update", "refs/heads/x"},
+		"no argument":       {s.hook("reference-transaction")},
+		"two arguments":     {s.hook("reference-transaction"), "prepared", "x"},
+		"update of nothing": {s.hook("update")},
+		"an argument":       {s.hook("pre-receive"), "x"},
+		"half an update":    {s.hook("update"), "refs/heads/x"},
 		"another name":      {binary},
-		"--help":            {"hooks/update", "--help"},
+		"--help":            {s.hook("update"), "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := s.transaction("", lines)
@@ -475,7 +475,7 @@ func TestItDependsOnNextToNothing(t *testing.T) {
 func BenchmarkStart(b *testing.B) {
 	s := newSite(b)
 	for b.Loop() {
-		cmd := exec.Command(s.path("hooks/reference-transaction"), "committed")
+		cmd := exec.Command(s.hook("reference-transaction"), "committed")
 		if err := cmd.Run(); err != nil {
 			b.Fatal(err)
 		}

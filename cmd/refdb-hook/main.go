@@ -1,8 +1,8 @@
-// Refdb-hook asks the site daemon about every change of a guarded repository's refs. It is the
-// repository's hooks/reference-transaction, hooks/update and hooks/pre-receive. Git starts it
-// several times per push, so it is small, and the daemon does the work.
+// Refdb-hook asks the site daemon about every change of a guarded repository's refs. Its links, under the names of
+// git's hooks, are in the site's hook directory, to which core.hooksPath of all guarded repositories leads. Git starts it several times per
+// push, so it is small, and the daemon does the work.
 //
-// A hook that the repository had before is run first, as NAME.chained.
+// Hooks of the repository's own stay where they are. Refdb-hook runs them from there, before it asks.
 package main
 
 import (
@@ -31,7 +31,8 @@ type call struct {
 
 func run(args []string) int {
 	c := call{began: time.Now(), process: self(), args: args}
-	switch name := hookName(args); {
+	name := hookName(args)
+	switch {
 	case name == "update" && len(args) == 4:
 		c.state = wire.StateUpdate
 		c.body = []byte(args[2] + " " + args[3] + " " + args[1] + "\n")
@@ -39,17 +40,21 @@ func run(args []string) int {
 		c.state = wire.StatePreReceive
 	case name == "reference-transaction" && len(args) == 2:
 		c.state = args[1]
+	case name == "proc-receive", name == "post-receive", name == "post-update":
+		return c.handOver(name)
 	default:
 		say(wire.Usage)
 		return 1
 	}
-	chained := chainedHook(args[0])
-	outlast(chained != "")
-	if !c.asksDaemon() && chained == "" {
-		return 0
+	if name == "reference-transaction" && !c.asksDaemon() {
+		return c.handOver(name)
+	}
+	own, err := ownHook(name)
+	outlast(own != "")
+	if err != nil {
+		return c.failed(err.Error())
 	}
 	if c.state != wire.StateUpdate {
-		var err error
 		if c.body, err = io.ReadAll(io.LimitReader(os.Stdin, wire.MaxBody+1)); err != nil {
 			return c.failed(wire.StdinUnreadable(err))
 		}
@@ -57,13 +62,13 @@ func run(args []string) int {
 			return c.failed(wire.TransactionTooLarge)
 		}
 	}
-	if chained != "" {
-		if status := c.runChained(chained); status != 0 && c.decides() {
+	if own != "" {
+		if status := c.runOwn(name, own); status != 0 && c.decides() {
 			return status
 		}
 		c.began = time.Now() // it may take its time
 	}
-	if !c.asksDaemon() || len(c.body) == 0 {
+	if len(c.body) == 0 {
 		return 0
 	}
 	c.body = inNamespace(c.state, c.body)
@@ -96,8 +101,8 @@ func hookName(args []string) string {
 	if len(args) == 0 {
 		return ""
 	}
-	name := args[0][strings.LastIndexByte(args[0], '/')+1:]
-	if name == "update" || name == "pre-receive" || name == "reference-transaction" {
+	switch name := args[0][strings.LastIndexByte(args[0], '/')+1:]; name {
+	case "update", "pre-receive", "reference-transaction", "proc-receive", "post-receive", "post-update":
 		return name
 	}
 	return map[int]string{2: "reference-transaction", 4: "update"}[len(args)]

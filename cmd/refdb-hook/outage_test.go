@@ -49,7 +49,7 @@ func waitsOnce(t *testing.T, limit time.Duration) (came bool) {
 	asked(2, "what git has done is told all the same")
 
 	// Another process has an outage of its own.
-	other := exec.Command("sh", "-c", "hooks/update refs/heads/main "+a+" "+b+"; exit $?")
+	other := exec.Command("sh", "-c", s.hook("update")+" refs/heads/main "+a+" "+b+"; exit $?")
 	other.Dir, other.Env = s.dir, []string{"GIT_DIR=.", "REFDB_HOOK_TIMEOUT=" + limit.String()}
 	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), says) {
 		t.Errorf("another process: %v: %s", err, out)
@@ -59,7 +59,7 @@ func waitsOnce(t *testing.T, limit time.Duration) (came bool) {
 	asked(3, "the first one, still")
 
 	// What is remembered of processes that have ended goes with the next outage.
-	again := exec.Command("sh", "-c", "hooks/update refs/heads/main "+a+" "+b+"; exit $?")
+	again := exec.Command("sh", "-c", s.hook("update")+" refs/heads/main "+a+" "+b+"; exit $?")
 	again.Dir, again.Env = s.dir, other.Env
 	again.Run()
 	left, err := filepath.Glob(s.path("refdb/outage.*"))

@@ -13,16 +13,34 @@ import (
 // and returns its absolute real path. From there the path of the socket is
 // short, as the address of a socket has to be.
 func enterRepository() (string, error) {
+	dir, err := commonDir()
+	if err != nil {
+		return "", err
+	}
+	if err := syscall.Chdir(dir); err != nil {
+		return "", errors.New(wire.NoRepository(dir, err))
+	}
+	real, err := syscall.Getwd()
+	if err != nil {
+		return "", errors.New(wire.PathUnknown(dir, err))
+	}
+	return real, nil
+}
+
+// commonDir returns the repository's common Git directory, relative to the current one if git names it so.
+func commonDir() (string, error) {
+	if common := os.Getenv("GIT_COMMON_DIR"); common != "" {
+		return asGitDir(common)
+	}
 	dir := os.Getenv("GIT_DIR")
 	if dir == "" {
+		// In a work tree. What it holds is the pusher's: it may look like a Git directory itself.
 		dir = ".git"
-		if isGitDir(".") {
+		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) && isGitDir(".") {
 			dir = "."
 		}
 	}
-	if common := os.Getenv("GIT_COMMON_DIR"); common != "" {
-		dir = common
-	} else if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
+	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
 		// In an additional work tree .git is a file that points to the directory.
 		text, err := os.ReadFile(dir)
 		if err != nil {
@@ -32,29 +50,34 @@ func enterRepository() (string, error) {
 		if !ok {
 			return "", errors.New(wire.NotAGitDirectory(dir))
 		}
-		if err := chdir(dir[:strings.LastIndexByte(dir, '/')+1]); err != nil {
-			return "", err
+		above := "."
+		if slash := strings.LastIndexByte(dir, '/'); slash >= 0 {
+			above = dir[:slash+1]
 		}
-		dir = target
+		dir = join(above, target)
 	}
-	if err := chdir(dir); err != nil {
-		return "", err
+	if _, err := os.Stat(dir); err != nil {
+		return "", errors.New(wire.NoRepository(dir, err))
 	}
-	if os.Getenv("GIT_COMMON_DIR") == "" {
-		if text, err := os.ReadFile("commondir"); err == nil {
-			if err := chdir(strings.TrimRight(string(text), "\r\n")); err != nil {
-				return "", err
-			}
-		}
+	if text, err := os.ReadFile(join(dir, "commondir")); err == nil {
+		dir = join(dir, strings.TrimRight(string(text), "\r\n"))
 	}
-	if !isGitDir(".") {
+	return asGitDir(dir)
+}
+
+func asGitDir(dir string) (string, error) {
+	if !isGitDir(dir) {
 		return "", errors.New(wire.NotAGitDirectory(dir))
 	}
-	real, err := syscall.Getwd()
-	if err != nil {
-		return "", errors.New(wire.PathUnknown(dir, err))
+	return dir, nil
+}
+
+// join returns a path that is relative to dir, unless it is absolute. The current directory is left out, as git does.
+func join(dir, path string) string {
+	if dir == "." || strings.HasPrefix(path, "/") {
+		return path
 	}
-	return real, nil
+	return strings.TrimSuffix(dir, "/") + "/" + path
 }
 
 func isGitDir(dir string) bool {
@@ -62,14 +85,4 @@ func isGitDir(dir string) bool {
 	_, objects := os.Stat(dir + "/objects")
 	_, common := os.Stat(dir + "/commondir")
 	return head == nil && (objects == nil || common == nil)
-}
-
-func chdir(dir string) error {
-	if dir == "" {
-		return nil
-	}
-	if err := syscall.Chdir(dir); err != nil {
-		return errors.New(wire.NoRepository(dir, err))
-	}
-	return nil
 }

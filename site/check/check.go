@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,16 +18,16 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
-// Codes of findings, besides those of package install. They don't change: monitoring may rely on them.
+// Codes of findings, besides those of packages install and hookdir. They don't change: monitoring may rely on them.
 const (
 	DaemonDown        = "daemon-down"         // the daemon does not answer, or says that something is wrong
 	RepositoryBroken  = "repository"          // it can't be read
 	RepositoryUnknown = "repository-unknown"  // the daemon does not serve it
-	HooksPath         = "hooks-path"          // git looks for hooks elsewhere
 	SocketLink        = "socket"              // the hook does not find the daemon
 	Setting           = "setting"             // one of git's is not as needed
 	GuardedFetch      = "guarded-fetch"       // git fetch, or git push, would write to guarded refs
@@ -102,7 +104,8 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 	if detail != "" {
 		found(Finding{Code: DaemonDown, Subject: c.Socket, Detail: detail})
 	}
-	f := &siteCheck{Config: c, Options: o, db: db, program: program, programs: install.NewPrograms(), obstructed: map[string]bool{}}
+	f := &siteCheck{Config: c, Options: o, db: db, program: program, obstructed: map[string]bool{}}
+	f.siteHooks(ctx, repositories, found)
 	if db != nil {
 		f.failed(f.uncloned(ctx, found))
 	}
@@ -155,11 +158,10 @@ func daemonStatus(ctx context.Context, socket string) (status client.Status, fau
 type siteCheck struct {
 	*config.Config
 	Options
-	db       *refdb.DB
-	program  []byte
-	programs *install.Programs
-	intents  siteIntents
-	rules    map[string]refdb.Project // of the projects that have any
+	db      *refdb.DB
+	program []byte
+	intents siteIntents
+	rules   map[string]refdb.Project // of the projects that have any
 	// obstructed are the projects that can't be cloned because something is at their path.
 	obstructed map[string]bool
 	found      func(Finding) // nil: findings are kept until it is the repository's turn
@@ -300,24 +302,55 @@ func (k *repositoryCheck) find(code, subject, detail string, mend func() (string
 }
 
 func (k *repositoryCheck) hooks(ctx context.Context, v install.Variables) error {
-	h := install.OwnHooks(k.Config, k.repo, k.program)
-	if v.All["core.hookspath"] {
-		var err error
-		if h, err = install.HooksOf(ctx, k.Config, k.repo, k.program); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			k.find(HooksPath, h.Dir, err.Error(), nil)
-			return nil
+	h, err := install.HooksOf(ctx, k.Config, k.repo, v)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
+		k.find(install.HooksPath, v.Last("core.hooksPath"), err.Error(), nil)
+		return nil
 	}
-	h.Programs = k.programs
-	for _, name := range install.HookNames {
-		if code, detail := h.Inspect(name); code != "" {
-			k.find(code, filepath.Join(h.Dir, name), detail, func() (string, error) { return h.Install(name) })
+	for _, f := range h.Faults() {
+		mend := func() (string, error) { return install.RepairHooks(ctx, h, k.program) }
+		if f.ByHand {
+			mend = nil
 		}
+		k.find(f.Code, f.Subject, f.Detail, mend)
 	}
 	return nil
+}
+
+// siteHooks finds what is wrong with the directory of the site's hooks, which all repositories share.
+func (f *siteCheck) siteHooks(ctx context.Context, repositories []config.Repository, found func(Finding)) {
+	dir := hookdir.Dir(f.Hooks)
+	faults := dir.Faults(f.program)
+	if len(faults) == 0 {
+		return
+	}
+	if _, err := os.Lstat(f.Hooks); errors.Is(err, fs.ErrNotExist) {
+		needed := slices.ContainsFunc(repositories, func(r config.Repository) bool {
+			text, _ := os.ReadFile(filepath.Join(r.Path, "config"))
+			return strings.Contains(string(text), dir.HooksPath())
+		})
+		if !needed {
+			return
+		}
+	}
+	var did string
+	err := errors.New("refdb-hook is neither beside this program nor in PATH: name it with --hook")
+	if f.Repair && f.program != nil {
+		did, err = dir.Provide(ctx, f.program, true)
+	}
+	for _, fault := range faults {
+		one := Finding{Code: fault.Code, Subject: fault.Path, Detail: fault.Detail}
+		switch {
+		case f.Repair && err == nil:
+			one.Detail, one.Mended = did, true
+		case f.Repair:
+			one.Detail += "; could not be mended: " + err.Error()
+		}
+		found(one)
+	}
 }
 
 func (k *repositoryCheck) link() {

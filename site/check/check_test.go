@@ -18,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/pusher"
 	"github.com/globalrefdb/globalrefdb/site/wire"
@@ -43,6 +44,7 @@ func stored(tb testing.TB, r *sitetest.Replicas) {
 func TestCheckFindsAndRepairMends(t *testing.T) {
 	t.Parallel()
 	in := func(r *sitetest.Replicas, name string) string { return filepath.Join(r.B.Dir, name) }
+	hook := func(r *sitetest.Replicas, name string) string { return filepath.Join(r.Config.Hooks, "current", name) }
 	must := func(tb testing.TB, err error) {
 		tb.Helper()
 		if err != nil {
@@ -56,31 +58,62 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 		left string // after the repair
 	}{
 		{"nothing", func(testing.TB, *sitetest.Replicas) {}, "", ""},
-		{"a hook that is gone", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(in(r, "hooks/update"))) }, "hook-missing hooks/update", ""},
+		{"a hook that is gone", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(hook(r, "update"))) }, "hook-missing HOOKS/current/update", ""},
 		{"another's hook", func(tb testing.TB, r *sitetest.Replicas) {
-			must(tb, os.Remove(in(r, "hooks/reference-transaction")))
-			sitetest.ForeignHook(tb, r.B, "reference-transaction", "exit 0")
-		}, "hook-foreign hooks/reference-transaction", ""},
+			must(tb, os.Remove(hook(r, "reference-transaction")))
+			must(tb, os.WriteFile(hook(r, "reference-transaction"), []byte("#!/bin/sh\n"), 0o755))
+		}, "hook-foreign HOOKS/current/reference-transaction", ""},
 		{"a hook that can't be run", func(tb testing.TB, r *sitetest.Replicas) {
-			must(tb, os.Rename(sitetest.HookFile(tb, ""), in(r, "hooks/update"))) // not a link, as the others are
-			must(tb, os.Chmod(in(r, "hooks/update"), 0o644))
-		}, "hook-not-executable hooks/update", ""},
-		{"hooks that can't be run", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Chmod(in(r, "hooks/update"), 0o444)) },
-			"hook-not-executable hooks/pre-receive, hook-not-executable hooks/reference-transaction, hook-not-executable hooks/update", ""},
-		{"an installation from before there was a hook pre-receive", func(tb testing.TB, r *sitetest.Replicas) {
-			must(tb, os.Remove(in(r, "hooks/pre-receive")))
-		}, "hook-missing hooks/pre-receive", ""},
-		{"an old hook", func(tb testing.TB, r *sitetest.Replicas) {
-			must(tb, os.Rename(sitetest.HookFile(tb, "older"), in(r, "hooks/update")))
-		}, "hook-outdated hooks/update", ""},
-		{"a hook that is a link", func(tb testing.TB, r *sitetest.Replicas) {
-			must(tb, os.Remove(in(r, "hooks/update")))
-			must(tb, os.Symlink(sitetest.HookFile(tb, ""), in(r, "hooks/update")))
-		}, "hook-outdated hooks/update", ""},
+			must(tb, os.Rename(sitetest.HookFile(tb, ""), hook(r, "update"))) // not a link, as the others are
+			must(tb, os.Chmod(hook(r, "update"), 0o644))
+		}, "hook-not-executable HOOKS/current/update", ""},
+		{"hooks that can't be run", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Chmod(hook(r, "update"), 0o444)) },
+			"hook-not-executable HOOKS/current/post-receive, hook-not-executable HOOKS/current/post-update, hook-not-executable HOOKS/current/pre-receive, " +
+				"hook-not-executable HOOKS/current/proc-receive, hook-not-executable HOOKS/current/reference-transaction, hook-not-executable HOOKS/current/update", ""},
+		{"a directory of hooks that is gone", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.RemoveAll(r.Config.Hooks)) },
+			"hook-missing HOOKS/current", ""},
+		{"a directory of hooks that leads nowhere", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(r.Config.Hooks+"/current")) },
+			"hook-missing HOOKS/current", ""},
+		{"no file that shows refs to pushes", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(hook(r, "config"))) },
+			"hook-missing HOOKS/current/config", ""},
+		{"hooks that not everybody can enter", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Chmod(r.Config.Hooks, 0o700)) },
+			"hook-not-executable HOOKS, hook-not-executable HOOKS/current", ""},
+		{"hooks of another version", func(tb testing.TB, r *sitetest.Replicas) {
+			older, err := os.ReadFile(sitetest.HookFile(tb, "older"))
+			must(tb, err)
+			_, err = hookdir.Dir(r.Config.Hooks).Provide(tb.Context(), older, true)
+			must(tb, err)
+		}, "hook-outdated HOOKS/current", ""},
 		{"hooks elsewhere", func(tb testing.TB, r *sitetest.Replicas) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", "/dev/null")
-		},
-			"hooks-path /dev/null", "hooks-path /dev/null"},
+		}, "hooks-path /dev/null", ""},
+		{"hooks elsewhere, by the configuration of a work tree", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "extensions.worktreeConfig", "true")
+			sitetest.GitIn(tb, r.B.Dir, "config", "--worktree", "core.hooksPath", "/dev/null")
+		}, "hooks-path /dev/null", "hooks-path /dev/null"},
+		{"no link to the repository's own hooks", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(in(r, "refdb/own-hooks"))) },
+			"hooks-path refdb/own-hooks", ""},
+		{"a hook that git does not run", func(tb testing.TB, r *sitetest.Replicas) { sitetest.ForeignHook(tb, r.B, "push-to-checkout", "exit 0") },
+			"hook-other hooks/push-to-checkout", "hook-other hooks/push-to-checkout"},
+		{"pushes that are accepted without the site's hooks", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "--unset-all", "receive.hideRefs")
+		}, "setting receive.hideRefs", ""},
+		{"pushes that are not accepted with the site's hooks", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "--unset-all", "include.path")
+		}, "setting receive.hideRefs", ""},
+		{"refs that pushes are shown all the same", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "--add", "receive.hideRefs", "!refs/heads/x")
+		}, "setting receive.hideRefs", ""},
+		{"refs that pushes are shown later, all the same", func(tb testing.TB, r *sitetest.Replicas) {
+			must(tb, os.WriteFile(in(r, "config"), []byte(r.B.File(tb, "config")+"[receive]\n\thideRefs = !refs/heads/x\n"), 0o644))
+		}, "setting receive.hideRefs", ""},
+		{"refs that pushes are shown by the configuration of a work tree", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "extensions.worktreeConfig", "true")
+			sitetest.GitIn(tb, r.B.Dir, "config", "--worktree", "receive.hideRefs", "!refs/heads/x")
+		}, "setting receive.hideRefs", "setting receive.hideRefs"},
+		{"refs that an administrator hides", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "--add", "transfer.hideRefs", "refs/secret")
+		}, "setting receive.hideRefs", ""},
 		{"no link to the socket", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(in(r, "refdb/socket"))) }, "socket refdb/socket", ""},
 		{"a wrong link to the socket", func(tb testing.TB, r *sitetest.Replicas) {
 			must(tb, os.Remove(in(r, "refdb/socket")))

@@ -17,7 +17,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
@@ -147,14 +146,14 @@ func TestACheckOfManyRepositoriesGoesOnAfterABadOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	spoil(11, "packed-refs", "rubbish\n")
-	if err := os.Remove(filepath.Join(repositories[19].Path, "hooks/update")); err != nil {
+	if err := os.Remove(filepath.Join(repositories[19].Path, "refdb/socket")); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	err := check.Run(t.Context(), r.Config, r.DB, repositories, check.Options{Hook: sitetest.HookFile(t, "")}, func(f check.Finding) {
 		got = append(got, f.Project+" "+f.Code)
 	})
-	want := []string{"team/0003 repository", "team/0007 repository", "team/0011 repository", "team/0019 hook-missing"}
+	want := []string{"team/0003 repository", "team/0007 repository", "team/0011 repository", "team/0019 socket"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v\ngot  %q\nwant %q", err, got, want)
 	}
@@ -163,14 +162,14 @@ func TestACheckOfManyRepositoriesGoesOnAfterABadOne(t *testing.T) {
 func TestACheckGoesOnWithoutADatabaseThatDoesNotAnswerAnyMore(t *testing.T) {
 	t.Parallel()
 	r, repositories := newFleet(t, 40)
-	if err := os.Remove(filepath.Join(repositories[39].Path, "hooks/update")); err != nil {
+	if err := os.Remove(filepath.Join(repositories[39].Path, "refdb/socket")); err != nil {
 		t.Fatal(err)
 	}
 	driver := &fleetDriver{Driver: r.Open(t), failAfter: 5}
 	var got []check.Finding
 	err := check.Run(t.Context(), r.Config, r.OpenDB(t, driver), repositories, check.Options{}, func(f check.Finding) { got = append(got, f) })
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "35 of 40 repositories were not compared") ||
-		len(got) != 1 || got[0].Code != install.HookMissing {
+		len(got) != 1 || got[0].Code != check.SocketLink {
 		t.Errorf("%v, %+v", err, got)
 	}
 	if n := driver.lists.Load(); n > 5+16 {

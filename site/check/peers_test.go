@@ -29,13 +29,13 @@ func TestRefsThatWereHiddenBeforeStayHidden(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		before []string
-		found  string // by check, before it is put right
+		found  string // by check, before it is put right: what is hidden is written after what shows refs to pushes
 		after  string
 	}{
-		"others":         {[]string{"refs/meta", "!refs/meta/x"}, "setting transfer.hideRefs", "refs/meta\n!refs/meta/x\nrefs/peer\nrefs/refdb"},
-		"the peers":      {[]string{"refs/peer/", "refs/meta"}, "setting transfer.hideRefs", "refs/peer/\nrefs/meta\nrefs/refdb"},
-		"both":           {[]string{"refs/"}, "", "refs/"},
-		"all but theirs": {[]string{"!refs/peer"}, "setting transfer.hideRefs", "!refs/peer\nrefs/peer\nrefs/refdb"},
+		"others":         {[]string{"refs/meta", "!refs/meta/x"}, "setting receive.hideRefs, setting transfer.hideRefs", "refs/meta\n!refs/meta/x\nrefs/peer\nrefs/refdb"},
+		"the peers":      {[]string{"refs/peer/", "refs/meta"}, "setting receive.hideRefs, setting transfer.hideRefs", "refs/peer/\nrefs/meta\nrefs/refdb"},
+		"both":           {[]string{"refs/"}, "setting receive.hideRefs", "refs/"},
+		"all but theirs": {[]string{"!refs/peer"}, "setting receive.hideRefs, setting transfer.hideRefs", "!refs/peer\nrefs/peer\nrefs/refdb"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

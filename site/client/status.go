@@ -43,7 +43,9 @@ type Status struct {
 	// Readers are those of the list of moves: guards that keep indexes.
 	Readers []Reader `json:"readers"`
 	// MovesError is why moves can't be listed; "" if they are.
-	MovesError string  `json:"moves_error,omitempty"`
+	MovesError string `json:"moves_error,omitempty"`
+	// HooksError is what is wrong with the directory of the site's hooks; "" if nothing is.
+	HooksError string  `json:"hooks_error,omitempty"`
 	Stuck      []Stuck `json:"stuck"`
 	// Gerrit is what the daemon sees of the site's Gerrit; nil if it has none (site.gerrit).
 	Gerrit *Gerrit `json:"gerrit,omitempty"`
@@ -167,7 +169,7 @@ type Counters struct {
 
 // OK reports whether there is nothing for an operator to look at.
 func (s Status) OK() bool {
-	return s.Presence && s.Database && len(s.Stuck) == 0 && s.MovesError == "" && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
+	return s.Presence && s.Database && len(s.Stuck) == 0 && s.MovesError == "" && s.HooksError == "" && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
 		!slices.ContainsFunc(s.Readers, func(r Reader) bool { return r.Oldest > unreadFor.Seconds() }) &&
 		!slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent }) &&
 		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > BehindPatience.Seconds() })

@@ -88,7 +88,7 @@ func build(ctx context.Context, c *config.Config, db *refdb.DB, o Options, m *ma
 	}
 	dir, err := m.Dir()
 	if err == nil && o.Hook != "" {
-		err = install.Seal(c, dir, o.Hook)
+		err = install.Seal(ctx, c, dir, o.Hook)
 	}
 	if err != nil {
 		return rep, err

@@ -10,6 +10,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/memory"
 	"github.com/globalrefdb/globalrefdb/site/clone"
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
@@ -175,7 +176,7 @@ func TestACloneThatCanNotBeWholeLeavesNothing(t *testing.T) {
 			if err != nil || len(left) != 1 {
 				t.Errorf("left: %v, %v", left, err)
 			}
-			unfinished, err := filepath.Glob(filepath.Join(s.TempDir(), "..", "*", ".refdb-*"))
+			unfinished, err := filepath.Glob(filepath.Join(s.TempDir(), "..", "*", config.Unfinished+"*"))
 			if err != nil || len(unfinished) > 0 {
 				t.Errorf("left: %v, %v", unfinished, err)
 			}

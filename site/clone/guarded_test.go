@@ -14,6 +14,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site"
+	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -88,6 +89,14 @@ func (g *target) isGuarded() {
 	if err != nil || !install.IsGuardedBy(g.config, r) {
 		g.Fatalf("it is not guarded: %v", err)
 	}
+	err = check.Run(g.Context(), g.config, nil, []config.Repository{r}, check.Options{Hook: sitetest.Hook()}, func(f check.Finding) {
+		if strings.HasPrefix(f.Code, "hook") || f.Code == check.Setting {
+			g.Errorf("check finds %+v", f)
+		}
+	})
+	if err != nil {
+		g.Error(err)
+	}
 	pushed := g.Commit(g, "second")
 	out, failed := exec.Command("git", "-C", g.Dir, "push", "--quiet", g.path, pushed+":refs/heads/other").CombinedOutput()
 	v, err := g.db.Get(g.Context(), project, "refs/heads/other")
@@ -105,7 +114,7 @@ func (g *target) isGuarded() {
 func (g *target) nothingBeside() {
 	g.Helper()
 	for _, dir := range []string{filepath.Dir(g.path), g.config.Root} {
-		left, err := filepath.Glob(filepath.Join(dir, ".refdb-*"))
+		left, err := filepath.Glob(filepath.Join(dir, config.Unfinished+"*"))
 		if err != nil || len(left) > 0 {
 			g.Errorf("left: %v, %v", left, err)
 		}
@@ -125,7 +134,7 @@ func TestARepositoryIsGuardedWhenItAppears(t *testing.T) {
 	seen := filepath.Join(dir, "seen")
 	script := fmt.Sprintf(`#!/bin/sh
 if [ ! -e %[1]s ]; then echo missing >>%[2]s
-elif [ -e %[1]s/hooks/reference-transaction -a -e %[1]s/hooks/pre-receive -a -L %[1]s/refdb/socket ]; then echo guarded >>%[2]s
+elif grep -q "hooksPath = .*/current" %[1]s/config && grep -q "hideRefs = refs//" %[1]s/config && [ -L %[1]s/refdb/socket ]; then echo guarded >>%[2]s
 else echo "open to pushes: $*" >>%[2]s; fi
 exec %[3]s "$@"
 `, g.path, seen, git)

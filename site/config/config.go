@@ -32,6 +32,9 @@ const (
 	StoreNone    = "none"    // is "" in the configuration file
 )
 
+// HooksDir is the directory of the site's hooks in site.root, unless the configuration names another one.
+const HooksDir = ".refdb-hooks"
+
 // Where things are unless the configuration says otherwise.
 const (
 	DefaultFile   = "/etc/refdb/site.config"
@@ -46,6 +49,7 @@ type Config struct {
 	DatabaseFile string // or a file that holds it
 	Socket       string // at which hooks ask the daemon
 	State        string // the directory of the daemon's own files
+	Hooks        string // the directory of the hooks of all guarded repositories
 	Metrics      string // host:port, or a socket's path, that metrics are served at; "" for none
 	Root         string // the directory with the repositories; "" if each one is configured
 	Gerrit       string // the site directory of the Gerrit that serves them; "" if none does
@@ -165,6 +169,8 @@ func (c *Config) set(e Entry) error {
 		return setPath(&c.Socket, e.Value)
 	case "site.state":
 		return setPath(&c.State, e.Value)
+	case "site.hooks":
+		return setPath(&c.Hooks, e.Value)
 	case "site.root":
 		return setPath(&c.Root, e.Value)
 	case "site.gerrit":
@@ -310,6 +316,13 @@ func (c *Config) complete() error {
 			return fmt.Errorf("site.root: %w", err)
 		}
 		c.root = root
+	}
+	switch {
+	case c.Hooks != "":
+	case c.Root != "":
+		c.Hooks = filepath.Join(c.Root, HooksDir) // whoever reaches a repository reaches its hooks
+	default:
+		c.Hooks = c.State + "-hooks"
 	}
 	return c.checkRemovedTo()
 }

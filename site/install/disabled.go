@@ -53,7 +53,7 @@ func RecordDisabled(ctx context.Context, r config.Repository) error {
 	if err != nil {
 		return err
 	}
-	return GitConfig{repo}.Set(ctx, disabledKey, "true")
+	return GitConfig{Repo: repo}.Set(ctx, disabledKey, "true")
 }
 
 // ForgetDisabled takes that back.
@@ -65,5 +65,5 @@ func ForgetDisabled(ctx context.Context, r config.Repository) error {
 	if err != nil {
 		return err
 	}
-	return GitConfig{repo}.unset(ctx, disabledKey)
+	return GitConfig{Repo: repo}.unset(ctx, disabledKey)
 }

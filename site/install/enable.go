@@ -17,7 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
-	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 )
 
 // A Step is one thing that was done to a repository, or found done.
@@ -26,11 +26,10 @@ type Step struct {
 	Detail string // what was done
 }
 
-// Enable puts a repository under guard. It changes git's settings, makes the link by which the
-// hook finds the daemon, and installs the hooks; the last hook starts the guard. Hook is the path
-// of the hook's program, of which the site gets a copy. [Disable] restores what was there before.
-// Enable may be called again: it leaves what is right, and replaces older hooks. It calls done
-// for each step. If no daemon that serves the repository answers, it refuses, because pushes
+// Enable puts a repository under guard. It provides the site's hooks, of the program at the path hook, makes the link by which they find
+// the daemon, and changes git's settings, in one step, so that git runs them. The repository's own hooks stay where they are.
+// [Disable] restores what was there before. Enable may be called again: it leaves what is right, and brings a repository of an earlier version
+// to the form of this one. It calls done for each step. If no daemon that serves the repository answers, it refuses, because pushes
 // would be refused, and if the repository's disk folds names. At the end it waits for at most five seconds until git's lock files are gone:
 // they may be of a transaction that no hook was asked about. Then the daemon follows the repository, if the database keeps its objects.
 func Enable(ctx context.Context, c *config.Config, r config.Repository, hook string, done func(Step)) error {
@@ -42,14 +41,18 @@ func Enable(ctx context.Context, c *config.Config, r config.Repository, hook str
 	if err != nil {
 		return err
 	}
-	hooks, err := HooksOf(ctx, c, repo, program)
+	v, err := ReadVariables(ctx, repo)
+	if err != nil {
+		return err
+	}
+	hooks, err := HooksOf(ctx, c, repo, v)
 	if err != nil {
 		return err
 	}
 	if err := IsServed(ctx, c, repo.Dir()); err != nil {
 		return err
 	}
-	if err := guard(ctx, c, repo, hooks, done); err != nil {
+	if err := guard(ctx, c, hooks, program, done); err != nil {
 		return err
 	}
 	if err := AwaitLocks(ctx, repo.Dir()); err != nil {
@@ -70,11 +73,15 @@ func Guard(ctx context.Context, c *config.Config, dir, hook string) error {
 	if err != nil {
 		return err
 	}
-	hooks, err := HooksOf(ctx, c, repo, program)
+	v, err := ReadVariables(ctx, repo)
 	if err != nil {
 		return err
 	}
-	return guard(ctx, c, repo, hooks, func(Step) {})
+	hooks, err := HooksOf(ctx, c, repo, v)
+	if err != nil {
+		return err
+	}
+	return guard(ctx, c, hooks, program, func(Step) {})
 }
 
 // IsServed returns an error unless the daemon lets pushes through to the repository dir.
@@ -107,40 +114,97 @@ func Announce(ctx context.Context, c *config.Config, dir string) {
 	_ = client.Follow(ctx, c.Socket, dir)
 }
 
-// guard makes the settings, the link to the daemon's socket and the hooks, of which the last one starts the guard.
-func guard(ctx context.Context, c *config.Config, repo *gitrepo.Repo, hooks Hooks, done func(Step)) error {
-	if err := requireDistinctNames(repo.Dir(), os.Lstat); err != nil {
+// guard makes the link to the daemon's socket, and brings the hooks and git's settings into place. From then on git asks the daemon.
+func guard(ctx context.Context, c *config.Config, hooks Hooks, program []byte, done func(Step)) error {
+	if err := requireDistinctNames(hooks.repo.Dir(), os.Lstat); err != nil {
 		return err
 	}
-	config := GitConfig{repo}
-	before, err := ReadVariables(ctx, repo)
-	if err != nil {
-		return err
-	}
-	for _, s := range Settings {
-		did, err := config.Apply(ctx, before, s)
-		if err != nil {
-			return err
-		}
-		done(Step{s.Key, did})
-	}
-	did, err := config.HideRefs(ctx)
-	if err != nil {
-		return err
-	}
-	done(Step{HiddenRefs.Key, did})
-	did, err = LinkSocket(repo, c.Socket)
+	did, err := LinkSocket(hooks.repo, c.Socket)
 	if err != nil {
 		return fmt.Errorf("linking to the daemon's socket: %w", err)
 	}
 	done(Step{"socket", did})
-	for _, name := range HookNames {
-		did, err := hooks.Install(name)
-		if err != nil {
-			return fmt.Errorf("installing the hook %s: %w", name, err)
+	return hooks.lead(ctx, program, func(config GitConfig) error {
+		for _, s := range Settings {
+			did, err := config.Apply(ctx, hooks.variables, s)
+			if err != nil {
+				return err
+			}
+			done(Step{s.Key, did})
 		}
-		done(Step{name, did})
+		did, err := config.HideRefs(ctx)
+		done(Step{HiddenRefs.Key, did})
+		return err
+	}, done)
+}
+
+// RepairHooks brings the hooks of a repository that is to be guarded into place, as [Enable] does. Nil for the program stands for that of
+// the site's hooks, which must be whole then.
+func RepairHooks(ctx context.Context, hooks Hooks, program []byte) (did string, err error) {
+	var last Step
+	err = hooks.lead(ctx, program, func(GitConfig) error { return nil }, func(s Step) { last = s })
+	return last.Detail, err
+}
+
+// lead lets git run the site's hooks, and refuse pushes without them. A crash leaves the repository as it was, or under guard: what is
+// done before the configuration changes makes no difference to git, or lets it run the site's hooks from the places of the repository's own.
+// More changes the configuration in the same step.
+func (h Hooks) lead(ctx context.Context, program []byte, more func(GitConfig) error, done func(Step)) error {
+	if err := h.refuse(); err != nil {
+		return err
 	}
+	if program != nil {
+		did, err := h.Site.Provide(ctx, program, false)
+		if err != nil {
+			return err
+		}
+		done(Step{"site hooks", did})
+	}
+	if faults := h.Site.Faults(nil); len(faults) > 0 {
+		return fmt.Errorf("%s: %s", faults[0].Path, faults[0].Detail)
+	}
+	if detail := h.Site.NotEnterable(h.repo.Dir()); detail != "" {
+		return errors.New(detail)
+	}
+	guarded := h.leadsToASite()
+	covered, err := h.place()
+	if err != nil {
+		return fmt.Errorf("installing the hooks: %w", err)
+	}
+	found := h.hidings()
+	for _, hidden := range [][]string{found.before, found.hidden()} { // as it is, and if it is written anew
+		if err := h.Site.ProvideConfig(ctx, hidden); err != nil {
+			return err
+		}
+	}
+	var led string
+	err = rewrite(ctx, h.repo, func(config GitConfig) error {
+		if err := more(config); err != nil {
+			return err
+		}
+		led, err = config.lead(ctx, h)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !guarded && !covered {
+		switch ended, err := h.awaitGits(ctx, gitrepo.LockPatience); {
+		case err != nil:
+			return err
+		case !ended:
+			return fmt.Errorf("a git works on %s that began before the hooks were in place, and does not ask them: run this again when it is through", h.repo.Dir())
+		}
+	}
+	left, err := h.finish(ctx, gitrepo.LockPatience)
+	if err != nil {
+		return fmt.Errorf("giving the repository's own hooks their places back: %w", err)
+	}
+	detail := led + "; the repository's own hooks are run from " + h.Own
+	for _, path := range left {
+		detail += "; " + filepath.Base(path) + " stays there until the gits have ended that run now: run this again"
+	}
+	done(Step{h.setting().Key, detail})
 	return nil
 }
 
@@ -179,7 +243,11 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 	if err != nil {
 		return err
 	}
-	hooks, err := HooksOf(ctx, c, repo, nil)
+	v, err := ReadVariables(ctx, repo)
+	if err != nil {
+		return err
+	}
+	hooks, err := HooksOf(ctx, c, repo, v)
 	if err != nil {
 		return err
 	}
@@ -191,31 +259,34 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 			return fmt.Errorf("%s: a push that this site announced is pending since %s: its daemon ends it, or `refdbctl site repair` if that does not run", i.Ref, i.Age.Round(time.Second))
 		}
 	}
-	for _, name := range HookNames {
-		did, err := hooks.remove(name)
-		if err != nil {
-			return fmt.Errorf("removing the hook %s: %w", name, err)
-		}
-		done(Step{name, did})
-	}
-	config := GitConfig{repo}
-	before, err := ReadVariables(ctx, repo)
-	if err != nil {
-		return err
-	}
-	for _, s := range Settings {
-		did, err := config.restore(ctx, before, s)
+	err = rewrite(ctx, repo, func(config GitConfig) error {
+		did, err := config.unlead(ctx, hooks)
 		if err != nil {
 			return err
 		}
-		done(Step{s.Key, did})
+		done(Step{hooks.setting().Key, did})
+		for _, s := range Settings {
+			did, err := config.restore(ctx, v, s)
+			if err != nil {
+				return err
+			}
+			done(Step{s.Key, did})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	if err := hooks.giveBack(done); err != nil {
+		return err
+	}
+	// They are hidden until they are gone.
 	removed, err := removeOwnRefs(ctx, repo)
 	if err != nil {
 		return err
 	}
 	done(Step{"own refs", fmt.Sprint(removed, " removed")})
-	did, err := config.showRefs(ctx)
+	did, err := GitConfig{Repo: repo}.showRefs(ctx)
 	if err != nil {
 		return err
 	}
@@ -262,16 +333,16 @@ func LinkSocket(repo *gitrepo.Repo, socket string) (did string, err error) {
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	// A new link is moved over the old one: there is always one.
-	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+	return "made to lead to " + socket, placeLink(path, socket)
+}
+
+// ReadHook reads the hook's program, which must be ours.
+func ReadHook(path string) ([]byte, error) {
+	if !hookdir.IsProgram(path) {
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("the hook's program: %w: build or install refdb-hook, or say where it is", err)
+		}
+		return nil, fmt.Errorf("%s is not refdb-hook: name the program that was built from cmd/refdb-hook", path)
 	}
-	if err := os.Symlink(socket, fresh); err != nil {
-		return "", err
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return "", err
-	}
-	return "made to lead to " + socket, durable.SyncDir(filepath.Dir(path))
+	return os.ReadFile(path)
 }

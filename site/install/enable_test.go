@@ -1,11 +1,8 @@
 package install_test
 
 import (
-	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,6 +41,20 @@ func TestEnableAndDisableLeaveARepositoryAsItWas(t *testing.T) {
 		"with its own hooks path": func(tb testing.TB, r *sitetest.Replicas) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", filepath.Join(r.B.Dir, "hooks"))
 		},
+		"with settings that ours are added to": func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "receive.denyDeletes", "true")
+			sitetest.GitIn(tb, r.B.Dir, "config", "receive.hideRefs", "refs/secret")
+			sitetest.GitIn(tb, r.B.Dir, "config", "include.path", "elsewhere")
+			sitetest.GitIn(tb, r.B.Dir, "config", "transfer.hideRefs", "refs/")
+			sitetest.GitIn(tb, r.B.Dir, "config", "--add", "transfer.hideRefs", "!refs/heads")
+		},
+		"whose configuration ends without a line's end": func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", filepath.Join(r.B.Dir, "hooks"))
+			text := r.B.File(tb, "config")
+			if err := os.WriteFile(filepath.Join(r.B.Dir, "config"), []byte(text+"[x]\ny = z\n"), 0o644); err != nil {
+				tb.Fatal(err)
+			}
+		},
 		"without a hooks directory": func(tb testing.TB, r *sitetest.Replicas) {
 			if err := os.RemoveAll(filepath.Join(r.B.Dir, "hooks")); err != nil {
 				tb.Fatal(err)
@@ -59,13 +70,13 @@ func TestEnableAndDisableLeaveARepositoryAsItWas(t *testing.T) {
 			if _, err := r.Enable(t, sitetest.HookFile(t, "older")); err != nil {
 				t.Fatal(err)
 			}
-			steps, err := r.Enable(t, sitetest.HookFile(t, ""))
-			if err != nil || steps["update"] != "replaced by this version" || steps["receive.autogc"] != "is false" {
-				t.Errorf("the upgrade: %v, %v", steps, err)
+			steps, err := r.Enable(t, sitetest.HookFile(t, "older"))
+			if err != nil || steps["site hooks"] != "is there" || steps["receive.autogc"] != "is false" || !strings.HasPrefix(steps["core.hooksPath"], "is ") {
+				t.Errorf("again: %v, %v", steps, err)
 			}
 			steps, err = r.Enable(t, sitetest.HookFile(t, ""))
-			if err != nil || steps["update"] != "is there" {
-				t.Errorf("again: %v, %v", steps, err)
+			if err != nil || !strings.HasPrefix(steps["site hooks"], "is there, of another version") {
+				t.Errorf("another version: %v, %v", steps, err)
 			}
 			if got := sitetest.GitIn(t, r.B.Dir, "config", "core.fsync") + sitetest.GitIn(t, r.B.Dir, "config", "receive.autogc"); got != "allfalse" {
 				t.Errorf("settings: %s", got)
@@ -81,113 +92,6 @@ func TestEnableAndDisableLeaveARepositoryAsItWas(t *testing.T) {
 			}
 			if err := r.Disable(t); err != nil {
 				t.Errorf("again: %v", err)
-			}
-		})
-	}
-}
-
-// links are the paths, of those given, that are one file.
-func links(tb testing.TB, paths ...string) string {
-	tb.Helper()
-	first, err := os.Stat(paths[0])
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var same []string
-	for _, path := range paths {
-		if info, err := os.Stat(path); err != nil {
-			tb.Fatal(err)
-		} else if os.SameFile(first, info) {
-			same = append(same, filepath.Base(path))
-		}
-	}
-	return strings.Join(same, " ")
-}
-
-func TestTheHooksOfAllRepositoriesAreOneFile(t *testing.T) {
-	t.Parallel()
-	r := sitetest.NewReplicas(t)
-	r.Serve(t)
-	shared := filepath.Join(r.Config.State, "refdb-hook")
-	other := sitetest.Bare{Dir: filepath.Join(filepath.Dir(r.B.Dir), "other.git")}
-	sitetest.GitIn(t, "/", "init", "--quiet", "--bare", other.Dir)
-	enableOther := func(hook string) {
-		t.Helper()
-		found, err := r.Config.Find(other.Dir)
-		if err == nil {
-			err = install.Enable(t.Context(), r.Config, found, hook, func(install.Step) {})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	enableOther(sitetest.HookFile(t, "older"))
-	if _, err := r.Enable(t, sitetest.HookFile(t, "older")); err != nil {
-		t.Fatal(err)
-	}
-	const names = " reference-transaction update pre-receive"
-	if got := links(t, slices.Concat([]string{shared}, r.B.Hooks(), other.Hooks())...); got != "refdb-hook"+names+names {
-		t.Errorf("one file: %s", got)
-	}
-	// An upgrade leaves the other repository with what it has: it may be running.
-	before, err := os.ReadFile(other.Hooks()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
-		t.Fatal(err)
-	}
-	if got := links(t, slices.Concat([]string{shared}, r.B.Hooks(), other.Hooks())...); got != "refdb-hook"+names {
-		t.Errorf("one file after the upgrade of one repository: %s", got)
-	}
-	if after, err := os.ReadFile(other.Hooks()[0]); err != nil || !bytes.Equal(after, before) {
-		t.Errorf("the other's hook is another: %v", err)
-	}
-	enableOther(sitetest.HookFile(t, ""))
-	if got := links(t, slices.Concat([]string{shared}, r.B.Hooks(), other.Hooks())...); got != "refdb-hook"+names+names {
-		t.Errorf("one file after the upgrade of both: %s", got)
-	}
-	if entries, err := filepath.Glob(filepath.Join(r.B.Dir, "hooks/*refdb*")); err != nil || len(entries) != 0 {
-		t.Errorf("left behind: %q, %v", entries, err)
-	}
-}
-
-func TestWhereHooksCanNotBeLinksTheyAreCopies(t *testing.T) {
-	t.Parallel()
-	for name, state := range map[string]func(testing.TB) string{
-		"another file system": func(tb testing.TB) string {
-			dir, err := os.MkdirTemp("/dev/shm", "site-test")
-			if err != nil {
-				tb.Skipf("no directory can be made in /dev/shm, so hooks on another file system are not looked at: %v", err)
-			}
-			tb.Cleanup(func() { os.RemoveAll(dir) })
-			return dir
-		},
-		"no place for a copy of the site's": func(testing.TB) string { return "/dev/null/state" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := sitetest.NewReplicas(t)
-			r.Serve(t)
-			c := *r.Config
-			c.State = state(t)
-			for _, version := range []string{"older", ""} {
-				hook := sitetest.HookFile(t, version)
-				if err := install.Enable(t.Context(), &c, r.RepositoryB(), hook, func(install.Step) {}); err != nil {
-					t.Fatal(err)
-				}
-				want, err := os.ReadFile(hook)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, path := range r.B.Hooks() {
-					if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-						t.Errorf("%s: %v", path, err)
-					}
-				}
-				if got := links(t, r.B.Hooks()...); got != "reference-transaction" {
-					t.Errorf("one file: %s", got)
-				}
 			}
 		})
 	}
@@ -215,23 +119,6 @@ func TestEnableWaitsForMovesThatBeganBefore(t *testing.T) {
 	})
 }
 
-func TestEnableChainsAHookThatIsThere(t *testing.T) {
-	t.Parallel()
-	r := sitetest.NewReplicas(t)
-	r.Serve(t)
-	sitetest.ForeignHook(t, r.B, "update", `echo "no $1 on Fridays" >&2; exit 1`)
-	old := r.B.Commit(t, "x")
-	steps, err := r.Enable(t, sitetest.HookFile(t, ""))
-	if err != nil || !strings.Contains(steps["update"], "update.chained") {
-		t.Fatalf("%v, %v", steps, err)
-	}
-	cmd := exec.Command("git", "push", r.B.Dir, old+":"+sitetest.MainRef)
-	cmd.Dir = r.B.Dir
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no refs/heads/main on Fridays") {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
 func TestEnableRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -239,10 +126,24 @@ func TestEnableRefuses(t *testing.T) {
 		before func(testing.TB, *sitetest.Replicas) (hookPath string)
 		says   string
 	}{
-		{"hooks that are shared", func(tb testing.TB, r *sitetest.Replicas) string {
-			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", "/etc/git-hooks")
+		{"a hook that git would not run any more", func(tb testing.TB, r *sitetest.Replicas) string {
+			sitetest.ForeignHook(tb, r.B, "push-to-checkout", "exit 0")
 			return sitetest.HookFile(tb, "")
-		}, "core.hooksPath"},
+		}, "hooks/push-to-checkout would not be run"},
+		{"a directory of hooks that not everybody can enter who can enter the repository", func(tb testing.TB, r *sitetest.Replicas) string {
+			dir := filepath.Join(tb.TempDir(), "closed")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				tb.Fatal(err)
+			}
+			c := *r.Config
+			c.Hooks = filepath.Join(dir, "hooks")
+			r.Config = &c
+			return sitetest.HookFile(tb, "")
+		}, "not all users can enter"},
+		{"a configuration that another git changes", func(tb testing.TB, r *sitetest.Replicas) string {
+			sitetest.LockFile(tb, r.B, "config.lock")
+			return sitetest.HookFile(tb, "")
+		}, "config.lock"},
 		{"hooks that git looks for wherever it runs", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", "hooks")
 			return sitetest.HookFile(tb, "")
@@ -259,11 +160,6 @@ func TestEnableRefuses(t *testing.T) {
 			r.Config = sitetest.SiteConfig(tb, tb.TempDir(), "[repository \""+sitetest.Project+"\"]\npath = "+r.B.Dir+"\n[site]\nsocket = "+r.Config.Socket+"\n")
 			return sitetest.HookFile(tb, "")
 		}, "not a repository of this site"},
-		{"two hooks of others", func(tb testing.TB, r *sitetest.Replicas) string {
-			sitetest.ForeignHook(tb, r.B, "update", "exit 0")
-			sitetest.ForeignHook(tb, r.B, "update.chained", "exit 1")
-			return sitetest.HookFile(tb, "")
-		}, "update.chained"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -295,8 +191,8 @@ func TestDisableWaitsForPushes(t *testing.T) {
 	if err := r.Disable(t); err == nil || !strings.Contains(err.Error(), sitetest.MainRef) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(r.B.Dir, "hooks/update")); err != nil {
-		t.Error("the hook is gone")
+	if got := sitetest.GitIn(t, r.B.Dir, "config", "core.hooksPath"); got != filepath.Join(r.Config.Hooks, "current") {
+		t.Errorf("core.hooksPath is %s", got)
 	}
 	if err := install.Disable(t.Context(), r.Config, nil, r.RepositoryB(), func(install.Step) {}); err != nil {
 		t.Errorf("without asking: %v", err)

@@ -9,14 +9,12 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 )
-
-// hidden are the prefixes of refs that clients don't see, as git's setting names them.
-var hidden = [...]string{"refs/peer", "refs/refdb"}
 
 // HiddenRefs is the setting that hides refs from clients. It may have many values; the last one that
 // matches a ref decides.
-var HiddenRefs = Setting{Key: "transfer.hideRefs", Value: strings.Join(hidden[:], " and "), Why: "clients would see refs of peers, or refs that only keep objects, and clone them"}
+var HiddenRefs = Setting{Key: "transfer.hideRefs", Value: strings.Join(hookdir.Hidden[:], " and "), Why: "clients would see refs of peers, or refs that only keep objects, and clone them"}
 
 func (c GitConfig) shown(ctx context.Context) ([]string, error) {
 	values, err := c.values(ctx, HiddenRefs.Key)
@@ -28,7 +26,7 @@ func (c GitConfig) shown(ctx context.Context) ([]string, error) {
 
 // values returns all values of a key.
 func (c GitConfig) values(ctx context.Context, key string) ([]string, error) {
-	out, err := c.Repo.Command(ctx, "config", "--local", "--null", "--get-all", key).Output()
+	out, err := c.Repo.Command(ctx, slices.Concat([]string{"config"}, c.where(), []string{"--null", "--get-all", key})...).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
 		return nil, nil
 	}
@@ -40,7 +38,7 @@ func (c GitConfig) values(ctx context.Context, key string) ([]string, error) {
 
 // NotHiddenBy returns the prefixes of refs that clients see, and shouldn't, if the setting has these values.
 func NotHiddenBy(values []string) (shown []string) {
-	for _, prefix := range hidden {
+	for _, prefix := range hookdir.Hidden {
 		if !hides(values, prefix) {
 			shown = append(shown, prefix)
 		}

@@ -1,224 +1,296 @@
 package install
 
 import (
-	"bytes"
 	"context"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/pusher"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-// HookNames are the hooks that guard a repository. The first decides, the second explains, and the
-// third reads what the second needs.
-var HookNames = [...]string{"reference-transaction", "update", "pre-receive"}
+// deciding are the hooks by which a guard takes part in pushes. Earlier versions were in their places.
+var deciding = hookdir.Names[:3]
 
-// without returns the effect if git doesn't run our hook.
-func without(name string) string {
-	switch name {
-	case "update":
-		return "pushes are refused as a whole, and over HTTP without the reason"
-	case "pre-receive":
-		return "pushes of many refs are slow"
-	}
-	return "pushes are not guarded"
+// unsupported are git's hooks that the site's directory does not have: git does not run them in a guarded repository. A hook
+// push-to-checkout that only runs the repository's own would switch receive.denyCurrentBranch = updateInstead off.
+var unsupported = []string{
+	"applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-commit",
+	"pre-rebase", "post-checkout", "post-merge", "pre-push", "push-to-checkout", "pre-auto-gc", "post-rewrite", "sendemail-validate",
+	"fsmonitor-watchman", "p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit", "post-index-change",
 }
 
-const (
-	// hookProgram is what the build information of our hook names.
-	hookProgram = "github.com/globalrefdb/globalrefdb/cmd/refdb-hook"
-	// chained is added to the name of a hook that was there before ours. Our hook runs that one first.
-	chained = ".chained"
-)
-
-// Codes of what may be wrong with a hook. They don't change: monitoring may rely on them.
-const (
-	HookMissing       = "hook-missing"        // pushes are not guarded, or slow
-	HookForeign       = "hook-foreign"        // another program is in its place
-	HookNotExecutable = "hook-not-executable" // git ignores it
-	HookOutdated      = "hook-outdated"       // it is of another version
-)
-
-// Hooks are the hooks of a repository.
+// Hooks are a repository's own hooks and those of its site.
 type Hooks struct {
-	Dir string
-	// program is what ours should hold; nil if it isn't known.
-	program []byte
-	// Programs, unless nil, knows what is in files that were looked at before.
-	Programs *Programs
-	// shared is the path of the site's copy of the program. The hooks of all repositories are hard
-	// links to it, where the file system allows that.
-	shared string
+	Site hookdir.Dir
+	// Own is the directory whose hooks git would run if the repository were not guarded. Refdb-hook runs them from there.
+	Own         string
+	repo        *gitrepo.Repo
+	variables   Variables
+	gitPrograms []string
 }
 
-// HooksOf returns the hooks in the directory that git takes them from. The directory must be the
-// repository's own: in a shared one our hooks would run for other repositories, too, and others
-// could change the hooks of this one.
-func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, program []byte) (Hooks, error) {
-	h := OwnHooks(c, repo, program)
+// HooksOf finds the hooks of a repository with these settings.
+func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, v Variables) (Hooks, error) {
+	h := Hooks{Site: hookdir.Dir(c.Hooks), Own: filepath.Join(repo.Dir(), "hooks"), repo: repo, variables: v, gitPrograms: c.GitPrograms}
+	if _, known := v.Get(h.setting().setKey()); known || h.leadsToASite() {
+		if target, err := os.Readlink(h.ownLink()); err == nil {
+			if h.Own = target; !filepath.IsAbs(target) {
+				h.Own = filepath.Join(repo.Dir(), "refdb", target)
+			}
+			return h, nil
+		}
+		if before, had := v.Get(h.setting().beforeKey()); had && filepath.IsAbs(before) {
+			h.Own = before
+		}
+		return h, nil
+	}
+	if !v.All["core.hookspath"] {
+		return h, nil
+	}
 	out, err := repo.Command(ctx, "config", "--type=path", "--get", "core.hooksPath").Output()
 	if err != nil {
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
-			return h, nil // not set
-		}
 		return h, fmt.Errorf("reading core.hooksPath: %w", gitrepo.Failure(ctx, err))
 	}
 	path := strings.TrimSuffix(string(out), "\n")
-	h.Dir = path
 	if !filepath.IsAbs(path) {
 		return h, fmt.Errorf("core.hooksPath is %q: git looks for that from wherever it runs, and mostly finds no hooks; unset it, "+
-			"or set it to %s in the repository's configuration", path, filepath.Join(repo.Dir(), "hooks"))
+			"or set it to %s in the repository's configuration", path, h.Own)
 	}
-	if real, err := filepath.EvalSymlinks(h.Dir); err == nil {
-		h.Dir = real
-	}
-	if inside, err := filepath.Rel(repo.Dir(), h.Dir); err != nil || !filepath.IsLocal(inside) {
-		return h, fmt.Errorf("core.hooksPath is %q, outside of the repository %s: the hooks would not be this repository's own; unset it, "+
-			"or set it to %s in the repository's configuration", path, repo.Dir(), filepath.Join(repo.Dir(), "hooks"))
-	}
+	h.Own = filepath.Clean(path)
 	return h, nil
 }
 
-// OwnHooks returns the hooks of a repository for which core.hooksPath is not set.
-func OwnHooks(c *config.Config, repo *gitrepo.Repo, program []byte) Hooks {
-	return Hooks{Dir: filepath.Join(repo.Dir(), "hooks"), program: program, shared: filepath.Join(c.State, "refdb-hook")}
+// HasOwnHook reports whether the guarded repository at dir has a hook of its own of that name that refdb-hook runs.
+func HasOwnHook(dir, name string) bool {
+	own := filepath.Join(dir, wire.OwnHooks)
+	if _, err := os.Lstat(own); err != nil {
+		own = filepath.Join(dir, "hooks")
+	}
+	return unix.Access(filepath.Join(own, name), unix.X_OK) == nil
 }
 
-// ReadHook reads the hook's program, which must be ours.
-func ReadHook(path string) ([]byte, error) {
-	if !isOurs(path) {
-		if _, err := os.Stat(path); err != nil {
-			return nil, fmt.Errorf("the hook's program: %w: build or install refdb-hook, or say where it is", err)
-		}
-		return nil, fmt.Errorf("%s is not refdb-hook: name the program that was built from cmd/refdb-hook", path)
-	}
-	return os.ReadFile(path)
+// setting is the setting that leads git to the site's hooks.
+func (h Hooks) setting() Setting {
+	return Setting{Key: "core.hooksPath", Value: h.Site.HooksPath(), Why: "git would not run the site's hooks"}
 }
 
-func isOurs(path string) bool {
-	info, err := buildinfo.ReadFile(path)
-	return err == nil && info.Path == hookProgram
+// leadsToASite reports whether the repository's configuration leads git to a site's hooks, maybe in another place than this site has them.
+func (h Hooks) leadsToASite() bool {
+	path, ok := h.variables.Get(h.setting().Key)
+	set, known := h.variables.Get(h.setting().setKey())
+	return ok && (path == h.Site.HooksPath() || known && path == set)
 }
 
-// Inspect returns what is wrong with a hook, as one of the codes above, or "".
-func (h Hooks) Inspect(name string) (code, detail string) {
-	path := filepath.Join(h.Dir, name)
-	info, err := os.Lstat(path)
-	state := h.Programs.look(path, h.program)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return HookMissing, without(name)
-	case err != nil:
-		return HookMissing, err.Error()
-	case !state.ours:
-		return HookForeign, "the hook is not refdb-hook: " + without(name)
-	case info.Mode().Type() == fs.ModeSymlink:
-		return HookOutdated, "it is a symbolic link: once its target is gone, " + without(name)
-	case info.Mode().Perm()&0o111 == 0:
-		return HookNotExecutable, "git ignores it: " + without(name)
-	case !state.same:
-		return HookOutdated, "it is of another version than the refdb-hook beside this program"
-	}
-	return "", ""
-}
+func (h Hooks) ownLink() string { return filepath.Join(h.repo.Dir(), wire.OwnHooks) }
 
-// Install puts our hook in place, whatever is there, and returns what it did. There is a hook at
-// every moment, if there was one before.
-func (h Hooks) Install(name string) (did string, err error) {
-	path := filepath.Join(h.Dir, name)
-	code, _ := h.Inspect(name)
-	switch code {
-	case "":
-		return "is there", nil
-	case HookNotExecutable:
-		did = "made executable"
-	case HookOutdated:
-		did = "replaced by this version"
-	case HookMissing:
-		did = "installed"
-	case HookForeign:
-		if err := keepForeign(path); err != nil {
-			return "", err
-		}
-		did = "installed; what was there runs before it, as " + name + chained
-	}
-	if h.program == nil {
-		return "", fmt.Errorf("hook %s: refdb-hook was found neither beside this program nor in PATH: say where it is", name)
-	}
-	if err := os.MkdirAll(h.Dir, 0o755); err != nil {
-		return "", err
-	}
-	return did, h.place(path)
-}
-
-// hookMode lets nobody write to a hook: it would change those of all repositories.
-const hookMode = 0o555
-
-// place puts the program at path: as a link to the site's copy, or as a separate copy if the
-// site's is on another file system or can't be made.
-func (h Hooks) place(path string) error {
-	fresh := path + ".refdb-new"
-	if err := removeIfThere(fresh); err != nil {
-		return err
-	}
-	if h.share() != nil || os.Link(h.shared, fresh) != nil {
-		return durable.WriteFile(path, h.program, hookMode)
-	}
-	// A rename from one link to another of the same file would leave both.
-	if err := errors.Join(os.Rename(fresh, path), removeIfThere(fresh)); err != nil {
-		return err
-	}
-	return durable.SyncDir(h.Dir)
-}
-
-// share makes sure that the site has its copy. It replaces an older one, and never writes to it:
-// the old file may be running, and the hooks of other repositories still link to it.
-func (h Hooks) share() error {
-	info, err := os.Lstat(h.shared)
-	if err == nil && info.Mode() == hookMode {
-		if have, err := os.ReadFile(h.shared); err == nil && bytes.Equal(have, h.program) {
-			return nil
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(h.shared), 0o700); err != nil {
-		return err
-	}
-	return durable.WriteFile(h.shared, h.program, hookMode)
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
+// refuse returns an error if the repository has hooks that git would not run any more.
+func (h Hooks) refuse() error {
+	if others := h.others(); len(others) > 0 {
+		return fmt.Errorf("%s would not be run in a guarded repository, which runs %s only: make it not executable, or remove it",
+			filepath.Join(h.Own, others[0]), strings.Join(hookdir.Names[:], ", "))
 	}
 	return nil
 }
 
-// keepForeign gives another program's hook a second name, under which our hook runs it.
-func keepForeign(path string) error {
-	kept, err := os.Lstat(path + chained)
-	if errors.Is(err, fs.ErrNotExist) {
-		return os.Link(path, path+chained)
+// others returns the names of hooks that the repository has and git does not run.
+func (h Hooks) others() (names []string) {
+	for _, name := range unsupported {
+		path := filepath.Join(h.Own, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil {
+			names = append(names, name)
+		}
 	}
+	return names
+}
+
+// inside returns where a path is in the repository, as a link from a directory in refdb's; the path itself if it is elsewhere.
+func (h Hooks) inside(from, path string) (target string, is bool) {
+	if below, err := filepath.Rel(h.repo.Dir(), path); err == nil && filepath.IsLocal(below) {
+		if target, err := filepath.Rel(from, path); err == nil {
+			return target, true
+		}
+	}
+	return path, false
+}
+
+// place records where the repository's own hooks are, and lets the site's hooks run in the places where gits look that have begun before:
+// they read core.hooksPath when they start. Covered says that these gits ask the daemon, too.
+func (h Hooks) place() (covered bool, err error) {
+	link := h.ownLink()
+	if err := os.Mkdir(filepath.Dir(link), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	release, err := h.alone()
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	target, inside := h.inside(filepath.Dir(link), h.Own)
+	if err := placeLink(link, target); err != nil {
+		return false, err
+	}
+	if info, err := os.Stat(h.Own); !inside || err != nil || !info.IsDir() {
+		return false, nil
+	}
+	for i, name := range deciding {
+		path := filepath.Join(h.Own, name)
+		ours := isOurs(path)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && i == 0 {
+			ours = true
+		}
+		if !ours {
+			continue
+		}
+		chained := filepath.Join(h.repo.Dir(), wire.ChainedHooks, name)
+		_, err := os.Lstat(path + wire.Chained)
+		if i > 0 || err == nil { // there is something to finish
+			if err := durable.MkdirAll(filepath.Dir(chained), 0o755); err != nil {
+				return false, err
+			}
+		}
+		if err == nil {
+			target, _ := h.inside(filepath.Dir(chained), path+wire.Chained)
+			if err := placeLink(chained, target); err != nil {
+				return false, err
+			}
+		}
+		if err := h.placeRelay(name); err != nil {
+			return false, err
+		}
+		covered = covered || i == 0
+	}
+	return covered, nil
+}
+
+// placeRelay puts the script that starts the site's hook in the place of the repository's own. There is a hook at every moment, if there was one before.
+func (h Hooks) placeRelay(name string) error {
+	path := filepath.Join(h.Own, name)
+	if have, err := os.ReadFile(path); err == nil && string(have) == h.relay(name) {
+		return nil
+	}
+	return durable.WriteFile(path, []byte(h.relay(name)), 0o755)
+}
+
+// relay returns the script that starts the site's hook.
+func (h Hooks) relay(name string) string {
+	path := strings.ReplaceAll(filepath.Join(h.Site.HooksPath(), name), "'", `'\''`)
+	return wire.Relay + "for pushes that began before core.hooksPath led to the site's hooks. `refdbctl site disable` removes it.\nexec '" + path + "' \"$@\"\n"
+}
+
+// unplaced returns the paths of the site's hooks that are in places of the repository's own.
+func (h Hooks) unplaced() (paths []string) {
+	if _, inside := h.inside(h.repo.Dir(), h.Own); !inside {
+		return nil
+	}
+	for i, name := range deciding {
+		path := filepath.Join(h.Own, name)
+		_, err := os.Lstat(path + wire.Chained)
+		if (i > 0 || err == nil) && isOurs(path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// finish gives the repository's own hooks their places back, once all gits have ended that began before now. It waits for
+// some seconds. Left are those for which it has to be called again.
+func (h Hooks) finish(ctx context.Context, patience time.Duration) (left []string, err error) {
+	if left = h.unplaced(); len(left) > 0 {
+		ended, err := h.awaitGits(ctx, patience)
+		if err != nil || !ended {
+			return left, err
+		}
+	}
+	release, err := h.alone()
+	if err != nil {
+		return left, err
+	}
+	defer release()
+	for _, path := range h.unplaced() {
+		if _, err := putBack(path); err != nil {
+			return left, err
+		}
+	}
+	return nil, os.RemoveAll(filepath.Join(h.repo.Dir(), wire.ChainedHooks))
+}
+
+// giveBack gives the repository's own hooks their places back, which git runs again, and removes what led to them.
+func (h Hooks) giveBack(done func(Step)) error {
+	release, err := h.alone()
 	if err != nil {
 		return err
 	}
-	if here, err := os.Lstat(path); err == nil && os.SameFile(here, kept) {
-		return nil // we were stopped in between
+	defer release()
+	for _, name := range deciding {
+		did, err := putBack(filepath.Join(h.Own, name))
+		if err != nil {
+			return fmt.Errorf("removing the hook %s: %w", name, err)
+		}
+		done(Step{name, did})
 	}
-	return fmt.Errorf("neither %s nor %s is refdb-hook: merge them into one and remove the other", path, path+chained)
+	for _, left := range []string{wire.OwnHooks, wire.ChainedHooks} {
+		if err := os.RemoveAll(filepath.Join(h.repo.Dir(), left)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// remove removes our hook and restores the one that was there before.
-func (h Hooks) remove(name string) (did string, err error) {
-	path := filepath.Join(h.Dir, name)
+// alone keeps other processes from moving the repository's hooks until release is called.
+func (h Hooks) alone() (release func(), err error) {
+	dir, err := os.Open(filepath.Join(h.repo.Dir(), "refdb"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil // nobody has moved any
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return func() { dir.Close() }, nil
+}
+
+// Finish gives the own hooks of a guarded repository their places back, if no git runs that began when ours were there. Else it has to be
+// called again.
+func Finish(ctx context.Context, c *config.Config, r config.Repository) error {
+	repo, err := openOwn(ctx, r)
+	if err != nil {
+		return err
+	}
+	v, err := ReadVariables(ctx, repo)
+	if err != nil {
+		return err
+	}
+	h, err := HooksOf(ctx, c, repo, v)
+	if err != nil || !h.leadsToASite() {
+		return err
+	}
+	_, err = h.finish(ctx, gitrepo.LockPatience)
+	return err
+}
+
+// awaitGits waits until no git works on the repository that has begun before now, and reports whether that came to pass.
+func (h Hooks) awaitGits(ctx context.Context, patience time.Duration) (ended bool, err error) {
+	ended, unsure, err := pusher.AwaitGits(ctx, h.gitPrograms, h.repo.Dir(), time.Now().Add(patience))
+	return ended && !unsure, err
+}
+
+// putBack removes our hook at path, and gives its place to the one that was there before.
+func putBack(path string) (did string, err error) {
 	switch _, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "is not there", nil
@@ -227,14 +299,102 @@ func (h Hooks) remove(name string) (did string, err error) {
 	case !isOurs(path):
 		return "is not ours: left alone", nil
 	}
-	if _, err := os.Lstat(path + chained); err == nil {
-		if err := os.Rename(path+chained, path); err != nil {
-			return "", err
+	if _, err := os.Lstat(path + wire.Chained); err == nil {
+		return "removed; the one from before is back", errors.Join(os.Rename(path+wire.Chained, path), durable.SyncDir(filepath.Dir(path)))
+	}
+	return "removed", errors.Join(os.Remove(path), durable.SyncDir(filepath.Dir(path)))
+}
+
+// isOurs reports whether the file is refdb-hook, or the script that starts it.
+func isOurs(path string) bool { return hookdir.IsProgram(path) || isRelay(path) }
+
+func isRelay(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	begins := make([]byte, len(wire.Relay))
+	n, _ := f.Read(begins)
+	return string(begins[:n]) == wire.Relay
+}
+
+// placeLink makes path a link to target. There is a link at every moment, if there was one before.
+func placeLink(path, target string) error {
+	if have, err := os.Readlink(path); err == nil && have == target {
+		return nil
+	}
+	fresh := path + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(target, fresh); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(path))
+}
+
+// A HookFault is something that is wrong with the hooks of a repository.
+type HookFault struct {
+	Code, Subject, Detail string
+	ByHand                bool // [RepairHooks] does not mend it
+}
+
+// Codes of what may be wrong with a repository's hooks, beside those of package hookdir. They don't change: monitoring may rely on them.
+const (
+	HooksPath = "hooks-path" // git looks for hooks elsewhere
+	HookOther = "hook-other" // git does not run it in a guarded repository
+	settingOf = "setting"    // one of git's is not as needed
+)
+
+// Faults returns what is wrong with the hooks of a repository that is to be guarded.
+func (h Hooks) Faults() (faults []HookFault) {
+	if h.isOfEarlierForm() {
+		for _, name := range deciding {
+			if path := filepath.Join(h.Own, name); isOurs(path) {
+				faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of a hook of the repository's own, as earlier versions were: run refdbctl site enable", false})
+			}
 		}
-		return "removed; the one from before is back", durable.SyncDir(h.Dir)
+		return faults
 	}
-	if err := os.Remove(path); err != nil {
-		return "", err
+	path := h.variables.Last("core.hooksPath")
+	if path == "" {
+		return []HookFault{{hookdir.Missing, "core.hooksPath", "it should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false}}
 	}
-	return "removed", durable.SyncDir(h.Dir)
+	if path != h.Site.HooksPath() {
+		return []HookFault{{HooksPath, path, "core.hooksPath should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", !h.mayLead()}}
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil // that is the site's fault
+	}
+	if detail := h.Site.NotEnterable(h.repo.Dir()); detail != "" {
+		faults = append(faults, HookFault{hookdir.NotExecutable, string(h.Site), detail, true})
+	}
+	if _, err := os.Readlink(h.ownLink()); err != nil {
+		faults = append(faults, HookFault{HooksPath, h.ownLink(), "it is missing, which leads to the repository's own hooks: those in " + h.Own + " are run", false})
+	}
+	if detail, byHand := h.opened(); detail != "" {
+		faults = append(faults, HookFault{settingOf, closedKey, detail, byHand})
+	}
+	for _, name := range h.others() {
+		faults = append(faults, HookFault{HookOther, filepath.Join(h.Own, name), "git does not run it in a guarded repository: make it not executable, or remove it", true})
+	}
+	for _, path := range h.unplaced() {
+		faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of a hook of the repository's own until all gits have ended that began before `site enable`: run that again", false})
+	}
+	return faults
+}
+
+// isOfEarlierForm reports whether the hooks are refdb-hook in the places of the repository's own, as earlier versions were.
+func (h Hooks) isOfEarlierForm() bool {
+	return !h.leadsToASite() && slices.ContainsFunc(deciding, func(name string) bool { return hookdir.IsProgram(filepath.Join(h.Own, name)) })
+}
+
+// mayLead reports whether the repository's own configuration decides about core.hooksPath.
+func (h Hooks) mayLead() bool {
+	value, ok := h.variables.Get("core.hooksPath")
+	return !ok && !h.variables.All["core.hookspath"] || ok && value == h.variables.Last("core.hooksPath") && filepath.IsAbs(value)
 }

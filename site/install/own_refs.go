@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 )
 
 // removeOwnRefs removes the refs that are hidden from clients, which are the site's own: those that keep objects for other sites, and what was fetched
@@ -17,7 +18,7 @@ func removeOwnRefs(ctx context.Context, repo *gitrepo.Repo) (n int, err error) {
 			err = fmt.Errorf("removing the refs below %s, in which clients would see what was force-pushed away; they stay hidden: run it again: %w", HiddenRefs.Value, err)
 		}
 	}()
-	out, err := repo.Maintain(ctx, false, nil, append([]string{"for-each-ref", "--format=%(refname)"}, hidden[:]...)...)
+	out, err := repo.Maintain(ctx, false, nil, append([]string{"for-each-ref", "--format=%(refname)"}, hookdir.Hidden[:]...)...)
 	if err != nil || out == "" {
 		return 0, err
 	}

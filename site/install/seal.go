@@ -1,19 +1,55 @@
 package install
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
 	"path/filepath"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// Seal puts the hook into a directory that is going to become a repository, before git would take it for one. No moment comes at which a
-// push into it, or another change of its refs, goes past the hook. All are refused until the repository is under guard.
-func Seal(c *config.Config, dir, hook string) error {
+// Seal closes a directory that is going to become a repository, before git would take it for one: with a hook that starts the site's. No moment comes at
+// which a push into it, or another change of its refs, goes past the hook. All are refused until the repository is under guard, also if
+// the site's hooks are gone. [Guard] and [Enable] find the hook where they would put it.
+//
+// If the configuration of git's user, or of the system, leads git to hooks elsewhere, the repository begins with a configuration that hides all refs
+// from pushes, as that of a guarded repository does without the site's hooks.
+func Seal(ctx context.Context, c *config.Config, dir, hook string) error {
 	program, err := ReadHook(hook)
 	if err != nil {
 		return err
 	}
-	h := Hooks{Dir: filepath.Join(dir, "hooks"), program: program, shared: filepath.Join(c.State, "refdb-hook")}
-	_, err = h.Install("reference-transaction")
-	return err
+	h := Hooks{Site: hookdir.Dir(c.Hooks), Own: filepath.Join(dir, "hooks")}
+	if _, err := h.Site.Provide(ctx, program, false); err != nil {
+		return err
+	}
+	switch elsewhere, err := hasHooksPath(ctx, dir); {
+	case err != nil:
+		return err
+	case elsewhere:
+		return durable.WriteFile(filepath.Join(dir, "config"), []byte(closed), 0o644)
+	}
+	if err := durable.MkdirAll(h.Own, 0o755); err != nil {
+		return err
+	}
+	return h.placeRelay(deciding[0])
+}
+
+// hasHooksPath reports whether git looks for hooks elsewhere than in a repository that is going to be made at dir.
+func hasHooksPath(ctx context.Context, dir string) (bool, error) {
+	cmd := exec.CommandContext(ctx, "git", "--git-dir="+dir, "config", "--get", "core.hooksPath")
+	cmd.Env = append(gitrepo.Environ(), "LC_ALL=C")
+	_, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading core.hooksPath: %w", gitrepo.Failure(ctx, err))
+	}
+	return true, nil
 }

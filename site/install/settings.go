@@ -3,6 +3,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,7 +54,10 @@ func (s Setting) Holds(value string) bool {
 
 // A GitConfig is a repository's own configuration, which git reads for every user. For each of our
 // settings it also records the value that we set, and the value before, if there was one.
-type GitConfig struct{ Repo *gitrepo.Repo }
+type GitConfig struct {
+	Repo *gitrepo.Repo
+	File string // to change in its place; "" for the repository's own
+}
 
 // Set gives a key one value.
 func (c GitConfig) Set(ctx context.Context, key, value string) error {
@@ -65,10 +69,18 @@ func (c GitConfig) unset(ctx context.Context, key string) error {
 }
 
 func (c GitConfig) run(ctx context.Context, key string, args ...string) error {
-	if _, err := c.Repo.Command(ctx, append([]string{"config", "--local"}, args...)...).Output(); err != nil {
+	if _, err := c.Repo.Command(ctx, slices.Concat([]string{"config"}, c.where(), args)...).Output(); err != nil {
 		return fmt.Errorf("changing git's setting %s: %w", key, gitrepo.Failure(ctx, err))
 	}
 	return nil
+}
+
+// where are the arguments that name the configuration.
+func (c GitConfig) where() []string {
+	if c.File == "" {
+		return []string{"--local"}
+	}
+	return []string{"--file", c.File}
 }
 
 func (s Setting) setKey() string    { return "refdb." + s.Key + ".set" }
@@ -81,12 +93,13 @@ func (c GitConfig) Apply(ctx context.Context, v Variables, s Setting) (did strin
 		return "is " + value, nil
 	}
 	// The value before is the one from before the first Apply.
-	if _, known := v.Get(s.setKey()); !known {
-		if ok {
-			if err := c.Set(ctx, s.beforeKey(), value); err != nil {
-				return "", err
-			}
+	ours, known := v.Get(s.setKey())
+	if !known && ok {
+		if err := c.Set(ctx, s.beforeKey(), value); err != nil {
+			return "", err
 		}
+	}
+	if ours != s.Value {
 		if err := c.Set(ctx, s.setKey(), s.Value); err != nil {
 			return "", err
 		}

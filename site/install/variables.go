@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -18,6 +19,14 @@ type Variables struct {
 	Local map[string][]string
 	// All has the names of those in any file.
 	All map[string]bool
+	// Ordered are those in any file, in the order in which git reads them: the last one of a name counts.
+	Ordered []Variable
+}
+
+// A Variable is one of git's settings in a file. Its name is as git prints it.
+type Variable struct {
+	Name, Value string
+	File        string // "" if it is in none
 }
 
 // ReadVariables asks git for the settings.
@@ -32,11 +41,29 @@ func ReadVariables(ctx context.Context, repo *gitrepo.Repo) (Variables, error) {
 	for i := 0; i+1 < len(items); i += 2 {
 		name, value, _ := strings.Cut(string(items[i+1]), "\n")
 		v.All[name] = true
-		if file, ok := strings.CutPrefix(string(items[i]), "file:"); ok && filepath.Clean(file) == own {
+		file, ok := strings.CutPrefix(string(items[i]), "file:")
+		if ok {
+			file = filepath.Clean(file)
+		} else {
+			file = ""
+		}
+		if file == own {
 			v.Local[name] = append(v.Local[name], value)
 		}
+		v.Ordered = append(v.Ordered, Variable{name, value, file})
 	}
 	return v, nil
+}
+
+// Last returns the value that counts, of all files; "" if there is none.
+func (v Variables) Last(key string) string {
+	key = asPrinted(key)
+	for _, one := range slices.Backward(v.Ordered) {
+		if one.Name == key {
+			return one.Value
+		}
+	}
+	return ""
 }
 
 // Get returns the last value in the repository's own file, as git does.

@@ -11,8 +11,8 @@ import (
 // what to do. It does without package fmt, which would be half of the hook's size.
 
 // Usage is what the hook says when it is not run by git.
-const Usage = `refdb-hook is no command: git runs it, as hooks/reference-transaction STATE or hooks/pre-receive, with lines OLD NEW REF
-on standard input, or as hooks/update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
+const Usage = `refdb-hook is no command: git runs it, as reference-transaction STATE or pre-receive, with lines OLD NEW REF
+on standard input, or as update REF OLD NEW; "refdbctl site enable REPOSITORY" installs it`
 
 // What the hook says.
 const (
@@ -39,6 +39,14 @@ func NotADuration(variable, value string) string {
 
 // NotRun says that the repository's own hook can't be run.
 func NotRun(path string, err error) string { return path + " can't be run: " + err.Error() }
+
+// HookNotInPlace says that the repository's own hook at path is not where git would run it, and is not run from there.
+func HookNotInPlace(path, dir string) string {
+	return "the repository's own hook is at " + path + ", and would not be run: " + enable(dir)
+}
+
+// NoOwnHook says that the repository has no hook of that name.
+func NoOwnHook(name string) string { return "the repository has no hook " + name }
 
 // EndedBySignal says how the repository's own hook ended.
 func EndedBySignal(path, signal string) string {

@@ -271,7 +271,7 @@ func TestNoBackendOutlivesItsServer(t *testing.T) {
 	g := must(t, all, err)[0]
 	c := newCluster(t, g, design{extra: storing})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
-	gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+	gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 	gate.shut("prepared")
 	eu := c.eu.http()
 	for ref, left := range map[string]int{"refs/heads/whole": 0, "refs/heads/part": 10} {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // A makerRig is a site at which `site clone` is killed, beside clients that push to where the repository is to be.
@@ -183,7 +184,7 @@ func (m *makerRig) nothingLost() {
 	if must(m, left, err); len(left) != 1 {
 		m.Errorf("beside the copy is %v", left)
 	}
-	if hidden, err := filepath.Glob(filepath.Join(m.us.root, ".*")); err != nil || len(hidden) > 0 {
+	if hidden, err := filepath.Glob(filepath.Join(m.us.root, ".*")); err != nil || len(hidden) != 1 || filepath.Base(hidden[0]) != config.HooksDir {
 		m.Errorf("in the root is %v, %v", hidden, err)
 	}
 	m.us.must("site", "check", m.project)
@@ -213,9 +214,9 @@ func TestAMakerThatIsKilledAtAnyStepLeavesNothingThatTakesAPush(t *testing.T) {
 		}
 	}
 	// Between its calls of git.
-	for _, file := range []string{"hooks/reference-transaction", "config", "HEAD", "objects/pack/*.pack", "packed-refs", "refdb/socket", "hooks/pre-receive"} {
+	for _, file := range []string{"hooks/reference-transaction", "config", "HEAD", "objects/pack/*.pack", "packed-refs", "refdb/socket", "refdb/own-hooks"} {
 		made := func() bool {
-			for _, pattern := range []string{".*/*/", "*/.*/", ".*/*/*/"} {
+			for _, pattern := range []string{config.Unfinished + "*/*/", "*/" + config.Unfinished + "*/", config.Unfinished + "*/*/*/"} {
 				if found, err := filepath.Glob(filepath.Join(m.us.root, pattern, file)); err == nil && len(found) > 0 {
 					return true
 				}
@@ -253,7 +254,7 @@ func TestACopyOfThePastBelowTheRootTakesNoPush(t *testing.T) {
 	if v, err := c.db.Get(t.Context(), "before", "refs/heads/main"); err != nil || v != refdb.Value(c.h.b) {
 		t.Errorf("the database has %q, %v", v, err)
 	}
-	if hidden, err := filepath.Glob(filepath.Join(c.us.root, ".*")); err != nil || len(hidden) > 0 {
+	if hidden, err := filepath.Glob(filepath.Join(c.us.root, ".*")); err != nil || len(hidden) != 1 || filepath.Base(hidden[0]) != config.HooksDir {
 		t.Errorf("in the root is %v, %v", hidden, err)
 	}
 }

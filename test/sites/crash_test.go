@@ -82,7 +82,7 @@ func TestACrashAtAnyStepLeavesNothingDivergedAndNothingToDo(t *testing.T) {
 			t.Run(kind.String(), func(t *testing.T) {
 				t.Parallel()
 				c, way := clusterWithSlowLink(t, g, kind)
-				gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+				gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 				for i, row := range crashRows {
 					t.Run(fmt.Sprintf("%s, %s, %s", row.state, row.when, row.victim), func(t *testing.T) {
 						if testing.Short() && row.when == asking {
@@ -265,7 +265,7 @@ func TestAnIOErrorInTheMiddleOfAPushIsResolvedByWhatGitHasDone(t *testing.T) {
 		c := newCluster(t, g, design{})
 		c.eu.pushed(c.h.a + ":refs/heads/x")
 		c.us.sync()
-		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 		gate.shut("prepared")
 		told := c.eu.startPush("--atomic", c.h.b+":refs/heads/x", c.h.b+":refs/heads/y")
 		gate.waits("prepared")
@@ -298,7 +298,7 @@ func TestGitKilledInTheMiddleOfALargePushIsResolvedRefByRef(t *testing.T) {
 		for i := range refs {
 			args = append(args, fmt.Sprintf("%s:refs/heads/many/%03d", c.h.a, i))
 		}
-		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 		gate.shut("prepared")
 		gate.shut("committed") // it does not end before it is killed
 		told := c.eu.startPush(append([]string{"--atomic"}, args...)...)
@@ -338,7 +338,7 @@ func TestTheInnerTransactionOfADeleteResolvesNothing(t *testing.T) {
 		c.eu.git("-c", "core.hooksPath=/dev/null", "pack-refs", "--all")
 		c.eu.pushed(c.h.b + ":refs/heads/x") // loose, too
 		c.us.sync()
-		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 		gate.shut("committed")
 		told := c.eu.startPush(":refs/heads/x")
 		pack := parentOf(t, gate.waits("committed")) // the inner one

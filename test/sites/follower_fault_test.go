@@ -23,7 +23,7 @@ func TestAFollowerThatIsKilledBetweenUnpackingAndMovingGoesOn(t *testing.T) {
 	c := newCluster(t, g, design{h: newHistory(t, g, "sha1", 3, 0), extra: storing})
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	c.us.follows(project)
-	gate := gateIn(t, c.us.repo(project), "reference-transaction.chained")
+	gate := gateIn(t, c.us.repo(project), "reference-transaction")
 	for i, state := range []string{"prepared", "prepared", "committed"} {
 		gate.shut(state)
 		c.eu.pushed("--force", c.h.leaves[i]+":refs/heads/main", c.h.leaves[i]+fmt.Sprintf(":refs/heads/%d", i))

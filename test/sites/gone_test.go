@@ -102,7 +102,7 @@ func TestASiteThatReturnsTakesTheValueOfNowNotThatOfTheDecision(t *testing.T) {
 // A, and leaves its intent.
 func (c *cluster) loseEU(state string) {
 	c.Helper()
-	gate := gateIn(c, c.eu.repo(project), "reference-transaction.chained")
+	gate := gateIn(c, c.eu.repo(project), "reference-transaction")
 	gate.shut(state)
 	told := c.eu.startPush(c.h.b + ":refs/heads/x")
 	hook := gate.waits(state)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/sqlite"
+	"github.com/globalrefdb/globalrefdb/site/config"
 )
 
 // Bad input: the answer is a line that says what is wrong, the push is refused, and
@@ -156,7 +157,7 @@ func TestGarbageOnStdinOfTheHookIsRefused(t *testing.T) {
 
 // hook calls a hook of eu by hand.
 func (c *cluster) hook(name, in string, args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(c.eu.repo(project), "hooks", name), args...)
+	cmd := exec.Command(filepath.Join(c.eu.root, config.HooksDir, "current", name), args...)
 	cmd.Dir = c.eu.repo(project)
 	cmd.Env = append(slices.Clone(c.g.env), "GIT_DIR=.")
 	cmd.Stdin = strings.NewReader(in)

@@ -137,7 +137,7 @@ func TestWhatARefHasLeftIsKeptForOtherSites(t *testing.T) {
 			old, child := c.h.leaves[0], c.h.children[0][0]
 			c.eu.pushed(old + ":refs/heads/main")
 			c.us.follows(project)
-			gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+			gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 			gate.shut("prepared")
 			told := c.eu.startPush(child + ":refs/heads/x")
 			gate.waits("prepared") // its pack builds on main's value
@@ -175,11 +175,11 @@ func TestWhatAPushFoundIsNotPrunedUnderIt(t *testing.T) {
 			base, child := c.h.leaves[0], c.h.children[0][0]
 			c.eu.pushed(c.h.b+":refs/heads/main", base+":refs/heads/side")
 			c.eu.age()
-			gate := gateIn(t, c.eu.repo(project), "pre-receive.chained")
+			gate := gateIn(t, c.eu.repo(project), "pre-receive")
 			gate.shut("")
 			told := c.eu.startPush(child + ":refs/heads/x")
 			gate.waits("")
-			os.Remove(filepath.Join(c.eu.repo(project), "hooks/pre-receive.chained"))
+			os.Remove(filepath.Join(c.eu.repo(project), "hooks/pre-receive"))
 			c.eu.pushed(":refs/heads/side")
 			c.passDays(15)
 			if ruled {
@@ -373,7 +373,7 @@ func TestPushesWaitForAPrune(t *testing.T) {
 		t.Errorf("maintenance: %s", asked.out)
 	}
 	// A push that does not end is waited for, half a minute.
-	gate := gateIn(t, c.us.repo(project), "reference-transaction.chained")
+	gate := gateIn(t, c.us.repo(project), "reference-transaction")
 	gate.shut("committed")
 	stays := c.us.startPush(c.h.leaves[0] + ":refs/heads/stays")
 	gate.waits("committed")

@@ -136,7 +136,7 @@ func TestAnIndexFollowsThoughTheDaemonIsKilled(t *testing.T) {
 	c.eu.pushed(c.h.a + ":refs/heads/main")
 	c.us.follows(project)
 	i := c.us.index()
-	gate := gateIn(t, c.us.repo(project), "reference-transaction.chained")
+	gate := gateIn(t, c.us.repo(project), "reference-transaction")
 	round := 0
 	for _, by := range []*server{c.eu, c.us} {
 		for _, state := range []string{"prepared", "committed"} {

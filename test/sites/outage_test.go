@@ -27,7 +27,7 @@ func TestWithoutTheDatabasePushesAreRefusedWithAReasonAndGoOnByThemselvesAfterwa
 		url := serveHTTP(t, g, c.eu.root) + "/" + project + ".git"
 		c.eu.pushed(c.h.a+":refs/heads/x", c.h.a+":refs/heads/y")
 		c.us.sync()
-		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 		gate.shut("committed")
 		told := c.eu.startPush(c.h.b + ":refs/heads/x")
 		gate.waits("committed")
@@ -89,7 +89,7 @@ func TestADatabaseThatIsKilledAndComesBackLosesNothing(t *testing.T) {
 				c := newCluster(t, g, design{database: func(testing.TB) database { return db }})
 				c.eu.pushed(c.h.a + ":refs/heads/x")
 				c.us.sync()
-				gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+				gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 				gate.shut(state)
 				told := c.eu.startPush(c.h.b + ":refs/heads/x")
 				pack := parentOf(t, gate.waits(state))
@@ -140,7 +140,7 @@ func TestADatabaseThatIsKilledAndComesBackLosesNothing(t *testing.T) {
 func TestAGracefulStopFinishesWhatIsPrepared(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		c := newCluster(t, g, design{})
-		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 		gate.shut("committed")
 		told := c.eu.startPush(c.h.a + ":refs/heads/x")
 		gate.waits("committed")
@@ -175,7 +175,7 @@ func TestAGracefulStopFinishesWhatIsPrepared(t *testing.T) {
 func TestAReloadDropsNothing(t *testing.T) {
 	eachGit(t, func(t *testing.T, g *git) {
 		c := newCluster(t, g, design{})
-		gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+		gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 		gate.shut("committed")
 		told := c.eu.startPush(c.h.a + ":refs/heads/x")
 		pack := parentOf(t, gate.waits("committed"))
@@ -253,7 +253,7 @@ func TestLinesAboutWhatDidNotHappenChangeNothing(t *testing.T) {
 		c.eu.pushed(c.h.a+":refs/heads/x", c.h.b+":refs/heads/other")
 		line := fmt.Sprintf("%s %s refs/heads/x", c.h.a, c.h.b)
 		hook := func(state, line string) string {
-			return fmt.Sprintf("echo %s | hooks/reference-transaction %s\n", line, state)
+			return fmt.Sprintf("echo %s | $(git config core.hooksPath)/reference-transaction %s\n", line, state)
 		}
 		move := func(to string) string {
 			return "git -c core.hooksPath=/dev/null update-ref refs/heads/x " + to + "\n"

@@ -91,7 +91,7 @@ func TestReviewsOfAnySize(t *testing.T) {
 	}
 
 	// The repository's own pre-receive decides first: what it refuses is not stored.
-	writeScript(t, filepath.Join(c.us.repo(project), "hooks", "pre-receive.chained"), "echo we do not want this >&2\nexit 1\n")
+	writeScript(t, filepath.Join(c.us.repo(project), "hooks", "pre-receive"), "echo we do not want this >&2\nexit 1\n")
 	before = stored()
 	c.us.refused("we do not want this", commitOfSize(t, c, 9<<20+1, c.h.b)+":refs/for/main")
 	if n := stored() - before; n != 0 {

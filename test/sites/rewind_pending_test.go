@@ -60,7 +60,7 @@ func TestAPushThatIsUnderWayWhenTheDatabaseGoesBackCountsIfGitMakesIt(t *testing
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, s := newRestartable(t)
-			gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+			gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 			s.copyFiles()
 			gate.shut("prepared")
 			told := c.eu.startPush(c.h.b + ":refs/heads/x")
@@ -128,7 +128,7 @@ func TestAPushThatIsUnderWayWhenTheDatabaseGoesBackCountsIfGitMakesIt(t *testing
 func TestAPushThatARecoveryWroteAgainIsWrittenAgainByTheNextOne(t *testing.T) {
 	t.Parallel()
 	c, s := newRestartable(t)
-	gate := gateIn(t, c.eu.repo(project), "reference-transaction.chained")
+	gate := gateIn(t, c.eu.repo(project), "reference-transaction")
 	s.copyFiles()
 	gate.shut("prepared")
 	told := c.eu.startPush(c.h.b + ":refs/heads/x")

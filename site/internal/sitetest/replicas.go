@@ -20,6 +20,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -287,7 +288,7 @@ func (r *Replicas) Check(tb testing.TB, db *refdb.DB, repair bool) string {
 	var all []string
 	err := check.Run(tb.Context(), r.Config, db, []config.Repository{r.RepositoryB()},
 		check.Options{Hook: HookFile(tb, ""), Repair: repair}, func(f check.Finding) {
-			s := f.Code + " " + strings.TrimPrefix(f.Subject, r.B.Dir+"/")
+			s := f.Code + " " + strings.TrimPrefix(strings.Replace(f.Subject, r.Config.Hooks, "HOOKS", 1), r.B.Dir+"/")
 			if f.Mended {
 				s += " mended"
 			}
@@ -370,7 +371,7 @@ func (r *Replicas) Serve(tb testing.TB) (stop func()) {
 	tb.Cleanup(stop)
 	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
 		s, err := client.Query(tb.Context(), r.Config.Socket)
-		if err == nil && s.OK() {
+		if err == nil && s.Presence && s.Database {
 			return stop
 		}
 		if time.Now().After(deadline) {
@@ -384,8 +385,12 @@ func (b Bare) Files(tb testing.TB) string {
 	tb.Helper()
 	var all strings.Builder
 	all.WriteString(b.File(tb, "config"))
-	for _, name := range []string{"reference-transaction", "update", "pre-receive", "reference-transaction.chained", "update.chained", "pre-receive.chained"} {
-		path := filepath.Join(b.Dir, "hooks", name)
+	names := []string{"refdb/own-hooks", "refdb/chained", "refdb/socket"}
+	for _, hook := range hookdir.Names {
+		names = append(names, "hooks/"+hook, "hooks/"+hook+".chained")
+	}
+	for _, name := range names {
+		path := filepath.Join(b.Dir, name)
 		text, err := os.ReadFile(path)
 		if err != nil {
 			fmt.Fprintf(&all, "no %s\n", name)
@@ -466,10 +471,10 @@ func Contains(tb testing.TB, text, want string) {
 // Patience bounds the wait for an event. Only a test that fails waits that long, however busy the machine is.
 const Patience = 5 * time.Minute
 
-// Hooks returns the paths of the hooks.
-func (b Bare) Hooks() (paths []string) {
-	for _, name := range []string{"reference-transaction", "update", "pre-receive"} {
-		paths = append(paths, filepath.Join(b.Dir, "hooks", name))
+// Hooks returns the paths of the site's hooks.
+func (r *Replicas) Hooks() (paths []string) {
+	for _, name := range hookdir.Names {
+		paths = append(paths, filepath.Join(hookdir.Dir(r.Config.Hooks).HooksPath(), name))
 	}
 	return paths
 }

@@ -35,7 +35,7 @@ func (a *App) checkCommand() *cobra.Command {
 		Use:   "check [--all | REPO...]",
 		Short: "Look for whatever leaves repositories unguarded or out of step",
 		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
-hooks are there, can be run and are refdb-hook; whose copies they are; git's settings; the link to the daemon's socket and the
+site's hooks are there, can be run and are refdb-hook, and git runs them; whose copies they are; git's settings; the link to the daemon's socket and the
 daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long;
 lock files that a killed git has left; what can't follow; and objects that the database is to keep and
 lacks. One line each. The status is 1 if there is any finding. A push that is under way is none.
@@ -55,7 +55,7 @@ database does not answer any more, the others are looked at without it; the stat
 what it has found so far.
 
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
-hook-not-executable, hook-outdated, hooks-path, socket, setting, guarded-fetch, symref, ref-broken, local-unknown,
+hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, symref, ref-broken, local-unknown,
 local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
 peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, object-damaged, object-missing,
 project-removed, moved, not-guarded.

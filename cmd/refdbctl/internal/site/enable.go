@@ -38,7 +38,7 @@ func (a *App) enableCommand() *cobra.Command {
 		Use:   "enable [REPO]",
 		Short: "Put a repository under guard",
 		Long: `Put REPO, a project of this site's configuration or the path of its repository, under guard: git's
-settings, the link to the daemon's socket, the hooks, as hard links to the site's copy of refdb-hook;
+settings, the link to the daemon's socket, and core.hooksPath, which leads git to the site's hooks (site.hooks);
 then the refs that the database does not know are imported. The daemon must run. Run it as root, which
 can read the database's address and then becomes the user who owns the repository, or as that user.
 
@@ -49,10 +49,12 @@ database knows is not new: REPO becomes a copy of it if it has refs; an empty on
 have been another project's, which was deleted. If the database keeps the project's objects, REPO must have all of its own,
 and share some with the project, if both have any.
 
-A hook that is there already is kept, and run before ours, as HOOK.chained. What git's settings were is
-remembered. refdbctl site disable puts both back.
+The repository's own hooks stay where they are, and are run before the site's, but for those of which the site has none, such as
+push-to-checkout: a repository with one that is executable is refused. Without the site's hooks pushes are refused. What git's settings were is
+remembered. refdbctl site disable puts them back.
 
-Run it again after an upgrade: what is there is left, and older hooks are replaced. Refs that the
+It can be run again: what is there is left. A repository of a version that had its hooks in the places of the repository's own comes to
+this form. Refs that the
 database has another value of are reported: refdbctl site sync brings those.
 
 Fields: ` + output.Names(stepColumns) + `.
@@ -140,8 +142,8 @@ func (a *App) disableCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disable REPO",
 		Short: "End the guard of a repository",
-		Long: `End the guard of REPO, a project of this site's configuration or the path of its repository: the hooks
-go, those that were there before come back, and so do git's settings. The refs that were hidden from clients are removed:
+		Long: `End the guard of REPO, a project of this site's configuration or the path of its repository: git's settings
+are what they were before, so that git runs the repository's own hooks again. The refs that were hidden from clients are removed:
 they keep objects for other sites, and hold what was force-pushed away. From then on pushes at this site
 are no longer compared with other sites'. The refs stay in the database.
 

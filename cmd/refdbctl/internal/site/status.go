@@ -83,6 +83,9 @@ func printStatus(w io.Writer, s client.Status) error {
 	for _, r := range s.Readers {
 		lines = append(lines, [2]string{"reader", readerLine(r)})
 	}
+	if s.HooksError != "" {
+		lines = append(lines, [2]string{"hooks", "damaged, so that pushes are refused, or not guarded: " + s.HooksError + ": run refdbctl site check --repair"})
+	}
 	if s.MovesError != "" {
 		lines = append(lines, [2]string{"moves", "not listed, so that indexes don't follow: " + s.MovesError + ": look at the disk of site.state"})
 	}

@@ -21,7 +21,8 @@ func TestTheStatusSaysHowFarReadersOfMovesAre(t *testing.T) {
 		"reader       guard 01234567: has a session since 10m0s, and has never read moves: its indexes and caches don't follow; look at its log\n": {
 			Readers: []client.Reader{{Guard: guard, Never: true, Age: 600, Oldest: 600}},
 		},
-		"moves        not listed, so that indexes don't follow: no space left: look at the disk of site.state\n": {MovesError: "no space left"},
+		"hooks        damaged, so that pushes are refused, or not guarded: /srv/git/.refdb-hooks/current: gone: run refdbctl site check --repair\n": {HooksError: "/srv/git/.refdb-hooks/current: gone"},
+		"moves        not listed, so that indexes don't follow: no space left: look at the disk of site.state\n":                                    {MovesError: "no space left"},
 	} {
 		var out strings.Builder
 		if err := printStatus(&out, s); err != nil || !strings.Contains(out.String(), want) {

@@ -1,0 +1,295 @@
+// Package hookdir keeps the directory of a site's hooks, to which core.hooksPath of all its guarded repositories leads. The
+// repositories' own hooks stay where they are: refdb-hook runs them from there.
+//
+// Without the directory git would run no hook at all. So each repository hides all its refs from pushes, and only a file in
+// the directory, which the repository's configuration includes, shows them again.
+//
+//	DIR/current -> VERSION      a link, which changes in one step
+//	DIR/VERSION/NAME            refdb-hook, under the names of git's hooks
+//	DIR/VERSION/config          shows refs to pushes
+//	DIR/VERSION/config-DIGEST   the same for repositories that hide some by other settings
+package hookdir
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/durable"
+	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
+)
+
+// Names are the hooks in the directory. The first decides about a push; the second and third may refuse it; the others only run the
+// repository's own.
+var Names = [...]string{"reference-transaction", "update", "pre-receive", "proc-receive", "post-receive", "post-update"}
+
+// Hidden are the prefixes of refs that clients don't see, as git's setting names them.
+var Hidden = [...]string{"refs/peer", "refs/refdb"}
+
+const (
+	current = "current"
+	// unfinished begins the name of a version that is being made.
+	unfinished = ".new-"
+	config     = "config"
+	// Everybody who pushes runs the hooks, and nobody writes to them: a change of one would be a change of all.
+	dirMode, hookMode, configMode = 0o555, 0o555, 0o444
+)
+
+// A Dir is the path of a site's hook directory.
+type Dir string
+
+// HooksPath returns what core.hooksPath of a guarded repository is.
+func (d Dir) HooksPath() string { return filepath.Join(string(d), current) }
+
+// Config returns the path of the file that the configuration of a guarded repository includes, if other settings hide these refs from
+// pushes, in their order: it hides them again.
+func (d Dir) Config(hidden []string) string {
+	return filepath.Join(d.HooksPath(), configName(hidden))
+}
+
+// IsConfig reports whether a repository's configuration includes this file to let pushes in: of this directory, or of another one whose
+// HooksPath is given.
+func IsConfig(path, hooksPath string) bool {
+	name := filepath.Base(path)
+	return filepath.Dir(path) == hooksPath && (name == config || strings.HasPrefix(name, config+"-"))
+}
+
+func configName(hidden []string) string {
+	if len(hidden) == 0 {
+		return config
+	}
+	sum := sha256.Sum256([]byte(strings.Join(hidden, "\n")))
+	return config + "-" + hex.EncodeToString(sum[:])[:16]
+}
+
+// configText shows refs to pushes that a repository hides from them, but for those that are hidden besides.
+func configText(hidden []string) []byte {
+	text := "# Pushes into guarded repositories are refused without this file: see core.hooksPath.\n[receive]\n\thideRefs = !refs\n"
+	for _, prefix := range slices.Concat(hidden, Hidden[:]) {
+		text += "\thideRefs = \"" + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(prefix) + "\"\n"
+	}
+	return []byte(text)
+}
+
+// Version returns the name of the directory with the hooks of a program.
+func Version(program []byte) string {
+	sum := sha256.New()
+	sum.Write(program)
+	sum.Write(configText(nil))
+	return hex.EncodeToString(sum.Sum(nil))[:16]
+}
+
+// Provide makes sure that the directory has whole hooks. It makes those of the program, and lets the directory lead to them if it leads to
+// none that are whole, or if turn is set. It replaces what is damaged, and never leaves the directory without hooks
+// that were there. Each crash leaves the old hooks, or the new ones.
+func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string, err error) {
+	version := Version(program)
+	if target, _ := os.Readlink(d.HooksPath()); target == version && len(d.faults(program)) == 0 {
+		return "is there", nil // to look needs no rights
+	} else if target != version && !turn && len(d.faults(nil)) == 0 {
+		return "is there, of another version: the daemon exchanges it when it starts", nil
+	}
+	if err := durable.MkdirAll(string(d), 0o755); err != nil {
+		return "", fmt.Errorf("making the directory of the site's hooks (site.hooks): %w", err)
+	}
+	lock, err := filelock.Exclusive(ctx, filepath.Join(string(d), "lock"))
+	if err != nil {
+		return "", fmt.Errorf("site.hooks: %w", err)
+	}
+	defer lock.Close()
+	if err := os.Chmod(string(d), 0o755); err != nil {
+		return "", fmt.Errorf("site.hooks: %w", err)
+	}
+	target, _ := os.Readlink(d.HooksPath())
+	made, err := d.makeVersion(version, program)
+	if err != nil {
+		return "", fmt.Errorf("making the site's hooks: %w", err)
+	}
+	if target == version {
+		if made {
+			return "made whole", nil
+		}
+		return "is there", nil
+	}
+	if err := d.copyConfigs(target, version); err != nil {
+		return "", fmt.Errorf("making the site's hooks: %w", err)
+	}
+	if err := d.lead(version); err != nil {
+		return "", fmt.Errorf("making the site's hooks: %w", err)
+	}
+	if target == "" {
+		return "made", d.removeOthers(version)
+	}
+	// A git that is about to run a hook of the version before must find it.
+	return "replaced by this version", d.removeOthers(version, target)
+}
+
+// makeVersion makes sure that the directory of a version has what it should. Made says that something was missing.
+func (d Dir) makeVersion(version string, program []byte) (made bool, err error) {
+	dir := filepath.Join(string(d), version)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		fresh, err := os.MkdirTemp(string(d), unfinished)
+		if err != nil {
+			return false, err
+		}
+		if _, err := fill(fresh, program); err != nil {
+			return false, errors.Join(err, remove(fresh))
+		}
+		return true, errors.Join(os.Rename(fresh, dir), durable.SyncDir(string(d)))
+	}
+	return fill(dir, program)
+}
+
+// fill writes what is missing in the directory of a version, or is not as it should be.
+func fill(dir string, program []byte) (made bool, err error) {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		return false, errors.Join(err, fmt.Errorf("%s is no directory: remove it", dir))
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return false, err
+	}
+	whole := ""
+	for _, name := range Names {
+		path := filepath.Join(dir, name)
+		if holds(path, program, hookMode) {
+			whole = path
+			continue
+		}
+		made = true
+		if whole == "" {
+			err = durable.WriteFile(path, program, hookMode)
+			whole = path
+		} else {
+			err = link(whole, path)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if path := filepath.Join(dir, config); !holds(path, configText(nil), configMode) {
+		made = true
+		if err := durable.WriteFile(path, configText(nil), configMode); err != nil {
+			return false, err
+		}
+	}
+	return made, errors.Join(durable.SyncDir(dir), os.Chmod(dir, dirMode))
+}
+
+// ProvideConfig makes sure that the directory has [Dir.Config] of these refs. The directory must be whole.
+func (d Dir) ProvideConfig(ctx context.Context, hidden []string) error {
+	path, text := d.Config(hidden), configText(hidden)
+	if holds(path, text, configMode) {
+		return nil
+	}
+	lock, err := filelock.Exclusive(ctx, filepath.Join(string(d), "lock"))
+	if err != nil {
+		return fmt.Errorf("site.hooks: %w", err)
+	}
+	defer lock.Close()
+	dir, err := filepath.EvalSymlinks(d.HooksPath())
+	if err != nil {
+		return err
+	}
+	return write(dir, filepath.Base(path), text)
+}
+
+// copyConfigs copies what repositories with other settings include from the hooks of one version to those of another.
+func (d Dir) copyConfigs(from, to string) error {
+	paths, err := filepath.Glob(filepath.Join(string(d), from, config+"-*"))
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = write(filepath.Join(string(d), to), filepath.Base(path), text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// write writes a file into the directory of a version.
+func write(dir, name string, text []byte) error {
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(durable.WriteFile(filepath.Join(dir, name), text, configMode), os.Chmod(dir, dirMode))
+}
+
+// holds reports whether a file has that content and mode.
+func holds(path string, content []byte, mode fs.FileMode) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != mode {
+		return false
+	}
+	have, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(have, content)
+}
+
+// link makes path another name of a file, in the place of whatever is there.
+func link(file, path string) error {
+	fresh := path + unfinished
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(file, fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, path)
+}
+
+// lead makes the directory lead to the hooks of a version.
+func (d Dir) lead(version string) error {
+	fresh := filepath.Join(string(d), unfinished+current)
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(version, fresh); err != nil {
+		return err
+	}
+	if info, err := os.Lstat(d.HooksPath()); err == nil && info.IsDir() {
+		if err := remove(d.HooksPath()); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.Rename(fresh, d.HooksPath()), durable.SyncDir(string(d)))
+}
+
+// removeOthers removes the hooks of all versions but these, and what a crash has left of making some.
+func (d Dir) removeOthers(kept ...string) error {
+	entries, err := os.ReadDir(string(d))
+	for _, e := range entries {
+		if e.IsDir() && !slices.Contains(kept, e.Name()) && (strings.HasPrefix(e.Name(), unfinished) || isVersion(e.Name())) {
+			err = errors.Join(err, remove(filepath.Join(string(d), e.Name())))
+		}
+	}
+	return err
+}
+
+func isVersion(name string) bool {
+	b, err := hex.DecodeString(name)
+	return err == nil && len(b) == 8
+}
+
+// remove removes a directory that nobody may write to.
+func remove(dir string) error {
+	_ = os.Chmod(dir, 0o755)
+	return os.RemoveAll(dir)
+}
+
+// Close makes the directory lead nowhere, so that all pushes are refused: the hooks are not whole, and can't be made so.
+func (d Dir) Close() error {
+	err := os.Remove(d.HooksPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,138 @@
+package hookdir
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+)
+
+// lookEvery is how often the daemon looks whether its site's hooks are whole.
+const lookEvery = time.Second
+
+// A Keeper keeps the site's hooks whole while the daemon runs.
+type Keeper struct {
+	Dir Dir
+	// Program is refdb-hook; nil if the daemon has none: then nothing is restored.
+	Program []byte
+	// Needed reports whether a repository of the site leads git to the directory.
+	Needed func() bool
+	// Compare is called after the hooks were not whole: refs may have moved that nobody was asked about.
+	Compare func(context.Context)
+	// Alarm is called each time that the hooks are found damaged.
+	Alarm  func()
+	Logger *slog.Logger
+
+	mu    sync.Mutex
+	fault string
+	lost  uint64
+	whole string // the sight of the directory when it was last read and found whole
+}
+
+// State returns what is wrong with the hooks, and how often they were found damaged.
+func (k *Keeper) State() (fault string, lost uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.fault, k.lost
+}
+
+// Run exchanges the site's hooks for those of the daemon's version, and then keeps them whole until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	k.look(ctx)
+	if target, _ := os.Readlink(k.Dir.HooksPath()); k.Program != nil && target != Version(k.Program) {
+		did, err := k.Dir.Provide(ctx, k.Program, true)
+		if err != nil {
+			k.Logger.ErrorContext(ctx, "the site's hooks can't be exchanged for those of this version", "error", err)
+		} else {
+			k.Logger.InfoContext(ctx, "the site's hooks", "state", did)
+		}
+	}
+	for pause.For(ctx, lookEvery) {
+		k.look(ctx)
+	}
+}
+
+// look restores the hooks if they are damaged.
+func (k *Keeper) look(ctx context.Context) {
+	sight := k.Dir.sight()
+	if k.whole != "" && sight == k.whole {
+		return
+	}
+	faults := k.Dir.faults(nil)
+	if len(faults) == 0 {
+		k.whole = sight
+		k.note("")
+		return
+	}
+	if k.whole == "" && !k.Needed() {
+		return
+	}
+	k.whole = ""
+	if first := k.note(faults[0].Path + ": " + faults[0].Detail); first {
+		k.Alarm()
+		k.Logger.ErrorContext(ctx, "the site's hooks are damaged: pushes are refused, or not guarded", "path", faults[0].Path, "fault", faults[0].Detail)
+	}
+	if k.Program != nil {
+		if _, err := k.Dir.Provide(ctx, k.Program, false); err != nil {
+			k.Logger.ErrorContext(ctx, "the site's hooks can't be restored: see `refdbctl site check`", "error", err)
+		}
+	}
+	faults = k.Dir.faults(nil)
+	for _, f := range faults {
+		if f.Open {
+			if err := k.Dir.Close(); err != nil {
+				k.Logger.ErrorContext(ctx, "pushes are not guarded, and can't be refused", "error", err)
+			}
+			break
+		}
+	}
+	if len(faults) > 0 {
+		return
+	}
+	k.whole = k.Dir.sight()
+	k.note("")
+	k.Logger.WarnContext(ctx, "the site's hooks are whole again: all refs are compared with the database")
+	k.Compare(ctx)
+}
+
+// note records what is wrong, and reports whether that is new.
+func (k *Keeper) note(fault string) (first bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	first = k.fault == "" && fault != ""
+	if first {
+		k.lost++
+	}
+	k.fault = fault
+	return first
+}
+
+// sight returns what tells a change of the hooks without reading them. It is "" if one can't be run.
+func (d Dir) sight() string {
+	var all strings.Builder
+	target, _ := os.Readlink(d.HooksPath())
+	all.WriteString(target)
+	if d.notEnterable("") != "" {
+		return ""
+	}
+	for _, name := range append(Names[:len(Names):len(Names)], config) {
+		path := d.HooksPath() + "/" + name
+		mode := uint32(unix.X_OK)
+		if name == config {
+			mode = unix.R_OK
+		}
+		var s unix.Stat_t
+		if unix.Access(path, mode) != nil || unix.Stat(path, &s) != nil {
+			return ""
+		}
+		fmt.Fprintf(&all, " %d:%d:%d:%d", s.Dev, s.Ino, s.Size, s.Mtim.Nano())
+	}
+	return all.String()
+}

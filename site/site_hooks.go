@@ -1,0 +1,88 @@
+package site
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/compare"
+	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/hookdir"
+	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+	"github.com/globalrefdb/globalrefdb/site/projects"
+	"github.com/globalrefdb/globalrefdb/site/wire"
+)
+
+// finishEvery is how often the daemon looks for repositories whose own hooks can have their places back.
+const finishEvery = time.Minute
+
+// newHooks returns what keeps the site's hooks whole.
+func (d *Daemon) newHooks(c *config.Config) *hookdir.Keeper {
+	k := &hookdir.Keeper{
+		Dir: hookdir.Dir(c.Hooks), Needed: d.needsHooks, Compare: d.compareAll, Alarm: host{d}.Alarm, Logger: d.o.Logger,
+	}
+	if d.o.Hook != "" {
+		program, err := install.ReadHook(d.o.Hook)
+		if err != nil {
+			d.o.Logger.Error("the site's hooks are not kept whole", "error", err)
+		}
+		k.Program = program
+	}
+	return k
+}
+
+// needsHooks reports whether a repository of the site leads git to the directory of the site's hooks.
+func (d *Daemon) needsHooks() bool {
+	c := d.config.Load()
+	guarded, err := install.GuardedBy(c)
+	return err != nil || slices.ContainsFunc(guarded, func(r config.Repository) bool {
+		text, err := os.ReadFile(filepath.Join(r.Path, "config"))
+		return err == nil && bytes.Contains(text, []byte(hookdir.Dir(c.Hooks).HooksPath()))
+	})
+}
+
+// compareAll compares all guarded repositories with the database, after a time in which refs may have moved that no hook was asked about.
+func (d *Daemon) compareAll(ctx context.Context) {
+	c := d.config.Load()
+	guarded, err := install.GuardedBy(c)
+	if err != nil {
+		d.o.Logger.ErrorContext(ctx, "not all repositories can be compared with the database: run `refdbctl site check`")
+	}
+	for _, r := range guarded {
+		ruled, err := projects.WithRules(ctx, c, d.db, r.Project)
+		differ := 0
+		if err == nil {
+			differ, err = compare.Differing(ctx, ruled, d.db, r)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			d.o.Logger.ErrorContext(ctx, "a repository can't be compared with the database: run `refdbctl site check`", "repository", d.digest(r.Project, ""), "class", refdb.ClassOf(err).String())
+		case differ > 0:
+			host{d}.Alarm()
+			d.o.Logger.ErrorContext(ctx, "refs differ from the database after the site's hooks were damaged: run `refdbctl site check`", "repository", d.digest(r.Project, ""), "refs", differ)
+		}
+	}
+}
+
+// finishHooks gives repositories' own hooks their places back that an earlier version has taken, once no git needs ours there any more.
+func (d *Daemon) finishHooks(ctx context.Context) {
+	for pause.For(ctx, finishEvery) {
+		c := d.config.Load()
+		guarded, _ := install.GuardedBy(c) // those that can't be listed have their time later
+		for _, r := range guarded {
+			if _, err := os.Lstat(filepath.Join(r.Path, wire.ChainedHooks)); err != nil {
+				continue
+			}
+			if err := install.Finish(ctx, c, r); err != nil && ctx.Err() == nil {
+				d.o.Logger.WarnContext(ctx, "a repository's own hooks can't have their places back: run `refdbctl site enable`", "repository", d.digest(r.Project, ""), "error", wire.OneLine(err.Error()))
+			}
+		}
+	}
+}
