@@ -46,7 +46,8 @@ func (d *Daemon) needsHooks() bool {
 	})
 }
 
-// compareAll compares all guarded repositories with the database, after a time in which refs may have moved that no hook was asked about.
+// compareAll restores what the site's hooks have for each guarded repository, and compares it with the database, after a time in which refs
+// may have moved that no hook was asked about.
 func (d *Daemon) compareAll(ctx context.Context) {
 	c := d.config.Load()
 	guarded, err := install.GuardedBy(c)
@@ -54,6 +55,9 @@ func (d *Daemon) compareAll(ctx context.Context) {
 		d.o.Logger.ErrorContext(ctx, "not all repositories can be compared with the database: run `refdbctl site check`")
 	}
 	for _, r := range guarded {
+		if err := install.RestoreShown(ctx, c, r); err != nil && ctx.Err() == nil {
+			d.o.Logger.ErrorContext(ctx, "a repository may refuse pushes: run `refdbctl site check --repair`", "repository", d.digest(r.Project, ""), "error", wire.OneLine(err.Error()))
+		}
 		ruled, err := projects.WithRules(ctx, c, d.db, r.Project)
 		differ := 0
 		if err == nil {

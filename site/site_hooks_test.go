@@ -36,6 +36,7 @@ func TestTheDaemonFindsWhatMovedWhileItsHooksWereGone(t *testing.T) {
 	}
 	sitetest.Eventually(t, "the daemon serves", func() bool { s := status(); return s.Presence && s.Database })
 	sitetest.Eventually(t, "it makes the site's hooks", func() bool { return len(hookdir.Dir(r.Config.Hooks).Faults(nil)) == 0 })
+	sitetest.GitIn(t, r.B.Dir, "config", "transfer.hideRefs", "refs/secret") // for which the directory has a file of its own
 	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
 		t.Fatal(err)
 	}

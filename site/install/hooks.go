@@ -264,6 +264,23 @@ func (h Hooks) alone() (release func(), err error) {
 	return func() { dir.Close() }, nil
 }
 
+// RestoreShown makes sure that the site's hooks have the file by which a guarded repository shows refs to pushes.
+func RestoreShown(ctx context.Context, c *config.Config, r config.Repository) error {
+	repo, err := gitrepo.OpenDir(r.Path)
+	if err != nil {
+		return err
+	}
+	v, err := ReadVariables(ctx, repo)
+	if err != nil {
+		return err
+	}
+	h, err := HooksOf(ctx, c, repo, v)
+	if err != nil || !h.leadsToASite() {
+		return err
+	}
+	return h.Site.ProvideConfig(ctx, h.hidings().before)
+}
+
 // Finish gives the own hooks of a guarded repository their places back, if no git runs that began when ours were there. Else it has to be
 // called again.
 func Finish(ctx context.Context, c *config.Config, r config.Repository) error {
