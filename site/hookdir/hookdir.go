@@ -39,8 +39,8 @@ const (
 	// unfinished begins the name of a version that is being made.
 	unfinished = ".new-"
 	config     = "config"
-	// Everybody who pushes runs the hooks, and nobody writes to them: a change of one would be a change of all.
-	dirMode, hookMode, configMode = 0o555, 0o555, 0o444
+	// Everybody who pushes runs the hooks, and nobody writes to them: a change of one would be a change of all. Their owner may remove them.
+	dirMode, hookMode, configMode = 0o755, 0o555, 0o444
 )
 
 // A Dir is the path of a site's hook directory.
@@ -141,7 +141,7 @@ func (d Dir) makeVersion(version string, program []byte) (made bool, err error) 
 			return false, err
 		}
 		if _, err := fill(fresh, program); err != nil {
-			return false, errors.Join(err, remove(fresh))
+			return false, errors.Join(err, os.RemoveAll(fresh))
 		}
 		return true, errors.Join(os.Rename(fresh, dir), durable.SyncDir(string(d)))
 	}
@@ -153,7 +153,7 @@ func fill(dir string, program []byte) (made bool, err error) {
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		return false, errors.Join(err, fmt.Errorf("%s is no directory: remove it", dir))
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
+	if err := os.Chmod(dir, dirMode); err != nil {
 		return false, err
 	}
 	whole := ""
@@ -180,7 +180,7 @@ func fill(dir string, program []byte) (made bool, err error) {
 			return false, err
 		}
 	}
-	return made, errors.Join(durable.SyncDir(dir), os.Chmod(dir, dirMode))
+	return made, durable.SyncDir(dir)
 }
 
 // ProvideConfig makes sure that the directory has [Dir.Config] of these refs. The directory must be whole.
@@ -218,10 +218,7 @@ func (d Dir) copyConfigs(from, to string) error {
 
 // write writes a file into the directory of a version.
 func write(dir, name string, text []byte) error {
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	return errors.Join(durable.WriteFile(filepath.Join(dir, name), text, configMode), os.Chmod(dir, dirMode))
+	return durable.WriteFile(filepath.Join(dir, name), text, configMode)
 }
 
 // holds reports whether a file has that content and mode.
@@ -256,7 +253,7 @@ func (d Dir) lead(version string) error {
 		return err
 	}
 	if info, err := os.Lstat(d.HooksPath()); err == nil && info.IsDir() {
-		if err := remove(d.HooksPath()); err != nil {
+		if err := os.RemoveAll(d.HooksPath()); err != nil {
 			return err
 		}
 	}
@@ -268,7 +265,7 @@ func (d Dir) removeOthers(kept ...string) error {
 	entries, err := os.ReadDir(string(d))
 	for _, e := range entries {
 		if e.IsDir() && !slices.Contains(kept, e.Name()) && (strings.HasPrefix(e.Name(), unfinished) || isVersion(e.Name())) {
-			err = errors.Join(err, remove(filepath.Join(string(d), e.Name())))
+			err = errors.Join(err, os.RemoveAll(filepath.Join(string(d), e.Name())))
 		}
 	}
 	return err
@@ -277,12 +274,6 @@ func (d Dir) removeOthers(kept ...string) error {
 func isVersion(name string) bool {
 	b, err := hex.DecodeString(name)
 	return err == nil && len(b) == 8
-}
-
-// remove removes a directory that nobody may write to.
-func remove(dir string) error {
-	_ = os.Chmod(dir, 0o755)
-	return os.RemoveAll(dir)
 }
 
 // Close makes the directory lead nowhere, so that all pushes are refused: the hooks are not whole, and can't be made so.
