@@ -106,14 +106,12 @@ func (t *interleavedPushes) measure(ctx context.Context) (measured map[hooks]sam
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range []string{"pre-receive", "update", "reference-transaction"} {
-			if err := os.Remove(filepath.Join(repos[noHook], "hooks", name)); err != nil {
+		if err := runsInstead(ctx, repos[noHook], filepath.Join(dir, "no-hooks"), ""); err != nil {
+			return nil, err
+		}
+		if repo, ok := repos[noOpHook]; ok {
+			if err := runsInstead(ctx, repo, filepath.Join(dir, "no-op-hooks"), "/bin/true"); err != nil {
 				return nil, err
-			}
-			if repo, ok := repos[noOpHook]; ok {
-				if err := replaceBy(filepath.Join(repo, "hooks", name), "/bin/true"); err != nil {
-					return nil, err
-				}
 			}
 		}
 		measured, err = t.timePushes(ctx, filepath.Join(dir, "client"), repos)
@@ -153,15 +151,23 @@ func (t *interleavedPushes) guard(ctx context.Context, s *site.Site) (map[hooks]
 	return repos, err
 }
 
-// replaceBy replaces a hook by a copy of a program.
-func replaceBy(hook, program string) error {
-	data, err := os.ReadFile(program)
-	if err == nil {
-		err = os.Remove(hook)
+// runsInstead lets git run copies of a program as the hooks of a guarded repository, none if program is "". They are made in dir.
+func runsInstead(ctx context.Context, repo, dir, program string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
 	}
-	if err == nil {
-		err = os.WriteFile(hook, data, 0o755)
+	if program != "" {
+		data, err := os.ReadFile(program)
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{"pre-receive", "update", "reference-transaction"} {
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
+				return err
+			}
+		}
 	}
+	_, err := command.Git(ctx, "--git-dir="+repo, "config", "core.hooksPath", dir)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/refusal"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -211,7 +212,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	count(unpackedBytes, bytes)
 }
 
-// rootGone reports whether the directory of the repositories is away, such as with its disk.
+// rootGone reports whether the directory of the repositories is away, such as with its disk. The site's hooks alone are nothing.
 func (d *Daemon) rootGone() bool {
 	root := d.config.Load().Root
 	if root == "" {
@@ -222,8 +223,11 @@ func (d *Daemon) rootGone() bool {
 		return true
 	}
 	defer dir.Close()
-	_, err = dir.ReadDir(1)
-	return err == io.EOF && len(d.follower.Known()) > 0 || err != nil && err != io.EOF
+	entries, err := dir.ReadDir(2)
+	if len(entries) == 0 && err == io.EOF || len(entries) == 1 && entries[0].Name() == config.HooksDir {
+		return len(d.follower.Known()) > 0
+	}
+	return err != nil
 }
 
 func oneIf(yes bool) float64 {

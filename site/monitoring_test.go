@@ -2,6 +2,7 @@ package site_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
+	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/smarthttp"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
@@ -272,7 +274,13 @@ func TestARootThatIsGoneIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	metricIs(t, at, "refdb_site_root_gone", 1)
-	if err := os.Rename(root+".away", root); err != nil {
+	// The mount point, where somebody has made the site's hooks anew.
+	hooks := filepath.Join(root, config.HooksDir)
+	if err := os.MkdirAll(hooks, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sitetest.Eventually(t, "the site's hooks alone are no root", func() bool { return metric(t, at, "refdb_site_root_gone") == 1 })
+	if err := errors.Join(os.Remove(hooks), os.Remove(root), os.Rename(root+".away", root)); err != nil {
 		t.Fatal(err)
 	}
 	metricIs(t, at, "refdb_site_root_gone", 0)

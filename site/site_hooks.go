@@ -36,9 +36,14 @@ func (d *Daemon) newHooks(c *config.Config) *hookdir.Keeper {
 	return k
 }
 
-// needsHooks reports whether a repository of the site leads git to the directory of the site's hooks.
+// needsHooks reports whether a repository that is there leads git to the directory of the site's hooks.
 func (d *Daemon) needsHooks() bool {
 	c := d.config.Load()
+	if inside, err := filepath.Rel(c.Root, c.Hooks); c.Root != "" && err == nil && filepath.IsLocal(inside) {
+		if _, err := os.Stat(c.Root); err != nil {
+			return false // the root's disk is away: the hooks come back with it
+		}
+	}
 	guarded, err := install.GuardedBy(c)
 	return err != nil || slices.ContainsFunc(guarded, func(r config.Repository) bool {
 		text, err := os.ReadFile(filepath.Join(r.Path, "config"))

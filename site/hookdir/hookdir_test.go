@@ -166,3 +166,27 @@ func TestNobodyMayWriteToTheHooks(t *testing.T) {
 		}
 	}
 }
+
+// A disk that is unmounted takes the repositories and the directory along. A new one below its mount point would guard nothing, and hide from
+// whoever looks there that the disk is away.
+func TestADirectoryIsNotMadeAnewWhereTheRepositoriesAreAway(t *testing.T) {
+	t.Parallel()
+	hook := program(t, "")
+	d := provided(t, program(t, "older"))
+	var asked atomic.Int32
+	k := &hookdir.Keeper{
+		Dir: d, Program: hook, Logger: slog.New(slog.DiscardHandler), Needed: func() bool { asked.Add(1); return false },
+		Alarm: func() { t.Error("an alarm") }, Compare: func(context.Context) { t.Error("refs are compared") },
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); k.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	sitetest.Eventually(t, "the hooks are exchanged", func() bool { return len(d.Faults(hook)) == 0 })
+	must(t, os.Rename(string(d), string(d)+".away"))
+	madeAnew := func() bool { _, err := os.Lstat(string(d)); return err == nil }
+	sitetest.Eventually(t, "the keeper looks twice", func() bool { return asked.Load() >= 2 || madeAnew() })
+	if madeAnew() {
+		t.Error("it was made anew")
+	}
+}

@@ -22,7 +22,8 @@ type Keeper struct {
 	Dir Dir
 	// Program is refdb-hook; nil if the daemon has none: then nothing is restored.
 	Program []byte
-	// Needed reports whether a repository of the site leads git to the directory.
+	// Needed reports whether a repository that is there leads git to the directory. Where the disk of all of them is away, the directory's
+	// may be: it is not made anew below the mount point.
 	Needed func() bool
 	// Compare is called after the hooks were not whole: refs may have moved that nobody was asked about.
 	Compare func(context.Context)
@@ -71,7 +72,7 @@ func (k *Keeper) look(ctx context.Context) {
 		k.note("")
 		return
 	}
-	if k.whole == "" && !k.Needed() {
+	if !k.Needed() {
 		return
 	}
 	k.whole = ""
