@@ -82,7 +82,7 @@ func TestInAContainerWithoutTheSitesHooksNoPushIsAccepted(t *testing.T) {
 	r.Serve(t)
 	c := *r.Config
 	c.Hooks = t.TempDir() + "/hooks"
-	for dir := filepath.Dir(c.Hooks); dir != "/"; dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(c.Hooks); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			break
 		}
@@ -119,7 +119,7 @@ func TestAnotherUserWhoCannotEnterTheSitesHooksPushesNothing(t *testing.T) {
 	}
 	tip := r.A.Commit(t, "x")
 	sitetest.Run(t, "/", "chmod", "-R", "a+rwX", r.B.Dir)
-	for dir := r.B.Dir; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+	for dir := r.B.Dir; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestAnotherUserWhoCannotEnterTheSitesHooksPushesNothing(t *testing.T) {
 	if err := os.WriteFile(trusting, []byte("[safe]\n\tdirectory = *\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for dir := filepath.Dir(trusting); dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(trusting); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
