@@ -35,10 +35,10 @@ func (a *App) checkCommand() *cobra.Command {
 		Use:   "check [--all | REPO...]",
 		Short: "Look for whatever leaves repositories unguarded or out of step",
 		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
-site's hooks are there, can be run and are refdb-hook, and git runs them; whose copies they are; git's settings; the link to the daemon's socket and the
-daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long;
-lock files that a killed git has left; what can't follow; and objects that the database is to keep and
-lacks. One line each. The status is 1 if there is any finding. A push that is under way is none.
+site's hooks are there, can be run and are refdb-hook, and git runs them; whose copies they are; git's settings; the link to the
+daemon's socket and the daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long; lock
+files that a killed git has left; what can't follow; and objects that the database is to keep and lacks. One line each.
+The status is 1 if there is any finding. A push that is under way is none.
 Run it as root, as which it becomes the daemon's user, or as that user.
 
 --repair mends what is safe: hooks, settings, the link, lock files that no process needs, and refs whose file is empty or

@@ -49,13 +49,12 @@ database knows is not new: REPO becomes a copy of it if it has refs; an empty on
 have been another project's, which was deleted. If the database keeps the project's objects, REPO must have all of its own,
 and share some with the project, if both have any.
 
-The repository's own hooks stay where they are, and are run before the site's, but for those of which the site has none, such as
-push-to-checkout: a repository with one that is executable is refused. Without the site's hooks pushes are refused. What git's settings were is
-remembered. refdbctl site disable puts them back.
+The repository's own hooks stay where they are, and run before the site's. Git no longer runs those of which the site has
+none, such as push-to-checkout: a repository with one that is executable is refused. Without the site's hooks pushes are
+refused. What git's settings were is remembered. refdbctl site disable puts them back.
 
-It can be run again: what is there is left. A repository of a version that had its hooks in the places of the repository's own comes to
-this form. Refs that the
-database has another value of are reported: refdbctl site sync brings those.
+It can be run again: what is right is left as it is. A repository that an earlier version enabled, with hooks in the places of
+its own, is changed to this form. Refs that the database has another value of are reported: refdbctl site sync brings those.
 
 Fields: ` + output.Names(stepColumns) + `.
 
