@@ -1,6 +1,7 @@
 package site_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -246,6 +247,17 @@ func TestARepositoryThatVanishesIsAnAlarm(t *testing.T) {
 				}
 				if there(g.path("new/one")) || g.projectRow("new/one").Revision != row.Revision {
 					t.Error("it is there again, or the project was changed")
+				}
+				sitetest.GitIn(t, "/", "init", "--quiet", "--bare", g.path("new/one"))
+				back := filepath.Join(g.path("new/one"), "refdb")
+				if err := errors.Join(os.MkdirAll(back, 0o755), os.Symlink(filepath.Join(g.dir, "sock"), filepath.Join(back, "socket"))); err != nil {
+					t.Fatal(err)
+				}
+				if s := g.status(); len(s.Behind) != 0 {
+					t.Errorf("it was brought back, and the status says %+v", s.Behind)
+				}
+				if err := os.RemoveAll(g.path("new/one")); err != nil {
+					t.Fatal(err)
 				}
 				// The guard says so after all.
 				j = g.jgit().session()

@@ -5,12 +5,14 @@ package lifecycle
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/internal/failure"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/moves"
@@ -70,11 +72,19 @@ func (k *Lifecycle) RowsChanged(names []string) {
 
 // Failures returns the projects of which something could not be done yet, and why.
 func (k *Lifecycle) Failures() []client.Behind {
-	return append(append(k.cloner.failures(), k.removals.failures()...), k.deletions.failures()...)
+	c := k.Site.Config()
+	cloned := func(b client.Behind) bool { // by hand, since the last attempt
+		r, err := c.Repository(b.Project)
+		return err == nil && install.IsGuardedBy(c, r)
+	}
+	return append(append(slices.DeleteFunc(k.cloner.failures(), cloned), k.removals.failures()...), k.deletions.failures()...)
 }
 
 // Gone returns the repositories that have vanished, in the order of their projects.
-func (k *Lifecycle) Gone() []client.Behind { return k.vanished.failures() }
+func (k *Lifecycle) Gone() []client.Behind {
+	back := func(b client.Behind) bool { return !k.isVanished(b.Project) } // since the last look
+	return slices.DeleteFunc(k.vanished.failures(), back)
+}
 
 func (k *Lifecycle) logFailure(ctx context.Context, what string, err error) {
 	failure.Log(ctx, k.Logger, what, err)
