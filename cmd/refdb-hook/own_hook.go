@@ -36,8 +36,10 @@ func ownHook(name string) (path string, err error) {
 		}
 	}
 	if isExecutable(dir + "/" + name + wire.Chained) {
-		here, _ := os.Getwd()
-		return "", errors.New(wire.HookNotInPlace(dir+"/"+name+wire.Chained, join(here, common)))
+		if common == "." {
+			common, _ = os.Getwd()
+		}
+		return "", errors.New(wire.HookNotInPlace(dir+"/"+name+wire.Chained, common))
 	}
 	return "", nil
 }

@@ -222,7 +222,7 @@ func TestThisProgramInAHooksPlaceIsNotRun(t *testing.T) {
 				return
 			}
 			s.write("hooks/update.chained", own, 0o755)
-			s.update("refs/heads/x", a, b).do().is(1, "hooks/update.chained", "site enable "+s.dir, "nothing was changed")
+			s.update("refs/heads/x", a, b).do().is(1, "hooks/update.chained", "site enable "+s.dir+"; nothing was changed")
 			s.must(os.Mkdir(s.path("refdb/chained"), 0o755))
 			s.must(os.Symlink("../../hooks/update.chained", s.path("refdb/chained/update")))
 			s.update("refs/heads/x", a, b).do().is(0, "own update\n")

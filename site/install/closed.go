@@ -16,38 +16,49 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// Git runs no hook at all if it does not find the directory of the site's hooks. So the repository's configuration hides all refs from
-// pushes, and includes a file in the directory that shows them again, but for what was hidden before. Without the directory pushes are
-// refused, and reading goes on.
+// The repository's configuration leads git to the site's hooks at its end: of several values git takes the last one, also of those in files that
+// are included before.
+//
+// Git runs no hook at all if it does not find their directory. So the configuration hides all refs from pushes, and includes a file in the
+// directory that shows them again, but for what was hidden before. Without the directory pushes are refused, and reading goes on.
 const (
+	hooksPathKey = "core.hooksPath"
+	// setKey records the value that enable has given it.
+	setKey    = "refdb.core.hooksPath.set"
 	closedKey = "receive.hideRefs"
 	// allRefs is all refs for git, which leaves slashes at the end out. Nobody else writes it like that.
 	allRefs = "refs//"
 	closed  = "[receive]\n\thideRefs = " + allRefs + "\n"
 )
 
-// closing is the part of a repository's configuration that closes it to pushes while the site's hooks are gone. The order matters.
-func closing(file string) string {
-	quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(file) + `"`
-	return closed + "[include]\n\tpath = " + quoted + "\n"
+// leading is the part of a repository's configuration that leads git to the site's hooks, and closes the repository to pushes while they
+// are gone. The order matters.
+func leading(hooksPath, file string) string {
+	return "[core]\n\thooksPath = " + quoted(hooksPath) + "\n" + closed + "[include]\n\tpath = " + quoted(file) + "\n"
+}
+
+// quoted returns a value as git's configuration files have it.
+func quoted(value string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
 }
 
 // hidings are the settings that hide refs from pushes.
 type hidings struct {
 	closes bool     // our own is there
 	before []string // what git reads before the site's file shows all refs
-	after  []Variable
+	after  []string
 	// opens is one that shows refs to pushes, whether the site's file is there or not.
 	opens *Variable
 }
 
 // hidings finds the settings that hide refs from pushes, in the order in which git reads them.
 func (h Hooks) hidings() (found hidings) {
-	set, _ := h.variables.Get(h.setting().setKey())
+	set, _ := h.variables.Get(setKey)
 	shown := false // by the site's file
 	for _, v := range h.variables.Ordered {
 		switch {
-		case v.Name != "transfer.hiderefs" && v.Name != "receive.hiderefs" || v.File == "":
+		case !v.hidesRefs() || v.File == "":
+			continue
 		case hookdir.IsConfig(v.File, h.Site.HooksPath()), hookdir.IsConfig(v.File, set):
 			shown = true
 			continue
@@ -55,11 +66,11 @@ func (h Hooks) hidings() (found hidings) {
 			found.closes = true
 		case slices.Contains(hookdir.Hidden[:], v.Value): // the site's file hides these
 		case shown:
-			found.after = append(found.after, v)
+			found.after = append(found.after, v.Value)
 		default:
 			found.before = append(found.before, v.Value)
 		}
-		if found.closes && v.File != "" && strings.HasSuffix(v.Name, ".hiderefs") && strings.HasPrefix(v.Value, "!") {
+		if found.closes && strings.HasPrefix(v.Value, "!") {
 			found.opens = &v
 		}
 	}
@@ -68,48 +79,37 @@ func (h Hooks) hidings() (found hidings) {
 
 // hidden returns what the site's file has to hide again once it is included at the end of the repository's configuration.
 func (f hidings) hidden() []string {
-	all := slices.Clone(f.before)
-	for _, v := range f.after {
-		if !isReadLast(v) {
-			all = append(all, v.Value)
-		}
-	}
-	return all
+	return slices.Concat(f.before, f.after)
 }
 
-// isReadLast reports whether git reads a setting after the repository's configuration, wherever that ends.
-func isReadLast(v Variable) bool { return filepath.Base(v.File) == "config.worktree" }
-
-// opened returns what is wrong with how the repository is closed to pushes while the site's hooks are gone; "" if nothing is. ByHand says that
-// to write our part of the configuration anew does not help.
-func (h Hooks) opened() (detail string, byHand bool) {
+// opened returns what is wrong with how the repository is closed to pushes while the site's hooks are gone; "" if nothing is.
+func (h Hooks) opened() string {
 	found := h.hidings()
 	file := h.Site.Config(found.before)
 	switch {
 	case !found.closes:
-		return "it does not hide all refs from pushes, which the site's hooks show again: if these are gone, pushes are accepted that nobody has looked at", false
+		return "it does not hide all refs from pushes, which the site's hooks show again: if these are gone, pushes are accepted that nobody has looked at"
 	case found.opens != nil:
 		return fmt.Sprintf("%s = %s, in %s, shows refs to pushes even if the site's hooks are gone: remove it, or write it before our own",
-			found.opens.Name, found.opens.Value, found.opens.File), isReadLast(*found.opens)
+			found.opens.Name, found.opens.Value, found.opens.File)
 	case !slices.Contains(h.variables.Local["include.path"], file):
-		return "the configuration does not include " + file + ": pushes are refused, or may move refs that other settings hide", false
+		return "the configuration does not include " + file + ": pushes are refused, or may move refs that other settings hide"
 	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && len(found.before) > 0 { // else it is the site's that is not whole
-		return file + " is gone: pushes are refused", false
+		return file + " is gone: pushes are refused"
 	}
-	return "", false
+	return ""
 }
 
 // lead lets a repository's configuration lead git to the site's hooks, and closes the repository to pushes without them.
 func (c GitConfig) lead(ctx context.Context, h Hooks) (did string, err error) {
-	did, err = c.Apply(ctx, h.variables, h.setting())
-	if err != nil {
+	if h.isLed() && h.opened() == "" {
+		return "is " + h.Site.HooksPath(), nil
+	}
+	if err := c.unlead(ctx, h); err != nil {
 		return "", err
 	}
-	if detail, _ := h.opened(); detail == "" {
-		return did, nil
-	}
-	if err := c.unclose(ctx, h); err != nil {
+	if err := c.Set(ctx, setKey, h.Site.HooksPath()); err != nil {
 		return "", err
 	}
 	text, err := os.ReadFile(c.File)
@@ -119,23 +119,27 @@ func (c GitConfig) lead(ctx context.Context, h Hooks) (did string, err error) {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		text = append(text, '\n')
 	}
-	return did, durable.Rewrite(c.File, append(text, closing(h.Site.Config(h.hidings().hidden()))...))
-}
-
-// unlead undoes what lead did.
-func (c GitConfig) unlead(ctx context.Context, h Hooks) (did string, err error) {
-	if err := c.unclose(ctx, h); err != nil {
-		return "", err
+	did = "set to " + h.Site.HooksPath()
+	if before := h.variables.Last(hooksPathKey); before != "" && before != h.Site.HooksPath() {
+		did += ", was " + before
 	}
-	return c.restore(ctx, h.variables, h.setting())
+	return did, durable.Rewrite(c.File, append(text, leading(h.Site.HooksPath(), h.Site.Config(h.hidings().hidden()))...))
 }
 
-// unclose removes what closes a repository to pushes.
-func (c GitConfig) unclose(ctx context.Context, h Hooks) error {
+// unlead undoes what lead did. What was there before is there still.
+func (c GitConfig) unlead(ctx context.Context, h Hooks) error {
 	if err := c.unsetValue(ctx, closedKey, allRefs); err != nil {
 		return err
 	}
-	set, _ := h.variables.Get(h.setting().setKey())
+	set, known := h.variables.Get(setKey)
+	if !known {
+		set = h.Site.HooksPath()
+	}
+	for _, path := range []string{h.Site.HooksPath(), set} {
+		if err := c.unsetValue(ctx, hooksPathKey, path); err != nil {
+			return err
+		}
+	}
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(h.variables.Local["include.path"]))) {
 		if hookdir.IsConfig(file, h.Site.HooksPath()) || hookdir.IsConfig(file, set) {
 			if err := c.unsetValue(ctx, "include.path", file); err != nil {
@@ -143,7 +147,10 @@ func (c GitConfig) unclose(ctx context.Context, h Hooks) error {
 			}
 		}
 	}
-	return nil
+	if !known {
+		return nil
+	}
+	return c.unset(ctx, setKey)
 }
 
 // unsetValue removes a value of a key, if the key has it.
@@ -161,6 +168,13 @@ func rewrite(ctx context.Context, repo *gitrepo.Repo, change func(GitConfig) err
 	if err != nil {
 		return err
 	}
+	lock := path + ".lock" // git's own
+	held, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("changing git's settings: %w: another git changes them, or one that did was killed: if none runs any more, remove the file", err)
+	}
+	defer os.Remove(lock)
+	defer held.Close()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -169,24 +183,27 @@ func rewrite(ctx context.Context, repo *gitrepo.Repo, change func(GitConfig) err
 	if err != nil {
 		return err
 	}
-	lock := path + ".lock" // git's own
-	f, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())
+	// Not the lock: whoever takes that for one that a killed git has left may remove it.
+	changed := path + ".refdb"
+	defer os.Remove(changed)
+	if err := durable.WriteFile(changed, text, info.Mode().Perm()); err != nil {
+		return err
+	}
+	if err := change(GitConfig{Repo: repo, File: changed}); err != nil {
+		return err
+	}
+	if now, err := os.ReadFile(changed); err != nil || string(now) == string(text) {
+		return err
+	}
+	if err := durable.SyncFile(changed); err != nil {
+		return err
+	}
+	mine, err := held.Stat()
 	if err != nil {
-		return fmt.Errorf("changing git's settings: %w: another git changes them, or one that did was killed", err)
-	}
-	defer os.Remove(lock) // unless it has become the configuration
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Close()); err != nil {
 		return err
 	}
-	if err := change(GitConfig{Repo: repo, File: lock}); err != nil {
-		return err
+	if is, err := os.Lstat(lock); err != nil || !os.SameFile(is, mine) {
+		return fmt.Errorf("changing git's settings: %s was removed meanwhile: run this again", lock)
 	}
-	if changed, err := os.ReadFile(lock); err != nil || string(changed) == string(text) {
-		return err
-	}
-	if err := durable.SyncFile(lock); err != nil {
-		return err
-	}
-	return errors.Join(os.Rename(lock, path), durable.SyncDir(filepath.Dir(path)))
+	return errors.Join(os.Rename(changed, path), durable.SyncDir(filepath.Dir(path)))
 }

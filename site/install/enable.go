@@ -114,17 +114,17 @@ func Announce(ctx context.Context, c *config.Config, dir string) {
 	_ = client.Follow(ctx, c.Socket, dir)
 }
 
-// guard makes the link to the daemon's socket, and brings the hooks and git's settings into place. From then on git asks the daemon.
+// guard brings the hooks and git's settings into place, and makes the link to the daemon's socket. From then on git asks the daemon.
 func guard(ctx context.Context, c *config.Config, hooks Hooks, program []byte, done func(Step)) error {
 	if err := requireDistinctNames(hooks.repo.Dir(), os.Lstat); err != nil {
 		return err
 	}
-	did, err := LinkSocket(hooks.repo, c.Socket)
-	if err != nil {
-		return fmt.Errorf("linking to the daemon's socket: %w", err)
-	}
-	done(Step{"socket", did})
 	return hooks.lead(ctx, program, func(config GitConfig) error {
+		did, err := LinkSocket(hooks.repo, c.Socket)
+		if err != nil {
+			return fmt.Errorf("linking to the daemon's socket: %w", err)
+		}
+		done(Step{"socket", did})
 		for _, s := range Settings {
 			did, err := config.Apply(ctx, hooks.variables, s)
 			if err != nil {
@@ -132,7 +132,7 @@ func guard(ctx context.Context, c *config.Config, hooks Hooks, program []byte, d
 			}
 			done(Step{s.Key, did})
 		}
-		did, err := config.HideRefs(ctx)
+		did, err = config.HideRefs(ctx)
 		done(Step{HiddenRefs.Key, did})
 		return err
 	}, done)
@@ -166,11 +166,6 @@ func (h Hooks) lead(ctx context.Context, program []byte, more func(GitConfig) er
 	if detail := h.Site.NotEnterable(h.repo.Dir()); detail != "" {
 		return errors.New(detail)
 	}
-	guarded := h.leadsToASite()
-	covered, err := h.place()
-	if err != nil {
-		return fmt.Errorf("installing the hooks: %w", err)
-	}
 	found := h.hidings()
 	for _, hidden := range [][]string{found.before, found.hidden()} { // as it is, and if it is written anew
 		if err := h.Site.ProvideConfig(ctx, hidden); err != nil {
@@ -178,9 +173,12 @@ func (h Hooks) lead(ctx context.Context, program []byte, more func(GitConfig) er
 		}
 	}
 	var led string
-	err = rewrite(ctx, h.repo, func(config GitConfig) error {
+	err := rewrite(ctx, h.repo, func(config GitConfig) (err error) {
 		if err := more(config); err != nil {
 			return err
+		}
+		if err := h.place(); err != nil {
+			return fmt.Errorf("installing the hooks: %w", err)
 		}
 		led, err = config.lead(ctx, h)
 		return err
@@ -188,23 +186,21 @@ func (h Hooks) lead(ctx context.Context, program []byte, more func(GitConfig) er
 	if err != nil {
 		return err
 	}
-	if !guarded && !covered {
-		switch ended, err := h.awaitGits(ctx, gitrepo.LockPatience); {
-		case err != nil:
-			return err
-		case !ended:
-			return fmt.Errorf("a git works on %s that began before the hooks were in place, and does not ask them: run this again when it is through", h.repo.Dir())
-		}
-	}
-	left, err := h.finish(ctx, gitrepo.LockPatience)
+	finished, err := h.finish(ctx, gitrepo.LockPatience)
 	if err != nil {
 		return fmt.Errorf("giving the repository's own hooks their places back: %w", err)
 	}
 	detail := led + "; the repository's own hooks are run from " + h.Own
-	for _, path := range left {
-		detail += "; " + filepath.Base(path) + " stays there until the gits have ended that run now: run this again"
+	if !finished {
+		left := h.unplaced()
+		if len(left) == 0 || !isOurs(filepath.Join(h.Own, deciding[0])) {
+			return fmt.Errorf("a git works on %s that began before the hooks were in place, and does not ask them: run this again when it is through", h.repo.Dir())
+		}
+		for _, path := range left {
+			detail += "; " + filepath.Base(path) + " stays there until the gits have ended that run now: run this again"
+		}
 	}
-	done(Step{h.setting().Key, detail})
+	done(Step{hooksPathKey, detail})
 	return nil
 }
 
@@ -260,11 +256,14 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 		}
 	}
 	err = rewrite(ctx, repo, func(config GitConfig) error {
-		did, err := config.unlead(ctx, hooks)
-		if err != nil {
+		if err := config.unlead(ctx, hooks); err != nil {
 			return err
 		}
-		done(Step{hooks.setting().Key, did})
+		did := "was not changed"
+		if hooks.leadsToASite() {
+			did = "leads no longer to " + hooks.Site.HooksPath()
+		}
+		done(Step{hooksPathKey, did})
 		for _, s := range Settings {
 			did, err := config.restore(ctx, v, s)
 			if err != nil {

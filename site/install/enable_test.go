@@ -125,11 +125,12 @@ func TestEnableRefuses(t *testing.T) {
 		name   string
 		before func(testing.TB, *sitetest.Replicas) (hookPath string)
 		says   string
+		begins bool // and finds that out at the end
 	}{
 		{"a hook that git would not run any more", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.ForeignHook(tb, r.B, "push-to-checkout", "exit 0")
 			return sitetest.HookFile(tb, "")
-		}, "hooks/push-to-checkout would not be run"},
+		}, "hooks/push-to-checkout would not be run", false},
 		{"a directory of hooks that not everybody can enter who can enter the repository", func(tb testing.TB, r *sitetest.Replicas) string {
 			dir := filepath.Join(tb.TempDir(), "closed")
 			if err := os.Mkdir(dir, 0o700); err != nil {
@@ -139,35 +140,39 @@ func TestEnableRefuses(t *testing.T) {
 			c.Hooks = filepath.Join(dir, "hooks")
 			r.Config = &c
 			return sitetest.HookFile(tb, "")
-		}, "not all users can enter"},
+		}, "not all users can enter", false},
 		{"a configuration that another git changes", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.LockFile(tb, r.B, "config.lock")
 			return sitetest.HookFile(tb, "")
-		}, "config.lock"},
+		}, "config.lock: file exists: another git changes them, or one that did was killed: if none runs any more, remove the file", false},
 		{"hooks that git looks for wherever it runs", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", "hooks")
 			return sitetest.HookFile(tb, "")
-		}, "core.hooksPath"},
+		}, "core.hooksPath", false},
 		{"a repository whose refs are being moved", func(tb testing.TB, r *sitetest.Replicas) string {
 			sitetest.LockFile(tb, r.B, sitetest.MainRef+".lock")
 			return sitetest.HookFile(tb, "")
-		}, "may be moving refs"},
-		{"a hook's program that is another", func(tb testing.TB, r *sitetest.Replicas) string { return "/bin/sh" }, "is not refdb-hook"},
-		{"a hook's program that is none", func(tb testing.TB, r *sitetest.Replicas) string { return "/nowhere/refdb-hook" }, "no such file"},
+		}, "may be moving refs", true},
+		{"a hook's program that is another", func(tb testing.TB, r *sitetest.Replicas) string { return "/bin/sh" }, "is not refdb-hook", false},
+		{"a hook's program that is none", func(tb testing.TB, r *sitetest.Replicas) string { return "/nowhere/refdb-hook" }, "no such file", false},
 		{"a repository that the daemon does not know", func(tb testing.TB, r *sitetest.Replicas) string {
 			r.B.Dir = filepath.Join(tb.TempDir(), "elsewhere.git")
 			sitetest.GitIn(tb, "/", "init", "--quiet", "--bare", r.B.Dir)
 			r.Config = sitetest.SiteConfig(tb, tb.TempDir(), "[repository \""+sitetest.Project+"\"]\npath = "+r.B.Dir+"\n[site]\nsocket = "+r.Config.Socket+"\n")
 			return sitetest.HookFile(tb, "")
-		}, "not a repository of this site"},
+		}, "not a repository of this site", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := sitetest.NewReplicas(t)
 			r.Serve(t)
 			path := c.before(t, r)
+			was := r.B.Files(t)
 			if _, err := r.Enable(t, path); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %q", err, c.says)
+			}
+			if is := r.B.Files(t); is != was && !c.begins {
+				t.Errorf("was:\n%s\nis:\n%s", was, is)
 			}
 		})
 	}

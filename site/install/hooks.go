@@ -45,15 +45,17 @@ type Hooks struct {
 // HooksOf finds the hooks of a repository with these settings.
 func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, v Variables) (Hooks, error) {
 	h := Hooks{Site: hookdir.Dir(c.Hooks), Own: filepath.Join(repo.Dir(), "hooks"), repo: repo, variables: v, gitPrograms: c.GitPrograms}
-	if _, known := v.Get(h.setting().setKey()); known || h.leadsToASite() {
+	if set, known := v.Get(setKey); known || h.leadsToASite() {
 		if target, err := os.Readlink(h.ownLink()); err == nil {
 			if h.Own = target; !filepath.IsAbs(target) {
 				h.Own = filepath.Join(repo.Dir(), "refdb", target)
 			}
 			return h, nil
 		}
-		if before, had := v.Get(h.setting().beforeKey()); had && filepath.IsAbs(before) {
-			h.Own = before
+		for _, one := range v.Ordered {
+			if one.Name == "core.hookspath" && one.Value != h.Site.HooksPath() && one.Value != set && filepath.IsAbs(one.Value) {
+				h.Own = one.Value
+			}
 		}
 		return h, nil
 	}
@@ -82,27 +84,39 @@ func HasOwnHook(dir, name string) bool {
 	return unix.Access(filepath.Join(own, name), unix.X_OK) == nil
 }
 
-// setting is the setting that leads git to the site's hooks.
-func (h Hooks) setting() Setting {
-	return Setting{Key: "core.hooksPath", Value: h.Site.HooksPath(), Why: "git would not run the site's hooks"}
-}
-
 // leadsToASite reports whether the repository's configuration leads git to a site's hooks, maybe in another place than this site has them.
 func (h Hooks) leadsToASite() bool {
-	path, ok := h.variables.Get(h.setting().Key)
-	set, known := h.variables.Get(h.setting().setKey())
+	path, ok := h.variables.Get(hooksPathKey)
+	set, known := h.variables.Get(setKey)
 	return ok && (path == h.Site.HooksPath() || known && path == set)
 }
 
 func (h Hooks) ownLink() string { return filepath.Join(h.repo.Dir(), wire.OwnHooks) }
 
-// refuse returns an error if the repository has hooks that git would not run any more.
+// refuse returns an error if the repository has hooks that git would not run any more, or if git would not run the site's.
 func (h Hooks) refuse() error {
+	if one, fault := h.overruled(); one != nil {
+		return errors.New(one.Name + " = " + one.Value + ", in " + one.File + ", " + fault)
+	}
 	if others := h.others(); len(others) > 0 {
 		return fmt.Errorf("%s would not be run in a guarded repository, which runs %s only: make it not executable, or remove it",
 			filepath.Join(h.Own, others[0]), strings.Join(hookdir.Names[:], ", "))
 	}
 	return nil
+}
+
+// overruled returns a setting of a work tree that is stronger than the repository's, and what is wrong with it; nil if there is none.
+func (h Hooks) overruled() (one *Variable, fault string) {
+	for _, v := range h.variables.OfWorkTrees {
+		remove := "remove it: git config --file " + v.File + " --unset-all " + v.Name
+		switch {
+		case v.Name == "core.hookspath" && v.Value != h.Site.HooksPath():
+			return &v, "is stronger than the repository's: git does not run the site's hooks in that work tree, nor for pushes into it; " + remove
+		case v.hidesRefs() && strings.HasPrefix(v.Value, "!"):
+			return &v, "shows refs to pushes into that work tree even if the site's hooks are gone: " + remove
+		}
+	}
+	return nil, ""
 }
 
 // others returns the names of hooks that the repository has and git does not run.
@@ -126,54 +140,85 @@ func (h Hooks) inside(from, path string) (target string, is bool) {
 	return path, false
 }
 
+// shared reports whether the directory of the repository's own hooks is elsewhere, so that other repositories may have it, too. In the
+// repository it may be a link.
+func (h Hooks) shared() bool {
+	dir, err := filepath.EvalSymlinks(h.repo.Dir())
+	if err != nil {
+		return true
+	}
+	own, err := filepath.EvalSymlinks(h.Own)
+	if err != nil {
+		return true
+	}
+	below, err := filepath.Rel(dir, own)
+	return err != nil || !filepath.IsLocal(below)
+}
+
 // place records where the repository's own hooks are, and lets the site's hooks run in the places where gits look that have begun before:
-// they read core.hooksPath when they start. Covered says that these gits ask the daemon, too.
-func (h Hooks) place() (covered bool, err error) {
+// they read core.hooksPath when they start. If these gits don't ask the daemon all the same, or the own hooks have lost their places, there is
+// something for [Hooks.finish] to do, which the directory [wire.ChainedHooks] records.
+func (h Hooks) place() error {
 	link := h.ownLink()
 	if err := os.Mkdir(filepath.Dir(link), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, err
+		return err
 	}
 	release, err := h.alone()
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer release()
 	target, inside := h.inside(filepath.Dir(link), h.Own)
 	if err := placeLink(link, target); err != nil {
-		return false, err
+		return err
 	}
-	if info, err := os.Stat(h.Own); !inside || err != nil || !info.IsDir() {
-		return false, nil
-	}
+	covered := h.isLed()
 	for i, name := range deciding {
 		path := filepath.Join(h.Own, name)
-		ours := isOurs(path)
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && i == 0 {
+		ours := inside && isOurs(path)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && i == 0 && !h.shared() {
 			ours = true
 		}
 		if !ours {
 			continue
 		}
-		chained := filepath.Join(h.repo.Dir(), wire.ChainedHooks, name)
 		_, err := os.Lstat(path + wire.Chained)
-		if i > 0 || err == nil { // there is something to finish
-			if err := durable.MkdirAll(filepath.Dir(chained), 0o755); err != nil {
-				return false, err
+		if i > 0 || err == nil {
+			if err := h.leaveUnfinished(); err != nil {
+				return err
 			}
 		}
 		if err == nil {
+			chained := filepath.Join(h.unfinished(), name)
 			target, _ := h.inside(filepath.Dir(chained), path+wire.Chained)
 			if err := placeLink(chained, target); err != nil {
-				return false, err
+				return err
 			}
 		}
 		if err := h.placeRelay(name); err != nil {
-			return false, err
+			return err
 		}
-		covered = covered || i == 0
+		covered = covered || i == 0 && h.looksIn(h.Own)
 	}
-	return covered, nil
+	if covered {
+		return nil
+	}
+	return h.leaveUnfinished()
 }
+
+// isLed reports whether git runs the site's hooks in the repository.
+func (h Hooks) isLed() bool { return h.variables.Last(hooksPathKey) == h.Site.HooksPath() }
+
+// looksIn reports whether a git that has begun before now runs the hooks in that directory.
+func (h Hooks) looksIn(dir string) bool {
+	path := h.variables.Last(hooksPathKey)
+	return path == dir || path == "" && dir == filepath.Join(h.repo.Dir(), "hooks")
+}
+
+// unfinished is the path of the directory that is there until gits have ended that began before the site's hooks were in place.
+func (h Hooks) unfinished() string { return filepath.Join(h.repo.Dir(), wire.ChainedHooks) }
+
+func (h Hooks) leaveUnfinished() error { return durable.MkdirAll(h.unfinished(), 0o755) }
 
 // placeRelay puts the script that starts the site's hook in the place of the repository's own. There is a hook at every moment, if there was one before.
 func (h Hooks) placeRelay(name string) error {
@@ -205,26 +250,26 @@ func (h Hooks) unplaced() (paths []string) {
 	return paths
 }
 
-// finish gives the repository's own hooks their places back, once all gits have ended that began before now. It waits for
-// some seconds. Left are those for which it has to be called again.
-func (h Hooks) finish(ctx context.Context, patience time.Duration) (left []string, err error) {
-	if left = h.unplaced(); len(left) > 0 {
-		ended, err := h.awaitGits(ctx, patience)
-		if err != nil || !ended {
-			return left, err
-		}
+// finish waits, for some seconds, until all gits have ended that began before now, if there is something to finish, and gives the repository's own
+// hooks their places back. Otherwise it has to be called again.
+func (h Hooks) finish(ctx context.Context, patience time.Duration) (finished bool, err error) {
+	if _, err := os.Lstat(h.unfinished()); errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if ended, err := h.awaitGits(ctx, patience); err != nil || !ended {
+		return false, err
 	}
 	release, err := h.alone()
 	if err != nil {
-		return left, err
+		return false, err
 	}
 	defer release()
 	for _, path := range h.unplaced() {
 		if _, err := putBack(path); err != nil {
-			return left, err
+			return false, err
 		}
 	}
-	return nil, os.RemoveAll(filepath.Join(h.repo.Dir(), wire.ChainedHooks))
+	return true, os.RemoveAll(h.unfinished())
 }
 
 // giveBack gives the repository's own hooks their places back, which git runs again, and removes what led to them.
@@ -241,12 +286,7 @@ func (h Hooks) giveBack(done func(Step)) error {
 		}
 		done(Step{name, did})
 	}
-	for _, left := range []string{wire.OwnHooks, wire.ChainedHooks} {
-		if err := os.RemoveAll(filepath.Join(h.repo.Dir(), left)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(os.RemoveAll(h.ownLink()), os.RemoveAll(h.unfinished()))
 }
 
 // alone keeps other processes from moving the repository's hooks until release is called.
@@ -377,15 +417,18 @@ func (h Hooks) Faults() (faults []HookFault) {
 		}
 		return faults
 	}
-	path := h.variables.Last("core.hooksPath")
+	if one, fault := h.overruled(); one != nil {
+		faults = append(faults, HookFault{HooksPath, one.File, one.Name + " = " + one.Value + " " + fault, true})
+	}
+	path := h.variables.Last(hooksPathKey)
 	if path == "" {
-		return []HookFault{{hookdir.Missing, "core.hooksPath", "it should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false}}
+		return append(faults, HookFault{hookdir.Missing, hooksPathKey, "it should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false})
 	}
 	if path != h.Site.HooksPath() {
-		return []HookFault{{HooksPath, path, "core.hooksPath should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", !h.mayLead()}}
+		return append(faults, HookFault{HooksPath, path, "core.hooksPath should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false})
 	}
 	if _, err := os.Stat(path); err != nil {
-		return nil // that is the site's fault
+		return faults // that is the site's fault
 	}
 	if detail := h.Site.NotEnterable(h.repo.Dir()); detail != "" {
 		faults = append(faults, HookFault{hookdir.NotExecutable, string(h.Site), detail, true})
@@ -393,14 +436,18 @@ func (h Hooks) Faults() (faults []HookFault) {
 	if _, err := os.Readlink(h.ownLink()); err != nil {
 		faults = append(faults, HookFault{HooksPath, h.ownLink(), "it is missing, which leads to the repository's own hooks: those in " + h.Own + " are run", false})
 	}
-	if detail, byHand := h.opened(); detail != "" {
-		faults = append(faults, HookFault{settingOf, closedKey, detail, byHand})
+	if detail := h.opened(); detail != "" {
+		faults = append(faults, HookFault{settingOf, closedKey, detail, false})
 	}
 	for _, name := range h.others() {
 		faults = append(faults, HookFault{HookOther, filepath.Join(h.Own, name), "git does not run it in a guarded repository: make it not executable, or remove it", true})
 	}
-	for _, path := range h.unplaced() {
+	unplaced := h.unplaced()
+	for _, path := range unplaced {
 		faults = append(faults, HookFault{hookdir.Outdated, path, "it is in the place of a hook of the repository's own until all gits have ended that began before `site enable`: run that again", false})
+	}
+	if _, err := os.Lstat(h.unfinished()); err == nil && len(unplaced) == 0 {
+		faults = append(faults, HookFault{hookdir.Outdated, h.unfinished(), "gits that began before `site enable` may run, and ask nobody: run that again", false})
 	}
 	return faults
 }
@@ -408,10 +455,4 @@ func (h Hooks) Faults() (faults []HookFault) {
 // isOfEarlierForm reports whether the hooks are refdb-hook in the places of the repository's own, as earlier versions were.
 func (h Hooks) isOfEarlierForm() bool {
 	return !h.leadsToASite() && slices.ContainsFunc(deciding, func(name string) bool { return hookdir.IsProgram(filepath.Join(h.Own, name)) })
-}
-
-// mayLead reports whether the repository's own configuration decides about core.hooksPath.
-func (h Hooks) mayLead() bool {
-	value, ok := h.variables.Get("core.hooksPath")
-	return !ok && !h.variables.All["core.hookspath"] || ok && value == h.variables.Last("core.hooksPath") && filepath.IsAbs(value)
 }

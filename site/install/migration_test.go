@@ -172,17 +172,26 @@ func TestAPushThatBeganBeforeIsGuardedToItsEnd(t *testing.T) {
 
 // A crash leaves the repository as it was, or under guard.
 func TestAnEnableThatDiesLeavesEitherForm(t *testing.T) {
-	t.Parallel()
 	r := sitetest.NewReplicas(t)
 	r.Serve(t)
 	protect(t, r.B, "1")
 	asEarlier(t, r)
-	// Killed before the configuration was changed: the lock is git's.
-	lock := sitetest.LockFile(t, r.B, "config.lock")
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It goes as far as to change what leads git to the site's hooks.
+	path, dir := os.Getenv("PATH"), t.TempDir()
+	script := "#!/bin/sh\nfor arg; do [ $arg = receive.hideRefs ] && exit 1; done\nexec " + git + ` "$@"` + "\n"
+	if err := sitetest.WriteProgram(filepath.Join(dir, "git"), []byte(script)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+path)
 	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err == nil {
 		t.Fatal("it went on")
 	}
-	if err := os.Remove(lock); err != nil {
+	t.Setenv("PATH", path)
+	if _, err := os.Lstat(filepath.Join(r.B.Dir, "refdb", "chained", "update")); err != nil {
 		t.Fatal(err)
 	}
 	tip := r.A.Commit(t, "x")
@@ -203,6 +212,44 @@ func TestAnEnableThatDiesLeavesEitherForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("afterwards", "refs/heads/two")
+}
+
+// A git that began before `enable` does not ask the daemon if it looks where the repository has a hook of its own, or where other repositories have
+// theirs, too.
+func TestEnableIsNotThroughWhileAPushRunsThatAsksNobody(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewReplicas(t)
+	r.Serve(t)
+	dir := t.TempDir()
+	sitetest.ForeignHook(t, r.B, "reference-transaction", "exit 0")
+	sitetest.ForeignHook(t, r.B, "pre-receive", "cat >/dev/null; touch "+dir+"/came; until [ -e "+dir+"/go ]; do sleep 0.01; done")
+	tip := r.A.Commit(t, "x")
+	cmd := exec.Command("git", "push", r.B.Dir, tip+":refs/heads/x")
+	cmd.Dir = r.A.Dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	sitetest.Eventually(t, "the push is in the hook pre-receive", func() bool { _, err := os.Lstat(dir + "/came"); return err == nil })
+	for range 2 {
+		if _, err := r.Enable(t, sitetest.HookFile(t, "")); err == nil || !strings.Contains(err.Error(), "run this again") {
+			t.Errorf("enable: %v", err)
+		}
+	}
+	if found := r.Check(t, r.DB, false); !strings.Contains(found, "hook-outdated") {
+		t.Errorf("check finds %q", found)
+	}
+	if err := os.WriteFile(dir+"/go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
+		t.Error(err)
+	}
+	if found := r.Check(t, r.DB, false); strings.Contains(found, "hook") {
+		t.Errorf("check finds %q", found)
+	}
 }
 
 func TestWhatWasEffectiveBeforeIsRun(t *testing.T) {
@@ -247,8 +294,9 @@ func TestWhatWasEffectiveBeforeIsRun(t *testing.T) {
 				t.Errorf("refdb/own-hooks leads to %q, %v", link, err)
 			}
 			os.Remove(said)
-			if says, ok := push(t, r, r.A.Commit(t, "x"), "refs/heads/x"); !ok {
-				t.Error(says)
+			tip := r.A.Commit(t, "x")
+			if says, ok := push(t, r, tip, "refs/heads/x"); !ok || r.Get(t, "refs/heads/x") != refdb.Value(tip) {
+				t.Errorf("the database has %q: %v, %s", r.Get(t, "refs/heads/x"), ok, says)
 			}
 			if _, err := os.Lstat(said); err != nil {
 				t.Errorf("the hook was not run: %v", err)

@@ -119,3 +119,37 @@ func TestAHookOfTheRepositorysOwnIsFoundWhereItIs(t *testing.T) {
 		})
 	}
 }
+
+// Forges also link the directory of a repository's hooks to one that all repositories share.
+func TestHooksThatOtherRepositoriesShareStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewReplicas(t)
+	r.Serve(t)
+	shared := t.TempDir()
+	said := filepath.Join(t.TempDir(), "said")
+	if err := sitetest.WriteProgram(filepath.Join(shared, "pre-receive"), []byte("#!/bin/sh\ncat >/dev/null; echo $0 >>"+said+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []sitetest.Bare{r.A, r.B} {
+		if err := os.RemoveAll(filepath.Join(b.Dir, "hooks")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(shared, filepath.Join(b.Dir, "hooks")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := filepath.Glob(shared + "/*"); err != nil || len(names) != 1 {
+		t.Errorf("in the shared directory: %q, %v", names, err)
+	}
+	tip := r.A.Commit(t, "x")
+	if says, ok := push(t, r, tip, "refs/heads/x"); !ok || r.Get(t, "refs/heads/x") != refdb.Value(tip) {
+		t.Errorf("%v, %s", ok, says)
+	}
+	if text, err := os.ReadFile(said); string(text) != "hooks/pre-receive\n" {
+		t.Errorf("the own hook ran as %q, %v", text, err)
+	}
+	sitetest.GitIn(t, r.A.Dir, "update-ref", "refs/heads/unguarded", tip)
+}

@@ -3,7 +3,10 @@ package install
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,8 +22,10 @@ type Variables struct {
 	Local map[string][]string
 	// All has the names of those in any file.
 	All map[string]bool
-	// Ordered are those in any file, in the order in which git reads them: the last one of a name counts.
+	// Ordered are those of all work trees, in the order in which git reads them: the last one of a name counts.
 	Ordered []Variable
+	// OfWorkTrees are those of one work tree each, the repository's own or a linked one, which git reads after all others.
+	OfWorkTrees []Variable
 }
 
 // A Variable is one of git's settings in a file. Its name is as git prints it.
@@ -29,30 +34,72 @@ type Variable struct {
 	File        string // "" if it is in none
 }
 
+// hidesRefs reports whether it is a setting that hides refs from pushes.
+func (v Variable) hidesRefs() bool {
+	return v.Name == "transfer.hiderefs" || v.Name == "receive.hiderefs"
+}
+
+const workTreeConfig = "config.worktree"
+
 // ReadVariables asks git for the settings.
-func ReadVariables(ctx context.Context, repo *gitrepo.Repo) (Variables, error) {
-	v := Variables{Local: map[string][]string{}, All: map[string]bool{}}
-	out, err := repo.Command(ctx, "config", "--null", "--show-origin", "--list").Output()
+func ReadVariables(ctx context.Context, repo *gitrepo.Repo) (v Variables, err error) {
+	v = Variables{Local: map[string][]string{}, All: map[string]bool{}}
+	all, err := list(ctx, repo)
 	if err != nil {
-		return v, fmt.Errorf("reading git's settings: %w", gitrepo.Failure(ctx, err))
+		return v, err
 	}
-	own := filepath.Join(repo.Dir(), "config")
+	own, ofWorkTree := filepath.Join(repo.Dir(), "config"), false
+	for _, one := range all {
+		// Git reads it last, and then what is in no file.
+		ofWorkTree = one.File != "" && (ofWorkTree || filepath.Base(one.File) == workTreeConfig)
+		if ofWorkTree {
+			continue
+		}
+		v.Ordered = append(v.Ordered, one)
+		v.All[one.Name] = true
+		if one.File == own {
+			v.Local[one.Name] = append(v.Local[one.Name], one.Value)
+		}
+	}
+	if !v.All["extensions.worktreeconfig"] {
+		return v, nil
+	}
+	files := []string{filepath.Join(repo.Dir(), workTreeConfig)}
+	linked, err := filepath.Glob(filepath.Join(repo.Dir(), "worktrees", "*", workTreeConfig))
+	if err != nil {
+		return v, err
+	}
+	for _, file := range append(files, linked...) {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		more, err := list(ctx, repo, "--includes", "--file", file)
+		if err != nil {
+			return v, err
+		}
+		v.OfWorkTrees = append(v.OfWorkTrees, more...)
+	}
+	return v, nil
+}
+
+// list returns the settings in the files that git reads, or in those that where names.
+func list(ctx context.Context, repo *gitrepo.Repo, where ...string) (all []Variable, err error) {
+	out, err := repo.Command(ctx, slices.Concat([]string{"config"}, where, []string{"--null", "--show-origin", "--list"})...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("reading git's settings: %w", gitrepo.Failure(ctx, err))
+	}
 	items := bytes.Split(bytes.TrimSuffix(out, []byte{0}), []byte{0})
 	for i := 0; i+1 < len(items); i += 2 {
 		name, value, _ := strings.Cut(string(items[i+1]), "\n")
-		v.All[name] = true
 		file, ok := strings.CutPrefix(string(items[i]), "file:")
 		if ok {
 			file = filepath.Clean(file)
 		} else {
 			file = ""
 		}
-		if file == own {
-			v.Local[name] = append(v.Local[name], value)
-		}
-		v.Ordered = append(v.Ordered, Variable{name, value, file})
+		all = append(all, Variable{name, value, file})
 	}
-	return v, nil
+	return all, nil
 }
 
 // Last returns the value that counts, of all files; "" if there is none.
