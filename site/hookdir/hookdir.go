@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 	"github.com/globalrefdb/globalrefdb/site/internal/filelock"
 )
@@ -105,7 +107,7 @@ func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string
 		return "", fmt.Errorf("site.hooks: %w", err)
 	}
 	defer lock.Close()
-	if err := os.Chmod(string(d), 0o755); err != nil {
+	if err := letIn(string(d)); err != nil {
 		return "", fmt.Errorf("site.hooks: %w", err)
 	}
 	target, _ := os.Readlink(d.HooksPath())
@@ -119,6 +121,9 @@ func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string
 		}
 		return "is there", nil
 	}
+	if deciding := filepath.Join(string(d), version, Names[0]); unix.Access(deciding, unix.X_OK) != nil {
+		return "", fmt.Errorf("%s can't be run, such as on a file system that is mounted noexec: git would ignore it, and pushes would not be guarded: mount that with exec, or name another directory as site.hooks", deciding)
+	}
 	if err := d.copyConfigs(target, version); err != nil {
 		return "", fmt.Errorf("making the site's hooks: %w", err)
 	}
@@ -130,6 +135,15 @@ func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string
 	}
 	// A git that is about to run a hook of the version before must find it.
 	return "replaced by this version", d.removeOthers(version, target)
+}
+
+// letIn lets everybody enter and read a directory.
+func letIn(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode()&0o555 == 0o555 {
+		return err
+	}
+	return os.Chmod(dir, info.Mode()|0o555)
 }
 
 // makeVersion makes sure that the directory of a version has what it should. Made says that something was missing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -98,6 +99,58 @@ func TestHooksThatCanNotBeRestoredAreTakenAway(t *testing.T) {
 	sitetest.Eventually(t, "the directory leads nowhere", func() bool { _, err := os.Lstat(d.HooksPath()); return err != nil })
 	if fault, _ := k.State(); fault == "" {
 		t.Error("nothing is wrong")
+	}
+}
+
+// Git ignores hooks on a file system that is mounted noexec. The directory must not lead to them, not even until the daemon takes it away again.
+func TestTheDirectoryDoesNotLeadToHooksThatCanNotBeRun(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs -o noexec none "$1" && "$2" "$1/hooks" && ls -A "$1/hooks"`, "sh", root, os.Args[0])
+	cmd.Env = append(os.Environ(), providing+"="+sitetest.HookFile(t, ""))
+	out, err := cmd.CombinedOutput()
+	if sitetest.NoNamespace(string(out)) {
+		t.Skipf("left out: another mount namespace, which can't be made here: %s", out)
+	}
+	if err != nil || !strings.Contains(string(out), "can't be run") || strings.Contains(string(out), "current") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// To compare thousands of repositories takes minutes.
+func TestTheDaemonLooksAfterTheHooksWhileItCompares(t *testing.T) {
+	t.Parallel()
+	hook := program(t, "")
+	d := provided(t, hook)
+	compares, going := make(chan struct{}), make(chan struct{})
+	k := &hookdir.Keeper{
+		Dir: d, Program: hook, Needed: func() bool { return true }, Logger: slog.New(slog.DiscardHandler), Alarm: func() {},
+		Compare: func(context.Context) { compares <- struct{}{}; <-going },
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); k.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	must(t, os.Remove(d.HooksPath()))
+	<-compares
+	must(t, os.Remove(d.HooksPath()))
+	sitetest.Eventually(t, "the hooks are restored again", func() bool { return len(d.Faults(hook)) == 0 })
+	going <- struct{}{}
+	<-compares
+	close(going)
+}
+
+// Somebody else may have made it, for more than this.
+func TestADirectoryThatIsThereKeepsTheRestOfItsMode(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "hooks")
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.Chmod(dir, os.ModeSetgid|0o770))
+	if _, err := hookdir.Dir(dir).Provide(t.Context(), program(t, ""), false); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|os.ModeSetgid|0o775 {
+		t.Errorf("%v, %v", info.Mode(), err)
 	}
 }
 

@@ -14,8 +14,12 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 )
 
-// lookEvery is how often the daemon looks whether its site's hooks are whole.
-const lookEvery = time.Second
+const (
+	// lookEvery is how often the daemon looks whether its site's hooks are whole.
+	lookEvery = time.Second
+	// restoreWithin is how long it waits for another process that works on the directory, which may be stopped.
+	restoreWithin = 10 * time.Second
+)
 
 // A Keeper keeps the site's hooks whole while the daemon runs.
 type Keeper struct {
@@ -34,7 +38,9 @@ type Keeper struct {
 	mu    sync.Mutex
 	fault string
 	lost  uint64
-	whole string // the sight of the directory when it was last read and found whole
+
+	whole    string // the sight of the directory when it was last read and found whole
+	restored chan struct{}
 }
 
 // State returns what is wrong with the hooks, and how often they were found damaged.
@@ -46,6 +52,16 @@ func (k *Keeper) State() (fault string, lost uint64) {
 
 // Run exchanges the site's hooks for those of the daemon's version, and then keeps them whole until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
+	// To compare takes its time. The hooks are looked after meanwhile.
+	k.restored = make(chan struct{}, 1)
+	var comparing sync.WaitGroup
+	comparing.Go(func() {
+		for range k.restored {
+			k.Compare(ctx)
+		}
+	})
+	defer comparing.Wait()
+	defer close(k.restored)
 	k.look(ctx)
 	if target, _ := os.Readlink(k.Dir.HooksPath()); k.Program != nil && target != Version(k.Program) {
 		did, err := k.Dir.Provide(ctx, k.Program, true)
@@ -81,7 +97,10 @@ func (k *Keeper) look(ctx context.Context) {
 		k.Logger.ErrorContext(ctx, "the site's hooks are damaged: pushes are refused, or not guarded", "path", faults[0].Path, "fault", faults[0].Detail)
 	}
 	if k.Program != nil {
-		if _, err := k.Dir.Provide(ctx, k.Program, false); err != nil {
+		limited, cancel := context.WithTimeout(ctx, restoreWithin)
+		_, err := k.Dir.Provide(limited, k.Program, false)
+		cancel()
+		if err != nil {
 			k.Logger.ErrorContext(ctx, "the site's hooks can't be restored: see `refdbctl site check`", "error", err)
 		}
 	}
@@ -100,7 +119,10 @@ func (k *Keeper) look(ctx context.Context) {
 	k.whole = k.Dir.sight()
 	k.note("")
 	k.Logger.WarnContext(ctx, "the site's hooks are whole again: all refs are compared with the database")
-	k.Compare(ctx)
+	select {
+	case k.restored <- struct{}{}:
+	default: // a comparison is to begin that includes this
+	}
 }
 
 // note records what is wrong, and reports whether that is new.

@@ -2,6 +2,7 @@ package sitetest
 
 import (
 	"os"
+	"strings"
 	"syscall"
 )
 
@@ -11,4 +12,9 @@ func WriteProgram(path string, program []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(path, program, 0o755)
+}
+
+// NoNamespace reports whether the output of a command that begins with unshare and mount says that these are not allowed here.
+func NoNamespace(out string) bool {
+	return strings.Contains(out, "Operation not permitted") || strings.Contains(out, "ermission denied") || strings.Contains(out, "must be superuser")
 }

@@ -385,7 +385,12 @@ func (b Bare) Files(tb testing.TB) string {
 	tb.Helper()
 	var all strings.Builder
 	all.WriteString(b.File(tb, "config"))
-	names := []string{"refdb/own-hooks", "refdb/chained", "refdb/socket"}
+	for _, name := range []string{"refdb/own-hooks", "refdb/chained", "refdb/socket"} {
+		if info, err := os.Lstat(filepath.Join(b.Dir, name)); err == nil {
+			fmt.Fprintf(&all, "%s %s\n", name, info.Mode())
+		}
+	}
+	var names []string
 	for _, hook := range hookdir.Names {
 		names = append(names, "hooks/"+hook, "hooks/"+hook+".chained")
 	}
