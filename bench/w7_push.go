@@ -167,7 +167,12 @@ func runsInstead(ctx context.Context, repo, dir, program string) error {
 			}
 		}
 	}
-	_, err := command.Git(ctx, "--git-dir="+repo, "config", "core.hooksPath", dir)
+	// Of several values git takes the last one, and the site's own is that of a file that is included.
+	file := dir + ".config"
+	if _, err := command.Git(ctx, "config", "--file", file, "core.hooksPath", dir); err != nil {
+		return err
+	}
+	_, err := command.Git(ctx, "--git-dir="+repo, "config", "--add", "include.path", file)
 	return err
 }
 

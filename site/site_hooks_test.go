@@ -12,7 +12,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 )
 
-// What git moves by itself is not held back while the hooks are gone. The daemon restores them, and finds what has moved.
+// What git moves by itself is not held back while the hooks are gone, if the repository has a hook of its own in the place of the site's script. The daemon restores them, and finds what has moved.
 func TestTheDaemonFindsWhatMovedWhileItsHooksWereGone(t *testing.T) {
 	t.Parallel()
 	r := sitetest.NewReplicas(t)
@@ -37,6 +37,7 @@ func TestTheDaemonFindsWhatMovedWhileItsHooksWereGone(t *testing.T) {
 	sitetest.Eventually(t, "the daemon serves", func() bool { s := status(); return s.Presence && s.Database })
 	sitetest.Eventually(t, "it makes the site's hooks", func() bool { return len(hookdir.Dir(r.Config.Hooks).Faults(nil)) == 0 })
 	sitetest.GitIn(t, r.B.Dir, "config", "transfer.hideRefs", "refs/secret") // for which the directory has a file of its own
+	sitetest.ForeignHook(t, r.B, "reference-transaction", "exit 0")
 	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (d Dir) faults(program []byte) (faults []Fault) {
 	if _, err := os.Stat(d.HooksPath()); err != nil {
 		return []Fault{{Missing, d.HooksPath(), "the site's hooks are gone (" + reason(err) + "): pushes are refused", false}}
 	}
-	if target, err := os.Readlink(d.HooksPath()); err == nil && program != nil && target != Version(program) {
+	if target, err := os.Readlink(d.HooksPath()); err == nil && program != nil && target != d.version(program) {
 		faults = append(faults, Fault{Outdated, d.HooksPath(), "the site's hooks are of another version than the refdb-hook beside this program: restart the daemon", false})
 		program = nil
 	}
@@ -61,8 +61,8 @@ func (d Dir) faults(program []byte) (faults []Fault) {
 		faults = append(faults, Fault{Missing, path, "it is gone: pushes are refused", false})
 	case err != nil:
 		faults = append(faults, Fault{NotExecutable, path, reason(err) + ": git can't read the repositories' configuration, and refuses pushes and readers", false})
-	case !bytes.Equal(have, configText(nil)):
-		faults = append(faults, Fault{Foreign, path, "it was changed: it says which refs pushes see", false})
+	case !bytes.Equal(have, d.configText(nil)):
+		faults = append(faults, Fault{Foreign, path, "it was changed: it leads git to the hooks, and says which refs pushes see", false})
 	}
 	return faults
 }

@@ -1,12 +1,12 @@
-// Package hookdir keeps the directory of a site's hooks, to which core.hooksPath of all its guarded repositories leads. The
-// repositories' own hooks stay where they are: refdb-hook runs them from there.
+// Package hookdir keeps the directory of a site's hooks, which all its guarded repositories share. The repositories' own hooks stay where
+// they are: refdb-hook runs them from there.
 //
-// Without the directory git would run no hook at all. So each repository hides all its refs from pushes, and only a file in
-// the directory, which the repository's configuration includes, shows them again.
+// Each repository hides all its refs from pushes, and includes a file in the directory, at the end of its configuration, which shows them again
+// and sets core.hooksPath. So no push is accepted without the directory, and no other setting of the repository leads git to other hooks.
 //
 //	DIR/current -> VERSION      a link, which changes in one step
 //	DIR/VERSION/NAME            refdb-hook, under the names of git's hooks
-//	DIR/VERSION/config          shows refs to pushes
+//	DIR/VERSION/config          leads git to the hooks, and shows refs to pushes
 //	DIR/VERSION/config-DIGEST   the same for repositories that hide some by other settings
 package hookdir
 
@@ -72,20 +72,30 @@ func configName(hidden []string) string {
 	return config + "-" + hex.EncodeToString(sum[:])[:16]
 }
 
-// configText shows refs to pushes that a repository hides from them, but for those that are hidden besides.
-func configText(hidden []string) []byte {
-	text := "# Pushes into guarded repositories are refused without this file: see core.hooksPath.\n[receive]\n\thideRefs = !refs\n"
+// configText leads git to the hooks, and shows refs to pushes that a repository hides from them, but for those that are hidden besides.
+func (d Dir) configText(hidden []string) []byte {
+	text := "# Pushes into guarded repositories are refused without this file.\n[core]\n\thooksPath = " + quoted(d.HooksPath()) + "\n[receive]\n\thideRefs = !refs\n"
 	for _, prefix := range slices.Concat(hidden, Hidden[:]) {
-		text += "\thideRefs = \"" + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(prefix) + "\"\n"
+		text += "\thideRefs = " + quoted(prefix) + "\n"
 	}
 	return []byte(text)
 }
 
-// Version returns the name of the directory with the hooks of a program.
-func Version(program []byte) string {
+// quoted returns a value as git's configuration files have it.
+func quoted(value string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
+}
+
+// Including returns what includes [Dir.Config] of these refs in a configuration.
+func (d Dir) Including(hidden []string) string {
+	return "[include]\n\tpath = " + quoted(d.Config(hidden)) + "\n"
+}
+
+// version returns the name of the directory with the hooks of a program.
+func (d Dir) version(program []byte) string {
 	sum := sha256.New()
 	sum.Write(program)
-	sum.Write(configText(nil))
+	sum.Write(d.configText(nil))
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
@@ -93,7 +103,7 @@ func Version(program []byte) string {
 // none that are whole, or if turn is set. It replaces what is damaged, and never leaves the directory without hooks
 // that were there. Each crash leaves the old hooks, or the new ones.
 func (d Dir) Provide(ctx context.Context, program []byte, turn bool) (did string, err error) {
-	version := Version(program)
+	version := d.version(program)
 	if target, _ := os.Readlink(d.HooksPath()); target == version && len(d.faults(program)) == 0 {
 		return "is there", nil // to look needs no rights
 	} else if target != version && !turn && len(d.faults(nil)) == 0 {
@@ -154,16 +164,16 @@ func (d Dir) makeVersion(version string, program []byte) (made bool, err error) 
 		if err != nil {
 			return false, err
 		}
-		if _, err := fill(fresh, program); err != nil {
+		if _, err := d.fill(fresh, program); err != nil {
 			return false, errors.Join(err, os.RemoveAll(fresh))
 		}
 		return true, errors.Join(os.Rename(fresh, dir), durable.SyncDir(string(d)))
 	}
-	return fill(dir, program)
+	return d.fill(dir, program)
 }
 
 // fill writes what is missing in the directory of a version, or is not as it should be.
-func fill(dir string, program []byte) (made bool, err error) {
+func (d Dir) fill(dir string, program []byte) (made bool, err error) {
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		return false, errors.Join(err, fmt.Errorf("%s is no directory: remove it", dir))
 	}
@@ -188,9 +198,9 @@ func fill(dir string, program []byte) (made bool, err error) {
 			return false, err
 		}
 	}
-	if path := filepath.Join(dir, config); !holds(path, configText(nil), configMode) {
+	if path := filepath.Join(dir, config); !holds(path, d.configText(nil), configMode) {
 		made = true
-		if err := durable.WriteFile(path, configText(nil), configMode); err != nil {
+		if err := durable.WriteFile(path, d.configText(nil), configMode); err != nil {
 			return false, err
 		}
 	}
@@ -199,7 +209,7 @@ func fill(dir string, program []byte) (made bool, err error) {
 
 // ProvideConfig makes sure that the directory has [Dir.Config] of these refs. The directory must be whole.
 func (d Dir) ProvideConfig(ctx context.Context, hidden []string) error {
-	path, text := d.Config(hidden), configText(hidden)
+	path, text := d.Config(hidden), d.configText(hidden)
 	if holds(path, text, configMode) {
 		return nil
 	}

@@ -63,7 +63,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer comparing.Wait()
 	defer close(k.restored)
 	k.look(ctx)
-	if target, _ := os.Readlink(k.Dir.HooksPath()); k.Program != nil && target != Version(k.Program) {
+	if target, _ := os.Readlink(k.Dir.HooksPath()); k.Program != nil && target != k.Dir.version(k.Program) {
 		did, err := k.Dir.Provide(ctx, k.Program, true)
 		if err != nil {
 			k.Logger.ErrorContext(ctx, "the site's hooks can't be exchanged for those of this version", "error", err)

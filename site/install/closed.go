@@ -16,31 +16,18 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/internal/durable"
 )
 
-// The repository's configuration leads git to the site's hooks at its end: of several values git takes the last one, also of those in files that
-// are included before.
-//
-// Git runs no hook at all if it does not find their directory. So the configuration hides all refs from pushes, and includes a file in the
-// directory that shows them again, but for what was hidden before. Without the directory pushes are refused, and reading goes on.
+// A guarded repository's configuration hides all refs from pushes, and at its end includes a file in the directory of the site's hooks that shows them
+// again, but for what was hidden before, and leads git to the hooks. Git takes the last value: no other setting of the repository leads it past them. Without the
+// directory, where git would run no hook at all, pushes are refused, and reading goes on.
 const (
 	hooksPathKey = "core.hooksPath"
-	// setKey records the value that enable has given it.
+	// setKey records where the site's hooks are.
 	setKey    = "refdb.core.hooksPath.set"
 	closedKey = "receive.hideRefs"
 	// allRefs is all refs for git, which leaves slashes at the end out. Nobody else writes it like that.
 	allRefs = "refs//"
 	closed  = "[receive]\n\thideRefs = " + allRefs + "\n"
 )
-
-// leading is the part of a repository's configuration that leads git to the site's hooks, and closes the repository to pushes while they
-// are gone. The order matters.
-func leading(hooksPath, file string) string {
-	return "[core]\n\thooksPath = " + quoted(hooksPath) + "\n" + closed + "[include]\n\tpath = " + quoted(file) + "\n"
-}
-
-// quoted returns a value as git's configuration files have it.
-func quoted(value string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
-}
 
 // hidings are the settings that hide refs from pushes.
 type hidings struct {
@@ -53,13 +40,12 @@ type hidings struct {
 
 // hidings finds the settings that hide refs from pushes, in the order in which git reads them.
 func (h Hooks) hidings() (found hidings) {
-	set, _ := h.variables.Get(setKey)
 	shown := false // by the site's file
 	for _, v := range h.variables.Ordered {
 		switch {
 		case !v.hidesRefs() || v.File == "":
 			continue
-		case hookdir.IsConfig(v.File, h.Site.HooksPath()), hookdir.IsConfig(v.File, set):
+		case h.isSites(v.File):
 			shown = true
 			continue
 		case v.Value == allRefs:
@@ -95,7 +81,7 @@ func (h Hooks) opened() string {
 	case !slices.Contains(h.variables.Local["include.path"], file):
 		return "the configuration does not include " + file + ": pushes are refused, or may move refs that other settings hide"
 	}
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && len(found.before) > 0 { // else it is the site's that is not whole
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return file + " is gone: pushes are refused"
 	}
 	return ""
@@ -106,7 +92,7 @@ func (c GitConfig) lead(ctx context.Context, h Hooks) (did string, err error) {
 	if h.isLed() && h.opened() == "" {
 		return "is " + h.Site.HooksPath(), nil
 	}
-	if err := c.unlead(ctx, h); err != nil {
+	if _, err := c.unlead(ctx, h); err != nil {
 		return "", err
 	}
 	if err := c.Set(ctx, setKey, h.Site.HooksPath()); err != nil {
@@ -119,38 +105,32 @@ func (c GitConfig) lead(ctx context.Context, h Hooks) (did string, err error) {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		text = append(text, '\n')
 	}
-	did = "set to " + h.Site.HooksPath()
-	if before := h.variables.Last(hooksPathKey); before != "" && before != h.Site.HooksPath() {
-		did += ", was " + before
-	}
-	return did, durable.Rewrite(c.File, append(text, leading(h.Site.HooksPath(), h.Site.Config(h.hidings().hidden()))...))
+	return "set to " + h.Site.HooksPath(), durable.Rewrite(c.File, append(text, closed+h.Site.Including(h.hidings().hidden())...))
 }
 
-// unlead undoes what lead did. What was there before is there still.
-func (c GitConfig) unlead(ctx context.Context, h Hooks) error {
+// unlead undoes what lead did.
+func (c GitConfig) unlead(ctx context.Context, h Hooks) (did string, err error) {
 	if err := c.unsetValue(ctx, closedKey, allRefs); err != nil {
-		return err
+		return "", err
 	}
-	set, known := h.variables.Get(setKey)
-	if !known {
-		set = h.Site.HooksPath()
-	}
-	for _, path := range []string{h.Site.HooksPath(), set} {
-		if err := c.unsetValue(ctx, hooksPathKey, path); err != nil {
-			return err
-		}
-	}
+	did = "was not changed"
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(h.variables.Local["include.path"]))) {
-		if hookdir.IsConfig(file, h.Site.HooksPath()) || hookdir.IsConfig(file, set) {
+		if h.isSites(file) {
+			did = "leads no longer to " + filepath.Dir(file)
 			if err := c.unsetValue(ctx, "include.path", file); err != nil {
-				return err
+				return "", err
 			}
 		}
 	}
-	if !known {
-		return nil
-	}
-	return c.unset(ctx, setKey)
+	// It may be in the repository's configuration itself.
+	_, err = c.restore(ctx, h.variables, Setting{Key: hooksPathKey})
+	return did, err
+}
+
+// isSites reports whether the configuration includes a file to be led to the site's hooks.
+func (h Hooks) isSites(file string) bool {
+	set, _ := h.variables.Get(setKey)
+	return hookdir.IsConfig(file, h.Site.HooksPath()) || hookdir.IsConfig(file, set)
 }
 
 // unsetValue removes a value of a key, if the key has it.

@@ -58,6 +58,9 @@ func TestWithoutTheSitesHooksNoPushIsAccepted(t *testing.T) {
 					t.Errorf("%s: %v, %s", update, ok, says)
 				}
 			}
+			if out, err := exec.Command("git", "-C", r.B.Dir, "update-ref", "refs/heads/local", tip).CombinedOutput(); err == nil {
+				t.Errorf("git moved a ref by itself: %s", out)
+			}
 			if got := sitetest.GitIn(t, "/", "ls-remote", r.B.Dir, "refs/heads/x"); got != tip+"\trefs/heads/x" {
 				t.Errorf("readers get %q", got)
 			}
@@ -72,6 +75,41 @@ func TestWithoutTheSitesHooksNoPushIsAccepted(t *testing.T) {
 				t.Errorf("a ref that an administrator hides: %s", says)
 			}
 		})
+	}
+}
+
+// Forges and tools such as husky set core.hooksPath. Only what git reads after the repository's configuration may lead it past the site's hooks.
+func TestAnotherHooksPathInTheRepositorysConfigurationHasNoEffect(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewReplicas(t)
+	r.Serve(t)
+	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := t.TempDir()
+	sitetest.GitIn(t, r.B.Dir, "config", "core.hooksPath", elsewhere)
+	tip := r.A.Commit(t, "x")
+	if says, ok := push(t, r, tip, "refs/heads/x"); !ok || r.Get(t, "refs/heads/x") != refdb.Value(tip) {
+		t.Errorf("the database has %q: %v, %s", r.Get(t, "refs/heads/x"), ok, says)
+	}
+	if found := r.Check(t, r.DB, false); found != "" {
+		t.Errorf("check finds %s", found)
+	}
+	// In a file that is included at the end it has one, until a repair.
+	file := filepath.Join(elsewhere, "config")
+	sitetest.GitIn(t, "/", "config", "--file", file, "core.hooksPath", elsewhere)
+	sitetest.GitIn(t, r.B.Dir, "config", "--add", "include.path", file)
+	if found := r.Check(t, r.DB, true); found != "hooks-path "+elsewhere+" mended" {
+		t.Errorf("check finds %q", found)
+	}
+	if says, ok := push(t, r, tip, "refs/heads/y"); !ok || r.Get(t, "refs/heads/y") != refdb.Value(tip) {
+		t.Errorf("the database has %q: %v, %s", r.Get(t, "refs/heads/y"), ok, says)
+	}
+	if err := r.Disable(t); err != nil {
+		t.Fatal(err)
+	}
+	if got := sitetest.GitIn(t, r.B.Dir, "config", "core.hooksPath"); got != elsewhere {
+		t.Errorf("core.hooksPath is %s", got)
 	}
 }
 

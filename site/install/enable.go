@@ -256,12 +256,9 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 		}
 	}
 	err = rewrite(ctx, repo, func(config GitConfig) error {
-		if err := config.unlead(ctx, hooks); err != nil {
+		did, err := config.unlead(ctx, hooks)
+		if err != nil {
 			return err
-		}
-		did := "was not changed"
-		if hooks.leadsToASite() {
-			did = "leads no longer to " + hooks.Site.HooksPath()
 		}
 		done(Step{hooksPathKey, did})
 		for _, s := range Settings {

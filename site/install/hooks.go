@@ -45,7 +45,7 @@ type Hooks struct {
 // HooksOf finds the hooks of a repository with these settings.
 func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, v Variables) (Hooks, error) {
 	h := Hooks{Site: hookdir.Dir(c.Hooks), Own: filepath.Join(repo.Dir(), "hooks"), repo: repo, variables: v, gitPrograms: c.GitPrograms}
-	if set, known := v.Get(setKey); known || h.leadsToASite() {
+	if _, known := v.Get(setKey); known || h.leadsToASite() {
 		if target, err := os.Readlink(h.ownLink()); err == nil {
 			if h.Own = target; !filepath.IsAbs(target) {
 				h.Own = filepath.Join(repo.Dir(), "refdb", target)
@@ -53,7 +53,7 @@ func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, v Variab
 			return h, nil
 		}
 		for _, one := range v.Ordered {
-			if one.Name == "core.hookspath" && one.Value != h.Site.HooksPath() && one.Value != set && filepath.IsAbs(one.Value) {
+			if one.Name == "core.hookspath" && one.Value != h.Site.HooksPath() && filepath.IsAbs(one.Value) {
 				h.Own = one.Value
 			}
 		}
@@ -86,9 +86,7 @@ func HasOwnHook(dir, name string) bool {
 
 // leadsToASite reports whether the repository's configuration leads git to a site's hooks, maybe in another place than this site has them.
 func (h Hooks) leadsToASite() bool {
-	path, ok := h.variables.Get(hooksPathKey)
-	set, known := h.variables.Get(setKey)
-	return ok && (path == h.Site.HooksPath() || known && path == set)
+	return slices.ContainsFunc(h.variables.Local["include.path"], h.isSites)
 }
 
 func (h Hooks) ownLink() string { return filepath.Join(h.repo.Dir(), wire.OwnHooks) }
@@ -420,14 +418,11 @@ func (h Hooks) Faults() (faults []HookFault) {
 	if one, fault := h.overruled(); one != nil {
 		faults = append(faults, HookFault{HooksPath, one.File, one.Name + " = " + one.Value + " " + fault, true})
 	}
-	path := h.variables.Last(hooksPathKey)
-	if path == "" {
-		return append(faults, HookFault{hookdir.Missing, hooksPathKey, "it should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false})
+	const unguarded = ": git does not run the site's hooks, and pushes are not guarded"
+	if !h.leadsToASite() {
+		return append(faults, HookFault{hookdir.Missing, hooksPathKey, "it should be " + h.Site.HooksPath() + unguarded, false})
 	}
-	if path != h.Site.HooksPath() {
-		return append(faults, HookFault{HooksPath, path, "core.hooksPath should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false})
-	}
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(h.Site.Config(nil)); err != nil {
 		return faults // that is the site's fault
 	}
 	if detail := h.Site.NotEnterable(h.repo.Dir()); detail != "" {
@@ -436,8 +431,11 @@ func (h Hooks) Faults() (faults []HookFault) {
 	if _, err := os.Readlink(h.ownLink()); err != nil {
 		faults = append(faults, HookFault{HooksPath, h.ownLink(), "it is missing, which leads to the repository's own hooks: those in " + h.Own + " are run", false})
 	}
-	if detail := h.opened(); detail != "" {
+	switch detail := h.opened(); {
+	case detail != "":
 		faults = append(faults, HookFault{settingOf, closedKey, detail, false})
+	case !h.isLed():
+		faults = append(faults, HookFault{HooksPath, h.variables.Last(hooksPathKey), "core.hooksPath should be " + h.Site.HooksPath() + unguarded, false})
 	}
 	for _, name := range h.others() {
 		faults = append(faults, HookFault{HookOther, filepath.Join(h.Own, name), "git does not run it in a guarded repository: make it not executable, or remove it", true})
