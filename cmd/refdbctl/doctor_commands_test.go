@@ -18,27 +18,28 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 	t.Parallel()
 	const intended = "refs/heads/intended"
 	commands := map[string]string{
-		"refs list":             "refs list p",
-		"project list":          "project list",
-		"refs put":              "refs put p refs/heads/new " + id("b") + " --old=none",
-		"refs purge-tombstones": "refs purge-tombstones p --older-than=1d --yes",
-		"refs log":              "refs log p",
-		"refs rollback":         "refs rollback p refs/heads/moved --yes",
-		"history stats":         "history stats",
-		"followers list":        "followers list",
-		"followers remove":      "followers remove mirror --yes",
-		"project remove":        "project remove q --yes",
-		"locks list":            "locks list",
-		"locks purge":           "locks purge p refs/heads/locked --force --yes",
-		"locks resolve":         "locks resolve p " + intended + " --take-new --reason=test --force --yes",
-		"lock":                  "lock p refs/heads/free -- true",
-		"audit list":            "audit list",
-		"recover":               "recover --status",
-		"project show":          "project show s",
-		"project set":           "project set s --ref=refs/heads/*",
-		"sites retire":          "sites retire gone --yes --reason=test",
+		"refs list":               "refs list p",
+		"project list":            "project list",
+		"refs put":                "refs put p refs/heads/new " + id("b") + " --old=none",
+		"refs purge-tombstones":   "refs purge-tombstones p --older-than=1d --yes",
+		"refs log":                "refs log p",
+		"refs rollback":           "refs rollback p refs/heads/moved --yes",
+		"history stats":           "history stats",
+		"followers list":          "followers list",
+		"followers remove":        "followers remove mirror --yes",
+		"project remove":          "project remove q --yes",
+		"locks list":              "locks list",
+		"locks purge":             "locks purge p refs/heads/locked --force --yes",
+		"locks resolve":           "locks resolve p " + intended + " --take-new --reason=test --force --yes",
+		"lock":                    "lock p refs/heads/free -- true",
+		"audit list":              "audit list",
+		"recover":                 "recover --status",
+		"project show":            "project show s",
+		"project set":             "project set s --ref=refs/heads/*",
+		"project set --mirror-at": "project set s --mirror-at=here",
+		"sites retire":            "sites retire gone --yes --reason=test",
 	}
-	several := []string{"project remove", "project set", "sites retire"} // steps: it is all or nothing
+	several := []string{"project remove", "project set", "project set --mirror-at", "sites retire"} // steps: it is all or nothing
 	needed := map[string]string{"refs": "SELECT; INSERT; UPDATE; DELETE", "locks": "SELECT; INSERT; UPDATE; DELETE", "token_origin": "SELECT; UPDATE",
 		"intents":  "SELECT; INSERT; UPDATE (decision, decided_by, reason, decided_at); DELETE",
 		"projects": "SELECT; INSERT; UPDATE", "audit": "SELECT; INSERT; UPDATE (outcome, ended)",
@@ -66,6 +67,7 @@ func TestDoctorNamesTheCommandsThatAMissingPrivilegeStops(t *testing.T) {
 				w.prepare(t, "there", "p", refdb.Update{Ref: intended, New: refdb.Value(id("c"))})
 				w.Exec(t, `INSERT INTO projects (project, id, rules, mode, revision, time, op) VALUES ('s', 'id', 'ref *', 'enforce', 1, now(), 'id')`)
 				w.InsertRef(t, presence.Project, "refs/sites/gone", "generation")
+				w.InsertRef(t, presence.Project, "refs/sites/here", "generation")
 				role, address := db.Role(t, "refdb_site")
 				w.Exec(t, `REVOKE `+privilege+` ON `+table+` FROM `+role)
 				w.env["REFDB_URL"] = address

@@ -205,14 +205,21 @@ Fields: ` + output.Names(summaryColumns) + `
 	}
 }
 
-var projectColumns = []output.Column[refdb.Project]{
-	{Name: "project", Value: func(p refdb.Project) any { return p.Project }},
-	{Name: "id", Value: func(p refdb.Project) any { return p.ID }},
-	{Name: "rules", Value: func(p refdb.Project) any { return strings.ReplaceAll(p.Rules, "\n", "; ") }},
-	{Name: "mode", Value: func(p refdb.Project) any { return p.Mode }},
-	{Name: "store", Value: func(p refdb.Project) any { return output.OrNil(p.Store != "", p.Store) }, Text: func(p refdb.Project) string { return output.OrDash(p.Store != "", p.Store) }},
-	{Name: "revision", Value: func(p refdb.Project) any { return p.Revision }},
-	{Name: "time", Value: func(p refdb.Project) any { return p.Time.UTC().Format(time.RFC3339Nano) }},
+// A shownProject is what the database has of a project.
+type shownProject struct {
+	refdb.Project
+	mirror string // the site that it is a mirror at
+}
+
+var projectColumns = []output.Column[shownProject]{
+	{Name: "project", Value: func(p shownProject) any { return p.Project.Project }},
+	{Name: "id", Value: func(p shownProject) any { return p.ID }},
+	{Name: "rules", Value: func(p shownProject) any { return strings.ReplaceAll(p.Rules, "\n", "; ") }},
+	{Name: "mode", Value: func(p shownProject) any { return p.Mode }},
+	{Name: "store", Value: func(p shownProject) any { return output.OrNil(p.Store != "", p.Store) }, Text: func(p shownProject) string { return output.OrDash(p.Store != "", p.Store) }},
+	{Name: "mirror", Value: func(p shownProject) any { return output.OrNil(p.mirror != "", p.mirror) }, Text: func(p shownProject) string { return output.OrDash(p.mirror != "", p.mirror) }},
+	{Name: "revision", Value: func(p shownProject) any { return p.Revision }},
+	{Name: "time", Value: func(p shownProject) any { return p.Time.UTC().Format(time.RFC3339Nano) }},
 }
 
 func (a *app) projectShowCommand() *cobra.Command {
@@ -223,7 +230,7 @@ func (a *app) projectShowCommand() *cobra.Command {
 refdb.projectid of each copy of its repository must have.
 
 Fields: ` + output.Names(projectColumns) + `
-(store: which of its objects the database keeps, see refdbctl site store)`,
+(store: which of its objects the database keeps, see refdbctl site store; mirror: the site that it is a mirror at, see refdbctl project set)`,
 		Example: `  refdbctl project show my/project`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -232,7 +239,7 @@ Fields: ` + output.Names(projectColumns) + `
 				if err != nil {
 					return err
 				}
-				return a.printProject(p)
+				return a.printProject(ctx, db, p)
 			})
 		}),
 	}
@@ -241,9 +248,10 @@ Fields: ` + output.Names(projectColumns) + `
 func (a *app) projectSetCommand() *cobra.Command {
 	var refs, alsoRefs, skipRefs, without []string
 	var mode string
+	var m mirroring
 	var why cli.Reason
 	cmd := &cobra.Command{
-		Use:   "set PROJECT [--ref PATTERN]... [--also-ref PATTERN]... [--skip-ref PATTERN]... [--mode MODE]",
+		Use:   "set PROJECT [--ref PATTERN]... [--also-ref PATTERN]... [--skip-ref PATTERN]... [--mode MODE] | --mirror-at SITE | --no-mirror",
 		Short: "Change what all sites guard of a project",
 		Long: `Change which refs of a project all sites guard, in the place of the rules that it has: those that match a
 --ref (default: all) and no --skip-ref. What Gerrit keeps out of its ref database (patch sets, draft comments) is guarded
@@ -259,13 +267,18 @@ project out and report what they have; unless that is what the database has, at 
 ` + enforceLimit.String() + `, the mode stays log. A site that is gone for good, whose daemon can't report any more, is left out by
 --without.
 
+--mirror-at SITE: the project is a mirror of a repository elsewhere, which SITE alone fetches with git fetch, such as from cron. What it fetches is
+guarded like a push, and comes to the other sites as one does. refdbctl site check and site enable then accept at SITE that a remote's fetch refspec
+covers guarded refs, and nowhere else. --no-mirror takes that back. Rules, mode and pushes stay as they are.
+
 Fields: ` + output.Names(projectColumns),
 		Example: `  refdbctl project set my/project --ref 'refs/heads/*' --ref 'refs/tags/*' --reason "tags must not differ"
   refdbctl project set my/project --also-ref 'refs/changes/*' --also-ref 'refs/draft-comments/*' --reason "Gerrit at both sites"
   refdbctl project set my/project --mode log --reason "the second site joins"
-  refdbctl project set my/project --mode enforce`,
+  refdbctl project set my/project --mode enforce
+  refdbctl project set my/project --mirror-at eu-1`,
 		Args: cobra.ExactArgs(1),
-		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			ruled := len(refs)+len(alsoRefs)+len(skipRefs) > 0
 			rules, err := config.NewRules(refs, alsoRefs, skipRefs)
 			switch {
@@ -275,6 +288,10 @@ Fields: ` + output.Names(projectColumns),
 				return exit.Usage(fmt.Sprintf("--mode %s: it is %s or %s", mode, config.Enforce, config.Log))
 			case len(without) > 0 && mode != config.Enforce:
 				return exit.Usage("--without is for --mode " + config.Enforce)
+			case cmd.Flags().Changed("mirror-at") && m.at == "":
+				return exit.Usage("--mirror-at: name a site; --no-mirror takes it back")
+			case m.at != "" || m.none:
+				return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.setMirror(ctx, db, args[0], m.at, why) })
 			case mode == config.Enforce && ruled:
 				return exit.Usage("--mode " + config.Enforce + " compares by the rules that are there: change those first")
 			}
@@ -295,10 +312,10 @@ Fields: ` + output.Names(projectColumns),
 				}
 				switch {
 				case p.Mode == config.Removed:
-					return exit.With(exit.Failed, "the project "+p.Project+" was removed: refdbctl site enable --new at a site that has its repository brings it back")
+					return wasRemoved(p)
 				case next == p:
 					a.Note("%s has these rules already, and is in mode %s", p.Project, p.Mode)
-					return a.printProject(p)
+					return a.printProject(ctx, db, p)
 				case next.Mode == config.Comparing:
 					return exit.With(exit.Failed, "the sites are being compared: run refdbctl project set "+p.Project+" --mode enforce, or --mode log, first")
 				}
@@ -313,7 +330,7 @@ Fields: ` + output.Names(projectColumns),
 				if p.Mode == config.Enforce {
 					a.Note("all sites refuse pushes to %s for %s, until none goes by the rules from before", p.Project, projects.RulesSettle)
 				}
-				return a.printProject(p)
+				return a.printProject(ctx, db, p)
 			})
 		}),
 	}
@@ -322,6 +339,7 @@ Fields: ` + output.Names(projectColumns),
 	cmd.Flags().StringArrayVar(&skipRefs, "skip-ref", nil, "do not guard the refs that match this `pattern`")
 	cmd.Flags().StringVar(&mode, "mode", "", "log: refuse nothing, and tell what would have been; enforce: refuse it")
 	cmd.Flags().StringArrayVar(&without, "without", nil, "do not wait for this `site`: it is gone for good")
+	m.addFlags(cmd)
 	why.AddFlag(cmd)
 	return cmd
 }
@@ -353,6 +371,10 @@ func (a *app) project(ctx context.Context, db *refdb.DB, name string) (refdb.Pro
 	return p, err
 }
 
-func (a *app) printProject(p refdb.Project) error {
-	return output.One(a.Out, a.Format, a.Palette(a.Out), projectColumns, p)
+func (a *app) printProject(ctx context.Context, db *refdb.DB, p refdb.Project) error {
+	mirror, err := a.mirror(ctx, db, p)
+	if err != nil {
+		return err
+	}
+	return output.One(a.Out, a.Format, a.Palette(a.Out), projectColumns, shownProject{p, mirror})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	sitecheck "github.com/globalrefdb/globalrefdb/site/check"
+	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
 // An advised site is one whose operator does what it is told.
@@ -156,6 +157,13 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 		"a ref that is not here": {breaks: func(a *advised) { a.quietly("update-ref", "-d", mainRef) }, code: sitecheck.GlobalMissingHere, alternatives: one},
 		"a ref that is not here, in a project that follows": {more: "[site]\nstore = all", breaks: func(a *advised) { a.quietly("update-ref", "-d", mainRef) },
 			code: sitecheck.GlobalMissingHere, alternatives: one},
+		"a remote that is fetched into the branches": {breaks: func(a *advised) { a.quietly("remote", "add", "--mirror=fetch", "up.stream", a.other.repo.path) },
+			code: sitecheck.GuardedFetch, alternatives: []any{[2]int{0, 1}, [2]int{1, 2}}},
+		"a remote that another site is to fetch": {breaks: func(a *advised) {
+			a.quietly("remote", "add", "--mirror=fetch", "upstream", a.other.repo.path)
+			a.InsertRef(a, presence.Project, "refs/sites/us", "generation")
+			a.run(a, "project", "set", "team/app", "--mirror-at", "us").is(a, exit.OK, "")
+		}, code: sitecheck.GuardedFetch, alternatives: one},
 		"a ref in the way of a peer": {breaks: func(a *advised) { a.quietly("update-ref", "refs/peer/us", a.repo.commit) }, code: sitecheck.PeerRef, alternatives: one},
 		"a repository that was moved": {breaks: moves, code: sitecheck.Moved, alternatives: []any{
 			[2]int{0, 1}, // a path in the configuration

@@ -13,22 +13,22 @@ import (
 )
 
 // recorded are the commands that are recorded in the audit before they begin.
-const recorded = "followers remove, locks purge, locks resolve, project remove, project set, refs purge-tombstones, refs rollback, site store, site take-over, sites retire"
+const recorded = "followers remove, locks purge, locks resolve, project remove, project set, project set --mirror-at, refs purge-tombstones, refs rollback, site store, site take-over, sites retire"
 
 // reads are the commands that read the history. "history prune" is for the owner of the tables.
 const reads = "refs log, refs rollback, watch"
 
 // changes are the commands that change refs.
-const changes = "refs delete, refs import, refs put, refs rollback"
+const changes = "project set --mirror-at, refs delete, refs import, refs put, refs rollback"
 
 // missingSQL finds the privileges that a site needs and this user lacks. A privilege with columns is needed on these alone. stops names the
 // commands that fail without it. Version 11 of the schema writes the history for everybody.
 const missingSQL = `
 WITH missing AS (
   SELECT *, privilege || CASE columns WHEN '' THEN '' ELSE ' (' || columns || ')' END AS granted FROM (VALUES
-    ('refs', 1, 'SELECT', '', 'lock, locks resolve, project list, project remove, refs list, refs purge-tombstones, ` + changes + `, site clone, site enable, site store, site take-over, sites retire'),
-    ('refs', 2, 'INSERT', '', 'locks resolve, ` + changes + `, site clone, site enable, site take-over, sites retire'),
-    ('refs', 3, 'UPDATE', '', 'locks resolve, ` + changes + `, site clone, site enable, site take-over, sites retire'),
+    ('refs', 1, 'SELECT', '', 'lock, locks resolve, project list, project remove, project set, project show, refs list, refs purge-tombstones, ` + changes + `, site clone, site enable, site store, site take-over, sites retire'),
+    ('refs', 2, 'INSERT', '', 'locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
+    ('refs', 3, 'UPDATE', '', 'locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('refs', 4, 'DELETE', '', 'project remove, refs purge-tombstones, sites retire'),
     ('locks', 1, 'SELECT', '', 'lock, locks list, locks purge, locks resolve, project list, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('locks', 2, 'INSERT', '', 'lock, site take-over, sites retire'),
@@ -36,7 +36,7 @@ WITH missing AS (
     ('locks', 4, 'DELETE', '', 'lock, locks purge, locks resolve, project remove, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('intents', 1, 'SELECT', '', 'locks list, locks resolve, site clone, site take-over, sites retire'), ('intents', 2, 'INSERT', '', NULL),
     ('intents', 3, 'UPDATE', 'decision, decided_by, reason, decided_at', 'locks resolve, site clone, sites retire'), ('intents', 4, 'DELETE', '', NULL),
-    ('projects', 1, 'SELECT', '', 'project remove, project set, project show, refs rollback, site clone, site enable, site store, sites retire'), ('projects', 2, 'INSERT', '', 'project set, site enable, project remove, site store'), ('projects', 3, 'UPDATE', '', 'project set, site enable, project remove, site store'),
+    ('projects', 1, 'SELECT', '', 'project remove, project set, project set --mirror-at, project show, refs rollback, site clone, site enable, site store, sites retire'), ('projects', 2, 'INSERT', '', 'project set, site enable, project remove, site store'), ('projects', 3, 'UPDATE', '', 'project set, site enable, project remove, site store'),
     ('audit', 1, 'SELECT', '', 'audit list, ` + recorded + `'), ('audit', 2, 'INSERT', '', '` + recorded + `'), ('audit', 3, 'UPDATE', 'outcome, ended', NULL),
     ('history', 1, 'SELECT', '', 'history stats, ` + reads + `, site clone, sites retire'), ('history', 2, 'INSERT', '', 'locks resolve, project remove, refs purge-tombstones, ` + changes + `, site clone, site enable, site take-over, sites retire'),
     ('history_state', 1, 'SELECT', '', 'history stats, ` + reads + `, sites retire'), ('epochs', 1, 'SELECT', '', 'history stats, ` + reads + `'),

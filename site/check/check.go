@@ -257,8 +257,8 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 		k.known(ctx)
 		k.settings(ctx, v)
 		k.hidesRefs(ctx, v)
-		for _, f := range install.GuardedFetches(k.Config, k.Project, v) {
-			k.find(GuardedFetch, f.Key, f.Why(k.repo.Dir()), nil)
+		if err := k.fetches(ctx, v); err != nil {
+			return err
 		}
 	}
 	if err := k.owners(); err != nil {
@@ -372,6 +372,25 @@ func (k *repositoryCheck) known(ctx context.Context) {
 	if refusal, err := client.Refusal(ctx, k.Socket, k.repo.Dir()); err == nil && refusal != "" {
 		k.find(RepositoryUnknown, k.Path, "the daemon refuses pushes to it: "+refusal+": if the configuration says otherwise, let the daemon reload it", nil)
 	}
+}
+
+// fetches finds refspecs of remotes that cover guarded refs, unless the project is a mirror that this site fetches.
+func (k *repositoryCheck) fetches(ctx context.Context, v install.Variables) error {
+	found := install.GuardedFetches(k.Config, k.Project, v)
+	if len(found) == 0 {
+		return nil
+	}
+	mirror := ""
+	if k.db != nil {
+		var err error
+		if mirror, err = projects.Mirror(ctx, k.db, k.rules[k.Project]); err != nil || mirror == k.Site {
+			return err
+		}
+	}
+	for _, f := range found {
+		k.find(GuardedFetch, f.Key, f.Why(k.repo.Dir(), k.Project, mirror, k.Site), nil)
+	}
+	return nil
 }
 
 func (k *repositoryCheck) settings(ctx context.Context, v install.Variables) {

@@ -7,15 +7,22 @@ import (
 	"strings"
 
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
 // A Fetch is a refspec of a remote by which git fetch writes to guarded refs.
 type Fetch struct{ Key, Refspec string }
 
-// Why says what such a refspec does, and what to do about it in the repository dir.
-func (f Fetch) Why(dir string) string {
-	return fmt.Sprintf("git fetch, with the refspec %s, moves guarded refs to what that repository has, or deletes them, at all sites; "+
-		"what git push would do to them by it is refused. Remove it with git --git-dir=%s config --unset-all %s", f.Refspec, dir, f.Key)
+// Why says what such a refspec does, and what to do about it in the repository dir of a project. mirror is the site that
+// the project is declared a mirror at, and here is this one.
+func (f Fetch) Why(dir, project, mirror, here string) string {
+	text := fmt.Sprintf("git fetch, with the refspec %s, moves guarded refs to what that repository has, or deletes them, at all sites; "+
+		"what git push would do to them by it is refused. ", f.Refspec)
+	remove := wire.RemoveSetting(dir, f.Key)
+	if mirror != "" {
+		return text + fmt.Sprintf("The project is a mirror that the site %s fetches, and no other. Remove it here with `%s`", mirror, remove)
+	}
+	return text + fmt.Sprintf("Remove it with `%s`; or, if the project is a mirror that this site alone fetches, run `refdbctl project set %s --mirror-at %s`", remove, project, here)
 }
 
 // GuardedFetches returns the refspecs in a repository's own configuration that cover guarded refs, as those of mirrors do. Refs

@@ -38,9 +38,20 @@ func Remove(ctx context.Context, db *refdb.DB, row refdb.Project, options ...ref
 		stop(err)
 		marking <- err
 	}()
-	n, err = db.RemoveProject(removing, row.Project, options...)
+	if err = endMirror(removing, db, row); err == nil {
+		n, err = db.RemoveProject(removing, row.Project, options...)
+	}
 	stop(nil)
 	return n, true, errors.Join(err, <-marking)
+}
+
+// endMirror takes back that a project is a mirror.
+func endMirror(ctx context.Context, db *refdb.DB, row refdb.Project) error {
+	site, err := Mirror(ctx, db, row)
+	if err == nil && site != "" {
+		err = SetMirror(ctx, db, row, site, "")
+	}
+	return err
 }
 
 // keepMarked marks the row again and again, until ctx ends or somebody else has changed it.

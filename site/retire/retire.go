@@ -14,6 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/presence"
+	"github.com/globalrefdb/globalrefdb/site/projects"
 )
 
 var (
@@ -70,6 +71,9 @@ func Retire(ctx context.Context, db *refdb.DB, r Request) (err error) {
 		return err
 	}
 	if err := presence.RemoveRecords(ctx, db, r.Site); err != nil {
+		return err
+	}
+	if err := projects.EndMirrorsAt(ctx, db, r.Site); err != nil {
 		return err
 	}
 	// Last: until then the site is registered, and this can be repeated.

@@ -69,7 +69,7 @@ func TestAnAnnouncedPushIsMadeIfTheDatabaseHasItsObjects(t *testing.T) {
 			if _, err := operator.PutProject(t.Context(), refdb.Project{Project: project, ID: "id", Rules: "ref *", Mode: "enforce", Store: c.store}); err != nil {
 				t.Fatal(err)
 			}
-			for ref, value := range map[string]refdb.Value{"refs/sites/gone": "generation", "refs/unpacked/id/gone": "epoch 7", "refs/modes/id/gone": "grant 7"} {
+			for ref, value := range map[string]refdb.Value{"refs/sites/gone": "generation", "refs/unpacked/id/gone": "epoch 7", "refs/modes/id/gone": "grant 7", "refs/mirrors/id": "site gone"} {
 				if _, err := operator.Put(t.Context(), presence.Project, ref, value); err != nil {
 					t.Fatal(err)
 				}

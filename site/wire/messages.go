@@ -167,12 +167,20 @@ func IsSymbolicRef(ref, target string) string {
 
 // PastTheHook returns a command line that runs git in the repository at path, for an administrator, who knows what the guard does not see then.
 func PastTheHook(path string, command ...string) string {
-	line := "git --git-dir=" + shellWord(path) + " -c core.hooksPath=/dev/null"
+	return gitIn(path, append([]string{"-c", "core.hooksPath=/dev/null"}, command...)...)
+}
+
+// gitIn returns a command line that runs git in the repository at path.
+func gitIn(path string, command ...string) string {
+	line := "git --git-dir=" + shellWord(path)
 	for _, word := range command {
 		line += " " + shellWord(word)
 	}
 	return line
 }
+
+// RemoveSetting returns the command line that removes all values of a setting of the repository at path.
+func RemoveSetting(path, key string) string { return gitIn(path, "config", "--unset-all", key) }
 
 // RemoveSymbolicRef returns the command line that removes a symbolic ref of the repository at path.
 func RemoveSymbolicRef(path, ref string) string {

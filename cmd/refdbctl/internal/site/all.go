@@ -207,7 +207,7 @@ func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook 
 		if !guardsAny(ruled, r) {
 			note("warning: the rules guard neither its branches nor its tags")
 		}
-		if err := warnOfFetches(ctx, ruled, r, note); err != nil {
+		if err := warnOfFetches(ctx, ruled, db, r, note); err != nil {
 			return nil, err
 		}
 		if err := install.Enable(ctx, ruled, r, hook, func(install.Step) {}); err != nil || !imports {

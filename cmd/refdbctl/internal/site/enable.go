@@ -262,7 +262,7 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 	if !guardsAny(c, r) {
 		a.Note("warning: the configuration guards neither branches nor tags of %s", r.Project)
 	}
-	if err := warnOfFetches(ctx, c, r, func(line string) { a.Note("%s", line) }); err != nil {
+	if err := warnOfFetches(ctx, c, db, r, func(line string) { a.Note("%s", line) }); err != nil {
 		return err
 	}
 	differ := 0
@@ -319,8 +319,8 @@ func guardsAny(c *config.Config, r config.Repository) bool {
 	return c.Guards(r.Project, "refs/heads/main") || c.Guards(r.Project, "refs/tags/v1")
 }
 
-// warnOfFetches notes refspecs of remotes that cover guarded refs.
-func warnOfFetches(ctx context.Context, c *config.Config, r config.Repository, note func(string)) error {
+// warnOfFetches notes refspecs of remotes that cover guarded refs, unless the project is a mirror that this site fetches.
+func warnOfFetches(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository, note func(string)) error {
 	repo, err := gitrepo.Open(ctx, r.Path)
 	if err != nil {
 		return err
@@ -329,8 +329,20 @@ func warnOfFetches(ctx context.Context, c *config.Config, r config.Repository, n
 	if err != nil {
 		return err
 	}
-	for _, f := range install.GuardedFetches(c, r.Project, v) {
-		note(fmt.Sprintf("warning: %s: %s", f.Key, f.Why(repo.Dir())))
+	found := install.GuardedFetches(c, r.Project, v)
+	if len(found) == 0 {
+		return nil
+	}
+	row, _, err := db.Project(ctx, r.Project)
+	if err != nil {
+		return err
+	}
+	mirror, err := projects.Mirror(ctx, db, row)
+	if err != nil || mirror == c.Site {
+		return err
+	}
+	for _, f := range found {
+		note(fmt.Sprintf("warning: %s: %s", f.Key, f.Why(repo.Dir(), r.Project, mirror, c.Site)))
 	}
 	return nil
 }
