@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/follow"
+	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/presence"
@@ -107,8 +109,22 @@ func (d followedSite) Share(ctx context.Context, path string) (release func(), e
 // Appeared is part of [follow.Site].
 func (d followedSite) Appeared(r config.Repository) { d.list.Repository(r.Path) }
 
+// BeingCreated is part of [follow.Site].
+func (d followedSite) BeingCreated(project string) bool { return d.guards.IsBeingCreated(project) }
+
 // MovesHead is part of [follow.Site].
 func (d followedSite) MovesHead(path string) (moved func()) { return d.list.About(path, "HEAD") }
+
+// lookAtHead lets the follower look at HEAD of a repository if git has moved it.
+func (d *Daemon) lookAtHead(r config.Repository, q wire.Request, lines []wire.Line) {
+	moved := slices.ContainsFunc(lines, func(l wire.Line) bool { return l.Ref == head.Ref && l.Symbolic() })
+	if !moved || q.State != wire.StateCommitted || q.Replica {
+		return
+	}
+	if p, ok := d.projects.Get(r.Project); ok && packs.Stored(p.Project) {
+		d.follower.Look(r.Project, head.Ref)
+	}
+}
 
 // lookAgain lets the follower look at the refs of a push that was refused because this site is behind.
 func (d *Daemon) lookAgain(r config.Repository, moves []refdb.Update) {

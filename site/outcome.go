@@ -33,6 +33,7 @@ func (d *Daemon) transactionEnded(ctx context.Context, hook pusher.Hook, q wire.
 		return err
 	}
 	d.moved.Raise(r.Path)
+	d.lookAtHead(r, q, lines)
 	defer d.logged.Over(r.Project, lines)
 	var moves []*intent.Move
 	defer func() { d.listUnannounced(r.Path, q, lines, moves) }()

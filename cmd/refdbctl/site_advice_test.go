@@ -54,7 +54,7 @@ func (a *advised) carriesOut(advice string, from, upto int) {
 	}
 	for _, command := range commands[from:upto] {
 		command = strings.Trim(command, "`")
-		words := strings.Fields(strings.ReplaceAll(command, "URL", a.other.repo.path))
+		words := shellWords(a, strings.ReplaceAll(command, "URL", a.other.repo.path))
 		switch {
 		case strings.HasPrefix(command, "[repository "):
 			a.reconfigure(strings.Replace(command, "] ", "]\n", 1))
@@ -78,6 +78,19 @@ func (a *advised) carriesOut(advice string, from, upto int) {
 			}
 		}
 	}
+}
+
+// shellWords returns the words of a command line.
+func shellWords(tb testing.TB, line string) []string {
+	tb.Helper()
+	if !strings.Contains(line, "'") {
+		return strings.Fields(line)
+	}
+	out, err := exec.Command("sh", "-c", `printf '%s\n' `+line).Output()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 }
 
 // reconfigure adds lines to the configuration, which the daemon reads.
@@ -164,6 +177,14 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 			a.InsertRef(a, presence.Project, "refs/sites/us", "generation")
 			a.run(a, "project", "set", "team/app", "--mirror-at", "us").is(a, exit.OK, "")
 		}, code: sitecheck.GuardedFetch, alternatives: one},
+		"HEAD that an earlier version served, and nobody knows which one counts": {short: true, more: "[site]\nstore = all", breaks: func(a *advised) {
+			a.stop()
+			a.quietly("symbolic-ref", "HEAD", "refs/heads/trunk")
+			if err := os.Remove(filepath.Join(a.repo.path, "refdb/head")); err != nil {
+				a.Fatal(err)
+			}
+			a.stop = a.serve(a)
+		}, code: sitecheck.HeadDiffers, alternatives: []any{[2]int{0, 1}, [2]int{1, 2}}},
 		"a ref in the way of a peer": {breaks: func(a *advised) { a.quietly("update-ref", "refs/peer/us", a.repo.commit) }, code: sitecheck.PeerRef, alternatives: one},
 		"a repository that was moved": {breaks: moves, code: sitecheck.Moved, alternatives: []any{
 			[2]int{0, 1}, // a path in the configuration

@@ -46,6 +46,11 @@ func load(path, gitDir, common string) (*Repo, error) {
 		r.format = f
 	}
 	r.precious = isTrue(c, "extensions.preciousobjects")
+	if _, ok := c["core.bare"]; ok {
+		r.bare = isTrue(c, "core.bare")
+	} else {
+		r.bare = filepath.Base(common) != ".git"
+	}
 	switch f := c["extensions.objectformat"]; f {
 	case "", "sha1":
 	case "sha256":

@@ -26,6 +26,7 @@ type Repo struct {
 	format   string // of refs: "files", "reftable", or what a later git calls it
 	idBytes  int    // of an object ID in hex
 	precious bool   // git removes no object
+	bare     bool
 	// incoming, unless nil, has objects of a push beside those of the repository.
 	incoming *quarantine
 }
@@ -73,6 +74,9 @@ func (r *Repo) Dir() string { return r.common }
 
 // IsPrecious reports whether git refuses to remove objects of the repository, or packs (extensions.preciousObjects).
 func (r *Repo) IsPrecious() bool { return r.precious }
+
+// IsBare reports whether the repository has no work tree of its own, as its configuration says.
+func (r *Repo) IsBare() bool { return r.bare }
 
 // Command returns a git command for the repository. It runs in a process group of its own, prints
 // English, and does not get the variables of a hook's environment that point to a repository.

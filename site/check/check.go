@@ -52,6 +52,7 @@ const (
 	ObjectMissing     = "object-missing"      // refs reach it, and it is not here
 	ProjectRemoved    = "project-removed"     // the repository of a removed project is here
 	Moved             = "moved"               // it is a copy of another project than its path says
+	HeadDiffers       = "head-differs"        // HEAD points elsewhere than in the database, and nobody knows which one counts
 	NotGuarded        = "not-guarded"         // nobody has put it under guard
 )
 
@@ -273,6 +274,9 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 			return err
 		}
 		if err := k.refs(ctx); err != nil {
+			return err
+		}
+		if err := k.head(ctx); err != nil {
 			return err
 		}
 		k.maintained()

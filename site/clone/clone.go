@@ -14,6 +14,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/maker"
 	"github.com/globalrefdb/globalrefdb/site/packs"
@@ -105,7 +106,7 @@ func build(ctx context.Context, c *config.Config, db *refdb.DB, o Options, m *ma
 
 // fill makes the repository in dir, which is empty.
 func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project, dir string, o Options) (rep Report, err error) {
-	head, err := db.Get(ctx, o.Project, "HEAD")
+	global, err := db.Get(ctx, o.Project, head.Ref)
 	if err != nil {
 		return rep, err
 	}
@@ -144,12 +145,17 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 		return rep, err
 	}
 	rep.Refs = len(values)
-	target, ok := head.Target()
+	target, ok := global.Target()
 	if !ok {
 		target = branch(values)
 	}
 	if target != "" {
 		if err := run(ctx, repo, nil, "symbolic-ref", "HEAD", target); err != nil {
+			return rep, err
+		}
+	}
+	if ok {
+		if err := head.NoteAgreed(repo.Dir(), global); err != nil {
 			return rep, err
 		}
 	}

@@ -36,6 +36,7 @@ func (f *Follower) Found(r config.Repository) {
 	if which == "" {
 		return // it has gone meanwhile
 	}
+	f.watchHead(r)
 	f.mu.Lock()
 	known := f.known[r.Project] == which
 	f.mu.Unlock()
@@ -79,6 +80,7 @@ func (f *Follower) Forget(ctx context.Context, project string) {
 	f.mu.Lock()
 	delete(f.known, project)
 	delete(f.marks, project)
+	delete(f.heads, project)
 	f.mu.Unlock()
 	f.save(ctx)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/catchup"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/internal/pause"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
@@ -50,6 +51,8 @@ type Site interface {
 	Appeared(r config.Repository)
 	// MovesHead is called before HEAD moves in the repository at path, and the function that it returns afterwards.
 	MovesHead(path string) (moved func())
+	// BeingCreated reports whether a guard makes the repository of a project here, which may come to nothing.
+	BeingCreated(project string) bool
 }
 
 // Options configure a [Follower].
@@ -75,6 +78,7 @@ type Follower struct {
 	marks  map[string]*packs.Mark // of the repositories that were brought up, by project
 	known  map[string]string      // the repositories that were compared as a whole, or are to be, by project
 	failed map[string]Failure
+	heads  map[string]watchedHead // by project
 	epochs []refdb.Epoch
 	cursor refdb.Cursor
 	saved  string        // what the state file has
@@ -95,7 +99,7 @@ type Failure struct {
 // New returns a follower.
 func New(db *refdb.DB, o Options) *Follower {
 	return &Follower{
-		db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{},
+		db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{}, heads: map[string]watchedHead{},
 		loaded: make(chan struct{}), again: make(chan struct{}, 1),
 	}
 }
@@ -113,6 +117,7 @@ func (f *Follower) Run(ctx context.Context) {
 		tasks.Go(func() { f.work(ctx) })
 	}
 	tasks.Go(func() { f.discover(ctx) })
+	tasks.Go(func() { f.watchHeads(ctx) })
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = retryFirst, 5*time.Second
 	for {
@@ -360,35 +365,14 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 	if err == nil && startOver {
 		_, err = f.receiver(project, repo, mark, nil).StartOver(ctx)
 	}
-	if err == nil && (w.all || w.refs[head]) {
-		err = f.followHead(ctx, repo, r)
+	if err == nil && (w.all || w.refs[head.Ref]) {
+		err = f.settleHead(ctx, repo, r)
 	}
 	if err != nil {
 		w.unplaced = again.unplaced
 		return w, err
 	}
 	return again, nil
-}
-
-// head is what the database names the ref by that tells what HEAD points to.
-const head = "HEAD"
-
-// followHead lets HEAD point to what the database says, if it says anything.
-func (f *Follower) followHead(ctx context.Context, repo *gitrepo.Repo, r config.Repository) error {
-	value, err := f.db.Get(ctx, r.Project, head)
-	if err != nil {
-		return err
-	}
-	target, symbolic := value.Target()
-	if !symbolic {
-		return nil
-	}
-	here, err := repo.Head(ctx)
-	if err != nil || here.Value == string(value) {
-		return err
-	}
-	defer f.o.Site.MovesHead(r.Path)()
-	return repo.SetHead(ctx, target)
 }
 
 // open returns a project's repository, which is kept from being pruned until release, and its mark.

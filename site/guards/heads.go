@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
+	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
@@ -33,7 +34,7 @@ func (gs *Guards) headMoved(t *transaction) {
 		return
 	}
 	for _, l := range t.lines {
-		if target, symbolic := strings.CutPrefix(l.New, "ref:"); l.Ref == "HEAD" && symbolic {
+		if target, symbolic := strings.CutPrefix(l.New, "ref:"); l.Ref == head.Ref && symbolic {
 			gs.heads.mu.Lock()
 			if gs.heads.moved == nil {
 				gs.heads.moved = map[string]movedHead{}
@@ -50,14 +51,14 @@ func (gs *Guards) RecordHeads(ctx context.Context) {
 	gs.heads.mu.Lock()
 	all := maps.Clone(gs.heads.moved)
 	gs.heads.mu.Unlock()
-	for path, head := range all {
-		if gs.IsBeingCreated(head.project) {
+	for path, moved := range all {
+		if gs.IsBeingCreated(moved.project) {
 			continue // that may come to nothing
 		}
-		err := gs.recordHead(ctx, path, head)
+		err := gs.recordHead(ctx, path, moved)
 		gs.logFailure(ctx, "what HEAD points to could not be recorded yet", err)
 		gs.heads.mu.Lock()
-		if err == nil && gs.heads.moved[path] == head {
+		if err == nil && gs.heads.moved[path] == moved {
 			delete(gs.heads.moved, path)
 		}
 		gs.heads.mu.Unlock()
@@ -65,7 +66,7 @@ func (gs *Guards) RecordHeads(ctx context.Context) {
 }
 
 // recordHead records nothing if the guard's move has failed, or HEAD was moved again since.
-func (gs *Guards) recordHead(ctx context.Context, path string, head movedHead) error {
+func (gs *Guards) recordHead(ctx context.Context, path string, moved movedHead) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -77,14 +78,17 @@ func (gs *Guards) recordHead(ctx context.Context, path string, head movedHead) e
 		return err
 	}
 	here, err := repo.Head(ctx)
-	if err != nil || refdb.Value(here.Value) != head.value {
+	if err != nil || refdb.Value(here.Value) != moved.value {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, gs.Site.Config().Timeout)
 	defer cancel()
-	known, err := gs.DB.Get(ctx, head.project, "HEAD")
-	if err == nil && known != head.value {
-		_, err = gs.DB.Put(ctx, head.project, "HEAD", head.value)
+	known, err := gs.DB.Get(ctx, moved.project, head.Ref)
+	if err == nil && known != moved.value {
+		_, err = gs.DB.Put(ctx, moved.project, head.Ref, moved.value)
+	}
+	if err == nil {
+		err = head.NoteAgreed(repo.Dir(), moved.value)
 	}
 	return err
 }

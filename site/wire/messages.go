@@ -179,6 +179,14 @@ func gitIn(path string, command ...string) string {
 	return line
 }
 
+// PointHead returns the command line that lets HEAD of the repository at path point to a ref.
+func PointHead(path, ref string) string { return gitIn(path, "symbolic-ref", "HEAD", ref) }
+
+// PutHead returns the command line that tells the database what HEAD of a project holds.
+func PutHead(project, value string) string {
+	return "refdbctl refs put " + shellWord(project) + " HEAD " + shellWord(value) + " --force"
+}
+
 // RemoveSetting returns the command line that removes all values of a setting of the repository at path.
 func RemoveSetting(path, key string) string { return gitIn(path, "config", "--unset-all", key) }
 

@@ -55,7 +55,7 @@ database does not answer any more, the others are looked at without it; the stat
 what it has found so far.
 
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
-hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, symref, ref-broken, local-unknown,
+hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, head-differs, symref, ref-broken, local-unknown,
 local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
 peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, object-damaged, object-missing,
 project-removed, moved, not-guarded.

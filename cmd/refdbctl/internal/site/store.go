@@ -17,6 +17,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
+	"github.com/globalrefdb/globalrefdb/site/head"
 	"github.com/globalrefdb/globalrefdb/site/maintenance"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
@@ -177,16 +178,20 @@ func recordHead(ctx context.Context, db *refdb.DB, r config.Repository) error {
 	if err != nil {
 		return err
 	}
-	head, err := repo.Head(ctx)
+	here, err := repo.Head(ctx)
 	if err != nil {
 		return err
 	}
-	if _, symbolic := refdb.Value(head.Value).Target(); !symbolic {
+	if _, symbolic := refdb.Value(here.Value).Target(); !symbolic {
 		return nil
 	}
-	err = db.Update(ctx, r.Project, []refdb.Update{{Ref: "HEAD", New: refdb.Value(head.Value)}})
-	if errors.Is(err, refdb.ErrMismatch) {
-		return nil
+	err = db.Update(ctx, r.Project, []refdb.Update{{Ref: head.Ref, New: refdb.Value(here.Value)}})
+	if err != nil && !errors.Is(err, refdb.ErrMismatch) {
+		return err
+	}
+	agreed, err := head.ReadAgreed(repo.Dir())
+	if err == nil && agreed == refdb.Unknown {
+		err = head.NoteAgreed(repo.Dir(), refdb.Value(here.Value)) // a copy that joins follows the database
 	}
 	return err
 }
