@@ -284,3 +284,58 @@ func TestAPushOutwaitsARestartOfTheDatabase(t *testing.T) {
 		})
 	}
 }
+
+// When the database went away with the announcement of a push, that may have been recorded, or may be yet. The push waits, and is made once.
+func TestAPushWhoseAnnouncementLostItsReplyOutwaitsARestart(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"it was recorded": false, "it comes late": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := local.SQLite(t)
+			g, other := idleGuard(t, shared, "eu-1"), newGuard(t, shared, "eu-2")
+			driver := g.listen()
+			driver.slow = late
+			g.limits = func(d *site.Daemon) { d.SetOutage(sitetest.Patience) }
+			g.start()
+			a, b := g.commit[0], g.commit[1]
+			for _, site := range []*guard{g, other} {
+				site.set("refs/heads/x", a)
+			}
+			driver.deaf.Store(true)
+			driver.stubborn.Store(true)
+			failed := make(chan error, 1)
+			go func() {
+				out, err := exec.Command("git", "--git-dir="+g.repo, "update-ref", "refs/heads/x", b, a).CombinedOutput()
+				if err != nil {
+					err = fmt.Errorf("%w: %s", err, out)
+				}
+				failed <- err
+			}()
+			sitetest.Eventually(t, "the push has asked several times", func() bool { return g.status().Counters.Failures > 5 || len(failed) > 0 })
+			if len(failed) > 0 {
+				t.Fatalf("it did not wait: %v", <-failed)
+			}
+			if n := driver.asked.prepared.Load(); n > 1 {
+				t.Errorf("it was announced %d times", n)
+			}
+			driver.deaf.Store(false)
+			driver.stubborn.Store(false)
+			if err := <-failed; err != nil {
+				t.Fatal(err)
+			}
+			g.has("refs/heads/x", b, b)
+			if n := g.intents(); n > 0 {
+				t.Errorf("%d intents are left", n)
+			}
+			if late {
+				if _, err := driver.Driver.Prepare(t.Context(), *driver.late.Load()); err == nil || g.intents() != 0 {
+					t.Errorf("it came late, and was let in: %v", err)
+				}
+			}
+			g.has("refs/heads/x", b, b)
+			other.set("refs/heads/x", b)
+			other.git("update-ref", "refs/heads/x", a)
+			other.has("refs/heads/x", a, a)
+		})
+	}
+}

@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -24,17 +25,36 @@ type Announcement struct {
 // Prepare records the intents of a, with the packs of o that the moves need, whose IDs it returns. While refs are locked it tries again, as
 // [Site.RetryLocked]. An error is the refusal, or wraps [refdb.ErrOutcomeUnknown]: the preparation is then to be revoked.
 //
+// A request whose reply is lost, as when the database restarts, may have been carried out, or may be yet. It is revoked once the database
+// is back, and only then another one is made.
+//
 // What a pack builds on that the preparation carries, a ref may hold no more. Then the pack is stored, or made anew if the history does not
 // have that the ref held it lately.
 func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a Announcement) (p refdb.Preparation, ids []string, err error) {
 	carries := false
 	prepare := func() error {
-		return s.Site.RetryLocked(ctx, c, func(ctx context.Context) (err error) {
+		var lost *refdb.Preparation // whose reply was lost, and which is not revoked yet
+		err := s.Site.RetryLocked(ctx, c, func(ctx context.Context) error {
+			if lost != nil {
+				if err := s.DB.Revoke(ctx, *lost); err != nil {
+					return asUnavailable(err)
+				}
+				lost = nil
+			}
 			var how []refdb.PrepareOption
 			ids, how, carries = o.packsOf(a.Moves)
+			var err error
 			p, err = s.DB.Prepare(ctx, a.Repo.Project, a.Moves, a.Agent, append(how, refdb.AskedBy(a.By))...)
+			if errors.Is(err, refdb.ErrOutcomeUnknown) && !errors.Is(err, refdb.ErrUnconfirmed) {
+				asked := p
+				lost, err = &asked, asUnavailable(err)
+			}
 			return err
 		})
+		if lost != nil {
+			p, err = *lost, fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, err)
+		}
+		return err
 	}
 	if err = prepare(); errors.Is(err, refdb.ErrNoPack) && carries {
 		if err := s.storeCarried(ctx, c, o, a, ids); err != nil {
@@ -55,6 +75,15 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 		return refdb.Preparation{}, nil, refusal.Because(refusal.Objects, errors.New(wire.ObjectsGone))
 	}
 	return refdb.Preparation{}, nil, refusal.NotPrepared(c.Site, err)
+}
+
+// asUnavailable returns the error of a request that is dealt with once the database answers again: if its outcome is unknown, it counts as
+// one that a server did not take which is away.
+func asUnavailable(err error) error {
+	if errors.Is(err, refdb.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %v", refdb.ErrUnavailable, err)
+	}
+	return err
 }
 
 // storeCarried stores the packs that a preparation of a carried, or makes them anew if the database may never have had what they build on:
