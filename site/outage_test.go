@@ -339,3 +339,68 @@ func TestAPushWhoseAnnouncementLostItsReplyOutwaitsARestart(t *testing.T) {
 		})
 	}
 }
+
+// packsAway is a database that keeps no pack while it is away.
+type packsAway struct {
+	refdb.Driver
+	refdb.PackStore
+	away  atomic.Bool
+	lost  atomic.Bool // what is stored meanwhile is stored, and not confirmed
+	asked atomic.Int32
+}
+
+func (p *packsAway) around(d refdb.Driver) refdb.Driver {
+	p.Driver, p.PackStore = d, d.(refdb.PackStore)
+	return p
+}
+
+func (p *packsAway) StorePart(ctx context.Context, part refdb.PackPart) error {
+	p.asked.Add(1)
+	switch {
+	case !p.away.Load():
+		return p.PackStore.StorePart(ctx, part)
+	case !p.lost.Load():
+		return fmt.Errorf("%w: unplugged", refdb.ErrUnavailable)
+	}
+	if err := p.PackStore.StorePart(ctx, part); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: unplugged", refdb.ErrOutcomeUnknown)
+}
+
+// What a large push stores before it is announced waits in the same way.
+func TestThePackOfAPushOutwaitsARestart(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"it was not taken": false, "its reply was lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := sessionDatabase(t)
+			g := idleGuard(t, shared, "eu-1", storesAll)
+			driver := &packsAway{}
+			driver.lost.Store(lost)
+			g.driver = driver.around
+			g.limits = func(d *site.Daemon) { d.SetOutage(sitetest.Patience) }
+			g.start()
+			other := newGuard(t, shared, "us-1", storesAll)
+			value := g.newCommit(g.commit[0], largePack)
+			driver.away.Store(true)
+			failed := make(chan error, 1)
+			go func() {
+				out, err := exec.Command("git", "--git-dir="+g.repo, "update-ref", x, value).CombinedOutput()
+				if err != nil {
+					err = fmt.Errorf("%w: %s", err, out)
+				}
+				failed <- err
+			}()
+			sitetest.Eventually(t, "the push has asked several times", func() bool { return driver.asked.Load() > 10 || len(failed) > 0 })
+			if len(failed) > 0 {
+				t.Fatalf("it did not wait: %v", <-failed)
+			}
+			driver.away.Store(false)
+			if err := <-failed; err != nil {
+				t.Fatal(err)
+			}
+			sitetest.Eventually(t, "the other site follows", func() bool { return other.local(x) == value })
+		})
+	}
+}

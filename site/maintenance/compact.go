@@ -83,7 +83,7 @@ func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *git
 		}
 		return packs.ReadMark(repo.Dir())
 	}
-	base, err := from.StoreBase(ctx, receive, packs.Limits{PartTimeout: partTimeout})
+	base, err := from.StoreBase(ctx, receive, packs.Limits{Ask: withinPartTimeout})
 	switch {
 	case errors.Is(err, packs.ErrIncomplete):
 		return did, nil // another site can
@@ -91,6 +91,12 @@ func (m *Maintainer) compact(ctx context.Context, r config.Repository, repo *git
 		did = client.CompactedBase
 	}
 	return did, err
+}
+
+func withinPartTimeout(ctx context.Context, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, partTimeout)
+	defer cancel()
+	return request(ctx)
 }
 
 // RunLeftLocks ends the locks of bases that earlier daemons of the site were storing when they were killed, once they are stale. Nobody

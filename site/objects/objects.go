@@ -281,7 +281,9 @@ func (s *Storage) store(ctx context.Context, c *config.Config, o *Pushed, r conf
 	}
 	var size int64
 	told := limits.Stored
-	limits.PartTimeout = c.Timeout
+	limits.Ask = func(ctx context.Context, request func(context.Context) error) error {
+		return s.Site.RetryLocked(ctx, c, func(ctx context.Context) error { return asUnavailable(request(ctx)) })
+	}
 	limits.Stored = func(bytes int64) error {
 		over := s.unused.Add(bytes-size) > unusedPackQuota
 		size = bytes

@@ -47,9 +47,9 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 			p, err = s.DB.Prepare(ctx, a.Repo.Project, a.Moves, a.Agent, append(how, refdb.AskedBy(a.By))...)
 			if errors.Is(err, refdb.ErrOutcomeUnknown) && !errors.Is(err, refdb.ErrUnconfirmed) {
 				asked := p
-				lost, err = &asked, asUnavailable(err)
+				lost = &asked
 			}
-			return err
+			return asUnavailable(err)
 		})
 		if lost != nil {
 			p, err = *lost, fmt.Errorf("%w: %w", refdb.ErrOutcomeUnknown, err)
@@ -77,10 +77,10 @@ func (s *Storage) Prepare(ctx context.Context, c *config.Config, o *Pushed, a An
 	return refdb.Preparation{}, nil, refusal.NotPrepared(c.Site, err)
 }
 
-// asUnavailable returns the error of a request that is dealt with once the database answers again: if its outcome is unknown, it counts as
+// asUnavailable returns the error of a request that may be made again, or is revoked before: if its outcome is unknown, it counts as
 // one that a server did not take which is away.
 func asUnavailable(err error) error {
-	if errors.Is(err, refdb.ErrOutcomeUnknown) {
+	if errors.Is(err, refdb.ErrOutcomeUnknown) && !errors.Is(err, refdb.ErrUnconfirmed) {
 		return fmt.Errorf("%w: %v", refdb.ErrUnavailable, err)
 	}
 	return err
@@ -98,7 +98,7 @@ func (s *Storage) storeCarried(ctx context.Context, c *config.Config, o *Pushed,
 			return s.store(ctx, c, o, a.Repo, nil, a.Moves, packs.Limits{Bytes: min(c.PackLimit, LockedPackLimit)})
 		}
 		if err == nil {
-			err = s.DB.StorePackPart(ctx, *p.Part)
+			err = s.Site.RetryLocked(ctx, c, func(ctx context.Context) error { return asUnavailable(s.DB.StorePackPart(ctx, *p.Part)) })
 		}
 		if err != nil {
 			s.Site.RecordHealth(err)

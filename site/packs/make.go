@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -15,12 +14,19 @@ import (
 // Limits bound what [Source.Store] does.
 type Limits struct {
 	Bytes int64 // of a pack; more is ErrTooLarge
-	// PartTimeout, unless 0, is how long the database may take for a part.
-	PartTimeout time.Duration
+	// Ask, unless nil, makes a request to the database, which may be made again: it bounds its time, and waits for a database that is away.
+	Ask func(ctx context.Context, request func(context.Context) error) error
 	// Stored, unless nil, is called after each part, with the bytes that are in the database. An error ends it.
 	Stored func(bytes int64) error
 	// Carried is up to how many bytes a pack is not stored, so that the preparation carries it.
 	Carried int
+}
+
+func (l Limits) ask(ctx context.Context, request func(context.Context) error) error {
+	if l.Ask == nil {
+		return request(ctx)
+	}
+	return l.Ask(ctx, request)
 }
 
 // A Made pack is one that a preparation may use.
@@ -49,7 +55,19 @@ func (s Source) Store(ctx context.Context, moves []refdb.Update, l Limits) (Made
 	certain := len(left(moves)) // of bases: the preparation compares them
 	certify := func(ctx context.Context) (err error) {
 		if certain < len(bases) {
-			certain, err = len(bases), s.certify(ctx, bases[certain])
+			base := bases[certain]
+			certain = len(bases)
+			lacks := false
+			err = l.ask(ctx, func(ctx context.Context) error {
+				err := s.certify(ctx, base)
+				if lacks = errors.Is(err, errUncertain); lacks {
+					return nil // it has answered
+				}
+				return err
+			})
+			if lacks {
+				err = errUncertain
+			}
 		}
 		return err
 	}

@@ -73,12 +73,7 @@ func (w *writer) part(ctx context.Context, data []byte, last bool) error {
 			return err
 		}
 	}
-	if w.limits.PartTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, w.limits.PartTimeout)
-		defer cancel()
-	}
-	if err := w.db.StorePackPart(ctx, p); err != nil {
+	if err := w.limits.ask(ctx, func(ctx context.Context) error { return w.db.StorePackPart(ctx, p) }); err != nil {
 		return fmt.Errorf("%w: %w", ErrDatabase, err)
 	}
 	if w.parts++; w.limits.Stored != nil {

@@ -78,7 +78,7 @@ func TestOfTwoSitesThatChangeTheDefaultBranchOneWinsAndTheOtherFindsIt(t *testin
 	all, err := gits()
 	g := must(t, all, err)[0]
 	c := newCluster(t, g, design{h: newHistory(t, g, files.objects, 1, 1), extra: storing})
-	const main, trunk, other = "refs/heads/main", "refs/heads/trunk", "refs/heads/other"
+	const main, trunk, other, third = "refs/heads/main", "refs/heads/trunk", "refs/heads/other", "refs/heads/third"
 	c.eu.pushed(c.h.a+":"+main, c.h.b+":"+trunk, c.h.a+":"+other)
 	c.us.follows(project)
 	c.pointsTo(main)
@@ -107,9 +107,9 @@ func TestOfTwoSitesThatChangeTheDefaultBranchOneWinsAndTheOtherFindsIt(t *testin
 	finds(c.eu, false)
 	finds(c.us, true)
 	// What wins later elsewhere changes nothing about that.
-	c.eu.git("symbolic-ref", "HEAD", main)
+	c.eu.git("symbolic-ref", "HEAD", third)
 	eventually(t, "the database follows the site that has won", func() error {
-		if value, err := c.db.Get(t.Context(), project, "HEAD"); err != nil || value != "ref: "+main {
+		if value, err := c.db.Get(t.Context(), project, "HEAD"); err != nil || value != "ref: "+third {
 			return fmt.Errorf("%q, %w", value, err)
 		}
 		return nil
@@ -118,8 +118,8 @@ func TestOfTwoSitesThatChangeTheDefaultBranchOneWinsAndTheOtherFindsIt(t *testin
 	if got := c.us.git("symbolic-ref", "HEAD"); got != other {
 		t.Errorf("HEAD of us moved to %s", got)
 	}
-	c.us.git("symbolic-ref", "HEAD", main)
-	c.pointsTo(main)
+	c.us.git("symbolic-ref", "HEAD", third)
+	c.pointsTo(third)
 	finds(c.us, false)
 	c.us.git("symbolic-ref", "HEAD", other)
 	c.pointsTo(other)
