@@ -86,6 +86,8 @@ var (
 	notFollowing    = describe("repositories_not_following", "Repositories among them that the last attempt did not bring there.")
 	notFollowingFor = describe("not_following_seconds", "How long the one among these has been behind that has been for longest; 0 without any.")
 	unplacedRefs    = describe("refs_not_placed", "Refs that the last attempt to bring a repository to what the database holds could not move, because git or a hook refused.")
+	packsHeld       = describe("packs_held", "Repositories that a pack of another site holds up because it can't be unpacked.")
+	malformedPacks  = describe("packs_malformed_total", "Packs of other sites with an object to whose form git's fsck objects. They were unpacked.")
 	followFailures  = describe("follow_failures_total", "Attempts to bring a repository to what the database holds that failed.")
 	unpackedBytes   = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
 	sessionsMetric  = describe("sessions", "Guards with a session (open), that live without one (broken; silent if that has lasted for a minute and something waits for them), "+
@@ -106,7 +108,7 @@ var (
 		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, unplacedRefs, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
-		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost,
+		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost, packsHeld, malformedPacks,
 	}
 )
 
@@ -176,6 +178,15 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 		longest = max(longest, b.Age)
 	}
 	gauge(notFollowingFor, longest)
+	held := 0
+	for _, b := range s.Behind {
+		if b.Pack != "" {
+			held++
+		}
+	}
+	gauge(packsHeld, float64(held))
+	_, objections := c.follower.Malformed()
+	count(malformedPacks, objections)
 	states, transactions, eldest := map[string]int{client.SessionOpen: 0, client.SessionBroken: 0, client.SessionSilent: 0, client.SessionDead: 0}, 0, 0.0
 	for _, one := range s.Sessions {
 		states[one.State]++

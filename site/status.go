@@ -20,7 +20,7 @@ func (d *Daemon) status() client.Status {
 	s := client.Status{
 		Site: c.Site, Version: d.o.Version, PID: os.Getpid(),
 		Started: d.began.UTC(), Uptime: time.Since(d.began).Seconds(), SessionVersion: wire.SessionVersion, Stopping: d.stopping.Load(), Gerrit: d.gerrit.Status(),
-		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.alarms.List(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Behind: d.behind(),
+		Pushes: []client.Push{}, Sessions: d.guards.Sessions(), Stuck: d.alarms.List(), Counters: d.counters.read(), Unguarded: []client.Unguarded{}, Malformed: []client.Malformed{}, Behind: d.behind(),
 	}
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	s.Readers = append(d.readers.Status(), d.guards.NeverRead(d.readers.Reads, readers.NeverReadFor)...)
@@ -58,6 +58,10 @@ func (d *Daemon) status() client.Status {
 			s.Pushes = append(s.Pushes, byProject[project])
 		}
 	}
+	malformed, _ := d.follower.Malformed()
+	for _, m := range malformed {
+		s.Malformed = append(s.Malformed, client.Malformed{Project: m.Project, Pack: m.Pack.ID, Owner: m.Pack.Owner, Objection: m.Objection, Age: time.Since(m.At).Seconds()})
+	}
 	return s
 }
 
@@ -65,7 +69,7 @@ func (d *Daemon) status() client.Status {
 func (d *Daemon) behind() []client.Behind {
 	all := []client.Behind{}
 	for _, b := range d.follower.Failures() {
-		all = append(all, client.Behind{Project: b.Project, Reason: b.Reason, Age: time.Since(b.Since).Seconds()})
+		all = append(all, client.Behind{Project: b.Project, Reason: b.Reason, Age: time.Since(b.Since).Seconds(), Pack: b.Pack})
 	}
 	all = append(all, d.lifecycle.Failures()...)
 	for _, b := range d.lifecycle.Gone() {

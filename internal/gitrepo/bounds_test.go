@@ -3,7 +3,6 @@
 package gitrepo_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,16 +15,16 @@ func TestUnpackingIsBound(t *testing.T) {
 	repo := openDir(t, dir)
 	bin := t.TempDir()
 	said := filepath.Join(bin, "said")
-	script := "#!/bin/sh\nread -r first\ngrep -E 'Max (data size|cpu time)' /proc/$$/limits | sed 's/   */ /g; s/ $//' >" + said + "\ncat >/dev/null\n"
+	script := "#!/bin/sh\nread -r first\ngrep -E 'Max (data size|cpu time|file size)' /proc/$$/limits | sed 's/   */ /g; s/ $//' >" + said + "\ncat >/dev/null\n"
 	if err := os.WriteFile(filepath.Join(bin, "git"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	if err := repo.Unpack(t.Context(), bytes.NewReader(append(pack, '\n'))); err != nil {
+	if err := unpack(t, repo, append(pack, '\n')); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(said)
-	if want := "Max cpu time 3600 3600 seconds\nMax data size 4294967296 4294967296 bytes\n"; err != nil || string(got) != want {
+	if want := "Max cpu time 60 70 seconds\nMax file size 16777216 16777216 bytes\nMax data size 4294967296 4294967296 bytes\n"; err != nil || string(got) != want {
 		t.Errorf("%v, got\n%swant\n%s", err, got, want)
 	}
 }

@@ -14,7 +14,7 @@ func TestWhatIsIncomingIsSeenBesideTheRest(t *testing.T) {
 	pack := packOf(t, openDir(t, dir), []string{second}, []string{first})
 	to, _ := newRepo(t, "--bare")
 	repo := openDir(t, to)
-	if err := repo.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, dir), []string{first}, nil))); err != nil {
+	if err := unpack(t, repo, packOf(t, openDir(t, dir), []string{first}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	incoming := filepath.Join(to, "objects", "incoming-1")

@@ -76,7 +76,7 @@ func TestAPackHasWhatTipsReachBesideBases(t *testing.T) {
 			to := t.TempDir()
 			git(t, to, "init", "--quiet", "--bare", "--object-format="+format)
 			target := openDir(t, to)
-			if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, source, []string{first}, nil))); err != nil {
+			if err := unpack(t, target, packOf(t, source, []string{first}, nil)); err != nil {
 				t.Fatal(err)
 			}
 
@@ -96,7 +96,7 @@ func TestAPackHasWhatTipsReachBesideBases(t *testing.T) {
 				if n == 0 {
 					continue
 				}
-				if err := target.Unpack(t.Context(), bytes.NewReader(pack)); err != nil {
+				if err := unpack(t, target, pack); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -116,7 +116,7 @@ func TestWhatIsMissingIsFoundByWhole(t *testing.T) {
 	to := t.TempDir()
 	git(t, to, "init", "--quiet", "--bare")
 	target := openDir(t, to)
-	if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{third}, []string{second}))); err != nil {
+	if err := unpack(t, target, packOf(t, openDir(t, from), []string{third}, []string{second})); err != nil {
 		t.Fatal(err)
 	}
 	if whole, err := target.IsConnected(t.Context(), []string{third}, nil); err != nil || whole {
@@ -128,7 +128,7 @@ func TestWhatIsMissingIsFoundByWhole(t *testing.T) {
 	if whole, err := target.IsConnected(t.Context(), []string{third}, []string{second}); err != nil || whole {
 		t.Errorf("what is not here is taken to be known: %v, %v", whole, err)
 	}
-	if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{second}, nil))); err != nil {
+	if err := unpack(t, target, packOf(t, openDir(t, from), []string{second}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if whole, err := target.IsConnected(t.Context(), []string{third}, nil); err != nil || !whole {
@@ -142,7 +142,7 @@ func TestLargePacksAreKeptAsPacks(t *testing.T) {
 	last := chain(t, from, 60, first)
 	to := t.TempDir()
 	git(t, to, "init", "--quiet", "--bare")
-	if err := openDir(t, to).Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{last}, nil))); err != nil {
+	if err := unpack(t, openDir(t, to), packOf(t, openDir(t, from), []string{last}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if out := git(t, to, "count-objects", "-v"); !strings.Contains(out, "packs: 1") || !strings.Contains(out, "count: 0\n") {
@@ -160,12 +160,12 @@ func TestWhatIsNoPackIsRefused(t *testing.T) {
 	for name, in := range map[string][]byte{
 		"nothing": nil, "short": good[:8], "another format": append([]byte("PICK"), good[4:]...), "cut": good[:len(good)-5], "a flipped bit": flipped,
 	} {
-		if err := repo.Unpack(t.Context(), bytes.NewReader(in)); err == nil {
+		if err := unpack(t, repo, in); err == nil {
 			t.Errorf("%s: unpacked", name)
 		}
 	}
 	broken := errors.New("the line is broken")
-	if err := repo.Unpack(t.Context(), io.MultiReader(bytes.NewReader(good[:20]), failing{broken})); err == nil {
+	if err := unpackFrom(t, repo, func() io.Reader { return io.MultiReader(bytes.NewReader(good[:20]), failing{broken}) }); err == nil {
 		t.Error("a pack that could not be read to its end was unpacked")
 	}
 }
@@ -251,7 +251,7 @@ func TestReplacementsAndGraftsAreSeenThrough(t *testing.T) {
 			to := t.TempDir()
 			git(t, to, "init", "--quiet", "--bare")
 			target := openDir(t, to)
-			if err := target.Unpack(t.Context(), bytes.NewReader(packOf(t, openDir(t, from), []string{third}, []string{first}))); err != nil {
+			if err := unpack(t, target, packOf(t, openDir(t, from), []string{third}, []string{first})); err != nil {
 				t.Fatal(err)
 			}
 			cut(t, to, second)
@@ -287,14 +287,14 @@ func TestAPackThatFailsLeavesNoFiles(t *testing.T) {
 			broken := bytes.Clone(pack)
 			broken[len(broken)-25] ^= 1
 			for _, bad := range [][]byte{pack[:len(pack)-30], broken} {
-				if err := openDir(t, to).Unpack(t.Context(), bytes.NewReader(bad)); err == nil {
+				if err := unpack(t, openDir(t, to), bad); err == nil {
 					t.Error("it was unpacked")
 				}
 				if left := filesIn(t, objects); len(left) > 0 {
 					t.Errorf("left: %q", left)
 				}
 			}
-			if err := openDir(t, to).Unpack(t.Context(), bytes.NewReader(pack)); err != nil {
+			if err := unpack(t, openDir(t, to), pack); err != nil {
 				t.Fatal(err)
 			}
 			git(t, to, "fsck", "--strict", "--no-dangling")

@@ -50,6 +50,7 @@ const (
 	NotMaintained     = "not-maintained"      // the daily maintenance does not come
 	ObjectDamaged     = "object-damaged"      // a file with objects does not hold what it should
 	ObjectMissing     = "object-missing"      // refs reach it, and it is not here
+	ObjectMalformed   = "object-malformed"    // git's fsck objects to its form
 	ProjectRemoved    = "project-removed"     // the repository of a removed project is here
 	Moved             = "moved"               // it is a copy of another project than its path says
 	HeadDiffers       = "head-differs"        // HEAD points elsewhere than in the database, and nobody knows which one counts
@@ -111,6 +112,7 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 		f.failed(f.uncloned(ctx, found))
 	}
 	f.behind(status, repositories, found)
+	malformed(status, repositories, found)
 	if len(repositories) == 1 {
 		f.found = found // it may have any number
 	}

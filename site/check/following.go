@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/refdb"
@@ -33,6 +34,16 @@ func (f *siteCheck) behind(status client.Status, repositories []config.Repositor
 		}
 		age := time.Duration(b.Age * float64(time.Second)).Round(time.Second)
 		found(Finding{Project: b.Project, Code: Behind, Detail: fmt.Sprintf("for %s it could not be brought to what the database holds: %s", age, b.Reason)})
+	}
+}
+
+// malformed finds the projects into which another site let objects, within the last day, to which git's fsck objects.
+func malformed(status client.Status, repositories []config.Repository, found func(Finding)) {
+	for _, m := range status.Malformed {
+		if slices.ContainsFunc(repositories, func(r config.Repository) bool { return r.Project == m.Project }) {
+			found(Finding{Project: m.Project, Code: ObjectMalformed, Subject: "pack " + m.Pack, Detail: fmt.Sprintf("%s stored an object that git's fsck objects to: %s: it is here, too; "+
+				"if the project is not to take such objects, run `git config transfer.fsckObjects true` in its repositories at the sites where it is pushed to; this is said for a day", m.Owner, m.Objection)})
+		}
 	}
 }
 

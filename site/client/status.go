@@ -52,8 +52,10 @@ type Status struct {
 	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
 	Unguarded []Unguarded `json:"unguarded"`
 	// Behind are the repositories that can't be brought to what the database holds, and those that are being brought there.
-	Behind   []Behind `json:"behind"`
-	Counters Counters `json:"counters"`
+	Behind []Behind `json:"behind"`
+	// Malformed are the projects into which another site let objects, within the last day, that git's fsck objects to. They are stored.
+	Malformed []Malformed `json:"malformed"`
+	Counters  Counters    `json:"counters"`
 }
 
 // A Push is what one process of git has announced and not ended.
@@ -136,6 +138,17 @@ type Behind struct {
 	Project string  `json:"project"`
 	Reason  string  `json:"reason"`
 	Age     float64 `json:"age_seconds"` // since it could not be brought up
+	// Pack is the ID of the pack that can't be unpacked, if that is why.
+	Pack string `json:"pack,omitempty"`
+}
+
+// Malformed says what git's fsck objects to in an object that another site accepted.
+type Malformed struct {
+	Project   string  `json:"project"`
+	Pack      string  `json:"pack"`  // the ID of the last one with such an object
+	Owner     string  `json:"owner"` // who stored it
+	Objection string  `json:"objection"`
+	Age       float64 `json:"age_seconds"`
 }
 
 // unreadFor is for how long an entry of the list of moves may be unread before somebody should look at its reader.

@@ -39,6 +39,8 @@ type Options struct {
 	At refdb.Position
 	// Each, unless nil, is called with each pack that was unpacked.
 	Each func(refdb.Pack)
+	// Malformed is that of [packs.Receiver].
+	Malformed func(p refdb.Pack, objection string)
 }
 
 // A Report says what a clone has.
@@ -115,6 +117,7 @@ func fill(ctx context.Context, c *config.Config, db *refdb.DB, row refdb.Project
 		return rep, err
 	}
 	repo := receiver.Repo
+	receiver.Malformed = o.Malformed
 	receiver.Each = func(p refdb.Pack) {
 		rep.Packs++
 		if o.Each != nil {

@@ -79,13 +79,15 @@ type Follower struct {
 	known  map[string]string      // the repositories that were compared as a whole, or are to be, by project
 	failed map[string]Failure
 	heads  map[string]watchedHead // by project
-	epochs []refdb.Epoch
-	cursor refdb.Cursor
-	saved  string        // what the state file has
-	loaded chan struct{} // closed once that was read
-	again  chan struct{} // has an item if all repositories are to be compared
+	// malformed are the last objections to objects of projects.
+	malformed map[string]Malformed
+	epochs    []refdb.Epoch
+	cursor    refdb.Cursor
+	saved     string        // what the state file has
+	loaded    chan struct{} // closed once that was read
+	again     chan struct{} // has an item if all repositories are to be compared
 
-	moved, received, bytes, failures atomic.Uint64
+	moved, received, bytes, failures, objections atomic.Uint64
 }
 
 // A Failure says why a repository is behind.
@@ -93,13 +95,26 @@ type Failure struct {
 	Project  string
 	Reason   string
 	Since    time.Time
-	Unplaced int // refs that git, or a hook, refuses to move
+	Unplaced int    // refs that git, or a hook, refuses to move
+	Pack     string // the ID of the pack that can't be unpacked, if that is why
 }
+
+// Malformed says what git's fsck objects to in an object of a pack, which was unpacked all the same.
+type Malformed struct {
+	Project   string
+	Pack      refdb.Pack
+	Objection string
+	At        time.Time
+}
+
+// malformedFor is how long an objection is shown.
+const malformedFor = 24 * time.Hour
 
 // New returns a follower.
 func New(db *refdb.DB, o Options) *Follower {
 	return &Follower{
-		db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{}, heads: map[string]watchedHead{},
+		db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{},
+		heads: map[string]watchedHead{}, malformed: map[string]Malformed{},
 		loaded: make(chan struct{}), again: make(chan struct{}, 1),
 	}
 }
@@ -199,6 +214,30 @@ func (f *Follower) Failures() (all []Failure) {
 	return all
 }
 
+// FoundMalformed records that git's fsck objects to an object of a pack that another site stored.
+func (f *Follower) FoundMalformed(ctx context.Context, project string, p refdb.Pack, objection string) {
+	f.objections.Add(1)
+	f.o.Logger.WarnContext(ctx, "git objects to the form of an object that another site accepted; it is stored: see `refdbctl site status`", "project", f.o.Digest(project, ""), "pack", p.ID)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.malformed[project] = Malformed{project, p, objection, time.Now()}
+}
+
+// Malformed returns the last objection to an object of each project, of the last day, in the order of the projects, and how many there were since the start.
+func (f *Follower) Malformed() (all []Malformed, count uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for project, m := range f.malformed {
+		if time.Since(m.At) > malformedFor {
+			delete(f.malformed, project)
+			continue
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b Malformed) int { return strings.Compare(a.Project, b.Project) })
+	return all, f.objections.Load()
+}
+
 // Followed returns how many repositories are kept up.
 func (f *Follower) Followed() int {
 	f.mu.Lock()
@@ -290,7 +329,7 @@ func (f *Follower) work(ctx context.Context) {
 			err, again = nil, work{}
 		case err != nil && ctx.Err() == nil:
 			f.failures.Add(1)
-			f.log(ctx, "a repository can't be brought up; trying again: see `refdbctl site status`", err, "project", f.o.Digest(project, ""))
+			f.log(ctx, "a repository can't be brought up; trying again: see `refdbctl site status`", err, "project", f.o.Digest(project, ""), "pack", packs.HeldBy(err))
 		}
 		f.recordResult(project, again, err)
 		f.queue.done(project, again)
@@ -312,7 +351,7 @@ func (f *Follower) recordResult(project string, again work, err error) {
 	if !failing {
 		before.Since = time.Now()
 	}
-	f.failed[project] = Failure{project, err.Error(), before.Since, again.unplaced}
+	f.failed[project] = Failure{project, err.Error(), before.Since, again.unplaced, packs.HeldBy(err)}
 }
 
 // catchUp unpacks what is new for a repository, and moves refs. It returns what is left to do.
@@ -363,7 +402,7 @@ func (f *Follower) catchUp(ctx context.Context, project string, w work) (again w
 		err = catchup.SyncRefs(ctx, c, f.db, repo, project, refs, mark.IsWhole, each)
 	}
 	if err == nil && startOver {
-		_, err = f.receiver(project, repo, mark, nil).StartOver(ctx)
+		_, err = f.receiver(ctx, project, repo, mark, nil).StartOver(ctx)
 	}
 	if err == nil && (w.all || w.refs[head.Ref]) {
 		err = f.settleHead(ctx, repo, r)
@@ -395,12 +434,13 @@ func (f *Follower) open(ctx context.Context, project string, r config.Repository
 
 // receive unpacks what is new. Refs are those that the packs are likely to build on.
 func (f *Follower) receive(ctx context.Context, project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) error {
-	return f.receiver(project, repo, mark, refs).Receive(ctx)
+	return f.receiver(ctx, project, repo, mark, refs).Receive(ctx)
 }
 
-func (f *Follower) receiver(project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) packs.Receiver {
+func (f *Follower) receiver(ctx context.Context, project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) packs.Receiver {
 	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs,
-		Each: func(p refdb.Pack) { f.received.Add(1); f.bytes.Add(uint64(p.Size)) }}
+		Each:      func(p refdb.Pack) { f.received.Add(1); f.bytes.Add(uint64(p.Size)) },
+		Malformed: func(p refdb.Pack, objection string) { f.FoundMalformed(ctx, project, p, objection) }}
 }
 
 // markOf returns the mark of a repository, as the present epoch allows.

@@ -66,8 +66,8 @@ func (k *Lifecycle) cloneOne(ctx context.Context, c *config.Config, project stri
 	case errors.Is(err, errNoRef):
 		k.cloner.waits(project)
 	case err != nil:
-		k.cloner.failed(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()))
-		k.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
+		k.cloner.failed(project, "it has no repository here, and can't be cloned: "+wire.OneLine(err.Error()), err)
+		k.Logger.WarnContext(ctx, "a project can't be cloned; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String(), "pack", packs.HeldBy(err))
 	default:
 		k.Logger.InfoContext(ctx, "a project was cloned", "project", which, "refs", rep.Refs, "packs", rep.Packs)
 	}
@@ -106,7 +106,8 @@ func (k *Lifecycle) Clone(ctx context.Context, c *config.Config, project string)
 	case !has:
 		return rep, errNoRef
 	}
-	return clone.CloneAndGuard(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner(), Hook: k.Hook})
+	return clone.CloneAndGuard(ctx, c, k.DB, clone.Options{Project: project, Site: c.Site, By: k.DB.Owner(), Hook: k.Hook,
+		Malformed: func(p refdb.Pack, objection string) { k.Follower.FoundMalformed(ctx, project, p, objection) }})
 }
 
 // hasRef reports whether a ref of a project holds anything in the database.

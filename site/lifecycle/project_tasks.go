@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/site/client"
+	"github.com/globalrefdb/globalrefdb/site/packs"
 )
 
 const (
@@ -29,6 +30,7 @@ type projectTasks struct {
 
 type projectTask struct {
 	reason string // of the last failure; "" if it was not tried
+	pack   string // that can't be unpacked, if that is why
 	since  time.Time
 	pause  time.Duration // after the next failure
 	next   time.Time     // when to try
@@ -67,7 +69,7 @@ func (l *projectTasks) failures() (all []client.Behind) {
 	defer l.mu.Unlock()
 	for project, t := range l.tasks {
 		if t.reason != "" {
-			all = append(all, client.Behind{Project: project, Reason: t.reason, Age: time.Since(t.since).Seconds()})
+			all = append(all, client.Behind{Project: project, Reason: t.reason, Pack: t.pack, Age: time.Since(t.since).Seconds()})
 		}
 	}
 	slices.SortFunc(all, func(a, b client.Behind) int { return strings.Compare(a.Project, b.Project) })
@@ -118,18 +120,18 @@ func (l *projectTasks) waits(project string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.tasks[project]
-	t.reason, t.next, t.pause = "", time.Now().Add(t.pause), min(2*t.pause, taskWaitsLast)
+	t.reason, t.pack, t.next, t.pause = "", "", time.Now().Add(t.pause), min(2*t.pause, taskWaitsLast)
 }
 
-// failed records why a task has failed. It is tried again later and later.
-func (l *projectTasks) failed(project, reason string) {
+// failed records that a task has failed for a reason with an error. It is tried again later and later.
+func (l *projectTasks) failed(project, reason string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.tasks[project]
 	if t.reason == "" {
 		t.since = time.Now()
 	}
-	t.reason = reason
+	t.reason, t.pack = reason, packs.HeldBy(err)
 	t.next = time.Now().Add(t.pause)
 	t.pause = min(2*t.pause, taskAgainLast)
 }

@@ -62,7 +62,7 @@ func (k *Lifecycle) RunRemovals(ctx context.Context) {
 			k.removals.later(project, time.Duration(wait))
 			return
 		case err != nil:
-			k.removals.failed(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()))
+			k.removals.failed(project, "the project was removed, and its repository is still here: "+wire.OneLine(err.Error()), err)
 			k.Logger.WarnContext(ctx, "the repository of a removed project stays; trying again: see `refdbctl site status`", "project", which, "class", refdb.ClassOf(err).String())
 			return
 		case to != "":

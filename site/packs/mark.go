@@ -33,6 +33,9 @@ type Mark struct {
 	whole map[string]bool
 	since time.Time
 
+	// tooMuch are packs that exceeded a limit of git, and when. Each try may take git minutes.
+	tooMuch map[string]excess
+
 	restarted  time.Time // when it began again last
 	from       string    // the base at which it did, "" if there was none
 	baseNeeded bool      // since then: a base is unpacked even if all seems to be here
@@ -45,6 +48,8 @@ const (
 	wholeFor = time.Hour
 	// maxMade bounds the packs that were made here and not listed yet. What is forgotten is unpacked again.
 	maxMade = 10_000
+	// retryExcess is after how long a pack that exceeded a limit is tried again.
+	retryExcess = time.Hour
 	// restartEvery is how often a repository begins again at the same base, which may be large.
 	restartEvery = time.Hour
 )
@@ -155,6 +160,28 @@ func (m *Mark) startOver(base string) bool {
 	m.restarted, m.from, m.baseNeeded = time.Now(), base, true
 	m.Key, m.later, m.whole = refdb.PackKey{}, nil, nil
 	return true
+}
+
+// An excess is why unpacking a pack was too much for git.
+type excess struct {
+	err error
+	at  time.Time
+}
+
+// exceeds records that unpacking a pack exceeded a limit.
+func (m *Mark) exceeds(id string, err error) {
+	if m.tooMuch == nil || len(m.tooMuch) >= maxWhole {
+		m.tooMuch = map[string]excess{}
+	}
+	m.tooMuch[id] = excess{err, time.Now()}
+}
+
+// exceeded returns the limit that unpacking a pack exceeded within the last hour; nil if it exceeded none.
+func (m *Mark) exceeded(id string) error {
+	if e := m.tooMuch[id]; time.Since(e.at) < retryExcess {
+		return e.err
+	}
+	return nil
 }
 
 // Made records that packs were made of this repository, and used.

@@ -2,6 +2,7 @@ package packs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -30,8 +31,33 @@ type Receiver struct {
 
 	// Refs are those whose values the packs are likely to build on.
 	Refs []string
+	// Limits are those of git; the zero value stands for the default ones.
+	Limits gitrepo.UnpackLimits
 	// Each, unless nil, is called with each pack that was unpacked.
 	Each func(refdb.Pack)
+	// Malformed, unless nil, is called with each pack in which git's fsck objects to the form of an object, and with its words. The pack is unpacked
+	// all the same.
+	Malformed func(p refdb.Pack, objection string)
+}
+
+// A HeldError says that a pack can't be unpacked, and with it nothing that comes after it in its project.
+type HeldError struct {
+	Pack refdb.Pack
+	Err  error
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("pack %s of %s: %v", e.Pack.ID, e.Pack.Owner, e.Err)
+}
+
+func (e *HeldError) Unwrap() error { return e.Err }
+
+// HeldBy returns the ID of the pack that err says can't be unpacked; "" if it is about none.
+func HeldBy(err error) string {
+	if held := (*HeldError)(nil); errors.As(err, &held) {
+		return held.Pack.ID
+	}
+	return ""
 }
 
 // Receive unpacks, in their order, all used packs that are not here yet, and moves the mark on. After an error some
@@ -146,24 +172,29 @@ func (r Receiver) bring(ctx context.Context, p refdb.Pack) error {
 		return err
 	}
 	if err := r.unpack(ctx, p); err != nil {
-		return fmt.Errorf("pack %s of %s: %w%s", p.ID, p.Owner, err, r.advice(err))
+		return r.held(p, err)
 	}
 	if p.Full {
 		return nil
 	}
 	whole, err := r.Repo.IsConnected(ctx, p.Tips, p.Prerequisites)
 	if err == nil && !whole {
-		err = fmt.Errorf("pack %s of %s: %w that its values need: they are neither in it nor in what it builds on%s", p.ID, p.Owner, ErrIncomplete, r.advice(ErrIncomplete))
+		err = r.held(p, fmt.Errorf("%w that its values need: they are neither in it nor in what it builds on", ErrIncomplete))
 	}
 	return err
 }
 
-// advice says what to do about a pack that no site can unpack.
-func (r Receiver) advice(err error) string {
-	if !errors.Is(err, ErrIncomplete) && !errors.Is(err, ErrDamaged) {
-		return ""
+// held returns the error of a pack that can't be unpacked, which says what to do. What is the fault of the database, the disk or a signal holds up no pack.
+func (r Receiver) held(p refdb.Pack, err error) error {
+	switch {
+	case errors.Is(err, gitrepo.ErrUnpackLimit):
+		err = fmt.Errorf("%w: if the project is to have it, fetch its objects from a site that has them: `refdbctl site sync %s --from URL`", err, r.Project)
+	case errors.Is(err, ErrIncomplete), errors.Is(err, ErrDamaged), errors.Is(err, gitrepo.ErrPack), errors.Is(err, gitrepo.ErrUnpack):
+		err = fmt.Errorf("%w: run `refdbctl site store compact %s` at a site that has the objects", err, r.Project)
+	default:
+		return fmt.Errorf("pack %s of %s: %w", p.ID, p.Owner, err)
 	}
-	return ": run `refdbctl site store compact " + r.Project + "` at a site that has the objects"
+	return &HeldError{p, err}
 }
 
 // hasBase reports whether all is here that refs held at the position of a base. What else is in the base may be needed by packs that
@@ -220,24 +251,35 @@ func (r Receiver) basesWhole(ctx context.Context, p refdb.Pack) error {
 	}
 	switch {
 	case !whole && p.Full:
-		return fmt.Errorf("%w that the database kept in transit and has dropped: run `refdbctl site store compact %s` at a site that has them", ErrIncomplete, r.Project)
+		return r.held(p, fmt.Errorf("%w that the database kept in transit and has dropped", ErrIncomplete))
 	case !whole:
-		return fmt.Errorf("pack %s of %s: %w that it builds on%s", p.ID, p.Owner, ErrIncomplete, r.advice(ErrIncomplete))
+		return r.held(p, fmt.Errorf("%w that it builds on", ErrIncomplete))
 	}
 	r.Mark.know(unsure)
 	return nil
 }
 
-// unpack stores the pack's objects in the repository, while it reads them from the database.
+// unpack stores the pack's objects in the repository, while it reads them from the database. One that was too much for git is tried again after an hour.
 func (r Receiver) unpack(ctx context.Context, p refdb.Pack) error {
+	if err := r.Mark.exceeded(p.ID); err != nil {
+		return err
+	}
+	in := gitrepo.Incoming{Size: p.Size, Open: func() io.Reader { return NewReader(ctx, r.DB, p) }}
 	if p.Data != nil {
 		sum := sha256.Sum256(p.Data)
 		if hex.EncodeToString(sum[:]) != p.Sum {
 			return fmt.Errorf("%w: its checksum differs", ErrDamaged)
 		}
-		return r.Repo.Unpack(ctx, bytes.NewReader(p.Data))
+		in.Open = func() io.Reader { return bytes.NewReader(p.Data) }
 	}
-	return r.Repo.Unpack(ctx, NewReader(ctx, r.DB, p))
+	objection, err := r.Repo.Unpack(ctx, in, cmp.Or(r.Limits, gitrepo.DefaultUnpackLimits()))
+	if errors.Is(err, gitrepo.ErrUnpackLimit) {
+		r.Mark.exceeds(p.ID, err)
+	}
+	if err == nil && objection != "" && r.Malformed != nil {
+		r.Malformed(p, objection)
+	}
+	return err
 }
 
 // NewReader returns a reader of a pack's bytes. At the end it is an error that wraps [ErrDamaged] if they are not those that were stored.

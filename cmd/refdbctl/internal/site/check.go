@@ -58,7 +58,7 @@ The codes don't change: daemon-down, database, repository, repository-unknown, h
 hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, head-differs, symref, ref-broken, local-unknown,
 local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
 peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, object-damaged, object-missing,
-project-removed, moved, not-guarded.
+object-malformed, project-removed, moved, not-guarded.
 
 JSON: an object with "findings", a list of ` + output.Names(FindingColumns) + `;
 and repositories, looked_at, mended, ok.`,

@@ -98,6 +98,10 @@ func printStatus(w io.Writer, s client.Status) error {
 	for _, b := range s.Behind {
 		lines = append(lines, [2]string{"behind", fmt.Sprintf("%s since %s: %s", b.Project, output.Ago(Seconds(b.Age)), b.Reason)})
 	}
+	for _, m := range s.Malformed {
+		lines = append(lines, [2]string{"malformed", fmt.Sprintf("%s %s: pack %s of %s: git's fsck says: %s: it is stored; whether the project takes such objects is for transfer.fsckObjects at the sites where it is pushed to",
+			m.Project, output.Ago(Seconds(m.Age)), m.Pack, m.Owner, m.Objection)})
+	}
 	for _, u := range s.Unguarded {
 		line := fmt.Sprintf("%s: mode %s: %d transactions would have been refused", u.Project, u.Mode, u.Refusals)
 		if n := len(u.Recent); n > 0 {
