@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -74,6 +75,9 @@ func (d *Daemon) Maintaining() (end func()) {
 	d.maintainer.Enter(context.Background(), func() {})
 	return d.maintainer.Leave
 }
+
+// SetUnpackLimits changes what git may use to unpack a pack of another site. It is called before Run.
+func (d *Daemon) SetUnpackLimits(l gitrepo.UnpackLimits) { d.follower.SetUnpackLimits(l) }
 
 // BreakMoves lets moves not be listed until mend is called.
 func (d *Daemon) BreakMoves() (mend func(), err error) {

@@ -81,6 +81,7 @@ type Follower struct {
 	heads  map[string]watchedHead // by project
 	// malformed are the last objections to objects of projects.
 	malformed map[string]Malformed
+	unpack    gitrepo.UnpackLimits
 	epochs    []refdb.Epoch
 	cursor    refdb.Cursor
 	saved     string        // what the state file has
@@ -114,10 +115,13 @@ const malformedFor = 24 * time.Hour
 func New(db *refdb.DB, o Options) *Follower {
 	return &Follower{
 		db: db, o: o, queue: newQueue(), marks: map[string]*packs.Mark{}, known: map[string]string{}, failed: map[string]Failure{},
-		heads: map[string]watchedHead{}, malformed: map[string]Malformed{},
+		heads: map[string]watchedHead{}, malformed: map[string]Malformed{}, unpack: gitrepo.DefaultUnpackLimits(),
 		loaded: make(chan struct{}), again: make(chan struct{}, 1),
 	}
 }
+
+// SetUnpackLimits changes what git may use to unpack a pack. It is called before Run.
+func (f *Follower) SetUnpackLimits(l gitrepo.UnpackLimits) { f.unpack = l }
 
 // Run keeps the repositories up until ctx ends. It waits out a database that is down.
 func (f *Follower) Run(ctx context.Context) {
@@ -438,7 +442,7 @@ func (f *Follower) receive(ctx context.Context, project string, repo *gitrepo.Re
 }
 
 func (f *Follower) receiver(ctx context.Context, project string, repo *gitrepo.Repo, mark *packs.Mark, refs []string) packs.Receiver {
-	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs,
+	return packs.Receiver{DB: f.db, Repo: repo, Project: project, Mark: mark, Refs: refs, Limits: f.unpack,
 		Each:      func(p refdb.Pack) { f.received.Add(1); f.bytes.Add(uint64(p.Size)) },
 		Malformed: func(p refdb.Pack, objection string) { f.FoundMalformed(ctx, project, p, objection) }}
 }
