@@ -93,6 +93,7 @@ type Daemon struct {
 	metrics  daemonMetrics
 	open     intent.Open
 	lags     compare.Lags
+	survey   survey
 	moved    moves.Marks
 	list     moves.List
 	readers  readers.Readers
@@ -242,6 +243,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		})
 		d.tasks.Go(func() { <-work.Done(); metrics.Close() })
 		d.tasks.Go(func() { d.lags.Measure(work, d.config.Load, d.db, d.o.Logger, d.digest) })
+		d.tasks.Go(func() { d.survey.keep(work, d) })
 	}
 
 	if err := d.witness.CompareAtStart(ctx, c); err != nil {

@@ -79,6 +79,9 @@ func (d *Daemon) Maintaining() (end func()) {
 // SetUnpackLimits changes what git may use to unpack a pack of another site. It is called before Run.
 func (d *Daemon) SetUnpackLimits(l gitrepo.UnpackLimits) { d.follower.SetUnpackLimits(l) }
 
+// SurveyNow surveys the site, as a daemon that exports metrics does every few minutes.
+func (d *Daemon) SurveyNow(ctx context.Context) { d.survey.take(ctx, d) }
+
 // BreakMoves lets moves not be listed until mend is called.
 func (d *Daemon) BreakMoves() (mend func(), err error) {
 	dir := moves.Dir(d.config.Load().State)

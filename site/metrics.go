@@ -86,11 +86,15 @@ var (
 	notFollowing    = describe("repositories_not_following", "Repositories among them that the last attempt did not bring there.")
 	notFollowingFor = describe("not_following_seconds", "How long the one among these has been behind that has been for longest; 0 without any.")
 	unplacedRefs    = describe("refs_not_placed", "Refs that the last attempt to bring a repository to what the database holds could not move, because git or a hook refused.")
-	packsHeld       = describe("packs_held", "Repositories that a pack of another site holds up because it can't be unpacked.")
-	malformedPacks  = describe("packs_malformed_total", "Packs of other sites with an object to whose form git's fsck objects. They were unpacked.")
-	followFailures  = describe("follow_failures_total", "Attempts to bring a repository to what the database holds that failed.")
-	unpackedBytes   = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
-	sessionsMetric  = describe("sessions", "Guards with a session (open), that live without one (broken; silent if that has lasted for a minute and something waits for them), "+
+	statesMetric    = describe("repositories_state", "Repositories of projects that are to be guarded: guarded; open, if nobody has put them under guard; disabled, if nothing is to "+
+		"guard them; bypassed, if they are under guard and git is not led to the hooks; unknown, if they can't be looked at. As of some five minutes ago at most.", "state")
+	storedPacks    = describe("packs_stored_bytes", "Bytes of the packs in the database that pushes have used, of all projects and sites.")
+	unusedPacks    = describe("packs_unused_bytes", "Bytes of the packs in the database that no push has used yet, of all projects and sites.")
+	packsHeld      = describe("packs_held", "Repositories that a pack of another site holds up because it can't be unpacked.")
+	malformedPacks = describe("packs_malformed_total", "Packs of other sites with an object to whose form git's fsck objects. They were unpacked.")
+	followFailures = describe("follow_failures_total", "Attempts to bring a repository to what the database holds that failed.")
+	unpackedBytes  = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
+	sessionsMetric = describe("sessions", "Guards with a session (open), that live without one (broken; silent if that has lasted for a minute and something waits for them), "+
 		"or that have died and left something that is being settled (dead).", "state")
 	gerritMetric = describe("gerrit_unguarded", "1 if the site's Gerrit (site.gerrit) has run for half a minute without the guard: it moves refs that other sites don't hear of. "+
 		"0 otherwise, also without a Gerrit.")
@@ -108,7 +112,7 @@ var (
 		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,
 		notFollowing, notFollowingFor, unplacedRefs, followFailures, unpackedBytes, sessionsMetric, sessionOpen, sessionOldest,
-		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost, packsHeld, malformedPacks,
+		movesListed, movesWritable, movesReaders, movesUnread, movesOldest, gerritMetric, hooksMetric, hooksLost, packsHeld, malformedPacks, statesMetric, storedPacks, unusedPacks,
 	}
 )
 
@@ -221,6 +225,14 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge(unplacedRefs, float64(unplaced))
 	count(unpackedBytes, bytes)
+	repositories, stored := c.survey.results()
+	for state, n := range repositories {
+		gauge(statesMetric, float64(n), state)
+	}
+	if stored != nil {
+		gauge(storedPacks, float64(stored.Size))
+		gauge(unusedPacks, float64(stored.UnusedSize))
+	}
 }
 
 // rootGone reports whether the directory of the repositories is away, such as with its disk. The site's hooks alone are nothing.

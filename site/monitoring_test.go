@@ -161,9 +161,9 @@ func exported(t *testing.T) string {
 	if said, ok := client.push("c1:refs/heads/x"); !ok {
 		t.Fatal(said)
 	}
-	sitetest.Eventually(t, "a heartbeat", func() bool {
+	sitetest.Eventually(t, "a heartbeat, and a survey", func() bool {
 		_, text := get(t, at, "/metrics")
-		return strings.Contains(text, `refdb_operation_duration_seconds_count{op="beat",outcome="ok"}`)
+		return strings.Contains(text, `refdb_operation_duration_seconds_count{op="beat",outcome="ok"}`) && strings.Contains(text, "refdb_site_packs_unused_bytes ")
 	})
 
 	library := metrics.New()
@@ -185,7 +185,24 @@ func exported(t *testing.T) string {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	_, text := get(t, at, "/metrics")
-	return text + w.Body.String() + exportedOverHTTP(t)
+	return text + w.Body.String() + exportedOverHTTP(t) + exportedByGerrit(t)
+}
+
+var gerritMetric = regexp.MustCompile(`(?:newCallbackMetric\(\s*)"(refdb/[a-z_/]+)"`)
+
+// exportedByGerrit is what the guard in a Gerrit puts into Gerrit's registry, as metrics-reporter-prometheus names it.
+func exportedByGerrit(t *testing.T) (text string) {
+	t.Helper()
+	for _, file := range []string{"GuardMetrics.java", "moves/MoveMetrics.java"} {
+		source, err := os.ReadFile("../gerrit/src/main/java/com/github/globalrefdb/gerrit/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range gerritMetric.FindAllStringSubmatch(string(source), -1) {
+			text += strings.ReplaceAll(m[1], "/", "_") + " 0\n"
+		}
+	}
+	return text
 }
 
 // exportedOverHTTP is what the front for readers exports.
