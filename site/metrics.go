@@ -149,7 +149,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(startedMetric, float64(s.Started.UnixMilli())/1000)
 	gauge(servingMetric, oneIf(s.Presence))
 	gauge(databaseMetric, oneIf(s.Database))
-	gauge(rootMetric, oneIf(c.rootGone()))
+	gauge(rootMetric, oneIf(s.RootGone))
 	gauge(stuckMetric, float64(len(s.Stuck)))
 	gauge(activeMetric, float64(len(s.Pushes)))
 	open, oldest := c.open.Count()

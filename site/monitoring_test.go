@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
+	"github.com/globalrefdb/globalrefdb/site/check"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
 	"github.com/globalrefdb/globalrefdb/site/smarthttp"
@@ -287,10 +288,21 @@ func TestARootThatIsGoneIsSaid(t *testing.T) {
 	g := newGuard(t, local.SQLite(t), "eu-1", setting, "[site]\n\tstore = all")
 	metricIs(t, at, "refdb_site_root_gone", 0)
 	root := filepath.Join(g.dir, "git")
-	if err := os.Rename(root, root+".away"); err != nil {
+	c, err := config.Load(t.Context(), g.config)
+	if err == nil {
+		err = os.Rename(root, root+".away")
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	metricIs(t, at, "refdb_site_root_gone", 1)
+	if s := g.status(); !s.RootGone || s.OK() {
+		t.Errorf("status is content: %+v", s)
+	}
+	var found []string
+	if err := check.Run(t.Context(), c, g.db, nil, check.Options{}, func(f check.Finding) { found = append(found, f.Code+" "+f.Subject) }); err != nil || !slices.Contains(found, check.RootGone+" "+root) {
+		t.Errorf("check finds %q, %v", found, err)
+	}
 	// The mount point, where somebody has made the site's hooks anew.
 	hooks := filepath.Join(root, config.HooksDir)
 	if err := os.MkdirAll(hooks, 0o755); err != nil {

@@ -25,6 +25,7 @@ func (d *Daemon) status() client.Status {
 	s.Counters.Followed, s.Counters.Unpacked, _ = d.follower.Stats()
 	s.Readers = append(d.readers.Status(), d.guards.NeverRead(d.readers.Reads, readers.NeverReadFor)...)
 	s.HooksError, _ = d.hooks.State()
+	s.RootGone = d.rootGone()
 	if err := d.list.Writable(); err != nil {
 		s.MovesError = err.Error()
 	}

@@ -168,6 +168,7 @@ func (d *doctor) clock(ctx context.Context, db *refdb.DB) bool {
 		cancel()
 		if err != nil {
 			d.add("latency", checkFail, "%s", err)
+			d.add("settings and locks", checkFail, "not looked at, as the database does not answer")
 			return false
 		}
 		if len(times) == 0 || took < slices.Min(times) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,12 @@ func TestGerritCheckSaysHowTheLastComparisonOfTheIndexesWent(t *testing.T) {
 	if got := state("did not come to its end"); got.Indexes.State != "cut-off" {
 		t.Errorf("%+v", got)
 	}
+	// What can't be read is no comparison that found nothing.
+	g.write(t, "data/refdb/compared", "rubbish\n")
+	if r := g.gerrit(t, "check"); r.code != exit.Failed || !strings.Contains(r.out, "gerrit-indexes") {
+		t.Errorf("%d: %s%s", r.code, r.out, r.err)
+	}
+	g.write(t, "data/refdb/compared", fmt.Sprintf("began %d\n", time.Now().Unix()))
 	g.gerrit(t, "check", "--compare").is(t, exit.Failed, "no Gerrit runs in "+g.path)
 	asks := filepath.Join(g.path, "data/refdb/compare")
 	if _, err := os.Stat(asks); err == nil {

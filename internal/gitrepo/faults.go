@@ -57,6 +57,28 @@ func (r *Repo) Faults(ctx context.Context) (faults []Fault, err error) {
 	}), nil
 }
 
+// Alternates returns the directories outside of the repository from which it takes objects, without symbolic links.
+func (r *Repo) Alternates() (all []string, err error) {
+	text, err := os.ReadFile(filepath.Join(r.objects(), "info", "alternates"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for line := range strings.Lines(string(text)) {
+		dir := strings.TrimSuffix(line, "\n")
+		if dir == "" || strings.HasPrefix(dir, "#") {
+			continue
+		}
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(r.objects(), dir)
+		}
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
+		all = append(all, dir)
+	}
+	return all, err
+}
+
 func (r *Repo) objects() string { return filepath.Join(r.common, "objects") }
 
 func (r *Repo) damagedLoose(ctx context.Context) (faults []Fault, err error) {

@@ -50,6 +50,8 @@ const (
 	NotMaintained     = "not-maintained"      // the daily maintenance does not come
 	ObjectDamaged     = "object-damaged"      // a file with objects does not hold what it should
 	ObjectMissing     = "object-missing"      // refs reach it, and it is not here
+	ObjectsUnread     = "objects-unread"      // its objects are in another place, too, which was not looked at
+	RootGone          = "root-gone"           // the site's repositories are away
 	ObjectMalformed   = "object-malformed"    // git's fsck objects to its form
 	ProjectRemoved    = "project-removed"     // the repository of a removed project is here
 	Moved             = "moved"               // it is a copy of another project than its path says
@@ -81,6 +83,9 @@ type Options struct {
 	Repair bool
 	// Objects has all objects read, which takes as long as the disk does.
 	Objects bool
+	// NotCompared, unless nil, is called with each repository that nothing is to guard: neither its refs nor its objects are looked at. Several
+	// goroutines call it.
+	NotCompared func(config.Repository)
 	// Progress, unless nil, is called with how many repositories have been checked.
 	Progress func(done, total int)
 }
@@ -106,7 +111,13 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 	if detail != "" {
 		found(Finding{Code: DaemonDown, Subject: c.Socket, Detail: detail})
 	}
-	f := &siteCheck{Config: c, Options: o, db: db, program: program, obstructed: map[string]bool{}}
+	if status.RootGone {
+		found(Finding{Code: RootGone, Subject: c.Root, Detail: "it can't be read, or is empty although repositories were followed there: mount its disk; nothing can be said about the repositories"})
+	}
+	f := &siteCheck{Config: c, Options: o, db: db, program: program, obstructed: map[string]bool{}, looked: map[string]bool{}}
+	for _, r := range repositories {
+		f.looked[filepath.Join(r.Path, "objects")] = true
+	}
 	f.siteHooks(ctx, repositories, found)
 	if db != nil {
 		f.failed(f.uncloned(ctx, found))
@@ -141,6 +152,15 @@ func Run(ctx context.Context, c *config.Config, db *refdb.DB, repositories []con
 	return nil
 }
 
+// Unserved finds the repositories below the site's root that are none of the site's: a look at all of its repositories leaves them out.
+func Unserved(c *config.Config, found func(Finding)) error {
+	all, err := c.Unserved()
+	for _, u := range all {
+		found(Finding{Code: RepositoryUnknown, Subject: u.Path, Detail: "it is not looked at, and pushes to it are not guarded: " + u.Reason.Error()})
+	}
+	return err
+}
+
 // daemonStatus returns what the daemon says about itself, and what is wrong with it.
 func daemonStatus(ctx context.Context, socket string) (status client.Status, fault string) {
 	ctx, _, cancel := client.Within(ctx)
@@ -167,7 +187,8 @@ type siteCheck struct {
 	rules   map[string]refdb.Project // of the projects that have any
 	// obstructed are the projects that can't be cloned because something is at their path.
 	obstructed map[string]bool
-	found      func(Finding) // nil: findings are kept until it is the repository's turn
+	looked     map[string]bool // directories of objects of the repositories
+	found      func(Finding)   // nil: findings are kept until it is the repository's turn
 
 	failure    atomic.Pointer[error] // of the database: it is not asked any more
 	uncompared atomic.Int64          // repositories
@@ -281,7 +302,11 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 		if err := k.head(ctx); err != nil {
 			return err
 		}
-		k.maintained()
+		if err := k.maintained(); err != nil {
+			return err
+		}
+	} else if k.NotCompared != nil {
+		k.NotCompared(k.Repository)
 	}
 	if k.db == nil {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -119,15 +120,19 @@ func (k *repositoryCheck) packs(ctx context.Context) error {
 }
 
 // maintained finds that the daily maintenance does not come.
-func (k *repositoryCheck) maintained() {
+func (k *repositoryCheck) maintained() error {
 	if !k.Config.Maintain {
-		return
+		return nil
 	}
 	info, err := os.Stat(maintenance.File(k.repo.Dir()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is new here
+	}
 	if err != nil {
-		return // it is new here
+		return err
 	}
 	if age := time.Since(info.ModTime()); age > maintainPatience {
 		k.find(NotMaintained, k.Project, fmt.Sprintf("it was maintained %d days ago, and should be daily: see the daemon's log, and run `refdbctl site maintain %s`", int(age.Hours()/24), k.Project), nil)
 	}
+	return nil
 }

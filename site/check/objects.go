@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
@@ -18,6 +19,9 @@ const maxFaults = 20
 func (k *repositoryCheck) objects(ctx context.Context) error {
 	if !k.Objects {
 		return nil
+	}
+	if err := k.alternates(); err != nil {
+		return err
 	}
 	before, err := k.repo.Faults(ctx)
 	if err != nil || len(before) == 0 {
@@ -57,6 +61,17 @@ func (k *repositoryCheck) objects(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// alternates finds directories of objects outside of the repository that are not looked at as another one's.
+func (k *repositoryCheck) alternates() error {
+	all, err := k.repo.Alternates()
+	for _, dir := range all {
+		if !k.looked[dir] {
+			k.find(ObjectsUnread, dir, fmt.Sprintf("the repository takes objects from there (objects/info/alternates), and they were not read: look at them with `git --git-dir=%s fsck`", filepath.Dir(dir)), nil)
+		}
+	}
+	return err
 }
 
 // stored reports whether the database is to keep the project's objects.

@@ -45,8 +45,10 @@ type Status struct {
 	// MovesError is why moves can't be listed; "" if they are.
 	MovesError string `json:"moves_error,omitempty"`
 	// HooksError is what is wrong with the directory of the site's hooks; "" if nothing is.
-	HooksError string  `json:"hooks_error,omitempty"`
-	Stuck      []Stuck `json:"stuck"`
+	HooksError string `json:"hooks_error,omitempty"`
+	// RootGone is whether site.root can't be read, or is empty although repositories were followed there.
+	RootGone bool    `json:"root_gone,omitempty"`
+	Stuck    []Stuck `json:"stuck"`
 	// Gerrit is what the daemon sees of the site's Gerrit; nil if it has none (site.gerrit).
 	Gerrit *Gerrit `json:"gerrit,omitempty"`
 	// Unguarded are the projects that are not in mode enforce: in mode log nothing is refused, in mode comparing everything.
@@ -182,7 +184,7 @@ type Counters struct {
 
 // OK reports whether there is nothing for an operator to look at.
 func (s Status) OK() bool {
-	return s.Presence && s.Database && len(s.Stuck) == 0 && s.MovesError == "" && s.HooksError == "" && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
+	return s.Presence && s.Database && len(s.Stuck) == 0 && !s.RootGone && s.MovesError == "" && s.HooksError == "" && (s.Gerrit == nil || s.Gerrit.State != GerritUnguarded) &&
 		!slices.ContainsFunc(s.Readers, func(r Reader) bool { return r.Oldest > unreadFor.Seconds() }) &&
 		!slices.ContainsFunc(s.Sessions, func(one Session) bool { return one.State == SessionSilent }) &&
 		!slices.ContainsFunc(s.Behind, func(b Behind) bool { return b.Age > BehindPatience.Seconds() })

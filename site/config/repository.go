@@ -140,28 +140,62 @@ func (c *Config) Repositories() ([]Repository, error) {
 	for project, path := range c.paths {
 		all = append(all, Repository{project, path})
 	}
-	if c.root != "" {
-		err := filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if d.IsDir() && strings.HasPrefix(d.Name(), Unfinished) {
-				return fs.SkipDir
-			}
-			if !d.IsDir() || path == c.root || !isRepository(gitDir(path)) {
-				return nil
-			}
-			if r, err := c.Find(gitDir(path)); err == nil && c.paths[r.Project] == "" {
-				all = append(all, r)
-			}
-			return fs.SkipDir
-		})
-		if err != nil {
-			return nil, fmt.Errorf("looking for repositories: %w", err)
+	err := c.walk(func(path string, d fs.DirEntry) {
+		if !d.IsDir() {
+			return
 		}
+		if r, err := c.Find(gitDir(path)); err == nil && c.paths[r.Project] == "" {
+			all = append(all, r)
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	slices.SortFunc(all, func(a, b Repository) int { return strings.Compare(a.Project, b.Project) })
 	return all, nil
+}
+
+// An Unserved repository is below site.root, and none of the site's.
+type Unserved struct {
+	Path   string
+	Reason error
+}
+
+// Unserved returns the repositories below site.root that [Config.Repositories] leaves out, such as one whose name can't be a project's, and symbolic links to
+// repositories elsewhere.
+func (c *Config) Unserved() (all []Unserved, err error) {
+	err = c.walk(func(path string, d fs.DirEntry) {
+		if _, err := c.Find(gitDir(path)); err != nil {
+			all = append(all, Unserved{path, err})
+		}
+	})
+	return all, err
+}
+
+// walk calls found with each repository below site.root, and with each symbolic link to one.
+func (c *Config) walk(found func(path string, d fs.DirEntry)) error {
+	if c.root == "" {
+		return nil
+	}
+	err := filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), Unfinished):
+			return fs.SkipDir
+		case !d.IsDir() && d.Type()&fs.ModeSymlink == 0, path == c.root, !isRepository(gitDir(path)):
+			return nil
+		}
+		found(path, d)
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("looking for repositories: %w", err)
+	}
+	return err
 }
 
 // Names reports whether the configuration says where the repository of a project is.

@@ -36,6 +36,7 @@ const (
 	gerritInstances = "gerrit-instance"  // its instance ID is missing, or another site's
 	gerritServer    = "gerrit-server"    // its server ID is missing, or not that of the other sites
 	gerritRules     = "gerrit-rules"     // a project's rules leave out patch sets or drafts
+	gerritIndexes   = "gerrit-indexes"   // how the last comparison of its indexes went can't be read
 	gerritSequence  = "gerrit-sequence"  // a sequence would give numbers out again
 )
 
@@ -56,7 +57,7 @@ them with the repositories if it may have missed something. How the last compari
 Gerrit that runs for another one, in the background, and what is stale is indexed: run check again to see what came of it.
 
 The codes don't change: gerrit-setting, gerrit-root, gerrit-jar, gerrit-version, gerrit-other, gerrit-session,
-gerrit-unguarded, gerrit-unwatched, gerrit-instance, gerrit-server, gerrit-rules, gerrit-sequence, and those of
+gerrit-unguarded, gerrit-unwatched, gerrit-instance, gerrit-server, gerrit-rules, gerrit-indexes, gerrit-sequence, and those of
 refdbctl site check.
 
 JSON: an object with "findings", a list of ` + output.Names(site.FindingColumns) + `;
@@ -90,10 +91,7 @@ compared, stale (of those: they were indexed then), asked (for another compariso
 				}
 			}
 			said, err := a.indexes(dir)
-			if err != nil {
-				a.Note("indexes: %s", err)
-			}
-			k := &gerritCheck{app: a, config: c, dir: dir, repositories: repositories}
+			k := &gerritCheck{app: a, config: c, dir: dir, repositories: repositories, unread: err}
 			return a.Check(ctx, c, repositories, sitecheck.Options{Hook: f.hook}, k.run, output.Field{Name: "indexes", Value: said})
 		}),
 	}
@@ -108,6 +106,7 @@ type gerritCheck struct {
 	config       *config.Config
 	dir          *gerrit.Directory
 	repositories []config.Repository
+	unread       error // why it is not known how the last comparison of the indexes went
 	found        func(sitecheck.Finding)
 }
 
@@ -117,6 +116,12 @@ func (k *gerritCheck) run(ctx context.Context, db *refdb.DB, found func(sitechec
 	k.found = found
 	if err := k.configuration(ctx); err != nil {
 		k.find(gerritSetting, "etc", "%s", err)
+	}
+	if k.unread != nil {
+		k.find(gerritIndexes, k.dir.Path, "how the last comparison of the indexes went can't be read: %s", k.unread)
+	}
+	if err := sitecheck.Unserved(k.config, k.found); err != nil {
+		return err
 	}
 	session := k.jars()
 	k.daemon(ctx, session)

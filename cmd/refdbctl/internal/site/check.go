@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -58,10 +59,10 @@ The codes don't change: daemon-down, database, repository, repository-unknown, h
 hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, head-differs, symref, ref-broken, local-unknown,
 local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
 peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, object-damaged, object-missing,
-object-malformed, project-removed, moved, not-guarded.
+objects-unread, object-malformed, root-gone, project-removed, moved, not-guarded.
 
 JSON: an object with "findings", a list of ` + output.Names(FindingColumns) + `;
-and repositories, looked_at, mended, ok.`,
+and repositories, looked_at, not_compared (nothing is to guard them), mended, ok.`,
 		Example: `  refdbctl site check
   refdbctl site check team/app --repair
   refdbctl site check team/app --objects --repair
@@ -87,7 +88,12 @@ and repositories, looked_at, mended, ok.`,
 			if o.Hook == "" {
 				o.Hook = FindHook() // without it the hooks' version is not compared
 			}
-			return a.Check(ctx, c, repositories, o, func(context.Context, *refdb.DB, func(sitecheck.Finding)) error { return nil })
+			return a.Check(ctx, c, repositories, o, func(_ context.Context, _ *refdb.DB, found func(sitecheck.Finding)) error {
+				if len(args) > 0 {
+					return nil
+				}
+				return sitecheck.Unserved(c, found)
+			})
 		}),
 	}
 	f.Add(cmd)
@@ -120,6 +126,8 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 	report := output.NewReport(a.Out, a.Format, a.Palette(a.Out), "findings", FindingColumns)
 	var printing error
 	var left, mended, reached int
+	var notCompared atomic.Int64
+	o.NotCompared = func(config.Repository) { notCompared.Add(1) }
 	var bar cli.Progress
 	if cli.IsTerminal(a.Err) && len(repositories) > 1 {
 		bar.Bar = cli.NewBar(a.Err, "repositories", len(repositories))
@@ -158,6 +166,7 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 		printing = report.CloseWith(append([]output.Field{
 			{Name: "repositories", Value: len(repositories)},
 			{Name: "looked_at", Value: reached},
+			{Name: "not_compared", Value: notCompared.Load()},
 			{Name: "mended", Value: mended},
 			{Name: "ok", Value: err == nil && left == 0},
 		}, more...)...)
@@ -165,6 +174,9 @@ func (a *App) Check(ctx context.Context, c *config.Config, repositories []config
 	summary := fmt.Sprintf("looked at %s: %s", RepositoryCount(reached), output.Count(left, "finding"))
 	if mended > 0 {
 		summary += fmt.Sprintf(", and %d mended", mended)
+	}
+	if n := int(notCompared.Load()); n > 0 {
+		summary += fmt.Sprintf("; %s not compared, as not under guard", RepositoryCount(n))
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -29,7 +29,7 @@ func (a *App) statusCommand() *cobra.Command {
 neither the value that was announced nor the one before, and which repositories can't be brought to what the
 database holds.
 
-The status is 1 if it does not answer, can't serve, something is stuck, the site's Gerrit (site.gerrit) runs
+The status is 1 if it does not answer, can't serve, something is stuck, the repositories' root is gone, the site's Gerrit (site.gerrit) runs
 without the guard, moves can't be listed, or if for over a minute a repository has been behind, or a guard has had no
 session while something waits for it, or for over 5 minutes one has not read what has moved. With -o json all that it
 says is printed as one object.`,
@@ -85,6 +85,9 @@ func printStatus(w io.Writer, s client.Status) error {
 	}
 	if s.HooksError != "" {
 		lines = append(lines, [2]string{"hooks", "damaged, so that pushes are refused, or not guarded: " + s.HooksError + ": run refdbctl site check --repair"})
+	}
+	if s.RootGone {
+		lines = append(lines, [2]string{"root", "site.root can't be read, or is empty although repositories were followed there: mount its disk"})
 	}
 	if s.MovesError != "" {
 		lines = append(lines, [2]string{"moves", "not listed, so that indexes don't follow: " + s.MovesError + ": look at the disk of site.state"})
