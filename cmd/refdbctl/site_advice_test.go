@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	sitecheck "github.com/globalrefdb/globalrefdb/site/check"
+	"github.com/globalrefdb/globalrefdb/site/install"
 	"github.com/globalrefdb/globalrefdb/site/presence"
 )
 
@@ -70,7 +72,7 @@ func (a *advised) carriesOut(advice string, from, upto int) {
 					words = append(words, "--hook", a.hook)
 				}
 			}
-			if words[1] == "project" && words[2] == "remove" {
+			if words[1] == "project" && words[2] == "remove" || words[1] == "locks" && words[2] == "resolve" {
 				words = append(words, "--yes") // as whoever is asked would say
 			}
 			if r := a.run(a, words[1:]...); r.code != exit.OK {
@@ -119,6 +121,15 @@ func (a *advised) renames(from, to string) {
 		a.Fatal(err)
 	}
 	if err := os.Rename(from, to); err != nil {
+		a.Fatal(err)
+	}
+}
+
+// empties has a power cut leave an empty file in the place of a ref's.
+func (a *advised) empties(ref string) {
+	a.Helper()
+	a.quietly("pack-refs", "--all")
+	if err := os.WriteFile(filepath.Join(a.repo.path, ref), nil, 0o644); err != nil {
 		a.Fatal(err)
 	}
 }
@@ -232,6 +243,43 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 			a.Exec(a, "DELETE FROM packs")
 			a.Exec(a, "DELETE FROM pack_parts")
 		}, code: sitecheck.NoBase, alternatives: one},
+		"hooks that git looks for elsewhere":                    {breaks: func(a *advised) { a.quietly("config", "core.hooksPath", filepath.Join(a.dir, "elsewhere")) }, code: install.HooksPath, alternatives: one},
+		"hooks that git looks for in a relative place":          {breaks: func(a *advised) { a.quietly("config", "core.hooksPath", "hooks") }, code: install.HooksPath, alternatives: one},
+		"a ref file that is empty":                              {breaks: func(a *advised) { a.empties(mainRef) }, code: sitecheck.RefBroken, alternatives: one},
+		"a ref file that is empty, of no ref of the database's": {breaks: func(a *advised) { a.empties("refs/heads/o'brien$x") }, code: sitecheck.RefBroken, alternatives: one},
+		"a lock file that a git has left": {breaks: func(a *advised) {
+			path := filepath.Join(a.repo.path, mainRef+".lock")
+			old := time.Now().Add(-time.Hour)
+			if err := errors.Join(os.WriteFile(path, nil, 0o644), os.Chtimes(path, old, old)); err != nil {
+				a.Fatal(err)
+			}
+		}, code: sitecheck.LeftoverLock, alternatives: one},
+		"a push of another site that does not end": {breaks: func(a *advised) {
+			a.prepare(a, "us", "team/app", refdb.Update{Ref: "refs/heads/x", New: refdb.Value(a.repo.commit)})
+			a.Exec(a, "UPDATE intents SET time = time - ?", time.Hour.Microseconds())
+		}, code: sitecheck.IntentPending, alternatives: []any{
+			func(a *advised, f *sitecheck.Finding) { // "there"
+				if !strings.Contains(f.Detail, "`refdbctl site repair` there") {
+					a.Fatal(f.Detail)
+				}
+				a.other.site(a, "repair").is(a, exit.OK, "")
+			},
+			func(a *advised, f *sitecheck.Finding) {
+				a.carriesOut(f.Detail, 1, 2)
+				f = a.finding(sitecheck.GlobalMissingHere)
+				a.carriesOut(f.Detail, 0, 1)
+			},
+			func(a *advised, f *sitecheck.Finding) {
+				a.carriesOut(strings.Replace(f.Detail, "--take-new", "--keep-old", 1), 1, 2) // "else with --keep-old"
+			},
+		}},
+		"the repository of a project that was removed": {breaks: func(a *advised) {
+			a.run(a, "project", "remove", "team/app", "--yes").is(a, exit.OK, "")
+			a.Exec(a, "UPDATE projects SET time = time - ?", time.Hour.Microseconds())
+		}, code: sitecheck.ProjectRemoved, alternatives: []any{
+			[2]int{0, 1},
+			func(a *advised, _ *sitecheck.Finding) { a.renames(a.repo.path, filepath.Join(a.dir, "away")) }, // "move it out of site.root"
+		}},
 		"the daily maintenance does not come": {more: "[site]\nmaintain = daily", breaks: func(a *advised) {
 			a.site(a, "maintain", "team/app").is(a, exit.OK, "")
 			old := time.Now().Add(-9 * 24 * time.Hour)

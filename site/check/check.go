@@ -321,6 +321,9 @@ func (k *repositoryCheck) run(ctx context.Context) error {
 // find reports a finding. Mend, unless nil, repairs it and returns how.
 func (k *repositoryCheck) find(code, subject, detail string, mend func() (string, error)) {
 	f := Finding{Project: k.Project, Code: code, Subject: subject, Detail: detail}
+	if mend != nil && !k.Repair && !strings.Contains(detail, "--repair") {
+		f.Detail += fmt.Sprintf("; `refdbctl site check %s --repair` mends it", k.Project)
+	}
 	if k.Repair && mend != nil {
 		did, err := mend()
 		if err != nil {
@@ -379,6 +382,8 @@ func (f *siteCheck) siteHooks(ctx context.Context, repositories []config.Reposit
 			one.Detail, one.Mended = did, true
 		case f.Repair:
 			one.Detail += "; could not be mended: " + err.Error()
+		default:
+			one.Detail += "; `refdbctl site check --repair` mends it"
 		}
 		found(one)
 	}

@@ -41,11 +41,11 @@ func (k *repositoryCheck) leftovers(ctx context.Context) error {
 	for _, f := range files {
 		switch {
 		case guards:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may be a guard's that lives: look at `refdbctl site status`", f.Age()), nil)
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and may be a guard's that lives; look at `refdbctl site status`", f.Age()), nil)
 		case unsure:
 			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old; whether a git still works on this repository can't be told, as some processes are another user's: look at them as root", f.Age()), nil)
 		default:
-			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git has it any more: pushes to what it locks fail; remove it", f.Age()), func() (string, error) {
+			k.find(LeftoverLock, f.Path, fmt.Sprintf("it is %s old, and no git has it any more: pushes to what it locks fail", f.Age()), func() (string, error) {
 				return k.removeLeftover(ctx, f)
 			})
 		}

@@ -82,7 +82,7 @@ func (k *repositoryCheck) stored() bool {
 
 func (k *repositoryCheck) objectsAdvice() string {
 	if k.stored() {
-		return fmt.Sprintf("refdbctl site check %s --objects --repair restores what the database has", k.Project)
+		return fmt.Sprintf("`refdbctl site check %s --objects --repair` restores what the database has", k.Project)
 	}
 	return "the database does not keep the objects of the project: move this repository away, put a clone of another site's in its place (git clone --bare), and run refdbctl site enable " + k.Project
 }

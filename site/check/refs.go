@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -133,18 +135,36 @@ func (k *repositoryCheck) bring(ctx context.Context, ref string) func() (string,
 func (k *repositoryCheck) complained(complaints []string) {
 	for _, complaint := range complaints {
 		if !slices.ContainsFunc(strings.Fields(complaint), func(word string) bool { return slices.Contains(k.broken, word) }) {
-			k.find(RefBroken, "", "git says: "+complaint, nil)
+			ref, advice := k.brokenFile(complaint)
+			k.find(RefBroken, ref, "git says: "+complaint+advice, nil)
 		}
 	}
+}
+
+// brokenFile returns the ref that git complains about, and what to do, if it has a file that holds no value and the database does not know it.
+func (k *repositoryCheck) brokenFile(complaint string) (ref, advice string) {
+	ref, ok := strings.CutPrefix(complaint, "warning: ignoring broken ref ")
+	if !ok || !filepath.IsLocal(ref) {
+		return "", ""
+	}
+	path := filepath.Join(k.Path, ref)
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		return ref, ""
+	}
+	return ref, "; " + removal(path)
+}
+
+func removal(path string) string {
+	return fmt.Sprintf("the database has no value for it: `rm '%s'` removes it", strings.ReplaceAll(path, "'", `'\''`))
 }
 
 // findBroken finds a ref whose file holds no value. The repair gives it that of the database.
 func (k *repositoryCheck) findBroken(ctx context.Context, p compare.Look) {
 	if !p.Global.IsObjectID() || p.Global.IsDeleted() {
-		k.find(RefBroken, p.Ref, p.Broken, nil)
+		k.find(RefBroken, p.Ref, p.Broken+"; "+removal(filepath.Join(k.Path, p.Ref)), nil)
 		return
 	}
-	k.find(RefBroken, p.Ref, fmt.Sprintf("%s; the database has %s: refdbctl site check %s --repair gives it that value", p.Broken, p.Global.Abbrev(), k.Project), func() (string, error) {
+	k.find(RefBroken, p.Ref, fmt.Sprintf("%s; the database has %s: `refdbctl site check %s --repair` gives it that value", p.Broken, p.Global.Abbrev(), k.Project), func() (string, error) {
 		release, err := maintenance.Share(ctx, k.repo.Dir())
 		if err != nil {
 			return "", err
@@ -152,7 +172,8 @@ func (k *repositoryCheck) findBroken(ctx context.Context, p compare.Look) {
 		defer release()
 		failure := errors.New("another process has moved it meanwhile: run this again")
 		err = catchup.SyncRefs(ctx, k.Config, k.db, k.repo, k.Project, []string{p.Ref}, nil, func(s catchup.Synced) {
-			if failure = nil; s.Result != catchup.Created && s.Result != catchup.Updated {
+			// Without the file that hid it, the value among the packed refs may be that of the database.
+			if failure = nil; s.Result != catchup.Created && s.Result != catchup.Updated && s.Local != s.Global {
 				failure = errors.New(s.Detail)
 			}
 		})
