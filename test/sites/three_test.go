@@ -21,6 +21,8 @@ const hookLimit = 4 * time.Second
 
 // A trioSize is the size of a run with three sites.
 type trioSize struct {
+	more              []string // sites beside eu and us
+	extra             string   // lines of the sites' configuration
 	pushers, projects int
 	load, rewind      time.Duration    // how long faults are injected; where the database goes back, too
 	largest           int              // bytes of a push
@@ -31,14 +33,14 @@ type trioSize struct {
 
 var (
 	shortTrio = trioSize{
-		pushers: 6, projects: 5, load: 25 * time.Second, rewind: 15 * time.Second, largest: 4 << 20,
+		more: []string{"ap"}, pushers: 6, projects: 5, load: 25 * time.Second, rewind: 15 * time.Second, largest: 4 << 20,
 		fault:    [2]time.Duration{100 * time.Millisecond, time.Second},
 		freeze:   [2]time.Duration{500 * time.Millisecond, 2 * time.Second},
 		pause:    [2]time.Duration{200 * time.Millisecond, time.Second},
 		restarts: [2]time.Duration{8 * time.Second, 20 * time.Second},
 	}
 	longTrio = trioSize{
-		pushers: 12, projects: 20, load: 8 * time.Minute, rewind: 2 * time.Minute, largest: 20 << 20,
+		more: []string{"ap"}, pushers: 12, projects: 20, load: 8 * time.Minute, rewind: 2 * time.Minute, largest: 20 << 20,
 		fault:    [2]time.Duration{time.Second, 10 * time.Second},
 		freeze:   [2]time.Duration{time.Second, 8 * time.Second},
 		pause:    [2]time.Duration{200 * time.Millisecond, 3 * time.Second},
@@ -157,7 +159,7 @@ func (x *trio) start(t *testing.T, on func(testing.TB) database) {
 		x.projects = append(x.projects, fmt.Sprintf("team/app-%d", i))
 	}
 	var shared database
-	d := design{storage: files, extra: storing, projects: []string{}, h: newHistory(t, g, "sha1", 0, 0), limits: usualLimits}
+	d := design{storage: files, extra: storing + x.size.extra, projects: []string{}, h: newHistory(t, g, "sha1", 0, 0), limits: usualLimits}
 	d.database = func(t testing.TB) database {
 		shared = on(t)
 		x.postgres, _ = shared.(*postgresServer)
@@ -173,8 +175,11 @@ func (x *trio) start(t *testing.T, on func(testing.TB) database) {
 	}
 	x.cluster = newCluster(t, g, d)
 	x.url = shared.URL()
-	third := x.newServer("ap", d.url("ap", shared), d)
-	for i, s := range []*server{x.eu, x.us, third} {
+	sites := []*server{x.eu, x.us}
+	for _, name := range x.size.more {
+		sites = append(sites, x.newServer(name, d.url(name, shared), d))
+	}
+	for i, s := range sites {
 		x.sites = append(x.sites, &trioSite{server: s, trio: x, link: links[s.name], number: i})
 	}
 	for _, p := range x.projects {

@@ -1,0 +1,220 @@
+//go:build linux
+
+package sites
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/globalrefdb/globalrefdb/site/config"
+)
+
+// An operator works at a site, on one repository after the other. Commands of the operator may be killed.
+type operator struct {
+	*killing
+	site    *trioSite
+	random  *rand.Rand
+	patient bool                     // no command is killed any more
+	guarded map[string]func()        // by project: ends the span in which it is not guarded, or gone
+	usual   map[string]time.Duration // how long a command takes that is not killed
+	removed int
+}
+
+// act does something with a repository.
+func (o *operator) act() {
+	project := o.projects[o.random.IntN(len(o.projects))]
+	if !o.has(project) {
+		o.puts(project)
+		return
+	}
+	switch o.random.IntN(6) {
+	case 0:
+		o.disables(project)
+	case 1:
+		o.run("enable", project) // once more: it is guarded meanwhile
+	case 2:
+		o.moves(project, filepath.Join(o.site.dir, "away.git"))
+	case 3:
+		o.moves(project, o.site.repo("team/renamed"))
+	case 4:
+		o.deletes(project)
+	case 5:
+		o.maintains(project)
+	}
+	o.pause()
+}
+
+func (o *operator) pause() {
+	pauseFor(o.Context(), time.Duration(o.random.Int64N(int64(300*time.Millisecond))))
+}
+
+func (o *operator) has(project string) bool {
+	_, err := os.Lstat(filepath.Join(o.site.repo(project), "HEAD"))
+	return err == nil
+}
+
+// starts begins a span that ends when the repository is under guard.
+func (o *operator) starts(project string, kind spanKind) {
+	end, before := o.begin(o.site, project, kind), o.guarded[project]
+	o.guarded[project] = func() {
+		end()
+		if before != nil {
+			before()
+		}
+	}
+}
+
+// disables ends the guard of a repository, or is killed while it does.
+func (o *operator) disables(project string) {
+	o.starts(project, unguarded)
+	for range 1 + o.random.IntN(2) {
+		o.run("disable", project)
+	}
+	o.pause()
+	o.puts(project)
+}
+
+// moves moves a repository to a path, and back. Meanwhile nobody may push to it there.
+func (o *operator) moves(project, path string) {
+	end := o.begin(o.site, project, moved)
+	if err := os.Rename(o.site.repo(project), path); err != nil {
+		o.Error(err)
+		return
+	}
+	if o.random.IntN(2) == 0 {
+		if p := o.h.push(o, path, "+"+o.h.b+":refs/heads/stray"); p.ok {
+			o.Errorf("%s of %s takes a push at %s: %s", project, o.site.name, path, p.said)
+		}
+	}
+	if o.random.IntN(3) == 0 {
+		o.run("check", "--repair")
+	}
+	o.pause()
+	if err := os.Rename(path, o.site.repo(project)); err != nil {
+		o.Error(err)
+	}
+	end()
+}
+
+// deletes removes a repository, and makes it anew.
+func (o *operator) deletes(project string) {
+	o.starts(project, deleted)
+	o.removes(project)
+	o.pause()
+	o.puts(project)
+}
+
+func (o *operator) removes(project string) {
+	o.removed++
+	trash := filepath.Join(o.site.dir, fmt.Sprint("removed-", o.removed))
+	if err := os.Rename(o.site.repo(project), trash); err != nil {
+		o.Error(err)
+		return
+	}
+	eventually(o, "the end of the repository", func() error { return os.RemoveAll(trash) }) // a git that runs there may make a file again
+}
+
+func (o *operator) maintains(project string) {
+	switch o.random.IntN(3) {
+	case 0:
+		o.run("check", "--repair")
+	case 1:
+		o.run("maintain", project)
+	case 2:
+		o.run("store", "compact", project)
+	}
+}
+
+// puts brings a repository to its place, under guard, as the documents say.
+func (o *operator) puts(project string) {
+	for began := time.Now(); ; {
+		done, said := o.tries(project)
+		if done {
+			if end := o.guarded[project]; end != nil {
+				end()
+				delete(o.guarded, project)
+			}
+			return
+		}
+		if said != "" && time.Since(began) > patience/4 {
+			o.Errorf("%s does not come under guard at %s: %s", project, o.site.name, said)
+			return
+		}
+		o.run("check", "--repair")
+		o.locks.forget()
+	}
+}
+
+// tries tries to do so. What it says is empty if that was killed.
+func (o *operator) tries(project string) (done bool, said string) {
+	_, known, err := o.db.Project(o.Context(), project)
+	switch {
+	case err != nil:
+		return false, err.Error()
+	case !o.has(project) && known:
+		if done, said = o.run("clone", project); strings.Contains(said, config.ErrExists.Error()) {
+			done = true // the daemon was faster
+		}
+		return done, said
+	case !o.has(project):
+		o.starts(project, unguarded)
+		if err := os.MkdirAll(filepath.Dir(o.site.repo(project)), 0o755); err != nil {
+			return false, err.Error()
+		}
+		o.g.initBare(o, o.site.repo(project), files)
+		fallthrough
+	case !known:
+		return o.run("enable", "--new", project)
+	}
+	done, said = o.run("enable", project)
+	switch {
+	case strings.Contains(said, " is guarded; "): // with refs that were pushed without a guard
+		return true, ""
+	case strings.Contains(said, "is empty"):
+		o.removes(project)
+	}
+	return done, said
+}
+
+// run runs a command that may be killed. What it says is empty if it was.
+func (o *operator) run(args ...string) (done bool, said string) {
+	name := args[0]
+	cmd := o.site.command(append([]string{"site"}, args...)...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second // its gits may live on
+	usual := o.usual[name]
+	if usual == 0 {
+		usual = 200 * time.Millisecond
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		o.Error(err)
+		return false, err.Error()
+	}
+	if !o.patient && o.random.IntN(3) > 0 {
+		timer := time.AfterFunc(time.Duration(o.random.Int64N(int64(usual))), func() { _ = cmd.Process.Kill() })
+		defer timer.Stop()
+	}
+	err := cmd.Wait()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		o.count("refdbctl site " + name)
+		return false, ""
+	}
+	o.usual[name] = time.Since(began)
+	if err != nil {
+		err = fmt.Errorf("refdbctl site %s at %s: %w: %s", strings.Join(args, " "), o.site.name, err, &out)
+		said = err.Error()
+	}
+	o.job(name, err)
+	o.mu.Lock()
+	o.bases++
+	o.mu.Unlock()
+	return err == nil, said
+}
