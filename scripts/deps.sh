@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: PostgreSQL, PgBouncer, the
 # Spanner emulator (as container images where an engine runs, otherwise with apt-get, if it
-# runs as root), a C compiler, for Go's race detector, and promtool, for the alerts. It never uses sudo.
+# runs as root), a C compiler, for Go's race detector, and promtool, for the alerts; as root with apt-get
+# also Gitolite, without which one test is left out. It never uses sudo.
 set -euo pipefail
 
 postgres_image=postgres:17-alpine
@@ -45,6 +46,14 @@ have_promtool() {
 	command -v promtool >/dev/null
 }
 
+have_gitolite() {
+	command -v gitolite >/dev/null
+}
+
+may_install() {
+	[[ $EUID -eq 0 ]] && command -v apt-get >/dev/null
+}
+
 have_engine() {
 	timeout 20 docker info >/dev/null 2>&1
 }
@@ -53,8 +62,10 @@ have_image() {
 	docker image inspect "$1" >/dev/null 2>&1
 }
 
+things=(postgres pgbouncer emulator compiler promtool)
+if may_install; then things+=(gitolite); fi
 missing=()
-for thing in postgres pgbouncer emulator compiler promtool; do
+for thing in "${things[@]}"; do
 	"have_$thing" || missing+=("$thing")
 done
 if [[ ${#missing[@]} -gt 0 ]] && have_engine; then
@@ -83,9 +94,10 @@ for thing in "${missing[@]}"; do
 	emulator) packages+=("$emulator_package") ;;
 	compiler) packages+=(gcc libc6-dev) ;;
 	promtool) promtool=prometheus ;;
+	gitolite) packages+=(gitolite3) ;;
 	esac
 done
-if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
+if ! may_install; then
 	cat >&2 <<-MESSAGE
 		deps: missing: ${missing[*]}
 		Install them as root (Debian, Ubuntu: make deps as root, which runs apt-get install ${packages[*]-} ${promtool};

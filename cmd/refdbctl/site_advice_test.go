@@ -388,6 +388,16 @@ func TestTheAdviceOfARefusalWorks(t *testing.T) {
 		a.renames(a.repo.path, filepath.Join(a.dir, "away"))
 		a.renames(newRepo(a).path, a.repo.path)
 	}
+	locked := func(a *advised) { // as a program that was killed leaves it
+		path := filepath.Join(a.repo.path, "config.lock")
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			a.Fatal(err)
+		}
+		old := time.Now().Add(-time.Hour)
+		if err := os.Chtimes(path, old, old); err != nil {
+			a.Fatal(err)
+		}
+	}
 	later := func(a *advised) { a.Exec(a, "UPDATE projects SET time = time - ?", time.Hour.Microseconds()) }
 	for name, row := range map[string]struct {
 		breaks       func(a *advised)
@@ -403,6 +413,13 @@ func TestTheAdviceOfARefusalWorks(t *testing.T) {
 			func(a *advised, said string) { a.carriesOut(said, 0, 1) },
 			func(a *advised, said string) { a.carriesOut(said, 1, 2); later(a) },
 		}},
+		"settings that are locked": {breaks: locked, what: enable, args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
+			func(a *advised, said string) { a.carriesOut(said, 0, 1) },
+		}},
+		"settings that are locked, without the project's ID": {breaks: func(a *advised) { a.quietly("config", "--unset", "refdb.projectid"); locked(a) }, what: enable,
+			args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
+				func(a *advised, said string) { a.carriesOut(said, 0, 1) },
+			}},
 		"a repository that was moved": {breaks: func(a *advised) { a.renames(a.repo.path, a.path("tools/app")) }, what: push,
 			args: func(a *advised) []string { return []string{a.path("tools/app"), "refs/heads/main:refs/heads/new"} }, alternatives: []func(*advised, string){
 				func(a *advised, said string) {

@@ -151,7 +151,7 @@ func rewrite(ctx context.Context, repo *gitrepo.Repo, change func(GitConfig) err
 	lock := path + ".lock" // git's own
 	held, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("changing git's settings: %w: another git changes them, or one that did was killed: if none runs any more, remove the file", err)
+		return fmt.Errorf("changing git's settings: %w: %s", err, unlockConfig(repo))
 	}
 	defer os.Remove(lock)
 	defer held.Close()

@@ -3,6 +3,8 @@ package install
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,9 +72,21 @@ func (c GitConfig) unset(ctx context.Context, key string) error {
 
 func (c GitConfig) run(ctx context.Context, key string, args ...string) error {
 	if _, err := c.Repo.Command(ctx, slices.Concat([]string{"config"}, c.where(), args)...).Output(); err != nil {
-		return fmt.Errorf("changing git's setting %s: %w", key, gitrepo.Failure(ctx, err))
+		err = fmt.Errorf("changing git's setting %s: %w", key, gitrepo.Failure(ctx, err))
+		if _, unlocked := os.Lstat(configLock(c.Repo)); c.File == "" && unlocked == nil {
+			err = fmt.Errorf("%w: %s", err, unlockConfig(c.Repo))
+		}
+		return err
 	}
 	return nil
+}
+
+// configLock is the file by which git, and we, keep others from changing the repository's configuration.
+func configLock(repo *gitrepo.Repo) string { return filepath.Join(repo.Dir(), "config.lock") }
+
+// unlockConfig says what to do if the configuration is locked.
+func unlockConfig(repo *gitrepo.Repo) string {
+	return fmt.Sprintf("another program changes the settings, or was killed while it did: run this again; if the lock file stays, `refdbctl site check --repair %s` removes it once it is 10 s old", repo.Dir())
 }
 
 // where are the arguments that name the configuration.

@@ -146,8 +146,10 @@ func (o *operator) puts(project string) {
 			o.Errorf("%s does not come under guard at %s: %s", project, o.site.name, said)
 			return
 		}
-		o.run("check", "--repair")
-		o.locks.forget()
+		if said != "" {
+			o.run("check", "--repair")
+			o.locks.forget()
+		}
 	}
 }
 
@@ -213,6 +215,7 @@ func (o *operator) run(args ...string) (done bool, said string) {
 		said = err.Error()
 	}
 	o.job(name, err)
+	if err != nil { o.Logf("%7.2fs FAILED %s", o.journal.now().Seconds(), strings.Join(strings.Fields(said), " ")) }
 	o.mu.Lock()
 	o.bases++
 	o.mu.Unlock()
