@@ -413,6 +413,17 @@ func TestTheAdviceOfARefusalWorks(t *testing.T) {
 			func(a *advised, said string) { a.carriesOut(said, 0, 1) },
 			func(a *advised, said string) { a.carriesOut(said, 1, 2); later(a) },
 		}},
+		"a ref with another value": {breaks: func(a *advised) {
+			a.quietly("update-ref", mainRef, git(a, a.repo.path, "-c", "user.name=n", "-c", "user.email=e", "commit-tree", "-m", "x", mainRef+"^{tree}"))
+		},
+			what: enable, args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
+				func(a *advised, said string) {
+					if !strings.Contains(said, "`refdbctl site check team/app`") {
+						a.Errorf("it does not say where to look: %s", said)
+					}
+					a.carriesOut(a.finding(sitecheck.LocalDiffers).Detail, 0, 1)
+				},
+			}},
 		"settings that are locked": {breaks: locked, what: enable, args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
 			func(a *advised, said string) { a.carriesOut(said, 0, 1) },
 		}},

@@ -171,7 +171,7 @@ func TestEnableReportsWhatDiffers(t *testing.T) {
 	s.serve(t)
 	w.InsertRef(t, "team/app", "refs/heads/b00007", refdb.Value(id("a")))
 	r := s.site(t, "enable", "--new", "team/app", "--hook", s.hook)
-	r.is(t, exit.Mismatch, "1 ref here holds another value")
+	r.is(t, exit.Mismatch, "pushes to 1 ref are refused that the database has another value of")
 	if !strings.Contains(r.out, "1499 imported, 0 equal, 1 different") {
 		t.Errorf("%s", r.out)
 	}

@@ -96,10 +96,21 @@ func (o *operator) moves(project, path string) {
 		o.run("check", "--repair")
 	}
 	o.pause()
-	if err := os.Rename(path, o.site.repo(project)); err != nil {
-		o.Error(err)
-	}
+	eventually(o, "the way back", func() error {
+		o.clears(project)
+		return os.Rename(path, o.site.repo(project))
+	})
 	end()
+}
+
+// clears removes what is at a repository's path while that is away: a git that worked there makes directories again.
+func (o *operator) clears(project string) {
+	if path := o.site.repo(project); !o.has(project) {
+		if left, err := filepath.Glob(path + "/*/*"); err == nil && len(left) > 0 {
+			o.Logf("%7.2fs in the way: %v", o.journal.now().Seconds(), left)
+		}
+		eventually(o, "the end of what is in the way", func() error { return os.RemoveAll(path) })
+	}
 }
 
 // deletes removes a repository, and makes it anew.
@@ -160,8 +171,12 @@ func (o *operator) tries(project string) (done bool, said string) {
 	case err != nil:
 		return false, err.Error()
 	case !o.has(project) && known:
-		if done, said = o.run("clone", project); strings.Contains(said, config.ErrExists.Error()) {
-			done = true // the daemon was faster
+		done, said = o.run("clone", project)
+		switch {
+		case strings.Contains(said, config.ErrExists.Error()): // the daemon was faster
+			done = true
+		case strings.Contains(said, "is there already: remove it"):
+			o.clears(project)
 		}
 		return done, said
 	case !o.has(project):

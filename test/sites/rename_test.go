@@ -22,5 +22,8 @@ func TestABranchThatIsRenamedAtOneSiteIsRenamedAtAll(t *testing.T) {
 	c.us.git("branch", "-m", "other", "another")
 	c.settled()
 	c.eu.follows(project)
+	c.us.git("branch", "-D", "another") // where it was renamed
+	c.settled()
+	c.eu.follows(project)
 	c.agreed()
 }

@@ -236,7 +236,7 @@ func (e *gerritEnabling) report(f *site.Bulk, got site.BulkEnabled, summary stri
 	case failed > 0:
 		return exit.With(exit.Failed, fmt.Sprintf("%s, %d failed: run it again, or don't start Gerrit: it can't write to those", summary, failed))
 	case got.Differ > 0:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s; in %d of them refs differ from the database: run refdbctl site sync", summary, got.Differ))
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s; in %d of them refs differ from the database: `refdbctl site check` says what brings those", summary, got.Differ))
 	}
 	e.Note("%s", summary)
 	return nil

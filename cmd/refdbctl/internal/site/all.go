@@ -186,7 +186,7 @@ func (a *App) enableAll(ctx context.Context, c *config.Config, hook string, clai
 		summary := fmt.Sprintf("%d guarded, %s imported", got.Guarded, output.Count(got.Imported, "ref"))
 		var problem *exit.Error
 		if got.Differ > 0 {
-			problem = exit.With(exit.Mismatch, fmt.Sprintf("; in %d of them refs differ from the database: run refdbctl site sync", got.Differ))
+			problem = exit.With(exit.Mismatch, fmt.Sprintf("; in %d of them refs differ from the database: `refdbctl site check` says what brings those", got.Differ))
 		}
 		return f.conclude(ctx, summary, problem, output.Field{Name: "guarded", Value: got.Guarded}, output.Field{Name: "differ", Value: got.Differ},
 			output.Field{Name: "imported", Value: got.Imported})
@@ -223,8 +223,8 @@ func (f *Bulk) Enable(ctx context.Context, c *config.Config, db *refdb.DB, hook 
 		all.Imported += got.Imported
 		if got.Different > 0 {
 			all.Differ++
-			f.row(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; %s here holds another value than in the database: "+
-				"run refdbctl site sync", output.Count(got.Different, "ref"))})
+			f.row(BulkRow{Project: r.Project, Result: "differs", Detail: fmt.Sprintf("it is guarded; the database has another value of %s: "+
+				"`refdbctl site check %s` says what brings those", output.Count(got.Different, "ref"), r.Project)})
 		}
 	})
 	all.Guarded = f.reached - f.Failed

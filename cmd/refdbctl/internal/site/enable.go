@@ -54,7 +54,7 @@ none, such as push-to-checkout: a repository with one that is executable is refu
 refused. What git's settings were is remembered. refdbctl site disable puts them back.
 
 It can be run again: what is right is left as it is. A repository that an earlier version enabled, with hooks in the places of
-its own, is changed to this form. Refs that the database has another value of are reported: refdbctl site sync brings those.
+its own, is changed to this form. Refs that the database has another value of are reported: refdbctl site check says what brings them up.
 
 Fields: ` + output.Names(stepColumns) + `.
 
@@ -301,10 +301,10 @@ func (a *App) enable(ctx context.Context, c *config.Config, db *refdb.DB, r conf
 	}
 	switch {
 	case differ > 0 && mode == config.Enforce:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s is guarded; %s here holds another value than in the database, and pushes to it are refused: "+
-			"run refdbctl site sync", r.Project, output.Count(differ, "ref")))
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s is guarded; pushes to %s are refused that the database has another value of: "+
+			"`refdbctl site check %[1]s` says what brings those", r.Project, output.Count(differ, "ref")))
 	case differ > 0:
-		return exit.With(exit.Mismatch, fmt.Sprintf("%s is not guarded yet: its mode is %s; %s here holds another value than in the database: run refdbctl site sync",
+		return exit.With(exit.Mismatch, fmt.Sprintf("%s is not guarded yet: its mode is %s; the database has another value of %s: `refdbctl site check %[1]s` says what brings those",
 			r.Project, mode, output.Count(differ, "ref")))
 	case mode != config.Enforce:
 		a.Note("%s is not guarded yet: its mode is %s: refdbctl project set %s --mode %s", r.Project, mode, r.Project, config.Enforce)
