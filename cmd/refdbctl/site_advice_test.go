@@ -388,8 +388,8 @@ func TestTheAdviceOfARefusalWorks(t *testing.T) {
 		a.renames(a.repo.path, filepath.Join(a.dir, "away"))
 		a.renames(newRepo(a).path, a.repo.path)
 	}
-	locked := func(a *advised) { // as a program that was killed leaves it
-		path := filepath.Join(a.repo.path, "config.lock")
+	leaves := func(a *advised, file string) { // as a program that was killed
+		path := filepath.Join(a.repo.path, file)
 		if err := os.WriteFile(path, nil, 0o644); err != nil {
 			a.Fatal(err)
 		}
@@ -398,6 +398,7 @@ func TestTheAdviceOfARefusalWorks(t *testing.T) {
 			a.Fatal(err)
 		}
 	}
+	locked := func(a *advised) { leaves(a, "config.lock") }
 	later := func(a *advised) { a.Exec(a, "UPDATE projects SET time = time - ?", time.Hour.Microseconds()) }
 	for name, row := range map[string]struct {
 		breaks       func(a *advised)
@@ -424,6 +425,8 @@ func TestTheAdviceOfARefusalWorks(t *testing.T) {
 					a.carriesOut(a.finding(sitecheck.LocalDiffers).Detail, 0, 1)
 				},
 			}},
+		"a ref that is locked": {breaks: func(a *advised) { leaves(a, mainRef+".lock") }, what: enable, args: func(*advised) []string { return []string{"team/app"} },
+			alternatives: []func(*advised, string){func(a *advised, said string) { a.carriesOut(said, 0, 1) }}},
 		"settings that are locked": {breaks: locked, what: enable, args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
 			func(a *advised, said string) { a.carriesOut(said, 0, 1) },
 		}},

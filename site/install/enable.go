@@ -223,8 +223,8 @@ func AwaitLocks(ctx context.Context, dir string) error {
 		select {
 		case <-poll.C:
 		case <-patience:
-			return fmt.Errorf("%s: a git may be moving refs since before the hooks were in place: run this again when it is through; "+
-				"if no git runs any more, remove the file", files[0].Path)
+			return fmt.Errorf("%s: a git may be moving refs since before the hooks were in place: run this again when it is through; %s",
+				files[0].Path, unlock(dir))
 		case <-ctx.Done():
 			return ctx.Err()
 		}

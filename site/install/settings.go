@@ -86,7 +86,12 @@ func configLock(repo *gitrepo.Repo) string { return filepath.Join(repo.Dir(), "c
 
 // unlockConfig says what to do if the configuration is locked.
 func unlockConfig(repo *gitrepo.Repo) string {
-	return fmt.Sprintf("another program changes the settings, or was killed while it did: run this again; if the lock file stays, `refdbctl site check --repair %s` removes it once it is 10 s old", repo.Dir())
+	return "another program changes the settings, or was killed while it did: run this again; " + unlock(repo.Dir())
+}
+
+// unlock says what removes the lock files that programs leave when they are killed.
+func unlock(dir string) string {
+	return "if the lock file stays, `refdbctl site check --repair " + dir + "` removes it once it is 10 s old and no git runs that may have made it"
 }
 
 // where are the arguments that name the configuration.

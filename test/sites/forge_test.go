@@ -45,3 +45,22 @@ func TestARepositoryThatAForgeHasRenamed(t *testing.T) {
 		}
 	}
 }
+
+// Forks of a repository may be namespaces of it: what is pushed there has nothing to do with a ref of the same name outside.
+func TestAPushIntoANamespaceIsOfARefOfItsOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the hook's test has the names that the daemon is asked about; make test-all runs it")
+	}
+	t.Parallel()
+	all, err := gits()
+	g := must(t, all, err)[0]
+	c := newCluster(t, g, design{extra: storing})
+	c.eu.pushed(c.h.a + ":refs/heads/main")
+	lock, err := c.db.Lock(t.Context(), project, "refs/heads/main")
+	defer must(t, lock, err).Release(c.background())
+	inFork := "--receive-pack=env GIT_NAMESPACE=fork " + g.dir + "/git receive-pack"
+	c.eu.pushed(inFork, c.h.b+":refs/heads/main")
+	c.settled()
+	sameRefs(t, "the database", c.global(project), map[string]string{"refs/heads/main": c.h.a, "refs/namespaces/fork/refs/heads/main": c.h.b})
+	c.us.follows(project)
+}

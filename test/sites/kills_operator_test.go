@@ -230,7 +230,9 @@ func (o *operator) run(args ...string) (done bool, said string) {
 		said = err.Error()
 	}
 	o.job(name, err)
-	if err != nil { o.Logf("%7.2fs FAILED %s", o.journal.now().Seconds(), strings.Join(strings.Fields(said), " ")) }
+	if err != nil {
+		o.Logf("%7.2fs %s", o.journal.now().Seconds(), strings.Join(strings.Fields(said), " "))
+	}
 	o.mu.Lock()
 	o.bases++
 	o.mu.Unlock()
