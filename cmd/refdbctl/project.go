@@ -230,7 +230,8 @@ func (a *app) projectShowCommand() *cobra.Command {
 refdb.projectid of each copy of its repository must have.
 
 Fields: ` + output.Names(projectColumns) + `
-(store: which of its objects the database keeps, see refdbctl site store; mirror: the site that it is a mirror at, see refdbctl project set)`,
+(store: which of its objects the database keeps, see refdbctl site store; mirror: the site that fetches it, see
+refdbctl project set)`,
 		Example: `  refdbctl project show my/project`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -267,9 +268,10 @@ project out and report what they have; unless that is what the database has, at 
 ` + enforceLimit.String() + `, the mode stays log. A site that is gone for good, whose daemon can't report any more, is left out by
 --without.
 
---mirror-at SITE: the project is a mirror of a repository elsewhere, which SITE alone fetches with git fetch, such as from cron. What it fetches is
-guarded like a push, and comes to the other sites as one does. refdbctl site check and site enable then accept at SITE that a remote's fetch refspec
-covers guarded refs, and nowhere else. --no-mirror takes that back. Rules, mode and pushes stay as they are.
+--mirror-at SITE: the project mirrors a repository elsewhere. SITE alone fetches it, for example with git fetch from cron. Each
+fetch is guarded like a push and replicated to the other sites like one. At SITE, refdbctl site check and site enable then
+accept a remote whose fetch refspec covers guarded refs; at the other sites they do not. --no-mirror takes that back.
+Rules, mode and pushes stay as they are.
 
 Fields: ` + output.Names(projectColumns),
 		Example: `  refdbctl project set my/project --ref 'refs/heads/*' --ref 'refs/tags/*' --reason "tags must not differ"

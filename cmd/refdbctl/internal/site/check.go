@@ -56,10 +56,10 @@ database does not answer any more, the others are looked at without it; the stat
 what it has found so far.
 
 The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
-hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, head-differs, symref, ref-broken, local-unknown,
-local-differs, global-missing-here, database-behind, not-enforced, intent-pending, intent-decided, leftover-lock,
-peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, object-damaged, object-missing,
-objects-unread, object-malformed, root-gone, project-removed, moved, not-guarded.
+hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, head-differs, symref,
+ref-broken, local-unknown, local-differs, global-missing-here, database-behind, not-enforced, intent-pending,
+intent-decided, leftover-lock, peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, object-damaged,
+object-missing, objects-unread, object-malformed, root-gone, project-removed, moved, not-guarded.
 
 JSON: an object with "findings", a list of ` + output.Names(FindingColumns) + `;
 and repositories, looked_at, not_compared (nothing is to guard them), mended, ok.`,

@@ -54,7 +54,8 @@ none, such as push-to-checkout: a repository with one that is executable is refu
 refused. What git's settings were is remembered. refdbctl site disable puts them back.
 
 It can be run again: what is right is left as it is. A repository that an earlier version enabled, with hooks in the places of
-its own, is changed to this form. Refs with another value in the database are reported; refdbctl site check says what updates them.
+its own, is changed to this form. Refs with another value in the database are reported: refdbctl site check
+says what updates them.
 
 Fields: ` + output.Names(stepColumns) + `.
 

@@ -29,10 +29,10 @@ func (a *App) statusCommand() *cobra.Command {
 neither the value that was announced nor the one before, and which repositories can't be brought to what the
 database holds.
 
-The status is 1 if it does not answer, can't serve, something is stuck, the repositories' root is gone, the site's Gerrit (site.gerrit) runs
-without the guard, moves can't be listed, or if for over a minute a repository has been behind, or a guard has had no
-session while something waits for it, or for over 5 minutes one has not read what has moved. With -o json all that it
-says is printed as one object.`,
+The status is 1 if it does not answer, can't serve, something is stuck, the repositories' root is gone, the site's
+Gerrit (site.gerrit) runs without the guard, moves can't be listed, or if for over a minute a repository has been
+behind, or a guard has had no session while something waits for it, or for over 5 minutes one has not read what has
+moved. With -o json all that it says is printed as one object.`,
 		Example: `  refdbctl site status
   refdbctl site status -o json`,
 		Args: cobra.NoArgs,
