@@ -1,5 +1,5 @@
 // Refdb-hook asks the site daemon about every change of a guarded repository's refs. Its links, under the names of
-// git's hooks, are in the site's hook directory, to which core.hooksPath of all guarded repositories leads. Git starts it several times per
+// git's hooks, are in the site's hook directory, to which all guarded repositories lead git. Git starts it several times per
 // push, so it is small, and the daemon does the work.
 //
 // Hooks of the repository's own stay where they are. Refdb-hook runs them from there, before it asks.

@@ -98,13 +98,14 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			_, err = hookdir.Dir(r.Config.Hooks).Provide(tb.Context(), older, true)
 			must(tb, err)
 		}, "hook-outdated HOOKS/current", ""},
-		{"hooks elsewhere", func(tb testing.TB, r *sitetest.Replicas) {
-			sitetest.GitIn(tb, r.B.Dir, "config", "core.hooksPath", "/dev/null")
+		{"hooks elsewhere, by a file that is included later", func(tb testing.TB, r *sitetest.Replicas) {
+			sitetest.GitIn(tb, r.B.Dir, "config", "--file", in(r, "more"), "core.hooksPath", "/dev/null")
+			sitetest.GitIn(tb, r.B.Dir, "config", "--add", "include.path", in(r, "more"))
 		}, "hooks-path /dev/null", ""},
 		{"hooks elsewhere, by the configuration of a work tree", func(tb testing.TB, r *sitetest.Replicas) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "extensions.worktreeConfig", "true")
 			sitetest.GitIn(tb, r.B.Dir, "config", "--worktree", "core.hooksPath", "/dev/null")
-		}, "hooks-path /dev/null", "hooks-path /dev/null"},
+		}, "hooks-path config.worktree", "hooks-path config.worktree"},
 		{"no link to the repository's own hooks", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.Remove(in(r, "refdb/own-hooks"))) },
 			"hooks-path refdb/own-hooks", ""},
 		{"a hook that git does not run", func(tb testing.TB, r *sitetest.Replicas) { sitetest.ForeignHook(tb, r.B, "push-to-checkout", "exit 0") },
@@ -114,7 +115,7 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 		}, "setting receive.hideRefs", ""},
 		{"pushes that are not accepted with the site's hooks", func(tb testing.TB, r *sitetest.Replicas) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "--unset-all", "include.path")
-		}, "setting receive.hideRefs", ""},
+		}, "hook-missing include.path", ""},
 		{"refs that pushes are shown all the same", func(tb testing.TB, r *sitetest.Replicas) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "--add", "receive.hideRefs", "!refs/heads/x")
 		}, "setting receive.hideRefs", ""},
@@ -124,7 +125,7 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 		{"refs that pushes are shown by the configuration of a work tree", func(tb testing.TB, r *sitetest.Replicas) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "extensions.worktreeConfig", "true")
 			sitetest.GitIn(tb, r.B.Dir, "config", "--worktree", "receive.hideRefs", "!refs/heads/x")
-		}, "setting receive.hideRefs", "setting receive.hideRefs"},
+		}, "hooks-path config.worktree", "hooks-path config.worktree"},
 		{"refs that an administrator hides", func(tb testing.TB, r *sitetest.Replicas) {
 			sitetest.GitIn(tb, r.B.Dir, "config", "--add", "transfer.hideRefs", "refs/secret")
 		}, "setting receive.hideRefs", ""},

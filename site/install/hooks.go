@@ -418,9 +418,9 @@ func (h Hooks) Faults() (faults []HookFault) {
 	if one, fault := h.overruled(); one != nil {
 		faults = append(faults, HookFault{HooksPath, one.File, one.Name + " = " + one.Value + " " + fault, true})
 	}
-	const unguarded = ": git does not run the site's hooks, and pushes are not guarded"
 	if !h.leadsToASite() {
-		return append(faults, HookFault{hookdir.Missing, hooksPathKey, "it should be " + h.Site.HooksPath() + unguarded, false})
+		return append(faults, HookFault{hookdir.Missing, "include.path", "the configuration should include " + h.Site.Config(h.hidings().hidden()) +
+			": git does not run the site's hooks, and pushes are refused, or not guarded", false})
 	}
 	if _, err := os.Stat(h.Site.Config(nil)); err != nil {
 		return faults // that is the site's fault
@@ -435,7 +435,7 @@ func (h Hooks) Faults() (faults []HookFault) {
 	case detail != "":
 		faults = append(faults, HookFault{settingOf, closedKey, detail, false})
 	case !h.isLed():
-		faults = append(faults, HookFault{HooksPath, h.variables.Last(hooksPathKey), "core.hooksPath should be " + h.Site.HooksPath() + unguarded, false})
+		faults = append(faults, HookFault{HooksPath, h.variables.Last(hooksPathKey), "core.hooksPath should be " + h.Site.HooksPath() + ": git does not run the site's hooks, and pushes are not guarded", false})
 	}
 	for _, name := range h.others() {
 		faults = append(faults, HookFault{HookOther, filepath.Join(h.Own, name), "git does not run it in a guarded repository: make it not executable, or remove it", true})

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,4 +153,75 @@ func TestHooksThatOtherRepositoriesShareStayAsTheyAre(t *testing.T) {
 		t.Errorf("the own hook ran as %q, %v", text, err)
 	}
 	sitetest.GitIn(t, r.A.Dir, "update-ref", "refs/heads/unguarded", tip)
+}
+
+func TestOwnHooksRunAsInARepositoryWithoutGuard(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewReplicas(t)
+	r.Serve(t)
+	said := filepath.Join(t.TempDir(), "said")
+	// Left out is what differs from one push to the next, and what the shell adds.
+	record := `case ${0##*/} in update|proc-receive|post-*) in= ;; *) in=$(cat) ;; esac
+{
+	echo "$0 $*"; readlink /proc/$$/cwd; echo "$in"
+	tr '\0' '\n' </proc/$$/environ | grep -v '^\(PWD\|OLDPWD\|SHLVL\|_\)=' | sed 's/incoming-[A-Za-z0-9]*/QUARANTINE/' | sort
+	grep '^Sig[IB]' /proc/self/status; ulimit -a; umask
+} >>` + said + `
+[ ${0##*/} = proc-receive ] || echo "${0##*/} to stdout"; echo "${0##*/} to stderr" >&2
+`
+	for _, name := range []string{"pre-receive", "update", "proc-receive", "post-receive", "post-update", "reference-transaction"} {
+		status := "exit 0"
+		switch name {
+		case "update":
+			status = "case $1 in *bad) exit 3;; esac"
+		case "proc-receive":
+			status = "exit 4"
+		}
+		sitetest.ForeignHook(t, r.B, name, record+status)
+	}
+	sitetest.GitIn(t, r.B.Dir, "config", "receive.advertisePushOptions", "true")
+	sitetest.GitIn(t, r.B.Dir, "config", "receive.procReceiveRefs", "refs/for")
+	tip := r.A.Commit(t, "x")
+	pushes := func() string {
+		t.Helper()
+		var says strings.Builder
+		for _, args := range [][]string{
+			{"-o", "an=option", r.B.Dir, tip + ":refs/heads/good", tip + ":refs/heads/bad"},
+			{r.B.Dir, tip + ":refs/for/main"},
+			{r.B.Dir, ":refs/heads/good"},
+		} {
+			cmd := exec.Command("git", append([]string{"push"}, args...)...)
+			cmd.Dir = r.A.Dir
+			out, err := cmd.CombinedOutput()
+			lines := slices.Sorted(strings.Lines(string(out))) // git relays those of some hooks
+			says.WriteString(strings.Join(lines, ""))
+			if err != nil {
+				says.WriteString(err.Error() + "\n")
+			}
+		}
+		text, err := os.ReadFile(said)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(said); err != nil {
+			t.Fatal(err)
+		}
+		return says.String() + string(text)
+	}
+	was := pushes()
+	if _, err := r.Enable(t, sitetest.HookFile(t, "")); err != nil {
+		t.Fatal(err)
+	}
+	is, before := strings.Split(pushes(), "\n"), strings.Split(was, "\n")
+	for i, line := range is[:min(len(is), len(before))] {
+		if line != before[i] {
+			t.Fatalf("line %d was %q, is %q", i, before[i], line)
+		}
+	}
+	if len(is) != len(before) {
+		t.Errorf("%d lines, were %d", len(is), len(before))
+	}
+	if got := r.Get(t, "refs/heads/good"); got != refdb.Deleted {
+		t.Errorf("the database has %q", got)
+	}
 }
