@@ -40,6 +40,7 @@ type Keeper struct {
 	lost  uint64
 
 	whole    string // the sight of the directory when it was last read and found whole
+	failure  string // why it could not be restored, as the log has it
 	restored chan struct{}
 }
 
@@ -100,7 +101,11 @@ func (k *Keeper) look(ctx context.Context) {
 		limited, cancel := context.WithTimeout(ctx, restoreWithin)
 		_, err := k.Dir.Provide(limited, k.Program, false)
 		cancel()
-		if err != nil {
+		switch {
+		case err == nil:
+			k.failure = ""
+		case err.Error() != k.failure: // not each second
+			k.failure = err.Error()
 			k.Logger.ErrorContext(ctx, "the site's hooks can't be restored: see `refdbctl site check`", "error", err)
 		}
 	}

@@ -105,7 +105,7 @@ func (c GitConfig) lead(ctx context.Context, h Hooks) (did string, err error) {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		text = append(text, '\n')
 	}
-	return "set to " + h.Site.HooksPath(), durable.Rewrite(c.File, append(text, closed+h.Site.Including(h.hidings().hidden())...))
+	return "set to " + h.Site.HooksPath(), os.WriteFile(c.File, append(text, closed+h.Site.Including(h.hidings().hidden())...), 0)
 }
 
 // unlead undoes what lead did.
@@ -165,8 +165,13 @@ func rewrite(ctx context.Context, repo *gitrepo.Repo, change func(GitConfig) err
 	}
 	// Not the lock: whoever takes that for one that a killed git has left may remove it.
 	changed := path + ".refdb"
+	for _, left := range []string{changed, changed + ".lock"} { // by a crash
+		if err := os.Remove(left); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	defer os.Remove(changed)
-	if err := durable.WriteFile(changed, text, info.Mode().Perm()); err != nil {
+	if err := errors.Join(os.WriteFile(changed, text, 0o600), os.Chmod(changed, info.Mode().Perm())); err != nil {
 		return err
 	}
 	if err := change(GitConfig{Repo: repo, File: changed}); err != nil {
