@@ -38,7 +38,7 @@ func (a *App) enableCommand() *cobra.Command {
 		Use:   "enable [REPO]",
 		Short: "Put a repository under guard",
 		Long: `Put REPO, a project of this site's configuration or the path of its repository, under guard: git's
-settings, the link to the daemon's socket, and the file by which git is led to the site's hooks (site.hooks);
+settings, the link to the daemon's socket, and core.hooksPath, which leads git to the site's hooks (site.hooks);
 then the refs that the database does not know are imported. The daemon must run. Run it as root, which
 can read the database's address and then becomes the user who owns the repository, or as that user.
 
