@@ -166,7 +166,7 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 			must(tb, os.WriteFile(in(r, sitetest.MainRef), make([]byte, 41), 0o644))
 		}, "ref-broken refs/heads/main", ""},
 		{"a broken ref that the database does not know", func(tb testing.TB, r *sitetest.Replicas) { must(tb, os.WriteFile(in(r, "refs/heads/x"), nil, 0o644)) },
-			"ref-broken ", "ref-broken "},
+			"ref-broken refs/heads/x", "ref-broken refs/heads/x"},
 		{"a ref that the database does not know", func(tb testing.TB, r *sitetest.Replicas) {
 			r.B.Quietly(tb, "update-ref", "refs/heads/x", sitetest.MainRef)
 		},
