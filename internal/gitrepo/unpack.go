@@ -22,7 +22,7 @@ type UnpackLimits struct {
 	// Loose is the size in bytes up to which an object becomes a file of its own, compressed. A pack with a larger one stays a pack, which takes
 	// about as much room on the disk as it had on its way, whatever its objects unfold to.
 	Loose uint64
-	// Added bounds the bytes of objects which a pack builds on, and that git adds to it.
+	// Added bounds the bytes of the pack's index, and of objects which the pack builds on, and that git adds to it.
 	Added uint64
 	// Free is the number of bytes on the disk that are left to others.
 	Free uint64
@@ -175,6 +175,8 @@ func (l UnpackLimits) reason(state any, size int64, said error) error {
 			return errFileSize
 		case syscall.SIGXCPU:
 			return fmt.Errorf("%w: %d s of a processor", ErrUnpackLimit, l.seconds(size))
+		case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE:
+			return fmt.Errorf("%w: %w", ErrUnpack, said) // it crashes on it
 		}
 		return said
 	}

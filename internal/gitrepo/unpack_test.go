@@ -235,23 +235,33 @@ func TestNothingIsUnpackedOntoAFullDisk(t *testing.T) {
 }
 
 func TestWhyAPackIsNotUnpackedIsTold(t *testing.T) {
-	t.Parallel()
 	_, repo := bareRepo(t)
 	var p testpack.Pack
 	p.Add(testpack.Blob, []byte("x"))
 	good := p.Bytes()
 	broken := errors.New("the line is broken")
+	crashing := t.TempDir() // for a git that does
+	if err := os.WriteFile(filepath.Join(crashing, "git"), []byte("#!/bin/sh\nkill -SEGV $$\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		open func() io.Reader
 		want error
+		path string
 	}{
-		"it is no pack":    {incoming([]byte("PICK" + string(good[4:]))).Open, gitrepo.ErrPack},
-		"it is cut":        {incoming(good[:len(good)-5]).Open, gitrepo.ErrUnpack},
-		"it can't be read": {func() io.Reader { return io.MultiReader(bytes.NewReader(good[:20]), failing{broken}) }, broken},
+		"git crashes":      {incoming(good).Open, gitrepo.ErrUnpack, crashing},
+		"it is no pack":    {incoming([]byte("PICK" + string(good[4:]))).Open, gitrepo.ErrPack, ""},
+		"it is cut":        {incoming(good[:len(good)-5]).Open, gitrepo.ErrUnpack, ""},
+		"it can't be read": {func() io.Reader { return io.MultiReader(bytes.NewReader(good[:20]), failing{broken}) }, broken, ""},
 	} {
-		_, err := repo.Unpack(t.Context(), gitrepo.Incoming{Open: c.open}, gitrepo.DefaultUnpackLimits())
-		if !errors.Is(err, c.want) || c.want == broken && errors.Is(err, gitrepo.ErrUnpack) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if c.path != "" {
+				t.Setenv("PATH", c.path+":"+os.Getenv("PATH"))
+			}
+			_, err := repo.Unpack(t.Context(), gitrepo.Incoming{Open: c.open}, gitrepo.DefaultUnpackLimits())
+			if !errors.Is(err, c.want) || c.want == broken && errors.Is(err, gitrepo.ErrUnpack) {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/globalrefdb/globalrefdb/internal/gitrepo"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 )
@@ -263,4 +264,35 @@ func nonEmpty(id string) []string {
 func sum(data string) string {
 	s := sha256.Sum256([]byte(data))
 	return hex.EncodeToString(s[:])
+}
+
+// Each try may take git minutes: a pack that exceeded a limit is not tried again with each look, and counts once its objects are here in another way.
+func TestAPackThatExceedsALimitIsNotTriedAllTheTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.site("a"), w.site("b")
+	first := a.commit("first")
+	a.push(move("main", "", first))
+	state, err := b.db.HistoryState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mark.Enter(state.Epochs)
+	limits := gitrepo.DefaultUnpackLimits()
+	receive := func() error {
+		return packs.Receiver{DB: b.db, Repo: b.repo, Project: project, Mark: b.mark, Limits: limits}.Receive(t.Context())
+	}
+	limits.Loose, limits.Added = 1, 0 // there is no room for an index
+	var held *packs.HeldError
+	if err := receive(); !errors.As(err, &held) || !errors.Is(err, gitrepo.ErrUnpackLimit) || held.Pack.Owner != a.db.Owner() || packs.HeldBy(err) != held.Pack.ID {
+		t.Fatalf("%v", err)
+	}
+	limits = gitrepo.DefaultUnpackLimits()
+	if err := receive(); !errors.Is(err, gitrepo.ErrUnpackLimit) || b.whole(first) {
+		t.Errorf("it was tried again: %v", err)
+	}
+	b.git("fetch", "--quiet", a.Dir, first)
+	if err := receive(); err != nil {
+		t.Errorf("its objects are here: %v", err)
+	}
 }

@@ -265,6 +265,24 @@ func FuzzReadRequest(f *testing.F) {
 	})
 }
 
+// What a daemon, or whoever sits at its socket, answers is read or refused, and never taken for leave.
+func FuzzReadResponse(f *testing.F) {
+	f.Add([]byte("ok\n"))
+	f.Add([]byte("refused\nrefs/heads/x: no\n"))
+	f.Add([]byte("wait a little\nok\n"))
+	f.Add([]byte("ok"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p, err := wire.ReadResponse(iotest.OneByteReader(bytes.NewReader(text)), func(string) {})
+		whole, again := wire.ReadResponse(bytes.NewReader(text), func(string) {})
+		if (err == nil) != (again == nil) || !reflect.DeepEqual(p, whole) {
+			t.Fatalf("%q is %+v, %v, and byte by byte %+v, %v", text, whole, again, p, err)
+		}
+		if p.OK && !bytes.HasPrefix(text, []byte("ok\n")) && !bytes.Contains(text, []byte("\nok\n")) {
+			t.Fatalf("%q gives leave", text)
+		}
+	})
+}
+
 func FuzzParseLines(f *testing.F) {
 	f.Add([]byte(a + " " + b + " refs/heads/x\n" + zero + " ref:refs/heads/m HEAD\n"))
 	f.Add([]byte(a + " " + b))
