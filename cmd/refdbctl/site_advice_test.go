@@ -425,6 +425,25 @@ func TestTheAdviceOfARefusalWorks(t *testing.T) {
 					a.carriesOut(a.finding(sitecheck.LocalDiffers).Detail, 0, 1)
 				},
 			}},
+		"settings that are locked, after the guard was ended": {breaks: func(a *advised) { a.site(a, "disable", "team/app").is(a, exit.OK, ""); locked(a) }, what: enable,
+			args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
+				func(a *advised, said string) { a.carriesOut(said, 0, 1) },
+			}},
+		"settings that are locked, of a repository that is new": {breaks: func(a *advised) {
+			a.renames(a.repo.path, filepath.Join(a.dir, "away"))
+			a.renames(newRepo(a, mainRef).path, a.repo.path)
+			a.Exec(a, "DELETE FROM projects")
+			a.Exec(a, "DELETE FROM refs")
+			locked(a)
+		}, what: enable, args: func(*advised) []string { return []string{"--new", "team/app"} }, alternatives: []func(*advised, string){
+			func(a *advised, said string) {
+				if !strings.Contains(said, "`refdbctl site check --repair "+a.repo.path+"`") {
+					a.Errorf("it does not say what helps: %s", said)
+				}
+				a.site(a, "check", "--repair", a.repo.path, "--hook", a.hook).is(a, exit.Failed, "1 finding, and 1 mended") // it is not guarded yet
+				a.carriesOut(try(a, enable, "--new", "team/app"), 0, 1)                                                     // the first one has made the project
+			},
+		}},
 		"a ref that is locked": {breaks: func(a *advised) { leaves(a, mainRef+".lock") }, what: enable, args: func(*advised) []string { return []string{"team/app"} },
 			alternatives: []func(*advised, string){func(a *advised, said string) { a.carriesOut(said, 0, 1) }}},
 		"settings that are locked": {breaks: locked, what: enable, args: func(*advised) []string { return []string{"team/app"} }, alternatives: []func(*advised, string){
