@@ -18,6 +18,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/projects"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -359,7 +360,11 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 		im.Refused++
 		note(why)
 	}
-	return im, im.Send(ctx, func(yield func(gitrepo.Ref, error) bool) {
+	unfinished := packs.ImportIsPending(repo.Dir())
+	if err := packs.BeginImport(repo.Dir()); err != nil {
+		return nil, err
+	}
+	err = im.Send(ctx, func(yield func(gitrepo.Ref, error) bool) {
 		for ref, err := range repo.Refs(ctx, func(line string) { refused("git says: " + line) }) {
 			if err == nil {
 				_, symbolic := refdb.Value(ref.Value).Target()
@@ -381,6 +386,10 @@ func (a *App) importGuarded(ctx context.Context, c *config.Config, db *refdb.DB,
 			}
 		}
 	})
+	if err == nil && im.Imported == 0 && !unfinished {
+		err = packs.EndImport(repo.Dir())
+	}
+	return im, err
 }
 
 func (a *App) disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) error {

@@ -145,18 +145,25 @@ func (a *App) storeStart(ctx context.Context, db *refdb.DB, r config.Repository,
 // storeFirst stores what the database lacks of a project that was put under guard, and says what it did: "" if the database is to
 // keep no objects.
 func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repository) (did string, err error) {
-	row, ok, err := db.Project(ctx, r.Project)
-	switch {
-	case err != nil || !ok || !packs.Stored(row) && c.NewProjectStore == "":
+	repo, err := gitrepo.Open(ctx, r.Path)
+	if err != nil {
 		return "", err
-	case !packs.Stored(row):
-		return "the database keeps no objects of it: refdbctl site store start changes that", nil
+	}
+	row, ok, err := db.Project(ctx, r.Project)
+	if err != nil {
+		return "", err
+	}
+	if !ok || !packs.Stored(row) {
+		if ok && c.NewProjectStore != "" {
+			did = "the database keeps no objects of it: refdbctl site store start changes that"
+		}
+		return did, packs.EndImport(repo.Dir())
 	}
 	if err := recordHead(ctx, db, r); err != nil {
 		return "", err
 	}
 	usage, err := db.PackUsage(ctx, r.Project)
-	if err != nil || usage.FullPacks > 0 {
+	if err != nil || usage.FullPacks > 0 && !packs.ImportIsPending(repo.Dir()) {
 		return "has a base", err
 	}
 	base, err := a.storeBase(ctx, db, r, packs.Limits{})
@@ -166,7 +173,11 @@ func (a *App) storeFirst(ctx context.Context, c *config.Config, db *refdb.DB, r 
 		return "no base yet: " + err.Error(), nil
 	case err != nil:
 		return "", err
-	case base.Pack.ID == "":
+	}
+	if err := packs.EndImport(repo.Dir()); err != nil {
+		return "", err
+	}
+	if base.Pack.ID == "" {
 		return "from the first push on", nil
 	}
 	return fmt.Sprintf("a base of %d bytes", base.Pack.Size), nil
