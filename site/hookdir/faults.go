@@ -50,9 +50,16 @@ func (d Dir) faults(program []byte) (faults []Fault) {
 	if detail := d.notEnterable(""); detail != "" {
 		faults = append(faults, Fault{NotExecutable, d.HooksPath(), detail, false})
 	}
+	var read fs.FileInfo // the file that the names share, once it was found to be right
 	for _, name := range Names {
+		info, err := os.Lstat(filepath.Join(d.HooksPath(), name))
+		if err == nil && read != nil && os.SameFile(info, read) {
+			continue
+		}
 		if f, bad := d.faultOf(name, program); bad {
 			faults = append(faults, f)
+		} else {
+			read = info
 		}
 	}
 	path := d.Config(nil)

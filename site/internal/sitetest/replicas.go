@@ -47,7 +47,9 @@ func NewReplicas(tb testing.TB, init ...string) *Replicas {
 	dir := tb.TempDir()
 	for name, b := range map[string]*Bare{"a": &r.A, "b": &r.B} {
 		b.Dir = filepath.Join(dir, name, Project+".git")
-		GitIn(tb, "/", append(append([]string{"init", "--quiet", "--bare", "--initial-branch=main"}, init...), b.Dir)...)
+		// Without sample hooks: to copy them would be most of what making a repository takes.
+		template := "--template=" + filepath.Join(os.Getenv("HOME"), "template")
+		GitIn(tb, "/", append(append([]string{"init", "--quiet", "--bare", "--initial-branch=main", template}, init...), b.Dir)...)
 	}
 	r.Config = SiteConfig(tb, filepath.Join(dir, "b"), "")
 	return r
@@ -275,7 +277,7 @@ func NewGuarded(tb testing.TB) *Replicas {
 	r.Both(tb, "refs/tags/v1", old)
 	r.Sync(tb)
 	r.Serve(tb)
-	if _, err := r.Enable(tb, HookFile(tb, "")); err != nil {
+	if _, err := r.Enable(tb, Hook()); err != nil {
 		tb.Fatal(err)
 	}
 	return r
@@ -287,7 +289,7 @@ func (r *Replicas) Check(tb testing.TB, db *refdb.DB, repair bool) string {
 	tb.Helper()
 	var all []string
 	err := check.Run(tb.Context(), r.Config, db, []config.Repository{r.RepositoryB()},
-		check.Options{Hook: HookFile(tb, ""), Repair: repair}, func(f check.Finding) {
+		check.Options{Hook: Hook(), Repair: repair}, func(f check.Finding) {
 			s := f.Code + " " + strings.TrimPrefix(strings.Replace(f.Subject, r.Config.Hooks, "HOOKS", 1), r.B.Dir+"/")
 			if f.Mended {
 				s += " mended"
@@ -415,7 +417,7 @@ func NewGuardedThatIsBehind(t *testing.T) *Replicas {
 	t.Helper()
 	r := NewReplicas(t)
 	stop := r.Serve(t)
-	if _, err := r.Enable(t, HookFile(t, "")); err != nil {
+	if _, err := r.Enable(t, Hook()); err != nil {
 		t.Fatal(err)
 	}
 	stop()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 
 // SQLiteKind is that of SQLite files.
 func SQLiteKind() Kind {
-	return Kind{Dialect: migrations.SQLite, New: SQLite, Empty: newSQLite, Driver: func(ctx context.Context, url string) (refdb.Driver, error) {
+	return Kind{Dialect: migrations.SQLite, New: SQLite, Empty: emptySQLite, Driver: func(ctx context.Context, url string) (refdb.Driver, error) {
 		return sqlite.Open(ctx, url)
 	}}
 }
@@ -29,21 +30,53 @@ func SQLiteKind() Kind {
 // SQLite returns a new migrated database file, which goes with the test.
 func SQLite(tb testing.TB) *Database {
 	tb.Helper()
-	d := newSQLite(tb)
-	m, err := sqlite.Migrator(testdb.Within(tb), d.URL())
-	if err := testdb.Up(testdb.Within(tb), m, err); err != nil {
+	template, err := migratedSQLite()
+	if err != nil {
 		tb.Fatalf("prepare a SQLite file: %v", err)
+	}
+	d, path := newSQLite(tb)
+	if err := os.WriteFile(path, template, 0o644); err != nil {
+		tb.Fatalf("copy a SQLite file: %v", err)
 	}
 	return d
 }
 
+// migratedSQLite returns a migrated file. Its copies are databases of their own: the driver tells them apart by the file.
+var migratedSQLite = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Timeout)
+	defer cancel()
+	path := filepath.Join(dir, "refdb.db")
+	m, err := sqlite.Migrator(ctx, sqliteURL(path))
+	if err := testdb.Up(ctx, m, err); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path + "-wal"); err == nil {
+		return nil, errors.New("a migrated file is not whole without its log, even after the last connection has ended")
+	}
+	return os.ReadFile(path)
+})
+
+func sqliteURL(path string) string { return "sqlite:" + strings.ReplaceAll(path, "%", "%25") }
+
 // SQLiteEmpty returns the address of a file that isn't there yet.
 func SQLiteEmpty(tb testing.TB) string {
 	tb.Helper()
-	return newSQLite(tb).URL()
+	return emptySQLite(tb).URL()
 }
 
-func newSQLite(tb testing.TB) *Database {
+func emptySQLite(tb testing.TB) *Database {
+	tb.Helper()
+	d, _ := newSQLite(tb)
+	return d
+}
+
+// newSQLite returns a database whose file, at path, isn't there yet.
+func newSQLite(tb testing.TB) (d *Database, path string) {
 	tb.Helper()
 	testdb.ExplainFailure(tb, nil, testdb.EveryLine)
 	dir, err := os.MkdirTemp(inMemory(), "dbtest-")
@@ -51,7 +84,7 @@ func newSQLite(tb testing.TB) *Database {
 		tb.Fatalf("make a directory for a SQLite file: %v", err)
 	}
 	tb.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "sqlite", "refdb.db") // the directory's parent, too, is the test's own
+	path = filepath.Join(dir, "sqlite", "refdb.db") // the directory's parent, too, is the test's own
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		tb.Fatalf("make a directory for a SQLite file: %v", err)
 	}
@@ -61,7 +94,7 @@ func newSQLite(tb testing.TB) *Database {
 	if err != nil {
 		tb.Fatalf("open a SQLite file: %v", err)
 	}
-	return testdb.New(tb, SQLiteKind(), "sqlite:"+strings.ReplaceAll(path, "%", "%25"), sqliteRows{db})
+	return testdb.New(tb, SQLiteKind(), sqliteURL(path), sqliteRows{db}), path
 }
 
 // sqliteRows writes times as the driver does: in microseconds, by the machine's
