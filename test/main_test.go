@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
@@ -82,17 +83,13 @@ func runTests(m *testing.M) int {
 
 var programsDir = filepath.Join(os.TempDir(), fmt.Sprint("refdb-programs-", os.Getpid()))
 
-var buildPrograms = sync.OnceValues(func() ([]byte, error) {
-	cmd := exec.Command("../scripts/build.sh", programsDir)
-	cmd.Env = cleanEnviron()
-	return cmd.CombinedOutput()
-})
+var buildPrograms = sync.OnceValue(func() error { return testprogram.Build(programsDir, "cmd/refdbctl", "cmd/refdb-hook") })
 
 // programs returns the directory of refdbctl and refdb-hook, as they are released.
 func programs(t *testing.T) string {
 	t.Helper()
-	if out, err := buildPrograms(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := buildPrograms(); err != nil {
+		t.Fatal(err)
 	}
 	return programsDir
 }

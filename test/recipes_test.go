@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 )
 
 // The commands of docs/RECIPES.md run as they are written, and its Go code is that of the examples, which
@@ -17,7 +19,9 @@ func TestTheRecipesRunAsTheyAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin, examples, tmp := programs(t), t.TempDir(), t.TempDir()
-	runIn(t, "..", nil, "go", "build", "-ldflags=-s -w", "-o", examples+"/", "./examples/archive", "./examples/work")
+	if err := testprogram.Build(examples, "examples/archive", "examples/work"); err != nil {
+		t.Fatal(err)
+	}
 	var script []string
 	for _, m := range regexp.MustCompile(`(?m)^    \$ (.*)$`).FindAllStringSubmatch(string(text), -1) {
 		script = append(script, strings.NewReplacer("go run ./examples/", examples+"/", "/tmp/", tmp+"/").Replace(m[1]))

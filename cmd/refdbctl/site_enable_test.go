@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site/client"
 )
@@ -24,13 +25,10 @@ var builtHook = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "refdb-hook")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/globalrefdb/globalrefdb/cmd/refdb-hook")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building the hook: %w: %s", err, out)
+	if err := testprogram.Build(dir, "cmd/refdb-hook"); err != nil {
+		return nil, err
 	}
-	return os.ReadFile(path)
+	return os.ReadFile(filepath.Join(dir, "refdb-hook"))
 })
 
 // gitSite is a site with one repository, team/app.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/test/dbtest"
 )
 
@@ -30,26 +31,20 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// programs builds refdbctl and refdb-hook as they are shipped, and a daemon with
+// programs builds refdbctl and refdb-hook as they are shipped, and, but for -short, a daemon with
 // the race detector, refdbctl-race, into one directory, and returns that.
-// With -short there is no such daemon, and the others are built as the tests are: what was compiled for these is not compiled again.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := work()
 	if err != nil {
 		return "", err
 	}
 	bin := filepath.Join(dir, "bin")
-	builds := []*exec.Cmd{exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin+"/", "../../cmd/refdbctl", "../../cmd/refdb-hook")}
-	if !testing.Short() {
-		builds = []*exec.Cmd{
-			exec.Command("../../scripts/build.sh", bin),
-			exec.Command("go", append(append([]string{"build"}, raceFlags...), "-o", bin+"/refdbctl-race", "../../cmd/refdbctl")...),
-		}
+	if err := testprogram.Build(bin, "cmd/refdbctl", "cmd/refdb-hook"); err != nil || testing.Short() {
+		return bin, err
 	}
-	for _, cmd := range builds {
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: %w: %s", cmd, err, out)
-		}
+	cmd := exec.Command("go", append(append([]string{"build"}, raceFlags...), "-o", bin+"/refdbctl-race", "../../cmd/refdbctl")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", cmd, err, out)
 	}
 	return bin, nil
 })

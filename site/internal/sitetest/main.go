@@ -5,12 +5,12 @@ package sitetest
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 	"github.com/globalrefdb/globalrefdb/test/dbtest/local"
 )
@@ -31,10 +31,8 @@ func Main(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	hook := filepath.Join(dir, "refdb-hook")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", hook, "github.com/globalrefdb/globalrefdb/cmd/refdb-hook")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the hook: %v\n%s", err, out)
+	if err := testprogram.Build(dir, "cmd/refdb-hook"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	// Git has settings of these tests only.
