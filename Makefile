@@ -12,8 +12,8 @@ RACED   := ./heartbeat ./lease ./refdb ./refdb/internal/... ./refdb/memory ./ref
 	./site/claims ./site/follow ./site/guards ./site/internal/... ./site/modes ./site/moves ./site/objects ./site/packs ./site/readers ./site/wire
 # Many tests wait: one package more at a time than there are processors keeps these busy.
 AT_ONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-# Without a debugger's tables a program is linked in half the time.
-TEST    := $(GO) test -ldflags=-w
+# Without the tables of debuggers a program is linked in half the time.
+TEST    := $(GO) test -ldflags="-s -w"
 # Only a test that hangs reaches it, however busy the machine is.
 LIMIT   := 3h
 MODULES := bench chaos # programs with modules of their own, so that their peers and tools stay out of this one

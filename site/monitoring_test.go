@@ -263,6 +263,9 @@ func TestAlertsFireInTheirCases(t *testing.T) {
 		t.Skip("promtool is not there: make deps installs it")
 	}
 	sitetest.Run(t, monitoring, "promtool", "test", "rules", "alerts_test.yaml")
+	if testing.Short() {
+		return // the rest, a test of promtool's cases, is left out by -short; make test-all runs it
+	}
 	// What it says about a rule that never fires.
 	dir := t.TempDir()
 	for _, name := range []string{"alerts.yaml", "alerts_test.yaml"} {

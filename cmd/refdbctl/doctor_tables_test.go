@@ -62,8 +62,11 @@ func TestDoctorFindsTablesThatWereChanged(t *testing.T) {
 		if testing.Short() && kind.Dialect == migrations.Spanner { // an emulator takes long to change tables
 			rows = rows[1:3]
 		}
-		for _, c := range rows {
+		for i, c := range rows {
 			t.Run(string(kind.Dialect)+": "+c.says, func(t *testing.T) {
+				if testing.Short() && kind.Dialect != migrations.Spanner && i%3 > 0 {
+					t.Skip("left out by -short: two of three changes; make test-all runs them")
+				}
 				t.Parallel()
 				db := kind.New(t)
 				w := &world{Database: db, env: map[string]string{"REFDB_URL": db.URL()}}

@@ -465,7 +465,11 @@ func TestAServerThatStaysReadOnlyIsNotConnectedToAgainAndAgain(t *testing.T) {
 	d := open(t, db.URL())
 	setDefault(t, db, `default_transaction_read_only = on`)
 	terminate(t, session(t, db.URL()), `true`)
-	const callers, calls = 4, 20
+	const callers = 4
+	calls := 20
+	if testing.Short() {
+		calls = 8
+	}
 	before, start := d.Connections(), time.Now()
 	var work sync.WaitGroup
 	for n := range callers {

@@ -17,14 +17,18 @@ func TestOperationsReadNoMoreRowsThanTheyNeed(t *testing.T) {
 		name   string
 		url    func(testing.TB, *dbtest.Database) string
 		shared bool // batches, that is
+		long   bool
 	}{
-		{"directly", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, false},
-		{"in shared batches", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, true},
-		{"through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, false},
-		{"in shared batches through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, true},
+		{"directly", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, false, false},
+		{"in shared batches", func(_ testing.TB, db *dbtest.Database) string { return db.URL() }, true, true},
+		{"through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, false, true},
+		{"in shared batches through PgBouncer", func(tb testing.TB, db *dbtest.Database) string { return dbtest.PgBouncer(tb, db.URL()) }, true, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && row.long {
+				t.Skip("left out by -short: batches and PgBouncer, one without the other; make test-all runs it")
+			}
 			db := dbtest.Postgres(t)
 			c := session(t, db.URL())
 			exec(t, c, `VACUUM ANALYZE`)
