@@ -15,6 +15,9 @@ import (
 
 // Gitolite decides about each ref in its hook update, which has to be a link to its own program: otherwise it takes no push at all.
 func TestGitoliteDecidesAsBefore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: a real Gitolite, many programs in Perl; make test-all runs it")
+	}
 	t.Parallel()
 	shell := "/usr/share/gitolite3/gitolite-shell" // of Debian's package
 	if _, err := exec.LookPath("gitolite"); err != nil {

@@ -96,7 +96,7 @@ func (c *cluster) pushOf(ref, value string) string {
 	c.Helper()
 	command := fmt.Sprintf("%s %s %s\x00report-status side-band-64k agent=test", c.h.zero, value, ref)
 	pack := c.g.command(c.h.dir, "pack-objects", "--stdout", "--revs", "--quiet")
-	pack.Stdin = strings.NewReader(value + "\n")
+	pack.Stdin = strings.NewReader(value + "\n^" + c.h.a + "\n") // which is there
 	text, err := pack.Output()
 	return fmt.Sprintf("%04x%s0000%s", len(command)+4, command, must(c.TB, text, err))
 }
