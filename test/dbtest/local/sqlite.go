@@ -38,6 +38,14 @@ func SQLite(tb testing.TB) *Database {
 	if err := os.WriteFile(path, template, 0o644); err != nil {
 		tb.Fatalf("copy a SQLite file: %v", err)
 	}
+	// The migrator records in the file where it is, before anybody uses it.
+	m, err := sqlite.Migrator(testdb.Within(tb), d.URL())
+	if err == nil {
+		err = m.Close()
+	}
+	if err != nil {
+		tb.Fatalf("record where a SQLite file is: %v", err)
+	}
 	return d
 }
 
