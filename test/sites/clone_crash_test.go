@@ -205,7 +205,10 @@ func TestAMakerThatIsKilledAtAnyStepLeavesNothingThatTakesAPush(t *testing.T) {
 		step = calls / 3
 	}
 	for n := 1; n <= calls; n += step {
-		for _, when := range []string{"before", "after"} {
+		for k, when := range []string{"before", "after"} {
+			if testing.Short() && (n/step+k)%2 > 0 {
+				continue
+			}
 			kill := fmt.Sprintf("%s %d", when, n)
 			if killed, err := m.clone(kill, nil); !killed {
 				t.Errorf("the maker was not killed %s: %v", kill, err)
@@ -214,7 +217,11 @@ func TestAMakerThatIsKilledAtAnyStepLeavesNothingThatTakesAPush(t *testing.T) {
 		}
 	}
 	// Between its calls of git.
-	for _, file := range []string{"hooks/reference-transaction", "config", "HEAD", "objects/pack/*.pack", "packed-refs", "refdb/socket", "refdb/own-hooks"} {
+	files := []string{"config", "packed-refs", "refdb/own-hooks"}
+	if !testing.Short() {
+		files = append(files, "hooks/reference-transaction", "HEAD", "objects/pack/*.pack", "refdb/socket")
+	}
+	for _, file := range files {
 		made := func() bool {
 			for _, pattern := range []string{config.Unfinished + "*/*/", "*/" + config.Unfinished + "*/", config.Unfinished + "*/*/*/"} {
 				if found, err := filepath.Glob(filepath.Join(m.us.root, pattern, file)); err == nil && len(found) > 0 {
