@@ -85,14 +85,17 @@ func run(args []string) int {
 
 // outlast makes the hook go on when git and the hook are interrupted: the daemon must still learn
 // what git decides, which takes no longer than the limit. If runs is set, the hook runs a program
-// that must be interrupted. That program would inherit ignored signals, but not handlers; starting
-// those takes a thread.
+// that must be interrupted. That program inherits ignored signals, but not handlers: it is to ignore those that the
+// hook's own parent ignores, as under nohup, and no others. Starting a handler takes a thread.
 func outlast(runs bool) {
-	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-	if runs {
-		signal.Notify(make(chan os.Signal, 1), signals...)
-	} else {
-		signal.Ignore(signals...)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		switch {
+		case signal.Ignored(s):
+		case runs:
+			signal.Notify(make(chan os.Signal, 1), s)
+		default:
+			signal.Ignore(s)
+		}
 	}
 }
 

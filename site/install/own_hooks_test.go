@@ -190,7 +190,8 @@ func TestOwnHooksRunAsInARepositoryWithoutGuard(t *testing.T) {
 			{r.B.Dir, tip + ":refs/for/main"},
 			{r.B.Dir, ":refs/heads/good"},
 		} {
-			cmd := exec.Command("git", append([]string{"push"}, args...)...)
+			// As under nohup: hooks inherit what is ignored.
+			cmd := exec.Command("sh", append([]string{"-c", `trap "" HUP; exec git push "$@"`, "sh"}, args...)...)
 			cmd.Dir = r.A.Dir
 			out, err := cmd.CombinedOutput()
 			lines := slices.Sorted(strings.Lines(string(out))) // git relays those of some hooks
