@@ -26,18 +26,18 @@ func newDaemonMetrics() daemonMetrics {
 	m := daemonMetrics{
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refdb_site_refusals_total",
-			Help: "Answers to hooks that refused, by reason. One push that is refused ref by ref has one for each.",
+			Help: "Requests of hooks that were refused, by reason. A push that is refused ref by ref counts once for each ref.",
 		}, []string{"reason"}),
 		hooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "refdb_site_hook_duration_seconds", Help: "How long hooks waited for the daemon's answer.",
+			Name: "refdb_site_hook_duration_seconds", Help: "Time that hooks waited for the daemon's answer, in seconds.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 4, 5},
 		}, []string{"hook"}),
 		announcements: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "refdb_site_announcement_duration_seconds", Help: "How long guards with sessions waited for the answer to an announcement.",
+			Name: "refdb_site_announcement_duration_seconds", Help: "Time that guards with sessions waited for the answer to an announcement, in seconds.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 4, 5},
 		}),
 		movesResets: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "refdb_site_moves_resets_total", Help: "How often a reader of the list of moves had to compare everything.",
+			Name: "refdb_site_moves_resets_total", Help: "Times that a reader of the list of moves had to start over and compare everything.",
 		}),
 	}
 	for _, r := range refusal.Reasons {
@@ -55,59 +55,59 @@ func (m daemonMetrics) answered(state string, took time.Duration) {
 }
 
 var (
-	infoMetric         = describe("info", "1, with the daemon's version.", "version")
-	startedMetric      = describe("start_time_seconds", "When the daemon started, in seconds since the epoch.")
-	servingMetric      = describe("serving", "Whether the daemon holds its site's name and knows what its predecessor left; else it refuses pushes.")
-	databaseMetric     = describe("database_up", "Whether the database answered when it was last asked, some ten seconds ago at most.")
-	rootMetric         = describe("root_gone", "1 if site.root can't be read, or is empty although repositories were followed there; 0 otherwise, also without a root.")
-	stuckMetric        = describe("stuck_refs", "Refs whose pushes can't be settled: they need an operator.")
-	activeMetric       = describe("pushes_active", "Processes of git that have announced moves of refs and not ended them.")
-	intentsMetric      = describe("intents_pending", "Intents of this site that stand in the database: each keeps a ref locked at all sites.")
-	oldestMetric       = describe("intent_oldest_seconds", "The age of the oldest of these; 0 without any.")
-	transactionsMetric = describe("transactions_total", "Transactions of git that were let through (accepted) or refused, those that move nothing guarded "+
-		"included. A push that the hooks before refuse begins none.", "result")
-	refsMetric = describe("refs_total", "Refs of pushes: those that took their new value (moved), that were let through and kept the old one (kept), "+
-		"that were refused (refused).", "result")
-	wouldRefuseMetric = describe("would_refuse_total", "Transactions of git that were let through and would have been refused, were it not for their projects' mode.")
-	alarmsMetric      = describe("alarms_total", "Alarms: a ref's push can't be settled, a ref has a value that the database never had, the site's Gerrit runs without the guard, "+
-		"a guard that something waits for has no session, a followed repository is gone.")
-	deathsMetric    = describe("pusher_deaths_total", "Processes of git, and guards, that ended with something left to settle.")
-	heededMetric    = describe("decisions_heeded_total", "Decisions of operators that were carried out in the repositories.")
-	failuresMetric  = describe("database_failures_total", "Requests of the daemon that the database failed.")
-	comparedMetric  = describe("repositories", "Repositories of the site that were compared with the database.")
-	behindMetric    = describe("repositories_behind", "Repositories with refs that have another value in the database, while nobody moves them.")
-	refsBehind      = describe("refs_behind", "How many refs these are, of all repositories.")
-	lagMetric       = describe("lag_seconds", "How long the database has had a value that is not here, of the ref that waits longest; 0 without any.")
-	unreadMetric    = describe("repositories_not_compared", "Repositories that could not be compared the last time.")
-	lookedMetric    = describe("lag_look_age_seconds", "How long ago the repository that was not compared for longest was compared.")
-	followedMetric  = describe("followed_refs_total", "Refs that were moved to what other sites made them, with the objects from the database.")
-	unpackedMetric  = describe("packs_unpacked_total", "Packs of other sites that were unpacked.")
-	followingMetric = describe("repositories_following", "Repositories that are being brought to what the database holds, or wait for that.")
-	notFollowing    = describe("repositories_not_following", "Repositories among them that the last attempt did not bring there.")
-	notFollowingFor = describe("not_following_seconds", "How long the one among these has been behind that has been for longest; 0 without any.")
-	unplacedRefs    = describe("refs_not_placed", "Refs that the last attempt to bring a repository to what the database holds could not move, because git or a hook refused.")
-	statesMetric    = describe("repositories_state", "Repositories of projects that are to be guarded: guarded; open, if nobody has put them under guard; disabled, if nothing is to "+
-		"guard them; bypassed, if they are under guard and git is not led to the hooks; unknown, if they can't be looked at. As of some five minutes ago at most.", "state")
-	storedPacks    = describe("packs_stored_bytes", "Bytes of the packs in the database that pushes have used, of all projects and sites.")
-	unusedPacks    = describe("packs_unused_bytes", "Bytes of the packs in the database that no push has used yet, of all projects and sites.")
-	packsHeld      = describe("packs_held", "Repositories that a pack of another site holds up because it can't be unpacked.")
-	malformedPacks = describe("packs_malformed_total", "Packs of other sites with an object to whose form git's fsck objects. They were unpacked.")
-	followFailures = describe("follow_failures_total", "Attempts to bring a repository to what the database holds that failed.")
-	unpackedBytes  = describe("packs_unpacked_bytes_total", "Bytes of the packs of other sites that were unpacked.")
-	sessionsMetric = describe("sessions", "Guards with a session (open), that live without one (broken; silent if that has lasted for a minute and something waits for them), "+
-		"or that have died and left something that is being settled (dead).", "state")
-	gerritMetric = describe("gerrit_unguarded", "1 if the site's Gerrit (site.gerrit) has run for half a minute without the guard: it moves refs that other sites don't hear of. "+
-		"0 otherwise, also without a Gerrit.")
-	hooksMetric   = describe("hooks_damaged", "1 while the directory of the site's hooks is damaged: pushes are refused, or not guarded. 0 otherwise.")
-	hooksLost     = describe("hooks_damaged_total", "How often the directory of the site's hooks was found damaged. Unless the daemon says otherwise, it has restored it.")
-	sessionOpen   = describe("session_transactions", "Transactions of guards that are not settled.")
-	sessionOldest = describe("session_transaction_oldest_seconds", "The age of the oldest of these; 0 without any.")
-	movesListed   = describe("moves_total", "Entries of the list of moves, which guards that keep indexes read.")
-	movesWritable = describe("moves_writable", "Whether moves can be listed; else guards' indexes do not follow.")
-	movesReaders  = describe("moves_readers", "Guards that read the list of moves, with a connection (yes) or without one (no).", "connected")
-	movesUnread   = describe("moves_unread_bytes", "How much of the list is unread, by the guard that has read least of it.")
-	movesOldest   = describe("moves_unread_oldest_seconds", "The age of the oldest entry of the list that a guard has not read; 0 without any. Of a server that has never read: since "+
-		"its first session.")
+	infoMetric         = describe("info", "Always 1; the label has the daemon's version.", "version")
+	startedMetric      = describe("start_time_seconds", "Start time of the daemon, in seconds since the epoch.")
+	servingMetric      = describe("serving", "1 if the daemon serves pushes: it holds its site's name and has adopted what its predecessor left; 0 while it refuses them.")
+	databaseMetric     = describe("database_up", "1 if the database answered the last request, at most ten seconds ago; 0 otherwise.")
+	rootMetric         = describe("root_gone", "1 if site.root can't be read, or is empty although it had followed repositories; 0 otherwise, or if no root is configured.")
+	stuckMetric        = describe("stuck_refs", "Refs whose last push can't be settled without an operator.")
+	activeMetric       = describe("pushes_active", "Git processes with announced ref moves that have not ended.")
+	intentsMetric      = describe("intents_pending", "Pending intents of this site in the database. Each keeps its ref locked at all sites.")
+	oldestMetric       = describe("intent_oldest_seconds", "Age of the oldest pending intent of this site, in seconds; 0 if there is none.")
+	transactionsMetric = describe("transactions_total", "Git ref transactions, accepted or refused, including those that move no guarded ref. "+
+		"A push that is refused by an earlier hook starts none.", "result")
+	refsMetric = describe("refs_total", "Pushed refs by result: moved to the new value (moved); accepted, but left at the old value by git (kept); "+
+		"refused (refused).", "result")
+	wouldRefuseMetric = describe("would_refuse_total", "Git ref transactions accepted only because their project is in mode log.")
+	alarmsMetric      = describe("alarms_total", "Alarms: a push that can't be settled, a ref value that the database never had, a Gerrit running without the guard, "+
+		"a guard without a session that pushes wait for, a followed repository that is gone.")
+	deathsMetric    = describe("pusher_deaths_total", "Git processes and guards that died with unsettled transactions.")
+	heededMetric    = describe("decisions_heeded_total", "Operators' decisions applied to repositories.")
+	failuresMetric  = describe("database_failures_total", "Failed requests of the daemon to the database.")
+	comparedMetric  = describe("repositories", "Repositories of the site that have been compared with the database.")
+	behindMetric    = describe("repositories_behind", "Repositories with refs that differ from the database although no move of them is in progress.")
+	refsBehind      = describe("refs_behind", "Refs, in all repositories, that differ from the database although no move of them is in progress.")
+	lagMetric       = describe("lag_seconds", "Longest time that the database has held a value that this site lacks, in seconds; 0 if there is none.")
+	unreadMetric    = describe("repositories_not_compared", "Repositories whose last comparison with the database failed.")
+	lookedMetric    = describe("lag_look_age_seconds", "Time since the least recent comparison of a repository with the database, in seconds.")
+	followedMetric  = describe("followed_refs_total", "Refs updated to follow other sites, with objects from the database.")
+	unpackedMetric  = describe("packs_unpacked_total", "Packs from other sites that were unpacked.")
+	followingMetric = describe("repositories_following", "Repositories that are catching up with the database, or are queued for it.")
+	notFollowing    = describe("repositories_not_following", "Followed repositories whose last catch-up failed.")
+	notFollowingFor = describe("not_following_seconds", "Longest time that a repository whose catch-up fails has been behind, in seconds; 0 if there is none.")
+	unplacedRefs    = describe("refs_not_placed", "Refs that git or a hook refused to move in the last catch-up.")
+	statesMetric    = describe("repositories_state", "Repositories of guarded projects by state: guarded; open (not enabled yet); disabled (by an operator); "+
+		"bypassed (enabled, but their configuration does not lead git to the hooks); unknown (unreadable). At most five minutes old.", "state")
+	storedPacks    = describe("packs_stored_bytes", "Size of the packs in the database that pushes have used, for all projects and sites, in bytes.")
+	unusedPacks    = describe("packs_unused_bytes", "Size of the packs in the database that no push has used yet, for all projects and sites, in bytes.")
+	packsHeld      = describe("packs_held", "Repositories held up by a pack from another site that can't be unpacked.")
+	malformedPacks = describe("packs_malformed_total", "Packs from other sites with an object that git's fsck objects to. They were unpacked.")
+	followFailures = describe("follow_failures_total", "Failed catch-ups of repositories.")
+	unpackedBytes  = describe("packs_unpacked_bytes_total", "Size of the packs from other sites that were unpacked, in bytes.")
+	sessionsMetric = describe("sessions", "Guards by state: with a session (open); running without one (broken; silent after a minute if pushes wait for it); "+
+		"dead, with transactions that are being settled (dead).", "state")
+	gerritMetric = describe("gerrit_unguarded", "1 if the site's Gerrit (site.gerrit) has run for half a minute without the guard, so that its writes don't reach the other sites; "+
+		"0 otherwise, or if no Gerrit is configured.")
+	hooksMetric   = describe("hooks_damaged", "1 while the site's hook directory is damaged, so that pushes are refused or unguarded; 0 otherwise.")
+	hooksLost     = describe("hooks_damaged_total", "Times that the site's hook directory was found damaged. Unless hooks_damaged is 1, the daemon restored it.")
+	sessionOpen   = describe("session_transactions", "Unsettled transactions of guards.")
+	sessionOldest = describe("session_transaction_oldest_seconds", "Age of the oldest unsettled transaction of a guard, in seconds; 0 if there is none.")
+	movesListed   = describe("moves_total", "Entries written to the list of moves, which guards read to update their indexes.")
+	movesWritable = describe("moves_writable", "1 if the list of moves can be written; 0 otherwise: guards' indexes then don't follow.")
+	movesReaders  = describe("moves_readers", "Guards that read the list of moves, by whether they are connected (yes, no).", "connected")
+	movesUnread   = describe("moves_unread_bytes", "Size of the part of the list that the slowest guard has not read, in bytes.")
+	movesOldest   = describe("moves_unread_oldest_seconds", "Age of the oldest entry of the list that some guard has not read, in seconds; 0 if there is none. For a guard that has never read, "+
+		"time since its first session.")
 	daemonMeasures = [...]*prometheus.Desc{
 		infoMetric, startedMetric, servingMetric, databaseMetric, rootMetric, stuckMetric, activeMetric, intentsMetric, oldestMetric, transactionsMetric, refsMetric,
 		wouldRefuseMetric, alarmsMetric, deathsMetric, heededMetric, failuresMetric, comparedMetric, behindMetric, refsBehind, lagMetric, unreadMetric, lookedMetric, followedMetric, unpackedMetric, followingMetric,

@@ -14,12 +14,12 @@ func newCounts() counts {
 	c := counts{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refdb_http_requests_total",
-			Help: "Requests by what became of them: lists of refs from the cache (hit) or made for it (made), other reads (passed), pushes (push), readers that were " +
-				"told to come again because this site was behind (behind), clients that were told so because of the others (busy), what was refused (refused) and what " +
-				"failed (failed). Requests that a client broke off, or did not send in time, are counted once more (broken).",
+			Help: "Requests by result: ref lists from the cache (hit) or made for it (made), other reads (passed), pushes (push), reads refused for now because this " +
+				"site is behind (behind), requests refused for now because of too many others (busy), other refusals (refused), failures (failed). " +
+				"Requests that the client broke off or did not send in time count as broken, too.",
 		}, []string{"result"}),
 		waits: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "refdb_http_waits_total", Help: "Comparisons of a repository with the database, before a list was made or a request passed on.",
+			Name: "refdb_http_waits_total", Help: "Comparisons of a repository with the database before a ref list was made or a request passed on.",
 		}),
 	}
 	for name, counter := range map[string]*prometheus.Counter{
@@ -33,7 +33,7 @@ func newCounts() counts {
 
 // Collectors returns the server's metrics.
 func (s *Server) Collectors() []prometheus.Collector {
-	bytes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refdb_http_cache_bytes", Help: "Size of the answers that are kept."}, func() float64 {
+	bytes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refdb_http_cache_bytes", Help: "Size of the cached ref lists, in bytes."}, func() float64 {
 		n, _ := s.cache.size()
 		return float64(n)
 	})
