@@ -338,6 +338,38 @@ func TestALockFileOfALivingGitIsNoFinding(t *testing.T) {
 	}
 }
 
+// A git that waits for the lock of one that was killed has it no more than others.
+func TestALockFileIsRemovedThatAnotherGitWaitsFor(t *testing.T) {
+	t.Parallel()
+	r := sitetest.NewGuarded(t)
+	age(t, sitetest.LockFile(t, r.B, sitetest.MainRef+".lock"))
+	cmd := exec.Command("git", "-c", "core.hooksPath=/dev/null", "-c", "core.filesRefLockTimeout=7000", "update-ref", "--stdin")
+	cmd.Env = append(os.Environ(), "GIT_DIR="+r.B.Dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(in, "start\n")
+	if _, err := io.ReadFull(out, make([]byte, len("start: ok\n"))); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(in, "delete "+sitetest.MainRef+"\nprepare\n")
+	if got := r.Check(t, r.DB, true); got != "leftover-lock "+sitetest.MainRef+".lock mended" {
+		t.Errorf("check finds %q", got)
+	}
+	in.Close()
+	if err := cmd.Wait(); err == nil {
+		t.Error("the other git has got the lock")
+	}
+}
+
 func TestALockFileStaysWhileAGuardLivesThatADaemonHasMet(t *testing.T) {
 	t.Parallel()
 	r := sitetest.NewReplicas(t)

@@ -18,6 +18,10 @@ import (
 // one may not be visible yet.
 const leftoverAge = 10 * time.Second
 
+// leftoverPatience is how long to wait for the gits that run. One that waits for the very lock, such as the follower's,
+// gives up within core.filesRefLockTimeout, which is 10 s.
+const leftoverPatience = 15 * time.Second
+
 // leftovers finds the lock files of gits that have ended. Pushes to the refs that they lock fail. The
 // git that made a file either runs now or has ended: gits that start later don't matter, so that the
 // check also works in a busy repository.
@@ -30,7 +34,7 @@ func (k *repositoryCheck) leftovers(ctx context.Context) error {
 	if len(files) == 0 {
 		return nil
 	}
-	files, unsure, err := pusher.Abandoned(ctx, k.GitPrograms, k.repo.Dir(), files, time.Now().Add(gitrepo.LockPatience))
+	files, unsure, err := pusher.Abandoned(ctx, k.GitPrograms, k.repo.Dir(), files, time.Now().Add(leftoverPatience))
 	if err != nil {
 		return err
 	}

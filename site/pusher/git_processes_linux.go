@@ -54,7 +54,7 @@ func lookAt(proc string, tops, exes []string) (p gitProcess, works bool, err err
 
 func (p gitProcess) ended() bool {
 	s, err := statOf(p.pid)
-	return err == nil && s.start != p.start || err != nil && isGone(err)
+	return err == nil && (s.dead || s.start != p.start) || err != nil && isGone(err)
 }
 
 // RunsSince reports whether a git that may move refs works on the repository and has not started after the machine had been

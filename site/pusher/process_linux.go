@@ -47,6 +47,7 @@ func BootID() (string, error) {
 
 // stat is what /proc says of a process.
 type stat struct {
+	dead          bool // it has ended, and its parent has not noticed
 	parent, group int
 	start         string
 }
@@ -75,7 +76,7 @@ func parseStat(b []byte) (stat, error) {
 	}
 	parent, err1 := strconv.Atoi(string(fields[1]))
 	group, err2 := strconv.Atoi(string(fields[2]))
-	return stat{parent: parent, group: group, start: string(fields[19])}, errors.Join(err1, err2)
+	return stat{dead: fields[0][0] == 'Z', parent: parent, group: group, start: string(fields[19])}, errors.Join(err1, err2)
 }
 
 // RunBy returns an error unless a is still the hook's parent. If a was watched before the call,

@@ -141,9 +141,11 @@ func (x *trio) unhealed() error {
 			err = fmt.Errorf("%s: %+v", s.name, status)
 		}
 		all = append(all, err)
-		_, _ = s.run("site", "check", "--repair") // removes the lock files of what was killed
-		_, err = s.run("site", "check")
-		all = append(all, err, leftFiles(s.root))
+		_, repaired := s.run("site", "check", "--repair") // removes the lock files of what was killed
+		if _, err = s.run("site", "check"); err != nil {
+			all = append(all, repaired, err)
+		}
+		all = append(all, leftFiles(s.root))
 	}
 	for _, project := range x.projects {
 		global := x.global(project)
