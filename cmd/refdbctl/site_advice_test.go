@@ -109,6 +109,16 @@ func (a *advised) reconfigure(lines string) {
 	a.stop = a.serve(a)
 }
 
+// hooksElsewhere lets a file that the repository's configuration includes after all else set core.hooksPath.
+func (a *advised) hooksElsewhere(path string) {
+	a.Helper()
+	included := filepath.Join(a.dir, "included")
+	if err := os.WriteFile(included, []byte("[core]\n\thooksPath = "+path+"\n"), 0o644); err != nil {
+		a.Fatal(err)
+	}
+	a.quietly("config", "--add", "include.path", included)
+}
+
 // quietly runs git in the site's repository without the hooks.
 func (a *advised) quietly(args ...string) {
 	a.Helper()
@@ -243,8 +253,8 @@ func TestTheAdviceOfAFindingWorks(t *testing.T) {
 			a.Exec(a, "DELETE FROM packs")
 			a.Exec(a, "DELETE FROM pack_parts")
 		}, code: sitecheck.NoBase, alternatives: one},
-		"hooks that git looks for elsewhere":                    {breaks: func(a *advised) { a.quietly("config", "core.hooksPath", filepath.Join(a.dir, "elsewhere")) }, code: install.HooksPath, alternatives: one},
-		"hooks that git looks for in a relative place":          {breaks: func(a *advised) { a.quietly("config", "core.hooksPath", "hooks") }, code: install.HooksPath, alternatives: one},
+		"hooks that git looks for elsewhere":                    {breaks: func(a *advised) { a.hooksElsewhere(filepath.Join(a.dir, "elsewhere")) }, code: install.HooksPath, alternatives: one},
+		"hooks that git looks for in a relative place":          {breaks: func(a *advised) { a.hooksElsewhere("hooks") }, code: install.HooksPath, alternatives: one},
 		"a ref file that is empty":                              {breaks: func(a *advised) { a.empties(mainRef) }, code: sitecheck.RefBroken, alternatives: one},
 		"a ref file that is empty, of no ref of the database's": {breaks: func(a *advised) { a.empties("refs/heads/o'brien$x") }, code: sitecheck.RefBroken, alternatives: one},
 		"a lock file that a git has left": {breaks: func(a *advised) {

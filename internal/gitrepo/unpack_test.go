@@ -147,18 +147,17 @@ func TestAPackThatUnfoldsToVeryMuchIsStoredWithinLimitsOrNot(t *testing.T) {
 			p.Add(testpack.Blob, fmt.Appendf(nil, "%d", i))
 		}
 	}
-	zeros := int64(64 * MiB)
-	if !testing.Short() {
-		zeros = 1 << 30
-	}
+	zeros := func(p *testpack.Pack) { p.AddZeros(64 * MiB) }
 	for name, c := range map[string]struct {
 		build  func(p *testpack.Pack)
 		limit  func(l *gitrepo.UnpackLimits)
 		here   []byte // a blob that the repository has
+		set    string // one of git's settings
 		says   string // "": it is stored
 		onDisk int64
 	}{
-		"zeros": {build: func(p *testpack.Pack) { p.AddZeros(zeros) }, onDisk: 2 * MiB},
+		"zeros":                         {build: zeros, onDisk: 2 * MiB},
+		"so many that git streams them": {build: zeros, set: "core.bigFileThreshold=16m", onDisk: 2 * MiB},
 		"deltas of which each doubles": {build: func(p *testpack.Pack) {
 			at := p.Offset()
 			p.AddZeros(MiB)
@@ -190,6 +189,9 @@ func TestAPackThatUnfoldsToVeryMuchIsStoredWithinLimitsOrNot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, repo := bareRepo(t)
+			if key, value, ok := strings.Cut(c.set, "="); ok {
+				git(t, dir, "config", key, value)
+			}
 			if c.here != nil {
 				var p testpack.Pack
 				p.Add(testpack.Blob, c.here)
