@@ -24,7 +24,7 @@ type UnpackLimits struct {
 	Loose uint64
 	// Added bounds the bytes of the pack's index, and of objects which the pack builds on, and that git adds to it.
 	Added uint64
-	// Free is the number of bytes on the disk that are left to others.
+	// Free is the number of bytes on the disk of which a pack gets no more than it takes itself, with its index.
 	Free uint64
 }
 
@@ -86,10 +86,13 @@ func (r *Repo) unpack(ctx context.Context, in Incoming, l UnpackLimits) (objecti
 		return "", pathReason(err)
 	}
 	size := uint64(max(in.Size, 0))
-	if free < l.Free || free-l.Free < size {
-		return "", fmt.Errorf("%w: %d MiB are free, the pack has %d, and %d MiB are left to others: make room", ErrNoRoom, free>>20, size>>20, l.Free>>20)
+	if free < size {
+		return "", fmt.Errorf("%w: %d MiB are free, and the pack has %d: make room", ErrNoRoom, free>>20, size>>20)
 	}
-	room := free - l.Free
+	room := ownRoom(size)
+	if free > l.Free {
+		room = max(room, free-l.Free)
+	}
 	if n <= maxLooseObjects {
 		loose := unpacking{[]string{"unpack-objects", "-q"}, "--strict", min(l.Loose, room/uint64(max(n, 1)))}
 		objection, err = r.judgeAndUnpack(ctx, in, loose, l)
@@ -104,6 +107,9 @@ func (r *Repo) unpack(ctx context.Context, in Incoming, l UnpackLimits) (objecti
 	}
 	return objection, err
 }
+
+// ownRoom returns the bytes of the larger one of a pack and its index, at most: an object takes 36 bytes of the index, and no fewer than 9 of the pack.
+func ownRoom(size uint64) uint64 { return 4*size + 64<<10 }
 
 // judgeAndUnpack unpacks, and if git refuses, once more without a look at the form of objects: git may also stop because it misses what objects lead to.
 func (r *Repo) judgeAndUnpack(ctx context.Context, in Incoming, u unpacking, l UnpackLimits) (objection string, err error) {

@@ -223,16 +223,38 @@ func TestAPackThatUnfoldsToVeryMuchIsStoredWithinLimitsOrNot(t *testing.T) {
 	}
 }
 
-// A disk that is nearly full keeps room for refs, pushes and the daemon's own files.
-func TestNothingIsUnpackedOntoAFullDisk(t *testing.T) {
+// On a disk that is nearly full a pack gets what it takes itself, so that small ones hold up nothing, and no more.
+func TestOfTheLastRoomOnADiskAPackGetsItsOwnSize(t *testing.T) {
 	t.Parallel()
+	const MiB = 1 << 20
 	_, repo := bareRepo(t)
-	var p testpack.Pack
-	p.Add(testpack.Blob, []byte("x"))
 	l := gitrepo.DefaultUnpackLimits()
 	l.Free = math.MaxUint64
-	if _, err := repo.Unpack(t.Context(), incoming(p.Bytes()), l); !errors.Is(err, gitrepo.ErrNoRoom) || !strings.Contains(err.Error(), "make room") {
-		t.Error(err)
+	noise := testpack.Noise(1, MiB)
+	var p testpack.Pack
+	p.Add(testpack.Blob, noise)
+	if _, err := repo.Unpack(t.Context(), incoming(p.Bytes()), l); err != nil {
+		t.Errorf("its own size: %v", err)
+	}
+	var small testpack.Pack
+	for i := range 200 { // their index is larger than they are
+		small.Add(testpack.Blob, fmt.Append(nil, i))
+	}
+	if _, err := repo.Unpack(t.Context(), incoming(small.Bytes()), l); err != nil {
+		t.Errorf("small objects: %v", err)
+	}
+	var thin testpack.Pack
+	for i := range 101 {
+		thin.Add(testpack.Blob, fmt.Append(nil, "x", i))
+	}
+	thin.Repeat(testpack.ID(testpack.Blob, MiB, bytes.NewReader(noise)), MiB, 2, "")
+	if _, err := repo.Unpack(t.Context(), incoming(thin.Bytes()), l); !errors.Is(err, gitrepo.ErrUnpackLimit) {
+		t.Errorf("more than that: %v", err)
+	}
+	whole := incoming(small.Bytes())
+	whole.Size = math.MaxInt64
+	if _, err := repo.Unpack(t.Context(), whole, l); !errors.Is(err, gitrepo.ErrNoRoom) || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("more than there is: %v", err)
 	}
 }
 

@@ -145,7 +145,7 @@ func TestAFollowerWhoseDiskIsFullWaitsForRoomAndHoldsUpNoOther(t *testing.T) {
 		c.eu.pushed(value + ":refs/heads/" + n)
 		eventually(t, "us says that its disk is full", func() error {
 			reason, err := c.us.why(project)
-			if !strings.Contains(strings.ToLower(reason), "no space left on device") {
+			if !strings.Contains(reason, "the disk is too full") {
 				err = errors.Join(err, fmt.Errorf("%w: %q", errBehind, reason))
 			}
 			return err
