@@ -276,6 +276,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	answered(func() { d.lifecycle.RunClones(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunRemovals(d.upkeep) })
 	d.tasks.Go(func() { d.lifecycle.RunVanished(d.upkeep) })
+	d.tasks.Go(func() { d.lifecycle.RunAbandoned(d.upkeep) })
 	d.tasks.Go(func() {
 		d.presence.KeepTelling(d.upkeep, d.config.Load, d.about, func(err error) {
 			d.logFailure(d.upkeep, "what this site says about itself could not be written", err)

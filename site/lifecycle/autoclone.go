@@ -10,6 +10,8 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/clone"
 	"github.com/globalrefdb/globalrefdb/site/config"
 	"github.com/globalrefdb/globalrefdb/site/install"
+	"github.com/globalrefdb/globalrefdb/site/internal/pause"
+	"github.com/globalrefdb/globalrefdb/site/maker"
 	"github.com/globalrefdb/globalrefdb/site/packs"
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
@@ -116,4 +118,23 @@ func (k *Lifecycle) hasRef(ctx context.Context, project string) (bool, error) {
 		return err == nil, err
 	}
 	return false, nil
+}
+
+// removeAbandonedEvery is how often a daemon looks for what killed processes have left of repositories that they made.
+const removeAbandonedEvery = time.Minute
+
+// RunAbandoned removes what is left of repositories whose making was interrupted, until ctx ends. A clone of the same project does so, too, but may never come.
+func (k *Lifecycle) RunAbandoned(ctx context.Context) {
+	for {
+		removed, err := maker.RemoveAbandoned(ctx, k.Site.Config())
+		if err != nil {
+			k.logFailure(ctx, "what is left of an unfinished repository can't be removed", err)
+		}
+		if removed > 0 {
+			k.Logger.InfoContext(ctx, "unfinished repositories were removed, whose makers have ended", "repositories", removed)
+		}
+		if !pause.For(ctx, removeAbandonedEvery) {
+			return
+		}
+	}
 }

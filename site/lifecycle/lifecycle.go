@@ -1,5 +1,6 @@
 // Package lifecycle lets the repositories of a site come and go with their projects: it clones projects that have none here, moves those of
-// removed projects aside, removes the projects of repositories that guards have deleted, and notices repositories that have vanished.
+// removed projects aside, removes the projects of repositories that guards have deleted, notices repositories that have vanished, and removes what was
+// left of repositories whose making was interrupted.
 package lifecycle
 
 import (

@@ -89,12 +89,15 @@ func homeBelow(c *config.Config, parent string) (string, error) {
 	}
 }
 
+// probe begins the names of files by which canRename looks.
+const probe = "probe-"
+
 // canRename returns nil if what is in dir can be renamed to below another directory. Devices don't say that: a bind mount has that of its source.
 func canRename(dir, other string) error {
 	if err := mkdir(dir); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "probe-*")
+	f, err := os.CreateTemp(dir, probe+"*")
 	if err != nil {
 		return err
 	}
