@@ -20,7 +20,7 @@ const leftoverAge = 10 * time.Second
 
 // leftoverPatience is how long to wait for the gits that run. One that waits for the very lock, such as the follower's,
 // gives up within core.filesRefLockTimeout, which is 10 s.
-const leftoverPatience = 15 * time.Second
+const leftoverPatience = 12 * time.Second
 
 // leftovers finds the lock files of gits that have ended. Pushes to the refs that they lock fail. The
 // git that made a file either runs now or has ended: gits that start later don't matter, so that the
