@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) auditCommand() *cobra.Command {
-	return cli.Group("audit", "Look at what operators did", a.auditListCommand())
+	return cli.Group("audit", "Show what operators did", a.auditListCommand())
 }
 
 var auditColumns = []output.Column[refdb.AuditEntry]{
@@ -42,9 +42,9 @@ func (a *app) auditListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List what operators did",
-		Long: `List what was purged, resolved, forced, removed or changed with refdbctl: by whom, from where and why, in
-the order of the database's times. Each line was written before the act. One without an outcome is of a
-command that is under way, or died: what it was about to do may have been done.
+		Long: `List what was purged, resolved, forced, removed or changed with refdbctl: by whom, from where and why, in order of the
+database's timestamps. Each entry is written before the operation. An entry without an outcome belongs to a command
+that is in progress, or has died: its operation may have been done.
 
 --since is ` + past.Forms + `.
 
@@ -75,7 +75,7 @@ Fields: ` + output.Names(auditColumns),
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&f.Project, "project", "", "only what was done to this `project`")
-	cmd.Flags().StringVar(&since, "since", "", "only what was done from that `time` on")
+	cmd.Flags().StringVar(&f.Project, "project", "", "only operations on this `project`")
+	cmd.Flags().StringVar(&since, "since", "", "only operations since this `time`")
 	return cmd
 }

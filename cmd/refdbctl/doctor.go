@@ -61,13 +61,14 @@ func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the database and its settings",
-		Long: `Check the database, a line for each thing: that it can be reached, its schema's version, how fast it
-answers, its clock, the columns, keys and indexes of its tables, the settings that the promises of locks
-and refs rest on, the privileges that a site needs (on Spanner as far as they show without a commit),
-and how many locks are stale or left over. The status is 1 if anything is
-wrong (FAIL). A "note" is worth knowing: a local clock that differs from the database's harms nothing,
-because only the database's counts; stale locks are taken over by the next who wants them; an emulator
-is for tests.
+		Long: `Check the database, one line per check: whether it is reachable, the version of its schema, its latency, its clock,
+the columns, keys and indexes of its tables, the settings that the guarantees of locks and refs depend on, the
+privileges that a site needs (on Spanner, as far as they show without a commit), and the number of stale and leftover
+locks. The exit status is 1 if a check fails (FAIL).
+
+A "note" is worth knowing but not a failure. A local clock that differs from the database's clock is harmless, because
+only the database's clock counts; stale locks are taken over by the next process that requests them; an emulator is
+for tests.
 
 Nothing is changed. JSON: an object with "checks", a list of ` + output.Names(checkColumns(output.Palette{})) + `, and "ok".`,
 		Example: `  refdbctl doctor

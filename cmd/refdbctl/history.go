@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) historyCommand() *cobra.Command {
-	return cli.Group("history", "Look at the record of all changes, and shorten it", a.historyStatsCommand(), a.historyPruneCommand())
+	return cli.Group("history", "Show and prune the history of all changes", a.historyStatsCommand(), a.historyPruneCommand())
 }
 
 var epochColumns = []output.Column[refdb.Epoch]{
@@ -38,15 +38,16 @@ var historyColumns = []output.Column[refdb.HistoryState]{
 func (a *app) historyStatsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats",
-		Short: "Show from when to when the history goes",
-		Long: `Show how far the history goes back, and up to where it is complete. What holds that back, if anything does, is for
-refdbctl doctor to say.
+		Short: "Show the range of the history",
+		Long: `Show how far the history goes back, and up to where it is complete. If something holds back its completeness, refdbctl
+doctor says what.
 
 Fields: ` + output.Names(historyColumns) + `
 (upto: the last position that is complete; pruned: the position from which on nothing was pruned; pruned_time: the
-latest time of a change that was; begin: when the history began)
+latest time of a pruned change; begin: when the history began)
 and for each epoch, a span of positions between two times that the database went back: ` + output.Names(epochColumns) + `
-(first: its first position; by, reason: who began it, and why). JSON has them in a list, "epochs"; CSV has only them.`,
+(first: its first position; by, reason: who began it, and why). JSON has the epochs in a list, "epochs"; CSV has only
+them.`,
 		Example: `  refdbctl history stats`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
@@ -97,16 +98,17 @@ func (a *app) historyPruneCommand() *cobra.Command {
 	var p historyPrune
 	cmd := &cobra.Command{
 		Use:   "prune --older-than AGE [--keep N] [--even-unread AGE]",
-		Short: "Delete old changes from the history, for good",
-		Long: `Delete changes that are at least AGE old, by the database's clock, from the history. The newest of each ref stay,
-however old they are: --keep says how many. Values of refs don't change.
+		Short: "Delete old changes from the history permanently",
+		Long: `Delete changes that are at least AGE old, by the database's clock, from the history. The newest changes of each ref
+stay, however old they are: --keep says how many. Values of refs don't change.
 
-Back to before that, refs list --at and refs rollback --at are refused then. What a follower has not read stays, and what has
-come since a site that is not away compared the database last, unless it is as old as --even-unread: that follower then has to
-begin anew, and that site takes it for lost.
+Afterwards refs list --at and refs rollback --at refuse states before the newest deleted change. Changes that a
+follower has not read are kept, and so are changes since a site that is not away last compared the database, unless
+they are at least as old as --even-unread: that follower then has to start over, and that site regards the changes as
+lost.
 
-It works in small steps, while the database is in use; after Ctrl-C or an error run it again. It asks on a terminal;
-otherwise --yes is needed.
+The command works in small steps, while the database is in use; after Ctrl-C or an error, run it again. On a terminal
+it asks for confirmation; elsewhere --yes is required.
 
 Fields: ` + output.Names(prunedColumns),
 		Example: `  refdbctl history prune --older-than 90d --keep 5 --even-unread 180d --yes`,
@@ -126,8 +128,8 @@ Fields: ` + output.Names(prunedColumns),
 	}
 	flags := cmd.Flags()
 	flags.Var(&p.olderThan, "older-than", "only changes at least this `age`, such as 90d")
-	flags.IntVar(&p.keep, "keep", 5, "of each ref the newest `N` changes stay")
-	flags.Var(&p.evenUnread, "even-unread", "changes at least this `age` although a follower has not read them")
+	flags.IntVar(&p.keep, "keep", 5, "keep the newest `N` changes of each ref")
+	flags.Var(&p.evenUnread, "even-unread", "delete changes at least this `age` even if a follower has not read them")
 	cli.Must(cmd.MarkFlagRequired("older-than"))
 	for _, name := range []string{"older-than", "keep", "even-unread"} { // no files
 		cli.Must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
@@ -165,7 +167,7 @@ func (p *historyPrune) run(ctx context.Context, a *app, db *refdb.DB) error {
 }
 
 func (a *app) followersCommand() *cobra.Command {
-	return cli.Group("followers", "Look at who reads the history, and remove who does no more", a.followersListCommand(), a.followersRemoveCommand())
+	return cli.Group("followers", "List the readers of the history, and remove one that is gone", a.followersListCommand(), a.followersRemoveCommand())
 }
 
 var followerColumns = []output.Column[refdb.Follower]{
@@ -180,12 +182,12 @@ var followerColumns = []output.Column[refdb.Follower]{
 func (a *app) followersListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List who reads the history",
-		Long: `List the registered followers: programs that read all changes. What one of them has not read yet is not pruned,
-unless refdbctl history prune is told so.
+		Short: "List the followers of the history",
+		Long: `List the registered followers: programs that read all changes. Changes that a follower has not read are not pruned,
+unless refdbctl history prune is told to.
 
 Fields: ` + output.Names(followerColumns) + `
-(read: it has read all changes up to this position; seen: when it last said so, by the database's clock)`,
+(read: the position up to which it has read all changes; seen: when it last reported that, by the database's clock)`,
 		Example: `  refdbctl followers list`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
@@ -216,10 +218,11 @@ func (a *app) followersRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove a follower that will not come back",
-		Long: `Remove a follower that will not come back. What it has not read may be pruned from then on. One that does come back
-registers again, and reads on if nothing of it was pruned meanwhile. A follower that is not there is an error (status 1).
+		Long: `Remove a follower that will not come back. From then on changes that it has not read may be pruned. A follower that
+does come back registers again, and continues if none of its changes was pruned meanwhile. A follower that does not
+exist is an error (exit status 1).
 
-It asks on a terminal; otherwise --yes is needed.
+On a terminal the command asks for confirmation; elsewhere --yes is required.
 
 Fields: ` + output.Names(removedFollowerColumns),
 		Example: `  refdbctl followers remove mirror-us --reason "the mirror was turned off"`,

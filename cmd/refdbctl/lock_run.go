@@ -38,50 +38,53 @@ func (a *app) lockCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lock [flags] PROJECT (REF... | --shared NAME | --exclusive NAME) -- COMMAND [ARG...]",
 		Short: "Run a command while holding the lock on refs, or a lease",
-		Long: `Run a command while holding the lock on one or more refs of a project, all or none, and release it
-when the command ends. A lock that others hold is waited for, as long as it takes or as --wait says;
---try does not wait. When the wait begins, a line on stderr names the holder. With --wait a database
-that is down is waited for, too. A command that already runs under the lock can't take it again: that
-is refused, because it would wait for itself.
+		Long: `Run a command while holding the lock on one or more refs of a project, all or none, and release the lock when the
+command ends. If others hold the lock, refdbctl waits, as long as necessary or for --wait at most; with --try it does
+not wait. When it starts waiting, it names the holder on stderr. With --wait it also waits for a database that is
+down. A command that already runs under the lock can't take it again: the request is refused, because it would
+deadlock.
 
-With --shared or --exclusive the command runs under a lease of the project instead: any number hold it
-together with --shared, one holds it alone with --exclusive. NAME is any text of at most 500 bytes. Commands
-are served in the order in which they asked. One that runs under a lease can't take the same lease again,
-in either mode. REFDB_REFS then names the row of the lease, and REFDB_TOKEN is its ticket: "refdbctl refs put
---token $REFDB_TOKEN --fence $REFDB_REFS" writes any ref of the project while the lease stands.
+With --shared or --exclusive the command runs under a lease of the project instead. Any number of commands can hold a
+lease with --shared at the same time; with --exclusive a command holds it alone. NAME is any text of at most 500
+bytes. Requests are served in order. A command that runs under a lease can't take the same lease again, in either
+mode. REFDB_REFS then names the row of the lease, and REFDB_TOKEN is its ticket: "refdbctl refs put --token
+$REFDB_TOKEN --fence $REFDB_REFS" writes any ref of the project while the lease stands.
 
-The command finds in its environment REFDB_PROJECT, REFDB_REFS (one to a line; if they are more than
-64 KiB it is not set, and REFDB_REFS_FILE names a file that holds them), REFDB_OWNER and REFDB_TOKEN,
-a number that is larger for each later holder: what the command writes to should refuse smaller ones
-than it has seen. --pass-db adds REFDB_URL. "refdbctl refs put --token $REFDB_TOKEN", which takes the owner from
-REFDB_OWNER, writes a locked ref only while the lock stands.
+The command's environment has
+  - REFDB_PROJECT;
+  - REFDB_REFS, one ref to a line; if the refs are more than 64 KiB, REFDB_REFS_FILE instead, which names a file with
+    the refs;
+  - REFDB_OWNER and REFDB_TOKEN. The token is a number that is larger for each later holder: a resource that the
+    command writes to should refuse a token smaller than the largest it has seen; and
+  - with --pass-db, REFDB_URL.
 
-The command runs in a process group of its own. On a terminal it gets the foreground (unless
-standard output is a pipe), so that it can read from it. Ctrl-C reaches it alone; Ctrl-Z stops both,
-and the lock goes stale if they are not continued soon. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
-and SIGUSR2 sent to refdbctl are passed on to the group.
+"refdbctl refs put --token $REFDB_TOKEN", which takes the owner from REFDB_OWNER, writes a locked ref only while the
+lock stands.
 
-If the lock is lost, the group gets SIGTERM, and SIGKILL --kill-after later. A lock that can't be
-renewed, because the database can't be reached, is given up a fifth of --stale-after before others
-may take it; --kill-after is at most that, so that the command has ended by then. A lock that was
-purged, or that refdbctl was frozen for too long to renew, may be another's at once: only a
-REFDB_TOKEN that is checked guards against that.
+The command runs in a process group of its own. On a terminal the group gets the foreground (unless standard output is
+a pipe), so that the command can read from the terminal. Ctrl-C reaches only the command; Ctrl-Z stops both the
+command and refdbctl, and the lock goes stale if they are not continued soon. SIGINT, SIGTERM, SIGHUP, SIGQUIT,
+SIGUSR1 and SIGUSR2 sent to refdbctl are forwarded to the group.
 
-If refdbctl itself is killed with -9, the command is killed at once on Linux, but processes that it
-has started are not; on other systems it goes on. The lock stands until it is stale.
+If the lock is lost, the group gets SIGTERM, and SIGKILL --kill-after later. If the lock can't be renewed because the
+database is unreachable, refdbctl gives it up a fifth of --stale-after before others may take it. --kill-after is at
+most that long, so that the command has ended by then. If the lock was purged, or refdbctl was frozen for too long to
+renew it, others may hold it immediately: only a check of REFDB_TOKEN protects against that.
 
-Processes that the command leaves running in the background are not waited for, and run without the
-lock.
+If refdbctl itself is killed with -9, on Linux the command is killed immediately, but not the processes that it has
+started; on other systems the command continues. The lock stands until it is stale.
 
-If a signal ends the command, refdbctl dies of it, too, so that a script which runs it ends with
-Ctrl-C as if it ran the command alone. A SIGHUP or SIGINT that the caller made refdbctl ignore, as
-nohup does, is ignored by it and by the command.
+Background processes that the command leaves running are not waited for, and run without the lock.
 
-The status is the command's own; 128+N, for a shell, if signal N ended it; 126 if it can't be executed and 127 if
-it is not found, and then no lock was taken. If others hold the lock it is 3, or as
---conflict-exit-code says; if it was lost 4, whatever the command's was. A release that does not
-reach the database is tried again for --timeout. If the lock can't be released that is an error: it
-goes stale by itself.`,
+If a signal ends the command, refdbctl dies of the same signal, so that Ctrl-C ends a script that runs refdbctl as if
+the script ran the command directly. If the caller made refdbctl ignore SIGHUP or SIGINT, as nohup does, both refdbctl
+and the command ignore it.
+
+The exit status is the command's; as seen by a shell, 128+N if signal N ended the command. It is 126 if the command
+can't be executed and 127 if it is not found; in both cases no lock was taken. It is 3, or the value of
+--conflict-exit-code, if others hold the lock, and 4 if the lock was lost, whatever the command's status was. A
+release that does not reach the database is retried for --timeout. If the lock can't be released, that is an error:
+the lock goes stale by itself.`,
 		Example: `  refdbctl lock my/project refs/heads/main -- ./deploy.sh
   refdbctl lock my/project refs/heads/main --try -- git push backup main
   refdbctl lock my/project --shared "nightly build" -- ./read.sh
@@ -111,17 +114,17 @@ goes stale by itself.`,
 		}),
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&l.wait, "wait", 0, "wait for the lock, and for the database, for this `duration` at most (default: for the lock as long as it takes)")
+	flags.DurationVar(&l.wait, "wait", 0, "wait for the lock, and for the database, for at most this `duration` (default: for the lock, without limit)")
 	flags.BoolVar(&l.try, "try", false, "don't wait")
 	cmd.MarkFlagsMutuallyExclusive("wait", "try")
-	flags.StringVar(&l.shared, "shared", "", "hold the lease of this `name` together with others that share it, instead of the lock on refs")
+	flags.StringVar(&l.shared, "shared", "", "hold the lease of this `name`, shared with others, instead of the lock on refs")
 	flags.StringVar(&l.exclusive, "exclusive", "", "hold the lease of this `name` alone, instead of the lock on refs")
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive")
 	flags.DurationVar(&l.options.StaleAfter, "stale-after", refdb.DefaultStaleAfter, "how long the lock stands without being renewed")
-	flags.DurationVar(&l.options.Heartbeat, "heartbeat", 0, "how often it is renewed (default: 2s, or a fifth of --stale-after)")
-	flags.IntVar(&l.conflict, "conflict-exit-code", exit.Locked, "the status `N` if others hold the lock")
-	flags.BoolVar(&l.passDB, "pass-db", false, "hand the database's URL to the command as REFDB_URL, also if --db named it")
-	flags.DurationVar(&l.killAfter, "kill-after", 0, "after a loss, time from SIGTERM to SIGKILL (default: 5s, or a sixth of --stale-after)")
+	flags.DurationVar(&l.options.Heartbeat, "heartbeat", 0, "how often the lock is renewed (default: 2s, or a fifth of --stale-after)")
+	flags.IntVar(&l.conflict, "conflict-exit-code", exit.Locked, "exit status `N` if others hold the lock")
+	flags.BoolVar(&l.passDB, "pass-db", false, "pass the database's URL to the command as REFDB_URL, even if it came from --db")
+	flags.DurationVar(&l.killAfter, "kill-after", 0, "time from SIGTERM to SIGKILL after a loss (default: 5s, or a sixth of --stale-after)")
 	return cmd
 }
 

@@ -40,8 +40,8 @@ func (f *filter) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.Project, "project", "", "only locks of this `project`")
 	flags.StringVar(&f.Prefix, "prefix", "", "only locks on refs that start with `prefix`")
-	flags.StringVar(&f.Owner, "owner", "", "only locks of this `owner`; a site's name stands for all of its processes")
-	flags.BoolVar(&f.Stale, "stale", false, "only stale locks: those that others may take over")
+	flags.StringVar(&f.Owner, "owner", "", "only locks of this `owner`; a site's name stands for all its processes")
+	flags.BoolVar(&f.Stale, "stale", false, "only stale locks, which others may take over")
 	flags.Var(&f.olderThan, "older-than", "only locks not renewed for more than `age`, such as 90s, 10m or 2d")
 }
 
@@ -57,21 +57,20 @@ func (a *app) locksListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List locks",
-		Long: `List the locks that all of the given conditions select, in order of project and ref. Ages are by the
-database's clock.
+		Long: `List the locks that match all of the given conditions, in order of project and ref. Ages are by the database's clock.
 
-A lock that stands for an intent, which is a push that a site has announced and not ended yet, shows from
-which value to which. It never goes stale: its site ends it, or refdbctl locks resolve.
+A lock that stands for an intent, a push that a site has announced and not ended yet, shows the old and the new value.
+Such a lock never goes stale: its site ends it, or refdbctl locks resolve.
 
-A row without a time is no lock. Processes wait for one that ended: the row is reserved for the first of
-them until its turn is over, or free for the next that asks.
+A row without a time is not a lock: the lock has ended, but processes wait for it. The row is reserved for the first
+waiter until its turn is over, or free for the next process that asks.
 
-A lock on a ref under refs/leases/ is that of one who has a lease, or waits for one that asked before. Its
-state says which, and in which mode.
+A lock on a ref under refs/leases/ belongs to a process that holds a lease, or waits for processes that requested the
+lease earlier. The state shows which, and the mode of the lease.
 
-With --watch the list is repeated, every 2 seconds or as --watch=INTERVAL says, until Ctrl-C, which
-ends it with status 0: in place on a terminal, else one list after the other. A database that goes
-away is waited for.
+With --watch the list is repeated every 2 seconds, or at the interval in --watch=INTERVAL, until Ctrl-C, which ends it
+with exit status 0. On a terminal the list is updated in place, elsewhere the lists follow one another. If the
+database goes down, the command waits for it.
 
 ` + heldForHelp + `
 
@@ -187,10 +186,9 @@ func (a *app) locksShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROJECT REF",
 		Short: "Show the lock on a ref",
-		Long: `Show the lock on a ref: who holds it, since when, when it was last renewed, and whether others may
-take it over (stale). If it stands for an intent, also which value the ref is to take in place of
-which, and by which process of the site. The status is 1 if there is none; JSON is null then, CSV only
-its header.
+		Long: `Show the lock on a ref: who holds it, since when, when it was last renewed, and whether others may take it over
+(stale). If it stands for an intent, also the old and the new value, and the process of the site that announced the
+intent. The exit status is 1 if there is no lock; the JSON output is then null, and CSV has only its header.
 
 ` + heldForHelp + `
 
@@ -415,9 +413,9 @@ func plainLockColumns(p output.Palette) []output.Column[lockRow] {
 
 // heldForHelp says how exact the column is. On PostgreSQL a token stands for a transaction's number,
 // and is raised to the clock once a second.
-const heldForHelp = `HELD FOR (held_seconds) is counted from the token. On PostgreSQL it may be up to 2 seconds too long, longer
-if commits waited for a standby when the lock was taken; and too short, down to 0, by as much as the database's
-clock was set back. LAST BEAT is exact, and decides alone whether a lock is stale.`
+const heldForHelp = `HELD FOR (held_seconds) is counted from the token. On PostgreSQL it may be up to 2 seconds too long, or more if
+commits waited for a standby when the lock was taken; it may also be too short, down to 0, by as much as the
+database's clock was set back. LAST BEAT is exact, and alone decides whether a lock is stale.`
 
 // isHeld reports whether somebody has had the lock since its token: a reservation has the token of the lock that ended.
 func isHeld(l refdb.LockInfo) bool { return l.Token != 0 && !l.Reserved() }

@@ -19,20 +19,18 @@ func (a *app) locksPurgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge [PROJECT REF]",
 		Short: "Remove locks that nobody will release any more",
-		Long: `Remove locks: the one on PROJECT REF, or those that all of the given conditions select, of which one
-must be --stale, --older-than, --owner or --orphans.
+		Long: `Remove locks: the lock on PROJECT REF, or those that match all of the given conditions, of which at least one must be
+--stale, --older-than, --owner or --orphans.
 
-A stale lock (its holder has not renewed it for its stale-after, 30 s by default) is taken over by
-the next who wants it, without this command. Purging is for what nobody wants: it tidies up.
+A lock is stale when its holder has not renewed it for its stale-after time (30 s by default). The next process that
+requests a stale lock takes it over, without this command. Purging is for locks that nobody requests: it tidies up.
 
-What would be removed is shown first, and asked about on a terminal; otherwise --yes is needed. A
-lock goes only in the version that was shown: one that was renewed or changed hands meanwhile is
-kept, and reported. A fresh lock goes only with --force. Its holder learns of that with its next
-beat, and what it does until then is not guarded. A lock that stands for an intent goes by no means:
-see refdbctl locks resolve.
+The locks to be removed are shown first. On a terminal the command asks for confirmation; elsewhere --yes is required.
+A lock is removed only in the version that was shown: a lock that was renewed or changed hands meanwhile is kept, and
+reported. A fresh lock is removed only with --force. Its holder learns of the removal with its next beat, and what the
+holder does until then is not guarded. A lock that stands for an intent is never purged: see refdbctl locks resolve.
 
---orphans, included in --stale, removes marker rows that a crash in the middle of a takeover has
-left behind.
+--orphans, included in --stale, removes marker rows that a crash during a takeover has left behind.
 
 Fields: ` + output.Names(purgeColumns(output.Palette{})) + `
 (result: purged, kept or, with --dry-run, would_purge)`,
@@ -56,7 +54,7 @@ Fields: ` + output.Names(purgeColumns(output.Palette{})) + `
 	p.Confirmation.AddFlags(cmd)
 	p.why.AddFlag(cmd)
 	cmd.Flags().BoolVar(&p.orphans, "orphans", false, "only orphaned marker rows of takeovers; included in --stale")
-	cmd.Flags().BoolVar(&p.force, "force", false, "fresh locks too")
+	cmd.Flags().BoolVar(&p.force, "force", false, "remove fresh locks, too")
 	return cmd
 }
 

@@ -23,26 +23,26 @@ func (a *app) locksResolveCommand() *cobra.Command {
 	var r resolution
 	cmd := &cobra.Command{
 		Use:   "resolve (PROJECT REF | --project P | --site S) --keep-old|--take-new --reason TEXT",
-		Short: "Decide on intents whose site can't",
-		Long: `Decide on intents: pushes that a site announced and did not end, because it is gone. Their refs are
-locked at all sites until somebody says whether they keep the old value or take the new one.
+		Short: "Resolve intents of a site that can't resolve them itself",
+		Long: `Resolve intents: pushes that a site announced and did not end, because the site is gone. Their refs stay locked at all
+sites until somebody decides whether they keep the old value or take the new one.
 
-A site that runs, or comes back soon, resolves its own intents by itself: it knows what its
-repository has. Only for one that doesn't is this command. That site may have shown to its readers
-what is decided against here; when it comes back, it takes what the database has. So a site whose
-daemon is alive is refused with status 3, unless --force.
+A site that runs, or comes back soon, resolves its own intents: it knows what its repository has. This command is only
+for a site that does not come back. That site may have shown its readers the value that is decided against here; when
+it comes back, it takes the database's value. The command is therefore refused with exit status 3 if the site's daemon
+is alive, unless --force is given.
 
-What would be decided is shown first, and asked about on a terminal; otherwise --yes is needed. An
-intent that its site ends meanwhile is left to it. Who decided, and why, stays recorded until the site
-has heeded it. A project that is not there is an error (status 1).
+The decisions are shown first. On a terminal the command asks for confirmation; elsewhere --yes is required. An intent
+that its site ends meanwhile is left alone. Who decided, and why, stays recorded until the site has applied the
+decision. A project that does not exist is an error (exit status 1).
 
-Gerrit's counters, refs/sequences/*, take the new value also with --keep-old: numbers that the site has taken from them are in
-use, and must not be given out again.
+Gerrit's counters, refs/sequences/*, take the new value even with --keep-old: the numbers that the site has taken from
+them are in use, and must not be handed out again.
 
-With --take-new, see to it that some other site has the objects: refdbctl site sync tells.
+With --take-new, make sure that another site has the objects: refdbctl site sync shows whether it does.
 
 Fields: ` + output.Names(resolvedColumns) + `
-(result: resolved, ended, which its site did meanwhile, or, with --dry-run, would_resolve)`,
+(result: resolved; ended, if the site ended the intent meanwhile; or, with --dry-run, would_resolve)`,
 		Example: `  refdbctl locks resolve my/project refs/heads/main --keep-old --reason "eu-1 lost its disk"
   refdbctl locks resolve --site eu-1 --take-new --reason "eu-1 is gone, all was replicated" --yes`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -62,11 +62,11 @@ Fields: ` + output.Names(resolvedColumns) + `
 	flags.StringVar(&r.Project, "project", "", "all intents of this `project`")
 	// This hides the global flag --site, the site at which a command runs.
 	flags.StringVar(&r.Owner, "site", "", "all intents of this `site`")
-	flags.BoolVar(&r.keepOld, "keep-old", false, "the refs keep what they held")
-	flags.BoolVar(&r.takeNew, "take-new", false, "the refs take what was intended")
-	flags.StringVar(&r.reason, "reason", "", "why, recorded with the decision: a `text`")
-	flags.StringVar(&r.by, "by", "", "who decides: a `name` (default: user@host)")
-	flags.BoolVar(&r.force, "force", false, "also intents of a site that is alive")
+	flags.BoolVar(&r.keepOld, "keep-old", false, "the refs keep their old values")
+	flags.BoolVar(&r.takeNew, "take-new", false, "the refs take the announced values")
+	flags.StringVar(&r.reason, "reason", "", "the reason, a `text` that is recorded with the decision")
+	flags.StringVar(&r.by, "by", "", "`name` of the person who decides (default: user@host)")
+	flags.BoolVar(&r.force, "force", false, "even for intents of a site that is alive")
 	cli.Must(cmd.MarkFlagRequired("reason"))
 	cmd.MarkFlagsOneRequired("keep-old", "take-new")
 	cmd.MarkFlagsMutuallyExclusive("keep-old", "take-new")

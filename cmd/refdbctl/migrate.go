@@ -23,11 +23,11 @@ func (a *app) migrateCommand() *cobra.Command {
 func (a *app) migrateUpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
-		Short: "Bring the schema to the version that this program needs",
-		Long: `Bring the schema to the version that this program needs. On Spanner tables that Gerrit's spanner-refdb
-plugin made are adopted, with what is in them, and the plugin can go on using them. Any other table
-in the way is an error, and nothing is changed. If the schema is there already nothing is done. Of
-several that run at once, the others wait for the first.`,
+		Short: "Upgrade the schema to the version that this program needs",
+		Long: `Upgrade the schema to the version that this program needs, or create it. On Spanner, tables that Gerrit's
+spanner-refdb plugin made are adopted with their contents, and the plugin can continue to use them. Any other table in
+the way is an error, and nothing is changed. If the schema is up to date, nothing is done. If several migrations run
+at once, the others wait for the first.`,
 		Example: `  refdbctl migrate up --db sqlite:/var/lib/refdb/refdb.db`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
@@ -49,15 +49,15 @@ func (a *app) migrateDownCommand() *cobra.Command {
 	var d downgrade
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Undo the last step of the schema, or all",
-		Long: `Undo the last step of the schema, or --steps of them, or --all. What the undone versions added to
-the tables is lost; below version 1 the tables themselves go, with every ref and lock in them. Those
-that were adopted from Gerrit's plugin stay, with what is in them, and lose what was added.
+		Short: "Undo the last step of the schema, or all steps",
+		Long: `Undo the last step of the schema, or --steps of them, or --all. Everything that the undone versions added to the
+tables is lost. Below version 1 the tables themselves are dropped, with every ref and lock in them; tables that were
+adopted from Gerrit's plugin stay with their contents, and lose what was added.
 
-While somebody holds a fresh lock, such as a site's daemon that runs, it is refused with status 3,
-unless --force: two could hold the same lock otherwise. A lock that stands for an intent is not forced:
-see refdbctl locks resolve. On PostgreSQL and SQLite nobody can take a lock between the look and
-the step; on Spanner a program that runs can: stop all that uses the database.
+The command is refused with exit status 3 while somebody holds a fresh lock, such as a site's running daemon:
+otherwise two processes could hold the same lock. --force overrides that, except for a lock that stands for an intent:
+see refdbctl locks resolve. On PostgreSQL and SQLite nobody can take a lock between the check and the step. On Spanner
+a running program can: stop all programs that use the database.
 
 Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate down --dry-run
@@ -75,9 +75,9 @@ Fields with --dry-run: ` + output.Names(planColumns),
 			})
 		}),
 	}
-	cmd.Flags().IntVar(&d.steps, "steps", 1, "how many `versions` to go down")
-	cmd.Flags().BoolVar(&d.all, "all", false, "go down to no schema at all")
-	cmd.Flags().BoolVar(&d.force, "force", false, "in spite of fresh locks, but not of intents, or without looking at them")
+	cmd.Flags().IntVar(&d.steps, "steps", 1, "number of `versions` to go down")
+	cmd.Flags().BoolVar(&d.all, "all", false, "remove the whole schema")
+	cmd.Flags().BoolVar(&d.force, "force", false, "ignore fresh locks, but not intents")
 	cmd.MarkFlagsMutuallyExclusive("steps", "all")
 	d.AddFlags(cmd)
 	return cmd
@@ -179,9 +179,9 @@ func describeDown(d migrations.Dialect, before, after uint) string {
 func (a *app) migrateVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of the schema, and which one this program needs",
-		Long: `Print the version of the schema, 0 if there is none, and which one this program needs. A dirty
-schema is one that an interrupted migration left half-way.
+		Short: "Print the schema's version, and the one that this program needs",
+		Long: `Print the version of the schema, 0 if there is none, and the version that this program needs. A dirty schema was left
+half-way by an interrupted migration.
 
 Fields: ` + output.Names(versionColumns),
 		Example: `  refdbctl migrate version -o json`,
@@ -202,11 +202,10 @@ func (a *app) migrateForceCommand() *cobra.Command {
 	var c cli.Confirmation
 	cmd := &cobra.Command{
 		Use:   "force VERSION",
-		Short: "Record which version a half-migrated schema really has",
-		Long: `Record that the schema has VERSION and is not dirty, and change nothing else. It is for a database
-that an interrupted migration left dirty, when no migration is running any more. Steps up can be
-repeated, so the version before the interrupted one is a safe answer; run "refdbctl migrate up"
-afterwards.
+		Short: "Record the actual version of a half-migrated schema",
+		Long: `Record that the schema has VERSION and is not dirty, and change nothing else. Use it on a database that an interrupted
+migration left dirty, when no migration is running any more. Upward steps can be repeated, so the version before the
+interrupted one is a safe choice; run "refdbctl migrate up" afterwards.
 
 Fields with --dry-run: ` + output.Names(planColumns),
 		Example: `  refdbctl migrate force 1`,

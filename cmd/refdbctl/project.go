@@ -25,13 +25,14 @@ func (a *app) projectRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove PROJECT",
 		Short: "Remove all refs, locks and packs of a project",
-		Long: `Remove all refs, locks and packs of a project and of no other: removing "a" leaves "a/b" alone. From then on all
-sites refuse pushes to it. Repositories are not touched, except by sites with site.followRemoval: these move theirs aside.
-To have the project again, run refdbctl site enable --new at a site that has its repository.
+		Long: `Remove all refs, locks and packs of a project and of no other: removing "a" leaves "a/b" alone. From then on all sites
+refuse pushes to the project. Repositories are not touched, except at sites with site.followRemoval, which move theirs
+aside. To restore the project, run refdbctl site enable --new at a site that has its repository.
 
-A project that is not there is an error (status 1). While somebody holds a fresh lock on one of its refs it is refused with
-status 3, unless --force. A lock that stands for an intent is not forced either: see refdbctl locks resolve. A site that has not
-heard of the removal yet may let a push through, for ` + projects.RulesSettle.String() + `: then run this again.
+A project that does not exist is an error (exit status 1). While somebody holds a fresh lock on one of its refs, the
+command is refused with exit status 3, unless --force is given. A lock that stands for an intent can't be forced: see
+refdbctl locks resolve. A site that has not heard of the removal yet may accept a push for ` + projects.RulesSettle.String() + `: then run the command
+again.
 
 Fields: ` + output.Names(cli.RemovalColumns),
 		Example: `  refdbctl project remove my/project`,
@@ -47,7 +48,7 @@ Fields: ` + output.Names(cli.RemovalColumns),
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return r.run(ctx, a, db) })
 		}),
 	}
-	cmd.Flags().BoolVar(&r.force, "force", false, "in spite of fresh locks, but not of intents")
+	cmd.Flags().BoolVar(&r.force, "force", false, "ignore fresh locks, but not intents")
 	r.AddFlags(cmd)
 	r.why.AddFlag(cmd)
 	return cmd
@@ -178,13 +179,12 @@ var summaryColumns = []output.Column[refdb.ProjectSummary]{
 func (a *app) projectListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List projects, and how many refs and locks they have",
-		Long: `List all projects that have a ref, were it a deleted one, or a lock, in byte order of their names. They
-are printed as they are counted, which reads each ref of the database once. Locks are counted whether
-fresh or stale.
+		Short: "List projects with the numbers of their refs and locks",
+		Long: `List all projects that have a ref, even a deleted one, or a lock, in byte order of their names. Projects are printed
+as they are counted, which reads each ref of the database once. Fresh and stale locks are counted.
 
 Fields: ` + output.Names(summaryColumns) + `
-(deleted: refs that were deleted and not forgotten; changed: when a ref last was, by the database's clock)`,
+(deleted: refs that were deleted and not forgotten; changed: time of a ref's last change, by the database's clock)`,
 		Example: `  refdbctl project list
   refdbctl project list -o csv`,
 		Args: cobra.NoArgs,
@@ -225,13 +225,13 @@ var projectColumns = []output.Column[shownProject]{
 func (a *app) projectShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROJECT",
-		Short: "Show what all sites are to guard of a project",
-		Long: `Show what the database has of a project: which refs all sites guard, and the ID that git's setting
-refdb.projectid of each copy of its repository must have.
+		Short: "Show a project's rules, mode and ID",
+		Long: `Show what the database has of a project: which refs all sites guard, and the ID that git's setting refdb.projectid of
+each copy of its repository must have.
 
 Fields: ` + output.Names(projectColumns) + `
-(store: which of its objects the database keeps, see refdbctl site store; mirror: the site that fetches it, see
-refdbctl project set)`,
+(store: which of the project's objects the database keeps, see refdbctl site store; mirror: the site that fetches the
+project, see refdbctl project set)`,
 		Example: `  refdbctl project show my/project`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -253,25 +253,27 @@ func (a *app) projectSetCommand() *cobra.Command {
 	var why cli.Reason
 	cmd := &cobra.Command{
 		Use:   "set PROJECT [--ref PATTERN]... [--also-ref PATTERN]... [--skip-ref PATTERN]... [--mode MODE] | --mirror-at SITE | --no-mirror",
-		Short: "Change what all sites guard of a project",
-		Long: `Change which refs of a project all sites guard, in the place of the rules that it has: those that match a
---ref (default: all) and no --skip-ref. What Gerrit keeps out of its ref database (patch sets, draft comments) is guarded
-only if it matches an --also-ref. A pattern is ^regex, prefix* or an exact name. With --mode and none of these the rules stay.
+		Short: "Change which refs of a project all sites guard",
+		Long: `Change which refs of a project all sites guard. The new rules replace the old ones: guarded are the refs that match a
+--ref (default: all) and no --skip-ref. Refs that Gerrit keeps out of its ref database (patch sets, draft comments)
+are guarded only if they match an --also-ref. A pattern is ^regex, prefix* or an exact name. With --mode and none of
+these flags the rules stay as they are.
 
-For ` + projects.RulesSettle.String() + ` afterwards all sites refuse pushes to the project: until none lets one through by the rules from before. Refs that are
-guarded from now on must be brought in: run refdbctl site enable again at the site whose values are right,
-then refdbctl site check at the others.
+Afterwards all sites refuse pushes to the project for ` + projects.RulesSettle.String() + `, until no site accepts a push by the old rules. Import refs
+that are newly guarded: run refdbctl site enable again at the site whose values are right, then refdbctl site check at
+the others.
 
---mode log: all sites go on asking the database, but refuse nothing for what it says, and it follows what they
-accept. refdbctl site status tells what would have been refused. --mode enforce: all sites keep pushes to the
-project out and report what they have; unless that is what the database has, at each of them, within
-` + enforceLimit.String() + `, the mode stays log. A site that is gone for good, whose daemon can't report any more, is left out by
---without.
+--mode log: all sites continue to ask the database, but refuse nothing because of its values, and the database records
+what the sites accept. refdbctl site status shows what would have been refused.
 
---mirror-at SITE: the project mirrors a repository elsewhere. SITE alone fetches it, for example with git fetch from cron. Each
-fetch is guarded like a push and replicated to the other sites like one. At SITE, refdbctl site check and site enable then
-accept a remote whose fetch refspec covers guarded refs; at the other sites they do not. --no-mirror takes that back.
-Rules, mode and pushes stay as they are.
+--mode enforce: all sites block pushes to the project and report their values. Unless every site reports the
+database's values within ` + enforceLimit.String() + `, the mode stays log. --without leaves out a site that is gone for good, whose daemon can
+no longer report.
+
+--mirror-at SITE: the project mirrors a repository elsewhere. SITE alone fetches it, for example with git fetch from
+cron. Each fetch is guarded and replicated to the other sites like a push. At SITE, refdbctl site check and site
+enable then accept a remote whose fetch refspec covers guarded refs; at the other sites they do not. --no-mirror
+undoes that. Rules, mode and pushes stay as they are.
 
 Fields: ` + output.Names(projectColumns),
 		Example: `  refdbctl project set my/project --ref 'refs/heads/*' --ref 'refs/tags/*' --reason "tags must not differ"
@@ -339,8 +341,8 @@ Fields: ` + output.Names(projectColumns),
 	cmd.Flags().StringArrayVar(&refs, "ref", nil, "guard the refs that match this `pattern` (default: all)")
 	cmd.Flags().StringArrayVar(&alsoRefs, "also-ref", nil, "guard the refs that match this `pattern`, even if they are left out by default")
 	cmd.Flags().StringArrayVar(&skipRefs, "skip-ref", nil, "do not guard the refs that match this `pattern`")
-	cmd.Flags().StringVar(&mode, "mode", "", "log: refuse nothing, and tell what would have been; enforce: refuse it")
-	cmd.Flags().StringArrayVar(&without, "without", nil, "do not wait for this `site`: it is gone for good")
+	cmd.Flags().StringVar(&mode, "mode", "", "log: refuse nothing, but show what would be refused; enforce: refuse it")
+	cmd.Flags().StringArrayVar(&without, "without", nil, "do not wait for this `site`, which is gone for good")
 	m.addFlags(cmd)
 	why.AddFlag(cmd)
 	return cmd

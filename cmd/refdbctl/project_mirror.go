@@ -24,7 +24,7 @@ type mirroring struct {
 
 func (m *mirroring) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.at, "mirror-at", "", "the project is a mirror that this `site` alone fetches")
-	cmd.Flags().BoolVar(&m.none, "no-mirror", false, "the project is no mirror any more")
+	cmd.Flags().BoolVar(&m.none, "no-mirror", false, "the project is no longer a mirror")
 	for _, other := range []string{"ref", "also-ref", "skip-ref", "mode", "without"} {
 		cmd.MarkFlagsMutuallyExclusive("mirror-at", "no-mirror", other)
 	}

@@ -67,31 +67,32 @@ func (a *app) recoverCommand() *cobra.Command {
 	var r recovery
 	cmd := &cobra.Command{
 		Use:   "recover --reason TEXT [--without SITE]",
-		Short: "Make a database writable again that went back in time",
-		Long: `Make a database writable again that has lost acknowledged changes, as by a fail-over to a standby
-that lacked them or a backup that was put back, or whose new server some sites can't compare.
+		Short: "Make a database that went back in time writable again",
+		Long: `Make a database writable again that has lost acknowledged changes, for example by a failover to a standby that lacked
+them, or because a backup was restored; or whose new server some sites can't compare.
 
-After each restart, promotion or replacement of the database's server all sites compare what they know
-with what it has, by themselves, within seconds; nothing is written before that. If something is
-missing nothing is written until this command. It writes each lost change again whose ref still holds
-the value from before ("again"). What contradicts that is left and listed ("opposed"): look at it with
-refdbctl refs log, and push again, or refdbctl refs put, what should stand. Then a new epoch of the
-history begins, all locks end that don't stand for pushes under way, and the database can be written.
+After each restart, promotion or replacement of the database's server, all sites compare what they know with what the
+server has, automatically and within seconds; nothing is written before that. If something is missing, nothing is
+written until this command has run. The command writes each lost change again whose ref still has the value from
+before the change ("again"). Lost changes that contradict the database are left as they are and listed ("opposed"):
+review them with refdbctl refs log, then push again, or set with refdbctl refs put, the values that should stand. Then
+a new epoch of the history begins, all locks end except those that stand for pushes in progress, and the database is
+writable.
 
-It waits for no site: while one has not compared the server it names it, and does nothing. Start that
-site's daemon; or, if it won't be back soon, go on --without it. What that site alone knows stays lost
-until it is back: then it is listed ("late").
+The command does not wait for sites: if a site has not compared the server yet, the command names it and does nothing.
+Start that site's daemon or, if the site won't be back soon, continue --without it. Changes that only that site knows
+stay lost until it is back: then they are listed ("late").
 
-It may be interrupted, and run again, by anybody. It is for the owner of the database's tables. It asks
-on a terminal; otherwise --yes is needed. --status only shows how things are, with all changes that
+The command may be interrupted, and run again by anybody. It requires the owner of the database's tables. On a
+terminal it asks for confirmation; elsewhere --yes is required. --status only shows the state, with all changes that
 were ever lost.
 
 Fields: ` + output.Names(admissionColumns) + `
-(server: its identity; undecided: lost changes; waiting: sites that have not compared it; without: sites
-that were left out)
+(server: its identity; undecided: number of lost changes that are not decided; waiting: sites that have not compared
+the server; without: sites that were left out)
 and for each lost change: ` + output.Names(lostColumns) + `
-(made: about when; site: that knows it; fate: again, opposed, dropped for an announced push that was not
-made, or late). JSON has them in a list, "lost"; CSV has only them.`,
+(made: about when it was made; site: the site that knows it; fate: again, opposed, dropped for an announced push that
+was not made, or late). JSON has the lost changes in a list, "lost"; CSV has only them.`,
 		Example: `  refdbctl recover --status
   refdbctl recover --reason "fail-over to db2, which lacked the last second"
   refdbctl recover --reason "disk of asia-1 is gone" --without asia-1 --yes`,
@@ -113,7 +114,7 @@ made, or late). JSON has them in a list, "lost"; CSV has only them.`,
 	}
 	r.AddYes(cmd)
 	r.why.AddFlag(cmd)
-	cmd.Flags().BoolVar(&r.status, "status", false, "only show how things are")
+	cmd.Flags().BoolVar(&r.status, "status", false, "only show the state")
 	cmd.Flags().StringArrayVar(&r.without, "without", nil, "don't wait for this `site`; may be repeated")
 	cmd.MarkFlagsMutuallyExclusive("status", "yes")
 	return cmd

@@ -30,9 +30,9 @@ func (a *app) run(ctx context.Context, args []string) error {
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "refdbctl",
-		Short: "Look after a global ref database",
-		Long: `refdbctl looks after a global ref database: one shared SQL database that holds the value of every
-Git ref of several sites, and the locks on them.
+		Short: "Manage a global ref database",
+		Long: `refdbctl manages a global ref database: one shared SQL database that holds the value of every Git ref of several
+sites, and the locks on the refs.
 
 The database is named by --db or REFDB_URL:
 
@@ -40,14 +40,14 @@ The database is named by --db or REFDB_URL:
   postgres://USER@HOST/DATABASE                       PostgreSQL
   spanner://projects/P/instances/I/databases/D        Cloud Spanner
 
-REFDB_URL is the better place for an address with a password in it: other users of the machine see
-the arguments of commands.
+Pass an address with a password in REFDB_URL rather than in --db: other users of the machine can see the arguments of
+commands.
 
 ` + exit.Help + `
 
-Environment: REFDB_URL and REFDB_SITE as --db and --site; REFDB_DIGEST_KEY keys the digests that
-stand for names in logs, so that the logs of several processes can be matched; NO_COLOR turns
-colours off. Colours and progress are shown on a terminal only.`,
+Environment: REFDB_URL and REFDB_SITE are the defaults of --db and --site. REFDB_DIGEST_KEY is the key of the digests
+that replace names in logs, so that the logs of several processes can be matched. NO_COLOR turns colours off. Colours
+and progress are only shown on a terminal.`,
 		Example: `  export REFDB_URL=sqlite:/var/lib/refdb/refdb.db
   refdbctl migrate up
   refdbctl refs import my/project --repo /srv/git/my/project.git
@@ -62,9 +62,9 @@ colours off. Colours and progress are shown on a terminal only.`,
 	// No default here: help would print the password of REFDB_URL.
 	flags.Func("db", "the database's `URL` (default: REFDB_URL)", func(s string) error { a.URL = s; return nil })
 	flags.StringVar(&a.Site, "site", a.Env("REFDB_SITE"), "this site's `name` (default: REFDB_SITE or the host's name)")
-	flags.VarP(&a.Format, "output", "o", "table, json or csv")
-	flags.DurationVar(&a.Timeout, "timeout", 30*time.Second, "how long to wait for each answer of the database; 0: for ever")
-	flags.Func("log-level", "log on stderr, from this `level` on: debug, info, warn or error (default: nothing)",
+	flags.VarP(&a.Format, "output", "o", "output format: table, json or csv")
+	flags.DurationVar(&a.Timeout, "timeout", 30*time.Second, "how long to wait for each response of the database; 0: no limit")
+	flags.Func("log-level", "log messages of this `level` and above on stderr: debug, info, warn or error (default: nothing)",
 		func(s string) error { return a.LogLevel.UnmarshalText([]byte(s)) })
 	flags.BoolFuncP("verbose", "v", "same as --log-level=debug", func(string) error { a.LogLevel = slog.LevelDebug; return nil })
 	cli.Must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(output.Formats[:], cobra.ShellCompDirectiveNoFileComp)))
@@ -104,8 +104,8 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
-		Long: `Print the version of this program, what it was built with, and the version of the schema that it
-needs; "refdbctl migrate version" prints the database's. No database is asked.
+		Long: `Print the version of this program, what it was built with, and the schema version that it needs. "refdbctl migrate
+version" prints the schema version of the database. This command does not use the database.
 
 Fields: ` + output.Names(buildColumns),
 		Example: `  refdbctl version -o json`,

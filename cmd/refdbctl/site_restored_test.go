@@ -18,7 +18,7 @@ func restoredCommands(t *testing.T) (commands []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, part, begun := strings.Cut(string(text), "**What no journal has, by hand.**")
+	_, part, begun := strings.Cut(string(text), "**Restoring changes that no journal has.**")
 	part, _, ended := strings.Cut(part, "\n**")
 	if !begun || !ended {
 		t.Fatal("docs/OPERATIONS.md says nothing about what no journal has")

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) sitesCommand() *cobra.Command {
-	return cli.Group("sites", "Look at all sites, and remove one that is gone", a.sitesListCommand(), a.sitesRetireCommand())
+	return cli.Group("sites", "List all sites, and remove one that is gone", a.sitesListCommand(), a.sitesRetireCommand())
 }
 
 // listedSite is a site with how far it is behind.
@@ -104,18 +104,20 @@ func (a *app) sitesListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List all sites",
-		Long: `List all sites that the database knows, whether their daemons live, and how far those that follow by themselves are behind.
+		Long: `List all sites that the database knows, whether their daemons are alive, and the lag of sites that follow by
+themselves.
 
 Fields: ` + output.Names(siteColumns) + `
-(alive: its daemon has a fresh lock on the site's name; owner: of that lock; seen: when its daemon was last
-heard of, by the database's clock; follows: it reads what other sites change; lag_changes: how many changes
-it has not read, at most ` + fmt.Sprint(presence.MostChanges) + `, -1 if it must begin anew because they are not in the history any more;
-lag_seconds: since when; followed: how many repositories it keeps up; behind: how many it can't; behind_projects: the
-first ` + fmt.Sprint(presence.NamedBehind) + ` of these; store: site.store of its configuration; version: of its daemon; waited_for: if the
-database's server is replaced, nothing is written before this site has compared it)
+(alive: whether its daemon has a fresh lock on the site's name; owner: the owner of that lock; seen: when its daemon
+was last heard of, by the database's clock; follows: whether the site reads what other sites change; lag_changes:
+number of changes that it has not read, at most ` + fmt.Sprint(presence.MostChanges) + `, or -1 if it must start over because the history no longer has
+them; lag_seconds: since when; followed: number of repositories that it keeps up to date; behind: number of those that
+it can't; behind_projects: the first ` + fmt.Sprint(presence.NamedBehind) + ` of these; store: site.store in its configuration; version: version of its
+daemon; waited_for: whether, if the database's server is replaced, nothing is written before this site has compared
+it)
 
-A daemon records how far it has read after some seconds, and every minute if there is little to read; what it says about
-itself, within a minute. Why repositories are behind, refdbctl site status says at the site.`,
+A daemon records how far it has read after some seconds, or every minute if there is little to read, and its own state
+within a minute. refdbctl site status, run at the site, shows why repositories are behind.`,
 		Example: `  refdbctl sites list
   refdbctl sites list -o json`,
 		Args: cobra.NoArgs,
@@ -163,21 +165,22 @@ func (a *app) sitesRetireCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retire NAME --reason TEXT",
 		Short: "Remove a site that is gone for good",
-		Long: `Remove a site that is gone for good, or is taken out of service. It is refused while the site's daemon runs (status 3): stop
-that first.
+		Long: `Remove a site that is gone for good, or is taken out of service. The command is refused while the site's daemon runs
+(exit status 3): stop the daemon first.
 
-A push that the site had announced and not ended may have been acknowledged. If the database keeps the
-project's objects, and has all those of the push, it counts as made: the refs take the new values. For that the
-project's packs are unpacked into a temporary directory (TMPDIR), which needs as much room as the repository. If not,
-nothing is decided: the pushes are listed, and refdbctl locks resolve --site NAME decides; then run this again.
+A push that the site had announced and not ended may have been acknowledged. If the database keeps the project's
+objects, and has all objects of the push, the push counts as made: the refs take the new values. To check that, the
+project's packs are unpacked into a temporary directory (TMPDIR), which needs as much space as the repository.
+Otherwise nothing is decided: the pushes are listed. Decide them with refdbctl locks resolve --site NAME, then run
+this command again.
 
-Then the site's registration is removed: changes are not kept for it any more, nobody waits for it if
-the database's server is replaced, and project set --mode enforce goes without it. Its refs and repositories are
-not touched. It may be interrupted, and run again.
+Then the site's registration is removed: changes are no longer kept for it, nobody waits for it if the database's
+server is replaced, and project set --mode enforce ignores it. Its refs and repositories are not touched. The command
+may be interrupted, and run again.
 
-Should the site come back, its daemon does not start with the state that it had: refdbctl site take-over lets it.
+Should the site come back, its daemon does not start with its old state, unless refdbctl site take-over is run.
 
-It asks on a terminal; otherwise --yes is needed. It is recorded: refdbctl audit list.
+The command asks for confirmation on a terminal; elsewhere --yes is required. It is recorded: refdbctl audit list.
 
 Fields: ` + output.Names(retiredColumns),
 		Example: `  refdbctl sites retire us --reason "us burnt down, its disks are lost"`,

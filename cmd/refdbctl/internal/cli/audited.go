@@ -28,7 +28,7 @@ type Reason string
 
 // AddFlag adds the flag to a command.
 func (r *Reason) AddFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar((*string)(r), "reason", "", "why, a `text` that refdbctl audit list shows")
+	cmd.Flags().StringVar((*string)(r), "reason", "", "the reason, a `text` that refdbctl audit list shows")
 }
 
 // ForceSuffix is appended to the action of an act.

@@ -21,14 +21,14 @@ type Moment struct {
 	time     past.Time
 }
 
-// MomentHelp says how a moment is given.
-const MomentHelp = `right after a position, as
-refs log prints it, or, by the database's clock, at
+// MomentHelp says what a moment is: it completes "TIME is".
+const MomentHelp = `a position as printed by
+refs log, for the state right after it; or, by the database's clock,
 ` + past.Forms + `.`
 
 // AddFlag adds the flag to a command.
 func (m *Moment) AddFlag(cmd *cobra.Command) {
-	cmd.Flags().Var(m, "at", "as they were at this `time`, or right after this position")
+	cmd.Flags().Var(m, "at", "as of this `time`, or right after this position")
 	Must(cmd.RegisterFlagCompletionFunc("at", cobra.NoFileCompletions))
 }
 

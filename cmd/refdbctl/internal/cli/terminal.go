@@ -25,13 +25,13 @@ type Confirmation struct {
 // AddFlags adds --yes and --dry-run to a command.
 func (c *Confirmation) AddFlags(cmd *cobra.Command) {
 	c.AddYes(cmd)
-	cmd.Flags().BoolVarP(&c.DryRun, "dry-run", "n", false, "show what would be done, and do nothing")
+	cmd.Flags().BoolVarP(&c.DryRun, "dry-run", "n", false, "show what would be done, but do nothing")
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 }
 
 // AddYes is [Confirmation.AddFlags] for a command without a dry run.
 func (c *Confirmation) AddYes(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, "don't ask")
+	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, "don't ask for confirmation")
 }
 
 // Check fails if the user would have to confirm and there is no terminal to ask on.

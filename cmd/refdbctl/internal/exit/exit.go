@@ -25,16 +25,16 @@ const (
 
 // Help explains the statuses.
 const Help = `Exit status:
-  0    done
-  1    error: the message says what to do; also a difference that verify found, a ref that get
-       did not find, something wrong that doctor found
-  2    usage: the command line, a name or a value is wrong; the database was not asked
+  0    success
+  1    error: the message says what to do; also if verify finds a difference, get does not find the ref,
+       or doctor finds a problem
+  2    usage error: the command line, a name or a value is invalid; the database was not asked
   3    locked: somebody holds a fresh lock; nothing was changed
-  4    lock lost: it is another's or gone; what needed it was not done
-  5    value mismatch: a ref holds another value than was expected; it was left alone
-  6    outcome unknown: the reply was lost, and it may have been done; look, then decide
-  128+N  ended by signal N, such as 130 for Ctrl-C: so a shell has it, refdbctl dies of the signal
-"lock" returns the status of the command that it ran (see refdbctl lock --help).`
+  4    lock lost: somebody else holds it, or it is gone; the operation that needed it was not done
+  5    value mismatch: a ref has another value than expected; it was left alone
+  6    outcome unknown: the reply was lost, and the operation may have been done; check, then decide
+  128+N  ended by signal N, as shells report it, such as 130 for Ctrl-C: refdbctl dies of the signal
+"lock" returns the exit status of the command that it ran (see refdbctl lock --help).`
 
 // UsageError is a mistake in the command line.
 type UsageError struct{ message string }

@@ -45,24 +45,26 @@ func (a *app) checkCommand() *cobra.Command {
 	var compare bool
 	cmd := &cobra.Command{
 		Use:   "check SITE_PATH",
-		Short: "Look for whatever leaves this site's Gerrit unguarded or out of step",
-		Long: `Look at the Gerrit with the site directory SITE_PATH, whether it runs or not: its configuration, the guard's
-jar, versions and IDs; whether the daemon has its session; the sequences from which it takes the numbers of
-changes and accounts. Then at all repositories of the site, as refdbctl site check does: hooks, settings, lock
-files, each ref against the database. One line each. The status is 1 if there is any finding. Run it as root, as
-which it becomes the daemon's user, or as that user.
+		Short: "Find what leaves this site's Gerrit unguarded or out of step",
+		Long: `Check the Gerrit with the site directory SITE_PATH, whether it runs or not: its configuration, the guard's jar,
+versions and IDs; whether the daemon has a session with it; and the sequences from which it takes the numbers of
+changes and accounts. Then check all repositories of the site, as refdbctl site check does: hooks, settings, lock
+files, and each ref against the database. Each finding is one line. The exit status is 1 if there is any finding. Run
+the command as root or as the daemon's user; as root, it switches to that user.
 
-Indexes are not looked at: only a Gerrit that runs can do that. Its guard brings them up to date, and compares all of
-them with the repositories if it may have missed something. How the last comparison went is said. --compare asks the
-Gerrit that runs for another one, in the background, and what is stale is indexed: run check again to see what came of it.
+Indexes are not checked: only a running Gerrit can do that. Its guard keeps them up to date, and compares all of them
+with the repositories if it may have missed something. The result of the last comparison is printed. --compare
+requests another comparison from the running Gerrit, in the background, which reindexes what is stale: run the check
+again to see the result.
 
-The codes don't change: gerrit-setting, gerrit-root, gerrit-jar, gerrit-version, gerrit-other, gerrit-session,
-gerrit-unguarded, gerrit-unwatched, gerrit-instance, gerrit-server, gerrit-rules, gerrit-indexes, gerrit-sequence, and those of
-refdbctl site check.
+The codes are stable: gerrit-setting, gerrit-root, gerrit-jar, gerrit-version, gerrit-other, gerrit-session,
+gerrit-unguarded, gerrit-unwatched, gerrit-instance, gerrit-server, gerrit-rules, gerrit-indexes, gerrit-sequence, and
+those of refdbctl site check.
 
 JSON: an object with "findings", a list of ` + output.Names(site.FindingColumns) + `;
-and repositories, looked_at, mended, ok; and indexes, an object: state (unknown, comparing, cut-off, compared), time,
-compared, stale (of those: they were indexed then), asked (for another comparison, which has not begun).`,
+and repositories, looked_at, not_compared, mended, ok; and indexes, an object: state (unknown, comparing, cut-off,
+compared), time, compared, stale (how many of the compared were stale, and reindexed), asked (whether another
+comparison was requested that has not begun).`,
 		Example: `  refdbctl gerrit check /srv/gerrit
   refdbctl gerrit check /srv/gerrit -o json`,
 		Args: cobra.ExactArgs(1),
@@ -96,7 +98,7 @@ compared, stale (of those: they were indexed then), asked (for another compariso
 		}),
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&compare, "compare", false, "ask the Gerrit that runs to compare its indexes with the repositories")
+	cmd.Flags().BoolVar(&compare, "compare", false, "ask the running Gerrit to compare its indexes with the repositories")
 	return cmd
 }
 

@@ -18,13 +18,13 @@ func (a *app) disableCommand() *cobra.Command {
 	var ok cli.Confirmation
 	cmd := &cobra.Command{
 		Use:   "disable SITE_PATH",
-		Short: "Take the guard out of this site's Gerrit",
-		Long: `Take the guard out of the Gerrit with the site directory SITE_PATH, which must be stopped: its jar and its
-modules go, and what refdbctl gerrit enable has set is what it was before, unless it was changed since. Run it
-as root, as which it becomes the daemon's user, or as that user.
+		Short: "Remove the guard from this site's Gerrit",
+		Long: `Remove the guard from the Gerrit with the site directory SITE_PATH, which must be stopped. The guard's jar and modules
+are removed, and the settings that refdbctl gerrit enable made get their previous values, unless they were changed
+since. Run the command as root or as the daemon's user; as root, it switches to that user.
 
-The repositories stay under guard, so that git's pushes are compared with other sites'. What Gerrit writes
-without its guard is not: end the guard of its repositories, too, with refdbctl site disable.
+The repositories stay under guard, so that git's pushes are compared with those of other sites. What Gerrit writes
+without its guard is not compared: end the guard of its repositories, too, with refdbctl site disable.
 
 Fields: ` + output.Names(gerritColumns) + changesHelp,
 		Example: `  refdbctl gerrit disable /srv/gerrit -n

@@ -29,23 +29,27 @@ func (a *app) enableCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enable SITE_PATH",
 		Short: "Put this site's Gerrit under guard",
-		Long: `Put the Gerrit with the site directory SITE_PATH under guard. Gerrit must be stopped, and the site's daemon must
-run. Run it as root, as which it becomes the daemon's user, or as that user; Gerrit must be of the same one.
+		Long: `Put the Gerrit with the site directory SITE_PATH under guard. Gerrit must be stopped, and the site's daemon must run.
+Run the command as root or as the daemon's user, to whom Gerrit must belong, too; as root, it switches to that user.
 
-It puts the guard's jar for this version of Gerrit into lib/, sets in etc/gerrit.config gerrit.installDbModule,
-gerrit.installModule (others stay), gerrit.instanceId (unless it is set) and refdb.socket (unless it is the
-default), and in etc/jgit.config what has JGit write durably and never prune: refdbctl site maintain does that.
-Then all repositories below gerrit.basePath, which must be the site's root, are put under guard, as refdbctl
-site enable --all --new does, with patch sets and draft comments. In the site's configuration it sets
-site.gerrit, by which the daemon finds a Gerrit that runs without the guard, and guard.alsoRef.
+The command
+  - puts the guard's jar for this version of Gerrit into lib/;
+  - sets gerrit.installDbModule, gerrit.installModule (other modules stay), gerrit.instanceId (unless it is set) and
+    refdb.socket (unless it is the default) in etc/gerrit.config;
+  - sets in etc/jgit.config that JGit writes durably and never prunes: refdbctl site maintain prunes;
+  - puts all repositories below gerrit.basePath, which must be the site's root, under guard, as refdbctl site enable
+    --all --new does, including patch sets and draft comments; and
+  - sets in the site's configuration guard.alsoRef and site.gerrit, with which the daemon detects a Gerrit that runs
+    without the guard.
 
-What a key was before is remembered in the section refdb of the same file: refdbctl gerrit disable puts it back.
-Run it again after an upgrade of Gerrit or of this program, or after an interruption: what is right is left.
+The previous value of each key is recorded in the section refdb of the same file; refdbctl gerrit disable restores it.
+Run the command again after an upgrade of Gerrit or of this program, or after an interruption: whatever is right is
+left as it is.
 
 Fields: ` + output.Names(gerritColumns) + changesHelp + `
-A repository that could not be put under guard, or differs from the database, is a row, too. JSON: an object
-with "changes"; and repositories, guarded, failed, differ, imported, complete, dry_run. The status is 1 if one
-failed, else 5 if refs differ.`,
+A repository that could not be put under guard, or differs from the database, is a row, too. JSON: an object with
+"changes"; and repositories, guarded, failed, differ, imported, complete, dry_run. The exit status is 1 if a
+repository failed, else 5 if refs differ.`,
 		Example: `  refdbctl gerrit enable /srv/gerrit -n
   refdbctl gerrit enable /srv/gerrit`,
 		Args: cobra.ExactArgs(1),

@@ -47,9 +47,9 @@ var gerritColumns = []output.Column[gerrit.Change]{
 
 // changesHelp explains the columns.
 const changesHelp = `
-(where: a file, or the database; what: the key in it, or which part; before and after: the values)`
+(where: a file, or the database; what: the key, or the part, that is changed; before and after: the values)`
 
-const jarFlagHelp = "the guard's jar (default: the one for this version of Gerrit beside this program, or in ../share/globalrefdb): its `path`"
+const jarFlagHelp = "`path` of the guard's jar (default: the one for this version of Gerrit beside this program, or in ../share/globalrefdb)"
 
 // gerritFlags are the flags that the commands about a Gerrit share.
 type gerritFlags struct {

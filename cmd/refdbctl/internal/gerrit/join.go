@@ -32,21 +32,21 @@ func (a *app) joinCommand() *cobra.Command {
 	var war, etc, java string
 	cmd := &cobra.Command{
 		Use:   "join SITE_PATH --war FILE --etc DIR",
-		Short: "Make the Gerrit of a second site",
-		Long: `Make SITE_PATH the site directory of this site's Gerrit, a second one beside that of a first site, which is
-guarded. SITE_PATH is new, or has nothing but the empty directory of the repositories, the site's root. The
-site's daemon must run. Run it as root, as which it becomes the daemon's user, or as that user: Gerrit must be
-of the same one.
+		Short: "Set up the Gerrit of a second site",
+		Long: `Set up SITE_PATH as the site directory of this site's Gerrit, a second one beside the guarded Gerrit of a first site.
+SITE_PATH must be new, or contain nothing but the empty directory of the repositories, the site's root. The site's
+daemon must run. Run the command as root or as the daemon's user, to whom Gerrit must belong, too; as root, it
+switches to that user.
 
---etc is a directory with a copy of the first site's etc, and of its plugins, lib and static, if it has them:
-they are copied; secrets, such as secure.config and the SSH host keys, for their owner alone. gerrit.basePath and
-refdb.socket become this site's, gerrit.instanceId gerrit-NAME. All projects come from the database, as with
-refdbctl site clone --all. Then "java -jar FILE init --batch --no-auto-start" runs, which builds the indexes; its
-output is in logs/refdb-init.log. What it changes in etc is listed; it must not move refs of All-Projects and
+--etc is a directory with a copy of the first site's etc, and of its plugins, lib and static, if it has them. They are
+copied; secrets, such as secure.config and the SSH host keys, become readable by their owner alone. gerrit.basePath
+and refdb.socket become this site's, and gerrit.instanceId becomes gerrit-NAME. All projects come from the database,
+as with refdbctl site clone --all. Then "java -jar FILE init --batch --no-auto-start" runs, which builds the indexes;
+its output is in logs/refdb-init.log. Its changes in etc are listed; it must not move refs of All-Projects and
 All-Users.
 
-Run it again after an interruption: what is there is left. Edit what differs between the sites, such as
-gerrit.canonicalWebUrl, before Gerrit is started.
+After an interruption, run the command again: what is there already is left as it is. Edit what differs between the
+sites, such as gerrit.canonicalWebUrl, before Gerrit is started.
 
 Fields: ` + output.Names(gerritColumns) + changesHelp + `
 JSON: an object with "changes"; and files (copied), cloned (projects), complete.`,
@@ -91,9 +91,9 @@ JSON: an object with "changes"; and files (copied), cloned (projects), complete.
 	}
 	f.add(cmd)
 	f.addJar(cmd)
-	cmd.Flags().StringVar(&war, "war", "", "Gerrit's WAR, of the first site's version: its `path`")
+	cmd.Flags().StringVar(&war, "war", "", "`path` of Gerrit's WAR, of the first site's version")
 	cmd.Flags().StringVar(&etc, "etc", "", "a `directory` with a copy of the first site's etc, plugins, lib and static")
-	cmd.Flags().StringVar(&java, "java", "", "the program java (default: in PATH): its `path`")
+	cmd.Flags().StringVar(&java, "java", "", "`path` of the program java (default: in PATH)")
 	return cmd
 }
 

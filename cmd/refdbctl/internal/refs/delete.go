@@ -21,14 +21,13 @@ func (a *app) deleteCommand() *cobra.Command {
 	var prefix string
 	cmd := &cobra.Command{
 		Use:   "delete PROJECT (REF (--old OLD | --force) | --prefix PREFIX)",
-		Short: "Delete a ref, if it holds what is expected, or all below a prefix",
-		Long: `Delete a ref, if it holds what is expected. It leaves a tombstone, which keeps sites that still have
-the ref from bringing it back. A ref that the database does not know is not deleted by force
-either (status 1).
+		Short: "Delete a ref if it has the expected value, or all below a prefix",
+		Long: `Delete a ref if it has the expected value. A deleted ref leaves a tombstone, which prevents sites that still have the
+ref from restoring it. A ref that the database does not know is not deleted, even with --force (exit status 1).
 
-With --prefix all refs whose names start with it are deleted. They are counted and asked about on a
-terminal; otherwise --yes is needed, and --dry-run lists them. A ref that is locked, or that somebody changes
-meanwhile, is left alone and listed (status 3 or 5).
+With --prefix all refs whose names start with the prefix are deleted. The command shows their number and, on a
+terminal, asks for confirmation; elsewhere --yes is required; --dry-run lists the refs. A ref that is locked, or that
+somebody changes meanwhile, is left alone and listed (exit status 3 or 5).
 ` + putHelp + output.Names(changeColumns()) + `; with --prefix ` + output.Names(deletedColumns) + `
 (result: deleted, changed, locked or, with --dry-run, would_delete)`,
 		Example: `  refdbctl refs delete my/project refs/heads/topic --old $OLD
@@ -275,11 +274,11 @@ func (a *app) purgeTombstonesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge-tombstones PROJECT --older-than AGE",
 		Short: "Forget refs that were deleted long ago",
-		Long: `Forget refs of a project that were deleted at least AGE ago, by the database's clock. After that
-nothing keeps a site that missed the deletion, and still has the ref, from bringing it back: choose
-AGE well above the longest that a site may lag behind, and at least a day.
+		Long: `Forget refs of a project that were deleted at least AGE ago, by the database's clock. Afterwards nothing prevents a
+site that missed the deletion and still has the ref from restoring it: choose AGE well above the longest time for
+which a site may lag behind, and at least a day.
 
-They are counted first, and asked about on a terminal; otherwise --yes is needed.
+The command shows the number of these refs and, on a terminal, asks for confirmation; elsewhere --yes is required.
 
 Fields: ` + output.Names(cli.RemovalColumns),
 		Example: `  refdbctl refs purge-tombstones my/project --older-than 90d --dry-run`,

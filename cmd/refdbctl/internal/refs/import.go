@@ -25,35 +25,33 @@ func (a *app) importCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "import PROJECT --repo PATH",
-		Short: "Bring the refs of an existing repository into the database",
-		Long: `Bring the refs of the Git repository at PATH into the database, as PROJECT. The repository is only
-read.
+		Short: "Import the refs of an existing repository into the database",
+		Long: `Import the refs of the Git repository at PATH into the database, as PROJECT. The repository is only read.
 
-Only what the database does not know is written. A ref that holds another value there, or was
-deleted there, is reported and left alone, and the status is 5, unless --overwrite is given: what that
-would overwrite is shown, and asked about on a terminal; otherwise --yes is needed. A ref
-that somebody holds a lock on is left alone, too (status 3 if that is all).
+Only refs that the database does not know are written. A ref that has another value in the database, or was deleted
+there, is reported and left alone, and the exit status is 5, unless --overwrite is given: the values to be overwritten
+are then shown first, and the command asks for confirmation on a terminal; elsewhere --yes is required. A ref that
+somebody has locked is left alone, too (exit status 3 if nothing else is wrong).
 
-A ref that the database can't hold, such as one whose name is not UTF-8, that git refuses to read, or that
-no repository could hold beside one that the database has (refs/heads/t beside refs/heads/t/x), is refused,
-and the status is 1 after all others were imported. With --skip-invalid-names it is not, if only
-names were the reason: such refs are then in the repository alone, without any protection. The status
-is 1 for refs/remotes/* and refs/stash, too, which a clone to work in has for itself: they are
-left out unless --work-clone is given.
+Some refs are refused, and the exit status is 1 after all others were imported: refs that the database can't hold, for
+example because their names are not UTF-8; refs that git can't read; and refs that no repository could have together
+with a ref in the database (refs/heads/t and refs/heads/t/x). With --skip-invalid-names the import succeeds if only
+names were the reason: such refs then exist in the repository alone, without any protection. The exit status is also 1
+for refs/remotes/* and refs/stash, which belong to a working clone: they are left out unless --work-clone is given.
 
-With --prune the refs that the database has and the repository does not are deleted afterwards: they are
-counted and asked about on a terminal; otherwise --yes is needed. A repository that has not caught up
-with the other sites would delete what they pushed: refdbctl site sync first.
+With --prune the refs that the database has and the repository lacks are deleted afterwards. The command shows their
+number and, on a terminal, asks for confirmation; elsewhere --yes is required. A repository that has not caught up
+with the other sites would delete refs that they pushed: run refdbctl site sync first.
 
-It works in batches, each of which is written whole or not at all, several at a time. Ctrl-C lets those under way
-finish and says how far it came (status 130). Run it again to go on: what is there already is
-counted as equal.
+The import works in batches, several in parallel; each batch is written completely or not at all. On Ctrl-C the
+batches in progress are finished, and the command reports how far it came (exit status 130). Run it again to continue:
+refs that are there already are counted as equal.
 
 ` + skipHelp + `
 
 JSON: an object with "problems", a list of ` + output.Names(differenceColumns) + ` (result: different, locked,
-refused or would_overwrite); and project, imported, overwritten, equal, different, locked, refused,
-invalid_names (those of the refused whose names the database can't hold), skipped, pruned, complete, dry_run.`,
+refused or would_overwrite); and project, imported, overwritten, equal, different, locked, refused, invalid_names (the
+refused refs whose names the database can't hold), skipped, pruned, complete, dry_run.`,
 		Example: `  refdbctl refs import my/project --repo /srv/git/my/project.git --dry-run
   refdbctl refs import my/project --repo /srv/git/my/project.git`,
 		Args: cobra.ExactArgs(1),
@@ -80,11 +78,11 @@ invalid_names (those of the refused whose names the database can't hold), skippe
 	flags := cmd.Flags()
 	flags.StringVar(&path, "repo", "", "the repository's `path`")
 	cli.Must(cmd.MarkFlagRequired("repo"))
-	flags.BoolVar(&im.all, "all", false, "import what Gerrit keeps out, too, and HEAD")
-	flags.BoolVar(&im.Overwrite, "overwrite", false, "set refs that hold another value, or were deleted, to the repository's")
-	flags.BoolVar(&im.skipInvalid, "skip-invalid-names", false, "succeed although refs were left out whose names the database can't hold")
+	flags.BoolVar(&im.all, "all", false, "include HEAD, and refs that Gerrit keeps out of the database")
+	flags.BoolVar(&im.Overwrite, "overwrite", false, "overwrite refs that have another value, or were deleted, with the repository's values")
+	flags.BoolVar(&im.skipInvalid, "skip-invalid-names", false, "succeed even if refs were left out because the database can't hold their names")
 	flags.BoolVar(&im.workClone, "work-clone", false, "import refs/remotes/* and refs/stash, too")
-	flags.BoolVar(&im.prune, "prune", false, "delete the refs that the repository does not have")
+	flags.BoolVar(&im.prune, "prune", false, "delete the refs that the repository lacks")
 	im.Confirmation.AddFlags(cmd)
 	im.why.AddFlag(cmd)
 	return cmd
@@ -392,6 +390,6 @@ func (l *localRefs) warn(line string) {
 	l.refused("git says: " + strings.TrimPrefix(line, "warning: "))
 }
 
-const skipHelp = `Left out by default is what Gerrit keeps out of the database: refs/changes/* except .../meta and
-.../robot-comments, refs/cache-automerge/*, refs/draft-comments/*, refs/multi-site/version, and
-HEAD, which each site has for itself. --all includes them.`
+const skipHelp = `By default, refs that Gerrit keeps out of the database are left out: refs/changes/* except .../meta and
+.../robot-comments, refs/cache-automerge/*, refs/draft-comments/*, refs/multi-site/version; and so is HEAD, which is
+local to each site. --all includes them.`

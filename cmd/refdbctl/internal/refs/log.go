@@ -55,9 +55,9 @@ func changeFields() []output.Column[changeRow] {
 	}
 }
 
-const changeHelp = `(position: its place in the order of all changes, for --at; by: who asked for it, if
-known; owner: the site and the process that made it; old, new: null for a ref that the database
-does not know, a zero ID for a deleted one; op: the operation that it was part of)`
+const changeHelp = `(position: its place in the order of all changes, for --at; by: who requested it, if known; owner: the site and the
+process that made it; old, new: null for a ref that the database does not know, a zero ID for a deleted ref; op: the
+operation that the change was part of)`
 
 // abbreviate returns a value as tables of changes show it: enough digits of an object ID for a large repository.
 func abbreviate(v refdb.Value) string {
@@ -91,14 +91,15 @@ func (a *app) logCommand() *cobra.Command {
 	var l refLog
 	cmd := &cobra.Command{
 		Use:   "log PROJECT [REF]",
-		Short: "List who changed a project's refs, or one ref, and when",
-		Long: `List the recorded changes of a project's refs, or of one ref, newest first: when, by whom, from what to
-what. They are printed as they are read, back to where the history was pruned or began. A project
-that is not there is an error (status 1).
+		Short: "List the changes of a project's refs, or of one ref",
+		Long: `List the recorded changes of a project's refs, or of one ref, newest first: when, by whom, and the old and new values.
+Changes are printed as they are read, back to where the history was pruned or began. A project that does not exist is
+an error (exit status 1).
 
 --since is ` + past.Forms + `.
-For one ref BACK counts the changes that came later. As in git's reflog, REF@{1} is what the ref held before
-its last change: see refs rollback.
+
+For one ref, BACK counts the later changes. As in git's reflog, REF@{1} is the value before the ref's last change: see
+refs rollback.
 
 Fields: ` + output.Names(refLogColumns()) + `
 ` + changeHelp,
@@ -124,7 +125,7 @@ Fields: ` + output.Names(refLogColumns()) + `
 		}),
 	}
 	cmd.Flags().IntVarP(&l.most, "number", "n", 0, "at most `N` changes")
-	cmd.Flags().StringVar(&l.sinceText, "since", "", "only changes from that `time` on")
+	cmd.Flags().StringVar(&l.sinceText, "since", "", "only changes since this `time`")
 	for _, name := range []string{"number", "since"} { // no files
 		cli.Must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}

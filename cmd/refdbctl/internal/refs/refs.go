@@ -41,14 +41,15 @@ func refColumns() []output.Column[projectRef] {
 	}
 }
 
-const stateHelp = `(state: present, deleted or unknown; time: of the last change, by the database's clock)`
+const stateHelp = `
+(state: present, deleted or unknown; time: time of the last change, by the database's clock)`
 
 func (a *app) getCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "get PROJECT REF",
-		Short: "Print what a ref holds",
-		Long: `Print what a ref holds. The status is 1 if the ref is not there: unknown to the database, or
-deleted. JSON and CSV are printed nevertheless, and tell the two apart.
+		Short: "Print the value of a ref",
+		Long: `Print the value of a ref. The exit status is 1 if the ref does not exist: it is unknown to the database, or deleted.
+JSON and CSV are printed nevertheless, and distinguish the two cases.
 
 Fields: ` + output.Names(refColumns()) + stateHelp,
 		Example: `  refdbctl refs get my/project refs/heads/main`,
@@ -101,10 +102,10 @@ func (a *app) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list PROJECT",
 		Short: "List a project's refs, as they are or as they were",
-		Long: `List a project's refs and what they hold, in byte order of their names. They are printed as they are
-read, however many there are. A project that is not there is an error (status 1).
+		Long: `List a project's refs and their values, in byte order of their names. They are printed as they are read, however many
+there are. A project that does not exist is an error (exit status 1).
 
---at lists them as they were, in one consistent state of the past: ` + cli.MomentHelp + `
+--at TIME lists the refs as they were, in one consistent state of the past. TIME is ` + cli.MomentHelp + `
 
 Fields: ` + output.Names(refColumns()) + stateHelp,
 		Example: `  refdbctl refs list my/project --prefix refs/heads/
@@ -147,7 +148,7 @@ Fields: ` + output.Names(refColumns()) + stateHelp,
 		}),
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only refs that start with `prefix`")
-	cmd.Flags().BoolVar(&deleted, "deleted", false, "deleted refs too, which hold a zero ID")
+	cmd.Flags().BoolVar(&deleted, "deleted", false, "include deleted refs, which have a zero ID")
 	at.AddFlag(cmd)
 	return cmd
 }
@@ -169,14 +170,14 @@ type refChange struct {
 
 func (c *refChange) addFlags(a *app, cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&c.oldText, "old", "", `only if the ref holds this `+"`value`"+`; "none": only if it is not there`)
+	flags.StringVar(&c.oldText, "old", "", `only if the ref has this `+"`value`"+`; "none": only if it does not exist`)
 	c.why.AddFlag(cmd)
-	flags.BoolVar(&c.force, "force", false, "whatever the ref holds")
+	flags.BoolVar(&c.force, "force", false, "whatever value the ref has")
 	flags.BoolVar(&c.anything, "string", false, "values may be any string, not only object IDs and \"ref: NAME\"")
-	flags.BoolVar(&c.adopt, "adopt", false, "also if the database does not know the ref at all, whatever --old says")
-	flags.Int64Var(&c.token, "token", 0, "only while --owner's lock with this `token` stands on the ref, as \"refdbctl lock\" gives in REFDB_TOKEN")
-	flags.StringVar(&c.owner, "owner", a.Env("REFDB_OWNER"), "whose lock --token is: a `name` as in \"refdbctl locks list\" (default: REFDB_OWNER)")
-	flags.StringVar(&c.fence, "fence", "", "the lock of --token is on this `ref`, such as the row of a lease, not on the one to be changed")
+	flags.BoolVar(&c.adopt, "adopt", false, "also if the database does not know the ref, whatever --old says")
+	flags.Int64Var(&c.token, "token", 0, "only while --owner's lock with this `token` (REFDB_TOKEN of \"refdbctl lock\") stands on the ref")
+	flags.StringVar(&c.owner, "owner", a.Env("REFDB_OWNER"), "`name` of the owner of --token's lock, as in \"refdbctl locks list\" (default: REFDB_OWNER)")
+	flags.StringVar(&c.fence, "fence", "", "--token's lock is on this `ref`, such as the row of a lease, not on the ref to be changed")
 	cmd.MarkFlagsMutuallyExclusive("old", "force")
 	cmd.MarkFlagsMutuallyExclusive("adopt", "force")
 	cmd.MarkFlagsMutuallyExclusive("token", "force")
@@ -186,15 +187,15 @@ func (c *refChange) addFlags(a *app, cmd *cobra.Command) {
 }
 
 const putHelp = `
---old says what the ref must hold for the change to be made: a full object ID, "ref: NAME", or "none" (or a
-zero ID) if it must not be there. If it holds something else nothing is changed, its value is named, and the
-status is 5. --force changes it whatever it holds, and shows what that was.
+--old gives the value that the ref must have for the change to be made: a full object ID, "ref: NAME", or "none" (or a
+zero ID) if the ref must not exist. If the ref has another value, nothing is changed, the message names that value,
+and the exit status is 5. --force makes the change whatever the value is, and shows the previous value.
 
-While somebody holds a fresh lock on the ref the change is refused with status 3, with --force too.
-The holder passes its --token and --owner: then the change is made if that lock still stands, else
-the status is 4. A command that "refdbctl lock" runs finds both in its environment, as REFDB_TOKEN
-and REFDB_OWNER, and need not pass --owner. With --fence REF the change is made if the lock of that token
-stands on REF, whatever ref it is about: under a lease that is $REFDB_REFS.
+While somebody holds a fresh lock on the ref the change is refused with exit status 3, even with --force. The holder
+passes --token and --owner: then the change is made if that lock still stands, else the exit status is 4. A command
+that "refdbctl lock" runs finds both in its environment, as REFDB_TOKEN and REFDB_OWNER, and need not pass --owner.
+With --fence REF the change is made if the token's lock stands on REF, whatever ref is changed: under a lease, REF is
+$REFDB_REFS.
 
 Fields: `
 
@@ -202,9 +203,9 @@ func (a *app) putCommand() *cobra.Command {
 	var c refChange
 	cmd := &cobra.Command{
 		Use:   "put PROJECT REF NEW (--old OLD | --force)",
-		Short: "Change what a ref holds, if it holds what is expected",
-		Long: `Change what a ref holds, if it holds what is expected. NEW is a full object ID (40 or 64 hex
-digits), "ref: NAME" or, with --string, any string.
+		Short: "Set a ref's value if it has the expected value",
+		Long: `Set a ref's value if it has the expected value. NEW is a full object ID (40 or 64 hex digits), "ref: NAME" or, with
+--string, any string.
 ` + putHelp + output.Names(changeColumns()),
 		Example: `  refdbctl refs put my/project refs/heads/main $NEW --old $OLD
   refdbctl refs put my/project refs/heads/topic $NEW --old none

@@ -57,23 +57,24 @@ func (a *app) rollbackCommand() *cobra.Command {
 	r := rollback{app: a}
 	cmd := &cobra.Command{
 		Use:   "rollback PROJECT (REF[@{N}]... | --at TIME|POSITION [--prefix PREFIX])",
-		Short: "Move refs back to what they held earlier",
-		Long: `Move refs back to what they held earlier. REF is moved to what it held before its last change, REF@{2} to what
-it held before its last two, and so on, as refs log PROJECT REF counts them. With --at all refs of the project, or those
-that start with --prefix, are moved to what they held in one state of the past: ` + cli.MomentHelp + `
-A ref that did not exist then is deleted, one that was deleted since is there again. Gerrit's counters,
+		Short: "Set refs back to earlier values",
+		Long: `Set refs back to earlier values. REF is set to its value before its last change, REF@{2} to its value before its last
+two changes, and so on, as refs log PROJECT REF counts them. With --at TIME, all refs of the project, or those that
+start with --prefix, are set to their values in one state of the past. TIME is ` + cli.MomentHelp + `
+A ref that did not exist then is deleted; a ref that has been deleted since is restored. Gerrit's counters,
 refs/sequences/*, never go back.
 
-What would be moved is shown, and asked about on a terminal; otherwise --yes is needed, and --dry-run lists it. Each ref is
-moved only if it still holds what was shown. Up to ` + fmt.Sprint(refdb.MaxUpdateRefs) + ` refs (fewer on Cloud Spanner) are moved at once, all or
-none: if one of them was changed meanwhile or is locked, it is named, none of them is moved, and the rollback ends
-(status 5 or 3). A rollback is recorded in the history, too, and can be rolled back.
+The changes are shown first. On a terminal the command asks for confirmation; elsewhere --yes is required; --dry-run
+lists the changes. Each ref is changed only if it still has the value that was shown. Up to ` + fmt.Sprint(refdb.MaxUpdateRefs) + ` refs (fewer on Cloud
+Spanner) are changed at once, all or none: if one of them was changed meanwhile, or is locked, the command names it,
+changes none of them, and ends (exit status 5 or 3). A rollback is recorded in the history, too, and can itself be
+rolled back.
 
-Repositories are not touched: they follow by themselves or, if the database keeps no objects, with their next
-refdbctl site sync. A rollback stores no objects: if refdbctl site status at another site says that they are missing,
-run refdbctl site store compact PROJECT at the site that has them. So a project that sites guard needs
---objects-in, the repository of the project at one of the sites, which must have all objects of the values that refs
-are moved to. If they were gone everywhere, no site could follow.
+Repositories are not touched: they follow by themselves or, if the database keeps no objects, with their next refdbctl
+site sync. A rollback stores no objects: if refdbctl site status at another site reports that objects are missing, run
+refdbctl site store compact PROJECT at the site that has them. Therefore a project that sites guard requires
+--objects-in, a site's repository of the project, which must have all objects of the earlier values. If they were gone
+everywhere, no site could follow.
 
 Fields: ` + output.Names(returningColumns) + `
 (result: moved, deleted, changed, locked or, with --dry-run, would_move and would_delete)`,
@@ -92,7 +93,7 @@ Fields: ` + output.Names(returningColumns) + `
 	}
 	r.at.AddFlag(cmd)
 	cmd.Flags().StringVar(&r.prefix, "prefix", "", "with --at, only refs that start with `prefix`")
-	cmd.Flags().StringVar(&r.objectsIn, "objects-in", "", "the `path` of a site's repository of the project, which must have the objects")
+	cmd.Flags().StringVar(&r.objectsIn, "objects-in", "", "`path` of a site's repository of the project, which must have the objects")
 	cli.Must(cmd.RegisterFlagCompletionFunc("prefix", cobra.NoFileCompletions))
 	cli.Must(cmd.MarkFlagDirname("objects-in"))
 	r.ask.AddFlags(cmd)

@@ -39,15 +39,16 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify PROJECT --repo PATH",
 		Short: "Compare a repository's refs with the database's, both ways",
-		Long: `Compare the refs of the Git repository at PATH with those that the database has for PROJECT, both
-ways, in constant memory. Every difference is listed, the equal ones are counted. The status is 1 if
-there is any difference, or no such project. A ref that the database does not know and one that was deleted are both
-absent. Refs that move while they are compared may be listed: look again at those.
+		Long: `Compare the refs of the Git repository at PATH with the database's refs of PROJECT, both ways, in constant memory.
+Differences are listed, equal refs are counted. The exit status is 1 if there is any difference, or no such project. A
+ref that the database does not know and a deleted ref are both absent. Refs that move during the comparison may be
+listed: check those again.
 
 ` + skipHelp + `
 
 JSON: an object with "differences", a list of ` + output.Names(differenceColumns) + ` (result: local_only, global_only,
-different or refused, which git can't read); and project, equal, local_only, global_only, different, skipped, refused, ok.`,
+different, or refused for a ref that git can't read); and project, equal, local_only, global_only, different, skipped,
+refused, ok.`,
 		Example: `  refdbctl refs verify my/project --repo /srv/git/my/project.git`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -68,7 +69,7 @@ different or refused, which git can't read); and project, equal, local_only, glo
 	}
 	cmd.Flags().StringVar(&path, "repo", "", "the repository's `path`")
 	cli.Must(cmd.MarkFlagRequired("repo"))
-	cmd.Flags().BoolVar(&all, "all", false, "compare what Gerrit keeps out, too, and HEAD")
+	cmd.Flags().BoolVar(&all, "all", false, "include HEAD, and refs that Gerrit keeps out of the database")
 	return cmd
 }
 

@@ -42,16 +42,16 @@ func WatchCommand(r *cli.Run) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [PROJECT]",
 		Short: "Print changes of refs as they happen",
-		Long: `Print the changes of all refs, or of a project's, as they happen, each once, in the order of their
-positions. It goes on until it is interrupted or nobody reads its output any more (status 0), and waits while
-the database is down.
+		Long: `Print the changes of all refs, or of a project's refs, as they happen, each once, in order of their positions. The
+command runs until it is interrupted, or nobody reads its output any more (exit status 0); it waits while the database
+is down.
 
-It begins with what happens from now on. --since begins after a change that was printed earlier: give that change's
-cursor, which is in JSON and CSV. Nothing is left out in between; if some of it was pruned, or if the database went
-back in time, that is an error (status 1). --since begin begins with the oldest change that the history has.
+By default it starts with the next change. --since CURSOR starts after a change that was printed earlier: give that
+change's cursor, which JSON and CSV contain. No change in between is left out; if some were pruned, or if the database
+went back in time, that is an error (exit status 1). --since begin starts with the oldest change in the history.
 
-In JSON each change is an object on a line of its own.
-With --progress there is a line a second although nothing happens; it has a cursor and no ref.
+In JSON each change is an object on its own line. With --progress a line is printed every second even if nothing
+happens; it has a cursor and no ref.
 
 Fields: ` + output.Names(watchColumns()) + `
 ` + changeHelp,
@@ -86,8 +86,8 @@ Fields: ` + output.Names(watchColumns()) + `
 		}),
 	}
 	cmd.Flags().StringVar(&w.query.Prefix, "prefix", "", "only refs of the project that start with `prefix`")
-	cmd.Flags().StringVar(&w.sinceText, "since", "", "begin after this `cursor`, or with the oldest change: "+begin)
-	cmd.Flags().BoolVar(&w.progress, "progress", false, "also a line a second while nothing changes, with a cursor")
+	cmd.Flags().StringVar(&w.sinceText, "since", "", "start after this `cursor`, or with the oldest change: "+begin)
+	cmd.Flags().BoolVar(&w.progress, "progress", false, "print a line with a cursor every second even if nothing changes")
 	cli.Must(cmd.RegisterFlagCompletionFunc("since", cobra.FixedCompletions([]string{begin}, cobra.ShellCompDirectiveNoFileComp)))
 	cli.Must(cmd.RegisterFlagCompletionFunc("prefix", cobra.NoFileCompletions))
 	return cmd

@@ -34,35 +34,38 @@ func (a *App) checkCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "check [--all | REPO...]",
-		Short: "Look for whatever leaves repositories unguarded or out of step",
-		Long: `Look at repositories of this site, all of them unless some are named by project or path: whether the
-site's hooks are there, can be run and are refdb-hook, and git runs them; whose copies they are; git's settings; the link to the
-daemon's socket and the daemon; symbolic refs; the refs against the database, both ways; intents that are pending for long; lock
-files that a killed git has left; what can't follow; and objects that the database is to keep and lacks. One line each.
-The status is 1 if there is any finding. A push that is under way is none.
-Run it as root, as which it becomes the daemon's user, or as that user.
+		Short: "Find what leaves repositories unguarded or out of step",
+		Long: `Check the repositories of this site that are named by project or path, or all of them. The check covers
+  - the site's hooks: that they are there, are executable, are refdb-hook, and are run by git;
+  - of which project each repository is a copy; git's settings; the link to the daemon's socket, and the daemon;
+  - symbolic refs; all refs compared with the database, both ways; intents that have been pending for long;
+  - lock files that a killed git has left; repositories that can't follow; and
+  - objects that the database should keep but lacks.
 
---repair mends what is safe: hooks, settings, the link, lock files that no process needs, and refs whose file is empty or
-holds no value, which get that of the database. It moves no ref that has a value: that is what refdbctl site sync does,
-and the daemon, if the database keeps the project's objects: then it is asked to. A repository that nobody has put under
-guard is left alone. The status is 1 if a finding is left.
+Each finding is one line. The exit status is 1 if there is any finding. A push in progress is no finding. Run the
+command as root or as the daemon's user; as root, it switches to that user.
 
---objects reads all objects, too, which may take hours, and finds those that are damaged, and those that refs reach and that are
-missing. With --repair they are restored from the database, if it keeps the project's objects. For that time the repository needs
-twice its room. Damaged files are kept in refdb/damaged of the repository.
+--repair repairs what is safe: hooks, settings, the link, lock files that no process needs, and refs whose file is
+empty or has no value, which get the database's value. It moves no ref that has a value: refdbctl site sync does that,
+and the daemon, if the database keeps the project's objects; in that case the daemon is asked to. A repository that
+was never put under guard is left alone. The exit status is 1 if a finding remains.
 
-Many repositories are looked at together. One that can't be looked at is a finding, and stops no other. If the
-database does not answer any more, the others are looked at without it; the status is 1. After Ctrl-C it tells
-what it has found so far.
+--objects reads all objects, too, which may take hours. It finds objects that are damaged, and objects that refs reach
+but that are missing. With --repair, they are restored from the database, if it keeps the project's objects. Meanwhile
+the repository needs twice its space. Damaged files are kept in the repository, in refdb/damaged.
 
-The codes don't change: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
+Many repositories are checked in parallel. A repository that can't be checked is a finding, and does not stop the
+others. If the database stops answering, the remaining ones are checked without it, and the exit status is 1. After
+Ctrl-C the command reports what it has found so far.
+
+The codes are stable: daemon-down, database, repository, repository-unknown, hook-missing, hook-foreign,
 hook-not-executable, hook-outdated, hook-other, hooks-path, socket, setting, guarded-fetch, head-differs, symref,
-ref-broken, local-unknown, local-differs, global-missing-here, database-behind, not-enforced, intent-pending,
-intent-decided, leftover-lock, peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained, object-damaged,
-object-missing, objects-unread, object-malformed, root-gone, project-removed, moved, not-guarded.
+ref-broken, local-unknown, local-differs, global-missing-here, name-conflict, database-behind, not-enforced,
+intent-pending, intent-decided, leftover-lock, peer-ref, foreign-owner, behind, no-base, packs-unused, not-maintained,
+object-damaged, object-missing, objects-unread, object-malformed, root-gone, project-removed, moved, not-guarded.
 
 JSON: an object with "findings", a list of ` + output.Names(FindingColumns) + `;
-and repositories, looked_at, not_compared (nothing is to guard them), mended, ok.`,
+and repositories, looked_at, not_compared (repositories that nothing is to guard), mended, ok.`,
 		Example: `  refdbctl site check
   refdbctl site check team/app --repair
   refdbctl site check team/app --objects --repair
@@ -97,8 +100,8 @@ and repositories, looked_at, not_compared (nothing is to guard them), mended, ok
 		}),
 	}
 	f.Add(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, allFlagHelp+"; also if none is named")
-	cmd.Flags().BoolVar(&o.Repair, "repair", false, "mend what is safe")
+	cmd.Flags().BoolVar(&all, "all", false, allFlagHelp+"; the default if none is named")
+	cmd.Flags().BoolVar(&o.Repair, "repair", false, "repair what is safe")
 	cmd.Flags().BoolVar(&o.Objects, "objects", false, "read all objects")
 	cmd.Flags().StringVar(&o.Hook, "hook", "", HookFlagHelp)
 	return cmd

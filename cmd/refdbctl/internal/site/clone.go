@@ -40,18 +40,19 @@ func (a *App) cloneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clone [PROJECT]...",
 		Short: "Make this site's copies of projects from the database alone",
-		Long: `Make a repository of each PROJECT, with all of its refs and objects and what HEAD points to, from the database, and put it under
-guard. It appears where this site's configuration looks for it when it is whole and guarded; an existing one is never touched.
-The daemon must run: it keeps the repository up from then on. The database must keep the project's objects: see refdbctl
-site store.
-Run it as root, as which it becomes the daemon's user, or as that user.
+		Long: `Make a repository of each PROJECT from the database, with all its refs and objects and the target of HEAD, and put it
+under guard. The repository appears where this site's configuration expects it once it is complete and guarded; an
+existing one is never touched. The daemon must run: from then on it keeps the repository up to date. The database must
+keep the project's objects: see refdbctl site store.
 
---all does that for all projects whose objects the database keeps and that have no repository here. One that fails
-stops no other; the status is 1 then.
+Run the command as root or as the daemon's user; as root, it switches to that user.
 
---at TIME, with --to PATH, makes a copy of the project as it was, at PATH: ` + cli.MomentHelp + ` It is not
-guarded and belongs to no site; below site.root it takes no push, unless site enable puts it under guard. Objects
-that no ref has needed for ` + fmt.Sprint(int(packs.KeptFor.Hours()/24)) + ` days may be gone.
+--all clones all projects whose objects the database keeps and that have no repository here. A project that fails does
+not stop the others; the exit status is then 1.
+
+--at TIME, with --to PATH, makes a copy at PATH of the project as it was then. TIME is ` + cli.MomentHelp + `
+The copy is not guarded and belongs to no site; below site.root it accepts no push, unless site enable puts it under
+guard. Objects that no ref has needed for ` + fmt.Sprint(int(packs.KeptFor.Hours()/24)) + ` days may be gone.
 
 Fields: ` + output.Names(cloneColumns),
 		Example: `  refdbctl site clone team/app

@@ -23,7 +23,7 @@ import (
 	"github.com/globalrefdb/globalrefdb/site/wire"
 )
 
-const HookFlagHelp = "the hook's program (default: refdb-hook beside this program or in PATH): its `path`"
+const HookFlagHelp = "`path` of the hook's program (default: refdb-hook beside this program or in PATH)"
 
 var stepColumns = []output.Column[install.Step]{
 	{Name: "step", Value: func(s install.Step) any { return s.Name }},
@@ -38,33 +38,37 @@ func (a *App) enableCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enable [REPO]",
 		Short: "Put a repository under guard",
-		Long: `Put REPO, a project of this site's configuration or the path of its repository, under guard: git's
-settings, the link to the daemon's socket, and core.hooksPath, which leads git to the site's hooks (site.hooks);
-then the refs that the database does not know are imported. The daemon must run. Run it as root, which
-can read the database's address and then becomes the user who owns the repository, or as that user.
+		Long: `Put REPO under guard. REPO is a project in this site's configuration, or the path of its repository. The command sets
+git's settings, the link to the daemon's socket, and core.hooksPath, which points git to the site's hooks
+(site.hooks); then it imports the refs that the database does not know. The daemon must run. Run the command as root,
+which can read the database's address and then switches to the user who owns the repository, or as that user.
 
-A project that is new to the database gets the rules of the configuration (guard.ref, guard.skipRef), which
-all sites go by from then on: refdbctl project set changes them. If the database knows nothing of the project, while the
-repository has refs, its name may be wrong, as by another site.root: --new says that it is right. A project that the
-database knows is not new: REPO becomes a copy of it if it has refs; an empty one only with --copy, because the name may
-have been another project's, which was deleted. If the database keeps the project's objects, REPO must have all of its own,
-and share some with the project, if both have any.
+A project that is new to the database gets the rules in the configuration (guard.ref, guard.skipRef). From then on
+they hold at all sites; refdbctl project set changes them.
 
-The repository's own hooks stay where they are, and run before the site's. Git no longer runs those of which the site has
-none, such as push-to-checkout: a repository with one that is executable is refused. Without the site's hooks pushes are
-refused. What git's settings were is remembered. refdbctl site disable puts them back.
+  - If the database knows nothing of the project, but the repository has refs, the project's name may be wrong, for
+    example because of another site.root. --new confirms that the name is right.
+  - If the database knows the project, REPO becomes a copy of it if REPO has refs. An empty REPO becomes one only with
+    --copy, because the name may be that of another project, which was deleted.
+  - If the database keeps the project's objects, REPO must have all objects of its own refs, and share some with the
+    project, if both have any.
 
-It can be run again: what is right is left as it is. A repository that an earlier version enabled, with hooks in the places of
-its own, is changed to this form. Refs with another value in the database are reported: refdbctl site check
-says what updates them.
+The repository's own hooks stay where they are, and run before the site's. Git no longer runs hooks of kinds that the
+site does not have, such as push-to-checkout: a repository with an executable one is refused. Without the site's hooks
+pushes are refused. The previous git settings are recorded; refdbctl site disable restores them.
+
+The command can be repeated: whatever is right is left as it is. A repository that an earlier version enabled, with
+the site's hooks in the places of its own, is converted. Refs that have another value in the database are reported:
+refdbctl site check says how to update them.
 
 Fields: ` + output.Names(stepColumns) + `.
 
---all does that for all repositories of the site, eight at a time; as root it becomes the daemon's user, whom they
-must all belong to. One that can't be enabled stops no other; Ctrl-C begins no more of them. It lists those that failed, or
-hold refs of which the database has another value. JSON: an object with "repositories", a list of ` + output.Names(enabledColumns) + `
-(result: differs or failed); and total, reached, failed, complete, guarded, differ, imported. The status
-is 1 if one failed, else 5 if refs differ.`,
+--all enables all repositories of the site, eight at a time. As root, it switches to the daemon's user, who must own
+all of them. A repository that can't be enabled does not stop the others; Ctrl-C starts no further ones. The output
+lists the repositories that failed, or have refs with another value in the database. JSON: an object with
+"repositories", a list of
+` + output.Names(enabledColumns) + ` (result: differs or failed); and total, reached, failed, complete, guarded, differ, imported.
+The exit status is 1 if a repository failed, else 5 if refs differ.`,
 		Example: `  refdbctl site enable team/app
   refdbctl site enable --all
   refdbctl site enable /srv/git/team/app.git --hook /usr/libexec/refdb/refdb-hook`,
@@ -99,7 +103,7 @@ is 1 if one failed, else 5 if refs differ.`,
 	flags.StringVar(&hook, "hook", "", HookFlagHelp)
 	flags.BoolVar(&all, "all", false, allFlagHelp)
 	claim.add(cmd)
-	flags.BoolVar(&noImport, "no-import", false, "leave the database as it is: pushes to refs that it does not know are refused")
+	flags.BoolVar(&noImport, "no-import", false, "don't import refs into the database; pushes to refs that it does not know are refused")
 	return cmd
 }
 
@@ -107,7 +111,7 @@ is 1 if one failed, else 5 if refs differ.`,
 type claimFlags struct{ isNew, isCopy bool }
 
 func (f *claimFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.isNew, "new", false, "the repository is of a project that the database does not know")
+	cmd.Flags().BoolVar(&f.isNew, "new", false, "the repository belongs to a project that the database does not know")
 	cmd.Flags().BoolVar(&f.isCopy, "copy", false, "the repository is a copy of the project that the database knows by its name")
 	cmd.MarkFlagsMutuallyExclusive("new", "copy")
 }
@@ -143,12 +147,12 @@ func (a *App) disableCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disable REPO",
 		Short: "End the guard of a repository",
-		Long: `End the guard of REPO, a project of this site's configuration or the path of its repository: git's settings
-are what they were before, so that git runs the repository's own hooks again. The refs that were hidden from clients are removed:
-they keep objects for other sites, and hold what was force-pushed away. From then on pushes at this site
-are no longer compared with other sites'. The refs stay in the database.
+		Long: `End the guard of REPO, a project in this site's configuration or the path of its repository. Git's previous settings
+are restored, so that git runs the repository's own hooks again. The refs that were hidden from clients are removed:
+they keep objects for other sites, and hold what was force-pushed away. From then on pushes at this site are no longer
+compared with those of other sites. The refs stay in the database.
 
-It is refused while a push that this site announced is pending, unless --force.
+The command is refused while a push that this site announced is pending, unless --force is given.
 
 Fields: ` + output.Names(stepColumns),
 		Example: `  refdbctl site disable team/app`,
@@ -165,7 +169,7 @@ Fields: ` + output.Names(stepColumns),
 		}),
 	}
 	f.Add(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "also while pushes are pending; the database is not asked")
+	cmd.Flags().BoolVar(&force, "force", false, "even if pushes are pending; does not use the database")
 	return cmd
 }
 

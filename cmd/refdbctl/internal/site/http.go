@@ -27,18 +27,19 @@ func (a *App) httpCommand() *cobra.Command {
 	var cacheMB int
 	cmd := &cobra.Command{
 		Use:   "http",
-		Short: "Serve this site's repositories over HTTP, never older than what was acknowledged",
-		Long: `Serve the guarded repositories of this site over Git's smart HTTP, for a web server in front that knows TLS and
-passwords. It runs git http-backend, and caches lists of refs.
+		Short: "Serve this site's repositories over HTTP, with no stale reads",
+		Long: `Serve the guarded repositories of this site over Git's smart HTTP, behind a web server that handles TLS and passwords.
+The command runs git http-backend, and caches lists of refs.
 
-Whoever fetches or lists refs gets all that was acknowledged at any site before. If that does not come here within a second, the
-answer is 503, with how far this site is behind. The site must follow: see refdbctl site store.
+A client that fetches or lists refs gets everything that any site has acknowledged before the request. If some of it
+does not arrive here within a second, the response is 503, and says how far this site is behind. The site must follow:
+see refdbctl site store.
 
-Without --user-header nobody may push. With it, the web server in front must replace what clients send in that
-header, and nobody else may reach the address: it has to be a socket, or of this machine.
+Without --user-header nobody may push. With it, the web server must replace that header in clients' requests, and
+nobody else may have access to the address: it must be a socket, or a loopback address.
 
-With --database-file - it reads the database's address from standard input. SIGTERM and SIGINT stop it: it waits for the requests
-under way, at most site.stopTimeout.`,
+With --database-file - the database's address is read from standard input. On SIGTERM and SIGINT the server stops: it
+waits for requests in progress, at most site.stopTimeout.`,
 		Example: `  refdbctl site http --listen /run/refdb-http/socket --user-header X-Remote-User`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -53,9 +54,9 @@ under way, at most site.stopTimeout.`,
 	}
 	f.Add(cmd)
 	cmd.Flags().StringVar(&at.Address, "listen", "127.0.0.1:9470", "a host and a port, or the absolute path of a `socket`")
-	cmd.Flags().StringVar(&at.Metrics, "metrics", "", "where to serve metrics: an `address` as for --listen (default: nowhere)")
-	cmd.Flags().StringVar(&userHeader, "user-header", "", "the `header` in which the web server says who asks (default: none, and nobody pushes)")
-	cmd.Flags().IntVar(&cacheMB, "cache", 256, "how many `MiB` of lists of refs to keep")
+	cmd.Flags().StringVar(&at.Metrics, "metrics", "", "serve metrics at this `address`, as for --listen (default: nowhere)")
+	cmd.Flags().StringVar(&userHeader, "user-header", "", "the `header` in which the web server names the user (default: none, and nobody may push)")
+	cmd.Flags().IntVar(&cacheMB, "cache", 256, "size in `MiB` of the cache of ref lists")
 	return cmd
 }
 

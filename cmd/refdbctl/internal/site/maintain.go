@@ -31,23 +31,25 @@ func (a *App) maintainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "maintain [REPO...]",
 		Short: "Pack and prune repositories",
-		Long: `Pack the refs and objects of each REPO, a project of this site's configuration or the path of its repository, and
-prune objects that nothing needs; without arguments, of all repositories that the daemon guards. The daemon does it, one
-repository at a time. Run it once a day from a timer, or set site.maintain = daily; don't run git gc.
+		Long: `Pack the refs and objects of each REPO, and prune objects that nothing needs. REPO is a project in this site's
+configuration, or the path of its repository; without arguments all repositories that the daemon guards are
+maintained. The daemon does the work, one repository at a time. Run the command daily from a timer, or set
+site.maintain = daily; don't run git gc.
 
-Objects are pruned that no ref or reflog reaches, that are older than two weeks, and that no other site may build on: those
-stay for 14 days after the refs have left them, below refs/refdb/kept/, which clients don't see. Pushes wait while
-objects are pruned, and are refused if that takes some seconds. Nothing is pruned, and left says why, if the database
-does not answer, if not all that other sites have pushed is here, or if for half a minute there was always a push
-under way: that is no failure.
+An object is pruned if no ref or reflog reaches it, it is older than two weeks, and no other site may build on it:
+objects that refs have left are kept for 14 days, by refs below refs/refdb/kept/, which clients don't see. Pushes wait
+during pruning, and are refused if it takes several seconds. Nothing is pruned if the database does not answer, if
+this site lacks pushes of other sites, or if for half a minute a push or sync was always in progress: that is no
+failure, and "left" gives the reason.
 
-Of a project whose objects the database keeps, a new base is stored there when more bytes came after the latest one than
-it has, or very many packs, or when refs hold what is in none. Of one in transit what is older than a week is dropped.
+For a project whose objects the database keeps, a new base is stored there when the packs after the latest base have
+more bytes than the base, when there are very many of them, or when refs have values that no pack contains. For a
+project in transit, packs older than a week are dropped.
 
 Fields: ` + output.Names(maintainedColumns) + `
 (packed: nothing, loose or all objects; kept: refs below refs/refdb/kept/; peers: refs below refs/peer/ that were
-removed, because nothing was fetched from that peer for 14 days; pruned: objects; compacted: nothing, base, or
-dropped; left: why nothing was pruned; busy: because others were at work)`,
+removed because nothing was fetched from that peer for 14 days; pruned: objects; compacted: nothing, base, or dropped;
+left: why nothing was pruned; busy: whether nothing was pruned because others were at work)`,
 		Example: `  refdbctl site maintain
   refdbctl site maintain team/app`,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {

@@ -27,19 +27,20 @@ func (a *App) serveCommand() *cobra.Command {
 	var f Flags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the site daemon, which the repositories' hooks ask",
-		Long: `Run the site daemon. The hooks of this site's repositories (see refdbctl site enable) ask it about every
-push; without it pushes are refused. It logs on stderr, from --log-level info on.
+		Short: "Run the site daemon, which answers the repositories' hooks",
+		Long: `Run the site daemon. The hooks of this site's repositories (see refdbctl site enable) ask the daemon about every push;
+without the daemon pushes are refused. It logs on stderr, by default from level info on (--log-level).
 
-While the database is down it refuses pushes with the reason, and goes on by itself afterwards. What a
-crash left behind it resolves when it starts.
+While the database is down, the daemon refuses pushes with the reason; it resumes by itself afterwards. At its start
+it resolves what a crash has left behind.
 
-With --database-file - it reads the database's address, with a password in it maybe, from standard
-input: that can be a file which only root can read. No other process of its user can read it off the daemon.
+With --database-file - the daemon reads the database's address, which may contain a password, from standard input.
+That can be a file that only root can read: no other process of the daemon's user can read the address from the
+daemon.
 
-SIGTERM and SIGINT stop it: it takes no new push, and waits for those under way, at most
-site.stopTimeout; a second signal stops it at once. SIGHUP makes it read its configuration again; if
-that is wrong, it goes on with the old one and says so.`,
+On SIGTERM and SIGINT the daemon stops: it accepts no new pushes, and waits for those in progress, at most
+site.stopTimeout; a second signal stops it immediately. On SIGHUP it reloads its configuration; if the new one is
+invalid, the daemon logs that and keeps the old one.`,
 		Example: `  refdbctl site serve --config /etc/refdb/site.config`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -112,16 +113,16 @@ func (a *App) takeOverCommand() *cobra.Command {
 	var why cli.Reason
 	cmd := &cobra.Command{
 		Use:   "take-over",
-		Short: "Let the site be served with this state directory from now on",
-		Long: `Let the site be served with the state directory that its configuration names (site.state), and with no
-other one, from now on. The daemon asks for that if the directory was copied or moved here, if it was set
-back or is new while another one has served the site, or if the database was restored from a backup.
+		Short: "Serve the site with this state directory from now on",
+		Long: `Serve the site from now on with the state directory that its configuration names (site.state), and with no other one.
+The daemon asks for this command if the directory was copied or moved here, if the directory was set back, or is new
+while another one has served the site, or if the database was restored from a backup.
 
-Say so only if no other machine or container serves the site any more, and will not: pushes that are pending
-are settled by the repositories that are here. A daemon with another copy of the directory then refuses to
-start, and one that lost its lock refuses to go on. It is refused while a daemon of the site runs, or
-until the lock of one that was killed is stale. Run it as root, as which it becomes the daemon's user, or as that user;
-then start the daemon.`,
+Run it only if no other machine or container serves the site any more, or ever will: pending pushes are settled by the
+repositories that are here. A daemon with another copy of the directory then refuses to start, and a daemon that lost
+its lock refuses to continue. The command is refused while a daemon of the site runs, or until the lock of a daemon
+that was killed is stale. Run it as root or as the daemon's user; as root, it switches to that user. Then start the
+daemon.`,
 		Example: `  refdbctl site take-over`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
@@ -157,6 +158,6 @@ then start the daemon.`,
 	}
 	f.Add(cmd)
 	why.AddFlag(cmd)
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask for confirmation")
 	return cmd
 }

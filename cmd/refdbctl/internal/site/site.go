@@ -55,7 +55,7 @@ type Flags struct {
 func (f *Flags) Add(cmd *cobra.Command) {
 	f.Config = config.DefaultFile
 	cmd.Flags().Var(&f.Config, "config", "the site's configuration `file`")
-	cmd.Flags().StringVar(&f.databaseFile, "database-file", "", "a `file` that holds the database's URL, - for standard input (default: site.databaseFile)")
+	cmd.Flags().StringVar(&f.databaseFile, "database-file", "", "`file` with the database's URL, - for standard input (default: site.databaseFile)")
 }
 
 // file is the value of a flag: a path, which Set makes absolute, because programs that get it may

@@ -23,16 +23,22 @@ func (a *App) statusCommand() *cobra.Command {
 	var f Flags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Ask the site daemon how it is",
-		Long: `Ask the site daemon how it is: whether it serves, what pushes are under way, which guards have sessions
-(programs such as Gerrit that move refs by themselves), which refs are stuck because the repository has
-neither the value that was announced nor the one before, and which repositories can't be brought to what the
-database holds.
+		Short: "Show the status of the site daemon",
+		Long: `Show the status of the site daemon: whether it serves, pushes in progress, sessions of guards (programs such as Gerrit
+that move refs by themselves), stuck refs (the repository has neither the announced value nor the previous one), and
+repositories that can't catch up with the database.
 
-The status is 1 if it does not answer, can't serve, something is stuck, the repositories' root is gone, the site's
-Gerrit (site.gerrit) runs without the guard, moves can't be listed, or if for over a minute a repository has been
-behind, or a guard has had no session while something waits for it, or for over 5 minutes one has not read what has
-moved. With -o json all that it says is printed as one object.`,
+The exit status is 1 if the daemon does not answer or can't serve, or if
+  - a ref is stuck;
+  - the site's hooks are damaged;
+  - the root of the repositories is gone;
+  - the site's Gerrit (site.gerrit) runs without the guard;
+  - moves can't be listed;
+  - a repository has been behind for over a minute;
+  - a guard has had no session for over a minute, and transactions wait for the guard; or
+  - a guard has left moves unread for over 5 minutes.
+
+With -o json the complete status is printed as one object.`,
 		Example: `  refdbctl site status
   refdbctl site status -o json`,
 		Args: cobra.NoArgs,
@@ -202,14 +208,14 @@ func (a *App) repairCommand() *cobra.Command {
 	var f Flags
 	cmd := &cobra.Command{
 		Use:   "repair",
-		Short: "Resolve what crashed pushes of this site have left",
-		Long: `Resolve what crashed pushes of this site have left, while its daemon does not run: what the repositories
-hold tells whether a push that was announced came to its end. And take over what an operator decided in this
-site's absence. The daemon does that by itself, at its start and all the time: if it runs, this
-only says how it is, as refdbctl site status does.
+		Short: "Resolve the intents that crashed pushes of this site have left",
+		Long: `Resolve the intents that crashed pushes of this site have left, while the site's daemon does not run. The contents of
+the repositories tell whether an announced push was completed. Decisions that an operator made in the site's absence
+are carried out, too. The daemon does both by itself, at its start and continuously: if it runs, this command only
+reports the daemon's state.
 
-Run it as root, as which it becomes the daemon's user, or as that user. The status is 1 if something
-is left: the reasons say what to do.
+Run it as root or as the daemon's user; as root, it switches to that user. The exit status is 1 if something is left:
+the reasons say what to do.
 
 JSON: an object with "stuck", a list of ` + output.Names(stuckColumns) + `;
 and updated, dropped, heeded, under_way, ok.`,

@@ -24,7 +24,7 @@ import (
 )
 
 func (a *App) storeCommand() *cobra.Command {
-	return cli.Group("store", "Let the database keep the objects of projects", a.storeStartCommand(), a.storeCompactCommand(), a.storeListCommand(), a.storeVerifyCommand(), a.storePruneCommand())
+	return cli.Group("store", "Keep the objects of projects in the database", a.storeStartCommand(), a.storeCompactCommand(), a.storeListCommand(), a.storeVerifyCommand(), a.storePruneCommand())
 }
 
 // storeSettled is how long after a project's change all sites store the objects of what they let through.
@@ -49,21 +49,22 @@ func (a *App) storeStartCommand() *cobra.Command {
 	var transit bool
 	cmd := &cobra.Command{
 		Use:   "start REPO",
-		Short: "Let the database keep the objects of a project from now on",
-		Long: `Let the database keep all objects of REPO, a project of this site's configuration or the path of its repository.
-From then on each push's objects are in the database before it is acknowledged, the sites that have the repository
-follow by themselves, and refdbctl site clone makes further copies.
+		Short: "Keep the objects of a project in the database from now on",
+		Long: `Keep all objects of REPO in the database from now on. REPO is a project in this site's configuration, or the path of
+its repository. The objects of each push are then in the database before the push is acknowledged, the sites that have
+the repository follow by themselves, and refdbctl site clone makes further copies.
 
-All sites must run this version. Pushes to the project are refused for ` + projects.RulesSettle.String() + ` from when a site has read the change; the
-command waits ` + storeSettled.String() + `, until all sites know, and then stores a base pack: all that the project has now. This site must
-have every ref that the database has, with its objects. Run it again if it was interrupted.
+All sites must run this version. Each site refuses pushes to the project for ` + projects.RulesSettle.String() + ` after it has read the change. The
+command waits ` + storeSettled.String() + `, until all sites know of the change, and then stores a base pack: everything that the project has
+now. This site must have every ref that the database has, with its objects. Run the command again if it was
+interrupted.
 
-With --transit the database keeps them for a week only, for the sites to unpack: refdbctl site maintain drops what is older, once
-another site has it. A site that was away for longer, or is new, then needs a new base: refdbctl site store compact. Run the
-command again, with or without --transit, to change that.
+With --transit the database keeps objects for a week only, for the sites to unpack: refdbctl site maintain drops older
+objects once another site has them. A site that is new, or was away for longer, then needs a new base: refdbctl site
+store compact. To switch, run the command again with or without --transit.
 
 Fields: ` + output.Names(baseColumns) + `
-(dropped: how many packs the base took the place of)`,
+(dropped: number of packs that the base replaced)`,
 		Example: `  refdbctl site store start team/app --reason "the second site follows"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -281,11 +282,11 @@ func (a *App) storeCompactCommand() *cobra.Command {
 	var f Flags
 	cmd := &cobra.Command{
 		Use:   "compact REPO",
-		Short: "Store a new base of a project, in the place of its packs",
-		Long: `Store a base of REPO, a project of this site's configuration or the path of its repository: a pack of all that its
-refs reach, and of what they reached in the last ` + fmt.Sprint(int(packs.KeptFor/(24*time.Hour))) + ` days. It takes the place of all packs that were stored before. Pushes go on
-meanwhile. Run it when refdbctl site store list shows many packs, or much more bytes than the repository has; and after refs
-were written without a push, as by refdbctl refs put.
+		Short: "Store a new base of a project, which replaces its packs",
+		Long: `Store a base of REPO, a project in this site's configuration or the path of its repository. A base is a pack of
+everything that the project's refs reach, and reached in the last ` + fmt.Sprint(int(packs.KeptFor/(24*time.Hour))) + ` days. It replaces all packs that were stored
+before. Pushes continue meanwhile. Run the command when refdbctl site store list shows many packs, or many more bytes
+than the repository has, and after refs were written without a push, as by refdbctl refs put.
 
 Fields: ` + output.Names(baseColumns),
 		Example: `  refdbctl site store compact team/app`,
@@ -327,11 +328,12 @@ var packColumns = []output.Column[refdb.Pack]{
 func (a *App) storeListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list PROJECT",
-		Short: "List the packs that the database keeps of a project",
-		Long: `List the packs that the database keeps of a project, in the order in which they were used.
+		Short: "List a project's packs in the database",
+		Long: `List a project's packs in the database, in the order in which they were used.
 
 Fields: ` + output.Names(packColumns) + `
-(base: it stands for all before; age: in seconds, since it was stored; owner: the process that stored it)`,
+(base: whether the pack stands for all earlier ones; age: seconds since it was stored; owner: the process that stored
+it)`,
 		Example: `  refdbctl site store list team/app`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -355,9 +357,10 @@ func (a *App) storeVerifyCommand() *cobra.Command {
 	var f Flags
 	cmd := &cobra.Command{
 		Use:   "verify PROJECT",
-		Short: "Prove that the database has all that a project's refs need",
-		Long: `Read all packs of a project from the database, compare their checksums, and make a repository of them in a temporary directory
-(TMPDIR), which must have all objects of all refs. It needs as much room as the repository, and is removed at the end.
+		Short: "Prove that the database has all objects of a project's refs",
+		Long: `Read all packs of a project from the database, compare their checksums, and make a repository of them in a temporary
+directory (TMPDIR). That repository must have all objects of all refs. It takes as much space as the project's
+repository, and is removed at the end.
 
 Fields: ` + output.Names(verifiedColumns),
 		Example: `  refdbctl site store verify team/app`,

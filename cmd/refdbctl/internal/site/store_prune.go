@@ -27,12 +27,14 @@ func (a *App) storePruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Delete packs that no site needs from the database",
-		Long: `Delete packs of all projects from the database that no site needs: those that a push has stored and not used, as
-one that was refused or killed, and those that a newer base stands for, as after a compaction that was killed.
+		Long: `Delete packs of all projects that no site needs from the database: packs that a push has stored but not used, for
+example because the push was refused or killed, and packs that a newer base replaces, for example after a killed
+compaction.
 
-The daemons of the sites delete unused packs by themselves once these are an hour old, and a new base deletes what it
-stands for. Run this if the database has no room left for that, or no daemon runs. A push that takes longer than --older-than
-to store its next part is refused, and can be tried again. After Ctrl-C or an error run it again.
+The sites' daemons delete unused packs by themselves once these are an hour old, and a new base deletes the packs that
+it replaces. Run this command if the database has no space left for that, or no daemon runs. A push that takes longer
+than --older-than to store its next part is refused, and can be retried. After Ctrl-C or an error, run the command
+again.
 
 Fields: ` + output.Names(prunedPacksColumns),
 		Example: `  refdbctl site store prune
@@ -45,7 +47,7 @@ Fields: ` + output.Names(prunedPacksColumns),
 			})
 		}),
 	}
-	cmd.Flags().Var(&olderThan, "older-than", "unused packs that got no part for at least this `age`")
+	cmd.Flags().Var(&olderThan, "older-than", "delete unused packs that have received no part for at least this `age`")
 	cli.Must(cmd.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions))
 	return cmd
 }

@@ -35,33 +35,33 @@ func (a *App) syncCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "sync --from URL [REPO]",
-		Short: "Bring a repository's refs to what the database says",
-		Long: `Bring the refs of REPO, a project of this site's configuration or the path of its repository, to
-exactly what the database says, deletions included. The objects are fetched from another site's copy
-at URL, into refs/peer/NAME/*. The database is never written to. Run it as root, as which it becomes
-the user who owns the repository, or as that user, such as every minute and after pushes at other
-sites; it is safe at any time and twice at once.
+		Short: "Update a repository's refs to the database's values",
+		Long: `Update the refs of REPO to exactly the database's values, deletions included. REPO is a project in this site's
+configuration, or the path of its repository. The objects are fetched from another site's copy at URL, into
+refs/peer/NAME/*. The database is never written to. Run the command as root, which switches to the user who owns the
+repository, or as that user: for example every minute, and after pushes at other sites. It is safe at any time, and
+may run twice at once.
 
-Refs that the database does not know are never touched. A ref that this site itself has locked is skipped,
-since a push is under way here; locks of other sites don't matter. One whose objects the peer does not have
-yet is skipped, too: the status is 1 then, and if git refuses to move a ref. Locked refs, and those that
-moved meanwhile, are no failure; nor is a peer that can't be reached if nothing is missing here: a warning
-says so.
+Refs that the database does not know are never touched. A ref that this site itself has locked is skipped, since a
+push to it is in progress here; locks of other sites don't matter. A ref whose objects the peer does not have yet is
+skipped, too: the exit status is then 1, as it is if git refuses to move a ref. These are no failures: refs that are
+locked, refs that moved meanwhile, and a peer that can't be reached although nothing is missing here, for which a
+warning is printed.
 
-A ref is left, with status 1, if the database has an older value of it than it had when this one came
-here, and the move would lose commits: the database was restored from a backup, it seems. A branch that
-was moved back by a push at another site is no such case. --force takes the database's value all the same.
+A ref is left as it is, with exit status 1, if the database's value is older than the one it had when the repository
+got its value, and the move would lose commits: the database seems to have been restored from a backup. A branch that
+a push at another site moved back is no such case. --force takes the database's value anyway.
 
-JSON: an object with "refs", a list of ` + output.Names(syncedColumns) + ` for those that differed
+JSON: an object with "refs", a list of ` + output.Names(syncedColumns) + ` for the refs that differed
 (result: created, updated, deleted, locked, moved, missing, ahead or failed); and project, peer, equal, unknown,
 created, updated, deleted, locked, moved, missing, ahead, failed, complete, dry_run.
 
---all does that for all repositories of the site, eight at a time; as root it becomes the daemon's user, whom they
-must all belong to. URL then has ` + projectPlace + ` where the project's name belongs. One that fails stops no other; Ctrl-C
-begins no more of them. JSON: an object with "repositories", a list of
+--all updates all repositories of the site, eight at a time. As root, it switches to the daemon's user, who must own
+all of them. URL must have ` + projectPlace + ` in the place of the project's name. A failing repository does not stop the others;
+Ctrl-C starts no further ones. JSON: an object with "repositories", a list of
 ` + output.Names(syncedRepositoryColumns) + `
-for those in which refs differed (result: changed, equal, incomplete or failed); and total, reached, failed, complete, changed,
-incomplete, dry_run. The status is 1 if one failed or is incomplete.`,
+for the repositories in which refs differed (result: changed, equal, incomplete or failed); and total, reached,
+failed, complete, changed, incomplete, dry_run. The exit status is 1 if a repository failed or is incomplete.`,
 		Example: `  refdbctl site sync --from git@us-1:team/app.git team/app
   refdbctl site sync --from https://us-1.example.com/team/app.git --peer us-1 /srv/git/team/app.git
   refdbctl site sync --from git@us-1:` + projectPlace + `.git --all`,
@@ -86,7 +86,7 @@ incomplete, dry_run. The status is 1 if one failed or is incomplete.`,
 	flags.StringVar(&o.From, "from", "", "the `URL` or path of another site's copy")
 	flags.BoolVar(&all, "all", false, allFlagHelp)
 	flags.StringVar(&o.Peer, "peer", "", "that site's `name` (default: the URL's host)")
-	flags.BoolVar(&o.Force, "force", false, "also take values that are older than those which the database had")
+	flags.BoolVar(&o.Force, "force", false, "take the database's values even if they are older than the ones it had before")
 	flags.BoolVarP(&o.DryRun, "dry-run", "n", false, "fetch, show what would be done, and move no ref")
 	cli.Must(cmd.MarkFlagRequired("from"))
 	return cmd

@@ -20,12 +20,13 @@ func (a *App) waitCommand() *cobra.Command {
 	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait REPO",
-		Short: "Wait until a repository has all that was pushed anywhere",
-		Long: `Wait until REPO, a project of this site's configuration or the path of its repository, has all that was acknowledged at any
-site before this was called: each guarded ref holds what the database held then, or something later. Run it before
-git upload-pack, for readers that must see what was written elsewhere. The site must follow: see refdbctl site store.
+		Short: "Wait until a repository has everything pushed at any site",
+		Long: `Wait until REPO has every push that any site acknowledged before this command was called: each guarded ref holds the
+value that the database held then, or a later one. REPO is a project in this site's configuration, or the path of its
+repository. Run the command before git upload-pack, for readers that must see the writes of other sites. The site must
+follow: see refdbctl site store.
 
-The status is 0 once it has, and 1 if it has not within --limit: the message says how many refs are behind.`,
+The exit status is 1 if the repository has not caught up within --limit; the message says how many refs are behind.`,
 		Example: `  refdbctl site wait team/app && git upload-pack /srv/git/team/app.git`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, args []string) error {
