@@ -120,7 +120,7 @@ Fields: ` + output.Names(prunedColumns),
 			case p.evenUnread > 0 && p.evenUnread < p.olderThan:
 				return exit.Usage("--even-unread: nothing younger than --older-than is pruned: give as much or more")
 			}
-			if err := p.CheckYes(a.Run); err != nil {
+			if err := p.Check(a.Run); err != nil {
 				return err
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return p.run(ctx, a, db) })
@@ -232,7 +232,7 @@ Fields: ` + output.Names(removedFollowerColumns),
 			if err := refdb.CheckFollower(name); err != nil {
 				return err
 			}
-			if err := c.CheckYes(a.Run); err != nil {
+			if err := c.Check(a.Run); err != nil {
 				return err
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error {

@@ -105,7 +105,7 @@ was not made, or late). JSON has the lost changes in a list, "lost"; CSV has onl
 				return exit.Usage("--reason TEXT: say why, it is recorded")
 			}
 			if !r.status {
-				if err := r.CheckYes(a.Run); err != nil {
+				if err := r.Check(a.Run); err != nil {
 					return err
 				}
 			}

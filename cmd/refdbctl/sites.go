@@ -189,7 +189,7 @@ Fields: ` + output.Names(retiredColumns),
 			if why == "" {
 				return exit.Usage("--reason TEXT: say why, it is recorded")
 			}
-			if err := c.CheckYes(a.Run); err != nil {
+			if err := c.Check(a.Run); err != nil {
 				return err
 			}
 			return a.WithDB(ctx, refdb.Options{}, func(db *refdb.DB) error { return a.retire(ctx, db, &c, args[0], why) })

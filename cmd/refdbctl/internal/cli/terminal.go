@@ -20,11 +20,14 @@ import (
 type Confirmation struct {
 	Yes    bool
 	DryRun bool
+
+	hasDryRun bool // the command has that flag
 }
 
 // AddFlags adds --yes and --dry-run to a command.
 func (c *Confirmation) AddFlags(cmd *cobra.Command) {
 	c.AddYes(cmd)
+	c.hasDryRun = true
 	cmd.Flags().BoolVarP(&c.DryRun, "dry-run", "n", false, "show what would be done, but do nothing")
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 }
@@ -37,29 +40,23 @@ func (c *Confirmation) AddYes(cmd *cobra.Command) {
 // Check fails if the user would have to confirm and there is no terminal to ask on.
 // It is called before any work is done.
 func (c *Confirmation) Check(a *Run) error {
-	if c.DryRun || c.CheckYes(a) == nil {
-		return nil
-	}
-	return exit.Usage(noTerminal + ": add --yes, or --dry-run to see what it would do")
+	return c.check(a, "this can't be undone, and there is no terminal to ask on")
 }
 
 // CheckUndoable is [Confirmation.Check] for a command whose work can be undone.
 func (c *Confirmation) CheckUndoable(a *Run) error {
-	if c.DryRun || c.CheckYes(a) == nil {
-		return nil
-	}
-	return exit.Usage("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
+	return c.check(a, "there is no terminal to ask on")
 }
 
-// CheckYes is [Confirmation.Check] for a command without a dry run.
-func (c *Confirmation) CheckYes(a *Run) error {
-	if c.Yes || IsTerminal(a.In) {
+func (c *Confirmation) check(a *Run, refusal string) error {
+	switch {
+	case c.Yes || c.DryRun || IsTerminal(a.In):
 		return nil
+	case c.hasDryRun:
+		return exit.Usage(refusal + ": add --yes, or --dry-run to see what it would do")
 	}
-	return exit.Usage(noTerminal + ": add --yes")
+	return exit.Usage(refusal + ": add --yes")
 }
-
-const noTerminal = "this can't be undone, and there is no terminal to ask on"
 
 // Confirm returns nil if the user answers yes, or gave --yes.
 func (c *Confirmation) Confirm(ctx context.Context, a *Run, question string) error {

@@ -109,7 +109,7 @@ func (a *App) reload(ctx context.Context, f Flags, daemon *site.Daemon) {
 
 func (a *App) takeOverCommand() *cobra.Command {
 	var f Flags
-	var yes bool
+	var c cli.Confirmation
 	var why cli.Reason
 	cmd := &cobra.Command{
 		Use:   "take-over",
@@ -126,7 +126,6 @@ daemon.`,
 		Example: `  refdbctl site take-over`,
 		Args:    cobra.NoArgs,
 		RunE: a.Body(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			c := cli.Confirmation{Yes: yes}
 			if err := c.Check(a.Run); err != nil {
 				return err
 			}
@@ -158,6 +157,6 @@ daemon.`,
 	}
 	f.Add(cmd)
 	why.AddFlag(cmd)
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask for confirmation")
+	c.AddYes(cmd)
 	return cmd
 }
