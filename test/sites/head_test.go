@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/globalrefdb/globalrefdb/site/head"
 )
 
-// pointsTo waits until HEAD at both sites and in the database is that branch.
+// pointsTo waits until HEAD at both sites and in the database is that branch, and both sites have recorded that they agree.
 func (c *cluster) pointsTo(branch string) {
 	c.Helper()
 	eventually(c, "HEAD is "+branch, func() error {
@@ -26,6 +28,12 @@ func (c *cluster) pointsTo(branch string) {
 		}
 		if string(value) != "ref: "+branch || eu != branch || us != branch {
 			return fmt.Errorf("eu has %s, us %s, the database %q", eu, us, value)
+		}
+		for _, s := range []*server{c.eu, c.us} {
+			agreed, err := head.ReadAgreed(s.repo(project))
+			if err != nil || agreed != value {
+				return fmt.Errorf("%s has agreed on %q, %v", s.name, agreed, err)
+			}
 		}
 		return nil
 	})
