@@ -98,6 +98,11 @@ func (o *operator) moves(project, path string) {
 	o.pause()
 	eventually(o, "the way back", func() error {
 		o.clears(project)
+		if o.has(project) {
+			// A daemon has cloned it that does not know of the one that was there: the daemon before was killed too soon
+			// to record it. Of two copies one goes.
+			return os.RemoveAll(path)
+		}
 		return os.Rename(path, o.site.repo(project))
 	})
 	end()
