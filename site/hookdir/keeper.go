@@ -64,8 +64,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer comparing.Wait()
 	defer close(k.restored)
 	k.look(ctx)
-	// If the directory leads nowhere by now, it was just damaged: the next look restores it, and refs are compared.
-	if target, _ := os.Readlink(k.Dir.HooksPath()); k.Program != nil && target != "" && target != k.Dir.version(k.Program) {
+	target, _ := os.Readlink(k.Dir.HooksPath())
+	lost := target == "" && k.whole != "" // since that look: the next one restores it, and refs are compared
+	if k.Program != nil && target != k.Dir.version(k.Program) && !lost {
 		did, err := k.Dir.Provide(ctx, k.Program, true)
 		if err != nil {
 			k.Logger.ErrorContext(ctx, "the site's hooks can't be exchanged for those of this version", "error", err)
