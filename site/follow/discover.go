@@ -104,6 +104,15 @@ func (f *Follower) discover(ctx context.Context) {
 	}
 }
 
+// forgetIdentity has a repository compared that comes to a project's place, also the one that was there. That one was here stays known.
+func (f *Follower) forgetIdentity(project string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.known[project]; ok {
+		f.known[project] = ""
+	}
+}
+
 // forgetAll lets all repositories be compared again, at once. That they were here stays known.
 func (f *Follower) forgetAll() {
 	f.mu.Lock()

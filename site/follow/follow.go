@@ -330,6 +330,8 @@ func (f *Follower) work(ctx context.Context) {
 		again, err := f.catchUp(ctx, project, w)
 		switch {
 		case errors.Is(err, config.ErrNotConfigured):
+			// If it comes back, as after a move, it is compared as a whole.
+			f.forgetIdentity(project)
 			err, again = nil, work{}
 		case err != nil && ctx.Err() == nil:
 			f.failures.Add(1)
