@@ -194,7 +194,7 @@ func TestABombIsStoredOrHoldsUpItsProjectAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && row.long {
-				t.Skip("left out by -short: more of it; make test-all runs it")
+				t.Skip("left out by -short: a commit with 20,000 parents; make test-all runs it")
 			}
 			t.Parallel()
 			p := newPair(t, row.limits)

@@ -41,11 +41,7 @@ func Enable(ctx context.Context, c *config.Config, r config.Repository, hook str
 	if err != nil {
 		return err
 	}
-	v, err := ReadVariables(ctx, repo)
-	if err != nil {
-		return err
-	}
-	hooks, err := HooksOf(ctx, c, repo, v)
+	hooks, err := readHooks(ctx, c, repo)
 	if err != nil {
 		return err
 	}
@@ -73,11 +69,7 @@ func Guard(ctx context.Context, c *config.Config, dir, hook string) error {
 	if err != nil {
 		return err
 	}
-	v, err := ReadVariables(ctx, repo)
-	if err != nil {
-		return err
-	}
-	hooks, err := HooksOf(ctx, c, repo, v)
+	hooks, err := readHooks(ctx, c, repo)
 	if err != nil {
 		return err
 	}
@@ -239,11 +231,7 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 	if err != nil {
 		return err
 	}
-	v, err := ReadVariables(ctx, repo)
-	if err != nil {
-		return err
-	}
-	hooks, err := HooksOf(ctx, c, repo, v)
+	hooks, err := readHooks(ctx, c, repo)
 	if err != nil {
 		return err
 	}
@@ -262,7 +250,7 @@ func Disable(ctx context.Context, c *config.Config, db *refdb.DB, r config.Repos
 		}
 		done(Step{hooksPathKey, did})
 		for _, s := range Settings {
-			did, err := config.restore(ctx, v, s)
+			did, err := config.restore(ctx, hooks.variables, s)
 			if err != nil {
 				return err
 			}

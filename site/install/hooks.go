@@ -75,6 +75,15 @@ func HooksOf(ctx context.Context, c *config.Config, repo *gitrepo.Repo, v Variab
 	return h, nil
 }
 
+// readHooks finds the hooks of a repository by its settings as they are now.
+func readHooks(ctx context.Context, c *config.Config, repo *gitrepo.Repo) (Hooks, error) {
+	v, err := ReadVariables(ctx, repo)
+	if err != nil {
+		return Hooks{}, err
+	}
+	return HooksOf(ctx, c, repo, v)
+}
+
 // HasOwnHook reports whether the guarded repository at dir has a hook of its own of that name that refdb-hook runs.
 func HasOwnHook(dir, name string) bool {
 	own := filepath.Join(dir, wire.OwnHooks)
@@ -308,11 +317,7 @@ func RestoreShown(ctx context.Context, c *config.Config, r config.Repository) er
 	if err != nil {
 		return err
 	}
-	v, err := ReadVariables(ctx, repo)
-	if err != nil {
-		return err
-	}
-	h, err := HooksOf(ctx, c, repo, v)
+	h, err := readHooks(ctx, c, repo)
 	if err != nil || !h.leadsToASite() {
 		return err
 	}
@@ -326,11 +331,7 @@ func Finish(ctx context.Context, c *config.Config, r config.Repository) error {
 	if err != nil {
 		return err
 	}
-	v, err := ReadVariables(ctx, repo)
-	if err != nil {
-		return err
-	}
-	h, err := HooksOf(ctx, c, repo, v)
+	h, err := readHooks(ctx, c, repo)
 	if err != nil || !h.leadsToASite() {
 		return err
 	}
