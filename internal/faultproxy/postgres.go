@@ -21,6 +21,7 @@ const (
 type Postgres struct {
 	Statements atomic.Int64 // executed
 	RoundTrips atomic.Int64 // requests that the client waits for the end of
+	Executing  atomic.Int64 // round trips that execute something, rather than only describe it
 
 	mu   sync.Mutex
 	next Loss
@@ -85,6 +86,7 @@ func (c *postgresConnection) request(kind byte) Loss {
 	case 'Q': // a simple query: executes, and ends with an answer to wait for
 		c.postgres.Statements.Add(1)
 		c.postgres.RoundTrips.Add(1)
+		c.postgres.Executing.Add(1)
 	case 'E': // Execute
 		c.postgres.Statements.Add(1)
 		c.executes = true
@@ -93,6 +95,7 @@ func (c *postgresConnection) request(kind byte) Loss {
 		executes := c.executes
 		c.executes = false
 		if executes {
+			c.postgres.Executing.Add(1)
 			return c.postgres.takeLoss()
 		}
 	}

@@ -22,7 +22,7 @@ func TestARequestIsCountedHoweverItIsCutUp(t *testing.T) {
 	stream := startup()
 	for _, m := range [][]byte{
 		message('P', "ESQ"), message('B', ""), message('E', "SS"), message('B', ""), message('E', ""), message('S', ""),
-		message('Q', "EEE"), message('X', ""),
+		message('Q', "EEE"), message('P', ""), message('D', ""), message('S', ""), message('X', ""),
 	} {
 		stream = append(stream, m...)
 	}
@@ -36,8 +36,8 @@ func TestARequestIsCountedHoweverItIsCutUp(t *testing.T) {
 			}
 			rest = rest[n:]
 		}
-		if s, n := p.Statements.Load(), p.RoundTrips.Load(); s != 3 || n != 2 {
-			t.Fatalf("in pieces of %d: %d statements and %d round trips, want 3 and 2", size, s, n)
+		if s, n, e := p.Statements.Load(), p.RoundTrips.Load(), p.Executing.Load(); s != 3 || n != 3 || e != 2 {
+			t.Fatalf("in pieces of %d: %d statements and %d round trips, of which %d execute; want 3, 3 and 2", size, s, n, e)
 		}
 	}
 }
