@@ -85,11 +85,12 @@ func (d *Daemon) SurveyNow(ctx context.Context) { d.survey.take(ctx, d) }
 // BreakMoves lets moves not be listed until mend is called.
 func (d *Daemon) BreakMoves() (mend func(), err error) {
 	dir := moves.Dir(d.config.Load().State)
-	d.list.Close()
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		return nil, err
 	}
-	return func() { os.Remove(dir) }, os.WriteFile(dir, nil, 0o600)
+	err = os.WriteFile(dir, nil, 0o600)
+	d.list.Close() // last: the daemon opens it again by itself where it can
+	return func() { os.Remove(dir) }, err
 }
 
 // FollowRemoval moves the repository of a project aside, if it is to be, and returns where to.

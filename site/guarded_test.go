@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
@@ -292,6 +293,7 @@ func (g *guard) halt() error {
 	g.stop()
 	err := <-g.ended
 	g.ended <- err
+	testprogram.AwaitForks()
 	for _, name := range append([]string{"refs/", "team/", g.owner}, g.commit...) { // P9
 		if strings.Contains(g.log.String(), name) {
 			g.tb.Errorf("the log names %s", name)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/internal/sitetest"
@@ -138,7 +139,7 @@ func TestAStopDoesNotWaitForAGitThatWaitsForTheDaemon(t *testing.T) {
 	g, other := newGuard(t, shared, "eu-1", storesAll), newGuard(t, shared, "us-1", storesAll)
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\ntouch %[1]s/here\nuntil [ -e %[1]s/go ]; do sleep 0.01; done\n", dir)
-	if err := sitetest.WriteProgram(filepath.Join(other.repo, "hooks/reference-transaction"), []byte(script)); err != nil {
+	if err := testprogram.Write(filepath.Join(other.repo, "hooks/reference-transaction"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	g.git("update-ref", x, g.commit[0])

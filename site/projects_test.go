@@ -145,9 +145,10 @@ func TestOldRulesEndWithoutTheDatabase(t *testing.T) {
 	g.start()
 	g.git("update-ref", "refs/tags/before", g.commit[0])
 	down.Store(true)
+	g.daemon.AgeRules(-time.Hour) // they are young, however long that took
 	g.git("update-ref", "refs/tags/soon", g.commit[0])
 	sitetest.Eventually(t, "what rules leave out is refused", func() bool {
-		g.daemon.AgeRules(time.Hour)
+		g.daemon.AgeRules(2 * time.Hour)
 		return exec.Command("git", "--git-dir="+g.repo, "update-ref", "refs/tags/"+rand.Text(), g.commit[0]).Run() != nil
 	})
 	sitetest.Contains(t, g.fails("update-ref", "refs/tags/late", g.commit[0]), "does not answer: nothing was changed")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/exit"
+	"github.com/globalrefdb/globalrefdb/internal/testprogram"
 	"github.com/globalrefdb/globalrefdb/refdb"
 )
 
@@ -25,7 +26,7 @@ func TestLockRunsACommandAndReturnsItsStatus(t *testing.T) {
 	dir := t.TempDir()
 	script, binary := filepath.Join(dir, "script"), filepath.Join(dir, "binary")
 	for name, text := range map[string]string{script: "exit $1\n", binary: "\x7fno program\x00\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+		if err := testprogram.Write(name, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

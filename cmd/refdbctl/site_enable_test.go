@@ -51,7 +51,7 @@ func (w *world) newSite(tb testing.TB, name string, refs ...string) *gitSite {
 	s.repo = &repo{path: filepath.Join(dir, "git/team/app.git"), commit: made.commit}
 	program, err := builtHook()
 	err = errors.Join(err,
-		os.WriteFile(s.hook, program, 0o755),
+		testprogram.Write(s.hook, program),
 		os.WriteFile(s.config, fmt.Appendf(nil, "[site]\nname = %s\nroot = %s/git\nsocket = %s/s\nstate = %s\nstore = none\n"+patientSite, name, dir, dir, dir), 0o644),
 		os.MkdirAll(filepath.Dir(s.repo.path), 0o755),
 		os.Rename(made.path, s.repo.path))
