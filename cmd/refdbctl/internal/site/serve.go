@@ -15,7 +15,6 @@ import (
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/cli"
 	"github.com/globalrefdb/globalrefdb/cmd/refdbctl/internal/conceal"
 	"github.com/globalrefdb/globalrefdb/refdb"
-	"github.com/globalrefdb/globalrefdb/refdb/drivers"
 	"github.com/globalrefdb/globalrefdb/refdb/metrics"
 	"github.com/globalrefdb/globalrefdb/site"
 	"github.com/globalrefdb/globalrefdb/site/config"
@@ -67,12 +66,11 @@ func (a *App) serve(ctx context.Context, f Flags) (err error) {
 	}
 	key := []byte(a.Env("REFDB_DIGEST_KEY"))
 	open := func(ctx context.Context) (refdb.Driver, error) { return cli.OpenURL(ctx, a.Run, a.OpenDriver) }
-	driver := drivers.OpenLazy(open, a.Logger())
 	requests := metrics.New()
 	known := journal.New(c.State)
-	db, err := refdb.New(driver, refdb.Options{Site: c.Site, Logger: a.Logger(), DigestKey: key, Observe: requests.Observe, Journal: known})
+	db, err := refdb.Open(open, refdb.Options{Site: c.Site, Logger: a.Logger(), DigestKey: key, Observe: requests.Observe, Journal: known})
 	if err != nil {
-		return errors.Join(err, driver.Close())
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close(), known.Close()) }()
 	requests.Watch(db)
