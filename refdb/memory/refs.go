@@ -73,18 +73,7 @@ func (t *tx) summaries() map[string]*refdb.ProjectSummary {
 }
 
 func (d *driver) States(ctx context.Context, project string, refs []string) ([]refdb.State, error) {
-	return write(ctx, d, "read refs and locks", func(t *tx) (states []refdb.State, _ error) {
-		for _, row := range t.rows(project, refs) {
-			s := refdb.State{Ref: row.Name, Lock: row.Lock}
-			if row.Ref != nil {
-				s.Value = row.Ref.Value
-			}
-			if row.Ref != nil || row.Lock != nil {
-				states = append(states, s)
-			}
-		}
-		return states, nil
-	})
+	return write(ctx, d, "read refs and locks", func(t *tx) ([]refdb.State, error) { return rules.States(t.rows(project, refs)), nil })
 }
 
 func (d *driver) Update(ctx context.Context, r refdb.UpdateRequest) error {

@@ -45,15 +45,10 @@ const (
 )
 
 // Recover implements refdb.AdmissionStore.
-func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {
-	err = d.changeAdmission(ctx, "recover", r.Limit, func(t *tx, admitted bool) (_, err error) {
-		answer, err = t.recover(d.server, admitted, r)
-		return nil, err
+func (d *Driver) Recover(ctx context.Context, r refdb.RecoverRequest) (refdb.Recovered, error) {
+	return changeAdmission(ctx, d, "recover", r.Limit, func(t *tx, admitted bool) (refdb.Recovered, error) {
+		return t.recover(d.server, admitted, r)
 	})
-	if err != nil {
-		return refdb.Recovered{}, err
-	}
-	return answer, nil
 }
 
 func (t *tx) recover(server string, admitted bool, r refdb.RecoverRequest) (answer refdb.Recovered, err error) {

@@ -52,7 +52,7 @@ const (
 	oneIntent = ` WHERE project = ?1 AND ref = ?2 AND token = ?3 AND owner = ?4`
 
 	// rules.Resolvable in SQL.
-	decide = `
+	decideIntent = `
 		UPDATE intents SET decision = ?5, decided_by = ?6, reason = ?7, decided_at = ?8` + oneIntent + ` AND decision IS NULL
 		AND (?5 = '` + string(refdb.KeepOld) + `' OR EXISTS (SELECT 1 FROM locks` + oneIntent + `))`
 
@@ -73,7 +73,7 @@ func (d *Driver) Resolve(ctx context.Context, r refdb.ResolveRequest) ([]bool, e
 	return d.writeEach(ctx, "resolve intents", len(r.Intents), func(t *tx, i int) (bool, error) {
 		id := r.Intents[i]
 		key := keyOf(id)
-		ended, err := t.execOne(decide, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
+		ended, err := t.execOne(decideIntent, append(key, string(r.Decision), r.By, r.Reason, t.now)...)
 		if err == nil && ended && r.Decision == refdb.TakeNew {
 			_, err = t.exec(takeNew, append(key, t.now, opOf(r.Origin))...)
 		}

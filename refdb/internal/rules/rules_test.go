@@ -439,3 +439,14 @@ func TestAProjectIsWrittenOnceOverTheRevisionThatWasRead(t *testing.T) {
 		}
 	}
 }
+
+func TestAStateHasTheValueAndTheLockOfARefThatHasARow(t *testing.T) {
+	lock := freshLock("b", owner)
+	both := holding("c", v2, "")
+	both.Lock = lock
+	got := States([]Row{holding("a", v1, ""), locked(lock, "n"), both, {Name: "d"}})
+	want := []refdb.State{{Ref: "a", Value: v1}, {Ref: "b", Lock: lock}, {Ref: "c", Value: v2, Lock: lock}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
